@@ -1,0 +1,30 @@
+#include "base/error.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace kvcast {
+
+std::string format_location(const SourceLocation& where) {
+  std::string text = where.file;
+  if (where.line > 0) text += fmt::format("{}{}", text.empty() ? "line " : ":", where.line);
+  if (where.line > 0 && where.column > 0) text += fmt::format(":{}", where.column);
+  return text.empty() ? text : text + ": ";
+}
+
+namespace {
+std::string with_known(const std::string& what, const std::vector<std::string>& known) {
+  return known.empty() ? what : fmt::format("{}; known: {}", what, fmt::join(known, ", "));
+}
+}  // namespace
+
+UserError::UserError(const SourceLocation& where, const std::string& what, const std::vector<std::string>& known)
+    : std::runtime_error(format_location(where) + with_known(what, known)) {}
+
+void invariant_broken(const char* expression, const char* file, int line) {
+  std::fprintf(stderr, "kvcast: broken invariant at %s:%d: %s\nThis is a defect of kvcast, not of your input.\n", file,
+               line, expression);
+  std::abort();
+}
+
+}  // namespace kvcast

@@ -1,0 +1,35 @@
+// Two kinds of failure: the user's input is wrong (UserError, exit code 2), or kvcast is (a broken invariant aborts).
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace kvcast {
+
+// Where in the user's input something stands. Lines and columns count from 1; 0 means unknown.
+struct SourceLocation {
+  std::string file;
+  int line = 0;
+  int column = 0;
+};
+
+// Something the user can mend. what() reads "file:line:col: what; known: a, b, c".
+class UserError : public std::runtime_error {
+ public:
+  explicit UserError(const std::string& what) : std::runtime_error(what) {}
+  UserError(const SourceLocation& where, const std::string& what, const std::vector<std::string>& known = {});
+};
+
+// "file:line:col: " with the unknown parts left out.
+std::string format_location(const SourceLocation& where);
+
+[[noreturn]] void invariant_broken(const char* expression, const char* file, int line);
+
+}  // namespace kvcast
+
+// For what no input can cause. Stays on in release builds.
+#define KVCAST_CHECK(expression) \
+  (static_cast<bool>(expression) ? void(0) : ::kvcast::invariant_broken(#expression, __FILE__, __LINE__))

@@ -1,0 +1,28 @@
+// Views of row-major single-precision matrices, and the few dense operations that the replay rests on.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace kvcast {
+
+// rows × cols, row-major, `stride` floats from a row to the next. Does not own.
+struct MatrixView {
+  const float* data = nullptr;
+  std::size_t rows = 0;
+  std::size_t cols = 0;
+  std::size_t stride = 0;
+
+  const float* row(std::size_t i) const { return data + i * stride; }
+};
+
+// out[i][j] = Σ_c a[i][c] · b[j][c]: scores of a's rows (queries) against b's rows (keys). out is a.rows × b.rows with row
+// stride out_stride ≥ b.rows. Single-threaded and without hidden state; OpenBLAS does the work.
+void multiply_transposed(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride);
+
+float dot(const float* a, const float* b, std::size_t n);
+
+// In place: x[i] ← exp(scale·x[i] − m) / Σ, m = max. Returns log Σ exp(scale·x). n ≥ 1.
+double softmax(std::span<float> x, float scale = 1.0f);
+
+}  // namespace kvcast

@@ -1,0 +1,36 @@
+// Where a number comes from. Every prediction says what it rests on and how far it may be off.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace kvcast {
+
+// Ordered from best to worst; a result that rests on several numbers has the worst of their origins.
+enum class Origin : unsigned char {
+  kExact,         // follows from the input alone (bytes of a tensor, tokens attended)
+  kMeasured,      // by kvcast's kernels on the device named
+  kFitted,        // a model fitted to measurements, inside its range
+  kLiterature,    // measured by others, source named
+  kDatasheet,     // the maker's number
+  kAssumed,       // own judgement, no source; says so wherever it shows
+  kExtrapolated,  // outside the range that the number was established for
+};
+
+std::string_view origin_name(Origin origin);
+// Throws UserError for an unknown name.
+Origin origin_from_name(std::string_view name);
+
+inline Origin worse(Origin a, Origin b) { return a > b ? a : b; }
+
+// A number, what it rests on, and the relative half-width of its interval (0.1: the truth is expected within ±10 %).
+struct Value {
+  double value = 0;
+  Origin origin = Origin::kAssumed;
+  double uncertainty = 0;
+  std::string source;  // paper section, data sheet, measurement
+
+  operator double() const { return value; }
+};
+
+}  // namespace kvcast

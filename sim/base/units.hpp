@@ -1,0 +1,32 @@
+// Quantities with units as users write them, and the engine's clock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace kvcast {
+
+// Simulated time in integer picoseconds: sums are exact and order does not matter. 2^63 ps are 106 days.
+using Picoseconds = std::int64_t;
+inline constexpr double kPicosPerSecond = 1e12;
+inline Picoseconds to_picos(double seconds) {
+  return static_cast<Picoseconds>(seconds * kPicosPerSecond + (seconds < 0 ? -0.5 : 0.5));
+}
+inline double to_seconds(Picoseconds t) { return static_cast<double>(t) / kPicosPerSecond; }
+
+enum class Dimension { kNone, kBytes, kBytesPerSecond, kFlops, kFlopPerSecond, kSeconds, kHertz, kFraction };
+
+// "bytes", "bytes/s", ... for messages.
+std::string_view dimension_name(Dimension dimension);
+
+// "3.35 TB/s", "40 GiB", "2 us", "1410 MHz", "312 TFLOP/s", "5 %" in the base unit (bytes, seconds, ...). Decimal prefixes
+// are powers of 1000, KiB/MiB/GiB/TiB of 1024. A number without a unit is refused unless the dimension is kNone or
+// kFraction. Returns nothing for what it does not understand; the caller knows the place and says so.
+std::optional<double> parse_quantity(std::string_view text, Dimension dimension);
+
+// "12.3 GB", "1.7 ms", "3.35 TB/s": three significant digits, decimal prefix.
+std::string format_quantity(double value, Dimension dimension);
+
+}  // namespace kvcast

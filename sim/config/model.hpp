@@ -1,0 +1,46 @@
+// Shape of a decoder model: what the cost of a layer and the size of its KV cache follow from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvcast::config {
+
+struct Rope {
+  enum class Scaling { kNone, kLinear, kLlama3 };
+  double theta = 10000;
+  Scaling scaling = Scaling::kNone;
+  double factor = 1;
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  std::int64_t original_context = 0;                 // llama3, linear
+};
+
+struct Model {
+  std::string name;
+  std::vector<std::string> aliases;
+  int layers = 0;
+  int hidden = 0;
+  int n_q_heads = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  int ffn = 0;
+  int vocab = 0;
+  bool tie_embeddings = false;
+  bool qkv_bias = false;
+  bool qk_norm = false;
+  std::int64_t max_context = 0;
+  Rope rope;
+  std::string source;
+
+  static constexpr double kElementBytes = 2;  // fp16 or bf16 weights and KV
+  int group() const { return n_q_heads / n_kv_heads; }
+  // K and V of one token in one layer.
+  double kv_bytes_per_token_layer() const { return 2.0 * n_kv_heads * head_dim * kElementBytes; }
+  double kv_bytes_per_token() const { return kv_bytes_per_token_layer() * layers; }
+  // Weights, norms and biases included; the embedding counts once where it is tied to the head.
+  double parameters() const;
+  double weight_bytes() const { return parameters() * kElementBytes; }
+};
+
+}  // namespace kvcast::config

@@ -1,0 +1,54 @@
+// Strict YAML: what is written is what is meant, or a UserError with file:line:col.
+//
+// yaml-cpp parses; this layer refuses what it lets pass: duplicate keys, several documents in a file, aliases that contain
+// themselves or blow up, tags, keys that are not plain text.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace kvcast::config {
+
+// An immutable YAML tree; copies are cheap and share it.
+class Node {
+ public:
+  enum class Kind { kNull, kScalar, kList, kMap };
+
+  Node() = default;
+  static Node scalar(std::string text, SourceLocation where, bool quoted = false);
+  static Node list(std::vector<Node> items, SourceLocation where);
+  static Node map(std::vector<std::pair<std::string, Node>> entries, SourceLocation where);
+
+  Kind kind() const;
+  const SourceLocation& where() const;
+  const std::string& text() const;  // of a scalar
+  bool quoted() const;              // "2" and '2' are text, never numbers
+  const std::vector<Node>& items() const;
+  const std::vector<std::pair<std::string, Node>>& entries() const;
+  const Node* find(std::string_view key) const;  // in a map; null where it has no such key
+
+  // A copy with the value at a dotted path put in or replaced ("policy.budget"); maps are made on the way. A scalar
+  // `policy: NAME` on the way becomes {name: NAME}. UserError where the path runs through a list or another scalar.
+  Node with(std::string_view dotted_path, const Node& value) const;
+
+  // Canonical text: keys sorted, no comments or places. Equal trees give equal text; what experiments are keyed by.
+  std::string canonical() const;
+
+ private:
+  struct Body;
+  std::shared_ptr<const Body> body_;
+};
+
+// Throws UserError for anything that is not exactly one well-formed document of maps, lists and scalars.
+Node parse_yaml(std::string_view text, const std::string& file_name);
+// Also where the file cannot be read.
+Node load_yaml(const std::string& path);
+// "a.b=v" of --set: the path and the value (parsed as YAML, so lists and maps work). UserError names the whole argument.
+std::pair<std::string, Node> parse_setting(const std::string& argument);
+
+}  // namespace kvcast::config

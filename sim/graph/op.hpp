@@ -1,0 +1,153 @@
+// The operation graph: WORK (bytes, flops, launches, copies, order), never seconds. Policies and lowering write it;
+// hardware/ alone turns it into time.
+#pragma once
+
+#include <boost/container/small_vector.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace kvcast::graph {
+
+// Number of an op in its stream of ops, from 0, in the order of creation. An op depends on earlier ones only.
+using OpId = std::int64_t;
+
+// Everything that runs one op after another: CUDA streams, host threads, the pool of CPU workers.
+enum class Lane : std::uint8_t {
+  kHost,          // the thread that runs the model
+  kRecallThread,  // host thread that issues recalls
+  kBackupThread,  // host thread that issues page backups
+  kCompute,       // CUDA stream of the model
+  kSelect,        // CUDA stream of speculative selection
+  kCopyA,         // CUDA copy streams; two, for double buffering
+  kCopyB,
+  kBackup,        // CUDA stream of device-to-host backups
+  kCpu,           // CPU attention workers, used together
+};
+inline constexpr int kLaneCount = 9;
+std::string_view lane_name(Lane lane);
+
+// What an op is for: the rows of a step's breakdown.
+enum class Kind : std::uint8_t {
+  kGemm,        // dense projections and the language-model head
+  kAttention,   // attention over the KV pairs that are read
+  kSmall,       // norms, RoPE, append, activation, sampling
+  kScore,       // estimating which tokens matter
+  kTopK,        // picking them
+  kIndex,       // building or updating summaries, centroids, hashes; eviction and compaction
+  kCopyIn,      // host to device
+  kCopyOut,     // device to host
+  kConvert,     // layout conversion of recalled pages
+  kLaunch,      // host side of kernel launches, framework overhead
+  kSync,        // host waits for the device
+  kCpuWork,     // attention, reranking, look-ups on the CPU
+  kMarker,      // no work: joins and step boundaries
+};
+inline constexpr int kKindCount = 13;
+std::string_view kind_name(Kind kind);
+
+// C[m×n] = A[m×k] · B[k×n]; B are weights, read once; fp16 unless element_bytes says otherwise.
+struct Gemm {
+  double m = 0, n = 0, k = 0;
+  double element_bytes = 2;
+};
+
+// Decode attention of `rows` (sequence, KV head) pairs, `group` query heads each. tokens: Σ over rows of KV pairs read;
+// longest: the longest row. unit_bytes: contiguous bytes of K (or V) behind one gathered index, 0 = contiguous rows.
+// kv_reads multiplies the KV traffic for kernels that read a KV head once per query head or expand it first.
+struct DecodeAttention {
+  double rows = 0, group = 1, head_dim = 128;
+  double tokens = 0, longest = 0;
+  double element_bytes = 2;
+  double unit_bytes = 0;
+  double kv_reads = 1;
+  double score_bytes = 0;  // bytes of attention scores written out, 0 = none
+};
+
+// Attention of a prefill chunk: flops count both products with the causal mask applied.
+struct PrefillAttention {
+  double flops = 0;
+  double read_bytes = 0, write_bytes = 0;
+};
+
+// A kernel that streams or gathers: bytes and flops, nothing special about its shape. unit_bytes as above.
+enum class KernelClass : std::uint8_t { kElementwise, kScore, kReduce, kGather, kConvert };
+struct Kernel {
+  KernelClass cls = KernelClass::kElementwise;
+  double read_bytes = 0, write_bytes = 0;
+  double flops = 0;  // on the vector units
+  double unit_bytes = 0;
+};
+
+// The k largest of `columns` scores in each of `rows`.
+struct TopK {
+  double rows = 0, columns = 0, k = 0;
+  double score_bytes = 4;
+};
+
+enum class Direction : std::uint8_t { kHostToDevice, kDeviceToHost };
+enum class CopyKind : std::uint8_t {
+  kMemcpyAsync,  // one call a run, pinned memory
+  kMemcpy2D,     // one call a run, each of `rows` short rows
+  kBatched,      // one call for all runs
+  kZeroCopy,     // a kernel reads pinned host memory
+  kPageable,     // one call a run, pageable memory: staged by the driver
+};
+// `runs` contiguous pieces of run_bytes each, issued by the host thread `issuer`.
+struct Copy {
+  Direction direction = Direction::kHostToDevice;
+  CopyKind kind = CopyKind::kMemcpyAsync;
+  double runs = 0, run_bytes = 0;
+  double rows = 1;  // of one 2D copy
+  Lane issuer = Lane::kHost;
+};
+
+enum class HostCall : std::uint8_t {
+  kLaunch,       // one kernel launch from compiled code
+  kGraphLaunch,  // one CUDA graph of `nodes` kernels
+  kEagerOp,      // one operator of an eager Python framework
+  kEagerLayer,   // Python overhead of one layer
+  kStreamSync,   // wait for a stream that has finished
+  kItemSync,     // read one scalar from the device
+  kPythonPage,   // one page in a Python recall loop
+  kPythonHead,   // one head in a Python recall loop
+  kTask,         // hand a task to another host thread
+};
+struct Host {
+  HostCall call = HostCall::kLaunch;
+  double count = 1;
+};
+
+// `items` independent pieces of work spread over the CPU workers; each reads bytes from DRAM (in runs of unit_bytes) and
+// computes flops.
+struct CpuWork {
+  double items = 0, bytes_per_item = 0, flops_per_item = 0;
+  double unit_bytes = 256;
+};
+
+struct Marker {};
+
+using Work = std::variant<Marker, Gemm, DecodeAttention, PrefillAttention, Kernel, TopK, Copy, Host, CpuWork>;
+
+// Bytes that an op takes from a pool when it starts (> 0) or gives back when it finishes (< 0).
+enum class Pool : std::uint8_t { kHbm, kDram };
+struct MemoryDelta {
+  Pool pool = Pool::kHbm;
+  std::uint16_t owner = 0;  // index into the owner names of the graph's builder
+  double bytes = 0;
+};
+
+struct Op {
+  Kind kind = Kind::kMarker;
+  Lane lane = Lane::kCompute;
+  std::int16_t layer = -1;  // -1: belongs to no layer
+  Work work;
+  boost::container::small_vector<OpId, 3> after;
+  boost::container::small_vector<MemoryDelta, 1> memory;
+  const char* label = "";  // static text, for timelines
+};
+
+}  // namespace kvcast::graph

@@ -1,0 +1,63 @@
+// How a policy states its work: ops of one layer, added between "keys are appended" and "attention is done".
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <string_view>
+
+#include "config/model.hpp"
+#include "graph/op.hpp"
+#include "policy/selection.hpp"
+
+namespace kvcast::policy {
+
+// One layer's prefill of the whole batch, after its attention.
+struct PrefillLayer {
+  const config::Model* model = nullptr;
+  int layer = 0;
+  int batch = 1;
+  std::int64_t prompt_tokens = 0;
+};
+
+// One layer of one decode step of the whole batch.
+struct DecodeLayer {
+  const config::Model* model = nullptr;
+  int layer = 0;
+  int batch = 1;
+  std::int64_t tokens = 0;  // context L of each sequence, the new token included
+  // [batch × heads]: what the replay saw, drawn for each sequence; heads are KV heads, or query heads (per_query_head).
+  std::span<const HeadCounts> heads;
+  bool per_query_head = false;
+
+  int heads_per_sequence() const { return static_cast<int>(heads.size()) / batch; }
+  // Σ over sequences and heads.
+  double sum(std::int64_t HeadCounts::*field) const;
+  double largest(std::int64_t HeadCounts::*field) const;
+};
+
+// Adds ops to the graph of one layer. A kernel's launch on the host, and the framework's overhead, are added by lowering.
+class LayerOps {
+ public:
+  virtual ~LayerOps() = default;
+
+  using After = std::initializer_list<graph::OpId>;
+
+  // The op after which this layer's query and the appended key and value exist (decode), or its attention is done (prefill).
+  virtual graph::OpId ready() const = 0;
+  // One kernel on a stream, after the ops named and what its lane holds before.
+  virtual graph::OpId kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work, After after) = 0;
+  virtual graph::OpId host(graph::Lane thread, graph::Kind kind, const char* label, graph::HostCall call, double count, After after) = 0;
+  virtual graph::OpId copy(graph::Lane lane, const char* label, const graph::Copy& copy, After after) = 0;
+  virtual graph::OpId cpu(const char* label, const graph::CpuWork& work, After after) = 0;
+  virtual graph::OpId join(graph::Lane lane, After after) = 0;
+  // Attention over what the step reads, with the framework's own factors (expanded heads) applied; usually the last op.
+  virtual graph::OpId attention(const graph::DecodeAttention& work, After after) = 0;
+
+  // Ops that a later step waits for, by (name, this layer): FreeKV's recall events. −1 where none was noted yet.
+  virtual void note(std::string_view event, graph::OpId op) = 0;
+  virtual graph::OpId noted(std::string_view event) const = 0;
+  // The next layers of this step go on after this op: call exactly once in decode_layer.
+  virtual void done(graph::OpId op) = 0;
+};
+
+}  // namespace kvcast::policy

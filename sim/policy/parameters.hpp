@@ -1,0 +1,45 @@
+// The parameters of a policy: declared once with type, default, unit, range and meaning; read strictly; printed by
+// `kvcast policies`.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "config/yaml.hpp"
+
+namespace kvcast::policy {
+
+using ParameterValue = std::variant<std::int64_t, double, bool, std::string>;
+
+struct Parameter {
+  std::string key;
+  ParameterValue fallback;
+  std::string unit;               // tokens, pages, queries, "" ...
+  std::string meaning;
+  double low = 0, high = 1e12;    // for numbers
+  std::vector<std::string> names; // for texts: what is known; a text that also may be a number lists "<number>"
+};
+
+class ParameterValues {
+ public:
+  // Defaults, overridden by a map. UserError (place, known keys, range) for anything that is not declared.
+  ParameterValues(const std::vector<Parameter>& declared, const config::Node& given);
+
+  std::int64_t integer(const std::string& key) const;
+  double number(const std::string& key) const;
+  bool flag(const std::string& key) const;
+  const std::string& text(const std::string& key) const;
+  bool given(const std::string& key) const;  // written by the user, not a default
+  SourceLocation where(const std::string& key) const;
+  const std::map<std::string, ParameterValue>& all() const { return values_; }
+
+ private:
+  const ParameterValue& at(const std::string& key) const;
+  std::map<std::string, ParameterValue> values_;
+  std::map<std::string, SourceLocation> given_;
+};
+
+}  // namespace kvcast::policy

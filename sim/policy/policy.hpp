@@ -1,0 +1,93 @@
+// What a policy is: how it selects, what its selection costs, what it keeps in memory.
+//
+// select and cost stand side by side in one file a policy. Selection sees one layer of a trace; cost sees counts and a
+// model's shape. Neither knows hardware: costs are bytes, flops, launches, copies and their order.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/model.hpp"
+#include "config/yaml.hpp"
+#include "graph/op.hpp"
+#include "policy/layer_ops.hpp"
+#include "policy/parameters.hpp"
+#include "policy/selection.hpp"
+#include "trace/trace.hpp"
+
+namespace kvcast::policy {
+
+// Lengths that a policy's parameters are fixed by at the end of the prompt.
+struct Lengths {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t decode_steps = 0;
+  std::int64_t bound() const { return prompt_tokens + decode_steps; }  // S_max
+};
+
+// One layer of one sequence as it is decoded.
+class Selector {
+ public:
+  virtual ~Selector() = default;
+  // After the last prompt token. `resident` comes cleared: what is resident on the GPU after prefill, per head.
+  virtual void prefill(LayerSelection& resident) = 0;
+  // Decode step t, t = 0, 1, ... in order; the query stands at position prompt_tokens + t and may see keys up to its own.
+  // `out` comes cleared.
+  virtual void step(int t, LayerSelection& out) = 0;
+};
+
+// Storage while decoding, all layers and sequences together.
+struct MemoryItem {
+  graph::Pool pool = graph::Pool::kHbm;
+  std::string owner;         // "KV cache", "page summaries", ...
+  double bytes = 0;          // at `tokens` of context
+};
+struct MemoryShape {
+  const config::Model* model = nullptr;
+  int batch = 1;
+  std::int64_t tokens = 0;   // context a sequence
+  Lengths lengths;
+  double attended = 0;       // mean KV pairs a head attends to, from the replay
+};
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+
+  // ---- selection
+  // All captured layers before any selection, for policies that split a budget over layers. Default: nothing.
+  virtual void survey(std::span<const trace::Layer* const> layers);
+  // The layer must outlive the selector. UserError where the trace lacks what the policy needs.
+  virtual std::unique_ptr<Selector> selector(const trace::Layer& layer) const = 0;
+
+  // ---- cost, batch sequences at once
+  // Work after a layer's prefill attention: scoring the prompt, building summaries, copying to the host.
+  virtual void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const;
+  // Work from the appended keys to the attention output of one layer of one decode step.
+  virtual void decode_layer(const DecodeLayer& shape, LayerOps& ops) const = 0;
+  virtual std::vector<MemoryItem> memory(const MemoryShape& shape) const = 0;
+};
+
+// A registered policy: what `kvcast policies` prints and how one is made.
+struct Descriptor {
+  std::string name;
+  std::string sentence;    // one honest sentence
+  std::string category;    // none, drop, retrieval (GPU), retrieval (host), ...
+  std::string paper;
+  std::vector<Parameter> parameters;
+  std::string budget_convention;               // what `budget` counts, in words; empty without a budget
+  std::vector<std::string> formulas;           // traffic and storage, per layer and sequence
+  std::vector<std::string> differences;        // from the paper or its released code
+  std::function<std::unique_ptr<Policy>(const ParameterValues&, const Lengths&)> make;
+};
+
+// The one list, in the order of presentation.
+const std::vector<Descriptor>& all_policies();
+// UserError with all names where there is none.
+const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at = {});
+// Checks the parameters against the descriptor and makes the policy.
+std::unique_ptr<Policy> make_policy(const Descriptor& descriptor, const config::Node& parameters, const Lengths& lengths);
+
+}  // namespace kvcast::policy

@@ -1,0 +1,39 @@
+// What a policy did in one layer at one step: the record between function (replay) and work (lowering).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace kvcast::policy {
+
+// Numbers of one head at one step that its cost follows from. All in tokens unless said otherwise.
+struct HeadCounts {
+  std::int64_t attended = 0;      // KV pairs that attention reads on the GPU
+  std::int64_t cpu_attended = 0;  // KV pairs that attention reads on the CPU
+  std::int64_t scored = 0;        // units (pages, tokens, centroids) whose score is estimated
+  std::int64_t candidates = 0;    // units reranked or looked up after the first estimate
+  std::int64_t fetched = 0;       // tokens copied from host memory
+  std::int64_t fetched_runs = 0;  // contiguous pieces of the source that they lie in
+  std::int64_t evicted = 0;       // tokens that lost their slot
+  std::int64_t attended_runs = 0; // contiguous pieces of what attention reads
+  bool corrected = false;         // the step waited for this head's fetch
+};
+
+struct HeadSelection {
+  std::vector<std::int32_t> attended;  // ascending positions, all that the step's attention reads
+  std::vector<std::int32_t> fetched;   // ascending
+  std::vector<std::int32_t> evicted;   // ascending
+  HeadCounts counts;
+  void clear() {
+    attended.clear(), fetched.clear(), evicted.clear();
+    counts = {};
+  }
+};
+
+// One entry a KV head, or a query head where the policy selects per query head.
+struct LayerSelection {
+  bool per_query_head = false;
+  std::vector<HeadSelection> heads;
+};
+
+}  // namespace kvcast::policy
