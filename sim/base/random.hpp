@@ -24,7 +24,8 @@ class Stream {
   double uniform(std::uint64_t i) const { return static_cast<double>(bits(i) >> 11) * 0x1.0p-53; }
   // Below n > 0, without bias that could be seen (n far below 2^64).
   std::uint64_t below(std::uint64_t i, std::uint64_t n) const {
-    return static_cast<std::uint64_t>((static_cast<unsigned __int128>(bits(i)) * n) >> 64);
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<std::uint64_t>((static_cast<Wide>(bits(i)) * n) >> 64);
   }
   // Standard normal, exact to double precision (inverse of the distribution function).
   double normal(std::uint64_t i) const;
