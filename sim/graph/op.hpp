@@ -24,27 +24,27 @@ enum class Lane : std::uint8_t {
   kSelect,        // CUDA stream of speculative selection
   kCopyA,         // CUDA copy streams; two, for double buffering
   kCopyB,
-  kBackup,        // CUDA stream of device-to-host backups
-  kCpu,           // CPU attention workers, used together
+  kBackup,  // CUDA stream of device-to-host backups
+  kCpu,     // CPU attention workers, used together
 };
 inline constexpr int kLaneCount = 9;
 std::string_view lane_name(Lane lane);
 
 // What an op is for: the rows of a step's breakdown.
 enum class Kind : std::uint8_t {
-  kGemm,        // dense projections and the language-model head
-  kAttention,   // attention over the KV pairs that are read
-  kSmall,       // norms, RoPE, append, activation, sampling
-  kScore,       // estimating which tokens matter
-  kTopK,        // picking them
-  kIndex,       // building or updating summaries, centroids, hashes; eviction and compaction
-  kCopyIn,      // host to device
-  kCopyOut,     // device to host
-  kConvert,     // layout conversion of recalled pages
-  kLaunch,      // host side of kernel launches, framework overhead
-  kSync,        // host waits for the device
-  kCpuWork,     // attention, reranking, look-ups on the CPU
-  kMarker,      // no work: joins and step boundaries
+  kGemm,       // dense projections and the language-model head
+  kAttention,  // attention over the KV pairs that are read
+  kSmall,      // norms, RoPE, append, activation, sampling
+  kScore,      // estimating which tokens matter
+  kTopK,       // picking them
+  kIndex,      // building or updating summaries, centroids, hashes; eviction and compaction
+  kCopyIn,     // host to device
+  kCopyOut,    // device to host
+  kConvert,    // layout conversion of recalled pages
+  kLaunch,     // host side of kernel launches, framework overhead
+  kSync,       // host waits for the device
+  kCpuWork,    // attention, reranking, look-ups on the CPU
+  kMarker,     // no work: joins and step boundaries
 };
 inline constexpr int kKindCount = 13;
 std::string_view kind_name(Kind kind);
@@ -121,8 +121,8 @@ struct Host {
   double count = 1;
 };
 
-// `items` independent pieces of work spread over the CPU workers; each reads bytes from DRAM (in runs of unit_bytes) and
-// computes flops.
+// `items` independent pieces of work spread over the CPU workers; each reads bytes from DRAM (in runs of unit_bytes)
+// and computes flops.
 struct CpuWork {
   double items = 0, bytes_per_item = 0, flops_per_item = 0;
   double unit_bytes = 256;

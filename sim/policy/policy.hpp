@@ -38,6 +38,12 @@ class Selector {
   virtual void step(int t, LayerSelection& out) = 0;
 };
 
+// How counts change with each token generated after the replayed steps: replay covers some steps, lowering needs any context.
+struct Growth {
+  double attended = 0;  // full, prompt-end eviction: 1; fixed budgets: 0
+  double scored = 0;    // a policy that scores pages of p tokens: 1 / p
+};
+
 // Storage while decoding, all layers and sequences together.
 struct MemoryItem {
   graph::Pool pool = graph::Pool::kHbm;
@@ -68,6 +74,7 @@ class Policy {
   // Work from the appended keys to the attention output of one layer of one decode step.
   virtual void decode_layer(const DecodeLayer& shape, LayerOps& ops) const = 0;
   virtual std::vector<MemoryItem> memory(const MemoryShape& shape) const = 0;
+  virtual Growth growth() const { return {}; }
 };
 
 // A registered policy: what `kvcast policies` prints and how one is made.

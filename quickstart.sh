@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# From a clean clone to a report: installs what is missing, builds kvcast, makes a trace, sweeps, reports.
+#   ./quickstart.sh                 all of it; a second run rebuilds nothing and goes on from the store
+#   ./quickstart.sh --install-only  stops after the packages
+set -euo pipefail
+cd "$(dirname "$0")"
+
+BUILD=${KVCAST_BUILD:-build}
+OUT=${KVCAST_OUT:-reports/out/quickstart}
+PACKAGES=(g++ cmake ninja-build libyaml-cpp-dev libfmt-dev nlohmann-json3-dev libcli11-dev libsqlite3-dev
+          libboost-dev libboost-iostreams-dev libopenblas-dev libxxhash-dev libjs-vega)
+
+say() { printf '\n== %s\n' "$*"; }
+
+install_packages() {
+  local missing=()
+  for package in "$@"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+  done
+  if [ ${#missing[@]} -eq 0 ]; then
+    say "All packages are there"
+    return
+  fi
+  local root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "These packages are missing and neither root nor sudo is at hand: ${missing[*]}" >&2; exit 1; }
+    root=(sudo)
+  fi
+  say "Installing with apt-get: ${missing[*]}"
+  "${root[@]}" apt-get update -qq
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+}
+
+case "${1:-}" in
+  "" | --install-only) ;;
+  *) echo "usage: $0 [--install-only]" >&2; exit 2 ;;
+esac
+
+command -v apt-get >/dev/null || { echo "quickstart.sh installs through apt-get (Debian 12 or later); install by hand: ${PACKAGES[*]}" >&2; exit 1; }
+install_packages "${PACKAGES[@]}"
+if [ "${1:-}" = --install-only ]; then exit 0; fi
+
+say "Building kvcast (release) in $BUILD/"
+cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVCAST_TESTS=OFF >/dev/null
+cmake --build "$BUILD" --target kvcast
+
+say "Making a synthetic trace: 16K tokens, a needle in a haystack"
+mkdir -p "$OUT"
+TRACE=$OUT/needle-16k.safetensors
+[ -f "$TRACE" ] || "$BUILD/kvcast" trace synth needle -o "$TRACE" --set prompt_tokens=16384
+"$BUILD/kvcast" trace info "$TRACE"
+
+say "Sweeping configs/sweeps/quickstart.yaml"
+"$BUILD/kvcast" sweep configs/sweeps/quickstart.yaml -o "$OUT"
+
+say "Writing the report"
+"$BUILD/kvcast" report "$OUT" -o "$OUT/report"

@@ -1,0 +1,138 @@
+#include "lower/block.hpp"
+
+#include <algorithm>
+
+namespace kvcast::lower {
+
+using graph::HostCall;
+using graph::Kind;
+using graph::Lane;
+using graph::OpId;
+
+std::uint16_t Owners::id(const std::string& name) {
+  const auto found = std::find(names_.begin(), names_.end(), name);
+  if (found != names_.end()) return static_cast<std::uint16_t>(found - names_.begin());
+  names_.push_back(name);
+  return static_cast<std::uint16_t>(names_.size() - 1);
+}
+
+Block::Block(const config::Framework& framework, OpId first, OpId gate, Events& events, std::vector<graph::Op>& out)
+    : framework_(framework), first_(first), next_(first), gate_(gate), events_(events), out_(out) {}
+
+OpId Block::add(Kind kind, Lane lane, const char* label, const graph::Work& work, After after) {
+  graph::Op& op = out_.emplace_back();
+  op.kind = kind;
+  op.lane = lane;
+  op.layer = static_cast<std::int16_t>(layer_);
+  op.work = work;
+  op.label = label;
+  for (const OpId id : after) {
+    if (id >= 0) op.after.push_back(id);
+  }
+  // The first op of a lane in this block may not run ahead of the gate; the later ones are held back by lane order.
+  bool& used = lane_used_[static_cast<std::size_t>(lane)];
+  if (!used && gate_ >= 0) op.after.push_back(gate_);
+  used = true;
+  return next_++;
+}
+
+void Block::enter_layer(int layer) {
+  layer_ = layer;
+  done_ = -1;
+  if (framework_.launch == config::Framework::Launch::kEager && layer >= 0) {
+    add(Kind::kLaunch, Lane::kHost, "layer overhead", graph::Host{HostCall::kEagerLayer, 1}, {});
+  }
+}
+
+OpId Block::taken_done() {
+  KVCAST_CHECK(done_ >= 0);
+  return std::exchange(done_, -1);
+}
+
+OpId Block::launch(Lane lane) {
+  const auto one = [&](Lane thread, HostCall call, const char* label) {
+    return add(Kind::kLaunch, thread, label, graph::Host{call, 1}, {});
+  };
+  switch (lane) {
+    case Lane::kBackup:
+      return one(Lane::kBackupThread, HostCall::kLaunch, "launch");
+    case Lane::kSelect:
+    case Lane::kCopyA:
+    case Lane::kCopyB:
+      return one(Lane::kRecallThread, HostCall::kLaunch, "launch");
+    default:
+      break;
+  }
+  switch (framework_.launch) {
+    case config::Framework::Launch::kEager:
+      return one(Lane::kHost, HostCall::kEagerOp, "operator");
+    case config::Framework::Launch::kCompiled:
+      return one(Lane::kHost, HostCall::kLaunch, "launch");
+    case config::Framework::Launch::kCudaGraph:
+      break;
+  }
+  if (graph_launch_ < 0) {
+    graph_launch_ = one(Lane::kHost, HostCall::kGraphLaunch, "graph launch");
+    return graph_launch_;
+  }
+  return -1;  // the rest of the stretch follows by the order of its lane
+}
+
+OpId Block::kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) {
+  const OpId launched = launch(lane);
+  const OpId op = add(kind, lane, label, work, after);
+  if (launched >= 0) out_.back().after.push_back(launched);
+  return op;
+}
+
+OpId Block::host(Lane thread, Kind kind, const char* label, HostCall call, double count, After after) {
+  const OpId op = add(kind, thread, label, graph::Host{call, count}, after);
+  // What the host learns from the device may change what comes next: the captured graph ends here.
+  if (thread == Lane::kHost && (call == HostCall::kStreamSync || call == HostCall::kItemSync)) graph_launch_ = -1;
+  return op;
+}
+
+OpId Block::copy(Lane lane, const char* label, const graph::Copy& copy, After after) {
+  const Kind kind = copy.direction == graph::Direction::kHostToDevice ? Kind::kCopyIn : Kind::kCopyOut;
+  return add(kind, lane, label, copy, after);
+}
+
+OpId Block::cpu(const char* label, const graph::CpuWork& work, After after) {
+  return add(Kind::kCpuWork, Lane::kCpu, label, work, after);
+}
+
+OpId Block::join(Lane lane, After after) { return add(Kind::kMarker, lane, "join", graph::Marker{}, after); }
+
+OpId Block::join_all(OpId first, OpId last, OpId also) {
+  OpId ends[graph::kLaneCount];
+  std::fill(std::begin(ends), std::end(ends), OpId{-1});
+  for (OpId id = first; id <= last; ++id) {
+    ends[static_cast<std::size_t>(out_[static_cast<std::size_t>(id - first_)].lane)] = id;
+  }
+  const OpId op = add(Kind::kMarker, Lane::kBackupThread, "join", graph::Marker{}, {also});
+  for (const OpId end : ends) {
+    if (end >= 0) out_.back().after.push_back(end);
+  }
+  return op;
+}
+
+OpId Block::attention(const graph::DecodeAttention& work, After after) {
+  graph::DecodeAttention scaled = work;
+  // repeat_interleave to all query heads: one read, `group` copies written, `group` copies read by the kernel.
+  if (framework_.expand_kv_heads) scaled.kv_reads = std::max(work.kv_reads, 1 + 2 * work.group);
+  return kernel(Lane::kCompute, Kind::kAttention, "attention", scaled, after);
+}
+
+void Block::note(std::string_view event, OpId op) { events_[{std::string(event), layer_}] = op; }
+
+OpId Block::noted(std::string_view event) const {
+  const auto found = events_.find({std::string(event), layer_});
+  return found == events_.end() ? -1 : found->second;
+}
+
+void Block::memory(OpId op, graph::Pool pool, std::uint16_t owner, double bytes) {
+  KVCAST_CHECK(op >= first_ && op < next_);
+  if (bytes != 0) out_[static_cast<std::size_t>(op - first_)].memory.push_back({pool, owner, bytes});
+}
+
+}  // namespace kvcast::lower

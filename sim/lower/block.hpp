@@ -1,0 +1,80 @@
+// Builds one block of ops: kernels with the host's side of their launch, as the framework launches them.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/run.hpp"
+#include "graph/source.hpp"
+#include "policy/layer_ops.hpp"
+
+namespace kvcast::lower {
+
+// Names of memory owners, by the number that memory deltas carry.
+class Owners {
+ public:
+  std::uint16_t id(const std::string& name);
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+// Ops that later blocks wait for, by (event, layer).
+using Events = std::map<std::pair<std::string, int>, graph::OpId>;
+
+// Appends ops to a block and numbers them. Knows how kernels get launched:
+//   cuda_graph: one graph launch a stretch of kernels; a stretch ends where the host waits for the device;
+//   compiled:   one launch a kernel, the host runs ahead of the device;
+//   eager:      one framework operator a kernel, and a layer's own overhead.
+// Kernels of the side streams are launched by the thread that serves them (recall, backup), one by one.
+class Block final : public policy::LayerOps {
+ public:
+  // first: id of the block's first op; gate: the op that the whole block waits for, −1 in the first block.
+  Block(const config::Framework& framework, graph::OpId first, graph::OpId gate, Events& events,
+        std::vector<graph::Op>& out);
+
+  // The layer that ops belong to from now on, and the op its policy starts from.
+  void enter_layer(int layer);
+  void set_ready(graph::OpId op) { ready_ = op; }
+  graph::OpId taken_done();  // what the policy declared done; aborts if it did not
+
+  graph::OpId ready() const override { return ready_; }
+  graph::OpId kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work,
+                     After after) override;
+  graph::OpId host(graph::Lane thread, graph::Kind kind, const char* label, graph::HostCall call, double count,
+                   After after) override;
+  graph::OpId copy(graph::Lane lane, const char* label, const graph::Copy& copy, After after) override;
+  graph::OpId cpu(const char* label, const graph::CpuWork& work, After after) override;
+  graph::OpId join(graph::Lane lane, After after) override;
+  graph::OpId attention(const graph::DecodeAttention& work, After after) override;
+  void note(std::string_view event, graph::OpId op) override;
+  graph::OpId noted(std::string_view event) const override;
+  void done(graph::OpId op) override { done_ = op; }
+
+  // Memory that the op takes when it starts (bytes > 0) or returns when it finishes (bytes < 0).
+  void memory(graph::OpId op, graph::Pool pool, std::uint16_t owner, double bytes);
+  // A marker on the backup thread's lane after ops first .. last of this block and `also`: waits without holding up
+  // others.
+  graph::OpId join_all(graph::OpId first, graph::OpId last, graph::OpId also);
+  graph::OpId last() const { return next_ - 1; }
+  graph::OpId next() const { return next_; }
+
+ private:
+  graph::OpId add(graph::Kind kind, graph::Lane lane, const char* label, const graph::Work& work, After after);
+  // The host op that launches a kernel on this lane; −1 where the launch in progress covers it.
+  graph::OpId launch(graph::Lane lane);
+
+  const config::Framework& framework_;
+  graph::OpId first_, next_, gate_;
+  Events& events_;
+  std::vector<graph::Op>& out_;
+  int layer_ = -1;
+  graph::OpId ready_ = -1, done_ = -1;
+  graph::OpId graph_launch_ = -1;  // of the stretch of kernels in progress
+  bool lane_used_[graph::kLaneCount] = {};
+};
+
+}  // namespace kvcast::lower

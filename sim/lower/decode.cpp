@@ -1,0 +1,87 @@
+#include "lower/decode.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lower/dense.hpp"
+
+namespace kvcast::lower {
+
+using graph::Kind;
+using graph::Lane;
+using graph::OpId;
+
+std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std::int64_t tokens) {
+  const config::Run& run = *setting.run;
+  const config::Model& model = run.model;
+  std::vector<policy::MemoryItem> items = {
+      {graph::Pool::kHbm, "weights", model.weight_bytes()},
+      {graph::Pool::kHbm, "activations", activation_bytes(model, run.workload.batch, run.workload.batch)}};
+  if (run.framework.quadratic_mask) {
+    // One byte for each pair of positions up to the bound of the sequence (gpt-fast's causal mask).
+    const auto bound = static_cast<double>(setting.lengths.bound());
+    items.push_back({graph::Pool::kHbm, "causal mask", bound * bound});
+  }
+  policy::MemoryShape shape{&model, run.workload.batch, tokens, setting.lengths, setting.attended_mean};
+  for (policy::MemoryItem& item : setting.policy->memory(shape)) items.push_back(std::move(item));
+  return items;
+}
+
+DecodeWindow::DecodeWindow(const DecodeSetting& setting, std::int64_t context, int steps, Owners& owners)
+    : setting_(setting), context_(context), steps_(steps), owners_(owners) {}
+
+void DecodeWindow::take_memory(Block& block) {
+  const OpId held = block.join(Lane::kHost, {});
+  for (const policy::MemoryItem& item : decode_memory(setting_, context_ + steps_)) {
+    block.memory(held, item.pool, owners_.id(item.owner), item.bytes);
+  }
+}
+
+bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
+  out.clear();
+  if (step_ == steps_) return false;
+  const config::Model& model = setting_.run->model;
+  Block block(setting_.run->framework, next_id_, step_ends_.empty() ? -1 : step_ends_.back(), events_, out);
+  if (step_ == 0) take_memory(block);
+  OpId op = -1;
+  for (int layer = 0; layer < model.layers; ++layer) op = decode_layer(block, layer, op);
+  step_ends_.push_back(head_and_sample(block, model, setting_.run->workload.batch, op));
+  KVCAST_CHECK(step_ends_.back() == block.last());
+  next_id_ = block.next();
+  ++step_;
+  return true;
+}
+
+OpId DecodeWindow::decode_layer(Block& block, int layer, OpId after) {
+  const config::Run& run = *setting_.run;
+  const double rows = run.workload.batch;
+  block.enter_layer(layer);
+  block.set_ready(before_attention(block, run.model, rows, after));
+  policy::DecodeLayer shape;
+  shape.model = &run.model;
+  shape.layer = layer;
+  shape.batch = run.workload.batch;
+  shape.tokens = context_ + step_;
+  shape.heads = counts_at(layer, shape.tokens);
+  shape.per_query_head = setting_.per_query_head;
+  setting_.policy->decode_layer(shape, block);
+  return after_attention(block, run.model, rows, block.taken_done());
+}
+
+std::span<const policy::HeadCounts> DecodeWindow::counts_at(int layer, std::int64_t tokens) {
+  const std::span<const policy::HeadCounts> seen = setting_.counts(layer, step_);
+  const auto grown = static_cast<double>(tokens - setting_.counted_tokens);
+  const policy::Growth growth = setting_.policy->growth();
+  scratch_.assign(seen.begin(), seen.end());
+  if (growth.attended == 0 && growth.scored == 0) return scratch_;
+  const auto add = [grown](std::int64_t count, double rate, std::int64_t limit) {
+    return std::clamp(count + static_cast<std::int64_t>(std::llround(rate * grown)), std::int64_t{0}, limit);
+  };
+  for (policy::HeadCounts& c : scratch_) {
+    c.attended = add(c.attended, growth.attended, tokens);
+    c.scored = add(c.scored, growth.scored, tokens);
+  }
+  return scratch_;
+}
+
+}  // namespace kvcast::lower

@@ -1,0 +1,56 @@
+// A window of decode steps at one context as a stream of blocks, one block a step.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "config/run.hpp"
+#include "lower/block.hpp"
+#include "policy/policy.hpp"
+
+namespace kvcast::lower {
+
+// What happened in a layer at a step, for all sequences of the batch: [batch × heads], drawn from a replay.
+using CountSource = std::function<std::span<const policy::HeadCounts>(int layer, std::int64_t step)>;
+
+// Everything that a window needs; refers to objects that outlive it.
+struct DecodeSetting {
+  const config::Run* run = nullptr;
+  const policy::Policy* policy = nullptr;
+  policy::Lengths lengths;
+  CountSource counts;
+  bool per_query_head = false;
+  std::int64_t counted_tokens = 0;  // context that the counts were taken at
+  double attended_mean = 0;         // KV pairs a head attends to, for storage that depends on it
+};
+
+// Steps `steps`, the first with `context` tokens cached (the new one included). The first block starts with a marker
+// that takes the memory held at that context; counts follow the context by the policy's growth.
+class DecodeWindow final : public graph::WorkSource {
+ public:
+  DecodeWindow(const DecodeSetting& setting, std::int64_t context, int steps, Owners& owners);
+  bool next_block(std::vector<graph::Op>& out) override;
+  // Id of the last op of each step so far: the token.
+  const std::vector<graph::OpId>& step_ends() const { return step_ends_; }
+
+ private:
+  void take_memory(Block& block);
+  graph::OpId decode_layer(Block& block, int layer, graph::OpId after);
+  std::span<const policy::HeadCounts> counts_at(int layer, std::int64_t tokens);
+
+  DecodeSetting setting_;
+  std::int64_t context_;
+  int steps_, step_ = 0;
+  Owners& owners_;
+  Events events_;
+  std::vector<policy::HeadCounts> scratch_;
+  std::vector<graph::OpId> step_ends_;
+  graph::OpId next_id_ = 0;
+};
+
+// Bytes held while decoding with `tokens` cached a sequence: weights, the policy's storage, activations of a step, the
+// mask of frameworks that keep one.
+std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std::int64_t tokens);
+
+}  // namespace kvcast::lower

@@ -1,0 +1,21 @@
+// The ops of a decoder layer that are the same under every policy: norms, projections, feed-forward, head.
+#pragma once
+
+#include "config/model.hpp"
+#include "lower/block.hpp"
+
+namespace kvcast::lower {
+
+// From the residual stream to appended keys and values: norm, QKV projection, RoPE with append. `rows` tokens in all.
+graph::OpId before_attention(Block& block, const config::Model& model, double rows, graph::OpId after);
+// From the attention output to the residual stream: O projection, norm, gate and up, activation, down.
+graph::OpId after_attention(Block& block, const config::Model& model, double rows, graph::OpId after);
+// Final norm, language-model head over `rows` rows, sampling; returns the op after which the tokens are on the host.
+graph::OpId head_and_sample(Block& block, const config::Model& model, double rows, graph::OpId after);
+
+// Peak bytes of activations while `rows` tokens pass through a layer at once: gate, up and their product are live
+// together, beside the residual, the norm's output, the attention output and the projection (Llama's MLP as in
+// Hugging Face transformers). The head adds logits in single precision for `sampled` rows.
+double activation_bytes(const config::Model& model, double rows, double sampled);
+
+}  // namespace kvcast::lower
