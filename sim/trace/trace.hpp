@@ -15,25 +15,30 @@ namespace kvcast::trace {
 
 struct TraceInfo {
   std::string model;
-  std::string source;               // captured | synthetic
-  std::vector<int> layers;          // captured layer ids, ascending
+  std::string source;       // captured | synthetic
+  std::vector<int> layers;  // captured layer ids, ascending
   int n_layers = 0, n_q_heads = 0, n_kv_heads = 0, head_dim = 0;
   double rope_theta = 0;
   std::int64_t prompt_tokens = 0;
   int decode_steps = 0;
-  std::vector<std::int64_t> query_positions;     // ascending; ends with all decode positions
-  std::map<std::string, std::string> optional;   // task, targets, turns, block_tokens, provenance: as written
+  std::vector<std::int64_t> query_positions;    // ascending; ends with all decode positions
+  std::map<std::string, std::string> optional;  // task, targets, turns, block_tokens, provenance: as written
+  std::int64_t hidden = 0;                      // width of the hidden states, 0 where the trace has none
 
   std::int64_t positions() const { return prompt_tokens + decode_steps; }
   int group() const { return n_q_heads / n_kv_heads; }
+  std::int64_t n_queries() const { return static_cast<std::int64_t>(query_positions.size()); }
   // Captured queries at prompt positions (all before the decode queries).
-  std::int64_t prompt_queries() const { return static_cast<std::int64_t>(query_positions.size()) - decode_steps; }
+  std::int64_t prompt_queries() const { return n_queries() - decode_steps; }
+  // Of these, how many are the last prompt positions without a gap: the longest observation window.
+  std::int64_t longest_window() const;
 };
 
-// One captured layer in single precision. Immutable after construction, but for scores made on first use by one thread at a
-// time (replay computes them before it shares a layer between threads).
+// One captured layer in single precision. Immutable after construction, but for scores made on first use by one thread
+// at a time (replay computes them before it shares a layer between threads).
 class Layer {
  public:
+  // Storage without content; its maker fills all of it.
   Layer(const TraceInfo& info, int layer_id);
 
   const TraceInfo& info() const { return *info_; }
@@ -45,9 +50,11 @@ class Layer {
   MatrixView queries(int q_head) const;
   // The query of a decode step, head_dim floats.
   const float* decode_query(int q_head, int step) const;
-  // The last `window` prompt queries, [window × head_dim]. UserError where the trace holds fewer, or they are not the last
-  // ones without gaps.
+  // The last `window` prompt queries, [window × head_dim]. UserError where the trace holds fewer, or they are not the
+  // last ones without gaps.
   MatrixView window_queries(int q_head, int window) const;
+  // [n_queries × hidden]; no rows where the trace has none.
+  MatrixView hidden() const;
 
   // Raw scores q·k (not scaled) of all decode steps of a query head against all positions: [decode_steps × positions];
   // entries beyond a step's position are there and must not be used. Made by one matrix product per KV head and kept.
@@ -55,24 +62,27 @@ class Layer {
   void compute_scores(int threads) const;
   void drop_scores() const;
 
-  // For makers of layers: storage as [head][row][head_dim].
+  // For makers of layers: storage as [head][row][head_dim]; hidden as [row][hidden].
   float* mutable_keys(int kv_head);
   float* mutable_values(int kv_head);
   float* mutable_queries(int q_head);
+  float* mutable_hidden();
 
  private:
+  using Floats = std::unique_ptr<float[]>;
   void compute_head_scores(int kv_head) const;
   const TraceInfo* info_;
   int id_;
-  std::vector<float> keys_, values_, queries_;
-  mutable std::vector<std::vector<float>> scores_;  // by KV head: [group · decode_steps × positions]
+  Floats keys_, values_, queries_, hidden_;
+  mutable std::vector<Floats> scores_;  // by KV head: [group · decode_steps × positions]
 };
 
 class Trace {
  public:
   virtual ~Trace() = default;
   const TraceInfo& info() const { return info_; }
-  // layer_index counts the captured layers from 0. The trace must outlive the layer.
+  // layer_index counts the captured layers from 0. The trace must outlive the layer. UserError where the data is broken
+  // (numbers that are not finite), with the place.
   virtual std::unique_ptr<Layer> load(std::size_t layer_index, int threads) const = 0;
   // What its layers follow from, for keys of experiments: content hash of a file, or recipe with seed and shape.
   virtual std::string identity() const = 0;

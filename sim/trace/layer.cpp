@@ -1,0 +1,126 @@
+// Storage of one layer, and the scores of all decode steps as one matrix product a KV head.
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/parallel.hpp"
+#include "trace/trace.hpp"
+
+namespace kvcast::trace {
+namespace {
+
+std::size_t as_size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+// Not zeroed: the maker touches the pages first, on its own threads.
+std::unique_ptr<float[]> uninitialised(std::size_t n) { return std::make_unique_for_overwrite<float[]>(n); }
+
+}  // namespace
+
+std::int64_t TraceInfo::longest_window() const {
+  std::int64_t n = 0;
+  while (n < prompt_queries() && query_positions[as_size(prompt_queries() - 1 - n)] == prompt_tokens - 1 - n) ++n;
+  return n;
+}
+
+Layer::Layer(const TraceInfo& info, int layer_id)
+    : info_(&info),
+      id_(layer_id),
+      keys_(uninitialised(as_size(info.n_kv_heads * info.positions() * info.head_dim))),
+      values_(uninitialised(as_size(info.n_kv_heads * info.positions() * info.head_dim))),
+      queries_(uninitialised(as_size(info.n_q_heads * info.n_queries() * info.head_dim))),
+      hidden_(uninitialised(as_size(info.n_queries() * info.hidden))),
+      scores_(as_size(info.n_kv_heads)) {}
+
+float* Layer::mutable_keys(int kv_head) {
+  KVCAST_CHECK(kv_head >= 0 && kv_head < info_->n_kv_heads);
+  return keys_.get() + as_size(kv_head * info_->positions() * info_->head_dim);
+}
+
+float* Layer::mutable_values(int kv_head) {
+  KVCAST_CHECK(kv_head >= 0 && kv_head < info_->n_kv_heads);
+  return values_.get() + as_size(kv_head * info_->positions() * info_->head_dim);
+}
+
+float* Layer::mutable_queries(int q_head) {
+  KVCAST_CHECK(q_head >= 0 && q_head < info_->n_q_heads);
+  return queries_.get() + as_size(q_head * info_->n_queries() * info_->head_dim);
+}
+
+float* Layer::mutable_hidden() { return hidden_.get(); }
+
+MatrixView Layer::keys(int kv_head) const {
+  KVCAST_CHECK(kv_head >= 0 && kv_head < info_->n_kv_heads);
+  const std::size_t d = as_size(info_->head_dim);
+  return {keys_.get() + as_size(kv_head * info_->positions()) * d, as_size(info_->positions()), d, d};
+}
+
+MatrixView Layer::values(int kv_head) const {
+  KVCAST_CHECK(kv_head >= 0 && kv_head < info_->n_kv_heads);
+  const std::size_t d = as_size(info_->head_dim);
+  return {values_.get() + as_size(kv_head * info_->positions()) * d, as_size(info_->positions()), d, d};
+}
+
+MatrixView Layer::queries(int q_head) const {
+  KVCAST_CHECK(q_head >= 0 && q_head < info_->n_q_heads);
+  const std::size_t d = as_size(info_->head_dim);
+  return {queries_.get() + as_size(q_head * info_->n_queries()) * d, as_size(info_->n_queries()), d, d};
+}
+
+const float* Layer::decode_query(int q_head, int step) const {
+  KVCAST_CHECK(step >= 0 && step < info_->decode_steps);
+  return queries(q_head).row(as_size(info_->prompt_queries() + step));
+}
+
+MatrixView Layer::window_queries(int q_head, int window) const {
+  if (window < 1 || window > info_->longest_window()) {
+    throw UserError(fmt::format("a window of {} prompt queries is needed, the trace holds the last {} without a gap",
+                                window, info_->longest_window()));
+  }
+  MatrixView view = queries(q_head);
+  view.data = view.row(as_size(info_->prompt_queries() - window));
+  view.rows = as_size(window);
+  return view;
+}
+
+MatrixView Layer::hidden() const {
+  if (info_->hidden == 0) return {};
+  const std::size_t width = as_size(info_->hidden);
+  return {hidden_.get(), as_size(info_->n_queries()), width, width};
+}
+
+void Layer::compute_head_scores(int kv_head) const {
+  auto& scores = scores_[as_size(kv_head)];
+  if (scores) return;
+  const std::size_t steps = as_size(info_->decode_steps);
+  const std::size_t d = as_size(info_->head_dim);
+  const std::size_t rows = as_size(info_->group()) * steps;
+  // The group's decode queries stand apart by the prompt queries of each head; side by side they make one product.
+  const auto together = uninitialised(rows * d);
+  for (int g = 0; g < info_->group(); ++g) {
+    const float* const first = decode_query(kv_head * info_->group() + g, 0);
+    std::copy_n(first, steps * d, together.get() + as_size(g) * steps * d);
+  }
+  auto made = uninitialised(rows * as_size(info_->positions()));
+  multiply_transposed({together.get(), rows, d, d}, keys(kv_head), made.get(), as_size(info_->positions()));
+  scores = std::move(made);
+}
+
+MatrixView Layer::decode_scores(int q_head) const {
+  KVCAST_CHECK(q_head >= 0 && q_head < info_->n_q_heads);
+  const int kv_head = q_head / info_->group();
+  compute_head_scores(kv_head);
+  const std::size_t steps = as_size(info_->decode_steps);
+  const std::size_t columns = as_size(info_->positions());
+  const float* const first = scores_[as_size(kv_head)].get() + as_size(q_head % info_->group()) * steps * columns;
+  return {first, steps, columns, columns};
+}
+
+void Layer::compute_scores(int threads) const {
+  parallel_for(scores_.size(), threads, [&](std::size_t head) { compute_head_scores(static_cast<int>(head)); });
+}
+
+void Layer::drop_scores() const {
+  for (auto& scores : scores_) scores.reset();
+}
+
+}  // namespace kvcast::trace
