@@ -1,0 +1,105 @@
+// A thin layer over SQLite's C interface (https://www.sqlite.org/c3ref/intro.html).
+#include "store/sqlite.hpp"
+
+#include <sqlite3.h>
+
+#include "base/error.hpp"
+
+namespace kvcast::store {
+
+void Statement::Finalize::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+void Database::Close::operator()(sqlite3* connection) const { sqlite3_close_v2(connection); }
+
+Statement::Statement(Database& database, const char* sql) : database_(database) {
+  sqlite3_stmt* raw = nullptr;
+  const int code = sqlite3_prepare_v2(database.connection_.get(), sql, -1, &raw, nullptr);
+  statement_.reset(raw);
+  check(code);
+}
+
+void Statement::check(int code) const {
+  if (code != SQLITE_OK) database_.fail(code, sqlite3_errmsg(database_.connection_.get()));
+}
+
+Statement& Statement::bind(int parameter, std::string_view text) {
+  check(sqlite3_bind_text64(statement_.get(), parameter, text.data(), text.size(), SQLITE_TRANSIENT, SQLITE_UTF8));
+  return *this;
+}
+
+Statement& Statement::bind_blob(int parameter, std::string_view bytes) {
+  // A null pointer would bind NULL, and an empty blob is not NULL.
+  const char* data = bytes.empty() ? "" : bytes.data();
+  check(sqlite3_bind_blob64(statement_.get(), parameter, data, bytes.size(), SQLITE_TRANSIENT));
+  return *this;
+}
+
+Statement& Statement::bind(int parameter, std::int64_t number) {
+  check(sqlite3_bind_int64(statement_.get(), parameter, number));
+  return *this;
+}
+
+Statement& Statement::bind(int parameter, double number) {
+  check(sqlite3_bind_double(statement_.get(), parameter, number));
+  return *this;
+}
+
+bool Statement::step() {
+  const int code = sqlite3_step(statement_.get());
+  if (code == SQLITE_ROW) return true;
+  if (code != SQLITE_DONE) check(code);
+  return false;
+}
+
+std::string Statement::text(int column) const {
+  // The blob accessor returns text as it stands and keeps bytes after a zero.
+  const auto* data = static_cast<const char*>(sqlite3_column_blob(statement_.get(), column));
+  const int size = sqlite3_column_bytes(statement_.get(), column);
+  return data == nullptr ? std::string() : std::string(data, static_cast<std::size_t>(size));
+}
+
+std::int64_t Statement::integer(int column) const { return sqlite3_column_int64(statement_.get(), column); }
+double Statement::real(int column) const { return sqlite3_column_double(statement_.get(), column); }
+
+Database::Database(const std::string& path, bool create, int busy_ms) : path_(path) {
+  sqlite3* raw = nullptr;
+  const int flags = SQLITE_OPEN_READWRITE | (create ? SQLITE_OPEN_CREATE : 0) | SQLITE_OPEN_NOMUTEX;
+  const int code = sqlite3_open_v2(path.c_str(), &raw, flags, nullptr);
+  connection_.reset(raw);
+  if (code != SQLITE_OK) fail(code, raw != nullptr ? sqlite3_errmsg(raw) : sqlite3_errstr(code));
+  sqlite3_busy_timeout(raw, busy_ms);
+}
+
+void Database::execute(const char* sql) {
+  const int code = sqlite3_exec(connection_.get(), sql, nullptr, nullptr, nullptr);
+  if (code != SQLITE_OK) fail(code, sqlite3_errmsg(connection_.get()));
+}
+
+std::int64_t Database::query_integer(const char* sql) {
+  Statement statement(*this, sql);
+  KVCAST_CHECK(statement.step());
+  return statement.integer(0);
+}
+
+std::string Database::query_text(const char* sql) {
+  Statement statement(*this, sql);
+  return statement.step() ? statement.text(0) : std::string();
+}
+
+int Database::changes() const { return sqlite3_changes(connection_.get()); }
+
+void Database::fail(int code, const char* message) const {
+  KVCAST_CHECK(code != SQLITE_MISUSE && code != SQLITE_RANGE);
+  const std::string reason = message;
+  switch (code & 0xff) {
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT:
+      throw UserError({path_, 0, 0}, fmt::format("not a readable store of results ({})", reason));
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      throw UserError({path_, 0, 0}, fmt::format("another process holds the store and does not let go ({})", reason));
+    default:
+      throw UserError({path_, 0, 0}, fmt::format("the store cannot be used ({})", reason));
+  }
+}
+
+}  // namespace kvcast::store

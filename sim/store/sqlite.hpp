@@ -1,0 +1,71 @@
+// The little of SQLite that the store needs, with values that clean up after themselves and errors that name the file.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace kvcast::store {
+
+class Database;
+
+// One prepared statement. Parameters and columns count from 1 and 0, as in SQLite.
+class Statement {
+ public:
+  // Throws UserError naming the file where SQLite refuses the statement.
+  Statement(Database& database, const char* sql);
+
+  Statement& bind(int parameter, std::string_view text);
+  Statement& bind_blob(int parameter, std::string_view bytes);
+  Statement& bind(int parameter, std::int64_t number);
+  Statement& bind(int parameter, double number);
+
+  // True while there is a row to read. Throws UserError naming the file on a damaged, full or unreachable database.
+  bool step();
+  std::string text(int column) const;
+  std::int64_t integer(int column) const;
+  double real(int column) const;
+
+ private:
+  struct Finalize {
+    void operator()(sqlite3_stmt* statement) const;
+  };
+  void check(int code) const;
+
+  Database& database_;
+  std::unique_ptr<sqlite3_stmt, Finalize> statement_;
+};
+
+// One connection, used by one thread at a time. Waits up to busy_ms for the locks of others.
+class Database {
+ public:
+  Database(const std::string& path, bool create, int busy_ms);
+
+  // Runs statements without results.
+  void execute(const char* sql);
+  // The single integer that a query or pragma yields.
+  std::int64_t query_integer(const char* sql);
+  // The first column of the first row as text; empty where there is no row.
+  std::string query_text(const char* sql);
+  // Rows that the last INSERT, UPDATE or DELETE changed.
+  int changes() const;
+
+  const std::string& path() const { return path_; }
+
+  // Turns SQLite's code into a UserError, or aborts where only a defect of kvcast can be the cause.
+  [[noreturn]] void fail(int code, const char* message) const;
+
+ private:
+  friend class Statement;
+  struct Close {
+    void operator()(sqlite3* connection) const;
+  };
+  std::string path_;
+  std::unique_ptr<sqlite3, Close> connection_;
+};
+
+}  // namespace kvcast::store
