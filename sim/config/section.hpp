@@ -14,8 +14,9 @@
 
 namespace kvcast::config {
 
-// Every getter throws UserError (place, what was found, what is expected) for a missing key without default, a wrong type,
-// a number with leading zeros, hexadecimal or non-finite numbers, and values out of range. Call finish() at the end.
+// Every getter throws UserError (place, what was found, what is expected) for a missing key without default, a wrong
+// type, a number with leading zeros, hexadecimal or non-finite numbers, and values out of range. Call finish() at the
+// end.
 class Section {
  public:
   // title: what the map is, for messages ("hardware profile").
@@ -25,18 +26,23 @@ class Section {
   const SourceLocation& where() const { return map_.where(); }
   SourceLocation where(std::string_view key) const;
 
-  std::string text(std::string_view key, std::optional<std::string> fallback = {});
-  std::string choice(std::string_view key, const std::vector<std::string>& names, std::optional<std::string> fallback = {});
-  std::int64_t integer(std::string_view key, std::int64_t low, std::int64_t high, std::optional<std::int64_t> fallback = {});
+  std::string text(std::string_view key);
+  std::string text(std::string_view key, std::string fallback);
+  std::string choice(std::string_view key, const std::vector<std::string>& names);
+  std::string choice(std::string_view key, const std::vector<std::string>& names, std::string fallback);
+  std::int64_t integer(std::string_view key, std::int64_t low, std::int64_t high,
+                       std::optional<std::int64_t> fallback = {});
   double number(std::string_view key, double low, double high, std::optional<double> fallback = {});
-  double quantity(std::string_view key, Dimension dimension, double low, double high, std::optional<double> fallback = {});
+  double quantity(std::string_view key, Dimension dimension, double low, double high,
+                  std::optional<double> fallback = {});
   bool flag(std::string_view key, std::optional<bool> fallback = {});
   // {value: 3.35 TB/s, origin: datasheet, uncertainty: 5 %, source: "..."}; value and origin and source are required.
   Value value(std::string_view key, Dimension dimension, double low, double high);
   Section section(std::string_view key, std::string title);
-  Node node(std::string_view key);               // required
+  Node node(std::string_view key);  // required
   std::optional<Node> optional_node(std::string_view key);
-  std::vector<std::string> texts(std::string_view key, std::optional<std::vector<std::string>> fallback = {});
+  std::vector<std::string> texts(std::string_view key);
+  std::vector<std::string> texts(std::string_view key, std::vector<std::string> fallback);
   std::vector<double> numbers(std::string_view key, double low, double high);
 
   // UserError naming the first key that no getter asked for, with all that were.

@@ -1,7 +1,7 @@
 // Strict YAML: what is written is what is meant, or a UserError with file:line:col.
 //
-// yaml-cpp parses; this layer refuses what it lets pass: duplicate keys, several documents in a file, aliases that contain
-// themselves or blow up, tags, keys that are not plain text.
+// yaml-cpp parses; this layer refuses what it lets pass: duplicate keys, several documents in a file, aliases that
+// contain themselves or blow up, tags, keys that are not plain text.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,8 @@ class Node {
  public:
   enum class Kind { kNull, kScalar, kList, kMap };
 
-  Node() = default;
+  Node() = default;  // null, at no known place
+  static Node null(SourceLocation where);
   static Node scalar(std::string text, SourceLocation where, bool quoted = false);
   static Node list(std::vector<Node> items, SourceLocation where);
   static Node map(std::vector<std::pair<std::string, Node>> entries, SourceLocation where);
@@ -32,6 +33,10 @@ class Node {
   const std::vector<std::pair<std::string, Node>>& entries() const;
   const Node* find(std::string_view key) const;  // in a map; null where it has no such key
 
+  // Values in the tree, itself included, and levels of lists and maps; shared subtrees count each time they are seen.
+  std::size_t size() const;
+  std::size_t depth() const;
+
   // A copy with the value at a dotted path put in or replaced ("policy.budget"); maps are made on the way. A scalar
   // `policy: NAME` on the way becomes {name: NAME}. UserError where the path runs through a list or another scalar.
   Node with(std::string_view dotted_path, const Node& value) const;
@@ -41,14 +46,22 @@ class Node {
 
  private:
   struct Body;
+  explicit Node(Body body);
+  const Body& body() const;
   std::shared_ptr<const Body> body_;
 };
+
+// What a node is, for messages: `a map`, `a list`, `"quest"`, `nothing`.
+std::string describe(const Node& node);
+// UserError unless path is names joined by dots, a name being letters, digits, '_' and '-'.
+void check_dotted_path(std::string_view path, const SourceLocation& where);
 
 // Throws UserError for anything that is not exactly one well-formed document of maps, lists and scalars.
 Node parse_yaml(std::string_view text, const std::string& file_name);
 // Also where the file cannot be read.
 Node load_yaml(const std::string& path);
-// "a.b=v" of --set: the path and the value (parsed as YAML, so lists and maps work). UserError names the whole argument.
+// "a.b=v" of --set: the path and the value (parsed as YAML, so lists and maps work). UserError names the whole
+// argument.
 std::pair<std::string, Node> parse_setting(const std::string& argument);
 
 }  // namespace kvcast::config

@@ -1,0 +1,221 @@
+// The immutable tree behind parse_yaml: shared bodies, so that copies, aliases and `with` cost only what changes.
+
+#include <algorithm>
+#include <map>
+
+#include "config/text.hpp"
+#include "config/yaml.hpp"
+
+namespace kvcast::config {
+
+struct Node::Body {
+  Kind kind = Kind::kNull;
+  SourceLocation where;
+  std::string text;
+  bool quoted = false;
+  std::vector<Node> items;
+  std::vector<std::pair<std::string, Node>> entries;
+  std::size_t size = 1;
+  std::size_t depth = 0;
+};
+
+Node::Node(Body body) : body_(std::make_shared<const Body>(std::move(body))) {}
+
+const Node::Body& Node::body() const {
+  static const Body null;
+  return body_ ? *body_ : null;
+}
+
+Node Node::null(SourceLocation where) {
+  Body body;
+  body.where = std::move(where);
+  return Node(std::move(body));
+}
+
+Node Node::scalar(std::string text, SourceLocation where, bool quoted) {
+  Body body;
+  body.kind = Kind::kScalar;
+  body.where = std::move(where);
+  body.text = std::move(text);
+  body.quoted = quoted;
+  return Node(std::move(body));
+}
+
+Node Node::list(std::vector<Node> items, SourceLocation where) {
+  Body body;
+  body.kind = Kind::kList;
+  body.where = std::move(where);
+  for (const Node& item : items) {
+    body.size += item.size();
+    body.depth = std::max(body.depth, item.depth());
+  }
+  ++body.depth;
+  body.items = std::move(items);
+  return Node(std::move(body));
+}
+
+Node Node::map(std::vector<std::pair<std::string, Node>> entries, SourceLocation where) {
+  Body body;
+  body.kind = Kind::kMap;
+  body.where = std::move(where);
+  for (const auto& [key, value] : entries) {
+    body.size += value.size();
+    body.depth = std::max(body.depth, value.depth());
+  }
+  ++body.depth;
+  body.entries = std::move(entries);
+  return Node(std::move(body));
+}
+
+Node::Kind Node::kind() const { return body().kind; }
+const SourceLocation& Node::where() const { return body().where; }
+const std::string& Node::text() const { return body().text; }
+bool Node::quoted() const { return body().quoted; }
+const std::vector<Node>& Node::items() const { return body().items; }
+const std::vector<std::pair<std::string, Node>>& Node::entries() const { return body().entries; }
+std::size_t Node::size() const { return body().size; }
+std::size_t Node::depth() const { return body().depth; }
+
+const Node* Node::find(std::string_view key) const {
+  for (const auto& [name, value] : entries()) {
+    if (name == key) return &value;
+  }
+  return nullptr;
+}
+
+namespace {
+
+std::vector<std::string> split_path(std::string_view path) {
+  std::vector<std::string> names;
+  for (std::size_t start = 0;;) {
+    const std::size_t dot = std::min(path.find('.', start), path.size());
+    names.emplace_back(path.substr(start, dot - start));
+    if (dot == path.size()) return names;
+    start = dot + 1;
+  }
+}
+
+// `node` with `value` at names[i...].
+Node put(const Node& node, const std::vector<std::string>& names, std::size_t i, const Node& value) {
+  if (i == names.size()) return value;
+  std::vector<std::pair<std::string, Node>> entries;
+  switch (node.kind()) {
+    case Node::Kind::kMap:
+      entries = node.entries();
+      break;
+    case Node::Kind::kNull:
+      break;
+    case Node::Kind::kScalar:
+      if (i == 1 && names[0] == "policy") {  // `policy: NAME` is short for `policy: {name: NAME}`
+        entries.emplace_back("name", node);
+        break;
+      }
+      [[fallthrough]];
+    case Node::Kind::kList: {
+      const std::string before = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<long>(i), "."));
+      throw UserError(value.where(), fmt::format("cannot set \"{}\": {} is {}, not a map", fmt::join(names, "."),
+                                                 before.empty() ? "the config" : '"' + before + '"', describe(node)));
+    }
+  }
+  const auto entry = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.first == names[i]; });
+  const Node below = entry == entries.end() ? Node() : entry->second;
+  Node changed = put(below, names, i + 1, value);
+  if (entry == entries.end()) {
+    entries.emplace_back(names[i], std::move(changed));
+  } else {
+    entry->second = std::move(changed);
+  }
+  const bool known_place = node.where().line > 0 || !node.where().file.empty();
+  return Node::map(std::move(entries), known_place ? node.where() : value.where());
+}
+
+// Numbers, quantities and flags stand bare, so that 2 and "2" differ; everything else is a JSON string, so that no text
+// can look like a piece of the tree around it.
+bool stands_bare(const Node& scalar) {
+  const std::string& text = scalar.text();
+  if (scalar.quoted() || text.empty()) return false;
+  if (text == "true" || text == "false") return true;
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto is_plain = [&](char c) {
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           std::string_view("+-./% ").find(c) != std::string_view::npos;
+  };
+  return (is_digit(text[0]) || text[0] == '-') && std::all_of(text.begin(), text.end(), is_plain);
+}
+
+void write_canonical(const Node& node, std::string& out) {
+  switch (node.kind()) {
+    case Node::Kind::kNull:
+      out += "null";
+      return;
+    case Node::Kind::kScalar:
+      out += stands_bare(node) ? node.text() : json_string(node.text());
+      return;
+    case Node::Kind::kList: {
+      const char* separator = "[";
+      for (const Node& item : node.items()) {
+        out += separator;
+        write_canonical(item, out);
+        separator = ",";
+      }
+      out += node.items().empty() ? "[]" : "]";
+      return;
+    }
+    case Node::Kind::kMap: {
+      std::map<std::string_view, const Node*> sorted;
+      for (const auto& [key, value] : node.entries()) sorted.emplace(key, &value);
+      const char* separator = "{";
+      for (const auto& [key, value] : sorted) {
+        out += separator;
+        out += json_string(key) + ":";
+        write_canonical(*value, out);
+        separator = ",";
+      }
+      out += sorted.empty() ? "{}" : "}";
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+Node Node::with(std::string_view dotted_path, const Node& value) const {
+  check_dotted_path(dotted_path, value.where());
+  return put(*this, split_path(dotted_path), 0, value);
+}
+
+std::string Node::canonical() const {
+  std::string out;
+  write_canonical(*this, out);
+  return out;
+}
+
+std::string describe(const Node& node) {
+  switch (node.kind()) {
+    case Node::Kind::kNull:
+      return "nothing";
+    case Node::Kind::kList:
+      return "a list";
+    case Node::Kind::kMap:
+      return "a map";
+    case Node::Kind::kScalar:
+      break;
+  }
+  return fmt::format("{}\"{}\"", node.quoted() ? "the quoted text " : "", shorten(node.text()));
+}
+
+void check_dotted_path(std::string_view path, const SourceLocation& where) {
+  const auto is_name_char = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  };
+  constexpr std::size_t kMaxNames = 16;
+  const std::vector<std::string> names = split_path(path);
+  const bool well_formed = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+    return !name.empty() && std::all_of(name.begin(), name.end(), is_name_char);
+  });
+  if (!well_formed || names.size() > kMaxNames) {
+    throw UserError(where, fmt::format("\"{}\" is not a path of keys such as workload.batch", shorten(path)));
+  }
+}
+
+}  // namespace kvcast::config

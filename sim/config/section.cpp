@@ -1,0 +1,232 @@
+#include "config/section.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "config/text.hpp"
+
+namespace kvcast::config {
+namespace {
+
+constexpr std::size_t kOriginCount = 7;
+
+std::vector<std::string> origin_names() {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < kOriginCount; ++i) names.emplace_back(origin_name(static_cast<Origin>(i)));
+  return names;
+}
+
+std::string list_of(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
+
+// "what: expected X, found Y" at the node.
+[[noreturn]] void refuse(const Node& node, std::string_view what, std::string_view expected) {
+  throw UserError(node.where(), fmt::format("{}: expected {}, found {}", what, expected, describe(node)));
+}
+
+const std::string* plain_text(const Node& node) {
+  return node.kind() == Node::Kind::kScalar && !node.quoted() ? &node.text() : nullptr;
+}
+
+// "between a and b", "at least a" or "at most b": the ends that bind.
+template <typename T, typename Format>
+std::string range_text(T low, T high, const Format& format) {
+  const bool has_low = low > std::numeric_limits<T>::lowest();
+  const bool has_high = high < std::numeric_limits<T>::max();
+  if (has_low && has_high) return fmt::format("between {} and {}", format(low), format(high));
+  return has_low ? "at least " + format(low) : "at most " + format(high);
+}
+
+template <typename T, typename Format>
+void check_range(const Node& node, std::string_view what, T value, T low, T high, const Format& format) {
+  if (value >= low && value <= high) return;
+  throw UserError(node.where(),
+                  fmt::format("{}: {} is out of range, must be {}", what, node.text(), range_text(low, high, format)));
+}
+
+std::string_view example_of(Dimension dimension) {
+  switch (dimension) {
+    case Dimension::kNone:
+      return "0.5";
+    case Dimension::kBytes:
+      return "40 GB";
+    case Dimension::kBytesPerSecond:
+      return "3.35 TB/s";
+    case Dimension::kFlops:
+      return "2 GFLOP";
+    case Dimension::kFlopPerSecond:
+      return "312 TFLOP/s";
+    case Dimension::kSeconds:
+      return "2 us";
+    case Dimension::kHertz:
+      return "1410 MHz";
+    case Dimension::kFraction:
+      return "5 %";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::int64_t read_integer(const Node& node, std::string_view what, std::int64_t low, std::int64_t high) {
+  const std::string* text = plain_text(node);
+  const std::string_view digits = text == nullptr ? "" : std::string_view(*text).substr(text->starts_with('-') ? 1 : 0);
+  const bool well_formed =
+      !digits.empty() && std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!well_formed) refuse(node, what, "an integer");
+  if (digits.size() > 1 && digits.front() == '0') refuse(node, what, "an integer without leading zeros");
+  std::int64_t value = 0;
+  const auto [end, failure] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (failure != std::errc()) value = text->starts_with('-') ? low - (low > INT64_MIN) : high + (high < INT64_MAX);
+  if (failure != std::errc() && value >= low && value <= high) refuse(node, what, "an integer below 2^63");
+  check_range(node, what, value, low, high, [](std::int64_t v) { return fmt::format("{}", v); });
+  return value;
+}
+
+double read_number(const Node& node, std::string_view what, double low, double high) {
+  const std::string* text = plain_text(node);
+  const std::optional<double> value = text == nullptr ? std::nullopt : parse_quantity(*text, Dimension::kNone);
+  if (!value) refuse(node, what, "a number such as 0.5, 12 or 1e-6");
+  check_range(node, what, *value, low, high, [](double v) { return fmt::format("{}", v); });
+  return *value;
+}
+
+double read_quantity(const Node& node, std::string_view what, Dimension dimension, double low, double high) {
+  if (dimension == Dimension::kNone) return read_number(node, what, low, high);
+  const std::string* text = plain_text(node);
+  const std::optional<double> value = text == nullptr ? std::nullopt : parse_quantity(*text, dimension);
+  if (!value) {
+    const bool bare = text != nullptr && parse_quantity(*text, Dimension::kNone).has_value();
+    refuse(
+        node, what,
+        fmt::format("{}{} such as {}", dimension_name(dimension), bare ? " with a unit" : "", example_of(dimension)));
+  }
+  check_range(node, what, *value, low, high, [&](double v) { return format_quantity(v, dimension); });
+  return *value;
+}
+
+bool read_flag(const Node& node, std::string_view what) {
+  const std::string* text = plain_text(node);
+  if (text != nullptr && *text == "true") return true;
+  if (text != nullptr && *text == "false") return false;
+  refuse(node, what, "true or false");
+}
+
+std::string read_text(const Node& node, std::string_view what) {
+  if (node.kind() != Node::Kind::kScalar) refuse(node, what, "a text");
+  if (node.text().empty()) refuse(node, what, "a text that is not empty");
+  return node.text();
+}
+
+Section::Section(const Node& map, std::string title) : map_(map), title_(std::move(title)) {
+  if (map.kind() != Node::Kind::kMap) refuse(map, title_, "a map of keys to values");
+}
+
+const Node* Section::take(std::string_view key, bool required) {
+  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.emplace_back(key);
+  const Node* value = map_.find(key);
+  if (value == nullptr && required) {
+    throw UserError(map_.where(), fmt::format("{}: the required key \"{}\" is missing", title_, key));
+  }
+  return value;
+}
+
+bool Section::has(std::string_view key) { return take(key, false) != nullptr; }
+
+SourceLocation Section::where(std::string_view key) const {
+  const Node* value = map_.find(key);
+  return value == nullptr ? map_.where() : value->where();
+}
+
+std::string Section::text(std::string_view key) { return read_text(*take(key, true), key); }
+
+std::string Section::text(std::string_view key, std::string fallback) {
+  return has(key) ? text(key) : std::move(fallback);
+}
+
+std::string Section::choice(std::string_view key, const std::vector<std::string>& names) {
+  const Node& value = *take(key, true);
+  if (value.kind() != Node::Kind::kScalar) refuse(value, key, "one of " + list_of(names));
+  if (std::find(names.begin(), names.end(), value.text()) == names.end()) {
+    throw UserError(value.where(),
+                    fmt::format("{}: unknown value {}{}", key, describe(value), did_you_mean(value.text(), names)),
+                    names);
+  }
+  return value.text();
+}
+
+std::string Section::choice(std::string_view key, const std::vector<std::string>& names, std::string fallback) {
+  return has(key) ? choice(key, names) : std::move(fallback);
+}
+
+std::int64_t Section::integer(std::string_view key, std::int64_t low, std::int64_t high,
+                              std::optional<std::int64_t> fallback) {
+  const Node* value = take(key, !fallback);
+  return value == nullptr ? *fallback : read_integer(*value, key, low, high);
+}
+
+double Section::number(std::string_view key, double low, double high, std::optional<double> fallback) {
+  const Node* value = take(key, !fallback);
+  return value == nullptr ? *fallback : read_number(*value, key, low, high);
+}
+
+double Section::quantity(std::string_view key, Dimension dimension, double low, double high,
+                         std::optional<double> fallback) {
+  const Node* value = take(key, !fallback);
+  return value == nullptr ? *fallback : read_quantity(*value, key, dimension, low, high);
+}
+
+bool Section::flag(std::string_view key, std::optional<bool> fallback) {
+  const Node* value = take(key, !fallback);
+  return value == nullptr ? *fallback : read_flag(*value, key);
+}
+
+Value Section::value(std::string_view key, Dimension dimension, double low, double high) {
+  Section entry = section(key, std::string(key));
+  Value value;
+  value.value = entry.quantity("value", dimension, low, high);
+  value.origin = origin_from_name(entry.choice("origin", origin_names()));
+  value.uncertainty = entry.quantity("uncertainty", Dimension::kFraction, 0, 10, 0.0);
+  value.source = entry.text("source");
+  entry.finish();
+  return value;
+}
+
+Section Section::section(std::string_view key, std::string title) { return {*take(key, true), std::move(title)}; }
+
+Node Section::node(std::string_view key) { return *take(key, true); }
+
+std::optional<Node> Section::optional_node(std::string_view key) {
+  const Node* value = take(key, false);
+  return value == nullptr ? std::nullopt : std::optional<Node>(*value);
+}
+
+std::vector<std::string> Section::texts(std::string_view key) {
+  const Node& list = *take(key, true);
+  if (list.kind() != Node::Kind::kList) refuse(list, key, "a list of texts");
+  std::vector<std::string> texts;
+  for (const Node& item : list.items()) texts.push_back(read_text(item, key));
+  return texts;
+}
+
+std::vector<std::string> Section::texts(std::string_view key, std::vector<std::string> fallback) {
+  return has(key) ? texts(key) : std::move(fallback);
+}
+
+std::vector<double> Section::numbers(std::string_view key, double low, double high) {
+  const Node* value = take(key, true);
+  if (value->kind() != Node::Kind::kList) refuse(*value, key, "a list of numbers");
+  std::vector<double> numbers;
+  for (const Node& item : value->items()) numbers.push_back(read_number(item, key, low, high));
+  return numbers;
+}
+
+void Section::finish() const {
+  for (const auto& [key, value] : map_.entries()) {
+    if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+    throw UserError(value.where(),
+                    fmt::format("{}: unknown key \"{}\"{}", title_, shorten(key), did_you_mean(key, known_)), known_);
+  }
+}
+
+}  // namespace kvcast::config

@@ -1,0 +1,233 @@
+// yaml-cpp's event interface (HandleNextDocument) rather than its node tree: only the events still hold duplicate keys,
+// aliases to nodes that are open, and tags.
+//
+// Yaml-cpp itself stops at 500 levels; this layer stops at kMaxDepth long before. Aliases share the node they name, so
+// what they cost is counted as if written out: a chain of doubling aliases ("billion laughs") is refused at kMaxNodes.
+
+#include "config/yaml.hpp"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "config/text.hpp"
+
+namespace kvcast::config {
+namespace {
+
+constexpr std::size_t kMaxNodes = 100'000;
+constexpr std::size_t kMaxDepth = 64;
+constexpr std::uintmax_t kMaxBytes = 4u << 20;
+
+// Builds a Node out of yaml-cpp's events and refuses what kvcast's YAML does without.
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  TreeBuilder(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+
+  Node take_root() && { return std::move(root_); }
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ == 1) return;
+    const std::size_t start = std::min(static_cast<std::size_t>(std::max(0, mark.pos)), text_.size());
+    const bool marker = text_.substr(start).starts_with("---");
+    throw UserError(place(mark), marker ? "a second document starts here; a file holds exactly one"
+                                        : "text after the end of the document");
+  }
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    count(1, mark);
+    close(Node::null(place(mark)), anchor);
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto named = anchors_.find(anchor);
+    if (named == anchors_.end()) throw UserError(place(mark), "an alias to a node that contains it");
+    count(named->second.size(), mark);
+    if (open_.size() + named->second.depth() > kMaxDepth) throw too_deep(mark);
+    attach(named->second, place(mark));
+  }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    const bool quoted = tag == "!";  // how yaml-cpp marks quoted and block scalars
+    if (!quoted) refuse_tag(mark, tag);
+    if (value.find('\0') != std::string::npos) throw UserError(place(mark), "a NUL character in a text");
+    count(1, mark);
+    close(Node::scalar(value, place(mark), quoted), anchor);
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    open(mark, tag, anchor, false);
+  }
+  void OnSequenceEnd() override {
+    Open done = pop();
+    close(Node::list(std::move(done.items), done.where), done.anchor);
+  }
+
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    open(mark, tag, anchor, true);
+  }
+  void OnMapEnd() override {
+    Open done = pop();
+    close(Node::map(std::move(done.entries), done.where), done.anchor);
+  }
+
+ private:
+  // A list or map whose end has not been reached.
+  struct Open {
+    SourceLocation where;
+    YAML::anchor_t anchor;
+    bool is_map;
+    std::vector<Node> items;
+    std::vector<std::pair<std::string, Node>> entries;
+    std::map<std::string, int, std::less<>> lines;  // of the keys so far
+    bool expects_value = false;                     // a key has been read, its value not yet
+  };
+
+  SourceLocation place(const YAML::Mark& mark) const { return {file_, mark.line + 1, mark.column + 1}; }
+
+  UserError too_deep(const YAML::Mark& mark) const {
+    return UserError(place(mark), fmt::format("lists and maps nested deeper than {} levels", kMaxDepth));
+  }
+
+  void count(std::size_t nodes, const YAML::Mark& mark) {
+    nodes_ += nodes;
+    if (nodes_ > kMaxNodes) {
+      throw UserError(place(mark), fmt::format("more than {} values, aliases written out", kMaxNodes));
+    }
+  }
+
+  void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
+    if (tag.empty() || tag == "?") return;
+    throw UserError(place(mark), fmt::format("a tag (\"{}\"); kvcast's YAML has none", shorten(tag)));
+  }
+
+  void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, bool is_map) {
+    refuse_tag(mark, tag);
+    count(1, mark);
+    if (open_.size() == kMaxDepth) throw too_deep(mark);
+    open_.push_back({place(mark), anchor, is_map, {}, {}, {}, false});
+  }
+
+  Open pop() {
+    Open done = std::move(open_.back());
+    open_.pop_back();
+    return done;
+  }
+
+  void close(Node node, YAML::anchor_t anchor) {
+    if (anchor != YAML::NullAnchor) anchors_.insert_or_assign(anchor, node);
+    const SourceLocation where = node.where();
+    attach(std::move(node), where);
+  }
+
+  // Puts a finished node where it belongs: into the open list or map, as a key or as a value, or at the root.
+  void attach(Node node, const SourceLocation& where) {
+    if (open_.empty()) {
+      root_ = std::move(node);
+    } else if (Open& parent = open_.back(); !parent.is_map) {
+      parent.items.push_back(std::move(node));
+    } else if (parent.expects_value) {
+      parent.entries.back().second = std::move(node);
+      parent.expects_value = false;
+    } else {
+      add_key(parent, node, where);
+    }
+  }
+
+  static void add_key(Open& map, const Node& key, const SourceLocation& where) {
+    if (key.kind() != Node::Kind::kScalar || key.text().empty()) {
+      throw UserError(where, fmt::format("a key must be a text, found {}", describe(key)));
+    }
+    if (key.text() == "<<") throw UserError(where, "merge keys (<<) are not supported: write the keys out");
+    const auto [seen, is_new] = map.lines.emplace(key.text(), where.line);
+    if (!is_new) {
+      throw UserError(where,
+                      fmt::format("duplicate key \"{}\", first given in line {}", shorten(key.text()), seen->second));
+    }
+    map.entries.emplace_back(key.text(), Node());
+    map.expects_value = true;
+  }
+
+  std::string_view text_;
+  const std::string& file_;
+  int documents_ = 0;
+  std::size_t nodes_ = 0;
+  Node root_;
+  std::vector<Open> open_;
+  std::map<YAML::anchor_t, Node> anchors_;  // finished nodes only
+};
+
+// Refused before yaml-cpp sees them: bytes that are not text, which it would read as something else.
+void check_encoding(std::string_view text, const std::string& file) {
+  SourceLocation here{file, 1, 1};
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(text.substr(i));
+    if (length == 0) throw UserError(here, "bytes that are not valid UTF-8");
+    const auto c = static_cast<unsigned char>(text[i]);
+    if ((c < 0x20 && c != '\n' && c != '\r' && c != '\t') || c == 0x7F) {
+      throw UserError(here, fmt::format("a control character (byte 0x{:02X})", c));
+    }
+    here.column = c == '\n' ? 1 : here.column + static_cast<int>(length);
+    here.line += c == '\n' ? 1 : 0;
+    i += length;
+  }
+}
+
+}  // namespace
+
+Node parse_yaml(std::string_view text, const std::string& file_name) {
+  if (text.size() > kMaxBytes) throw UserError({file_name}, fmt::format("larger than {} MiB", kMaxBytes >> 20));
+  check_encoding(text, file_name);
+  std::istringstream stream{std::string(text)};
+  TreeBuilder builder(text, file_name);
+  try {
+    YAML::Parser parser(stream);
+    while (parser.HandleNextDocument(builder)) {
+    }
+  } catch (const YAML::Exception& e) {
+    throw UserError({file_name, e.mark.line + 1, e.mark.column + 1}, fmt::format("not valid YAML: {}", e.msg));
+  }
+  Node root = std::move(builder).take_root();
+  if (root.kind() == Node::Kind::kNull) throw UserError({file_name}, "the document is empty");
+  return root;
+}
+
+Node load_yaml(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code failure;
+  const fs::file_status status = fs::status(path, failure);
+  if (status.type() == fs::file_type::not_found) throw UserError({path}, "no such file");
+  if (failure) throw UserError({path}, "cannot be read: " + failure.message());
+  if (!fs::is_regular_file(status)) throw UserError({path}, "not a file");
+  if (fs::file_size(path, failure) > kMaxBytes) {
+    throw UserError({path}, fmt::format("larger than {} MiB", kMaxBytes >> 20));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream content;
+  content << file.rdbuf();
+  if (!file) throw UserError({path}, "cannot be read");
+  return parse_yaml(content.str(), path);
+}
+
+std::pair<std::string, Node> parse_setting(const std::string& argument) {
+  const std::string place = "--set " + argument;
+  const std::size_t equals = argument.find('=');
+  if (equals == std::string::npos) throw UserError({place}, "expected PATH=VALUE, such as workload.batch=4");
+  const std::string path = argument.substr(0, equals);
+  check_dotted_path(path, {place});
+  const std::string value = argument.substr(equals + 1);
+  if (value.find_first_not_of(" \t") == std::string::npos) throw UserError({place}, "no value after \"=\"");
+  return {path, parse_yaml(value, place)};
+}
+
+}  // namespace kvcast::config
