@@ -1,0 +1,236 @@
+// A discrete-event loop in two phases an instant: settle all that happens by itself, then hand out the fifos. Between
+// instants, ops only count down their latencies and work at constant speed, so that the next event is the earliest end
+// of either. A lane runs one op at a time, and so lanes name the running ops everywhere here.
+#include "engine/engine.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "engine/clock.hpp"
+#include "engine/fifo.hpp"
+#include "engine/fluid.hpp"
+#include "engine/pools.hpp"
+#include "engine/timers.hpp"
+#include "engine/window.hpp"
+
+namespace kvcast::engine {
+
+namespace {
+
+class Run {
+ public:
+  Run(const System& system, OpSource& source, Observer* observer)
+      : source_(source),
+        observer_(observer),
+        window_(system),
+        fluid_(system.lanes.size(), system.resources.size()),
+        arbiter_(system.lanes.size(), system.resources.size()),
+        pools_(system) {}
+
+  Outcome operator()();
+
+ private:
+  // Phase 1: everything that happens at this instant by itself.
+  void settle();
+  void finish_ops();
+  void pull_block();
+  void note_startable(std::uint16_t lane);
+  void start_lowest();
+  bool take_memory(const LiveOp& op);
+  void return_memory(const LiveOp& op);
+  void end_latency(std::uint16_t lane);
+  // Phase 2.
+  void hand_out_fifos();
+  void begin_work(std::uint16_t lane, LiveOp& op);
+  // Between instants.
+  double next_event();
+  void advance(double to);
+
+  OpSource& source_;
+  Observer* observer_;
+  Clock clock_;
+  OpWindow window_;
+  Timers timers_;
+  Fluid fluid_;
+  FifoArbiter arbiter_;
+  MemoryPools pools_;
+  Outcome outcome_;
+
+  std::vector<Op> block_;
+  OpId gate_ = -1;
+  bool gate_passed_ = true, source_ended_ = false;
+  struct Startable {
+    OpId id;
+    std::uint16_t lane;
+    bool operator<(const Startable& other) const { return id > other.id; }  // heaps have the largest in front
+  };
+  std::vector<Startable> startable_;                        // heap: lowest id in front
+  std::vector<std::uint16_t> finishing_, freed_, granted_;  // lanes
+};
+
+Outcome Run::operator()() {
+  while (true) {
+    settle();
+    if (outcome_.out_of_memory) break;
+    // What ends within a picosecond ends at this instant, before the fifos are handed out.
+    if (arbiter_.due() && next_event() > clock_.instant_end()) hand_out_fifos();
+    const double next = next_event();
+    if (next == Timers::kNever) break;
+    advance(next);
+  }
+  KVCAST_CHECK(outcome_.out_of_memory || (window_.live() == 0 && source_ended_));
+  outcome_.makespan = clock_.absolute();
+  outcome_.peaks = pools_.peaks();
+  return std::move(outcome_);
+}
+
+void Run::settle() {
+  while (!outcome_.out_of_memory) {
+    if (!finishing_.empty()) {
+      finish_ops();
+    } else if (gate_passed_ && !source_ended_) {
+      pull_block();
+    } else if (!startable_.empty()) {
+      start_lowest();
+    } else {
+      return;
+    }
+  }
+}
+
+void Run::finish_ops() {
+  // In order of id, so that observers see the same order however the ops were stored.
+  std::sort(finishing_.begin(), finishing_.end(),
+            [&](std::uint16_t a, std::uint16_t b) { return window_.on_lane(a).id < window_.on_lane(b).id; });
+  for (const std::uint16_t lane : finishing_) {
+    const LiveOp& op = window_.on_lane(lane);
+    if (!op.fifos.empty()) arbiter_.release(lane);
+    if (!op.memory.empty()) return_memory(op);
+    ++outcome_.ops;
+    ++outcome_.events;
+    if (observer_) observer_->finished({op.id, op.tag, lane, op.start, op.work_start, clock_.absolute()});
+    if (op.id == gate_) gate_passed_ = true;
+    freed_.clear();
+    window_.finish(lane, freed_);
+    for (const std::uint16_t freed : freed_) note_startable(freed);
+  }
+  finishing_.clear();
+}
+
+void Run::pull_block() {
+  if (!source_.next_block(block_)) {
+    source_ended_ = true;
+    return;
+  }
+  if (block_.empty()) return;
+  window_.set_gate(gate_);
+  for (const Op& op : block_) {
+    if (window_.add(op)) note_startable(op.lane);
+  }
+  gate_ = window_.arrived() - 1;
+  gate_passed_ = false;
+  outcome_.peak_live_ops = std::max(outcome_.peak_live_ops, window_.live());
+}
+
+void Run::note_startable(std::uint16_t lane) {
+  startable_.push_back({window_.on_lane(lane).id, lane});
+  std::push_heap(startable_.begin(), startable_.end());
+}
+
+void Run::start_lowest() {
+  std::pop_heap(startable_.begin(), startable_.end());
+  const std::uint16_t lane = startable_.back().lane;
+  startable_.pop_back();
+  LiveOp& op = window_.on_lane(lane);
+  op.start = clock_.absolute();
+  if (!op.memory.empty() && !take_memory(op)) return;
+  if (op.latency > 0) {
+    timers_.add(clock_.now() + op.latency, lane);
+  } else {
+    end_latency(lane);
+  }
+}
+
+bool Run::take_memory(const LiveOp& op) {
+  for (const MemoryDelta& delta : op.memory) {
+    if (!(delta.bytes > 0)) continue;
+    if (!pools_.take(delta.pool, delta.owner, delta.bytes, op.start)) {
+      outcome_.out_of_memory = OutOfMemory{delta.pool,
+                                           delta.owner,
+                                           op.start,
+                                           delta.bytes,
+                                           pools_.in_use(delta.pool),
+                                           pools_.capacity(delta.pool),
+                                           pools_.owners(delta.pool),
+                                           op.id,
+                                           op.tag};
+      return false;
+    }
+    if (observer_) observer_->memory_changed(delta.pool, op.start, pools_.in_use(delta.pool));
+  }
+  return true;
+}
+
+void Run::return_memory(const LiveOp& op) {
+  for (const MemoryDelta& delta : op.memory) {
+    if (!(delta.bytes < 0)) continue;
+    pools_.give_back(delta.pool, delta.owner, -delta.bytes);
+    if (observer_) observer_->memory_changed(delta.pool, clock_.absolute(), pools_.in_use(delta.pool));
+  }
+}
+
+void Run::end_latency(std::uint16_t lane) {
+  LiveOp& op = window_.on_lane(lane);
+  if (op.alone == 0) {
+    op.work_start = clock_.absolute();
+    finishing_.push_back(lane);
+  } else if (op.fifos.empty()) {
+    begin_work(lane, op);
+  } else {
+    arbiter_.enqueue(lane, clock_.instant(), op.rank, {op.fifos.data(), op.fifos.size()});
+  }
+}
+
+void Run::begin_work(std::uint16_t lane, LiveOp& op) {
+  op.work_start = clock_.absolute();
+  fluid_.add(lane, op.alone, {op.shares.data(), op.shares.size()}, clock_.now());
+}
+
+void Run::hand_out_fifos() {
+  granted_.clear();
+  arbiter_.hand_out(granted_);
+  for (const std::uint16_t lane : granted_) begin_work(lane, window_.on_lane(lane));
+}
+
+double Run::next_event() {
+  fluid_.solve(clock_.now());
+  return std::min(timers_.next(), fluid_.next_finish());
+}
+
+void Run::advance(double to) {
+  clock_.advance(std::max(to, clock_.now()));
+  // The instant ends what lies within it; what is handed out later within it ends in a later round.
+  const double limit = clock_.instant_end();
+  while (timers_.next() <= limit) {
+    ++outcome_.events;
+    end_latency(timers_.pop());
+  }
+  fluid_.take_finished(limit, finishing_);
+  if (clock_.wants_new_origin()) {
+    const double back = clock_.new_origin();
+    timers_.shift(back);
+    fluid_.shift(back);
+  }
+}
+
+}  // namespace
+
+Outcome run(const System& system, OpSource& source, Observer* observer) {
+  constexpr std::size_t kMost = 65535;
+  KVCAST_CHECK(system.resources.size() <= kMost && system.lanes.size() <= kMost && system.pools.size() <= kMost &&
+               system.owners.size() <= kMost);
+  return Run(system, source, observer)();
+}
+
+}  // namespace kvcast::engine

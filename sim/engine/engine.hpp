@@ -1,0 +1,161 @@
+// The engine: runs timed ops on lanes and shared resources, and keeps account of time and memory. It knows nothing of
+// models, policies or GPUs.
+//
+// Meaning of a run
+// - A lane runs its ops one after the other in order of arrival (a CUDA stream, a host thread).
+// - An op starts when its lane is free and every op in `after` has finished. It spends its latency using nothing, then
+// works
+//   until all of its demands are served; they advance in proportion, so that an op that runs alone works for
+//   max over its resources of demand / rate.
+// - Fair resources are shared by progressive filling of dominant shares (fluid.hpp). A fifo resource serves one op at a
+// time,
+//   in the order in which ops become ready to work, ties by lower rank; an op takes all its fifo resources together, at
+//   the start of its work, and holds none while it waits (fifo.hpp).
+// - Times within 1 ps are one instant. Whatever happens at an instant is settled first (finishes, then starts by lower
+// id;
+//   latencies of 0 and ops without demand on the spot); then fifo resources are handed out.
+// - An op takes the memory of its positive deltas when it starts and returns that of its negative ones when it
+// finishes. What
+//   does not fit ends the run.
+#pragma once
+
+#include <boost/container/small_vector.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "graph/op.hpp"
+
+namespace kvcast::engine {
+
+using graph::OpId;
+
+enum class Sharing : std::uint8_t { kFair, kFifo };
+
+struct Resource {
+  std::string name;
+  double rate = 0;  // units a second
+  Sharing sharing = Sharing::kFair;
+};
+
+struct Pool {
+  std::string name;
+  double capacity_bytes = 0;  // may be infinite
+};
+
+// What ops refer to by index. At most 65535 of each.
+struct System {
+  std::vector<Resource> resources;
+  std::vector<std::string> lanes;
+  std::vector<Pool> pools;
+  std::vector<std::string> owners;  // of memory
+};
+
+struct Demand {
+  std::uint16_t resource = 0;
+  double amount = 0;  // units of the resource; 0 is no demand
+};
+
+// Bytes taken from a pool at the op's start (> 0) or given back at its finish (< 0).
+struct MemoryDelta {
+  std::uint16_t pool = 0, owner = 0;
+  double bytes = 0;
+};
+
+struct Op {
+  std::uint16_t lane = 0;
+  double latency = 0;  // picoseconds, not necessarily whole
+  boost::container::small_vector<Demand, 3> demands;
+  boost::container::small_vector<OpId, 4> after;  // earlier ops only
+  boost::container::small_vector<MemoryDelta, 1> memory;
+  std::uint64_t tag = 0;  // the caller's own; handed back in Record
+  OpId rank = -1;         // breaks ties for a fifo, the lower one first; negative: the op's id
+};
+
+// Where ops come from. Ids count up from 0 in order of arrival, over all blocks. The last op of a block is its gate:
+// the next block is asked for at the instant at which the gate finishes, before anything starts at that instant. That
+// equals having had all ops from the start if and only if every op of a block waits for the gate of the block before,
+// directly, through ops of its own block or through the order of its lane; run() checks this for each op
+// (waits_for_gate in window.hpp). Ops may outlive the gate of their block. Memory grows with the unfinished ops, not
+// with all.
+class OpSource {
+ public:
+  virtual ~OpSource() = default;
+  // Replaces the ops in `out` by the next block; false at the end. An empty block is passed over.
+  virtual bool next_block(std::vector<Op>& out) = 0;
+};
+
+// A finished op. start ≤ work_start ≤ finish; it worked from work_start on, after its latency and its wait for fifos.
+struct Record {
+  OpId id = 0;
+  std::uint64_t tag = 0;
+  std::uint16_t lane = 0;
+  Picoseconds start = 0, work_start = 0, finish = 0;
+};
+
+// Sees a run go by, in order of time.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void finished(const Record& record) = 0;
+  // The bytes in use in a pool have become `in_use`.
+  virtual void memory_changed(std::uint16_t pool, Picoseconds at, double in_use) {
+    static_cast<void>(pool), static_cast<void>(at), static_cast<void>(in_use);
+  }
+};
+
+struct OwnerBytes {
+  std::uint16_t owner = 0;
+  double bytes = 0;
+};
+
+struct PoolPeak {
+  std::uint16_t pool = 0;
+  double peak_bytes = 0;
+  Picoseconds at = 0;              // first moment of the peak
+  std::vector<OwnerBytes> owners;  // in use at that moment, most first; owners of nothing are left out
+};
+
+// An allocation that did not fit.
+struct OutOfMemory {
+  std::uint16_t pool = 0, owner = 0;  // owner of the request
+  Picoseconds at = 0;
+  double requested = 0, in_use = 0, capacity = 0;  // bytes
+  std::vector<OwnerBytes> owners;                  // in use then, most first
+  OpId op = 0;
+  std::uint64_t tag = 0;
+};
+
+struct Outcome {
+  Picoseconds makespan = 0;     // finish of the last op, or the moment of out_of_memory
+  std::int64_t ops = 0;         // finished
+  std::int64_t events = 0;      // ends of latencies and of ops
+  std::vector<PoolPeak> peaks;  // one a pool
+  std::optional<OutOfMemory> out_of_memory;
+  std::size_t peak_live_ops = 0;  // most ops held at once: arrived, not finished
+};
+
+// Runs all ops of the source. The observer may be null. Aborts on ops that break the rules above (unknown lane or
+// resource, `after` not earlier, negative or non-finite numbers, a demand on a resource of rate 0, more memory returned
+// than taken); whoever makes ops of user input checks it before. Throws UserError when simulated time passes 2^62 ps
+// (53 days).
+Outcome run(const System& system, OpSource& source, Observer* observer);
+
+// Hands out ops that are all there, as one block.
+class OneBlock final : public OpSource {
+ public:
+  explicit OneBlock(std::vector<Op> ops) : ops_(std::move(ops)) {}
+  bool next_block(std::vector<Op>& out) override {
+    out.clear();
+    out.swap(ops_);
+    return !out.empty();
+  }
+
+ private:
+  std::vector<Op> ops_;
+};
+
+}  // namespace kvcast::engine

@@ -1,0 +1,145 @@
+// Flat arrays only: slots and edges come from free lists, ids find their slot in a ring. Nothing is allocated once the
+// arrays have reached the size that the graph needs.
+#include "engine/window.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+
+namespace kvcast::engine {
+
+void set_work(LiveOp& live, const Op& op, const System& system) {
+  KVCAST_CHECK(op.latency >= 0 && std::isfinite(op.latency));
+  live.latency = op.latency;
+  live.shares.clear();
+  live.fifos.clear();
+  double alone = 0;
+  for (const Demand& demand : op.demands) {
+    KVCAST_CHECK(demand.resource < system.resources.size());
+    KVCAST_CHECK(demand.amount >= 0 && std::isfinite(demand.amount));
+    if (demand.amount == 0) continue;
+    const Resource& resource = system.resources[demand.resource];
+    KVCAST_CHECK(resource.rate > 0);
+    // An amount so small that it vanishes is still a demand: the op has to get its fifos.
+    const double time = std::max(demand.amount / resource.rate * kPicosPerSecond, 1e-300);
+    alone = std::max(alone, time);
+    if (resource.sharing == Sharing::kFifo) {
+      KVCAST_CHECK(std::find(live.fifos.begin(), live.fifos.end(), demand.resource) == live.fifos.end());
+      live.fifos.push_back(demand.resource);
+    } else {
+      live.shares.push_back({demand.resource, time});
+    }
+  }
+  KVCAST_CHECK(std::isfinite(alone));
+  live.alone = alone;
+  for (Share& share : live.shares) share.use /= alone;
+}
+
+bool waits_for_gate(std::span<const OpId> after, OpId lane_before, OpId gate) {
+  return lane_before >= gate || std::any_of(after.begin(), after.end(), [&](OpId id) { return id >= gate; });
+}
+
+OpWindow::OpWindow(const System& system) : system_(system), lanes_(system.lanes.size()), ring_(64, kNone) {}
+
+bool OpWindow::add(const Op& op) {
+  KVCAST_CHECK(op.lane < lanes_.size());
+  Lane& lane = lanes_[op.lane];
+  KVCAST_CHECK(waits_for_gate({op.after.data(), op.after.size()}, lane.last, gate_));
+  const std::uint32_t slot = take_slot();
+  LiveOp& live = slots_[slot];
+  live.id = next_id_;
+  live.rank = op.rank >= 0 ? op.rank : next_id_;
+  live.tag = op.tag;
+  live.lane = op.lane;
+  live.memory.assign(op.memory.begin(), op.memory.end());
+  live.waits_for = 0;
+  live.first_successor = kNone;
+  live.next_on_lane = kNone;
+  set_work(live, op, system_);
+  for (const OpId earlier : op.after) wait_for(slot, earlier);
+  if (lane.tail != kNone) {
+    slots_[lane.tail].next_on_lane = slot;
+    ++live.waits_for;
+  } else {
+    lane.head = slot;
+  }
+  lane.tail = slot;
+  lane.last = next_id_;
+  remember(slot);
+  return live.waits_for == 0;
+}
+
+std::uint32_t OpWindow::take_slot() {
+  if (free_slots_.empty()) {
+    KVCAST_CHECK(slots_.size() < kNone);
+    slots_.emplace_back();
+    return static_cast<std::uint32_t>(slots_.size() - 1);
+  }
+  const std::uint32_t slot = free_slots_.back();
+  free_slots_.pop_back();
+  return slot;
+}
+
+void OpWindow::wait_for(std::uint32_t slot, OpId earlier) {
+  KVCAST_CHECK(earlier >= 0 && earlier < next_id_);
+  if (earlier < first_id_) return;
+  const std::uint32_t predecessor = ring_[static_cast<std::size_t>(earlier) & (ring_.size() - 1)];
+  if (predecessor == kNone) return;
+  std::uint32_t edge = free_edge_;
+  if (edge == kNone) {
+    KVCAST_CHECK(edges_.size() < kNone);
+    edge = static_cast<std::uint32_t>(edges_.size());
+    edges_.push_back({});
+  } else {
+    free_edge_ = edges_[edge].next;
+  }
+  edges_[edge] = {slot, slots_[predecessor].first_successor};
+  slots_[predecessor].first_successor = edge;
+  ++slots_[slot].waits_for;
+}
+
+void OpWindow::remember(std::uint32_t slot) {
+  const auto held = static_cast<std::size_t>(next_id_ - first_id_);
+  if (held == ring_.size()) {
+    std::vector<std::uint32_t> larger(ring_.size() * 2, kNone);
+    for (OpId id = first_id_; id < next_id_; ++id) {
+      const auto i = static_cast<std::size_t>(id);
+      larger[i & (larger.size() - 1)] = ring_[i & (ring_.size() - 1)];
+    }
+    ring_.swap(larger);
+  }
+  ring_[static_cast<std::size_t>(next_id_) & (ring_.size() - 1)] = slot;
+  ++next_id_;
+  ++live_;
+}
+
+void OpWindow::settle_one(std::uint32_t slot, std::vector<std::uint16_t>& free) {
+  if (--slots_[slot].waits_for == 0) free.push_back(slots_[slot].lane);
+}
+
+void OpWindow::release_successors(const LiveOp& op, std::vector<std::uint16_t>& free) {
+  for (std::uint32_t edge = op.first_successor; edge != kNone;) {
+    settle_one(edges_[edge].waiting, free);
+    const std::uint32_t next = edges_[edge].next;
+    edges_[edge].next = free_edge_;
+    free_edge_ = edge;
+    edge = next;
+  }
+}
+
+void OpWindow::finish(std::uint16_t lane, std::vector<std::uint16_t>& free) {
+  Lane& place = lanes_[lane];
+  const std::uint32_t slot = place.head;
+  const LiveOp& op = slots_[slot];
+  place.head = op.next_on_lane;
+  if (place.head == kNone) place.tail = kNone;
+  release_successors(op, free);
+  if (place.head != kNone) settle_one(place.head, free);
+  ring_[static_cast<std::size_t>(op.id) & (ring_.size() - 1)] = kNone;
+  while (first_id_ < next_id_ && ring_[static_cast<std::size_t>(first_id_) & (ring_.size() - 1)] == kNone) ++first_id_;
+  free_slots_.push_back(slot);
+  --live_;
+}
+
+}  // namespace kvcast::engine

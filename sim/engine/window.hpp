@@ -1,0 +1,87 @@
+// The live ops of a run: from their arrival to their finish, with what each waits for.
+#pragma once
+
+#include <boost/container/small_vector.hpp>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/engine.hpp"
+#include "engine/fluid.hpp"
+
+namespace kvcast::engine {
+
+// An op as the engine needs it. Demands have become the time that the op works alone and the shares that it then uses.
+struct LiveOp {
+  OpId id = 0, rank = 0;
+  std::uint64_t tag = 0;
+  double latency = 0, alone = 0;                    // picoseconds
+  boost::container::small_vector<Share, 4> shares;  // of fair resources
+  boost::container::small_vector<std::uint16_t, 2> fifos;
+  boost::container::small_vector<MemoryDelta, 1> memory;
+  Picoseconds start = 0, work_start = 0;
+  std::uint32_t waits_for = 0;        // unfinished ops, the one before it on its lane included
+  std::uint32_t first_successor = 0;  // edge, see OpWindow
+  std::uint32_t next_on_lane = 0;     // slot
+  std::uint16_t lane = 0;
+};
+
+// Turns latency and demands of an op into those of a live op: alone = max demand / rate, shares relative to it. Aborts
+// on what no op may hold.
+void set_work(LiveOp& live, const Op& op, const System& system);
+
+// Whether an op of a later block than `gate` waits for it: it names the gate, or an op of its own block (ids above the
+// gate's, all of which wait for it), or follows such an op on its lane (lane_before: the last op that arrived there
+// earlier, −1 if none). Anything else could have run before the gate and must not come after it.
+bool waits_for_gate(std::span<const OpId> after, OpId lane_before, OpId gate);
+
+// Ops that have arrived and not finished, in slots that are used again. A finished op leaves 4 bytes behind until all
+// before it have finished too.
+class OpWindow {
+ public:
+  explicit OpWindow(const System& system);
+
+  // Takes in the next op; its id is the number of ops before it. True if it waits for nothing: its lane is free and all
+  // of `after` have finished.
+  bool add(const Op& op);
+  // From now on, new ops belong to the block after this op; −1: to the first block.
+  void set_gate(OpId gate) { gate_ = gate; }
+
+  OpId arrived() const { return next_id_; }
+  std::size_t live() const { return live_; }
+  // The first unfinished op of a lane: the only one there that may have started.
+  LiveOp& on_lane(std::uint16_t lane) { return slots_[lanes_[lane].head]; }
+  // Forgets the first op of the lane and appends to `free` the lanes whose first op now waits for nothing.
+  void finish(std::uint16_t lane, std::vector<std::uint16_t>& free);
+
+ private:
+  static constexpr std::uint32_t kNone = 0xFFFFFFFFu;
+  struct Lane {
+    std::uint32_t head = kNone, tail = kNone;  // slots
+    OpId last = -1;                            // the last op that arrived
+  };
+  // An op that waits; the edges of one predecessor form a list.
+  struct Edge {
+    std::uint32_t waiting, next;
+  };
+
+  std::uint32_t take_slot();
+  void wait_for(std::uint32_t slot, OpId earlier);
+  void remember(std::uint32_t slot);
+  void release_successors(const LiveOp& op, std::vector<std::uint16_t>& free);
+  void settle_one(std::uint32_t slot, std::vector<std::uint16_t>& free);
+
+  const System& system_;
+  std::vector<LiveOp> slots_;
+  std::vector<std::uint32_t> free_slots_;
+  std::vector<Edge> edges_;
+  std::uint32_t free_edge_ = kNone;
+  std::vector<Lane> lanes_;
+  // Slots of the ids first_id_ … next_id_ − 1, kNone for the finished; a ring of a power of two.
+  std::vector<std::uint32_t> ring_;
+  OpId first_id_ = 0, next_id_ = 0, gate_ = -1;
+  std::size_t live_ = 0;
+};
+
+}  // namespace kvcast::engine
