@@ -1,10 +1,11 @@
 // A machine: one GPU, its host link and its host, every number with its origin, uncertainty and source.
 //
-// Read from configs/hardware/NAME.yaml (gpu and link) and configs/hosts/NAME.yaml. Points that come from calibration stand
-// in the same files with origin `measured`.
+// Read from configs/hardware/NAME.yaml (gpu and link) and configs/hosts/NAME.yaml; configs/README.md explains the keys.
+// Numbers that several machines share stand once, in configs/{hardware,hosts}/common, and are pulled in by `include`.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/origin.hpp"
@@ -12,8 +13,8 @@
 
 namespace kvcast::config {
 
-// y over x, ascending x, interpolated linearly in between; outside [first x, last x] the end value holds and the result is
-// marked extrapolated.
+// y over x, ascending x, interpolated linearly in between; outside [first x, last x] the end value holds and the result
+// is marked extrapolated (hardware/number.hpp).
 struct Curve {
   std::vector<double> x, y;
   Origin origin = Origin::kAssumed;
@@ -21,37 +22,46 @@ struct Curve {
   std::string source;
 };
 
+// What is called a floor is the time that a kernel of a class takes however small its work, beyond that of an empty
+// kernel; the gap is the time from one empty kernel to the next. A kernel takes gap + floor + its work.
 struct Gpu {
-  Value hbm_capacity;        // bytes
-  Value hbm_bandwidth;       // B/s, the maker's
-  Value stream_efficiency;   // fraction of hbm_bandwidth that streaming kernels reach
-  Value tensor_flops;        // fp16 dense, fp32 accumulation
-  Value vector_flops;        // fp32
-  Value l2_bytes;
+  Value hbm_capacity;   // bytes
+  Value hbm_reserved;   // bytes that CUDA context, kernels and framework take before any tensor
+  Value hbm_bandwidth;  // B/s, the maker's
+  Value tensor_flops;   // FLOP/s, fp16 dense with fp32 accumulation
+  Value vector_flops;   // FLOP/s, fp32
   Value sm_count;
-  Value clock;               // Hz, under load; floors scale with it
-  // Seconds that a kernel takes however small its work; one number a class.
-  Value floor_gemm, floor_attention, floor_score, floor_topk, floor_small;
-  Value gap_stream, gap_graph;      // between back-to-back kernels of a stream, of a CUDA graph
-  Value attention_efficiency;       // fraction of hbm_bandwidth, decode attention on long contexts
-  Value attention_tile;             // KV tokens that a row is rounded up to
-  Value prefill_efficiency;         // fraction of tensor_flops in prefill attention
-  Value gemm_memory_efficiency;     // fraction of hbm_bandwidth at few rows
-  Curve gemm_compute_efficiency;    // fraction of tensor_flops over rows m
-  Curve gather_efficiency;          // fraction of stream rate over contiguous bytes of a piece
-  Curve topk_seconds;               // over columns, one row a thread block, k ≤ 2048
+  Value clock;        // Hz, under load
+  Value floor_clock;  // Hz at which floors and topk_row were established: they take floor_clock / clock times as long
+  Value floor_gemm, floor_attention, floor_score, floor_topk, floor_small;  // seconds
+  Value attention_merge;          // seconds more where a row spans several tiles: its partial results are merged
+  Value gap_stream, gap_graph;    // seconds, in a stream and in a CUDA graph
+  Value stream_efficiency;        // fraction of hbm_bandwidth that streaming kernels reach
+  Value convert_efficiency;       // fraction of the stream rate that layout conversions reach
+  Value vector_efficiency;        // fraction of vector_flops
+  Value attention_efficiency;     // fraction of hbm_bandwidth, decode attention on long contexts
+  Value attention_tile;           // KV tokens that a row is rounded up to
+  Value prefill_efficiency;       // fraction of tensor_flops in attention
+  Value gemm_tile;                // rows and columns of the output that one SM computes at a time
+  Value topk_pick;                // seconds for each selected entry of a row
+  Curve gemm_memory_efficiency;   // fraction of hbm_bandwidth over bytes of weights
+  Curve gemm_compute_efficiency;  // fraction of tensor_flops over output tiles per SM
+  Curve gather_efficiency;        // fraction of the rate of contiguous reads over contiguous bytes of a piece
+  Curve topk_row;                 // seconds over columns: one row on one SM, its entries not yet picked
 };
 
 struct Link {
-  Value h2d_bandwidth, d2h_bandwidth;  // B/s, pinned, large copies
+  Value theory_bandwidth;              // B/s of one direction: lanes · rate · coding; nothing may exceed it
+  Value h2d_bandwidth, d2h_bandwidth;  // B/s, pinned, large copies, one direction busy
   Value both_bandwidth;                // B/s in total with both directions busy
-  Value pageable_bandwidth;
+  Value pageable_bandwidth;            // B/s at which the driver stages pageable memory
   Value copy_latency;                  // seconds from the start of a copy to its first byte
-  Curve issue_seconds;                 // host time of one asynchronous copy call over its bytes
-  Value issue_row_seconds;             // more, for each row of a 2D copy
-  Value issue_batched_seconds;         // a piece of a batched call
-  Curve engine_seconds;                // time of the copy engine for a piece over its bytes, when below the link rate
-  Curve zero_copy_efficiency;          // fraction of h2d_bandwidth over the bytes of a piece
+  Value issue_row;                     // seconds of host time more for each row of a 2D copy
+  Value issue_batched;                 // seconds of host time for each piece of a batched call
+  Value engine_row;                    // seconds of the copy engine more for each further row of a 2D copy
+  Curve issue_call;                    // seconds of host time of one asynchronous copy call over its bytes
+  Curve engine_piece;                  // least seconds of the copy engine for a piece over its bytes
+  Curve zero_copy_efficiency;          // fraction of the direction's bandwidth over contiguous bytes of a piece
 };
 
 struct Host {
@@ -59,22 +69,33 @@ struct Host {
   Value cores;
   Value dram_capacity, pinned_fraction;  // bytes; share that may be pinned
   Value dram_bandwidth;                  // B/s that cores and DMA together reach
-  Value core_bandwidth, core_flops;      // one core, gather of 256-byte rows and dot products
-  Value all_core_derate;                 // clock with all cores busy / clock of one
-  Value dispatch;                        // fork and join of all workers, seconds
+  Value core_flops;                      // FLOP/s of one core alone, dot products
+  Value all_core_derate;                 // rate of a core with all cores busy / rate of one alone
+  Value dispatch;                        // seconds to fork and join all workers
+  Curve core_bandwidth;                  // B/s of one core alone over contiguous bytes of a gathered piece
+  // Seconds a call; see graph::HostCall.
   Value launch, graph_launch, graph_node, eager_op, eager_layer, stream_sync, item_sync, python_page, python_head, task;
 };
 
 struct Hardware {
   std::string name;
-  std::vector<std::string> aliases;  // "device/framework" names under which others publish measurements
+  std::vector<std::string> aliases;  // other names, and "device/framework" under which others publish measurements
   Gpu gpu;
   Link link;
   Host host;
 };
 
-// UserError for missing or unknown keys, values out of range, and rates above what the device can do (physics guard):
-// efficiencies above 1, curves that rise above the peak.
+// Every number of a machine by its dotted key ("gpu.hbm_bandwidth"), for sensitivities: exactly one of the two is set.
+struct Knob {
+  std::string key;
+  Value* value = nullptr;
+  Curve* curve = nullptr;
+};
+std::vector<Knob> knobs(Hardware& hardware);
+
+// UserError for missing or unknown keys, values out of range, curves that do not ascend in x, and rates above what the
+// device can do (physics guard): efficiencies above 1, copies above the link's theory, both directions together slower
+// than one or faster than their sum.
 Hardware read_hardware(const std::string& path);
 
 }  // namespace kvcast::config

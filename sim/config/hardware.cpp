@@ -1,0 +1,274 @@
+// A table a struct says how each key is read; the same tables list the knobs. A profile is laid over the files that it
+// includes, key by key, before anything is read, so that every number keeps the place where it is written.
+
+#include "config/hardware.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <span>
+
+#include "config/run.hpp"
+#include "config/section.hpp"
+
+namespace kvcast::config {
+namespace {
+
+constexpr double kHuge = 1e18;
+
+template <typename Owner>
+struct ValueField {
+  const char* key;
+  Value Owner::*member;
+  Dimension dimension;
+  double low, high;
+};
+
+template <typename Owner>
+struct CurveField {
+  const char* key;
+  Curve Owner::*member;
+  Dimension x, y;
+  double low, high;  // of y
+};
+
+using enum Dimension;
+
+constexpr ValueField<Gpu> kGpuValues[] = {
+    {"hbm_capacity", &Gpu::hbm_capacity, kBytes, 1e6, kHuge},
+    {"hbm_reserved", &Gpu::hbm_reserved, kBytes, 0, kHuge},
+    {"hbm_bandwidth", &Gpu::hbm_bandwidth, kBytesPerSecond, 1e9, kHuge},
+    {"tensor_flops", &Gpu::tensor_flops, kFlopPerSecond, 1e9, kHuge},
+    {"vector_flops", &Gpu::vector_flops, kFlopPerSecond, 1e9, kHuge},
+    {"sm_count", &Gpu::sm_count, kNone, 1, 1e5},
+    {"clock", &Gpu::clock, kHertz, 1e6, 1e11},
+    {"floor_clock", &Gpu::floor_clock, kHertz, 1e6, 1e11},
+    {"floor_gemm", &Gpu::floor_gemm, kSeconds, 0, 1},
+    {"floor_attention", &Gpu::floor_attention, kSeconds, 0, 1},
+    {"floor_score", &Gpu::floor_score, kSeconds, 0, 1},
+    {"floor_topk", &Gpu::floor_topk, kSeconds, 0, 1},
+    {"floor_small", &Gpu::floor_small, kSeconds, 0, 1},
+    {"attention_merge", &Gpu::attention_merge, kSeconds, 0, 1},
+    {"gap_stream", &Gpu::gap_stream, kSeconds, 0, 1},
+    {"gap_graph", &Gpu::gap_graph, kSeconds, 0, 1},
+    {"stream_efficiency", &Gpu::stream_efficiency, kFraction, 1e-3, 1},
+    {"convert_efficiency", &Gpu::convert_efficiency, kFraction, 1e-3, 1},
+    {"vector_efficiency", &Gpu::vector_efficiency, kFraction, 1e-3, 1},
+    {"attention_efficiency", &Gpu::attention_efficiency, kFraction, 1e-3, 1},
+    {"attention_tile", &Gpu::attention_tile, kNone, 1, 1e5},
+    {"prefill_efficiency", &Gpu::prefill_efficiency, kFraction, 1e-3, 1},
+    {"gemm_tile", &Gpu::gemm_tile, kNone, 1, 1e5},
+    {"topk_pick", &Gpu::topk_pick, kSeconds, 0, 1},
+};
+constexpr CurveField<Gpu> kGpuCurves[] = {
+    {"gemm_memory_efficiency", &Gpu::gemm_memory_efficiency, kBytes, kFraction, 1e-3, 1},
+    {"gemm_compute_efficiency", &Gpu::gemm_compute_efficiency, kNone, kFraction, 1e-3, 1},
+    {"gather_efficiency", &Gpu::gather_efficiency, kBytes, kFraction, 1e-3, 1},
+    {"topk_row", &Gpu::topk_row, kNone, kSeconds, 0, 10},
+};
+constexpr ValueField<Link> kLinkValues[] = {
+    {"theory_bandwidth", &Link::theory_bandwidth, kBytesPerSecond, 1e6, kHuge},
+    {"h2d_bandwidth", &Link::h2d_bandwidth, kBytesPerSecond, 1e6, kHuge},
+    {"d2h_bandwidth", &Link::d2h_bandwidth, kBytesPerSecond, 1e6, kHuge},
+    {"both_bandwidth", &Link::both_bandwidth, kBytesPerSecond, 1e6, kHuge},
+    {"pageable_bandwidth", &Link::pageable_bandwidth, kBytesPerSecond, 1e6, kHuge},
+    {"copy_latency", &Link::copy_latency, kSeconds, 0, 1},
+    {"issue_row", &Link::issue_row, kSeconds, 0, 1},
+    {"issue_batched", &Link::issue_batched, kSeconds, 0, 1},
+    {"engine_row", &Link::engine_row, kSeconds, 0, 1},
+};
+constexpr CurveField<Link> kLinkCurves[] = {
+    {"issue_call", &Link::issue_call, kBytes, kSeconds, 0, 1},
+    {"engine_piece", &Link::engine_piece, kBytes, kSeconds, 0, 10},
+    {"zero_copy_efficiency", &Link::zero_copy_efficiency, kBytes, kFraction, 1e-3, 1},
+};
+constexpr ValueField<Host> kHostValues[] = {
+    {"cores", &Host::cores, kNone, 1, 1e5},
+    {"dram_capacity", &Host::dram_capacity, kBytes, 1e6, kHuge},
+    {"pinned_fraction", &Host::pinned_fraction, kFraction, 0, 1},
+    {"dram_bandwidth", &Host::dram_bandwidth, kBytesPerSecond, 1e8, kHuge},
+    {"core_flops", &Host::core_flops, kFlopPerSecond, 1e6, kHuge},
+    {"all_core_derate", &Host::all_core_derate, kFraction, 1e-3, 1},
+    {"dispatch", &Host::dispatch, kSeconds, 0, 1},
+    {"launch", &Host::launch, kSeconds, 0, 1},
+    {"graph_launch", &Host::graph_launch, kSeconds, 0, 1},
+    {"graph_node", &Host::graph_node, kSeconds, 0, 1},
+    {"eager_op", &Host::eager_op, kSeconds, 0, 1},
+    {"eager_layer", &Host::eager_layer, kSeconds, 0, 1},
+    {"stream_sync", &Host::stream_sync, kSeconds, 0, 1},
+    {"item_sync", &Host::item_sync, kSeconds, 0, 1},
+    {"python_page", &Host::python_page, kSeconds, 0, 1},
+    {"python_head", &Host::python_head, kSeconds, 0, 1},
+    {"task", &Host::task, kSeconds, 0, 1},
+};
+constexpr CurveField<Host> kHostCurves[] = {
+    {"core_bandwidth", &Host::core_bandwidth, kBytes, kBytesPerSecond, 1e6, kHuge},
+};
+
+// {points: [[x, y], ...], origin: literature, uncertainty: 20 %, source: "..."}, x ascending.
+template <typename Owner>
+Curve read_curve(Section& section, const CurveField<Owner>& field) {
+  Section entry = section.section(field.key, field.key);
+  Curve curve;
+  const Node points = entry.node("points");
+  if (points.kind() != Node::Kind::kList || points.items().empty()) {
+    throw UserError(points.where(), fmt::format("{}: points must be a list of [x, y] pairs", field.key));
+  }
+  for (const Node& point : points.items()) {
+    if (point.kind() != Node::Kind::kList || point.items().size() != 2) {
+      throw UserError(point.where(), fmt::format("{}: a point is a pair [x, y]", field.key));
+    }
+    const double x = read_quantity(point.items()[0], field.key, field.x, 0, kHuge);
+    if (!curve.x.empty() && x <= curve.x.back()) {
+      throw UserError(point.where(), fmt::format("{}: points must ascend in x", field.key));
+    }
+    curve.x.push_back(x);
+    curve.y.push_back(read_quantity(point.items()[1], field.key, field.y, field.low, field.high));
+  }
+  curve.origin =
+      origin_from_name(entry.choice("origin", {"exact", "measured", "fitted", "literature", "datasheet", "assumed"}));
+  curve.uncertainty = entry.quantity("uncertainty", kFraction, 0, 10);
+  curve.source = entry.text("source");
+  entry.finish();
+  return curve;
+}
+
+template <typename Owner>
+void read_fields(Section& section, Owner& owner, std::span<const ValueField<Owner>> values,
+                 std::span<const CurveField<Owner>> curves) {
+  for (const auto& field : values) {
+    owner.*field.member = section.value(field.key, field.dimension, field.low, field.high);
+  }
+  for (const auto& field : curves) owner.*field.member = read_curve(section, field);
+}
+
+template <typename Owner>
+void list_knobs(std::vector<Knob>& knobs, const std::string& prefix, Owner& owner,
+                std::span<const ValueField<Owner>> values, std::span<const CurveField<Owner>> curves) {
+  for (const auto& field : values) knobs.push_back({prefix + field.key, &(owner.*field.member), nullptr});
+  for (const auto& field : curves) knobs.push_back({prefix + field.key, nullptr, &(owner.*field.member)});
+}
+
+// `own` laid over `base`: its keys win; maps under the sections named are laid over each other in turn.
+Node overlay(const Node& own, const Node& base, const std::vector<std::string>& sections) {
+  std::vector<std::pair<std::string, Node>> entries = own.entries();
+  for (const auto& [key, value] : base.entries()) {
+    const auto mine = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.first == key; });
+    if (mine == entries.end()) {
+      entries.emplace_back(key, value);
+    } else if (std::find(sections.begin(), sections.end(), key) != sections.end() &&
+               mine->second.kind() == Node::Kind::kMap && value.kind() == Node::Kind::kMap) {
+      mine->second = overlay(mine->second, value, {});
+    }
+  }
+  return Node::map(std::move(entries), own.where());
+}
+
+Node without(const Node& map, std::string_view key) {
+  std::vector<std::pair<std::string, Node>> entries = map.entries();
+  std::erase_if(entries, [&](const auto& entry) { return entry.first == key; });
+  return Node::map(std::move(entries), map.where());
+}
+
+// The map with its `include:` list worked in: what stands in the map wins over what is included, and earlier files of
+// the list over later ones. An included file includes nothing itself.
+Node with_includes(const Node& map, const std::string& folder, const std::vector<std::string>& sections) {
+  if (map.kind() != Node::Kind::kMap) return map;  // refused by the reader, with its message
+  const Node* list = map.find("include");
+  if (list == nullptr) return map;
+  Node result = without(map, "include");
+  if (list->kind() != Node::Kind::kList) throw UserError(list->where(), "include: expected a list of names");
+  for (const Node& name : list->items()) {
+    const Node base = load_yaml(find_config(folder, read_text(name, "include"), name.where()));
+    if (base.kind() != Node::Kind::kMap) throw UserError(base.where(), "an included file must hold a map");
+    if (const Node* nested = base.find("include")) {
+      throw UserError(nested->where(), "an included file may not include others");
+    }
+    result = overlay(result, base, sections);
+  }
+  return result;
+}
+
+[[noreturn]] void unphysical(const Section& section, std::string_view key, const std::string& why) {
+  throw UserError(section.where(key), fmt::format("{}: {}", key, why));
+}
+
+void guard(const Section& section, const Gpu& gpu) {
+  if (gpu.hbm_reserved >= gpu.hbm_capacity) unphysical(section, "hbm_reserved", "leaves no device memory");
+  if (gpu.gap_graph > gpu.gap_stream) {
+    unphysical(section, "gap_graph", "kernels in a CUDA graph cannot be further apart than in a stream");
+  }
+}
+
+void guard(const Section& section, const Link& link) {
+  const auto rate = [](double value) { return format_quantity(value, kBytesPerSecond); };
+  const auto below = [&](std::string_view key, double value, double limit, std::string_view what) {
+    if (value > limit) unphysical(section, key, fmt::format("{} is more than {} ({})", rate(value), what, rate(limit)));
+  };
+  below("h2d_bandwidth", link.h2d_bandwidth, link.theory_bandwidth, "theory_bandwidth");
+  below("d2h_bandwidth", link.d2h_bandwidth, link.theory_bandwidth, "theory_bandwidth");
+  below("pageable_bandwidth", link.pageable_bandwidth, std::max<double>(link.h2d_bandwidth, link.d2h_bandwidth),
+        "pinned copies reach");
+  below("both_bandwidth", link.both_bandwidth, link.h2d_bandwidth + link.d2h_bandwidth,
+        "h2d_bandwidth and d2h_bandwidth together");
+  if (link.both_bandwidth < std::max<double>(link.h2d_bandwidth, link.d2h_bandwidth)) {
+    unphysical(section, "both_bandwidth", "less than one direction alone");
+  }
+}
+
+void guard(const Section& section, const Host& host) {
+  const double fastest = *std::max_element(host.core_bandwidth.y.begin(), host.core_bandwidth.y.end());
+  if (fastest > host.dram_bandwidth) {
+    unphysical(section, "core_bandwidth", "one core cannot read faster than dram_bandwidth");
+  }
+}
+
+Host read_host(const Node& map, std::string name) {
+  Section section(with_includes(map, "hosts/common", {}), "host");
+  Host host;
+  host.name = section.text("name", std::move(name));
+  section.text("description", "");
+  read_fields<Host>(section, host, kHostValues, kHostCurves);
+  section.finish();
+  guard(section, host);
+  return host;
+}
+
+// `host: NAME` is a file under configs/hosts, `host: {...}` the host itself.
+Host host_of(Section& section) {
+  const Node node = section.node("host");
+  if (node.kind() == Node::Kind::kMap) return read_host(node, "inline");
+  const std::string path = find_config("hosts", read_text(node, "host"), node.where());
+  return read_host(load_yaml(path), std::filesystem::path(path).stem().string());
+}
+
+}  // namespace
+
+std::vector<Knob> knobs(Hardware& hardware) {
+  std::vector<Knob> all;
+  list_knobs<Gpu>(all, "gpu.", hardware.gpu, kGpuValues, kGpuCurves);
+  list_knobs<Link>(all, "link.", hardware.link, kLinkValues, kLinkCurves);
+  list_knobs<Host>(all, "host.", hardware.host, kHostValues, kHostCurves);
+  return all;
+}
+
+Hardware read_hardware(const std::string& path) {
+  Section section(with_includes(load_yaml(path), "hardware/common", {"gpu", "link"}), "hardware profile");
+  Hardware hardware;
+  hardware.name = section.text("name", std::filesystem::path(path).stem().string());
+  section.text("description", "");
+  hardware.aliases = section.texts("aliases", {});
+  Section gpu = section.section("gpu", "gpu");
+  read_fields<Gpu>(gpu, hardware.gpu, kGpuValues, kGpuCurves);
+  gpu.finish();
+  guard(gpu, hardware.gpu);
+  Section link = section.section("link", "link");
+  read_fields<Link>(link, hardware.link, kLinkValues, kLinkCurves);
+  link.finish();
+  guard(link, hardware.link);
+  hardware.host = host_of(section);
+  section.finish();
+  return hardware;
+}
+
+}  // namespace kvcast::config

@@ -1,0 +1,98 @@
+#include "hardware/cost_model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/units.hpp"
+#include "hardware/work.hpp"
+
+namespace kvcast::hardware {
+namespace {
+
+// Kernels of the model's streams are captured in CUDA graphs where the framework uses them; those of recalls and
+// backups come one by one from their threads.
+const Value& gap_before(const config::Gpu& gpu, const config::Framework& framework, graph::Lane lane) {
+  const bool of_model = lane == graph::Lane::kCompute || lane == graph::Lane::kSelect;
+  const bool in_graph = framework.launch == config::Framework::Launch::kCudaGraph;
+  return of_model && in_graph ? gpu.gap_graph : gpu.gap_stream;
+}
+
+struct AddWork {
+  Terms& terms;
+  const config::Hardware& machine;
+  const config::Framework& framework;
+  const graph::Op& op;
+
+  void gap() const { terms.wait("gap between kernels", number(gap_before(machine.gpu, framework, op.lane))); }
+
+  void operator()(const graph::Marker&) const {}
+  void operator()(const graph::Gemm& work) const { gap(), add_gemm(terms, machine.gpu, work); }
+  void operator()(const graph::DecodeAttention& work) const { gap(), add_decode_attention(terms, machine.gpu, work); }
+  void operator()(const graph::PrefillAttention& work) const { gap(), add_prefill_attention(terms, machine.gpu, work); }
+  void operator()(const graph::Kernel& work) const { gap(), add_kernel(terms, machine.gpu, work); }
+  void operator()(const graph::TopK& work) const { gap(), add_topk(terms, machine.gpu, work); }
+  void operator()(const graph::Copy& work) const {
+    if (work.kind == graph::CopyKind::kZeroCopy && work.runs > 0 && work.run_bytes > 0) gap();
+    add_copy(terms, machine, work);
+  }
+  void operator()(const graph::Host& work) const { add_host_calls(terms, machine.host, work, thread_of(op.lane)); }
+  void operator()(const graph::CpuWork& work) const { add_cpu_work(terms, machine.host, work); }
+};
+
+std::string describe(const Term& term, const Cost& cost) {
+  std::string text = fmt::format("{:>10}  {}", format_quantity(term.seconds.value, Dimension::kSeconds), term.what);
+  if (term.role == Term::Role::kWork) text += fmt::format(" ({})", resource_name(term.resource));
+  if (term.role == Term::Role::kIssue) text += fmt::format(" (first one; {})", resource_name(term.resource));
+  if (term.role == Term::Role::kWork && cost.bound == term.resource) text += ", sets the pace";
+  text += fmt::format("; {}", origin_name(term.seconds.origin));
+  if (term.seconds.uncertainty > 0) text += fmt::format(" \u00b1{:.0f} %", 100 * term.seconds.uncertainty);
+  if (term.seconds.source != nullptr) text += fmt::format(": {}", *term.seconds.source);
+  return text;
+}
+
+}  // namespace
+
+CostModel::CostModel(const config::Hardware& hardware, const config::Framework& framework)
+    : hardware_(hardware), framework_(framework) {
+  rates_.fill(1);  // engines and threads are counted in seconds
+  const auto set = [this](Resource resource, double rate) { rates_[static_cast<std::size_t>(resource)] = rate; };
+  set(Resource::kHbm, hardware_.gpu.hbm_bandwidth);
+  set(Resource::kTensor, hardware_.gpu.tensor_flops);
+  set(Resource::kVector, hardware_.gpu.vector_flops);
+  set(Resource::kLinkIn, hardware_.link.h2d_bandwidth);
+  set(Resource::kLinkOut, hardware_.link.d2h_bandwidth);
+  set(Resource::kLink, hardware_.link.both_bandwidth);
+  set(Resource::kDram, hardware_.host.dram_bandwidth);
+  set(Resource::kCores, hardware_.host.cores);
+}
+
+Terms CostModel::terms(const graph::Op& op) const {
+  Terms terms;
+  std::visit(AddWork{terms, hardware_, framework_, op}, op.work);
+  return terms;
+}
+
+Cost CostModel::cost(const graph::Op& op) const { return terms(op).cost(rates_.data()); }
+
+std::string CostModel::explain(const graph::Op& op) const {
+  const Terms made = terms(op);
+  const Cost cost = made.cost(rates_.data());
+  std::vector<Term> parts(made.parts().begin(), made.parts().end());
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const Term& a, const Term& b) { return a.seconds.value > b.seconds.value; });
+  std::string text = fmt::format(
+      "{} alone, {} \u00b1{:.0f} %{}; {}\n", format_quantity(cost.alone, Dimension::kSeconds), origin_name(cost.origin),
+      100.0 * static_cast<double>(cost.uncertainty), cost.extrapolated ? ", outside the range of a curve" : "",
+      cost.bound ? fmt::format("paced by {}", resource_name(*cost.bound)) : "paced by latency");
+  for (const Term& part : parts) text += describe(part, cost) + "\n";
+  return text;
+}
+
+double CostModel::capacity(graph::Pool pool) const {
+  if (pool == graph::Pool::kHbm) return hardware_.gpu.hbm_capacity - hardware_.gpu.hbm_reserved;
+  return hardware_.host.dram_capacity * hardware_.host.pinned_fraction;
+}
+
+}  // namespace kvcast::hardware

@@ -1,0 +1,45 @@
+// Turns work into time: the only place that knows both.
+//
+// Kernels take gap + floor + max over their demands; a demand is bytes or FLOP over the rate that such a kernel reaches
+// alone. Every number comes from the machine's profile; each .cpp of this room states its formulas and their sources.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "config/hardware.hpp"
+#include "config/run.hpp"
+#include "graph/op.hpp"
+#include "hardware/cost.hpp"
+#include "hardware/terms.hpp"
+
+namespace kvcast::hardware {
+
+class CostModel {
+ public:
+  // Keeps copies; the framework says whether kernels follow each other in CUDA graphs or in streams.
+  CostModel(const config::Hardware& hardware, const config::Framework& framework);
+
+  // The time and demands of an op. Depends on the op's work, and on its lane: kernels of copy streams are never in a
+  // CUDA graph, and host calls keep their lane's thread busy.
+  Cost cost(const graph::Op& op) const;
+
+  // What the cost is made of, longest part first, as text of several lines: each term with its time, what it rests on
+  // and its source, and which one sets the pace.
+  std::string explain(const graph::Op& op) const;
+
+  // Units of the resource served a second.
+  double rate(Resource resource) const { return rates_[static_cast<std::size_t>(resource)]; }
+  // Bytes that fit: device memory without what is reserved, host memory that may be pinned.
+  double capacity(graph::Pool pool) const;
+  const config::Hardware& hardware() const { return hardware_; }
+
+ private:
+  Terms terms(const graph::Op& op) const;
+
+  config::Hardware hardware_;
+  config::Framework framework_;
+  std::array<double, kResourceCount> rates_{};
+};
+
+}  // namespace kvcast::hardware

@@ -1,0 +1,82 @@
+// Work of the host: calls of the threads that drive the GPU, and CPU attention.
+//
+// CPU workers take whole items, so that `items` take ceil(items / cores) rounds: with b · n_kv items on 56 cores the
+// last round is mostly idle (CTkvr's throughput depends on it). A core gathers pieces and multiplies at rates of its
+// own, as fast as the slower of both; the clock falls as more cores are busy, linearly between one and all.
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "hardware/work.hpp"
+
+namespace kvcast::hardware {
+
+Resource thread_of(graph::Lane lane) {
+  switch (lane) {
+    case graph::Lane::kHost:
+      return Resource::kHostThread;
+    case graph::Lane::kRecallThread:
+      return Resource::kRecallThread;
+    case graph::Lane::kBackupThread:
+      return Resource::kBackupThread;
+    default:
+      break;
+  }
+  KVCAST_CHECK(!"host work on a lane that is no host thread");
+  return Resource::kHostThread;
+}
+
+void add_host_calls(Terms& terms, const config::Host& host, const graph::Host& work, Resource thread) {
+  using graph::HostCall;
+  const auto calls = [&](const char* what, const Value& seconds) {
+    terms.work(what, thread, number(seconds) * work.count);
+  };
+  switch (work.call) {
+    case HostCall::kLaunch:
+      return calls("kernel launches", host.launch);
+    case HostCall::kGraphLaunch:  // one graph; count: its kernels
+      terms.work("graph launch", thread, number(host.graph_launch));
+      return calls("graph nodes", host.graph_node);
+    case HostCall::kEagerOp:
+      return calls("eager operators", host.eager_op);
+    case HostCall::kEagerLayer:
+      return calls("eager layers", host.eager_layer);
+    case HostCall::kStreamSync:
+      return calls("stream synchronisations", host.stream_sync);
+    case HostCall::kItemSync:
+      return calls("scalars read back", host.item_sync);
+    case HostCall::kPythonPage:
+      return calls("pages of a Python loop", host.python_page);
+    case HostCall::kPythonHead:
+      return calls("heads of a Python loop", host.python_head);
+    case HostCall::kTask:
+      return calls("tasks handed over", host.task);
+  }
+  KVCAST_CHECK(!"a host call without a cost");
+}
+
+void add_cpu_work(Terms& terms, const config::Host& host, const graph::CpuWork& work) {
+  terms.wait("fork and join", number(host.dispatch));
+  if (work.items <= 0) return;
+  const double items = std::ceil(work.items);
+  const double cores = host.cores;
+  const double busy = std::min(items, cores);
+  const double loss = cores > 1 ? (1 - host.all_core_derate) * (busy - 1) / (cores - 1) : 0;
+  Number derate = number(host.all_core_derate);
+  derate.value = 1 - loss;
+
+  const Number gather = exact(work.bytes_per_item) / (at(host.core_bandwidth, work.unit_bytes) * derate);
+  const Number multiply = exact(work.flops_per_item) / (number(host.core_flops) * derate);
+  const double rounds = std::ceil(items / cores);
+  if (gather.value >= multiply.value) {
+    terms.work("gathers of the cores", Resource::kCores, gather * rounds);
+  } else {
+    terms.work("arithmetic of the cores", Resource::kCores, multiply * rounds);
+  }
+  const double bytes = items * work.bytes_per_item;
+  terms.work("host memory", Resource::kDram, exact(bytes) / number(host.dram_bandwidth));
+  terms.traffic().dram += bytes;
+}
+
+}  // namespace kvcast::hardware

@@ -1,0 +1,52 @@
+#include "hardware/number.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvcast::hardware {
+namespace {
+
+// How fast trust fades outside a curve. Judgement: at twice the last x the end value may be off by a quarter more.
+constexpr double kGrowthPerDoubling = 0.25;
+constexpr double kMostGrowth = 1;
+
+Number combine(double value, const Number& a, const Number& b) {
+  return {value, worse(a.origin, b.origin), std::hypot(a.uncertainty, b.uncertainty), a.extrapolated || b.extrapolated,
+          a.uncertainty >= b.uncertainty && a.source != nullptr ? a.source : b.source};
+}
+
+}  // namespace
+
+Number number(const Value& value) { return {value.value, value.origin, value.uncertainty, false, &value.source}; }
+
+Number at(const config::Curve& curve, double x) {
+  Number result{0, curve.origin, curve.uncertainty, false, &curve.source};
+  const double end = std::clamp(x, curve.x.front(), curve.x.back());
+  if (end != x) {
+    const double doublings = x > 0 ? std::abs(std::log2(x / end)) : kMostGrowth / kGrowthPerDoubling;
+    result.uncertainty += std::min(kMostGrowth, kGrowthPerDoubling * doublings);
+    result.origin = Origin::kExtrapolated;
+    result.extrapolated = true;
+  }
+  const auto above = std::upper_bound(curve.x.begin(), curve.x.end(), end);
+  const auto i = static_cast<std::size_t>(above - curve.x.begin());
+  if (above == curve.x.end()) {
+    result.value = curve.y.back();
+  } else {
+    const double share = (end - curve.x[i - 1]) / (curve.x[i] - curve.x[i - 1]);
+    result.value = curve.y[i - 1] + share * (curve.y[i] - curve.y[i - 1]);
+  }
+  return result;
+}
+
+Number operator*(const Number& a, const Number& b) { return combine(a.value * b.value, a, b); }
+
+Number operator/(const Number& a, const Number& b) { return combine(a.value / b.value, a, b); }
+
+Number operator*(const Number& a, double factor) {
+  Number scaled = a;
+  scaled.value *= factor;
+  return scaled;
+}
+
+}  // namespace kvcast::hardware

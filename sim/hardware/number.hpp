@@ -1,0 +1,31 @@
+// Numbers of a profile in use: a value with what it rests on, carried through products and quotients.
+#pragma once
+
+#include <string>
+
+#include "base/origin.hpp"
+#include "config/hardware.hpp"
+
+namespace kvcast::hardware {
+
+struct Number {
+  double value = 0;
+  Origin origin = Origin::kExact;
+  double uncertainty = 0;  // relative half-width
+  bool extrapolated = false;
+  const std::string* source = nullptr;  // of the least certain factor; lives in the profile
+};
+
+Number number(const Value& value);
+inline Number exact(double value) { return {value}; }
+
+// The curve at x: linear between its points. Outside them the end value, marked extrapolated; the uncertainty grows by
+// 0.25 for every doubling away from the end, at most by 1.
+Number at(const config::Curve& curve, double x);
+
+// Errors of factors are taken as independent: relative uncertainties add as squares. The origin is the worse one.
+Number operator*(const Number& a, const Number& b);
+Number operator/(const Number& a, const Number& b);
+Number operator*(const Number& a, double factor);
+
+}  // namespace kvcast::hardware

@@ -1,0 +1,84 @@
+// An op alone takes issue->first + its waits + its longest work: demands are served in proportion, so the largest one
+// in seconds sets the pace (roofline: Williams, Waterman, Patterson, CACM 52(4), 2009). Uncertainties of these parts
+// are independent and add as squares of seconds.
+
+#include "hardware/terms.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvcast::hardware {
+namespace {
+
+// Parts shorter than this share of the whole do not spoil its origin: a launch gap that is assumed does not make a long
+// kernel assumed.
+constexpr double kTelling = 0.05;
+
+const Term* longest_work(const boost::container::small_vector<Term, 8>& parts) {
+  const Term* longest = nullptr;
+  for (const Term& part : parts) {
+    if (part.role != Term::Role::kWork) continue;
+    if (longest == nullptr || part.seconds.value > longest->seconds.value) longest = &part;
+  }
+  return longest;
+}
+
+}  // namespace
+
+void Terms::wait(const char* what, const Number& seconds) {
+  if (seconds.value > 0) parts_.push_back({what, Term::Role::kWait, Resource::kHbm, seconds});
+}
+
+void Terms::work(const char* what, Resource resource, const Number& seconds) {
+  if (seconds.value <= 0) return;
+  for (Term& part : parts_) {
+    if (part.role != Term::Role::kWork || part.resource != resource) continue;
+    const double sum = part.seconds.value + seconds.value;
+    const double own = part.seconds.value * part.seconds.uncertainty, other = seconds.value * seconds.uncertainty;
+    const bool new_is_larger = seconds.value > part.seconds.value;
+    part.seconds = {sum, worse(part.seconds.origin, seconds.origin), std::hypot(own, other) / sum,
+                    part.seconds.extrapolated || seconds.extrapolated,
+                    new_is_larger ? seconds.source : part.seconds.source};
+    if (new_is_larger) part.what = what;
+    return;
+  }
+  parts_.push_back({what, Term::Role::kWork, resource, seconds});
+}
+
+void Terms::issue(const char* what, Resource thread, const Number& first, double rest) {
+  if (first.value <= 0) return;
+  parts_.push_back({what, Term::Role::kIssue, thread, first});
+  issue_ = Issue{thread, first.value, rest};
+}
+
+Cost Terms::cost(const double* rates) const {
+  Cost cost;
+  cost.traffic = traffic_;
+  cost.issue = issue_;
+  const Term* longest = longest_work(parts_);
+  double latency = 0, waiting = 0;
+  for (const Term& part : parts_) {
+    if (part.role == Term::Role::kWork) {
+      cost.demands.push_back({part.resource, part.seconds.value * rates[static_cast<std::size_t>(part.resource)]});
+    } else {
+      waiting += part.seconds.value;
+      if (part.role == Term::Role::kWait) latency += part.seconds.value;
+    }
+  }
+  cost.latency = to_picos(latency);
+  cost.alone = waiting + (longest == nullptr ? 0 : longest->seconds.value);
+  if (longest != nullptr && longest->seconds.value >= waiting) cost.bound = longest->resource;
+  double squares = 0;
+  for (const Term& part : parts_) {
+    if (part.role == Term::Role::kWork && &part != longest) continue;
+    const double off = part.seconds.value * part.seconds.uncertainty;
+    squares += off * off;
+    if (part.seconds.value < kTelling * cost.alone) continue;
+    cost.origin = worse(cost.origin, part.seconds.origin);
+    cost.extrapolated = cost.extrapolated || part.seconds.extrapolated;
+  }
+  if (cost.alone > 0) cost.uncertainty = static_cast<float>(std::sqrt(squares) / cost.alone);
+  return cost;
+}
+
+}  // namespace kvcast::hardware

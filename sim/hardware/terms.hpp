@@ -1,0 +1,40 @@
+// The parts of an op's cost while it is being worked out, and their sum.
+#pragma once
+
+#include <boost/container/small_vector.hpp>
+
+#include "hardware/cost.hpp"
+#include "hardware/number.hpp"
+
+namespace kvcast::hardware {
+
+// One part: a time that the op waits (its share of the latency), that it works on a resource, or that its issuing
+// takes.
+struct Term {
+  enum class Role { kWait, kWork, kIssue };
+  const char* what = "";  // static text: "weights and activations"
+  Role role = Role::kWait;
+  Resource resource = Resource::kHbm;  // of work and issue
+  Number seconds;                      // alone
+};
+
+class Terms {
+ public:
+  void wait(const char* what, const Number& seconds);
+  // Work of `seconds` alone; several on one resource add up. Work of 0 seconds is none.
+  void work(const char* what, Resource resource, const Number& seconds);
+  // Issuing of a copy, see Issue.
+  void issue(const char* what, Resource thread, const Number& first, double rest);
+  Traffic& traffic() { return traffic_; }
+
+  // rates: units a second by resource.
+  Cost cost(const double* rates) const;
+  const boost::container::small_vector<Term, 8>& parts() const { return parts_; }
+
+ private:
+  boost::container::small_vector<Term, 8> parts_;
+  std::optional<Issue> issue_;
+  Traffic traffic_;
+};
+
+}  // namespace kvcast::hardware

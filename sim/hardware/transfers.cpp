@@ -1,0 +1,121 @@
+// Host-device copies by count, size and kind.
+//
+// A host thread issues one call a run (or one for all), and the copy engine of the direction serves the runs one after
+// the other: issue and wire are a pipeline, so n runs take about max(n · issue, n · engine). Small runs are bound by
+// their issue: 16 KiB cost 2.3 to 7 us to issue (FlexKV issue 193; arXiv 2602.21548) and 0.7 us on PCIe 4. The driver
+// never merges neighbours (vLLM PR 48434), so the length of a run, not the number of pages, decides.
+//
+// A kernel that reads pinned host memory needs no issue a run. Its rate is bytes in flight over the round trip, which
+// falls with the contiguous length; it leaves the copy engine free.
+//
+// Pageable memory is staged by the issuing thread through a pinned buffer of the driver: the source is read, the buffer
+// written, and read again by the engine.
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "hardware/work.hpp"
+
+namespace kvcast::hardware {
+namespace {
+
+using graph::Copy;
+using graph::CopyKind;
+
+struct Path {
+  Resource engine, wire;
+  Number bandwidth;
+};
+
+Path path_of(const config::Link& link, graph::Direction direction) {
+  if (direction == graph::Direction::kHostToDevice) {
+    return {Resource::kH2d, Resource::kLinkIn, number(link.h2d_bandwidth)};
+  }
+  return {Resource::kD2h, Resource::kLinkOut, number(link.d2h_bandwidth)};
+}
+
+// Sum and maximum of times; the longer one says what the result rests on.
+Number sum(const Number& a, const Number& b) {
+  Number longer = a.value >= b.value ? a : b;
+  longer.value = a.value + b.value;
+  return longer;
+}
+Number longer_of(const Number& a, const Number& b) { return a.value >= b.value ? a : b; }
+
+// Host time of the call for one run.
+Number issue_of_run(const config::Link& link, const Copy& work) {
+  const Number call = at(link.issue_call, work.run_bytes);
+  switch (work.kind) {
+    case CopyKind::kMemcpyAsync:
+      return call;
+    case CopyKind::kMemcpy2D:
+      return sum(call, number(link.issue_row) * work.rows);
+    case CopyKind::kBatched:
+      return sum(number(link.issue_batched), call * (1 / work.runs));  // one call serves all
+    case CopyKind::kPageable:
+      return sum(call, exact(work.run_bytes) / number(link.pageable_bandwidth));
+    case CopyKind::kZeroCopy:
+      break;
+  }
+  KVCAST_CHECK(!"a kernel's copy has no call");
+  return {};
+}
+
+// Time of the copy engine for one run.
+Number engine_of_run(const config::Link& link, const Copy& work, const Number& bandwidth) {
+  Number least = at(link.engine_piece, work.run_bytes);
+  if (work.kind == CopyKind::kMemcpy2D) least = sum(least, number(link.engine_row) * (work.rows - 1));
+  return longer_of(least, exact(work.run_bytes) / bandwidth);
+}
+
+void add_shared(Terms& terms, const config::Hardware& machine, const Copy& work, const Path& path) {
+  const double bytes = work.runs * work.run_bytes;
+  const double dram = work.kind == CopyKind::kPageable ? 3 * bytes : bytes;
+  terms.work("wire", path.wire, exact(bytes) / path.bandwidth);
+  terms.work("wire, both ways", Resource::kLink, exact(bytes) / number(machine.link.both_bandwidth));
+  terms.work("host memory", Resource::kDram, exact(dram) / number(machine.host.dram_bandwidth));
+  terms.work("device memory", Resource::kHbm, exact(bytes) / number(machine.gpu.hbm_bandwidth));
+  Traffic& traffic = terms.traffic();
+  traffic.hbm += bytes;
+  traffic.dram += dram;
+  (work.direction == graph::Direction::kHostToDevice ? traffic.h2d : traffic.d2h) += bytes;
+}
+
+void add_zero_copy(Terms& terms, const config::Hardware& machine, const Copy& work, const Path& path) {
+  terms.wait("kernel floor", at_clock(machine.gpu, number(machine.gpu.floor_small)));
+  terms.wait("round trip of the first load", number(machine.link.copy_latency));
+  const Number rate = path.bandwidth * at(machine.link.zero_copy_efficiency, work.run_bytes);
+  terms.work("loads over the link", Resource::kZeroCopy, exact(work.runs * work.run_bytes) / rate);
+}
+
+void add_dma(Terms& terms, const config::Hardware& machine, const Copy& work, const Path& path) {
+  const Number issue = issue_of_run(machine.link, work);
+  const Number engine = engine_of_run(machine.link, work, path.bandwidth);
+  const Resource thread = thread_of(work.issuer);
+  terms.wait("copy latency", number(machine.link.copy_latency));
+  terms.work("copy engine", path.engine, engine * work.runs);
+  // The driver stages pageable memory inside the call: the thread is held whichever side is slower.
+  if (issue.value >= engine.value || work.kind == CopyKind::kPageable) {
+    terms.work("copy calls", thread, issue * work.runs);
+    // The pipeline drains by one run: the engine serves the last one after its call, or the call precedes the first.
+    const bool calls_are_slower = issue.value >= engine.value;
+    terms.wait("first and last run", calls_are_slower ? engine : issue);
+  } else {
+    terms.issue("copy calls", thread, issue, issue.value * (work.runs - 1));
+  }
+}
+
+}  // namespace
+
+void add_copy(Terms& terms, const config::Hardware& machine, const Copy& work) {
+  if (work.runs <= 0 || work.run_bytes <= 0) return;
+  const Path path = path_of(machine.link, work.direction);
+  if (work.kind == CopyKind::kZeroCopy) {
+    add_zero_copy(terms, machine, work, path);
+  } else {
+    add_dma(terms, machine, work, path);
+  }
+  add_shared(terms, machine, work, path);
+}
+
+}  // namespace kvcast::hardware

@@ -1,0 +1,35 @@
+// The formulas, one function a kind of work: each adds its parts to the terms of an op.
+#pragma once
+
+#include "config/hardware.hpp"
+#include "graph/op.hpp"
+#include "hardware/terms.hpp"
+
+namespace kvcast::hardware {
+
+// Kernels (kernels.cpp); the gap before the kernel is added by the caller.
+void add_gemm(Terms& terms, const config::Gpu& gpu, const graph::Gemm& work);
+void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::DecodeAttention& work);
+void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const graph::PrefillAttention& work);
+void add_kernel(Terms& terms, const config::Gpu& gpu, const graph::Kernel& work);
+void add_topk(Terms& terms, const config::Gpu& gpu, const graph::TopK& work);
+
+// KV tokens that the kernel computes on, each row rounded up to the tile.
+double rounded_tokens(const graph::DecodeAttention& work, double tile);
+
+// Host-device copies (transfers.cpp); a zero-copy transfer is a kernel as well.
+void add_copy(Terms& terms, const config::Hardware& machine, const graph::Copy& work);
+
+// Work of the host (host.cpp).
+void add_host_calls(Terms& terms, const config::Host& host, const graph::Host& work, Resource thread);
+void add_cpu_work(Terms& terms, const config::Host& host, const graph::CpuWork& work);
+
+// The fifo of a host thread's lane. Aborts for lanes that are no host thread.
+Resource thread_of(graph::Lane lane);
+
+// Floors were established at floor_clock; latency-bound time shrinks with the clock and not with bandwidth.
+inline Number at_clock(const config::Gpu& gpu, const Number& seconds) {
+  return seconds * number(gpu.floor_clock) / number(gpu.clock);
+}
+
+}  // namespace kvcast::hardware
