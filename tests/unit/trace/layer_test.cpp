@@ -1,0 +1,61 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "support.hpp"
+
+using namespace kvcast;
+using namespace kvcast::trace;
+using trace_test::RandomTrace;
+using trace_test::small_info;
+
+TEST_CASE("decode scores equal the dot products, computed on use or before, on any number of threads") {
+  const RandomTrace trace(small_info());
+  const auto lazy = trace.load(0, 1);
+  const auto eager = trace.load(0, 1);
+  eager->compute_scores(4);
+  for (int h = 0; h < 4; ++h) {
+    const MatrixView scores = lazy->decode_scores(h);
+    const MatrixView same = eager->decode_scores(h);
+    REQUIRE((scores.rows == 3 && scores.cols == 22));
+    for (int t = 0; t < 3; ++t) {
+      for (std::size_t i = 0; i < 22; ++i) {
+        double expected = 0;
+        for (std::size_t c = 0; c < 8; ++c) {
+          expected += double(lazy->decode_query(h, t)[c]) * double(lazy->keys(h / 2).row(i)[c]);
+        }
+        CHECK(scores.row(static_cast<std::size_t>(t))[i] == Approx(expected).margin(1e-5));
+        CHECK(same.row(static_cast<std::size_t>(t))[i] == scores.row(static_cast<std::size_t>(t))[i]);
+      }
+    }
+  }
+  const float kept = lazy->decode_scores(1).row(2)[5];
+  lazy->drop_scores();
+  CHECK(lazy->decode_scores(1).row(2)[5] == kept);
+}
+
+TEST_CASE("decode queries are the last rows, windows the rows before them") {
+  const RandomTrace trace(small_info());
+  const auto layer = trace.load(1, 1);
+  CHECK(layer->id() == 2);
+  CHECK(layer->decode_query(3, 0) == layer->queries(3).row(4));
+  CHECK(layer->decode_query(3, 2) == layer->queries(3).row(6));
+  const MatrixView window = layer->window_queries(1, 3);
+  CHECK(window.rows == 3);
+  CHECK(window.row(0) == layer->queries(1).row(1));  // position 16 of 15..18
+  CHECK(layer->hidden().rows == 0);
+}
+
+TEST_CASE("a window that the trace does not hold is refused") {
+  TraceInfo info = small_info();
+  info.query_positions = {3, 14, 16, 17, 18, 19, 20, 21};  // 16, 17, 18 without a gap
+  CHECK(info.longest_window() == 3);
+  const RandomTrace trace(info);
+  const auto layer = trace.load(0, 1);
+  CHECK(layer->window_queries(0, 3).row(0) == layer->queries(0).row(2));
+  CHECK_THROWS_WITH(layer->window_queries(0, 4),
+                    Catch::Contains("a window of 4 prompt queries is needed, the trace holds the last 3"));
+  CHECK_THROWS_AS(layer->window_queries(0, 0), UserError);
+  info.query_positions = {17, 19, 20, 21};  // the last prompt position itself is missing
+  CHECK(info.longest_window() == 0);
+}
