@@ -28,7 +28,9 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
 }
 
 DecodeWindow::DecodeWindow(const DecodeSetting& setting, std::int64_t context, int steps, Owners& owners)
-    : setting_(setting), context_(context), steps_(steps), owners_(owners) {}
+    : setting_(setting), context_(context), steps_(steps), owners_(owners) {
+  for (const policy::MemoryItem& item : decode_memory(setting_, context_)) owners_.id(item.owner);
+}
 
 void DecodeWindow::take_memory(Block& block) {
   const OpId held = block.join(Lane::kHost, {});

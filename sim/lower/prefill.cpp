@@ -16,6 +16,8 @@ Prefill::Prefill(const DecodeSetting& setting, Owners& owners) : setting_(settin
   const policy::MemoryShape shape{&run.model, run.workload.batch, setting_.lengths.prompt_tokens, setting_.lengths,
                                   setting_.attended_mean};
   storage_ = setting_.policy->memory(shape);
+  for (const char* owner : {"weights", "causal mask", "activations", "KV cache"}) owners_.id(owner);
+  for (const policy::MemoryItem& item : storage_) owners_.id(item.owner);
 }
 
 // Weights and what a framework keeps for the whole run.

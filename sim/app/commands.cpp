@@ -1,0 +1,16 @@
+#include "app/commands.hpp"
+
+namespace kvcast::app {
+
+void add_commands(CLI::App& app, int& result) {
+  add_run(app, result);
+  add_sweep(app, result);
+  add_report(app, result);
+  add_replay(app, result);
+  add_simulate(app, result);
+  add_trace(app, result);
+  add_policies(app, result);
+  add_explain(app, result);
+}
+
+}  // namespace kvcast::app

@@ -1,0 +1,20 @@
+// The commands of kvcast, each in a file of its own.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace kvcast::app {
+
+// Adds every command. A command leaves its exit code in `result`; failures are thrown.
+void add_commands(CLI::App& app, int& result);
+
+void add_run(CLI::App& app, int& result);
+void add_sweep(CLI::App& app, int& result);
+void add_report(CLI::App& app, int& result);
+void add_replay(CLI::App& app, int& result);
+void add_simulate(CLI::App& app, int& result);
+void add_trace(CLI::App& app, int& result);
+void add_policies(CLI::App& app, int& result);
+void add_explain(CLI::App& app, int& result);
+
+}  // namespace kvcast::app

@@ -1,0 +1,51 @@
+// The one place that turns failures into exit codes: 0 done, 1 a check failed, 2 the user's input is wrong, 3 anything
+// else.
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+
+#include "app/commands.hpp"
+#include "base/error.hpp"
+
+namespace {
+
+constexpr int kInputIsWrong = 2;
+constexpr int kAnythingElse = 3;
+
+int run(int argc, char** argv) {
+  CLI::App app{
+      "kvcast forecasts what KV-cache compression and retrieval does to a long-context LLM: tokens per second,\n"
+      "memory and accuracy, on hardware that you own or only think about.\n"
+      "Start with: kvcast run configs/runs/quickstart.yaml",
+      "kvcast"};
+  app.set_version_flag("--version", KVCAST_VERSION);
+  app.require_subcommand(1);
+  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
+    return fmt::format("kvcast: {}\nTry: kvcast{} --help\n", error.what(),
+                       failed->get_parent() == nullptr ? "" : " " + failed->get_name());
+  });
+  int result = 0;
+  kvcast::app::add_commands(app, result);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);  // prints help (0) or the failure
+    return code == 0 ? 0 : kInputIsWrong;
+  }
+  return result;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const kvcast::UserError& error) {
+    fmt::print(stderr, "kvcast: {}\n", error.what());
+    return kInputIsWrong;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "kvcast: unexpected: {}\n", error.what());
+    return kAnythingElse;
+  }
+}

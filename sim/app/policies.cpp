@@ -1,0 +1,93 @@
+// kvcast policies [NAME]: what each policy is, in one honest sentence, and everything one needs to use it.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/commands.hpp"
+#include "policy/policy.hpp"
+
+namespace kvcast::app {
+namespace {
+
+using nlohmann::json;
+
+json value_json(const policy::ParameterValue& value) {
+  return std::visit([](const auto& v) { return json(v); }, value);
+}
+
+std::string value_text(const policy::ParameterValue& value) {
+  const json v = value_json(value);
+  return v.is_string() ? v.get<std::string>() : v.dump();
+}
+
+json to_json(const policy::Descriptor& d) {
+  json parameters = json::array();
+  for (const policy::Parameter& p : d.parameters) {
+    json entry = {{"key", p.key}, {"default", value_json(p.fallback)}, {"unit", p.unit}, {"meaning", p.meaning}};
+    if (!p.names.empty()) entry["known"] = p.names;
+    if (p.names.empty() && !std::holds_alternative<bool>(p.fallback)) entry["range"] = {p.low, p.high};
+    parameters.push_back(entry);
+  }
+  return {{"name", d.name},
+          {"sentence", d.sentence},
+          {"category", d.category},
+          {"paper", d.paper},
+          {"parameters", parameters},
+          {"budget_convention", d.budget_convention},
+          {"formulas", d.formulas},
+          {"differences", d.differences}};
+}
+
+void print_lines(const char* title, const std::vector<std::string>& lines) {
+  if (lines.empty()) return;
+  fmt::print("\n{}\n", title);
+  for (const std::string& line : lines) fmt::print("  {}\n", line);
+}
+
+void print_one(const policy::Descriptor& d) {
+  fmt::print("{} ({})\n{}\n", d.name, d.category, d.sentence);
+  if (!d.paper.empty()) fmt::print("Source: {}\n", d.paper);
+  if (!d.budget_convention.empty()) fmt::print("budget counts: {}\n", d.budget_convention);
+  if (!d.parameters.empty()) fmt::print("\nParameters\n");
+  for (const policy::Parameter& p : d.parameters) {
+    fmt::print("  {:<20} {:<12} {}{}\n", p.key, value_text(p.fallback), p.unit.empty() ? "" : "[" + p.unit + "] ", p.meaning);
+    if (!p.names.empty()) fmt::print("  {:<33} one of: {}\n", "", fmt::join(p.names, ", "));
+  }
+  print_lines("Per layer and sequence (b: bytes of an element)", d.formulas);
+  print_lines("Differs from the paper or its released code", d.differences);
+}
+
+void print_all() {
+  std::string category;
+  for (const policy::Descriptor& d : policy::all_policies()) {
+    if (d.category != category) fmt::print("{}{}\n", category.empty() ? "" : "\n", d.category);
+    category = d.category;
+    fmt::print("  {:<20} {}\n", d.name, d.sentence);
+  }
+  fmt::print("\nkvcast policies NAME tells more.\n");
+}
+
+}  // namespace
+
+void add_policies(CLI::App& app, int& result) {
+  CLI::App* command = app.add_subcommand("policies", "list the policies, or tell all about one");
+  auto name = std::make_shared<std::string>();
+  auto as_json = std::make_shared<bool>(false);
+  command->add_option("NAME", *name, "a policy");
+  command->add_flag("--json", *as_json, "print JSON");
+  command->callback([name, as_json, &result] {
+    result = 0;
+    if (!name->empty()) {
+      const policy::Descriptor& d = policy::find_policy(*name);
+      if (*as_json) return fmt::print("{}\n", to_json(d).dump(1));
+      return print_one(d);
+    }
+    if (!*as_json) return print_all();
+    json all = json::array();
+    for (const policy::Descriptor& d : policy::all_policies()) all.push_back(to_json(d));
+    fmt::print("{}\n", all.dump(1));
+  });
+}
+
+}  // namespace kvcast::app

@@ -1,0 +1,30 @@
+// kvcast simulate GRAPH.json: the engine alone.
+#include "engine/simulate.hpp"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "app/commands.hpp"
+#include "base/error.hpp"
+
+namespace kvcast::app {
+
+void add_simulate(CLI::App& app, int& result) {
+  CLI::App* command =
+      app.add_subcommand("simulate", "run the event engine alone on a graph of timed operations (JSON)");
+  auto path = std::make_shared<std::string>();
+  command->add_option("GRAPH.json", *path, "resources, lanes and ops")->required();
+  command->add_flag("--json", "print JSON (there is no other form)");
+  command->callback([path, &result] {
+    std::ifstream in(*path, std::ios::binary);
+    std::ostringstream text;
+    if (!in || !(text << in.rdbuf())) throw UserError({*path, 0, 0}, "cannot read the graph");
+    fmt::print("{}\n", engine::simulate_json(text.str(), *path));
+    result = 0;
+  });
+}
+
+}  // namespace kvcast::app

@@ -1,0 +1,114 @@
+// A sweep over the starts and finishes of all spans. At each instant the active span with the best claim is charged:
+// claims are ordered by lane and kind, the model's own stream first, since an op there is what the step is made of.
+#include "metrics/attribution.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "base/error.hpp"
+
+namespace kvcast::metrics {
+namespace {
+
+using graph::Kind;
+using graph::Lane;
+
+// Lower is a better claim to an instant.
+int claim(const Span& span) {
+  if (span.kind == Kind::kMarker) return 9;
+  if (span.lane == Lane::kCompute) return 0;
+  switch (span.kind) {
+    case Kind::kCopyIn:
+      return 1;
+    case Kind::kCpuWork:
+      return 2;
+    case Kind::kConvert:
+      return 3;
+    case Kind::kCopyOut:
+      return span.lane == Lane::kBackup ? 7 : 4;
+    case Kind::kLaunch:
+      return 6;
+    case Kind::kSync:
+      return 8;  // a wait explains nothing by itself: what it waits for comes first
+    default:
+      return 5;  // selection on side streams
+  }
+}
+
+struct Edge {
+  Picoseconds at;
+  bool opens;
+  std::uint32_t span;
+};
+
+double seconds_covered(const std::vector<Span>& spans, Kind kind) {
+  // Spans come sorted by start; overlapping ones of a kind count once.
+  Picoseconds covered = 0, until = std::numeric_limits<Picoseconds>::min();
+  for (const Span& s : spans) {
+    if (s.kind != kind || s.finish <= until) continue;
+    covered += s.finish - std::max(s.start, until);
+    until = s.finish;
+  }
+  return to_seconds(covered);
+}
+
+}  // namespace
+
+std::string_view bound_name(Bound bound) {
+  static constexpr std::array<std::string_view, kBoundCount> kNames = {
+      "hbm bandwidth", "tensor cores", "vector units",   "host link",  "copy issue and engine",
+      "host dram",     "cpu cores",    "kernel latency", "host thread"};
+  return kNames[static_cast<std::size_t>(bound)];
+}
+
+double Attribution::total() const { return std::accumulate(exposed.begin(), exposed.end(), idle); }
+
+Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds end) {
+  KVCAST_CHECK(begin <= end);
+  for (Span& s : spans) s.start = std::max(s.start, begin), s.finish = std::min(s.finish, end);
+  std::erase_if(spans, [](const Span& s) { return s.start >= s.finish || s.kind == Kind::kMarker; });
+  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start < b.start; });
+
+  std::vector<Edge> edges;
+  edges.reserve(2 * spans.size());
+  for (std::uint32_t i = 0; i < spans.size(); ++i) {
+    edges.push_back({spans[i].start, true, i});
+    edges.push_back({spans[i].finish, false, i});
+  }
+  std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) { return a.at < b.at; });
+
+  Attribution result;
+  std::set<std::pair<int, std::uint32_t>> active;  // by claim, then by start
+  Picoseconds now = begin;
+  const auto charge = [&](Picoseconds until) {
+    const double length = to_seconds(until - now);
+    now = until;
+    if (active.empty()) {
+      result.idle += length;
+      return;
+    }
+    const Span& s = spans[active.begin()->second];
+    result.exposed[static_cast<std::size_t>(s.kind)] += length;
+    result.bound[static_cast<std::size_t>(s.bound)] += length;
+    result.origin[static_cast<std::size_t>(s.origin)] += length;
+    result.uncertain += length * static_cast<double>(s.uncertainty);
+  };
+  for (const Edge& e : edges) {
+    if (e.at > now) charge(e.at);
+    const std::pair entry{claim(spans[e.span]), e.span};
+    if (e.opens) {
+      active.insert(entry);
+    } else {
+      active.erase(entry);
+    }
+  }
+  if (end > now) charge(end);
+  for (std::size_t k = 0; k < result.hidden.size(); ++k) {
+    result.hidden[k] = std::max(0.0, seconds_covered(spans, static_cast<Kind>(k)) - result.exposed[k]);
+  }
+  return result;
+}
+
+}  // namespace kvcast::metrics

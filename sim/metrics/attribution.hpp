@@ -1,0 +1,55 @@
+// Where the time of a window of decode steps goes.
+//
+// Each instant is charged to one op: while the model's stream runs a kernel, to that kernel; while it stands idle, to
+// what it waits for: a transfer, work on side streams, the CPU workers, the host. What an op takes beyond the time
+// charged to it was hidden behind others.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/origin.hpp"
+#include "base/units.hpp"
+#include "graph/op.hpp"
+
+namespace kvcast::metrics {
+
+// What sets the pace of an op when it runs alone.
+enum class Bound : std::uint8_t {
+  kHbm,
+  kTensor,
+  kVector,
+  kLink,
+  kCopyEngine,
+  kDram,
+  kCores,
+  kKernelLatency,
+  kHostThread
+};
+inline constexpr int kBoundCount = 9;
+std::string_view bound_name(Bound bound);
+
+struct Span {
+  Picoseconds start = 0, finish = 0;
+  graph::Kind kind = graph::Kind::kMarker;
+  graph::Lane lane = graph::Lane::kCompute;
+  Bound bound = Bound::kHbm;
+  float uncertainty = 0;           // of the op's cost
+  Origin origin = Origin::kExact;  // of the op's cost
+};
+
+struct Attribution {
+  std::array<double, graph::kKindCount> exposed{}, hidden{};  // seconds over the window, by kind
+  std::array<double, kBoundCount> bound{};                    // exposed seconds by what set the pace
+  std::array<double, 7> origin{};                             // exposed seconds by origin of the cost
+  double idle = 0;                                            // charged to nothing: gaps that no op explains
+  double uncertain = 0;                                       // Σ exposed seconds · uncertainty
+  double total() const;                                       // length of the window, seconds
+};
+
+// Charges the window [begin, end) to the spans that overlap it, in any order. Exposed times and idle add up to the
+// window.
+Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds end);
+
+}  // namespace kvcast::metrics

@@ -1,0 +1,72 @@
+// One experiment: prefill and decode of a batch under a policy on a machine, from counts of a replay to predictions.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/run.hpp"
+#include "lower/decode.hpp"
+#include "metrics/attribution.hpp"
+#include "metrics/traffic.hpp"
+#include "policy/policy.hpp"
+#include "replay/replay.hpp"
+
+namespace kvcast::workload {
+
+struct OwnedBytes {
+  std::string owner;
+  double bytes = 0;
+};
+
+struct OutOfMemory {
+  std::string pool;    // "hbm", "dram"
+  std::string moment;  // "prefill, layer 3", "decode at 33280 tokens"
+  double requested = 0, in_use = 0, capacity = 0;
+  std::vector<OwnedBytes> owners;  // most first
+};
+
+struct PoolUse {
+  double capacity = 0, peak = 0;
+  std::vector<OwnedBytes> owners;  // at the peak
+};
+
+struct TimelineSpan {
+  std::string lane, kind, label;
+  int layer = -1;
+  double start_s = 0, duration_s = 0;
+};
+
+struct Experiment {
+  std::optional<OutOfMemory> oom;  // where set, times are absent
+  double ttft_s = 0;
+  double tpot_mean_s = 0, tpot_p50_s = 0, tpot_p99_s = 0;
+  double tokens_per_s = 0;  // of the batch, decoding
+  PoolUse hbm, dram;
+  metrics::Traffic traffic;   // a decode step
+  metrics::Attribution step;  // a decode step: seconds by kind, bound, origin
+  metrics::Attribution prefill;
+  std::vector<TimelineSpan> timeline;  // of one step, where asked for
+  std::int64_t engine_ops = 0, engine_events = 0;
+  double engine_wall_s = 0;
+};
+
+struct ExperimentOptions {
+  bool timeline = false;
+};
+
+// What an experiment is made of; refers to objects that outlive the call.
+struct ExperimentInput {
+  const config::Run* run = nullptr;
+  const policy::Policy* policy = nullptr;
+  const replay::ReplayResult* replay = nullptr;
+};
+
+Experiment run_experiment(const ExperimentInput& input, const ExperimentOptions& options);
+
+// The record that `run --json` prints and the store keeps.
+nlohmann::json to_json(const Experiment& experiment, const ExperimentInput& input);
+
+}  // namespace kvcast::workload

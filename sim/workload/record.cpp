@@ -1,0 +1,135 @@
+// The experiment as JSON: what `run --json` prints, the store keeps and the report reads.
+#include <cmath>
+
+#include "workload/experiment.hpp"
+
+namespace kvcast::workload {
+namespace {
+
+using nlohmann::json;
+
+json owners_json(const std::vector<OwnedBytes>& owners) {
+  json list = json::array();
+  for (const OwnedBytes& o : owners) list.push_back({{"owner", o.owner}, {"bytes", o.bytes}});
+  return list;
+}
+
+json oom_json(const OutOfMemory& oom) {
+  return {{"pool", oom.pool},           {"moment", oom.moment},           {"requested_bytes", oom.requested},
+          {"in_use_bytes", oom.in_use}, {"capacity_bytes", oom.capacity}, {"owners", owners_json(oom.owners)}};
+}
+
+json accuracy_json(const replay::Proxies& p) {
+  return {{"recall_mass_mean", p.recall_mass_mean},
+          {"recall_mass_p10", p.recall_mass_p10},
+          {"output_error_mean", p.output_error_mean},
+          {"topk_overlap_mean", p.topk_overlap_mean},
+          {"attended_mean", p.attended_mean}};
+}
+
+json breakdown_json(const metrics::Attribution& step) {
+  json list = json::array();
+  for (int k = 0; k < graph::kKindCount; ++k) {
+    const auto i = static_cast<std::size_t>(k);
+    if (step.exposed[i] == 0 && step.hidden[i] == 0) continue;
+    list.push_back({{"kind", graph::kind_name(static_cast<graph::Kind>(k))},
+                    {"exposed_s", step.exposed[i]},
+                    {"hidden_s", step.hidden[i]}});
+  }
+  if (step.idle > 0) list.push_back({{"kind", "idle"}, {"exposed_s", step.idle}, {"hidden_s", 0.0}});
+  return list;
+}
+
+std::string largest_bound(const metrics::Attribution& step) {
+  std::size_t best = 0;
+  for (std::size_t b = 1; b < step.bound.size(); ++b) {
+    if (step.bound[b] > step.bound[best]) best = b;
+  }
+  return std::string(metrics::bound_name(static_cast<metrics::Bound>(best)));
+}
+
+// The worst origin that carries at least a twentieth of the time: a sliver of an assumed cost does not name the whole.
+Origin resting_on(const metrics::Attribution& step) {
+  Origin worst = Origin::kExact;
+  for (std::size_t o = 0; o < step.origin.size(); ++o) {
+    if (step.origin[o] >= 0.05 * step.total()) worst = worse(worst, static_cast<Origin>(o));
+  }
+  return worst;
+}
+
+json shares_json(const metrics::Attribution& step) {
+  json shares = json::object();
+  for (std::size_t o = 0; o < step.origin.size(); ++o) {
+    if (step.origin[o] > 0) shares[std::string(origin_name(static_cast<Origin>(o)))] = step.origin[o] / step.total();
+  }
+  return shares;
+}
+
+// All costs off by their uncertainty in the same direction: an outer bracket, not a standard deviation.
+double relative_uncertainty(const metrics::Attribution& a) { return a.total() > 0 ? a.uncertain / a.total() : 0; }
+
+void add_times(json& out, const Experiment& e) {
+  const auto kind = [&e](graph::Kind k) { return static_cast<std::size_t>(k); };
+  const double up = relative_uncertainty(e.step);
+  const double prefill_up = relative_uncertainty(e.prefill);
+  out["decode"] = {{"tokens_per_s", e.tokens_per_s},
+                   {"tpot_s", {{"mean", e.tpot_mean_s}, {"p50", e.tpot_p50_s}, {"p99", e.tpot_p99_s}}}};
+  out["prefill"] = {{"ttft_s", e.ttft_s}};
+  const std::size_t in = kind(graph::Kind::kCopyIn), back = kind(graph::Kind::kCopyOut);
+  out["transfer"] = {{"exposed_s", e.step.exposed[in] + e.step.exposed[back]},
+                     {"hidden_s", e.step.hidden[in] + e.step.hidden[back]}};
+  out["breakdown"] = breakdown_json(e.step);
+  out["binding_resource"] = largest_bound(e.step);
+  out["traffic"] = {{"hbm_read_bytes", e.traffic.hbm_read}, {"hbm_write_bytes", e.traffic.hbm_write},
+                    {"kv_read_bytes", e.traffic.kv_read},   {"h2d_bytes", e.traffic.h2d},
+                    {"d2h_bytes", e.traffic.d2h},           {"cpu_dram_bytes", e.traffic.cpu_dram}};
+  out["intervals"] = {{"decode.tokens_per_s", {e.tokens_per_s / (1 + up), e.tokens_per_s / (1 - std::min(up, 0.9))}},
+                      {"decode.tpot_s.mean", {e.tpot_mean_s * (1 - std::min(up, 0.9)), e.tpot_mean_s * (1 + up)}},
+                      {"prefill.ttft_s", {e.ttft_s * (1 - std::min(prefill_up, 0.9)), e.ttft_s * (1 + prefill_up)}}};
+  const std::string decode_origin(origin_name(resting_on(e.step)));
+  const std::string prefill_origin(origin_name(resting_on(e.prefill)));
+  json& origin = out["origin"];
+  for (const char* key : {"decode.tokens_per_s", "decode.tpot_s", "transfer", "breakdown", "binding_resource"}) {
+    origin[key] = decode_origin;
+  }
+  origin["prefill.ttft_s"] = prefill_origin;
+  origin["traffic"] = "exact";
+  out["origin_shares"] = {{"decode", shares_json(e.step)}, {"prefill", shares_json(e.prefill)}};
+}
+
+}  // namespace
+
+json to_json(const Experiment& e, const ExperimentInput& input) {
+  json out;
+  if (e.oom) {
+    out["oom"] = oom_json(*e.oom);
+  } else {
+    out["oom"] = nullptr;
+    add_times(out, e);
+  }
+  out["memory"] = {{"hbm_peak_bytes", e.hbm.peak},
+                   {"hbm_capacity_bytes", e.hbm.capacity},
+                   {"hbm_owners", owners_json(e.hbm.owners)},
+                   {"dram_peak_bytes", e.dram.peak},
+                   {"dram_capacity_bytes", e.dram.capacity},
+                   {"dram_owners", owners_json(e.dram.owners)}};
+  out["origin"]["memory"] = "exact";
+  out["accuracy"] = accuracy_json(input.replay->proxies);
+  // Proxies are exact for the trace; a synthetic trace only stands for a model.
+  out["origin"]["accuracy"] = input.replay->trace_source == "captured" ? "exact" : "assumed";
+  out["engine"] = {{"ops", e.engine_ops}, {"events", e.engine_events}, {"wall_s", e.engine_wall_s}};
+  if (!e.timeline.empty()) {
+    json& list = out["timeline"] = json::array();
+    for (const TimelineSpan& s : e.timeline) {
+      list.push_back({{"lane", s.lane},
+                      {"kind", s.kind},
+                      {"label", s.label},
+                      {"layer", s.layer},
+                      {"start_s", s.start_s},
+                      {"dur_s", s.duration_s}});
+    }
+  }
+  return out;
+}
+
+}  // namespace kvcast::workload

@@ -1,0 +1,80 @@
+#include "metrics/attribution.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "base/random.hpp"
+
+using namespace kvcast;
+using namespace kvcast::metrics;
+using graph::Kind;
+using graph::Lane;
+
+namespace {
+constexpr Picoseconds kUs = 1'000'000;
+
+Span span(double start_us, double finish_us, Kind kind, Lane lane, Bound bound = Bound::kHbm) {
+  return {static_cast<Picoseconds>(start_us * kUs),
+          static_cast<Picoseconds>(finish_us * kUs),
+          kind,
+          lane,
+          bound,
+          0.1f,
+          Origin::kDatasheet};
+}
+double us(double seconds) { return seconds * 1e6; }
+double exposed(const Attribution& a, Kind kind) { return us(a.exposed[static_cast<std::size_t>(kind)]); }
+double hidden(const Attribution& a, Kind kind) { return us(a.hidden[static_cast<std::size_t>(kind)]); }
+}  // namespace
+
+TEST_CASE("a transfer beside a kernel is hidden as long as the kernel runs, exposed after") {
+  //  compute  |== gemm 0..10 ==|                |== attention 14..20 ==|
+  //  copy A        |====== copy 4..14 ======|
+  const Attribution a =
+      attribute({span(0, 10, Kind::kGemm, Lane::kCompute), span(14, 20, Kind::kAttention, Lane::kCompute),
+                 span(4, 14, Kind::kCopyIn, Lane::kCopyA, Bound::kLink)},
+                0, 20 * kUs);
+  CHECK(exposed(a, Kind::kGemm) == Approx(10));
+  CHECK(exposed(a, Kind::kAttention) == Approx(6));
+  CHECK(exposed(a, Kind::kCopyIn) == Approx(4));  // 10..14
+  CHECK(hidden(a, Kind::kCopyIn) == Approx(6));   // 4..10
+  CHECK(us(a.bound[static_cast<std::size_t>(Bound::kLink)]) == Approx(4));
+  CHECK(us(a.idle) == Approx(0).margin(1e-9));
+  CHECK(us(a.total()) == Approx(20));
+  CHECK(us(a.uncertain) == Approx(0.1 * 20));
+}
+
+TEST_CASE("an idle stream waits for the transfer before the host, and a gap nobody explains is idle") {
+  // 0..2 launch, 2..6 gemm, 6..9 copy with a launch over it, 9..10 nothing
+  const Attribution a = attribute({span(0, 2, Kind::kLaunch, Lane::kHost), span(2, 6, Kind::kGemm, Lane::kCompute),
+                                   span(6, 9, Kind::kCopyIn, Lane::kCopyB), span(5, 9, Kind::kLaunch, Lane::kHost)},
+                                  0, 10 * kUs);
+  CHECK(exposed(a, Kind::kLaunch) == Approx(2));
+  CHECK(hidden(a, Kind::kLaunch) == Approx(4));  // 6 us covered, 2 charged
+  CHECK(exposed(a, Kind::kCopyIn) == Approx(3));
+  CHECK(us(a.idle) == Approx(1));
+}
+
+TEST_CASE("spans are clipped to the window and overlapping ones of a kind count once") {
+  const Attribution a = attribute({span(-5, 5, Kind::kCopyIn, Lane::kCopyA), span(3, 30, Kind::kCopyIn, Lane::kCopyB),
+                                   span(0, 10, Kind::kGemm, Lane::kCompute)},
+                                  0, 10 * kUs);
+  CHECK(exposed(a, Kind::kGemm) == Approx(10));
+  CHECK(exposed(a, Kind::kCopyIn) == Approx(0).margin(1e-9));
+  CHECK(hidden(a, Kind::kCopyIn) == Approx(10));
+}
+
+TEST_CASE("exposed times and idle add up to the window, whatever the spans") {
+  const Stream random(7);
+  for (std::uint64_t round = 0; round < 200; ++round) {
+    const Stream s = random.child({round});
+    std::vector<Span> spans;
+    for (std::uint64_t i = 0; i < 40; ++i) {
+      const auto start = static_cast<Picoseconds>(s.below(3 * i, 1000));
+      const auto length = static_cast<Picoseconds>(s.below(3 * i + 1, 200));
+      spans.push_back({start, start + length, static_cast<Kind>(s.below(3 * i + 2, graph::kKindCount)),
+                       static_cast<Lane>(s.below(1000 + i, graph::kLaneCount)), Bound::kHbm, 0, Origin::kExact});
+    }
+    const Attribution a = attribute(spans, 100, 900);
+    CHECK(a.total() == Approx(to_seconds(800)).epsilon(1e-12));
+  }
+}
