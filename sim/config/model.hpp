@@ -1,4 +1,7 @@
 // Shape of a decoder model: what the cost of a layer and the size of its KV cache follow from.
+//
+// Read from configs/models/NAME.yaml. Multi-head and grouped-query attention, a gated feed-forward network (gate, up,
+// down) and RMS norms: the Llama family and its relatives. Other attention is refused by name.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +16,23 @@ struct Rope {
   Scaling scaling = Scaling::kNone;
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
-  std::int64_t original_context = 0;                 // llama3, linear
+  std::int64_t original_context = 0;                 // tokens trained on before scaling; llama3, linear
 };
 
 struct Model {
-  std::string name;
-  std::vector<std::string> aliases;
+  std::string name;                  // of its file, without .yaml
+  std::string title;                 // as its makers write it
+  std::vector<std::string> aliases;  // other spellings in use
   int layers = 0;
   int hidden = 0;
   int n_q_heads = 0;
   int n_kv_heads = 0;
   int head_dim = 0;
-  int ffn = 0;
+  int ffn = 0;  // width between up and down
   int vocab = 0;
   bool tie_embeddings = false;
   bool qkv_bias = false;
-  bool qk_norm = false;
+  bool qk_norm = false;  // an RMS norm on each head's query and key (Qwen3)
   std::int64_t max_context = 0;
   Rope rope;
   std::string source;
@@ -42,5 +46,9 @@ struct Model {
   double parameters() const;
   double weight_bytes() const { return parameters() * kElementBytes; }
 };
+
+// UserError for missing or unknown keys, values out of range, shapes that contradict themselves (heads that do not
+// divide), and attention that kvcast does not model.
+Model read_model(const std::string& path);
 
 }  // namespace kvcast::config

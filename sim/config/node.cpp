@@ -15,6 +15,7 @@ struct Node::Body {
   bool quoted = false;
   std::vector<Node> items;
   std::vector<std::pair<std::string, Node>> entries;
+  std::vector<SourceLocation> key_places;  // of the entries
   std::size_t size = 1;
   std::size_t depth = 0;
 };
@@ -54,8 +55,11 @@ Node Node::list(std::vector<Node> items, SourceLocation where) {
   return Node(std::move(body));
 }
 
-Node Node::map(std::vector<std::pair<std::string, Node>> entries, SourceLocation where) {
+Node Node::map(std::vector<std::pair<std::string, Node>> entries, SourceLocation where,
+               std::vector<SourceLocation> key_places) {
   Body body;
+  for (std::size_t i = key_places.size(); i < entries.size(); ++i) key_places.push_back(entries[i].second.where());
+  body.key_places = std::move(key_places);
   body.kind = Kind::kMap;
   body.where = std::move(where);
   for (const auto& [key, value] : entries) {
@@ -83,6 +87,13 @@ const Node* Node::find(std::string_view key) const {
   return nullptr;
 }
 
+SourceLocation Node::key_where(std::string_view key) const {
+  for (std::size_t i = 0; i < entries().size(); ++i) {
+    if (entries()[i].first == key) return body().key_places[i];
+  }
+  return where();
+}
+
 namespace {
 
 std::vector<std::string> split_path(std::string_view path) {
@@ -95,38 +106,34 @@ std::vector<std::string> split_path(std::string_view path) {
   }
 }
 
-// `node` with `value` at names[i...].
+// `node` as the map that a path runs through: names[0 .. i) lead to it.
+std::vector<std::pair<std::string, Node>> entries_below(const Node& node, const std::vector<std::string>& names,
+                                                        std::size_t i, const SourceLocation& asked_at) {
+  if (node.kind() == Node::Kind::kMap) return node.entries();
+  if (node.kind() == Node::Kind::kNull) return {};
+  // `policy: NAME` is short for `policy: {name: NAME}`.
+  if (node.kind() == Node::Kind::kScalar && i == 1 && names[0] == "policy") return {{"name", node}};
+  const std::string before = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<long>(i), "."));
+  throw UserError(asked_at, fmt::format("cannot set \"{}\": {} is {}, not a map", fmt::join(names, "."),
+                                        before.empty() ? "the config" : '"' + before + '"', describe(node)));
+}
+
+// `node` with `value` at names[i ...].
 Node put(const Node& node, const std::vector<std::string>& names, std::size_t i, const Node& value) {
   if (i == names.size()) return value;
-  std::vector<std::pair<std::string, Node>> entries;
-  switch (node.kind()) {
-    case Node::Kind::kMap:
-      entries = node.entries();
-      break;
-    case Node::Kind::kNull:
-      break;
-    case Node::Kind::kScalar:
-      if (i == 1 && names[0] == "policy") {  // `policy: NAME` is short for `policy: {name: NAME}`
-        entries.emplace_back("name", node);
-        break;
-      }
-      [[fallthrough]];
-    case Node::Kind::kList: {
-      const std::string before = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<long>(i), "."));
-      throw UserError(value.where(), fmt::format("cannot set \"{}\": {} is {}, not a map", fmt::join(names, "."),
-                                                 before.empty() ? "the config" : '"' + before + '"', describe(node)));
-    }
-  }
+  std::vector<std::pair<std::string, Node>> entries = entries_below(node, names, i, value.where());
+  std::vector<SourceLocation> key_places;
+  for (const auto& [key, old] : entries) key_places.push_back(node.key_where(key));
   const auto entry = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.first == names[i]; });
-  const Node below = entry == entries.end() ? Node() : entry->second;
-  Node changed = put(below, names, i + 1, value);
   if (entry == entries.end()) {
-    entries.emplace_back(names[i], std::move(changed));
+    entries.emplace_back(names[i], put(Node(), names, i + 1, value));
+    key_places.push_back(value.where());
   } else {
-    entry->second = std::move(changed);
+    entry->second = put(entry->second, names, i + 1, value);
+    key_places[static_cast<std::size_t>(entry - entries.begin())] = value.where();
   }
-  const bool known_place = node.where().line > 0 || !node.where().file.empty();
-  return Node::map(std::move(entries), known_place ? node.where() : value.where());
+  const bool known_place = !node.where().file.empty();
+  return Node::map(std::move(entries), known_place ? node.where() : value.where(), std::move(key_places));
 }
 
 // Numbers, quantities and flags stand bare, so that 2 and "2" differ; everything else is a JSON string, so that no text

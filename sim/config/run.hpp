@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/find.hpp"
 #include "config/hardware.hpp"
 #include "config/model.hpp"
 #include "config/yaml.hpp"
@@ -19,6 +20,11 @@ struct PolicyChoice {
   SourceLocation where;
 };
 
+// `NAME`, `FILE.yaml`, `{name: NAME, budget: 512, ...}` or `{file: FILE.yaml, budget: 512, ...}`. A name that stands
+// under configs/policies means that file, any other is passed on as a policy's own name; a file holds `name` and
+// parameters, and may hold `description` and `source`. What is written beside `name` or `file` overrides the file.
+PolicyChoice read_policy(const Node& choice);
+
 struct Workload {
   std::int64_t prompt_tokens = 32768;
   std::int64_t decode_tokens = 512;
@@ -28,10 +34,10 @@ struct Workload {
 
 // Where attention comes from: a recipe under traces/recipes made at the workload's context, or a file.
 struct TraceChoice {
-  std::string recipe;  // empty where file is set
+  std::string recipe = "needle";  // empty where file is set
   std::uint64_t seed = 1;
-  int layers = 2;   // captured layers
-  int steps = 16;   // captured decode steps
+  int layers = 2;  // captured layers
+  int steps = 16;  // captured decode steps
   std::string file;
 };
 
@@ -39,14 +45,15 @@ struct TraceChoice {
 struct Framework {
   enum class Launch { kCudaGraph, kCompiled, kEager };
   Launch launch = Launch::kCudaGraph;
-  bool expand_kv_heads = false;   // K and V repeated to all query heads before attention (gpt-fast)
-  bool quadratic_mask = false;    // a boolean S×S mask kept on the GPU (gpt-fast)
-  int warmup_steps = 10;          // dropped before the steady state is measured
+  bool expand_kv_heads = false;  // K and V repeated to all query heads before attention (gpt-fast)
+  bool quadratic_mask = false;   // a boolean S×S mask kept on the GPU (gpt-fast)
+  int warmup_steps = 10;         // dropped before the steady state is measured
   int measured_steps = 10;
-  int sampled_contexts = 3;       // contexts at which decode is simulated, integrated over the decode length
+  int sampled_contexts = 3;  // contexts at which decode is simulated, integrated over the decode length
 };
 
 struct Run {
+  std::string name, description;  // free text for reports; may be empty
   Model model;
   Hardware hardware;
   PolicyChoice policy;
@@ -56,24 +63,36 @@ struct Run {
   Node source;  // the whole config, all --set applied, names not resolved
 };
 
-// Reads a run; `model:`, `hardware:` are names under configs/ or paths. UserError for anything odd.
+// Reads a run; `model:` and `hardware:` are names under configs/ or paths; all but these two and `policy:` have
+// defaults. UserError for anything odd, among it a context beyond the model's.
 Run read_run(const Node& config);
 
 // One point of a sweep: the run's config and the values that set it apart.
 struct SweepPoint {
   Node config;
-  std::vector<std::pair<std::string, std::string>> values;  // dotted key, value as text; in the order of the sweep section
+  std::vector<std::pair<std::string, std::string>>
+      values;  // dotted key, value as text; in the order of the sweep section
 };
 
-// Pure expansion of `sweep:`: lists under dotted or nested keys form a grid; lists under `zip:` advance together (each a
-// list of maps, or maps of equally long lists) and form one axis of the grid. Maps as values set several keys at once.
-// The first axis varies slowest. Duplicate points are refused. A config without `sweep:` is one point.
+// Pure expansion of `sweep:`, without a look at any file. A config without `sweep:` is one point.
+//
+//   sweep:
+//     policy.budget: [256, 512]                     # an axis: a list under a dotted key,
+//     workload: {batch: [1, 4]}                     # or under nested keys
+//     policy: [{name: quest, page: 32}, full]       # a map as value sets several keys at once
+//     zip: {workload.prompt_tokens: [16384, 32768], hardware: [a100-40gb-pcie4, h100-sxm]}  # advance together: one
+//     axis; zip: [{workload.batch: 1, model: a}, {workload.batch: 4, model: b}]                   # the same as a list
+//     of maps cases:                                        # one axis: the points of each case one after the other, a
+//     case being
+//       - {policy: {name: quest}, policy.budget: [256, 512]}                                # a sweep of its own in
+//       which
+//       - policy: full                                                                      # values may also stand
+//       alone
+//
+// The axes form a grid; the first one in the section varies slowest. A map with `name` or `file` under `policy`, or
+// with `file` under `trace`, replaces what stands there, as other policies have other parameters; any other map is
+// merged in. UserError for an empty list, lists of different length under `zip:`, a key that two axes set, points that
+// are the same (naming both), and more than a million points.
 std::vector<SweepPoint> expand_sweep(const Node& config);
-
-// Finds configs/<folder>/<name>.yaml from the working directory, then from the source tree; a name with '/' or ending in
-// .yaml is a path. UserError lists the names that exist. Also resolves aliases of models and hardware.
-std::string find_config(const std::string& folder, const std::string& name, const SourceLocation& asked_at);
-
-Model read_model(const std::string& path);
 
 }  // namespace kvcast::config

@@ -38,10 +38,9 @@ std::string range_text(T low, T high, const Format& format) {
 }
 
 template <typename T, typename Format>
-void check_range(const Node& node, std::string_view what, T value, T low, T high, const Format& format) {
-  if (value >= low && value <= high) return;
-  throw UserError(node.where(),
-                  fmt::format("{}: {} is out of range, must be {}", what, node.text(), range_text(low, high, format)));
+[[noreturn]] void out_of_range(const Node& node, std::string_view what, T low, T high, const Format& format) {
+  throw UserError(node.where(), fmt::format("{}: {} is out of range, must be {}", what, shorten(node.text()),
+                                            range_text(low, high, format)));
 }
 
 std::string_view example_of(Dimension dimension) {
@@ -77,9 +76,9 @@ std::int64_t read_integer(const Node& node, std::string_view what, std::int64_t 
   if (digits.size() > 1 && digits.front() == '0') refuse(node, what, "an integer without leading zeros");
   std::int64_t value = 0;
   const auto [end, failure] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (failure != std::errc()) value = text->starts_with('-') ? low - (low > INT64_MIN) : high + (high < INT64_MAX);
-  if (failure != std::errc() && value >= low && value <= high) refuse(node, what, "an integer below 2^63");
-  check_range(node, what, value, low, high, [](std::int64_t v) { return fmt::format("{}", v); });
+  if (failure != std::errc() || value < low || value > high) {
+    out_of_range(node, what, low, high, [](std::int64_t v) { return fmt::format("{}", v); });
+  }
   return value;
 }
 
@@ -87,7 +86,9 @@ double read_number(const Node& node, std::string_view what, double low, double h
   const std::string* text = plain_text(node);
   const std::optional<double> value = text == nullptr ? std::nullopt : parse_quantity(*text, Dimension::kNone);
   if (!value) refuse(node, what, "a number such as 0.5, 12 or 1e-6");
-  check_range(node, what, *value, low, high, [](double v) { return fmt::format("{}", v); });
+  if (*value < low || *value > high) {
+    out_of_range(node, what, low, high, [](double v) { return fmt::format("{}", v); });
+  }
   return *value;
 }
 
@@ -101,7 +102,9 @@ double read_quantity(const Node& node, std::string_view what, Dimension dimensio
         node, what,
         fmt::format("{}{} such as {}", dimension_name(dimension), bare ? " with a unit" : "", example_of(dimension)));
   }
-  check_range(node, what, *value, low, high, [&](double v) { return format_quantity(v, dimension); });
+  if (*value < low || *value > high) {
+    out_of_range(node, what, low, high, [&](double v) { return format_quantity(v, dimension); });
+  }
   return *value;
 }
 
@@ -224,7 +227,7 @@ std::vector<double> Section::numbers(std::string_view key, double low, double hi
 void Section::finish() const {
   for (const auto& [key, value] : map_.entries()) {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
-    throw UserError(value.where(),
+    throw UserError(map_.key_where(key),
                     fmt::format("{}: unknown key \"{}\"{}", title_, shorten(key), did_you_mean(key, known_)), known_);
   }
 }

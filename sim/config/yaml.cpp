@@ -78,7 +78,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void OnMapEnd() override {
     Open done = pop();
-    close(Node::map(std::move(done.entries), done.where), done.anchor);
+    close(Node::map(std::move(done.entries), done.where, std::move(done.key_places)), done.anchor);
   }
 
  private:
@@ -89,8 +89,9 @@ class TreeBuilder : public YAML::EventHandler {
     bool is_map;
     std::vector<Node> items;
     std::vector<std::pair<std::string, Node>> entries;
-    std::map<std::string, int, std::less<>> lines;  // of the keys so far
-    bool expects_value = false;                     // a key has been read, its value not yet
+    std::vector<SourceLocation> key_places;
+    std::map<std::string, int> lines = {};  // of the keys so far
+    bool expects_value = false;             // a key has been read, its value not yet
   };
 
   SourceLocation place(const YAML::Mark& mark) const { return {file_, mark.line + 1, mark.column + 1}; }
@@ -115,7 +116,7 @@ class TreeBuilder : public YAML::EventHandler {
     refuse_tag(mark, tag);
     count(1, mark);
     if (open_.size() == kMaxDepth) throw too_deep(mark);
-    open_.push_back({place(mark), anchor, is_map, {}, {}, {}, false});
+    open_.push_back({place(mark), anchor, is_map, {}, {}, {}});
   }
 
   Open pop() {
@@ -155,6 +156,7 @@ class TreeBuilder : public YAML::EventHandler {
                       fmt::format("duplicate key \"{}\", first given in line {}", shorten(key.text()), seen->second));
     }
     map.entries.emplace_back(key.text(), Node());
+    map.key_places.push_back(where);
     map.expects_value = true;
   }
 

@@ -23,7 +23,9 @@ class Node {
   static Node null(SourceLocation where);
   static Node scalar(std::string text, SourceLocation where, bool quoted = false);
   static Node list(std::vector<Node> items, SourceLocation where);
-  static Node map(std::vector<std::pair<std::string, Node>> entries, SourceLocation where);
+  // key_places, where given: the place of each key.
+  static Node map(std::vector<std::pair<std::string, Node>> entries, SourceLocation where,
+                  std::vector<SourceLocation> key_places = {});
 
   Kind kind() const;
   const SourceLocation& where() const;
@@ -31,7 +33,8 @@ class Node {
   bool quoted() const;              // "2" and '2' are text, never numbers
   const std::vector<Node>& items() const;
   const std::vector<std::pair<std::string, Node>>& entries() const;
-  const Node* find(std::string_view key) const;  // in a map; null where it has no such key
+  const Node* find(std::string_view key) const;          // in a map; null where it has no such key
+  SourceLocation key_where(std::string_view key) const;  // of a key that the map has
 
   // Values in the tree, itself included, and levels of lists and maps; shared subtrees count each time they are seen.
   std::size_t size() const;

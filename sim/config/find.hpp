@@ -1,0 +1,20 @@
+// Where the files under configs/ are.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/error.hpp"
+
+namespace kvcast::config {
+
+// Finds configs/<folder>/<name>.yaml from the working directory, then from the source tree; else the file there whose
+// `title:` or `aliases:` hold the name. A name with '/' or ending in .yaml is a path, from the working directory or the
+// source tree. UserError lists the names that exist, and for an alias that several files claim.
+std::string find_config(const std::string& folder, const std::string& name, const SourceLocation& asked_at);
+
+// The same without aliases and without the error; nothing for a name (not a path) that has no file.
+std::optional<std::string> find_config_if_any(const std::string& folder, const std::string& name,
+                                              const SourceLocation& asked_at);
+
+}  // namespace kvcast::config

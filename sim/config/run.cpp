@@ -1,0 +1,154 @@
+#include "config/run.hpp"
+
+#include <algorithm>
+
+#include "config/section.hpp"
+
+namespace kvcast::config {
+namespace {
+
+constexpr std::int64_t kMaxTokens = 100'000'000;
+
+// A policy file: `name`, parameters, and texts for the reader that are no parameters.
+PolicyChoice read_policy_file(const std::string& path) {
+  const Node file = load_yaml(path);
+  Section section(file, "policy file");
+  PolicyChoice policy;
+  policy.name = section.text("name");
+  policy.where = section.where("name");
+  section.text("description", "");
+  section.text("source", "");
+  std::vector<std::pair<std::string, Node>> parameters;
+  std::vector<SourceLocation> places;
+  for (const auto& [key, value] : file.entries()) {
+    if (key == "name" || key == "description" || key == "source") continue;
+    parameters.emplace_back(key, value);
+    places.push_back(file.key_where(key));
+  }
+  policy.parameters = Node::map(std::move(parameters), file.where(), std::move(places));
+  return policy;
+}
+
+// `parameters` with those that the run writes beside the policy's name put over them.
+Node overridden(const Node& parameters, const Node& choice) {
+  std::vector<std::pair<std::string, Node>> entries;
+  std::vector<SourceLocation> places;
+  const auto take = [&](const Node& map, const std::string& key, const Node& value) {
+    entries.emplace_back(key, value);
+    places.push_back(map.key_where(key));
+  };
+  for (const auto& [key, value] : parameters.entries()) {
+    if (choice.find(key) == nullptr) take(parameters, key, value);
+  }
+  for (const auto& [key, value] : choice.entries()) {
+    if (key != "name" && key != "file") take(choice, key, value);
+  }
+  return Node::map(std::move(entries), choice.where(), std::move(places));
+}
+
+Workload read_workload(Section section) {
+  Workload workload;
+  workload.prompt_tokens = section.integer("prompt_tokens", 1, kMaxTokens, workload.prompt_tokens);
+  workload.decode_tokens = section.integer("decode_tokens", 1, kMaxTokens, workload.decode_tokens);
+  workload.batch = static_cast<int>(section.integer("batch", 1, 65536, workload.batch));
+  workload.prefill_chunk = section.integer("prefill_chunk", 0, kMaxTokens, workload.prefill_chunk);
+  section.finish();
+  return workload;
+}
+
+TraceChoice read_trace(Section section) {
+  TraceChoice trace;
+  if (section.has("file")) {
+    trace.file = section.text("file");
+    for (const char* key : {"recipe", "seed", "layers", "steps"}) {
+      if (!section.has(key)) continue;
+      throw UserError(section.where(key), fmt::format("trace: \"{}\" belongs to a recipe, and `file` is given", key));
+    }
+    trace.recipe.clear();
+    section.finish();
+    return trace;
+  }
+  trace.recipe = section.text("recipe", trace.recipe);
+  trace.seed = static_cast<std::uint64_t>(
+      section.integer("seed", 0, std::numeric_limits<std::int64_t>::max(), static_cast<std::int64_t>(trace.seed)));
+  trace.layers = static_cast<int>(section.integer("layers", 1, 10'000, trace.layers));
+  trace.steps = static_cast<int>(section.integer("steps", 1, 4096, trace.steps));
+  section.finish();
+  return trace;
+}
+
+Framework read_framework(Section section) {
+  Framework framework;
+  const std::string launch = section.choice("launch", {"cuda_graph", "compiled", "eager"}, "cuda_graph");
+  framework.launch = launch == "eager"      ? Framework::Launch::kEager
+                     : launch == "compiled" ? Framework::Launch::kCompiled
+                                            : Framework::Launch::kCudaGraph;
+  framework.expand_kv_heads = section.flag("expand_kv_heads", framework.expand_kv_heads);
+  framework.quadratic_mask = section.flag("quadratic_mask", framework.quadratic_mask);
+  const auto count = [&](std::string_view key, int low, int fallback) {
+    return static_cast<int>(section.integer(key, low, 1'000'000, fallback));
+  };
+  framework.warmup_steps = count("warmup_steps", 0, framework.warmup_steps);
+  framework.measured_steps = count("measured_steps", 1, framework.measured_steps);
+  framework.sampled_contexts = count("sampled_contexts", 1, framework.sampled_contexts);
+  section.finish();
+  return framework;
+}
+
+// What only holds between sections.
+void check_together(const Run& run, const Section& section) {
+  const std::int64_t context = run.workload.prompt_tokens + run.workload.decode_tokens;
+  if (context > run.model.max_context) {
+    throw UserError(section.where("workload"),
+                    fmt::format("workload: {} prompt and {} decode tokens are {}, above the {} that {} can attend to",
+                                run.workload.prompt_tokens, run.workload.decode_tokens, context, run.model.max_context,
+                                run.model.title));
+  }
+  if (run.trace.file.empty() && run.trace.layers > run.model.layers) {
+    throw UserError(section.where("trace"), fmt::format("trace: {} captured layers, but {} has {}", run.trace.layers,
+                                                        run.model.title, run.model.layers));
+  }
+}
+
+}  // namespace
+
+PolicyChoice read_policy(const Node& choice) {
+  const bool is_map = choice.kind() == Node::Kind::kMap;
+  const Node* name = is_map ? choice.find("name") : &choice;
+  const Node* file = is_map ? choice.find("file") : nullptr;
+  if ((name == nullptr) == (file == nullptr)) {
+    throw UserError(choice.where(), "policy: give either name or file");
+  }
+  const Node& asked = name != nullptr ? *name : *file;
+  const std::string text = read_text(asked, "policy");
+  const std::optional<std::string> path = file != nullptr ? find_config("policies", text, asked.where())
+                                                          : find_config_if_any("policies", text, asked.where());
+  PolicyChoice policy = path ? read_policy_file(*path) : PolicyChoice{text, Node::map({}, choice.where()), {}};
+  policy.where = asked.where();
+  if (is_map) policy.parameters = overridden(policy.parameters, choice);
+  return policy;
+}
+
+Run read_run(const Node& config) {
+  Section section(config, "run");
+  if (config.find("sweep") != nullptr) {
+    throw UserError(config.key_where("sweep"), "a run has no `sweep:`; `kvcast sweep` runs the points of one");
+  }
+  Run run;
+  run.source = config;
+  run.name = section.text("name", "");
+  run.description = section.text("description", "");
+  const std::string model = section.text("model");
+  run.model = read_model(find_config("models", model, section.where("model")));
+  const std::string hardware = section.text("hardware");
+  run.hardware = read_hardware(find_config("hardware", hardware, section.where("hardware")));
+  run.policy = read_policy(section.node("policy"));
+  if (section.has("workload")) run.workload = read_workload(section.section("workload", "workload"));
+  if (section.has("trace")) run.trace = read_trace(section.section("trace", "trace"));
+  if (section.has("framework")) run.framework = read_framework(section.section("framework", "framework"));
+  section.finish();
+  check_together(run, section);
+  return run;
+}
+
+}  // namespace kvcast::config

@@ -1,0 +1,267 @@
+// A sweep is a product of axes; an axis is a list of alternatives; an alternative is a list of settings (dotted path,
+// value). Lists, `zip:` and `cases:` only differ in how they write an axis down.
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/hash.hpp"
+#include "config/run.hpp"
+
+namespace kvcast::config {
+namespace {
+
+constexpr std::size_t kMaxPoints = 1'000'000;
+
+struct Setting {
+  std::string path;
+  Node value;
+};
+using Alternative = std::vector<Setting>;
+using Axis = std::vector<Alternative>;
+
+std::string join_path(const std::string& prefix, const std::string& key) {
+  return prefix.empty() ? key : prefix + "." + key;
+}
+
+// Does a map under this path stand for a new thing of its own rather than for changes to what is there?
+bool replaces(const std::string& path, const Node& map) {
+  if (path == "policy") return map.find("name") != nullptr || map.find("file") != nullptr;
+  return path == "trace" && map.find("file") != nullptr;
+}
+
+// A value as settings: a map that does not replace sets each of its keys.
+void add_settings(const std::string& path, const Node& value, Alternative& out) {
+  const bool whole = value.kind() != Node::Kind::kMap || replaces(path, value);
+  if (whole) {
+    check_dotted_path(path, value.where());
+    out.push_back({path, value});
+    return;
+  }
+  if (value.entries().empty()) throw UserError(value.where(), "sweep: an empty map sets nothing");
+  for (const auto& [key, below] : value.entries()) add_settings(join_path(path, key), below, out);
+}
+
+// The leaves of a setting as (dotted key, text). A scalar `policy` is the policy's name.
+void add_leaves(const std::string& path, const Node& value, std::vector<std::pair<std::string, std::string>>& out) {
+  if (value.kind() == Node::Kind::kMap) {
+    for (const auto& [key, below] : value.entries()) add_leaves(join_path(path, key), below, out);
+  } else if (value.kind() == Node::Kind::kScalar) {
+    out.emplace_back(path == "policy" ? "policy.name" : path, value.text());
+  } else {
+    out.emplace_back(path, value.canonical());
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> leaves_of(const Alternative& alternative) {
+  std::vector<std::pair<std::string, std::string>> leaves;
+  for (const Setting& setting : alternative) add_leaves(setting.path, setting.value, leaves);
+  return leaves;
+}
+
+Axis axis_of_list(const std::string& path, const Node& list) {
+  if (list.items().empty()) throw UserError(list.where(), fmt::format("sweep: \"{}\" is an empty list", path));
+  Axis axis;
+  for (const Node& item : list.items()) add_settings(path, item, axis.emplace_back());
+  return axis;
+}
+
+// All combinations, the first axis slowest. UserError where two axes set the same key, or there are too many.
+Axis product(const std::vector<Axis>& axes, const SourceLocation& where) {
+  std::size_t points = 1;
+  std::set<std::string> taken;
+  for (const Axis& axis : axes) {
+    points *= axis.size();  // both at most kMaxPoints: no overflow
+    if (points > kMaxPoints) throw UserError(where, fmt::format("sweep: more than {} points", kMaxPoints));
+    std::set<std::string> keys;
+    for (const Alternative& alternative : axis) {
+      for (const auto& leaf : leaves_of(alternative)) keys.insert(leaf.first);
+    }
+    for (const std::string& key : keys) {
+      if (!taken.insert(key).second) throw UserError(where, fmt::format("sweep: two axes set \"{}\"", key));
+    }
+  }
+  Axis combined;
+  combined.reserve(points);
+  for (std::size_t point = 0; point < points; ++point) {
+    Alternative& alternative = combined.emplace_back();
+    std::size_t repeats = points;
+    for (const Axis& axis : axes) {
+      repeats /= axis.size();
+      const Alternative& chosen = axis[point / repeats % axis.size()];
+      alternative.insert(alternative.end(), chosen.begin(), chosen.end());
+    }
+  }
+  return combined;
+}
+
+// The lists of a `zip:` map with their dotted paths.
+void collect_lists(const std::string& prefix, const Node& map, std::vector<std::pair<std::string, Node>>& out) {
+  for (const auto& [key, value] : map.entries()) {
+    const std::string path = join_path(prefix, key);
+    if (value.kind() == Node::Kind::kMap) {
+      collect_lists(path, value, out);
+    } else if (value.kind() == Node::Kind::kList) {
+      out.emplace_back(path, value);
+    } else {
+      throw UserError(value.where(), fmt::format("sweep: zip: \"{}\" must be a list, found {}", path, describe(value)));
+    }
+  }
+}
+
+Axis axis_of_zipped_lists(const Node& zip) {
+  std::vector<std::pair<std::string, Node>> lists;
+  collect_lists("", zip, lists);
+  if (lists.empty()) throw UserError(zip.where(), "sweep: zip: no lists");
+  Axis axis(lists.front().second.items().size());
+  for (const auto& [path, list] : lists) {
+    const Axis single = axis_of_list(path, list);
+    if (single.size() != axis.size()) {
+      throw UserError(list.where(), fmt::format("sweep: zip: \"{}\" has {} values, but \"{}\" has {}", path,
+                                                single.size(), lists.front().first, axis.size()));
+    }
+    for (std::size_t i = 0; i < axis.size(); ++i) axis[i].insert(axis[i].end(), single[i].begin(), single[i].end());
+  }
+  return axis;
+}
+
+void refuse_lists(const Node& node) {
+  if (node.kind() == Node::Kind::kList) {
+    throw UserError(node.where(), "sweep: zip: in a list of maps, each map holds single values");
+  }
+  for (const auto& [key, value] : node.entries()) refuse_lists(value);
+}
+
+Axis axis_of_zip(const Node& zip) {
+  if (zip.kind() == Node::Kind::kMap) return axis_of_zipped_lists(zip);
+  if (zip.kind() != Node::Kind::kList || zip.items().empty()) {
+    throw UserError(zip.where(), "sweep: zip: expected a list of maps, or a map of lists, found " + describe(zip));
+  }
+  Axis axis;
+  for (const Node& item : zip.items()) {
+    if (item.kind() != Node::Kind::kMap) {
+      throw UserError(item.where(), "sweep: zip: expected a map, found " + describe(item));
+    }
+    refuse_lists(item);
+    add_settings("", item, axis.emplace_back());
+  }
+  return axis;
+}
+
+// Whether single values may stand beside lists: in a case, but not in the sweep itself, where they would be no axis.
+enum class Singles { kAllowed, kRefused };
+
+void add_axes(const std::string& prefix, const Node& map, Singles singles, std::vector<Axis>& axes);
+
+Axis axis_of_cases(const Node& cases) {
+  if (cases.kind() != Node::Kind::kList || cases.items().empty()) {
+    throw UserError(cases.where(), "sweep: cases: expected a list of maps, found " + describe(cases));
+  }
+  Axis axis;
+  for (const Node& item : cases.items()) {
+    if (item.kind() != Node::Kind::kMap || item.entries().empty()) {
+      throw UserError(item.where(), "sweep: cases: expected a map, found " + describe(item));
+    }
+    std::vector<Axis> axes;
+    add_axes("", item, Singles::kAllowed, axes);
+    for (Alternative& alternative : product(axes, item.where())) axis.push_back(std::move(alternative));
+    if (axis.size() > kMaxPoints) throw UserError(item.where(), fmt::format("sweep: more than {} points", kMaxPoints));
+  }
+  return axis;
+}
+
+// `{name: quest, budget: [256, 512]}` under `policy`: the map without its lists replaces what is there, the lists are
+// axes.
+void add_replacing_axes(const std::string& path, const Node& map, std::vector<Axis>& axes) {
+  std::vector<std::pair<std::string, Node>> fixed;
+  std::vector<Axis> lists;
+  for (const auto& [key, value] : map.entries()) {
+    if (value.kind() == Node::Kind::kList) {
+      lists.push_back(axis_of_list(join_path(path, key), value));
+    } else {
+      fixed.emplace_back(key, value);
+    }
+  }
+  axes.push_back({{{path, Node::map(std::move(fixed), map.where())}}});
+  axes.insert(axes.end(), lists.begin(), lists.end());
+}
+
+void add_axes(const std::string& prefix, const Node& map, Singles singles, std::vector<Axis>& axes) {
+  for (const auto& [key, value] : map.entries()) {
+    const std::string path = join_path(prefix, key);
+    if (path == "zip") {
+      axes.push_back(axis_of_zip(value));
+    } else if (path == "cases") {
+      axes.push_back(axis_of_cases(value));
+    } else if (value.kind() == Node::Kind::kList) {
+      axes.push_back(axis_of_list(path, value));
+    } else if (value.kind() == Node::Kind::kMap && replaces(path, value) && singles == Singles::kAllowed) {
+      add_replacing_axes(path, value, axes);
+    } else if (value.kind() == Node::Kind::kMap && !value.entries().empty()) {
+      add_axes(path, value, singles, axes);
+    } else if (singles == Singles::kAllowed) {
+      Axis single(1);
+      add_settings(path, value, single.front());
+      axes.push_back(std::move(single));
+    } else {
+      throw UserError(value.where(), fmt::format("sweep: \"{}\" must be a list of values, found {}; what does not vary "
+                                                 "belongs outside of `sweep:`",
+                                                 path, describe(value)));
+    }
+  }
+}
+
+Node without_sweep(const Node& config) {
+  std::vector<std::pair<std::string, Node>> entries;
+  std::vector<SourceLocation> places;
+  for (const auto& [key, value] : config.entries()) {
+    if (key == "sweep") continue;
+    entries.emplace_back(key, value);
+    places.push_back(config.key_where(key));
+  }
+  return Node::map(std::move(entries), config.where(), std::move(places));
+}
+
+SweepPoint apply(const Node& base, Alternative settings) {
+  SweepPoint point{base, leaves_of(settings)};
+  // A whole policy before its parameters, however the sweep orders them.
+  const auto depth = [](const Setting& s) { return std::count(s.path.begin(), s.path.end(), '.'); };
+  std::stable_sort(settings.begin(), settings.end(),
+                   [&](const Setting& a, const Setting& b) { return depth(a) < depth(b); });
+  for (const Setting& setting : settings) point.config = point.config.with(setting.path, setting.value);
+  return point;
+}
+
+void refuse_duplicates(const std::vector<SweepPoint>& points, const SourceLocation& where) {
+  std::map<std::string, std::size_t> seen;
+  const auto name = [&](std::size_t i) {
+    std::vector<std::string> values;
+    for (const auto& [key, value] : points[i].values) values.push_back(key + "=" + value);
+    return fmt::format("point {} ({})", i + 1, fmt::join(values, ", "));
+  };
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const auto [first, is_new] = seen.emplace(content_hash(points[i].config.canonical()), i);
+    if (!is_new) throw UserError(where, fmt::format("sweep: {} is the same as {}", name(i), name(first->second)));
+  }
+}
+
+}  // namespace
+
+std::vector<SweepPoint> expand_sweep(const Node& config) {
+  const Node* sweep = config.find("sweep");
+  if (sweep == nullptr) return {{config, {}}};
+  if (sweep->kind() != Node::Kind::kMap || sweep->entries().empty()) {
+    throw UserError(sweep->where(), "sweep: expected a map of keys to lists, found " + describe(*sweep));
+  }
+  std::vector<Axis> axes;
+  add_axes("", *sweep, Singles::kRefused, axes);
+  const Node base = without_sweep(config);
+  std::vector<SweepPoint> points;
+  for (Alternative& settings : product(axes, config.key_where("sweep"))) {
+    points.push_back(apply(base, std::move(settings)));
+  }
+  refuse_duplicates(points, config.key_where("sweep"));
+  return points;
+}
+
+}  // namespace kvcast::config
