@@ -226,8 +226,8 @@ void guard(const Section& section, const Host& host) {
 Host read_host(const Node& map, std::string name) {
   Section section(with_includes(map, "hosts/common", {}), "host");
   Host host;
-  host.name = section.text("name", std::move(name));
-  section.text("description", "");
+  host.name = std::move(name);
+  host.title = section.text("title");
   read_fields<Host>(section, host, kHostValues, kHostCurves);
   section.finish();
   guard(section, host);
@@ -255,8 +255,8 @@ std::vector<Knob> knobs(Hardware& hardware) {
 Hardware read_hardware(const std::string& path) {
   Section section(with_includes(load_yaml(path), "hardware/common", {"gpu", "link"}), "hardware profile");
   Hardware hardware;
-  hardware.name = section.text("name", std::filesystem::path(path).stem().string());
-  section.text("description", "");
+  hardware.name = std::filesystem::path(path).stem().string();
+  hardware.title = section.text("title");
   hardware.aliases = section.texts("aliases", {});
   Section gpu = section.section("gpu", "gpu");
   read_fields<Gpu>(gpu, hardware.gpu, kGpuValues, kGpuCurves);

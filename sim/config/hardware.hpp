@@ -65,7 +65,8 @@ struct Link {
 };
 
 struct Host {
-  std::string name;
+  std::string name;  // of the file, "inline" without one
+  std::string title;
   Value cores;
   Value dram_capacity, pinned_fraction;  // bytes; share that may be pinned
   Value dram_bandwidth;                  // B/s that cores and DMA together reach
@@ -78,7 +79,8 @@ struct Host {
 };
 
 struct Hardware {
-  std::string name;
+  std::string name;                  // of the file
+  std::string title;                 // as people call it
   std::vector<std::string> aliases;  // other names, and "device/framework" under which others publish measurements
   Gpu gpu;
   Link link;
