@@ -1,0 +1,195 @@
+// Blocks and gates: streaming a graph equals having it all, in memory that does not grow with it.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+
+#include "base/random.hpp"
+#include "engine/window.hpp"
+#include "runs.hpp"
+
+using namespace kvcast;
+using namespace kvcast::engine;
+
+namespace {
+
+// A random graph in blocks: every op waits for the gate of the block before, directly, through an op of its block or
+// through its lane. Copies (lanes 4 and 5) outlive their block.
+struct Blocked {
+  System system;
+  std::vector<Op> ops;
+  std::vector<std::size_t> ends;
+};
+
+Blocked random_blocks(std::uint64_t seed, int blocks) {
+  const Stream stream(seed);
+  std::uint64_t i = 0;
+  const auto pick = [&](std::uint64_t n) { return stream.below(i++, n); };
+  Blocked g;
+  g.system = make_system(6, {fair(), fair(), fifo(), fifo()});
+  std::vector<OpId> last_on_lane(6, -1);
+  OpId gate = -1;
+  for (int b = 0; b < blocks; ++b) {
+    const std::size_t ops = 1 + pick(12);
+    const auto first = static_cast<OpId>(g.ops.size());
+    for (std::size_t o = 0; o < ops; ++o) {
+      const int lane = static_cast<int>(pick(6));
+      Op op = make_op(lane, static_cast<double>(pick(3)) * kUs);
+      for (std::uint16_t r = 0; r < 4; ++r) {
+        if (pick(3) == 0) op.demands.push_back({r, (lane > 3 ? 5 : 1) * static_cast<double>(1 + pick(4)) * kUs});
+      }
+      const auto id = static_cast<OpId>(g.ops.size());
+      if (id > first && pick(2) == 0)
+        op.after.push_back(first + static_cast<OpId>(pick(static_cast<std::uint64_t>(id - first))));
+      if (pick(4) == 0 && id > 0) op.after.push_back(static_cast<OpId>(pick(static_cast<std::uint64_t>(id))));
+      if (!waits_for_gate({op.after.data(), op.after.size()}, last_on_lane[static_cast<std::size_t>(lane)], gate)) {
+        op.after.push_back(gate);
+      }
+      last_on_lane[static_cast<std::size_t>(lane)] = id;
+      g.ops.push_back(op);
+    }
+    gate = static_cast<OpId>(g.ops.size()) - 1;
+    g.ends.push_back(g.ops.size());
+  }
+  return g;
+}
+
+// Whether the run aborts, seen from outside.
+bool aborts(const System& system, const std::vector<Op>& ops, const std::vector<std::size_t>& ends) {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    static_cast<void>(freopen("/dev/null", "w", stderr));
+    std::signal(SIGABRT, SIG_DFL);
+    Blocks source(ops, ends);
+    run(system, source, nullptr);
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+// A decode-like step, over and over: 5 ops a step, one of them a copy that may lag behind.
+class Steps final : public OpSource {
+ public:
+  explicit Steps(std::int64_t steps) : left_(steps) {}
+  bool next_block(std::vector<Op>& out) override {
+    out.clear();
+    if (left_-- == 0) return false;
+    const OpId first = next_;
+    out.push_back(make_op(0, 1 * kUs, {}, {}));
+    if (first > 0) out.back().after.push_back(first - 1);
+    out.push_back(make_op(1, 2 * kUs, {{0, 3 * kUs}}, {first}));
+    out.push_back(make_op(2, 1 * kUs, {{1, 2 * kUs}}, {first}));
+    out.push_back(make_op(1, 0, {{0, 1 * kUs}}, {first + 1}));
+    out.push_back(make_op(0, 0, {}, {first + 3}));
+    next_ += 5;
+    return true;
+  }
+
+ private:
+  std::int64_t left_;
+  OpId next_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("blocks give the same run as all ops at once") {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    INFO("seed " << seed);
+    const Blocked g = random_blocks(seed, 30);
+    const Finished whole = run_all(g.system, g.ops);
+    Blocks source(g.ops, g.ends);
+    const Finished streamed = run_source(g.system, source);
+    REQUIRE(streamed.outcome.makespan == whole.outcome.makespan);
+    REQUIRE(streamed.order == whole.order);
+    for (std::size_t i = 0; i < g.ops.size(); ++i) {
+      REQUIRE(streamed.records[i].start == whole.records[i].start);
+      REQUIRE(streamed.records[i].work_start == whole.records[i].work_start);
+      REQUIRE(streamed.records[i].finish == whole.records[i].finish);
+    }
+    CHECK(streamed.outcome.peak_live_ops <= whole.outcome.peak_live_ops);
+  }
+}
+
+TEST_CASE("memory follows the live ops over a million of them") {
+  // A step takes 7 (1 + 2 + 3 + 1); its copy ends after 4. So at most the 5 ops of a step are alive.
+  constexpr std::int64_t kSteps = 200'000;
+  Steps source(kSteps);
+  const Outcome outcome = run(make_system(3, {fair(), fair()}), source, nullptr);
+  CHECK(outcome.ops == 5 * kSteps);
+  CHECK(outcome.makespan == kSteps * 7'000'000);
+  CHECK(outcome.peak_live_ops == 5);
+}
+
+TEST_CASE("an op that lasts while others come and go is kept, and the others are not") {
+  // Lane 3 is busy for longer than the whole run beside it.
+  class WithStraggler final : public OpSource {
+   public:
+    bool next_block(std::vector<Op>& out) override {
+      out.clear();
+      if (block_ == 10'000) return false;
+      if (block_ == 0) out.push_back(make_op(1, 1e6 * kUs));
+      out.push_back(make_op(0, 1 * kUs));
+      ++block_;
+      return true;
+    }
+    int block_ = 0;
+  } source;
+  const Outcome outcome = run(make_system(2, {}), source, nullptr);
+  CHECK(outcome.makespan == 1'000'000'000'000);
+  CHECK(outcome.peak_live_ops == 2);
+}
+
+TEST_CASE("empty blocks are passed over") {
+  class Hesitant final : public OpSource {
+   public:
+    bool next_block(std::vector<Op>& out) override {
+      out.clear();
+      if (++calls_ > 6) return false;
+      if (calls_ % 3 == 0) out.push_back(make_op(0, 1 * kUs));
+      return true;
+    }
+    int calls_ = 0;
+  } source;
+  const Outcome outcome = run(make_system(1, {}), source, nullptr);
+  CHECK(outcome.ops == 2);
+  CHECK(outcome.makespan == 2'000'000);
+}
+
+TEST_CASE("what waits for a gate") {
+  const auto waits = [](std::vector<OpId> after, OpId lane_before, OpId gate) {
+    return waits_for_gate(after, lane_before, gate);
+  };
+  CHECK(waits({}, -1, -1));     // the first block has no gate before it
+  CHECK(waits({3, 9}, -1, 9));  // by name
+  CHECK(waits({12}, -1, 9));    // through an op of its own block
+  CHECK(waits({}, 9, 9));       // behind the gate on its lane
+  CHECK(waits({}, 11, 9));      // behind an op of its own block
+  CHECK_FALSE(waits({}, -1, 9));
+  CHECK_FALSE(waits({8, 3}, 7, 9));
+}
+
+TEST_CASE("ops that break the rules end the program") {
+  const System system = make_system(2, {fair(), {"dead", 0, Sharing::kFair}});
+  const Op good = make_op(0, 1 * kUs);
+  CHECK_FALSE(aborts(system, {good, good}, {1}));
+  CHECK(aborts(system, {good, make_op(1, 0)}, {1}));          // does not wait for the gate
+  CHECK(aborts(system, {good, make_op(1, 0, {}, {1})}, {}));  // waits for itself
+  CHECK(aborts(system, {make_op(2, 0)}, {}));                 // no such lane
+  CHECK(aborts(system, {make_op(0, -1)}, {}));                // negative
+  CHECK(aborts(system, {make_op(0, 0, {{2, 1}})}, {}));       // no such resource
+  CHECK(aborts(system, {make_op(0, 0, {{1, 1}})}, {}));       // rate 0
+  CHECK(aborts(system, {make_op(0, 0, {{0, std::nan("")}})}, {}));
+  Op returns = good;
+  returns.memory.push_back({0, 0, -5});
+  System pools = system;
+  pools.pools = {{"hbm", 100}};
+  pools.owners = {"kv"};
+  CHECK(aborts(pools, {returns}, {}));  // what was never taken
+}
