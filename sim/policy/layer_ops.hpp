@@ -35,18 +35,22 @@ struct DecodeLayer {
   double largest(std::int64_t HeadCounts::*field) const;
 };
 
-// Adds ops to the graph of one layer. A kernel's launch on the host, and the framework's overhead, are added by lowering.
+// Adds ops to the graph of one layer. A kernel's launch on the host, and the framework's overhead, are added by
+// lowering.
 class LayerOps {
  public:
   virtual ~LayerOps() = default;
 
   using After = std::initializer_list<graph::OpId>;
 
-  // The op after which this layer's query and the appended key and value exist (decode), or its attention is done (prefill).
+  // The op after which this layer's query and the appended key and value exist (decode), or its attention is done
+  // (prefill).
   virtual graph::OpId ready() const = 0;
   // One kernel on a stream, after the ops named and what its lane holds before.
-  virtual graph::OpId kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work, After after) = 0;
-  virtual graph::OpId host(graph::Lane thread, graph::Kind kind, const char* label, graph::HostCall call, double count, After after) = 0;
+  virtual graph::OpId kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work,
+                             After after) = 0;
+  virtual graph::OpId host(graph::Lane thread, graph::Kind kind, const char* label, graph::HostCall call, double count,
+                           After after) = 0;
   virtual graph::OpId copy(graph::Lane lane, const char* label, const graph::Copy& copy, After after) = 0;
   virtual graph::OpId cpu(const char* label, const graph::CpuWork& work, After after) = 0;
   virtual graph::OpId join(graph::Lane lane, After after) = 0;

@@ -17,10 +17,11 @@ using ParameterValue = std::variant<std::int64_t, double, bool, std::string>;
 struct Parameter {
   std::string key;
   ParameterValue fallback;
-  std::string unit;               // tokens, pages, queries, "" ...
+  std::string unit;  // tokens, pages, queries, "" ...
   std::string meaning;
-  double low = 0, high = 1e12;    // for numbers
-  std::vector<std::string> names; // for texts: what is known; a text that also may be a number lists "<number>"
+  double low = 0, high = 1e12;  // for numbers
+  // For texts: what is known. A text that may also be a number lists "<number>" or "<integer>".
+  std::vector<std::string> names = {};
 };
 
 class ParameterValues {
@@ -29,10 +30,11 @@ class ParameterValues {
   ParameterValues(const std::vector<Parameter>& declared, const config::Node& given);
 
   std::int64_t integer(const std::string& key) const;
-  double number(const std::string& key) const;
+  double number(const std::string& key) const;  // an integer is one, too
   bool flag(const std::string& key) const;
   const std::string& text(const std::string& key) const;
-  bool given(const std::string& key) const;  // written by the user, not a default
+  bool is_text(const std::string& key) const;  // of those that may be a number
+  bool given(const std::string& key) const;    // written by the user, not a default
   SourceLocation where(const std::string& key) const;
   const std::map<std::string, ParameterValue>& all() const { return values_; }
 

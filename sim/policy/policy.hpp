@@ -13,10 +13,10 @@
 #include "config/model.hpp"
 #include "config/yaml.hpp"
 #include "graph/op.hpp"
+#include "policy/layer_input.hpp"
 #include "policy/layer_ops.hpp"
 #include "policy/parameters.hpp"
 #include "policy/selection.hpp"
-#include "trace/trace.hpp"
 
 namespace kvcast::policy {
 
@@ -31,14 +31,15 @@ struct Lengths {
 class Selector {
  public:
   virtual ~Selector() = default;
-  // After the last prompt token. `resident` comes cleared: what is resident on the GPU after prefill, per head.
+  // After the last prompt token: `attended` of each head becomes what is resident on the GPU; resets `resident` first.
   virtual void prefill(LayerSelection& resident) = 0;
-  // Decode step t, t = 0, 1, ... in order; the query stands at position prompt_tokens + t and may see keys up to its own.
-  // `out` comes cleared.
+  // Decode step t, t = 0, 1, ... in order; the query stands at position prompt_tokens + t and may see keys up to its
+  // own. Resets `out` and fills the lists and the counts that do not follow from them (count_lists).
   virtual void step(int t, LayerSelection& out) = 0;
 };
 
-// How counts change with each token generated after the replayed steps: replay covers some steps, lowering needs any context.
+// How counts change with each token generated after the replayed steps: replay covers some steps, lowering needs any
+// context.
 struct Growth {
   double attended = 0;  // full, prompt-end eviction: 1; fixed budgets: 0
   double scored = 0;    // a policy that scores pages of p tokens: 1 / p
@@ -47,15 +48,15 @@ struct Growth {
 // Storage while decoding, all layers and sequences together.
 struct MemoryItem {
   graph::Pool pool = graph::Pool::kHbm;
-  std::string owner;         // "KV cache", "page summaries", ...
-  double bytes = 0;          // at `tokens` of context
+  std::string owner;  // "KV cache", "page summaries", ...
+  double bytes = 0;   // at `tokens` of context
 };
 struct MemoryShape {
   const config::Model* model = nullptr;
   int batch = 1;
-  std::int64_t tokens = 0;   // context a sequence
+  std::int64_t tokens = 0;  // context a sequence
   Lengths lengths;
-  double attended = 0;       // mean KV pairs a head attends to, from the replay
+  double attended = 0;  // mean KV pairs a head attends to, from the replay
 };
 
 class Policy {
@@ -64,9 +65,11 @@ class Policy {
 
   // ---- selection
   // All captured layers before any selection, for policies that split a budget over layers. Default: nothing.
-  virtual void survey(std::span<const trace::Layer* const> layers);
+  virtual void survey(std::span<const LayerInput* const> layers);
   // The layer must outlive the selector. UserError where the trace lacks what the policy needs.
-  virtual std::unique_ptr<Selector> selector(const trace::Layer& layer) const = 0;
+  virtual std::unique_ptr<Selector> selector(const LayerInput& layer) const = 0;
+  // Layers at the start that this policy leaves uncompressed: a captured layer below this stands for those alone.
+  virtual int dense_layers() const { return 0; }
 
   // ---- cost, batch sequences at once
   // Work after a layer's prefill attention: scoring the prompt, building summaries, copying to the host.
@@ -80,13 +83,13 @@ class Policy {
 // A registered policy: what `kvcast policies` prints and how one is made.
 struct Descriptor {
   std::string name;
-  std::string sentence;    // one honest sentence
-  std::string category;    // none, drop, retrieval (GPU), retrieval (host), ...
+  std::string sentence;  // one honest sentence
+  std::string category;  // none, drop, retrieval (GPU), retrieval (host), ...
   std::string paper;
   std::vector<Parameter> parameters;
-  std::string budget_convention;               // what `budget` counts, in words; empty without a budget
-  std::vector<std::string> formulas;           // traffic and storage, per layer and sequence
-  std::vector<std::string> differences;        // from the paper or its released code
+  std::string budget_convention;         // what `budget` counts, in words; empty without a budget
+  std::vector<std::string> formulas;     // traffic and storage, per layer and sequence
+  std::vector<std::string> differences;  // from the paper or its released code
   std::function<std::unique_ptr<Policy>(const ParameterValues&, const Lengths&)> make;
 };
 
@@ -95,6 +98,7 @@ const std::vector<Descriptor>& all_policies();
 // UserError with all names where there is none.
 const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at = {});
 // Checks the parameters against the descriptor and makes the policy.
-std::unique_ptr<Policy> make_policy(const Descriptor& descriptor, const config::Node& parameters, const Lengths& lengths);
+std::unique_ptr<Policy> make_policy(const Descriptor& descriptor, const config::Node& parameters,
+                                    const Lengths& lengths);
 
 }  // namespace kvcast::policy

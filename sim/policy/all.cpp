@@ -1,0 +1,31 @@
+// The one list of policies, in the order of presentation. A new policy is one file and one line here.
+#include "policy/descriptors.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+std::vector<Descriptor> make_list() {
+  std::vector<Descriptor> list = {describe_full(), describe_exact_topk(), describe_streaming_llm(), describe_snapkv(),
+                                  describe_quest()};
+  for (Descriptor& d : list) {
+    if (d.parameters.empty()) continue;  // full
+    d.parameters.push_back({.key = "first_dense_layers",
+                            .fallback = std::int64_t{0},
+                            .unit = "layers",
+                            .meaning = "layers at the start that are left uncompressed",
+                            .high = 1000});
+    d.make = [inner = std::move(d.make)](const ParameterValues& values, const Lengths& lengths) {
+      return dense_first(static_cast<int>(values.integer("first_dense_layers")), inner(values, lengths));
+    };
+  }
+  return list;
+}
+
+}  // namespace
+
+const std::vector<Descriptor>& all_policies() {
+  static const std::vector<Descriptor> list = make_list();
+  return list;
+}
+
+}  // namespace kvcast::policy

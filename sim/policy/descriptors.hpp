@@ -1,0 +1,25 @@
+// One function a policy file: what all.cpp lists.
+#pragma once
+
+#include "policy/policy.hpp"
+
+namespace kvcast::policy {
+
+Descriptor describe_full();
+Descriptor describe_exact_topk();
+Descriptor describe_streaming_llm();
+Descriptor describe_snapkv();
+Descriptor describe_quest();
+
+// Parameters that several policies share, with the meaning that they have in all of them.
+Parameter budget_parameter(std::string meaning, std::int64_t fallback = 2048);
+Parameter page_parameter(std::int64_t fallback);
+// The names that the policy understands, its default first.
+Parameter group_parameter(std::vector<std::string> names);
+Parameter window_parameter(std::int64_t fallback);
+std::vector<Parameter> pool_parameters(const char* kind, std::int64_t kernel);
+
+// Its first `layers` layers are left uncompressed, as `full`; the others are `inner`'s.
+std::unique_ptr<Policy> dense_first(int layers, std::unique_ptr<Policy> inner);
+
+}  // namespace kvcast::policy

@@ -1,0 +1,50 @@
+#include "policy/layer_input.hpp"
+
+#include <algorithm>
+
+namespace kvcast::policy {
+namespace {
+
+// Enough for the policies of a sweep that run side by side; page bounds of a long layer are large.
+constexpr std::size_t kKept = 3;
+
+}  // namespace
+
+template <typename Key, typename Value>
+template <typename Make>
+std::shared_ptr<const Value> LayerInput::Memo<Key, Value>::get(const Key& key, const Make& make) {
+  std::shared_ptr<Entry> entry;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const auto& e) { return e.first == key; });
+    if (found != entries_.end()) {
+      entries_.splice(entries_.begin(), entries_, found);
+    } else {
+      entries_.emplace_front(key, std::make_shared<Entry>());
+      if (entries_.size() > kKept) entries_.pop_back();
+    }
+    entry = entries_.front().second;
+  }
+  std::call_once(entry->made, [&] { entry->value = std::make_shared<const Value>(make()); });
+  return entry->value;
+}
+
+std::shared_ptr<const WindowScores> LayerInput::window_scores(int window) const {
+  return windows_.get(window, [&] { return score_window(layer_, window); });
+}
+
+std::shared_ptr<const LayerInput::Pages> LayerInput::page_bounds(int page, std::int64_t first, Summary summary) const {
+  return pages_.get({page, first, summary}, [&] {
+    const std::int64_t tokens = std::max<std::int64_t>(0, info().prompt_tokens - first);
+    const std::int64_t full = tokens / page;
+    Pages heads;
+    for (int head = 0; head < info().n_kv_heads; ++head) {
+      PageBounds& bounds = heads.emplace_back(info().head_dim, page, full, summary);
+      const MatrixView keys = layer_.keys(head);
+      for (std::int64_t i = 0; i < full * page; ++i) bounds.append(keys.row(static_cast<std::size_t>(first + i)));
+    }
+    return heads;
+  });
+}
+
+}  // namespace kvcast::policy

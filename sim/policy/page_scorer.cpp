@@ -1,0 +1,113 @@
+// One matrix product scores all full pages of the prompt for several steps at once: with the query split by sign into
+// [q⁺ | q⁻], Σ_j max(q_j·min_j, q_j·max_j) = q⁺·max + q⁻·min. Pages that decoding fills are scored one by one.
+#include "policy/page_scorer.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+constexpr int kStepsAtOnce = 16;
+
+// Shared between policies where the list is the whole prompt, own ones else.
+std::shared_ptr<const PageBounds> prompt_pages(const LayerInput& layer, int kv_head, const TokenList& tokens,
+                                               const PageScorer::Shape& shape) {
+  if (tokens.whole()) {
+    const auto shared = layer.page_bounds(shape.page, shape.first, shape.summary);
+    return {shared, &(*shared)[static_cast<std::size_t>(kv_head)]};
+  }
+  const std::int64_t full = tokens.prompt_tokens_kept() / shape.page;
+  auto bounds = std::make_shared<PageBounds>(layer.info().head_dim, shape.page, full, shape.summary);
+  const MatrixView keys = layer.layer().keys(kv_head);
+  for (std::int64_t i = 0; i < full * shape.page; ++i) {
+    bounds->append(keys.row(static_cast<std::size_t>(tokens.position(i))));
+  }
+  return bounds;
+}
+
+}  // namespace
+
+PageScorer::PageScorer(const LayerInput& layer, int kv_head, const TokenList& tokens, const Shape& shape)
+    : layer_(layer.layer()),
+      kv_head_(kv_head),
+      members_(layer.info().group()),
+      shape_(shape),
+      before_(prompt_pages(layer, kv_head, tokens, shape)),
+      full_before_(before_->full_pages()),
+      tail_(layer.info().head_dim, shape.page, layer.info().decode_steps / shape.page + 2, shape.summary) {
+  KVCAST_CHECK(tokens.whole() || shape.first == 0);
+  const MatrixView keys = layer_.keys(kv_head);
+  const std::int64_t begin = shape.first + static_cast<std::int64_t>(full_before_) * shape.page;
+  for (std::int64_t i = begin; i < tokens.prompt_tokens_kept(); ++i) {
+    tail_.append(keys.row(static_cast<std::size_t>(tokens.position(i))));
+  }
+}
+
+void PageScorer::append(int t) {
+  const std::int64_t position = layer_.info().prompt_tokens + t;
+  if (position >= shape_.first) tail_.append(layer_.keys(kv_head_).row(static_cast<std::size_t>(position)));
+}
+
+void PageScorer::make_block(int t) {
+  const trace::TraceInfo& info = layer_.info();
+  const auto d = static_cast<std::size_t>(info.head_dim);
+  block_ = t;
+  block_steps_ = std::min(kStepsAtOnce, info.decode_steps - t);
+  const std::size_t n = static_cast<std::size_t>(block_steps_) * rows();
+  queries_.resize(n * 2 * d);
+  scores_.resize(n * full_before_);
+  std::vector<const float*> heads(static_cast<std::size_t>(members_));
+  std::vector<float> combined(d);
+  for (int step = 0; step < block_steps_; ++step) {
+    for (int g = 0; g < members_; ++g) {
+      heads[static_cast<std::size_t>(g)] = layer_.decode_query(kv_head_ * members_ + g, t + step);
+    }
+    if (combines_queries(shape_.group)) {
+      combine_queries(shape_.group, heads, d, combined);
+      heads[0] = combined.data();
+    }
+    for (std::size_t row = 0; row < rows(); ++row) {
+      split_signs(heads[row], d, queries_.data() + (static_cast<std::size_t>(step) * rows() + row) * 2 * d);
+    }
+  }
+  multiply_transposed({queries_.data(), n, 2 * d, 2 * d}, before_->rows(), scores_.data(), full_before_);
+}
+
+void PageScorer::fill_row(int t, std::size_t row, std::size_t n, std::span<float> out) const {
+  const std::size_t index = static_cast<std::size_t>(t - block_) * rows() + row;
+  const std::size_t before = std::min(n, full_before_);
+  std::copy_n(scores_.data() + index * full_before_, before, out.begin());
+  const MatrixView tail = tail_.rows();
+  for (std::size_t i = before; i < n; ++i) {
+    out[i] = dot(queries_.data() + index * tail.cols, tail.row(i - full_before_), tail.cols);
+  }
+}
+
+void PageScorer::score(int t, std::size_t n, float scale, std::vector<float>& out) {
+  KVCAST_CHECK(n <= pages());
+  if (block_steps_ == 0 || t < block_ || t >= block_ + block_steps_) make_block(t);
+  out.resize(n);
+  if (rows() == 1) {
+    fill_row(t, 0, n, out);
+    if (combines_queries(shape_.group)) return;
+  }
+  work_.resize(rows());
+  std::vector<std::span<float>> heads;
+  for (std::size_t row = 0; row < rows(); ++row) {
+    work_[row].resize(n);
+    fill_row(t, row, n, work_[row]);
+    heads.emplace_back(work_[row]);
+  }
+  reduce_group(shape_.group, heads, scale, out);
+}
+
+void PageScorer::score_head(int t, int member, std::size_t n, std::vector<float>& out) {
+  KVCAST_CHECK(n <= pages() && !combines_queries(shape_.group));
+  if (block_steps_ == 0 || t < block_ || t >= block_ + block_steps_) make_block(t);
+  out.resize(n);
+  fill_row(t, static_cast<std::size_t>(member), n, out);
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,63 @@
+#include "policy/pages.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+
+namespace kvcast::policy {
+
+PageBounds::PageBounds(int head_dim, int page, std::int64_t capacity, Summary summary)
+    : page_(page), summary_(summary), d_(static_cast<std::size_t>(head_dim)) {
+  KVCAST_CHECK(page >= 1 && capacity >= 0);
+  bounds_.reserve(static_cast<std::size_t>(capacity) * 2 * d_);
+}
+
+void PageBounds::append(const float* key) {
+  if (tokens_ % page_ == 0) {
+    bounds_.insert(bounds_.end(), key, key + d_);
+    bounds_.insert(bounds_.end(), key, key + d_);
+    open_.clear();
+  } else {
+    float* upper = bounds_.data() + bounds_.size() - 2 * d_;
+    float* lower = upper + d_;
+    for (std::size_t j = 0; j < d_; ++j) upper[j] = std::max(upper[j], key[j]);
+    for (std::size_t j = 0; j < d_; ++j) lower[j] = std::min(lower[j], key[j]);
+  }
+  if (summary_ == Summary::kCuboidMean) open_.insert(open_.end(), key, key + d_);
+  if (++tokens_ % page_ == 0 && summary_ == Summary::kCuboidMean) close_page();
+}
+
+void PageBounds::close_page() {
+  float* upper = bounds_.data() + bounds_.size() - 2 * d_;
+  float* lower = upper + d_;
+  for (std::size_t j = 0; j < d_; ++j) {
+    const float centre = (upper[j] + lower[j]) / 2;
+    float distance = 0;
+    for (std::size_t i = j; i < open_.size(); i += d_) distance += std::abs(centre - open_[i]);
+    distance /= static_cast<float>(page_);
+    upper[j] = centre + distance;
+    lower[j] = centre - distance;
+  }
+}
+
+std::int64_t PageBounds::tokens_in(std::size_t index) const {
+  return std::min<std::int64_t>(page_, tokens_ - static_cast<std::int64_t>(index) * page_);
+}
+
+MatrixView PageBounds::rows() const { return {bounds_.data(), pages(), 2 * d_, 2 * d_}; }
+
+void split_signs(const float* query, std::size_t d, float* out) {
+  for (std::size_t j = 0; j < d; ++j) out[j] = std::max(query[j], 0.0f);
+  for (std::size_t j = 0; j < d; ++j) out[d + j] = std::min(query[j], 0.0f);
+}
+
+void append_page_tokens(std::span<const std::int32_t> pages, int page, std::int64_t first, std::int64_t end,
+                        std::vector<std::int32_t>& out) {
+  for (const std::int32_t p : pages) {
+    const std::int64_t begin = first + std::int64_t{p} * page;
+    for (std::int64_t i = begin; i < std::min(begin + page, end); ++i) out.push_back(static_cast<std::int32_t>(i));
+  }
+}
+
+}  // namespace kvcast::policy

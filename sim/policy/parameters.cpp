@@ -1,0 +1,83 @@
+#include "policy/parameters.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "config/section.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+bool lists(const Parameter& p, const char* name) {
+  return std::find(p.names.begin(), p.names.end(), name) != p.names.end();
+}
+
+// "text or number": a number where the text reads as one, else one of the names.
+ParameterValue read_text_or_number(const Parameter& p, const config::Node& node) {
+  const std::string text = config::read_text(node, p.key);
+  if (std::find(p.names.begin(), p.names.end(), text) != p.names.end() && text.front() != '<') return text;
+  const bool numeric = !node.quoted() && text.find_first_of("0123456789") != std::string::npos;
+  if (numeric && lists(p, "<integer>")) {
+    return config::read_integer(node, p.key, static_cast<std::int64_t>(p.low), static_cast<std::int64_t>(p.high));
+  }
+  if (numeric && lists(p, "<number>")) return config::read_number(node, p.key, p.low, p.high);
+  throw UserError(node.where(), fmt::format("{}: unknown value \"{}\"", p.key, text), p.names);
+}
+
+ParameterValue read(const Parameter& p, const config::Node& node) {
+  if (std::holds_alternative<std::int64_t>(p.fallback)) {
+    return config::read_integer(node, p.key, static_cast<std::int64_t>(p.low), static_cast<std::int64_t>(p.high));
+  }
+  if (std::holds_alternative<double>(p.fallback)) return config::read_number(node, p.key, p.low, p.high);
+  if (std::holds_alternative<bool>(p.fallback)) return config::read_flag(node, p.key);
+  return read_text_or_number(p, node);
+}
+
+}  // namespace
+
+ParameterValues::ParameterValues(const std::vector<Parameter>& declared, const config::Node& given) {
+  for (const Parameter& p : declared) values_[p.key] = p.fallback;
+  if (given.kind() == config::Node::Kind::kNull) return;
+  if (given.kind() != config::Node::Kind::kMap) {
+    throw UserError(given.where(), "the parameters of a policy: expected a map of keys to values");
+  }
+  for (const auto& [key, node] : given.entries()) {
+    const auto found = std::find_if(declared.begin(), declared.end(), [&](const Parameter& p) { return p.key == key; });
+    if (found == declared.end()) {
+      std::vector<std::string> known;
+      for (const Parameter& p : declared) known.push_back(p.key);
+      throw UserError(node.where(), fmt::format("unknown policy parameter \"{}\"", key), known);
+    }
+    values_[key] = read(*found, node);
+    given_[key] = node.where();
+  }
+}
+
+const ParameterValue& ParameterValues::at(const std::string& key) const {
+  const auto found = values_.find(key);
+  KVCAST_CHECK(found != values_.end());
+  return found->second;
+}
+
+std::int64_t ParameterValues::integer(const std::string& key) const { return std::get<std::int64_t>(at(key)); }
+
+double ParameterValues::number(const std::string& key) const {
+  const ParameterValue& value = at(key);
+  if (const auto* n = std::get_if<std::int64_t>(&value)) return static_cast<double>(*n);
+  return std::get<double>(value);
+}
+
+bool ParameterValues::flag(const std::string& key) const { return std::get<bool>(at(key)); }
+
+const std::string& ParameterValues::text(const std::string& key) const { return std::get<std::string>(at(key)); }
+
+bool ParameterValues::is_text(const std::string& key) const { return std::holds_alternative<std::string>(at(key)); }
+
+bool ParameterValues::given(const std::string& key) const { return given_.contains(key); }
+
+SourceLocation ParameterValues::where(const std::string& key) const {
+  const auto found = given_.find(key);
+  return found == given_.end() ? SourceLocation{} : found->second;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,40 @@
+#include "policy/policy.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace kvcast::policy {
+
+double DecodeLayer::sum(std::int64_t HeadCounts::*field) const {
+  double total = 0;
+  for (const HeadCounts& head : heads) total += static_cast<double>(head.*field);
+  return total;
+}
+
+double DecodeLayer::largest(std::int64_t HeadCounts::*field) const {
+  std::int64_t most = 0;
+  for (const HeadCounts& head : heads) most = std::max(most, head.*field);
+  return static_cast<double>(most);
+}
+
+void Policy::survey(std::span<const LayerInput* const>) {}
+
+void Policy::prefill_layer(const PrefillLayer&, LayerOps&) const {}
+
+const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at) {
+  std::vector<std::string> known;
+  for (const Descriptor& d : all_policies()) {
+    if (d.name == name) return d;
+    known.push_back(d.name);
+  }
+  throw UserError(asked_at, fmt::format("unknown policy \"{}\"", name), known);
+}
+
+std::unique_ptr<Policy> make_policy(const Descriptor& descriptor, const config::Node& parameters,
+                                    const Lengths& lengths) {
+  KVCAST_CHECK(lengths.prompt_tokens >= 1 && lengths.decode_steps >= 0);
+  return descriptor.make(ParameterValues(descriptor.parameters, parameters), lengths);
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,171 @@
+// Quest (Tang et al., "Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference", ICML 2024, arXiv
+// 2406.10774).
+//
+// Idea: the element-wise minimum and maximum of a page's keys bound the score of any key in it; read the pages whose
+// bound
+//   is highest.
+// Selection, each step: score(page) = Σ_j max(q_j·min_j, q_j·max_j) for every query head, reduced over the group; the
+//   best ⌊budget / page⌋ pages, the partial last one competing like any other. force_last_page (the released runtime):
+//   it is always read, and one page less competes.
+// Cost: bounds read 2·n_kv·⌈L/p⌉·d·b, scores n_q·⌈L/p⌉·4 written, reduced, top-k; attention 2·n_kv·budget·d·b; the new
+//   token updates one page's bounds. All serial on the model's stream.
+// Storage: 2·n_kv·L·d·b + 2·n_kv·⌈L/p⌉·d·b.
+// budget_convention traffic (RocketKV's comparison, arXiv 2502.14051, section 3.6): the budget t pays for estimation
+// and
+//   attention alike, in units of one token's keys and values; half goes to each: p = ⌈S_max / t⌉ with one bound read an
+//   element, and ⌊t / 2 / p⌋ pages.
+#include "policy/quest.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy/descriptors.hpp"
+#include "policy/page_scorer.hpp"
+#include "policy/ranking.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+class QuestHead final : public HeadRetrieval {
+ public:
+  QuestHead(const LayerInput& layer, int kv_head, const TokenList& tokens, const QuestPages& setting)
+      : tokens_(tokens),
+        s_(setting),
+        scale_(1.0f / std::sqrt(static_cast<float>(layer.info().head_dim))),
+        scorer_(layer, kv_head, tokens, {.page = setting.page, .group = setting.group}) {}
+
+  void step(int t, std::span<HeadSelection> out) override {
+    scorer_.append(t);
+    const std::int64_t n = tokens_.size(t);
+    for (std::size_t g = 0; g < out.size(); ++g) {
+      if (s_.budget >= n) {
+        tokens_.append_all(t, out[g].attended);
+        continue;
+      }
+      if (s_.group == Group::kPerHead) {
+        scorer_.score_head(t, static_cast<int>(g), scorer_.pages(), scores_);
+      } else {
+        scorer_.score(t, scorer_.pages(), scale_, scores_);
+      }
+      out[g].counts.scored = static_cast<std::int64_t>(scores_.size());
+      choose(out[g]);
+      for (std::int32_t& i : out[g].attended) i = tokens_.position(i);
+    }
+  }
+
+ private:
+  void choose(HeadSelection& out) {
+    const std::int64_t n = scorer_.tokens();
+    if (!s_.force_last_page) {
+      ranking_.select(scores_, static_cast<std::size_t>(s_.pages), chosen_);
+    } else {
+      const auto last = static_cast<std::int32_t>(scores_.size()) - 1;
+      ranking_.select(std::span(scores_).first(scores_.size() - 1), static_cast<std::size_t>(s_.pages - 1), chosen_);
+      chosen_.push_back(last);
+    }
+    append_page_tokens(chosen_, s_.page, 0, n, out.attended);
+  }
+
+  TokenList tokens_;
+  QuestPages s_;
+  float scale_;
+  PageScorer scorer_;
+  Ranking ranking_;
+  std::vector<float> scores_;
+  std::vector<std::int32_t> chosen_;
+};
+
+class Quest final : public Retrieval {
+ public:
+  explicit Quest(const QuestPages& setting) : s_(setting) {}
+
+  bool per_query_head() const override { return s_.group == Group::kPerHead; }
+
+  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
+    return std::make_unique<QuestHead>(layer, kv_head, tokens, s_);
+  }
+
+  void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
+    summarise_pages(shape, kept, s_.page, ops, ops.ready());
+  }
+
+  void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    const graph::OpId updated = update_page_summary(shape, ops);
+    // Heads that select for themselves still share the pages' bounds: a KV head's index is read once.
+    const double pages = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
+    const double read = pages * (s_.one_bound ? 1 : 2) * m.row();
+    const graph::OpId chosen =
+        score_and_rank(shape, read, 4 * pages * m.group * m.d, static_cast<double>(s_.pages), ops, updated);
+    ops.done(ops.attention(attention_over(shape, s_.page * m.row()), {chosen}));
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
+    return {{graph::Pool::kHbm, "page summaries", summary_bytes(shape, tokens, s_.page)}};
+  }
+
+  Growth growth() const override { return {.scored = 1.0 / s_.page}; }
+
+ private:
+  QuestPages s_;
+};
+
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+  QuestPages s;
+  s.budget = values.integer("budget");
+  s.page = static_cast<int>(values.integer("page"));
+  s.group = parse_group(values.text("group"));
+  s.force_last_page = values.flag("force_last_page");
+  s.pages = s.budget / s.page;
+  if (values.text("budget_convention") == "traffic") {
+    if (values.given("page")) {
+      throw UserError(values.where("page"), "under the traffic convention the page follows from the budget");
+    }
+    s.page = static_cast<int>(std::max<std::int64_t>(1, (lengths.bound() + s.budget - 1) / s.budget));
+    s.pages = s.budget / 2 / s.page;
+    s.one_bound = true;
+  }
+  if (s.pages < 1 && s.budget < lengths.bound()) {
+    throw UserError(values.where("budget"),
+                    fmt::format("a budget of {} tokens does not hold one page of {}", s.budget, s.page));
+  }
+  return two_stages(keep_all(), retrieve_quest_pages(s));
+}
+
+}  // namespace
+
+std::unique_ptr<Retrieval> retrieve_quest_pages(const QuestPages& setting) { return std::make_unique<Quest>(setting); }
+
+Descriptor describe_quest() {
+  Descriptor d;
+  d.name = "quest";
+  d.sentence = "Keeps everything on the GPU and reads the pages whose key bounds promise the highest scores.";
+  d.category = "retrieval (GPU)";
+  d.paper = "Tang et al., Quest, ICML 2024 (arXiv 2406.10774)";
+  d.parameters = {budget_parameter("tokens attended to, or the step's traffic in tokens"),
+                  page_parameter(16),
+                  group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights",
+                                   "max_weights", "mean_query", "max_query", "per_head"}),
+                  {.key = "force_last_page",
+                   .fallback = false,
+                   .unit = "",
+                   .meaning = "the page of the current token is always read, inside the budget"},
+                  {.key = "budget_convention",
+                   .fallback = std::string("attended"),
+                   .unit = "",
+                   .meaning = "what the budget counts: tokens attended to, or all traffic of the step",
+                   .names = {"attended", "traffic"}}};
+  d.budget_convention =
+      "attended: ⌊budget / page⌋ pages a KV head (a query head with group: per_head); traffic: half for "
+      "estimation, half for attention";
+  d.formulas = {"traffic: 2·n_kv·⌈L/p⌉·d·b + 2·n_kv·budget·d·b a step", "storage: 2·n_kv·(L + ⌈L/p⌉)·d·b"};
+  d.differences = {"the original selects per query head (its models have no groups): group: per_head",
+                   "the released runtime always reads the last page: force_last_page: true",
+                   "the original leaves two layers dense: first_dense_layers: 2"};
+  d.make = make;
+  return d;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,20 @@
+// Quest's page retrieval as a second stage.
+#pragma once
+
+#include <memory>
+
+#include "policy/stages.hpp"
+
+namespace kvcast::policy {
+
+struct QuestPages {
+  std::int64_t budget = 0;  // tokens; a step with no more tokens than this reads all of them
+  std::int64_t pages = 0;   // that a step attends to
+  int page = 1;
+  Group group = Group::kSumScores;
+  bool force_last_page = false;
+  bool one_bound = false;  // the index is laid out so that only the bound that the query's sign asks for is read
+};
+std::unique_ptr<Retrieval> retrieve_quest_pages(const QuestPages& setting);
+
+}  // namespace kvcast::policy

@@ -1,0 +1,72 @@
+// One matrix product a query head gives the window's scores; softmax row by row; column sums.
+#include "policy/window.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "base/error.hpp"
+
+namespace kvcast::policy {
+
+WindowScores score_window(const trace::Layer& layer, int window) {
+  const trace::TraceInfo& info = layer.info();
+  KVCAST_CHECK(window >= 1 && window <= info.prompt_tokens);
+  const auto prompt = static_cast<std::size_t>(info.prompt_tokens);
+  const auto w = static_cast<std::size_t>(window);
+  const std::size_t scored = prompt - w;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(info.head_dim));
+  WindowScores out{window, {}};
+  const auto rows = std::make_unique_for_overwrite<float[]>(w * prompt);
+  for (int head = 0; head < info.n_q_heads; ++head) {
+    MatrixView keys = layer.keys(head / info.group());
+    keys.rows = prompt;
+    multiply_transposed(layer.window_queries(head, window), keys, rows.get(), prompt);
+    std::vector<float>& sum = out.q_heads.emplace_back(scored, 0.0f);
+    for (std::size_t row = 0; row < w; ++row) {
+      const std::span weights(rows.get() + row * prompt, scored + row + 1);
+      softmax(weights, scale);
+      for (std::size_t i = 0; i < scored; ++i) sum[i] += weights[i];
+    }
+  }
+  return out;
+}
+
+void reduce_window(const WindowScores& scores, int kv_head, int group_size, Group group, std::vector<float>& out) {
+  const auto first = static_cast<std::size_t>(kv_head * group_size);
+  out = scores.q_heads[first];
+  for (std::size_t g = 1; g < static_cast<std::size_t>(group_size); ++g) {
+    const std::vector<float>& head = scores.q_heads[first + g];
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = group == Group::kMaxWeights ? std::max(out[i], head[i]) : out[i] + head[i];
+  }
+  if (group == Group::kMeanWeights) {
+    for (float& x : out) x /= static_cast<float>(group_size);
+  }
+}
+
+Pool parse_pool(std::string_view name) {
+  KVCAST_CHECK(name == "max" || name == "avg");
+  return name == "max" ? Pool::kMax : Pool::kAverage;
+}
+
+void pool(Pool kind, int kernel, std::span<const float> in, std::vector<float>& out) {
+  KVCAST_CHECK(kernel >= 1 && kernel % 2 == 1);
+  const auto n = static_cast<std::ptrdiff_t>(in.size());
+  const std::ptrdiff_t half = kernel / 2;
+  out.assign(in.size(), kind == Pool::kMax ? -HUGE_VALF : 0.0f);
+  // Offset by offset, so that the inner loop runs over neighbours and vectorises.
+  for (std::ptrdiff_t offset = -half; offset <= half; ++offset) {
+    const std::ptrdiff_t begin = std::max<std::ptrdiff_t>(0, -offset), end = std::min(n, n - offset);
+    for (std::ptrdiff_t i = begin; i < end; ++i) {
+      float& o = out[static_cast<std::size_t>(i)];
+      const float x = in[static_cast<std::size_t>(i + offset)];
+      o = kind == Pool::kMax ? std::max(o, x) : o + x;
+    }
+  }
+  if (kind == Pool::kAverage) {
+    for (float& x : out) x /= static_cast<float>(kernel);
+  }
+}
+
+}  // namespace kvcast::policy

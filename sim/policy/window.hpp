@@ -1,0 +1,37 @@
+// Scores of prompt tokens by the attention of the last prompt queries (SnapKV's observation window), and their pooling.
+//
+// Source: Li et al., "SnapKV: LLM Knows What You are Looking for Before Generation", 2024 (arXiv 2404.14469),
+// section 4.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "policy/group.hpp"
+#include "trace/trace.hpp"
+
+namespace kvcast::policy {
+
+// For each query head the sum over the window's rows of softmax(q·k / √d), each row over all keys up to its own
+// position, for the prompt − window positions before the window.
+struct WindowScores {
+  int window = 0;
+  std::vector<std::vector<float>> q_heads;
+};
+
+// 1 ≤ window ≤ prompt_tokens. UserError where the trace holds fewer last prompt queries.
+WindowScores score_window(const trace::Layer& layer, int window);
+
+// The group's scores of one KV head: sum, mean or max of the query heads' weights.
+void reduce_window(const WindowScores& scores, int kv_head, int group_size, Group group, std::vector<float>& out);
+
+enum class Pool { kMax, kAverage };
+Pool parse_pool(std::string_view name);  // "max" or "avg"
+
+// Pools with an odd kernel and stride 1; `out` is as long as `in`. The average counts zeros beyond the ends and always
+// divides by the kernel; the maximum ignores what lies beyond.
+void pool(Pool kind, int kernel, std::span<const float> in, std::vector<float>& out);
+
+}  // namespace kvcast::policy
