@@ -1,0 +1,32 @@
+#include <catch2/catch.hpp>
+
+#include "base/error.hpp"
+#include "base/origin.hpp"
+#include "support/error_of.hpp"
+
+using namespace kvcast;
+
+TEST_CASE("errors name the place as far as it is known", "[error]") {
+  CHECK(format_location({"a.yaml", 3, 7}) == "a.yaml:3:7: ");
+  CHECK(format_location({"a.yaml", 3, 0}) == "a.yaml:3: ");
+  CHECK(format_location({"a.yaml", 0, 0}) == "a.yaml: ");
+  CHECK(format_location({"", 3, 7}) == "line 3:7: ");
+  CHECK(format_location({}) == "");
+}
+
+TEST_CASE("errors list what is known", "[error]") {
+  CHECK(std::string(UserError({"f", 1, 2}, "unknown key \"x\"", {"a", "b"}).what()) ==
+        "f:1:2: unknown key \"x\"; known: a, b");
+  CHECK(std::string(UserError({"f", 1, 2}, "broken").what()) == "f:1:2: broken");
+}
+
+TEST_CASE("origins have names, and the worse one wins", "[origin]") {
+  for (int i = 0; i < 7; ++i) {
+    const auto origin = static_cast<Origin>(i);
+    CHECK(origin_from_name(origin_name(origin)) == origin);
+  }
+  CHECK(worse(Origin::kMeasured, Origin::kDatasheet) == Origin::kDatasheet);
+  CHECK(worse(Origin::kExtrapolated, Origin::kExact) == Origin::kExtrapolated);
+  CHECK(error_of([] { origin_from_name("guessed"); }) ==
+        "unknown origin \"guessed\"; known: exact, measured, fitted, literature, datasheet, assumed, extrapolated");
+}
