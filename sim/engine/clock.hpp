@@ -35,7 +35,7 @@ class Clock {
   // 2^30 ps (1 ms) the offset still resolves 2^-23 ps.
   bool wants_new_origin() const { return now_ >= kTurn; }
   double new_origin() {
-    if (!(now_ < kEnd) || origin_ > kLastOrigin) throw UserError("the simulated time passes 2^62 ps (53 days)");
+    if (!(static_cast<double>(origin_) + now_ < kEnd)) throw UserError("the simulated time passes 2^62 ps (53 days)");
     const Picoseconds step = static_cast<Picoseconds>(now_) / kWholeTurn * kWholeTurn;
     origin_ += step;
     now_ -= static_cast<double>(step);
@@ -46,8 +46,7 @@ class Clock {
  private:
   static constexpr Picoseconds kWholeTurn = Picoseconds{1} << 30;
   static constexpr double kTurn = static_cast<double>(kWholeTurn);
-  static constexpr Picoseconds kLastOrigin = Picoseconds{1} << 62;
-  static constexpr double kEnd = static_cast<double>(kLastOrigin);
+  static constexpr double kEnd = static_cast<double>(Picoseconds{1} << 62);
 
   Picoseconds origin_ = 0;
   double now_ = 0;

@@ -63,8 +63,10 @@ std::uint16_t Builder::look_up(const Indices& indices, std::uint32_t name, TextO
                                const std::vector<NamedRow>& rows) const {
   const auto found = indices.find(name);
   if (found != indices.end()) return found->second;
+  constexpr std::size_t kShown = 50;
   std::vector<std::string> known;
-  for (const NamedRow& row : rows) known.push_back(graph_.names.text(row.name));
+  for (std::size_t i = 0; i < std::min(rows.size(), kShown); ++i) known.push_back(graph_.names.text(rows[i].name));
+  if (rows.size() > kShown) known.push_back(fmt::format("... ({} in all)", rows.size()));
   fail(at, fmt::format("unknown {} \"{}\"", what, graph_.names.text(name)), known);
 }
 

@@ -278,6 +278,8 @@ bool Reader::parse_error(std::size_t, const std::string&, const nlohmann::json::
   std::string what = error.what();
   what.erase(0, what.find("] ") + 2);
   if (what.starts_with("parse error at line")) what.erase(0, what.find(": ") + 2);
+  constexpr int kNumberOverflow = 406;
+  if (error.id == kNumberOverflow) fail(start_of_word(), what);
   fail(read_up_to() == 0 ? 0 : read_up_to() - 1, what);
 }
 
