@@ -32,6 +32,9 @@ class TreeBuilder : public YAML::EventHandler {
 
   Node take_root() && { return std::move(root_); }
 
+  // Where the innermost list or map begins that has not ended; null outside of all.
+  const SourceLocation* innermost_open() const { return open_.empty() ? nullptr : &open_.back().where; }
+
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ == 1) return;
     const std::size_t start = std::min(static_cast<std::size_t>(std::max(0, mark.pos)), text_.size());
@@ -197,7 +200,10 @@ Node parse_yaml(std::string_view text, const std::string& file_name) {
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& e) {
-    throw UserError({file_name, e.mark.line + 1, e.mark.column + 1}, fmt::format("not valid YAML: {}", e.msg));
+    // At the end of the text yaml-cpp loses the place; what is still open tells more than the end would.
+    const SourceLocation* open = e.mark.pos <= 0 ? builder.innermost_open() : nullptr;
+    throw UserError(open != nullptr ? *open : SourceLocation{file_name, e.mark.line + 1, e.mark.column + 1},
+                    fmt::format("not valid YAML: {}", e.msg));
   }
   Node root = std::move(builder).take_root();
   if (root.kind() == Node::Kind::kNull) throw UserError({file_name}, "the document is empty");

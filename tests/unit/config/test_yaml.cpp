@@ -1,0 +1,182 @@
+// Strict YAML: what is read, and the place and wording of each refusal.
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/yaml.hpp"
+#include "support/error_of.hpp"
+#include "support/temporary_directory.hpp"
+
+using namespace kvcast;
+using namespace kvcast::config;
+
+namespace {
+
+std::string error_in(const std::string& text) {
+  return error_of([&] { parse_yaml(text, "f.yaml"); });
+}
+
+std::string canonical(const std::string& text) { return parse_yaml(text, "f.yaml").canonical(); }
+
+// {key0: &n0 [x, ... ten times], key1: &n1 [*n0, ... ten times], ...}
+std::string laughing(int levels) {
+  std::string text = "k0: &n0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < levels; ++i) {
+    text += fmt::format("k{}: &n{} [", i, i);
+    for (int j = 0; j < 10; ++j) text += fmt::format("{}*n{}", j == 0 ? "" : ", ", i - 1);
+    text += "]\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("maps, lists and scalars are read with their places", "[yaml]") {
+  const Node root = parse_yaml("a: 1\nb:\n  - x\n  - {c: \"2\", d: ~}\n", "f.yaml");
+  REQUIRE(root.kind() == Node::Kind::kMap);
+  REQUIRE(root.entries().size() == 2);
+  CHECK(root.entries()[0].first == "a");
+  CHECK(root.find("a")->text() == "1");
+  CHECK_FALSE(root.find("a")->quoted());
+  CHECK(root.find("missing") == nullptr);
+
+  const Node& list = *root.find("b");
+  REQUIRE(list.kind() == Node::Kind::kList);
+  CHECK(list.where().line == 3);
+  CHECK(list.where().column == 3);
+  CHECK(root.key_where("b").line == 2);
+  CHECK(root.key_where("b").column == 1);
+
+  const Node& map = list.items()[1];
+  CHECK(map.find("c")->quoted());
+  CHECK(map.find("c")->where().line == 4);
+  CHECK(map.find("c")->where().column == 9);
+  CHECK(map.find("c")->where().file == "f.yaml");
+  CHECK(map.find("d")->kind() == Node::Kind::kNull);
+}
+
+TEST_CASE("a node counts its values and levels", "[yaml]") {
+  // The root, 1, the list, x, the map, 2, 3: seven values. Root, list, map: three levels.
+  const Node root = parse_yaml("a: 1\nb: [x, {c: 2, d: 3}]\n", "f.yaml");
+  CHECK(root.size() == 7);
+  CHECK(root.depth() == 3);
+  CHECK(root.find("a")->depth() == 0);
+}
+
+TEST_CASE("aliases stand for what they name", "[yaml]") {
+  CHECK(canonical("a: &x {b: 1}\nc: *x\nd: [*x, *x]") == R"({"a":{"b":1},"c":{"b":1},"d":[{"b":1},{"b":1}]})");
+  CHECK(canonical("a: &x 1\nb: &x 2\nc: *x") == R"({"a":1,"b":2,"c":2})");  // the latest anchor of the name
+  CHECK(canonical("&k key: 1\nother: *k") == R"({"key":1,"other":"key"})");
+}
+
+TEST_CASE("a document may have a start marker, a directive, comments, CRLF and a byte order mark", "[yaml]") {
+  CHECK(canonical("%YAML 1.2\n---\na: 1 # one\n...\n") == R"({"a":1})");
+  CHECK(canonical("# first\r\na: 1\r\nb: x\r\n") == R"({"a":1,"b":"x"})");
+  CHECK(canonical("\xEF\xBB\xBF"
+                  "a: 1") == R"({"a":1})");
+  CHECK(canonical("a: µs ≥ 日本") == R"({"a":"µs ≥ 日本"})");
+}
+
+TEST_CASE("each thing that YAML allows and kvcast does not is refused at its place", "[yaml]") {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "f.yaml: the document is empty"},
+      {"  \n\n", "f.yaml: the document is empty"},
+      {"# only a comment\n", "f.yaml: the document is empty"},
+      {"---\n", "f.yaml: the document is empty"},
+      {"~", "f.yaml: the document is empty"},
+      {"a: 1\nb: 2\na: 3\n", "f.yaml:3:1: duplicate key \"a\", first given in line 1"},
+      {"x: {b: 2,\n  b: 3}", "f.yaml:2:3: duplicate key \"b\", first given in line 1"},
+      {"a: 1\n\"a\": 2", "f.yaml:2:1: duplicate key \"a\", first given in line 1"},
+      {"a: 1\n---\nb: 2\n", "f.yaml:2:1: a second document starts here; a file holds exactly one"},
+      {"a: 1\n---\n", "f.yaml:2:1: a second document starts here; a file holds exactly one"},
+      {"a: 1\n...\n---\nb: 1\n", "f.yaml:3:1: a second document starts here; a file holds exactly one"},
+      {"[1, 2] 3", "f.yaml:1:8: text after the end of the document"},
+      {"a: &x [1, *x]\n", "f.yaml:1:11: an alias to a node that contains it"},
+      {"&x a: {b: 1}\nc: &y {d: {e: *y}}", "f.yaml:2:15: an alias to a node that contains it"},
+      {"a: *nowhere", "f.yaml:1:4: not valid YAML: the referenced anchor is not defined"},
+      {"a: !!str 3", "f.yaml:1:4: a tag (\"tag:yaml.org,2002:str\"); kvcast's YAML has none"},
+      {"a: !!python/object x", "f.yaml:1:4: a tag (\"tag:yaml.org,2002:python/object\"); kvcast's YAML has none"},
+      {"a: !mine {b: 1}", "f.yaml:1:4: a tag (\"!mine\"); kvcast's YAML has none"},
+      {"a: !mine [b]", "f.yaml:1:4: a tag (\"!mine\"); kvcast's YAML has none"},
+      {"a: &x {b: 1}\nc:\n  <<: *x", "f.yaml:3:3: merge keys (<<) are not supported: write the keys out"},
+      {"? [a, b]\n: 1", "f.yaml:1:3: a key must be a text, found a list"},
+      {"? {a: b}\n: 1", "f.yaml:1:3: a key must be a text, found a map"},
+      {"~: 1", "f.yaml:1:1: a key must be a text, found nothing"},
+      {"\"\": 1", "f.yaml:1:1: a key must be a text, found the quoted text \"\""},
+      {"a: \"x\\0y\"", "f.yaml:1:4: a NUL character in a text"},
+      {"a: 1\nb: [1, 2\n", "f.yaml:2:4: not valid YAML: end of sequence flow not found"},  // where it opens
+      {"a: {b: 1", "f.yaml:1:4: not valid YAML: end of map flow not found"},
+      {"a: 1\n  b: 2", "f.yaml:2:4: not valid YAML: illegal map value"},
+      {"a: \"open", "f.yaml:1:9: not valid YAML: illegal EOF in scalar"},
+      {"a: }", "f.yaml:1:4: not valid YAML: illegal flow end"},
+      {"\tb: 1", "f.yaml:1:3: not valid YAML: illegal map value"},
+      {"%YAML 2.0\n---\na: 1", "f.yaml:1:1: not valid YAML: YAML major version too large"},
+  };
+  for (const auto& [text, message] : cases) {
+    CAPTURE(text);
+    CHECK(error_in(text) == message);
+  }
+}
+
+TEST_CASE("bytes that are not text are refused at their place", "[yaml]") {
+  CHECK(error_in(std::string("a: 1\nb: x\0y", 11)) == "f.yaml:2:5: a control character (byte 0x00)");
+  CHECK(error_in("a: \x07") == "f.yaml:1:4: a control character (byte 0x07)");
+  CHECK(error_in("a: \x7F") == "f.yaml:1:4: a control character (byte 0x7F)");
+  const std::vector<std::string> broken = {
+      "\xFF\xFE"
+      "a",                      // UTF-16
+      "\x80",                   // a continuation without a lead
+      "\xC3",                   // a lead without a continuation
+      "\xC0\xAF",               // an overlong '/'
+      "\xE0\x80\x80",           // an overlong NUL
+      "\xED\xA0\x80",           // a surrogate
+      "\xF4\x90\x80\x80",       // above U+10FFFF
+      "\xF0\x8F\xBF\xBF",       // overlong, four bytes
+      "\xF8\x88\x80\x80\x80"};  // five bytes
+  for (const std::string& bytes : broken)
+    CHECK(error_in("a: 1\n" + bytes) == "f.yaml:2:1: bytes that are not valid UTF-8");
+}
+
+TEST_CASE("nesting ends at 64 levels", "[yaml]") {
+  const auto nested = [](int levels) {
+    return std::string(static_cast<std::size_t>(levels), '[') + "1" +
+           std::string(static_cast<std::size_t>(levels), ']');
+  };
+  CHECK(parse_yaml(nested(64), "f.yaml").depth() == 64);
+  CHECK(error_in(nested(65)) == "f.yaml:1:65: lists and maps nested deeper than 64 levels");
+  // Depth that aliases build up: x is 40 deep, and the place where it is put is 30 deep.
+  CHECK_THAT(error_in("x: &x " + nested(40) + "\ny: " + std::string(30, '[') + "*x" + std::string(30, ']')),
+             Catch::Contains("f.yaml:2:34: lists and maps nested deeper than 64 levels"));
+  // Far deeper than a stack can hold, in each way of nesting.
+  std::string block, dashes;
+  for (int i = 0; i < 3000; ++i) block += std::string(static_cast<std::size_t>(i), ' ') + "a:\n";
+  for (int i = 0; i < 100'000; ++i) dashes += "- ";
+  for (const std::string& deep : {std::string(100'000, '['), std::string(100'000, '{'), block, dashes}) {
+    CHECK_THAT(error_in(deep), Catch::StartsWith("f.yaml:"));
+  }
+}
+
+TEST_CASE("aliases that blow up are refused", "[yaml]") {
+  // Level i holds 10^(i+1) texts; four levels are about 11 000 values, seven would be eleven million.
+  CHECK(parse_yaml(laughing(4), "f.yaml").size() > 11'000);
+  CHECK_THAT(error_in(laughing(7)), Catch::Contains("more than 100000 values, aliases written out"));
+  CHECK_THAT(error_in(laughing(30)), Catch::Contains("more than 100000 values, aliases written out"));
+}
+
+TEST_CASE("files that cannot be read say why", "[yaml]") {
+  const TemporaryDirectory directory;
+  const std::string& path = directory.path();
+  CHECK(error_of([&] { load_yaml(path + "/none.yaml"); }) == path + "/none.yaml: no such file");
+  CHECK(error_of([&] { load_yaml(path); }) == path + ": not a file");
+  CHECK(error_of([&] { load_yaml("/dev/zero"); }) == "/dev/zero: not a file");
+  std::ofstream(path + "/large.yaml") << std::string((4u << 20) + 1, '#');
+  CHECK(error_of([&] { load_yaml(path + "/large.yaml"); }) == path + "/large.yaml: larger than 4 MiB");
+  std::ofstream(path + "/empty.yaml") << "";
+  CHECK(error_of([&] { load_yaml(path + "/empty.yaml"); }) == path + "/empty.yaml: the document is empty");
+  std::ofstream(path + "/good.yaml") << "a: 1\n";
+  CHECK(load_yaml(path + "/good.yaml").find("a")->text() == "1");
+}
