@@ -53,6 +53,15 @@ void multiply_transposed(const MatrixView& a, const MatrixView& b, float* out, s
               static_cast<int>(out_stride));
 }
 
+void multiply(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride) {
+  KVCAST_CHECK(a.cols == b.rows && out_stride >= b.cols);
+  if (a.rows == 0 || b.cols == 0) return;
+  use_one_blas_thread();
+  cblas_sgemm(kRowMajor, kNoTrans, kNoTrans, static_cast<int>(a.rows), static_cast<int>(b.cols),
+              static_cast<int>(a.cols), 1.0f, a.data, static_cast<int>(a.stride), b.data, static_cast<int>(b.stride),
+              0.0f, out, static_cast<int>(out_stride));
+}
+
 float dot(const float* a, const float* b, std::size_t n) {
   constexpr std::size_t kLanes = 16;  // independent partial sums: vectorises, and loses less to rounding than one
   float partial[kLanes] = {};

@@ -16,9 +16,13 @@ struct MatrixView {
   const float* row(std::size_t i) const { return data + i * stride; }
 };
 
-// out[i][j] = Σ_c a[i][c] · b[j][c]: scores of a's rows (queries) against b's rows (keys). out is a.rows × b.rows with row
-// stride out_stride ≥ b.rows. Single-threaded and without hidden state; OpenBLAS does the work.
+// out[i][j] = Σ_c a[i][c] · b[j][c]: scores of a's rows (queries) against b's rows (keys). out is a.rows × b.rows with
+// row stride out_stride ≥ b.rows. Single-threaded and without hidden state; OpenBLAS does the work.
 void multiply_transposed(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride);
+
+// out[i][j] = Σ_c a[i][c] · b[c][j]: sums of b's rows (values) weighted by a's. out is a.rows × b.cols with row stride
+// out_stride ≥ b.cols.
+void multiply(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride);
 
 float dot(const float* a, const float* b, std::size_t n);
 

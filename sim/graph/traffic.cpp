@@ -1,0 +1,44 @@
+#include "graph/traffic.hpp"
+
+namespace kvcast::graph {
+namespace {
+
+struct Count {
+  Traffic operator()(const Marker&) const { return {}; }
+  Traffic operator()(const Host&) const { return {}; }
+  Traffic operator()(const Gemm& w) const {
+    return {.hbm_read = (w.k * w.n + w.m * w.k) * w.element_bytes, .hbm_write = w.m * w.n * w.element_bytes};
+  }
+  Traffic operator()(const DecodeAttention& w) const {
+    const double pairs = 2 * w.tokens * w.head_dim * w.element_bytes * w.kv_reads;
+    const double heads = w.rows * w.group * w.head_dim * w.element_bytes;  // queries in, outputs out
+    return {.hbm_read = pairs + heads, .hbm_write = heads + w.score_bytes, .kv_read = pairs};
+  }
+  Traffic operator()(const PrefillAttention& w) const { return {.hbm_read = w.read_bytes, .hbm_write = w.write_bytes}; }
+  Traffic operator()(const Kernel& w) const { return {.hbm_read = w.read_bytes, .hbm_write = w.write_bytes}; }
+  Traffic operator()(const TopK& w) const {
+    return {.hbm_read = w.rows * w.columns * w.score_bytes, .hbm_write = w.rows * w.k * 4};
+  }
+  Traffic operator()(const Copy& w) const {
+    const double bytes = w.runs * w.run_bytes;
+    return w.direction == Direction::kHostToDevice ? Traffic{.h2d = bytes} : Traffic{.d2h = bytes};
+  }
+  Traffic operator()(const CpuWork& w) const { return {.cpu_dram = w.items * w.bytes_per_item}; }
+};
+
+}  // namespace
+
+Traffic& Traffic::operator+=(const Traffic& other) {
+  hbm_read += other.hbm_read, hbm_write += other.hbm_write;
+  h2d += other.h2d, d2h += other.d2h;
+  cpu_dram += other.cpu_dram, kv_read += other.kv_read;
+  return *this;
+}
+
+Traffic Traffic::scaled(double factor) const {
+  return {hbm_read * factor, hbm_write * factor, h2d * factor, d2h * factor, cpu_dram * factor, kv_read * factor};
+}
+
+Traffic traffic_of(const Work& work) { return std::visit(Count{}, work); }
+
+}  // namespace kvcast::graph

@@ -1,0 +1,20 @@
+// Bytes that work moves, by tier and direction: they follow from the work alone.
+#pragma once
+
+#include "graph/op.hpp"
+
+namespace kvcast::graph {
+
+struct Traffic {
+  double hbm_read = 0, hbm_write = 0;  // kernels of the device; copies between host and device count as h2d and d2h
+  double h2d = 0, d2h = 0;
+  double cpu_dram = 0;  // read by CPU workers
+  double kv_read = 0;   // share of hbm_read that is KV pairs of decode attention
+
+  Traffic& operator+=(const Traffic& other);
+  Traffic scaled(double factor) const;
+};
+
+Traffic traffic_of(const Work& work);
+
+}  // namespace kvcast::graph

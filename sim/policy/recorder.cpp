@@ -1,0 +1,70 @@
+#include "policy/recorder.hpp"
+
+#include "base/error.hpp"
+
+namespace kvcast::policy {
+
+using graph::OpId;
+
+OpId Recorder::add(graph::Kind kind, graph::Lane lane, const char* label, const graph::Work& work, After after) {
+  graph::Op& op = ops_.emplace_back();
+  op.kind = kind;
+  op.lane = lane;
+  op.label = label;
+  op.work = work;
+  const auto id = static_cast<OpId>(ops_.size()) - 1;
+  for (const OpId earlier : after) {
+    KVCAST_CHECK(earlier < id);
+    if (earlier >= 0) op.after.push_back(earlier);
+  }
+  return id;
+}
+
+OpId Recorder::kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work, After after) {
+  return add(kind, lane, label, work, after);
+}
+
+OpId Recorder::host(graph::Lane thread, graph::Kind kind, const char* label, graph::HostCall call, double count,
+                    After after) {
+  return add(kind, thread, label, graph::Host{call, count}, after);
+}
+
+OpId Recorder::copy(graph::Lane lane, const char* label, const graph::Copy& copy, After after) {
+  const bool in = copy.direction == graph::Direction::kHostToDevice;
+  return add(in ? graph::Kind::kCopyIn : graph::Kind::kCopyOut, lane, label, copy, after);
+}
+
+OpId Recorder::cpu(const char* label, const graph::CpuWork& work, After after) {
+  return add(graph::Kind::kCpuWork, graph::Lane::kCpu, label, work, after);
+}
+
+OpId Recorder::join(graph::Lane lane, After after) {
+  return add(graph::Kind::kMarker, lane, "join", graph::Marker{}, after);
+}
+
+OpId Recorder::attention(const graph::DecodeAttention& work, After after) {
+  return add(graph::Kind::kAttention, graph::Lane::kCompute, "attention", work, after);
+}
+
+OpId Recorder::noted(std::string_view event) const {
+  const auto found = noted_.find(std::string(event));
+  return found == noted_.end() ? -1 : found->second;
+}
+
+void Recorder::done(OpId op) {
+  KVCAST_CHECK(done_ < 0 && op >= 0 && op < static_cast<OpId>(ops_.size()));
+  done_ = op;
+}
+
+void Recorder::next_step() {
+  ready_ = add(graph::Kind::kMarker, graph::Lane::kCompute, "ready", graph::Marker{}, {});
+  done_ = -1;
+}
+
+graph::Traffic Recorder::traffic() const {
+  graph::Traffic sum;
+  for (const graph::Op& op : ops_) sum += graph::traffic_of(op.work);
+  return sum;
+}
+
+}  // namespace kvcast::policy
