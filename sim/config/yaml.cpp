@@ -200,8 +200,9 @@ Node parse_yaml(std::string_view text, const std::string& file_name) {
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& e) {
-    // At the end of the text yaml-cpp loses the place; what is still open tells more than the end would.
-    const SourceLocation* open = e.mark.pos <= 0 ? builder.innermost_open() : nullptr;
+    // Of a bracket that is never closed yaml-cpp names the end of the text, or its start; where it opens tells more.
+    const bool never_closed = e.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW || e.msg == YAML::ErrorMsg::END_OF_MAP_FLOW;
+    const SourceLocation* open = never_closed ? builder.innermost_open() : nullptr;
     throw UserError(open != nullptr ? *open : SourceLocation{file_name, e.mark.line + 1, e.mark.column + 1},
                     fmt::format("not valid YAML: {}", e.msg));
   }
