@@ -16,13 +16,6 @@ struct Demand {
   double amount = 0;  // in the resource's unit, > 0; efficiencies are in it: alone, the op takes amount / rate
 };
 
-// Bytes that really move, without efficiencies and tiles: for traffic accounts.
-struct Traffic {
-  double hbm = 0;  // read and written
-  double h2d = 0, d2h = 0;
-  double dram = 0;  // read and written, by cores and DMA
-};
-
 // Issuing of a copy whose engine is slower than the calls that feed it. The thread is busy with `first` before the copy
 // can start and with `rest` beside it; it is free long before the copy ends. Where the calls are the slower side the
 // thread stands among the demands instead, and the copy holds it until its end.
@@ -37,9 +30,8 @@ struct Cost {
   boost::container::small_vector<Demand, 7> demands;  // each resource at most once
   std::optional<Issue> issue;
 
-  double alone = 0;               // seconds with every resource idle, issue->first included
-  std::optional<Resource> bound;  // what sets the pace alone: the largest demand; none where waiting is longer
-  Traffic traffic;
+  double alone = 0;                // seconds with every resource idle, issue->first included
+  std::optional<Resource> bound;   // what sets the pace alone: the largest demand; none where waiting is longer
   Origin origin = Origin::kExact;  // worst of the numbers that make up 5 % of `alone` or more
   float uncertainty = 0;           // relative half-width of the interval around `alone`
   bool extrapolated = false;       // one of these numbers was asked for outside the range it was established for

@@ -76,7 +76,6 @@ void add_cpu_work(Terms& terms, const config::Host& host, const graph::CpuWork& 
   }
   const double bytes = items * work.bytes_per_item;
   terms.work("host memory", Resource::kDram, exact(bytes) / number(host.dram_bandwidth));
-  terms.traffic().dram += bytes;
 }
 
 }  // namespace kvcast::hardware

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "graph/traffic.hpp"
 #include "hardware/work.hpp"
 
 namespace kvcast::hardware {
@@ -26,6 +27,11 @@ double round_up(double x, double step) { return std::ceil(x / step) * step; }
 
 Number stream_rate(const config::Gpu& gpu) { return number(gpu.hbm_bandwidth) * number(gpu.stream_efficiency); }
 
+double hbm_bytes(const graph::Work& work) {
+  const graph::Traffic traffic = graph::traffic_of(work);
+  return traffic.hbm_read + traffic.hbm_write;
+}
+
 void add_floor(Terms& terms, const config::Gpu& gpu, const char* what, const Value& floor) {
   terms.wait(what, at_clock(gpu, number(floor)));
 }
@@ -35,15 +41,13 @@ void add_floor(Terms& terms, const config::Gpu& gpu, const char* what, const Val
 void add_gemm(Terms& terms, const config::Gpu& gpu, const graph::Gemm& work) {
   add_floor(terms, gpu, "GEMM floor", gpu.floor_gemm);
   const double weights = work.n * work.k * work.element_bytes;
-  const double bytes = weights + (work.m * work.k + work.m * work.n) * work.element_bytes;
   terms.work("weights and activations", Resource::kHbm,
-             exact(bytes) / (number(gpu.hbm_bandwidth) * at(gpu.gemm_memory_efficiency, weights)));
+             exact(hbm_bytes(work)) / (number(gpu.hbm_bandwidth) * at(gpu.gemm_memory_efficiency, weights)));
   // Tiles are counted in parts: whole ones would make 129 rows faster than 128, by the better fill of twice as many.
   const double tiles = std::max(1.0, work.m / gpu.gemm_tile) * std::max(1.0, work.n / gpu.gemm_tile);
   const double flops = 2 * round_up(work.m, kMmaRows) * work.n * work.k;
   terms.work("matrix products", Resource::kTensor,
              exact(flops) / (number(gpu.tensor_flops) * at(gpu.gemm_compute_efficiency, tiles / gpu.sm_count)));
-  terms.traffic().hbm += bytes;
 }
 
 double rounded_tokens(const graph::DecodeAttention& work, double tile) {
@@ -71,20 +75,19 @@ void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::Dec
     // The idle SMs' bandwidth stays free for others, so that this is waiting and not work.
     terms.wait("fewer tiles than SMs", read * (gpu.sm_count / tiles - 1));
   }
-  terms.work("scores written", Resource::kHbm, exact(work.score_bytes) / stream_rate(gpu));
+  const graph::Traffic traffic = graph::traffic_of(work);
+  const double others = traffic.hbm_read - traffic.kv_read + traffic.hbm_write;
+  terms.work("queries, outputs, scores", Resource::kHbm, exact(others) / stream_rate(gpu));
   const double flops = 4 * tokens * round_up(work.group, kMmaRows) * work.head_dim;
   terms.work("attention products", Resource::kTensor,
              exact(flops) / (number(gpu.tensor_flops) * number(gpu.prefill_efficiency)));
-  terms.traffic().hbm += work.tokens * token_bytes + work.score_bytes;
 }
 
 void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const graph::PrefillAttention& work) {
   add_floor(terms, gpu, "attention floor", gpu.floor_attention);
-  const double bytes = work.read_bytes + work.write_bytes;
   terms.work("attention products", Resource::kTensor,
              exact(work.flops) / (number(gpu.tensor_flops) * number(gpu.prefill_efficiency)));
-  terms.work("queries, keys, values, outputs", Resource::kHbm, exact(bytes) / stream_rate(gpu));
-  terms.traffic().hbm += bytes;
+  terms.work("queries, keys, values, outputs", Resource::kHbm, exact(hbm_bytes(work)) / stream_rate(gpu));
 }
 
 void add_kernel(Terms& terms, const config::Gpu& gpu, const graph::Kernel& work) {
@@ -98,7 +101,6 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const graph::Kernel& work)
   terms.work("writes", Resource::kHbm, exact(work.write_bytes) / rate);
   terms.work("arithmetic", Resource::kVector,
              exact(work.flops) / (number(gpu.vector_flops) * number(gpu.vector_efficiency)));
-  terms.traffic().hbm += work.read_bytes + work.write_bytes;
 }
 
 void add_topk(Terms& terms, const config::Gpu& gpu, const graph::TopK& work) {
@@ -109,9 +111,7 @@ void add_topk(Terms& terms, const config::Gpu& gpu, const graph::TopK& work) {
   const double waves = std::max(1.0, work.rows / gpu.sm_count);
   terms.wait("scan of the scores", at_clock(gpu, at(gpu.topk_row, work.columns)) * waves);
   terms.wait("picking", at_clock(gpu, number(gpu.topk_pick)) * (work.k * waves));
-  const double bytes = work.rows * work.columns * work.score_bytes;
-  terms.work("scores read", Resource::kHbm, exact(bytes) / stream_rate(gpu));
-  terms.traffic().hbm += bytes;
+  terms.work("scores read, picks written", Resource::kHbm, exact(hbm_bytes(work)) / stream_rate(gpu));
 }
 
 }  // namespace kvcast::hardware

@@ -53,7 +53,6 @@ void Terms::issue(const char* what, Resource thread, const Number& first, double
 
 Cost Terms::cost(const double* rates) const {
   Cost cost;
-  cost.traffic = traffic_;
   cost.issue = issue_;
   const Term* longest = longest_work(parts_);
   double latency = 0, waiting = 0;

@@ -25,7 +25,6 @@ class Terms {
   void work(const char* what, Resource resource, const Number& seconds);
   // Issuing of a copy, see Issue.
   void issue(const char* what, Resource thread, const Number& first, double rest);
-  Traffic& traffic() { return traffic_; }
 
   // rates: units a second by resource.
   Cost cost(const double* rates) const;
@@ -34,7 +33,6 @@ class Terms {
  private:
   boost::container::small_vector<Term, 8> parts_;
   std::optional<Issue> issue_;
-  Traffic traffic_;
 };
 
 }  // namespace kvcast::hardware

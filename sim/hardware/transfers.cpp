@@ -75,10 +75,6 @@ void add_shared(Terms& terms, const config::Hardware& machine, const Copy& work,
   terms.work("wire, both ways", Resource::kLink, exact(bytes) / number(machine.link.both_bandwidth));
   terms.work("host memory", Resource::kDram, exact(dram) / number(machine.host.dram_bandwidth));
   terms.work("device memory", Resource::kHbm, exact(bytes) / number(machine.gpu.hbm_bandwidth));
-  Traffic& traffic = terms.traffic();
-  traffic.hbm += bytes;
-  traffic.dram += dram;
-  (work.direction == graph::Direction::kHostToDevice ? traffic.h2d : traffic.d2h) += bytes;
 }
 
 void add_zero_copy(Terms& terms, const config::Hardware& machine, const Copy& work, const Path& path) {
