@@ -252,6 +252,27 @@ std::vector<Knob> knobs(Hardware& hardware) {
   return all;
 }
 
+std::string canonical(const Hardware& hardware) {
+  Hardware copy = hardware;  // knobs are for turning; nothing is turned here
+  std::string text = fmt::format("{}\n{}\n", copy.title, copy.host.title);
+  for (const Knob& knob : knobs(copy)) {
+    text += knob.key;
+    const auto rests_on = [&](Origin origin, double uncertainty, const std::string& source) {
+      text += fmt::format(" {} {} {}\n", origin_name(origin), uncertainty, source);
+    };
+    if (knob.value != nullptr) {
+      text += fmt::format(" {}", knob.value->value);
+      rests_on(knob.value->origin, knob.value->uncertainty, knob.value->source);
+    } else {
+      for (std::size_t i = 0; i < knob.curve->x.size(); ++i) {
+        text += fmt::format(" {}:{}", knob.curve->x[i], knob.curve->y[i]);
+      }
+      rests_on(knob.curve->origin, knob.curve->uncertainty, knob.curve->source);
+    }
+  }
+  return text;
+}
+
 Hardware read_hardware(const std::string& path) {
   Section section(with_includes(load_yaml(path), "hardware/common", {"gpu", "link"}), "hardware profile");
   Hardware hardware;

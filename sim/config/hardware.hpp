@@ -95,6 +95,10 @@ struct Knob {
 };
 std::vector<Knob> knobs(Hardware& hardware);
 
+// All that a prediction can depend on, as text: equal machines give equal text whatever files they were read from. What
+// results are keyed by.
+std::string canonical(const Hardware& hardware);
+
 // UserError for missing or unknown keys, values out of range, curves that do not ascend in x, and rates above what the
 // device can do (physics guard): efficiencies above 1, copies above the link's theory, both directions together slower
 // than one or faster than their sum.
