@@ -1,0 +1,71 @@
+// Only the tokens attended to are looked at: with the log-sum of full attention at hand, the mass kept is
+// exp(log-sum over attended − log-sum over all), and the same softmax gives the weights of the output.
+#include "replay/accuracy.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+
+namespace kvcast::replay {
+
+void AccuracyMeter::measure(int t, const policy::LayerSelection& selection, std::vector<HeadAccuracy>& out) {
+  const trace::TraceInfo& info = oracle_.info();
+  const int n = selection.per_query_head ? 1 : info.group();
+  KVCAST_CHECK(static_cast<int>(selection.heads.size()) * n == info.n_q_heads);
+  for (std::size_t i = 0; i < selection.heads.size(); ++i) {
+    measure_group(t, static_cast<int>(i) * n, n, selection.heads[i].attended, out);
+  }
+}
+
+void AccuracyMeter::measure_group(int t, int first, int n, const std::vector<std::int32_t>& attended,
+                                  std::vector<HeadAccuracy>& out) {
+  const std::size_t count = attended.size(), d = static_cast<std::size_t>(oracle_.info().head_dim);
+  KVCAST_CHECK(count == 0 || (attended.front() >= 0 && attended.back() < oracle_.visible(t)));
+  if (count == 0 || static_cast<std::int64_t>(count) == oracle_.visible(t)) {
+    // Nothing read: no mass, an output of zero. Everything read: full attention itself.
+    out.insert(out.end(), static_cast<std::size_t>(n), count == 0 ? HeadAccuracy{0, 1, 0} : HeadAccuracy{});
+    return;
+  }
+  weights_.resize(static_cast<std::size_t>(n) * count);
+  const std::size_t begin = out.size();
+  for (int i = 0; i < n; ++i) {
+    const std::span row(weights_.data() + static_cast<std::size_t>(i) * count, count);
+    out.push_back(measure_head(t, first + i, attended, row));
+  }
+  const MatrixView values = oracle_.layer().values(first / oracle_.info().group());
+  values_.resize(count * d);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::copy_n(values.row(static_cast<std::size_t>(attended[i])), d, values_.data() + i * d);
+  }
+  outputs_.resize(static_cast<std::size_t>(n) * d);
+  multiply({weights_.data(), static_cast<std::size_t>(n), count, count}, {values_.data(), count, d, d}, outputs_.data(),
+           d);
+  for (int i = 0; i < n; ++i) {
+    const std::span<const float> full = oracle_.output(first + i, t);
+    double error = 0, norm = 0;
+    for (std::size_t j = 0; j < d; ++j) {
+      const double x = full[j], off = static_cast<double>(outputs_[static_cast<std::size_t>(i) * d + j]) - x;
+      error += off * off, norm += x * x;
+    }
+    out[begin + static_cast<std::size_t>(i)].output_error = norm > 0 ? std::sqrt(error / norm) : 0;
+  }
+}
+
+HeadAccuracy AccuracyMeter::measure_head(int t, int q_head, const std::vector<std::int32_t>& attended,
+                                         std::span<float> weights) {
+  const std::span<const float> scores = oracle_.scores(q_head, t);
+  const policy::Cut top = oracle_.top(q_head, t, static_cast<std::int64_t>(attended.size()), ranking_);
+  std::int64_t shared = 0;
+  for (std::size_t i = 0; i < attended.size(); ++i) {
+    weights[i] = scores[static_cast<std::size_t>(attended[i])];
+    shared += top.holds(weights[i], attended[i]) ? 1 : 0;
+  }
+  const double kept = softmax(weights, 1.0f / std::sqrt(static_cast<float>(oracle_.info().head_dim)));
+  HeadAccuracy result;
+  result.recall_mass = std::min(1.0, std::exp(kept - oracle_.log_sum_exp(q_head, t)));
+  result.topk_overlap = static_cast<double>(shared) / static_cast<double>(attended.size());
+  return result;
+}
+
+}  // namespace kvcast::replay

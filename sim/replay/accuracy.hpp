@@ -1,0 +1,35 @@
+// Compares what one step attended to with full attention.
+#pragma once
+
+#include <vector>
+
+#include "policy/selection.hpp"
+#include "replay/oracle.hpp"
+
+namespace kvcast::replay {
+
+struct HeadAccuracy {
+  double recall_mass = 1;
+  double output_error = 0;
+  double topk_overlap = 1;
+};
+
+// Keeps its buffers between steps.
+class AccuracyMeter {
+ public:
+  explicit AccuracyMeter(const Oracle& oracle) : oracle_(oracle) {}
+  // One entry a query head, appended to `out`.
+  void measure(int t, const policy::LayerSelection& selection, std::vector<HeadAccuracy>& out);
+
+ private:
+  // Query heads first … first + n − 1, which share a KV head and a selection.
+  void measure_group(int t, int first, int n, const std::vector<std::int32_t>& attended,
+                     std::vector<HeadAccuracy>& out);
+  HeadAccuracy measure_head(int t, int q_head, const std::vector<std::int32_t>& attended, std::span<float> weights);
+
+  const Oracle& oracle_;
+  policy::Ranking ranking_;
+  std::vector<float> weights_, values_, outputs_;
+};
+
+}  // namespace kvcast::replay

@@ -1,0 +1,60 @@
+#include "replay/draw.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "base/error.hpp"
+
+namespace kvcast::replay {
+namespace {
+
+// Index of the captured layer that stands for `layer`; ties go to the lower one because captured layers ascend.
+std::size_t nearest_captured(const ReplayResult& replay, int layer) {
+  const bool compressed = layer >= replay.dense_layers;
+  std::size_t best = replay.layers.size();
+  for (std::size_t i = 0; i < replay.layers.size(); ++i) {
+    if (compressed && replay.layers[i].layer < replay.dense_layers) continue;
+    const auto distance = [&](std::size_t k) { return std::abs(replay.layers[k].layer - layer); };
+    if (best == replay.layers.size() || distance(i) < distance(best)) best = i;
+  }
+  if (best == replay.layers.size()) {
+    throw UserError(
+        fmt::format("the trace holds only layers below first_dense_layers ({}): none shows what the policy does",
+                    replay.dense_layers));
+  }
+  return best;
+}
+
+std::int64_t moved(std::int64_t count, double rate, std::int64_t by) {
+  return std::max<std::int64_t>(0, count + std::llround(rate * static_cast<double>(by)));
+}
+
+}  // namespace
+
+Draw::Draw(const ReplayResult& replay, const config::Model& model, int batch, Stream stream)
+    : replay_(replay), stream_(stream), batch_(batch) {
+  KVCAST_CHECK(batch >= 1 && replay.decode_steps >= 1);
+  first_step_ = std::min(kWarmupSteps, replay.decode_steps - 1);
+  counted_tokens_ = replay.prompt_tokens + replay.decode_steps;
+  for (int layer = 0; layer < model.layers; ++layer) nearest_.push_back(nearest_captured(replay, layer));
+}
+
+std::span<const policy::HeadCounts> Draw::heads(int layer, std::int64_t step) {
+  const LayerCounts& captured = replay_.layers[nearest_.at(static_cast<std::size_t>(layer))];
+  const auto steps = static_cast<std::uint64_t>(replay_.decode_steps - first_step_);
+  drawn_.clear();
+  for (int sequence = 0; sequence < batch_; ++sequence) {
+    const Stream stream = stream_.child({static_cast<std::uint64_t>(sequence), static_cast<std::uint64_t>(layer)});
+    const int seen = first_step_ + static_cast<int>(stream.below(static_cast<std::uint64_t>(step), steps));
+    const std::int64_t later = replay_.decode_steps - 1 - seen;  // tokens between the step seen and counted_tokens
+    for (policy::HeadCounts head : captured.at(seen)) {
+      head.attended = moved(head.attended, replay_.growth.attended, later);
+      head.scored = moved(head.scored, replay_.growth.scored, later);
+      drawn_.push_back(head);
+    }
+  }
+  return drawn_;
+}
+
+}  // namespace kvcast::replay

@@ -1,0 +1,43 @@
+// The rule by which the captured layers and steps of a replay stand for all layers, steps and sequences of a run.
+//
+// A layer is stood for by the captured layer nearest to it (the lower one where two are equally near), a compressed
+// layer only by compressed ones. Each sequence of the batch at each step and layer repeats one whole step of that
+// layer, all its heads together, drawn at random from the steps after the warm-up: heads stay correlated as they were,
+// sequences do not.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/random.hpp"
+#include "config/model.hpp"
+#include "replay/replay.hpp"
+
+namespace kvcast::replay {
+
+// Decode steps after the prompt that are not drawn (cold page caches, FreeKV's first step without speculation), as long
+// as others are left.
+inline constexpr int kWarmupSteps = 2;
+
+class Draw {
+ public:
+  // The replay must outlive it; its heads must be the model's. UserError where no captured layer can stand for a layer.
+  Draw(const ReplayResult& replay, const config::Model& model, int batch, Stream stream);
+
+  // [batch × heads] at a layer and a step, step ≥ 0; valid until the next call. A pure function of its arguments and
+  // the stream. Layers that the policy leaves dense give what some captured layer did: their cost does not read it.
+  std::span<const policy::HeadCounts> heads(int layer, std::int64_t step);
+  // The context at which all counts hold: those of other steps have been moved there by the policy's growth.
+  std::int64_t counted_tokens() const { return counted_tokens_; }
+
+ private:
+  const ReplayResult& replay_;
+  Stream stream_;
+  int batch_, first_step_;
+  std::int64_t counted_tokens_;
+  std::vector<std::size_t> nearest_;  // captured layer by model layer
+  std::vector<policy::HeadCounts> drawn_;
+};
+
+}  // namespace kvcast::replay

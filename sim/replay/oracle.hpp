@@ -1,0 +1,54 @@
+// What full attention does in one captured layer: the yardstick that every policy is measured with, made once a layer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "policy/layer_input.hpp"
+#include "policy/ranking.hpp"
+#include "trace/trace.hpp"
+
+namespace kvcast::replay {
+
+// Immutable after construction and safe to share between threads and policies. Holds the scores of all decode steps
+// against all positions: n_q_heads · decode_steps · positions floats, beside the layer's own keys, values and queries.
+class Oracle {
+ public:
+  // The trace that the layer comes from must outlive it.
+  Oracle(std::unique_ptr<trace::Layer> layer, int threads);
+
+  const trace::Layer& layer() const { return *layer_; }
+  const policy::LayerInput& input() const { return input_; }
+  const trace::TraceInfo& info() const { return layer_->info(); }
+
+  // Tokens that the query of step t may attend to: prompt_tokens + t + 1.
+  std::int64_t visible(int t) const { return info().prompt_tokens + t + 1; }
+  // q·k of these tokens, not scaled.
+  std::span<const float> scores(int q_head, int t) const;
+  // log Σ exp(q·k / √d) over them.
+  double log_sum_exp(int q_head, int t) const { return log_sums_[at(q_head, t)]; }
+  // Σ softmax · v, head_dim floats.
+  std::span<const float> output(int q_head, int t) const;
+  // The exact top-k of a row, 1 ≤ k ≤ visible(t), ties to the lower position; `ranking` lends its buffers where k is
+  // larger than what is kept ready.
+  policy::Cut top(int q_head, int t, std::int64_t k, policy::Ranking& ranking) const;
+
+ private:
+  std::size_t at(int q_head, int t) const {
+    return static_cast<std::size_t>(q_head) * static_cast<std::size_t>(info().decode_steps) +
+           static_cast<std::size_t>(t);
+  }
+  void attend(int q_head);
+  void rank(int q_head);
+
+  std::unique_ptr<trace::Layer> layer_;
+  policy::LayerInput input_;
+  std::size_t ranked_;              // best tokens of a row that are kept in order of rank
+  std::vector<policy::Cut> ranks_;  // [q head × step × ranked_]: the k-th best is where the top k ends
+  std::vector<double> log_sums_;
+  std::vector<float> outputs_;
+};
+
+}  // namespace kvcast::replay

@@ -1,0 +1,137 @@
+#include "replay/replay.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "base/parallel.hpp"
+#include "base/quantile.hpp"
+#include "replay/accuracy.hpp"
+
+namespace kvcast::replay {
+namespace {
+
+struct LayerResult {
+  LayerCounts counts;
+  std::vector<HeadAccuracy> accuracy;
+  std::vector<StepSelection> selections;
+};
+
+LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, bool keep) {
+  LayerResult result;
+  const int id = oracle.layer().id();
+  const auto selector = policy.selector(oracle.input());
+  AccuracyMeter meter(oracle);
+  policy::LayerSelection selection;
+  selector->prefill(selection);
+  for (const policy::HeadSelection& head : selection.heads) {
+    result.counts.resident.push_back(static_cast<std::int64_t>(head.attended.size()));
+  }
+  if (keep) result.selections.push_back({id, -1, selection});
+  for (int t = 0; t < oracle.info().decode_steps; ++t) {
+    selector->step(t, selection);
+    for (policy::HeadSelection& head : selection.heads) {
+      policy::count_lists(head);
+      result.counts.counts.push_back(head.counts);
+    }
+    meter.measure(t, selection, result.accuracy);
+    if (keep) result.selections.push_back({id, t, selection});
+  }
+  result.counts.layer = id;
+  result.counts.per_query_head = selection.per_query_head;
+  result.counts.heads = static_cast<int>(selection.heads.size());
+  return result;
+}
+
+Proxies proxies_of(const std::vector<LayerResult>& layers) {
+  std::vector<double> mass, error, overlap, attended;
+  for (const LayerResult& layer : layers) {
+    for (const HeadAccuracy& a : layer.accuracy) {
+      mass.push_back(a.recall_mass), error.push_back(a.output_error), overlap.push_back(a.topk_overlap);
+    }
+    for (const policy::HeadCounts& c : layer.counts.counts) {
+      attended.push_back(static_cast<double>(c.attended + c.cpu_attended));
+    }
+  }
+  return {mean(mass), quantile(mass, 0.1), mean(error), mean(overlap), mean(attended)};
+}
+
+// The bytes of the policy's own work, as its cost states it for what was selected.
+graph::Traffic traffic_of(const std::vector<LayerResult>& layers, const policy::Policy& policy,
+                          const trace::TraceInfo& info) {
+  config::Model model;
+  model.layers = info.n_layers;
+  model.n_q_heads = info.n_q_heads;
+  model.n_kv_heads = info.n_kv_heads;
+  model.head_dim = info.head_dim;
+  graph::Traffic total;
+  for (const LayerResult& layer : layers) {
+    policy::Recorder recorder;
+    for (int t = 0; t < info.decode_steps; ++t) {
+      if (t > 0) recorder.next_step();
+      policy::DecodeLayer shape;
+      shape.model = &model;
+      shape.layer = layer.counts.layer;
+      shape.tokens = info.prompt_tokens + t + 1;
+      shape.heads = layer.counts.at(t);
+      shape.per_query_head = layer.counts.per_query_head;
+      policy.decode_layer(shape, recorder);
+    }
+    total += recorder.traffic();
+  }
+  return total.scaled(1.0 / info.decode_steps);
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int threads) {
+  std::vector<std::unique_ptr<Oracle>> layers;
+  for (std::size_t i = 0; i < trace.info().layers.size(); ++i) {
+    layers.push_back(std::make_unique<Oracle>(trace.load(i, threads), threads));
+  }
+  return layers;
+}
+
+ReplayResult replay(std::span<const std::unique_ptr<Oracle>> layers, policy::Policy& policy,
+                    const ReplayOptions& options) {
+  KVCAST_CHECK(!layers.empty());
+  std::vector<const policy::LayerInput*> inputs;
+  for (const auto& layer : layers) inputs.push_back(&layer->input());
+  policy.survey(inputs);
+  std::vector<LayerResult> done(layers.size());
+  parallel_for(layers.size(), options.threads,
+               [&](std::size_t i) { done[i] = replay_layer(*layers[i], policy, options.keep_selections); });
+  const trace::TraceInfo& info = layers[0]->info();
+  ReplayResult result;
+  result.trace_source = info.source;
+  result.prompt_tokens = info.prompt_tokens;
+  result.decode_steps = info.decode_steps;
+  result.dense_layers = policy.dense_layers();
+  result.growth = policy.growth();
+  result.proxies = proxies_of(done);
+  result.traffic = traffic_of(done, policy, info);
+  for (LayerResult& layer : done) {
+    if (layer.counts.layer >= result.dense_layers) result.per_query_head = layer.counts.per_query_head;
+    result.layers.push_back(std::move(layer.counts));
+    std::move(layer.selections.begin(), layer.selections.end(), std::back_inserter(result.selections));
+  }
+  return result;
+}
+
+void write_selections(const ReplayResult& result, std::ostream& out) {
+  const auto list = [](const std::vector<std::int32_t>& positions) {
+    return fmt::format("{}", fmt::join(positions, ","));
+  };
+  for (const StepSelection& step : result.selections) {
+    const char* const head_key = step.selection.per_query_head ? "q_head" : "kv_head";
+    for (std::size_t h = 0; h < step.selection.heads.size(); ++h) {
+      const policy::HeadSelection& head = step.selection.heads[h];
+      out << fmt::format(R"({{"layer":{},"step":{},"{}":{},"attended":[{}],"fetched":[{}],"evicted":[{}]}})",
+                         step.layer, step.step, head_key, h, list(head.attended), list(head.fetched),
+                         list(head.evicted))
+          << '\n';
+    }
+  }
+}
+
+}  // namespace kvcast::replay

@@ -1,0 +1,81 @@
+// Runs a policy over the captured layers of a trace: what it selects, what that moves, and what of full attention is
+// left.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "policy/policy.hpp"
+#include "policy/recorder.hpp"
+#include "replay/oracle.hpp"
+
+namespace kvcast::replay {
+
+// How near a policy's attention is to full attention; means over layer, decode step and query head.
+struct Proxies {
+  double recall_mass_mean = 0;   // share of the full softmax mass on the tokens attended to
+  double recall_mass_p10 = 0;    // its 10th percentile
+  double output_error_mean = 0;  // ‖o − o_full‖ / ‖o_full‖, o by a softmax over the tokens attended to alone
+  double topk_overlap_mean = 0;  // |attended ∩ the |attended| tokens of largest score| / |attended|
+  double attended_mean = 0;      // tokens, mean over layer, step and selecting head
+};
+
+// One captured layer: what every head did at every step.
+struct LayerCounts {
+  int layer = 0;
+  bool per_query_head = false;
+  int heads = 0;
+  std::vector<policy::HeadCounts> counts;  // [decode steps × heads]
+  std::vector<std::int64_t> resident;      // tokens a head holds on the GPU after prefill
+
+  std::span<const policy::HeadCounts> at(int step) const {
+    return std::span(counts).subspan(static_cast<std::size_t>(step) * static_cast<std::size_t>(heads),
+                                     static_cast<std::size_t>(heads));
+  }
+};
+
+// step −1 holds what is resident after prefill.
+struct StepSelection {
+  int layer = 0;
+  int step = 0;
+  policy::LayerSelection selection;
+};
+
+struct ReplayOptions {
+  int threads = 1;               // layers side by side
+  bool keep_selections = false;  // costs memory: all positions of all steps
+};
+
+struct ReplayResult {
+  std::string trace_source;  // captured | synthetic
+  std::int64_t prompt_tokens = 0;
+  int decode_steps = 0;
+  bool per_query_head = false;  // of the compressed layers
+  int dense_layers = 0;         // layers at the start that the policy leaves uncompressed
+  policy::Growth growth;
+  Proxies proxies;
+  graph::Traffic traffic;  // one sequence, mean of a decode step, all captured layers together
+  std::vector<LayerCounts> layers;
+  std::vector<StepSelection> selections;  // by layer, then step; empty unless kept
+};
+
+// The captured layers of a trace, ready to be replayed; the trace must outlive them.
+std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int threads);
+
+// Equal results for any number of threads. May run at the same time on the same layers with other policies. UserError
+// where the trace lacks what the policy needs.
+ReplayResult replay(std::span<const std::unique_ptr<Oracle>> layers, policy::Policy& policy,
+                    const ReplayOptions& options = {});
+
+// One JSON object a line, in order of layer, step, head: what `--selections` writes.
+void write_selections(const ReplayResult& result, std::ostream& out);
+
+// Everything but the selections, for the store's cache of replays; from_json takes what to_json gave.
+nlohmann::json to_json(const ReplayResult& result);
+ReplayResult replay_from_json(const nlohmann::json& json);
+
+}  // namespace kvcast::replay
