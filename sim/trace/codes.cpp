@@ -1,0 +1,65 @@
+// A code is a sum of independent parts (kind of thing, this thing, this token of it), each with its share of variance,
+// brought to one length.
+#include "trace/codes.hpp"
+
+#include <cmath>
+
+namespace kvcast::trace {
+namespace {
+
+enum Draw : std::uint64_t { kType, kKey, kItem, kPhrase, kTokenKind, kToken, kTokenKindOf, kCommon, kFree };
+
+std::uint64_t name_of(int number) { return static_cast<std::uint64_t>(static_cast<std::int64_t>(number)); }
+
+}  // namespace
+
+double length(const std::vector<float>& x) {
+  double square = 0;
+  for (const float v : x) square += static_cast<double>(v) * static_cast<double>(v);
+  return std::sqrt(square);
+}
+
+CodeBook::CodeBook(const Recipe& recipe, std::size_t channels, const Stream& stream)
+    : model_(recipe.codes),
+      shared_key_(recipe.task.shared_key),
+      common_share_(recipe.question.common_share),
+      channels_(channels),
+      stream_(stream) {}
+
+Code CodeBook::draw(std::initializer_list<std::uint64_t> name) const {
+  Code code(channels_);
+  stream_.child(name).normals(0, channels_, code.data());
+  const double scale = std::sqrt(static_cast<double>(channels_)) / length(code);
+  for (float& v : code) v = static_cast<float>(v * scale);
+  return code;
+}
+
+Code CodeBook::mix(double share, const Code& a, const Code& b) const {
+  Code code(channels_);
+  const auto of_a = static_cast<float>(std::sqrt(share)), of_b = static_cast<float>(std::sqrt(1 - share));
+  for (std::size_t c = 0; c < channels_; ++c) code[c] = of_a * a[c] + of_b * b[c];
+  const double scale = std::sqrt(static_cast<double>(channels_)) / length(code);
+  for (float& v : code) v = static_cast<float>(v * scale);
+  return code;
+}
+
+Code CodeBook::identity(int item, bool asked) const {
+  Code own = draw({kItem, name_of(item)});
+  if (asked && shared_key_ > 0) own = mix(shared_key_, draw({kKey}), own);
+  return mix(model_.type, draw({kType}), own);
+}
+
+Code CodeBook::phrase(int item, int index, bool asked) const {
+  return mix(model_.phrase, identity(item, asked), draw({kPhrase, name_of(item), name_of(index)}));
+}
+
+Code CodeBook::value(int item, int index, bool asked) const {
+  const auto kinds = static_cast<std::uint64_t>(model_.token_kinds);
+  const std::uint64_t kind = stream_.child({kTokenKindOf, name_of(item)}).below(name_of(index), kinds);
+  const Code token = mix(model_.token, draw({kTokenKind, kind}), draw({kToken, name_of(item), name_of(index)}));
+  return mix(model_.item * std::exp(-index / model_.item_decay), identity(item, asked), token);
+}
+
+Code CodeBook::free(int query) const { return mix(common_share_, draw({kCommon}), draw({kFree, name_of(query)})); }
+
+}  // namespace kvcast::trace

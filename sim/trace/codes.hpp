@@ -1,0 +1,39 @@
+// Content as vectors of one KV head: what tokens carry and queries seek. Every code has the length √n of n channels.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <vector>
+
+#include "base/random.hpp"
+#include "trace/document.hpp"
+#include "trace/recipe.hpp"
+
+namespace kvcast::trace {
+
+using Code = std::vector<float>;
+
+class CodeBook {
+ public:
+  CodeBook(const Recipe& recipe, std::size_t channels, const Stream& stream);
+
+  Code identity(int item, bool asked) const;           // of a needle
+  Code phrase(int item, int index, bool asked) const;  // a token of its key phrase
+  Code value(int item, int index, bool asked) const;   // a token of its value
+  Code free(int query) const;                          // what a free prompt query seeks
+  Code decoy(int query) const { return free(query); }
+
+ private:
+  Code draw(std::initializer_list<std::uint64_t> name) const;
+  Code mix(double share, const Code& a, const Code& b) const;
+
+  const CodeModel& model_;
+  double shared_key_, common_share_;
+  std::size_t channels_;
+  Stream stream_;
+};
+
+// sqrt(Σ x²)
+double length(const std::vector<float>& x);
+
+}  // namespace kvcast::trace

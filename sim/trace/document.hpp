@@ -1,0 +1,47 @@
+// What stands where in a synthetic sequence, the same for all layers and heads: needles, decoys, what the question and
+// each decode step look for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/random.hpp"
+#include "trace/recipe.hpp"
+
+namespace kvcast::trace {
+
+// A prompt token that is not haystack.
+struct SpecialToken {
+  enum class Kind : unsigned char { kPhrase, kValue, kDecoy };
+  std::int64_t position = 0;
+  Kind kind = Kind::kPhrase;
+  bool asked = false;  // of a needle that is asked for
+  int item = 0;        // needle, or number of the decoy
+  int index = 0;       // token of the phrase or value; for a decoy: the free question query that it matches
+};
+
+// What a captured query looks for.
+struct Sought {
+  enum class Kind : unsigned char { kFree, kPhrase, kValue };
+  Kind kind = Kind::kFree;
+  int item = 0;   // needle
+  int index = 0;  // value token; for a free prompt query: its number, which names its content
+};
+
+struct Document {
+  std::vector<SpecialToken> tokens;  // ascending positions
+  std::vector<Sought> window;        // of the captured prompt queries, oldest first
+  std::vector<Sought> steps;         // of the decode steps
+  // Positions that each decode step must attend to; empty for a free step.
+  std::vector<std::vector<std::int64_t>> targets;
+};
+
+// UserError where the prompt is too short for the task.
+Document make_document(const Recipe& recipe, std::int64_t prompt_tokens, int decode_steps, int window,
+                       const Stream& stream);
+
+// [[p, ...], ...]: the trace's `targets`.
+std::string targets_json(const Document& document);
+
+}  // namespace kvcast::trace

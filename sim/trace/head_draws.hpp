@@ -1,0 +1,24 @@
+// Names of the random streams of one KV head. Their order is part of the generator's version.
+#pragma once
+
+#include <cstdint>
+
+namespace kvcast::trace {
+
+enum HeadDraw : std::uint64_t {
+  kChannels,
+  kCodes,
+  kRetrieving,
+  kNeedleAmplitude,
+  kDecoyAmplitude,
+  kKeyMean,
+  kKeyScale,
+  kPhase,
+  kTopic,
+  kKeyNoise,
+  kAmplitude,
+  kValueNoise,
+  kQuery,
+};
+
+}  // namespace kvcast::trace

@@ -1,0 +1,175 @@
+// A recipe: the statistics of attention heads and the task that a synthetic trace is made from.
+//
+// Values start from a model of grouped-query attention fitted so that compression policies rank as in published
+// long-context benchmarks; each can be changed in traces/recipes/NAME.yaml under the section and key named here.
+// Lengths of vectors count channels of unit variance; logits are q·k/√d. N stands for a standard normal.
+#pragma once
+
+#include <string>
+
+#include "base/error.hpp"
+
+namespace kvcast::trace {
+
+// Shares of the KV heads; they add up to 1. About a quarter of the heads retrieve (DuoAttention, arXiv:2410.10819).
+struct HeadMix {
+  double retrieval = 0.375;  // match content anywhere in the context
+  double local = 0.375;      // attend to the tokens just before
+  double streaming = 0.25;   // attend to the first token and little else
+  double least_share = 0.5;  // of a retrieval group's query heads that retrieve; from this to all, the others idle
+};
+
+// Which RoPE pairs carry what.
+struct ChannelModel {
+  double content_share = 0.40625;  // slowest pairs, which carry content ...
+  double content_turn = 1.75;      // ... unless they turn by more radians than this over the prompt
+  double outlier_share = 0.21875;  // slowest pairs, among which outlier channels lie
+  double outlier_turn = 0.7;       // unless they turn by more
+  double outliers = 4;             // outlier channels for 128 channels
+  double recency_shortest = 32;    // tokens: wavelengths of the pairs that tell how long ago
+  double recency_longest = 6000;
+};
+
+// Keys: mean + scale · content, before RoPE.
+struct KeyModel {
+  double mean = 0.4;           // sd of a channel's mean
+  double scale_spread = 0.39;  // log-normal spread of channel scales
+  double outlier_mean = 2.33;  // of outlier channels, opposed to the queries' there
+  double outlier_scale = 0.35;
+  double recency_mean = 1.2;  // length of the mean of a recency pair
+  double recency_scale = 0.35;
+  double amplitude_spread = 0.12;  // log-normal spread of a token's content
+  double topic_share = 0.41;       // of the content's variance that a topic's tokens share
+  int topic_tokens = 64;
+  double topic_memory = 0.6;  // correlation of a topic with the one before
+};
+
+// Queries: mean + strength · channel weights · what is sought, before RoPE.
+struct QueryModel {
+  double mean = 0.35;    // sd of a channel's mean
+  double jitter = 0.14;  // and of its change from query to query
+  double outlier = 11;   // length on each of 4 outlier channels of 128
+  double outlier_spread = 0.1;
+  double weight_spread = 0.45;  // log-normal spread of a head's channel weights
+  double strength = 2.36;       // sd of a retrieval head's logits over unrelated tokens
+  double strength_spread = 0.15;
+  double idle_strength = 0.05;  // of `strength`: heads that seek no content
+  double target = 0.92;         // share of the step's target in what is sought
+  double drift = 0.39;          // share of a slowly changing rest
+  double drift_memory = 0.9;    // its correlation from query to query
+};
+
+// Logit of a key without content at the query's own position, above keys far away.
+struct RecencyModel {
+  double retrieval = 0.84;
+  double idle = 1.68;  // heads of a retrieval group that do not retrieve
+  double local = 16;
+  double streaming = 14;
+  double spread = 0.2;  // log-normal, local heads
+};
+
+// The first token (Xiao et al. 2024, arXiv:2309.17453): logit above the mean token.
+struct SinkModel {
+  double retrieval = 12.39;
+  double local = 17.5;
+  double streaming = 18.5;
+  double idle_factor = 1.1;  // of the queries' outliers in a retrieval group's idle heads
+  double key_noise = 0.3;
+  double value_scale = 0.1;  // its value is short: what is parked there adds little to the output
+};
+
+// How content is coded, as shares of variance.
+struct CodeModel {
+  double type = 0.15;       // of a needle's identity that all needles have in common
+  double phrase = 0.68;     // of a key phrase token that is the needle's identity
+  double item = 0.36;       // of the first value token that is the needle's identity,
+  double item_decay = 2.5;  // falling by e over so many value tokens
+  double token = 0.15;      // of the rest of a value token that is common to tokens of its kind (a digit)
+  int token_kinds = 16;
+};
+
+struct NeedleModel {
+  double amplitude = 1.3;          // of its keys' content, at 48 content channels
+  double amplitude_spread = 0.12;  // over KV heads
+  double content = 0.96;           // length of the code in the content
+  double noise = 0.28;
+  double distractor = 0.8;  // amplitude of needles that are not asked for
+};
+
+// The last tokens of the prompt ask for the needles.
+struct QuestionModel {
+  int tokens = 32;
+  double strength = 0.89;  // of a decode query's
+  double strength_spread = 0.2;
+  int key_queries = 6;     // for each needle asked for: seek its key phrase
+  double key_share = 0.9;  // length of the needle's identity in them
+  double key_noise = 0.44;
+  int value_queries = 2;      // seek the first value token, over all needles
+  double common_share = 0.3;  // of variance that the other queries have in common
+};
+
+// Tokens that look to the question like what is asked for, and are not.
+struct DecoyModel {
+  double count = 100;       // in a prompt of 16384 tokens
+  double growth = 0.25;     // count grows with this power of the prompt
+  int queries = 20;         // of the question, that decoys match
+  double amplitude = 0.75;  // of a needle's
+  double amplitude_spread = 0.28;
+};
+
+// What the sequence is about.
+struct Task {
+  std::string name;               // written into the trace
+  std::string haystack = "text";  // text | repeated
+  int repeat_tokens = 25;         // period of a repeated haystack
+  double repeat_share = 0.865;    // of its content's variance that repeats
+  int needles = 1;                // asked for, one after the other; 0: free generation
+  int distractors = 0;            // needles that are not asked for ...
+  double distractor_density = 0;  // ... and as many more for 1000 tokens of the prompt
+  int key_tokens = 4;
+  int gap_tokens = 1;     // between key phrase and value
+  int value_tokens = 22;  // one decode step each
+  double shared_key = 0;  // share of identity that the needles asked for have in common (several values of a key)
+  int pause_steps = 0;    // free decode steps after each needle
+};
+
+struct Recipe {
+  std::string name;
+  std::string description;
+  int window = 128;  // last prompt queries that are captured
+  HeadMix heads;
+  ChannelModel channels;
+  KeyModel keys;
+  QueryModel queries;
+  RecencyModel recency;
+  SinkModel sink;
+  CodeModel codes;
+  NeedleModel needles;
+  QuestionModel question;
+  DecoyModel decoys;
+  Task task;
+};
+
+// Walks over every number of a recipe with its place in the file and its range: the reader, the identity and the tests
+// share this one list.
+class ParameterVisitor {
+ public:
+  virtual ~ParameterVisitor() = default;
+  virtual void section(const char* name) = 0;  // of the numbers that follow
+  virtual void number(const char* key, double& value, double low, double high) = 0;
+  virtual void integer(const char* key, int& value, int low, int high) = 0;
+};
+void visit_parameters(Recipe& recipe, ParameterVisitor& visitor);
+
+// Reads a recipe; UserError with file:line:col for unknown keys, wrong types, values out of range, shares that do not
+// add up.
+Recipe read_recipe(const std::string& path);
+
+// traces/recipes/NAME.yaml from the working directory, then from the source tree; a name with '/' or ending in .yaml is
+// a path. UserError lists the recipes that exist.
+std::string find_recipe(const std::string& name, const SourceLocation& asked_at = {});
+
+// All content as text, defaults included: equal recipes give equal text.
+std::string canonical(const Recipe& recipe);
+
+}  // namespace kvcast::trace
