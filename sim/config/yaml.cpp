@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::size_t kMaxNodes = 100'000;
 constexpr std::size_t kMaxDepth = 64;
+constexpr std::size_t kMaxKeyBytes = 128;
 constexpr std::uintmax_t kMaxBytes = 4u << 20;
 
 // Builds a Node out of yaml-cpp's events and refuses what kvcast's YAML does without.
@@ -61,7 +62,7 @@ class TreeBuilder : public YAML::EventHandler {
                 const std::string& value) override {
     const bool quoted = tag == "!";  // how yaml-cpp marks quoted and block scalars
     if (!quoted) refuse_tag(mark, tag);
-    if (value.find('\0') != std::string::npos) throw UserError(place(mark), "a NUL character in a text");
+    check_text(value, place(mark));
     count(1, mark);
     close(Node::scalar(value, place(mark), quoted), anchor);
   }
@@ -110,6 +111,16 @@ class TreeBuilder : public YAML::EventHandler {
     }
   }
 
+  // What escapes in double quotes made: yaml-cpp turns \N and \_ into bytes that are no UTF-8.
+  static void check_text(std::string_view value, const SourceLocation& where) {
+    for (std::size_t i = 0; i < value.size();) {
+      const std::size_t length = utf8_length(value.substr(i));
+      if (length == 0) throw UserError(where, "an escape that is no character (\\N or \\_)");
+      if (value[i] == '\0') throw UserError(where, "a NUL character in a text");
+      i += length;
+    }
+  }
+
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
     if (tag.empty() || tag == "?") return;
     throw UserError(place(mark), fmt::format("a tag (\"{}\"); kvcast's YAML has none", shorten(tag)));
@@ -151,6 +162,9 @@ class TreeBuilder : public YAML::EventHandler {
   static void add_key(Open& map, const Node& key, const SourceLocation& where) {
     if (key.kind() != Node::Kind::kScalar || key.text().empty()) {
       throw UserError(where, fmt::format("a key must be a text, found {}", describe(key)));
+    }
+    if (key.text().size() > kMaxKeyBytes) {
+      throw UserError(where, fmt::format("a key longer than {} bytes: {}", kMaxKeyBytes, describe(key)));
     }
     if (key.text() == "<<") throw UserError(where, "merge keys (<<) are not supported: write the keys out");
     const auto [seen, is_new] = map.lines.emplace(key.text(), where.line);

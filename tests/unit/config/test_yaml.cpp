@@ -107,7 +107,10 @@ TEST_CASE("each thing that YAML allows and kvcast does not is refused at its pla
       {"? {a: b}\n: 1", "f.yaml:1:3: a key must be a text, found a map"},
       {"~: 1", "f.yaml:1:1: a key must be a text, found nothing"},
       {"\"\": 1", "f.yaml:1:1: a key must be a text, found the quoted text \"\""},
+      {"a: 1\n" + std::string(129, 'k') + ": 2",
+       "f.yaml:2:1: a key longer than 128 bytes: \"" + std::string(60, 'k') + "...\""},
       {"a: \"x\\0y\"", "f.yaml:1:4: a NUL character in a text"},
+      {"a: \"x\\Ny\"", "f.yaml:1:4: an escape that is no character (\\N or \\_)"},
       {"a: 1\nb: [1, 2\n", "f.yaml:2:4: not valid YAML: end of sequence flow not found"},  // where it opens
       {"a: {b: 1", "f.yaml:1:4: not valid YAML: end of map flow not found"},
       {"a: 1\n  b: 2", "f.yaml:2:4: not valid YAML: illegal map value"},

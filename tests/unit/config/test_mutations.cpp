@@ -1,0 +1,208 @@
+// The project's own YAML files, broken at random: each must be read or refused with a UserError. A crash, another
+// exception or an endless loop fails the suite; what is read must have a canonical text that reads back the same.
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/random.hpp"
+#include "config/run.hpp"
+#include "config/yaml.hpp"
+#include "support/error_of.hpp"
+#include "support/temporary_directory.hpp"
+
+using namespace kvcast;
+using namespace kvcast::config;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::vector<fs::path> files_under(const std::string& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(KVCAST_SOURCE_DIR) / "configs" / folder)) {
+    if (entry.path().extension() == ".yaml") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string content_of(const fs::path& path) {
+  std::ostringstream content;
+  content << std::ifstream(path, std::ios::binary).rdbuf();
+  return content.str();
+}
+
+const std::vector<std::string>& snippets() {
+  static const std::vector<std::string> list = {"&a ",
+                                                "*a",
+                                                "&a *a",
+                                                "<<: *a",
+                                                "!!str ",
+                                                "!!map {",
+                                                "! ",
+                                                "!",
+                                                "!<x",
+                                                "---",
+                                                "\n---\n",
+                                                "\n...\n",
+                                                "%YAML 1.2\n",
+                                                "%TAG ! x\n",
+                                                "[",
+                                                "]",
+                                                "{",
+                                                "}",
+                                                "[[[[[[[[",
+                                                "{{{{{{{{",
+                                                "? ",
+                                                ": ",
+                                                "- ",
+                                                "- - - ",
+                                                "\"",
+                                                "'",
+                                                "\\",
+                                                "\"\\x\"",
+                                                "|\n",
+                                                ">\n",
+                                                "|9\n",
+                                                "#",
+                                                " #",
+                                                ",",
+                                                ",,",
+                                                "~",
+                                                "null",
+                                                "true",
+                                                ".nan",
+                                                ".inf",
+                                                "010",
+                                                "0x1F",
+                                                "1e999",
+                                                "99999999999999999999999999",
+                                                "-",
+                                                "-1",
+                                                "0",
+                                                "\t",
+                                                "\r",
+                                                "\n",
+                                                "\n\n",
+                                                " ",
+                                                "        ",
+                                                std::string(1, '\0'),
+                                                "\x7F",
+                                                "\xFF",
+                                                "\xC3\xA9",
+                                                "\xEF\xBB\xBF",
+                                                "\xE2\x80\xA8",
+                                                "@",
+                                                "`",
+                                                "a: ",
+                                                "a: 1\na: 2\n",
+                                                "layers: 1\n",
+                                                "40 GB",
+                                                "%"};
+  return list;
+}
+
+// One to four random edits: a byte replaced, a piece cut out, a snippet put in, the end cut off, a piece repeated.
+std::string mutated(std::string text, const Stream& stream) {
+  const std::uint64_t edits = 1 + stream.below(0, 4);
+  for (std::uint64_t e = 0; e < edits; ++e) {
+    const Stream edit = stream.child({e});
+    const std::size_t at = edit.below(0, text.size() + 1);
+    const std::size_t length = 1 + edit.below(1, 20);
+    switch (edit.below(2, 5)) {
+      case 0:
+        if (at < text.size()) text[at] = static_cast<char>(edit.below(3, 256));
+        break;
+      case 1:
+        text.erase(at, length);
+        break;
+      case 2:
+        text.insert(at, snippets()[edit.below(3, snippets().size())]);
+        break;
+      case 3:
+        text.resize(at);
+        break;
+      default:
+        text.insert(at, text.substr(at, length));
+        break;
+    }
+  }
+  return text;
+}
+
+struct Outcome {
+  int read = 0;
+  int refused = 0;
+};
+
+// Calls read(text) on mutations of a file; anything but success and UserError escapes and fails the case.
+template <typename Read>
+void mutate(const fs::path& path, std::uint64_t rounds, Outcome& outcome, const Read& read) {
+  const std::string original = content_of(path);
+  const Stream stream = Stream(2024).child({original.size()});
+  for (std::uint64_t i = 0; i < rounds; ++i) {
+    const std::string text = mutated(original, stream.child({i}));
+    INFO(path.string() << " mutation " << i << ":\n" << text);
+    try {
+      read(text);
+      ++outcome.read;
+    } catch (const UserError& error) {
+      ++outcome.refused;
+      REQUIRE(std::string(error.what()).size() < 2000);
+    }
+  }
+}
+
+void parse_back(const std::string& text) {
+  const Node node = parse_yaml(text, "mutated.yaml");
+  const std::string canonical = node.canonical();
+  REQUIRE(parse_yaml(canonical, "canonical").canonical() == canonical);
+}
+
+void mutate_all(std::uint64_t rounds) {
+  Outcome outcome;
+  for (const fs::path& path : files_under("")) mutate(path, rounds, outcome, parse_back);
+  // Both sides of the property are exercised.
+  CHECK(outcome.read > 100);
+  CHECK(outcome.refused > 100);
+}
+
+}  // namespace
+
+TEST_CASE("mutated YAML is read or refused", "[yaml][mutation]") { mutate_all(100); }
+
+TEST_CASE("mutated YAML is read or refused, at length", "[.long][yaml][mutation]") { mutate_all(20'000); }
+
+TEST_CASE("mutated models are read or refused", "[model][mutation]") {
+  const TemporaryDirectory directory;
+  const std::string copy = directory.path() + "/model.yaml";
+  Outcome outcome;
+  for (const fs::path& path : files_under("models")) {
+    mutate(path, 100, outcome, [&](const std::string& text) {
+      std::ofstream(copy, std::ios::binary) << text;
+      const Model model = read_model(copy);
+      REQUIRE(model.parameters() > 0);
+      REQUIRE(model.n_q_heads % model.n_kv_heads == 0);
+    });
+  }
+  CHECK(outcome.read > 100);
+  CHECK(outcome.refused > 100);
+}
+
+TEST_CASE("mutated runs and sweeps are read or refused", "[run][sweep][mutation]") {
+  Outcome outcome;
+  for (const char* folder : {"runs", "sweeps"}) {
+    for (const fs::path& path : files_under(folder)) {
+      mutate(path, 150, outcome, [&](const std::string& text) {
+        const std::vector<SweepPoint> points = expand_sweep(parse_yaml(text, "mutated.yaml"));
+        const Run run = read_run(points.back().config);
+        REQUIRE(run.workload.prompt_tokens + run.workload.decode_tokens <= run.model.max_context);
+      });
+    }
+  }
+  CHECK(outcome.read > 10);
+  CHECK(outcome.refused > 100);
+}
