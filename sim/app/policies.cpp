@@ -29,14 +29,9 @@ json to_json(const policy::Descriptor& d) {
     if (p.names.empty() && !std::holds_alternative<bool>(p.fallback)) entry["range"] = {p.low, p.high};
     parameters.push_back(entry);
   }
-  return {{"name", d.name},
-          {"sentence", d.sentence},
-          {"category", d.category},
-          {"paper", d.paper},
-          {"parameters", parameters},
-          {"budget_convention", d.budget_convention},
-          {"formulas", d.formulas},
-          {"differences", d.differences}};
+  return {{"name", d.name},         {"sentence", d.sentence},      {"category", d.category},
+          {"paper", d.paper},       {"parameters", parameters},    {"budget_convention", d.budget_convention},
+          {"formulas", d.formulas}, {"differences", d.differences}};
 }
 
 void print_lines(const char* title, const std::vector<std::string>& lines) {
@@ -51,7 +46,8 @@ void print_one(const policy::Descriptor& d) {
   if (!d.budget_convention.empty()) fmt::print("budget counts: {}\n", d.budget_convention);
   if (!d.parameters.empty()) fmt::print("\nParameters\n");
   for (const policy::Parameter& p : d.parameters) {
-    fmt::print("  {:<20} {:<12} {}{}\n", p.key, value_text(p.fallback), p.unit.empty() ? "" : "[" + p.unit + "] ", p.meaning);
+    fmt::print("  {:<20} {:<12} {}{}\n", p.key, value_text(p.fallback), p.unit.empty() ? "" : "[" + p.unit + "] ",
+               p.meaning);
     if (!p.names.empty()) fmt::print("  {:<33} one of: {}\n", "", fmt::join(p.names, ", "));
   }
   print_lines("Per layer and sequence (b: bytes of an element)", d.formulas);

@@ -17,8 +17,9 @@ void add_simulate(CLI::App& app, int& result) {
       app.add_subcommand("simulate", "run the event engine alone on a graph of timed operations (JSON)");
   auto path = std::make_shared<std::string>();
   command->add_option("GRAPH.json", *path, "resources, lanes and ops")->required();
-  command->add_flag("--json", "print JSON (there is no other form)");
-  command->callback([path, &result] {
+  auto as_json = std::make_shared<bool>(true);  // there is no other form
+  command->add_flag("--json", *as_json, "print JSON (the only form)");
+  command->callback([path, &result, as_json] {
     std::ifstream in(*path, std::ios::binary);
     std::ostringstream text;
     if (!in || !(text << in.rdbuf())) throw UserError({*path, 0, 0}, "cannot read the graph");

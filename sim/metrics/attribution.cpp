@@ -106,7 +106,9 @@ Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds en
   }
   if (end > now) charge(end);
   for (std::size_t k = 0; k < result.hidden.size(); ++k) {
-    result.hidden[k] = std::max(0.0, seconds_covered(spans, static_cast<Kind>(k)) - result.exposed[k]);
+    // Less than a picosecond is the rounding of sums.
+    const double hidden = seconds_covered(spans, static_cast<Kind>(k)) - result.exposed[k];
+    result.hidden[k] = hidden < 1e-12 ? 0 : hidden;
   }
   return result;
 }

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "base/quantile.hpp"
+#include "engine/timeline.hpp"
 #include "lower/prefill.hpp"
 #include "replay/draw.hpp"
 #include "workload/timed.hpp"
@@ -27,7 +28,7 @@ struct Window {
   std::vector<double> step_seconds;  // measured steps
   metrics::Attribution attribution;  // of the attributed steps
   int attributed = 0;
-  metrics::Traffic traffic;  // mean over measured steps
+  graph::Traffic traffic;  // mean over measured steps
 };
 
 std::vector<OwnedBytes> name_owners(const std::vector<engine::OwnerBytes>& owners,
@@ -62,10 +63,12 @@ class Runner {
 
  private:
   // Runs one stream of work; keeps peaks, counts and an allocation that did not fit.
-  bool simulate(TimedSource& source, lower::Owners& owners, Recorder& recorder, const std::string& phase) {
+  bool simulate(TimedSource& source, lower::Owners& owners, Recorder& recorder, const std::string& phase,
+                std::ostream* chrome_trace = nullptr) {
     const engine::System system = make_system(costs_, owners.names());
     const auto begin = Clock::now();
-    const engine::Outcome outcome = engine::run(system, source, &recorder);
+    const engine::Outcome outcome = chrome_trace == nullptr ? engine::run(system, source, &recorder)
+                                                            : run_with_trace(system, source, recorder, *chrome_trace);
     result_.engine_wall_s += std::chrono::duration<double>(Clock::now() - begin).count();
     result_.engine_ops += outcome.ops;
     result_.engine_events += outcome.events;
@@ -85,6 +88,18 @@ class Runner {
                               oom.capacity,
                               name_owners(oom.owners, owners.names())};
     return false;
+  }
+
+  static engine::Outcome run_with_trace(const engine::System& system, TimedSource& source, Recorder& recorder,
+                                        std::ostream& out) {
+    engine::TimelineWriter writer(out, system, [&source](std::uint64_t tag) {
+      const OpNote note = source.note(tag);
+      engine::TimelineLabel label{note.label, std::string(graph::kind_name(note.kind)), {}};
+      if (note.layer >= 0) label.numbers.emplace_back("layer", note.layer);
+      return label;
+    });
+    engine::BothObservers both(recorder, writer);
+    return engine::run(system, source, &both);
   }
 
   void prefill() {
@@ -107,7 +122,7 @@ class Runner {
       const double share = samples == 1 ? 0.5 : static_cast<double>(i) / (samples - 1);
       const auto at =
           first + static_cast<std::int64_t>(std::llround(share * static_cast<double>(run_.workload.decode_tokens - 1)));
-      const Window window = decode_window(at, options_.timeline && i == samples / 2);
+      const Window window = decode_window(at, i == samples / 2);
       if (result_.oom) return;
       const double weight = weights[static_cast<std::size_t>(i)];
       result_.tpot_mean_s += weight * mean(window.step_seconds);
@@ -134,7 +149,7 @@ class Runner {
     return weights;
   }
 
-  Window decode_window(std::int64_t at, bool keep_timeline) {
+  Window decode_window(std::int64_t at, bool is_middle) {
     const int warmup = run_.framework.warmup_steps;
     const int measured = run_.framework.measured_steps;
     const std::int64_t start = std::max(setting_.lengths.prompt_tokens + 1, at - warmup - (measured - 1) / 2);
@@ -145,7 +160,10 @@ class Runner {
     window.attributed = std::min(kAttributedSteps, measured);
     // Ops of one step before may still run in the attributed ones.
     Recorder recorder(source, std::max(0, warmup + measured - window.attributed - 1));
-    if (!simulate(source, owners, recorder, fmt::format("decode at {} tokens", start))) return window;
+    if (!simulate(source, owners, recorder, fmt::format("decode at {} tokens", start),
+                  is_middle ? options_.chrome_trace : nullptr)) {
+      return window;
+    }
 
     const std::vector<Picoseconds>& ends = recorder.block_ends();
     const auto start_of = [&ends](std::size_t step) { return step == 0 ? Picoseconds{0} : ends[step - 1]; };
@@ -157,7 +175,7 @@ class Runner {
     const std::size_t last = ends.size() - 1;
     const Picoseconds begin = start_of(ends.size() - static_cast<std::size_t>(window.attributed));
     window.attribution = metrics::attribute(recorder.spans(begin, ends[last]), begin, ends[last]);
-    if (keep_timeline) timeline(recorder, source, start_of(last), ends[last]);
+    if (is_middle && options_.timeline) timeline(recorder, source, start_of(last), ends[last]);
     return window;
   }
 

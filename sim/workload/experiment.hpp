@@ -4,13 +4,14 @@
 #include <nlohmann/json.hpp>
 
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "config/run.hpp"
 #include "lower/decode.hpp"
 #include "metrics/attribution.hpp"
-#include "metrics/traffic.hpp"
+#include "graph/traffic.hpp"
 #include "policy/policy.hpp"
 #include "replay/replay.hpp"
 
@@ -45,7 +46,7 @@ struct Experiment {
   double tpot_mean_s = 0, tpot_p50_s = 0, tpot_p99_s = 0;
   double tokens_per_s = 0;  // of the batch, decoding
   PoolUse hbm, dram;
-  metrics::Traffic traffic;   // a decode step
+  graph::Traffic traffic;   // a decode step
   metrics::Attribution step;  // a decode step: seconds by kind, bound, origin
   metrics::Attribution prefill;
   std::vector<TimelineSpan> timeline;  // of one step, where asked for
@@ -54,7 +55,8 @@ struct Experiment {
 };
 
 struct ExperimentOptions {
-  bool timeline = false;
+  bool timeline = false;                 // keep the spans of one decode step
+  std::ostream* chrome_trace = nullptr;  // write the middle decode window as a Chrome trace
 };
 
 // What an experiment is made of; refers to objects that outlive the call.

@@ -125,7 +125,7 @@ bool TimedSource::next_block(std::vector<engine::Op>& out) {
   info.first = next_id_;
   for (const graph::Op& op : block_) {
     add(op, out);
-    info.traffic += metrics::traffic_of(op);
+    info.traffic += graph::traffic_of(op.work);
   }
   next_graph_id_ += static_cast<graph::OpId>(block_.size());
   info.last = next_id_ - 1;

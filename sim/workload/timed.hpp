@@ -12,7 +12,7 @@
 #include "graph/source.hpp"
 #include "hardware/cost_model.hpp"
 #include "metrics/attribution.hpp"
-#include "metrics/traffic.hpp"
+#include "graph/traffic.hpp"
 
 namespace kvcast::workload {
 
@@ -37,7 +37,7 @@ class TimedSource final : public engine::OpSource {
   // By block: the engine's id of its first and of its last op, and the bytes that it moves.
   struct BlockInfo {
     engine::OpId first = 0, last = 0;
-    metrics::Traffic traffic;
+    graph::Traffic traffic;
   };
   const std::vector<BlockInfo>& blocks() const { return blocks_; }
   OpNote note(std::uint64_t tag) const;

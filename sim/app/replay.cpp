@@ -1,0 +1,106 @@
+// kvcast replay --trace T --policy P: what a policy selects and how near that is to full attention; no hardware.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/commands.hpp"
+#include "app/replays.hpp"
+#include "base/parallel.hpp"
+#include "config/run.hpp"
+
+namespace kvcast::app {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::string trace, policy, selections;
+  std::vector<std::string> settings;
+  bool as_json = false;
+};
+
+// --policy NAME or FILE.yaml; --set is rooted at the policy.
+config::PolicyChoice read_choice(const Options& options) {
+  config::Node choice = config::Node::scalar(options.policy, {"--policy", 0, 0});
+  if (!options.settings.empty()) {
+    const bool is_file = options.policy.find('/') != std::string::npos || options.policy.ends_with(".yaml");
+    choice = config::Node::map({{is_file ? "file" : "name", choice}}, {"--policy", 0, 0});
+    for (const std::string& setting : options.settings) {
+      const auto [key, value] = config::parse_setting(setting);
+      choice = choice.with(key, value);
+    }
+  }
+  return config::read_policy(choice);
+}
+
+json to_json(const std::string& policy, const replay::ReplayResult& r) {
+  const replay::Proxies& p = r.proxies;
+  return {{"policy", policy},
+          {"trace_source", r.trace_source},
+          {"prompt_tokens", r.prompt_tokens},
+          {"decode_steps", r.decode_steps},
+          {"recall_mass_mean", p.recall_mass_mean},
+          {"recall_mass_p10", p.recall_mass_p10},
+          {"output_error_mean", p.output_error_mean},
+          {"topk_overlap_mean", p.topk_overlap_mean},
+          {"attended_mean", p.attended_mean},
+          {"bytes",
+           {{"hbm", {{"read", r.traffic.hbm_read}, {"write", r.traffic.hbm_write}, {"kv_read", r.traffic.kv_read}}},
+            {"link", {{"h2d", r.traffic.h2d}, {"d2h", r.traffic.d2h}}},
+            {"dram", {{"cpu_read", r.traffic.cpu_dram}}}}}};
+}
+
+void print_text(const std::string& policy, const replay::ReplayResult& r) {
+  const replay::Proxies& p = r.proxies;
+  fmt::print("{}: {} layers, {} steps after {} prompt tokens ({} trace)\n", policy, r.layers.size(), r.decode_steps,
+             r.prompt_tokens, r.trace_source);
+  fmt::print("  attention mass kept    {:.2f} % (10th percentile {:.2f} %)\n", 100 * p.recall_mass_mean,
+             100 * p.recall_mass_p10);
+  fmt::print("  output error           {:.4f}\n", p.output_error_mean);
+  fmt::print("  overlap with exact top {:.2f} %\n", 100 * p.topk_overlap_mean);
+  fmt::print("  tokens attended        {:.1f} a head and step\n", p.attended_mean);
+  fmt::print(
+      "  bytes a step, captured layers of one sequence: {:.0f} read from HBM, {:.0f} in, {:.0f} out, {:.0f} read by "
+      "the CPU\n",
+      r.traffic.hbm_read, r.traffic.h2d, r.traffic.d2h, r.traffic.cpu_dram);
+}
+
+int run(const Options& options) {
+  const config::PolicyChoice choice = read_choice(options);
+  const policy::Descriptor& descriptor = policy::find_policy(choice.name, choice.where);
+  const auto trace = trace::open_trace(options.trace);
+  const policy::Lengths lengths{trace->info().prompt_tokens, trace->info().decode_steps};
+  const auto policy = policy::make_policy(descriptor, choice.parameters, lengths);
+  const ReplaySet layers(*trace, hardware_threads());
+  const replay::ReplayResult result = layers.replay(*policy, {hardware_threads(), !options.selections.empty()});
+  if (!options.selections.empty()) {
+    std::ofstream out(options.selections);
+    if (!out) throw UserError({options.selections, 0, 0}, "cannot write the selections");
+    replay::write_selections(result, out);
+    if (!out.flush()) throw UserError({options.selections, 0, 0}, "cannot write the selections (disk full?)");
+  }
+  if (options.as_json) {
+    fmt::print("{}\n", to_json(choice.name, result).dump(1));
+  } else {
+    print_text(choice.name, result);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_replay(CLI::App& app, int& result) {
+  CLI::App* command =
+      app.add_subcommand("replay", "what a policy selects on a trace, and how near that is to full attention");
+  auto options = std::make_shared<Options>();
+  command->add_option("--trace", options->trace, "a trace file (safetensors)")->required();
+  command->add_option("--policy", options->policy, "a policy's name, or a YAML file of one")->required();
+  command->add_option("--set", options->settings, "change a parameter: budget=96")->allow_extra_args(false);
+  command->add_option("--selections", options->selections, "write what was selected, one JSON object a line");
+  command->add_flag("--json", options->as_json, "print JSON");
+  command->callback([options, &result] { result = run(*options); });
+}
+
+}  // namespace kvcast::app

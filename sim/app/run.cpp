@@ -1,0 +1,126 @@
+// kvcast run CONFIG: one experiment, as text, JSON and timeline.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/commands.hpp"
+#include "app/prepare.hpp"
+#include "app/replays.hpp"
+#include "app/settings.hpp"
+#include "base/parallel.hpp"
+#include "base/units.hpp"
+#include "workload/experiment.hpp"
+
+namespace kvcast::app {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::string config, timeline;
+  std::vector<std::string> settings;
+  bool as_json = false;
+};
+
+std::string bytes(const json& value) { return format_quantity(value.get<double>(), Dimension::kBytes); }
+std::string seconds(const json& value) { return format_quantity(value.get<double>(), Dimension::kSeconds); }
+
+void print_owners(const json& owners) {
+  for (const json& o : owners) fmt::print("    {:<24} {}\n", o["owner"].get<std::string>(), bytes(o["bytes"]));
+}
+
+void print_oom(const json& oom) {
+  fmt::print("Does not fit: {} of {} at {}, {} in use, {} more asked for\n", oom["pool"].get<std::string>(),
+             bytes(oom["capacity_bytes"]), oom["moment"].get<std::string>(), bytes(oom["in_use_bytes"]),
+             bytes(oom["requested_bytes"]));
+  print_owners(oom["owners"]);
+}
+
+void print_times(const json& r) {
+  const json& tpot = r["decode"]["tpot_s"];
+  const json& interval = r["intervals"]["decode.tokens_per_s"];
+  fmt::print("Decode       {:.4g} tokens/s (between {:.4g} and {:.4g}), {} a token (p50 {}, p99 {})\n",
+             r["decode"]["tokens_per_s"].get<double>(), interval[0].get<double>(), interval[1].get<double>(),
+             seconds(tpot["mean"]), seconds(tpot["p50"]), seconds(tpot["p99"]));
+  fmt::print("Prefill      {} to the first token\n", seconds(r["prefill"]["ttft_s"]));
+  fmt::print("Pace set by  {}\n", r["binding_resource"].get<std::string>());
+  fmt::print("Transfers    {} exposed, {} hidden a step\n", seconds(r["transfer"]["exposed_s"]),
+             seconds(r["transfer"]["hidden_s"]));
+  fmt::print("\nA decode step       exposed      hidden\n");
+  for (const json& part : r["breakdown"]) {
+    fmt::print("  {:<12} {:>12} {:>12}\n", part["kind"].get<std::string>(), seconds(part["exposed_s"]),
+               seconds(part["hidden_s"]));
+  }
+  fmt::print("\nTraffic a step: {} read from HBM, {} in, {} out over the host link\n",
+             bytes(r["traffic"]["hbm_read_bytes"]), bytes(r["traffic"]["h2d_bytes"]), bytes(r["traffic"]["d2h_bytes"]));
+}
+
+void print_text(const Prepared& prepared, const json& r) {
+  const config::Run& run = prepared.run;
+  fmt::print("{} on {}, {}: {} prompt tokens, {} generated, batch {}\n\n", run.policy.name, run.hardware.name,
+             run.model.name, run.workload.prompt_tokens, run.workload.decode_tokens, run.workload.batch);
+  if (r["oom"].is_null()) {
+    print_times(r);
+  } else {
+    print_oom(r["oom"]);
+  }
+  const json& m = r["memory"];
+  fmt::print("Memory: {} of {} HBM at the peak, {} of {} pinned DRAM\n", bytes(m["hbm_peak_bytes"]),
+             bytes(m["hbm_capacity_bytes"]), bytes(m["dram_peak_bytes"]), bytes(m["dram_capacity_bytes"]));
+  print_owners(m["hbm_owners"]);
+  const json& a = r["accuracy"];
+  fmt::print(
+      "Accuracy proxies: {:.2f} % of the attention mass kept (p10 {:.2f} %), output error {:.3f}, {:.0f} tokens "
+      "attended\n",
+      100 * a["recall_mass_mean"].get<double>(), 100 * a["recall_mass_p10"].get<double>(),
+      a["output_error_mean"].get<double>(), a["attended_mean"].get<double>());
+  if (!r["oom"].is_null()) return;
+  std::vector<std::string> shares;
+  for (const auto& [origin, share] : r["origin_shares"]["decode"].items()) {
+    shares.push_back(fmt::format("{:.0f} % {}", 100 * share.get<double>(), origin));
+  }
+  fmt::print("Decode time rests on costs that are {}\n", fmt::join(shares, ", "));
+}
+
+int run(const Options& options) {
+  const Prepared prepared = prepare(load_with_settings(options.config, options.settings));
+  const auto trace = make_trace(prepared.run);
+  const ReplaySet replays(*trace, hardware_threads());
+  const auto policy = make_policy(prepared);
+  const replay::ReplayResult replayed = replays.replay(*policy, {hardware_threads(), false});
+
+  workload::ExperimentOptions experiment;
+  std::ofstream timeline;
+  if (!options.timeline.empty()) {
+    timeline.open(options.timeline);
+    if (!timeline) throw UserError({options.timeline, 0, 0}, "cannot write the timeline");
+    experiment.chrome_trace = &timeline;
+  }
+  const workload::ExperimentInput input{&prepared.run, policy.get(), &replayed};
+  json record = workload::to_json(workload::run_experiment(input, experiment), input);
+  record["config"] = json::parse(resolved_json(prepared));
+  if (options.as_json) {
+    fmt::print("{}\n", record.dump(1));
+  } else {
+    print_text(prepared, record);
+    if (!options.timeline.empty()) fmt::print("Timeline: {} (opens in Perfetto)\n", options.timeline);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, int& result) {
+  CLI::App* command = app.add_subcommand("run", "one experiment: time, memory and accuracy proxies of a policy");
+  auto options = std::make_shared<Options>();
+  command->add_option("CONFIG", options->config, "YAML: model, hardware, policy, workload, trace")->required();
+  command->add_option("--set", options->settings, "change a key: policy.budget=96, policy=quest, workload.batch=8")
+      ->allow_extra_args(false);
+  command->add_option("--timeline", options->timeline, "write a decode window as a Chrome trace (opens in Perfetto)");
+  command->add_flag("--json", options->as_json, "print JSON");
+  command->callback([options, &result] { result = run(*options); });
+}
+
+}  // namespace kvcast::app

@@ -1,0 +1,166 @@
+// kvcast sweep CONFIG -o DIR: the grid of a sweep into a store; whatever stops it, the same command goes on.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "app/commands.hpp"
+#include "app/progress.hpp"
+#include "app/replays.hpp"
+#include "app/settings.hpp"
+#include "app/sweep_plan.hpp"
+#include "base/parallel.hpp"
+#include "plan/findings.hpp"
+#include "store/store.hpp"
+#include "workload/experiment.hpp"
+
+namespace kvcast::app {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::string config, dir, shard;
+  std::vector<std::string> settings;
+  int jobs = 0;
+};
+
+// Experiments whose decode step is drawn in the report: enough to compare policies, few enough to keep the page small.
+constexpr std::size_t kTimelines = 12;
+
+class Sweep {
+ public:
+  Sweep(const Options& options, const config::Node& config)
+      : config_(config),
+        jobs_(options.jobs > 0 ? options.jobs : hardware_threads()),
+        plan_(plan_sweep(config, parse_shard(options.shard))),
+        store_(store::Store::open(options.dir, store::Store::Open::kCreate)) {}
+
+  int run() {
+    describe();
+    const std::int64_t there = drop_finished();
+    fmt::print(stderr, "{} experiments, {} of them in the store already\n", plan_.total, there);
+    choose_timelines();
+    {
+      Progress progress("sweep", plan_.total, there);
+      for (const TraceGroup& trace : plan_.traces) run_trace(trace, progress);
+    }
+    return finish();
+  }
+
+ private:
+  void describe() {
+    const auto text = [this](const char* key) {
+      const config::Node* node = config_.find(key);
+      return node == nullptr ? std::string() : node->text();
+    };
+    store_.set_metadata(store::kMetaName, text("name"));
+    store_.set_metadata(store::kMetaDescription, text("description"));
+    store_.set_metadata(store::kMetaConfig, config_.canonical());
+    store_.set_metadata("keys", json(plan_.keys).dump());
+  }
+
+  // What the store has is taken off the plan.
+  std::int64_t drop_finished() {
+    std::int64_t there = 0;
+    for (TraceGroup& trace : plan_.traces) {
+      for (ReplayGroup& group : trace.replays) {
+        there += static_cast<std::int64_t>(
+            std::erase_if(group.tasks, [this](const Task& t) { return store_.has(t.prepared.key); }));
+      }
+      std::erase_if(trace.replays, [](const ReplayGroup& g) { return g.tasks.empty(); });
+    }
+    std::erase_if(plan_.traces, [](const TraceGroup& t) { return t.replays.empty(); });
+    return there;
+  }
+
+  // One experiment for each policy and card, the first that the sweep names.
+  void choose_timelines() {
+    std::set<std::pair<std::string, std::string>> seen;
+    for (const TraceGroup& trace : plan_.traces) {
+      for (const ReplayGroup& group : trace.replays) {
+        for (const Task& task : group.tasks) {
+          const config::Run& run = task.prepared.run;
+          if (timelines_.size() < kTimelines && seen.insert({run.policy.name, run.hardware.name}).second) {
+            timelines_.insert(task.prepared.key);
+          }
+        }
+      }
+    }
+  }
+
+  void run_trace(const TraceGroup& group, Progress& progress) {
+    const auto trace = make_trace(group.replays.front().tasks.front().prepared.run);
+    const ReplaySet replays(*trace, jobs_);
+    parallel_for(group.replays.size(), jobs_, [&](std::size_t i) { run_replay(group.replays[i], replays, progress); });
+  }
+
+  void run_replay(const ReplayGroup& group, const ReplaySet& replays, Progress& progress) {
+    const auto policy = make_policy(group.tasks.front().prepared);
+    const replay::ReplayResult replayed = replays.replay(*policy, {});
+    for (const Task& task : group.tasks) {
+      run_task(task, *policy, replayed);
+      progress.advance(1, fmt::format("{} on {}", task.prepared.run.policy.name, task.prepared.run.hardware.name));
+    }
+  }
+
+  void run_task(const Task& task, const policy::Policy& policy, const replay::ReplayResult& replayed) {
+    const auto begin = Clock::now();
+    const workload::ExperimentInput input{&task.prepared.run, &policy, &replayed};
+    workload::ExperimentOptions options;
+    options.timeline = timelines_.count(task.prepared.key) != 0;
+    const workload::Experiment experiment = workload::run_experiment(input, options);
+    store::Record record;
+    record.key = task.prepared.key;
+    record.ordinal = task.ordinal;
+    record.values = json::object();
+    for (const auto& [key, value] : task.values) record.values[key] = value;
+    record.config = json::parse(resolved_json(task.prepared));
+    record.status = experiment.oom ? store::Status::kOom : store::Status::kOk;
+    record.result = workload::to_json(experiment, input);
+    record.code_version = code_version();
+    record.wall_s = std::chrono::duration<double>(Clock::now() - begin).count();
+    store_.put(record);
+  }
+
+  int finish() {
+    const auto all = plan::findings(plan::read_rows(store_));
+    json list = json::array();
+    for (const plan::Finding& f : all) list.push_back({{"title", f.title}, {"text", f.text}, {"detail", f.detail}});
+    store_.set_metadata(store::kMetaFindings, list.dump());
+    fmt::print("{}: {} experiments, {} of them do not fit in memory\n", store_.path(),
+               store_.count(store::Status::kOk) + store_.count(store::Status::kOom), store_.count(store::Status::kOom));
+    return 0;
+  }
+
+  const config::Node& config_;
+  int jobs_;
+  SweepPlan plan_;
+  store::Store store_;
+  std::set<std::string> timelines_;
+};
+
+int sweep(const Options& options) {
+  const config::Node config = load_with_settings(options.config, options.settings);
+  return Sweep(options, config).run();
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app, int& result) {
+  CLI::App* command =
+      app.add_subcommand("sweep", "run a grid of experiments into DIR/results.sqlite; run again, it goes on");
+  auto options = std::make_shared<Options>();
+  command->add_option("CONFIG", options->config, "YAML of a run with a `sweep:` section")->required();
+  command->add_option("-o,--out", options->dir, "folder of the results")->required();
+  command->add_option("-j,--jobs", options->jobs, "worker threads (default: all cores)")->check(CLI::Range(1, 1024));
+  command->add_option("--shard", options->shard, "do part i of n only: 1/4");
+  command->add_option("--set", options->settings, "change a key of every experiment: workload.decode_tokens=64")
+      ->allow_extra_args(false);
+  command->callback([options, &result] { result = sweep(*options); });
+}
+
+}  // namespace kvcast::app

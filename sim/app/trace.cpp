@@ -1,0 +1,77 @@
+// kvcast trace synth | info | check: make, describe and verify attention traces.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/commands.hpp"
+#include "base/parallel.hpp"
+#include "config/find.hpp"
+#include "config/model.hpp"
+#include "config/section.hpp"
+#include "trace/synthetic.hpp"
+#include "trace/trace_file.hpp"
+
+namespace kvcast::app {
+namespace {
+
+struct SynthOptions {
+  std::string recipe, out;
+  std::vector<std::string> settings;
+};
+
+// What --set may change: the shape of the trace. The recipe says what happens in it.
+trace::SynthShape read_shape(const SynthOptions& options, std::string& dtype) {
+  config::Node settings = config::Node::map({}, {"--set", 0, 0});
+  for (const std::string& setting : options.settings) {
+    const auto [key, value] = config::parse_setting(setting);
+    settings = settings.with(key, value);
+  }
+  config::Section section(settings, "trace shape");
+  const std::string name = section.text("model", "llama-3.1-8b");
+  const config::Model model = config::read_model(config::find_config("models", name, section.where("model")));
+  const std::int64_t prompt = section.integer("prompt_tokens", 1, 4'000'000, 16384);
+  const auto steps = static_cast<int>(section.integer("decode_steps", 1, 1'000'000, 16));
+  const auto layers = static_cast<int>(section.integer("layers", 1, model.layers, std::min(2, model.layers)));
+  const auto seed = static_cast<std::uint64_t>(section.integer("seed", 0, std::numeric_limits<std::int64_t>::max(), 1));
+  dtype = section.choice("dtype", {"bf16", "f16", "f32"}, "bf16");
+  trace::SynthShape shape = trace::synth_shape(model, prompt, steps, layers, seed);
+  shape.window = static_cast<int>(section.integer("window", 0, prompt, 0));
+  section.finish();
+  return shape;
+}
+
+int synth(const SynthOptions& options) {
+  std::string dtype;
+  const trace::SynthShape shape = read_shape(options, dtype);
+  const auto trace = trace::synthesize(trace::read_recipe(trace::find_recipe(options.recipe)), shape);
+  const trace::Dtype type = dtype == "f32"   ? trace::Dtype::kF32
+                            : dtype == "f16" ? trace::Dtype::kF16
+                                             : trace::Dtype::kBF16;
+  trace::write_trace(options.out, *trace, type, hardware_threads());
+  fmt::print("{}: {} layers of {}, {} prompt tokens, {} decode steps\n", options.out, trace->info().layers.size(),
+             shape.model, shape.prompt_tokens, shape.decode_steps);
+  return 0;
+}
+
+void add_synth(CLI::App& parent, int& result) {
+  CLI::App* command = parent.add_subcommand("synth", "make a synthetic trace from a recipe");
+  auto options = std::make_shared<SynthOptions>();
+  command->add_option("RECIPE", options->recipe, "a name under traces/recipes, or a YAML file")->required();
+  command->add_option("-o,--out", options->out, "the trace to write (safetensors)")->required();
+  command
+      ->add_option("--set", options->settings,
+                   "model, prompt_tokens, decode_steps, layers, seed, window, dtype (bf16, f16, f32)")
+      ->allow_extra_args(false);
+  command->callback([options, &result] { result = synth(*options); });
+}
+
+}  // namespace
+
+void add_trace(CLI::App& app, int& result) {
+  CLI::App* command = app.add_subcommand("trace", "make, describe and verify attention traces");
+  command->require_subcommand(1);
+  add_synth(*command, result);
+}
+
+}  // namespace kvcast::app

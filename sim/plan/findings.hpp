@@ -1,0 +1,43 @@
+// The three things a reader of a sweep asks first, from the store alone: which policy at the memory limit, from which
+// batch on it pays, and what holds it back.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "store/store.hpp"
+
+namespace kvcast::plan {
+
+// What findings need of one experiment.
+struct Row {
+  std::string hardware;
+  std::int64_t context = 0;
+  std::int64_t batch = 0;
+  std::string policy;       // name with its parameters as swept: "quest, budget 1024"
+  std::string policy_name;  // "quest"
+  bool oom = false;
+  double tokens_per_s = 0;
+  double low = 0, high = 0;  // interval of tokens_per_s
+  double recall = 0;         // kept share of the attention mass
+  std::string bound;         // what sets the pace of a decode step
+};
+
+struct Finding {
+  std::string title;
+  std::string text;    // a sentence a card
+  std::string detail;  // what it was chosen from and how sure it is
+};
+
+std::vector<Row> read_rows(const store::Store& store);
+
+// Below this share of kept attention mass a policy is not recommended: what it drops is no longer small.
+inline constexpr double kRecallWanted = 0.9;
+
+// Which policy: on each card, at the longest context and the largest batch that any policy fits there, the fastest with
+// recall ≥ kRecallWanted. From which batch: the smallest at which it beats full KV, or full KV no longer fits, by
+// context. What binds: what sets the pace of its decode step. Always these three, in this order; a card on which
+// nothing fits says so.
+std::vector<Finding> findings(const std::vector<Row>& rows);
+
+}  // namespace kvcast::plan

@@ -1,0 +1,223 @@
+// A tiny model and two made-up policies: every op of a step can be counted by hand.
+#include <catch2/catch.hpp>
+
+#include <map>
+#include <set>
+
+#include "lower/decode.hpp"
+#include "lower/dense.hpp"
+#include "lower/prefill.hpp"
+
+using namespace kvcast;
+using namespace kvcast::lower;
+using graph::Kind;
+using graph::Lane;
+
+namespace {
+
+config::Run tiny_run() {
+  config::Run run;
+  run.model.layers = 2;
+  run.model.hidden = 64;
+  run.model.n_q_heads = 4;
+  run.model.n_kv_heads = 2;
+  run.model.head_dim = 16;
+  run.model.ffn = 128;
+  run.model.vocab = 1000;
+  run.workload = {100, 8, 3, 0};
+  return run;
+}
+
+// Attends to all, and copies something in the background that the next step waits for.
+class Background final : public policy::Policy {
+ public:
+  std::unique_ptr<policy::Selector> selector(const policy::LayerInput&) const override { return nullptr; }
+  void decode_layer(const policy::DecodeLayer& shape, policy::LayerOps& ops) const override {
+    seen_tokens.push_back(shape.tokens);
+    seen_attended.push_back(shape.heads[0].attended);
+    const graph::OpId before = ops.noted("recall");
+    const graph::OpId attended = ops.attention({.rows = 6, .group = 2, .tokens = 600}, {ops.ready(), before});
+    const graph::OpId task =
+        ops.host(Lane::kRecallThread, Kind::kLaunch, "task", graph::HostCall::kTask, 1, {attended});
+    ops.note("recall",
+             ops.copy(Lane::kCopyA, "recall", {.runs = 1, .run_bytes = 64, .issuer = Lane::kRecallThread}, {task}));
+    ops.done(attended);
+  }
+  std::vector<policy::MemoryItem> memory(const policy::MemoryShape& shape) const override {
+    return {{graph::Pool::kHbm, "KV cache", 10.0 * static_cast<double>(shape.tokens)}};
+  }
+  policy::Growth growth() const override { return {1.0, 0}; }
+  mutable std::vector<std::int64_t> seen_tokens, seen_attended;
+};
+
+struct Fixture {
+  config::Run run = tiny_run();
+  Background policy;
+  std::vector<policy::HeadCounts> counts = std::vector<policy::HeadCounts>(6);
+  DecodeSetting setting;
+  Owners owners;
+  Fixture() {
+    for (auto& c : counts) c.attended = 101;
+    setting.run = &run;
+    setting.policy = &policy;
+    setting.lengths = {100, 8};
+    setting.counted_tokens = 101;
+    setting.counts = [this](int, std::int64_t) { return std::span<const policy::HeadCounts>(counts); };
+  }
+  std::vector<std::vector<graph::Op>> blocks(graph::WorkSource& source) const {
+    std::vector<std::vector<graph::Op>> all;
+    for (std::vector<graph::Op> block; source.next_block(block);) all.push_back(block);
+    return all;
+  }
+};
+
+std::map<Kind, int> count_kinds(const std::vector<graph::Op>& ops) {
+  std::map<Kind, int> counts;
+  for (const graph::Op& op : ops) ++counts[op.kind];
+  return counts;
+}
+
+}  // namespace
+
+TEST_CASE("a decode step is nine kernels a layer, and a head") {
+  Fixture f;
+  DecodeWindow window(f.setting, 101, 1, f.owners);
+  const auto blocks = f.blocks(window);
+  REQUIRE(blocks.size() == 1);
+  const auto kinds = count_kinds(blocks[0]);
+  // Per layer: qkv, output, gate-up, down; the head makes one more.
+  CHECK(kinds.at(Kind::kGemm) == 4 * 2 + 1);
+  CHECK(kinds.at(Kind::kAttention) == 2);
+  // Per layer: two norms, RoPE with append, activation; at the end a norm and the sampling.
+  CHECK(kinds.at(Kind::kSmall) == 4 * 2 + 2);
+  CHECK(kinds.at(Kind::kCopyIn) == 2);
+  CHECK(kinds.at(Kind::kSync) == 1);
+  // One graph launch for the model's stream, one task a layer on the recall thread.
+  CHECK(kinds.at(Kind::kLaunch) == 1 + 2);
+}
+
+TEST_CASE("launch modes differ in the host's work only") {
+  Fixture f;
+  const auto launches = [&f](config::Framework::Launch mode) {
+    f.run.framework.launch = mode;
+    DecodeWindow window(f.setting, 101, 1, f.owners);
+    return count_kinds(f.blocks(window)[0])[Kind::kLaunch];
+  };
+  // 9 kernels a layer and 3 at the end, plus a recall task a layer.
+  CHECK(launches(config::Framework::Launch::kCompiled) == 9 * 2 + 3 + 2);
+  // Two layers' overhead more.
+  CHECK(launches(config::Framework::Launch::kEager) == 9 * 2 + 3 + 2 + 2);
+}
+
+TEST_CASE("a step waits for the recall of the step before, across blocks") {
+  Fixture f;
+  DecodeWindow window(f.setting, 101, 2, f.owners);
+  const auto blocks = f.blocks(window);
+  std::vector<graph::OpId> recalls;
+  for (std::size_t i = 0; i < blocks[0].size(); ++i) {
+    if (blocks[0][i].kind == Kind::kCopyIn) recalls.push_back(static_cast<graph::OpId>(i));
+  }
+  REQUIRE(recalls.size() == 2);
+  std::set<graph::OpId> waited;
+  for (const graph::Op& op : blocks[1]) {
+    if (op.kind == Kind::kAttention) waited.insert(op.after.begin(), op.after.end());
+  }
+  CHECK(waited.count(recalls[0]) == 1);
+  CHECK(waited.count(recalls[1]) == 1);
+}
+
+TEST_CASE("every op of a later block waits for the gate, through deps or the order of its lane") {
+  Fixture f;
+  DecodeWindow window(f.setting, 101, 3, f.owners);
+  graph::OpId first = 0, gate = -1;
+  for (const auto& block : f.blocks(window)) {
+    std::vector<bool> waits(block.size());
+    std::map<Lane, std::size_t> lane_last;
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      const graph::Op& op = block[i];
+      bool held = gate < 0;
+      for (const graph::OpId id : op.after)
+        held = held || id == gate || (id >= first && waits[static_cast<std::size_t>(id - first)]);
+      const auto last = lane_last.find(op.lane);
+      if (last != lane_last.end()) held = held || waits[last->second];
+      waits[i] = held;
+      lane_last[op.lane] = i;
+      CHECK(held);
+      for (const graph::OpId id : op.after) CHECK(id < first + static_cast<graph::OpId>(i));
+    }
+    first += static_cast<graph::OpId>(block.size());
+    gate = first - 1;
+  }
+}
+
+TEST_CASE("counts grow with the context as the policy says") {
+  Fixture f;
+  DecodeWindow window(f.setting, 105, 2, f.owners);
+  f.blocks(window);
+  // 101 pairs were counted at 101 tokens; one more for each token since.
+  CHECK(f.policy.seen_tokens == std::vector<std::int64_t>{105, 105, 106, 106});
+  CHECK(f.policy.seen_attended == std::vector<std::int64_t>{105, 105, 106, 106});
+}
+
+TEST_CASE("expanded KV heads cost one read, a written copy and a read a query head") {
+  Fixture f;
+  f.run.framework.expand_kv_heads = true;
+  DecodeWindow window(f.setting, 101, 1, f.owners);
+  const auto blocks = f.blocks(window);
+  for (const graph::Op& op : blocks[0]) {
+    if (op.kind == Kind::kAttention) CHECK(std::get<graph::DecodeAttention>(op.work).kv_reads == 1 + 2 * 2);
+  }
+}
+
+TEST_CASE("chunked prefill does the same attention work as one shot") {
+  Fixture f;
+  const auto flops = [&f](std::int64_t chunk) {
+    f.run.workload.prefill_chunk = chunk;
+    Prefill prefill(f.setting, f.owners);
+    double sum = 0;
+    for (const auto& block : f.blocks(prefill)) {
+      for (const graph::Op& op : block) {
+        if (op.kind == Kind::kAttention) sum += std::get<graph::PrefillAttention>(op.work).flops;
+      }
+    }
+    return sum;
+  };
+  // 2 layers, batch 3, 4 query heads of 16 dimensions: 4 · 3 · 4 · 16 · (100 · 101 / 2) a layer.
+  CHECK(flops(0) == 2.0 * 4 * 3 * 4 * 16 * 5050);
+  CHECK(flops(32) == Approx(flops(0)));
+  CHECK(flops(100) == flops(0));
+}
+
+TEST_CASE("prefill gives back what it takes and keeps the policy's storage") {
+  Fixture f;
+  for (const std::int64_t chunk : {0, 32}) {
+    f.run.workload.prefill_chunk = chunk;
+    Prefill prefill(f.setting, f.owners);
+    std::map<std::string, double> held;
+    double peak_activations = 0;
+    for (const auto& block : f.blocks(prefill)) {
+      for (const graph::Op& op : block) {
+        for (const graph::MemoryDelta& m : op.memory) {
+          held[f.owners.names()[m.owner]] += m.bytes;
+          peak_activations = std::max(peak_activations, held["activations"]);
+        }
+      }
+    }
+    CHECK(held["activations"] == 0);
+    // 10 bytes a token at 100 tokens, as the policy says.
+    CHECK(held["KV cache"] == Approx(1000));
+    CHECK(held["weights"] == f.run.model.weight_bytes());
+    const double rows = chunk == 0 ? 300 : 96;  // the largest chunk of 100 = 32 + 32 + 32 + 4
+    CHECK(peak_activations >= rows * (3 * 128 + 4 * 64) * 2);
+  }
+}
+
+TEST_CASE("activations of a one-shot 96K prefill of Llama-3.1-8B take 11.7 GB") {
+  config::Model llama;
+  llama.hidden = 4096;
+  llama.ffn = 14336;
+  llama.vocab = 128256;
+  // 98304 · (3 · 14336 + 4 · 4096) · 2 bytes
+  CHECK(activation_bytes(llama, 98304, 0) == 98304.0 * 59392 * 2);
+  CHECK(activation_bytes(llama, 98304, 0) == Approx(11.68e9).epsilon(1e-3));
+}
