@@ -202,9 +202,9 @@ std::string describe(const Node& node) {
     case Node::Kind::kNull:
       return "nothing";
     case Node::Kind::kList:
-      return "a list";
+      return node.items().empty() ? "an empty list" : "a list";
     case Node::Kind::kMap:
-      return "a map";
+      return node.entries().empty() ? "an empty map" : "a map";
     case Node::Kind::kScalar:
       break;
   }

@@ -1,0 +1,96 @@
+// Files under configs/ by name, alias and path.
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "config/find.hpp"
+#include "support/error_of.hpp"
+#include "support/temporary_directory.hpp"
+
+using namespace kvcast;
+using namespace kvcast::config;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A working directory with a configs/ of its own, until the end of the test.
+class OwnConfigs {
+ public:
+  OwnConfigs() : before_(fs::current_path()) { fs::current_path(directory_.path()); }
+  ~OwnConfigs() { fs::current_path(before_); }
+
+  void write(const std::string& path, const std::string& text) const {
+    const fs::path folder = fs::path(path).parent_path();
+    if (!folder.empty()) fs::create_directories(folder);
+    std::ofstream(path) << text;
+  }
+
+ private:
+  TemporaryDirectory directory_;
+  fs::path before_;
+};
+
+}  // namespace
+
+TEST_CASE("names are looked up in the source tree from anywhere", "[find]") {
+  const OwnConfigs elsewhere;
+  const std::string expected = std::string(KVCAST_SOURCE_DIR) + "/configs/models/llama-3.1-8b.yaml";
+  CHECK(find_config("models", "llama-3.1-8b", {}) == expected);
+  CHECK(find_config("models", "Llama-3.1-8B-Instruct", {}) == expected);
+  CHECK(find_config("models", "configs/models/llama-3.1-8b.yaml", {}) == expected);
+}
+
+TEST_CASE("the working directory goes before the source tree", "[find]") {
+  const OwnConfigs own;
+  own.write("configs/models/llama-3.1-8b.yaml", "title: mine\n");
+  own.write("configs/models/other.yaml", "title: Other\naliases: [My-Alias]\n");
+  CHECK(find_config("models", "llama-3.1-8b", {}) == "configs/models/llama-3.1-8b.yaml");
+  CHECK(find_config("models", "My-Alias", {}) == "configs/models/other.yaml");
+  CHECK(find_config("models", "Other", {}) == "configs/models/other.yaml");
+  CHECK(find_config("models", "configs/models/other.yaml", {}) == "configs/models/other.yaml");
+  own.write("here.yaml", "a: 1\n");
+  CHECK(find_config("models", "here.yaml", {}) == "here.yaml");
+}
+
+TEST_CASE("an alias with a slash is found although it looks like a path", "[find]") {
+  const OwnConfigs own;
+  own.write("configs/hardware/box.yaml", "aliases: [box/pytorch]\n");
+  CHECK(find_config("hardware", "box/pytorch", {}) == "configs/hardware/box.yaml");
+}
+
+TEST_CASE("an alias that two files claim is refused", "[find]") {
+  const OwnConfigs own;
+  own.write("configs/models/a.yaml", "aliases: [Both]\n");
+  own.write("configs/models/b.yaml", "title: Both\n");
+  CHECK(error_of([] {
+          find_config("models", "Both", {"run.yaml", 1, 8});
+        }) == "run.yaml:1:8: \"Both\" is ambiguous: both configs/models/a.yaml and configs/models/b.yaml answer to it");
+}
+
+TEST_CASE("what is not there is refused with what is", "[find]") {
+  const OwnConfigs own;
+  own.write("configs/toys/apple.yaml", "title: Apple\n");
+  own.write("configs/toys/pear.yaml", "title: Pear\n");
+  CHECK(error_of([] {
+          find_config("toys", "aple", {"run.yaml", 1, 8});
+        }) == "run.yaml:1:8: nothing named \"aple\" under configs/toys (did you mean \"apple\"?); known: apple, pear");
+  CHECK(error_of([] {
+          find_config("toys", "gone/aple.yaml", {"run.yaml", 1, 8});
+        }) == "run.yaml:1:8: no such file: gone/aple.yaml");
+  CHECK(error_of([] {
+          find_config("nowhere", "x", {"run.yaml", 1, 8});
+        }) == "run.yaml:1:8: nothing named \"x\" under configs/nowhere");
+  CHECK_FALSE(find_config_if_any("toys", "quest", {}).has_value());
+  CHECK(find_config_if_any("toys", "pear", {}) == "configs/toys/pear.yaml");
+  CHECK(error_of([] {
+          find_config_if_any("toys", "x/pear", {"run.yaml", 1, 8});
+        }) == "run.yaml:1:8: no such file: x/pear");
+}
+
+TEST_CASE("a folder is no config", "[find]") {
+  const OwnConfigs own;
+  own.write("configs/toys/box.yaml/inner.txt", "x");  // a directory named like a file
+  CHECK_THAT(error_of([] { find_config("toys", "box", {}); }), Catch::StartsWith("nothing named \"box\""));
+}

@@ -1,0 +1,218 @@
+// Runs: what is read, the defaults, the ways to name a policy, and every refusal.
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "config/run.hpp"
+#include "support/error_of.hpp"
+#include "support/temporary_directory.hpp"
+
+using namespace kvcast;
+using namespace kvcast::config;
+
+namespace {
+
+const std::string kHead = "model: llama-3.1-8b\nhardware: a100-40gb-pcie4\n";  // lines 1 and 2
+
+Run run_of(const std::string& text) { return read_run(parse_yaml(text, "run.yaml")); }
+
+std::string error_in(const std::string& text) {
+  return error_of([&] { run_of(text); });
+}
+
+PolicyChoice policy_of(const std::string& text) {
+  return read_policy(*parse_yaml("policy: " + text, "run.yaml").find("policy"));
+}
+
+}  // namespace
+
+TEST_CASE("the example of a run is read as written", "[run]") {
+  const Run run = run_of(kHead +
+                         "name: example\n"
+                         "description: one of each\n"
+                         "policy: {name: freekv, budget: 2048, sink: 512, tau: 0.8}\n"
+                         "workload: {prompt_tokens: 1000, decode_tokens: 20, batch: 4, prefill_chunk: 256}\n"
+                         "trace: {recipe: needle, seed: 7, layers: 3, steps: 8}\n"
+                         "framework: {launch: eager, expand_kv_heads: true, quadratic_mask: true, warmup_steps: 1, "
+                         "measured_steps: 2, sampled_contexts: 5}\n");
+  CHECK(run.name == "example");
+  CHECK(run.description == "one of each");
+  CHECK(run.model.name == "llama-3.1-8b");
+  CHECK(run.hardware.name == "a100-40gb-pcie4");
+  CHECK(run.policy.name == "freekv");
+  CHECK(run.policy.parameters.canonical() == R"({"budget":2048,"sink":512,"tau":0.8})");
+  CHECK(run.policy.where.line == 5);
+  CHECK(run.workload.prompt_tokens == 1000);
+  CHECK(run.workload.decode_tokens == 20);
+  CHECK(run.workload.batch == 4);
+  CHECK(run.workload.prefill_chunk == 256);
+  CHECK(run.trace.recipe == "needle");
+  CHECK(run.trace.seed == 7);
+  CHECK(run.trace.layers == 3);
+  CHECK(run.trace.steps == 8);
+  CHECK(run.trace.file.empty());
+  CHECK(run.framework.launch == Framework::Launch::kEager);
+  CHECK(run.framework.expand_kv_heads);
+  CHECK(run.framework.quadratic_mask);
+  CHECK(run.framework.warmup_steps == 1);
+  CHECK(run.framework.measured_steps == 2);
+  CHECK(run.framework.sampled_contexts == 5);
+  CHECK(run.source.find("policy") != nullptr);
+}
+
+TEST_CASE("a run needs a model, hardware and a policy; the rest has defaults", "[run]") {
+  const Run run = run_of(kHead + "policy: full\n");
+  CHECK(run.workload.prompt_tokens == 32768);
+  CHECK(run.workload.decode_tokens == 512);
+  CHECK(run.workload.batch == 1);
+  CHECK(run.workload.prefill_chunk == 0);
+  CHECK(run.trace.recipe == "needle");
+  CHECK(run.trace.seed == 1);
+  CHECK(run.trace.layers == 2);
+  CHECK(run.trace.steps == 16);
+  CHECK(run.framework.launch == Framework::Launch::kCudaGraph);
+  CHECK_FALSE(run.framework.expand_kv_heads);
+  CHECK(error_in("hardware: a100-40gb-pcie4\npolicy: full") ==
+        "run.yaml:1:1: run: the required key \"model\" is missing");
+  CHECK(error_in("model: llama-3.1-8b\npolicy: full") == "run.yaml:1:1: run: the required key \"hardware\" is missing");
+  CHECK(error_in(kHead) == "run.yaml:1:1: run: the required key \"policy\" is missing");
+}
+
+TEST_CASE("a trace comes from a recipe or a file", "[run]") {
+  const Run run = run_of(kHead + "policy: full\ntrace: {file: t.safetensors}\n");
+  CHECK(run.trace.file == "t.safetensors");
+  CHECK(run.trace.recipe.empty());
+  CHECK(error_in(kHead + "policy: full\ntrace: {file: t.safetensors, seed: 1}") ==
+        "run.yaml:4:36: trace: \"seed\" belongs to a recipe, and `file` is given");
+  CHECK(error_in(kHead + "policy: full\ntrace: {steps: 4097}") ==
+        "run.yaml:4:16: steps: 4097 is out of range, must be between 1 and 4096");
+  CHECK(error_in(kHead + "policy: full\ntrace: {seed: -1}") ==
+        "run.yaml:4:15: seed: -1 is out of range, must be at least 0");
+  CHECK(error_in(kHead + "policy: full\ntrace: {layers: 33}") ==
+        "run.yaml:4:8: trace: 33 captured layers, but Llama-3.1-8B has 32");
+  CHECK(error_in(kHead + "policy: full\ntrace: needle") ==
+        "run.yaml:4:8: trace: expected a map of keys to values, found \"needle\"");
+}
+
+TEST_CASE("a context beyond the model's is refused, one that fills it is not", "[run]") {
+  // 130560 + 512 = 131072, all that Llama-3.1-8B attends to.
+  const auto with_prompt = [](int tokens) {
+    return kHead + "policy: full\nworkload: {prompt_tokens: " + std::to_string(tokens) + ", decode_tokens: 512}\n";
+  };
+  CHECK(run_of(with_prompt(130560)).workload.prompt_tokens == 130560);
+  CHECK(
+      error_in(with_prompt(130561)) ==
+      "run.yaml:4:11: workload: 130561 prompt and 512 decode tokens are 131073, above the 131072 that Llama-3.1-8B can "
+      "attend to");
+}
+
+TEST_CASE("odd workloads and frameworks are refused", "[run]") {
+  const auto section = [](const std::string& text) { return error_in(kHead + "policy: full\n" + text); };
+  CHECK(section("workload: {batch: 0}") == "run.yaml:4:19: batch: 0 is out of range, must be between 1 and 65536");
+  CHECK(section("workload: {prompt_tokens: 32K}") ==
+        "run.yaml:4:27: prompt_tokens: expected an integer, found \"32K\"");
+  CHECK(section("workload: {decode_tokens: 0}") ==
+        "run.yaml:4:27: decode_tokens: 0 is out of range, must be between 1 and 100000000");
+  CHECK(section("workload: {prompt: 5}") ==
+        "run.yaml:4:12: workload: unknown key \"prompt\"; known: prompt_tokens, decode_tokens, batch, prefill_chunk");
+  CHECK(section("framework: {launch: graph}") ==
+        "run.yaml:4:21: launch: unknown value \"graph\"; known: cuda_graph, compiled, eager");
+  CHECK(section("framework: {measured_steps: 0}") ==
+        "run.yaml:4:29: measured_steps: 0 is out of range, must be between 1 and 1000000");
+  CHECK(section("framework: {expand_kv_heads: yes}") ==
+        "run.yaml:4:30: expand_kv_heads: expected true or false, found \"yes\"");
+  CHECK(section("batch: 4") ==
+        "run.yaml:4:1: run: unknown key \"batch\"; known: name, description, model, hardware, policy, workload, trace, "
+        "framework");
+}
+
+TEST_CASE("each of the launch modes is read", "[run]") {
+  const auto launch = [](const std::string& name) {
+    return run_of(kHead + "policy: full\nframework: {launch: " + name + "}").framework.launch;
+  };
+  CHECK(launch("cuda_graph") == Framework::Launch::kCudaGraph);
+  CHECK(launch("compiled") == Framework::Launch::kCompiled);
+  CHECK(launch("eager") == Framework::Launch::kEager);
+}
+
+TEST_CASE("a sweep is no run", "[run]") {
+  CHECK(error_in(kHead + "policy: full\nsweep: {workload.batch: [1, 2]}") ==
+        "run.yaml:4:1: a run has no `sweep:`; `kvcast sweep` runs the points of one");
+}
+
+TEST_CASE("unknown models and hardware are named with what is known", "[run]") {
+  CHECK_THAT(error_in("model: llama-3.1-9b\nhardware: x\npolicy: full"),
+             Catch::StartsWith("run.yaml:1:8: nothing named \"llama-3.1-9b\" under configs/models (did you mean "
+                               "\"llama-3.1-8b\"?); known: ") &&
+                 Catch::Contains("qwen2.5-7b"));
+  CHECK_THAT(error_in("model: llama-3.1-8b\nhardware: abacus\npolicy: full"),
+             Catch::StartsWith("run.yaml:2:11: nothing named \"abacus\" under configs/hardware"));
+}
+
+TEST_CASE("a policy is a name, a map or a file", "[run][policy]") {
+  CHECK(policy_of("quest").name == "quest");
+  CHECK(policy_of("quest").parameters.canonical() == "{}");
+  CHECK(policy_of("{name: quest, page: 16}").parameters.canonical() == R"({"page":16})");
+  CHECK(policy_of("{name: quest, page: 16}").parameters.find("page")->where().column == 29);
+
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/paper.yaml";
+  std::ofstream(path) << "name: freekv\ndescription: as in the paper\nsource: Table 1\nbudget: 2048\ntau: 0.8\n";
+  for (const std::string& text : {path, "{name: " + path + "}", "{file: " + path + "}"}) {
+    const PolicyChoice policy = policy_of(text);
+    CHECK(policy.name == "freekv");
+    CHECK(policy.parameters.canonical() == R"({"budget":2048,"tau":0.8})");
+    CHECK(policy.parameters.find("tau")->where().file == path);
+  }
+  const PolicyChoice changed = policy_of("{file: " + path + ", tau: 0.9, page: 32}");
+  CHECK(changed.parameters.canonical() == R"({"budget":2048,"page":32,"tau":0.9})");
+  CHECK(changed.parameters.find("tau")->where().file == "run.yaml");
+}
+
+TEST_CASE("a name under configs/policies means that file, any other is the policy's own", "[run][policy]") {
+  const TemporaryDirectory directory;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(directory.path());
+  std::filesystem::create_directories("configs/policies");
+  std::ofstream("configs/policies/freekv-paper.yaml") << "name: freekv\nbudget: 2048\n";
+  const PolicyChoice named = policy_of("{name: freekv-paper, budget: 64}");
+  const PolicyChoice own = policy_of("freekv");
+  std::filesystem::current_path(before);
+  CHECK(named.name == "freekv");
+  CHECK(named.parameters.canonical() == R"({"budget":64})");
+  CHECK(own.name == "freekv");
+  CHECK(own.parameters.canonical() == "{}");
+}
+
+TEST_CASE("odd policies are refused", "[run][policy]") {
+  const auto message = [](const std::string& text) { return error_of([&] { policy_of(text); }); };
+  CHECK(message("[quest]") == "run.yaml:1:9: policy: expected a text, found a list");
+  CHECK(message("{budget: 5}") == "run.yaml:1:9: policy: give either name or file");
+  CHECK(message("{name: quest, file: x.yaml}") == "run.yaml:1:9: policy: give either name or file");
+  CHECK(message("gone/paper.yaml") == "run.yaml:1:9: no such file: gone/paper.yaml");
+  CHECK_THAT(message("{file: paper}"),
+             Catch::StartsWith("run.yaml:1:16: nothing named \"paper\" under configs/policies"));
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/paper.yaml";
+  std::ofstream(path) << "budget: 2048\n";
+  CHECK(message(path) == path + ":1:1: policy file: the required key \"name\" is missing");
+}
+
+TEST_CASE("settings reach the run", "[run]") {
+  Node config = parse_yaml(kHead + "policy: full\n", "run.yaml");
+  for (const char* argument : {"policy=quest", "policy.budget=96", "workload.batch=8", "model=qwen2.5-7b"}) {
+    const auto [path, value] = parse_setting(argument);
+    config = config.with(path, value);
+  }
+  const Run run = read_run(config);
+  CHECK(run.policy.name == "quest");
+  CHECK(run.policy.parameters.canonical() == R"({"budget":96})");
+  CHECK(run.workload.batch == 8);
+  CHECK(run.model.name == "qwen2.5-7b");
+  // A wrong setting is named by its argument, not by a line of the file.
+  const auto [path, value] = parse_setting("workload.batch=0");
+  CHECK(error_of([&] { read_run(config.with(path, value)); }) ==
+        "--set workload.batch=0:1:1: batch: 0 is out of range, must be between 1 and 65536");
+}

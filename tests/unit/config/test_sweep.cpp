@@ -1,0 +1,219 @@
+// Sweeps: which points, in which order, under which names; counts worked out by hand.
+#include <catch2/catch.hpp>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "config/run.hpp"
+#include "support/error_of.hpp"
+
+using namespace kvcast;
+using namespace kvcast::config;
+
+namespace {
+
+const std::string kBase = "policy: {name: base, tau: 0.5}\nworkload: {batch: 1, prompt_tokens: 64}\n";  // lines 1 and 2
+
+std::vector<SweepPoint> points_of(const std::string& sweep) {
+  return expand_sweep(parse_yaml(kBase + "sweep:\n" + sweep, "sweep.yaml"));
+}
+
+std::string error_in(const std::string& sweep) {
+  return error_of([&] { points_of(sweep); });
+}
+
+// "policy.budget=1 workload.batch=2" for each point.
+std::vector<std::string> labels(const std::vector<SweepPoint>& points) {
+  std::vector<std::string> out;
+  for (const SweepPoint& point : points) {
+    std::vector<std::string> values;
+    for (const auto& [key, value] : point.values) values.push_back(key + "=" + value);
+    out.push_back(fmt::format("{}", fmt::join(values, " ")));
+  }
+  return out;
+}
+
+using Labels = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a config without a sweep is one point", "[sweep]") {
+  const Node config = parse_yaml(kBase, "sweep.yaml");
+  const std::vector<SweepPoint> points = expand_sweep(config);
+  REQUIRE(points.size() == 1);
+  CHECK(points[0].config.canonical() == config.canonical());
+  CHECK(points[0].values.empty());
+}
+
+TEST_CASE("lists form a grid, the first axis slowest", "[sweep]") {
+  const std::vector<SweepPoint> points = points_of("  policy.budget: [1, 2]\n  workload: {batch: [4, 8]}\n");
+  CHECK(labels(points) == Labels{"policy.budget=1 workload.batch=4", "policy.budget=1 workload.batch=8",
+                                 "policy.budget=2 workload.batch=4", "policy.budget=2 workload.batch=8"});
+  CHECK(points[1].config.canonical() ==
+        R"({"policy":{"budget":1,"name":"base","tau":0.5},"workload":{"batch":8,"prompt_tokens":64}})");
+}
+
+TEST_CASE("a policy by name replaces the base's, a parameter does not", "[sweep]") {
+  const std::vector<SweepPoint> points = points_of("  policy: [{name: quest, budget: 512}, full, {budget: 3}]\n");
+  CHECK(labels(points) == Labels{"policy.name=quest policy.budget=512", "policy.name=full", "policy.budget=3"});
+  CHECK(points[0].config.find("policy")->canonical() == R"({"budget":512,"name":"quest"})");
+  CHECK(points[1].config.find("policy")->canonical() == R"("full")");
+  CHECK(points[2].config.find("policy")->canonical() == R"({"budget":3,"name":"base","tau":0.5})");
+}
+
+TEST_CASE("maps as values set several keys at once and leave the others", "[sweep]") {
+  const std::vector<SweepPoint> points = points_of("  workload: [{batch: 4, decode_tokens: 9}, {batch: 8}]\n");
+  CHECK(labels(points) == Labels{"workload.batch=4 workload.decode_tokens=9", "workload.batch=8"});
+  CHECK(points[0].config.find("workload")->canonical() == R"({"batch":4,"decode_tokens":9,"prompt_tokens":64})");
+}
+
+TEST_CASE("a trace file replaces a recipe", "[sweep]") {
+  const Node config = parse_yaml("trace: {recipe: needle, seed: 3}\nsweep: {trace: [{file: t}, {seed: 4}]}", "f");
+  const std::vector<SweepPoint> points = expand_sweep(config);
+  CHECK(points[0].config.find("trace")->canonical() == R"({"file":"t"})");
+  CHECK(points[1].config.find("trace")->canonical() == R"({"recipe":"needle","seed":4})");
+}
+
+TEST_CASE("a whole policy is set before its parameters, however they are ordered", "[sweep]") {
+  const std::vector<SweepPoint> points = points_of("  policy.budget: [1, 2]\n  policy: [quest, hsa]\n");
+  REQUIRE(points.size() == 4);
+  CHECK(points[3].config.find("policy")->canonical() == R"({"budget":2,"name":"hsa"})");
+}
+
+TEST_CASE("zipped lists advance together", "[sweep]") {
+  const Labels expected = {"policy.budget=1 workload.batch=4", "policy.budget=2 workload.batch=8"};
+  CHECK(labels(points_of("  zip: {policy.budget: [1, 2], workload: {batch: [4, 8]}}\n")) == expected);
+  CHECK(labels(points_of(
+            "  zip: [{policy.budget: 1, workload.batch: 4}, {policy.budget: 2, workload: {batch: 8}}]\n")) == expected);
+  // One axis of a grid like any other: 2 · 3 points.
+  CHECK(points_of("  zip: {policy.budget: [1, 2], workload.batch: [4, 8]}\n  hardware: [a, b, c]\n").size() == 6);
+}
+
+TEST_CASE("cases stand one after the other", "[sweep]") {
+  const std::vector<SweepPoint> points = points_of(
+      "  cases:\n"
+      "    - {policy: {name: quest}, policy.budget: [256, 512]}\n"
+      "    - policy: full\n"
+      "    - {policy: {name: hsa, budget: [7, 8, 9], page: 4}}\n"
+      "    - {policy.name: [snapkv, h2o], policy.budget: [1, 2]}\n"
+      "    - policy: [{name: freekv, tau: 1}, tova]\n");
+  CHECK(labels(points) ==
+        Labels{"policy.name=quest policy.budget=256", "policy.name=quest policy.budget=512", "policy.name=full",
+               "policy.name=hsa policy.page=4 policy.budget=7", "policy.name=hsa policy.page=4 policy.budget=8",
+               "policy.name=hsa policy.page=4 policy.budget=9", "policy.name=snapkv policy.budget=1",
+               "policy.name=snapkv policy.budget=2", "policy.name=h2o policy.budget=1",
+               "policy.name=h2o policy.budget=2", "policy.name=freekv policy.tau=1", "policy.name=tova"});
+  CHECK(points[3].config.find("policy")->canonical() == R"({"budget":7,"name":"hsa","page":4})");
+  // By `policy.name` alone the base's other parameters stay.
+  CHECK(points[6].config.find("policy")->canonical() == R"({"budget":1,"name":"snapkv","tau":0.5})");
+}
+
+TEST_CASE("cases multiply with the other axes and may hold zips and cases", "[sweep]") {
+  // hardware 2 · (2 of quest + 1 full) · batch 3 = 18.
+  CHECK(points_of("  hardware: [a, b]\n"
+                  "  cases: [{policy: quest, policy.budget: [1, 2]}, {policy: full}]\n"
+                  "  workload.batch: [1, 2, 4]\n")
+            .size() == 18);
+  // A zip of 2 times seeds 2, and nested cases of 1 + 1: 2 · 2 + 2 = 6.
+  CHECK(points_of("  cases:\n"
+                  "    - {zip: {policy.budget: [1, 2], workload.batch: [3, 4]}, trace.seed: [1, 2]}\n"
+                  "    - cases: [{policy: full}, {policy: tova}]\n")
+            .size() == 6);
+}
+
+TEST_CASE("values may be lists", "[sweep]") {
+  CHECK(labels(points_of("  x: [[1, 2], [3]]\n")) == Labels{"x=[1,2]", "x=[3]"});
+}
+
+TEST_CASE("expansion is pure: the same points every time, the config as before", "[sweep]") {
+  const Node config = parse_yaml(kBase + "sweep: {policy.budget: [1, 2], hardware: [a, b]}", "f");
+  const std::string before = config.canonical();
+  CHECK(labels(expand_sweep(config)) == labels(expand_sweep(config)));
+  CHECK(config.canonical() == before);
+}
+
+TEST_CASE("every point is another config without `sweep`", "[sweep]") {
+  const std::vector<SweepPoint> points = points_of("  a: [1, 2, 3]\n  b: [1, 2, 3]\n  c.d: [x, y]\n");
+  CHECK(points.size() == 18);  // 3 · 3 · 2
+  std::set<std::string> texts;
+  for (const SweepPoint& point : points) {
+    texts.insert(point.config.canonical());
+    CHECK(point.config.find("sweep") == nullptr);
+  }
+  CHECK(texts.size() == 18);
+}
+
+TEST_CASE("the quickstart sweep", "[sweep]") {
+  // Contexts 4, cards 2, batches 3: 24 grid points. Cases: full 1; seven policies at 3 budgets 21; rocketkv at 3
+  // budgets and 4 split factors 12; freekv at 3 budgets 3, and 4 more without one of its parts: 41.
+  const Node config = load_yaml(std::string(KVCAST_SOURCE_DIR) + "/configs/sweeps/quickstart.yaml");
+  const std::vector<SweepPoint> points = expand_sweep(config);
+  CHECK(points.size() == 24 * 41);
+  std::set<std::string> policies;
+  for (const SweepPoint& point : points) policies.insert(read_policy(*point.config.find("policy")).name);
+  CHECK(policies.size() == 10);
+}
+
+TEST_CASE("sweeps that say nothing or too much are refused at their place", "[sweep]") {
+  CHECK(error_in("  {}") == "sweep.yaml:4:3: sweep: expected a map of keys to lists, found an empty map");
+  CHECK(error_in("  - a") == "sweep.yaml:4:3: sweep: expected a map of keys to lists, found a list");
+  CHECK(error_in("  a: []") == "sweep.yaml:4:6: sweep: \"a\" is an empty list");
+  CHECK(error_in("  a: 1") ==
+        "sweep.yaml:4:6: sweep: \"a\" must be a list of values, found \"1\"; what does not vary belongs outside of "
+        "`sweep:`");
+  CHECK_THAT(error_in("  a: {b: 1}"), Catch::StartsWith("sweep.yaml:4:10: sweep: \"a.b\" must be a list of values"));
+  CHECK_THAT(error_in("  a: {}"),
+             Catch::StartsWith("sweep.yaml:4:6: sweep: \"a\" must be a list of values, found an empty map"));
+  CHECK(error_in("  a: [{}]") == "sweep.yaml:4:7: sweep: an empty map sets nothing");
+  CHECK(error_in("  a b: [1]") == "sweep.yaml:4:9: \"a b\" is not a path of keys such as workload.batch");
+  CHECK(error_in("  workload.batch.x: [7]") ==
+        "sweep.yaml:4:22: cannot set \"workload.batch.x\": \"workload.batch\" is \"1\", not a map");
+}
+
+TEST_CASE("a key that two axes set is refused", "[sweep]") {
+  CHECK(error_in("  workload.batch: [1, 2]\n  workload: {batch: [3, 4]}") ==
+        "sweep.yaml:3:1: sweep: two axes set \"workload.batch\"");
+  CHECK(error_in("  policy: [full, {name: quest, budget: 3}]\n  policy.budget: [1, 2]") ==
+        "sweep.yaml:3:1: sweep: two axes set \"policy.budget\"");
+  CHECK(error_in("  policy: [full, quest]\n  policy.name: [tova, h2o]") ==
+        "sweep.yaml:3:1: sweep: two axes set \"policy.name\"");
+  CHECK(error_in("  cases: [{policy: {name: quest, budget: 1}, policy.budget: [2, 3]}]") ==
+        "sweep.yaml:4:11: sweep: two axes set \"policy.budget\"");
+}
+
+TEST_CASE("points that are the same are refused, naming both", "[sweep]") {
+  CHECK(error_in("  a: [1, 2, 1]") == "sweep.yaml:3:1: sweep: point 3 (a=1) is the same as point 1 (a=1)");
+  CHECK(error_in("  cases: [{policy: full}, {policy: quest}, {policy: full}]\n  workload.batch: [1, 2]") ==
+        "sweep.yaml:3:1: sweep: point 5 (policy.name=full, workload.batch=1) is the same as point 1 (policy.name=full, "
+        "workload.batch=1)");
+}
+
+TEST_CASE("zips that do not fit together are refused", "[sweep]") {
+  CHECK(error_in("  zip: {a: [1, 2], b: [1, 2, 3]}") ==
+        "sweep.yaml:4:23: sweep: zip: \"b\" has 3 values, but \"a\" has 2");
+  CHECK(error_in("  zip: {a: 1}") == "sweep.yaml:4:12: sweep: zip: \"a\" must be a list, found \"1\"");
+  CHECK(error_in("  zip: {}") == "sweep.yaml:4:8: sweep: zip: no lists");
+  CHECK(error_in("  zip: []") ==
+        "sweep.yaml:4:8: sweep: zip: expected a list of maps, or a map of lists, found an empty list");
+  CHECK(error_in("  zip: 3") == "sweep.yaml:4:8: sweep: zip: expected a list of maps, or a map of lists, found \"3\"");
+  CHECK(error_in("  zip: [3]") == "sweep.yaml:4:9: sweep: zip: expected a map, found \"3\"");
+  CHECK(error_in("  zip: [{a: [1, 2]}]") ==
+        "sweep.yaml:4:13: sweep: zip: in a list of maps, each map holds single values");
+}
+
+TEST_CASE("cases that are no maps are refused", "[sweep]") {
+  CHECK(error_in("  cases: 3") == "sweep.yaml:4:10: sweep: cases: expected a list of maps, found \"3\"");
+  CHECK(error_in("  cases: []") == "sweep.yaml:4:10: sweep: cases: expected a list of maps, found an empty list");
+  CHECK(error_in("  cases: [full]") == "sweep.yaml:4:11: sweep: cases: expected a map, found \"full\"");
+  CHECK(error_in("  cases: [{}]") == "sweep.yaml:4:11: sweep: cases: expected a map, found an empty map");
+}
+
+TEST_CASE("more than a million points are refused before they are made", "[sweep]") {
+  // 11 axes of 4: 4^11 = 4 194 304; 64 axes of 4 would overflow every integer.
+  for (const int axes : {11, 64}) {
+    std::string sweep;
+    for (int i = 0; i < axes; ++i) sweep += fmt::format("  a{}: [1, 2, 3, 4]\n", i);
+    CHECK(error_in(sweep) == "sweep.yaml:3:1: sweep: more than 1000000 points");
+  }
+}
