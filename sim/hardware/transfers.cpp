@@ -90,12 +90,12 @@ void add_dma(Terms& terms, const config::Hardware& machine, const Copy& work, co
   const Resource thread = thread_of(work.issuer);
   terms.wait("copy latency", number(machine.link.copy_latency));
   terms.work("copy engine", path.engine, engine * work.runs);
-  // The driver stages pageable memory inside the call: the thread is held whichever side is slower.
-  if (issue.value >= engine.value || work.kind == CopyKind::kPageable) {
+  if (work.kind == CopyKind::kPageable) {
+    // Staged inside the call, a small buffer at a time: the thread is held, and nothing is left to drain.
+    terms.work("staging", thread, issue * work.runs);
+  } else if (issue.value >= engine.value) {
     terms.work("copy calls", thread, issue * work.runs);
-    // The pipeline drains by one run: the engine serves the last one after its call, or the call precedes the first.
-    const bool calls_are_slower = issue.value >= engine.value;
-    terms.wait("first and last run", calls_are_slower ? engine : issue);
+    terms.wait("engine's part of the last run", engine);
   } else {
     terms.issue("copy calls", thread, issue, issue.value * (work.runs - 1));
   }

@@ -1,0 +1,72 @@
+// The round host: 8 cores, 0.65 of their rate when all are busy, 100 GB/s of memory.
+#include "unit/hardware/support.hpp"
+
+using namespace kvcast;
+using namespace kvcast::test;
+using graph::HostCall;
+using graph::Lane;
+using hardware::Cost;
+using hardware::Resource;
+
+TEST_CASE("host calls take their thread") {
+  const auto seconds = [](HostCall call, double count) {
+    const Cost cost = round_model().cost(op_of(graph::Host{call, count}, Lane::kHost));
+    CHECK(cost.latency == 0);
+    CHECK(cost.alone == Approx(amount(cost, Resource::kHostThread)));
+    return cost.alone;
+  };
+  CHECK(seconds(HostCall::kLaunch, 3) == us(15));
+  CHECK(seconds(HostCall::kGraphLaunch, 100) == us(8 + 100 * 0.01));  // one graph of 100 kernels
+  CHECK(seconds(HostCall::kEagerOp, 2) == us(20));
+  CHECK(seconds(HostCall::kEagerLayer, 2) == us(200));
+  CHECK(seconds(HostCall::kStreamSync, 2) == us(12));
+  CHECK(seconds(HostCall::kItemSync, 2) == us(24));
+  CHECK(seconds(HostCall::kPythonPage, 2) == us(140));
+  CHECK(seconds(HostCall::kPythonHead, 2) == us(300));
+  CHECK(seconds(HostCall::kTask, 2) == us(6));
+}
+
+TEST_CASE("each host thread has a fifo of its own") {
+  const graph::Host launch{HostCall::kLaunch, 1};
+  const auto of = [&](Lane lane) { return round_model().cost(op_of(launch, lane)); };
+  CHECK(amount(of(Lane::kHost), Resource::kHostThread) == us(5));
+  CHECK(amount(of(Lane::kRecallThread), Resource::kRecallThread) == us(5));
+  CHECK(amount(of(Lane::kBackupThread), Resource::kBackupThread) == us(5));
+}
+
+namespace {
+
+// Items of 7 MB in pieces of 500 B: half-way from 2 to 12 GB/s, so 7 GB/s and 1 ms on one core alone.
+Cost cpu(double items, double flops = 0, double bytes = 7e6) {
+  return round_model().cost(op_of(graph::CpuWork{items, bytes, flops, 500}, Lane::kCpu));
+}
+
+}  // namespace
+
+TEST_CASE("CPU work goes in rounds over the cores, which slow each other") {
+  CHECK(cpu(1).alone == us(20 + 1000));
+  // Four busy of eight: 1 − 0.35 · 3/7 = 0.85 of the rate. All: 0.65.
+  CHECK(cpu(4).alone == us(20 + 1000 / 0.85));
+  CHECK(cpu(8).alone == us(20 + 1000 / 0.65));
+  // The ninth item needs a second round.
+  CHECK(cpu(9).alone == us(20 + 2000 / 0.65));
+  CHECK(cpu(16).alone == Approx(cpu(9).alone));
+  CHECK(cpu(17).alone == us(20 + 3000 / 0.65));
+  CHECK(cpu(0).alone == us(20));
+  // All cores belong to the work while it runs: alone it takes 8 cores · 1 ms.
+  CHECK(amount(cpu(1), Resource::kCores) == Approx(8e-3));
+  CHECK(amount(cpu(9), Resource::kDram) == Approx(63e6));
+}
+
+TEST_CASE("CPU work is as fast as the slower of gathers and arithmetic") {
+  CHECK(cpu(1, 5e6).alone == us(20 + 1000));   // 5 MFLOP at 10 GFLOP/s: 0.5 ms
+  CHECK(cpu(1, 20e6).alone == us(20 + 2000));  // 2 ms
+}
+
+TEST_CASE("memory can be slower than the cores together") {
+  config::Hardware machine = round_machine();
+  machine.host.dram_bandwidth.value = 14e9;
+  const Cost cost = hardware::CostModel(machine, {}).cost(op_of(graph::CpuWork{8, 7e6, 0, 500}, Lane::kCpu));
+  CHECK(cost.alone == us(20 + 4000));  // 56 MB at 14 GB/s
+  CHECK(cost.bound == Resource::kDram);
+}

@@ -1,0 +1,129 @@
+// What holds for every cost: numbers and their trust, the pace, memory, rates, explanations.
+#include "hardware/number.hpp"
+#include "unit/hardware/support.hpp"
+
+using namespace kvcast;
+using namespace kvcast::test;
+using hardware::at;
+using hardware::Cost;
+using hardware::Number;
+using hardware::Resource;
+
+TEST_CASE("curves are linear between their points and flat outside, where trust fades") {
+  const config::Curve c = curve({10, 20, 40}, {1, 2, 6});
+  CHECK(at(c, 10).value == 1);
+  CHECK(at(c, 15).value == Approx(1.5));
+  CHECK(at(c, 20).value == 2);
+  CHECK(at(c, 35).value == Approx(5));
+  CHECK(at(c, 40).value == 6);
+  for (const double x : {10.0, 15.0, 40.0}) {
+    CHECK_FALSE(at(c, x).extrapolated);
+    CHECK(at(c, x).uncertainty == Approx(0.1));
+    CHECK(at(c, x).origin == Origin::kLiterature);
+  }
+  CHECK(at(c, 80).value == 6);
+  CHECK(at(c, 5).value == 1);
+  CHECK(at(c, 80).extrapolated);
+  CHECK(at(c, 80).origin == Origin::kExtrapolated);
+  CHECK(at(c, 80).uncertainty == Approx(0.1 + 0.25));        // one doubling
+  CHECK(at(c, 5).uncertainty == Approx(0.1 + 0.25));         // one halving
+  CHECK(at(c, 160).uncertainty == Approx(0.1 + 0.5));        // two doublings
+  CHECK(at(c, 40 * 1024.0).uncertainty == Approx(0.1 + 1));  // ten: at most 1 more
+  CHECK(at(c, 0).uncertainty == Approx(0.1 + 1));
+  CHECK(at(curve({5}, {3}), 5).value == 3);
+}
+
+TEST_CASE("errors of factors add as squares, the worse origin stays") {
+  const Value a{2, Origin::kDatasheet, 0.03, "the sheet"}, b{5, Origin::kAssumed, 0.04, "a guess"};
+  const Number product = hardware::number(a) * hardware::number(b);
+  CHECK(product.value == 10);
+  CHECK(product.uncertainty == Approx(0.05));  // 3-4-5
+  CHECK(product.origin == Origin::kAssumed);
+  CHECK(*product.source == "a guess");
+  const Number quotient = hardware::number(a) / hardware::number(b);
+  CHECK(quotient.value == Approx(0.4));
+  CHECK(quotient.uncertainty == Approx(0.05));
+}
+
+TEST_CASE("the interval of a cost weighs its parts") {
+  // Gap 1 us ± 10 %. Floor 2 us ± 17.32 % (floor, its clock and the clock, 10 % each). Weights 66.93 us ± 14.14 %
+  // (bandwidth and efficiency). √(0.1² + 0.3464² + 9.4657²) = 9.4726 us of 69.93 us: 13.55 %.
+  const Cost cost = round_model().cost(op_of(graph::Gemm{10, 5000, 5000, 2}));
+  CHECK(cost.uncertainty == Approx(0.13545).epsilon(1e-3));
+  CHECK(cost.origin == Origin::kLiterature);
+  CHECK_FALSE(cost.extrapolated);
+}
+
+TEST_CASE("short parts do not spoil the origin of long ones") {
+  config::Hardware machine = round_machine();
+  machine.gpu.gap_graph.origin = Origin::kAssumed;
+  const hardware::CostModel model(machine, {});
+  // 1 us of 69.93 us is below 5 %.
+  CHECK(model.cost(op_of(graph::Gemm{10, 5000, 5000, 2})).origin == Origin::kLiterature);
+  // 1 us of gap + 1 us of floor.
+  CHECK(model.cost(op_of(graph::Kernel{})).origin == Origin::kAssumed);
+  // A part that does not set the pace does not count either: products beside weights.
+  machine.gpu.gemm_compute_efficiency.origin = Origin::kAssumed;
+  CHECK(hardware::CostModel(machine, {}).cost(op_of(graph::Gemm{10, 5000, 5000, 2})).origin == Origin::kLiterature);
+}
+
+TEST_CASE("beyond a curve's end the cost says so") {
+  // 200 MB of weights; the curve ends at 100 MB. One doubling: hypot(0.1, 0.35) of the weights' time.
+  const Cost cost = round_model().cost(op_of(graph::Gemm{10, 10000, 10000, 2}));
+  CHECK(cost.extrapolated);
+  CHECK(cost.origin == Origin::kExtrapolated);
+  CHECK(cost.uncertainty > 0.3f);
+}
+
+TEST_CASE("a marker costs nothing") {
+  const Cost cost = round_model().cost(op_of(graph::Marker{}));
+  CHECK(cost.latency == 0);
+  CHECK(cost.demands.empty());
+  CHECK(cost.alone == 0);
+  CHECK(cost.origin == Origin::kExact);
+}
+
+TEST_CASE("rates and capacities are the machine's") {
+  const hardware::CostModel model = round_model();
+  CHECK(model.rate(Resource::kHbm) == 1e12);
+  CHECK(model.rate(Resource::kTensor) == 100e12);
+  CHECK(model.rate(Resource::kVector) == 10e12);
+  CHECK(model.rate(Resource::kH2d) == 1);
+  CHECK(model.rate(Resource::kLinkIn) == 10e9);
+  CHECK(model.rate(Resource::kLinkOut) == 8e9);
+  CHECK(model.rate(Resource::kLink) == 16e9);
+  CHECK(model.rate(Resource::kDram) == 100e9);
+  CHECK(model.rate(Resource::kCores) == 8);
+  CHECK(model.rate(Resource::kRecallThread) == 1);
+  CHECK(model.capacity(graph::Pool::kHbm) == Approx(39e9));
+  CHECK(model.capacity(graph::Pool::kDram) == Approx(90e9));
+}
+
+TEST_CASE("engines and host threads serve one at a time, all else is shared") {
+  int fifos = 0;
+  for (int r = 0; r < hardware::kResourceCount; ++r) {
+    const auto resource = static_cast<Resource>(r);
+    CHECK(!hardware::resource_name(resource).empty());
+    fifos += hardware::is_fifo(resource) ? 1 : 0;
+  }
+  CHECK(fifos == 5);
+  for (const Resource r :
+       {Resource::kH2d, Resource::kD2h, Resource::kHostThread, Resource::kRecallThread, Resource::kBackupThread}) {
+    CHECK(hardware::is_fifo(r));
+  }
+}
+
+TEST_CASE("an explanation names the parts, longest first, and what sets the pace") {
+  const std::string text = round_model().explain(op_of(graph::Gemm{10, 5000, 5000, 2}));
+  CAPTURE(text);
+  CHECK(text.starts_with("69.9 us alone, literature \u00b114 %; paced by HBM\n"));
+  const auto weights =
+      text.find("66.9 us  weights and activations (HBM), sets the pace; literature \u00b114 %: made up");
+  const auto products = text.find("26.7 us  matrix products (tensor cores); literature");
+  const auto floor = text.find("2 us  GEMM floor");
+  CHECK(weights != std::string::npos);
+  CHECK(products != std::string::npos);
+  CHECK(floor != std::string::npos);
+  CHECK(weights < products);
+  CHECK(products < floor);
+}
