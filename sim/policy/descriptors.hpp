@@ -10,6 +10,10 @@ Descriptor describe_exact_topk();
 Descriptor describe_streaming_llm();
 Descriptor describe_snapkv();
 Descriptor describe_quest();
+Descriptor describe_hsa();
+Descriptor describe_rocketkv();
+Descriptor describe_rocketkv_mt();
+Descriptor describe_arkvale();
 
 // Parameters that several policies share, with the meaning that they have in all of them.
 Parameter budget_parameter(std::string meaning, std::int64_t fallback = 2048);

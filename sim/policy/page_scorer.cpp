@@ -88,18 +88,39 @@ void PageScorer::fill_row(int t, std::size_t row, std::size_t n, std::span<float
 void PageScorer::score(int t, std::size_t n, float scale, std::vector<float>& out) {
   KVCAST_CHECK(n <= pages());
   if (block_steps_ == 0 || t < block_ || t >= block_ + block_steps_) make_block(t);
-  out.resize(n);
-  if (rows() == 1) {
-    fill_row(t, 0, n, out);
-    if (combines_queries(shape_.group)) return;
-  }
   work_.resize(rows());
-  std::vector<std::span<float>> heads;
   for (std::size_t row = 0; row < rows(); ++row) {
     work_[row].resize(n);
     fill_row(t, row, n, work_[row]);
-    heads.emplace_back(work_[row]);
   }
+  reduce_rows(n, scale, out);
+}
+
+void PageScorer::score_queries(std::span<const float* const> heads, std::size_t n, float scale,
+                               std::vector<float>& out) {
+  KVCAST_CHECK(n <= pages() && heads.size() == static_cast<std::size_t>(members_));
+  const auto d = static_cast<std::size_t>(layer_.info().head_dim);
+  std::vector<float> combined(d), split(2 * d);
+  if (combines_queries(shape_.group)) combine_queries(shape_.group, heads, d, combined);
+  work_.resize(rows());
+  for (std::size_t row = 0; row < rows(); ++row) {
+    split_signs(combines_queries(shape_.group) ? combined.data() : heads[row], d, split.data());
+    work_[row].resize(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const float* const bounds = i < full_before_ ? before_->rows().row(i) : tail_.rows().row(i - full_before_);
+      work_[row][i] = dot(split.data(), bounds, 2 * d);
+    }
+  }
+  reduce_rows(n, scale, out);
+}
+
+void PageScorer::reduce_rows(std::size_t n, float scale, std::vector<float>& out) {
+  out.resize(n);
+  if (combines_queries(shape_.group)) {
+    std::copy_n(work_[0].begin(), n, out.begin());
+    return;
+  }
+  const std::vector<std::span<float>> heads(work_.begin(), work_.end());
   reduce_group(shape_.group, heads, scale, out);
 }
 

@@ -36,9 +36,12 @@ class PageScorer {
   void score(int t, std::size_t n, float scale, std::vector<float>& out);
   // The unscaled scores of one query head of the group, 0 ≤ member < group size.
   void score_head(int t, int member, std::size_t n, std::vector<float>& out);
+  // As score, of queries that are not a decode step's (one a query head of the group).
+  void score_queries(std::span<const float* const> heads, std::size_t n, float scale, std::vector<float>& out);
 
  private:
   void make_block(int t);
+  void reduce_rows(std::size_t n, float scale, std::vector<float>& out);
   void fill_row(int t, std::size_t row, std::size_t n, std::span<float> out) const;
   std::size_t rows() const { return combines_queries(shape_.group) ? 1 : static_cast<std::size_t>(members_); }
 

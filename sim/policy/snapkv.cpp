@@ -107,11 +107,15 @@ std::unique_ptr<Retention> evict_by_window(const WindowEviction& setting) {
   return std::make_unique<EvictByWindow>(setting);
 }
 
-void check_window(const ParameterValues& values, std::int64_t budget) {
+void check_pool(const ParameterValues& values) {
   if (values.integer("pool_kernel") % 2 == 0) {
     throw UserError(values.where("pool_kernel"),
                     fmt::format("pool_kernel must be odd, found {}", values.integer("pool_kernel")));
   }
+}
+
+void check_window(const ParameterValues& values, std::int64_t budget) {
+  check_pool(values);
   if (values.integer("window") > budget) {
     throw UserError(values.where("window"),
                     fmt::format("the window of {} tokens does not fit into the {} tokens that stay of the prompt",

@@ -17,7 +17,9 @@ struct WindowEviction {
 };
 std::unique_ptr<Retention> evict_by_window(const WindowEviction& setting);
 
-// UserError where `budget` (as the parameter named says) cannot hold the window or the kernel is even.
+// UserError where the pooling kernel is even.
+void check_pool(const ParameterValues& values);
+// The same, and where `budget` tokens cannot hold the window.
 void check_window(const ParameterValues& values, std::int64_t budget);
 
 }  // namespace kvcast::policy

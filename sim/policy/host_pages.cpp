@@ -1,0 +1,61 @@
+#include "policy/host_pages.hpp"
+
+namespace kvcast::policy {
+
+using graph::Kind;
+using graph::Lane;
+
+namespace {
+
+// bytes of keys and values, pages of them; in NHD the keys and the values of a page are two pieces, in HND one.
+void back_up(double bytes, double pages, HostLayout layout, LayerOps& ops, graph::OpId after) {
+  if (layout == HostLayout::kHnd) {
+    after = ops.kernel(Lane::kBackup, Kind::kConvert, "transpose pages",
+                       graph::Kernel{graph::KernelClass::kConvert, bytes, bytes}, {after});
+  }
+  graph::Copy copy;
+  copy.direction = graph::Direction::kDeviceToHost;
+  copy.runs = pages * (layout == HostLayout::kHnd ? 1 : 2);
+  copy.run_bytes = bytes / copy.runs;
+  copy.issuer = Lane::kBackupThread;
+  ops.copy(Lane::kBackup, "back up pages", copy, {after});
+}
+
+}  // namespace
+
+void back_up_prompt(const PrefillLayer& shape, int page, HostLayout layout, bool python, LayerOps& ops) {
+  const Dims m(*shape.model);
+  const auto tokens = static_cast<double>(shape.prompt_tokens);
+  const double pages = shape.batch * static_cast<double>((shape.prompt_tokens + page - 1) / page);
+  graph::OpId after = ops.ready();
+  if (python) after = ops.host(Lane::kHost, Kind::kLaunch, "page loop", graph::HostCall::kPythonPage, pages, {after});
+  back_up(shape.batch * 2 * m.kv_heads * tokens * m.row(), pages, layout, ops, after);
+}
+
+void back_up_token(const DecodeLayer& shape, int page, HostLayout layout, LayerOps& ops) {
+  const Dims m(*shape.model);
+  back_up(shape.batch * 2 * m.kv_heads * m.row(), static_cast<double>(shape.batch) / page, layout, ops, ops.ready());
+}
+
+graph::OpId fetch_ids(double ids, LayerOps& ops, graph::OpId after) {
+  graph::Copy copy;
+  copy.direction = graph::Direction::kDeviceToHost;
+  copy.runs = 1;
+  copy.run_bytes = ids * kIndexBytes;
+  const graph::OpId copied = ops.copy(Lane::kCompute, "chosen pages", copy, {after});
+  return ops.host(Lane::kHost, Kind::kSync, "wait for page numbers", graph::HostCall::kStreamSync, 1, {copied});
+}
+
+MemoryItem host_copy(const MemoryShape& shape) {
+  return {graph::Pool::kDram, "KV cache in host memory", kv_bytes(shape, static_cast<double>(shape.tokens))};
+}
+
+Parameter runtime_parameter() {
+  return {.key = "runtime",
+          .fallback = std::string("compiled"),
+          .unit = "",
+          .meaning = "whether the host's page loops run as compiled code or in Python, as released",
+          .names = {"compiled", "python"}};
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,315 @@
+// HSA, hybrid sparse attention: the second stage of RocketKV on its own (Behnam et al., "RocketKV", 2025, arXiv
+// 2502.14051, algorithm 1).
+//
+// Idea: estimate scores from few head dimensions (as SparQ) of page bounds (as Quest): each is then compressed only a
+// little. Selection, each step, for every KV head: (1) i1 = the k1 dimensions with the largest Σ_heads |q|; (2) each
+// takes a page's
+//   maximum where Σ_heads q is positive, its minimum where it is negative; (3) every query head scores the pages over
+//   i1, divided by √(d·‖q[i1]‖₁ / ‖q‖₁) (SparQ's correction, in the released code only), softmax over tokens, each with
+//   its page's score; (4) mean over the group; (5) the k2 = ⌊t / 2⌋ tokens with the largest value: whole pages, the
+//   last one cut.
+// Split: ratio c2 = S_max / t; page p = ⌈√c2⌉, at most ⌊c2⌋; k1 = d·p / c2: estimation reads ⌈N/p⌉·k1 ≈ t·d elements,
+// half
+//   of the 2·t·d of the budget.
+// Cost: summed |q| and its top-k1; estimation n_kv·⌈N/p⌉·k1·b, one bound an element (the index lies dimension by
+// dimension);
+//   softmax and reduction; top-k; attention 2·n_kv·k2·d·b; the new token updates one page's bounds. All serial.
+// Storage: KV pairs + 2·n_kv·⌈N/p⌉·d·b.
+#include "policy/hsa.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy/descriptors.hpp"
+#include "policy/pages.hpp"
+#include "policy/ranking.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kind;
+using graph::Lane;
+
+class HsaHead final : public HeadRetrieval {
+ public:
+  HsaHead(const LayerInput& input, int kv_head, const TokenList& tokens, const HsaSetting& setting)
+      : layer_(input.layer()),
+        kv_head_(kv_head),
+        members_(static_cast<std::size_t>(input.info().group())),
+        d_(static_cast<std::size_t>(input.info().head_dim)),
+        tokens_(tokens),
+        s_(setting),
+        dims_(static_cast<std::size_t>(setting.dims(input.info().head_dim))),
+        bounds_(input.info().head_dim, setting.page(), tokens.size(input.info().decode_steps) / setting.page() + 1,
+                Summary::kMinMax) {
+    const MatrixView keys = layer_.keys(kv_head_);
+    for (std::int64_t i = 0; i < tokens_.prompt_tokens_kept(); ++i) {
+      bounds_.append(keys.row(static_cast<std::size_t>(tokens_.position(i))));
+    }
+    transpose_full_pages();
+  }
+
+  void step(int t, std::span<HeadSelection> out) override {
+    const trace::TraceInfo& info = layer_.info();
+    bounds_.append(layer_.keys(kv_head_).row(static_cast<std::size_t>(info.prompt_tokens + t)));
+    const std::int64_t n = tokens_.size(t);
+    if (s_.budget >= s_.length || s_.budget >= info.prompt_tokens + t + 1) {
+      tokens_.append_all(t, out[0].attended);
+      return;
+    }
+    choose_dims(t);
+    estimate(t);
+    out[0].counts.scored = static_cast<std::int64_t>(reduced_.size());
+    take_tokens(n, out[0]);
+  }
+
+ private:
+  // Dimension by dimension, so that the scan over pages reads neighbours.
+  void transpose_full_pages() {
+    full_ = bounds_.full_pages();
+    columns_.resize(2 * d_ * full_);
+    const MatrixView rows = bounds_.rows();
+    constexpr std::size_t kBlock = 16;
+    for (std::size_t begin = 0; begin < full_; begin += kBlock) {
+      const std::size_t end = std::min(full_, begin + kBlock);
+      for (std::size_t j = 0; j < 2 * d_; ++j) {
+        for (std::size_t page = begin; page < end; ++page) columns_[j * full_ + page] = rows.row(page)[j];
+      }
+    }
+  }
+
+  const float* query(int t, std::size_t member) const {
+    return layer_.decode_query(kv_head_ * static_cast<int>(members_) + static_cast<int>(member), t);
+  }
+
+  // i1, and where in a row of bounds each of them is read.
+  void choose_dims(int t) {
+    magnitude_.assign(d_, 0);
+    signed_.assign(d_, 0);
+    for (std::size_t g = 0; g < members_; ++g) {
+      const float* const q = query(t, g);
+      for (std::size_t j = 0; j < d_; ++j) magnitude_[j] += std::abs(q[j]), signed_[j] += q[j];
+    }
+    ranking_.select(magnitude_, dims_, chosen_dims_);
+    bound_.clear();
+    for (const std::int32_t j : chosen_dims_) {
+      const float sign = signed_[static_cast<std::size_t>(j)];
+      const bool upper = sign > 0 || (sign == 0 && s_.zero_is_max);
+      bound_.push_back(static_cast<std::size_t>(j) + (upper ? 0 : d_));
+    }
+  }
+
+  void estimate(int t) {
+    const std::size_t n = bounds_.pages();
+    scores_.assign(members_ * n, 0.0f);
+    reduced_.resize(n);
+    std::vector<std::span<float>> rows;
+    for (std::size_t g = 0; g < members_; ++g) {
+      const std::span row(scores_.data() + g * n, n);
+      const float* const q = query(t, g);
+      score_pages(q, row);
+      const float scale = temperature(q);
+      for (float& x : row) x *= scale;
+      if (s_.group == Group::kMeanWeights || s_.group == Group::kSumWeights || s_.group == Group::kMaxWeights) {
+        softmax_over_tokens(row);
+      }
+      rows.push_back(row);
+    }
+    reduce_group(without_softmax(s_.group), rows, 1, reduced_);
+  }
+
+  void score_pages(const float* q, std::span<float> row) const {
+    const MatrixView tail = bounds_.rows();
+    for (std::size_t k = 0; k < chosen_dims_.size(); ++k) {
+      const float factor = q[chosen_dims_[k]];
+      const float* const column = columns_.data() + bound_[k] * full_;
+      for (std::size_t page = 0; page < full_; ++page) row[page] += factor * column[page];
+      for (std::size_t page = full_; page < row.size(); ++page) row[page] += factor * tail.row(page)[bound_[k]];
+    }
+  }
+
+  // 1 / √(d·‖q[i1]‖₁ / ‖q‖₁), or 1 / √d.
+  float temperature(const float* q) const {
+    float all = 0, chosen = 0;
+    for (std::size_t j = 0; j < d_; ++j) all += std::abs(q[j]);
+    for (const std::int32_t j : chosen_dims_) chosen += std::abs(q[j]);
+    const float share = s_.norm_correction && all > 0 && chosen > 0 ? chosen / all : 1.0f;
+    return 1.0f / std::sqrt(static_cast<float>(d_) * share);
+  }
+
+  // Every token has its page's score: a page of m tokens counts m times in the sum.
+  void softmax_over_tokens(std::span<float> row) const {
+    softmax(row);
+    const auto page = static_cast<double>(bounds_.page());
+    const auto last = static_cast<double>(bounds_.tokens_in(row.size() - 1));
+    const double sum = page - (page - last) * static_cast<double>(row.back());
+    for (float& x : row) x = static_cast<float>(static_cast<double>(x) / sum);
+  }
+
+  static Group without_softmax(Group group) {
+    if (group == Group::kMeanWeights) return Group::kMeanScores;
+    if (group == Group::kSumWeights) return Group::kSumScores;
+    return group == Group::kMaxWeights ? Group::kMaxScores : group;
+  }
+
+  void take_tokens(std::int64_t n, HeadSelection& out) {
+    const std::int64_t page = bounds_.page();
+    std::int64_t left = std::min(s_.tokens(), n);
+    // One page more than enough, for the last one may be partial and rank among the best.
+    const std::int64_t enough =
+        std::min<std::int64_t>((left + page - 1) / page + 1, static_cast<std::int64_t>(bounds_.pages()));
+    ranking_.rank(reduced_, static_cast<std::size_t>(enough), chosen_pages_);
+    for (const std::int32_t index : chosen_pages_) {
+      const std::int64_t take = std::min(left, bounds_.tokens_in(static_cast<std::size_t>(index)));
+      for (std::int64_t i = 0; i < take; ++i) out.attended.push_back(tokens_.position(index * page + i));
+      left -= take;
+    }
+    std::sort(out.attended.begin(), out.attended.end());
+  }
+
+  const trace::Layer& layer_;
+  int kv_head_;
+  std::size_t members_, d_;
+  TokenList tokens_;
+  HsaSetting s_;
+  std::size_t dims_;
+  PageBounds bounds_;
+  std::size_t full_ = 0;
+  std::vector<float> columns_;  // [2·d × full_] bounds of the prompt's full pages
+  Ranking ranking_;
+  std::vector<float> magnitude_, signed_, scores_, reduced_;
+  std::vector<std::int32_t> chosen_dims_, chosen_pages_;
+  std::vector<std::size_t> bound_;
+};
+
+class Hsa final : public Retrieval {
+ public:
+  explicit Hsa(const HsaSetting& setting) : s_(setting) {}
+
+  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
+    return std::make_unique<HsaHead>(layer, kv_head, tokens, s_);
+  }
+
+  void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
+    summarise_pages(shape, kept, s_.page(), ops, ops.ready());
+  }
+
+  void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    graph::OpId op = update_page_summary(shape, ops);
+    const double pages = shape.sum(&HeadCounts::scored);
+    if (pages > 0) {
+      const double dims = s_.dims(shape.model->head_dim), heads = shape.batch * m.kv_heads;
+      graph::Kernel sum{graph::KernelClass::kReduce, shape.batch * m.q_heads * m.row(), heads * 2 * m.d * kScoreBytes};
+      sum.flops = 2 * shape.batch * m.q_heads * m.d;
+      op = ops.kernel(Lane::kCompute, Kind::kScore, "sum of |q|", sum, {op});
+      op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k1 dimensions", graph::TopK{heads, m.d, dims, kScoreBytes},
+                      {op});
+      const double best = std::ceil(static_cast<double>(s_.tokens()) / s_.page());
+      op = score_and_rank(shape, pages * dims * m.element, 2 * pages * m.group * dims, best, ops, op);
+    }
+    ops.done(ops.attention(attention_over(shape, gathered_unit(shape)), {op}));
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
+    const std::int64_t generated = shape.tokens - shape.lengths.prompt_tokens;
+    const std::int64_t room = tokens + std::max<std::int64_t>(0, s_.reserved - generated);
+    return {{graph::Pool::kHbm, "page summaries", summary_bytes(shape, room, s_.page())}};
+  }
+
+  Growth growth() const override {
+    return s_.budget >= s_.length ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page()};
+  }
+
+ private:
+  HsaSetting s_;
+};
+
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+  HsaSetting setting = read_hsa(values, lengths);
+  setting.budget = values.integer("budget");
+  setting.length = lengths.bound();
+  setting.ratio = std::max(1.0, static_cast<double>(setting.length) / static_cast<double>(setting.budget));
+  return two_stages(keep_all(), retrieve_hsa(setting));
+}
+
+}  // namespace
+
+int HsaSetting::page() const { return static_cast<int>(std::min(std::floor(ratio), std::ceil(std::sqrt(ratio)))); }
+
+int HsaSetting::dims(int head_dim) const {
+  const double exact = head_dim * page() / ratio;
+  return static_cast<int>(std::clamp(nearest_dims ? std::nearbyint(exact) : std::floor(exact), 1.0, double(head_dim)));
+}
+
+std::unique_ptr<Retrieval> retrieve_hsa(const HsaSetting& setting) {
+  KVCAST_CHECK(setting.ratio >= 1 && setting.group != Group::kPerHead && !combines_queries(setting.group));
+  return std::make_unique<Hsa>(setting);
+}
+
+std::int64_t max_new_tokens(const ParameterValues& values, const Lengths& lengths) {
+  return values.is_text("max_new_tokens") ? lengths.decode_steps : values.integer("max_new_tokens");
+}
+
+std::vector<Parameter> hsa_parameters() {
+  return {
+      {.key = "max_new_tokens",
+       .fallback = std::string("decode_steps"),
+       .unit = "tokens",
+       .meaning = "T_max: generated tokens planned for; page summaries have room for them (RocketKV: also taken from "
+                  "what the prompt keeps); 0: the paper's formula without it",
+       .high = 1e9,
+       .names = {"decode_steps", "<integer>"}},
+      group_parameter({"mean_weights", "sum_weights", "max_weights", "sum_scores", "mean_scores", "max_scores"}),
+      {.key = "dims_rounding",
+       .fallback = std::string("down"),
+       .unit = "",
+       .meaning = "rounding of the number of head dimensions that the estimate reads",
+       .names = {"down", "nearest"}},
+      {.key = "norm_correction",
+       .fallback = true,
+       .unit = "",
+       .meaning = "scale each head's estimate by the share of ‖q‖₁ that the chosen dimensions hold"},
+      {.key = "zero_sign",
+       .fallback = std::string("min"),
+       .unit = "",
+       .meaning = "bound that a dimension takes whose queries sum to 0",
+       .names = {"min", "max"}}};
+}
+
+HsaSetting read_hsa(const ParameterValues& values, const Lengths& lengths) {
+  HsaSetting setting;
+  setting.nearest_dims = values.text("dims_rounding") == "nearest";
+  setting.group = parse_group(values.text("group"));
+  setting.norm_correction = values.flag("norm_correction");
+  setting.zero_is_max = values.text("zero_sign") == "max";
+  setting.reserved = max_new_tokens(values, lengths);
+  return setting;
+}
+
+Descriptor describe_hsa() {
+  Descriptor d;
+  d.name = "hsa";
+  d.sentence =
+      "Keeps everything on the GPU and finds tokens by a few head dimensions of page bounds (RocketKV's second stage).";
+  d.category = "retrieval (GPU)";
+  d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051), algorithm 1";
+  d.parameters = {budget_parameter("the step's traffic in tokens, half for estimation, half for attention", 2048)};
+  for (Parameter& p : hsa_parameters()) d.parameters.push_back(std::move(p));
+  d.budget_convention =
+      "traffic: all KV-equivalent bytes of a step in units of one token's keys and values; ⌊budget / 2⌋ "
+      "tokens are attended to";
+  d.formulas = {"traffic: n_kv·⌈L/p⌉·k1·b + 2·n_kv·⌊t/2⌋·d·b a step, about 2·n_kv·t·d·b",
+                "storage: 2·n_kv·(L + ⌈L/p⌉)·d·b"};
+  d.differences = {
+      "k1 is rounded down (the Hugging Face code; its gpt-fast code rounds to nearest: dims_rounding: nearest)",
+      "the paper's algorithm has no norm correction (norm_correction: false) and takes the maximum at a sign "
+      "of 0 (zero_sign: max)",
+      "top-k runs over pages; the released code spreads scores over tokens first"};
+  d.make = make;
+  return d;
+}
+
+}  // namespace kvcast::policy

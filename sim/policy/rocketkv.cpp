@@ -1,0 +1,142 @@
+// RocketKV and RocketKV-MT (Behnam et al., "RocketKV: Accelerating Long-Context LLM Inference via Two-Stage KV Cache
+// Compression", 2025, arXiv 2502.14051).
+//
+// Idea: compress twice, each time mildly: evict from the prompt what no later query will need, then retrieve from the
+// rest. Split: c = max(1, S_max / t); r = min(0.2 + 0.06·log2 c, 0.8) or given; N = ⌊S_max / c^r⌋ tokens a head after
+// the first
+//   stage, at least min(2·T_max, S_max); the second stage compresses by c2 = max(1, N / t) = c^(1−r).
+// Selection: once after the prompt, window eviction (SnapKV with the sum over the group and a pooling kernel of 63)
+// down to
+//   N − T_max tokens, which leaves room for T_max generated ones; then HSA over what is left and generated, pages
+//   running over the kept tokens in position order.
+// Cost: SnapKV's prefill work, page bounds of the kept tokens; decode as HSA over N tokens.
+// Storage: 2·n_kv·(N + ⌈N/p⌉)·d·b = (1/c^r + 1/c^((1+r)/2)) of full; the paper prints 2/c^((1+r)/2) for the second
+// term,
+//   counting keys as whole KV pairs.
+// RocketKV-MT keeps all tokens for later turns and decodes from a filtered copy: 1 + 1/c^r + 1/c^((1+r)/2) of full.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "policy/descriptors.hpp"
+#include "policy/hsa.hpp"
+#include "policy/quest.hpp"
+#include "policy/rocketkv.hpp"
+#include "policy/snapkv.hpp"
+
+namespace kvcast::policy {
+
+RocketSplit split_rocket(std::int64_t bound, std::int64_t budget, std::int64_t reserved, double split_factor) {
+  const auto s_max = static_cast<double>(bound);
+  RocketSplit split;
+  split.ratio = std::max(1.0, s_max / static_cast<double>(budget));
+  split.factor = split_factor >= 0 ? split_factor : std::min(0.2 + 0.06 * std::log2(split.ratio), 0.8);
+  split.length = static_cast<std::int64_t>(s_max / std::pow(split.ratio, split.factor));
+  split.length = std::max(split.length, std::min(2 * reserved, bound));
+  split.second_ratio = std::max(1.0, static_cast<double>(split.length) / static_cast<double>(budget));
+  split.prompt_budget = split.length - reserved;
+  return split;
+}
+
+namespace {
+
+std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const Lengths& lengths,
+                                        const RocketSplit& split) {
+  const std::int64_t budget = values.integer("budget");
+  if (values.text("second_stage") == "hsa") {
+    HsaSetting setting = read_hsa(values, lengths);
+    setting.budget = budget;
+    setting.length = split.length;
+    setting.ratio = split.second_ratio;
+    return retrieve_hsa(setting);
+  }
+  QuestPages setting;
+  setting.budget = budget;
+  setting.page = static_cast<int>(std::ceil(split.second_ratio));
+  setting.pages = budget / 2 / setting.page;
+  setting.group = parse_group(values.text("group"));
+  setting.one_bound = true;
+  if (setting.pages < 1) {
+    throw UserError(values.where("budget"),
+                    fmt::format("half a budget of {} tokens does not hold one page of {}", budget, setting.page));
+  }
+  return retrieve_quest_pages(setting);
+}
+
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths, bool frees) {
+  const double factor = values.is_text("split_factor") ? -1 : values.number("split_factor");
+  const std::int64_t budget = values.integer("budget");
+  const RocketSplit split = split_rocket(lengths.bound(), budget, max_new_tokens(values, lengths), factor);
+  WindowEviction eviction;
+  // A budget that covers every token evicts nothing, however many generated tokens are planned for.
+  eviction.budget =
+      budget >= lengths.bound() ? std::max(split.prompt_budget, lengths.prompt_tokens) : split.prompt_budget;
+  eviction.window = static_cast<int>(values.integer("window"));
+  eviction.pool = parse_pool(values.text("pool"));
+  eviction.pool_kernel = static_cast<int>(values.integer("pool_kernel"));
+  eviction.group = parse_group(values.text("eviction_group"));
+  eviction.frees = frees;
+  if (eviction.budget >= lengths.prompt_tokens) {
+    check_pool(values);
+    return two_stages(keep_all(), second_stage(values, lengths, split));
+  }
+  check_window(values, eviction.budget);
+  return two_stages(evict_by_window(eviction), second_stage(values, lengths, split));
+}
+
+std::vector<Parameter> parameters() {
+  std::vector<Parameter> list = {
+      budget_parameter("the step's traffic in tokens, half for estimation, half for attention"),
+      {.key = "split_factor",
+       .fallback = std::string("adaptive"),
+       .unit = "",
+       .meaning = "r: the first stage compresses by c^r, the second by c^(1 − r)",
+       .high = 1,
+       .names = {"adaptive", "<number>"}},
+      window_parameter(32)};
+  list.front().low = 2;  // half of it is attention
+  for (Parameter& p : pool_parameters("max", 63)) list.push_back(std::move(p));
+  list.push_back({.key = "eviction_group",
+                  .fallback = std::string("sum_weights"),
+                  .unit = "",
+                  .meaning = "how the query heads of a KV head agree in the first stage",
+                  .names = {"sum_weights", "mean_weights", "max_weights"}});
+  list.push_back({.key = "second_stage",
+                  .fallback = std::string("hsa"),
+                  .unit = "",
+                  .meaning = "what retrieves from the tokens that the first stage kept",
+                  .names = {"hsa", "quest"}});
+  for (Parameter& p : hsa_parameters()) list.push_back(std::move(p));
+  return list;
+}
+
+Descriptor describe(bool frees) {
+  Descriptor d;
+  d.name = frees ? "rocketkv" : "rocketkv_mt";
+  d.sentence = frees ? "Evicts part of the prompt for good, then retrieves from the rest by cheap estimates."
+                     : "As rocketkv, but keeps what it filters out for later turns: as fast, without the memory saved.";
+  d.category = frees ? "drop and retrieval (GPU)" : "retrieval (GPU)";
+  d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051)";
+  d.parameters = parameters();
+  d.budget_convention = "traffic: all KV-equivalent bytes of a step in units of one token's keys and values, a KV head";
+  d.formulas = {"traffic: n_kv·⌈N/p⌉·k1·b + 2·n_kv·⌊t/2⌋·d·b a step, about 1/c of full",
+                frees ? "storage: 1/c^r + 1/c^((1+r)/2) of full, byte-true"
+                      : "storage: 1 + 1/c^r + 1/c^((1+r)/2) of full, byte-true",
+                frees ? "storage as the paper prints it (table 1): 1/c^r + 2/c^((1+r)/2)"
+                      : "storage as the paper prints it (table 1): 1 + 2/c^((1+r)/2)"};
+  d.differences = {
+      "pages run over the kept tokens in position order, as in the Hugging Face code; the gpt-fast code leaves "
+      "them in order of score",
+      "what the prompt keeps is N − T_max, as in the code; max_new_tokens: 0 gives the paper's formula"};
+  if (!frees)
+    d.differences.push_back("one turn a trace: its prompt is the whole history, filtered by its last queries");
+  d.make = [frees](const ParameterValues& values, const Lengths& lengths) { return make(values, lengths, frees); };
+  return d;
+}
+
+}  // namespace
+
+Descriptor describe_rocketkv() { return describe(true); }
+Descriptor describe_rocketkv_mt() { return describe(false); }
+
+}  // namespace kvcast::policy
