@@ -1,0 +1,179 @@
+// The figures: one Vega view each, fed once, then driven by signals.
+const figures = [];
+
+function currentTheme() {
+  const asked = document.documentElement.dataset.theme;
+  if (asked) return asked;
+  return matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
+}
+
+// The specification with the store's rows in the data sets that wait for them.
+function filledSpec(spec) {
+  const data = spec.data.map((set) => (set.name in page.tables && !set.source ? { ...set, values: tableRows(set.name) } : set));
+  return { ...spec, data };
+}
+
+function figureSignals(figure) {
+  const signals = { page_width: figure.width };
+  for (const { signal } of axes) signals[signal] = selection[signal];
+  signals.hidden = selection.hidden;
+  return { ...signals, ...figure.own };
+}
+
+function newView(figure, theme, options) {
+  const view = new vega.View(vega.parse(filledSpec(figure.spec), page.themes[theme]), options);
+  for (const [name, value] of Object.entries(figureSignals(figure))) view.signal(name, value);
+  return view;
+}
+
+function buildFigures() {
+  const section = document.getElementById('figures');
+  page.charts.forEach(({ name, spec }, index) => {
+    const meta = spec.usermeta;
+    const figure = { name, spec, meta, own: {}, width: 0, view: null };
+    figure.plot = element('div', { class: 'plot', id: 'plot-' + name });
+    figure.notice = element('p', { class: 'empty', hidden: true });
+    figure.controls = element('span', { class: 'controls' });
+    figure.note = element('p', { class: 'note' });
+    const save = element('button', { type: 'button', class: 'quiet-button', title: 'Download this figure as SVG, in light colours', onclick: () => saveSvg(figure) }, 'SVG');
+    section.append(element('figure', { id: 'figure-' + name },
+      element('div', { class: 'figure-head' },
+        element('h2', {}, element('span', { class: 'figure-number' }, 'Figure ' + (index + 1)), meta.title), figure.controls, save),
+      figure.plot, figure.notice,
+      element('figcaption', {}, element('p', {}, meta.caption), figure.note)));
+    figures.push(figure);
+  });
+}
+
+// Makes the views anew, as for another theme.
+async function drawFigures(theme) {
+  for (const figure of figures) {
+    figure.width = figure.plot.clientWidth || figure.width || 1000;
+    if (figure.view) figure.view.finalize();
+    figure.plot.replaceChildren();
+    figure.view = newView(figure, theme, { renderer: 'svg', container: figure.plot, hover: true });
+    figure.view.tooltip(showTooltip);
+    await figure.view.runAsync();
+    describeFigure(figure);
+  }
+}
+
+async function updateFigures() {
+  for (const figure of figures) {
+    for (const [name, value] of Object.entries(figureSignals(figure))) figure.view.signal(name, value);
+    await figure.view.runAsync();
+    describeFigure(figure);
+  }
+}
+
+async function resizeFigures() {
+  for (const figure of figures) {
+    const width = figure.plot.clientWidth;
+    if (!figure.view || width === 0 || width === figure.width) continue;
+    figure.width = width;
+    await figure.view.signal('page_width', width).runAsync();
+  }
+}
+
+function drawnRows(figure) { return figure.view.data(figure.meta.drawn); }
+
+// An empty plot says why; a drawn one says what its numbers rest on.
+function describeFigure(figure) {
+  const rows = drawnRows(figure);
+  const empty = rows.length === 0;
+  const absent = figure.meta.absent && (figure.meta.absent_when in page.tables
+    ? page.tables[figure.meta.absent_when].rows === 0 : !hasColumn('experiments', figure.meta.absent_when));
+  figure.plot.classList.toggle('is-empty', empty);
+  figure.notice.hidden = !empty;
+  figure.notice.textContent = empty ? (absent ? figure.meta.absent : figure.meta.empty) : '';
+  drawControls(figure);
+  figure.note.textContent = empty ? '' : [selectionNote(figure.meta), missingNote(figure, rows), ...originNotes(figure, rows)].filter(Boolean).join(' ');
+}
+
+function selectionNote(meta) {
+  const parts = [];
+  if (meta.batch_rule && distinctValues('batch').length > 1) {
+    parts.push(selection.batch === null ? 'Batch: for every point the fastest that fits.' : 'Batch ' + selection.batch + '.');
+  }
+  if (meta.budget_rule && selection.budget !== null) parts.push('Budget ' + formatCount(selection.budget) + ' tokens.');
+  return parts.join(' ');
+}
+
+function missingNote(figure, rows) {
+  if (!figure.meta.batch_rule || figure.meta.absent) return '';
+  const drawn = new Set(rows.map((row) => row.series));
+  const missing = sharedRows('series').map((row) => row.series).filter((name) => !selection.hidden.includes(name) && !drawn.has(name));
+  return missing.length ? 'Without a point here: ' + sentenceList(missing) + '.' : '';
+}
+
+function originNotes(figure, rows) {
+  return figure.meta.metrics.map((name) => {
+    const metric = metricOf(name.startsWith('$') ? figure.view.signal(name.slice(1)) : name);
+    if (!metric) return '';
+    const values = rows.filter((row) => row[metric.field] !== undefined);
+    if (values.length === 0) return '';
+    const counts = new Map();
+    for (const row of values) {
+      const origin = row['origin_' + metric.field] || 'not stated';
+      counts.set(origin, (counts.get(origin) || 0) + 1);
+    }
+    const origins = [...counts].map(([origin, count]) => formatCount(count) + ' ' + origin);
+    const intervals = values.filter((row) => row[metric.field + '_low'] !== undefined).length;
+    return metric.label + ' (' + plural(values.length, 'value') + '): ' + sentenceList(origins) + '; ' +
+      (intervals === values.length ? 'all' : intervals === 0 ? 'none' : formatCount(intervals)) + ' with an interval.';
+  });
+}
+
+function drawControls(figure) {
+  figure.controls.replaceChildren(...(figure.meta.controls || []).map((control) => {
+    const current = figure.view.signal(control.signal === 'asked_id' ? 'shown_id' : control.signal);
+    const options = controlOptions(figure, control);
+    if (options.length < 2) return '';
+    const set = async (event) => {
+      figure.own[control.signal] = options[event.target.selectedIndex].value;
+      await figure.view.signal(control.signal, figure.own[control.signal]).runAsync();
+      describeFigure(figure);
+    };
+    return element('label', { class: 'control' }, element('span', { class: 'axis-label' }, control.label),
+      element('select', { id: 'control-' + figure.name + '-' + control.signal, onchange: set },
+        options.map(({ value, label }) => element('option', { selected: value === current }, label))));
+  }));
+}
+
+function controlOptions(figure, control) {
+  if (control.options) return control.options;
+  if (control.metrics) {
+    return control.metrics.filter((field) => hasColumn('experiments', field)).map((field) => ({ value: field, label: metricOf(field).label }));
+  }
+  return figure.view.data(control.rows_of).map((row) => ({ value: row.id, label: row.series + ', ' + row.panel }));
+}
+
+// The figure as a document of its own, in light colours for paper.
+async function figureSvg(figure) {
+  const view = newView(figure, 'light', { renderer: 'none' });
+  await view.runAsync();
+  const svg = await view.toSVG();
+  view.finalize();
+  return svg;
+}
+
+async function saveSvg(figure) {
+  const url = URL.createObjectURL(new Blob([await figureSvg(figure)], { type: 'image/svg+xml' }));
+  element('a', { href: url, download: figure.name + '.svg' }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+function showTooltip(handler, event, item, value) {
+  const box = document.getElementById('tooltip');
+  box.hidden = value === null || value === undefined || value === '';
+  if (box.hidden) return;
+  const { title, where, ...rest } = typeof value === 'object' ? value : { title: String(value) };
+  box.replaceChildren(
+    element('strong', {}, title), where ? element('div', { class: 'tooltip-where' }, where) : '',
+    element('dl', {}, Object.entries(rest).filter(([, text]) => text !== null && text !== undefined && text !== '')
+      .map(([name, text]) => [element('dt', {}, name), element('dd', {}, String(text))]).flat()));
+  const edge = 12;
+  const { width, height } = box.getBoundingClientRect();
+  box.style.left = Math.max(edge, Math.min(event.clientX + edge, innerWidth - width - edge)) + 'px';
+  box.style.top = (event.clientY + edge + height > innerHeight ? Math.max(edge, event.clientY - height - edge) : event.clientY + edge) + 'px';
+}

@@ -1,0 +1,47 @@
+'use strict';
+// Small helpers: elements, numbers, names.
+
+// element('td', {class: 'number'}, 'text', other): texts are set as text, so nothing in the data can become markup.
+function element(tag, attributes, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
+    else if (value === true) node.setAttribute(name, '');
+    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value);
+  }
+  for (const child of children.flat()) {
+    if (child !== null && child !== undefined && child !== '') node.append(child);
+  }
+  return node;
+}
+
+const formatters = new Map();
+function formatNumber(value, format) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return '';
+  if (!formatters.has(format)) formatters.set(format, vega.defaultLocale().format(format));
+  return formatters.get(format)(value);
+}
+
+// A metric of a row as the metrics list says to show it, without the unit.
+function formatMetric(metric, value) {
+  return formatNumber(value === undefined || value === null ? value : value * (metric.scale || 1), metric.format);
+}
+
+function formatCount(value) { return formatNumber(value, ',d'); }
+
+function formatTokens(tokens) {
+  return tokens >= 1024 && tokens % 1024 === 0 ? formatCount(tokens / 1024) + 'K' : formatCount(tokens);
+}
+
+function formatBytes(bytes) {
+  const [scale, unit] = bytes >= 1e9 ? [1e9, 'GB'] : bytes >= 1e6 ? [1e6, 'MB'] : [1e3, 'kB'];
+  return formatNumber(bytes / scale, ',.3~r') + ' ' + unit;
+}
+
+function plural(count, one, many) { return formatCount(count) + ' ' + (count === 1 ? one : many || one + 's'); }
+
+// "a, b and c"
+function sentenceList(items) {
+  if (items.length < 2) return items.join('');
+  return items.slice(0, -1).join(', ') + ' and ' + items[items.length - 1];
+}

@@ -1,0 +1,128 @@
+// The table of all experiments: search, sort, details. Only so many rows are drawn at once; the rest is a click away.
+const tableState = { search: '', sort: null, descending: false, selected: true, limit: 100, open: new Set() };
+
+const tableColumns = [
+  { name: 'Model', text: (row) => row.model },
+  { name: 'Hardware', text: (row) => row.hardware },
+  { name: 'Policy', text: (row) => row.policy },
+  { name: 'Variant', text: (row) => row.variant },
+  { name: 'Context', value: (row) => row.context, text: (row) => (row.context === undefined ? '' : formatTokens(row.context)) },
+  { name: 'Batch', value: (row) => row.batch, text: (row) => formatCount(row.batch) },
+  { name: 'Budget', value: (row) => row.budget, text: (row) => formatCount(row.budget) },
+  ...page.metrics.filter((metric) => metric.table).map((metric) => ({
+    name: metric.short, unit: metric.short === metric.unit ? '' : metric.unit, title: metric.label, field: metric.field,
+    value: (row) => row[metric.field], text: (row) => formatMetric(metric, row[metric.field]),
+  })),
+  { name: 'Bound by', text: (row) => row.binding_resource },
+  { name: 'Status', text: statusText },
+].filter((column) => sharedRows('experiments').some((row) => column.text(row)) || column.name === 'Status');
+
+function statusText(row) {
+  if (row.status === 'ok') return 'ok';
+  if (row.status === 'failed') return 'failed: ' + (row.error || 'no reason given');
+  const owners = rowsOf('owners', row.id).filter((part) => part.pool === row.oom_pool && part.owner !== 'does not fit');
+  return 'out of memory' + (row.oom_pool ? ' in ' + row.oom_pool : '') + (row.oom_moment ? ', ' + row.oom_moment : '') +
+    (row.oom_requested === undefined ? '' : ': asked for ' + formatBytes(row.oom_requested) + ', ' + formatBytes(row.oom_capacity - row.oom_in_use) + ' free') +
+    (owners.length ? '; held by ' + owners.map((part) => part.owner + ' ' + formatBytes(part.bytes)).join(', ') : '');
+}
+
+function searchText(row) { return tableColumns.map((column) => column.text(row) || '').join(' ').toLowerCase() + ' ' + (row.key || ''); }
+
+function tableMatches() {
+  const words = tableState.search.toLowerCase().split(/\s+/).filter(Boolean);
+  const rows = sharedRows('experiments').filter((row) => {
+    if (tableState.selected && !isSelected(row)) return false;
+    if (words.length === 0) return true;
+    if (row.searched === undefined) row.searched = searchText(row);
+    return words.every((word) => row.searched.includes(word));
+  });
+  if (tableState.sort === null) return rows;
+  const column = tableColumns[tableState.sort];
+  const key = column.value || ((row) => column.text(row) || undefined);
+  const sign = tableState.descending ? -1 : 1;
+  // Rows without a value come last, whichever way the others are sorted.
+  return rows.sort((a, b) => {
+    const [x, y] = [key(a), key(b)];
+    if (x === undefined || y === undefined) return (x === undefined) - (y === undefined);
+    return x < y ? -sign : x > y ? sign : a.id - b.id;
+  });
+}
+
+function buildTable() {
+  const search = element('input', { type: 'search', id: 'table-search', placeholder: 'search: quest h100 oom', 'aria-label': 'Search the table',
+    oninput: (event) => changeTable({ search: event.target.value, limit: 100 }) });
+  const everything = element('input', { type: 'checkbox', id: 'table-selected', checked: true,
+    onchange: (event) => changeTable({ selected: event.target.checked, limit: 100 }) });
+  document.getElementById('table-section').append(
+    element('div', { class: 'figure-head' }, element('h2', {}, element('span', { class: 'figure-number' }, 'Table 1'), 'All experiments'),
+      element('span', { class: 'controls' }, element('label', { class: 'control' }, everything, 'only what the filters select'), search)),
+    element('p', { id: 'table-count', class: 'note', 'aria-live': 'polite' }),
+    element('div', { class: 'table-frame' }, element('table', { id: 'table' }, element('thead'), element('tbody'))),
+    element('p', { id: 'table-more', class: 'note' }));
+}
+
+function changeTable(change) {
+  Object.assign(tableState, change);
+  drawTable();
+}
+
+function sortBy(index) {
+  const numeric = Boolean(tableColumns[index].value);
+  if (tableState.sort !== index) changeTable({ sort: index, descending: numeric });
+  else if (tableState.descending === numeric) changeTable({ descending: !numeric });
+  else changeTable({ sort: null });
+}
+
+function drawTable() {
+  const rows = tableMatches();
+  const all = sharedRows('experiments').length;
+  const count = (status) => rows.filter((row) => row.status === status).length;
+  document.getElementById('table-count').textContent = formatCount(rows.length) + ' of ' + plural(all, 'experiment') + ': ' +
+    formatCount(count('ok')) + ' ok, ' + formatCount(count('oom')) + ' out of memory, ' + formatCount(count('failed')) +
+    ' failed. Click a heading to sort, a row for all its numbers.';
+  const arrow = (index) => (tableState.sort !== index ? '' : tableState.descending ? ' ↓' : ' ↑');
+  document.querySelector('#table thead').replaceChildren(element('tr', {}, tableColumns.map((column, index) =>
+    element('th', { scope: 'col', class: column.value ? 'number' : '', title: column.title, 'aria-sort': tableState.sort !== index ? null : tableState.descending ? 'descending' : 'ascending' },
+      element('button', { type: 'button', onclick: () => sortBy(index) }, column.name + arrow(index)),
+      column.unit ? element('span', { class: 'unit' }, column.unit) : ''))));
+  document.querySelector('#table tbody').replaceChildren(...rows.slice(0, tableState.limit).flatMap(drawRow));
+  const more = document.getElementById('table-more');
+  more.replaceChildren();
+  if (rows.length > tableState.limit) {
+    more.append(plural(rows.length - tableState.limit, 'more row'), ' ',
+      element('button', { type: 'button', class: 'quiet-button', id: 'table-all', onclick: () => changeTable({ limit: Infinity }) }, 'show them'));
+  }
+}
+
+function drawRow(row) {
+  const open = tableState.open.has(row.id);
+  const toggle = () => {
+    if (!tableState.open.delete(row.id)) tableState.open.add(row.id);
+    drawTable();
+  };
+  const cells = tableColumns.map((column, index) => {
+    const worst = column.field && row['origin_' + column.field];
+    const cell = element('td', { class: column.value ? 'number' : column.name === 'Status' ? 'status status-' + row.status : '', title: worst ? 'rests on: ' + worst : null });
+    const text = column.text(row) || '';
+    // The first cell holds the button, so that the details open from the keyboard too.
+    cell.append(index === 0 ? element('button', { type: 'button', class: 'row-button', 'aria-expanded': String(open) }, text || 'details') : text);
+    return cell;
+  });
+  const line = element('tr', { class: 'row', onclick: toggle }, cells);
+  return open ? [line, element('tr', { class: 'details' }, element('td', { colspan: tableColumns.length }, drawDetails(row)))] : [line];
+}
+
+function drawDetails(row) {
+  const numbers = page.metrics.filter((metric) => row[metric.field] !== undefined).map((metric) => {
+    const low = row[metric.field + '_low'];
+    const interval = low === undefined ? '' : ' (' + formatMetric(metric, low) + ' to ' + formatMetric(metric, row[metric.field + '_high']) + ')';
+    const origin = row['origin_' + metric.field];
+    return [element('dt', {}, metric.label), element('dd', {}, formatMetric(metric, row[metric.field]) + ' ' + metric.unit + interval + (origin ? ', ' + origin : ''))];
+  });
+  const parts = rowsOf('breakdown', row.id).map((part) => [element('dt', {}, part.kind),
+    element('dd', {}, formatNumber((part.exposed_s || 0) * 1e3, ',.3~r') + ' ms exposed, ' + formatNumber((part.hidden_s || 0) * 1e3, ',.3~r') + ' ms hidden')]);
+  const owners = rowsOf('owners', row.id).map((part) => [element('dt', {}, part.pool + ': ' + part.owner), element('dd', {}, formatBytes(part.bytes))]);
+  const block = (title, entries) => (entries.length ? element('div', {}, element('h3', {}, title), element('dl', {}, entries.flat())) : '');
+  return element('div', { class: 'detail-columns' }, block('Numbers', numbers), block('A decode step', parts), block('Memory', owners),
+    element('div', {}, element('h3', {}, 'Key'), element('code', {}, row.key || '')));
+}

@@ -1,0 +1,57 @@
+// The words around the figures.
+const origins = [
+  ['exact', 'follows from the configuration alone, such as the bytes of a tensor'],
+  ['measured', 'timed by kvcast\'s own kernels on the device named'],
+  ['fitted', 'a model fitted to measurements, used inside their range'],
+  ['literature', 'measured by others and published'],
+  ['datasheet', 'stated by the maker'],
+  ['assumed', 'our own judgement; no source'],
+  ['extrapolated', 'outside the range for which the number was established'],
+];
+
+function drawHead() {
+  const { sweep, findings } = page;
+  const total = page.tables.experiments.rows;
+  document.getElementById('title').textContent = sweep.name || 'Sweep without a name';
+  const counts = total === 0 ? 'The store holds no experiments yet.'
+    : plural(total, 'experiment') + ': ' + sentenceList([
+      formatCount(sweep.counts.ok) + ' ran', formatCount(sweep.counts.oom) + ' ran out of memory',
+      ...(sweep.counts.failed ? [formatCount(sweep.counts.failed) + ' failed'] : [])]) + '. All numbers are forecasts of a simulator, not measurements of a running model.';
+  document.getElementById('lead').append(sweep.description ? sweep.description + ' ' : '', counts);
+  document.getElementById('findings').append(...(findings.length
+    ? findings.map(({ title, text, detail }) => element('div', { class: 'finding' }, element('h2', {}, title), element('p', { class: 'finding-text' }, text), detail ? element('p', { class: 'finding-detail' }, detail) : ''))
+    : [element('p', { class: 'empty' }, 'This store holds no findings: either its sweep has not finished, or nothing was concluded from it.')]));
+}
+
+function drawFoundations() {
+  const rows = page.rests_on;
+  const used = new Set(rows.map((row) => row.origin));
+  const uncertainty = (row) => (row.uncertainty === undefined ? 'not stated' : row.uncertainty === 0 ? 'none' : '±' + formatNumber(100 * row.uncertainty, '.3~r') + ' %');
+  document.getElementById('foundations').append(
+    element('h2', {}, 'What these numbers rest on'),
+    element('p', {}, 'Which tokens a policy keeps, fetches and reads is computed, by replaying the policy over a trace of attention. How long that takes is modelled: every operation has a cost in bytes, floating-point operations and launches, and a profile of the device turns costs into time. Each result carries the worst origin among the numbers it rests on; an interval, where there is one, is what the stated uncertainties of those numbers add up to.'),
+    element('dl', { class: 'origins' }, origins.filter(([name]) => used.has(name) || usedAsOrigin(name)).map(([name, meaning]) => [element('dt', {}, name), element('dd', {}, meaning)]).flat()),
+    rows.length === 0 ? element('p', { class: 'empty' }, 'The results of this store do not say what they rest on.')
+      : element('div', { class: 'table-frame' }, element('table', { id: 'rests-on' },
+        element('thead', {}, element('tr', {}, ['Number', 'Origin', 'Uncertainty', 'Source', 'Experiments'].map((name, i) => element('th', { scope: 'col', class: i === 4 ? 'number' : '' }, name)))),
+        element('tbody', {}, rows.map((row) => element('tr', {}, element('td', {}, row.what), element('td', {}, row.origin), element('td', {}, uncertainty(row)),
+          element('td', {}, row.source || 'none'), element('td', { class: 'number' }, formatCount(row.experiments))))))));
+}
+
+function usedAsOrigin(name) {
+  return Object.entries(page.tables.experiments.texts).some(([column, texts]) => column.startsWith('origin_') && texts.of.includes(name));
+}
+
+function drawColophon() {
+  const { sweep } = page;
+  const [first, last] = sweep.created;
+  const [embedded, stored] = sweep.timelines;
+  document.getElementById('colophon').append(
+    element('p', {}, 'Made by kvcast ' + sweep.kvcast + ' from the store alone' +
+      (sweep.code_versions.length ? '; experiments by version ' + sentenceList(sweep.code_versions) : '') +
+      (first ? ', simulated ' + (first === last ? first : first + ' to ' + last) : '') + '.' +
+      (stored > embedded ? ' Of ' + stored + ' timelines this page holds ' + embedded + '.' : '')),
+    element('p', {}, 'Beside this page: ', element('code', {}, 'tables/'), ' holds every number as CSV, ', element('code', {}, 'figures/'),
+      ' each figure as a Vega 5 specification with its data. Charts are drawn by Vega (vega.github.io).'),
+    sweep.config ? element('details', {}, element('summary', {}, 'The sweep\'s configuration'), element('pre', {}, sweep.config)) : '');
+}

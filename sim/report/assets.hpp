@@ -1,0 +1,35 @@
+// The parts that a page is made of: our own under reports/, and Vega as Debian packages it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "report/report.hpp"
+
+namespace kvcast::report {
+
+struct Chart {
+  std::string name;     // "throughput_budget"; names the files
+  nlohmann::json spec;  // a Vega specification whose data sets without values wait for the store's
+};
+
+struct Assets {
+  std::string page;           // the HTML template
+  std::string style;          // CSS
+  std::string script;         // our JavaScript, files in the manifest's order
+  std::string vega;           // Vega's parts joined into one script that sets window.vega
+  std::vector<Chart> charts;  // in the order in which the page shows them, the shared part merged in
+  nlohmann::json metrics;     // what to take from a result, and how to show it
+  nlohmann::json palette;     // colours, symbols and dashes
+  nlohmann::json themes;      // Vega configurations, light and dark
+};
+
+// Throws UserError naming the file that is missing or malformed, and the Debian package where that file is Vega's.
+Assets load_assets(const Options& options);
+
+// The chart with the shared specification in front of its own: signals, data, scales and marks of `shared` come first,
+// and a signal or data set that both name is the chart's.
+nlohmann::json merge_spec(const nlohmann::json& shared, const nlohmann::json& chart);
+
+}  // namespace kvcast::report

@@ -1,0 +1,40 @@
+// What a report says: the store's records taken apart into tables, and the texts around them.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "report/palette.hpp"
+#include "report/table.hpp"
+#include "store/store.hpp"
+
+namespace kvcast::report {
+
+struct Content {
+  // name, description, config; counts by status; code_versions; created [first, last]; kvcast (version of this
+  // program); timelines [embedded, in the store].
+  nlohmann::json sweep;
+  nlohmann::json findings;  // [{"title", "text", "detail"}], as the sweep's author or analysis left them
+  // [{what, origin, uncertainty, source, experiments}]: every number that results rest on, once, worst origin first.
+  nlohmann::json rests_on;
+
+  // One row an experiment, `id` counting from 0 in reading order. Texts: key, status, model, hardware, policy, variant,
+  // series, split, binding_resource, oom_pool, oom_moment, error, and origin_F for each metric field F. Numbers:
+  // context (prompt tokens), decode_tokens, batch, budget, split_value, the fields of the metrics list with F_low and
+  // F_high where the result gives an interval, oom_requested, oom_in_use, oom_capacity (bytes).
+  Table experiments;
+  Table breakdown;  // id, kind, color, exposed_s, hidden_s
+  Table owners;     // id, pool, owner, color, bytes; an allocation that did not fit has the owner kDoesNotFit
+  Table timeline;   // id, lane, kind, color, label, layer, start_s, dur_s; start 0 is the step's first operation
+  Table series;     // see SeriesNames::table
+
+  // What the page shows first, by the names of the shared specification's signals; see choose_defaults.
+  nlohmann::json defaults;
+};
+
+inline constexpr const char* kDoesNotFit = "does not fit";
+
+// `metrics`: [{"field", "path", ...}], what to take from each result. Parts that a
+// result lacks are missing cells. Throws UserError where the store cannot be read or its findings are not JSON.
+Content collect(const store::Store& store, const nlohmann::json& metrics, Palette palette);
+
+}  // namespace kvcast::report

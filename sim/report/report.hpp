@@ -1,0 +1,25 @@
+// The report of a sweep: a page that anyone can open, made from the store alone.
+#pragma once
+
+#include <string>
+
+namespace kvcast::report {
+
+struct Options {
+  // Where the page's parts (page.json and what it names) lie. Empty: reports/ in the working directory, else in the
+  // source tree that kvcast was built from.
+  std::string assets;
+  // Where Debian keeps browser libraries; Vega is read from its vega/ folder.
+  std::string javascript = "/usr/share/javascript";
+};
+
+// Reads DIR/results.sqlite and writes
+//   OUT/index.html      the page, complete in one file: opens offline from file:// in any browser of 2020 or later
+//   OUT/figures/*.json  each figure as a Vega 5 specification with its data inside
+//   OUT/tables/*.csv    what the figures draw, and every experiment with every number (experiments.csv)
+// and returns the page's path. Files of an earlier report are replaced, each at once, so a reader never sees half a
+// page. Throws UserError where the store cannot be read, OUT cannot be written, or Vega is not installed (naming the
+// package).
+std::string write_report(const std::string& dir, const std::string& out, const Options& options = {});
+
+}  // namespace kvcast::report

@@ -1,0 +1,43 @@
+// Which experiments belong on one line of a chart, and how that line looks.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "report/palette.hpp"
+#include "report/table.hpp"
+#include "store/store.hpp"
+
+namespace kvcast::report {
+
+// A series is a policy in one variant. The variant is what a sweep changes besides the axes that the page filters by
+// (model, hardware, context, batch, budget): "split_factor 0.3", "speculation false". A key that has one value
+// throughout a policy's rows says nothing about the policy and is left out.
+class SeriesNames {
+ public:
+  // Three passes over the store in reading order, because any row may bring a key that tells earlier rows apart: the
+  // keys that the sweep changes; the values that each policy has under them; then naming.
+  void learn_keys(const store::Record& record);
+  void learn_values(const store::Record& record);
+
+  // The policy's name, "unnamed" where the configuration lacks one.
+  static std::string policy_of(const store::Record& record);
+  std::string variant_of(const store::Record& record) const;
+  static std::string join(const std::string& policy, const std::string& variant);
+
+  // One row a series in order of appearance: series, policy, variant, order, color, symbol, dash ("4,2"), and
+  // preferred = 1 for the first variant of its policy, which the page shows at first.
+  Table table(Palette& palette) const;
+
+  // Notes that the series has at least one row; in reading order.
+  void appear(const std::string& policy, const std::string& variant);
+
+ private:
+  std::vector<std::string> keys_;                                               // in order of appearance
+  std::map<std::string, std::map<std::string, std::set<std::string>>> values_;  // policy → key → values; "": none
+  std::vector<std::pair<std::string, std::string>> series_;
+};
+
+}  // namespace kvcast::report
