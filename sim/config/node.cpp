@@ -94,6 +94,17 @@ SourceLocation Node::key_where(std::string_view key) const {
   return where();
 }
 
+Node Node::without(const std::vector<std::string_view>& keys) const {
+  std::vector<std::pair<std::string, Node>> kept;
+  std::vector<SourceLocation> places;
+  for (std::size_t i = 0; i < entries().size(); ++i) {
+    if (std::find(keys.begin(), keys.end(), entries()[i].first) != keys.end()) continue;
+    kept.push_back(entries()[i]);
+    places.push_back(body().key_places[i]);
+  }
+  return map(std::move(kept), where(), std::move(places));
+}
+
 namespace {
 
 std::vector<std::string> split_path(std::string_view path) {
@@ -116,24 +127,6 @@ std::vector<std::pair<std::string, Node>> entries_below(const Node& node, const 
   const std::string before = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<long>(i), "."));
   throw UserError(asked_at, fmt::format("cannot set \"{}\": {} is {}, not a map", fmt::join(names, "."),
                                         before.empty() ? "the config" : '"' + before + '"', describe(node)));
-}
-
-// `node` with `value` at names[i ...].
-Node put(const Node& node, const std::vector<std::string>& names, std::size_t i, const Node& value) {
-  if (i == names.size()) return value;
-  std::vector<std::pair<std::string, Node>> entries = entries_below(node, names, i, value.where());
-  std::vector<SourceLocation> key_places;
-  for (const auto& [key, old] : entries) key_places.push_back(node.key_where(key));
-  const auto entry = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.first == names[i]; });
-  if (entry == entries.end()) {
-    entries.emplace_back(names[i], put(Node(), names, i + 1, value));
-    key_places.push_back(value.where());
-  } else {
-    entry->second = put(entry->second, names, i + 1, value);
-    key_places[static_cast<std::size_t>(entry - entries.begin())] = value.where();
-  }
-  const bool known_place = !node.where().file.empty();
-  return Node::map(std::move(entries), known_place ? node.where() : value.where(), std::move(key_places));
 }
 
 // Numbers, quantities and flags stand bare, so that 2 and "2" differ; everything else is a JSON string, so that no text
@@ -188,7 +181,24 @@ void write_canonical(const Node& node, std::string& out) {
 
 Node Node::with(std::string_view dotted_path, const Node& value) const {
   check_dotted_path(dotted_path, value.where());
-  return put(*this, split_path(dotted_path), 0, value);
+  return put(split_path(dotted_path), 0, value);
+}
+
+// This node with `value` at names[i ...]; names[0 .. i) lead here.
+Node Node::put(const std::vector<std::string>& names, std::size_t i, const Node& value) const {
+  if (i == names.size()) return value;
+  std::vector<std::pair<std::string, Node>> changed = entries_below(*this, names, i, value.where());
+  std::vector<SourceLocation> places = body().key_places;
+  places.resize(changed.size(), where());
+  const auto entry = std::find_if(changed.begin(), changed.end(), [&](const auto& e) { return e.first == names[i]; });
+  if (entry == changed.end()) {
+    changed.emplace_back(names[i], Node().put(names, i + 1, value));
+    places.push_back(value.where());
+  } else {
+    entry->second = entry->second.put(names, i + 1, value);
+    places[static_cast<std::size_t>(entry - changed.begin())] = value.where();
+  }
+  return map(std::move(changed), where().file.empty() ? value.where() : where(), std::move(places));
 }
 
 std::string Node::canonical() const {

@@ -18,14 +18,7 @@ PolicyChoice read_policy_file(const std::string& path) {
   policy.where = section.where("name");
   section.text("description", "");
   section.text("source", "");
-  std::vector<std::pair<std::string, Node>> parameters;
-  std::vector<SourceLocation> places;
-  for (const auto& [key, value] : file.entries()) {
-    if (key == "name" || key == "description" || key == "source") continue;
-    parameters.emplace_back(key, value);
-    places.push_back(file.key_where(key));
-  }
-  policy.parameters = Node::map(std::move(parameters), file.where(), std::move(places));
+  policy.parameters = file.without({"name", "description", "source"});
   return policy;
 }
 

@@ -211,17 +211,6 @@ void add_axes(const std::string& prefix, const Node& map, Singles singles, std::
   }
 }
 
-Node without_sweep(const Node& config) {
-  std::vector<std::pair<std::string, Node>> entries;
-  std::vector<SourceLocation> places;
-  for (const auto& [key, value] : config.entries()) {
-    if (key == "sweep") continue;
-    entries.emplace_back(key, value);
-    places.push_back(config.key_where(key));
-  }
-  return Node::map(std::move(entries), config.where(), std::move(places));
-}
-
 SweepPoint apply(const Node& base, Alternative settings) {
   SweepPoint point{base, leaves_of(settings)};
   // A whole policy before its parameters, however the sweep orders them.
@@ -255,7 +244,7 @@ std::vector<SweepPoint> expand_sweep(const Node& config) {
   }
   std::vector<Axis> axes;
   add_axes("", *sweep, Singles::kRefused, axes);
-  const Node base = without_sweep(config);
+  const Node base = config.without({"sweep"});
   std::vector<SweepPoint> points;
   for (Alternative& settings : product(axes, config.key_where("sweep"))) {
     points.push_back(apply(base, std::move(settings)));

@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t kMaxNodes = 100'000;
 constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kMaxKeyBytes = 128;
-constexpr std::uintmax_t kMaxBytes = 4u << 20;
+constexpr std::uintmax_t kMaxBytes = 1u << 20;
 
 // Builds a Node out of yaml-cpp's events and refuses what kvcast's YAML does without.
 class TreeBuilder : public YAML::EventHandler {

@@ -40,6 +40,9 @@ class Node {
   std::size_t size() const;
   std::size_t depth() const;
 
+  // A copy of a map without these keys.
+  Node without(const std::vector<std::string_view>& keys) const;
+
   // A copy with the value at a dotted path put in or replaced ("policy.budget"); maps are made on the way. A scalar
   // `policy: NAME` on the way becomes {name: NAME}. UserError where the path runs through a list or another scalar.
   Node with(std::string_view dotted_path, const Node& value) const;
@@ -51,6 +54,7 @@ class Node {
   struct Body;
   explicit Node(Body body);
   const Body& body() const;
+  Node put(const std::vector<std::string>& names, std::size_t i, const Node& value) const;
   std::shared_ptr<const Body> body_;
 };
 

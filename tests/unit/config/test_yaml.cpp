@@ -176,8 +176,8 @@ TEST_CASE("files that cannot be read say why", "[yaml]") {
   CHECK(error_of([&] { load_yaml(path + "/none.yaml"); }) == path + "/none.yaml: no such file");
   CHECK(error_of([&] { load_yaml(path); }) == path + ": not a file");
   CHECK(error_of([&] { load_yaml("/dev/zero"); }) == "/dev/zero: not a file");
-  std::ofstream(path + "/large.yaml") << std::string((4u << 20) + 1, '#');
-  CHECK(error_of([&] { load_yaml(path + "/large.yaml"); }) == path + "/large.yaml: larger than 4 MiB");
+  std::ofstream(path + "/large.yaml") << std::string((1u << 20) + 1, '#');
+  CHECK(error_of([&] { load_yaml(path + "/large.yaml"); }) == path + "/large.yaml: larger than 1 MiB");
   std::ofstream(path + "/empty.yaml") << "";
   CHECK(error_of([&] { load_yaml(path + "/empty.yaml"); }) == path + "/empty.yaml: the document is empty");
   std::ofstream(path + "/good.yaml") << "a: 1\n";
