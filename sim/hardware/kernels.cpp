@@ -25,7 +25,7 @@ constexpr double kMmaRows = 16;
 
 double round_up(double x, double step) { return std::ceil(x / step) * step; }
 
-Number stream_rate(const config::Gpu& gpu) { return number(gpu.hbm_bandwidth) * number(gpu.stream_efficiency); }
+Number stream_rate(const config::Gpu& gpu) { return reached(gpu.hbm_bandwidth, number(gpu.stream_efficiency)); }
 
 double hbm_bytes(const graph::Work& work) {
   const graph::Traffic traffic = graph::traffic_of(work);
@@ -42,12 +42,12 @@ void add_gemm(Terms& terms, const config::Gpu& gpu, const graph::Gemm& work) {
   add_floor(terms, gpu, "GEMM floor", gpu.floor_gemm);
   const double weights = work.n * work.k * work.element_bytes;
   terms.work("weights and activations", Resource::kHbm,
-             exact(hbm_bytes(work)) / (number(gpu.hbm_bandwidth) * at(gpu.gemm_memory_efficiency, weights)));
+             exact(hbm_bytes(work)) / reached(gpu.hbm_bandwidth, at(gpu.gemm_memory_efficiency, weights)));
   // Tiles are counted in parts: whole ones would make 129 rows faster than 128, by the better fill of twice as many.
   const double tiles = std::max(1.0, work.m / gpu.gemm_tile) * std::max(1.0, work.n / gpu.gemm_tile);
   const double flops = 2 * round_up(work.m, kMmaRows) * work.n * work.k;
   terms.work("matrix products", Resource::kTensor,
-             exact(flops) / (number(gpu.tensor_flops) * at(gpu.gemm_compute_efficiency, tiles / gpu.sm_count)));
+             exact(flops) / reached(gpu.tensor_flops, at(gpu.gemm_compute_efficiency, tiles / gpu.sm_count)));
 }
 
 double rounded_tokens(const graph::DecodeAttention& work, double tile) {
@@ -66,7 +66,7 @@ void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::Dec
   if (work.longest > gpu.attention_tile) add_floor(terms, gpu, "merging of split rows", gpu.attention_merge);
 
   const double token_bytes = 2 * work.head_dim * work.element_bytes * work.kv_reads;
-  Number rate = number(gpu.hbm_bandwidth) * number(gpu.attention_efficiency);
+  Number rate = reached(gpu.hbm_bandwidth, number(gpu.attention_efficiency));
   if (work.unit_bytes > 0) rate = rate * at(gpu.gather_efficiency, work.unit_bytes);
   const Number read = exact(tokens * token_bytes) / rate;
   terms.work("keys and values", Resource::kHbm, read);
@@ -80,13 +80,13 @@ void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::Dec
   terms.work("queries, outputs, scores", Resource::kHbm, exact(others) / stream_rate(gpu));
   const double flops = 4 * tokens * round_up(work.group, kMmaRows) * work.head_dim;
   terms.work("attention products", Resource::kTensor,
-             exact(flops) / (number(gpu.tensor_flops) * number(gpu.prefill_efficiency)));
+             exact(flops) / reached(gpu.tensor_flops, number(gpu.prefill_efficiency)));
 }
 
 void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const graph::PrefillAttention& work) {
   add_floor(terms, gpu, "attention floor", gpu.floor_attention);
   terms.work("attention products", Resource::kTensor,
-             exact(work.flops) / (number(gpu.tensor_flops) * number(gpu.prefill_efficiency)));
+             exact(work.flops) / reached(gpu.tensor_flops, number(gpu.prefill_efficiency)));
   terms.work("queries, keys, values, outputs", Resource::kHbm, exact(hbm_bytes(work)) / stream_rate(gpu));
 }
 
@@ -100,7 +100,7 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const graph::Kernel& work)
   terms.work("reads", Resource::kHbm, exact(work.read_bytes) / read_rate);
   terms.work("writes", Resource::kHbm, exact(work.write_bytes) / rate);
   terms.work("arithmetic", Resource::kVector,
-             exact(work.flops) / (number(gpu.vector_flops) * number(gpu.vector_efficiency)));
+             exact(work.flops) / reached(gpu.vector_flops, number(gpu.vector_efficiency)));
 }
 
 void add_topk(Terms& terms, const config::Gpu& gpu, const graph::TopK& work) {

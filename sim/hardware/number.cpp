@@ -11,7 +11,8 @@ constexpr double kGrowthPerDoubling = 0.25;
 constexpr double kMostGrowth = 1;
 
 Number combine(double value, const Number& a, const Number& b) {
-  return {value, worse(a.origin, b.origin), std::hypot(a.uncertainty, b.uncertainty), a.extrapolated || b.extrapolated,
+  const double uncertainty = std::sqrt(a.uncertainty * a.uncertainty + b.uncertainty * b.uncertainty);
+  return {value, worse(a.origin, b.origin), uncertainty, a.extrapolated || b.extrapolated,
           a.uncertainty >= b.uncertainty && a.source != nullptr ? a.source : b.source};
 }
 

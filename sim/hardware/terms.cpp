@@ -36,7 +36,7 @@ void Terms::work(const char* what, Resource resource, const Number& seconds) {
     const double sum = part.seconds.value + seconds.value;
     const double own = part.seconds.value * part.seconds.uncertainty, other = seconds.value * seconds.uncertainty;
     const bool new_is_larger = seconds.value > part.seconds.value;
-    part.seconds = {sum, worse(part.seconds.origin, seconds.origin), std::hypot(own, other) / sum,
+    part.seconds = {sum, worse(part.seconds.origin, seconds.origin), std::sqrt(own * own + other * other) / sum,
                     part.seconds.extrapolated || seconds.extrapolated,
                     new_is_larger ? seconds.source : part.seconds.source};
     if (new_is_larger) part.what = what;

@@ -29,6 +29,7 @@ Resource thread_of(graph::Lane lane);
 
 // Floors were established at floor_clock; latency-bound time shrinks with the clock and not with bandwidth.
 inline Number at_clock(const config::Gpu& gpu, const Number& seconds) {
+  if (gpu.floor_clock.value == gpu.clock.value) return seconds;  // nothing to convert, no error of a clock
   return seconds * number(gpu.floor_clock) / number(gpu.clock);
 }
 

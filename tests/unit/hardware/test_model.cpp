@@ -46,12 +46,19 @@ TEST_CASE("errors of factors add as squares, the worse origin stays") {
 }
 
 TEST_CASE("the interval of a cost weighs its parts") {
-  // Gap 1 us ± 10 %. Floor 2 us ± 17.32 % (floor, its clock and the clock, 10 % each). Weights 66.93 us ± 14.14 %
-  // (bandwidth and efficiency). √(0.1² + 0.3464² + 9.4657²) = 9.4726 us of 69.93 us: 13.55 %.
-  const Cost cost = round_model().cost(op_of(graph::Gemm{10, 5000, 5000, 2}));
-  CHECK(cost.uncertainty == Approx(0.13545).epsilon(1e-3));
+  // Gap 1 us, floor 2 us, weights 66.93 us, 10 % each (the bandwidth cancels, the clock is the floors' own):
+  // √(0.1² + 0.2² + 6.693²) = 6.697 us of 69.93 us: 9.577 %.
+  config::Hardware machine = round_machine();
+  const graph::Op gemm = op_of(graph::Gemm{10, 5000, 5000, 2});
+  const Cost cost = hardware::CostModel(machine, {}).cost(gemm);
+  CHECK(cost.uncertainty == Approx(0.09577).epsilon(1e-3));
   CHECK(cost.origin == Origin::kLiterature);
   CHECK_FALSE(cost.extrapolated);
+  // Floors converted to another clock take in both clocks: the floor of 1 us at 2 GHz is off by √3 · 10 %.
+  machine.gpu.clock.value = 2e9;
+  const Cost launch = hardware::CostModel(machine, {}).cost(op_of(graph::Kernel{graph::KernelClass::kScore}));
+  // Gap 1 us ± 0.1, floor 1.5 us ± 0.2598: 0.2784 of 2.5 us.
+  CHECK(launch.uncertainty == Approx(0.11136).epsilon(1e-3));
 }
 
 TEST_CASE("short parts do not spoil the origin of long ones") {
@@ -68,7 +75,7 @@ TEST_CASE("short parts do not spoil the origin of long ones") {
 }
 
 TEST_CASE("beyond a curve's end the cost says so") {
-  // 200 MB of weights; the curve ends at 100 MB. One doubling: hypot(0.1, 0.35) of the weights' time.
+  // 200 MB of weights; the curve ends at 100 MB. One doubling: 0.35 of the weights' time.
   const Cost cost = round_model().cost(op_of(graph::Gemm{10, 10000, 10000, 2}));
   CHECK(cost.extrapolated);
   CHECK(cost.origin == Origin::kExtrapolated);
@@ -116,9 +123,9 @@ TEST_CASE("engines and host threads serve one at a time, all else is shared") {
 TEST_CASE("an explanation names the parts, longest first, and what sets the pace") {
   const std::string text = round_model().explain(op_of(graph::Gemm{10, 5000, 5000, 2}));
   CAPTURE(text);
-  CHECK(text.starts_with("69.9 us alone, literature \u00b114 %; paced by HBM\n"));
+  CHECK(text.starts_with("69.9 us alone, literature \u00b110 %; paced by HBM\n"));
   const auto weights =
-      text.find("66.9 us  weights and activations (HBM), sets the pace; literature \u00b114 %: made up");
+      text.find("66.9 us  weights and activations (HBM), sets the pace; literature \u00b110 %: made up");
   const auto products = text.find("26.7 us  matrix products (tensor cores); literature");
   const auto floor = text.find("2 us  GEMM floor");
   CHECK(weights != std::string::npos);
