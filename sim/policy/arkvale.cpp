@@ -63,7 +63,8 @@ class ArkValeSet {
 
   void prefill(HeadSelection& resident) {
     const std::int64_t pages = pages_of(prompt_);
-    if (pages > s_.pages) {
+    last_left_ = static_cast<std::int32_t>(pages - s_.window_pages - 1);
+    if (pages > s_.pages && s_.budget < prompt_) {
       const auto candidates = static_cast<std::size_t>(pages - s_.window_pages);
       score_last_prompt_query(candidates);
       std::vector<std::int32_t> best, fetched, evicted;
@@ -104,6 +105,7 @@ class ArkValeSet {
     std::vector<std::int32_t> pages(static_cast<std::size_t>(end - s_.sink_pages));
     std::iota(pages.begin(), pages.end(), static_cast<std::int32_t>(s_.sink_pages));
     cache_.assign(std::move(pages));
+    last_left_ = static_cast<std::int32_t>(end) - 1;
   }
 
   // A page that has just left the window is resident like any other until it becomes a victim.
@@ -112,7 +114,6 @@ class ArkValeSet {
     if (left < s_.sink_pages || left <= last_left_) return;
     last_left_ = left;
     std::vector<std::int32_t> held = cache_.held();
-    if (!held.empty() && held.back() == left) return;
     held.push_back(left);
     cache_.assign(std::move(held));
   }
@@ -171,7 +172,7 @@ class ArkValeSet {
   Setting s_;
   std::int64_t prompt_;
   int first_head_, heads_;
-  std::int32_t last_left_ = -1;
+  std::int32_t last_left_ = -1;  // the last page that has left the window
   std::vector<PageScorer> scorers_;
   PageCache cache_;
   Ranking ranking_;
@@ -245,7 +246,7 @@ class ArkVale final : public Policy {
       const double k = static_cast<double>(std::min(s_.chosen, s_.slots()));
       op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k",
                       graph::TopK{rows, scored / (shape.batch * m.kv_heads), k, kScoreBytes}, {op});
-      op = recall(shape, fetch_ids(rows * k, ops, op), ops);
+      op = recall(shape, fetch_ids(rows * k, {}, ops, op), ops);
     }
     ops.done(ops.attention(attention_over(shape, s_.page * m.row()), {op}));
   }

@@ -14,6 +14,7 @@ Descriptor describe_hsa();
 Descriptor describe_rocketkv();
 Descriptor describe_rocketkv_mt();
 Descriptor describe_arkvale();
+Descriptor describe_freekv();
 
 // Parameters that several policies share, with the meaning that they have in all of them.
 Parameter budget_parameter(std::string meaning, std::int64_t fallback = 2048);

@@ -37,13 +37,14 @@ void back_up_token(const DecodeLayer& shape, int page, HostLayout layout, LayerO
   back_up(shape.batch * 2 * m.kv_heads * m.row(), static_cast<double>(shape.batch) / page, layout, ops, ops.ready());
 }
 
-graph::OpId fetch_ids(double ids, LayerOps& ops, graph::OpId after) {
+graph::OpId fetch_ids(double ids, const IdPath& path, LayerOps& ops, graph::OpId after) {
   graph::Copy copy;
   copy.direction = graph::Direction::kDeviceToHost;
   copy.runs = 1;
   copy.run_bytes = ids * kIndexBytes;
-  const graph::OpId copied = ops.copy(Lane::kCompute, "chosen pages", copy, {after});
-  return ops.host(Lane::kHost, Kind::kSync, "wait for page numbers", graph::HostCall::kStreamSync, 1, {copied});
+  copy.issuer = path.thread;
+  const graph::OpId copied = ops.copy(path.stream, "chosen pages", copy, {after});
+  return ops.host(path.thread, Kind::kSync, "wait for page numbers", graph::HostCall::kStreamSync, 1, {copied});
 }
 
 MemoryItem host_copy(const MemoryShape& shape) {

@@ -19,8 +19,12 @@ void back_up_prompt(const PrefillLayer& shape, int page, HostLayout layout, bool
 // The same for generated tokens: a page every `page` steps, spread evenly over the steps.
 void back_up_token(const DecodeLayer& shape, int page, HostLayout layout, LayerOps& ops);
 
-// Numbers of the chosen units go to the host, and the thread that runs the model waits for them.
-graph::OpId fetch_ids(double ids, LayerOps& ops, graph::OpId after);
+// Numbers of the chosen pages go to the host, on a stream; a thread waits for them.
+struct IdPath {
+  graph::Lane stream = graph::Lane::kCompute;
+  graph::Lane thread = graph::Lane::kHost;
+};
+graph::OpId fetch_ids(double ids, const IdPath& path, LayerOps& ops, graph::OpId after);
 
 // The whole cache in pinned host memory.
 MemoryItem host_copy(const MemoryShape& shape);
