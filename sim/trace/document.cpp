@@ -142,12 +142,4 @@ Document make_document(const Recipe& recipe, std::int64_t prompt_tokens, int dec
   return Author(recipe, prompt_tokens, stream).write(decode_steps, window);
 }
 
-std::string targets_json(const Document& document) {
-  std::string text = "[";
-  for (const auto& step : document.targets) {
-    text += fmt::format("{}[{}]", text.size() > 1 ? "," : "", fmt::join(step, ","));
-  }
-  return text + "]";
-}
-
 }  // namespace kvcast::trace

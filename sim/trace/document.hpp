@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "base/random.hpp"
 #include "trace/recipe.hpp"
+#include "trace/targets.hpp"
 
 namespace kvcast::trace {
 
@@ -34,14 +34,11 @@ struct Document {
   std::vector<Sought> window;        // of the captured prompt queries, oldest first
   std::vector<Sought> steps;         // of the decode steps
   // Positions that each decode step must attend to; empty for a free step.
-  std::vector<std::vector<std::int64_t>> targets;
+  Targets targets;
 };
 
 // UserError where the prompt is too short for the task.
 Document make_document(const Recipe& recipe, std::int64_t prompt_tokens, int decode_steps, int window,
                        const Stream& stream);
-
-// [[p, ...], ...]: the trace's `targets`.
-std::string targets_json(const Document& document);
 
 }  // namespace kvcast::trace

@@ -64,7 +64,7 @@ class SyntheticTrace final : public Trace {
     sequence_.topic_offset = static_cast<std::int64_t>(
         root_.child({kTopicOffset}).below(0, static_cast<std::uint64_t>(recipe.keys.topic_tokens)));
     info_.optional["task"] = recipe.task.name;
-    info_.optional["targets"] = targets_json(sequence_.document);
+    info_.optional["targets"] = targets_json(sequence_.document.targets);
     info_.optional["provenance"] = fmt::format("kvcast {}, {}", KVCAST_VERSION, identity());
   }
 

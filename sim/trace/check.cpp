@@ -1,0 +1,177 @@
+// What is checked, and the thresholds that tell odd from ordinary.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.hpp"
+#include "trace/inspect.hpp"
+#include "trace/safetensors.hpp"
+#include "trace/statistics.hpp"
+#include "trace/targets.hpp"
+#include "trace/trace_file.hpp"
+
+namespace kvcast::trace {
+namespace {
+
+// After RoPE the fastest pair turns by a radian a token and its mean over positions vanishes; before, it keeps the
+// head's mean. Half of the root mean square is far from both.
+constexpr double kLargestFastMean = 0.5;
+constexpr std::int64_t kUsualWindow = 32;  // of SnapKV and its successors
+
+class Checker {
+ public:
+  Checker(const Trace& trace, int threads) : trace_(trace), info_(trace.info()), threads_(threads) {}
+
+  std::vector<Finding> check() {
+    check_metadata();
+    for (std::size_t i = 0; i < info_.layers.size(); ++i) {
+      try {
+        check_layer(*trace_.load(i, threads_));
+      } catch (const UserError& e) {
+        error(fmt::format("layer {}", info_.layers[i]), e.what());
+      }
+    }
+    return std::move(findings_);
+  }
+
+ private:
+  void error(const std::string& where, const std::string& what) {
+    findings_.push_back({Finding::Severity::kError, where, what});
+  }
+  void warn(const std::string& where, const std::string& what) {
+    findings_.push_back({Finding::Severity::kWarning, where, what});
+  }
+
+  void check_metadata() {
+    try {
+      targets_ = read_targets(info_);
+    } catch (const UserError& e) {
+      error("targets", e.what());
+      targets_.assign(static_cast<std::size_t>(info_.decode_steps), {});
+    }
+    check_turns();
+    if (info_.longest_window() < kUsualWindow) {
+      warn("query_positions",
+           fmt::format("hold the last {} prompt positions without a gap; policies that score the prompt by a "
+                       "longer window will be refused",
+                       info_.longest_window()));
+    }
+  }
+
+  void check_turns() {
+    const auto written = info_.optional.find("turns");
+    if (written == info_.optional.end()) return;
+    const nlohmann::json turns = nlohmann::json::parse(written->second, nullptr, false);
+    std::int64_t before = -1;
+    bool good = turns.is_array();
+    for (std::size_t i = 0; good && i < turns.size(); ++i) {
+      good = turns[i].is_number_unsigned() &&
+             turns[i].get<std::uint64_t>() < static_cast<std::uint64_t>(info_.positions()) &&
+             turns[i].get<std::int64_t>() > before;
+      if (good) before = turns[i].get<std::int64_t>();
+    }
+    if (!good) error("turns", fmt::format("are not ascending positions in 0 .. {}", info_.positions() - 1));
+  }
+
+  void check_layer(const Layer& layer) {
+    for (int h = 0; h < info_.n_kv_heads; ++h) check_keys(layer, h);
+    const std::vector<HeadStatistics> heads = head_statistics(layer, targets_, threads_);
+    const auto recent = std::min<double>(HeadStatistics::kRecent, static_cast<double>(info_.prompt_tokens));
+    const double uniform = recent / static_cast<double>(info_.positions());
+    const bool none_near =
+        std::all_of(heads.begin(), heads.end(), [&](const HeadStatistics& h) { return h.recent_mass < uniform; });
+    if (none_near) {
+      warn(
+          fmt::format("layers.{}.queries", layer.id()),
+          fmt::format("no head gives the last {} tokens even their share: are queries and keys both after RoPE, at the "
+                      "positions stated?",
+                      HeadStatistics::kRecent));
+    }
+    if (info_.decode_steps > 1) check_queries(layer, heads);
+  }
+
+  void check_queries(const Layer& layer, const std::vector<HeadStatistics>& heads) {
+    for (std::size_t q = 0; q < heads.size(); ++q) {
+      if (heads[q].query_cosine > 1 - 1e-6) {
+        warn(fmt::format("layers.{}.queries", layer.id()),
+             fmt::format("query head {}: all decode steps have one direction", q));
+      }
+    }
+  }
+
+  void check_keys(const Layer& layer, int head) {
+    const KeyStatistics keys = key_statistics(layer, head);
+    const std::string where = fmt::format("layers.{}.keys", layer.id());
+    if (keys.norm_mean <= 0) return error(where, fmt::format("KV head {} is all zero", head));
+    if (keys.anisotropy > 1 - 1e-6) return error(where, fmt::format("KV head {}: all keys have one direction", head));
+    if (keys.value_norm_mean <= 0)
+      warn(fmt::format("layers.{}.values", layer.id()), fmt::format("KV head {} is all zero", head));
+    if (keys.fast_pair_mean > kLargestFastMean && info_.positions() >= HeadStatistics::kRecent) {
+      warn(where, fmt::format(
+                      "KV head {}: the fastest RoPE pair keeps {:.0f} % of its length in the mean over positions; keys "
+                      "must be stored after RoPE",
+                      head, 100 * keys.fast_pair_mean));
+    }
+  }
+
+  const Trace& trace_;
+  const TraceInfo& info_;
+  const int threads_;
+  Targets targets_;
+  std::vector<Finding> findings_;
+};
+
+std::set<std::string> tensors_read(const TraceInfo& info) {
+  std::set<std::string> names = {"query_positions"};
+  for (const int layer : info.layers) {
+    for (const char* what : {"keys", "values", "queries", "hidden"})
+      names.insert(fmt::format("layers.{}.{}", layer, what));
+  }
+  return names;
+}
+
+const char* severity_name(Finding::Severity severity) {
+  return severity == Finding::Severity::kError ? "error" : "warning";
+}
+
+}  // namespace
+
+std::vector<Finding> check_trace(const Trace& trace, int threads) { return Checker(trace, threads).check(); }
+
+std::vector<Finding> check_trace_file(const std::string& path, int threads) {
+  try {
+    const SafetensorsFile file = SafetensorsFile::open(path);
+    const auto trace = open_trace(file);
+    std::vector<Finding> findings = check_trace(*trace, threads);
+    const std::set<std::string> known = tensors_read(trace->info());
+    for (const auto& [name, tensor] : file.tensors()) {
+      if (known.count(name) == 0)
+        findings.push_back({Finding::Severity::kWarning, name, "is a tensor that nothing reads"});
+    }
+    return findings;
+  } catch (const UserError& e) {
+    return {{Finding::Severity::kError, path, e.what()}};
+  }
+}
+
+bool has_errors(const std::vector<Finding>& findings) {
+  return std::any_of(findings.begin(), findings.end(),
+                     [](const Finding& f) { return f.severity == Finding::Severity::kError; });
+}
+
+nlohmann::json findings_json(const std::vector<Finding>& findings) {
+  nlohmann::json out = {{"ok", !has_errors(findings)}, {"findings", nlohmann::json::array()}};
+  for (const Finding& f : findings) {
+    out["findings"].push_back({{"severity", severity_name(f.severity)}, {"where", f.where}, {"what", f.what}});
+  }
+  return out;
+}
+
+std::string findings_text(const std::vector<Finding>& findings) {
+  if (findings.empty()) return "nothing found\n";
+  std::string text;
+  for (const Finding& f : findings) text += fmt::format("{}: {}: {}\n", severity_name(f.severity), f.where, f.what);
+  return text;
+}
+
+}  // namespace kvcast::trace

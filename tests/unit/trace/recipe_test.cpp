@@ -1,0 +1,67 @@
+#include "trace/recipe.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "base/error.hpp"
+#include "support.hpp"
+
+using namespace kvcast;
+using namespace kvcast::trace;
+
+namespace {
+
+Recipe read(const std::string& text) {
+  const trace_test::TemporaryFolder folder;
+  trace_test::write_bytes(folder / "r.yaml", text);
+  return read_recipe(folder / "r.yaml");
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    read(text);
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("a recipe takes what it is given and keeps the rest") {
+  const Recipe r = read(
+      "description: d\nwindow: 40\nheads: {retrieval: 0.5, local: 0.5, streaming: 0}\ntask: {name: t, haystack: "
+      "repeated, needles: 3}\nquestion: {key_queries: 4}\n");
+  CHECK(r.name == "r");
+  CHECK(r.description == "d");
+  CHECK(r.window == 40);
+  CHECK(r.heads.retrieval == 0.5);
+  CHECK(r.task.name == "t");
+  CHECK(r.task.haystack == "repeated");
+  CHECK(r.task.needles == 3);
+  CHECK(r.question.key_queries == 4);
+  CHECK(r.queries.strength == Recipe().queries.strength);
+  CHECK(read("description: d\n").task.name == "r");
+}
+
+TEST_CASE("what a recipe must not say is refused with its place") {
+  CHECK(refusal("description: d\nneedels: {amplitude: 1}\n").find("r.yaml:2:") != std::string::npos);
+  CHECK(refusal("description: d\nneedles:\n  amplitud: 1\n").find("r.yaml:3:") != std::string::npos);
+  CHECK(refusal("description: d\nneedles: {amplitude: -1}\n").find("amplitude") != std::string::npos);
+  CHECK(refusal("description: d\nneedles: {amplitude: many}\n").find("r.yaml:2:") != std::string::npos);
+  CHECK(refusal("description: d\ntask: {haystack: hay}\n").find("text, repeated") != std::string::npos);
+  CHECK(refusal("description: d\nheads: {retrieval: 0.5}\n").find("must add up to 1") != std::string::npos);
+  CHECK(refusal("description: d\ntask: {needles: 8}\n").find("50 queries ask for the needles, it has 32 tokens") !=
+        std::string::npos);
+  CHECK(refusal("description: d\nchannels: {recency_shortest: 100, recency_longest: 50}\n").find("recency_longest") !=
+        std::string::npos);
+  CHECK(refusal("window: 5\n").find("description") != std::string::npos);
+}
+
+TEST_CASE("recipes are found by name, and the known ones are named") {
+  for (const char* name : {"needle", "mixed", "local"}) CHECK(read_recipe(find_recipe(name)).name == name);
+  CHECK_THROWS_WITH(find_recipe("nedle"),
+                    Catch::Contains("there is no recipe \"nedle\"") && Catch::Contains("local, mixed, needle"));
+  const trace_test::TemporaryFolder folder;
+  trace_test::write_bytes(folder / "own.yaml", "description: d\n");
+  CHECK(read_recipe(find_recipe(folder / "own.yaml")).name == "own");
+}
