@@ -92,15 +92,33 @@ class Sweep {
     }
   }
 
+  // The trace is made only if some replay over it is not in the store yet.
   void run_trace(const TraceGroup& group, Progress& progress) {
-    const auto trace = make_trace(group.replays.front().tasks.front().prepared.run);
-    const ReplaySet replays(*trace, jobs_);
-    parallel_for(group.replays.size(), jobs_, [&](std::size_t i) { run_replay(group.replays[i], replays, progress); });
+    std::unique_ptr<trace::Trace> trace;
+    std::unique_ptr<ReplaySet> layers;
+    for (const ReplayGroup& replay : group.replays) {
+      const Prepared& prepared = replay.tasks.front().prepared;
+      if (layers || store_.get_replay(prepared.replay_key)) continue;
+      trace = make_trace(prepared.run);
+      layers = std::make_unique<ReplaySet>(*trace, jobs_);
+    }
+    parallel_for(group.replays.size(), jobs_,
+                 [&](std::size_t i) { run_replay(group.replays[i], layers.get(), progress); });
   }
 
-  void run_replay(const ReplayGroup& group, const ReplaySet& replays, Progress& progress) {
+  replay::ReplayResult find_replay(const Prepared& prepared, policy::Policy& policy, const ReplaySet* layers) {
+    if (const auto stored = store_.get_replay(prepared.replay_key)) {
+      return replay::replay_from_json(json::parse(*stored));
+    }
+    KVCAST_CHECK(layers != nullptr);
+    replay::ReplayResult replayed = layers->replay(policy, {});
+    store_.put_replay(prepared.replay_key, replay::to_json(replayed).dump());
+    return replayed;
+  }
+
+  void run_replay(const ReplayGroup& group, const ReplaySet* layers, Progress& progress) {
     const auto policy = make_policy(group.tasks.front().prepared);
-    const replay::ReplayResult replayed = replays.replay(*policy, {});
+    const replay::ReplayResult replayed = find_replay(group.tasks.front().prepared, *policy, layers);
     for (const Task& task : group.tasks) {
       run_task(task, *policy, replayed);
       progress.advance(1, fmt::format("{} on {}", task.prepared.run.policy.name, task.prepared.run.hardware.name));

@@ -1,0 +1,203 @@
+// The commands as their users meet them: what they print, and with which code they end.
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "app/process.hpp"
+
+using namespace kvcast::test;
+using Catch::Contains;
+using nlohmann::json;
+
+namespace {
+
+// Small enough to run in a moment: 16 layers, a prompt of 1000 tokens.
+std::string small_run(const std::string& policy) {
+  return "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: " + policy +
+         "\nworkload: {prompt_tokens: 1000, decode_tokens: 40, batch: 2}\n"
+         "trace: {recipe: needle, seed: 3, layers: 2, steps: 8}\n"
+         "framework: {warmup_steps: 4, measured_steps: 4}\n";
+}
+
+json run_json(const std::string& policy, std::vector<std::string> settings = {}) {
+  const Scratch scratch;
+  std::vector<std::string> arguments = {"run", scratch.write("run.yaml", small_run(policy)), "--json"};
+  for (const std::string& s : settings) arguments.insert(arguments.end(), {"--set", s});
+  const Output o = kvcast::test::kvcast(arguments);
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  return json::parse(o.out);
+}
+
+}  // namespace
+
+TEST_CASE("help ends well, a wrong command line with 2") {
+  CHECK(kvcast::test::kvcast({"--help"}).code == 0);
+  for (const char* command : {"run", "sweep", "report", "replay", "simulate", "trace", "policies", "explain"}) {
+    const Output o = kvcast::test::kvcast({command, "--help"});
+    CHECK(o.code == 0);
+    CHECK_THAT(o.out, Contains("Usage"));
+  }
+  CHECK(kvcast::test::kvcast({}).code == 2);
+  CHECK(kvcast::test::kvcast({"fly"}).code == 2);
+  CHECK(kvcast::test::kvcast({"run"}).code == 2);
+  CHECK(kvcast::test::kvcast({"run", "no-such-file.yaml"}).code == 2);
+  CHECK(kvcast::test::kvcast({"sweep", "configs/sweeps/quickstart.yaml"}).code == 2);
+}
+
+TEST_CASE("a mistake in a config names file, line and column and what is known") {
+  const Scratch scratch;
+  const std::string path = scratch.write("run.yaml", small_run("{name: quest, budgt: 64}"));
+  const Output o = kvcast::test::kvcast({"run", path});
+  CHECK(o.code == 2);
+  CHECK_THAT(o.err, Contains(path + ":3:"));
+  CHECK_THAT(o.err, Contains("budgt") && Contains("budget"));
+  const Output unknown = kvcast::test::kvcast({"run", scratch.write("b.yaml", small_run("qest"))});
+  CHECK(unknown.code == 2);
+  CHECK_THAT(unknown.err, Contains("b.yaml:3:9") && Contains("qest") && Contains("quest"));
+}
+
+TEST_CASE("YAML that is not what it seems is refused") {
+  const Scratch scratch;
+  for (const char* text :
+       {"model: &a {x: *a}\n", "model: a\n---\nmodel: b\n", "model: a\nmodel: b\n", "[1, 2", "", "42\n",
+        "policy: !!python/object {}\n", "\xff\xfe\n", "a: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["}) {
+    const Output o = kvcast::test::kvcast({"run", scratch.write("bad.yaml", text)});
+    INFO(text << o.err);
+    CHECK(o.code == 2);
+    CHECK_THAT(o.err, Contains("bad.yaml"));
+  }
+}
+
+TEST_CASE("a run reports time, memory, accuracy and where each number comes from") {
+  const json r = run_json("{name: snapkv, budget: 256}");
+  CHECK(r["oom"].is_null());
+  const double tpot = r["decode"]["tpot_s"]["mean"];
+  CHECK(r["decode"]["tokens_per_s"].get<double>() == Approx(2 / tpot));
+  double charged = 0;
+  for (const json& part : r["breakdown"]) charged += part["exposed_s"].get<double>();
+  CHECK(charged == Approx(tpot).epsilon(0.01));
+  const auto interval = r["intervals"]["decode.tokens_per_s"];
+  CHECK(interval[0] < r["decode"]["tokens_per_s"]);
+  CHECK(interval[1] > r["decode"]["tokens_per_s"]);
+  for (const char* key : {"decode.tokens_per_s", "decode.tpot_s", "prefill.ttft_s", "memory", "traffic", "accuracy"}) {
+    CHECK(r["origin"].contains(key));
+  }
+  // Weights of Llama-3.2-1B are read once a step: 1 235 814 400 parameters of 2 bytes, the embedding's rows aside.
+  CHECK(r["traffic"]["hbm_read_bytes"].get<double>() > 2.47e9);
+  double owned = 0;
+  for (const json& o : r["memory"]["hbm_owners"]) owned += o["bytes"].get<double>();
+  CHECK(owned == Approx(r["memory"]["hbm_peak_bytes"].get<double>()));
+  CHECK(r["engine"]["events"].get<std::int64_t>() > 0);
+}
+
+TEST_CASE("with a budget that covers all tokens a policy is as accurate as full KV") {
+  const json full = run_json("full")["accuracy"];
+  CHECK(full["recall_mass_mean"].get<double>() == Approx(1));
+  for (const char* policy :
+       {"exact_topk", "streaming_llm", "snapkv", "quest", "hsa", "rocketkv", "rocketkv_mt", "arkvale", "freekv"}) {
+    INFO(policy);
+    const json a = run_json("{name: " + std::string(policy) + ", budget: 4096}")["accuracy"];
+    CHECK(a["recall_mass_mean"].get<double>() == Approx(1).epsilon(1e-6));
+    CHECK(a["output_error_mean"].get<double>() == Approx(0).margin(1e-5));
+    CHECK(a["attended_mean"] == full["attended_mean"]);
+  }
+}
+
+TEST_CASE("no key is without effect") {
+  const json base = run_json("{name: quest, budget: 256}");
+  const auto numbers = [](json r) {
+    r.erase("config");
+    r["engine"].erase("wall_s");
+    return r;
+  };
+  for (const char* setting :
+       {"model=llama-3.2-3b", "hardware=h100-sxm", "policy=snapkv", "policy.budget=128", "workload.prompt_tokens=900",
+        "workload.decode_tokens=30", "workload.batch=3", "workload.prefill_chunk=256", "trace.recipe=mixed",
+        "trace.seed=4", "trace.layers=3", "trace.steps=6", "framework.launch=eager", "framework.launch=compiled",
+        "framework.expand_kv_heads=true", "framework.quadratic_mask=true", "framework.warmup_steps=2",
+        "framework.measured_steps=3", "framework.sampled_contexts=2"}) {
+    INFO(setting);
+    CHECK(numbers(run_json("{name: quest, budget: 256}", {setting})) != numbers(base));
+  }
+}
+
+TEST_CASE("full KV at batch 4 and 32K does not fit in 40 GB with a one-shot prefill, FreeKV does") {
+  const Output full = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--json"});
+  REQUIRE(full.code == 0);
+  const json oom = json::parse(full.out)["oom"];
+  CHECK(oom["pool"] == "hbm");
+  CHECK_THAT(oom["moment"].get<std::string>(), Contains("prefill"));
+  CHECK(oom["owners"].size() >= 3);
+  CHECK(oom["in_use_bytes"].get<double>() + oom["requested_bytes"].get<double>() > oom["capacity_bytes"].get<double>());
+  const Output freekv = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--json"});
+  REQUIRE(freekv.code == 0);
+  CHECK(json::parse(freekv.out)["oom"].is_null());
+}
+
+TEST_CASE("KV of Llama-3.1-70B at batch 32 and 32K takes 320 GiB") {
+  // 80 layers · 8 KV heads · 128 · 2 (K and V) · 2 bytes · 32768 tokens · 32 sequences
+  CHECK(80.0 * 8 * 128 * 2 * 2 * 32768 * 32 == 320.0 * (1ull << 30));
+  const Scratch scratch;
+  const Output o = kvcast::test::kvcast(
+      {"run",
+       scratch.write("70b.yaml",
+                     "model: llama-3.1-70b\nhardware: b200\npolicy: full\n"
+                     "workload: {prompt_tokens: 32768, decode_tokens: 1, batch: 32, prefill_chunk: 512}\n"
+                     "trace: {recipe: needle, layers: 1, steps: 1}\n"),
+       "--json"});
+  REQUIRE(o.code == 0);
+  const json r = json::parse(o.out);
+  REQUIRE(!r["oom"].is_null());  // far beyond one GPU
+}
+
+TEST_CASE("simulate answers the graph of the interface description") {
+  const Scratch scratch;
+  const std::string graph = scratch.write(
+      "g.json",
+      R"({"resources":[{"name":"hbm","rate":3.35e12,"sharing":"fair"},{"name":"h2d","rate":2.5e10,"sharing":"fifo"}],
+          "lanes":["compute","copy"],
+          "ops":[{"id":0,"lane":"compute","latency_s":2e-6,"demand":{"hbm":1e9},"after":[]}]})");
+  const Output o = kvcast::test::kvcast({"simulate", graph, "--json"});
+  REQUIRE(o.code == 0);
+  // 2 us and 1e9 bytes at 3.35 TB/s
+  CHECK(json::parse(o.out)["makespan_s"].get<double>() == Approx(2e-6 + 1e9 / 3.35e12).epsilon(1e-8));  // whole picoseconds
+  CHECK(kvcast::test::kvcast({"simulate", scratch.write("bad.json", "{\"resources\": [}"), "--json"}).code == 2);
+}
+
+TEST_CASE("a trace that was written is replayed, and the selections go by layer, step and head") {
+  const Scratch scratch;
+  const std::string trace = scratch / "t.safetensors";
+  REQUIRE(kvcast::test::kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=llama-3.2-1b", "--set",
+                                "prompt_tokens=500", "--set", "decode_steps=3"})
+              .code == 0);
+  CHECK(kvcast::test::kvcast({"trace", "info", trace}).code == 0);
+  CHECK(kvcast::test::kvcast({"trace", "check", trace}).code == 0);
+  const std::string selections = scratch / "s.jsonl";
+  const Output o = kvcast::test::kvcast({"replay", "--trace", trace, "--policy", "quest", "--set", "budget=64", "--set",
+                                         "page=16", "--selections", selections, "--json"});
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  const json r = json::parse(o.out);
+  CHECK(r["recall_mass_mean"].get<double>() > 0);
+  CHECK(r["attended_mean"].get<double>() <= 64);
+  std::istringstream lines(slurp(selections));
+  std::vector<std::array<int, 3>> order;
+  for (std::string line; std::getline(lines, line);) {
+    const json j = json::parse(line);
+    order.push_back({j["layer"], j["step"], j["kv_head"]});
+    if (j["step"] >= 0) CHECK(j["attended"].back().get<int>() <= 500 + j["step"].get<int>());
+  }
+  CHECK(order.size() == 2u * (3 + 1) * 8);  // layers, steps with what is resident before them, KV heads
+  CHECK(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_CASE("explain tells what a layer does in a step") {
+  const Scratch scratch;
+  const Output o = kvcast::test::kvcast(
+      {"explain", scratch.write("run.yaml", small_run("{name: quest, budget: 128}")), "--step", "3", "--layer", "5"});
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  CHECK_THAT(o.out, Contains("attends to") && Contains("attention") && Contains("layer 5"));
+  CHECK(kvcast::test::kvcast({"explain", scratch / "run.yaml", "--step", "99"}).code == 2);
+  CHECK(kvcast::test::kvcast({"explain", scratch / "run.yaml", "--layer", "99"}).code == 2);
+}

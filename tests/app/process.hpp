@@ -1,0 +1,77 @@
+// Runs the program under test as its users do, and keeps what it says.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace kvcast::test {
+
+struct Output {
+  int code = -1;  // exit code; 128 + signal where one ended it
+  std::string out, err;
+};
+
+// A folder that is gone afterwards.
+class Scratch {
+ public:
+  Scratch() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "kvcast-app-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~Scratch() { std::filesystem::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ / name, std::ios::binary) << text;
+    return (path_ / name).string();
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return std::move(text).str();
+}
+
+// Starts kvcast in the source tree (configs are found there) with its output in files. Returns the process.
+inline pid_t start(const std::vector<std::string>& arguments, const std::string& out, const std::string& err) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  if (chdir(KVCAST_SOURCE_DIR) != 0 || !std::freopen(out.c_str(), "w", stdout) ||
+      !std::freopen(err.c_str(), "w", stderr)) {
+    _exit(125);
+  }
+  std::vector<char*> argv = {const_cast<char*>(KVCAST_BINARY)};
+  for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+  argv.push_back(nullptr);
+  execv(KVCAST_BINARY, argv.data());
+  _exit(126);
+}
+
+inline int wait_for(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+inline Output kvcast(const std::vector<std::string>& arguments) {
+  const Scratch scratch;
+  Output result;
+  result.code = wait_for(start(arguments, scratch / "out", scratch / "err"));
+  result.out = slurp(scratch / "out");
+  result.err = slurp(scratch / "err");
+  return result;
+}
+
+}  // namespace kvcast::test
