@@ -1,0 +1,61 @@
+// Every selection rule once more, straight from its definition: double precision, all scores, full sorts, no state that
+// could be recomputed. Slow, and short enough to be checked by reading.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trace/trace.hpp"
+
+namespace kvcast::tests::naive {
+
+using Positions = std::vector<std::int32_t>;  // ascending
+using Heads = std::vector<Positions>;         // by selecting head
+struct Steps {
+  Heads resident;               // after the prompt
+  std::vector<Heads> attended;  // by step
+};
+
+struct Window {
+  int window = 0;
+  std::string pool = "max";
+  int kernel = 1;
+  std::string group = "sum_weights";
+};
+
+Steps full(const trace::Layer& layer);
+Steps exact_topk(const trace::Layer& layer, std::int64_t budget, const std::string& group);
+Steps streaming_llm(const trace::Layer& layer, std::int64_t sink, std::int64_t recent);
+Steps snapkv(const trace::Layer& layer, std::int64_t budget, const Window& window);
+Steps quest(const trace::Layer& layer, std::int64_t budget, std::int64_t page, std::int64_t pages,
+            const std::string& group, bool force_last);
+
+struct Hsa {
+  std::int64_t budget = 0;  // t
+  std::int64_t length = 0;  // N
+  double ratio = 1;         // c2
+  bool nearest = false, correction = true, zero_is_max = false;
+  std::string group = "mean_weights";
+};
+Steps hsa(const trace::Layer& layer, const Hsa& setting);
+// t, T_max, r (negative: adaptive)
+Steps rocketkv(const trace::Layer& layer, std::int64_t budget, std::int64_t max_new, double split, const Window& window,
+               bool multi_turn);
+
+struct ArkVale {
+  std::int64_t budget = 0, page = 1, topk = 0, sink = 0, recent = 0;
+  bool cuboid = true, layer = true;
+  std::string group = "mean_scores";
+};
+Steps arkvale(const trace::Layer& layer, const ArkVale& setting);
+
+struct FreeKv {
+  std::int64_t budget = 0, page = 1, sink = 0, recent = 0;
+  double tau = 0.8;
+  bool speculation = true, correction = true, cuboid = false;
+  std::string group = "mean_weights";
+};
+Steps freekv(const trace::Layer& layer, const FreeKv& setting);
+
+}  // namespace kvcast::tests::naive
