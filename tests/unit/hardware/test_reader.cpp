@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/random.hpp"
 #include "config/hardware.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
@@ -245,6 +246,40 @@ TEST_CASE("a host may stand in the profile itself") {
                        "  dram_capacity: " + number("64 GB") + "  dram_bandwidth: " + number("10 GB/s") +
                        "  all_core_derate: " + number("0.9"));
   CHECK_THAT(slow.error(), Contains("one core cannot read faster than dram_bandwidth"));
+}
+
+TEST_CASE("a damaged profile is read or refused, never worse") {
+  const TemporaryDirectory folder;
+  const std::string whole = [&] {
+    std::ifstream in(Profile().write(folder));
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  }();
+  const std::vector<std::string> snippets = {"{",     "}",  "[",      "]",  ": ",
+                                             "&a ",   "*a", "!!map ", "\n", "- ",
+                                             "1e999", "-1", "nan",    "\"", "include: [kernels]\n",
+                                             "[[[[",  "\t", "#",      "%"};
+  const std::string path = folder.path() + "/damaged.yaml";
+  const Stream stream(21);
+  int refused = 0;
+  for (std::uint64_t i = 0; i < 400; ++i) {
+    const Stream s = stream.child({i});
+    std::string text = whole;
+    for (std::uint64_t edit = 0; edit <= s.below(0, 3); ++edit) {
+      const std::size_t at = s.below(10 + 3 * edit, text.size());
+      const std::string& snippet = snippets[s.below(11 + 3 * edit, snippets.size())];
+      text.replace(at, s.below(12 + 3 * edit, 4), snippet);
+    }
+    if (i % 10 == 0) text.resize(s.below(1, text.size()));
+    std::ofstream(path) << text;
+    INFO("damage " << i);
+    try {
+      config::read_hardware(path);
+    } catch (const UserError& error) {
+      ++refused;
+      REQUIRE_THAT(error.what(), Contains(".yaml"));  // names a file
+    }
+  }
+  CHECK(refused > 200);
 }
 
 TEST_CASE("the canonical text changes with every number and with nothing else") {
