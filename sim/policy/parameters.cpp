@@ -16,6 +16,7 @@ bool lists(const Parameter& p, const char* name) {
 ParameterValue read_text_or_number(const Parameter& p, const config::Node& node) {
   const std::string text = config::read_text(node, p.key);
   if (std::find(p.names.begin(), p.names.end(), text) != p.names.end() && text.front() != '<') return text;
+  if (lists(p, "<path>")) return text;
   const bool numeric = !node.quoted() && text.find_first_of("0123456789") != std::string::npos;
   if (numeric && lists(p, "<integer>")) {
     return config::read_integer(node, p.key, static_cast<std::int64_t>(p.low), static_cast<std::int64_t>(p.high));

@@ -20,7 +20,8 @@ struct Parameter {
   std::string unit;  // tokens, pages, queries, "" ...
   std::string meaning;
   double low = 0, high = 1e12;  // for numbers
-  // For texts: what is known. A text that may also be a number lists "<number>" or "<integer>".
+  // For texts: what is known. A text that may also be a number lists "<number>" or "<integer>"; with
+  // "<path>", any text is one.
   std::vector<std::string> names = {};
 };
 

@@ -94,6 +94,8 @@ class TwoStages final : public Policy {
   TwoStages(std::unique_ptr<Retention> first, std::unique_ptr<Retrieval> second)
       : first_(std::move(first)), second_(std::move(second)) {}
 
+  void survey(std::span<const LayerInput* const> layers) override { first_->survey(layers); }
+
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     return std::make_unique<StageSelector>(*first_, *second_, layer);
   }
@@ -110,7 +112,8 @@ class TwoStages final : public Policy {
     const std::int64_t kept = first_->kept(prompt);
     const std::int64_t listed = kept + shape.tokens - prompt;
     std::vector<MemoryItem> items;
-    const double held = kv_bytes(shape, static_cast<double>(listed), first_->per_query_head());
+    const double generated = static_cast<double>(shape.tokens - prompt);
+    const double held = kv_bytes(shape, first_->mean_kept(*shape.model, prompt) + generated, first_->per_query_head());
     if (first_->frees()) {
       items.push_back({graph::Pool::kHbm, "KV cache", held});
     } else {

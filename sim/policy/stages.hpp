@@ -19,10 +19,16 @@ class Retention {
  public:
   virtual ~Retention() = default;
   virtual bool per_query_head() const { return false; }
+  // As Policy::survey.
+  virtual void survey(std::span<const LayerInput* const>) {}
   // Ascending positions of the prompt tokens that stay: a list a KV head, or a query head; no lists where all stay.
   virtual std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const = 0;
   // How many stay in each head of a prompt of this length.
   virtual std::int64_t kept(std::int64_t prompt) const = 0;
+  // The same as a mean over a model's layers and heads, where they differ.
+  virtual double mean_kept(const config::Model&, std::int64_t prompt) const {
+    return static_cast<double>(kept(prompt));
+  }
   // What does not stay is freed; false: the whole cache is held beside a compact copy of what stays.
   virtual bool frees() const { return true; }
   virtual void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const = 0;

@@ -9,13 +9,30 @@
 
 namespace kvcast::replay {
 
-void AccuracyMeter::measure(int t, const policy::LayerSelection& selection, std::vector<HeadAccuracy>& out) {
+void AccuracyMeter::measure(int t, const policy::LayerSelection& selection, std::vector<HeadAccuracy>& out,
+                            std::span<const float> outputs) {
   const trace::TraceInfo& info = oracle_.info();
   const int n = selection.per_query_head ? 1 : info.group();
   KVCAST_CHECK(static_cast<int>(selection.heads.size()) * n == info.n_q_heads);
   for (std::size_t i = 0; i < selection.heads.size(); ++i) {
     measure_group(t, static_cast<int>(i) * n, n, selection.heads[i].attended, out);
   }
+  if (outputs.empty()) return;
+  const auto q_heads = static_cast<std::size_t>(info.n_q_heads), d = static_cast<std::size_t>(info.head_dim);
+  KVCAST_CHECK(outputs.size() == q_heads * d);
+  for (std::size_t h = 0; h < q_heads; ++h) {
+    out[out.size() - q_heads + h].output_error = error_of(t, static_cast<int>(h), outputs.data() + h * d);
+  }
+}
+
+double AccuracyMeter::error_of(int t, int q_head, const float* output) const {
+  const std::span<const float> full = oracle_.output(q_head, t);
+  double error = 0, norm = 0;
+  for (std::size_t j = 0; j < full.size(); ++j) {
+    const double x = full[j], off = static_cast<double>(output[j]) - x;
+    error += off * off, norm += x * x;
+  }
+  return norm > 0 ? std::sqrt(error / norm) : 0;
 }
 
 void AccuracyMeter::measure_group(int t, int first, int n, const std::vector<std::int32_t>& attended,
@@ -42,13 +59,8 @@ void AccuracyMeter::measure_group(int t, int first, int n, const std::vector<std
   multiply({weights_.data(), static_cast<std::size_t>(n), count, count}, {values_.data(), count, d, d}, outputs_.data(),
            d);
   for (int i = 0; i < n; ++i) {
-    const std::span<const float> full = oracle_.output(first + i, t);
-    double error = 0, norm = 0;
-    for (std::size_t j = 0; j < d; ++j) {
-      const double x = full[j], off = static_cast<double>(outputs_[static_cast<std::size_t>(i) * d + j]) - x;
-      error += off * off, norm += x * x;
-    }
-    out[begin + static_cast<std::size_t>(i)].output_error = norm > 0 ? std::sqrt(error / norm) : 0;
+    out[begin + static_cast<std::size_t>(i)].output_error =
+        error_of(t, first + i, outputs_.data() + static_cast<std::size_t>(i) * d);
   }
 }
 

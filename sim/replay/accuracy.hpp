@@ -18,13 +18,17 @@ struct HeadAccuracy {
 class AccuracyMeter {
  public:
   explicit AccuracyMeter(const Oracle& oracle) : oracle_(oracle) {}
-  // One entry a query head, appended to `out`.
-  void measure(int t, const policy::LayerSelection& selection, std::vector<HeadAccuracy>& out);
+  // One entry a query head, appended to `out`. outputs: as policy::Selector::output; what output_error is taken of
+  // where it is not empty.
+  void measure(int t, const policy::LayerSelection& selection, std::vector<HeadAccuracy>& out,
+               std::span<const float> outputs = {});
 
  private:
   // Query heads first … first + n − 1, which share a KV head and a selection.
   void measure_group(int t, int first, int n, const std::vector<std::int32_t>& attended,
                      std::vector<HeadAccuracy>& out);
+  // ‖outputs − full‖ / ‖full‖, outputs of one query head.
+  double error_of(int t, int q_head, const float* output) const;
   HeadAccuracy measure_head(int t, int q_head, const std::vector<std::int32_t>& attended, std::span<float> weights);
 
   const Oracle& oracle_;

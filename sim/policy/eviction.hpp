@@ -1,0 +1,73 @@
+// Eviction by score: what a head loses is gone for good. The prompt comes whole or in blocks, each followed by an
+// eviction; a decode step attends first and evicts after.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "policy/costs.hpp"
+#include "policy/stages.hpp"
+#include "policy/weights.hpp"
+
+namespace kvcast::policy {
+
+// What an eviction must leave in each head: `budget` tokens, among them the first `sink` of the sequence and the last
+// `recent` of the list.
+struct Quota {
+  std::int64_t budget = 0;
+  std::int64_t sink = 0, recent = 0;
+};
+
+// Indices into `held` of what stays: the protected tokens, then the best of the others; ties go to the lower position.
+// scores: one a held token. All stay where there are at most quota.budget.
+void choose_stay(const Held& held, std::span<const float> scores, const Quota& quota, std::vector<std::int32_t>& stay);
+// Leaves exactly these.
+void keep_only(Held& held, const std::vector<std::int32_t>& stay);
+
+// Ranks and evicts in one layer of one sequence. One list a selecting head: KV heads, or query heads.
+class EvictionRule {
+ public:
+  virtual ~EvictionRule() = default;
+  // Prompt tokens first … end − 1 have been appended to every list, and their queries have attended to it.
+  virtual void after_block(std::int64_t first, std::int64_t end, std::vector<Held>& held) = 0;
+  // Step t has attended to the lists, its own token included. Default: nothing leaves after the prompt.
+  virtual void after_step(int t, std::vector<Held>& held);
+  // As Selector::output, of the step last passed to after_step.
+  virtual std::span<const float> output() const { return {}; }
+};
+
+// The tokens that each of `heads` lists holds after a prompt in blocks of `block` tokens, 0: in one.
+std::vector<Held> evict_prompt(EvictionRule& rule, std::int64_t prompt, std::int64_t block, int heads);
+
+// A selector that runs `rule` over the prompt, then attends to everything held at each step and lets the rule evict.
+// `per_query_head`: a list a query head.
+std::unique_ptr<Selector> evicting_selector(const LayerInput& layer, std::unique_ptr<EvictionRule> rule,
+                                            std::int64_t block, bool per_query_head);
+
+// ---- parameters
+// sink and recent, tokens that are never evicted; counted inside the budget.
+std::vector<Parameter> protected_parameters();
+// `block`: tokens of a prompt block, or "prompt".
+Parameter block_parameter();
+std::int64_t read_block(const ParameterValues& values);  // 0: the whole prompt at once
+// UserError where sink and recent together exceed the budget.
+Quota read_quota(const ParameterValues& values);
+
+// ---- costs
+// Blocks that end with an eviction, and the tokens that each ranks: a prompt of `prompt` tokens, cut as above, for a
+// cache of `budget`.
+struct Evictions {
+  double count = 0;
+  double tokens = 0;  // a head has before each of them, on average
+};
+Evictions count_evictions(std::int64_t prompt, std::int64_t block, std::int64_t budget);
+// Picks what stays of `ranked` scores in `rows` rows and moves `budget` tokens of each KV list together.
+void rank_and_compact(const config::Model& model, double rows, double lists, double ranked, double budget,
+                      LayerOps& ops, graph::OpId after);
+// Attention over what is held that also writes its weights, n_q·N·4 bytes; then sums them into running totals
+// (`accumulates`), finds the least of each list and overwrites its slot. `lists`: rows that are ranked a sequence.
+void attend_and_evict(const DecodeLayer& shape, bool accumulates, double lists, LayerOps& ops);
+
+}  // namespace kvcast::policy
