@@ -35,43 +35,43 @@ function buildFigures() {
     figure.notice = element('p', { class: 'empty', hidden: true });
     figure.controls = element('span', { class: 'controls' });
     figure.note = element('p', { class: 'note' });
-    const save = element('button', { type: 'button', class: 'quiet-button', title: 'Download this figure as SVG, in light colours', onclick: () => saveSvg(figure) }, 'SVG');
+    figure.save = element('button', { type: 'button', class: 'quiet-button', title: 'Download this figure as SVG, in light colours', onclick: () => saveSvg(figure) }, 'SVG');
     section.append(element('figure', { id: 'figure-' + name },
       element('div', { class: 'figure-head' },
-        element('h2', {}, element('span', { class: 'figure-number' }, 'Figure ' + (index + 1)), meta.title), figure.controls, save),
+        element('h2', {}, element('span', { class: 'figure-number' }, 'Figure ' + (index + 1)), meta.title), figure.controls, figure.save),
       figure.plot, figure.notice,
       element('figcaption', {}, element('p', {}, meta.caption), figure.note)));
     figures.push(figure);
   });
 }
 
-// Makes the views anew, as for another theme.
-async function drawFigures(theme) {
+// Makes the views anew, as for another theme. Runs to its end at once, because a browser that prints does not wait.
+function drawFigures(theme) {
   for (const figure of figures) {
     figure.width = figure.plot.clientWidth || figure.width || 1000;
     if (figure.view) figure.view.finalize();
     figure.plot.replaceChildren();
     figure.view = newView(figure, theme, { renderer: 'svg', container: figure.plot, hover: true });
     figure.view.tooltip(showTooltip);
-    await figure.view.runAsync();
+    figure.view.run();
     describeFigure(figure);
   }
 }
 
-async function updateFigures() {
+function updateFigures() {
   for (const figure of figures) {
     for (const [name, value] of Object.entries(figureSignals(figure))) figure.view.signal(name, value);
-    await figure.view.runAsync();
+    figure.view.run();
     describeFigure(figure);
   }
 }
 
-async function resizeFigures() {
+function resizeFigures() {
   for (const figure of figures) {
     const width = figure.plot.clientWidth;
     if (!figure.view || width === 0 || width === figure.width) continue;
     figure.width = width;
-    await figure.view.signal('page_width', width).runAsync();
+    figure.view.signal('page_width', width).run();
   }
 }
 
@@ -85,9 +85,20 @@ function describeFigure(figure) {
     ? page.tables[figure.meta.absent_when].rows === 0 : !hasColumn('experiments', figure.meta.absent_when));
   figure.plot.classList.toggle('is-empty', empty);
   figure.notice.hidden = !empty;
-  figure.notice.textContent = empty ? (absent ? figure.meta.absent : figure.meta.empty) : '';
+  figure.save.hidden = empty;
+  figure.notice.replaceChildren(empty ? (absent ? figure.meta.absent : figure.meta.empty) : '');
+  const other = empty && !absent && figure.meta.elsewhere && sharedRows('experiments').find((row) => row[figure.meta.elsewhere]);
+  if (other) figure.notice.append(' ', goThere(other));
   drawControls(figure);
   figure.note.textContent = empty ? '' : [selectionNote(figure.meta), missingNote(figure, rows), ...originNotes(figure, rows)].filter(Boolean).join(' ');
+}
+
+// A button that selects an experiment, all variants of other policies left as they are.
+function goThere(row) {
+  const change = { hidden: selection.hidden.filter((name) => name !== row.series) };
+  for (const { signal } of axes) change[signal] = row[signal] ?? selection[signal];
+  const where = [row.series, row.hardware, row.context && formatTokens(row.context) + ' tokens', row.batch && 'batch ' + row.batch];
+  return element('button', { type: 'button', class: 'quiet-button', onclick: () => select(change) }, 'Show ' + where.filter(Boolean).join(', '));
 }
 
 function selectionNote(meta) {
@@ -129,9 +140,9 @@ function drawControls(figure) {
     const current = figure.view.signal(control.signal === 'asked_id' ? 'shown_id' : control.signal);
     const options = controlOptions(figure, control);
     if (options.length < 2) return '';
-    const set = async (event) => {
+    const set = (event) => {
       figure.own[control.signal] = options[event.target.selectedIndex].value;
-      await figure.view.signal(control.signal, figure.own[control.signal]).runAsync();
+      figure.view.signal(control.signal, figure.own[control.signal]).run();
       describeFigure(figure);
     };
     return element('label', { class: 'control' }, element('span', { class: 'axis-label' }, control.label),
@@ -151,7 +162,7 @@ function controlOptions(figure, control) {
 // The figure as a document of its own, in light colours for paper.
 async function figureSvg(figure) {
   const view = newView(figure, 'light', { renderer: 'none' });
-  await view.runAsync();
+  view.run();
   const svg = await view.toSVG();
   view.finalize();
   return svg;

@@ -4,7 +4,7 @@ function switchTheme() {
   drawFigures(currentTheme());
 }
 
-async function start() {
+function start() {
   readAddress();
   drawHead();
   drawFilters();
@@ -14,7 +14,7 @@ async function start() {
   drawFoundations();
   drawColophon();
   document.getElementById('theme').addEventListener('click', switchTheme);
-  await drawFigures(currentTheme());
+  drawFigures(currentTheme());
   onSelection(updateFigures);
   onSelection(drawTable);
   window.addEventListener('hashchange', () => { readAddress(); select({}); });
@@ -26,4 +26,4 @@ async function start() {
   document.documentElement.dataset.ready = 'true';
 }
 
-start().catch((error) => { setTimeout(() => { throw error; }); });
+start();

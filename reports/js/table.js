@@ -17,6 +17,8 @@ const tableColumns = [
   { name: 'Status', text: statusText },
 ].filter((column) => sharedRows('experiments').some((row) => column.text(row)) || column.name === 'Status');
 
+const firstResult = tableColumns.findIndex((column) => column.field || column.name === 'Bound by' || column.name === 'Status');
+
 function statusText(row) {
   if (row.status === 'ok') return 'ok';
   if (row.status === 'failed') return 'failed: ' + (row.error || 'no reason given');
@@ -26,7 +28,9 @@ function statusText(row) {
     (owners.length ? '; held by ' + owners.map((part) => part.owner + ' ' + formatBytes(part.bytes)).join(', ') : '');
 }
 
-function searchText(row) { return tableColumns.map((column) => column.text(row) || '').join(' ').toLowerCase() + ' ' + (row.key || ''); }
+function searchText(row) {
+  return [...tableColumns.map((column) => column.text(row)), row.status, row.key].join(' ').toLowerCase();
+}
 
 function tableMatches() {
   const words = tableState.search.toLowerCase().split(/\s+/).filter(Boolean);
@@ -100,14 +104,17 @@ function drawRow(row) {
     if (!tableState.open.delete(row.id)) tableState.open.add(row.id);
     drawTable();
   };
-  const cells = tableColumns.map((column, index) => {
+  // A row without results says why, in the room that its numbers leave.
+  const shown = row.status === 'ok' ? tableColumns : tableColumns.slice(0, firstResult);
+  const cells = shown.map((column, index) => {
     const worst = column.field && row['origin_' + column.field];
-    const cell = element('td', { class: column.value ? 'number' : column.name === 'Status' ? 'status status-' + row.status : '', title: worst ? 'rests on: ' + worst : null });
+    const cell = element('td', { class: column.value ? 'number' : '', title: worst ? 'rests on: ' + worst : null });
     const text = column.text(row) || '';
     // The first cell holds the button, so that the details open from the keyboard too.
     cell.append(index === 0 ? element('button', { type: 'button', class: 'row-button', 'aria-expanded': String(open) }, text || 'details') : text);
     return cell;
   });
+  if (row.status !== 'ok') cells.push(element('td', { class: 'why', colspan: tableColumns.length - firstResult }, statusText(row)));
   const line = element('tr', { class: 'row', onclick: toggle }, cells);
   return open ? [line, element('tr', { class: 'details' }, element('td', { colspan: tableColumns.length }, drawDetails(row)))] : [line];
 }

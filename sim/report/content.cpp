@@ -174,6 +174,7 @@ void Collector::add_timeline(const Record& record) {
     return;
   }
   with_timeline_.insert(place);
+  content_.experiments.set("timeline", 1);
   ++timelines_embedded_;
   double begin = std::numeric_limits<double>::infinity();
   for (const json& row : rows) begin = std::fmin(begin, number_at(row, "start_s"));

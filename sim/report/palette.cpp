@@ -4,7 +4,7 @@
 
 namespace kvcast::report {
 
-std::string Palette::cycle(const char* list, std::size_t nth) const {
+std::string Palette::cycle(const std::string& list, std::size_t nth) const {
   const nlohmann::json* colors = find_path(definition_, list);
   if (colors == nullptr || !colors->is_array() || colors->empty()) return "";
   return as_text((*colors)[nth % colors->size()]);
@@ -16,7 +16,7 @@ std::string Palette::color(const std::string& group, const std::string& name) {
   std::map<std::string, std::string>& given = given_[group];
   const auto found = given.find(name);
   if (found != given.end()) return found->second;
-  return given[name] = cycle("cycle", given.size());
+  return given[name] = cycle("cycles." + group, given.size());
 }
 
 }  // namespace kvcast::report

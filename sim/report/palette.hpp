@@ -19,7 +19,7 @@ class Palette {
   std::string dash(std::size_t nth) const { return cycle("dashes", nth); }
 
  private:
-  std::string cycle(const char* list, std::size_t nth) const;
+  std::string cycle(const std::string& list, std::size_t nth) const;
 
   nlohmann::json definition_;
   std::map<std::string, std::map<std::string, std::string>> given_;  // group → name → colour from the cycle

@@ -1,0 +1,305 @@
+"""The report as a reader meets it. Expected counts follow from the rules of fixture.cpp and are derived beside them.
+
+usage: test_report.py FIXTURE WRITER [unittest arguments]
+Exits with 77, which ctest takes as skipped, where there is no Chromium.
+"""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+import chromium
+
+FIGURES = ('throughput_budget', 'accuracy_throughput', 'step_breakdown', 'memory_owners', 'split_factor', 'step_timeline')
+
+
+def marks(figure, name, shape='path'):
+    """A JavaScript expression: how many marks of that name the figure shows."""
+    return f"document.querySelectorAll('#plot-{figure} g.{name} > {shape}').length"
+
+
+def choose(identifier, label):
+    """Picks an option of a select by its label, as a reader does."""
+    return (f"(() => {{ const s = document.getElementById('{identifier}');"
+            f" s.selectedIndex = [...s.options].findIndex((o) => o.label === {json.dumps(label)});"
+            " s.dispatchEvent(new Event('change')); })()")
+
+
+def click(selector, text):
+    return f"[...document.querySelectorAll('{selector}')].find((e) => e.textContent === {json.dumps(text)}).click()"
+
+
+class ReportCase(unittest.TestCase):
+    fixture = writer = None
+    pages = {}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix='kvcast-report-'))
+        for kind in ('sweep', 'large', 'bare', 'empty'):
+            subprocess.run([cls.fixture, cls.folder / kind, kind], check=True)
+            subprocess.run([cls.writer, cls.folder / kind, cls.folder / kind / 'out'], check=True, stdout=subprocess.DEVNULL)
+        cls.browser = chromium.Browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.__exit__()
+        shutil.rmtree(cls.folder, ignore_errors=True)
+
+    def open(self, kind, fragment='', **options):
+        page = self.browser.open((self.folder / kind / 'out' / 'index.html').as_uri() + fragment, **options)
+        self.addCleanup(lambda: (self.assertEqual(page.complaints(), []), page.close()))
+        return page
+
+    def counted(self, page):
+        return page.evaluate("document.getElementById('table-count').textContent.split(':')[0]")
+
+
+class Figures(ReportCase):
+    def test_every_figure_draws_what_the_store_holds(self):
+        page = self.open('sweep')
+        # First view: 32K (the longest context with timelines at which half of the policies fit), both devices, the fastest
+        # batch, one variant of each of the 10 policies, of which 9 have 3 budgets: 2 * 9 * 3 points and 2 lines for full.
+        self.assertEqual(page.evaluate(marks('throughput_budget', 'dots')), 54)
+        self.assertEqual(page.evaluate(marks('throughput_budget', 'flat_dots', 'line')), 2)
+        self.assertEqual(page.evaluate(marks('accuracy_throughput', 'dots')), 56)
+        # A device: 10 policies with gemm, attention, small and launch exposed and launch hidden; 9 with score and topk; copies
+        # exposed for arkvale, hidden for freekv: 50 + 18 + 1 + 1.
+        self.assertEqual(page.evaluate(marks('step_breakdown', 'bars')), 2 * 70)
+        # A device: weights, KV cache and activations of 10 policies, an index for the 5 that do not keep all.
+        self.assertEqual(page.evaluate(marks('memory_owners', 'bars')), 2 * 35)
+        # 5 fixed split factors, 3 budgets, 2 devices, twice: throughput and accuracy. Adaptive: a dashed line instead of 5 points.
+        self.assertEqual(page.evaluate(marks('split_factor', 'split_dots')), 60)
+        self.assertEqual(page.evaluate(marks('split_factor', 'adaptive_rules', 'line')), 12)
+        # Full KV: a launch, gemm, attention and small for each of 8 layers.
+        self.assertEqual(page.evaluate(marks('step_timeline', 'bars')), 32)
+
+    def test_every_figure_has_a_title_a_caption_and_says_what_it_rests_on(self):
+        page = self.open('sweep')
+        for name in FIGURES:
+            with self.subTest(name):
+                self.assertGreater(len(page.evaluate(f"document.querySelector('#figure-{name} h2').textContent")), 20)
+                self.assertGreater(len(page.evaluate(f"document.querySelector('#figure-{name} figcaption p').textContent")), 80)
+        note = page.evaluate("document.querySelector('#figure-throughput_budget .note').textContent")
+        self.assertIn('Decode throughput (56 values): 56 assumed; all with an interval.', note)
+
+    def test_points_that_do_not_fit_are_marked(self):
+        # 128K with batch 8 needs 137 GB of KV: full, exact_topk, quest, hsa and rocketkv_mt keep it all and fit nowhere; 4 of
+        # them have 3 budgets, full has none: 13 crosses a device.
+        page = self.open('sweep', '#context=131072&batch=8')
+        self.assertEqual(page.evaluate(marks('throughput_budget', 'misfit_dots')), 26)
+        # 35 parts a device if all fitted; instead of its KV cache each of the 5 shows the allocation that failed.
+        self.assertEqual(page.evaluate(marks('memory_owners', 'bars')), 70)
+        self.assertEqual(page.evaluate("figures[3].view.data('parts').filter((p) => p.misfit).length"), 10)
+
+    def test_the_pareto_front_is_what_no_point_beats(self):
+        page = self.open('sweep')
+        points = page.evaluate("figures[1].view.data('drawn').map(({ panel, tps, accuracy, front }) => ({ panel, tps, accuracy, front }))")
+        for p in points:
+            beaten = any(q['panel'] == p['panel'] and q['tps'] >= p['tps'] and q['accuracy'] >= p['accuracy'] and
+                         (q['tps'], q['accuracy']) != (p['tps'], p['accuracy']) for q in points)
+            twin = any(q is not p and (q['panel'], q['tps'], q['accuracy']) == (p['panel'], p['tps'], p['accuracy']) for q in points)
+            if not twin:
+                self.assertEqual(bool(p['front']), not beaten, p)
+
+    def test_figures_become_svg_files(self):
+        page = self.open('sweep', dark=True)
+        for index, name in enumerate(FIGURES):
+            with self.subTest(name):
+                svg = page.evaluate(f'figureSvg(figures[{index}])')
+                root = xml.etree.ElementTree.fromstring(svg)
+                self.assertEqual(root.tag, '{http://www.w3.org/2000/svg}svg')
+                self.assertGreater(len(root.findall('.//{http://www.w3.org/2000/svg}path')), 20)
+                self.assertIn('#ffffff', svg)  # light, though the page is dark
+        page.evaluate("window.saved = []; HTMLAnchorElement.prototype.click = function () { saved.push([this.download, this.href]); }")
+        page.evaluate("document.querySelector('#figure-split_factor .figure-head > button').click()")
+        page.wait('saved.length === 1')
+        self.assertEqual(page.evaluate('saved[0][0]'), 'split_factor.svg')
+        self.assertTrue(page.evaluate('saved[0][1]').startswith('blob:'))
+
+    def test_the_specifications_beside_the_page_draw_the_same(self):
+        page = self.open('sweep')
+        for index, name in enumerate(FIGURES):
+            with self.subTest(name):
+                spec = (self.folder / 'sweep' / 'out' / 'figures' / f'{name}.json').read_text()
+                drawn = json.loads(spec)['usermeta']['drawn']
+                ids = f"((view) => view.data('{drawn}').map((row) => row.id).sort((a, b) => a - b))"
+                alone = page.evaluate(f'{ids}(new vega.View(vega.parse({spec}), {{renderer: "none"}}).run())')
+                self.assertEqual(alone, page.evaluate(f'{ids}(figures[{index}].view)'))
+                self.assertGreater(len(alone), 0)
+
+    def test_pointing_at_a_mark_tells_its_numbers(self):
+        page = self.open('sweep')
+        page.evaluate("document.querySelector('#plot-throughput_budget').scrollIntoView({block: 'center'})")
+        x, y = page.evaluate("(() => { const r = document.querySelector('#plot-throughput_budget g.dots > path').getBoundingClientRect();"
+                             " return [r.x + r.width / 2, r.y + r.height / 2]; })()")
+        page.call('Input.dispatchMouseEvent', type='mouseMoved', x=x, y=y)
+        page.wait("!document.getElementById('tooltip').hidden")
+        text = page.evaluate("document.getElementById('tooltip').textContent")
+        for part in ('tokens/s', 'HBM peak', 'budget', 'assumed'):
+            self.assertIn(part, text)
+
+    def test_dragging_over_the_timeline_looks_closer(self):
+        page = self.open('sweep')
+        page.evaluate("document.querySelector('#plot-step_timeline').scrollIntoView({block: 'center'})")
+        box = page.evaluate("(() => { const r = document.querySelector('#plot-step_timeline g.bars').getBoundingClientRect();"
+                            " return [r.x, r.y, r.width, r.height]; })()")
+        y = box[1] + box[3] * 0.75
+        for kind, share in (('mousePressed', 0.25), ('mouseMoved', 0.4), ('mouseMoved', 0.5), ('mouseReleased', 0.5)):
+            page.call('Input.dispatchMouseEvent', type=kind, x=box[0] + box[2] * share, y=y, button='left', buttons=1, clickCount=1)
+        page.wait("figures[5].view.signal('zoomed') !== null")
+        low, high = page.evaluate("figures[5].view.signal('zoomed')")
+        whole = page.evaluate("figures[5].view.signal('whole')[1]")
+        self.assertAlmostEqual(low / whole, 0.25, delta=0.02)
+        self.assertAlmostEqual(high / whole, 0.5, delta=0.02)
+        self.assertLess(page.evaluate(marks('step_timeline', 'bars')), 32)
+
+
+class Filters(ReportCase):
+    def test_filters_act_on_figures_and_table(self):
+        page = self.open('sweep')
+        # The table has all batches: 10 policies, 3 batches, 2 devices at 32K and budget 1024.
+        self.assertEqual(self.counted(page), '60 of 828 experiments')
+        page.evaluate(choose('filter-hardware', 'h100-sxm'))
+        self.assertEqual(page.evaluate(marks('throughput_budget', 'dots')), 27)
+        self.assertEqual(page.evaluate(marks('step_breakdown', 'bars')), 70)
+        self.assertEqual(self.counted(page), '30 of 828 experiments')
+        page.evaluate(click('.chip', 'quest'))
+        self.assertEqual(page.evaluate(marks('throughput_budget', 'dots')), 24)
+        self.assertEqual(page.evaluate(marks('accuracy_throughput', 'dots')), 25)
+        self.assertEqual(self.counted(page), '27 of 828 experiments')
+        page.evaluate(choose('filter-batch', '4'))
+        self.assertEqual(self.counted(page), '9 of 828 experiments')
+        page.evaluate(choose('filter-context', 'all'))
+        self.assertEqual(self.counted(page), '27 of 828 experiments')
+        # 3 contexts; at 128K and batch 4 the policies that keep all do not fit: exact_topk, hsa and rocketkv_mt, 3 budgets each.
+        self.assertEqual(page.evaluate(marks('throughput_budget', 'dots')), 3 * 24 - 9)
+        page.evaluate(choose('filter-budget', '256 tokens'))
+        self.assertEqual(page.evaluate("figures[2].view.data('drawn').every((row) => row.budget === 256 || row.budget === undefined)"), True)
+
+    def test_an_address_brings_the_view_back(self):
+        page = self.open('sweep')
+        page.evaluate(choose('filter-hardware', 'h100-sxm'))
+        page.evaluate(click('.chip', 'quest'))
+        again = self.open('sweep', page.evaluate('location.hash'))
+        self.assertEqual(again.evaluate(marks('throughput_budget', 'dots')), 24)
+        nonsense = self.open('sweep', '#hardware=abacus&context=1&hidden=nobody')
+        self.assertEqual(self.counted(nonsense), '96 of 828 experiments')  # all 16 variants, 3 batches, 2 devices
+
+    def test_deselecting_all_leaves_notices_and_no_complaint(self):
+        page = self.open('sweep')
+        page.evaluate(click('.shortcuts button', 'none'))
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 6)
+        self.assertEqual(self.counted(page), '0 of 828 experiments')
+        page.evaluate(click('.shortcuts button', 'all variants'))
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 0)
+
+    def test_an_empty_timeline_offers_one_that_is_there(self):
+        page = self.open('sweep', '#context=16384')
+        self.assertEqual(page.evaluate(marks('step_timeline', 'bars')), 0)
+        page.evaluate("document.querySelector('#figure-step_timeline .empty button').click()")
+        self.assertEqual(page.evaluate(marks('step_timeline', 'bars')), 32)
+
+    def test_controls_of_a_figure(self):
+        page = self.open('sweep')
+        page.evaluate(choose('control-memory_owners-pool', 'host DRAM'))
+        # Only arkvale and freekv hold anything there: one owner on each of two devices.
+        self.assertEqual(page.evaluate(marks('memory_owners', 'bars')), 4)
+        before = page.evaluate("figures[1].view.data('drawn')[5].accuracy")
+        page.evaluate(choose('control-accuracy_throughput-measure', 'Relative error of the attention output'))
+        self.assertAlmostEqual(page.evaluate("figures[1].view.data('drawn')[5].accuracy"), 1 - before, places=5)
+
+
+class Table(ReportCase):
+    def test_search_sort_and_details(self):
+        page = self.open('sweep')
+        page.evaluate("document.getElementById('table-selected').click()")
+        self.assertEqual(self.counted(page), '828 of 828 experiments')
+        self.assertEqual(page.evaluate("document.querySelectorAll('#table tbody tr').length"), 100)
+        page.evaluate("document.getElementById('table-all').click()")
+        self.assertEqual(page.evaluate("document.querySelectorAll('#table tbody tr').length"), 828)
+        page.evaluate("(() => { const s = document.getElementById('table-search'); s.value = 'OOM full h100'; s.dispatchEvent(new Event('input')); })()")
+        # Full KV on 80 GB: 131072 * 131072 bytes = 17.2 GB a sequence at 128K, so batches 4 (68.7 GB with 16 GB of weights) and 8.
+        self.assertEqual(self.counted(page), '2 of 828 experiments')
+        row = page.evaluate("document.querySelector('#table tbody').textContent")
+        for part in ('out of memory in hbm', 'prefill, layer 17', 'weights 16.1 GB'):
+            self.assertIn(part, row)
+        page.evaluate("(() => { const s = document.getElementById('table-search'); s.value = 'quest'; s.dispatchEvent(new Event('input')); })()")
+        page.evaluate(click('#table th button', 'tokens/s'))
+        column = "[...document.querySelectorAll('#table tbody tr')].map((r) => r.cells[7] && !r.querySelector('.why') ? parseFloat(r.cells[7].textContent.replace(',', '')) : null)"
+        values = page.evaluate(column)
+        numbers = [v for v in values if v is not None]
+        self.assertGreater(len(numbers), 10)
+        self.assertEqual(numbers, sorted(numbers, reverse=True))
+        self.assertEqual(values[:len(numbers)], numbers)  # rows without a number come last
+        page.evaluate(click('#table th button', 'tokens/s ↓'))
+        self.assertEqual([v for v in page.evaluate(column) if v is not None], sorted(numbers))
+        page.evaluate("document.querySelector('#table tbody tr').click()")
+        details = page.evaluate("document.querySelector('#table .details').textContent")
+        for part in ('Time per output token, 99th percentile', 'hbm: weights', 'exposed'):
+            self.assertIn(part, details)
+
+
+class Page(ReportCase):
+    def test_findings_and_foundations(self):
+        page = self.open('sweep')
+        self.assertEqual(page.evaluate("document.querySelectorAll('.finding').length"), 3)
+        text = page.evaluate("document.getElementById('foundations').textContent")
+        for part in ('HBM bandwidth', 'NVIDIA data sheet', '±10 %', 'copy issue cost', 'FreeKV, section 4', '828'):
+            self.assertIn(part, text)
+
+    def test_light_and_dark(self):
+        background = 'getComputedStyle(document.body).backgroundColor'
+        label = "document.querySelector('#plot-throughput_budget .role-axis-label text').getAttribute('fill')"
+        light, dark = self.open('sweep'), self.open('sweep', dark=True)
+        self.assertEqual(light.evaluate(background), 'rgb(246, 247, 249)')
+        self.assertEqual(dark.evaluate(background), 'rgb(17, 19, 23)')
+        self.assertNotEqual(light.evaluate(label), dark.evaluate(label))
+        expected = light.evaluate(label)
+        dark.evaluate("document.getElementById('theme').click()")
+        self.assertEqual(dark.evaluate(background), 'rgb(246, 247, 249)')
+        self.assertEqual(dark.evaluate(label), expected)
+        self.assertEqual(dark.evaluate(marks('throughput_budget', 'dots')), 54)
+
+    def test_paper_is_white(self):
+        page = self.open('sweep', dark=True)
+        label = "document.querySelector('#plot-throughput_budget .role-axis-label text').getAttribute('fill')"
+        dark = page.evaluate(label)
+        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        self.assertNotEqual(page.evaluate(label), dark)
+        page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+        self.assertEqual(page.evaluate(label), dark)
+
+    def test_results_that_lack_nearly_everything(self):
+        page = self.open('bare')
+        name = '</title><script>alert(2)</script>{{data}}'
+        self.assertEqual(page.evaluate("document.getElementById('title').textContent"), name)
+        self.assertEqual(page.evaluate('document.title'), name)
+        self.assertEqual(page.evaluate('document.scripts.length'), 4)  # the page's own: nothing of the data became a script
+        self.assertEqual(self.counted(page), '5 of 5 experiments')
+        self.assertEqual(page.evaluate("document.querySelector('#figure-split_factor .empty').textContent"), 'No RocketKV rows with a split factor in this sweep.')
+        self.assertIn('window 64 is longer than the prompt', page.evaluate("document.getElementById('table').textContent"))
+
+    def test_a_store_without_rows(self):
+        page = self.open('empty')
+        self.assertIn('holds no experiments yet', page.evaluate("document.getElementById('lead').textContent"))
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 6)
+
+    def test_thousands_of_experiments_stay_handy(self):
+        self.assertLess((self.folder / 'large' / 'out' / 'index.html').stat().st_size, 6e6)
+        page = self.open('large')
+        self.assertEqual(page.evaluate("document.getElementById('table-count').textContent.split(' of ')[1].split(' ')[0]"), '3,040')
+        self.assertGreater(page.evaluate(marks('throughput_budget', 'dots')), 80)
+
+
+if __name__ == '__main__':
+    if chromium.find() is None:
+        print('skipped: no Chromium here (apt-get install chromium)')
+        sys.exit(77)
+    ReportCase.fixture, ReportCase.writer = sys.argv[1:3]
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
