@@ -1,0 +1,147 @@
+// The files of a report, without a browser: complete, self-contained, replaced at once, and refused by name.
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/error.hpp"
+#include "report/assets.hpp"
+#include "report/report.hpp"
+#include "store/store.hpp"
+#include "support/temporary_directory.hpp"
+
+namespace fs = std::filesystem;
+using kvcast::UserError;
+using kvcast::report::load_assets;
+using kvcast::report::merge_spec;
+using kvcast::report::Options;
+using kvcast::report::write_report;
+using kvcast::store::Record;
+using kvcast::store::Store;
+using nlohmann::json;
+
+namespace {
+
+const std::string kAssets = std::string(KVCAST_SOURCE_DIR) + "/reports";
+
+std::string read(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+Options options() {
+  Options options;
+  options.assets = kAssets;
+  return options;
+}
+
+void make_store(const std::string& dir) {
+  Store store = Store::open(dir, Store::Open::kCreate);
+  Record r;
+  r.key = std::string("k");
+  r.config = {{"policy", "full"}, {"hardware", "</script><b>"}};
+  r.result = {{"decode", {{"tokens_per_s", 2.5}}}};
+  store.put(r);
+  store.set_metadata(kvcast::store::kMetaName, "A & B </title>");
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t n = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("a chart's specification comes after the shared one, and replaces what both name") {
+  const json merged = merge_spec(json::parse(R"({"width": 1, "signals": [{"name": "a", "value": 1}, {"name": "b"}],
+                                                 "marks": [{"type": "rect"}]})"),
+                                 json::parse(R"({"width": 2, "signals": [{"name": "c"}, {"name": "a", "value": 9}],
+                                                 "marks": [{"type": "line"}], "scales": [1]})"));
+  CHECK(merged == json::parse(R"({"width": 2, "signals": [{"name": "a", "value": 9}, {"name": "b"}, {"name": "c"}],
+                                  "marks": [{"type": "rect"}, {"type": "line"}], "scales": [1]})"));
+}
+
+TEST_CASE("every chart says what a figure needs, and draws metrics that exist") {
+  const auto assets = load_assets(options());
+  CHECK(assets.charts.size() == 6);
+  for (const auto& chart : assets.charts) {
+    INFO(chart.name);
+    const json& meta = chart.spec.at("usermeta");
+    for (const char* key : {"title", "caption", "empty", "drawn"}) CHECK_FALSE(meta.at(key).get<std::string>().empty());
+    for (const json& name : meta.at("metrics")) {
+      const std::string field = name.get<std::string>();
+      if (field[0] == '$') continue;  // named by a signal
+      bool known = false;
+      for (const json& metric : assets.metrics) known = known || metric.at("field") == field;
+      CHECK(known);
+    }
+  }
+}
+
+TEST_CASE("the page is complete in itself, and no text of the store becomes markup") {
+  const kvcast::TemporaryDirectory dir;
+  make_store(dir.path());
+  const std::string path = write_report(dir.path(), dir.path() + "/out", options());
+  CHECK(path == dir.path() + "/out/index.html");
+  const std::string page = read(path);
+  CHECK(page.find("<title>A &amp; B &lt;/title&gt;</title>") != std::string::npos);
+  CHECK(count(page, "<script") == 4);  // the guard, the data, Vega, the page's own
+  CHECK(count(page, "</script>") == 4);
+  CHECK(count(page, "<script>") == 3);  // none but the data has an attribute, so none is fetched
+  CHECK(page.find("<link") == std::string::npos);
+  CHECK(page.find("sourceMappingURL") == std::string::npos);
+  for (const char* marker : {"{{title}}", "{{style}}", "{{data}}", "{{vega}}", "{{script}}"}) {
+    CHECK(page.find(marker) == std::string::npos);
+  }
+  for (const char* table : {"experiments", "summary", "breakdown", "owners", "timeline", "series"}) {
+    CHECK(fs::exists(dir.path() + "/out/tables/" + table + ".csv"));
+  }
+  const json figure = json::parse(read(dir.path() + "/out/figures/throughput_budget.json"));
+  bool found = false;
+  for (const json& data : figure.at("data")) {
+    if (data.at("name") == "experiments") found = data.at("values").at(0).at("tps") == 2.5;
+  }
+  CHECK(found);
+}
+
+TEST_CASE("a report replaces an earlier one and leaves no parts behind") {
+  const kvcast::TemporaryDirectory dir;
+  make_store(dir.path());
+  const std::string out = dir.path() + "/out";
+  fs::create_directories(out);
+  std::ofstream(out + "/index.html") << "old";
+  write_report(dir.path(), out, options());
+  CHECK(read(out + "/index.html").size() > 100000);
+  for (const auto& entry : fs::recursive_directory_iterator(out)) CHECK(entry.path().extension() != ".part");
+}
+
+TEST_CASE("what a report lacks is named") {
+  const kvcast::TemporaryDirectory dir;
+  const std::string out = dir.path() + "/out";
+  CHECK_THROWS_WITH(write_report(dir.path(), out, options()), Catch::Contains("results.sqlite"));
+  make_store(dir.path());
+  SECTION("Vega is not installed") {
+    Options without = options();
+    without.javascript = dir.path();
+    CHECK_THROWS_AS(write_report(dir.path(), out, without), UserError);
+    CHECK_THROWS_WITH(write_report(dir.path(), out, without),
+                      Catch::Contains("apt-get install libjs-vega") && Catch::Contains(dir.path() + "/vega/"));
+  }
+  SECTION("the page's parts are not there") {
+    Options without = options();
+    without.assets = dir.path() + "/nowhere";
+    CHECK_THROWS_WITH(write_report(dir.path(), out, without), Catch::Contains("nowhere/page.json"));
+  }
+  SECTION("a part is malformed") {
+    fs::copy(kAssets, dir.path() + "/assets", fs::copy_options::recursive);
+    std::ofstream(dir.path() + "/assets/charts/split_factor.json") << "{\"data\":";
+    Options broken = options();
+    broken.assets = dir.path() + "/assets";
+    CHECK_THROWS_WITH(write_report(dir.path(), out, broken), Catch::Contains("split_factor.json"));
+  }
+  SECTION("there is a file where a folder should be") {
+    std::ofstream(out) << "in the way";
+    CHECK_THROWS_WITH(write_report(dir.path(), out, options()), Catch::Contains(out));
+  }
+}
