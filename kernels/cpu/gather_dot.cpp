@@ -1,0 +1,74 @@
+// Each thread gathers rows of its own KV heads at random places and multiplies them with a query: what a CPU does when
+// it scores recalled keys. run: how many rows lie side by side.
+#include <algorithm>
+
+#include "cpu/all.hpp"
+#include "cpu/data.hpp"
+#include "cpu/vector.hpp"
+#include "harness/host.hpp"
+#include "harness/pool.hpp"
+
+namespace kvcast::kernels {
+
+namespace {
+
+void score_rows(const std::uint16_t* keys, const float* query, const std::uint32_t* ids, std::size_t n, std::size_t dim,
+                float* scores) {
+  for (std::size_t i = 0; i < n; ++i) scores[i] = dot_row(query, keys + ids[i] * dim, dim);
+}
+
+void check(State& state, const std::vector<std::uint16_t>& keys, const std::vector<float>& query,
+           const std::vector<std::uint32_t>& ids, std::size_t dim, const std::vector<float>& scores) {
+  std::vector<float> expected(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    double sum = 0;
+    for (std::size_t j = 0; j < dim; ++j) sum += double{query[j]} * double{bf16_value(keys[ids[i] * dim + j])};
+    expected[i] = static_cast<float>(sum);
+  }
+  state.compare("scores", scores, expected, 1e-5);
+}
+
+void run(State& state) {
+  const std::int64_t threads = state.integer("threads");
+  if (too_many_threads(state.machine(), threads)) return state.skip("more threads than cores");
+  const std::size_t dim = static_cast<std::size_t>(state.integer("dim"));
+  const std::uint32_t rows = static_cast<std::uint32_t>(state.integer("rows"));
+  const std::uint32_t run_length = static_cast<std::uint32_t>(state.integer("run"));
+  const std::uint32_t each = static_cast<std::uint32_t>(state.integer("gathered")) / run_length * run_length;
+  if (each == 0 || each * static_cast<std::uint64_t>(threads) > rows)
+    return state.skip("more rows gathered than there are");
+  const std::vector<std::uint16_t> keys = bf16_noise(3, std::size_t{rows} * dim);
+  const std::vector<float> query = normals(4, dim);
+  const std::vector<std::uint32_t> ids = random_runs(5, rows, each * static_cast<std::uint32_t>(threads), run_length);
+  std::vector<float> scores(ids.size(), -1.0f);
+  Pool pool(static_cast<int>(threads), true);
+  const auto call = [&] {
+    pool.run([&](int t) {
+      const std::size_t first = static_cast<std::size_t>(t) * each;
+      score_rows(keys.data(), query.data(), &ids[first], each, dim, &scores[first]);
+    });
+  };
+  state.moves(static_cast<double>(ids.size() * dim) * 2, Resource::kDram);
+  state.work("flops", static_cast<double>(ids.size() * dim) * 2);
+  state.work("rows", static_cast<double>(ids.size()));
+  if (!state.checking()) return measure_host(state, call);
+  call();
+  check(state, keys, query, ids, dim, scores);
+}
+
+}  // namespace
+
+Bench cpu_gather_dot(const Machine& machine) {
+  // The keys are four times the last-level cache, so that a random row is seldom found there.
+  const std::int64_t rows = static_cast<std::int64_t>(std::clamp(4 * machine.llc_bytes, 64e6, 2e9)) / 256;
+  return {"cpu_gather_dot",
+          "rows of bfloat16 gathered at random in runs, one dot product each; gathered rows are for each thread",
+          {numbers("dim", {64, 128}), numbers("rows", {rows}), numbers("gathered", {4096}),
+           numbers("run", {1, 2, 4, 8, 16, 32, 64}), numbers("threads", doubling(machine.cores))},
+          {numbers("dim", {1, 64, 128, 131}), numbers("rows", {1000}), numbers("gathered", {64}),
+           numbers("run", {1, 8}), numbers("threads", {1, 2})},
+          {Mode::kCold},
+          run};
+}
+
+}  // namespace kvcast::kernels

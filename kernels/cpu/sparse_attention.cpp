@@ -1,0 +1,135 @@
+// Attention of a group of query heads over gathered keys and values of one KV head; one item for each sequence and KV
+// head, items shared out over the threads. Two passes over the tokens: logits (K), then weights and values (V).
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/all.hpp"
+#include "cpu/data.hpp"
+#include "cpu/vector.hpp"
+#include "harness/host.hpp"
+#include "harness/pool.hpp"
+#include "reference/attention.hpp"
+
+namespace kvcast::kernels {
+
+namespace {
+
+struct Shape {
+  std::size_t items, context, tokens, group, dim;
+};
+
+struct Tensors {
+  std::vector<std::uint16_t> keys, values;  // [items][context][dim]
+  std::vector<float> queries;               // [items][group][dim]
+  std::vector<std::uint32_t> ids;           // [items][tokens]
+  std::vector<float> out;                   // [items][group][dim]
+};
+
+// logits: room for group × tokens.
+void attend_item(const Shape& s, const std::uint16_t* keys, const std::uint16_t* values, const float* queries,
+                 const std::uint32_t* ids, float* logits, float* out) {
+  const float scale = 1.0f / std::sqrt(static_cast<float>(s.dim));
+  for (std::size_t t = 0; t < s.tokens; ++t) {
+    const std::uint16_t* row = keys + ids[t] * s.dim;
+    for (std::size_t g = 0; g < s.group; ++g)
+      logits[g * s.tokens + t] = scale * dot_row(queries + g * s.dim, row, s.dim);
+  }
+  std::fill_n(out, s.group * s.dim, 0.0f);
+  for (std::size_t g = 0; g < s.group; ++g) {
+    float* weights = logits + g * s.tokens;
+    const float most = *std::max_element(weights, weights + s.tokens);
+    float total = 0;
+#pragma omp simd reduction(+ : total)
+    for (std::size_t t = 0; t < s.tokens; ++t) {
+      weights[t] = exp_fast(weights[t] - most);
+      total += weights[t];
+    }
+    const float inverse = 1.0f / total;
+    for (std::size_t t = 0; t < s.tokens; ++t) weights[t] *= inverse;
+  }
+  for (std::size_t t = 0; t < s.tokens; ++t) {
+    const std::uint16_t* row = values + ids[t] * s.dim;
+    for (std::size_t g = 0; g < s.group; ++g) add_row(out + g * s.dim, logits[g * s.tokens + t], row, s.dim);
+  }
+}
+
+Tensors make_tensors(const Shape& s, bool small) {
+  const std::size_t n = s.items * s.context * s.dim;
+  Tensors x{small ? bf16_normals(11, n) : bf16_noise(11, n),
+            small ? bf16_normals(12, n) : bf16_noise(12, n),
+            normals(13, s.items * s.group * s.dim),
+            {},
+            std::vector<float>(s.items * s.group * s.dim, -1.0f)};
+  for (std::size_t i = 0; i < s.items; ++i) {
+    const auto ids =
+        random_runs(100 + i, static_cast<std::uint32_t>(s.context), static_cast<std::uint32_t>(s.tokens), 1);
+    x.ids.insert(x.ids.end(), ids.begin(), ids.end());
+  }
+  return x;
+}
+
+void check(State& state, const Shape& s, const Tensors& x) {
+  const std::vector<float> keys = values_of(x.keys), values = values_of(x.values);
+  std::vector<float> expected;
+  for (std::size_t i = 0; i < s.items; ++i) {
+    std::vector<float> k, v;
+    for (std::size_t t = 0; t < s.tokens; ++t) {
+      const std::size_t row = (i * s.context + x.ids[i * s.tokens + t]) * s.dim;
+      k.insert(k.end(), &keys[row], &keys[row] + s.dim);
+      v.insert(v.end(), &values[row], &values[row] + s.dim);
+    }
+    for (std::size_t g = 0; g < s.group; ++g) {
+      const auto one = reference::attend(&x.queries[(i * s.group + g) * s.dim], k.data(), v.data(), s.tokens, s.dim,
+                                         1.0 / std::sqrt(static_cast<double>(s.dim)));
+      expected.insert(expected.end(), one.out.begin(), one.out.end());
+    }
+  }
+  state.compare("attention", x.out, expected, 1e-5);
+}
+
+void run(State& state) {
+  const std::int64_t threads = state.integer("threads");
+  if (too_many_threads(state.machine(), threads)) return state.skip("more threads than cores");
+  const auto size = [&](const char* axis) { return static_cast<std::size_t>(state.integer(axis)); };
+  const Shape s{size("items"), size("context"), size("tokens"), size("group"), size("dim")};
+  if (s.tokens == 0 || s.tokens > s.context) return state.skip("more tokens attended to than there are");
+  if (4.0 * static_cast<double>(s.items * s.context * s.dim) > 0.5 * state.machine().dram_bytes) {
+    return state.skip("the keys and values do not fit in memory");
+  }
+  Tensors x = make_tensors(s, state.checking());
+  std::vector<std::vector<float>> logits(static_cast<std::size_t>(threads), std::vector<float>(s.group * s.tokens));
+  Pool pool(static_cast<int>(threads), true);
+  const auto call = [&] {
+    pool.run([&](int t) {
+      // Items go round robin: with items a multiple of the threads every thread has as many as any other.
+      for (std::size_t i = static_cast<std::size_t>(t); i < s.items; i += static_cast<std::size_t>(threads)) {
+        const std::size_t kv = i * s.context * s.dim, q = i * s.group * s.dim;
+        attend_item(s, &x.keys[kv], &x.values[kv], &x.queries[q], &x.ids[i * s.tokens],
+                    logits[static_cast<std::size_t>(t)].data(), &x.out[q]);
+      }
+    });
+  };
+  const double elements = static_cast<double>(s.items * s.tokens * s.dim);
+  state.moves(4 * elements, Resource::kDram);
+  state.work("flops", 4 * elements * static_cast<double>(s.group));
+  state.work("rows", static_cast<double>(2 * s.items * s.tokens));
+  state.work("exps", static_cast<double>(s.items * s.tokens * s.group));
+  if (!state.checking()) return measure_host(state, call);
+  call();
+  check(state, s, x);
+}
+
+}  // namespace
+
+Bench cpu_sparse_attention(const Machine& machine) {
+  return {"cpu_sparse_attention",
+          "attention of query groups over gathered bfloat16 keys and values; items are (sequence, KV head) pairs",
+          {numbers("items", {1, 8, 32}), numbers("context", {16384}), numbers("tokens", {128, 512, 2048}),
+           numbers("group", {1, 4, 8}), numbers("dim", {128}), numbers("threads", doubling(machine.cores))},
+          {numbers("items", {1, 5}), numbers("context", {300}), numbers("tokens", {1, 7, 299}),
+           numbers("group", {1, 4}), numbers("dim", {64, 128}), numbers("threads", {1, 2})},
+          {Mode::kCold, Mode::kBatch},
+          run};
+}
+
+}  // namespace kvcast::kernels

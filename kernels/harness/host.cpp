@@ -1,0 +1,144 @@
+#include "harness/host.hpp"
+
+#include <sched.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <thread>
+
+namespace kvcast::kernels {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr double kBatchSeconds = 2e-3;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// "Name : value" in a /proc file; the first that matches.
+std::string proc_value(const char* file, const std::string& name) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (line.compare(0, name.size(), name) != 0) continue;
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const std::size_t from = line.find_first_not_of(" \t", colon + 1);
+    return from == std::string::npos ? "" : line.substr(from);
+  }
+  return "";
+}
+
+double kibibytes(const std::string& text) { return text.empty() ? 0 : std::strtod(text.c_str(), nullptr) * 1024; }
+
+double largest_cache() {
+  double most = 0;
+  for (int index = 0; index < 8; ++index) {
+    std::ifstream in("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size");
+    std::string size;
+    if (!(in >> size)) continue;
+    const double unit = size.back() == 'M' ? 1024 : 1;
+    most = std::max(most, std::strtod(size.c_str(), nullptr) * 1024 * unit);
+  }
+  return most;
+}
+
+class CacheFlush {
+ public:
+  explicit CacheFlush(double bytes) : buffer_(static_cast<std::size_t>(std::max(bytes, 1.0) / 8)) {}
+  void operator()() {
+    for (std::size_t i = 0; i < buffer_.size(); i += 8) buffer_[i] += i;
+    keep(buffer_[0]);
+  }
+
+ private:
+  std::vector<std::uint64_t> buffer_;
+};
+
+void measure_cold(State& state, const std::function<void()>& call, Sampler& sampler) {
+  const double cache = state.machine().llc_bytes > 0 ? state.machine().llc_bytes : 32.0 * (1 << 20);
+  CacheFlush flush(2 * cache);
+  call();
+  const auto begin = Clock::now();
+  do {
+    flush();
+    const auto start = Clock::now();
+    call();
+    sampler.add(seconds_since(start));
+  } while (!sampler.done(seconds_since(begin)));
+}
+
+void measure_batch(const std::function<void()>& call, Sampler& sampler) {
+  int calls = 1;
+  double once = 0;
+  // Warm-up, and how many calls make one sample.
+  while (true) {
+    const auto start = Clock::now();
+    for (int i = 0; i < calls; ++i) call();
+    once = seconds_since(start);
+    if (once >= kBatchSeconds || calls >= (1 << 24)) break;
+    calls *= 2;
+  }
+  const auto begin = Clock::now();
+  do {
+    const auto start = Clock::now();
+    for (int i = 0; i < calls; ++i) call();
+    sampler.add(seconds_since(start) / calls);
+  } while (!sampler.done(seconds_since(begin)));
+}
+
+}  // namespace
+
+Machine host_machine() {
+  Machine machine;
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) machine.cores = CPU_COUNT(&allowed);
+  machine.llc_bytes = largest_cache();
+  machine.dram_bytes = kibibytes(proc_value("/proc/meminfo", "MemAvailable"));
+  return machine;
+}
+
+Json host_environment(const std::string& program) {
+  Json e = Json::object();
+  const Machine machine = host_machine();
+  utsname system{};
+  uname(&system);
+  char date[32] = "";
+  const std::time_t now = std::time(nullptr);
+  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  e["program"] = program;
+  e["date"] = date;
+  e["host_cpu"] = proc_value("/proc/cpuinfo", "model name");
+  e["cores"] = machine.cores;
+  e["llc_bytes"] = machine.llc_bytes;
+  e["dram_bytes"] = kibibytes(proc_value("/proc/meminfo", "MemTotal"));
+  e["system"] = std::string(system.sysname) + " " + system.release + " " + system.machine;
+#ifdef KVCAST_COMPILER
+  e["compiler"] = KVCAST_COMPILER;
+#else
+  e["compiler"] = __VERSION__;
+#endif
+#ifdef KVCAST_GIT
+  e["git"] = KVCAST_GIT;
+#endif
+  return e;
+}
+
+void measure_host(State& state, const std::function<void()>& call) {
+  Limits limits = state.limits();
+  // Flushing takes far longer than what is measured: the number of samples and the noise decide.
+  if (state.mode() == Mode::kCold) limits.min_time = 0;
+  Sampler sampler(limits);
+  if (state.mode() == Mode::kCold) {
+    measure_cold(state, call, sampler);
+  } else {
+    measure_batch(call, sampler);
+  }
+  state.record(sampler);
+}
+
+}  // namespace kvcast::kernels

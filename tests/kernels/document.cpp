@@ -1,0 +1,200 @@
+// JSON, the results file and its refusals, rows and the plausibility gate, and whole runs of a benchmark.
+#include "harness/document.hpp"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "harness/input.hpp"
+#include "harness/run.hpp"
+
+using namespace kvcast::kernels;
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::path fresh_file(const char* name) {
+  const fs::path path = fs::temp_directory_path() / name;
+  fs::remove(path);
+  return path;
+}
+
+std::string content(const fs::path& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace
+
+TEST_CASE("JSON reads back what it wrote, to the bit") {
+  Json j = Json::object();
+  j["whole"] = std::int64_t{-9007199254740993};
+  j["real"] = 0.1;
+  j["tiny"] = 5e-324;
+  j["text"] = "a\"b\\c\n\x01 \xC3\xA4";
+  j["list"] = Json::array();
+  j["list"].push(true);
+  j["list"].push(Json());
+  j["not finite"] = 1.0 / 0.0;
+  for (const int indent : {-1, 2}) {
+    const Json back = Json::parse(j.dump(indent), "here");
+    CHECK(back.dump() == j.dump());
+    CHECK(back.find("real")->number() == 0.1);
+    CHECK(back.find("tiny")->number() == 5e-324);
+    CHECK(back.find("text")->text() == j["text"].text());
+    CHECK(back.find("not finite")->is_null());
+  }
+  CHECK(j.find("none") == nullptr);
+}
+
+TEST_CASE("text that is no JSON is refused with its line") {
+  for (const char* text : {"", "{", "[1,]", "{\"a\" 1}", "{\"a\":1,\"a\":2}", "[1] x", "nul", "\"\\q\"", "\"\\u12\"",
+                           "1.2.3", "\"no end", "{1:2}", "[1 2]", "\"a\nb\""}) {
+    INFO(text);
+    CHECK_THROWS_AS(Json::parse(text, "file"), std::runtime_error);
+  }
+  CHECK_THROWS_WITH(Json::parse("{\n\n\"a\": ?}", "file"), Catch::Contains("file:3:"));
+}
+
+TEST_CASE("no mutation of a document crashes the reader") {
+  const std::string good =
+      R"({"schema":"kvcast-kernels/1","rows":[{"bench":"x","n":[1,2.5e3,null,true],"t":"\u0041"}]})";
+  int refused = 0;
+  for (std::uint64_t i = 0; i < 4000; ++i) {
+    std::string bad = good;
+    bad[random_below(1, 2 * i, static_cast<std::uint32_t>(good.size()))] = static_cast<char>(random_below(2, i, 128));
+    if (i % 3 == 0) bad.resize(random_below(3, i, static_cast<std::uint32_t>(good.size())));
+    try {
+      Json::parse(bad, "m");
+    } catch (const std::runtime_error&) {
+      ++refused;
+    }
+  }
+  CHECK(refused > 1000);
+}
+
+namespace {
+
+void count_calls(State& state) {
+  const float n = static_cast<float>(state.integer("n"));
+  if (state.checking()) return state.compare("twice n", {2 * n}, {n + n}, 0);
+  if (state.integer("n") == 3) return state.skip("three is out");
+  state.moves(100 * double{n}, Resource::kHbm);
+  Sampler sampler(Limits{});
+  for (int i = 0; i < 4; ++i) sampler.add(1e-6);
+  sampler.done(100);
+  state.record(sampler);
+}
+
+void wrong_result(State& state) {
+  if (state.checking()) return state.compare("sum", {1.0f, 2.0f}, {1.0f, 2.5f}, 0.01);
+  FAIL("a benchmark that fails its check was timed");
+}
+
+Program program_of(void (*run)(State&)) {
+  Program program;
+  program.name = "prog";
+  program.environment = Json::object();
+  program.environment["program"] = "prog";
+  program.environment["host_cpu"] = "this one";
+  program.benches = {{"bench", "", {numbers("n", {1, 2, 3})}, {numbers("n", {4})}, {Mode::kCold}, run}};
+  return program;
+}
+
+}  // namespace
+
+TEST_CASE("a run writes rows with rates, reasons and repro commands, and does not measure twice") {
+  const fs::path path = fresh_file("kvcast-kernels-rows.json"), csv = fresh_file("kvcast-kernels-rows.csv");
+  Options options = parse_options({"--quiet", "--json", path.string(), "--csv", csv.string(), "--axis", "n=1,3"});
+  Program program = program_of(count_calls);
+  REQUIRE(run_program(program, options) == 0);
+  options.axes = {parse_axis("n=1,2")};
+  REQUIRE(run_program(program, options) == 0);
+
+  const Json j = Json::parse(content(path), "rows");
+  CHECK(j.find("schema")->text() == kSchema);
+  const auto& rows = j.find("rows")->elements();
+  REQUIRE(rows.size() == 3);  // 1, 3, 2: the second run adds one
+  CHECK(rows[0].find("repro")->text() == "prog --bench bench --axis n=1 --mode cold");
+  CHECK(rows[0].find("n")->number() == 4);
+  CHECK(rows[0].find("gbps")->number() == Approx(0.1));  // 100 bytes in 1 us
+  CHECK(rows[0].find("stop_reason")->text() == "timeout");
+  CHECK(rows[0].find("skip_reason")->is_null());
+  CHECK(rows[1].find("skip_reason")->text() == "three is out");
+  CHECK(rows[1].find("time_s")->is_null());
+  CHECK(rows[2].find("axes")->find("n")->number() == 2);
+  CHECK(content(csv).find("bench,cold,n=2,hbm,200") != std::string::npos);
+}
+
+TEST_CASE("rows of another machine are not joined, nor files that are something else") {
+  const fs::path path = fresh_file("kvcast-kernels-other.json");
+  const Options options = parse_options({"--quiet", "--json", path.string()});
+  Program program = program_of(count_calls);
+  REQUIRE(run_program(program, options) == 0);
+  program.environment["host_cpu"] = "another";
+  CHECK_THROWS_WITH(run_program(program, options), Catch::Contains("host_cpu 'this one', this is 'another'"));
+  std::ofstream(path) << "{\"schema\": \"other\"}";
+  CHECK_THROWS_WITH(run_program(program, options), Catch::Contains("not a document of schema"));
+  std::ofstream(path) << "[1,";
+  CHECK_THROWS_AS(run_program(program, options), UsageError);
+}
+
+TEST_CASE("a kernel that is wrong gives no number") {
+  const fs::path path = fresh_file("kvcast-kernels-wrong.json");
+  const Options options = parse_options({"--quiet", "--json", path.string()});
+  CHECK(run_program(program_of(wrong_result), options) == 1);
+  CHECK(Json::parse(content(path), "rows").find("rows")->elements().empty());
+  CHECK(run_program(program_of(wrong_result), parse_options({"--quiet", "--refcheck"})) == 1);
+  CHECK(run_program(program_of(count_calls), parse_options({"--quiet", "--refcheck"})) == 0);
+}
+
+TEST_CASE("a check that compares nothing is a failed check") {
+  const auto idle = [](State&) {};
+  CHECK(run_program(program_of(idle), parse_options({"--quiet", "--refcheck"})) == 1);
+}
+
+TEST_CASE("cases that do not begin in time are left, and told") {
+  Options options = parse_options({"--quiet", "--stop-after", "1e-9"});
+  CHECK(run_program(program_of(count_calls), options) == 3);
+}
+
+namespace {
+State measured(Mode mode, double bytes, double flops, Resource resource, const Machine& machine) {
+  State state({}, mode, false, {}, machine);
+  state.moves(bytes, resource);
+  state.work("flops", flops);
+  Sampler sampler(Limits{});
+  sampler.add(1.0);
+  state.record(sampler);
+  return state;
+}
+}  // namespace
+
+TEST_CASE("what exceeds 1.02 of a peak is implausible, where the bytes must cross it") {
+  Machine m;
+  m.hbm_peak = 1000;
+  m.link_peak = 100;
+  m.tensor_peak = 5000;
+  CHECK(implausible(measured(Mode::kCold, 1019, 0, Resource::kHbm, m)).empty());
+  CHECK(implausible(measured(Mode::kCold, 1021, 0, Resource::kHbm, m)) == "implausible: 1.02e-06 GB/s, peak 1e-06");
+  // A batch may be served by the L2 cache; a link by nothing else.
+  CHECK(implausible(measured(Mode::kBatch, 5000, 0, Resource::kHbm, m)).empty());
+  CHECK_FALSE(implausible(measured(Mode::kBatch, 103, 0, Resource::kH2d, m)).empty());
+  CHECK(implausible(measured(Mode::kBatch, 203, 0, Resource::kBoth, m)).empty());
+  CHECK_FALSE(implausible(measured(Mode::kBatch, 0, 5101, Resource::kNone, m)).empty());
+  CHECK(implausible(measured(Mode::kCold, 1e12, 1e12, Resource::kHbm, Machine{})).empty());
+}
+
+TEST_CASE("a comparison sees errors, sizes and what is not finite") {
+  const auto verdict = [](std::vector<float> got, std::vector<float> expected) {
+    State state({}, Mode::kCold, true, {}, {});
+    state.compare("x", got, expected, 0.01);
+    return state.failures().size();
+  };
+  CHECK(verdict({3, 4.04f}, {3, 4}) == 0);  // 0.04 / 5 = 0.008
+  CHECK(verdict({3, 4.06f}, {3, 4}) == 1);  // 0.012
+  CHECK(verdict({3}, {3, 4}) == 1);
+  CHECK(verdict({3, std::nanf("")}, {3, 4}) == 1);
+  CHECK(verdict({}, {}) == 1);
+}

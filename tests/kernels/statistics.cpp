@@ -1,0 +1,106 @@
+// Quantiles, noise, and when sampling stops.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+
+#include "harness/run.hpp"
+#include "harness/stats.hpp"
+#include "harness/stop.hpp"
+
+using namespace kvcast::kernels;
+
+TEST_CASE("quantiles interpolate between order statistics") {
+  // Sorted 1 2 4 8: rank of q1 is 0.75 -> 1.75; median 1.5 -> 3; q3 2.25 -> 5.
+  const Summary s = summarize({8, 1, 4, 2});
+  CHECK(s.min == 1);
+  CHECK(s.q1 == Approx(1.75));
+  CHECK(s.median == Approx(3));
+  CHECK(s.q3 == Approx(5));
+  CHECK(s.max == 8);
+  CHECK(s.mean == Approx(3.75));
+  // Squares of deviations: 7.5625 + 3.0625 + 0.0625 + 18.0625 = 28.75; / 3 = 9.5833; root 3.0957; / 3.75 = 0.82552.
+  CHECK(s.noise == Approx(0.82552).epsilon(1e-4));
+  CHECK(quantile({5}, 0.9) == 5);
+}
+
+TEST_CASE("steady samples stop by noise, when there are enough and they last long enough") {
+  Limits limits;
+  limits.min_samples = 5;
+  limits.min_time = 0.01;
+  Sampler sampler(limits);
+  for (int i = 0; i < 9; ++i) {
+    sampler.add(0.001);
+    CHECK_FALSE(sampler.done(0));  // 9 ms at most
+  }
+  sampler.add(0.0011);
+  // 10.1 ms; the standard deviation of nine 1.0 and one 1.1 is 0.0316, over 1.01: 3.1 % of noise.
+  CHECK_FALSE(sampler.done(0));
+  limits.max_noise = 0.04;
+  Sampler loose(limits);
+  for (int i = 0; i < 9; ++i) loose.add(0.001);
+  loose.add(0.0011);
+  CHECK(loose.done(0));
+  CHECK(loose.why() == Stop::kNoise);
+}
+
+TEST_CASE("noise that no longer changes stops as settled, and not before 64 of its values agree") {
+  Limits limits;
+  limits.min_samples = 2;
+  limits.min_time = 0;
+  Sampler sampler(limits);
+  int n = 0;
+  // Alternating 1 and 2: noise tends to 1/3 and is within 5 % from about the 8th sample on.
+  do {
+    sampler.add(1.0 + n % 2);
+    ++n;
+    REQUIRE(n < 200);
+  } while (!sampler.done(0));
+  CHECK(sampler.why() == Stop::kSettled);
+  CHECK(n >= 64);
+  CHECK(n < 90);
+}
+
+TEST_CASE("the time-out stops what neither settles nor calms down") {
+  Limits limits;
+  limits.timeout = 2;
+  Sampler sampler(limits);
+  sampler.add(1);
+  CHECK_FALSE(sampler.done(1.9));
+  CHECK(sampler.done(2));
+  CHECK(sampler.why() == Stop::kTimeout);
+}
+
+TEST_CASE("a device that keeps throttling gives up, and says so") {
+  Sampler sampler(Limits{});
+  sampler.add(1);
+  for (int i = 0; i < 20; ++i) sampler.drop();
+  CHECK_FALSE(sampler.done(0));
+  sampler.drop();
+  CHECK(sampler.done(0));
+  CHECK(sampler.why() == Stop::kThrottled);
+  CHECK(sampler.dropped() == 21);
+}
+
+TEST_CASE("a budget is shared out evenly and never loosens the limits") {
+  Limits limits;
+  limits.timeout = 5;
+  limits.min_time = 0.2;
+  // 10 s for 100 cases: 0.1 s each, one and a half times that as time-out.
+  const Limits part = share(limits, 10, 100);
+  CHECK(part.timeout == Approx(0.15));
+  CHECK(part.min_time == Approx(0.075));
+  CHECK(share(limits, 1e6, 1).timeout == 5);
+  CHECK(share(limits, 1e6, 1).min_time == 0.2);
+  CHECK(share(limits, -1, 3).timeout > 0);
+}
+
+TEST_CASE("any first part of the spread order reaches over all cases, and the whole visits each once") {
+  CHECK(spread_order(8) == std::vector<std::size_t>{0, 4, 2, 6, 1, 5, 3, 7});
+  CHECK(spread_order(0).size() <= 1);
+  for (std::size_t n = 1; n < 70; ++n) {
+    std::vector<std::size_t> order = spread_order(n);
+    REQUIRE(order.size() == n);
+    std::sort(order.begin(), order.end());
+    for (std::size_t i = 0; i < n; ++i) REQUIRE(order[i] == i);
+  }
+}
