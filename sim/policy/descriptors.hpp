@@ -15,6 +15,10 @@ Descriptor describe_rocketkv();
 Descriptor describe_rocketkv_mt();
 Descriptor describe_arkvale();
 Descriptor describe_freekv();
+Descriptor describe_h2o();
+Descriptor describe_tova();
+Descriptor describe_keydiff();
+Descriptor describe_keyl2norm();
 
 // Parameters that several policies share, with the meaning that they have in all of them.
 Parameter budget_parameter(std::string meaning, std::int64_t fallback = 2048);

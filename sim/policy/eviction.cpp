@@ -127,8 +127,7 @@ Parameter block_parameter() {
 
 std::int64_t read_block(const ParameterValues& values) { return values.is_text("block") ? 0 : values.integer("block"); }
 
-Quota read_quota(const ParameterValues& values) {
-  const Quota quota{values.integer("budget"), values.integer("sink"), values.integer("recent")};
+void check_quota(const ParameterValues& values, const Quota& quota) {
   if (quota.sink + quota.recent > quota.budget) {
     throw UserError(values.where(values.given("recent") ? "recent"
                                  : values.given("sink") ? "sink"
@@ -136,6 +135,11 @@ Quota read_quota(const ParameterValues& values) {
                     fmt::format("sink ({}) and recent ({}) tokens do not fit into a budget of {}", quota.sink,
                                 quota.recent, quota.budget));
   }
+}
+
+Quota read_quota(const ParameterValues& values) {
+  const Quota quota{values.integer("budget"), values.integer("sink"), values.integer("recent")};
+  check_quota(values, quota);
   return quota;
 }
 

@@ -53,6 +53,7 @@ std::vector<Parameter> protected_parameters();
 Parameter block_parameter();
 std::int64_t read_block(const ParameterValues& values);  // 0: the whole prompt at once
 // UserError where sink and recent together exceed the budget.
+void check_quota(const ParameterValues& values, const Quota& quota);
 Quota read_quota(const ParameterValues& values);
 
 // ---- costs

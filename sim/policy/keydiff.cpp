@@ -1,0 +1,255 @@
+// KeyDiff (Park et al., "KeyDiff: Key Similarity-Based KV Cache Eviction for Long-Context LLM Inference in
+// Resource-Constrained Environments", 2025, arXiv 2504.15364).
+//
+// Idea: keys unlike the others draw attention whatever the query, so no query is needed to choose.
+// Selection, per KV head: score = −cos(anchor, key), anchor = mean of the normalised keys that the head holds now; the
+//   budget's worth of highest scores stay. After each prompt block (`block`), and after each decode step, which has
+//   attended to budget + 1 tokens. `recent_fraction` of the budget is a sliding window that is never evicted; the
+//   anchor is the mean of all held keys, those of the window included.
+// Cost of ranking n keys: about 6·n·d FLOP a head (count_keydiff); keys are read twice after a prompt block (anchor,
+//   then scores) and once in a decode step, whose running anchor gains one key and loses one; `pairwise` multiplies all
+//   keys with all. No attention weights are written: attention stays as fast as with a full cache of that size.
+// Storage: 2·n_kv·(budget + 1)·d·b.
+#include "policy/keydiff.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "policy/descriptors.hpp"
+#include "policy/eviction.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+constexpr double kLeastNorm = 1e-12;  // a key of zeros is like nothing
+
+double norm_of(const float* key, std::size_t d) { return std::sqrt(static_cast<double>(dot(key, key, d))); }
+
+// Σ of the held keys, each over its norm first where `normalised`.
+std::vector<float> sum_keys(const MatrixView& keys, const Held& held, bool normalised) {
+  std::vector<double> sum(keys.cols, 0.0);
+  for (const std::int32_t i : held) {
+    const float* const key = keys.row(static_cast<std::size_t>(i));
+    const double weight = normalised ? 1 / std::max(norm_of(key, keys.cols), kLeastNorm) : 1;
+    for (std::size_t j = 0; j < keys.cols; ++j) sum[j] += weight * static_cast<double>(key[j]);
+  }
+  return {sum.begin(), sum.end()};
+}
+
+std::vector<float> median_key(const MatrixView& keys, const Held& held) {
+  std::vector<float> median(keys.cols), column(held.size());
+  const auto middle = column.begin() + static_cast<std::ptrdiff_t>(held.size() / 2);
+  for (std::size_t j = 0; j < keys.cols; ++j) {
+    for (std::size_t i = 0; i < held.size(); ++i) column[i] = keys.row(static_cast<std::size_t>(held[i]))[j];
+    std::nth_element(column.begin(), middle, column.end());
+    median[j] = *middle;
+    if (held.size() % 2 == 0) median[j] = (median[j] + *std::max_element(column.begin(), middle)) / 2;
+  }
+  return median;
+}
+
+double distance(const float* a, const float* b, std::size_t d) {
+  float sum = 0;
+  for (std::size_t j = 0; j < d; ++j) sum += (a[j] - b[j]) * (a[j] - b[j]);
+  return std::sqrt(static_cast<double>(sum));
+}
+
+// Cosines and dot products with all keys add up to one with their sum; distances do not.
+std::vector<float> anchor_of(const MatrixView& keys, const Held& held, Anchor anchor, Metric metric) {
+  if (anchor == Anchor::kMedian) return median_key(keys, held);
+  const bool pairwise = anchor == Anchor::kPairwise;
+  std::vector<float> sum = sum_keys(keys, held, pairwise ? metric == Metric::kCosine : anchor == Anchor::kMean);
+  if (!pairwise) {
+    for (float& x : sum) x /= static_cast<float>(held.size());
+  }
+  return sum;
+}
+
+double likeness(const float* key, const std::vector<float>& anchor, double anchor_norm, Metric metric) {
+  const std::size_t d = anchor.size();
+  if (metric == Metric::kEuclid) return -distance(key, anchor.data(), d);
+  const double product = dot(key, anchor.data(), d);
+  if (metric == Metric::kDot) return product;
+  return product / (std::max(norm_of(key, d), kLeastNorm) * anchor_norm);
+}
+
+struct KeyDiffSetting {
+  Quota quota;
+  std::int64_t block = 0;
+  Anchor anchor = Anchor::kMean;
+  Metric metric = Metric::kCosine;
+};
+
+class KeyDiffRule final : public EvictionRule {
+ public:
+  KeyDiffRule(const trace::Layer& layer, const KeyDiffSetting& setting) : layer_(layer), s_(setting) {}
+
+  void after_block(std::int64_t, std::int64_t, std::vector<Held>& held) override { evict(held); }
+  void after_step(int, std::vector<Held>& held) override { evict(held); }
+
+ private:
+  void evict(std::vector<Held>& held) {
+    for (std::size_t h = 0; h < held.size(); ++h) {
+      if (static_cast<std::int64_t>(held[h].size()) <= s_.quota.budget) continue;
+      score_distinctness(layer_.keys(static_cast<int>(h)), held[h], s_.anchor, s_.metric, scores_);
+      choose_stay(held[h], scores_, s_.quota, stay_);
+      keep_only(held[h], stay_);
+    }
+  }
+
+  const trace::Layer& layer_;
+  KeyDiffSetting s_;
+  std::vector<float> scores_;
+  std::vector<std::int32_t> stay_;
+};
+
+class KeyDiff final : public Policy {
+ public:
+  explicit KeyDiff(const KeyDiffSetting& setting) : s_(setting) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return evicting_selector(layer, std::make_unique<KeyDiffRule>(layer.layer(), s_), s_.block, false);
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    const Evictions evictions = count_evictions(shape.prompt_tokens, s_.block, s_.quota.budget);
+    if (evictions.count == 0) return;
+    const double lists = shape.batch * shape.model->n_kv_heads;
+    const graph::OpId op = score(*shape.model, lists * evictions.count, evictions.tokens, 2, ops, ops.ready());
+    rank_and_compact(*shape.model, lists * evictions.count, lists * evictions.count, evictions.tokens,
+                     static_cast<double>(s_.quota.budget), ops, op);
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    graph::OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
+    ops.done(op);
+    const double evicted = shape.sum(&HeadCounts::evicted);
+    if (evicted <= 0) return;
+    const auto lists = static_cast<double>(shape.heads.size());
+    const double held = shape.sum(&HeadCounts::attended) / lists;
+    const bool running = s_.anchor == Anchor::kMean || s_.anchor == Anchor::kMeanRaw;
+    op = score(*shape.model, lists, held, running ? 1 : 2, ops, op);
+    op =
+        ops.kernel(graph::Lane::kCompute, graph::Kind::kTopK, "argmin", graph::TopK{lists, held, 1, kScoreBytes}, {op});
+    const graph::Kernel slot{graph::KernelClass::kElementwise, evicted * kIndexBytes, evicted * kIndexBytes};
+    ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "free slot", slot, {op});
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const std::int64_t held = std::min(shape.tokens, s_.quota.budget + 1);
+    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
+  }
+
+ private:
+  // `rows` lists of n keys each, read `passes` times.
+  graph::OpId score(const config::Model& model, double rows, double n, double passes, LayerOps& ops,
+                    graph::OpId after) const {
+    const Dims m(model);
+    graph::Kernel work{graph::KernelClass::kScore, rows * passes * n * m.row(), rows * n * kScoreBytes};
+    const KeyDiffOperations one = count_keydiff(n, m.d);
+    work.flops =
+        rows * (s_.anchor == Anchor::kPairwise ? 2 * n * n * m.d
+                                               : one.multiplications + one.additions + one.divisions + one.roots);
+    return ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "key likeness", work, {after});
+  }
+
+  KeyDiffSetting s_;
+};
+
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths&) {
+  KeyDiffSetting setting;
+  setting.quota = read_quota(values);
+  const double share = values.number("recent_fraction");
+  if (share > 0) {
+    if (setting.quota.recent > 0) {
+      throw UserError(values.where("recent"),
+                      "recent and recent_fraction both say how many last tokens stay: give one");
+    }
+    // Rounded down, but 0.1 · 30 is 3 although its floating-point product may fall short of it.
+    setting.quota.recent =
+        static_cast<std::int64_t>(std::floor(share * static_cast<double>(setting.quota.budget) + 1e-9));
+    if (setting.quota.sink + setting.quota.recent > setting.quota.budget) {
+      throw UserError(values.where("recent_fraction"), "sink and the recent fraction do not fit into the budget");
+    }
+  }
+  setting.block = read_block(values);
+  const std::string &anchor = values.text("anchor"), &metric = values.text("metric");
+  setting.anchor = anchor == "mean"       ? Anchor::kMean
+                   : anchor == "mean_raw" ? Anchor::kMeanRaw
+                   : anchor == "median"   ? Anchor::kMedian
+                                          : Anchor::kPairwise;
+  setting.metric = metric == "cosine" ? Metric::kCosine : metric == "dot" ? Metric::kDot : Metric::kEuclid;
+  return std::make_unique<KeyDiff>(setting);
+}
+
+}  // namespace
+
+void score_distinctness(const MatrixView& keys, const Held& held, Anchor anchor, Metric metric,
+                        std::vector<float>& out) {
+  out.assign(held.size(), 0.0f);
+  if (held.empty()) return;
+  if (anchor == Anchor::kPairwise && metric == Metric::kEuclid) {
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      double sum = 0;
+      const float* const key = keys.row(static_cast<std::size_t>(held[i]));
+      for (const std::int32_t j : held) sum += distance(key, keys.row(static_cast<std::size_t>(j)), keys.cols);
+      out[i] = static_cast<float>(sum);
+    }
+    return;
+  }
+  const std::vector<float> to = anchor_of(keys, held, anchor, metric);
+  const double norm = std::max(norm_of(to.data(), to.size()), kLeastNorm);
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    out[i] = static_cast<float>(-likeness(keys.row(static_cast<std::size_t>(held[i])), to, norm, metric));
+  }
+}
+
+KeyDiffOperations count_keydiff(double n, double d) {
+  KeyDiffOperations all;
+  // Norms of n keys; the keys over their norms; their mean; n products with it; its norm; n products of norms, n
+  // comparisons with the least norm (counted as additions) and n divisions.
+  all.multiplications = n * d + n * d + n * d + d + n;
+  all.additions = n * (d - 1) + (n - 1) * d + n * (d - 1) + (d - 1) + n;
+  all.divisions = n + 1 + n;
+  all.roots = n + 1;
+  return all;
+}
+
+Descriptor describe_keydiff() {
+  Descriptor d;
+  d.name = "keydiff";
+  d.sentence = "Keeps the keys that are least like the mean key, without looking at any query.";
+  d.category = "drop";
+  d.paper = "Park et al., KeyDiff, 2025 (arXiv 2504.15364)";
+  d.parameters = {budget_parameter("tokens held a KV head between steps"),
+                  {.key = "anchor",
+                   .fallback = std::string("mean"),
+                   .unit = "",
+                   .meaning = "what keys are compared with: the mean of the normalised keys, of the keys as they are, "
+                              "their median, or each other",
+                   .names = {"mean", "mean_raw", "median", "pairwise"}},
+                  {.key = "metric",
+                   .fallback = std::string("cosine"),
+                   .unit = "",
+                   .meaning = "how they are compared",
+                   .names = {"cosine", "dot", "euclid"}},
+                  {.key = "recent_fraction",
+                   .fallback = 0.0,
+                   .unit = "",
+                   .meaning = "share of the budget for the last tokens, which are never evicted",
+                   .high = 0.999999},
+                  block_parameter()};
+  for (Parameter& p : protected_parameters()) d.parameters.push_back(std::move(p));
+  d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";
+  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b a step, and n_kv·(budget + 1)·d·b to rank the keys",
+                "ranking n keys: 3nd + n + d multiplications, 3nd − n − 1 additions, 2n + 1 divisions, n + 1 roots",
+                "storage: 2·n_kv·(budget + 1)·d·b"};
+  d.differences = {"the paper's sections disagree on whether keys are normalised before the mean: anchor: mean_raw",
+                   "with block, the prompt's attention is still charged as over the whole prompt",
+                   "the anchor of a decode step is charged as a running sum: the keys are read once"};
+  d.make = make;
+  return d;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,104 @@
+// KeyL2Norm (Devoto et al., "A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression", EMNLP 2024, arXiv
+// 2406.11430).
+//
+// Idea: keys of small norm draw the most attention.
+// Selection, once after the prompt: per KV head the `budget` tokens of smallest ‖k‖₂ stay; nothing is protected;
+//   generated tokens stay. Prompts shorter than `prune_after` stay whole.
+// Cost: prompt: keys read once (n_kv·S·d·b), top-k, compaction; a step reads 2·n_kv·(budget + T)·d·b. Storage: the
+// same.
+#include <cmath>
+
+#include "policy/descriptors.hpp"
+#include "policy/eviction.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+struct NormSetting {
+  Quota quota;
+  std::int64_t block = 0, prune_after = 0;
+};
+
+class NormRule final : public EvictionRule {
+ public:
+  NormRule(const trace::Layer& layer, const NormSetting& setting) : layer_(layer), s_(setting) {}
+
+  void after_block(std::int64_t, std::int64_t end, std::vector<Held>& held) override {
+    if (end < s_.prune_after) return;
+    for (std::size_t h = 0; h < held.size(); ++h) {
+      const MatrixView keys = layer_.keys(static_cast<int>(h));
+      scores_.clear();
+      for (const std::int32_t i : held[h]) {
+        const float* const key = keys.row(static_cast<std::size_t>(i));
+        scores_.push_back(-dot(key, key, keys.cols));  // ranks as the norm does
+      }
+      choose_stay(held[h], scores_, s_.quota, stay_);
+      keep_only(held[h], stay_);
+    }
+  }
+
+ private:
+  const trace::Layer& layer_;
+  NormSetting s_;
+  std::vector<float> scores_;
+  std::vector<std::int32_t> stay_;
+};
+
+class NormRetention final : public Retention {
+ public:
+  explicit NormRetention(const NormSetting& setting) : s_(setting) {}
+
+  std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override {
+    NormRule rule(layer.layer(), s_);
+    return evict_prompt(rule, layer.info().prompt_tokens, s_.block, layer.info().n_kv_heads);
+  }
+
+  std::int64_t kept(std::int64_t prompt) const override {
+    return prompt < s_.prune_after ? prompt : std::min(prompt, s_.quota.budget);
+  }
+
+  void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const override {
+    const Evictions evictions = count_evictions(shape.prompt_tokens, s_.block, s_.quota.budget);
+    if (evictions.count == 0 || shape.prompt_tokens < s_.prune_after) return;
+    const Dims m(*shape.model);
+    const double lists = evictions.count * shape.batch * m.kv_heads, n = evictions.tokens;
+    graph::Kernel norms{graph::KernelClass::kReduce, lists * n * m.row(), lists * n * kScoreBytes};
+    norms.flops = 2 * lists * n * m.d;
+    const graph::OpId op = ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "key norms", norms, {ops.ready()});
+    rank_and_compact(*shape.model, lists, lists, n, static_cast<double>(s_.quota.budget), ops, op);
+  }
+
+ private:
+  NormSetting s_;
+};
+
+}  // namespace
+
+Descriptor describe_keyl2norm() {
+  Descriptor d;
+  d.name = "keyl2norm";
+  d.sentence = "Keeps the prompt tokens whose keys have the smallest norm, and everything generated.";
+  d.category = "drop";
+  d.paper = "Devoto et al., L2 Norm-Based KV Cache Compression, EMNLP 2024 (arXiv 2406.11430)";
+  d.parameters = {budget_parameter("prompt tokens kept a KV head"),
+                  {.key = "prune_after",
+                   .fallback = std::int64_t{0},
+                   .unit = "tokens",
+                   .meaning = "prompts (or, in blocks, what was read so far) shorter than this stay whole",
+                   .high = 1e9},
+                  block_parameter()};
+  for (Parameter& p : protected_parameters()) d.parameters.push_back(std::move(p));
+  d.budget_convention = "retained: of the prompt; generated tokens come on top";
+  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b a step", "prompt: n_kv·S·d·b to read the keys",
+                "storage: 2·n_kv·(min(S, budget) + T)·d·b"};
+  d.differences = {"the released code keeps a ratio of the prompt, and only from 2048 tokens on: prune_after: 2048",
+                   "some code leaves the first two layers uncompressed: first_dense_layers: 2",
+                   "with block, the prompt's attention is still charged as over the whole prompt"};
+  d.make = [](const ParameterValues& values, const Lengths&) {
+    const NormSetting setting{read_quota(values), read_block(values), values.integer("prune_after")};
+    return two_stages(std::make_unique<NormRetention>(setting), read_all());
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy

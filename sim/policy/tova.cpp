@@ -1,0 +1,143 @@
+// TOVA (Oren et al., "Transformers are Multi-State RNNs", 2024, arXiv 2401.06104).
+//
+// Idea: what the latest query does not look at can go.
+// Selection: after the prompt, and after each step, the weights of the last query alone, averaged over all query heads
+//   of the layer (`scope: layer`): the budget's worth of best tokens stay, the same in every head; `scope: group`
+//   averages over each KV head's query heads. No sink and nothing recent is protected by default. A step attends to
+//   budget + 1 tokens, then evicts one.
+// Cost: prompt: one query row a head, 2·n_q·S·d FLOP, keys read once, one top-k; step: weights written (n_q·N·4 bytes)
+//   and averaged, argmin, the free slot is written over.
+// Storage: 2·n_kv·(budget + 1)·d·b.
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "policy/descriptors.hpp"
+#include "policy/eviction.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+struct TovaSetting {
+  Quota quota;
+  std::int64_t block = 0;
+  bool whole_layer = true;
+};
+
+class TovaRule final : public EvictionRule {
+ public:
+  TovaRule(const trace::Layer& layer, const TovaSetting& setting) : layer_(layer), s_(setting) {
+    const std::int64_t prompt = layer.info().prompt_tokens;
+    if (prompt <= s_.quota.budget) return;
+    const std::int64_t first_end = s_.block > 0 ? std::min(s_.block, prompt) : prompt;
+    require_prompt_queries(layer.info(), first_end - 1, "tova ranks by the last query of the prompt or of each block");
+  }
+
+  void after_block(std::int64_t, std::int64_t end, std::vector<Held>& held) override {
+    evict(held, [&](int q_head, const Held& list) {
+      visit_prompt_rows(layer_, q_head, end - 1, end, list, [&](std::int64_t, std::span<const float> weights) {
+        weights_.assign(weights.begin(), weights.end());
+      });
+    });
+  }
+
+  void after_step(int t, std::vector<Held>& held) override {
+    evict(held, [&](int q_head, const Held& list) { step_weights(layer_, q_head, t, list, weights_); });
+  }
+
+ private:
+  // weigh(q head, list) leaves the last query's weights in weights_.
+  template <typename Weigh>
+  void evict(std::vector<Held>& held, const Weigh& weigh) {
+    if (static_cast<std::int64_t>(held[0].size()) <= s_.quota.budget) return;
+    const trace::TraceInfo& info = layer_.info();
+    const int lists = s_.whole_layer ? 1 : info.n_kv_heads;
+    const int members = info.n_q_heads / lists;
+    for (int h = 0; h < lists; ++h) {
+      Held& list = held[static_cast<std::size_t>(h)];
+      scores_.assign(list.size(), 0.0f);
+      for (int g = 0; g < members; ++g) {
+        weigh(h * members + g, list);
+        for (std::size_t i = 0; i < scores_.size(); ++i) scores_[i] += weights_[i];
+      }
+      for (float& x : scores_) x /= static_cast<float>(members);
+      choose_stay(list, scores_, s_.quota, stay_);
+      keep_only(list, stay_);
+    }
+    if (s_.whole_layer) std::fill(held.begin() + 1, held.end(), held[0]);
+  }
+
+  const trace::Layer& layer_;
+  TovaSetting s_;
+  std::vector<float> weights_, scores_;
+  std::vector<std::int32_t> stay_;
+};
+
+class Tova final : public Policy {
+ public:
+  explicit Tova(const TovaSetting& setting) : s_(setting) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return evicting_selector(layer, std::make_unique<TovaRule>(layer.layer(), s_), s_.block, false);
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    const Evictions evictions = count_evictions(shape.prompt_tokens, s_.block, s_.quota.budget);
+    if (evictions.count == 0) return;
+    const Dims m(*shape.model);
+    const double times = evictions.count * shape.batch, n = evictions.tokens;
+    graph::Kernel row{graph::KernelClass::kScore, times * (m.kv_heads * n + m.q_heads) * m.row(),
+                      times * m.q_heads * n * kScoreBytes};
+    row.flops = 2 * times * m.q_heads * n * m.d;
+    graph::OpId op = ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "last query's weights", row, {ops.ready()});
+    graph::Kernel mean{graph::KernelClass::kReduce, times * m.q_heads * n * kScoreBytes,
+                       times * lists(*shape.model) * n * kScoreBytes};
+    mean.flops = times * m.q_heads * n * 5;  // largest, difference and exponential, sum, division, mean
+    op = ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "softmax and mean", mean, {op});
+    rank_and_compact(*shape.model, times * lists(*shape.model), times * m.kv_heads, n,
+                     static_cast<double>(s_.quota.budget), ops, op);
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    attend_and_evict(shape, false, lists(*shape.model), ops);
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const std::int64_t held = std::min(shape.tokens, s_.quota.budget + 1);
+    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
+  }
+
+ private:
+  double lists(const config::Model& model) const { return s_.whole_layer ? 1 : model.n_kv_heads; }
+  TovaSetting s_;
+};
+
+}  // namespace
+
+Descriptor describe_tova() {
+  Descriptor d;
+  d.name = "tova";
+  d.sentence = "Drops what the latest query attends to least, the same tokens in all heads of a layer.";
+  d.category = "drop";
+  d.paper = "Oren et al., Transformers are Multi-State RNNs, 2024 (arXiv 2401.06104)";
+  d.parameters = {budget_parameter("tokens held a KV head between steps"),
+                  {.key = "scope",
+                   .fallback = std::string("layer"),
+                   .unit = "",
+                   .meaning = "query heads that agree: all of the layer, or those of a KV head",
+                   .names = {"layer", "group"}},
+                  block_parameter()};
+  for (Parameter& p : protected_parameters()) d.parameters.push_back(std::move(p));
+  d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";
+  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b a step, and n_q·(budget + 1)·4 of weights written and read",
+                "storage: 2·n_kv·(budget + 1)·d·b"};
+  d.differences = {"the released code compacts the cache at every step; here the free slot is written over",
+                   "kvpress never evicts the last token: recent: 1",
+                   "KeyDiff's comparison averages over each KV head's query heads: scope: group",
+                   "with block, the prompt's attention is still charged as over the whole prompt"};
+  d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
+    return std::make_unique<Tova>(TovaSetting{read_quota(values), read_block(values), values.text("scope") == "layer"});
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy
