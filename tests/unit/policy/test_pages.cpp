@@ -1,0 +1,94 @@
+#include <catch2/catch.hpp>
+
+#include "policy/page_cache.hpp"
+#include "policy/pages.hpp"
+#include "policy/token_list.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using Positions = std::vector<std::int32_t>;
+
+PageBounds bounds_of(const std::vector<std::vector<float>>& keys, int page, Summary summary) {
+  PageBounds bounds(2, page, 1, summary);
+  for (const auto& key : keys) bounds.append(key.data());
+  return bounds;
+}
+
+TEST_CASE("bounds follow the tokens of a page, the partial one too") {
+  const PageBounds bounds = bounds_of({{1, -2}, {3, -5}, {0, 4}}, 2, Summary::kMinMax);
+  CHECK(bounds.pages() == 2);
+  CHECK(bounds.full_pages() == 1);
+  CHECK(bounds.tokens_in(0) == 2);
+  CHECK(bounds.tokens_in(1) == 1);
+  const float* const first = bounds.rows().row(0);  // upper, then lower
+  CHECK(std::vector<float>(first, first + 4) == std::vector<float>{3, -2, 1, -5});
+  const float* const second = bounds.rows().row(1);
+  CHECK(std::vector<float>(second, second + 4) == std::vector<float>{0, 4, 0, 4});
+}
+
+TEST_CASE("a cuboid is the box's centre plus and minus the mean distance from it") {
+  // Dimension 0: keys 0, 1, 2, 8: centre 4, distances 4, 3, 2, 4: mean 13/4. Dimension 1: all 5: centre 5, distance 0.
+  const PageBounds bounds = bounds_of({{0, 5}, {1, 5}, {2, 5}, {8, 5}}, 4, Summary::kCuboidMean);
+  const float* const row = bounds.rows().row(0);
+  CHECK(row[0] == 7.25f);
+  CHECK(row[2] == 0.75f);
+  CHECK(row[1] == 5.0f);
+  CHECK(row[3] == 5.0f);
+}
+
+TEST_CASE("a query split by sign picks the bound that makes the product largest") {
+  const PageBounds bounds = bounds_of({{1, -2}, {3, -5}}, 2, Summary::kMinMax);
+  const float query[] = {2, -1};
+  float split[4];
+  split_signs(query, 2, split);
+  // max(2·1, 2·3) + max(-1·-5, -1·-2) = 6 + 5.
+  CHECK(dot(split, bounds.rows().row(0), 4) == 11.0f);
+}
+
+TEST_CASE("tokens of pages are cut off at the end of the sequence") {
+  Positions out;
+  append_page_tokens(Positions{0, 2}, 3, 10, 18, out);
+  CHECK(out == Positions{10, 11, 12, 16, 17});
+}
+
+TEST_CASE("a page cache evicts the lowest scores, and never what was chosen") {
+  PageCache cache;
+  cache.assign({1, 3, 4, 6});
+  const std::vector<float> scores = {0, 9, 8, 2, 2, 7, 1};
+  Positions fetched, evicted;
+  // Chosen 2 and 6 with 4 slots: two of {1 (9), 3 (2), 4 (2)} stay: 1, and 3 before 4.
+  cache.update(Positions{2, 6}, 4, scores, fetched, evicted);
+  CHECK(cache.held() == Positions{1, 2, 3, 6});
+  CHECK(fetched == Positions{2});
+  CHECK(evicted == Positions{4});
+  // With room for all, nothing goes.
+  cache.update(Positions{2}, 9, scores, fetched, evicted);
+  CHECK(cache.held() == Positions{1, 2, 3, 6});
+  CHECK(fetched.empty());
+  CHECK(evicted.empty());
+}
+
+TEST_CASE("a list of tokens is what the first stage kept, then what was generated") {
+  const Positions kept = {1, 4};
+  const TokenList list(6, kept);
+  CHECK_FALSE(list.whole());
+  CHECK(list.size(0) == 3);
+  CHECK(list.position(1) == 4);
+  CHECK(list.position(2) == 6);
+  CHECK(list.position(4) == 8);
+  Positions out;
+  list.append_all(1, out);
+  CHECK(out == Positions{1, 4, 6, 7});
+
+  const Positions all = {0, 1, 2};
+  CHECK(TokenList(3, all).whole());
+  const TokenList whole(3);
+  CHECK(whole.position(4) == 4);
+  out.clear();
+  whole.append_all(0, out);
+  CHECK(out == Positions{0, 1, 2, 3});
+}
+
+}  // namespace
+}  // namespace kvcast::policy

@@ -1,0 +1,121 @@
+#include <catch2/catch.hpp>
+
+#include "config/yaml.hpp"
+#include "policy/parameters.hpp"
+#include "policy/policy.hpp"
+#include "support/error_of.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+const std::vector<Parameter>& declared() {
+  static const std::vector<Parameter> list = {
+      {.key = "budget", .fallback = std::int64_t{64}, .unit = "tokens", .meaning = "", .low = 1, .high = 1000},
+      {.key = "tau", .fallback = 0.8, .unit = "", .meaning = "", .low = -1, .high = 1},
+      {.key = "correction", .fallback = true, .unit = "", .meaning = ""},
+      {.key = "pool", .fallback = std::string("max"), .unit = "", .meaning = "", .names = {"max", "avg"}},
+      {.key = "split",
+       .fallback = std::string("adaptive"),
+       .unit = "",
+       .meaning = "",
+       .high = 1,
+       .names = {"adaptive", "<number>"}},
+      {.key = "steps",
+       .fallback = std::string("all"),
+       .unit = "",
+       .meaning = "",
+       .high = 50,
+       .names = {"all", "<integer>"}}};
+  return list;
+}
+
+ParameterValues values(const std::string& yaml) { return {declared(), config::parse_yaml(yaml, "p.yaml")}; }
+
+std::string refusal(const std::string& yaml) {
+  return error_of([&] { values(yaml); });
+}
+
+TEST_CASE("defaults hold until something is given") {
+  const ParameterValues none(declared(), config::Node{});
+  CHECK(none.integer("budget") == 64);
+  CHECK(none.number("tau") == 0.8);
+  CHECK(none.flag("correction"));
+  CHECK(none.text("pool") == "max");
+  CHECK(none.is_text("split"));
+  CHECK_FALSE(none.given("budget"));
+
+  const ParameterValues some = values("{budget: 128, tau: -0.5, correction: false, pool: avg, split: 0.3, steps: 7}");
+  CHECK(some.integer("budget") == 128);
+  CHECK(some.number("tau") == -0.5);
+  CHECK_FALSE(some.flag("correction"));
+  CHECK(some.text("pool") == "avg");
+  CHECK_FALSE(some.is_text("split"));
+  CHECK(some.number("split") == 0.3);
+  CHECK(some.integer("steps") == 7);
+  CHECK(some.number("steps") == 7.0);
+  CHECK(some.given("budget"));
+  CHECK(some.where("budget").line == 1);
+  CHECK(values("{split: adaptive, steps: all}").is_text("steps"));
+}
+
+TEST_CASE("what is not declared, of another type or out of range is refused at its place") {
+  CHECK_THAT(refusal("{budgte: 3}"), Catch::StartsWith("p.yaml:1:") && Catch::Contains("budgte") &&
+                                         Catch::Contains("known: budget, tau, correction, pool, split, steps"));
+  CHECK_THAT(refusal("budget: 64\ntau: 1.5"), Catch::StartsWith("p.yaml:2:") && Catch::Contains("out of range"));
+  CHECK_THAT(refusal("{budget: 0}"), Catch::Contains("out of range"));
+  CHECK_THAT(refusal("{budget: 12.5}"), Catch::Contains("integer"));
+  CHECK_THAT(refusal("{budget: 010}"), Catch::Contains("leading zeros"));
+  CHECK_THAT(refusal("{tau: .nan}"), Catch::Contains("number"));
+  CHECK_THAT(refusal("{correction: yes}"), Catch::Contains("true or false"));
+  CHECK_THAT(refusal("{pool: median}"), Catch::Contains("median") && Catch::Contains("max, avg"));
+  CHECK_THAT(refusal("{split: 1.5}"), Catch::Contains("out of range"));
+  CHECK_THAT(refusal("{split: fast}"), Catch::Contains("adaptive, <number>"));
+  CHECK_THAT(refusal("{split: <number>}"), Catch::Contains("unknown value"));
+  CHECK_THAT(refusal("{steps: 2.5}"), Catch::Contains("integer"));
+  CHECK_THAT(refusal("{budget: [1]}"), Catch::Contains("integer"));
+  CHECK_THAT(refusal("[budget]"), Catch::Contains("map"));
+}
+
+std::string refused_policy(const std::string& name, const std::string& yaml) {
+  return error_of([&] { make_policy(find_policy(name), config::parse_yaml(yaml, "p.yaml"), {1000, 10}); });
+}
+
+TEST_CASE("parameters that contradict each other are refused") {
+  CHECK_THAT(refused_policy("streaming_llm", "{budget: 64, sink: 4, recent: 32}"),
+             Catch::Contains("64") && Catch::Contains("p.yaml:1:"));
+  CHECK(refused_policy("streaming_llm", "{budget: 64, sink: 4, recent: 60}") == "no error");
+  CHECK(refused_policy("streaming_llm", "{sink: 8, recent: 32}") == "no error");
+  CHECK_THAT(refused_policy("streaming_llm", "{budget: 3}"), Catch::Contains("sink (4)"));
+  CHECK_THAT(refused_policy("snapkv", "{budget: 64, window: 65}"), Catch::Contains("window of 65"));
+  CHECK_THAT(refused_policy("snapkv", "{budget: 64, pool_kernel: 4}"), Catch::Contains("odd"));
+  CHECK_THAT(refused_policy("quest", "{budget: 8}"), Catch::Contains("one page of 16"));
+  CHECK_THAT(refused_policy("quest", "{budget_convention: traffic, page: 8}"),
+             Catch::Contains("follows from the budget"));
+  CHECK_THAT(refused_policy("arkvale", "{budget: 96, sink: 32, recent: 64}"), Catch::Contains("4 pages of 32"));
+  CHECK_THAT(refused_policy("freekv", "{budget: 512, sink: 512}"), Catch::Contains("one page of 32"));
+  CHECK(refused_policy("freekv", "{budget: 512, sink: 512, budget_convention: selected}") == "no error");
+  CHECK_THAT(refused_policy("full", "{budget: 8}"), Catch::Contains("budget"));
+  CHECK_THAT(error_of([] { find_policy("snapvk"); }), Catch::Contains("snapvk") && Catch::Contains("snapkv, quest"));
+}
+
+TEST_CASE("every policy describes itself") {
+  for (const Descriptor& d : all_policies()) {
+    CAPTURE(d.name);
+    CHECK(d.sentence.ends_with('.'));
+    CHECK_FALSE(d.category.empty());
+    CHECK_FALSE(d.paper.empty());
+    CHECK_FALSE(d.formulas.empty());
+    const bool has_budget =
+        std::any_of(d.parameters.begin(), d.parameters.end(), [](const auto& p) { return p.key == "budget"; });
+    CHECK(has_budget != d.budget_convention.empty());
+    for (const Parameter& p : d.parameters) {
+      CAPTURE(p.key);
+      CHECK_FALSE(p.meaning.empty());
+      if (std::holds_alternative<std::string>(p.fallback)) CHECK_FALSE(p.names.empty());
+    }
+    CHECK(&find_policy(d.name) == &d);
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::policy
