@@ -80,15 +80,15 @@ void HeadModel::make_channels() {
 
 // Topics follow each other with some memory; a repeated haystack has one "topic" for each token of its period.
 void HeadModel::make_topics() {
-  const bool repeated = sequence_.recipe.task.haystack == "repeated";
   const std::int64_t last = sequence_.positions - 1 + sequence_.topic_offset;
   const std::int64_t count =
-      repeated ? sequence_.recipe.task.repeat_tokens : last / sequence_.recipe.keys.topic_tokens + 1;
+      repeated() ? sequence_.recipe.task.repeat_tokens : last / sequence_.recipe.keys.topic_tokens + 1;
   topics_.resize(static_cast<std::size_t>(count) * d_);
-  const auto memory = static_cast<float>(repeated ? 0 : sequence_.recipe.keys.topic_memory);
+  const auto memory = static_cast<float>(repeated() ? 0 : sequence_.recipe.keys.topic_memory);
   const float fresh = std::sqrt(1 - memory * memory);
-  const double share = repeated ? sequence_.recipe.task.repeat_share : sequence_.recipe.keys.topic_share;
+  const double share = repeated() ? sequence_.recipe.task.repeat_share : sequence_.recipe.keys.topic_share;
   const auto part = static_cast<float>(std::sqrt(share));
+  own_part_ = std::sqrt(static_cast<float>(1 - share));
   std::vector<float> state(d_), noise(d_);
   for (std::size_t t = 0; t < static_cast<std::size_t>(count); ++t) {
     stream_.child({kTopic, t}).normals(0, d_, noise.data());
@@ -141,15 +141,23 @@ void HeadModel::write_content(const SpecialToken& token, const float* noise, flo
   }
 }
 
+void HeadModel::write_background(std::int64_t position, const float* noise, float amplitude, float* key) const {
+  const Recipe& r = sequence_.recipe;
+  const std::int64_t topic =
+      repeated() ? position % r.task.repeat_tokens : (position + sequence_.topic_offset) / r.keys.topic_tokens;
+  const float* const shared = topics_.data() + static_cast<std::size_t>(topic) * d_;
+  const auto spread = static_cast<float>(r.keys.amplitude_spread);
+  // Log-normal with mean square 1: exp(σN − σ²).
+  const float length = std::exp(spread * amplitude - spread * spread);
+  for (std::size_t c = 0; c < d_; ++c) key[c] = mean_[c] + scale_[c] * length * (shared[c] + own_part_ * noise[c]);
+}
+
 void HeadModel::keys(std::int64_t first, std::int64_t n, float* out) const {
   KVCAST_CHECK(first % kBlock == 0 && first + n <= sequence_.positions);
-  const Recipe& r = sequence_.recipe;
-  const bool repeated = r.task.haystack == "repeated";
-  const float own = std::sqrt(static_cast<float>(1 - (repeated ? r.task.repeat_share : r.keys.topic_share)));
-  const auto spread = static_cast<float>(r.keys.amplitude_spread);
   std::vector<float> noise(static_cast<std::size_t>(kBlock) * d_), amplitude(static_cast<std::size_t>(kBlock));
   RotationTable rotation(sequence_.roles.frequencies);
-  auto special = std::lower_bound(sequence_.document.tokens.begin(), sequence_.document.tokens.end(), first,
+  const std::vector<SpecialToken>& tokens = sequence_.document.tokens;
+  auto special = std::lower_bound(tokens.begin(), tokens.end(), first,
                                   [](const SpecialToken& t, std::int64_t p) { return t.position < p; });
   for (std::int64_t block = first; block < first + n; block += kBlock) {
     const auto rows = static_cast<std::size_t>(std::min(kBlock, first + n - block));
@@ -158,17 +166,11 @@ void HeadModel::keys(std::int64_t first, std::int64_t n, float* out) const {
     rotation.fill(block, static_cast<int>(rows));
     for (std::size_t i = 0; i < rows; ++i) {
       const std::int64_t position = block + static_cast<std::int64_t>(i);
-      const std::int64_t topic =
-          repeated ? position % r.task.repeat_tokens : (position + sequence_.topic_offset) / r.keys.topic_tokens;
-      const float* const shared = topics_.data() + static_cast<std::size_t>(topic) * d_;
       const float* const drawn = noise.data() + i * d_;
       float* const key = out + static_cast<std::size_t>(position - first) * d_;
-      // Log-normal with mean square 1: exp(σN − σ²).
-      const float a = std::exp(spread * amplitude[i] - spread * spread);
-      for (std::size_t c = 0; c < d_; ++c) key[c] = mean_[c] + scale_[c] * a * (shared[c] + own * drawn[c]);
+      write_background(position, drawn, amplitude[i], key);
       if (position == 0) write_sink(drawn, key);
-      if (special != sequence_.document.tokens.end() && special->position == position)
-        write_content(*special++, drawn, key);
+      if (special != tokens.end() && special->position == position) write_content(*special++, drawn, key);
       rotation.rotate(static_cast<int>(i), key);
     }
   }

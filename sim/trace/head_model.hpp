@@ -47,6 +47,8 @@ class HeadModel {
   QueryHead query_head(int q) const;
   void make_channels();
   void make_topics();
+  bool repeated() const { return sequence_.recipe.task.haystack == "repeated"; }
+  void write_background(std::int64_t position, const float* noise, float amplitude, float* key) const;
   void write_content(const SpecialToken& token, const float* noise, float* key) const;
   void write_sink(const float* noise, float* key) const;
   // What a retrieving head seeks with its i-th captured query.
@@ -62,7 +64,8 @@ class HeadModel {
   double needle_amplitude_ = 0;
   std::vector<float> mean_, scale_;  // of keys, by channel
   std::vector<float> recency_;       // unit vectors of the recency pairs, zero elsewhere
-  std::vector<float> topics_;        // [topic or haystack token × d]
+  std::vector<float> topics_;        // [topic or haystack token × d], scaled by its part of the content
+  float own_part_ = 1;               // of the content, that is the token's own
   std::vector<bool> q_retrieves_;
 };
 

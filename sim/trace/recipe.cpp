@@ -73,7 +73,7 @@ void visit_heads(Recipe& r, ParameterVisitor& v) {
   v.number("value_scale", r.sink.value_scale, 0, 10);
 }
 
-void visit_task(Recipe& r, ParameterVisitor& v) {
+void visit_content(Recipe& r, ParameterVisitor& v) {
   v.section("codes");
   v.number("type", r.codes.type, 0, 1);
   v.number("phrase", r.codes.phrase, 0, 1);
@@ -102,6 +102,9 @@ void visit_task(Recipe& r, ParameterVisitor& v) {
   v.integer("queries", r.decoys.queries, 1, 4096);
   v.number("amplitude", r.decoys.amplitude, 0, 10);
   v.number("amplitude_spread", r.decoys.amplitude_spread, 0, 2);
+}
+
+void visit_task(Recipe& r, ParameterVisitor& v) {
   v.section("task");
   v.integer("repeat_tokens", r.task.repeat_tokens, 1, 1'000'000);
   v.number("repeat_share", r.task.repeat_share, 0, 1);
@@ -171,6 +174,7 @@ void check(const Recipe& r, const SourceLocation& where) {
 void visit_parameters(Recipe& recipe, ParameterVisitor& visitor) {
   visit_keys_and_queries(recipe, visitor);
   visit_heads(recipe, visitor);
+  visit_content(recipe, visitor);
   visit_task(recipe, visitor);  // the task's section comes last: read_recipe adds its texts
 }
 
