@@ -101,7 +101,8 @@ class ExactHead final : public HeadRetrieval {
 
 class ExactTopK final : public Retrieval {
  public:
-  ExactTopK(std::int64_t budget, Group group, bool scan) : budget_(budget), group_(group), scan_(scan) {}
+  ExactTopK(std::int64_t budget, bool covers_all, Group group, bool scan)
+      : budget_(budget), covers_all_(covers_all), group_(group), scan_(scan) {}
 
   bool per_query_head() const override { return group_ == Group::kPerHead; }
 
@@ -118,10 +119,11 @@ class ExactTopK final : public Retrieval {
     ops.done(ops.attention(attention_over(shape, gathered_unit(shape)), {chosen}));
   }
 
-  Growth growth() const override { return {.scored = scan_ ? 1.0 : 0.0}; }
+  Growth growth() const override { return covers_all_ ? Growth{.attended = 1} : Growth{.scored = scan_ ? 1.0 : 0.0}; }
 
  private:
   std::int64_t budget_;
+  bool covers_all_;  // the budget holds every token that will ever be there
   Group group_;
   bool scan_;
 };
@@ -145,9 +147,10 @@ Descriptor describe_exact_topk() {
   d.budget_convention = "attended: per query head with group: per_head, else per KV head";
   d.formulas = {"traffic: n_kv·L·d·b (scan) + 2·n·budget·d·b, n = n_q per head, else n_kv", "storage: 2·n_kv·L·d·b"};
   d.differences = {"papers count the gather alone: identification: free"};
-  d.make = [](const ParameterValues& values, const Lengths&) {
+  d.make = [](const ParameterValues& values, const Lengths& lengths) {
+    const std::int64_t budget = values.integer("budget");
     return two_stages(keep_all(),
-                      std::make_unique<ExactTopK>(values.integer("budget"), parse_group(values.text("group")),
+                      std::make_unique<ExactTopK>(budget, budget >= lengths.bound(), parse_group(values.text("group")),
                                                   values.text("identification") == "scan"));
   };
   return d;

@@ -106,7 +106,7 @@ class Quest final : public Retrieval {
     return {{graph::Pool::kHbm, "page summaries", summary_bytes(shape, tokens, s_.page)}};
   }
 
-  Growth growth() const override { return {.scored = 1.0 / s_.page}; }
+  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page}; }
 
  private:
   QuestPages s_;
@@ -119,6 +119,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   s.group = parse_group(values.text("group"));
   s.force_last_page = values.flag("force_last_page");
   s.pages = s.budget / s.page;
+  s.covers_all = s.budget >= lengths.bound();
   if (values.text("budget_convention") == "traffic") {
     if (values.given("page")) {
       throw UserError(values.where("page"), "under the traffic convention the page follows from the budget");
@@ -127,7 +128,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
     s.pages = s.budget / 2 / s.page;
     s.one_bound = true;
   }
-  if (s.pages < 1 && s.budget < lengths.bound()) {
+  if (s.pages < 1 && !s.covers_all) {
     throw UserError(values.where("budget"),
                     fmt::format("a budget of {} tokens does not hold one page of {}", s.budget, s.page));
   }

@@ -12,6 +12,7 @@ struct QuestPages {
   std::int64_t pages = 0;   // that a step attends to
   int page = 1;
   Group group = Group::kSumScores;
+  bool covers_all = false;  // the budget holds every token that will ever be there
   bool force_last_page = false;
   bool one_bound = false;  // the index is laid out so that only the bound that the query's sign asks for is read
 };

@@ -52,11 +52,12 @@ std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const Len
   }
   QuestPages setting;
   setting.budget = budget;
+  setting.covers_all = budget >= split.length;
   setting.page = static_cast<int>(std::ceil(split.second_ratio));
   setting.pages = budget / 2 / setting.page;
   setting.group = parse_group(values.text("group"));
   setting.one_bound = true;
-  if (setting.pages < 1) {
+  if (setting.pages < 1 && !setting.covers_all) {
     throw UserError(values.where("budget"),
                     fmt::format("half a budget of {} tokens does not hold one page of {}", budget, setting.page));
   }

@@ -48,7 +48,8 @@ class StreamingSelector final : public Selector {
 
 class StreamingLlm final : public Policy {
  public:
-  StreamingLlm(std::int64_t sink, std::int64_t recent) : sink_(sink), recent_(recent) {}
+  StreamingLlm(std::int64_t sink, std::int64_t recent, bool covers_all)
+      : sink_(sink), recent_(recent), covers_all_(covers_all) {}
 
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     return std::make_unique<StreamingSelector>(layer, sink_, recent_);
@@ -63,11 +64,14 @@ class StreamingLlm final : public Policy {
     return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
   }
 
+  Growth growth() const override { return {.attended = covers_all_ ? 1.0 : 0.0}; }
+
  private:
   std::int64_t sink_, recent_;
+  bool covers_all_;
 };
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths&) {
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
   std::int64_t budget = values.integer("budget");
   std::int64_t sink = values.integer("sink");
   const bool recent_given = !values.is_text("recent");
@@ -79,7 +83,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths&) {
     throw UserError(values.where(recent_given ? "recent" : "budget"),
                     fmt::format("budget ({}) must be sink ({}) + recent ({})", budget, sink, recent));
   }
-  return std::make_unique<StreamingLlm>(sink, recent);
+  return std::make_unique<StreamingLlm>(sink, recent, budget >= lengths.bound());
 }
 
 }  // namespace
