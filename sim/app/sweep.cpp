@@ -60,7 +60,7 @@ class Sweep {
     store_.set_metadata(store::kMetaName, text("name"));
     store_.set_metadata(store::kMetaDescription, text("description"));
     store_.set_metadata(store::kMetaConfig, config_.canonical());
-    store_.set_metadata("keys", json(plan_.keys).dump());
+    store_.show(plan_.keys);
   }
 
   // What the store has is taken off the plan.

@@ -9,6 +9,7 @@
 #include "config/find.hpp"
 #include "config/model.hpp"
 #include "config/section.hpp"
+#include "trace/inspect.hpp"
 #include "trace/synthetic.hpp"
 #include "trace/trace_file.hpp"
 
@@ -66,12 +67,47 @@ void add_synth(CLI::App& parent, int& result) {
   command->callback([options, &result] { result = synth(*options); });
 }
 
+// Both take a trace and may answer in JSON.
+struct LookOptions {
+  std::string path;
+  bool as_json = false;
+};
+
+std::shared_ptr<LookOptions> look_options(CLI::App& command) {
+  auto options = std::make_shared<LookOptions>();
+  command.add_option("TRACE", options->path, "a trace file (safetensors)")->required();
+  command.add_flag("--json", options->as_json, "print JSON");
+  return options;
+}
+
+int info(const LookOptions& options) {
+  const auto trace = trace::open_trace(options.path);
+  const nlohmann::json info = trace::trace_info(*trace, hardware_threads());
+  fmt::print("{}\n", options.as_json ? info.dump(1) : trace::trace_info_text(info));
+  return 0;
+}
+
+// 0: fit to be replayed, warnings or not; 1: it is not.
+int check(const LookOptions& options) {
+  const auto findings = trace::check_trace_file(options.path, hardware_threads());
+  if (options.as_json) {
+    fmt::print("{}\n", trace::findings_json(findings).dump(1));
+  } else {
+    fmt::print("{}\n", findings.empty() ? options.path + ": nothing wrong" : trace::findings_text(findings));
+  }
+  return trace::has_errors(findings) ? 1 : 0;
+}
+
 }  // namespace
 
 void add_trace(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("trace", "make, describe and verify attention traces");
   command->require_subcommand(1);
   add_synth(*command, result);
+  CLI::App* tell = command->add_subcommand("info", "describe a trace: shape, positions, how its heads attend");
+  tell->callback([options = look_options(*tell), &result] { result = info(*options); });
+  CLI::App* verify = command->add_subcommand("check", "verify a trace; ends with 1 where it is unfit to be replayed");
+  verify->callback([options = look_options(*verify), &result] { result = check(*options); });
 }
 
 }  // namespace kvcast::app

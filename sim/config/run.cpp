@@ -45,6 +45,7 @@ Workload read_workload(Section section) {
   workload.decode_tokens = section.integer("decode_tokens", 1, kMaxTokens, workload.decode_tokens);
   workload.batch = static_cast<int>(section.integer("batch", 1, 65536, workload.batch));
   workload.prefill_chunk = section.integer("prefill_chunk", 0, kMaxTokens, workload.prefill_chunk);
+  workload.prefill_batch = static_cast<int>(section.integer("prefill_batch", 0, 65536, workload.prefill_batch));
   section.finish();
   return workload;
 }

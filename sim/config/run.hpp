@@ -30,6 +30,7 @@ struct Workload {
   std::int64_t decode_tokens = 512;
   int batch = 1;
   std::int64_t prefill_chunk = 0;  // tokens a chunk; 0: the whole prompt at once
+  int prefill_batch = 0;           // sequences prefilled together, one group after the other; 0: all at once
 };
 
 // Where attention comes from: a recipe under traces/recipes made at the workload's context, or a file.

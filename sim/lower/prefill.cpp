@@ -30,27 +30,32 @@ void Prefill::take_fixed(Block& block) {
   }
 }
 
+Prefill::Chunk Prefill::next_chunk() const {
+  const config::Workload& workload = setting_.run->workload;
+  const std::int64_t prompt = setting_.lengths.prompt_tokens;
+  Chunk chunk;
+  const int together = workload.prefill_batch > 0 ? workload.prefill_batch : workload.batch;
+  chunk.sequences = std::min(together, workload.batch - done_sequences_);
+  chunk.start = done_tokens_;
+  chunk.length = std::min(workload.prefill_chunk > 0 ? workload.prefill_chunk : prompt, prompt - done_tokens_);
+  chunk.last = done_tokens_ + chunk.length == prompt;
+  return chunk;
+}
+
 bool Prefill::next_block(std::vector<graph::Op>& out) {
   out.clear();
   const config::Run& run = *setting_.run;
-  const std::int64_t prompt = setting_.lengths.prompt_tokens;
-  if (done_tokens_ == prompt) return false;
-  const std::int64_t chunk = run.workload.prefill_chunk > 0 ? run.workload.prefill_chunk : prompt;
-  const std::int64_t length = std::min(chunk, prompt - done_tokens_);
-  const bool last = done_tokens_ + length == prompt;
+  if (done_sequences_ == run.workload.batch) return false;
+  const Chunk chunk = next_chunk();
   Block block(run.framework, next_id_, gate_, events_, out);
   if (gate_ < 0) take_fixed(block);
 
-  const double rows = static_cast<double>(length) * run.workload.batch;
-  const double activations = activation_bytes(run.model, rows, last ? run.workload.batch : 0);
-  const OpId start = block.join(Lane::kCompute, {});
-  block.memory(start, Pool::kHbm, owners_.id("activations"), activations);
-  OpId op = start;
-  for (int layer = 0; layer < run.model.layers; ++layer) {
-    op = prefill_layer(block, layer, op, static_cast<double>(done_tokens_), static_cast<double>(length), last);
-  }
-  if (last) {
-    first_token_ = op = head_and_sample(block, run.model, run.workload.batch, op);
+  const double activations = activation_bytes(run.model, chunk.rows(), chunk.last ? chunk.sequences : 0);
+  OpId op = block.join(Lane::kCompute, {});
+  block.memory(op, Pool::kHbm, owners_.id("activations"), activations);
+  for (int layer = 0; layer < run.model.layers; ++layer) op = prefill_layer(block, layer, op, chunk);
+  if (chunk.last) {
+    op = head_and_sample(block, run.model, chunk.sequences, op);
   } else {
     block.enter_layer(-1);
     op = block.host(Lane::kHost, Kind::kSync, "chunk done", graph::HostCall::kStreamSync, 1, {op});
@@ -58,37 +63,39 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   block.memory(op, Pool::kHbm, owners_.id("activations"), -activations);
   gate_ = op;
   next_id_ = block.next();
-  done_tokens_ += length;
+  done_tokens_ = chunk.last ? 0 : done_tokens_ + chunk.length;
+  done_sequences_ += chunk.last ? chunk.sequences : 0;
+  if (done_sequences_ == run.workload.batch) first_token_ = op;
   return true;
 }
 
-OpId Prefill::prefill_layer(Block& block, int layer, OpId after, double start, double length, bool last) {
+OpId Prefill::prefill_layer(Block& block, int layer, OpId after, const Chunk& chunk) {
   const config::Model& model = setting_.run->model;
-  const double batch = setting_.run->workload.batch;
-  const double rows = length * batch;
+  const double rows = chunk.rows();
   block.enter_layer(layer);
   const OpId input = block.join(Lane::kCompute, {after});
   block.memory(input, Pool::kHbm, owners_.id("KV cache"), rows * model.kv_bytes_per_token_layer());
   const OpId ready = before_attention(block, model, rows, input);
 
+  const auto start = static_cast<double>(chunk.start), length = static_cast<double>(chunk.length);
   graph::PrefillAttention work;
   // Both products over the causal part: a chunk's token j sees `start` earlier tokens and j + 1 of its own.
-  work.flops = 4.0 * batch * model.n_q_heads * model.head_dim * (length * start + length * (length + 1) / 2);
+  work.flops = 4.0 * chunk.sequences * model.n_q_heads * model.head_dim * (length * start + length * (length + 1) / 2);
   const double q_bytes = rows * model.n_q_heads * model.head_dim * config::Model::kElementBytes;
-  work.read_bytes = q_bytes + (start + length) * batch * model.kv_bytes_per_token_layer();
+  work.read_bytes = q_bytes + (start + length) * chunk.sequences * model.kv_bytes_per_token_layer();
   work.write_bytes = q_bytes;
   const OpId attention = block.kernel(Lane::kCompute, Kind::kAttention, "prefill attention", work, {ready});
-  if (last) settle_layer(block, layer, attention);
+  if (chunk.last) settle_layer(block, layer, attention, chunk.sequences);
   return after_attention(block, model, rows, attention);
 }
 
 // The policy's hook, then the exchange of the layer's full KV for what the policy keeps of it.
-void Prefill::settle_layer(Block& block, int layer, OpId attention) {
+void Prefill::settle_layer(Block& block, int layer, OpId attention, int sequences) {
   const config::Run& run = *setting_.run;
   policy::PrefillLayer shape;
   shape.model = &run.model;
   shape.layer = layer;
-  shape.batch = run.workload.batch;
+  shape.batch = sequences;
   shape.prompt_tokens = setting_.lengths.prompt_tokens;
   block.set_ready(attention);
   const OpId before = block.last();
@@ -96,13 +103,13 @@ void Prefill::settle_layer(Block& block, int layer, OpId attention) {
   const OpId after = block.last();
 
   // The hook's ops may run on several lanes; the exchange waits for the last op of each lane that it used.
-  const double whole = static_cast<double>(shape.prompt_tokens) * shape.batch * run.model.kv_bytes_per_token_layer();
+  const double whole = static_cast<double>(shape.prompt_tokens) * sequences * run.model.kv_bytes_per_token_layer();
   const OpId freed = block.join_all(before + 1, after, attention);
   block.memory(freed, Pool::kHbm, owners_.id("KV cache"), -whole);
   const OpId kept = block.join(Lane::kBackupThread, {freed});
-  for (const policy::MemoryItem& item : storage_) {
-    block.memory(kept, item.pool, owners_.id(item.owner), item.bytes / run.model.layers);
-  }
+  const double share = static_cast<double>(sequences) / run.workload.batch / run.model.layers;
+  for (const policy::MemoryItem& item : storage_)
+    block.memory(kept, item.pool, owners_.id(item.owner), item.bytes * share);
 }
 
 }  // namespace kvcast::lower

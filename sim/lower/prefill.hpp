@@ -1,4 +1,4 @@
-// The prompt's way through the model, layer by layer and chunk by chunk, one block a chunk.
+// The prompts' way through the model, group by group, chunk by chunk and layer by layer; one block a chunk.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,9 @@
 
 namespace kvcast::lower {
 
-// All sequences of the batch are prefilled together in chunks of Workload::prefill_chunk tokens each (0: at once).
+// Workload::prefill_batch sequences are prefilled together (0: all of the batch), each group after the one before, in
+// chunks of Workload::prefill_chunk tokens (0: the whole prompt at once). The first token counts when the last group
+// has its own.
 //
 // Memory: a layer's KV pairs are taken when its chunk starts. After the last chunk the policy's hook runs, and once all
 // of its work has finished the layer's full KV is given back and the policy's own share of that layer is taken;
@@ -20,15 +22,24 @@ class Prefill final : public graph::WorkSource {
   graph::OpId first_token() const { return first_token_; }
 
  private:
-  graph::OpId prefill_layer(Block& block, int layer, graph::OpId after, double start, double length, bool last);
-  void settle_layer(Block& block, int layer, graph::OpId attention);
+  // Tokens [start, start + length) of the group's prompts.
+  struct Chunk {
+    int sequences = 0;
+    std::int64_t start = 0, length = 0;
+    bool last = false;
+    double rows() const { return static_cast<double>(length) * sequences; }
+  };
+  Chunk next_chunk() const;
+  graph::OpId prefill_layer(Block& block, int layer, graph::OpId after, const Chunk& chunk);
+  void settle_layer(Block& block, int layer, graph::OpId attention, int sequences);
   void take_fixed(Block& block);
 
   DecodeSetting setting_;
   Owners& owners_;
   Events events_;
   std::vector<policy::MemoryItem> storage_;
-  std::int64_t done_tokens_ = 0;
+  int done_sequences_ = 0;        // whole groups
+  std::int64_t done_tokens_ = 0;  // of the group in progress
   graph::OpId next_id_ = 0, gate_ = -1, first_token_ = -1;
 };
 

@@ -37,7 +37,7 @@ template <typename Wanted>
 std::optional<Row> recommended(const std::vector<Row>& rows, const Wanted& wanted) {
   std::optional<Row> best;
   for (const Row& r : rows) {
-    if (r.oom || !wanted(r)) continue;
+    if (r.oom || r.oracle || !wanted(r)) continue;
     const auto rank = [](const Row& row) {
       return row.recall >= kRecallWanted ? std::pair{1, row.tokens_per_s} : std::pair{0, row.recall};
     };
@@ -139,6 +139,7 @@ std::vector<Row> read_rows(const store::Store& store) {
     row.batch = config["workload"].value("batch", std::int64_t{0});
     row.policy_name = config["policy"].value("name", "?");
     row.policy = policy_text(config["policy"]);
+    row.oracle = config.value("policy_category", "").find("oracle") != std::string::npos;
     row.oom = record.status == store::Status::kOom;
     row.recall = result["accuracy"].value("recall_mass_mean", 0.0);
     if (!row.oom) {
@@ -163,9 +164,9 @@ std::vector<Finding> findings(const std::vector<Row>& rows) {
     for (const std::string& card : cards(rows)) {
       const auto best = winner(rows, card);
       const Line line = best ? describe(rows, *best) : Line{"nothing in this sweep fits", ""};
-      finding.text += fmt::format("{}{}: {}", finding.text.empty() ? "" : "; ", card, line.text);
+      finding.text += fmt::format("{}{}: {}", finding.text.empty() ? "" : "\n", card, line.text);
       if (!line.detail.empty())
-        finding.detail += fmt::format("{}{}: {}", finding.detail.empty() ? "" : "; ", card, line.detail);
+        finding.detail += fmt::format("{}{}: {}", finding.detail.empty() ? "" : "\n", card, line.detail);
     }
     all.push_back(std::move(finding));
   }

@@ -16,6 +16,7 @@ struct Row {
   std::int64_t batch = 0;
   std::string policy;       // name with its parameters as swept: "quest, budget 1024"
   std::string policy_name;  // "quest"
+  bool oracle = false;      // a yardstick, not a system
   bool oom = false;
   double tokens_per_s = 0;
   double low = 0, high = 0;  // interval of tokens_per_s
@@ -25,8 +26,8 @@ struct Row {
 
 struct Finding {
   std::string title;
-  std::string text;    // a sentence a card
-  std::string detail;  // what it was chosen from and how sure it is
+  std::string text;    // a line a card: what
+  std::string detail;  // a line a card: how sure, beside what
 };
 
 std::vector<Row> read_rows(const store::Store& store);

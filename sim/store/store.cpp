@@ -1,6 +1,6 @@
-// Three tables and no joins. Concurrency is SQLite's write-ahead log (https://www.sqlite.org/wal.html): readers never
-// wait, writers queue for the one write lock with a busy timeout, and a transaction is in the file entirely or not at
-// all.
+// Four tables, hardly any joins. Concurrency is SQLite's write-ahead log (https://www.sqlite.org/wal.html): readers
+// never wait, writers queue for the one write lock with a busy timeout, and a transaction is in the file entirely or
+// not at all.
 #include "store/store.hpp"
 
 #include <chrono>
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 // "kvca" in ASCII: tells kvcast's files from any other SQLite database.
 constexpr std::int64_t kApplicationId = 0x6b766361;
-constexpr std::int64_t kSchemaVersion = 1;
+constexpr std::int64_t kSchemaVersion = 2;
 // An insert takes well under a millisecond, so only a stuck process makes a writer wait this long.
 constexpr int kBusyMs = 60000;
 constexpr int kBlockRows = 256;
@@ -38,10 +38,14 @@ CREATE TABLE experiments (
 CREATE INDEX experiments_in_order ON experiments (ordinal, key);
 CREATE TABLE replays (key TEXT PRIMARY KEY NOT NULL, bytes BLOB NOT NULL);
 CREATE TABLE metadata (name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL);
+CREATE TABLE shown (key TEXT PRIMARY KEY NOT NULL);
 PRAGMA application_id = 1802920801;
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 )sql";
-static_assert(kApplicationId == 1802920801 && kSchemaVersion == 1, "the schema's pragmas state these");
+static_assert(kApplicationId == 1802920801 && kSchemaVersion == 2, "the schema's pragmas state these");
+
+// Whether a row belongs to what show() named; all do where it was never called.
+const std::string kIsShown = "(NOT EXISTS (SELECT 1 FROM shown) OR key IN (SELECT key FROM shown)) ";
 
 constexpr const char* kColumns =
     "SELECT key, ordinal, vals, config, status, result, code_version, created_at, wall_s FROM experiments ";
@@ -205,7 +209,7 @@ bool Store::put(const Record& record) {
 std::vector<std::string> Store::keys() const {
   const std::lock_guard lock(*mutex_);
   std::vector<std::string> keys;
-  Statement all(*database_, "SELECT key FROM experiments ORDER BY ordinal, key");
+  Statement all(*database_, ("SELECT key FROM experiments WHERE " + kIsShown + "ORDER BY ordinal, key").c_str());
   while (all.step()) keys.push_back(all.text(0));
   return keys;
 }
@@ -220,7 +224,7 @@ void Store::for_each(const std::function<void(const Record&)>& visit) const {
       const std::lock_guard lock(*mutex_);
       Statement next(
           *database_,
-          (std::string(kColumns) + "WHERE (ordinal, key) > (?1, ?2) ORDER BY ordinal, key LIMIT ?3").c_str());
+          (kColumns + ("WHERE (ordinal, key) > (?1, ?2) AND " + kIsShown) + "ORDER BY ordinal, key LIMIT ?3").c_str());
       next.bind(1, ordinal).bind(2, key).bind(3, std::int64_t{kBlockRows});
       while (next.step()) block.push_back(read_record(*database_, next));
     }
@@ -232,9 +236,20 @@ void Store::for_each(const std::function<void(const Record&)>& visit) const {
   } while (!block.empty());
 }
 
+void Store::show(const std::vector<std::string>& keys) {
+  const std::lock_guard lock(*mutex_);
+  database_->execute("BEGIN IMMEDIATE");
+  database_->execute("DELETE FROM shown");
+  for (const std::string& key : keys) {
+    Statement insert(*database_, "INSERT OR IGNORE INTO shown (key) VALUES (?1)");
+    insert.bind(1, key).step();
+  }
+  database_->execute("COMMIT");
+}
+
 std::int64_t Store::count(Status status) const {
   const std::lock_guard lock(*mutex_);
-  Statement count(*database_, "SELECT count(*) FROM experiments WHERE status = ?1");
+  Statement count(*database_, ("SELECT count(*) FROM experiments WHERE status = ?1 AND " + kIsShown).c_str());
   count.bind(1, status_name(status));
   KVCAST_CHECK(count.step());
   return count.integer(0);

@@ -67,8 +67,12 @@ class Store {
 
   // All keys, in reading order (ordinal, then key).
   std::vector<std::string> keys() const;
-  // Every record in reading order. Rows are read in blocks, so `visit` may call the store, and rows that others add
-  // meanwhile may or may not be seen.
+  // From now on keys(), for_each(), count() and the exports show the rows of these keys only: those of the sweep at
+  // hand. Rows of another sweep or of another version of kvcast stay in the file, unseen. Empty: all rows.
+  void show(const std::vector<std::string>& keys);
+
+  // Every shown record in reading order. Rows are read in blocks, so `visit` may call the store, and rows that others
+  // add meanwhile may or may not be seen.
   void for_each(const std::function<void(const Record&)>& visit) const;
   std::int64_t count(Status status) const;
 

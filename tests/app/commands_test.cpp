@@ -160,7 +160,8 @@ TEST_CASE("simulate answers the graph of the interface description") {
   const Output o = kvcast::test::kvcast({"simulate", graph, "--json"});
   REQUIRE(o.code == 0);
   // 2 us and 1e9 bytes at 3.35 TB/s
-  CHECK(json::parse(o.out)["makespan_s"].get<double>() == Approx(2e-6 + 1e9 / 3.35e12).epsilon(1e-8));  // whole picoseconds
+  CHECK(json::parse(o.out)["makespan_s"].get<double>() ==
+        Approx(2e-6 + 1e9 / 3.35e12).epsilon(1e-8));  // whole picoseconds
   CHECK(kvcast::test::kvcast({"simulate", scratch.write("bad.json", "{\"resources\": [}"), "--json"}).code == 2);
 }
 

@@ -78,6 +78,17 @@ TEST_CASE("a finished sweep does nothing when it is run again") {
   CHECK_THAT(again.err, Catch::Contains(std::to_string(kPoints) + " of them in the store already"));
 }
 
+TEST_CASE("another sweep into the same folder loses nothing, and shows its own rows only") {
+  const Scratch scratch;
+  const std::string config = scratch.write("sweep.yaml", kSweep);
+  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"}).code == 0);
+  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s", "--set", "workload.decode_tokens=8"}).code == 0);
+  CHECK(results(scratch / "s").size() == kPoints);
+  const Output back = kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"});
+  CHECK_THAT(back.err, Catch::Contains(std::to_string(kPoints) + " of them in the store already"));
+  CHECK(results(scratch / "s").size() == kPoints);
+}
+
 TEST_CASE("shards part a sweep without gap or overlap, and one store takes all of them") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);

@@ -212,6 +212,30 @@ TEST_CASE("prefill gives back what it takes and keeps the policy's storage") {
   }
 }
 
+TEST_CASE("sequences prefilled one by one do the same work with a third of the activations") {
+  Fixture f;
+  f.run.workload.prefill_batch = 2;  // of a batch of 3: groups of 2 and 1
+  Prefill prefill(f.setting, f.owners);
+  double flops = 0, activations = 0, kv = 0, peak_kv = 0;
+  int blocks = 0;
+  for (const auto& block : f.blocks(prefill)) {
+    ++blocks;
+    for (const graph::Op& op : block) {
+      if (op.kind == Kind::kAttention) flops += std::get<graph::PrefillAttention>(op.work).flops;
+      for (const graph::MemoryDelta& m : op.memory) {
+        const std::string& owner = f.owners.names()[m.owner];
+        if (owner == "activations") activations = std::max(activations, m.bytes);
+        if (owner == "KV cache") peak_kv = std::max(peak_kv, kv += m.bytes);
+      }
+    }
+  }
+  CHECK(blocks == 2);
+  CHECK(flops == 2.0 * 4 * 3 * 4 * 16 * 5050);
+  CHECK(activations == activation_bytes(f.run.model, 200, 2));
+  CHECK(kv == Approx(1000));
+  CHECK(prefill.first_token() > 0);
+}
+
 TEST_CASE("activations of a one-shot 96K prefill of Llama-3.1-8B take 11.7 GB") {
   config::Model llama;
   llama.hidden = 4096;
