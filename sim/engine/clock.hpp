@@ -3,19 +3,25 @@
 // double offset from it, and the origin follows.
 #pragma once
 
+#include <cmath>
+
 #include "base/error.hpp"
 #include "base/units.hpp"
 
 namespace kvcast::engine {
 
-// Two times at most this far apart are the same instant: 1 ps, and what rounding may add to it.
-inline constexpr double kInstantWidth = 1.000001;
+// What rounding may set two equal times apart, in picoseconds: enough for ops of 10 s, and nothing beside any op.
+inline constexpr double kRounding = 1e-3;
+// Times at most this far behind the first of an instant belong to it.
+inline constexpr double kInstantWidth = 1 + kRounding;
 
 class Clock {
  public:
   // Picoseconds after the origin.
   double now() const { return now_; }
-  Picoseconds absolute() const { return origin_ + static_cast<Picoseconds>(now_ + 0.5); }
+  Picoseconds absolute() const { return absolute(now_); }
+  // Of a time near now.
+  Picoseconds absolute(double time) const { return origin_ + static_cast<Picoseconds>(std::floor(time + 0.5)); }
   // The last time that still belongs to the instant in progress.
   double instant_end() const { return instant_ + kInstantWidth; }
   // Numbers the instants.

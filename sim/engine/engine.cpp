@@ -42,7 +42,7 @@ class Run {
   void end_latency(std::uint16_t lane);
   // Phase 2.
   void hand_out_fifos();
-  void begin_work(std::uint16_t lane, LiveOp& op);
+  void begin_work(std::uint16_t lane, double since);
   // Between instants.
   double next_event();
   void advance(double to);
@@ -65,8 +65,9 @@ class Run {
     std::uint16_t lane;
     bool operator<(const Startable& other) const { return id > other.id; }  // heaps have the largest in front
   };
-  std::vector<Startable> startable_;                        // heap: lowest id in front
-  std::vector<std::uint16_t> finishing_, freed_, granted_;  // lanes
+  std::vector<Startable> startable_;              // heap: lowest id in front
+  std::vector<std::uint16_t> finishing_, freed_;  // lanes
+  std::vector<FifoArbiter::Grant> granted_;
 };
 
 Outcome Run::operator()() {
@@ -105,7 +106,7 @@ void Run::finish_ops() {
             [&](std::uint16_t a, std::uint16_t b) { return window_.on_lane(a).id < window_.on_lane(b).id; });
   for (const std::uint16_t lane : finishing_) {
     const LiveOp& op = window_.on_lane(lane);
-    if (!op.fifos.empty()) arbiter_.release(lane);
+    if (!op.fifos.empty()) arbiter_.release(lane, clock_.now());
     if (!op.memory.empty()) return_memory(op);
     ++outcome_.ops;
     ++outcome_.events;
@@ -186,21 +187,23 @@ void Run::end_latency(std::uint16_t lane) {
     op.work_start = clock_.absolute();
     finishing_.push_back(lane);
   } else if (op.fifos.empty()) {
-    begin_work(lane, op);
+    begin_work(lane, clock_.now());
   } else {
-    arbiter_.enqueue(lane, clock_.instant(), op.rank, {op.fifos.data(), op.fifos.size()});
+    arbiter_.enqueue({lane, clock_.now(), clock_.instant(), op.rank}, {op.fifos.data(), op.fifos.size()});
   }
 }
 
-void Run::begin_work(std::uint16_t lane, LiveOp& op) {
-  op.work_start = clock_.absolute();
-  fluid_.add(lane, op.alone, {op.shares.data(), op.shares.size()}, clock_.now());
+void Run::begin_work(std::uint16_t lane, double since) {
+  LiveOp& op = window_.on_lane(lane);
+  op.work_start = clock_.absolute(since);
+  fluid_.add(lane, op.alone, {op.shares.data(), op.shares.size()}, since);
 }
 
 void Run::hand_out_fifos() {
   granted_.clear();
   arbiter_.hand_out(granted_);
-  for (const std::uint16_t lane : granted_) begin_work(lane, window_.on_lane(lane));
+  // Within the instant they work from the moment at which they could.
+  for (const FifoArbiter::Grant& grant : granted_) begin_work(grant.lane, grant.since);
 }
 
 double Run::next_event() {
@@ -210,8 +213,7 @@ double Run::next_event() {
 
 void Run::advance(double to) {
   clock_.advance(std::max(to, clock_.now()));
-  // The instant ends what lies within it; what is handed out later within it ends in a later round.
-  const double limit = clock_.instant_end();
+  const double limit = clock_.now() + kRounding;
   while (timers_.next() <= limit) {
     ++outcome_.events;
     end_latency(timers_.pop());
@@ -220,6 +222,7 @@ void Run::advance(double to) {
   if (clock_.wants_new_origin()) {
     const double back = clock_.new_origin();
     timers_.shift(back);
+    arbiter_.shift(back);
     fluid_.shift(back);
   }
 }

@@ -11,9 +11,11 @@
 // time,
 //   in the order in which ops become ready to work, ties by lower rank; an op takes all its fifo resources together, at
 //   the start of its work, and holds none while it waits (fifo.hpp).
-// - Times within 1 ps are one instant. Whatever happens at an instant is settled first (finishes, then starts by lower
-// id;
-//   latencies of 0 and ops without demand on the spot); then fifo resources are handed out.
+// - Times up to 1 ps after the first of an instant belong to that instant. Whatever happens at an instant is settled
+// first, in
+//   order of time; at one time finishes come before starts, and starts by lower id; latencies of 0 and ops without
+//   demand are passed on the spot. Then fifo resources are handed out. Instants decide about order only: every time is
+//   kept as it is, so that nothing is lost to them.
 // - An op takes the memory of its positive deltas when it starts and returns that of its negative ones when it
 // finishes. What
 //   does not fit ends the run.

@@ -6,40 +6,48 @@
 
 namespace kvcast::engine {
 
-FifoArbiter::FifoArbiter(std::size_t lanes, std::size_t resources) : fifos_(lanes), taken_(resources, 0) {
+FifoArbiter::FifoArbiter(std::size_t lanes, std::size_t resources) : fifos_(lanes), holders_(resources) {
   waiting_.reserve(lanes);
 }
 
-void FifoArbiter::enqueue(std::uint16_t lane, std::int64_t instant, graph::OpId rank,
-                          std::span<const std::uint16_t> fifos) {
-  fifos_[lane].assign(fifos.begin(), fifos.end());
-  const Waiter waiter{instant, rank, lane};
+void FifoArbiter::enqueue(const Ready& ready, std::span<const std::uint16_t> fifos) {
+  fifos_[ready.lane].assign(fifos.begin(), fifos.end());
   // Newcomers belong at the end, but for ties.
+  const auto after = [&](const Ready& other) { return other.instant == ready.instant && other.rank > ready.rank; };
   auto place = waiting_.end();
-  while (place != waiting_.begin() && std::prev(place)->instant == instant && std::prev(place)->rank > rank) --place;
-  waiting_.insert(place, waiter);
+  while (place != waiting_.begin() && after(*std::prev(place))) --place;
+  waiting_.insert(place, ready);
   changed_ = true;
 }
 
-void FifoArbiter::hand_out(std::vector<std::uint16_t>& out) {
+void FifoArbiter::hand_out(std::vector<Grant>& out) {
   changed_ = false;
   std::size_t kept = 0;
-  for (const Waiter& waiter : waiting_) {
-    const auto& fifos = fifos_[waiter.lane];
-    if (std::any_of(fifos.begin(), fifos.end(), [&](std::uint16_t r) { return taken_[r] != 0; })) {
-      waiting_[kept++] = waiter;
+  for (const Ready& ready : waiting_) {
+    const auto& fifos = fifos_[ready.lane];
+    if (std::any_of(fifos.begin(), fifos.end(), [&](std::uint16_t r) { return holders_[r].taken; })) {
+      waiting_[kept++] = ready;
       continue;
     }
-    for (const std::uint16_t r : fifos) taken_[r] = 1;
-    out.push_back(waiter.lane);
+    double since = ready.time;
+    for (const std::uint16_t r : fifos) {
+      holders_[r].taken = true;
+      since = std::max(since, holders_[r].free_since);
+    }
+    out.push_back({ready.lane, since});
   }
   waiting_.resize(kept);
 }
 
-void FifoArbiter::release(std::uint16_t lane) {
-  for (const std::uint16_t r : fifos_[lane]) taken_[r] = 0;
+void FifoArbiter::release(std::uint16_t lane, double now) {
+  for (const std::uint16_t r : fifos_[lane]) holders_[r] = {false, now};
   fifos_[lane].clear();
   changed_ = true;
+}
+
+void FifoArbiter::shift(double back) {
+  for (Ready& ready : waiting_) ready.time -= back;
+  for (Holder& holder : holders_) holder.free_since -= back;
 }
 
 }  // namespace kvcast::engine

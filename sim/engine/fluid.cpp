@@ -23,11 +23,11 @@ Fluid::Fluid(std::size_t lanes, std::size_t resources) : work_(lanes), load_(res
   touched_.reserve(resources);
 }
 
-void Fluid::add(std::uint16_t lane, double alone, std::span<const Share> shares, double now) {
+void Fluid::add(std::uint16_t lane, double alone, std::span<const Share> shares, double since) {
   Work& work = work_[lane];
   work.left = alone;
   work.speed = 0;
-  work.since = now;
+  work.since = since;
   work.finish = kNever;
   work.shares.assign(shares.begin(), shares.end());
   active_.push_back(lane);
@@ -36,10 +36,12 @@ void Fluid::add(std::uint16_t lane, double alone, std::span<const Share> shares,
 
 void Fluid::set_speed(Work& work, double speed, double now) {
   if (speed != work.speed) {
-    work.left = std::max(0.0, work.left - work.speed * (now - work.since));
-    work.since = now;
+    if (work.speed > 0) {
+      work.left = std::max(0.0, work.left - work.speed * (now - work.since));
+      work.since = now;
+    }
     work.speed = speed;
-    work.finish = std::min(now + work.left / speed, kFarthest);
+    work.finish = std::min(work.since + work.left / speed, kFarthest);
   }
   next_finish_ = std::min(next_finish_, work.finish);
 }

@@ -31,8 +31,8 @@ class Fluid {
 
   Fluid(std::size_t lanes, std::size_t resources);
 
-  // The op of the lane begins to work now; alone it would take `alone` picoseconds.
-  void add(std::uint16_t lane, double alone, std::span<const Share> shares, double now);
+  // The op of the lane works from `since` on, now or shortly before; alone it would take `alone` picoseconds.
+  void add(std::uint16_t lane, double alone, std::span<const Share> shares, double since);
   bool empty() const { return active_.empty(); }
   // Brings the speeds up to date with the set of ops.
   void solve(double now);

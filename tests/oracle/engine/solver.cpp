@@ -1,5 +1,6 @@
 // Discrete events without any cleverness. An op goes through waiting → latency → ready → working → done. Time moves to
-// the next end of a latency or of work, whichever comes first among all ops; ends within 1 ps are one instant.
+// the next end of a latency or of work, whichever comes first among all ops. Times within 1 ps are one
+// instant, which decides about order and not about times.
 #include "solver.hpp"
 
 #include <algorithm>
@@ -10,7 +11,8 @@ namespace oracle {
 
 namespace {
 
-constexpr Real kSame = 1.000001e-12L;  // a picosecond, and room for rounding
+constexpr Real kRounding = 1e-15L;          // seconds by which equal times may differ
+constexpr Real kSame = 1e-12L + kRounding;  // times of one instant
 constexpr Real kNever = std::numeric_limits<Real>::infinity();
 
 enum class State { kWaiting, kLatency, kReady, kWorking, kDone };
@@ -19,7 +21,9 @@ struct Status {
   State state = State::kWaiting;
   Real ends = 0;  // of the latency
   long ready_instant = 0;
-  Real left = 1;  // part of the work still to do
+  Real ready = 0;
+  Real since = 0;  // up to when `left` is told
+  Real left = 1;   // part of the work still to do
   Times times;
 };
 
@@ -94,8 +98,10 @@ class Solver {
     } else if (needs_fifo(i)) {
       st(i).state = State::kReady;
       st(i).ready_instant = instant_number_;
+      st(i).ready = now_;
     } else {
       st(i).state = State::kWorking;
+      st(i).since = now_;
     }
   }
 
@@ -125,6 +131,14 @@ class Solver {
     return true;
   }
 
+  Real free_since(int resource) {
+    Real since = 0;
+    for (int i = 0; i < count(); ++i) {
+      if (st(i).state == State::kDone && use(g_, op(i), resource) > 0) since = std::max(since, st(i).times.finish);
+    }
+    return since;
+  }
+
   // Lets the first op in ready order go whose fifos are all free.
   bool hand_out() {
     std::vector<int> ready = in_state(State::kReady);
@@ -136,6 +150,12 @@ class Solver {
       });
       if (!all_free) continue;
       st(i).state = State::kWorking;
+      // It could have begun when it was ready and the last of its fifos was free, within this instant.
+      st(i).since = st(i).ready;
+      for (const Demand& d : op(i).demands) {
+        const bool held = d.amount > 0 && g_.resources[static_cast<std::size_t>(d.resource)].fifo;
+        if (held) st(i).since = std::max(st(i).since, free_since(d.resource));
+      }
       return true;
     }
     return false;
@@ -145,7 +165,7 @@ class Solver {
     Real next = kNever;
     for (const int i : in_state(State::kLatency)) next = std::min(next, st(i).ends);
     for (std::size_t w = 0; w < works.size(); ++w) {
-      next = std::min(next, now_ + st(works[w]).left * alone(g_, op(works[w])) / speed[w]);
+      next = std::min(next, st(works[w]).since + st(works[w]).left * alone(g_, op(works[w])) / speed[w]);
     }
     return next;
   }
@@ -155,14 +175,14 @@ class Solver {
       instant_ = time;
       ++instant_number_;
     }
-    const Real passed = time - now_;
-    const Real limit = instant_ + kSame;
+    const Real limit = time + kRounding;
     std::vector<int> ended;
     for (std::size_t w = 0; w < works.size(); ++w) {
       Status& s = st(works[w]);
       const Real whole = alone(g_, op(works[w]));
-      if (now_ + s.left * whole / speed[w] <= limit) ended.push_back(works[w]);
-      s.left = std::max(Real{0}, s.left - passed * speed[w] / whole);
+      if (s.since + s.left * whole / speed[w] <= limit) ended.push_back(works[w]);
+      s.left = std::max(Real{0}, s.left - (time - s.since) * speed[w] / whole);
+      s.since = time;
     }
     now_ = time;
     for (const int i : ended) finish(i);

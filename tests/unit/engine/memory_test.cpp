@@ -50,6 +50,24 @@ TEST_CASE("finishes of an instant return their memory before its starts take the
   CHECK(run.outcome.peaks[0].peak_bytes == 60);
 }
 
+TEST_CASE("an op that ends at once returns its memory before the next one starts") {
+  // At 1 both 1 and 2 may start; 1 has no work, ends on the spot and returns the 60 that op 0 took. Then 2 takes 60 of
+  // 100.
+  const auto run = run_all(with_pools(3, 100), {with_memory(make_op(0, 1 * kUs), {{0, 0, 60}}),
+                                                with_memory(make_op(1, 0, {}, {0}), {{0, 0, -60}}),
+                                                with_memory(make_op(2, 1 * kUs, {}, {0}), {{0, 1, 60}})});
+  CHECK_FALSE(run.outcome.out_of_memory);
+}
+
+TEST_CASE("of ops that start at one instant the lower id takes its memory first") {
+  // 60 each of 100: ops 1 to 4 may all start at 1; op 1 gets its memory and op 2 does not.
+  std::vector<Op> ops{make_op(0, 1 * kUs)};
+  for (int i = 1; i <= 4; ++i) ops.push_back(with_memory(make_op(i, 1 * kUs, {}, {0}), {{0, 0, 60}}));
+  const auto run = run_all(with_pools(5, 100), ops);
+  REQUIRE(run.outcome.out_of_memory);
+  CHECK(run.outcome.out_of_memory->op == 2);
+}
+
 TEST_CASE("what does not fit ends the run and says what, when and who") {
   Op greedy = with_memory(make_op(1, 1 * kUs, {}, {0}), {{0, 2, 41}});
   greedy.tag = 77;

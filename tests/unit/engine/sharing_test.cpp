@@ -115,6 +115,18 @@ TEST_CASE("fractions of a picosecond add up") {
   CHECK(run_all(make_system(1, {fair()}), works).outcome.makespan == 100'000'400);
 }
 
+TEST_CASE("sharing over a million changes of speed loses nothing") {
+  // Three lanes share one resource that is never idle: 300 000 ops of 10 000.1, 10 000.2 and 10 000.3 ps in turn make
+  // 300 000 × 10 000.2 ps of work, whoever gets which part of it.
+  std::vector<Op> ops;
+  for (int i = 0; i < 300'000; ++i) {
+    // The lanes get the same number of ops but not the same work, and so drift apart; the last one ends alone.
+    ops.push_back(make_op(i % 3, 0, {{0, 10'000.1 + 0.1 * (i % 3)}}));
+  }
+  const auto run = run_all(make_system(3, {fair()}), ops);
+  CHECK(std::abs(run.outcome.makespan - 3'000'060'000) <= 1);
+}
+
 TEST_CASE("picoseconds are kept after hours") {
   // 3 ops of 2000 s and one of 7 ps: 6e15 + 7 ps.
   const double long_time = 2000 * kPicosPerSecond;

@@ -153,6 +153,7 @@ TEST_CASE("what is refused, where, and why") {
        "g.json:1:54: duplicate resource \"x\""},
       {graph(R"({"id":4,"lane":"a"},{"id":4,"lane":"b"})"), "g.json:3:28: duplicate op id 4"},
       {graph(R"({"id":4,"lane":"a","after":[3]})"), "g.json:3:36: op 4 waits for op 3, which does not exist"},
+      {graph(R"({"id":0,"lane":"x\"\\"})"), "g.json:3:23: unknown lane \"x\"\\\""},
       // Cycles.
       {graph(R"({"id":4,"lane":"a","after":[4]})"), "g.json:3:8: cycle: op 4 waits for op 4"},
       {graph(R"({"id":1,"lane":"a","after":[2]},{"id":2,"lane":"b","after":[1]})"),
