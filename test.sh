@@ -27,6 +27,6 @@ suite() { # name, folder, cmake options...
 }
 
 if [ "${1:-}" != --quick ]; then
-  suite "Address and undefined-behaviour sanitizers" build-sanitize -DCMAKE_BUILD_TYPE=RelWithDebInfo -DKVCAST_SANITIZE=ON
+  suite "Address and undefined-behaviour sanitizers" build-sanitize -DCMAKE_BUILD_TYPE=None -DKVCAST_SANITIZE=ON
 fi
 suite "Release" build -DCMAKE_BUILD_TYPE=Release -DKVCAST_SANITIZE=OFF

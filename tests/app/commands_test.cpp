@@ -103,6 +103,19 @@ TEST_CASE("with a budget that covers all tokens a policy is as accurate as full 
   }
 }
 
+TEST_CASE("a few sampled contexts come within 1 % of every generated token simulated") {
+  for (const char* policy : {"full", "{name: quest, budget: 256}", "{name: snapkv, budget: 256}",
+                             "{name: freekv, budget: 256}", "{name: arkvale, budget: 256}"}) {
+    INFO(policy);
+    const std::vector<std::string> sampled = {"workload.decode_tokens=240", "framework.measured_steps=10"};
+    // One window that spans all 240 tokens, with nothing dropped.
+    const std::vector<std::string> exact = {"workload.decode_tokens=240", "framework.measured_steps=240",
+                                            "framework.warmup_steps=0", "framework.sampled_contexts=1"};
+    const double approximate = run_json(policy, sampled)["decode"]["tpot_s"]["mean"];
+    CHECK(approximate == Approx(run_json(policy, exact)["decode"]["tpot_s"]["mean"].get<double>()).epsilon(0.01));
+  }
+}
+
 TEST_CASE("no key is without effect") {
   const json base = run_json("{name: quest, budget: 256}");
   const auto numbers = [](json r) {
@@ -110,12 +123,26 @@ TEST_CASE("no key is without effect") {
     r["engine"].erase("wall_s");
     return r;
   };
-  for (const char* setting :
-       {"model=llama-3.2-3b", "hardware=h100-sxm", "policy=snapkv", "policy.budget=128", "workload.prompt_tokens=900",
-        "workload.decode_tokens=30", "workload.batch=3", "workload.prefill_chunk=256", "trace.recipe=mixed",
-        "trace.seed=4", "trace.layers=3", "trace.steps=6", "framework.launch=eager", "framework.launch=compiled",
-        "framework.expand_kv_heads=true", "framework.quadratic_mask=true", "framework.warmup_steps=2",
-        "framework.measured_steps=3", "framework.sampled_contexts=2"}) {
+  for (const char* setting : {"model=llama-3.2-3b",
+                              "hardware=h100-sxm",
+                              "policy=snapkv",
+                              "policy.budget=128",
+                              "workload.prompt_tokens=900",
+                              "workload.decode_tokens=30",
+                              "workload.batch=3",
+                              "workload.prefill_chunk=256",
+                              "workload.prefill_batch=1",
+                              "trace.recipe=mixed",
+                              "trace.seed=4",
+                              "trace.layers=3",
+                              "trace.steps=6",
+                              "framework.launch=eager",
+                              "framework.launch=compiled",
+                              "framework.expand_kv_heads=true",
+                              "framework.quadratic_mask=true",
+                              "framework.warmup_steps=2",
+                              "framework.measured_steps=3",
+                              "framework.sampled_contexts=2"}) {
     INFO(setting);
     CHECK(numbers(run_json("{name: quest, budget: 256}", {setting})) != numbers(base));
   }
