@@ -46,19 +46,22 @@ class Author {
     const auto dense = static_cast<int>(r_.task.distractor_density * static_cast<double>(prompt_) / 1000);
     const std::int64_t items = asked + r_.task.distractors + dense;
     const std::int64_t length = r_.task.key_tokens + r_.task.gap_tokens + r_.task.value_tokens;
-    const std::int64_t stretch = items == 0 ? length : (end_ - kFirstToken) / items;
+    const auto haystack = static_cast<double>(std::max<std::int64_t>(0, end_ - kFirstToken));
+    const std::int64_t begin = kFirstToken + std::llround(r_.task.earliest * haystack);
+    const std::int64_t room = kFirstToken + std::llround(r_.task.latest * haystack) - begin;
+    const std::int64_t stretch = items == 0 ? length : room / items;
     if (stretch < length) {
       throw UserError(
-          fmt::format("the prompt of {} tokens is too short for the task: {} needles of {} tokens and a question "
-                      "of {} need {}",
-                      prompt_, items, length, r_.question.tokens, kFirstToken + items * length + r_.question.tokens));
+          fmt::format("the prompt of {} tokens is too short for the task: {} needles of {} tokens each, {} tokens of "
+                      "haystack for them",
+                      prompt_, items, length, std::max<std::int64_t>(0, room)));
     }
     const std::vector<int> place = shuffled(static_cast<int>(items), stream_.child({kAsked}));
     const Stream offsets = stream_.child({kPlace});
     for (int item = 0; item < items; ++item) {  // items below `asked` are asked for, in this order
       const std::int64_t offset = static_cast<std::int64_t>(
           offsets.below(static_cast<std::uint64_t>(item), static_cast<std::uint64_t>(stretch - length + 1)));
-      place_needle(item, kFirstToken + place[static_cast<std::size_t>(item)] * stretch + offset, item < asked);
+      place_needle(item, begin + place[static_cast<std::size_t>(item)] * stretch + offset, item < asked);
     }
   }
 

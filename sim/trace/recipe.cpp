@@ -108,6 +108,8 @@ void visit_task(Recipe& r, ParameterVisitor& v) {
   v.section("task");
   v.integer("repeat_tokens", r.task.repeat_tokens, 1, 1'000'000);
   v.number("repeat_share", r.task.repeat_share, 0, 1);
+  v.number("earliest", r.task.earliest, 0, 1);
+  v.number("latest", r.task.latest, 0, 1);
   v.integer("needles", r.task.needles, 0, 1'000'000);
   v.integer("distractors", r.task.distractors, 0, 1'000'000);
   v.number("distractor_density", r.task.distractor_density, 0, 1000);
@@ -161,6 +163,7 @@ void check(const Recipe& r, const SourceLocation& where) {
   if (r.channels.recency_longest < r.channels.recency_shortest) {
     throw UserError(where, "channels: recency_longest is below recency_shortest");
   }
+  if (r.task.latest <= r.task.earliest) throw UserError(where, "task: latest must be above earliest");
   const std::int64_t asking = static_cast<std::int64_t>(r.task.needles) * r.question.key_queries +
                               (r.task.needles > 0 ? r.question.value_queries : 0);
   if (asking > r.question.tokens) {

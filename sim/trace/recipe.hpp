@@ -123,6 +123,8 @@ struct Task {
   std::string haystack = "text";  // text | repeated
   int repeat_tokens = 25;         // period of a repeated haystack
   double repeat_share = 0.865;    // of its content's variance that repeats
+  double earliest = 0;            // needles lie from this share of the haystack on ...
+  double latest = 1;              // ... to this one
   int needles = 1;                // asked for, one after the other; 0: free generation
   int distractors = 0;            // needles that are not asked for ...
   double distractor_density = 0;  // ... and as many more for 1000 tokens of the prompt

@@ -97,8 +97,22 @@ TEST_CASE("a prompt too short for its task is refused with what it needs") {
   Recipe recipe;
   recipe.task.needles = 2;
   recipe.question.key_queries = 2;
-  // 4 + 2 · (4 + 1 + 22) + 32 = 90.
+  // 4 + 2 · (4 + 1 + 22) + 32 = 90: of 89 tokens 53 are left for 54.
   CHECK_THROWS_WITH(make_document(recipe, 89, 4, 32, Stream(1)),
-                    Catch::Contains("too short for the task") && Catch::Contains("need 90"));
+                    Catch::Contains("too short for the task: 2 needles of 27 tokens each, 53 tokens of haystack"));
   CHECK_NOTHROW(make_document(recipe, 90, 4, 32, Stream(1)));
+}
+
+TEST_CASE("needles stay in the part of the haystack that the recipe gives them") {
+  Recipe recipe;
+  recipe.task.earliest = 0.25;
+  recipe.task.latest = 0.5;
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    const Document d = make_document(recipe, 4036, 1, 32, Stream(seed));  // haystack 4 .. 4003
+    for (const SpecialToken& t : d.tokens) {
+      if (t.kind == SpecialToken::Kind::kDecoy) continue;
+      CHECK(t.position >= 1004);
+      CHECK(t.position < 2004);
+    }
+  }
 }

@@ -54,6 +54,8 @@ TEST_CASE("what a recipe must not say is refused with its place") {
         std::string::npos);
   CHECK(refusal("description: d\nchannels: {recency_shortest: 100, recency_longest: 50}\n").find("recency_longest") !=
         std::string::npos);
+  CHECK(refusal("description: d\ntask: {earliest: 0.5, latest: 0.5}\n").find("latest must be above earliest") !=
+        std::string::npos);
   CHECK(refusal("window: 5\n").find("description") != std::string::npos);
 }
 
