@@ -29,14 +29,15 @@ PolicyChoice policy_of(const std::string& text) {
 }  // namespace
 
 TEST_CASE("the example of a run is read as written", "[run]") {
-  const Run run = run_of(kHead +
-                         "name: example\n"
-                         "description: one of each\n"
-                         "policy: {name: freekv, budget: 2048, sink: 512, tau: 0.8}\n"
-                         "workload: {prompt_tokens: 1000, decode_tokens: 20, batch: 4, prefill_chunk: 256}\n"
-                         "trace: {recipe: needle, seed: 7, layers: 3, steps: 8}\n"
-                         "framework: {launch: eager, expand_kv_heads: true, quadratic_mask: true, warmup_steps: 1, "
-                         "measured_steps: 2, sampled_contexts: 5}\n");
+  const Run run =
+      run_of(kHead +
+             "name: example\n"
+             "description: one of each\n"
+             "policy: {name: freekv, budget: 2048, sink: 512, tau: 0.8}\n"
+             "workload: {prompt_tokens: 1000, decode_tokens: 20, batch: 4, prefill_chunk: 256, prefill_batch: 2}\n"
+             "trace: {recipe: needle, seed: 7, layers: 3, steps: 8}\n"
+             "framework: {launch: eager, expand_kv_heads: true, quadratic_mask: true, warmup_steps: 1, "
+             "measured_steps: 2, sampled_contexts: 5}\n");
   CHECK(run.name == "example");
   CHECK(run.description == "one of each");
   CHECK(run.model.name == "llama-3.1-8b");
@@ -48,6 +49,7 @@ TEST_CASE("the example of a run is read as written", "[run]") {
   CHECK(run.workload.decode_tokens == 20);
   CHECK(run.workload.batch == 4);
   CHECK(run.workload.prefill_chunk == 256);
+  CHECK(run.workload.prefill_batch == 2);
   CHECK(run.trace.recipe == "needle");
   CHECK(run.trace.seed == 7);
   CHECK(run.trace.layers == 3);
@@ -68,6 +70,7 @@ TEST_CASE("a run needs a model, hardware and a policy; the rest has defaults", "
   CHECK(run.workload.decode_tokens == 512);
   CHECK(run.workload.batch == 1);
   CHECK(run.workload.prefill_chunk == 0);
+  CHECK(run.workload.prefill_batch == 0);
   CHECK(run.trace.recipe == "needle");
   CHECK(run.trace.seed == 1);
   CHECK(run.trace.layers == 2);
@@ -116,7 +119,8 @@ TEST_CASE("odd workloads and frameworks are refused", "[run]") {
   CHECK(section("workload: {decode_tokens: 0}") ==
         "run.yaml:4:27: decode_tokens: 0 is out of range, must be between 1 and 100000000");
   CHECK(section("workload: {prompt: 5}") ==
-        "run.yaml:4:12: workload: unknown key \"prompt\"; known: prompt_tokens, decode_tokens, batch, prefill_chunk");
+        "run.yaml:4:12: workload: unknown key \"prompt\"; known: prompt_tokens, decode_tokens, batch, prefill_chunk, "
+        "prefill_batch");
   CHECK(section("framework: {launch: graph}") ==
         "run.yaml:4:21: launch: unknown value \"graph\"; known: cuda_graph, compiled, eager");
   CHECK(section("framework: {measured_steps: 0}") ==
