@@ -134,6 +134,12 @@ const char* severity_name(Finding::Severity severity) {
   return severity == Finding::Severity::kError ? "error" : "warning";
 }
 
+// JSON takes UTF-8 only; a file's name may be anything.
+std::string as_utf8(const std::string& text) {
+  const std::string safe = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return nlohmann::json::parse(safe).get<std::string>();
+}
+
 }  // namespace
 
 std::vector<Finding> check_trace(const Trace& trace, int threads) { return Checker(trace, threads).check(); }
@@ -162,7 +168,8 @@ bool has_errors(const std::vector<Finding>& findings) {
 nlohmann::json findings_json(const std::vector<Finding>& findings) {
   nlohmann::json out = {{"ok", !has_errors(findings)}, {"findings", nlohmann::json::array()}};
   for (const Finding& f : findings) {
-    out["findings"].push_back({{"severity", severity_name(f.severity)}, {"where", f.where}, {"what", f.what}});
+    out["findings"].push_back(
+        {{"severity", severity_name(f.severity)}, {"where", as_utf8(f.where)}, {"what", as_utf8(f.what)}});
   }
   return out;
 }

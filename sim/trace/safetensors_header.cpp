@@ -2,6 +2,7 @@
 // and duplicate keys are seen.
 #include "trace/safetensors_header.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -158,8 +159,11 @@ Header parse_header(std::string_view json, const std::string& file) {
 
 std::string quote(std::string_view text) {
   constexpr std::size_t kLongest = 80;
+  std::size_t length = std::min(text.size(), kLongest);
+  const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
+  while (length < text.size() && length > 0 && continues(length)) --length;  // never half of a UTF-8 character
   std::string out = "\"";
-  for (const char c : text.substr(0, kLongest)) {
+  for (const char c : text.substr(0, length)) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7F) {
       out += fmt::format("\\x{:02x}", byte);
@@ -167,7 +171,7 @@ std::string quote(std::string_view text) {
       out += c;
     }
   }
-  return out + (text.size() > kLongest ? "...\"" : "\"");
+  return out + (text.size() > length ? "...\"" : "\"");
 }
 
 }  // namespace kvcast::trace

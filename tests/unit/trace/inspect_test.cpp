@@ -146,6 +146,8 @@ TEST_CASE("a file that cannot be opened, or holds what nobody reads, is told") {
   CHECK(findings_json(check_trace_file(folder / "short", 1)).at("ok") == false);
   CHECK(has_errors(check_trace_file(folder / "absent", 1)));
 
+  CHECK_NOTHROW(findings_json(check_trace_file(folder / "no\xffutf8", 1)).dump());
+
   SafetensorsWriter more(folder / "more", SafetensorsFile::open(folder / "t").metadata(),
                          {{"attention_mask", Dtype::kF32, {1}}});
   more.write(std::vector<float>{1});

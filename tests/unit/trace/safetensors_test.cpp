@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "support.hpp"
+#include "trace/safetensors_header.hpp"
 
 using namespace kvcast;
 using namespace kvcast::trace;
@@ -127,6 +128,14 @@ TEST_CASE("other JSON than the format's is refused with the place") {
   CHECK(refusal("{\"a\n\":1}", 0).find("not JSON") != std::string::npos);
   CHECK(refusal(R"({"a\n":1})", 0).find("\"a\\x0a\"") !=
         std::string::npos);  // control characters do not reach the terminal
+}
+
+TEST_CASE("text of a file is quoted whole, cut between characters, without control characters") {
+  CHECK(quote("a\tb\x7f") == "\"a\\x09b\\x7f\"");
+  CHECK(quote(std::string(80, 'x')) == "\"" + std::string(80, 'x') + "\"");
+  CHECK(quote(std::string(81, 'x')) == "\"" + std::string(80, 'x') + "...\"");
+  // The 80th and 81st byte are one character (é): the cut falls before it.
+  CHECK(quote(std::string(79, 'x') + "\xc3\xa9") == "\"" + std::string(79, 'x') + "...\"");
 }
 
 TEST_CASE("what cannot be opened says so") {
