@@ -115,23 +115,27 @@ void append_competing(const Adaptive& setting, std::size_t base, const std::vect
 
 Budgets adaptive_budgets(const Adaptive& setting, std::span<const std::vector<float>> scores) {
   KVCAST_CHECK(setting.base >= 0 && !scores.empty());
-  const std::size_t n = scores[0].size();
-  const auto base = std::min(n, static_cast<std::size_t>(setting.base));
+  const auto base = static_cast<std::size_t>(setting.base);
   std::vector<float> all;
+  std::vector<std::int32_t> ends;  // of each head's scores among all
   for (const std::vector<float>& head : scores) {
-    KVCAST_CHECK(head.size() == n);
     append_competing(setting, base, head, all);
+    ends.push_back(static_cast<std::int32_t>(all.size()));
   }
   Ranking ranking;
   std::vector<std::int32_t> best;
   ranking.select(all, base * scores.size(), best);
   Budgets out(scores.size(), 0);
-  for (const std::int32_t i : best) ++out[static_cast<std::size_t>(i) / n];
+  std::size_t owner = 0;
+  for (const std::int32_t i : best) {
+    while (i >= ends[owner]) ++owner;
+    ++out[owner];
+  }
   if (setting.forced) return out;
   const double least = std::floor(static_cast<double>(setting.base) * setting.floor);
-  for (std::int64_t& cap : out) {
-    const double shared = static_cast<double>(cap) * (1 - setting.floor) + least;
-    cap = std::min(static_cast<std::int64_t>(n), static_cast<std::int64_t>(std::nearbyint(shared)));
+  for (std::size_t h = 0; h < out.size(); ++h) {
+    const double shared = static_cast<double>(out[h]) * (1 - setting.floor) + least;
+    out[h] = std::min(static_cast<std::int64_t>(scores[h].size()), static_cast<std::int64_t>(std::nearbyint(shared)));
   }
   return out;
 }

@@ -19,6 +19,11 @@ Descriptor describe_h2o();
 Descriptor describe_tova();
 Descriptor describe_keydiff();
 Descriptor describe_keyl2norm();
+Descriptor describe_pyramidkv();
+Descriptor describe_adakv();
+Descriptor describe_headkv();
+Descriptor describe_cake();
+Descriptor describe_compresskv();
 
 // Parameters that several policies share, with the meaning that they have in all of them.
 Parameter budget_parameter(std::string meaning, std::int64_t fallback = 2048);

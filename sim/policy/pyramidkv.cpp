@@ -1,0 +1,50 @@
+// PyramidKV (Cai et al., "PyramidKV: Dynamic KV Cache Compression based on Pyramidal Information Funneling", 2024,
+// arXiv 2406.02069).
+//
+// Idea: lower layers spread their attention and need more tokens, upper layers fewer.
+// Selection: SnapKV's, with layer l keeping most − l·step tokens and the window: most = 2·(budget − w) − least, least =
+//   ⌊(budget − w)/β⌋, step = ⌊(most − least)/(layers − 1)⌋; least and most give way where the prompt is shorter than
+//   most, and a prompt shorter than 2·(budget − w) has the same budget in every layer.
+// Cost and storage: SnapKV's, layer by layer.
+#include "policy/descriptors.hpp"
+#include "policy/prompt_eviction.hpp"
+
+namespace kvcast::policy {
+
+Descriptor describe_pyramidkv() {
+  Descriptor d;
+  d.name = "pyramidkv";
+  d.sentence = "SnapKV with more tokens in the lower layers and fewer in the upper ones, by a fixed schedule.";
+  d.category = "drop";
+  d.paper = "Cai et al., PyramidKV, 2024 (arXiv 2406.02069)";
+  d.parameters = prompt_eviction_parameters(32, "max", 7);
+  d.parameters.push_back({.key = "beta",
+                          .fallback = std::int64_t{20},
+                          .unit = "",
+                          .meaning = "the last layer keeps 1/beta of the budget",
+                          .low = 1,
+                          .high = 1e6});
+  d.parameters.push_back({.key = "schedule",
+                          .fallback = std::string("whole"),
+                          .unit = "",
+                          .meaning = "whole: steps in whole tokens, window on top (released code); smooth: real steps, "
+                                     "rounded at the end, window inside (kvpress)",
+                          .names = {"whole", "smooth"}});
+  d.budget_convention =
+      "retained: of the prompt, the window included, on average over layers; generated tokens come on top";
+  d.formulas = {
+      "traffic: 2·n_kv·(keep_l + w + T)·d·b a step in layer l",
+      "storage: the sum of this over layers; rounding the step down adds up to (layers − 1)/2 tokens a layer"};
+  d.differences = {"the released script sets window 8, max pooling over 7; defaults here are SnapKV's window of 32",
+                   "the released code keeps a set per query head: group: per_head",
+                   "with block, the prompt's attention is still charged as over the whole prompt"};
+  d.make = [](const ParameterValues& values, const Lengths&) {
+    PromptEviction setting = read_prompt_eviction(values);
+    setting.layers = values.text("schedule") == "whole" ? LayerBudgets::kPyramid : LayerBudgets::kSmoothPyramid;
+    setting.beta = values.integer("beta");
+    return two_stages(evict_after_prompt(setting), read_all());
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy
