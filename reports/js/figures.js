@@ -86,19 +86,9 @@ function describeFigure(figure) {
   figure.plot.classList.toggle('is-empty', empty);
   figure.notice.hidden = !empty;
   figure.save.hidden = empty;
-  figure.notice.replaceChildren(empty ? (absent ? figure.meta.absent : figure.meta.empty) : '');
-  const other = empty && !absent && figure.meta.elsewhere && sharedRows('experiments').find((row) => row[figure.meta.elsewhere]);
-  if (other) figure.notice.append(' ', goThere(other));
+  figure.notice.textContent = empty ? (absent ? figure.meta.absent : figure.meta.empty) : '';
   drawControls(figure);
-  figure.note.textContent = empty ? '' : [selectionNote(figure.meta), missingNote(figure, rows), ...originNotes(figure, rows)].filter(Boolean).join(' ');
-}
-
-// A button that selects an experiment, all variants of other policies left as they are.
-function goThere(row) {
-  const change = { hidden: selection.hidden.filter((name) => name !== row.series) };
-  for (const { signal } of axes) change[signal] = row[signal] ?? selection[signal];
-  const where = [row.series, row.hardware, row.context && formatTokens(row.context) + ' tokens', row.batch && 'batch ' + row.batch];
-  return element('button', { type: 'button', class: 'quiet-button', onclick: () => select(change) }, 'Show ' + where.filter(Boolean).join(', '));
+  figure.note.textContent = empty ? '' : [selectionNote(figure.meta), elsewhereNote(figure.meta, rows), missingNote(figure, rows), ...originNotes(figure, rows), shareNote(figure.meta, rows)].filter(Boolean).join(' ');
 }
 
 function selectionNote(meta) {
@@ -109,6 +99,9 @@ function selectionNote(meta) {
   if (meta.budget_rule && selection.budget !== null) parts.push('Budget ' + formatCount(selection.budget) + ' tokens.');
   return parts.join(' ');
 }
+
+// A figure of single experiments shows others rather than none, and says so.
+function elsewhereNote(meta, rows) { return meta.elsewhere && !rows.some((row) => row.here) ? meta.elsewhere : ''; }
 
 function missingNote(figure, rows) {
   if (!figure.meta.batch_rule || figure.meta.absent) return '';
@@ -135,6 +128,16 @@ function originNotes(figure, rows) {
   });
 }
 
+// How much of the time of a decode step rests on numbers of which origin, on average over the points.
+function shareNote(meta, rows) {
+  if (!meta.metrics.some((name) => name === 'tps' || name === 'tpot')) return '';
+  const shares = origins.map(([origin]) => {
+    const values = rows.map((row) => row['share_' + origin]).filter((share) => share !== undefined);
+    return { origin, mean: values.reduce((sum, share) => sum + share, 0) / rows.length };
+  }).filter(({ mean }) => mean > 0.005);
+  return shares.length ? 'Of the time of a decode step, ' + sentenceList(shares.map(({ origin, mean }) => formatNumber(mean, '.0%') + ' rests on ' + origin)) + ' numbers.' : '';
+}
+
 function drawControls(figure) {
   figure.controls.replaceChildren(...(figure.meta.controls || []).map((control) => {
     const current = figure.view.signal(control.signal === 'asked_id' ? 'shown_id' : control.signal);
@@ -156,7 +159,7 @@ function controlOptions(figure, control) {
   if (control.metrics) {
     return control.metrics.filter((field) => hasColumn('experiments', field)).map((field) => ({ value: field, label: metricOf(field).label }));
   }
-  return figure.view.data(control.rows_of).map((row) => ({ value: row.id, label: row.series + ', ' + row.panel }));
+  return figure.view.data(control.rows_of).map((row) => ({ value: row.id, label: row.label }));
 }
 
 // The figure as a document of its own, in light colours for paper.

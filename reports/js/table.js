@@ -15,7 +15,13 @@ const tableColumns = [
   })),
   { name: 'Bound by', text: (row) => row.binding_resource },
   { name: 'Status', text: statusText },
-].filter((column) => sharedRows('experiments').some((row) => column.text(row)) || column.name === 'Status');
+].filter((column) => column.name === 'Status' || isTelling(column));
+
+// A column that is empty, or a setting that never changes, only takes room.
+function isTelling(column) {
+  const texts = new Set(sharedRows('experiments').map((row) => column.text(row) || ''));
+  return column.name === 'Model' || column.name === 'Hardware' ? texts.size > 1 : [...texts].some(Boolean);
+}
 
 const firstResult = tableColumns.findIndex((column) => column.field || column.name === 'Bound by' || column.name === 'Status');
 

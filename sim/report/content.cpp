@@ -22,13 +22,26 @@ using store::Record;
 using store::Status;
 
 // A step of a long model has some thousand operations; what these admit keeps the page well under its size.
-constexpr std::size_t kMaxTimelines = 16;
+constexpr std::size_t kMaxTimelines = 48;
 constexpr std::size_t kMaxTimelineRows = 16000;
 
 const json& list_at(const json& value, const std::string& path) {
   static const json none = json::array();
   const json* found = find_path(value, path);
   return found != nullptr && found->is_array() ? *found : none;
+}
+
+// The origin stated for a number, or for the part of the result that the number belongs to: "memory" speaks for
+// "memory.hbm_peak_bytes".
+std::string origin_of(const json& result, std::string path) {
+  const json* origins = find_path(result, "origin");
+  while (origins != nullptr && !path.empty()) {
+    const std::string origin = text_at(*origins, path);
+    if (!origin.empty()) return origin;
+    const std::size_t dot = path.rfind('.');
+    path.resize(dot == std::string::npos ? 0 : dot);
+  }
+  return "";
 }
 
 class Collector {
@@ -59,6 +72,7 @@ class Collector {
   std::set<std::string> versions_;
   std::string first_created_;
   std::string last_created_;
+  std::map<std::string, std::size_t> owner_order_;  // owner → place by first appearance
   std::size_t timelines_ = 0;
   std::size_t timelines_embedded_ = 0;
   std::set<std::pair<std::string, std::string>> with_timeline_;                             // hardware, series
@@ -110,7 +124,7 @@ void Collector::add_metrics(const json& result) {
     const std::string field = text_at(metric, "field");
     const std::string path = text_at(metric, "path");
     table.set(field, number_at(result, path));
-    if (const json* origin = find_path(result, "origin")) table.set("origin_" + field, text_at(*origin, path));
+    table.set("origin_" + field, origin_of(result, path));
     const json* intervals = find_path(result, "intervals");
     const json& interval = intervals == nullptr ? result : list_at(*intervals, path);
     if (interval.is_array() && interval.size() == 2) {
@@ -119,6 +133,9 @@ void Collector::add_metrics(const json& result) {
     }
   }
   table.set("binding_resource", text_at(result, "binding_resource"));
+  if (const json* shares = find_path(result, "origin_shares.decode"); shares != nullptr && shares->is_object()) {
+    for (const auto& [origin, share] : shares->items()) table.set("share_" + origin, as_number(share));
+  }
 }
 
 void Collector::add_oom(const json& result) {
@@ -150,6 +167,8 @@ void Collector::add_owners(const json& result) {
     content_.owners.set("id", id_);
     content_.owners.set("pool", pool);
     content_.owners.set("owner", owner);
+    content_.owners.set("owner_order",
+                        static_cast<double>(owner_order_.emplace(owner, owner_order_.size()).first->second));
     content_.owners.set("color", palette_.color("owners", owner));
     content_.owners.set("bytes", bytes);
   };

@@ -24,9 +24,9 @@ struct Content {
   // table `timeline` has the experiment.
   Table experiments;
   Table breakdown;  // id, kind, color, exposed_s, hidden_s
-  Table owners;     // id, pool, owner, color, bytes; an allocation that did not fit has the owner kDoesNotFit
-  Table timeline;   // id, lane, kind, color, label, layer, start_s, dur_s; start 0 is the step's first operation
-  Table series;     // see SeriesNames::table
+  Table owners;  // id, pool, owner, color, bytes, owner_order; an allocation that did not fit has the owner kDoesNotFit
+  Table timeline;  // id, lane, kind, color, label, layer, start_s, dur_s; start 0 is the step's first operation
+  Table series;    // see SeriesNames::table
 
   // What the page shows first, by the names of the shared specification's signals; see choose_defaults.
   nlohmann::json defaults;

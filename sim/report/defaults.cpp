@@ -26,25 +26,15 @@ json choose_name(const Table& experiments, const std::string& column) {
 json choose_context(const Table& experiments) {
   std::set<std::string> policies;
   std::map<double, std::set<std::string>> fitting;  // context → policies that fit at some setting
-  std::set<double> with_timeline;
   for (std::size_t r = 0; r < experiments.rows(); ++r) {
     const double context = experiments.number(r, "context");
     if (std::isnan(context) || experiments.text(r, "status") == "failed") continue;
     policies.insert(experiments.text(r, "policy"));
     if (experiments.text(r, "status") == "ok") fitting[context].insert(experiments.text(r, "policy"));
-    if (experiments.number(r, "timeline") == 1) with_timeline.insert(context);
   }
-  const auto longest = [&](bool any) -> json {
-    for (auto entry = fitting.rbegin(); entry != fitting.rend(); ++entry) {
-      if (2 * entry->second.size() < policies.size()) continue;
-      if (any || with_timeline.count(entry->first) > 0) return entry->first;
-    }
-    return nullptr;
-  };
   if (fitting.empty()) return nullptr;
-  for (const bool any : {false, true}) {
-    const json context = longest(any);
-    if (!context.is_null()) return context;
+  for (auto entry = fitting.rbegin(); entry != fitting.rend(); ++entry) {
+    if (2 * entry->second.size() >= policies.size()) return entry->first;
   }
   return fitting.begin()->first;
 }

@@ -9,8 +9,7 @@ namespace kvcast::report {
 
 // Values for the filters' signals, from the tables `experiments` and `series` of Content:
 //   model, hardware  null (all, a panel each) where there are at most two, else the one with the most experiments
-//   context          the longest at which at least half of the policies fit somewhere, of those with a timeline if any;
-//                    null where there is none
+//   context          the longest at which at least half of the policies fit somewhere, null where there is none
 //   batch            null: the fastest batch that fits
 //   budget           the one with the most experiments; of several, the middle one; null where no policy has a budget
 //   hidden           the names of all series but the preferred one of each policy

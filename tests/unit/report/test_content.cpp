@@ -84,7 +84,8 @@ TEST_CASE("an experiment's setting, metrics, intervals, origins and memory are t
   sweep.add("{}", R"({"model": "m", "hardware": "h", "policy": {"name": "quest", "budget": "1024", "split_factor": 0.5},
                       "workload": {"prompt_tokens": 32768, "decode_tokens": 512, "batch": 4}})",
             R"({"decode": {"tokens_per_s": 41.5}, "intervals": {"decode.tokens_per_s": [30, 50]},
-                "origin": {"decode.tokens_per_s": "assumed"}, "binding_resource": "hbm",
+                "origin": {"decode": "datasheet", "decode.tokens_per_s": "assumed", "accuracy": "exact"},
+                "origin_shares": {"decode": {"assumed": 0.25}}, "binding_resource": "hbm",
                 "memory": {"hbm_owners": [{"owner": "weights", "bytes": 7}, {"owner": "none", "bytes": 0}],
                            "dram_owners": [{"owner": "pages", "bytes": 9}]},
                 "breakdown": [{"kind": "gemm", "exposed_s": 0.5, "hidden_s": 0.25}]})");
@@ -99,16 +100,17 @@ TEST_CASE("an experiment's setting, metrics, intervals, origins and memory are t
   CHECK(e.objects()[0] == json::parse(R"({"id": 0, "key": "0000", "status": "ok", "model": "m", "hardware": "h",
     "policy": "quest", "series": "quest", "split": "0.5", "split_value": 0.5, "context": 32768, "decode_tokens": 512,
     "batch": 4, "budget": 1024, "tps": 41.5, "tps_low": 30, "tps_high": 50, "origin_tps": "assumed",
+    "origin_recall": "exact", "share_assumed": 0.25,
     "binding_resource": "hbm", "simulated_in": 0})"));
   CHECK(e.objects()[1] == json::parse(R"({"id": 1, "key": "0001", "status": "oom", "policy": "full", "series": "full",
     "oom_pool": "hbm", "oom_moment": "prefill", "oom_requested": 30, "oom_in_use": 20, "oom_capacity": 40,
     "simulated_in": 0})"));
   // Owners of nothing are left out; where an allocation failed, its owners replace a peak that was never reached.
   CHECK(content.owners.objects() == json::parse(R"([
-    {"id": 0, "pool": "hbm", "owner": "weights", "bytes": 7, "color": "o"},
-    {"id": 0, "pool": "dram", "owner": "pages", "bytes": 9, "color": "o"},
-    {"id": 1, "pool": "hbm", "owner": "weights", "bytes": 20, "color": "o"},
-    {"id": 1, "pool": "hbm", "owner": "does not fit", "bytes": 30, "color": "o"}])"));
+    {"id": 0, "pool": "hbm", "owner": "weights", "bytes": 7, "color": "o", "owner_order": 0},
+    {"id": 0, "pool": "dram", "owner": "pages", "bytes": 9, "color": "o", "owner_order": 1},
+    {"id": 1, "pool": "hbm", "owner": "weights", "bytes": 20, "color": "o", "owner_order": 0},
+    {"id": 1, "pool": "hbm", "owner": "does not fit", "bytes": 30, "color": "o", "owner_order": 2}])"));
   CHECK(content.breakdown.objects() ==
         json::parse(R"([{"id": 0, "kind": "gemm", "color": "k", "exposed_s": 0.5, "hidden_s": 0.25}])"));
   CHECK(content.sweep["counts"] == json::parse(R"({"ok": 1, "oom": 1, "failed": 0})"));
@@ -195,10 +197,6 @@ TEST_CASE("the first view shows the longest context that half of the policies re
     CHECK(content.defaults["batch"].is_null());
     CHECK(content.defaults["hardware"].is_null());
     CHECK(content.defaults["budget"] == 512);  // the middle of three budgets with four experiments each
-  }
-  SECTION("a timeline at 16K is worth more than a longer context without") {
-    add("p", 16384, 4096, Status::kOk)->result = {{"timeline", {{{"lane", "l"}, {"start_s", 0}, {"dur_s", 1}}}}};
-    CHECK(sweep.read().defaults["context"] == 16384);
   }
   SECTION("of three devices the one with most experiments is shown, not three panels") {
     add("p", 16384, 256, Status::kOk, "b");
