@@ -31,17 +31,18 @@ std::vector<std::string> cards(const std::vector<Row>& rows) {
   return names;
 }
 
-// The fastest row that fits and keeps enough, among those that `wanted` lets through; where none keeps enough, the row
-// that keeps most.
+// The fastest row that fits and keeps enough, among those that `wanted` lets through.
 template <typename Wanted>
 std::optional<Row> recommended(const std::vector<Row>& rows, const Wanted& wanted) {
+  double best_recall = 0;
+  const auto candidate = [&wanted](const Row& r) { return !r.oom && !r.oracle && wanted(r); };
+  for (const Row& r : rows) {
+    if (candidate(r)) best_recall = std::max(best_recall, r.recall);
+  }
   std::optional<Row> best;
   for (const Row& r : rows) {
-    if (r.oom || r.oracle || !wanted(r)) continue;
-    const auto rank = [](const Row& row) {
-      return row.recall >= kRecallWanted ? std::pair{1, row.tokens_per_s} : std::pair{0, row.recall};
-    };
-    if (!best || rank(r) > rank(*best)) best = r;
+    if (!candidate(r) || r.recall < kRecallShare * best_recall) continue;
+    if (!best || r.tokens_per_s > best->tokens_per_s) best = r;
   }
   return best;
 }

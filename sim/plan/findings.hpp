@@ -32,13 +32,13 @@ struct Finding {
 
 std::vector<Row> read_rows(const store::Store& store);
 
-// Below this share of kept attention mass a policy is not recommended: what it drops is no longer small.
-inline constexpr double kRecallWanted = 0.9;
+// A policy is recommended only if it keeps at least this share of the attention mass that the best one there keeps.
+inline constexpr double kRecallShare = 0.95;
 
-// Which policy: on each card, at the longest context and the largest batch that any policy fits there, the fastest with
-// recall ≥ kRecallWanted. From which batch: the smallest at which it beats full KV, or full KV no longer fits, by
-// context. What binds: what sets the pace of its decode step. Always these three, in this order; a card on which
-// nothing fits says so.
+// Which policy: on each card, at the longest context and the largest batch that any policy fits there, the fastest
+// that keeps enough (kRecallShare; oracles are no candidates). From which batch: the smallest at which it beats full
+// KV, or full KV no longer fits, by context. What binds: what sets the pace of its decode step. Always these three, in
+// this order; a card on which nothing fits says so.
 std::vector<Finding> findings(const std::vector<Row>& rows);
 
 }  // namespace kvcast::plan

@@ -1,0 +1,48 @@
+#include "plan/findings.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace kvcast::plan;
+using Catch::Contains;
+
+namespace {
+Row row(std::int64_t context, std::int64_t batch, const std::string& policy, double tokens_per_s, double recall) {
+  Row r;
+  r.hardware = "card";
+  r.context = context;
+  r.batch = batch;
+  r.policy = r.policy_name = policy;
+  r.oom = tokens_per_s == 0;
+  r.tokens_per_s = tokens_per_s;
+  r.recall = recall;
+  r.bound = policy + "'s bound";
+  return r;
+}
+}  // namespace
+
+TEST_CASE("the memory limit is the largest batch that anything fits at the longest context") {
+  const std::vector<Row> rows = {row(1000, 8, "full", 900, 1),   row(2000, 1, "full", 100, 1),
+                                 row(2000, 4, "full", 0, 1),     row(2000, 1, "fast", 90, 0.9),
+                                 row(2000, 4, "fast", 300, 0.9), row(2000, 4, "lossy", 500, 0.5),
+                                 row(2000, 8, "fast", 0, 0.9)};
+  const auto found = findings(rows);
+  REQUIRE(found.size() == 3);
+  // At 2000 tokens batch 8 fits nobody, batch 4 fits two; `lossy` keeps 0.5 of `fast`'s 0.9: too little.
+  CHECK_THAT(found[0].text, Contains("fast (300 tokens/s at 2000 tokens, batch 4)"));
+  CHECK_THAT(found[0].detail, Contains("full KV does not fit"));
+  // At batch 1 full KV is faster (100 against 90), at batch 4 it no longer fits.
+  CHECK_THAT(found[1].text, Contains("from batch 4 (full KV no longer fits) at 2000"));
+  CHECK_THAT(found[2].text, Contains("fast's bound sets the pace of fast"));
+}
+
+TEST_CASE("an oracle is never recommended") {
+  std::vector<Row> rows = {row(2000, 1, "best", 900, 1), row(2000, 1, "real", 100, 0.97)};
+  rows[0].oracle = true;
+  CHECK_THAT(findings(rows)[0].text, Contains("real"));
+}
+
+TEST_CASE("a sweep in which nothing fits says so") {
+  const auto found = findings({row(2000, 1, "full", 0, 1)});
+  for (const Finding& f : found) CHECK_THAT(f.text, Contains("nothing in this sweep fits"));
+  CHECK(findings({}).size() == 3);
+}
