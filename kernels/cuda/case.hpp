@@ -1,0 +1,34 @@
+// What GPU benchmarks share.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "device/runtime.hpp"
+
+namespace kvcast::kernels {
+
+inline std::size_t as_size(std::int64_t n) { return static_cast<std::size_t>(n); }
+inline int as_int(const State& state, const char* axis) { return static_cast<int>(state.integer(axis)); }
+inline unsigned as_unsigned(std::int64_t n) { return static_cast<unsigned>(n); }
+
+// Skips, and says so, where device memory has no room. Checks are small.
+inline bool too_large(State& state, double bytes) {
+  if (state.checking() || state.machine().device_bytes <= 0 || bytes < 0.8 * state.machine().device_bytes) return false;
+  state.skip("the data does not fit in device memory");
+  return true;
+}
+
+inline unsigned blocks_for(std::size_t items, std::size_t each) {
+  return static_cast<unsigned>(std::max<std::size_t>(1, (items + each - 1) / each));
+}
+
+// Blocks that fill the device once, for kernels whose threads stride over the data.
+inline unsigned filling_blocks(const State& state, unsigned per_sm) {
+  return per_sm * static_cast<unsigned>(std::max(state.machine().sm_count, 2));
+}
+
+}  // namespace kvcast::kernels

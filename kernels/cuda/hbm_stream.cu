@@ -1,0 +1,101 @@
+// Streams over device memory with 16-byte accesses, four independent ones of each thread in flight.
+#include "cuda/all.hpp"
+#include "cuda/case.hpp"
+
+namespace kvcast::kernels {
+
+namespace {
+
+constexpr int kInFlight = 4;
+
+// Reads are summed so that none can be left out; each warp stores its sum.
+KVCAST_KERNEL KVCAST_BOUNDS(256) stream_read(const Vec16* in, std::size_t n, std::uint32_t* sum) {
+  const std::size_t step = std::size_t{grid_x()} * block_threads();
+  std::uint32_t total = 0;
+  for (std::size_t i = std::size_t{block_x()} * block_threads() + thread_x(); i < n; i += step * kInFlight) {
+    Vec16 v[kInFlight];
+    KVCAST_UNROLL
+    for (int j = 0; j < kInFlight; ++j) {
+      const std::size_t at = i + static_cast<std::size_t>(j) * step;
+      v[j] = at < n ? load16(in + at) : Vec16{{0, 0, 0, 0}};
+    }
+    KVCAST_UNROLL
+    for (int j = 0; j < kInFlight; ++j) total += v[j].w[0] + v[j].w[1] + v[j].w[2] + v[j].w[3];
+  }
+  KVCAST_UNROLL
+  for (unsigned m = 16; m > 0; m >>= 1) total += warp_from(total, lane_index() ^ m);
+  if (lane_index() == 0) sum[block_x() * (block_threads() / 32) + warp_index()] = total;
+}
+
+KVCAST_KERNEL KVCAST_BOUNDS(256) stream_write(Vec16* out, std::size_t n, std::uint32_t value) {
+  const std::size_t step = std::size_t{grid_x()} * block_threads();
+  const Vec16 v{{value, value, value, value}};
+  for (std::size_t i = std::size_t{block_x()} * block_threads() + thread_x(); i < n; i += step) store16(out + i, v);
+}
+
+KVCAST_KERNEL KVCAST_BOUNDS(256) stream_copy(const Vec16* in, Vec16* out, std::size_t n) {
+  const std::size_t step = std::size_t{grid_x()} * block_threads();
+  for (std::size_t i = std::size_t{block_x()} * block_threads() + thread_x(); i < n; i += step * kInFlight) {
+    Vec16 v[kInFlight];
+    KVCAST_UNROLL
+    for (int j = 0; j < kInFlight; ++j) {
+      const std::size_t at = i + static_cast<std::size_t>(j) * step;
+      if (at < n) v[j] = load16(in + at);
+    }
+    KVCAST_UNROLL
+    for (int j = 0; j < kInFlight; ++j) {
+      const std::size_t at = i + static_cast<std::size_t>(j) * step;
+      if (at < n) store16(out + at, v[j]);
+    }
+  }
+}
+
+void check(State& state, const std::string& op, const DeviceArray<Half>& in, const DeviceArray<Half>& out,
+           const DeviceArray<std::uint32_t>& sums) {
+  const std::vector<Half> a = in.host(), b = out.host();
+  bool same = true;
+  for (std::size_t i = 0; i < a.size(); ++i) same = same && b[i].bits == (op == "copy" ? a[i].bits : 0x3C00);
+  if (op != "read") return state.require(same, "every element written");
+  std::uint32_t got = 0, expected = 0;
+  for (const std::uint32_t s : sums.host()) got += s;
+  for (std::size_t i = 0; i < a.size(); ++i) expected += std::uint32_t{a[i].bits} << (16 * (i % 2));
+  state.require(got == expected, "the sum of all words read");
+}
+
+void run(State& state) {
+  const std::string& op = state.word("op");
+  if (op != "read" && op != "write" && op != "copy") throw UsageError("op: '" + op + "' is not read, write or copy");
+  const std::size_t n = as_size(state.integer("bytes")) / 16;
+  if (n == 0) return state.skip("less than 16 bytes");
+  if (too_large(state, 32.0 * static_cast<double>(n))) return;
+  const DeviceArray<Half> in = half_normals(71, n * 8), out(n * 8);
+  const Vec16* from = reinterpret_cast<const Vec16*>(in.data());
+  Vec16* to = reinterpret_cast<Vec16*>(out.data());
+  const Grid grid{std::min(filling_blocks(state, 8), blocks_for(n, 256))};
+  const DeviceArray<std::uint32_t> sums(as_size(grid.x) * 8);
+  const auto call = [&](Queue queue) {
+    if (op == "read") launch(grid, 256, 0, queue, stream_read, from, n, sums.data());
+    if (op == "write") launch(grid, 256, 0, queue, stream_write, to, n, 0x3C003C00u);
+    if (op == "copy") launch(grid, 256, 0, queue, stream_copy, from, to, n);
+  };
+  state.moves(16.0 * static_cast<double>(n) * (op == "copy" ? 2 : 1), Resource::kHbm);
+  state.work("launches", 1);
+  if (!state.checking()) return measure_device(state, call);
+  run_and_wait(call);
+  check(state, op, in, out, sums);
+}
+
+}  // namespace
+
+Bench hbm_stream(const Machine&) {
+  return {
+      "hbm_stream",
+      "streaming read, write or copy of device memory; bytes read plus bytes written",
+      {words("op", {"read", "write", "copy"}), numbers("bytes", {1 << 12, 1 << 16, 1 << 20, 1 << 22, 1 << 24, 1 << 26,
+                                                                 1 << 28, 1 << 30, std::int64_t{1} << 32})},
+      {numbers("bytes", {16, 4096, 16 * 2100})},
+      {Mode::kCold, Mode::kBatch},
+      run};
+}
+
+}  // namespace kvcast::kernels

@@ -1,0 +1,9 @@
+#include "cuda/all.hpp"
+
+namespace kvcast::kernels {
+
+std::vector<Bench> kernel_benches(const Machine& m) {
+  return {hbm_stream(m), hbm_gather(m), convert(m), topk(m), decode_attention(m), sparse_attention(m), lse_merge(m)};
+}
+
+}  // namespace kvcast::kernels

@@ -1,0 +1,111 @@
+// Memory and launches, on the device or on the emulator: what benchmarks need besides the kernels themselves.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "device/device.hpp"
+#include "harness/bench.hpp"
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+#endif
+
+namespace kvcast::kernels {
+
+struct Grid {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+#ifdef __CUDACC__
+using Queue = cudaStream_t;
+
+// Throws std::runtime_error with the name of the error and of what failed.
+void check_cuda(cudaError_t status, const char* what);
+#define KVCAST_CUDA(call) ::kvcast::kernels::check_cuda((call), #call)
+
+void* device_allocate(std::size_t bytes);  // filled with 0xFF: NaN as half and as float
+void device_free(void* p) noexcept;
+void device_copy(void* to, const void* from, std::size_t bytes);
+
+// Kernel arguments are converted to the parameters' types first: cudaLaunchKernel takes their addresses.
+template <typename... Parameters, typename... Arguments>
+void launch(Grid grid, unsigned threads, std::size_t shared_bytes, Queue queue, void (*kernel)(Parameters...),
+            Arguments... arguments) {
+  // More than 48 KB of shared memory must be asked for.
+  if (shared_bytes > 48 << 10) {
+    KVCAST_CUDA(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(shared_bytes)));
+  }
+  kernel<<<dim3(grid.x, grid.y, grid.z), threads, shared_bytes, queue>>>(static_cast<Parameters>(arguments)...);
+  KVCAST_CUDA(cudaGetLastError());
+}
+#else
+using Queue = int;  // all there is runs at once
+
+inline void* device_allocate(std::size_t bytes) {
+  void* p = ::operator new(bytes, std::align_val_t(256));
+  std::memset(p, 0xFF, bytes);
+  return p;
+}
+inline void device_free(void* p) noexcept { ::operator delete(p, std::align_val_t(256)); }
+inline void device_copy(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+
+template <typename... Parameters, typename... Arguments>
+void launch(Grid grid, unsigned threads, std::size_t shared_bytes, Queue, void (*kernel)(Parameters...),
+            Arguments... arguments) {
+  emulator::run({grid.x, grid.y, grid.z}, threads, shared_bytes,
+                [&] { kernel(static_cast<Parameters>(arguments)...); });
+}
+#endif
+
+// Uninitialised elements read as NaN: what a kernel forgets to write shows up.
+template <typename T>
+class DeviceArray {
+ public:
+  DeviceArray() = default;
+  explicit DeviceArray(std::size_t n) : n_(n), data_(static_cast<T*>(device_allocate(n * sizeof(T) + 16))) {}
+  explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
+    if (n_ > 0) device_copy(data_, values.data(), n_ * sizeof(T));
+  }
+  ~DeviceArray() {
+    if (data_) device_free(data_);
+  }
+  DeviceArray(DeviceArray&& other) noexcept : n_(other.n_), data_(other.data_) { other.data_ = nullptr; }
+  DeviceArray& operator=(DeviceArray&& other) noexcept {
+    std::swap(n_, other.n_);
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  T* data() const { return data_; }
+  std::size_t size() const { return n_; }
+  std::vector<T> host() const {
+    std::vector<T> out(n_);
+    if (n_ > 0) device_copy(out.data(), data_, n_ * sizeof(T));
+    return out;
+  }
+
+ private:
+  std::size_t n_ = 0;
+  T* data_ = nullptr;
+};
+
+// n halves: random_normal(seed, 0 .. n−1), rounded.
+DeviceArray<Half> half_normals(std::uint64_t seed, std::size_t n);
+// Those of the reference: the same numbers as floats, first .. first + n − 1.
+std::vector<float> half_normals_host(std::uint64_t seed, std::size_t first, std::size_t n);
+std::vector<float> floats_of(const DeviceArray<Half>& halves);
+
+// Runs the call once and waits for it.
+void run_and_wait(const std::function<void(Queue)>& call);
+
+struct DeviceTiming {
+  bool waits_for_host = false;  // the call synchronises: measured by the host's clock, without a held stream
+  bool flush = true;            // flush the L2 cache before cold samples
+  int launches = 1;             // of one call; more than fit into the launch queue are not held back
+};
+// Samples the call as state.mode() asks and records it in the state.
+void measure_device(State& state, const std::function<void(Queue)>& call, const DeviceTiming& timing = {});
+
+}  // namespace kvcast::kernels
