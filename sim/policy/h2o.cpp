@@ -90,6 +90,7 @@ struct H2oSetting {
   std::int64_t block = 0;
   Group group = Group::kMeanWeights;
   bool every_step = true, materialise = false;
+  bool covers_all = false;  // the budget holds every token that will ever be there
 };
 
 class H2oRule final : public EvictionRule {
@@ -165,7 +166,7 @@ class H2o final : public Policy {
     return items;
   }
 
-  Growth growth() const override { return {.attended = s_.every_step ? 0.0 : 1.0}; }
+  Growth growth() const override { return {.attended = s_.every_step && !s_.covers_all ? 0.0 : 1.0}; }
 
  private:
   bool per_head() const { return s_.group == Group::kPerHead; }
@@ -173,11 +174,12 @@ class H2o final : public Policy {
   H2oSetting s_;
 };
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths&) {
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
   H2oSetting setting;
   setting.quota = {values.integer("budget"), values.integer("sink"),
                    values.is_text("recent") ? values.integer("budget") / 2 : values.integer("recent")};
   check_quota(values, setting.quota);
+  setting.covers_all = setting.quota.budget >= lengths.bound();
   setting.block = read_block(values);
   setting.group = parse_group(values.text("group"));
   setting.every_step = values.flag("decode_eviction");

@@ -76,6 +76,7 @@ double likeness(const float* key, const std::vector<float>& anchor, double ancho
 
 struct KeyDiffSetting {
   Quota quota;
+  bool covers_all = false;  // the budget holds every token that will ever be there
   std::int64_t block = 0;
   Anchor anchor = Anchor::kMean;
   Metric metric = Metric::kCosine;
@@ -141,6 +142,8 @@ class KeyDiff final : public Policy {
     return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
   }
 
+  Growth growth() const override { return {.attended = s_.covers_all ? 1.0 : 0.0}; }
+
  private:
   // `rows` lists of n keys each, read `passes` times.
   graph::OpId score(const config::Model& model, double rows, double n, double passes, LayerOps& ops,
@@ -157,9 +160,10 @@ class KeyDiff final : public Policy {
   KeyDiffSetting s_;
 };
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths&) {
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
   KeyDiffSetting setting;
   setting.quota = read_quota(values);
+  setting.covers_all = setting.quota.budget >= lengths.bound();
   const double share = values.number("recent_fraction");
   if (share > 0) {
     if (setting.quota.recent > 0) {

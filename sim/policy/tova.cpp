@@ -21,6 +21,7 @@ struct TovaSetting {
   Quota quota;
   std::int64_t block = 0;
   bool whole_layer = true;
+  bool covers_all = false;  // the budget holds every token that will ever be there
 };
 
 class TovaRule final : public EvictionRule {
@@ -106,6 +107,8 @@ class Tova final : public Policy {
     return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
   }
 
+  Growth growth() const override { return {.attended = s_.covers_all ? 1.0 : 0.0}; }
+
  private:
   double lists(const config::Model& model) const { return s_.whole_layer ? 1 : model.n_kv_heads; }
   TovaSetting s_;
@@ -134,8 +137,10 @@ Descriptor describe_tova() {
                    "kvpress never evicts the last token: recent: 1",
                    "KeyDiff's comparison averages over each KV head's query heads: scope: group",
                    "with block, the prompt's attention is still charged as over the whole prompt"};
-  d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
-    return std::make_unique<Tova>(TovaSetting{read_quota(values), read_block(values), values.text("scope") == "layer"});
+  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+    const Quota quota = read_quota(values);
+    return std::make_unique<Tova>(
+        TovaSetting{quota, read_block(values), values.text("scope") == "layer", quota.budget >= lengths.bound()});
   };
   return d;
 }
