@@ -19,6 +19,7 @@ Descriptor describe_h2o();
 Descriptor describe_tova();
 Descriptor describe_keydiff();
 Descriptor describe_keyl2norm();
+Descriptor describe_raas();
 Descriptor describe_pyramidkv();
 Descriptor describe_adakv();
 Descriptor describe_headkv();

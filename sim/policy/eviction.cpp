@@ -42,7 +42,7 @@ class EvictingSelector final : public Selector {
     }
   }
 
-  std::span<const float> output() const override { return rule_->output(); }
+  std::span<const float> output(int q_head) const override { return rule_->output(q_head); }
 
  private:
   const trace::TraceInfo& info_;

@@ -35,7 +35,7 @@ class EvictionRule {
   // Step t has attended to the lists, its own token included. Default: nothing leaves after the prompt.
   virtual void after_step(int t, std::vector<Held>& held);
   // As Selector::output, of the step last passed to after_step.
-  virtual std::span<const float> output() const { return {}; }
+  virtual std::span<const float> output(int) const { return {}; }
 };
 
 // The tokens that each of `heads` lists holds after a prompt in blocks of `block` tokens, 0: in one.

@@ -36,9 +36,9 @@ class Selector {
   // Decode step t, t = 0, 1, ... in order; the query stands at position prompt_tokens + t and may see keys up to its
   // own. Resets `out` and fills the lists and the counts that do not follow from them (count_lists).
   virtual void step(int t, LayerSelection& out) = 0;
-  // Attention outputs of the last step, [n_q_heads × head_dim], of a policy that does more than a softmax over the
-  // pairs attended to (merged or averaged pairs); empty where it does no more.
-  virtual std::span<const float> output() const { return {}; }
+  // Attention output of a query head in the last step, head_dim floats, of a policy that does more than a softmax over
+  // the pairs attended to (merged or averaged pairs); empty where it does no more.
+  virtual std::span<const float> output(int) const { return {}; }
 };
 
 // How counts change with each token generated after the replayed steps: replay covers some steps, lowering needs any

@@ -9,19 +9,20 @@
 
 namespace kvcast::replay {
 
-void AccuracyMeter::measure(int t, const policy::LayerSelection& selection, std::vector<HeadAccuracy>& out,
-                            std::span<const float> outputs) {
+void AccuracyMeter::measure(int t, const policy::LayerSelection& selection, const policy::Selector& selector,
+                            std::vector<HeadAccuracy>& out) {
   const trace::TraceInfo& info = oracle_.info();
   const int n = selection.per_query_head ? 1 : info.group();
   KVCAST_CHECK(static_cast<int>(selection.heads.size()) * n == info.n_q_heads);
   for (std::size_t i = 0; i < selection.heads.size(); ++i) {
-    measure_group(t, static_cast<int>(i) * n, n, selection.heads[i].attended, out);
-  }
-  if (outputs.empty()) return;
-  const auto q_heads = static_cast<std::size_t>(info.n_q_heads), d = static_cast<std::size_t>(info.head_dim);
-  KVCAST_CHECK(outputs.size() == q_heads * d);
-  for (std::size_t h = 0; h < q_heads; ++h) {
-    out[out.size() - q_heads + h].output_error = error_of(t, static_cast<int>(h), outputs.data() + h * d);
+    const int first = static_cast<int>(i) * n;
+    measure_group(t, first, n, selection.heads[i].attended, out);
+    for (int g = 0; g < n; ++g) {
+      const std::span<const float> own = selector.output(first + g);
+      if (own.empty()) continue;
+      KVCAST_CHECK(static_cast<int>(own.size()) == info.head_dim);
+      out[out.size() - static_cast<std::size_t>(n - g)].output_error = error_of(t, first + g, own.data());
+    }
   }
 }
 

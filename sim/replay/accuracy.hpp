@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "policy/selection.hpp"
+#include "policy/policy.hpp"
 #include "replay/oracle.hpp"
 
 namespace kvcast::replay {
@@ -18,10 +18,10 @@ struct HeadAccuracy {
 class AccuracyMeter {
  public:
   explicit AccuracyMeter(const Oracle& oracle) : oracle_(oracle) {}
-  // One entry a query head, appended to `out`. outputs: as policy::Selector::output; what output_error is taken of
-  // where it is not empty.
-  void measure(int t, const policy::LayerSelection& selection, std::vector<HeadAccuracy>& out,
-               std::span<const float> outputs = {});
+  // One entry a query head, appended to `out`. `selector` has just made `selection`: what output_error is taken of
+  // where it gives outputs of its own.
+  void measure(int t, const policy::LayerSelection& selection, const policy::Selector& selector,
+               std::vector<HeadAccuracy>& out);
 
  private:
   // Query heads first … first + n − 1, which share a KV head and a selection.

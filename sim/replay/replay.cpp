@@ -34,7 +34,7 @@ LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, boo
       policy::count_lists(head);
       result.counts.counts.push_back(head.counts);
     }
-    meter.measure(t, selection, result.accuracy, selector->output());
+    meter.measure(t, selection, *selector, result.accuracy);
     if (keep) result.selections.push_back({id, t, selection});
   }
   result.counts.layer = id;
