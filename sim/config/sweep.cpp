@@ -66,13 +66,22 @@ Axis axis_of_list(const std::string& path, const Node& list) {
   return axis;
 }
 
-// All combinations, the first axis slowest. UserError where two axes set the same key, or there are too many.
-Axis product(const std::vector<Axis>& axes, const SourceLocation& where) {
+[[noreturn]] void too_many(const SourceLocation& where) {
+  throw UserError(where, fmt::format("sweep: more than {} points", kMaxPoints));
+}
+
+std::size_t count_points(const std::vector<Axis>& axes, const SourceLocation& where) {
   std::size_t points = 1;
+  for (const Axis& axis : axes) {
+    points *= axis.size();  // below kMaxPoints times the values of a file: no overflow
+    if (points > kMaxPoints) too_many(where);
+  }
+  return points;
+}
+
+void refuse_common_keys(const std::vector<Axis>& axes, const SourceLocation& where) {
   std::set<std::string> taken;
   for (const Axis& axis : axes) {
-    points *= axis.size();  // both at most kMaxPoints: no overflow
-    if (points > kMaxPoints) throw UserError(where, fmt::format("sweep: more than {} points", kMaxPoints));
     std::set<std::string> keys;
     for (const Alternative& alternative : axis) {
       for (const auto& leaf : leaves_of(alternative)) keys.insert(leaf.first);
@@ -81,6 +90,12 @@ Axis product(const std::vector<Axis>& axes, const SourceLocation& where) {
       if (!taken.insert(key).second) throw UserError(where, fmt::format("sweep: two axes set \"{}\"", key));
     }
   }
+}
+
+// All combinations, the first axis slowest. UserError where two axes set the same key, or there are too many.
+Axis product(const std::vector<Axis>& axes, const SourceLocation& where) {
+  const std::size_t points = count_points(axes, where);
+  refuse_common_keys(axes, where);
   Axis combined;
   combined.reserve(points);
   for (std::size_t point = 0; point < points; ++point) {
@@ -157,15 +172,21 @@ Axis axis_of_cases(const Node& cases) {
   if (cases.kind() != Node::Kind::kList || cases.items().empty()) {
     throw UserError(cases.where(), "sweep: cases: expected a list of maps, found " + describe(cases));
   }
-  Axis axis;
+  std::vector<std::vector<Axis>> sweeps;
+  std::size_t points = 0;
   for (const Node& item : cases.items()) {
     if (item.kind() != Node::Kind::kMap || item.entries().empty()) {
       throw UserError(item.where(), "sweep: cases: expected a map, found " + describe(item));
     }
-    std::vector<Axis> axes;
-    add_axes("", item, Singles::kAllowed, axes);
-    for (Alternative& alternative : product(axes, item.where())) axis.push_back(std::move(alternative));
-    if (axis.size() > kMaxPoints) throw UserError(item.where(), fmt::format("sweep: more than {} points", kMaxPoints));
+    add_axes("", item, Singles::kAllowed, sweeps.emplace_back());
+    points += count_points(sweeps.back(), item.where());
+    if (points > kMaxPoints) too_many(cases.where());
+  }
+  Axis axis;
+  axis.reserve(points);
+  for (std::size_t i = 0; i < sweeps.size(); ++i) {
+    for (Alternative& alternative : product(sweeps[i], cases.items()[i].where()))
+      axis.push_back(std::move(alternative));
   }
   return axis;
 }

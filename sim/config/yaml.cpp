@@ -140,7 +140,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void close(Node node, YAML::anchor_t anchor) {
-    if (anchor != YAML::NullAnchor) anchors_.insert_or_assign(anchor, node);
+    if (anchor != YAML::NullAnchor) anchors_.emplace(anchor, node);
     const SourceLocation where = node.where();
     attach(std::move(node), where);
   }

@@ -163,6 +163,9 @@ TEST_CASE("sweeps that say nothing or too much are refused at their place", "[sw
         "sweep.yaml:4:6: sweep: \"a\" must be a list of values, found \"1\"; what does not vary belongs outside of "
         "`sweep:`");
   CHECK_THAT(error_in("  a: {b: 1}"), Catch::StartsWith("sweep.yaml:4:10: sweep: \"a.b\" must be a list of values"));
+  // In the sweep itself, unlike in a case, a single name is no axis.
+  CHECK_THAT(error_in("  policy: {name: quest, budget: [1, 2]}"),
+             Catch::StartsWith("sweep.yaml:4:18: sweep: \"policy.name\" must be a list of values, found \"quest\""));
   CHECK_THAT(error_in("  a: {}"),
              Catch::StartsWith("sweep.yaml:4:6: sweep: \"a\" must be a list of values, found an empty map"));
   CHECK(error_in("  a: [{}]") == "sweep.yaml:4:7: sweep: an empty map sets nothing");
@@ -216,4 +219,13 @@ TEST_CASE("more than a million points are refused before they are made", "[sweep
     for (int i = 0; i < axes; ++i) sweep += fmt::format("  a{}: [1, 2, 3, 4]\n", i);
     CHECK(error_in(sweep) == "sweep.yaml:3:1: sweep: more than 1000000 points");
   }
+  // Four cases of 4^9 = 262 144 points each are 1 048 576 together.
+  std::string one = "{";
+  for (int i = 0; i < 9; ++i) one += fmt::format("a{}: [1, 2, 3, 4], ", i);
+  const auto cases = [&](int n) {
+    std::string sweep = "  cases:\n";
+    for (int i = 0; i < n; ++i) sweep += fmt::format("    - {}b: {}}}\n", one, i);
+    return sweep;
+  };
+  CHECK(error_in(cases(4)) == "sweep.yaml:5:5: sweep: more than 1000000 points");
 }

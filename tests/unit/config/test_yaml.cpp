@@ -170,6 +170,11 @@ TEST_CASE("aliases that blow up are refused", "[yaml]") {
   CHECK_THAT(error_in(laughing(30)), Catch::Contains("more than 100000 values, aliases written out"));
 }
 
+TEST_CASE("text of more than a mebibyte is refused", "[yaml]") {
+  CHECK(error_in(std::string((1u << 20) + 1, '#')) == "f.yaml: larger than 1 MiB");
+  CHECK(error_in("a: 1\n" + std::string((1u << 20) - 5, '#')) == "no error");
+}
+
 TEST_CASE("files that cannot be read say why", "[yaml]") {
   const TemporaryDirectory directory;
   const std::string& path = directory.path();
