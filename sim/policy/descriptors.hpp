@@ -25,6 +25,8 @@ Descriptor describe_adakv();
 Descriptor describe_headkv();
 Descriptor describe_cake();
 Descriptor describe_compresskv();
+Descriptor describe_duo_attention();
+Descriptor describe_razor_attention();
 
 // Parameters that several policies share, with the meaning that they have in all of them.
 Parameter budget_parameter(std::string meaning, std::int64_t fallback = 2048);

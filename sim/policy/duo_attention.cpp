@@ -1,0 +1,101 @@
+// DuoAttention (Xiao et al., "DuoAttention: Efficient Long-Context LLM Inference with Retrieval and Streaming Heads",
+// ICLR 2025, arXiv 2410.10819).
+//
+// Idea: only retrieval heads need the whole context; streaming heads do with a sink and a window.
+// Selection: of all KV heads of the model, the share `sparsity` with the lowest scores streams: its heads keep the
+// first
+//   `sink` and last `recent` tokens, the current one included; all others keep everything. `threshold`: heads at or
+//   above it keep everything, instead of a share. `budget`: as many full heads as keep the mean number of tokens within
+//   it at the longest context (RocketKV's comparison, arXiv 2502.14051, appendix A).
+// Cost: 2·d·b·(n_f·L + (n_kv − n_f)·min(L, sink + recent)) a step, n_f full heads of the layer. Storage: the same.
+// Limit: sink + recent ≥ all tokens, or sparsity 0, is full attention.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "policy/descriptors.hpp"
+#include "policy/head_split.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+// As many full heads as fit; below sink + recent all heads stream, within the budget.
+std::int64_t fit_budget(std::int64_t budget, std::int64_t heads, std::int64_t bound, HeadSplit& split) {
+  const std::int64_t streaming = std::min(bound, split.sink + split.recent);
+  if (budget >= bound) return heads;
+  if (budget > streaming) return heads * (budget - streaming) / (bound - streaming);
+  split.sink = std::min(split.sink, budget);
+  split.recent = budget - split.sink;
+  return 0;
+}
+
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+  HeadSplit split;
+  split.profile = load_profile(values, {"retrieval"});
+  split.sink = values.integer("sink");
+  split.recent = values.integer("recent");
+  const auto scores = kv_head_scores(*split.profile, "retrieval", HeadReduce::kMean);
+  const std::int64_t heads = split.profile->n_layers * split.profile->n_kv_heads;
+  const bool by_threshold = !values.is_text("threshold"), by_budget = !values.is_text("budget");
+  if (by_threshold + by_budget + values.given("sparsity") > 1) {
+    throw UserError(values.where(by_budget ? "budget" : "threshold"),
+                    "sparsity, threshold and budget each say which heads stream: give one");
+  }
+  std::int64_t full = heads - std::llround(values.number("sparsity") * static_cast<double>(heads));
+  if (by_budget) full = fit_budget(values.integer("budget"), heads, lengths.bound(), split);
+  if (by_threshold) {
+    full = 0;
+    for (const auto& layer : scores) {
+      full += std::count_if(layer.begin(), layer.end(), [&](double x) { return x >= values.number("threshold"); });
+    }
+  }
+  split.full = best_heads(scores, full);
+  return split_heads(std::move(split));
+}
+
+}  // namespace
+
+Descriptor describe_duo_attention() {
+  Descriptor d;
+  d.name = "duo_attention";
+  d.sentence = "Some heads keep the whole context, the others only its first tokens and a sliding window.";
+  d.category = "drop";
+  d.paper = "Xiao et al., DuoAttention, ICLR 2025 (arXiv 2410.10819)";
+  d.parameters = {
+      {.key = "sparsity", .fallback = 0.5, .unit = "", .meaning = "share of the KV heads that stream", .high = 1},
+      {.key = "sink",
+       .fallback = std::int64_t{64},
+       .unit = "tokens",
+       .meaning = "first tokens that streaming heads keep",
+       .high = 1e9},
+      {.key = "recent",
+       .fallback = std::int64_t{256},
+       .unit = "tokens",
+       .meaning = "last tokens that streaming heads keep, the current one included",
+       .high = 1e9},
+      {.key = "threshold",
+       .fallback = std::string("none"),
+       .unit = "",
+       .meaning = "instead of sparsity: heads with at least this score keep everything",
+       .high = 1e12,
+       .names = {"none", "<number>"}},
+      {.key = "budget",
+       .fallback = std::string("none"),
+       .unit = "tokens",
+       .meaning = "instead of sparsity: as many full heads as keep the mean over heads within this",
+       .low = 1,
+       .high = 1e9,
+       .names = {"none", "<integer>"}},
+      profile_parameter("retrieval scores of heads")};
+  d.budget_convention = "retained: on average over all KV heads, at the last decode step";
+  d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·min(L, sink + recent)) a step",
+                "storage: the same number of bytes"};
+  d.differences = {
+      "the paper optimises a gate for each KV head on synthetic data; here a head's score is its measured "
+      "attention on what probes must retrieve, the mean over its query heads",
+      "the prompt is charged as dense in all heads; the released code streams it in streaming heads"};
+  d.make = make;
+  return d;
+}
+
+}  // namespace kvcast::policy
