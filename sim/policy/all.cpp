@@ -5,13 +5,29 @@ namespace kvcast::policy {
 namespace {
 
 std::vector<Descriptor> make_list() {
-  std::vector<Descriptor> list = {
-      describe_full(),    describe_exact_topk(), describe_streaming_llm(), describe_h2o(),
-      describe_tova(),    describe_raas(),       describe_keydiff(),       describe_keyl2norm(),
-      describe_snapkv(),  describe_pyramidkv(),  describe_adakv(),         describe_headkv(),
-      describe_cake(),    describe_compresskv(), describe_duo_attention(), describe_razor_attention(),
-      describe_quest(),   describe_hsa(),        describe_rocketkv(),      describe_rocketkv_mt(),
-      describe_arkvale(), describe_freekv()};
+  std::vector<Descriptor> list = {describe_full(),
+                                  describe_exact_topk(),
+                                  describe_streaming_llm(),
+                                  describe_h2o(),
+                                  describe_tova(),
+                                  describe_raas(),
+                                  describe_d2o(),
+                                  describe_keydiff(),
+                                  describe_keyl2norm(),
+                                  describe_snapkv(),
+                                  describe_pyramidkv(),
+                                  describe_adakv(),
+                                  describe_headkv(),
+                                  describe_cake(),
+                                  describe_compresskv(),
+                                  describe_duo_attention(),
+                                  describe_razor_attention(),
+                                  describe_quest(),
+                                  describe_hsa(),
+                                  describe_rocketkv(),
+                                  describe_rocketkv_mt(),
+                                  describe_arkvale(),
+                                  describe_freekv()};
   for (Descriptor& d : list) {
     if (d.parameters.empty()) continue;  // full
     d.parameters.push_back({.key = "first_dense_layers",

@@ -20,6 +20,7 @@ Descriptor describe_tova();
 Descriptor describe_keydiff();
 Descriptor describe_keyl2norm();
 Descriptor describe_raas();
+Descriptor describe_d2o();
 Descriptor describe_pyramidkv();
 Descriptor describe_adakv();
 Descriptor describe_headkv();

@@ -30,11 +30,8 @@ int HeavyHitters::members() const { return group_ == Group::kPerHead ? 1 : layer
 void HeavyHitters::add_block(std::int64_t first, std::int64_t end, const std::vector<Held>& held) {
   for (std::size_t q = 0; q < totals_.size(); ++q) {
     const Held& list = held[q / static_cast<std::size_t>(members())];
-    visit_prompt_rows(layer_, static_cast<int>(q), first, end, list, [&](std::int64_t, std::span<const float> weights) {
-      for (std::size_t i = 0; i < weights.size(); ++i) {
-        totals_[q][static_cast<std::size_t>(list[i])] += static_cast<double>(weights[i]);
-      }
-    });
+    visit_prompt_rows(layer_, static_cast<int>(q), first, end, list,
+                      [&](std::int64_t, std::span<const float> weights) { add(q, list, weights); });
   }
 }
 
@@ -42,9 +39,13 @@ void HeavyHitters::add_step(int t, const std::vector<Held>& held) {
   for (std::size_t q = 0; q < totals_.size(); ++q) {
     const Held& list = held[q / static_cast<std::size_t>(members())];
     step_weights(layer_, static_cast<int>(q), t, list, weights_);
-    for (std::size_t i = 0; i < weights_.size(); ++i) {
-      totals_[q][static_cast<std::size_t>(list[i])] += static_cast<double>(weights_[i]);
-    }
+    add(q, list, weights_);
+  }
+}
+
+void HeavyHitters::add(std::size_t q_head, const Held& list, std::span<const float> weights) {
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    totals_[q_head][static_cast<std::size_t>(list[i])] += static_cast<double>(weights[i]);
   }
 }
 

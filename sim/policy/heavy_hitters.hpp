@@ -19,6 +19,8 @@ class HeavyHitters {
 
   void add_block(std::int64_t first, std::int64_t end, const std::vector<Held>& held);
   void add_step(int t, const std::vector<Held>& held);
+  // Weights of one query of a head, one a token of the list.
+  void add(std::size_t q_head, const Held& list, std::span<const float> weights);
   // Of the held tokens of one list, reduced over its query heads.
   void scores(std::size_t head, const Held& held, std::vector<float>& out) const;
   // Of one query head at a position.

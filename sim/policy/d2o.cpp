@@ -1,0 +1,302 @@
+// D2O (Wan et al., "D2O: Dynamic Discriminative Operations for Efficient Long-Context Inference of Large Language
+// Models", ICLR 2025, arXiv 2406.13035), as its released code does it.
+//
+// Idea: evict as H2O, but merge what goes into its most similar neighbour, and give layers with even attention less.
+// Selection: F_l = mean over heads of the variance over tokens of the prompt's column sums, scaled to [0, 1] over the
+//   heads of the layer; layer budget = clamp(layers·budget·softmax_l(−F), 1 % of the tokens, all). The first decode
+//   step attends to everything; then the first `sink` tokens, the last recent_share of the layer's budget and the best
+//   of the others by total weight stay. Later steps attend to one token more than the budget, add their weights, evict
+//   one.
+// Merge: u = largest cosine of an evicted key to a kept one, j = its position. A slot (the i-th evicted token of every
+//   head) merges where the mean of u over heads reaches tau: the mean over slots and heads at first, later alpha·tau +
+//   beta·that mean. K_j becomes the mean of itself and all u·K_e merged into it, V_j likewise. Later attention, and
+//   what output_error is taken of, uses merged pairs.
+// Cost: H2O's, and cosines: 2·n_kv·E·N·d FLOP for E evicted against N kept, a read of all kept keys at each step.
+// Storage: 2·Σ_l N_l·n_kv·d·b, totals.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "policy/descriptors.hpp"
+#include "policy/eviction.hpp"
+#include "policy/heavy_hitters.hpp"
+#include "policy/merging_cache.hpp"
+#include "policy/profile.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+struct D2oSetting {
+  std::int64_t budget = 0, sink = 0;
+  double recent_share = 0.5, alpha = 0.5, beta = 0.5;
+  bool adaptive = true, exempt = false, materialise = false, merge = true;
+};
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+bool exempt(const D2oSetting& s, int layer, int layers) { return s.exempt && (layer < 2 || layer == layers - 1); }
+
+// Column sums of a layer's prompt, and the layer's statistic F.
+struct Surveyed {
+  std::shared_ptr<const HeavyHitters> totals;
+  double spread = 0;
+};
+
+Surveyed survey_layer(const LayerInput& input) {
+  const trace::TraceInfo& info = input.info();
+  require_prompt_queries(info, 0, "d2o sums the weights of all prompt queries");
+  auto totals = std::make_shared<HeavyHitters>(input.layer(), Group::kMeanWeights);
+  Held all(index(info.prompt_tokens));
+  std::iota(all.begin(), all.end(), 0);
+  totals->add_block(0, info.prompt_tokens, std::vector<Held>(index(info.n_kv_heads), all));
+  std::vector<double> variances;
+  for (std::size_t q = 0; q < index(info.n_q_heads); ++q) {
+    double sum = 0, squares = 0;
+    for (std::int64_t i = 0; i < info.prompt_tokens; ++i) sum += totals->total(q, i);
+    const double mean = sum / static_cast<double>(info.prompt_tokens);
+    for (std::int64_t i = 0; i < info.prompt_tokens; ++i) squares += std::pow(totals->total(q, i) - mean, 2);
+    variances.push_back(squares / static_cast<double>(info.prompt_tokens));
+  }
+  const auto [least, most] = std::minmax_element(variances.begin(), variances.end());
+  double spread = 0;
+  for (const double v : variances) spread += *most > *least ? (v - *least) / (*most - *least) : 0;
+  return {std::move(totals), spread / static_cast<double>(variances.size())};
+}
+
+class D2oRule final : public EvictionRule {
+ public:
+  // budget: the layer's; all tokens where it is left alone.
+  D2oRule(const LayerInput& input, const D2oSetting& setting, std::int64_t budget, const HeavyHitters* prompt)
+      : layer_(input.layer()), s_(setting), budget_(budget) {
+    if (prompt != nullptr) totals_ = std::make_unique<HeavyHitters>(*prompt);
+    const auto recent = static_cast<std::int64_t>(static_cast<double>(budget_) * s_.recent_share);
+    quota_ = {budget_, std::min(s_.sink, budget_ - recent), recent};
+  }
+
+  void after_block(std::int64_t, std::int64_t, std::vector<Held>&) override {}
+
+  void after_step(int t, std::vector<Held>& held) override {
+    if (totals_ == nullptr) return;
+    merged_ = !caches_.empty();
+    if (merged_) {
+      attend(t, held);
+    } else {
+      totals_->add_step(t, held);
+    }
+    if (static_cast<std::int64_t>(held[0].size()) <= budget_) return;
+    if (caches_.empty()) {
+      for (std::size_t h = 0; h < held.size(); ++h) caches_.emplace_back(layer_, static_cast<int>(h), held[h]);
+    }
+    std::vector<std::vector<std::int32_t>> stay(held.size());
+    for (std::size_t h = 0; h < held.size(); ++h) {
+      totals_->scores(h, held[h], scores_);
+      choose_stay(held[h], scores_, quota_, stay[h]);
+      keep_only(held[h], stay[h]);
+    }
+    merge(stay);
+  }
+
+  std::span<const float> output(int q_head) const override {
+    if (!merged_) return {};
+    return outputs_[index(q_head)];
+  }
+
+ private:
+  // Attention over merged pairs and the current one; its weights join the totals.
+  void attend(int t, const std::vector<Held>& held) {
+    const int members = layer_.info().group();
+    outputs_.resize(index(layer_.info().n_q_heads));
+    for (std::size_t h = 0; h < held.size(); ++h) {
+      caches_[h].append(layer_, static_cast<int>(h), held[h].back());
+      for (int g = 0; g < members; ++g) {
+        const int q_head = static_cast<int>(h) * members + g;
+        caches_[h].attend(layer_.decode_query(q_head, t), weights_, outputs_[index(q_head)]);
+        totals_->add(index(q_head), held[h], weights_);
+      }
+    }
+  }
+
+  void merge(const std::vector<std::vector<std::int32_t>>& stay) {
+    std::vector<Departures> gone;
+    for (std::size_t h = 0; h < caches_.size(); ++h) gone.push_back(caches_[h].shrink(stay[h]));
+    const std::size_t slots = gone[0].likeness.size();
+    std::vector<double> means(slots, 0.0);
+    for (const Departures& head : gone) {
+      for (std::size_t i = 0; i < slots; ++i) means[i] += head.likeness[i] / static_cast<double>(gone.size());
+    }
+    const double mean = std::accumulate(means.begin(), means.end(), 0.0) / static_cast<double>(slots);
+    tau_ = has_tau_ ? s_.alpha * tau_ + s_.beta * mean : mean;
+    has_tau_ = true;
+    if (!s_.merge) return;
+    std::vector<bool> merges;
+    for (const double m : means) merges.push_back(m >= tau_);
+    for (std::size_t h = 0; h < caches_.size(); ++h) caches_[h].merge(gone[h], merges);
+  }
+
+  const trace::Layer& layer_;
+  D2oSetting s_;
+  std::int64_t budget_;
+  Quota quota_;
+  std::unique_ptr<HeavyHitters> totals_;
+  std::vector<MergingCache> caches_;
+  std::vector<std::vector<float>> outputs_;
+  std::vector<float> scores_, weights_;
+  double tau_ = 0;
+  bool has_tau_ = false, merged_ = false;
+};
+
+class D2o final : public Policy {
+ public:
+  D2o(const D2oSetting& setting, const Lengths& lengths) : s_(setting), covers_all_(s_.budget >= lengths.bound()) {}
+
+  void survey(std::span<const LayerInput* const> layers) override {
+    surveyed_.clear();
+    if (covers_all_) return;
+    for (const LayerInput* layer : layers) surveyed_[layer->layer().id()] = survey_layer(*layer);
+  }
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    const trace::TraceInfo& info = layer.info();
+    const int id = layer.layer().id();
+    std::unique_ptr<EvictionRule> rule;
+    if (covers_all_ || exempt(s_, id, info.n_layers)) {
+      rule = std::make_unique<D2oRule>(layer, s_, info.positions(), nullptr);
+    } else {
+      std::map<int, Surveyed> known = surveyed_;
+      if (!known.contains(id)) known[id] = survey_layer(layer);
+      rule = std::make_unique<D2oRule>(layer, s_, budget(known, id, info), known.at(id).totals.get());
+    }
+    return evicting_selector(layer, std::move(rule), 0, false);
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    if (covers_all_ || exempt(s_, shape.layer, shape.model->layers)) return;
+    sum_prompt_columns(shape, s_.materialise, ops);
+    const Dims m(*shape.model);
+    const double evicted = static_cast<double>(shape.prompt_tokens + 1 - s_.budget),
+                 kept = static_cast<double>(s_.budget);
+    if (evicted <= 0) return;
+    const double lists = shape.batch * m.kv_heads;
+    graph::Kernel likeness{graph::KernelClass::kScore, lists * (evicted + kept) * m.row(),
+                           lists * evicted * kScoreBytes};
+    likeness.flops = 2 * lists * evicted * kept * m.d;
+    graph::OpId op =
+        ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "likeness of evicted keys", likeness, {ops.ready()});
+    graph::Kernel merging{graph::KernelClass::kGather, 2 * lists * evicted * m.row(), 2 * lists * kept * m.row()};
+    merging.unit_bytes = m.row();
+    op = ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "merge", merging, {op});
+    rank_and_compact(*shape.model, lists, lists, evicted + kept, kept, ops, op);
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    if (covers_all_ || exempt(s_, shape.layer, shape.model->layers)) {
+      ops.done(ops.attention(attention_over(shape, 0), {ops.ready()}));
+      return;
+    }
+    attend_and_evict(shape, true, shape.model->n_kv_heads, ops);
+    const Dims m(*shape.model);
+    const double held = shape.sum(&HeadCounts::attended), evicted = shape.sum(&HeadCounts::evicted);
+    if (evicted <= 0) return;
+    graph::Kernel likeness{graph::KernelClass::kScore, held * m.row(), evicted * kScoreBytes};
+    likeness.flops = 2 * held * m.d;
+    const graph::OpId op =
+        ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "likeness of evicted keys", likeness, {ops.ready()});
+    const double moved = 2 * evicted * m.row();
+    ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "merge",
+               graph::Kernel{graph::KernelClass::kGather, 2 * moved, moved, 0, m.row()}, {op});
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const int layers = shape.model->layers;
+    double spared = 0;
+    for (int l = 0; l < layers; ++l) spared += exempt(s_, l, layers) ? 1.0 / layers : 0;
+    const auto tokens = static_cast<double>(shape.tokens);
+    const double held = std::min(tokens, static_cast<double>(s_.budget + 1));
+    const double mean = spared * tokens + (1 - spared) * held;
+    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, mean)},
+            {graph::Pool::kHbm, "attention totals",
+             shape.batch * layers * (1 - spared) * shape.model->n_kv_heads * held * kScoreBytes}};
+  }
+
+  Growth growth() const override { return {.attended = covers_all_ ? 1.0 : 0.0}; }
+
+ private:
+  std::int64_t budget(const std::map<int, Surveyed>& known, int layer, const trace::TraceInfo& info) const {
+    if (!s_.adaptive) return s_.budget;
+    Profile shares;  // for its rule of the nearest layer
+    shares.n_layers = info.n_layers;
+    for (const auto& [id, one] : known) shares.layer_errors[id] = std::exp(-one.spread);
+    const auto tokens = static_cast<double>(info.prompt_tokens + 1);
+    const double share = shares.layer_shares()[index(layer)] * info.n_layers * static_cast<double>(s_.budget);
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::clamp(share, 0.01 * tokens, tokens)));
+  }
+
+  D2oSetting s_;
+  bool covers_all_;
+  std::map<int, Surveyed> surveyed_;
+};
+
+Parameter share(const char* key, double fallback, const char* meaning) {
+  return {.key = key, .fallback = fallback, .unit = "", .meaning = meaning, .high = 1};
+}
+
+}  // namespace
+
+Descriptor describe_d2o() {
+  Descriptor d;
+  d.name = "d2o";
+  d.sentence = "H2O that merges what it evicts into the most similar kept token, with budgets by layer.";
+  d.category = "drop";
+  d.paper = "Wan et al., D2O, ICLR 2025 (arXiv 2406.13035)";
+  d.parameters = {budget_parameter("tokens held a KV head between steps, on average over layers"),
+                  {.key = "sink",
+                   .fallback = std::int64_t{4},
+                   .unit = "tokens",
+                   .meaning = "first tokens that are never evicted, inside the budget",
+                   .high = 1e9},
+                  share("recent_share", 0.5, "share of a layer's budget for its last tokens"),
+                  share("alpha", 0.5, "weight of the old merge threshold at each eviction"),
+                  share("beta", 0.5, "weight of the new mean likeness in it"),
+                  {.key = "merge", .fallback = true, .unit = "", .meaning = "merge what is evicted; false: drop it"},
+                  {.key = "layers",
+                   .fallback = std::string("adaptive"),
+                   .unit = "",
+                   .meaning = "how layers share the budget: by how evenly they attend, or equally",
+                   .names = {"adaptive", "uniform"}},
+                  {.key = "exempt",
+                   .fallback = std::string("none"),
+                   .unit = "",
+                   .meaning = "layers left uncompressed: none, or the first two and the last (released code)",
+                   .names = {"none", "released"}},
+                  column_sums_parameter()};
+  d.budget_convention =
+      "retained, on average over layers: the first step attends to everything, a later one to one "
+      "token more than its layer holds, the current one included";
+  d.formulas = {"traffic: 2·n_kv·(N_l + 1)·d·b a step, n_kv·(N_l + 1)·d·b for cosines, weights and totals as h2o",
+                "prompt: n_q·S·(S + 1)·d FLOP for the column sums, 2·n_kv·E·N·d for the first merge",
+                "storage: 2·n_kv·Σ_l (N_l + 1)·d·b + 4·n_kv·Σ_l (N_l + 1)"};
+  d.differences = {
+      "as the released code: unnormalised cosines as merge weights, threshold 0.5/0.5, half of the budget "
+      "recent; the paper has exponential weights, 0.3/0.7, and a quarter",
+      "the code works on copies of the keys for every query head; here scores are averaged over the group "
+      "and pairs merge once a KV head",
+      "the prompt comes at once: a block would need the column sums that the layer budgets rest on"};
+  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+    D2oSetting setting;
+    setting.budget = values.integer("budget");
+    setting.sink = values.integer("sink");
+    setting.recent_share = values.number("recent_share");
+    setting.alpha = values.number("alpha");
+    setting.beta = values.number("beta");
+    setting.merge = values.flag("merge");
+    setting.adaptive = values.text("layers") == "adaptive";
+    setting.exempt = values.text("exempt") == "released";
+    setting.materialise = values.text("column_sums") == "materialise";
+    return std::make_unique<D2o>(setting, lengths);
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,35 @@
+// Pairs of one KV head that change as evicted ones are merged into them (D2O).
+#pragma once
+
+#include <vector>
+
+#include "policy/weights.hpp"
+
+namespace kvcast::policy {
+
+// What an eviction took out: by slot, in position order, its pair, and the most similar key that stayed.
+struct Departures {
+  std::vector<float> keys, values;   // [slots × d]
+  std::vector<double> likeness;      // largest cosine to a key that stayed
+  std::vector<std::size_t> nearest;  // index of that key; the first of equals
+};
+
+class MergingCache {
+ public:
+  // Starts with the trace's pairs of the held tokens.
+  MergingCache(const trace::Layer& layer, int kv_head, const Held& held);
+  void append(const trace::Layer& layer, int kv_head, std::int32_t position);
+  // Softmax weights of a query over all pairs, and its output.
+  void attend(const float* query, std::vector<float>& weights, std::vector<float>& output) const;
+  // Leaves the pairs with these ascending indices, at least one.
+  Departures shrink(const std::vector<std::int32_t>& stay);
+  // Each pair that some merging slots are nearest to becomes the mean of itself and likeness · pair of each of these.
+  void merge(const Departures& gone, const std::vector<bool>& merges);
+
+ private:
+  std::size_t size() const { return keys_.size() / d_; }
+  std::size_t d_;
+  std::vector<float> keys_, values_;
+};
+
+}  // namespace kvcast::policy
