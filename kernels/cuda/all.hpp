@@ -11,9 +11,23 @@ Bench hbm_stream(const Machine& machine);
 Bench hbm_gather(const Machine& machine);
 Bench convert(const Machine& machine);
 Bench topk(const Machine& machine);
+Bench page_summary(const Machine& machine);
+Bench page_score(const Machine& machine);
+Bench dim_score(const Machine& machine);
+Bench keydiff(const Machine& machine);
+Bench query_similarity(const Machine& machine);
+Bench snapkv_score(const Machine& machine);
+Bench lsh_hash(const Machine& machine);
+Bench centroid_recall(const Machine& machine);
 Bench decode_attention(const Machine& machine);
 Bench sparse_attention(const Machine& machine);
 Bench lse_merge(const Machine& machine);
+Bench launch_chain(const Machine& machine);
+Bench host_sync(const Machine& machine);
+Bench host_copy(const Machine& machine);
+Bench zero_copy_gather(const Machine& machine);
+Bench recall(const Machine& machine);
+Bench gemm(const Machine& machine);
 
 // Those whose kernels also run on the emulator.
 std::vector<Bench> kernel_benches(const Machine& machine);

@@ -73,7 +73,8 @@ class Event {
 class Stopwatch {
  public:
   Stopwatch(const Machine& machine, const DeviceTiming& timing)
-      : timing_(timing), flush_bytes_(timing.flush ? static_cast<std::size_t>(2 * machine.l2_bytes) : 0),
+      : timing_(timing),
+        flush_bytes_(timing.flush ? static_cast<std::size_t>(2 * machine.l2_bytes) : 0),
         default_clock_(device_clock_hz()) {
     KVCAST_CUDA(cudaStreamCreateWithFlags(&queue_, cudaStreamNonBlocking));
     KVCAST_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&flags_), 2 * sizeof(int), cudaHostAllocMapped));
@@ -98,27 +99,17 @@ class Stopwatch {
   // Seconds of one call, with the cache flushed before it.
   double cold(const std::function<void(Queue)>& call) {
     if (flush_bytes_ > 0) KVCAST_CUDA(cudaMemsetAsync(flush_.data(), 0x5A, flush_bytes_, queue_));
-    if (timing_.waits_for_host) {
-      wait();
-      const auto begin = Clock::now();
-      call(queue_);
-      wait();
-      return seconds_since(begin);
-    }
+    if (timing_.waits_for_host || timing_.issue_only) return by_host(call, 1);
     return between_events([&] { call(queue_); }, timing_.launches, 1);
   }
 
   // Seconds of each of many calls, one after another. The stream is held while the first few are queued.
   double batch(const std::function<void(Queue)>& call, int calls) {
-    if (timing_.waits_for_host) {
-      wait();
-      const auto begin = Clock::now();
-      for (int i = 0; i < calls; ++i) call(queue_);
-      wait();
-      return seconds_since(begin) / calls;
-    }
+    if (timing_.issue_only) return by_host(call, 1);  // more would fill the launch queue
+    if (timing_.waits_for_host) return by_host(call, calls);
     const int first = std::min(2, calls);
-    return between_events([&] { repeat(call, first); }, timing_.launches * first, calls, [&] { repeat(call, calls - first); });
+    return between_events([&] { repeat(call, first); }, timing_.launches * first, calls,
+                          [&] { repeat(call, calls - first); });
   }
 
   // Did the device run at three quarters of its clock or more just now? Unknown clocks count as full.
@@ -136,12 +127,18 @@ class Stopwatch {
   void repeat(const std::function<void(Queue)>& call, int times) {
     for (int i = 0; i < times; ++i) call(queue_);
   }
-  void release() {
-    reinterpret_cast<volatile int*>(flags_)[0] = 1;
+  double by_host(const std::function<void(Queue)>& call, int calls) {
+    wait();
+    const auto begin = Clock::now();
+    repeat(call, calls);
+    const double issued = seconds_since(begin);
+    wait();
+    return (timing_.issue_only ? issued : seconds_since(begin)) / calls;
   }
+  void release() { reinterpret_cast<volatile int*>(flags_)[0] = 1; }
 
-  double between_events(const std::function<void()>& held, int held_launches, int calls,
-                        const std::function<void()>& then = [] {}) {
+  double between_events(
+      const std::function<void()>& held, int held_launches, int calls, const std::function<void()>& then = [] {}) {
     const bool hold = held_launches <= kMostHeldLaunches;
     if (hold) {
       flags_[0] = flags_[1] = 0;
@@ -155,7 +152,8 @@ class Stopwatch {
     then();
     if (calls != 1) end_.record(queue_);
     wait();
-    if (hold && flags_[1] != 0) throw std::runtime_error("the stream was held for 10 s: the call waits for the device while it queues");
+    if (hold && flags_[1] != 0)
+      throw std::runtime_error("the stream was held for 10 s: the call waits for the device while it queues");
     return end_.since(begin_) / calls;
   }
 
@@ -194,7 +192,9 @@ void measure_device(State& state, const std::function<void(Queue)>& call, const 
   call(watch.queue());
   watch.wait();
   const double once = watch.cold(call);
-  const int calls = state.mode() == Mode::kCold ? 1 : static_cast<int>(std::clamp(kBatchSeconds / std::max(once, 1e-9), 3.0, 10000.0));
+  const int calls = state.mode() == Mode::kCold
+                        ? 1
+                        : static_cast<int>(std::clamp(kBatchSeconds / std::max(once, 1e-9), 3.0, 10000.0));
   Sampler sampler(limits);
   double pause = 0;
   const auto begin = Clock::now();
@@ -207,8 +207,11 @@ void measure_device(State& state, const std::function<void(Queue)>& call, const 
 }
 
 void run_and_wait(const std::function<void(Queue)>& call) {
-  call(nullptr);
-  KVCAST_CUDA(cudaDeviceSynchronize());
+  cudaStream_t stream;  // not the default one, which batched copies do not take
+  KVCAST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  call(stream);
+  KVCAST_CUDA(cudaStreamSynchronize(stream));
+  KVCAST_CUDA(cudaStreamDestroy(stream));
 }
 
 void check_cuda(cudaError_t status, const char* what) {
@@ -221,14 +224,18 @@ void* device_allocate(std::size_t bytes) {
   void* p = nullptr;
   KVCAST_CUDA(cudaMalloc(&p, bytes));
   KVCAST_CUDA(cudaMemset(p, 0xFF, bytes));
+  KVCAST_CUDA(cudaDeviceSynchronize());  // the streams of the harness do not wait for the default one
   return p;
 }
 void device_free(void* p) noexcept { cudaFree(p); }
-void device_copy(void* to, const void* from, std::size_t bytes) { KVCAST_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault)); }
+void device_copy(void* to, const void* from, std::size_t bytes) {
+  KVCAST_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+}
 
 DeviceArray<Half> half_normals(std::uint64_t seed, std::size_t n) {
   DeviceArray<Half> out(n);
   launch({4096}, 256, 0, nullptr, fill_normals, out.data(), seed, n);
+  KVCAST_CUDA(cudaDeviceSynchronize());
   return out;
 }
 

@@ -102,6 +102,7 @@ void run_and_wait(const std::function<void(Queue)>& call);
 
 struct DeviceTiming {
   bool waits_for_host = false;  // the call synchronises: measured by the host's clock, without a held stream
+  bool issue_only = false;      // the host's time until the call returns, not the device's until it is done
   bool flush = true;            // flush the L2 cache before cold samples
   int launches = 1;             // of one call; more than fit into the launch queue are not held back
 };

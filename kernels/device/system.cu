@@ -21,9 +21,10 @@ int attribute(cudaDeviceAttr which) {
 // Dense fp16 with fp32 accumulation, from NVIDIA's data sheets. A name may be part of a longer one: longer ones first.
 double tensor_peak(const std::string& name) {
   static const std::pair<const char*, double> kPeaks[] = {
-      {"H200 NVL", 836e12},   {"H200", 989e12},       {"H100 PCIe", 756e12},  {"H100 NVL", 836e12}, {"H100", 989e12},
-      {"B200", 2250e12},      {"A100", 312e12},       {"L40S", 362e12},       {"RTX PRO 6000", 504e12},
-      {"RTX 4090", 165.2e12}, {"RTX 3090", 71.2e12},  {"RTX A6000", 154.8e12}, {"RTX 5090", 209.5e12}};
+      {"H200 NVL", 836e12},     {"H200", 989e12},       {"H100 PCIe", 756e12}, {"H100 NVL", 836e12},
+      {"H100", 989e12},         {"B200", 2250e12},      {"A100", 312e12},      {"L40S", 362e12},
+      {"RTX PRO 6000", 504e12}, {"RTX 4090", 165.2e12}, {"RTX 3090", 71.2e12}, {"RTX A6000", 154.8e12},
+      {"RTX 5090", 209.5e12}};
   for (const auto& [part, peak] : kPeaks) {
     if (name.find(part) != std::string::npos) return peak;
   }

@@ -1,0 +1,162 @@
+// Scores of pages from their summaries: Σ_j max(q_j · min_j, q_j · max_j) for each query head (Quest, arXiv
+// 2406.10774). reduce: group_max keeps the largest of the group's raw scores; softmax_mean takes softmax over the pages
+// of each query head and the mean over the group (FreeKV, arXiv 2505.13109), in a second kernel, one block for a KV
+// head.
+#include "cuda/all.hpp"
+#include "cuda/case.hpp"
+
+namespace kvcast::kernels {
+
+namespace {
+
+constexpr int kMostGroup = 16;
+
+struct ScoreShape {
+  int pages, kv_heads, group, dim;
+};
+
+// One warp for a (page, KV head): the summaries are read once for the group. raw [kv_heads][group][pages].
+KVCAST_KERNEL KVCAST_BOUNDS(256)
+    score_pages(ScoreShape s, const Half* query, const Half* summaries, float* raw, float* group_max) {
+  const int item = static_cast<int>(block_x() * (block_threads() / 32) + warp_index());
+  if (item >= s.pages * s.kv_heads) return;
+  const int head = item % s.kv_heads, page = item / s.kv_heads, chunk = static_cast<int>(lane_index());
+  const bool active = chunk < s.dim / 8;
+  float low[8], high[8];
+  KVCAST_UNROLL
+  for (int i = 0; i < 8; ++i) low[i] = high[i] = 0;
+  const std::size_t dim = static_cast<std::size_t>(s.dim);
+  if (active) {
+    const Half* from = summaries + static_cast<std::size_t>(item) * 2 * dim + static_cast<std::size_t>(chunk) * 8;
+    unpack8(load16(from), low);
+    unpack8(load16(from + dim), high);
+  }
+  float best = kLowest;
+  for (int g = 0; g < s.group; ++g) {
+    float q[8], sum = 0;
+    if (active) {
+      unpack8(load16(query + static_cast<std::size_t>(head * s.group + g) * dim + static_cast<std::size_t>(chunk) * 8),
+              q);
+      KVCAST_UNROLL
+      for (int i = 0; i < 8; ++i) sum += fmaxf(q[i] * low[i], q[i] * high[i]);
+    }
+    sum = warp_sum(sum);
+    best = fmaxf(best, sum);
+    if (raw && chunk == 0)
+      raw[static_cast<std::size_t>(head * s.group + g) * static_cast<std::size_t>(s.pages) +
+          static_cast<std::size_t>(page)] = sum;
+  }
+  if (group_max && chunk == 0)
+    group_max[static_cast<std::size_t>(head) * static_cast<std::size_t>(s.pages) + static_cast<std::size_t>(page)] =
+        best;
+}
+
+// Block-wide maximum or sum; red has a place for each warp.
+template <typename Join>
+KVCAST_DEVICE float block_join(float x, float* red, Join join) {
+  KVCAST_UNROLL
+  for (unsigned m = 16; m > 0; m >>= 1) x = join(x, warp_xor(x, m));
+  block_sync();
+  if (lane_index() == 0) red[warp_index()] = x;
+  block_sync();
+  float out = red[0];
+  for (unsigned w = 1; w < block_threads() / 32; ++w) out = join(out, red[w]);
+  return out;
+}
+
+KVCAST_KERNEL KVCAST_BOUNDS(256) softmax_mean(ScoreShape s, const float* raw, float* out) {
+  float* red = reinterpret_cast<float*>(shared_memory());
+  const int head = static_cast<int>(block_x()), thread = static_cast<int>(thread_x()),
+            threads = static_cast<int>(block_threads());
+  const std::size_t pages = static_cast<std::size_t>(s.pages);
+  float most[kMostGroup], scale[kMostGroup];
+  for (int g = 0; g < s.group; ++g) {
+    const float* row = raw + static_cast<std::size_t>(head * s.group + g) * pages;
+    float top = kLowest, sum = 0;
+    for (int p = thread; p < s.pages; p += threads) top = fmaxf(top, row[p]);
+    most[g] = block_join(top, red, [](float a, float b) { return fmaxf(a, b); });
+    for (int p = thread; p < s.pages; p += threads) sum += exp2_fast((row[p] - most[g]) * 1.44269504f);
+    scale[g] = 1.0f / (block_join(sum, red, [](float a, float b) { return a + b; }) * static_cast<float>(s.group));
+  }
+  for (int p = thread; p < s.pages; p += threads) {
+    float mean = 0;
+    for (int g = 0; g < s.group; ++g) {
+      const float* row = raw + static_cast<std::size_t>(head * s.group + g) * pages;
+      mean += exp2_fast((row[p] - most[g]) * 1.44269504f) * scale[g];
+    }
+    out[static_cast<std::size_t>(head) * pages + static_cast<std::size_t>(p)] = mean;
+  }
+}
+
+std::vector<float> expected_scores(const ScoreShape& s, const std::vector<float>& query,
+                                   const std::vector<float>& summaries, bool softmax) {
+  const std::size_t pages = as_size(s.pages), heads = as_size(s.kv_heads), group = as_size(s.group),
+                    dim = as_size(s.dim);
+  std::vector<float> out(heads * pages, 0.0f);
+  for (std::size_t h = 0; h < heads; ++h) {
+    for (std::size_t g = 0; g < group; ++g) {
+      std::vector<double> scores(pages, 0.0);
+      for (std::size_t p = 0; p < pages; ++p) {
+        for (std::size_t d = 0; d < dim; ++d) {
+          const double q = query[(h * group + g) * dim + d];
+          const float* low = &summaries[(p * heads + h) * 2 * dim + d];
+          scores[p] += std::max(q * low[0], q * low[dim]);
+        }
+      }
+      const double most = *std::max_element(scores.begin(), scores.end());
+      double total = 0;
+      for (const double x : scores) total += std::exp(x - most);
+      for (std::size_t p = 0; p < pages; ++p) {
+        float& o = out[h * pages + p];
+        if (softmax) {
+          o += static_cast<float>(std::exp(scores[p] - most) / total / static_cast<double>(group));
+        } else {
+          o = g == 0 ? static_cast<float>(scores[p]) : std::max(o, static_cast<float>(scores[p]));
+        }
+      }
+    }
+  }
+  return out;
+}
+
+void run(State& state) {
+  const std::string& reduce = state.word("reduce");
+  if (reduce != "group_max" && reduce != "softmax_mean")
+    throw UsageError("reduce: '" + reduce + "' is not group_max or softmax_mean");
+  const ScoreShape s{as_int(state, "pages"), as_int(state, "kv_heads"), as_int(state, "group"), as_int(state, "dim")};
+  if (s.dim % 8 != 0 || s.dim > 256 || s.group < 1 || s.group > kMostGroup || s.pages < 1)
+    return state.skip("dimensions are multiples of 8 up to 256, groups 1 to 16");
+  const bool softmax = reduce == "softmax_mean";
+  const std::size_t n = as_size(s.pages) * as_size(s.kv_heads);
+  // In a check the low and high halves need not be ordered: the formula takes the larger product either way.
+  const DeviceArray<Half> query = half_normals(82, as_size(s.kv_heads * s.group * s.dim)),
+                          summaries = half_normals(83, n * 2 * as_size(s.dim));
+  const DeviceArray<float> raw(n * as_size(s.group)), out(n);
+  const auto call = [&](Queue queue) {
+    launch({blocks_for(n, 8)}, 256, 0, queue, score_pages, s, query.data(), summaries.data(),
+           softmax ? raw.data() : nullptr, softmax ? nullptr : out.data());
+    if (softmax) launch({as_unsigned(s.kv_heads)}, 256, 64, queue, softmax_mean, s, raw.data(), out.data());
+  };
+  state.moves(static_cast<double>(n) * (4.0 * s.dim + 4), Resource::kHbm);
+  state.work("flops", 4.0 * static_cast<double>(n) * s.group * s.dim);
+  state.work("launches", softmax ? 2 : 1);
+  run_and_wait(call);
+  if (!state.checking()) return measure_device(state, call, {.launches = 2});
+  state.compare("page scores", out.host(), expected_scores(s, floats_of(query), floats_of(summaries), softmax), 1e-4);
+}
+
+}  // namespace
+
+Bench page_score(const Machine&) {
+  return {
+      "page_score",
+      "scores of pages from minimum and maximum, reduced over the group; summaries read, one score written for each KV "
+      "head",
+      {words("reduce", {"group_max", "softmax_mean"}), numbers("pages", {64, 250, 1024, 4096, 8192}),
+       numbers("kv_heads", {8, 64}), numbers("group", {4}), numbers("dim", {128})},
+      {numbers("pages", {1, 40, 300}), numbers("kv_heads", {1, 3}), numbers("group", {1, 5}), numbers("dim", {8, 128})},
+      {Mode::kCold, Mode::kBatch},
+      run};
+}
+
+}  // namespace kvcast::kernels

@@ -1,0 +1,180 @@
+// Copies between host and device memory: how many pieces of which size, and by which call.
+#include <algorithm>
+
+#include "cuda/all.hpp"
+#include "cuda/case.hpp"
+#include "device/streams.hpp"
+
+namespace kvcast::kernels {
+
+namespace {
+
+struct CopyCase {
+  std::string direction, memory, how, clock;
+  std::size_t bytes, pieces;
+};
+
+// Pieces lie apart by their own size on the host, and side by side on the device: nobody can merge them.
+class Copies {
+ public:
+  Copies(const CopyCase& c, std::size_t streams)
+      : c_(c),
+        host_(2 * c.bytes * c.pieces, c.memory == "pinned"),
+        device_(c.bytes * c.pieces),
+        back_host_(c.direction == "both" ? host_.size() : 16, c.memory == "pinned"),
+        back_device_(c.direction == "both" ? device_.size() : 16),
+        streams_(static_cast<int>(streams)) {
+    KVCAST_CUDA(cudaMemset(back_device_.data(), 0x3A, back_device_.size()));
+    for (std::size_t i = 0; i < c.pieces; ++i) {
+      host_at_.push_back(host_.data() + 2 * i * c.bytes);
+      device_at_.push_back(device_.data() + i * c.bytes);
+      sizes_.push_back(c.bytes);
+    }
+  }
+
+  void operator()(Queue queue) {
+    if (streams_.size() == 0) return one_way(c_.direction == "d2h", queue, device_.data(), host_.data());
+    streams_.fork(queue);
+    if (c_.direction == "both") {
+      one_way(false, streams_[0], device_.data(), host_.data());
+      one_way(true, streams_[1], back_device_.data(), back_host_.data());
+    } else {
+      for (std::size_t i = 0; i < c_.pieces; ++i)
+        piece(c_.direction == "d2h", streams_[i % streams_.size()], device_.data(), host_.data(), i);
+    }
+    streams_.join(queue);
+  }
+
+  bool holds() const {
+    std::vector<unsigned char> got(device_.size());
+    device_copy(got.data(), device_.data(), got.size());
+    bool same = true;
+    for (std::size_t i = 0; i < c_.pieces; ++i)
+      same = same && std::memcmp(&got[i * c_.bytes], host_.data() + 2 * i * c_.bytes, c_.bytes) == 0;
+    for (std::size_t i = 0; c_.direction == "both" && i < c_.pieces; ++i) {
+      const unsigned char* p = back_host_.data() + 2 * i * c_.bytes;
+      same = same && std::all_of(p, p + c_.bytes, [](unsigned char b) { return b == 0x3A; });
+    }
+    return same;
+  }
+  // Something else on the device for a copy back to bring: what comes is compared with it.
+  void invert_device() {
+    std::vector<unsigned char> bytes(device_.size());
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(random_bits(92, i));
+    device_copy(device_.data(), bytes.data(), bytes.size());
+  }
+
+ private:
+  void piece(bool back, Queue q, unsigned char* device, unsigned char* host, std::size_t i) {
+    unsigned char* d = device + i * c_.bytes;
+    unsigned char* h = host + 2 * i * c_.bytes;
+    KVCAST_CUDA(cudaMemcpyAsync(back ? h : d, back ? d : h, c_.bytes,
+                                back ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, q));
+  }
+  void one_way(bool back, Queue q, unsigned char* device, unsigned char* host) {
+    if (c_.how == "calls" || c_.how == "streams") {
+      for (std::size_t i = 0; i < c_.pieces; ++i) piece(back, q, device, host, i);
+    } else if (c_.how == "2d") {
+      const std::size_t apart = 2 * c_.bytes;
+      KVCAST_CUDA(cudaMemcpy2DAsync(back ? host : device, back ? apart : c_.bytes, back ? device : host,
+                                    back ? c_.bytes : apart, c_.bytes, c_.pieces,
+                                    back ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, q));
+    } else {
+      batched(back, q, device, host);
+    }
+  }
+  void batched(bool back, Queue q, unsigned char* device, unsigned char* host) {
+#if CUDART_VERSION >= 13000
+    for (std::size_t i = 0; i < c_.pieces; ++i) {
+      host_at_[i] = host + 2 * i * c_.bytes;
+      device_at_[i] = device + i * c_.bytes;
+    }
+    std::vector<const void*> from(c_.pieces);
+    for (std::size_t i = 0; i < c_.pieces; ++i) from[i] = back ? device_at_[i] : host_at_[i];
+    cudaMemcpyAttributes attributes{};
+    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    std::size_t first = 0;
+    KVCAST_CUDA(cudaMemcpyBatchAsync(back ? host_at_.data() : device_at_.data(), from.data(), sizes_.data(), c_.pieces,
+                                     &attributes, &first, 1, q));
+#else
+    (void)back, (void)q, (void)device, (void)host;
+#endif
+  }
+
+  CopyCase c_;
+  HostBuffer host_;
+  DeviceArray<unsigned char> device_;
+  HostBuffer back_host_;
+  DeviceArray<unsigned char> back_device_;
+  SideStreams streams_;
+  std::vector<void*> host_at_, device_at_;
+  std::vector<std::size_t> sizes_;
+};
+
+std::string reason_to_skip(const CopyCase& c, std::size_t streams) {
+  if (c.bytes == 0 || c.pieces == 0) return "nothing to copy";
+  if (c.memory == "pageable" && c.clock == "device")
+    return "copies of pageable memory wait for the host, which a held stream would keep waiting";
+  if (c.how == "batched" && CUDART_VERSION < 13000) return "batched copies need CUDA 13";
+  if (c.how != "streams" && streams > 1) return "more streams are for how=streams";
+  if (c.how == "streams" && (streams < 2 || c.direction == "both"))
+    return "how=streams means two or more streams in one direction";
+  if (c.how != "calls" && c.pieces == 1) return "one piece is one call";
+  if (c.how != "batched" && c.how != "2d" && c.pieces > 512 && c.clock != "host")
+    return "more calls than the launch queue takes";
+  if (2.0 * static_cast<double>(c.bytes) * static_cast<double>(c.pieces) > 4e9) return "more than 4 GB of host memory";
+  return "";
+}
+
+void run(State& state) {
+  const CopyCase c{state.word("direction"),
+                   state.word("memory"),
+                   state.word("how"),
+                   state.word("clock"),
+                   as_size(state.integer("bytes")),
+                   as_size(state.integer("pieces"))};
+  const auto one_of = [](const std::string& axis, const std::string& value, std::vector<std::string> known) {
+    if (std::find(known.begin(), known.end(), value) == known.end())
+      throw UsageError(axis + ": '" + value + "' is not known; --list names all");
+  };
+  one_of("direction", c.direction, {"h2d", "d2h", "both"});
+  one_of("memory", c.memory, {"pinned", "pageable"});
+  one_of("how", c.how, {"calls", "2d", "batched", "streams"});
+  one_of("clock", c.clock, {"device", "host", "issue"});
+  const std::size_t streams = as_size(state.integer("streams"));
+  if (const std::string why = reason_to_skip(c, streams); !why.empty()) return state.skip(why);
+  Copies copies(c, c.direction == "both" ? 2 : c.how == "streams" ? streams : 0);
+  const auto call = [&](Queue queue) { copies(queue); };
+  const double total = static_cast<double>(c.bytes * c.pieces) * (c.direction == "both" ? 2 : 1);
+  state.moves(total, c.clock == "issue"      ? Resource::kNone
+                     : c.direction == "both" ? Resource::kBoth
+                     : c.direction == "h2d"  ? Resource::kH2d
+                                             : Resource::kD2h);
+  state.work("pieces", static_cast<double>(c.pieces) * (c.direction == "both" ? 2 : 1));
+  if (state.checking()) {
+    copies.invert_device();
+    run_and_wait(call);
+    return state.require(copies.holds(), "every piece arrived");
+  }
+  const int calls = c.how == "calls" || c.how == "streams" ? static_cast<int>(c.pieces) : 1;
+  measure_device(
+      state, call,
+      {.waits_for_host = c.clock == "host", .issue_only = c.clock == "issue", .flush = false, .launches = calls});
+}
+
+}  // namespace
+
+Bench host_copy(const Machine&) {
+  return {"host_copy",
+          "copies of pieces that lie apart on the host; clock: the device's, the host's with a wait, or until all is "
+          "issued",
+          {words("direction", {"h2d", "d2h", "both"}), words("memory", {"pinned", "pageable"}),
+           words("how", {"calls", "2d", "batched", "streams"}), words("clock", {"device", "issue", "host"}),
+           numbers("streams", {1, 4}), numbers("bytes", {256, 4096, 8192, 16384, 28672, 65536, 1 << 20, 1 << 26}),
+           numbers("pieces", {1, 64, 512, 8192})},
+          {numbers("bytes", {16, 4096}), numbers("pieces", {1, 33}), numbers("streams", {1, 3})},
+          {Mode::kCold},
+          run};
+}
+
+}  // namespace kvcast::kernels

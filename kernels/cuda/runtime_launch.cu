@@ -1,0 +1,145 @@
+// What a kernel costs that does nothing: chains of launches on a stream and in a graph, and what a host pays to wait.
+#include <chrono>
+
+#include "cuda/all.hpp"
+#include "cuda/case.hpp"
+#include "device/streams.hpp"
+
+namespace kvcast::kernels {
+
+namespace {
+
+__global__ void count_up(std::uint32_t* counter) {
+  if (threadIdx.x == 0) *counter += 1;
+}
+
+// Kernels of one stream run one after another, so that the counter needs no atomics.
+class Chain {
+ public:
+  Chain(int kernels, bool graph) : kernels_(kernels), counter_(std::vector<std::uint32_t>(1, 0u)) {
+    if (!graph) return;
+    cudaStream_t stream;
+    cudaGraph_t captured;
+    KVCAST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    KVCAST_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    enqueue(stream);
+    KVCAST_CUDA(cudaStreamEndCapture(stream, &captured));
+    KVCAST_CUDA(cudaGraphInstantiate(&exec_, captured, 0));
+    KVCAST_CUDA(cudaGraphDestroy(captured));
+    KVCAST_CUDA(cudaStreamDestroy(stream));
+  }
+  ~Chain() {
+    if (exec_) cudaGraphExecDestroy(exec_);
+  }
+  Chain(const Chain&) = delete;
+  Chain& operator=(const Chain&) = delete;
+
+  void operator()(Queue queue) const {
+    if (exec_) {
+      KVCAST_CUDA(cudaGraphLaunch(exec_, queue));
+    } else {
+      enqueue(queue);
+    }
+  }
+  std::uint32_t count() const { return counter_.host()[0]; }
+
+ private:
+  void enqueue(Queue queue) const {
+    for (int i = 0; i < kernels_; ++i) launch({1}, 32, 0, queue, count_up, counter_.data());
+  }
+  int kernels_;
+  DeviceArray<std::uint32_t> counter_;
+  cudaGraphExec_t exec_ = nullptr;
+};
+
+void run_chain(State& state) {
+  const int kernels = as_int(state, "kernels");
+  const std::string& how = state.word("how");
+  const std::string& clock = state.word("clock");
+  if (how != "stream" && how != "graph") throw UsageError("how: '" + how + "' is neither stream nor graph");
+  if (clock != "device" && clock != "host" && clock != "issue")
+    throw UsageError("clock: '" + clock + "' is not device, host or issue");
+  const Chain chain(kernels, how == "graph");
+  const auto call = [&](Queue queue) { chain(queue); };
+  state.work("launches", kernels);
+  if (!state.checking()) {
+    return measure_device(state, call,
+                          {.waits_for_host = clock == "host",
+                           .issue_only = clock == "issue",
+                           .flush = false,
+                           .launches = how == "graph" ? 1 : kernels});
+  }
+  for (int i = 0; i < 3; ++i) run_and_wait(call);
+  state.require(chain.count() == 3u * static_cast<unsigned>(kernels), "every kernel of the chain ran");
+}
+
+// One way in which a host waits for the device; each leaves behind how often it happened.
+void run_sync(State& state) {
+  const std::string& what = state.word("what");
+  const Chain one(1, false);
+  HostBuffer answer(64, true);
+  DeviceArray<std::uint32_t> device(std::vector<std::uint32_t>(1, 77u));
+  cudaEvent_t event;
+  KVCAST_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  std::function<void(Queue)> call;
+  if (what == "stream_sync_idle") call = [&](Queue q) { KVCAST_CUDA(cudaStreamSynchronize(q)); };
+  if (what == "event_record") call = [&](Queue q) { KVCAST_CUDA(cudaEventRecord(event, q)); };
+  if (what == "event_query") call = [&](Queue) { KVCAST_CUDA(cudaEventQuery(event)); };
+  if (what == "event_round_trip") {
+    call = [&](Queue q) {
+      KVCAST_CUDA(cudaEventRecord(event, q));
+      KVCAST_CUDA(cudaEventSynchronize(event));
+    };
+  }
+  if (what == "launch_round_trip") {
+    call = [&](Queue q) {
+      one(q);
+      KVCAST_CUDA(cudaStreamSynchronize(q));
+    };
+  }
+  // A value comes back, as a decision on the host needs it: kernel, copy of 4 bytes, wait.
+  if (what == "value_round_trip") {
+    call = [&](Queue q) {
+      one(q);
+      KVCAST_CUDA(cudaMemcpyAsync(answer.data(), device.data(), 4, cudaMemcpyDeviceToHost, q));
+      KVCAST_CUDA(cudaStreamSynchronize(q));
+    };
+  }
+  if (!call) throw UsageError("what: '" + what + "' is not known; --list names all");
+  if (state.checking()) {
+    run_and_wait(call);
+    std::uint32_t value = 0;
+    std::memcpy(&value, answer.data(), 4);
+    const bool launched = what == "launch_round_trip" || what == "value_round_trip";
+    state.require(one.count() == (launched ? 1u : 0u), "kernels ran as often as launched");
+    state.require(what != "value_round_trip" || value == 77u, "the value came back");
+  } else {
+    measure_device(state, call, {.waits_for_host = true, .flush = false});
+  }
+  KVCAST_CUDA(cudaEventDestroy(event));
+}
+
+}  // namespace
+
+Bench launch_chain(const Machine&) {
+  return {"launch_chain",
+          "kernels that do nothing, one after another; clock: on the device with all queued before, on the host with a "
+          "wait, or until queued",
+          {words("how", {"stream", "graph"}), numbers("kernels", {1, 4, 16, 64, 256}),
+           words("clock", {"device", "host", "issue"})},
+          {numbers("kernels", {1, 40})},
+          {Mode::kCold},
+          run_chain};
+}
+
+Bench host_sync(const Machine&) {
+  return {"host_sync",
+          "what a host thread pays to record, query and wait, with and without a kernel and a value",
+          {words("what", {"stream_sync_idle", "event_record", "event_query", "event_round_trip", "launch_round_trip",
+                          "value_round_trip"})},
+          {},
+          {Mode::kBatch},
+          run_sync};
+}
+
+}  // namespace kvcast::kernels
