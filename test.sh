@@ -27,6 +27,7 @@ suite() { # name, folder, cmake options...
 }
 
 if [ "${1:-}" != --quick ]; then
-  suite "Address and undefined-behaviour sanitizers" build-sanitize -DCMAKE_BUILD_TYPE=None -DKVCAST_SANITIZE=ON
+  # Warnings are errors in the release build below; under the sanitizers g++ 12 warns wrongly inside the standard library.
+  suite "Address and undefined-behaviour sanitizers" build-sanitize -DCMAKE_BUILD_TYPE=None -DKVCAST_SANITIZE=ON -DKVCAST_WERROR=OFF
 fi
 suite "Release" build -DCMAKE_BUILD_TYPE=Release -DKVCAST_SANITIZE=OFF

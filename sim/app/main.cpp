@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "app/commands.hpp"
+#include "base/build.hpp"
 #include "base/error.hpp"
 
 namespace {
@@ -19,7 +20,7 @@ int run(int argc, char** argv) {
       "memory and accuracy, on hardware that you own or only think about.\n"
       "Start with: kvcast run configs/runs/quickstart.yaml",
       "kvcast"};
-  app.set_version_flag("--version", KVCAST_VERSION);
+  app.set_version_flag("--version", kvcast::version());
   app.require_subcommand(1);
   app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
     return fmt::format("kvcast: {}\nTry: kvcast{} --help\n", error.what(),

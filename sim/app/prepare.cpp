@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/build.hpp"
 #include "base/hash.hpp"
 #include "trace/synthetic.hpp"
 
@@ -86,7 +87,7 @@ std::unique_ptr<trace::Trace> make_trace(const config::Run& run) {
 
 const std::string& code_version() {
   static const std::string version =
-      std::string(KVCAST_VERSION) + "-" + content_hash(read_bytes("/proc/self/exe")).substr(0, 16);
+      std::string(kvcast::version()) + "-" + content_hash(read_bytes("/proc/self/exe")).substr(0, 16);
   return version;
 }
 

@@ -12,8 +12,8 @@ namespace kvcast {
 
 inline int hardware_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-// Calls body(i) for 0 ≤ i < n on up to `threads` threads. Results must not depend on the order. The first exception thrown
-// is rethrown after all threads have ended.
+// Calls body(i) for 0 ≤ i < n on up to `threads` threads. Results must not depend on the order. The first exception
+// thrown is rethrown after all threads have ended.
 template <typename Body>
 void parallel_for(std::size_t n, int threads, const Body& body) {
   const std::size_t workers = std::min<std::size_t>(n, static_cast<std::size_t>(std::max(1, threads)));

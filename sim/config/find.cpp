@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "base/build.hpp"
 #include "config/text.hpp"
 #include "config/yaml.hpp"
 
@@ -19,7 +20,7 @@ bool is_file(const fs::path& path) {
 }
 
 // Where a relative path may start: the working directory goes first, so that users' own files win.
-std::vector<fs::path> roots() { return {fs::path("."), fs::path(KVCAST_SOURCE_DIR)}; }
+std::vector<fs::path> roots() { return {fs::path("."), fs::path(source_dir())}; }
 
 std::string tidy(const fs::path& path) { return path.lexically_normal().string(); }
 

@@ -96,7 +96,7 @@ enum class CopyKind : std::uint8_t {
   kZeroCopy,     // a kernel reads pinned host memory
   kPageable,     // one call a run, pageable memory: staged by the driver
 };
-// `runs` contiguous pieces of run_bytes each, issued by the host thread `issuer`.
+// `runs` pieces of run_bytes each, contiguous or (2D) of `rows` short rows, issued by the host thread `issuer`.
 struct Copy {
   Direction direction = Direction::kHostToDevice;
   CopyKind kind = CopyKind::kMemcpyAsync;
@@ -107,7 +107,7 @@ struct Copy {
 
 enum class HostCall : std::uint8_t {
   kLaunch,       // one kernel launch from compiled code
-  kGraphLaunch,  // one CUDA graph of `nodes` kernels
+  kGraphLaunch,  // one CUDA graph of `count` kernels
   kEagerOp,      // one operator of an eager Python framework
   kEagerLayer,   // Python overhead of one layer
   kStreamSync,   // wait for a stream that has finished

@@ -75,7 +75,9 @@ OpId Block::launch(Lane lane) {
     graph_launch_ = one(Lane::kHost, HostCall::kGraphLaunch, "graph launch");
     return graph_launch_;
   }
-  return -1;  // the rest of the stretch follows by the order of its lane
+  // The rest of the stretch follows by the order of its lane; the launch grows by a node.
+  std::get<graph::Host>(out_[static_cast<std::size_t>(graph_launch_ - first_)].work).count += 1;
+  return -1;
 }
 
 OpId Block::kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) {

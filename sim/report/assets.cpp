@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/build.hpp"
 #include "base/error.hpp"
 
 namespace kvcast::report {
@@ -38,11 +39,11 @@ json read_json(const fs::path& path) {
 
 fs::path find_assets(const std::string& asked) {
   if (!asked.empty()) return asked;
-  for (const fs::path& folder : {fs::path("reports"), fs::path(KVCAST_SOURCE_DIR) / "reports"}) {
+  for (const fs::path& folder : {fs::path("reports"), fs::path(source_dir()) / "reports"}) {
     if (fs::exists(folder / "page.json")) return folder;
   }
   throw UserError(fmt::format("the report's page template was not found, neither in ./reports nor in {}/reports",
-                              KVCAST_SOURCE_DIR));
+                              source_dir()));
 }
 
 std::string concatenate(const fs::path& folder, const json& names) {

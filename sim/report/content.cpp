@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/build.hpp"
 #include "base/error.hpp"
 #include "base/origin.hpp"
 #include "report/defaults.hpp"
@@ -246,7 +247,7 @@ json Collector::sweep(const store::Store& store) const {
                 {"code_versions", versions_},
                 {"created", {first_created_, last_created_}},
                 {"timelines", {timelines_embedded_, timelines_}},
-                {"kvcast", KVCAST_VERSION}};
+                {"kvcast", version()}};
   for (const Status status : {Status::kOk, Status::kOom, Status::kFailed}) {
     sweep["counts"][std::string(status_name(status))] = store.count(status);
   }

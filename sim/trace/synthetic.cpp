@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/build.hpp"
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/parallel.hpp"
@@ -65,7 +66,7 @@ class SyntheticTrace final : public Trace {
         root_.child({kTopicOffset}).below(0, static_cast<std::uint64_t>(recipe.keys.topic_tokens)));
     info_.optional["task"] = recipe.task.name;
     info_.optional["targets"] = targets_json(sequence_.document.targets);
-    info_.optional["provenance"] = fmt::format("kvcast {}, {}", KVCAST_VERSION, identity());
+    info_.optional["provenance"] = fmt::format("kvcast {}, {}", version(), identity());
   }
 
   std::unique_ptr<Layer> load(std::size_t layer_index, int threads) const override {

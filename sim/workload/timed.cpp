@@ -27,6 +27,9 @@ metrics::Bound pace_of(const graph::Op& op, const hardware::Cost& cost) {
       return Bound::kTensor;
     case Resource::kVector:
       return Bound::kVector;
+    case Resource::kZeroCopy:
+    case Resource::kLinkIn:
+    case Resource::kLinkOut:
     case Resource::kLink:
       return Bound::kLink;
     case Resource::kH2d:

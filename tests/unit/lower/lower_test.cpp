@@ -94,6 +94,10 @@ TEST_CASE("a decode step is nine kernels a layer, and a head") {
   CHECK(kinds.at(Kind::kSync) == 1);
   // One graph launch for the model's stream, one task a layer on the recall thread.
   CHECK(kinds.at(Kind::kLaunch) == 1 + 2);
+  for (const graph::Op& op : blocks[0]) {
+    const auto* host = std::get_if<graph::Host>(&op.work);
+    if (host != nullptr && host->call == graph::HostCall::kGraphLaunch) CHECK(host->count == 9 * 2 + 3);
+  }
 }
 
 TEST_CASE("launch modes differ in the host's work only") {
