@@ -29,6 +29,7 @@ struct RaasSetting {
   int page = 0;
   double alpha = 0;
   Group group = Group::kMeanWeights;
+  bool covers_all = false;  // the budget holds every token that will ever be there
 };
 
 struct CachedPage {
@@ -204,6 +205,8 @@ class Raas final : public Policy {
          kv_bytes(shape, pages) + shape.batch * shape.model->layers * shape.model->n_kv_heads * pages * kIndexBytes}};
   }
 
+  Growth growth() const override { return {.attended = s_.covers_all ? 1.0 : 0.0}; }
+
  private:
   RaasSetting s_;
 };
@@ -239,7 +242,7 @@ Descriptor describe_raas() {
       "prompt tokens are packed into pages in position order, and bounds are those of the packed tokens; "
       "FreeKV's code takes the bounds of the first tokens in place of the packed ones",
       "FreeKV's paper says that groups agree by the maximum, its code uses the mean: group: max_weights"};
-  d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
+  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     RaasSetting setting;
     setting.sink = values.integer("sink");
     setting.recent = values.integer("recent");
@@ -247,6 +250,7 @@ Descriptor describe_raas() {
     setting.pages = values.integer("budget") / setting.page;
     setting.alpha = values.number("alpha");
     setting.group = parse_group(values.text("group"));
+    setting.covers_all = values.integer("budget") >= lengths.bound();
     if (setting.pages < 1) {
       throw UserError(values.where("budget"), fmt::format("a budget of {} tokens does not hold one page of {}",
                                                           values.integer("budget"), setting.page));
