@@ -91,6 +91,7 @@ class OpSource {
 };
 
 // A finished op. start ≤ work_start ≤ finish; it worked from work_start on, after its latency and its wait for fifos.
+// Of an op without work, work_start is its finish.
 struct Record {
   OpId id = 0;
   std::uint64_t tag = 0;

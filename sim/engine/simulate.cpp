@@ -59,7 +59,7 @@ std::string simulate_json(std::string_view text, const std::string& file_name) {
                    times.finish(row));
     separator = ",\n";
   }
-  out += "\n]}\n";
+  out += "\n]}";
   return out;
 }
 

@@ -42,8 +42,7 @@ TEST_CASE("memory is taken at the start and returned at the finish") {
 }
 
 TEST_CASE("finishes of an instant return their memory before its starts take theirs") {
-  // Lane 0 returns 60 at 3 (its op is taken at 0); lane 1 starts an op of 60 at 3. Both never at once: a pool of 100 is
-  // enough, although op 2, which starts, has arrived before op 3, which ends with latency 0 after 1.
+  // Op 0 returns its 60 at 3; op 2 takes 60 at 3. Never both at once: a pool of 100 is enough.
   const auto run = run_all(with_pools(2, 100), {with_memory(make_op(0, 3 * kUs), {{0, 0, 60}, {0, 0, -60}}),
                                                 make_op(1, 3 * kUs), with_memory(make_op(1, 1 * kUs), {{0, 1, 60}})});
   CHECK_FALSE(run.outcome.out_of_memory);

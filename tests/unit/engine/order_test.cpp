@@ -73,6 +73,14 @@ TEST_CASE("times within a picosecond are equal") {
   CHECK(later.order == std::vector<OpId>{1, 0});
 }
 
+TEST_CASE("an instant decides about order and not about times") {
+  // Op 1 ends 0.9 ps after op 0 is ready, in the same instant, which is therefore settled only then; op 0 still works
+  // from the moment at which it was ready: 1 us to 3 us, and not a picosecond later.
+  const auto run = run_all(make_system(2, {fifo()}), {make_op(0, 1 * kUs, {{0, 2 * kUs}}), make_op(1, 1 * kUs + 0.9)});
+  CHECK(run.records[0].work_start == 1'000'000);
+  CHECK(run.records[0].finish == 3'000'000);
+}
+
 TEST_CASE("an instant is settled before fifos are handed out") {
   // At 1, op 1 becomes ready for the fifo. At 1, too, op 2 ends and sets off a cascade at whose end the op with the
   // lower id becomes ready: op 0 needs the fifo and waits for 2 through 3. Op 0 goes first. (Ids must count up along
@@ -117,9 +125,8 @@ TEST_CASE("an op keeps all its fifos until the longest demand is served") {
 }
 
 TEST_CASE("of ops that become ready together the first whose fifos are free goes, then the next") {
-  // Ids 0 (f0, f1), 1 (f1), 2 (f0), all ready at 0 while f0 is free and f1 is held by 3 (ready earlier, until 4; its
-  // lane starts first through latency 0 and rank). At 0: order by rank 3, 0, 1, 2. 3 takes f1; 0 cannot; 1 cannot; 2
-  // takes f0 until 2. At 4: 0 takes both until 6. Then 1: 6 to 7.
+  // All ready at 0, in the order of their ranks: 3 (f1), 0 (f0 and f1), 1 (f1), 2 (f0). 3 takes f1 until 4, 0 and 1
+  // cannot go, 2 takes f0 until 2. At 4 op 0 takes both, until 6. Then 1.
   std::vector<Op> ops{make_op(0, 0, {{0, 2 * kUs}, {1, 2 * kUs}}), make_op(1, 0, {{1, 1 * kUs}}),
                       make_op(2, 0, {{0, 2 * kUs}}), make_op(3, 0, {{1, 4 * kUs}})};
   ops[0].rank = 1, ops[1].rank = 2, ops[2].rank = 3, ops[3].rank = 0;
