@@ -1,0 +1,110 @@
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "replay/draw.hpp"
+#include "support/error_of.hpp"
+
+namespace kvcast::replay {
+namespace {
+
+config::Model model_of(int layers) {
+  config::Model model;
+  model.layers = layers, model.n_q_heads = 2, model.n_kv_heads = 2, model.head_dim = 8;
+  return model;
+}
+
+// attended = 1000 · layer + 10 · step + head tells where a count came from.
+ReplayResult replay_of(const std::vector<int>& captured, int steps, int dense = 0) {
+  ReplayResult r;
+  r.prompt_tokens = 500, r.decode_steps = steps, r.dense_layers = dense;
+  for (const int layer : captured) {
+    LayerCounts& counts = r.layers.emplace_back();
+    counts.layer = layer, counts.heads = 2;
+    for (int step = 0; step < steps; ++step) {
+      for (int head = 0; head < 2; ++head) counts.counts.push_back({.attended = 1000 * layer + 10 * step + head});
+    }
+  }
+  return r;
+}
+
+int layer_drawn(Draw& draw, int layer) { return static_cast<int>(draw.heads(layer, 0)[0].attended / 1000); }
+
+TEST_CASE("the nearest captured layer stands for a layer, the lower one of two") {
+  const ReplayResult r = replay_of({0, 2, 5}, 3);
+  Draw draw(r, model_of(9), 1, Stream(1));
+  const int wanted[] = {0, 0, 2, 2, 5, 5, 5, 5, 5};
+  for (int layer = 0; layer < 9; ++layer) {
+    CAPTURE(layer);
+    CHECK(layer_drawn(draw, layer) == wanted[layer]);
+  }
+}
+
+TEST_CASE("a layer that the policy leaves dense does not stand for a compressed one") {
+  const ReplayResult r = replay_of({0, 4}, 3, 1);
+  Draw draw(r, model_of(6), 1, Stream(1));
+  for (int layer = 1; layer < 6; ++layer) CHECK(layer_drawn(draw, layer) == 4);
+  const ReplayResult only_dense = replay_of({0}, 3, 1);
+  CHECK_THAT(error_of([&] { Draw(only_dense, model_of(6), 1, Stream(1)); }), Catch::Contains("first_dense_layers (1)"));
+}
+
+TEST_CASE("steps after the warm-up are drawn, all of them, whole") {
+  const ReplayResult r = replay_of({0}, 6);
+  Draw draw(r, model_of(1), 3, Stream(1));
+  std::set<std::int64_t> seen;
+  bool sequences_differ = false;
+  for (int step = 0; step < 200; ++step) {
+    const auto heads = draw.heads(0, step);
+    REQUIRE(heads.size() == 6);  // 3 sequences × 2 heads
+    for (std::size_t sequence = 0; sequence < 3; ++sequence) {
+      const std::int64_t first = heads[2 * sequence].attended;
+      CHECK(heads[2 * sequence + 1].attended == first + 1);  // the heads of one step stay together
+      seen.insert(first / 10);
+    }
+    sequences_differ = sequences_differ || heads[0].attended != heads[2].attended;
+  }
+  CHECK(seen == std::set<std::int64_t>{2, 3, 4, 5});  // 0 and 1 are warm-up
+  CHECK(sequences_differ);
+}
+
+TEST_CASE("a draw is a function of its stream, sequence, layer and step") {
+  const ReplayResult r = replay_of({0, 1}, 40);
+  const auto values = [&](std::uint64_t seed, int batch) {
+    Draw draw(r, model_of(2), batch, Stream(seed));
+    std::vector<std::int64_t> out;
+    for (const int layer : {1, 0, 1}) out.push_back(draw.heads(layer, 7)[0].attended);
+    return out;
+  };
+  CHECK(values(1, 1) == values(1, 1));
+  CHECK(values(1, 1)[0] == values(1, 1)[2]);
+  CHECK(values(1, 1) == values(1, 4));  // other sequences do not change the first
+  CHECK(values(1, 1) != values(2, 1));
+}
+
+TEST_CASE("with few steps something is left to draw from") {
+  for (const int steps : {1, 2, 3}) {
+    const ReplayResult r = replay_of({0}, steps);
+    Draw draw(r, model_of(1), 1, Stream(1));
+    for (int step = 0; step < 20; ++step) CHECK(draw.heads(0, step)[0].attended / 10 == steps - 1);
+  }
+}
+
+TEST_CASE("counts are moved to one context by the policy's growth") {
+  ReplayResult r = replay_of({0}, 12);
+  r.growth = {.attended = 1, .scored = 0.25};
+  for (int step = 0; step < 12; ++step) {
+    for (std::size_t head = 0; head < 2; ++head) {
+      auto& c = r.layers[0].counts[static_cast<std::size_t>(step) * 2 + head];
+      c.attended = 500 + step + 1;      // all tokens
+      c.scored = (500 + step + 4) / 4;  // pages of 4
+    }
+  }
+  Draw draw(r, model_of(1), 1, Stream(1));
+  CHECK(draw.counted_tokens() == 512);
+  for (int step = 0; step < 50; ++step) {
+    CHECK(draw.heads(0, step)[1].attended == 512);
+    CHECK(std::abs(draw.heads(0, step)[1].scored - 128) <= 1);
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::replay

@@ -1,0 +1,185 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <sstream>
+#include <thread>
+
+#include "replay/accuracy.hpp"
+#include "replay/replay.hpp"
+#include "support/error_of.hpp"
+#include "support/memory_trace.hpp"
+#include "support/select.hpp"
+
+namespace kvcast::replay {
+namespace {
+
+using tests::MemoryTrace;
+using tests::random_trace;
+using tests::TraceShape;
+
+ReplayResult run(const trace::Trace& trace, const std::string& name, const std::string& parameters,
+                 const ReplayOptions& options = {}) {
+  const auto layers = prepare(trace, 1);
+  const auto policy = tests::make(name, parameters, {trace.info().prompt_tokens, trace.info().decode_steps});
+  return replay(layers, *policy, options);
+}
+
+// One head of one dimension. Keys ln 2 · (1, 0, 2, 0): with query 1 the exponentials are 2, 1, 4, 1, together 8.
+MemoryTrace on_paper() {
+  return {TraceShape{.kv_heads = 1, .group = 1, .head_dim = 1, .prompt = 3, .steps = 1, .window = 0},
+          [](trace::Layer& layer) {
+            const float ln2 = std::log(2.0f);
+            const float keys[] = {ln2, 0, 2 * ln2, 0}, values[] = {4, 8, 2, 0};
+            std::copy(std::begin(keys), std::end(keys), layer.mutable_keys(0));
+            std::copy(std::begin(values), std::end(values), layer.mutable_values(0));
+            *layer.mutable_queries(0) = 1;
+          }};
+}
+
+TEST_CASE("proxies, by hand") {
+  const ReplayResult got = run(on_paper(), "streaming_llm", "sink: 0, recent: 2");
+  // Attended: tokens 2 and 3, exponentials 4 + 1 of 8.
+  CHECK(got.proxies.recall_mass_mean == Approx(5.0 / 8));
+  CHECK(got.proxies.recall_mass_p10 == Approx(5.0 / 8));
+  // Full: (2·4 + 1·8 + 4·2 + 1·0)/8 = 3; over the two: (4·2 + 1·0)/5 = 1.6; off by 1.4 of 3.
+  CHECK(got.proxies.output_error_mean == Approx(1.4 / 3));
+  // The two largest scores are at 2 and 0: one of two.
+  CHECK(got.proxies.topk_overlap_mean == 0.5);
+  CHECK(got.proxies.attended_mean == 2);
+}
+
+TEST_CASE("full attention loses nothing, and reads every pair once a step") {
+  const TraceShape shape{.kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 50, .steps = 4, .layers = {0, 3}};
+  const ReplayResult got = run(random_trace(shape, 1), "full", "");
+  CHECK(got.proxies.recall_mass_mean == 1);
+  CHECK(got.proxies.recall_mass_p10 == 1);
+  CHECK(got.proxies.output_error_mean == 0);
+  CHECK(got.proxies.topk_overlap_mean == 1);
+  CHECK(got.proxies.attended_mean == 52.5);  // 51 … 54
+  // A step, two layers: 52.5 tokens × 2 heads × 2 × 8 × 2 bytes each.
+  CHECK(got.traffic.kv_read == 2 * 52.5 * 2 * 32);
+  CHECK(got.traffic.h2d == 0);
+  REQUIRE(got.layers.size() == 2);
+  CHECK(got.layers[1].layer == 3);
+  CHECK(got.layers[1].at(2)[1].attended == 53);
+  CHECK(got.layers[0].resident == std::vector<std::int64_t>{50, 50});
+}
+
+TEST_CASE("no set of as many tokens keeps more mass than the exact top-k") {
+  for (const TraceShape& shape :
+       {TraceShape{.kv_heads = 2, .group = 1, .head_dim = 8, .prompt = 90, .steps = 5, .window = 90},
+        TraceShape{.kv_heads = 1, .group = 4, .head_dim = 8, .prompt = 70, .steps = 9, .window = 70}}) {
+    const MemoryTrace trace = random_trace(shape, 2);
+    const Oracle oracle(trace.load(0, 1), 1);
+    for (const char* name :
+         {"streaming_llm", "snapkv", "quest", "hsa", "rocketkv", "arkvale", "freekv", "exact_topk"}) {
+      const bool windowed = std::string(name) == "snapkv" || std::string(name) == "rocketkv";
+      const bool paged =
+          std::string(name) == "quest" || std::string(name) == "arkvale" || std::string(name) == "freekv";
+      const auto policy =
+          tests::make(name, fmt::format("budget: 24{}{}", windowed ? ", window: 4" : "", paged ? ", page: 4" : ""),
+                      {shape.prompt, shape.steps});
+      const auto selector = policy->selector(oracle.input());
+      AccuracyMeter meter(oracle), best(oracle);
+      policy::Ranking ranking;
+      policy::LayerSelection selection;
+      selector->prefill(selection);
+      for (int t = 0; t < shape.steps; ++t) {
+        selector->step(t, selection);
+        std::vector<HeadAccuracy> got, most;
+        meter.measure(t, selection, *selector, got);
+        policy::LayerSelection exact;
+        exact.reset(static_cast<std::size_t>(oracle.info().n_q_heads), true);
+        for (int h = 0; h < oracle.info().n_q_heads; ++h) {
+          const auto i = static_cast<std::size_t>(h);
+          const std::size_t from = selection.per_query_head ? i : i / static_cast<std::size_t>(oracle.info().group());
+          ranking.select(oracle.scores(h, t), selection.heads[from].attended.size(), exact.heads[i].attended);
+        }
+        best.measure(t, exact, *selector, most);
+        for (std::size_t h = 0; h < got.size(); ++h) {
+          CAPTURE(name, t, h);
+          CHECK(got[h].recall_mass <= most[h].recall_mass * (1 + 1e-6));
+          CHECK(most[h].topk_overlap == 1);
+          CHECK(got[h].recall_mass > 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("selections are written line by line in the order of layer, step and head") {
+  const TraceShape shape{.kv_heads = 2, .group = 1, .head_dim = 4, .prompt = 5, .steps = 2, .layers = {1, 3}};
+  std::ostringstream out;
+  write_selections(run(random_trace(shape, 3), "streaming_llm", "sink: 1, recent: 2", {.keep_selections = true}), out);
+  std::string wanted;
+  for (const char* layer : {"1", "3"}) {
+    const char* const lists[] = {R"([0,3,4],"fetched":[],"evicted":[])", R"([0,4,5],"fetched":[],"evicted":[3])",
+                                 R"([0,5,6],"fetched":[],"evicted":[4])"};
+    for (int step = -1; step < 2; ++step) {
+      for (int head = 0; head < 2; ++head) {
+        wanted += fmt::format("{{\"layer\":{},\"step\":{},\"kv_head\":{},\"attended\":{}}}\n", layer, step, head,
+                              lists[step + 1]);
+      }
+    }
+  }
+  CHECK(out.str() == wanted);
+  for (std::istringstream lines(out.str()); std::getline(lines, wanted);) CHECK_NOTHROW(nlohmann::json::parse(wanted));
+}
+
+TEST_CASE("lines name the query head where query heads select for themselves") {
+  const TraceShape shape{.kv_heads = 1, .group = 2, .head_dim = 4, .prompt = 5, .steps = 1};
+  const ReplayResult got = run(random_trace(shape, 3), "exact_topk", "budget: 2", {.keep_selections = true});
+  CHECK(got.per_query_head);
+  std::ostringstream out;
+  write_selections(got, out);
+  CHECK_THAT(out.str(), Catch::Contains("\"q_head\":1") && !Catch::Contains("kv_head"));
+}
+
+TEST_CASE("any number of threads, and policies side by side, give the same result") {
+  const TraceShape shape{
+      .kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 120, .steps = 6, .window = 16, .layers = {0, 1, 2, 3}};
+  const MemoryTrace trace = random_trace(shape, 4);
+  const auto layers = prepare(trace, 2);
+  const std::vector<std::pair<const char*, const char*>> policies = {
+      {"snapkv", "budget: 40, window: 8"}, {"snapkv", "budget: 30, window: 16"},  {"quest", "budget: 32, page: 4"},
+      {"quest", "budget: 32, page: 8"},    {"rocketkv", "budget: 24, window: 8"}, {"freekv", "budget: 32, page: 4"},
+      {"arkvale", "budget: 32, page: 4"},  {"exact_topk", "budget: 16"}};
+  const auto result = [&](std::size_t i, int threads) {
+    const auto policy = tests::make(policies[i].first, policies[i].second, {shape.prompt, shape.steps});
+    return to_json(replay(layers, *policy, {.threads = threads}));
+  };
+  std::vector<nlohmann::json> alone(policies.size()), together(policies.size());
+  const auto fresh = prepare(trace, 1);
+  for (std::size_t i = 0; i < policies.size(); ++i) {
+    const auto policy = tests::make(policies[i].first, policies[i].second, {shape.prompt, shape.steps});
+    alone[i] = to_json(replay(fresh, *policy));
+    CHECK(result(i, 3) == alone[i]);
+  }
+  {
+    std::vector<std::jthread> workers;
+    for (std::size_t i = 0; i < policies.size(); ++i) workers.emplace_back([&, i] { together[i] = result(i, 1); });
+  }
+  CHECK(together == alone);
+}
+
+TEST_CASE("what a trace lacks is said") {
+  const TraceShape shape{.kv_heads = 1, .group = 1, .head_dim = 4, .prompt = 100, .steps = 1, .window = 8};
+  const MemoryTrace trace = random_trace(shape, 5);
+  CHECK_THAT(error_of([&] { run(trace, "snapkv", "budget: 64, window: 32"); }),
+             Catch::Contains("window of 32") && Catch::Contains("last 8"));
+}
+
+TEST_CASE("a result comes back from JSON as it went in") {
+  const TraceShape shape{.kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 80, .steps = 5, .layers = {0, 2}};
+  const ReplayResult got = run(random_trace(shape, 6), "freekv", "budget: 24, page: 4, first_dense_layers: 1");
+  const nlohmann::json written = to_json(got);
+  const ReplayResult read = replay_from_json(nlohmann::json::parse(written.dump()));
+  CHECK(to_json(read) == written);
+  CHECK(read.dense_layers == 1);
+  CHECK(read.growth.scored == 0.25);
+  CHECK(read.layers[1].at(4)[1].fetched_runs == got.layers[1].at(4)[1].fetched_runs);
+  CHECK(read.layers[1].at(0)[0].corrected);
+  CHECK(read.proxies.recall_mass_mean == got.proxies.recall_mass_mean);
+}
+
+}  // namespace
+}  // namespace kvcast::replay
