@@ -131,10 +131,9 @@ function originNotes(figure, rows) {
 // How much of the time of a decode step rests on numbers of which origin, on average over the points.
 function shareNote(meta, rows) {
   if (!meta.metrics.some((name) => name === 'tps' || name === 'tpot')) return '';
-  const shares = origins.map(([origin]) => {
-    const values = rows.map((row) => row['share_' + origin]).filter((share) => share !== undefined);
-    return { origin, mean: values.reduce((sum, share) => sum + share, 0) / rows.length };
-  }).filter(({ mean }) => mean > 0.005);
+  const share = (row, origin) => row['share_' + origin] || 0;
+  const stated = rows.filter((row) => origins.some(([origin]) => share(row, origin) > 0));
+  const shares = origins.map(([origin]) => ({ origin, mean: stated.reduce((sum, row) => sum + share(row, origin), 0) / stated.length })).filter(({ mean }) => mean > 0.005);
   return shares.length ? 'Of the time of a decode step, ' + sentenceList(shares.map(({ origin, mean }) => formatNumber(mean, '.0%') + ' rests on ' + origin)) + ' numbers.' : '';
 }
 

@@ -42,8 +42,8 @@ fs::path find_assets(const std::string& asked) {
   for (const fs::path& folder : {fs::path("reports"), fs::path(source_dir()) / "reports"}) {
     if (fs::exists(folder / "page.json")) return folder;
   }
-  throw UserError(fmt::format("the report's page template was not found, neither in ./reports nor in {}/reports",
-                              source_dir()));
+  throw UserError(
+      fmt::format("the report's page template was not found, neither in ./reports nor in {}/reports", source_dir()));
 }
 
 std::string concatenate(const fs::path& folder, const json& names) {

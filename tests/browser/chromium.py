@@ -73,7 +73,7 @@ class Browser:
         message, self.buffer = self.buffer.split(b'\0', 1)
         return json.loads(message)
 
-    def call(self, method, session=None, timeout=60, **parameters):
+    def call(self, method, session=None, timeout=120, **parameters):
         """Sends a command and returns its result; events that arrive meanwhile are kept."""
         self.next_id += 1
         message = {'id': self.next_id, 'method': method, 'params': parameters}
@@ -123,7 +123,7 @@ class Page:
             raise RuntimeError(json.dumps(answer['exceptionDetails'].get('exception', answer['exceptionDetails'])))
         return answer['result'].get('value')
 
-    def wait(self, condition, timeout=60):
+    def wait(self, condition, timeout=120):
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             if self.evaluate(f'Boolean(document.readyState === "complete" && ({condition}))'):

@@ -120,6 +120,8 @@ class Figures(ReportCase):
         # them have 3 budgets, full has none: 13 crosses a device.
         page = self.open('sweep', '#context=131072&batch=8')
         self.assertEqual(page.evaluate(marks('throughput_budget', 'misfit_dots')), 26)
+        # What does not fit has no time, and no part in what the times rest on.
+        self.assertIn('75% rests on literature and 25% rests on assumed', page.evaluate("document.querySelector('#figure-throughput_budget .note').textContent"))
         # 35 parts a device if all fitted; instead of its KV cache each of the 5 shows the allocation that failed.
         self.assertEqual(page.evaluate(marks('memory_owners', 'bars')), 70)
         self.assertEqual(page.evaluate("figures[3].view.data('parts').filter((p) => p.misfit).length"), 10)
