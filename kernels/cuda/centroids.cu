@@ -202,8 +202,8 @@ Bench centroid_recall(const Machine&) {
   return {"centroid_recall",
           "nearest query centroids of each KV head and the union of their key lists; centroids and chosen lists read, "
           "at most as many ids written",
-          {numbers("kv_heads", {8}), numbers("group", {4}), numbers("centroids", {320, 1024, 2048}),
-           numbers("probes", {2, 4, 14}), numbers("list", {1280, 2560}), numbers("context", {32768, 131072})},
+          {numbers("kv_heads", {8}), numbers("group", {4}), numbers("centroids", {320, 2048}),
+           numbers("probes", {2, 4, 14}), numbers("list", {1280}), numbers("context", {131072})},
           {numbers("kv_heads", {1, 3}), numbers("group", {1, 2}), numbers("centroids", {16, 40}),
            numbers("probes", {1, 5}), numbers("list", {3, 300}), numbers("context", {333})},
           {Mode::kCold, Mode::kBatch},

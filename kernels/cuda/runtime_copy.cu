@@ -72,7 +72,7 @@ class Copies {
                                 back ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, q));
   }
   void one_way(bool back, Queue q, unsigned char* device, unsigned char* host) {
-    if (c_.how == "calls" || c_.how == "streams") {
+    if (c_.how == "calls" || c_.how == "streams4") {
       for (std::size_t i = 0; i < c_.pieces; ++i) piece(back, q, device, host, i);
     } else if (c_.how == "2d") {
       const std::size_t apart = 2 * c_.bytes;
@@ -111,18 +111,17 @@ class Copies {
   std::vector<std::size_t> sizes_;
 };
 
-std::string reason_to_skip(const CopyCase& c, std::size_t streams) {
+std::string reason_to_skip(const CopyCase& c) {
   if (c.bytes == 0 || c.pieces == 0) return "nothing to copy";
   if (c.memory == "pageable" && c.clock == "device")
     return "copies of pageable memory wait for the host, which a held stream would keep waiting";
   if (c.how == "batched" && CUDART_VERSION < 13000) return "batched copies need CUDA 13";
-  if (c.how != "streams" && streams > 1) return "more streams are for how=streams";
-  if (c.how == "streams" && (streams < 2 || c.direction == "both"))
-    return "how=streams means two or more streams in one direction";
+  if (c.how == "streams4" && c.direction == "both") return "streams4 is for one direction";
   if (c.how != "calls" && c.pieces == 1) return "one piece is one call";
   if (c.how != "batched" && c.how != "2d" && c.pieces > 512 && c.clock != "host")
     return "more calls than the launch queue takes";
-  if (2.0 * static_cast<double>(c.bytes) * static_cast<double>(c.pieces) > 4e9) return "more than 4 GB of host memory";
+  if (2.0 * static_cast<double>(c.bytes) * static_cast<double>(c.pieces) > 6e8)
+    return "more than 600 MB of host memory";
   return "";
 }
 
@@ -139,11 +138,10 @@ void run(State& state) {
   };
   one_of("direction", c.direction, {"h2d", "d2h", "both"});
   one_of("memory", c.memory, {"pinned", "pageable"});
-  one_of("how", c.how, {"calls", "2d", "batched", "streams"});
+  one_of("how", c.how, {"calls", "2d", "batched", "streams4"});
   one_of("clock", c.clock, {"device", "host", "issue"});
-  const std::size_t streams = as_size(state.integer("streams"));
-  if (const std::string why = reason_to_skip(c, streams); !why.empty()) return state.skip(why);
-  Copies copies(c, c.direction == "both" ? 2 : c.how == "streams" ? streams : 0);
+  if (const std::string why = reason_to_skip(c); !why.empty()) return state.skip(why);
+  Copies copies(c, c.direction == "both" ? 2 : c.how == "streams4" ? 4 : 0);
   const auto call = [&](Queue queue) { copies(queue); };
   const double total = static_cast<double>(c.bytes * c.pieces) * (c.direction == "both" ? 2 : 1);
   state.moves(total, c.clock == "issue"      ? Resource::kNone
@@ -156,7 +154,8 @@ void run(State& state) {
     run_and_wait(call);
     return state.require(copies.holds(), "every piece arrived");
   }
-  const int calls = c.how == "calls" || c.how == "streams" ? static_cast<int>(c.pieces) : 1;
+  const int calls =
+      c.how == "calls" || c.how == "streams4" ? static_cast<int>(c.pieces) * (c.direction == "both" ? 2 : 1) : 1;
   measure_device(
       state, call,
       {.waits_for_host = c.clock == "host", .issue_only = c.clock == "issue", .flush = false, .launches = calls});
@@ -169,10 +168,9 @@ Bench host_copy(const Machine&) {
           "copies of pieces that lie apart on the host; clock: the device's, the host's with a wait, or until all is "
           "issued",
           {words("direction", {"h2d", "d2h", "both"}), words("memory", {"pinned", "pageable"}),
-           words("how", {"calls", "2d", "batched", "streams"}), words("clock", {"device", "issue", "host"}),
-           numbers("streams", {1, 4}), numbers("bytes", {256, 4096, 8192, 16384, 28672, 65536, 1 << 20, 1 << 26}),
-           numbers("pieces", {1, 64, 512, 8192})},
-          {numbers("bytes", {16, 4096}), numbers("pieces", {1, 33}), numbers("streams", {1, 3})},
+           words("how", {"calls", "2d", "batched", "streams4"}), words("clock", {"device", "issue", "host"}),
+           numbers("bytes", {256, 4096, 8192, 16384, 65536, 1 << 20, 1 << 26}), numbers("pieces", {1, 64, 512, 8192})},
+          {numbers("bytes", {16, 4096}), numbers("pieces", {1, 33})},
           {Mode::kCold},
           run};
 }
