@@ -122,16 +122,20 @@ class SplitPolicy final : public Policy {
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     const double gone = static_cast<double>(shape.prompt_tokens - split_.sink - split_.recent);
     if (!split_.compensate || gone <= 0) return;
-    mean_update(*shape.model, shape.batch * gone * streaming_share() * shape.model->n_kv_heads, ops, ops.ready());
+    const Dims m(*shape.model);
+    const double lists = shape.batch * streaming_share() * m.kv_heads;
+    sum_up(m, lists * gone, 2 * lists * gone * m.row(), 2 * lists * m.row(), ops, ops.ready());
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
-    graph::DecodeAttention work = attention_over(shape, 0);
     const double evicted = shape.sum(&HeadCounts::evicted);
-    if (split_.compensate) work.tokens += evicted;  // one pair of means a head that has lost tokens
     graph::OpId ready = ops.ready();
-    if (split_.compensate && evicted > 0) ready = mean_update(*shape.model, evicted, ops, ready);
-    ops.done(ops.attention(work, {ready}));
+    if (split_.compensate && evicted > 0) {
+      // The pair that leaves and the means are read, the means written; attention's look at them is counted here.
+      const Dims m(*shape.model);
+      ready = sum_up(m, evicted, 4 * evicted * m.row(), 2 * evicted * m.row(), ops, ready);
+    }
+    ops.done(ops.attention(attention_over(shape, 0), {ready}));
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
@@ -153,9 +157,8 @@ class SplitPolicy final : public Policy {
   }
 
   // `pairs` enter the means of their heads.
-  static graph::OpId mean_update(const config::Model& model, double pairs, LayerOps& ops, graph::OpId after) {
-    const Dims m(model);
-    graph::Kernel work{graph::KernelClass::kReduce, 2 * pairs * m.row(), 2 * m.row()};
+  static graph::OpId sum_up(const Dims& m, double pairs, double read, double write, LayerOps& ops, graph::OpId after) {
+    graph::Kernel work{graph::KernelClass::kReduce, read, write};
     work.flops = 2 * pairs * m.d;
     return ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "means of what left", work, {after});
   }
