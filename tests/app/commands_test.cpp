@@ -32,7 +32,8 @@ json run_json(const std::string& policy, std::vector<std::string> settings = {})
 
 TEST_CASE("help ends well, a wrong command line with 2") {
   CHECK(kvcast::test::kvcast({"--help"}).code == 0);
-  for (const char* command : {"run", "sweep", "report", "replay", "simulate", "trace", "policies", "explain"}) {
+  for (const char* command :
+       {"run", "sweep", "report", "replay", "simulate", "trace", "policies", "explain", "validate"}) {
     const Output o = kvcast::test::kvcast({command, "--help"});
     CHECK(o.code == 0);
     CHECK_THAT(o.out, Contains("Usage"));
@@ -217,6 +218,33 @@ TEST_CASE("a trace that was written is replayed, and the selections go by layer,
   }
   CHECK(order.size() == 2u * (3 + 1) * 8);  // layers, steps with what is resident before them, KV heads
   CHECK(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_CASE("measured points are held against the profile of their device and framework") {
+  const Scratch scratch;
+  const std::string header = "device,framework,batch,ctx,n_q,n_kv,head_dim,latency_us,note\n";
+  const std::string path = scratch.write("p.csv", header +
+                                                      "h100_sxm,vllm,32,8192,32,8,128,500,x\n"
+                                                      "no_such,vllm,32,8192,32,8,128,500,\"a,b\"\n");
+  const Output o = kvcast::test::kvcast({"validate", "kernels", "--points", path, "--json"});
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  const json r = json::parse(o.out);
+  CHECK(r["n"] == 1);
+  CHECK(r["no_profile"] == 1);
+  // 32 · 8192 · 8 · 128 · 2 · 2 bytes are 1.07 GB: 320 us at 3.35 TB/s, so that 500 us is some 30 % too many.
+  CHECK(r["bias"].get<double>() < -0.1);
+  CHECK(r["bias"].get<double>() > -0.4);
+  CHECK(r["by_source"]["h100_sxm/vllm"]["n"] == 1);
+  for (const char* bad :
+       {"h100_sxm,vllm,32,8192,32,8,128,-5,x\n", "h100_sxm,vllm,32\n", "h100_sxm,vllm,a,8192,32,8,128,5,x\n"}) {
+    const Output refused =
+        kvcast::test::kvcast({"validate", "kernels", "--points", scratch.write("q.csv", header + bad)});
+    CHECK(refused.code == 2);
+    CHECK_THAT(refused.err, Contains("q.csv:2"));
+  }
+  CHECK(kvcast::test::kvcast({"validate", "kernels", "--points", scratch.write("r.csv", "a,b\n1,2\n")}).code == 2);
+  CHECK(kvcast::test::kvcast({"validate", "dreams"}).code == 2);
 }
 
 TEST_CASE("explain tells what a layer does in a step") {

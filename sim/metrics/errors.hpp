@@ -1,0 +1,21 @@
+// How far predictions are from what was measured: the same few numbers everywhere.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace kvcast::metrics {
+
+// Of relative errors e = predicted / measured − 1, as fractions.
+struct ErrorSummary {
+  std::int64_t n = 0;
+  double median = 0;  // of |e|
+  double p90 = 0;     // of |e|
+  double max = 0;     // of |e|
+  double bias = 0;    // median of e, signed
+};
+
+// All zero where there are no errors.
+ErrorSummary summarise_errors(std::span<const double> relative_errors);
+
+}  // namespace kvcast::metrics
