@@ -62,7 +62,8 @@ KVCAST_DEVICE void packed_logits(const PackedShape& s, const Packed& x, std::siz
     const Vec16 words = load16(codes + d * 2);  // two channels
     KVCAST_UNROLL
     for (int j = 0; j < 2; ++j) {
-      const float code = static_cast<float>((words.w[2 * j + static_cast<int>(lane / 16)] >> (lane % 16 * 2)) & 3u);
+      const float code =
+          static_cast<float>(((lane < 16 ? words.w[2 * j] : words.w[2 * j + 1]) >> (lane % 16 * 2)) & 3u);
       KVCAST_UNROLL
       for (int g = 0; g < kMostGroup; ++g) logits[g] += code * m.scaled[(d + j) * kMostGroup + g];
     }

@@ -70,7 +70,9 @@ KVCAST_KERNEL KVCAST_BOUNDS(256) softmax_mean(ScoreShape s, const float* raw, fl
             threads = static_cast<int>(block_threads());
   const std::size_t pages = static_cast<std::size_t>(s.pages);
   float most[kMostGroup], scale[kMostGroup];
-  for (int g = 0; g < s.group; ++g) {
+  KVCAST_UNROLL
+  for (int g = 0; g < kMostGroup; ++g) {
+    if (g >= s.group) break;
     const float* row = raw + static_cast<std::size_t>(head * s.group + g) * pages;
     float top = kLowest, sum = 0;
     for (int p = thread; p < s.pages; p += threads) top = fmaxf(top, row[p]);
@@ -80,7 +82,9 @@ KVCAST_KERNEL KVCAST_BOUNDS(256) softmax_mean(ScoreShape s, const float* raw, fl
   }
   for (int p = thread; p < s.pages; p += threads) {
     float mean = 0;
-    for (int g = 0; g < s.group; ++g) {
+    KVCAST_UNROLL
+    for (int g = 0; g < kMostGroup; ++g) {
+      if (g >= s.group) break;
       const float* row = raw + static_cast<std::size_t>(head * s.group + g) * pages;
       mean += exp2_fast((row[p] - most[g]) * 1.44269504f) * scale[g];
     }

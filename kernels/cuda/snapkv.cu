@@ -16,7 +16,7 @@ struct WindowShape {
   int tokens, kv_heads, rows;  // rows: window queries of all heads of a group, a multiple of 16
   int pool;                    // odd width
   float scale;
-  int blocks() const { return (tokens + kTile - 1) / kTile; }
+  KVCAST_HD int blocks() const { return (tokens + kTile - 1) / kTile; }
 };
 
 // Tensor cores as in attention: warp w of four holds tokens 16 w .. of the tile, and all rows in turn, 16 at a time.
