@@ -91,7 +91,7 @@ Measures what operations of KV-cache policies cost on this machine, each after a
   --json FILE         write rows here; rows that the file already has are not measured again
   --csv FILE          the same rows as a table
   --budget S          share S seconds out over all cases, widely spread ones first
-  --stop-after S      begin no case after S seconds; run again with the same --json to go on
+  --stop-after S      begin no case after S seconds, in the same order; run again with the same --json to go on
   --min-samples N     at least N samples (10)
   --min-time S        at least S seconds of measured time (0.2)
   --max-noise P       stop below P % of relative standard deviation (0.5)

@@ -144,7 +144,7 @@ class Session {
         options_(options),
         document_(options.json, program.environment),
         pending_(pending_cases(benches, document_)) {
-    if (options.budget > 0) pending_ = spread(pending_);
+    if (options.budget > 0 || options.stop_after > 0) pending_ = spread(pending_);
   }
 
   int measure() {
