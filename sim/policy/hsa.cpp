@@ -42,23 +42,16 @@ class HsaHead final : public HeadRetrieval {
         tokens_(tokens),
         s_(setting),
         dims_(static_cast<std::size_t>(setting.dims(input.info().head_dim))),
-        bounds_(input.info().head_dim, setting.page(), tokens.size(input.info().decode_steps) / setting.page() + 1,
-                Summary::kMinMax) {
-    const MatrixView keys = layer_.keys(kv_head_);
-    for (std::int64_t i = 0; i < tokens_.prompt_tokens_kept(); ++i) {
-      bounds_.append(keys.row(static_cast<std::size_t>(tokens_.position(i))));
-    }
-    transpose_full_pages();
+        tail_(input.info().head_dim, setting.page(), input.info().decode_steps / setting.page() + 2, Summary::kMinMax) {
+    if (s_.budget < s_.length) index_prompt();
   }
 
   void step(int t, std::span<HeadSelection> out) override {
     const trace::TraceInfo& info = layer_.info();
-    bounds_.append(layer_.keys(kv_head_).row(static_cast<std::size_t>(info.prompt_tokens + t)));
     const std::int64_t n = tokens_.size(t);
-    if (s_.budget >= s_.length || s_.budget >= info.prompt_tokens + t + 1) {
-      tokens_.append_all(t, out[0].attended);
-      return;
-    }
+    if (s_.budget >= s_.length) return tokens_.append_all(t, out[0].attended);
+    tail_.append(layer_.keys(kv_head_).row(static_cast<std::size_t>(info.prompt_tokens + t)));
+    if (s_.budget >= info.prompt_tokens + t + 1) return tokens_.append_all(t, out[0].attended);
     choose_dims(t);
     estimate(t);
     out[0].counts.scored = static_cast<std::int64_t>(reduced_.size());
@@ -66,19 +59,32 @@ class HsaHead final : public HeadRetrieval {
   }
 
  private:
-  // Dimension by dimension, so that the scan over pages reads neighbours.
-  void transpose_full_pages() {
-    full_ = bounds_.full_pages();
+  // Bounds of the prompt's full pages, dimension by dimension, so that the scan over pages reads neighbours; the rest
+  // of the prompt begins the tail.
+  void index_prompt() {
+    const MatrixView keys = layer_.keys(kv_head_);
+    const std::int64_t page = s_.page(), kept = tokens_.prompt_tokens_kept();
+    full_ = static_cast<std::size_t>(kept / page);
     columns_.resize(2 * d_ * full_);
-    const MatrixView rows = bounds_.rows();
-    constexpr std::size_t kBlock = 16;
+    constexpr std::size_t kBlock = 16;  // pages turned at a time
     for (std::size_t begin = 0; begin < full_; begin += kBlock) {
       const std::size_t end = std::min(full_, begin + kBlock);
+      PageBounds block(static_cast<int>(d_), static_cast<int>(page), kBlock, Summary::kMinMax);
+      for (auto i = static_cast<std::int64_t>(begin) * page; i < static_cast<std::int64_t>(end) * page; ++i) {
+        block.append(keys.row(static_cast<std::size_t>(tokens_.position(i))));
+      }
+      const MatrixView rows = block.rows();
       for (std::size_t j = 0; j < 2 * d_; ++j) {
-        for (std::size_t page = begin; page < end; ++page) columns_[j * full_ + page] = rows.row(page)[j];
+        for (std::size_t p = begin; p < end; ++p) columns_[j * full_ + p] = rows.row(p - begin)[j];
       }
     }
+    for (auto i = static_cast<std::int64_t>(full_) * page; i < kept; ++i) {
+      tail_.append(keys.row(static_cast<std::size_t>(tokens_.position(i))));
+    }
   }
+
+  std::size_t pages() const { return full_ + tail_.pages(); }
+  std::int64_t tokens_in(std::size_t index) const { return index < full_ ? s_.page() : tail_.tokens_in(index - full_); }
 
   const float* query(int t, std::size_t member) const {
     return layer_.decode_query(kv_head_ * static_cast<int>(members_) + static_cast<int>(member), t);
@@ -102,7 +108,7 @@ class HsaHead final : public HeadRetrieval {
   }
 
   void estimate(int t) {
-    const std::size_t n = bounds_.pages();
+    const std::size_t n = pages();
     scores_.assign(members_ * n, 0.0f);
     reduced_.resize(n);
     std::vector<std::span<float>> rows;
@@ -121,12 +127,12 @@ class HsaHead final : public HeadRetrieval {
   }
 
   void score_pages(const float* q, std::span<float> row) const {
-    const MatrixView tail = bounds_.rows();
+    const MatrixView tail = tail_.rows();
     for (std::size_t k = 0; k < chosen_dims_.size(); ++k) {
       const float factor = q[chosen_dims_[k]];
       const float* const column = columns_.data() + bound_[k] * full_;
       for (std::size_t page = 0; page < full_; ++page) row[page] += factor * column[page];
-      for (std::size_t page = full_; page < row.size(); ++page) row[page] += factor * tail.row(page)[bound_[k]];
+      for (std::size_t page = full_; page < row.size(); ++page) row[page] += factor * tail.row(page - full_)[bound_[k]];
     }
   }
 
@@ -142,8 +148,8 @@ class HsaHead final : public HeadRetrieval {
   // Every token has its page's score: a page of m tokens counts m times in the sum.
   void softmax_over_tokens(std::span<float> row) const {
     softmax(row);
-    const auto page = static_cast<double>(bounds_.page());
-    const auto last = static_cast<double>(bounds_.tokens_in(row.size() - 1));
+    const auto page = static_cast<double>(s_.page());
+    const auto last = static_cast<double>(tokens_in(row.size() - 1));
     const double sum = page - (page - last) * static_cast<double>(row.back());
     for (float& x : row) x = static_cast<float>(static_cast<double>(x) / sum);
   }
@@ -155,14 +161,14 @@ class HsaHead final : public HeadRetrieval {
   }
 
   void take_tokens(std::int64_t n, HeadSelection& out) {
-    const std::int64_t page = bounds_.page();
+    const std::int64_t page = s_.page();
     std::int64_t left = std::min(s_.tokens(), n);
     // One page more than enough, for the last one may be partial and rank among the best.
     const std::int64_t enough =
-        std::min<std::int64_t>((left + page - 1) / page + 1, static_cast<std::int64_t>(bounds_.pages()));
+        std::min<std::int64_t>((left + page - 1) / page + 1, static_cast<std::int64_t>(pages()));
     ranking_.rank(reduced_, static_cast<std::size_t>(enough), chosen_pages_);
     for (const std::int32_t index : chosen_pages_) {
-      const std::int64_t take = std::min(left, bounds_.tokens_in(static_cast<std::size_t>(index)));
+      const std::int64_t take = std::min(left, tokens_in(static_cast<std::size_t>(index)));
       for (std::int64_t i = 0; i < take; ++i) out.attended.push_back(tokens_.position(index * page + i));
       left -= take;
     }
@@ -175,9 +181,9 @@ class HsaHead final : public HeadRetrieval {
   TokenList tokens_;
   HsaSetting s_;
   std::size_t dims_;
-  PageBounds bounds_;
-  std::size_t full_ = 0;
-  std::vector<float> columns_;  // [2·d × full_] bounds of the prompt's full pages
+  PageBounds tail_;             // pages after the prompt's full ones
+  std::size_t full_ = 0;        // full pages of the prompt
+  std::vector<float> columns_;  // [2·d × full_], their bounds
   Ranking ranking_;
   std::vector<float> magnitude_, signed_, scores_, reduced_;
   std::vector<std::int32_t> chosen_dims_, chosen_pages_;

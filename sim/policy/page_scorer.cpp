@@ -102,12 +102,13 @@ void PageScorer::score_queries(std::span<const float* const> heads, std::size_t 
   const auto d = static_cast<std::size_t>(layer_.info().head_dim);
   std::vector<float> combined(d), split(2 * d);
   if (combines_queries(shape_.group)) combine_queries(shape_.group, heads, d, combined);
+  const MatrixView before = before_->rows(), tail = tail_.rows();
   work_.resize(rows());
   for (std::size_t row = 0; row < rows(); ++row) {
     split_signs(combines_queries(shape_.group) ? combined.data() : heads[row], d, split.data());
     work_[row].resize(n);
     for (std::size_t i = 0; i < n; ++i) {
-      const float* const bounds = i < full_before_ ? before_->rows().row(i) : tail_.rows().row(i - full_before_);
+      const float* const bounds = i < full_before_ ? before.row(i) : tail.row(i - full_before_);
       work_[row][i] = dot(split.data(), bounds, 2 * d);
     }
   }
