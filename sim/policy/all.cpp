@@ -23,9 +23,13 @@ std::vector<Descriptor> make_list() {
                                   describe_duo_attention(),
                                   describe_razor_attention(),
                                   describe_quest(),
+                                  describe_sparq(),
+                                  describe_loki(),
                                   describe_hsa(),
                                   describe_rocketkv(),
                                   describe_rocketkv_mt(),
+                                  describe_squeezed_attention(),
+                                  describe_shadowkv(),
                                   describe_arkvale(),
                                   describe_freekv()};
   for (Descriptor& d : list) {

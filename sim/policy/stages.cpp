@@ -77,6 +77,11 @@ class StageSelector final : public Selector {
     }
   }
 
+  std::span<const float> output(int q_head) const override {
+    const int lists = static_cast<int>(heads_.size()), each = info_.n_q_heads / lists;
+    return heads_[static_cast<std::size_t>(q_head / each)]->output(q_head % each);
+  }
+
  private:
   TokenList tokens(std::size_t i) const {
     return kept_.empty() ? TokenList(info_.prompt_tokens) : TokenList(info_.prompt_tokens, kept_[i]);

@@ -40,6 +40,8 @@ class HeadRetrieval {
   virtual ~HeadRetrieval() = default;
   // Fills `attended` and the counts of estimation. One entry, or one a query head of the group (per_query_head).
   virtual void step(int t, std::span<HeadSelection> out) = 0;
+  // As Selector::output, of a query head of the group counted from 0.
+  virtual std::span<const float> output(int) const { return {}; }
 };
 
 class Retrieval {

@@ -17,6 +17,7 @@ struct Paper {
   std::vector<float> keys;                         // of the one KV head: positions × head_dim
   std::vector<std::vector<float>> prompt_queries;  // by query head: the last prompt queries, one after the other
   std::vector<std::vector<float>> queries;         // by query head: the decode queries
+  std::vector<float> values = {};                  // as keys; none: all 0
 };
 
 inline MemoryTrace write_down(const Paper& paper) {
@@ -30,6 +31,7 @@ inline MemoryTrace write_down(const Paper& paper) {
   return {shape, [paper](trace::Layer& layer) {
             std::copy(paper.keys.begin(), paper.keys.end(), layer.mutable_keys(0));
             std::fill_n(layer.mutable_values(0), paper.keys.size(), 0.0f);
+            std::copy(paper.values.begin(), paper.values.end(), layer.mutable_values(0));
             for (std::size_t h = 0; h < paper.queries.size(); ++h) {
               float* out = layer.mutable_queries(static_cast<int>(h));
               if (!paper.prompt_queries.empty()) {
@@ -43,6 +45,20 @@ inline MemoryTrace write_down(const Paper& paper) {
 inline Selected select(const std::string& name, const std::string& parameters, const Paper& paper) {
   const MemoryTrace trace = write_down(paper);
   return select(name, parameters, *trace.load(0, 1));
+}
+
+// The attention output that the policy itself gives of query head 0 in the last step; empty where it gives none.
+inline std::vector<float> last_output(const std::string& name, const std::string& parameters, const Paper& paper) {
+  const MemoryTrace trace = write_down(paper);
+  const auto layer = trace.load(0, 1);
+  const policy::LayerInput input(*layer);
+  const auto policy = make(name, parameters, {layer->info().prompt_tokens, layer->info().decode_steps});
+  const auto selector = policy->selector(input);
+  policy::LayerSelection step;
+  selector->prefill(step);
+  for (int t = 0; t < layer->info().decode_steps; ++t) selector->step(t, step);
+  const std::span<const float> out = selector->output(0);
+  return {out.begin(), out.end()};
 }
 
 }  // namespace kvcast::tests

@@ -1,0 +1,67 @@
+#include "policy/step_scores.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "policy/ranking.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+// Large enough for the matrix product to be fast, small enough for a long context's scores to stay few.
+constexpr int kBlockSteps = 8;
+
+}  // namespace
+
+StepScores::StepScores(MatrixView keys, int steps, std::size_t rows, Query query)
+    : keys_(keys), steps_(steps), rows_(rows), query_(std::move(query)) {}
+
+std::span<const float> StepScores::row(int t, std::size_t row) {
+  KVCAST_CHECK(t >= 0 && t < steps_ && row < rows_);
+  if (t < block_ || t >= block_ + block_steps_) make_block(t);
+  const std::size_t i = static_cast<std::size_t>(t - block_) * rows_ + row;
+  return {scores_.data() + i * keys_.rows, keys_.rows};
+}
+
+void StepScores::make_block(int first) {
+  block_ = first;
+  block_steps_ = std::min(kBlockSteps, steps_ - first);
+  const std::size_t n = static_cast<std::size_t>(block_steps_) * rows_, d = keys_.cols;
+  queries_.assign(n * d, 0.0f);
+  scores_.resize(n * keys_.rows);
+  for (std::size_t i = 0; i < n; ++i) {
+    query_(block_ + static_cast<int>(i / rows_), i % rows_, std::span(queries_).subspan(i * d, d));
+  }
+  multiply_transposed({queries_.data(), n, d, d}, keys_, scores_.data(), keys_.rows);
+}
+
+std::vector<std::int32_t> largest_dims(const trace::Layer& layer, int kv_head, int t, std::size_t n) {
+  const int members = layer.info().group();
+  std::vector<float> magnitude(static_cast<std::size_t>(layer.info().head_dim));
+  for (int g = 0; g < members; ++g) {
+    const float* const q = layer.decode_query(kv_head * members + g, t);
+    for (std::size_t j = 0; j < magnitude.size(); ++j) magnitude[j] += std::abs(q[j]);
+  }
+  std::vector<std::int32_t> chosen;
+  Ranking().select(magnitude, n, chosen);
+  return chosen;
+}
+
+void attend_to(const trace::Layer& layer, int q_head, int t, std::span<const std::int32_t> tokens,
+               std::span<float> out) {
+  KVCAST_CHECK(!tokens.empty());
+  const float* const scores = layer.decode_scores(q_head).row(static_cast<std::size_t>(t));
+  std::vector<float> weights;
+  weights.reserve(tokens.size());
+  for (const std::int32_t i : tokens) weights.push_back(scores[i]);
+  softmax(weights, 1.0f / std::sqrt(static_cast<float>(layer.info().head_dim)));
+  const MatrixView values = layer.values(q_head / layer.info().group());
+  std::fill(out.begin(), out.end(), 0.0f);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const float* const value = values.row(static_cast<std::size_t>(tokens[i]));
+    for (std::size_t j = 0; j < out.size(); ++j) out[j] += weights[i] * value[j];
+  }
+}
+
+}  // namespace kvcast::policy

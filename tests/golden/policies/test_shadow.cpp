@@ -1,0 +1,57 @@
+// Policies that speculate, or rebuild what they do not keep.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "paper.hpp"
+
+namespace kvcast::tests {
+namespace {
+
+TEST_CASE("shadowkv, by hand") {
+  // Chunks of 2 before the last 2 of 9 prompt tokens: (0 1) (2 3) (4 5); 6, 7 and 8 are local. Landmarks (3, 0), (0,
+  // 1), (0, 3). Smallest cosines with a key of theirs: 1, 1/√2, 1: chunk 1 is the outlier.
+  const Paper paper{.prompt = 9,
+                    .head_dim = 2,
+                    .keys = {4, 0, 2, 0, 1, 1, -1, 1, 0, 5, 0, 1, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9},
+                    .prompt_queries = {{1, 0}},
+                    .queries = {{0, 1, 0, 2}}};
+  const Selected got = select("shadowkv", "budget: 2, page: 2, recent: 2, outliers: 1, rank: 2", paper);
+  // The last prompt query (1, 0) prefers chunk 0; both decode queries prefer chunk 2, which comes once.
+  CHECK(got.resident.heads[0].attended == Positions{0, 1, 2, 3, 6, 7, 8});
+  CHECK(got.steps[0].heads[0].attended == Positions{2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(got.steps[0].heads[0].fetched == Positions{4, 5});
+  CHECK(got.steps[0].heads[0].evicted == Positions{0, 1});
+  CHECK(got.steps[0].heads[0].counts.fetched_runs == 1);
+  CHECK(got.steps[0].heads[0].counts.scored == 2);
+  CHECK(got.steps[1].heads[0].attended == Positions{2, 3, 4, 5, 6, 7, 8, 9, 10});
+  CHECK(got.steps[1].heads[0].fetched.empty());
+}
+
+TEST_CASE("shadowkv attends with keys of low rank, by hand") {
+  // Before RoPE (one pair, a radian a token) the keys are (2, 0) (2, 0) (0, 1) (0, 1): KᵀK = diag(8, 2), and rank 1
+  // keeps the first dimension: tokens 2 and 3 are rebuilt as 0. The current token's key is 0.
+  Paper paper{.prompt = 4, .head_dim = 2, .keys = {}, .prompt_queries = {{1, 1}}, .queries = {{-1, -1}}};
+  for (int p = 0; p < 4; ++p) {
+    const float c = std::cos(static_cast<float>(p)), s = std::sin(static_cast<float>(p));
+    const float x = p < 2 ? 2.0f : 0.0f, y = p < 2 ? 0.0f : 1.0f;
+    paper.keys.insert(paper.keys.end(), {x * c - y * s, x * s + y * c});
+  }
+  paper.keys.insert(paper.keys.end(), {0, 0});
+  paper.values = {7, 7, 7, 7, 3, 0, 0, 3, 0, 0};
+  // Landmarks after RoPE: (1.54, 0.84) and (−0.53, −0.70): the query (−1, −1) takes chunk 1. All scores are 0 with
+  // rebuilt keys: the mean of (3, 0), (0, 3), (0, 0).
+  const std::string setting = "budget: 2, page: 2, recent: 0, outliers: 0, rank: ";
+  CHECK(select("shadowkv", setting + "1", paper).steps[0].heads[0].attended == Positions{2, 3, 4});
+  const std::vector<float> low = last_output("shadowkv", setting + "1", paper);
+  REQUIRE(low.size() == 2);
+  CHECK(low[0] == Approx(1));
+  CHECK(low[1] == Approx(1));
+  // At full rank keys are as they were: scores (sin 2 − cos 2) / √2 = 0.9372, (sin 3 − cos 3) / √2 = 0.7998, 0; weights
+  // 2.5529, 2.2252, 1 of 5.7781.
+  const std::vector<float> whole = last_output("shadowkv", setting + "2", paper);
+  CHECK(whole[0] == Approx(3 * 2.5529 / 5.7781).epsilon(1e-3));
+  CHECK(whole[1] == Approx(3 * 2.2252 / 5.7781).epsilon(1e-3));
+}
+
+}  // namespace
+}  // namespace kvcast::tests
