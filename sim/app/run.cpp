@@ -101,6 +101,7 @@ int run(const Options& options) {
   const workload::ExperimentInput input{&prepared.run, policy.get(), &replayed};
   json record = workload::to_json(workload::run_experiment(input, experiment), input);
   record["config"] = json::parse(resolved_json(prepared));
+  record["rests_on"] = workload::rests_on(prepared.run.hardware);
   if (options.as_json) {
     fmt::print("{}\n", record.dump(1));
   } else {

@@ -1,7 +1,9 @@
 // kvcast sweep CONFIG -o DIR: the grid of a sweep into a store; whatever stops it, the same command goes on.
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -29,7 +31,7 @@ struct Options {
 };
 
 // Experiments whose decode step is drawn in the report: enough to compare policies, few enough to keep the page small.
-constexpr std::size_t kTimelines = 12;
+constexpr std::size_t kTimelines = 24;
 
 class Sweep {
  public:
@@ -61,6 +63,15 @@ class Sweep {
     store_.set_metadata(store::kMetaDescription, text("description"));
     store_.set_metadata(store::kMetaConfig, config_.canonical());
     store_.show(plan_.keys);
+    std::map<std::string, const config::Hardware*> machines;
+    for (const TraceGroup& trace : plan_.traces) {
+      for (const ReplayGroup& group : trace.replays) {
+        for (const Task& task : group.tasks) machines[task.prepared.run.hardware.name] = &task.prepared.run.hardware;
+      }
+    }
+    for (const auto& [name, hardware] : machines) {
+      store_.set_metadata(store::kMetaRestsOn + name, workload::rests_on(*hardware).dump());
+    }
   }
 
   // What the store has is taken off the plan.
@@ -77,19 +88,26 @@ class Sweep {
     return there;
   }
 
-  // One experiment for each policy and card, the first that the sweep names.
+  // One experiment for each policy and card: the smallest batch, and there the longest context.
   void choose_timelines() {
-    std::set<std::pair<std::string, std::string>> seen;
+    std::map<std::pair<std::string, std::string>, const Task*> chosen;
     for (const TraceGroup& trace : plan_.traces) {
       for (const ReplayGroup& group : trace.replays) {
         for (const Task& task : group.tasks) {
           const config::Run& run = task.prepared.run;
-          if (timelines_.size() < kTimelines && seen.insert({run.policy.name, run.hardware.name}).second) {
-            timelines_.insert(task.prepared.key);
-          }
+          const Task*& best = chosen[{run.policy.name, run.hardware.name}];
+          if (best == nullptr || timeline_rank(task) < timeline_rank(*best)) best = &task;
         }
       }
     }
+    for (const auto& [name, task] : chosen) {
+      if (timelines_.size() < kTimelines) timelines_.insert(task->prepared.key);
+    }
+  }
+
+  static std::array<std::int64_t, 3> timeline_rank(const Task& task) {
+    const config::Workload& w = task.prepared.run.workload;
+    return {w.batch, -w.prompt_tokens, task.ordinal};
   }
 
   // The trace is made only if some replay over it is not in the store yet.

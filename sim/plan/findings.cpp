@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 
@@ -17,6 +18,13 @@ std::string policy_text(const json& policy) {
     if (key != "name") text += fmt::format(", {} {}", key, value.is_string() ? value.get<std::string>() : value.dump());
   }
   return text;
+}
+
+// Three significant digits without an exponent: 1050, 82.3.
+std::string rate_text(double tokens_per_s) {
+  if (tokens_per_s < 100) return fmt::format("{:.3g}", tokens_per_s);
+  const double unit = std::pow(10, std::floor(std::log10(tokens_per_s)) - 2);
+  return fmt::format("{:.0f}", std::round(tokens_per_s / unit) * unit);
 }
 
 std::string tokens_text(std::int64_t tokens) {
@@ -83,12 +91,13 @@ struct Line {
 Line best_line(const std::vector<Row>& rows, const Row& best) {
   const Row* full = full_at(rows, best.hardware, best.context, best.batch);
   Line line;
-  line.text = fmt::format("{} ({:.3g} tokens/s at {} tokens, batch {})", best.policy, best.tokens_per_s,
+  line.text = fmt::format("{} ({} tokens/s at {} tokens, batch {})", best.policy, rate_text(best.tokens_per_s),
                           tokens_text(best.context), best.batch);
-  line.detail = fmt::format("between {:.3g} and {:.3g} tokens/s, {:.1f} % of the attention mass kept", best.low,
-                            best.high, 100 * best.recall);
+  line.detail = fmt::format("between {} and {} tokens/s, {:.1f} % of the attention mass kept", rate_text(best.low),
+                            rate_text(best.high), 100 * best.recall);
   if (full != nullptr) {
-    line.detail += full->oom ? ", full KV does not fit" : fmt::format(", full KV {:.3g} tokens/s", full->tokens_per_s);
+    line.detail +=
+        full->oom ? ", full KV does not fit" : fmt::format(", full KV {} tokens/s", rate_text(full->tokens_per_s));
   }
   return line;
 }

@@ -61,7 +61,7 @@ class Collector {
   void add_breakdown(const json& result);
   void add_owners(const json& result);
   void add_timeline(const Record& record);
-  void add_rests_on(const json& result);
+  void add_rests_on(const json& list, int experiments = 1);
   json rests_on() const;
   json sweep(const store::Store& store) const;
 
@@ -77,6 +77,7 @@ class Collector {
   std::size_t timelines_ = 0;
   std::size_t timelines_embedded_ = 0;
   std::set<std::pair<std::string, std::string>> with_timeline_;                             // hardware, series
+  std::map<std::string, int> machines_;                                                     // → experiments
   std::map<std::tuple<std::string, std::string, std::string, double>, int> rests_on_rows_;  // → experiments
 };
 
@@ -91,7 +92,8 @@ void Collector::add(const Record& record) {
   add_breakdown(record.result);
   add_owners(record.result);
   add_timeline(record);
-  add_rests_on(record.result);
+  add_rests_on(list_at(record.result, "rests_on"));
+  ++machines_[text_at(record.config, "hardware")];
 }
 
 void Collector::add_setting(const Record& record) {
@@ -209,14 +211,14 @@ void Collector::add_timeline(const Record& record) {
   }
 }
 
-void Collector::add_rests_on(const json& result) {
+void Collector::add_rests_on(const json& list, int experiments) {
   std::set<decltype(rests_on_rows_)::key_type> here;  // a result that names a number twice rests on it once
-  for (const json& entry : list_at(result, "rests_on")) {
+  for (const json& entry : list) {
     const double uncertainty = number_at(entry, "uncertainty");
     here.emplace(text_at(entry, "what"), text_at(entry, "origin"), text_at(entry, "source"),
                  std::isnan(uncertainty) ? -1 : uncertainty);  // -1: not stated; NaN would be equal to nothing
   }
-  for (const auto& entry : here) ++rests_on_rows_[entry];
+  for (const auto& entry : here) rests_on_rows_[entry] += experiments;
 }
 
 // The better known origins last; names that this version does not know come first.
@@ -275,6 +277,11 @@ json read_findings(const store::Store& store) {
 
 Content Collector::finish(const store::Store& store) {
   content_.series = names_.table(palette_);
+  // What all experiments on a machine rest on is told once, not in each result.
+  for (const auto& [machine, experiments] : machines_) {
+    const auto text = store.metadata(store::kMetaRestsOn + machine);
+    if (text) add_rests_on(json::parse(*text, nullptr, false), experiments);
+  }
   content_.rests_on = rests_on();
   content_.sweep = sweep(store);
   content_.findings = read_findings(store);

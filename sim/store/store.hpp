@@ -46,7 +46,9 @@ struct Record {
 // What a sweep is asked to find, or what its report should say.
 inline constexpr const char* kMetaName = "name";
 inline constexpr const char* kMetaDescription = "description";
-inline constexpr const char* kMetaConfig = "config";      // the sweep's YAML as the user wrote it
+inline constexpr const char* kMetaConfig = "config";  // the sweep's YAML as the user wrote it
+inline constexpr const char* kMetaRestsOn =
+    "rests_on/";  // + hardware: JSON: [{"what", "origin", "uncertainty", "source"}, ...]
 inline constexpr const char* kMetaFindings = "findings";  // JSON: [{"title", "text", "detail"}, ...]
 
 class Store {

@@ -71,4 +71,7 @@ Experiment run_experiment(const ExperimentInput& input, const ExperimentOptions&
 // The record that `run --json` prints and the store keeps.
 nlohmann::json to_json(const Experiment& experiment, const ExperimentInput& input);
 
+// Every number of the machine with its origin, uncertainty and source: [{what, origin, uncertainty, source}].
+nlohmann::json rests_on(const config::Hardware& hardware);
+
 }  // namespace kvcast::workload

@@ -99,6 +99,21 @@ void add_times(json& out, const Experiment& e) {
 
 }  // namespace
 
+json rests_on(const config::Hardware& hardware) {
+  config::Hardware copy = hardware;  // knobs are for turning, too
+  json list = json::array();
+  for (const config::Knob& knob : config::knobs(copy)) {
+    const Origin origin = knob.value != nullptr ? knob.value->origin : knob.curve->origin;
+    const double uncertainty = knob.value != nullptr ? knob.value->uncertainty : knob.curve->uncertainty;
+    const std::string& source = knob.value != nullptr ? knob.value->source : knob.curve->source;
+    list.push_back({{"what", fmt::format("{}: {}", hardware.name, knob.key)},
+                    {"origin", origin_name(origin)},
+                    {"uncertainty", uncertainty},
+                    {"source", source}});
+  }
+  return list;
+}
+
 json to_json(const Experiment& e, const ExperimentInput& input) {
   json out;
   if (e.oom) {
