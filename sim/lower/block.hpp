@@ -38,10 +38,14 @@ class Block final : public policy::LayerOps {
 
   // The layer that ops belong to from now on, and the op its policy starts from.
   void enter_layer(int layer);
-  void set_ready(graph::OpId op) { ready_ = op; }
+  void set_ready(graph::OpId op) {
+    ready_before_ = ready_ < 0 ? op : ready_;
+    ready_ = op;
+  }
   graph::OpId taken_done();  // what the policy declared done; aborts if it did not
 
   graph::OpId ready() const override { return ready_; }
+  graph::OpId ready_before() const override { return ready_before_; }
   graph::OpId kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work,
                      After after) override;
   graph::OpId host(graph::Lane thread, graph::Kind kind, const char* label, graph::HostCall call, double count,
@@ -72,7 +76,7 @@ class Block final : public policy::LayerOps {
   Events& events_;
   std::vector<graph::Op>& out_;
   int layer_ = -1;
-  graph::OpId ready_ = -1, done_ = -1;
+  graph::OpId ready_ = -1, ready_before_ = -1, done_ = -1;
   graph::OpId graph_launch_ = -1;  // of the stretch of kernels in progress
   bool lane_used_[graph::kLaneCount] = {};
 };

@@ -30,6 +30,8 @@ std::vector<Descriptor> make_list() {
                                   describe_rocketkv_mt(),
                                   describe_squeezed_attention(),
                                   describe_shadowkv(),
+                                  describe_infinigen(),
+                                  describe_kivi(),
                                   describe_arkvale(),
                                   describe_freekv()};
   for (Descriptor& d : list) {

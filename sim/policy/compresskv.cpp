@@ -9,6 +9,7 @@
 // Cost: the window scores of a few heads alone (2·h·w·S·d FLOP), one top-k a layer, compaction. Storage: SnapKV's in
 // sum.
 #include "policy/descriptors.hpp"
+#include "policy/kivi.hpp"
 #include "policy/prompt_eviction.hpp"
 
 namespace kvcast::policy {
@@ -29,6 +30,7 @@ Descriptor describe_compresskv() {
                           .meaning = "how layers share the budget: by their error under compression, or equally",
                           .names = {"errors", "uniform"}});
   for (Parameter& p : error_budget_parameters()) d.parameters.push_back(std::move(p));
+  for (Parameter& p : quantisation_parameters()) d.parameters.push_back(std::move(p));
   d.parameters.push_back(profile_parameter("semantic scores of heads, and layer errors for layers: errors"));
   d.budget_convention =
       "retained: of the prompt, the window included, on average over layers; generated tokens come on top";
@@ -49,7 +51,7 @@ Descriptor describe_compresskv() {
       kinds.emplace_back("layer_errors");
     }
     setting.profile = load_profile(values, kinds);
-    return two_stages(evict_after_prompt(setting), read_all());
+    return two_stages(evict_after_prompt(setting), read_as_stored(values));
   };
   return d;
 }

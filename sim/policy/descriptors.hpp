@@ -17,6 +17,8 @@ Descriptor describe_rocketkv();
 Descriptor describe_rocketkv_mt();
 Descriptor describe_arkvale();
 Descriptor describe_freekv();
+Descriptor describe_kivi();
+Descriptor describe_infinigen();
 Descriptor describe_shadowkv();
 Descriptor describe_squeezed_attention();
 Descriptor describe_h2o();

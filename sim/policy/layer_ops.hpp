@@ -46,6 +46,9 @@ class LayerOps {
   // The op after which this layer's query and the appended key and value exist (decode), or its attention is done
   // (prefill).
   virtual graph::OpId ready() const = 0;
+  // What ready() was for the layer before in the same decode step, for work that starts a layer ahead; ready() in the
+  // first layer.
+  virtual graph::OpId ready_before() const { return ready(); }
   // One kernel on a stream, after the ops named and what its lane holds before.
   virtual graph::OpId kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work,
                              After after) = 0;

@@ -118,7 +118,9 @@ class TwoStages final : public Policy {
     const std::int64_t listed = kept + shape.tokens - prompt;
     std::vector<MemoryItem> items;
     const double generated = static_cast<double>(shape.tokens - prompt);
-    const double held = kv_bytes(shape, first_->mean_kept(*shape.model, prompt) + generated, first_->per_query_head());
+    const double in_list = first_->mean_kept(*shape.model, prompt) + generated;
+    const double held =
+        kv_bytes(shape, in_list, first_->per_query_head()) * second_->stored_share(*shape.model, in_list);
     if (first_->frees()) {
       items.push_back({graph::Pool::kHbm, "KV cache", held});
     } else {

@@ -56,6 +56,8 @@ class Retrieval {
   virtual void decode_cost(const DecodeLayer& shape, LayerOps& ops) const = 0;
   // What is kept beside the KV pairs; `tokens` in a head's list.
   virtual std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const;
+  // Bytes that the pairs of a head with `tokens` take, as a share of those in half precision.
+  virtual double stored_share(const config::Model&, double /*tokens*/) const { return 1; }
   virtual Growth growth() const = 0;
 };
 

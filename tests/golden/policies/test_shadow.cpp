@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "paper.hpp"
+#include "support/error_of.hpp"
 
 namespace kvcast::tests {
 namespace {
@@ -51,6 +52,55 @@ TEST_CASE("shadowkv attends with keys of low rank, by hand") {
   const std::vector<float> whole = last_output("shadowkv", setting + "2", paper);
   CHECK(whole[0] == Approx(3 * 2.5529 / 5.7781).epsilon(1e-3));
   CHECK(whole[1] == Approx(3 * 2.2252 / 5.7781).epsilon(1e-3));
+}
+
+TEST_CASE("infinigen, by hand") {
+  // The prompt's queries (8, 0) and (6, 1) are larger in dimension 0: the one column of two that is kept. Scores
+  // q₀·k₀ / √2 with q₀ = √2: k₀ itself, 5 4 1 0 of the prompt. Tokens 0 and 1 lie above 5 − 2; at most three quarters
+  // of 4.
+  const float root = std::sqrt(2.0f);
+  const Paper paper{.prompt = 4,
+                    .head_dim = 2,
+                    .keys = {5, 0, 4, 9, 1, 9, 0, 0, 4.5f, 0, 0, 0},
+                    .prompt_queries = {{8, 0, 6, 1}},
+                    .queries = {{root, 1, root, 1}}};
+  const std::string setting = "partial_ratio: 0.5, max_share: 0.75, skew: false, alpha: ";
+  const Selected got = select("infinigen", setting + "2", paper);
+  CHECK(got.resident.heads[0].attended.empty());
+  CHECK(got.steps[0].heads[0].fetched == Positions{0, 1});
+  CHECK(got.steps[0].heads[0].attended == Positions{0, 1, 4});
+  CHECK(got.steps[0].heads[0].evicted == Positions{0, 1, 4});
+  CHECK(got.steps[0].heads[0].counts.scored == 4);
+  // Step 1: the last step's 4.5 is above, too; ⌊0.75·5⌋ = 3.
+  CHECK(got.steps[1].heads[0].fetched == Positions{0, 1, 4});
+  // Limits: alpha 0 still fetches the best; everything above the threshold is cut to ⌊0.75·4⌋ = 3; with max_share 1,
+  // too, all is read.
+  CHECK(select("infinigen", setting + "0", paper).steps[0].heads[0].fetched == Positions{0});
+  CHECK(select("infinigen", setting + "100", paper).steps[0].heads[0].fetched == Positions{0, 1, 2});
+  CHECK(select("infinigen", "max_share: 1, alpha: 100", paper).steps[1].heads[0].attended ==
+        Positions{0, 1, 2, 3, 4, 5});
+}
+
+TEST_CASE("infinigen's skew finds the direction of the queries, by hand") {
+  // All prompt queries lie along (3, 4) / 5: one column holds them. Along it the keys stand at 5, 4 and −5, although
+  // the first is 0 in the larger dimension of the query and the second in the other.
+  const Paper paper{.prompt = 3,
+                    .head_dim = 2,
+                    .keys = {25.0f / 3, 0, 0, 5, -3, -4, 0, 0},
+                    .prompt_queries = {{3, 4, 6, 8}},
+                    .queries = {{3, 4}}};
+  const Selected got = select("infinigen", "partial_ratio: 0.5, max_share: 0.34, alpha: 100", paper);
+  CHECK(got.steps[0].heads[0].fetched == Positions{0});
+  // Unturned, dimension 1 alone is kept: 0, 5, −4.
+  CHECK(select("infinigen", "partial_ratio: 0.5, max_share: 0.34, alpha: 100, skew: false", paper)
+            .steps[0]
+            .heads[0]
+            .fetched == Positions{1});
+}
+
+TEST_CASE("infinigen without prompt queries is refused") {
+  const Paper paper{.prompt = 2, .head_dim = 1, .keys = {1, 2, 3}, .prompt_queries = {}, .queries = {{1}}};
+  CHECK(error_of([&] { select("infinigen", "", paper); }).find("queries") != std::string::npos);
 }
 
 }  // namespace
