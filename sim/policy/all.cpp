@@ -33,7 +33,8 @@ std::vector<Descriptor> make_list() {
                                   describe_infinigen(),
                                   describe_kivi(),
                                   describe_arkvale(),
-                                  describe_freekv()};
+                                  describe_freekv(),
+                                  describe_ctkvr()};
   for (Descriptor& d : list) {
     if (d.parameters.empty()) continue;  // full
     d.parameters.push_back({.key = "first_dense_layers",

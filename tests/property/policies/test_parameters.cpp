@@ -25,6 +25,8 @@ std::string text_of(const graph::Work& work) {
       return fmt::format("attention {} {} {}", w.rows, w.tokens, w.unit_bytes);
     } else if constexpr (std::is_same_v<T, graph::Host>) {
       return fmt::format("host {} {}", static_cast<int>(w.call), w.count);
+    } else if constexpr (std::is_same_v<T, graph::CpuWork>) {
+      return fmt::format("cpu {} {} {}", w.items, w.bytes_per_item, w.flops_per_item);
     } else {
       return "other";
     }

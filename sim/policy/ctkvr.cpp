@@ -1,0 +1,325 @@
+// CTkvr (Lu et al., "CTKVR: Efficient KV Cache Retrieval for Long-Context LLMs via Centroid-then-Token Indexing", 2025,
+// section 3, algorithms 1 and 2).
+//
+// Idea: queries that are near in position are alike after RoPE, and like queries score the same keys high. The last
+//   prompt queries serve as centroids of an inverted file over the keys; what a decode query's nearest centroids list
+//   is reranked by true scores.
+// Selection. After the prompt: for each of C prompt queries and each KV head, the best ρ = ⌊recall_factor·budget⌋ keys
+//   by max over the group of softmax weight over all prompt keys; sink and window, which stay on the GPU, are left out
+//   before the best are taken. Each step: (recall) the C' centroids of the largest cosine, max over the group; the
+//   union of their lists is K_rec; (rerank) the best `budget` of it by max over the group of softmax(q·k / √d) over
+//   K_rec; (update) the step's query becomes a centroid with the best ρ of K_rec and the oldest one goes, from the next
+//   step on.
+// Cost. Prefill: scores 2·n_q·C·S·d flops, top-ρ of n_kv·C rows, KV to the host. Step: n_q·C·d·b read for cosines,
+//   top-C', lists deduplicated (n_kv·C'·ρ·4); positions and queries to the host; the CPU scores n_kv·L_rec keys and
+//   attends to n_kv·budget pairs while the GPU attends to sink and window; outputs back, merged. The update copies ρ
+//   positions a KV head to the GPU beside that.
+// Storage: n_kv·C·ρ·4 + n_q·C·d·b + KV of sink and window on the GPU, a layer; all other KV in host memory.
+// Limit: a budget that covers all tokens leaves everything on the GPU: full attention.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "policy/centroid_index.hpp"
+#include "policy/descriptors.hpp"
+#include "policy/ranking.hpp"
+#include "policy/stages.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kind;
+using graph::Lane;
+using graph::OpId;
+
+constexpr const char* kUpdated = "centroids updated";  // what the next step's recall waits for
+
+struct Setting {
+  std::int64_t budget = 0, lists = 0;      // ρ', ρ
+  std::int64_t centroids = 0, looked = 0;  // C, C'
+  Place place = Place::kLast;
+  std::uint64_t seed = 0;
+  bool rerank = true, update = true, departed = false;
+  StaticTokens fixed;
+};
+
+class CentroidSearch final : public HostSearch {
+ public:
+  CentroidSearch(const LayerInput& input, int kv_head, std::span<const std::size_t> rows, const Setting& setting)
+      : layer_(input.layer()),
+        kv_head_(kv_head),
+        s_(setting),
+        centroids_(rows.size()),
+        at_prompt_(setting.fixed.host(input.info().prompt_tokens, input.info().prompt_tokens)),
+        lists_(layer_, kv_head, rows, at_prompt_, static_cast<std::size_t>(setting.lists)),
+        likeness_(query_likeness(layer_, kv_head, rows)),
+        marked_(static_cast<std::size_t>(input.info().positions())) {}
+
+  void step(int t, Range host, std::span<HeadSelection> out) override {
+    recall(t, host);
+    HeadSelection& head = out[0];
+    head.counts.scored = static_cast<std::int64_t>(centroids_);
+    head.counts.candidates = static_cast<std::int64_t>(recalled_.size());
+    rerank(t);
+    best_of_recalled(s_.rerank ? s_.budget : head.counts.candidates, head.attended);
+    if (s_.update) best_of_recalled(s_.lists, updates_.emplace_back());
+  }
+
+ private:
+  // The union of the lists of the nearest centroids, ascending. With updates, step t finds the queries of the steps
+  // before it at the end of the queue, and as many of the oldest gone from its front.
+  void recall(int t, Range host) {
+    const std::size_t oldest = s_.update ? static_cast<std::size_t>(t) : 0;
+    const std::size_t columns = likeness_.size() / static_cast<std::size_t>(layer_.info().decode_steps);
+    const auto row = std::span(likeness_).subspan(static_cast<std::size_t>(t) * columns + oldest, centroids_);
+    ranking_.select(row, static_cast<std::size_t>(s_.looked), nearest_);
+    for (const std::int32_t i : nearest_) {
+      const std::size_t centroid = oldest + static_cast<std::size_t>(i);
+      for (const std::int32_t p : list(centroid)) marked_[static_cast<std::size_t>(p)] = 1;
+    }
+    if (s_.departed) {
+      for (std::int64_t p = at_prompt_.end; p < host.end; ++p) marked_[static_cast<std::size_t>(p)] = 1;
+    }
+    recalled_.clear();
+    for (std::int64_t p = host.begin; p < host.end; ++p) {
+      char& mark = marked_[static_cast<std::size_t>(p)];
+      if (mark != 0) recalled_.push_back(static_cast<std::int32_t>(p));
+      mark = 0;
+    }
+  }
+
+  std::span<const std::int32_t> list(std::size_t centroid) const {
+    if (centroid < centroids_) return lists_.list(centroid);
+    return updates_[centroid - centroids_];
+  }
+
+  void rerank(int t) {
+    const int members = layer_.info().group();
+    const float scale = 1.0f / std::sqrt(static_cast<float>(layer_.info().head_dim));
+    scores_.assign(recalled_.size(), 0.0f);
+    weights_.resize(recalled_.size());
+    if (recalled_.empty()) return;
+    for (int g = 0; g < members; ++g) {
+      const float* const row = layer_.decode_scores(kv_head_ * members + g).row(static_cast<std::size_t>(t));
+      for (std::size_t i = 0; i < recalled_.size(); ++i) weights_[i] = row[recalled_[i]];
+      softmax(weights_, scale);
+      for (std::size_t i = 0; i < scores_.size(); ++i) scores_[i] = std::max(scores_[i], weights_[i]);
+    }
+  }
+
+  void best_of_recalled(std::int64_t k, std::vector<std::int32_t>& out) {
+    ranking_.select(scores_, static_cast<std::size_t>(k), out);
+    for (std::int32_t& i : out) i = recalled_[static_cast<std::size_t>(i)];
+  }
+
+  const trace::Layer& layer_;
+  int kv_head_;
+  const Setting& s_;
+  std::size_t centroids_;
+  Range at_prompt_;
+  CentroidLists lists_;
+  std::vector<float> likeness_;
+  std::vector<std::vector<std::int32_t>> updates_;  // lists of the decode queries
+  std::vector<char> marked_;
+  Ranking ranking_;
+  std::vector<std::int32_t> nearest_, recalled_;
+  std::vector<float> scores_, weights_;
+};
+
+class Ctkvr final : public Policy {
+ public:
+  explicit Ctkvr(const Setting& setting) : s_(setting) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    const trace::TraceInfo& info = layer.info();
+    const std::vector<std::int64_t> positions =
+        centroid_positions(s_.place, s_.centroids, info.prompt_tokens, Stream(s_.seed));
+    const std::vector<std::size_t> rows = query_rows(info, positions);
+    return search_host(layer, s_.fixed, false, [&](const LayerInput& input, int kv_head) {
+      return std::make_unique<CentroidSearch>(input, kv_head, rows, s_);
+    });
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    offload_prompt(shape, s_.fixed, ops);
+    const auto prompt = static_cast<double>(shape.prompt_tokens), queries = static_cast<double>(s_.centroids);
+    const double host = static_cast<double>(s_.fixed.host(shape.prompt_tokens, shape.prompt_tokens).size());
+    const double rows = shape.batch * m.q_heads * queries, shared = shape.batch * m.kv_heads * queries;
+    const OpId scores = ops.kernel(Lane::kCompute, Kind::kIndex, "centroid scores",
+                                   graph::Gemm{rows, prompt, m.d, m.element}, {ops.ready()});
+    graph::Kernel reduce{graph::KernelClass::kReduce, rows * prompt * m.element, shared * prompt * m.element};
+    reduce.flops = 4 * rows * prompt;  // maximum, exponential, sum, quotient
+    const OpId weights = ops.kernel(Lane::kCompute, Kind::kIndex, "softmax, max over group", reduce, {scores});
+    const double kept = std::min(static_cast<double>(s_.lists), host);
+    if (kept <= 0) return;
+    ops.kernel(Lane::kCompute, Kind::kIndex, "centroid lists", graph::TopK{shared, host, kept, m.element}, {weights});
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    offload_token(shape, ops);
+    const double centroids = shape.sum(&HeadCounts::scored), recalled = shape.sum(&HeadCounts::candidates);
+    const OpId start = ops.join(Lane::kCompute, {ops.ready(), ops.noted(kUpdated)});
+    const OpId nearest = score_and_rank(shape, centroids * m.group * m.row(), 2 * centroids * m.group * m.d,
+                                        static_cast<double>(s_.looked), ops, start);
+    const double looked = static_cast<double>(shape.heads.size()) * static_cast<double>(s_.looked * s_.lists);
+    const OpId united =
+        ops.kernel(Lane::kCompute, Kind::kScore, "unite lists",
+                   graph::Kernel{graph::KernelClass::kGather, looked * kIndexBytes, recalled * kIndexBytes}, {nearest});
+    const double queries = shape.batch * m.q_heads * m.row();
+    const OpId sent = send_to_host("recalled positions and queries", recalled * kIndexBytes + queries, ops, united);
+    const OpId attended = s_.rerank ? rerank_and_attend(shape, ops, sent) : attend_to_recalled(shape, ops, sent);
+    attend_and_merge(shape, ops, united, attended);
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const Dims m(*shape.model);
+    const double copies = shape.batch * shape.model->layers * static_cast<double>(s_.centroids);
+    const std::int64_t prompt = shape.lengths.prompt_tokens;
+    const auto listed = static_cast<double>(std::min(s_.lists, s_.fixed.host(prompt, prompt).size()));
+    std::vector<MemoryItem> items = split_cache(shape, s_.fixed.on_gpu(prompt, shape.tokens));
+    items.push_back({graph::Pool::kHbm, "centroid lists", copies * m.kv_heads * listed * kIndexBytes});
+    items.push_back({graph::Pool::kHbm, "centroids", copies * m.q_heads * m.row()});
+    return items;
+  }
+
+ private:
+  // Scores of the recalled keys on the CPU.
+  static graph::CpuWork score_recalled(const DecodeLayer& shape) {
+    const Dims m(*shape.model);
+    const auto rows = static_cast<double>(shape.heads.size());
+    const double recalled = shape.sum(&HeadCounts::candidates) / rows;
+    return {rows, recalled * m.row(), 2 * m.group * recalled * m.d, m.row()};
+  }
+
+  OpId rerank_and_attend(const DecodeLayer& shape, LayerOps& ops, OpId sent) const {
+    const OpId scored = ops.cpu("rerank", score_recalled(shape), {sent});
+    const OpId ranked = rank(shape, ops, scored);
+    const OpId attended = ops.cpu("CPU attention", cpu_attention(shape), {ranked});
+    if (s_.update) update(shape, ops, ranked);
+    return attended;
+  }
+
+  OpId attend_to_recalled(const DecodeLayer& shape, LayerOps& ops, OpId sent) const {
+    const OpId attended = ops.cpu("CPU attention", cpu_attention(shape), {sent});
+    if (s_.update) update(shape, ops, rank(shape, ops, attended));
+    return attended;
+  }
+
+  // The best of the recalled by scores that lie in memory: one pass to reduce them over the group and rank.
+  static OpId rank(const DecodeLayer& shape, LayerOps& ops, OpId after) {
+    const auto rows = static_cast<double>(shape.heads.size());
+    const double scores = Dims(*shape.model).group * shape.sum(&HeadCounts::candidates) / rows;
+    return ops.cpu("top-k on the CPU", {rows, scores * kScoreBytes, scores, scores * kScoreBytes}, {after});
+  }
+
+  // A list of each KV head to the GPU, where the query takes the oldest centroid's place; nothing waits for it in this
+  // step.
+  void update(const DecodeLayer& shape, LayerOps& ops, OpId ranked) const {
+    const Dims m(*shape.model);
+    double positions = 0;
+    for (const HeadCounts& head : shape.heads) {
+      positions += static_cast<double>(std::min(s_.lists, head.candidates));
+    }
+    if (positions <= 0) return;
+    graph::Copy copy;
+    copy.direction = graph::Direction::kHostToDevice;
+    copy.runs = 1;
+    copy.run_bytes = positions * kIndexBytes;
+    const OpId lists = ops.copy(Lane::kCopyA, "new centroid's lists", copy, {ranked});
+    const double queries = shape.batch * m.q_heads * m.row();
+    ops.note(kUpdated, ops.kernel(Lane::kSelect, Kind::kIndex, "replace oldest centroid",
+                                  graph::Kernel{graph::KernelClass::kElementwise, queries, queries}, {lists}));
+  }
+
+  Setting s_;
+};
+
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+  Setting s;
+  s.budget = values.integer("budget");
+  s.fixed = {values.integer("sink"), values.integer("recent"), false};
+  if (s.budget >= lengths.bound() || s.fixed.sink + s.fixed.recent >= lengths.bound()) {
+    return two_stages(keep_all(), read_all());
+  }
+  s.lists = static_cast<std::int64_t>(values.number("recall_factor") * static_cast<double>(s.budget));
+  const std::int64_t prompt = lengths.prompt_tokens;
+  s.centroids = values.is_text("centroids") ? std::clamp<std::int64_t>(prompt / 16, 1, 2048)
+                                            : std::min(values.integer("centroids"), prompt);
+  s.looked = std::min(values.integer("retrieved_centroids"), s.centroids);
+  s.place = parse_place(values.text("positions"));
+  s.seed = static_cast<std::uint64_t>(values.integer("seed"));
+  s.rerank = values.flag("rerank");
+  s.update = values.flag("update");
+  s.departed = values.flag("departed");
+  return std::make_unique<Ctkvr>(s);
+}
+
+std::vector<Parameter> parameters() {
+  std::vector<Parameter> list = {
+      budget_parameter("tokens that rerank leaves of the recalled, a KV head", 1024),
+      {.key = "centroids",
+       .fallback = std::string("adaptive"),
+       .unit = "queries",
+       .meaning = "prompt queries that serve as centroids; adaptive: min(2048, prompt/16)",
+       .low = 1,
+       .high = 1e6,
+       .names = {"adaptive", "<integer>"}},
+      {.key = "retrieved_centroids",
+       .fallback = std::int64_t{4},
+       .unit = "centroids",
+       .meaning = "nearest centroids whose lists are recalled",
+       .low = 1,
+       .high = 1e6},
+      {.key = "recall_factor",
+       .fallback = 2.5,
+       .unit = "",
+       .meaning = "keys that a centroid lists, as a multiple of the budget",
+       .low = 1,
+       .high = 1000},
+      {.key = "positions",
+       .fallback = place_names().front(),
+       .unit = "",
+       .meaning = "which prompt queries become centroids",
+       .names = place_names()},
+      {.key = "seed", .fallback = std::int64_t{1}, .unit = "", .meaning = "of random positions", .high = 1e15},
+      {.key = "rerank", .fallback = true, .unit = "", .meaning = "false: attends to all that was recalled"},
+      {.key = "update",
+       .fallback = true,
+       .unit = "",
+       .meaning = "each decode query becomes a centroid in the oldest one's place"},
+      {.key = "departed",
+       .fallback = false,
+       .unit = "",
+       .meaning = "tokens that left the window are candidates at every step"}};
+  for (Parameter& p : static_parameters(128, 512)) list.push_back(std::move(p));
+  return list;
+}
+
+}  // namespace
+
+Descriptor describe_ctkvr() {
+  Descriptor d;
+  d.name = "ctkvr";
+  d.sentence = "Looks up what the most similar prompt queries scored high, reranks it on the CPU and attends there.";
+  d.category = "retrieval (CPU)";
+  d.paper = "Lu et al., CTKVR: Efficient KV Cache Retrieval via Centroid-then-Token Indexing, 2025";
+  d.parameters = parameters();
+  d.budget_convention =
+      "selected: tokens attended to on the CPU, a KV head; sink and recent come on top (rerank: false: as many as were "
+      "recalled)";
+  d.formulas = {
+      "traffic: GPU n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; CPU n_kv·(L_rec + 2·budget)·d·b; to the host n_kv·L_rec·4 "
+      "+ n_q·d·b, back n_q·(d·b + 4) a step",
+      "storage: GPU n_kv·C·ρ·4 + n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; host 2·n_kv·(L − sink − recent)·d·b",
+      "CPU work with rerank over without: (L_rec + 2·budget) / (2·L_rec)"};
+  d.differences = {"the paper does not state how long the static parts are; here they are outside the lists",
+                   "a token that leaves the window can be found only where a list names it, as the paper's update "
+                   "ranks recalled keys alone; departed: true makes all of them candidates",
+                   "static attention runs on the model's stream behind the recall, not on a second stream"};
+  d.make = make;
+  return d;
+}
+
+}  // namespace kvcast::policy
