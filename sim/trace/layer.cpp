@@ -23,7 +23,7 @@ std::int64_t TraceInfo::longest_window() const {
 }
 
 Layer::Layer(const TraceInfo& info, int layer_id)
-    : info_(&info),
+    : info_(std::make_shared<const TraceInfo>(info)),
       id_(layer_id),
       keys_(uninitialised(as_size(info.n_kv_heads * info.positions() * info.head_dim))),
       values_(uninitialised(as_size(info.n_kv_heads * info.positions() * info.head_dim))),

@@ -38,7 +38,7 @@ struct TraceInfo {
 // at a time (replay computes them before it shares a layer between threads).
 class Layer {
  public:
-  // Storage without content; its maker fills all of it.
+  // Storage without content; its maker fills all of it. Keeps a copy of the description.
   Layer(const TraceInfo& info, int layer_id);
 
   const TraceInfo& info() const { return *info_; }
@@ -71,7 +71,7 @@ class Layer {
  private:
   using Floats = std::unique_ptr<float[]>;
   void compute_head_scores(int kv_head) const;
-  const TraceInfo* info_;
+  std::shared_ptr<const TraceInfo> info_;
   int id_;
   Floats keys_, values_, queries_, hidden_;
   mutable std::vector<Floats> scores_;  // by KV head: [group · decode_steps × positions]
@@ -81,8 +81,8 @@ class Trace {
  public:
   virtual ~Trace() = default;
   const TraceInfo& info() const { return info_; }
-  // layer_index counts the captured layers from 0. The trace must outlive the layer. UserError where the data is broken
-  // (numbers that are not finite), with the place.
+  // layer_index counts the captured layers from 0. UserError where the data is broken (numbers that are not finite),
+  // with the place.
   virtual std::unique_ptr<Layer> load(std::size_t layer_index, int threads) const = 0;
   // What its layers follow from, for keys of experiments: content hash of a file, or recipe with seed and shape.
   virtual std::string identity() const = 0;

@@ -59,3 +59,9 @@ TEST_CASE("a window that the trace does not hold is refused") {
   info.query_positions = {17, 19, 20, 21};  // the last prompt position itself is missing
   CHECK(info.longest_window() == 0);
 }
+
+TEST_CASE("a layer does not need its trace any more") {
+  const auto layer = RandomTrace(small_info()).load(0, 1);
+  CHECK(layer->info().positions() == 22);
+  CHECK(layer->keys(1).rows == 22);
+}
