@@ -227,7 +227,10 @@ class InfiniGen final : public Policy {
     const double dims = s_.dims_of(shape.model->head_dim), row = shape.batch * m.kv_heads * dims * m.element;
     const graph::OpId appended = ops.kernel(Lane::kCompute, Kind::kIndex, "append partial key",
                                             Kernel{KernelClass::kElementwise, row, row}, {ops.ready()});
-    const graph::OpId fetched = prefetch(shape, m, dims, ops);
+    graph::OpId fetched = prefetch(shape, m, dims, ops);
+    if (!s_.overlap) {
+      fetched = ops.host(Lane::kHost, Kind::kSync, "wait for the device", graph::HostCall::kStreamSync, 1, {fetched});
+    }
     const graph::OpId both = ops.join(Lane::kCompute, {appended, fetched});
     ops.done(ops.attention(attention_over(shape, 0), {both}));
   }

@@ -74,6 +74,7 @@ inline std::string small_settings(const policy::Descriptor& d, std::int64_t budg
     if (p.key == "retrieval_heads") text = with(text, p.key, "1");
     if (p.key == "sink") text = with(text, p.key, "2");
     if (p.key == "alpha") text = with(text, p.key, "0.2");
+    if (p.key == "query_cosine") text = with(text, p.key, "0.9");
     if (p.key == "profile") text = with(text, p.key, profile);
   }
   return text;
