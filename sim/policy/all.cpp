@@ -34,7 +34,8 @@ std::vector<Descriptor> make_list() {
                                   describe_kivi(),
                                   describe_arkvale(),
                                   describe_freekv(),
-                                  describe_ctkvr()};
+                                  describe_ctkvr(),
+                                  describe_magicpig()};
   for (Descriptor& d : list) {
     if (d.parameters.empty()) continue;  // full
     d.parameters.push_back({.key = "first_dense_layers",

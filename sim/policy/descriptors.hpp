@@ -17,6 +17,7 @@ Descriptor describe_rocketkv();
 Descriptor describe_rocketkv_mt();
 Descriptor describe_arkvale();
 Descriptor describe_freekv();
+Descriptor describe_magicpig();
 Descriptor describe_ctkvr();
 Descriptor describe_kivi();
 Descriptor describe_infinigen();

@@ -167,5 +167,27 @@ TEST_CASE("ctkvr's static attention runs beside the CPU, its update behind the r
   CHECK(recorder.traffic().h2d == 32 * 260 + 8 * 2500 * 4);
 }
 
+TEST_CASE("magicpig in one dimension samples the keys of the query's sign") {
+  // A hyperplane of one dimension tells signs only: keys of the query's sign collide in every table, the others in
+  // none. Sink 1, recent 1: positions 1 … 4 are hashed, centred on their mean (3 − 1 + 2 − 4) / 4 = 0.
+  Paper paper{
+      .prompt = 6, .head_dim = 1, .keys = {9, 3, -1, 2, -4, 0, 0, 0}, .prompt_queries = {}, .queries = {{1, -1}}};
+  const std::string setting = "sink: 1, recent: 1, hash_bits: 3, hash_tables: 4";
+  const Selected got = select("magicpig", setting, paper);
+  REQUIRE(got.steps[0].per_query_head);
+  CHECK(got.resident.heads[0].attended == Positions{0, 5});
+  CHECK(got.steps[0].heads[0].attended == Positions{0, 1, 3, 5, 6});
+  CHECK(got.steps[0].heads[0].counts.cpu_attended == 2);
+  CHECK(got.steps[0].heads[0].counts.candidates == 2 * 4);  // two keys in each of four buckets
+  CHECK(got.steps[1].heads[0].attended == Positions{0, 2, 4, 5, 6, 7});
+  CHECK(got.steps[1].heads[0].evicted.empty());
+  // Shifted by 10, all keys are positive: without centring the query 1 finds all four, −1 none.
+  for (const std::size_t i : {1, 2, 3, 4}) paper.keys[i] += 10;
+  CHECK(select("magicpig", setting, paper).steps[0].heads[0].attended == Positions{0, 1, 3, 5, 6});
+  const Selected raw = select("magicpig", setting + ", centre: false", paper);
+  CHECK(raw.steps[0].heads[0].attended == Positions{0, 1, 2, 3, 4, 5, 6});
+  CHECK(raw.steps[1].heads[0].attended == Positions{0, 5, 6, 7});
+}
+
 }  // namespace
 }  // namespace kvcast::tests
