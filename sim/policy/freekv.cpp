@@ -167,11 +167,6 @@ class FreeKvSelector final : public Selector {
   std::vector<FreeKvHead> heads_;
 };
 
-// Last ops of a recall on the two copy streams; −1 where a stream has none.
-struct Recalled {
-  graph::OpId a = -1, b = -1;
-};
-
 class FreeKv final : public Policy {
  public:
   FreeKv(const Setting& setting, bool covers_all) : s_(setting), covers_all_(covers_all) {}
@@ -251,8 +246,7 @@ class FreeKv final : public Policy {
   }
 
   // Chooses for all heads and waits for the pages of those that `which` holds for.
-  template <typename Which>
-  graph::OpId recall_now(const DecodeLayer& shape, const Which& which, graph::OpId after, LayerOps& ops) const {
+  graph::OpId recall_now(const DecodeLayer& shape, const HeadTest& which, graph::OpId after, LayerOps& ops) const {
     const graph::OpId chosen = estimate(shape, Lane::kCompute, after, ops);
     const graph::OpId ids = fetch_ids(chosen_ids(shape), {Lane::kCompute, Lane::kHost}, ops, chosen);
     const Recalled recalled = recall(shape, which, ids, ops);
@@ -272,49 +266,8 @@ class FreeKv final : public Policy {
     return static_cast<double>(shape.heads.size()) * static_cast<double>(s_.chosen());
   }
 
-  // Head after head, the sequences of a batch together; neighbouring heads alternate between the streams.
-  template <typename Which>
-  Recalled recall(const DecodeLayer& shape, const Which& which, graph::OpId after, LayerOps& ops) const {
-    const auto heads = static_cast<std::size_t>(shape.heads_per_sequence());
-    Recalled last;
-    bool second = false;
-    for (std::size_t h = 0; h < heads; ++h) {
-      double pages = 0, sequences = 0;
-      for (std::size_t i = h; i < shape.heads.size(); i += heads) {
-        if (!which(shape.heads[i]) || shape.heads[i].fetched_runs == 0) continue;
-        pages += static_cast<double>(shape.heads[i].fetched_runs), sequences += 1;
-      }
-      if (pages == 0) continue;
-      const bool two = s_.double_buffering && s_.layout == HostLayout::kHnd;
-      (second ? last.b : last.a) =
-          recall_head(shape, second ? Lane::kCopyB : Lane::kCopyA, pages, sequences, after, ops);
-      if (!two) after = last.a;  // the one buffer is free again
-      if (two) second = !second;
-    }
-    return last;
-  }
-
-  graph::OpId recall_head(const DecodeLayer& shape, Lane lane, double pages, double sequences, graph::OpId after,
-                          LayerOps& ops) const {
-    const double row = Dims(*shape.model).row();
-    graph::Copy copy;
-    copy.issuer = Lane::kRecallThread;
-    if (s_.layout == HostLayout::kNhd) {
-      copy.kind = graph::CopyKind::kMemcpy2D;
-      copy.runs = pages * 2 * s_.page;
-      copy.run_bytes = row;
-      return ops.copy(lane, "recall pages", copy, {after});
-    }
-    copy.runs = pages;
-    copy.run_bytes = 2 * s_.page * row;
-    const graph::OpId copied = ops.copy(lane, "recall pages", copy, {after});
-    const double bytes = copy.runs * copy.run_bytes;
-    graph::Kernel convert{graph::KernelClass::kConvert, bytes, bytes};
-    convert.unit_bytes = row;
-    const graph::OpId converted = ops.kernel(lane, Kind::kConvert, "convert layout", convert, {copied});
-    if (s_.double_buffering) return converted;
-    return ops.host(Lane::kRecallThread, Kind::kSync, "wait for buffer", graph::HostCall::kStreamSync, sequences,
-                    {converted});
+  Recalled recall(const DecodeLayer& shape, const HeadTest& which, graph::OpId after, LayerOps& ops) const {
+    return recall_pages(shape, {s_.layout, s_.page, s_.double_buffering}, which, after, ops);
   }
 
   Setting s_;

@@ -47,6 +47,55 @@ graph::OpId fetch_ids(double ids, const IdPath& path, LayerOps& ops, graph::OpId
   return ops.host(path.thread, Kind::kSync, "wait for page numbers", graph::HostCall::kStreamSync, 1, {copied});
 }
 
+namespace {
+
+// `pages` of one KV head, of `sequences` sequences.
+graph::OpId recall_head(const DecodeLayer& shape, const RecallPath& path, Lane lane, double pages, double sequences,
+                        graph::OpId after, LayerOps& ops) {
+  const double row = Dims(*shape.model).row();
+  graph::Copy copy;
+  copy.issuer = Lane::kRecallThread;
+  if (path.layout == HostLayout::kNhd) {
+    copy.kind = graph::CopyKind::kMemcpy2D;
+    copy.runs = pages * 2 * path.page;
+    copy.run_bytes = row;
+    return ops.copy(lane, "recall pages", copy, {after});
+  }
+  copy.runs = pages;
+  copy.run_bytes = 2 * path.page * row;
+  const graph::OpId copied = ops.copy(lane, "recall pages", copy, {after});
+  const double bytes = copy.runs * copy.run_bytes;
+  graph::Kernel convert{graph::KernelClass::kConvert, bytes, bytes};
+  convert.unit_bytes = row;
+  const graph::OpId converted = ops.kernel(lane, Kind::kConvert, "convert layout", convert, {copied});
+  if (path.double_buffering) return converted;
+  return ops.host(Lane::kRecallThread, Kind::kSync, "wait for buffer", graph::HostCall::kStreamSync, sequences,
+                  {converted});
+}
+
+}  // namespace
+
+Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const HeadTest& which, graph::OpId after,
+                      LayerOps& ops) {
+  const auto heads = static_cast<std::size_t>(shape.heads_per_sequence());
+  const bool two = path.double_buffering && path.layout == HostLayout::kHnd;
+  Recalled last;
+  bool second = false;
+  for (std::size_t h = 0; h < heads; ++h) {
+    double pages = 0, sequences = 0;
+    for (std::size_t i = h; i < shape.heads.size(); i += heads) {
+      if (!which(shape.heads[i]) || shape.heads[i].fetched_runs == 0) continue;
+      pages += static_cast<double>(shape.heads[i].fetched_runs), sequences += 1;
+    }
+    if (pages == 0) continue;
+    const Lane lane = second ? Lane::kCopyB : Lane::kCopyA;
+    (second ? last.b : last.a) = recall_head(shape, path, lane, pages, sequences, after, ops);
+    if (!two) after = last.a;  // the one buffer is free again
+    if (two) second = !second;
+  }
+  return last;
+}
+
 MemoryItem host_copy(const MemoryShape& shape) {
   return {graph::Pool::kDram, "KV cache in host memory", kv_bytes(shape, static_cast<double>(shape.tokens))};
 }

@@ -1,6 +1,7 @@
 // Pages that live in host memory: backups, recalls, and the parameters and storage that offloading policies share.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "policy/costs.hpp"
@@ -25,6 +26,24 @@ struct IdPath {
   graph::Lane thread = graph::Lane::kHost;
 };
 graph::OpId fetch_ids(double ids, const IdPath& path, LayerOps& ops, graph::OpId after);
+
+// Recall of missing pages by a host thread of its own, KV head after KV head, the sequences of a batch together.
+//   kHnd: a copy of 2·page·d elements a page into a staging buffer, then a conversion on the same stream. Two buffers
+//         alternate between two streams; with one, the thread waits for it after every head of every sequence.
+//   kNhd: 2·page copies of d elements a page, straight to their places.
+struct RecallPath {
+  HostLayout layout = HostLayout::kHnd;
+  int page = 1;
+  bool double_buffering = true;
+};
+// Last ops on the two copy streams; −1 where a stream has none.
+struct Recalled {
+  graph::OpId a = -1, b = -1;
+};
+using HeadTest = std::function<bool(const HeadCounts&)>;
+// The pages that the heads for which `which` holds have fetched.
+Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const HeadTest& which, graph::OpId after,
+                      LayerOps& ops);
 
 // The whole cache in pinned host memory.
 MemoryItem host_copy(const MemoryShape& shape);

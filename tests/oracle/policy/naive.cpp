@@ -1,3 +1,4 @@
+// Policies that leave all they use on the GPU.
 #include "naive.hpp"
 
 #include <algorithm>
@@ -5,130 +6,11 @@
 #include <functional>
 #include <limits>
 #include <numeric>
-#include <set>
+
+#include "naive_parts.hpp"
 
 namespace kvcast::tests::naive {
 namespace {
-
-using Vector = std::vector<double>;
-using Matrix = std::vector<Vector>;
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-Vector row(const float* p, std::int64_t d) { return Vector(p, p + d); }
-
-double product(const Vector& a, const Vector& b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
-}
-
-Vector key(const trace::Layer& layer, int head, std::int64_t position) {
-  return row(layer.keys(head).row(at(position)), layer.info().head_dim);
-}
-
-// Queries of a KV head's group at a decode step, or at the last prompt position (step −1).
-Matrix queries(const trace::Layer& layer, int head, int step) {
-  const auto& info = layer.info();
-  Matrix out;
-  for (int g = 0; g < info.group(); ++g) {
-    const MatrixView all = layer.queries(head * info.group() + g);
-    out.push_back(row(all.row(at(info.prompt_queries() + step)), info.head_dim));
-  }
-  return out;
-}
-
-Positions best(const Vector& scores, std::int64_t k) {
-  Positions order(scores.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return scores[at(a)] > scores[at(b)]; });
-  order.resize(std::min(order.size(), at(k)));
-  std::sort(order.begin(), order.end());
-  return order;
-}
-
-Vector softmax_of(const Vector& x, double scale) {
-  Vector out;
-  const double top = x.empty() ? 0 : *std::max_element(x.begin(), x.end());
-  double sum = 0;
-  for (const double v : x) sum += out.emplace_back(std::exp(scale * (v - top)));
-  for (double& v : out) v /= sum;
-  return out;
-}
-
-double reduce(const std::string& how, const Vector& x) {
-  if (how.starts_with("max")) return *std::max_element(x.begin(), x.end());
-  const double sum = std::accumulate(x.begin(), x.end(), 0.0);
-  return how.starts_with("mean") ? sum / static_cast<double>(x.size()) : sum;
-}
-
-// score(query) gives a row of unit scores; the group's agreement on them.
-Vector agree(const Matrix& group, const std::string& how, double scale,
-             const std::function<Vector(const Vector&)>& score) {
-  if (how.ends_with("query")) {
-    Vector combined;
-    for (std::size_t j = 0; j < group[0].size(); ++j) {
-      Vector column;
-      for (const Vector& q : group) column.push_back(q[j]);
-      combined.push_back(reduce(how, column));
-    }
-    return score(combined);
-  }
-  Matrix rows;
-  for (const Vector& q : group) rows.push_back(how.ends_with("weights") ? softmax_of(score(q), scale) : score(q));
-  Vector out;
-  for (std::size_t i = 0; i < rows[0].size(); ++i) {
-    Vector column;
-    for (const Vector& r : rows) column.push_back(r[i]);
-    out.push_back(reduce(how, column));
-  }
-  return out;
-}
-
-Positions range(std::int64_t begin, std::int64_t end) {
-  Positions out;
-  for (std::int64_t i = begin; i < end; ++i) out.push_back(static_cast<std::int32_t>(i));
-  return out;
-}
-
-double root(const trace::Layer& layer) { return 1 / std::sqrt(static_cast<double>(layer.info().head_dim)); }
-
-// One page's bound with a query.
-double page_score(const trace::Layer& layer, int head, const Positions& tokens, const Vector& q, bool cuboid) {
-  double sum = 0;
-  for (std::size_t j = 0; j < q.size(); ++j) {
-    Vector x;
-    for (const auto p : tokens) x.push_back(key(layer, head, p)[j]);
-    double low = *std::min_element(x.begin(), x.end()), high = *std::max_element(x.begin(), x.end());
-    if (cuboid) {
-      const double centre = (low + high) / 2;
-      double distance = 0;
-      for (const double v : x) distance += std::abs(centre - v) / static_cast<double>(x.size());
-      low = centre - distance, high = centre + distance;
-    }
-    sum += std::max(q[j] * low, q[j] * high);
-  }
-  return sum;
-}
-
-// Pages of `page` tokens cut from a list.
-std::vector<Positions> paged(const Positions& list, std::int64_t page) {
-  std::vector<Positions> out;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    if (i % at(page) == 0) out.emplace_back();
-    out.back().push_back(list[i]);
-  }
-  return out;
-}
-
-void add(Positions& to, const Positions& tokens) { to.insert(to.end(), tokens.begin(), tokens.end()); }
-
-Vector score_pages(const trace::Layer& layer, int head, const std::vector<Positions>& pages, const Vector& q,
-                   bool cuboid) {
-  Vector out;
-  for (const Positions& p : pages) out.push_back(page_score(layer, head, p, q, cuboid));
-  return out;
-}
 
 Heads kept_by_window(const trace::Layer& layer, std::int64_t budget, const Window& w) {
   const auto& info = layer.info();
@@ -218,13 +100,6 @@ Positions hsa_tokens(const trace::Layer& layer, int head, int step, const Positi
   }
   Positions out;
   for (const auto i : best(merged, s.budget / 2)) out.push_back(list[at(i)]);
-  return out;
-}
-
-Steps by_step(const trace::Layer& layer, const Heads& resident, const std::function<Heads(int)>& attend) {
-  Steps out;
-  out.resident = resident;
-  for (int t = 0; t < layer.info().decode_steps; ++t) out.attended.push_back(attend(t));
   return out;
 }
 
@@ -343,151 +218,6 @@ Steps rocketkv(const trace::Layer& layer, std::int64_t budget, std::int64_t max_
     Heads out;
     for (int h = 0; h < info.n_kv_heads; ++h) {
       out.push_back(hsa_tokens(layer, h, t, with_generated(kept[at(h)], layer, t), second));
-    }
-    return out;
-  });
-}
-
-namespace {
-
-// ArkVale's resident pages of one set of heads, step by step.
-class ArkValePages {
- public:
-  ArkValePages(const trace::Layer& layer, int first, int heads, const ArkVale& s)
-      : layer_(layer),
-        first_(first),
-        heads_(heads),
-        s_(s),
-        slots_(s.budget / s.page),
-        sink_((s.sink + s.page - 1) / s.page),
-        window_(std::max<std::int64_t>(1, (s.recent + s.page - 1) / s.page)) {}
-
-  Positions prompt() {
-    const std::int64_t tokens = layer_.info().prompt_tokens, n = (tokens + s_.page - 1) / s_.page;
-    for (std::int64_t p = 0; p < n; ++p) held_.insert(p);
-    if (n > slots_ && s_.budget < tokens) settle(tokens, -1, slots_ - sink_ - window_);
-    return tokens_of(tokens);
-  }
-
-  Positions step(int t) {
-    const std::int64_t tokens = layer_.info().prompt_tokens + t + 1, n = (tokens + s_.page - 1) / s_.page;
-    held_.insert(n - 1);
-    if (n > slots_ && s_.budget < tokens) {
-      settle(tokens, t, std::clamp<std::int64_t>(s_.topk - sink_ - (window_ - 1), 0, slots_ - sink_ - window_));
-    }
-    return tokens_of(tokens);
-  }
-
- private:
-  // The k best ordinary pages become resident; of the other residents the best stay while there is room.
-  void settle(std::int64_t tokens, int step, std::int64_t k) {
-    const std::int64_t n = (tokens + s_.page - 1) / s_.page, end = n - window_;
-    Matrix parts;
-    const auto pages = paged(range(0, end * s_.page), s_.page);
-    for (int h = first_; h < first_ + heads_; ++h) {
-      parts.push_back(agree(queries(layer_, h, step), s_.group, root(layer_),
-                            [&](const Vector& q) { return score_pages(layer_, h, pages, q, s_.cuboid); }));
-    }
-    Vector scores;
-    for (std::int64_t p = 0; p < end; ++p) {
-      Vector column;
-      for (const Vector& part : parts) column.push_back(part[at(p)]);
-      scores.push_back(p < sink_ ? -std::numeric_limits<double>::infinity() : reduce(s_.group, column));
-    }
-    std::set<std::int64_t> next;
-    for (const auto p : best(scores, std::min(k, end - sink_))) next.insert(p);
-    Vector left(at(end), -std::numeric_limits<double>::infinity());
-    std::int64_t others = 0;
-    for (const auto p : held_) {
-      if (p >= sink_ && p < end && !next.contains(p)) left[at(p)] = scores[at(p)], ++others;
-    }
-    const std::int64_t room = slots_ - sink_ - window_ - static_cast<std::int64_t>(next.size());
-    if (step >= 0) {  // after the prompt, the k best fill all slots
-      for (const auto p : best(left, std::min(room, others))) next.insert(p);
-    }
-    for (std::int64_t p = 0; p < sink_; ++p) next.insert(p);
-    for (std::int64_t p = end; p < n; ++p) next.insert(p);
-    held_ = next;
-  }
-
-  Positions tokens_of(std::int64_t tokens) const {
-    Positions out;
-    for (const auto p : held_) add(out, range(p * s_.page, std::min(tokens, (p + 1) * s_.page)));
-    return out;
-  }
-
-  const trace::Layer& layer_;
-  int first_, heads_;
-  ArkVale s_;
-  std::int64_t slots_, sink_, window_;
-  std::set<std::int64_t> held_;
-};
-
-Positions freekv_tokens(const FreeKv& s, std::int64_t tokens, std::int64_t selectable, const Positions& pages) {
-  Positions out = range(0, std::min(s.sink, tokens));
-  for (const auto p : pages) add(out, range(s.sink + p * s.page, s.sink + (p + 1) * s.page));
-  add(out, range(s.sink + selectable * s.page, tokens));
-  return out;
-}
-
-std::int64_t freekv_selectable(const FreeKv& s, std::int64_t tokens) {
-  const std::int64_t paged_tokens = std::max<std::int64_t>(0, tokens - s.sink);
-  const double partial = static_cast<double>(paged_tokens % s.page);
-  std::int64_t window = s.recent / s.page;
-  if (partial > static_cast<double>(s.page) / 2) --window;
-  return std::max<std::int64_t>(0, paged_tokens / s.page - std::max<std::int64_t>(0, window));
-}
-
-}  // namespace
-
-Steps arkvale(const trace::Layer& layer, const ArkVale& setting) {
-  const int heads = layer.info().n_kv_heads, together = setting.layer ? heads : 1;
-  std::vector<ArkValePages> sets;
-  for (int h = 0; h < heads; h += together) sets.emplace_back(layer, h, together, setting);
-  const auto spread = [&](const std::function<Positions(ArkValePages&)>& each) {
-    Heads out;
-    for (ArkValePages& set : sets) out.insert(out.end(), at(together), each(set));
-    return out;
-  };
-  const Heads resident = spread([](ArkValePages& set) { return set.prompt(); });
-  return by_step(layer, resident, [&](int t) { return spread([t](ArkValePages& set) { return set.step(t); }); });
-}
-
-Steps freekv(const trace::Layer& layer, const FreeKv& s) {
-  const auto& info = layer.info();
-  const auto chosen_at = [&](int head, int t) {
-    const auto pages = paged(range(s.sink, s.sink + freekv_selectable(s, info.prompt_tokens + t + 1) * s.page), s.page);
-    if (pages.empty()) return Positions{};
-    const Vector scores = agree(queries(layer, head, t), s.group, 1,
-                                [&](const Vector& q) { return score_pages(layer, head, pages, q, s.cuboid); });
-    return best(scores, (s.budget - s.sink - s.recent) / s.page);
-  };
-  Heads resident;
-  for (int h = 0; h < info.n_kv_heads; ++h) {
-    resident.push_back(info.prompt_tokens <= s.budget
-                           ? range(0, info.prompt_tokens)
-                           : freekv_tokens(s, info.prompt_tokens, freekv_selectable(s, info.prompt_tokens), {}));
-  }
-  return by_step(layer, resident, [&](int t) {
-    const std::int64_t tokens = info.prompt_tokens + t + 1;
-    Heads out;
-    for (int h = 0; h < info.n_kv_heads; ++h) {
-      if (tokens <= s.budget) {
-        out.push_back(range(0, tokens));
-        continue;
-      }
-      const bool first = t == 0 || tokens - 1 <= s.budget;
-      bool own = first || !s.speculation;
-      if (!own && s.correction) {
-        double sum = 0;
-        const Matrix now = queries(layer, h, t), last = queries(layer, h, t - 1);
-        for (std::size_t g = 0; g < now.size(); ++g) {
-          const double norms = std::sqrt(product(now[g], now[g]) * product(last[g], last[g]));
-          sum += norms > 0 ? product(now[g], last[g]) / norms : 0;
-        }
-        own = sum / static_cast<double>(now.size()) < s.tau;
-      }
-      out.push_back(freekv_tokens(s, tokens, freekv_selectable(s, tokens), chosen_at(h, own ? t : t - 1)));
     }
     return out;
   });

@@ -95,7 +95,8 @@ TEST_CASE("parameters that contradict each other are refused") {
   CHECK_THAT(refused_policy("freekv", "{budget: 512, sink: 512}"), Catch::Contains("one page of 32"));
   CHECK(refused_policy("freekv", "{budget: 512, sink: 512, budget_convention: selected}") == "no error");
   CHECK_THAT(refused_policy("full", "{budget: 8}"), Catch::Contains("budget"));
-  CHECK_THAT(error_of([] { find_policy("snapvk"); }), Catch::Contains("snapvk") && Catch::Contains("snapkv, pyramidkv"));
+  CHECK_THAT(error_of([] { find_policy("snapvk"); }),
+             Catch::Contains("snapvk") && Catch::Contains("snapkv, pyramidkv"));
 }
 
 TEST_CASE("every policy describes itself") {
