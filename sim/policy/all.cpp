@@ -29,10 +29,10 @@ std::vector<Descriptor> make_list() {
                                   describe_rocketkv(),
                                   describe_rocketkv_mt(),
                                   describe_squeezed_attention(),
+                                  describe_arkvale(),
                                   describe_shadowkv(),
                                   describe_infinigen(),
                                   describe_kivi(),
-                                  describe_arkvale(),
                                   describe_freekv(),
                                   describe_ctkvr(),
                                   describe_magicpig()};

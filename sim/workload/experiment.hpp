@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "config/run.hpp"
+#include "graph/traffic.hpp"
 #include "lower/decode.hpp"
 #include "metrics/attribution.hpp"
-#include "graph/traffic.hpp"
 #include "policy/policy.hpp"
 #include "replay/replay.hpp"
 
@@ -46,7 +46,7 @@ struct Experiment {
   double tpot_mean_s = 0, tpot_p50_s = 0, tpot_p99_s = 0;
   double tokens_per_s = 0;  // of the batch, decoding
   PoolUse hbm, dram;
-  graph::Traffic traffic;   // a decode step
+  graph::Traffic traffic;     // a decode step
   metrics::Attribution step;  // a decode step: seconds by kind, bound, origin
   metrics::Attribution prefill;
   std::vector<TimelineSpan> timeline;  // of one step, where asked for

@@ -10,9 +10,9 @@
 
 #include "engine/engine.hpp"
 #include "graph/source.hpp"
+#include "graph/traffic.hpp"
 #include "hardware/cost_model.hpp"
 #include "metrics/attribution.hpp"
-#include "graph/traffic.hpp"
 
 namespace kvcast::workload {
 

@@ -8,7 +8,6 @@
 // replay: all of its selections with counts and proxies, the begin included.
 #include <benchmark/benchmark.h>
 
-
 #include "base/random.hpp"
 #include "config/yaml.hpp"
 #include "replay/replay.hpp"

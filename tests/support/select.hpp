@@ -22,8 +22,10 @@ struct Selected {
   std::vector<policy::LayerSelection> steps;
 };
 
-inline Selected select(const policy::Policy& policy, const trace::Layer& layer) {
+inline Selected select(policy::Policy& policy, const trace::Layer& layer) {
   const policy::LayerInput input(layer);
+  const policy::LayerInput* const all[] = {&input};
+  policy.survey(all);
   const auto selector = policy.selector(input);
   Selected out;
   selector->prefill(out.resident);
