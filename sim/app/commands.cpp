@@ -12,6 +12,7 @@ void add_commands(CLI::App& app, int& result) {
   add_policies(app, result);
   add_explain(app, result);
   add_validate(app, result);
+  add_profile(app, result);
 }
 
 }  // namespace kvcast::app

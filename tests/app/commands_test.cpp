@@ -33,7 +33,7 @@ json run_json(const std::string& policy, std::vector<std::string> settings = {})
 TEST_CASE("help ends well, a wrong command line with 2") {
   CHECK(kvcast::test::kvcast({"--help"}).code == 0);
   for (const char* command :
-       {"run", "sweep", "report", "replay", "simulate", "trace", "policies", "explain", "validate"}) {
+       {"run", "sweep", "report", "replay", "simulate", "trace", "policies", "explain", "validate", "profile"}) {
     const Output o = kvcast::test::kvcast({command, "--help"});
     CHECK(o.code == 0);
     CHECK_THAT(o.out, Contains("Usage"));
@@ -245,6 +245,28 @@ TEST_CASE("measured points are held against the profile of their device and fram
   }
   CHECK(kvcast::test::kvcast({"validate", "kernels", "--points", scratch.write("r.csv", "a,b\n1,2\n")}).code == 2);
   CHECK(kvcast::test::kvcast({"validate", "dreams"}).code == 2);
+}
+
+TEST_CASE("a profile measured on a trace serves the policies that need one") {
+  const Scratch scratch;
+  const std::string trace = scratch / "t.safetensors", profile = scratch / "p.yaml";
+  REQUIRE(kvcast::test::kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=llama-3.2-1b", "--set",
+                                "prompt_tokens=600", "--set", "decode_steps=8"})
+              .code == 0);
+  const Output made = kvcast::test::kvcast({"profile", "--trace", trace, "-o", profile});
+  INFO(made.err);
+  REQUIRE(made.code == 0);
+  for (const char* policy : {"compresskv", "headkv", "duo_attention", "razor_attention"}) {
+    INFO(policy);
+    CHECK(kvcast::test::kvcast({"replay", "--trace", trace, "--policy", policy}).code == 2);
+    const Output o =
+        kvcast::test::kvcast({"replay", "--trace", trace, "--policy", policy, "--set", "profile=" + profile, "--json"});
+    INFO(o.err);
+    REQUIRE(o.code == 0);
+    const double kept = json::parse(o.out)["recall_mass_mean"];
+    CHECK(kept > 0);
+    CHECK(kept <= 1 + 1e-6);
+  }
 }
 
 TEST_CASE("explain tells what a layer does in a step") {

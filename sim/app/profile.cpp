@@ -1,0 +1,50 @@
+// kvcast profile: what some policies must know of a model beforehand, measured on traces: which heads retrieve, which
+// layers suffer from compression.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <memory>
+
+#include "app/commands.hpp"
+#include "base/parallel.hpp"
+#include "replay/profile.hpp"
+
+namespace kvcast::app {
+namespace {
+
+struct Options {
+  std::vector<std::string> traces;
+  std::string out;
+  std::int64_t kept = 32;
+};
+
+int run(const Options& options) {
+  std::vector<std::unique_ptr<trace::Trace>> traces;
+  std::vector<const trace::Trace*> views;
+  for (const std::string& path : options.traces) {
+    traces.push_back(trace::open_trace(path));
+    views.push_back(traces.back().get());
+  }
+  const policy::Profile profile = replay::make_profile(views, options.kept, hardware_threads());
+  std::ofstream out(options.out);
+  if (!(out << policy::write_profile(profile)) || !out.flush()) {
+    throw UserError({options.out, 0, 0}, "cannot write the profile");
+  }
+  fmt::print("{}: from {} trace{}\n", options.out, traces.size(), traces.size() == 1 ? "" : "s");
+  return 0;
+}
+
+}  // namespace
+
+void add_profile(CLI::App& app, int& result) {
+  CLI::App* command = app.add_subcommand("profile", "measure heads and layers on traces, for policies that need it");
+  auto options = std::make_shared<Options>();
+  command->add_option("--trace", options->traces, "traces with targets, each a data set; may be given several times")
+      ->required();
+  command->add_option("-o,--out", options->out, "the profile to write (YAML)")->required();
+  command->add_option("--kept", options->kept, "tokens a layer in the runs that give its error (default 32)")
+      ->check(CLI::Range(9, 1000000));
+  command->callback([options, &result] { result = run(*options); });
+}
+
+}  // namespace kvcast::app
