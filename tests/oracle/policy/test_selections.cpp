@@ -21,10 +21,10 @@ const std::vector<Case>& cases() {
       {"MHA", {.kv_heads = 4, .group = 1, .head_dim = 8, .prompt = 61, .steps = 6, .window = 8}},
       {"GQA 4", {.kv_heads = 2, .group = 4, .head_dim = 8, .prompt = 70, .steps = 9, .window = 8}},
       {"GQA 8", {.kv_heads = 1, .group = 8, .head_dim = 16, .prompt = 53, .steps = 5, .window = 8}},
-      {"short prompt", {.kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 9, .steps = 40, .window = 8}},
+      {"short prompt", {.kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 9, .steps = 30, .window = 8}},
       {"one step", {.kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 64, .steps = 1, .window = 8}},
-      {"one token", {.kv_heads = 1, .group = 2, .head_dim = 8, .prompt = 1, .steps = 30, .window = 1}},
-      {"many pages", {.kv_heads = 1, .group = 2, .head_dim = 8, .prompt = 300, .steps = 40, .window = 16}},
+      {"one token", {.kv_heads = 1, .group = 2, .head_dim = 8, .prompt = 1, .steps = 28, .window = 1}},
+      {"many pages", {.kv_heads = 1, .group = 2, .head_dim = 8, .prompt = 160, .steps = 20, .window = 16}},
       {"half precision",
        {.kv_heads = 2, .group = 4, .head_dim = 16, .prompt = 80, .steps = 6, .window = 8},
        Grain::kHalf},
@@ -47,11 +47,11 @@ void compare(const Selected& got, const naive::Steps& wanted) {
   }
 }
 
-// Runs body(layer) for every case and three seeds.
+// Runs body(layer) for every case and two seeds.
 template <typename Body>
 void for_layers(const Body& body) {
   for (const Case& c : cases()) {
-    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    for (std::uint64_t seed = 1; seed <= 2; ++seed) {
       CAPTURE(c.name, seed);
       const MemoryTrace trace = random_trace(c.shape, seed, c.grain);
       const auto layer = trace.load(0, 1);
@@ -76,7 +76,7 @@ TEST_CASE("exact_topk selects what a full sort selects") {
   for_layers([](const trace::Layer& layer, const Case& c) {
     for (const std::string group : kGroups) {
       if (!settles_ties(c, group)) continue;
-      for (const std::int64_t budget : {1, 7, 32}) {
+      for (const std::int64_t budget : {1, 24}) {
         CAPTURE(group, budget);
         compare(select("exact_topk", fmt::format("budget: {}, group: {}", budget, group), layer),
                 naive::exact_topk(layer, budget, group));
@@ -119,7 +119,7 @@ TEST_CASE("quest reads the pages of the highest bounds") {
   for_layers([](const trace::Layer& layer, const Case& c) {
     for (const std::string group : kGroups) {
       if (!settles_ties(c, group)) continue;
-      for (const std::int64_t page : {1, 4, 7}) {
+      for (const std::int64_t page : {1, 7}) {
         for (const bool force : {false, true}) {
           CAPTURE(group, page, force);
           compare(
@@ -147,7 +147,7 @@ TEST_CASE("hsa takes the tokens of the best estimates") {
     for (const std::string group :
          {"mean_weights", "sum_weights", "max_weights", "sum_scores", "mean_scores", "max_scores"}) {
       if (!settles_ties(c, group)) continue;
-      for (const std::int64_t budget : {2, 9, 24, 60}) {
+      for (const std::int64_t budget : {2, 9, 24}) {
         for (const bool plain : {false, true}) {
           CAPTURE(group, budget, plain);
           naive::Hsa s;
