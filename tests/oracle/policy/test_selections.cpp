@@ -198,7 +198,7 @@ TEST_CASE("arkvale's page cache holds what recalls and victims leave") {
                                         {20, 4, 3, 4, 4},
                                         {35, 7, 1, 0, 10},
                                         {12, 1, 6, 2, 3},
-                                        {30, 8, 1, 0, 0, false}}) {
+                                        {30, 7, 1, 0, 0, false}}) {
           CAPTURE(whole, group, s.budget, s.page, s.topk, s.sink, s.recent);
           naive::ArkVale setting = s;
           setting.layer = whole, setting.group = group;
