@@ -3,11 +3,26 @@
 
 #include <fmt/format.h>
 
+#include <boost/algorithm/string/replace.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "app/commands.hpp"
+#include "store/store.hpp"
 
 namespace kvcast::app {
+namespace {
+
+void print_findings(const std::string& dir) {
+  const auto text = store::Store::open(dir, store::Store::Open::kExisting).metadata(store::kMetaFindings);
+  if (!text) return;
+  for (const nlohmann::json& finding : nlohmann::json::parse(*text)) {
+    fmt::print("{}\n  {}\n", finding.value("title", ""),
+               boost::replace_all_copy(finding.value("text", ""), "\n", "\n  "));
+  }
+}
+
+}  // namespace
 
 void add_report(CLI::App& app, int& result) {
   CLI::App* command =
@@ -19,6 +34,7 @@ void add_report(CLI::App& app, int& result) {
   command->callback([dir, out, &result] {
     const std::string target = out->empty() ? *dir + "/report" : *out;
     report::write_report(*dir, target);
+    print_findings(*dir);
     fmt::print("report: {}/index.html\n", target);
     result = 0;
   });
