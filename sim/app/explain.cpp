@@ -12,7 +12,7 @@
 #include "base/parallel.hpp"
 #include "hardware/cost_model.hpp"
 #include "lower/decode.hpp"
-#include "replay/draw.hpp"
+#include "workload/experiment.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -69,15 +69,9 @@ int nearest_captured(const replay::ReplayResult& replayed, int layer) {
 void print_ops(const Prepared& prepared, const policy::Policy& policy, const replay::ReplayResult& replayed,
                int layer) {
   const config::Run& run = prepared.run;
-  replay::Draw draw(replayed, run.model, run.workload.batch, Stream(1));
-  lower::DecodeSetting setting;
-  setting.run = &run;
-  setting.policy = &policy;
-  setting.lengths = lengths_of(run);
-  setting.counts = [&draw](int l, std::int64_t step) { return draw.heads(l, step); };
-  setting.per_query_head = replayed.per_query_head;
-  setting.counted_tokens = draw.counted_tokens();
-  setting.attended_mean = replayed.proxies.attended_mean;
+  const workload::ExperimentInput input{&run, &policy, &replayed};
+  replay::Draw draw = workload::draw_counts(input);
+  const lower::DecodeSetting setting = workload::decode_setting(input, draw);
   lower::Owners owners;
   // The second step of a window: what the first leaves behind for it is there.
   lower::DecodeWindow window(setting, run.workload.prompt_tokens + 1, 2, owners);

@@ -41,11 +41,6 @@ json parameters_json(const config::Node& parameters) {
   return out;
 }
 
-std::string trace_identity(const config::Run& run) {
-  if (!run.trace.file.empty()) return "file " + content_hash(read_bytes(run.trace.file));
-  return make_trace(run)->identity();
-}
-
 void check_shape(const trace::TraceInfo& info, const config::Run& run) {
   const config::Model& m = run.model;
   if (info.n_q_heads == m.n_q_heads && info.n_kv_heads == m.n_kv_heads && info.head_dim == m.head_dim &&
@@ -98,7 +93,7 @@ Prepared prepare(const config::Node& config) {
   make_policy(p);  // throws for what the policy does not accept
   const config::Workload& w = p.run.workload;
   const std::string policy = p.run.policy.name + " " + p.run.policy.parameters.canonical();
-  p.trace_key = hash_of({code_version(), trace_identity(p.run)});
+  p.trace_key = hash_of({code_version(), make_trace(p.run)->identity()});
   p.replay_key = hash_of({p.trace_key, policy, fmt::format("{} {}", w.prompt_tokens, w.decode_tokens)});
   p.key = hash_of({p.replay_key, read_bytes(config::find_config("models", p.run.model.name, {})),
                    config::canonical(p.run.hardware), config.canonical()});

@@ -11,7 +11,6 @@
 #include "base/quantile.hpp"
 #include "engine/timeline.hpp"
 #include "lower/prefill.hpp"
-#include "replay/draw.hpp"
 #include "workload/timed.hpp"
 
 namespace kvcast::workload {
@@ -45,15 +44,8 @@ class Runner {
         options_(options),
         run_(*input.run),
         costs_(run_.hardware, run_.framework),
-        draw_(*input.replay, run_.model, run_.workload.batch, Stream(kDrawSeed)) {
-    setting_.run = input.run;
-    setting_.policy = input.policy;
-    setting_.lengths = {run_.workload.prompt_tokens, run_.workload.decode_tokens};
-    setting_.counts = [this](int layer, std::int64_t step) { return draw_.heads(layer, step); };
-    setting_.per_query_head = input.replay->per_query_head;
-    setting_.counted_tokens = draw_.counted_tokens();
-    setting_.attended_mean = input.replay->proxies.attended_mean;
-  }
+        draw_(draw_counts(input)),
+        setting_(decode_setting(input, draw_)) {}
 
   Experiment run() {
     prefill();
@@ -210,6 +202,22 @@ class Runner {
 };
 
 }  // namespace
+
+replay::Draw draw_counts(const ExperimentInput& input) {
+  return {*input.replay, input.run->model, input.run->workload.batch, Stream(kDrawSeed)};
+}
+
+lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& draw) {
+  lower::DecodeSetting setting;
+  setting.run = input.run;
+  setting.policy = input.policy;
+  setting.lengths = {input.run->workload.prompt_tokens, input.run->workload.decode_tokens};
+  setting.counts = [&draw](int layer, std::int64_t step) { return draw.heads(layer, step); };
+  setting.per_query_head = input.replay->per_query_head;
+  setting.counted_tokens = draw.counted_tokens();
+  setting.attended_mean = input.replay->proxies.attended_mean;
+  return setting;
+}
 
 Experiment run_experiment(const ExperimentInput& input, const ExperimentOptions& options) {
   return Runner(input, options).run();

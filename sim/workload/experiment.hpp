@@ -13,6 +13,7 @@
 #include "lower/decode.hpp"
 #include "metrics/attribution.hpp"
 #include "policy/policy.hpp"
+#include "replay/draw.hpp"
 #include "replay/replay.hpp"
 
 namespace kvcast::workload {
@@ -65,6 +66,11 @@ struct ExperimentInput {
   const policy::Policy* policy = nullptr;
   const replay::ReplayResult* replay = nullptr;
 };
+
+// The draw by which the replay's layers and steps stand for the run's: the same in every command.
+replay::Draw draw_counts(const ExperimentInput& input);
+// What lowering needs of the input. Counts come from `draw`, which must outlive the setting.
+lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& draw);
 
 Experiment run_experiment(const ExperimentInput& input, const ExperimentOptions& options);
 
