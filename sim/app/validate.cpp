@@ -1,95 +1,71 @@
-// kvcast validate kernels --points CSV: the cost model beside kernel times that someone measured.
+// kvcast validate [SUITE]...: predictions beside what was measured or published.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
-#include <map>
+#include <fstream>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "app/commands.hpp"
-#include "app/points.hpp"
-#include "config/run.hpp"
-#include "hardware/cost_model.hpp"
-#include "metrics/errors.hpp"
+#include "base/error.hpp"
+#include "validate/kernels.hpp"
+#include "validate/suite.hpp"
 
 namespace kvcast::app {
 namespace {
 
 using nlohmann::json;
+using validate::Suite;
 
 struct Options {
   std::vector<std::string> suites;
-  std::string points;
+  std::string points, out;
   bool as_json = false;
 };
 
-// Errors of one device and framework, or of all.
-struct Tally {
-  std::vector<double> errors;
-  std::int64_t outside_range = 0, no_profile = 0;
-
-  json to_json() const {
-    const metrics::ErrorSummary s = metrics::summarise_errors(errors);
-    return {{"n", s.n},
-            {"median", s.median},
-            {"p90", s.p90},
-            {"max", s.max},
-            {"bias", s.bias},
-            {"outside_range", outside_range},
-            {"no_profile", no_profile}};
-  }
+// One line a suite. Those that measure run only when they are named.
+struct Entry {
+  const char* name;
+  bool measures;
+  std::function<Suite(const Options&)> run;
 };
 
-// Profiles by "device/framework", looked up once each.
-class Profiles {
- public:
-  // Null where no profile has that name or alias.
-  const hardware::CostModel* find(const std::string& device, const std::string& framework) {
-    const std::string name = device + "/" + framework;
-    const auto [at, fresh] = models_.try_emplace(name);
-    if (fresh) at->second = load(name);
-    return at->second ? &*at->second : nullptr;
-  }
+// The answer to a file of the user's own, in the form that the command's interface promises.
+bool answers_a_file(const Options& options) { return !options.points.empty(); }
 
- private:
-  static std::optional<hardware::CostModel> load(const std::string& name) {
-    try {
-      const std::string path = config::find_config("hardware", name, {});
-      // Kernel times are taken in a stream or a graph of their own: what surrounds them is in the measured time.
-      return hardware::CostModel(config::read_hardware(path), config::Framework{});
-    } catch (const UserError&) {
-      return {};
-    }
-  }
-  std::map<std::string, std::optional<hardware::CostModel>> models_;
-};
+Suite kernels(const Options& options) {
+  if (!options.points.empty()) return validate::kernels_of_points(options.points);
+  Suite suite;
+  suite.name = "kernels";
+  suite.question = "Does the cost model foretell how long single kernels take?";
+  suite.status = "no points of its own to check: kvcast has measured none yet; give measured points with --points CSV";
+  return suite;
+}
 
-json validate_points(const std::string& path) {
-  Profiles profiles;
-  Tally all;
-  std::map<std::string, Tally> by_source;
-  for (const MeasuredPoint& point : read_points(path)) {
-    Tally& own = by_source[point.device + "/" + point.framework];
-    const hardware::CostModel* model = profiles.find(point.device, point.framework);
-    if (model == nullptr) {
-      ++all.no_profile, ++own.no_profile;
-      continue;
-    }
-    const hardware::Cost cost = model->cost(point.op);
-    const double error = cost.alone / point.seconds - 1;
-    for (Tally* tally : {&all, &own}) {
-      tally->errors.push_back(error);
-      tally->outside_range += cost.extrapolated ? 1 : 0;
-    }
+const std::vector<Entry>& entries() {
+  static const std::vector<Entry> all = {{"kernels", false, kernels}};
+  return all;
+}
+
+std::vector<const Entry*> chosen(const std::vector<std::string>& names) {
+  std::vector<const Entry*> out;
+  std::vector<std::string> known;
+  for (const Entry& entry : entries()) {
+    known.emplace_back(entry.name);
+    if (names.empty() && !entry.measures) out.push_back(&entry);
   }
-  json out = all.to_json();
-  out["points"] = path;
-  for (const auto& [source, tally] : by_source) out["by_source"][source] = tally.to_json();
+  for (const std::string& name : names) {
+    const auto found = std::find(known.begin(), known.end(), name);
+    if (found == known.end()) throw UserError({}, fmt::format("unknown suite \"{}\"", name), known);
+    out.push_back(&entries()[static_cast<std::size_t>(found - known.begin())]);
+  }
   return out;
 }
 
-void print_text(const json& result) {
+// The table of `kernels --points`: a line a device and framework, where a line a point would bury them.
+void print_points(const json& result) {
   fmt::print("{:<28} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>10}\n", "device/framework", "points", "median", "p90",
              "max", "bias", "outside", "no profile");
   const auto line = [](const std::string& name, const json& r) {
@@ -102,21 +78,36 @@ void print_text(const json& result) {
   line("all", result);
 }
 
+void write_document(const std::string& folder, const std::vector<Suite>& suites) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const std::string path = (std::filesystem::path(folder) / "validation.json").string();
+  std::ofstream out(path);
+  out << validate::to_json(suites).dump(1) << '\n';
+  out.close();
+  if (!out) throw UserError({path, 0, 0}, "cannot write the validation");
+  fmt::print(stderr, "{} (kvcast report {} makes a page of it)\n", path, folder);
+}
+
 int run(const Options& options) {
-  for (const std::string& suite : options.suites) {
-    if (suite != "kernels") throw UserError({}, fmt::format("unknown suite \"{}\"", suite), {"kernels"});
+  const bool file_given = answers_a_file(options);
+  if (file_given && !options.suites.empty() && options.suites != std::vector<std::string>{"kernels"}) {
+    throw UserError("validate: --points is for the suite kernels, and for it alone");
   }
-  if (options.points.empty()) {
-    throw UserError(
-        "validate kernels: give the measured points with --points CSV; kvcast has measured none of its own yet");
-  }
-  const json result = validate_points(options.points);
+  const std::vector<const Entry*> asked = chosen(file_given ? std::vector<std::string>{"kernels"} : options.suites);
+  std::vector<Suite> suites;
+  for (const Entry* entry : asked) suites.push_back(entry->run(options));
+  if (!options.out.empty()) write_document(options.out, suites);
   if (options.as_json) {
-    fmt::print("{}\n", result.dump(1));
+    const json document = file_given ? suites.front().detail : validate::to_json(suites);
+    fmt::print("{}\n", document.dump(1));
+  } else if (file_given) {
+    print_points(suites.front().detail);
   } else {
-    print_text(result);
+    for (const Suite& suite : suites) fmt::print("{}\n", validate::to_text(suite));
   }
-  return 0;
+  const bool passed = std::all_of(suites.begin(), suites.end(), [](const Suite& s) { return s.passed(); });
+  return passed ? 0 : 1;
 }
 
 }  // namespace
@@ -124,9 +115,12 @@ int run(const Options& options) {
 void add_validate(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("validate", "predictions beside what was measured, with their errors");
   auto options = std::make_shared<Options>();
-  command->add_option("SUITE", options->suites, "kernels (default)");
-  command->add_option("--points", options->points, "measured decode-attention or GEMM times (CSV)");
+  std::string names;
+  for (const Entry& entry : entries()) names += std::string(names.empty() ? "" : ", ") + entry.name;
+  command->add_option("SUITE", options->suites, names + "; default: all that need no measuring");
+  command->add_option("--points", options->points, "kernels: measured decode-attention or GEMM times (CSV)");
   command->add_flag("--json", options->as_json, "print JSON");
+  command->add_option("-o,--out", options->out, "folder for validation.json, which `kvcast report` puts on a page");
   command->callback([options, &result] { result = run(*options); });
 }
 

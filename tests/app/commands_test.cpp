@@ -1,5 +1,6 @@
 // The commands as their users meet them: what they print, and with which code they end.
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "app/process.hpp"
@@ -245,6 +246,16 @@ TEST_CASE("measured points are held against the profile of their device and fram
   }
   CHECK(kvcast::test::kvcast({"validate", "kernels", "--points", scratch.write("r.csv", "a,b\n1,2\n")}).code == 2);
   CHECK(kvcast::test::kvcast({"validate", "dreams"}).code == 2);
+  CHECK(kvcast::test::kvcast({"validate", "dreams", "--points", path}).code == 2);
+
+  const std::string folder = scratch / "found";
+  REQUIRE(kvcast::test::kvcast({"validate", "--points", path, "-o", folder}).code == 0);
+  std::ifstream in(folder + "/validation.json");
+  const json document = json::parse(in);
+  CHECK(document["passed"] == true);
+  const json& found = document["suites"][0]["cases"][0];
+  CHECK(found["measured"] == 500);
+  CHECK(found["error"].get<double>() == Approx(r["bias"].get<double>()));
 }
 
 TEST_CASE("a profile measured on a trace serves the policies that need one") {

@@ -1,4 +1,4 @@
-#include "app/points.hpp"
+#include "validate/points.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <map>
 #include <optional>
 
-namespace kvcast::app {
+namespace kvcast::validate {
 namespace {
 
 using Fields = std::vector<std::string>;
@@ -108,4 +108,4 @@ std::vector<MeasuredPoint> read_points(const std::string& path) {
   return points;
 }
 
-}  // namespace kvcast::app
+}  // namespace kvcast::validate

@@ -7,7 +7,7 @@
 #include "base/error.hpp"
 #include "graph/op.hpp"
 
-namespace kvcast::app {
+namespace kvcast::validate {
 
 struct MeasuredPoint {
   std::string device, framework;
@@ -20,4 +20,4 @@ struct MeasuredPoint {
 // (GEMM); others are ignored. UserError names line and column of what is missing or no positive number.
 std::vector<MeasuredPoint> read_points(const std::string& path);
 
-}  // namespace kvcast::app
+}  // namespace kvcast::validate

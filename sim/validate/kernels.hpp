@@ -1,0 +1,15 @@
+// Suite `kernels`: does the cost model foretell how long single kernels take?
+#pragma once
+
+#include <string>
+
+#include "validate/suite.hpp"
+
+namespace kvcast::validate {
+
+// Points that the user measured, held against the profiles of their device and framework. `detail` holds, over all and
+// under by_source per device/framework: n, median, p90, max, bias (fractions), outside_range, no_profile; and `points`,
+// the file. UserError as read_points.
+Suite kernels_of_points(const std::string& path);
+
+}  // namespace kvcast::validate

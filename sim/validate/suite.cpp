@@ -1,0 +1,158 @@
+#include "validate/suite.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvcast::validate {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kVerdicts = 6;
+// A value at its tolerance's very end is within, whatever the last bit says.
+constexpr double kRounding = 1e-9;
+
+json number(const std::optional<double>& value) { return value && std::isfinite(*value) ? json(*value) : json(); }
+
+json case_json(const Case& c, const std::string& expected_is) {
+  json out = {{"id", c.id},
+              {"group", c.group},
+              {"quantity", c.quantity},
+              {"unit", c.unit},
+              {"predicted", number(c.predicted)},
+              {"low", number(c.low)},
+              {"high", number(c.high)},
+              {"error", number(relative_error(c))},
+              {"tolerance", c.tolerance},
+              {"size", number(c.size)},
+              {"origin", c.origin ? json(origin_name(*c.origin)) : json()},
+              {"verdict", verdict_name(c.verdict)},
+              {"rests_on", c.rests_on},
+              {"note", c.note},
+              {"source", c.source},
+              {"held_out", c.held_out}};
+  out[expected_is] = number(c.expected);
+  return out;
+}
+
+json budget_json(const Budget& b) {
+  return {{"name", b.name},           {"unit", b.unit},         {"limit", b.limit},
+          {"value", number(b.value)}, {"at_least", b.at_least}, {"passed", b.passed()}};
+}
+
+json summary_json(const GroupSummary& s) {
+  json verdicts = json::object();
+  for (int v = 0; v < kVerdicts; ++v) {
+    verdicts[std::string(verdict_name(static_cast<Verdict>(v)))] = s.verdicts[static_cast<std::size_t>(v)];
+  }
+  return {{"group", s.group},    {"n", s.errors.n},       {"median", s.errors.median}, {"p90", s.errors.p90},
+          {"max", s.errors.max}, {"bias", s.errors.bias}, {"verdicts", verdicts}};
+}
+
+std::string short_number(const std::optional<double>& value) {
+  return value ? fmt::format("{:.4g}", *value) : std::string("-");
+}
+
+std::string line_of(const Case& c) {
+  const auto error = relative_error(c);
+  const std::string range = c.low && c.high ? fmt::format("{:.3g}..{:.3g}", *c.low, *c.high) : "";
+  std::string line = fmt::format("{:<16} {:>9} {:>9} {:<15} {:>8}  {:<10}  {}{}{}\n", c.id, short_number(c.expected),
+                                 short_number(c.predicted), range, error ? fmt::format("{:+.1f} %", 100 * *error) : "",
+                                 verdict_name(c.verdict), c.quantity, c.unit.empty() ? "" : ", ", c.unit);
+  if (!c.note.empty()) line += fmt::format("{:<16} {}\n", "", c.note);
+  return line;
+}
+
+}  // namespace
+
+std::string_view verdict_name(Verdict verdict) {
+  static constexpr std::string_view kNames[] = {"agrees", "bracketed", "fitted", "off", "unanswered", "unmeasured"};
+  static_assert(std::size(kNames) == kVerdicts);
+  return kNames[static_cast<int>(verdict)];
+}
+
+std::optional<double> relative_error(const Case& c) {
+  if (!c.expected || !c.predicted || *c.expected == 0) return {};
+  return *c.predicted / *c.expected - 1;
+}
+
+Verdict verdict_of(const Case& c, bool readings) {
+  if (!c.predicted) return Verdict::kUnanswered;
+  if (!c.expected) return Verdict::kUnmeasured;
+  const double slack = (c.tolerance + kRounding) * std::abs(*c.expected);
+  if (std::abs(*c.predicted - *c.expected) <= slack) return c.held_out ? Verdict::kAgrees : Verdict::kFitted;
+  const bool spanned = c.low && c.high && *c.low - slack <= *c.expected && *c.expected <= *c.high + slack;
+  return readings && spanned ? Verdict::kBracketed : Verdict::kOff;
+}
+
+bool Suite::passed() const {
+  return std::all_of(budgets.begin(), budgets.end(), [](const Budget& b) { return b.passed(); });
+}
+
+std::vector<GroupSummary> summarise(const Suite& suite) {
+  std::vector<std::string> groups = {""};
+  for (const Case& c : suite.cases) {
+    if (std::find(groups.begin(), groups.end(), c.group) == groups.end()) groups.push_back(c.group);
+  }
+  std::vector<GroupSummary> out;
+  for (const std::string& group : groups) {
+    GroupSummary summary{group, {}, std::vector<int>(kVerdicts, 0)};
+    std::vector<double> errors;
+    for (const Case& c : suite.cases) {
+      if (!group.empty() && c.group != group) continue;
+      ++summary.verdicts[static_cast<std::size_t>(c.verdict)];
+      const auto error = relative_error(c);
+      if (error && c.held_out) errors.push_back(*error);
+    }
+    summary.errors = metrics::summarise_errors(errors);
+    out.push_back(std::move(summary));
+  }
+  return out;
+}
+
+json to_json(const Suite& suite) {
+  json out = {{"name", suite.name},       {"question", suite.question},       {"status", suite.status},
+              {"passed", suite.passed()}, {"expected_is", suite.expected_is}, {"size_unit", suite.size_unit},
+              {"cases", json::array()},   {"budgets", json::array()},         {"summary", json::array()},
+              {"detail", suite.detail}};
+  for (const Case& c : suite.cases) out["cases"].push_back(case_json(c, suite.expected_is));
+  for (const Budget& b : suite.budgets) out["budgets"].push_back(budget_json(b));
+  for (const GroupSummary& s : summarise(suite)) out["summary"].push_back(summary_json(s));
+  return out;
+}
+
+json to_json(const std::vector<Suite>& suites) {
+  json out = {{"suites", json::array()}, {"passed", true}};
+  for (const Suite& suite : suites) {
+    out["suites"].push_back(to_json(suite));
+    out["passed"] = out["passed"].get<bool>() && suite.passed();
+  }
+  return out;
+}
+
+std::string to_text(const Suite& suite) {
+  std::string text = fmt::format("{}: {}\n", suite.name, suite.question);
+  if (!suite.status.empty()) text += fmt::format("  {}\n", suite.status);
+  if (!suite.cases.empty()) {
+    text += fmt::format("\n{:<16} {:>9} {:>9} {:<15} {:>8}  {:<10}  {}\n", "id", suite.expected_is, "predicted",
+                        "between", "error", "verdict", "quantity");
+  }
+  for (const Case& c : suite.cases) text += line_of(c);
+  for (const GroupSummary& s : summarise(suite)) {
+    if (s.errors.n == 0) continue;
+    text +=
+        fmt::format("{} {}: {} held-out numbers, error median {:.1f} %, p90 {:.1f} %, max {:.1f} %, bias {:+.1f} %\n",
+                    s.group.empty() ? "\nerrors" : " ", s.group.empty() ? "over all" : s.group, s.errors.n,
+                    100 * s.errors.median, 100 * s.errors.p90, 100 * s.errors.max, 100 * s.errors.bias);
+  }
+  for (const Budget& b : suite.budgets) {
+    const char* outcome = !b.value ? "nothing to judge" : b.passed() ? "met" : "MISSED";
+    text += fmt::format("budget {}: {} {}, {} {} allowed: {}\n", b.name, short_number(b.value), b.unit,
+                        b.at_least ? "at least" : "at most", short_number(b.limit), outcome);
+  }
+  return text;
+}
+
+}  // namespace kvcast::validate
