@@ -1,0 +1,24 @@
+"""The policies that run inside attention, vectorised over a batch; meanings and defaults are those of kvcast's."""
+
+from typing import Any
+
+from .base import Lengths, Policy, Prompt, Selection, Selector, Shape, Step
+from .eviction import H2o, KeyDiff, Tova
+from .host_index import Ctkvr, ShadowKv
+from .host_pages import ArkVale, FreeKv, Raas
+from .merging import D2o
+from .prompt_end import AdaKv, Cake, CompressKv, HeadKv, KeyL2Norm, PyramidKv, SnapKv
+from .retrieval import ExactTopK, Loki, Quest, Sparq
+from .rocket import Hsa, RocketKv, RocketKvMt
+from .static import DuoAttention, Full, StreamingLlm
+
+POLICIES: dict[str, type[Policy]] = {policy.NAME: policy for policy in (
+    Full, ExactTopK, StreamingLlm, H2o, Tova, Raas, D2o, KeyDiff, KeyL2Norm, SnapKv, PyramidKv, AdaKv, HeadKv, Cake, CompressKv,
+    DuoAttention, Quest, Sparq, Loki, Hsa, RocketKv, RocketKvMt, ArkVale, ShadowKv, FreeKv, Ctkvr)}
+
+
+def make_policy(name: str, shape: Shape, lengths: Lengths, **parameters: Any) -> Policy:
+    """ValueError for names and parameters that are not known, and budgets that hold too little."""
+    if name not in POLICIES:
+        raise ValueError(f"policy {name} is not known here; known: {', '.join(POLICIES)}")
+    return POLICIES[name](shape, lengths, **parameters)

@@ -1,0 +1,76 @@
+"""Policies that do not look at the text: full, streaming_llm, duo_attention."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .base import Everything, Lengths, Policy, Prompt, Selection, Selector, Shape, Step
+from .profile import best_heads, kv_head_scores, read_profile
+
+
+class Full(Policy):
+    NAME = "full"
+
+    def begin(self, prompt: Prompt) -> Selector:
+        return Everything(prompt)
+
+
+class SinkAndWindow(Selector):
+    """Some KV heads [Hkv] read everything, the others the first `sink` and the last `recent` tokens."""
+
+    def __init__(self, prompt: Prompt, sink: int, recent: int, full: Tensor):
+        self._keys, self._sink, self._recent, self._full = prompt.keys, sink, recent, full
+
+    def _mask(self, n: int) -> Tensor:
+        positions = torch.arange(n, device=self._keys.device)
+        near = (positions < self._sink) | (positions >= n - self._recent)
+        return (near[None] | self._full[:, None]).expand(self._keys.shape[0], -1, -1)
+
+    def resident(self) -> Tensor:
+        return self._mask(self._keys.shape[2])
+
+    def step(self, step: Step) -> Selection:
+        return Selection(self._mask(step.tokens))
+
+
+class StreamingLlm(Policy):
+    """Keys stay at their own positions; recent = budget − sink."""
+
+    NAME = "streaming_llm"
+    DEFAULTS = {"budget": 2048, "sink": 4}
+
+    def begin(self, prompt: Prompt) -> Selector:
+        none = torch.zeros(self.shape.n_kv_heads, dtype=torch.bool, device=prompt.keys.device)
+        return SinkAndWindow(prompt, self.p["sink"], self.p["budget"] - self.p["sink"], none)
+
+
+class DuoAttention(Policy):
+    """As many full heads as keep the mean over heads within the budget at the last step."""
+
+    NAME = "duo_attention"
+    DEFAULTS = {"budget": None, "sparsity": 0.5, "sink": 64, "recent": 256, "profile": None}
+
+    def __init__(self, shape: Shape, lengths: Lengths, **parameters: Any):
+        super().__init__(shape, lengths, **parameters)
+        scores = kv_head_scores(read_profile(self.p["profile"], shape), "retrieval", shape, largest=False)
+        heads = shape.n_layers * shape.n_kv_heads
+        self._sink, self._recent = self.p["sink"], self.p["recent"]
+        if self.p["budget"] is None:
+            number = heads - int(self.p["sparsity"] * heads + 0.5)
+        else:
+            number = self._fit(self.p["budget"], heads)
+        self._full = best_heads(scores, number)
+
+    def _fit(self, budget: int, heads: int) -> int:
+        streaming = min(self.lengths.bound, self._sink + self._recent)
+        if budget >= self.lengths.bound:
+            return heads
+        if budget > streaming:
+            return heads * (budget - streaming) // (self.lengths.bound - streaming)
+        self._sink = min(self._sink, budget)
+        self._recent = budget - self._sink
+        return 0
+
+    def begin(self, prompt: Prompt) -> Selector:
+        return SinkAndWindow(prompt, self._sink, self._recent, self._full[prompt.layer].to(prompt.keys.device))

@@ -1,0 +1,98 @@
+"""Runs a policy on a trace and writes what it selects, as `kvcast replay --selections` does; and what is left of attention.
+
+python3 -m kvcast_train.selections TRACE POLICY [key=value …] writes JSON lines to stdout.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterator, Sequence
+
+import torch
+from kvcast_capture.safetensors_file import read_bytes, read_header
+
+from .policies import Lengths, Prompt, Shape, Step, make_policy
+
+DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32}
+
+
+@dataclass
+class Trace:
+    """A trace file in memory, in single precision."""
+
+    shape: Shape
+    lengths: Lengths
+    layers: list[int]
+    tensors: dict[str, torch.Tensor]
+    prompt_queries: int  # captured without a gap before the first decode step
+
+    @staticmethod
+    def read(path: Path) -> "Trace":
+        header, _ = read_header(path)
+        said = header.pop("__metadata__")
+        tensors = {}
+        for name in header:
+            entry, data = read_bytes(path, name)
+            tensor = torch.frombuffer(bytearray(data), dtype=DTYPES[entry["dtype"]]).reshape(entry["shape"])
+            tensors[name] = tensor.float() if tensor.is_floating_point() else tensor
+        shape = Shape(*(int(said[key]) for key in ("n_layers", "n_q_heads", "n_kv_heads", "head_dim")),
+                      float(said["rope_theta"]))
+        lengths = Lengths(int(said["prompt_tokens"]), int(said["decode_steps"]))
+        before = [p for p in tensors["query_positions"].tolist() if p < lengths.prompt]
+        gapless = sum(1 for i, p in enumerate(reversed(before)) if p == lengths.prompt - 1 - i)
+        return Trace(shape, lengths, [int(layer) for layer in said["layers"].split(",")], tensors, gapless)
+
+    def prompt(self, layer: int) -> Prompt:
+        queries = self.tensors[f"layers.{layer}.queries"][:, : -self.lengths.steps]
+        keys, values = (self.tensors[f"layers.{layer}.{kind}"][:, : self.lengths.prompt] for kind in ("keys", "values"))
+        return Prompt(layer, queries[None, :, queries.shape[1] - self.prompt_queries:], keys[None], values[None])
+
+    def step(self, layer: int, t: int) -> Step:
+        n = self.lengths.prompt + t + 1
+        query = self.tensors[f"layers.{layer}.queries"][:, t - self.lengths.steps]
+        keys, values = (self.tensors[f"layers.{layer}.{kind}"][:, :n] for kind in ("keys", "values"))
+        return Step(t, query[None], keys[None], values[None])
+
+
+def run(trace: Trace, name: str, parameters: dict[str, Any]) -> Iterator[tuple[int, int, torch.Tensor, float, float]]:
+    """layer, step, mask [heads, n], mean attention mass kept, mean relative output error; step −1 is what is resident after the
+    prompt."""
+    policy = make_policy(name, trace.shape, trace.lengths, **parameters)
+    prompts = [trace.prompt(layer) for layer in trace.layers]
+    policy.survey(prompts)
+    for prompt in prompts:
+        selector = policy.begin(prompt)
+        yield prompt.layer, -1, selector.resident()[0], 1.0, 0.0
+        for t in range(trace.lengths.steps):
+            step = trace.step(prompt.layer, t)
+            selection = selector.step(step)
+            full, weights = step.attend(step.everything(trace.shape.n_kv_heads))
+            output = selection.output if selection.output is not None else step.attend(selection.mask)[0]
+            mask = selection.mask.repeat_interleave(weights.shape[1] // selection.mask.shape[1], 1)
+            error = (output - full).norm(dim=-1) / full.norm(dim=-1)
+            yield prompt.layer, t, selection.mask[0], float((weights * mask).sum(-1).mean()), float(error.mean())
+
+
+def parse_parameters(settings: Sequence[str]) -> dict[str, Any]:
+    """key=value with numbers as numbers."""
+    out: dict[str, Any] = {}
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        try:
+            out[key] = json.loads(value)
+        except ValueError:
+            out[key] = value
+    return out
+
+
+def main(arguments: Sequence[str]) -> None:
+    trace = Trace.read(Path(arguments[0]))
+    for layer, t, mask, _, _ in run(trace, arguments[1], parse_parameters(arguments[2:])):
+        key = "kv_head" if mask.shape[0] == trace.shape.n_kv_heads else "q_head"
+        for head, row in enumerate(mask):
+            print(json.dumps({"layer": layer, "step": t, key: head, "attended": row.nonzero()[:, 0].tolist()}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
