@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From a clean clone to a report: installs what is missing, builds kvcast, makes a trace, sweeps, reports.
 #   ./quickstart.sh                 all of it; a second run rebuilds nothing and goes on from the store
-#   ./quickstart.sh --install-only  stops after the packages
+#   ./quickstart.sh --install-only [PACKAGE]...  stops after the packages, these among them
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -31,14 +31,16 @@ install_packages() {
   "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
 }
 
+install_only=false
 case "${1:-}" in
-  "" | --install-only) ;;
-  *) echo "usage: $0 [--install-only]" >&2; exit 2 ;;
+  "") ;;
+  --install-only) install_only=true; shift; PACKAGES+=("$@") ;;
+  *) echo "usage: $0 [--install-only [PACKAGE]...]" >&2; exit 2 ;;
 esac
 
 command -v apt-get >/dev/null || { echo "quickstart.sh installs through apt-get (Debian 12 or later); install by hand: ${PACKAGES[*]}" >&2; exit 1; }
 install_packages "${PACKAGES[@]}"
-if [ "${1:-}" = --install-only ]; then exit 0; fi
+if $install_only; then exit 0; fi
 
 say "Building kvcast (release) in $BUILD/"
 cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVCAST_TESTS=OFF >/dev/null

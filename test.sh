@@ -5,18 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-./quickstart.sh --install-only
-PACKAGES=(catch2 clang-format chromium chromium-driver python3)
-missing=()
-for package in "${PACKAGES[@]}"; do
-  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
-done
-if [ ${#missing[@]} -gt 0 ]; then
-  echo "== Installing for the tests: ${missing[*]}"
-  root=(); [ "$(id -u)" -eq 0 ] || root=(sudo)
-  "${root[@]}" apt-get update -qq
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
-fi
+./quickstart.sh --install-only catch2 clang-format chromium chromium-driver python3
 
 jobs=$(nproc)
 configure() { cmake -S . -B "$1" -G Ninja -DKVCAST_TESTS=ON "${@:2}" >/dev/null; }

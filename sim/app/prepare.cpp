@@ -41,6 +41,15 @@ json parameters_json(const config::Node& parameters) {
   return out;
 }
 
+// The trace is opened even where its identity is known: that checks it against the run.
+std::string identity_of(const config::Run& run, TraceIdentities& identities) {
+  const auto trace = make_trace(run);
+  if (run.trace.file.empty()) return trace->identity();
+  const auto [at, fresh] = identities.try_emplace(run.trace.file);
+  if (fresh) at->second = trace->identity();
+  return at->second;
+}
+
 void check_shape(const trace::TraceInfo& info, const config::Run& run) {
   const config::Model& m = run.model;
   if (info.n_q_heads == m.n_q_heads && info.n_kv_heads == m.n_kv_heads && info.head_dim == m.head_dim &&
@@ -87,16 +96,21 @@ const std::string& code_version() {
 }
 
 Prepared prepare(const config::Node& config) {
+  TraceIdentities identities;
+  return prepare(config, identities);
+}
+
+Prepared prepare(const config::Node& config, TraceIdentities& identities) {
   Prepared p;
   p.run = config::read_run(config);
   p.policy = &policy::find_policy(p.run.policy.name, p.run.policy.where);
   make_policy(p);  // throws for what the policy does not accept
   const config::Workload& w = p.run.workload;
   const std::string policy = p.run.policy.name + " " + p.run.policy.parameters.canonical();
-  p.trace_key = hash_of({code_version(), make_trace(p.run)->identity()});
+  p.trace_key = hash_of({code_version(), identity_of(p.run, identities)});
   p.replay_key = hash_of({p.trace_key, policy, fmt::format("{} {}", w.prompt_tokens, w.decode_tokens)});
-  p.key = hash_of({p.replay_key, read_bytes(config::find_config("models", p.run.model.name, {})),
-                   config::canonical(p.run.hardware), config.canonical()});
+  p.key =
+      hash_of({p.replay_key, config::canonical(p.run.model), config::canonical(p.run.hardware), config.canonical()});
   return p;
 }
 

@@ -1,6 +1,7 @@
 // From a config to everything that one experiment needs, with the keys by which work is shared and found again.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -19,7 +20,11 @@ struct Prepared {
   std::string key;         // the experiment
 };
 
+// Identities of trace files by path: the points of a sweep share one, so that each file is hashed once.
+using TraceIdentities = std::map<std::string, std::string>;
+
 // Reads and checks a run down to the policy's parameters. UserError for anything that would fail later.
+Prepared prepare(const config::Node& config, TraceIdentities& identities);
 Prepared prepare(const config::Node& config);
 
 policy::Lengths lengths_of(const config::Run& run);

@@ -40,9 +40,10 @@ SweepPlan plan_sweep(const config::Node& config, const Shard& shard) {
   std::map<std::string, std::size_t> traces;
   std::map<std::string, std::map<std::string, std::size_t>> replays;  // by trace
   std::map<std::string, std::int64_t> replay_number;                  // over the whole sweep
+  TraceIdentities identities;
   std::int64_t ordinal = 0;
   for (const config::SweepPoint& point : config::expand_sweep(config)) {
-    Task task{ordinal++, point.values, prepare(point.config)};
+    Task task{ordinal++, point.values, prepare(point.config, identities)};
     plan.keys.push_back(task.prepared.key);
     const auto number = replay_number.emplace(task.prepared.replay_key, replay_number.size()).first->second;
     if (number % shard.count != shard.index) continue;

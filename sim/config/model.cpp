@@ -61,6 +61,14 @@ double Model::parameters() const {
          final_norm;
 }
 
+std::string canonical(const Model& m) {
+  const Rope& r = m.rope;
+  return fmt::format("{}\n{}\n{} {} {} {} {} {} {} {} {} {} {}\n{} {} {} {} {} {}\n{}\n", m.name, m.title, m.layers,
+                     m.hidden, m.n_q_heads, m.n_kv_heads, m.head_dim, m.ffn, m.vocab, m.tie_embeddings, m.qkv_bias,
+                     m.qk_norm, m.max_context, r.theta, static_cast<int>(r.scaling), r.factor, r.low_freq_factor,
+                     r.high_freq_factor, r.original_context, m.source);
+}
+
 Model read_model(const std::string& path) {
   Section section(load_yaml(path), "model");
   Model model;

@@ -47,6 +47,9 @@ struct Model {
   double weight_bytes() const { return parameters() * kElementBytes; }
 };
 
+// All of the model as text: equal models give equal text whatever files they were read from. What results are keyed by.
+std::string canonical(const Model& model);
+
 // UserError for missing or unknown keys, values out of range, shapes that contradict themselves (heads that do not
 // divide), and attention that kvcast does not model.
 Model read_model(const std::string& path);

@@ -1,9 +1,9 @@
 #include "lower/decode.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "lower/dense.hpp"
+#include "policy/growth.hpp"
 
 namespace kvcast::lower {
 
@@ -72,16 +72,12 @@ OpId DecodeWindow::decode_layer(Block& block, int layer, OpId after) {
 
 std::span<const policy::HeadCounts> DecodeWindow::counts_at(int layer, std::int64_t tokens) {
   const std::span<const policy::HeadCounts> seen = setting_.counts(layer, step_);
-  const auto grown = static_cast<double>(tokens - setting_.counted_tokens);
   const policy::Growth growth = setting_.policy->growth();
-  scratch_.assign(seen.begin(), seen.end());
-  if (growth.attended == 0 && growth.scored == 0) return scratch_;
-  const auto add = [grown](std::int64_t count, double rate, std::int64_t limit) {
-    return std::clamp(count + static_cast<std::int64_t>(std::llround(rate * grown)), std::int64_t{0}, limit);
-  };
-  for (policy::HeadCounts& c : scratch_) {
-    c.attended = add(c.attended, growth.attended, tokens);
-    c.scored = add(c.scored, growth.scored, tokens);
+  scratch_.clear();
+  for (const policy::HeadCounts& head : seen) {
+    policy::HeadCounts here = policy::grown(head, growth, tokens - setting_.counted_tokens);
+    here.attended = std::min(here.attended, tokens);  // counts of a later context do not exceed an earlier one
+    scratch_.push_back(here);
   }
   return scratch_;
 }

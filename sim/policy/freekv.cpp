@@ -42,6 +42,7 @@ struct Setting {
   Group group = Group::kMeanWeights;
   bool speculation = true, correction = true, double_buffering = true, python = false;
   HostLayout layout = HostLayout::kHnd;
+  RecallCopies copies = RecallCopies::kCalls;
   std::int64_t chosen() const { return (budget - sink - recent) / page; }  // pages a selection holds
 };
 
@@ -267,7 +268,7 @@ class FreeKv final : public Policy {
   }
 
   Recalled recall(const DecodeLayer& shape, const HeadTest& which, graph::OpId after, LayerOps& ops) const {
-    return recall_pages(shape, {s_.layout, s_.page, s_.double_buffering}, which, after, ops);
+    return recall_pages(shape, {s_.layout, s_.page, s_.double_buffering, s_.copies}, which, after, ops);
   }
 
   Setting s_;
@@ -287,6 +288,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   s.correction = values.flag("correction");
   s.double_buffering = values.flag("double_buffering");
   s.layout = values.text("layout") == "hybrid" ? HostLayout::kHnd : HostLayout::kNhd;
+  s.copies = parse_recall(values.text("recall"));
   s.python = values.text("runtime") == "python";
   const bool covers_all = s.budget >= lengths.bound();
   if (!covers_all && s.chosen() < 1) {
@@ -321,6 +323,7 @@ std::vector<Parameter> parameters() {
           flag("correction", "correct heads whose query turned too far"),
           choice("layout", "host pages head by head, converted on arrival (hybrid), or token by token (nhd)",
                  {"hybrid", "nhd"}),
+          recall_parameter(),
           flag("double_buffering", "two staging buffers on two streams (hybrid layout)"),
           choice("summary", "summary of a page: smallest and largest, or centre ± mean distance",
                  {"min_max", "cuboid_mean"}),

@@ -49,21 +49,31 @@ graph::OpId fetch_ids(double ids, const IdPath& path, LayerOps& ops, graph::OpId
 
 namespace {
 
+// The pieces of `pages` pages of one KV head.
+graph::Copy recall_copy(const RecallPath& path, double pages, double row) {
+  graph::Copy copy;
+  copy.issuer = Lane::kRecallThread;
+  copy.runs = pages;
+  copy.run_bytes = 2 * path.page * row;
+  if (path.layout == HostLayout::kNhd) {
+    const double pieces = path.copies == RecallCopies::kStrided ? 2 : 2 * path.page;
+    copy.kind = graph::CopyKind::kMemcpy2D;
+    copy.rows = path.copies == RecallCopies::kStrided ? path.page : 1;
+    copy.runs *= pieces;
+    copy.run_bytes /= pieces;
+  }
+  if (path.copies == RecallCopies::kBatched) copy.kind = graph::CopyKind::kBatched;
+  if (path.copies == RecallCopies::kZeroCopy) copy.kind = graph::CopyKind::kZeroCopy;
+  return copy;
+}
+
 // `pages` of one KV head, of `sequences` sequences.
 graph::OpId recall_head(const DecodeLayer& shape, const RecallPath& path, Lane lane, double pages, double sequences,
                         graph::OpId after, LayerOps& ops) {
   const double row = Dims(*shape.model).row();
-  graph::Copy copy;
-  copy.issuer = Lane::kRecallThread;
-  if (path.layout == HostLayout::kNhd) {
-    copy.kind = graph::CopyKind::kMemcpy2D;
-    copy.runs = pages * 2 * path.page;
-    copy.run_bytes = row;
-    return ops.copy(lane, "recall pages", copy, {after});
-  }
-  copy.runs = pages;
-  copy.run_bytes = 2 * path.page * row;
+  const graph::Copy copy = recall_copy(path, pages, row);
   const graph::OpId copied = ops.copy(lane, "recall pages", copy, {after});
+  if (path.layout == HostLayout::kNhd) return copied;
   const double bytes = copy.runs * copy.run_bytes;
   graph::Kernel convert{graph::KernelClass::kConvert, bytes, bytes};
   convert.unit_bytes = row;
@@ -106,6 +116,23 @@ Parameter runtime_parameter() {
           .unit = "",
           .meaning = "whether the host's page loops run as compiled code or in Python, as released",
           .names = {"compiled", "python"}};
+}
+
+Parameter recall_parameter() {
+  return {.key = "recall",
+          .fallback = std::string("calls"),
+          .unit = "",
+          .meaning =
+              "a copy call for each contiguous piece, as released (calls), one for a page's keys and one for its "
+              "values (strided, nhd), one for a head (batched), or a kernel that reads host memory (zero_copy)",
+          .names = {"calls", "strided", "batched", "zero_copy"}};
+}
+
+RecallCopies parse_recall(const std::string& name) {
+  return name == "strided"     ? RecallCopies::kStrided
+         : name == "batched"   ? RecallCopies::kBatched
+         : name == "zero_copy" ? RecallCopies::kZeroCopy
+                               : RecallCopies::kCalls;
 }
 
 }  // namespace kvcast::policy

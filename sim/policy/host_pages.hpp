@@ -31,10 +31,14 @@ graph::OpId fetch_ids(double ids, const IdPath& path, LayerOps& ops, graph::OpId
 //   kHnd: a copy of 2·page·d elements a page into a staging buffer, then a conversion on the same stream. Two buffers
 //         alternate between two streams; with one, the thread waits for it after every head of every sequence.
 //   kNhd: 2·page copies of d elements a page, straight to their places.
+// Pieces are copied call by call, those at equal distances (the keys or the values of a page) in one strided call, by
+// one batched call a head, or by a kernel that reads the host's memory.
+enum class RecallCopies { kCalls, kStrided, kBatched, kZeroCopy };
 struct RecallPath {
   HostLayout layout = HostLayout::kHnd;
   int page = 1;
   bool double_buffering = true;
+  RecallCopies copies = RecallCopies::kCalls;  // kStrided: as kCalls where a page is contiguous (kHnd)
 };
 // Last ops on the two copy streams; −1 where a stream has none.
 struct Recalled {
@@ -49,5 +53,7 @@ Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const He
 MemoryItem host_copy(const MemoryShape& shape);
 
 Parameter runtime_parameter();
+Parameter recall_parameter();
+RecallCopies parse_recall(const std::string& name);
 
 }  // namespace kvcast::policy

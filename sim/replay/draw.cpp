@@ -1,10 +1,10 @@
 #include "replay/draw.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 
 #include "base/error.hpp"
+#include "policy/growth.hpp"
 
 namespace kvcast::replay {
 namespace {
@@ -26,10 +26,6 @@ std::size_t nearest_captured(const ReplayResult& replay, int layer) {
   return best;
 }
 
-std::int64_t moved(std::int64_t count, double rate, std::int64_t by) {
-  return std::max<std::int64_t>(0, count + std::llround(rate * static_cast<double>(by)));
-}
-
 }  // namespace
 
 Draw::Draw(const ReplayResult& replay, const config::Model& model, int batch, Stream stream)
@@ -48,10 +44,8 @@ std::span<const policy::HeadCounts> Draw::heads(int layer, std::int64_t step) {
     const Stream stream = stream_.child({static_cast<std::uint64_t>(sequence), static_cast<std::uint64_t>(layer)});
     const int seen = first_step_ + static_cast<int>(stream.below(static_cast<std::uint64_t>(step), steps));
     const std::int64_t later = replay_.decode_steps - 1 - seen;  // tokens between the step seen and counted_tokens
-    for (policy::HeadCounts head : captured.at(seen)) {
-      head.attended = moved(head.attended, replay_.growth.attended, later);
-      head.scored = moved(head.scored, replay_.growth.scored, later);
-      drawn_.push_back(head);
+    for (const policy::HeadCounts& head : captured.at(seen)) {
+      drawn_.push_back(policy::grown(head, replay_.growth, later));
     }
   }
   return drawn_;

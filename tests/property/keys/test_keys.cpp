@@ -1,0 +1,189 @@
+// No key is silent: every number of a machine, every key of a run and every key of a model changes some prediction of
+// some experiment. Parameters of policies have a suite of their own (property/policies).
+#include <catch2/catch.hpp>
+
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/prepare.hpp"
+#include "app/replays.hpp"
+#include "config/hardware.hpp"
+#include "support/temporary_directory.hpp"
+#include "workload/experiment.hpp"
+
+namespace kvcast::tests {
+namespace {
+
+using config::Node;
+
+// Small experiments that between them use every engine, link, host call and kernel class of a machine.
+std::vector<std::string> experiments() {
+  const std::string small =
+      "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nworkload: {prompt_tokens: 1024, decode_tokens: 32, batch: 2}\n"
+      "trace: {recipe: needle, layers: 2, steps: 6}\nframework: {warmup_steps: 2, measured_steps: 3, sampled_contexts: "
+      "2}\n";
+  const auto with_policy = [&](const std::string& policy) { return small + "policy: " + policy + "\n"; };
+  return {
+      with_policy("full"),
+      with_policy("{name: freekv, budget: 256, sink: 32, recent: 32, page: 32}"),
+      with_policy("{file: freekv-nhd, budget: 256, sink: 32, recent: 32}"),
+      with_policy("{file: freekv-nhd, budget: 256, sink: 32, recent: 32, recall: strided}"),
+      with_policy("{name: freekv, budget: 256, sink: 32, recent: 32, recall: batched}"),
+      with_policy("{file: arkvale-released, budget: 192, topk: 6}"),
+      with_policy("{name: arkvale, budget: 256}"),
+      with_policy("{name: shadowkv, budget: 256}"),
+      with_policy("{name: ctkvr, budget: 128, centroids: 64, retrieved_centroids: 4, recent: 32}"),
+      with_policy("{name: hsa, budget: 256}"),
+      with_policy("{name: infinigen}"),
+      with_policy("{name: magicpig}"),
+  };
+}
+
+// What a run predicts, without what depends on the machine that the test runs on.
+std::string prediction(const config::Run& run, const policy::Policy& policy, const replay::ReplayResult& replayed) {
+  const workload::ExperimentInput input{&run, &policy, &replayed};
+  nlohmann::json record = workload::to_json(workload::run_experiment(input, {}), input);
+  record.erase("engine");
+  return record.dump();
+}
+
+// An experiment replayed once, to be timed on many machines.
+class Timed {
+ public:
+  explicit Timed(const Node& config) : prepared_(app::prepare(config)), policy_(app::make_policy(prepared_)) {
+    const auto trace = app::make_trace(prepared_.run);
+    replayed_ = app::ReplaySet(*trace, 1).replay(*policy_, {1, false});
+  }
+  std::string on(const config::Hardware& hardware) const {
+    config::Run run = prepared_.run;
+    run.hardware = hardware;
+    return prediction(run, *policy_, replayed_);
+  }
+  const config::Hardware& hardware() const { return prepared_.run.hardware; }
+  std::string here() const { return on(hardware()); }
+
+ private:
+  app::Prepared prepared_;
+  std::unique_ptr<policy::Policy> policy_;
+  replay::ReplayResult replayed_;
+};
+
+Node parsed(const std::string& text) { return config::parse_yaml(text, "test"); }
+
+// 0.6 of the number; memories shrink to what holds next to nothing, as the experiments fit easily into 0.6 of them.
+void turn(const config::Knob& knob) {
+  if (knob.curve != nullptr) {
+    for (double& y : knob.curve->y) y *= 0.6;
+  } else if (knob.key == "gpu.hbm_capacity") {
+    knob.value->value *= 0.03;
+  } else {
+    knob.value->value *= knob.key == "host.dram_capacity" || knob.key == "host.pinned_fraction" ? 1e-6 : 0.6;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every number of a machine moves a prediction") {
+  std::vector<Timed> all;
+  for (const std::string& text : experiments()) {
+    INFO(text);
+    all.emplace_back(parsed(text));
+    // Launches from the host show where kernels are not in a graph.
+    all.emplace_back(parsed(text).with("framework.launch", Node::scalar("eager", {})));
+  }
+  std::vector<std::string> before;
+  for (const Timed& experiment : all) before.push_back(experiment.here());
+
+  config::Hardware listed = all.front().hardware();
+  for (std::size_t k = 0; k < config::knobs(listed).size(); ++k) {
+    config::Hardware turned = all.front().hardware();
+    const config::Knob knob = config::knobs(turned)[k];
+    if (knob.key == "link.theory_bandwidth") continue;  // bounds the others when a profile is read
+    turn(knob);
+    bool moved = false;
+    for (std::size_t i = 0; i < all.size() && !moved; ++i) moved = all[i].on(turned) != before[i];
+    INFO(knob.key);
+    CHECK(moved);
+  }
+}
+
+TEST_CASE("every key of a run moves a prediction") {
+  const std::string base =
+      "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: quest, budget: 256}\n"
+      "workload: {prompt_tokens: 1024, decode_tokens: 32, batch: 3}\n"
+      "trace: {recipe: needle, seed: 1, layers: 2, steps: 6}\n"
+      "framework: {warmup_steps: 2, measured_steps: 3, sampled_contexts: 2}\n";
+  const std::string before = Timed(parsed(base)).here();
+  const std::vector<std::pair<std::string, std::string>> changes = {
+      {"model", "llama-3.2-3b"},
+      {"hardware", "h100-sxm"},
+      {"policy.budget", "128"},
+      {"workload.prompt_tokens", "1536"},
+      {"workload.decode_tokens", "96"},
+      {"workload.batch", "4"},
+      {"workload.prefill_chunk", "256"},
+      {"workload.prefill_batch", "1"},
+      {"trace.recipe", "local"},
+      {"trace.seed", "2"},
+      {"trace.layers", "3"},
+      {"trace.steps", "9"},
+      {"framework.launch", "compiled"},
+      {"framework.expand_kv_heads", "true"},
+      {"framework.quadratic_mask", "true"},
+      {"framework.warmup_steps", "5"},
+      {"framework.measured_steps", "7"},
+      {"framework.sampled_contexts", "4"},
+  };
+  for (const auto& [key, value] : changes) {
+    INFO(key << " = " << value);
+    CHECK(Timed(parsed(base).with(key, Node::scalar(value, {}))).here() != before);
+  }
+}
+
+TEST_CASE("every key of a model moves a prediction") {
+  const TemporaryDirectory directory;
+  const std::string model =
+      "title: Test\naliases: [tested]\nlayers: 4\nhidden: 512\nn_q_heads: 8\nn_kv_heads: 4\nhead_dim: 64\nffn: 1024\n"
+      "vocab: 32000\ntie_embeddings: false\nqkv_bias: false\nqk_norm: false\nmax_context: 8192\n"
+      "rope: {theta: 500000, scaling: llama3, factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_context: "
+      "512}\nsource: \"made up\"\n";
+  int written = 0;
+  const auto predicted = [&](const Node& shape) {
+    const std::string path = directory.path() + "/model-" + std::to_string(written++) + ".yaml";
+    std::ofstream(path) << shape.canonical();
+    const std::string run = "model: " + path +
+                            "\nhardware: a100-40gb-pcie4\npolicy: {name: quest, budget: 256}\n"
+                            "workload: {prompt_tokens: 1024, decode_tokens: 16, batch: 2}\n"
+                            "trace: {recipe: needle, layers: 2, steps: 6}\n"
+                            "framework: {warmup_steps: 2, measured_steps: 3, sampled_contexts: 2}\n";
+    return Timed(parsed(run)).here();
+  };
+  const Node base = parsed(model);
+  const std::string before = predicted(base);
+  const std::vector<std::pair<std::string, std::string>> changes = {
+      {"layers", "6"},
+      {"hidden", "768"},
+      {"n_q_heads", "16"},
+      {"n_kv_heads", "2"},
+      {"head_dim", "128"},
+      {"ffn", "2048"},
+      {"vocab", "64000"},
+      {"tie_embeddings", "true"},
+      {"qkv_bias", "true"},
+      {"qk_norm", "true"},
+      {"rope.theta", "10000"},
+      {"rope", "{theta: 500000}"},
+      {"rope.factor", "4"},
+      {"rope.low_freq_factor", "2"},
+      {"rope.high_freq_factor", "6"},
+      {"rope.original_context", "256"},
+  };
+  for (const auto& [key, value] : changes) {
+    INFO(key << " = " << value);
+    CHECK(predicted(base.with(key, parsed(value))) != before);
+  }
+}
+
+}  // namespace kvcast::tests

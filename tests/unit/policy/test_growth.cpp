@@ -1,0 +1,25 @@
+#include <catch2/catch.hpp>
+
+#include "policy/growth.hpp"
+
+using kvcast::policy::grown;
+using kvcast::policy::Growth;
+using kvcast::policy::HeadCounts;
+
+TEST_CASE("counts follow the context by the policy's growth, rounded and never below zero") {
+  HeadCounts seen;
+  seen.attended = 100;
+  seen.scored = 40;
+  seen.fetched = 7;
+  const Growth quest{.attended = 0, .scored = 1.0 / 16};
+
+  // 24 tokens later: 24/16 = 1.5 pages more, rounded away from zero to 2; what is attended to stays at its budget.
+  const HeadCounts later = grown(seen, quest, 24);
+  CHECK(later.attended == 100);
+  CHECK(later.scored == 42);
+  CHECK(later.fetched == 7);
+
+  // 1000 tokens earlier with everything attended: 100 - 1000 would be negative.
+  CHECK(grown(seen, {.attended = 1}, -1000).attended == 0);
+  CHECK(grown(seen, {.attended = 1}, -30).attended == 70);
+}
