@@ -1,12 +1,10 @@
 """Eviction by score at every step: h2o, tova, keydiff, d2o. What a head loses is gone for good; a step attends to what is held
 and its own token, then evicts down to the budget."""
 
-from typing import Any, Sequence
-
 import torch
 from torch import Tensor
 
-from .base import INFINITY, Everything, Lengths, Policy, Prompt, Selection, Selector, Shape, Step, best, grouped, with_generated
+from .base import INFINITY, Everything, Policy, Prompt, Selection, Selector, Step, best, grouped, with_generated
 
 ROWS = 256  # prompt queries whose weights are summed at once
 
@@ -60,7 +58,7 @@ class H2oSelector(Evicting):
         self.held = with_generated(self.held, step.tokens)
         attended = self.held
         output, weights = step.attend(attended)
-        self._totals = torch.cat((self._totals, self._totals.new_zeros(*self._totals.shape[:2], 1)), -1) + weights.double()
+        self._totals = torch.nn.functional.pad(self._totals, (0, 1)) + weights.double()
         if self.over_budget():
             self.evict(self._scores())
         return Selection(attended, output)

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from .base import INFINITY, Everything, Lengths, Policy, Prompt, Selection, Selector, Shape, Step, best, grouped, pages_of, reduce_group
+from .base import INFINITY, Everything, Policy, Prompt, Selection, Selector, Step, best, grouped, pages_of, reduce_group
 from .retrieval import page_bounds, score_pages
 
 
 class FreeKvSelector(Selector):
-    """Pages start after the sink; the window is the partial page and the last recent / page full ones, one fewer where the partial
-    one is more than half full."""
+    """Pages start after the sink; the window is the partial page and the last recent / page full ones, one fewer where the
+    partial one is more than half full."""
 
     def __init__(self, prompt: Prompt, p: dict[str, Any]):
         self._prompt, self._p = prompt, p
@@ -191,6 +191,9 @@ class Raas(Policy):
     DEFAULTS = {"budget": 2048, "page": 32, "sink": 0, "recent": 0, "alpha": 1e-4}
 
     def begin(self, prompt: Prompt) -> Selector:
-        if self.p["budget"] >= self.lengths.bound:
+        budget, page = self.p["budget"], self.p["page"]
+        if budget >= self.lengths.bound:
             return Everything(prompt)
+        if budget < page:
+            raise ValueError(f"raas: a budget of {budget} tokens does not hold one page of {page}")
         return RaasSelector(prompt, self.p)

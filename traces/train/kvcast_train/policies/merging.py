@@ -1,7 +1,7 @@
 """d2o: eviction by total weight, as h2o, where what goes is merged into its most similar neighbour."""
 
 import math
-from typing import Any, Sequence
+from typing import Sequence
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ class D2oSelector(Selector):
             values = torch.cat((self._values, values[:, :, self._values.shape[2]:]), 2)
         output, weights = Step(step.t, step.query, keys, values).attend(attended)
         missing = step.tokens - self._totals.shape[-1]
-        self._totals = torch.cat((self._totals, self._totals.new_zeros(*self._totals.shape[:2], missing)), -1) + weights.double()
+        self._totals = torch.nn.functional.pad(self._totals, (0, missing)) + weights.double()
         if int(attended[0, 0].sum()) > self._budget:
             scores = grouped(self._totals, keys).mean(2)
             self._held = choose_stay(attended, scores, self._budget, self._sink, self._recent)

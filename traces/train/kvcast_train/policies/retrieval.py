@@ -1,7 +1,5 @@
 """Retrieval from a cache that holds everything: exact_topk, quest, sparq, loki."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 

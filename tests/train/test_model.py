@@ -1,0 +1,184 @@
+"""The trained model's script at a toy size: texts, training in pieces, accuracy under policies, traces. Needs PyTorch."""
+
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+import support
+
+support.need('torch', 'yaml')
+
+import torch
+
+from kvcast_train import capture, evaluate, grid, selections, tasks, train
+from kvcast_train.model import Model, causal
+from kvcast_train.policies import Lengths, make_policy
+from kvcast_train.proxies import read_rows
+
+torch.set_num_threads(1)
+
+
+def generator(seed):
+    return torch.Generator('cpu').manual_seed(seed)
+
+
+class Texts(unittest.TestCase):
+    def test_answers_stand_where_targets_say(self):
+        for seed, task in enumerate(tasks.TASKS):
+            for context in (128, 300):
+                items = tasks.make_items(task, context, 5, generator(seed))
+                self.assertEqual(items.prompt.shape, (5, context))
+                self.assertEqual(items.answer.shape[1] % items.parts, 0)
+                self.assertTrue(bool((items.fed[:, 0] == tasks.ANSWER).all()))
+                self.assertTrue(torch.equal(items.fed[:, 1:], items.answer[:, :-1]))
+                known = items.targets >= 0
+                found = items.prompt.gather(1, items.targets.clamp(min=0))
+                self.assertTrue(torch.equal(found[known], items.answer[known]), task)
+                if task == 'multiquery':  # names repeat the question, values are to be found: 3 × (1 + 4)
+                    self.assertEqual(known.sum(1).tolist(), [12] * 5)
+                else:
+                    self.assertTrue(bool(known.all()))
+
+    def test_the_latest_statement_counts(self):
+        items = tasks.make_items('latest', 256, 20, generator(3))
+        for row in range(20):
+            text, name = items.prompt[row], items.prompt[row, -1]
+            stated = [i for i in range(253) if text[i] == tasks.FACT and text[i + 1] == name]
+            self.assertEqual(len(stated), 3)
+            self.assertEqual(text[stated[-1] + 2: stated[-1] + 6].tolist(), items.answer[row].tolist())
+
+    def test_a_chain_is_followed(self):
+        items = tasks.make_items('tracking', 256, 10, generator(4))
+        for row in range(10):
+            text, name = items.prompt[row].tolist(), int(items.prompt[row, -1])
+            for expected in items.answer[row].tolist():
+                links = [i for i in range(252) if text[i] == tasks.LINK and text[i + 1] == name and text[i - 1] != tasks.ASK]
+                self.assertEqual(len(links), 1)
+                name = text[links[0] + 2]
+                self.assertEqual(name, expected)
+
+    def test_training_answers_follow_from_the_text_before(self):
+        for seed in range(20):
+            texts, answers = tasks.make_training_batch(256, 3, generator(seed))
+            self.assertEqual(texts.shape, (3, 256))
+            self.assertTrue(bool(answers.any(1).all()))
+            first = answers & ~torch.nn.functional.pad(answers[:, :-1], (1, 0))
+            self.assertTrue(bool((texts[:, :-1][first[:, 1:]] == tasks.ANSWER).all()))
+
+    def test_what_does_not_fit(self):
+        with self.assertRaisesRegex(ValueError, '60 tokens of records do not fit into a body of 60'):
+            tasks.make_body(60, tasks.Records(10), 1, generator(0))
+        with self.assertRaisesRegex(ValueError, 'task sums is not known'):
+            tasks.ask(tasks.make_body(100, tasks.Records(1), 1, generator(0)), 'sums')
+
+    def test_parts_are_right_as_a_whole(self):
+        answer = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 4]])
+        given = torch.tensor([[1, 2, 3, 4], [1, 2, 9, 4]])
+        self.assertEqual(evaluate.grade(answer, given, 2).tolist(), [1.0, 0.5])
+        self.assertEqual(evaluate.grade(answer, given, 1).tolist(), [1.0, 0.0])
+
+
+class Models(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name)
+        self.addCleanup(self.folder.cleanup)
+
+    def model(self):
+        torch.manual_seed(5)
+        model = Model(train.SIZES['toy'].config).eval()
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                torch.nn.init.normal_(parameter, std=0.3)
+        return model
+
+    def test_decoding_under_full_is_the_forward_pass(self):
+        model, items = self.model(), tasks.make_items('multikey', 128, 2, generator(1))
+        read = evaluate.Read(model, items.prompt)
+        policy = make_policy('full', model.config.shape, Lengths(128, 6))
+        given, attended = read.decode(policy, items.fed[:, 0], 6)
+        self.assertAlmostEqual(attended, 128 + 3.5, places=4)  # 129 … 134
+        text = torch.cat((items.prompt, items.fed[:, :1], given[:, :-1]), 1)
+        with torch.no_grad():
+            whole = model.logits(model(text)).argmax(-1)
+        self.assertTrue(torch.equal(whole[:, 128:], given))
+
+    def test_attention_of_either_torch(self):
+        query, key, value = (torch.randn(2, heads, 9, 8, generator=generator(2)) for heads in (4, 2, 2))
+        want = torch.empty_like(query)
+        for head in range(4):
+            for i in range(9):
+                weights = (key[:, head // 2, : i + 1] @ query[:, head, i, :, None])[..., 0].div(8 ** 0.5).softmax(-1)
+                want[:, head, i] = (weights[..., None] * value[:, head // 2, : i + 1]).sum(1)
+        self.assertTrue(torch.allclose(causal(0, query, key, value), want, atol=1e-5))
+
+    def test_training_in_pieces_is_training_at_once(self):
+        whole = train.run('toy', self.path / 'whole', 'cpu', 1, 60, 1e9, steps=6)
+        train.run('toy', self.path / 'pieces', 'cpu', 1, 60, 1e9, steps=2)
+        parts = train.run('toy', self.path / 'pieces', 'cpu', 1, 60, 1e9, steps=4)
+        self.assertEqual((whole.step, parts.step), (6, 6))
+        one, other = (torch.load(self.path / name / 'model.pt')['model'] for name in ('whole', 'pieces'))
+        for name, tensor in one.items():
+            self.assertTrue(torch.allclose(tensor, other[name], atol=1e-6), name)
+        with self.assertRaises(SystemExit):
+            train.run('toy', self.path / 'whole', 'cpu', 2, 60, 1e9, steps=1)
+
+    def test_training_learns(self):
+        trainer = train.Trainer(train.SIZES['toy'], 'cpu', 3)
+        losses = [trainer.step(0.0)[0] for _ in range(60)]
+        # From a thousand words evenly likely (log 1024 = 6.93) towards which kind of word an answer is (values: log 256 = 5.55).
+        self.assertAlmostEqual(losses[0], 6.93, delta=0.1)
+        self.assertLess(sum(losses[-5:]) / 5, losses[0] - 0.25)
+
+    def test_contexts_and_rates(self):
+        self.assertEqual(train.contexts(train.SIZES['small']), [128, 256, 512, 1024, 2048, 4096])
+        size = train.SIZES['small']
+        self.assertAlmostEqual(train.learning_rate(size, 199, 0.0), 1e-3)
+        self.assertAlmostEqual(train.learning_rate(size, 99, 0.0), 5e-4)
+        self.assertAlmostEqual(train.learning_rate(size, 999, 1.0), 1e-4)
+
+    def test_a_table_and_traces(self):
+        model = self.model()
+        table, names = self.path / 'table.csv', ['tracking', 'latest']
+        self.assertFalse(evaluate.run(model, table, [128], names, 3, 'cpu', None, 0))
+        self.assertTrue(evaluate.run(model, table, [128], names, 3, 'cpu', None, 60))
+        rows = read_rows(table)
+        self.assertEqual(len(rows), 2 * len(list(grid.settings(128, None))))
+        for row in rows:
+            self.assertNotEqual(bool(row['accuracy']), bool(row['refused']), row)
+        # Budgets of 4 and 8 hold neither a page of 16 nor a window of 16, and so on; all policies run at half of the context.
+        self.assertEqual([row['policy'] for row in rows if row['refused'] and row['budget'] == '64'], [])
+        self.assertIn('window', next(row for row in rows if row['policy'] == 'snapkv' and row['budget'] == '8')['refused'])
+        before = table.read_text()
+        self.assertTrue(evaluate.run(model, table, [128], names, 3, 'cpu', None, 60))
+        self.assertEqual(table.read_text(), before)
+
+        path = capture.capture_item(model, 'tracking', 128, 1, 3, 'all', 128, 'f32', self.path, 'cpu', 'a test')
+        answer = json.loads(support.kvcast('trace', 'check', path, '--json'))
+        self.assertTrue(answer['ok'], answer)
+        trace = selections.Trace.read(path)
+        self.assertEqual((trace.lengths, trace.prompt_queries), (Lengths(128, 3), 128))
+        self.selections_agree(path, trace)
+        profile = self.path / 'profile.yaml'
+        support.kvcast('profile', '--trace', path, '--kept', 20, '-o', profile)
+        given = [(name, s) for name, s in grid.settings(128, str(profile)) if 'profile' in s]
+        self.assertEqual(len(given), 15)
+        items = evaluate.items_of('tracking', 128, 3, 'cpu')
+        read = evaluate.Read(model, items.prompt)
+        name, settings = given[-1]
+        self.assertIn('accuracy', evaluate.measure(read, items, name, settings))
+
+    def selections_agree(self, path, trace):
+        """On a captured trace, as on the random one of train_policies."""
+        for name, settings in (('snapkv', {'budget': 32, 'window': 16}), ('quest', {'budget': 32}), ('h2o', {'budget': 24}),
+                               ('freekv', {'budget': 64, 'page': 16, 'sink': 16, 'recent': 16}), ('rocketkv', {'budget': 40}),
+                               ('cake', {'budget': 32, 'window': 16}), ('sparq', {'budget': 20, 'dims': 4})):
+            _, lines = support.replay(path, name, settings, self.path)
+            theirs = [line['attended'] for line in lines]
+            mine = [row.nonzero()[:, 0].tolist() for _, _, mask, _, _ in selections.run(trace, name, settings) for row in mask]
+            self.assertEqual(mine, theirs, name)
+
+
+if __name__ == '__main__':
+    support.main()

@@ -1,0 +1,204 @@
+"""Texts to retrieve, track and copy from, made on the device, a batch at a time.
+
+A body of filler (words of a topic that changes every 64 tokens) holds records in random order at random places:
+  FACT name value…      a name's value of four tokens; a name may be stated again, the last time counts
+  LINK name name        a link of a chain of names
+  COPY name span…       a span of 24 tokens
+After it come questions. A prompt is a body and one question; its answer is decoded token by token, beginning with the token ANSWER,
+which is fed and not asked for: all of the answer is found under the policy, none by the prompt's dense attention.
+
+| task | question | answer | parts |
+|---|---|---|---|
+| single | FACT name, one fact there is | the value | 1 |
+| multikey | the same among many facts | the value | 1 |
+| latest | the same, the name stated three times | its last value | 1 |
+| multiquery | FACT and three names | each name and its value | 3 |
+| tracking | LINK and the first name of a chain | the three names behind it | 3 |
+| copying | COPY name | the span | 6 |
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+BOS, FACT, LINK, COPY, ASK, ANSWER = range(6)
+NAMES, VALUES, FILLER = 16, 272, 528  # where each kind of word begins
+VOCABULARY = 1024
+N_NAMES, N_VALUES, TOPIC_WORDS, TOPICS = 256, 256, 16, 31
+VALUE, CHAIN, SPAN = 4, 4, 24  # tokens of a value, names of a chain, tokens of a span
+TASKS = {"single": 1, "multikey": 1, "latest": 1, "multiquery": 3, "tracking": 3, "copying": 6}  # parts of an answer
+
+
+@dataclass(frozen=True)
+class Records:
+    """How many records of each kind a body holds."""
+
+    facts: int
+    restated: int = 0  # facts whose name is the first one's, on top
+    chains: int = 0
+    spans: int = 0
+
+    @property
+    def lengths(self) -> list[int]:
+        return ([2 + VALUE] * (self.facts + self.restated) + [3] * (self.chains * (CHAIN - 1)) + [2 + SPAN] * self.spans)
+
+
+@dataclass
+class Body:
+    """Bodies [B, n]; of each record, in order of kind, its words and the positions of its first word."""
+
+    tokens: Tensor
+    names: Tensor  # [B, N_NAMES], shuffled: facts' names, then those of chains, then of spans
+    values: Tensor  # [B, facts + restated, VALUE]
+    spans: Tensor  # [B, spans, SPAN]
+    starts: Tensor  # [B, records]
+    records: Records
+
+
+def make_body(n: int, records: Records, batch: int, generator: torch.Generator) -> Body:
+    device = generator.device
+    integers = lambda high, *shape: torch.randint(high, (batch, *shape), generator=generator, device=device)  # noqa: E731
+    lengths = torch.tensor(records.lengths, device=device)
+    free = n - 1 - int(lengths.sum())
+    if free < 0:
+        raise ValueError(f"{int(lengths.sum())} tokens of records do not fit into a body of {n}")
+    if records.facts + records.chains * CHAIN + records.spans > N_NAMES:
+        raise ValueError(f"a body has {N_NAMES} names")
+    names = NAMES + torch.rand(batch, N_NAMES, generator=generator, device=device).argsort(1)
+    values, spans = VALUES + integers(N_VALUES, records.facts + records.restated, VALUE), VALUES + integers(
+        N_VALUES, records.spans, SPAN)
+    # Records in random order, random amounts of filler between them.
+    place = torch.rand(batch, len(lengths), generator=generator, device=device).argsort(1)
+    gaps = integers(free + 1, len(lengths)).sort(1).values
+    in_order = lengths[place]
+    starts = torch.empty_like(place).scatter_(1, place, 1 + gaps + in_order.cumsum(1) - in_order)
+    topic = integers(TOPICS, -(-n // 64)).repeat_interleave(64, 1)[:, :n]
+    tokens = FILLER + topic * TOPIC_WORDS + integers(TOPIC_WORDS, n)
+    tokens[:, 0] = BOS
+    body = Body(tokens, names, values, spans, starts, records)
+    _write(body)
+    return body
+
+
+def _write(body: Body) -> None:
+    r, batch = body.records, body.tokens.shape[0]
+    marks = lambda mark, count: body.names.new_full((batch, count, 1), mark)  # noqa: E731
+    facts = torch.cat((body.names[:, : r.facts], body.names[:, :1].expand(-1, r.restated)), 1)
+    nodes = chains_of(body)
+    copied = body.names[:, r.facts + r.chains * CHAIN:][:, : r.spans]
+    groups = [torch.cat((marks(FACT, facts.shape[1]), facts[..., None], body.values), 2),
+              torch.cat((marks(LINK, r.chains * (CHAIN - 1)), nodes[:, :, :-1].flatten(1)[..., None],
+                         nodes[:, :, 1:].flatten(1)[..., None]), 2),
+              torch.cat((marks(COPY, r.spans), copied[..., None], body.spans), 2)]
+    first = 0
+    for words in groups:
+        starts = body.starts[:, first: first + words.shape[1], None]
+        where = starts + torch.arange(words.shape[2], device=words.device)
+        body.tokens.scatter_(1, where.flatten(1), words.flatten(1))
+        first += words.shape[1]
+
+
+def chains_of(body: Body) -> Tensor:
+    """Names of the chains, [B, chains, CHAIN]."""
+    r = body.records
+    return body.names[:, r.facts: r.facts + r.chains * CHAIN].reshape(body.names.shape[0], r.chains, CHAIN)
+
+
+@dataclass
+class Question:
+    """A question and its answer; targets: the position in the body that each token of the answer is found at, −1 where it repeats
+    the question."""
+
+    question: Tensor  # [B, q], without ANSWER
+    answer: Tensor  # [B, T]
+    targets: Tensor  # [B, T]
+
+
+def ask(body: Body, task: str, number: int = 0) -> Question:
+    """number: which fact, chain or span is asked for (multiquery: the first of three facts). `latest` asks for the name that is
+    stated again."""
+    r, batch, device = body.records, body.tokens.shape[0], body.tokens.device
+    mark = lambda *words: torch.tensor(words, device=device).expand(batch, -1)  # noqa: E731
+    offsets = torch.arange(SPAN, device=device)
+
+    def fact(i: int | Tensor) -> tuple[Tensor, Tensor]:
+        """Value and its positions."""
+        i = torch.full((batch,), i, device=device) if isinstance(i, int) else i
+        rows = torch.arange(batch, device=device)
+        return body.values[rows, i], body.starts[rows, i, None] + 2 + offsets[:VALUE]
+
+    if task in ("single", "multikey"):
+        return Question(torch.cat((mark(ASK, FACT), body.names[:, number, None]), 1), *fact(number))
+    if task == "latest":
+        stated = torch.cat((body.starts[:, :1], body.starts[:, r.facts: r.facts + r.restated]), 1).argmax(1)
+        chosen = torch.where(stated == 0, stated, r.facts + stated - 1)
+        return Question(torch.cat((mark(ASK, FACT), body.names[:, :1]), 1), *fact(chosen))
+    if task == "multiquery":
+        names = body.names[:, number: number + 3]
+        found = [fact(number + i) for i in range(3)]
+        answer = torch.cat([torch.cat((names[:, i, None], value), 1) for i, (value, _) in enumerate(found)], 1)
+        targets = torch.cat([torch.cat((mark(-1), where), 1) for _, where in found], 1)
+        return Question(torch.cat((mark(ASK, FACT), names), 1), answer, targets)
+    if task == "tracking":
+        nodes = chains_of(body)[:, number]
+        first = r.facts + r.restated + number * (CHAIN - 1)
+        return Question(torch.cat((mark(ASK, LINK), nodes[:, :1]), 1), nodes[:, 1:],
+                        body.starts[:, first: first + CHAIN - 1] + 2)
+    if task == "copying":
+        name = body.names[:, r.facts + r.chains * CHAIN + number, None]
+        start = body.starts[:, len(r.lengths) - r.spans + number, None]
+        return Question(torch.cat((mark(ASK, COPY), name), 1), body.spans[:, number], start + 2 + offsets)
+    raise ValueError(f"task {task} is not known; known: {', '.join(TASKS)}")
+
+
+@dataclass
+class Items:
+    """Prompts of one length with one question each. fed [B, T]: what is decoded with, ANSWER and all of the answer but its last
+    token; answer [B, T]: what is to come out; targets [B, T]."""
+
+    prompt: Tensor
+    fed: Tensor
+    answer: Tensor
+    targets: Tensor
+    parts: int
+
+
+def make_items(task: str, context: int, batch: int, generator: torch.Generator) -> Items:
+    """Prompts of `context` tokens, the question their last."""
+    asked = {"multiquery": 5}.get(task, 3)
+    many = max(4, context // 64)
+    records = {"single": Records(1), "multikey": Records(many), "latest": Records(many // 2, restated=2),
+               "multiquery": Records(many // 2 + 1), "tracking": Records(0, chains=max(1, context // 128)),
+               "copying": Records(0, spans=max(1, context // 256))}[task]
+    body = make_body(context - asked, records, batch, generator)
+    q = ask(body, task)
+    start = torch.full_like(q.answer[:, :1], ANSWER)
+    return Items(torch.cat((body.tokens, q.question), 1), torch.cat((start, q.answer[:, :-1]), 1), q.answer, q.targets,
+                 TASKS[task])
+
+
+def make_training_batch(n: int, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Texts [B, n] with many questions behind a mixed body, and which tokens are answers [B, n]."""
+    draw = int(torch.randint(1 << 30, (1,), generator=generator, device=generator.device))
+    scale = 1 + draw % max(1, n // 128)
+    records = Records(facts=3 + 2 * scale, restated=2, chains=scale, spans=max(1, scale // 4))
+    asked = [("latest", 0), ("multiquery", records.facts - 3), ("copying", 0)]
+    asked += [("tracking", i) for i in range(min(8, records.chains))]
+    asked += [("multikey", 1 + i) for i in range(min(32, records.facts - 1))]
+    turn = draw // 64 % len(asked)
+    words = {"multiquery": 6 + 3 * (1 + VALUE), "tracking": 4 + CHAIN - 1, "copying": 4 + SPAN}
+    left = n - 1 - sum(records.lengths)
+    chosen: list[tuple[str, int]] = []
+    for task, number in asked[turn:] + asked[:turn]:  # as many as fit behind the body
+        if words.get(task, 4 + VALUE) <= left:
+            chosen.append((task, number))
+            left -= words.get(task, 4 + VALUE)
+    tail = sum(words.get(task, 4 + VALUE) for task, _ in chosen)
+    body = make_body(n - tail, records, batch, generator)
+    texts, answers = [body.tokens], [torch.zeros_like(body.tokens, dtype=torch.bool)]
+    for task, number in chosen:
+        q = ask(body, task, number)
+        texts += [q.question, torch.full_like(q.answer[:, :1], ANSWER), q.answer]
+        answers += [torch.full_like(part, i == 2, dtype=torch.bool) for i, part in enumerate(texts[-3:])]
+    return torch.cat(texts, 1), torch.cat(answers, 1)

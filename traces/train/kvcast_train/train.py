@@ -1,0 +1,183 @@
+"""Trains the model in pieces: a piece ends after --minutes, the same command goes on from the checkpoint.
+
+Contexts grow from short to long: the next length comes when answers at the present one are right often enough. The learning rate
+follows the time trained, so that the whole fits --total-minutes whatever the card's speed."""
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Sequence
+
+import torch
+from torch.nn import functional
+
+from . import tasks
+from .model import Config, Model
+
+GOOD = 0.95  # share of answer tokens right that lets the context double
+BODY = 0.05  # weight of the body's own words in the loss: keeps heads that look nearby
+
+
+@dataclass(frozen=True)
+class Size:
+    config: Config
+    first_context: int
+    context: int
+    tokens_a_step: int
+    rate: float
+
+
+SIZES = {
+    "toy": Size(Config(tasks.VOCABULARY, 2, 32, 4, 2, 8, 64), 128, 128, 512, 3e-3),
+    "tiny": Size(Config(tasks.VOCABULARY, 4, 128, 8, 2, 16, 352), 128, 512, 4096, 2e-3),
+    "small": Size(Config(tasks.VOCABULARY, 8, 512, 8, 2, 64, 1408), 128, 4096, 65536, 1e-3),
+}
+
+
+@dataclass
+class State:
+    """What a piece hands to the next."""
+
+    step: int = 0
+    seconds: float = 0.0
+    stage: int = 0  # contexts up to first_context · 2^stage
+    right: float = 0.0  # smoothed share of answer tokens that are right at the stage's context
+
+
+def contexts(size: Size) -> list[int]:
+    out = [size.first_context]
+    while out[-1] < size.context:
+        out.append(min(size.context, 2 * out[-1]))
+    return out
+
+
+def learning_rate(size: Size, step: int, share: float) -> float:
+    """Warm-up over 200 steps, then a cosine over the time down to a tenth; share: of the time, in [0, 1]."""
+    return size.rate * min(1.0, (step + 1) / 200) * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * min(1.0, share))))
+
+
+class Trainer:
+    def __init__(self, size: Size, device: str, seed: int):
+        torch.manual_seed(seed)
+        self.size, self.device, self.seed, self.state = size, device, seed, State()
+        self.model = Model(size.config).to(device)
+        decayed = [p for p in self.model.parameters() if p.dim() == 2]
+        others = [p for p in self.model.parameters() if p.dim() != 2]
+        groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups, lr=size.rate, betas=(0.9, 0.95))
+        self._contexts = contexts(size)
+
+    def step(self, share: float) -> tuple[float, float]:
+        """Loss of the answers and the share of their tokens that are right."""
+        # Every step's texts follow from its number: a resumed run is the run that was not interrupted.
+        generator = torch.Generator(self.device).manual_seed(self.seed * 1_000_003 + self.state.step)
+        stage = self.state.stage
+        if self.state.step % 4 == 3:  # a quarter at a shorter context, lest it be forgotten
+            stage = self.state.step // 4 % (stage + 1)
+        n = self._contexts[stage]
+        tokens, answers = tasks.make_training_batch(n, max(1, self.size.tokens_a_step // n), generator)
+        with torch.autocast("cuda", torch.bfloat16) if self.device.startswith("cuda") else nullcontext():
+            logits = self.model.logits(self.model(tokens[:, :-1]))
+        losses = functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
+        mask = answers[:, 1:].flatten()
+        loss = losses[mask].mean()
+        rate = learning_rate(self.size, self.state.step, share)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        (loss + BODY * losses[~mask].mean()).backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        right = float((logits.argmax(-1).flatten() == tokens[:, 1:].flatten())[mask].float().mean())
+        self._advance(stage, right)
+        return float(loss), right
+
+    def _advance(self, stage: int, right: float) -> None:
+        s = self.state
+        s.step += 1
+        if stage != s.stage:
+            return
+        s.right = 0.95 * s.right + 0.05 * right
+        if s.right >= GOOD and s.stage + 1 < len(self._contexts):
+            s.stage, s.right = s.stage + 1, 0.0
+
+    def save(self, path: Path, extra: dict[str, Any]) -> None:
+        temporary = path.with_suffix(".part")
+        torch.save({"config": self.size.config.plain(), "model": self.model.state_dict(), "seed": self.seed,
+                    "optimizer": self.optimizer.state_dict(), "state": vars(self.state), **extra}, temporary)
+        os.replace(temporary, path)
+
+    def load(self, path: Path) -> None:
+        found = torch.load(path, map_location=self.device)
+        if found["config"] != self.size.config.plain() or found["seed"] != self.seed:
+            raise SystemExit(f"{path} is of another model or seed: name another folder or remove it")
+        self.model.load_state_dict(found["model"])
+        self.optimizer.load_state_dict(found["optimizer"])
+        self.state = State(**found["state"])
+
+
+def load_model(path: Path, device: str) -> Model:
+    """The trained model, for evaluation."""
+    found = torch.load(path, map_location=device)
+    model = Model(Config(**found["config"])).to(device).eval()
+    model.load_state_dict(found["model"])
+    return model
+
+
+def environment(device: str) -> dict[str, Any]:
+    """What a measurement rests on."""
+    card = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
+    return {"device": card, "torch": torch.__version__, "cuda": torch.version.cuda, "python": sys.version.split()[0]}
+
+
+def run(size_name: str, folder: Path, device: str, seed: int, minutes: float, total_minutes: float,
+        steps: int | None = None) -> State:
+    """One piece; `steps`: at most so many in this piece."""
+    folder.mkdir(parents=True, exist_ok=True)
+    trainer, checkpoint = Trainer(SIZES[size_name], device, seed), folder / "model.pt"
+    if checkpoint.exists():
+        trainer.load(checkpoint)
+    state, began, first = trainer.state, time.monotonic(), trainer.state.step
+    before, saved = state.seconds, began
+    with open(folder / "training.jsonl", "a", encoding="utf-8") as log:
+        while state.seconds < 60 * total_minutes and time.monotonic() - began < 60 * minutes:
+            if steps is not None and state.step - first >= steps:
+                break
+            loss, right = trainer.step(state.seconds / (60 * total_minutes))
+            state.seconds = before + time.monotonic() - began
+            if state.step % 50 == 0:
+                row = {"step": state.step, "seconds": round(state.seconds, 1), "context": contexts(trainer.size)[state.stage],
+                       "loss": round(loss, 4), "right": round(right, 4)}
+                log.write(json.dumps(row) + "\n")
+                log.flush()
+            if time.monotonic() - saved > 60:
+                trainer.save(checkpoint, {"size": size_name})
+                saved = time.monotonic()
+    trainer.save(checkpoint, {"size": size_name})
+    return state
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    p = argparse.ArgumentParser(prog="kvcast_train.train", description="Trains the model, a piece at a time.")
+    p.add_argument("folder", type=Path, help="where checkpoint and log lie")
+    p.add_argument("--size", choices=SIZES, default="small")
+    p.add_argument("--device", default="cuda")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--minutes", type=float, default=8, help="of this piece (default 8)")
+    p.add_argument("--total-minutes", type=float, default=20, help="of all pieces (default 20)")
+    args = p.parse_args(arguments)
+    state = run(args.size, args.folder, args.device, args.seed, args.minutes, args.total_minutes)
+    finished = state.seconds >= 60 * args.total_minutes
+    print(f"{args.folder}: {state.step} steps, {state.seconds / 60:.1f} of {args.total_minutes} minutes, "
+          f"{'finished' if finished else 'the same command goes on'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

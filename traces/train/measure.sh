@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Trains the small model on a GPU, measures its true accuracy under every policy and budget, captures traces, and compares with
+# kvcast's proxies. Every piece stays under MINUTES; the same command goes on where the last one stopped, until it says "finished".
+#   traces/train/measure.sh [OUT]      OUT: default out/train
+# Needs PyTorch 2 and a GPU. Where kvcast is built (KVCAST, default build/kvcast) also: profiles, so that headkv, compresskv and
+# duo_attention are measured, and proxies. Without it, copy OUT to a machine that has it and run the command there with TRAIN=no;
+# then again here for the policies that need the profile.
+#   MINUTES=8         of this call
+#   TOTAL_MINUTES=20  of training, all calls together
+#   SIZE=small DEVICE=cuda CONTEXTS=1024,2048,4096 ITEMS=64 TRACES=2 TASKS=…   (SIZE=toy DEVICE=cpu CONTEXTS=128 runs anywhere)
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+OUT=${1:-$here/../../out/train}
+KVCAST=${KVCAST:-$here/../../build/kvcast}
+MINUTES=${MINUTES:-8} TOTAL_MINUTES=${TOTAL_MINUTES:-20} SIZE=${SIZE:-small} DEVICE=${DEVICE:-cuda}
+CONTEXTS=${CONTEXTS:-1024,2048,4096} ITEMS=${ITEMS:-64} TRACES=${TRACES:-2} TRAIN=${TRAIN:-yes} PYTHON=${PYTHON:-python3}
+TASKS=${TASKS:-single,multikey,latest,multiquery,tracking,copying}
+export PYTHONPATH=$here/../capture:$here PYTHONDONTWRITEBYTECODE=1
+mkdir -p "$OUT"
+end=$(($(date +%s) + $(awk "BEGIN {print int(60 * $MINUTES)}")))
+left() { awk "BEGIN {m = ($end - $(date +%s)) / 60; print (m > 0 ? m : 0)}"; }
+go_on() { echo "$*: the same command goes on"; exit 0; }
+
+if [ "$TRAIN" = yes ]; then
+  answer=$("$PYTHON" -m kvcast_train.train "$OUT" --size "$SIZE" --device "$DEVICE" --minutes "$(left)" --total-minutes "$TOTAL_MINUTES")
+  echo "$answer"
+  case "$answer" in *finished) ;; *) exit 0 ;; esac
+  # A trace of 4096 tokens with all queries of 8 layers is 110 MB; an interrupted one goes on. The small ones are for keeping.
+  capture() { "$PYTHON" -m kvcast_train.capture "$OUT" "$@" --device "$DEVICE" --tasks "$TASKS" --items "$ITEMS" --traces "$TRACES"; }
+  capture "$OUT/traces" --contexts "$CONTEXTS"
+  capture "$OUT/small" --contexts "${CONTEXTS%%,*}" --layers every:4 --window 128
+fi
+profile=()
+if [ -x "$KVCAST" ] && [ ! -f "$OUT/profile.yaml" ]; then
+  traces=()
+  for trace in "$OUT"/traces/*-"${CONTEXTS%%,*}"-*.safetensors; do traces+=(--trace "$trace"); done
+  "$KVCAST" profile "${traces[@]}" -o "$OUT/profile.yaml"
+fi
+[ ! -f "$OUT/profile.yaml" ] || profile=(--profile "$OUT/profile.yaml")
+if [ "$TRAIN" = yes ]; then
+  answer=$("$PYTHON" -m kvcast_train.evaluate "$OUT" --device "$DEVICE" --contexts "$CONTEXTS" --tasks "$TASKS" --items "$ITEMS" \
+    --minutes "$(left)" "${profile[@]}")
+  echo "$answer"
+  case "$answer" in *finished) ;; *) exit 0 ;; esac
+fi
+[ -x "$KVCAST" ] || go_on "$KVCAST is not there; table.csv is complete but for policies that need a profile"
+"$PYTHON" -m kvcast_train.proxies "$OUT/table.csv" "$OUT/traces" "$OUT/proxies.csv" --kvcast "$KVCAST" "${profile[@]}"
+"$PYTHON" -m kvcast_train.compare "$OUT/table.csv" "$OUT/proxies.csv" | tee "$OUT/comparison.json"
+echo "finished"
