@@ -163,7 +163,7 @@ class Models(unittest.TestCase):
         profile = self.path / 'profile.yaml'
         support.kvcast('profile', '--trace', path, '--kept', 20, '-o', profile)
         given = [(name, s) for name, s in grid.settings(128, str(profile)) if 'profile' in s]
-        self.assertEqual(len(given), 15)
+        self.assertEqual(len(given), 20)
         items = evaluate.items_of('tracking', 128, 3, 'cpu')
         read = evaluate.Read(model, items.prompt)
         name, settings = given[-1]

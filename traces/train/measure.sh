@@ -2,9 +2,9 @@
 # Trains the small model on a GPU, measures its true accuracy under every policy and budget, captures traces, and compares with
 # kvcast's proxies. Every piece stays under MINUTES; the same command goes on where the last one stopped, until it says "finished".
 #   traces/train/measure.sh [OUT]      OUT: default out/train
-# Needs PyTorch 2 and a GPU. Where kvcast is built (KVCAST, default build/kvcast) also: profiles, so that headkv, compresskv and
-# duo_attention are measured, and proxies. Without it, copy OUT to a machine that has it and run the command there with TRAIN=no;
-# then again here for the policies that need the profile.
+# Needs PyTorch 2 and a GPU. Where kvcast is built (KVCAST, default build/kvcast) also: a profile, so that headkv, compresskv,
+# duo_attention and razor_attention are measured, and proxies. Without it, copy OUT to a machine that has it and run the command
+# there with TRAIN=no; then again here for the policies that need the profile.
 #   MINUTES=8         of this call
 #   TOTAL_MINUTES=20  of training, all calls together
 #   SIZE=small DEVICE=cuda CONTEXTS=1024,2048,4096 ITEMS=64 TRACES=2 TASKS=…   (SIZE=toy DEVICE=cpu CONTEXTS=128 runs anywhere)

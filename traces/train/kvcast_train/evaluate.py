@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     p.add_argument("--tasks", default=",".join(tasks.TASKS))
     p.add_argument("--items", type=int, default=64)
     p.add_argument("--device", default="cuda")
-    p.add_argument("--profile", help="a file of `kvcast profile`, for headkv, compresskv and duo_attention")
+    p.add_argument("--profile", help="a file of `kvcast profile`, for the policies that need one")
     p.add_argument("--minutes", type=float, default=8, help="of this piece (default 8)")
     args = p.parse_args(arguments)
     model = load_model(args.folder / "model.pt", args.device)

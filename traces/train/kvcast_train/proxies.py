@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any, Iterator, Sequence
 
+from .grid import WITH_PROFILE
+
 KEY = ("task", "context", "policy", "parameters")
 
 
@@ -55,7 +57,7 @@ def run(table: Path, traces: Path, out: Path, kvcast: str, profile: str | None) 
         if row["refused"]:
             continue
         parameters = json.loads(row["parameters"])
-        if row["policy"] in ("headkv", "compresskv", "duo_attention"):
+        if row["policy"] in WITH_PROFILE:
             parameters["profile"] = profile
         for trace in by_task.get((row["task"], row["context"]), []):
             key = (*(row[key] for key in KEY), trace.name)

@@ -10,11 +10,13 @@ from .merging import D2o
 from .prompt_end import AdaKv, Cake, CompressKv, HeadKv, KeyL2Norm, PyramidKv, SnapKv
 from .retrieval import ExactTopK, Loki, Quest, Sparq
 from .rocket import Hsa, RocketKv, RocketKvMt
-from .static import DuoAttention, Full, StreamingLlm
+from .static import DuoAttention, Full, RazorAttention, StreamingLlm
+from .thresholds import InfiniGen, MagicPig, SqueezedAttention
 
 POLICIES: dict[str, type[Policy]] = {policy.NAME: policy for policy in (
     Full, ExactTopK, StreamingLlm, H2o, Tova, Raas, D2o, KeyDiff, KeyL2Norm, SnapKv, PyramidKv, AdaKv, HeadKv, Cake, CompressKv,
-    DuoAttention, Quest, Sparq, Loki, Hsa, RocketKv, RocketKvMt, ArkVale, ShadowKv, FreeKv, Ctkvr)}
+    DuoAttention, RazorAttention, Quest, Sparq, Loki, Hsa, RocketKv, RocketKvMt, SqueezedAttention, ArkVale, ShadowKv, InfiniGen,
+    FreeKv, Ctkvr, MagicPig)}
 
 
 def make_policy(name: str, shape: Shape, lengths: Lengths, **parameters: Any) -> Policy:

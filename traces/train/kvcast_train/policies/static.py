@@ -1,11 +1,12 @@
-"""Policies that do not look at the text: full, streaming_llm, duo_attention."""
+"""Policies that do not look at the text: full, streaming_llm, duo_attention, razor_attention."""
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .base import Everything, Lengths, Policy, Prompt, Selection, Selector, Shape, Step
+from .base import INFINITY, Everything, Lengths, Policy, Prompt, Selection, Selector, Shape, Step
 from .profile import best_heads, kv_head_scores, read_profile
 
 
@@ -74,3 +75,42 @@ class DuoAttention(Policy):
 
     def begin(self, prompt: Prompt) -> Selector:
         return SinkAndWindow(prompt, self._sink, self._recent, self._full[prompt.layer].to(prompt.keys.device))
+
+
+class Compensating(SinkAndWindow):
+    """Streaming heads keep the mean pair of what left; it enters the softmax as often as tokens left."""
+
+    def step(self, step: Step) -> Selection:
+        mask = self._mask(step.tokens)
+        gone = step.tokens - self._recent - self._sink
+        if gone <= 0:
+            return Selection(mask)
+        left = slice(self._sink, step.tokens - self._recent)
+        mean = [rows[:, :, left].double().mean(2, keepdim=True).float() for rows in (step.keys, step.values)]
+        keys, values = (torch.cat((rows, one), 2) for rows, one in zip((step.keys, step.values), mean))
+        scores = Step(step.t, step.query, keys, values).scores()
+        scores[..., -1] += math.log(gone) / step.scale
+        both = torch.cat((mask, ~self._full[None, :, None].expand(mask.shape[0], -1, 1)), 2)
+        return Selection(mask, Step(step.t, step.query, keys, values).attend(both, scores)[0])
+
+
+class RazorAttention(Policy):
+    """Full heads by echo and induction scores; the others keep a sink and a buffer that the prompt's length fixes."""
+
+    NAME = "razor_attention"
+    DEFAULTS = {"echo_share": 0.01, "induction_share": 0.14, "sink": 4, "least_buffer": 4000, "divisor": 5.0, "profile": None}
+
+    def __init__(self, shape: Shape, lengths: Lengths, **parameters: Any):
+        super().__init__(shape, lengths, **parameters)
+        profile = read_profile(self.p["profile"], shape)
+        heads = shape.n_layers * shape.n_kv_heads
+        masks = []
+        for kind in ("echo", "induction"):
+            number = math.ceil(self.p[f"{kind}_share"] * heads - 1e-9)
+            masks.append(best_heads(kv_head_scores(profile, kind, shape, largest=True), number))
+        self._full = masks[0] | masks[1]
+        self._recent = max(self.p["least_buffer"], int(lengths.prompt / self.p["divisor"]))
+
+    def begin(self, prompt: Prompt) -> Selector:
+        full = self._full[prompt.layer].to(prompt.keys.device)
+        return Compensating(prompt, self.p["sink"], self._recent, full)
