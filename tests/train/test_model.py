@@ -138,6 +138,19 @@ class Models(unittest.TestCase):
         self.assertAlmostEqual(train.learning_rate(size, 99, 0.0), 5e-4)
         self.assertAlmostEqual(train.learning_rate(size, 999, 1.0), 1e-4)
 
+    def test_contexts_grow_by_success_or_time(self):
+        size = train.Size(train.SIZES['toy'].config, 128, 512, 512, 1e-3)  # 128, 256, 512
+        trainer = train.Trainer(size, 'cpu', 1)
+        trainer.step(0.24)
+        self.assertEqual(trainer.state.stage, 0)
+        trainer.step(0.26)  # half of the time, shared by two contexts
+        self.assertEqual(trainer.state.stage, 1)
+        trainer.state.right = 1.0  # nothing right in this step: 0.95 is left
+        trainer.step(0.26)
+        self.assertEqual((trainer.state.stage, trainer.state.right), (2, 0.0))
+        trainer.step(1.0)
+        self.assertEqual(trainer.state.stage, 2)
+
     def test_a_table_and_traces(self):
         model = self.model()
         table, names = self.path / 'table.csv', ['tracking', 'latest']

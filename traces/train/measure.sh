@@ -31,7 +31,8 @@ if [ "$TRAIN" = yes ]; then
   capture "$OUT/small" --contexts "${CONTEXTS%%,*}" --layers every:4 --window 128
 fi
 profile=()
-if [ -x "$KVCAST" ] && [ ! -f "$OUT/profile.yaml" ]; then
+if "$KVCAST" policies full >/dev/null 2>&1; then has_kvcast=yes; else has_kvcast=no; fi
+if [ $has_kvcast = yes ] && [ ! -f "$OUT/profile.yaml" ]; then
   traces=()
   for trace in "$OUT"/traces/*-"${CONTEXTS%%,*}"-*.safetensors; do traces+=(--trace "$trace"); done
   "$KVCAST" profile "${traces[@]}" -o "$OUT/profile.yaml"
@@ -43,7 +44,7 @@ if [ "$TRAIN" = yes ]; then
   echo "$answer"
   case "$answer" in *finished) ;; *) exit 0 ;; esac
 fi
-[ -x "$KVCAST" ] || go_on "$KVCAST is not there; table.csv is complete but for policies that need a profile"
+[ $has_kvcast = yes ] || go_on "$KVCAST does not run; table.csv is complete but for policies that need a profile"
 "$PYTHON" -m kvcast_train.proxies "$OUT/table.csv" "$OUT/traces" "$OUT/proxies.csv" --kvcast "$KVCAST" "${profile[@]}"
 "$PYTHON" -m kvcast_train.compare "$OUT/table.csv" "$OUT/proxies.csv" | tee "$OUT/comparison.json"
 echo "finished"

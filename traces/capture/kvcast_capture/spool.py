@@ -5,6 +5,7 @@ together. `state.json` says how far all files are whole; what lies behind that w
 Keys and values of all layers are kept, also of those that the trace leaves out: the model's cache is rebuilt from them.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -24,7 +25,8 @@ class Spool:
         self._plan = plan
         self._element = BYTES[DTYPES[plan.dtype]]
         self._files: dict[str, BinaryIO] = {}
-        self._state = {"plan": plan.fingerprint(), "prompt": tokens, "blocks": [], "fed": [], "next": None}
+        prompt = hashlib.sha256(json.dumps(tokens).encode()).hexdigest()
+        self._state = {"plan": plan.fingerprint(), "prompt": prompt, "blocks": [], "fed": [], "next": None}
         folder.mkdir(parents=True, exist_ok=True)
         if self._state_path.exists():
             self._go_on()

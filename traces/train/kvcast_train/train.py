@@ -1,7 +1,8 @@
 """Trains the model in pieces: a piece ends after --minutes, the same command goes on from the checkpoint.
 
-Contexts grow from short to long: the next length comes when answers at the present one are right often enough. The learning rate
-follows the time trained, so that the whole fits --total-minutes whatever the card's speed."""
+Contexts grow from short to long: the next length comes when answers at the present one are right often enough, and in any case so
+that half of the time is left for the longest. The learning rate follows the time trained, so that the whole fits --total-minutes
+whatever the card's speed."""
 
 import argparse
 import json
@@ -20,7 +21,7 @@ from torch.nn import functional
 from . import tasks
 from .model import Config, Model
 
-GOOD = 0.95  # share of answer tokens right that lets the context double
+GOOD = 0.9  # share of answer tokens right that lets the context double
 BODY = 0.05  # weight of the body's own words in the loss: keeps heads that look nearby
 
 
@@ -95,16 +96,15 @@ class Trainer:
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         right = float((logits.argmax(-1).flatten() == tokens[:, 1:].flatten())[mask].float().mean())
-        self._advance(stage, right)
+        self._advance(stage, right, share)
         return float(loss), right
 
-    def _advance(self, stage: int, right: float) -> None:
-        s = self.state
+    def _advance(self, stage: int, right: float, share: float) -> None:
+        s, last = self.state, len(self._contexts) - 1
         s.step += 1
-        if stage != s.stage:
-            return
-        s.right = 0.95 * s.right + 0.05 * right
-        if s.right >= GOOD and s.stage + 1 < len(self._contexts):
+        if stage == s.stage:
+            s.right = 0.95 * s.right + 0.05 * right
+        if s.stage < last and (s.right >= GOOD or share >= 0.5 * (s.stage + 1) / last):
             s.stage, s.right = s.stage + 1, 0.0
 
     def save(self, path: Path, extra: dict[str, Any]) -> None:
