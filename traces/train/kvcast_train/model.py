@@ -98,6 +98,10 @@ class Model(nn.Module):
             if parameter.dim() == 2:
                 into_stream = name.endswith(("out.weight", "down.weight"))
                 nn.init.normal_(parameter, std=0.02 / (2 * config.layers) ** 0.5 if into_stream else 0.02)
+        # What all words share: through RoPE, queries and keys of that alone make heads that attend by distance. Without biases a
+        # model must find it first.
+        with torch.no_grad():
+            self.embed.weight += 0.02 * torch.randn(config.hidden)
 
     def forward(self, tokens: Tensor, first: int = 0, attend: Attend = causal) -> Tensor:
         """Hidden states [B, n, hidden] of tokens [B, n] at positions `first` and up."""
