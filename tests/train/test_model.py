@@ -59,9 +59,10 @@ class Texts(unittest.TestCase):
                 self.assertEqual(name, expected)
 
     def test_training_answers_follow_from_the_text_before(self):
-        for seed in range(20):
-            texts, answers = tasks.make_training_batch(256, 3, generator(seed))
-            self.assertEqual(texts.shape, (3, 256))
+        for seed in range(40):
+            n = (64, 128, 256, 1024)[seed % 4]
+            texts, answers = tasks.make_training_batch(n, 3, generator(seed))
+            self.assertEqual(texts.shape, (3, n))
             self.assertTrue(bool(answers.any(1).all()))
             first = answers & ~torch.nn.functional.pad(answers[:, :-1], (1, 0))
             self.assertTrue(bool((texts[:, :-1][first[:, 1:]] == tasks.ANSWER).all()))
@@ -132,7 +133,7 @@ class Models(unittest.TestCase):
         self.assertLess(sum(losses[-5:]) / 5, losses[0] - 0.25)
 
     def test_contexts_and_rates(self):
-        self.assertEqual(train.contexts(train.SIZES['small']), [128, 256, 512, 1024, 2048, 4096])
+        self.assertEqual(train.contexts(train.SIZES['small']), [64, 128, 256, 512, 1024, 2048, 4096])
         size = train.SIZES['small']
         self.assertAlmostEqual(train.learning_rate(size, 199, 0.0), 1e-3)
         self.assertAlmostEqual(train.learning_rate(size, 99, 0.0), 5e-4)

@@ -109,12 +109,16 @@ def make_trace(path: Path) -> None:
     from kvcast_train.policies.host_index import rotate
 
     generator = torch.Generator().manual_seed(11)
-    normal = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
     prompt, steps, d = 300, 12, 16
     total = prompt + steps
     tensors = []
-    add = lambda name, kind, tensor, data: tensors.append(  # noqa: E731
-        safetensors_file.Tensor(name, kind, tuple(tensor.shape), [data]))
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    def add(name, kind, tensor, data):
+        tensors.append(safetensors_file.Tensor(name, kind, tuple(tensor.shape), [data]))
+
     positions = torch.arange(total)
     add('query_positions', 'I64', positions, positions.numpy().tobytes())
     for layer in range(3):

@@ -13,6 +13,7 @@ from typing import Any, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from . import grid, tasks
 from .model import Model, causal
@@ -41,8 +42,7 @@ class Read:
         """Tokens [B, steps] after `first` [B], and the mean number of tokens attended to a selecting head and step."""
         policy.survey(self.layers)
         selectors: list[Selector] = [policy.begin(prompt) for prompt in self.layers]
-        room = lambda cache: torch.cat((cache, cache.new_zeros(*cache.shape[:2], steps, cache.shape[3])), 2)  # noqa: E731
-        caches = [(room(prompt.keys), room(prompt.values)) for prompt in self.layers]
+        caches = [tuple(pad(cache, (0, 0, 0, steps)) for cache in (prompt.keys, prompt.values)) for prompt in self.layers]
         attended: list[Tensor] = []
         out, token = [], first
         for t in range(steps):

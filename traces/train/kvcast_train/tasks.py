@@ -58,7 +58,10 @@ class Body:
 
 def make_body(n: int, records: Records, batch: int, generator: torch.Generator) -> Body:
     device = generator.device
-    integers = lambda high, *shape: torch.randint(high, (batch, *shape), generator=generator, device=device)  # noqa: E731
+
+    def integers(high: int, *shape: int) -> Tensor:
+        return torch.randint(high, (batch, *shape), generator=generator, device=device)
+
     lengths = torch.tensor(records.lengths, device=device)
     free = n - 1 - int(lengths.sum())
     if free < 0:
@@ -66,8 +69,8 @@ def make_body(n: int, records: Records, batch: int, generator: torch.Generator) 
     if records.facts + records.chains * CHAIN + records.spans > N_NAMES:
         raise ValueError(f"a body has {N_NAMES} names")
     names = NAMES + torch.rand(batch, N_NAMES, generator=generator, device=device).argsort(1)
-    values, spans = VALUES + integers(N_VALUES, records.facts + records.restated, VALUE), VALUES + integers(
-        N_VALUES, records.spans, SPAN)
+    values = VALUES + integers(N_VALUES, records.facts + records.restated, VALUE)
+    spans = VALUES + integers(N_VALUES, records.spans, SPAN)
     # Records in random order, random amounts of filler between them.
     place = torch.rand(batch, len(lengths), generator=generator, device=device).argsort(1)
     gaps = integers(free + 1, len(lengths)).sort(1).values
@@ -83,7 +86,10 @@ def make_body(n: int, records: Records, batch: int, generator: torch.Generator) 
 
 def _write(body: Body) -> None:
     r, batch = body.records, body.tokens.shape[0]
-    marks = lambda mark, count: body.names.new_full((batch, count, 1), mark)  # noqa: E731
+
+    def marks(mark: int, count: int) -> Tensor:
+        return body.names.new_full((batch, count, 1), mark)
+
     facts = torch.cat((body.names[:, : r.facts], body.names[:, :1].expand(-1, r.restated)), 1)
     nodes = chains_of(body)
     copied = body.names[:, r.facts + r.chains * CHAIN:][:, : r.spans]
@@ -119,8 +125,10 @@ def ask(body: Body, task: str, number: int = 0) -> Question:
     """number: which fact, chain or span is asked for (multiquery: the first of three facts). `latest` asks for the name that is
     stated again."""
     r, batch, device = body.records, body.tokens.shape[0], body.tokens.device
-    mark = lambda *words: torch.tensor(words, device=device).expand(batch, -1)  # noqa: E731
     offsets = torch.arange(SPAN, device=device)
+
+    def mark(*words: int) -> Tensor:
+        return torch.tensor(words, device=device).expand(batch, -1)
 
     def fact(i: int | Tensor) -> tuple[Tensor, Tensor]:
         """Value and its positions."""
@@ -181,11 +189,15 @@ def make_items(task: str, context: int, batch: int, generator: torch.Generator) 
 def make_training_batch(n: int, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Texts [B, n] with many questions behind a mixed body, and which tokens are answers [B, n]."""
     draw = int(torch.randint(1 << 30, (1,), generator=generator, device=generator.device))
-    scale = 1 + draw % max(1, n // 128)
-    records = Records(facts=3 + 2 * scale, restated=2, chains=scale, spans=max(1, scale // 4))
-    asked = [("latest", 0), ("multiquery", records.facts - 3), ("copying", 0)]
+    if n < 128:  # what fits; a short text teaches to look up and to follow
+        records = Records(facts=3, chains=1)
+        asked = [("multikey", i) for i in range(3)]
+    else:
+        scale = 1 + draw % max(1, n // 128)
+        records = Records(facts=3 + 2 * scale, restated=2, chains=scale, spans=max(1, scale // 4))
+        asked = [("latest", 0), ("multiquery", records.facts - 3), ("copying", 0)]
+        asked += [("multikey", 1 + i) for i in range(min(32, records.facts - 1))]
     asked += [("tracking", i) for i in range(min(8, records.chains))]
-    asked += [("multikey", 1 + i) for i in range(min(32, records.facts - 1))]
     turn = draw // 64 % len(asked)
     words = {"multiquery": 6 + 3 * (1 + VALUE), "tracking": 4 + CHAIN - 1, "copying": 4 + SPAN}
     left = n - 1 - sum(records.lengths)

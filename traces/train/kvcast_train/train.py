@@ -36,9 +36,9 @@ class Size:
 
 
 SIZES = {
-    "toy": Size(Config(tasks.VOCABULARY, 2, 32, 4, 2, 8, 64), 128, 128, 512, 3e-3),
-    "tiny": Size(Config(tasks.VOCABULARY, 4, 128, 8, 2, 16, 352), 128, 512, 4096, 2e-3),
-    "small": Size(Config(tasks.VOCABULARY, 8, 512, 8, 2, 64, 1408), 128, 4096, 65536, 1e-3),
+    "toy": Size(Config(tasks.VOCABULARY, 2, 32, 4, 2, 8, 64), 64, 128, 512, 3e-3),
+    "tiny": Size(Config(tasks.VOCABULARY, 4, 128, 8, 2, 16, 352), 64, 512, 4096, 2e-3),
+    "small": Size(Config(tasks.VOCABULARY, 8, 512, 8, 2, 64, 1408), 64, 4096, 65536, 1e-3),
 }
 
 

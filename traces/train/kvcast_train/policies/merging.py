@@ -49,7 +49,10 @@ class D2oSelector(Selector):
         left = gone.nonzero()[:, 2].view(gone.shape[1], -1)  # [heads, slots]
         stay = self._held.nonzero()[:, 2].view(gone.shape[1], -1)
         d = keys.shape[-1]
-        take = lambda rows, where: rows[0].gather(1, where[..., None].expand(-1, -1, d))  # noqa: E731
+
+        def take(rows: Tensor, where: Tensor) -> Tensor:
+            return rows[0].gather(1, where[..., None].expand(-1, -1, d))
+
         kept = normalize(take(keys, stay), dim=-1)
         likeness, nearest = [], []
         for part in normalize(take(keys, left), dim=-1).split(CHUNK, 1):
