@@ -123,8 +123,9 @@ Parameter recall_parameter() {
           .fallback = std::string("calls"),
           .unit = "",
           .meaning =
-              "a copy call for each contiguous piece, as released (calls), one for a page's keys and one for its "
-              "values (strided, nhd), one for a head (batched), or a kernel that reads host memory (zero_copy)",
+              "a copy call for each contiguous piece, as released (calls), one for pieces at equal distances, as "
+              "the keys of a page in nhd are (strided), one for all of a head (batched), or a kernel that reads "
+              "host memory (zero_copy)",
           .names = {"calls", "strided", "batched", "zero_copy"}};
 }
 
