@@ -86,7 +86,7 @@ std::unique_ptr<trace::Trace> make_trace(const config::Run& run) {
   }
   const trace::SynthShape shape =
       trace::synth_shape(run.model, run.workload.prompt_tokens, run.trace.steps, run.trace.layers, run.trace.seed);
-  return trace::synthesize(trace::read_recipe(trace::find_recipe(run.trace.recipe)), shape);
+  return trace::synthesize(trace::read_recipe(trace::find_recipe(run.trace.recipe, run.trace.where)), shape);
 }
 
 const std::string& code_version() {

@@ -54,6 +54,7 @@ TraceChoice read_trace(Section section) {
   TraceChoice trace;
   if (section.has("file")) {
     trace.file = section.text("file");
+    trace.where = section.where("file");
     for (const char* key : {"recipe", "seed", "layers", "steps"}) {
       if (!section.has(key)) continue;
       throw UserError(section.where(key), fmt::format("trace: \"{}\" belongs to a recipe, and `file` is given", key));
@@ -63,6 +64,7 @@ TraceChoice read_trace(Section section) {
     return trace;
   }
   trace.recipe = section.text("recipe", trace.recipe);
+  trace.where = section.where("recipe");
   trace.seed = static_cast<std::uint64_t>(
       section.integer("seed", 0, std::numeric_limits<std::int64_t>::max(), static_cast<std::int64_t>(trace.seed)));
   trace.layers = static_cast<int>(section.integer("layers", 1, 10'000, trace.layers));

@@ -40,6 +40,7 @@ struct TraceChoice {
   int layers = 2;  // captured layers
   int steps = 16;  // captured decode steps
   std::string file;
+  SourceLocation where;  // of the recipe's or the file's name
 };
 
 // How the serving framework runs the model: what the host does between kernels.
