@@ -11,6 +11,7 @@ support.need('torch', 'yaml')
 
 import torch
 
+from kvcast_capture.safetensors_file import read_header
 from kvcast_train import capture, evaluate, grid, selections, tasks, train
 from kvcast_train.model import Model, causal
 from kvcast_train.policies import Lengths, make_policy
@@ -30,8 +31,8 @@ class Texts(unittest.TestCase):
                 items = tasks.make_items(task, context, 5, generator(seed))
                 self.assertEqual(items.prompt.shape, (5, context))
                 self.assertEqual(items.answer.shape[1] % items.parts, 0)
-                self.assertTrue(bool((items.fed[:, 0] == tasks.ANSWER).all()))
-                self.assertTrue(torch.equal(items.fed[:, 1:], items.answer[:, :-1]))
+                self.assertTrue(bool((items.prompt[:, -1] == tasks.ANSWER).all()))
+                self.assertEqual(items.steps, items.answer.shape[1] - 1)
                 known = items.targets >= 0
                 found = items.prompt.gather(1, items.targets.clamp(min=0))
                 self.assertTrue(torch.equal(found[known], items.answer[known]), task)
@@ -43,15 +44,15 @@ class Texts(unittest.TestCase):
     def test_the_latest_statement_counts(self):
         items = tasks.make_items('latest', 256, 20, generator(3))
         for row in range(20):
-            text, name = items.prompt[row], items.prompt[row, -1]
-            stated = [i for i in range(253) if text[i] == tasks.FACT and text[i + 1] == name]
+            text, name = items.prompt[row], items.prompt[row, -2]
+            stated = [i for i in range(252) if text[i] == tasks.FACT and text[i + 1] == name]
             self.assertEqual(len(stated), 3)
             self.assertEqual(text[stated[-1] + 2: stated[-1] + 6].tolist(), items.answer[row].tolist())
 
     def test_a_chain_is_followed(self):
         items = tasks.make_items('tracking', 256, 10, generator(4))
         for row in range(10):
-            text, name = items.prompt[row].tolist(), int(items.prompt[row, -1])
+            text, name = items.prompt[row].tolist(), int(items.prompt[row, -2])
             for expected in items.answer[row].tolist():
                 links = [i for i in range(252) if text[i] == tasks.LINK and text[i + 1] == name and text[i - 1] != tasks.ASK]
                 self.assertEqual(len(links), 1)
@@ -98,12 +99,11 @@ class Models(unittest.TestCase):
         model, items = self.model(), tasks.make_items('multikey', 128, 2, generator(1))
         read = evaluate.Read(model, items.prompt)
         policy = make_policy('full', model.config.shape, Lengths(128, 6))
-        given, attended = read.decode(policy, items.fed[:, 0], 6)
+        given, attended = read.decode(policy, 6)
         self.assertAlmostEqual(attended, 128 + 3.5, places=4)  # 129 … 134
-        text = torch.cat((items.prompt, items.fed[:, :1], given[:, :-1]), 1)
         with torch.no_grad():
-            whole = model.logits(model(text)).argmax(-1)
-        self.assertTrue(torch.equal(whole[:, 128:], given))
+            whole = model.logits(model(torch.cat((items.prompt, given[:, :-1]), 1))).argmax(-1)
+        self.assertTrue(torch.equal(whole[:, 127:], given))
 
     def test_attention_of_either_torch(self):
         query, key, value = (torch.randn(2, heads, 9, 8, generator=generator(2)) for heads in (4, 2, 2))
@@ -172,7 +172,10 @@ class Models(unittest.TestCase):
         answer = json.loads(support.kvcast('trace', 'check', path, '--json'))
         self.assertTrue(answer['ok'], answer)
         trace = selections.Trace.read(path)
-        self.assertEqual((trace.lengths, trace.prompt_queries), (Lengths(128, 3), 128))
+        self.assertEqual((trace.lengths, trace.prompt_queries), (Lengths(128, 3), 128))  # a chain of five names: the prompt gives the second
+        targets = json.loads(read_header(path)[0]['__metadata__']['targets'])
+        asked = evaluate.items_of('tracking', 128, 3, 'cpu')
+        self.assertEqual([int(asked.prompt[1, at]) for [at] in targets], asked.answer[1, 1:].tolist())
         self.selections_agree(path, trace)
         profile = self.path / 'profile.yaml'
         support.kvcast('profile', '--trace', path, '--kept', 20, '-o', profile)

@@ -50,7 +50,7 @@ class SmallDecoder:
 
 def capture_item(model: Model, task: str, context: int, item: int, count: int, layers: str, window: int, dtype: str,
                  folder: Path, device: str, provenance: str) -> Path:
-    """The trace of one item; the right answer is fed, so that what each step must find is known."""
+    """The trace of one item; the right answer is fed, so that what each step must find is known: the token after the one fed."""
     out = folder / f"{task}-{context}-{item}.safetensors"
     if out.exists():
         return out
@@ -58,11 +58,11 @@ def capture_item(model: Model, task: str, context: int, item: int, count: int, l
     decoder = SmallDecoder(model, dtype, device)
     made = plan.Plan(shape=decoder.shape, layers=plan.parse_ids("layers", layers, decoder.shape.n_layers),
                      kv_heads=tuple(range(decoder.shape.n_kv_heads)), prompt_tokens=context,
-                     decode_steps=items.answer.shape[1], window=min(window, context), block=1024, dtype=dtype)
-    targets = [[position] if position >= 0 else [] for position in items.targets[item].tolist()]
+                     decode_steps=items.steps, window=min(window, context), block=1024, dtype=dtype)
+    targets = [[position] if position >= 0 else [] for position in items.targets[item, 1:].tolist()]
     optional = {"model": "kvcast trained model", "task": task, "targets": json.dumps(targets), "provenance": provenance}
     drive.capture(decoder, made, items.prompt[item].tolist(), out, out.with_suffix(".work"), optional,
-                  items.fed[item].tolist())
+                  items.answer[item].tolist())
     return out
 
 

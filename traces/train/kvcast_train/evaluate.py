@@ -36,15 +36,16 @@ class Read:
             return causal(layer, query, key, value)
 
         with torch.no_grad():
-            model(prompt, attend=attend)
+            self.first = model.logits(model(prompt, attend=attend)[:, -1]).argmax(-1)
 
-    def decode(self, policy: Policy, first: Tensor, steps: int) -> tuple[Tensor, float]:
-        """Tokens [B, steps] after `first` [B], and the mean number of tokens attended to a selecting head and step."""
+    def decode(self, policy: Policy, steps: int) -> tuple[Tensor, float]:
+        """Tokens [B, 1 + steps]: the prompt's next one and those of the decode steps; and the mean number of tokens attended to, a
+        selecting head and step."""
         policy.survey(self.layers)
         selectors: list[Selector] = [policy.begin(prompt) for prompt in self.layers]
         caches = [tuple(pad(cache, (0, 0, 0, steps)) for cache in (prompt.keys, prompt.values)) for prompt in self.layers]
         attended: list[Tensor] = []
-        out, token = [], first
+        out, token = [self.first], self.first
         for t in range(steps):
             n = self.tokens + t + 1
 
@@ -75,10 +76,10 @@ def items_of(task: str, context: int, count: int, device: str) -> tasks.Items:
 
 def measure(read: Read, items: tasks.Items, name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """The figures of a row."""
-    lengths = Lengths(items.prompt.shape[1], items.answer.shape[1])
+    lengths = Lengths(items.prompt.shape[1], items.steps)
     try:
         policy = make_policy(name, read.model.config.shape, lengths, **parameters)
-        given, attended = read.decode(policy, items.fed[:, 0], lengths.steps)
+        given, attended = read.decode(policy, lengths.steps)
     except ValueError as error:
         return {"refused": str(error)}
     right = grade(items.answer, given, items.parts)

@@ -4,8 +4,8 @@ A body of filler (words of a topic that changes every 64 tokens) holds records i
   FACT name value…      a name's value of four tokens; a name may be stated again, the last time counts
   LINK name name        a link of a chain of names
   COPY name span…       a span of 24 tokens
-After it come questions. A prompt is a body and one question; its answer is decoded token by token, beginning with the token ANSWER,
-which is fed and not asked for: all of the answer is found under the policy, none by the prompt's dense attention.
+After it come questions. A prompt is a body, one question and the token ANSWER; as with a language model the prompt's own attention gives
+the answer's first token, and every other one is decoded under the policy.
 
 | task | question | answer | parts |
 |---|---|---|---|
@@ -13,7 +13,7 @@ which is fed and not asked for: all of the answer is found under the policy, non
 | multikey | the same among many facts | the value | 1 |
 | latest | the same, the name stated three times | its last value | 1 |
 | multiquery | FACT and three names | each name and its value | 3 |
-| tracking | LINK and the first name of a chain | the three names behind it | 3 |
+| tracking | LINK and the first name of a chain | the four names behind it | 4 |
 | copying | COPY name | the span | 6 |
 """
 
@@ -26,8 +26,8 @@ BOS, FACT, LINK, COPY, ASK, ANSWER = range(6)
 NAMES, VALUES, FILLER = 16, 272, 528  # where each kind of word begins
 VOCABULARY = 1024
 N_NAMES, N_VALUES, TOPIC_WORDS, TOPICS = 256, 256, 16, 31
-VALUE, CHAIN, SPAN = 4, 4, 24  # tokens of a value, names of a chain, tokens of a span
-TASKS = {"single": 1, "multikey": 1, "latest": 1, "multiquery": 3, "tracking": 3, "copying": 6}  # parts of an answer
+VALUE, CHAIN, SPAN = 4, 5, 24  # tokens of a value, names of a chain, tokens of a span
+TASKS = {"single": 1, "multikey": 1, "latest": 1, "multiquery": 3, "tracking": 4, "copying": 6}  # parts of an answer
 
 
 @dataclass(frozen=True)
@@ -162,28 +162,31 @@ def ask(body: Body, task: str, number: int = 0) -> Question:
 
 @dataclass
 class Items:
-    """Prompts of one length with one question each. fed [B, T]: what is decoded with, ANSWER and all of the answer but its last
-    token; answer [B, T]: what is to come out; targets [B, T]."""
+    """Prompts of one length with one question each. answer [B, T]: what is to come out; its tokens but the last are what decoding is
+    fed. targets [B, T]: where in the prompt each token of the answer is found."""
 
     prompt: Tensor
-    fed: Tensor
     answer: Tensor
     targets: Tensor
     parts: int
 
+    @property
+    def steps(self) -> int:
+        """Decode steps: the prompt gives the first token."""
+        return self.answer.shape[1] - 1
+
 
 def make_items(task: str, context: int, batch: int, generator: torch.Generator) -> Items:
-    """Prompts of `context` tokens, the question their last."""
-    asked = {"multiquery": 5}.get(task, 3)
+    """Prompts of `context` tokens, the question and ANSWER their last."""
+    asked = {"multiquery": 6}.get(task, 4)
     many = max(4, context // 64)
     records = {"single": Records(1), "multikey": Records(many), "latest": Records(many // 2, restated=2),
                "multiquery": Records(many // 2 + 1), "tracking": Records(0, chains=max(1, context // 128)),
                "copying": Records(0, spans=max(1, context // 256))}[task]
     body = make_body(context - asked, records, batch, generator)
     q = ask(body, task)
-    start = torch.full_like(q.answer[:, :1], ANSWER)
-    return Items(torch.cat((body.tokens, q.question), 1), torch.cat((start, q.answer[:, :-1]), 1), q.answer, q.targets,
-                 TASKS[task])
+    prompt = torch.cat((body.tokens, q.question, torch.full_like(q.answer[:, :1], ANSWER)), 1)
+    return Items(prompt, q.answer, q.targets, TASKS[task])
 
 
 def make_training_batch(n: int, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
