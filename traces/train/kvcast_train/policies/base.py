@@ -63,10 +63,10 @@ class Prompt:
         behind = self.tokens - end
         queries = self.window(self.tokens - first)
         queries = queries[:, :, : queries.shape[2] - behind] if behind else queries
-        scores = grouped(queries, self.keys) @ self.keys[:, :, None].transpose(-1, -2) / self.keys.shape[-1] ** 0.5
+        rows = grouped(queries, self.keys).flatten(2, 3)  # one product a KV head
+        scores = (rows @ self.keys.transpose(-1, -2) / self.keys.shape[-1] ** 0.5).view(*queries.shape[:3], self.tokens)
         positions = torch.arange(self.tokens, device=scores.device)
-        scores.masked_fill_(positions[None] > positions[first:end, None], -INFINITY)
-        return scores.softmax(-1).flatten(1, 2)
+        return scores.masked_fill_(positions[None] > positions[first:end, None], -INFINITY).softmax(-1)
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Step:
 
     def scores(self) -> Tensor:
         """Raw q·k, [B, Hkv, G, n]."""
-        return (grouped(self.query[:, :, None], self.keys) @ self.keys[:, :, None].transpose(-1, -2))[..., 0, :]
+        return grouped(self.query, self.keys) @ self.keys.transpose(-1, -2)
 
     def everything(self, heads: int) -> Tensor:
         return torch.ones(self.keys.shape[0], heads, self.tokens, dtype=torch.bool, device=self.keys.device)
