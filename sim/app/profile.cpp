@@ -14,7 +14,7 @@ namespace {
 
 struct Options {
   std::vector<std::string> traces;
-  std::string out;
+  std::string out, bases;
   std::int64_t kept = 32;
 };
 
@@ -30,6 +30,10 @@ int run(const Options& options) {
   if (!(out << policy::write_profile(profile)) || !out.flush()) {
     throw UserError({options.out, 0, 0}, "cannot write the profile");
   }
+  if (!options.bases.empty()) {
+    const std::vector<std::string> kinds = replay::write_bases(views, options.bases, hardware_threads());
+    fmt::print("{}: directions of {}\n", options.bases, fmt::join(kinds, ", "));
+  }
   fmt::print("{}: from {} trace{}\n", options.out, traces.size(), traces.size() == 1 ? "" : "s");
   return 0;
 }
@@ -42,6 +46,7 @@ void add_profile(CLI::App& app, int& result) {
   command->add_option("--trace", options->traces, "traces with targets, each a data set; may be given several times")
       ->required();
   command->add_option("-o,--out", options->out, "the profile to write (YAML)")->required();
+  command->add_option("--bases", options->bases, "also write principal directions of keys and queries (safetensors)");
   command->add_option("--kept", options->kept, "tokens a layer in the runs that give its error (default 32)")
       ->check(CLI::Range(9, 1000000));
   command->callback([options, &result] { result = run(*options); });

@@ -20,6 +20,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "policy/bases.hpp"
 #include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/host_pages.hpp"
@@ -38,6 +39,7 @@ using graph::Lane;
 struct Setting {
   double alpha = 0, ratio = 0, max_share = 0, cosine = 1;
   bool skew = true, overlap = true;
+  std::shared_ptr<const Bases> basis;  // null: the prompt's own directions
   std::uint64_t seed = 0;
   int dims_of(int head_dim) const { return std::max(1, static_cast<int>(ratio * head_dim)); }
 };
@@ -83,7 +85,11 @@ class SpeculatedHead {
     const std::vector<float> queries = prompt_queries();
     const MatrixView rows{queries.data(), queries.size() / d_, d_, d_};
     std::vector<float> directions(d_ * d_);
-    if (s_.skew) {
+    if (s_.basis != nullptr) {
+      s_.basis->check_shape(layer_.info());
+      const MatrixView known = s_.basis->of("queries", layer_.id(), kv_head_);
+      directions.assign(known.data, known.data + d_ * d_);
+    } else if (s_.skew) {
       directions = leading_directions(second_moments(rows, false), d_, d_);
     } else {
       for (std::size_t j = 0; j < d_; ++j) directions[j * d_ + j] = 1;
@@ -299,6 +305,7 @@ std::vector<Parameter> parameters() {
            .fallback = true,
            .unit = "",
            .meaning = "turn queries and keys so that few columns hold most of the query"},
+          basis_parameter("where the directions that they are turned into come from"),
           {.key = "query_cosine",
            .fallback = 1.0,
            .unit = "",
@@ -333,7 +340,8 @@ Descriptor describe_infinigen() {
       "a trace holds no weights: the foretold query is the real one, turned to query_cosine; at 1 speculation is "
       "better "
       "than any model's",
-      "skewing follows from the prompt queries that the trace holds; the released code makes it from other text",
+      "skewing follows from the prompt queries that the trace holds; the released code makes it from other text: "
+      "basis: FILE, measured on other traces",
       "selects for a KV head by the mean over its query heads; the released models are multi-head",
       "the first two layers, which the released code loads whole, are like the others by default: first_dense_layers: "
       "2 "
@@ -347,6 +355,10 @@ Descriptor describe_infinigen() {
     s.max_share = values.number("max_share");
     s.cosine = values.number("query_cosine");
     s.skew = values.flag("skew");
+    s.basis = load_basis(values, "queries");
+    if (s.basis != nullptr && !s.skew) {
+      throw UserError(values.where("basis"), "a basis is what queries and keys are turned into: it needs skew: true");
+    }
     s.overlap = values.flag("overlap");
     s.seed = static_cast<std::uint64_t>(values.integer("seed"));
     return std::make_unique<InfiniGen>(s);

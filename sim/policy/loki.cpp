@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "base/error.hpp"
+#include "policy/bases.hpp"
 #include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/pre_rope.hpp"
@@ -31,11 +32,14 @@ using graph::KernelClass;
 using graph::Kind;
 using graph::Lane;
 
+const char* basis_kind(bool before_rope) { return before_rope ? "keys_before_rope" : "keys"; }
+
 struct Setting {
   std::int64_t budget = 0, recent = 0;
   std::int64_t dims = 0;         // r, at most the head dimension
   std::int64_t calibration = 0;  // first prompt tokens that the components follow from; 0: all
   bool before_rope = false;
+  std::shared_ptr<const Bases> basis;  // null: the prompt's own components
   Group group = Group::kSumScores;
   bool covers_all = false;
   std::int64_t dims_of(int head_dim) const { return std::min<std::int64_t>(dims, head_dim); }
@@ -83,6 +87,11 @@ class LokiHead final : public HeadRetrieval {
  private:
   // [dims × d], the component of the largest variance first.
   std::vector<float> find_components() const {
+    if (s_.basis != nullptr) {
+      s_.basis->check_shape(layer_.info());
+      const MatrixView rows = s_.basis->of(basis_kind(s_.before_rope), layer_.id(), kv_head_);
+      return {rows.data, rows.data + dims_ * d_};
+    }
     const std::int64_t prompt = layer_.info().prompt_tokens;
     const std::int64_t n = s_.calibration == 0 ? prompt : std::min(prompt, s_.calibration);
     const auto rows = static_cast<std::size_t>(n);
@@ -172,20 +181,24 @@ class Loki final : public Retrieval {
   Setting s_;
 };
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+Stages make(const ParameterValues& values, const Lengths& lengths) {
   Setting s;
   s.budget = values.integer("budget");
   s.recent = values.integer("recent");
   s.dims = values.integer("dims");
   s.calibration = values.integer("calibration_tokens");
   s.before_rope = values.text("calibrate_on") == "keys_before_rope";
+  s.basis = load_basis(values, basis_kind(s.before_rope));
+  if (s.basis != nullptr && values.given("calibration_tokens")) {
+    throw UserError(values.where("calibration_tokens"), "the components are those of `basis`, not of prompt tokens");
+  }
   s.group = parse_group(values.text("group"));
   s.covers_all = s.budget >= lengths.bound();
   if (s.recent > s.budget) {
     throw UserError(values.where("recent"),
                     fmt::format("recent ({}) must fit into the budget ({})", s.recent, s.budget));
   }
-  return two_stages(keep_all(), std::make_unique<Loki>(s));
+  return {keep_all(), std::make_unique<Loki>(s)};
 }
 
 }  // namespace
@@ -215,6 +228,7 @@ Descriptor describe_loki() {
                    .unit = "tokens",
                    .meaning = "first prompt tokens whose keys give the principal components; 0: all of the prompt",
                    .high = 1e9},
+                  basis_parameter("where the principal components come from"),
                   {.key = "calibrate_on",
                    .fallback = std::string("keys"),
                    .unit = "",
@@ -224,10 +238,11 @@ Descriptor describe_loki() {
   d.formulas = {"traffic: n_kv·L·r·b + n_kv·d²·b + 2·n·budget·d·b a step, n = n_q per head, else n_kv",
                 "storage: 2·n_kv·L·d·b + n_kv·d²·b"};
   d.differences = {
-      "components follow from the prompt's own keys; the paper calibrates once on WikiText-103, which fits less well",
+      "components follow from the prompt's own keys; the paper calibrates once on WikiText-103, which fits less well: "
+      "basis: FILE, measured on other traces",
       "the released code selects per query head: group: per_head",
       "r is a number of dimensions; the released code may derive it from a share of explained variance"};
-  d.make = make;
+  d.stages = make;
   return d;
 }
 

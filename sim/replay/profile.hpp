@@ -41,4 +41,10 @@ std::vector<double> average_errors(std::span<const std::vector<double>> sets);
 // average pooling over 5. UserError for traces of different shape, without targets or with fewer prompt queries than 8.
 policy::Profile make_profile(std::span<const trace::Trace* const> traces, std::int64_t kept, int threads);
 
+// Writes the directions that Loki and InfiniGen may know beforehand (policy/bases.hpp), of the layers that the traces
+// hold: second moments of the prompts' keys and queries, each trace's with its own mean removed where the kind says so,
+// added up over the traces. Kinds that a trace lacks the queries for are left out; returns those written. UserError as
+// above, and where the file cannot be written.
+std::vector<std::string> write_bases(std::span<const trace::Trace* const> traces, const std::string& path, int threads);
+
 }  // namespace kvcast::replay
