@@ -1,13 +1,20 @@
-// How long the replay of one layer takes, by policy, on one core: 16 decode steps of Llama-3.1-8B's heads (32 query
-// heads on 8 KV heads of 128). Work that depends on the layer alone is done before the clock starts and shown on its
-// own.
+// How long the replay of one layer takes, by policy: 32 decode steps of Llama-3.1-8B's heads (32 query heads on 8 KV
+// heads of 128) after a prompt of 32768 tokens, on all cores of the machine, beside what the machine can do, measured
+// in the same run.
 //
-//   replay_bench [--benchmark_filter=131072]
+//   replay_bench [PROMPT_TOKENS] [POLICY ...]
 //
-// prepare: scores, softmax, outputs and ranks of full attention. begin: index and prompt-end work of the policy.
-// replay: all of its selections with counts and proxies, the begin included.
-#include <benchmark/benchmark.h>
+// begin: index and prompt-end work of the policy, apart. steps: all of its selections with counts and proxies. The last
+// two columns say what share of the machine a step's least work would be: scores of all queries against all keys once,
+// over the measured peak of matrix products, and one pass over the keys and these scores, over the measured bandwidth
+// of memory.
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+
+#include "base/parallel.hpp"
 #include "base/random.hpp"
 #include "config/yaml.hpp"
 #include "replay/replay.hpp"
@@ -15,20 +22,29 @@
 namespace {
 
 using namespace kvcast;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kSteps = 32;
+constexpr std::int64_t kWindow = 2048;  // captured prompt queries: CTkvr's centroids
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 class NormalTrace final : public trace::Trace {
  public:
-  explicit NormalTrace(std::int64_t prompt) {
+  // Two layers, so that two cores have work.
+  explicit NormalTrace(std::int64_t prompt, int layers) {
     info_.model = "bench", info_.source = "synthetic";
-    info_.layers = {0}, info_.n_layers = 1;
+    for (int l = 0; l < layers; ++l) info_.layers.push_back(l);
+    info_.n_layers = layers, info_.rope_theta = 500000;
     info_.n_q_heads = 32, info_.n_kv_heads = 8, info_.head_dim = 128;
-    info_.prompt_tokens = prompt, info_.decode_steps = 16;
-    for (std::int64_t i = prompt - 64; i < prompt + 16; ++i) info_.query_positions.push_back(i);
+    info_.prompt_tokens = prompt, info_.decode_steps = kSteps;
+    for (std::int64_t i = std::max<std::int64_t>(0, prompt - kWindow); i < prompt + kSteps; ++i)
+      info_.query_positions.push_back(i);
   }
-  std::unique_ptr<trace::Layer> load(std::size_t, int) const override {
-    auto layer = std::make_unique<trace::Layer>(info_, 0);
+  std::unique_ptr<trace::Layer> load(std::size_t index, int) const override {
+    auto layer = std::make_unique<trace::Layer>(info_, static_cast<int>(index));
     const auto fill = [&](float* out, std::int64_t rows, std::uint64_t kind, int head) {
-      const Stream stream = Stream(1).child({kind, static_cast<std::uint64_t>(head)});
+      const Stream stream = Stream(index + 1).child({kind, static_cast<std::uint64_t>(head)});
       stream.normals(0, static_cast<std::uint64_t>(rows * info_.head_dim), out);
     };
     for (int h = 0; h < info_.n_kv_heads; ++h) fill(layer->mutable_keys(h), info_.positions(), 1, h);
@@ -39,81 +55,122 @@ class NormalTrace final : public trace::Trace {
   std::string identity() const override { return "bench"; }
 };
 
-std::unique_ptr<policy::Policy> make(const char* name, const char* parameters, std::int64_t prompt) {
-  return policy::make_policy(policy::find_policy(name), config::parse_yaml(parameters, name), {prompt, 16});
-}
+struct Machine {
+  double flops = 0, bytes = 0;  // a second
+};
 
-// One context at a time is kept: a layer of 131072 tokens is 1.4 GB with its scores.
-const std::vector<std::unique_ptr<replay::Oracle>>& layers_of(std::int64_t prompt) {
-  static std::int64_t held = 0;
-  static std::unique_ptr<NormalTrace> trace;
-  static std::vector<std::unique_ptr<replay::Oracle>> layers;
-  if (held != prompt) {
-    layers.clear();
-    trace = std::make_unique<NormalTrace>(prompt);
-    layers = replay::prepare(*trace, 1);
-    held = prompt;
+// The fastest of several runs of what the replay's own products and passes are made of, on all threads.
+Machine measure(int threads) {
+  constexpr std::size_t n = 1024, words = 1u << 25;
+  std::vector<std::vector<float>> a(threads), b(threads), out(threads);
+  for (int t = 0; t < threads; ++t) {
+    a[t].assign(n * n, 0.5f), b[t].assign(n * n, 0.25f), out[t].assign(n * n, 0.0f);
   }
-  return layers;
-}
-
-void prepare(benchmark::State& state) {
-  const NormalTrace trace(state.range(0));
-  for (auto _ : state) {
-    state.PauseTiming();
-    auto layer = trace.load(0, 1);
-    state.ResumeTiming();
-    benchmark::DoNotOptimize(replay::Oracle(std::move(layer), 1).log_sum_exp(0, 0));
+  std::vector<float> memory(words, 1.0f);
+  Machine machine;
+  std::vector<double> sums(threads);
+  for (int run = 0; run < 8; ++run) {
+    auto begin = Clock::now();
+    parallel_for(threads, threads, [&](std::size_t t) {
+      multiply_transposed({a[t].data(), n, n, n}, {b[t].data(), n, n, n}, out[t].data(), n);
+    });
+    machine.flops = std::max(machine.flops, threads * 2.0 * n * n * n / seconds_since(begin));
+    begin = Clock::now();
+    parallel_for(threads, threads, [&](std::size_t t) {
+      const std::size_t each = words / threads;
+      float parts[16] = {};
+      for (std::size_t i = 0; i < each; i += 16) {
+        for (std::size_t j = 0; j < 16; ++j) parts[j] += memory[t * each + i + j];
+      }
+      for (const float part : parts) sums[t] += static_cast<double>(part);
+    });
+    machine.bytes = std::max(machine.bytes, 4.0 * words / seconds_since(begin));
   }
-}
-
-void replay_policy(benchmark::State& state, const char* name, const char* parameters) {
-  const auto& layers = layers_of(state.range(0));
-  const auto policy = make(name, parameters, state.range(0));
-  benchmark::DoNotOptimize(policy->selector(layers[0]->input()));  // what policies share stands ready
-  for (auto _ : state) benchmark::DoNotOptimize(replay::replay(layers, *policy).proxies.recall_mass_mean);
-}
-
-void begin_policy(benchmark::State& state, const char* name, const char* parameters) {
-  const auto& layers = layers_of(state.range(0));
-  const auto policy = make(name, parameters, state.range(0));
-  for (auto _ : state) {
-    const policy::LayerInput fresh(layers[0]->layer());
-    benchmark::DoNotOptimize(policy->selector(fresh));
-  }
+  return sums[0] > 0 ? machine : Machine{};
 }
 
 struct Case {
   const char* name;
   const char* parameters;
 };
-constexpr Case kCases[] = {{"full", "{}"},
-                           {"exact_topk", "{budget: 2048}"},
-                           {"streaming_llm", "{budget: 2048}"},
-                           {"snapkv", "{budget: 2048}"},
-                           {"quest", "{budget: 2048}"},
-                           {"hsa", "{budget: 1024}"},
-                           {"rocketkv", "{budget: 1024}"},
-                           {"arkvale", "{budget: 2048}"},
-                           {"freekv", "{budget: 2048, sink: 512, recent: 512}"}};
+constexpr Case kCases[] = {
+    {"full", "{}"},
+    {"exact_topk", "{budget: 2048}"},
+    {"quest", "{budget: 2048}"},
+    {"sparq", "{budget: 2048}"},
+    {"loki", "{budget: 2048}"},
+    {"hsa", "{budget: 1024}"},
+    {"rocketkv", "{budget: 1024}"},
+    {"rocketkv_mt", "{budget: 1024}"},
+    {"squeezed_attention", "{}"},
+    {"arkvale", "{budget: 2048}"},
+    {"shadowkv", "{budget: 2048}"},
+    {"freekv", "{budget: 2048, sink: 512, recent: 512}"},
+    {"magicpig", "{}"},
+    {"retrieval_attention", "{budget: 1024}"},
+    {"retrieval_attention", "{budget: 1024, recall: 0.9}"},
+    {"ctkvr", "{centroids: 512}"},
+    {"ctkvr", "{centroids: 2048}"},
+    {"kivi", "{}"},
+    {"kivi", "{selector: {name: quest, budget: 2048}}"},
+    {"streaming_llm", "{budget: 2048}"},
+    {"snapkv", "{budget: 2048}"},
+    {"tova", "{budget: 2048}"},
+    {"raas", "{budget: 2048}"},
+    {"keyl2norm", "{budget: 2048}"},
+    {"keydiff", "{budget: 2048}"},
+    {"keydiff", "{budget: 2048, anchor: median}"},
+    {"keydiff", "{budget: 2048, anchor: pairwise}"},
+    {"minference", "{}"},
+};
+
+bool asked(const Case& c, int argc, char** argv) {
+  bool any = argc <= 2;
+  for (int i = 2; i < argc; ++i) any = any || std::string(c.name) == argv[i];
+  return any;
+}
+
+// Begin and steps of one layer, the mean over layers that run side by side.
+std::pair<double, double> time_of(const Case& c, const std::vector<std::unique_ptr<replay::Oracle>>& layers,
+                                  std::int64_t prompt, int threads) {
+  const auto policy =
+      policy::make_policy(policy::find_policy(c.name), config::parse_yaml(c.parameters, c.name), {prompt, kSteps});
+  auto begin = Clock::now();
+  parallel_for(layers.size(), threads, [&](std::size_t i) {
+    const policy::LayerInput fresh(layers[i]->layer());
+    policy::LayerSelection resident;
+    policy->selector(fresh)->prefill(resident);
+  });
+  const double indices = seconds_since(begin);
+  begin = Clock::now();
+  replay::replay(layers, *policy, {.threads = threads});
+  const auto n = static_cast<double>(layers.size());
+  return {indices / n, std::max(0.0, seconds_since(begin) - indices) / n};
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  for (const std::int64_t prompt : {32768, 131072}) {
-    benchmark::RegisterBenchmark("prepare", prepare)->Arg(prompt)->Unit(benchmark::kMillisecond);
-    for (const Case& c : kCases) {
-      const auto add = [&](const char* what, auto run) {
-        const std::string name = std::string(what) + "/" + c.name;
-        benchmark::RegisterBenchmark(name.c_str(), run, c.name, c.parameters)
-            ->Arg(prompt)
-            ->Unit(benchmark::kMillisecond);
-      };
-      add("begin", begin_policy);
-      add("replay", replay_policy);
-    }
+  const std::int64_t prompt = argc > 1 ? std::atoll(argv[1]) : 32768;
+  const int threads = hardware_threads();
+  const Machine machine = measure(threads);
+  fmt::print("{} threads: {:.1f} GFLOP/s of matrix products, {:.1f} GB/s of memory, both measured now\n", threads,
+             machine.flops * 1e-9, machine.bytes * 1e-9);
+  const NormalTrace trace(prompt, threads);
+  auto begin = Clock::now();
+  const auto layers = replay::prepare(trace, threads);
+  fmt::print(
+      "{} tokens, {} steps, 32 query heads on 8 KV heads of 128; full attention prepared in {:.2f} s a layer\n\n",
+      prompt, kSteps, seconds_since(begin) / threads);
+  const double flops = 2.0 * 32 * kSteps * static_cast<double>(prompt) * 128;
+  const double bytes = 4.0 * (8 * 128 + 32 * kSteps) * static_cast<double>(prompt);
+  fmt::print("{:<52} {:>9} {:>9} {:>9} {:>9}\n", "policy", "begin s", "steps s", "of GEMM", "of memory");
+  for (const Case& c : kCases) {
+    if (!asked(c, argc, argv)) continue;
+    const auto [indices, steps] = time_of(c, layers, prompt, threads);
+    fmt::print("{:<52} {:>9.3f} {:>9.3f} {:>8.1f}% {:>8.1f}%\n", fmt::format("{} {}", c.name, c.parameters), indices,
+               steps, 100 * flops / machine.flops / steps, 100 * bytes / machine.bytes / steps);
+    std::fflush(stdout);
   }
-  benchmark::RunSpecifiedBenchmarks();
   return 0;
 }
