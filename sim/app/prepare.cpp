@@ -63,6 +63,21 @@ void check_shape(const trace::TraceInfo& info, const config::Run& run) {
                   m.n_kv_heads, m.head_dim));
 }
 
+// The content of files that parameters name: other policies, profiles.
+std::string named_files(const config::Node& parameters) {
+  std::string text;
+  for (const auto& [key, value] : parameters.entries()) {
+    if (value.kind() == config::Node::Kind::kMap) text += named_files(value);
+    if (value.kind() != config::Node::Kind::kScalar) continue;
+    const bool is_profile = key == "profile";
+    const auto path = config::find_config_if_any(is_profile ? "profiles" : "policies", value.text(), value.where());
+    if (!path) continue;
+    text += read_bytes(*path);
+    if (!is_profile) text += named_files(config::load_yaml(*path));
+  }
+  return text;
+}
+
 }  // namespace
 
 policy::Lengths lengths_of(const config::Run& run) { return {run.workload.prompt_tokens, run.workload.decode_tokens}; }
@@ -106,7 +121,8 @@ Prepared prepare(const config::Node& config, TraceIdentities& identities) {
   p.policy = &policy::find_policy(p.run.policy.name, p.run.policy.where);
   make_policy(p);  // throws for what the policy does not accept
   const config::Workload& w = p.run.workload;
-  const std::string policy = p.run.policy.name + " " + p.run.policy.parameters.canonical();
+  const std::string policy =
+      p.run.policy.name + " " + p.run.policy.parameters.canonical() + " " + named_files(p.run.policy.parameters);
   p.trace_key = hash_of({code_version(), identity_of(p.run, identities)});
   p.replay_key = hash_of({p.trace_key, policy, fmt::format("{} {}", w.prompt_tokens, w.decode_tokens)});
   p.key =

@@ -37,19 +37,23 @@ config::PolicyChoice read_choice(const Options& options) {
 
 json to_json(const std::string& policy, const replay::ReplayResult& r) {
   const replay::Proxies& p = r.proxies;
-  return {{"policy", policy},
-          {"trace_source", r.trace_source},
-          {"prompt_tokens", r.prompt_tokens},
-          {"decode_steps", r.decode_steps},
-          {"recall_mass_mean", p.recall_mass_mean},
-          {"recall_mass_p10", p.recall_mass_p10},
-          {"output_error_mean", p.output_error_mean},
-          {"topk_overlap_mean", p.topk_overlap_mean},
-          {"attended_mean", p.attended_mean},
-          {"bytes",
-           {{"hbm", {{"read", r.traffic.hbm_read}, {"write", r.traffic.hbm_write}, {"kv_read", r.traffic.kv_read}}},
-            {"link", {{"h2d", r.traffic.h2d}, {"d2h", r.traffic.d2h}}},
-            {"dram", {{"cpu_read", r.traffic.cpu_dram}}}}}};
+  json out = {{"policy", policy},
+              {"trace_source", r.trace_source},
+              {"prompt_tokens", r.prompt_tokens},
+              {"decode_steps", r.decode_steps},
+              {"recall_mass_mean", p.recall_mass_mean},
+              {"recall_mass_p10", p.recall_mass_p10},
+              {"output_error_mean", p.output_error_mean},
+              {"topk_overlap_mean", p.topk_overlap_mean},
+              {"attended_mean", p.attended_mean},
+              {"bytes",
+               {{"hbm", {{"read", r.traffic.hbm_read}, {"write", r.traffic.hbm_write}, {"kv_read", r.traffic.kv_read}}},
+                {"link", {{"h2d", r.traffic.h2d}, {"d2h", r.traffic.d2h}}},
+                {"dram", {{"cpu_read", r.traffic.cpu_dram}}}}}};
+  if (const auto prompt = replay::prompt_attention(r.layers)) {
+    out["prompt"] = {{"density", prompt->density}, {"recall_mass_mean", prompt->recall_mass}};
+  }
+  return out;
 }
 
 void print_text(const std::string& policy, const replay::ReplayResult& r) {
@@ -61,6 +65,10 @@ void print_text(const std::string& policy, const replay::ReplayResult& r) {
   fmt::print("  output error           {:.4f}\n", p.output_error_mean);
   fmt::print("  overlap with exact top {:.2f} %\n", 100 * p.topk_overlap_mean);
   fmt::print("  tokens attended        {:.1f} a head and step\n", p.attended_mean);
+  if (const auto prompt = replay::prompt_attention(r.layers)) {
+    fmt::print("  prompt                 {:.2f} % of the attention computed, {:.2f} % of its mass\n",
+               100 * prompt->density, 100 * prompt->recall_mass);
+  }
   fmt::print(
       "  bytes a step, captured layers of one sequence: {:.0f} read from HBM, {:.0f} in, {:.0f} out, {:.0f} read by "
       "the CPU\n",

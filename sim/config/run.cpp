@@ -22,6 +22,18 @@ PolicyChoice read_policy_file(const std::string& path) {
   return policy;
 }
 
+// `over` in place of `under`; a map that names nothing changes the map (or the policy of that name) which stands there.
+Node laid_over(const Node& under, const Node& over) {
+  if (over.kind() != Node::Kind::kMap || over.find("name") != nullptr || over.find("file") != nullptr) return over;
+  if (under.kind() == Node::Kind::kNull || under.kind() == Node::Kind::kList) return over;
+  Node changed = under.kind() == Node::Kind::kMap ? under : Node::map({{"name", under}}, under.where());
+  for (const auto& [key, value] : over.entries()) {
+    const Node* const there = changed.find(key);
+    changed = changed.with(key, there == nullptr ? value : laid_over(*there, value));
+  }
+  return changed;
+}
+
 // `parameters` with those that the run writes beside the policy's name put over them.
 Node overridden(const Node& parameters, const Node& choice) {
   std::vector<std::pair<std::string, Node>> entries;
@@ -34,7 +46,9 @@ Node overridden(const Node& parameters, const Node& choice) {
     if (choice.find(key) == nullptr) take(parameters, key, value);
   }
   for (const auto& [key, value] : choice.entries()) {
-    if (key != "name" && key != "file") take(choice, key, value);
+    if (key == "name" || key == "file") continue;
+    const Node* const there = parameters.find(key);
+    take(choice, key, there == nullptr ? value : laid_over(*there, value));
   }
   return Node::map(std::move(entries), choice.where(), std::move(places));
 }

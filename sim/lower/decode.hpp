@@ -23,6 +23,8 @@ struct DecodeSetting {
   bool per_query_head = false;
   std::int64_t counted_tokens = 0;  // context that the counts were taken at
   double attended_mean = 0;         // KV pairs a head attends to, for storage that depends on it
+  // Share of the causal pairs that sparse prompt attention computes, by layer; none: all of them.
+  std::function<double(int layer)> prompt_density;
 };
 
 // Steps `steps`, the first with `context` tokens cached (the new one included). The first block starts with a marker

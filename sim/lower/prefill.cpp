@@ -16,6 +16,10 @@ Prefill::Prefill(const DecodeSetting& setting, Owners& owners) : setting_(settin
   const policy::MemoryShape shape{&run.model, run.workload.batch, setting_.lengths.prompt_tokens, setting_.lengths,
                                   setting_.attended_mean};
   storage_ = setting_.policy->memory(shape);
+  for (int layer = 0; layer < run.model.layers; ++layer) {
+    blocks_.push_back(setting_.policy->prompt_blocks(run.model, layer));
+    KVCAST_CHECK(blocks_.back().tokens == blocks_.front().tokens);
+  }
   for (const char* owner : {"weights", "causal mask", "activations", "KV cache"}) owners_.id(owner);
   for (const policy::MemoryItem& item : storage_) owners_.id(item.owner);
 }
@@ -37,8 +41,12 @@ Prefill::Chunk Prefill::next_chunk() const {
   const int together = workload.prefill_batch > 0 ? workload.prefill_batch : workload.batch;
   chunk.sequences = std::min(together, workload.batch - done_sequences_);
   chunk.start = done_tokens_;
-  chunk.length = std::min(workload.prefill_chunk > 0 ? workload.prefill_chunk : prompt, prompt - done_tokens_);
-  chunk.last = done_tokens_ + chunk.length == prompt;
+  const std::int64_t block = blocks_.front().tokens > 0 ? blocks_.front().tokens : prompt;
+  chunk.block = chunk.start / block * block;
+  const std::int64_t block_end = std::min(prompt, chunk.block + block);
+  chunk.length = std::min(workload.prefill_chunk > 0 ? workload.prefill_chunk : prompt, block_end - done_tokens_);
+  chunk.acts = chunk.end() == block_end;
+  chunk.last = chunk.end() == prompt;
   return chunk;
 }
 
@@ -77,37 +85,41 @@ OpId Prefill::prefill_layer(Block& block, int layer, OpId after, const Chunk& ch
   block.memory(input, Pool::kHbm, owners_.id("KV cache"), rows * model.kv_bytes_per_token_layer());
   const OpId ready = before_attention(block, model, rows, input);
 
-  const auto start = static_cast<double>(chunk.start), length = static_cast<double>(chunk.length);
-  graph::PrefillAttention work;
-  // Both products over the causal part: a chunk's token j sees `start` earlier tokens and j + 1 of its own.
-  work.flops = 4.0 * chunk.sequences * model.n_q_heads * model.head_dim * (length * start + length * (length + 1) / 2);
-  const double q_bytes = rows * model.n_q_heads * model.head_dim * config::Model::kElementBytes;
-  work.read_bytes = q_bytes + (start + length) * chunk.sequences * model.kv_bytes_per_token_layer();
-  work.write_bytes = q_bytes;
-  const OpId attention = block.kernel(Lane::kCompute, Kind::kAttention, "prefill attention", work, {ready});
-  if (chunk.last) settle_layer(block, layer, attention, chunk.sequences);
+  policy::PrefillChunk part{
+      &model, layer, chunk.sequences, chunk.start, chunk.end(), layer_blocks(layer).held_at(chunk.start), 1};
+  if (setting_.prompt_density) part.density = setting_.prompt_density(layer);
+  block.set_ready(ready);
+  const OpId attention = setting_.policy->prefill_attention(part, block);
+  if (chunk.acts) settle_layer(block, layer, attention, chunk);
   return after_attention(block, model, rows, attention);
 }
 
-// The policy's hook, then the exchange of the layer's full KV for what the policy keeps of it.
-void Prefill::settle_layer(Block& block, int layer, OpId attention, int sequences) {
+// The policy's hook, then the exchange of what the layer holds of the prompt for what the policy keeps of it.
+void Prefill::settle_layer(Block& block, int layer, OpId attention, const Chunk& chunk) {
   const config::Run& run = *setting_.run;
   policy::PrefillLayer shape;
   shape.model = &run.model;
   shape.layer = layer;
-  shape.batch = sequences;
+  shape.batch = chunk.sequences;
   shape.prompt_tokens = setting_.lengths.prompt_tokens;
+  shape.start = chunk.block;
+  shape.end = chunk.end();
   block.set_ready(attention);
   const OpId before = block.last();
   setting_.policy->prefill_layer(shape, block);
   const OpId after = block.last();
 
   // The hook's ops may run on several lanes; the exchange waits for the last op of each lane that it used.
-  const double whole = static_cast<double>(shape.prompt_tokens) * sequences * run.model.kv_bytes_per_token_layer();
+  const double token = chunk.sequences * run.model.kv_bytes_per_token_layer();
+  const policy::PromptBlocks& blocks = layer_blocks(layer);
+  const double there = blocks.held_at(chunk.block) + static_cast<double>(chunk.end() - chunk.block);
+  const double gone = chunk.last ? there : there - blocks.held_at(chunk.end());
+  if (gone <= 0) return;
   const OpId freed = block.join_all(before + 1, after, attention);
-  block.memory(freed, Pool::kHbm, owners_.id("KV cache"), -whole);
+  block.memory(freed, Pool::kHbm, owners_.id("KV cache"), -gone * token);
+  if (!chunk.last) return;
   const OpId kept = block.join(Lane::kBackupThread, {freed});
-  const double share = static_cast<double>(sequences) / run.workload.batch / run.model.layers;
+  const double share = static_cast<double>(chunk.sequences) / run.workload.batch / run.model.layers;
   for (const policy::MemoryItem& item : storage_)
     block.memory(kept, item.pool, owners_.id(item.owner), item.bytes * share);
 }

@@ -8,12 +8,13 @@
 namespace kvcast::lower {
 
 // Workload::prefill_batch sequences are prefilled together (0: all of the batch), each group after the one before, in
-// chunks of Workload::prefill_chunk tokens (0: the whole prompt at once). The first token counts when the last group
-// has its own.
+// chunks of Workload::prefill_chunk tokens (0: the whole prompt at once). A policy that reads the prompt in blocks
+// (Policy::prompt_blocks) has no chunk longer than a block, acts after each, and its next queries see what it held. The
+// first token counts when the last group has its own.
 //
-// Memory: a layer's KV pairs are taken when its chunk starts. After the last chunk the policy's hook runs, and once all
-// of its work has finished the layer's full KV is given back and the policy's own share of that layer is taken;
-// activations are held from the first op of a chunk to its last.
+// Memory: a layer's KV pairs are taken when its chunk starts. After each block the policy's hook runs, and once its
+// work has finished what it evicted is given back; after the last one all of the layer's KV is, and the policy's own
+// share of that layer is taken. Activations are held from the first op of a chunk to its last.
 class Prefill final : public graph::WorkSource {
  public:
   Prefill(const DecodeSetting& setting, Owners& owners);
@@ -22,24 +23,28 @@ class Prefill final : public graph::WorkSource {
   graph::OpId first_token() const { return first_token_; }
 
  private:
-  // Tokens [start, start + length) of the group's prompts.
+  // Tokens [start, start + length) of the group's prompts, in the block that starts at `block`.
   struct Chunk {
     int sequences = 0;
-    std::int64_t start = 0, length = 0;
+    std::int64_t start = 0, length = 0, block = 0;
+    bool acts = false;  // the policy acts after it
     bool last = false;
+    std::int64_t end() const { return start + length; }
     double rows() const { return static_cast<double>(length) * sequences; }
   };
   Chunk next_chunk() const;
   graph::OpId prefill_layer(Block& block, int layer, graph::OpId after, const Chunk& chunk);
-  void settle_layer(Block& block, int layer, graph::OpId attention, int sequences);
+  const policy::PromptBlocks& layer_blocks(int layer) const { return blocks_[static_cast<std::size_t>(layer)]; }
+  void settle_layer(Block& block, int layer, graph::OpId attention, const Chunk& chunk);
   void take_fixed(Block& block);
 
   DecodeSetting setting_;
   Owners& owners_;
   Events events_;
   std::vector<policy::MemoryItem> storage_;
-  int done_sequences_ = 0;        // whole groups
-  std::int64_t done_tokens_ = 0;  // of the group in progress
+  std::vector<policy::PromptBlocks> blocks_;  // by layer
+  int done_sequences_ = 0;                    // whole groups
+  std::int64_t done_tokens_ = 0;              // of the group in progress
   graph::OpId next_id_ = 0, gate_ = -1, first_token_ = -1;
 };
 

@@ -64,9 +64,8 @@ Descriptor describe_adakv() {
   d.formulas = {"traffic: 2·Σ_h (cap_h + w + T)·d·b a step", "storage: the same number of bytes"};
   d.differences = {"the released kernel copies the flattened cache at each step; here appending is free",
                    "rounding by head lets the sum differ from heads·base by up to half a token a head",
-                   "kvpress masks what it prunes and frees nothing; here it is freed",
-                   "with block, the prompt's attention is still charged as over the whole prompt"};
-  d.make = [](const ParameterValues& values, const Lengths&) {
+                   "kvpress masks what it prunes and frees nothing; here it is freed"};
+  d.stages = [](const ParameterValues& values, const Lengths&) {
     PromptEviction setting = read_prompt_eviction(values);
     setting.heads = HeadBudgets::kAdaptive;
     setting.adaptive.floor = values.number("floor");
@@ -83,7 +82,7 @@ Descriptor describe_adakv() {
       kinds.emplace_back("semantic");
     }
     if (!kinds.empty()) setting.profile = load_profile(values, kinds);
-    return two_stages(evict_after_prompt(setting), read_all());
+    return Stages{evict_after_prompt(setting), read_all()};
   };
   return d;
 }

@@ -1,5 +1,6 @@
 // The one list of policies, in the order of presentation. A new policy is one file and one line here.
 #include "policy/descriptors.hpp"
+#include "policy/stages.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -35,8 +36,17 @@ std::vector<Descriptor> make_list() {
                                   describe_kivi(),
                                   describe_freekv(),
                                   describe_ctkvr(),
-                                  describe_magicpig()};
+                                  describe_magicpig(),
+                                  describe_retrieval_attention(),
+                                  describe_minference(),
+                                  describe_xattention()};
   for (Descriptor& d : list) {
+    if (!d.make) {
+      d.make = [stages = d.stages](const ParameterValues& values, const Lengths& lengths) {
+        Stages both = stages(values, lengths);
+        return two_stages(std::move(both.first), std::move(both.second));
+      };
+    }
     if (d.parameters.empty()) continue;  // full
     d.parameters.push_back({.key = "first_dense_layers",
                             .fallback = std::int64_t{0},

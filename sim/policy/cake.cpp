@@ -12,6 +12,7 @@
 // Storage: SnapKV's in sum. The cascade (evicting layer by layer while the prompt is read) ends with the same budgets
 // up
 //   to rounding; its smaller peak during the prompt is not modelled.
+#include "base/error.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/prompt_eviction.hpp"
 
@@ -41,6 +42,8 @@ class DecodingCake final : public Policy {
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     prompt_eviction_cost(s_, shape, static_cast<double>(s_.budget), ops);
   }
+
+  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.budget}; }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     attend_and_evict(shape, false, shape.model->n_kv_heads, ops);
@@ -87,6 +90,16 @@ std::vector<Parameter> parameters() {
   return list;
 }
 
+PromptEviction read_setting(const ParameterValues& values) {
+  PromptEviction setting = read_prompt_eviction(values);
+  setting.scores = TokenScores::kVariance;
+  setting.gamma = values.number("gamma");
+  setting.tau1 = values.number("tau1");
+  setting.tau2 = values.number("tau2");
+  if (values.text("layers") == "preference") setting.layers = LayerBudgets::kPreference;
+  return setting;
+}
+
 }  // namespace
 
 Descriptor describe_cake() {
@@ -105,16 +118,18 @@ Descriptor describe_cake() {
                    "tau1 and tau2 come from the released tables by model and budget; 1 and 1 are its fall-back",
                    "preferences of layers that the trace does not hold are those of the nearest one that it does",
                    "the cascade's smaller memory peak during the prompt is not modelled; with block, preferences are "
-                   "those of the whole prompt, and its attention is charged as over all of it"};
-  d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
-    PromptEviction setting = read_prompt_eviction(values);
-    setting.scores = TokenScores::kVariance;
-    setting.gamma = values.number("gamma");
-    setting.tau1 = values.number("tau1");
-    setting.tau2 = values.number("tau2");
-    if (values.text("layers") == "preference") setting.layers = LayerBudgets::kPreference;
-    if (values.flag("decode_eviction")) return std::make_unique<DecodingCake>(setting);
-    return two_stages(evict_after_prompt(setting), read_all());
+                   "those of the whole prompt"};
+  const auto stages = [](const ParameterValues& values, const Lengths&) {
+    if (values.flag("decode_eviction")) {
+      throw UserError(values.where("decode_eviction"), "cake is a first stage only where it evicts once");
+    }
+    return Stages{evict_after_prompt(read_setting(values)), read_all()};
+  };
+  d.stages = stages;
+  d.make = [stages](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+    if (values.flag("decode_eviction")) return std::make_unique<DecodingCake>(read_setting(values));
+    Stages both = stages(values, lengths);
+    return two_stages(std::move(both.first), std::move(both.second));
   };
   return d;
 }

@@ -40,9 +40,8 @@ Descriptor describe_compresskv() {
   d.differences = {
       "layer errors are of the attention output before its projection, where traces end; the paper's are "
       "after it (equations 6 and 7)",
-      "layers that the profile's trace does not hold have the scores of the nearest one that it does",
-      "with block, the prompt's attention is still charged as over the whole prompt"};
-  d.make = [](const ParameterValues& values, const Lengths&) {
+      "layers that the profile's trace does not hold have the scores of the nearest one that it does"};
+  d.stages = [](const ParameterValues& values, const Lengths&) {
     PromptEviction setting = read_prompt_eviction(values);
     read_retrieval_scores(values, setting);
     std::vector<std::string> kinds = {"semantic"};
@@ -51,7 +50,7 @@ Descriptor describe_compresskv() {
       kinds.emplace_back("layer_errors");
     }
     setting.profile = load_profile(values, kinds);
-    return two_stages(evict_after_prompt(setting), read_as_stored(values));
+    return Stages{evict_after_prompt(setting), read_as_stored(values)};
   };
   return d;
 }

@@ -9,6 +9,16 @@ namespace kvcast::policy {
 using graph::Kind;
 using graph::Lane;
 
+graph::PrefillAttention causal_attention(const PrefillChunk& chunk) {
+  const Dims m(*chunk.model);
+  const double rows = chunk.batch * chunk.length(), queries = rows * m.q_heads * m.row();
+  graph::PrefillAttention work;
+  work.flops = 4.0 * chunk.batch * m.q_heads * m.d * chunk.pairs() * chunk.density;
+  work.read_bytes = queries + 2 * chunk.batch * m.kv_heads * (chunk.held + chunk.length()) * m.row();
+  work.write_bytes = queries;
+  return work;
+}
+
 graph::DecodeAttention attention_over(const DecodeLayer& shape, double unit_bytes) {
   const Dims m(*shape.model);
   graph::DecodeAttention work;

@@ -21,6 +21,9 @@ struct Dims {
   double row() const { return d * element; }  // bytes of one key of one head
 };
 
+// Both products over the chunk's pairs, as many of them as its density says; queries, keys and values read once,
+// outputs written.
+graph::PrefillAttention causal_attention(const PrefillChunk& chunk);
 // Attention over what the heads of `shape` attend to. unit_bytes: contiguous bytes of K behind one index, 0 where the
 // rows lie contiguous.
 graph::DecodeAttention attention_over(const DecodeLayer& shape, double unit_bytes);

@@ -173,7 +173,7 @@ class D2o final : public Policy {
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     if (covers_all_ || exempt(s_, shape.layer, shape.model->layers)) return;
-    sum_prompt_columns(shape, s_.materialise, ops);
+    sum_prompt_columns(shape, 0, s_.materialise, ops);
     const Dims m(*shape.model);
     const double evicted = static_cast<double>(shape.prompt_tokens + 1 - s_.budget),
                  kept = static_cast<double>(s_.budget);
@@ -187,7 +187,7 @@ class D2o final : public Policy {
     graph::Kernel merging{graph::KernelClass::kGather, 2 * lists * evicted * m.row(), 2 * lists * kept * m.row()};
     merging.unit_bytes = m.row();
     op = ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "merge", merging, {op});
-    rank_and_compact(*shape.model, lists, lists, evicted + kept, kept, ops, op);
+    rank_and_compact(*shape.model, lists, lists, evicted + kept, kept, kept, ops, op);
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {

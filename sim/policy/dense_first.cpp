@@ -1,4 +1,6 @@
 // Most released code leaves one or two layers at the start uncompressed: their attention is spread too widely.
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/stages.hpp"
@@ -24,6 +26,21 @@ class DenseFirst final : public Policy {
   }
 
   int dense_layers() const override { return layers_; }
+
+  PromptAttention prompt_attention(const LayerInput& layer) const override {
+    return layer.layer().id() < layers_ ? PromptAttention{} : inner_->prompt_attention(layer);
+  }
+
+  // Dense layers keep all of what they have read.
+  PromptBlocks prompt_blocks(const config::Model& model, int layer) const override {
+    PromptBlocks blocks = inner_->prompt_blocks(model, std::max(layer, std::min(layers_, model.layers - 1)));
+    if (layer < layers_) blocks.whole_share = 1;
+    return blocks;
+  }
+
+  graph::OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
+    return (chunk.layer < layers_ ? *full_ : *inner_).prefill_attention(chunk, ops);
+  }
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     (shape.layer < layers_ ? *full_ : *inner_).prefill_layer(shape, ops);

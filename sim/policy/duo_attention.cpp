@@ -14,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "policy/descriptors.hpp"
+#include "policy/eviction.hpp"
 #include "policy/head_split.hpp"
 
 namespace kvcast::policy {
@@ -34,6 +35,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   split.profile = load_profile(values, {"retrieval"});
   split.sink = values.integer("sink");
   split.recent = values.integer("recent");
+  split.block = read_block(values);
   const auto scores = kv_head_scores(*split.profile, "retrieval", HeadReduce::kMean);
   const std::int64_t heads = split.profile->n_layers * split.profile->n_kv_heads;
   const bool by_threshold = !values.is_text("threshold"), by_budget = !values.is_text("budget");
@@ -86,6 +88,7 @@ Descriptor describe_duo_attention() {
        .low = 1,
        .high = 1e9,
        .names = {"none", "<integer>"}},
+      block_parameter(),
       profile_parameter("retrieval scores of heads")};
   d.budget_convention = "retained: on average over all KV heads, at the last decode step";
   d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·min(L, sink + recent)) a step",
@@ -93,7 +96,8 @@ Descriptor describe_duo_attention() {
   d.differences = {
       "the paper optimises a gate for each KV head on synthetic data; here a head's score is its measured "
       "attention on what probes must retrieve, the mean over its query heads",
-      "the prompt is charged as dense in all heads; the released code streams it in streaming heads"};
+      "by default the prompt is dense in all heads; the released code streams it in streaming heads, chunk by chunk: "
+      "block"};
   d.make = make;
   return d;
 }

@@ -143,31 +143,20 @@ Quota read_quota(const ParameterValues& values) {
   return quota;
 }
 
-Evictions count_evictions(std::int64_t prompt, std::int64_t block, std::int64_t budget) {
-  if (prompt <= budget) return {};
-  if (block <= 0 || block >= prompt) return {1, static_cast<double>(prompt)};
-  Evictions all;
-  std::int64_t held = 0;
-  for (std::int64_t first = 0; first < prompt; first += block) {
-    held += std::min(block, prompt - first);
-    if (held <= budget) continue;
-    all.count += 1;
-    all.tokens += static_cast<double>(held);
-    held = budget;
-  }
-  all.tokens /= all.count;
-  return all;
+double tokens_to_rank(const PrefillLayer& shape, std::int64_t budget) {
+  const std::int64_t held = std::min(shape.start, budget) + shape.length();
+  return held > budget ? static_cast<double>(held) : 0;
 }
 
-void rank_and_compact(const config::Model& model, double rows, double lists, double ranked, double budget,
+void rank_and_compact(const config::Model& model, double rows, double lists, double ranked, double chosen, double kept,
                       LayerOps& ops, graph::OpId after) {
   const Dims m(model);
-  const graph::TopK best{rows, ranked, std::min(budget, ranked), kScoreBytes};
-  const graph::OpId chosen = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k", best, {after});
-  const double moved = 2 * lists * budget * m.row();
+  const graph::TopK best{rows, ranked, std::min(chosen, ranked), kScoreBytes};
+  const graph::OpId picked = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k", best, {after});
+  const double moved = 2 * lists * kept * m.row();
   graph::Kernel compact{graph::KernelClass::kGather, moved, moved};
   compact.unit_bytes = m.row();
-  ops.kernel(Lane::kCompute, Kind::kIndex, "compact", compact, {chosen});
+  ops.kernel(Lane::kCompute, Kind::kIndex, "compact", compact, {picked});
 }
 
 void attend_and_evict(const DecodeLayer& shape, bool accumulates, double lists, LayerOps& ops) {

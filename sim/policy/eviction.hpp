@@ -57,15 +57,10 @@ void check_quota(const ParameterValues& values, const Quota& quota);
 Quota read_quota(const ParameterValues& values);
 
 // ---- costs
-// Blocks that end with an eviction, and the tokens that each ranks: a prompt of `prompt` tokens, cut as above, for a
-// cache of `budget`.
-struct Evictions {
-  double count = 0;
-  double tokens = 0;  // a head has before each of them, on average
-};
-Evictions count_evictions(std::int64_t prompt, std::int64_t block, std::int64_t budget);
-// Picks what stays of `ranked` scores in `rows` rows and moves `budget` tokens of each KV list together.
-void rank_and_compact(const config::Model& model, double rows, double lists, double ranked, double budget,
+// Tokens that a head has when the eviction after this block starts, for a cache of `budget`; 0 where it evicts none.
+double tokens_to_rank(const PrefillLayer& shape, std::int64_t budget);
+// Picks the best `chosen` of `ranked` scores in `rows` rows and moves the `kept` tokens of each KV list together.
+void rank_and_compact(const config::Model& model, double rows, double lists, double ranked, double chosen, double kept,
                       LayerOps& ops, graph::OpId after);
 // Attention over what is held that also writes its weights, n_q·N·4 bytes; then sums them into running totals
 // (`accumulates`), finds the least of each list and overwrites its slot. `lists`: rows that are ranked a sequence.

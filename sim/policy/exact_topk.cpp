@@ -147,11 +147,11 @@ Descriptor describe_exact_topk() {
   d.budget_convention = "attended: per query head with group: per_head, else per KV head";
   d.formulas = {"traffic: n_kv·L·d·b (scan) + 2·n·budget·d·b, n = n_q per head, else n_kv", "storage: 2·n_kv·L·d·b"};
   d.differences = {"papers count the gather alone: identification: free"};
-  d.make = [](const ParameterValues& values, const Lengths& lengths) {
+  d.stages = [](const ParameterValues& values, const Lengths& lengths) {
     const std::int64_t budget = values.integer("budget");
-    return two_stages(keep_all(),
-                      std::make_unique<ExactTopK>(budget, budget >= lengths.bound(), parse_group(values.text("group")),
-                                                  values.text("identification") == "scan"));
+    return Stages{keep_all(),
+                  std::make_unique<ExactTopK>(budget, budget >= lengths.bound(), parse_group(values.text("group")),
+                                              values.text("identification") == "scan")};
   };
   return d;
 }

@@ -13,7 +13,7 @@ Descriptor describe_full() {
   d.category = "none";
   d.paper = "Vaswani et al., Attention Is All You Need, 2017 (arXiv 1706.03762)";
   d.formulas = {"traffic: 2·n_kv·L·d·b a step", "storage: 2·n_kv·L·d·b"};
-  d.make = [](const ParameterValues&, const Lengths&) { return two_stages(keep_all(), read_all()); };
+  d.stages = [](const ParameterValues&, const Lengths&) { return Stages{keep_all(), read_all()}; };
   return d;
 }
 

@@ -63,13 +63,13 @@ void HeavyHitters::scores(std::size_t head, const Held& held, std::vector<float>
   }
 }
 
-void sum_prompt_columns(const PrefillLayer& shape, bool materialise, LayerOps& ops) {
+void sum_prompt_columns(const PrefillLayer& shape, std::int64_t held, bool materialise, LayerOps& ops) {
   const Dims m(*shape.model);
-  const auto prompt = static_cast<double>(shape.prompt_tokens);
-  const double scores = shape.batch * m.q_heads * prompt * (prompt + 1) / 2;
-  const double queries = shape.batch * m.q_heads * prompt * m.row();
-  const double keys = shape.batch * m.kv_heads * prompt * m.row(),
-               sums = shape.batch * m.q_heads * prompt * kScoreBytes;
+  const auto rows = static_cast<double>(shape.length()), before = static_cast<double>(held);
+  const double scores = shape.batch * m.q_heads * (rows * before + rows * (rows + 1) / 2);
+  const double queries = shape.batch * m.q_heads * rows * m.row();
+  const double keys = shape.batch * m.kv_heads * (before + rows) * m.row(),
+               sums = shape.batch * m.q_heads * (before + rows) * kScoreBytes;
   if (materialise) {
     // The attention that went before wrote the weights; here they are written and read once more for their sums.
     graph::Kernel sum{graph::KernelClass::kReduce, scores * kScoreBytes, scores * kScoreBytes + sums};
@@ -141,13 +141,14 @@ class H2o final : public Policy {
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     if (!s_.every_step && shape.prompt_tokens <= s_.quota.budget) return;
-    sum_prompt_columns(shape, s_.materialise, ops);
-    const Evictions evictions = count_evictions(shape.prompt_tokens, s_.block, s_.quota.budget);
-    if (evictions.count == 0) return;
-    const double rows = evictions.count * shape.batch * lists(*shape.model);
-    rank_and_compact(*shape.model, rows, rows, evictions.tokens, static_cast<double>(s_.quota.budget), ops,
-                     ops.ready());
+    sum_prompt_columns(shape, std::min(shape.start, s_.quota.budget), s_.materialise, ops);
+    const double n = tokens_to_rank(shape, s_.quota.budget), rows = shape.batch * lists(*shape.model);
+    if (n == 0) return;
+    rank_and_compact(*shape.model, rows, rows, n, static_cast<double>(s_.quota.budget),
+                     static_cast<double>(s_.quota.budget), ops, ops.ready());
   }
+
+  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.quota.budget}; }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     if (s_.every_step) return attend_and_evict(shape, true, lists(*shape.model), ops);
@@ -227,8 +228,7 @@ Descriptor describe_h2o() {
       "the released code evicts per query head: group: per_head; the average over the group is KeyDiff's "
       "version of H2O (arXiv 2504.15364, appendix F.2)",
       "some code evicts after the prompt only: decode_eviction: false",
-      "with block, a token's total counts the queries of its own and later blocks while it is held",
-      "with block, the prompt's attention is still charged as over the whole prompt"};
+      "with block, a token's total counts the queries of its own and later blocks while it is held"};
   d.make = make;
   return d;
 }

@@ -120,11 +120,18 @@ class SplitPolicy final : public Policy {
 
   // Keys and values that leave are read once and summed.
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    const double gone = static_cast<double>(shape.prompt_tokens - split_.sink - split_.recent);
+    const auto left = [&](std::int64_t end) { return std::max<std::int64_t>(0, end - split_.sink - split_.recent); };
+    const auto gone = static_cast<double>(left(shape.stop()) - left(shape.start));
     if (!split_.compensate || gone <= 0) return;
     const Dims m(*shape.model);
     const double lists = shape.batch * streaming_share() * m.kv_heads;
     sum_up(m, lists * gone, 2 * lists * gone * m.row(), 2 * lists * m.row(), ops, ops.ready());
+  }
+
+  PromptBlocks prompt_blocks(const config::Model&, int layer) const override {
+    const std::vector<bool>& full = split_.full[std::min(index(layer), split_.full.size() - 1)];
+    const auto whole = static_cast<double>(std::count(full.begin(), full.end(), true));
+    return {split_.block, split_.sink + split_.recent, whole / static_cast<double>(full.size())};
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {

@@ -27,6 +27,7 @@ struct HeadSplit {
   std::shared_ptr<const Profile> profile;
   FullHeads full;
   std::int64_t sink = 0, recent = 0;  // of the other heads
+  std::int64_t block = 0;             // of the prompt, after which they evict; 0: after all of it
   // What leaves the window goes into one pair of means that weighs as much as all it stands for (RazorAttention).
   bool compensate = false;
 };

@@ -58,9 +58,8 @@ Descriptor describe_headkv() {
   d.differences = {
       "importance is the attention on what each probe step must attend to, by kvcast's profile; the paper's "
       "probes also ask for reasoning",
-      "the released code's notes say that a higher beta means a bigger pool; by its formula it is smaller",
-      "with block, the prompt's attention is still charged as over the whole prompt"};
-  d.make = [](const ParameterValues& values, const Lengths&) {
+      "the released code's notes say that a higher beta means a bigger pool; by its formula it is smaller"};
+  d.stages = [](const ParameterValues& values, const Lengths&) {
     PromptEviction setting = read_prompt_eviction(values);
     setting.heads = HeadBudgets::kImportance;
     setting.pool_beta = values.number("beta");
@@ -72,7 +71,7 @@ Descriptor describe_headkv() {
       kinds.emplace_back("semantic");
     }
     setting.profile = load_profile(values, kinds);
-    return two_stages(evict_after_prompt(setting), read_all());
+    return Stages{evict_after_prompt(setting), read_all()};
   };
   return d;
 }

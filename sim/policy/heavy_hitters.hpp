@@ -36,8 +36,8 @@ class HeavyHitters {
   std::vector<float> weights_;
 };
 
-// The work of summing the columns of the prompt's whole causal attention, after it.
-void sum_prompt_columns(const PrefillLayer& shape, bool materialise, LayerOps& ops);
+// The work of summing the columns of a block's attention over `held` tokens before it and itself, after it.
+void sum_prompt_columns(const PrefillLayer& shape, std::int64_t held, bool materialise, LayerOps& ops);
 Parameter column_sums_parameter();
 
 }  // namespace kvcast::policy

@@ -233,12 +233,12 @@ class Hsa final : public Retrieval {
   HsaSetting s_;
 };
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+Stages make(const ParameterValues& values, const Lengths& lengths) {
   HsaSetting setting = read_hsa(values, lengths);
   setting.budget = values.integer("budget");
   setting.length = lengths.bound();
   setting.ratio = std::max(1.0, static_cast<double>(setting.length) / static_cast<double>(setting.budget));
-  return two_stages(keep_all(), retrieve_hsa(setting));
+  return {keep_all(), retrieve_hsa(setting)};
 }
 
 }  // namespace
@@ -314,7 +314,7 @@ Descriptor describe_hsa() {
       "the paper's algorithm has no norm correction (norm_correction: false) and takes the maximum at a sign "
       "of 0 (zero_sign: max)",
       "top-k runs over pages; the released code spreads scores over tokens first"};
-  d.make = make;
+  d.stages = make;
   return d;
 }
 

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/error.hpp"
 #include "policy/descriptors.hpp"
@@ -74,6 +75,16 @@ double likeness(const float* key, const std::vector<float>& anchor, double ancho
   return product / (std::max(norm_of(key, d), kLeastNorm) * anchor_norm);
 }
 
+// The negated likeness of each held key to an anchor.
+void score_to(const MatrixView& keys, const Held& held, const std::vector<float>& anchor, Metric metric,
+              std::vector<float>& out) {
+  const double norm = std::max(norm_of(anchor.data(), anchor.size()), kLeastNorm);
+  out.resize(held.size());
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    out[i] = static_cast<float>(-likeness(keys.row(static_cast<std::size_t>(held[i])), anchor, norm, metric));
+  }
+}
+
 struct KeyDiffSetting {
   Quota quota;
   bool covers_all = false;  // the budget holds every token that will ever be there
@@ -86,14 +97,26 @@ class KeyDiffRule final : public EvictionRule {
  public:
   KeyDiffRule(const trace::Layer& layer, const KeyDiffSetting& setting) : layer_(layer), s_(setting) {}
 
-  void after_block(std::int64_t, std::int64_t, std::vector<Held>& held) override { evict(held); }
-  void after_step(int, std::vector<Held>& held) override { evict(held); }
+  void after_block(std::int64_t, std::int64_t, std::vector<Held>& held) override {
+    evict(held, [&](std::size_t h) {
+      score_distinctness(layer_.keys(static_cast<int>(h)), held[h], s_.anchor, s_.metric, scores_);
+    });
+  }
+
+  void after_step(int, std::vector<Held>& held) override {
+    for (std::size_t h = running_.size(); h < held.size(); ++h) {
+      running_.emplace_back(layer_.keys(static_cast<int>(h)), s_.anchor, s_.metric);
+    }
+    evict(held, [&](std::size_t h) { running_[h].score(held[h], scores_); });
+  }
 
  private:
-  void evict(std::vector<Held>& held) {
+  // rate(head) leaves the scores of its list in scores_.
+  template <typename Rate>
+  void evict(std::vector<Held>& held, const Rate& rate) {
     for (std::size_t h = 0; h < held.size(); ++h) {
       if (static_cast<std::int64_t>(held[h].size()) <= s_.quota.budget) continue;
-      score_distinctness(layer_.keys(static_cast<int>(h)), held[h], s_.anchor, s_.metric, scores_);
+      rate(h);
       choose_stay(held[h], scores_, s_.quota, stay_);
       keep_only(held[h], stay_);
     }
@@ -101,6 +124,7 @@ class KeyDiffRule final : public EvictionRule {
 
   const trace::Layer& layer_;
   KeyDiffSetting s_;
+  std::vector<RunningDistinctness> running_;  // by head, from the first step on
   std::vector<float> scores_;
   std::vector<std::int32_t> stay_;
 };
@@ -114,13 +138,15 @@ class KeyDiff final : public Policy {
   }
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    const Evictions evictions = count_evictions(shape.prompt_tokens, s_.block, s_.quota.budget);
-    if (evictions.count == 0) return;
+    const double n = tokens_to_rank(shape, s_.quota.budget);
+    if (n == 0) return;
     const double lists = shape.batch * shape.model->n_kv_heads;
-    const graph::OpId op = score(*shape.model, lists * evictions.count, evictions.tokens, 2, ops, ops.ready());
-    rank_and_compact(*shape.model, lists * evictions.count, lists * evictions.count, evictions.tokens,
+    const graph::OpId op = score(*shape.model, lists, n, 2, ops, ops.ready());
+    rank_and_compact(*shape.model, lists, lists, n, static_cast<double>(s_.quota.budget),
                      static_cast<double>(s_.quota.budget), ops, op);
   }
+
+  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.quota.budget}; }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     graph::OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
@@ -202,11 +228,72 @@ void score_distinctness(const MatrixView& keys, const Held& held, Anchor anchor,
     }
     return;
   }
-  const std::vector<float> to = anchor_of(keys, held, anchor, metric);
-  const double norm = std::max(norm_of(to.data(), to.size()), kLeastNorm);
-  for (std::size_t i = 0; i < held.size(); ++i) {
-    out[i] = static_cast<float>(-likeness(keys.row(static_cast<std::size_t>(held[i])), to, norm, metric));
+  score_to(keys, held, anchor_of(keys, held, anchor, metric), metric, out);
+}
+
+void RunningDistinctness::sort_columns(const Held& held) {
+  columns_.assign(keys_.cols, std::vector<float>(held.size()));
+  for (std::size_t j = 0; j < keys_.cols; ++j) {
+    for (std::size_t i = 0; i < held.size(); ++i) columns_[j][i] = keys_.row(static_cast<std::size_t>(held[i]))[j];
+    std::sort(columns_[j].begin(), columns_[j].end());
   }
+}
+
+void RunningDistinctness::update_columns(const Held& added, const Held& removed) {
+  for (std::size_t j = 0; j < keys_.cols; ++j) {
+    std::vector<float>& column = columns_[j];
+    for (const std::int32_t i : removed) {
+      column.erase(std::lower_bound(column.begin(), column.end(), keys_.row(static_cast<std::size_t>(i))[j]));
+    }
+    for (const std::int32_t i : added) {
+      const float x = keys_.row(static_cast<std::size_t>(i))[j];
+      column.insert(std::upper_bound(column.begin(), column.end(), x), x);
+    }
+  }
+}
+
+void RunningDistinctness::update_sums(const Held& held, const Held& added, const Held& removed) {
+  const auto apart = [&](std::int32_t a, std::int32_t b) {
+    return distance(keys_.row(static_cast<std::size_t>(a)), keys_.row(static_cast<std::size_t>(b)), keys_.cols);
+  };
+  std::vector<double> sums(held.size(), 0.0);
+  std::size_t old = 0;
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    while (old < known_.size() && known_[old] < held[i]) ++old;
+    if (old < known_.size() && known_[old] == held[i]) {
+      sums[i] = sums_[old];
+      for (const std::int32_t j : added) sums[i] += apart(held[i], j);
+      for (const std::int32_t j : removed) sums[i] -= apart(held[i], j);
+    } else {
+      for (const std::int32_t j : held) sums[i] += apart(held[i], j);
+    }
+  }
+  sums_ = std::move(sums);
+}
+
+void RunningDistinctness::score(const Held& held, std::vector<float>& out) {
+  const bool by_pairs = anchor_ == Anchor::kPairwise && metric_ == Metric::kEuclid;
+  if (anchor_ != Anchor::kMedian && !by_pairs) return score_distinctness(keys_, held, anchor_, metric_, out);
+  Held added, removed;
+  std::set_difference(held.begin(), held.end(), known_.begin(), known_.end(), std::back_inserter(added));
+  std::set_difference(known_.begin(), known_.end(), held.begin(), held.end(), std::back_inserter(removed));
+  if (by_pairs) {
+    update_sums(held, added, removed);
+    out.assign(sums_.begin(), sums_.end());
+  } else {
+    if (columns_.empty() || added.size() + removed.size() > 16) {
+      sort_columns(held);
+    } else {
+      update_columns(added, removed);
+    }
+    std::vector<float> median;
+    for (const std::vector<float>& column : columns_) {
+      const std::size_t n = column.size();
+      median.push_back(n % 2 == 0 ? (column[n / 2 - 1] + column[n / 2]) / 2 : column[n / 2]);
+    }
+    score_to(keys_, held, median, metric_, out);
+  }
+  known_ = held;
 }
 
 KeyDiffOperations count_keydiff(double n, double d) {
@@ -250,7 +337,6 @@ Descriptor describe_keydiff() {
                 "ranking n keys: 3nd + n + d multiplications, 3nd − n − 1 additions, 2n + 1 divisions, n + 1 roots",
                 "storage: 2·n_kv·(budget + 1)·d·b"};
   d.differences = {"the paper's sections disagree on whether keys are normalised before the mean: anchor: mean_raw",
-                   "with block, the prompt's attention is still charged as over the whole prompt",
                    "the anchor of a decode step is charged as a running sum: the keys are read once"};
   d.make = make;
   return d;

@@ -19,6 +19,28 @@ enum class Metric { kCosine, kDot, kEuclid };
 void score_distinctness(const MatrixView& keys, const Held& held, Anchor anchor, Metric metric,
                         std::vector<float>& out);
 
+// The same scores for a list that changes by a few tokens from call to call, as in decoding: sorted columns for the
+// median and sums over all pairs of distances are brought up to date, not made anew.
+class RunningDistinctness {
+ public:
+  // The keys must outlive it.
+  RunningDistinctness(const MatrixView& keys, Anchor anchor, Metric metric)
+      : keys_(keys), anchor_(anchor), metric_(metric) {}
+  void score(const Held& held, std::vector<float>& out);
+
+ private:
+  void sort_columns(const Held& held);
+  void update_columns(const Held& added, const Held& removed);
+  void update_sums(const Held& held, const Held& added, const Held& removed);
+
+  MatrixView keys_;
+  Anchor anchor_;
+  Metric metric_;
+  Held known_;                               // the list of the last call
+  std::vector<std::vector<float>> columns_;  // kMedian: of known_, by dimension, ascending
+  std::vector<double> sums_;                 // kPairwise with kEuclid: of known_, distances to all of it
+};
+
 // Operations of one eviction from n keys of d elements, with the anchor `mean` and cosine, as the paper counts them
 // (arXiv 2504.15364, appendix B.1).
 struct KeyDiffOperations {

@@ -6,7 +6,7 @@
 //   generated tokens stay. Prompts shorter than `prune_after` stay whole.
 // Cost: prompt: keys read once (n_kv·S·d·b), top-k, compaction; a step reads 2·n_kv·(budget + T)·d·b. Storage: the
 // same.
-#include <cmath>
+#include <algorithm>
 
 #include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
@@ -46,7 +46,7 @@ class NormRule final : public EvictionRule {
 
 class NormRetention final : public Retention {
  public:
-  explicit NormRetention(const NormSetting& setting) : s_(setting) {}
+  explicit NormRetention(const NormSetting& setting) : s_(setting), kept_(setting.quota.budget) {}
 
   std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override {
     NormRule rule(layer.layer(), s_);
@@ -58,18 +58,25 @@ class NormRetention final : public Retention {
   }
 
   void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const override {
-    const Evictions evictions = count_evictions(shape.prompt_tokens, s_.block, s_.quota.budget);
-    if (evictions.count == 0 || shape.prompt_tokens < s_.prune_after) return;
+    // Before prune_after nothing was evicted yet.
+    const double n = static_cast<double>(shape.start < s_.prune_after ? shape.start : std::min(shape.start, kept_)) +
+                     static_cast<double>(shape.length());
+    if (shape.stop() < s_.prune_after || n <= static_cast<double>(kept_)) return;
     const Dims m(*shape.model);
-    const double lists = evictions.count * shape.batch * m.kv_heads, n = evictions.tokens;
+    const double lists = shape.batch * m.kv_heads;
     graph::Kernel norms{graph::KernelClass::kReduce, lists * n * m.row(), lists * n * kScoreBytes};
     norms.flops = 2 * lists * n * m.d;
     const graph::OpId op = ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "key norms", norms, {ops.ready()});
-    rank_and_compact(*shape.model, lists, lists, n, static_cast<double>(s_.quota.budget), ops, op);
+    rank_and_compact(*shape.model, lists, lists, n, static_cast<double>(kept_), static_cast<double>(kept_), ops, op);
+  }
+
+  PromptBlocks prompt_blocks(const config::Model&, int) const override {
+    return {.tokens = s_.block, .held = kept_, .from = s_.prune_after};
   }
 
  private:
   NormSetting s_;
+  std::int64_t kept_;
 };
 
 }  // namespace
@@ -92,11 +99,10 @@ Descriptor describe_keyl2norm() {
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b a step", "prompt: n_kv·S·d·b to read the keys",
                 "storage: 2·n_kv·(min(S, budget) + T)·d·b"};
   d.differences = {"the released code keeps a ratio of the prompt, and only from 2048 tokens on: prune_after: 2048",
-                   "some code leaves the first two layers uncompressed: first_dense_layers: 2",
-                   "with block, the prompt's attention is still charged as over the whole prompt"};
-  d.make = [](const ParameterValues& values, const Lengths&) {
+                   "some code leaves the first two layers uncompressed: first_dense_layers: 2"};
+  d.stages = [](const ParameterValues& values, const Lengths&) {
     const NormSetting setting{read_quota(values), read_block(values), values.integer("prune_after")};
-    return two_stages(std::make_unique<NormRetention>(setting), read_all());
+    return Stages{std::make_unique<NormRetention>(setting), read_all()};
   };
   return d;
 }

@@ -3,7 +3,7 @@
 //
 // Idea: outliers of keys sit in fixed channels, those of values do not: keys are quantised by channel over groups of
 //   tokens, values by token over groups of channels; the newest tokens stay in half precision.
-// Selection: all tokens.
+// Selection: all tokens, or those of `selector`, whose index is over the keys as they were.
 // State when a step attends to n tokens: keys of the first R·⌊(n − 1) / R⌋ tokens are packed, a block of R at a time;
 //   values of all but the last R + 1, one token a step. Keys are quantised after RoPE; prefill attention is exact.
 // Cost: packed pairs read, (bits / 8 + 4 / group) bytes an element with a scale and a minimum of two bytes a group, and
@@ -15,6 +15,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "policy/composition.hpp"
 #include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/step_scores.hpp"
@@ -29,13 +30,15 @@ using graph::Lane;
 
 class KiviHead final : public HeadRetrieval {
  public:
-  KiviHead(const LayerInput& input, int kv_head, const TokenList& tokens, const KiviSetting& setting)
+  KiviHead(const LayerInput& input, int kv_head, const TokenList& tokens, const KiviSetting& setting,
+           std::unique_ptr<HeadRetrieval> selector)
       : layer_(input.layer()),
         kv_head_(kv_head),
         members_(static_cast<std::size_t>(input.info().group())),
         d_(static_cast<std::size_t>(input.info().head_dim)),
         tokens_(tokens),
         s_(setting),
+        selector_(std::move(selector)),
         packed_keys_(pack_keys()),
         packed_values_(pack_values()),
         products_({packed_keys_.data(), packed_keys_.size() / d_, d_, d_}, input.info().decode_steps, members_,
@@ -44,8 +47,17 @@ class KiviHead final : public HeadRetrieval {
                   }) {}
 
   void step(int t, std::span<HeadSelection> out) override {
-    tokens_.append_all(t, out[0].attended);
-    attend(t, tokens_.size(t));
+    if (selector_ == nullptr) {
+      tokens_.append_all(t, out[0].attended);
+      return attend(t, tokens_.size(t));
+    }
+    selector_->step(t, out);
+    if (!selector_->output(0).empty()) {
+      throw UserError(
+          "kivi's selector gives attention outputs of its own, which pairs in few bits would change "
+          "(sparq: mean_value: false)");
+    }
+    attend_to_selected(t, out);
   }
 
   std::span<const float> output(int member) const override {
@@ -115,40 +127,114 @@ class KiviHead final : public HeadRetrieval {
     }
   }
 
+  // A list of positions for all query heads, or one for each.
+  void attend_to_selected(int t, std::span<const HeadSelection> selected) {
+    const std::int64_t n = tokens_.size(t), keys = s_.packed_keys(n), values = s_.packed_values(n);
+    outputs_.assign(members_ * d_, 0.0f);
+    const float scale = 1.0f / std::sqrt(static_cast<float>(d_));
+    for (std::size_t g = 0; g < members_; ++g) {
+      const std::vector<std::int32_t>& list = selected[selected.size() == 1 ? 0 : g].attended;
+      if (list.empty()) continue;
+      const float* const exact = layer_.decode_scores(q_head(g)).row(static_cast<std::size_t>(t));
+      const float* const packed = keys > 0 ? products_.row(t, g).data() : nullptr;
+      weights_.resize(list.size()), indices_.resize(list.size());
+      std::int64_t at = 0;  // in the list of tokens, which ascends as the selection does
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        while (tokens_.position(at) != list[i]) ++at;
+        indices_[i] = at;
+        weights_[i] = at < keys ? packed[at] : exact[list[i]];
+      }
+      softmax(weights_, scale);
+      float* const out = outputs_.data() + g * d_;
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        const float* const value = indices_[i] < values
+                                       ? packed_values_.data() + static_cast<std::size_t>(indices_[i]) * d_
+                                       : layer_.values(kv_head_).row(static_cast<std::size_t>(list[i]));
+        for (std::size_t j = 0; j < d_; ++j) out[j] += weights_[i] * value[j];
+      }
+    }
+  }
+
   const trace::Layer& layer_;
   int kv_head_;
   std::size_t members_, d_;
   TokenList tokens_;
   KiviSetting s_;
+  std::unique_ptr<HeadRetrieval> selector_;
   std::vector<float> packed_keys_, packed_values_;  // by index in the list, as they come back from quantisation
   StepScores products_;
   std::vector<float> weights_, outputs_;
+  std::vector<std::int64_t> indices_;
+};
+
+// A selector's work with attention that reads fewer bytes an element.
+class PackedAttention final : public LayerOps {
+ public:
+  PackedAttention(LayerOps& ops, double share) : ops_(ops), share_(share) {}
+  graph::OpId ready() const override { return ops_.ready(); }
+  graph::OpId ready_before() const override { return ops_.ready_before(); }
+  graph::OpId kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) override {
+    return ops_.kernel(lane, kind, label, work, after);
+  }
+  graph::OpId host(Lane thread, Kind kind, const char* label, graph::HostCall call, double count,
+                   After after) override {
+    return ops_.host(thread, kind, label, call, count, after);
+  }
+  graph::OpId copy(Lane lane, const char* label, const graph::Copy& copy, After after) override {
+    return ops_.copy(lane, label, copy, after);
+  }
+  graph::OpId cpu(const char* label, const graph::CpuWork& work, After after) override {
+    return ops_.cpu(label, work, after);
+  }
+  graph::OpId join(Lane lane, After after) override { return ops_.join(lane, after); }
+  graph::OpId attention(const graph::DecodeAttention& work, After after) override {
+    graph::DecodeAttention packed = work;
+    packed.element_bytes *= share_, packed.unit_bytes *= share_;
+    return ops_.attention(packed, after);
+  }
+  void note(std::string_view event, graph::OpId op) override { ops_.note(event, op); }
+  graph::OpId noted(std::string_view event) const override { return ops_.noted(event); }
+  void done(graph::OpId op) override { ops_.done(op); }
+
+ private:
+  LayerOps& ops_;
+  double share_;
 };
 
 class Kivi final : public Retrieval {
  public:
-  explicit Kivi(const KiviSetting& setting) : s_(setting) {}
+  Kivi(const KiviSetting& setting, std::unique_ptr<Retrieval> selector)
+      : s_(setting), selector_(std::move(selector)), all_(selector_ ? nullptr : read_all()) {}
+
+  bool per_query_head() const override { return inner().per_query_head(); }
 
   std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
-    return std::make_unique<KiviHead>(layer, kv_head, tokens, s_);
+    return std::make_unique<KiviHead>(layer, kv_head, tokens, s_,
+                                      selector_ ? selector_->begin(layer, kv_head, tokens) : nullptr);
   }
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    const double heads = shape.batch * m.kv_heads;
-    quantise_pairs(heads * static_cast<double>(kept), m, ops);
+    inner().build_cost(shape, kept, ops);
+    quantise_pairs(shape.batch * m.kv_heads * static_cast<double>(kept), m, ops);
   }
 
+  // Of what a head attends to, the newest is charged as in half precision, as if it were all that there is.
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    const graph::OpId packed = quantise_pairs(static_cast<double>(shape.heads.size()), m, ops);
-    graph::DecodeAttention work = attention_over(shape, 0);
+    const auto heads = static_cast<double>(shape.heads.size());
+    quantise_pairs(shape.per_query_head ? heads / m.group : heads, m, ops);
     double bytes = 0;
     for (const HeadCounts& head : shape.heads) {
       bytes += s_.bytes(static_cast<double>(head.attended), shape.model->head_dim);
     }
-    if (work.tokens > 0) work.element_bytes = bytes / (2 * work.tokens * m.d);
-    ops.done(ops.attention(work, {packed}));
+    const double attended = shape.sum(&HeadCounts::attended);
+    PackedAttention packed(ops, attended > 0 ? bytes / (2 * attended * m.row()) : 1);
+    inner().decode_cost(shape, packed);
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
+    return inner().memory(shape, tokens);
   }
 
   double stored_share(const config::Model& model, double tokens) const override {
@@ -156,7 +242,7 @@ class Kivi final : public Retrieval {
     return s_.bytes(tokens, model.head_dim) / (2 * tokens * Dims(model).row());
   }
 
-  Growth growth() const override { return {.attended = 1}; }
+  Growth growth() const override { return inner().growth(); }
 
  private:
   // Keys and values of `pairs` tokens, read and written packed.
@@ -167,7 +253,10 @@ class Kivi final : public Retrieval {
     return ops.kernel(Lane::kCompute, Kind::kConvert, "quantise", work, {ops.ready()});
   }
 
+  const Retrieval& inner() const { return selector_ ? *selector_ : *all_; }
+
   KiviSetting s_;
+  std::unique_ptr<Retrieval> selector_, all_;
 };
 
 }  // namespace
@@ -196,7 +285,9 @@ void quantise(float* x, std::int64_t count, std::size_t stride, int bits) {
   }
 }
 
-std::unique_ptr<Retrieval> read_quantised(const KiviSetting& setting) { return std::make_unique<Kivi>(setting); }
+std::unique_ptr<Retrieval> read_quantised(const KiviSetting& setting, std::unique_ptr<Retrieval> selector) {
+  return std::make_unique<Kivi>(setting, std::move(selector));
+}
 
 std::vector<Parameter> kivi_parameters() {
   const auto whole = [](const char* key, std::int64_t fallback, const char* unit, const char* meaning, double high) {
@@ -243,6 +334,7 @@ Descriptor describe_kivi() {
   d.category = "quantisation";
   d.paper = "Liu et al., KIVI, ICML 2024 (arXiv 2402.02750)";
   d.parameters = kivi_parameters();
+  d.parameters.push_back(policy_parameter("selector", "full", "what keeps and chooses among the packed pairs"));
   d.formulas = {
       "traffic: n_kv·[(L − r_k) + (L − r_v)]·d·(bits/8 + 4/group) + n_kv·(r_k + r_v)·d·2 a step, r_k = ((L − 1) mod R) "
       "+ "
@@ -251,9 +343,17 @@ Descriptor describe_kivi() {
   d.differences = {
       "a residual of 32 tokens, as the released example; the paper's runs on LongBench have 128: residual: 128",
       "scales and minima are not rounded to half precision",
+      "a selector's index is over the keys before quantisation, and what it reads is charged as if the newest residual "
+      "tokens of it were in half precision",
       "dequantisation is part of the attention kernel and its arithmetic is not charged"};
-  d.make = [](const ParameterValues& values, const Lengths&) {
-    return two_stages(keep_all(), read_quantised(read_kivi(values)));
+  d.stages = [](const ParameterValues& values, const Lengths& lengths) {
+    const KiviSetting setting = read_kivi(values);
+    if (values.text("selector") == "full") return Stages{keep_all(), read_quantised(setting)};
+    Stages inner = read_stages(values, "selector", lengths);
+    if (inner.first->per_query_head()) {
+      throw UserError(values.where("selector"), "pairs are packed by KV head: group must not be per_head");
+    }
+    return Stages{std::move(inner.first), read_quantised(setting, std::move(inner.second))};
   };
   return d;
 }

@@ -20,7 +20,9 @@ struct KiviSetting {
   double bytes(double tokens, int head_dim) const;
 };
 
-std::unique_ptr<Retrieval> read_quantised(const KiviSetting& setting);
+// selector: what a step reads of the packed pairs; null: all of them. Not one that selects for query heads after a
+// first stage that does, nor one with attention outputs of its own.
+std::unique_ptr<Retrieval> read_quantised(const KiviSetting& setting, std::unique_ptr<Retrieval> selector = nullptr);
 
 std::vector<Parameter> kivi_parameters();
 // UserError where residual is no multiple of the group.

@@ -11,12 +11,30 @@
 
 namespace kvcast::policy {
 
-// One layer's prefill of the whole batch, after its attention.
+// One layer's prefill of the whole batch, after its attention over [start, stop()).
 struct PrefillLayer {
   const config::Model* model = nullptr;
   int layer = 0;
   int batch = 1;
   std::int64_t prompt_tokens = 0;
+  // A block of the prompt, for policies that read it so (Policy::prompt_blocks); all others act once, after all of it.
+  std::int64_t start = 0, end = 0;  // end 0: the prompt's
+  std::int64_t stop() const { return end > 0 ? end : prompt_tokens; }
+  bool last() const { return stop() == prompt_tokens; }
+  std::int64_t length() const { return stop() - start; }
+};
+
+// Attention of one layer over tokens [start, end) of each prompt of the batch.
+struct PrefillChunk {
+  const config::Model* model = nullptr;
+  int layer = 0;
+  int batch = 1;
+  std::int64_t start = 0, end = 0;
+  double held = 0;     // tokens before `start` that a head still holds
+  double density = 1;  // share of the causal pairs that sparse prompt attention computes, from the replay
+  double length() const { return static_cast<double>(end - start); }
+  // Query-key pairs of a head: what is held, and the causal part of the chunk itself.
+  double pairs() const { return length() * held + length() * (length() + 1) / 2; }
 };
 
 // One layer of one decode step of the whole batch.

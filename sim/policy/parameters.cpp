@@ -14,9 +14,10 @@ bool lists(const Parameter& p, const char* name) {
 
 // "text or number": a number where the text reads as one, else one of the names.
 ParameterValue read_text_or_number(const Parameter& p, const config::Node& node) {
+  if (lists(p, "<policy>") && node.kind() == config::Node::Kind::kMap) return node.canonical();
   const std::string text = config::read_text(node, p.key);
   if (std::find(p.names.begin(), p.names.end(), text) != p.names.end() && text.front() != '<') return text;
-  if (lists(p, "<path>")) return text;
+  if (lists(p, "<path>") || lists(p, "<policy>")) return text;
   const bool numeric = !node.quoted() && text.find_first_of("0123456789") != std::string::npos;
   if (numeric && lists(p, "<integer>")) {
     return config::read_integer(node, p.key, static_cast<std::int64_t>(p.low), static_cast<std::int64_t>(p.high));
@@ -50,7 +51,7 @@ ParameterValues::ParameterValues(const std::vector<Parameter>& declared, const c
       throw UserError(node.where(), fmt::format("unknown policy parameter \"{}\"", key), known);
     }
     values_[key] = read(*found, node);
-    given_[key] = node.where();
+    given_[key] = node;
   }
 }
 
@@ -76,9 +77,14 @@ bool ParameterValues::is_text(const std::string& key) const { return std::holds_
 
 bool ParameterValues::given(const std::string& key) const { return given_.contains(key); }
 
+config::Node ParameterValues::node(const std::string& key) const {
+  const auto found = given_.find(key);
+  return found == given_.end() ? config::Node::scalar(text(key), {}) : found->second;
+}
+
 SourceLocation ParameterValues::where(const std::string& key) const {
   const auto found = given_.find(key);
-  return found == given_.end() ? SourceLocation{} : found->second;
+  return found == given_.end() ? SourceLocation{} : found->second.where();
 }
 
 }  // namespace kvcast::policy

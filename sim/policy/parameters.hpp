@@ -21,7 +21,7 @@ struct Parameter {
   std::string meaning;
   double low = 0, high = 1e12;  // for numbers
   // For texts: what is known. A text that may also be a number lists "<number>" or "<integer>"; with
-  // "<path>", any text is one.
+  // "<path>", any text is one. With "<policy>", it is a policy: a name, a file, or a map of one of them and parameters.
   std::vector<std::string> names = {};
 };
 
@@ -35,14 +35,16 @@ class ParameterValues {
   bool flag(const std::string& key) const;
   const std::string& text(const std::string& key) const;
   bool is_text(const std::string& key) const;  // of those that may be a number
-  bool given(const std::string& key) const;    // written by the user, not a default
+  // A parameter as it was written, or its default: for "<policy>".
+  config::Node node(const std::string& key) const;
+  bool given(const std::string& key) const;  // written by the user, not a default
   SourceLocation where(const std::string& key) const;
   const std::map<std::string, ParameterValue>& all() const { return values_; }
 
  private:
   const ParameterValue& at(const std::string& key) const;
   std::map<std::string, ParameterValue> values_;
-  std::map<std::string, SourceLocation> given_;
+  std::map<std::string, config::Node> given_;
 };
 
 }  // namespace kvcast::policy

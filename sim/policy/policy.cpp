@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "policy/costs.hpp"
 
 namespace kvcast::policy {
 
@@ -18,9 +19,22 @@ double DecodeLayer::largest(std::int64_t HeadCounts::*field) const {
   return static_cast<double>(most);
 }
 
+double PromptBlocks::held_at(std::int64_t end) const {
+  if (tokens == 0) return static_cast<double>(end);
+  const std::int64_t whole = end / tokens * tokens;  // of blocks that have ended
+  const std::int64_t kept = whole < from ? whole : std::min(whole, held);
+  return static_cast<double>(end - whole) + whole_share * static_cast<double>(whole) +
+         (1 - whole_share) * static_cast<double>(kept);
+}
+
 void Policy::survey(std::span<const LayerInput* const>) {}
 
 void Policy::prefill_layer(const PrefillLayer&, LayerOps&) const {}
+
+graph::OpId Policy::prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const {
+  return ops.kernel(graph::Lane::kCompute, graph::Kind::kAttention, "prefill attention", causal_attention(chunk),
+                    {ops.ready()});
+}
 
 const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at) {
   std::vector<std::string> known;

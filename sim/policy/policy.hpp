@@ -41,6 +41,23 @@ class Selector {
   virtual std::span<const float> output(int) const { return {}; }
 };
 
+// A prompt that is read in blocks, each followed by an eviction, in one layer.
+struct PromptBlocks {
+  std::int64_t tokens = 0;  // a block; 0: the whole prompt at once
+  std::int64_t held = 0;    // that a head keeps at most from one block to the next, mean over heads
+  double whole_share = 0;   // of the heads: keep everything nevertheless
+  std::int64_t from = 0;    // nothing is evicted before so many tokens have been read
+  // Tokens that a head holds, mean over heads, once `end` have been read.
+  double held_at(std::int64_t end) const;
+};
+
+// How much of causal attention over the prompt a policy computes in one layer of a trace.
+struct PromptAttention {
+  bool sparse = false;     // false: all of it
+  double density = 1;      // share of the query-key pairs, mean over query heads
+  double recall_mass = 1;  // share of the softmax mass on these pairs, mean over prompt queries and query heads
+};
+
 // How counts change with each token generated after the replayed steps: replay covers some steps, lowering needs any
 // context.
 struct Growth {
@@ -73,15 +90,24 @@ class Policy {
   virtual std::unique_ptr<Selector> selector(const LayerInput& layer) const = 0;
   // Layers at the start that this policy leaves uncompressed: a captured layer below this stands for those alone.
   virtual int dense_layers() const { return 0; }
+  // For policies whose attention over the prompt is sparse. UserError where the trace lacks what it needs.
+  virtual PromptAttention prompt_attention(const LayerInput&) const { return {}; }
 
   // ---- cost, batch sequences at once
-  // Work after a layer's prefill attention: scoring the prompt, building summaries, copying to the host.
+  // `tokens` is the same in all layers.
+  virtual PromptBlocks prompt_blocks(const config::Model&, int /*layer*/) const { return {}; }
+  // Attention over a chunk of the prompt, from ops.ready(); the op after which its output exists. Default: all pairs.
+  virtual graph::OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const;
+  // Work after a layer's prefill attention (over a block, where the prompt comes in blocks): scoring the prompt,
+  // building summaries, copying to the host.
   virtual void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const;
   // Work from the appended keys to the attention output of one layer of one decode step.
   virtual void decode_layer(const DecodeLayer& shape, LayerOps& ops) const = 0;
   virtual std::vector<MemoryItem> memory(const MemoryShape& shape) const = 0;
   virtual Growth growth() const { return {}; }
 };
+
+struct Stages;  // policy/stages.hpp
 
 // A registered policy: what `kvcast policies` prints and how one is made.
 struct Descriptor {
@@ -94,6 +120,9 @@ struct Descriptor {
   std::vector<std::string> formulas;     // traffic and storage, per layer and sequence
   std::vector<std::string> differences;  // from the paper or its released code
   std::function<std::unique_ptr<Policy>(const ParameterValues&, const Lengths&)> make;
+  // The same as two stages that other policies can put into their frames; empty where it is none. `make` follows from
+  // it where it is not given.
+  std::function<Stages(const ParameterValues&, const Lengths&)> stages;
 };
 
 // The one list, in the order of presentation.

@@ -8,7 +8,6 @@
 
 #include "base/error.hpp"
 #include "policy/ranking.hpp"
-#include "policy/snapkv.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -94,8 +93,9 @@ class WindowRule final : public EvictionRule {
     if (info.prompt_tokens <= s_.budget) return;
     // A head with a small budget may evict after the first block.
     const std::int64_t first_end = s_.block > 0 ? std::min(s_.block, info.prompt_tokens) : info.prompt_tokens;
-    require_prompt_queries(info, std::max<std::int64_t>(0, first_end - s_.window),
-                           "the last queries of the prompt (or of each block) rank its tokens");
+    require_prompt_queries(
+        info, std::max<std::int64_t>(0, first_end - s_.window),
+        fmt::format("a window of {} last queries of the prompt (or of each block) ranks its tokens", s_.window));
   }
 
   void after_block(std::int64_t, std::int64_t end, std::vector<Held>& held) override {

@@ -57,6 +57,11 @@ void read_retrieval_scores(const ParameterValues& values, PromptEviction& settin
 std::vector<Parameter> error_budget_parameters();
 void read_error_budgets(const ParameterValues& values, PromptEviction& setting);
 
+// UserError where the pooling kernel is even.
+void check_pool(const ParameterValues& values);
+// The same, and where `budget` tokens cannot hold the window.
+void check_window(const ParameterValues& values, std::int64_t budget);
+
 // As a first stage.
 std::unique_ptr<Retention> evict_after_prompt(const PromptEviction& setting);
 

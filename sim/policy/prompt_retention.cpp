@@ -5,7 +5,6 @@
 #include "base/error.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/prompt_eviction.hpp"
-#include "policy/snapkv.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -50,6 +49,9 @@ class PromptRetention final : public Retention {
     prompt_eviction_cost(s_, shape, layer_kept(std::min(shape.layer, layers - 1), layers, shape.prompt_tokens), ops);
   }
 
+  // Layers and heads with budgets of their own: their mean.
+  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.budget}; }
+
  private:
   // CAKE's layers differ by what they attend to; together they keep what is asked for.
   double layer_kept(int layer, int layers, std::int64_t prompt) const {
@@ -63,18 +65,34 @@ class PromptRetention final : public Retention {
 
 }  // namespace
 
+void check_pool(const ParameterValues& values) {
+  if (values.integer("pool_kernel") % 2 == 0) {
+    throw UserError(values.where("pool_kernel"),
+                    fmt::format("pool_kernel must be odd, found {}", values.integer("pool_kernel")));
+  }
+}
+
+void check_window(const ParameterValues& values, std::int64_t budget) {
+  check_pool(values);
+  if (values.integer("window") > budget) {
+    throw UserError(values.where("window"),
+                    fmt::format("the window of {} tokens does not fit into the {} tokens that stay of the prompt",
+                                values.integer("window"), budget));
+  }
+}
+
 std::unique_ptr<Retention> evict_after_prompt(const PromptEviction& setting) {
   return std::make_unique<PromptRetention>(setting);
 }
 
 void prompt_eviction_cost(const PromptEviction& s, const PrefillLayer& shape, double kept, LayerOps& ops) {
   const Dims m(*shape.model);
-  const Evictions evictions = count_evictions(shape.prompt_tokens, s.block, s.budget);
-  if (evictions.count == 0) return;
+  const double n = tokens_to_rank(shape, s.budget);
+  if (n == 0) return;
   const bool few = s.scores == TokenScores::kRetrievalHeads && s.heads != HeadBudgets::kAdaptive;
   const double heads = few ? std::min<double>(s.retrieval_heads, m.q_heads) : m.q_heads;
   const double rankings = few ? 1 : s.group == Group::kPerHead ? m.q_heads : m.kv_heads;
-  const double times = evictions.count * shape.batch, n = evictions.tokens, rows = times * heads * s.window;
+  const double times = shape.batch, rows = times * heads * s.window;
   graph::Kernel score{graph::KernelClass::kScore, times * std::min(heads, m.kv_heads) * n * m.row() + rows * m.row(),
                       rows * n * kScoreBytes};
   score.flops = 2 * rows * n * m.d;
@@ -93,7 +111,7 @@ void prompt_eviction_cost(const PromptEviction& s, const PrefillLayer& shape, do
     op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k over heads", layer, {op});
   }
   const double lists = times * (s.group == Group::kPerHead ? m.q_heads : m.kv_heads);
-  rank_and_compact(*shape.model, times * rankings, lists, scored, kept, ops, op);
+  rank_and_compact(*shape.model, times * rankings, lists, scored, kept - s.window, kept, ops, op);
 }
 
 std::vector<Parameter> prompt_eviction_parameters(std::int64_t window, const char* pool, std::int64_t kernel) {

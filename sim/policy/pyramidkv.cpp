@@ -36,13 +36,12 @@ Descriptor describe_pyramidkv() {
       "traffic: 2·n_kv·(keep_l + w + T)·d·b a step in layer l",
       "storage: the sum of this over layers; rounding the step down adds up to (layers − 1)/2 tokens a layer"};
   d.differences = {"the released script sets window 8, max pooling over 7; defaults here are SnapKV's window of 32",
-                   "the released code keeps a set per query head: group: per_head",
-                   "with block, the prompt's attention is still charged as over the whole prompt"};
-  d.make = [](const ParameterValues& values, const Lengths&) {
+                   "the released code keeps a set per query head: group: per_head"};
+  d.stages = [](const ParameterValues& values, const Lengths&) {
     PromptEviction setting = read_prompt_eviction(values);
     setting.layers = values.text("schedule") == "whole" ? LayerBudgets::kPyramid : LayerBudgets::kSmoothPyramid;
     setting.beta = values.integer("beta");
-    return two_stages(evict_after_prompt(setting), read_all());
+    return Stages{evict_after_prompt(setting), read_all()};
   };
   return d;
 }

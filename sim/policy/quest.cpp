@@ -112,7 +112,7 @@ class Quest final : public Retrieval {
   QuestPages s_;
 };
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+Stages make(const ParameterValues& values, const Lengths& lengths) {
   QuestPages s;
   s.budget = values.integer("budget");
   s.page = static_cast<int>(values.integer("page"));
@@ -132,7 +132,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
     throw UserError(values.where("budget"),
                     fmt::format("a budget of {} tokens does not hold one page of {}", s.budget, s.page));
   }
-  return two_stages(keep_all(), retrieve_quest_pages(s));
+  return {keep_all(), retrieve_quest_pages(s)};
 }
 
 }  // namespace
@@ -165,7 +165,7 @@ Descriptor describe_quest() {
   d.differences = {"the original selects per query head (its models have no groups): group: per_head",
                    "the released runtime always reads the last page: force_last_page: true",
                    "the original leaves two layers dense: first_dense_layers: 2"};
-  d.make = make;
+  d.stages = make;
   return d;
 }
 

@@ -241,7 +241,8 @@ Descriptor describe_raas() {
       "as in FreeKV's comparison; the paper itself keeps the whole prompt and only limits what is generated",
       "prompt tokens are packed into pages in position order, and bounds are those of the packed tokens; "
       "FreeKV's code takes the bounds of the first tokens in place of the packed ones",
-      "FreeKV's paper says that groups agree by the maximum, its code uses the mean: group: max_weights"};
+      "FreeKV's paper says that groups agree by the maximum, its code uses the mean: group: max_weights",
+      "the prompt is read at once: its pages are chosen when it has ended"};
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     RaasSetting setting;
     setting.sink = values.integer("sink");

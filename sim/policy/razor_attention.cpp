@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "policy/descriptors.hpp"
+#include "policy/eviction.hpp"
 #include "policy/head_split.hpp"
 
 namespace kvcast::policy {
@@ -24,6 +25,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   split.sink = values.integer("sink");
   const double scaled = static_cast<double>(lengths.prompt_tokens) / values.number("divisor");
   split.recent = std::max(values.integer("least_buffer"), static_cast<std::int64_t>(scaled));
+  split.block = read_block(values);
   split.compensate = values.flag("compensation");
   const auto heads = static_cast<double>(split.profile->n_layers * split.profile->n_kv_heads);
   for (const char* kind : {"echo", "induction"}) {
@@ -79,6 +81,7 @@ Descriptor describe_razor_attention() {
                    .fallback = true,
                    .unit = "",
                    .meaning = "the mean pair of what was dropped stands in for it"},
+                  block_parameter(),
                   profile_parameter("echo and induction scores of heads")};
   d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·(min(L, sink + buffer) + 1)) a step",
                 "storage: the same number of bytes; buffer = max(least_buffer, ⌊S/divisor⌋)"};

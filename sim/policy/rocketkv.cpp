@@ -18,11 +18,12 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "policy/composition.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/hsa.hpp"
+#include "policy/prompt_eviction.hpp"
 #include "policy/quest.hpp"
 #include "policy/rocketkv.hpp"
-#include "policy/snapkv.hpp"
 
 namespace kvcast::policy {
 
@@ -40,8 +41,26 @@ RocketSplit split_rocket(std::int64_t bound, std::int64_t budget, std::int64_t r
 
 namespace {
 
-std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const Lengths& lengths,
-                                        const RocketSplit& split) {
+// What a frame keeps is a copy beside the whole cache.
+class Filtered final : public Retention {
+ public:
+  explicit Filtered(std::unique_ptr<Retention> inner) : inner_(std::move(inner)) {}
+  bool per_query_head() const override { return inner_->per_query_head(); }
+  void survey(std::span<const LayerInput* const> layers) override { inner_->survey(layers); }
+  std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override { return inner_->keep(layer); }
+  std::int64_t kept(std::int64_t prompt) const override { return inner_->kept(prompt); }
+  double mean_kept(const config::Model& model, std::int64_t prompt) const override {
+    return inner_->mean_kept(model, prompt);
+  }
+  bool frees() const override { return false; }
+  void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const override { inner_->prefill_cost(shape, ops); }
+
+ private:
+  std::unique_ptr<Retention> inner_;
+};
+
+std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const Lengths& lengths, const RocketSplit& split,
+                                        std::int64_t reserved) {
   const std::int64_t budget = values.integer("budget");
   if (values.text("second_stage") == "hsa") {
     HsaSetting setting = read_hsa(values, lengths);
@@ -49,6 +68,11 @@ std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const Len
     setting.length = split.length;
     setting.ratio = split.second_ratio;
     return retrieve_hsa(setting);
+  }
+  if (values.text("second_stage") != "quest") {
+    // To any other the N tokens are all that there is.
+    const Lengths kept{std::max<std::int64_t>(1, split.length - reserved), reserved};
+    return read_stages(values, "second_stage", kept, budget, true).second;
   }
   QuestPages setting;
   setting.budget = budget;
@@ -64,25 +88,44 @@ std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const Len
   return retrieve_quest_pages(setting);
 }
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths, bool frees) {
-  const double factor = values.is_text("split_factor") ? -1 : values.number("split_factor");
-  const std::int64_t budget = values.integer("budget");
-  const RocketSplit split = split_rocket(lengths.bound(), budget, max_new_tokens(values, lengths), factor);
-  WindowEviction eviction;
-  // A budget that covers every token evicts nothing, however many generated tokens are planned for.
-  eviction.budget =
-      budget >= lengths.bound() ? std::max(split.prompt_budget, lengths.prompt_tokens) : split.prompt_budget;
+// budget: tokens of the prompt that stay.
+std::unique_ptr<Retention> first_stage(const ParameterValues& values, const Lengths& lengths, std::int64_t budget) {
+  if (values.text("first_stage") != "snapkv") {
+    auto stage = read_stages(values, "first_stage", lengths, budget).first;
+    if (!stage->per_query_head()) return stage;
+    throw UserError(values.where("first_stage"), "the second stage selects for KV heads: group must not be per_head");
+  }
+  PromptEviction eviction;
+  eviction.budget = budget;
   eviction.window = static_cast<int>(values.integer("window"));
   eviction.pool = parse_pool(values.text("pool"));
   eviction.pool_kernel = static_cast<int>(values.integer("pool_kernel"));
   eviction.group = parse_group(values.text("eviction_group"));
-  eviction.frees = frees;
-  if (eviction.budget >= lengths.prompt_tokens) {
-    check_pool(values);
-    return two_stages(keep_all(), second_stage(values, lengths, split));
+  return evict_after_prompt(eviction);
+}
+
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths, bool frees) {
+  const double factor = values.is_text("split_factor") ? -1 : values.number("split_factor");
+  const std::int64_t budget = values.integer("budget"), reserved = max_new_tokens(values, lengths);
+  const RocketSplit split = split_rocket(lengths.bound(), budget, reserved, factor);
+  // A budget that covers every token evicts nothing, however many generated tokens are planned for.
+  const std::int64_t stay =
+      budget >= lengths.bound() ? std::max(split.prompt_budget, lengths.prompt_tokens) : split.prompt_budget;
+  const bool own = values.text("first_stage") == "snapkv", whole = stay >= lengths.prompt_tokens;
+  check_pool(values);
+  if (!whole && own) check_window(values, stay);
+  if (stay < 1) throw UserError(values.where("max_new_tokens"), "the tokens planned for leave the prompt none");
+  // One that is written is read even where nothing is left for it to do.
+  std::unique_ptr<Retention> first = own && whole ? keep_all() : first_stage(values, lengths, stay);
+  if (!frees && first->prompt_blocks({}, 0).tokens > 0) {
+    throw UserError(values.where("first_stage"), "block: what is kept whole is not evicted block by block");
   }
-  check_window(values, eviction.budget);
-  return two_stages(evict_by_window(eviction), second_stage(values, lengths, split));
+  if (whole) {
+    first = keep_all();
+  } else if (!frees) {
+    first = std::make_unique<Filtered>(std::move(first));
+  }
+  return two_stages(std::move(first), second_stage(values, lengths, split, reserved));
 }
 
 std::vector<Parameter> parameters() {
@@ -102,11 +145,14 @@ std::vector<Parameter> parameters() {
                   .unit = "",
                   .meaning = "how the query heads of a KV head agree in the first stage",
                   .names = {"sum_weights", "mean_weights", "max_weights"}});
-  list.push_back({.key = "second_stage",
-                  .fallback = std::string("hsa"),
-                  .unit = "",
-                  .meaning = "what retrieves from the tokens that the first stage kept",
-                  .names = {"hsa", "quest"}});
+  list.push_back(policy_parameter("first_stage", "snapkv",
+                                  "what evicts from the prompt: snapkv with the parameters above, or a policy that "
+                                  "evicts once, with its own",
+                                  {"snapkv"}));
+  list.push_back(policy_parameter("second_stage", "hsa",
+                                  "what retrieves from the tokens that the first stage kept: hsa or quest with the "
+                                  "parameters here, or a policy, with its own and N tokens in place of the sequence",
+                                  {"hsa", "quest"}));
   for (Parameter& p : hsa_parameters()) list.push_back(std::move(p));
   return list;
 }
@@ -128,7 +174,10 @@ Descriptor describe(bool frees) {
   d.differences = {
       "pages run over the kept tokens in position order, as in the Hugging Face code; the gpt-fast code leaves "
       "them in order of score",
-      "what the prompt keeps is N − T_max, as in the code; max_new_tokens: 0 gives the paper's formula"};
+      "what the prompt keeps is N − T_max, as in the code; max_new_tokens: 0 gives the paper's formula",
+      "a second stage that does not know the traffic convention (exact_topk, loki) attends to t tokens and its "
+      "estimate "
+      "comes on top"};
   if (!frees)
     d.differences.push_back("one turn a trace: its prompt is the whole history, filtered by its last queries");
   d.make = [frees](const ParameterValues& values, const Lengths& lengths) { return make(values, lengths, frees); };

@@ -254,7 +254,7 @@ class Sparq final : public Retrieval {
   Setting s_;
 };
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+Stages make(const ParameterValues& values, const Lengths& lengths) {
   Setting s;
   s.budget = s.tokens = values.integer("budget");
   s.recent = values.integer("recent");
@@ -274,7 +274,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
     throw UserError(values.where("recent"),
                     fmt::format("recent ({}) must fit into the {} tokens attended to", s.recent, s.tokens + 1));
   }
-  return two_stages(keep_all(), std::make_unique<Sparq>(s));
+  return {keep_all(), std::make_unique<Sparq>(s)};
 }
 
 }  // namespace
@@ -321,7 +321,7 @@ Descriptor describe_sparq() {
   d.formulas = {"traffic: n_kv·L·r·b + 2·n_kv·(k + 1)·d·b a step", "storage: 3·n_kv·L·d·b + n_kv·d·b"};
   d.differences = {"the local window is 0 by default; the paper's runs give it a part of k: recent",
                    "keys stored twice cost 1.5 times the cache; RocketKV's table of storage counts 2"};
-  d.make = make;
+  d.stages = make;
   return d;
 }
 

@@ -107,7 +107,11 @@ class TwoStages final : public Policy {
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     first_->prefill_cost(shape, ops);
-    second_->build_cost(shape, first_->kept(shape.prompt_tokens), ops);
+    if (shape.last()) second_->build_cost(shape, first_->kept(shape.prompt_tokens), ops);
+  }
+
+  PromptBlocks prompt_blocks(const config::Model& model, int layer) const override {
+    return first_->prompt_blocks(model, layer);
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override { second_->decode_cost(shape, ops); }

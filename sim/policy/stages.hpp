@@ -32,6 +32,8 @@ class Retention {
   // What does not stay is freed; false: the whole cache is held beside a compact copy of what stays.
   virtual bool frees() const { return true; }
   virtual void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const = 0;
+  // As Policy::prompt_blocks.
+  virtual PromptBlocks prompt_blocks(const config::Model&, int /*layer*/) const { return {}; }
 };
 
 // Second stage of one KV head.
@@ -65,6 +67,11 @@ class Retrieval {
 std::unique_ptr<Retention> keep_all();
 // Everything that is there is read.
 std::unique_ptr<Retrieval> read_all();
+
+struct Stages {
+  std::unique_ptr<Retention> first;
+  std::unique_ptr<Retrieval> second;
+};
 
 std::unique_ptr<Policy> two_stages(std::unique_ptr<Retention> first, std::unique_ptr<Retrieval> second);
 

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
+#include "policy/eviction.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -48,8 +49,8 @@ class StreamingSelector final : public Selector {
 
 class StreamingLlm final : public Policy {
  public:
-  StreamingLlm(std::int64_t sink, std::int64_t recent, bool covers_all)
-      : sink_(sink), recent_(recent), covers_all_(covers_all) {}
+  StreamingLlm(std::int64_t sink, std::int64_t recent, std::int64_t block, bool covers_all)
+      : sink_(sink), recent_(recent), block_(block), covers_all_(covers_all) {}
 
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     return std::make_unique<StreamingSelector>(layer, sink_, recent_);
@@ -59,6 +60,9 @@ class StreamingLlm final : public Policy {
     ops.done(ops.attention(attention_over(shape, 0), {ops.ready()}));
   }
 
+  // In blocks, what slid out of the window is gone before the next one comes.
+  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {block_, sink_ + recent_}; }
+
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const std::int64_t held = std::min(shape.tokens, sink_ + recent_);
     return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
@@ -67,7 +71,7 @@ class StreamingLlm final : public Policy {
   Growth growth() const override { return {.attended = covers_all_ ? 1.0 : 0.0}; }
 
  private:
-  std::int64_t sink_, recent_;
+  std::int64_t sink_, recent_, block_;
   bool covers_all_;
 };
 
@@ -83,7 +87,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
     throw UserError(values.where(recent_given ? "recent" : "budget"),
                     fmt::format("budget ({}) must be sink ({}) + recent ({})", budget, sink, recent));
   }
-  return std::make_unique<StreamingLlm>(sink, recent, budget >= lengths.bound());
+  return std::make_unique<StreamingLlm>(sink, recent, read_block(values), budget >= lengths.bound());
 }
 
 }  // namespace
@@ -102,7 +106,8 @@ Descriptor describe_streaming_llm() {
        .unit = "tokens",
        .meaning = "last tokens kept, the current one included",
        .high = 1e9,
-       .names = {"budget-sink", "<integer>"}}};
+       .names = {"budget-sink", "<integer>"}},
+      block_parameter()};
   d.budget_convention = "retained: sink + recent, the current token included";
   d.formulas = {"traffic: 2·n_kv·min(L, sink + recent)·d·b a step", "storage: 2·n_kv·min(L, sink + recent)·d·b"};
   d.differences = {"keys stay at their own positions; the original re-rotates them to positions within the cache"};

@@ -82,10 +82,9 @@ class Tova final : public Policy {
   }
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    const Evictions evictions = count_evictions(shape.prompt_tokens, s_.block, s_.quota.budget);
-    if (evictions.count == 0) return;
+    const double n = tokens_to_rank(shape, s_.quota.budget), times = shape.batch;
+    if (n == 0) return;
     const Dims m(*shape.model);
-    const double times = evictions.count * shape.batch, n = evictions.tokens;
     graph::Kernel row{graph::KernelClass::kScore, times * (m.kv_heads * n + m.q_heads) * m.row(),
                       times * m.q_heads * n * kScoreBytes};
     row.flops = 2 * times * m.q_heads * n * m.d;
@@ -95,8 +94,10 @@ class Tova final : public Policy {
     mean.flops = times * m.q_heads * n * 5;  // largest, difference and exponential, sum, division, mean
     op = ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "softmax and mean", mean, {op});
     rank_and_compact(*shape.model, times * lists(*shape.model), times * m.kv_heads, n,
-                     static_cast<double>(s_.quota.budget), ops, op);
+                     static_cast<double>(s_.quota.budget), static_cast<double>(s_.quota.budget), ops, op);
   }
+
+  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.quota.budget}; }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     attend_and_evict(shape, false, lists(*shape.model), ops);
@@ -135,8 +136,7 @@ Descriptor describe_tova() {
                 "storage: 2·n_kv·(budget + 1)·d·b"};
   d.differences = {"the released code compacts the cache at every step; here the free slot is written over",
                    "kvpress never evicts the last token: recent: 1",
-                   "KeyDiff's comparison averages over each KV head's query heads: scope: group",
-                   "with block, the prompt's attention is still charged as over the whole prompt"};
+                   "KeyDiff's comparison averages over each KV head's query heads: scope: group"};
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     const Quota quota = read_quota(values);
     return std::make_unique<Tova>(

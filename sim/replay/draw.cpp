@@ -51,4 +51,8 @@ std::span<const policy::HeadCounts> Draw::heads(int layer, std::int64_t step) {
   return drawn_;
 }
 
+double Draw::prompt_density(int layer) const {
+  return layer < replay_.dense_layers ? 1 : replay_.layers[nearest_.at(static_cast<std::size_t>(layer))].prompt.density;
+}
+
 }  // namespace kvcast::replay

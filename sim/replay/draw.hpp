@@ -28,6 +28,8 @@ class Draw {
   // [batch × heads] at a layer and a step, step ≥ 0; valid until the next call. A pure function of its arguments and
   // the stream. Layers that the policy leaves dense give what some captured layer did: their cost does not read it.
   std::span<const policy::HeadCounts> heads(int layer, std::int64_t step);
+  // Of the captured layer that stands for this one.
+  double prompt_density(int layer) const;
   // The context at which all counts hold: those of other steps have been moved there by the policy's growth.
   std::int64_t counted_tokens() const { return counted_tokens_; }
 

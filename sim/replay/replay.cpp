@@ -38,6 +38,7 @@ LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, boo
     if (keep) result.selections.push_back({id, t, selection});
   }
   result.counts.layer = id;
+  result.counts.prompt = policy.prompt_attention(oracle.input());
   result.counts.per_query_head = selection.per_query_head;
   result.counts.heads = static_cast<int>(selection.heads.size());
   return result;
@@ -83,6 +84,16 @@ graph::Traffic traffic_of(const std::vector<LayerResult>& layers, const policy::
 }
 
 }  // namespace
+
+std::optional<policy::PromptAttention> prompt_attention(std::span<const LayerCounts> layers) {
+  std::vector<double> density, mass;
+  for (const LayerCounts& layer : layers) {
+    if (!layer.prompt.sparse) continue;
+    density.push_back(layer.prompt.density), mass.push_back(layer.prompt.recall_mass);
+  }
+  if (density.empty()) return {};
+  return policy::PromptAttention{true, mean(density), mean(mass)};
+}
 
 std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int threads) {
   std::vector<std::unique_ptr<Oracle>> layers;

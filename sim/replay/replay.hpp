@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -31,12 +32,16 @@ struct LayerCounts {
   int heads = 0;
   std::vector<policy::HeadCounts> counts;  // [decode steps × heads]
   std::vector<std::int64_t> resident;      // tokens a head holds on the GPU after prefill
+  policy::PromptAttention prompt;
 
   std::span<const policy::HeadCounts> at(int step) const {
     return std::span(counts).subspan(static_cast<std::size_t>(step) * static_cast<std::size_t>(heads),
                                      static_cast<std::size_t>(heads));
   }
 };
+
+// Sparse attention over the prompt: means over the layers where it is sparse; none where it is not.
+std::optional<policy::PromptAttention> prompt_attention(std::span<const LayerCounts> layers);
 
 // step −1 holds what is resident after prefill.
 struct StepSelection {

@@ -34,7 +34,8 @@ json layer_json(const LayerCounts& layer) {
           {"per_query_head", layer.per_query_head},
           {"heads", layer.heads},
           {"counts", counts},
-          {"resident", layer.resident}};
+          {"resident", layer.resident},
+          {"prompt", {layer.prompt.sparse ? 1.0 : 0.0, layer.prompt.density, layer.prompt.recall_mass}}};
 }
 
 LayerCounts layer_from(const json& j) {
@@ -44,6 +45,8 @@ LayerCounts layer_from(const json& j) {
   layer.heads = j.at("heads").get<int>();
   for (const json& c : j.at("counts")) layer.counts.push_back(counts_from(c));
   layer.resident = j.at("resident").get<std::vector<std::int64_t>>();
+  const auto prompt = j.at("prompt").get<std::array<double, 3>>();
+  layer.prompt = {prompt[0] != 0, prompt[1], prompt[2]};
   return layer;
 }
 

@@ -215,6 +215,7 @@ lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& 
   setting.counts = [&draw](int layer, std::int64_t step) { return draw.heads(layer, step); };
   setting.per_query_head = input.replay->per_query_head;
   setting.counted_tokens = draw.counted_tokens();
+  setting.prompt_density = [&draw](int layer) { return draw.prompt_density(layer); };
   setting.attended_mean = input.replay->proxies.attended_mean;
   return setting;
 }

@@ -19,12 +19,18 @@ json oom_json(const OutOfMemory& oom) {
           {"in_use_bytes", oom.in_use}, {"capacity_bytes", oom.capacity}, {"owners", owners_json(oom.owners)}};
 }
 
-json accuracy_json(const replay::Proxies& p) {
-  return {{"recall_mass_mean", p.recall_mass_mean},
-          {"recall_mass_p10", p.recall_mass_p10},
-          {"output_error_mean", p.output_error_mean},
-          {"topk_overlap_mean", p.topk_overlap_mean},
-          {"attended_mean", p.attended_mean}};
+json accuracy_json(const replay::ReplayResult& replay) {
+  const replay::Proxies& p = replay.proxies;
+  json out = {{"recall_mass_mean", p.recall_mass_mean},
+              {"recall_mass_p10", p.recall_mass_p10},
+              {"output_error_mean", p.output_error_mean},
+              {"topk_overlap_mean", p.topk_overlap_mean},
+              {"attended_mean", p.attended_mean}};
+  if (const auto prompt = replay::prompt_attention(replay.layers)) {
+    out["prompt_density"] = prompt->density;
+    out["prompt_recall_mass_mean"] = prompt->recall_mass;
+  }
+  return out;
 }
 
 json breakdown_json(const metrics::Attribution& step) {
@@ -129,7 +135,7 @@ json to_json(const Experiment& e, const ExperimentInput& input) {
                    {"dram_capacity_bytes", e.dram.capacity},
                    {"dram_owners", owners_json(e.dram.owners)}};
   out["origin"]["memory"] = "exact";
-  out["accuracy"] = accuracy_json(input.replay->proxies);
+  out["accuracy"] = accuracy_json(*input.replay);
   // Proxies are exact for the trace; a synthetic trace only stands for a model.
   out["origin"]["accuracy"] = input.replay->trace_source == "captured" ? "exact" : "assumed";
   out["engine"] = {{"ops", e.engine_ops}, {"events", e.engine_events}, {"wall_s", e.engine_wall_s}};

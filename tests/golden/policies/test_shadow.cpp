@@ -54,6 +54,20 @@ TEST_CASE("shadowkv attends with keys of low rank, by hand") {
   CHECK(whole[1] == Approx(3 * 2.2252 / 5.7781).epsilon(1e-3));
 }
 
+TEST_CASE("shadowkv's factor of the keys takes the published 15 to 30 %") {
+  // FreeKV, table 1 and section 2: rank 160 of n_kv·d. 8 KV heads of 128: 160 / 1024 = 15.6 % of the keys, 4 of 128:
+  // 160 / 512 = 31.3 %; the other factor adds n_kv·160·128 elements whatever the length, next to nothing at 128K.
+  for (const auto& [heads, share] : {std::pair{8, 0.156}, {4, 0.313}}) {
+    config::Model model;
+    model.layers = 32, model.n_q_heads = 32, model.n_kv_heads = heads, model.head_dim = 128;
+    const policy::Lengths lengths{131072, 100};
+    const double keys = 32.0 * heads * 131072 * 128 * 2;
+    for (const policy::MemoryItem& item : make("shadowkv", "", lengths)->memory({&model, 1, 131072, lengths, 0})) {
+      if (item.owner == "low-rank keys") CHECK(item.bytes / keys == Approx(share).margin(0.002));
+    }
+  }
+}
+
 TEST_CASE("infinigen, by hand") {
   // The prompt's queries (8, 0) and (6, 1) are larger in dimension 0: the one column of two that is kept. Scores
   // q₀·k₀ / √2 with q₀ = √2: k₀ itself, 5 4 1 0 of the prompt. Tokens 0 and 1 lie above 5 − 2; at most three quarters

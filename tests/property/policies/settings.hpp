@@ -56,7 +56,10 @@ inline std::string with(const std::string& settings, const std::string& key, con
   const config::Node changed =
       config::parse_yaml("{" + settings + "}", "test").with(key, config::Node::scalar(value, {}));
   std::string text;
-  for (const auto& [k, v] : changed.entries()) text += (text.empty() ? "" : ", ") + k + ": " + v.text();
+  for (const auto& [k, v] : changed.entries()) {
+    text +=
+        (text.empty() ? "" : ", ") + k + ": " + (v.kind() == config::Node::Kind::kScalar ? v.text() : v.canonical());
+  }
   return text;
 }
 
@@ -73,6 +76,7 @@ inline std::string small_settings(const policy::Descriptor& d, std::int64_t budg
     if (p.key == "topk") text = with(text, p.key, "3");
     if (p.key == "retrieval_heads") text = with(text, p.key, "1");
     if (p.key == "sink") text = with(text, p.key, "2");
+    if (p.key == "recall" && std::holds_alternative<double>(p.fallback)) text = with(text, p.key, "0.9");
     if (p.key == "alpha") text = with(text, p.key, "0.2");
     if (p.key == "query_cosine") text = with(text, p.key, "0.9");
     if (p.key == "profile") text = with(text, p.key, profile);

@@ -78,7 +78,8 @@ std::int64_t allowed(const policy::Descriptor& d, const std::string& setting, st
   if (d.budget_convention.find("budget + 1 tokens") != std::string::npos) return budget + 1;  // attends, then evicts
   if (d.category == "retrieval (CPU)") {
     if (setting.find("rerank: false") != std::string::npos) return tokens;  // as many as were recalled
-    return budget + 2 + 8;                                                  // sink and window on the GPU
+    const std::int64_t stay = setting.find("generated: gpu") != std::string::npos ? t + 1 : 0;
+    return budget + 2 + 8 + stay;  // sink and window on the GPU
   }
   if (d.budget_convention.find("come beside them") != std::string::npos) {
     return budget + 8 * 4 + 32 + 3 + t + 1;  // 8 outlier chunks of 4, 32 local tokens and a part of a chunk, generated

@@ -45,6 +45,29 @@ TEST_CASE("anchors and metrics, by hand") {
   CHECK(out[2] == Approx(-0.99655).epsilon(1e-4));
 }
 
+TEST_CASE("running scores are those made anew") {
+  const tests::MemoryTrace trace = tests::random_trace({.prompt = 90, .steps = 30}, 4);
+  const auto layer = trace.load(0, 1);
+  const MatrixView keys = layer->keys(0);
+  for (const Anchor anchor : {Anchor::kMean, Anchor::kMedian, Anchor::kPairwise}) {
+    for (const Metric metric : {Metric::kCosine, Metric::kEuclid}) {
+      RunningDistinctness running(keys, anchor, metric);
+      Held held(60);
+      std::iota(held.begin(), held.end(), 3);
+      std::vector<float> got, wanted;
+      for (std::int32_t i = 90; i < 120; ++i) {
+        held.push_back(i);
+        running.score(held, got);
+        score_distinctness(keys, held, anchor, metric, wanted);
+        REQUIRE(got.size() == wanted.size());
+        for (std::size_t j = 0; j < got.size(); ++j) CHECK(got[j] == Approx(wanted[j]).epsilon(1e-5));
+        held.erase(held.begin() + i % 7);
+        if (i == 100) held.erase(held.begin(), held.begin() + 20);  // many at once
+      }
+    }
+  }
+}
+
 TEST_CASE("the mean of normalised keys ranks as all pairs do") {
   // Σ_j cos(k_i, k_j), pair by pair in double precision, beside the anchor's cosine.
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {

@@ -1,0 +1,46 @@
+// Sparse attention over the prompt before any policy: MInference and XAttention compute part of the prompt's attention;
+// the cache is whole when decoding starts, and `then` says what happens to it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "policy/policy.hpp"
+
+namespace kvcast::policy {
+
+// Everything but the attention over the prompt is the inner policy's.
+class SparsePrompt : public Policy {
+ public:
+  // UserError (at `where`) for an inner policy that reads the prompt in blocks: the pattern is of a whole prompt.
+  SparsePrompt(std::unique_ptr<Policy> inner, const SourceLocation& where);
+
+  void survey(std::span<const LayerInput* const> layers) override { inner_->survey(layers); }
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override { return inner_->selector(layer); }
+  int dense_layers() const override { return inner_->dense_layers(); }
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override { inner_->prefill_layer(shape, ops); }
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override { inner_->decode_layer(shape, ops); }
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override { return inner_->memory(shape); }
+  Growth growth() const override { return inner_->growth(); }
+
+ private:
+  std::unique_ptr<Policy> inner_;
+};
+
+// The parameter `then`, and the policy that it names.
+Parameter then_parameter();
+std::unique_ptr<Policy> read_then(const ParameterValues& values, const Lengths& lengths);
+
+// Causal pairs of a prompt: a query sees all keys up to its own.
+double causal_pairs(std::int64_t tokens);
+
+// Share of the softmax mass that a query head keeps, mean over at most 32 captured prompt queries, evenly spaced among
+// the last without a gap: keeps(i, j) says whether query i sees key j ≤ i.
+using Keeps = std::function<bool(std::int64_t query, std::int64_t key)>;
+double prompt_recall(const trace::Layer& layer, int q_head, const Keeps& keeps);
+
+// Attention over the pairs that are left, after the pattern is known.
+graph::OpId sparse_attention(const PrefillChunk& chunk, LayerOps& ops, graph::OpId after);
+
+}  // namespace kvcast::policy

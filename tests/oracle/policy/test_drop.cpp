@@ -1,0 +1,132 @@
+// Policies that evict, position by position, beside their definitions; prompts at once and in blocks.
+#include <catch2/catch.hpp>
+
+#include "naive_drop.hpp"
+#include "support/memory_trace.hpp"
+#include "support/select.hpp"
+
+namespace kvcast::tests {
+namespace {
+
+// Prompts longer and shorter than the budgets, no block length that divides them, half-precision numbers.
+const std::vector<std::pair<TraceShape, Grain>>& shapes() {
+  static const std::vector<std::pair<TraceShape, Grain>> all = {
+      {{.kv_heads = 3, .group = 1, .head_dim = 8, .prompt = 61, .steps = 6, .window = 99}, Grain::kSingle},
+      {{.kv_heads = 2, .group = 4, .head_dim = 8, .prompt = 70, .steps = 9, .window = 99}, Grain::kHalf},
+      {{.kv_heads = 1, .group = 8, .head_dim = 16, .prompt = 45, .steps = 5, .window = 99}, Grain::kSingle},
+      {{.kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 11, .steps = 25, .window = 99}, Grain::kSingle},
+  };
+  return all;
+}
+
+void compare(const Selected& got, const naive::Steps& wanted) {
+  const auto lists = [](const policy::LayerSelection& selection) {
+    naive::Heads out;
+    for (const auto& head : selection.heads) out.push_back(head.attended);
+    return out;
+  };
+  CHECK(lists(got.resident) == wanted.resident);
+  REQUIRE(got.steps.size() == wanted.attended.size());
+  for (std::size_t t = 0; t < got.steps.size(); ++t) {
+    CAPTURE(t);
+    CHECK(lists(got.steps[t]) == wanted.attended[t]);
+  }
+}
+
+template <typename Body>
+void for_layers(const Body& body) {
+  for (const auto& [shape, grain] : shapes()) {
+    for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+      CAPTURE(shape.prompt, shape.group, seed);
+      const MemoryTrace trace = random_trace(shape, seed, grain);
+      body(*trace.load(0, 1));
+    }
+  }
+}
+
+std::string blocks(std::int64_t block) { return block > 0 ? fmt::format(", block: {}", block) : ""; }
+
+TEST_CASE("h2o keeps what has collected the most") {
+  for_layers([](const trace::Layer& layer) {
+    for (const std::string group : {"mean_weights", "sum_weights", "max_weights", "per_head"}) {
+      for (const std::int64_t block : {0, 7}) {
+        for (const bool steps : {true, false}) {
+          CAPTURE(group, block, steps);
+          const naive::Drop s{20, 2, 6, block, steps, group == "per_head"};
+          compare(select("h2o",
+                         fmt::format("budget: 20, sink: 2, recent: 6, group: {}, decode_eviction: {}{}", group, steps,
+                                     blocks(block)),
+                         layer),
+                  naive::h2o(layer, s, group == "per_head" ? "sum" : group));
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("tova keeps what the last query looks at") {
+  for_layers([](const trace::Layer& layer) {
+    for (const bool whole : {true, false}) {
+      for (const std::int64_t block : {0, 7, 30}) {
+        CAPTURE(whole, block);
+        const naive::Drop s{20, 1, 3, block, true, false, whole};
+        compare(
+            select("tova",
+                   fmt::format("budget: 20, sink: 1, recent: 3, scope: {}{}", whole ? "layer" : "group", blocks(block)),
+                   layer),
+            naive::tova(layer, s));
+      }
+    }
+  });
+}
+
+TEST_CASE("keydiff keeps the keys that are least alike") {
+  for_layers([](const trace::Layer& layer) {
+    for (const std::string anchor : {"mean", "mean_raw", "median", "pairwise"}) {
+      for (const std::string metric : {"cosine", "dot", "euclid"}) {
+        for (const std::int64_t block : {0, 7}) {
+          CAPTURE(anchor, metric, block);
+          const naive::Drop s{20, 0, 4, block};
+          compare(select("keydiff",
+                         fmt::format("budget: 20, recent_fraction: 0.2, anchor: {}, metric: {}{}", anchor, metric,
+                                     blocks(block)),
+                         layer),
+                  naive::keydiff(layer, s, anchor, metric));
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("keyl2norm keeps the smallest keys") {
+  for_layers([](const trace::Layer& layer) {
+    for (const std::int64_t block : {0, 7}) {
+      CAPTURE(block);
+      compare(select("keyl2norm", "budget: 20, sink: 2, recent: 3" + blocks(block), layer),
+              naive::keyl2norm(layer, {20, 2, 3, block, false}));
+    }
+  });
+}
+
+TEST_CASE("snapkv and adakv in blocks, cake's scores, by their definitions") {
+  for_layers([](const trace::Layer& layer) {
+    for (const std::int64_t block : {0, 9, 30}) {
+      for (const naive::Window& w : {naive::Window{4, "max", 5, "mean_weights"}, {6, "avg", 3, "max_weights"}}) {
+        CAPTURE(block, w.window);
+        const std::string base = fmt::format("budget: 20, window: {}, pool: {}, pool_kernel: {}, group: {}{}", w.window,
+                                             w.pool, w.kernel, w.group, blocks(block));
+        const naive::Drop s{20, 0, 0, block, false};
+        compare(select("snapkv", base, layer), naive::adaptive(layer, s, {w}));
+        compare(select("cake", base + ", layers: uniform, gamma: 5", layer), naive::adaptive(layer, s, {w, 5}));
+        if (block > 0) continue;
+        for (const bool normalise : {true, false}) {
+          compare(select("adakv", base + fmt::format(", floor: 0.3, normalise: {}", normalise), layer),
+                  naive::adaptive(layer, s, {w, -1, layer.info().prompt_tokens > 20 ? 0.3 : -1, normalise}));
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace kvcast::tests
