@@ -41,6 +41,8 @@ CASES = [
     ('squeezed_attention', {'window': 40}), ('squeezed_attention', {'window': 24, 'sparsity': 0.9, 'centroid_share': 0.1, 'seed': 5}),
     ('infinigen', {}), ('infinigen', {'alpha': 1.5, 'partial_ratio': 0.5, 'max_share': 0.5}),
     ('magicpig', {'hash_bits': 6, 'hash_tables': 40, 'recent': 16}), ('magicpig', {'hash_bits': 8, 'hash_tables': 75, 'seed': 3}),
+    ('retrieval_attention', {'budget': 24, 'sink': 8, 'recent': 32}),
+    ('retrieval_attention', {'budget': 24, 'sink': 8, 'recent': 32, 'recall': 0.8, 'seed': 4}),
     ('quest', {'budget': 48}), ('quest', {'budget': 64, 'page': 8, 'group': 'max_scores'}),
     ('sparq', {'budget': 40, 'dims': 8}), ('sparq', {'budget': 24, 'dims': 4, 'recent': 6}),
     ('loki', {'budget': 40, 'dims': 8}), ('loki', {'budget': 24, 'dims': 6, 'recent': 6}),

@@ -4,7 +4,7 @@ from typing import Any
 
 from .base import Lengths, Policy, Prompt, Selection, Selector, Shape, Step
 from .eviction import H2o, KeyDiff, Tova
-from .host_index import Ctkvr, ShadowKv
+from .host_index import Ctkvr, RetrievalAttention, ShadowKv
 from .host_pages import ArkVale, FreeKv, Raas
 from .merging import D2o
 from .prompt_end import AdaKv, Cake, CompressKv, HeadKv, KeyL2Norm, PyramidKv, SnapKv
@@ -16,7 +16,7 @@ from .thresholds import InfiniGen, MagicPig, SqueezedAttention
 POLICIES: dict[str, type[Policy]] = {policy.NAME: policy for policy in (
     Full, ExactTopK, StreamingLlm, H2o, Tova, Raas, D2o, KeyDiff, KeyL2Norm, SnapKv, PyramidKv, AdaKv, HeadKv, Cake, CompressKv,
     DuoAttention, RazorAttention, Quest, Sparq, Loki, Hsa, RocketKv, RocketKvMt, SqueezedAttention, ArkVale, ShadowKv, InfiniGen,
-    FreeKv, Ctkvr, MagicPig)}
+    FreeKv, Ctkvr, RetrievalAttention, MagicPig)}
 
 
 def make_policy(name: str, shape: Shape, lengths: Lengths, **parameters: Any) -> Policy:

@@ -1,4 +1,4 @@
-"""Indices over keys in host memory: ctkvr, shadowkv."""
+"""Indices over keys in host memory: ctkvr, retrieval_attention, shadowkv."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from .base import INFINITY, Everything, Policy, Prompt, Selection, Selector, Step, best, grouped, pages_of
+from .stream import Stream
 
 
 class CtkvrSelector(Selector):
@@ -65,6 +66,47 @@ class Ctkvr(Policy):
         given = self.p["centroids"]
         centroids = min(max(prompt.tokens // 16, 1), 2048) if given is None else min(given, prompt.tokens)
         return CtkvrSelector(prompt, self.p, centroids, bound)
+
+
+class VectorSearchSelector(Selector):
+    """Each query head finds the best of what is neither sink nor window; what an index misses is drawn."""
+
+    def __init__(self, prompt: Prompt, p: dict[str, Any]):
+        self._prompt, self._p = prompt, p
+
+    def _host(self, n: int) -> Tensor:
+        positions = torch.arange(n, device=self._prompt.keys.device)
+        return (positions >= self._p["sink"]) & (positions < n - self._p["recent"])
+
+    def resident(self) -> Tensor:
+        keys = self._prompt.keys
+        return (~self._host(self._prompt.tokens)).expand(keys.shape[0], self._prompt.queries.shape[1], -1)
+
+    def _found(self, step: Step, heads: int) -> Tensor:
+        """What the index can find, [heads, n]."""
+        stream, n = Stream(self._p["seed"]), step.tokens
+        rows = [[stream.child(self._prompt.layer, head, step.t).uniform(i) < self._p["recall"] for i in range(n)]
+                for head in range(heads)]
+        return torch.tensor(rows, device=step.keys.device)
+
+    def step(self, step: Step) -> Selection:
+        host, heads = self._host(step.tokens), step.query.shape[1]
+        known = host.expand(heads, -1)
+        if self._p["recall"] < 1:
+            known = known & self._found(step, heads)
+        scores = step.scores().flatten(1, 2).masked_fill(~known, -INFINITY)
+        return Selection((best(scores, self._p["budget"]) & known) | ~host)
+
+
+class RetrievalAttention(Policy):
+    NAME = "retrieval_attention"
+    DEFAULTS = {"budget": 1024, "recall": 1.0, "seed": 1, "sink": 128, "recent": 512}
+
+    def begin(self, prompt: Prompt) -> Selector:
+        bound = self.lengths.bound
+        if self.p["budget"] >= bound or self.p["sink"] + self.p["recent"] >= bound:
+            return Everything(prompt)
+        return VectorSearchSelector(prompt, self.p)
 
 
 def rotate(x: Tensor, theta: float, backwards: bool = False) -> Tensor:

@@ -33,6 +33,9 @@ class Stream:
     def bits(self, i: int) -> int:
         return _mix((self._key + (i + 1) * _GOLDEN) & _MASK)
 
+    def uniform(self, i: int) -> float:
+        return (self.bits(i) >> 11) * 2.0 ** -53
+
     def below(self, i: int, n: int) -> int:
         return (self.bits(i) * n) >> 64
 
