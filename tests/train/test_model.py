@@ -158,12 +158,11 @@ class Models(unittest.TestCase):
         self.assertFalse(evaluate.run(model, table, [128], names, 3, 'cpu', None, 0))
         self.assertTrue(evaluate.run(model, table, [128], names, 3, 'cpu', None, 60))
         rows = read_rows(table)
-        self.assertEqual(len(rows), 2 * len(list(grid.settings(128, None))))
+        self.assertEqual(len(rows), 2 * len(list(grid.settings(128, 8, None))))
         for row in rows:
             self.assertNotEqual(bool(row['accuracy']), bool(row['refused']), row)
-        # Budgets of 4 and 8 hold neither a page of 16 nor a window of 16, and so on; all policies run at half of the context.
-        self.assertEqual([row['policy'] for row in rows if row['refused'] and row['budget'] == '64'], [])
-        self.assertIn('window', next(row for row in rows if row['policy'] == 'snapkv' and row['budget'] == '8')['refused'])
+        # A budget of 4 leaves rocketkv, whose window is 2, with what 2 steps less than its first stage keep; all others run.
+        self.assertLessEqual({row['policy'] for row in rows if row['refused']}, {'rocketkv'})
         before = table.read_text()
         self.assertTrue(evaluate.run(model, table, [128], names, 3, 'cpu', None, 60))
         self.assertEqual(table.read_text(), before)
@@ -179,7 +178,7 @@ class Models(unittest.TestCase):
         self.selections_agree(path, trace)
         profile = self.path / 'profile.yaml'
         support.kvcast('profile', '--trace', path, '--kept', 20, '-o', profile)
-        given = [(name, s) for name, s in grid.settings(128, str(profile)) if 'profile' in s]
+        given = [(name, s) for name, s in grid.settings(128, 8, str(profile)) if 'profile' in s]
         self.assertEqual(len(given), 20)
         items = evaluate.items_of('tracking', 128, 3, 'cpu')
         read = evaluate.Read(model, items.prompt)

@@ -20,11 +20,13 @@ mkdir -p "$OUT"
 end=$(($(date +%s) + $(awk "BEGIN {print int(60 * $MINUTES)}")))
 left() { awk "BEGIN {m = ($end - $(date +%s)) / 60; print (m > 0 ? m : 0)}"; }
 go_on() { echo "$*: the same command goes on"; exit 0; }
+spent() { awk "BEGIN {exit !($end - $(date +%s) < 60 * $1)}"; }  # less than so many minutes are left
 
 if [ "$TRAIN" = yes ]; then
   answer=$("$PYTHON" -m kvcast_train.train "$OUT" --size "$SIZE" --device "$DEVICE" --minutes "$(left)" --total-minutes "$TOTAL_MINUTES")
   echo "$answer"
   case "$answer" in *finished) ;; *) exit 0 ;; esac
+  if [ ! -d "$OUT/small" ] && [ "$MINUTES" -gt 2 ] && spent 2; then go_on "trained"; fi
   # A trace of 4096 tokens with all queries of 8 layers is 110 MB; an interrupted one goes on. The small ones are for keeping.
   capture() { "$PYTHON" -m kvcast_train.capture "$OUT" "$@" --device "$DEVICE" --tasks "$TASKS" --items "$ITEMS" --traces "$TRACES"; }
   capture "$OUT/traces" --contexts "$CONTEXTS"

@@ -104,7 +104,7 @@ def run(model: Model, table: Path, contexts: Sequence[int], names: Sequence[str]
             for task in names:
                 rows = [{"task": task, "context": context, "policy": policy, "budget": given.get("budget", ""), "items": count,
                          "parameters": json.dumps({k: v for k, v in given.items() if k != "profile"}, sort_keys=True),
-                         "given": given} for policy, given in grid.settings(context, profile)]
+                         "given": given} for policy, given in grid.settings(context, model.config.head_dim, profile)]
                 missing = [row for row in rows if key_of(row) not in done]
                 if not missing:
                     continue

@@ -196,14 +196,19 @@ def make_training_batch(n: int, batch: int, generator: torch.Generator) -> tuple
         records = Records(facts=3, chains=1)
         asked = [("multikey", i) for i in range(3)]
     else:
-        scale = 1 + draw % max(1, n // 128)
-        records = Records(facts=3 + 2 * scale, restated=2, chains=scale, spans=max(1, scale // 4))
-        asked = [("latest", 0), ("multiquery", records.facts - 3), ("copying", 0)]
-        asked += [("multikey", 1 + i) for i in range(min(32, records.facts - 1))]
+        # One kind of record, or all of them together.
+        scale, kind = 1 + draw % max(1, n // 128), draw // 28 % 4
+        facts = 3 + 2 * scale if kind in (0, 1) else 0
+        records = Records(facts, restated=2 if facts else 0, chains=scale if kind in (0, 2) else 0,
+                          spans=max(1, scale // 4) if kind in (0, 3) else 0)
+        asked = [("latest", 0), ("multiquery", facts - 3)] if facts else []
+        asked += [("multikey", 1 + i) for i in range(min(32, facts - 1))]
+        asked += [("copying", i) for i in range(min(4, records.spans))]
     asked += [("tracking", i) for i in range(min(8, records.chains))]
     turn = draw // 64 % len(asked)
     words = {"multiquery": 6 + 3 * (1 + VALUE), "tracking": 4 + CHAIN - 1, "copying": 4 + SPAN}
-    left = n - 1 - sum(records.lengths)
+    # A part of what the records leave is filler: questions that fill a text teach to look near.
+    left = max(4 + SPAN if n >= 128 else 4 + VALUE, (n - 1 - sum(records.lengths)) * (1 + draw // 7 % 4) // 4)
     chosen: list[tuple[str, int]] = []
     for task, number in asked[turn:] + asked[:turn]:  # as many as fit behind the body
         if words.get(task, 4 + VALUE) <= left:

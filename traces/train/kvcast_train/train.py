@@ -37,7 +37,7 @@ class Size:
 
 SIZES = {
     "toy": Size(Config(tasks.VOCABULARY, 2, 32, 4, 2, 8, 64), 64, 128, 512, 3e-3),
-    "tiny": Size(Config(tasks.VOCABULARY, 2, 64, 4, 2, 16, 128), 64, 256, 4096, 4e-3),  # what a CPU trains in half an hour
+    "tiny": Size(Config(tasks.VOCABULARY, 2, 64, 4, 2, 16, 128), 64, 128, 4096, 4e-3),  # what a CPU core trains in 40 minutes
     "small": Size(Config(tasks.VOCABULARY, 8, 512, 8, 2, 64, 1408), 64, 4096, 65536, 1e-3),
 }
 
@@ -75,8 +75,8 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(groups, lr=size.rate, betas=(0.9, 0.95))
         self._contexts = contexts(size)
 
-    def step(self, share: float) -> tuple[float, float]:
-        """Loss of the answers and the share of their tokens that are right."""
+    def step(self, share: float) -> tuple[float, float, int]:
+        """Loss of the answers, the share of their tokens that are right, and the length of the texts."""
         # Every step's texts follow from its number: a resumed run is the run that was not interrupted.
         generator = torch.Generator(self.device).manual_seed(self.seed * 1_000_003 + self.state.step)
         stage = self.state.stage
@@ -100,7 +100,7 @@ class Trainer:
         self.optimizer.step()
         right = float((logits.argmax(-1) == words[mask]).float().mean())
         self._advance(stage, right, share)
-        return float(loss), right
+        return float(loss), right, n
 
     def _advance(self, stage: int, right: float, share: float) -> None:
         s, last = self.state, len(self._contexts) - 1
@@ -152,11 +152,11 @@ def run(size_name: str, folder: Path, device: str, seed: int, minutes: float, to
         while state.seconds < 60 * total_minutes and time.monotonic() - began < 60 * minutes:
             if steps is not None and state.step - first >= steps:
                 break
-            loss, right = trainer.step(state.seconds / (60 * total_minutes))
+            loss, right, n = trainer.step(state.seconds / (60 * total_minutes))
             state.seconds = before + time.monotonic() - began
-            if state.step % 50 == 0:
-                row = {"step": state.step, "seconds": round(state.seconds, 1), "context": contexts(trainer.size)[state.stage],
-                       "loss": round(loss, 4), "right": round(right, 4)}
+            if state.step % 50 < 2:  # of two steps, one may be of a shorter text
+                row = {"step": state.step, "seconds": round(state.seconds, 1), "context": n, "loss": round(loss, 4),
+                       "right": round(right, 4)}
                 log.write(json.dumps(row) + "\n")
                 log.flush()
             if time.monotonic() - saved > 60:
