@@ -99,8 +99,9 @@ std::unique_ptr<trace::Trace> make_trace(const config::Run& run) {
     }
     return trace;
   }
-  const trace::SynthShape shape =
+  trace::SynthShape shape =
       trace::synth_shape(run.model, run.workload.prompt_tokens, run.trace.steps, run.trace.layers, run.trace.seed);
+  shape.window = run.trace.window;
   return trace::synthesize(trace::read_recipe(trace::find_recipe(run.trace.recipe, run.trace.where)), shape);
 }
 
@@ -142,7 +143,8 @@ std::string resolved_json(const Prepared& prepared) {
     trace = {{"recipe", run.trace.recipe},
              {"seed", run.trace.seed},
              {"layers", run.trace.layers},
-             {"steps", run.trace.steps}};
+             {"steps", run.trace.steps},
+             {"window", run.trace.window}};
   }
   return json{{"name", run.name},
               {"model", run.model.name},
@@ -160,6 +162,9 @@ std::string resolved_json(const Prepared& prepared) {
               {"framework",
                {{"launch", kLaunch[static_cast<int>(f.launch)]},
                 {"expand_kv_heads", f.expand_kv_heads},
+                {"reread_kv_heads", f.reread_kv_heads},
+                {"eager_attention", f.eager_attention},
+                {"concatenate_cache", f.concatenate_cache},
                 {"quadratic_mask", f.quadratic_mask},
                 {"warmup_steps", f.warmup_steps},
                 {"measured_steps", f.measured_steps},

@@ -9,8 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands.hpp"
+#include "app/experiments.hpp"
+#include "base/build.hpp"
 #include "base/error.hpp"
 #include "validate/kernels.hpp"
+#include "validate/papers.hpp"
 #include "validate/suite.hpp"
 
 namespace kvcast::app {
@@ -21,7 +24,7 @@ using validate::Suite;
 
 struct Options {
   std::vector<std::string> suites;
-  std::string points, out;
+  std::string points, claims, out;
   bool as_json = false;
 };
 
@@ -44,8 +47,24 @@ Suite kernels(const Options& options) {
   return suite;
 }
 
+// configs/validation in the working directory, else in the source tree.
+std::string claims_folder() {
+  const std::string folder = "configs/validation/papers";
+  return std::filesystem::is_directory(folder) ? folder : std::string(source_dir()) + "/" + folder;
+}
+
+Suite papers(const Options& options) {
+  return validate::papers(validate::read_papers(options.claims.empty() ? claims_folder() : options.claims),
+                          [](const std::vector<validate::PaperRun>& runs) {
+                            std::vector<Wanted> wanted;
+                            for (const validate::PaperRun& run : runs)
+                              wanted.push_back({run.config, run.largest_batch});
+                            return run_experiments(wanted);
+                          });
+}
+
 const std::vector<Entry>& entries() {
-  static const std::vector<Entry> all = {{"kernels", false, kernels}};
+  static const std::vector<Entry> all = {{"kernels", false, kernels}, {"papers", false, papers}};
   return all;
 }
 
@@ -119,6 +138,7 @@ void add_validate(CLI::App& app, int& result) {
   for (const Entry& entry : entries()) names += std::string(names.empty() ? "" : ", ") + entry.name;
   command->add_option("SUITE", options->suites, names + "; default: all that need no measuring");
   command->add_option("--points", options->points, "kernels: measured decode-attention or GEMM times (CSV)");
+  command->add_option("--claims", options->claims, "papers: folder of claims (default: configs/validation/papers)");
   command->add_flag("--json", options->as_json, "print JSON");
   command->add_option("-o,--out", options->out, "folder for validation.json, which `kvcast report` puts on a page");
   command->callback([options, &result] { result = run(*options); });

@@ -69,7 +69,7 @@ TraceChoice read_trace(Section section) {
   if (section.has("file")) {
     trace.file = section.text("file");
     trace.where = section.where("file");
-    for (const char* key : {"recipe", "seed", "layers", "steps"}) {
+    for (const char* key : {"recipe", "seed", "layers", "steps", "window"}) {
       if (!section.has(key)) continue;
       throw UserError(section.where(key), fmt::format("trace: \"{}\" belongs to a recipe, and `file` is given", key));
     }
@@ -83,6 +83,7 @@ TraceChoice read_trace(Section section) {
       section.integer("seed", 0, std::numeric_limits<std::int64_t>::max(), static_cast<std::int64_t>(trace.seed)));
   trace.layers = static_cast<int>(section.integer("layers", 1, 10'000, trace.layers));
   trace.steps = static_cast<int>(section.integer("steps", 1, 4096, trace.steps));
+  trace.window = static_cast<int>(section.integer("window", 0, 1'000'000, trace.window));
   section.finish();
   return trace;
 }
@@ -94,6 +95,13 @@ Framework read_framework(Section section) {
                      : launch == "compiled" ? Framework::Launch::kCompiled
                                             : Framework::Launch::kCudaGraph;
   framework.expand_kv_heads = section.flag("expand_kv_heads", framework.expand_kv_heads);
+  framework.reread_kv_heads = section.flag("reread_kv_heads", framework.reread_kv_heads);
+  if (framework.expand_kv_heads && framework.reread_kv_heads) {
+    throw UserError(section.where("reread_kv_heads"),
+                    "framework: expand_kv_heads and reread_kv_heads are two ways of the same step: give one");
+  }
+  framework.eager_attention = section.flag("eager_attention", framework.eager_attention);
+  framework.concatenate_cache = section.flag("concatenate_cache", framework.concatenate_cache);
   framework.quadratic_mask = section.flag("quadratic_mask", framework.quadratic_mask);
   const auto count = [&](std::string_view key, int low, int fallback) {
     return static_cast<int>(section.integer(key, low, 1'000'000, fallback));

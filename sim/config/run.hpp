@@ -39,6 +39,7 @@ struct TraceChoice {
   std::uint64_t seed = 1;
   int layers = 2;  // captured layers
   int steps = 16;  // captured decode steps
+  int window = 0;  // last prompt queries captured; 0: the recipe's
   std::string file;
   SourceLocation where;  // of the recipe's or the file's name
 };
@@ -47,9 +48,16 @@ struct TraceChoice {
 struct Framework {
   enum class Launch { kCudaGraph, kCompiled, kEager };
   Launch launch = Launch::kCudaGraph;
-  bool expand_kv_heads = false;  // K and V repeated to all query heads before attention (gpt-fast)
-  bool quadratic_mask = false;   // a boolean S×S mask kept on the GPU (gpt-fast)
-  int warmup_steps = 10;         // dropped before the steady state is measured
+  bool expand_kv_heads = false;  // K and V repeated to all query heads in memory before attention
+  // Every query head reads its KV head anew: what Inductor generates for attention by the math backend (gpt-fast).
+  bool reread_kv_heads = false;
+  // Attention as separate operators whose scores lie in memory (Hugging Face transformers, attn_implementation eager).
+  bool eager_attention = false;
+  // A step copies the layer's cache to append to it (torch.cat of transformers' DynamicCache); for policies that attend
+  // to all they hold.
+  bool concatenate_cache = false;
+  bool quadratic_mask = false;  // a boolean S×S mask kept on the GPU (gpt-fast)
+  int warmup_steps = 10;        // dropped before the steady state is measured
   int measured_steps = 10;
   int sampled_contexts = 3;  // contexts at which decode is simulated, integrated over the decode length
 };

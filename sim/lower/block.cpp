@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lower/eager.hpp"
+
 namespace kvcast::lower {
 
 using graph::HostCall;
@@ -119,9 +121,24 @@ OpId Block::join_all(OpId first, OpId last, OpId also) {
 }
 
 OpId Block::attention(const graph::DecodeAttention& work, After after) {
+  if (!framework_.concatenate_cache && !framework_.eager_attention) return fused_attention(work, after);
+  const double pairs = 2 * work.tokens * work.head_dim * work.element_bytes;
+  OpId op = join(Lane::kCompute, after);
+  if (framework_.concatenate_cache) {
+    const graph::Kernel copied{graph::KernelClass::kElementwise, pairs / 2, pairs / 2};
+    op = kernel(Lane::kCompute, Kind::kIndex, "concatenate keys", copied, {op});
+    op = kernel(Lane::kCompute, Kind::kIndex, "concatenate values", copied, {op});
+  }
+  if (!framework_.eager_attention) return fused_attention(work, {op});
+  const double q_bytes = work.rows * work.group * work.head_dim * work.element_bytes;
+  return eager_attention(*this, {work.tokens * work.group, pairs, q_bytes, work.group, work.head_dim}, op);
+}
+
+OpId Block::fused_attention(const graph::DecodeAttention& work, After after) {
   graph::DecodeAttention scaled = work;
   // repeat_interleave to all query heads: one read, `group` copies written, `group` copies read by the kernel.
   if (framework_.expand_kv_heads) scaled.kv_reads = std::max(work.kv_reads, 1 + 2 * work.group);
+  if (framework_.reread_kv_heads) scaled.kv_reads = std::max(work.kv_reads, work.group);
   return kernel(Lane::kCompute, Kind::kAttention, "attention", scaled, after);
 }
 

@@ -68,6 +68,8 @@ class Block final : public policy::LayerOps {
 
  private:
   graph::OpId add(graph::Kind kind, graph::Lane lane, const char* label, const graph::Work& work, After after);
+  // One kernel, however it reads KV heads.
+  graph::OpId fused_attention(const graph::DecodeAttention& work, After after);
   // The host op that launches a kernel on this lane; −1 where the launch in progress covers it.
   graph::OpId launch(graph::Lane lane);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lower/dense.hpp"
+#include "lower/eager.hpp"
 
 namespace kvcast::lower {
 
@@ -20,7 +21,7 @@ Prefill::Prefill(const DecodeSetting& setting, Owners& owners) : setting_(settin
     blocks_.push_back(setting_.policy->prompt_blocks(run.model, layer));
     KVCAST_CHECK(blocks_.back().tokens == blocks_.front().tokens);
   }
-  for (const char* owner : {"weights", "causal mask", "activations", "KV cache"}) owners_.id(owner);
+  for (const char* owner : {"weights", "causal mask", "activations", "KV cache", "attention scores"}) owners_.id(owner);
   for (const policy::MemoryItem& item : storage_) owners_.id(item.owner);
 }
 
@@ -78,7 +79,8 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
 }
 
 OpId Prefill::prefill_layer(Block& block, int layer, OpId after, const Chunk& chunk) {
-  const config::Model& model = setting_.run->model;
+  const config::Run& run = *setting_.run;
+  const config::Model& model = run.model;
   const double rows = chunk.rows();
   block.enter_layer(layer);
   const OpId input = block.join(Lane::kCompute, {after});
@@ -89,9 +91,27 @@ OpId Prefill::prefill_layer(Block& block, int layer, OpId after, const Chunk& ch
       &model, layer, chunk.sequences, chunk.start, chunk.end(), layer_blocks(layer).held_at(chunk.start), 1};
   if (setting_.prompt_density) part.density = setting_.prompt_density(layer);
   block.set_ready(ready);
-  const OpId attention = setting_.policy->prefill_attention(part, block);
+  const OpId attention = run.framework.eager_attention ? attend_eagerly(block, part, ready)
+                                                       : setting_.policy->prefill_attention(part, block);
   if (chunk.acts) settle_layer(block, layer, attention, chunk);
   return after_attention(block, model, rows, attention);
+}
+
+OpId Prefill::attend_eagerly(Block& block, const policy::PrefillChunk& part, OpId ready) {
+  const config::Model& model = *part.model;
+  const double rows = part.length() * part.batch;
+  const double seen = part.held + part.length();
+  EagerAttention work;
+  work.scores = rows * seen * model.n_q_heads;
+  work.kv_bytes = seen * part.batch * model.kv_bytes_per_token_layer();
+  work.q_bytes = rows * model.n_q_heads * model.head_dim * config::Model::kElementBytes;
+  work.group = model.group();
+  work.head_dim = model.head_dim;
+  const OpId begin = block.join(Lane::kCompute, {ready});
+  block.memory(begin, Pool::kHbm, owners_.id("attention scores"), eager_score_bytes(work));
+  const OpId attended = eager_attention(block, work, begin);
+  block.memory(attended, Pool::kHbm, owners_.id("attention scores"), -eager_score_bytes(work));
+  return attended;
 }
 
 // The policy's hook, then the exchange of what the layer holds of the prompt for what the policy keeps of it.

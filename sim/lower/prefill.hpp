@@ -35,6 +35,7 @@ class Prefill final : public graph::WorkSource {
   Chunk next_chunk() const;
   graph::OpId prefill_layer(Block& block, int layer, graph::OpId after, const Chunk& chunk);
   const policy::PromptBlocks& layer_blocks(int layer) const { return blocks_[static_cast<std::size_t>(layer)]; }
+  graph::OpId attend_eagerly(Block& block, const policy::PrefillChunk& part, graph::OpId ready);
   void settle_layer(Block& block, int layer, graph::OpId attention, const Chunk& chunk);
   void take_fixed(Block& block);
 

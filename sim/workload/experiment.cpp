@@ -65,9 +65,14 @@ class Runner {
     result_.engine_ops += outcome.ops;
     result_.engine_events += outcome.events;
     for (const engine::PoolPeak& peak : outcome.peaks) {
-      PoolUse& use = peak.pool == 0 ? result_.hbm : result_.dram;
-      use.capacity = system.pools[peak.pool].capacity_bytes;
-      if (peak.peak_bytes > use.peak) use.peak = peak.peak_bytes, use.owners = name_owners(peak.owners, owners.names());
+      const double capacity = system.pools[peak.pool].capacity_bytes;
+      const auto raise = [&](PoolUse& use) {
+        use.capacity = capacity;
+        if (peak.peak_bytes <= use.peak) return;
+        use.peak = peak.peak_bytes, use.owners = name_owners(peak.owners, owners.names());
+      };
+      raise(peak.pool == 0 ? result_.hbm : result_.dram);
+      if (peak.pool == 0 && decoding_) raise(result_.decode_hbm);
     }
     if (!outcome.out_of_memory) return true;
     const engine::OutOfMemory& oom = *outcome.out_of_memory;
@@ -106,6 +111,7 @@ class Runner {
   }
 
   void decode() {
+    decoding_ = true;
     const std::vector<double> weights = context_weights();
     const std::int64_t first = setting_.lengths.prompt_tokens + 1;
     const auto samples = static_cast<int>(weights.size());
@@ -198,6 +204,7 @@ class Runner {
   hardware::CostModel costs_;
   replay::Draw draw_;
   lower::DecodeSetting setting_;
+  bool decoding_ = false;
   Experiment result_;
 };
 

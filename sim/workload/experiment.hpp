@@ -47,6 +47,7 @@ struct Experiment {
   double tpot_mean_s = 0, tpot_p50_s = 0, tpot_p99_s = 0;
   double tokens_per_s = 0;  // of the batch, decoding
   PoolUse hbm, dram;
+  PoolUse decode_hbm;         // the same of hbm while decoding alone
   graph::Traffic traffic;     // a decode step
   metrics::Attribution step;  // a decode step: seconds by kind, bound, origin
   metrics::Attribution prefill;

@@ -80,7 +80,7 @@ void add_times(json& out, const Experiment& e) {
   const double prefill_up = relative_uncertainty(e.prefill);
   out["decode"] = {{"tokens_per_s", e.tokens_per_s},
                    {"tpot_s", {{"mean", e.tpot_mean_s}, {"p50", e.tpot_p50_s}, {"p99", e.tpot_p99_s}}}};
-  out["prefill"] = {{"ttft_s", e.ttft_s}};
+  out["prefill"] = {{"ttft_s", e.ttft_s}, {"breakdown", breakdown_json(e.prefill)}};
   const std::size_t in = kind(graph::Kind::kCopyIn), back = kind(graph::Kind::kCopyOut);
   out["transfer"] = {{"exposed_s", e.step.exposed[in] + e.step.exposed[back]},
                      {"hidden_s", e.step.hidden[in] + e.step.hidden[back]}};
@@ -131,6 +131,8 @@ json to_json(const Experiment& e, const ExperimentInput& input) {
   out["memory"] = {{"hbm_peak_bytes", e.hbm.peak},
                    {"hbm_capacity_bytes", e.hbm.capacity},
                    {"hbm_owners", owners_json(e.hbm.owners)},
+                   {"decode_hbm_peak_bytes", e.decode_hbm.peak},
+                   {"decode_hbm_owners", owners_json(e.decode_hbm.owners)},
                    {"dram_peak_bytes", e.dram.peak},
                    {"dram_capacity_bytes", e.dram.capacity},
                    {"dram_owners", owners_json(e.dram.owners)}};

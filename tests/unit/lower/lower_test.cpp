@@ -4,8 +4,10 @@
 #include <map>
 #include <set>
 
+#include "graph/traffic.hpp"
 #include "lower/decode.hpp"
 #include "lower/dense.hpp"
+#include "lower/eager.hpp"
 #include "lower/prefill.hpp"
 
 using namespace kvcast;
@@ -171,6 +173,49 @@ TEST_CASE("expanded KV heads cost one read, a written copy and a read a query he
   for (const graph::Op& op : blocks[0]) {
     if (op.kind == Kind::kAttention) CHECK(std::get<graph::DecodeAttention>(op.work).kv_reads == 1 + 2 * 2);
   }
+}
+
+TEST_CASE("attention by operators moves 24 bytes a score, and the repeated heads") {
+  // 7 scores more, all else equal: 7 · (2 + 2·2 + 2·2 + 2 + 4 + 4 + 2 + 2) bytes.
+  const auto bytes = [](double scores, double kv, double group) {
+    config::Framework framework;
+    Events events;
+    std::vector<graph::Op> ops;
+    Block block(framework, 0, -1, events, ops);
+    eager_attention(block, {scores, kv, 0, group, 16}, -1);
+    double sum = 0;
+    for (const graph::Op& op : ops) {
+      const graph::Traffic t = graph::traffic_of(op.work);
+      sum += t.hbm_read + t.hbm_write;
+    }
+    return sum;
+  };
+  CHECK(bytes(17, 0, 1) - bytes(10, 0, 1) == 7 * 24);
+  // One head a group reads keys and values as they lie; of four, each is read once, written and read four times.
+  CHECK(bytes(10, 100, 1) - bytes(10, 0, 1) == 100);
+  CHECK(bytes(10, 100, 4) - bytes(10, 0, 4) == 100 * (1 + 4 + 4));
+  CHECK(eager_score_bytes({3, 0, 0, 1, 16}) == 3 * 8);
+}
+
+TEST_CASE("a cache that is concatenated is read and written once more a step") {
+  Fixture f;
+  const auto bytes = [&f] {
+    DecodeWindow window(f.setting, 101, 1, f.owners);
+    const auto blocks = f.blocks(window);
+    double sum = 0;
+    for (const graph::Op& op : blocks[0]) {
+      const graph::Traffic t = graph::traffic_of(op.work);
+      sum += t.hbm_read + t.hbm_write;
+    }
+    return sum;
+  };
+  const double without = bytes();
+  f.run.framework.concatenate_cache = true;
+  // 600 pairs a layer of 2 · 128 elements of 2 bytes, in two layers, read and written.
+  CHECK(bytes() - without == Approx(2 * 2 * 600 * 2 * 128 * 2));
+  f.run.framework.concatenate_cache = false;
+  f.run.framework.reread_kv_heads = true;
+  CHECK(bytes() - without == Approx(2 * 600 * 2 * 128 * 2 * (2 - 1)));  // groups of two
 }
 
 TEST_CASE("chunked prefill does the same attention work as one shot") {

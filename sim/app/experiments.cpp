@@ -1,0 +1,97 @@
+#include "app/experiments.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+
+#include "app/prepare.hpp"
+#include "app/progress.hpp"
+#include "app/replays.hpp"
+#include "base/parallel.hpp"
+#include "workload/experiment.hpp"
+
+namespace kvcast::app {
+namespace {
+
+using nlohmann::json;
+
+struct Task {
+  std::size_t index = 0;
+  const Wanted* wanted = nullptr;
+  Prepared prepared;
+};
+
+// Tasks by replay, and those by trace.
+using Replays = std::map<std::string, std::vector<Task>>;
+using Traces = std::map<std::string, Replays>;
+
+json with_batch(const Task& task, const replay::ReplayResult& replayed, int batch, bool probe) {
+  config::Node config = task.wanted->config;
+  const auto set = [&config](const char* key, int value) {
+    config = config.with(key, config::Node::scalar(std::to_string(value), config.where()));
+  };
+  set("workload.batch", batch);
+  if (probe) {
+    // Whether it fits is decided in the prefill or at the ends of decoding; how long a step takes is not asked.
+    set("framework.warmup_steps", 0);
+    set("framework.measured_steps", 1);
+    set("framework.sampled_contexts", 2);
+  }
+  const Prepared prepared = prepare(config);
+  const auto policy = make_policy(prepared);
+  const workload::ExperimentInput input{&prepared.run, policy.get(), &replayed};
+  json record = workload::to_json(workload::run_experiment(input, {}), input);
+  record["config"] = json::parse(resolved_json(prepared));
+  return record;
+}
+
+int largest_batch(const Task& task, const replay::ReplayResult& replayed) {
+  int fits = 1, limit = task.wanted->largest_batch;
+  while (fits < limit) {
+    const int middle = fits + (limit - fits + 1) / 2;
+    if (with_batch(task, replayed, middle, true)["oom"].is_null()) {
+      fits = middle;
+    } else {
+      limit = middle - 1;
+    }
+  }
+  return fits;
+}
+
+json run_task(const Task& task, const replay::ReplayResult& replayed) {
+  const int batch = task.wanted->largest_batch > 0 ? largest_batch(task, replayed) : task.prepared.run.workload.batch;
+  return with_batch(task, replayed, batch, false);
+}
+
+}  // namespace
+
+std::vector<json> run_experiments(const std::vector<Wanted>& wanted) {
+  Traces traces;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    Prepared prepared = prepare(wanted[i].config);
+    Replays& replays = traces[prepared.trace_key];
+    std::vector<Task>& tasks = replays[prepared.replay_key];
+    tasks.push_back({i, &wanted[i], std::move(prepared)});
+  }
+  std::vector<json> records(wanted.size());
+  Progress progress("experiments", static_cast<std::int64_t>(wanted.size()), 0);
+  for (const auto& [key, replays] : traces) {
+    const Prepared& first = replays.begin()->second.front().prepared;
+    const auto trace = make_trace(first.run);
+    const ReplaySet layers(*trace, hardware_threads());
+    std::vector<const std::vector<Task>*> groups;
+    for (const auto& [replay_key, tasks] : replays) groups.push_back(&tasks);
+    parallel_for(groups.size(), hardware_threads(), [&](std::size_t g) {
+      const auto policy = make_policy(groups[g]->front().prepared);
+      const replay::ReplayResult replayed = layers.replay(*policy, {});
+      for (const Task& task : *groups[g]) {
+        records[task.index] = run_task(task, replayed);
+        progress.advance(1, task.prepared.run.policy.name);
+      }
+    });
+  }
+  return records;
+}
+
+}  // namespace kvcast::app

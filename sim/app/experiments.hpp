@@ -1,0 +1,20 @@
+// Many experiments at once, for what compares them: each trace is made once, each policy replayed once over it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "config/yaml.hpp"
+
+namespace kvcast::app {
+
+struct Wanted {
+  config::Node config;    // of a run
+  int largest_batch = 0;  // above 0: at the largest batch up to this one that fits in memory, 1 where none does
+};
+
+// The record of each as `kvcast run --json` prints it, in order, with the resolved configuration under `config`.
+// UserError as prepare().
+std::vector<nlohmann::json> run_experiments(const std::vector<Wanted>& wanted);
+
+}  // namespace kvcast::app

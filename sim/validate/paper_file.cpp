@@ -1,0 +1,166 @@
+// Reads the claims of a paper.
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "config/section.hpp"
+#include "validate/papers.hpp"
+
+namespace kvcast::validate {
+namespace {
+
+using config::Node;
+using config::Section;
+
+// `over` put over `base`, maps key by key; but a policy replaces the one before, whose parameters are others.
+Node laid_over(const Node& base, const Node& over) {
+  Node all = base;
+  for (const auto& [key, value] : over.entries()) {
+    const bool merged = key != "policy" && value.kind() == Node::Kind::kMap && all.find(key) != nullptr;
+    all = all.with(key, merged ? laid_over(*all.find(key), value) : value);
+  }
+  return all;
+}
+
+class RunTable {
+ public:
+  RunTable(const Node& defaults, const Node& runs) : defaults_(defaults), runs_(runs) {}
+
+  PaperRun read(const std::string& name) const {
+    const Node whole = resolved(name, 0);
+    PaperRun run{name, whole.without({"largest_batch"}), 0};
+    if (const Node* limit = whole.find("largest_batch")) {
+      run.largest_batch = static_cast<int>(config::read_integer(*limit, "largest_batch", 1, 4096));
+    }
+    return run;
+  }
+
+ private:
+  Node resolved(const std::string& name, int depth) const {
+    const Node& own = *runs_.find(name);
+    const Node* like = own.find("like");
+    if (like == nullptr) return laid_over(defaults_, own);
+    const std::string other = config::read_text(*like, "like");
+    if (runs_.find(other) == nullptr || depth > 8) {
+      throw UserError(like->where(), fmt::format("like: no run \"{}\" above this one", other));
+    }
+    return laid_over(resolved(other, depth + 1), own.without({"like"}));
+  }
+
+  const Node& defaults_;
+  const Node& runs_;
+};
+
+std::vector<Reading> read_readings(Section& section) {
+  std::vector<Reading> readings;
+  if (section.has("predict")) {
+    const std::string of = section.text("reading", "");
+    readings.push_back({of, Formula(section.text("predict"), section.where("predict"))});
+  }
+  if (!section.has("others")) return readings;
+  for (const Node& item : section.node("others").items()) {
+    Section other(item, "reading");
+    const std::string of = other.text("reading");
+    readings.push_back({of, Formula(other.text("predict"), other.where("predict"))});
+    other.finish();
+  }
+  return readings;
+}
+
+Claim read_claim(const Node& node, const std::string& group, const std::string& source) {
+  Section section(node, "claim");
+  Claim claim;
+  Case& c = claim.base;
+  c.id = section.text("id");
+  c.group = group;
+  c.quantity = section.text("quantity");
+  c.unit = section.text("unit", "");
+  if (section.has("published")) c.expected = section.number("published", -1e18, 1e18);
+  if (section.has("context")) c.size = static_cast<double>(section.integer("context", 1, 100'000'000));
+  c.source = source + ", " + section.text("where");
+  c.tolerance = section.number("tolerance", 0, 10, 0.15);
+  c.rests_on = section.text("rests_on", "");
+  c.note = section.text("note", "");
+  c.held_out = section.flag("held_out", true);
+  claim.readings = read_readings(section);
+  if (section.has("holds")) claim.holds.emplace(section.text("holds"), section.where("holds"));
+  const std::string reason = section.text("unanswered", "");
+  section.finish();
+  if (reason.empty() == claim.readings.empty()) {
+    throw UserError(node.where(), fmt::format("{}: give either predict or unanswered", c.id));
+  }
+  if (!reason.empty()) c.note = reason;
+  if (!claim.readings.empty() && c.expected.has_value() == claim.holds.has_value()) {
+    throw UserError(node.where(), fmt::format("{}: give either published (a number) or holds (a trend)", c.id));
+  }
+  if (!c.held_out && c.rests_on.empty()) {
+    throw UserError(node.where(), fmt::format("{}: held_out: false needs rests_on, the fitted parameters", c.id));
+  }
+  return claim;
+}
+
+// Every name of a formula is RUN.NUMBER; notes the runs.
+void check_names(const Formula& formula, const Node& runs, std::set<std::string>& used) {
+  for (const std::string& name : formula.names()) {
+    const std::string run = name.substr(0, name.find('.'));
+    if (run == name || runs.find(run) == nullptr) {
+      std::vector<std::string> known;
+      for (const auto& entry : runs.entries()) known.push_back(entry.first);
+      throw UserError(formula.where(), fmt::format("\"{}\" is no number of a run", name), known);
+    }
+    used.insert(run);
+  }
+}
+
+}  // namespace
+
+Paper read_paper(const std::string& path) {
+  const Node file = config::load_yaml(path);
+  Section section(file, "paper");
+  Paper paper;
+  paper.group = section.text("paper");
+  const std::string source = section.text("source");
+  const Node defaults = section.optional_node("defaults").value_or(Node::map({}, file.where()));
+  const Node runs = section.optional_node("runs").value_or(Node::map({}, file.where()));
+  std::set<std::string> used;
+  for (const Node& node : section.node("claims").items()) {
+    Claim claim = read_claim(node, paper.group, source);
+    for (const Reading& r : claim.readings) check_names(r.predict, runs, used);
+    if (claim.holds) check_names(*claim.holds, runs, used);
+    paper.claims.push_back(std::move(claim));
+  }
+  section.finish();
+  const RunTable table(defaults, runs);
+  for (const auto& [name, node] : runs.entries()) {
+    const bool base = std::any_of(runs.entries().begin(), runs.entries().end(), [&](const auto& other) {
+      const Node* like = other.second.find("like");
+      return like != nullptr && like->kind() == Node::Kind::kScalar && like->text() == name;
+    });
+    if (used.count(name) == 0 && !base) throw UserError(runs.key_where(name), fmt::format("no claim uses {}", name));
+    if (used.count(name) != 0) paper.runs.push_back(table.read(name));
+  }
+  return paper;
+}
+
+std::vector<Paper> read_papers(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".yaml") paths.push_back(entry.path().string());
+  }
+  if (paths.empty()) throw UserError({folder, 0, 0}, "no claims here (*.yaml)");
+  std::sort(paths.begin(), paths.end());
+  std::vector<Paper> papers;
+  std::set<std::string> ids;
+  for (const std::string& path : paths) {
+    papers.push_back(read_paper(path));
+    for (const Claim& claim : papers.back().claims) {
+      if (!ids.insert(claim.base.id).second) {
+        throw UserError({path, 0, 0}, fmt::format("claim {} stands twice", claim.base.id));
+      }
+    }
+  }
+  return papers;
+}
+
+}  // namespace kvcast::validate

@@ -1,0 +1,196 @@
+// Claims as data: formulas by hand, files that are refused, and what a suite makes of made-up records.
+#include "validate/papers.hpp"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <random>
+
+#include "support/error_of.hpp"
+#include "support/temporary_directory.hpp"
+
+using namespace kvcast;
+using namespace kvcast::validate;
+using nlohmann::json;
+
+namespace {
+
+double value_of(const std::string& text) {
+  return Formula(text, {}).value([](const std::string& name) { return name == "a.b" ? 2.0 : 3.0; });
+}
+
+const std::string kFile =
+    "paper: Example\n"
+    "source: \"Someone, 2025\"\n"
+    "defaults: {model: m, workload: {batch: 1, prompt_tokens: 10}, policy: {name: p, budget: 7}}\n"
+    "runs:\n"
+    "  slow: {policy: full}\n"
+    "  fast: {like: slow, policy: {name: q}, workload: {batch: 4}, largest_batch: 9}\n"
+    "claims:\n"
+    "  - id: EX-1\n"
+    "    quantity: speed-up\n"
+    "    where: table 1\n"
+    "    published: 4\n"
+    "    unit: x\n"
+    "    context: 10\n"
+    "    reading: steps\n"
+    "    predict: slow.tpot / fast.tpot\n"
+    "    others:\n"
+    "      - {reading: all, predict: slow.ttft / fast.ttft}\n"
+    "  - {id: EX-2, quantity: memory, where: table 2, unanswered: a setting}\n"
+    "  - {id: EX-3, quantity: trend, where: fig 1, predict: slow.hbm / fast.hbm, holds: slow.hbm > fast.hbm}\n"
+    "  - {id: EX-4, quantity: cache, where: fig 2, published: 3, held_out: false, rests_on: k, predict: "
+    "fast.hbm_of.low_rank_keys}\n";
+
+Paper paper_of(const std::string& text) {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/p.yaml";
+  std::ofstream(path) << text;
+  return read_paper(path);
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+json record(double tpot, double ttft, double hbm) {
+  return {{"oom", nullptr},
+          {"decode", {{"tpot_s", {{"mean", tpot}}}, {"tokens_per_s", 1 / tpot}}},
+          {"prefill", {{"ttft_s", ttft}, {"breakdown", {{{"kind", "index"}, {"exposed_s", 0.5}, {"hidden_s", 0.1}}}}}},
+          {"breakdown", {{{"kind", "gemm"}, {"exposed_s", 0.25}, {"hidden_s", 0.125}}}},
+          {"memory", {{"hbm_peak_bytes", hbm}, {"decode_hbm_owners", {{{"owner", "low-rank keys"}, {"bytes", 3.0}}}}}},
+          {"intervals", {{"decode.tpot_s.mean", {tpot / 2, tpot * 2}}}},
+          {"origin", {{"decode.tpot_s", "literature"}, {"prefill.ttft_s", "assumed"}}},
+          {"config", {{"workload", {{"batch", 4}}}}}};
+}
+
+}  // namespace
+
+TEST_CASE("formulas are arithmetic over dotted names") {
+  CHECK(value_of("a.b + c * 2") == 8);
+  CHECK(value_of("(a.b + c) / 2 - 2^3") == -5.5);
+  CHECK(value_of("max(a.b, c) + min(a.b, c) + abs(0 - 1)") == 6);
+  CHECK(value_of("a.b < c && c < 4") == 1);
+  CHECK(Formula("b.x + a + b.x", {}).names() == std::vector<std::string>{"a", "b.x"});
+}
+
+TEST_CASE("what is no formula is refused at its place") {
+  for (const char* bad : {"a +", "(a", "a b", "a $ b", ""}) {
+    INFO(bad);
+    CHECK(error_of([&] { Formula(bad, {"f.yaml", 3, 4}); }).find("f.yaml:3:4") != std::string::npos);
+  }
+  CHECK(error_of([] { value_of("1 / (a.b - 2)"); }).find("no finite number") != std::string::npos);
+}
+
+TEST_CASE("a paper's runs inherit, and a policy replaces the one before") {
+  const Paper paper = paper_of(kFile);
+  REQUIRE(paper.runs.size() == 2);
+  CHECK(paper.runs[0].config.canonical() ==
+        R"({"model":"m","policy":"full","workload":{"batch":1,"prompt_tokens":10}})");
+  CHECK(paper.runs[1].config.canonical() ==
+        R"({"model":"m","policy":{"name":"q"},"workload":{"batch":4,"prompt_tokens":10}})");
+  CHECK(paper.runs[1].largest_batch == 9);
+  REQUIRE(paper.claims.size() == 4);
+  CHECK(paper.claims[0].readings.size() == 2);
+  CHECK(paper.claims[0].base.source == "Someone, 2025, table 1");
+  CHECK(paper.claims[1].base.note == "a setting");
+}
+
+TEST_CASE("claims that say too little or too much are refused") {
+  const auto refused = [](const std::string& from, const std::string& to) {
+    return error_of([&] { paper_of(replaced(kFile, from, to)); });
+  };
+  CHECK(refused("unanswered: a setting", "note: a setting").find("either predict or unanswered") != std::string::npos);
+  CHECK(refused("unanswered: a setting", "unanswered: x, predict: slow.tpot, published: 1").find("either") !=
+        std::string::npos);
+  CHECK(refused("    published: 4\n", "").find("published (a number) or holds") != std::string::npos);
+  CHECK(refused("slow.ttft / fast.ttft", "slow.ttft / quick.ttft").find("known: slow, fast") != std::string::npos);
+  CHECK(refused("like: slow", "like: slower").find("no run \"slower\"") != std::string::npos);
+  CHECK(refused("  slow: {policy: full}\n", "  slow: {policy: full}\n  idle: {policy: full}\n")
+            .find("no claim uses idle") != std::string::npos);
+  CHECK(refused("rests_on: k, ", "").find("held_out: false needs rests_on") != std::string::npos);
+  CHECK(refused("quantity: trend", "quantity: trend, quality: x").find("quality") != std::string::npos);
+  const TemporaryDirectory folder;
+  std::ofstream(folder.path() + "/a.yaml") << kFile;
+  std::ofstream(folder.path() + "/b.yaml") << kFile;
+  CHECK(error_of([&] { read_papers(folder.path()); }).find("EX-1 stands twice") != std::string::npos);
+}
+
+TEST_CASE("a mutated paper is read or refused, never worse") {
+  std::mt19937 random(7);
+  for (int i = 0; i < 400; ++i) {
+    std::string text = kFile;
+    for (int edits = 0; edits < 3; ++edits) {
+      const std::size_t at = random() % text.size();
+      switch (random() % 3) {
+        case 0:
+          text.erase(at, 1 + random() % 4);
+          break;
+        case 1:
+          text.insert(at, 1, "{}[]:,#'\"\n -"[random() % 12]);
+          break;
+        default:
+          text[at] = static_cast<char>(32 + random() % 95);
+      }
+    }
+    try {
+      paper_of(text);
+    } catch (const UserError&) {
+    }
+  }
+}
+
+TEST_CASE("numbers of a record by their short names") {
+  const json r = record(0.5, 2, 100);
+  CHECK(number_of(r, "tpot") == 0.5);
+  CHECK(number_of(r, "fits") == 1);
+  CHECK(number_of(r, "batch") == 4);
+  CHECK(number_of(r, "exposed.gemm") == 0.25);
+  CHECK(number_of(r, "exposed.score") == 0);
+  CHECK(number_of(r, "prefill.exposed.index") == 0.5);
+  CHECK(number_of(r, "hbm_of.low_rank_keys") == 3);
+  CHECK(number_of(r, "decode.tpot_s.mean") == 0.5);
+  CHECK(!number_of(r, "decode.tpot_s"));
+  json oom = {{"oom", {{"pool", "hbm"}, {"moment", "prefill"}}}};
+  CHECK(number_of(oom, "fits") == 0);
+  CHECK(!number_of(oom, "tpot"));
+}
+
+TEST_CASE("claims are judged from the records of their runs") {
+  const Paper paper = paper_of(kFile);
+  const Suite suite = papers({paper}, [](const std::vector<PaperRun>& runs) {
+    REQUIRE(runs.size() == 2);
+    return std::vector<json>{record(6, 10, 100), record(2, 2, 50)};
+  });
+  REQUIRE(suite.cases.size() == 4);
+  // 6 / 2 = 3 where 4 is published; the other reading is 10 / 2 = 5.
+  CHECK(suite.cases[0].predicted == 3);
+  CHECK(suite.cases[0].low == 3);
+  CHECK(suite.cases[0].high == 5);
+  CHECK(suite.cases[0].verdict == Verdict::kBracketed);
+  CHECK(suite.cases[0].origin == Origin::kLiterature);
+  CHECK(suite.cases[1].verdict == Verdict::kUnanswered);
+  CHECK(suite.cases[2].verdict == Verdict::kAgrees);
+  CHECK(suite.cases[2].predicted == 2);
+  CHECK(suite.cases[3].verdict == Verdict::kFitted);
+  CHECK(suite.cases[3].origin == Origin::kExact);
+}
+
+TEST_CASE("what does not fit in memory leaves its claims without a prediction, and says so") {
+  const Paper paper = paper_of(kFile);
+  const Suite suite = papers({paper}, [](const std::vector<PaperRun>&) {
+    return std::vector<json>{{{"oom", {{"pool", "hbm"}, {"moment", "prefill, layer 3"}}}}, record(2, 2, 50)};
+  });
+  CHECK(suite.cases[0].verdict == Verdict::kOff);
+  CHECK(!suite.cases[0].predicted);
+  CHECK(suite.cases[0].note.find("does not fit in hbm at prefill, layer 3") != std::string::npos);
+}
+
+TEST_CASE("the committed claims are well formed and no id stands twice") {
+  const std::vector<Paper> all = read_papers(std::string(KVCAST_SOURCE_DIR) + "/configs/validation/papers");
+  std::size_t claims = 0;
+  for (const Paper& paper : all) claims += paper.claims.size();
+  CHECK(all.size() >= 3);
+  CHECK(claims >= 100);
+}
