@@ -1,12 +1,6 @@
 // The figures: one Vega view each, fed once, then driven by signals.
 const figures = [];
 
-function currentTheme() {
-  const asked = document.documentElement.dataset.theme;
-  if (asked) return asked;
-  return matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
-}
-
 // The specification with the store's rows in the data sets that wait for them.
 function filledSpec(spec) {
   const data = spec.data.map((set) => (set.name in page.tables && !set.source ? { ...set, values: tableRows(set.name) } : set));
@@ -174,19 +168,4 @@ async function saveSvg(figure) {
   const url = URL.createObjectURL(new Blob([await figureSvg(figure)], { type: 'image/svg+xml' }));
   element('a', { href: url, download: figure.name + '.svg' }).click();
   setTimeout(() => URL.revokeObjectURL(url), 10000);
-}
-
-function showTooltip(handler, event, item, value) {
-  const box = document.getElementById('tooltip');
-  box.hidden = value === null || value === undefined || value === '';
-  if (box.hidden) return;
-  const { title, where, ...rest } = typeof value === 'object' ? value : { title: String(value) };
-  box.replaceChildren(
-    element('strong', {}, title), where ? element('div', { class: 'tooltip-where' }, where) : '',
-    element('dl', {}, Object.entries(rest).filter(([, text]) => text !== null && text !== undefined && text !== '')
-      .map(([name, text]) => [element('dt', {}, name), element('dd', {}, String(text))]).flat()));
-  const edge = 12;
-  const { width, height } = box.getBoundingClientRect();
-  box.style.left = Math.max(edge, Math.min(event.clientX + edge, innerWidth - width - edge)) + 'px';
-  box.style.top = (event.clientY + edge + height > innerHeight ? Math.max(edge, event.clientY - height - edge) : event.clientY + edge) + 'px';
 }

@@ -53,5 +53,6 @@ function drawColophon() {
       (stored > embedded ? ' Of ' + stored + ' timelines this page holds ' + embedded + '.' : '')),
     element('p', {}, 'Beside this page: ', element('code', {}, 'tables/'), ' holds every number as CSV, ', element('code', {}, 'figures/'),
       ' each figure as a Vega 5 specification with its data. Charts are drawn by Vega (vega.github.io).'),
+    page.validated ? element('p', {}, element('a', { href: 'validation.html' }, 'How predictions compare with what was measured or published')) : '',
     sweep.config ? element('details', {}, element('summary', {}, 'The sweep\'s configuration'), element('pre', {}, sweep.config)) : '');
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <boost/algorithm/string/replace.hpp>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,7 @@ namespace kvcast::app {
 namespace {
 
 void print_findings(const std::string& dir) {
+  if (!std::filesystem::exists(std::filesystem::path(dir) / "results.sqlite")) return;  // a validation alone
   const auto text = store::Store::open(dir, store::Store::Open::kExisting).metadata(store::kMetaFindings);
   if (!text) return;
   for (const nlohmann::json& finding : nlohmann::json::parse(*text)) {
@@ -29,7 +31,7 @@ void add_report(CLI::App& app, int& result) {
       app.add_subcommand("report", "write a self-contained page (OUT/index.html) from a sweep's results");
   auto dir = std::make_shared<std::string>();
   auto out = std::make_shared<std::string>();
-  command->add_option("DIR", *dir, "folder that holds results.sqlite")->required();
+  command->add_option("DIR", *dir, "folder that holds results.sqlite, validation.json or both")->required();
   command->add_option("-o,--out", *out, "folder to write to (default: DIR/report)");
   command->callback([dir, out, &result] {
     const std::string target = out->empty() ? *dir + "/report" : *out;

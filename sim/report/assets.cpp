@@ -116,6 +116,13 @@ Assets load_assets(const Options& options) {
       const std::string chart = name.get<std::string>();
       assets.charts.push_back({chart, merge_spec(shared, read_json(folder / "charts" / (chart + ".json")))});
     }
+    const json& validation = manifest.at("validation");
+    assets.validation.page = read_file(folder / validation.at("page").get<std::string>(), "");
+    assets.validation.script = concatenate(folder, validation.at("scripts"));
+    for (const json& name : validation.at("charts")) {
+      const std::string chart = name.get<std::string>();
+      assets.validation.charts.push_back({chart, read_json(folder / "charts" / (chart + ".json"))});
+    }
   } catch (const json::exception& error) {
     throw UserError({(folder / "page.json").string(), 0, 0}, error.what());
   }

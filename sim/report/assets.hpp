@@ -23,6 +23,12 @@ struct Assets {
   nlohmann::json metrics;     // what to take from a result, and how to show it
   nlohmann::json palette;     // colours, symbols and dashes
   nlohmann::json themes;      // Vega configurations, light and dark
+
+  struct Validation {
+    std::string page;    // the template of the validation page
+    std::string script;  // its JavaScript
+    std::vector<Chart> charts;
+  } validation;
 };
 
 // Throws UserError naming the file that is missing or malformed, and the Debian package where that file is Vega's.

@@ -1,0 +1,124 @@
+// The validation page: a section a suite, with its budgets, its two figures and its table.
+const page = JSON.parse(document.getElementById('data').textContent);
+const figures = [];
+
+const verdicts = {
+  agrees: 'within the tolerance of its case',
+  bracketed: 'the setting is under-specified, and its readings span the value',
+  fitted: 'within tolerance, with a parameter whose source names this very value',
+  off: 'outside of all that',
+  unanswered: 'no model here can answer; the table says why',
+  unmeasured: 'to be measured on a machine that is not at hand',
+};
+
+// Rows for reading and for Vega: `expected` whatever the suite calls it.
+function caseRows(suite) {
+  return suite.cases.map((row) => ({ ...row, expected: row[suite.expected_is] }));
+}
+
+function tally(suites) {
+  const counts = {};
+  for (const suite of suites) for (const row of suite.cases) counts[row.verdict] = (counts[row.verdict] || 0) + 1;
+  return counts;
+}
+
+function countsText(counts) {
+  return sentenceList(Object.keys(verdicts).filter((name) => counts[name]).map((name) => formatCount(counts[name]) + ' ' + name));
+}
+
+function percent(value) { return formatNumber(100 * value, ',.1f') + ' %'; }
+
+function drawHead() {
+  const total = page.suites.reduce((sum, suite) => sum + suite.cases.length, 0);
+  const missed = page.suites.flatMap((suite) => suite.budgets.filter((budget) => !budget.passed));
+  document.getElementById('lead').append(
+    plural(total, 'case') + ' in ' + plural(page.suites.length, 'suite') + ': ' + (countsText(tally(page.suites)) || 'none') + '. ' +
+    (missed.length ? plural(missed.length, 'budget') + ' missed.' : 'No budget is missed.') +
+    ' Averages take only cases whose value no parameter was chosen for.');
+  document.getElementById('findings').append(...page.suites.map((suite) => {
+    const all = suite.summary.find((part) => part.group === '');
+    const judged = all && all.n > 0;
+    return element('div', { class: 'finding' }, element('h2', {}, suite.name),
+      element('p', { class: 'finding-text' }, judged ? 'median error ' + percent(all.median) : suite.status ? 'not measured here' : 'nothing to average'),
+      element('p', { class: 'finding-detail' }, judged
+        ? 'over ' + plural(all.n, 'held-out number') + ', p90 ' + percent(all.p90) + ', bias ' + formatNumber(100 * all.bias, '+,.1f') + ' %\n' + countsText(tally([suite]))
+        : suite.status || countsText(tally([suite]))));
+  }));
+}
+
+function budgetList(suite) {
+  if (suite.budgets.length === 0) return '';
+  return element('table', { class: 'budgets' },
+    element('thead', {}, element('tr', {}, ['Budget', 'Value', 'Allowed', 'Outcome'].map((name, i) => element('th', { scope: 'col', class: i === 1 || i === 2 ? 'number' : '' }, name)))),
+    element('tbody', {}, suite.budgets.map((budget) => element('tr', {}, element('td', {}, budget.name),
+      element('td', { class: 'number' }, budget.value === null ? 'none' : formatNumber(budget.value, ',.3~r') + ' ' + budget.unit),
+      element('td', { class: 'number' }, (budget.at_least ? 'at least ' : 'at most ') + formatNumber(budget.limit, ',.3~r') + ' ' + budget.unit),
+      element('td', { class: budget.passed ? '' : 'missed' }, budget.value === null ? 'nothing to judge' : budget.passed ? 'met' : 'missed')))));
+}
+
+function summaryTable(suite) {
+  const rows = suite.summary.filter((part) => part.n > 0);
+  if (rows.length < 2) return '';
+  return element('table', { class: 'summary' },
+    element('thead', {}, element('tr', {}, ['Group', 'Held-out numbers', 'Median error', 'p90', 'Largest', 'Bias'].map((name, i) => element('th', { scope: 'col', class: i ? 'number' : '' }, name)))),
+    element('tbody', {}, rows.map((part) => element('tr', {}, element('td', {}, part.group || 'all'),
+      [formatCount(part.n), percent(part.median), percent(part.p90), percent(part.max), formatNumber(100 * part.bias, '+,.1f') + ' %'].map((text) => element('td', { class: 'number' }, text))))));
+}
+
+function buildFigure(suite, chart) {
+  const figure = { suite, chart, width: 0, view: null, plot: element('div', { class: 'plot', id: 'plot-' + suite.name + '-' + chart.name }) };
+  figures.push(figure);
+  return element('figure', { id: 'figure-' + suite.name + '-' + chart.name }, element('div', { class: 'figure-head' }, element('h2', {}, chart.spec.usermeta.title)),
+    figure.plot, element('figcaption', {}, element('p', {}, chart.spec.usermeta.caption)));
+}
+
+function drawFigures(theme) {
+  for (const figure of figures) {
+    figure.width = figure.plot.clientWidth || figure.width || 520;
+    if (figure.view) figure.view.finalize();
+    figure.plot.replaceChildren();
+    const data = figure.chart.spec.data.map((set) => (set.name === 'cases' ? { ...set, values: caseRows(figure.suite) } : set));
+    figure.view = new vega.View(vega.parse({ ...figure.chart.spec, data }, page.themes[theme]), { renderer: 'svg', container: figure.plot, hover: true });
+    figure.view.signal('page_width', figure.width).signal('expected_is', figure.suite.expected_is);
+    if (figure.chart.name === 'validation_residuals') figure.view.signal('size_unit', figure.suite.size_unit);
+    figure.view.tooltip(showTooltip);
+    figure.view.run();
+  }
+}
+
+function drawable(suite, chart) {
+  return caseRows(suite).some((row) => row.predicted > 0 && row.expected > 0 && (chart.name !== 'validation_residuals' || row.size > 0));
+}
+
+function buildSuite(suite) {
+  const charts = page.charts.filter((chart) => drawable(suite, chart)).map((chart) => buildFigure(suite, chart));
+  document.getElementById('suites').append(element('section', { id: 'suite-' + suite.name, class: 'suite' },
+    element('h2', { class: 'suite-name' }, suite.name), element('p', { class: 'lead' }, suite.question),
+    suite.status ? element('p', { class: 'empty' }, suite.status) : '',
+    budgetList(suite), summaryTable(suite), element('div', { class: 'figure-pair' }, charts), buildTable(suite)));
+}
+
+function start() {
+  drawHead();
+  page.suites.forEach(buildSuite);
+  document.getElementById('colophon').append(element('p', {}, 'Made by kvcast ' + page.kvcast + ' from validation.json alone. ', element('code', {}, 'tables/validation.csv'), ' beside this page holds every case.'),
+    element('dl', { class: 'origins' }, Object.entries(verdicts).map(([name, meaning]) => [element('dt', {}, name), element('dd', {}, meaning)]).flat()),
+    page.sweep ? element('p', {}, element('a', { href: 'index.html' }, 'The report of the sweep beside it')) : '');
+  document.getElementById('theme').addEventListener('click', () => {
+    document.documentElement.dataset.theme = currentTheme() === 'dark' ? 'light' : 'dark';
+    drawFigures(currentTheme());
+  });
+  drawFigures(currentTheme());
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => drawFigures(currentTheme()));
+  new ResizeObserver(() => {
+    for (const figure of figures) {
+      const width = figure.plot.clientWidth;
+      if (width === 0 || width === figure.width) continue;
+      figure.width = width;
+      figure.view.signal('page_width', width).run();
+    }
+  }).observe(document.getElementById('suites'));
+  window.addEventListener('beforeprint', () => drawFigures('light'));
+  window.addEventListener('afterprint', () => drawFigures(currentTheme()));
+  document.documentElement.dataset.ready = 'true';
+}

@@ -1,0 +1,54 @@
+// One suite's cases as a table, by verdict; long ones a part at a time.
+const rowsAtOnce = 200;
+
+function between(row) {
+  return row.low === null || row.low === row.high ? '' : formatNumber(row.low, ',.3~r') + ' to ' + formatNumber(row.high, ',.3~r');
+}
+
+function caseRow(row) {
+  const words = [row.rests_on, row.note].filter(Boolean);
+  return element('tr', { class: 'case', 'data-verdict': row.verdict },
+    element('td', {}, row.id, element('span', { class: 'quiet' }, row.group)),
+    element('td', { class: 'quantity' }, row.quantity, element('span', { class: 'quiet' }, row.source)),
+    element('td', { class: 'number' }, formatNumber(row.expected, ',.4~r')),
+    element('td', { class: 'number' }, formatNumber(row.predicted, ',.4~r')),
+    element('td', { class: 'number' }, between(row)),
+    element('td', {}, row.unit),
+    element('td', { class: 'number' }, row.error === null ? '' : formatNumber(100 * row.error, '+,.1f') + ' %'),
+    element('td', { class: 'verdict ' + row.verdict }, row.verdict),
+    element('td', {}, row.origin || ''),
+    element('td', { class: 'words' }, words.map((text) => element('p', {}, text))));
+}
+
+function buildTable(suite) {
+  const rows = caseRows(suite);
+  if (rows.length === 0) return '';
+  const counts = tally([suite]);
+  const hidden = new Set(counts.unanswered && Object.keys(counts).length > 1 ? ['unanswered'] : []);
+  let limit = rowsAtOnce;
+  const body = element('tbody');
+  const more = element('p', { class: 'note' });
+  const draw = () => {
+    const shown = rows.filter((row) => !hidden.has(row.verdict));
+    body.replaceChildren(...shown.slice(0, limit).map(caseRow));
+    more.replaceChildren(formatCount(Math.min(limit, shown.length)) + ' of ' + formatCount(shown.length) + ' shown' + (hidden.size ? ', without ' + sentenceList([...hidden]) : '') + '. ',
+      shown.length > limit ? element('button', { type: 'button', class: 'quiet-button', onclick: () => { limit += 1000; draw(); } }, 'show more') : '');
+  };
+  const chips = Object.keys(verdicts).filter((name) => counts[name]).map((name) => {
+    const chip = element('button', { type: 'button', class: 'chip verdict-chip ' + name, title: verdicts[name], 'aria-pressed': String(!hidden.has(name)) }, name + ' ' + formatCount(counts[name]));
+    chip.addEventListener('click', () => {
+      if (!hidden.delete(name)) hidden.add(name);
+      chip.setAttribute('aria-pressed', String(!hidden.has(name)));
+      draw();
+    });
+    return chip;
+  });
+  draw();
+  return element('div', { class: 'case-table', id: 'cases-' + suite.name },
+    element('div', { class: 'chips' }, chips),
+    element('div', { class: 'table-frame' }, element('table', { class: 'cases' },
+      element('thead', {}, element('tr', {}, ['Case', 'Quantity', suite.expected_is, 'Predicted', 'Between', 'Unit', 'Error', 'Verdict', 'Origin', 'Rests on'].map((name, i) => element('th', { scope: 'col', class: (i > 1 && i < 5) || i === 6 ? 'number' : '' }, name)))),
+      body)), more);
+}
+
+start();

@@ -1,0 +1,70 @@
+#include "report/page.hpp"
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.hpp"
+
+namespace kvcast::report {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+}
+
+}  // namespace
+
+void write_file(const fs::path& path, const std::function<void(std::ostream&)>& write) {
+  const fs::path part = path.string() + ".part";
+  std::ofstream out(part, std::ios::binary | std::ios::trunc);
+  write(out);
+  out.close();
+  std::error_code error;
+  if (out) fs::rename(part, path, error);
+  if (!out || error) {
+    std::error_code ignored;
+    fs::remove(part, ignored);
+    throw UserError({path.string(), 0, 0}, "the report cannot be written here");
+  }
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw UserError({folder.string(), 0, 0}, fmt::format("the folder cannot be made ({})", error.message()));
+}
+
+std::string inside_script(std::string text) {
+  replace_all(text, "<", "\\u003c");
+  return text;
+}
+
+std::string escape_html(std::string text) {
+  replace_all(text, "&", "&amp;");
+  replace_all(text, "<", "&lt;");
+  replace_all(text, ">", "&gt;");
+  return text;
+}
+
+std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+std::string fill(const std::string& page, const std::vector<std::pair<std::string, std::string>>& parts) {
+  std::string filled;
+  std::size_t from = 0;
+  for (const auto& [marker, text] : parts) {
+    const std::size_t at = page.find(marker, from);
+    if (at == std::string::npos)
+      throw UserError(fmt::format("the report's page template lacks {} in its place", marker));
+    filled += page.substr(from, at - from) + text;
+    from = at + marker.size();
+  }
+  return filled + page.substr(from);
+}
+
+}  // namespace kvcast::report

@@ -1,0 +1,140 @@
+"""The validation page as a reader meets it. Expected counts follow from document() and are derived beside them.
+
+usage: test_validation.py WRITER [unittest arguments]
+Exits with 77, which ctest takes as skipped, where there is no Chromium.
+"""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import chromium
+
+
+def case(number, verdict, expected, predicted, size=None, **more):
+    error = None if not expected or predicted is None else predicted / expected - 1
+    return {'id': f'EX-{number:03d}', 'group': f'paper {number % 2}', 'quantity': f'quantity </script>{number}', 'unit': 'x',
+            'published': expected, 'predicted': predicted, 'low': predicted, 'high': None if predicted is None else predicted * 1.2,
+            'error': error, 'tolerance': 0.15, 'size': size, 'origin': None if predicted is None else 'literature',
+            'verdict': verdict, 'rests_on': 'a profile', 'note': 'why ' + str(number), 'source': 'table 1', 'held_out': verdict != 'fitted', **more}
+
+
+def summary(group, n):
+    return {'group': group, 'n': n, 'median': 0.08, 'p90': 0.5, 'max': 0.9, 'bias': -0.02, 'verdicts': {}}
+
+
+def document():
+    # Papers: 3 cases with both numbers, 2 of them with a size; 2 unanswered. A suite that was not run. One of 300 points.
+    papers = [case(1, 'agrees', 10, 11, 4096), case(2, 'fitted', 3, 3.1, 131072), case(3, 'off', 5, 1), case(4, 'unanswered', 7, None),
+              case(5, 'unanswered', None, None)]
+    points = [case(i, 'agrees' if i % 3 else 'off', 10 * i, 10.5 * i, 1000 * i) for i in range(1, 301)]
+    common = {'status': '', 'passed': True, 'expected_is': 'published', 'size_unit': 'tokens', 'detail': None}
+    budgets = [{'name': 'median error', 'unit': '%', 'limit': 15, 'value': 8, 'at_least': False, 'passed': True},
+               {'name': 'pairs in order', 'unit': '%', 'limit': 95, 'value': 90, 'at_least': True, 'passed': False},
+               {'name': 'without a case', 'unit': '%', 'limit': 5, 'value': None, 'at_least': False, 'passed': True}]
+    return {'passed': False, 'suites': [
+        {**common, 'name': 'papers', 'question': 'Do claims come out?', 'cases': papers, 'budgets': budgets, 'summary': [summary('', 2), summary('paper 0', 0), summary('paper 1', 2)]},
+        {**common, 'name': 'gpu_pipeline', 'question': 'And on a GPU?', 'status': 'unmeasured: needs a GPU', 'cases': [], 'budgets': [], 'summary': [summary('', 0)]},
+        {**common, 'name': 'kernels', 'question': 'And kernels?', 'cases': points, 'budgets': [], 'summary': [summary('', 300)]}]}
+
+
+def marks(suite, chart, name='dots', shape='path'):
+    return f"document.querySelectorAll('#plot-{suite}-validation_{chart} g.{name} > {shape}').length"
+
+
+class Validation(unittest.TestCase):
+    writer = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix='kvcast-validation-'))
+        (cls.folder / 'validation.json').write_text(json.dumps(document()))
+        subprocess.run([cls.writer, cls.folder, cls.folder / 'out'], check=True, stdout=subprocess.DEVNULL)
+        cls.browser = chromium.Browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.__exit__()
+        shutil.rmtree(cls.folder, ignore_errors=True)
+
+    def open(self, name='index.html', **options):
+        page = self.browser.open((self.folder / 'out' / name).as_uri(), **options)
+        self.addCleanup(lambda: (self.assertEqual(page.complaints(), []), page.close()))
+        return page
+
+    def test_without_a_store_the_page_is_the_index(self):
+        self.assertEqual((self.folder / 'out' / 'index.html').read_bytes(), (self.folder / 'out' / 'validation.html').read_bytes())
+        # 5 + 300 cases and a header.
+        self.assertEqual(len((self.folder / 'out' / 'tables' / 'validation.csv').read_text().splitlines()), 306)
+
+    def test_figures_draw_the_cases_that_have_both_numbers(self):
+        page = self.open()
+        self.assertEqual(page.evaluate(marks('papers', 'scatter')), 3)
+        self.assertEqual(page.evaluate(marks('papers', 'scatter', 'identity', 'line')), 1)
+        self.assertEqual(page.evaluate(marks('papers', 'residuals')), 2)
+        self.assertEqual(page.evaluate(marks('kernels', 'scatter')), 300)
+        self.assertEqual(page.evaluate("document.querySelectorAll('#suite-gpu_pipeline figure').length"), 0)
+
+    def test_the_head_counts_verdicts_and_missed_budgets(self):
+        lead = self.open().evaluate("document.getElementById('lead').textContent")
+        # Of 300 points every third is off.
+        self.assertIn('305 cases in 3 suites: 201 agrees, 1 fitted, 101 off and 2 unanswered.', lead)
+        self.assertIn('1 budget missed', lead)
+
+    def test_budgets_say_what_is_allowed_and_what_came_out(self):
+        rows = self.open().evaluate("[...document.querySelectorAll('#suite-papers .budgets tbody tr')].map((r) => r.textContent)")
+        self.assertEqual(rows, ['median error8 %at most 15 %met', 'pairs in order90 %at least 95 %missed', 'without a casenoneat most 5 %nothing to judge'])
+
+    def test_chips_choose_the_cases_by_verdict(self):
+        page = self.open()
+        shown = "document.querySelectorAll('#cases-papers .case').length"
+        self.assertEqual(page.evaluate(shown), 3)  # without those that are not answered, at first
+        page.evaluate("document.querySelector('#cases-papers .verdict-chip.unanswered').click()")
+        self.assertEqual(page.evaluate(shown), 5)
+        page.evaluate("document.querySelector('#cases-papers .verdict-chip.off').click()")
+        self.assertEqual(page.evaluate(shown), 4)
+        self.assertEqual(page.evaluate("document.querySelectorAll('#cases-kernels .case').length"), 200)
+        page.evaluate("document.querySelector('#cases-kernels .note button').click()")
+        self.assertEqual(page.evaluate("document.querySelectorAll('#cases-kernels .case').length"), 300)
+
+    def test_texts_stay_texts(self):
+        page = self.open()
+        self.assertIn('</script>', page.evaluate("document.querySelector('#cases-papers .quantity').textContent"))
+        self.assertEqual(page.evaluate('document.scripts.length'), 4)
+
+    def test_light_dark_and_paper(self):
+        background = 'getComputedStyle(document.body).backgroundColor'
+        label = "document.querySelector('#plot-papers-validation_scatter .role-axis-label text').getAttribute('fill')"
+        light, dark = self.open(), self.open(dark=True)
+        self.assertEqual(dark.evaluate(background), 'rgb(17, 19, 23)')
+        in_light, in_dark = light.evaluate(label), dark.evaluate(label)
+        self.assertNotEqual(in_light, in_dark)
+        dark.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        self.assertEqual(dark.evaluate(label), in_light)
+        dark.evaluate("window.dispatchEvent(new Event('afterprint'))")
+        self.assertEqual(dark.evaluate(label), in_dark)
+
+    def test_a_narrow_page_does_not_scroll_sideways(self):
+        page = self.open(width=420)
+        self.assertLessEqual(page.evaluate('document.documentElement.scrollWidth'), 420)
+
+    def test_damaged_documents_are_refused_by_name(self):
+        damaged = self.folder / 'damaged'
+        damaged.mkdir()
+        for text in ('', '[]', '{"suites": [{}]}', json.dumps(document()).replace('"quantity"', '"quality"', 1)):
+            (damaged / 'validation.json').write_text(text)
+            outcome = subprocess.run([self.writer, damaged, damaged / 'out'], capture_output=True, text=True)
+            self.assertEqual(outcome.returncode, 2)
+            self.assertIn('validation.json', outcome.stderr)
+
+
+if __name__ == '__main__':
+    if chromium.find() is None:
+        print('skipped: no Chromium here (apt-get install chromium)')
+        sys.exit(77)
+    Validation.writer = sys.argv[1]
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
