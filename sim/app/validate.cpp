@@ -12,6 +12,7 @@
 #include "app/experiments.hpp"
 #include "base/build.hpp"
 #include "base/error.hpp"
+#include "validate/cpu_pipeline.hpp"
 #include "validate/kernels.hpp"
 #include "validate/papers.hpp"
 #include "validate/suite.hpp"
@@ -64,7 +65,11 @@ Suite papers(const Options& options) {
 }
 
 const std::vector<Entry>& entries() {
-  static const std::vector<Entry> all = {{"kernels", false, kernels}, {"papers", false, papers}};
+  static const std::vector<Entry> all = {
+      {"kernels", false, kernels},
+      {"papers", false, papers},
+      {"cpu_pipeline", true, [](const Options&) { return validate::cpu_pipeline(); }},
+      {"gpu_pipeline", true, [](const Options&) { return validate::gpu_pipeline(); }}};
   return all;
 }
 

@@ -178,6 +178,23 @@ Case judge(const Claim& claim, const Records& records) {
   return c;
 }
 
+// Limits that the suite sets itself: they keep a change from making the whole worse unseen.
+std::vector<Budget> budgets(const Suite& suite) {
+  constexpr double kMedian = 15, kShare = 70;  // per cent
+  const GroupSummary all = summarise(suite).front();
+  Budget median{"held-out numbers, median error", "%", kMedian, {}, false};
+  if (all.errors.n > 0) median.value = 100 * all.errors.median;
+  Budget share{"held-out claims that agree or are bracketed", "%", kShare, {}, true};
+  int good = 0, judged = 0;
+  for (const Case& c : suite.cases) {
+    if (!c.held_out || c.verdict == Verdict::kUnanswered || c.verdict == Verdict::kUnmeasured) continue;
+    ++judged;
+    good += c.verdict == Verdict::kAgrees || c.verdict == Verdict::kBracketed ? 1 : 0;
+  }
+  if (judged > 0) share.value = 100.0 * good / judged;
+  return {median, share};
+}
+
 }  // namespace
 
 std::optional<double> number_of(const json& record, const std::string& name) {
@@ -218,6 +235,7 @@ Suite papers(const std::vector<Paper>& papers, const RunAll& run_all) {
     for (const PaperRun& run : paper.runs) records.add(run.name, std::move(results[next++]));
     for (const Claim& claim : paper.claims) suite.cases.push_back(judge(claim, records));
   }
+  suite.budgets = budgets(suite);
   return suite;
 }
 

@@ -1,5 +1,6 @@
 // The commands as their users meet them: what they print, and with which code they end.
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -259,6 +260,46 @@ TEST_CASE("measured points are held against the profile of their device and fram
   const json& found = document["suites"][0]["cases"][0];
   CHECK(found["measured"] == 500);
   CHECK(found["error"].get<double>() == Approx(r["bias"].get<double>()));
+}
+
+TEST_CASE("claims of papers are answered by runs of their own") {
+  const Scratch scratch;
+  std::filesystem::create_directories(scratch / "claims");
+  scratch.write(
+      "claims/p.yaml",
+      "paper: Example\n"
+      "source: \"nobody, 2025\"\n"
+      "defaults:\n"
+      "  model: llama-3.2-1b\n"
+      "  hardware: rtx-4090\n"
+      "  workload: {prompt_tokens: 8192, decode_tokens: 16}\n"
+      "  trace: {layers: 1, steps: 4}\n"
+      "  framework: {warmup_steps: 2, measured_steps: 2}\n"
+      "runs:\n"
+      "  full: {policy: full}\n"
+      "  few: {policy: {name: quest, budget: 256}}\n"
+      "  most: {policy: full, largest_batch: 512, workload: {prefill_batch: 1}}\n"
+      "  more: {like: most, workload: {batch: 100}, largest_batch: 1}\n"
+      "claims:\n"
+      "  - {id: E-1, quantity: speed-up, where: x, published: 1.2, tolerance: 0.5, predict: full.tpot / few.tpot}\n"
+      "  - {id: E-2, quantity: batch, where: x, predict: most.batch, holds: most.batch > 4 && most.fits}\n"
+      "  - {id: E-3, quantity: one, where: x, published: 1, predict: more.batch}\n"
+      "  - {id: E-4, quantity: none, where: x, unanswered: a setting}\n");
+  const Output o = kvcast::test::kvcast({"validate", "papers", "--claims", scratch / "claims", "--json"});
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  const json cases = json::parse(o.out)["suites"][0]["cases"];
+  REQUIRE(cases.size() == 4);
+  CHECK(cases[0]["verdict"] == "agrees");
+  CHECK(cases[0]["published"] == 1.2);
+  CHECK(cases[0]["predicted"].get<double>() > 1);
+  // 24 GB less 2.5 of weights and what is reserved hold some 21 GB: 8208 tokens of 32 KiB are 0.27 GB.
+  CHECK(cases[1]["predicted"].get<double>() > 60);
+  CHECK(cases[1]["predicted"].get<double>() < 85);
+  CHECK(cases[1]["verdict"] == "agrees");
+  CHECK(cases[2]["predicted"] == 1);
+  CHECK(cases[3]["verdict"] == "unanswered");
+  CHECK(kvcast::test::kvcast({"validate", "papers", "--claims", scratch / "none"}).code == 2);
 }
 
 TEST_CASE("a profile measured on a trace serves the policies that need one") {

@@ -175,6 +175,12 @@ TEST_CASE("claims are judged from the records of their runs") {
   CHECK(suite.cases[2].predicted == 2);
   CHECK(suite.cases[3].verdict == Verdict::kFitted);
   CHECK(suite.cases[3].origin == Origin::kExact);
+  // One held-out number, 3 for 4; of the held-out claims one is bracketed and one agrees.
+  REQUIRE(suite.budgets.size() == 2);
+  CHECK(suite.budgets[0].value.value() == Approx(25));
+  CHECK(!suite.budgets[0].passed());
+  CHECK(suite.budgets[1].value == 100);
+  CHECK(suite.budgets[1].passed());
 }
 
 TEST_CASE("what does not fit in memory leaves its claims without a prediction, and says so") {

@@ -1,0 +1,106 @@
+// Prediction: an op takes its bytes over the rate of its kind alone. While both workers are busy they slow each other:
+// a shared resource of rate 1, of which an op needs 1 / (2 s) a second of work where a pair runs at s of its speed, is
+// oversubscribed by two and by nothing less.
+#include "validate/pipeline.hpp"
+
+#include <algorithm>
+
+#include "base/units.hpp"
+#include "engine/engine.hpp"
+
+namespace kvcast::validate {
+namespace {
+
+constexpr std::uint16_t kShared = kWorkers;  // resource behind those of the workers
+
+class Builder {
+ public:
+  int add(int worker, WorkKind kind, double bytes, std::vector<int> after) {
+    out_.ops.push_back({worker, kind, bytes, std::move(after)});
+    return static_cast<int>(out_.ops.size()) - 1;
+  }
+  Pipeline& out() { return out_; }
+
+ private:
+  Pipeline out_;
+};
+
+// The step's layers; `recalled` holds each layer's last op of the second worker, −1 at first.
+int add_step(Builder& builder, Scheme scheme, const LayerBytes& bytes, std::vector<int>& recalled) {
+  int last = -1;
+  for (int& moved : recalled) {
+    const int before = builder.add(0, WorkKind::kDense, bytes.before, {});
+    std::vector<int> needed;
+    if (scheme == Scheme::kBlocking) needed = {builder.add(1, WorkKind::kMove, bytes.moved, {before})};
+    if (scheme == Scheme::kSpeculative && moved >= 0) needed = {moved};
+    std::vector<int> joined;
+    if (scheme == Scheme::kBeside) joined = {builder.add(1, WorkKind::kRows, bytes.moved, {before})};
+    const int attended = builder.add(0, WorkKind::kDense, bytes.attention, needed);
+    if (scheme == Scheme::kSpeculative) moved = builder.add(1, WorkKind::kMove, bytes.moved, {attended});
+    last = builder.add(0, WorkKind::kDense, bytes.after, joined);
+  }
+  return last;
+}
+
+class StepEnds final : public engine::Observer {
+ public:
+  explicit StepEnds(const Pipeline& pipeline) : pipeline_(pipeline) {}
+  void finished(const engine::Record& record) override {
+    const auto& ends = pipeline_.step_ends;
+    if (seconds_.size() < ends.size() && record.id == ends[seconds_.size()]) {
+      seconds_.push_back(to_seconds(record.finish));
+    }
+  }
+  // Durations instead of ends.
+  std::vector<double> steps() const {
+    std::vector<double> out = seconds_;
+    for (std::size_t i = out.size(); i-- > 1;) out[i] -= out[i - 1];
+    return out;
+  }
+
+ private:
+  const Pipeline& pipeline_;
+  std::vector<double> seconds_;
+};
+
+}  // namespace
+
+Pipeline make_pipeline(Scheme scheme, const LayerBytes& bytes, int layers, int steps) {
+  Builder builder;
+  std::vector<int> recalled(static_cast<std::size_t>(layers), -1);
+  for (int s = 0; s < steps; ++s) builder.out().step_ends.push_back(add_step(builder, scheme, bytes, recalled));
+  builder.out().moved_bytes = scheme == Scheme::kAlone ? 0 : bytes.moved * layers;
+  return std::move(builder.out());
+}
+
+std::vector<double> predict_steps(const Pipeline& pipeline, const PipelineRates& rates) {
+  engine::System system;
+  system.lanes = {"first", "second"};
+  system.resources = {{"first core", 1, engine::Sharing::kFair},
+                      {"second core", 1, engine::Sharing::kFair},
+                      {"shared", 1, engine::Sharing::kFair}};
+  // The kind beside dense work decides how much a pair slows each other.
+  double together = 1;
+  for (const PipelineOp& op : pipeline.ops) {
+    if (op.worker == 1) together = rates.together[static_cast<std::size_t>(op.kind)];
+  }
+  std::vector<engine::Op> ops;
+  for (const PipelineOp& op : pipeline.ops) {
+    engine::Op& timed = ops.emplace_back();
+    timed.lane = static_cast<std::uint16_t>(op.worker);
+    const double seconds = op.bytes / rates.bytes_per_s[static_cast<std::size_t>(op.kind)];
+    timed.demands.push_back({timed.lane, seconds});
+    timed.demands.push_back({kShared, seconds / (2 * std::clamp(together, 0.5, 1.0))});
+    for (const int id : op.after) {
+      timed.after.push_back(id);
+      if (pipeline.ops[static_cast<std::size_t>(id)].worker != op.worker)
+        timed.latency = rates.hand_over * kPicosPerSecond;
+    }
+  }
+  engine::OneBlock source(std::move(ops));
+  StepEnds ends(pipeline);
+  engine::run(system, source, &ends);
+  return ends.steps();
+}
+
+}  // namespace kvcast::validate

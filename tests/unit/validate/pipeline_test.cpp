@@ -1,0 +1,93 @@
+// Pipelines of two workers: their order, their predicted times by hand, and that threads keep to the order.
+#include "validate/pipeline.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "validate/cpu_pipeline.hpp"
+
+using namespace kvcast::validate;
+
+namespace {
+
+// 1 byte a second of everything, no hand-over, and no slowing of one worker by the other.
+PipelineRates unit_rates() {
+  PipelineRates rates;
+  rates.bytes_per_s = {1, 1, 1};
+  rates.together = {1, 1, 1};
+  return rates;
+}
+
+double steady_step(Scheme scheme, const LayerBytes& bytes, const PipelineRates& rates) {
+  return predict_steps(make_pipeline(scheme, bytes, 3, 6), rates).back();
+}
+
+}  // namespace
+
+TEST_CASE("dense work alone takes the sum of its parts") {
+  CHECK(steady_step(Scheme::kAlone, {2, 3, 5, 100}, unit_rates()) == Approx(3 * (2 + 3 + 5)));
+}
+
+TEST_CASE("a blocking recall stands in the way in full") {
+  CHECK(steady_step(Scheme::kBlocking, {2, 3, 5, 4}, unit_rates()) == Approx(3 * (2 + 4 + 3 + 5)));
+}
+
+TEST_CASE("a speculative recall hides until the second worker is the slower one") {
+  // A layer's recall may take until the layer comes again: 30 s for three recalls of 4, hidden; of 11, 33 s a step.
+  CHECK(steady_step(Scheme::kSpeculative, {2, 3, 5, 4}, unit_rates()) == Approx(30));
+  CHECK(steady_step(Scheme::kSpeculative, {2, 3, 5, 11}, unit_rates()) == Approx(33));
+}
+
+TEST_CASE("attention on the CPU hides behind the static attention only") {
+  CHECK(steady_step(Scheme::kBeside, {2, 3, 5, 1}, unit_rates()) == Approx(30));
+  CHECK(steady_step(Scheme::kBeside, {2, 3, 5, 7}, unit_rates()) == Approx(3 * (2 + 7 + 5)));
+}
+
+TEST_CASE("two workers that share slow each other while both are busy") {
+  PipelineRates rates = unit_rates();
+  rates.together = {0.5, 0.5, 0.5};
+  // Both run 3 s of work at half speed, 6 s; then the second has 4 s left and runs them alone.
+  CHECK(steady_step(Scheme::kBeside, {2, 3, 5, 7}, rates) == Approx(3 * (2 + 6 + 4 + 5)));
+}
+
+TEST_CASE("a hand-over costs its time in each direction") {
+  PipelineRates rates = unit_rates();
+  rates.hand_over = 0.25;
+  CHECK(steady_step(Scheme::kBlocking, {2, 3, 5, 4}, rates) == Approx(3 * (2 + 0.25 + 4 + 0.25 + 3 + 5)));
+}
+
+TEST_CASE("threads keep to the order of the pipeline") {
+  PipelineMemory memory(1 << 20, 1 << 20);
+  for (const Scheme scheme : {Scheme::kAlone, Scheme::kSpeculative, Scheme::kBlocking, Scheme::kBeside}) {
+    const Pipeline p = make_pipeline(scheme, {4096, 4096, 4096, 32768}, 2, 20);
+    std::vector<double> ends;
+    const std::vector<double> steps = run_pipeline(p, memory, &ends);
+    REQUIRE(steps.size() == 20);
+    REQUIRE(ends.size() == p.ops.size());
+    for (std::size_t i = 0; i < p.ops.size(); ++i) {
+      for (const int id : p.ops[i].after) CHECK(ends[static_cast<std::size_t>(id)] <= ends[i]);
+    }
+  }
+  CHECK(memory.checksum() > 0);
+}
+
+TEST_CASE("the suite measures every pipeline and judges steps and exposed transfers apart") {
+  PipelineTest small;
+  small.rounds = 2, small.layers = 2, small.steps = 5, small.warmup = 1, small.scale = 0.02;
+  const Suite suite = cpu_pipeline(small);
+  std::size_t steps = 0;
+  for (const Case& c : suite.cases) {
+    steps += c.group == "step time" ? 1 : 0;
+    CHECK(c.expected.value() > 0);
+    CHECK(c.predicted.has_value());
+  }
+  CHECK(steps == 10);
+  REQUIRE(suite.budgets.size() == 2);
+  CHECK(suite.budgets[0].value.has_value());
+}
+
+TEST_CASE("what no GPU has run is said to be unmeasured, and fails nothing") {
+  const Suite suite = gpu_pipeline();
+  CHECK(suite.status.find("unmeasured") != std::string::npos);
+  CHECK(suite.cases.empty());
+  CHECK(suite.passed());
+}
