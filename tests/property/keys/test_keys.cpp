@@ -131,6 +131,9 @@ TEST_CASE("every key of a run moves a prediction") {
       {"trace.steps", "9"},
       {"framework.launch", "compiled"},
       {"framework.expand_kv_heads", "true"},
+      {"framework.reread_kv_heads", "true"},
+      {"framework.eager_attention", "true"},
+      {"framework.concatenate_cache", "true"},
       {"framework.quadratic_mask", "true"},
       {"framework.warmup_steps", "5"},
       {"framework.measured_steps", "7"},
@@ -140,6 +143,14 @@ TEST_CASE("every key of a run moves a prediction") {
     INFO(key << " = " << value);
     CHECK(Timed(parsed(base).with(key, Node::scalar(value, {}))).here() != before);
   }
+}
+
+TEST_CASE("trace.window captures the prompt queries that a policy needs") {
+  const Node base = parsed(
+      "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: ctkvr, budget: 64, centroids: 200}\n"
+      "workload: {prompt_tokens: 1024, decode_tokens: 16}\ntrace: {recipe: needle, layers: 1, steps: 2}\n");
+  CHECK_THROWS_AS(Timed(base), UserError);  // the recipe captures 128
+  CHECK_NOTHROW(Timed(base.with("trace.window", Node::scalar("200", {}))));
 }
 
 TEST_CASE("every key of a model moves a prediction") {
