@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "base/error.hpp"
@@ -74,8 +75,7 @@ void write_tables(const fs::path& folder, const store::Store& store, const Conte
 
 namespace {
 
-void write_sweep(const std::string& dir, const fs::path& folder, const Assets& assets, bool validated) {
-  const store::Store store = store::Store::open(dir, store::Store::Open::kExisting);
+void write_sweep(const store::Store& store, const fs::path& folder, const Assets& assets, bool validated) {
   const Content content = collect(store, assets.metrics, Palette(assets.palette));
   write_tables(folder / "tables", store, content);
   for (const Chart& chart : assets.charts) {
@@ -98,13 +98,17 @@ std::string write_report(const std::string& dir, const std::string& out, const O
   const fs::path validation = fs::path(dir) / "validation.json";
   const bool validated = fs::exists(validation);
   const bool swept = !validated || fs::exists(fs::path(dir) / "results.sqlite");
-  const fs::path folder(out);
-  if (validated) read_validation(validation.string());  // refused before anything is written
+  // What cannot be read is refused before anything is written.
+  std::optional<store::Store> store;
+  if (swept) store = store::Store::open(dir, store::Store::Open::kExisting);
+  const json found = validated ? read_validation(validation.string()) : json();
   const Assets assets = load_assets(options);
+
+  const fs::path folder(out);
   make_folder(folder / "figures");
   make_folder(folder / "tables");
-  if (swept) write_sweep(dir, folder, assets, validated);
-  if (validated) write_validation(read_validation(validation.string()), folder, assets, swept);
+  if (store) write_sweep(*store, folder, assets, validated);
+  if (validated) write_validation(found, folder, assets, swept);
   return (folder / "index.html").string();
 }
 

@@ -18,7 +18,7 @@ PipelineRates unit_rates() {
 }
 
 double steady_step(Scheme scheme, const LayerBytes& bytes, const PipelineRates& rates) {
-  return predict_steps(make_pipeline(scheme, bytes, 3, 6), rates).back();
+  return predict_steps(make_pipeline(scheme, bytes, 3, 20), rates).back();
 }
 
 }  // namespace
@@ -32,7 +32,8 @@ TEST_CASE("a blocking recall stands in the way in full") {
 }
 
 TEST_CASE("a speculative recall hides until the second worker is the slower one") {
-  // A layer's recall may take until the layer comes again: 30 s for three recalls of 4, hidden; of 11, 33 s a step.
+  // A layer may be recalled until it comes again, so that some steps pass before a slow worker holds the first one up:
+  // 30 s for three recalls of 4, hidden; of 11, 33 s a step.
   CHECK(steady_step(Scheme::kSpeculative, {2, 3, 5, 4}, unit_rates()) == Approx(30));
   CHECK(steady_step(Scheme::kSpeculative, {2, 3, 5, 11}, unit_rates()) == Approx(33));
 }
