@@ -166,6 +166,7 @@ std::string resolved_json(const Prepared& prepared) {
                 {"eager_attention", f.eager_attention},
                 {"concatenate_cache", f.concatenate_cache},
                 {"quadratic_mask", f.quadratic_mask},
+                {"mlp_slice", f.mlp_slice},
                 {"warmup_steps", f.warmup_steps},
                 {"measured_steps", f.measured_steps},
                 {"sampled_contexts", f.sampled_contexts}}}}

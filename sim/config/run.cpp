@@ -102,6 +102,7 @@ Framework read_framework(Section section) {
   }
   framework.eager_attention = section.flag("eager_attention", framework.eager_attention);
   framework.concatenate_cache = section.flag("concatenate_cache", framework.concatenate_cache);
+  framework.mlp_slice = section.integer("mlp_slice", 0, kMaxTokens, framework.mlp_slice);
   framework.quadratic_mask = section.flag("quadratic_mask", framework.quadratic_mask);
   const auto count = [&](std::string_view key, int low, int fallback) {
     return static_cast<int>(section.integer(key, low, 1'000'000, fallback));

@@ -56,6 +56,9 @@ struct Framework {
   // A step copies the layer's cache to append to it (torch.cat of transformers' DynamicCache); for policies that attend
   // to all they hold.
   bool concatenate_cache = false;
+  // Tokens that pass through the feed-forward network at a time while a prompt is read: its activations are held for
+  // so many; 0: all of a chunk (transformers).
+  std::int64_t mlp_slice = 0;
   bool quadratic_mask = false;  // a boolean S×S mask kept on the GPU (gpt-fast)
   int warmup_steps = 10;        // dropped before the steady state is measured
   int measured_steps = 10;

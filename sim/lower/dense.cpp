@@ -55,8 +55,9 @@ OpId head_and_sample(Block& block, const config::Model& model, double rows, OpId
   return block.host(Lane::kHost, Kind::kSync, "token to host", graph::HostCall::kItemSync, 1, {op});
 }
 
-double activation_bytes(const config::Model& model, double rows, double sampled) {
-  return rows * (3.0 * model.ffn + 4.0 * model.hidden) * kBytes + sampled * model.vocab * 4.0;
+double activation_bytes(const config::Model& model, double rows, double sampled, double in_network) {
+  const double wide = in_network > 0 ? std::min(in_network, rows) : rows;
+  return (wide * 3.0 * model.ffn + rows * 4.0 * model.hidden) * kBytes + sampled * model.vocab * 4.0;
 }
 
 }  // namespace kvcast::lower

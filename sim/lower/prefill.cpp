@@ -59,7 +59,8 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   Block block(run.framework, next_id_, gate_, events_, out);
   if (gate_ < 0) take_fixed(block);
 
-  const double activations = activation_bytes(run.model, chunk.rows(), chunk.last ? chunk.sequences : 0);
+  const double activations = activation_bytes(run.model, chunk.rows(), chunk.last ? chunk.sequences : 0,
+                                              static_cast<double>(run.framework.mlp_slice));
   OpId op = block.join(Lane::kCompute, {});
   block.memory(op, Pool::kHbm, owners_.id("activations"), activations);
   for (int layer = 0; layer < run.model.layers; ++layer) op = prefill_layer(block, layer, op, chunk);

@@ -135,6 +135,7 @@ TEST_CASE("every key of a run moves a prediction") {
       {"framework.eager_attention", "true"},
       {"framework.concatenate_cache", "true"},
       {"framework.quadratic_mask", "true"},
+      {"framework.mlp_slice", "256"},
       {"framework.warmup_steps", "5"},
       {"framework.measured_steps", "7"},
       {"framework.sampled_contexts", "4"},

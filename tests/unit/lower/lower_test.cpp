@@ -285,6 +285,13 @@ TEST_CASE("sequences prefilled one by one do the same work with a third of the a
   CHECK(prefill.first_token() > 0);
 }
 
+TEST_CASE("a sliced network holds its activations for a slice, everything else for all rows") {
+  const config::Model model = tiny_run().model;  // hidden 64, network 128, vocabulary 1000
+  CHECK(activation_bytes(model, 100, 1) == 100 * (3 * 128 + 4 * 64) * 2 + 1000 * 4);
+  CHECK(activation_bytes(model, 100, 1, 10) == (10 * 3 * 128 + 100 * 4 * 64) * 2 + 1000 * 4);
+  CHECK(activation_bytes(model, 100, 1, 1000) == activation_bytes(model, 100, 1));
+}
+
 TEST_CASE("activations of a one-shot 96K prefill of Llama-3.1-8B take 11.7 GB") {
   config::Model llama;
   llama.hidden = 4096;

@@ -49,7 +49,7 @@ Seen prefill(const std::string& name, const std::string& parameters, std::int64_
   return seen;
 }
 
-constexpr double kPair = 2.0 * 4 * 3 * 4 * 16;  // flops of a query-key pair: 2 layers, 3 sequences, 4 heads
+constexpr double kPair = 2.0 * 4 * 3 * 4 * 16;   // flops of a query-key pair: 2 layers, 3 sequences, 4 heads
 constexpr double kToken = 3.0 * 2 * 2 * 16 * 2;  // bytes of a token in a layer
 
 TEST_CASE("a prompt in blocks attends to what was held") {
