@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "base/error.hpp"
+#include "base/log_sum_exp.hpp"
 
 extern "C" {
 void cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float* a, int lda,
@@ -42,6 +43,34 @@ inline float fast_exp(float x) {
   return p * __builtin_bit_cast(float, bits);
 }
 
+constexpr std::size_t kLanes = 8;  // chains that do not wait for one another
+
+// The largest scale · x.
+float largest(std::span<const float> x, float scale) {
+  float lanes[kLanes];
+  std::fill_n(lanes, kLanes, scale * x[0]);
+  std::size_t i = 0;
+  for (; i + kLanes <= x.size(); i += kLanes) {
+    for (std::size_t l = 0; l < kLanes; ++l) lanes[l] = std::max(lanes[l], scale * x[i + l]);
+  }
+  for (; i < x.size(); ++i) lanes[0] = std::max(lanes[0], scale * x[i]);
+  return *std::max_element(lanes, lanes + kLanes);
+}
+
+// Short float sums keep the vector unit busy, double across blocks the precision.
+constexpr std::size_t kSumBlock = 512;
+double block_sum(std::span<const float> x) {
+  float partial[kLanes] = {};
+  std::size_t i = 0;
+  for (; i + kLanes <= x.size(); i += kLanes) {
+    for (std::size_t l = 0; l < kLanes; ++l) partial[l] += x[i + l];
+  }
+  for (; i < x.size(); ++i) partial[0] += x[i];
+  double sum = 0;
+  for (const float p : partial) sum += static_cast<double>(p);
+  return sum;
+}
+
 }  // namespace
 
 void multiply_transposed(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride) {
@@ -63,14 +92,14 @@ void multiply(const MatrixView& a, const MatrixView& b, float* out, std::size_t 
 }
 
 float dot(const float* a, const float* b, std::size_t n) {
-  constexpr std::size_t kLanes = 16;  // independent partial sums: vectorises, and loses less to rounding than one
-  float partial[kLanes] = {};
+  constexpr std::size_t kSums = 16;  // independent partial sums: vectorises, and loses less to rounding than one
+  float partial[kSums] = {};
   std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (std::size_t l = 0; l < kLanes; ++l) partial[l] += a[i + l] * b[i + l];
+  for (; i + kSums <= n; i += kSums) {
+    for (std::size_t l = 0; l < kSums; ++l) partial[l] += a[i + l] * b[i + l];
   }
-  for (; i < n; ++i) partial[i % kLanes] += a[i] * b[i];
-  for (std::size_t width = kLanes / 2; width > 0; width /= 2) {
+  for (; i < n; ++i) partial[i % kSums] += a[i] * b[i];
+  for (std::size_t width = kSums / 2; width > 0; width /= 2) {
     for (std::size_t l = 0; l < width; ++l) partial[l] += partial[l + width];
   }
   return partial[0];
@@ -78,23 +107,27 @@ float dot(const float* a, const float* b, std::size_t n) {
 
 double softmax(std::span<float> x, float scale) {
   KVCAST_CHECK(!x.empty());
-  float top = scale * x[0];
-  for (const float v : x) top = std::max(top, scale * v);
+  const float top = largest(x, scale);
   for (float& v : x) v = fast_exp(std::fma(scale, v, -top));
   double sum = 0;
-  constexpr std::size_t kBlock = 512;  // short float sums keep the vector unit busy, double across blocks the precision
-  for (std::size_t i = 0; i < x.size(); i += kBlock) {
-    float partial[8] = {};
-    const std::size_t end = std::min(i + kBlock, x.size());
-    std::size_t j = i;
-    for (; j + 8 <= end; j += 8) {
-      for (std::size_t l = 0; l < 8; ++l) partial[l] += x[j + l];
-    }
-    for (; j < end; ++j) partial[0] += x[j];
-    for (const float p : partial) sum += static_cast<double>(p);
-  }
+  for (std::size_t i = 0; i < x.size(); i += kSumBlock)
+    sum += block_sum(x.subspan(i, std::min(kSumBlock, x.size() - i)));
   const auto inverse = static_cast<float>(1.0 / sum);
   for (float& v : x) v *= inverse;
+  return static_cast<double>(top) + std::log(sum);
+}
+
+double log_sum_exp(std::span<const float> x, float scale) {
+  KVCAST_CHECK(!x.empty());
+  const float top = largest(x, scale);
+  float exponentials[kSumBlock];
+  double sum = 0;
+  for (std::size_t i = 0; i < x.size(); i += kSumBlock) {
+    const std::span block(exponentials, std::min(kSumBlock, x.size() - i));
+    std::copy_n(x.begin() + static_cast<std::ptrdiff_t>(i), block.size(), block.begin());
+    for (float& v : block) v = fast_exp(std::fma(scale, v, -top));
+    sum += block_sum(block);
+  }
   return static_cast<double>(top) + std::log(sum);
 }
 

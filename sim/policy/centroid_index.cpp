@@ -8,12 +8,13 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/log_sum_exp.hpp"
 #include "policy/ranking.hpp"
 
 namespace kvcast::policy {
 namespace {
 
-constexpr std::size_t kCentroidsAtOnce = 32;  // their scores against a long prompt stay within the cache's reach
+constexpr std::size_t kCentroidsAtOnce = 128;  // enough for products to outweigh the packing of the keys
 
 template <typename T>
 std::size_t index(T i) {
@@ -90,7 +91,7 @@ CentroidLists::CentroidLists(const trace::Layer& layer, int kv_head, std::span<c
   MatrixView keys = layer.keys(kv_head);
   keys.rows = prompt;
   const auto scores = std::make_unique_for_overwrite<float[]>(kCentroidsAtOnce * prompt);
-  std::vector<float> best(kCentroidsAtOnce * index(host.size())), weights(prompt);
+  std::vector<float> best(kCentroidsAtOnce * index(host.size()));
   std::vector<std::int32_t> list;
   Ranking ranking;
   lists_.reserve(rows.size() * length_);
@@ -102,8 +103,7 @@ CentroidLists::CentroidLists(const trace::Layer& layer, int kv_head, std::span<c
       multiply_transposed({queries.data(), block.size(), d, d}, keys, scores.get(), prompt);
       for (std::size_t c = 0; c < block.size(); ++c) {
         const float* const row = scores.get() + c * prompt;
-        std::copy_n(row, prompt, weights.begin());
-        const auto log_sum = static_cast<float>(softmax(weights, scale));
+        const auto log_sum = static_cast<float>(log_sum_exp({row, prompt}, scale));
         float* const out = best.data() + c * index(host.size());
         for (std::size_t i = 0; i < index(host.size()); ++i) {
           out[i] = std::max(out[i], scale * row[index(host.begin) + i] - log_sum);

@@ -23,6 +23,7 @@
 #include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/kmeans.hpp"
+#include "policy/step_scores.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -47,24 +48,29 @@ struct Setting {
   }
 };
 
+// Products of queries with centroids, [queries × clusters], become their share of S_c and are added to `mean`.
+void add_estimates(const Clusters& clusters, std::span<float> products, std::size_t d, std::vector<float>& mean) {
+  const std::size_t n = clusters.sizes.size(), queries = products.size() / n;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
+  for (std::size_t i = 0; i < queries; ++i) {
+    const std::span<float> row = products.subspan(i * n, n);
+    softmax(row, scale);
+    double sum = 0;
+    for (std::size_t c = 0; c < n; ++c) sum += static_cast<double>(clusters.sizes[c]) * static_cast<double>(row[c]);
+    const auto factor = static_cast<float>(1 / (sum * static_cast<double>(queries)));
+    for (std::size_t c = 0; c < n; ++c) mean[c] += row[c] * factor;
+  }
+}
+
 // S_c of each cluster, mean over the rows of each query head, largest over the heads.
 std::vector<float> estimate(const Clusters& clusters, std::span<const MatrixView> heads) {
   const std::size_t n = clusters.sizes.size(), d = heads[0].cols;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
-  std::vector<float> best(n), row(n);
+  std::vector<float> best(n), products;
   for (const MatrixView& queries : heads) {
+    products.resize(queries.rows * n);
+    multiply_transposed(queries, {clusters.centroids.data(), n, d, d}, products.data(), n);
     std::vector<float> mean(n);
-    for (std::size_t i = 0; i < queries.rows; ++i) {
-      multiply_transposed({queries.row(i), 1, d, d}, {clusters.centroids.data(), n, d, d}, row.data(), n);
-      const float top = *std::max_element(row.begin(), row.end());
-      double sum = 0;
-      for (std::size_t c = 0; c < n; ++c) {
-        row[c] = std::exp(scale * (row[c] - top));
-        sum += static_cast<double>(clusters.sizes[c]) * static_cast<double>(row[c]);
-      }
-      const auto factor = static_cast<float>(1 / (sum * static_cast<double>(queries.rows)));
-      for (std::size_t c = 0; c < n; ++c) mean[c] += row[c] * factor;
-    }
+    add_estimates(clusters, products, d, mean);
     for (std::size_t c = 0; c < n; ++c) best[c] = std::max(best[c], mean[c]);
   }
   return best;
@@ -123,7 +129,18 @@ float quantile(std::span<const Index* const> layers, double share) {
 class SqueezedSelector final : public Selector {
  public:
   SqueezedSelector(const LayerInput& layer, std::shared_ptr<const Index> index, const Setting& setting, float threshold)
-      : layer_(layer.layer()), index_(std::move(index)), s_(setting), threshold_(threshold) {}
+      : layer_(layer.layer()), index_(std::move(index)), s_(setting), threshold_(threshold) {
+    const auto d = static_cast<std::size_t>(layer_.info().head_dim);
+    for (std::size_t h = 0; h < index_->heads.size(); ++h) {
+      const Clusters& clusters = index_->heads[h];
+      const int first = static_cast<int>(h) * layer_.info().group();
+      products_.emplace_back(MatrixView{clusters.centroids.data(), clusters.sizes.size(), d, d},
+                             layer_.info().decode_steps, static_cast<std::size_t>(layer_.info().group()),
+                             [this, first, d](int t, std::size_t g, std::span<float> out) {
+                               std::copy_n(layer_.decode_query(first + static_cast<int>(g), t), d, out.data());
+                             });
+    }
+  }
 
   void prefill(LayerSelection& resident) override {
     resident.reset(static_cast<std::size_t>(layer_.info().n_kv_heads), false);
@@ -148,15 +165,18 @@ class SqueezedSelector final : public Selector {
     for (std::int64_t i = begin; i < end; ++i) out.push_back(static_cast<std::int32_t>(i));
   }
 
-  void choose(int t, std::size_t head, HeadSelection& out) const {
+  void choose(int t, std::size_t head, HeadSelection& out) {
     const trace::TraceInfo& info = layer_.info();
     const Clusters& clusters = index_->heads[head];
     const auto d = static_cast<std::size_t>(info.head_dim);
-    std::vector<MatrixView> queries;
-    for (int g = 0; g < info.group(); ++g) {
-      queries.push_back({layer_.decode_query(static_cast<int>(head) * info.group() + g, t), 1, d, d});
+    std::vector<float> scores(clusters.sizes.size()), row, one;
+    for (std::size_t g = 0; g < static_cast<std::size_t>(info.group()); ++g) {
+      const std::span<const float> products = products_[head].row(t, g);
+      row.assign(products.begin(), products.end());
+      one.assign(scores.size(), 0.0f);
+      add_estimates(clusters, row, d, one);
+      for (std::size_t c = 0; c < scores.size(); ++c) scores[c] = std::max(scores[c], one[c]);
     }
-    const std::vector<float> scores = estimate(clusters, queries);
     for (std::size_t i = 0; i < clusters.labels.size(); ++i) {
       if (scores[static_cast<std::size_t>(clusters.labels[i])] > threshold_) {
         out.attended.push_back(static_cast<std::int32_t>(i));
@@ -170,6 +190,7 @@ class SqueezedSelector final : public Selector {
   std::shared_ptr<const Index> index_;
   Setting s_;
   float threshold_;
+  std::vector<StepScores> products_;  // of decode queries with centroids, by KV head
 };
 
 class SqueezedAttention final : public Policy {

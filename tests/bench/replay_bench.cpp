@@ -1,37 +1,42 @@
 // How long the replay of one layer takes, by policy: 32 decode steps of Llama-3.1-8B's heads (32 query heads on 8 KV
-// heads of 128) after a prompt of 32768 tokens, on all cores of the machine, beside what the machine can do, measured
-// in the same run.
+// heads of 128) after a prompt of 32768 tokens, beside what the machine can do, measured in the same run.
 //
 //   replay_bench [PROMPT_TOKENS] [POLICY ...]
 //
-// begin: index and prompt-end work of the policy, apart. steps: all of its selections with counts and proxies. The last
-// two columns say what share of the machine a step's least work would be: scores of all queries against all keys once,
-// over the measured peak of matrix products, and one pass over the keys and these scores, over the measured bandwidth
-// of memory.
+// Seconds are of CPU time, so that other programs disturb them little: on n free cores, layers side by side take an
+// n-th of it each. begin: index and prompt-end work of the policy. steps: all of its selections with counts and
+// proxies. The last two columns hold these steps against their least work on one core: scores of all queries against
+// all keys once, at the measured peak of matrix products, and one pass over the keys and these scores, at the measured
+// bandwidth of memory; above 100 % a policy does without one or both.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <ctime>
 
 #include "base/parallel.hpp"
 #include "base/random.hpp"
 #include "config/yaml.hpp"
+#include "replay/accuracy.hpp"
 #include "replay/replay.hpp"
 
 namespace {
 
 using namespace kvcast;
-using Clock = std::chrono::steady_clock;
 
 constexpr int kSteps = 32;
 constexpr std::int64_t kWindow = 2048;  // captured prompt queries: CTkvr's centroids
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+// CPU time of all threads of this process.
+double now() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 class NormalTrace final : public trace::Trace {
  public:
-  // Two layers, so that two cores have work.
   explicit NormalTrace(std::int64_t prompt, int layers) {
     info_.model = "bench", info_.source = "synthetic";
     for (int l = 0; l < layers; ++l) info_.layers.push_back(l);
@@ -56,37 +61,29 @@ class NormalTrace final : public trace::Trace {
 };
 
 struct Machine {
-  double flops = 0, bytes = 0;  // a second
+  double flops = 0, bytes = 0;  // a second of one core
 };
 
-// The fastest of several runs of what the replay's own products and passes are made of, on all threads.
-Machine measure(int threads) {
+// The fastest of several runs of what the replay's own products and passes are made of.
+Machine measure() {
   constexpr std::size_t n = 1024, words = 1u << 25;
-  std::vector<std::vector<float>> a(threads), b(threads), out(threads);
-  for (int t = 0; t < threads; ++t) {
-    a[t].assign(n * n, 0.5f), b[t].assign(n * n, 0.25f), out[t].assign(n * n, 0.0f);
-  }
-  std::vector<float> memory(words, 1.0f);
+  const std::vector<float> a(n * n, 0.5f), b(n * n, 0.25f), memory(words, 1.0f);
+  std::vector<float> out(n * n);
   Machine machine;
-  std::vector<double> sums(threads);
+  double sum = 0;
   for (int run = 0; run < 8; ++run) {
-    auto begin = Clock::now();
-    parallel_for(threads, threads, [&](std::size_t t) {
-      multiply_transposed({a[t].data(), n, n, n}, {b[t].data(), n, n, n}, out[t].data(), n);
-    });
-    machine.flops = std::max(machine.flops, threads * 2.0 * n * n * n / seconds_since(begin));
-    begin = Clock::now();
-    parallel_for(threads, threads, [&](std::size_t t) {
-      const std::size_t each = words / threads;
-      float parts[16] = {};
-      for (std::size_t i = 0; i < each; i += 16) {
-        for (std::size_t j = 0; j < 16; ++j) parts[j] += memory[t * each + i + j];
-      }
-      for (const float part : parts) sums[t] += static_cast<double>(part);
-    });
-    machine.bytes = std::max(machine.bytes, 4.0 * words / seconds_since(begin));
+    double begin = now();
+    multiply_transposed({a.data(), n, n, n}, {b.data(), n, n, n}, out.data(), n);
+    machine.flops = std::max(machine.flops, 2.0 * n * n * n / (now() - begin));
+    begin = now();
+    float parts[16] = {};
+    for (std::size_t i = 0; i < words; i += 16) {
+      for (std::size_t j = 0; j < 16; ++j) parts[j] += memory[i + j];
+    }
+    for (const float part : parts) sum += static_cast<double>(part);
+    machine.bytes = std::max(machine.bytes, 4.0 * words / (now() - begin));
   }
-  return sums[0] > 0 ? machine : Machine{};
+  return sum > 0 ? machine : Machine{};
 }
 
 struct Case {
@@ -130,44 +127,47 @@ bool asked(const Case& c, int argc, char** argv) {
   return any;
 }
 
-// Begin and steps of one layer, the mean over layers that run side by side.
-std::pair<double, double> time_of(const Case& c, const std::vector<std::unique_ptr<replay::Oracle>>& layers,
-                                  std::int64_t prompt, int threads) {
-  const auto policy =
-      policy::make_policy(policy::find_policy(c.name), config::parse_yaml(c.parameters, c.name), {prompt, kSteps});
-  auto begin = Clock::now();
-  parallel_for(layers.size(), threads, [&](std::size_t i) {
-    const policy::LayerInput fresh(layers[i]->layer());
-    policy::LayerSelection resident;
-    policy->selector(fresh)->prefill(resident);
-  });
-  const double indices = seconds_since(begin);
-  begin = Clock::now();
-  replay::replay(layers, *policy, {.threads = threads});
-  const auto n = static_cast<double>(layers.size());
-  return {indices / n, std::max(0.0, seconds_since(begin) - indices) / n};
+// Begin and steps of the layer.
+std::pair<double, double> time_of(const Case& c, const replay::Oracle& oracle) {
+  const trace::TraceInfo& info = oracle.info();
+  const auto policy = policy::make_policy(policy::find_policy(c.name), config::parse_yaml(c.parameters, c.name),
+                                          {info.prompt_tokens, info.decode_steps});
+  double begin = now();
+  const policy::LayerInput fresh(oracle.layer());
+  const auto selector = policy->selector(fresh);
+  policy::LayerSelection selection;
+  selector->prefill(selection);
+  const double indices = now() - begin;
+  begin = now();
+  replay::AccuracyMeter meter(oracle);
+  std::vector<replay::HeadAccuracy> accuracy;
+  for (int t = 0; t < info.decode_steps; ++t) {
+    selector->step(t, selection);
+    for (policy::HeadSelection& head : selection.heads) policy::count_lists(head);
+    meter.measure(t, selection, *selector, accuracy);
+  }
+  return {indices, now() - begin};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::int64_t prompt = argc > 1 ? std::atoll(argv[1]) : 32768;
-  const int threads = hardware_threads();
-  const Machine machine = measure(threads);
-  fmt::print("{} threads: {:.1f} GFLOP/s of matrix products, {:.1f} GB/s of memory, both measured now\n", threads,
+  const Machine machine = measure();
+  fmt::print("one core: {:.1f} GFLOP/s of matrix products, {:.1f} GB/s of memory, both measured now\n",
              machine.flops * 1e-9, machine.bytes * 1e-9);
-  const NormalTrace trace(prompt, threads);
-  auto begin = Clock::now();
-  const auto layers = replay::prepare(trace, threads);
-  fmt::print(
-      "{} tokens, {} steps, 32 query heads on 8 KV heads of 128; full attention prepared in {:.2f} s a layer\n\n",
-      prompt, kSteps, seconds_since(begin) / threads);
+  const NormalTrace trace(prompt, 1);
+  auto layer = trace.load(0, 1);
+  const double begin = now();
+  const replay::Oracle oracle(std::move(layer), hardware_threads());
+  fmt::print("{} tokens, {} steps, 32 query heads on 8 KV heads of 128; full attention prepared in {:.2f} CPU s\n\n",
+             prompt, kSteps, now() - begin);
   const double flops = 2.0 * 32 * kSteps * static_cast<double>(prompt) * 128;
   const double bytes = 4.0 * (8 * 128 + 32 * kSteps) * static_cast<double>(prompt);
   fmt::print("{:<52} {:>9} {:>9} {:>9} {:>9}\n", "policy", "begin s", "steps s", "of GEMM", "of memory");
   for (const Case& c : kCases) {
     if (!asked(c, argc, argv)) continue;
-    const auto [indices, steps] = time_of(c, layers, prompt, threads);
+    const auto [indices, steps] = time_of(c, oracle);
     fmt::print("{:<52} {:>9.3f} {:>9.3f} {:>8.1f}% {:>8.1f}%\n", fmt::format("{} {}", c.name, c.parameters), indices,
                steps, 100 * flops / machine.flops / steps, 100 * bytes / machine.bytes / steps);
     std::fflush(stdout);

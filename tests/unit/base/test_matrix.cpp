@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/log_sum_exp.hpp"
 #include "base/matrix.hpp"
 #include "base/random.hpp"
 
@@ -90,6 +91,17 @@ TEST_CASE("softmax against exponentials in double precision", "[matrix]") {
         total += static_cast<double>(p[i]);
       }
       CHECK(total == Approx(1).epsilon(1e-5));
+    }
+  }
+}
+
+TEST_CASE("the logarithm of the sum alone is the softmax's", "[matrix]") {
+  for (const std::size_t n : {1, 7, 8, 511, 512, 513, 4001}) {
+    std::vector<float> x(n);
+    for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(Stream(3).normal(i) * 5);
+    for (const float scale : {1.0f, 0.125f}) {
+      std::vector<float> p = x;
+      CHECK(log_sum_exp(x, scale) == softmax(p, scale));
     }
   }
 }

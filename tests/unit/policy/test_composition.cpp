@@ -96,8 +96,7 @@ TEST_CASE("SparQ in RocketKV's frame spends half of the traffic on each part") {
 TEST_CASE("KIVI under a selector reads what it selects, in fewer bits") {
   const auto one = layer();
   const std::string selector = "{name: quest, budget: 24, page: 4}";
-  CHECK(lists(select("kivi", "selector: " + selector, *one)) ==
-        lists(select("quest", "budget: 24, page: 4", *one)));
+  CHECK(lists(select("kivi", "selector: " + selector, *one)) == lists(select("quest", "budget: 24, page: 4", *one)));
   CHECK(alike("kivi", "residual: 8, quant_group: 8", "residual: 8, quant_group: 8, selector: {name: full}"));
   // Outputs: with everything selected those of KIVI alone.
   const LayerInput input(*one);
@@ -134,8 +133,8 @@ TEST_CASE("sparse prefill stands before any policy") {
               "then: {name: quest, budget: 24, page: 4}, slash: 200"));
   const auto one = layer();
   for (const char* name : {"minference", "xattention"}) {
-    for (const char* then : {"{name: ctkvr, budget: 8, centroids: 16, sink: 2, recent: 4}", "{name: snapkv, budget: 40}",
-                             "{name: kivi, selector: {name: quest, budget: 16}}"}) {
+    for (const char* then : {"{name: ctkvr, budget: 8, centroids: 16, sink: 2, recent: 4}",
+                             "{name: snapkv, budget: 40}", "{name: kivi, selector: {name: quest, budget: 16}}"}) {
       CAPTURE(name, then);
       const config::Node inner = config::parse_yaml(then, "then");
       const std::string own = inner.find("name")->text();
