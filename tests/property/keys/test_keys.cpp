@@ -154,6 +154,21 @@ TEST_CASE("trace.window captures the prompt queries that a policy needs") {
   CHECK_NOTHROW(Timed(base.with("trace.window", Node::scalar("200", {}))));
 }
 
+TEST_CASE("what a policy names inside itself is part of an experiment's key") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/inner.yaml";
+  const auto key = [&](const std::string& inner) {
+    std::ofstream(path, std::ios::trunc) << inner;
+    return app::prepare(
+               parsed("model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: minference, then: {file: " +
+                      path + "}}\nworkload: {prompt_tokens: 1024, decode_tokens: 16}\n"))
+        .replay_key;
+  };
+  const std::string small = key("name: quest\nbudget: 64\n");
+  CHECK(key("name: quest\nbudget: 64\n") == small);
+  CHECK(key("name: quest\nbudget: 128\n") != small);
+}
+
 TEST_CASE("every key of a model moves a prediction") {
   const TemporaryDirectory directory;
   const std::string model =

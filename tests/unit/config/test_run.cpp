@@ -190,6 +190,21 @@ TEST_CASE("a name under configs/policies means that file, any other is the polic
   CHECK(own.parameters.canonical() == "{}");
 }
 
+TEST_CASE("settings reach into the policies that a policy holds", "[run][policy]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/outer.yaml";
+  std::ofstream(path) << "name: minference\nslash: 800\nthen: {name: ctkvr, budget: 1024, sink: 4}\nselector: quest\n";
+  const auto with = [&](const std::string& more) { return policy_of("{file: " + path + more + "}").parameters; };
+  CHECK(with("").find("then")->canonical() == R"({"budget":1024,"name":"ctkvr","sink":4})");
+  // A map without a name changes what stands there; a name replaces it.
+  CHECK(with(", then: {budget: 64, recent: 8}").find("then")->canonical() ==
+        R"({"budget":64,"name":"ctkvr","recent":8,"sink":4})");
+  CHECK(with(", then: {name: quest, page: 8}").find("then")->canonical() == R"({"name":"quest","page":8})");
+  CHECK(with(", then: full").find("then")->canonical() == "\"full\"");
+  CHECK(with(", selector: {page: 8}").find("selector")->canonical() == R"({"name":"quest","page":8})");
+  CHECK(with(", slash: 900").find("slash")->text() == "900");
+}
+
 TEST_CASE("odd policies are refused", "[run][policy]") {
   const auto message = [](const std::string& text) { return error_of([&] { policy_of(text); }); };
   CHECK(message("[quest]") == "run.yaml:1:9: policy: expected a text, found a list");

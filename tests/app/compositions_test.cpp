@@ -1,0 +1,77 @@
+// Policies put together on the command line, and what sparse prompts report.
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "app/process.hpp"
+
+using namespace kvcast::test;
+using Catch::Contains;
+using nlohmann::json;
+
+namespace {
+
+const std::string kRun =
+    "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nworkload: {prompt_tokens: 2000, decode_tokens: 20}\n"
+    "trace: {recipe: needle, layers: 2, steps: 6}\nframework: {warmup_steps: 2, measured_steps: 2}\npolicy: ";
+
+json run(const std::string& policy, std::vector<std::string> settings = {}) {
+  const Scratch scratch;
+  std::vector<std::string> arguments = {"run", scratch.write("run.yaml", kRun + policy + "\n"), "--json"};
+  for (const std::string& s : settings) arguments.insert(arguments.end(), {"--set", s});
+  const Output o = kvcast::test::kvcast(arguments);
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  return json::parse(o.out);
+}
+
+}  // namespace
+
+TEST_CASE("sparse prefill is faster before the first token and the same after it") {
+  const std::string quest = "{name: quest, budget: 256}";
+  const json alone = run(quest), sparse = run("{name: minference, vertical: 50, slash: 100, then: " + quest + "}");
+  CHECK(sparse["decode"]["tpot_s"]["mean"] == alone["decode"]["tpot_s"]["mean"]);
+  CHECK(sparse["accuracy"]["recall_mass_mean"] == alone["accuracy"]["recall_mass_mean"]);
+  CHECK(sparse["accuracy"]["prompt_density"].get<double>() < 0.5);
+  CHECK(sparse["accuracy"]["prompt_recall_mass_mean"].get<double>() > sparse["accuracy"]["prompt_density"]);
+  CHECK_FALSE(alone["accuracy"].contains("prompt_density"));
+  const json given = run("{name: xattention, density: 0.1, then: " + quest + "}");
+  CHECK(given["prefill"]["ttft_s"] < run("{name: xattention, density: 0.9, then: " + quest + "}")["prefill"]["ttft_s"]);
+}
+
+TEST_CASE("files of compositions take settings for what is inside") {
+  const json small = run("{name: kivi-quest}", {"policy.selector.budget=64"});
+  const json large = run("{name: kivi-quest}", {"policy.selector.budget=512"});
+  // Whole pages of 16, but for the last one where it is among them.
+  CHECK(small["accuracy"]["attended_mean"].get<double>() == Approx(64).margin(15));
+  CHECK(large["accuracy"]["attended_mean"].get<double>() == Approx(512).margin(15));
+  CHECK(small["decode"]["tokens_per_s"] > large["decode"]["tokens_per_s"]);
+  CHECK(run("{name: rocketkv-adakv-sparq, budget: 256}")["accuracy"]["attended_mean"].get<double>() <= 129);
+}
+
+TEST_CASE("a mistake inside a policy is named at its place") {
+  const Scratch scratch;
+  const std::string path = scratch.write("run.yaml", kRun + "{name: minference, then: {name: quest, bugdet: 64}}\n");
+  const Output o = kvcast::test::kvcast({"run", path});
+  CHECK(o.code == 2);
+  CHECK_THAT(o.err, Contains("run.yaml:6:") && Contains("unknown policy parameter \"bugdet\"") && Contains("known: "));
+}
+
+TEST_CASE("bases measured on a trace serve the policies that read them") {
+  const Scratch scratch;
+  const std::string trace = scratch / "t.safetensors", bases = scratch / "b.safetensors";
+  REQUIRE(kvcast::test::kvcast({"trace", "synth", "needle", "-o", trace, "--set", "prompt_tokens=600"}).code == 0);
+  const Output made = kvcast::test::kvcast({"profile", "--trace", trace, "-o", scratch / "p.yaml", "--bases", bases});
+  INFO(made.err);
+  REQUIRE(made.code == 0);
+  CHECK_THAT(made.out, Contains("keys_before_rope"));
+  const auto mass = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"replay", "--trace", trace,       "--policy",
+                                          "loki",   "--set",   "budget=64", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Output o = kvcast::test::kvcast(arguments);
+    INFO(o.err);
+    REQUIRE(o.code == 0);
+    return json::parse(o.out)["recall_mass_mean"].get<double>();
+  };
+  CHECK(mass({"--set", "basis=" + bases}) == Approx(mass({})).epsilon(1e-6));
+}
