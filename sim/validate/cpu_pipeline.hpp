@@ -28,18 +28,26 @@ class PipelineMemory {
   std::unique_ptr<Body> body_;
 };
 
-// Runs the pipeline on two threads. Seconds of each step; op ends in `ends`, seconds from the start, where asked for.
-std::vector<double> run_pipeline(const Pipeline& pipeline, PipelineMemory& memory, std::vector<double>* ends = nullptr);
+// What a run of a pipeline saw.
+struct PipelineRun {
+  std::vector<double> steps;    // seconds of each
+  std::vector<bool> disturbed;  // whether the system took a core away from a worker during the step
+  std::vector<double> op_ends;  // seconds from the start, by op
+};
+// Runs the pipeline on two threads, which wait for each other without giving up their cores.
+PipelineRun run_pipeline(const Pipeline& pipeline, PipelineMemory& memory);
 
 struct PipelineTest {
-  int rounds = 9;  // each measures rates and every pipeline once; medians over rounds are compared
-  int layers = 4;
-  int steps = 10;
-  int warmup = 3;    // steps at the start that do not count
-  double scale = 1;  // of all bytes
+  int rounds = 20;  // each measures rates and every pipeline once; medians over undisturbed steps are compared
+  int layers = 2;
+  int steps = 24;
+  int warmup = 4;           // steps at the start that do not count
+  double scale = 0.12;      // of all bytes
+  double memory_mib = 192;  // of weights and of pages each: more than caches hold
 };
 
-// Measures rates and pipelines in turn and compares. Takes seconds to a minute; a busy machine shows as spread.
+// Measures rates and pipelines in turn and compares. Takes some seconds. Steps during which the system took a core away
+// are dropped and counted; where too few are left, nothing is judged and the status says so.
 Suite cpu_pipeline(const PipelineTest& test = {});
 // The same on a GPU is not measured yet: says so, and how to.
 Suite gpu_pipeline();

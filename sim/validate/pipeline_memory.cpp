@@ -1,4 +1,6 @@
 // What the workers of a pipeline do, and how they wait for each other.
+#include <sys/resource.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -13,7 +15,7 @@ namespace {
 
 constexpr std::size_t kPage = 16 * 1024;  // keys and values of a page of 32 tokens and one head, as FreeKV recalls them
 constexpr std::size_t kRow = 256;         // one key of 128 dimensions in half precision
-constexpr std::size_t kCache = 16 << 20;
+constexpr std::size_t kCache = 64 << 20;
 
 using Clock = std::chrono::steady_clock;
 
@@ -48,7 +50,7 @@ struct PipelineMemory::Body {
       char* const buffer = to + (p % 2) * kPage;
       std::memcpy(buffer, from + place(nth * pages + p, slots) * kPage, kPage);
       // Rows of one head go to every other row of the cache.
-      char* const target = spread + (p * 2 * kPage) % (kCache - 2 * kPage);
+      char* const target = spread + ((nth * pages + p) * 2 * kPage) % (kCache - 2 * kPage);
       for (std::size_t r = 0; r < kPage / kRow; ++r) std::memcpy(target + 2 * r * kRow, buffer + r * kRow, kRow);
     }
     sum += static_cast<std::uint64_t>(spread[nth % kCache]);
@@ -89,43 +91,71 @@ void PipelineMemory::work(const PipelineOp& op, std::size_t nth) {
 
 std::uint64_t PipelineMemory::checksum() const { return body_->sum; }
 
-std::vector<double> run_pipeline(const Pipeline& pipeline, PipelineMemory& memory, std::vector<double>* ends) {
-  const std::size_t n = pipeline.ops.size();
-  std::vector<std::atomic<int>> done(n);
-  std::vector<double> finished(n);
+namespace {
+
+// Times that the system has taken the core away from the calling thread.
+long taken_away() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nivcsw;
+}
+
+// What the workers of one run share.
+struct Shared {
+  explicit Shared(std::size_t ops) : done(ops), ends(ops), away(ops) {}
+  std::vector<std::atomic<bool>> done;
+  std::vector<Clock::time_point> ends;
+  std::vector<long> away;  // of the op's worker, counted up to the op's end
   std::atomic<int> arrived{0};
   Clock::time_point start;
-  const auto run_worker = [&](int worker) {
-    arrived += 1;
-    while (arrived < kWorkers) std::this_thread::yield();
-    if (worker == 0) start = Clock::now();
-    for (std::size_t i = 0; i < n; ++i) {
-      const PipelineOp& op = pipeline.ops[i];
-      if (op.worker != worker) continue;
-      for (const int id : op.after) {
-        // A worker's own ops are done already; those of the other are waited for.
-        if (pipeline.ops[static_cast<std::size_t>(id)].worker != worker) done[static_cast<std::size_t>(id)].wait(0);
+};
+
+void run_worker(int worker, const Pipeline& pipeline, PipelineMemory& memory, Shared& shared) {
+  shared.arrived += 1;
+  while (shared.arrived < kWorkers) std::this_thread::yield();
+  if (worker == 0) shared.start = Clock::now();
+  for (std::size_t i = 0; i < pipeline.ops.size(); ++i) {
+    const PipelineOp& op = pipeline.ops[i];
+    if (op.worker != worker) continue;
+    // Waiting without sleep: a sleeping thread comes back when the system lets it, which says nothing of the pipeline.
+    for (const int id : op.after) {
+      while (!shared.done[static_cast<std::size_t>(id)].load(std::memory_order_acquire)) {
       }
-      memory.work(op, i);
-      finished[i] = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
-      done[i] = 1;
-      done[i].notify_all();
     }
-  };
+    memory.work(op, i);
+    shared.ends[i] = Clock::now();
+    shared.away[i] = taken_away();
+    shared.done[i].store(true, std::memory_order_release);
+  }
+}
+
+}  // namespace
+
+PipelineRun run_pipeline(const Pipeline& pipeline, PipelineMemory& memory) {
+  Shared shared(pipeline.ops.size());
   {
-    const std::jthread second([&] { run_worker(1); });
-    run_worker(0);
+    const std::jthread second([&] { run_worker(1, pipeline, memory, shared); });
+    run_worker(0, pipeline, memory, shared);
   }
-  const double zero = std::chrono::duration<double>(start.time_since_epoch()).count();
-  for (double& at : finished) at -= zero;
-  std::vector<double> steps;
+  PipelineRun run;
+  for (const Clock::time_point end : shared.ends) {
+    run.op_ends.push_back(std::chrono::duration<double>(end - shared.start).count());
+  }
   double before = 0;
+  long away[kWorkers] = {-1, -1};
+  std::size_t next = 0;
   for (const int end : pipeline.step_ends) {
-    steps.push_back(finished[static_cast<std::size_t>(end)] - before);
-    before = finished[static_cast<std::size_t>(end)];
+    run.steps.push_back(run.op_ends[static_cast<std::size_t>(end)] - before);
+    before = run.op_ends[static_cast<std::size_t>(end)];
+    bool disturbed = false;
+    for (; next <= static_cast<std::size_t>(end); ++next) {
+      long& last = away[pipeline.ops[next].worker];
+      disturbed = disturbed || (last >= 0 && shared.away[next] != last);
+      last = shared.away[next];
+    }
+    run.disturbed.push_back(disturbed);
   }
-  if (ends != nullptr) *ends = finished;
-  return steps;
+  return run;
 }
 
 }  // namespace kvcast::validate

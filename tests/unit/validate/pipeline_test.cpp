@@ -60,9 +60,10 @@ TEST_CASE("threads keep to the order of the pipeline") {
   PipelineMemory memory(1 << 20, 1 << 20);
   for (const Scheme scheme : {Scheme::kAlone, Scheme::kSpeculative, Scheme::kBlocking, Scheme::kBeside}) {
     const Pipeline p = make_pipeline(scheme, {4096, 4096, 4096, 32768}, 2, 20);
-    std::vector<double> ends;
-    const std::vector<double> steps = run_pipeline(p, memory, &ends);
-    REQUIRE(steps.size() == 20);
+    const PipelineRun run = run_pipeline(p, memory);
+    REQUIRE(run.steps.size() == 20);
+    REQUIRE(run.disturbed.size() == 20);
+    const std::vector<double>& ends = run.op_ends;
     REQUIRE(ends.size() == p.ops.size());
     for (std::size_t i = 0; i < p.ops.size(); ++i) {
       for (const int id : p.ops[i].after) CHECK(ends[static_cast<std::size_t>(id)] <= ends[i]);
@@ -71,10 +72,15 @@ TEST_CASE("threads keep to the order of the pipeline") {
   CHECK(memory.checksum() > 0);
 }
 
-TEST_CASE("the suite measures every pipeline and judges steps and exposed transfers apart") {
+TEST_CASE("the suite measures every pipeline and judges steps and exposed transfers apart, or says that it cannot") {
   PipelineTest small;
-  small.rounds = 2, small.layers = 2, small.steps = 5, small.warmup = 1, small.scale = 0.02;
+  small.rounds = 4, small.layers = 2, small.scale = 0.01, small.memory_mib = 4;
   const Suite suite = cpu_pipeline(small);
+  if (suite.cases.empty()) {  // a busy machine
+    CHECK(suite.status.find("not judged") != std::string::npos);
+    CHECK(suite.passed());
+    return;
+  }
   std::size_t steps = 0;
   for (const Case& c : suite.cases) {
     steps += c.group == "step time" ? 1 : 0;
