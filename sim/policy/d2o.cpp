@@ -11,6 +11,7 @@
 //   head) merges where the mean of u over heads reaches tau: the mean over slots and heads at first, later alpha·tau +
 //   beta·that mean. K_j becomes the mean of itself and all u·K_e merged into it, V_j likewise. Later attention, and
 //   what output_error is taken of, uses merged pairs.
+// `block`: the prompt in blocks, an eviction and a merge after each (layers: uniform).
 // Cost: H2O's, and cosines: 2·n_kv·E·N·d FLOP for E evicted against N kept, a read of all kept keys at each step.
 // Storage: 2·Σ_l N_l·n_kv·d·b, totals.
 #include <algorithm>
@@ -29,7 +30,7 @@ namespace kvcast::policy {
 namespace {
 
 struct D2oSetting {
-  std::int64_t budget = 0, sink = 0;
+  std::int64_t budget = 0, sink = 0, block = 0;
   double recent_share = 0.5, alpha = 0.5, beta = 0.5;
   bool adaptive = true, exempt = false, materialise = false, merge = true;
 };
@@ -75,7 +76,17 @@ class D2oRule final : public EvictionRule {
     quota_ = {budget_, std::min(s_.sink, budget_ - recent), recent};
   }
 
-  void after_block(std::int64_t, std::int64_t, std::vector<Held>&) override {}
+  // Where the prompt comes in blocks, its queries see what was merged before them; else the first step evicts.
+  void after_block(std::int64_t first, std::int64_t end, std::vector<Held>& held) override {
+    if (s_.block == 0 || totals_ == nullptr) return;
+    for (std::size_t h = 0; h < held.size(); ++h) {
+      if (caches_.size() == h) caches_.emplace_back(layer_, static_cast<int>(h), Held{});
+      const std::size_t before = held[h].size() - index(end - first);
+      for (std::size_t i = before; i < held[h].size(); ++i) caches_[h].append(layer_, static_cast<int>(h), held[h][i]);
+      weigh_block(h, first, end, before, held[h]);
+    }
+    if (static_cast<std::int64_t>(held[0].size()) > budget_) evict(held);
+  }
 
   void after_step(int t, std::vector<Held>& held) override {
     if (totals_ == nullptr) return;
@@ -89,6 +100,30 @@ class D2oRule final : public EvictionRule {
     if (caches_.empty()) {
       for (std::size_t h = 0; h < held.size(); ++h) caches_.emplace_back(layer_, static_cast<int>(h), held[h]);
     }
+    evict(held);
+  }
+
+  std::span<const float> output(int q_head) const override {
+    if (!merged_) return {};
+    return outputs_[index(q_head)];
+  }
+
+ private:
+  // The weights of a block's queries over the pairs before them join the totals.
+  void weigh_block(std::size_t h, std::int64_t first, std::int64_t end, std::size_t before, const Held& held) {
+    const trace::TraceInfo& info = layer_.info();
+    for (int g = 0; g < info.group(); ++g) {
+      const std::size_t q_head = h * index(info.group()) + index(g);
+      const MatrixView queries = layer_.queries(static_cast<int>(q_head));
+      for (std::int64_t i = first; i < end; ++i) {
+        const float* const query = queries.row(index(info.prompt_queries() - info.prompt_tokens + i));
+        caches_[h].weigh(query, before + index(i - first) + 1, weights_);
+        totals_->add(q_head, held, weights_);
+      }
+    }
+  }
+
+  void evict(std::vector<Held>& held) {
     std::vector<std::vector<std::int32_t>> stay(held.size());
     for (std::size_t h = 0; h < held.size(); ++h) {
       totals_->scores(h, held[h], scores_);
@@ -98,12 +133,6 @@ class D2oRule final : public EvictionRule {
     merge(stay);
   }
 
-  std::span<const float> output(int q_head) const override {
-    if (!merged_) return {};
-    return outputs_[index(q_head)];
-  }
-
- private:
   // Attention over merged pairs and the current one; its weights join the totals.
   void attend(int t, const std::vector<Held>& held) {
     const int members = layer_.info().group();
@@ -153,7 +182,7 @@ class D2o final : public Policy {
 
   void survey(std::span<const LayerInput* const> layers) override {
     surveyed_.clear();
-    if (covers_all_) return;
+    if (covers_all_ || s_.block > 0) return;
     for (const LayerInput* layer : layers) surveyed_[layer->layer().id()] = survey_layer(*layer);
   }
 
@@ -163,20 +192,26 @@ class D2o final : public Policy {
     std::unique_ptr<EvictionRule> rule;
     if (covers_all_ || exempt(s_, id, info.n_layers)) {
       rule = std::make_unique<D2oRule>(layer, s_, info.positions(), nullptr);
+    } else if (s_.block > 0) {
+      require_prompt_queries(info, 0, "d2o sums the weights of all prompt queries");
+      const HeavyHitters none(layer.layer(), Group::kMeanWeights);
+      rule = std::make_unique<D2oRule>(layer, s_, s_.budget, &none);
     } else {
       std::map<int, Surveyed> known = surveyed_;
       if (!known.contains(id)) known[id] = survey_layer(layer);
       rule = std::make_unique<D2oRule>(layer, s_, budget(known, id, info), known.at(id).totals.get());
     }
-    return evicting_selector(layer, std::move(rule), 0, false);
+    return evicting_selector(layer, std::move(rule), s_.block, false);
   }
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     if (covers_all_ || exempt(s_, shape.layer, shape.model->layers)) return;
-    sum_prompt_columns(shape, 0, s_.materialise, ops);
+    sum_prompt_columns(shape, std::min(shape.start, s_.budget), s_.materialise, ops);
     const Dims m(*shape.model);
-    const double evicted = static_cast<double>(shape.prompt_tokens + 1 - s_.budget),
-                 kept = static_cast<double>(s_.budget);
+    const auto kept = static_cast<double>(s_.budget);
+    // A prompt that comes at once is compressed by the first step.
+    const double evicted =
+        s_.block > 0 ? tokens_to_rank(shape, s_.budget) - kept : static_cast<double>(shape.prompt_tokens + 1) - kept;
     if (evicted <= 0) return;
     const double lists = shape.batch * m.kv_heads;
     graph::Kernel likeness{graph::KernelClass::kScore, lists * (evicted + kept) * m.row(),
@@ -188,6 +223,11 @@ class D2o final : public Policy {
     merging.unit_bytes = m.row();
     op = ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "merge", merging, {op});
     rank_and_compact(*shape.model, lists, lists, evicted + kept, kept, kept, ops, op);
+  }
+
+  PromptBlocks prompt_blocks(const config::Model& model, int layer) const override {
+    if (covers_all_) return {};
+    return {s_.block, s_.budget, exempt(s_, layer, model.layers) ? 1.0 : 0.0};
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -270,6 +310,7 @@ Descriptor describe_d2o() {
                    .unit = "",
                    .meaning = "layers left uncompressed: none, or the first two and the last (released code)",
                    .names = {"none", "released"}},
+                  block_parameter(),
                   column_sums_parameter()};
   d.budget_convention =
       "retained, on average over layers: the first step attends to everything, a later one to one "
@@ -282,7 +323,8 @@ Descriptor describe_d2o() {
       "recent; the paper has exponential weights, 0.3/0.7, and a quarter",
       "the code works on copies of the keys for every query head; here scores are averaged over the group "
       "and pairs merge once a KV head",
-      "the prompt comes at once: a block would need the column sums that the layer budgets rest on"};
+      "with block, which only layers: uniform allows (the layers' budgets rest on sums over the whole prompt), each "
+      "block is followed by an eviction, and later queries of the prompt see merged pairs"};
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     D2oSetting setting;
     setting.budget = values.integer("budget");
@@ -294,6 +336,11 @@ Descriptor describe_d2o() {
     setting.adaptive = values.text("layers") == "adaptive";
     setting.exempt = values.text("exempt") == "released";
     setting.materialise = values.text("column_sums") == "materialise";
+    setting.block = read_block(values);
+    if (setting.block > 0 && setting.adaptive) {
+      throw UserError(values.where("block"),
+                      "the layers' budgets rest on the whole prompt: block needs layers: uniform");
+    }
     return std::make_unique<D2o>(setting, lengths);
   };
   return d;

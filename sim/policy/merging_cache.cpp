@@ -35,11 +35,16 @@ void MergingCache::append(const trace::Layer& layer, int kv_head, std::int32_t p
 }
 
 void MergingCache::attend(const float* query, std::vector<float>& weights, std::vector<float>& output) const {
-  weights.resize(size());
+  weigh(query, size(), weights);
   output.resize(d_);
-  multiply_transposed({query, 1, d_, d_}, {keys_.data(), size(), d_, d_}, weights.data(), size());
-  softmax(weights, 1 / std::sqrt(static_cast<float>(d_)));
   multiply({weights.data(), 1, size(), size()}, {values_.data(), size(), d_, d_}, output.data(), d_);
+}
+
+void MergingCache::weigh(const float* query, std::size_t count, std::vector<float>& weights) const {
+  KVCAST_CHECK(count >= 1 && count <= size());
+  weights.resize(count);
+  multiply_transposed({query, 1, d_, d_}, {keys_.data(), count, d_, d_}, weights.data(), count);
+  softmax(weights, 1 / std::sqrt(static_cast<float>(d_)));
 }
 
 Departures MergingCache::shrink(const std::vector<std::int32_t>& stay) {

@@ -21,6 +21,8 @@ class MergingCache {
   void append(const trace::Layer& layer, int kv_head, std::int32_t position);
   // Softmax weights of a query over all pairs, and its output.
   void attend(const float* query, std::vector<float>& weights, std::vector<float>& output) const;
+  // The weights alone, over the first `count` pairs.
+  void weigh(const float* query, std::size_t count, std::vector<float>& weights) const;
   // Leaves the pairs with these ascending indices, at least one.
   Departures shrink(const std::vector<std::int32_t>& stay);
   // Each pair that some merging slots are nearest to becomes the mean of itself and likeness · pair of each of these.

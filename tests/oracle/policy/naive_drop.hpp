@@ -38,4 +38,12 @@ struct Adaptive {
 };
 Steps adaptive(const trace::Layer& layer, const Drop& setting, const Adaptive& how);
 
+struct D2o {
+  Drop drop;  // budget, sink, block
+  double recent_share = 0.5, alpha = 0.5, beta = 0.5;
+  bool merge = true;
+};
+// outputs: of each query head at each step where pairs may have changed, else empty.
+Steps d2o(const trace::Layer& layer, const D2o& setting, std::vector<Matrix>& outputs);
+
 }  // namespace kvcast::tests::naive
