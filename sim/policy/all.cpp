@@ -33,11 +33,11 @@ std::vector<Descriptor> make_list() {
                                   describe_arkvale(),
                                   describe_shadowkv(),
                                   describe_infinigen(),
-                                  describe_kivi(),
                                   describe_freekv(),
-                                  describe_ctkvr(),
                                   describe_magicpig(),
                                   describe_retrieval_attention(),
+                                  describe_ctkvr(),
+                                  describe_kivi(),
                                   describe_minference(),
                                   describe_xattention()};
   for (Descriptor& d : list) {

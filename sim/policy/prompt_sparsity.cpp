@@ -1,12 +1,11 @@
 #include "policy/prompt_sparsity.hpp"
 
 #include <algorithm>
-#include <numeric>
+#include <cmath>
 
 #include "base/error.hpp"
 #include "policy/composition.hpp"
 #include "policy/costs.hpp"
-#include "policy/weights.hpp"
 
 namespace kvcast::policy {
 
@@ -27,18 +26,28 @@ double prompt_recall(const trace::Layer& layer, int q_head, const Keeps& keeps) 
   constexpr std::int64_t kRows = 32;
   const trace::TraceInfo& info = layer.info();
   const std::int64_t there = std::min(info.longest_window(), info.prompt_tokens), rows = std::min(kRows, there);
-  Held all(static_cast<std::size_t>(info.prompt_tokens));
-  std::iota(all.begin(), all.end(), 0);
-  double sum = 0;
+  if (rows == 0) return 1;
+  const auto index = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  const MatrixView all = layer.queries(q_head);
+  std::vector<std::int64_t> positions;
+  std::vector<float> queries, scores(index(rows * info.prompt_tokens));
   for (std::int64_t r = 1; r <= rows; ++r) {
-    const std::int64_t i = info.prompt_tokens - there + r * there / rows - 1;
-    visit_prompt_rows(layer, q_head, i, i + 1, all, [&](std::int64_t, std::span<const float> weights) {
-      for (std::size_t j = 0; j < weights.size(); ++j) {
-        if (keeps(i, static_cast<std::int64_t>(j))) sum += static_cast<double>(weights[j]);
-      }
-    });
+    positions.push_back(info.prompt_tokens - there + r * there / rows - 1);
+    const float* const query = all.row(index(info.prompt_queries() - info.prompt_tokens + positions.back()));
+    queries.insert(queries.end(), query, query + all.cols);
   }
-  return rows > 0 ? sum / static_cast<double>(rows) : 1;
+  MatrixView keys = layer.keys(q_head / info.group());
+  keys.rows = index(info.prompt_tokens);
+  multiply_transposed({queries.data(), index(rows), all.cols, all.cols}, keys, scores.data(), keys.rows);
+  double sum = 0;
+  for (std::size_t r = 0; r < positions.size(); ++r) {
+    const std::span row(scores.data() + r * keys.rows, index(positions[r] + 1));
+    softmax(row, 1 / std::sqrt(static_cast<float>(info.head_dim)));
+    for (std::size_t j = 0; j < row.size(); ++j) {
+      if (keeps(positions[r], static_cast<std::int64_t>(j))) sum += static_cast<double>(row[j]);
+    }
+  }
+  return sum / static_cast<double>(rows);
 }
 
 graph::OpId sparse_attention(const PrefillChunk& chunk, LayerOps& ops, graph::OpId after) {
