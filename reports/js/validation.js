@@ -23,7 +23,7 @@ function tally(suites) {
 }
 
 function countsText(counts) {
-  return sentenceList(Object.keys(verdicts).filter((name) => counts[name]).map((name) => formatCount(counts[name]) + ' ' + name));
+  return Object.keys(verdicts).filter((name) => counts[name]).map((name) => name + ' ' + formatCount(counts[name])).join(', ');
 }
 
 function percent(value) { return formatNumber(100 * value, ',.1f') + ' %'; }
