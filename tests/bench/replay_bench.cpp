@@ -102,6 +102,7 @@ constexpr Case kCases[] = {
     {"squeezed_attention", "{}"},
     {"arkvale", "{budget: 2048}"},
     {"shadowkv", "{budget: 2048}"},
+    {"infinigen", "{}"},
     {"freekv", "{budget: 2048, sink: 512, recent: 512}"},
     {"magicpig", "{}"},
     {"retrieval_attention", "{budget: 1024}"},
@@ -117,8 +118,7 @@ constexpr Case kCases[] = {
     {"keyl2norm", "{budget: 2048}"},
     {"keydiff", "{budget: 2048}"},
     {"keydiff", "{budget: 2048, anchor: median}"},
-    {"keydiff", "{budget: 2048, anchor: pairwise}"},
-    {"minference", "{}"},
+    {"keydiff", "{budget: 2048, anchor: pairwise, metric: euclid}"},
 };
 
 bool asked(const Case& c, int argc, char** argv) {

@@ -45,6 +45,28 @@ TEST_CASE("anchors and metrics, by hand") {
   CHECK(out[2] == Approx(-0.99655).epsilon(1e-4));
 }
 
+TEST_CASE("distances of many keys, by products, are those of pairs") {
+  const tests::MemoryTrace trace = tests::random_trace({.head_dim = 16, .prompt = 1200, .steps = 1}, 6);
+  const auto layer = trace.load(0, 1);
+  const MatrixView keys = layer->keys(0);
+  Held held(1100);
+  std::iota(held.begin(), held.end(), 50);
+  std::vector<float> got;
+  score_distinctness(keys, held, Anchor::kPairwise, Metric::kEuclid, got);
+  for (std::size_t i = 0; i < held.size(); i += 97) {
+    double sum = 0;
+    for (const std::int32_t j : held) {
+      double square = 0;
+      for (std::size_t c = 0; c < keys.cols; ++c) {
+        const double gap = keys.row(static_cast<std::size_t>(held[i]))[c] - keys.row(static_cast<std::size_t>(j))[c];
+        square += gap * gap;
+      }
+      sum += std::sqrt(square);
+    }
+    CHECK(static_cast<double>(got[i]) == Approx(sum).epsilon(1e-5));
+  }
+}
+
 TEST_CASE("running scores are those made anew") {
   const tests::MemoryTrace trace = tests::random_trace({.prompt = 90, .steps = 30}, 4);
   const auto layer = trace.load(0, 1);
