@@ -13,6 +13,7 @@ void add_commands(CLI::App& app, int& result) {
   add_explain(app, result);
   add_validate(app, result);
   add_profile(app, result);
+  add_fit(app, result);
 }
 
 }  // namespace kvcast::app

@@ -18,5 +18,6 @@ void add_policies(CLI::App& app, int& result);
 void add_explain(CLI::App& app, int& result);
 void add_validate(CLI::App& app, int& result);
 void add_profile(CLI::App& app, int& result);
+void add_fit(CLI::App& app, int& result);
 
 }  // namespace kvcast::app

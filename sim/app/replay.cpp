@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "accuracy/task_score.hpp"
 #include "app/commands.hpp"
 #include "app/replays.hpp"
 #include "base/parallel.hpp"
@@ -46,6 +47,7 @@ json to_json(const std::string& policy, const replay::ReplayResult& r) {
               {"output_error_mean", p.output_error_mean},
               {"topk_overlap_mean", p.topk_overlap_mean},
               {"attended_mean", p.attended_mean},
+              {"task", accuracy::task_score(r)},
               {"bytes",
                {{"hbm", {{"read", r.traffic.hbm_read}, {"write", r.traffic.hbm_write}, {"kv_read", r.traffic.kv_read}}},
                 {"link", {{"h2d", r.traffic.h2d}, {"d2h", r.traffic.d2h}}},
@@ -68,6 +70,11 @@ void print_text(const std::string& policy, const replay::ReplayResult& r) {
   if (const auto prompt = replay::prompt_attention(r.layers)) {
     fmt::print("  prompt                 {:.2f} % of the attention computed, {:.2f} % of its mass\n",
                100 * prompt->density, 100 * prompt->recall_mass);
+  }
+  if (const json task = accuracy::task_score(r); !task.is_null()) {
+    fmt::print("  task score             {:.1f} % of the uncompressed model's ({:.1f} .. {:.1f} %)\n",
+               100 * task["share_of_full"].get<double>(), 100 * task["interval"][0].get<double>(),
+               100 * task["interval"][1].get<double>());
   }
   fmt::print(
       "  bytes a step, captured layers of one sequence: {:.0f} read from HBM, {:.0f} in, {:.0f} out, {:.0f} read by "

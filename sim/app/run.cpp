@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "accuracy/task_score.hpp"
 #include "app/commands.hpp"
 #include "app/prepare.hpp"
 #include "app/replays.hpp"
@@ -76,6 +77,11 @@ void print_text(const Prepared& prepared, const json& r) {
       "attended\n",
       100 * a["recall_mass_mean"].get<double>(), 100 * a["recall_mass_p10"].get<double>(),
       a["output_error_mean"].get<double>(), a["attended_mean"].get<double>());
+  if (const json& task = a["task"]; !task.is_null()) {
+    fmt::print("Task score of {}: {:.1f} % of the uncompressed model's (between {:.1f} and {:.1f} %)\n",
+               task["task"].get<std::string>(), 100 * task["share_of_full"].get<double>(),
+               100 * task["interval"][0].get<double>(), 100 * task["interval"][1].get<double>());
+  }
   if (!r["oom"].is_null()) return;
   std::vector<std::string> shares;
   for (const auto& [origin, share] : r["origin_shares"]["decode"].items()) {
@@ -100,6 +106,7 @@ int run(const Options& options) {
   }
   const workload::ExperimentInput input{&prepared.run, policy.get(), &replayed};
   json record = workload::to_json(workload::run_experiment(input, experiment), input);
+  record["accuracy"]["task"] = accuracy::task_score(replayed);
   record["config"] = json::parse(resolved_json(prepared));
   record["rests_on"] = workload::rests_on(prepared.run.hardware);
   if (options.as_json) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "accuracy/task_score.hpp"
 #include "app/commands.hpp"
 #include "app/progress.hpp"
 #include "app/replays.hpp"
@@ -157,6 +158,7 @@ class Sweep {
     record.config = json::parse(resolved_json(task.prepared));
     record.status = experiment.oom ? store::Status::kOom : store::Status::kOk;
     record.result = workload::to_json(experiment, input);
+    record.result["accuracy"]["task"] = accuracy::task_score(replayed);
     record.code_version = code_version();
     record.wall_s = std::chrono::duration<double>(Clock::now() - begin).count();
     store_.put(record);

@@ -6,12 +6,17 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "accuracy/evaluate.hpp"
 #include "app/commands.hpp"
 #include "app/experiments.hpp"
+#include "app/progress.hpp"
 #include "base/build.hpp"
 #include "base/error.hpp"
+#include "base/parallel.hpp"
+#include "validate/accuracy.hpp"
 #include "validate/cpu_pipeline.hpp"
 #include "validate/kernels.hpp"
 #include "validate/papers.hpp"
@@ -25,7 +30,8 @@ using validate::Suite;
 
 struct Options {
   std::vector<std::string> suites;
-  std::string points, claims, out;
+  std::string points, claims, published, replays, out;
+  int seeds = 2;
   bool as_json = false;
 };
 
@@ -37,7 +43,7 @@ struct Entry {
 };
 
 // The answer to a file of the user's own, in the form that the command's interface promises.
-bool answers_a_file(const Options& options) { return !options.points.empty(); }
+bool answers_a_file(const Options& options) { return !options.points.empty() || !options.published.empty(); }
 
 Suite kernels(const Options& options) {
   if (!options.points.empty()) return validate::kernels_of_points(options.points);
@@ -46,6 +52,21 @@ Suite kernels(const Options& options) {
   suite.question = "Does the cost model foretell how long single kernels take?";
   suite.status = "no points of its own to check: kvcast has measured none yet; give measured points with --points CSV";
   return suite;
+}
+
+Suite accuracy_suite(const Options& options) {
+  accuracy::EvaluateOptions evaluate;
+  evaluate.plan.seeds = options.seeds;
+  evaluate.cache = options.replays;
+  evaluate.threads = hardware_threads();
+  std::unique_ptr<Progress> progress;
+  std::once_flag made;
+  evaluate.advance = [&](std::int64_t, std::int64_t total) {
+    std::call_once(made, [&] { progress = std::make_unique<Progress>("Replaying", total, 0); });
+    progress->advance(1, "");
+  };
+  return options.published.empty() ? validate::accuracy_of_own_tables(evaluate)
+                                   : validate::accuracy_of_table(options.published, evaluate);
 }
 
 // configs/validation in the working directory, else in the source tree.
@@ -68,6 +89,7 @@ const std::vector<Entry>& entries() {
   static const std::vector<Entry> all = {
       {"kernels", false, kernels},
       {"papers", false, papers},
+      {"accuracy", true, accuracy_suite},
       {"cpu_pipeline", true, [](const Options&) { return validate::cpu_pipeline(); }},
       {"gpu_pipeline", true, [](const Options&) { return validate::gpu_pipeline(); }}};
   return all;
@@ -102,6 +124,21 @@ void print_points(const json& result) {
   line("all", result);
 }
 
+// The same of `accuracy --published`: a line a table.
+void print_agreement(const json& result) {
+  fmt::print("{:>6} {:>8} {:>9} {:>7} {:>8} {:>8}  {}\n", "cells", "Kendall", "Spearman", "error", "order", "refused",
+             "table");
+  const auto line = [](const std::string& name, const json& r) {
+    fmt::print("{:>6} {:>8.3f} {:>9.3f} {:>7.1f} {:>6.1f} % {:>8}  {}\n", r["n"].get<std::size_t>(),
+               r["kendall"].get<double>(), r["spearman"].get<double>(), r["mae"].get<double>(),
+               100 * r["order"].get<double>(), r["refused"].get<std::size_t>(), name);
+  };
+  if (result.contains("by_table")) {
+    for (const auto& [name, r] : result["by_table"].items()) line(name, r);
+  }
+  line("all", result);
+}
+
 void write_document(const std::string& folder, const std::vector<Suite>& suites) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -115,10 +152,14 @@ void write_document(const std::string& folder, const std::vector<Suite>& suites)
 
 int run(const Options& options) {
   const bool file_given = answers_a_file(options);
-  if (file_given && !options.suites.empty() && options.suites != std::vector<std::string>{"kernels"}) {
-    throw UserError("validate: --points is for the suite kernels, and for it alone");
+  if (!options.points.empty() && !options.published.empty()) {
+    throw UserError("validate: --points is for the suite kernels, --published for accuracy: give one");
   }
-  const std::vector<const Entry*> asked = chosen(file_given ? std::vector<std::string>{"kernels"} : options.suites);
+  const std::vector<std::string> of_file = {options.points.empty() ? "accuracy" : "kernels"};
+  if (file_given && !options.suites.empty() && options.suites != of_file) {
+    throw UserError("validate: --points is for the suite kernels, --published for accuracy, and for it alone");
+  }
+  const std::vector<const Entry*> asked = chosen(file_given ? of_file : options.suites);
   std::vector<Suite> suites;
   for (const Entry* entry : asked) suites.push_back(entry->run(options));
   if (!options.out.empty()) write_document(options.out, suites);
@@ -126,7 +167,7 @@ int run(const Options& options) {
     const json document = file_given ? suites.front().detail : validate::to_json(suites);
     fmt::print("{}\n", document.dump(1));
   } else if (file_given) {
-    print_points(suites.front().detail);
+    options.points.empty() ? print_agreement(suites.front().detail) : print_points(suites.front().detail);
   } else {
     for (const Suite& suite : suites) fmt::print("{}\n", validate::to_text(suite));
   }
@@ -144,6 +185,10 @@ void add_validate(CLI::App& app, int& result) {
   command->add_option("SUITE", options->suites, names + "; default: all that need no measuring");
   command->add_option("--points", options->points, "kernels: measured decode-attention or GEMM times (CSV)");
   command->add_option("--claims", options->claims, "papers: folder of claims (default: configs/validation/papers)");
+  command->add_option("--published", options->published, "accuracy: published tables (CSV)");
+  command->add_option("--replays", options->replays,
+                      "accuracy: keep replays in this file, and use those that are there");
+  command->add_option("--seeds", options->seeds, "accuracy: traces a task")->check(CLI::Range(1, 64));
   command->add_flag("--json", options->as_json, "print JSON");
   command->add_option("-o,--out", options->out, "folder for validation.json, which `kvcast report` puts on a page");
   command->callback([options, &result] { result = run(*options); });

@@ -28,6 +28,9 @@ Oracle::Oracle(std::unique_ptr<trace::Layer> layer, int threads) : layer_(std::m
     attend(static_cast<int>(head));
     rank(static_cast<int>(head));
   });
+  trace::Targets targets = trace::read_targets(info());
+  const bool any = std::any_of(targets.begin(), targets.end(), [](const auto& step) { return !step.empty(); });
+  if (any) targets_ = std::make_unique<FullMass>(*layer_, std::move(targets), threads);
 }
 
 std::span<const float> Oracle::scores(int q_head, int t) const {

@@ -8,6 +8,7 @@
 
 #include "policy/layer_input.hpp"
 #include "policy/ranking.hpp"
+#include "replay/target_recall.hpp"
 #include "trace/trace.hpp"
 
 namespace kvcast::replay {
@@ -31,6 +32,8 @@ class Oracle {
   double log_sum_exp(int q_head, int t) const { return log_sums_[at(q_head, t)]; }
   // Σ softmax · v, head_dim floats.
   std::span<const float> output(int q_head, int t) const;
+  // Null where the trace has no targets.
+  const FullMass* targets() const { return targets_.get(); }
   // The exact top-k of a row, 1 ≤ k ≤ visible(t), ties to the lower position; `ranking` lends its buffers where k is
   // larger than what is kept ready.
   policy::Cut top(int q_head, int t, std::int64_t k, policy::Ranking& ranking) const;
@@ -49,6 +52,7 @@ class Oracle {
   std::vector<policy::Cut> ranks_;  // [q head × step × ranked_]: the k-th best is where the top k ends
   std::vector<double> log_sums_;
   std::vector<float> outputs_;
+  std::unique_ptr<FullMass> targets_;
 };
 
 }  // namespace kvcast::replay

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
@@ -14,6 +15,7 @@ namespace {
 struct LayerResult {
   LayerCounts counts;
   std::vector<HeadAccuracy> accuracy;
+  TargetRecall targets;
   std::vector<StepSelection> selections;
 };
 
@@ -22,6 +24,8 @@ LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, boo
   const int id = oracle.layer().id();
   const auto selector = policy.selector(oracle.input());
   AccuracyMeter meter(oracle);
+  std::optional<TargetMeter> targets;
+  if (oracle.targets() != nullptr) targets.emplace(*oracle.targets());
   policy::LayerSelection selection;
   selector->prefill(selection);
   for (const policy::HeadSelection& head : selection.heads) {
@@ -35,8 +39,10 @@ LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, boo
       result.counts.counts.push_back(head.counts);
     }
     meter.measure(t, selection, *selector, result.accuracy);
+    if (targets) targets->measure(t, selection);
     if (keep) result.selections.push_back({id, t, selection});
   }
+  if (targets) result.targets = targets->result();
   result.counts.layer = id;
   result.counts.prompt = policy.prompt_attention(oracle.input());
   result.counts.per_query_head = selection.per_query_head;
@@ -121,6 +127,15 @@ ReplayResult replay(std::span<const std::unique_ptr<Oracle>> layers, policy::Pol
   result.growth = policy.growth();
   result.proxies = proxies_of(done);
   result.traffic = traffic_of(done, policy, info);
+  if (const auto task = info.optional.find("task"); task != info.optional.end()) result.task = task->second;
+  for (const LayerResult& layer : done) {
+    if (layer.targets.steps.empty() || (layer.counts.layer < result.dense_layers && done.size() > 1)) continue;
+    if (result.targets.steps.empty()) {
+      result.targets = layer.targets;
+    } else {
+      result.targets += layer.targets;
+    }
+  }
   for (LayerResult& layer : done) {
     if (layer.counts.layer >= result.dense_layers) result.per_query_head = layer.counts.per_query_head;
     result.layers.push_back(std::move(layer.counts));

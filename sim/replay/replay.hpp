@@ -13,6 +13,7 @@
 #include "policy/policy.hpp"
 #include "policy/recorder.hpp"
 #include "replay/oracle.hpp"
+#include "replay/target_recall.hpp"
 
 namespace kvcast::replay {
 
@@ -63,6 +64,8 @@ struct ReplayResult {
   int dense_layers = 0;         // layers at the start that the policy leaves uncompressed
   policy::Growth growth;
   Proxies proxies;
+  std::string task;        // as the trace names it; empty where it names none
+  TargetRecall targets;    // of the compressed layers; no steps where the trace has no targets
   graph::Traffic traffic;  // one sequence, mean of a decode step, all captured layers together
   std::vector<LayerCounts> layers;
   std::vector<StepSelection> selections;  // by layer, then step; empty unless kept

@@ -66,6 +66,8 @@ json to_json(const ReplayResult& r) {
       {"growth", {r.growth.attended, r.growth.scored}},
       {"proxies", {p.recall_mass_mean, p.recall_mass_p10, p.output_error_mean, p.topk_overlap_mean, p.attended_mean}},
       {"traffic", {t.hbm_read, t.hbm_write, t.h2d, t.d2h, t.cpu_dram, t.kv_read}},
+      {"task", r.task},
+      {"targets", to_json(r.targets)},
       {"layers", layers}};
 }
 
@@ -82,6 +84,8 @@ ReplayResult replay_from_json(const json& j) {
   r.proxies = {p[0], p[1], p[2], p[3], p[4]};
   const auto t = j.at("traffic").get<std::array<double, 6>>();
   r.traffic = {t[0], t[1], t[2], t[3], t[4], t[5]};
+  r.task = j.at("task").get<std::string>();
+  r.targets = target_recall_from(j.at("targets"));
   for (const json& layer : j.at("layers")) r.layers.push_back(layer_from(layer));
   return r;
 }

@@ -12,6 +12,8 @@
 namespace kvcast::trace {
 namespace {
 
+enum Draw : std::uint64_t { kOutlierCount = 1 };
+
 // The first pair of the slowest that make up a share and turn by no more than so many radians over the prompt. A
 // context beyond what the frequencies were made for leaves none; the slowest two then do what they can.
 int first_quiet(const std::vector<double>& frequencies, double share, double most_turn, std::int64_t prompt_tokens) {
@@ -52,8 +54,13 @@ HeadChannels head_channels(const PairRoles& roles, const ChannelModel& model, co
     candidates.push_back(p + half);
   }
   // Content keeps at least one channel.
-  const auto wanted = static_cast<std::size_t>(std::max(1L, std::lround(model.outliers * roles.head_dim / 128)));
-  const std::size_t count = std::min(wanted, candidates.size() - 1);
+  long wanted = std::lround(model.outliers * roles.head_dim / 128);
+  if (model.outliers_spread > 0) {
+    const auto choices = static_cast<std::uint64_t>(2 * model.outliers_spread + 1);
+    wanted += static_cast<long>(stream.child({kOutlierCount}).below(0, choices)) - model.outliers_spread;
+  }
+  wanted = std::max(1L, wanted);
+  const std::size_t count = std::min(static_cast<std::size_t>(wanted), candidates.size() - 1);
   HeadChannels channels;
   for (std::size_t i = 0; i < count; ++i) {
     std::swap(candidates[i], candidates[i + stream.below(2 * i, candidates.size() - i)]);

@@ -7,7 +7,19 @@
 namespace kvcast::trace {
 namespace {
 
-enum Draw : std::uint64_t { kType, kKey, kItem, kPhrase, kTokenKind, kToken, kTokenKindOf, kCommon, kFree };
+enum Draw : std::uint64_t {
+  kType,
+  kKey,
+  kItem,
+  kPhrase,
+  kTokenKind,
+  kToken,
+  kTokenKindOf,
+  kCommon,
+  kFree,
+  kSpot,
+  kEvidence
+};
 
 std::uint64_t name_of(int number) { return static_cast<std::uint64_t>(static_cast<std::int64_t>(number)); }
 
@@ -21,6 +33,7 @@ double length(const std::vector<float>& x) {
 
 CodeBook::CodeBook(const Recipe& recipe, std::size_t channels, const Stream& stream)
     : model_(recipe.codes),
+      evidence_share_(recipe.evidence.share),
       shared_key_(recipe.task.shared_key),
       common_share_(recipe.question.common_share),
       channels_(channels),
@@ -58,6 +71,25 @@ Code CodeBook::value(int item, int index, bool asked) const {
   const std::uint64_t kind = stream_.child({kTokenKindOf, name_of(item)}).below(name_of(index), kinds);
   const Code token = mix(model_.token, draw({kTokenKind, kind}), draw({kToken, name_of(item), name_of(index)}));
   return mix(model_.item * std::exp(-index / model_.item_decay), identity(item, asked), token);
+}
+
+Code CodeBook::type() const { return draw({kType}); }
+
+Code CodeBook::spot(int item) const { return mix(model_.type, draw({kType}), draw({kSpot, name_of(item)})); }
+
+Code CodeBook::evidence(int item, int index) const {
+  return mix(evidence_share_, spot(item), draw({kEvidence, name_of(item), name_of(index)}));
+}
+
+Code CodeBook::spots(int first, int count) const {
+  Code sum(channels_);
+  for (int item = first; item < first + count; ++item) {
+    const Code one = spot(item);
+    for (std::size_t c = 0; c < channels_; ++c) sum[c] += one[c];
+  }
+  const double scale = std::sqrt(static_cast<double>(channels_)) / length(sum);
+  for (float& v : sum) v = static_cast<float>(v * scale);
+  return sum;
 }
 
 Code CodeBook::free(int query) const { return mix(common_share_, draw({kCommon}), draw({kFree, name_of(query)})); }

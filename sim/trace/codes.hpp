@@ -20,6 +20,10 @@ class CodeBook {
   Code identity(int item, bool asked) const;           // of a needle
   Code phrase(int item, int index, bool asked) const;  // a token of its key phrase
   Code value(int item, int index, bool asked) const;   // a token of its value
+  Code type() const;                                   // what all needles have in common
+  Code spot(int item) const;                           // what a spot of evidence is about
+  Code evidence(int item, int index) const;            // a token of it
+  Code spots(int first, int count) const;              // what several of them are about, together
   Code free(int query) const;                          // what a free prompt query seeks
   Code decoy(int query) const { return free(query); }
 
@@ -28,6 +32,7 @@ class CodeBook {
   Code mix(double share, const Code& a, const Code& b) const;
 
   const CodeModel& model_;
+  double evidence_share_;
   double shared_key_, common_share_;
   std::size_t channels_;
   Stream stream_;

@@ -1,5 +1,5 @@
-// Needles stand in equal stretches of the prompt, one each, anywhere inside; which of them are asked for, and in what
-// order, is drawn. Decoys stand anywhere between.
+// Needles and spots of evidence stand in equal stretches of the prompt, one each, anywhere inside; which of them are
+// asked for, and in what order, is drawn. Words that stand in many places, and decoys, stand anywhere between.
 #include "trace/document.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace kvcast::trace {
 namespace {
 
-enum Draw : std::uint64_t { kPlace, kAsked, kAsking, kDecoyPlace, kDecoyQuery };
+enum Draw : std::uint64_t { kPlace, kAsked, kAsking, kDecoyPlace, kDecoyQuery, kCopyPlace };
 
 constexpr std::int64_t kFirstToken = 4;  // before it: the sink and the tokens that often share its role
 
@@ -31,6 +31,7 @@ class Author {
 
   Document write(int decode_steps, int window) {
     place_needles();
+    place_evidence();
     ask(window);
     place_decoys();
     answer(decode_steps);
@@ -40,12 +41,8 @@ class Author {
   }
 
  private:
-  void place_needles() {
-    const int asked = r_.task.needles;
-    if (asked == 0 && r_.task.distractors == 0 && r_.task.distractor_density <= 0) return;
-    const auto dense = static_cast<int>(r_.task.distractor_density * static_cast<double>(prompt_) / 1000);
-    const std::int64_t items = asked + r_.task.distractors + dense;
-    const std::int64_t length = r_.task.key_tokens + r_.task.gap_tokens + r_.task.value_tokens;
+  // One thing of `length` tokens in each of `items` equal stretches: where each begins.
+  std::vector<std::int64_t> places(std::int64_t items, std::int64_t length) const {
     const auto haystack = static_cast<double>(std::max<std::int64_t>(0, end_ - kFirstToken));
     const std::int64_t begin = kFirstToken + std::llround(r_.task.earliest * haystack);
     const std::int64_t room = kFirstToken + std::llround(r_.task.latest * haystack) - begin;
@@ -56,21 +53,67 @@ class Author {
                       "haystack for them",
                       prompt_, items, length, std::max<std::int64_t>(0, room)));
     }
-    const std::vector<int> place = shuffled(static_cast<int>(items), stream_.child({kAsked}));
+    const std::vector<int> order = shuffled(static_cast<int>(items), stream_.child({kAsked}));
     const Stream offsets = stream_.child({kPlace});
-    for (int item = 0; item < items; ++item) {  // items below `asked` are asked for, in this order
-      const std::int64_t offset = static_cast<std::int64_t>(
-          offsets.below(static_cast<std::uint64_t>(item), static_cast<std::uint64_t>(stretch - length + 1)));
-      place_needle(item, begin + place[static_cast<std::size_t>(item)] * stretch + offset, item < asked);
+    std::vector<std::int64_t> first;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const std::uint64_t offset = offsets.below(i, static_cast<std::uint64_t>(stretch - length + 1));
+      first.push_back(begin + order[i] * stretch + static_cast<std::int64_t>(offset));
+    }
+    return first;
+  }
+
+  void place_needles() {
+    if (r_.task.copies > 1 || r_.task.copy_density > 0) return place_words();
+    const int asked = r_.task.needles;
+    if (asked == 0 && r_.task.distractors == 0 && r_.task.distractor_density <= 0) return;
+    const auto dense = static_cast<int>(r_.task.distractor_density * static_cast<double>(prompt_) / 1000);
+    const int items = asked + r_.task.distractors + dense;
+    const std::int64_t length = r_.task.key_tokens + r_.task.gap_tokens + r_.task.value_tokens;
+    const std::vector<std::int64_t> first = places(items, length);  // those below `asked` are asked for, in this order
+    for (int item = 0; item < items; ++item) place_needle(item, first[static_cast<std::size_t>(item)], item < asked);
+  }
+
+  // Each needle is a word that stands in many places; the more frequent ones come first.
+  void place_words() {
+    const Stream stream = stream_.child({kCopyPlace});
+    std::uint64_t drawn = 0;
+    for (int item = 0; item < r_.task.needles; ++item) {
+      const double dense = r_.task.copy_density * static_cast<double>(prompt_) / 1000;
+      const auto copies =
+          std::lround(std::max<double>(r_.task.copies, dense * std::pow(item + 1, -r_.task.copy_decay)));
+      std::vector<std::int64_t> found;
+      for (long copy = 0; copy < copies && end_ > kFirstToken; ++copy) {
+        const std::int64_t position = kFirstToken + static_cast<std::int64_t>(stream.below(
+                                                        drawn++, static_cast<std::uint64_t>(end_ - kFirstToken)));
+        if (is_taken(position)) continue;
+        add({position, SpecialToken::Kind::kValue, true, item, 0});
+        found.push_back(position);
+      }
+      std::sort(found.begin(), found.end());
+      values_.push_back(std::move(found));
+    }
+  }
+
+  void place_evidence() {
+    if (r_.task.spots == 0) return;
+    const int radius = r_.task.spot_radius;
+    const std::vector<std::int64_t> first = places(r_.task.spots, 2 * radius + 1);
+    for (int spot = 0; spot < r_.task.spots; ++spot) {
+      const std::int64_t middle = first[static_cast<std::size_t>(spot)] + radius;
+      for (int i = -radius; i <= radius; ++i) add({middle + i, SpecialToken::Kind::kEvidence, true, spot, i});
+      spots_.push_back(middle);
     }
   }
 
   void place_needle(int item, std::int64_t first, bool asked) {
     for (int i = 0; i < r_.task.key_tokens; ++i) add({first + i, SpecialToken::Kind::kPhrase, asked, item, i});
     first += r_.task.key_tokens + r_.task.gap_tokens;
-    if (asked) values_.push_back(first);
+    if (asked) values_.push_back({first});
     for (int i = 0; i < r_.task.value_tokens; ++i) add({first + i, SpecialToken::Kind::kValue, asked, item, i});
   }
+
+  bool is_taken(std::int64_t position) const { return !taken_.empty() && taken_[static_cast<std::size_t>(position)]; }
 
   void add(const SpecialToken& token) {
     document_.tokens.push_back(token);
@@ -83,16 +126,21 @@ class Author {
     const int question = std::min(r_.question.tokens, window);
     auto& out = document_.window;
     for (int i = 0; i < window; ++i) out.push_back({Sought::Kind::kFree, 0, i - (window - question)});
-    if (r_.task.needles > 0) {
+    if (r_.task.needles + r_.task.spots > 0) {
       const std::vector<int> order = shuffled(question, stream_.child({kAsking}));
       std::size_t next = 0;
       const auto place = [&](Sought::Kind kind, int item) {
-        if (next < order.size()) out[static_cast<std::size_t>(window - question + order[next++])] = {kind, item, 0};
+        if (next >= order.size()) return;
+        out[static_cast<std::size_t>(window - question + order[next++])] = {kind, item,
+                                                                            kind == Sought::Kind::kSpots ? 1 : 0};
       };
-      for (int i = 0; i < r_.question.value_queries; ++i) place(Sought::Kind::kValue, i % r_.task.needles);
+      const int needles = r_.task.needles, spots = r_.task.spots;
+      for (int i = 0; needles > 0 && i < r_.question.value_queries; ++i) place(Sought::Kind::kValue, i % needles);
       for (int i = 0; i < r_.question.key_queries; ++i) {
-        for (int item = 0; item < r_.task.needles; ++item) place(Sought::Kind::kPhrase, item);
+        for (int item = 0; item < needles; ++item) place(Sought::Kind::kPhrase, item);
+        for (int spot = 0; spot < spots; ++spot) place(Sought::Kind::kSpots, spot);
       }
+      for (int i = 0; i < r_.question.type_queries; ++i) place(Sought::Kind::kType, 0);
     }
     for (const Sought& s : out) {
       if (s.kind == Sought::Kind::kFree && s.index >= 0) free_.push_back(s.index);
@@ -111,8 +159,7 @@ class Author {
       const auto n = static_cast<std::uint64_t>(i);
       const auto position =
           kFirstToken + static_cast<std::int64_t>(places.below(n, static_cast<std::uint64_t>(end_ - kFirstToken)));
-      if (!taken_.empty() && taken_[static_cast<std::size_t>(position)])
-        continue;  // a needle or another decoy is there
+      if (is_taken(position)) continue;  // a needle or another decoy is there
       add({position, SpecialToken::Kind::kDecoy, false, static_cast<int>(i), free_[queries.below(n, matched)]});
     }
   }
@@ -120,12 +167,33 @@ class Author {
   void answer(int decode_steps) {
     const int cycle = r_.task.value_tokens + r_.task.pause_steps;
     for (int t = 0; t < decode_steps; ++t) {
-      const int item = t / cycle, index = t % cycle;
-      const bool seeks = item < r_.task.needles && index < r_.task.value_tokens;
-      document_.steps.push_back(seeks ? Sought{Sought::Kind::kValue, item, index} : Sought{});
+      document_.steps.push_back({});
       document_.targets.push_back({});
-      if (seeks) document_.targets.back().push_back(values_[static_cast<std::size_t>(item)] + index);
+      if (r_.task.spots > 0) {
+        answer_from_spots(t);
+        continue;
+      }
+      const int item = t / cycle, index = t % cycle;
+      if (item >= r_.task.needles || index >= r_.task.value_tokens) continue;
+      document_.steps.back() = {Sought::Kind::kValue, item, index};
+      for (const std::int64_t first : values_[static_cast<std::size_t>(item)]) {
+        document_.targets.back().push_back(first + index);
+      }
     }
+  }
+
+  // Step t needs the next few spots, or all of them each time.
+  void answer_from_spots(int t) {
+    if (t >= r_.task.spot_steps) return;
+    const int spots = r_.task.spots, radius = r_.task.spot_radius;
+    const int at_once = r_.task.spots_a_step == 0 ? spots : std::min(spots, r_.task.spots_a_step);
+    const int first = at_once * (t % (spots / at_once));
+    document_.steps.back() = {Sought::Kind::kSpots, first, at_once};
+    std::vector<std::int64_t>& targets = document_.targets.back();
+    for (int spot = first; spot < first + at_once; ++spot) {
+      for (int i = -radius; i <= radius; ++i) targets.push_back(spots_[static_cast<std::size_t>(spot)] + i);
+    }
+    std::sort(targets.begin(), targets.end());
   }
 
   const Recipe& r_;
@@ -134,8 +202,9 @@ class Author {
   const std::int64_t end_;  // of the haystack; the question follows
   Document document_;
   std::vector<bool> taken_;
-  std::vector<std::int64_t> values_;  // first value token of each needle asked for
-  std::vector<int> free_;             // numbers of the question's free queries
+  std::vector<std::vector<std::int64_t>> values_;  // first value token of each needle asked for, wherever it stands
+  std::vector<std::int64_t> spots_;                // middle of each spot of evidence
+  std::vector<int> free_;                          // numbers of the question's free queries
 };
 
 }  // namespace

@@ -13,20 +13,22 @@ namespace kvcast::trace {
 
 // A prompt token that is not haystack.
 struct SpecialToken {
-  enum class Kind : unsigned char { kPhrase, kValue, kDecoy };
+  enum class Kind : unsigned char { kPhrase, kValue, kDecoy, kEvidence };
   std::int64_t position = 0;
   Kind kind = Kind::kPhrase;
   bool asked = false;  // of a needle that is asked for
-  int item = 0;        // needle, or number of the decoy
-  int index = 0;       // token of the phrase or value; for a decoy: the free question query that it matches
+  int item = 0;        // needle, spot of evidence, or number of the decoy
+  int index = 0;       // token of the phrase or value; for a decoy: the free question query that it matches; for
+                       // evidence: its place from the middle of the spot
 };
 
 // What a captured query looks for.
 struct Sought {
-  enum class Kind : unsigned char { kFree, kPhrase, kValue };
+  enum class Kind : unsigned char { kFree, kPhrase, kValue, kType, kSpots };
   Kind kind = Kind::kFree;
-  int item = 0;   // needle
-  int index = 0;  // value token; for a free prompt query: its number, which names its content
+  int item = 0;   // needle; first spot of evidence
+  int index = 0;  // value token; number of spots from the first on; for a free prompt query: its number, which names
+                  // its content
 };
 
 struct Document {

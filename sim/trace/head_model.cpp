@@ -18,6 +18,7 @@ static_assert(HeadModel::kBlock % RotationTable::kBlock == 0);
 
 // The amplitude of needles is stated for this many content channels; matches grow with √channels.
 constexpr double kReferenceChannels = 48;
+constexpr double kReferencePrompt = 16384;  // tokens; and for a prompt of this length
 
 std::vector<bool> draw_retrieving(const HeadMix& mix, int group, const Stream& stream) {
   const int least = std::clamp(static_cast<int>(std::ceil(mix.least_share * group - 1e-9)), 1, group);
@@ -46,9 +47,29 @@ HeadModel::HeadModel(const Sequence& sequence, HeadKind kind, const Stream& stre
   const NeedleModel& needles = sequence.recipe.needles;
   needle_amplitude_ = needles.amplitude *
                       std::exp(needles.amplitude_spread * stream.child({kNeedleAmplitude}).normal(0)) *
-                      std::sqrt(kReferenceChannels / static_cast<double>(channels_.content.size()));
+                      std::sqrt(kReferenceChannels / static_cast<double>(channels_.content.size())) * trained_gain();
   make_channels();
   make_topics();
+}
+
+// The target's logit is strength · amplitude · √channels · what code and query have in common; it grows with the
+// logarithm of the prompt, and by the inverse of the mean cosine that RoPE leaves of it over all distances in the
+// prompt.
+double HeadModel::trained_gain() const {
+  const Recipe& r = sequence_.recipe;
+  const double logit =
+      r.queries.strength * r.needles.amplitude * std::sqrt(kReferenceChannels) * r.needles.content * r.queries.target;
+  if (logit <= 0) return 1;
+  const double grown =
+      std::max(0.1, 1 + std::log(static_cast<double>(sequence_.prompt_tokens) / kReferencePrompt) / logit);
+  double left = 0;
+  const std::size_t half = d_ / 2;
+  for (const int c : channels_.content) {
+    const double turn =
+        sequence_.roles.frequencies[static_cast<std::size_t>(c) % half] * static_cast<double>(sequence_.prompt_tokens);
+    left += (turn < 1e-6 ? 1 : std::sin(turn) / turn) / static_cast<double>(channels_.content.size());
+  }
+  return 1 + r.needles.trained * (grown / std::max(0.3, left) - 1);
 }
 
 void HeadModel::make_channels() {
@@ -128,6 +149,9 @@ void HeadModel::write_content(const SpecialToken& token, const float* noise, flo
     const double spread =
         r.decoys.amplitude_spread * stream_.child({kDecoyAmplitude}).normal(static_cast<std::uint64_t>(token.item));
     amplitude *= r.decoys.amplitude * std::exp(spread);
+  } else if (token.kind == SpecialToken::Kind::kEvidence) {
+    code = codes_.evidence(token.item, token.index);
+    amplitude *= r.evidence.amplitude * (token.index == 0 ? r.evidence.middle : 1);
   } else {
     code = token.kind == SpecialToken::Kind::kPhrase ? codes_.phrase(token.item, token.index, token.asked)
                                                      : codes_.value(token.item, token.index, token.asked);

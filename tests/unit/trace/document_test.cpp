@@ -1,6 +1,8 @@
 #include "trace/document.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <set>
 
 #include "base/error.hpp"
@@ -15,6 +17,7 @@ TEST_CASE("a document's tokens lie in order, apart, between the sink and the que
   recipe.task.distractor_density = 1;  // 4000 tokens: 4 more
   recipe.task.value_tokens = 6;
   recipe.question.key_queries = 3;
+  recipe.decoys.count = 100;
   const std::uint64_t seed = GENERATE(1u, 2u, 3u);
   const Document d = make_document(recipe, 4000, 20, 64, Stream(seed));
   std::set<std::int64_t> positions;
@@ -85,6 +88,7 @@ TEST_CASE("the question asks as the recipe says, in its last tokens only") {
 TEST_CASE("decoys are few on short prompts and grow slowly on long ones") {
   Recipe recipe;
   recipe.task.needles = 0;
+  recipe.decoys.count = 100;
   const auto count = [&](std::int64_t tokens) { return make_document(recipe, tokens, 1, 32, Stream(1)).tokens.size(); };
   CHECK(count(100) == 2);          // (100 − 32 − 4) / 32
   CHECK(count(16384) > 95);        // 100, less collisions (100² / 2 / 16348 = 0.3 expected)
@@ -114,5 +118,52 @@ TEST_CASE("needles stay in the part of the haystack that the recipe gives them")
       CHECK(t.position >= 1004);
       CHECK(t.position < 2004);
     }
+  }
+}
+
+TEST_CASE("words stand in many places, the frequent ones in more, and a step needs all of them") {
+  Recipe recipe;
+  recipe.task.needles = 3;
+  recipe.task.key_tokens = 0;
+  recipe.task.gap_tokens = 0;
+  recipe.task.value_tokens = 1;
+  recipe.task.pause_steps = 1;
+  recipe.task.copy_density = 40;  // for 1000 tokens of 10000: 400, 400 / 2 = 200, 400 / 3 = 133
+  recipe.task.copy_decay = 1;
+  recipe.question.key_queries = 0;
+  recipe.question.value_queries = 0;
+  recipe.question.type_queries = 5;
+  const Document d = make_document(recipe, 10000, 6, 32, Stream(3));
+  // Places that fall together are lost: less than 733 / 9964 of them.
+  const std::size_t expected[] = {400, 200, 133};
+  for (std::size_t word = 0; word < 3; ++word) {
+    const std::vector<std::int64_t>& places = d.targets[2 * word];
+    CHECK(places.size() <= expected[word]);
+    CHECK(places.size() > expected[word] * 9 / 10);
+    CHECK(std::is_sorted(places.begin(), places.end()));
+    CHECK(d.targets[2 * word + 1].empty());  // the pause
+  }
+  int types = 0;
+  for (const Sought& s : d.window) types += s.kind == Sought::Kind::kType;
+  CHECK(types == 5);
+}
+
+TEST_CASE("an answer from evidence needs its spots, a few at a time or all") {
+  Recipe recipe;
+  recipe.task.needles = 0;
+  recipe.task.spots = 4;
+  recipe.task.spot_radius = 2;
+  recipe.task.spot_steps = 3;
+  recipe.question.key_queries = 1;
+  const Document all = make_document(recipe, 2000, 4, 32, Stream(1));
+  for (int t = 0; t < 3; ++t) CHECK(all.targets[static_cast<std::size_t>(t)].size() == 4 * 5);
+  CHECK(all.targets[3].empty());  // the answer is over
+  recipe.task.spots_a_step = 2;
+  const Document two = make_document(recipe, 2000, 4, 32, Stream(1));
+  for (int t = 0; t < 3; ++t) CHECK(two.targets[static_cast<std::size_t>(t)].size() == 2 * 5);
+  CHECK(two.targets[0] != two.targets[1]);
+  CHECK(two.targets[0] == two.targets[2]);  // two pairs, in turn
+  for (const SpecialToken& token : two.tokens) {
+    if (token.kind == SpecialToken::Kind::kEvidence) CHECK(std::abs(token.index) <= 2);
   }
 }

@@ -62,7 +62,7 @@ TEST_CASE("what a recipe must not say is refused with its place") {
 TEST_CASE("recipes are found by name, and the known ones are named") {
   for (const char* name : {"needle", "mixed", "local"}) CHECK(read_recipe(find_recipe(name)).name == name);
   CHECK_THROWS_WITH(find_recipe("nedle"),
-                    Catch::Contains("there is no recipe \"nedle\"") && Catch::Contains("local, mixed, needle"));
+                    Catch::Contains("there is no recipe \"nedle\"") && Catch::Contains("needle, niah"));
   const trace_test::TemporaryFolder folder;
   trace_test::write_bytes(folder / "own.yaml", "description: d\n");
   CHECK(read_recipe(find_recipe(folder / "own.yaml")).name == "own");

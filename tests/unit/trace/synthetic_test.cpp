@@ -114,12 +114,33 @@ TEST_CASE("identity names what layers follow from, and nothing else") {
   for (const SynthShape& other : others) CHECK(synthesize(recipe, other)->identity() != id);
 }
 
+// What tasks are made of; every number of a recipe matters to one of them.
+enum class Kind { kText, kRepeated, kWords, kEvidence };
+
+Recipe recipe_of(Kind kind) {
+  Recipe recipe = rich_recipe(kind == Kind::kRepeated);
+  if (kind == Kind::kWords) {
+    recipe.task.key_tokens = recipe.task.gap_tokens = 0;
+    recipe.task.value_tokens = 1;
+    recipe.task.copy_density = 5;
+    recipe.task.copy_decay = 0.5;
+  }
+  if (kind == Kind::kEvidence) {
+    recipe.task.needles = recipe.task.distractors = 0;
+    recipe.task.distractor_density = 0;
+    recipe.task.spots = 4;
+    recipe.task.spots_a_step = 1;
+    recipe.question.key_queries = 2;
+  }
+  return recipe;
+}
+
 TEST_CASE("every number of a recipe changes the trace and its identity") {
   int n = 0;
   for (;; ++n) {
     bool content_changed = false;
     std::string name;
-    for (const bool repeated : {false, true}) {
+    for (const Kind kind : {Kind::kText, Kind::kRepeated, Kind::kWords, Kind::kEvidence}) {
       for (const double theta : {1e4, 5e6}) {  // fast and slow pairs: either share or turn binds the content pairs
         if (content_changed) continue;
         SynthShape shape = small_shape();
@@ -130,9 +151,9 @@ TEST_CASE("every number of a recipe changes the trace and its identity") {
         shape.n_kv_heads = 5;  // two of them retrieve
         shape.n_q_heads = 20;
         shape.seed = 2;  // some query heads of theirs idle
-        Recipe recipe = rich_recipe(repeated);
-        static std::map<std::pair<bool, double>, std::pair<std::string, std::string>> originals;
-        auto& original = originals[{repeated, theta}];
+        Recipe recipe = recipe_of(kind);
+        static std::map<std::pair<Kind, double>, std::pair<std::string, std::string>> originals;
+        auto& original = originals[{kind, theta}];
         if (original.first.empty()) {
           const auto trace = synthesize(recipe, shape);
           original = {fingerprint(*trace->load(0, 2)), trace->identity()};

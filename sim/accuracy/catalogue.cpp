@@ -1,0 +1,138 @@
+#include "accuracy/catalogue.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "config/find.hpp"
+#include "config/section.hpp"
+
+namespace kvcast::accuracy {
+namespace {
+
+TaskSpec read_task(const config::Node& node) {
+  config::Section s(node, "task");
+  TaskSpec task;
+  task.recipe = s.text("recipe");
+  task.steps = static_cast<int>(s.integer("steps", 1, 100'000));
+  task.answer = static_cast<int>(s.integer("answer", 1, 1'000'000, task.steps));
+  const std::string score = s.choice("score", {"exact", "overlap", "count"});
+  task.score = score == "exact" ? Score::kExact : score == "overlap" ? Score::kOverlap : Score::kCount;
+  task.floor = s.number("floor", 0, 1, 0.0);
+  task.context = s.integer("context", 0, 4'000'000, 0);
+  if (s.has("context_shares")) task.context_shares = s.numbers("context_shares", 0.001, 1);
+  task.category = s.text("category", "");
+  task.sparse_beats_full = s.number("sparse_beats_full", 0, 100, 0.0);
+  s.finish();
+  return task;
+}
+
+MethodSpec read_method(const config::Node& node) {
+  config::Section s(node, "method");
+  MethodSpec method;
+  method.methods = s.texts("methods");
+  method.papers = s.texts("papers", {});
+  method.benchmarks = s.texts("benchmarks", {});
+  const std::string budget = s.choice("budget", {"tokens", "query_heads", "none"}, "tokens");
+  method.budget = budget == "tokens"        ? MethodSpec::Budget::kTokens
+                  : budget == "query_heads" ? MethodSpec::Budget::kQueryHeads
+                                            : MethodSpec::Budget::kNone;
+  method.contexts = s.texts("contexts", {});
+  method.coupled = s.flag("coupled", false);
+  method.whole_prompt = s.flag("whole_prompt", false);
+  method.policy = s.node("policy");
+  s.text("source");
+  s.finish();
+  return method;
+}
+
+bool fits(const std::vector<std::string>& names, const std::string& name) {
+  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::optional<double> number_in(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value < 0) return {};
+  return value;
+}
+
+}  // namespace
+
+Catalogue::Catalogue() {
+  const config::Node tasks = config::load_yaml(config::find_config("accuracy", "tasks", {}));
+  for (const auto& [benchmark, list] : tasks.entries()) {
+    for (const auto& [name, node] : list.entries()) tasks_[benchmark][name] = read_task(node);
+  }
+  const config::Node methods = config::load_yaml(config::find_config("accuracy", "methods", {}));
+  for (const config::Node& node : methods.items()) methods_.push_back(read_method(node));
+}
+
+const TaskSpec* Catalogue::task(const std::string& benchmark, const std::string& name) const {
+  const auto list = tasks_.find(benchmark);
+  if (list == tasks_.end()) return nullptr;
+  const auto at = list->second.find(name);
+  return at == list->second.end() ? nullptr : &at->second;
+}
+
+const TaskSpec* Catalogue::task_of_trace(const std::string& name) const {
+  std::string recipe = name;
+  std::replace(recipe.begin(), recipe.end(), '_', '-');
+  for (const auto& [benchmark, list] : tasks_) {
+    for (const auto& [task, spec] : list) {
+      if (spec.recipe == recipe) return &spec;
+    }
+  }
+  return nullptr;
+}
+
+const std::map<std::string, TaskSpec>& Catalogue::tasks(const std::string& benchmark) const {
+  static const std::map<std::string, TaskSpec> none;
+  const auto list = tasks_.find(benchmark);
+  return list == tasks_.end() ? none : list->second;
+}
+
+const MethodSpec* Catalogue::method(const Row& row) const {
+  for (const MethodSpec& method : methods_) {
+    if (!method.methods.empty() && fits(method.methods, row.method) && fits(method.papers, row.paper) &&
+        fits(method.benchmarks, row.benchmark) && fits(method.contexts, row.context)) {
+      return &method;
+    }
+  }
+  return nullptr;
+}
+
+std::optional<std::int64_t> context_tokens(const std::string& context) {
+  std::string_view text = context;
+  if (text.starts_with("max_ctx=")) text.remove_prefix(8);
+  double unit = 1;
+  if (text.ends_with('K') || text.ends_with('k')) unit = 1024, text.remove_suffix(1);
+  const std::optional<double> value = text.empty() ? std::nullopt : number_in(text);
+  if (!value || *value * unit < 1 || *value * unit > 4'000'000) return {};
+  return std::llround(*value * unit);
+}
+
+config::PolicyChoice policy_of(const MethodSpec& method, const Row& row, const config::Model& model,
+                               std::int64_t prompt_tokens) {
+  config::PolicyChoice choice = config::read_policy(method.policy);
+  if (method.budget == MethodSpec::Budget::kNone) return choice;
+  const std::optional<double> value = number_in(row.budget);
+  if (!value) throw UserError(row.where, fmt::format("budget: expected a number, found \"{}\"", row.budget));
+  double tokens = *value;
+  if (row.budget_unit.starts_with("fraction_of_context")) {
+    tokens = *value * static_cast<double>(prompt_tokens);
+  } else if (row.budget_unit == "compression_ratio_removed") {
+    tokens = (1 - *value) * static_cast<double>(prompt_tokens);
+  } else if (row.budget_unit != "tokens" && row.budget_unit != "tokens_per_layer" &&
+             row.budget_unit != "traffic_equiv_tokens_per_attn_group") {
+    throw UserError(row.where, fmt::format("unknown budget unit \"{}\"", row.budget_unit),
+                    {"tokens", "tokens_per_layer", "traffic_equiv_tokens_per_attn_group", "fraction_of_context",
+                     "compression_ratio_removed"});
+  }
+  if (method.budget == MethodSpec::Budget::kQueryHeads) tokens /= model.group();
+  const auto budget = std::max<std::int64_t>(1, std::llround(tokens));
+  choice.parameters = choice.parameters.with("budget", config::Node::scalar(std::to_string(budget), row.where));
+  return choice;
+}
+
+}  // namespace kvcast::accuracy

@@ -1,0 +1,64 @@
+// What published tables mean: tasks as recipes, methods as policies. Data under configs/accuracy.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "accuracy/table.hpp"
+#include "config/model.hpp"
+#include "config/run.hpp"
+
+namespace kvcast::accuracy {
+
+enum class Score { kExact, kOverlap, kCount };
+
+struct TaskSpec {
+  std::string recipe;
+  int steps = 0;   // decode steps replayed
+  int answer = 0;  // tokens of one answer
+  Score score = Score::kExact;
+  double floor = 0;
+  std::int64_t context = 0;            // tokens, where the table names none; 0: the table must
+  std::vector<double> context_shares;  // instead: of the model's longest context, the score being the mean over them
+  std::string category;
+  double sparse_beats_full = 0;
+};
+
+struct MethodSpec {
+  std::vector<std::string> methods, papers, benchmarks, contexts;
+  enum class Budget { kTokens, kQueryHeads, kNone } budget = Budget::kTokens;
+  bool coupled = false, whole_prompt = false;
+  config::Node policy;
+};
+
+class Catalogue {
+ public:
+  // Reads configs/accuracy/tasks.yaml and methods.yaml; UserError with the place for anything odd.
+  Catalogue();
+
+  // Null where a benchmark or task is unknown.
+  const TaskSpec* task(const std::string& benchmark, const std::string& name) const;
+  // The task whose recipe names itself so in its traces (its file's name with '_' for '-'); null where there is none.
+  const TaskSpec* task_of_trace(const std::string& name) const;
+  // All tasks of a benchmark by name.
+  const std::map<std::string, TaskSpec>& tasks(const std::string& benchmark) const;
+  const MethodSpec* method(const Row& row) const;
+
+ private:
+  std::map<std::string, std::map<std::string, TaskSpec>> tasks_;
+  std::vector<MethodSpec> methods_;
+};
+
+// Tokens that a row's context ("16K", "32768", "max_ctx=8192") stands for; nothing where it says none ("",
+// "block=128").
+std::optional<std::int64_t> context_tokens(const std::string& context);
+
+// The policy of a row: the method's settings with the row's budget in tokens. UserError where the budget's unit is
+// unknown or its value is odd.
+config::PolicyChoice policy_of(const MethodSpec& method, const Row& row, const config::Model& model,
+                               std::int64_t prompt_tokens);
+
+}  // namespace kvcast::accuracy

@@ -1,0 +1,156 @@
+#include "accuracy/evaluate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/quantile.hpp"
+
+namespace kvcast::accuracy {
+namespace {
+
+using nlohmann::json;
+
+// Published scores have one decimal; what differs by less is the same.
+double rounded(double points) { return std::round(10 * points) / 10; }
+
+template <typename Predicted>
+json entry(const Predicted& p) {
+  const Row& row = p.row;
+  json j = {{"paper", row.paper},         {"table", row.table},     {"model", row.model},
+            {"benchmark", row.benchmark}, {"context", row.context}, {"task", row.task},
+            {"method", row.method},       {"budget", row.budget},   {"budget_unit", row.budget_unit},
+            {"published", row.value}};
+  if (!p.refused.empty()) {
+    j["refused"] = p.refused;
+  } else {
+    j["predicted"] = p.predicted;
+    j["interval"] = {p.low, p.high};
+    j["full"] = p.full;
+  }
+  return j;
+}
+
+json to_json(const Agreement& a) {
+  return {{"n", a.n},         {"kendall", a.kendall}, {"spearman", a.spearman}, {"mae", a.mae},
+          {"order", a.order}, {"pairs", a.pairs},     {"refused", a.refused}};
+}
+
+// The mean over its tasks; where the table lacks the tasks' own full scores, the mean's full score times the mean
+// share.
+void settle(Average& average) {
+  if (!average.refused.empty()) return;
+  const auto n = static_cast<double>(average.parts.size());
+  double full = 0;
+  for (const Cell& part : average.parts) {
+    if (!part.refused.empty()) {
+      average.refused = part.row.task + ": " + part.refused;
+      return;
+    }
+    full += part.full / n;
+    average.predicted += part.predicted / n;
+    average.low += part.low / n;
+    average.high += part.high / n;
+  }
+  for (double* points : {&average.predicted, &average.low, &average.high}) {
+    *points = rounded(full > 0 ? *points * average.full / full : 0);
+  }
+}
+
+}  // namespace
+
+std::vector<Replays> replay_cells(std::vector<Cell>& cells, const EvaluateOptions& options) {
+  Laboratory laboratory(options.cache, options.threads);
+  for (const Cell& cell : cells) {
+    if (!cell.refused.empty()) continue;
+    for (const TraceRequest& trace : traces_of(cell, options.plan)) laboratory.want(trace, cell.policy);
+  }
+  laboratory.run(options.advance);
+  std::vector<Replays> replays(cells.size());
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (!cells[i].refused.empty()) continue;
+    try {
+      for (const TraceRequest& trace : traces_of(cells[i], options.plan)) {
+        replays[i].push_back({trace.prompt_tokens, laboratory.result(trace, cells[i].policy)});
+      }
+    } catch (const UserError& error) {
+      cells[i].refused = error.what();
+      replays[i].clear();
+    }
+  }
+  return replays;
+}
+
+void predict_cells(std::vector<Cell>& cells, const std::vector<Replays>& replays, const Link& link) {
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (replays[i].empty()) continue;
+    Cell& cell = cells[i];
+    const Prediction p = predict(link, cell.task, replays[i], cell.full);
+    cell.predicted = rounded(cell.full * p.share);
+    cell.low = rounded(cell.full * p.low);
+    cell.high = rounded(std::min(100.0, cell.full * p.high));
+  }
+}
+
+void evaluate(Plan& plan, const Link& link, const EvaluateOptions& options) {
+  std::vector<Cell> all = plan.cells;
+  for (const Average& average : plan.averages) all.insert(all.end(), average.parts.begin(), average.parts.end());
+  predict_cells(all, replay_cells(all, options), link);
+  std::size_t next = 0;
+  for (Cell& cell : plan.cells) cell = std::move(all[next++]);
+  for (Average& average : plan.averages) {
+    for (Cell& part : average.parts) part = std::move(all[next++]);
+    settle(average);
+  }
+}
+
+Agreement agreement(const std::vector<const Cell*>& cells) {
+  Agreement a;
+  std::vector<double> predicted, published;
+  for (const Cell* cell : cells) {
+    if (!cell->refused.empty()) {
+      ++a.refused;
+      continue;
+    }
+    predicted.push_back(cell->predicted);
+    published.push_back(cell->row.value);
+    a.mae += std::fabs(cell->predicted - cell->row.value);
+  }
+  a.n = predicted.size();
+  if (a.n == 0) return a;
+  a.mae /= static_cast<double>(a.n);
+  a.kendall = kendall(predicted, published);
+  a.spearman = spearman(predicted, published);
+  double right = 0;
+  for (std::size_t i = 0; i < a.n; ++i) {
+    for (std::size_t j = 0; j < a.n; ++j) {
+      if (published[i] - published[j] < 10) continue;
+      ++a.pairs;
+      right += predicted[i] > predicted[j] ? 1 : predicted[i] == predicted[j] ? 0.5 : 0;
+    }
+  }
+  a.order = a.pairs > 0 ? right / static_cast<double>(a.pairs) : 1;
+  return a;
+}
+
+json report(const Plan& plan) {
+  std::vector<const Cell*> cells;
+  std::map<std::string, std::vector<const Cell*>> tables;
+  json list = json::array(), averages = json::array();
+  for (const Cell& cell : plan.cells) {
+    cells.push_back(&cell);
+    const Row& r = cell.row;
+    tables[fmt::format("{}, {}, {}, {}{}{}", r.paper, r.table, r.model, r.benchmark, r.context.empty() ? "" : " ",
+                       r.context)]
+        .push_back(&cell);
+    list.push_back(entry(cell));
+  }
+  for (const Average& average : plan.averages) averages.push_back(entry(average));
+  json out = to_json(agreement(cells));
+  out["cells"] = std::move(list);
+  out["averages"] = std::move(averages);
+  for (const auto& [name, of_table] : tables) out["by_table"][name] = to_json(agreement(of_table));
+  return out;
+}
+
+}  // namespace kvcast::accuracy

@@ -1,0 +1,45 @@
+// Predicted scores of a published table, and how they rank and err.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "accuracy/score.hpp"
+
+namespace kvcast::accuracy {
+
+struct EvaluateOptions {
+  PlanOptions plan;
+  std::string cache;  // file of replays: read, and added to; empty: none
+  int threads = 1;
+  std::function<void(std::int64_t done, std::int64_t total)> advance = [](std::int64_t, std::int64_t) {};
+};
+
+// Of one cell, a sample a seed; none where it was refused.
+using Replays = std::vector<Sample>;
+
+// Runs what the cells need; sets `refused` where a policy or a trace refuses. One entry a cell.
+std::vector<Replays> replay_cells(std::vector<Cell>& cells, const EvaluateOptions& options);
+
+// Fills in predicted, low and high.
+void predict_cells(std::vector<Cell>& cells, const std::vector<Replays>& replays, const Link& link);
+
+// Replays and predicts cells and averages alike.
+void evaluate(Plan& plan, const Link& link, const EvaluateOptions& options);
+
+// Of the cells that have a prediction.
+struct Agreement {
+  std::size_t n = 0, refused = 0;
+  double kendall = 0, spearman = 0, mae = 0;
+  double order = 0;  // share of pairs whose published scores differ by 10 points or more that are in the right order
+  std::size_t pairs = 0;
+};
+Agreement agreement(const std::vector<const Cell*>& cells);
+
+// {n, kendall, spearman, mae, order, pairs, refused, cells: [...], averages: [...], by_table: {...}}: what
+// `validate accuracy --published --json` prints.
+nlohmann::json report(const Plan& plan);
+
+}  // namespace kvcast::accuracy

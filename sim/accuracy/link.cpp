@@ -1,0 +1,120 @@
+// Answers are the runs of steps that have targets, as free steps stand between them.
+#include "accuracy/link.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/quantile.hpp"
+#include "config/section.hpp"
+
+namespace kvcast::accuracy {
+namespace {
+
+double success(const Link& link, const TaskSpec& task, double context, const replay::StepRecall& step) {
+  if (task.score == Score::kCount) return 1 - std::exp(-1000 * step.mean_tokens() / (context * link.places.value));
+  const double missed = std::clamp(1 - step.recall(), 0.0, 1.0);
+  return 1 - std::pow(missed, link.kappa.value);
+}
+
+// Of one answer's replayed steps.
+double answer_share(const TaskSpec& task, const std::vector<double>& steps) {
+  if (task.score != Score::kExact) return mean(steps);
+  // Replayed steps stand for all: the first one starts the answer from the question, the others go on.
+  double log_all = 0;
+  const double stands_for =
+      steps.size() > 1 ? std::max(0.0, static_cast<double>(task.answer - 1) / static_cast<double>(steps.size() - 1))
+                       : 1;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    log_all += (i == 0 ? 1 : stands_for) * std::log(std::max(1e-12, steps[i]));
+  }
+  return std::exp(log_all);
+}
+
+Parameter read_parameter(config::Section& root, const char* key) {
+  config::Section s = root.section(key, key);
+  const double value = s.number("value", 0, 100);
+  Parameter p{value, s.number("low", 0, 100, value), s.number("high", 0, 100, value)};
+  s.finish();
+  return p;
+}
+
+std::string parameter_text(const char* key, const Parameter& p) {
+  return fmt::format("{}: {{value: {:.4g}, low: {:.4g}, high: {:.4g}}}\n", key, p.value, p.low, p.high);
+}
+
+}  // namespace
+
+Link read_link(const std::string& path) {
+  config::Section s(config::load_yaml(path), "accuracy link");
+  Link link;
+  link.kappa = read_parameter(s, "kappa");
+  link.places = read_parameter(s, "places");
+  link.fluency = read_parameter(s, "fluency");
+  link.residual_low = s.number("residual_low", 0, 100);
+  link.residual_middle = s.number("residual_middle", 0, 100);
+  link.residual_high = s.number("residual_high", 0, 100);
+  link.source = s.text("source");
+  s.finish();
+  return link;
+}
+
+std::string write_link(const Link& link) {
+  return fmt::format("source: \"{}\"\n{}{}{}residual_low: {:.3g}\nresidual_middle: {:.3g}\nresidual_high: {:.3g}\n",
+                     link.source, parameter_text("kappa", link.kappa), parameter_text("places", link.places),
+                     parameter_text("fluency", link.fluency), link.residual_low, link.residual_middle,
+                     link.residual_high);
+}
+
+double share_of_full(const Link& link, const TaskSpec& task, const Sample& sample) {
+  std::vector<double> answers, steps;
+  const auto close = [&] {
+    if (steps.empty()) return;
+    const double before = task.score == Score::kExact && !answers.empty() ? answers.back() : 1;
+    answers.push_back(before * answer_share(task, steps));
+    steps.clear();
+  };
+  for (const replay::StepRecall& step : sample.recall.steps) {
+    if (step.targets == 0) {
+      close();
+    } else {
+      steps.push_back(success(link, task, static_cast<double>(sample.context), step));
+    }
+  }
+  close();
+  const double found = answers.empty() ? 1 : mean(answers);
+  const double floor = task.floor * std::pow(std::clamp(sample.recall.other_recall(), 0.0, 1.0), link.fluency.value);
+  return floor + (1 - floor) * found;
+}
+
+Prediction predict(const Link& link, const TaskSpec& task, std::span<const Sample> samples, double full) {
+  const auto shares_at = [&](const Link& l) {
+    std::vector<double> shares;
+    for (const Sample& sample : samples) shares.push_back(share_of_full(l, task, sample));
+    return shares;
+  };
+  const std::vector<double> shares = shares_at(link);
+  Prediction p;
+  p.share = p.low = p.high = mean(shares);
+  for (Parameter Link::*const parameter : {&Link::kappa, &Link::places, &Link::fluency}) {
+    for (const double value : {(link.*parameter).low, (link.*parameter).high}) {
+      Link other = link;
+      (other.*parameter).value = value;
+      const double share = mean(shares_at(other));
+      p.low = std::min(p.low, share);
+      p.high = std::max(p.high, share);
+    }
+  }
+  double square = 0;
+  for (const double s : shares) square += (s - p.share) * (s - p.share);
+  const auto n = static_cast<double>(shares.size());
+  const double of_mean = n > 1 ? std::sqrt(square / (n - 1) / n) : 0;
+  const double residual = (p.share < 0.1    ? link.residual_low
+                           : p.share <= 0.9 ? link.residual_middle
+                                            : link.residual_high) /
+                          std::max(1.0, full);
+  p.low = std::max(0.0, p.low - of_mean - residual);
+  p.high += of_mean + residual;
+  return p;
+}
+
+}  // namespace kvcast::accuracy

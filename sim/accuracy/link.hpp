@@ -1,0 +1,54 @@
+// From what attention keeps to what a benchmark scores: one link for all methods, tables and models.
+//
+// A step whose targets keep the share R of their attention gives its token with probability 1 − (1 − R)^κ; a task with
+// score `exact` needs all tokens of an answer, and the answers before it: what is generated wrong leads what follows
+// astray. With `overlap` each token counts by itself; with `count` a word is known by the places of it that are seen, n
+// for 1000 tokens of the prompt, with probability 1 − exp(−n / ν). What a task's score has without finding anything
+// (its floor) needs a model that still writes: it falls with the mass that heads which do not retrieve keep, to a
+// power.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "accuracy/catalogue.hpp"
+#include "replay/target_recall.hpp"
+
+namespace kvcast::accuracy {
+
+struct Parameter {
+  double value = 0, low = 0, high = 0;  // interval: where the fitting error stays within a twentieth of its least
+};
+
+struct Link {
+  Parameter kappa{1.5, 1.5, 1.5};
+  Parameter places{0.37, 0.37, 0.37};  // ν
+  Parameter fluency{1, 1, 1};
+  // Half-widths of intervals, points: what 80 % of the fitted cells are within, by the predicted share of the full
+  // score: below 0.1, up to 0.9, above.
+  double residual_low = 0, residual_middle = 0, residual_high = 0;
+  std::string source;
+};
+
+// Of configs/accuracy/link.yaml. UserError with the place for anything odd.
+Link read_link(const std::string& path);
+std::string write_link(const Link& link);
+
+// One replayed trace.
+struct Sample {
+  std::int64_t context = 0;  // tokens of its prompt
+  replay::TargetRecall recall;
+};
+
+// Share of the full-KV score, in [0, 1].
+double share_of_full(const Link& link, const TaskSpec& task, const Sample& sample);
+
+struct Prediction {
+  double share = 0, low = 0, high = 0;  // of the full-KV score
+};
+// Over samples (seeds); the interval covers the spread of their mean, the link's own and its residuals. `full` in
+// points.
+Prediction predict(const Link& link, const TaskSpec& task, std::span<const Sample> samples, double full);
+
+}  // namespace kvcast::accuracy

@@ -1,0 +1,196 @@
+#include "accuracy/score.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "config/find.hpp"
+
+namespace kvcast::accuracy {
+namespace {
+
+bool is_average(const Row& row, const Catalogue& catalogue) {
+  return catalogue.task(row.benchmark, row.task) == nullptr &&
+         (row.task.starts_with("avg") || row.task.starts_with("cat:") || row.task == "overall");
+}
+
+// What makes rows comparable with one row of the uncompressed model, which may stand in another table of the paper.
+std::string place_of(const Row& row, const std::string& task) {
+  return fmt::format("{}|{}|{}|{}|{}", row.paper, row.model, row.benchmark, row.context, task);
+}
+
+class Planner {
+ public:
+  Planner(const std::vector<Row>& rows, const Catalogue& catalogue) : catalogue_(catalogue) {
+    for (const Row& row : rows) {
+      if (is_full(row)) full_.emplace(place_of(row, row.task), row.value);
+    }
+  }
+
+  Cell cell(const Row& row) {
+    Cell cell;
+    cell.row = row;
+    try {
+      const std::optional<double> full = full_score(row, row.task);
+      if (!full) throw UserError("no score of the uncompressed model to start from");
+      cell.full = *full;
+      fill(cell);
+    } catch (const UserError& error) {
+      cell.refused = error.what();
+    }
+    return cell;
+  }
+
+  Average average(const Row& row) {
+    Average average;
+    average.row = row;
+    try {
+      const std::optional<double> full = full_score(row, row.task);
+      if (!full) throw UserError("no score of the uncompressed model to start from");
+      average.full = *full;
+      for (const auto& [name, task] : catalogue_.tasks(row.benchmark)) {
+        if (!belongs(row.task, name, task)) continue;
+        Cell part;
+        part.row = row;
+        part.row.task = name;
+        part.full = full_score(row, name).value_or(average.full);
+        fill(part);
+        average.parts.push_back(std::move(part));
+      }
+      if (average.parts.empty()) throw UserError(fmt::format("no tasks of {} are known", row.benchmark));
+    } catch (const UserError& error) {
+      average.refused = error.what();
+    }
+    return average;
+  }
+
+ private:
+  std::optional<double> full_score(const Row& row, const std::string& task) const {
+    const auto at = full_.find(place_of(row, task));
+    return at == full_.end() ? std::nullopt : std::optional(at->second);
+  }
+
+  static bool belongs(const std::string& average, const std::string& name, const TaskSpec& task) {
+    if (average.starts_with("cat:")) return task.category == average.substr(4);
+    if (average == "avg_excl_passage_count") return name != "passage_count" && !name.ends_with("_zh");
+    return true;
+  }
+
+  const config::Model& model(const Row& row) {
+    const auto at = models_.find(row.model);
+    if (at != models_.end()) return at->second;
+    return models_.emplace(row.model, config::read_model(config::find_config("models", row.model, row.where)))
+        .first->second;
+  }
+
+  // All but the full score. A part of an average keeps its prediction where a cell would be refused for its low score.
+  void fill(Cell& cell) {
+    const Row& row = cell.row;
+    const config::Model& shape = model(row);
+    cell.model = shape.name;
+    const TaskSpec* const task = catalogue_.task(row.benchmark, row.task);
+    if (task == nullptr) throw UserError(fmt::format("no recipe for {} of {}", row.task, row.benchmark));
+    cell.task = *task;
+    for (const double share : task->context_shares) {
+      cell.contexts.push_back(std::llround(share * static_cast<double>(shape.max_context)));
+    }
+    if (cell.contexts.empty()) cell.contexts.push_back(context_tokens(row.context).value_or(task->context));
+    for (std::int64_t& context : cell.contexts) {
+      if (context == 0) throw UserError(fmt::format("context \"{}\" is no number of tokens", row.context));
+      if (task->context > 0) context = std::min(context, shape.max_context);  // longer prompts are cut to fit
+    }
+    const MethodSpec* const method = catalogue_.method(row);
+    if (method == nullptr) throw UserError(fmt::format("no policy for the method {}", row.method));
+    cell.policy = policy_of(*method, row, shape, cell.contexts.front());
+    cell.coupled = method->coupled;
+    cell.whole_prompt = method->whole_prompt;
+  }
+
+  const Catalogue& catalogue_;
+  std::map<std::string, double> full_;
+  std::map<std::string, config::Model> models_;
+};
+
+}  // namespace
+
+bool is_full(const Row& row) { return row.method == "Full-KV" || row.method == "FullKV" || row.method == "Full"; }
+
+Plan make_plan(const std::vector<Row>& rows, const Catalogue& catalogue) {
+  Planner planner(rows, catalogue);
+  Plan plan;
+  for (const Row& row : rows) {
+    if (is_full(row)) continue;
+    if (is_average(row, catalogue)) {
+      plan.averages.push_back(planner.average(row));
+      continue;
+    }
+    Cell cell = planner.cell(row);
+    if (cell.refused.empty() && cell.full < cell.task.sparse_beats_full) {
+      cell.refused = fmt::format(
+          "at a full-KV score of {} sparse attention beats full attention, which fidelity to it cannot predict",
+          cell.full);
+    }
+    plan.cells.push_back(std::move(cell));
+  }
+  return plan;
+}
+
+std::vector<TraceRequest> traces_of(const Cell& cell, const PlanOptions& options) {
+  std::vector<TraceRequest> traces;
+  for (const std::int64_t context : cell.contexts) {
+    for (int seed = 1; seed <= options.seeds; ++seed) {
+      traces.push_back({cell.task.recipe, cell.model, context, cell.task.steps, static_cast<std::uint64_t>(seed),
+                        cell.coupled, cell.whole_prompt});
+    }
+  }
+  return traces;
+}
+
+double kendall(const std::vector<double>& a, const std::vector<double>& b) {
+  double both = 0, tied_a = 0, tied_b = 0, pairs = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const double da = a[i] - a[j], db = b[i] - b[j];
+      pairs += 1;
+      if (da == 0) tied_a += 1;
+      if (db == 0) tied_b += 1;
+      if (da != 0 && db != 0) both += (da > 0) == (db > 0) ? 1 : -1;
+    }
+  }
+  const double scale = std::sqrt((pairs - tied_a) * (pairs - tied_b));
+  return scale > 0 ? both / scale : 0;
+}
+
+namespace {
+
+std::vector<double> mean_ranks(const std::vector<double>& x) {
+  std::vector<std::size_t> order(x.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return x[a] < x[b]; });
+  std::vector<double> ranks(x.size());
+  for (std::size_t i = 0; i < order.size();) {
+    std::size_t end = i;
+    while (end < order.size() && x[order[end]] == x[order[i]]) ++end;
+    for (std::size_t k = i; k < end; ++k) ranks[order[k]] = static_cast<double>(i + end - 1) / 2;
+    i = end;
+  }
+  return ranks;
+}
+
+}  // namespace
+
+double spearman(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() < 2) return 0;
+  const std::vector<double> ra = mean_ranks(a), rb = mean_ranks(b);
+  const double middle = static_cast<double>(a.size() - 1) / 2;
+  double xy = 0, xx = 0, yy = 0;
+  for (std::size_t i = 0; i < ra.size(); ++i) {
+    xy += (ra[i] - middle) * (rb[i] - middle);
+    xx += (ra[i] - middle) * (ra[i] - middle);
+    yy += (rb[i] - middle) * (rb[i] - middle);
+  }
+  return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
+}
+
+}  // namespace kvcast::accuracy

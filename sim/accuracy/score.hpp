@@ -1,0 +1,57 @@
+// Predicted beside published accuracy, cell by cell.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "accuracy/catalogue.hpp"
+#include "accuracy/laboratory.hpp"
+#include "accuracy/link.hpp"
+#include "accuracy/table.hpp"
+
+namespace kvcast::accuracy {
+
+// One score to be predicted.
+struct Cell {
+  Row row;
+  double full = 0;  // the uncompressed model's published score
+  TaskSpec task;
+  std::string model;                   // under configs/models
+  std::vector<std::int64_t> contexts;  // tokens of its prompts
+  config::PolicyChoice policy;
+  bool coupled = false, whole_prompt = false;
+  std::string refused;  // why there is no prediction
+  double predicted = 0, low = 0, high = 0;
+};
+
+// A published mean over tasks, predicted from them.
+struct Average {
+  Row row;
+  double full = 0;
+  std::vector<Cell> parts;  // their `full` is the mean's where the table does not give their own
+  std::string refused;
+  double predicted = 0, low = 0, high = 0;
+};
+
+struct Plan {
+  std::vector<Cell> cells;
+  std::vector<Average> averages;
+};
+
+struct PlanOptions {
+  int seeds = 2;
+};
+
+// A row of the uncompressed model, an input: Full-KV, FullKV, Full.
+bool is_full(const Row& row);
+
+// A row that cannot be predicted is a cell with its reason.
+Plan make_plan(const std::vector<Row>& rows, const Catalogue& catalogue);
+
+std::vector<TraceRequest> traces_of(const Cell& cell, const PlanOptions& options);
+
+// Rank correlations of two lists of the same length: Kendall's tau-b, Spearman's rho with mean ranks of ties.
+double kendall(const std::vector<double>& a, const std::vector<double>& b);
+double spearman(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace kvcast::accuracy

@@ -1,0 +1,108 @@
+#include "accuracy/table.hpp"
+
+#include <boost/tokenizer.hpp>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+
+#include "base/build.hpp"
+
+namespace kvcast::accuracy {
+namespace {
+
+using Fields = std::vector<std::string>;
+
+Fields split(const std::string& line, const SourceLocation& where) {
+  try {
+    const boost::tokenizer<boost::escaped_list_separator<char>> fields(line);
+    return {fields.begin(), fields.end()};
+  } catch (const boost::escaped_list_error& error) {
+    throw UserError(where, fmt::format("not CSV: {}", error.what()));
+  }
+}
+
+constexpr std::string Row::*kTexts[] = {&Row::paper, &Row::table,  &Row::model,  &Row::benchmark,  &Row::context,
+                                        &Row::task,  &Row::method, &Row::budget, &Row::budget_unit};
+const std::vector<std::string> kColumns = {"paper", "table",  "model",  "benchmark",   "context",
+                                           "task",  "method", "budget", "budget_unit", "value"};
+
+class Header {
+ public:
+  Header(const Fields& names, const std::string& file) : width_(names.size()) {
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (!columns_.emplace(names[i], i).second) {
+        throw UserError({file, 1, 0}, fmt::format("column \"{}\" stands twice", names[i].substr(0, 40)));
+      }
+    }
+    for (const std::string& name : kColumns) {
+      if (columns_.count(name) == 0) throw UserError({file, 1, 0}, fmt::format("no column \"{}\"", name), kColumns);
+    }
+  }
+
+  std::optional<Row> read(const Fields& fields, const SourceLocation& where) const {
+    if (fields.size() != width_) {
+      throw UserError(where, fmt::format("{} fields, the header has {}", fields.size(), width_));
+    }
+    Row row;
+    row.where = where;
+    for (std::size_t i = 0; i < std::size(kTexts); ++i) row.*kTexts[i] = fields[columns_.at(kColumns[i])];
+    const auto unit = columns_.find("unit");
+    if (unit != columns_.end()) {
+      const std::string& name = fields[unit->second];
+      if (!name.empty() && name != "accuracy_%" && name != "score_0_100") return {};
+    }
+    if (const auto held = columns_.find("held_out"); held != columns_.end()) {
+      const std::string& flag = fields[held->second];
+      if (flag != "true" && flag != "false") {
+        throw UserError(where, fmt::format("held_out: expected true or false, found \"{}\"", flag.substr(0, 40)));
+      }
+      row.held_out = flag == "true";
+    }
+    const std::string& text = fields[columns_.at("value")];
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), row.value);
+    if (error != std::errc() || end != text.data() + text.size()) return {};
+    if (!(row.value >= 0 && row.value <= 100)) return {};
+    return row;
+  }
+
+ private:
+  std::size_t width_;
+  std::map<std::string, std::size_t> columns_;
+};
+
+}  // namespace
+
+std::vector<Row> read_table(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) throw UserError({path, 0, 0}, "cannot read the published table");
+  std::optional<Header> header;
+  std::vector<Row> rows;
+  int number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.empty()) continue;
+    const SourceLocation where{path, number, 0};
+    const Fields fields = split(line, where);
+    if (!header) {
+      header.emplace(fields, path);
+    } else if (const std::optional<Row> row = header->read(fields, where)) {
+      rows.push_back(*row);
+    }
+  }
+  if (rows.empty()) throw UserError({path, 0, 0}, "no scores in the table");
+  return rows;
+}
+
+std::string own_table(const std::string& name) {
+  const std::filesystem::path below = "configs/validation/accuracy/" + name + ".csv";
+  for (const std::filesystem::path& root : {std::filesystem::path("."), std::filesystem::path(source_dir())}) {
+    std::error_code failure;
+    if (std::filesystem::is_regular_file(root / below, failure)) return (root / below).lexically_normal().string();
+  }
+  throw UserError({below.string(), 0, 0}, "no such table");
+}
+
+}  // namespace kvcast::accuracy

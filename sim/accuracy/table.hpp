@@ -1,0 +1,26 @@
+// Published accuracy tables as rows of a CSV file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace kvcast::accuracy {
+
+// Columns paper, table, model, benchmark, context, task, method, budget, budget_unit, value; others are ignored.
+struct Row {
+  SourceLocation where;
+  std::string paper, table, model, benchmark, context, task, method, budget, budget_unit;
+  double value = 0;      // points of 100
+  bool held_out = true;  // column held_out, true or false, where there is one: nothing was fitted to it
+};
+
+// Rows whose value is no number or that are no scores (unit: count, text, ...) are left out. UserError for a file that
+// cannot be read, columns that are missing or stand twice, lines of another width.
+std::vector<Row> read_table(const std::string& path);
+
+// configs/validation/accuracy/NAME.csv, from the working directory or the source tree.
+std::string own_table(const std::string& name);
+
+}  // namespace kvcast::accuracy

@@ -1,0 +1,67 @@
+// kvcast fit accuracy: chooses the link from attention to scores by published tables.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <memory>
+#include <mutex>
+
+#include "accuracy/fit.hpp"
+#include "app/commands.hpp"
+#include "app/progress.hpp"
+#include "base/parallel.hpp"
+
+namespace kvcast::app {
+namespace {
+
+struct Options {
+  std::string published, replays, out = "configs/accuracy/link.yaml";
+  int seeds = 2;
+};
+
+int run(const Options& options) {
+  const std::string path = options.published.empty() ? accuracy::own_table("ruler") : options.published;
+  std::vector<accuracy::Row> rows = accuracy::read_table(path);
+  // Scores of the uncompressed model are inputs wherever they stand; of the others, only those that are not held out.
+  std::erase_if(rows, [](const accuracy::Row& row) { return row.held_out && !accuracy::is_full(row); });
+  accuracy::Plan plan = accuracy::make_plan(rows, accuracy::Catalogue());
+  accuracy::EvaluateOptions evaluate;
+  evaluate.plan.seeds = options.seeds;
+  evaluate.cache = options.replays;
+  evaluate.threads = hardware_threads();
+  std::unique_ptr<Progress> progress;
+  evaluate.advance = [&](std::int64_t, std::int64_t total) {
+    static std::once_flag made;
+    std::call_once(made, [&] { progress = std::make_unique<Progress>("Replaying", total, 0); });
+    progress->advance(1, "");
+  };
+  const std::vector<accuracy::Replays> replays = accuracy::replay_cells(plan.cells, evaluate);
+  accuracy::Link link = accuracy::fit_link(plan.cells, replays);
+  std::size_t used = 0;
+  for (const accuracy::Replays& r : replays) used += r.empty() ? 0 : 1;
+  if (used == 0) throw UserError({path, 0, 0}, "no row to fit: none that is not held out has a prediction");
+  link.source = fmt::format("kvcast fit accuracy: {} rows of {} that are not held out, {} traces a task", used,
+                            path.substr(path.find_last_of('/') + 1), options.seeds);
+  std::ofstream out(options.out);
+  out << "# Written by `kvcast fit accuracy`; what the parameters mean: sim/accuracy/link.hpp.\n"
+      << accuracy::write_link(link);
+  out.close();
+  if (!out) throw UserError({options.out, 0, 0}, "cannot write the link");
+  fmt::print("{}", accuracy::write_link(link));
+  return 0;
+}
+
+}  // namespace
+
+void add_fit(CLI::App& app, int& result) {
+  CLI::App* command = app.add_subcommand("fit", "choose a model's parameters by what was published");
+  command->require_subcommand(1);
+  CLI::App* link = command->add_subcommand("accuracy", "the link from kept attention to task scores");
+  auto options = std::make_shared<Options>();
+  link->add_option("--published", options->published, "tables (CSV); default: configs/validation/accuracy/ruler.csv");
+  link->add_option("--replays", options->replays, "keep replays in this file, and use those that are there");
+  link->add_option("--seeds", options->seeds, "traces a task")->check(CLI::Range(1, 64));
+  link->add_option("-o,--out", options->out, "the link's file");
+  link->callback([options, &result] { result = run(*options); });
+}
+
+}  // namespace kvcast::app

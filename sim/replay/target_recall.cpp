@@ -1,0 +1,121 @@
+// Positions attended to and targets both ascend: one pass over the shorter finds what they share.
+#include "replay/target_recall.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "base/parallel.hpp"
+
+namespace kvcast::replay {
+namespace {
+
+constexpr double kRetrieves = 0.05;
+
+// Single precision for the terms, double for their sum: a fast loop that loses nothing that matters.
+double log_sum_exp(const float* scores, std::size_t n, float scale) {
+  const float top = *std::max_element(scores, scores + n);
+  double sum = 0;
+  for (std::size_t i = 0; i < n; ++i) sum += static_cast<double>(std::exp(scale * (scores[i] - top)));
+  return static_cast<double>(scale * top) + std::log(sum);
+}
+
+}  // namespace
+
+TargetRecall& TargetRecall::operator+=(const TargetRecall& layer) {
+  KVCAST_CHECK(steps.size() == layer.steps.size());
+  for (std::size_t t = 0; t < steps.size(); ++t) {
+    steps[t].full += layer.steps[t].full;
+    steps[t].kept += layer.steps[t].kept;
+    steps[t].tokens += layer.steps[t].tokens;
+  }
+  other_kept += layer.other_kept;
+  other_full += layer.other_full;
+  return *this;
+}
+
+nlohmann::json to_json(const TargetRecall& r) {
+  nlohmann::json steps = nlohmann::json::array();
+  for (const StepRecall& s : r.steps) steps.push_back({s.targets, s.full, s.kept, s.tokens});
+  return {{"steps", steps}, {"other", {r.other_kept, r.other_full}}};
+}
+
+TargetRecall target_recall_from(const nlohmann::json& j) {
+  TargetRecall r;
+  for (const nlohmann::json& s : j.at("steps")) {
+    r.steps.push_back(
+        {s.at(0).get<std::int64_t>(), s.at(1).get<double>(), s.at(2).get<double>(), s.at(3).get<double>()});
+  }
+  r.other_kept = j.at("other").at(0).get<double>();
+  r.other_full = j.at("other").at(1).get<double>();
+  return r;
+}
+
+FullMass::FullMass(const trace::Layer& layer, trace::Targets targets, int threads)
+    : layer_(layer), targets_(std::move(targets)) {
+  const trace::TraceInfo& info = layer.info();
+  KVCAST_CHECK(targets_.size() == static_cast<std::size_t>(info.decode_steps));
+  for (std::vector<std::int64_t>& list : targets_) std::sort(list.begin(), list.end());
+  layer.compute_scores(threads);
+  const auto heads = static_cast<std::size_t>(info.n_q_heads);
+  log_sums_.resize(heads * targets_.size());
+  masses_.resize(heads * targets_.size());
+  const float scale = 1.0f / std::sqrt(static_cast<float>(info.head_dim));
+  std::vector<double> mean(heads);
+  parallel_for(heads, threads, [&](std::size_t head) {
+    const auto q = static_cast<int>(head);
+    int with_targets = 0;
+    for (int t = 0; t < info.decode_steps; ++t) {
+      const float* const row = layer.decode_scores(q).row(static_cast<std::size_t>(t));
+      const double log_sum = log_sum_exp(row, static_cast<std::size_t>(info.prompt_tokens + t) + 1, scale);
+      log_sums_[at(q, t)] = log_sum;
+      if (this->targets(t).empty()) continue;
+      double mass = 0;
+      for (const std::int64_t p : this->targets(t)) mass += std::exp(static_cast<double>(scale * row[p]) - log_sum);
+      masses_[at(q, t)] = mass;
+      mean[head] += mass;
+      ++with_targets;
+    }
+    if (with_targets > 0) mean[head] /= with_targets;
+  });
+  for (const double m : mean) retrieves_.push_back(m >= kRetrieves);
+}
+
+TargetMeter::TargetMeter(const FullMass& full) : full_(full) {
+  const trace::TraceInfo& info = full.layer().info();
+  result_.steps.resize(static_cast<std::size_t>(info.decode_steps));
+  for (int t = 0; t < info.decode_steps; ++t) {
+    StepRecall& step = result_.steps[static_cast<std::size_t>(t)];
+    step.targets = static_cast<std::int64_t>(full.targets(t).size());
+    for (int q = 0; q < info.n_q_heads; ++q) step.full += full.target_mass(q, t);
+  }
+}
+
+void TargetMeter::measure(int t, const policy::LayerSelection& selection) {
+  const trace::TraceInfo& info = full_.layer().info();
+  const int n = selection.per_query_head ? 1 : info.group();
+  const float scale = 1.0f / std::sqrt(static_cast<float>(info.head_dim));
+  StepRecall& step = result_.steps[static_cast<std::size_t>(t)];
+  std::vector<std::int64_t> found;
+  for (std::size_t h = 0; h < selection.heads.size(); ++h) {
+    const std::vector<std::int32_t>& attended = selection.heads[h].attended;
+    found.clear();
+    for (const std::int64_t p : full_.targets(t)) {
+      if (std::binary_search(attended.begin(), attended.end(), static_cast<std::int32_t>(p))) found.push_back(p);
+    }
+    for (int q = static_cast<int>(h) * n; q < (static_cast<int>(h) + 1) * n; ++q) {
+      const float* const row = full_.layer().decode_scores(q).row(static_cast<std::size_t>(t));
+      const double log_sum = full_.log_sum(q, t);
+      for (const std::int64_t p : found) step.kept += std::exp(static_cast<double>(scale * row[p]) - log_sum);
+      step.tokens += full_.target_mass(q, t) * static_cast<double>(found.size());
+      if (full_.retrieves(q)) continue;
+      result_.other_full += 1;
+      const auto shift = static_cast<float>(log_sum);
+      double kept = 0;
+      for (const std::int32_t p : attended) kept += static_cast<double>(std::exp(scale * row[p] - shift));
+      result_.other_kept += std::min(1.0, kept);
+    }
+  }
+}
+
+}  // namespace kvcast::replay

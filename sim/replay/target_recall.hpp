@@ -1,0 +1,77 @@
+// How much of what a decode step must attend to a policy lets it attend to: what predicted task scores rest on.
+//
+// A trace's targets say which positions a step needs. Retrieving heads put most of their attention there; the share of
+// that attention which a policy keeps is the step's recall.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <vector>
+
+#include "policy/selection.hpp"
+#include "trace/targets.hpp"
+#include "trace/trace.hpp"
+
+namespace kvcast::replay {
+
+// One decode step, all query heads of all captured layers together. Masses are shares of the full softmax.
+struct StepRecall {
+  std::int64_t targets = 0;  // positions that the step needs
+  double full = 0;           // mass on them, summed over query heads
+  double kept = 0;           // the part of it on positions attended to
+  double tokens = 0;  // needed positions attended to, summed over query heads with their mass on targets as weights
+
+  double recall() const { return full > 0 ? kept / full : 1; }
+  double mean_tokens() const { return full > 0 ? tokens / full : 0; }
+};
+
+struct TargetRecall {
+  std::vector<StepRecall> steps;
+  // Mass kept by query heads that put little on targets (local and streaming heads), over all steps; what keeps text
+  // fluent.
+  double other_kept = 0, other_full = 0;
+
+  double other_recall() const { return other_full > 0 ? other_kept / other_full : 1; }
+  TargetRecall& operator+=(const TargetRecall& layer);  // of another layer, as many steps
+};
+
+// Numbers in arrays, for files.
+nlohmann::json to_json(const TargetRecall& recall);
+TargetRecall target_recall_from(const nlohmann::json& json);
+
+// What full attention does with the targets of one layer, for any number of policies.
+class FullMass {
+ public:
+  // The layer must outlive it; makes its decode scores.
+  FullMass(const trace::Layer& layer, trace::Targets targets, int threads);
+
+  const trace::Layer& layer() const { return layer_; }
+  const std::vector<std::int64_t>& targets(int t) const { return targets_[static_cast<std::size_t>(t)]; }
+  double log_sum(int q_head, int t) const { return log_sums_[at(q_head, t)]; }  // log Σ exp(q·k/√d)
+  double target_mass(int q_head, int t) const { return masses_[at(q_head, t)]; }
+  // A head that puts less than a twentieth of its attention on targets does not retrieve.
+  bool retrieves(int q_head) const { return retrieves_[static_cast<std::size_t>(q_head)]; }
+
+ private:
+  std::size_t at(int q_head, int t) const {
+    return static_cast<std::size_t>(q_head) * targets_.size() + static_cast<std::size_t>(t);
+  }
+  const trace::Layer& layer_;
+  trace::Targets targets_;
+  std::vector<double> log_sums_, masses_;
+  std::vector<bool> retrieves_;
+};
+
+class TargetMeter {
+ public:
+  explicit TargetMeter(const FullMass& full);
+  void measure(int t, const policy::LayerSelection& selection);
+  const TargetRecall& result() const { return result_; }
+
+ private:
+  const FullMass& full_;
+  TargetRecall result_;
+};
+
+}  // namespace kvcast::replay

@@ -1,0 +1,86 @@
+#include "validate/accuracy.hpp"
+
+#include <cmath>
+
+#include "base/build.hpp"
+#include "config/find.hpp"
+
+namespace kvcast::validate {
+namespace {
+
+// Points by which a published average may be off before the case counts as such, relative to it.
+constexpr double kTolerance = 0.1;
+
+Case case_of(const accuracy::Average& average, bool held_out) {
+  const accuracy::Row& r = average.row;
+  Case c;
+  c.id = fmt::format("{}, {}, {}, {} {}: {} at {}, {}", r.paper, r.table, r.model, r.benchmark, r.context, r.method,
+                     r.budget, r.task);
+  c.group = fmt::format("{}, {}, {}", r.paper, r.table, r.benchmark);
+  c.quantity = fmt::format("{} of {}", r.task, r.benchmark);
+  c.unit = "points";
+  c.expected = r.value;
+  c.tolerance = kTolerance;
+  c.origin = Origin::kFitted;
+  c.rests_on = "synthetic traces and the fitted link; the uncompressed model's scores are inputs";
+  c.source = fmt::format("{}, {}", r.paper, r.table);
+  c.held_out = held_out;
+  if (!average.refused.empty()) {
+    c.verdict = Verdict::kUnanswered;
+    c.note = average.refused;
+    return c;
+  }
+  c.predicted = average.predicted;
+  c.low = average.low;
+  c.high = average.high;
+  c.verdict = verdict_of(c, false);
+  return c;
+}
+
+void add_budgets(Suite& suite, const accuracy::Plan& plan, bool held_out, double least_kendall, double most_error) {
+  std::vector<const accuracy::Cell*> cells;
+  for (const accuracy::Cell& cell : plan.cells) {
+    if (cell.row.held_out == held_out) cells.push_back(&cell);
+  }
+  if (cells.empty()) return;
+  const accuracy::Agreement a = accuracy::agreement(cells);
+  const std::string of = held_out ? "held-out rows" : "fitted rows";
+  const double refused = static_cast<double>(a.refused) / static_cast<double>(cells.size());
+  suite.budgets.push_back({of + ", Kendall's tau", "", least_kendall, a.kendall, true});
+  suite.budgets.push_back({of + ", mean error", "points", most_error, a.mae});
+  suite.budgets.push_back({of + ", order of pairs 10 points apart", "%", 93, 100 * a.order, true});
+  suite.budgets.push_back({of + ", refused", "%", 10, 100 * refused});
+}
+
+Suite suite_of(const std::vector<accuracy::Row>& rows, const accuracy::EvaluateOptions& options) {
+  Suite suite;
+  suite.name = "accuracy";
+  suite.question = "Do predicted task scores rank and match published ones?";
+  suite.expected_is = "published";
+  accuracy::Plan plan = accuracy::make_plan(rows, accuracy::Catalogue());
+  accuracy::evaluate(plan, accuracy::read_link(config::find_config("accuracy", "link", {})), options);
+  suite.detail = accuracy::report(plan);
+  for (const accuracy::Average& average : plan.averages) {
+    suite.cases.push_back(case_of(average, average.row.held_out));
+  }
+  add_budgets(suite, plan, false, 0.80, 6);
+  add_budgets(suite, plan, true, 0.75, 10);
+  return suite;
+}
+
+}  // namespace
+
+Suite accuracy_of_table(const std::string& path, const accuracy::EvaluateOptions& options) {
+  return suite_of(accuracy::read_table(path), options);
+}
+
+Suite accuracy_of_own_tables(const accuracy::EvaluateOptions& options) {
+  std::vector<accuracy::Row> rows;
+  for (const char* name : {"ruler", "longbench"}) {
+    const std::vector<accuracy::Row> more = accuracy::read_table(accuracy::own_table(name));
+    rows.insert(rows.end(), more.begin(), more.end());
+  }
+  return suite_of(rows, options);
+}
+
+}  // namespace kvcast::validate

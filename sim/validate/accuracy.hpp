@@ -1,0 +1,19 @@
+// Suite `accuracy`: do predicted task scores rank and match published ones?
+#pragma once
+
+#include <string>
+
+#include "accuracy/evaluate.hpp"
+#include "validate/suite.hpp"
+
+namespace kvcast::validate {
+
+// A file of published scores (accuracy/table.hpp). `detail` is what `validate accuracy --published --json` prints
+// (accuracy::report); cases are the published averages, predicted from their tasks. Budgets: rank correlation, mean
+// error, order of pairs, share of refused cells, over the rows held out and over the others. UserError as read_table.
+Suite accuracy_of_table(const std::string& path, const accuracy::EvaluateOptions& options);
+
+// The same over the tables under configs/validation/accuracy that take minutes: ruler and longbench.
+Suite accuracy_of_own_tables(const accuracy::EvaluateOptions& options);
+
+}  // namespace kvcast::validate

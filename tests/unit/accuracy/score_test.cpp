@@ -1,0 +1,158 @@
+// Published tables: reading, planning, rank correlations.
+#include "accuracy/score.hpp"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <fstream>
+
+#include "accuracy/evaluate.hpp"
+#include "support/temporary_directory.hpp"
+
+namespace kvcast::accuracy {
+namespace {
+
+const std::string kHeader = "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n";
+
+class File {
+ public:
+  std::string write(const std::string& text) const {
+    const std::string path = folder_.path() + "/t.csv";
+    std::ofstream(path) << text;
+    return path;
+  }
+
+ private:
+  TemporaryDirectory folder_;
+};
+
+TEST_CASE("Kendall's tau-b and Spearman's rho, by hand") {
+  // Pairs of (1,2,3,4) against (1,3,2,4): five agree, one does not: 4/6. Ranks off by 0,1,1,0: 1 − 6·2/(4·15).
+  CHECK(kendall({1, 2, 3, 4}, {1, 3, 2, 4}) == Approx(4.0 / 6));
+  CHECK(spearman({1, 2, 3, 4}, {1, 3, 2, 4}) == Approx(0.8));
+  CHECK(kendall({1, 2, 3}, {3, 2, 1}) == -1);
+  // One tie on one side: two of two comparable pairs agree; √((3 − 1)·(3 − 0)) = √6.
+  CHECK(kendall({1, 1, 2}, {1, 2, 3}) == Approx(2 / std::sqrt(6.0)));
+  // Ranks 0.5, 0.5, 2 against 0, 1, 2: covariance 1.5, squares 1.5 and 2.
+  CHECK(spearman({1, 1, 2}, {1, 2, 3}) == Approx(1.5 / std::sqrt(3.0)));
+  CHECK(kendall({1, 1}, {1, 2}) == 0);
+}
+
+TEST_CASE("rows that are no scores are left out, lines that are no rows are refused") {
+  const File file;
+  const auto rows = read_table(file.write(kHeader + "P,T,M,RULER,16K,vt,Quest,256,tokens,12.5\n"
+                                                    "P,T,M,RULER,16K,vt,Quest,512,tokens,n/a\n"));
+  REQUIRE(rows.size() == 1);
+  CHECK(rows[0].value == 12.5);
+  CHECK(rows[0].where.line == 2);
+  CHECK(rows[0].held_out);
+  CHECK_THROWS_WITH(read_table(file.write("paper,table\nP,T\n")), Catch::Contains("no column \"model\""));
+  CHECK_THROWS_WITH(read_table(file.write(kHeader + "P,T\n")), Catch::Contains(":2") && Catch::Contains("2 fields"));
+  CHECK_THROWS_AS(read_table(file.write("")), UserError);
+  CHECK_THROWS_AS(read_table("no such file"), UserError);
+  const std::string text = kHeader + "P,T,M,RULER,16K,vt,Quest,256,tokens,12.5\n";
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    for (const char c : {',', '"', '\\', '\n', '\0'}) {
+      std::string broken = text;
+      broken[i] = c;
+      try {
+        read_table(file.write(broken));
+      } catch (const UserError&) {
+      }
+    }
+  }
+}
+
+TEST_CASE("a context is a number of tokens, or none") {
+  CHECK(context_tokens("16K") == 16384);
+  CHECK(context_tokens("32768") == 32768);
+  CHECK(context_tokens("max_ctx=8192") == 8192);
+  CHECK_FALSE(context_tokens("block=128"));
+  CHECK_FALSE(context_tokens(""));
+  CHECK_FALSE(context_tokens("-4K"));
+}
+
+std::vector<Row> table(const std::string& rows) { return read_table(File().write(kHeader + rows)); }
+
+TEST_CASE("a plan says what each row takes, and why a row cannot be predicted") {
+  const std::string full = "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Full-KV,full,tokens,80\n";
+  const std::string unit = "traffic_equiv_tokens_per_attn_group";
+  const Plan plan = make_plan(table(full + "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,SnapKV,1024," + unit +
+                                    ",50\n" + "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Quest,1024," + unit +
+                                    ",50\n" + "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,vt,Quest,1024," + unit + ",50\n" +
+                                    "RocketKV,T,nobody,RULER,16K,single2,Quest,1024," + unit + ",50\n" +
+                                    "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Magic,1024," + unit + ",50\n" +
+                                    "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Quest,1024,bananas,50\n"),
+                              Catalogue());
+  REQUIRE(plan.cells.size() == 6);
+  CHECK(plan.averages.empty());
+  const Cell& snapkv = plan.cells[0];
+  CHECK(snapkv.refused.empty());
+  CHECK(snapkv.full == 80);
+  CHECK(snapkv.model == "llama-3.1-8b");
+  CHECK(snapkv.contexts == std::vector<std::int64_t>{16384});
+  // Four query heads share a KV head: RocketKV's budget of a group is split over them (its appendix A).
+  CHECK(snapkv.policy.parameters.find("budget")->text() == "256");
+  CHECK(plan.cells[1].policy.parameters.find("budget")->text() == "1024");
+  CHECK_THAT(plan.cells[2].refused, Catch::Contains("no score of the uncompressed model"));
+  CHECK_FALSE(plan.cells[3].refused.empty());
+  CHECK_THAT(plan.cells[4].refused, Catch::Contains("no policy for the method Magic"));
+  CHECK_THAT(plan.cells[5].refused, Catch::Contains("unknown budget unit"));
+}
+
+TEST_CASE("where sparse attention beats full attention, no score is predicted") {
+  const auto rows = [](const char* full) {
+    return table(
+        fmt::format("RocketKV,T,Llama3.1-8B-Ins,RULER,16K,cwe,Full-KV,full,tokens,{}\n"
+                    "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,cwe,Quest,1024,tokens,7\n",
+                    full));
+  };
+  CHECK_THAT(make_plan(rows("6"), Catalogue()).cells[0].refused, Catch::Contains("beats full attention"));
+  CHECK(make_plan(rows("60.6"), Catalogue()).cells[0].refused.empty());
+}
+
+TEST_CASE("an average is predicted from its tasks") {
+  const Plan plan = make_plan(table("RocketKV,T,Llama3.1-8B-Ins,RULER,16K,avg,Full-KV,full,tokens,90\n"
+                                    "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,vt,Full-KV,full,tokens,99\n"
+                                    "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,avg,Quest,1024,tokens,7\n"),
+                              Catalogue());
+  CHECK(plan.cells.empty());
+  REQUIRE(plan.averages.size() == 1);
+  CHECK(plan.averages[0].parts.size() == 13);
+  for (const Cell& part : plan.averages[0].parts) CHECK(part.full == (part.row.task == "vt" ? 99 : 90));
+}
+
+TEST_CASE("agreement counts pairs that publications set ten points apart") {
+  std::vector<Cell> cells(3);
+  cells[0].row.value = 10, cells[0].predicted = 20;
+  cells[1].row.value = 15, cells[1].predicted = 30;
+  cells[2].row.value = 40, cells[2].predicted = 25;
+  Cell refused;
+  refused.refused = "why";
+  const Agreement a = agreement({&cells[0], &cells[1], &cells[2], &refused});
+  CHECK(a.n == 3);
+  CHECK(a.refused == 1);
+  CHECK(a.mae == Approx((10 + 15 + 15) / 3.0));
+  CHECK(a.pairs == 2);  // (40, 10) in order, (40, 15) not
+  CHECK(a.order == 0.5);
+}
+
+// Every name in the catalogue must lead somewhere.
+TEST_CASE("every task has a recipe that replays as many steps as it says") {
+  const Catalogue catalogue;
+  for (const char* benchmark : {"RULER", "NIAH", "LongBench"}) {
+    CAPTURE(benchmark);
+    CHECK_FALSE(catalogue.tasks(benchmark).empty());
+    for (const auto& [name, task] : catalogue.tasks(benchmark)) {
+      CAPTURE(name);
+      CHECK_NOTHROW(trace::read_recipe(trace::find_recipe(task.recipe)));
+      CHECK(task.steps >= 1);
+      std::string written = task.recipe;
+      for (char& c : written) c = c == '-' ? '_' : c;
+      CHECK(trace::read_recipe(trace::find_recipe(task.recipe)).task.name == written);
+      CHECK(catalogue.task_of_trace(written) != nullptr);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::accuracy

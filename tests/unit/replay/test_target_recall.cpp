@@ -1,0 +1,77 @@
+#include "replay/target_recall.hpp"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "support/memory_trace.hpp"
+
+namespace kvcast::replay {
+namespace {
+
+using tests::MemoryTrace;
+using tests::TraceShape;
+
+// One KV head of one dimension, two query heads. Keys ln 2 · (1, 0, 2, 0): the first query (1) has the exponentials
+// 2, 1, 4, 1 of 8; the second (0) has 1, 1, 1, 1 of 4.
+MemoryTrace on_paper() {
+  return {TraceShape{.kv_heads = 1, .group = 2, .head_dim = 1, .prompt = 3, .steps = 1, .window = 0},
+          [](trace::Layer& layer) {
+            const float ln2 = std::log(2.0f);
+            const float keys[] = {ln2, 0, 2 * ln2, 0};
+            std::copy(std::begin(keys), std::end(keys), layer.mutable_keys(0));
+            std::fill_n(layer.mutable_values(0), 4, 1.0f);
+            *layer.mutable_queries(0) = 1;
+            *layer.mutable_queries(1) = 0;
+          }};
+}
+
+policy::LayerSelection selection_of(std::vector<std::int32_t> positions) {
+  policy::LayerSelection selection;
+  selection.reset(1, false);
+  selection.heads[0].attended = std::move(positions);
+  return selection;
+}
+
+TEST_CASE("recall of targets, by hand") {
+  const MemoryTrace trace = on_paper();
+  const auto layer = trace.load(0, 1);
+  const FullMass full(*layer, {{2, 0}}, 1);
+  CHECK(full.target_mass(0, 0) == Approx(6.0 / 8));
+  CHECK(full.target_mass(1, 0) == Approx(2.0 / 4));
+  TargetMeter meter(full);
+  meter.measure(0, selection_of({1, 2}));
+  const StepRecall& step = meter.result().steps[0];
+  CHECK(step.targets == 2);
+  CHECK(step.full == Approx(6.0 / 8 + 2.0 / 4));
+  CHECK(step.kept == Approx(4.0 / 8 + 1.0 / 4));  // of the targets, position 2 alone
+  CHECK(step.recall() == Approx(0.75 / 1.25));
+  CHECK(step.mean_tokens() == Approx(1));
+  CHECK(meter.result().other_full == 0);  // both heads retrieve
+}
+
+TEST_CASE("heads that put little on targets count for fluency") {
+  const MemoryTrace trace = on_paper();
+  const auto layer = trace.load(0, 1);
+  const FullMass full(*layer, {{}}, 1);  // no targets: nobody retrieves
+  TargetMeter meter(full);
+  meter.measure(0, selection_of({2, 3}));
+  CHECK(meter.result().other_full == 2);
+  CHECK(meter.result().other_kept == Approx(5.0 / 8 + 2.0 / 4));
+  CHECK(meter.result().steps[0].recall() == 1);
+}
+
+TEST_CASE("layers add up, and a file keeps every number") {
+  TargetRecall a;
+  a.steps = {{1, 0.5, 0.25, 0.5}, {}};
+  a.other_kept = 1, a.other_full = 2;
+  a += a;
+  CHECK(a.steps[0].full == 1);
+  CHECK(a.steps[0].kept == 0.5);
+  CHECK(a.steps[0].targets == 1);
+  const TargetRecall b = target_recall_from(to_json(a));
+  CHECK(b.steps[0].tokens == a.steps[0].tokens);
+  CHECK(b.other_recall() == 0.5);
+}
+
+}  // namespace
+}  // namespace kvcast::replay
