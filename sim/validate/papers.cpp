@@ -208,6 +208,7 @@ std::optional<double> number_of(const json& record, const std::string& name) {
   if (const auto kind = after("prefill.exposed.")) {
     return listed(record, "prefill.breakdown", "kind", *kind, "exposed_s");
   }
+  if (const auto kind = after("prefill.hidden.")) return listed(record, "prefill.breakdown", "kind", *kind, "hidden_s");
   if (const auto owner = after("hbm_of.")) {
     return listed(record, "memory.decode_hbm_owners", "owner", *owner, "bytes");
   }

@@ -149,6 +149,7 @@ TEST_CASE("numbers of a record by their short names") {
   CHECK(number_of(r, "exposed.gemm") == 0.25);
   CHECK(number_of(r, "exposed.score") == 0);
   CHECK(number_of(r, "prefill.exposed.index") == 0.5);
+  CHECK(number_of(r, "prefill.hidden.index") == 0.1);
   CHECK(number_of(r, "hbm_of.low_rank_keys") == 3);
   CHECK(number_of(r, "decode.tpot_s.mean") == 0.5);
   CHECK(!number_of(r, "decode.tpot_s"));
