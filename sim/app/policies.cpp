@@ -29,9 +29,9 @@ json to_json(const policy::Descriptor& d) {
     if (p.names.empty() && !std::holds_alternative<bool>(p.fallback)) entry["range"] = {p.low, p.high};
     parameters.push_back(entry);
   }
-  return {{"name", d.name},         {"sentence", d.sentence},      {"category", d.category},
-          {"paper", d.paper},       {"parameters", parameters},    {"budget_convention", d.budget_convention},
-          {"formulas", d.formulas}, {"differences", d.differences}};
+  return {{"name", d.name},         {"sentence", d.sentence},       {"category", d.category},
+          {"paper", d.paper},       {"parameters", parameters},     {"budget_convention", d.budget_convention},
+          {"formulas", d.formulas}, {"differences", d.differences}, {"stages", d.stages != nullptr}};
 }
 
 void print_lines(const char* title, const std::vector<std::string>& lines) {
@@ -50,6 +50,7 @@ void print_one(const policy::Descriptor& d) {
                p.meaning);
     if (!p.names.empty()) fmt::print("  {:<33} one of: {}\n", "", fmt::join(p.names, ", "));
   }
+  if (d.stages) fmt::print("\nTwo stages: fits RocketKV's first_stage or second_stage and kivi's selector\n");
   print_lines("Per layer and sequence (b: bytes of an element)", d.formulas);
   print_lines("Differs from the paper or its released code", d.differences);
 }

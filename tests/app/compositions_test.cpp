@@ -56,6 +56,15 @@ TEST_CASE("a mistake inside a policy is named at its place") {
   CHECK_THAT(o.err, Contains("run.yaml:6:") && Contains("unknown policy parameter \"bugdet\"") && Contains("known: "));
 }
 
+TEST_CASE("policies say whether they fit into frames") {
+  const json all = json::parse(kvcast::test::kvcast({"policies", "--json"}).out);
+  for (const json& policy : all) {
+    if (policy["name"] == "adakv" || policy["name"] == "sparq") CHECK(policy["stages"] == true);
+    if (policy["name"] == "freekv" || policy["name"] == "h2o") CHECK(policy["stages"] == false);
+  }
+  CHECK(all.size() >= 34);
+}
+
 TEST_CASE("bases measured on a trace serve the policies that read them") {
   const Scratch scratch;
   const std::string trace = scratch / "t.safetensors", bases = scratch / "b.safetensors";
