@@ -91,7 +91,7 @@ const std::vector<Entry>& entries() {
       {"papers", false, papers},
       {"accuracy", true, accuracy_suite},
       {"cpu_pipeline", true, [](const Options&) { return validate::cpu_pipeline(); }},
-      {"gpu_pipeline", true, [](const Options&) { return validate::gpu_pipeline(); }}};
+      {"gpu_pipeline", false, [](const Options&) { return validate::gpu_pipeline(); }}};
   return all;
 }
 
