@@ -15,8 +15,7 @@ function caseRow(row) {
     element('td', { class: 'number' }, between(row)),
     element('td', {}, row.unit),
     element('td', { class: 'number' }, row.error === null ? '' : formatNumber(100 * row.error, '+,.1f') + ' %'),
-    element('td', { class: 'verdict ' + row.verdict }, row.verdict),
-    element('td', {}, row.origin || ''),
+    element('td', { class: 'verdict ' + row.verdict }, row.verdict, element('span', { class: 'quiet' }, row.origin || '')),
     element('td', { class: 'words' }, words.map((text) => element('p', {}, text))));
 }
 
@@ -47,7 +46,7 @@ function buildTable(suite) {
   return element('div', { class: 'case-table', id: 'cases-' + suite.name },
     element('div', { class: 'chips' }, chips),
     element('div', { class: 'table-frame' }, element('table', { class: 'cases' },
-      element('thead', {}, element('tr', {}, ['Case', 'Quantity', suite.expected_is, 'Predicted', 'Between', 'Unit', 'Error', 'Verdict', 'Origin', 'Rests on'].map((name, i) => element('th', { scope: 'col', class: (i > 1 && i < 5) || i === 6 ? 'number' : '' }, name)))),
+      element('thead', {}, element('tr', {}, ['Case', 'Quantity', suite.expected_is, 'Predicted', 'Between', 'Unit', 'Error', 'Verdict, origin', 'Rests on'].map((name, i) => element('th', { scope: 'col', class: (i > 1 && i < 5) || i === 6 ? 'number' : '' }, name)))),
       body)), more);
 }
 
