@@ -10,6 +10,8 @@
 namespace kvcast::accuracy {
 namespace {
 
+constexpr std::int64_t kAnswerRoom = 128;
+
 bool is_average(const Row& row, const Catalogue& catalogue) {
   return catalogue.task(row.benchmark, row.task) == nullptr &&
          (row.task.starts_with("avg") || row.task.starts_with("cat:") || row.task == "overall");
@@ -95,7 +97,12 @@ class Planner {
     for (const double share : task->context_shares) {
       cell.contexts.push_back(std::llround(share * static_cast<double>(shape.max_context)));
     }
-    if (cell.contexts.empty()) cell.contexts.push_back(context_tokens(row.context).value_or(task->context));
+    if (cell.contexts.empty()) {
+      const std::optional<std::int64_t> stated = context_tokens(row.context);
+      // A length that a table states has room for the answer in it (RULER).
+      cell.contexts.push_back(stated && *stated > 2 * kAnswerRoom ? *stated - kAnswerRoom
+                                                                  : stated.value_or(task->context));
+    }
     for (std::int64_t& context : cell.contexts) {
       if (context == 0) throw UserError(fmt::format("context \"{}\" is no number of tokens", row.context));
       if (task->context > 0) context = std::min(context, shape.max_context);  // longer prompts are cut to fit

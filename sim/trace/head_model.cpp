@@ -45,9 +45,13 @@ HeadModel::HeadModel(const Sequence& sequence, HeadKind kind, const Stream& stre
       codes_(sequence.recipe, channels_.content.size(), stream.child({kCodes})),
       q_retrieves_(draw_retrieving(sequence.recipe.heads, sequence.group, stream.child({kRetrieving}))) {
   const NeedleModel& needles = sequence.recipe.needles;
+  // Keys and queries share what fewer channels, length and RoPE ask for.
+  trained_gain_ = trained_gain();
+  const double by_channels = std::sqrt(kReferenceChannels / static_cast<double>(channels_.content.size()));
   needle_amplitude_ = needles.amplitude *
-                      std::exp(needles.amplitude_spread * stream.child({kNeedleAmplitude}).normal(0)) *
-                      std::sqrt(kReferenceChannels / static_cast<double>(channels_.content.size())) * trained_gain();
+                      std::exp(needles.amplitude_spread * stream.child({kNeedleAmplitude}).normal(0)) * trained_gain_ *
+                      std::pow(by_channels, 1 - needles.trained / 2);
+  trained_gain_ *= std::pow(by_channels, needles.trained / 2);
   make_channels();
   make_topics();
 }
@@ -69,7 +73,7 @@ double HeadModel::trained_gain() const {
         sequence_.roles.frequencies[static_cast<std::size_t>(c) % half] * static_cast<double>(sequence_.prompt_tokens);
     left += (turn < 1e-6 ? 1 : std::sin(turn) / turn) / static_cast<double>(channels_.content.size());
   }
-  return 1 + r.needles.trained * (grown / std::max(0.3, left) - 1);
+  return std::pow(grown / std::max(0.3, left), r.needles.trained / 2);
 }
 
 void HeadModel::make_channels() {

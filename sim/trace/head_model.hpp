@@ -63,6 +63,7 @@ class HeadModel {
   const HeadChannels channels_;
   const CodeBook codes_;
   double needle_amplitude_ = 0;
+  double trained_gain_ = 1;          // of the queries
   std::vector<float> mean_, scale_;  // of keys, by channel
   std::vector<float> recency_;       // unit vectors of the recency pairs, zero elsewhere
   std::vector<float> topics_;        // [topic or haystack token × d], scaled by its part of the content

@@ -55,7 +55,7 @@ HeadModel::QueryHead HeadModel::query_head(int q) const {
     head.mean[static_cast<std::size_t>(channels_.outliers[i])] = channels_.outlier_sign[i] * static_cast<float>(along);
   }
 
-  double strength = r.queries.strength * (head.retrieves ? 1 : r.queries.idle_strength);
+  double strength = r.queries.strength * (head.retrieves ? trained_gain_ : r.queries.idle_strength);
   if (head.retrieves) strength *= std::exp(r.queries.strength_spread * head.stream.child({kStrength}).normal(0));
   double square = 0;  // of the logit over a token of unit content, before scaling
   for (std::size_t i = 0; i < channels_.content.size(); ++i) {

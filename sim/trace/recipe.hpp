@@ -95,7 +95,7 @@ struct NeedleModel {
   double content = 0.96;           // length of the code in the content
   double noise = 0.21;
   double distractor = 0.8;  // amplitude of needles that are not asked for
-  // A model that was trained for a context finds its needles there: share by which the amplitude makes up for what a
+  // A model that was trained for a context finds its needles there: share by which keys and queries make up for what a
   // prompt of another length than 16384 adds to the softmax's denominator (its logarithm), and for what RoPE takes from
   // a match at a distance in the model's slowest pairs.
   double trained = 1;
@@ -104,19 +104,19 @@ struct NeedleModel {
 // The last tokens of the prompt ask for the needles.
 struct QuestionModel {
   int tokens = 32;
-  double strength = 0.89;  // of a decode query's
-  double strength_spread = 0.5;
-  int key_queries = 6;     // for each needle asked for: seek its key phrase
+  double strength = 0.7;  // of a decode query's
+  double strength_spread = 0.8;
+  int key_queries = 3;     // for each needle asked for: seek its key phrase
   double key_share = 0.9;  // length of the needle's identity in them
   double key_noise = 0.4;
-  int value_queries = 2;      // seek the first value token, over all needles
+  int value_queries = 1;      // seek the first value token, over all needles
   double common_share = 0.3;  // of variance that the other queries have in common
   int type_queries = 0;       // seek what all needles have in common, and none in particular
 };
 
 // Tokens that look to the question like what is asked for, and are not.
 struct DecoyModel {
-  double count = 60;       // in a prompt of 16384 tokens
+  double count = 80;       // in a prompt of 16384 tokens
   double growth = 0.25;    // count grows with this power of the prompt
   int queries = 20;        // of the question, that decoys match
   double amplitude = 0.9;  // of a needle's
