@@ -11,6 +11,7 @@ void add_commands(CLI::App& app, int& result) {
   add_trace(app, result);
   add_policies(app, result);
   add_explain(app, result);
+  add_calibrate(app, result);
   add_validate(app, result);
   add_profile(app, result);
   add_fit(app, result);

@@ -46,12 +46,7 @@ struct Entry {
 bool answers_a_file(const Options& options) { return !options.points.empty() || !options.published.empty(); }
 
 Suite kernels(const Options& options) {
-  if (!options.points.empty()) return validate::kernels_of_points(options.points);
-  Suite suite;
-  suite.name = "kernels";
-  suite.question = "Does the cost model foretell how long single kernels take?";
-  suite.status = "no points of its own to check: kvcast has measured none yet; give measured points with --points CSV";
-  return suite;
+  return options.points.empty() ? validate::kernels_of_profiles() : validate::kernels_of_points(options.points);
 }
 
 Suite accuracy_suite(const Options& options) {

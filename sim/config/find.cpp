@@ -73,6 +73,12 @@ std::optional<std::string> find_alias(const std::string& folder, const std::stri
 
 }  // namespace
 
+std::vector<std::string> config_files(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const std::string& name : names_in(folder)) files.push_back(find_name(folder, name).value());
+  return files;
+}
+
 std::optional<std::string> find_config_if_any(const std::string& folder, const std::string& name,
                                               const SourceLocation& asked_at) {
   if (!is_path(name)) return find_name(folder, name);

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.hpp"
 
@@ -16,5 +17,8 @@ std::string find_config(const std::string& folder, const std::string& name, cons
 // The same without aliases and without the error; nothing for a name (not a path) that has no file.
 std::optional<std::string> find_config_if_any(const std::string& folder, const std::string& name,
                                               const SourceLocation& asked_at);
+
+// The YAML files of configs/<folder>, by name.
+std::vector<std::string> config_files(const std::string& folder);
 
 }  // namespace kvcast::config

@@ -54,13 +54,23 @@ constexpr ValueField<Gpu> kGpuValues[] = {
     {"stream_efficiency", &Gpu::stream_efficiency, kFraction, 1e-3, 1},
     {"convert_efficiency", &Gpu::convert_efficiency, kFraction, 1e-3, 1},
     {"vector_efficiency", &Gpu::vector_efficiency, kFraction, 1e-3, 1},
+    {"l2_capacity", &Gpu::l2_capacity, kBytes, 1e5, kHuge},
+    {"l2_bandwidth", &Gpu::l2_bandwidth, kBytesPerSecond, 1e9, kHuge},
     {"attention_efficiency", &Gpu::attention_efficiency, kFraction, 1e-3, 1},
     {"attention_tile", &Gpu::attention_tile, kNone, 1, 1e5},
+    {"attention_padding", &Gpu::attention_padding, kFraction, 0, 1},
+    {"attention_part", &Gpu::attention_part, kNone, 1, 1e6},
+    {"attention_parts", &Gpu::attention_parts, kNone, 0.01, 1e3},
+    {"attention_tile_time", &Gpu::attention_tile_time, kSeconds, 0, 1},
+    {"attention_overlap", &Gpu::attention_overlap, kNone, 1, 100},
     {"prefill_efficiency", &Gpu::prefill_efficiency, kFraction, 1e-3, 1},
+    {"gemm_overlap", &Gpu::gemm_overlap, kNone, 1, 100},
+    {"gemm_row_loss", &Gpu::gemm_row_loss, kFraction, 0, 0.9},
     {"gemm_tile", &Gpu::gemm_tile, kNone, 1, 1e5},
     {"topk_pick", &Gpu::topk_pick, kSeconds, 0, 1},
 };
 constexpr CurveField<Gpu> kGpuCurves[] = {
+    {"attention_row", &Gpu::attention_row, kNone, kSeconds, 0, 1},
     {"gemm_memory_efficiency", &Gpu::gemm_memory_efficiency, kBytes, kFraction, 1e-3, 1},
     {"gemm_compute_efficiency", &Gpu::gemm_compute_efficiency, kNone, kFraction, 1e-3, 1},
     {"gather_efficiency", &Gpu::gather_efficiency, kBytes, kFraction, 1e-3, 1},
@@ -88,6 +98,8 @@ constexpr ValueField<Host> kHostValues[] = {
     {"pinned_fraction", &Host::pinned_fraction, kFraction, 0, 1},
     {"dram_bandwidth", &Host::dram_bandwidth, kBytesPerSecond, 1e8, kHuge},
     {"core_flops", &Host::core_flops, kFlopPerSecond, 1e6, kHuge},
+    {"core_rank", &Host::core_rank, kSeconds, 0, 1},
+    {"core_lookup", &Host::core_lookup, kSeconds, 0, 1},
     {"all_core_derate", &Host::all_core_derate, kFraction, 1e-3, 1},
     {"dispatch", &Host::dispatch, kSeconds, 0, 1},
     {"launch", &Host::launch, kSeconds, 0, 1},
@@ -145,8 +157,12 @@ void read_fields(Section& section, Owner& owner, std::span<const ValueField<Owne
 template <typename Owner>
 void list_knobs(std::vector<Knob>& knobs, const std::string& prefix, Owner& owner,
                 std::span<const ValueField<Owner>> values, std::span<const CurveField<Owner>> curves) {
-  for (const auto& field : values) knobs.push_back({prefix + field.key, &(owner.*field.member), nullptr});
-  for (const auto& field : curves) knobs.push_back({prefix + field.key, nullptr, &(owner.*field.member)});
+  for (const auto& field : values) {
+    knobs.push_back({prefix + field.key, &(owner.*field.member), nullptr, Dimension::kNone, field.dimension});
+  }
+  for (const auto& field : curves) {
+    knobs.push_back({prefix + field.key, nullptr, &(owner.*field.member), field.x, field.y});
+  }
 }
 
 // `own` laid over `base`: its keys win; maps under the sections named are laid over each other in turn.
@@ -195,6 +211,7 @@ Node with_includes(const Node& map, const std::string& folder, const std::vector
 
 void guard(const Section& section, const Gpu& gpu) {
   if (gpu.hbm_reserved >= gpu.hbm_capacity) unphysical(section, "hbm_reserved", "leaves no device memory");
+  if (gpu.l2_bandwidth < gpu.hbm_bandwidth) unphysical(section, "l2_bandwidth", "less than hbm_bandwidth");
   if (gpu.gap_graph > gpu.gap_stream) {
     unphysical(section, "gap_graph", "kernels in a CUDA graph cannot be further apart than in a stream");
   }
@@ -229,6 +246,7 @@ Host read_host(const Node& map, std::string name) {
   host.name = std::move(name);
   host.title = section.text("title");
   read_fields<Host>(section, host, kHostValues, kHostCurves);
+  host.calibrations = read_calibrations(section);
   section.finish();
   guard(section, host);
   return host;
@@ -254,7 +272,7 @@ std::vector<Knob> knobs(Hardware& hardware) {
 
 std::string canonical(const Hardware& hardware) {
   Hardware copy = hardware;  // knobs are for turning; nothing is turned here
-  std::string text = fmt::format("{}\n{}\n", copy.title, copy.host.title);
+  std::string text = fmt::format("{}\n{}\n{}", copy.title, copy.host.title, canonical(copy.gpu.range));
   for (const Knob& knob : knobs(copy)) {
     text += knob.key;
     const auto rests_on = [&](Origin origin, double uncertainty, const std::string& source) {
@@ -281,6 +299,7 @@ Hardware read_hardware(const std::string& path) {
   hardware.aliases = section.texts("aliases", {});
   Section gpu = section.section("gpu", "gpu");
   read_fields<Gpu>(gpu, hardware.gpu, kGpuValues, kGpuCurves);
+  hardware.gpu.range = read_range(gpu);
   gpu.finish();
   guard(gpu, hardware.gpu);
   Section link = section.section("link", "link");
@@ -288,6 +307,7 @@ Hardware read_hardware(const std::string& path) {
   link.finish();
   guard(link, hardware.link);
   hardware.host = host_of(section);
+  hardware.calibrations = read_calibrations(section);
   section.finish();
   return hardware;
 }

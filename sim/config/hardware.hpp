@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/origin.hpp"
+#include "base/units.hpp"
+#include "config/calibration.hpp"
 #include "config/yaml.hpp"
 
 namespace kvcast::config {
@@ -34,20 +36,31 @@ struct Gpu {
   Value clock;        // Hz, under load
   Value floor_clock;  // Hz at which floors and topk_row were established: they take floor_clock / clock times as long
   Value floor_gemm, floor_attention, floor_score, floor_topk, floor_small;  // seconds
-  Value attention_merge;          // seconds more where a row spans several tiles: its partial results are merged
+  Value attention_merge;          // seconds more where rows are split: their partial results are merged
   Value gap_stream, gap_graph;    // seconds, in a stream and in a CUDA graph
   Value stream_efficiency;        // fraction of hbm_bandwidth that streaming kernels reach
   Value convert_efficiency;       // fraction of the stream rate that layout conversions reach
   Value vector_efficiency;        // fraction of vector_flops
+  Value l2_capacity;              // bytes
+  Value l2_bandwidth;             // B/s at which decode attention reads what is in the L2
   Value attention_efficiency;     // fraction of hbm_bandwidth, decode attention on long contexts
-  Value attention_tile;           // KV tokens that a row is rounded up to
+  Value attention_tile;           // KV tokens that are computed on together
+  Value attention_padding;        // share of the tokens by which a row falls short of whole tiles that is read as well
+  Value attention_part;           // KV tokens: rows are split into parts of at least this many ...
+  Value attention_parts;          // ... until there are this many parts a SM
+  Value attention_tile_time;      // seconds a tile as seen by one SM, where nothing else holds it back
+  Value attention_overlap;        // exponent p: work of t1 and t2 seconds takes (t1^p + t2^p)^(1/p); 1 none, large full
   Value prefill_efficiency;       // fraction of tensor_flops in attention
+  Value gemm_overlap;             // exponent p between memory and products of a GEMM
+  Value gemm_row_loss;            // share of gemm_memory_efficiency lost by 64 rows and more; by its logarithm below
   Value gemm_tile;                // rows and columns of the output that one SM computes at a time
   Value topk_pick;                // seconds for each selected entry of a row
+  Curve attention_row;            // seconds that a part of a row holds an SM at least, over query heads of a KV head
   Curve gemm_memory_efficiency;   // fraction of hbm_bandwidth over bytes of weights
   Curve gemm_compute_efficiency;  // fraction of tensor_flops over output tiles per SM
   Curve gather_efficiency;        // fraction of the rate of contiguous reads over contiguous bytes of a piece
   Curve topk_row;                 // seconds over columns: one row on one SM, its entries not yet picked
+  KernelRange range;
 };
 
 struct Link {
@@ -74,8 +87,11 @@ struct Host {
   Value all_core_derate;                 // rate of a core with all cores busy / rate of one alone
   Value dispatch;                        // seconds to fork and join all workers
   Curve core_bandwidth;                  // B/s of one core alone over contiguous bytes of a gathered piece
+  Value core_rank;                       // seconds for each score among which one core picks the largest
+  Value core_lookup;                     // seconds for each entry of a hash bucket that one core counts
   // Seconds a call; see graph::HostCall.
   Value launch, graph_launch, graph_node, eager_op, eager_layer, stream_sync, item_sync, python_page, python_head, task;
+  std::vector<Calibration> calibrations;
 };
 
 struct Hardware {
@@ -85,6 +101,7 @@ struct Hardware {
   Gpu gpu;
   Link link;
   Host host;
+  std::vector<Calibration> calibrations;  // of the GPU
 };
 
 // Every number of a machine by its dotted key ("gpu.hbm_bandwidth"), for sensitivities: exactly one of the two is set.
@@ -92,6 +109,7 @@ struct Knob {
   std::string key;
   Value* value = nullptr;
   Curve* curve = nullptr;
+  Dimension x = Dimension::kNone, y = Dimension::kNone;  // units; x of a curve only
 };
 std::vector<Knob> knobs(Hardware& hardware);
 

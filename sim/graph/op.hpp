@@ -65,6 +65,7 @@ struct DecodeAttention {
   double unit_bytes = 0;
   double kv_reads = 1;
   double score_bytes = 0;  // bytes of attention scores written out, 0 = none
+  bool warm = false;       // the same KV pairs were read just before: what fits into the L2 is found there
 };
 
 // Attention of a prefill chunk: flops count both products with the causal mask applied.
@@ -122,10 +123,11 @@ struct Host {
 };
 
 // `items` independent pieces of work spread over the CPU workers; each reads bytes from DRAM (in runs of unit_bytes)
-// and computes flops.
+// and computes flops, then picks the largest of `ranked` scores and counts `looked_up` entries of hash buckets.
 struct CpuWork {
   double items = 0, bytes_per_item = 0, flops_per_item = 0;
   double unit_bytes = 256;
+  double ranked_per_item = 0, looked_up_per_item = 0;
 };
 
 struct Marker {};

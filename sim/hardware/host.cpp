@@ -2,7 +2,8 @@
 //
 // CPU workers take whole items, so that `items` take ceil(items / cores) rounds: with b · n_kv items on 56 cores the
 // last round is mostly idle (CTkvr's throughput depends on it). A core gathers pieces and multiplies at rates of its
-// own, as fast as the slower of both; the clock falls as more cores are busy, linearly between one and all.
+// own, as fast as the slower of both, and picks and counts at rates by the entry; the clock falls as more cores are
+// busy, linearly between one and all.
 
 #include <algorithm>
 #include <cmath>
@@ -74,6 +75,10 @@ void add_cpu_work(Terms& terms, const config::Host& host, const graph::CpuWork& 
   } else {
     terms.work("arithmetic of the cores", Resource::kCores, multiply * rounds);
   }
+  terms.work("picking the largest", Resource::kCores,
+             number(host.core_rank) * (work.ranked_per_item * rounds) / derate);
+  terms.work("counting bucket entries", Resource::kCores,
+             number(host.core_lookup) * (work.looked_up_per_item * rounds) / derate);
   const double bytes = items * work.bytes_per_item;
   terms.work("host memory", Resource::kDram, exact(bytes) / number(host.dram_bandwidth));
 }

@@ -1,14 +1,14 @@
 // GPU kernels: floor + max(bytes / reached bandwidth, FLOP / reached rate), with the terms that a plain roofline lacks.
+// All were found on the operator tables of ai-dynamo/aiconfigurator, and chosen there by cross-validation.
 //
-// - Decode attention rounds every row up to the KV tile of the kernel (64 to 256 tokens in FlashAttention-2 and -3 and
-//   FlashInfer). Without that term short rows, as sparse attention has them, come out up to 28 times too fast against
-//   kernel times in the operator tables of ai-dynamo/aiconfigurator; with it `a + bytes / (f · bandwidth)` holds within
-//   4 to 8 % in the median. Rows are split over SMs (flash-decoding), so what is too little for all SMs is the total
-//   number of tiles, not of rows: fewer tiles than SMs take as long as one tile a SM.
-// - A GEMM reads its weights at a fraction of the bandwidth that depends on their size, and computes at a fraction of
-// the
-//   peak that depends on the output tiles per SM: wave quantisation. Against the same tables one curve over tiles per
-//   SM serves all row counts, where a curve over rows does not.
+// - Decode attention (flash-decoding) splits rows into parts until the SMs have enough of them. A part holds an SM for
+//   a time by the row, however short it is: sparse attention over many rows lives on that term, and with bytes alone
+//   comes out up to 28 times too fast. Parts go round by round over the SMs, the last round as long as any; the tiles
+//   of a part follow each other. All this overlaps with the transfer only in part: (t1^p + t2^p)^(1/p).
+// - What was read just before and fits in the L2 is read from there; benchmarks that flush nothing live on it.
+// - A GEMM reads its weights at a fraction of the bandwidth, less with more rows, and computes at a fraction of the
+//   peak that depends on the output tiles per SM: wave quantisation. One curve over tiles per SM serves all row counts,
+//   where a curve over rows does not.
 // - Gathers run slower the shorter their contiguous pieces. Top-k takes a time by columns on one SM a row.
 
 #include <algorithm>
@@ -36,51 +36,96 @@ void add_floor(Terms& terms, const config::Gpu& gpu, const char* what, const Val
   terms.wait(what, at_clock(gpu, number(floor)));
 }
 
+// Beyond the shapes that a number was established for it is as uncertain as beyond the end of a curve.
+Number within(const config::Span& span, double x, const Number& number) {
+  return span.holds(x) ? number : outside(number, x, x < span.low ? span.low : span.high);
+}
+
+// Time by which two works on different units take longer together than the longer one: p as in config::Gpu.
+double beyond_longer(double a, double b, double p) {
+  const double longer = std::max(a, b), shorter = std::min(a, b);
+  return longer <= 0 ? 0 : longer * (std::pow(1 + std::pow(shorter / longer, p), 1 / p) - 1);
+}
+
+// A share by the logarithm of the rows: 0 for one row, 1 for 64 and more.
+double share_of_rows(double m) { return std::clamp(std::log2(std::max(1.0, m)) / 6, 0.0, 1.0); }
+
 }  // namespace
 
 void add_gemm(Terms& terms, const config::Gpu& gpu, const graph::Gemm& work) {
   add_floor(terms, gpu, "GEMM floor", gpu.floor_gemm);
   const double weights = work.n * work.k * work.element_bytes;
-  terms.work("weights and activations", Resource::kHbm,
-             exact(hbm_bytes(work)) / reached(gpu.hbm_bandwidth, at(gpu.gemm_memory_efficiency, weights)));
+  const Number memory = at(gpu.gemm_memory_efficiency, weights) * (1 - gpu.gemm_row_loss * share_of_rows(work.m));
+  const Number transfer = exact(hbm_bytes(work)) / reached(gpu.hbm_bandwidth, memory);
+  terms.work("weights and activations", Resource::kHbm, transfer);
   // Tiles are counted in parts: whole ones would make 129 rows faster than 128, by the better fill of twice as many.
-  const double tiles = std::max(1.0, work.m / gpu.gemm_tile) * std::max(1.0, work.n / gpu.gemm_tile);
-  const double flops = 2 * round_up(work.m, kMmaRows) * work.n * work.k;
-  terms.work("matrix products", Resource::kTensor,
-             exact(flops) / reached(gpu.tensor_flops, at(gpu.gemm_compute_efficiency, tiles / gpu.sm_count)));
+  const double rows = round_up(work.m, kMmaRows);
+  const double tiles = std::max(1.0, rows / gpu.gemm_tile) * std::max(1.0, work.n / gpu.gemm_tile);
+  const double flops = 2 * rows * work.n * work.k;
+  const Number rate = at(gpu.gemm_compute_efficiency, tiles / gpu.sm_count);
+  const Number products = exact(flops) / reached(gpu.tensor_flops, rate);
+  terms.work("matrix products", Resource::kTensor, products);
+  Number apart = number(gpu.gemm_overlap);
+  apart.value = beyond_longer(transfer.value, products.value, gpu.gemm_overlap);
+  terms.wait("memory and products not overlapped", apart);
 }
 
-double rounded_tokens(const graph::DecodeAttention& work, double tile) {
-  if (work.rows <= 0 || work.tokens <= 0) return 0;
+double attention_bytes(const graph::DecodeAttention& work, const config::Gpu& gpu) {
+  if (work.rows <= 0) return 0;
   const double mean = work.tokens / work.rows;
-  // Rows of one length round alike. Where lengths differ by a tile or more the remainder in the last tile is as good as
-  // uniform: half a tile a row, and no row has less than one tile.
-  if (work.longest - mean < tile) return work.rows * round_up(mean, tile);
-  return std::max(work.rows * tile, work.tokens + work.rows * (tile - 1) / 2);
+  const double padding = round_up(mean, gpu.attention_tile) - mean;
+  return work.rows * (mean + gpu.attention_padding * padding) * 2 * work.head_dim * work.element_bytes * work.kv_reads;
+}
+
+AttentionParts attention_parts(const graph::DecodeAttention& work, const config::Gpu& gpu) {
+  const double pieces = std::ceil(work.tokens / work.rows / gpu.attention_part);
+  const double wanted = gpu.attention_parts * gpu.sm_count;
+  AttentionParts parts;
+  parts.count = std::max(work.rows, std::min(work.rows * pieces, wanted));
+  parts.split = parts.count > work.rows;
+  parts.rounds = std::max(1.0, std::ceil(parts.count / gpu.sm_count));
+  // The longest row is cut into as many parts as the mean one; its part is what the kernel waits for.
+  const double longest = std::max(work.longest, work.tokens / work.rows);
+  const double pieces_of_part = std::ceil(std::ceil(longest / gpu.attention_part) / (parts.count / work.rows));
+  parts.tiles = std::ceil(std::min(longest, pieces_of_part * gpu.attention_part) / gpu.attention_tile);
+  return parts;
 }
 
 void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::DecodeAttention& work) {
   add_floor(terms, gpu, "attention floor", gpu.floor_attention);
-  const double tokens = rounded_tokens(work, gpu.attention_tile);
-  if (tokens <= 0) return;
-  if (work.longest > gpu.attention_tile) add_floor(terms, gpu, "merging of split rows", gpu.attention_merge);
+  if (work.rows <= 0 || work.tokens <= 0) return;
+  const AttentionParts parts = attention_parts(work, gpu);
+  if (parts.split) add_floor(terms, gpu, "merging of split rows", gpu.attention_merge);
 
-  const double token_bytes = 2 * work.head_dim * work.element_bytes * work.kv_reads;
-  Number rate = reached(gpu.hbm_bandwidth, number(gpu.attention_efficiency));
+  const double bytes = attention_bytes(work, gpu);
+  const config::KernelRange& range = gpu.range;
+  Number efficiency = within(range.attention_head_dim, work.head_dim, number(gpu.attention_efficiency));
+  efficiency = within(range.attention_tokens, work.tokens / work.rows, efficiency);
+  Number rate = reached(gpu.hbm_bandwidth, efficiency);
   if (work.unit_bytes > 0) rate = rate * at(gpu.gather_efficiency, work.unit_bytes);
-  const Number read = exact(tokens * token_bytes) / rate;
-  terms.work("keys and values", Resource::kHbm, read);
-  const double tiles = tokens / gpu.attention_tile;
-  if (tiles < gpu.sm_count) {
-    // The idle SMs' bandwidth stays free for others, so that this is waiting and not work.
-    terms.wait("fewer tiles than SMs", read * (gpu.sm_count / tiles - 1));
+  Number read = exact(bytes) / rate;
+  if (work.warm) {
+    // The share found in the L2 falls from all at 0.75 of its size to nothing at 1.25: least recently used lines go.
+    const double pairs = 2 * work.tokens * work.head_dim * work.element_bytes;
+    const double found = std::clamp(2.5 - 2 * pairs / gpu.l2_capacity, 0.0, 1.0);
+    const Number fast = exact(bytes) / number(gpu.l2_bandwidth);
+    read.value = found * fast.value + (1 - found) * read.value;
   }
+  terms.work("keys and values", Resource::kHbm, read);
   const graph::Traffic traffic = graph::traffic_of(work);
   const double others = traffic.hbm_read - traffic.kv_read + traffic.hbm_write;
   terms.work("queries, outputs, scores", Resource::kHbm, exact(others) / stream_rate(gpu));
-  const double flops = 4 * tokens * round_up(work.group, kMmaRows) * work.head_dim;
+  const double flops = 4 * work.tokens * round_up(work.group, kMmaRows) * work.head_dim;
   terms.work("attention products", Resource::kTensor,
              exact(flops) / reached(gpu.tensor_flops, number(gpu.prefill_efficiency)));
+
+  // Where parts wait for their turn the bandwidth stays free for others, so that this is waiting and not work.
+  Number row = within(range.attention_rows, work.rows, at_clock(gpu, at(gpu.attention_row, work.group)));
+  const Number tile = at_clock(gpu, number(gpu.attention_tile_time));
+  const double chain = row.value * parts.rounds + tile.value * parts.tiles;
+  row.value = beyond_longer(chain, read.value, gpu.attention_overlap);
+  if (chain > read.value) row.value += chain - read.value;
+  terms.wait("parts of rows hold the SMs", row);
 }
 
 void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const graph::PrefillAttention& work) {

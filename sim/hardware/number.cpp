@@ -23,12 +23,7 @@ Number number(const Value& value) { return {value.value, value.origin, value.unc
 Number at(const config::Curve& curve, double x) {
   Number result{0, curve.origin, curve.uncertainty, false, &curve.source};
   const double end = std::clamp(x, curve.x.front(), curve.x.back());
-  if (end != x) {
-    const double doublings = x > 0 ? std::abs(std::log2(x / end)) : kMostGrowth / kGrowthPerDoubling;
-    result.uncertainty += std::min(kMostGrowth, kGrowthPerDoubling * doublings);
-    result.origin = Origin::kExtrapolated;
-    result.extrapolated = true;
-  }
+  if (end != x) result = outside(result, x, end);
   const auto above = std::upper_bound(curve.x.begin(), curve.x.end(), end);
   const auto i = static_cast<std::size_t>(above - curve.x.begin());
   if (above == curve.x.end()) {
@@ -37,6 +32,15 @@ Number at(const config::Curve& curve, double x) {
     const double share = (end - curve.x[i - 1]) / (curve.x[i] - curve.x[i - 1]);
     result.value = curve.y[i - 1] + share * (curve.y[i] - curve.y[i - 1]);
   }
+  return result;
+}
+
+Number outside(const Number& number, double x, double end) {
+  const double doublings = x > 0 && end > 0 ? std::abs(std::log2(x / end)) : kMostGrowth / kGrowthPerDoubling;
+  Number result = number;
+  result.uncertainty += std::min(kMostGrowth, kGrowthPerDoubling * doublings);
+  result.origin = Origin::kExtrapolated;
+  result.extrapolated = true;
   return result;
 }
 

@@ -23,6 +23,10 @@ inline Number exact(double value) { return {value}; }
 // 0.25 for every doubling away from the end, at most by 1.
 Number at(const config::Curve& curve, double x);
 
+// The number used at x, outside of where it was established, whose nearest end is `end`: marked extrapolated, with the
+// same growth of uncertainty.
+Number outside(const Number& number, double x, double end);
+
 // Errors of factors are taken as independent: relative uncertainties add as squares. The origin is the worse one.
 Number operator*(const Number& a, const Number& b);
 Number operator/(const Number& a, const Number& b);

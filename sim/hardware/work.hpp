@@ -14,8 +14,17 @@ void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const graph::Pr
 void add_kernel(Terms& terms, const config::Gpu& gpu, const graph::Kernel& work);
 void add_topk(Terms& terms, const config::Gpu& gpu, const graph::TopK& work);
 
-// KV tokens that the kernel computes on, each row rounded up to the tile.
-double rounded_tokens(const graph::DecodeAttention& work, double tile);
+// How decode attention is spread over the SMs; rows and tokens > 0.
+struct AttentionParts {
+  double count = 0;    // parts of all rows
+  bool split = false;  // more parts than rows
+  double rounds = 0;   // of parts over the SMs, whole
+  double tiles = 0;    // of the longest part, whole
+};
+AttentionParts attention_parts(const graph::DecodeAttention& work, const config::Gpu& gpu);
+
+// KV bytes that are read: rows end in tiles that are filled up in part.
+double attention_bytes(const graph::DecodeAttention& work, const config::Gpu& gpu);
 
 // Host-device copies (transfers.cpp); a zero-copy transfer is a kernel as well.
 void add_copy(Terms& terms, const config::Hardware& machine, const graph::Copy& work);

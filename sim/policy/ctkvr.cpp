@@ -207,11 +207,12 @@ class Ctkvr final : public Policy {
     return attended;
   }
 
-  // The best of the recalled by scores that lie in memory: one pass to reduce them over the group and rank.
+  // The best of the recalled by scores that lie in memory: one pass to reduce them over the group, one to rank.
   static OpId rank(const DecodeLayer& shape, LayerOps& ops, OpId after) {
     const auto rows = static_cast<double>(shape.heads.size());
     const double scores = Dims(*shape.model).group * shape.sum(&HeadCounts::candidates) / rows;
-    return ops.cpu("top-k on the CPU", {rows, scores * kScoreBytes, scores, scores * kScoreBytes}, {after});
+    const double ranked = shape.sum(&HeadCounts::candidates) / rows;
+    return ops.cpu("top-k on the CPU", {rows, scores * kScoreBytes, scores, scores * kScoreBytes, ranked}, {after});
   }
 
   // A list of each KV head to the GPU, where the query takes the oldest centroid's place; nothing waits for it in this

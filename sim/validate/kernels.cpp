@@ -1,13 +1,16 @@
 #include "validate/kernels.hpp"
 
+#include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 
+#include "calibrate/machine.hpp"
+#include "calibrate/points.hpp"
 #include "config/find.hpp"
 #include "graph/traffic.hpp"
 #include "hardware/cost_model.hpp"
 #include "metrics/errors.hpp"
-#include "validate/points.hpp"
 
 namespace kvcast::validate {
 namespace {
@@ -34,15 +37,20 @@ struct Tally {
 // Profiles by "device/framework", looked up once each.
 class Profiles {
  public:
-  // Null where no profile has that name or alias.
-  const hardware::CostModel* find(const std::string& device, const std::string& framework) {
-    const std::string name = device + "/" + framework;
+  // Null where no profile has that name or alias. A profile for the very kernel goes before that of its framework.
+  const hardware::CostModel* find(const calibrate::MeasuredPoint& point) {
+    const std::string name = point.device + "/" + point.framework;
+    const hardware::CostModel* of_kernel = point.kernel.empty() ? nullptr : find(name + "/" + point.kernel);
+    return of_kernel != nullptr ? of_kernel : find(name);
+  }
+
+ private:
+  const hardware::CostModel* find(const std::string& name) {
     const auto [at, fresh] = models_.try_emplace(name);
     if (fresh) at->second = load(name);
     return at->second ? &*at->second : nullptr;
   }
 
- private:
   static std::optional<hardware::CostModel> load(const std::string& name) {
     try {
       const std::string path = config::find_config("hardware", name, {});
@@ -57,7 +65,7 @@ class Profiles {
 
 constexpr double kMicro = 1e6;
 
-Case case_of(const MeasuredPoint& point, const hardware::Cost& cost) {
+Case case_of(const calibrate::MeasuredPoint& point, const hardware::Cost& cost) {
   Case c;
   c.id = fmt::format("line {}", point.where.line);
   c.group = point.device + "/" + point.framework;
@@ -78,17 +86,114 @@ Case case_of(const MeasuredPoint& point, const hardware::Cost& cost) {
 
 }  // namespace
 
-Suite kernels_of_points(const std::string& path) {
+namespace {
+
+Suite empty_suite() {
   Suite suite;
   suite.name = "kernels";
   suite.question = "Does the cost model foretell how long single kernels take?";
   suite.size_unit = "bytes moved";
+  return suite;
+}
+
+// A calibration and a machine that rests on it.
+struct Calibrated {
+  config::Calibration calibration;
+  config::Hardware machine;
+};
+
+// Each once, though several profiles may rest on it.
+std::vector<Calibrated> calibrations() {
+  std::vector<Calibrated> all;
+  std::set<std::pair<std::string, std::string>> seen;
+  for (const std::string& file : config::config_files("hardware")) {
+    const config::Hardware machine = config::read_hardware(file);
+    for (const auto& list : {machine.calibrations, machine.host.calibrations}) {
+      for (const config::Calibration& c : list) {
+        if (seen.emplace(c.points, c.kernel).second) all.push_back({c, machine});
+      }
+    }
+  }
+  return all;
+}
+
+void add_budgets(const config::Calibration& c, const std::string& name, const std::vector<double>& errors,
+                 Suite& suite) {
+  const metrics::ErrorSummary s = metrics::summarise_errors(errors);
+  const auto value = [&](double x) { return s.n > 0 ? std::optional<double>(100 * x) : std::nullopt; };
+  suite.budgets.push_back({name + ", median error", "%", 100 * c.budget_median, value(s.median)});
+  suite.budgets.push_back({name + ", p90 error", "%", 100 * c.budget_p90, value(s.p90)});
+}
+
+// Cases of kvcast's own measuring programs.
+void add_measured(const Calibrated& calibrated, Suite& suite) {
+  const config::Calibration& c = calibrated.calibration;
+  const std::string file = config::find_config("hardware", c.points, {});
+  const std::vector<calibrate::MeasuredOp> cases = calibrate::cases_of_stage(calibrate::read_results(file), c.kernel);
+  const std::vector<double> predicted = calibrate::predict(calibrated.machine, cases);
+  const std::string group = fmt::format("{} {}", std::filesystem::path(file).stem().string(), c.kernel);
+  std::vector<double> errors;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (!cases[i].held_out) continue;
+    Case one;
+    one.id = cases[i].id, one.group = group, one.quantity = cases[i].bench, one.unit = "us";
+    one.expected = 1e6 * cases[i].seconds, one.predicted = 1e6 * predicted[i];
+    one.tolerance = c.budget_p90, one.origin = Origin::kFitted, one.source = c.source;
+    one.verdict = verdict_of(one, false);
+    errors.push_back(relative_error(one).value());
+    suite.cases.push_back(std::move(one));
+  }
+  add_budgets(c, group, errors, suite);
+}
+
+constexpr double kBeyondCache = 2;
+
+void add_held_out(const config::Calibration& c, Profiles& profiles, Suite& suite) {
+  const std::string file = config::find_config("hardware", c.points, {});
+  std::vector<double> judged;
+  std::string group;
+  for (const calibrate::MeasuredPoint& point : calibrate::read_points(file)) {
+    if (!point.held_out) continue;
+    const hardware::CostModel* model = profiles.find(point);
+    if (model == nullptr) {
+      throw UserError(point.where, fmt::format("no profile answers to {}/{}", point.device, point.framework));
+    }
+    Case one = case_of(point, model->cost(point.op));
+    one.id = fmt::format("{}:{}", std::filesystem::path(file).stem().string(), point.where.line);
+    one.group += fmt::format("{}{} {}", point.kernel.empty() ? "" : "/", point.kernel, c.kernel);
+    one.source = c.source;
+    group = one.group;
+    const bool large = calibrate::repeated_bytes(point) > kBeyondCache * model->hardware().gpu.l2_capacity;
+    if (large || !c.beyond_cache) judged.push_back(relative_error(one).value());
+    suite.cases.push_back(std::move(one));
+  }
+  add_budgets(c, group + (c.beyond_cache ? ", beyond twice the L2" : ""), judged, suite);
+}
+
+}  // namespace
+
+Suite kernels_of_profiles() {
+  Suite suite = empty_suite();
+  Profiles profiles;
+  for (const Calibrated& one : calibrations()) {
+    if (one.calibration.points.ends_with(".csv")) {
+      add_held_out(one.calibration, profiles, suite);
+    } else {
+      add_measured(one, suite);
+    }
+  }
+  if (suite.cases.empty()) suite.status = "no profile under configs/hardware was fitted to points";
+  return suite;
+}
+
+Suite kernels_of_points(const std::string& path) {
+  Suite suite = empty_suite();
   Profiles profiles;
   Tally all;
   std::map<std::string, Tally> by_source;
-  for (const MeasuredPoint& point : read_points(path)) {
+  for (const calibrate::MeasuredPoint& point : calibrate::read_points(path)) {
     Tally& own = by_source[point.device + "/" + point.framework];
-    const hardware::CostModel* model = profiles.find(point.device, point.framework);
+    const hardware::CostModel* model = profiles.find(point);
     if (model == nullptr) {
       ++all.no_profile, ++own.no_profile;
       continue;

@@ -55,6 +55,8 @@ std::string short_number(const std::optional<double>& value) {
   return value ? fmt::format("{:.4g}", *value) : std::string("-");
 }
 
+constexpr std::size_t kMostLines = 200;  // of cases on a terminal
+
 std::string line_of(const Case& c) {
   const auto error = relative_error(c);
   const std::string range = c.low && c.high ? fmt::format("{:.3g}..{:.3g}", *c.low, *c.high) : "";
@@ -135,11 +137,13 @@ json to_json(const std::vector<Suite>& suites) {
 std::string to_text(const Suite& suite) {
   std::string text = fmt::format("{}: {}\n", suite.name, suite.question);
   if (!suite.status.empty()) text += fmt::format("  {}\n", suite.status);
-  if (!suite.cases.empty()) {
+  const bool listed = suite.cases.size() <= kMostLines;
+  if (!listed) text += fmt::format("\n{} cases; --json lists them\n", suite.cases.size());
+  if (!suite.cases.empty() && listed) {
     text += fmt::format("\n{:<16} {:>9} {:>9} {:<15} {:>8}  {:<10}  {}\n", "id", suite.expected_is, "predicted",
                         "between", "error", "verdict", "quantity");
   }
-  for (const Case& c : suite.cases) text += line_of(c);
+  for (const Case& c : suite.cases) text += listed ? line_of(c) : "";
   for (const GroupSummary& s : summarise(suite)) {
     if (s.errors.n == 0) continue;
     text +=

@@ -34,8 +34,8 @@ json run_json(const std::string& policy, std::vector<std::string> settings = {})
 
 TEST_CASE("help ends well, a wrong command line with 2") {
   CHECK(kvcast::test::kvcast({"--help"}).code == 0);
-  for (const char* command :
-       {"run", "sweep", "report", "replay", "simulate", "trace", "policies", "explain", "validate", "profile"}) {
+  for (const char* command : {"run", "sweep", "report", "replay", "simulate", "trace", "policies", "explain",
+                              "validate", "profile", "calibrate"}) {
     const Output o = kvcast::test::kvcast({command, "--help"});
     CHECK(o.code == 0);
     CHECK_THAT(o.out, Contains("Usage"));

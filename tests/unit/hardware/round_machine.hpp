@@ -27,6 +27,11 @@ inline config::Gpu round_gpu() {
   g.gap_stream = known(2e-6), g.gap_graph = known(1e-6);
   g.stream_efficiency = known(0.8), g.convert_efficiency = known(0.5), g.vector_efficiency = known(0.5);
   g.attention_efficiency = known(0.8), g.attention_tile = known(100), g.prefill_efficiency = known(0.5);
+  g.l2_capacity = known(20e6), g.l2_bandwidth = known(4e12);
+  g.attention_padding = known(0.5), g.attention_part = known(100), g.attention_parts = known(4);
+  g.attention_tile_time = known(0.5e-6), g.attention_overlap = known(1);  // 1: times simply add up
+  g.attention_row = curve({1, 4, 8}, {1e-6, 2e-6, 4e-6});
+  g.gemm_overlap = known(100), g.gemm_row_loss = known(0);  // the longer time alone counts
   g.gemm_tile = known(100), g.topk_pick = known(1e-9);
   g.gemm_memory_efficiency = curve({0, 100e6}, {0.5, 1.0});
   g.gemm_compute_efficiency = curve({0, 1, 10}, {0.1, 0.5, 0.95});
@@ -53,6 +58,7 @@ inline config::Host round_host() {
   h.cores = known(8);
   h.dram_capacity = known(100e9), h.pinned_fraction = known(0.9), h.dram_bandwidth = known(100e9);
   h.core_flops = known(10e9), h.all_core_derate = known(0.65), h.dispatch = known(20e-6);
+  h.core_rank = known(2e-9), h.core_lookup = known(1e-9);
   h.core_bandwidth = curve({0, 1000}, {2e9, 12e9});
   h.launch = known(5e-6), h.graph_launch = known(8e-6), h.graph_node = known(0.01e-6);
   h.eager_op = known(10e-6), h.eager_layer = known(100e-6);
@@ -61,7 +67,7 @@ inline config::Host round_host() {
   return h;
 }
 
-inline config::Hardware round_machine() { return {"round", "Round", {}, round_gpu(), round_link(), round_host()}; }
+inline config::Hardware round_machine() { return {"round", "Round", {}, round_gpu(), round_link(), round_host(), {}}; }
 
 inline config::Framework framework(config::Framework::Launch launch) {
   config::Framework f;

@@ -1,4 +1,6 @@
 // Kernels on the round machine (round_machine.hpp): 1 TB/s, 100 TFLOP/s, 100 SMs, gap 1 us in a CUDA graph.
+#include <cmath>
+
 #include "hardware/work.hpp"
 #include "unit/hardware/support.hpp"
 
@@ -21,10 +23,10 @@ TEST_CASE("a GEMM of few rows is bound by its weights") {
 }
 
 TEST_CASE("a GEMM of many rows is bound by its products") {
-  // 1000 · 5000 outputs are 500 tiles, 5 a SM: 0.5 + 0.45 · 4/9 = 0.7. 1000 rows compute as 1008:
-  // 2 · 1008 · 25e6 = 50.4 GFLOP over 70 TFLOP/s = 720 us. Bytes 70 MB / 0.75 TB/s = 93.3 us.
+  // 1000 rows compute as 1008: 1008 · 5000 outputs are 504 tiles, 5.04 a SM: 0.5 + 0.45 · 4.04/9 = 0.702.
+  // 2 · 1008 · 25e6 = 50.4 GFLOP over 70.2 TFLOP/s = 717.9 us. Bytes 70 MB / 0.75 TB/s = 93.3 us.
   const Cost cost = round_model().cost(op_of(graph::Gemm{1000, 5000, 5000, 2}));
-  CHECK(cost.alone == us(3 + 720));
+  CHECK(cost.alone == us(3 + 50400 / 70.2));
   CHECK(amount(cost, Resource::kHbm) == Approx(70e6 / 0.75));
   CHECK(cost.bound == Resource::kTensor);
 }
@@ -46,54 +48,113 @@ graph::DecodeAttention attention_of(double context) {
 
 }  // namespace
 
-TEST_CASE("decode attention rounds rows up to the tile") {
-  // 100 tokens fill one tile of 100: 20000 tokens · 500 B / 0.8 TB/s = 12.5 us, queries and outputs
-  // 2 · 200 · 4 · 125 · 2 B = 0.4 MB / 0.8 TB/s = 0.5 us. Latency: gap 1 + floor 10.
+TEST_CASE("decode attention: parts of rows go over the SMs in rounds, tiles of a part follow each other") {
+  // 200 rows of 100 tokens, one part each: 2 rounds over 100 SMs of 2 us, and one tile of 0.5 us: 4.5 us.
+  // 20000 tokens · 500 B / 0.8 TB/s = 12.5 us, queries and outputs 2 · 200 · 4 · 125 · 2 B = 0.4 MB / 0.8 TB/s = 0.5
+  // us. Latency: gap 1 + floor 10. With overlap 1 all of it adds up.
   const Cost whole = round_model().cost(op_of(attention_of(100)));
-  CHECK(whole.alone == us(11 + 12.5 + 0.5));
+  CHECK(whole.alone == us(11 + 4.5 + 12.5 + 0.5));
+  CHECK(latency_s(whole) == us(11 + 4.5));
   // Products as of 16 query rows: 4 · 20000 · 16 · 125 = 160 MFLOP at half of the peak.
   CHECK(amount(whole, Resource::kTensor) == Approx(160e6 / 0.5));
-  // One token costs as much as 100.
-  CHECK(round_model().cost(op_of(attention_of(1))).alone == Approx(whole.alone));
-  // One more than a tile costs a second tile, and the merging of 5 us: 11 + 5 + 25 + 0.5.
-  CHECK(round_model().cost(op_of(attention_of(101))).alone == us(41.5));
+  // One token: half of the 99 that fill its tile are read as well, 50.5 tokens a row: 6.3125 us.
+  CHECK(round_model().cost(op_of(attention_of(1))).alone == us(11 + 4.5 + 6.3125 + 0.5));
+  // One more than a part: 400 parts, 4 rounds, merged for 5 us; 101 + 99 / 2 tokens a row: 18.8125 us.
+  CHECK(round_model().cost(op_of(attention_of(101))).alone == us(11 + 5 + 8.5 + 18.8125 + 0.5));
 }
 
-TEST_CASE("rows of different lengths are rounded by half a tile on average") {
+TEST_CASE("rows are split until there are enough parts, and no further") {
+  const config::Gpu gpu = round_gpu();
+  // 10 parts of 100 tokens in a row would make 2000; 4 a SM are wanted: 400, two a row of 5 tiles each.
+  const hardware::AttentionParts parts = hardware::attention_parts(attention_of(1000), gpu);
+  CHECK(parts.count == 400);
+  CHECK(parts.split);
+  CHECK(parts.rounds == 4);
+  CHECK(parts.tiles == 5);
+  graph::DecodeAttention many = attention_of(1000);
+  many.rows = 500, many.tokens = 500 * 1000;
+  CHECK_FALSE(hardware::attention_parts(many, gpu).split);
+  CHECK(hardware::attention_parts(many, gpu).rounds == 5);
+  CHECK(hardware::attention_parts(many, gpu).tiles == 10);
+}
+
+TEST_CASE("one long row holds up all the others") {
   graph::DecodeAttention work = attention_of(100);
-  work.longest = 5000;  // same tokens in all, one long row
-  CHECK(hardware::rounded_tokens(work, 100) == Approx(20000 + 200 * 49.5));
-  work.tokens = 2000;  // 10 a row: 2000 + 9900 is less than a tile a row
-  CHECK(hardware::rounded_tokens(work, 100) == Approx(20000));
-  work.longest = 50;  // within a tile of the mean: as equal rows
-  CHECK(hardware::rounded_tokens(work, 100) == Approx(20000));
-  CHECK(hardware::rounded_tokens(graph::DecodeAttention{}, 100) == 0);
+  work.longest = 5000;  // same tokens in all: 50 tiles of 0.5 us after 2 rounds of 2 us
+  CHECK(round_model().cost(op_of(work)).alone == us(11 + 4 + 25 + 12.5 + 0.5));
 }
 
-TEST_CASE("fewer tiles than SMs take as long as one tile a SM, but leave bandwidth to others") {
+TEST_CASE("few rows wait, but leave bandwidth to others") {
   graph::DecodeAttention work = attention_of(100);
   work.rows = 10, work.tokens = 1000;
-  // 10 tiles, 1000 · 500 B / 0.8 TB/s = 0.625 us with all SMs; on 10 of 100 SMs ten times as long: 6.25 us, of which
-  // 5.625 us are waiting. Queries and outputs 20 kB: 0.025 us.
+  // One round of 2 us and a tile of 0.5 us are waiting; 1000 · 500 B / 0.8 TB/s = 0.625 us, queries and outputs 20 kB.
   const Cost cost = round_model().cost(op_of(work));
-  CHECK(latency_s(cost) == us(11 + 5.625));
+  CHECK(latency_s(cost) == us(11 + 2.5));
   CHECK(amount(cost, Resource::kHbm) == Approx(0.65e6));
-  CHECK(cost.alone == us(11 + 6.25 + 0.025));
+  CHECK(cost.alone == us(11 + 2.5 + 0.625 + 0.025));
   CHECK_FALSE(cost.bound);  // latency sets the pace
 }
 
+TEST_CASE("the better two works overlap, the less the shorter one adds") {
+  config::Hardware machine = round_machine();
+  machine.gpu.attention_overlap.value = 2;
+  const hardware::CostModel model(machine, {});
+  // Waiting and transfer of 4.5 and 12.5 us take √(4.5² + 12.5²) us.
+  CHECK(model.cost(op_of(attention_of(100))).alone == us(11 + std::sqrt(4.5 * 4.5 + 12.5 * 12.5) + 0.5));
+  machine.gpu.gemm_overlap.value = 1;
+  // Weights 66.93 us and products 26.67 us of the first case add up.
+  CHECK(hardware::CostModel(machine, {}).cost(op_of(graph::Gemm{10, 5000, 5000, 2})).alone ==
+        us(3 + 50.2 / 0.75 + 800 / 30.0));
+}
+
+TEST_CASE("more rows of a GEMM lose memory efficiency") {
+  config::Hardware machine = round_machine();
+  machine.gpu.gemm_row_loss.value = 0.2;
+  const hardware::CostModel model(machine, {});
+  // 8 rows: log2(8) / 6 = half of the loss, 0.1; 50 MB of weights and 8 rows in and out of 10 kB each: 50.16 MB.
+  CHECK(model.cost(op_of(graph::Gemm{8, 5000, 5000, 2})).alone == us(3 + 50.16 / (0.75 * 0.9)));
+  CHECK(model.cost(op_of(graph::Gemm{1, 5000, 5000, 2})).alone == us(3 + 50.02 / 0.75));
+}
+
+TEST_CASE("what was read just before is found in the L2 as far as it fits") {
+  graph::DecodeAttention work = attention_of(100);
+  work.warm = true;  // 10 MB in an L2 of 20 MB: 4 TB/s instead of 0.8, 2.5 us and 0.5 us of queries and outputs
+  CHECK(amount(round_model().cost(op_of(work)), Resource::kHbm) == Approx(3e6));
+  // Shorter than the products of 160 MFLOP at 50 TFLOP/s, 3.2 us.
+  CHECK(round_model().cost(op_of(work)).alone == us(11 + 4.5 + 3.2));
+  config::Hardware machine = round_machine();
+  machine.gpu.l2_capacity.value = 10e6;  // exactly full: half of it is found
+  CHECK(hardware::CostModel(machine, {}).cost(op_of(work)).alone == us(11 + 4.5 + 7.5 + 0.5));
+  machine.gpu.l2_capacity.value = 8e6;  // 1.25 times full: nothing is
+  CHECK(hardware::CostModel(machine, {}).cost(op_of(work)).alone == us(11 + 4.5 + 12.5 + 0.5));
+}
+
+TEST_CASE("shapes outside of what a fit has seen are marked and trusted less") {
+  config::Hardware machine = round_machine();
+  machine.gpu.range.attention_tokens = {50, 100};
+  const hardware::CostModel model(machine, {});
+  CHECK_FALSE(model.cost(op_of(attention_of(100))).extrapolated);
+  const Cost beyond = model.cost(op_of(attention_of(400)));
+  CHECK(beyond.extrapolated);
+  CHECK(beyond.origin == Origin::kExtrapolated);
+  CHECK(beyond.uncertainty > round_model().cost(op_of(attention_of(400))).uncertainty);
+  CHECK(beyond.alone == Approx(round_model().cost(op_of(attention_of(400))).alone));
+}
+
 TEST_CASE("gathered, repeated and scored attention move more") {
-  const double plain = round_model().cost(op_of(attention_of(1000))).alone;  // 16 us + 125 us + 0.5 us
-  CHECK(plain == us(141.5));
+  // 400 parts in 4 rounds of 2 us, 5 tiles of 0.5 us: 10.5 us; gap, floor and merging 16 us; 125 us and 0.5 us of
+  // bytes.
+  const double plain = round_model().cost(op_of(attention_of(1000))).alone;
+  CHECK(plain == us(16 + 10.5 + 125 + 0.5));
   graph::DecodeAttention gathered = attention_of(1000);
   gathered.unit_bytes = 500;  // half-way from 0.25 to 0.75: half the rate
-  CHECK(round_model().cost(op_of(gathered)).alone == us(16 + 250 + 0.5));
+  CHECK(round_model().cost(op_of(gathered)).alone == us(26.5 + 250 + 0.5));
   graph::DecodeAttention expanded = attention_of(1000);
   expanded.kv_reads = 9;
-  CHECK(round_model().cost(op_of(expanded)).alone == us(16 + 9 * 125 + 0.5));
+  CHECK(round_model().cost(op_of(expanded)).alone == us(26.5 + 9 * 125 + 0.5));
   graph::DecodeAttention scored = attention_of(1000);
   scored.score_bytes = 8e6;  // written at 0.8 TB/s: 10 us
-  CHECK(round_model().cost(op_of(scored)).alone == us(16 + 125 + 0.5 + 10));
+  CHECK(round_model().cost(op_of(scored)).alone == us(26.5 + 125 + 0.5 + 10));
 }
 
 TEST_CASE("attention over nothing is a launch") {

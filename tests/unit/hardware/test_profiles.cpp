@@ -46,7 +46,7 @@ TEST_CASE("every committed profile loads and states what its numbers rest on") {
       CHECK(source.size() >= 10);
       // Nothing has been measured by kvcast's own kernels yet, and only what is counted or defined is certain.
       CHECK(origin != Origin::kMeasured);
-      CHECK(origin != Origin::kFitted);
+      if (origin == Origin::kFitted) CHECK_FALSE(machine.calibrations.empty());
       if (origin == Origin::kLiterature && knob.key != "gpu.sm_count") CHECK(uncertainty >= 0.01);
       if (origin == Origin::kAssumed) CHECK(uncertainty >= 0.03);
     }
@@ -69,7 +69,19 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
   for (const double unit : machine.gpu.gather_efficiency.x) {
     add(DecodeAttention{5000, 4, 128, 5e6, 1000, 2, unit}, Lane::kCompute);
   }
-  add(DecodeAttention{8, 4, 128, 8 * 300, 300, 2}, Lane::kSelect);
+  for (const double group : machine.gpu.attention_row.x) {
+    add(DecodeAttention{8, group, 128, 8 * 300, 300, 2}, Lane::kSelect);
+    add(DecodeAttention{8, group, 128, 8 * 3e5, 3e5, 2}, Lane::kSelect);
+  }
+  // Rows of several tiles, few and many of them: where parts end shows in one of these on any number of SMs.
+  for (const double rows : {10, 15, 20, 26, 33, 40, 50, 70, 90})
+    add(DecodeAttention{rows, 4, 128, rows * 1000, 1000, 2}, Lane::kCompute);
+  DecodeAttention warm{8, 4, 128, 8 * 300, 300, 2};
+  warm.warm = true;
+  add(warm, Lane::kCompute);
+  // As much as the L2 holds, 512 bytes a pair.
+  warm.tokens = machine.gpu.l2_capacity / 512, warm.longest = warm.tokens / 8;
+  add(warm, Lane::kCompute);
   add(PrefillAttention{1e12, 1e6, 1e6}, Lane::kCompute);
   for (int cls = 0; cls < 5; ++cls) add(Kernel{static_cast<KernelClass>(cls), 1e8, 1e8, 1e6, 0}, Lane::kCompute);
   add(Kernel{KernelClass::kScore, 1e3, 1e3, 1e12, 0}, Lane::kCopyA);
@@ -91,7 +103,7 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
   }
   for (int call = 0; call < 9; ++call) add(graph::Host{static_cast<HostCall>(call), 10}, Lane::kHost);
   for (const double unit : machine.host.core_bandwidth.x) add(CpuWork{20, 1e6, 1, unit}, Lane::kCpu);
-  add(CpuWork{20, 1, 1e9, 256}, Lane::kCpu);
+  add(CpuWork{20, 1, 1e9, 256, 1e6, 1e6}, Lane::kCpu);
   return ops;
 }
 
@@ -175,8 +187,8 @@ TEST_CASE("reading the weights of Llama-3.1-8B takes what the memory allows") {
   const double seconds = weight_seconds(a100, kLlama31_8b, 1);
   CHECK(seconds > 12.2e-3);
   CHECK(seconds < 13.8e-3);
-  // 16 rows read the same weights: a few per cent more at most.
-  CHECK(weight_seconds(a100, kLlama31_8b, 16) < 1.03 * seconds);
+  // 16 rows read the same weights: a few per cent more at most, as cuBLAS changes its kernels.
+  CHECK(weight_seconds(a100, kLlama31_8b, 16) < 1.08 * seconds);
   // 1024 rows are bound by 2 · 7.505e9 · 1024 FLOP: at 312 TFLOP/s 49 ms at best.
   CHECK(weight_seconds(a100, kLlama31_8b, 1024) > 49e-3);
   CHECK(weight_seconds(a100, kLlama31_8b, 1024) < 49e-3 / 0.7);
@@ -193,12 +205,12 @@ TEST_CASE("Llama-2-7B on A100 80 GB decodes about as fast as gpt-fast publishes"
 }
 
 TEST_CASE("a longer context takes its share of the memory bandwidth") {
-  // Llama-3.1-8B at batch 4 and 32K: 4 · 32768 · 4096 B a layer = 537 MB; at 0.815 of 1555 GB/s 423.6 us, and at most
-  // 25 us of gap, floor and merging. 32 layers: 13.6 ms, as much as the weights.
+  // Llama-3.1-8B at batch 4 and 32K: 4 · 32768 · 4096 B a layer = 537 MB. vLLM takes 342 us for it on the board with
+  // 2039 GB/s (tables of ai-dynamo/aiconfigurator): some 30 us do not depend on the memory, 312 us at this bandwidth
+  // are 409 us at 1555 GB/s. 32 layers: 14 ms, as much as the weights.
   const hardware::CostModel a100(profile("a100-40gb-pcie4"), {});
   const double attention = a100.cost(op_of(graph::DecodeAttention{32, 4, 128, 32 * 32768.0, 32768})).alone;
-  CHECK(attention > 423e-6);
-  CHECK(attention < 450e-6);
+  CHECK(attention == Approx(440e-6).epsilon(0.08));
 }
 
 TEST_CASE("recall by page and head is bound by the calls, not by PCIe") {

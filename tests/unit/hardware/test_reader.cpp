@@ -53,11 +53,21 @@ class Profile {
                                                                                      {"vector_efficiency", "50 %"},
                                                                                      {"attention_efficiency", "80 %"},
                                                                                      {"attention_tile", "100"},
+                                                                                     {"attention_padding", "50 %"},
+                                                                                     {"attention_part", "100"},
+                                                                                     {"attention_parts", "4"},
+                                                                                     {"attention_tile_time", "1 us"},
+                                                                                     {"attention_overlap", "2"},
+                                                                                     {"l2_capacity", "20 MB"},
+                                                                                     {"l2_bandwidth", "4 TB/s"},
+                                                                                     {"gemm_overlap", "3"},
+                                                                                     {"gemm_row_loss", "5 %"},
                                                                                      {"prefill_efficiency", "50 %"},
                                                                                      {"gemm_tile", "100"},
                                                                                      {"topk_pick", "1 ns"}}) {
       add(key, number(value));
     }
+    curve("attention_row", "[[1, 1 us], [8, 2 us]]");
     curve("gemm_memory_efficiency", "[[0 B, 0.5], [100 MB, 1]]");
     curve("gemm_compute_efficiency", "[[0, 0.1], [1, 0.5]]");
     curve("gather_efficiency", "[[32 B, 0.5], [1 KiB, 1]]");

@@ -1,4 +1,4 @@
-#include "validate/points.hpp"
+#include "calibrate/points.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <map>
 #include <optional>
 
-namespace kvcast::validate {
+namespace kvcast::calibrate {
 namespace {
 
 using Fields = std::vector<std::string>;
@@ -45,6 +45,8 @@ class Table {
     point.where = {file_, line, 0};
     point.device = row[columns_.at("device")];
     point.framework = row[columns_.at("framework")];
+    if (has({"kernel"})) point.kernel = row[columns_.at("kernel")];
+    if (has({"held_out"})) point.held_out = flag(row, line, "held_out");
     point.seconds = number(row, line, "latency_us") * 1e-6;
     point.op.label = "measured point";
     if (attention_) {
@@ -54,7 +56,8 @@ class Table {
                                              .group = number(row, line, "n_q") / kv,
                                              .head_dim = number(row, line, "head_dim"),
                                              .tokens = batch * kv * ctx,
-                                             .longest = ctx};
+                                             .longest = ctx,
+                                             .warm = true};
     } else {
       point.op.kind = graph::Kind::kGemm;
       point.op.work = graph::Gemm{number(row, line, "m"), number(row, line, "n"), number(row, line, "k")};
@@ -68,6 +71,14 @@ class Table {
       if (columns_.count(name) == 0) return false;
     }
     return true;
+  }
+
+  bool flag(const Fields& row, int line, const char* column) const {
+    const std::string& text = row[columns_.at(column)];
+    if (text != "0" && text != "1") {
+      throw UserError({file_, line, 0}, fmt::format("{}: expected 0 or 1, found \"{}\"", column, text));
+    }
+    return text == "1";
   }
 
   double number(const Fields& row, int line, const char* column) const {
@@ -86,6 +97,17 @@ class Table {
 };
 
 }  // namespace
+
+double MeasuredPoint::kv_bytes() const {
+  const auto* work = std::get_if<graph::DecodeAttention>(&op.work);
+  return work == nullptr ? 0 : 2 * work->tokens * work->head_dim * work->element_bytes;
+}
+
+double repeated_bytes(const MeasuredPoint& point) {
+  if (point.attention()) return point.kv_bytes();
+  const auto& gemm = std::get<graph::Gemm>(point.op.work);
+  return gemm.n * gemm.k * gemm.element_bytes;
+}
 
 std::vector<MeasuredPoint> read_points(const std::string& path) {
   std::ifstream in(path);
@@ -108,4 +130,4 @@ std::vector<MeasuredPoint> read_points(const std::string& path) {
   return points;
 }
 
-}  // namespace kvcast::validate
+}  // namespace kvcast::calibrate

@@ -1,0 +1,213 @@
+// kvcast calibrate: profiles from measurements.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "app/commands.hpp"
+#include "app/program.hpp"
+#include "calibrate/machine.hpp"
+#include "calibrate/table.hpp"
+#include "config/find.hpp"
+
+namespace kvcast::app {
+namespace {
+
+std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream out(path);
+  out << text;
+  out.close();
+  if (!out) throw UserError({path, 0, 0}, "cannot write the profile");
+}
+
+void print(const config::Calibration& c) {
+  const auto line = [](const char* name, const config::Calibration::Residuals& r) {
+    fmt::print(stderr, "  {:<28} {:>5} points, error median {:.1f} %, p90 {:.1f} %\n", name, r.n, 100 * r.median,
+               100 * r.p90);
+  };
+  fmt::print(stderr, "{}: {}\n", c.kernel, c.points);
+  line("fitted to", c.fit);
+  line("held out", c.held_out);
+  if (c.beyond_cache) line("held out, beyond twice the L2", *c.beyond_cache);
+}
+
+// A profile that does not keep its budget is not written.
+int finish(const std::vector<config::Calibration>& calibrations, const std::vector<std::string>& misses,
+           const std::string& path, const std::string& yaml) {
+  for (const config::Calibration& c : calibrations) print(c);
+  for (const std::string& miss : misses) fmt::print(stderr, "refused: {}\n", miss);
+  if (!misses.empty()) return 1;
+  write_file(path, yaml);
+  fmt::print("{}\n", path);
+  return 0;
+}
+
+// As a profile names it: a path, whatever folder it is in.
+std::string as_path(const std::string& file) {
+  return std::filesystem::path(file).has_parent_path() ? file : "./" + file;
+}
+
+struct Options {
+  std::vector<std::string> files;
+  std::string profile, source, out;
+  double budget_median = 5, budget_p90 = 13;  // per cent
+};
+
+int fit_tables(const Options& options) {
+  calibrate::TableRequest request;
+  for (const std::string& file : options.files) request.files.push_back(as_path(file));
+  request.base = config::read_hardware(config::find_config("hardware", options.profile, {}));
+  request.source = options.source, request.date = today();
+  request.budget_median = options.budget_median / 100, request.budget_p90 = options.budget_p90 / 100;
+  const calibrate::TableResult result = calibrate::fit_tables(request);
+  return finish(result.calibrations, result.misses, options.out, result.yaml);
+}
+
+// What `calibrate cpu` and `calibrate cuda` differ in.
+struct Target {
+  const char* name;
+  const char* program;
+  const char* what;
+  calibrate::MachineResult (*fit)(const calibrate::Results&, const calibrate::MachineRequest&);
+  double budget_median, budget_p90;  // per cent
+  std::vector<std::string> benches;  // to run; empty: all
+  // Options of the calls of a measurement that still touches every number, a few cases of each benchmark.
+  std::vector<std::vector<std::string>> shorter;
+};
+
+struct MachineOptions {
+  std::string from, profile, out, program, results;
+  double seconds = 120, budget_median = 0, budget_p90 = 0;
+  bool quick = false;
+};
+
+// The results next to the profile, so that it can be fitted again.
+std::string results_path(const MachineOptions& options) {
+  return as_path(std::filesystem::path(options.out).replace_extension(".results.json").string());
+}
+
+// Measures, and says where the results are.
+std::string measure(const Target& target, const MachineOptions& options) {
+  const std::optional<std::string> program = find_program(target.program, options.program);
+  if (!program) {
+    throw UserError(fmt::format("calibrate {}: {} is not built here ({}); --from fits results that it wrote elsewhere",
+                                target.name, options.program.empty() ? target.program : options.program, target.what));
+  }
+  const std::string path = results_path(options);
+  std::filesystem::remove(path);  // a file that is there would be continued, and might be of another machine
+  std::vector<std::vector<std::string>> calls = {{"--budget", fmt::format("{}", options.seconds)}};
+  for (const std::string& bench : target.benches) calls.front().insert(calls.front().end(), {"--bench", bench});
+  if (options.quick) calls = target.shorter;
+  for (std::vector<std::string>& call : calls) {
+    call.insert(call.end(), {"--quiet", "--json", path});
+    if (options.quick) call.insert(call.end(), {"--min-time", "0.02", "--timeout", "0.2"});
+    const int code = run_program(*program, call);
+    constexpr int kCasesLeft = 3;  // of the budget; what was measured is spread over all cases
+    if (code != 0 && code != kCasesLeft) {
+      throw UserError(fmt::format("calibrate {}: {} ended with {}; no profile is made", target.name, *program, code));
+    }
+  }
+  return path;
+}
+
+int fit_machine(const Target& target, const MachineOptions& options) {
+  const std::string path = options.from.empty() ? measure(target, options) : as_path(options.from);
+  const calibrate::Results results = calibrate::read_results(path);
+  calibrate::MachineRequest request;
+  request.base = config::read_hardware(config::find_config("hardware", options.profile, {}));
+  request.name = path;
+  request.budget_median = (options.budget_median > 0 ? options.budget_median : target.budget_median) / 100;
+  request.budget_p90 = (options.budget_p90 > 0 ? options.budget_p90 : target.budget_p90) / 100;
+  const calibrate::MachineResult result = target.fit(results, request);
+  for (const std::string& name : result.left_out) {
+    fmt::print(stderr, "not measured, kept as in {}: {}\n", options.profile, name);
+  }
+  return finish(result.calibrations, result.misses, options.out, result.yaml);
+}
+
+void add_machine(CLI::App& calibrate, const Target& target, int& result) {
+  CLI::App* command = calibrate.add_subcommand(
+      target.name, fmt::format("measure with {} and fit; needs {}", target.program, target.what));
+  auto options = std::make_shared<MachineOptions>();
+  options->profile = "h100-sxm";
+  command->add_option("-o,--out", options->out, "the profile to write (YAML); results go beside it")->required();
+  command->add_option("--from", options->from, "results to fit instead of measuring (JSON, kvcast-kernels/1)");
+  command->add_option("--profile", options->profile, "has what is not measured, and where fits start (h100-sxm)");
+  command->add_option("--seconds", options->seconds, "shared out over all cases (120); --short has its own")
+      ->check(CLI::Range(1.0, 1e6));
+  command->add_flag("--short", options->quick, "a few cases of each benchmark");
+  command->add_option("--program", options->program, "the measuring program, where it is not beside kvcast");
+  command->add_option("--budget-median", options->budget_median, "median error allowed on held-out cases, per cent")
+      ->check(CLI::Range(0.1, 1e9));
+  command->add_option("--budget-p90", options->budget_p90, "p90 error allowed on held-out cases, per cent")
+      ->check(CLI::Range(0.1, 1e9));
+  command->callback([options, &target, &result] { result = fit_machine(target, *options); });
+}
+
+const Target& cpu() {
+  static const Target target{
+      .name = "cpu",
+      .program = "kvcast-kernels-cpu",
+      .what = "the normal build",
+      .fit = calibrate::fit_host,
+      .budget_median = 15,
+      .budget_p90 = 40,
+      .benches = {"cpu_dram", "cpu_gather_dot", "cpu_sparse_attention", "cpu_topk", "cpu_lsh_lookup", "cpu_fork_join"},
+      .shorter = {
+          {"--bench", "cpu_dram", "--axis", "op=read"},
+          {"--bench", "cpu_gather_dot", "--axis", "dim=128", "--axis", "run=1,2,4,16,64", "--axis", "rows=131072"},
+          {"--bench", "cpu_sparse_attention", "--mode", "cold", "--axis", "items=4", "--axis", "context=4096", "--axis",
+           "tokens=512", "--axis", "group=1,8"},
+          {"--bench", "cpu_topk", "--axis", "n=1024,16384", "--axis", "k=64", "--axis", "rows=4"},
+          {"--bench", "cpu_lsh_lookup", "--axis", "queries=8", "--axis", "context=16384", "--axis", "tables=75"},
+          {"--bench", "cpu_fork_join", "--axis", "wait=spin"}}};
+  return target;
+}
+
+const Target& cuda() {
+  static const Target target{.name = "cuda",
+                             .program = "kvcast-kernels",
+                             .what = "nvcc, -DKVCAST_CUDA=ON and a GPU",
+                             .fit = calibrate::fit_gpu,
+                             .budget_median = 5,
+                             .budget_p90 = 15,
+                             .benches = {},
+                             .shorter = {{"--budget", "60", "--axis", "page=32"}}};
+  return target;
+}
+
+void add_budget(CLI::App& command, Options& options) {
+  command.add_option("--budget-median", options.budget_median, "median error allowed on held-out points, per cent")
+      ->check(CLI::Range(0.1, 1e9));
+  command.add_option("--budget-p90", options.budget_p90, "p90 error allowed on held-out points, per cent")
+      ->check(CLI::Range(0.1, 1e9));
+  command.add_option("-o,--out", options.out, "the profile to write (YAML)")->required();
+}
+
+void add_table(CLI::App& calibrate, int& result) {
+  CLI::App* command = calibrate.add_subcommand("table", "fit attention and GEMM parameters to tables of kernel times");
+  auto options = std::make_shared<Options>();
+  command->add_option("CSV", options->files, "points of one kernel on one device, as for validate kernels --points")
+      ->required();
+  command->add_option("--profile", options->profile, "the machine that the points are from")->required();
+  command->add_option("--source", options->source, "where the points are from")->required();
+  add_budget(*command, *options);
+  command->callback([options, &result] { result = fit_tables(*options); });
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, int& result) {
+  CLI::App* command = app.add_subcommand("calibrate", "make a profile from measurements");
+  command->require_subcommand(1);
+  add_machine(*command, cpu(), result);
+  add_machine(*command, cuda(), result);
+  add_table(*command, result);
+}
+
+}  // namespace kvcast::app

@@ -1,0 +1,22 @@
+// Fits the parameters of decode attention to measured times.
+#pragma once
+
+#include <span>
+
+#include "calibrate/points.hpp"
+#include "config/hardware.hpp"
+
+namespace kvcast::calibrate {
+
+struct AttentionFit {
+  int candidates = 0;           // structures tried: tile, part, parts a SM
+  double cross_validation = 0;  // loss of the chosen one on the folds that it was not fitted to
+};
+
+// Sets the attention parameters of gpu, their range among them, from the points that are not held out: those of one
+// kernel on one device. The structure (tile, part, parts) is the one that does best in four-fold cross-validation over
+// whole (batch, context) pairs, so that no fold has seen the context that it is asked for. Points beyond twice the L2,
+// which decide what a step takes, count three times. UserError where there are too few points.
+AttentionFit fit_attention(std::span<const MeasuredPoint> points, config::Gpu& gpu);
+
+}  // namespace kvcast::calibrate

@@ -1,0 +1,150 @@
+#include "calibrate/gemm.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "calibrate/predict.hpp"
+#include "calibrate/solve.hpp"
+
+namespace kvcast::calibrate {
+namespace {
+
+constexpr std::size_t kLeastPoints = 25;
+constexpr double kBeyondCache = 2, kWeightBeyondCache = 3;
+
+// Output tiles per SM between which the compute efficiency is linear in the logarithm; it is written out as a curve
+// with a point an octave. Fewer tiles leave SMs idle in proportion.
+constexpr std::array<double, 5> kTiles = {0.25, 1, 4, 32, 256};
+constexpr double kFewestTiles = 0.01;
+constexpr double kMargin = 1.02;  // for the rounding of what is written
+
+const graph::Gemm& work_of(const MeasuredPoint& point) { return std::get<graph::Gemm>(point.op.work); }
+double weights_of(const MeasuredPoint& point) {
+  const graph::Gemm& work = work_of(point);
+  return work.n * work.k * work.element_bytes;
+}
+double weight_of(const MeasuredPoint& point, const config::Gpu& gpu) {
+  return weights_of(point) > kBeyondCache * gpu.l2_capacity ? kWeightBeyondCache : 1;
+}
+
+// y over log x, the nodes ascending.
+double interpolate(std::span<const double> nodes, std::span<const double> y, double x) {
+  const auto above = std::upper_bound(nodes.begin(), nodes.end(), x);
+  if (above == nodes.begin()) return y.front();
+  if (above == nodes.end()) return y.back();
+  const auto i = static_cast<std::size_t>(above - nodes.begin());
+  return y[i - 1] + (y[i] - y[i - 1]) * std::log(x / nodes[i - 1]) / std::log(nodes[i] / nodes[i - 1]);
+}
+
+// Points an octave apart from `low` to `high`, `high` included.
+void sample(config::Curve& curve, std::span<const double> nodes, std::span<const double> y, double low, double high) {
+  for (double x = low; x < high * (1 - 1e-9); x *= 2) {
+    curve.x.push_back(x);
+    curve.y.push_back(interpolate(nodes, y, x));
+  }
+  curve.x.push_back(high);
+  curve.y.push_back(interpolate(nodes, y, high));
+}
+
+// What the vector of values means: floor, overlap, row loss, then the efficiencies at the nodes of both curves.
+struct Form {
+  std::vector<double> sizes;  // bytes of weights, ascending
+  bool flat = false;          // one memory efficiency for all of them
+
+  std::size_t memory_values() const { return flat ? 1 : sizes.size(); }
+
+  std::vector<Parameter> parameters() const {
+    std::vector<Parameter> all = {
+        {"floor_gemm", 0.05e-6, 20e-6, 3e-6}, {"gemm_overlap", 1, 12, 4}, {"gemm_row_loss", 0.002, 0.4, 0.05}};
+    for (std::size_t i = 0; i < memory_values(); ++i) all.push_back({"gemm_memory_efficiency", 0.3, 1, 0.8});
+    for (const double tiles : kTiles) all.push_back({"gemm_compute_efficiency", 0.02, 1, tiles < 1 ? 0.4 : 0.8});
+    return all;
+  }
+
+  void set(config::Gpu& gpu, std::span<const double> values) const {
+    gpu.floor_gemm.value = values[0], gpu.gemm_overlap.value = values[1], gpu.gemm_row_loss.value = values[2];
+    const auto memory = values.subspan(3, memory_values()), compute = values.subspan(3 + memory_values());
+    config::Curve& by_size = gpu.gemm_memory_efficiency;
+    by_size.x.clear(), by_size.y.clear();
+    if (flat) {
+      by_size.x = sizes, by_size.y.assign(sizes.size(), memory.front());
+    } else {
+      sample(by_size, sizes, memory, sizes.front(), sizes.back());
+    }
+    config::Curve& by_tiles = gpu.gemm_compute_efficiency;
+    by_tiles.x = {kFewestTiles}, by_tiles.y = {0};
+    sample(by_tiles, kTiles, compute, kTiles.front(), kTiles.back());
+    // More tiles never take less time: the efficiency grows no faster than they do.
+    for (std::size_t i = by_tiles.x.size() - 1; i > 0; --i) {
+      by_tiles.y[i - 1] = std::max(by_tiles.y[i - 1], kMargin * by_tiles.y[i] * by_tiles.x[i - 1] / by_tiles.x[i]);
+    }
+  }
+};
+
+// One efficiency for all sizes, or three over the sizes that were measured.
+std::vector<Form> forms(std::span<const MeasuredPoint> points) {
+  double low = std::numeric_limits<double>::infinity(), high = 0;
+  for (const MeasuredPoint& point : points) {
+    low = std::min(low, weights_of(point)), high = std::max(high, weights_of(point));
+  }
+  if (low == high) throw UserError("GEMM: all points have weights of one size");
+  std::vector<Form> all = {{{low, high}, true}};
+  if (high > 4 * low) all.push_back({{low, std::sqrt(low * high), high}, false});
+  return all;
+}
+
+void solve_for(const Form& form, std::span<const MeasuredPoint* const> points, config::Gpu& gpu) {
+  std::vector<double> weights;
+  for (const MeasuredPoint* point : points) weights.push_back(weight_of(*point, gpu));
+  const auto errors = [&](std::span<const double> values, std::span<double> out) {
+    form.set(gpu, values);
+    for (std::size_t i = 0; i < points.size(); ++i) out[i] = log_error(gpu, *points[i]);
+  };
+  form.set(gpu, solve(form.parameters(), weights, errors).values);
+}
+
+double cross_validate(const Form& form, std::span<const MeasuredPoint> points, config::Gpu gpu) {
+  std::set<std::pair<double, double>> matrices;
+  for (const MeasuredPoint& point : points) matrices.emplace(work_of(point).n, work_of(point).k);
+  std::vector<double> errors, weights;
+  for (const auto& matrix : matrices) {
+    std::vector<const MeasuredPoint*> seen, unseen;
+    for (const MeasuredPoint& point : points) {
+      const bool left_out = work_of(point).n == matrix.first && work_of(point).k == matrix.second;
+      (left_out ? unseen : seen).push_back(&point);
+    }
+    if (seen.size() < form.parameters().size()) continue;
+    solve_for(form, seen, gpu);
+    for (const MeasuredPoint* point : unseen) {
+      errors.push_back(log_error(gpu, *point));
+      weights.push_back(weight_of(*point, gpu));
+    }
+  }
+  return errors.empty() ? std::numeric_limits<double>::infinity() : loss(errors, weights);
+}
+
+}  // namespace
+
+GemmFit fit_gemm(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
+  std::vector<MeasuredPoint> used;
+  for (const MeasuredPoint& point : points) {
+    if (!point.held_out) used.push_back(point);
+  }
+  if (used.size() < kLeastPoints) {
+    throw UserError(fmt::format("GEMM: {} points to fit to, at least {} are needed", used.size(), kLeastPoints));
+  }
+  const std::vector<Form> all = forms(used);
+  std::size_t best = 0;
+  std::vector<double> losses;
+  for (const Form& form : all) losses.push_back(cross_validate(form, used, gpu));
+  for (std::size_t i = 1; i < all.size(); ++i) best = losses[i] < losses[best] ? i : best;
+  std::vector<const MeasuredPoint*> seen;
+  for (const MeasuredPoint& point : used) seen.push_back(&point);
+  solve_for(all[best], seen, gpu);
+  return {static_cast<int>(gpu.gemm_memory_efficiency.x.size()), losses[best]};
+}
+
+}  // namespace kvcast::calibrate

@@ -1,0 +1,21 @@
+// Fits the parameters of GEMMs to measured times.
+#pragma once
+
+#include <span>
+
+#include "calibrate/points.hpp"
+#include "config/hardware.hpp"
+
+namespace kvcast::calibrate {
+
+struct GemmFit {
+  int memory_points = 0;        // of gemm_memory_efficiency
+  double cross_validation = 0;  // loss of the chosen one on the weight matrices that it was not fitted to
+};
+
+// Sets the GEMM parameters of gpu, their range among them, from the points that are not held out. Whether the memory
+// efficiency is one number or depends on the size of the weights is what does better when whole weight matrices are
+// left out. Points beyond twice the L2 count three times. UserError where there are too few points.
+GemmFit fit_gemm(std::span<const MeasuredPoint> points, config::Gpu& gpu);
+
+}  // namespace kvcast::calibrate

@@ -1,0 +1,197 @@
+// Stage by stage, what is simple first: gaps between empty kernels, streams, gathers, then the kernels that rest on
+// them. Attention and GEMM find their structure by cross-validation (attention.cpp, gemm.cpp).
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.hpp"
+#include "calibrate/attention.hpp"
+#include "calibrate/fit_stages.hpp"
+#include "calibrate/gemm.hpp"
+#include "calibrate/machine.hpp"
+#include "calibrate/write.hpp"
+
+namespace kvcast::calibrate {
+namespace {
+
+// Nodes at the sizes that were measured; all begin at the middle of what the curve was.
+template <typename SizeOf>
+void place_nodes(std::span<const MeasuredOp> cases, config::Curve& curve, const SizeOf& size_of) {
+  std::set<double> sizes;
+  for (const MeasuredOp& one : cases) {
+    if (!one.held_out) sizes.insert(size_of(one));
+  }
+  const double start = curve.y[curve.y.size() / 2];
+  curve.x.assign(sizes.begin(), sizes.end());
+  curve.y.assign(sizes.size(), start);
+}
+
+const graph::Copy& copy_of(const MeasuredOp& one) { return std::get<graph::Copy>(one.op.work); }
+double run_bytes(const MeasuredOp& one) { return copy_of(one).run_bytes; }
+
+template <typename SizeOf>
+auto fit_curve(const char* name, std::vector<std::string_view> keys, config::Curve config::Gpu::*curve,
+               SizeOf size_of) {
+  return [=](std::span<const MeasuredOp> cases, config::Hardware& hardware) {
+    place_nodes(cases, hardware.gpu.*curve, size_of);
+    fit_stage(name, keys, cases, hardware);
+  };
+}
+auto fit_link_curve(const char* name, std::vector<std::string_view> keys, config::Curve config::Link::*curve) {
+  return [=](std::span<const MeasuredOp> cases, config::Hardware& hardware) {
+    place_nodes(cases, hardware.link.*curve, run_bytes);
+    fit_stage(name, keys, cases, hardware);
+  };
+}
+
+// The fits of tables know kernels in graphs; these were measured in a stream.
+std::vector<MeasuredPoint> points_of(std::span<const MeasuredOp> cases, const config::Gpu& gpu) {
+  std::vector<MeasuredPoint> points;
+  for (const MeasuredOp& one : cases) {
+    MeasuredPoint point;
+    point.op = one.op, point.held_out = one.held_out;
+    point.seconds = std::max(0.1 * one.seconds, one.seconds - gpu.gap_stream + gpu.gap_graph);
+    points.push_back(std::move(point));
+  }
+  return points;
+}
+
+void fit_attention_stage(std::span<const MeasuredOp> cases, config::Hardware& hardware) {
+  fit_attention(points_of(cases, hardware.gpu), hardware.gpu);
+}
+void fit_gemm_stage(std::span<const MeasuredOp> cases, config::Hardware& hardware) {
+  fit_gemm(points_of(cases, hardware.gpu), hardware.gpu);
+}
+
+double gathered_unit(const MeasuredOp& one) { return std::get<graph::Kernel>(one.op.work).unit_bytes; }
+double columns(const MeasuredOp& one) { return std::get<graph::TopK>(one.op.work).columns; }
+
+std::vector<Stage> kernel_stages() {
+  using config::Gpu;
+  return {
+      {"gaps", {"kernels in a stream", "kernels in a graph"}, {"gpu.gap_stream", "gpu.gap_graph"}},
+      {"streams", {"hbm_stream"}, {"gpu.floor_small", "gpu.stream_efficiency"}},
+      {"gathers",
+       {"hbm_gather"},
+       {"gpu.gather_efficiency"},
+       fit_curve("gathers", {"gpu.gather_efficiency"}, &Gpu::gather_efficiency, gathered_unit)},
+      {"layout conversion", {"convert"}, {"gpu.convert_efficiency"}},
+      {"page scores", {"page_score"}, {"gpu.floor_score"}},
+      {"top-k",
+       {"topk"},
+       {"gpu.floor_topk", "gpu.topk_pick", "gpu.topk_row"},
+       fit_curve("top-k", {"gpu.floor_topk", "gpu.topk_pick", "gpu.topk_row"}, &Gpu::topk_row, columns)},
+      {"attention",
+       {"decode_attention"},
+       {"gpu.floor_attention", "gpu.attention_row", "gpu.attention_merge", "gpu.attention_tile",
+        "gpu.attention_padding", "gpu.attention_part", "gpu.attention_parts", "gpu.attention_tile_time",
+        "gpu.attention_overlap", "gpu.attention_efficiency"},
+       fit_attention_stage},
+      {"prefill attention", {"prefill_attention"}, {"gpu.prefill_efficiency"}},
+      {"GEMM",
+       {"gemm"},
+       {"gpu.floor_gemm", "gpu.gemm_memory_efficiency", "gpu.gemm_row_loss", "gpu.gemm_compute_efficiency",
+        "gpu.gemm_overlap"},
+       fit_gemm_stage},
+  };
+}
+
+std::vector<Stage> runtime_stages() {
+  using config::Link;
+  return {
+      {"launches", {"launches"}, {"host.launch"}},
+      {"graph launches", {"graph launches"}, {"host.graph_launch", "host.graph_node"}},
+      {"stream waits", {"stream waits"}, {"host.stream_sync"}},
+      {"values read back", {"values read back"}, {"host.item_sync"}},
+      {"large copies", {"large copies"}, {"link.h2d_bandwidth", "link.d2h_bandwidth"}},
+      {"copies both ways", {"copies both ways"}, {"link.both_bandwidth"}},
+      {"pageable copies", {"pageable copies"}, {"link.pageable_bandwidth"}},
+      {"small copies",
+       {"small copies"},
+       {"link.engine_piece"},
+       fit_link_curve("small copies", {"link.engine_piece"}, &Link::engine_piece)},
+      {"copy calls",
+       {"copy calls"},
+       {"link.issue_call"},
+       fit_link_curve("copy calls", {"link.issue_call"}, &Link::issue_call)},
+      {"batched calls", {"batched calls"}, {"link.issue_batched"}},
+      {"2D copies", {"2D copies"}, {"link.engine_row"}},
+      {"2D calls", {"2D calls"}, {"link.issue_row"}},
+      {"zero copy",
+       {"zero_copy_gather"},
+       {"link.zero_copy_efficiency"},
+       fit_link_curve("zero copy", {"link.zero_copy_efficiency"}, &Link::zero_copy_efficiency)},
+  };
+}
+
+// What the device says of itself.
+void set_known(const Results& results, config::Gpu& gpu) {
+  const std::string source = "read from the device by the measuring program";
+  const auto set = [&](const char* key, Value& value, double factor = 1) {
+    const double known = quantity_of(results, key, 0);
+    if (known > 0) value = {known * factor, Origin::kDatasheet, 0.01, source};
+  };
+  set("hbm_bytes", gpu.hbm_capacity);
+  set("hbm_peak", gpu.hbm_bandwidth);
+  set("tensor_peak", gpu.tensor_flops);
+  set("sm_count", gpu.sm_count);
+  set("l2_bytes", gpu.l2_capacity);
+  set("clock_hz", gpu.clock);
+  gpu.floor_clock = gpu.clock;  // floors are those of this device
+  gpu.l2_bandwidth.value = std::max(gpu.l2_bandwidth.value, gpu.hbm_bandwidth.value);
+}
+
+// Nothing that was fitted may exceed what the link or both directions of it can do.
+void keep_physical(config::Link& link) {
+  for (Value* rate : {&link.h2d_bandwidth, &link.d2h_bandwidth}) {
+    rate->value = std::min(rate->value, link.theory_bandwidth.value);
+  }
+  const double one = std::max(link.h2d_bandwidth.value, link.d2h_bandwidth.value);
+  link.both_bandwidth.value =
+      std::clamp(link.both_bandwidth.value, one, link.h2d_bandwidth.value + link.d2h_bandwidth.value);
+  link.pageable_bandwidth.value = std::min(link.pageable_bandwidth.value, one);
+}
+
+constexpr double kPcieLane[] = {0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};  // B/s by generation
+
+void set_link(const Results& results, config::Link& link) {
+  const double generation = quantity_of(results, "pcie_generation_under_load", 0);
+  const double lanes = quantity_of(results, "pcie_lanes", 0);
+  if (generation < 1 || generation > 6 || lanes < 1) return;
+  link.theory_bandwidth = {kPcieLane[static_cast<int>(generation)] * lanes, Origin::kExact, 0,
+                           fmt::format("{} lanes of PCIe {}, read under load", lanes, generation)};
+}
+
+}  // namespace
+
+std::vector<Stage> gpu_stages() {
+  std::vector<Stage> all = kernel_stages();
+  const std::vector<Stage> runtime = runtime_stages();
+  all.insert(all.end(), runtime.begin(), runtime.end());
+  return all;
+}
+
+MachineResult fit_gpu(const Results& results, const MachineRequest& request) {
+  const std::vector<MeasuredOp> cases = gpu_cases(results);
+  if (cases.empty())
+    throw UserError({results.file, 0, 0}, "no usable case of a GPU: results of kvcast-kernels are needed");
+  MachineResult result;
+  result.hardware = request.base;
+  config::Hardware& machine = result.hardware;
+  set_known(results, machine.gpu);
+  set_link(results, machine.link);
+  fit_stages(gpu_stages(), cases, results, request, result);
+  keep_physical(machine.link);
+  machine.gpu.gap_graph.value = std::min(machine.gpu.gap_graph.value, machine.gpu.gap_stream.value);
+
+  const std::string title = text_of(results, "device", "unknown GPU") + ", measured";
+  result.yaml = fmt::format("title: \"{}\"\ngpu:\n", title) + yaml_of(machine, "gpu.") + yaml_of(machine.gpu.range) +
+                "link:\n" + yaml_of(machine, "link.") +
+                fmt::format("host:\n  title: \"{}\"\n", text_of(results, "host_cpu", "unknown processor")) +
+                yaml_of(machine, "host.") + yaml_of(result.calibrations);
+  return result;
+}
+
+}  // namespace kvcast::calibrate

@@ -1,0 +1,160 @@
+// Which rows of kvcast-kernels stand for which ops. Cold rows only: a step reads everything once.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "calibrate/machine.hpp"
+
+namespace kvcast::calibrate {
+namespace {
+
+using graph::Copy;
+using graph::CopyKind;
+using graph::Direction;
+using graph::KernelClass;
+
+constexpr double kHalf = 2;             // bytes of an fp16 number
+constexpr double kLeastLaunches = 16;   // of a chain, so that what surrounds it does not count
+constexpr double kLargeCopy = 1 << 20;  // bytes from which a copy shows the link's bandwidth
+constexpr double kFullGrid = 128;       // blocks of a zero-copy kernel that fill the link
+
+graph::Kernel stream_of(const Row& row) {
+  const double bytes = row.of_work("bytes");
+  const std::string& op = row.word("op");
+  if (op == "read") return {KernelClass::kElementwise, bytes, 0, 0, 0};
+  if (op == "write") return {KernelClass::kElementwise, 0, bytes, 0, 0};
+  return {KernelClass::kElementwise, bytes / 2, bytes / 2, 0, 0};
+}
+
+graph::DecodeAttention attention_of(const Row& row) {
+  const double context = row.number("context");
+  graph::DecodeAttention work;
+  work.rows = row.number("batch") * row.number("kv_heads"), work.group = row.number("group");
+  work.head_dim = row.number("dim"), work.tokens = work.rows * context, work.longest = context;
+  work.unit_bytes = row.number("page") * work.head_dim * kHalf;
+  return work;
+}
+
+// The op of a kernel's row; Marker for rows of other kinds.
+graph::Work kernel_of(const Row& row) {
+  const auto bytes = [&] { return row.of_work("bytes"); };
+  if (row.bench == "hbm_stream") return stream_of(row);
+  if (row.bench == "hbm_gather") {
+    return graph::Kernel{KernelClass::kGather, bytes() / 2, bytes() / 2, 0,
+                         row.number("row_bytes") * row.number("run")};
+  }
+  if (row.bench == "convert") return graph::Kernel{KernelClass::kConvert, bytes() / 2, bytes() / 2, 0, 0};
+  if (row.bench == "page_score") return graph::Kernel{KernelClass::kScore, bytes(), 0, row.of_work("flops"), 0};
+  if (row.bench == "topk") return graph::TopK{row.number("rows"), row.number("n"), row.number("k"), 4};
+  if (row.bench == "prefill_attention") return graph::PrefillAttention{row.of_work("flops"), bytes(), 0};
+  if (row.bench == "decode_attention") return attention_of(row);
+  if (row.bench == "gemm") return graph::Gemm{row.number("m"), row.number("n"), row.number("k"), kHalf};
+  return graph::Marker{};
+}
+
+bool is(const Row& row, const char* axis, const char* value) { return row.word(axis) == value; }
+
+void add_chain(const Row& row, std::vector<MeasuredOp>& cases) {
+  MeasuredOp one;
+  const bool graph = is(row, "how", "graph");
+  one.count = row.number("kernels");
+  if (is(row, "clock", "device") && one.count >= kLeastLaunches) {
+    one.bench = graph ? "kernels in a graph" : "kernels in a stream";
+    one.measure = graph ? Measure::kGraphGap : Measure::kStreamGap;
+  } else if (is(row, "clock", "issue")) {
+    one.bench = graph ? "graph launches" : "launches";
+    one.op.lane = graph::Lane::kHost, one.op.kind = graph::Kind::kLaunch;
+    one.op.work = graph::Host{graph ? graph::HostCall::kGraphLaunch : graph::HostCall::kLaunch, one.count};
+  } else {
+    return;
+  }
+  one.id = row.id(), one.seconds = row.seconds;
+  cases.push_back(std::move(one));
+}
+
+void add_sync(const Row& row, std::vector<MeasuredOp>& cases) {
+  const bool idle = is(row, "what", "stream_sync_idle");
+  if (!idle && !is(row, "what", "value_round_trip")) return;
+  MeasuredOp one;
+  one.id = row.id(), one.seconds = row.seconds, one.bench = idle ? "stream waits" : "values read back";
+  one.op.lane = graph::Lane::kHost, one.op.kind = graph::Kind::kSync;
+  one.op.work = graph::Host{idle ? graph::HostCall::kStreamSync : graph::HostCall::kItemSync, 1};
+  cases.push_back(std::move(one));
+}
+
+// What a copy's row measures, empty where the model has no number for it.
+std::string copy_bench(const Row& row, double bytes, bool both) {
+  const bool device = is(row, "clock", "device"), issue = is(row, "clock", "issue");
+  if (is(row, "memory", "pageable")) {
+    return is(row, "how", "calls") && is(row, "clock", "host") && bytes >= kLargeCopy && !both ? "pageable copies" : "";
+  }
+  if (both) return device && is(row, "how", "calls") && bytes >= kLargeCopy ? "copies both ways" : "";
+  if (is(row, "how", "calls")) {
+    if (issue) return "copy calls";
+    if (device) return bytes >= kLargeCopy ? "large copies" : "small copies";
+  }
+  if (is(row, "how", "batched") && issue) return "batched calls";
+  if (is(row, "how", "2d") && device) return "2D copies";
+  if (is(row, "how", "2d") && issue) return "2D calls";
+  return "";
+}
+
+void add_host_copy(const Row& row, std::vector<MeasuredOp>& cases) {
+  const double bytes = row.number("bytes"), pieces = row.number("pieces");
+  const bool both = is(row, "direction", "both");
+  MeasuredOp one;
+  one.bench = copy_bench(row, bytes, both);
+  if (one.bench.empty()) return;
+  Copy copy;
+  copy.direction = is(row, "direction", "d2h") ? Direction::kDeviceToHost : Direction::kHostToDevice;
+  copy.runs = pieces, copy.run_bytes = bytes;
+  if (is(row, "memory", "pageable")) copy.kind = CopyKind::kPageable;
+  if (is(row, "how", "batched")) copy.kind = CopyKind::kBatched;
+  if (is(row, "how", "2d")) {
+    copy.kind = CopyKind::kMemcpy2D;
+    copy.runs = 1, copy.run_bytes = bytes * pieces, copy.rows = pieces;
+  }
+  if (is(row, "clock", "device")) one.measure = Measure::kEngine;
+  if (is(row, "clock", "issue")) one.measure = Measure::kIssue;
+  if (both) one.measure = Measure::kBothWays, one.count = 2 * bytes * pieces;
+  one.id = row.id(), one.seconds = row.seconds;
+  one.op.lane = graph::Lane::kCopyA, one.op.kind = graph::Kind::kCopyIn, one.op.work = copy;
+  cases.push_back(std::move(one));
+}
+
+void add_zero_copy(const Row& row, std::vector<MeasuredOp>& cases) {
+  if (row.number("blocks") < kFullGrid) return;
+  Copy copy;
+  copy.kind = CopyKind::kZeroCopy;
+  copy.run_bytes = row.number("piece"), copy.runs = row.number("bytes") / copy.run_bytes;
+  MeasuredOp one;
+  one.id = row.id(), one.bench = row.bench, one.seconds = row.seconds;
+  one.op.lane = graph::Lane::kCopyA, one.op.kind = graph::Kind::kCopyIn, one.op.work = copy;
+  cases.push_back(std::move(one));
+}
+
+}  // namespace
+
+std::vector<MeasuredOp> gpu_cases(const Results& results) {
+  std::vector<MeasuredOp> cases;
+  for (const Row& row : results.rows) {
+    if (row.bench == "host_sync") add_sync(row, cases);  // has no cold mode
+    if (row.mode != "cold") continue;
+    if (row.bench == "launch_chain") add_chain(row, cases);
+    if (row.bench == "host_copy") add_host_copy(row, cases);
+    if (row.bench == "zero_copy_gather") add_zero_copy(row, cases);
+    graph::Work work = kernel_of(row);
+    if (std::holds_alternative<graph::Marker>(work)) continue;
+    MeasuredOp one;
+    one.id = row.id(), one.bench = row.bench, one.seconds = row.seconds;
+    one.op.kind = row.bench == "gemm" ? graph::Kind::kGemm : graph::Kind::kAttention;
+    one.op.work = std::move(work);
+    cases.push_back(std::move(one));
+  }
+  hold_out(cases);
+  return cases;
+}
+
+}  // namespace kvcast::calibrate

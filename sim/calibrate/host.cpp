@@ -1,0 +1,163 @@
+// CPU workers take items in rounds (sim/hardware/host.cpp). Streams give the bandwidth of the DRAM; gathers and dot
+// products by threads the rates of a core by contiguous bytes and what is lost with all cores busy; attention over
+// groups the arithmetic; selection and look-ups their time an entry. All are solved for together, as every case knows
+// of several.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.hpp"
+#include "calibrate/fit_stages.hpp"
+#include "calibrate/machine.hpp"
+#include "calibrate/write.hpp"
+
+namespace kvcast::calibrate {
+namespace {
+
+constexpr double kElementBytes = 2;     // bfloat16
+constexpr double kLongPiece = 1 << 20;  // what streams are made of: no longer piece is read faster
+
+graph::CpuWork work_of(const Row& row) {
+  if (row.bench == "cpu_fork_join") return {.items = 0};
+  if (row.bench == "cpu_dram") {
+    const double threads = row.number("threads"), each = row.of_work("bytes") / threads;
+    return {.items = threads, .bytes_per_item = each, .unit_bytes = kLongPiece};
+  }
+  if (row.bench == "cpu_gather_dot") {
+    const double threads = row.number("threads");
+    return {.items = threads,
+            .bytes_per_item = row.of_work("bytes") / threads,
+            .flops_per_item = row.of_work("flops") / threads,
+            .unit_bytes = row.number("run") * row.number("dim") * kElementBytes};
+  }
+  if (row.bench == "cpu_sparse_attention") {
+    const double items = row.number("items");
+    return {.items = items,
+            .bytes_per_item = row.of_work("bytes") / items,
+            .flops_per_item = row.of_work("flops") / items,
+            .unit_bytes = row.number("dim") * kElementBytes};
+  }
+  if (row.bench == "cpu_topk") {
+    return {.items = row.number("rows"), .ranked_per_item = row.number("n")};
+  }
+  const double queries = row.number("queries");  // cpu_lsh_lookup: the bytes cleared and visited lie in the caches
+  return {.items = queries, .looked_up_per_item = row.of_work("ids") / queries};
+}
+
+// What stands for something that the simulator does: reads from DRAM, cold gathers, selection over scores just written.
+bool used(const Row& row, double cores) {
+  const bool all = row.numbers.contains("threads") && row.number("threads") == cores;
+  if (row.bench == "cpu_dram") return row.word("op") == "read";
+  if (row.bench == "cpu_fork_join") return row.word("wait") == "spin" && all;
+  if (row.bench == "cpu_gather_dot" || row.bench == "cpu_sparse_attention" || row.bench == "cpu_lsh_lookup") {
+    return row.mode == "cold";
+  }
+  return row.bench == "cpu_topk";
+}
+
+double cores_of(const Results& results) {
+  const auto cores = results.quantities.find("cores");
+  if (cores == results.quantities.end() || !(cores->second >= 1)) {
+    throw UserError({results.file, 0, 0}, "the environment states no cores");
+  }
+  return cores->second;
+}
+
+// All cores together stream what the memory gives: no least squares, as a bound that is not reached has no slope.
+void set_dram(std::span<const MeasuredOp> cases, config::Hardware& machine) {
+  double fastest = 0;
+  for (const MeasuredOp& one : cases) {
+    const auto& work = std::get<graph::CpuWork>(one.op.work);
+    const double busy = std::max(0.1 * one.seconds, one.seconds - machine.host.dispatch);
+    if (!one.held_out) fastest = std::max(fastest, work.items * work.bytes_per_item / busy);
+  }
+  machine.host.dram_bandwidth.value = fastest;
+}
+
+// The measured sizes of pieces, between which the rate of a core is linear; streams are the last.
+void place_nodes(std::span<const MeasuredOp> cases, config::Curve& curve) {
+  std::set<double> units;
+  for (const MeasuredOp& one : cases) {
+    const auto& work = std::get<graph::CpuWork>(one.op.work);
+    if (!one.held_out && work.bytes_per_item > 0) units.insert(work.unit_bytes);
+  }
+  if (units.empty()) throw UserError("host: no case gathers from DRAM (cpu_gather_dot, cpu_sparse_attention)");
+  const double start = curve.y.back();
+  curve.x.assign(units.begin(), units.end());
+  curve.y.assign(units.size(), start);
+}
+
+// What the profile is made of beside what was fitted.
+void set_known(const Results& results, config::Host& host) {
+  const std::string source = "counted by the measuring program";
+  host.cores = {cores_of(results), Origin::kExact, 0, source};
+  const double bytes = quantity_of(results, "dram_bytes", host.dram_capacity);
+  host.dram_capacity = {bytes, Origin::kMeasured, 0.05, "free memory when it was measured"};
+}
+
+// Streams of all threads are a bench of their own: the one case that knows the memory must not be held out.
+constexpr const char* kAllStreams = "cpu_dram, all threads";
+constexpr std::string_view kNeeded[] = {kAllStreams, "cpu_gather_dot", "cpu_fork_join", "cpu_topk", "cpu_lsh_lookup"};
+
+std::string title_of(const Results& results) {
+  return fmt::format("{}, {} cores, measured", text_of(results, "host_cpu", "unknown processor"), cores_of(results));
+}
+
+}  // namespace
+
+std::vector<Stage> host_stages() {
+  return {{"fork and join", {"cpu_fork_join"}, {"host.dispatch"}},
+          {"DRAM", {kAllStreams}, {"host.dram_bandwidth"}, set_dram},
+          {"gathers and products",
+           {"cpu_dram", kAllStreams, "cpu_gather_dot", "cpu_sparse_attention"},
+           {"host.core_bandwidth", "host.core_flops", "host.all_core_derate"}},
+          {"top-k on the CPU", {"cpu_topk"}, {"host.core_rank"}},
+          {"hash look-up", {"cpu_lsh_lookup"}, {"host.core_lookup"}}};
+}
+
+std::vector<MeasuredOp> host_cases(const Results& results) {
+  const double cores = cores_of(results);
+  std::vector<MeasuredOp> cases;
+  for (const Row& row : results.rows) {
+    if (!used(row, cores)) continue;
+    MeasuredOp one;
+    one.id = row.id(), one.bench = row.bench, one.seconds = row.seconds, one.threads = row.number("threads");
+    if (row.bench == "cpu_dram" && one.threads == cores) one.bench = kAllStreams;
+    one.op.kind = graph::Kind::kCpuWork, one.op.lane = graph::Lane::kCpu;
+    one.op.work = work_of(row);
+    cases.push_back(std::move(one));
+  }
+  hold_out(cases);
+  return cases;
+}
+
+MachineResult fit_host(const Results& results, const MachineRequest& request) {
+  const std::vector<MeasuredOp> cases = host_cases(results);
+  for (const std::string_view bench : kNeeded) {
+    const bool there =
+        std::any_of(cases.begin(), cases.end(), [&](const MeasuredOp& one) { return one.bench == bench; });
+    if (!there) throw UserError({results.file, 0, 0}, fmt::format("no usable case of {}; measure longer", bench));
+  }
+  MachineResult result;
+  result.hardware = request.base;
+  set_known(results, result.hardware.host);
+  place_nodes(cases, result.hardware.host.core_bandwidth);
+  fit_stages(host_stages(), cases, results, request, result);
+  // One core streams out of caches what all together cannot: the memory is the limit.
+  config::Host& host = result.hardware.host;
+  for (double& rate : host.core_bandwidth.y) rate = std::min(rate, host.dram_bandwidth.value);
+
+  std::string body = yaml_of(result.hardware, "host.");
+  // The keys of a host stand at the left margin.
+  for (std::size_t at = 0; at != std::string::npos && at < body.size();) {
+    body.erase(at, 2);
+    at = body.find('\n', at);
+    if (at != std::string::npos) ++at;
+  }
+  result.yaml = fmt::format("title: \"{}\"\n", title_of(results)) + body + yaml_of(result.calibrations);
+  return result;
+}
+
+}  // namespace kvcast::calibrate

@@ -1,0 +1,105 @@
+#include "calibrate/results.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "base/error.hpp"
+
+namespace kvcast::calibrate {
+namespace {
+
+using nlohmann::json;
+constexpr const char* kSchema = "kvcast-kernels/1";
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what) { throw UserError({path, 0, 0}, what); }
+
+const json& member(const std::string& path, const json& map, const char* key, const std::string& where) {
+  if (!map.is_object() || !map.contains(key)) refuse(path, fmt::format("{}: \"{}\" is missing", where, key));
+  return map[key];
+}
+
+std::string text_of(const std::string& path, const json& map, const char* key, const std::string& where) {
+  const json& value = member(path, map, key, where);
+  if (!value.is_string()) refuse(path, fmt::format("{}: {} is no text", where, key));
+  return value.get<std::string>();
+}
+
+void read_mixed(const json& map, std::map<std::string, double>& numbers, std::map<std::string, std::string>& words) {
+  for (const auto& [key, value] : map.items()) {
+    if (value.is_number()) numbers[key] = value.get<double>();
+    if (value.is_string()) words[key] = value.get<std::string>();
+  }
+}
+
+// Nothing for a row that must not be used.
+bool read_row(const std::string& path, const json& entry, std::size_t index, Row& row) {
+  const std::string where = fmt::format("row {}", index);
+  row.bench = text_of(path, entry, "bench", where);
+  row.mode = text_of(path, entry, "mode", where);
+  read_mixed(member(path, entry, "axes", where), row.numbers, row.words);
+  std::map<std::string, std::string> ignored;
+  read_mixed(member(path, entry, "work", where), row.work, ignored);
+  if (entry.contains("skip_reason") && !entry["skip_reason"].is_null()) return false;
+  const json& time = member(path, entry, "time_s", where);
+  if (time.is_null()) return false;
+  const json& median = member(path, time, "median", where);
+  if (!median.is_number() || !(median.get<double>() > 0) || !std::isfinite(median.get<double>())) {
+    refuse(path, where + ": the median time is no positive number");
+  }
+  row.seconds = median.get<double>();
+  return true;
+}
+
+}  // namespace
+
+std::string Row::id() const {
+  std::string text = bench;
+  for (const auto& [key, value] : words) text += fmt::format(" {}={}", key, value);
+  for (const auto& [key, value] : numbers) text += fmt::format(" {}={}", key, value);
+  return text + " " + mode;
+}
+
+double Row::number(const std::string& axis) const {
+  const auto at = numbers.find(axis);
+  if (at == numbers.end()) throw UserError(fmt::format("{}: no number \"{}\" among the axes", id(), axis));
+  if (!(at->second > 0)) throw UserError(fmt::format("{}: {} is not positive", id(), axis));
+  return at->second;
+}
+
+const std::string& Row::word(const std::string& axis) const {
+  const auto at = words.find(axis);
+  if (at == words.end()) throw UserError(fmt::format("{}: no word \"{}\" among the axes", id(), axis));
+  return at->second;
+}
+
+double Row::of_work(const std::string& name) const {
+  const auto at = work.find(name);
+  if (at == work.end() || !(at->second >= 0)) throw UserError(fmt::format("{}: its work states no {}", id(), name));
+  return at->second;
+}
+
+Results read_results(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) refuse(path, "cannot read the results");
+  const json document = json::parse(in, nullptr, false);
+  if (document.is_discarded()) refuse(path, "not JSON");
+  if (text_of(path, document, "schema", "results") != kSchema) refuse(path, fmt::format("schema is not {}", kSchema));
+  Results results;
+  results.file = path;
+  read_mixed(member(path, document, "environment", "results"), results.quantities, results.texts);
+  const json& rows = member(path, document, "rows", "results");
+  if (!rows.is_array()) refuse(path, "rows: expected a list");
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    Row row;
+    if (read_row(path, rows[i], i, row)) {
+      results.rows.push_back(std::move(row));
+    } else {
+      ++results.skipped;
+    }
+  }
+  return results;
+}
+
+}  // namespace kvcast::calibrate

@@ -1,0 +1,37 @@
+// Results of the measuring programs: JSON of schema kvcast-kernels/1 (kernels/README.md).
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace kvcast::calibrate {
+
+// One measured case.
+struct Row {
+  std::string bench, mode;  // mode: cold or batch
+  std::map<std::string, double> numbers;
+  std::map<std::string, std::string> words;
+  std::map<std::string, double> work;  // of one call: bytes, flops, ...
+  double seconds = 0;                  // median of one call
+
+  // The axis or entry of work of this name. UserError where the row lacks it.
+  double number(const std::string& axis) const;
+  const std::string& word(const std::string& axis) const;
+  double of_work(const std::string& name) const;
+  std::string id() const;  // "cpu_topk k=64 n=256 rows=1 threads=2 batch"
+};
+
+struct Results {
+  std::string file;
+  std::map<std::string, std::string> texts;  // of the environment: date, host_cpu, device, git, ...
+  std::map<std::string, double> quantities;  // of the environment: cores, sm_count, l2_bytes, ...
+  std::vector<Row> rows;                     // usable ones, in the order of the file
+  std::int64_t skipped = 0;                  // rows with a reason not to use them, or without a time
+};
+
+// UserError where the file cannot be read, is no JSON, or not of this schema.
+Results read_results(const std::string& path);
+
+}  // namespace kvcast::calibrate

@@ -1,0 +1,89 @@
+#include "calibrate/solve.hpp"
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+#include <unsupported/Eigen/NonLinearOptimization>
+#include <unsupported/Eigen/NumericalDiff>
+
+#include "base/error.hpp"
+
+namespace kvcast::calibrate {
+namespace {
+
+constexpr double kScale = 0.05;
+constexpr int kMostEvaluations = 60;  // of the errors, beside those for derivatives
+constexpr double kDerivativeStep = 1e-8;
+
+double soft_square(double e) { return 2 * kScale * kScale * (std::sqrt(1 + e * e / (kScale * kScale)) - 1); }
+
+// Numerical derivatives step by a share of u: kept away from zero, where a step would vanish.
+constexpr double kShift = 4;
+
+double inside(const Parameter& p, double u) { return p.low + (p.high - p.low) * (1 + std::sin(u - kShift)) / 2; }
+
+// Not quite at a bound, where the derivative by u is zero and the solver could not leave.
+double outside(const Parameter& p, double value) {
+  const double share = (value - p.low) / (p.high - p.low);
+  return kShift + std::asin(2 * std::clamp(share, 0.01, 0.99) - 1);
+}
+
+struct Problem {
+  using Scalar = double;
+  using InputType = Eigen::VectorXd;
+  using ValueType = Eigen::VectorXd;
+  using JacobianType = Eigen::MatrixXd;
+  enum { InputsAtCompileTime = Eigen::Dynamic, ValuesAtCompileTime = Eigen::Dynamic };
+
+  std::span<const Parameter> parameters;
+  std::span<const double> weights;
+  const Errors& errors;
+
+  int inputs() const { return static_cast<int>(parameters.size()); }
+  int values() const { return static_cast<int>(weights.size()); }
+
+  std::vector<double> from(const Eigen::VectorXd& u) const {
+    std::vector<double> v(parameters.size());
+    for (std::size_t i = 0; i < v.size(); ++i) v[i] = inside(parameters[i], u[static_cast<Eigen::Index>(i)]);
+    return v;
+  }
+
+  // Residuals whose squares are the loss.
+  int operator()(const Eigen::VectorXd& u, Eigen::VectorXd& residuals) const {
+    const std::vector<double> v = from(u);
+    std::vector<double> e(weights.size());
+    errors(v, e);
+    for (std::size_t i = 0; i < e.size(); ++i) {
+      residuals[static_cast<Eigen::Index>(i)] = std::copysign(std::sqrt(weights[i] * soft_square(e[i])), e[i]);
+    }
+    return 0;
+  }
+};
+
+}  // namespace
+
+double loss(std::span<const double> errors, std::span<const double> weights) {
+  double sum = 0, weight = 0;
+  for (std::size_t i = 0; i < errors.size(); ++i) sum += weights[i] * soft_square(errors[i]), weight += weights[i];
+  return weight > 0 ? sum / weight : 0;
+}
+
+Solution solve(std::span<const Parameter> parameters, std::span<const double> weights, const Errors& errors) {
+  KVCAST_CHECK(weights.size() >= parameters.size() && !parameters.empty());
+  const Problem problem{parameters, weights, errors};
+  Eigen::VectorXd u(problem.inputs());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    u[static_cast<Eigen::Index>(i)] = outside(parameters[i], parameters[i].start);
+  }
+  Eigen::NumericalDiff<Problem> with_derivatives(problem, kDerivativeStep);
+  Eigen::LevenbergMarquardt<Eigen::NumericalDiff<Problem>> solver(with_derivatives);
+  solver.parameters.maxfev = kMostEvaluations * (problem.inputs() + 1);
+  solver.minimize(u);
+  Solution solution{problem.from(u), 0};
+  std::vector<double> e(weights.size());
+  errors(solution.values, e);
+  solution.cost = loss(e, weights);
+  return solution;
+}
+
+}  // namespace kvcast::calibrate

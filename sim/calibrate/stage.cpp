@@ -1,0 +1,147 @@
+#include "calibrate/stage.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "base/error.hpp"
+#include "calibrate/solve.hpp"
+#include "hardware/cost_model.hpp"
+
+namespace kvcast::calibrate {
+namespace {
+
+constexpr double kReach = 1000;
+constexpr std::size_t kOneIn = 4, kFirst = 2;
+
+// The machine with some of its CPU workers: rates fall with the busy ones as they do on all of them.
+config::Hardware with_threads(config::Hardware machine, double threads) {
+  config::Host& host = machine.host;
+  const double all = host.cores, used = std::min(threads, all);
+  if (all > 1) host.all_core_derate.value = 1 - (1 - host.all_core_derate) * (used - 1) / (all - 1);
+  host.cores.value = used;
+  return machine;
+}
+
+// A kernel by itself comes from a stream: what surrounds it is in the measured time.
+hardware::CostModel model_of(const config::Hardware& machine) {
+  config::Framework framework;
+  framework.launch = config::Framework::Launch::kCompiled;
+  return {machine, framework};
+}
+
+double demand_of(const hardware::Cost& cost, std::initializer_list<hardware::Resource> resources) {
+  for (const hardware::Demand& demand : cost.demands) {
+    if (std::find(resources.begin(), resources.end(), demand.resource) != resources.end()) return demand.amount;
+  }
+  return 0;
+}
+
+double seconds_of(const MeasuredOp& one, const hardware::CostModel& model) {
+  using hardware::Resource;
+  const config::Hardware& machine = model.hardware();
+  switch (one.measure) {
+    case Measure::kAlone:
+      return model.cost(one.op).alone;
+    case Measure::kIssue: {
+      const hardware::Cost cost = model.cost(one.op);
+      return cost.issue ? cost.issue->first + cost.issue->rest : demand_of(cost, {Resource::kHostThread});
+    }
+    case Measure::kEngine:
+      return machine.link.copy_latency + demand_of(model.cost(one.op), {Resource::kH2d, Resource::kD2h});
+    case Measure::kStreamGap:
+      return one.count * machine.gpu.gap_stream;
+    case Measure::kGraphGap:
+      return one.count * machine.gpu.gap_graph;
+    case Measure::kBothWays:
+      return machine.link.copy_latency + one.count / machine.link.both_bandwidth;
+  }
+  KVCAST_CHECK(!"an unknown measure");
+  return 0;
+}
+
+// The numbers under the keys, one a value or point of a curve.
+struct Number {
+  double* value;
+  double high;
+};
+std::vector<Number> numbers_of(config::Hardware& hardware, std::span<const std::string_view> keys) {
+  std::vector<Number> all;
+  const auto knobs = config::knobs(hardware);
+  for (const std::string_view key : keys) {
+    const auto knob = std::find_if(knobs.begin(), knobs.end(), [&](const config::Knob& k) { return k.key == key; });
+    KVCAST_CHECK(knob != knobs.end());
+    const double most = knob->y == Dimension::kFraction ? 1 : std::numeric_limits<double>::infinity();
+    if (knob->value != nullptr) {
+      all.push_back({&knob->value->value, most});
+    } else {
+      for (double& y : knob->curve->y) all.push_back({&y, most});
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+void hold_out(std::vector<MeasuredOp>& cases) {
+  std::map<std::string, std::size_t> seen;
+  for (MeasuredOp& one : cases) one.held_out = seen[one.bench]++ % kOneIn == kFirst;
+}
+
+std::vector<double> predict(const config::Hardware& hardware, std::span<const MeasuredOp> cases) {
+  std::map<double, hardware::CostModel> models;
+  std::vector<double> seconds;
+  for (const MeasuredOp& one : cases) {
+    auto at = models.find(one.threads);
+    if (at == models.end()) {
+      const config::Hardware machine = one.threads > 0 ? with_threads(hardware, one.threads) : hardware;
+      at = models.emplace(one.threads, model_of(machine)).first;
+    }
+    seconds.push_back(seconds_of(one, at->second));
+  }
+  return seconds;
+}
+
+std::vector<double> relative_errors(const config::Hardware& hardware, std::span<const MeasuredOp> cases,
+                                    bool held_out) {
+  const std::vector<double> predicted = predict(hardware, cases);
+  std::vector<double> errors;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (cases[i].held_out == held_out) errors.push_back(predicted[i] / cases[i].seconds - 1);
+  }
+  return errors;
+}
+
+void fit_stage(std::string_view name, std::span<const std::string_view> keys, std::span<const MeasuredOp> cases,
+               config::Hardware& hardware) {
+  std::vector<MeasuredOp> used;
+  for (const MeasuredOp& one : cases) {
+    if (!one.held_out) used.push_back(one);
+  }
+  const std::vector<Number> numbers = numbers_of(hardware, keys);
+  if (used.size() < numbers.size()) {
+    throw UserError(fmt::format("{}: {} cases to fit {} numbers to; measure more", name, used.size(), numbers.size()));
+  }
+  // Logarithms: the numbers are positive, and their sizes unknown.
+  std::vector<Parameter> parameters;
+  for (const Number& number : numbers) {
+    const double start = std::log(*number.value), high = std::min(start + std::log(kReach), std::log(number.high));
+    parameters.push_back({std::string(name), start - std::log(kReach), high, std::min(start, high)});
+  }
+  const auto set = [&](std::span<const double> values) {
+    for (std::size_t i = 0; i < numbers.size(); ++i) *numbers[i].value = std::exp(values[i]);
+  };
+  const std::vector<double> weights(used.size(), 1);
+  const Solution solution = solve(parameters, weights, [&](std::span<const double> values, std::span<double> out) {
+    set(values);
+    const std::vector<double> predicted = predict(hardware, used);
+    for (std::size_t i = 0; i < used.size(); ++i) out[i] = std::log(predicted[i] / used[i].seconds);
+  });
+  set(solution.values);
+}
+
+}  // namespace kvcast::calibrate

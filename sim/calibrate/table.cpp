@@ -1,0 +1,100 @@
+#include "calibrate/table.hpp"
+
+#include <fmt/format.h>
+
+#include "calibrate/attention.hpp"
+#include "calibrate/gemm.hpp"
+#include "calibrate/points.hpp"
+#include "calibrate/predict.hpp"
+#include "calibrate/write.hpp"
+
+namespace kvcast::calibrate {
+namespace {
+
+constexpr std::string_view kAttentionKeys[] = {
+    "gpu.floor_attention",   "gpu.attention_row",        "gpu.attention_merge", "gpu.attention_tile",
+    "gpu.attention_padding", "gpu.attention_part",       "gpu.attention_parts", "gpu.attention_tile_time",
+    "gpu.attention_overlap", "gpu.attention_efficiency", "gpu.l2_bandwidth"};
+constexpr std::string_view kGemmKeys[] = {"gpu.floor_gemm", "gpu.gemm_memory_efficiency", "gpu.gemm_row_loss",
+                                          "gpu.gemm_compute_efficiency", "gpu.gemm_overlap"};
+constexpr double kBeyondCache = 2;
+
+void check_one_kernel(const std::vector<MeasuredPoint>& points) {
+  const MeasuredPoint& first = points.front();
+  for (const MeasuredPoint& point : points) {
+    if (point.device == first.device && point.framework == first.framework && point.kernel == first.kernel) continue;
+    throw UserError(point.where, "one device, framework and kernel a file: a fit is for one of them");
+  }
+}
+
+config::Calibration::Residuals residuals(const metrics::ErrorSummary& s) { return {s.n, s.median, s.p90}; }
+
+std::vector<MeasuredPoint> beyond_cache(const std::vector<MeasuredPoint>& points, const config::Gpu& gpu) {
+  std::vector<MeasuredPoint> large;
+  for (const MeasuredPoint& point : points) {
+    if (repeated_bytes(point) > kBeyondCache * gpu.l2_capacity) large.push_back(point);
+  }
+  return large;
+}
+
+void judge(const config::Calibration& c, std::vector<std::string>& misses) {
+  const auto check = [&](const char* what, double value, double limit) {
+    if (value > limit) {
+      misses.push_back(
+          fmt::format("{}: {} error {:.1f} %, {:.1f} % allowed", c.points, what, 100 * value, 100 * limit));
+    }
+  };
+  check("median", c.judged().median, c.budget_median);
+  check("p90", c.judged().p90, c.budget_p90);
+}
+
+void fit_file(const TableRequest& request, const std::string& file, TableResult& result) {
+  const std::vector<MeasuredPoint> points = read_points(file);
+  check_one_kernel(points);
+  config::Gpu& gpu = result.hardware.gpu;
+  const bool attention = points.front().attention();
+  std::string model;
+  if (attention) {
+    const AttentionFit fit = fit_attention(points, gpu);
+    model = fmt::format("best of {} structures in cross-validation", fit.candidates);
+  } else {
+    const GemmFit fit = fit_gemm(points, gpu);
+    model = fmt::format("memory efficiency {}", fit.memory_points > 2 ? "by size of the weights" : "one for all sizes");
+  }
+  config::Calibration c;
+  c.kernel = attention ? "attention" : "gemm";
+  c.points = file, c.date = request.date;
+  c.source = fmt::format("{}: {}, {}{}", request.source, points.front().device, points.front().framework,
+                         points.front().kernel.empty() ? "" : " (" + points.front().kernel + ")");
+  c.budget_median = request.budget_median, c.budget_p90 = request.budget_p90;
+
+  const std::string source = fmt::format("{}; {}", c.source, model);
+  const double uncertainty = errors_of(gpu, points, false).p90;
+  if (attention) {
+    mark_fitted(result.hardware, kAttentionKeys, uncertainty, source);
+  } else {
+    mark_fitted(result.hardware, kGemmKeys, uncertainty, source);
+  }
+  c.fit = residuals(errors_of(gpu, points, false));
+  c.held_out = residuals(errors_of(gpu, points, true));
+  if (c.held_out.n == 0) throw UserError({file, 1, 0}, "no point is held out: a column held_out with some 1 is needed");
+  const auto large = residuals(errors_of(gpu, beyond_cache(points, gpu), true));
+  if (large.n > 0) c.beyond_cache = large;
+  judge(c, result.misses);
+  result.yaml +=
+      attention ? yaml_of(result.hardware, kAttentionKeys) + yaml_of(gpu.range) : yaml_of(result.hardware, kGemmKeys);
+  result.calibrations.push_back(std::move(c));
+}
+
+}  // namespace
+
+TableResult fit_tables(const TableRequest& request) {
+  TableResult result;
+  result.hardware = request.base;
+  for (const std::string& file : request.files) fit_file(request, file, result);
+  result.yaml = fmt::format("# Fitted by `kvcast calibrate table` on {}; not written by hand.\ngpu:\n", request.date) +
+                result.yaml + yaml_of(result.calibrations);
+  return result;
+}
+
+}  // namespace kvcast::calibrate

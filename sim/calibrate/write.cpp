@@ -1,0 +1,109 @@
+#include "calibrate/write.hpp"
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+
+namespace kvcast::calibrate {
+namespace {
+
+config::Knob knob_of(config::Hardware& hardware, std::string_view key) {
+  for (const config::Knob& knob : config::knobs(hardware)) {
+    if (knob.key == key) return knob;
+  }
+  KVCAST_CHECK(!"no such key");
+  return {};
+}
+
+constexpr double kDigit = 0.01;  // more than the third digit can hide
+
+std::string percent(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
+
+double rounded(double value, Dimension dimension) {
+  return parse_quantity(format_quantity(value, dimension), dimension).value();
+}
+
+// The rest of an entry.
+std::string rests_on(Origin origin, double uncertainty, const std::string& source, std::string_view separator) {
+  return fmt::format("origin: {}{}uncertainty: {}{}source: \"{}\"", origin_name(origin), separator,
+                     percent(uncertainty), separator, plain_text(source));
+}
+
+std::string residuals(const char* name, const config::Calibration::Residuals& r) {
+  return fmt::format("    {}: {{points: {}, median: {}, p90: {}}}\n", name, r.n, percent(r.median), percent(r.p90));
+}
+
+}  // namespace
+
+std::string plain_text(std::string text) {
+  std::erase_if(text, [](char c) { return c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' '; });
+  return text;
+}
+
+void mark_fitted(config::Hardware& hardware, std::span<const std::string_view> keys, double uncertainty,
+                 const std::string& source) {
+  for (const std::string_view key : keys) {
+    const config::Knob knob = knob_of(hardware, key);
+    if (knob.value != nullptr) {
+      *knob.value = {rounded(knob.value->value, knob.y), Origin::kFitted, uncertainty, source};
+      continue;
+    }
+    knob.curve->origin = Origin::kFitted, knob.curve->uncertainty = uncertainty, knob.curve->source = source;
+    const double first = knob.curve->x.front(), last = knob.curve->x.back();
+    for (double& x : knob.curve->x) x = rounded(x, knob.x);
+    if (knob.curve->x.front() > first) knob.curve->x.front() = rounded(first * (1 - kDigit), knob.x);
+    if (knob.curve->x.back() < last) knob.curve->x.back() = rounded(last * (1 + kDigit), knob.x);
+    for (double& y : knob.curve->y) y = rounded(y, knob.y);
+  }
+}
+
+std::string yaml_of(config::Hardware& hardware, std::span<const std::string_view> keys) {
+  std::string text;
+  for (const std::string_view key : keys) {
+    const config::Knob knob = knob_of(hardware, key);
+    const std::string_view name = key.substr(key.find('.') + 1);
+    if (knob.value != nullptr) {
+      const Value& v = *knob.value;
+      text += fmt::format("  {}: {{value: {}, {}}}\n", name, format_quantity(v.value, knob.y),
+                          rests_on(v.origin, v.uncertainty, v.source, ", "));
+      continue;
+    }
+    std::string points;
+    for (std::size_t i = 0; i < knob.curve->x.size(); ++i) {
+      points += fmt::format("{}[{}, {}]", i == 0 ? "" : ", ", format_quantity(knob.curve->x[i], knob.x),
+                            format_quantity(knob.curve->y[i], knob.y));
+    }
+    text += fmt::format("  {}:\n    points: [{}]\n    {}\n", name, points,
+                        rests_on(knob.curve->origin, knob.curve->uncertainty, knob.curve->source, "\n    "));
+  }
+  return text;
+}
+
+std::string yaml_of(config::Hardware& hardware, std::string_view prefix) {
+  std::vector<std::string> keys;
+  for (const config::Knob& knob : config::knobs(hardware)) {
+    if (knob.key.starts_with(prefix)) keys.push_back(knob.key);
+  }
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
+  return yaml_of(hardware, views);
+}
+
+std::string yaml_of(const config::KernelRange& range) {
+  const auto span = [](const config::Span& s) { return fmt::format("[{}, {}]", s.low, s.high); };
+  return fmt::format("  range: {{attention_rows: {}, attention_tokens: {}, attention_head_dim: {}}}\n",
+                     span(range.attention_rows), span(range.attention_tokens), span(range.attention_head_dim));
+}
+
+std::string yaml_of(std::span<const config::Calibration> calibrations) {
+  std::string text = calibrations.empty() ? "" : "calibration:\n";
+  for (const config::Calibration& c : calibrations) {
+    text += fmt::format("  - kernel: {}\n    points: \"{}\"\n    source: \"{}\"\n    date: \"{}\"\n", c.kernel,
+                        plain_text(c.points), plain_text(c.source), plain_text(c.date));
+    text += residuals("fit", c.fit) + residuals("held_out", c.held_out);
+    if (c.beyond_cache) text += residuals("beyond_cache", *c.beyond_cache);
+    text += fmt::format("    budget: {{median: {}, p90: {}}}\n", percent(c.budget_median), percent(c.budget_p90));
+  }
+  return text;
+}
+
+}  // namespace kvcast::calibrate

@@ -1,0 +1,29 @@
+// Fitted numbers as the YAML of a profile.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "config/hardware.hpp"
+
+namespace kvcast::calibrate {
+
+// Without quotes, backslashes and control characters: what YAML's double quotes hold as it is.
+std::string plain_text(std::string text);
+
+// Gives the numbers under these keys ("gpu.floor_gemm") the origin `fitted`, this uncertainty and this source, and
+// rounds them to what is written: three digits. The ends of a curve are
+// rounded outwards, so that what was measured lies within.
+void mark_fitted(config::Hardware& hardware, std::span<const std::string_view> keys, double uncertainty,
+                 const std::string& source);
+
+// `    key: {value: ..., origin: ..., ...}` or the lines of a curve, for each of the keys, which lose their prefix.
+std::string yaml_of(config::Hardware& hardware, std::span<const std::string_view> keys);
+
+// The same for all keys that begin with the prefix ("link.").
+std::string yaml_of(config::Hardware& hardware, std::string_view prefix);
+
+std::string yaml_of(const config::KernelRange& range);                   // `  range: {...}`
+std::string yaml_of(std::span<const config::Calibration> calibrations);  // `calibration:` and its list
+
+}  // namespace kvcast::calibrate

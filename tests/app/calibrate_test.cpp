@@ -1,0 +1,113 @@
+// Measuring this machine, fitting, refusing, using: the loop of calibration.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "app/process.hpp"
+
+using namespace kvcast::test;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+namespace {
+
+// How fast this machine is, and how quiet, is nobody's business here: any error is allowed.
+std::vector<std::string> measure_host(const std::string& out) {
+  return {"calibrate", "cpu", "-o", out, "--short", "--seconds", "4", "--budget-median", "1e9", "--budget-p90", "1e9"};
+}
+
+}  // namespace
+
+TEST_CASE("calibrate cpu measures this machine, and its profile can be fitted again and used") {
+  const Scratch scratch;
+  const std::string profile = scratch / "host.yaml", results = scratch / "host.results.json";
+  const Output measured = kvcast::test::kvcast(measure_host(profile));
+  INFO(measured.err);
+  REQUIRE(measured.code == 0);
+  CHECK_THAT(measured.out, Contains(profile));
+  CHECK_THAT(measured.err, Contains("held out"));
+  const std::string text = slurp(profile);
+  for (const char* key : {"dram_bandwidth:", "core_bandwidth:", "core_flops:", "dispatch:", "core_rank:",
+                          "core_lookup:", "origin: fitted", "kernel: DRAM", "held_out:", "date: \"20"}) {
+    CHECK_THAT(text, Contains(key));
+  }
+  CHECK(json::parse(slurp(results))["schema"] == "kvcast-kernels/1");
+
+  // The same results give the same profile without measuring.
+  const Output again = kvcast::test::kvcast({"calibrate", "cpu", "--from", results, "-o", scratch / "again.yaml",
+                                             "--budget-median", "1e9", "--budget-p90", "1e9"});
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  CHECK(slurp(scratch / "again.yaml") == text);
+
+  // A budget that nothing keeps: refused by name, and no profile is left.
+  const Output refused = kvcast::test::kvcast({"calibrate", "cpu", "--from", results, "-o", scratch / "no.yaml",
+                                               "--budget-median", "0.1", "--budget-p90", "0.1"});
+  CHECK(refused.code == 1);
+  CHECK_THAT(refused.err, Contains("refused: ") && Contains("0.1 % allowed"));
+  CHECK_FALSE(std::filesystem::exists(scratch / "no.yaml"));
+
+  // A machine with this host.
+  const std::string machine = scratch.write(
+      "machine.yaml", "title: Mine\nhost: " + profile +
+                          "\ninclude: [fit-h100-sxm-vllm, chip-h100-sxm, kernels-hopper, kernels, copies, pcie5]\n");
+  const std::string run = scratch.write(
+      "run.yaml", "model: llama-3.2-1b\nhardware: " + machine +
+                      "\npolicy: {name: magicpig}\nworkload: {prompt_tokens: 1024, decode_tokens: 16, batch: 1}\n"
+                      "trace: {recipe: needle, layers: 1, steps: 4}\n");
+  const Output used = kvcast::test::kvcast({"run", run, "--json"});
+  INFO(used.err);
+  REQUIRE(used.code == 0);
+  CHECK(json::parse(used.out)["decode"]["tokens_per_s"].get<double>() > 0);
+}
+
+TEST_CASE("what cannot be calibrated here says what is missing") {
+  const Scratch scratch;
+  const Output no_program =
+      kvcast::test::kvcast({"calibrate", "cuda", "-o", scratch / "p.yaml", "--program", scratch / "nothing"});
+  CHECK(no_program.code == 2);
+  CHECK_THAT(no_program.err, Contains("nvcc") && Contains("--from"));
+  CHECK(kvcast::test::kvcast({"calibrate", "cuda", "--from", scratch / "none.json", "-o", scratch / "p.yaml"}).code ==
+        2);
+  const std::string host_only =
+      scratch.write("cpu.json", R"({"schema":"kvcast-kernels/1","environment":{"cores":2},"rows":[]})");
+  const Output no_gpu = kvcast::test::kvcast({"calibrate", "cuda", "--from", host_only, "-o", scratch / "p.yaml"});
+  CHECK(no_gpu.code == 2);
+  CHECK_THAT(no_gpu.err, Contains("no usable case of a GPU"));
+  CHECK(kvcast::test::kvcast({"calibrate"}).code == 2);
+  CHECK(kvcast::test::kvcast({"calibrate", "cpu"}).code == 2);
+  // A program that fails is not taken for a measurement.
+  const Output failed = kvcast::test::kvcast({"calibrate", "cpu", "-o", scratch / "p.yaml", "--program", "/bin/false"});
+  CHECK(failed.code == 2);
+  CHECK_THAT(failed.err, Contains("/bin/false ended with 1"));
+  CHECK_FALSE(std::filesystem::exists(scratch / "p.yaml"));
+}
+
+TEST_CASE("validate kernels judges the fitted profiles by points that no fit has seen") {
+  const Output o = kvcast::test::kvcast({"validate", "kernels", "--json"});
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  const json suite = json::parse(o.out)["suites"][0];
+  CHECK(suite["passed"] == true);
+  CHECK(suite["cases"].size() > 1000);
+  for (const json& c : suite["cases"]) CHECK(c["held_out"] == true);
+  CHECK(suite["budgets"].size() >= 30);
+}
+
+TEST_CASE("a point that names its kernel is held against the profile of that kernel") {
+  // One row of 2 tokens: FlashInfer takes half of FlashAttention's time on L40S, and both are SGLang.
+  const Scratch scratch;
+  const auto bias = [&](const std::string& kernel, const std::string& us) {
+    const std::string path = scratch.write("p.csv",
+                                           "device,framework,kernel,batch,ctx,n_q,n_kv,head_dim,latency_us\n"
+                                           "l40s,sglang," +
+                                               kernel + ",1,2,32,8,128," + us + "\n");
+    const Output o = kvcast::test::kvcast({"validate", "kernels", "--points", path, "--json"});
+    INFO(o.err);
+    REQUIRE(o.code == 0);
+    return json::parse(o.out)["bias"].get<double>();
+  };
+  CHECK(std::abs(bias("flashinfer", "5.6")) < 0.2);
+  CHECK(std::abs(bias("flash_attention", "10.8")) < 0.2);
+  CHECK(bias("unheard_of", "5.6") == bias("flashinfer", "5.6"));  // that of the framework
+}

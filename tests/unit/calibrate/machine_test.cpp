@@ -1,0 +1,252 @@
+// Results that a known machine would give: `calibrate cpu` and `calibrate cuda` must find that machine again.
+#include "calibrate/machine.hpp"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "support/error_of.hpp"
+#include "support/temporary_directory.hpp"
+#include "unit/calibrate/synthetic.hpp"
+
+using namespace kvcast;
+using namespace kvcast::test;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+namespace {
+
+json work(double bytes, double flops = 0) { return {{"bytes", bytes}, {"flops", flops}}; }
+
+json empty_document(json environment) {
+  return {{"schema", "kvcast-kernels/1"}, {"environment", std::move(environment)}, {"rows", json::array()}};
+}
+
+// The benchmarks of kvcast-kernels-cpu on four cores.
+json host_document() {
+  json doc = empty_document({{"host_cpu", "made up"}, {"date", "2026-01-01"}, {"cores", 4}, {"dram_bytes", 64e9}});
+  const json threads = {1, 2, 4}, modes = {"spin", "block"};
+  add_rows(doc, "cpu_dram", "batch", {{"op", {"read", "copy"}}, {"threads", threads}},
+           [](const json&) { return work(2e8); });
+  add_rows(doc, "cpu_gather_dot", "cold", {{"dim", {64, 128}}, {"run", {1, 4, 16}}, {"threads", threads}},
+           [](const json& a) {
+             const double elements = 4096.0 * a["dim"].get<double>() * a["threads"].get<double>();
+             return work(2 * elements, 2 * elements);
+           });
+  add_rows(doc, "cpu_sparse_attention", "cold",
+           {{"dim", {128}}, {"group", {1, 8}}, {"items", {1, 8}}, {"threads", threads}, {"tokens", {512, 2048}}},
+           [](const json& a) {
+             const double elements = a["items"].get<double>() * a["tokens"].get<double>() * 128;
+             return work(4 * elements, 4 * elements * a["group"].get<double>());
+           });
+  add_rows(doc, "cpu_topk", "batch", {{"n", {1024, 65536}}, {"k", {64}}, {"rows", {1, 8}}, {"threads", threads}},
+           [](const json&) { return json::object(); });
+  add_rows(doc, "cpu_lsh_lookup", "cold", {{"queries", {8, 32}}, {"tables", {75, 150}}, {"threads", threads}},
+           [](const json& a) {
+             return json{{"ids", 64 * a["queries"].get<double>() * a["tables"].get<double>()}};
+           });
+  add_rows(doc, "cpu_fork_join", "batch", {{"wait", modes}, {"threads", threads}},
+           [](const json&) { return json::object(); });
+  return doc;
+}
+
+config::Hardware host_truth() {
+  config::Hardware machine = machine_of("h100-sxm");
+  config::Host& host = machine.host;
+  host.cores.value = 4;
+  host.dram_bandwidth.value = 30e9, host.core_flops.value = 20e9, host.all_core_derate.value = 0.8;
+  host.dispatch.value = 8e-6, host.core_rank.value = 4e-9, host.core_lookup.value = 1.5e-9;
+  // Four cores reach 0.8 · 4 · 12 GB/s: more than the memory has.
+  host.core_bandwidth.x = {128, 256, 512, 1024, 2048, 4096, 1 << 20};
+  host.core_bandwidth.y = {2e9, 3e9, 4e9, 5e9, 6e9, 7e9, 12e9};
+  return machine;
+}
+
+calibrate::MachineRequest request(const config::Hardware& base) {
+  return {.base = base, .name = "made-up.json", .budget_median = 0.05, .budget_p90 = 0.15};
+}
+
+}  // namespace
+
+TEST_CASE("calibrate cpu finds the host that made the results") {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/results.json";
+  json doc = host_document();
+  time_rows(doc, path, host_truth(), calibrate::host_cases, 0.01);
+  const auto result = calibrate::fit_host(calibrate::read_results(path), request(machine_of("h100-sxm")));
+  CHECK(result.misses.empty());
+  CHECK(result.left_out.empty());
+  CHECK(result.calibrations.size() == 5);
+  const config::Host &found = result.hardware.host, expected = host_truth().host;
+  CHECK(found.cores == 4);
+  CHECK(found.dram_bandwidth == Approx(expected.dram_bandwidth).epsilon(0.03));
+  CHECK(found.core_flops == Approx(expected.core_flops).epsilon(0.05));
+  CHECK(found.all_core_derate == Approx(expected.all_core_derate).epsilon(0.03));
+  CHECK(found.dispatch == Approx(expected.dispatch).epsilon(0.02));
+  CHECK(found.core_rank == Approx(expected.core_rank).epsilon(0.02));
+  CHECK(found.core_lookup == Approx(expected.core_lookup).epsilon(0.02));
+  REQUIRE(found.core_bandwidth.x.size() == expected.core_bandwidth.x.size());
+  for (std::size_t i = 0; i < expected.core_bandwidth.y.size(); ++i) {
+    CHECK(found.core_bandwidth.y[i] == Approx(expected.core_bandwidth.y[i]).epsilon(0.05));
+  }
+
+  // The profile is a host that a machine can name.
+  const std::string host = folder.path() + "/host.yaml";
+  std::ofstream(host) << result.yaml;
+  std::ofstream(folder.path() + "/machine.yaml")
+      << "title: T\nhost: " << host << "\ninclude: [fit-h100-sxm-vllm, chip-h100-sxm, kernels-hopper, kernels, copies, "
+      << "pcie5]\n";
+  const config::Hardware read = config::read_hardware(folder.path() + "/machine.yaml");
+  CHECK(read.host.core_rank == found.core_rank);
+  CHECK(read.host.core_rank.origin == Origin::kFitted);
+  CHECK(read.host.calibrations.size() == 5);
+  CHECK(read.host.launch.origin != Origin::kFitted);  // a CPU program knows nothing of it
+}
+
+TEST_CASE("a host that the model cannot explain misses its budget") {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/results.json";
+  json doc = host_document();
+  time_rows(doc, path, host_truth(), calibrate::host_cases, 0.6);
+  const auto result = calibrate::fit_host(calibrate::read_results(path), request(machine_of("h100-sxm")));
+  REQUIRE_FALSE(result.misses.empty());
+  CHECK_THAT(result.misses.front(), Contains("held-out cases"));
+}
+
+namespace {
+
+// The benchmarks of kvcast-kernels, fewer values of each axis.
+json gpu_document() {
+  json doc = empty_document({{"host_cpu", "made up"},
+                             {"date", "2026-01-01"},
+                             {"device", "Made-up GPU"},
+                             {"sm_count", 132},
+                             {"tensor_peak", 989e12},
+                             {"clock_hz", 1755e6},
+                             {"hbm_peak", 3.35e12},
+                             {"l2_bytes", 50e6},
+                             {"pcie_lanes", 16},
+                             {"pcie_generation_under_load", 5}});
+  add_rows(doc, "launch_chain", "cold",
+           {{"how", {"stream", "graph"}}, {"clock", {"device", "issue"}}, {"kernels", {16, 32, 64, 128, 256}}},
+           [](const json&) { return json::object(); });
+  add_rows(doc, "host_sync", "batch", {{"what", {"stream_sync_idle", "value_round_trip"}}},
+           [](const json&) { return json::object(); });
+  add_rows(doc, "hbm_stream", "cold", {{"op", {"read", "copy"}}, {"bytes", {1 << 16, 1 << 20, 1 << 24, 1 << 28}}},
+           [](const json& a) { return work(a["bytes"].get<double>() * (a["op"] == "copy" ? 2 : 1)); });
+  add_rows(doc, "hbm_gather", "cold", {{"row_bytes", {64, 256, 1024}}, {"run", {1, 4}}, {"gathered", {32768, 262144}}},
+           [](const json& a) { return work(2 * a["row_bytes"].get<double>() * a["gathered"].get<double>()); });
+  add_rows(doc, "convert", "cold", {{"pages", {64, 512, 4096}}},
+           [](const json& a) { return work(a["pages"].get<double>() * 32 * 8 * 128 * 8); });
+  add_rows(doc, "topk", "cold", {{"rows", {1, 8, 200}}, {"n", {1000, 4096, 65536}}, {"k", {64, 2048}}},
+           [](const json&) { return json::object(); });
+  add_rows(doc, "gemm", "cold",
+           {{"m", {1, 16, 64, 256, 1024, 8192}}, {"n", {4096, 14336, 28672}}, {"k", {4096, 14336}}},
+           [](const json&) { return json::object(); });
+  add_rows(doc, "decode_attention", "cold",
+           {{"batch", {1, 4, 16, 64}},
+            {"context", {128, 512, 2048, 8192, 32768}},
+            {"kv_heads", {8}},
+            {"group", {4, 8}},
+            {"page", {32}},
+            {"dim", {128}}},
+           [](const json&) { return json::object(); });
+  add_rows(doc, "prefill_attention", "cold", {{"tokens", {1024, 4096, 16384}}}, [](const json& a) {
+    const double tokens = a["tokens"].get<double>();
+    return work(2 * tokens * 80 * 128 * 2, 2.0 * 32 * tokens * tokens * 128);
+  });
+  add_rows(doc, "host_copy", "cold",
+           {{"direction", {"h2d", "d2h"}},
+            {"memory", {"pinned"}},
+            {"how", {"calls", "batched"}},
+            {"clock", {"device", "issue"}},
+            {"bytes", {4096, 16384, 1 << 20, 1 << 26}},
+            {"pieces", {8, 64}}},
+           [](const json&) { return json::object(); });
+  add_rows(doc, "zero_copy_gather", "cold",
+           {{"piece", {256, 4096}}, {"bytes", {1 << 24, 1 << 27}}, {"blocks", {8, 128}}},
+           [](const json&) { return json::object(); });
+  return doc;
+}
+
+}  // namespace
+
+TEST_CASE("calibrate cuda finds the GPU that made the results") {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/results.json";
+  config::Hardware truth = machine_of("h100-sxm-sglang");
+  truth.gpu.gap_stream.value = 3e-6, truth.gpu.gap_graph.value = 1.5e-6, truth.gpu.stream_efficiency.value = 0.93;
+  truth.gpu.convert_efficiency.value = 0.7, truth.gpu.prefill_efficiency.value = 0.5;
+  truth.host.launch.value = 3e-6, truth.host.stream_sync.value = 4e-6;
+  truth.link.h2d_bandwidth.value = 45e9, truth.link.issue_batched.value = 0.4e-6;
+  json doc = gpu_document();
+  time_rows(doc, path, truth, calibrate::gpu_cases, 0.005);
+  // From a machine that is another one.
+  const auto result = calibrate::fit_gpu(calibrate::read_results(path), request(machine_of("a100-80gb-sxm")));
+  for (const std::string& miss : result.misses) UNSCOPED_INFO(miss);
+  CHECK(result.misses.empty());
+  const config::Hardware& found = result.hardware;
+  CHECK(found.gpu.hbm_bandwidth == 3.35e12);
+  CHECK(found.gpu.sm_count == 132);
+  CHECK(found.link.theory_bandwidth == Approx(63e9).epsilon(0.01));
+  CHECK(found.gpu.gap_stream == Approx(3e-6).epsilon(0.02));
+  CHECK(found.gpu.gap_graph == Approx(1.5e-6).epsilon(0.02));
+  CHECK(found.gpu.stream_efficiency == Approx(0.93).epsilon(0.02));
+  CHECK(found.gpu.convert_efficiency == Approx(0.7).epsilon(0.05));
+  CHECK(found.gpu.prefill_efficiency == Approx(0.5).epsilon(0.03));
+  CHECK(found.gpu.attention_efficiency == Approx(truth.gpu.attention_efficiency).epsilon(0.05));
+  CHECK(found.host.launch == Approx(3e-6).epsilon(0.02));
+  CHECK(found.host.stream_sync == Approx(4e-6).epsilon(0.02));
+  CHECK(found.link.h2d_bandwidth == Approx(45e9).epsilon(0.02));
+  CHECK(found.link.issue_batched == Approx(0.4e-6).epsilon(0.05));
+  CHECK(result.left_out ==
+        std::vector<std::string>{"page scores", "copies both ways", "pageable copies", "2D copies", "2D calls"});
+
+  std::ofstream(folder.path() + "/gpu.yaml") << result.yaml;
+  const config::Hardware read = config::read_hardware(folder.path() + "/gpu.yaml");
+  CHECK(read.gpu.stream_efficiency == found.gpu.stream_efficiency);
+  CHECK(read.gpu.stream_efficiency.origin == Origin::kFitted);
+  CHECK(read.gpu.floor_score.origin != Origin::kFitted);  // was not measured
+  CHECK(read.gpu.attention_row.x == std::vector<double>{4, 8});
+}
+
+TEST_CASE("results that are damaged are read or refused, never worse") {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/results.json";
+  json doc = host_document();
+  time_rows(doc, path, host_truth(), calibrate::host_cases, 0.01);
+  const auto error_with = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return error_of([&] { calibrate::fit_host(calibrate::read_results(path), request(machine_of("h100-sxm"))); });
+  };
+  CHECK_THAT(error_with("{"), Contains("results.json: not JSON"));
+  CHECK_THAT(error_with("{}"), Contains("\"schema\" is missing"));
+  CHECK_THAT(error_with(R"({"schema":"kvcast-kernels/2"})"), Contains("schema is not kvcast-kernels/1"));
+  CHECK_THAT(error_with(R"({"schema":"kvcast-kernels/1","environment":{},"rows":{}})"), Contains("expected a list"));
+  CHECK_THAT(error_with(R"({"schema":"kvcast-kernels/1","environment":{},"rows":[]})"), Contains("states no cores"));
+  CHECK_THAT(error_with(R"({"schema":"kvcast-kernels/1","environment":{"cores":4},"rows":[]})"),
+             Contains("no usable case of cpu_dram, all threads"));
+  json late = doc;
+  late["rows"][3]["time_s"]["median"] = -1;
+  CHECK_THAT(error_with(late.dump()), Contains("row 3: the median time is no positive number"));
+  json skipped = doc;
+  for (json& row : skipped["rows"]) row["skip_reason"] = "too fast";
+  CHECK_THAT(error_with(skipped.dump()), Contains("no usable case"));
+
+  const std::string whole = doc.dump();
+  int refused = 0;
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    const Stream s = Stream(31).child({i});
+    std::string text = whole;
+    for (std::uint64_t edit = 0; edit <= s.below(0, 3); ++edit) {
+      static const std::string kBits[] = {"{", "}", "[", "]", "\"", ",", "null", "-", "1e999", "\"threads\"", "0"};
+      text.replace(s.below(10 + 2 * edit, text.size()), s.below(11 + 2 * edit, 6), kBits[s.below(20 + edit, 11)]);
+    }
+    std::ofstream(path) << text;
+    try {
+      calibrate::host_cases(calibrate::read_results(path));
+    } catch (const UserError&) {
+      ++refused;
+    }
+  }
+  CHECK(refused > 100);
+}

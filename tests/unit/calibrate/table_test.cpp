@@ -1,0 +1,156 @@
+// Tables made by a known machine: the fit must find it again, from a machine that is another.
+#include "calibrate/table.hpp"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "calibrate/points.hpp"
+#include "calibrate/predict.hpp"
+#include "support/error_of.hpp"
+#include "support/temporary_directory.hpp"
+#include "unit/calibrate/synthetic.hpp"
+
+using namespace kvcast;
+using namespace kvcast::test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+// Made-up kernels on a GPU of 132 SMs and 50 MB of L2.
+config::Hardware truth() {
+  config::Hardware machine = machine_of("h100-sxm");
+  config::Gpu& gpu = machine.gpu;
+  gpu.floor_attention.value = 6e-6, gpu.attention_merge.value = 1.5e-6, gpu.attention_tile_time.value = 0.6e-6;
+  gpu.attention_tile.value = 64, gpu.attention_part.value = 256, gpu.attention_parts.value = 2;
+  gpu.attention_efficiency.value = 0.9, gpu.attention_overlap.value = 1.7, gpu.attention_padding.value = 0.5;
+  gpu.l2_bandwidth.value = 6e12;
+  gpu.attention_row.x = {4, 8}, gpu.attention_row.y = {2.5e-6, 3e-6};
+  gpu.floor_gemm.value = 3e-6, gpu.gemm_overlap.value = 4, gpu.gemm_row_loss.value = 0.06;
+  gpu.gemm_memory_efficiency.x = {30e6, 1.1e9}, gpu.gemm_memory_efficiency.y = {0.85, 0.85};
+  gpu.gemm_compute_efficiency.x = {0.01, 0.25, 1, 4, 32, 256};
+  gpu.gemm_compute_efficiency.y = {0.02, 0.5, 0.7, 0.8, 0.8, 0.75};
+  return machine;
+}
+
+double noisy(double seconds, std::uint64_t i, double noise) {
+  return seconds * (1 + noise * (2 * Stream(3).uniform(i) - 1));
+}
+
+// The same grid as public tables: powers of two up to 2^22 KV pairs.
+std::string write_attention(const TemporaryDirectory& folder, double noise, bool held_out = true) {
+  const std::string path = folder.path() + "/attention.csv";
+  std::ofstream out(path);
+  out << "device,framework,batch,ctx,n_q,n_kv,head_dim,latency_us,held_out\n";
+  const config::Hardware machine = truth();
+  std::uint64_t i = 0;
+  for (int b = 0; b <= 10; b += 2) {
+    for (int c = 1; c <= 16; c += 1) {
+      if (b + c > 19) continue;
+      for (const int n_q : {32, 64}) {
+        const double batch = 1 << b, context = 1 << c;
+        calibrate::MeasuredPoint point;
+        point.op.work = graph::DecodeAttention{.rows = batch * 8,
+                                               .group = n_q / 8.0,
+                                               .head_dim = 128,
+                                               .tokens = batch * 8 * context,
+                                               .longest = context,
+                                               .warm = true};
+        const double us = 1e6 * noisy(calibrate::predict(machine.gpu, point), ++i, noise);
+        out << fmt::format("made_up,test,{},{},{},8,128,{},{}\n", batch, context, n_q, us,
+                           held_out && (b + 3 * c) % 4 == 0 ? 1 : 0);
+      }
+    }
+  }
+  return path;
+}
+
+std::string write_gemm(const TemporaryDirectory& folder, double noise) {
+  const std::string path = folder.path() + "/gemm.csv";
+  std::ofstream out(path);
+  out << "device,framework,m,n,k,latency_us,held_out\n";
+  const config::Hardware machine = truth();
+  std::uint64_t i = 0;
+  for (const auto& [n, k] : std::vector<std::pair<int, int>>{{4096, 4096}, {6144, 4096}, {8192, 8192}, {65536, 8192}}) {
+    for (const int m : {1, 4, 16, 64, 128, 256, 512, 1024, 8192}) {
+      calibrate::MeasuredPoint point;
+      point.op.kind = graph::Kind::kGemm;
+      point.op.work = graph::Gemm{double(m), double(n), double(k)};
+      const double us = 1e6 * noisy(calibrate::predict(machine.gpu, point), ++i, noise);
+      out << fmt::format("made_up,test,{},{},{},{},{}\n", m, n, k, us, i % 4 == 0 ? 1 : 0);
+    }
+  }
+  return path;
+}
+
+calibrate::TableRequest request(std::vector<std::string> files) {
+  calibrate::TableRequest r;
+  r.files = std::move(files), r.base = machine_of("h100-sxm-trtllm"), r.source = "made up", r.date = "2026-01-01";
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("a fit to tables of a known machine finds its parameters") {
+  const TemporaryDirectory folder;
+  const auto result = calibrate::fit_tables(request({write_attention(folder, 0.01), write_gemm(folder, 0.01)}));
+  CHECK(result.misses.empty());
+  REQUIRE(result.calibrations.size() == 2);
+  for (const config::Calibration& c : result.calibrations) {
+    INFO(c.kernel);
+    CHECK(c.held_out.n > 5);
+    CHECK(c.held_out.p90 < 0.025);  // noise of 1 % either way, and what is mistaken for it
+  }
+  const config::Gpu &found = result.hardware.gpu, expected = truth().gpu;
+  CHECK(found.attention_efficiency == Approx(expected.attention_efficiency).epsilon(0.02));
+  CHECK(found.l2_bandwidth == Approx(expected.l2_bandwidth).epsilon(0.15));
+  CHECK(found.floor_attention == Approx(expected.floor_attention).epsilon(0.1));
+  REQUIRE(found.attention_row.x == std::vector<double>{4, 8});
+  CHECK(found.attention_row.y[0] == Approx(2.5e-6).epsilon(0.1));
+  CHECK(found.attention_row.y[1] == Approx(3e-6).epsilon(0.1));
+  CHECK(found.range.attention_tokens.low == 2);
+  CHECK(found.range.attention_rows.high == 8 * 1024);
+  CHECK(found.gemm_memory_efficiency.y.back() == Approx(0.85).epsilon(0.03));
+  CHECK(found.floor_gemm == Approx(3e-6).epsilon(0.2));
+}
+
+TEST_CASE("what a fit writes is read back as what it found") {
+  const TemporaryDirectory folder;
+  const auto result = calibrate::fit_tables(request({write_gemm(folder, 0.01)}));
+  const std::string part = folder.path() + "/part.yaml";
+  std::ofstream(part) << result.yaml;
+  std::ofstream(folder.path() + "/machine.yaml") << "title: T\nhost: generic\ninclude: [" << part
+                                                 << ", chip-h100-sxm, fit-h100-sxm-vllm, kernels-hopper, kernels, "
+                                                 << "copies, pcie5]\n";
+  const config::Hardware read = config::read_hardware(folder.path() + "/machine.yaml");
+  CHECK(read.gpu.floor_gemm == result.hardware.gpu.floor_gemm);
+  CHECK(read.gpu.floor_gemm.origin == Origin::kFitted);
+  CHECK(read.gpu.gemm_compute_efficiency.y == result.hardware.gpu.gemm_compute_efficiency.y);
+  REQUIRE(read.calibrations.size() == 1);
+  CHECK(read.calibrations[0].held_out.n == result.calibrations[0].held_out.n);
+  CHECK(read.calibrations[0].budget_p90 == Approx(0.13));
+}
+
+TEST_CASE("a fit that misses its budget says so") {
+  const TemporaryDirectory folder;
+  calibrate::TableRequest r = request({write_gemm(folder, 0.3)});
+  r.budget_median = 0.01;
+  const auto result = calibrate::fit_tables(r);
+  REQUIRE(!result.misses.empty());
+  CHECK_THAT(result.misses[0], Contains("median error") && Contains("1.0 % allowed"));
+}
+
+TEST_CASE("tables that cannot be fitted are refused") {
+  const TemporaryDirectory folder;
+  const auto error = [&](const std::string& text) {
+    const std::string path = folder.path() + "/bad.csv";
+    std::ofstream(path) << text;
+    return error_of([&] { calibrate::fit_tables(request({path})); });
+  };
+  const std::string head = "device,framework,kernel,m,n,k,latency_us,held_out\n";
+  CHECK_THAT(error(head + "a,b,c,1,2,3,4,0\n"), Contains("1 points to fit to"));
+  CHECK_THAT(error(head + "a,b,c,1,2,3,4,0\na,b,d,1,2,3,4,0\n"), Contains("bad.csv:3: one device, framework"));
+  CHECK_THAT(error(head + "a,b,c,1,2,3,4,yes\n"), Contains("held_out: expected 0 or 1"));
+  CHECK_THAT(error(head + "a,b,c,1,2,3,-4,0\n"), Contains("latency_us: expected a positive number"));
+  CHECK_THAT(error_of([&] { calibrate::fit_tables(request({write_attention(folder, 0, false)})); }),
+             Contains("no point is held out"));
+}
