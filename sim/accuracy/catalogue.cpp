@@ -40,6 +40,7 @@ MethodSpec read_method(const config::Node& node) {
   method.contexts = s.texts("contexts", {});
   method.coupled = s.flag("coupled", false);
   method.whole_prompt = s.flag("whole_prompt", false);
+  method.window_share = s.number("window_share", 0, 1, 0.0);
   method.policy = s.node("policy");
   s.text("source");
   s.finish();

@@ -31,6 +31,7 @@ struct MethodSpec {
   std::vector<std::string> methods, papers, benchmarks, contexts;
   enum class Budget { kTokens, kQueryHeads, kNone } budget = Budget::kTokens;
   bool coupled = false, whole_prompt = false;
+  double window_share = 0;  // of the prompt, whose last queries the policy looks at; 0: no more than recipes capture
   config::Node policy;
 };
 

@@ -42,6 +42,7 @@ trace::SynthShape sample_shape(const TraceRequest& request, const config::Model&
   }
   shape.n_layers = shape.captured_layers;
   shape.n_kv_heads = request.coupled ? heads : std::min(heads, std::max(model.n_kv_heads, 6));
+  shape.window = request.window;
   if (request.whole_prompt) {  // its cost grows with the square of the prompt: fewer heads
     shape.window = static_cast<int>(request.prompt_tokens);
     shape.n_kv_heads = group >= 3 ? 3 : 6;
@@ -110,9 +111,9 @@ const std::string& Laboratory::recipe_hash(const std::string& recipe) const {
 }
 
 std::string Laboratory::key_of(const TraceRequest& t, const config::PolicyChoice& policy) const {
-  return fmt::format("v{} {} {} {} {}+{} seed {} coupled {} whole {} | {}", trace::kGeneratorVersion, t.recipe,
-                     recipe_hash(t.recipe), t.model, t.prompt_tokens, t.steps, t.seed, t.coupled, t.whole_prompt,
-                     policy_key(policy));
+  return fmt::format("v{} {} {} {} {}+{} seed {} coupled {} whole {} window {} | {}", trace::kGeneratorVersion,
+                     t.recipe, recipe_hash(t.recipe), t.model, t.prompt_tokens, t.steps, t.seed, t.coupled,
+                     t.whole_prompt, t.window, policy_key(policy));
 }
 
 void Laboratory::load_cache() {

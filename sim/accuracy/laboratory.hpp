@@ -27,6 +27,7 @@ struct TraceRequest {
   std::uint64_t seed = 1;
   bool coupled = false;
   bool whole_prompt = false;  // all prompt queries captured
+  int window = 0;             // else so many of the last ones; 0: as many as the recipe says
   auto operator<=>(const TraceRequest&) const = default;
 };
 

@@ -112,6 +112,7 @@ class Planner {
     cell.policy = policy_of(*method, row, shape, cell.contexts.front());
     cell.coupled = method->coupled;
     cell.whole_prompt = method->whole_prompt;
+    cell.window_share = method->window_share;
   }
 
   const Catalogue& catalogue_;
@@ -147,8 +148,12 @@ std::vector<TraceRequest> traces_of(const Cell& cell, const PlanOptions& options
   std::vector<TraceRequest> traces;
   for (const std::int64_t context : cell.contexts) {
     for (int seed = 1; seed <= options.seeds; ++seed) {
-      traces.push_back({cell.task.recipe, cell.model, context, cell.task.steps, static_cast<std::uint64_t>(seed),
-                        cell.coupled, cell.whole_prompt});
+      TraceRequest trace{cell.task.recipe, cell.model,       context, cell.task.steps, static_cast<std::uint64_t>(seed),
+                         cell.coupled,     cell.whole_prompt};
+      if (cell.window_share > 0) {
+        trace.window = static_cast<int>(std::ceil(cell.window_share * static_cast<double>(context)));
+      }
+      traces.push_back(std::move(trace));
     }
   }
   return traces;

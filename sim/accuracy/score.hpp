@@ -20,6 +20,7 @@ struct Cell {
   std::vector<std::int64_t> contexts;  // tokens of its prompts
   config::PolicyChoice policy;
   bool coupled = false, whole_prompt = false;
+  double window_share = 0;
   std::string refused;  // why there is no prediction
   double predicted = 0, low = 0, high = 0;
 };
