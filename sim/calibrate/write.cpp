@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
 
 namespace kvcast::calibrate {
@@ -15,7 +17,8 @@ config::Knob knob_of(config::Hardware& hardware, std::string_view key) {
   return {};
 }
 
-constexpr double kDigit = 0.01;  // more than the third digit can hide
+constexpr double kMostUncertainty = 10;  // what a profile may state: a number that is worth nothing
+constexpr double kDigit = 0.01;          // more than the third digit can hide
 
 std::string percent(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
 
@@ -42,6 +45,7 @@ std::string plain_text(std::string text) {
 
 void mark_fitted(config::Hardware& hardware, std::span<const std::string_view> keys, double uncertainty,
                  const std::string& source) {
+  uncertainty = std::min(uncertainty, kMostUncertainty);
   for (const std::string_view key : keys) {
     const config::Knob knob = knob_of(hardware, key);
     if (knob.value != nullptr) {
