@@ -13,15 +13,23 @@ namespace {
 TaskSpec read_task(const config::Node& node) {
   config::Section s(node, "task");
   TaskSpec task;
+  task.context = s.integer("context", 0, 4'000'000, 0);
+  task.category = s.text("category", "");
+  task.weight = s.number("weight", 0.001, 1000, 1.0);
+  if (s.has("parts")) {
+    for (const config::Node& part : s.node("parts").items()) task.parts.push_back(read_task(part));
+    if (task.parts.empty()) throw UserError(node.where(), "parts: a task has at least one");
+    s.finish();
+    return task;
+  }
   task.recipe = s.text("recipe");
   task.steps = static_cast<int>(s.integer("steps", 1, 100'000));
   task.answer = static_cast<int>(s.integer("answer", 1, 1'000'000, task.steps));
   const std::string score = s.choice("score", {"exact", "overlap", "count"});
   task.score = score == "exact" ? Score::kExact : score == "overlap" ? Score::kOverlap : Score::kCount;
   task.floor = s.number("floor", 0, 1, 0.0);
-  task.context = s.integer("context", 0, 4'000'000, 0);
+  task.turns = static_cast<int>(s.integer("turns", 1, 1000, 1));
   if (s.has("context_shares")) task.context_shares = s.numbers("context_shares", 0.001, 1);
-  task.category = s.text("category", "");
   task.sparse_beats_full = s.number("sparse_beats_full", 0, 100, 0.0);
   s.finish();
   return task;
@@ -40,8 +48,14 @@ MethodSpec read_method(const config::Node& node) {
   method.contexts = s.texts("contexts", {});
   method.coupled = s.flag("coupled", false);
   method.whole_prompt = s.flag("whole_prompt", false);
+  method.each_turn = s.flag("each_turn", false);
   method.window_share = s.number("window_share", 0, 1, 0.0);
-  method.policy = s.node("policy");
+  method.bits = static_cast<int>(s.integer("bits", 1, 16, 16));
+  if (s.has("refused")) {
+    method.refused = s.text("refused");
+  } else {
+    method.policy = s.node("policy");
+  }
   s.text("source");
   s.finish();
   return method;
@@ -58,7 +72,23 @@ std::optional<double> number_in(std::string_view text) {
   return value;
 }
 
+void add_parts(const TaskSpec& task, double weight, bool each_turn, std::vector<TaskPart>& parts) {
+  double all = 0;
+  for (const TaskSpec& part : task.parts) all += part.weight;
+  for (const TaskSpec& part : task.parts) add_parts(part, weight * part.weight / all, each_turn, parts);
+  if (!task.parts.empty()) return;
+  const double first = each_turn ? 1 : 1.0 / task.turns;
+  parts.push_back({task, weight * first, false});
+  if (first < 1) parts.push_back({task, weight * (1 - first), true});
+}
+
 }  // namespace
+
+std::vector<TaskPart> parts_of(const TaskSpec& task, bool each_turn) {
+  std::vector<TaskPart> parts;
+  add_parts(task, 1, each_turn, parts);
+  return parts;
+}
 
 Catalogue::Catalogue() {
   const config::Node tasks = config::load_yaml(config::find_config("accuracy", "tasks", {}));
@@ -81,7 +111,7 @@ const TaskSpec* Catalogue::task_of_trace(const std::string& name) const {
   std::replace(recipe.begin(), recipe.end(), '_', '-');
   for (const auto& [benchmark, list] : tasks_) {
     for (const auto& [task, spec] : list) {
-      if (spec.recipe == recipe) return &spec;
+      if (!recipe.empty() && spec.recipe == recipe) return &spec;
     }
   }
   return nullptr;
@@ -131,6 +161,7 @@ config::PolicyChoice policy_of(const MethodSpec& method, const Row& row, const c
                      "compression_ratio_removed"});
   }
   if (method.budget == MethodSpec::Budget::kQueryHeads) tokens /= model.group();
+  tokens *= 16.0 / method.bits;
   const auto budget = std::max<std::int64_t>(1, std::llround(tokens));
   choice.parameters = choice.parameters.with("budget", config::Node::scalar(std::to_string(budget), row.where));
   return choice;

@@ -25,12 +25,28 @@ struct TaskSpec {
   std::vector<double> context_shares;  // instead: of the model's longest context, the score being the mean over them
   std::string category;
   double sparse_beats_full = 0;
+  int turns = 1;                // questions about one prompt, one after the other
+  double weight = 1;            // in a task of several kinds of questions ...
+  std::vector<TaskSpec> parts;  // ... which has no recipe of its own, and its contexts for all of them
 };
+
+// Questions of one kind, and whether a policy that looked at the prompt's last queries saw another one there.
+struct TaskPart {
+  TaskSpec task;
+  double weight = 1;  // all together 1
+  bool later_turn = false;
+};
+
+// What a task's score is the mean of. `each_turn`: the policy starts from each turn's question, so that none is later.
+std::vector<TaskPart> parts_of(const TaskSpec& task, bool each_turn);
 
 struct MethodSpec {
   std::vector<std::string> methods, papers, benchmarks, contexts;
   enum class Budget { kTokens, kQueryHeads, kNone } budget = Budget::kTokens;
   bool coupled = false, whole_prompt = false;
+  int bits = 16;            // of what it keeps; budgets are of memory at 16
+  std::string refused;      // why the method has no policy here
+  bool each_turn = false;   // chooses from the whole prompt again at each turn's question
   double window_share = 0;  // of the prompt, whose last queries the policy looks at; 0: no more than recipes capture
   config::Node policy;
 };

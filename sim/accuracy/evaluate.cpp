@@ -63,15 +63,15 @@ std::vector<Replays> replay_cells(std::vector<Cell>& cells, const EvaluateOption
   Laboratory laboratory(options.cache, options.threads);
   for (const Cell& cell : cells) {
     if (!cell.refused.empty()) continue;
-    for (const TraceRequest& trace : traces_of(cell, options.plan)) laboratory.want(trace, cell.policy);
+    for (const PartTrace& t : traces_of(cell, options.plan)) laboratory.want(t.trace, cell.policy);
   }
   laboratory.run(options.advance);
   std::vector<Replays> replays(cells.size());
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (!cells[i].refused.empty()) continue;
     try {
-      for (const TraceRequest& trace : traces_of(cells[i], options.plan)) {
-        replays[i].push_back({trace.prompt_tokens, laboratory.result(trace, cells[i].policy)});
+      for (const PartTrace& t : traces_of(cells[i], options.plan)) {
+        replays[i].push_back({t.trace.prompt_tokens, laboratory.result(t.trace, cells[i].policy), t.part});
       }
     } catch (const UserError& error) {
       cells[i].refused = error.what();
@@ -85,7 +85,7 @@ void predict_cells(std::vector<Cell>& cells, const std::vector<Replays>& replays
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (replays[i].empty()) continue;
     Cell& cell = cells[i];
-    const Prediction p = predict(link, cell.task, replays[i], cell.full);
+    const Prediction p = predict(link, parts_of(cell.task, cell.each_turn), replays[i], cell.full);
     cell.predicted = rounded(cell.full * p.share);
     cell.low = rounded(cell.full * p.low);
     cell.high = rounded(std::min(100.0, cell.full * p.high));

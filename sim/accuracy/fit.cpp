@@ -62,9 +62,7 @@ class Fit {
 
  private:
   static double share(const Link& link, const Cell& cell, const Replays& replays) {
-    double sum = 0;
-    for (const Sample& sample : replays) sum += share_of_full(link, cell.task, sample);
-    return sum / static_cast<double>(replays.size());
+    return share_of_full(link, parts_of(cell.task, cell.each_turn), replays);
   }
 
   double error(const Link& link) const {

@@ -51,6 +51,16 @@ trace::SynthShape sample_shape(const TraceRequest& request, const config::Model&
   return shape;
 }
 
+// The question that a policy saw asked for another needle of the kind: it shares with the later one what all needles
+// share. Passages share nothing that a question about another one would seek.
+void ask_for_another(trace::Recipe& recipe) {
+  trace::QuestionModel& question = recipe.question;
+  if (recipe.task.needles > 0) {
+    question.type_queries += recipe.task.needles * question.key_queries + question.value_queries;
+  }
+  question.key_queries = question.value_queries = 0;
+}
+
 // What policies that choose heads beforehand must know: how much of its attention each head puts on targets.
 policy::Profile profile_of(const std::vector<std::unique_ptr<replay::FullMass>>& masses) {
   const trace::TraceInfo& info = masses[0]->layer().info();
@@ -113,7 +123,7 @@ const std::string& Laboratory::recipe_hash(const std::string& recipe) const {
 std::string Laboratory::key_of(const TraceRequest& t, const config::PolicyChoice& policy) const {
   return fmt::format("v{} {} {} {} {}+{} seed {} coupled {} whole {} window {} | {}", trace::kGeneratorVersion,
                      t.recipe, recipe_hash(t.recipe), t.model, t.prompt_tokens, t.steps, t.seed, t.coupled,
-                     t.whole_prompt, t.window, policy_key(policy));
+                     t.whole_prompt, t.window, (t.later_turn ? "later turn | " : "") + policy_key(policy));
 }
 
 void Laboratory::load_cache() {
@@ -145,6 +155,7 @@ void Laboratory::keep(const std::string& key, Outcome outcome) {
 
 void Laboratory::run_trace(const Wanted& wanted, const std::function<void()>& advance) {
   trace::Recipe recipe = trace::read_recipe(trace::find_recipe(wanted.trace.recipe));
+  if (wanted.trace.later_turn) ask_for_another(recipe);
   const config::Model model = config::read_model(config::find_config("models", wanted.trace.model, {}));
   const trace::SynthShape shape = sample_shape(wanted.trace, model, recipe);
   const auto made = trace::synthesize(recipe, shape);

@@ -28,6 +28,7 @@ struct TraceRequest {
   bool coupled = false;
   bool whole_prompt = false;  // all prompt queries captured
   int window = 0;             // else so many of the last ones; 0: as many as the recipe says
+  bool later_turn = false;    // the prompt's last question asked for something else of the kind
   auto operator<=>(const TraceRequest&) const = default;
 };
 

@@ -86,28 +86,52 @@ double share_of_full(const Link& link, const TaskSpec& task, const Sample& sampl
   return floor + (1 - floor) * found;
 }
 
-Prediction predict(const Link& link, const TaskSpec& task, std::span<const Sample> samples, double full) {
-  const auto shares_at = [&](const Link& l) {
-    std::vector<double> shares;
-    for (const Sample& sample : samples) shares.push_back(share_of_full(l, task, sample));
-    return shares;
-  };
-  const std::vector<double> shares = shares_at(link);
+namespace {
+
+std::vector<double> shares_of(const Link& link, std::span<const TaskPart> parts, std::size_t part,
+                              std::span<const Sample> samples) {
+  std::vector<double> shares;
+  for (const Sample& sample : samples) {
+    if (sample.part == part) shares.push_back(share_of_full(link, parts[part].task, sample));
+  }
+  KVCAST_CHECK(!shares.empty());
+  return shares;
+}
+
+double variance_of_mean(const std::vector<double>& values) {
+  const auto n = static_cast<double>(values.size());
+  if (n < 2) return 0;
+  const double middle = mean(values);
+  double square = 0;
+  for (const double v : values) square += (v - middle) * (v - middle);
+  return square / (n - 1) / n;
+}
+
+}  // namespace
+
+double share_of_full(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples) {
+  double share = 0;
+  for (std::size_t p = 0; p < parts.size(); ++p) share += parts[p].weight * mean(shares_of(link, parts, p, samples));
+  return share;
+}
+
+Prediction predict(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples, double full) {
   Prediction p;
-  p.share = p.low = p.high = mean(shares);
+  p.share = p.low = p.high = share_of_full(link, parts, samples);
   for (Parameter Link::*const parameter : {&Link::kappa, &Link::places, &Link::fluency}) {
     for (const double value : {(link.*parameter).low, (link.*parameter).high}) {
       Link other = link;
       (other.*parameter).value = value;
-      const double share = mean(shares_at(other));
+      const double share = share_of_full(other, parts, samples);
       p.low = std::min(p.low, share);
       p.high = std::max(p.high, share);
     }
   }
-  double square = 0;
-  for (const double s : shares) square += (s - p.share) * (s - p.share);
-  const auto n = static_cast<double>(shares.size());
-  const double of_mean = n > 1 ? std::sqrt(square / (n - 1) / n) : 0;
+  double variance = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    variance += parts[i].weight * parts[i].weight * variance_of_mean(shares_of(link, parts, i, samples));
+  }
+  const double of_mean = std::sqrt(variance);
   const double residual = (p.share < 0.1    ? link.residual_low
                            : p.share <= 0.9 ? link.residual_middle
                                             : link.residual_high) /
@@ -115,6 +139,11 @@ Prediction predict(const Link& link, const TaskSpec& task, std::span<const Sampl
   p.low = std::max(0.0, p.low - of_mean - residual);
   p.high += of_mean + residual;
   return p;
+}
+
+Prediction predict(const Link& link, const TaskSpec& task, std::span<const Sample> samples, double full) {
+  const TaskPart whole{task};
+  return predict(link, std::span(&whole, 1), samples, full);
 }
 
 }  // namespace kvcast::accuracy

@@ -39,16 +39,20 @@ std::string write_link(const Link& link);
 struct Sample {
   std::int64_t context = 0;  // tokens of its prompt
   replay::TargetRecall recall;
+  std::size_t part = 0;  // of the task
 };
 
 // Share of the full-KV score, in [0, 1].
 double share_of_full(const Link& link, const TaskSpec& task, const Sample& sample);
+// The parts' weighted mean, each its samples' mean.
+double share_of_full(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples);
 
 struct Prediction {
   double share = 0, low = 0, high = 0;  // of the full-KV score
 };
-// Over samples (seeds); the interval covers the spread of their mean, the link's own and its residuals. `full` in
-// points.
+// Over samples (seeds) of the task's parts; the interval covers the spread of their mean, the link's own and its
+// residuals. `full` in points.
+Prediction predict(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples, double full);
 Prediction predict(const Link& link, const TaskSpec& task, std::span<const Sample> samples, double full);
 
 }  // namespace kvcast::accuracy

@@ -105,13 +105,16 @@ class Planner {
     }
     for (std::int64_t& context : cell.contexts) {
       if (context == 0) throw UserError(fmt::format("context \"{}\" is no number of tokens", row.context));
-      if (task->context > 0) context = std::min(context, shape.max_context);  // longer prompts are cut to fit
+      // Longer prompts are cut to fit the model, or what the table lets it see.
+      if (task->context > 0) context = std::min({context, task->context, shape.max_context});
     }
     const MethodSpec* const method = catalogue_.method(row);
     if (method == nullptr) throw UserError(fmt::format("no policy for the method {}", row.method));
+    if (!method->refused.empty()) throw UserError(fmt::format("{}: {}", row.method, method->refused));
     cell.policy = policy_of(*method, row, shape, cell.contexts.front());
     cell.coupled = method->coupled;
     cell.whole_prompt = method->whole_prompt;
+    cell.each_turn = method->each_turn;
     cell.window_share = method->window_share;
   }
 
@@ -144,16 +147,20 @@ Plan make_plan(const std::vector<Row>& rows, const Catalogue& catalogue) {
   return plan;
 }
 
-std::vector<TraceRequest> traces_of(const Cell& cell, const PlanOptions& options) {
-  std::vector<TraceRequest> traces;
-  for (const std::int64_t context : cell.contexts) {
-    for (int seed = 1; seed <= options.seeds; ++seed) {
-      TraceRequest trace{cell.task.recipe, cell.model,       context, cell.task.steps, static_cast<std::uint64_t>(seed),
-                         cell.coupled,     cell.whole_prompt};
-      if (cell.window_share > 0) {
-        trace.window = static_cast<int>(std::ceil(cell.window_share * static_cast<double>(context)));
+std::vector<PartTrace> traces_of(const Cell& cell, const PlanOptions& options) {
+  std::vector<PartTrace> traces;
+  const std::vector<TaskPart> parts = parts_of(cell.task, cell.each_turn);
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    for (const std::int64_t context : cell.contexts) {
+      for (int seed = 1; seed <= options.seeds; ++seed) {
+        TraceRequest trace{parts[part].task.recipe,          cell.model,   context,          parts[part].task.steps,
+                           static_cast<std::uint64_t>(seed), cell.coupled, cell.whole_prompt};
+        if (cell.window_share > 0) {
+          trace.window = static_cast<int>(std::ceil(cell.window_share * static_cast<double>(context)));
+        }
+        trace.later_turn = parts[part].later_turn;
+        traces.push_back({part, std::move(trace)});
       }
-      traces.push_back(std::move(trace));
     }
   }
   return traces;

@@ -19,7 +19,7 @@ struct Cell {
   std::string model;                   // under configs/models
   std::vector<std::int64_t> contexts;  // tokens of its prompts
   config::PolicyChoice policy;
-  bool coupled = false, whole_prompt = false;
+  bool coupled = false, whole_prompt = false, each_turn = false;
   double window_share = 0;
   std::string refused;  // why there is no prediction
   double predicted = 0, low = 0, high = 0;
@@ -49,7 +49,12 @@ bool is_full(const Row& row);
 // A row that cannot be predicted is a cell with its reason.
 Plan make_plan(const std::vector<Row>& rows, const Catalogue& catalogue);
 
-std::vector<TraceRequest> traces_of(const Cell& cell, const PlanOptions& options);
+// Of a part of its task.
+struct PartTrace {
+  std::size_t part = 0;
+  TraceRequest trace;
+};
+std::vector<PartTrace> traces_of(const Cell& cell, const PlanOptions& options);
 
 // Rank correlations of two lists of the same length: Kendall's tau-b, Spearman's rho with mean ranks of ties.
 double kendall(const std::vector<double>& a, const std::vector<double>& b);

@@ -14,13 +14,11 @@ namespace {
 
 using Fields = std::vector<std::string>;
 
-Fields split(const std::string& line, const SourceLocation& where) {
-  try {
-    const boost::tokenizer<boost::escaped_list_separator<char>> fields(line);
-    return {fields.begin(), fields.end()};
-  } catch (const boost::escaped_list_error& error) {
-    throw UserError(where, fmt::format("not CSV: {}", error.what()));
-  }
+Fields split(const std::string& line) {
+  // A backslash is a character like any other (RFC 4180).
+  const boost::escaped_list_separator<char> separator("", ",", "\"");
+  const boost::tokenizer<boost::escaped_list_separator<char>> fields(line, separator);
+  return {fields.begin(), fields.end()};
 }
 
 constexpr std::string Row::*kTexts[] = {&Row::paper, &Row::table,  &Row::model,  &Row::benchmark,  &Row::context,
@@ -85,7 +83,7 @@ std::vector<Row> read_table(const std::string& path) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.empty()) continue;
     const SourceLocation where{path, number, 0};
-    const Fields fields = split(line, where);
+    const Fields fields = split(line);
     if (!header) {
       header.emplace(fields, path);
     } else if (const std::optional<Row> row = header->read(fields, where)) {

@@ -37,7 +37,7 @@ nlohmann::json task_score(const replay::ReplayResult& replay) {
   const Link link = read_link(config::find_config("accuracy", "link", {}));
   const TaskSpec* const known = catalogue.task_of_trace(replay.task);
   const TaskSpec task = known != nullptr ? *known : as_replayed(replay.targets);
-  const Sample sample{replay.prompt_tokens, replay.targets};
+  const Sample sample{replay.prompt_tokens, replay.targets, 0};
   const Prediction p = predict(link, task, {&sample, 1}, 100);
   return {{"task", replay.task},      {"known", known != nullptr},
           {"share_of_full", p.share}, {"interval", {p.low, std::min(1.0, p.high)}},

@@ -8,6 +8,7 @@
 
 #include "base/build.hpp"
 #include "base/hash.hpp"
+#include "config/find.hpp"
 #include "trace/synthetic.hpp"
 
 namespace kvcast::app {
@@ -105,6 +106,17 @@ std::unique_ptr<trace::Trace> make_trace(const config::Run& run) {
   return trace::synthesize(trace::read_recipe(trace::find_recipe(run.trace.recipe, run.trace.where)), shape);
 }
 
+namespace {
+
+// What a stored result's task score rests on beside the replay.
+std::string task_score_files() {
+  std::string bytes;
+  for (const char* name : {"tasks", "link"}) bytes += read_bytes(config::find_config("accuracy", name, {}));
+  return bytes;
+}
+
+}  // namespace
+
 const std::string& code_version() {
   static const std::string version =
       std::string(kvcast::version()) + "-" + content_hash(read_bytes("/proc/self/exe")).substr(0, 16);
@@ -126,8 +138,8 @@ Prepared prepare(const config::Node& config, TraceIdentities& identities) {
       p.run.policy.name + " " + p.run.policy.parameters.canonical() + " " + named_files(p.run.policy.parameters);
   p.trace_key = hash_of({code_version(), identity_of(p.run, identities)});
   p.replay_key = hash_of({p.trace_key, policy, fmt::format("{} {}", w.prompt_tokens, w.decode_tokens)});
-  p.key =
-      hash_of({p.replay_key, config::canonical(p.run.model), config::canonical(p.run.hardware), config.canonical()});
+  p.key = hash_of({p.replay_key, config::canonical(p.run.model), config::canonical(p.run.hardware), config.canonical(),
+                   task_score_files()});
   return p;
 }
 

@@ -109,6 +109,19 @@ TEST_CASE("an interval holds its prediction and grows with what is uncertain") {
   CHECK(predict(link, task, same, 50).high == Approx(0.95));
 }
 
+TEST_CASE("a task of parts is their weighted mean, each over its own samples") {
+  const Link link = link_of(1);
+  const TaskSpec task = task_of(Score::kExact, 1);
+  const std::vector<TaskPart> parts = {{task, 0.2, false}, {task, 0.8, true}};
+  std::vector<Sample> samples = {sample_of({0.9}), sample_of({0.4}), sample_of({0.2})};
+  samples[1].part = samples[2].part = 1;
+  CHECK(share_of_full(link, parts, samples) == Approx(0.2 * 0.9 + 0.8 * 0.3));
+  // Only the second part has a spread: two samples 0.1 from their mean, of the mean 0.1, of which 0.8 count.
+  const Prediction p = predict(link, parts, samples, 100);
+  CHECK(p.share == Approx(0.42));
+  CHECK(p.high == Approx(0.5));
+}
+
 TEST_CASE("a link is read as it was written, and nothing odd is") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/link.yaml";

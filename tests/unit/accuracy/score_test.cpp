@@ -45,6 +45,9 @@ TEST_CASE("rows that are no scores are left out, lines that are no rows are refu
   CHECK(rows[0].value == 12.5);
   CHECK(rows[0].where.line == 2);
   CHECK(rows[0].held_out);
+  const auto quoted = read_table(file.write(kHeader + "P,\"T, 1\",M,RULER,16K,\\vt,Quest,256,tokens,12.5\n"));
+  CHECK(quoted.at(0).table == "T, 1");
+  CHECK(quoted.at(0).task == "\\vt");
   CHECK_THROWS_WITH(read_table(file.write("paper,table\nP,T\n")), Catch::Contains("no column \"model\""));
   CHECK_THROWS_WITH(read_table(file.write(kHeader + "P,T\n")), Catch::Contains(":2") && Catch::Contains("2 fields"));
   CHECK_THROWS_AS(read_table(file.write("")), UserError);
@@ -136,20 +139,79 @@ TEST_CASE("agreement counts pairs that publications set ten points apart") {
   CHECK(a.order == 0.5);
 }
 
+TEST_CASE("later turns ask for something else than a policy saw, unless it chooses anew at each") {
+  TaskSpec kv, text, mix;
+  kv.turns = 4;
+  kv.weight = 3;
+  mix.parts = {kv, text};
+  // A weight of 3 and one of 1; of four turns the first one's question stood in the prompt.
+  const std::vector<TaskPart> parts = parts_of(mix, false);
+  REQUIRE(parts.size() == 3);
+  CHECK(parts[0].weight == Approx(0.75 / 4));
+  CHECK_FALSE(parts[0].later_turn);
+  CHECK(parts[1].weight == Approx(0.75 * 3 / 4));
+  CHECK(parts[1].later_turn);
+  CHECK(parts[2].weight == Approx(0.25));
+  const std::vector<TaskPart> anew = parts_of(mix, true);
+  REQUIRE(anew.size() == 2);
+  CHECK(anew[0].weight == Approx(0.75));
+  CHECK_FALSE(anew[0].later_turn);
+
+  const std::string row = "RocketKV,T,Llama3.1-8B-Ins,SCBench,,retr.kv,";
+  const Plan plan = make_plan(table(row + "Full-KV,full,tokens,76.2\n" + row + "RocketKV,1024,tokens,10.2\n" + row +
+                                    "RocketKV-MT,1024,tokens,64.4\n"),
+                              Catalogue());
+  REQUIRE(plan.cells.size() == 2);
+  const std::vector<PartTrace> seen_once = traces_of(plan.cells[0], {1}), seen_always = traces_of(plan.cells[1], {1});
+  REQUIRE(seen_once.size() == 2);
+  CHECK(seen_once[1].part == 1);
+  CHECK(seen_once[1].trace.later_turn);
+  REQUIRE(seen_always.size() == 1);
+  CHECK(seen_always[0].trace == seen_once[0].trace);
+}
+
+TEST_CASE("a policy that evicts by the first question loses what the second one asks for") {
+  TraceRequest first{"niah", "llama-3.1-8b", 2048, 8, 1}, later = first;
+  later.later_turn = true;
+  const std::string text = "RocketKV,T,Llama3.1-8B-Ins,NIAH,,avg,";
+  const auto policy = [&](const char* method) {
+    const Plan plan =
+        make_plan(table(text + "Full-KV,full,tokens,100\n" + text + method + ",512,tokens,1\n"), Catalogue());
+    return plan.cells.at(0).policy;
+  };
+  const config::PolicyChoice rocket = policy("RocketKV"), free = policy("Exact-TopK");
+  Laboratory laboratory("", 1);
+  for (const TraceRequest* trace : {&first, &later}) {
+    for (const config::PolicyChoice* choice : {&rocket, &free}) laboratory.want(*trace, *choice);
+  }
+  laboratory.run([](std::int64_t, std::int64_t) {});
+  const auto found = [&](const TraceRequest& trace, const config::PolicyChoice& choice) {
+    double sum = 0;
+    for (const replay::StepRecall& step : laboratory.result(trace, choice).steps) sum += step.recall();
+    return sum / 8;
+  };
+  CHECK(found(first, rocket) > found(later, rocket) + 0.1);
+  // The last prompt queries mean nothing to it.
+  CHECK(found(first, free) == Approx(found(later, free)).margin(0.02));
+}
+
 // Every name in the catalogue must lead somewhere.
 TEST_CASE("every task has a recipe that replays as many steps as it says") {
   const Catalogue catalogue;
-  for (const char* benchmark : {"RULER", "NIAH", "LongBench"}) {
+  for (const char* benchmark : {"RULER", "NIAH", "LongBench", "SCBench"}) {
     CAPTURE(benchmark);
     CHECK_FALSE(catalogue.tasks(benchmark).empty());
-    for (const auto& [name, task] : catalogue.tasks(benchmark)) {
+    for (const auto& [name, whole] : catalogue.tasks(benchmark)) {
       CAPTURE(name);
-      CHECK_NOTHROW(trace::read_recipe(trace::find_recipe(task.recipe)));
-      CHECK(task.steps >= 1);
-      std::string written = task.recipe;
-      for (char& c : written) c = c == '-' ? '_' : c;
-      CHECK(trace::read_recipe(trace::find_recipe(task.recipe)).task.name == written);
-      CHECK(catalogue.task_of_trace(written) != nullptr);
+      for (const TaskPart& part : parts_of(whole, true)) {
+        const TaskSpec& task = part.task;
+        CHECK_NOTHROW(trace::read_recipe(trace::find_recipe(task.recipe)));
+        CHECK(task.steps >= 1);
+        std::string written = task.recipe;
+        for (char& c : written) c = c == '-' ? '_' : c;
+        CHECK(trace::read_recipe(trace::find_recipe(task.recipe)).task.name == written);
+        CHECK(catalogue.task_of_trace(written) != nullptr);
+      }
     }
   }
 }
