@@ -31,7 +31,7 @@ std::vector<std::string> experiments() {
       with_policy("{file: freekv-nhd, budget: 256, sink: 32, recent: 32}"),
       with_policy("{file: freekv-nhd, budget: 256, sink: 32, recent: 32, recall: strided}"),
       with_policy("{name: freekv, budget: 256, sink: 32, recent: 32, recall: batched}"),
-      with_policy("{file: arkvale-released, budget: 256, topk: 6}"),
+      with_policy("{file: arkvale-released, budget: 192, topk: 6, selection_heads: kv_head}"),
       with_policy("{name: arkvale, budget: 256}"),
       with_policy("{name: shadowkv, budget: 256}"),
       with_policy("{name: ctkvr, budget: 128, centroids: 64, retrieved_centroids: 4, recent: 32}"),
