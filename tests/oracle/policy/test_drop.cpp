@@ -1,6 +1,7 @@
 // Policies that evict, position by position, beside their definitions; prompts at once and in blocks.
 #include <catch2/catch.hpp>
 
+#include "compare.hpp"
 #include "naive_drop.hpp"
 #include "support/memory_trace.hpp"
 #include "support/select.hpp"
@@ -17,20 +18,6 @@ const std::vector<std::pair<TraceShape, Grain>>& shapes() {
       {{.kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 11, .steps = 25, .window = 99}, Grain::kSingle},
   };
   return all;
-}
-
-void compare(const Selected& got, const naive::Steps& wanted) {
-  const auto lists = [](const policy::LayerSelection& selection) {
-    naive::Heads out;
-    for (const auto& head : selection.heads) out.push_back(head.attended);
-    return out;
-  };
-  CHECK(lists(got.resident) == wanted.resident);
-  REQUIRE(got.steps.size() == wanted.attended.size());
-  for (std::size_t t = 0; t < got.steps.size(); ++t) {
-    CAPTURE(t);
-    CHECK(lists(got.steps[t]) == wanted.attended[t]);
-  }
 }
 
 template <typename Body>

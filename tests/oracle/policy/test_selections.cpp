@@ -1,6 +1,7 @@
 // Every policy's selections, position by position, beside the slow and obvious implementation of the same rule.
 #include <catch2/catch.hpp>
 
+#include "compare.hpp"
 #include "naive.hpp"
 #include "support/memory_trace.hpp"
 #include "support/select.hpp"
@@ -31,20 +32,6 @@ const std::vector<Case>& cases() {
       {"ties", {.kv_heads = 2, .group = 1, .head_dim = 4, .prompt = 90, .steps = 8, .window = 8}, Grain::kQuarters},
   };
   return all;
-}
-
-void compare(const Selected& got, const naive::Steps& wanted) {
-  const auto lists = [](const policy::LayerSelection& selection) {
-    naive::Heads out;
-    for (const auto& head : selection.heads) out.push_back(head.attended);
-    return out;
-  };
-  CHECK(lists(got.resident) == wanted.resident);
-  REQUIRE(got.steps.size() == wanted.attended.size());
-  for (std::size_t t = 0; t < got.steps.size(); ++t) {
-    CAPTURE(t);
-    CHECK(lists(got.steps[t]) == wanted.attended[t]);
-  }
 }
 
 // Runs body(layer) for every case and two seeds.
