@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/process.hpp"
+#include "app/record_of.hpp"
 
 using namespace kvcast::test;
 using Catch::Contains;
@@ -20,14 +21,8 @@ std::string small_run(const std::string& policy) {
          "framework: {warmup_steps: 4, measured_steps: 4}\n";
 }
 
-json run_json(const std::string& policy, std::vector<std::string> settings = {}) {
-  const Scratch scratch;
-  std::vector<std::string> arguments = {"run", scratch.write("run.yaml", small_run(policy)), "--json"};
-  for (const std::string& s : settings) arguments.insert(arguments.end(), {"--set", s});
-  const Output o = kvcast::test::kvcast(arguments);
-  INFO(o.err);
-  REQUIRE(o.code == 0);
-  return json::parse(o.out);
+json run_json(const std::string& policy, const std::vector<std::string>& settings = {}) {
+  return kvcast::test::record_of(small_run(policy), settings);
 }
 
 }  // namespace

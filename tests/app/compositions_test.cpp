@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/process.hpp"
+#include "app/record_of.hpp"
 
 using namespace kvcast::test;
 using Catch::Contains;
@@ -14,14 +15,8 @@ const std::string kRun =
     "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nworkload: {prompt_tokens: 2000, decode_tokens: 20}\n"
     "trace: {recipe: needle, layers: 2, steps: 6}\nframework: {warmup_steps: 2, measured_steps: 2}\npolicy: ";
 
-json run(const std::string& policy, std::vector<std::string> settings = {}) {
-  const Scratch scratch;
-  std::vector<std::string> arguments = {"run", scratch.write("run.yaml", kRun + policy + "\n"), "--json"};
-  for (const std::string& s : settings) arguments.insert(arguments.end(), {"--set", s});
-  const Output o = kvcast::test::kvcast(arguments);
-  INFO(o.err);
-  REQUIRE(o.code == 0);
-  return json::parse(o.out);
+json run(const std::string& policy, const std::vector<std::string>& settings = {}) {
+  return kvcast::test::record_of(kRun + policy + "\n", settings);
 }
 
 }  // namespace
