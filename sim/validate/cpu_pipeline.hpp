@@ -18,8 +18,8 @@ class PipelineMemory {
   PipelineMemory(const PipelineMemory&) = delete;
   PipelineMemory& operator=(const PipelineMemory&) = delete;
 
-  // Does the op's work; op and worker choose where. Two workers may work at once.
-  void work(const PipelineOp& op, std::size_t nth);
+  // Does the op's work, each time somewhere else. Two workers may work at once.
+  void work(const PipelineOp& op);
   // Of what has been read: keeps the compiler from leaving work out.
   std::uint64_t checksum() const;
 
@@ -38,7 +38,7 @@ struct PipelineRun {
 PipelineRun run_pipeline(const Pipeline& pipeline, PipelineMemory& memory);
 
 struct PipelineTest {
-  int rounds = 20;  // each measures rates and every pipeline once; medians over undisturbed steps are compared
+  int rounds = 60;  // each measures rates and every pipeline once, and predicts these by those
   int layers = 2;
   int steps = 24;
   int warmup = 4;           // steps at the start that do not count

@@ -1,6 +1,6 @@
-// Prediction: an op takes its bytes over the rate of its kind alone. While both workers are busy they slow each other:
-// a shared resource of rate 1, of which an op needs 1 / (2 s) a second of work where a pair runs at s of its speed, is
-// oversubscribed by two and by nothing less.
+// Prediction: an op takes a start and its bytes over the rate of its kind alone. While both workers are busy they slow
+// each other: a shared resource of rate 1, of which an op needs 1 / (2 s) a second of work where a pair runs at s of
+// its speed, is oversubscribed by two and by nothing less.
 #include "validate/pipeline.hpp"
 
 #include <algorithm>
@@ -88,7 +88,8 @@ std::vector<double> predict_steps(const Pipeline& pipeline, const PipelineRates&
   for (const PipelineOp& op : pipeline.ops) {
     engine::Op& timed = ops.emplace_back();
     timed.lane = static_cast<std::uint16_t>(op.worker);
-    const double seconds = op.bytes / rates.bytes_per_s[static_cast<std::size_t>(op.kind)];
+    const auto kind = static_cast<std::size_t>(op.kind);
+    const double seconds = rates.start[kind] + op.bytes / rates.bytes_per_s[kind];
     timed.demands.push_back({timed.lane, seconds});
     timed.demands.push_back({kShared, seconds / (2 * std::clamp(together, 0.5, 1.0))});
     for (const int id : op.after) {

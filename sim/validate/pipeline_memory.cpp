@@ -30,37 +30,41 @@ std::uint64_t sum_of(const std::uint64_t* words, std::size_t n) {
 struct PipelineMemory::Body {
   std::vector<std::uint64_t> weights, pool, staging, cache;
   std::atomic<std::uint64_t> sum{0};
+  // Where the next op goes on: what an op touches was last touched a whole memory ago, so that no run finds in the
+  // caches what an earlier one left there.
+  std::atomic<std::size_t> next_word{0}, next_page{0}, next_row{0};
 
   // Scattered and repeatable.
   std::size_t place(std::size_t i, std::size_t slots) const { return (i * 2654435761u + 40503u) % slots; }
 
-  void stream(std::size_t bytes, std::size_t nth) {
+  void stream(std::size_t bytes) {
     const std::size_t words = std::min(bytes / sizeof(std::uint64_t), weights.size());
-    const std::size_t begin = (nth * words) % (weights.size() - words + 1);
+    const std::size_t begin = next_word.fetch_add(words) % (weights.size() - words + 1);
     sum += sum_of(weights.data() + begin, words);
   }
 
-  void move(std::size_t bytes, std::size_t nth) {
+  void move(std::size_t bytes) {
     char* const to = reinterpret_cast<char*>(staging.data());
     char* const spread = reinterpret_cast<char*>(cache.data());
     const char* const from = reinterpret_cast<const char*>(pool.data());
     const std::size_t pages = std::max<std::size_t>(1, bytes / kPage),
-                      slots = pool.size() * sizeof(std::uint64_t) / kPage;
+                      slots = pool.size() * sizeof(std::uint64_t) / kPage, first = next_page.fetch_add(pages);
     for (std::size_t p = 0; p < pages; ++p) {
       char* const buffer = to + (p % 2) * kPage;
-      std::memcpy(buffer, from + place(nth * pages + p, slots) * kPage, kPage);
+      std::memcpy(buffer, from + place(first + p, slots) * kPage, kPage);
       // Rows of one head go to every other row of the cache.
-      char* const target = spread + ((nth * pages + p) * 2 * kPage) % (kCache - 2 * kPage);
+      char* const target = spread + ((first + p) * 2 * kPage) % (kCache - 2 * kPage);
       for (std::size_t r = 0; r < kPage / kRow; ++r) std::memcpy(target + 2 * r * kRow, buffer + r * kRow, kRow);
     }
-    sum += static_cast<std::uint64_t>(spread[nth % kCache]);
+    sum += static_cast<std::uint64_t>(spread[first % kCache]);
   }
 
-  void rows(std::size_t bytes, std::size_t nth) {
-    const std::size_t n = std::max<std::size_t>(1, bytes / kRow), slots = pool.size() * sizeof(std::uint64_t) / kRow;
+  void rows(std::size_t bytes) {
+    const std::size_t n = std::max<std::size_t>(1, bytes / kRow), slots = pool.size() * sizeof(std::uint64_t) / kRow,
+                      first = next_row.fetch_add(n);
     std::uint64_t found = 0;
     for (std::size_t i = 0; i < n; ++i) {
-      const std::uint64_t* const row = pool.data() + place(nth * n + i, slots) * (kRow / sizeof(std::uint64_t));
+      const std::uint64_t* const row = pool.data() + place(first + i, slots) * (kRow / sizeof(std::uint64_t));
       for (std::size_t w = 0; w < kRow / sizeof(std::uint64_t); ++w) found += row[w] * (w + 1);
     }
     sum += found;
@@ -77,15 +81,15 @@ PipelineMemory::PipelineMemory(std::size_t weights_bytes, std::size_t pool_bytes
 
 PipelineMemory::~PipelineMemory() = default;
 
-void PipelineMemory::work(const PipelineOp& op, std::size_t nth) {
+void PipelineMemory::work(const PipelineOp& op) {
   const auto bytes = static_cast<std::size_t>(op.bytes);
   switch (op.kind) {
     case WorkKind::kDense:
-      return body_->stream(bytes, nth);
+      return body_->stream(bytes);
     case WorkKind::kMove:
-      return body_->move(bytes, nth);
+      return body_->move(bytes);
     case WorkKind::kRows:
-      return body_->rows(bytes, nth);
+      return body_->rows(bytes);
   }
 }
 
@@ -122,7 +126,7 @@ void run_worker(int worker, const Pipeline& pipeline, PipelineMemory& memory, Sh
       while (!shared.done[static_cast<std::size_t>(id)].load(std::memory_order_acquire)) {
       }
     }
-    memory.work(op, i);
+    memory.work(op);
     shared.ends[i] = Clock::now();
     shared.away[i] = taken_away();
     shared.done[i].store(true, std::memory_order_release);
