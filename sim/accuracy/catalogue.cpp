@@ -1,6 +1,7 @@
 #include "accuracy/catalogue.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -19,6 +20,7 @@ TaskSpec read_task(const config::Node& node) {
   if (s.has("parts")) {
     for (const config::Node& part : s.node("parts").items()) task.parts.push_back(read_task(part));
     if (task.parts.empty()) throw UserError(node.where(), "parts: a task has at least one");
+    task.product = s.flag("product", false);
     s.finish();
     return task;
   }
@@ -30,6 +32,8 @@ TaskSpec read_task(const config::Node& node) {
   task.floor = s.number("floor", 0, 1, 0.0);
   task.turns = static_cast<int>(s.integer("turns", 1, 1000, 1));
   if (s.has("context_shares")) task.context_shares = s.numbers("context_shares", 0.001, 1);
+  task.attempts = static_cast<int>(s.integer("attempts", 1, 1000, 1));
+  task.attempt = s.number("attempt", 0.001, 1, 1.0);
   task.sparse_beats_full = s.number("sparse_beats_full", 0, 100, 0.0);
   s.finish();
   return task;
@@ -50,6 +54,7 @@ MethodSpec read_method(const config::Node& node) {
   method.whole_prompt = s.flag("whole_prompt", false);
   method.each_turn = s.flag("each_turn", false);
   method.window_share = s.number("window_share", 0, 1, 0.0);
+  method.beside = s.integer("beside", 0, 1'000'000, 0);
   method.bits = static_cast<int>(s.integer("bits", 1, 16, 16));
   if (s.has("refused")) {
     method.refused = s.text("refused");
@@ -65,6 +70,23 @@ bool fits(const std::vector<std::string>& names, const std::string& name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// A name without the marks and cases that tables write it with.
+std::string bare(std::string_view name) {
+  std::string letters;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0 || byte > 127) letters += static_cast<char>(std::tolower(byte));
+  }
+  return letters;
+}
+
+template <typename Value>
+auto named(const std::map<std::string, Value>& map, const std::string& name) {
+  const auto at = map.find(name);
+  if (at != map.end()) return at;
+  return std::find_if(map.begin(), map.end(), [&](const auto& entry) { return bare(entry.first) == bare(name); });
+}
+
 std::optional<double> number_in(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -75,7 +97,10 @@ std::optional<double> number_in(std::string_view text) {
 void add_parts(const TaskSpec& task, double weight, bool each_turn, std::vector<TaskPart>& parts) {
   double all = 0;
   for (const TaskSpec& part : task.parts) all += part.weight;
-  for (const TaskSpec& part : task.parts) add_parts(part, weight * part.weight / all, each_turn, parts);
+  for (const TaskSpec& part : task.parts) {
+    add_parts(part, task.product ? 1 : weight * part.weight / all, each_turn, parts);
+    parts.back().factor = task.product;
+  }
   if (!task.parts.empty()) return;
   const double first = each_turn ? 1 : 1.0 / task.turns;
   parts.push_back({task, weight * first, false});
@@ -100,9 +125,9 @@ Catalogue::Catalogue() {
 }
 
 const TaskSpec* Catalogue::task(const std::string& benchmark, const std::string& name) const {
-  const auto list = tasks_.find(benchmark);
+  const auto list = named(tasks_, benchmark);
   if (list == tasks_.end()) return nullptr;
-  const auto at = list->second.find(name);
+  const auto at = named(list->second, name);
   return at == list->second.end() ? nullptr : &at->second;
 }
 
@@ -119,7 +144,7 @@ const TaskSpec* Catalogue::task_of_trace(const std::string& name) const {
 
 const std::map<std::string, TaskSpec>& Catalogue::tasks(const std::string& benchmark) const {
   static const std::map<std::string, TaskSpec> none;
-  const auto list = tasks_.find(benchmark);
+  const auto list = named(tasks_, benchmark);
   return list == tasks_.end() ? none : list->second;
 }
 
@@ -161,7 +186,7 @@ config::PolicyChoice policy_of(const MethodSpec& method, const Row& row, const c
                      "compression_ratio_removed"});
   }
   if (method.budget == MethodSpec::Budget::kQueryHeads) tokens /= model.group();
-  tokens *= 16.0 / method.bits;
+  tokens = 16.0 / method.bits * tokens - static_cast<double>(method.beside);
   const auto budget = std::max<std::int64_t>(1, std::llround(tokens));
   choice.parameters = choice.parameters.with("budget", config::Node::scalar(std::to_string(budget), row.where));
   return choice;

@@ -28,6 +28,9 @@ struct TaskSpec {
   int turns = 1;                // questions about one prompt, one after the other
   double weight = 1;            // in a task of several kinds of questions ...
   std::vector<TaskSpec> parts;  // ... which has no recipe of its own, and its contexts for all of them
+  bool product = false;         // of the parts' shares, instead of their mean
+  int attempts = 1;             // of which one must be right ...
+  double attempt = 1;  // ... where the uncompressed model finds so much of what it finds in all attempts in one
 };
 
 // Questions of one kind, and whether a policy that looked at the prompt's last queries saw another one there.
@@ -35,6 +38,7 @@ struct TaskPart {
   TaskSpec task;
   double weight = 1;  // all together 1
   bool later_turn = false;
+  bool factor = false;  // of a product; its weight is 1
 };
 
 // What a task's score is the mean of. `each_turn`: the policy starts from each turn's question, so that none is later.
@@ -45,6 +49,7 @@ struct MethodSpec {
   enum class Budget { kTokens, kQueryHeads, kNone } budget = Budget::kTokens;
   bool coupled = false, whole_prompt = false;
   int bits = 16;            // of what it keeps; budgets are of memory at 16
+  std::int64_t beside = 0;  // tokens of the row's budget that the policy's own does not count
   std::string refused;      // why the method has no policy here
   bool each_turn = false;   // chooses from the whole prompt again at each turn's question
   double window_share = 0;  // of the prompt, whose last queries the policy looks at; 0: no more than recipes capture
@@ -56,7 +61,7 @@ class Catalogue {
   // Reads configs/accuracy/tasks.yaml and methods.yaml; UserError with the place for anything odd.
   Catalogue();
 
-  // Null where a benchmark or task is unknown.
+  // Null where a benchmark or task is unknown. Names are the same in any case and without marks ("Math-500", MATH500).
   const TaskSpec* task(const std::string& benchmark, const std::string& name) const;
   // The task whose recipe names itself so in its traces (its file's name with '_' for '-'); null where there is none.
   const TaskSpec* task_of_trace(const std::string& name) const;

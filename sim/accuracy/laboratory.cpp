@@ -25,6 +25,19 @@ std::mutex results_mutex;
 
 std::string policy_key(const config::PolicyChoice& policy) { return policy.name + " " + policy.parameters.canonical(); }
 
+// The scores of thousands of steps fill the memory: fewer heads, of each group no more than these.
+trace::SynthShape long_generation(const TraceRequest& request, trace::SynthShape shape, int group,
+                                  trace::Recipe& recipe) {
+  shape.n_kv_heads = request.coupled ? 8 : std::max(4, 8 / group);
+  shape.n_q_heads = shape.n_kv_heads * std::min(group, request.coupled ? 2 : 4);
+  if (!request.coupled) {
+    recipe.heads.retrieval = 0.5;
+    recipe.heads.local = recipe.heads.streaming = 0.25;
+  }
+  if (request.whole_prompt) shape.window = static_cast<int>(request.prompt_tokens);
+  return shape;
+}
+
 // A sample of the model's heads; its layers are all there are, so that what runs over layers is whole.
 trace::SynthShape sample_shape(const TraceRequest& request, const config::Model& model, trace::Recipe& recipe) {
   trace::SynthShape shape = trace::synth_shape(model, request.prompt_tokens, request.steps, 1, request.seed);
@@ -41,6 +54,7 @@ trace::SynthShape sample_shape(const TraceRequest& request, const config::Model&
     recipe.heads.local = recipe.heads.streaming = 1.0 / 6;
   }
   shape.n_layers = shape.captured_layers;
+  if (recipe.task.section_steps > 0) return long_generation(request, shape, group, recipe);
   shape.n_kv_heads = request.coupled ? heads : std::min(heads, std::max(model.n_kv_heads, 6));
   shape.window = request.window;
   if (request.whole_prompt) {  // its cost grows with the square of the prompt: fewer heads
@@ -160,12 +174,15 @@ void Laboratory::run_trace(const Wanted& wanted, const std::function<void()>& ad
   const trace::SynthShape shape = sample_shape(wanted.trace, model, recipe);
   const auto made = trace::synthesize(recipe, shape);
   const trace::Targets targets = trace::read_targets(made->info());
+  // Scores of several layers of a long generation do not fit beside each other; they are made again.
+  const bool one_at_a_time = recipe.task.section_steps > 0 && made->info().layers.size() > 1;
   std::vector<std::unique_ptr<trace::Layer>> layers;
   std::vector<std::unique_ptr<policy::LayerInput>> inputs;
   std::vector<std::unique_ptr<replay::FullMass>> masses;
   for (std::size_t i = 0; i < made->info().layers.size(); ++i) {
     layers.push_back(made->load(i, 1));
     masses.push_back(std::make_unique<replay::FullMass>(*layers.back(), targets, 1));
+    if (one_at_a_time) layers.back()->drop_scores();
     inputs.push_back(std::make_unique<policy::LayerInput>(*layers.back()));
   }
   std::vector<const policy::LayerInput*> surveyed;
@@ -197,6 +214,7 @@ void Laboratory::run_trace(const Wanted& wanted, const std::function<void()>& ad
         } else {
           outcome.recall += meter.result();
         }
+        if (one_at_a_time) layers[i]->drop_scores();
       }
     } catch (const UserError& error) {
       outcome.refused = error.what();

@@ -83,7 +83,12 @@ double share_of_full(const Link& link, const TaskSpec& task, const Sample& sampl
   close();
   const double found = answers.empty() ? 1 : mean(answers);
   const double floor = task.floor * std::pow(std::clamp(sample.recall.other_recall(), 0.0, 1.0), link.fluency.value);
-  return floor + (1 - floor) * found;
+  const double share = floor + (1 - floor) * found;
+  if (task.attempts == 1) return share;
+  // What the full model finds at all it finds in an attempt with the chance `attempt`, the other one with a share of
+  // it.
+  const auto in_any = [&](double chance) { return 1 - std::pow(1 - chance, task.attempts); };
+  return in_any(share * task.attempt) / in_any(task.attempt);
 }
 
 namespace {
@@ -110,9 +115,13 @@ double variance_of_mean(const std::vector<double>& values) {
 }  // namespace
 
 double share_of_full(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples) {
-  double share = 0;
-  for (std::size_t p = 0; p < parts.size(); ++p) share += parts[p].weight * mean(shares_of(link, parts, p, samples));
-  return share;
+  double sum = 0, product = 1;
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const double share = mean(shares_of(link, parts, p, samples));
+    sum += parts[p].weight * share;
+    product *= share;
+  }
+  return parts.front().factor ? product : sum;
 }
 
 Prediction predict(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples, double full) {
@@ -129,7 +138,9 @@ Prediction predict(const Link& link, std::span<const TaskPart> parts, std::span<
   }
   double variance = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    variance += parts[i].weight * parts[i].weight * variance_of_mean(shares_of(link, parts, i, samples));
+    const std::vector<double> shares = shares_of(link, parts, i, samples);
+    const double weight = parts[i].factor ? p.share / std::max(1e-3, mean(shares)) : parts[i].weight;
+    variance += weight * weight * variance_of_mean(shares);
   }
   const double of_mean = std::sqrt(variance);
   const double residual = (p.share < 0.1    ? link.residual_low

@@ -44,7 +44,7 @@ struct Sample {
 
 // Share of the full-KV score, in [0, 1].
 double share_of_full(const Link& link, const TaskSpec& task, const Sample& sample);
-// The parts' weighted mean, each its samples' mean.
+// The parts' weighted mean, or product, each its samples' mean.
 double share_of_full(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples);
 
 struct Prediction {

@@ -12,7 +12,7 @@
 namespace kvcast::trace {
 namespace {
 
-enum Draw : std::uint64_t { kPlace, kAsked, kAsking, kDecoyPlace, kDecoyQuery, kCopyPlace };
+enum Draw : std::uint64_t { kPlace, kAsked, kAsking, kDecoyPlace, kDecoyQuery, kCopyPlace, kBack };
 
 constexpr std::int64_t kFirstToken = 4;  // before it: the sink and the tokens that often share its role
 
@@ -34,6 +34,7 @@ class Author {
     place_evidence();
     ask(window);
     place_decoys();
+    place_beginnings(decode_steps);
     answer(decode_steps);
     const auto before = [](const SpecialToken& a, const SpecialToken& b) { return a.position < b.position; };
     std::sort(document_.tokens.begin(), document_.tokens.end(), before);
@@ -102,6 +103,20 @@ class Author {
     for (int spot = 0; spot < r_.task.spots; ++spot) {
       const std::int64_t middle = first[static_cast<std::size_t>(spot)] + radius;
       for (int i = -radius; i <= radius; ++i) add({middle + i, SpecialToken::Kind::kEvidence, true, spot, i});
+      spots_.push_back(middle);
+    }
+  }
+
+  // How each generated section begins, where later ones look back: evidence whose number follows those of the prompt.
+  void place_beginnings(int decode_steps) {
+    if (r_.task.back_steps == 0) return;
+    const int radius = r_.task.spot_radius;
+    for (int first = 0; first + 2 * radius < decode_steps; first += r_.task.section_steps) {
+      const int item = static_cast<int>(spots_.size());
+      const std::int64_t middle = prompt_ + first + radius;
+      for (int i = -radius; i <= radius; ++i) {
+        document_.tokens.push_back({middle + i, SpecialToken::Kind::kEvidence, true, item, i});
+      }
       spots_.push_back(middle);
     }
   }
@@ -182,15 +197,37 @@ class Author {
     }
   }
 
-  // Step t needs the next few spots, or all of them each time.
+  // Step t needs the next few spots, or all of them each time; in sections, each goes on where the last one stopped.
   void answer_from_spots(int t) {
-    if (t >= r_.task.spot_steps) return;
-    const int spots = r_.task.spots, radius = r_.task.spot_radius;
-    const int at_once = r_.task.spots_a_step == 0 ? spots : std::min(spots, r_.task.spots_a_step);
-    const int first = at_once * (t % (spots / at_once));
-    document_.steps.back() = {Sought::Kind::kSpots, first, at_once};
+    const int section = r_.task.section_steps == 0 ? 0 : t / r_.task.section_steps;
+    const int step = t - section * r_.task.section_steps;
+    if (step < r_.task.spot_steps) {
+      const int spots = r_.task.spots;
+      const int at_once = r_.task.spots_a_step == 0 ? spots : std::min(spots, r_.task.spots_a_step);
+      need_spots(at_once * ((section * r_.task.spot_steps + step) % (spots / at_once)), at_once);
+    } else if (section > 0 && step < r_.task.spot_steps + r_.task.back_steps) {
+      need_spots(r_.task.spots + section - distance_back(section), 1);
+    }
+  }
+
+  // Sections from this one to the one that it looks back at.
+  int distance_back(int section) const {
+    const int reach = std::min(section, r_.task.back_reach);
+    double all = 0, below = 0;
+    for (int k = 1; k <= reach; ++k) all += 1.0 / k;
+    const double drawn = stream_.child({kBack}).uniform(static_cast<std::uint64_t>(section)) * all;
+    for (int k = 1; k < reach; ++k) {
+      below += 1.0 / k;
+      if (drawn < below) return k;
+    }
+    return reach;
+  }
+
+  void need_spots(int first, int count) {
+    const int radius = r_.task.spot_radius;
+    document_.steps.back() = {Sought::Kind::kSpots, first, count};
     std::vector<std::int64_t>& targets = document_.targets.back();
-    for (int spot = first; spot < first + at_once; ++spot) {
+    for (int spot = first; spot < first + count; ++spot) {
       for (int i = -radius; i <= radius; ++i) targets.push_back(spots_[static_cast<std::size_t>(spot)] + i);
     }
     std::sort(targets.begin(), targets.end());

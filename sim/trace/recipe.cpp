@@ -1,6 +1,7 @@
 // One list of parameters (visit_parameters), read and printed by visitors.
 #include "trace/recipe.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <optional>
@@ -133,6 +134,9 @@ void visit_task(Recipe& r, ParameterVisitor& v) {
   v.integer("spot_radius", r.task.spot_radius, 0, 1000);
   v.integer("spot_steps", r.task.spot_steps, 1, 1'000'000);
   v.integer("spots_a_step", r.task.spots_a_step, 0, 100'000);
+  v.integer("section_steps", r.task.section_steps, 0, 1'000'000);
+  v.integer("back_steps", r.task.back_steps, 0, 1'000'000);
+  v.integer("back_reach", r.task.back_reach, 1, 1'000'000);
 }
 
 // Takes what the file gives; everything else keeps its default.
@@ -170,7 +174,22 @@ class Printer final : public ParameterVisitor {
   std::string text;
 };
 
+void check_sections(const Task& task, const SourceLocation& where) {
+  if (task.section_steps == 0) {
+    if (task.back_steps > 0) throw UserError(where, "task: back_steps need sections (section_steps)");
+    return;
+  }
+  if (task.spots == 0) throw UserError(where, "task: sections rest on spots of evidence in the prompt (spots)");
+  // Between answers there are steps without targets.
+  const int least = std::max(task.spot_steps + task.back_steps, 2 * task.spot_radius + 1) + 1;
+  if (task.section_steps < least) {
+    throw UserError(where, fmt::format("task: section_steps is {}, its steps and its beginning need {} at least",
+                                       task.section_steps, least));
+  }
+}
+
 void check(const Recipe& r, const SourceLocation& where) {
+  check_sections(r.task, where);
   const double sum = r.heads.retrieval + r.heads.local + r.heads.streaming;
   if (std::fabs(sum - 1) > 1e-6) {
     throw UserError(where, fmt::format("heads: retrieval + local + streaming are {}, they must add up to 1", sum));

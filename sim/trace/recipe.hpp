@@ -153,6 +153,11 @@ struct Task {
   int spot_radius = 6;      // tokens to both sides of a spot's middle
   int spot_steps = 3;       // decode steps that rest on evidence
   int spots_a_step = 0;     // one after the other; 0: all of them at each step
+  // A long generation: sections of so many decode steps, each opened by spot_steps steps that rest on evidence in the
+  // prompt (section after section on the next spots), then by back_steps that rest on how an earlier section began.
+  int section_steps = 0;  // 0: one answer, no sections
+  int back_steps = 0;
+  int back_reach = 1;  // sections that the earlier one lies back at most; the share of distance k falls as 1 / k
 };
 
 struct Recipe {

@@ -54,10 +54,11 @@ class SyntheticTrace final : public Trace {
     const auto window = static_cast<int>(std::min<std::int64_t>(wanted, shape.prompt_tokens));
     describe(recipe, window);
     sequence_.recipe = recipe;
-    sequence_.roles = pair_roles(recipe.channels, shape.rope, shape.head_dim, shape.prompt_tokens);
+    // Heads that retrieve from what is generated are made for all of it, the others for the prompt.
+    sequence_.prompt_tokens = recipe.task.section_steps > 0 ? info_.positions() : shape.prompt_tokens;
+    sequence_.roles = pair_roles(recipe.channels, shape.rope, shape.head_dim, sequence_.prompt_tokens);
     sequence_.document =
         make_document(recipe, shape.prompt_tokens, shape.decode_steps, window, root_.child({kDocument}));
-    sequence_.prompt_tokens = shape.prompt_tokens;
     sequence_.positions = info_.positions();
     sequence_.query_positions = info_.query_positions;
     sequence_.group = info_.group();

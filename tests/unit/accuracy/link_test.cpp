@@ -122,6 +122,27 @@ TEST_CASE("a task of parts is their weighted mean, each over its own samples") {
   CHECK(p.high == Approx(0.5));
 }
 
+TEST_CASE("a task can be the product of its parts") {
+  const Link link = link_of(1);
+  const TaskSpec task = task_of(Score::kExact, 1);
+  const std::vector<TaskPart> parts = {{task, 1, false, true}, {task, 1, false, true}};
+  std::vector<Sample> samples = {sample_of({0.5}), sample_of({0.9}), sample_of({0.7})};
+  samples[1].part = samples[2].part = 1;
+  CHECK(share_of_full(link, parts, samples) == Approx(0.5 * 0.8));
+  // The second part's mean is known to 0.1, which the first one halves.
+  CHECK(predict(link, parts, samples, 100).high == Approx(0.4 + 0.5 * 0.1));
+}
+
+TEST_CASE("of several attempts one must be right") {
+  TaskSpec task = task_of(Score::kExact, 1);
+  task.attempts = 2;
+  task.attempt = 0.5;
+  // The full model: 1 − 0.5² = 3/4 of what it finds at all; with half its chances 1 − 0.75² = 7/16 of it: 7/12.
+  CHECK(share_of_full(link_of(1), task, sample_of({0.5})) == Approx(7.0 / 12));
+  CHECK(share_of_full(link_of(1), task, sample_of({1})) == Approx(1));
+  CHECK(share_of_full(link_of(1), task, sample_of({0})) == Approx(0).margin(1e-9));
+}
+
 TEST_CASE("a link is read as it was written, and nothing odd is") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/link.yaml";

@@ -102,6 +102,31 @@ TEST_CASE("a plan says what each row takes, and why a row cannot be predicted") 
   CHECK_THAT(plan.cells[5].refused, Catch::Contains("unknown budget unit"));
 }
 
+TEST_CASE("budgets leave out what a policy keeps beside, and benchmarks differ in what is kept") {
+  const auto cell = [](const char* benchmark, const char* task) {
+    const std::string text = fmt::format("FreeKV,T,Llama-3.1-8B-Instruct,{},max_gen=16K,{},", benchmark, task);
+    return make_plan(table(text + "FullKV,full,tokens,30\n" + text + "RaaS,2048,tokens,28\n"), Catalogue()).cells.at(0);
+  };
+  // Sink and window of 512 each beside pages of 2048 − 1024 tokens in long generation; of 128 each elsewhere.
+  const Cell generation = cell("LongGenBench", "CR"), input = cell("LongBench v2", "overall");
+  CHECK(generation.policy.parameters.find("budget")->text() == "1024");
+  CHECK(generation.policy.parameters.find("sink")->text() == "512");
+  CHECK(generation.contexts == std::vector<std::int64_t>{640});
+  CHECK(input.policy.parameters.find("budget")->text() == "1792");
+  CHECK(input.policy.parameters.find("sink")->text() == "128");
+  // Two traces for the product, one for each factor.
+  CHECK(traces_of(cell("LongGenBench", "CRxAcc"), {1}).size() == 2);
+}
+
+TEST_CASE("benchmarks and tasks are the same in any case, with dashes or without") {
+  const Catalogue catalogue;
+  REQUIRE(catalogue.task("RULER", "qa-1") != nullptr);
+  CHECK(catalogue.task("ruler", "QA_1") == catalogue.task("RULER", "qa-1"));
+  CHECK(catalogue.task("Math-500", "avg@k") == catalogue.task("MATH500", "avg@k"));
+  CHECK(catalogue.task("RULER", "qa-3") == nullptr);
+  CHECK(catalogue.task("Rules", "qa-1") == nullptr);
+}
+
 TEST_CASE("where sparse attention beats full attention, no score is predicted") {
   const auto rows = [](const char* full) {
     return table(
@@ -198,7 +223,7 @@ TEST_CASE("a policy that evicts by the first question loses what the second one 
 // Every name in the catalogue must lead somewhere.
 TEST_CASE("every task has a recipe that replays as many steps as it says") {
   const Catalogue catalogue;
-  for (const char* benchmark : {"RULER", "NIAH", "LongBench", "SCBench"}) {
+  for (const char* benchmark : {"RULER", "NIAH", "LongBench", "SCBench", "LongGenBench", "MATH500", "AIME24", "GPQA"}) {
     CAPTURE(benchmark);
     CHECK_FALSE(catalogue.tasks(benchmark).empty());
     for (const auto& [name, whole] : catalogue.tasks(benchmark)) {

@@ -167,3 +167,50 @@ TEST_CASE("an answer from evidence needs its spots, a few at a time or all") {
     if (token.kind == SpecialToken::Kind::kEvidence) CHECK(std::abs(token.index) <= 2);
   }
 }
+
+TEST_CASE("sections of a long generation need the prompt's spots in turn and how earlier ones began") {
+  Recipe recipe;
+  recipe.task.needles = 0;
+  recipe.task.spots = 3;
+  recipe.task.spots_a_step = 1;
+  recipe.task.spot_radius = 2;
+  recipe.task.spot_steps = 2;
+  recipe.task.section_steps = 10;
+  recipe.task.back_steps = 1;
+  recipe.question.key_queries = 1;
+  const Document d = make_document(recipe, 1000, 45, 32, Stream(4));
+  // Steps 10 s and 10 s + 1 need spots 2 s and 2 s + 1, modulo 3; step 10 s + 2 the five tokens that section s − 1
+  // generated first; the first section has none before it.
+  CHECK(d.targets[0] == d.targets[11]);   // spots 0 and 3 mod 3
+  CHECK(d.targets[1] == d.targets[20]);   // 1 and 4 mod 3
+  CHECK(d.targets[10] == d.targets[21]);  // 2 and 5 mod 3
+  CHECK(d.targets[0] != d.targets[1]);
+  CHECK(d.targets[2].empty());
+  for (int section = 1; section < 4; ++section) {
+    const std::int64_t before = 1000 + 10 * (section - 1);
+    CHECK(d.targets[static_cast<std::size_t>(10 * section + 2)] ==
+          std::vector<std::int64_t>{before, before + 1, before + 2, before + 3, before + 4});
+    for (int step = 3; step < 10; ++step) CHECK(d.targets[static_cast<std::size_t>(10 * section + step)].empty());
+  }
+}
+
+TEST_CASE("how far sections look back falls as one over the distance") {
+  Recipe recipe;
+  recipe.task.needles = 0;
+  recipe.task.spots = 1;
+  recipe.task.spot_radius = 0;
+  recipe.task.spot_steps = 1;
+  recipe.task.section_steps = 3;
+  recipe.task.back_steps = 1;
+  recipe.task.back_reach = 4;
+  recipe.question.key_queries = 1;
+  const int sections = 3000;
+  const Document d = make_document(recipe, 1000, 3 * sections, 32, Stream(6));
+  double seen[5] = {};
+  for (int s = 4; s < sections; ++s) {
+    const std::int64_t target = d.targets[static_cast<std::size_t>(3 * s + 1)].at(0);
+    seen[s - (target - 1000) / 3] += 1.0 / (sections - 4);
+  }
+  // 1 + 1/2 + 1/3 + 1/4 = 25/12; a share p of 2996 draws is off by less than 4 · √(p / 2996) < 0.06.
+  for (int k = 1; k <= 4; ++k) CHECK(seen[k] == Approx(12.0 / 25 / k).margin(0.04));
+}

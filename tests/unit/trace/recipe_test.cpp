@@ -56,6 +56,13 @@ TEST_CASE("what a recipe must not say is refused with its place") {
         std::string::npos);
   CHECK(refusal("description: d\ntask: {earliest: 0.5, latest: 0.5}\n").find("latest must be above earliest") !=
         std::string::npos);
+  CHECK(refusal("description: d\ntask: {back_steps: 1}\n").find("back_steps need sections") != std::string::npos);
+  CHECK(refusal("description: d\ntask: {section_steps: 9}\n").find("rest on spots of evidence") != std::string::npos);
+  // Three steps on evidence and four on what was written, and one without targets after them.
+  const std::string sections =
+      "description: d\nquestion: {key_queries: 1}\ntask: {needles: 0, spots: 2, spot_radius: 2, ";
+  CHECK(refusal(sections + "back_steps: 4, section_steps: 7}\n").find("need 8 at least") != std::string::npos);
+  CHECK(refusal(sections + "back_steps: 4, section_steps: 8}\n") == "accepted");
   CHECK(refusal("window: 5\n").find("description") != std::string::npos);
 }
 

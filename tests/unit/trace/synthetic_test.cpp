@@ -115,7 +115,7 @@ TEST_CASE("identity names what layers follow from, and nothing else") {
 }
 
 // What tasks are made of; every number of a recipe matters to one of them.
-enum class Kind { kText, kRepeated, kWords, kEvidence };
+enum class Kind { kText, kRepeated, kWords, kEvidence, kSections };
 
 Recipe recipe_of(Kind kind) {
   Recipe recipe = rich_recipe(kind == Kind::kRepeated);
@@ -125,12 +125,17 @@ Recipe recipe_of(Kind kind) {
     recipe.task.copy_density = 5;
     recipe.task.copy_decay = 0.5;
   }
-  if (kind == Kind::kEvidence) {
+  if (kind == Kind::kEvidence || kind == Kind::kSections) {
     recipe.task.needles = recipe.task.distractors = 0;
     recipe.task.distractor_density = 0;
     recipe.task.spots = 4;
     recipe.task.spots_a_step = 1;
     recipe.question.key_queries = 2;
+  }
+  if (kind == Kind::kSections) {
+    recipe.task.spot_radius = recipe.task.spot_steps = 1;
+    recipe.task.section_steps = 6;
+    recipe.task.back_steps = recipe.task.back_reach = 1;
   }
   return recipe;
 }
@@ -140,7 +145,7 @@ TEST_CASE("every number of a recipe changes the trace and its identity") {
   for (;; ++n) {
     bool content_changed = false;
     std::string name;
-    for (const Kind kind : {Kind::kText, Kind::kRepeated, Kind::kWords, Kind::kEvidence}) {
+    for (const Kind kind : {Kind::kText, Kind::kRepeated, Kind::kWords, Kind::kEvidence, Kind::kSections}) {
       for (const double theta : {1e4, 5e6}) {  // fast and slow pairs: either share or turn binds the content pairs
         if (content_changed) continue;
         SynthShape shape = small_shape();
@@ -151,6 +156,7 @@ TEST_CASE("every number of a recipe changes the trace and its identity") {
         shape.n_kv_heads = 5;  // two of them retrieve
         shape.n_q_heads = 20;
         shape.seed = 2;  // some query heads of theirs idle
+        if (kind == Kind::kSections) shape.decode_steps = 60;
         Recipe recipe = recipe_of(kind);
         static std::map<std::pair<Kind, double>, std::pair<std::string, std::string>> originals;
         auto& original = originals[{kind, theta}];
