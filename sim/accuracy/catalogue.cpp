@@ -53,6 +53,7 @@ MethodSpec read_method(const config::Node& node) {
   method.coupled = s.flag("coupled", false);
   method.whole_prompt = s.flag("whole_prompt", false);
   method.each_turn = s.flag("each_turn", false);
+  method.row_block = s.flag("row_block", false);
   method.window_share = s.number("window_share", 0, 1, 0.0);
   method.beside = s.integer("beside", 0, 1'000'000, 0);
   method.bits = static_cast<int>(s.integer("bits", 1, 16, 16));
@@ -168,9 +169,20 @@ std::optional<std::int64_t> context_tokens(const std::string& context) {
   return std::llround(*value * unit);
 }
 
+namespace {
+
+config::Node block_of(const Row& row) {
+  const std::optional<double> tokens =
+      row.context.starts_with("block=") ? number_in(std::string_view(row.context).substr(6)) : std::nullopt;
+  return config::Node::scalar(tokens ? std::to_string(std::llround(*tokens)) : "prompt", row.where);
+}
+
+}  // namespace
+
 config::PolicyChoice policy_of(const MethodSpec& method, const Row& row, const config::Model& model,
                                std::int64_t prompt_tokens) {
   config::PolicyChoice choice = config::read_policy(method.policy);
+  if (method.row_block) choice.parameters = choice.parameters.with("block", block_of(row));
   if (method.budget == MethodSpec::Budget::kNone) return choice;
   const std::optional<double> value = number_in(row.budget);
   if (!value) throw UserError(row.where, fmt::format("budget: expected a number, found \"{}\"", row.budget));

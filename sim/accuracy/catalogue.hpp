@@ -52,6 +52,7 @@ struct MethodSpec {
   std::int64_t beside = 0;  // tokens of the row's budget that the policy's own does not count
   std::string refused;      // why the method has no policy here
   bool each_turn = false;   // chooses from the whole prompt again at each turn's question
+  bool row_block = false;   // the policy's block is the row's, of its context "block=N"; else the prompt
   double window_share = 0;  // of the prompt, whose last queries the policy looks at; 0: no more than recipes capture
   config::Node policy;
 };

@@ -87,8 +87,8 @@ void predict_cells(std::vector<Cell>& cells, const std::vector<Replays>& replays
     Cell& cell = cells[i];
     const Prediction p = predict(link, parts_of(cell.task, cell.each_turn), replays[i], cell.full);
     cell.predicted = rounded(cell.full * p.share);
-    cell.low = rounded(cell.full * p.low);
-    cell.high = rounded(std::min(100.0, cell.full * p.high));
+    cell.low = rounded(cell.full * cell.full_low * p.low);
+    cell.high = rounded(std::min(100.0, cell.full * cell.full_high * p.high));
   }
 }
 

@@ -59,7 +59,11 @@ trace::SynthShape sample_shape(const TraceRequest& request, const config::Model&
   shape.window = request.window;
   if (request.whole_prompt) {  // its cost grows with the square of the prompt: fewer heads
     shape.window = static_cast<int>(request.prompt_tokens);
-    shape.n_kv_heads = group >= 3 ? 3 : 6;
+    shape.n_kv_heads = group >= 3 ? 4 : 8;
+    if (!request.coupled) {  // of every kind
+      recipe.heads.retrieval = 0.5;
+      recipe.heads.local = recipe.heads.streaming = 0.25;
+    }
   }
   shape.n_q_heads = shape.n_kv_heads * group;
   return shape;

@@ -18,15 +18,33 @@ bool is_average(const Row& row, const Catalogue& catalogue) {
 }
 
 // What makes rows comparable with one row of the uncompressed model, which may stand in another table of the paper.
-std::string place_of(const Row& row, const std::string& task) {
-  return fmt::format("{}|{}|{}|{}|{}", row.paper, row.model, row.benchmark, row.context, task);
+std::string place_of(const Row& row, const std::string& context, const std::string& task, const std::string& beside) {
+  return fmt::format("{}|{}|{}|{}|{}|{}", row.paper, row.model, row.benchmark, context, task, beside);
+}
+
+// What a method is combined with: "MInference" of MInference+CTkvr.
+std::string beside_of(const Row& row) {
+  const std::size_t plus = row.method.find('+');
+  return plus == std::string::npos ? "" : row.method.substr(0, plus);
+}
+
+bool is_cut(const Row& row) { return row.context.starts_with("max_ctx="); }
+
+// The score of whole prompts where they were cut, to full: what the cut takes away is lost, but for the task's floor.
+void cut_full_score(Cell& cell, std::int64_t whole) {
+  if (whole <= cell.contexts.front()) return;
+  const double seen = static_cast<double>(cell.contexts.front()) / static_cast<double>(whole);
+  const double expected = cell.task.floor + (1 - cell.task.floor) * seen;
+  cell.full *= expected;
+  cell.full_low = seen / expected;
+  cell.full_high = 1 / expected;
 }
 
 class Planner {
  public:
   Planner(const std::vector<Row>& rows, const Catalogue& catalogue) : catalogue_(catalogue) {
     for (const Row& row : rows) {
-      if (is_full(row)) full_.emplace(place_of(row, row.task), row.value);
+      if (is_full(row)) full_.emplace(place_of(row, row.context, row.task, beside_of(row)), row.value);
     }
   }
 
@@ -38,6 +56,7 @@ class Planner {
       if (!full) throw UserError("no score of the uncompressed model to start from");
       cell.full = *full;
       fill(cell);
+      if (is_cut(row) && !full_in(row, row.context, row.task)) cut_full_score(cell, cell.task.context);
     } catch (const UserError& error) {
       cell.refused = error.what();
     }
@@ -51,6 +70,7 @@ class Planner {
       const std::optional<double> full = full_score(row, row.task);
       if (!full) throw UserError("no score of the uncompressed model to start from");
       average.full = *full;
+      const bool cut = is_cut(row) && !full_in(row, row.context, row.task);
       for (const auto& [name, task] : catalogue_.tasks(row.benchmark)) {
         if (!belongs(row.task, name, task)) continue;
         Cell part;
@@ -58,8 +78,10 @@ class Planner {
         part.row.task = name;
         part.full = full_score(row, name).value_or(average.full);
         fill(part);
+        if (cut) cut_full_score(part, part.task.context);
         average.parts.push_back(std::move(part));
       }
+      if (cut) average.full = mean_full(average.parts);
       if (average.parts.empty()) throw UserError(fmt::format("no tasks of {} are known", row.benchmark));
     } catch (const UserError& error) {
       average.refused = error.what();
@@ -68,9 +90,25 @@ class Planner {
   }
 
  private:
+  // Beside what the method is combined with, if there is such a row, else alone.
+  std::optional<double> full_in(const Row& row, const std::string& context, const std::string& task) const {
+    for (const std::string& beside : {beside_of(row), std::string()}) {
+      const auto at = full_.find(place_of(row, context, task, beside));
+      if (at != full_.end()) return at->second;
+    }
+    return {};
+  }
+
+  // Of cut prompts, where there is none, that of whole ones.
   std::optional<double> full_score(const Row& row, const std::string& task) const {
-    const auto at = full_.find(place_of(row, task));
-    return at == full_.end() ? std::nullopt : std::optional(at->second);
+    const std::optional<double> own = full_in(row, row.context, task);
+    return own || !is_cut(row) ? own : full_in(row, "", task);
+  }
+
+  static double mean_full(const std::vector<Cell>& parts) {
+    double sum = 0;
+    for (const Cell& part : parts) sum += part.full;
+    return parts.empty() ? 0 : sum / static_cast<double>(parts.size());
   }
 
   static bool belongs(const std::string& average, const std::string& name, const TaskSpec& task) {
@@ -125,7 +163,11 @@ class Planner {
 
 }  // namespace
 
-bool is_full(const Row& row) { return row.method == "Full-KV" || row.method == "FullKV" || row.method == "Full"; }
+bool is_full(const Row& row) {
+  const std::size_t plus = row.method.rfind('+');
+  const std::string method = plus == std::string::npos ? row.method : row.method.substr(plus + 1);
+  return method == "Full-KV" || method == "FullKV" || method == "Full";
+}
 
 Plan make_plan(const std::vector<Row>& rows, const Catalogue& catalogue) {
   Planner planner(rows, catalogue);

@@ -15,6 +15,9 @@ namespace kvcast::accuracy {
 struct Cell {
   Row row;
   double full = 0;  // the uncompressed model's published score
+  // Where prompts were cut and the score is of whole ones: what the model can lose or keep of it by that, as factors of
+  // `full`; 1 elsewhere.
+  double full_low = 1, full_high = 1;
   TaskSpec task;
   std::string model;                   // under configs/models
   std::vector<std::int64_t> contexts;  // tokens of its prompts
@@ -43,7 +46,7 @@ struct PlanOptions {
   int seeds = 2;
 };
 
-// A row of the uncompressed model, an input: Full-KV, FullKV, Full.
+// A row of the uncompressed model, an input: Full-KV, FullKV, Full; beside something else: X+FullKV.
 bool is_full(const Row& row);
 
 // A row that cannot be predicted is a cell with its reason.

@@ -118,6 +118,53 @@ TEST_CASE("budgets leave out what a policy keeps beside, and benchmarks differ i
   CHECK(traces_of(cell("LongGenBench", "CRxAcc"), {1}).size() == 2);
 }
 
+TEST_CASE("a policy evicts after the blocks of its row, or after the prompt") {
+  const auto block = [](const char* context) {
+    const std::string text = fmt::format("KeyDiff,T,Llama-3.1-8B-Instruct,LongBench,{},qasper,", context);
+    return make_plan(table(text + "Full,full,tokens,40\n" + text + "KeyDiff,2048,tokens,38\n"), Catalogue())
+        .cells.at(0)
+        .policy.parameters.find("block")
+        ->text();
+  };
+  CHECK(block("block=128") == "128");
+  CHECK(block("block=64") == "64");
+  CHECK(block("block=inf") == "prompt");
+  CHECK(block("") == "prompt");
+}
+
+TEST_CASE("what a method is combined with counts for its full score") {
+  const std::string row = "CTkvr,T,Llama-3-8B-262K,RULER,8K,vt,";
+  const Plan plan = make_plan(table(row + "FullKV,full,tokens,90\n" + row + "MInference+FullKV,full,tokens,80\n" + row +
+                                    "MInference+CTkvr,512,tokens,7\n" + row + "CTkvr,512,tokens,7\n"),
+                              Catalogue());
+  REQUIRE(plan.cells.size() == 2);
+  CHECK(plan.cells[0].full == 80);
+  CHECK(plan.cells[1].full == 90);
+}
+
+TEST_CASE("cut prompts start from what their cut leaves of the score of whole ones") {
+  const std::string row = "CompressKV,T,Llama-3.1-8B-Instruct,LongBench,";
+  const std::string all = row + ",musique,FullKV,full,tokens,30\n" + row + ",qasper,FullKV,full,tokens,40\n";
+  const std::string cut = row + "max_ctx=8192,";
+  const Plan plan = make_plan(table(all + cut + "musique,CompressKV,0.875,compression_ratio_removed,7\n" + cut +
+                                    "qasper,CompressKV,0.875,compression_ratio_removed,7\n"),
+                              Catalogue());
+  // musique: 16000 tokens, floor 0.65; 8192 - 128 of them are seen.
+  const double seen = 8064.0 / 16000, expected = 0.65 + 0.35 * seen;
+  REQUIRE(plan.cells.size() == 2);
+  CHECK(plan.cells[0].contexts == std::vector<std::int64_t>{8064});
+  CHECK(plan.cells[0].full == Approx(30 * expected));
+  CHECK(plan.cells[0].full * plan.cells[0].full_low == Approx(30 * seen));
+  CHECK(plan.cells[0].full * plan.cells[0].full_high == Approx(30));
+  // qasper's prompts fit.
+  CHECK(plan.cells[1].full == 40);
+  CHECK(plan.cells[1].full_low == 1);
+  // A length that is not a cut has a full score of its own or none.
+  CHECK_FALSE(make_plan(table(all + row + "16K,qasper,CompressKV,0.875,compression_ratio_removed,7\n"), Catalogue())
+                  .cells[0]
+                  .refused.empty());
+}
+
 TEST_CASE("benchmarks and tasks are the same in any case, with dashes or without") {
   const Catalogue catalogue;
   REQUIRE(catalogue.task("RULER", "qa-1") != nullptr);
