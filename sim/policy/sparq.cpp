@@ -61,12 +61,12 @@ class SparqHead final : public HeadRetrieval {
         value_sum_(d_),
         rows_(members_),
         outputs_(members_ * d_) {
-    for (std::int64_t i = 0; i < tokens_.prompt_tokens_kept(); ++i) add_value(tokens_.position(i));
+    for (std::int64_t i = 0; s_.mean_value && i < tokens_.prompt_tokens_kept(); ++i) add_value(tokens_.position(i));
   }
 
   void step(int t, std::span<HeadSelection> out) override {
     const std::int64_t n = tokens_.size(t);
-    add_value(tokens_.position(n - 1));
+    if (s_.mean_value) add_value(tokens_.position(n - 1));
     replaced_ = false;
     if (s_.budget >= n || s_.tokens + 1 >= n) {
       tokens_.append_all(t, out[0].attended);

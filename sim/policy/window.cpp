@@ -1,4 +1,4 @@
-// One matrix product a query head gives the window's scores; softmax row by row; column sums.
+// One matrix product a KV head gives the window's scores of its query heads; softmax row by row; column sums.
 #include "policy/window.hpp"
 
 #include <algorithm>
@@ -8,6 +8,11 @@
 #include "base/error.hpp"
 
 namespace kvcast::policy {
+namespace {
+
+constexpr std::size_t kRowsAtOnce = 512;  // of window queries: their scores against a long prompt stay below a gigabyte
+
+}  // namespace
 
 WindowScores score_window(const trace::Layer& layer, int window) {
   const trace::TraceInfo& info = layer.info();
@@ -17,15 +22,24 @@ WindowScores score_window(const trace::Layer& layer, int window) {
   const std::size_t scored = prompt - w;
   const float scale = 1.0f / std::sqrt(static_cast<float>(info.head_dim));
   WindowScores out{window, {}};
-  const auto rows = std::make_unique_for_overwrite<float[]>(w * prompt);
-  for (int head = 0; head < info.n_q_heads; ++head) {
-    MatrixView keys = layer.keys(head / info.group());
+  // The cost of a product with few rows is in the keys: query heads that share them go together, unless they are many.
+  const int together = w * static_cast<std::size_t>(info.group()) <= kRowsAtOnce ? info.group() : 1;
+  const std::size_t d = static_cast<std::size_t>(info.head_dim), rows = w * static_cast<std::size_t>(together);
+  const auto queries = std::make_unique_for_overwrite<float[]>(rows * d);
+  const auto scores = std::make_unique_for_overwrite<float[]>(rows * prompt);
+  for (int first = 0; first < info.n_q_heads; first += together) {
+    for (int g = 0; g < together; ++g) {
+      std::copy_n(layer.window_queries(first + g, window).data, w * d,
+                  queries.get() + static_cast<std::size_t>(g) * w * d);
+    }
+    MatrixView keys = layer.keys(first / info.group());
     keys.rows = prompt;
-    multiply_transposed(layer.window_queries(head, window), keys, rows.get(), prompt);
-    std::vector<float>& sum = out.q_heads.emplace_back(scored, 0.0f);
-    for (std::size_t row = 0; row < w; ++row) {
-      const std::span weights(rows.get() + row * prompt, scored + row + 1);
+    multiply_transposed({queries.get(), rows, d, d}, keys, scores.get(), prompt);
+    for (std::size_t row = 0; row < rows; ++row) {
+      if (row % w == 0) out.q_heads.emplace_back(scored, 0.0f);
+      const std::span weights(scores.get() + row * prompt, scored + row % w + 1);
       softmax(weights, scale);
+      float* const sum = out.q_heads.back().data();
       for (std::size_t i = 0; i < scored; ++i) sum[i] += weights[i];
     }
   }

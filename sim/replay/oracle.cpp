@@ -19,6 +19,7 @@ constexpr int kStepsAtOnce = 16;  // of weights held beside the scores
 Oracle::Oracle(std::unique_ptr<trace::Layer> layer, int threads) : layer_(std::move(layer)), input_(*layer_) {
   KVCAST_CHECK(info().decode_steps >= 1);
   layer_->compute_scores(threads);
+  layer_->make_values(threads);
   const std::size_t rows = at(info().n_q_heads, 0);
   ranked_ = static_cast<std::size_t>(std::min(kRanked, visible(0)));
   ranks_.resize(rows * ranked_);

@@ -5,20 +5,13 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/log_sum_exp.hpp"
 #include "base/parallel.hpp"
 
 namespace kvcast::replay {
 namespace {
 
 constexpr double kRetrieves = 0.05;
-
-// Single precision for the terms, double for their sum: a fast loop that loses nothing that matters.
-double log_sum_exp(const float* scores, std::size_t n, float scale) {
-  const float top = *std::max_element(scores, scores + n);
-  double sum = 0;
-  for (std::size_t i = 0; i < n; ++i) sum += static_cast<double>(std::exp(scale * (scores[i] - top)));
-  return static_cast<double>(scale * top) + std::log(sum);
-}
 
 }  // namespace
 
@@ -67,7 +60,7 @@ FullMass::FullMass(const trace::Layer& layer, trace::Targets targets, int thread
     int with_targets = 0;
     for (int t = 0; t < info.decode_steps; ++t) {
       const float* const row = layer.decode_scores(q).row(static_cast<std::size_t>(t));
-      const double log_sum = log_sum_exp(row, static_cast<std::size_t>(info.prompt_tokens + t) + 1, scale);
+      const double log_sum = log_sum_exp(std::span(row, static_cast<std::size_t>(info.prompt_tokens + t) + 1), scale);
       log_sums_[at(q, t)] = log_sum;
       if (this->targets(t).empty()) continue;
       double mass = 0;

@@ -1,5 +1,8 @@
 // Storage of one layer, and the scores of all decode steps as one matrix product a KV head.
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -11,8 +14,18 @@ namespace {
 
 std::size_t as_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
-// Not zeroed: the maker touches the pages first, on its own threads.
-std::unique_ptr<float[]> uninitialised(std::size_t n) { return std::make_unique_for_overwrite<float[]>(n); }
+// Not zeroed: the maker touches the pages first, on its own threads. Large pages where the system has them: a layer is
+// gigabytes, and taking it in small ones costs as much as filling it.
+std::unique_ptr<float[]> uninitialised(std::size_t n) {
+  constexpr std::uintptr_t kHugePage = std::uintptr_t{2} << 20;
+  auto floats = std::make_unique_for_overwrite<float[]>(n);
+  const auto begin = reinterpret_cast<std::uintptr_t>(floats.get());
+  const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const std::uintptr_t last = (begin + n * sizeof(float)) / kHugePage * kHugePage;
+  // Advice: nothing depends on whether it is taken.
+  if (last > first) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+  return floats;
+}
 
 }  // namespace
 
@@ -48,6 +61,15 @@ float* Layer::mutable_queries(int q_head) {
 
 float* Layer::mutable_hidden() { return hidden_.get(); }
 
+void Layer::make_values_by(ValueMaker make) {
+  value_maker_ = std::move(make);
+  values_made_ = std::make_unique<std::once_flag[]>(as_size(info_->n_kv_heads));
+}
+
+void Layer::make_values(int threads) const {
+  parallel_for(as_size(info_->n_kv_heads), threads, [&](std::size_t head) { values(static_cast<int>(head)); });
+}
+
 MatrixView Layer::keys(int kv_head) const {
   KVCAST_CHECK(kv_head >= 0 && kv_head < info_->n_kv_heads);
   const std::size_t d = as_size(info_->head_dim);
@@ -56,6 +78,11 @@ MatrixView Layer::keys(int kv_head) const {
 
 MatrixView Layer::values(int kv_head) const {
   KVCAST_CHECK(kv_head >= 0 && kv_head < info_->n_kv_heads);
+  if (value_maker_) {
+    std::call_once(values_made_[as_size(kv_head)], [&] {
+      value_maker_(kv_head, values_.get() + as_size(kv_head * info_->positions() * info_->head_dim));
+    });
+  }
   const std::size_t d = as_size(info_->head_dim);
   return {values_.get() + as_size(kv_head * info_->positions()) * d, as_size(info_->positions()), d, d};
 }

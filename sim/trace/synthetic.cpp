@@ -73,7 +73,8 @@ class SyntheticTrace final : public Trace {
   std::unique_ptr<Layer> load(std::size_t layer_index, int threads) const override {
     KVCAST_CHECK(layer_index < info_.layers.size());
     auto layer = std::make_unique<Layer>(info_, info_.layers[layer_index]);
-    const std::vector<std::unique_ptr<const HeadModel>> heads = make_heads(layer->id(), threads);
+    const auto models = std::make_shared<const Heads>(make_heads(layer->id(), threads));
+    const Heads& heads = *models;
     const auto chunks = static_cast<std::size_t>((info_.positions() + kChunk - 1) / kChunk);
     parallel_for(heads.size() * chunks, threads, [&](std::size_t i) {
       const auto head = static_cast<int>(i / chunks);
@@ -81,7 +82,9 @@ class SyntheticTrace final : public Trace {
       const std::int64_t n = std::min(kChunk, info_.positions() - first);
       const std::size_t offset = static_cast<std::size_t>(first) * static_cast<std::size_t>(info_.head_dim);
       heads[static_cast<std::size_t>(head)]->keys(first, n, layer->mutable_keys(head) + offset);
-      heads[static_cast<std::size_t>(head)]->values(first, n, layer->mutable_values(head) + offset);
+    });
+    layer->make_values_by([models, sequence = shared_sequence_, n = info_.positions()](int head, float* out) {
+      (*models)[static_cast<std::size_t>(head)]->values(0, n, out);
     });
     parallel_for(static_cast<std::size_t>(info_.n_q_heads), threads, [&](std::size_t q) {
       const auto head = static_cast<int>(q);
@@ -115,9 +118,10 @@ class SyntheticTrace final : public Trace {
     std::iota(info_.query_positions.begin(), info_.query_positions.end(), shape_.prompt_tokens - window);
   }
 
-  std::vector<std::unique_ptr<const HeadModel>> make_heads(int layer, int threads) const {
+  using Heads = std::vector<std::unique_ptr<const HeadModel>>;
+  Heads make_heads(int layer, int threads) const {
     const std::vector<HeadKind> kinds = head_kinds(sequence_.recipe.heads, layer, info_.n_kv_heads, shape_.seed);
-    std::vector<std::unique_ptr<const HeadModel>> heads(kinds.size());
+    Heads heads(kinds.size());
     parallel_for(heads.size(), threads, [&](std::size_t h) {
       const Stream stream = root_.child({kHead, static_cast<std::uint64_t>(layer), h});
       heads[h] = std::make_unique<HeadModel>(sequence_, kinds[h], stream);
@@ -127,7 +131,9 @@ class SyntheticTrace final : public Trace {
 
   SynthShape shape_;
   Stream root_;
-  Sequence sequence_;
+  // Layers hold on to it until their values are made.
+  const std::shared_ptr<Sequence> shared_sequence_ = std::make_shared<Sequence>();
+  Sequence& sequence_ = *shared_sequence_;
 };
 
 }  // namespace

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -35,7 +37,8 @@ struct TraceInfo {
 };
 
 // One captured layer in single precision. Immutable after construction, but for scores made on first use by one thread
-// at a time (replay computes them before it shares a layer between threads).
+// at a time (replay computes them before it shares a layer between threads), and values where its maker left them for
+// later.
 class Layer {
  public:
   // Storage without content; its maker fills all of it. Keeps a copy of the description.
@@ -43,9 +46,11 @@ class Layer {
 
   const TraceInfo& info() const { return *info_; }
   int id() const { return id_; }
-  // [positions × head_dim] of one KV head.
+  // [positions × head_dim] of one KV head. Values may be made by the first who asks, on any thread.
   MatrixView keys(int kv_head) const;
   MatrixView values(int kv_head) const;
+  // For those who need all of them: makes them side by side.
+  void make_values(int threads) const;
   // [n_queries × head_dim] of one query head, rows as query_positions.
   MatrixView queries(int q_head) const;
   // The query of a decode step, head_dim floats.
@@ -67,6 +72,9 @@ class Layer {
   float* mutable_values(int kv_head);
   float* mutable_queries(int q_head);
   float* mutable_hidden();
+  // Instead of mutable_values: most policies select by keys alone. `make` fills a head's [positions × head_dim], once.
+  using ValueMaker = std::function<void(int kv_head, float* out)>;
+  void make_values_by(ValueMaker make);
 
  private:
   using Floats = std::unique_ptr<float[]>;
@@ -74,7 +82,9 @@ class Layer {
   std::shared_ptr<const TraceInfo> info_;
   int id_;
   Floats keys_, values_, queries_, hidden_;
-  mutable std::vector<Floats> scores_;  // by KV head: [group · decode_steps × positions]
+  ValueMaker value_maker_;
+  std::unique_ptr<std::once_flag[]> values_made_;  // by KV head, where there is a maker
+  mutable std::vector<Floats> scores_;             // by KV head: [group · decode_steps × positions]
 };
 
 class Trace {

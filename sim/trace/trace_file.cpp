@@ -204,6 +204,7 @@ void write_trace(const std::string& path, const Trace& trace, Dtype dtype, int t
   writer.write(info.query_positions);
   for (std::size_t i = 0; i < info.layers.size(); ++i) {
     const auto layer = trace.load(i, threads);
+    layer->make_values(threads);
     for (int h = 0; h < info.n_kv_heads; ++h) writer.write(flat(layer->keys(h)));
     for (int h = 0; h < info.n_kv_heads; ++h) writer.write(flat(layer->values(h)));
     for (int h = 0; h < info.n_q_heads; ++h) writer.write(flat(layer->queries(h)));
