@@ -50,7 +50,7 @@ float* Layer::mutable_keys(int kv_head) {
 }
 
 float* Layer::mutable_values(int kv_head) {
-  KVCAST_CHECK(kv_head >= 0 && kv_head < info_->n_kv_heads);
+  values(kv_head);  // what is written here must not be made over it later
   return values_.get() + as_size(kv_head * info_->positions() * info_->head_dim);
 }
 
