@@ -10,10 +10,9 @@
 // Cost: bounds read 2·n_kv·⌈L/p⌉·d·b, scores n_q·⌈L/p⌉·4 written, reduced, top-k; attention 2·n_kv·budget·d·b; the new
 //   token updates one page's bounds. All serial on the model's stream.
 // Storage: 2·n_kv·L·d·b + 2·n_kv·⌈L/p⌉·d·b.
-// budget_convention traffic (RocketKV's comparison, arXiv 2502.14051, section 3.6): the budget t pays for estimation
-// and
-//   attention alike, in units of one token's keys and values; half goes to each: p = ⌈S_max / t⌉ with one bound read an
-//   element, and ⌊t / 2 / p⌋ pages.
+// budget_convention traffic (RocketKV's comparison, arXiv 2502.14051, section 3.6 and appendix A.3): the budget t pays
+// for estimation and attention alike, in units of one token's keys and values; half goes to each: p = ⌈S_max / t⌉ with
+// one bound read an element, and the ⌊t / 2⌋ tokens whose pages have the highest bounds: whole pages, the last one cut.
 #include "policy/quest.hpp"
 
 #include <algorithm>
@@ -58,14 +57,34 @@ class QuestHead final : public HeadRetrieval {
  private:
   void choose(HeadSelection& out) {
     const std::int64_t n = scorer_.tokens();
-    if (!s_.force_last_page) {
+    if (s_.tokens > 0) {
+      take_tokens(n, out);
+    } else if (!s_.force_last_page) {
       ranking_.select(scores_, static_cast<std::size_t>(s_.pages), chosen_);
     } else {
       const auto last = static_cast<std::int32_t>(scores_.size()) - 1;
       ranking_.select(std::span(scores_).first(scores_.size() - 1), static_cast<std::size_t>(s_.pages - 1), chosen_);
       chosen_.push_back(last);
     }
-    append_page_tokens(chosen_, s_.page, 0, n, out.attended);
+    if (s_.tokens == 0) append_page_tokens(chosen_, s_.page, 0, n, out.attended);
+  }
+
+  void take_tokens(std::int64_t n, HeadSelection& out) {
+    // One page more than enough, for the last one of the sequence may be partial and rank among the best.
+    ranking_.rank(scores_, std::min(static_cast<std::size_t>(s_.pages) + 1, scores_.size()), chosen_);
+    const auto last = static_cast<std::int32_t>(scores_.size()) - 1;
+    if (s_.force_last_page) {
+      std::erase(chosen_, last);
+      chosen_.insert(chosen_.begin(), last);
+    }
+    std::int64_t left = s_.tokens;
+    for (const std::int32_t page : chosen_) {
+      const std::int64_t begin = std::int64_t{page} * s_.page,
+                         end = std::min(begin + std::min<std::int64_t>(s_.page, left), n);
+      for (std::int64_t i = begin; i < end; ++i) out.attended.push_back(static_cast<std::int32_t>(i));
+      left -= end - begin;
+    }
+    std::sort(out.attended.begin(), out.attended.end());
   }
 
   TokenList tokens_;
@@ -125,7 +144,8 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
       throw UserError(values.where("page"), "under the traffic convention the page follows from the budget");
     }
     s.page = static_cast<int>(std::max<std::int64_t>(1, (lengths.bound() + s.budget - 1) / s.budget));
-    s.pages = s.budget / 2 / s.page;
+    s.tokens = s.budget / 2;
+    s.pages = (s.tokens + s.page - 1) / s.page;
     s.one_bound = true;
   }
   if (s.pages < 1 && !s.covers_all) {
@@ -160,7 +180,7 @@ Descriptor describe_quest() {
                    .names = {"attended", "traffic"}}};
   d.budget_convention =
       "attended: ⌊budget / page⌋ pages a KV head (a query head with group: per_head); traffic: half for "
-      "estimation, half for attention";
+      "estimation, half for attention (⌊budget / 2⌋ tokens of the best pages, the last page cut)";
   d.formulas = {"traffic: 2·n_kv·⌈L/p⌉·d·b + 2·n_kv·budget·d·b a step", "storage: 2·n_kv·(L + ⌈L/p⌉)·d·b"};
   d.differences = {"the original selects per query head (its models have no groups): group: per_head",
                    "the released runtime always reads the last page: force_last_page: true",

@@ -191,6 +191,23 @@ Steps quest(const trace::Layer& layer, std::int64_t budget, std::int64_t page, s
   });
 }
 
+Steps quest_tokens(const trace::Layer& layer, std::int64_t budget, std::int64_t page, std::int64_t tokens) {
+  const auto& info = layer.info();
+  return by_step(layer, all_prompt(layer, false), [&](int t) {
+    const std::int64_t visible = info.prompt_tokens + t + 1;
+    Heads out;
+    for (int h = 0; h < info.n_kv_heads; ++h) {
+      const std::vector<Positions> all = paged(range(0, visible), page);
+      const auto score = [&](const Vector& q) { return score_pages(layer, h, all, q, false); };
+      const Vector of_pages = agree(queries(layer, h, t), "sum_scores", root(layer), score);
+      Vector of_tokens;
+      for (std::int64_t i = 0; i < visible; ++i) of_tokens.push_back(of_pages[at(i / page)]);
+      out.push_back(budget >= visible ? range(0, visible) : best(of_tokens, tokens));
+    }
+    return out;
+  });
+}
+
 Steps hsa(const trace::Layer& layer, const Hsa& setting) {
   return by_step(layer, all_prompt(layer, false), [&](int t) {
     Heads out;

@@ -30,6 +30,8 @@ Steps streaming_llm(const trace::Layer& layer, std::int64_t sink, std::int64_t r
 Steps snapkv(const trace::Layer& layer, std::int64_t budget, const Window& window);
 Steps quest(const trace::Layer& layer, std::int64_t budget, std::int64_t page, std::int64_t pages,
             const std::string& group, bool force_last);
+// The tokens whose pages have the highest summed bounds.
+Steps quest_tokens(const trace::Layer& layer, std::int64_t budget, std::int64_t page, std::int64_t tokens);
 
 struct Hsa {
   std::int64_t budget = 0;  // t

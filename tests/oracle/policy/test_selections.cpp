@@ -121,10 +121,13 @@ TEST_CASE("quest reads the pages of the highest bounds") {
 
 TEST_CASE("quest under the traffic convention") {
   for_layers([](const trace::Layer& layer, const Case&) {
-    const std::int64_t bound = layer.info().prompt_tokens + layer.info().decode_steps, budget = 30;
-    const std::int64_t page = std::max<std::int64_t>(1, (bound + budget - 1) / budget);
-    compare(select("quest", "budget: 30, budget_convention: traffic", layer),
-            naive::quest(layer, budget, page, budget / 2 / page, "sum_scores", false));
+    const std::int64_t bound = layer.info().prompt_tokens + layer.info().decode_steps;
+    for (const std::int64_t budget : {5, 17, 30}) {  // pages larger than what is read, cut pages
+      CAPTURE(budget);
+      const std::int64_t page = std::max<std::int64_t>(1, (bound + budget - 1) / budget);
+      compare(select("quest", fmt::format("budget: {}, budget_convention: traffic", budget), layer),
+              naive::quest_tokens(layer, budget, page, budget / 2));
+    }
   });
 }
 
