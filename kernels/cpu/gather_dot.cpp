@@ -14,7 +14,10 @@ namespace {
 
 void score_rows(const std::uint16_t* keys, const float* query, const std::uint32_t* ids, std::size_t n, std::size_t dim,
                 float* scores) {
-  for (std::size_t i = 0; i < n; ++i) scores[i] = dot_row(query, keys + ids[i] * dim, dim);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (i + kRowsAhead < n) prefetch_row(keys + ids[i + kRowsAhead] * dim, dim);
+    scores[i] = dot_row(query, keys + ids[i] * dim, dim);
+  }
 }
 
 void check(State& state, const std::vector<std::uint16_t>& keys, const std::vector<float>& query,
@@ -63,7 +66,7 @@ Bench cpu_gather_dot(const Machine& machine) {
   const std::int64_t rows = static_cast<std::int64_t>(std::clamp(4 * machine.llc_bytes, 64e6, 2e9)) / 256;
   return {"cpu_gather_dot",
           "rows of bfloat16 gathered at random in runs, one dot product each; gathered rows are for each thread",
-          {numbers("dim", {64, 128}), numbers("rows", {rows}), numbers("gathered", {4096}),
+          {numbers("dim", {128}), numbers("rows", {rows}), numbers("gathered", {1024, 4096}),
            numbers("run", {1, 2, 4, 8, 16, 32, 64}), numbers("threads", doubling(machine.cores))},
           {numbers("dim", {1, 64, 128, 131}), numbers("rows", {1000}), numbers("gathered", {64}),
            numbers("run", {1, 8}), numbers("threads", {1, 2})},

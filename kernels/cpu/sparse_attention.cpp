@@ -30,6 +30,7 @@ void attend_item(const Shape& s, const std::uint16_t* keys, const std::uint16_t*
                  const std::uint32_t* ids, float* logits, float* out) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(s.dim));
   for (std::size_t t = 0; t < s.tokens; ++t) {
+    if (t + kRowsAhead < s.tokens) prefetch_row(keys + ids[t + kRowsAhead] * s.dim, s.dim);
     const std::uint16_t* row = keys + ids[t] * s.dim;
     for (std::size_t g = 0; g < s.group; ++g)
       logits[g * s.tokens + t] = scale * dot_row(queries + g * s.dim, row, s.dim);
@@ -48,6 +49,7 @@ void attend_item(const Shape& s, const std::uint16_t* keys, const std::uint16_t*
     for (std::size_t t = 0; t < s.tokens; ++t) weights[t] *= inverse;
   }
   for (std::size_t t = 0; t < s.tokens; ++t) {
+    if (t + kRowsAhead < s.tokens) prefetch_row(values + ids[t + kRowsAhead] * s.dim, s.dim);
     const std::uint16_t* row = values + ids[t] * s.dim;
     for (std::size_t g = 0; g < s.group; ++g) add_row(out + g * s.dim, logits[g * s.tokens + t], row, s.dim);
   }
@@ -124,7 +126,7 @@ void run(State& state) {
 Bench cpu_sparse_attention(const Machine& machine) {
   return {"cpu_sparse_attention",
           "attention of query groups over gathered bfloat16 keys and values; items are (sequence, KV head) pairs",
-          {numbers("items", {1, 8, 32}), numbers("context", {16384}), numbers("tokens", {128, 512, 2048}),
+          {numbers("items", {1, 2, 8}), numbers("context", {65536}), numbers("tokens", {128, 512, 2048}),
            numbers("group", {1, 4, 8}), numbers("dim", {128}), numbers("threads", doubling(machine.cores))},
           {numbers("items", {1, 5}), numbers("context", {300}), numbers("tokens", {1, 7, 299}),
            numbers("group", {1, 4}), numbers("dim", {64, 128}), numbers("threads", {1, 2})},

@@ -155,7 +155,7 @@ const Target& cpu() {
       .program = "kvcast-kernels-cpu",
       .what = "the normal build",
       .fit = calibrate::fit_host,
-      .budget_median = 15,
+      .budget_median = 20,
       .budget_p90 = 40,
       .benches = {"cpu_dram", "cpu_gather_dot", "cpu_sparse_attention", "cpu_topk", "cpu_lsh_lookup", "cpu_fork_join"},
       .shorter = {

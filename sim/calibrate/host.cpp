@@ -42,8 +42,12 @@ graph::CpuWork work_of(const Row& row) {
   if (row.bench == "cpu_topk") {
     return {.items = row.number("rows"), .ranked_per_item = row.number("n")};
   }
-  const double queries = row.number("queries");  // cpu_lsh_lookup: the bytes cleared and visited lie in the caches
-  return {.items = queries, .looked_up_per_item = row.of_work("ids") / queries};
+  const double queries = row.number("queries");  // cpu_lsh_lookup: a byte for each token is cleared
+  return {.items = queries,
+          .bytes_per_item = row.number("context"),
+          .unit_bytes = kLongPiece,
+          .looked_up_per_item = row.of_work("ids") / queries,
+          .buckets_per_item = row.of_work("buckets") / queries};
 }
 
 // What stands for something that the simulator does: reads from DRAM, cold gathers, selection over scores just written.
@@ -114,7 +118,7 @@ std::vector<Stage> host_stages() {
            {"cpu_dram", kAllStreams, "cpu_gather_dot", "cpu_sparse_attention"},
            {"host.core_bandwidth", "host.core_flops", "host.all_core_derate"}},
           {"top-k on the CPU", {"cpu_topk"}, {"host.core_rank"}},
-          {"hash look-up", {"cpu_lsh_lookup"}, {"host.core_lookup"}}};
+          {"hash look-up", {"cpu_lsh_lookup"}, {"host.core_lookup", "host.core_bucket"}}};
 }
 
 std::vector<MeasuredOp> host_cases(const Results& results) {

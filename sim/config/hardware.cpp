@@ -100,6 +100,7 @@ constexpr ValueField<Host> kHostValues[] = {
     {"core_flops", &Host::core_flops, kFlopPerSecond, 1e6, kHuge},
     {"core_rank", &Host::core_rank, kSeconds, 0, 1},
     {"core_lookup", &Host::core_lookup, kSeconds, 0, 1},
+    {"core_bucket", &Host::core_bucket, kSeconds, 0, 1},
     {"all_core_derate", &Host::all_core_derate, kFraction, 1e-3, 1},
     {"dispatch", &Host::dispatch, kSeconds, 0, 1},
     {"launch", &Host::launch, kSeconds, 0, 1},

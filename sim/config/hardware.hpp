@@ -89,6 +89,7 @@ struct Host {
   Curve core_bandwidth;                  // B/s of one core alone over contiguous bytes of a gathered piece
   Value core_rank;                       // seconds for each score among which one core picks the largest
   Value core_lookup;                     // seconds for each entry of a hash bucket that one core counts
+  Value core_bucket;                     // seconds until one core has got to a bucket
   // Seconds a call; see graph::HostCall.
   Value launch, graph_launch, graph_node, eager_op, eager_layer, stream_sync, item_sync, python_page, python_head, task;
   std::vector<Calibration> calibrations;

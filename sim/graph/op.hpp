@@ -123,11 +123,11 @@ struct Host {
 };
 
 // `items` independent pieces of work spread over the CPU workers; each reads bytes from DRAM (in runs of unit_bytes)
-// and computes flops, then picks the largest of `ranked` scores and counts `looked_up` entries of hash buckets.
+// and computes flops, then picks the largest of `ranked` scores and counts the `looked_up` entries of hash `buckets`.
 struct CpuWork {
   double items = 0, bytes_per_item = 0, flops_per_item = 0;
   double unit_bytes = 256;
-  double ranked_per_item = 0, looked_up_per_item = 0;
+  double ranked_per_item = 0, looked_up_per_item = 0, buckets_per_item = 0;
 };
 
 struct Marker {};

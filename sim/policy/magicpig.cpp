@@ -240,8 +240,8 @@ class MagicPig final : public Policy {
     const auto rows = static_cast<double>(shape.heads.size());
     const double looked = shape.sum(&HeadCounts::candidates) / rows;
     const double mask = host_tokens(shape.tokens);
-    const OpId found =
-        ops.cpu("look up", {rows, mask + 8.0 * s_.tables + looked * kIndexBytes, 0, kIndexBytes, 0, looked}, {sent});
+    // A byte for each token is cleared, in one stretch.
+    const OpId found = ops.cpu("look up", {rows, mask, 0, mask, 0, looked, static_cast<double>(s_.tables)}, {sent});
     graph::CpuWork attend = cpu_attention(shape);
     attend.bytes_per_item += 4 * shape.sum(&HeadCounts::cpu_attended) / rows;  // norms of the keys found
     attend_and_merge(shape, ops, hashed, ops.cpu("CPU attention", attend, {found}));

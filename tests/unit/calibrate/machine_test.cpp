@@ -40,9 +40,11 @@ json host_document() {
            });
   add_rows(doc, "cpu_topk", "batch", {{"n", {1024, 65536}}, {"k", {64}}, {"rows", {1, 8}}, {"threads", threads}},
            [](const json&) { return json::object(); });
-  add_rows(doc, "cpu_lsh_lookup", "cold", {{"queries", {8, 32}}, {"tables", {75, 150}}, {"threads", threads}},
-           [](const json& a) {
-             return json{{"ids", 64 * a["queries"].get<double>() * a["tables"].get<double>()}};
+  add_rows(doc, "cpu_lsh_lookup", "cold",
+           {{"queries", {8, 32}}, {"context", {16384, 98304}}, {"tables", {75, 150}}, {"threads", threads}},
+           [](const json& a) {  // 256 buckets of a table, all as full
+             const double buckets = a["queries"].get<double>() * a["tables"].get<double>();
+             return json{{"ids", buckets * a["context"].get<double>() / 256}, {"buckets", buckets}};
            });
   add_rows(doc, "cpu_fork_join", "batch", {{"wait", modes}, {"threads", threads}},
            [](const json&) { return json::object(); });
@@ -55,6 +57,7 @@ config::Hardware host_truth() {
   host.cores.value = 4;
   host.dram_bandwidth.value = 30e9, host.core_flops.value = 20e9, host.all_core_derate.value = 0.8;
   host.dispatch.value = 8e-6, host.core_rank.value = 4e-9, host.core_lookup.value = 1.5e-9;
+  host.core_bucket.value = 250e-9;
   // Four cores reach 0.8 · 4 · 12 GB/s: more than the memory has.
   host.core_bandwidth.x = {128, 256, 512, 1024, 2048, 4096, 1 << 20};
   host.core_bandwidth.y = {2e9, 3e9, 4e9, 5e9, 6e9, 7e9, 12e9};
@@ -84,6 +87,7 @@ TEST_CASE("calibrate cpu finds the host that made the results") {
   CHECK(found.dispatch == Approx(expected.dispatch).epsilon(0.02));
   CHECK(found.core_rank == Approx(expected.core_rank).epsilon(0.02));
   CHECK(found.core_lookup == Approx(expected.core_lookup).epsilon(0.02));
+  CHECK(found.core_bucket == Approx(expected.core_bucket).epsilon(0.02));
   REQUIRE(found.core_bandwidth.x.size() == expected.core_bandwidth.x.size());
   for (std::size_t i = 0; i < expected.core_bandwidth.y.size(); ++i) {
     CHECK(found.core_bandwidth.y[i] == Approx(expected.core_bandwidth.y[i]).epsilon(0.05));
