@@ -135,9 +135,13 @@ const TaskSpec* Catalogue::task(const std::string& benchmark, const std::string&
 const TaskSpec* Catalogue::task_of_trace(const std::string& name) const {
   std::string recipe = name;
   std::replace(recipe.begin(), recipe.end(), '_', '-');
+  if (recipe.empty()) return nullptr;
   for (const auto& [benchmark, list] : tasks_) {
     for (const auto& [task, spec] : list) {
-      if (!recipe.empty() && spec.recipe == recipe) return &spec;
+      if (spec.recipe == recipe) return &spec;
+      for (const TaskSpec& part : spec.parts) {
+        if (part.recipe == recipe) return &part;
+      }
     }
   }
   return nullptr;

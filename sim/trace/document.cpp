@@ -69,7 +69,9 @@ class Author {
     const int asked = r_.task.needles;
     if (asked == 0 && r_.task.distractors == 0 && r_.task.distractor_density <= 0) return;
     const auto dense = static_cast<int>(r_.task.distractor_density * static_cast<double>(prompt_) / 1000);
-    const int items = asked + r_.task.distractors + dense;
+    // What an earlier turn asked for is a distractor by now.
+    const int others = std::max(r_.task.distractors + dense, r_.question.earlier);
+    const int items = asked + others;
     const std::int64_t length = r_.task.key_tokens + r_.task.gap_tokens + r_.task.value_tokens;
     const std::vector<std::int64_t> first = places(items, length);  // those below `asked` are asked for, in this order
     for (int item = 0; item < items; ++item) place_needle(item, first[static_cast<std::size_t>(item)], item < asked);
@@ -149,10 +151,12 @@ class Author {
         out[static_cast<std::size_t>(window - question + order[next++])] = {kind, item,
                                                                             kind == Sought::Kind::kSpots ? 1 : 0};
       };
-      const int needles = r_.task.needles, spots = r_.task.spots;
-      for (int i = 0; needles > 0 && i < r_.question.value_queries; ++i) place(Sought::Kind::kValue, i % needles);
+      const int needles = r_.task.needles, spots = r_.task.spots, earlier = r_.question.earlier;
+      for (int i = 0; needles > 0 && i < r_.question.value_queries; ++i) {
+        place(Sought::Kind::kValue, earlier + i % needles);
+      }
       for (int i = 0; i < r_.question.key_queries; ++i) {
-        for (int item = 0; item < needles; ++item) place(Sought::Kind::kPhrase, item);
+        for (int item = 0; item < needles; ++item) place(Sought::Kind::kPhrase, earlier + item);
         for (int spot = 0; spot < spots; ++spot) place(Sought::Kind::kSpots, spot);
       }
       for (int i = 0; i < r_.question.type_queries; ++i) place(Sought::Kind::kType, 0);

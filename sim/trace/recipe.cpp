@@ -100,6 +100,7 @@ void visit_content(Recipe& r, ParameterVisitor& v) {
   v.number("key_noise", r.question.key_noise, 0, 10);
   v.integer("value_queries", r.question.value_queries, 0, 4096);
   v.number("common_share", r.question.common_share, 0, 1);
+  v.integer("earlier", r.question.earlier, 0, 1'000'000);
   v.integer("type_queries", r.question.type_queries, 0, 4096);
   v.section("decoys");
   v.number("count", r.decoys.count, 0, 1e6);
@@ -200,6 +201,9 @@ void check(const Recipe& r, const SourceLocation& where) {
   if (r.task.latest <= r.task.earliest) throw UserError(where, "task: latest must be above earliest");
   if (r.task.spots > 0 && (r.task.needles > 0 || r.task.distractors > 0 || r.task.distractor_density > 0)) {
     throw UserError(where, "task: needles and spots of evidence do not go together");
+  }
+  if (r.question.earlier > 0 && (r.task.needles == 0 || r.task.copies > 1 || r.task.copy_density > 0)) {
+    throw UserError(where, "question: earlier needs needles, each in one place");
   }
   const std::int64_t asked = r.task.needles + r.task.spots;
   const std::int64_t asking = asked * r.question.key_queries + (r.task.needles > 0 ? r.question.value_queries : 0) +

@@ -111,6 +111,7 @@ struct QuestionModel {
   double key_noise = 0.4;
   int value_queries = 1;      // seek the first value token, over all needles
   double common_share = 0.3;  // of variance that the other queries have in common
+  int earlier = 0;            // it asks for the needles that stand so many further on: those of an earlier turn
   int type_queries = 0;       // seek what all needles have in common, and none in particular
 };
 

@@ -214,3 +214,26 @@ TEST_CASE("how far sections look back falls as one over the distance") {
   // 1 + 1/2 + 1/3 + 1/4 = 25/12; a share p of 2996 draws is off by less than 4 · √(p / 2996) < 0.06.
   for (int k = 1; k <= 4; ++k) CHECK(seen[k] == Approx(12.0 / 25 / k).margin(0.04));
 }
+
+TEST_CASE("a later turn's prompt ends with the question of an earlier one, for needles that stand there too") {
+  Recipe recipe;
+  recipe.task.needles = 2;
+  recipe.task.value_tokens = 3;
+  recipe.question.key_queries = 5;
+  recipe.question.value_queries = 3;
+  recipe.question.earlier = 2;
+  const Document d = make_document(recipe, 2000, 6, 32, Stream(5));
+  int phrases[4] = {}, values[4] = {}, placed[4] = {};
+  for (const Sought& s : d.window) {
+    if (s.kind == Sought::Kind::kPhrase) ++phrases[s.item];
+    if (s.kind == Sought::Kind::kValue) ++values[s.item];
+  }
+  for (const SpecialToken& t : d.tokens) {
+    if (t.kind != SpecialToken::Kind::kValue) continue;
+    ++placed[t.item];
+    CHECK(t.asked == (t.item < 2));  // what is asked for now is what decode steps need
+  }
+  for (const int item : {0, 1}) CHECK((phrases[item] == 0 && values[item] == 0 && placed[item] == 3));
+  CHECK((phrases[2] == 5 && values[2] == 2 && placed[2] == 3));
+  CHECK((phrases[3] == 5 && values[3] == 1 && placed[3] == 3));
+}

@@ -63,6 +63,8 @@ TEST_CASE("what a recipe must not say is refused with its place") {
       "description: d\nquestion: {key_queries: 1}\ntask: {needles: 0, spots: 2, spot_radius: 2, ";
   CHECK(refusal(sections + "back_steps: 4, section_steps: 7}\n").find("need 8 at least") != std::string::npos);
   CHECK(refusal(sections + "back_steps: 4, section_steps: 8}\n") == "accepted");
+  CHECK(refusal("description: d\nquestion: {earlier: 1}\ntask: {needles: 0}\n").find("earlier needs needles") !=
+        std::string::npos);
   CHECK(refusal("window: 5\n").find("description") != std::string::npos);
 }
 
