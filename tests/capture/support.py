@@ -2,14 +2,12 @@
 
 import json
 import subprocess
-import sys
-import unittest
 from pathlib import Path
 
 from kvcast_capture import safetensors_file
+from program import KVCAST, main, need
 
-SKIPPED = 77
-KVCAST = sys.argv[1] if len(sys.argv) > 1 else 'kvcast'
+__all__ = ['KVCAST', 'check', 'main', 'metadata', 'need']
 
 
 def check(path: Path) -> dict:
@@ -22,17 +20,3 @@ def check(path: Path) -> dict:
 
 def metadata(path: Path) -> dict:
     return safetensors_file.read_header(path)[0]['__metadata__']
-
-
-def need(*modules: str) -> None:
-    """Ends the program as skipped where a module is missing."""
-    for name in modules:
-        try:
-            __import__(name)
-        except ImportError as error:
-            print(f'skipped: {error} (this suite needs {", ".join(modules)})')
-            sys.exit(SKIPPED)
-
-
-def main() -> None:
-    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
