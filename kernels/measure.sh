@@ -1,43 +1,127 @@
 #!/usr/bin/env bash
-# Builds the measuring programs for the GPU of this machine, checks every kernel against its reference, and measures all
-# cases. Rows that OUT already has are not measured again: call it until it says that nothing is left.
-#   kernels/measure.sh OUT_FOLDER [SECONDS]     SECONDS: begin no case after so long (500)
-# Leaves OUT_FOLDER/gpu.json, gpu.csv, cpu.json, cpu.csv, refcheck.txt and build.txt. Exit: 0 done, 3 cases are left.
+# Builds the measuring programs for the GPU of this machine, checks every kernel and every pipeline against its reference,
+# and measures: kernels, pipelines, then a spread of the CPU's cases. A call ends by itself; call it until it says
+# "finished": rows that OUT already has are not measured again.
+#   kernels/measure.sh OUT_FOLDER [SECONDS]     SECONDS: of one call (480)
+# Needs nvcc, a C++ compiler and bash; uses CMake where there is one. Seconds that the parts may take, all calls together:
+#   KERNEL_SECONDS=660 PIPELINE_SECONDS=360 CPU_SECONDS=120
+# Leaves OUT_FOLDER/{gpu,pipeline,cpu}.{json,csv}, refcheck.txt, build.txt and log.txt. Exit: 0 finished, 3 call it again.
+#   KVCAST_CUDA_ARCHS=90a    instead of asking the driver     KVCAST_KERNELS_BUILD=FOLDER    where to build
+#   KVCAST_EMULATED=FOLDER   rehearses all this without a GPU: programs of that folder, small cases, no times
 set -euo pipefail
 out=${1:?usage: kernels/measure.sh OUT_FOLDER [SECONDS]}
-seconds=${2:-500}
+seconds=${2:-480}
 source_folder=$(cd "$(dirname "$0")" && pwd)
 build=${KVCAST_KERNELS_BUILD:-$source_folder/../build-kernels}
+emulated=${KVCAST_EMULATED:-}
 started=$(date +%s)
 mkdir -p "$out"
+left() { echo $((seconds - ($(date +%s) - started))); }
+fail() { echo "$*" >&2; exit 1; }
 
-if [ -z "${KVCAST_CUDA_ARCHS:-}" ]; then
-  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d '. ')
+find_nvcc() {
+  command -v nvcc || { [ -x /usr/local/cuda/bin/nvcc ] && echo /usr/local/cuda/bin/nvcc; } ||
+    ls -d /usr/local/cuda-*/bin/nvcc 2> /dev/null | sort -V | tail -1
+}
+architectures() {
+  local capability
+  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null | head -1 | tr -d '. ') || true
+  [ -n "$capability" ] || capability=$("$(dirname "$nvcc")/__nvcc_device_query" 2> /dev/null | cut -d, -f1) || true
+  [ -n "$capability" ] || fail "neither nvidia-smi nor nvcc names the GPU: give KVCAST_CUDA_ARCHS"
   # Hopper's own instructions need the a.
-  KVCAST_CUDA_ARCHS=$([ "$capability" = 90 ] && echo 90a || echo "$capability")
-fi
-cmake -S "$source_folder" -B "$build" -DCMAKE_BUILD_TYPE=Release -DKVCAST_CUDA_ARCHS="$KVCAST_CUDA_ARCHS" > "$out/build.txt" 2>&1 ||
-  { tail -20 "$out/build.txt"; exit 1; }
-cmake --build "$build" -j "$(nproc)" --target kvcast-kernels kvcast-kernels-cpu >> "$out/build.txt" 2>&1 ||
-  { tail -20 "$out/build.txt"; exit 1; }
+  if [ "$capability" = 90 ]; then echo 90a; else echo "$capability"; fi
+}
 
-# Kept beside the binaries that it speaks of: a rebuild checks again.
-passed=$build/refcheck-passed
-if [ "$passed" -ot "$build/kvcast-kernels" ] || [ "$passed" -ot "$build/kvcast-kernels-cpu" ]; then
-  { "$build/kvcast-kernels" --refcheck && "$build/kvcast-kernels-cpu" --refcheck; } > "$out/refcheck.txt" 2>&1 ||
-    { grep -E "WRONG|failed|no CUDA" "$out/refcheck.txt"; exit 1; }
+# Without CMake, or where it fails: the same sources and options, one after another in as many processes as cores.
+build_by_hand() {
+  local flags=(-std=c++20 -O3 -diag-suppress=177 -I"$source_folder" -Xcompiler=-march=native,-fopenmp-simd -DKVCAST_CUBLAS
+    "-DKVCAST_GIT=\"by hand\"" "-DKVCAST_COMPILER=\"nvcc\"")
+  local arch objects="$build/objects" file
+  for arch in ${KVCAST_CUDA_ARCHS//;/ }; do flags+=("-gencode=arch=compute_$arch,code=sm_$arch"); done
+  mkdir -p "$objects"
+  for file in "$source_folder"/{harness,reference,device,cuda,cpu,pipeline}/*.{cpp,cu}; do
+    case "$file" in */\*.* | */emulat* | */*_emulated.cpp | */emulated_main.cpp | */lazy_queue.cpp) continue ;; esac
+    echo "$file"
+  done > "$objects/sources"
+  export nvcc objects source_folder
+  xargs -P "$(nproc)" -I{} bash -c '
+    name=${1#"$source_folder"/} kind=cu
+    case "$name" in harness/* | reference/* | cpu/*) kind=c++ ;; esac
+    "$nvcc" "${@:2}" -x $kind -c "$1" -o "$objects/${name//\//_}.o"' _ {} "${flags[@]}" < "$objects/sources" || return 1
+  local common=("$objects"/harness_*.o "$objects"/reference_*.o)
+  "$nvcc" "${common[@]}" "$objects"/device_*.o "$objects"/cuda_*.o -lcublas -ldl -lpthread -o "$build/kvcast-kernels" &&
+    "$nvcc" "${common[@]}" "$objects"/device_*.o "$objects"/pipeline_*.o -lcublas -ldl -lpthread -o "$build/kvcast-pipeline" &&
+    "$nvcc" "${common[@]}" "$objects"/cpu_*.o -lpthread -o "$build/kvcast-kernels-cpu"
+}
+build_by_cmake() {
+  command -v cmake > /dev/null || return 1
+  cmake -S "$source_folder" -B "$build" -DCMAKE_BUILD_TYPE=Release -DKVCAST_CUDA_ARCHS="$KVCAST_CUDA_ARCHS" \
+    -DCMAKE_CUDA_COMPILER="$nvcc" &&
+    cmake --build "$build" -j "$(nproc)" --target kvcast-kernels kvcast-pipeline kvcast-kernels-cpu
+}
+
+suffix=""
+kernel_options=() pipeline_options=() cpu_options=()
+if [ -n "$emulated" ]; then
+  build=$emulated suffix=-emulated
+  kernel_options=(--bench topk --axis rows=1 --axis n=250 --axis k=64)
+  pipeline_options=(--bench full --bench quest --axis context=256 --axis batch=1 --axis layers=1 --axis steps=2
+    --axis hidden=64 --axis q_heads=4 --axis kv_heads=2 --axis dim=64 --axis ffn=64 --axis vocab=64 --axis page=16
+    --axis budget=64)
+  cpu_options=(--bench cpu_topk --axis n=256 --axis k=64 --axis rows=1)
+else
+  nvcc=$(find_nvcc)
+  [ -n "$nvcc" ] || fail "no nvcc on the PATH or under /usr/local"
+  KVCAST_CUDA_ARCHS=${KVCAST_CUDA_ARCHS:-$(architectures)}
+  build_by_cmake > "$out/build.txt" 2>&1 || { mkdir -p "$build" && build_by_hand >> "$out/build.txt" 2>&1; } ||
+    { tail -20 "$out/build.txt"; fail "the programs do not build; $out/build.txt says why"; }
+fi
+kernels=$build/kvcast-kernels$suffix pipeline=$build/kvcast-pipeline$suffix cpu=$build/kvcast-kernels-cpu
+[ -x "$cpu" ] || cpu=$build/../kvcast-kernels-cpu
+
+# A program that has passed is not checked again, unless it has been built anew. Kept with the results: it speaks of both.
+check() { # name, program, its options
+  local passed="$out/.passed-$1"
+  [ "$passed" -nt "$2" ] && return 0
+  echo "== $1" >> "$out/refcheck.txt"
+  "$2" --refcheck "${@:3}" >> "$out/refcheck.txt" 2>&1 || {
+    grep -E "WRONG|failed|no CUDA" "$out/refcheck.txt" | tail -5
+    echo "$1: the reference check failed; $out/refcheck.txt" >&2
+    return 1
+  }
   touch "$passed"
-fi
+}
+# Benchmarks that are wrong give no rows (the programs see to it), so that the others are measured all the same.
+check kernels "$kernels" ${emulated:+--bench topk} || wrong=yes
+check pipeline "$pipeline" ${emulated:+--bench full} || wrong=yes
+check cpu "$cpu" ${emulated:+--bench cpu_topk} || wrong=yes
 
-left() { echo $(($1 - ($(date +%s) - started))); }
-measure() { # program, name, option that bounds the time, seconds
-  [ "$4" -gt 0 ] || return 3
-  "$build/$1" --json "$out/$2.json" --csv "$out/$2.csv" "$3" "$4" --timeout 1.5 --min-time 0.1 | tail -1
-  return "${PIPESTATUS[0]}"
+# Measures until the part's seconds, or the call's, are spent. 0: nothing is left of it, 3: call again.
+measure() { # name, program, seconds of all calls, its options
+  local spent=0 mine begun status=0
+  [ ! -f "$out/.spent-$1" ] || spent=$(cat "$out/.spent-$1")
+  mine=$(($3 - spent))
+  [ "$mine" -gt 0 ] || return 0
+  [ "$mine" -lt "$(left)" ] || mine=$(left)
+  [ "$mine" -gt 5 ] || return 3
+  begun=$(date +%s)
+  "$2" --json "$out/$1.json" --csv "$out/$1.csv" --timeout 1.5 --min-time 0.1 "${@:4}" --stop-after "$mine" \
+    >> "$out/log.txt" 2>&1 || status=$?
+  echo $((spent + $(date +%s) - begun)) > "$out/.spent-$1"
+  echo "$1: $(tail -1 "$out/log.txt")"
+  case $status in
+    0) return 0 ;;
+    3) [ $((spent + $(date +%s) - begun)) -lt "$3" ] && return 3 || return 0 ;; # enough: cases are spread over all
+    *) echo "$1 ended with $status; $out/log.txt" >&2 && return "$status" ;;
+  esac
 }
 status=0
-measure kvcast-kernels gpu --stop-after "$(left "$seconds")" || status=$?
-[ "$status" -eq 0 ] || exit "$status"
+measure gpu "$kernels" "${KERNEL_SECONDS:-660}" "${kernel_options[@]}" || status=$?
+[ $status -eq 3 ] || { measure pipeline "$pipeline" "${PIPELINE_SECONDS:-360}" "${pipeline_options[@]}" || status=$?; }
 # The host of a GPU has many cores and the lease of a GPU is short: a spread of the CPU's cases is enough.
-measure kvcast-kernels-cpu cpu --budget "$(left "$seconds")" || status=$?
-exit "$status"
+[ $status -eq 3 ] || { measure cpu "$cpu" "${CPU_SECONDS:-120}" "${cpu_options[@]}" || status=$?; }
+[ $status -ne 3 ] || { echo "call it again"; exit 3; }
+[ $status -eq 0 ] && [ -z "${wrong:-}" ] || exit 1
+echo "finished; at home: kvcast calibrate cpu --from $out/cpu.json -o HOST.yaml"
+echo "                   kvcast calibrate cuda --from $out/gpu.json --host HOST.yaml --profile NEAREST -o PROFILE.yaml"
+echo "                   kvcast validate gpu_pipeline --from $out/pipeline.json --profile PROFILE.yaml"

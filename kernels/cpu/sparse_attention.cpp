@@ -1,11 +1,10 @@
 // Attention of a group of query heads over gathered keys and values of one KV head; one item for each sequence and KV
-// head, items shared out over the threads. Two passes over the tokens: logits (K), then weights and values (V).
-#include <algorithm>
+// head, items shared out over the threads.
 #include <cmath>
 
 #include "cpu/all.hpp"
+#include "cpu/attend.hpp"
 #include "cpu/data.hpp"
-#include "cpu/vector.hpp"
 #include "harness/host.hpp"
 #include "harness/pool.hpp"
 #include "reference/attention.hpp"
@@ -24,36 +23,6 @@ struct Tensors {
   std::vector<std::uint32_t> ids;           // [items][tokens]
   std::vector<float> out;                   // [items][group][dim]
 };
-
-// logits: room for group × tokens.
-void attend_item(const Shape& s, const std::uint16_t* keys, const std::uint16_t* values, const float* queries,
-                 const std::uint32_t* ids, float* logits, float* out) {
-  const float scale = 1.0f / std::sqrt(static_cast<float>(s.dim));
-  for (std::size_t t = 0; t < s.tokens; ++t) {
-    if (t + kRowsAhead < s.tokens) prefetch_row(keys + ids[t + kRowsAhead] * s.dim, s.dim);
-    const std::uint16_t* row = keys + ids[t] * s.dim;
-    for (std::size_t g = 0; g < s.group; ++g)
-      logits[g * s.tokens + t] = scale * dot_row(queries + g * s.dim, row, s.dim);
-  }
-  std::fill_n(out, s.group * s.dim, 0.0f);
-  for (std::size_t g = 0; g < s.group; ++g) {
-    float* weights = logits + g * s.tokens;
-    const float most = *std::max_element(weights, weights + s.tokens);
-    float total = 0;
-#pragma omp simd reduction(+ : total)
-    for (std::size_t t = 0; t < s.tokens; ++t) {
-      weights[t] = exp_fast(weights[t] - most);
-      total += weights[t];
-    }
-    const float inverse = 1.0f / total;
-    for (std::size_t t = 0; t < s.tokens; ++t) weights[t] *= inverse;
-  }
-  for (std::size_t t = 0; t < s.tokens; ++t) {
-    if (t + kRowsAhead < s.tokens) prefetch_row(values + ids[t + kRowsAhead] * s.dim, s.dim);
-    const std::uint16_t* row = values + ids[t] * s.dim;
-    for (std::size_t g = 0; g < s.group; ++g) add_row(out + g * s.dim, logits[g * s.tokens + t], row, s.dim);
-  }
-}
 
 Tensors make_tensors(const Shape& s, bool small) {
   const std::size_t n = s.items * s.context * s.dim;
@@ -106,7 +75,7 @@ void run(State& state) {
       // Items go round robin: with items a multiple of the threads every thread has as many as any other.
       for (std::size_t i = static_cast<std::size_t>(t); i < s.items; i += static_cast<std::size_t>(threads)) {
         const std::size_t kv = i * s.context * s.dim, q = i * s.group * s.dim;
-        attend_item(s, &x.keys[kv], &x.values[kv], &x.queries[q], &x.ids[i * s.tokens],
+        attend_item({s.tokens, s.group, s.dim}, &x.keys[kv], &x.values[kv], &x.queries[q], &x.ids[i * s.tokens],
                     logits[static_cast<std::size_t>(t)].data(), &x.out[q]);
       }
     });

@@ -2,10 +2,10 @@
 // with the index, so that introselect (std::nth_element) needs no tie rule of its own.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "cpu/all.hpp"
 #include "cpu/data.hpp"
+#include "cpu/select.hpp"
 #include "harness/host.hpp"
 #include "harness/pool.hpp"
 #include "reference/attention.hpp"
@@ -13,19 +13,6 @@
 namespace kvcast::kernels {
 
 namespace {
-
-// Larger float, larger key; among equal floats the lower index has the larger key.
-std::uint64_t key_of(float score, std::size_t index) {
-  const std::uint32_t bits = float_bits(score + 0.0f);  // −0 equals +0
-  const std::uint32_t ordered = (bits >> 31) ? ~bits : bits | 0x80000000u;
-  return (std::uint64_t{ordered} << 32) | (0xFFFFFFFFu - static_cast<std::uint32_t>(index));
-}
-
-void select_row(const float* scores, std::size_t n, std::size_t k, std::uint64_t* keys, std::uint32_t* ids) {
-  for (std::size_t i = 0; i < n; ++i) keys[i] = key_of(scores[i], i);
-  if (k < n) std::nth_element(keys, keys + k, keys + n, std::greater<>());
-  for (std::size_t i = 0; i < k; ++i) ids[i] = 0xFFFFFFFFu - static_cast<std::uint32_t>(keys[i]);
-}
 
 constexpr std::size_t kScores = std::size_t{1} << 21, kMostSets = 1024;
 

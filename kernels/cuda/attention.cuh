@@ -21,7 +21,8 @@ struct AttentionShape {
   int pages_per_list;
   int lists;  // 1: the groups of a sequence share one list; groups: each has its own
   int splits;
-  float scale;  // of the logits
+  float scale;             // of the logits
+  int sequence_pages = 0;  // a list counts pages from sequence · this
 };
 
 // Tokens per warp step, and per step of a block of four warps.
@@ -58,6 +59,7 @@ struct AttentionWarp {
   const Half* keys;
   const Half* values;
   const std::uint32_t* list;
+  std::uint32_t first_page;
   int kv_head, kv_heads, first, last;
   unsigned char* buffer;  // [stages][2][tile]
   std::uint32_t q[kKSteps][4];
@@ -86,7 +88,7 @@ struct AttentionWarp {
     const int lane = static_cast<int>(lane_index());
     const int token = first + (tile * kAttentionWarps + static_cast<int>(warp_index())) * kAttentionTile + lane % 16;
     const bool inside = token < last;
-    const std::uint32_t page = inside ? list[token / s.page] : 0;
+    const std::uint32_t page = inside ? first_page + list[token / s.page] : 0;
     const std::uint32_t row = page * static_cast<std::uint32_t>(s.page) + static_cast<std::uint32_t>(token % s.page);
     unsigned char* to = buffer + stage * 2 * kTileBytes;
     KVCAST_UNROLL
@@ -242,6 +244,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
          keys,
          values,
          lists + list_at(s, sequence, group),
+         static_cast<std::uint32_t>(sequence * s.sequence_pages),
          group / s.groups_per_kv,
          s.groups / s.groups_per_kv,
          split_begin(s.tokens, s.splits, split),

@@ -1,42 +1,11 @@
 // FreeKV's check (arXiv 2505.13109, §3): the cosine of each query head to its predecessor's query, the mean over the
 // group, and a flag for each KV head where it falls below a threshold. One warp for a KV head.
 #include "cuda/all.hpp"
-#include "cuda/case.hpp"
+#include "cuda/query_similarity.cuh"
 
 namespace kvcast::kernels {
 
 namespace {
-
-// flags [rows] bytes-as-words: 1 where the mean cosine is below the threshold. rows = sequences · KV heads.
-KVCAST_KERNEL KVCAST_BOUNDS(128) compare_queries(const Half* now, const Half* before, int rows, int group, int dim,
-                                                 float threshold, float* cosines, std::uint32_t* flags) {
-  const int row = static_cast<int>(block_x() * (block_threads() / 32) + warp_index());
-  if (row >= rows) return;
-  float mean = 0;
-  for (int g = 0; g < group; ++g) {
-    const std::size_t base = static_cast<std::size_t>(row * group + g) * static_cast<std::size_t>(dim);
-    float dot = 0, a2 = 0, b2 = 0;
-    for (int c = static_cast<int>(lane_index()) * 8; c < dim; c += 256) {
-      float a[8], b[8];
-      unpack8(load16(now + base + static_cast<std::size_t>(c)), a);
-      unpack8(load16(before + base + static_cast<std::size_t>(c)), b);
-      KVCAST_UNROLL
-      for (int i = 0; i < 8; ++i) {
-        dot += a[i] * b[i];
-        a2 += a[i] * a[i];
-        b2 += b[i] * b[i];
-      }
-    }
-    const float norms = sqrtf(warp_sum(a2)) * sqrtf(warp_sum(b2));
-    dot = warp_sum(dot);
-    mean += norms > 0 ? dot / norms : 0;
-  }
-  mean /= static_cast<float>(group);
-  if (lane_index() == 0) {
-    cosines[row] = mean;
-    flags[row] = mean < threshold ? 1u : 0u;
-  }
-}
 
 void run(State& state) {
   const int rows = as_int(state, "batch") * as_int(state, "kv_heads"), group = as_int(state, "group"),

@@ -2,45 +2,13 @@
 // rotate through copies worth several L2 caches, as successive layers do.
 #include "cuda/all.hpp"
 #include "cuda/case.hpp"
-#ifdef KVCAST_CUBLAS
-#include <cublas_v2.h>
-#endif
+#include "device/blas.hpp"
 
 namespace kvcast::kernels {
 
 namespace {
 
 #ifdef KVCAST_CUBLAS
-void check_cublas(cublasStatus_t status) {
-  if (status != CUBLAS_STATUS_SUCCESS)
-    throw std::runtime_error("cuBLAS failed with status " + std::to_string(static_cast<int>(status)));
-}
-
-class Blas {
- public:
-  Blas() : workspace_(64 << 20) {
-    check_cublas(cublasCreate(&handle_));
-    // Given once: allocations while a stream is held would wait for it.
-    check_cublas(cublasSetWorkspace(handle_, workspace_.data(), workspace_.size()));
-  }
-  ~Blas() { cublasDestroy(handle_); }
-  Blas(const Blas&) = delete;
-  Blas& operator=(const Blas&) = delete;
-
-  // y [m][n] = x [m][k] · w [n][k] transposed, all by rows; cuBLAS sees columns: yᵀ = w · xᵀ.
-  void multiply(Queue queue, const Half* x, const Half* w, Half* y, int m, int n, int k) {
-    const float one = 1, zero = 0;
-    check_cublas(cublasSetStream(handle_, queue));
-    check_cublas(cublasSetWorkspace(handle_, workspace_.data(), workspace_.size()));
-    check_cublas(cublasGemmEx(handle_, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, w, CUDA_R_16F, k, x, CUDA_R_16F, k,
-                              &zero, y, CUDA_R_16F, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
-  }
-
- private:
-  DeviceArray<unsigned char> workspace_;
-  cublasHandle_t handle_ = nullptr;
-};
-
 void run(State& state) {
   const int m = as_int(state, "m"), n = as_int(state, "n"), k = as_int(state, "k");
   if (m < 1 || n < 1 || k < 1 || n % 8 != 0 || k % 8 != 0)
@@ -57,7 +25,7 @@ void run(State& state) {
   Blas blas;
   std::size_t turn = 0;
   const auto call = [&](Queue queue) {
-    blas.multiply(queue, x.data(), w.data() + each * (turn++ % copies), y.data(), m, n, k);
+    blas.multiply(queue, x.data(), w.data() + each * (turn++ % copies), y.data(), {m, n, k});
   };
   state.moves(weights + 2.0 * m * (double{1.0} * n + k), Resource::kHbm);
   state.work("flops", 2.0 * m * n * k);

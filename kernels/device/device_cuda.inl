@@ -5,6 +5,7 @@ KVCAST_DEVICE unsigned block_x() { return blockIdx.x; }
 KVCAST_DEVICE unsigned block_y() { return blockIdx.y; }
 KVCAST_DEVICE unsigned block_z() { return blockIdx.z; }
 KVCAST_DEVICE unsigned grid_x() { return gridDim.x; }
+KVCAST_DEVICE unsigned grid_y() { return gridDim.y; }
 
 KVCAST_DEVICE unsigned char* shared_memory() {
   extern __shared__ __align__(128) unsigned char kvcast_shared[];

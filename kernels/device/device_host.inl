@@ -6,6 +6,7 @@ inline unsigned block_x() { return emulator::block_index().x; }
 inline unsigned block_y() { return emulator::block_index().y; }
 inline unsigned block_z() { return emulator::block_index().z; }
 inline unsigned grid_x() { return emulator::grid_size().x; }
+inline unsigned grid_y() { return emulator::grid_size().y; }
 
 inline unsigned char* shared_memory() { return emulator::shared(); }
 inline void block_sync() { emulator::block_barrier(); }

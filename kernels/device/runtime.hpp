@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/device.hpp"
@@ -10,6 +12,8 @@
 
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
+#else
+#include "device/lazy_queue.hpp"
 #endif
 
 namespace kvcast::kernels {
@@ -42,7 +46,7 @@ void launch(Grid grid, unsigned threads, std::size_t shared_bytes, Queue queue, 
   KVCAST_CUDA(cudaGetLastError());
 }
 #else
-using Queue = int;  // all there is runs at once
+using Queue = emulator::LazyQueue*;  // none: runs at once
 
 inline void* device_allocate(std::size_t bytes) {
   void* p = ::operator new(bytes, std::align_val_t(256));
@@ -53,10 +57,17 @@ inline void device_free(void* p) noexcept { ::operator delete(p, std::align_val_
 inline void device_copy(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 
 template <typename... Parameters, typename... Arguments>
-void launch(Grid grid, unsigned threads, std::size_t shared_bytes, Queue, void (*kernel)(Parameters...),
+void launch(Grid grid, unsigned threads, std::size_t shared_bytes, Queue queue, void (*kernel)(Parameters...),
             Arguments... arguments) {
-  emulator::run({grid.x, grid.y, grid.z}, threads, shared_bytes,
-                [&] { kernel(static_cast<Parameters>(arguments)...); });
+  const auto work = [=] {
+    emulator::run({grid.x, grid.y, grid.z}, threads, shared_bytes,
+                  [&] { kernel(static_cast<Parameters>(arguments)...); });
+  };
+  if (queue) {
+    queue->push(work);
+  } else {
+    work();
+  }
 }
 #endif
 

@@ -12,6 +12,7 @@
 #include "calibrate/machine.hpp"
 #include "calibrate/table.hpp"
 #include "config/find.hpp"
+#include "config/host.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -81,7 +82,7 @@ struct Target {
 };
 
 struct MachineOptions {
-  std::string from, profile, out, program, results;
+  std::string from, profile, host, out, program, results;
   double seconds = 120, budget_median = 0, budget_p90 = 0;
   bool quick = false;
 };
@@ -120,6 +121,7 @@ int fit_machine(const Target& target, const MachineOptions& options) {
   const calibrate::Results results = calibrate::read_results(path);
   calibrate::MachineRequest request;
   request.base = config::read_hardware(config::find_config("hardware", options.profile, {}));
+  if (!options.host.empty()) request.base.host = config::read_host(config::find_config("hosts", options.host, {}));
   request.name = path;
   request.budget_median = (options.budget_median > 0 ? options.budget_median : target.budget_median) / 100;
   request.budget_p90 = (options.budget_p90 > 0 ? options.budget_p90 : target.budget_p90) / 100;
@@ -138,6 +140,10 @@ void add_machine(CLI::App& calibrate, const Target& target, int& result) {
   command->add_option("-o,--out", options->out, "the profile to write (YAML); results go beside it")->required();
   command->add_option("--from", options->from, "results to fit instead of measuring (JSON, kvcast-kernels/1)");
   command->add_option("--profile", options->profile, "has what is not measured, and where fits start (h100-sxm)");
+  if (std::string_view(target.name) == "cuda") {
+    command->add_option("--host", options->host,
+                        "the host, as calibrate cpu wrote it (YAML), instead of the profile's");
+  }
   command->add_option("--seconds", options->seconds, "shared out over all cases (120); --short has its own")
       ->check(CLI::Range(1.0, 1e6));
   command->add_flag("--short", options->quick, "a few cases of each benchmark");

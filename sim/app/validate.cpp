@@ -18,6 +18,7 @@
 #include "base/parallel.hpp"
 #include "validate/accuracy.hpp"
 #include "validate/cpu_pipeline.hpp"
+#include "validate/gpu_pipeline.hpp"
 #include "validate/kernels.hpp"
 #include "validate/papers.hpp"
 #include "validate/suite.hpp"
@@ -30,7 +31,7 @@ using validate::Suite;
 
 struct Options {
   std::vector<std::string> suites;
-  std::string points, claims, published, replays, out;
+  std::string points, claims, published, replays, from, profile, out;
   int seeds = 2;
   bool as_json = false;
 };
@@ -86,7 +87,9 @@ const std::vector<Entry>& entries() {
       {"papers", false, papers},
       {"accuracy", true, accuracy_suite},
       {"cpu_pipeline", true, [](const Options&) { return validate::cpu_pipeline(); }},
-      {"gpu_pipeline", false, [](const Options&) { return validate::gpu_pipeline(); }}};
+      {"gpu_pipeline", false, [](const Options& o) {
+         return validate::gpu_pipeline({o.from, o.profile});
+       }}};
   return all;
 }
 
@@ -179,6 +182,8 @@ void add_validate(CLI::App& app, int& result) {
   for (const Entry& entry : entries()) names += std::string(names.empty() ? "" : ", ") + entry.name;
   command->add_option("SUITE", options->suites, names + "; default: all that need no measuring");
   command->add_option("--points", options->points, "kernels: measured decode-attention or GEMM times (CSV)");
+  command->add_option("--from", options->from, "gpu_pipeline: results of kvcast-pipeline (JSON)");
+  command->add_option("--profile", options->profile, "gpu_pipeline: the profile calibrated on the machine of --from");
   command->add_option("--claims", options->claims, "papers: folder of claims (default: configs/validation/papers)");
   command->add_option("--published", options->published, "accuracy: published tables (CSV)");
   command->add_option("--replays", options->replays,

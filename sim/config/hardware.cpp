@@ -8,6 +8,7 @@
 #include <limits>
 #include <span>
 
+#include "config/host.hpp"
 #include "config/run.hpp"
 #include "config/section.hpp"
 
@@ -257,8 +258,7 @@ Host read_host(const Node& map, std::string name) {
 Host host_of(Section& section) {
   const Node node = section.node("host");
   if (node.kind() == Node::Kind::kMap) return read_host(node, "inline");
-  const std::string path = find_config("hosts", read_text(node, "host"), node.where());
-  return read_host(load_yaml(path), std::filesystem::path(path).stem().string());
+  return config::read_host(find_config("hosts", read_text(node, "host"), node.where()));
 }
 
 }  // namespace
@@ -290,6 +290,10 @@ std::string canonical(const Hardware& hardware) {
     }
   }
   return text;
+}
+
+Host read_host(const std::string& path) {
+  return read_host(load_yaml(path), std::filesystem::path(path).stem().string());
 }
 
 Hardware read_hardware(const std::string& path) {

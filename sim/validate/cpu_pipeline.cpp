@@ -291,15 +291,4 @@ Suite cpu_pipeline(const PipelineTest& test) {
   return suite;
 }
 
-Suite gpu_pipeline() {
-  Suite suite;
-  suite.name = "gpu_pipeline";
-  suite.question = "Does the simulator foretell a decode layer's pipeline of real kernels and streams?";
-  suite.status =
-      "unmeasured: no machine with a GPU has run it; it takes part in no average. The kernels that it needs are "
-      "measured "
-      "one by one by kvcast-kernels (kernels/README.md)";
-  return suite;
-}
-
 }  // namespace kvcast::validate

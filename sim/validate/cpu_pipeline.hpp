@@ -49,7 +49,5 @@ struct PipelineTest {
 // Measures rates and pipelines in turn and compares. Takes some seconds. Steps during which the system took a core away
 // are dropped and counted; where too few are left, nothing is judged and the status says so.
 Suite cpu_pipeline(const PipelineTest& test = {});
-// The same on a GPU is not measured yet: says so, and how to.
-Suite gpu_pipeline();
 
 }  // namespace kvcast::validate

@@ -1,0 +1,272 @@
+// FreeKV (arXiv 2505.13109). speculation: a layer attends to what was recalled since its last step, and the recall for
+// the next one runs on streams and a thread of its own, beside what follows; without it every recall stands before
+// attention. correction: heads whose query turned are recalled anew before attention, in the first step of each call.
+// layout: host pages head by head, converted on arrival (hybrid), or token by token (nhd), a row of a head a copy.
+// buffers: staging buffers of the hybrid layout, each with a stream of its own.
+#include "cuda/query_similarity.cuh"
+#include "cuda/topk.cuh"
+#include "pipeline/all.hpp"
+#include "pipeline/backup.hpp"
+#include "pipeline/move.cuh"
+#include "pipeline/select.cuh"
+
+namespace kvcast::kernels {
+
+namespace {
+
+struct FreeKvSetting {
+  bool speculation, correction, hybrid;
+  int buffers;
+  int corrected;  // heads of a sequence
+};
+
+// Scores, choice and the chosen pages on the host: one for each stream that selects.
+struct Selection {
+  DeviceArray<float> raw, reduced;
+  DeviceArray<std::uint32_t> ids;
+  PinnedMemory ids_host;
+  Selection(const PipelineShape& s, int units, int chosen)
+      : raw(as_size(s.batch * s.q_heads) * as_size(units)),
+        reduced(as_size(s.heads()) * as_size(units)),
+        ids(as_size(s.heads() * chosen)),
+        ids_host(ids.size() * 4) {}
+};
+
+class FreeKv final : public Scheme {
+ public:
+  FreeKv(const PipelineShape& s, const PageSetting& p, const FreeKvSetting& f, const State& state)
+      : s_(s),
+        f_(f),
+        checking_(state.checking()),
+        pages_(s, p),
+        units_(p.pages - p.recent),
+        queries_(2 * as_size(s.layers) * as_size(s.batch * s.q_heads * s.dim)),
+        bounds_(half_normals(231, as_size(s.layers) * as_size(p.pages) * as_size(s.heads()) * 2 * as_size(s.dim))),
+        cosines_(as_size(s.heads())),
+        flags_(as_size(s.heads())),
+        flags_host_(flags_.size() * 4),
+        ahead_(s, units_, p.chosen),
+        attention_(pages_.attention(state.machine().sm_count), s.dim),
+        tickets_(as_size(s.layers), 0),
+        arrived_(2 * as_size(s.layers)),
+        attended_(as_size(s.layers)),
+        backup_(s, pages_) {
+    for (int i = 0; i < 2; ++i) now_.emplace_back(s, units_, p.chosen);
+    for (int b = 0; b < f.buffers; ++b) staging_.emplace_back(as_size(s.batch * p.missing) * pages_.head_bytes() / 2);
+  }
+  ~FreeKv() override { worker_.wait_all(); }
+
+  AppendTo append_to(int, int layer) override { return pages_.last_row(layer); }
+  // Two for each layer, in turns: the check wants the last one, and the recall's thread reads this one while others go
+  // on.
+  Half* query(int step, int layer) override {
+    return queries_.data() +
+           (as_size(step % 2) * as_size(s_.layers) + as_size(layer)) * as_size(s_.batch * s_.q_heads * s_.dim);
+  }
+
+  const Half* attend(Stream& main, int step, int layer) override {
+    last_step_ = step;
+    backup_.next(main, layer);
+    widen(main, layer);
+    bool chosen = false;
+    if (f_.speculation) {
+      worker_.wait(tickets_[as_size(layer)]);
+      for (int lane = 0; lane < 2; ++lane) main.wait(arrived_[as_size(2 * layer + lane)]);
+      if (f_.correction) compare(main, step, layer);
+      chosen = f_.correction && f_.corrected > 0 && step % s_.steps == 0;
+      if (chosen) recall_now(main, step, layer, 0, f_.corrected);
+    } else {
+      recall_now(main, step, layer, 0, s_.kv_heads);
+      pages_.end_step(layer);
+    }
+    attention_(main.queue(), query(step, layer), pages_.keys(layer), pages_.values(layer), pages_.lists());
+    if (checking_) pages_.remember(layer);
+    if (f_.speculation) recall_ahead(main, step, layer, chosen);
+    return attention_.out().data();
+  }
+  void finish() override {
+    worker_.wait_all();
+    for (Stream& stream : copies_) stream.synchronize();
+    backup_.finish();
+  }
+  void check(State& state) override {
+    compare_output(
+        state, s_, query(last_step_, s_.layers - 1), attention_.out().data(),
+        [&](int b, int h, std::vector<float>& k, std::vector<float>& v) { pages_.rows(s_.layers - 1, b, h, k, v); });
+  }
+
+ private:
+  Half* bounds(int layer) const { return bounds_.data() + bounds_.size() / as_size(s_.layers) * as_size(layer); }
+
+  void widen(Stream& main, int layer) {
+    const AppendTo row = pages_.last_row(layer);
+    launch({blocks_for(as_size(s_.heads()), 4)}, 128, 0, main.queue(), widen_bounds, row.keys,
+           row.place.sequence_stride, row.place.head_stride, s_.heads(), s_.kv_heads, s_.dim,
+           bounds(layer) + as_size(pages_.setting().pages - 1) * as_size(s_.heads()) * 2 * as_size(s_.dim));
+  }
+
+  // The host learns which heads turned. Queries here are random, so that all have; who is corrected, and when, is the
+  // setting's.
+  void compare(Stream& main, int step, int layer) {
+    launch({blocks_for(as_size(s_.heads()), 4)}, 128, 0, main.queue(), compare_queries, query(step, layer),
+           query(step + 1, layer), s_.heads(), s_.group(), s_.dim, 0.8f, cosines_.data(), flags_.data());
+    main.copy(flags_host_.host<void>(), flags_.data(), flags_.size() * 4);
+    main.synchronize();
+  }
+
+  void estimate(Stream& stream, const Selection& to, int step, int layer) {
+    const ScoreShape shape{units_, s_.heads(), s_.group(), s_.dim};
+    launch({blocks_for(as_size(units_ * s_.heads()), 8)}, 256, 0, stream.queue(), score_pages, shape,
+           query(step, layer), bounds(layer), to.raw.data(), nullptr);
+    launch({as_unsigned(s_.heads())}, 256, 64, stream.queue(), softmax_mean, shape, to.raw.data(), to.reduced.data());
+    launch({as_unsigned(s_.heads())}, kTopkThreads, topk_shared_bytes(units_), stream.queue(), topk_kernel,
+           to.reduced.data(), units_, pages_.setting().chosen, to.ids.data());
+    stream.copy(to.ids_host.host<void>(), to.ids.data(), to.ids.size() * 4);
+    stream.synchronize();
+  }
+
+  // Chooses, and waits for the missing pages of these heads.
+  void recall_now(Stream& main, int step, int layer, int first, int last) {
+    estimate(main, now_[layer % 2], step, layer);
+    worker_.wait(worker_.post([=, this] { recall(now_[layer % 2], layer, first, last); }));
+    for (Stream& stream : copies_) stream.synchronize();
+  }
+
+  // Hands the recall for the next step over. A correction has already chosen for all heads.
+  void recall_ahead(Stream& main, int step, int layer, bool chosen) {
+    main.record(attended_[as_size(layer)]);
+    tickets_[as_size(layer)] = worker_.post([=, this] {
+      select_.wait(attended_[as_size(layer)]);
+      for (Stream& stream : copies_) stream.wait(attended_[as_size(layer)]);
+      if (!chosen) estimate(select_, ahead_, step, layer);
+      recall(chosen ? now_[layer % 2] : ahead_, layer, chosen ? f_.corrected : 0, s_.kv_heads);
+      for (int lane = 0; lane < 2; ++lane) copies_[lane].record(arrived_[as_size(2 * layer + lane)]);
+      pages_.end_step(layer);
+    });
+  }
+
+  void recall(const Selection& from, int layer, int first, int last) {
+    int turn = 0;
+    for (int head = first; head < last; ++head) {
+      if (!f_.hybrid) {
+        copy_rows(from, layer, head);
+      } else if (f_.buffers == 2) {
+        copy_and_place(from, layer, head, turn, 0, s_.batch);
+        turn = 1 - turn;
+      } else {
+        // The one buffer is free again when the conversion has been waited for.
+        for (int b = 0; b < s_.batch; ++b) {
+          copy_and_place(from, layer, head, 0, b, b + 1);
+          copies_[0].synchronize();
+        }
+      }
+    }
+  }
+
+  std::uint32_t missing_page(const Selection& from, int layer, int sequence, int head, int i) {
+    const PageSetting& p = pages_.setting();
+    const std::uint32_t page = from.ids_host.host<std::uint32_t>()[(sequence * s_.kv_heads + head) * p.chosen + i];
+    pages_.note(layer, sequence, head, pages_.slot_of(layer, i), page);
+    return page;
+  }
+
+  void copy_and_place(const Selection& from, int layer, int head, int lane, int begin, int end) {
+    const PageSetting& p = pages_.setting();
+    Stream& stream = copies_[lane];
+    unsigned char* to = reinterpret_cast<unsigned char*>(staging_[as_size(lane)].data());
+    for (int b = begin; b < end; ++b) {
+      for (int i = 0; i < p.missing; ++i, to += pages_.head_bytes()) {
+        const std::uint32_t page = missing_page(from, layer, b, head, i);
+        stream.copy(to, pages_.host_page(layer, b, page) + as_size(head) * pages_.head_bytes(), pages_.head_bytes());
+      }
+    }
+    const PlaceShape shape{end - begin, p.missing,          p.page,   s_.kv_heads, s_.dim, head,
+                           p.sink,      pages_.turn(layer), p.chosen, p.slots()};
+    launch({blocks_for(as_size(end - begin) * as_size(p.missing) * pages_.head_bytes() / 16, 256)}, 256, 0,
+           stream.queue(), place_pages, shape, staging_[as_size(lane)].data(),
+           pages_.keys(layer) + pages_.slot_row(begin, 0), pages_.values(layer) + pages_.slot_row(begin, 0));
+  }
+
+  void copy_rows(const Selection& from, int layer, int head) {
+    const PageSetting& p = pages_.setting();
+    const std::size_t row = as_size(s_.dim) * 2, pitch = row * as_size(s_.kv_heads),
+                      width = as_size(s_.kv_heads * s_.dim);
+    for (int b = 0; b < s_.batch; ++b) {
+      for (int i = 0; i < p.missing; ++i) {
+        const std::uint32_t page = missing_page(from, layer, b, head, i);
+        const unsigned char* in = pages_.host_page(layer, b, page) + as_size(head) * row;
+        const std::size_t out = pages_.slot_row(b, pages_.slot_of(layer, i)) + as_size(head * s_.dim);
+        for (int t = 0; t < 2 * p.page; ++t) {
+          Half* to = t < p.page ? pages_.keys(layer) : pages_.values(layer);
+          copies_[0].copy(to + out + as_size(t % p.page) * width, in + as_size(t) * pitch, row);
+        }
+      }
+    }
+  }
+
+  PipelineShape s_;
+  FreeKvSetting f_;
+  bool checking_;
+  HostPages pages_;
+  int units_;
+  DeviceArray<Half> queries_, bounds_;
+  DeviceArray<float> cosines_;
+  DeviceArray<std::uint32_t> flags_;
+  PinnedMemory flags_host_;
+  // Chosen on the main stream, by layers in turns: the thread may still read the one before's; and on its own stream.
+  std::vector<Selection> now_;
+  Selection ahead_;
+  AttentionRun attention_;
+  std::vector<DeviceArray<Half>> staging_;
+  std::vector<long> tickets_;
+  std::vector<Event> arrived_;  // of each layer, one for each copy stream
+  std::vector<Event> attended_;
+  int last_step_ = 0;
+  Stream select_, copies_[2];
+  Backup backup_;
+  Worker worker_;
+};
+
+void run(State& state) {
+  PipelineShape s;
+  if (!read_shape(state, s)) return;
+  const int page = as_int(state, "page"), budget = as_int(state, "budget"), missing = as_int(state, "missing");
+  const std::string& layout = state.word("layout");
+  if (layout != "hybrid" && layout != "nhd") throw UsageError("layout: '" + layout + "' is not hybrid or nhd");
+  const FreeKvSetting f{state.integer("speculation") != 0, state.integer("correction") != 0, layout == "hybrid",
+                        as_int(state, "buffers"), as_int(state, "corrected")};
+  if (page < 1 || budget % page != 0 || s.context % page != 0 || 2 * budget > s.context)
+    return state.skip("whole pages, a budget of at most half the context");
+  const int fixed = as_int(state, "fixed") / page;
+  const PageSetting p{page, s.context / page, fixed, budget / page - 2 * fixed, fixed, missing, f.hybrid};
+  if (fixed < 1 || p.chosen < 1 || missing < 1 || missing > p.chosen)
+    return state.skip("sink and window of one page or more, and some of the chosen pages missing");
+  if (f.buffers < 1 || f.buffers > 2) return state.skip("one staging buffer or two");
+  // One switch at a time, from all on: FreeKV's own order of ablation.
+  if (!f.hybrid && (f.buffers == 2 || f.speculation)) return state.skip("rows of a head need no staging buffer");
+  if (f.buffers == 1 && f.speculation) return state.skip("speculation comes on top of two buffers");
+  if (!f.speculation && f.correction) return state.skip("nothing is speculated, nothing to correct");
+  if (f.corrected > s.kv_heads) return state.skip("more heads corrected than there are");
+  const double bounds = 4.0 * s.layers * p.pages * s.heads() * s.dim;
+  if (too_large_pipeline(state, s, host_pages_device_bytes(s, p) + bounds, host_pages_host_bytes(s, p))) return;
+  state_counts(state, {.attended = double{1} * budget,
+                       .scored = double{1} * p.pages - p.recent,
+                       .fetched = double{1} * missing * page,
+                       .fetched_runs = double{1} * missing,
+                       .corrected_heads = f.correction ? double{1} * f.corrected : 0});
+  run_scheme(state, s, [&] { return std::make_unique<FreeKv>(s, p, f, state); });
+}
+
+}  // namespace
+
+Bench pipeline_freekv(const Machine&) {
+  return pipeline_bench("freekv", "decode steps with FreeKV's recall, each of its optimisations on or off",
+                        {numbers("budget", {2048}), numbers("fixed", {512}), numbers("page", {32}),
+                         numbers("missing", {4}), numbers("speculation", {1, 0}), numbers("correction", {1, 0}),
+                         numbers("corrected", {2}), words("layout", {"hybrid", "nhd"}), numbers("buffers", {2, 1})},
+                        {numbers("budget", {96}), numbers("fixed", {16}), numbers("page", {16}),
+                         numbers("missing", {1, 2}), numbers("corrected", {1})},
+                        run);
+}
+
+}  // namespace kvcast::kernels

@@ -1,0 +1,127 @@
+#include "pipeline/host_pages.hpp"
+
+#include "cuda/case.hpp"
+
+namespace kvcast::kernels {
+
+namespace {
+
+// Host memory is the larger part of a long context, and locking it takes seconds: beyond this much the pages of several
+// layers and sequences share a place. Copies see no difference: it is far more than caches hold.
+constexpr double kMostHostBytes = 1 << 30;
+
+double pool_pages(const PipelineShape& s, const PageSetting& p) {
+  const double all = double{1} * s.layers * s.batch * p.pages, bytes = 4.0 * p.page * s.dim * s.kv_heads;
+  return std::min(all, std::max(std::floor(kMostHostBytes / bytes), double{1} * p.pages));
+}
+
+}  // namespace
+
+double host_pages_device_bytes(const PipelineShape& s, const PageSetting& p) {
+  return 4.0 * s.layers * s.batch * p.slots() * p.page * s.kv_heads * s.dim;
+}
+double host_pages_host_bytes(const PipelineShape& s, const PageSetting& p) {
+  return pool_pages(s, p) * 4.0 * p.page * s.dim * s.kv_heads;
+}
+
+HostPages::HostPages(const PipelineShape& s, const PageSetting& p)
+    : s_(s),
+      p_(p),
+      layer_size_(as_size(s.batch) * as_size(p.slots()) * as_size(p.page) * as_size(s.kv_heads * s.dim)),
+      host_(static_cast<std::size_t>(host_pages_host_bytes(s, p))),
+      keys_(layer_size_ * as_size(s.layers)),
+      values_(layer_size_ * as_size(s.layers)),
+      turn_(as_size(s.layers), 0) {
+  std::vector<std::uint32_t> lists;
+  for (int b = 0; b < s.batch; ++b) {
+    for (int i = 0; i < p.slots(); ++i) lists.push_back(static_cast<std::uint32_t>(i));
+  }
+  lists_ = DeviceArray<std::uint32_t>(lists);
+  fill_host();
+  fill_slots();
+}
+
+void HostPages::fill_host() {
+  const std::size_t block = std::min<std::size_t>(host_.size(), 64 << 20);
+  const DeviceArray<Half> numbers = half_normals(221, block / 2);
+  for (std::size_t at = 0; at < host_.size(); at += block) {
+    device_copy(host_.host<void>(at), numbers.data(), std::min(block, host_.size() - at));
+  }
+}
+
+// Sink and window first and last, the chosen slots with the pages behind the sink.
+void HostPages::fill_slots() {
+  std::vector<std::uint32_t> first;
+  for (int i = 0; i < p_.slots(); ++i) {
+    const int behind = p_.slots() - i;
+    first.push_back(static_cast<std::uint32_t>(i < p_.sink + p_.chosen ? i : p_.pages - behind));
+  }
+  const std::size_t width = as_size(s_.kv_heads * s_.dim), rows = as_size(p_.page);
+  std::vector<Half> k(rows * width), v(rows * width);
+  for (int layer = 0; layer < s_.layers; ++layer) {
+    tables_.emplace_back();
+    for (int i = 0; i < s_.heads(); ++i) tables_.back().insert(tables_.back().end(), first.begin(), first.end());
+    for (int b = 0; b < s_.batch; ++b) {
+      for (int slot = 0; slot < p_.slots(); ++slot) {
+        const unsigned char* page = host_page(layer, b, first[as_size(slot)]);
+        for (int t = 0; t < p_.page; ++t) {
+          for (int h = 0; h < s_.kv_heads; ++h) {
+            const std::size_t at = as_size(t) * width + as_size(h * s_.dim);
+            std::memcpy(&k[at], host_row(page, h, 0, t), as_size(s_.dim) * 2);
+            std::memcpy(&v[at], host_row(page, h, 1, t), as_size(s_.dim) * 2);
+          }
+        }
+        device_copy(keys(layer) + slot_row(b, slot), k.data(), k.size() * 2);
+        device_copy(values(layer) + slot_row(b, slot), v.data(), v.size() * 2);
+      }
+    }
+  }
+}
+
+unsigned char* HostPages::host_page(int layer, int sequence, std::uint32_t page) const {
+  const std::size_t index = as_size(layer * s_.batch + sequence) * as_size(p_.pages) + page;
+  return host_.host<unsigned char>(index % (host_.size() / page_bytes()) * page_bytes());
+}
+
+const Half* HostPages::host_row(const unsigned char* page, int head, int which, int token) const {
+  const int row = p_.by_head ? (head * 2 + which) * p_.page + token : (which * p_.page + token) * s_.kv_heads + head;
+  return reinterpret_cast<const Half*>(page) + as_size(row) * as_size(s_.dim);
+}
+
+AppendTo HostPages::last_row(int layer) const {
+  const std::size_t width = as_size(s_.kv_heads * s_.dim);
+  const std::size_t at = slot_row(0, p_.slots() - 1) + as_size(p_.page - 1) * width;
+  return {keys(layer) + at, values(layer) + at, {slot_row(1, 0), as_size(s_.dim)}};
+}
+
+AttentionShape HostPages::attention(int sm_count) const {
+  const int tokens = p_.slots() * p_.page;
+  AttentionShape a{s_.batch,  s_.kv_heads, s_.group(), 1, tokens,
+                   p_.page,   p_.slots(),  1,          1, 1.0f / std::sqrt(static_cast<float>(s_.dim)),
+                   p_.slots()};
+  a.splits = AttentionRun::splits_for(tokens, s_.heads(), sm_count);
+  return a;
+}
+
+void HostPages::rows(int layer, int sequence, int head, std::vector<float>& k, std::vector<float>& v) const {
+  const std::vector<float> all_keys = floats_of(keys_), all_values = floats_of(values_);
+  const std::uint32_t* pages = &shown_[as_size((sequence * s_.kv_heads + head) * p_.slots())];
+  const std::size_t d = as_size(s_.dim);
+  for (int slot = 0; slot < p_.slots(); ++slot) {
+    const bool recalled = slot >= p_.sink && slot < p_.sink + p_.chosen;
+    for (int t = 0; t < p_.page; ++t) {
+      if (recalled) {
+        const unsigned char* page = host_page(layer, sequence, pages[slot]);
+        for (std::size_t i = 0; i < d; ++i) k.push_back(value_of(host_row(page, head, 0, t)[i]));
+        for (std::size_t i = 0; i < d; ++i) v.push_back(value_of(host_row(page, head, 1, t)[i]));
+      } else {
+        const std::size_t at = layer_size_ * as_size(layer) + slot_row(sequence, slot) +
+                               as_size(t) * as_size(s_.kv_heads) * d + as_size(head) * d;
+        k.insert(k.end(), &all_keys[at], &all_keys[at] + d);
+        v.insert(v.end(), &all_values[at], &all_values[at] + d);
+      }
+    }
+  }
+}
+
+}  // namespace kvcast::kernels

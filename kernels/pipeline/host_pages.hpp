@@ -1,0 +1,74 @@
+// Pages in host memory and the slots on the device that they are recalled into: what ArkVale and FreeKV share.
+#pragma once
+
+#include "pipeline/scheme.hpp"
+
+namespace kvcast::kernels {
+
+struct PageSetting {
+  int page;                  // tokens
+  int pages;                 // of a sequence
+  int sink, chosen, recent;  // slots on the device, in this order; the last token lies in the last one
+  int missing;               // pages that a step recalls, of the chosen ones
+  bool by_head;              // host pages [KV head][K, V][page][dim], else [K, V][page][KV head][dim]
+  int slots() const { return sink + chosen + recent; }
+};
+
+// Which pages lie where is kept by the host, for each layer, sequence and KV head.
+class HostPages {
+ public:
+  HostPages(const PipelineShape& shape, const PageSetting& setting);
+
+  const PageSetting& setting() const { return p_; }
+  // A page of all heads, in bytes, and of one head.
+  std::size_t page_bytes() const { return head_bytes() * as_size(s_.kv_heads); }
+  std::size_t head_bytes() const { return as_size(p_.page) * as_size(s_.dim) * 4; }
+  unsigned char* host_page(int layer, int sequence, std::uint32_t page) const;
+
+  // Device slots: [sequences][slots][page][KV heads][dim].
+  Half* keys(int layer) const { return keys_.data() + layer_size_ * as_size(layer); }
+  Half* values(int layer) const { return values_.data() + layer_size_ * as_size(layer); }
+  std::size_t slot_row(int sequence, int slot) const {  // elements before the first row of a slot
+    return (as_size(sequence) * as_size(p_.slots()) + as_size(slot)) * as_size(p_.page) * as_size(s_.kv_heads * s_.dim);
+  }
+  AppendTo last_row(int layer) const;
+  AttentionShape attention(int sm_count) const;
+  const std::uint32_t* lists() const { return lists_.data(); }
+
+  // The slot that the i-th missing page of this step takes, and its note; end_step() moves on to the next victims.
+  int slot_of(int layer, int i) const { return p_.sink + (turn_[as_size(layer)] + i) % p_.chosen; }
+  int turn(int layer) const { return turn_[as_size(layer)]; }
+  void note(int layer, int sequence, int head, int slot, std::uint32_t page) {
+    table(layer, sequence, head)[slot] = page;
+  }
+  void end_step(int layer) { turn_[as_size(layer)] = (turn(layer) + p_.missing) % p_.chosen; }
+
+  // Remembers, for a check, what the slots of a layer hold now.
+  void remember(int layer) { shown_ = tables_[as_size(layer)]; }
+  // Rows that attention saw: recalled ones as the host has them, sink and window from the device.
+  void rows(int layer, int sequence, int head, std::vector<float>& k, std::vector<float>& v) const;
+
+ private:
+  std::uint32_t* table(int layer, int sequence, int head) {
+    return &tables_[as_size(layer)][as_size((sequence * s_.kv_heads + head) * p_.slots())];
+  }
+  void fill_host();
+  void fill_slots();
+  // Key (which 0) or value row of a host page.
+  const Half* host_row(const unsigned char* page, int head, int which, int token) const;
+
+  PipelineShape s_;
+  PageSetting p_;
+  std::size_t layer_size_;
+  PinnedMemory host_;
+  DeviceArray<Half> keys_, values_;
+  DeviceArray<std::uint32_t> lists_;
+  std::vector<std::vector<std::uint32_t>> tables_;
+  std::vector<std::uint32_t> shown_;
+  std::vector<int> turn_;
+};
+
+double host_pages_device_bytes(const PipelineShape& s, const PageSetting& p);
+double host_pages_host_bytes(const PipelineShape& s, const PageSetting& p);
+
+}  // namespace kvcast::kernels

@@ -1,0 +1,139 @@
+#include "validate/gpu_pipeline.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/build.hpp"
+#include "base/error.hpp"
+#include "validate/gpu_steps.hpp"
+
+namespace kvcast::validate {
+namespace {
+
+constexpr double kMedianBudget = 5, kWorstBudget = 12, kOrderBudget = 95;  // per cent
+// Steps that are measured closer to each other than this have no order that could be missed.
+constexpr double kTie = 0.01;
+
+struct Source {
+  std::string results, profile;
+};
+
+// configs/validation/gpu_pipeline in the working directory, else in the source tree.
+std::vector<Source> committed() {
+  std::string folder = "configs/validation/gpu_pipeline";
+  if (!std::filesystem::is_directory(folder)) folder = std::string(source_dir()) + "/" + folder;
+  std::vector<Source> all;
+  if (!std::filesystem::is_directory(folder)) return all;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".json") all.push_back({entry.path().string(), entry.path().stem().string()});
+  }
+  std::sort(all.begin(), all.end(), [](const Source& a, const Source& b) { return a.results < b.results; });
+  return all;
+}
+
+// What tells one row of a scheme from another: the axes that are not the model's.
+std::string variant_of(const calibrate::Row& row) {
+  std::string text = row.bench;
+  for (const char* name : {"speculation", "correction", "buffers"}) {
+    const auto at = row.numbers.find(name);
+    if (at != row.numbers.end()) text += fmt::format(", {} {}", name, at->second);
+  }
+  const auto layout = row.words.find("layout");
+  return layout == row.words.end() ? text : text + ", " + layout->second;
+}
+
+Case case_of(const calibrate::Row& row, const config::Hardware& machine, const std::string& source) {
+  const GpuStep step = gpu_step(row, machine);
+  const StepPrediction predicted = predict_step(step);
+  Case c;
+  c.id = row.id();
+  c.group = row.bench;
+  c.quantity = fmt::format("step time, {}, {} x {} tokens", variant_of(row), step.run.workload.batch,
+                           step.run.workload.prompt_tokens);
+  c.unit = "ms";
+  c.expected = 1e3 * row.seconds / step.steps;
+  c.tolerance = kWorstBudget / 100;
+  c.size = static_cast<double>(step.run.workload.prompt_tokens);
+  c.source = source;
+  c.rests_on = "the profile of single kernels, copies and host calls of that machine";
+  if (predicted.out_of_memory.empty()) {
+    c.predicted = 1e3 * predicted.seconds;
+    c.low = *c.predicted * (1 - std::min(1.0, predicted.uncertainty));
+    c.high = *c.predicted * (1 + predicted.uncertainty);
+    c.origin = predicted.origin;
+  } else {
+    c.note = fmt::format("the simulator finds no room in {}", predicted.out_of_memory);
+  }
+  c.verdict = verdict_of(c, false);
+  return c;
+}
+
+// Share of the pairs of schemes at one context and batch that are predicted in the order in which they were measured.
+std::optional<double> ordered_share(const Suite& suite, const std::vector<std::string>& places) {
+  double right = 0, pairs = 0;
+  for (std::size_t i = 0; i < suite.cases.size(); ++i) {
+    for (std::size_t j = i + 1; j < suite.cases.size(); ++j) {
+      const Case &a = suite.cases[i], &b = suite.cases[j];
+      if (places[i] != places[j] || !a.predicted || !b.predicted) continue;
+      if (std::abs(*a.expected / *b.expected - 1) < kTie) continue;
+      pairs += 1;
+      right += (*a.expected < *b.expected) == (*a.predicted < *b.predicted) ? 1 : 0;
+    }
+  }
+  return pairs > 0 ? std::optional(100 * right / pairs) : std::nullopt;
+}
+
+void add(const Source& from, Suite& suite, std::vector<std::string>& places, std::int64_t& skipped) {
+  const calibrate::Results results = calibrate::read_results(from.results);
+  const config::Hardware machine = config::read_hardware(config::find_config("hardware", from.profile, {}));
+  const auto device = results.texts.find("device");
+  const std::string name = device == results.texts.end() ? "a device without a name" : device->second;
+  if (machine.title.find(name) == std::string::npos) {
+    suite.status +=
+        fmt::format("{}{} ran on {}, predicted from the profile of {}: errors are those of the profile, too",
+                    suite.status.empty() ? "" : "; ", from.results, name, machine.title);
+  }
+  for (const calibrate::Row& row : results.rows) {
+    suite.cases.push_back(case_of(row, machine, fmt::format("kvcast-pipeline on {}", name)));
+    places.push_back(fmt::format("{}: {} {}", from.results, row.numbers.at("context"), row.numbers.at("batch")));
+  }
+  skipped += results.skipped;
+}
+
+}  // namespace
+
+Suite gpu_pipeline(const GpuPipelineInput& input) {
+  Suite suite;
+  suite.name = "gpu_pipeline";
+  suite.question = "Does the simulator foretell a decode layer's pipeline of real kernels and streams?";
+  suite.size_unit = "tokens of context";
+  if (!input.results.empty() && input.profile.empty()) {
+    throw UserError("gpu_pipeline: --from needs --profile, the machine's own (kvcast calibrate cuda)");
+  }
+  const std::vector<Source> sources =
+      input.results.empty() ? committed() : std::vector<Source>{{input.results, input.profile}};
+  std::vector<std::string> places;
+  std::int64_t skipped = 0;
+  for (const Source& source : sources) add(source, suite, places, skipped);
+  if (!sources.empty()) suite.detail = {{"skipped", skipped}};
+  if (suite.cases.empty()) {
+    suite.status =
+        "unmeasured: no machine with a GPU has run it; it takes part in no average. kernels/measure.sh runs it on one; "
+        "then kvcast validate gpu_pipeline --from pipeline.json --profile PROFILE.yaml";
+    return suite;
+  }
+  std::vector<double> errors;
+  for (const Case& c : suite.cases) {
+    if (relative_error(c)) errors.push_back(*relative_error(c));
+  }
+  const metrics::ErrorSummary s = metrics::summarise_errors(errors);
+  const auto value = [&](double x) { return s.n > 0 ? std::optional<double>(100 * x) : std::nullopt; };
+  suite.budgets = {{"step time, median error", "%", kMedianBudget, value(s.median)},
+                   {"step time, largest error", "%", kWorstBudget, value(s.max)},
+                   {"pairs of schemes in the right order", "%", kOrderBudget, ordered_share(suite, places), true}};
+  return suite;
+}
+
+}  // namespace kvcast::validate

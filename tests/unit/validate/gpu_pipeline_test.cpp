@@ -1,0 +1,239 @@
+// Decode steps of a GPU's pipeline against predictions. No GPU has run one: rows here are made by hand, and their times
+// are what the simulator itself predicts, off by known factors.
+#include "validate/gpu_pipeline.hpp"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "support/error_of.hpp"
+#include "support/temporary_directory.hpp"
+#include "validate/gpu_steps.hpp"
+
+using namespace kvcast;
+using namespace kvcast::validate;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kProfile = "h100-sxm";
+
+json model_axes(int context, int batch) {
+  return {{"context", context}, {"batch", batch}, {"layers", 4}, {"steps", 8},   {"hidden", 4096},
+          {"q_heads", 32},      {"kv_heads", 8},  {"dim", 128},  {"ffn", 14336}, {"vocab", 4096}};
+}
+
+// A row as the program writes it: axes of the scheme, counts of a KV head.
+json row(const std::string& scheme, int context, int batch, const json& axes, const json& counts) {
+  json all = model_axes(context, batch);
+  all.update(axes);
+  json work = {{"attended", 0},     {"scored", 0},       {"candidates", 0},     {"fetched", 0},
+               {"fetched_runs", 0}, {"cpu_attended", 0}, {"corrected_heads", 0}};
+  work.update(counts);
+  return {{"bench", scheme},        {"axes", all},
+          {"mode", "batch"},        {"work", work},
+          {"skip_reason", nullptr}, {"time_s", {{"median", 1.0}}}};
+}
+
+json freekv(int context, int batch, int speculation, int correction, const char* layout, int buffers) {
+  return row("freekv", context, batch,
+             {{"budget", 2048},
+              {"fixed", 512},
+              {"page", 32},
+              {"missing", 4},
+              {"speculation", speculation},
+              {"correction", correction},
+              {"corrected", 2},
+              {"layout", layout},
+              {"buffers", buffers}},
+             {{"attended", 2048},
+              {"scored", context / 32 - 16},
+              {"fetched", 128},
+              {"fetched_runs", 4},
+              {"corrected_heads", correction * 2}});
+}
+
+// At 32768 tokens and a budget of 1024: c = 32, r = 0.2 + 0.06 · 5 = 0.5, N = 32768 / √32 = 5792; 5792 / 1024 = 5.66,
+// so pages of min(5, 3) = 3 and ⌊128 · 3 / 5.66⌋ = 67 dimensions; 5792 / 3 = 1930 pages, in eights 1936.
+std::vector<json> all_rows(int batch = 1) {
+  return {row("full", 32768, batch, {{"page", 32}}, {{"attended", 32768}}),
+          row("quest", 32768, batch, {{"budget", 2048}, {"page", 32}}, {{"attended", 2048}, {"scored", 1024}}),
+          row("rocketkv", 32768, batch, {{"budget", 1024}},
+              {{"attended", 512}, {"scored", 1936}, {"page", 3}, {"dims", 67}}),
+          row("arkvale", 32768, batch, {{"budget", 2048}, {"fixed", 512}, {"page", 32}, {"missing", 4}},
+              {{"attended", 2048}, {"scored", 1008}, {"fetched", 128}, {"fetched_runs", 4}}),
+          freekv(32768, batch, 1, 1, "hybrid", 2),
+          freekv(32768, batch, 1, 0, "hybrid", 2),
+          freekv(32768, batch, 0, 0, "hybrid", 2),
+          freekv(32768, batch, 0, 0, "hybrid", 1),
+          freekv(32768, batch, 0, 0, "nhd", 1),
+          row("shadowkv", 32768, batch, {{"budget", 2048}, {"fixed", 416}, {"missing", 96}, {"rank", 160}},
+              {{"attended", 2464}, {"scored", 4044}, {"candidates", 2048}, {"fetched", 768}, {"fetched_runs", 96}}),
+          row("ctkvr", 32768, batch, {{"budget", 512}, {"fixed", 640}, {"probes", 4}},
+              {{"attended", 640}, {"scored", 2048}, {"candidates", 4900}, {"cpu_attended", 512}, {"cores", 56}})};
+}
+
+json document(const std::vector<json>& rows) {
+  json out = {{"schema", "kvcast-kernels/1"}, {"environment", {{"device", "made by hand"}}}, {"rows", json::array()}};
+  for (const json& one : rows) out["rows"].push_back(one);
+  return out;
+}
+
+struct Results {
+  TemporaryDirectory folder;
+  std::string path = folder.path() + "/pipeline.json";
+  std::string write(const json& text) {
+    std::ofstream(path) << text.dump();
+    return path;
+  }
+  Suite judge(const std::vector<json>& rows) { return gpu_pipeline({write(document(rows)), kProfile}); }
+};
+
+double predicted_ms(const json& one) {
+  Results results;
+  return results.judge({one}).cases.at(0).predicted.value();
+}
+
+// Rows whose steps take the predicted time, times a factor.
+std::vector<json> timed(std::vector<json> rows, double factor) {
+  for (json& one : rows) one["time_s"]["median"] = 8 * 1e-3 * predicted_ms(one) * factor;
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("what no GPU has run is said to be unmeasured, and fails nothing") {
+  const Suite suite = gpu_pipeline({});
+  CHECK(suite.status.find("unmeasured") != std::string::npos);
+  CHECK(suite.status.find("kernels/measure.sh") != std::string::npos);
+  CHECK(suite.cases.empty());
+  CHECK(suite.passed());
+}
+
+TEST_CASE("a row that was skipped is no case") {
+  Results results;
+  json skipped = all_rows()[0];
+  skipped["skip_reason"] = "the data does not fit in device memory";
+  const Suite suite = results.judge({skipped});
+  CHECK(suite.cases.empty());
+  CHECK(suite.status.find("unmeasured") != std::string::npos);
+  CHECK(suite.detail["skipped"] == 1);
+}
+
+TEST_CASE("a dense step takes what its bytes need of the memory, and some launches") {
+  // A layer's weights: 4096 · 6144 + 4096 · 4096 + 3 · 4096 · 14336 = 218 M elements; four layers and a head of
+  // 4096 · 4096 are 1.779 GB. Keys and values: 4 layers · 32768 tokens · 8 heads · 128 · 4 bytes = 0.537 GB.
+  const double bytes =
+      2 * (4 * (4096.0 * 6144 + 4096.0 * 4096 + 3 * 4096.0 * 14336) + 4096.0 * 4096) + 4 * 32768.0 * 8 * 128 * 4;
+  const double least = 1e3 * bytes / 3.35e12;
+  const double step = predicted_ms(all_rows()[0]);
+  CHECK(step > least);
+  CHECK(step < 1.5 * least);
+}
+
+TEST_CASE("every scheme is predicted, and held against its own row") {
+  Results results;
+  // Measured 4 % slower than predicted: all are 1 / 1.04 − 1 = −3.8 % off.
+  const std::vector<json> rows = timed(all_rows(), 1.04);
+  const Suite suite = results.judge(rows);
+  REQUIRE(suite.cases.size() == rows.size());
+  for (const Case& c : suite.cases) {
+    INFO(c.id);
+    CHECK(relative_error(c).value() == Approx(1 / 1.04 - 1));
+    CHECK(c.verdict == Verdict::kAgrees);
+    CHECK(c.held_out);
+    CHECK(c.origin.has_value());
+    CHECK(c.low.value() < c.predicted.value());
+  }
+  REQUIRE(suite.budgets.size() == 3);
+  CHECK(suite.budgets[0].value.value() == Approx(100 * (1 - 1 / 1.04)));
+  CHECK(suite.budgets[2].value.value() == Approx(100));
+  CHECK(suite.passed());
+  CHECK(suite.status.find("made by hand") != std::string::npos);
+}
+
+TEST_CASE("a step that is far off, and a wrong order, miss their budgets") {
+  Results results;
+  std::vector<json> rows = timed(all_rows(), 1);
+  const Suite right = results.judge(rows);
+  REQUIRE(right.passed());
+  std::swap(rows[0]["time_s"], rows[8]["time_s"]);  // full attention and the slowest of FreeKV's variants
+  const Suite wrong = results.judge(rows);
+  CHECK_FALSE(wrong.budgets[1].passed());
+  CHECK(wrong.budgets[2].value.value() < 100);
+  CHECK(wrong.cases[0].verdict == Verdict::kOff);
+}
+
+TEST_CASE("only schemes at the same context and batch have an order") {
+  Results results;
+  std::vector<json> rows = {all_rows(1)[0], all_rows(4)[1]};
+  CHECK_FALSE(results.judge(rows).budgets[2].value.has_value());
+}
+
+TEST_CASE("FreeKV's optimisations shorten the predicted step, and corrections lengthen it") {
+  const double all = predicted_ms(freekv(32768, 4, 1, 0, "hybrid", 2));
+  const double corrected = predicted_ms(freekv(32768, 4, 1, 1, "hybrid", 2));
+  const double blocking = predicted_ms(freekv(32768, 4, 0, 0, "hybrid", 2));
+  const double one_buffer = predicted_ms(freekv(32768, 4, 0, 0, "hybrid", 1));
+  const double rows = predicted_ms(freekv(32768, 4, 0, 0, "nhd", 1));
+  CHECK(all < corrected);
+  CHECK(corrected < blocking);
+  CHECK(blocking < one_buffer);
+  CHECK(one_buffer < rows);
+  json none = freekv(32768, 4, 1, 1, "hybrid", 2);
+  none["work"]["corrected_heads"] = 0;
+  CHECK(predicted_ms(none) < corrected);
+}
+
+TEST_CASE("a step that the simulator finds no room for is said to be so") {
+  Results results;
+  json large = row("full", 131072, 64, {{"page", 32}}, {{"attended", 131072}});  // 4 layers of 34 GB each
+  const Suite suite = results.judge({large});
+  CHECK_FALSE(suite.cases.at(0).predicted.has_value());
+  CHECK(suite.cases.at(0).note.find("no room in hbm") != std::string::npos);
+  CHECK_FALSE(suite.budgets[0].value.has_value());
+}
+
+TEST_CASE("what is wrong with results is said with the row") {
+  Results results;
+  const auto message = [&](const json& one) { return error_of([&] { results.judge({one}); }); };
+  json bad = all_rows()[0];
+  bad["bench"] = "fullest";
+  CHECK(message(bad).find("no scheme \"fullest\"") != std::string::npos);
+  bad = all_rows()[1];
+  bad["axes"].erase("budget");
+  CHECK(message(bad).find("no number \"budget\"") != std::string::npos);
+  bad = all_rows()[2];
+  bad["work"]["page"] = 4;
+  CHECK(message(bad).find("pages of 4 and 67 dimensions, the policy has 3 and 67") != std::string::npos);
+  bad = all_rows()[4];
+  bad["work"]["corrected_heads"] = 9;
+  CHECK(message(bad).find("more heads corrected") != std::string::npos);
+  bad = all_rows()[0];
+  bad["axes"]["batch"] = 1.5;
+  CHECK(message(bad).find("batch is 1.5, not a whole number") != std::string::npos);
+  bad = all_rows()[0];
+  bad["axes"]["q_heads"] = 31;
+  CHECK(message(bad).find("do not divide") != std::string::npos);
+  CHECK(error_of([&] { gpu_pipeline({results.path, ""}); }).find("--profile") != std::string::npos);
+}
+
+TEST_CASE("a row without one of its entries is refused or reads the same") {
+  Results results;
+  int refused = 0;
+  for (const json& whole : all_rows()) {
+    const double step = predicted_ms(whole);
+    for (const char* part : {"axes", "work"}) {
+      for (const auto& [key, value] : whole[part].items()) {
+        json less = whole;
+        less[part].erase(key);
+        try {
+          // Entries that the program states and no prediction needs, as what was missing: their counts say it.
+          CHECK(predicted_ms(less) == Approx(step));
+        } catch (const UserError&) {
+          ++refused;
+        }
+      }
+    }
+  }
+  CHECK(refused > 150);
+}
