@@ -7,6 +7,7 @@
 #   KERNEL_SECONDS=660 PIPELINE_SECONDS=360 CPU_SECONDS=120
 # Leaves OUT_FOLDER/{gpu,pipeline,cpu}.{json,csv}, refcheck.txt, build.txt and log.txt. Exit: 0 finished, 3 call it again.
 #   KVCAST_CUDA_ARCHS=90a    instead of asking the driver     KVCAST_KERNELS_BUILD=FOLDER    where to build
+#   KVCAST_NVCC=FILE         where it is neither on the PATH nor under /usr/local
 #   KVCAST_EMULATED=FOLDER   rehearses all this without a GPU: programs of that folder, small cases, no times
 set -euo pipefail
 out=${1:?usage: kernels/measure.sh OUT_FOLDER [SECONDS]}
@@ -20,6 +21,8 @@ left() { echo $((seconds - ($(date +%s) - started))); }
 fail() { echo "$*" >&2; exit 1; }
 
 find_nvcc() {
+  [ "${KVCAST_NVCC:-}" = none ] && return 0
+  [ -z "${KVCAST_NVCC:-}" ] || { echo "$KVCAST_NVCC" && return 0; }
   command -v nvcc || { [ -x /usr/local/cuda/bin/nvcc ] && echo /usr/local/cuda/bin/nvcc; } ||
     ls -d /usr/local/cuda-*/bin/nvcc 2> /dev/null | sort -V | tail -1
 }

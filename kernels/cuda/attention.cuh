@@ -75,10 +75,7 @@ struct AttentionWarp {
       for (int i = 0; i < 4; ++i) {
         const int r = row + 8 * (i % 2), c = k * 16 + lane % 4 * 2 + 8 * (i / 2);
         q[k][i] = 0;
-        if (r < s.heads_per_group) {
-          const Half* p = query + r * kDim + c;
-          q[k][i] = std::uint32_t{p[0].bits} | (std::uint32_t{p[1].bits} << 16);
-        }
+        if (r < s.heads_per_group) q[k][i] = load4(query + r * kDim + c);
       }
     }
   }

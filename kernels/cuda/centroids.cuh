@@ -19,27 +19,37 @@ struct RecallShape {
 KVCAST_KERNEL KVCAST_BOUNDS(256) score_centroids(RecallShape s, const Half* query, const Half* centroids, float* best) {
   const int item = static_cast<int>(block_x() * 8 + warp_index()), head = static_cast<int>(block_y());
   if (item >= s.centroids) return;
-  const int column = static_cast<int>(lane_index()) * 4;
+  // Sixteen lanes hold a row of 128 halves: two query heads of the group at a time.
+  const int column = static_cast<int>(lane_index()) % 16 * 8;
   float most = kLowest;
-  for (int g = 0; g < s.group; ++g) {
-    const Half* q = query + static_cast<std::size_t>(head * s.group + g) * kCentroidDim + column;
-    const Half* c = centroids +
-                    (static_cast<std::size_t>(head * s.group + g) * static_cast<std::size_t>(s.centroids) +
-                     static_cast<std::size_t>(item)) *
-                        kCentroidDim +
-                    column;
+  for (int pair = 0; pair < s.group; pair += 2) {
+    const int g = pair + static_cast<int>(lane_index()) / 16;
     float dot = 0, squares = 0, length = 0;
-    KVCAST_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const float x = to_float(q[i]), y = to_float(c[i]);
-      dot += x * y;
-      squares += x * x;
-      length += y * y;
+    if (g < s.group) {
+      const std::size_t row = static_cast<std::size_t>(head * s.group + g);
+      float x[8], y[8];
+      unpack8(load16(query + row * kCentroidDim + column), x);
+      unpack8(load16(centroids +
+                     (row * static_cast<std::size_t>(s.centroids) + static_cast<std::size_t>(item)) * kCentroidDim +
+                     column),
+              y);
+      KVCAST_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        dot += x[i] * y[i];
+        squares += x[i] * x[i];
+        length += y[i] * y[i];
+      }
     }
-    dot = warp_sum(dot);
-    const float norms = sqrtf(warp_sum(squares) * warp_sum(length));
-    most = fmaxf(most, norms > 0 ? dot / norms : 0);
+    KVCAST_UNROLL
+    for (unsigned m = 8; m > 0; m >>= 1) {
+      dot += warp_xor(dot, m);
+      squares += warp_xor(squares, m);
+      length += warp_xor(length, m);
+    }
+    const float norms = sqrtf(squares * length);
+    if (g < s.group) most = fmaxf(most, norms > 0 ? dot / norms : 0);
   }
+  most = fmaxf(most, warp_xor(most, 16));
   if (lane_index() == 0)
     best[static_cast<std::size_t>(head) * static_cast<std::size_t>(s.centroids) + static_cast<std::size_t>(item)] =
         most;

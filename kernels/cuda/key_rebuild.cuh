@@ -24,9 +24,10 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
   const int head = static_cast<int>(block_y()), lane = static_cast<int>(lane_index()), pitch = s.rank + kRebuildPad;
   for (int i = static_cast<int>(thread_x()); i < kRebuildDim * s.rank / 8; i += 128) {
     const int row = i / (s.rank / 8), chunk = i % (s.rank / 8);
-    store16(shared + row * pitch + chunk * 8,
-            load16(factor + static_cast<std::size_t>(head * kRebuildDim + row) * static_cast<std::size_t>(s.rank) +
-                   static_cast<std::size_t>(chunk) * 8));
+    store16_shared(
+        shared + row * pitch + chunk * 8,
+        load16(factor + static_cast<std::size_t>(head * kRebuildDim + row) * static_cast<std::size_t>(s.rank) +
+               static_cast<std::size_t>(chunk) * 8));
   }
   block_sync();
   const int first = static_cast<int>(block_x() * 4 + warp_index()) * 16;
@@ -42,20 +43,16 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
   float out[kRebuildDim / 8][4];
   KVCAST_UNROLL
   for (int i = 0; i < kRebuildDim / 2; ++i) out[i / 4][i % 4] = 0;
-  for (int k = 0; k < s.rank; k += 16) {
-    std::uint32_t a[4];
+  for (int k = lane % 4 * 8; k < s.rank + lane % 4 * 8; k += 32) {
+    // The last 32 may be 16: the lanes beyond add zeros.
+    const bool inside = k < s.rank;
+    Vec16 a[2];
     KVCAST_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const Half* p = u + std::size_t{row[i % 2]} * static_cast<std::size_t>(s.rank) + k + lane % 4 * 2 + 8 * (i / 2);
-      a[i] = std::uint32_t{p[0].bits} | (std::uint32_t{p[1].bits} << 16);
-    }
+    for (int h = 0; h < 2; ++h)
+      a[h] = inside ? load16(u + std::size_t{row[h]} * static_cast<std::size_t>(s.rank) + k) : Vec16{{0, 0, 0, 0}};
     KVCAST_UNROLL
-    for (int n = 0; n < kRebuildDim / 8; n += 2) {
-      std::uint32_t b[4];
-      load_matrices(b, shared + (n * 8 + lane % 8 + lane / 16 * 8) * pitch + k + lane / 8 % 2 * 8);
-      multiply_add(out[n], a, b[0], b[1]);
-      multiply_add(out[n + 1], a, b[2], b[3]);
-    }
+    for (int n = 0; n < kRebuildDim / 8; ++n)
+      multiply_add_pair(out[n], a, inside ? load16(shared + (n * 8 + lane / 4) * pitch + k) : Vec16{{0, 0, 0, 0}});
   }
   KVCAST_UNROLL
   for (int n = 0; n < kRebuildDim / 16; ++n) {

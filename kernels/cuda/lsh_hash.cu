@@ -20,29 +20,25 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
   const int lane = static_cast<int>(lane_index());
   const int v0 = static_cast<int>(block_x() * 4 + warp_index()) * 16, t0 = static_cast<int>(block_y()) * 8;
   if (v0 >= s.vectors) return;
-  std::uint32_t a[kDim / 16][4];
+  // A lane's eight neighbouring dimensions of 32 serve two products: which dimension a product counts as which does not
+  // matter as long as both sides agree (multiply_add_pair), and each side is read 16 bytes at a time.
+  Vec16 a[kDim / 32][2];
   KVCAST_UNROLL
-  for (int k = 0; k < kDim / 16; ++k) {
+  for (int k = 0; k < kDim / 32; ++k) {
     KVCAST_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int v = v0 + lane / 4 + 8 * (i % 2);
-      const Half* p =
-          vectors + static_cast<std::size_t>(v < s.vectors ? v : 0) * kDim + k * 16 + lane % 4 * 2 + 8 * (i / 2);
-      a[k][i] = std::uint32_t{p[0].bits} | (std::uint32_t{p[1].bits} << 16);
+    for (int h = 0; h < 2; ++h) {
+      const int v = v0 + lane / 4 + 8 * h;
+      a[k][h] = load16(vectors + static_cast<std::size_t>(v < s.vectors ? v : 0) * kDim + k * 32 + lane % 4 * 8);
     }
   }
   // Lane l ends up with the codes of vectors l / 4 and l / 4 + 8 in tables 2 (l % 4) and that + 1.
   std::uint32_t code[4] = {0, 0, 0, 0};
   const int table = t0 + lane / 4 < s.tables ? t0 + lane / 4 : 0;
   for (int bit = 0; bit < s.bits; ++bit) {
-    const Half* row = directions + static_cast<std::size_t>(table * s.bits + bit) * kDim + lane % 4 * 2;
+    const Half* row = directions + static_cast<std::size_t>(table * s.bits + bit) * kDim + lane % 4 * 8;
     float c[4] = {0, 0, 0, 0};
     KVCAST_UNROLL
-    for (int k = 0; k < kDim / 16; ++k) {
-      const Half* p = row + k * 16;
-      multiply_add(c, a[k], std::uint32_t{p[0].bits} | (std::uint32_t{p[1].bits} << 16),
-                   std::uint32_t{p[8].bits} | (std::uint32_t{p[9].bits} << 16));
-    }
+    for (int k = 0; k < kDim / 32; ++k) multiply_add_pair(c, a[k], load16(row + k * 32));
     KVCAST_UNROLL
     for (int i = 0; i < 4; ++i) code[i] |= c[i] > 0 ? 1u << bit : 0u;
   }

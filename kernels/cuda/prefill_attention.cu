@@ -120,7 +120,7 @@ KVCAST_DEVICE void start_rows(Prefill& p, const PrefillShape& s, const Half* que
                           static_cast<std::size_t>(head)) *
                              kDim +
                          k * 16 + lane % 4 * 2 + 8 * (i / 2);
-      p.q[k][i] = std::uint32_t{from[0].bits} | (std::uint32_t{from[1].bits} << 16);
+      p.q[k][i] = load4(from);
     }
   }
 }

@@ -28,8 +28,8 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
   const int head = static_cast<int>(block_y()), lane = static_cast<int>(lane_index()),
             warp = static_cast<int>(warp_index());
   const int first = static_cast<int>(block_x()) * kTile + warp * 16;
-  // B fragments straight from memory: four halves of a key for each of 8 steps and two groups of 8 tokens.
-  std::uint32_t b[2][kDim / 16][2];
+  // B fragments straight from memory, for two groups of 8 tokens.
+  Vec16 b[2][kDim / 32];
   KVCAST_UNROLL
   for (int nb = 0; nb < 2; ++nb) {
     const int t = first + nb * 8 + lane / 4;
@@ -37,10 +37,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
                               static_cast<std::size_t>(head)) *
                                  kDim;
     KVCAST_UNROLL
-    for (int i = 0; i < kDim / 8; ++i) {
-      const Half* p = row + i * 8 + lane % 4 * 2;
-      b[nb][i / 2][i % 2] = std::uint32_t{p[0].bits} | (std::uint32_t{p[1].bits} << 16);
-    }
+    for (int k = 0; k < kDim / 32; ++k) b[nb][k] = load16(row + k * 32 + lane % 4 * 8);
   }
   const float to_log2 = s.scale * 1.44269504f;
   for (int r0 = 0; r0 < s.rows; r0 += 16) {
@@ -49,15 +46,11 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
     for (int i = 0; i < 8; ++i) c[i / 4][i % 4] = 0;
     const Half* q = query + static_cast<std::size_t>(head * s.rows + r0) * kDim;
     KVCAST_UNROLL
-    for (int k = 0; k < kDim / 16; ++k) {
-      std::uint32_t a[4];
-      KVCAST_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const Half* p = q + (lane / 4 + 8 * (i % 2)) * kDim + k * 16 + lane % 4 * 2 + 8 * (i / 2);
-        a[i] = std::uint32_t{p[0].bits} | (std::uint32_t{p[1].bits} << 16);
-      }
-      multiply_add(c[0], a, b[0][k][0], b[0][k][1]);
-      multiply_add(c[1], a, b[1][k][0], b[1][k][1]);
+    for (int k = 0; k < kDim / 32; ++k) {
+      const Half* p = q + lane / 4 * kDim + k * 32 + lane % 4 * 8;
+      const Vec16 a[2] = {load16(p), load16(p + 8 * kDim)};
+      multiply_add_pair(c[0], a, b[0][k]);
+      multiply_add_pair(c[1], a, b[1][k]);
     }
     KVCAST_UNROLL
     for (int h = 0; h < 2; ++h) {

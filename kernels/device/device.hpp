@@ -72,6 +72,17 @@ KVCAST_DEVICE void unpack8(const Vec16& v, float* out) {
   }
 }
 
+// Two products of 16 dimensions each, from 32 of which every lane holds the eight from lane % 4 · 8 on: rows lane / 4
+// and that + 8 of a, column lane / 4 of b. A product takes dimension 8 j + 4 s + 2 q + e as its 8 q + 2 j + e in step
+// s: a sum does not depend on the order, and both sides are read 16 bytes at a time.
+KVCAST_DEVICE void multiply_add_pair(float (&c)[4], const Vec16 (&a)[2], const Vec16& b) {
+  KVCAST_UNROLL
+  for (int s = 0; s < 2; ++s) {
+    const std::uint32_t rows[4] = {a[0].w[2 * s], a[1].w[2 * s], a[0].w[2 * s + 1], a[1].w[2 * s + 1]};
+    multiply_add(c, rows, b.w[2 * s], b.w[2 * s + 1]);
+  }
+}
+
 // Minus infinity as far as softmax is concerned, without NaN from its differences.
 inline constexpr float kLowest = -1e30f;
 

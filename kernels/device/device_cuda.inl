@@ -31,9 +31,18 @@ KVCAST_DEVICE Vec16 load16(const void* p) {
   const uint4 v = *static_cast<const uint4*>(p);
   return {{v.x, v.y, v.z, v.w}};
 }
+// To device memory. Spelled out: where a pointer is one of two, the compiler forgets its alignment and stores four
+// words.
 KVCAST_DEVICE void store16(void* p, const Vec16& v) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"l"(__cvta_generic_to_global(p)), "r"(v.w[0]),
+               "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
+               : "memory");
+}
+KVCAST_DEVICE void store16_shared(void* p, const Vec16& v) {
   *static_cast<uint4*>(p) = make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]);
 }
+// Two neighbouring halves as they are packed.
+KVCAST_DEVICE std::uint32_t load4(const void* p) { return *static_cast<const std::uint32_t*>(p); }
 KVCAST_DEVICE std::uint32_t atomic_add(std::uint32_t* p, std::uint32_t x) { return atomicAdd(p, x); }
 KVCAST_DEVICE float atomic_add(float* p, float x) { return atomicAdd(p, x); }
 KVCAST_DEVICE std::uint32_t atomic_or(std::uint32_t* p, std::uint32_t x) { return atomicOr(p, x); }

@@ -45,10 +45,17 @@ inline Vec16 load16(const void* p) {
   std::memcpy(&v, p, 16);
   return v;
 }
+inline std::uint32_t load4(const void* p) {
+  emulator::require_aligned(p, 4);
+  std::uint32_t word;
+  std::memcpy(&word, p, 4);
+  return word;
+}
 inline void store16(void* p, const Vec16& v) {
   emulator::require_aligned(p, 16);
   std::memcpy(p, &v, 16);
 }
+inline void store16_shared(void* p, const Vec16& v) { store16(p, v); }
 template <typename T>
 inline T atomic_add(T* p, T x) {
   const T old = *p;

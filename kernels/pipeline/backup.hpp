@@ -13,7 +13,7 @@ class Backup {
       : s_(shape),
         pages_(pages),
         staged_(pages.setting().by_head ? as_size(shape.batch) * pages.page_bytes() / 2 : 8) {}
-  ~Backup() { worker_.wait_all(); }
+  ~Backup() { worker_.settle(); }
 
   // A layer's step: of every `page` of them one backs the layer's last page up, all sequences together, as often as a
   // page fills.

@@ -34,6 +34,11 @@ class Worker {
     if (error_) std::rethrow_exception(error_);
   }
   void wait_all() { wait(posted()); }
+  // The same where nothing may be thrown.
+  void settle() noexcept {
+    const long last = posted();
+    while (done_.load(std::memory_order_acquire) < last) pause();
+  }
 
  private:
   // On the device's host a hand-over counts; the emulator shares its cores with others.

@@ -170,16 +170,20 @@ TEST_CASE("only schemes at the same context and batch have an order") {
 }
 
 TEST_CASE("FreeKV's optimisations shorten the predicted step, and corrections lengthen it") {
-  const double all = predicted_ms(freekv(32768, 4, 1, 0, "hybrid", 2));
-  const double corrected = predicted_ms(freekv(32768, 4, 1, 1, "hybrid", 2));
-  const double blocking = predicted_ms(freekv(32768, 4, 0, 0, "hybrid", 2));
-  const double one_buffer = predicted_ms(freekv(32768, 4, 0, 0, "hybrid", 1));
-  const double rows = predicted_ms(freekv(32768, 4, 0, 0, "nhd", 1));
+  // One missing page a head: the calls that copy take less than the step, so that speculation hides them.
+  const auto step = [](int speculation, int correction, const char* layout, int buffers) {
+    json one = freekv(32768, 1, speculation, correction, layout, buffers);
+    one["work"]["fetched"] = 32, one["work"]["fetched_runs"] = 1;
+    return one;
+  };
+  const double all = predicted_ms(step(1, 0, "hybrid", 2)), corrected = predicted_ms(step(1, 1, "hybrid", 2));
+  const double blocking = predicted_ms(step(0, 0, "hybrid", 2)), one_buffer = predicted_ms(step(0, 0, "hybrid", 1));
+  const double rows = predicted_ms(step(0, 0, "nhd", 1));
   CHECK(all < corrected);
   CHECK(corrected < blocking);
   CHECK(blocking < one_buffer);
   CHECK(one_buffer < rows);
-  json none = freekv(32768, 4, 1, 1, "hybrid", 2);
+  json none = step(1, 1, "hybrid", 2);
   none["work"]["corrected_heads"] = 0;
   CHECK(predicted_ms(none) < corrected);
 }
@@ -228,7 +232,8 @@ TEST_CASE("a row without one of its entries is refused or reads the same") {
         less[part].erase(key);
         try {
           // Entries that the program states and no prediction needs, as what was missing: their counts say it.
-          CHECK(predicted_ms(less) == Approx(step));
+          const double again = predicted_ms(less);
+          CHECK(again == Approx(step));
         } catch (const UserError&) {
           ++refused;
         }

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Is the machine code what the kernels are written for? No registers spilled and no local memory, on every architecture;
+# 16-byte accesses and tensor cores in the kernels that are written for them.
+#   kernels/check_code.sh [BUILD_FOLDER]     KVCAST_CUDA_ARCHS="80;90a" checks these only (all six take minutes)
+# Looks at ptxas' own warnings and at the PTX; where cuobjdump is there, at the SASS as well. Exit: 0 right, 1 wrong,
+# 77 there is no nvcc.
+set -euo pipefail
+source_folder=$(cd "$(dirname "$0")" && pwd)
+build=${1:-$source_folder/../build-code}
+archs=${KVCAST_CUDA_ARCHS:-80;86;89;90a;100;120}
+nvcc=$(command -v nvcc || ls -d /usr/local/cuda*/bin/nvcc 2> /dev/null | sort -V | tail -1)
+[ -n "$nvcc" ] || { echo "skipped: no nvcc"; exit 77; }
+mkdir -p "$build"
+flags=(-std=c++20 -O3 -diag-suppress=177 -I"$source_folder" -Xptxas=--warn-on-spills,--warn-on-local-memory-usage,--warning-as-error)
+for arch in ${archs//;/ }; do flags+=("-gencode=arch=compute_$arch,code=sm_$arch"); done
+first=${archs%%;*}
+wrong=0
+
+# Kernels that move rows of halves or floats in bulk: neither 2-byte loads nor 4-byte stores, beside what is named.
+# kernel: must contain (of: wide_load wide_store async mma), may contain (of: u16).
+rules="
+attention_kernel:async mma:
+hash_vectors:wide_load mma:
+window_logits:wide_load mma:
+prefill_kernel:async mma:
+rebuild_keys:wide_load mma:
+score_centroids:wide_load:
+score_pages:wide_load:
+score_landmarks:wide_load:
+score_layer:wide_load:
+score_dims:wide_load wide_store:u16
+summarize_pages:wide_load wide_store:
+compare_queries:wide_load:
+gather_rows:wide_load wide_store:
+move_runs:wide_load wide_store:
+place_pages:wide_load wide_store:
+nhd_to_hnd:wide_load wide_store:
+hnd_to_nhd:wide_load wide_store:
+add_norm:wide_load wide_store:
+silu_multiply:wide_load wide_store:
+pick_token:wide_load:
+widen_bounds:wide_load wide_store:
+"
+# One line for each kernel of a PTX file: its mangled name and what it contains.
+contents() {
+  awk '/\.entry / {name = $0; has = ""}
+    /ld\.global[a-z.]*\.v4\.(u32|b32|f32)|ld\.global[a-z.]*\.v2\.(u64|b64)/ {has = has " wide_load"}
+    /st\.global[a-z.]*\.v4\./ {has = has " wide_store"}
+    /cp\.async\.cg\.shared\.global/ {has = has " async"}
+    /mma\.sync/ {has = has " mma"}
+    /ld\.global[a-z.]*\.[ub]16/ {has = has " u16"}
+    /(ld|st)\.local/ {has = has " local"}
+    /^}/ && name != "" {print name, has; name = ""}' "$1"
+}
+check_ptx() {
+  local kernel must may line word
+  while IFS=: read -r kernel must may; do
+    [ -n "$kernel" ] || continue
+    while read -r line; do
+      for word in $must; do
+        case " $line " in *" $word "*) ;; *) echo "$2: $kernel has no $word"; wrong=1 ;; esac
+      done
+      case " $line " in *" local "*) echo "$2: $kernel uses local memory"; wrong=1 ;; esac
+      case "$may: $line " in u16:*) ;; *" u16 "*) echo "$2: $kernel loads halves one by one"; wrong=1 ;; esac
+      seen="$seen $kernel"
+    done < <(contents "$1" | grep -E "[0-9]$kernel[A-Z]" || true)
+  done <<< "$rules"
+}
+
+seen=""
+for file in "$source_folder"/cuda/*.cu "$source_folder"/pipeline/*.cu; do
+  name=$(basename "$file" .cu)
+  grep -qE 'KVCAST_KERNEL|\.cuh"' "$file" || continue
+  "$nvcc" "${flags[@]}" -x cu -c "$file" -o "$build/$name.o" > "$build/$name.log" 2>&1 || { cat "$build/$name.log"; wrong=1; }
+  "$nvcc" -std=c++20 -O3 -diag-suppress=177 -I"$source_folder" -arch="compute_$first" -x cu -ptx "$file" -o "$build/$name.ptx"
+  check_ptx "$build/$name.ptx" "$name"
+  if command -v cuobjdump > /dev/null; then
+    cuobjdump -sass "$build/$name.o" > "$build/$name.sass"
+    ! grep -qE '\b(LDL|STL)\b' "$build/$name.sass" || { echo "$name: local memory in SASS"; wrong=1; }
+    if grep -q 'ld.global.v4' "$build/$name.ptx"; then
+      grep -q 'LDG.E.128' "$build/$name.sass" || { echo "$name: no LDG.E.128 in SASS"; wrong=1; }
+    fi
+    if grep -q 'mma.sync' "$build/$name.ptx"; then
+      grep -q 'HMMA' "$build/$name.sass" || { echo "$name: no HMMA in SASS"; wrong=1; }
+    fi
+  fi
+done
+for kernel in $(cut -d: -f1 <<< "$rules"); do
+  case " $seen " in *" $kernel "*) ;; *) echo "$kernel: no such kernel was found"; wrong=1 ;; esac
+done
+[ $wrong -eq 0 ] || exit 1
+echo "code of $(echo "$seen" | tr ' ' '\n' | sort -u | grep -c .) kernels for ${archs//;/, } is as written$(command -v cuobjdump > /dev/null || echo "; no cuobjdump: SASS was not looked at")"

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Does kernels/measure.sh do its work on a machine that it has never seen? Without a GPU: on the emulator, call after call;
+# and with stand-ins for nvcc and the driver, which record how they are called.
+#   tests/kernels/measure_script.sh SOURCE_FOLDER PROGRAMS BUILD_FOLDER
+set -euo pipefail
+source=$1 programs=$2 build=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+expect() { grep -q -- "$1" "$2" || { echo "no '$1' in $2:"; cat "$2"; exit 1; }; }
+
+# On the emulator. The CPU's program stands where the build put it.
+mkdir "$work/programs"
+ln -s "$programs"/kvcast-*-emulated "$build"/kvcast-kernels-cpu "$work/programs/"
+export KVCAST_EMULATED=$work/programs
+bash "$source/kernels/measure.sh" "$work/out" > "$work/said"
+expect '^finished' "$work/said"
+for name in gpu pipeline cpu; do [ -s "$work/out/$name.json" ] && [ -s "$work/out/$name.csv" ]; done
+expect '"bench": "topk"' "$work/out/gpu.json"
+expect '"attended": 64' "$work/out/pipeline.json"
+expect '"median": ' "$work/out/cpu.json"
+# A second call finds everything done and changes nothing.
+before=$(cat "$work"/out/*.json | sha256sum)
+bash "$source/kernels/measure.sh" "$work/out" > "$work/said"
+expect '^finished' "$work/said"
+[ "$before" = "$(cat "$work"/out/*.json | sha256sum)" ]
+# A call without time ends, and says that it is not done.
+status=0
+bash "$source/kernels/measure.sh" "$work/out2" 0 > "$work/said" || status=$?
+[ $status -eq 3 ]
+expect 'call it again' "$work/said"
+unset KVCAST_EMULATED
+
+# A bare machine: nvcc and a driver, no CMake. The stand-in writes programs that say how they were called.
+mkdir "$work/bin"
+cat > "$work/bin/nvcc" << 'END'
+#!/usr/bin/env bash
+echo "$*" >> "$RECORD"
+while [ $# -gt 0 ]; do
+  if [ "$1" = -o ]; then printf '#!/bin/bash\necho "$@"\n' > "$2" && chmod +x "$2"; fi
+  shift
+done
+END
+printf '#!/bin/bash\necho 9.0\n' > "$work/bin/nvidia-smi"
+printf '#!/bin/bash\nexit 1\n' > "$work/bin/cmake"
+chmod +x "$work"/bin/*
+export RECORD=$work/record
+PATH=$work/bin:$PATH KVCAST_KERNELS_BUILD=$work/build bash "$source/kernels/measure.sh" "$work/bare" > "$work/said"
+expect '^finished' "$work/said"
+expect 'gpu: --json .*--stop-after' "$work/said"
+expect 'compute_90a,code=sm_90a.* -x cu -c .*cuda/topk.cu' "$RECORD"
+expect ' -x c++ -c .*harness/run.cpp' "$RECORD"
+expect 'pipeline_freekv.cu.o.* -o .*kvcast-pipeline' "$RECORD"
+# Every source of the three programs is compiled once, and nothing of the emulator is.
+for file in "$source"/kernels/{harness,reference,device,cuda,cpu,pipeline}/*.{cpp,cu}; do
+  count=$(grep -c -- "-c $file " "$RECORD" || true)
+  case "$file" in
+    */emulat* | */*_emulated.cpp | */lazy_queue.cpp | */\*.*) [ "$count" -eq 0 ] ;;
+    *) [ "$count" -eq 1 ] ;;
+  esac || { echo "$file is compiled $count times"; exit 1; }
+done
+# A machine without nvcc is told so.
+status=0
+PATH=/usr/bin:/bin KVCAST_CUDA_ARCHS=90a KVCAST_NVCC=none bash "$source/kernels/measure.sh" "$work/none" > "$work/said" 2>&1 || status=$?
+[ $status -eq 1 ]
+expect 'no nvcc' "$work/said"
+echo "measure.sh does its work"
