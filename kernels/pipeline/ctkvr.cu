@@ -163,6 +163,7 @@ class Ctkvr final : public Scheme {
       const std::uint32_t* ids = recalled(h, n);
       const std::uint16_t* keys = &host_keys_[head_at(layer, h)];
       for (std::size_t i = 0; i < n; ++i) {
+        if (i + kRowsAhead < n) prefetch_row(keys + ids[i + kRowsAhead] * dim, dim);
         float most = -1e30f;
         for (std::size_t g = 0; g < group; ++g)
           most = std::max(most, dot_row(&mine.query[g * dim], keys + ids[i] * dim, dim));
