@@ -67,10 +67,6 @@ MethodSpec read_method(const config::Node& node) {
   return method;
 }
 
-bool fits(const std::vector<std::string>& names, const std::string& name) {
-  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
-}
-
 // A name without the marks and cases that tables write it with.
 std::string bare(std::string_view name) {
   std::string letters;
@@ -79,6 +75,15 @@ std::string bare(std::string_view name) {
     if (std::isalnum(byte) != 0 || byte > 127) letters += static_cast<char>(std::tolower(byte));
   }
   return letters;
+}
+
+bool fits(const std::vector<std::string>& names, const std::string& name) {
+  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool fits_bare(const std::vector<std::string>& names, const std::string& name) {
+  const auto same = [&](const std::string& other) { return bare(other) == bare(name); };
+  return names.empty() || std::any_of(names.begin(), names.end(), same);
 }
 
 template <typename Value>
@@ -156,7 +161,7 @@ const std::map<std::string, TaskSpec>& Catalogue::tasks(const std::string& bench
 const MethodSpec* Catalogue::method(const Row& row) const {
   for (const MethodSpec& method : methods_) {
     if (!method.methods.empty() && fits(method.methods, row.method) && fits(method.papers, row.paper) &&
-        fits(method.benchmarks, row.benchmark) && fits(method.contexts, row.context)) {
+        fits_bare(method.benchmarks, row.benchmark) && fits(method.contexts, row.context)) {
       return &method;
     }
   }

@@ -56,6 +56,7 @@ class Planner {
       if (!full) throw UserError("no score of the uncompressed model to start from");
       cell.full = *full;
       fill(cell);
+      take_attempt(cell);
       if (is_cut(row) && !full_in(row, row.context, row.task)) cut_full_score(cell, cell.task.context);
     } catch (const UserError& error) {
       cell.refused = error.what();
@@ -103,6 +104,13 @@ class Planner {
   std::optional<double> full_score(const Row& row, const std::string& task) const {
     const std::optional<double> own = full_in(row, row.context, task);
     return own || !is_cut(row) ? own : full_in(row, "", task);
+  }
+
+  // The table's own avg@k beside pass@k says how much one attempt finds of what all find.
+  void take_attempt(Cell& cell) const {
+    if (cell.task.attempts == 1 || !cell.row.task.starts_with("pass")) return;
+    const std::optional<double> one = full_in(cell.row, cell.row.context, "avg" + cell.row.task.substr(4));
+    if (one && *one > 0 && *one <= cell.full) cell.task.attempt = *one / cell.full;
   }
 
   static double mean_full(const std::vector<Cell>& parts) {

@@ -118,6 +118,14 @@ TEST_CASE("budgets leave out what a policy keeps beside, and benchmarks differ i
   CHECK(traces_of(cell("LongGenBench", "CRxAcc"), {1}).size() == 2);
 }
 
+TEST_CASE("one attempt finds what the table says it does") {
+  const std::string row = "FreeKV,T,DeepSeek-R1-Llama-8B,AIME24,,";
+  const std::string quest = row + "pass@k,Quest,2048,tokens,7\n";
+  const std::string pass = row + "pass@k,FullKV,full,tokens,80\n", avg = row + "avg@k,FullKV,full,tokens,40\n";
+  CHECK(make_plan(table(pass + avg + quest), Catalogue()).cells.at(0).task.attempt == Approx(0.5));
+  CHECK(make_plan(table(pass + quest), Catalogue()).cells.at(0).task.attempt == Approx(0.6));
+}
+
 TEST_CASE("a policy evicts after the blocks of its row, or after the prompt") {
   const auto block = [](const char* context) {
     const std::string text = fmt::format("KeyDiff,T,Llama-3.1-8B-Instruct,LongBench,{},qasper,", context);
