@@ -12,6 +12,17 @@ namespace {
 // Large enough for the matrix product to be fast, small enough for a long context's scores to stay few.
 constexpr int kBlockSteps = 8;
 
+// Dimensions that any of the queries has something in.
+std::vector<std::size_t> used_dims(const std::vector<float>& queries, std::size_t d) {
+  std::vector<std::size_t> used;
+  for (std::size_t j = 0; j < d; ++j) {
+    bool any = false;
+    for (std::size_t i = j; i < queries.size() && !any; i += d) any = queries[i] != 0;
+    if (any) used.push_back(j);
+  }
+  return used;
+}
+
 }  // namespace
 
 StepScores::StepScores(MatrixView keys, int steps, std::size_t rows, Query query)
@@ -33,7 +44,23 @@ void StepScores::make_block(int first) {
   for (std::size_t i = 0; i < n; ++i) {
     query_(block_ + static_cast<int>(i / rows_), i % rows_, std::span(queries_).subspan(i * d, d));
   }
-  multiply_transposed({queries_.data(), n, d, d}, keys_, scores_.data(), keys_.rows);
+  const std::vector<std::size_t> used = used_dims(queries_, d);
+  if (2 * used.size() > d) {
+    multiply_transposed({queries_.data(), n, d, d}, keys_, scores_.data(), keys_.rows);
+    return;
+  }
+  // Few dimensions: products over these alone.
+  const std::size_t m = used.size();
+  if (m == 0) return std::fill(scores_.begin(), scores_.end(), 0.0f);
+  std::vector<float> queries(n * m), keys(keys_.rows * m);
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j < m; ++j) queries[i * m + j] = queries_[i * d + used[j]];
+  }
+  for (std::size_t i = 0; i < keys_.rows; ++i) {
+    const float* const key = keys_.row(i);
+    for (std::size_t j = 0; j < m; ++j) keys[i * m + j] = key[used[j]];
+  }
+  multiply_transposed({queries.data(), n, m, m}, {keys.data(), keys_.rows, m, m}, scores_.data(), keys_.rows);
 }
 
 std::vector<std::int32_t> largest_dims(const trace::Layer& layer, int kv_head, int t, std::size_t n) {

@@ -90,6 +90,7 @@ void TargetMeter::measure(int t, const policy::LayerSelection& selection) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(info.head_dim));
   StepRecall& step = result_.steps[static_cast<std::size_t>(t)];
   std::vector<std::int64_t> found;
+  std::vector<float> scores;
   for (std::size_t h = 0; h < selection.heads.size(); ++h) {
     const std::vector<std::int32_t>& attended = selection.heads[h].attended;
     found.clear();
@@ -103,10 +104,10 @@ void TargetMeter::measure(int t, const policy::LayerSelection& selection) {
       step.tokens += full_.target_mass(q, t) * static_cast<double>(found.size());
       if (full_.retrieves(q)) continue;
       result_.other_full += 1;
-      const auto shift = static_cast<float>(log_sum);
-      double kept = 0;
-      for (const std::int32_t p : attended) kept += static_cast<double>(std::exp(scale * row[p] - shift));
-      result_.other_kept += std::min(1.0, kept);
+      if (attended.empty()) continue;
+      scores.clear();
+      for (const std::int32_t p : attended) scores.push_back(row[p]);
+      result_.other_kept += std::min(1.0, std::exp(log_sum_exp(scores, scale) - log_sum));
     }
   }
 }
