@@ -62,6 +62,8 @@ Code CodeBook::identity(int item, bool asked) const {
   return mix(model_.type, draw({kType}), own);
 }
 
+Code CodeBook::shared_key() const { return mix(model_.type, draw({kType}), draw({kKey})); }
+
 Code CodeBook::phrase(int item, int index, bool asked) const {
   return mix(model_.phrase, identity(item, asked), draw({kPhrase, name_of(item), name_of(index)}));
 }

@@ -18,6 +18,7 @@ class CodeBook {
   CodeBook(const Recipe& recipe, std::size_t channels, const Stream& stream);
 
   Code identity(int item, bool asked) const;           // of a needle
+  Code shared_key() const;                             // what the keys of those asked for have in common
   Code phrase(int item, int index, bool asked) const;  // a token of its key phrase
   Code value(int item, int index, bool asked) const;   // a token of its value
   Code type() const;                                   // what all needles have in common

@@ -156,7 +156,11 @@ class Author {
         place(Sought::Kind::kValue, earlier + i % needles);
       }
       for (int i = 0; i < r_.question.key_queries; ++i) {
-        for (int item = 0; item < needles; ++item) place(Sought::Kind::kPhrase, earlier + item);
+        if (r_.task.shared_key > 0 && needles > 0) {
+          place(Sought::Kind::kPhrase, Sought::kSharedKey);
+        } else {
+          for (int item = 0; item < needles; ++item) place(Sought::Kind::kPhrase, earlier + item);
+        }
         for (int spot = 0; spot < spots; ++spot) place(Sought::Kind::kSpots, spot);
       }
       for (int i = 0; i < r_.question.type_queries; ++i) place(Sought::Kind::kType, 0);

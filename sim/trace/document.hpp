@@ -25,8 +25,9 @@ struct SpecialToken {
 // What a captured query looks for.
 struct Sought {
   enum class Kind : unsigned char { kFree, kPhrase, kValue, kType, kSpots };
+  static constexpr int kSharedKey = -1;
   Kind kind = Kind::kFree;
-  int item = 0;   // needle; first spot of evidence
+  int item = 0;   // needle, for a phrase also what the needles' keys share; first spot of evidence
   int index = 0;  // value token; number of spots from the first on; for a free prompt query: its number, which names
                   // its content
 };

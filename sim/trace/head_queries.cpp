@@ -79,7 +79,11 @@ Code HeadModel::sought(std::size_t i, const Stream& stream) const {
   } else if (what.kind == Sought::Kind::kType) {
     code = codes_.type();
   } else {
-    code = what.kind == Sought::Kind::kSpots ? codes_.spots(what.item, what.index) : codes_.identity(what.item, true);
+    if (what.kind == Sought::Kind::kSpots) {
+      code = codes_.spots(what.item, what.index);
+    } else {
+      code = what.item == Sought::kSharedKey ? codes_.shared_key() : codes_.identity(what.item, true);
+    }
     Code noise(code.size());
     stream.child({kAskNoise, i}).normals(0, noise.size(), noise.data());
     for (std::size_t c = 0; c < code.size(); ++c) {

@@ -145,7 +145,8 @@ struct Task {
   int key_tokens = 4;
   int gap_tokens = 1;       // between key phrase and value
   int value_tokens = 22;    // one decode step each
-  double shared_key = 0;    // share of identity that the needles asked for have in common (several values of a key)
+  double shared_key = 0;    // share of identity that the needles asked for have in common (several values of a key);
+                            // the question names what they share, and none of them
   int pause_steps = 0;      // free decode steps after each needle
   int copies = 1;           // places where each needle stands; more than one: words without a key phrase, anywhere
   double copy_density = 0;  // such places for 1000 tokens of the prompt, of the most frequent word;

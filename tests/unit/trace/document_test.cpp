@@ -85,6 +85,21 @@ TEST_CASE("the question asks as the recipe says, in its last tokens only") {
   }
 }
 
+TEST_CASE("a question about several values of one key names the key and none of them") {
+  Recipe recipe;
+  recipe.task.needles = 4;
+  recipe.task.value_tokens = 3;
+  recipe.task.shared_key = 0.75;
+  recipe.question.key_queries = 3;
+  int of_key = 0;
+  for (const Sought& s : make_document(recipe, 2000, 4, 64, Stream(7)).window) {
+    if (s.kind != Sought::Kind::kPhrase) continue;
+    CHECK(s.item == Sought::kSharedKey);
+    ++of_key;
+  }
+  CHECK(of_key == 3);  // not three for each of the four values
+}
+
 TEST_CASE("decoys are few on short prompts and grow slowly on long ones") {
   Recipe recipe;
   recipe.task.needles = 0;

@@ -1,3 +1,4 @@
+#include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -58,6 +59,27 @@ TEST_CASE("a window that the trace does not hold is refused") {
   CHECK_THROWS_AS(layer->window_queries(0, 0), UserError);
   info.query_positions = {17, 19, 20, 21};  // the last prompt position itself is missing
   CHECK(info.longest_window() == 0);
+}
+
+TEST_CASE("values are made once, by whoever asks first, and only where they were not written") {
+  TraceInfo info;
+  info.model = "made", info.source = "synthetic", info.layers = {0};
+  info.n_layers = 1, info.n_q_heads = info.n_kv_heads = 3, info.head_dim = 2;
+  info.prompt_tokens = 4, info.decode_steps = 1, info.query_positions = {4};
+  Layer layer(info, 0);
+  std::array<int, 3> made{};
+  layer.make_values_by([&](int head, float* out) {
+    ++made[static_cast<std::size_t>(head)];
+    std::fill_n(out, 10, static_cast<float>(head));
+  });
+  CHECK(made == std::array<int, 3>{0, 0, 0});
+  CHECK(layer.values(1).row(4)[1] == 1);
+  layer.mutable_values(2)[0] = 7;
+  layer.make_values(2);
+  CHECK(made == std::array<int, 3>{1, 1, 1});
+  CHECK(layer.values(2).row(0)[0] == 7);
+  CHECK(layer.values(2).row(0)[1] == 2);
+  CHECK(layer.values(0).row(0)[0] == 0);
 }
 
 TEST_CASE("a layer does not need its trace any more") {
