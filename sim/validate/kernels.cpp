@@ -8,6 +8,7 @@
 #include "calibrate/machine.hpp"
 #include "calibrate/points.hpp"
 #include "config/find.hpp"
+#include "config/host.hpp"
 #include "graph/traffic.hpp"
 #include "hardware/cost_model.hpp"
 #include "metrics/errors.hpp"
@@ -106,13 +107,20 @@ struct Calibrated {
 std::vector<Calibrated> calibrations() {
   std::vector<Calibrated> all;
   std::set<std::pair<std::string, std::string>> seen;
-  for (const std::string& file : config::config_files("hardware")) {
-    const config::Hardware machine = config::read_hardware(file);
-    for (const auto& list : {machine.calibrations, machine.host.calibrations}) {
-      for (const config::Calibration& c : list) {
-        if (seen.emplace(c.points, c.kernel).second) all.push_back({c, machine});
-      }
+  const auto add = [&](const std::vector<config::Calibration>& list, const config::Hardware& machine) {
+    for (const config::Calibration& c : list) {
+      if (seen.emplace(c.points, c.kernel).second) all.push_back({c, machine});
     }
+  };
+  config::Hardware machine;
+  for (const std::string& file : config::config_files("hardware")) {
+    machine = config::read_hardware(file);
+    add(machine.calibrations, machine);
+    add(machine.host.calibrations, machine);
+  }
+  for (const std::string& file : config::config_files("hosts")) {  // with any GPU: the work of cores knows of none
+    machine.host = config::read_host(file);
+    add(machine.host.calibrations, machine);
   }
   return all;
 }
