@@ -175,6 +175,7 @@ std::string resolved_json(const Prepared& prepared) {
                {{"launch", kLaunch[static_cast<int>(f.launch)]},
                 {"expand_kv_heads", f.expand_kv_heads},
                 {"reread_kv_heads", f.reread_kv_heads},
+                {"unfused", f.unfused},
                 {"eager_attention", f.eager_attention},
                 {"concatenate_cache", f.concatenate_cache},
                 {"quadratic_mask", f.quadratic_mask},

@@ -76,6 +76,7 @@ constexpr CurveField<Gpu> kGpuCurves[] = {
     {"gemm_compute_efficiency", &Gpu::gemm_compute_efficiency, kNone, kFraction, 1e-3, 1},
     {"gather_efficiency", &Gpu::gather_efficiency, kBytes, kFraction, 1e-3, 1},
     {"topk_row", &Gpu::topk_row, kNone, kSeconds, 0, 10},
+    {"factorise_rate", &Gpu::factorise_rate, kNone, kFlopPerSecond, 1e6, kHuge},
 };
 constexpr ValueField<Link> kLinkValues[] = {
     {"theory_bandwidth", &Link::theory_bandwidth, kBytesPerSecond, 1e6, kHuge},

@@ -60,6 +60,7 @@ struct Gpu {
   Curve gemm_compute_efficiency;  // fraction of tensor_flops over output tiles per SM
   Curve gather_efficiency;        // fraction of the rate of contiguous reads over contiguous bytes of a piece
   Curve topk_row;                 // seconds over columns: one row on one SM, its entries not yet picked
+  Curve factorise_rate;  // FLOP/s over columns: singular value decomposition of a square matrix, at floor_clock
   KernelRange range;
 };
 

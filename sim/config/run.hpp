@@ -51,6 +51,9 @@ struct Framework {
   bool expand_kv_heads = false;  // K and V repeated to all query heads in memory before attention
   // Every query head reads its KV head anew: what Inductor generates for attention by the math backend (gpt-fast).
   bool reread_kv_heads = false;
+  // What kernels of serving systems fuse runs as the framework's own operators: norms, RoPE, projections, activations,
+  // a policy's scores and merges (Hugging Face transformers).
+  bool unfused = false;
   // Attention as separate operators whose scores lie in memory (Hugging Face transformers, attn_implementation eager).
   bool eager_attention = false;
   // A step copies the layer's cache to append to it (torch.cat of transformers' DynamicCache); for policies that attend

@@ -75,12 +75,15 @@ struct PrefillAttention {
 };
 
 // A kernel that streams or gathers: bytes and flops, nothing special about its shape. unit_bytes as above.
-enum class KernelClass : std::uint8_t { kElementwise, kScore, kReduce, kGather, kConvert };
+// kFactorise: a library's decomposition of square matrices, whose steps wait for each other; unit_bytes: of one of
+// their rows, in single precision.
+enum class KernelClass : std::uint8_t { kElementwise, kScore, kReduce, kGather, kConvert, kFactorise };
 struct Kernel {
   KernelClass cls = KernelClass::kElementwise;
   double read_bytes = 0, write_bytes = 0;
   double flops = 0;  // on the vector units
   double unit_bytes = 0;
+  double blocks = 0;  // thread blocks that its arithmetic is split into, each on one SM; 0: as many as there are SMs
 };
 
 // The k largest of `columns` scores in each of `rows`.

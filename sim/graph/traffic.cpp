@@ -21,7 +21,8 @@ struct Count {
   }
   Traffic operator()(const Copy& w) const {
     const double bytes = w.runs * w.run_bytes;
-    return w.direction == Direction::kHostToDevice ? Traffic{.h2d = bytes} : Traffic{.d2h = bytes};
+    if (w.direction == Direction::kDeviceToHost) return Traffic{.d2h = bytes};
+    return Traffic{.h2d = bytes, .h2d_pieces = w.runs * w.rows};
   }
   Traffic operator()(const CpuWork& w) const { return {.cpu_dram = w.items * w.bytes_per_item}; }
 };
@@ -31,12 +32,13 @@ struct Count {
 Traffic& Traffic::operator+=(const Traffic& other) {
   hbm_read += other.hbm_read, hbm_write += other.hbm_write;
   h2d += other.h2d, d2h += other.d2h;
-  cpu_dram += other.cpu_dram, kv_read += other.kv_read;
+  cpu_dram += other.cpu_dram, kv_read += other.kv_read, h2d_pieces += other.h2d_pieces;
   return *this;
 }
 
 Traffic Traffic::scaled(double factor) const {
-  return {hbm_read * factor, hbm_write * factor, h2d * factor, d2h * factor, cpu_dram * factor, kv_read * factor};
+  return {hbm_read * factor, hbm_write * factor, h2d * factor,       d2h * factor,
+          cpu_dram * factor, kv_read * factor,   h2d_pieces * factor};
 }
 
 Traffic traffic_of(const Work& work) { return std::visit(Count{}, work); }

@@ -8,8 +8,9 @@ namespace kvcast::graph {
 struct Traffic {
   double hbm_read = 0, hbm_write = 0;  // kernels of the device; copies between host and device count as h2d and d2h
   double h2d = 0, d2h = 0;
-  double cpu_dram = 0;  // read by CPU workers
-  double kv_read = 0;   // share of hbm_read that is KV pairs of decode attention
+  double cpu_dram = 0;    // read by CPU workers
+  double kv_read = 0;     // share of hbm_read that is KV pairs of decode attention
+  double h2d_pieces = 0;  // contiguous pieces that h2d comes in
 
   Traffic& operator+=(const Traffic& other);
   Traffic scaled(double factor) const;

@@ -47,6 +47,14 @@ double beyond_longer(double a, double b, double p) {
   return longer <= 0 ? 0 : longer * (std::pow(1 + std::pow(shorter / longer, p), 1 / p) - 1);
 }
 
+// A decomposition is a chain of small steps: it waits for itself and leaves the units to others.
+void add_factorisation(Terms& terms, const config::Gpu& gpu, const graph::Kernel& work) {
+  constexpr double kSingle = 4;  // bytes of an element
+  if (work.flops <= 0) return;
+  const Number rate = at(gpu.factorise_rate, work.unit_bytes / kSingle);
+  terms.wait("steps of the decomposition", at_clock(gpu, exact(work.flops) / rate));
+}
+
 // A share by the logarithm of the rows: 0 for one row, 1 for 64 and more.
 double share_of_rows(double m) { return std::clamp(std::log2(std::max(1.0, m)) / 6, 0.0, 1.0); }
 
@@ -140,12 +148,18 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const graph::Kernel& work)
   add_floor(terms, gpu, scores ? "score floor" : "kernel floor", scores ? gpu.floor_score : gpu.floor_small);
   Number rate = stream_rate(gpu);
   if (work.cls == graph::KernelClass::kConvert) rate = rate * number(gpu.convert_efficiency);
+  const bool factorises = work.cls == graph::KernelClass::kFactorise;
   // The gathered side is the read one; outputs are written densely.
-  const Number read_rate = work.unit_bytes > 0 ? rate * at(gpu.gather_efficiency, work.unit_bytes) : rate;
+  const bool gathers = work.unit_bytes > 0 && !factorises;
+  const Number read_rate = gathers ? rate * at(gpu.gather_efficiency, work.unit_bytes) : rate;
   terms.work("reads", Resource::kHbm, exact(work.read_bytes) / read_rate);
   terms.work("writes", Resource::kHbm, exact(work.write_bytes) / rate);
-  terms.work("arithmetic", Resource::kVector,
-             exact(work.flops) / reached(gpu.vector_flops, number(gpu.vector_efficiency)));
+  if (factorises) return add_factorisation(terms, gpu, work);
+  // Fewer blocks than SMs leave the others to other kernels: what the slower arithmetic takes longer is waited for.
+  const Number products = exact(work.flops) / reached(gpu.vector_flops, number(gpu.vector_efficiency));
+  terms.work("arithmetic", Resource::kVector, products);
+  const double idle = work.blocks > 0 ? std::max(0.0, gpu.sm_count / work.blocks - 1) : 0;
+  terms.wait("arithmetic on few SMs", products * idle);
 }
 
 void add_topk(Terms& terms, const config::Gpu& gpu, const graph::TopK& work) {

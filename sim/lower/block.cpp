@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lower/eager.hpp"
+#include "lower/operators.hpp"
 
 namespace kvcast::lower {
 
@@ -83,6 +84,18 @@ OpId Block::launch(Lane lane) {
 }
 
 OpId Block::kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) {
+  OpId op = one_kernel(lane, kind, label, work, after);
+  if (!framework_.unfused || lane != Lane::kCompute) return op;
+  // Further operators pass over what the first one wrote.
+  const graph::Kernel* const first = std::get_if<graph::Kernel>(&work);
+  const double bytes = first != nullptr ? first->write_bytes : 0;
+  for (int i = further_operators(label); i > 0; --i) {
+    op = one_kernel(lane, kind, label, graph::Kernel{graph::KernelClass::kElementwise, bytes, bytes}, {op});
+  }
+  return op;
+}
+
+OpId Block::one_kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) {
   const OpId launched = launch(lane);
   const OpId op = add(kind, lane, label, work, after);
   if (launched >= 0) out_.back().after.push_back(launched);
@@ -102,7 +115,13 @@ OpId Block::copy(Lane lane, const char* label, const graph::Copy& copy, After af
 }
 
 OpId Block::cpu(const char* label, const graph::CpuWork& work, After after) {
-  return add(Kind::kCpuWork, Lane::kCpu, label, work, after);
+  OpId op = add(Kind::kCpuWork, Lane::kCpu, label, work, after);
+  if (!framework_.unfused) return op;
+  // The first operator carries the work of all; each further one hands over to the cores and waits for them once more.
+  for (int i = further_operators(label); i > 0; --i) {
+    op = add(Kind::kCpuWork, Lane::kCpu, label, graph::CpuWork{}, {op});
+  }
+  return op;
 }
 
 OpId Block::join(Lane lane, After after) { return add(Kind::kMarker, lane, "join", graph::Marker{}, after); }

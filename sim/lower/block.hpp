@@ -63,11 +63,14 @@ class Block final : public policy::LayerOps {
   // A marker on the backup thread's lane after ops first .. last of this block and `also`: waits without holding up
   // others.
   graph::OpId join_all(graph::OpId first, graph::OpId last, graph::OpId also);
+  // Whether the framework runs operators that others fuse one by one.
+  bool unfused() const { return framework_.unfused; }
   graph::OpId last() const { return next_ - 1; }
   graph::OpId next() const { return next_; }
 
  private:
   graph::OpId add(graph::Kind kind, graph::Lane lane, const char* label, const graph::Work& work, After after);
+  graph::OpId one_kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work, After after);
   // One kernel, however it reads KV heads.
   graph::OpId fused_attention(const graph::DecodeAttention& work, After after);
   // The host op that launches a kernel on this lane; −1 where the launch in progress covers it.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lower/operators.hpp"
+
 namespace kvcast::lower {
 namespace {
 
@@ -16,6 +18,7 @@ graph::Kernel streaming(double read_values, double write_values) {
 }
 
 OpId norm(Block& block, const config::Model& model, double rows, OpId after) {
+  if (block.unfused()) return unfused_norm(block, rows * model.hidden, after);
   // Fused with the residual addition: reads the branch and the residual, writes the residual and the normed rows.
   return block.kernel(Lane::kCompute, Kind::kSmall, "norm", streaming(2 * rows * model.hidden, 2 * rows * model.hidden),
                       {after});
@@ -31,6 +34,12 @@ OpId before_attention(Block& block, const config::Model& model, double rows, OpI
   const double q = static_cast<double>(model.n_q_heads) * model.head_dim;
   const double kv = 2.0 * model.n_kv_heads * model.head_dim;
   OpId op = norm(block, model, rows, after);
+  if (block.unfused()) {
+    op = gemm(block, "q projection", rows, q, model.hidden, op);
+    op = gemm(block, "k projection", rows, kv / 2, model.hidden, op);
+    op = gemm(block, "v projection", rows, kv / 2, model.hidden, op);
+    return unfused_rope(block, rows * q, rows * kv / 2, op);
+  }
   op = gemm(block, "qkv projection", rows, q + kv, model.hidden, op);
   // RoPE on queries and keys, QK norm where the model has one, and the append of keys and values: one fused kernel.
   return block.kernel(Lane::kCompute, Kind::kSmall, "rope and append", streaming(rows * (q + kv), rows * (q + kv)),
@@ -41,9 +50,15 @@ OpId after_attention(Block& block, const config::Model& model, double rows, OpId
   const double q = static_cast<double>(model.n_q_heads) * model.head_dim;
   OpId op = gemm(block, "output projection", rows, model.hidden, q, after);
   op = norm(block, model, rows, op);
-  op = gemm(block, "gate and up", rows, 2.0 * model.ffn, model.hidden, op);
-  op =
-      block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(2 * rows * model.ffn, rows * model.ffn), {op});
+  if (block.unfused()) {
+    op = gemm(block, "gate projection", rows, model.ffn, model.hidden, op);
+    op = gemm(block, "up projection", rows, model.ffn, model.hidden, op);
+    op = unfused_activation(block, rows * model.ffn, op);
+  } else {
+    op = gemm(block, "gate and up", rows, 2.0 * model.ffn, model.hidden, op);
+    op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(2 * rows * model.ffn, rows * model.ffn),
+                      {op});
+  }
   return gemm(block, "down projection", rows, model.hidden, model.ffn, op);
 }
 

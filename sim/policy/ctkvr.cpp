@@ -39,7 +39,7 @@ struct Setting {
   std::int64_t centroids = 0, looked = 0;  // C, C'
   Place place = Place::kLast;
   std::uint64_t seed = 0;
-  bool rerank = true, update = true, departed = false;
+  bool rerank = true, update = true, departed = false, pairwise = false;
   StaticTokens fixed;
 };
 
@@ -163,10 +163,7 @@ class Ctkvr final : public Policy {
     const OpId start = ops.join(Lane::kCompute, {ops.ready(), ops.noted(kUpdated)});
     const OpId nearest = score_and_rank(shape, centroids * m.group * m.row(), 2 * centroids * m.group * m.d,
                                         static_cast<double>(s_.looked), ops, start);
-    const double looked = static_cast<double>(shape.heads.size()) * static_cast<double>(s_.looked * s_.lists);
-    const OpId united =
-        ops.kernel(Lane::kCompute, Kind::kScore, "unite lists",
-                   graph::Kernel{graph::KernelClass::kGather, looked * kIndexBytes, recalled * kIndexBytes}, {nearest});
+    const OpId united = unite(shape, recalled, ops, nearest);
     const double queries = shape.batch * m.q_heads * m.row();
     const OpId sent = send_to_host("recalled positions and queries", recalled * kIndexBytes + queries, ops, united);
     const OpId attended = s_.rerank ? rerank_and_attend(shape, ops, sent) : attend_to_recalled(shape, ops, sent);
@@ -185,6 +182,19 @@ class Ctkvr final : public Policy {
   }
 
  private:
+  // The union of the lists looked up. Hashed: each entry is marked in a table. Pairwise: each list is compared with
+  // those before it, entry by entry, in one thread block a KV head.
+  OpId unite(const DecodeLayer& shape, double recalled, LayerOps& ops, OpId after) const {
+    const auto heads = static_cast<double>(shape.heads.size());
+    const auto lists = static_cast<double>(s_.looked), entries = static_cast<double>(s_.lists);
+    graph::Kernel work{graph::KernelClass::kGather, heads * lists * entries * kIndexBytes, recalled * kIndexBytes};
+    if (s_.pairwise) {
+      work.flops = heads * lists * (lists - 1) / 2 * entries * entries * 2;  // comparison, then the mark
+      work.blocks = heads;
+    }
+    return ops.kernel(Lane::kCompute, Kind::kScore, "unite lists", work, {after});
+  }
+
   // Scores of the recalled keys on the CPU.
   static graph::CpuWork score_recalled(const DecodeLayer& shape) {
     const Dims m(*shape.model);
@@ -196,13 +206,13 @@ class Ctkvr final : public Policy {
   OpId rerank_and_attend(const DecodeLayer& shape, LayerOps& ops, OpId sent) const {
     const OpId scored = ops.cpu("rerank", score_recalled(shape), {sent});
     const OpId ranked = rank(shape, ops, scored);
-    const OpId attended = ops.cpu("CPU attention", cpu_attention(shape), {ranked});
+    const OpId attended = ops.cpu("attention to the found", cpu_attention(shape), {ranked});
     if (s_.update) update(shape, ops, ranked);
     return attended;
   }
 
   OpId attend_to_recalled(const DecodeLayer& shape, LayerOps& ops, OpId sent) const {
-    const OpId attended = ops.cpu("CPU attention", cpu_attention(shape), {sent});
+    const OpId attended = ops.cpu("attention to the found", cpu_attention(shape), {sent});
     if (s_.update) update(shape, ops, rank(shape, ops, attended));
     return attended;
   }
@@ -254,6 +264,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   s.rerank = values.flag("rerank");
   s.update = values.flag("update");
   s.departed = values.flag("departed");
+  s.pairwise = values.text("dedup") == "pairwise";
   return std::make_unique<Ctkvr>(s);
 }
 
@@ -290,6 +301,11 @@ std::vector<Parameter> parameters() {
        .fallback = true,
        .unit = "",
        .meaning = "each decode query becomes a centroid in the oldest one's place"},
+      {.key = "dedup",
+       .fallback = std::string("hashed"),
+       .unit = "",
+       .meaning = "how the lists looked up are united: by marks in a table, or by comparing each two of them",
+       .names = {"hashed", "pairwise"}},
       {.key = "departed",
        .fallback = false,
        .unit = "",

@@ -28,7 +28,11 @@ void back_up_prompt(const PrefillLayer& shape, int page, HostLayout layout, bool
   const auto tokens = static_cast<double>(shape.prompt_tokens);
   const double pages = shape.batch * static_cast<double>((shape.prompt_tokens + page - 1) / page);
   graph::OpId after = ops.ready();
-  if (python) after = ops.host(Lane::kHost, Kind::kLaunch, "page loop", graph::HostCall::kPythonPage, pages, {after});
+  if (python) {
+    // The loop reads page numbers on the backup stream: it holds up the next launches, but not for the device's sake.
+    const graph::OpId loop = ops.host(Lane::kHost, Kind::kLaunch, "page loop", graph::HostCall::kPythonPage, pages, {});
+    after = ops.join(Lane::kBackup, {after, loop});
+  }
   back_up(shape.batch * 2 * m.kv_heads * tokens * m.row(), pages, layout, ops, after);
 }
 

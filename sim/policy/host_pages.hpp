@@ -15,7 +15,8 @@ enum class HostLayout {
 };
 
 // Copies every page of the prompt to the host on the backup stream while the model goes on; transposes on the way for
-// kHnd. python: the released code's loop over pages, on the thread that runs the model.
+// kHnd. python: the released code's loop over pages, on the thread that runs the model, while the device works on what
+// was launched before (rooikeee/FreeKV, prefill_backup_pages).
 void back_up_prompt(const PrefillLayer& shape, int page, HostLayout layout, bool python, LayerOps& ops);
 // The same for generated tokens: a page every `page` steps, spread evenly over the steps.
 void back_up_token(const DecodeLayer& shape, int page, HostLayout layout, LayerOps& ops);

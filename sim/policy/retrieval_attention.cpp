@@ -30,6 +30,7 @@ using graph::Lane;
 using graph::OpId;
 
 constexpr double kIndexElement = 4;  // the released index holds keys in single precision
+constexpr double kInserted = 64;     // keys that a core inserts into the graph at a time
 
 struct Setting {
   std::int64_t budget = 0;
@@ -107,9 +108,13 @@ class RetrievalAttention final : public Policy {
         ops.kernel(Lane::kCompute, Kind::kIndex, "their top-k", graph::TopK{rows, keys, near, m.element}, {scores});
     const OpId sent = send_to_host("neighbours", rows * near * kIndexBytes, ops, ranked);
     const double scored = static_cast<double>(s_.build_scored), vector = m.d * kIndexElement;
-    ops.cpu("build graph",
-            {shape.batch * m.kv_heads, keys * (scored * vector + near * kIndexBytes), 2 * keys * scored * m.d, vector},
-            {sent});
+    // Keys are inserted by all cores, some at a time each; the prompt is read once the last layer's graph is whole.
+    const double pieces = std::ceil(keys / kInserted), inserted = keys / pieces;
+    const OpId built = ops.cpu("build graph",
+                               {shape.batch * m.kv_heads * pieces, inserted * (scored * vector + near * kIndexBytes),
+                                2 * inserted * scored * m.d, vector},
+                               {sent});
+    if (shape.layer == shape.model->layers - 1) ops.join(Lane::kCompute, {built});
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {

@@ -20,12 +20,11 @@
 #include <optional>
 
 #include "base/error.hpp"
-#include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
-#include "policy/group.hpp"
 #include "policy/host_pages.hpp"
 #include "policy/low_rank_keys.hpp"
 #include "policy/ranking.hpp"
+#include "policy/shadowkv.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -35,22 +34,7 @@ using graph::KernelClass;
 using graph::Kind;
 using graph::Lane;
 
-struct Setting {
-  std::int64_t budget = 0, recent = 0, outliers = 0, rank = 0;  // outliers: chunks
-  int page = 1;
-  Group group = Group::kMaxWeights;
-  bool covers_all = false;
-
-  std::int64_t chunks(std::int64_t prompt) const {
-    return covers_all ? 0 : std::max<std::int64_t>(0, (prompt - recent) / page);
-  }
-  std::int64_t outlier_chunks(std::int64_t prompt) const { return std::min(outliers, chunks(prompt)); }
-  std::int64_t chosen(std::int64_t prompt) const {
-    return std::min(budget / page, chunks(prompt) - outlier_chunks(prompt));
-  }
-  // Prompt tokens that stay as they are: outliers and the local part.
-  std::int64_t exact(std::int64_t prompt) const { return prompt - (chunks(prompt) - outlier_chunks(prompt)) * page; }
-};
+using Setting = ShadowSetting;
 
 class ShadowHead {
  public:
@@ -65,7 +49,9 @@ class ShadowHead {
     held_ = choose(last);
   }
 
-  void prefill(HeadSelection& resident) const { list(layer_.info().prompt_tokens, held_, resident.attended); }
+  void prefill(HeadSelection& resident) const {
+    list(layer_.info().prompt_tokens, s_.operators ? std::vector<std::int32_t>{} : held_, resident.attended);
+  }
 
   void step(int t, HeadSelection& out) {
     const std::int64_t tokens = layer_.info().prompt_tokens + t + 1;
@@ -132,8 +118,12 @@ class ShadowHead {
 
   void move(std::vector<std::int32_t> chosen, std::int64_t tokens, HeadSelection& out) {
     std::vector<std::int32_t> come, go;
-    std::set_difference(chosen.begin(), chosen.end(), held_.begin(), held_.end(), std::back_inserter(come));
-    std::set_difference(held_.begin(), held_.end(), chosen.begin(), chosen.end(), std::back_inserter(go));
+    if (s_.operators) {  // what a step brings is not looked for in the next
+      come = go = chosen;
+    } else {
+      std::set_difference(chosen.begin(), chosen.end(), held_.begin(), held_.end(), std::back_inserter(come));
+      std::set_difference(held_.begin(), held_.end(), chosen.begin(), chosen.end(), std::back_inserter(go));
+    }
     append_page_tokens(come, s_.page, 0, tokens, out.fetched);
     append_page_tokens(go, s_.page, 0, tokens, out.evicted);
     out.counts.scored = static_cast<std::int64_t>(competing_.size());
@@ -220,7 +210,7 @@ class ShadowKv final : public Policy {
     if (s_.chunks(shape.prompt_tokens) == 0) return;
     const Dims m(*shape.model);
     const auto tokens = static_cast<double>(shape.prompt_tokens);
-    factorise(shape.batch * tokens, shape.batch, m, ops);
+    factorise_keys(s_, m, shape.batch, tokens, 1, ops, ops.ready());
     const double bytes = shape.batch * m.kv_heads * tokens * m.row();
     const auto chunks = static_cast<double>(s_.chunks(shape.prompt_tokens));
     Kernel landmarks{KernelClass::kReduce, 2 * bytes, shape.batch * m.kv_heads * chunks * m.row()};
@@ -231,12 +221,7 @@ class ShadowKv final : public Policy {
       ops.kernel(Lane::kCompute, Kind::kTopK, "outlier chunks",
                  graph::TopK{shape.batch * m.kv_heads, chunks, outliers, kScoreBytes}, {op});
     }
-    graph::Copy values;
-    values.direction = graph::Direction::kDeviceToHost;
-    values.runs = shape.batch;
-    values.run_bytes = bytes / shape.batch;
-    values.issuer = Lane::kBackupThread;
-    ops.copy(Lane::kBackup, "values to host", values, {ops.ready()});
+    values_to_host(s_, shape, ops);
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -244,11 +229,12 @@ class ShadowKv final : public Policy {
     const double scored = shape.sum(&HeadCounts::scored);
     graph::OpId op = ops.ready();
     if (scored > 0) {
-      const double wanted = shape.sum(&HeadCounts::candidates) / s_.page / static_cast<double>(shape.heads.size());
-      op = score_and_rank(shape, scored * m.row(), 2 * scored * m.group * m.d, wanted, ops, op);
-      op = bring(shape, m, ops, op);
+      if (s_.refactorised > 0) refactorise(shape, m, ops);
+      op = bring_chosen(s_, shape, ops, choose_chunks(s_, shape, ops));
     }
-    ops.done(ops.attention(attention_over(shape, scored > 0 ? s_.page * m.row() : 0), {op}));
+    // Operators leave what was chosen in one piece, kernels in chunks.
+    const double unit = scored > 0 && !s_.operators ? s_.page * m.row() : 0;
+    ops.done(ops.attention(attention_over(shape, unit), {op}));
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
@@ -258,61 +244,38 @@ class ShadowKv final : public Policy {
       return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(shape.tokens))}};
     }
     const double layers = shape.batch * shape.model->layers, heads = layers * m.kv_heads;
-    const auto tokens = static_cast<double>(s_.chunks(prompt) * s_.page);
-    const double rank = rank_of(m);
-    const std::int64_t held = s_.chosen(prompt) * s_.page + s_.exact(prompt) + shape.tokens - prompt;
+    const double tokens = factorised(prompt, shape.tokens), rank = s_.rank_of(m);
+    const double moved = tokens - static_cast<double>(s_.chunks(prompt) * s_.page);
+    const double held =
+        static_cast<double>(s_.chosen(prompt) * s_.page + s_.exact(prompt) + shape.tokens - prompt) - moved;
     const std::int64_t landmarks = s_.chunks(prompt) - s_.outlier_chunks(prompt);
-    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))},
+    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, held)},
             {graph::Pool::kHbm, "low-rank keys", layers * tokens * rank * m.element + heads * rank * m.row()},
             {graph::Pool::kHbm, "landmarks", heads * static_cast<double>(landmarks) * (m.row() + kIndexBytes)},
-            {graph::Pool::kDram, "values in host memory", heads * static_cast<double>(prompt) * m.row()}};
+            {graph::Pool::kDram, "values in host memory", heads * (static_cast<double>(prompt) + moved) * m.row()}};
   }
 
-  // Generated tokens are always read; chunks are those of the prompt.
-  Growth growth() const override { return {.attended = 1}; }
+  // Generated tokens are always read, up to those that were factorised; chunks are those of the prompt.
+  Growth growth() const override { return {.attended = s_.refactorised > 0 ? 0.0 : 1.0}; }
 
  private:
-  double rank_of(const Dims& m) const { return std::min(static_cast<double>(s_.rank), m.kv_heads * m.d); }
-
-  // Second moments of the keys in single precision, their eigenvectors (about 10·n³), and the factor U.
-  void factorise(double rows, double batch, const Dims& m, LayerOps& ops) const {
-    const double width = m.kv_heads * m.d;
-    graph::OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "second moments of keys",
-                                graph::Gemm{width, width, rows, kScoreBytes}, {ops.ready()});
-    Kernel eigen{KernelClass::kReduce, batch * width * width * kScoreBytes, batch * width * rank_of(m) * kScoreBytes};
-    eigen.flops = 10 * batch * width * width * width;
-    op = ops.kernel(Lane::kCompute, Kind::kIndex, "eigenvectors", eigen, {op});
-    ops.kernel(Lane::kCompute, Kind::kIndex, "low-rank factor", graph::Gemm{rows, rank_of(m), width}, {op});
+  // Tokens whose keys are factors at a context of `tokens`: the prompt's chunks, and whole rounds of generated tokens.
+  double factorised(std::int64_t prompt, std::int64_t tokens) const {
+    const std::int64_t rounds = s_.refactorised > 0 ? (tokens - prompt) / s_.refactorised : 0;
+    return static_cast<double>(s_.chunks(prompt) * s_.page + rounds * s_.refactorised);
   }
 
-  // Missing values come over the bus while the keys are rebuilt and what is there already moves to its new place.
-  graph::OpId bring(const DecodeLayer& shape, const Dims& m, LayerOps& ops, graph::OpId after) const {
-    const double missing = shape.sum(&HeadCounts::fetched), rank = rank_of(m);
-    const double hits = shape.sum(&HeadCounts::candidates) - missing;
-    Kernel analyse{KernelClass::kElementwise, 2 * (hits + missing) / s_.page * kIndexBytes,
-                   (hits + missing) / s_.page * kIndexBytes};
-    graph::OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "hits and misses", analyse, {after});
-    graph::OpId fetched = op;
-    if (missing > 0) {
-      graph::Copy values;
-      values.kind = graph::CopyKind::kZeroCopy;
-      values.runs = shape.sum(&HeadCounts::fetched_runs);
-      values.run_bytes = s_.page * m.row();
-      fetched = ops.copy(Lane::kCopyA, "fetch values", values, {op});
-    }
-    if (hits > 0) {
-      const Kernel move{KernelClass::kGather, hits * 2 * m.row(), hits * 2 * m.row(), 0, s_.page * m.row()};
-      op = ops.kernel(Lane::kCompute, Kind::kIndex, "move hits", move, {op});
-    }
-    if (missing > 0) {
-      const double rows = missing * rank * m.element;
-      op = ops.kernel(Lane::kCompute, Kind::kIndex, "gather low-rank rows",
-                      Kernel{KernelClass::kGather, rows, rows, 0, s_.page * rank * m.element}, {op});
-      op = ops.kernel(Lane::kCompute, Kind::kIndex, "rebuild keys", graph::Gemm{missing, m.d, rank}, {op});
-      op = ops.kernel(Lane::kCompute, Kind::kIndex, "RoPE of rebuilt keys",
-                      Kernel{KernelClass::kElementwise, missing * m.row(), missing * m.row(), 3 * missing * m.d}, {op});
-    }
-    return ops.join(Lane::kCompute, {op, fetched});
+  // A step's share of what comes round every so many: all keys are factorised anew, the new ones' values go to the
+  // host.
+  void refactorise(const DecodeLayer& shape, const Dims& m, LayerOps& ops) const {
+    const double share = 1 / static_cast<double>(s_.refactorised);
+    factorise_keys(s_, m, shape.batch, static_cast<double>(shape.tokens), share, ops, ops.ready());
+    graph::Copy values;
+    values.direction = graph::Direction::kDeviceToHost;
+    values.runs = share * shape.batch;
+    values.run_bytes = m.kv_heads * m.row() / share;
+    values.issuer = Lane::kBackupThread;
+    ops.copy(Lane::kBackup, "new values to host", values, {ops.ready()});
   }
 
   Setting s_;
@@ -337,6 +300,22 @@ std::vector<Parameter> parameters() {
            .meaning = "rank of the keys before RoPE, all KV heads side by side",
            .low = 1,
            .high = 1e6},
+          {.key = "runtime",
+           .fallback = std::string("kernels"),
+           .unit = "",
+           .meaning = "the released class with kernels of its own, or the one of PyTorch operators, which keeps no "
+                      "chunk from step to step and gathers values on the CPU",
+           .names = {"kernels", "operators"}},
+          {.key = "factorisation",
+           .fallback = std::string("moments"),
+           .unit = "",
+           .meaning = "of the keys: by eigenvectors of their second moments, or by a library's SVD, as released",
+           .names = {"moments", "library"}},
+          {.key = "refactorised_every",
+           .fallback = std::int64_t{0},
+           .unit = "tokens",
+           .meaning = "generated tokens after which all keys are factorised anew, at their mean cost a step; 0: never",
+           .high = 1e9},
           group_parameter({"max_weights", "mean_weights", "sum_weights", "max_scores", "mean_scores", "sum_scores"})};
 }
 
@@ -367,6 +346,7 @@ Descriptor describe_shadowkv() {
       "48 outlier chunks, as released for a budget of 2048, whatever the budget",
       "the number of chunks is not rounded to a multiple of 8",
       "the released code divides scores by √128 whatever the head dimension is",
+      "tokens factorised anew are no candidates: the replay selects among the prompt's chunks",
       "a budget of all tokens ever there leaves the cache on the GPU as it is"};
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     Setting s;
@@ -376,6 +356,9 @@ Descriptor describe_shadowkv() {
     s.outliers = values.integer("outliers");
     s.rank = values.integer("rank");
     s.group = parse_group(values.text("group"));
+    s.operators = values.text("runtime") == "operators";
+    s.library = values.text("factorisation") == "library";
+    s.refactorised = values.integer("refactorised_every");
     s.covers_all = s.budget >= lengths.bound();
     return std::make_unique<ShadowKv>(s);
   };

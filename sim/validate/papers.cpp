@@ -20,6 +20,7 @@ const std::map<std::string, const char*>& short_names() {
                                                            {"kv_read", "traffic.kv_read_bytes"},
                                                            {"hbm_read", "traffic.hbm_read_bytes"},
                                                            {"h2d", "traffic.h2d_bytes"},
+                                                           {"h2d_pieces", "traffic.h2d_pieces"},
                                                            {"d2h", "traffic.d2h_bytes"},
                                                            {"cpu_dram", "traffic.cpu_dram_bytes"}};
   return names;
@@ -74,7 +75,7 @@ std::optional<double> number_at(const json& record, const std::string& name, Bou
 
 Origin origin_at(const json& record, const std::string& name) {
   for (const char* exact :
-       {"hbm", "decode_hbm", "dram", "fits", "batch", "kv_read", "hbm_read", "h2d", "d2h", "cpu_dram"}) {
+       {"hbm", "decode_hbm", "dram", "fits", "batch", "kv_read", "hbm_read", "h2d", "h2d_pieces", "d2h", "cpu_dram"}) {
     if (name == exact) return Origin::kExact;
   }
   if (name.rfind("hbm_of.", 0) == 0 || name.rfind("dram_of.", 0) == 0) return Origin::kExact;

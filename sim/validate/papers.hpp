@@ -54,6 +54,7 @@ using RunAll = std::function<std::vector<nlohmann::json>(const std::vector<Paper
 //   hbm, decode_hbm, dram  bytes at the peak, while decoding, in host memory
 //   fits, batch            1 where it fits in memory, else 0; sequences
 //   kv_read, hbm_read, h2d, d2h, cpu_dram          bytes a step
+//   h2d_pieces             contiguous pieces a step that come from the host
 //   exposed.KIND, hidden.KIND, prefill.exposed.KIND, prefill.hidden.KIND  seconds of a step's or the prefill's
 //   breakdown,
 //                        0 without

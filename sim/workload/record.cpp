@@ -88,7 +88,8 @@ void add_times(json& out, const Experiment& e) {
   out["binding_resource"] = largest_bound(e.step);
   out["traffic"] = {{"hbm_read_bytes", e.traffic.hbm_read}, {"hbm_write_bytes", e.traffic.hbm_write},
                     {"kv_read_bytes", e.traffic.kv_read},   {"h2d_bytes", e.traffic.h2d},
-                    {"d2h_bytes", e.traffic.d2h},           {"cpu_dram_bytes", e.traffic.cpu_dram}};
+                    {"h2d_pieces", e.traffic.h2d_pieces},   {"d2h_bytes", e.traffic.d2h},
+                    {"cpu_dram_bytes", e.traffic.cpu_dram}};
   out["intervals"] = {{"decode.tokens_per_s", {e.tokens_per_s / (1 + up), e.tokens_per_s / (1 - std::min(up, 0.9))}},
                       {"decode.tpot_s.mean", {e.tpot_mean_s * (1 - std::min(up, 0.9)), e.tpot_mean_s * (1 + up)}},
                       {"prefill.ttft_s", {e.ttft_s * (1 - std::min(prefill_up, 0.9)), e.ttft_s * (1 + prefill_up)}}};

@@ -16,7 +16,7 @@ std::string text_of(const graph::Work& work) {
   const auto visit = [](const auto& w) -> std::string {
     using T = std::decay_t<decltype(w)>;
     if constexpr (std::is_same_v<T, graph::Kernel>) {
-      return fmt::format("kernel {} {} {} {}", w.read_bytes, w.write_bytes, w.flops, w.unit_bytes);
+      return fmt::format("kernel {} {} {} {} {}", w.read_bytes, w.write_bytes, w.flops, w.unit_bytes, w.blocks);
     } else if constexpr (std::is_same_v<T, graph::TopK>) {
       return fmt::format("top-k {} {} {}", w.rows, w.columns, w.k);
     } else if constexpr (std::is_same_v<T, graph::Copy>) {

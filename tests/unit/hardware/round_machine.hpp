@@ -36,6 +36,7 @@ inline config::Gpu round_gpu() {
   g.gemm_memory_efficiency = curve({0, 100e6}, {0.5, 1.0});
   g.gemm_compute_efficiency = curve({0, 1, 10}, {0.1, 0.5, 0.95});
   g.gather_efficiency = curve({0, 1000}, {0.25, 0.75});
+  g.factorise_rate = curve({100, 200}, {10e9, 30e9});
   g.topk_row = curve({0, 1000, 11000}, {1e-6, 2e-6, 12e-6});
   return g;
 }

@@ -182,6 +182,22 @@ TEST_CASE("streaming kernels by class") {
   CHECK(alone({KernelClass::kGather, 8e6, 8e6, 0, 500}) == us(2 + 30));
 }
 
+TEST_CASE("a decomposition waits for its own steps, arithmetic on few SMs for itself") {
+  using graph::Kernel;
+  using graph::KernelClass;
+  // Rows of 600 bytes have 150 columns, half-way from 10 to 30 GFLOP/s: 2 MFLOP take 100 us, after 16 MB in 20 us.
+  const Kernel work{KernelClass::kFactorise, 8e6, 8e6, 2e6, 600};
+  CHECK(round_model().cost(op_of(work)).alone == us(2 + 20 + 100));
+  config::Hardware fast = round_machine();
+  fast.gpu.clock.value = 2e9;  // halves the steps and the floor
+  CHECK(hardware::CostModel(fast, {}).cost(op_of(work)).alone == us(1 + 0.5 + 20 + 50));
+  // 50 MFLOP at half of 10 TFLOP/s: 10 us on 100 SMs, 200 us on 5, of which the units of the others are free for 190.
+  const Kernel few{KernelClass::kReduce, 0, 0, 50e6, 0, 5};
+  CHECK(round_model().cost(op_of(few)).alone == us(2 + 200));
+  CHECK(amount(round_model().cost(op_of(few)), Resource::kVector) == Approx(1e8));
+  CHECK(round_model().cost(op_of(Kernel{KernelClass::kReduce, 0, 0, 50e6, 0, 200})).alone == us(2 + 10));
+}
+
 TEST_CASE("top-k by columns, picks and rows") {
   // 6000 columns: half-way from 2 us at 1000 to 12 us at 11000. 100 picks of 1 ns. Gap 1 + floor 4.
   // Read 50 · 6000 · 4 B, written 50 · 100 · 4 B: 1.22 MB / 0.8 TB/s = 1.525 us.

@@ -72,6 +72,7 @@ class Profile {
     curve("gemm_compute_efficiency", "[[0, 0.1], [1, 0.5]]");
     curve("gather_efficiency", "[[32 B, 0.5], [1 KiB, 1]]");
     curve("topk_row", "[[1, 1 us], [1000, 2 us]]");
+    curve("factorise_rate", "[[256, 30 GFLOP/s], [1024, 100 GFLOP/s]]");
     lines_.push_back("link:\n");
     for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{{"theory_bandwidth", "12 GB/s"},
                                                                                      {"h2d_bandwidth", "10 GB/s"},

@@ -274,6 +274,12 @@ TEST_CASE("offloading the prompt moves every pair once, and a loop in Python cos
     CHECK(labelled(compiled.ops(), "page loop").empty());
     const Recorder python = prefill(*tests::make(name, "budget: 40, page: 4, runtime: python", kLengths));
     CHECK(std::get<graph::Host>(only(python.ops(), "page loop").work).count == 50);  // 2 sequences × 25 pages
+    // It runs beside what the device does; the copies wait for both.
+    const std::vector<graph::Op>& list = python.ops();
+    const graph::OpId loop = labelled(list, "page loop")[0];
+    CHECK_FALSE(waits_for(list, loop, python.ready()));
+    CHECK(waits_for(list, labelled(list, "back up pages")[0], loop));
+    CHECK(waits_for(list, labelled(list, "back up pages")[0], python.ready()));
   }
 }
 

@@ -1,0 +1,25 @@
+// What PyTorch runs as several operators where serving systems have one fused kernel.
+#pragma once
+
+#include "lower/block.hpp"
+
+namespace kvcast::lower {
+
+// Passes over memory that a fused kernel does in one: each an elementwise kernel of its own launch.
+struct Pass {
+  const char* label = "";
+  double read_bytes = 0, write_bytes = 0;
+};
+
+// Residual addition and LlamaRMSNorm over `values` half-precision numbers; the last op.
+graph::OpId unfused_norm(Block& block, double values, graph::OpId after);
+// apply_rotary_pos_emb on queries and keys of so many numbers, and their and the values' way into the cache.
+graph::OpId unfused_rope(Block& block, double queries, double keys, graph::OpId after);
+// SiLU and the product with the other half, over `values` numbers each.
+graph::OpId unfused_activation(Block& block, double values, graph::OpId after);
+
+// Operators beyond the first of which a policy's kernel, or its work on the CPU, of this label consists as PyTorch
+// writes it; 0 for what is written by hand, and for labels that are not known.
+int further_operators(std::string_view label);
+
+}  // namespace kvcast::lower

@@ -1,0 +1,44 @@
+// ShadowKV's setting, and its work where that depends on how it is run: factorising keys, and bringing what was chosen.
+#pragma once
+
+#include <algorithm>
+
+#include "policy/costs.hpp"
+#include "policy/group.hpp"
+
+namespace kvcast::policy {
+
+struct ShadowSetting {
+  std::int64_t budget = 0, recent = 0, outliers = 0, rank = 0;  // outliers: chunks
+  int page = 1;
+  Group group = Group::kMaxWeights;
+  bool covers_all = false;
+  bool operators = false;         // the released class of plain operators, not the one with kernels of its own
+  bool library = false;           // keys are factorised by a library's SVD, not by second moments
+  std::int64_t refactorised = 0;  // generated tokens after which keys are factorised anew; 0: never
+
+  std::int64_t chunks(std::int64_t prompt) const {
+    return covers_all ? 0 : std::max<std::int64_t>(0, (prompt - recent) / page);
+  }
+  std::int64_t outlier_chunks(std::int64_t prompt) const { return std::min(outliers, chunks(prompt)); }
+  std::int64_t chosen(std::int64_t prompt) const {
+    return std::min(budget / page, chunks(prompt) - outlier_chunks(prompt));
+  }
+  // Prompt tokens that stay as they are: outliers and the local part.
+  std::int64_t exact(std::int64_t prompt) const { return prompt - (chunks(prompt) - outlier_chunks(prompt)) * page; }
+  double rank_of(const Dims& m) const { return std::min(static_cast<double>(rank), m.kv_heads * m.d); }
+};
+
+// Factors of the keys of `batch` sequences of `tokens`, on the compute stream after `after`. share: of a factorisation
+// that comes round only every so many steps.
+void factorise_keys(const ShadowSetting& setting, const Dims& m, double batch, double tokens, double share,
+                    LayerOps& ops, graph::OpId after);
+// Values of the chosen chunks from the host and their keys from the factor, after the choice; the op after which both
+// lie in the buffers.
+graph::OpId bring_chosen(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops, graph::OpId after);
+// The prompt's values to the host, once they exist.
+void values_to_host(const ShadowSetting& setting, const PrefillLayer& shape, LayerOps& ops);
+// From the query to the chosen chunks.
+graph::OpId choose_chunks(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops);
+
+}  // namespace kvcast::policy

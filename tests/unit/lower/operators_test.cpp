@@ -1,0 +1,115 @@
+// Operators that serving systems fuse, counted by hand on a tiny model.
+#include "lower/operators.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "graph/traffic.hpp"
+#include "lower/dense.hpp"
+
+using namespace kvcast;
+using namespace kvcast::lower;
+using graph::Kind;
+using graph::Lane;
+
+namespace {
+
+struct Layer {
+  config::Framework framework;
+  config::Model model;
+  Events events;
+  std::vector<graph::Op> ops;
+  Layer() {
+    framework.launch = config::Framework::Launch::kEager;
+    framework.unfused = true;
+    model.layers = 2, model.hidden = 64, model.n_q_heads = 4, model.n_kv_heads = 2, model.head_dim = 16;
+    model.ffn = 128, model.vocab = 1000;
+  }
+  std::size_t kernels() const {
+    std::size_t n = 0;
+    for (const graph::Op& op : ops) n += op.lane == Lane::kCompute && op.kind != Kind::kMarker ? 1 : 0;
+    return n;
+  }
+  std::size_t launches() const {
+    std::size_t n = 0;
+    for (const graph::Op& op : ops) {
+      const auto* host = std::get_if<graph::Host>(&op.work);
+      n += host != nullptr && host->call == graph::HostCall::kEagerOp ? 1 : 0;
+    }
+    return n;
+  }
+  double weights() const {
+    double bytes = 0;
+    for (const graph::Op& op : ops) {
+      if (const auto* gemm = std::get_if<graph::Gemm>(&op.work)) bytes += gemm->n * gemm->k * gemm->element_bytes;
+    }
+    return bytes;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an unfused layer is forty operators with its attention") {
+  Layer unfused;
+  Block block(unfused.framework, 0, -1, unfused.events, unfused.ops);
+  const graph::OpId ready = before_attention(block, unfused.model, 3, -1);
+  // Nine of the norm, three projections, five a rotation of queries and of keys, two appends.
+  CHECK(unfused.kernels() == 9 + 3 + 10 + 2);
+  after_attention(block, unfused.model, 3, ready);
+  // Output projection, nine of the norm, gate, up, SiLU, product, down; 39 beside attention.
+  CHECK(unfused.kernels() == 24 + 1 + 9 + 5);
+  CHECK(unfused.launches() == 39);
+
+  Layer fused;
+  fused.framework.unfused = false;
+  Block other(fused.framework, 0, -1, fused.events, fused.ops);
+  after_attention(other, fused.model, 3, before_attention(other, fused.model, 3, -1));
+  CHECK(fused.kernels() == 8);
+  CHECK(unfused.weights() == fused.weights());
+}
+
+TEST_CASE("an unfused norm passes over its row in single precision") {
+  Layer layer;
+  Block block(layer.framework, 0, -1, layer.events, layer.ops);
+  unfused_norm(block, 100, -1);
+  graph::Traffic traffic;
+  for (const graph::Op& op : layer.ops) traffic += graph::traffic_of(op.work);
+  // Read: sum 2·2, to single 2, square 4, mean 4, product 4, to half 4, weight 2 bytes a value. Written: 2, 4, 4, 0, 4,
+  // 2, 2.
+  CHECK(traffic.hbm_read == 100 * (4 + 2 + 4 + 4 + 4 + 4 + 2));
+  CHECK(traffic.hbm_write == 100 * (2 + 4 + 4 + 4 + 2 + 2));
+}
+
+TEST_CASE("a policy's merge of two outputs is ten operators, its top-k one") {
+  Layer layer;
+  Block block(layer.framework, 0, -1, layer.events, layer.ops);
+  const graph::Kernel merge{graph::KernelClass::kElementwise, 400, 100};
+  const graph::OpId merged = block.kernel(Lane::kCompute, Kind::kAttention, "merge", merge, {});
+  CHECK(layer.kernels() == 10);
+  CHECK(merged == block.last());
+  graph::Traffic traffic;
+  for (const graph::Op& op : layer.ops) traffic += graph::traffic_of(op.work);
+  CHECK(traffic.hbm_read == 400 + 9 * 100);  // the others pass over what the first wrote
+  block.kernel(Lane::kCompute, Kind::kTopK, "top-k", graph::TopK{8, 100, 10, 4}, {merged});
+  CHECK(layer.kernels() == 11);
+  // Kernels of other streams are a system's own.
+  block.kernel(Lane::kSelect, Kind::kScore, "estimate", merge, {});
+  CHECK(layer.ops.back().lane == Lane::kSelect);
+  CHECK(layer.kernels() == 11);
+}
+
+TEST_CASE("operators on the CPU hand over to the cores once each") {
+  Layer layer;
+  Block block(layer.framework, 0, -1, layer.events, layer.ops);
+  const graph::CpuWork work{8, 1000, 2000};
+  const graph::OpId first = block.cpu("rerank", work, {});
+  // Gather, product, softmax, maximum: four, of which the first carries the work.
+  REQUIRE(layer.ops.size() == 4);
+  CHECK(first == block.last());
+  CHECK(std::get<graph::CpuWork>(layer.ops[0].work).items == 8);
+  for (std::size_t i = 1; i < 4; ++i) {
+    CHECK(std::get<graph::CpuWork>(layer.ops[i].work).items == 0);
+    CHECK(layer.ops[i].after.front() == static_cast<graph::OpId>(i - 1));
+  }
+  block.cpu("CPU attention", work, {first});  // a system of its own in C++
+  CHECK(layer.ops.size() == 5);
+}

@@ -1,0 +1,127 @@
+// What policies that search or gather on the host state as work, for shapes small enough to count.
+#include <catch2/catch.hpp>
+
+#include "support/ops.hpp"
+#include "support/select.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using tests::labelled;
+using tests::only;
+using tests::waits_for;
+
+// 4 query heads on 2 KV heads of 8 dimensions, 3 layers: a key of one head has 8·2 = 16 bytes.
+config::Model small_model() {
+  config::Model m;
+  m.layers = 3, m.n_q_heads = 4, m.n_kv_heads = 2, m.head_dim = 8;
+  return m;
+}
+
+constexpr Lengths kLengths{400, 20};
+
+Recorder decode(const Policy& policy, const HeadCounts& head) {
+  static const config::Model model = small_model();
+  const std::vector<HeadCounts> heads(4, head);  // two sequences
+  Recorder ops;
+  policy.decode_layer({&model, 0, 2, 401, heads, false}, ops);
+  REQUIRE(ops.done_op() >= 0);
+  return ops;
+}
+
+Recorder prefill(const Policy& policy, int layer = 0) {
+  static const config::Model model = small_model();
+  Recorder ops;
+  policy.prefill_layer({&model, layer, 2, kLengths.prompt_tokens}, ops);
+  return ops;
+}
+
+const graph::Kernel& kernel(const graph::Op& op) { return std::get<graph::Kernel>(op.work); }
+const graph::Copy& copy(const graph::Op& op) { return std::get<graph::Copy>(op.work); }
+const graph::CpuWork& cpu(const graph::Op& op) { return std::get<graph::CpuWork>(op.work); }
+
+// 8 chunks of 4 tokens chosen, 3 of them not there.
+constexpr HeadCounts kChosen{.attended = 60, .scored = 90, .candidates = 32, .fetched = 12, .fetched_runs = 3};
+constexpr const char* kShadow = "budget: 32, page: 4, recent: 16, outliers: 2, rank: 6";
+
+TEST_CASE("ShadowKV's kernels fetch what misses, its operators all that was chosen, through the CPU") {
+  const Recorder kernels = decode(*tests::make("shadowkv", kShadow, kLengths), kChosen);
+  CHECK(kernels.traffic().h2d == 4 * 12 * 16);
+  CHECK(copy(only(kernels.ops(), "fetch values")).kind == graph::CopyKind::kZeroCopy);
+  CHECK(copy(only(kernels.ops(), "fetch values")).run_bytes == 4 * 16);
+
+  const auto operators = tests::make("shadowkv", std::string(kShadow) + ", runtime: operators", kLengths);
+  HeadCounts all = kChosen;
+  all.fetched = 32, all.fetched_runs = 8;
+  const Recorder ops = decode(*operators, all);
+  const std::vector<graph::Op>& list = ops.ops();
+  CHECK(ops.traffic().h2d == 4 * 32 * 16);
+  CHECK(copy(only(list, "values")).kind == graph::CopyKind::kPageable);
+  // Four heads gather 32 rows of 16 bytes each, in pieces of 4 rows, and write them.
+  CHECK(cpu(only(list, "gather values")).items == 4);
+  CHECK(cpu(only(list, "gather values")).bytes_per_item == 2 * 32 * 16);
+  CHECK(cpu(only(list, "gather values")).unit_bytes == 64);
+  // One after the other: positions, values, keys, attention; the model's thread waits for the values.
+  CHECK(waits_for(list, labelled(list, "gather values")[0], labelled(list, "token positions")[0]));
+  CHECK(waits_for(list, labelled(list, "values")[0], labelled(list, "gather values")[0]));
+  CHECK(waits_for(list, labelled(list, "rebuild keys")[0], labelled(list, "wait for the values")[0]));
+  CHECK(waits_for(list, ops.done_op(), labelled(list, "rebuild keys")[0]));
+  CHECK(std::get<graph::Gemm>(only(list, "rebuild keys").work).m == 4 * 32);
+}
+
+TEST_CASE("a library's factorisation is a QR of all rows and a square decomposition a sequence") {
+  const auto library = tests::make("shadowkv", std::string(kShadow) + ", factorisation: library", kLengths);
+  const Recorder ops = prefill(*library);
+  // 2 sequences of 400 rows, 2·8 columns: 6·m·n² and 20·n³.
+  CHECK(kernel(only(ops.ops(), "QR of keys")).flops == 6.0 * 800 * 16 * 16);
+  const graph::Kernel& square = kernel(only(ops.ops(), "SVD of the triangle"));
+  CHECK(square.flops == 20.0 * 2 * 16 * 16 * 16);
+  CHECK(square.cls == graph::KernelClass::kFactorise);
+  CHECK(square.unit_bytes == 16 * 4);  // single precision
+  CHECK(labelled(prefill(*tests::make("shadowkv", kShadow, kLengths)).ops(), "SVD of the triangle").empty());
+}
+
+TEST_CASE("what is factorised anew every so many tokens costs its share a step") {
+  const auto again =
+      tests::make("shadowkv", std::string(kShadow) + ", factorisation: library, refactorised_every: 10", kLengths);
+  const Recorder ops = decode(*again, kChosen);
+  // A tenth of both sequences' 401 rows.
+  CHECK(kernel(only(ops.ops(), "QR of keys")).flops == Approx(0.1 * 6 * 802 * 16 * 16));
+  CHECK(kernel(only(ops.ops(), "SVD of the triangle")).flops == Approx(0.1 * 20 * 2 * 16 * 16 * 16));
+  CHECK(ops.traffic().d2h == Approx(2 * 2 * 16));  // a token's values a step
+  // Generated tokens leave the buffer in whole rounds: of 15, ten.
+  const config::Model model = small_model();
+  const auto held = [&](const char* more) {
+    const auto policy = tests::make("shadowkv", std::string(kShadow) + more, kLengths);
+    return policy->memory({&model, 1, 415, kLengths, 0}).front().bytes;
+  };
+  CHECK(held("") - held(", refactorised_every: 10") == 3 * 2 * 10 * 32);
+}
+
+TEST_CASE("CTkvr compares lists two by two in one block a head, or marks them") {
+  const HeadCounts found{.attended = 50, .cpu_attended = 20, .scored = 8, .candidates = 70};
+  const std::string setting = "budget: 20, centroids: 8, retrieved_centroids: 4, sink: 8, recent: 8, dedup: ";
+  const Recorder marked = decode(*tests::make("ctkvr", setting + "hashed", kLengths), found);
+  CHECK(kernel(only(marked.ops(), "unite lists")).flops == 0);
+  const Recorder compared = decode(*tests::make("ctkvr", setting + "pairwise", kLengths), found);
+  // Lists of 50: 4 heads × 6 pairs × 50² comparisons of two operations.
+  CHECK(kernel(only(compared.ops(), "unite lists")).flops == 4.0 * 6 * 2500 * 2);
+  CHECK(kernel(only(compared.ops(), "unite lists")).blocks == 4);
+}
+
+TEST_CASE("RetrievalAttention's graph is built by all cores, and the prompt ends with the last one") {
+  const auto policy =
+      tests::make("retrieval_attention", "budget: 10, sink: 8, recent: 8, build_scored: 5, degree: 3", kLengths);
+  const Recorder first = prefill(*policy), last = prefill(*policy, 2);
+  // 384 keys of 4 heads in pieces of 64; 5 vectors of 32 bytes and 3 edges of 4 a key.
+  const graph::CpuWork& built = cpu(only(first.ops(), "build graph"));
+  CHECK(built.items == 4 * 6);
+  CHECK(built.bytes_per_item == 64 * (5 * 32 + 3 * 4));
+  CHECK(built.flops_per_item == 2.0 * 64 * 5 * 8);
+  CHECK(first.ops().back().kind == graph::Kind::kCpuWork);
+  CHECK(last.ops().back().kind == graph::Kind::kMarker);
+  CHECK(last.ops().back().lane == graph::Lane::kCompute);
+}
+
+}  // namespace
+}  // namespace kvcast::policy
