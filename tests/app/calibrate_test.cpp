@@ -85,6 +85,28 @@ TEST_CASE("what cannot be calibrated here says what is missing") {
   CHECK_FALSE(std::filesystem::exists(scratch / "p.yaml"));
 }
 
+TEST_CASE("a GPU's profile takes the host that was calibrated beside it") {
+  const Scratch scratch;
+  // Waits of 5 us: all that is fitted. Four of them, as one is held out.
+  json document = {
+      {"schema", "kvcast-kernels/1"}, {"environment", {{"device", "made by hand"}}}, {"rows", json::array()}};
+  for (int i = 1; i <= 4; ++i) {
+    document["rows"].push_back({{"bench", "host_sync"},
+                                {"mode", "batch"},
+                                {"axes", {{"what", "stream_sync_idle"}, {"n", i}}},
+                                {"work", json::object()},
+                                {"time_s", {{"median", 5e-6}}},
+                                {"skip_reason", nullptr}});
+  }
+  const std::string from = scratch.write("gpu.json", document.dump()), out = scratch / "p.yaml";
+  const auto text = [&] { return (std::stringstream() << std::ifstream(out).rdbuf()).str(); };
+  REQUIRE(kvcast::test::kvcast({"calibrate", "cuda", "--from", from, "-o", out}).code == 0);
+  CHECK_FALSE(text().find("cores: {value: 56") != std::string::npos);
+  REQUIRE(kvcast::test::kvcast({"calibrate", "cuda", "--from", from, "--host", "xeon-w9-3495x", "-o", out}).code == 0);
+  CHECK(text().find("cores: {value: 56") != std::string::npos);
+  CHECK(kvcast::test::kvcast({"calibrate", "cuda", "--from", from, "--host", "nobody", "-o", out}).code == 2);
+}
+
 TEST_CASE("validate kernels judges the fitted profiles by points that no fit has seen") {
   const Output o = kvcast::test::kvcast({"validate", "kernels", "--json"});
   INFO(o.err);
