@@ -16,8 +16,8 @@ namespace {
 
 constexpr double kMiB = 1024.0 * 1024;
 constexpr double kStepBudget = 10, kExposedBudget = 15;  // per cent
-// What is exposed is the difference of two step times: where each is right within 3 %, it is right within 15 % only from
-// a fifth of the step on.
+// What is exposed is the difference of two step times: where each is right within 3 %, it is right within 15 % only
+// from a fifth of the step on.
 constexpr double kLeastExposed = 0.2;
 // Undisturbed steps without which a median means nothing.
 constexpr std::size_t kLeastSamples = 5;
