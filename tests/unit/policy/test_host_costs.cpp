@@ -3,20 +3,17 @@
 
 #include "support/ops.hpp"
 #include "support/select.hpp"
+#include "unit/policy/small_model.hpp"
 
 namespace kvcast::policy {
 namespace {
 
+using tests::copy;
+using tests::kernel;
 using tests::labelled;
 using tests::only;
+using tests::small_model;
 using tests::waits_for;
-
-// 4 query heads on 2 KV heads of 8 dimensions, 3 layers: a key of one head has 8·2 = 16 bytes.
-config::Model small_model() {
-  config::Model m;
-  m.layers = 3, m.n_q_heads = 4, m.n_kv_heads = 2, m.head_dim = 8;
-  return m;
-}
 
 constexpr Lengths kLengths{400, 20};
 
@@ -36,8 +33,6 @@ Recorder prefill(const Policy& policy, int layer = 0) {
   return ops;
 }
 
-const graph::Kernel& kernel(const graph::Op& op) { return std::get<graph::Kernel>(op.work); }
-const graph::Copy& copy(const graph::Op& op) { return std::get<graph::Copy>(op.work); }
 const graph::CpuWork& cpu(const graph::Op& op) { return std::get<graph::CpuWork>(op.work); }
 
 // 8 chunks of 4 tokens chosen, 3 of them not there.

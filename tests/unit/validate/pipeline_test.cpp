@@ -91,4 +91,3 @@ TEST_CASE("the suite measures every pipeline and judges steps and exposed transf
   REQUIRE(suite.budgets.size() == 2);
   CHECK(suite.budgets[0].value.has_value());
 }
-
