@@ -92,19 +92,14 @@ class ArkVale final : public Scheme {
 void run(State& state) {
   PipelineShape s;
   if (!read_shape(state, s)) return;
-  const int page = as_int(state, "page"), budget = as_int(state, "budget"), missing = as_int(state, "missing");
-  if (page < 1 || budget % page != 0 || s.context % page != 0 || 2 * budget > s.context)
-    return state.skip("whole pages, a budget of at most half the context");
-  const int fixed = as_int(state, "fixed") / page;
-  const PageSetting p{page, s.context / page, fixed, budget / page - 2 * fixed, fixed, missing, false};
-  if (fixed < 1 || p.chosen < 1 || missing < 1 || missing > p.chosen)
-    return state.skip("sink and window of one page or more, and some of the chosen pages missing");
+  PageSetting p;
+  if (!read_pages(state, s, false, p)) return;
   const double bounds = 4.0 * s.layers * p.pages * s.heads() * s.dim;
   if (too_large_pipeline(state, s, host_pages_device_bytes(s, p) + bounds, host_pages_host_bytes(s, p))) return;
-  state_counts(state, {.attended = double{1} * budget,
+  state_counts(state, {.attended = double{1} * p.slots() * p.page,
                        .scored = double{1} * p.pages - p.recent,
-                       .fetched = double{1} * missing * page,
-                       .fetched_runs = double{1} * missing});
+                       .fetched = double{1} * p.missing * p.page,
+                       .fetched_runs = double{1} * p.missing});
   run_scheme(state, s, [&] { return std::make_unique<ArkVale>(s, p, state); });
 }
 

@@ -4,6 +4,18 @@
 
 namespace kvcast::kernels {
 
+bool read_pages(State& state, const PipelineShape& s, bool by_head, PageSetting& p) {
+  const auto skip = [&state](const char* why) { return state.skip(why), false; };
+  const int page = as_int(state, "page"), budget = as_int(state, "budget"), missing = as_int(state, "missing");
+  if (page < 1 || budget % page != 0 || s.context % page != 0 || 2 * budget > s.context)
+    return skip("whole pages, a budget of at most half the context");
+  const int fixed = as_int(state, "fixed") / page;
+  p = {page, s.context / page, fixed, budget / page - 2 * fixed, fixed, missing, by_head};
+  if (fixed < 1 || p.chosen < 1 || missing < 1 || missing > p.chosen)
+    return skip("sink and window of one page or more, and some of the chosen pages missing");
+  return true;
+}
+
 namespace {
 
 // Host memory is the larger part of a long context, and locking it takes seconds: beyond this much the pages of several

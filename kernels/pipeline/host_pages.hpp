@@ -13,6 +13,8 @@ struct PageSetting {
   bool by_head;              // host pages [KV head][K, V][page][dim], else [K, V][page][KV head][dim]
   int slots() const { return sink + chosen + recent; }
 };
+// From the axes page, budget, fixed (sink and window, each) and missing, in tokens but for the last. False: skipped.
+bool read_pages(State& state, const PipelineShape& shape, bool by_head, PageSetting& setting);
 
 // Which pages lie where is kept by the host, for each layer, sequence and KV head.
 class HostPages {
