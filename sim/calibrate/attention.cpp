@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <set>
 
@@ -15,6 +16,8 @@ namespace {
 
 constexpr int kFolds = 4;
 constexpr std::size_t kLeastPoints = 30;
+// Two kernels have twice the parameters: they must show for it where no fold has looked.
+constexpr double kGainOfTwo = 0.2;
 constexpr double kBeyondCache = 2, kWeightBeyondCache = 3;
 
 // What the scheduler of the kernel does; not to be found by derivatives.
@@ -52,17 +55,17 @@ double weight_of(const MeasuredPoint& point, const config::Gpu& gpu) {
 // query heads that was measured.
 struct Knob {
   const char* key;
-  Value config::Gpu::*value;
+  Value config::AttentionKernel::*value;
   double low, high, start;
 };
 constexpr Knob kKnobs[] = {
-    {"floor_attention", &config::Gpu::floor_attention, 0.1e-6, 40e-6, 8e-6},
-    {"attention_merge", &config::Gpu::attention_merge, 0.01e-6, 20e-6, 2e-6},
-    {"attention_tile_time", &config::Gpu::attention_tile_time, 0.001e-6, 10e-6, 0.3e-6},
-    {"attention_efficiency", &config::Gpu::attention_efficiency, 0.5, 1, 0.9},
-    {"l2_bandwidth", &config::Gpu::l2_bandwidth, 1e12, 12e12, 4e12},
-    {"attention_overlap", &config::Gpu::attention_overlap, 1, 8, 1.6},
-    {"attention_padding", &config::Gpu::attention_padding, 0.01, 1, 0.3},
+    {"floor_attention", &config::AttentionKernel::floor, 0.1e-6, 40e-6, 8e-6},
+    {"attention_merge", &config::AttentionKernel::merge, 0.01e-6, 20e-6, 2e-6},
+    {"attention_tile_time", &config::AttentionKernel::tile_time, 0.001e-6, 10e-6, 0.3e-6},
+    {"attention_efficiency", &config::AttentionKernel::efficiency, 0.5, 1, 0.9},
+    {"l2_bandwidth", &config::AttentionKernel::l2_bandwidth, 1e12, 12e12, 4e12},
+    {"attention_overlap", &config::AttentionKernel::overlap, 1, 8, 1.6},
+    {"attention_padding", &config::AttentionKernel::padding, 0.01, 1, 0.3},
 };
 constexpr double kRowLow = 0.05e-6, kRowHigh = 20e-6, kRowStart = 3e-6;
 
@@ -71,20 +74,20 @@ std::vector<Parameter> parameters(const config::Gpu& gpu) {
   for (const Knob& knob : kKnobs) all.push_back({knob.key, knob.low, knob.high, knob.start});
   all[4].low = std::max(all[4].low, gpu.hbm_bandwidth.value);  // an L2 is no slower than the memory behind it
   all[4].start = std::max(all[4].start, 1.2 * all[4].low);
-  for (std::size_t i = 0; i < gpu.attention_row.x.size(); ++i) {
+  for (std::size_t i = 0; i < gpu.attention.row.x.size(); ++i) {
     all.push_back({"attention_row", kRowLow, kRowHigh, kRowStart});
   }
   return all;
 }
 
-void set(config::Gpu& gpu, std::span<const double> values) {
+void set(config::AttentionKernel& kernel, std::span<const double> values) {
   std::size_t i = 0;
-  for (const Knob& knob : kKnobs) (gpu.*knob.value).value = values[i++];
-  for (double& y : gpu.attention_row.y) y = values[i++];
+  for (const Knob& knob : kKnobs) (kernel.*knob.value).value = values[i++];
+  for (double& y : kernel.row.y) y = values[i++];
 }
 
-void set(config::Gpu& gpu, const Structure& s) {
-  gpu.attention_tile.value = s.tile, gpu.attention_part.value = s.part, gpu.attention_parts.value = s.parts;
+void set(config::AttentionKernel& kernel, const Structure& s) {
+  kernel.tile.value = s.tile, kernel.part.value = s.part, kernel.parts.value = s.parts;
 }
 
 // Solves for the points of all folds but one (-1: all), and leaves the result in gpu.
@@ -97,26 +100,64 @@ double solve_without(std::span<const MeasuredPoint> points, int left_out, config
     weights.push_back(weight_of(point, gpu));
   }
   const auto errors = [&](std::span<const double> values, std::span<double> out) {
-    set(gpu, values);
+    set(gpu.attention, values);
     for (std::size_t i = 0; i < used.size(); ++i) out[i] = log_error(gpu, *used[i]);
   };
   const Solution solution = solve(parameters(gpu), weights, errors);
-  set(gpu, solution.values);
+  set(gpu.attention, solution.values);
   return solution.cost;
 }
 
-double cross_validate(std::span<const MeasuredPoint> points, const Structure& structure, config::Gpu gpu) {
-  set(gpu, structure);
-  std::vector<double> errors, weights;
+struct Judged {
+  std::vector<double> errors, weights;  // of points that the fit had not seen
+  double loss() const { return calibrate::loss(errors, weights); }
+};
+
+Judged cross_validate(std::span<const MeasuredPoint> points, const Structure& structure, config::Gpu gpu) {
+  set(gpu.attention, structure);
+  Judged judged;
   for (int fold = 0; fold < kFolds; ++fold) {
     solve_without(points, fold, gpu);
     for (const MeasuredPoint& point : points) {
       if (fold_of(point) != fold) continue;
-      errors.push_back(log_error(gpu, point));
-      weights.push_back(weight_of(point, gpu));
+      judged.errors.push_back(log_error(gpu, point));
+      judged.weights.push_back(weight_of(point, gpu));
     }
   }
-  return loss(errors, weights);
+  return judged;
+}
+
+struct KernelFit {
+  config::AttentionKernel kernel;
+  Judged judged;  // of the chosen structure
+};
+
+// One kernel for all of the points; gpu gives what is not fitted.
+KernelFit fit_kernel(std::span<const MeasuredPoint> points, config::Gpu gpu) {
+  std::set<double> groups;
+  for (const MeasuredPoint& point : points) groups.insert(work_of(point).group);
+  gpu.attention_mha.reset();
+  gpu.attention.row.x.assign(groups.begin(), groups.end());
+  gpu.attention.row.y.assign(groups.size(), kRowStart);
+
+  const std::vector<Structure> all = structures();
+  std::vector<Judged> judged(all.size());
+  parallel_for(all.size(), hardware_threads(), [&](std::size_t i) { judged[i] = cross_validate(points, all[i], gpu); });
+  const auto best = static_cast<std::size_t>(
+      std::min_element(judged.begin(), judged.end(), [](auto& a, auto& b) { return a.loss() < b.loss(); }) -
+      judged.begin());
+  set(gpu.attention, all[best]);
+  solve_without(points, -1, gpu);
+  return {gpu.attention, std::move(judged[best])};
+}
+
+std::vector<MeasuredPoint> not_held_out(std::span<const MeasuredPoint> points) {
+  std::vector<MeasuredPoint> used;
+  std::copy_if(points.begin(), points.end(), std::back_inserter(used), [](auto& point) { return !point.held_out; });
+  if (used.size() < kLeastPoints) {
+    throw UserError(fmt::format("attention: {} points to fit to, at least {} are needed", used.size(), kLeastPoints));
+  }
+  return used;
 }
 
 void set_range(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
@@ -136,27 +177,29 @@ void set_range(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
 }  // namespace
 
 AttentionFit fit_attention(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
-  std::vector<MeasuredPoint> used;
-  std::set<double> groups;
-  for (const MeasuredPoint& point : points) {
-    if (point.held_out) continue;
-    used.push_back(point);
-    groups.insert(work_of(point).group);
-  }
-  if (used.size() < kLeastPoints) {
-    throw UserError(fmt::format("attention: {} points to fit to, at least {} are needed", used.size(), kLeastPoints));
-  }
-  gpu.attention_row.x.assign(groups.begin(), groups.end());
-  gpu.attention_row.y.assign(groups.size(), kRowStart);
-
-  const std::vector<Structure> all = structures();
-  std::vector<double> losses(all.size());
-  parallel_for(all.size(), hardware_threads(), [&](std::size_t i) { losses[i] = cross_validate(used, all[i], gpu); });
-  const auto best = std::min_element(losses.begin(), losses.end());
-  set(gpu, all[static_cast<std::size_t>(best - losses.begin())]);
-  solve_without(used, -1, gpu);
+  const std::vector<MeasuredPoint> used = not_held_out(points);
+  const KernelFit fit = fit_kernel(used, gpu);
+  gpu.attention = fit.kernel;
+  gpu.attention_mha.reset();
   set_range(used, gpu);
-  return {static_cast<int>(all.size()), *best};
+  return {static_cast<int>(structures().size()), fit.judged.loss()};
+}
+
+AttentionFit fit_attention_by_heads(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
+  const AttentionFit together = fit_attention(points, gpu);
+  std::vector<MeasuredPoint> shared = not_held_out(points);
+  const auto own = std::partition(shared.begin(), shared.end(), [](auto& point) { return work_of(point).group != 1; });
+  const std::vector<MeasuredPoint> alone(own, shared.end());
+  shared.erase(own, shared.end());
+  if (std::min(shared.size(), alone.size()) < kLeastPoints) return together;
+  const KernelFit gqa = fit_kernel(shared, gpu), mha = fit_kernel(alone, gpu);
+  Judged apart = gqa.judged;
+  apart.errors.insert(apart.errors.end(), mha.judged.errors.begin(), mha.judged.errors.end());
+  apart.weights.insert(apart.weights.end(), mha.judged.weights.begin(), mha.judged.weights.end());
+  if (apart.loss() > (1 - kGainOfTwo) * together.cross_validation) return together;
+  gpu.attention = gqa.kernel;
+  gpu.attention_mha = mha.kernel;
+  return {together.candidates, apart.loss()};
 }
 
 }  // namespace kvcast::calibrate

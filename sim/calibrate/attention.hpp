@@ -19,4 +19,9 @@ struct AttentionFit {
 // which decide what a step takes, count three times. UserError where there are too few points.
 AttentionFit fit_attention(std::span<const MeasuredPoint> points, config::Gpu& gpu);
 
+// The same for a framework, which may run another kernel where every query head has a KV head of its own (TensorRT-LLM
+// does: masked multi-head attention there, XQA for shared ones): gpu.attention_mha is set if two kernels, each with its
+// structure, lower the loss in cross-validation by a fifth, and empty otherwise.
+AttentionFit fit_attention_by_heads(std::span<const MeasuredPoint> points, config::Gpu& gpu);
+
 }  // namespace kvcast::calibrate

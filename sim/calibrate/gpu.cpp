@@ -140,7 +140,8 @@ void set_known(const Results& results, config::Gpu& gpu) {
   set("l2_bytes", gpu.l2_capacity);
   set("clock_hz", gpu.clock);
   gpu.floor_clock = gpu.clock;  // floors are those of this device
-  gpu.l2_bandwidth.value = std::max(gpu.l2_bandwidth.value, gpu.hbm_bandwidth.value);
+  Value& l2 = gpu.attention.l2_bandwidth;
+  l2.value = std::max(l2.value, gpu.hbm_bandwidth.value);
 }
 
 // Nothing that was fitted may exceed what the link or both directions of it can do.

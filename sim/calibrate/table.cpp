@@ -19,6 +19,16 @@ constexpr std::string_view kGemmKeys[] = {"gpu.floor_gemm", "gpu.gemm_memory_eff
                                           "gpu.gemm_compute_efficiency", "gpu.gemm_overlap"};
 constexpr double kBeyondCache = 2;
 
+// The numbers of every attention kernel that the fit has found.
+std::vector<std::string> attention_keys(const config::Gpu& gpu) {
+  std::vector<std::string> keys(std::begin(kAttentionKeys), std::end(kAttentionKeys));
+  if (!gpu.attention_mha) return keys;
+  for (const std::string_view key : kAttentionKeys) {
+    keys.push_back(fmt::format("gpu.attention_mha.{}", key.substr(key.find('.') + 1)));
+  }
+  return keys;
+}
+
 void check_one_kernel(const std::vector<MeasuredPoint>& points) {
   const MeasuredPoint& first = points.front();
   for (const MeasuredPoint& point : points) {
@@ -54,9 +64,12 @@ void fit_file(const TableRequest& request, const std::string& file, TableResult&
   config::Gpu& gpu = result.hardware.gpu;
   const bool attention = points.front().attention();
   std::string model;
+  std::vector<std::string> names(std::begin(kGemmKeys), std::end(kGemmKeys));
   if (attention) {
-    const AttentionFit fit = fit_attention(points, gpu);
-    model = fmt::format("best of {} structures in cross-validation", fit.candidates);
+    const AttentionFit fit = fit_attention_by_heads(points, gpu);
+    model = fmt::format("best of {} structures in cross-validation{}", fit.candidates,
+                        gpu.attention_mha ? ", query heads with KV heads of their own apart" : "");
+    names = attention_keys(gpu);
   } else {
     const GemmFit fit = fit_gemm(points, gpu);
     model = fmt::format("memory efficiency {}", fit.memory_points > 2 ? "by size of the weights" : "one for all sizes");
@@ -70,19 +83,15 @@ void fit_file(const TableRequest& request, const std::string& file, TableResult&
 
   const std::string source = fmt::format("{}; {}", c.source, model);
   const double uncertainty = errors_of(gpu, points, false).p90;
-  if (attention) {
-    mark_fitted(result.hardware, kAttentionKeys, uncertainty, source);
-  } else {
-    mark_fitted(result.hardware, kGemmKeys, uncertainty, source);
-  }
+  const std::vector<std::string_view> keys(names.begin(), names.end());
+  mark_fitted(result.hardware, keys, uncertainty, source);
   c.fit = residuals(errors_of(gpu, points, false));
   c.held_out = residuals(errors_of(gpu, points, true));
   if (c.held_out.n == 0) throw UserError({file, 1, 0}, "no point is held out: a column held_out with some 1 is needed");
   const auto large = residuals(errors_of(gpu, beyond_cache(points, gpu), true));
   if (large.n > 0) c.beyond_cache = large;
   judge(c, result.misses);
-  result.yaml +=
-      attention ? yaml_of(result.hardware, kAttentionKeys) + yaml_of(gpu.range) : yaml_of(result.hardware, kGemmKeys);
+  result.yaml += yaml_of(result.hardware, keys) + (attention ? yaml_of(gpu.range) : "");
   result.calibrations.push_back(std::move(c));
 }
 

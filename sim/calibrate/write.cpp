@@ -63,12 +63,18 @@ void mark_fitted(config::Hardware& hardware, std::span<const std::string_view> k
 
 std::string yaml_of(config::Hardware& hardware, std::span<const std::string_view> keys) {
   std::string text;
+  std::string_view within;
   for (const std::string_view key : keys) {
     const config::Knob knob = knob_of(hardware, key);
-    const std::string_view name = key.substr(key.find('.') + 1);
+    const std::size_t first = key.find('.'), last = key.rfind('.');
+    const std::string_view name = key.substr(last + 1);
+    const std::string_view inner = first == last ? "" : key.substr(first + 1, last - first - 1);
+    if (inner != within && !inner.empty()) text += fmt::format("  {}:\n", inner);
+    within = inner;
+    const std::string indent(inner.empty() ? 2 : 4, ' ');
     if (knob.value != nullptr) {
       const Value& v = *knob.value;
-      text += fmt::format("  {}: {{value: {}, {}}}\n", name, format_quantity(v.value, knob.y),
+      text += fmt::format("{}{}: {{value: {}, {}}}\n", indent, name, format_quantity(v.value, knob.y),
                           rests_on(v.origin, v.uncertainty, v.source, ", "));
       continue;
     }
@@ -77,8 +83,9 @@ std::string yaml_of(config::Hardware& hardware, std::span<const std::string_view
       points += fmt::format("{}[{}, {}]", i == 0 ? "" : ", ", format_quantity(knob.curve->x[i], knob.x),
                             format_quantity(knob.curve->y[i], knob.y));
     }
-    text += fmt::format("  {}:\n    points: [{}]\n    {}\n", name, points,
-                        rests_on(knob.curve->origin, knob.curve->uncertainty, knob.curve->source, "\n    "));
+    const std::string line = "\n  " + indent;
+    text += fmt::format("{}{}:{}points: [{}]{}{}\n", indent, name, line, points, line,
+                        rests_on(knob.curve->origin, knob.curve->uncertainty, knob.curve->source, line));
   }
   return text;
 }

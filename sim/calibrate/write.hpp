@@ -17,7 +17,8 @@ std::string plain_text(std::string text);
 void mark_fitted(config::Hardware& hardware, std::span<const std::string_view> keys, double uncertainty,
                  const std::string& source);
 
-// `    key: {value: ..., origin: ..., ...}` or the lines of a curve, for each of the keys, which lose their prefix.
+// `  key: {value: ..., origin: ..., ...}` or the lines of a curve, for each of the keys, which lose the name of their
+// section; those of a section within it ("gpu.attention_mha.attention_row") follow each other, below its name.
 std::string yaml_of(config::Hardware& hardware, std::span<const std::string_view> keys);
 
 // The same for all keys that begin with the prefix ("link.").

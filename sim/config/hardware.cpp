@@ -45,25 +45,15 @@ constexpr ValueField<Gpu> kGpuValues[] = {
     {"clock", &Gpu::clock, kHertz, 1e6, 1e11},
     {"floor_clock", &Gpu::floor_clock, kHertz, 1e6, 1e11},
     {"floor_gemm", &Gpu::floor_gemm, kSeconds, 0, 1},
-    {"floor_attention", &Gpu::floor_attention, kSeconds, 0, 1},
     {"floor_score", &Gpu::floor_score, kSeconds, 0, 1},
     {"floor_topk", &Gpu::floor_topk, kSeconds, 0, 1},
     {"floor_small", &Gpu::floor_small, kSeconds, 0, 1},
-    {"attention_merge", &Gpu::attention_merge, kSeconds, 0, 1},
     {"gap_stream", &Gpu::gap_stream, kSeconds, 0, 1},
     {"gap_graph", &Gpu::gap_graph, kSeconds, 0, 1},
     {"stream_efficiency", &Gpu::stream_efficiency, kFraction, 1e-3, 1},
     {"convert_efficiency", &Gpu::convert_efficiency, kFraction, 1e-3, 1},
     {"vector_efficiency", &Gpu::vector_efficiency, kFraction, 1e-3, 1},
     {"l2_capacity", &Gpu::l2_capacity, kBytes, 1e5, kHuge},
-    {"l2_bandwidth", &Gpu::l2_bandwidth, kBytesPerSecond, 1e9, kHuge},
-    {"attention_efficiency", &Gpu::attention_efficiency, kFraction, 1e-3, 1},
-    {"attention_tile", &Gpu::attention_tile, kNone, 1, 1e5},
-    {"attention_padding", &Gpu::attention_padding, kFraction, 0, 1},
-    {"attention_part", &Gpu::attention_part, kNone, 1, 1e6},
-    {"attention_parts", &Gpu::attention_parts, kNone, 0.01, 1e3},
-    {"attention_tile_time", &Gpu::attention_tile_time, kSeconds, 0, 1},
-    {"attention_overlap", &Gpu::attention_overlap, kNone, 1, 100},
     {"prefill_efficiency", &Gpu::prefill_efficiency, kFraction, 1e-3, 1},
     {"gemm_overlap", &Gpu::gemm_overlap, kNone, 1, 100},
     {"gemm_row_loss", &Gpu::gemm_row_loss, kFraction, 0, 0.9},
@@ -71,12 +61,26 @@ constexpr ValueField<Gpu> kGpuValues[] = {
     {"topk_pick", &Gpu::topk_pick, kSeconds, 0, 1},
 };
 constexpr CurveField<Gpu> kGpuCurves[] = {
-    {"attention_row", &Gpu::attention_row, kNone, kSeconds, 0, 1},
     {"gemm_memory_efficiency", &Gpu::gemm_memory_efficiency, kBytes, kFraction, 1e-3, 1},
     {"gemm_compute_efficiency", &Gpu::gemm_compute_efficiency, kNone, kFraction, 1e-3, 1},
     {"gather_efficiency", &Gpu::gather_efficiency, kBytes, kFraction, 1e-3, 1},
     {"topk_row", &Gpu::topk_row, kNone, kSeconds, 0, 10},
     {"factorise_rate", &Gpu::factorise_rate, kNone, kFlopPerSecond, 1e6, kHuge},
+};
+constexpr ValueField<AttentionKernel> kAttentionValues[] = {
+    {"floor_attention", &AttentionKernel::floor, kSeconds, 0, 1},
+    {"attention_merge", &AttentionKernel::merge, kSeconds, 0, 1},
+    {"l2_bandwidth", &AttentionKernel::l2_bandwidth, kBytesPerSecond, 1e9, kHuge},
+    {"attention_efficiency", &AttentionKernel::efficiency, kFraction, 1e-3, 1},
+    {"attention_tile", &AttentionKernel::tile, kNone, 1, 1e5},
+    {"attention_padding", &AttentionKernel::padding, kFraction, 0, 1},
+    {"attention_part", &AttentionKernel::part, kNone, 1, 1e6},
+    {"attention_parts", &AttentionKernel::parts, kNone, 0.01, 1e3},
+    {"attention_tile_time", &AttentionKernel::tile_time, kSeconds, 0, 1},
+    {"attention_overlap", &AttentionKernel::overlap, kNone, 1, 100},
+};
+constexpr CurveField<AttentionKernel> kAttentionCurves[] = {
+    {"attention_row", &AttentionKernel::row, kNone, kSeconds, 0, 1},
 };
 constexpr ValueField<Link> kLinkValues[] = {
     {"theory_bandwidth", &Link::theory_bandwidth, kBytesPerSecond, 1e6, kHuge},
@@ -214,10 +218,13 @@ Node with_includes(const Node& map, const std::string& folder, const std::vector
 
 void guard(const Section& section, const Gpu& gpu) {
   if (gpu.hbm_reserved >= gpu.hbm_capacity) unphysical(section, "hbm_reserved", "leaves no device memory");
-  if (gpu.l2_bandwidth < gpu.hbm_bandwidth) unphysical(section, "l2_bandwidth", "less than hbm_bandwidth");
   if (gpu.gap_graph > gpu.gap_stream) {
     unphysical(section, "gap_graph", "kernels in a CUDA graph cannot be further apart than in a stream");
   }
+}
+
+void guard(const Section& section, const Gpu& gpu, const AttentionKernel& kernel) {
+  if (kernel.l2_bandwidth < gpu.hbm_bandwidth) unphysical(section, "l2_bandwidth", "less than hbm_bandwidth");
 }
 
 void guard(const Section& section, const Link& link) {
@@ -243,6 +250,24 @@ void guard(const Section& section, const Host& host) {
   }
 }
 
+void read_attention(Section& section, const Gpu& gpu, AttentionKernel& kernel) {
+  read_fields<AttentionKernel>(section, kernel, kAttentionValues, kAttentionCurves);
+  guard(section, gpu, kernel);
+}
+
+void read_gpu(Section& section, Gpu& gpu) {
+  read_fields<Gpu>(section, gpu, kGpuValues, kGpuCurves);
+  read_attention(section, gpu, gpu.attention);
+  if (section.has("attention_mha")) {
+    Section mha = section.section("attention_mha", "attention_mha");
+    read_attention(mha, gpu, gpu.attention_mha.emplace());
+    mha.finish();
+  }
+  gpu.range = read_range(section);
+  section.finish();
+  guard(section, gpu);
+}
+
 Host read_host(const Node& map, std::string name) {
   Section section(with_includes(map, "hosts/common", {}), "host");
   Host host;
@@ -266,7 +291,12 @@ Host host_of(Section& section) {
 
 std::vector<Knob> knobs(Hardware& hardware) {
   std::vector<Knob> all;
-  list_knobs<Gpu>(all, "gpu.", hardware.gpu, kGpuValues, kGpuCurves);
+  Gpu& gpu = hardware.gpu;
+  list_knobs<Gpu>(all, "gpu.", gpu, kGpuValues, kGpuCurves);
+  list_knobs<AttentionKernel>(all, "gpu.", gpu.attention, kAttentionValues, kAttentionCurves);
+  if (gpu.attention_mha) {
+    list_knobs<AttentionKernel>(all, "gpu.attention_mha.", *gpu.attention_mha, kAttentionValues, kAttentionCurves);
+  }
   list_knobs<Link>(all, "link.", hardware.link, kLinkValues, kLinkCurves);
   list_knobs<Host>(all, "host.", hardware.host, kHostValues, kHostCurves);
   return all;
@@ -304,10 +334,7 @@ Hardware read_hardware(const std::string& path) {
   hardware.title = section.text("title");
   hardware.aliases = section.texts("aliases", {});
   Section gpu = section.section("gpu", "gpu");
-  read_fields<Gpu>(gpu, hardware.gpu, kGpuValues, kGpuCurves);
-  hardware.gpu.range = read_range(gpu);
-  gpu.finish();
-  guard(gpu, hardware.gpu);
+  read_gpu(gpu, hardware.gpu);
   Section link = section.section("link", "link");
   read_fields<Link>(link, hardware.link, kLinkValues, kLinkCurves);
   link.finish();

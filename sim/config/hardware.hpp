@@ -4,6 +4,7 @@
 // Numbers that several machines share stand once, in configs/{hardware,hosts}/common, and are pulled in by `include`.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,21 @@ struct Curve {
   std::string source;
 };
 
+// A kernel of decode attention; how its time follows from these stands in hardware/kernels.cpp.
+struct AttentionKernel {
+  Value floor;         // seconds; see Gpu
+  Value merge;         // seconds more where rows are split: their partial results are merged
+  Value l2_bandwidth;  // B/s at which it reads what is in the L2
+  Value efficiency;    // fraction of hbm_bandwidth on long contexts
+  Value tile;          // KV tokens that are computed on together
+  Value padding;       // share of the tokens by which a row falls short of whole tiles that is read as well
+  Value part;          // KV tokens: rows are split into parts of at least this many ...
+  Value parts;         // ... until there are this many parts a SM
+  Value tile_time;     // seconds a tile as seen by one SM, where nothing else holds it back
+  Value overlap;       // exponent p: work of t1 and t2 seconds takes (t1^p + t2^p)^(1/p); 1 none, large full
+  Curve row;           // seconds that a part of a row holds an SM at least, over query heads of a KV head
+};
+
 // What is called a floor is the time that a kernel of a class takes however small its work, beyond that of an empty
 // kernel; the gap is the time from one empty kernel to the next. A kernel takes gap + floor + its work.
 struct Gpu {
@@ -35,33 +51,30 @@ struct Gpu {
   Value sm_count;
   Value clock;        // Hz, under load
   Value floor_clock;  // Hz at which floors and topk_row were established: they take floor_clock / clock times as long
-  Value floor_gemm, floor_attention, floor_score, floor_topk, floor_small;  // seconds
-  Value attention_merge;          // seconds more where rows are split: their partial results are merged
-  Value gap_stream, gap_graph;    // seconds, in a stream and in a CUDA graph
-  Value stream_efficiency;        // fraction of hbm_bandwidth that streaming kernels reach
-  Value convert_efficiency;       // fraction of the stream rate that layout conversions reach
-  Value vector_efficiency;        // fraction of vector_flops
-  Value l2_capacity;              // bytes
-  Value l2_bandwidth;             // B/s at which decode attention reads what is in the L2
-  Value attention_efficiency;     // fraction of hbm_bandwidth, decode attention on long contexts
-  Value attention_tile;           // KV tokens that are computed on together
-  Value attention_padding;        // share of the tokens by which a row falls short of whole tiles that is read as well
-  Value attention_part;           // KV tokens: rows are split into parts of at least this many ...
-  Value attention_parts;          // ... until there are this many parts a SM
-  Value attention_tile_time;      // seconds a tile as seen by one SM, where nothing else holds it back
-  Value attention_overlap;        // exponent p: work of t1 and t2 seconds takes (t1^p + t2^p)^(1/p); 1 none, large full
-  Value prefill_efficiency;       // fraction of tensor_flops in attention
-  Value gemm_overlap;             // exponent p between memory and products of a GEMM
+  Value floor_gemm, floor_score, floor_topk, floor_small;  // seconds
+  Value gap_stream, gap_graph;                             // seconds, in a stream and in a CUDA graph
+  Value stream_efficiency;                                 // fraction of hbm_bandwidth that streaming kernels reach
+  Value convert_efficiency;                                // fraction of the stream rate that layout conversions reach
+  Value vector_efficiency;                                 // fraction of vector_flops
+  Value l2_capacity;                                       // bytes
+  Value prefill_efficiency;                                // fraction of tensor_flops in attention
+  Value gemm_overlap;                                      // exponent p between memory and products of a GEMM
   Value gemm_row_loss;            // share of gemm_memory_efficiency lost by 64 rows and more; by its logarithm below
   Value gemm_tile;                // rows and columns of the output that one SM computes at a time
   Value topk_pick;                // seconds for each selected entry of a row
-  Curve attention_row;            // seconds that a part of a row holds an SM at least, over query heads of a KV head
   Curve gemm_memory_efficiency;   // fraction of hbm_bandwidth over bytes of weights
   Curve gemm_compute_efficiency;  // fraction of tensor_flops over output tiles per SM
   Curve gather_efficiency;        // fraction of the rate of contiguous reads over contiguous bytes of a piece
   Curve topk_row;                 // seconds over columns: one row on one SM, its entries not yet picked
   Curve factorise_rate;  // FLOP/s over columns: singular value decomposition of a square matrix, at floor_clock
+  AttentionKernel attention;
+  // The kernel for query heads that each have a KV head of their own (MHA), where a framework runs another one there.
+  std::optional<AttentionKernel> attention_mha;
   KernelRange range;
+
+  const AttentionKernel& attention_of(double group) const {  // query heads of a KV head
+    return group == 1 && attention_mha ? *attention_mha : attention;
+  }
 };
 
 struct Link {

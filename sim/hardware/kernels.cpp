@@ -81,33 +81,36 @@ void add_gemm(Terms& terms, const config::Gpu& gpu, const graph::Gemm& work) {
 double attention_bytes(const graph::DecodeAttention& work, const config::Gpu& gpu) {
   if (work.rows <= 0) return 0;
   const double mean = work.tokens / work.rows;
-  const double padding = round_up(mean, gpu.attention_tile) - mean;
-  return work.rows * (mean + gpu.attention_padding * padding) * 2 * work.head_dim * work.element_bytes * work.kv_reads;
+  const config::AttentionKernel& kernel = gpu.attention_of(work.group);
+  const double padding = round_up(mean, kernel.tile) - mean;
+  return work.rows * (mean + kernel.padding * padding) * 2 * work.head_dim * work.element_bytes * work.kv_reads;
 }
 
 AttentionParts attention_parts(const graph::DecodeAttention& work, const config::Gpu& gpu) {
-  const double pieces = std::ceil(work.tokens / work.rows / gpu.attention_part);
-  const double wanted = gpu.attention_parts * gpu.sm_count;
+  const config::AttentionKernel& kernel = gpu.attention_of(work.group);
+  const double pieces = std::ceil(work.tokens / work.rows / kernel.part);
+  const double wanted = kernel.parts * gpu.sm_count;
   AttentionParts parts;
   parts.count = std::max(work.rows, std::min(work.rows * pieces, wanted));
   parts.split = parts.count > work.rows;
   parts.rounds = std::max(1.0, std::ceil(parts.count / gpu.sm_count));
   // The longest row is cut into as many parts as the mean one; its part is what the kernel waits for.
   const double longest = std::max(work.longest, work.tokens / work.rows);
-  const double pieces_of_part = std::ceil(std::ceil(longest / gpu.attention_part) / (parts.count / work.rows));
-  parts.tiles = std::ceil(std::min(longest, pieces_of_part * gpu.attention_part) / gpu.attention_tile);
+  const double pieces_of_part = std::ceil(std::ceil(longest / kernel.part) / (parts.count / work.rows));
+  parts.tiles = std::ceil(std::min(longest, pieces_of_part * kernel.part) / kernel.tile);
   return parts;
 }
 
 void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::DecodeAttention& work) {
-  add_floor(terms, gpu, "attention floor", gpu.floor_attention);
+  const config::AttentionKernel& kernel = gpu.attention_of(work.group);
+  add_floor(terms, gpu, "attention floor", kernel.floor);
   if (work.rows <= 0 || work.tokens <= 0) return;
   const AttentionParts parts = attention_parts(work, gpu);
-  if (parts.split) add_floor(terms, gpu, "merging of split rows", gpu.attention_merge);
+  if (parts.split) add_floor(terms, gpu, "merging of split rows", kernel.merge);
 
   const double bytes = attention_bytes(work, gpu);
   const config::KernelRange& range = gpu.range;
-  Number efficiency = within(range.attention_head_dim, work.head_dim, number(gpu.attention_efficiency));
+  Number efficiency = within(range.attention_head_dim, work.head_dim, number(kernel.efficiency));
   efficiency = within(range.attention_tokens, work.tokens / work.rows, efficiency);
   Number rate = reached(gpu.hbm_bandwidth, efficiency);
   if (work.unit_bytes > 0) rate = rate * at(gpu.gather_efficiency, work.unit_bytes);
@@ -116,7 +119,7 @@ void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::Dec
     // The share found in the L2 falls from all at 0.75 of its size to nothing at 1.25: least recently used lines go.
     const double pairs = 2 * work.tokens * work.head_dim * work.element_bytes;
     const double found = std::clamp(2.5 - 2 * pairs / gpu.l2_capacity, 0.0, 1.0);
-    const Number fast = exact(bytes) / number(gpu.l2_bandwidth);
+    const Number fast = exact(bytes) / number(kernel.l2_bandwidth);
     read.value = found * fast.value + (1 - found) * read.value;
   }
   terms.work("keys and values", Resource::kHbm, read);
@@ -128,16 +131,16 @@ void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::Dec
              exact(flops) / reached(gpu.tensor_flops, number(gpu.prefill_efficiency)));
 
   // Where parts wait for their turn the bandwidth stays free for others, so that this is waiting and not work.
-  Number row = within(range.attention_rows, work.rows, at_clock(gpu, at(gpu.attention_row, work.group)));
-  const Number tile = at_clock(gpu, number(gpu.attention_tile_time));
+  Number row = within(range.attention_rows, work.rows, at_clock(gpu, at(kernel.row, work.group)));
+  const Number tile = at_clock(gpu, number(kernel.tile_time));
   const double chain = row.value * parts.rounds + tile.value * parts.tiles;
-  row.value = beyond_longer(chain, read.value, gpu.attention_overlap);
+  row.value = beyond_longer(chain, read.value, kernel.overlap);
   if (chain > read.value) row.value += chain - read.value;
   terms.wait("parts of rows hold the SMs", row);
 }
 
 void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const graph::PrefillAttention& work) {
-  add_floor(terms, gpu, "attention floor", gpu.floor_attention);
+  add_floor(terms, gpu, "attention floor", gpu.attention.floor);
   terms.work("attention products", Resource::kTensor,
              exact(work.flops) / reached(gpu.tensor_flops, number(gpu.prefill_efficiency)));
   terms.work("queries, keys, values, outputs", Resource::kHbm, exact(hbm_bytes(work)) / stream_rate(gpu));

@@ -197,7 +197,7 @@ TEST_CASE("calibrate cuda finds the GPU that made the results") {
   CHECK(found.gpu.stream_efficiency == Approx(0.93).epsilon(0.02));
   CHECK(found.gpu.convert_efficiency == Approx(0.7).epsilon(0.05));
   CHECK(found.gpu.prefill_efficiency == Approx(0.5).epsilon(0.03));
-  CHECK(found.gpu.attention_efficiency == Approx(truth.gpu.attention_efficiency).epsilon(0.05));
+  CHECK(found.gpu.attention.efficiency == Approx(truth.gpu.attention.efficiency).epsilon(0.05));
   CHECK(found.host.launch == Approx(3e-6).epsilon(0.02));
   CHECK(found.host.stream_sync == Approx(4e-6).epsilon(0.02));
   CHECK(found.link.h2d_bandwidth == Approx(45e9).epsilon(0.02));
@@ -210,7 +210,7 @@ TEST_CASE("calibrate cuda finds the GPU that made the results") {
   CHECK(read.gpu.stream_efficiency == found.gpu.stream_efficiency);
   CHECK(read.gpu.stream_efficiency.origin == Origin::kFitted);
   CHECK(read.gpu.floor_score.origin != Origin::kFitted);  // was not measured
-  CHECK(read.gpu.attention_row.x == std::vector<double>{4, 8});
+  CHECK(read.gpu.attention.row.x == std::vector<double>{4, 8});
 }
 
 TEST_CASE("results that are damaged are read or refused, never worse") {

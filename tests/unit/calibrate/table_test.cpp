@@ -20,11 +20,11 @@ namespace {
 config::Hardware truth() {
   config::Hardware machine = machine_of("h100-sxm");
   config::Gpu& gpu = machine.gpu;
-  gpu.floor_attention.value = 6e-6, gpu.attention_merge.value = 1.5e-6, gpu.attention_tile_time.value = 0.6e-6;
-  gpu.attention_tile.value = 64, gpu.attention_part.value = 256, gpu.attention_parts.value = 2;
-  gpu.attention_efficiency.value = 0.9, gpu.attention_overlap.value = 1.7, gpu.attention_padding.value = 0.5;
-  gpu.l2_bandwidth.value = 6e12;
-  gpu.attention_row.x = {4, 8}, gpu.attention_row.y = {2.5e-6, 3e-6};
+  gpu.attention.floor.value = 6e-6, gpu.attention.merge.value = 1.5e-6, gpu.attention.tile_time.value = 0.6e-6;
+  gpu.attention.tile.value = 64, gpu.attention.part.value = 256, gpu.attention.parts.value = 2;
+  gpu.attention.efficiency.value = 0.9, gpu.attention.overlap.value = 1.7, gpu.attention.padding.value = 0.5;
+  gpu.attention.l2_bandwidth.value = 6e12;
+  gpu.attention.row.x = {4, 8}, gpu.attention.row.y = {2.5e-6, 3e-6};
   gpu.floor_gemm.value = 3e-6, gpu.gemm_overlap.value = 4, gpu.gemm_row_loss.value = 0.06;
   gpu.gemm_memory_efficiency.x = {30e6, 1.1e9}, gpu.gemm_memory_efficiency.y = {0.85, 0.85};
   gpu.gemm_compute_efficiency.x = {0.01, 0.25, 1, 4, 32, 256};
@@ -36,17 +36,26 @@ double noisy(double seconds, std::uint64_t i, double noise) {
   return seconds * (1 + noise * (2 * Stream(3).uniform(i) - 1));
 }
 
+// The same, with another kernel for query heads that have a KV head each.
+config::Hardware truth_of_two() {
+  config::Hardware machine = truth();
+  config::AttentionKernel& mha = machine.gpu.attention_mha.emplace(machine.gpu.attention);
+  mha.floor.value = 12e-6, mha.efficiency.value = 0.7, mha.tile.value = 128, mha.part.value = 512;
+  mha.row.x = {1}, mha.row.y = {1e-6};
+  return machine;
+}
+
 // The same grid as public tables: powers of two up to 2^22 KV pairs.
-std::string write_attention(const TemporaryDirectory& folder, double noise, bool held_out = true) {
+std::string write_attention(const TemporaryDirectory& folder, double noise, bool held_out = true,
+                            const config::Hardware& machine = truth(), const std::vector<int>& query_heads = {32, 64}) {
   const std::string path = folder.path() + "/attention.csv";
   std::ofstream out(path);
   out << "device,framework,batch,ctx,n_q,n_kv,head_dim,latency_us,held_out\n";
-  const config::Hardware machine = truth();
   std::uint64_t i = 0;
   for (int b = 0; b <= 10; b += 2) {
     for (int c = 1; c <= 16; c += 1) {
       if (b + c > 19) continue;
-      for (const int n_q : {32, 64}) {
+      for (const int n_q : query_heads) {
         const double batch = 1 << b, context = 1 << c;
         calibrate::MeasuredPoint point;
         point.op.work = graph::DecodeAttention{.rows = batch * 8,
@@ -82,6 +91,15 @@ std::string write_gemm(const TemporaryDirectory& folder, double noise) {
   return path;
 }
 
+// A profile with what a fit has written.
+config::Hardware read_with(const TemporaryDirectory& folder, const std::string& fitted) {
+  const std::string part = folder.path() + "/part.yaml", path = folder.path() + "/machine.yaml";
+  std::ofstream(part) << fitted;
+  std::ofstream(path) << "title: T\nhost: generic\ninclude: [" << part
+                      << ", chip-h100-sxm, fit-h100-sxm-vllm, kernels-hopper, kernels, copies, pcie5]\n";
+  return config::read_hardware(path);
+}
+
 calibrate::TableRequest request(std::vector<std::string> files) {
   calibrate::TableRequest r;
   r.files = std::move(files), r.base = machine_of("h100-sxm-trtllm"), r.source = "made up", r.date = "2026-01-01";
@@ -101,12 +119,12 @@ TEST_CASE("a fit to tables of a known machine finds its parameters") {
     CHECK(c.held_out.p90 < 0.025);  // noise of 1 % either way, and what is mistaken for it
   }
   const config::Gpu &found = result.hardware.gpu, expected = truth().gpu;
-  CHECK(found.attention_efficiency == Approx(expected.attention_efficiency).epsilon(0.02));
-  CHECK(found.l2_bandwidth == Approx(expected.l2_bandwidth).epsilon(0.15));
-  CHECK(found.floor_attention == Approx(expected.floor_attention).epsilon(0.1));
-  REQUIRE(found.attention_row.x == std::vector<double>{4, 8});
-  CHECK(found.attention_row.y[0] == Approx(2.5e-6).epsilon(0.1));
-  CHECK(found.attention_row.y[1] == Approx(3e-6).epsilon(0.1));
+  CHECK(found.attention.efficiency == Approx(expected.attention.efficiency).epsilon(0.02));
+  CHECK(found.attention.l2_bandwidth == Approx(expected.attention.l2_bandwidth).epsilon(0.15));
+  CHECK(found.attention.floor == Approx(expected.attention.floor).epsilon(0.1));
+  REQUIRE(found.attention.row.x == std::vector<double>{4, 8});
+  CHECK(found.attention.row.y[0] == Approx(2.5e-6).epsilon(0.1));
+  CHECK(found.attention.row.y[1] == Approx(3e-6).epsilon(0.1));
   CHECK(found.range.attention_tokens.low == 2);
   CHECK(found.range.attention_rows.high == 8 * 1024);
   CHECK(found.gemm_memory_efficiency.y.back() == Approx(0.85).epsilon(0.03));
@@ -116,18 +134,37 @@ TEST_CASE("a fit to tables of a known machine finds its parameters") {
 TEST_CASE("what a fit writes is read back as what it found") {
   const TemporaryDirectory folder;
   const auto result = calibrate::fit_tables(request({write_gemm(folder, 0.01)}));
-  const std::string part = folder.path() + "/part.yaml";
-  std::ofstream(part) << result.yaml;
-  std::ofstream(folder.path() + "/machine.yaml") << "title: T\nhost: generic\ninclude: [" << part
-                                                 << ", chip-h100-sxm, fit-h100-sxm-vllm, kernels-hopper, kernels, "
-                                                 << "copies, pcie5]\n";
-  const config::Hardware read = config::read_hardware(folder.path() + "/machine.yaml");
+  const config::Hardware read = read_with(folder, result.yaml);
   CHECK(read.gpu.floor_gemm == result.hardware.gpu.floor_gemm);
   CHECK(read.gpu.floor_gemm.origin == Origin::kFitted);
   CHECK(read.gpu.gemm_compute_efficiency.y == result.hardware.gpu.gemm_compute_efficiency.y);
   REQUIRE(read.calibrations.size() == 1);
   CHECK(read.calibrations[0].held_out.n == result.calibrations[0].held_out.n);
   CHECK(read.calibrations[0].budget_p90 == Approx(0.13));
+}
+
+TEST_CASE("a framework's other kernel for heads of their own is found where there is one, and only there") {
+  const TemporaryDirectory folder;
+  const auto fit = [&](const config::Hardware& machine) {
+    return calibrate::fit_tables(request({write_attention(folder, 0.01, true, machine, {8, 32, 64})}));
+  };
+  CHECK_FALSE(fit(truth()).hardware.gpu.attention_mha);
+
+  const auto result = fit(truth_of_two());
+  const config::Gpu& found = result.hardware.gpu;
+  REQUIRE(found.attention_mha);
+  CHECK(found.attention_mha->floor == Approx(12e-6).epsilon(0.1));
+  CHECK(found.attention_mha->efficiency == Approx(0.7).epsilon(0.02));
+  CHECK(found.attention.efficiency == Approx(0.9).epsilon(0.02));
+  CHECK(found.attention.row.x == std::vector<double>{4, 8});
+  CHECK(result.calibrations[0].held_out.p90 < 0.03);
+
+  const config::Hardware read = read_with(folder, result.yaml);
+  REQUIRE(read.gpu.attention_mha);
+  CHECK(read.gpu.attention_mha->floor == found.attention_mha->floor);
+  CHECK(read.gpu.attention_mha->row.y == found.attention_mha->row.y);
+  CHECK(read.gpu.attention_mha->row.origin == Origin::kFitted);
+  CHECK(config::canonical(read).find("gpu.attention_mha.attention_row 1:") != std::string::npos);
 }
 
 TEST_CASE("a fit that misses its budget says so") {

@@ -22,15 +22,15 @@ inline config::Gpu round_gpu() {
   g.tensor_flops = known(100e12), g.vector_flops = known(10e12);
   g.sm_count = known(100);
   g.clock = known(1e9), g.floor_clock = known(1e9);
-  g.floor_gemm = known(2e-6), g.floor_attention = known(10e-6), g.floor_score = known(3e-6);
-  g.floor_topk = known(4e-6), g.floor_small = known(1e-6), g.attention_merge = known(5e-6);
+  g.floor_gemm = known(2e-6), g.attention.floor = known(10e-6), g.floor_score = known(3e-6);
+  g.floor_topk = known(4e-6), g.floor_small = known(1e-6), g.attention.merge = known(5e-6);
   g.gap_stream = known(2e-6), g.gap_graph = known(1e-6);
   g.stream_efficiency = known(0.8), g.convert_efficiency = known(0.5), g.vector_efficiency = known(0.5);
-  g.attention_efficiency = known(0.8), g.attention_tile = known(100), g.prefill_efficiency = known(0.5);
-  g.l2_capacity = known(20e6), g.l2_bandwidth = known(4e12);
-  g.attention_padding = known(0.5), g.attention_part = known(100), g.attention_parts = known(4);
-  g.attention_tile_time = known(0.5e-6), g.attention_overlap = known(1);  // 1: times simply add up
-  g.attention_row = curve({1, 4, 8}, {1e-6, 2e-6, 4e-6});
+  g.attention.efficiency = known(0.8), g.attention.tile = known(100), g.prefill_efficiency = known(0.5);
+  g.l2_capacity = known(20e6), g.attention.l2_bandwidth = known(4e12);
+  g.attention.padding = known(0.5), g.attention.part = known(100), g.attention.parts = known(4);
+  g.attention.tile_time = known(0.5e-6), g.attention.overlap = known(1);  // 1: times simply add up
+  g.attention.row = curve({1, 4, 8}, {1e-6, 2e-6, 4e-6});
   g.gemm_overlap = known(100), g.gemm_row_loss = known(0);  // the longer time alone counts
   g.gemm_tile = known(100), g.topk_pick = known(1e-9);
   g.gemm_memory_efficiency = curve({0, 100e6}, {0.5, 1.0});

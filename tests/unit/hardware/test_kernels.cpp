@@ -78,6 +78,20 @@ TEST_CASE("rows are split until there are enough parts, and no further") {
   CHECK(hardware::attention_parts(many, gpu).tiles == 10);
 }
 
+TEST_CASE("query heads with KV heads of their own take the kernel that a profile has for them") {
+  config::Hardware machine = round_machine();
+  config::AttentionKernel& mha = machine.gpu.attention_mha.emplace(machine.gpu.attention);
+  mha.floor = known(20e-6);
+  const hardware::CostModel model(machine, {});
+  // Shared heads as ever: gap 1, floor 10.
+  CHECK(model.cost(op_of(attention_of(100))).alone == us(11 + 4.5 + 12.5 + 0.5));
+  // Heads of their own: floor 20, 2 rounds of 1 us, a tile of 0.5 us, the same bytes, queries and outputs 0.1 MB.
+  graph::DecodeAttention work = attention_of(100);
+  work.group = 1;
+  CHECK(model.cost(op_of(work)).alone == us(21 + 2.5 + 12.5 + 0.125));
+  CHECK(round_model().cost(op_of(work)).alone == us(11 + 2.5 + 12.5 + 0.125));
+}
+
 TEST_CASE("one long row holds up all the others") {
   graph::DecodeAttention work = attention_of(100);
   work.longest = 5000;  // same tokens in all: 50 tiles of 0.5 us after 2 rounds of 2 us
@@ -97,7 +111,7 @@ TEST_CASE("few rows wait, but leave bandwidth to others") {
 
 TEST_CASE("the better two works overlap, the less the shorter one adds") {
   config::Hardware machine = round_machine();
-  machine.gpu.attention_overlap.value = 2;
+  machine.gpu.attention.overlap.value = 2;
   const hardware::CostModel model(machine, {});
   // Waiting and transfer of 4.5 and 12.5 us take √(4.5² + 12.5²) us.
   CHECK(model.cost(op_of(attention_of(100))).alone == us(11 + std::sqrt(4.5 * 4.5 + 12.5 * 12.5) + 0.5));

@@ -69,7 +69,7 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
   for (const double unit : machine.gpu.gather_efficiency.x) {
     add(DecodeAttention{5000, 4, 128, 5e6, 1000, 2, unit}, Lane::kCompute);
   }
-  for (const double group : machine.gpu.attention_row.x) {
+  for (const double group : machine.gpu.attention.row.x) {
     add(DecodeAttention{8, group, 128, 8 * 300, 300, 2}, Lane::kSelect);
     add(DecodeAttention{8, group, 128, 8 * 3e5, 3e5, 2}, Lane::kSelect);
   }

@@ -165,6 +165,16 @@ TEST_CASE("numbers keep the place where they are wrong") {
   CHECK_THAT(Profile().set("clock", "{value: 1 GHz, origin: assumed}").error(), Contains("\"source\" is missing"));
 }
 
+TEST_CASE("a second attention kernel is read whole or refused") {
+  Profile p;
+  p.set("attention_row",
+        "{points: [[1, 1 us]], origin: assumed, uncertainty: 10 %, source: made up}\n  attention_mha: "
+        "{floor_attention: " +
+            number("20 us") + "}");
+  CHECK_THAT(p.error(), Contains("attention_mha: the required key \"attention_merge\" is missing"));
+  CHECK_FALSE(config::read_hardware(Profile().write(TemporaryDirectory())).gpu.attention_mha);
+}
+
 TEST_CASE("unknown and missing keys are refused") {
   CHECK_THAT(Profile().set("clock", "").error(), Contains("gpu: the required key \"clock\" is missing"));
   CHECK_THAT(Profile().set("host", "").error(), Contains("the required key \"host\" is missing"));
