@@ -65,7 +65,9 @@ Document::Document(const std::string& path, Json environment) : path_(path), jso
 }
 
 std::string Document::key_of(const Json& row) {
-  return plain(row.find("bench")) + " " + plain(row.find("mode")) + " " + axes_text(row);
+  const std::string pass = plain(row.find("pass"));
+  return plain(row.find("bench")) + " " + plain(row.find("mode")) + " " + axes_text(row) +
+         (pass.empty() || pass == "1" ? "" : " pass " + pass);
 }
 
 bool Document::has(const std::string& key) const {
@@ -103,8 +105,8 @@ std::string to_csv(const Json& document) {
     }
   }
   static constexpr const char* kTimes[] = {"min", "q1", "median", "q3", "max", "mean"};
-  static constexpr const char* kRest[] = {"n",    "noise",  "dropped_throttled", "stop_reason",
-                                          "gbps", "gflops", "skip_reason",       "repro"};
+  static constexpr const char* kRest[] = {
+      "n", "noise", "dropped_throttled", "stop_reason", "gbps", "gflops", "skip_reason", "pass", "repro"};
   std::string out = "bench,mode,axes,resource";
   for (const std::string& name : works) out += ",work_" + name;
   for (const char* name : kTimes) out += std::string(",") + name + "_s";

@@ -37,6 +37,8 @@ const std::map<std::string, Setter>& setters() {
       {"--csv", [](Options& o, const auto&, const auto& v) { o.csv = v; }},
       {"--budget", [](Options& o, const auto& n, const auto& v) { o.budget = positive(n, v); }},
       {"--stop-after", [](Options& o, const auto& n, const auto& v) { o.stop_after = positive(n, v); }},
+      {"--pass",
+       [](Options& o, const auto& n, const auto& v) { o.pass = static_cast<int>(std::min(positive(n, v), 1e3)); }},
       {"--min-time", [](Options& o, const auto& n, const auto& v) { o.limits.min_time = positive(n, v); }},
       {"--max-noise", [](Options& o, const auto& n, const auto& v) { o.limits.max_noise = positive(n, v) / 100; }},
       {"--timeout", [](Options& o, const auto& n, const auto& v) { o.limits.timeout = positive(n, v); }},
@@ -90,6 +92,7 @@ Measures what operations of KV-cache policies cost on this machine, each after a
   --mode cold|batch   only this mode
   --json FILE         write rows here; rows that the file already has are not measured again
   --csv FILE          the same rows as a table
+  --pass N            measure the cases once more, as pass N (1): how far passes are apart says what a time is worth
   --budget S          share S seconds out over all cases, widely spread ones first
   --stop-after S      begin no case after S seconds, in the same order; run again with the same --json to go on
   --min-samples N     at least N samples (10)

@@ -18,6 +18,7 @@ struct Options {
   std::vector<Mode> modes;  // empty: those of each benchmark
   std::string json, csv;
   double budget = 0;      // seconds shared out over all cases; 0: none
+  int pass = 1;           // of several over the same cases; each has rows of its own
   double stop_after = 0;  // seconds after which no further case begins; 0: never
   Limits limits;
 };

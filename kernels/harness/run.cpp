@@ -54,13 +54,19 @@ std::string check_bench(const Bench& bench, const Options& options, const Machin
   return comparisons == 0 && skip.empty() ? "nothing was compared" : "";
 }
 
-Json finish_row(const Program& program, const Pending& p, State& state) {
+// What tells a row from all others.
+Json identity(const Pending& p, int pass, Json row) {
+  row["bench"] = p.bench->name;
+  row["pass"] = pass;
+  return row;
+}
+
+Json finish_row(const Program& program, const Pending& p, int pass, State& state) {
   if (!state.skipped() && !state.recorded()) state.skip("no sample was taken");
   if (!state.skipped()) {
     if (const std::string why = implausible(state); !why.empty()) state.skip(why);
   }
-  Json row = Json::object();
-  row["bench"] = p.bench->name;
+  Json row = identity(p, pass, Json::object());
   Json rest = state.row();
   for (const auto& [name, value] : rest.members()) row[name] = value;
   row["repro"] = repro_command(program.name, p);
@@ -80,14 +86,14 @@ void print_row(const Pending& p, const State& state) {
   std::fflush(stdout);
 }
 
-std::vector<Pending> pending_cases(const std::vector<Bench>& benches, const Document& document) {
+std::vector<Pending> pending_cases(const std::vector<Bench>& benches, int pass, const Document& document) {
   std::vector<Pending> pending;
   for (const Bench& bench : benches) {
     for (const Case& c : product(bench.axes)) {
       for (const Mode mode : bench.modes) {
-        Json row = State(c, mode, false, {}, {}).row();
-        row["bench"] = bench.name;
-        if (!document.has(Document::key_of(row))) pending.push_back({&bench, c, mode});
+        const Pending one{&bench, c, mode};
+        const Json row = identity(one, pass, State(c, mode, false, {}, {}).row());
+        if (!document.has(Document::key_of(row))) pending.push_back(one);
       }
     }
   }
@@ -143,7 +149,7 @@ class Session {
       : program_(program),
         options_(options),
         document_(options.json, program.environment),
-        pending_(pending_cases(benches, document_)) {
+        pending_(pending_cases(benches, options.pass, document_)) {
     if (options.budget > 0 || options.stop_after > 0) pending_ = spread(pending_);
   }
 
@@ -182,7 +188,7 @@ class Session {
     } else {
       state.skip("the reference check failed: " + known->second);
     }
-    Json row = finish_row(program_, p, state);
+    Json row = finish_row(program_, p, options_.pass, state);
     if (!options_.quiet) print_row(p, state);
     // A failed check is no result: the next run tries again.
     if (known->second.empty()) document_.add(std::move(row));

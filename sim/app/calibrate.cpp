@@ -34,6 +34,7 @@ void print(const config::Calibration& c) {
   fmt::print(stderr, "{}: {}\n", c.kernel, c.points);
   line("fitted to", c.fit);
   line("held out", c.held_out);
+  if (c.repeated) line("measured again, apart by", *c.repeated);
   if (c.beyond_cache) line("held out, beyond twice the L2", *c.beyond_cache);
 }
 
@@ -83,6 +84,7 @@ struct Target {
 
 struct MachineOptions {
   std::string from, profile, host, out, program, results;
+  int passes = 2;
   double seconds = 120, budget_median = 0, budget_p90 = 0;
   bool quick = false;
 };
@@ -90,6 +92,17 @@ struct MachineOptions {
 // The results next to the profile, so that it can be fitted again.
 std::string results_path(const MachineOptions& options) {
   return as_path(std::filesystem::path(options.out).replace_extension(".results.json").string());
+}
+
+// One call a pass over all cases.
+std::vector<std::vector<std::string>> whole_calls(const Target& target, const MachineOptions& options) {
+  std::vector<std::vector<std::string>> calls;
+  for (int pass = 1; pass <= options.passes; ++pass) {
+    const double seconds = options.seconds / options.passes;
+    calls.push_back({"--budget", fmt::format("{}", seconds), "--pass", fmt::format("{}", pass)});
+    for (const std::string& bench : target.benches) calls.back().insert(calls.back().end(), {"--bench", bench});
+  }
+  return calls;
 }
 
 // Measures, and says where the results are.
@@ -101,9 +114,7 @@ std::string measure(const Target& target, const MachineOptions& options) {
   }
   const std::string path = results_path(options);
   std::filesystem::remove(path);  // a file that is there would be continued, and might be of another machine
-  std::vector<std::vector<std::string>> calls = {{"--budget", fmt::format("{}", options.seconds)}};
-  for (const std::string& bench : target.benches) calls.front().insert(calls.front().end(), {"--bench", bench});
-  if (options.quick) calls = target.shorter;
+  std::vector<std::vector<std::string>> calls = options.quick ? target.shorter : whole_calls(target, options);
   for (std::vector<std::string>& call : calls) {
     call.insert(call.end(), {"--quiet", "--json", path});
     if (options.quick) call.insert(call.end(), {"--min-time", "0.02", "--timeout", "0.2"});
@@ -146,6 +157,8 @@ void add_machine(CLI::App& calibrate, const Target& target, int& result) {
   }
   command->add_option("--seconds", options->seconds, "shared out over all cases (120); --short has its own")
       ->check(CLI::Range(1.0, 1e6));
+  command->add_option("--passes", options->passes, "over all cases; how far they are apart is noted (2); --short: 1")
+      ->check(CLI::Range(1, 100));
   command->add_flag("--short", options->quick, "a few cases of each benchmark");
   command->add_option("--program", options->program, "the measuring program, where it is not beside kvcast");
   command->add_option("--budget-median", options->budget_median, "median error allowed on held-out cases, per cent")

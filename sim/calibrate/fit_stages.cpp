@@ -20,6 +20,16 @@ config::Calibration::Residuals residuals(const config::Hardware& hardware, std::
   return {s.n, s.median, s.p90};
 }
 
+std::optional<config::Calibration::Residuals> repeated(std::span<const MeasuredOp> cases) {
+  std::vector<double> spreads;
+  for (const MeasuredOp& one : cases) {
+    if (one.spread > 0) spreads.push_back(one.spread);
+  }
+  if (spreads.empty()) return std::nullopt;
+  const metrics::ErrorSummary s = metrics::summarise_errors(spreads);
+  return config::Calibration::Residuals{s.n, s.median, s.p90};
+}
+
 void judge(const config::Calibration& c, std::vector<std::string>& misses) {
   const auto check = [&](const char* what, double value, double limit) {
     if (value <= limit) return;
@@ -61,10 +71,19 @@ void fit_stages(std::span<const Stage> stages, std::span<const MeasuredOp> cases
     c.kernel = stage->name, c.points = request.name, c.date = date;
     c.source = fmt::format("kvcast's measuring program on {}", on);
     c.fit = residuals(result.hardware, own, false), c.held_out = residuals(result.hardware, own, true);
+    c.repeated = repeated(own);
     c.budget_median = request.budget_median, c.budget_p90 = request.budget_p90;
     judge(c, result.misses);
     result.calibrations.push_back(std::move(c));
   }
+}
+
+MeasuredOp measured(const Row& row) {
+  MeasuredOp one;
+  one.id = row.id(), one.bench = row.bench, one.seconds = row.seconds;
+  const auto [shortest, longest] = std::minmax_element(row.passes.begin(), row.passes.end());
+  one.spread = *longest / *shortest - 1;
+  return one;
 }
 
 std::vector<MeasuredOp> cases_of(const Stage& stage, std::span<const MeasuredOp> cases) {

@@ -28,6 +28,9 @@ void fit_stages(std::span<const Stage> stages, std::span<const MeasuredOp> cases
 std::vector<Stage> host_stages();
 std::vector<Stage> gpu_stages();
 
+// What a row says of a case whatever it stands for: id, bench, seconds, spread.
+MeasuredOp measured(const Row& row);
+
 // The cases that belong to a stage.
 std::vector<MeasuredOp> cases_of(const Stage& stage, std::span<const MeasuredOp> cases);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "calibrate/fit_stages.hpp"
 #include "calibrate/machine.hpp"
 
 namespace kvcast::calibrate {
@@ -57,7 +58,7 @@ graph::Work kernel_of(const Row& row) {
 bool is(const Row& row, const char* axis, const char* value) { return row.word(axis) == value; }
 
 void add_chain(const Row& row, std::vector<MeasuredOp>& cases) {
-  MeasuredOp one;
+  MeasuredOp one = measured(row);
   const bool graph = is(row, "how", "graph");
   one.count = row.number("kernels");
   if (is(row, "clock", "device") && one.count >= kLeastLaunches) {
@@ -70,15 +71,14 @@ void add_chain(const Row& row, std::vector<MeasuredOp>& cases) {
   } else {
     return;
   }
-  one.id = row.id(), one.seconds = row.seconds;
   cases.push_back(std::move(one));
 }
 
 void add_sync(const Row& row, std::vector<MeasuredOp>& cases) {
   const bool idle = is(row, "what", "stream_sync_idle");
   if (!idle && !is(row, "what", "value_round_trip")) return;
-  MeasuredOp one;
-  one.id = row.id(), one.seconds = row.seconds, one.bench = idle ? "stream waits" : "values read back";
+  MeasuredOp one = measured(row);
+  one.bench = idle ? "stream waits" : "values read back";
   one.op.lane = graph::Lane::kHost, one.op.kind = graph::Kind::kSync;
   one.op.work = graph::Host{idle ? graph::HostCall::kStreamSync : graph::HostCall::kItemSync, 1};
   cases.push_back(std::move(one));
@@ -104,7 +104,7 @@ std::string copy_bench(const Row& row, double bytes, bool both) {
 void add_host_copy(const Row& row, std::vector<MeasuredOp>& cases) {
   const double bytes = row.number("bytes"), pieces = row.number("pieces");
   const bool both = is(row, "direction", "both");
-  MeasuredOp one;
+  MeasuredOp one = measured(row);
   one.bench = copy_bench(row, bytes, both);
   if (one.bench.empty()) return;
   Copy copy;
@@ -119,7 +119,6 @@ void add_host_copy(const Row& row, std::vector<MeasuredOp>& cases) {
   if (is(row, "clock", "device")) one.measure = Measure::kEngine;
   if (is(row, "clock", "issue")) one.measure = Measure::kIssue;
   if (both) one.measure = Measure::kBothWays, one.count = 2 * bytes * pieces;
-  one.id = row.id(), one.seconds = row.seconds;
   one.op.lane = graph::Lane::kCopyA, one.op.kind = graph::Kind::kCopyIn, one.op.work = copy;
   cases.push_back(std::move(one));
 }
@@ -129,8 +128,7 @@ void add_zero_copy(const Row& row, std::vector<MeasuredOp>& cases) {
   Copy copy;
   copy.kind = CopyKind::kZeroCopy;
   copy.run_bytes = row.number("piece"), copy.runs = row.number("bytes") / copy.run_bytes;
-  MeasuredOp one;
-  one.id = row.id(), one.bench = row.bench, one.seconds = row.seconds;
+  MeasuredOp one = measured(row);
   one.op.lane = graph::Lane::kCopyA, one.op.kind = graph::Kind::kCopyIn, one.op.work = copy;
   cases.push_back(std::move(one));
 }
@@ -147,8 +145,7 @@ std::vector<MeasuredOp> gpu_cases(const Results& results) {
     if (row.bench == "zero_copy_gather") add_zero_copy(row, cases);
     graph::Work work = kernel_of(row);
     if (std::holds_alternative<graph::Marker>(work)) continue;
-    MeasuredOp one;
-    one.id = row.id(), one.bench = row.bench, one.seconds = row.seconds;
+    MeasuredOp one = measured(row);
     one.op.kind = row.bench == "gemm" ? graph::Kind::kGemm : graph::Kind::kAttention;
     one.op.work = std::move(work);
     cases.push_back(std::move(one));

@@ -126,8 +126,8 @@ std::vector<MeasuredOp> host_cases(const Results& results) {
   std::vector<MeasuredOp> cases;
   for (const Row& row : results.rows) {
     if (!used(row, cores)) continue;
-    MeasuredOp one;
-    one.id = row.id(), one.bench = row.bench, one.seconds = row.seconds, one.threads = row.number("threads");
+    MeasuredOp one = measured(row);
+    one.threads = row.number("threads");
     if (row.bench == "cpu_dram" && one.threads == cores) one.bench = kAllStreams;
     one.op.kind = graph::Kind::kCpuWork, one.op.lane = graph::Lane::kCpu;
     one.op.work = work_of(row);

@@ -48,8 +48,24 @@ bool read_row(const std::string& path, const json& entry, std::size_t index, Row
   if (!median.is_number() || !(median.get<double>() > 0) || !std::isfinite(median.get<double>())) {
     refuse(path, where + ": the median time is no positive number");
   }
-  row.seconds = median.get<double>();
+  row.passes = {median.get<double>()};
   return true;
+}
+
+// Adds the row, or its time to that of an earlier pass.
+void add(Row row, std::map<std::string, std::size_t>& places, std::vector<Row>& rows) {
+  const auto [place, is_new] = places.try_emplace(row.id(), rows.size());
+  if (is_new) {
+    rows.push_back(std::move(row));
+  } else {
+    rows[place->second].passes.push_back(row.passes.front());
+  }
+}
+
+double geometric_mean(const std::vector<double>& values) {
+  double logs = 0;
+  for (const double value : values) logs += std::log(value);
+  return std::exp(logs / static_cast<double>(values.size()));
 }
 
 }  // namespace
@@ -91,14 +107,16 @@ Results read_results(const std::string& path) {
   read_mixed(member(path, document, "environment", "results"), results.quantities, results.texts);
   const json& rows = member(path, document, "rows", "results");
   if (!rows.is_array()) refuse(path, "rows: expected a list");
+  std::map<std::string, std::size_t> places;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     Row row;
     if (read_row(path, rows[i], i, row)) {
-      results.rows.push_back(std::move(row));
+      add(std::move(row), places, results.rows);
     } else {
       ++results.skipped;
     }
   }
+  for (Row& row : results.rows) row.seconds = row.passes.size() == 1 ? row.passes.front() : geometric_mean(row.passes);
   return results;
 }
 

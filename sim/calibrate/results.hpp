@@ -14,7 +14,8 @@ struct Row {
   std::map<std::string, double> numbers;
   std::map<std::string, std::string> words;
   std::map<std::string, double> work;  // of one call: bytes, flops, ...
-  double seconds = 0;                  // median of one call
+  std::vector<double> passes;          // seconds: the median of one call, in each pass over the cases
+  double seconds = 0;                  // their geometric mean
 
   // The axis or entry of work of this name. UserError where the row lacks it.
   double number(const std::string& axis) const;
@@ -27,7 +28,7 @@ struct Results {
   std::string file;
   std::map<std::string, std::string> texts;  // of the environment: date, host_cpu, device, git, ...
   std::map<std::string, double> quantities;  // of the environment: cores, sm_count, l2_bytes, ...
-  std::vector<Row> rows;                     // usable ones, in the order of the file
+  std::vector<Row> rows;                     // usable ones, in the order of the file; a case once, whatever its passes
   std::int64_t skipped = 0;                  // rows with a reason not to use them, or without a time
 };
 

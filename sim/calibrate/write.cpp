@@ -111,6 +111,7 @@ std::string yaml_of(std::span<const config::Calibration> calibrations) {
     text += fmt::format("  - kernel: {}\n    points: \"{}\"\n    source: \"{}\"\n    date: \"{}\"\n", c.kernel,
                         plain_text(c.points), plain_text(c.source), plain_text(c.date));
     text += residuals("fit", c.fit) + residuals("held_out", c.held_out);
+    if (c.repeated) text += residuals("repeated", *c.repeated);
     if (c.beyond_cache) text += residuals("beyond_cache", *c.beyond_cache);
     text += fmt::format("    budget: {{median: {}, p90: {}}}\n", percent(c.budget_median), percent(c.budget_p90));
   }

@@ -50,6 +50,7 @@ Calibration read_calibration(const Node& node) {
   c.date = entry.text("date");
   c.fit = read_residuals(entry, "fit");
   c.held_out = read_residuals(entry, "held_out");
+  if (entry.has("repeated")) c.repeated = read_residuals(entry, "repeated");
   if (entry.has("beyond_cache")) c.beyond_cache = read_residuals(entry, "beyond_cache");
   Section budget = entry.section("budget", "budget");
   c.budget_median = budget.quantity("median", Dimension::kFraction, 0, kHuge);

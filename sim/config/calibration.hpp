@@ -32,6 +32,8 @@ struct Calibration {
   std::string points;  // file of the points, from the root of the repository: CSV, or JSON of the measuring programs
   std::string source, date;
   Residuals fit, held_out;
+  // Cases that were measured in several passes: longest over shortest time, less 1. No model comes below that.
+  std::optional<Residuals> repeated;
   std::optional<Residuals> beyond_cache;     // of the held-out ones, those that read more than twice the L2
   double budget_median = 0, budget_p90 = 0;  // limits for beyond_cache, for held_out where there is none
   const Residuals& judged() const { return beyond_cache ? *beyond_cache : held_out; }

@@ -147,6 +147,7 @@ void add_measured(const Calibrated& calibrated, Suite& suite) {
     one.id = cases[i].id, one.group = group, one.quantity = cases[i].bench, one.unit = "us";
     one.expected = 1e6 * cases[i].seconds, one.predicted = 1e6 * predicted[i];
     one.tolerance = c.budget_p90, one.origin = Origin::kFitted, one.source = c.source;
+    if (cases[i].spread > 0) one.note = fmt::format("measured again: {:.1f} % apart", 100 * cases[i].spread);
     one.verdict = verdict_of(one, false);
     errors.push_back(relative_error(one).value());
     suite.cases.push_back(std::move(one));

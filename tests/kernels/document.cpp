@@ -127,6 +127,22 @@ TEST_CASE("a run writes rows with rates, reasons and repro commands, and does no
   CHECK(content(csv).find("bench,cold,n=2,hbm,200") != std::string::npos);
 }
 
+TEST_CASE("another pass measures the same cases again, once") {
+  const fs::path path = fresh_file("kvcast-kernels-passes.json");
+  const auto run = [&](const char* pass) {
+    const Options options = parse_options({"--quiet", "--json", path.string(), "--axis", "n=1,2", "--pass", pass});
+    REQUIRE(run_program(program_of(count_calls), options) == 0);
+    return Json::parse(content(path), "rows").find("rows")->elements().size();
+  };
+  CHECK(run("1") == 2);
+  CHECK(run("2") == 4);
+  CHECK(run("2") == 4);
+  const Json j = Json::parse(content(path), "rows");
+  CHECK(j.find("rows")->elements()[1].find("pass")->number() == 1);
+  CHECK(j.find("rows")->elements()[2].find("pass")->number() == 2);
+  CHECK_THROWS_WITH(parse_options({"--pass", "0"}), Catch::Contains("--pass: expected a positive number"));
+}
+
 TEST_CASE("rows of another machine are not joined, nor files that are something else") {
   const fs::path path = fresh_file("kvcast-kernels-other.json");
   const Options options = parse_options({"--quiet", "--json", path.string()});

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 
+#include "config/host.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 #include "unit/calibrate/synthetic.hpp"
@@ -104,6 +105,36 @@ TEST_CASE("calibrate cpu finds the host that made the results") {
   CHECK(read.host.core_rank.origin == Origin::kFitted);
   CHECK(read.host.calibrations.size() == 5);
   CHECK(read.host.launch.origin != Origin::kFitted);  // a CPU program knows nothing of it
+}
+
+TEST_CASE("cases of several passes are fitted once, by their geometric mean, and say how far the passes are apart") {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/results.json";
+  json doc = host_document();
+  time_rows(doc, path, host_truth(), calibrate::host_cases, 0.01);
+  const auto once = calibrate::fit_host(calibrate::read_results(path), request(machine_of("h100-sxm")));
+  for (const config::Calibration& c : once.calibrations) CHECK_FALSE(c.repeated);
+
+  add_pass(doc, 1.21);
+  write(doc, path);
+  const calibrate::Results results = calibrate::read_results(path);
+  CHECK(results.rows.size() == doc["rows"].size() / 2);
+  // √1.21: every time is 1.1 times as long.
+  CHECK(results.rows[0].seconds == Approx(1.1 * results.rows[0].passes[0]));
+  const auto twice = calibrate::fit_host(results, request(machine_of("h100-sxm")));
+  CHECK(twice.hardware.host.core_rank == Approx(1.1 * once.hardware.host.core_rank).epsilon(0.01));
+  for (const config::Calibration& c : twice.calibrations) {
+    INFO(c.kernel);
+    REQUIRE(c.repeated);
+    CHECK(c.repeated->n == c.fit.n + c.held_out.n);
+    CHECK(c.repeated->median == Approx(0.21));
+  }
+
+  const std::string host = folder.path() + "/host.yaml";
+  std::ofstream(host) << twice.yaml;
+  const config::Host read = config::read_host(host);
+  REQUIRE(read.calibrations.back().repeated);
+  CHECK(read.calibrations.back().repeated->p90 == Approx(0.21));
 }
 
 TEST_CASE("a host that the model cannot explain misses its budget") {
