@@ -69,19 +69,24 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
   for (const double unit : machine.gpu.gather_efficiency.x) {
     add(DecodeAttention{5000, 4, 128, 5e6, 1000, 2, unit}, Lane::kCompute);
   }
-  for (const double group : machine.gpu.attention.row.x) {
-    add(DecodeAttention{8, group, 128, 8 * 300, 300, 2}, Lane::kSelect);
-    add(DecodeAttention{8, group, 128, 8 * 3e5, 3e5, 2}, Lane::kSelect);
-  }
-  // Rows of several tiles, few and many of them: where parts end shows in one of these on any number of SMs.
-  for (const double rows : {10, 15, 20, 26, 33, 40, 50, 70, 90})
-    add(DecodeAttention{rows, 4, 128, rows * 1000, 1000, 2}, Lane::kCompute);
-  DecodeAttention warm{8, 4, 128, 8 * 300, 300, 2};
-  warm.warm = true;
-  add(warm, Lane::kCompute);
-  // As much as the L2 holds, 512 bytes a pair.
-  warm.tokens = machine.gpu.l2_capacity / 512, warm.longest = warm.tokens / 8;
-  add(warm, Lane::kCompute);
+  const auto add_attention = [&](const config::AttentionKernel& kernel, double usual_group) {
+    for (const double group : kernel.row.x) {
+      add(DecodeAttention{8, group, 128, 8 * 300, 300, 2}, Lane::kSelect);
+      add(DecodeAttention{8, group, 128, 8 * 3e5, 3e5, 2}, Lane::kSelect);
+    }
+    // Rows of several tiles, few and many of them: where parts end shows in one of these on any number of SMs.
+    for (const double rows : {10, 15, 20, 26, 33, 40, 50, 70, 90}) {
+      add(DecodeAttention{rows, usual_group, 128, rows * 1000, 1000, 2}, Lane::kCompute);
+    }
+    DecodeAttention warm{8, usual_group, 128, 8 * 300, 300, 2};
+    warm.warm = true;
+    add(warm, Lane::kCompute);
+    // As much as the L2 holds, 512 bytes a pair.
+    warm.tokens = machine.gpu.l2_capacity / 512, warm.longest = warm.tokens / 8;
+    add(warm, Lane::kCompute);
+  };
+  add_attention(machine.gpu.attention, 4);
+  if (machine.gpu.attention_mha) add_attention(*machine.gpu.attention_mha, 1);
   add(PrefillAttention{1e12, 1e6, 1e6}, Lane::kCompute);
   for (int cls = 0; cls < 5; ++cls) add(Kernel{static_cast<KernelClass>(cls), 1e8, 1e8, 1e6, 0}, Lane::kCompute);
   add(Kernel{KernelClass::kScore, 1e3, 1e3, 1e12, 0}, Lane::kCopyA);
