@@ -11,9 +11,10 @@ const verdicts = {
   unmeasured: 'to be measured on a machine that is not at hand',
 };
 
-// Rows for reading and for Vega: `expected` whatever the suite calls it.
+// Rows for reading and for Vega: `expected` whatever the suite calls it; a colour for each device or paper, as groups within
+// them are more than colours.
 function caseRows(suite) {
-  return suite.cases.map((row) => ({ ...row, expected: row[suite.expected_is] }));
+  return suite.cases.map((row) => ({ ...row, expected: row[suite.expected_is], family: row.group.split(/[/,]/)[0] }));
 }
 
 function tally(suites) {
@@ -46,23 +47,32 @@ function drawHead() {
   }));
 }
 
+// A table under a line that says what is in it; open where it is short or the reader must see it.
+function folded(title, open, table) {
+  return element('details', { class: 'folded', open }, element('summary', {}, title), element('div', { class: 'table-frame' }, table));
+}
+
+const fewRows = 12;
+
 function budgetList(suite) {
   if (suite.budgets.length === 0) return '';
-  return element('table', { class: 'budgets' },
+  const missed = suite.budgets.filter((budget) => !budget.passed).length;
+  const title = plural(suite.budgets.length, 'budget') + ': ' + (missed ? formatCount(missed) + ' missed' : 'none missed');
+  return folded(title, missed > 0 || suite.budgets.length <= fewRows, element('table', { class: 'budgets' },
     element('thead', {}, element('tr', {}, ['Budget', 'Value', 'Allowed', 'Outcome'].map((name, i) => element('th', { scope: 'col', class: i === 1 || i === 2 ? 'number' : '' }, name)))),
     element('tbody', {}, suite.budgets.map((budget) => element('tr', {}, element('td', {}, budget.name),
       element('td', { class: 'number' }, budget.value === null ? 'none' : formatNumber(budget.value, ',.3~r') + ' ' + budget.unit),
       element('td', { class: 'number' }, (budget.at_least ? 'at least ' : 'at most ') + formatNumber(budget.limit, ',.3~r') + ' ' + budget.unit),
-      element('td', { class: budget.passed ? '' : 'missed' }, budget.value === null ? 'nothing to judge' : budget.passed ? 'met' : 'missed')))));
+      element('td', { class: budget.passed ? '' : 'missed' }, budget.value === null ? 'nothing to judge' : budget.passed ? 'met' : 'missed'))))));
 }
 
 function summaryTable(suite) {
   const rows = suite.summary.filter((part) => part.n > 0);
   if (rows.length < 2) return '';
-  return element('table', { class: 'summary' },
+  return folded('Errors by group', rows.length <= 2 * fewRows, element('table', { class: 'summary' },
     element('thead', {}, element('tr', {}, ['Group', 'Held-out numbers', 'Median error', 'p90', 'Largest', 'Bias'].map((name, i) => element('th', { scope: 'col', class: i ? 'number' : '' }, name)))),
     element('tbody', {}, rows.map((part) => element('tr', {}, element('td', {}, part.group || 'all'),
-      [formatCount(part.n), percent(part.median), percent(part.p90), percent(part.max), formatNumber(100 * part.bias, '+,.1f') + ' %'].map((text) => element('td', { class: 'number' }, text))))));
+      [formatCount(part.n), percent(part.median), percent(part.p90), percent(part.max), formatNumber(100 * part.bias, '+,.1f') + ' %'].map((text) => element('td', { class: 'number' }, text)))))));
 }
 
 function buildFigure(suite, chart) {
@@ -95,7 +105,7 @@ function buildSuite(suite) {
   document.getElementById('suites').append(element('section', { id: 'suite-' + suite.name, class: 'suite' },
     element('h2', { class: 'suite-name' }, suite.name), element('p', { class: 'lead' }, suite.question),
     suite.status ? element('p', { class: 'empty' }, suite.status) : '',
-    budgetList(suite), summaryTable(suite), element('div', { class: 'figure-pair' }, charts), buildTable(suite)));
+    element('div', { class: 'figure-pair' }, charts), summaryTable(suite), budgetList(suite), buildTable(suite)));
 }
 
 function start() {

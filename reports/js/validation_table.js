@@ -1,5 +1,10 @@
-// One suite's cases as a table, by verdict; long ones a part at a time.
+// One suite's cases as a table, by verdict, as listed or the worst first; long ones a part at a time.
 const rowsAtOnce = 200;
+
+function worstFirst(rows) {
+  const off = (row) => (row.predicted > 0 && row.expected > 0 ? Math.abs(Math.log(row.predicted / row.expected)) : -1);
+  return rows.slice().sort((a, b) => off(b) - off(a));
+}
 
 function between(row) {
   return row.low === null || row.low === row.high ? '' : formatNumber(row.low, ',.3~r') + ' to ' + formatNumber(row.high, ',.3~r');
@@ -24,11 +29,11 @@ function buildTable(suite) {
   if (rows.length === 0) return '';
   const counts = tally([suite]);
   const hidden = new Set(counts.unanswered && Object.keys(counts).length > 1 ? ['unanswered'] : []);
-  let limit = rowsAtOnce;
+  let limit = rowsAtOnce, listed = rows.length <= rowsAtOnce;
   const body = element('tbody');
   const more = element('p', { class: 'note' });
   const draw = () => {
-    const shown = rows.filter((row) => !hidden.has(row.verdict));
+    const shown = (listed ? rows : worstFirst(rows)).filter((row) => !hidden.has(row.verdict));
     body.replaceChildren(...shown.slice(0, limit).map(caseRow));
     more.replaceChildren(formatCount(Math.min(limit, shown.length)) + ' of ' + formatCount(shown.length) + ' shown' + (hidden.size ? ', without ' + sentenceList([...hidden]) : '') + '. ',
       shown.length > limit ? element('button', { type: 'button', class: 'quiet-button', onclick: () => { limit += 1000; draw(); } }, 'show more') : '');
@@ -42,9 +47,17 @@ function buildTable(suite) {
     });
     return chip;
   });
+  const order = element('button', { type: 'button', class: 'quiet-button order' });
+  const name = () => order.replaceChildren(listed ? 'worst first' : 'as listed');
+  order.addEventListener('click', () => {
+    listed = !listed;
+    name();
+    draw();
+  });
+  name();
   draw();
   return element('div', { class: 'case-table', id: 'cases-' + suite.name },
-    element('div', { class: 'chips' }, chips),
+    element('div', { class: 'chips' }, chips, order),
     element('div', { class: 'table-frame' }, element('table', { class: 'cases' },
       element('thead', {}, element('tr', {}, ['Case', 'Quantity', suite.expected_is, 'Predicted', 'Between', 'Unit', 'Error', 'Verdict, origin', 'Rests on'].map((name, i) => element('th', { scope: 'col', class: (i > 1 && i < 5) || i === 6 ? 'number' : '' }, name)))),
       body)), more);

@@ -89,6 +89,24 @@ class Validation(unittest.TestCase):
         rows = self.open().evaluate("[...document.querySelectorAll('#suite-papers .budgets tbody tr')].map((r) => r.textContent)")
         self.assertEqual(rows, ['median error8 %at most 15 %met', 'pairs in order90 %at least 95 %missed', 'without a casenoneat most 5 %nothing to judge'])
 
+    def test_long_tables_are_folded_unless_a_budget_is_missed(self):
+        page = self.open()
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('#suite-papers .folded')].map((d) => d.open)"), [True, True])
+        self.assertEqual(page.evaluate("document.querySelector('#suite-papers .budgets').closest('details').querySelector('summary').textContent"), '3 budgets: 1 missed')
+
+    def test_cases_come_as_listed_or_the_worst_first(self):
+        page = self.open()
+        ids = "[...document.querySelectorAll('#cases-papers .case td:first-child')].map((cell) => cell.firstChild.textContent)"
+        self.assertEqual(page.evaluate(ids), ['EX-001', 'EX-002', 'EX-003'])
+        page.evaluate("document.querySelector('#cases-papers .order').click()")
+        # 5 as 1 is farther off than 10 as 11, and that than 3 as 3.1.
+        self.assertEqual(page.evaluate(ids), ['EX-003', 'EX-001', 'EX-002'])
+        self.assertEqual(page.evaluate("document.querySelector('#cases-kernels .order').textContent"), 'as listed')  # long: worst first already
+
+    def test_colours_tell_devices_and_papers_apart_not_groups_within(self):
+        page = self.open()
+        self.assertEqual(page.evaluate("[...new Set(figures[0].view.data('drawn').map((row) => row.family))]"), ['paper 1', 'paper 0'])
+
     def test_chips_choose_the_cases_by_verdict(self):
         page = self.open()
         shown = "document.querySelectorAll('#cases-papers .case').length"
