@@ -18,6 +18,7 @@
 // Limit: a budget that covers all tokens leaves everything on the GPU: full attention.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/error.hpp"
 #include "policy/centroid_index.hpp"
@@ -51,9 +52,18 @@ class CentroidSearch final : public HostSearch {
         s_(setting),
         centroids_(rows.size()),
         at_prompt_(setting.fixed.host(input.info().prompt_tokens, input.info().prompt_tokens)),
-        lists_(layer_, kv_head, rows, at_prompt_, static_cast<std::size_t>(setting.lists)),
-        likeness_(query_likeness(layer_, kv_head, rows)),
-        marked_(static_cast<std::size_t>(input.info().positions())) {}
+        marked_(static_cast<std::size_t>(input.info().positions())) {
+    find_nearest(rows);
+    // Of thousands of lists a few are looked up, and which ones does not depend on what is in them: those alone are
+    // made.
+    std::vector<std::size_t> looked_up;
+    for (std::size_t c = 0; c < centroids_; ++c) {
+      if (slots_[c] == kNever) continue;
+      slots_[c] = looked_up.size();
+      looked_up.push_back(rows[c]);
+    }
+    lists_.emplace(layer_, kv_head, looked_up, at_prompt_, static_cast<std::size_t>(setting.lists));
+  }
 
   void step(int t, Range host, std::span<HeadSelection> out) override {
     recall(t, host);
@@ -66,16 +76,31 @@ class CentroidSearch final : public HostSearch {
   }
 
  private:
-  // The union of the lists of the nearest centroids, ascending. With updates, step t finds the queries of the steps
-  // before it at the end of the queue, and as many of the oldest gone from its front.
+  static constexpr std::size_t kNever = ~std::size_t{0};
+
+  // The nearest centroids of every step. With updates, step t finds the queries of the steps before it at the end of
+  // the queue, and as many of the oldest gone from its front.
+  void find_nearest(std::span<const std::size_t> rows) {
+    const std::vector<float> likeness = query_likeness(layer_, kv_head_, rows);
+    const auto steps = static_cast<std::size_t>(layer_.info().decode_steps);
+    const std::size_t columns = likeness.size() / steps;
+    slots_.assign(centroids_, kNever);
+    for (std::size_t t = 0; t < steps; ++t) {
+      const std::size_t oldest = s_.update ? t : 0;
+      std::vector<std::int32_t>& nearest = nearest_.emplace_back();
+      ranking_.select(std::span(likeness).subspan(t * columns + oldest, centroids_),
+                      static_cast<std::size_t>(s_.looked), nearest);
+      for (std::int32_t& centroid : nearest) {
+        centroid += static_cast<std::int32_t>(oldest);
+        if (static_cast<std::size_t>(centroid) < centroids_) slots_[static_cast<std::size_t>(centroid)] = 0;
+      }
+    }
+  }
+
+  // The union of the lists of the nearest centroids, ascending.
   void recall(int t, Range host) {
-    const std::size_t oldest = s_.update ? static_cast<std::size_t>(t) : 0;
-    const std::size_t columns = likeness_.size() / static_cast<std::size_t>(layer_.info().decode_steps);
-    const auto row = std::span(likeness_).subspan(static_cast<std::size_t>(t) * columns + oldest, centroids_);
-    ranking_.select(row, static_cast<std::size_t>(s_.looked), nearest_);
-    for (const std::int32_t i : nearest_) {
-      const std::size_t centroid = oldest + static_cast<std::size_t>(i);
-      for (const std::int32_t p : list(centroid)) marked_[static_cast<std::size_t>(p)] = 1;
+    for (const std::int32_t centroid : nearest_[static_cast<std::size_t>(t)]) {
+      for (const std::int32_t p : list(static_cast<std::size_t>(centroid))) marked_[static_cast<std::size_t>(p)] = 1;
     }
     if (s_.departed) {
       for (std::int64_t p = at_prompt_.end; p < host.end; ++p) marked_[static_cast<std::size_t>(p)] = 1;
@@ -89,7 +114,7 @@ class CentroidSearch final : public HostSearch {
   }
 
   std::span<const std::int32_t> list(std::size_t centroid) const {
-    if (centroid < centroids_) return lists_.list(centroid);
+    if (centroid < centroids_) return lists_->list(slots_[centroid]);
     return updates_[centroid - centroids_];
   }
 
@@ -117,12 +142,13 @@ class CentroidSearch final : public HostSearch {
   const Setting& s_;
   std::size_t centroids_;
   Range at_prompt_;
-  CentroidLists lists_;
-  std::vector<float> likeness_;
+  std::vector<std::vector<std::int32_t>> nearest_;  // by step; prompt queries, then decode queries
+  std::vector<std::size_t> slots_;                  // of prompt queries among the lists, kNever where none looks there
+  std::optional<CentroidLists> lists_;
   std::vector<std::vector<std::int32_t>> updates_;  // lists of the decode queries
   std::vector<char> marked_;
   Ranking ranking_;
-  std::vector<std::int32_t> nearest_, recalled_;
+  std::vector<std::int32_t> recalled_;
   std::vector<float> scores_, weights_;
 };
 

@@ -1,6 +1,9 @@
 #include "policy/layer_input.hpp"
 
 #include <algorithm>
+#include <numeric>
+
+#include "policy/weights.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -31,6 +34,19 @@ std::shared_ptr<const Value> LayerInput::Memo<Key, Value>::get(const Key& key, c
 
 std::shared_ptr<const WindowScores> LayerInput::window_scores(int window) const {
   return windows_.get(window, [&] { return score_window(layer_, window); });
+}
+
+std::shared_ptr<const std::vector<WindowMoments>> LayerInput::window_moments(int window) const {
+  return moments_.get(window, [&] {
+    require_prompt_queries(info(), info().prompt_tokens - window, "the last queries of the prompt rank its tokens");
+    Held all(static_cast<std::size_t>(info().prompt_tokens));
+    std::iota(all.begin(), all.end(), 0);
+    std::vector<WindowMoments> heads;
+    for (int q = 0; q < info().n_q_heads; ++q) {
+      heads.push_back(measure_window(layer_, q, info().prompt_tokens, window, all, Moments::kAll));
+    }
+    return heads;
+  });
 }
 
 std::shared_ptr<const LayerInput::Pages> LayerInput::page_bounds(int page, std::int64_t first, Summary summary) const {

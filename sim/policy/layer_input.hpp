@@ -27,8 +27,9 @@ class LayerInput {
   const trace::Layer& layer() const { return layer_; }
   const trace::TraceInfo& info() const { return layer_.info(); }
 
-  // Window scores of every query head. UserError where the trace holds fewer than `window` last prompt queries.
+  // Of every query head. UserError where the trace holds fewer than `window` last prompt queries.
   std::shared_ptr<const WindowScores> window_scores(int window) const;
+  std::shared_ptr<const std::vector<WindowMoments>> window_moments(int window) const;
 
   // Bounds of the full pages of the prompt, one entry a KV head; pages start at position `first`.
   using Pages = std::vector<PageBounds>;
@@ -53,6 +54,7 @@ class LayerInput {
 
   const trace::Layer& layer_;
   mutable Memo<int, WindowScores> windows_;
+  mutable Memo<int, std::vector<WindowMoments>> moments_;
   mutable Memo<std::tuple<int, std::int64_t, Summary>, Pages> pages_;
 };
 

@@ -59,9 +59,11 @@ std::vector<std::uint32_t> hash(const MatrixView& rows, const std::vector<float>
     block.data = rows.row(first), block.rows = std::min(kAtOnce, rows.rows - first);
     multiply_transposed(block, {planes.data(), n, rows.cols, rows.cols}, signs.data(), n);
     for (std::size_t i = 0; i < block.rows; ++i) {
-      for (std::size_t j = 0; j < n; ++j) {
-        std::uint32_t& code = codes[(first + i) * index(s.tables) + j / index(s.bits)];
-        code = code << 1 | (signs[i * n + j] > 0 ? 1u : 0u);
+      const float* sign = signs.data() + i * n;
+      for (std::size_t table = 0; table < index(s.tables); ++table) {
+        std::uint32_t code = 0;
+        for (int bit = 0; bit < s.bits; ++bit) code = code << 1 | (*sign++ > 0 ? 1u : 0u);
+        codes[(first + i) * index(s.tables) + table] = code;
       }
     }
   }
@@ -87,16 +89,21 @@ class LshSearch final : public HostSearch {
   }
 
   void step(int t, Range, std::span<HeadSelection> out) override {
+    step_ = t;
+    sampled_.resize(out.size());
     for (std::size_t g = 0; g < out.size(); ++g) {
       out[g].counts.candidates = look_up(t, g, out[g].attended);
-      if (s_.estimator) estimate(t, static_cast<int>(g), out[g].attended);
+      if (s_.estimator) sampled_[g] = out[g].attended;
     }
   }
 
+  // Estimated for who asks: no selection depends on it.
   std::span<const float> output(int member) const override {
     if (!s_.estimator) return {};
     const auto d = index(layer_.info().head_dim);
-    return std::span(outputs_).subspan(index(member) * d, d);
+    const std::span out = std::span(outputs_).subspan(index(member) * d, d);
+    estimate(step_, member, sampled_[index(member)], out);
+    return out;
   }
 
  private:
@@ -157,7 +164,7 @@ class LshSearch final : public HostSearch {
     return read;
   }
 
-  void estimate(int t, int member, const std::vector<std::int32_t>& sampled) {
+  void estimate(int t, int member, const std::vector<std::int32_t>& sampled, std::span<float> out) const {
     const trace::TraceInfo& info = layer_.info();
     const int q_head = kv_head_ * info.group() + member;
     const float* const query = layer_.decode_query(q_head, t);
@@ -179,7 +186,7 @@ class LshSearch final : public HostSearch {
     };
     for (std::int64_t i = 0; i < host_.begin; ++i) held(i);
     for (std::int64_t i = host_.end; i < tokens; ++i) held(i);
-    attend(logits, std::span(outputs_).subspan(index(member) * d, d));
+    attend(logits, out);
   }
 
   void attend(const std::vector<std::pair<std::int32_t, double>>& logits, std::span<float> out) const {
@@ -199,8 +206,11 @@ class LshSearch final : public HostSearch {
   int kv_head_;
   const Setting& s_;
   Range host_;
-  std::vector<float> mean_, centred_, norms_, outputs_;
+  std::vector<float> mean_, centred_, norms_;
   std::vector<std::int32_t> starts_, ids_;
+  int step_ = 0;  // the last one, and what it sampled for each query head
+  std::vector<std::vector<std::int32_t>> sampled_;
+  mutable std::vector<float> outputs_;
   std::vector<std::vector<std::uint32_t>> codes_;  // of decode queries, by query head
   std::vector<std::uint16_t> hits_;
 };

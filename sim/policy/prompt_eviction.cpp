@@ -14,33 +14,6 @@ namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Σ and Σ of squares over the window's rows, a column a token before the window.
-struct Columns {
-  std::vector<double> sum, squares;
-  // Unbiased, over `rows` rows; 0 for a single row.
-  double variance(std::size_t i, int rows) const {
-    if (rows < 2) return 0;
-    return std::max(0.0, (squares[i] - sum[i] * sum[i] / rows) / (rows - 1));
-  }
-};
-
-// Of the queries at end − window … end − 1 of a query head; each row's weights run over all it may see of `held`, which
-// ends with the window's own tokens. entropy: − Σ a·log(a + 1e-10) of the columns is added to it.
-Columns window_columns(const trace::Layer& layer, int q_head, std::int64_t end, int window, const Held& held,
-                       double* entropy) {
-  const std::size_t columns = held.size() - index(window);
-  Columns out{std::vector<double>(columns, 0.0), std::vector<double>(columns, 0.0)};
-  visit_prompt_rows(layer, q_head, end - window, end, held, [&](std::int64_t, std::span<const float> weights) {
-    for (std::size_t i = 0; i < columns; ++i) {
-      const double a = weights[i];
-      out.sum[i] += a;
-      out.squares[i] += a * a;
-      if (entropy != nullptr) *entropy -= a * std::log(a + 1e-10);
-    }
-  });
-  return out;
-}
-
 // The query heads of a layer that rank for all: the best by score (the lower of equals), and all above a share of the
 // whole model's scores.
 std::vector<int> ranking_heads(const PromptEviction& s, int layer) {
@@ -152,23 +125,34 @@ class WindowRule final : public EvictionRule {
       return;
     }
     WindowScores rows{s_.window, {}};
+    if (s_.scores == TokenScores::kVariance && s_.block == 0) {
+      for (const WindowMoments& moments : *input_.window_moments(s_.window)) rows.q_heads.push_back(spread(moments));
+      return reduce_and_pool(rows, held.size());
+    }
     for (int q = 0; q < input_.info().n_q_heads; ++q) {
-      const Columns columns = window_columns(layer_, q, end, s_.window, held[list_of(q)], nullptr);
-      std::vector<float>& row = rows.q_heads.emplace_back(columns.sum.begin(), columns.sum.end());
-      if (s_.scores != TokenScores::kVariance) continue;
-      for (std::size_t i = 0; i < row.size(); ++i) {
-        row[i] = static_cast<float>(columns.sum[i] / s_.window + s_.gamma * columns.variance(i, s_.window));
-      }
+      const bool all = s_.scores == TokenScores::kVariance;
+      const WindowMoments moments =
+          measure_window(layer_, q, end, s_.window, held[list_of(q)], all ? Moments::kAll : Moments::kSums);
+      rows.q_heads.push_back(all ? spread(moments) : std::vector<float>(moments.sum.begin(), moments.sum.end()));
     }
     reduce_and_pool(rows, held.size());
+  }
+
+  // CAKE's scores of one query head: mean and variance.
+  std::vector<float> spread(const WindowMoments& moments) const {
+    std::vector<float> row(moments.sum.size());
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      row[i] = static_cast<float>(moments.sum[i] / s_.window + s_.gamma * moments.variance(i, s_.window));
+    }
+    return row;
   }
 
   // All lists are the same: only uniform head budgets come in blocks (evict_after_prompt refuses others).
   void score_by_retrieval_heads(std::int64_t end, const std::vector<Held>& held) {
     std::vector<float> sum(held[0].size() - index(s_.window), 0.0f), pooled;
     for (const int q : heads_) {
-      const Columns columns = window_columns(layer_, q, end, s_.window, held[list_of(q)], nullptr);
-      reduced_.assign(columns.sum.begin(), columns.sum.end());
+      const WindowMoments moments = measure_window(layer_, q, end, s_.window, held[list_of(q)], Moments::kSums);
+      reduced_.assign(moments.sum.begin(), moments.sum.end());
       pool(s_.pool, s_.pool_kernel, reduced_, pooled);
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += pooled[i];
     }
@@ -233,13 +217,12 @@ std::vector<double> survey_preferences(const PromptEviction& s, std::span<const 
   Profile captured;  // for its rule of the nearest layer
   captured.n_layers = info.n_layers;
   require_prompt_queries(info, info.prompt_tokens - s.window, "the last queries of the prompt rank its layers");
-  Held all(index(info.prompt_tokens));
-  std::iota(all.begin(), all.end(), 0);
   for (const LayerInput* input : layers) {
     double entropy = 0, variance = 0;
-    for (int q = 0; q < info.n_q_heads; ++q) {
-      const Columns columns = window_columns(input->layer(), q, info.prompt_tokens, s.window, all, &entropy);
-      for (std::size_t i = 0; i < columns.sum.size(); ++i) variance += columns.variance(i, s.window);
+    const auto heads = input->window_moments(s.window);
+    for (const WindowMoments& head : *heads) {
+      entropy += head.entropy;
+      for (std::size_t i = 0; i < head.sum.size(); ++i) variance += head.variance(i, s.window);
     }
     captured.layer_errors[input->layer().id()] =
         std::pow(std::max(entropy, 0.0), 1 / s.tau1) * std::pow(variance, 1 / s.tau2);

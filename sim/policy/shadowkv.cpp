@@ -38,11 +38,10 @@ using Setting = ShadowSetting;
 
 class ShadowHead {
  public:
-  ShadowHead(const trace::Layer& layer, int kv_head, const Setting& setting, const LowRankKeys* rebuilt)
+  ShadowHead(const trace::Layer& layer, int kv_head, const Setting& setting)
       : layer_(layer), kv_head_(kv_head), d_(static_cast<std::size_t>(layer.info().head_dim)), s_(setting) {
     chunks_ = s_.chunks(layer.info().prompt_tokens);
     if (chunks_ == 0) return;
-    rebuilt_ = rebuilt->head(kv_head);
     make_landmarks();
     std::vector<const float*> last;
     for (int g = 0; g < members(); ++g) last.push_back(layer.window_queries(first_head() + g, 1).row(0));
@@ -61,12 +60,27 @@ class ShadowHead {
       move(choose(queries), tokens, out);
     }
     list(tokens, held_, out.attended);
-    for (int g = 0; chunks_ > 0 && g < members(); ++g) attend(t, g, out.attended);
+    step_ = t;
   }
 
-  std::span<const float> output(int member) const {
-    if (outputs_.empty()) return {};
-    return std::span(outputs_).subspan(static_cast<std::size_t>(member) * d_, d_);
+  // Attention of the last step with rebuilt keys where a token is neither in an outlier chunk nor local.
+  void attend(int member, const MatrixView& rebuilt, std::span<float> out) const {
+    KVCAST_CHECK(step_ >= 0);
+    const float* const query = layer_.decode_query(first_head() + member, step_);
+    const float* const exact = layer_.decode_scores(first_head() + member).row(static_cast<std::size_t>(step_));
+    std::vector<std::int32_t> tokens;
+    list(layer_.info().prompt_tokens + step_ + 1, held_, tokens);
+    std::vector<float> weights;
+    for (const std::int32_t i : tokens) {
+      const bool is_rebuilt = std::binary_search(held_.begin(), held_.end(), i / s_.page);
+      weights.push_back(is_rebuilt ? dot(query, rebuilt.row(static_cast<std::size_t>(i)), d_) : exact[i]);
+    }
+    softmax(weights, 1.0f / std::sqrt(static_cast<float>(d_)));
+    std::fill(out.begin(), out.end(), 0.0f);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const float* const value = layer_.values(kv_head_).row(static_cast<std::size_t>(tokens[i]));
+      for (std::size_t j = 0; j < d_; ++j) out[j] += weights[i] * value[j];
+    }
   }
 
  private:
@@ -140,45 +154,24 @@ class ShadowHead {
     for (std::int64_t i = chunks_ * s_.page; i < tokens; ++i) out.push_back(static_cast<std::int32_t>(i));
   }
 
-  // Attention with rebuilt keys where a token is neither in an outlier chunk nor local.
-  void attend(int t, int member, const std::vector<std::int32_t>& tokens) {
-    outputs_.resize(static_cast<std::size_t>(members()) * d_);
-    const float* const query = layer_.decode_query(first_head() + member, t);
-    const float* const exact = layer_.decode_scores(first_head() + member).row(static_cast<std::size_t>(t));
-    std::vector<float> weights;
-    for (const std::int32_t i : tokens) {
-      const bool rebuilt = std::binary_search(held_.begin(), held_.end(), i / s_.page);
-      weights.push_back(rebuilt ? dot(query, rebuilt_.row(static_cast<std::size_t>(i)), d_) : exact[i]);
-    }
-    softmax(weights, 1.0f / std::sqrt(static_cast<float>(d_)));
-    float* const out = outputs_.data() + static_cast<std::size_t>(member) * d_;
-    std::fill_n(out, d_, 0.0f);
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      const float* const value = layer_.values(kv_head_).row(static_cast<std::size_t>(tokens[i]));
-      for (std::size_t j = 0; j < d_; ++j) out[j] += weights[i] * value[j];
-    }
-  }
-
   const trace::Layer& layer_;
   int kv_head_;
   std::size_t d_;
   Setting s_;
   std::int64_t chunks_ = 0;
-  MatrixView rebuilt_;
+  int step_ = -1;  // the last one
   Ranking ranking_;
   std::vector<std::int32_t> outliers_, competing_, held_;  // chunks, ascending; held: of the last selection
-  std::vector<float> landmarks_, outputs_;                 // landmarks of the competing chunks
+  std::vector<float> landmarks_;                           // of the competing chunks
 };
 
 class ShadowSelector final : public Selector {
  public:
-  ShadowSelector(const LayerInput& layer, const Setting& setting) : group_(layer.info().group()) {
-    const trace::TraceInfo& info = layer.info();
-    const std::int64_t tokens = setting.chunks(info.prompt_tokens) * setting.page;
-    if (tokens > 0) rebuilt_.emplace(layer.layer(), tokens, setting.rank);
-    for (int h = 0; h < info.n_kv_heads; ++h) {
-      heads_.emplace_back(layer.layer(), h, setting, rebuilt_ ? &*rebuilt_ : nullptr);
-    }
+  ShadowSelector(const LayerInput& layer, const Setting& setting)
+      : layer_(layer.layer()),
+        rank_(setting.rank),
+        rebuilt_tokens_(setting.chunks(layer.info().prompt_tokens) * setting.page) {
+    for (int h = 0; h < layer.info().n_kv_heads; ++h) heads_.emplace_back(layer_, h, setting);
   }
   void prefill(LayerSelection& resident) override {
     resident.reset(heads_.size(), false);
@@ -188,14 +181,24 @@ class ShadowSelector final : public Selector {
     out.reset(heads_.size(), false);
     for (std::size_t h = 0; h < heads_.size(); ++h) heads_[h].step(t, out.heads[h]);
   }
+  // No selection depends on the rebuilt keys, which take most of the time: they are made for who asks for outputs.
   std::span<const float> output(int q_head) const override {
-    return heads_[static_cast<std::size_t>(q_head / group_)].output(q_head % group_);
+    if (rebuilt_tokens_ == 0) return {};
+    if (!rebuilt_) rebuilt_.emplace(layer_, rebuilt_tokens_, rank_);
+    const int group = layer_.info().group(), kv_head = q_head / group;
+    const auto d = static_cast<std::size_t>(layer_.info().head_dim);
+    outputs_.resize(static_cast<std::size_t>(layer_.info().n_q_heads) * d);
+    const std::span out = std::span(outputs_).subspan(static_cast<std::size_t>(q_head) * d, d);
+    heads_[static_cast<std::size_t>(kv_head)].attend(q_head % group, rebuilt_->head(kv_head), out);
+    return out;
   }
 
  private:
-  int group_;
-  std::optional<LowRankKeys> rebuilt_;
+  const trace::Layer& layer_;
+  std::int64_t rank_, rebuilt_tokens_;
   std::vector<ShadowHead> heads_;
+  mutable std::optional<LowRankKeys> rebuilt_;
+  mutable std::vector<float> outputs_;
 };
 
 class ShadowKv final : public Policy {

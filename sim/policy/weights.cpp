@@ -74,6 +74,22 @@ void visit_prompt_rows(const trace::Layer& layer, int q_head, std::int64_t first
   }
 }
 
+WindowMoments measure_window(const trace::Layer& layer, int q_head, std::int64_t end, int window, const Held& held,
+                             Moments which) {
+  const std::size_t columns = held.size() - index(window);
+  const bool all = which == Moments::kAll;
+  WindowMoments out{std::vector<double>(columns), std::vector<double>(all ? columns : 0)};
+  visit_prompt_rows(layer, q_head, end - window, end, held, [&](std::int64_t, std::span<const float> weights) {
+    for (std::size_t i = 0; i < columns; ++i) out.sum[i] += static_cast<double>(weights[i]);
+    for (std::size_t i = 0; all && i < columns; ++i) {
+      const double a = weights[i];
+      out.squares[i] += a * a;
+      out.entropy -= a * std::log(a + 1e-10);
+    }
+  });
+  return out;
+}
+
 void step_weights(const trace::Layer& layer, int q_head, int t, const Held& held, std::vector<float>& out) {
   const float* const row = layer.decode_scores(q_head).row(index(t));
   out.resize(held.size());

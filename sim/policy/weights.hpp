@@ -25,7 +25,13 @@ using VisitRow = std::function<void(std::int64_t position, std::span<const float
 void visit_prompt_rows(const trace::Layer& layer, int q_head, std::int64_t first, std::int64_t end, const Held& held,
                        const VisitRow& visit);
 
-// The same for the query of decode step t over all of `held`, whose last token is at most the step's own. The layer's
+// Moments of a window that ends before position `end`, over what is held of the tokens up to there, the window's own
+// among them. Sums alone, or all.
+enum class Moments { kSums, kAll };
+WindowMoments measure_window(const trace::Layer& layer, int q_head, std::int64_t end, int window, const Held& held,
+                             Moments which);
+
+// Weights of the query of decode step t over all of `held`, whose last token is at most the step's own. The layer's
 // decode scores are used.
 void step_weights(const trace::Layer& layer, int q_head, int t, const Held& held, std::vector<float>& out);
 

@@ -46,6 +46,11 @@ WindowScores score_window(const trace::Layer& layer, int window) {
   return out;
 }
 
+double WindowMoments::variance(std::size_t token, int rows) const {
+  if (rows < 2) return 0;
+  return std::max(0.0, (squares[token] - sum[token] * sum[token] / rows) / (rows - 1));
+}
+
 void reduce_window(const WindowScores& scores, int kv_head, int group_size, Group group, std::vector<float>& out) {
   const auto first = static_cast<std::size_t>(kv_head * group_size);
   out = scores.q_heads[first];

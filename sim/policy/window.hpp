@@ -4,6 +4,7 @@
 // section 4.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -23,6 +24,15 @@ struct WindowScores {
 
 // 1 ≤ window ≤ prompt_tokens. UserError where the trace holds fewer last prompt queries.
 WindowScores score_window(const trace::Layer& layer, int window);
+
+// Of one query head, for each token before the window: sums of the same weights over the window's rows, and of their
+// squares; − Σ a·log(a + 1e-10) over all these weights a.
+struct WindowMoments {
+  std::vector<double> sum, squares;
+  double entropy = 0;
+  // Unbiased, over `rows` rows; 0 for a single row.
+  double variance(std::size_t token, int rows) const;
+};
 
 // The group's scores of one KV head: sum, mean or max of the query heads' weights.
 void reduce_window(const WindowScores& scores, int kv_head, int group_size, Group group, std::vector<float>& out);
