@@ -68,6 +68,7 @@ class Planner {
     Average average;
     average.row = row;
     try {
+      if (row.task.find("_minus_") != std::string::npos) throw UserError("a difference of two scores is not a score");
       const std::optional<double> full = full_score(row, row.task);
       if (!full) throw UserError("no score of the uncompressed model to start from");
       average.full = *full;

@@ -48,8 +48,23 @@ std::vector<std::string> names_in(const std::string& folder) {
   return {names.begin(), names.end()};
 }
 
-bool answers_to(const Node& file, const std::string& name) {
-  const auto is_name = [&](const Node& node) { return node.kind() == Node::Kind::kScalar && node.text() == name; };
+// Names that differ in case, hyphens, underscores and spaces alone are the same to their writers.
+std::string bare(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    if (c == '-' || c == '_' || c == ' ') continue;
+    out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return out;
+}
+
+enum class Spelling { kExact, kLoose };
+
+bool answers_to(const Node& file, const std::string& name, Spelling spelling) {
+  const auto is_name = [&](const Node& node) {
+    if (node.kind() != Node::Kind::kScalar) return false;
+    return spelling == Spelling::kExact ? node.text() == name : bare(node.text()) == bare(name);
+  };
   const Node* title = file.find("title");
   const Node* aliases = file.find("aliases");
   return (title != nullptr && is_name(*title)) ||
@@ -58,11 +73,11 @@ bool answers_to(const Node& file, const std::string& name) {
 
 // The path of the one file whose title or aliases hold the name.
 std::optional<std::string> find_alias(const std::string& folder, const std::string& name,
-                                      const SourceLocation& asked_at) {
+                                      const SourceLocation& asked_at, Spelling spelling) {
   std::optional<std::string> found;
   for (const std::string& candidate : names_in(folder)) {
     const std::optional<std::string> path = find_name(folder, candidate);
-    if (!path || !answers_to(load_yaml(*path), name)) continue;
+    if (!path || !answers_to(load_yaml(*path), name, spelling)) continue;
     if (found) {
       throw UserError(asked_at, fmt::format("\"{}\" is ambiguous: both {} and {} answer to it", name, *found, *path));
     }
@@ -89,7 +104,10 @@ std::optional<std::string> find_config_if_any(const std::string& folder, const s
 
 std::string find_config(const std::string& folder, const std::string& name, const SourceLocation& asked_at) {
   std::optional<std::string> path = is_path(name) ? find_path(name) : find_name(folder, name);
-  if (!path) path = find_alias(folder, name, asked_at);  // "device/framework" is an alias, though it looks like a path
+  // "device/framework" is an alias, though it looks like a path.
+  for (const Spelling spelling : {Spelling::kExact, Spelling::kLoose}) {
+    if (!path) path = find_alias(folder, name, asked_at, spelling);
+  }
   if (path) return *path;
   if (name.ends_with(".yaml")) throw UserError(asked_at, fmt::format("no such file: {}", shorten(name)));
   const std::vector<std::string> known = names_in(folder);

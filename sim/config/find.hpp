@@ -10,8 +10,8 @@
 namespace kvcast::config {
 
 // Finds configs/<folder>/<name>.yaml from the working directory, then from the source tree; else the file there whose
-// `title:` or `aliases:` hold the name. A name with '/' or ending in .yaml is a path, from the working directory or the
-// source tree. UserError lists the names that exist, and for an alias that several files claim.
+// `title:` or `aliases:` hold the name, or hold it but for case, '-', '_' and spaces. A name with '/' or ending in
+// .yaml is a path from these. UserError lists the names that exist, and for an alias that several files claim.
 std::string find_config(const std::string& folder, const std::string& name, const SourceLocation& asked_at);
 
 // The same without aliases and without the error; nothing for a name (not a path) that has no file.

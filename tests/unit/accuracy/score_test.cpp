@@ -178,6 +178,8 @@ TEST_CASE("benchmarks and tasks are the same in any case, with dashes or without
   REQUIRE(catalogue.task("RULER", "qa-1") != nullptr);
   CHECK(catalogue.task("ruler", "QA_1") == catalogue.task("RULER", "qa-1"));
   CHECK(catalogue.task("Math-500", "avg@k") == catalogue.task("MATH500", "avg@k"));
+  CHECK(catalogue.task("RULER", "niah_multikey_1") == catalogue.task("RULER", "multikey1"));
+  CHECK(catalogue.task("RULER", "niah_qa-3") == nullptr);
   CHECK(catalogue.task("RULER", "qa-3") == nullptr);
   CHECK(catalogue.task("Rules", "qa-1") == nullptr);
 }
@@ -202,6 +204,54 @@ TEST_CASE("an average is predicted from its tasks") {
   REQUIRE(plan.averages.size() == 1);
   CHECK(plan.averages[0].parts.size() == 13);
   for (const Cell& part : plan.averages[0].parts) CHECK(part.full == (part.row.task == "vt" ? 99 : 90));
+}
+
+TEST_CASE("a difference of scores is not taken for a mean of them") {
+  const std::string row = "CTkvr,T,Yi-9B-200K,RULER,16K,";
+  const Plan plan =
+      make_plan(table(row + "avg,FullKV,full,tokens,90\n" + row + "avg_minus_FullKV,Quest,512,tokens,1\n" + row +
+                      "avg_minus_FullKV,FullKV,full,tokens,0\n"),
+                Catalogue());
+  REQUIRE(plan.averages.size() == 1);
+  CHECK_THAT(plan.averages[0].refused, Catch::Contains("difference"));
+}
+
+// As RocketKV, CompressKV, KeyDiff, CTkvr and FreeKV write them, and their makers.
+TEST_CASE("models resolve by the names that papers give them") {
+  const std::pair<const char*, const char*> names[] = {
+      {"Llama3.1-8B-Ins", "llama-3.1-8b"},
+      {"Llama 3.1-8B-Instruct", "llama-3.1-8b"},
+      {"Mistral-7B-Ins-v0.2", "mistral-7b-v0.2"},
+      {"Mistral-7B-Instruct-v0.2", "mistral-7b-v0.2"},
+      {"Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"},
+      {"LongChat-7B-v1.5", "longchat-7b-v1.5-32k"},
+      {"LongChat-7B-v1.5-32K", "longchat-7b-v1.5-32k"},
+      {"Qwen2.5-7B-Instruct", "qwen2.5-7b"},
+      {"Qwen-2.5-7B-Instruct", "qwen2.5-7b"},
+      {"Qwen2.5-14B", "qwen2.5-14b"},
+      {"Qwen2.5-32B-Instruct", "qwen2.5-32b"},
+      {"Qwen 2.5-3B-Instruct", "qwen2.5-3b"},
+      {"Qwen-3-32B", "qwen3-32b"},
+      {"Llama 3.2-3B-Instruct", "llama-3.2-3b"},
+      {"Llama3.2-3B-Instruct", "llama-3.2-3b"},
+      {"Llama-3-8B-262K", "llama-3-8b-262k"},
+      {"Llama-3-8B-1048K", "llama-3-8b-1048k"},
+      {"Llama-3-8B-1M", "llama-3-8b-1048k"},
+      {"Yi-9B", "yi-9b-200k"},
+      {"Yi-9B-200K", "yi-9b-200k"},
+      {"DeepSeek-R1-Llama-8B", "deepseek-r1-distill-llama-8b"},
+      {"Deepseek-R1-Distill-Llama-8B", "deepseek-r1-distill-llama-8b"},
+      {"DeepSeek-R1-Distill-Qwen-7B", "deepseek-r1-distill-qwen-7b"},
+      {"DeepSeek-R1-Qwen-14B", "deepseek-r1-distill-qwen-14b"},
+      {"DeepSeek-R1-Distill-Qwen-32B", "deepseek-r1-distill-qwen-32b"}};
+  for (const auto& [name, model] : names) {
+    CAPTURE(name);
+    const std::string row = fmt::format("RocketKV,T,{},RULER,8K,vt,", name);
+    const Plan plan =
+        make_plan(table(row + "Full-KV,full,tokens,90\n" + row + "RocketKV,512,tokens,80\n"), Catalogue());
+    CHECK(plan.cells.at(0).refused.empty());
+    CHECK(plan.cells.at(0).model == model);
+  }
 }
 
 TEST_CASE("agreement counts pairs that publications set ten points apart") {

@@ -69,6 +69,16 @@ TEST_CASE("an alias that two files claim is refused", "[find]") {
         }) == "run.yaml:1:8: \"Both\" is ambiguous: both configs/models/a.yaml and configs/models/b.yaml answer to it");
 }
 
+TEST_CASE("an alias is found but for case, hyphens, underscores and spaces, the exact one first", "[find]") {
+  const OwnConfigs own;
+  own.write("configs/models/a.yaml", "title: My-Model-7B\naliases: [Mine]\n");
+  own.write("configs/models/b.yaml", "aliases: [MINE]\n");
+  CHECK(find_config("models", "my model_7b", {}) == "configs/models/a.yaml");
+  CHECK(find_config("models", "MINE", {}) == "configs/models/b.yaml");
+  CHECK_THAT(error_of([] { find_config("models", "mine", {}); }), Catch::Contains("is ambiguous"));
+  CHECK_THAT(error_of([] { find_config("models", "My-Model-7.B", {}); }), Catch::Contains("nothing named"));
+}
+
 TEST_CASE("what is not there is refused with what is", "[find]") {
   const OwnConfigs own;
   own.write("configs/toys/apple.yaml", "title: Apple\n");

@@ -63,6 +63,7 @@ TEST_CASE("the models have the sizes of their checkpoints", "[model]") {
   const std::vector<Row> rows = {
       {"llama-3-8b", 8030261248, 4096},
       {"llama-3-8b-262k", 8030261248, 4096},
+      {"llama-3-8b-1048k", 8030261248, 4096},
       {"llama-3.1-8b", 8030261248, 4096},
       {"llama-3.1-70b", 70553706496, 4096},
       {"llama-3.2-1b", 1235814400, 2048},
@@ -80,6 +81,8 @@ TEST_CASE("the models have the sizes of their checkpoints", "[model]") {
       {"deepseek-r1-distill-llama-8b", 8030261248, 4096},
       {"deepseek-r1-distill-qwen-7b", 7615616512, 2048},
       {"deepseek-r1-distill-qwen-14b", 14770033664, 4096},
+      {"deepseek-r1-distill-qwen-32b", 32763876352, 4096},
+      {"deepseek-r1-distill-llama-70b", 70553706496, 4096},
   };
   std::set<std::string> checked;
   for (const Row& row : rows) {
