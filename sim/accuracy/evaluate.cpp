@@ -31,11 +31,6 @@ json entry(const Predicted& p) {
   return j;
 }
 
-json to_json(const Agreement& a) {
-  return {{"n", a.n},         {"kendall", a.kendall}, {"spearman", a.spearman}, {"mae", a.mae},
-          {"order", a.order}, {"pairs", a.pairs},     {"refused", a.refused}};
-}
-
 // The mean over its tasks; where the table lacks the tasks' own full scores, the mean's full score times the mean
 // share.
 void settle(Average& average) {
@@ -60,7 +55,7 @@ void settle(Average& average) {
 }  // namespace
 
 std::vector<Replays> replay_cells(std::vector<Cell>& cells, const EvaluateOptions& options) {
-  Laboratory laboratory(options.cache, options.threads);
+  Laboratory laboratory(options.cache, options.threads, options.ablation);
   for (const Cell& cell : cells) {
     if (!cell.refused.empty()) continue;
     for (const PartTrace& t : traces_of(cell, options.plan)) laboratory.want(t.trace, cell.policy);
@@ -131,6 +126,11 @@ Agreement agreement(const std::vector<const Cell*>& cells) {
   }
   a.order = a.pairs > 0 ? right / static_cast<double>(a.pairs) : 1;
   return a;
+}
+
+json to_json(const Agreement& a) {
+  return {{"n", a.n},         {"kendall", a.kendall}, {"spearman", a.spearman}, {"mae", a.mae},
+          {"order", a.order}, {"pairs", a.pairs},     {"refused", a.refused}};
 }
 
 json report(const Plan& plan) {

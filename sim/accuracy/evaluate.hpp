@@ -10,10 +10,13 @@
 
 namespace kvcast::accuracy {
 
+struct Ablation;  // accuracy/ablation.hpp
+
 struct EvaluateOptions {
   PlanOptions plan;
   std::string cache;  // file of replays: read, and added to; empty: none
   int threads = 1;
+  const Ablation* ablation = nullptr;  // what is taken away from the generator; none: nothing
   std::function<void(std::int64_t done, std::int64_t total)> advance = [](std::int64_t, std::int64_t) {};
 };
 
@@ -37,6 +40,8 @@ struct Agreement {
   std::size_t pairs = 0;
 };
 Agreement agreement(const std::vector<const Cell*>& cells);
+// {n, kendall, spearman, mae, order, pairs, refused}
+nlohmann::json to_json(const Agreement& agreement);
 
 // {n, kendall, spearman, mae, order, pairs, refused, cells: [...], averages: [...], by_table: {...}}: what
 // `validate accuracy --published --json` prints.

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "accuracy/ablation.hpp"
 #include "base/hash.hpp"
 #include "base/parallel.hpp"
 #include "config/find.hpp"
@@ -130,18 +131,29 @@ bool wants_profile(const policy::Descriptor& descriptor) {
 
 }  // namespace
 
-Laboratory::Laboratory(std::string cache, int threads) : cache_(std::move(cache)), threads_(threads) { load_cache(); }
+Laboratory::Laboratory(std::string cache, int threads, const Ablation* ablation)
+    : cache_(std::move(cache)), threads_(threads), ablation_(ablation) {
+  load_cache();
+}
+
+trace::Recipe Laboratory::recipe_of(const std::string& name) const {
+  trace::Recipe recipe = trace::read_recipe(trace::find_recipe(name));
+  if (ablation_ != nullptr) ablate(*ablation_, recipe);
+  return recipe;
+}
 
 const std::string& Laboratory::recipe_hash(const std::string& recipe) const {
   const auto [at, fresh] = hashes_.try_emplace(recipe);
-  if (fresh) at->second = content_hash(trace::canonical(trace::read_recipe(trace::find_recipe(recipe))));
+  if (fresh) at->second = content_hash(trace::canonical(recipe_of(recipe)));
   return at->second;
 }
 
 std::string Laboratory::key_of(const TraceRequest& t, const config::PolicyChoice& policy) const {
   return fmt::format("v{} {} {} {} {}+{} seed {} coupled {} whole {} window {} | {}", trace::kGeneratorVersion,
                      t.recipe, recipe_hash(t.recipe), t.model, t.prompt_tokens, t.steps, t.seed, t.coupled,
-                     t.whole_prompt, t.window, (t.later_turn ? "later turn | " : "") + policy_key(policy));
+                     t.whole_prompt, t.window,
+                     std::string(ablation_ == nullptr || ablation_->scales_rope ? "" : "rope unscaled | ") +
+                         (t.later_turn ? "later turn | " : "") + policy_key(policy));
 }
 
 void Laboratory::load_cache() {
@@ -171,10 +183,18 @@ void Laboratory::keep(const std::string& key, Outcome outcome) {
   results_[key] = std::move(outcome);
 }
 
+void Laboratory::refuse(const Wanted& wanted, const std::string& why, const std::function<void()>& advance) {
+  for (const auto& [key, choice] : wanted.policies) {
+    keep(key, {{}, why});
+    advance();
+  }
+}
+
 void Laboratory::run_trace(const Wanted& wanted, const std::function<void()>& advance) {
-  trace::Recipe recipe = trace::read_recipe(trace::find_recipe(wanted.trace.recipe));
+  trace::Recipe recipe = recipe_of(wanted.trace.recipe);
   if (wanted.trace.later_turn) ask_for_another(recipe);
-  const config::Model model = config::read_model(config::find_config("models", wanted.trace.model, {}));
+  config::Model model = config::read_model(config::find_config("models", wanted.trace.model, {}));
+  if (ablation_ != nullptr && !ablation_->scales_rope) model.rope.scaling = config::Rope::Scaling::kNone;
   const trace::SynthShape shape = sample_shape(wanted.trace, model, recipe);
   const auto made = trace::synthesize(recipe, shape);
   const trace::Targets targets = trace::read_targets(made->info());
@@ -243,7 +263,14 @@ void Laboratory::run(const std::function<void(std::int64_t done, std::int64_t to
   };
   std::stable_sort(todo.begin(), todo.end(), [&](const Wanted* a, const Wanted* b) { return work(a) > work(b); });
   std::atomic<std::int64_t> done{0};
-  parallel_for(todo.size(), threads_, [&](std::size_t i) { run_trace(*todo[i], [&] { advance(++done, total); }); });
+  parallel_for(todo.size(), threads_, [&](std::size_t i) {
+    const auto one_more = [&] { advance(++done, total); };
+    try {
+      run_trace(*todo[i], one_more);
+    } catch (const UserError& error) {  // no such trace (a prompt too short for its task): no policy has a score there
+      refuse(*todo[i], error.what(), one_more);
+    }
+  });
   wanted_.clear();
 }
 

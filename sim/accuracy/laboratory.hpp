@@ -32,10 +32,13 @@ struct TraceRequest {
   auto operator<=>(const TraceRequest&) const = default;
 };
 
+struct Ablation;  // accuracy/ablation.hpp
+
 class Laboratory {
  public:
-  // Results are read from and appended to `cache` where it is not empty: one JSON object a line.
-  Laboratory(std::string cache, int threads);
+  // Results are read from and appended to `cache` where it is not empty: one JSON object a line. An ablation, where
+  // there is one, changes all recipes and must outlive the laboratory.
+  Laboratory(std::string cache, int threads, const Ablation* ablation = nullptr);
 
   // Asks for a replay; the same one may be asked for any number of times.
   void want(const TraceRequest& trace, const config::PolicyChoice& policy);
@@ -56,12 +59,15 @@ class Laboratory {
   void load_cache();
   void keep(const std::string& key, Outcome outcome);
   void run_trace(const Wanted& wanted, const std::function<void()>& advance);
+  void refuse(const Wanted& wanted, const std::string& why, const std::function<void()>& advance);
+  trace::Recipe recipe_of(const std::string& name) const;
 
   std::string key_of(const TraceRequest& trace, const config::PolicyChoice& policy) const;
   const std::string& recipe_hash(const std::string& recipe) const;
 
   std::string cache_;
   int threads_;
+  const Ablation* ablation_;
   std::map<TraceRequest, Wanted> wanted_;
   std::map<std::string, Outcome> results_;
   mutable std::map<std::string, std::string> hashes_;  // of recipes

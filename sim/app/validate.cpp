@@ -9,7 +9,9 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
+#include "accuracy/ablation.hpp"
 #include "accuracy/evaluate.hpp"
 #include "app/commands.hpp"
 #include "app/experiments.hpp"
@@ -17,6 +19,7 @@
 #include "base/build.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
+#include "config/find.hpp"
 #include "validate/accuracy.hpp"
 #include "validate/cpu_pipeline.hpp"
 #include "validate/gpu_pipeline.hpp"
@@ -32,7 +35,7 @@ using validate::Suite;
 
 struct Options {
   std::vector<std::string> suites;
-  std::string points, claims, published, replays, from, profile, out;
+  std::string points, claims, published, replays, ablation, from, profile, out;
   std::optional<int> seeds;  // two; one for the project's own tables, which are many
   bool as_json = false;
 };
@@ -52,18 +55,24 @@ Suite kernels(const Options& options) {
 }
 
 Suite accuracy_suite(const Options& options) {
+  validate::Ablations ablations;
+  if (!options.ablation.empty()) {
+    ablations = accuracy::choose_ablations(accuracy::read_ablations(config::find_config("accuracy", "ablations", {})),
+                                           options.ablation);
+  }
   accuracy::EvaluateOptions evaluate;
   evaluate.plan.seeds = options.seeds.value_or(options.published.empty() ? 1 : 2);
   evaluate.cache = options.replays;
   evaluate.threads = hardware_threads();
   std::unique_ptr<Progress> progress;
-  std::once_flag made;
-  evaluate.advance = [&](std::int64_t, std::int64_t total) {
-    std::call_once(made, [&] { progress = std::make_unique<Progress>("Replaying", total, 0); });
-    progress->advance(1, "");
+  std::mutex mutex;
+  evaluate.advance = [&](std::int64_t done, std::int64_t total) {
+    const std::lock_guard lock(mutex);
+    if (done == 1) progress = std::make_unique<Progress>("Replaying", total, 0);  // anew for each ablation
+    if (progress) progress->advance(1, "");
   };
-  return options.published.empty() ? validate::accuracy_of_own_tables(evaluate)
-                                   : validate::accuracy_of_table(options.published, evaluate);
+  return options.published.empty() ? validate::accuracy_of_own_tables(evaluate, ablations)
+                                   : validate::accuracy_of_table(options.published, evaluate, ablations);
 }
 
 // configs/validation in the working directory, else in the source tree.
@@ -138,6 +147,26 @@ void print_agreement(const json& result) {
   line("all", result);
 }
 
+// What each part of the generator is worth, and by how many points the mean of each method's scores moves without it.
+void print_ablations(const json& result) {
+  if (!result.contains("ablations")) return;
+  const auto line = [](const std::string& name, const json& r) {
+    fmt::print("{:<22} {:>6} {:>8.3f} {:>7.1f} {:>6.1f} %", name, r["n"].get<std::size_t>(), r["kendall"].get<double>(),
+               r["mae"].get<double>(), 100 * r["order"].get<double>());
+    const char* before = "  ";
+    if (r.contains("methods")) {
+      for (const auto& [method, m] : r["methods"].items()) {
+        fmt::print("{}{} {:+.1f}", std::exchange(before, ", "), method, m["shift"].get<double>());
+      }
+    }
+    fmt::print("\n");
+  };
+  fmt::print("\n{:<22} {:>6} {:>8} {:>7} {:>8}  {}\n", "without", "cells", "Kendall", "error", "order",
+             "methods, mean shift in points");
+  line("nothing", result);
+  for (const json& ablation : result["ablations"]) line(ablation["name"].get<std::string>(), ablation);
+}
+
 void write_document(const std::string& folder, const std::vector<Suite>& suites) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -159,6 +188,10 @@ int run(const Options& options) {
     throw UserError("validate: --points is for the suite kernels, --published for accuracy, and for it alone");
   }
   const std::vector<const Entry*> asked = chosen(file_given ? of_file : options.suites);
+  const auto is_accuracy = [](const Entry* entry) { return entry->name == std::string("accuracy"); };
+  if (!options.ablation.empty() && std::none_of(asked.begin(), asked.end(), is_accuracy)) {
+    throw UserError("validate: --ablation is for the suite accuracy");
+  }
   std::vector<Suite> suites;
   for (const Entry* entry : asked) suites.push_back(entry->run(options));
   if (!options.out.empty()) write_document(options.out, suites);
@@ -167,8 +200,12 @@ int run(const Options& options) {
     fmt::print("{}\n", document.dump(1));
   } else if (file_given) {
     options.points.empty() ? print_agreement(suites.front().detail) : print_points(suites.front().detail);
+    print_ablations(suites.front().detail);
   } else {
-    for (const Suite& suite : suites) fmt::print("{}\n", validate::to_text(suite));
+    for (const Suite& suite : suites) {
+      fmt::print("{}\n", validate::to_text(suite));
+      print_ablations(suite.detail);
+    }
   }
   const bool passed = std::all_of(suites.begin(), suites.end(), [](const Suite& s) { return s.passed(); });
   return passed ? 0 : 1;
@@ -189,6 +226,9 @@ void add_validate(CLI::App& app, int& result) {
   command->add_option("--published", options->published, "accuracy: published tables (CSV)");
   command->add_option("--replays", options->replays,
                       "accuracy: keep replays in this file, and use those that are there");
+  command->add_option("--ablation", options->ablation,
+                      "accuracy: predict again without a part of the trace generator (a name in "
+                      "configs/accuracy/ablations.yaml, or all)");
   command
       ->add_option("--seeds", options->seeds,
                    "accuracy: traces a task (2; without --published 1, some minutes on a few cores)")

@@ -22,7 +22,8 @@ constexpr double kReferencePrompt = 16384;  // tokens; and for a prompt of this 
 
 std::vector<bool> draw_retrieving(const HeadMix& mix, int group, const Stream& stream) {
   const int least = std::clamp(static_cast<int>(std::ceil(mix.least_share * group - 1e-9)), 1, group);
-  const int count = least + static_cast<int>(stream.below(0, static_cast<std::uint64_t>(group - least + 1)));
+  const int most = std::clamp(static_cast<int>(std::floor(mix.most_share * group + 1e-9)), least, group);
+  const int count = least + static_cast<int>(stream.below(0, static_cast<std::uint64_t>(most - least + 1)));
   std::vector<bool> retrieves(static_cast<std::size_t>(group));
   std::fill_n(retrieves.begin(), count, true);
   for (std::size_t i = retrieves.size(); i > 1; --i) {

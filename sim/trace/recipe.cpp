@@ -52,6 +52,7 @@ void visit_heads(Recipe& r, ParameterVisitor& v) {
   v.number("local", r.heads.local, 0, 1);
   v.number("streaming", r.heads.streaming, 0, 1);
   v.number("least_share", r.heads.least_share, 0.01, 1);
+  v.number("most_share", r.heads.most_share, 0.01, 1);
   v.section("channels");
   v.number("content_share", r.channels.content_share, 0.1, 0.9);
   v.number("content_turn", r.channels.content_turn, 0.1, 1e6);
@@ -189,12 +190,15 @@ void check_sections(const Task& task, const SourceLocation& where) {
   }
 }
 
-void check(const Recipe& r, const SourceLocation& where) {
+}  // namespace
+
+void check_recipe(const Recipe& r, const SourceLocation& where) {
   check_sections(r.task, where);
   const double sum = r.heads.retrieval + r.heads.local + r.heads.streaming;
   if (std::fabs(sum - 1) > 1e-6) {
     throw UserError(where, fmt::format("heads: retrieval + local + streaming are {}, they must add up to 1", sum));
   }
+  if (r.heads.most_share < r.heads.least_share) throw UserError(where, "heads: most_share is below least_share");
   if (r.channels.recency_longest < r.channels.recency_shortest) {
     throw UserError(where, "channels: recency_longest is below recency_shortest");
   }
@@ -213,8 +217,6 @@ void check(const Recipe& r, const SourceLocation& where) {
         where, fmt::format("question: {} queries ask for the needles, it has {} tokens", asking, r.question.tokens));
   }
 }
-
-}  // namespace
 
 void visit_parameters(Recipe& recipe, ParameterVisitor& visitor) {
   visit_keys_and_queries(recipe, visitor);
@@ -238,7 +240,7 @@ Recipe read_recipe(const std::string& path) {
   }
   reader.finish();
   root.finish();
-  check(recipe, root.where());
+  check_recipe(recipe, root.where());
   return recipe;
 }
 

@@ -16,7 +16,8 @@ struct HeadMix {
   double retrieval = 0.375;  // match content anywhere in the context
   double local = 0.375;      // attend to the tokens just before
   double streaming = 0.25;   // attend to the first token and little else
-  double least_share = 0.5;  // of a retrieval group's query heads that retrieve; from this to all, the others idle
+  double least_share = 0.5;  // of a retrieval group's query heads that retrieve: from this ...
+  double most_share = 1;     // ... to this, one at least; the others idle
 };
 
 // Which RoPE pairs carry what.
@@ -194,6 +195,10 @@ void visit_parameters(Recipe& recipe, ParameterVisitor& visitor);
 // Reads a recipe; UserError with file:line:col for unknown keys, wrong types, values out of range, shares that do not
 // add up.
 Recipe read_recipe(const std::string& path);
+
+// What does not follow from the range of a single number (shares that add up, a question with room for what it asks):
+// UserError at `where`.
+void check_recipe(const Recipe& recipe, const SourceLocation& where);
 
 // traces/recipes/NAME.yaml from the working directory, then from the source tree; a name with '/' or ending in .yaml is
 // a path. UserError lists the recipes that exist.

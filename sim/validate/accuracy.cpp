@@ -52,14 +52,24 @@ void add_budgets(Suite& suite, const accuracy::Plan& plan, bool held_out, double
   suite.budgets.push_back({of + ", refused", "%", 10, 100 * refused});
 }
 
-Suite suite_of(const std::vector<accuracy::Row>& rows, const accuracy::EvaluateOptions& options) {
+Suite suite_of(const std::vector<accuracy::Row>& rows, const accuracy::EvaluateOptions& options,
+               const Ablations& ablations) {
   Suite suite;
   suite.name = "accuracy";
   suite.question = "Do predicted task scores rank and match published ones?";
   suite.expected_is = "published";
-  accuracy::Plan plan = accuracy::make_plan(rows, accuracy::Catalogue());
-  accuracy::evaluate(plan, accuracy::read_link(config::find_config("accuracy", "link", {})), options);
+  const accuracy::Plan rows_alone = accuracy::make_plan(rows, accuracy::Catalogue());
+  const accuracy::Link link = accuracy::read_link(config::find_config("accuracy", "link", {}));
+  accuracy::Plan plan = rows_alone;
+  accuracy::evaluate(plan, link, options);
   suite.detail = accuracy::report(plan);
+  for (const accuracy::Ablation& ablation : ablations) {
+    accuracy::Plan without{rows_alone.cells, {}};
+    accuracy::EvaluateOptions again = options;
+    again.ablation = &ablation;
+    accuracy::evaluate(without, link, again);
+    suite.detail["ablations"].push_back(accuracy::ablation_report(ablation, plan, without));
+  }
   for (const accuracy::Average& average : plan.averages) {
     suite.cases.push_back(case_of(average, average.row.held_out));
   }
@@ -70,17 +80,17 @@ Suite suite_of(const std::vector<accuracy::Row>& rows, const accuracy::EvaluateO
 
 }  // namespace
 
-Suite accuracy_of_table(const std::string& path, const accuracy::EvaluateOptions& options) {
-  return suite_of(accuracy::read_table(path), options);
+Suite accuracy_of_table(const std::string& path, const accuracy::EvaluateOptions& options, const Ablations& ablations) {
+  return suite_of(accuracy::read_table(path), options, ablations);
 }
 
-Suite accuracy_of_own_tables(const accuracy::EvaluateOptions& options) {
+Suite accuracy_of_own_tables(const accuracy::EvaluateOptions& options, const Ablations& ablations) {
   std::vector<accuracy::Row> rows;
   for (const char* name : {"ruler", "longbench", "scbench"}) {
     const std::vector<accuracy::Row> more = accuracy::read_table(accuracy::own_table(name));
     rows.insert(rows.end(), more.begin(), more.end());
   }
-  return suite_of(rows, options);
+  return suite_of(rows, options, ablations);
 }
 
 }  // namespace kvcast::validate

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "accuracy/ablation.hpp"
 #include "accuracy/evaluate.hpp"
 #include "validate/suite.hpp"
 
@@ -11,9 +13,13 @@ namespace kvcast::validate {
 // A file of published scores (accuracy/table.hpp). `detail` is what `validate accuracy --published --json` prints
 // (accuracy::report); cases are the published averages, predicted from their tasks. Budgets: rank correlation, mean
 // error, order of pairs, share of refused cells, over the rows held out and over the others. UserError as read_table.
-Suite accuracy_of_table(const std::string& path, const accuracy::EvaluateOptions& options);
+// With ablations, the cells are predicted once more for each, the link frozen, and `detail` gains `ablations`, a list
+// of accuracy::ablation_report.
+using Ablations = std::vector<accuracy::Ablation>;
+Suite accuracy_of_table(const std::string& path, const accuracy::EvaluateOptions& options,
+                        const Ablations& ablations = {});
 
 // The same over the tables under configs/validation/accuracy that take minutes: ruler and longbench.
-Suite accuracy_of_own_tables(const accuracy::EvaluateOptions& options);
+Suite accuracy_of_own_tables(const accuracy::EvaluateOptions& options, const Ablations& ablations = {});
 
 }  // namespace kvcast::validate

@@ -297,6 +297,44 @@ TEST_CASE("claims of papers are answered by runs of their own") {
   CHECK(kvcast::test::kvcast({"validate", "papers", "--claims", scratch / "none"}).code == 2);
 }
 
+TEST_CASE("validate accuracy predicts again without a part of the trace generator") {
+  const Scratch scratch;
+  const std::string row = "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,";
+  std::string table = "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n";
+  for (const std::string task : {"single2,", "multikey1,"}) {
+    table += row + task + "Full-KV,full,tokens,100\n";
+    for (const char* cell : {"SnapKV,512,tokens,20\n", "SnapKV,1024,tokens,70\n", "Exact-TopK,512,tokens,100\n"}) {
+      table += row + task + cell;
+    }
+  }
+  const std::string path = scratch.write("t.csv", table);
+  const std::vector<std::string> command = {"validate", "accuracy", "--published", path, "--seeds", "1", "--ablation"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = command;
+    all.insert(all.end(), more.begin(), more.end());
+    return kvcast::test::kvcast(all);
+  };
+  const Output o = with({"question-sees-values", "--json"});
+  INFO(o.err);
+  REQUIRE(o.code <= 1);
+  const json r = json::parse(o.out);
+  CHECK(r["n"] == 6);
+  REQUIRE(r["ablations"].size() == 1);
+  const json a = r["ablations"][0];
+  CHECK(a["name"] == "question-sees-values");
+  CHECK(a["n"] == 6);
+  // Exact top-k does not look at the question; what SnapKV keeps by it can only be found the better.
+  CHECK(a["methods"]["Exact-TopK"]["shift"].get<double>() == Approx(0).margin(3));
+  CHECK(a["methods"]["SnapKV"]["shift"].get<double>() > 0);
+  CHECK(a["methods"]["SnapKV"]["curve"].size() == 2);
+  CHECK_THAT(with({"no-decoys"}).out, Contains("without") && Contains("no-decoys") && Contains("SnapKV"));
+
+  const Output unknown = with({"no-decoy"});
+  CHECK(unknown.code == 2);
+  CHECK_THAT(unknown.err, Contains("no ablation \"no-decoy\"") && Contains("no-decoys"));
+  CHECK(kvcast::test::kvcast({"validate", "kernels", "--ablation", "all"}).code == 2);
+}
+
 TEST_CASE("a profile measured on a trace serves the policies that need one") {
   const Scratch scratch;
   const std::string trace = scratch / "t.safetensors", profile = scratch / "p.yaml";

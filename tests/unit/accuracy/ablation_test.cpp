@@ -1,0 +1,176 @@
+// Ablations: what the file may say, what it changes, and what its effect is, by hand.
+#include "accuracy/ablation.hpp"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "accuracy/laboratory.hpp"
+#include "config/find.hpp"
+#include "support/error_of.hpp"
+#include "support/temporary_directory.hpp"
+
+namespace kvcast::accuracy {
+namespace {
+
+class File {
+ public:
+  explicit File(const std::string& text) : path_(folder_.path() + "/a.yaml") { std::ofstream(path_) << text; }
+  const std::string& path() const { return path_; }
+
+ private:
+  TemporaryDirectory folder_;
+  std::string path_;
+};
+
+std::string refusal(const std::string& text) {
+  const File file(text);
+  return error_of([&] { read_ablations(file.path()); });
+}
+
+TEST_CASE("an ablation sets keys of recipes, and nothing that a recipe does not have") {
+  const File file("one: {takes_away: x, set: {needles.amplitude: 1, question.tokens: 40}}\n");
+  const Ablation one = read_ablations(file.path()).at(0);
+  trace::Recipe recipe;
+  recipe.needles.noise = 0.5;
+  ablate(one, recipe);
+  CHECK(recipe.needles.amplitude == 1);
+  CHECK(recipe.question.tokens == 40);
+  CHECK(recipe.needles.noise == 0.5);
+  // Three needles with three queries for each key phrase and one for values ask with 10 of 12 queries.
+  trace::Recipe three;
+  three.task.needles = 3;
+  three.question.tokens = 12;
+  const File less("less: {takes_away: x, set: {question.value_queries: 4}}\n");
+  CHECK_THAT(error_of([&] { ablate(read_ablations(less.path()).at(0), three); }),
+             Catch::Contains("a.yaml:1:28") && Catch::Contains("13 queries ask for the needles"));
+}
+
+TEST_CASE("what is wrong with an ablation is said with its place") {
+  using Catch::Contains;
+  const std::string begin = "one: {takes_away: x, ";
+  CHECK_THAT(
+      refusal(begin + "set: {needles.amplitud: 1}}\n"),
+      Contains("a.yaml:1:28") && Contains("needles.amplitud") && Contains("known: ") && Contains("needles.amplitude"));
+  CHECK_THAT(refusal(begin + "set: {amplitude: 1}}\n"), Contains("a.yaml:1:28"));
+  CHECK_THAT(refusal(begin + "set: {needles.amplitude: 11}}\n"),
+             Contains("a.yaml:1:") && Contains("needles.amplitude"));
+  CHECK_THAT(refusal(begin + "set: {needles.amplitude: one}}\n"), Contains("a.yaml:1:"));
+  CHECK_THAT(refusal(begin + "set: {decoys.queries: 1.5}}\n"), Contains("a.yaml:1:"));
+  // The shares of kinds of heads are the replay's, what the task is, the task's.
+  CHECK_THAT(refusal(begin + "set: {heads.retrieval: 1}}\n"), Contains("no key \"heads.retrieval\" that can be set"));
+  CHECK_THAT(refusal(begin + "set: {task.needles: 2}}\n"), Contains("no key \"task.needles\" that can be set"));
+  CHECK_THAT(refusal(begin + "set: {heads.most_share: 0.1}}\n"), Contains("most_share is below least_share"));
+  CHECK_THAT(refusal("one: {takes_away: x}\n"), Contains("a.yaml:1:") && Contains("nothing away"));
+  CHECK_THAT(refusal(begin + "set: {decoys.queries: 20}}\n"), Contains("recipes have these values anyway"));
+  CHECK_THAT(refusal(begin + "set: [1]}\n"), Contains("a.yaml:1:27"));
+  CHECK_THAT(refusal("one: {set: {needles.amplitude: 1}}\n"), Contains("takes_away"));
+  CHECK_THAT(refusal(begin + "sets: {needles.amplitude: 1}}\n"), Contains("sets"));
+  CHECK_THAT(refusal("all: {takes_away: x, set: {needles.amplitude: 1}}\n"), Contains("a.yaml:1:1"));
+  CHECK_THAT(refusal("[1]\n"), Contains("a.yaml:1:1"));
+  CHECK_THAT(error_of([] { read_ablations("no such file"); }), Contains("no such file"));
+}
+
+TEST_CASE("broken ablation files are refused, never followed") {
+  const std::string text = "one: {takes_away: x, set: {needles.amplitude: 1}, scales_rope: false}\n";
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    for (const char c : {'{', ':', '\n', '"', '\0', '9'}) {
+      std::string broken = text;
+      broken[i] = c;
+      try {
+        read_ablations(File(broken).path());
+      } catch (const UserError&) {
+      }
+    }
+  }
+}
+
+TEST_CASE("the project's own ablations are read, and go with every recipe that scores rest on") {
+  const std::vector<Ablation> all = read_ablations(config::find_config("accuracy", "ablations", {}));
+  CHECK(all.size() >= 10);
+  CHECK(choose_ablations(all, "all").size() == all.size());
+  CHECK(choose_ablations(all, "no-decoys").at(0).name == "no-decoys");
+  CHECK_THAT(error_of([&] { choose_ablations(all, "no-decoy"); }), Catch::Contains("known: all, "));
+  const Catalogue catalogue;
+  for (const Ablation& ablation : all) {
+    CAPTURE(ablation.name);
+    for (const char* benchmark : {"RULER", "NIAH", "LongBench", "SCBench"}) {
+      for (const auto& [name, task] : catalogue.tasks(benchmark)) {
+        for (const TaskPart& part : parts_of(task, true)) {
+          CAPTURE(part.task.recipe);
+          trace::Recipe recipe = trace::read_recipe(trace::find_recipe(part.task.recipe));
+          CHECK_NOTHROW(ablate(ablation, recipe));
+        }
+      }
+    }
+  }
+}
+
+Cell cell(const char* method, const char* budget, double published, double predicted) {
+  Cell c;
+  c.row.method = method, c.row.budget = budget, c.row.value = published;
+  c.predicted = predicted;
+  return c;
+}
+
+TEST_CASE("an ablation's effect, by hand") {
+  Plan whole, without;
+  whole.cells = {cell("A", "512", 10, 20), cell("A", "512", 30, 40), cell("A", "1024", 80, 90),
+                 cell("B", "512", 50, 50), cell("B", "1024", 60, 60)};
+  without.cells = {cell("A", "512", 10, 10), cell("A", "512", 30, 20), cell("A", "1024", 80, 90),
+                   cell("B", "512", 50, 56), cell("B", "1024", 60, 0)};
+  without.cells[4].refused = "why";
+  const nlohmann::json r = ablation_report({"x", "y", {}, true}, whole, without);
+  CHECK(r["n"] == 4);
+  CHECK(r["refused"] == 1);
+  CHECK(r["mae"].get<double>() == Approx((0 + 10 + 10 + 6) / 4.0));
+  CHECK(r["kendall"] == 1.0);
+  CHECK(r["name"] == "x");
+  // A: 20 to 10, 40 to 20, 90 stays: −30 over three cells. B's second cell counts nowhere.
+  CHECK(r["methods"]["A"]["shift"].get<double>() == Approx(-10));
+  CHECK(r["methods"]["B"]["shift"].get<double>() == Approx(6));
+  const nlohmann::json curve = r["methods"]["A"]["curve"];
+  REQUIRE(curve.size() == 2);  // 512 before 1024
+  CHECK(curve[0] ==
+        nlohmann::json{{"budget", "512"}, {"n", 2}, {"published", 20.0}, {"predicted", 30.0}, {"ablated", 15.0}});
+  CHECK(curve[1]["budget"] == "1024");
+  CHECK(r["methods"]["B"]["curve"].size() == 1);
+}
+
+TEST_CASE("an ablation reaches the replay") {
+  const TraceRequest trace{"niah", "llama-3.1-8b", 2048, 4, 1};
+  const config::PolicyChoice policy = config::read_policy(config::parse_yaml("{name: snapkv, budget: 64}", "test"));
+  const auto mass = [&](const Ablation* ablation) {
+    Laboratory laboratory("", 1, ablation);
+    laboratory.want(trace, policy);
+    laboratory.run([](std::int64_t, std::int64_t) {});
+    double full = 0;
+    for (const replay::StepRecall& step : laboratory.result(trace, policy).steps) full += step.full;
+    return full;
+  };
+  const File file(
+      "small: {takes_away: x, set: {needles.amplitude: 0.3}}\n"
+      "unscaled: {takes_away: x, scales_rope: false}\n");
+  const std::vector<Ablation> all = read_ablations(file.path());
+  const double whole = mass(nullptr);
+  CHECK(mass(&all[0]) < whole / 2);  // needles a quarter as long attract less
+  CHECK(mass(&all[1]) != whole);     // Llama 3.1 scales its embedding
+}
+
+TEST_CASE("a prompt too short for its task has no score, and leaves others theirs") {
+  const TraceRequest short_prompt{"ruler-vt", "llama-3.1-8b", 48, 4, 1}, prompt{"niah", "llama-3.1-8b", 1024, 4, 1};
+  const config::PolicyChoice policy = config::read_policy(config::parse_yaml("{name: snapkv, budget: 64}", "test"));
+  Laboratory laboratory("", 1);
+  laboratory.want(short_prompt, policy);
+  laboratory.want(prompt, policy);
+  int done = 0;
+  laboratory.run([&](std::int64_t, std::int64_t total) {
+    ++done;
+    CHECK(total == 2);
+  });
+  CHECK(done == 2);
+  CHECK_THAT(error_of([&] { laboratory.result(short_prompt, policy); }), Catch::Contains("too short for the task"));
+  CHECK(laboratory.result(prompt, policy).steps.size() == 4);
+}
+
+}  // namespace
+}  // namespace kvcast::accuracy
