@@ -10,6 +10,7 @@
 #include "app/replays.hpp"
 #include "base/parallel.hpp"
 #include "workload/experiment.hpp"
+#include "workload/index_build.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -64,18 +65,35 @@ json run_task(const Task& task, const replay::ReplayResult& replayed) {
   return with_batch(task, replayed, batch, false);
 }
 
+// Needs no replay: what is built follows from the policy's parameters and the prompt's length.
+json build_alone(const Prepared& prepared, const Wanted& wanted) {
+  const int heads = prepared.run.model.n_kv_heads;
+  if (wanted.index_heads > heads) {
+    throw UserError(wanted.config.where(), fmt::format("index_heads: the model has {} KV heads", heads));
+  }
+  json record = workload::to_json(workload::build_index(prepared.run, *make_policy(prepared), wanted.index_heads));
+  record["config"] = json::parse(resolved_json(prepared));
+  return record;
+}
+
 }  // namespace
 
 std::vector<json> run_experiments(const std::vector<Wanted>& wanted) {
   Traces traces;
+  std::vector<json> records(wanted.size());
+  std::int64_t replayed_runs = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     Prepared prepared = prepare(wanted[i].config);
+    if (wanted[i].index_heads > 0) {
+      records[i] = build_alone(prepared, wanted[i]);
+      continue;
+    }
     Replays& replays = traces[prepared.trace_key];
     std::vector<Task>& tasks = replays[prepared.replay_key];
     tasks.push_back({i, &wanted[i], std::move(prepared)});
+    ++replayed_runs;
   }
-  std::vector<json> records(wanted.size());
-  Progress progress("experiments", static_cast<std::int64_t>(wanted.size()), 0);
+  Progress progress("experiments", replayed_runs, 0);
   for (const auto& [key, replays] : traces) {
     const Prepared& first = replays.begin()->second.front().prepared;
     const auto trace = make_trace(first.run);

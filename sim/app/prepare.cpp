@@ -176,6 +176,7 @@ std::string resolved_json(const Prepared& prepared) {
                 {"expand_kv_heads", f.expand_kv_heads},
                 {"reread_kv_heads", f.reread_kv_heads},
                 {"unfused", f.unfused},
+                {"torch_topk", f.torch_topk},
                 {"eager_attention", f.eager_attention},
                 {"concatenate_cache", f.concatenate_cache},
                 {"quadratic_mask", f.quadratic_mask},

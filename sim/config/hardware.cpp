@@ -104,6 +104,7 @@ constexpr ValueField<Host> kHostValues[] = {
     {"pinned_fraction", &Host::pinned_fraction, kFraction, 0, 1},
     {"dram_bandwidth", &Host::dram_bandwidth, kBytesPerSecond, 1e8, kHuge},
     {"core_flops", &Host::core_flops, kFlopPerSecond, 1e6, kHuge},
+    {"core_products", &Host::core_products, kFlopPerSecond, 1e6, kHuge},
     {"core_rank", &Host::core_rank, kSeconds, 0, 1},
     {"core_lookup", &Host::core_lookup, kSeconds, 0, 1},
     {"core_bucket", &Host::core_bucket, kSeconds, 0, 1},

@@ -98,6 +98,7 @@ struct Host {
   Value dram_capacity, pinned_fraction;  // bytes; share that may be pinned
   Value dram_bandwidth;                  // B/s that cores and DMA together reach
   Value core_flops;                      // FLOP/s of one core alone, dot products
+  Value core_products;                   // FLOP/s of one core alone, matrix products of a library
   Value all_core_derate;                 // rate of a core with all cores busy / rate of one alone
   Value dispatch;                        // seconds to fork and join all workers
   Curve core_bandwidth;                  // B/s of one core alone over contiguous bytes of a gathered piece

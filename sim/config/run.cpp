@@ -101,6 +101,7 @@ Framework read_framework(Section section) {
                     "framework: expand_kv_heads and reread_kv_heads are two ways of the same step: give one");
   }
   framework.unfused = section.flag("unfused", framework.unfused);
+  framework.torch_topk = section.flag("torch_topk", framework.torch_topk);
   framework.eager_attention = section.flag("eager_attention", framework.eager_attention);
   framework.concatenate_cache = section.flag("concatenate_cache", framework.concatenate_cache);
   framework.mlp_slice = section.integer("mlp_slice", 0, kMaxTokens, framework.mlp_slice);

@@ -54,6 +54,8 @@ struct Framework {
   // What kernels of serving systems fuse runs as the framework's own operators: norms, RoPE, projections, activations,
   // a policy's scores and merges (Hugging Face transformers).
   bool unfused = false;
+  // Selections of the best run as torch.topk (see lower/torch_topk.hpp), not as one kernel made for it.
+  bool torch_topk = false;
   // Attention as separate operators whose scores lie in memory (Hugging Face transformers, attn_implementation eager).
   bool eager_attention = false;
   // A step copies the layer's cache to append to it (torch.cat of transformers' DynamicCache); for policies that attend

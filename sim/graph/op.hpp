@@ -86,10 +86,12 @@ struct Kernel {
   double blocks = 0;  // thread blocks that its arithmetic is split into, each on one SM; 0: as many as there are SMs
 };
 
-// The k largest of `columns` scores in each of `rows`.
+// The k largest of `columns` scores in each of `rows`. passes: how often a row is gone over beside a selection that
+// looks at eight bits of a score at a time.
 struct TopK {
   double rows = 0, columns = 0, k = 0;
   double score_bytes = 4;
+  double passes = 1;
 };
 
 enum class Direction : std::uint8_t { kHostToDevice, kDeviceToHost };
@@ -127,10 +129,12 @@ struct Host {
 
 // `items` independent pieces of work spread over the CPU workers; each reads bytes from DRAM (in runs of unit_bytes)
 // and computes flops, then picks the largest of `ranked` scores and counts the `looked_up` entries of hash `buckets`.
+// product_flops: of a library's matrix products, whose operands stay in the caches.
 struct CpuWork {
   double items = 0, bytes_per_item = 0, flops_per_item = 0;
   double unit_bytes = 256;
   double ranked_per_item = 0, looked_up_per_item = 0, buckets_per_item = 0;
+  double product_flops_per_item = 0;
 };
 
 struct Marker {};

@@ -71,9 +71,11 @@ void add_cpu_work(Terms& terms, const config::Host& host, const graph::CpuWork& 
 
   const Number gather = exact(work.bytes_per_item) / (at(host.core_bandwidth, work.unit_bytes) * derate);
   const Number multiply = exact(work.flops_per_item) / (number(host.core_flops) * derate);
+  const Number library = exact(work.product_flops_per_item) / (number(host.core_products) * derate);
   const double rounds = std::ceil(items / cores);
   terms.work("gathers of the cores", Resource::kCores, gather * rounds);
   terms.work("arithmetic of the cores", Resource::kCores, multiply * rounds);
+  terms.work("matrix products of the cores", Resource::kCores, library * rounds);
   terms.work("picking the largest", Resource::kCores,
              number(host.core_rank) * (work.ranked_per_item * rounds) / derate);
   terms.work("counting bucket entries", Resource::kCores,

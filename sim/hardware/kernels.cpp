@@ -171,7 +171,7 @@ void add_topk(Terms& terms, const config::Gpu& gpu, const graph::TopK& work) {
   // A row is selected by one thread block; rows beyond the SMs queue. Two blocks may share an SM, so that the time
   // grows smoothly and not by whole waves.
   const double waves = std::max(1.0, work.rows / gpu.sm_count);
-  terms.wait("scan of the scores", at_clock(gpu, at(gpu.topk_row, work.columns)) * waves);
+  terms.wait("scan of the scores", at_clock(gpu, at(gpu.topk_row, work.columns)) * (waves * work.passes));
   terms.wait("picking", at_clock(gpu, number(gpu.topk_pick)) * (work.k * waves));
   terms.work("scores read, picks written", Resource::kHbm, exact(hbm_bytes(work)) / stream_rate(gpu));
 }

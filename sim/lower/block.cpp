@@ -4,6 +4,7 @@
 
 #include "lower/eager.hpp"
 #include "lower/operators.hpp"
+#include "lower/torch_topk.hpp"
 
 namespace kvcast::lower {
 
@@ -52,7 +53,7 @@ OpId Block::taken_done() {
   return std::exchange(done_, -1);
 }
 
-OpId Block::launch(Lane lane) {
+OpId Block::launch(Lane lane, bool inside) {
   const auto one = [&](Lane thread, HostCall call, const char* label) {
     return add(Kind::kLaunch, thread, label, graph::Host{call, 1}, {});
   };
@@ -68,7 +69,7 @@ OpId Block::launch(Lane lane) {
   }
   switch (framework_.launch) {
     case config::Framework::Launch::kEager:
-      return one(Lane::kHost, HostCall::kEagerOp, "operator");
+      return inside ? one(Lane::kHost, HostCall::kLaunch, "launch") : one(Lane::kHost, HostCall::kEagerOp, "operator");
     case config::Framework::Launch::kCompiled:
       return one(Lane::kHost, HostCall::kLaunch, "launch");
     case config::Framework::Launch::kCudaGraph:
@@ -84,19 +85,36 @@ OpId Block::launch(Lane lane) {
 }
 
 OpId Block::kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) {
-  OpId op = one_kernel(lane, kind, label, work, after);
-  if (!framework_.unfused || lane != Lane::kCompute) return op;
-  // Further operators pass over what the first one wrote.
+  const bool unfused = framework_.unfused && lane == Lane::kCompute;
   const graph::Kernel* const first = std::get_if<graph::Kernel>(&work);
-  const double bytes = first != nullptr ? first->write_bytes : 0;
+  if (unfused && first != nullptr && label == kGroupSoftmax) {
+    return unfused_group_softmax(*this, kind, *first, join(lane, after));
+  }
+  const auto* const selection = std::get_if<graph::TopK>(&work);
+  const bool by_torch = framework_.torch_topk && selection != nullptr && lane == Lane::kCompute;
+  OpId op = by_torch ? selected_by_torch(kind, label, *selection, join(lane, after))
+                     : one_kernel(lane, kind, label, work, after);
+  if (!unfused) return op;
+  // Further operators pass over what the first one wrote.
+  double bytes = first != nullptr ? first->write_bytes : 0;
+  if (selection != nullptr) bytes = selection->rows * selection->k * kTorchIndex;
   for (int i = further_operators(label); i > 0; --i) {
     op = one_kernel(lane, kind, label, graph::Kernel{graph::KernelClass::kElementwise, bytes, bytes}, {op});
   }
   return op;
 }
 
-OpId Block::one_kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) {
-  const OpId launched = launch(lane);
+OpId Block::selected_by_torch(Kind kind, const char* label, const graph::TopK& work, OpId after) {
+  bool inside = false;
+  for (const graph::Work& part : torch_topk(work)) {
+    after = one_kernel(Lane::kCompute, kind, label, part, {after}, inside);
+    inside = true;
+  }
+  return after;
+}
+
+OpId Block::one_kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after, bool inside) {
+  const OpId launched = launch(lane, inside);
   const OpId op = add(kind, lane, label, work, after);
   if (launched >= 0) out_.back().after.push_back(launched);
   return op;

@@ -70,11 +70,14 @@ class Block final : public policy::LayerOps {
 
  private:
   graph::OpId add(graph::Kind kind, graph::Lane lane, const char* label, const graph::Work& work, After after);
-  graph::OpId one_kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work, After after);
+  // inside: launched by an operator that has launched one before.
+  graph::OpId one_kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work, After after,
+                         bool inside = false);
+  graph::OpId selected_by_torch(graph::Kind kind, const char* label, const graph::TopK& work, graph::OpId after);
   // One kernel, however it reads KV heads.
   graph::OpId fused_attention(const graph::DecodeAttention& work, After after);
   // The host op that launches a kernel on this lane; −1 where the launch in progress covers it.
-  graph::OpId launch(graph::Lane lane);
+  graph::OpId launch(graph::Lane lane, bool inside);
 
   const config::Framework& framework_;
   graph::OpId first_, next_, gate_;

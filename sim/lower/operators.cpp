@@ -43,6 +43,7 @@ struct Written {
 constexpr std::array kWritten = {
     Written{"estimate", 2},           // norm or scale of the queries, product, softmax over what is scored
     Written{"reduce over group", 0},  // one maximum or mean
+    Written{"centroid lists", 2},     // positions past the sink, as integers of 4 bytes
     Written{"merge", 9},              // weights of two log-sum-exps: maximum, 2 differences, 2 exponentials, sum;
                                       // 2 products, sum, quotient
     // CTkvr's work on the CPU; its paper names kernels of its own for the GPU alone.
@@ -77,6 +78,17 @@ OpId unfused_rope(Block& block, double queries, double keys, OpId after) {
 OpId unfused_activation(Block& block, double values, OpId after) {
   const double bytes = values * kHalf;
   return run(block, {{"silu", bytes, bytes}, {"gate x up", 2 * bytes, bytes}}, after);
+}
+
+// Quotient by √d, softmax, maximum, and a copy of the candidates alone in one piece, as torch.topk asks for.
+OpId unfused_group_softmax(Block& block, Kind kind, const graph::Kernel& fused, OpId after) {
+  const double scores = fused.read_bytes, maxima = fused.write_bytes;
+  for (const Pass& pass : {Pass{"scale scores", scores, scores}, Pass{"softmax of scores", scores, scores},
+                           Pass{"maximum over group", scores, maxima}, Pass{"copy candidates", maxima, maxima}}) {
+    const graph::Kernel work{graph::KernelClass::kElementwise, pass.read_bytes, pass.write_bytes};
+    after = block.kernel(Lane::kCompute, kind, pass.label, work, {after});
+  }
+  return after;
 }
 
 int further_operators(std::string_view label) {

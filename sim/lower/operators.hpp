@@ -18,6 +18,11 @@ graph::OpId unfused_rope(Block& block, double queries, double keys, graph::OpId 
 // SiLU and the product with the other half, over `values` numbers each.
 graph::OpId unfused_activation(Block& block, double values, graph::OpId after);
 
+// Softmax over scores and the maximum over a group's query heads, as a policy's one kernel of this label has it: reads
+// the scores, writes their maxima.
+inline constexpr std::string_view kGroupSoftmax = "softmax, max over group";
+graph::OpId unfused_group_softmax(Block& block, graph::Kind kind, const graph::Kernel& fused, graph::OpId after);
+
 // Operators beyond the first of which a policy's kernel, or its work on the CPU, of this label consists as PyTorch
 // writes it; 0 for what is written by hand, and for labels that are not known.
 int further_operators(std::string_view label);

@@ -6,12 +6,13 @@
 // Selection, each query head: the `budget` offloaded tokens of largest q·k. What a real index misses is drawn: going
 //   down the exact ranking, each token is found with probability `recall`, until `budget` are. Sink and window stay on
 //   the GPU; a token that leaves the window joins the index (`generated: gpu`: the window stands at the prompt's end).
-// Cost. Step: queries to the host (n_q·d·b); a CPU thread a query head reads `scanned` of the keys (`index: flat`:
-// all),
-//   4 bytes an element and 4 an edge, then the values it found, while the GPU attends to the static part; outputs back,
-//   merged. Prefill: KV to the host; graph: every prompt query's nearest keys on the GPU, 2·n_q·S²·d flops, and the
-//   graph on the CPU, `build_scored` keys scored a key.
-// Storage: host KV, keys in single precision, graph 4·degree·tokens a KV head; GPU KV of the static part.
+// Cost. Step: queries to the host (n_q·d·b); a CPU thread a query head reads `scanned` of the keys (`index: flat`: all;
+//   ivf: the centroids, too), 4 bytes an element and 4 an edge, then the values it found, while the GPU attends to the
+//   static part; outputs back, merged. Prefill: KV to the host; graph: the nearest keys of `build_queries` of the
+//   prompt queries on the GPU, 2·n_q·S²·d flops if of all, and the graph on the CPU, `build_scored` keys scored a key;
+//   hnsw, ivf: as the libraries build them (vector_index.cpp).
+// Storage: host KV, keys in single precision, graph 4·degree·tokens a KV head (hnsw: twice that, its lowest layer; ivf:
+//   a position of 8 bytes a token, centroids); GPU KV of the static part.
 // Limit: recall 1 is exact top-k over what is offloaded; a budget that covers all tokens, full attention.
 #include <algorithm>
 #include <cmath>
@@ -21,6 +22,7 @@
 #include "policy/host_attention.hpp"
 #include "policy/ranking.hpp"
 #include "policy/stages.hpp"
+#include "policy/vector_index.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -30,21 +32,37 @@ using graph::Lane;
 using graph::OpId;
 
 constexpr double kIndexElement = 4;  // the released index holds keys in single precision
-constexpr double kInserted = 64;     // keys that a core inserts into the graph at a time
+constexpr double kListedKey = 8;     // position of a key in Faiss's lists
+
+enum class IndexKind { kGraph, kFlat, kHnsw, kIvf };
+const std::vector<std::string>& index_names() {
+  static const std::vector<std::string> names = {"graph", "flat", "hnsw", "ivf"};
+  return names;
+}
 
 struct Setting {
   std::int64_t budget = 0;
   double recall = 1, scanned = 0.02;
-  std::int64_t degree = 0, build_scored = 0;
-  bool flat = false;
+  std::int64_t degree = 0, build_scored = 0, build_beam = 0, rounds = 0;
+  double build_queries = 1;
+  std::int64_t lists = 0;  // 0: by the number of keys
+  IndexKind index = IndexKind::kGraph;
   std::uint64_t seed = 0;
   StaticTokens fixed;
 
   // Keys that a search over `tokens` of them reads.
   std::int64_t candidates(std::int64_t tokens, std::int64_t found) const {
-    if (flat) return tokens;
-    return std::max(found, static_cast<std::int64_t>(std::ceil(scanned * static_cast<double>(tokens))));
+    if (index == IndexKind::kFlat) return tokens;
+    const std::int64_t read =
+        std::max(found, static_cast<std::int64_t>(std::ceil(scanned * static_cast<double>(tokens))));
+    return index == IndexKind::kIvf ? read + lists_of(tokens) : read;
   }
+  // Of an inverted file over so many keys: 4 √n, the least that Faiss's guidelines give.
+  std::int64_t lists_of(std::int64_t tokens) const {
+    if (lists > 0) return std::min(lists, std::max<std::int64_t>(1, tokens));
+    return std::llround(4 * std::sqrt(static_cast<double>(std::max<std::int64_t>(1, tokens))));
+  }
+  bool follows_edges() const { return index == IndexKind::kGraph || index == IndexKind::kHnsw; }
 };
 
 class VectorSearch final : public HostSearch {
@@ -98,23 +116,45 @@ class RetrievalAttention final : public Policy {
     const Dims m(*shape.model);
     offload_prompt(shape, s_.fixed, ops);
     const double keys = host_tokens(shape.prompt_tokens, shape.prompt_tokens);
-    if (s_.flat || keys <= 0) return;
-    // Exact neighbours of the prompt's queries, which the graph is built from, then the graph.
-    const double rows = shape.batch * m.q_heads * static_cast<double>(shape.prompt_tokens);
+    if (s_.index == IndexKind::kFlat || keys <= 0) return;
+    const IndexedKeys indexed{shape.batch * m.kv_heads, keys, m.d};
+    const auto degree = static_cast<double>(s_.degree);
+    OpId built = 0;
+    if (s_.index == IndexKind::kGraph) {
+      built = build_graph(shape, indexed, ops);
+    } else if (s_.index == IndexKind::kHnsw) {
+      const double scored = hnsw_scored(keys, degree, static_cast<double>(s_.build_beam));
+      built = insert_all(indexed, scored, 2 * degree, ops, keys_at_host(shape, indexed, ops));
+    } else {
+      const Lists lists{static_cast<double>(s_.lists_of(static_cast<std::int64_t>(keys))),
+                        static_cast<double>(s_.rounds)};
+      built = cluster_all(indexed, lists, ops, keys_at_host(shape, indexed, ops));
+    }
+    // The prompt is read once the last layer's index is whole.
+    if (shape.layer == shape.model->layers - 1) ops.join(Lane::kCompute, {built});
+  }
+
+  // Exact neighbours of the prompt's queries, which the graph is built from, then the graph.
+  OpId build_graph(const PrefillLayer& shape, const IndexedKeys& indexed, LayerOps& ops) const {
+    const Dims m(*shape.model);
+    const double keys = indexed.keys;
+    const double rows =
+        shape.batch * m.q_heads * std::ceil(s_.build_queries * static_cast<double>(shape.prompt_tokens));
     const OpId scores = ops.kernel(Lane::kCompute, Kind::kIndex, "nearest keys of the prompt's queries",
                                    graph::Gemm{rows, keys, m.d, m.element}, {ops.ready()});
     const double near = std::min(keys, static_cast<double>(s_.degree));
     const OpId ranked =
         ops.kernel(Lane::kCompute, Kind::kIndex, "their top-k", graph::TopK{rows, keys, near, m.element}, {scores});
     const OpId sent = send_to_host("neighbours", rows * near * kIndexBytes, ops, ranked);
-    const double scored = static_cast<double>(s_.build_scored), vector = m.d * kIndexElement;
-    // Keys are inserted by all cores, some at a time each; the prompt is read once the last layer's graph is whole.
-    const double pieces = std::ceil(keys / kInserted), inserted = keys / pieces;
-    const OpId built = ops.cpu("build graph",
-                               {shape.batch * m.kv_heads * pieces, inserted * (scored * vector + near * kIndexBytes),
-                                2 * inserted * scored * m.d, vector},
-                               {sent});
-    if (shape.layer == shape.model->layers - 1) ops.join(Lane::kCompute, {built});
+    const double scored = s_.build_scored < 0 ? roargraph_scored(keys, near, static_cast<double>(s_.build_beam))
+                                              : static_cast<double>(s_.build_scored);
+    return insert_all(indexed, scored, near, ops, sent);
+  }
+
+  // The index is built from a copy of the keys in host memory.
+  static OpId keys_at_host(const PrefillLayer& shape, const IndexedKeys& indexed, LayerOps& ops) {
+    const Dims m(*shape.model);
+    return send_to_host("keys to index", indexed.heads * indexed.keys * m.row(), ops, ops.ready());
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -123,7 +163,7 @@ class RetrievalAttention final : public Policy {
     const OpId sent = send_to_host("queries", shape.batch * m.q_heads * m.row(), ops, ops.ready());
     const auto rows = static_cast<double>(shape.heads.size());
     const double read = shape.sum(&HeadCounts::candidates) / rows, vector = m.d * kIndexElement;
-    const double edges = s_.flat ? 0 : kIndexBytes;
+    const double edges = s_.follows_edges() ? kIndexBytes : 0;
     const OpId found = ops.cpu("search index", {rows, read * (vector + edges), 2 * read * m.d, vector}, {sent});
     // Scores are those of the search: values are left to read.
     const double values = shape.sum(&HeadCounts::cpu_attended) / rows;
@@ -137,8 +177,12 @@ class RetrievalAttention final : public Policy {
     const double keys = shape.batch * shape.model->layers * m.kv_heads * host_tokens(prompt, shape.tokens);
     std::vector<MemoryItem> items = split_cache(shape, s_.fixed.on_gpu(prompt, shape.tokens));
     items.push_back({graph::Pool::kDram, "keys of the index", keys * m.d * kIndexElement});
-    if (!s_.flat) {
-      items.push_back({graph::Pool::kDram, "index graph", keys * static_cast<double>(s_.degree) * kIndexBytes});
+    const double edges = static_cast<double>(s_.degree) * (s_.index == IndexKind::kHnsw ? 2 : 1);
+    if (s_.follows_edges()) items.push_back({graph::Pool::kDram, "index graph", keys * edges * kIndexBytes});
+    if (s_.index == IndexKind::kIvf) {
+      const double heads = shape.batch * shape.model->layers * m.kv_heads;
+      const auto lists = static_cast<double>(s_.lists_of(s_.fixed.host(prompt, prompt).size()));
+      items.push_back({graph::Pool::kDram, "index lists", keys * kListedKey + heads * lists * m.d * kIndexElement});
     }
     return items;
   }
@@ -162,8 +206,13 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   s.recall = values.number("recall");
   s.scanned = values.number("scanned");
   s.degree = values.integer("degree");
-  s.build_scored = values.integer("build_scored");
-  s.flat = values.text("index") == "flat";
+  s.build_scored = values.is_text("build_scored") ? -1 : values.integer("build_scored");
+  s.build_queries = values.number("build_queries");
+  s.build_beam = values.integer("build_beam");
+  s.lists = values.is_text("lists") ? 0 : values.integer("lists");
+  s.rounds = values.integer("rounds");
+  const auto kind = std::find(index_names().begin(), index_names().end(), values.text("index"));
+  s.index = static_cast<IndexKind>(kind - index_names().begin());
   s.seed = static_cast<std::uint64_t>(values.integer("seed"));
   return std::make_unique<RetrievalAttention>(s);
 }
@@ -180,8 +229,10 @@ std::vector<Parameter> parameters() {
       {.key = "index",
        .fallback = std::string("graph"),
        .unit = "",
-       .meaning = "what is searched: a graph, a part of whose keys is read, or all keys one after the other",
-       .names = {"graph", "flat"}},
+       .meaning =
+           "what is searched: a graph made from the prompt's queries, all keys one after the other, or a library's "
+           "graph (HNSW) or inverted file",
+       .names = index_names()},
       {.key = "scanned",
        .fallback = 0.02,
        .unit = "",
@@ -194,10 +245,37 @@ std::vector<Parameter> parameters() {
        .low = 1,
        .high = 4096},
       {.key = "build_scored",
-       .fallback = std::int64_t{1000},
+       .fallback = std::string("adaptive"),
        .unit = "keys",
-       .meaning = "scored on the CPU for each key while the graph is built",
-       .high = 1e9},
+       .meaning = "scored on the CPU for each key while the graph is made from queries; adaptive: by beam and degree",
+       .high = 1e9,
+       .names = {"adaptive", "<integer>"}},
+      {.key = "build_queries",
+       .fallback = 1.0,
+       .unit = "",
+       .meaning = "share of the prompt's queries whose nearest keys the graph is made from",
+       .low = 1e-4,
+       .high = 1},
+      {.key = "build_beam",
+       .fallback = std::int64_t{40},
+       .unit = "keys",
+       .meaning =
+           "candidates kept while a key is inserted: Faiss's efConstruction, whose M is degree, or RoarGraph's L",
+       .low = 1,
+       .high = 1e6},
+      {.key = "lists",
+       .fallback = std::string("adaptive"),
+       .unit = "lists",
+       .meaning = "ivf: centroids; adaptive: 4·√keys",
+       .low = 1,
+       .high = 1e7,
+       .names = {"adaptive", "<integer>"}},
+      {.key = "rounds",
+       .fallback = std::int64_t{10},
+       .unit = "",
+       .meaning = "ivf: of k-means (Faiss: 10 of an inverted file, 25 of a k-means by itself)",
+       .low = 1,
+       .high = 10000},
       {.key = "generated",
        .fallback = std::string("index"),
        .unit = "",
@@ -222,7 +300,9 @@ Descriptor describe_retrieval_attention() {
   d.formulas = {
       "traffic: GPU 2·n_kv·(sink + recent)·d·b; CPU n_q·(scanned·L·(4·d + 4) + budget·d·b); to the host n_q·d·b, back "
       "n_q·(d·b + 4) a step",
-      "prompt: 2·n_q·S²·d FLOP for neighbours, 2·n_kv·build_scored·S·d on the CPU",
+      "prompt: 2·n_q·build_queries·S²·d FLOP for neighbours, 2·n_kv·build_scored·S·d on the CPU (adaptive: "
+      "build_beam·degree keys); hnsw: 2·n_kv·S·d·(1.5·"
+      "build_beam·degree + degree² + degree·log S / log degree); ivf: 2·n_kv·lists·d·(rounds·min(S, 256·lists) + S)",
       "storage: GPU 2·n_kv·(sink + recent)·d·b; host n_kv·(L − sink − recent)·(2·d·b + 4·d + 4·degree)"};
   d.differences = {
       "the graph is not searched: its misses are drawn at random, independently of rank and of one another",

@@ -228,6 +228,10 @@ class SqueezedAttention final : public Policy {
     for (int i = 0; i < s_.iterations; ++i) {
       const graph::Gemm product{rows, static_cast<double>(s_.clusters(shape.prompt_tokens)), m.d};
       op = ops.kernel(Lane::kCompute, Kind::kIndex, "assign keys to clusters", product, {op});
+      const double products = product.m * product.n * product.element_bytes;
+      Kernel nearest{KernelClass::kReduce, products, rows * kIndexBytes};
+      nearest.flops = product.m * product.n;
+      op = ops.kernel(Lane::kCompute, Kind::kIndex, "nearest centroid", nearest, {op});
       Kernel move{KernelClass::kReduce, rows * m.row(),
                   shape.batch * m.kv_heads * static_cast<double>(s_.clusters(shape.prompt_tokens)) * m.row()};
       move.flops = rows * m.d;

@@ -28,9 +28,16 @@ class RunTable {
 
   PaperRun read(const std::string& name) const {
     const Node whole = resolved(name, 0);
-    PaperRun run{name, whole.without({"largest_batch"}), 0};
+    PaperRun run;
+    run.name = name, run.config = whole.without({"largest_batch", "index_heads"});
     if (const Node* limit = whole.find("largest_batch")) {
       run.largest_batch = static_cast<int>(config::read_integer(*limit, "largest_batch", 1, 4096));
+    }
+    if (const Node* heads = whole.find("index_heads")) {
+      run.index_heads = static_cast<int>(config::read_integer(*heads, "index_heads", 1, 4096));
+      if (run.largest_batch > 0) {
+        throw UserError(heads->where(), "index_heads: an index is built at one batch: leave largest_batch out");
+      }
     }
     return run;
   }

@@ -10,19 +10,14 @@ namespace {
 using nlohmann::json;
 
 const std::map<std::string, const char*>& short_names() {
-  static const std::map<std::string, const char*> names = {{"tpot", "decode.tpot_s.mean"},
-                                                           {"ttft", "prefill.ttft_s"},
-                                                           {"tps", "decode.tokens_per_s"},
-                                                           {"hbm", "memory.hbm_peak_bytes"},
-                                                           {"decode_hbm", "memory.decode_hbm_peak_bytes"},
-                                                           {"dram", "memory.dram_peak_bytes"},
-                                                           {"batch", "config.workload.batch"},
-                                                           {"kv_read", "traffic.kv_read_bytes"},
-                                                           {"hbm_read", "traffic.hbm_read_bytes"},
-                                                           {"h2d", "traffic.h2d_bytes"},
-                                                           {"h2d_pieces", "traffic.h2d_pieces"},
-                                                           {"d2h", "traffic.d2h_bytes"},
-                                                           {"cpu_dram", "traffic.cpu_dram_bytes"}};
+  static const std::map<std::string, const char*> names = {
+      {"tpot", "decode.tpot_s.mean"},       {"ttft", "prefill.ttft_s"},
+      {"tps", "decode.tokens_per_s"},       {"build", "build.seconds"},
+      {"hbm", "memory.hbm_peak_bytes"},     {"decode_hbm", "memory.decode_hbm_peak_bytes"},
+      {"dram", "memory.dram_peak_bytes"},   {"batch", "config.workload.batch"},
+      {"kv_read", "traffic.kv_read_bytes"}, {"hbm_read", "traffic.hbm_read_bytes"},
+      {"h2d", "traffic.h2d_bytes"},         {"h2d_pieces", "traffic.h2d_pieces"},
+      {"d2h", "traffic.d2h_bytes"},         {"cpu_dram", "traffic.cpu_dram_bytes"}};
   return names;
 }
 
@@ -79,8 +74,9 @@ Origin origin_at(const json& record, const std::string& name) {
     if (name == exact) return Origin::kExact;
   }
   if (name.rfind("hbm_of.", 0) == 0 || name.rfind("dram_of.", 0) == 0) return Origin::kExact;
-  const bool prefill = name == "ttft" || name.rfind("prefill", 0) == 0;
   const json* origins = at_path(record, "origin");
+  if (name == "build" && origins != nullptr) return origin_from_name((*origins)["build.seconds"].get<std::string>());
+  const bool prefill = name == "ttft" || name.rfind("prefill", 0) == 0;
   const char* key = prefill ? "prefill.ttft_s" : "decode.tpot_s";
   if (origins == nullptr || !origins->contains(key)) return Origin::kExact;
   return origin_from_name((*origins)[key].get<std::string>());

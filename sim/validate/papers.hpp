@@ -20,6 +20,7 @@ struct PaperRun {
   std::string name;       // letters, digits and _
   config::Node config;    // of a run, see config/run.hpp
   int largest_batch = 0;  // above 0: at the largest batch up to this one that fits in memory
+  int index_heads = 0;    // above 0: nothing but the index of so many KV heads of one layer is built
 };
 
 // One way to read an under-specified setting.
@@ -52,6 +53,7 @@ using RunAll = std::function<std::vector<nlohmann::json>(const std::vector<Paper
 // The number NAME of a record, by its dotted path or by a short name:
 //   tpot, ttft, tps        seconds a token, seconds to the first, tokens a second
 //   hbm, decode_hbm, dram  bytes at the peak, while decoding, in host memory
+//   build                  seconds to build the index, of a run with index_heads
 //   fits, batch            1 where it fits in memory, else 0; sequences
 //   kv_read, hbm_read, h2d, d2h, cpu_dram          bytes a step
 //   h2d_pieces             contiguous pieces a step that come from the host

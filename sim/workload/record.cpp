@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "workload/experiment.hpp"
+#include "workload/record_parts.hpp"
 
 namespace kvcast::workload {
 namespace {
@@ -33,34 +34,12 @@ json accuracy_json(const replay::ReplayResult& replay) {
   return out;
 }
 
-json breakdown_json(const metrics::Attribution& step) {
-  json list = json::array();
-  for (int k = 0; k < graph::kKindCount; ++k) {
-    const auto i = static_cast<std::size_t>(k);
-    if (step.exposed[i] == 0 && step.hidden[i] == 0) continue;
-    list.push_back({{"kind", graph::kind_name(static_cast<graph::Kind>(k))},
-                    {"exposed_s", step.exposed[i]},
-                    {"hidden_s", step.hidden[i]}});
-  }
-  if (step.idle > 0) list.push_back({{"kind", "idle"}, {"exposed_s", step.idle}, {"hidden_s", 0.0}});
-  return list;
-}
-
 std::string largest_bound(const metrics::Attribution& step) {
   std::size_t best = 0;
   for (std::size_t b = 1; b < step.bound.size(); ++b) {
     if (step.bound[b] > step.bound[best]) best = b;
   }
   return std::string(metrics::bound_name(static_cast<metrics::Bound>(best)));
-}
-
-// The worst origin that carries at least a twentieth of the time: a sliver of an assumed cost does not name the whole.
-Origin resting_on(const metrics::Attribution& step) {
-  Origin worst = Origin::kExact;
-  for (std::size_t o = 0; o < step.origin.size(); ++o) {
-    if (step.origin[o] >= 0.05 * step.total()) worst = worse(worst, static_cast<Origin>(o));
-  }
-  return worst;
 }
 
 json shares_json(const metrics::Attribution& step) {
@@ -70,9 +49,6 @@ json shares_json(const metrics::Attribution& step) {
   }
   return shares;
 }
-
-// All costs off by their uncertainty in the same direction: an outer bracket, not a standard deviation.
-double relative_uncertainty(const metrics::Attribution& a) { return a.total() > 0 ? a.uncertain / a.total() : 0; }
 
 void add_times(json& out, const Experiment& e) {
   const auto kind = [&e](graph::Kind k) { return static_cast<std::size_t>(k); };
@@ -105,6 +81,29 @@ void add_times(json& out, const Experiment& e) {
 }
 
 }  // namespace
+
+json breakdown_json(const metrics::Attribution& step) {
+  json list = json::array();
+  for (int k = 0; k < graph::kKindCount; ++k) {
+    const auto i = static_cast<std::size_t>(k);
+    if (step.exposed[i] == 0 && step.hidden[i] == 0) continue;
+    list.push_back({{"kind", graph::kind_name(static_cast<graph::Kind>(k))},
+                    {"exposed_s", step.exposed[i]},
+                    {"hidden_s", step.hidden[i]}});
+  }
+  if (step.idle > 0) list.push_back({{"kind", "idle"}, {"exposed_s", step.idle}, {"hidden_s", 0.0}});
+  return list;
+}
+
+Origin resting_on(const metrics::Attribution& step) {
+  Origin worst = Origin::kExact;
+  for (std::size_t o = 0; o < step.origin.size(); ++o) {
+    if (step.origin[o] >= 0.05 * step.total()) worst = worse(worst, static_cast<Origin>(o));
+  }
+  return worst;
+}
+
+double relative_uncertainty(const metrics::Attribution& a) { return a.total() > 0 ? a.uncertain / a.total() : 0; }
 
 json rests_on(const config::Hardware& hardware) {
   config::Hardware copy = hardware;  // knobs are for turning, too

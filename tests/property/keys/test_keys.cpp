@@ -38,6 +38,7 @@ std::vector<std::string> experiments() {
       with_policy("{name: hsa, budget: 256}"),
       with_policy("{name: infinigen}"),
       with_policy("{name: magicpig}"),
+      with_policy("{name: retrieval_attention, index: ivf, budget: 128, sink: 16, recent: 32}"),
   };
 }
 
@@ -138,6 +139,7 @@ TEST_CASE("every key of a run moves a prediction") {
       {"framework.expand_kv_heads", "true"},
       {"framework.reread_kv_heads", "true"},
       {"framework.unfused", "true"},
+      {"framework.torch_topk", "true"},
       {"framework.eager_attention", "true"},
       {"framework.concatenate_cache", "true"},
       {"framework.quadratic_mask", "true"},

@@ -43,6 +43,15 @@ Cost cpu(double items, double flops = 0, double bytes = 7e6) {
 
 }  // namespace
 
+TEST_CASE("a library's products have a rate of their own, which all cores share the clock for") {
+  graph::CpuWork work;
+  work.items = 1, work.product_flops_per_item = 50e6;
+  // 50 MFLOP at 50 GFLOP/s of one core; dot products would take 5 ms at 10 GFLOP/s.
+  CHECK(round_model().cost(op_of(work, Lane::kCpu)).alone == us(20 + 1000));
+  work.items = 16;  // two rounds at 0.65
+  CHECK(round_model().cost(op_of(work, Lane::kCpu)).alone == us(20 + 2000 / 0.65));
+}
+
 TEST_CASE("CPU work goes in rounds over the cores, which slow each other") {
   CHECK(cpu(1).alone == us(20 + 1000));
   // Four busy of eight: 1 − 0.35 · 3/7 = 0.85 of the rate. All: 0.65.

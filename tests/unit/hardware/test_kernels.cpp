@@ -216,6 +216,8 @@ TEST_CASE("top-k by columns, picks and rows") {
   // 6000 columns: half-way from 2 us at 1000 to 12 us at 11000. 100 picks of 1 ns. Gap 1 + floor 4.
   // Read 50 · 6000 · 4 B, written 50 · 100 · 4 B: 1.22 MB / 0.8 TB/s = 1.525 us.
   CHECK(round_model().cost(op_of(graph::TopK{50, 6000, 100, 4})).alone == us(5 + 7 + 0.1 + 1.525));
+  // Three passes over the row instead of one: 14 us more.
+  CHECK(round_model().cost(op_of(graph::TopK{50, 6000, 100, 4, 3})).alone == us(5 + 21 + 0.1 + 1.525));
   // 250 rows on 100 SMs: 2.5 times as long; bytes five times as many.
   CHECK(round_model().cost(op_of(graph::TopK{250, 6000, 100, 4})).alone == us(5 + 17.5 + 0.25 + 7.625));
 }

@@ -113,3 +113,25 @@ TEST_CASE("operators on the CPU hand over to the cores once each") {
   block.cpu("CPU attention", work, {first});  // a system of its own in C++
   CHECK(layer.ops.size() == 5);
 }
+
+TEST_CASE("lists of positions are shifted and shortened after their selection") {
+  Layer layer;
+  Block block(layer.framework, 0, -1, layer.events, layer.ops);
+  block.kernel(Lane::kCompute, Kind::kIndex, "centroid lists", graph::TopK{8, 100, 10, 2}, {});
+  CHECK(layer.kernels() == 3);
+  CHECK(std::get<graph::Kernel>(layer.ops.back().work).read_bytes == 8 * 10 * 8);
+}
+
+TEST_CASE("softmax and maximum over a group are four operators in PyTorch") {
+  Layer layer;
+  Block block(layer.framework, 0, -1, layer.events, layer.ops);
+  // 4000 bytes of scores, 1000 of maxima over four heads.
+  const graph::Kernel fused{graph::KernelClass::kReduce, 4000, 1000};
+  CHECK(block.kernel(Lane::kCompute, Kind::kIndex, kGroupSoftmax.data(), fused, {}) == block.last());
+  CHECK(layer.kernels() == 4);
+  CHECK(layer.launches() == 4);
+  graph::Traffic traffic;
+  for (const graph::Op& op : layer.ops) traffic += graph::traffic_of(op.work);
+  CHECK(traffic.hbm_read == 3 * 4000 + 1000);  // quotient, softmax, maximum; copy
+  CHECK(traffic.hbm_write == 2 * 4000 + 2 * 1000);
+}

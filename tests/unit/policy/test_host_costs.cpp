@@ -1,6 +1,9 @@
 // What policies that search or gather on the host state as work, for shapes small enough to count.
 #include <catch2/catch.hpp>
 
+#include <cmath>
+
+#include "policy/vector_index.hpp"
 #include "support/ops.hpp"
 #include "support/select.hpp"
 #include "unit/policy/small_model.hpp"
@@ -116,6 +119,57 @@ TEST_CASE("RetrievalAttention's graph is built by all cores, and the prompt ends
   CHECK(first.ops().back().kind == graph::Kind::kCpuWork);
   CHECK(last.ops().back().kind == graph::Kind::kMarker);
   CHECK(last.ops().back().lane == graph::Lane::kCompute);
+}
+
+TEST_CASE("RetrievalAttention's graph follows the neighbours of as many queries as are asked for") {
+  const std::string setting = "budget: 10, sink: 8, recent: 8, degree: 3";
+  const Recorder all = prefill(*tests::make("retrieval_attention", setting, kLengths));
+  const Recorder tenth = prefill(*tests::make("retrieval_attention", setting + ", build_queries: 0.1", kLengths));
+  const auto rows = [](const Recorder& ops) {
+    return std::get<graph::Gemm>(only(ops.ops(), "nearest keys of the prompt's queries").work).m;
+  };
+  CHECK(rows(all) == 8 * 400);
+  CHECK(rows(tenth) == 8 * 40);
+}
+
+TEST_CASE("libraries' indices cost what their algorithms do") {
+  // HNSW over 384 keys, M = 4, beam 10: a beam of 40 keys, a walk down log_4 384 layers of 4, 10·4/2 comparisons to
+  // choose, 4² on the way back.
+  const double scored = 40 + 4 * std::log(384) / std::log(4) + 20 + 16;
+  CHECK(hnsw_scored(384, 4, 10) == Approx(scored));
+  CHECK(hnsw_scored(30, 4, 10) == Approx(30 + 4 * std::log(30) / std::log(4) + 20 + 16));  // no more than there are
+  // RoarGraph: half of 10·4 edges lead to new keys, and half of 4 chosen ones are compared with each of 10.
+  CHECK(roargraph_scored(384, 4, 10) == 20 + 20);
+  CHECK(roargraph_scored(15, 4, 10) == 15 + 20);
+  const std::string setting = "budget: 10, sink: 8, recent: 8, ";
+  const Recorder by_beam =
+      prefill(*tests::make("retrieval_attention", setting + "degree: 4, build_beam: 10", kLengths));
+  CHECK(cpu(only(by_beam.ops(), "build graph")).flops_per_item == 2.0 * 64 * 40 * 8);
+  const Recorder graph =
+      prefill(*tests::make("retrieval_attention", setting + "index: hnsw, degree: 4, build_beam: 10", kLengths));
+  const graph::CpuWork& built = cpu(only(graph.ops(), "build graph"));
+  CHECK(built.items == 4 * 6);
+  CHECK(built.bytes_per_item == Approx(64 * (scored * 32 + 8 * 4)));
+  CHECK(built.flops_per_item == Approx(2 * 64 * scored * 8));
+
+  // An inverted file of 5 lists: three rounds over all 384 keys (fewer than 256 a list), then every key to its list.
+  const Recorder file =
+      prefill(*tests::make("retrieval_attention", setting + "index: ivf, lists: 5, rounds: 3", kLengths));
+  int rounds = 0;
+  for (const graph::Op& op : file.ops()) {
+    if (std::string(op.label) != "k-means round") continue;
+    ++rounds;
+    CHECK(cpu(op).items == 4 * 6);
+    CHECK(cpu(op).product_flops_per_item == 2.0 * 64 * 5 * 8);
+    CHECK(cpu(op).bytes_per_item == 64 * 32);
+  }
+  CHECK(rounds == 3);
+  CHECK(cpu(only(file.ops(), "keys to their lists")).product_flops_per_item == 2.0 * 64 * 5 * 8);
+  // One list trains on 256 of 384 keys: four pieces.
+  const Recorder one =
+      prefill(*tests::make("retrieval_attention", setting + "index: ivf, lists: 1, rounds: 1", kLengths));
+  CHECK(cpu(only(one.ops(), "k-means round")).items == 4 * 4);
+  CHECK(cpu(only(one.ops(), "keys to their lists")).items == 4 * 6);
 }
 
 }  // namespace

@@ -97,6 +97,24 @@ TEST_CASE("a paper's runs inherit, and a policy replaces the one before") {
   CHECK(paper.claims[1].base.note == "a setting");
 }
 
+TEST_CASE("a run that builds an index alone") {
+  const auto with = [](const std::string& more) {
+    return replaced(kFile, "  slow: {policy: full}\n", "  slow: {policy: full, index_heads: 2" + more + "}\n");
+  };
+  const Paper paper = paper_of(with(""));
+  CHECK(paper.runs[0].index_heads == 2);
+  CHECK(paper.runs[0].config.find("index_heads") == nullptr);
+  CHECK(error_of([&] { paper_of(with(", largest_batch: 3")); }).find("leave largest_batch out") != std::string::npos);
+  CHECK(error_of([&] { paper_of(replaced(with(""), "index_heads: 2", "index_heads: 0")); }).find("index_heads") !=
+        std::string::npos);
+  const json built = {{"oom", nullptr},
+                      {"build", {{"seconds", 0.25}}},
+                      {"intervals", {{"build.seconds", {0.125, 0.5}}}},
+                      {"origin", {{"build.seconds", "assumed"}}}};
+  CHECK(number_of(built, "build") == 0.25);
+  CHECK(!number_of(built, "tpot"));
+}
+
 TEST_CASE("claims that say too little or too much are refused") {
   const auto refused = [](const std::string& from, const std::string& to) {
     return error_of([&] { paper_of(replaced(kFile, from, to)); });
