@@ -127,7 +127,8 @@ TEST_CASE("softmax and maximum over a group are four operators in PyTorch") {
   Block block(layer.framework, 0, -1, layer.events, layer.ops);
   // 4000 bytes of scores, 1000 of maxima over four heads.
   const graph::Kernel fused{graph::KernelClass::kReduce, 4000, 1000};
-  CHECK(block.kernel(Lane::kCompute, Kind::kIndex, kGroupSoftmax.data(), fused, {}) == block.last());
+  const graph::OpId last = block.kernel(Lane::kCompute, Kind::kIndex, kGroupSoftmax.data(), fused, {});
+  CHECK(last == block.last());
   CHECK(layer.kernels() == 4);
   CHECK(layer.launches() == 4);
   graph::Traffic traffic;
