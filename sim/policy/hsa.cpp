@@ -67,19 +67,30 @@ class HsaHead final : public HeadRetrieval {
     full_ = static_cast<std::size_t>(kept / page);
     columns_.resize(2 * d_ * full_);
     constexpr std::size_t kBlock = 16;  // pages turned at a time
+    std::vector<float> bounds(kBlock * 2 * d_);
     for (std::size_t begin = 0; begin < full_; begin += kBlock) {
       const std::size_t end = std::min(full_, begin + kBlock);
-      PageBounds block(static_cast<int>(d_), static_cast<int>(page), kBlock, Summary::kMinMax);
-      for (auto i = static_cast<std::int64_t>(begin) * page; i < static_cast<std::int64_t>(end) * page; ++i) {
-        block.append(keys.row(static_cast<std::size_t>(tokens_.position(i))));
-      }
-      const MatrixView rows = block.rows();
+      for (std::size_t p = begin; p < end; ++p) bound_page(keys, p, bounds.data() + (p - begin) * 2 * d_);
       for (std::size_t j = 0; j < 2 * d_; ++j) {
-        for (std::size_t p = begin; p < end; ++p) columns_[j * full_ + p] = rows.row(p - begin)[j];
+        for (std::size_t p = begin; p < end; ++p) columns_[j * full_ + p] = bounds[(p - begin) * 2 * d_ + j];
       }
     }
     for (auto i = static_cast<std::int64_t>(full_) * page; i < kept; ++i) {
       tail_.append(keys.row(static_cast<std::size_t>(tokens_.position(i))));
+    }
+  }
+
+  // Upper, then lower bounds of one of the prompt's full pages.
+  void bound_page(const MatrixView& keys, std::size_t index, float* out) const {
+    const auto first = static_cast<std::int64_t>(index) * s_.page();
+    const auto key = [&](std::int64_t i) { return keys.row(static_cast<std::size_t>(tokens_.position(i))); };
+    float *const upper = out, *const lower = out + d_;
+    std::copy_n(key(first), d_, upper);
+    std::copy_n(key(first), d_, lower);
+    for (std::int64_t i = first + 1; i < first + s_.page(); ++i) {
+      const float* const next = key(i);
+      for (std::size_t j = 0; j < d_; ++j) upper[j] = std::max(upper[j], next[j]);
+      for (std::size_t j = 0; j < d_; ++j) lower[j] = std::min(lower[j], next[j]);
     }
   }
 
@@ -111,12 +122,11 @@ class HsaHead final : public HeadRetrieval {
     const std::size_t n = pages();
     scores_.assign(members_ * n, 0.0f);
     reduced_.resize(n);
+    score_pages(t, n);
     std::vector<std::span<float>> rows;
     for (std::size_t g = 0; g < members_; ++g) {
       const std::span row(scores_.data() + g * n, n);
-      const float* const q = query(t, g);
-      score_pages(q, row);
-      const float scale = temperature(q);
+      const float scale = temperature(query(t, g));
       for (float& x : row) x *= scale;
       if (s_.group == Group::kMeanWeights || s_.group == Group::kSumWeights || s_.group == Group::kMaxWeights) {
         softmax_over_tokens(row);
@@ -126,13 +136,23 @@ class HsaHead final : public HeadRetrieval {
     reduce_group(without_softmax(s_.group), rows, 1, reduced_);
   }
 
-  void score_pages(const float* q, std::span<float> row) const {
+  // Few pages at a time, so that their scores and the bounds that all heads of the group read stay in the cache.
+  void score_pages(int t, std::size_t n) {
+    constexpr std::size_t kTile = 1024;
     const MatrixView tail = tail_.rows();
-    for (std::size_t k = 0; k < chosen_dims_.size(); ++k) {
-      const float factor = q[chosen_dims_[k]];
-      const float* const column = columns_.data() + bound_[k] * full_;
-      for (std::size_t page = 0; page < full_; ++page) row[page] += factor * column[page];
-      for (std::size_t page = full_; page < row.size(); ++page) row[page] += factor * tail.row(page - full_)[bound_[k]];
+    for (std::size_t first = 0; first < n; first += kTile) {
+      const std::size_t end = std::min(n, first + kTile), end_full = std::clamp(full_, first, end);
+      for (std::size_t k = 0; k < chosen_dims_.size(); ++k) {
+        const float* const column = columns_.data() + bound_[k] * full_;
+        for (std::size_t g = 0; g < members_; ++g) {
+          float* const row = scores_.data() + g * n;
+          const float factor = query(t, g)[chosen_dims_[k]];
+          for (std::size_t page = first; page < end_full; ++page) row[page] += factor * column[page];
+          for (std::size_t page = end_full; page < end; ++page) {
+            row[page] += factor * tail.row(page - full_)[bound_[k]];
+          }
+        }
+      }
     }
   }
 

@@ -9,8 +9,10 @@
 namespace kvcast::policy {
 namespace {
 
-// Large enough for the matrix product to be fast, small enough for a long context's scores to stay few.
-constexpr int kBlockSteps = 8;
+// As many steps as a matrix product needs to be fast and to read the keys seldom; fewer where a long context's scores
+// would become many.
+constexpr int kMostSteps = 16, kLeastSteps = 8;
+constexpr std::size_t kScores = std::size_t{1} << 24;
 
 // Dimensions that any of the queries has something in.
 std::vector<std::size_t> used_dims(const std::vector<float>& queries, std::size_t d) {
@@ -37,7 +39,9 @@ std::span<const float> StepScores::row(int t, std::size_t row) {
 
 void StepScores::make_block(int first) {
   block_ = first;
-  block_steps_ = std::min(kBlockSteps, steps_ - first);
+  const std::size_t steps_that_fit = kScores / std::max<std::size_t>(1, rows_ * keys_.rows);
+  const int at_once = steps_that_fit < kMostSteps ? kLeastSteps : kMostSteps;
+  block_steps_ = std::min(at_once, steps_ - first);
   const std::size_t n = static_cast<std::size_t>(block_steps_) * rows_, d = keys_.cols;
   queries_.assign(n * d, 0.0f);
   scores_.resize(n * keys_.rows);
