@@ -65,6 +65,13 @@ FullMass::FullMass(const trace::Layer& layer, trace::Targets targets, int thread
       if (this->targets(t).empty()) continue;
       double mass = 0;
       for (const std::int64_t p : this->targets(t)) mass += std::exp(static_cast<double>(scale * row[p]) - log_sum);
+      // What is not a number would count as kept in full.
+      if (!std::isfinite(mass)) {
+        throw UserError(fmt::format(
+            "{} at {} tokens: attention on the targets of step {} is not a number (layer {}, query head {}); "
+            "a synthetic trace is so where no rotary pair of the model turns slowly enough for its prompt",
+            info.model, info.prompt_tokens, t, layer.id(), q));
+      }
       masses_[at(q, t)] = mass;
       mean[head] += mass;
       ++with_targets;

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "support/error_of.hpp"
 #include "support/memory_trace.hpp"
 
 namespace kvcast::replay {
@@ -47,6 +48,18 @@ TEST_CASE("recall of targets, by hand") {
   CHECK(step.recall() == Approx(0.75 / 1.25));
   CHECK(step.mean_tokens() == Approx(1));
   CHECK(meter.result().other_full == 0);  // both heads retrieve
+}
+
+TEST_CASE("attention that is not a number is refused, and does not count as kept") {
+  const MemoryTrace trace{TraceShape{.kv_heads = 1, .group = 1, .head_dim = 1, .prompt = 1, .steps = 1, .window = 0},
+                          [](trace::Layer& layer) {
+                            std::fill_n(layer.mutable_keys(0), 2, std::nanf(""));
+                            std::fill_n(layer.mutable_values(0), 2, 1.0f);
+                            *layer.mutable_queries(0) = 1;
+                          }};
+  const auto layer = trace.load(0, 1);
+  CHECK_THAT(error_of([&] { FullMass(*layer, {{0}}, 1); }),
+             Catch::Contains("step 0 is not a number") && Catch::Contains("query head 0"));
 }
 
 TEST_CASE("heads that put little on targets count for fluency") {

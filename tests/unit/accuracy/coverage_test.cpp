@@ -1,0 +1,108 @@
+// Predicted scores where no published row is at hand: models of other shapes, short prompts, every method.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "accuracy/evaluate.hpp"
+#include "base/parallel.hpp"
+#include "config/find.hpp"
+#include "config/section.hpp"
+
+namespace kvcast::accuracy {
+namespace {
+
+struct Case {
+  const char *model, *context, *task;
+};
+
+// Groups of 1, 3, 7 and 8 query heads; scaled, unscaled and large rotary bases; 64 and 128 channels a head.
+const Case kCases[] = {{"LongChat-7B-v1.5-32K", "2K", "single2"}, {"LongChat-7B-v1.5-32K", "1K", "qa-1"},
+                       {"Llama-3.2-3B-Instruct", "2K", "vt"},     {"Llama-3.2-1B", "2K", "multikey1"},
+                       {"Qwen2.5-7B-Instruct", "1K", "single1"},  {"Yi-9B-200K", "2K", "multiquery"},
+                       {"Mistral-7B-Ins-v0.2", "2K", "fwe"}};
+const char* const kBudgets[] = {"512", "1024",
+                                "32768"};  // the last one covers all tokens, also divided by a group of 8
+
+Row row(const Case& c, const std::string& paper, const std::string& method, const std::string& budget) {
+  Row r;
+  r.paper = paper, r.table = "none", r.method = method, r.budget = budget;
+  r.model = c.model, r.benchmark = "RULER", r.context = c.context, r.task = c.task;
+  r.budget_unit = "tokens";
+  return r;
+}
+
+// Each method of the catalogue that RULER's rows can name, once for each of its papers.
+std::vector<std::pair<std::string, std::string>> methods() {
+  std::vector<std::pair<std::string, std::string>> out;
+  const config::Node list = config::load_yaml(config::find_config("accuracy", "methods", {}));
+  for (const config::Node& node : list.items()) {
+    if (node.find("benchmarks") != nullptr || node.find("contexts") != nullptr || node.find("refused") != nullptr) {
+      continue;
+    }
+    out.emplace_back(node.find("papers")->items().at(0).text(), node.find("methods")->items().at(0).text());
+  }
+  return out;
+}
+
+TEST_CASE("every method has a score on every shape of model, full with all tokens and never much worse with more") {
+  std::vector<Row> rows;
+  for (const Case& c : kCases) {
+    std::map<std::string, bool> papers;
+    for (const auto& [paper, method] : methods()) {
+      if (!std::exchange(papers[paper], true)) {
+        rows.push_back(row(c, paper, "Full-KV", "full"));
+        rows.back().value = 100;
+      }
+      for (const char* budget : kBudgets) rows.push_back(row(c, paper, method, budget));
+    }
+  }
+  Plan plan = make_plan(rows, Catalogue());
+  EvaluateOptions options;
+  options.plan.seeds = 1;
+  options.threads = hardware_threads();
+  const Link link = read_link(config::find_config("accuracy", "link", {}));
+  evaluate(plan, link, options);
+  REQUIRE(plan.cells.size() == std::size(kCases) * methods().size() * std::size(kBudgets));
+  double before = 0;
+  for (const Cell& cell : plan.cells) {
+    CAPTURE(cell.row.model, cell.row.task, cell.row.paper, cell.row.method, cell.row.budget, cell.refused);
+    REQUIRE(cell.refused.empty());
+    CHECK(cell.predicted >= 0);
+    CHECK(cell.predicted <= 100);
+    CHECK(cell.low <= cell.predicted);
+    CHECK(cell.high >= cell.predicted);
+    const bool has_budget = cell.policy.parameters.find("budget") != nullptr;
+    if (has_budget && cell.row.budget == kBudgets[2]) CHECK(cell.predicted == 100);
+    // A tenth: one trace, and pages and dimensions that follow from the budget.
+    if (cell.row.budget != kBudgets[0]) CHECK(cell.predicted >= before - 10);
+    before = cell.predicted;
+  }
+}
+
+// Heads of kinds stand in equal shares in all replays, so that what retrieving heads spend on targets, for each head
+// that does not retrieve, is comparable where groups are of one size.
+TEST_CASE("needles draw as much attention whatever the model's embedding and the prompt's length") {
+  const config::PolicyChoice full = config::read_policy(config::parse_yaml("{name: full}", "test"));
+  std::vector<TraceRequest> traces;
+  for (const char* model : {"llama-3.1-8b", "mistral-7b-v0.2", "llama-3-8b-262k", "llama-3-8b-1048k"}) {
+    for (const std::int64_t prompt : {2048, 8192}) traces.push_back({"ruler-single2", model, prompt, 3, 1});
+  }
+  Laboratory laboratory("", hardware_threads());
+  for (const TraceRequest& trace : traces) laboratory.want(trace, full);
+  laboratory.run([](std::int64_t, std::int64_t) {});
+  const auto drawn = [&](const TraceRequest& trace) {
+    const replay::TargetRecall& recall = laboratory.result(trace, full);
+    double mass = 0;
+    for (const replay::StepRecall& step : recall.steps) mass += step.full;
+    return mass / recall.other_full;
+  };
+  const double expected = drawn(traces[1]);
+  for (const TraceRequest& trace : traces) {
+    CAPTURE(trace.model, trace.prompt_tokens);
+    CHECK(drawn(trace) == Approx(expected).epsilon(0.25));
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::accuracy
