@@ -18,7 +18,8 @@ enum Draw : std::uint64_t {
   kCommon,
   kFree,
   kSpot,
-  kEvidence
+  kEvidence,
+  kOdd
 };
 
 std::uint64_t name_of(int number) { return static_cast<std::uint64_t>(static_cast<std::int64_t>(number)); }
@@ -68,12 +69,18 @@ Code CodeBook::phrase(int item, int index, bool asked) const {
   return mix(model_.phrase, identity(item, asked), draw({kPhrase, name_of(item), name_of(index)}));
 }
 
+Code CodeBook::of_kind(std::uint64_t kind, const Code& own) const {
+  return mix(model_.token, draw({kTokenKind, kind}), own);
+}
+
 Code CodeBook::value(int item, int index, bool asked) const {
   const auto kinds = static_cast<std::uint64_t>(model_.token_kinds);
   const std::uint64_t kind = stream_.child({kTokenKindOf, name_of(item)}).below(name_of(index), kinds);
-  const Code token = mix(model_.token, draw({kTokenKind, kind}), draw({kToken, name_of(item), name_of(index)}));
+  const Code token = of_kind(kind, draw({kToken, name_of(item), name_of(index)}));
   return mix(model_.item * std::exp(-index / model_.item_decay), identity(item, asked), token);
 }
+
+Code CodeBook::odd(int item, int kind) const { return of_kind(name_of(kind), draw({kOdd, name_of(item)})); }
 
 Code CodeBook::type() const { return draw({kType}); }
 
@@ -94,6 +101,8 @@ Code CodeBook::spots(int first, int count) const {
   return sum;
 }
 
-Code CodeBook::free(int query) const { return mix(common_share_, draw({kCommon}), draw({kFree, name_of(query)})); }
+Code CodeBook::with_common(const Code& own) const { return mix(common_share_, draw({kCommon}), own); }
+
+Code CodeBook::free(int query) const { return with_common(draw({kFree, name_of(query)})); }
 
 }  // namespace kvcast::trace

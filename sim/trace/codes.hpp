@@ -21,14 +21,17 @@ class CodeBook {
   Code shared_key() const;                             // what the keys of those asked for have in common
   Code phrase(int item, int index, bool asked) const;  // a token of its key phrase
   Code value(int item, int index, bool asked) const;   // a token of its value
+  Code odd(int item, int kind) const;                  // a number or name of running text
   Code type() const;                                   // what all needles have in common
   Code spot(int item) const;                           // what a spot of evidence is about
   Code evidence(int item, int index) const;            // a token of it
   Code spots(int first, int count) const;              // what several of them are about, together
   Code free(int query) const;                          // what a free prompt query seeks
+  Code with_common(const Code& own) const;             // what any free query of the head seeks, and its own part
   Code decoy(int query) const { return free(query); }
 
  private:
+  Code of_kind(std::uint64_t kind, const Code& own) const;
   Code draw(std::initializer_list<std::uint64_t> name) const;
   Code mix(double share, const Code& a, const Code& b) const;
 

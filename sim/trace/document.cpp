@@ -12,7 +12,7 @@
 namespace kvcast::trace {
 namespace {
 
-enum Draw : std::uint64_t { kPlace, kAsked, kAsking, kDecoyPlace, kDecoyQuery, kCopyPlace, kBack };
+enum Draw : std::uint64_t { kPlace, kAsked, kAsking, kDecoyPlace, kDecoyQuery, kCopyPlace, kBack, kOddPlace, kOddKind };
 
 constexpr std::int64_t kFirstToken = 4;  // before it: the sink and the tokens that often share its role
 
@@ -34,10 +34,12 @@ class Author {
     place_evidence();
     ask(window);
     place_decoys();
+    place_odd_tokens();
     place_beginnings(decode_steps);
     answer(decode_steps);
     const auto before = [](const SpecialToken& a, const SpecialToken& b) { return a.position < b.position; };
     std::sort(document_.tokens.begin(), document_.tokens.end(), before);
+    read_on();
     return std::move(document_);
   }
 
@@ -184,6 +186,34 @@ class Author {
           kFirstToken + static_cast<std::int64_t>(places.below(n, static_cast<std::uint64_t>(end_ - kFirstToken)));
       if (is_taken(position)) continue;  // a needle or another decoy is there
       add({position, SpecialToken::Kind::kDecoy, false, static_cast<int>(i), free_[queries.below(n, matched)]});
+    }
+  }
+
+  // Numbers and names of running text.
+  void place_odd_tokens() {
+    if (r_.task.haystack != "text") return;
+    const Stream places = stream_.child({kOddPlace}), kinds = stream_.child({kOddKind});
+    int number = 0;
+    for (std::int64_t position = kFirstToken; position < end_; ++position) {
+      const auto n = static_cast<std::uint64_t>(position);
+      if (places.uniform(n) >= r_.codes.odd || is_taken(position)) continue;
+      const auto kind = kinds.below(n, static_cast<std::uint64_t>(r_.codes.token_kinds));
+      add({position, SpecialToken::Kind::kOdd, false, number++, static_cast<int>(kind)});
+    }
+  }
+
+  // Before the question, a query seeks what has followed the like of what it reads: the likes of the next token, as
+  // decode queries do in a needle. The tokens are in order by now.
+  void read_on() {
+    const std::int64_t window = std::ssize(document_.window);
+    std::size_t next = 0;
+    for (std::int64_t i = 0; i < window; ++i) {
+      Sought& what = document_.window[static_cast<std::size_t>(i)];
+      if (what.kind != Sought::Kind::kFree || what.index >= 0) continue;
+      const std::int64_t position = prompt_ - window + i + 1;
+      while (next < document_.tokens.size() && document_.tokens[next].position < position) ++next;
+      if (next == document_.tokens.size()) return;
+      if (document_.tokens[next].position == position) what = {Sought::Kind::kNext, static_cast<int>(next), 0};
     }
   }
 

@@ -13,21 +13,22 @@ namespace kvcast::trace {
 
 // A prompt token that is not haystack.
 struct SpecialToken {
-  enum class Kind : unsigned char { kPhrase, kValue, kDecoy, kEvidence };
+  enum class Kind : unsigned char { kPhrase, kValue, kDecoy, kEvidence, kOdd };
   std::int64_t position = 0;
   Kind kind = Kind::kPhrase;
   bool asked = false;  // of a needle that is asked for
-  int item = 0;        // needle, spot of evidence, or number of the decoy
+  int item = 0;        // needle, spot of evidence, or number of the decoy or odd token
   int index = 0;       // token of the phrase or value; for a decoy: the free question query that it matches; for
-                       // evidence: its place from the middle of the spot
+                       // evidence: its place from the middle of the spot; for an odd token: its kind
 };
 
 // What a captured query looks for.
 struct Sought {
-  enum class Kind : unsigned char { kFree, kPhrase, kValue, kType, kSpots };
+  enum class Kind : unsigned char { kFree, kPhrase, kValue, kType, kSpots, kNext };
   static constexpr int kSharedKey = -1;
   Kind kind = Kind::kFree;
-  int item = 0;   // needle, for a phrase also what the needles' keys share; first spot of evidence
+  int item = 0;   // needle, for a phrase also what the needles' keys share; first spot of evidence; what follows: its
+                  // place in Document::tokens
   int index = 0;  // value token; number of spots from the first on; for a free prompt query: its number, which names
                   // its content
 };

@@ -145,22 +145,36 @@ void HeadModel::write_sink(const float* noise, float* key) const {
   }
 }
 
+Code HeadModel::code_of(const SpecialToken& token) const {
+  switch (token.kind) {
+    case SpecialToken::Kind::kDecoy:
+      return codes_.decoy(token.index);
+    case SpecialToken::Kind::kEvidence:
+      return codes_.evidence(token.item, token.index);
+    case SpecialToken::Kind::kOdd:
+      return codes_.odd(token.item, token.index);
+    case SpecialToken::Kind::kPhrase:
+      return codes_.phrase(token.item, token.index, token.asked);
+    case SpecialToken::Kind::kValue:
+      break;
+  }
+  return codes_.value(token.item, token.index, token.asked);
+}
+
 void HeadModel::write_content(const SpecialToken& token, const float* noise, float* key) const {
   const Recipe& r = sequence_.recipe;
-  Code code;
+  const Code code = code_of(token);
   double amplitude = needle_amplitude_;
   if (token.kind == SpecialToken::Kind::kDecoy) {
-    code = codes_.decoy(token.index);
     const double spread =
         r.decoys.amplitude_spread * stream_.child({kDecoyAmplitude}).normal(static_cast<std::uint64_t>(token.item));
     amplitude *= r.decoys.amplitude * std::exp(spread);
   } else if (token.kind == SpecialToken::Kind::kEvidence) {
-    code = codes_.evidence(token.item, token.index);
     amplitude *= r.evidence.amplitude * (token.index == 0 ? r.evidence.middle : 1);
-  } else {
-    code = token.kind == SpecialToken::Kind::kPhrase ? codes_.phrase(token.item, token.index, token.asked)
-                                                     : codes_.value(token.item, token.index, token.asked);
-    if (!token.asked) amplitude *= r.needles.distractor;
+  } else if (token.kind == SpecialToken::Kind::kOdd) {
+    amplitude = 1;  // as the text around it
+  } else if (!token.asked) {
+    amplitude *= r.needles.distractor;
   }
   const auto of_code = static_cast<float>(amplitude * r.needles.content);
   const auto of_noise = static_cast<float>(amplitude * r.needles.noise);

@@ -51,8 +51,10 @@ class HeadModel {
   void write_background(std::int64_t position, const float* noise, float amplitude, float* key) const;
   void write_content(const SpecialToken& token, const float* noise, float* key) const;
   void write_sink(const float* noise, float* key) const;
-  // What a retrieving head seeks with its i-th captured query.
-  Code sought(std::size_t i, const Stream& stream) const;
+  Code code_of(const SpecialToken& token) const;
+  // What the i-th captured query seeks, of the prompt; and a query of a decode step.
+  Code asked(std::size_t i, const Stream& stream) const;
+  Code recalled(const Sought& what, const Code& drift) const;
   double outlier_length() const;
   double trained_gain() const;
 

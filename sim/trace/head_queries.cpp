@@ -55,7 +55,8 @@ HeadModel::QueryHead HeadModel::query_head(int q) const {
     head.mean[static_cast<std::size_t>(channels_.outliers[i])] = channels_.outlier_sign[i] * static_cast<float>(along);
   }
 
-  double strength = r.queries.strength * (head.retrieves ? trained_gain_ : r.queries.idle_strength);
+  const double not_retrieving = idle ? r.queries.idle_strength : r.queries.other_strength;
+  double strength = r.queries.strength * (head.retrieves ? trained_gain_ : not_retrieving);
   if (head.retrieves) strength *= std::exp(r.queries.strength_spread * head.stream.child({kStrength}).normal(0));
   double square = 0;  // of the logit over a token of unit content, before scaling
   for (std::size_t i = 0; i < channels_.content.size(); ++i) {
@@ -68,12 +69,14 @@ HeadModel::QueryHead HeadModel::query_head(int q) const {
   return head;
 }
 
-Code HeadModel::sought(std::size_t i, const Stream& stream) const {
+Code HeadModel::asked(std::size_t i, const Stream& stream) const {
   const QuestionModel& question = sequence_.recipe.question;
   const Sought& what = sequence_.document.window[i];
   Code code;
   if (what.kind == Sought::Kind::kFree) {
     code = codes_.free(what.index);
+  } else if (what.kind == Sought::Kind::kNext) {
+    code = code_of(sequence_.document.tokens[static_cast<std::size_t>(what.item)]);
   } else if (what.kind == Sought::Kind::kValue) {
     code = codes_.value(what.item, what.index, true);
   } else if (what.kind == Sought::Kind::kType) {
@@ -96,6 +99,17 @@ Code HeadModel::sought(std::size_t i, const Stream& stream) const {
   return code;
 }
 
+Code HeadModel::recalled(const Sought& what, const Code& drift) const {
+  if (what.kind == Sought::Kind::kFree) return codes_.with_common(drift);
+  const QueryModel& model = sequence_.recipe.queries;
+  Code code = what.kind == Sought::Kind::kSpots ? codes_.spots(what.item, what.index)
+                                                : codes_.value(what.item, what.index, true);
+  for (std::size_t c = 0; c < code.size(); ++c) {
+    code[c] = static_cast<float>(model.target) * code[c] + static_cast<float>(model.drift) * drift[c];
+  }
+  return code;
+}
+
 void HeadModel::queries(int q, float* out) const {
   const QueryModel& model = sequence_.recipe.queries;
   const QueryHead head = query_head(q);
@@ -108,17 +122,7 @@ void HeadModel::queries(int q, float* out) const {
   for (std::size_t i = 0; i < sequence_.query_positions.size(); ++i) {
     head.stream.child({kDrift, i}).normals(0, n, noise.data());
     for (std::size_t c = 0; c < n; ++c) drift[c] = i == 0 ? noise[c] : memory * drift[c] + fresh * noise[c];
-    Code code = drift;
-    if (head.retrieves && i < window) {
-      code = sought(i, head.stream);
-    } else if (head.retrieves && sequence_.document.steps[i - window].kind != Sought::Kind::kFree) {
-      const Sought& what = sequence_.document.steps[i - window];
-      code = what.kind == Sought::Kind::kSpots ? codes_.spots(what.item, what.index)
-                                               : codes_.value(what.item, what.index, true);
-      for (std::size_t c = 0; c < n; ++c) {
-        code[c] = static_cast<float>(model.target) * code[c] + static_cast<float>(model.drift) * drift[c];
-      }
-    }
+    const Code code = i < window ? asked(i, head.stream) : recalled(sequence_.document.steps[i - window], drift);
     float* const query = out + i * d_;
     head.stream.child({kJitter, i}).normals(0, d_, jitter.data());
     for (std::size_t c = 0; c < d_; ++c) query[c] = head.mean[c] + static_cast<float>(model.jitter) * jitter[c];

@@ -41,6 +41,7 @@ void visit_keys_and_queries(Recipe& r, ParameterVisitor& v) {
   v.number("strength", r.queries.strength, 0, 20);
   v.number("strength_spread", r.queries.strength_spread, 0, 2);
   v.number("idle_strength", r.queries.idle_strength, 0, 1);
+  v.number("other_strength", r.queries.other_strength, 0, 1);
   v.number("target", r.queries.target, 0, 1);
   v.number("drift", r.queries.drift, 0, 1);
   v.number("drift_memory", r.queries.drift_memory, 0, 1);
@@ -85,6 +86,7 @@ void visit_content(Recipe& r, ParameterVisitor& v) {
   v.number("item_decay", r.codes.item_decay, 0.01, 1e6);
   v.number("token", r.codes.token, 0, 1);
   v.integer("token_kinds", r.codes.token_kinds, 1, 1'000'000);
+  v.number("odd", r.codes.odd, 0, 1);
   v.section("needles");
   v.number("amplitude", r.needles.amplitude, 0, 10);
   v.number("amplitude_spread", r.needles.amplitude_spread, 0, 2);

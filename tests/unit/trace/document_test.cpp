@@ -68,17 +68,20 @@ TEST_CASE("the question asks as the recipe says, in its last tokens only") {
   const Document d = make_document(recipe, 2000, 4, 100, Stream(5));
   REQUIRE(d.window.size() == 100);
   int keys[2] = {}, values[2] = {};
+  std::size_t next = 0;
   std::set<int> free;
   for (std::size_t i = 0; i < 100; ++i) {
     const Sought& s = d.window[i];
-    if (i < 68) CHECK(s.kind == Sought::Kind::kFree);
+    if (i < 68) CHECK((s.kind == Sought::Kind::kFree || s.kind == Sought::Kind::kNext));
+    if (i >= 68) CHECK(s.kind != Sought::Kind::kNext);
+    next += s.kind == Sought::Kind::kNext;
     if (s.kind == Sought::Kind::kPhrase) ++keys[s.item];
     if (s.kind == Sought::Kind::kValue) ++values[s.item];
     if (s.kind == Sought::Kind::kFree) free.insert(s.index);
   }
   CHECK((keys[0] == 5 && keys[1] == 5));
   CHECK((values[0] == 2 && values[1] == 1));
-  CHECK(free.size() == 100 - 13);  // each has a content of its own
+  CHECK(free.size() + next == 100 - 13);  // each has a content of its own
   for (const SpecialToken& t : d.tokens) {
     if (t.kind == SpecialToken::Kind::kDecoy)
       CHECK(free.count(t.index) == 1);  // decoys match a question query that is there
@@ -103,6 +106,7 @@ TEST_CASE("a question about several values of one key names the key and none of 
 TEST_CASE("decoys are few on short prompts and grow slowly on long ones") {
   Recipe recipe;
   recipe.task.needles = 0;
+  recipe.codes.odd = 0;
   recipe.decoys.count = 100;
   const auto count = [&](std::int64_t tokens) { return make_document(recipe, tokens, 1, 32, Stream(1)).tokens.size(); };
   CHECK(count(100) == 2);          // (100 − 32 − 4) / 32
@@ -110,6 +114,45 @@ TEST_CASE("decoys are few on short prompts and grow slowly on long ones") {
   CHECK(count(16 * 16384) > 190);  // 100 · 16^0.25 = 200
   CHECK(count(16 * 16384) <= 200);
   CHECK(count(20) == 0);
+}
+
+TEST_CASE("running text has odd tokens of all kinds, a sentence that repeats has none") {
+  Recipe recipe;
+  recipe.codes.odd = 0.05;
+  recipe.codes.token_kinds = 4;
+  recipe.task.needles = 0;
+  recipe.decoys.count = 0;
+  const Document d = make_document(recipe, 20036, 1, 32, Stream(2));
+  // 0.05 of 20000 places; the standard deviation is √950 = 31, of a kind's quarter √(1000 · 3 / 16) = 14.
+  int kinds[4] = {};
+  for (std::size_t i = 0; i < d.tokens.size(); ++i) {
+    REQUIRE(d.tokens[i].kind == SpecialToken::Kind::kOdd);
+    CHECK(d.tokens[i].item == static_cast<int>(i));
+    ++kinds[d.tokens[i].index];
+  }
+  CHECK(d.tokens.size() == Approx(1000).margin(120));
+  for (const int n : kinds) CHECK(n == Approx(250).margin(60));
+  recipe.task.haystack = "repeated";
+  CHECK(make_document(recipe, 20036, 1, 32, Stream(2)).tokens.empty());
+}
+
+TEST_CASE("before the question, a query seeks the token that follows where that is no mere text") {
+  Recipe recipe;
+  recipe.task.needles = 1;
+  recipe.task.distractor_density = 20;  // 2000 tokens: 40 more
+  recipe.task.value_tokens = 5;
+  const Document d = make_document(recipe, 2000, 5, 300, Stream(5));
+  int followed = 0;
+  for (int i = 0; i < 300 - recipe.question.tokens; ++i) {
+    const Sought& s = d.window[static_cast<std::size_t>(i)];
+    const auto at = std::find_if(d.tokens.begin(), d.tokens.end(),
+                                 [&](const SpecialToken& t) { return t.position == 1700 + i + 1; });
+    CHECK((s.kind == Sought::Kind::kNext) == (at != d.tokens.end()));
+    if (at == d.tokens.end()) continue;
+    CHECK(s.item == at - d.tokens.begin());
+    ++followed;
+  }
+  CHECK(followed > 268 / 10);  // 41 needles of 9 tokens make up a fifth of the text
 }
 
 TEST_CASE("a prompt too short for its task is refused with what it needs") {
@@ -129,7 +172,7 @@ TEST_CASE("needles stay in the part of the haystack that the recipe gives them")
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     const Document d = make_document(recipe, 4036, 1, 32, Stream(seed));  // haystack 4 .. 4003
     for (const SpecialToken& t : d.tokens) {
-      if (t.kind == SpecialToken::Kind::kDecoy) continue;
+      if (t.kind == SpecialToken::Kind::kDecoy || t.kind == SpecialToken::Kind::kOdd) continue;
       CHECK(t.position >= 1004);
       CHECK(t.position < 2004);
     }

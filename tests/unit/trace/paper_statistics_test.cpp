@@ -114,8 +114,8 @@ TEST_CASE("what most heads ever select is a small part of a long prompt") {
     }
     small += all.size() <= 1200;
     if (heads.kind(q) != HeadKind::kRetrieval) CHECK(all.size() <= 1200);
-    // Heads that retrieve turn to more as they write on; still a third of what new tokens at each step would be.
-    CHECK(all.size() < 32 * 256 / 3);
+    // Heads that retrieve turn to a little more as they write on.
+    CHECK(all.size() <= 1500);
   }
   CHECK(small > heads.n() * 2 / 3);
 }
@@ -162,6 +162,63 @@ TEST_CASE("queries that are alike select the same keys") {
     // By chance a sixth of the keys would be shared; heads that look near share less where they are far apart.
     if (heads.kind(q) == HeadKind::kRetrieval) CHECK(std::accumulate(overlap.begin(), overlap.end(), 0.0) / 120 > 0.25);
   }
+}
+
+namespace {
+
+// Of the steps of a KV head's answer, those whose token one of the four lists holds that a step looks up in the last
+// prompt queries: of the queries most like its own, each with the best `listed` keys, both by their maximum over the
+// group (CTkvr, algorithms 1 and 2).
+double found_by_like_queries(const Heads& heads, const Targets& targets, int kv_head, int centroids,
+                             std::size_t listed) {
+  const TraceInfo& info = heads.layer->info();
+  const auto steps = static_cast<std::size_t>(info.decode_steps), n = static_cast<std::size_t>(centroids);
+  const auto prompt = static_cast<std::size_t>(info.prompt_tokens);
+  std::vector<float> likeness(steps * n, -1), weight(n * prompt);
+  for (int q = kv_head * info.group(); q < (kv_head + 1) * info.group(); ++q) {
+    const MatrixView window = heads.layer->window_queries(q, centroids);
+    MatrixView keys = heads.layer->keys(kv_head);
+    keys.rows = prompt;
+    std::vector<float> scores(weight.size());
+    multiply_transposed(window, keys, scores.data(), prompt);
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::span<float> row(scores.data() + i * prompt, prompt);
+      softmax(row, 1 / std::sqrt(128.0f));
+      for (std::size_t p = 0; p < prompt; ++p) weight[i * prompt + p] = std::max(weight[i * prompt + p], row[p]);
+      for (std::size_t t = 0; t < steps; ++t) {
+        const float* const query = heads.layer->decode_query(q, static_cast<int>(t));
+        likeness[t * n + i] = std::max(likeness[t * n + i], static_cast<float>(cosine(query, window.row(i), 128)));
+      }
+    }
+  }
+  double found = 0;
+  for (std::size_t t = 0; t < steps; ++t) {
+    bool here = false;
+    for (const int i : top({likeness.data() + t * n, n}, 4)) {
+      const std::vector<int> list = top({weight.data() + static_cast<std::size_t>(i) * prompt, prompt}, listed);
+      here = here || std::binary_search(list.begin(), list.end(), static_cast<int>(targets[t].at(0)));
+    }
+    found += here ? 1 / static_cast<double>(steps) : 0;
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("prompt queries that are like a step's find its token if there are enough of them") {
+  // CTkvr, table 14 (a UUID among UUIDs, 96K tokens): by the last 20 or 40 queries 0.42 and 0.30 of the answers, from
+  // 640 on 0.86; by chance, four lists of 4 % hold at most 0.16 of the tokens.
+  const Heads heads = heads_of("ruler-multikey3", 8192, 11, 640);
+  const Targets targets = read_targets(heads.layer->info());
+  double few = 0, many = 0, groups = 0;
+  for (int kv_head = 0; kv_head < 8; ++kv_head) {
+    if (heads.kinds[static_cast<std::size_t>(kv_head)] != HeadKind::kRetrieval) continue;
+    few += found_by_like_queries(heads, targets, kv_head, 20, 8192 / 25);
+    many += found_by_like_queries(heads, targets, kv_head, 640, 8192 / 25);
+    ++groups;
+  }
+  CHECK(many / groups > 0.7);
+  CHECK(few / groups < 0.5);
 }
 
 TEST_CASE("of the pages that a step selects, the step before had most") {
