@@ -69,7 +69,7 @@ json run_task(const Task& task, const replay::ReplayResult& replayed) {
 json build_alone(const Prepared& prepared, const Wanted& wanted) {
   const int heads = prepared.run.model.n_kv_heads;
   if (wanted.index_heads > heads) {
-    throw UserError(wanted.config.where(), fmt::format("index_heads: the model has {} KV heads", heads));
+    throw UserError(wanted.index_heads_at, fmt::format("index_heads: the model has {} KV heads", heads));
   }
   json record = workload::to_json(workload::build_index(prepared.run, *make_policy(prepared), wanted.index_heads));
   record["config"] = json::parse(resolved_json(prepared));

@@ -12,6 +12,7 @@ struct Wanted {
   config::Node config;    // of a run
   int largest_batch = 0;  // above 0: at the largest batch up to this one that fits in memory, 1 where none does
   int index_heads = 0;    // above 0: the record is that of building the index of so many KV heads, workload/index_build
+  SourceLocation index_heads_at;
 };
 
 // The record of each as `kvcast run --json` prints it, in order, with the resolved configuration under `config`.

@@ -86,7 +86,7 @@ Suite papers(const Options& options) {
                           [](const std::vector<validate::PaperRun>& runs) {
                             std::vector<Wanted> wanted;
                             for (const validate::PaperRun& run : runs)
-                              wanted.push_back({run.config, run.largest_batch, run.index_heads});
+                              wanted.push_back({run.config, run.largest_batch, run.index_heads, run.index_heads_at});
                             return run_experiments(wanted);
                           });
 }

@@ -35,6 +35,7 @@ class RunTable {
     }
     if (const Node* heads = whole.find("index_heads")) {
       run.index_heads = static_cast<int>(config::read_integer(*heads, "index_heads", 1, 4096));
+      run.index_heads_at = heads->where();
       if (run.largest_batch > 0) {
         throw UserError(heads->where(), "index_heads: an index is built at one batch: leave largest_batch out");
       }

@@ -21,6 +21,7 @@ struct PaperRun {
   config::Node config;    // of a run, see config/run.hpp
   int largest_batch = 0;  // above 0: at the largest batch up to this one that fits in memory
   int index_heads = 0;    // above 0: nothing but the index of so many KV heads of one layer is built
+  SourceLocation index_heads_at;
 };
 
 // One way to read an under-specified setting.

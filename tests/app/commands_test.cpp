@@ -297,6 +297,36 @@ TEST_CASE("claims of papers are answered by runs of their own") {
   CHECK(kvcast::test::kvcast({"validate", "papers", "--claims", scratch / "none"}).code == 2);
 }
 
+TEST_CASE("validate papers builds indices alone, of no more heads than there are") {
+  const Scratch scratch;
+  std::filesystem::create_directories(scratch / "claims");
+  const std::string claims =
+      "paper: Example\n"
+      "source: \"nobody, 2025\"\n"
+      "defaults:\n"
+      "  model: llama-3.2-1b\n"
+      "  hardware: rtx-4090\n"
+      "  workload: {prompt_tokens: 8192, decode_tokens: 16}\n"
+      "runs:\n"
+      "  one: {policy: {name: retrieval_attention, index: hnsw}, index_heads: 1}\n"
+      "  all: {like: one, index_heads: 8}\n"
+      "claims:\n"
+      "  - {id: E-1, quantity: heads, where: x, published: 1, tolerance: 10, predict: all.build / one.build}\n";
+  scratch.write("claims/p.yaml", claims);
+  const std::vector<std::string> asked = {"validate", "papers", "--claims", scratch / "claims", "--json"};
+  const Output o = kvcast::test::kvcast(asked);
+  INFO(o.err);
+  const json built = json::parse(o.out)["suites"][0]["cases"][0];
+  // Eight heads insert eight times as many keys on the same cores; what is launched and waited for once is less than
+  // that.
+  CHECK(built["predicted"].get<double>() > 4);
+  CHECK(built["predicted"].get<double>() < 8.5);
+  scratch.write("claims/p.yaml", std::string(claims).replace(claims.find("index_heads: 8"), 14, "index_heads: 9"));
+  const Output refused = kvcast::test::kvcast(asked);
+  CHECK(refused.code == 2);
+  CHECK(refused.err.find("p.yaml:9:33: index_heads: the model has 8 KV heads") != std::string::npos);
+}
+
 TEST_CASE("validate accuracy predicts again without a part of the trace generator") {
   const Scratch scratch;
   const std::string row = "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,";
