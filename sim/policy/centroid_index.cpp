@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/floats.hpp"
 #include "base/log_sum_exp.hpp"
 #include "policy/ranking.hpp"
 
@@ -90,8 +91,8 @@ CentroidLists::CentroidLists(const trace::Layer& layer, int kv_head, std::span<c
   const float scale = 1.0f / std::sqrt(static_cast<float>(info.head_dim));
   MatrixView keys = layer.keys(kv_head);
   keys.rows = prompt;
-  const auto scores = std::make_unique_for_overwrite<float[]>(kCentroidsAtOnce * prompt);
-  std::vector<float> best(kCentroidsAtOnce * index(host.size()));
+  const Floats scores = uninitialised_floats(std::min(kCentroidsAtOnce, rows.size()) * prompt);
+  std::vector<float> best(std::min(kCentroidsAtOnce, rows.size()) * index(host.size()));
   std::vector<std::int32_t> list;
   Ranking ranking;
   lists_.reserve(rows.size() * length_);

@@ -21,6 +21,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/floats.hpp"
 #include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/pages.hpp"
@@ -65,7 +66,7 @@ class HsaHead final : public HeadRetrieval {
     const MatrixView keys = layer_.keys(kv_head_);
     const std::int64_t page = s_.page(), kept = tokens_.prompt_tokens_kept();
     full_ = static_cast<std::size_t>(kept / page);
-    columns_.resize(2 * d_ * full_);
+    columns_ = uninitialised_floats(2 * d_ * full_);
     constexpr std::size_t kBlock = 16;  // pages turned at a time
     std::vector<float> bounds(kBlock * 2 * d_);
     for (std::size_t begin = 0; begin < full_; begin += kBlock) {
@@ -143,7 +144,7 @@ class HsaHead final : public HeadRetrieval {
     for (std::size_t first = 0; first < n; first += kTile) {
       const std::size_t end = std::min(n, first + kTile), end_full = std::clamp(full_, first, end);
       for (std::size_t k = 0; k < chosen_dims_.size(); ++k) {
-        const float* const column = columns_.data() + bound_[k] * full_;
+        const float* const column = columns_.get() + bound_[k] * full_;
         for (std::size_t g = 0; g < members_; ++g) {
           float* const row = scores_.data() + g * n;
           const float factor = query(t, g)[chosen_dims_[k]];
@@ -201,9 +202,9 @@ class HsaHead final : public HeadRetrieval {
   TokenList tokens_;
   HsaSetting s_;
   std::size_t dims_;
-  PageBounds tail_;             // pages after the prompt's full ones
-  std::size_t full_ = 0;        // full pages of the prompt
-  std::vector<float> columns_;  // [2·d × full_], their bounds
+  PageBounds tail_;       // pages after the prompt's full ones
+  std::size_t full_ = 0;  // full pages of the prompt
+  Floats columns_;        // [2·d × full_], their bounds
   Ranking ranking_;
   std::vector<float> magnitude_, signed_, scores_, reduced_;
   std::vector<std::int32_t> chosen_dims_, chosen_pages_;

@@ -34,7 +34,7 @@ std::span<const float> StepScores::row(int t, std::size_t row) {
   KVCAST_CHECK(t >= 0 && t < steps_ && row < rows_);
   if (t < block_ || t >= block_ + block_steps_) make_block(t);
   const std::size_t i = static_cast<std::size_t>(t - block_) * rows_ + row;
-  return {scores_.data() + i * keys_.rows, keys_.rows};
+  return {scores_.get() + i * keys_.rows, keys_.rows};
 }
 
 void StepScores::make_block(int first) {
@@ -44,19 +44,26 @@ void StepScores::make_block(int first) {
   block_steps_ = std::min(at_once, steps_ - first);
   const std::size_t n = static_cast<std::size_t>(block_steps_) * rows_, d = keys_.cols;
   queries_.assign(n * d, 0.0f);
-  scores_.resize(n * keys_.rows);
+  if (room_ < n * keys_.rows) {
+    room_ = n * keys_.rows;
+    scores_ = uninitialised_floats(room_);
+  }
   for (std::size_t i = 0; i < n; ++i) {
     query_(block_ + static_cast<int>(i / rows_), i % rows_, std::span(queries_).subspan(i * d, d));
   }
   const std::vector<std::size_t> used = used_dims(queries_, d);
   if (2 * used.size() > d) {
-    multiply_transposed({queries_.data(), n, d, d}, keys_, scores_.data(), keys_.rows);
+    multiply_transposed({queries_.data(), n, d, d}, keys_, scores_.get(), keys_.rows);
     return;
   }
   // Few dimensions: products over these alone.
   const std::size_t m = used.size();
-  if (m == 0) return std::fill(scores_.begin(), scores_.end(), 0.0f);
-  std::vector<float> queries(n * m), keys(keys_.rows * m);
+  if (m == 0) {
+    std::fill_n(scores_.get(), n * keys_.rows, 0.0f);
+    return;
+  }
+  std::vector<float> queries(n * m);
+  const Floats keys = uninitialised_floats(keys_.rows * m);
   for (std::size_t i = 0; i < n; ++i) {
     for (std::size_t j = 0; j < m; ++j) queries[i * m + j] = queries_[i * d + used[j]];
   }
@@ -64,7 +71,7 @@ void StepScores::make_block(int first) {
     const float* const key = keys_.row(i);
     for (std::size_t j = 0; j < m; ++j) keys[i * m + j] = key[used[j]];
   }
-  multiply_transposed({queries.data(), n, m, m}, {keys.data(), keys_.rows, m, m}, scores_.data(), keys_.rows);
+  multiply_transposed({queries.data(), n, m, m}, {keys.get(), keys_.rows, m, m}, scores_.get(), keys_.rows);
 }
 
 std::vector<std::int32_t> largest_dims(const trace::Layer& layer, int kv_head, int t, std::size_t n) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/floats.hpp"
 #include "base/matrix.hpp"
 #include "trace/trace.hpp"
 
@@ -29,7 +30,9 @@ class StepScores {
   std::size_t rows_;
   Query query_;
   int block_ = 0, block_steps_ = 0;
-  std::vector<float> queries_, scores_;
+  std::vector<float> queries_;
+  Floats scores_;
+  std::size_t room_ = 0;  // of scores_
 };
 
 // Indices of the n entries of largest value of Σ over the group of |q_j| at step t, ascending; ties to the lower index.

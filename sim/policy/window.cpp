@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/floats.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -26,7 +27,7 @@ WindowScores score_window(const trace::Layer& layer, int window) {
   const int together = w * static_cast<std::size_t>(info.group()) <= kRowsAtOnce ? info.group() : 1;
   const std::size_t d = static_cast<std::size_t>(info.head_dim), rows = w * static_cast<std::size_t>(together);
   const auto queries = std::make_unique_for_overwrite<float[]>(rows * d);
-  const auto scores = std::make_unique_for_overwrite<float[]>(rows * prompt);
+  const Floats scores = uninitialised_floats(rows * prompt);
   for (int first = 0; first < info.n_q_heads; first += together) {
     for (int g = 0; g < together; ++g) {
       std::copy_n(layer.window_queries(first + g, window).data, w * d,

@@ -1,11 +1,9 @@
 // Storage of one layer, and the scores of all decode steps as one matrix product a KV head.
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/floats.hpp"
 #include "base/parallel.hpp"
 #include "trace/trace.hpp"
 
@@ -13,19 +11,6 @@ namespace kvcast::trace {
 namespace {
 
 std::size_t as_size(std::int64_t n) { return static_cast<std::size_t>(n); }
-
-// Not zeroed: the maker touches the pages first, on its own threads. Large pages where the system has them: a layer is
-// gigabytes, and taking it in small ones costs as much as filling it.
-std::unique_ptr<float[]> uninitialised(std::size_t n) {
-  constexpr std::uintptr_t kHugePage = std::uintptr_t{2} << 20;
-  auto floats = std::make_unique_for_overwrite<float[]>(n);
-  const auto begin = reinterpret_cast<std::uintptr_t>(floats.get());
-  const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
-  const std::uintptr_t last = (begin + n * sizeof(float)) / kHugePage * kHugePage;
-  // Advice: nothing depends on whether it is taken.
-  if (last > first) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-  return floats;
-}
 
 }  // namespace
 
@@ -38,10 +23,10 @@ std::int64_t TraceInfo::longest_window() const {
 Layer::Layer(const TraceInfo& info, int layer_id)
     : info_(std::make_shared<const TraceInfo>(info)),
       id_(layer_id),
-      keys_(uninitialised(as_size(info.n_kv_heads * info.positions() * info.head_dim))),
-      values_(uninitialised(as_size(info.n_kv_heads * info.positions() * info.head_dim))),
-      queries_(uninitialised(as_size(info.n_q_heads * info.n_queries() * info.head_dim))),
-      hidden_(uninitialised(as_size(info.n_queries() * info.hidden))),
+      keys_(uninitialised_floats(as_size(info.n_kv_heads * info.positions() * info.head_dim))),
+      values_(uninitialised_floats(as_size(info.n_kv_heads * info.positions() * info.head_dim))),
+      queries_(uninitialised_floats(as_size(info.n_q_heads * info.n_queries() * info.head_dim))),
+      hidden_(uninitialised_floats(as_size(info.n_queries() * info.hidden))),
       scores_(as_size(info.n_kv_heads)) {}
 
 float* Layer::mutable_keys(int kv_head) {
@@ -122,12 +107,12 @@ void Layer::compute_head_scores(int kv_head) const {
   const std::size_t d = as_size(info_->head_dim);
   const std::size_t rows = as_size(info_->group()) * steps;
   // The group's decode queries stand apart by the prompt queries of each head; side by side they make one product.
-  const auto together = uninitialised(rows * d);
+  const auto together = uninitialised_floats(rows * d);
   for (int g = 0; g < info_->group(); ++g) {
     const float* const first = decode_query(kv_head * info_->group() + g, 0);
     std::copy_n(first, steps * d, together.get() + as_size(g) * steps * d);
   }
-  auto made = uninitialised(rows * as_size(info_->positions()));
+  auto made = uninitialised_floats(rows * as_size(info_->positions()));
   multiply_transposed({together.get(), rows, d, d}, keys(kv_head), made.get(), as_size(info_->positions()));
   scores = std::move(made);
 }
