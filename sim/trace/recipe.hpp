@@ -138,9 +138,9 @@ struct DecoyModel {
 
 // Pieces of text that an answer rests on: tokens around a middle that share what the spot is about.
 struct EvidenceModel {
-  double share = 0.5;      // of a token's variance that is the spot's
-  double amplitude = 1.1;  // of a needle's
-  double middle = 1.3;     // amplitude of the middle token, of the others'
+  double share = 0.8;       // of a token's variance that is the spot's
+  double amplitude = 0.85;  // of a needle's
+  double middle = 1.3;      // amplitude of the middle token, of the others'
 };
 
 // What the sequence is about.

@@ -35,9 +35,9 @@ TEST_CASE("codes share what they are said to share") {
   // Value token j is √(0.36 exp(−j / 2.5)) identity: 0.6 for j = 0, 0.6 · exp(−1) = 0.221 for j = 5.
   CHECK(cosine(book.value(0, 0, true), book.identity(0, true)) == Approx(0.6).margin(margin));
   CHECK(cosine(book.value(0, 5, true), book.identity(0, true)) == Approx(0.221).margin(margin));
-  // A spot's tokens are √0.5 of what it is about; two spots share their type, 0.15; three spots together are
+  // A spot's tokens are √0.8 of what it is about; two spots share their type, 0.15; three spots together are
   // (1 + 2·0.15) / √(3 + 6·0.15) = 0.658 of each.
-  CHECK(cosine(book.evidence(1, -2), book.spot(1)) == Approx(std::sqrt(0.5)).margin(margin));
+  CHECK(cosine(book.evidence(1, -2), book.spot(1)) == Approx(std::sqrt(0.8)).margin(margin));
   CHECK(cosine(book.spot(0), book.spot(1)) == Approx(0.15).margin(margin));
   CHECK(cosine(book.spots(0, 3), book.spot(1)) == Approx(0.658).margin(margin));
   CHECK(cosine(book.type(), book.identity(3, true)) == Approx(std::sqrt(0.15)).margin(margin));
