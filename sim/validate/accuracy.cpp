@@ -86,7 +86,7 @@ Suite accuracy_of_table(const std::string& path, const accuracy::EvaluateOptions
 
 Suite accuracy_of_own_tables(const accuracy::EvaluateOptions& options, const Ablations& ablations) {
   std::vector<accuracy::Row> rows;
-  for (const char* name : {"ruler", "longbench", "scbench"}) {
+  for (const char* name : {"ruler", "longbench", "scbench", "ctkvr"}) {
     const std::vector<accuracy::Row> more = accuracy::read_table(accuracy::own_table(name));
     rows.insert(rows.end(), more.begin(), more.end());
   }
