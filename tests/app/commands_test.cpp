@@ -257,29 +257,37 @@ TEST_CASE("measured points are held against the profile of their device and fram
   CHECK(found["error"].get<double>() == Approx(r["bias"].get<double>()));
 }
 
+namespace {
+
+// A file of claims; runs and claims follow.
+const std::string kClaims =
+    "paper: Example\n"
+    "source: \"nobody, 2025\"\n"
+    "defaults:\n"
+    "  model: llama-3.2-1b\n"
+    "  hardware: rtx-4090\n"
+    "  workload: {prompt_tokens: 8192, decode_tokens: 16}\n";
+
+}  // namespace
+
 TEST_CASE("claims of papers are answered by runs of their own") {
   const Scratch scratch;
   std::filesystem::create_directories(scratch / "claims");
   scratch.write(
       "claims/p.yaml",
-      "paper: Example\n"
-      "source: \"nobody, 2025\"\n"
-      "defaults:\n"
-      "  model: llama-3.2-1b\n"
-      "  hardware: rtx-4090\n"
-      "  workload: {prompt_tokens: 8192, decode_tokens: 16}\n"
-      "  trace: {layers: 1, steps: 4}\n"
-      "  framework: {warmup_steps: 2, measured_steps: 2}\n"
-      "runs:\n"
-      "  full: {policy: full}\n"
-      "  few: {policy: {name: quest, budget: 256}}\n"
-      "  most: {policy: full, largest_batch: 512, workload: {prefill_batch: 1}}\n"
-      "  more: {like: most, workload: {batch: 100}, largest_batch: 1}\n"
-      "claims:\n"
-      "  - {id: E-1, quantity: speed-up, where: x, published: 1.2, tolerance: 0.5, predict: full.tpot / few.tpot}\n"
-      "  - {id: E-2, quantity: batch, where: x, predict: most.batch, holds: most.batch > 4 && most.fits}\n"
-      "  - {id: E-3, quantity: one, where: x, published: 1, predict: more.batch}\n"
-      "  - {id: E-4, quantity: none, where: x, unanswered: a setting}\n");
+      kClaims +
+          "  trace: {layers: 1, steps: 4}\n"
+          "  framework: {warmup_steps: 2, measured_steps: 2}\n"
+          "runs:\n"
+          "  full: {policy: full}\n"
+          "  few: {policy: {name: quest, budget: 256}}\n"
+          "  most: {policy: full, largest_batch: 512, workload: {prefill_batch: 1}}\n"
+          "  more: {like: most, workload: {batch: 100}, largest_batch: 1}\n"
+          "claims:\n"
+          "  - {id: E-1, quantity: speed-up, where: x, published: 1.2, tolerance: 0.5, predict: full.tpot / few.tpot}\n"
+          "  - {id: E-2, quantity: batch, where: x, predict: most.batch, holds: most.batch > 4 && most.fits}\n"
+          "  - {id: E-3, quantity: one, where: x, published: 1, predict: more.batch}\n"
+          "  - {id: E-4, quantity: none, where: x, unanswered: a setting}\n");
   const Output o = kvcast::test::kvcast({"validate", "papers", "--claims", scratch / "claims", "--json"});
   INFO(o.err);
   REQUIRE(o.code == 0);
@@ -301,12 +309,7 @@ TEST_CASE("validate papers builds indices alone, of no more heads than there are
   const Scratch scratch;
   std::filesystem::create_directories(scratch / "claims");
   const std::string claims =
-      "paper: Example\n"
-      "source: \"nobody, 2025\"\n"
-      "defaults:\n"
-      "  model: llama-3.2-1b\n"
-      "  hardware: rtx-4090\n"
-      "  workload: {prompt_tokens: 8192, decode_tokens: 16}\n"
+      kClaims +
       "runs:\n"
       "  one: {policy: {name: retrieval_attention, index: hnsw}, index_heads: 1}\n"
       "  all: {like: one, index_heads: 8}\n"
