@@ -1,0 +1,159 @@
+// kvcast validate as its users meet it: points, claims of papers, published scores.
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "app/process.hpp"
+
+using namespace kvcast::test;
+using Catch::Contains;
+using nlohmann::json;
+
+namespace {
+
+// A file of claims; runs and claims follow.
+const std::string kClaims =
+    "paper: Example\n"
+    "source: \"nobody, 2025\"\n"
+    "defaults:\n"
+    "  model: llama-3.2-1b\n"
+    "  hardware: rtx-4090\n"
+    "  workload: {prompt_tokens: 8192, decode_tokens: 16}\n";
+
+}  // namespace
+
+TEST_CASE("measured points are held against the profile of their device and framework") {
+  const Scratch scratch;
+  const std::string header = "device,framework,batch,ctx,n_q,n_kv,head_dim,latency_us,note\n";
+  const std::string path = scratch.write("p.csv", header +
+                                                      "h100_sxm,vllm,32,8192,32,8,128,500,x\n"
+                                                      "no_such,vllm,32,8192,32,8,128,500,\"a,b\"\n");
+  const Output o = kvcast::test::kvcast({"validate", "kernels", "--points", path, "--json"});
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  const json r = json::parse(o.out);
+  CHECK(r["n"] == 1);
+  CHECK(r["no_profile"] == 1);
+  // 32 · 8192 · 8 · 128 · 2 · 2 bytes are 1.07 GB: 320 us at 3.35 TB/s, so that 500 us is some 30 % too many.
+  CHECK(r["bias"].get<double>() < -0.1);
+  CHECK(r["bias"].get<double>() > -0.4);
+  CHECK(r["by_source"]["h100_sxm/vllm"]["n"] == 1);
+  for (const char* bad :
+       {"h100_sxm,vllm,32,8192,32,8,128,-5,x\n", "h100_sxm,vllm,32\n", "h100_sxm,vllm,a,8192,32,8,128,5,x\n"}) {
+    const Output refused =
+        kvcast::test::kvcast({"validate", "kernels", "--points", scratch.write("q.csv", header + bad)});
+    CHECK(refused.code == 2);
+    CHECK_THAT(refused.err, Contains("q.csv:2"));
+  }
+  CHECK(kvcast::test::kvcast({"validate", "kernels", "--points", scratch.write("r.csv", "a,b\n1,2\n")}).code == 2);
+  CHECK(kvcast::test::kvcast({"validate", "dreams"}).code == 2);
+  CHECK(kvcast::test::kvcast({"validate", "dreams", "--points", path}).code == 2);
+
+  const std::string folder = scratch / "found";
+  REQUIRE(kvcast::test::kvcast({"validate", "--points", path, "-o", folder}).code == 0);
+  std::ifstream in(folder + "/validation.json");
+  const json document = json::parse(in);
+  CHECK(document["passed"] == true);
+  const json& found = document["suites"][0]["cases"][0];
+  CHECK(found["measured"] == 500);
+  CHECK(found["error"].get<double>() == Approx(r["bias"].get<double>()));
+}
+
+TEST_CASE("claims of papers are answered by runs of their own") {
+  const Scratch scratch;
+  std::filesystem::create_directories(scratch / "claims");
+  scratch.write(
+      "claims/p.yaml",
+      kClaims +
+          "  trace: {layers: 1, steps: 4}\n"
+          "  framework: {warmup_steps: 2, measured_steps: 2}\n"
+          "runs:\n"
+          "  full: {policy: full}\n"
+          "  few: {policy: {name: quest, budget: 256}}\n"
+          "  most: {policy: full, largest_batch: 512, workload: {prefill_batch: 1}}\n"
+          "  more: {like: most, workload: {batch: 100}, largest_batch: 1}\n"
+          "claims:\n"
+          "  - {id: E-1, quantity: speed-up, where: x, published: 1.2, tolerance: 0.5, predict: full.tpot / few.tpot}\n"
+          "  - {id: E-2, quantity: batch, where: x, predict: most.batch, holds: most.batch > 4 && most.fits}\n"
+          "  - {id: E-3, quantity: one, where: x, published: 1, predict: more.batch}\n"
+          "  - {id: E-4, quantity: none, where: x, unanswered: a setting}\n");
+  const Output o = kvcast::test::kvcast({"validate", "papers", "--claims", scratch / "claims", "--json"});
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  const json cases = json::parse(o.out)["suites"][0]["cases"];
+  REQUIRE(cases.size() == 4);
+  CHECK(cases[0]["verdict"] == "agrees");
+  CHECK(cases[0]["published"] == 1.2);
+  CHECK(cases[0]["predicted"].get<double>() > 1);
+  // 24 GB less 2.5 of weights and what is reserved hold some 21 GB: 8208 tokens of 32 KiB are 0.27 GB.
+  CHECK(cases[1]["predicted"].get<double>() > 60);
+  CHECK(cases[1]["predicted"].get<double>() < 85);
+  CHECK(cases[1]["verdict"] == "agrees");
+  CHECK(cases[2]["predicted"] == 1);
+  CHECK(cases[3]["verdict"] == "unanswered");
+  CHECK(kvcast::test::kvcast({"validate", "papers", "--claims", scratch / "none"}).code == 2);
+}
+
+TEST_CASE("validate papers builds indices alone, of no more heads than there are") {
+  const Scratch scratch;
+  std::filesystem::create_directories(scratch / "claims");
+  const std::string claims =
+      kClaims +
+      "runs:\n"
+      "  one: {policy: {name: retrieval_attention, index: hnsw}, index_heads: 1}\n"
+      "  all: {like: one, index_heads: 8}\n"
+      "claims:\n"
+      "  - {id: E-1, quantity: heads, where: x, published: 1, tolerance: 10, predict: all.build / one.build}\n";
+  scratch.write("claims/p.yaml", claims);
+  const std::vector<std::string> asked = {"validate", "papers", "--claims", scratch / "claims", "--json"};
+  const Output o = kvcast::test::kvcast(asked);
+  INFO(o.err);
+  const json built = json::parse(o.out)["suites"][0]["cases"][0];
+  // Eight heads insert eight times as many keys on the same cores; what is launched and waited for once is less than
+  // that.
+  CHECK(built["predicted"].get<double>() > 4);
+  CHECK(built["predicted"].get<double>() < 8.5);
+  scratch.write("claims/p.yaml", std::string(claims).replace(claims.find("index_heads: 8"), 14, "index_heads: 9"));
+  const Output refused = kvcast::test::kvcast(asked);
+  CHECK(refused.code == 2);
+  CHECK(refused.err.find("p.yaml:9:33: index_heads: the model has 8 KV heads") != std::string::npos);
+}
+
+TEST_CASE("validate accuracy predicts again without a part of the trace generator") {
+  const Scratch scratch;
+  const std::string row = "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,";
+  std::string table = "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n";
+  for (const std::string task : {"single2,", "multikey1,"}) {
+    table += row + task + "Full-KV,full,tokens,100\n";
+    for (const char* cell : {"SnapKV,512,tokens,20\n", "SnapKV,1024,tokens,70\n", "Exact-TopK,512,tokens,100\n"}) {
+      table += row + task + cell;
+    }
+  }
+  const std::string path = scratch.write("t.csv", table);
+  const std::vector<std::string> command = {"validate", "accuracy", "--published", path, "--seeds", "1", "--ablation"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = command;
+    all.insert(all.end(), more.begin(), more.end());
+    return kvcast::test::kvcast(all);
+  };
+  const Output o = with({"question-sees-values", "--json"});
+  INFO(o.err);
+  REQUIRE(o.code <= 1);
+  const json r = json::parse(o.out);
+  CHECK(r["n"] == 6);
+  REQUIRE(r["ablations"].size() == 1);
+  const json a = r["ablations"][0];
+  CHECK(a["name"] == "question-sees-values");
+  CHECK(a["n"] == 6);
+  // Exact top-k does not look at the question; what SnapKV keeps by it can only be found the better.
+  CHECK(a["methods"]["Exact-TopK"]["shift"].get<double>() == Approx(0).margin(3));
+  CHECK(a["methods"]["SnapKV"]["shift"].get<double>() > 0);
+  CHECK(a["methods"]["SnapKV"]["curve"].size() == 2);
+  CHECK_THAT(with({"no-decoys"}).out, Contains("without") && Contains("no-decoys") && Contains("SnapKV"));
+
+  const Output unknown = with({"no-decoy"});
+  CHECK(unknown.code == 2);
+  CHECK_THAT(unknown.err, Contains("no ablation \"no-decoy\"") && Contains("no-decoys"));
+  CHECK(kvcast::test::kvcast({"validate", "kernels", "--ablation", "all"}).code == 2);
+}
