@@ -88,11 +88,7 @@ class HsaHead final : public HeadRetrieval {
     float *const upper = out, *const lower = out + d_;
     std::copy_n(key(first), d_, upper);
     std::copy_n(key(first), d_, lower);
-    for (std::int64_t i = first + 1; i < first + s_.page(); ++i) {
-      const float* const next = key(i);
-      for (std::size_t j = 0; j < d_; ++j) upper[j] = std::max(upper[j], next[j]);
-      for (std::size_t j = 0; j < d_; ++j) lower[j] = std::min(lower[j], next[j]);
-    }
+    for (std::int64_t i = first + 1; i < first + s_.page(); ++i) widen_bounds(key(i), d_, upper, lower);
   }
 
   std::size_t pages() const { return full_ + tail_.pages(); }

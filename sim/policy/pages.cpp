@@ -13,6 +13,11 @@ PageBounds::PageBounds(int head_dim, int page, std::int64_t capacity, Summary su
   bounds_.reserve(static_cast<std::size_t>(capacity) * 2 * d_);
 }
 
+void widen_bounds(const float* key, std::size_t d, float* upper, float* lower) {
+  for (std::size_t j = 0; j < d; ++j) upper[j] = std::max(upper[j], key[j]);
+  for (std::size_t j = 0; j < d; ++j) lower[j] = std::min(lower[j], key[j]);
+}
+
 void PageBounds::append(const float* key) {
   if (tokens_ % page_ == 0) {
     bounds_.insert(bounds_.end(), key, key + d_);
@@ -20,9 +25,7 @@ void PageBounds::append(const float* key) {
     open_.clear();
   } else {
     float* upper = bounds_.data() + bounds_.size() - 2 * d_;
-    float* lower = upper + d_;
-    for (std::size_t j = 0; j < d_; ++j) upper[j] = std::max(upper[j], key[j]);
-    for (std::size_t j = 0; j < d_; ++j) lower[j] = std::min(lower[j], key[j]);
+    widen_bounds(key, d_, upper, upper + d_);
   }
   if (summary_ == Summary::kCuboidMean) open_.insert(open_.end(), key, key + d_);
   if (++tokens_ % page_ == 0 && summary_ == Summary::kCuboidMean) close_page();

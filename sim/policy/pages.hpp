@@ -43,6 +43,9 @@ class PageBounds {
   std::vector<float> open_;  // keys of the page that is not full, for kCuboidMean
 };
 
+// Makes room for a key between bounds of d channels.
+void widen_bounds(const float* key, std::size_t d, float* upper, float* lower);
+
 // [max(q, 0) | min(q, 0)]: its product with a row of bounds is Σ_j max(q_j·lower_j, q_j·upper_j).
 void split_signs(const float* query, std::size_t d, float* out);
 

@@ -31,8 +31,7 @@ using graph::Kind;
 using graph::Lane;
 using graph::OpId;
 
-constexpr double kIndexElement = 4;  // the released index holds keys in single precision
-constexpr double kListedKey = 8;     // position of a key in Faiss's lists
+constexpr double kListedKey = 8;  // position of a key in Faiss's lists
 
 enum class IndexKind { kGraph, kFlat, kHnsw, kIvf };
 const std::vector<std::string>& index_names() {

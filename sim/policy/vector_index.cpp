@@ -16,21 +16,22 @@
 #include <algorithm>
 #include <cmath>
 
+#include "policy/costs.hpp"
+
 namespace kvcast::policy {
 namespace {
 
-constexpr double kElement = 4, kEdge = 4;    // bytes
 constexpr double kTogether = 64;             // keys that a core takes at a time
 constexpr double kTrainedPerCentroid = 256;  // faiss::ClusteringParameters::max_points_per_centroid
 
-}  // namespace
+double index_row(const IndexedKeys& what) { return what.d * kIndexElement; }  // bytes of a key
 
-double index_row(const IndexedKeys& what) { return what.d * kElement; }
+}  // namespace
 
 graph::OpId insert_all(const IndexedKeys& what, double scored, double edges, LayerOps& ops, graph::OpId after) {
   const double pieces = std::ceil(what.keys / kTogether), inserted = what.keys / pieces;
   return ops.cpu("build graph",
-                 {what.heads * pieces, inserted * (scored * index_row(what) + edges * kEdge),
+                 {what.heads * pieces, inserted * (scored * index_row(what) + edges * kIndexBytes),
                   2 * inserted * scored * what.d, index_row(what)},
                  {after});
 }

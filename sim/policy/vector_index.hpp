@@ -11,8 +11,7 @@ struct IndexedKeys {
   double d = 128;
 };
 
-// Bytes of a key: libraries keep single precision.
-double index_row(const IndexedKeys& what);
+inline constexpr double kIndexElement = 4;  // bytes of a channel of a key: libraries keep single precision
 
 // Every key is inserted by scoring `scored` others, whose rows lie anywhere, and written with `edges` edges. All cores
 // insert, some keys at a time each.
