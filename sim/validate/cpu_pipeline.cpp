@@ -1,7 +1,7 @@
 // Method. Each round measures the rate of every kind of work alone and beside dense work, the time of a hand-over, and
 // every pipeline once; a round's pipelines are predicted from the same round's rates, so that what drifts between
-// rounds (clocks, other users of the machine) drifts for both sides. Rates come from runs of one kind of work; no
-// pipeline is used for them, so that all pipelines are held out.
+// rounds (clocks, other users of the machine) drifts for both sides. Rates come from single ops that take turns with
+// dense work; no pipeline is used for them, so that all pipelines are held out.
 #include "validate/cpu_pipeline.hpp"
 
 #include <fmt/format.h>
@@ -22,6 +22,10 @@ constexpr double kLeastExposed = 0.2;
 // Undisturbed steps without which a median means nothing.
 constexpr std::size_t kLeastSamples = 5;
 constexpr std::size_t kLeastRounds = 3;
+// Ops of the larger size that a rate is measured by.
+constexpr int kLargeOps = 24;
+// MiB of a layer's dense work, to be scaled: before attention, attention, behind it.
+constexpr double kBefore = 6, kAttention = 4, kAfter = 14, kLayerDense = kBefore + kAttention + kAfter;
 
 struct Plan {
   Pipeline pipeline;
@@ -31,8 +35,9 @@ struct Plan {
 std::vector<Plan> plans(const PipelineTest& test) {
   const auto make = [&test](const char* name, Scheme scheme, double moved) {
     const double mib = test.scale * kMiB;
-    Plan plan{make_pipeline(scheme, {6 * mib, 4 * mib, 14 * mib, moved * mib}, test.layers, test.steps),
-              moved * test.scale};
+    Plan plan{
+        make_pipeline(scheme, {kBefore * mib, kAttention * mib, kAfter * mib, moved * mib}, test.layers, test.steps),
+        moved * test.scale};
     plan.pipeline.name = name;
     return plan;
   };
@@ -48,17 +53,23 @@ std::vector<Plan> plans(const PipelineTest& test) {
           make("CTkvr, attention on the CPU", Scheme::kBeside, 8)};
 }
 
-// Undisturbed steps behind the warm-up.
+// Undisturbed samples.
 class Samples {
  public:
+  void add(double seconds, bool disturbed) {
+    ++seen_;
+    if (!disturbed) kept_.push_back(seconds);
+  }
+  // The run's steps behind the warm-up.
   void add(const PipelineRun& run, int warmup) {
     for (std::size_t i = static_cast<std::size_t>(warmup); i < run.steps.size(); ++i) {
-      ++seen_;
-      if (!run.disturbed[i]) kept_.push_back(run.steps[i]);
+      add(run.steps[i], run.disturbed[i]);
     }
   }
-  bool enough() const { return kept_.size() >= kLeastSamples; }
-  double median() const { return quantile(kept_, 0.5); }
+  // Nothing where too few are left.
+  std::optional<double> median() const {
+    return kept_.size() < kLeastSamples ? std::nullopt : std::optional(quantile(kept_, 0.5));
+  }
 
   int kept() const { return static_cast<int>(kept_.size()); }
   int seen() const { return seen_; }
@@ -72,33 +83,34 @@ double steady(const std::vector<double>& steps, int warmup) {
   return quantile(std::span(steps).subspan(static_cast<std::size_t>(warmup)), 0.5);
 }
 
-// `count` ops of one kind on a worker, each a step.
+// Dense work is the first worker's, everything else the second's.
+int worker_of(WorkKind kind) { return kind == WorkKind::kDense ? 0 : 1; }
+
+// `count` ops of one kind back to back, each a step.
 Pipeline repeated(WorkKind kind, double bytes, int count) {
   Pipeline p;
   for (int i = 0; i < count; ++i) {
-    p.step_ends.push_back(static_cast<int>(p.ops.size()));
-    p.ops.push_back({0, kind, bytes, {}});
+    p.step_ends.push_back(i);
+    p.ops.push_back({worker_of(kind), kind, bytes, {}});
   }
   return p;
 }
 
-// Seconds of a dense step with `kind` on the other worker all the while: the second has more to do than the first.
-// Adds to `dense` the steps of the first, and to `other` the times of the second's ops that ended before the first did.
-void run_together(WorkKind kind, double bytes, double other_bytes, PipelineMemory& memory, Samples& dense,
-                  std::vector<double>& other) {
-  constexpr int kOps = 12;
+// `count` ops of the second worker, each after dense work of the first, and that after the op before: a step. What the
+// first worker does beside the op is the step's second op, if it does anything.
+Pipeline behind_dense(WorkKind kind, double bytes, double dense_bytes, double beside_bytes, int count) {
   Pipeline p;
-  for (int i = 0; i < 3 * kOps; ++i) p.ops.push_back({1, kind, other_bytes, {}});
-  for (int i = 0; i < kOps; ++i) {
-    p.step_ends.push_back(static_cast<int>(p.ops.size()));
-    p.ops.push_back({0, WorkKind::kDense, bytes, {}});
+  const auto add = [&p](int worker, WorkKind k, double b, std::vector<int> after) {
+    p.ops.push_back({worker, k, b, std::move(after)});
+    return static_cast<int>(p.ops.size()) - 1;
+  };
+  for (int i = 0; i < count; ++i) {
+    const int dense = add(0, WorkKind::kDense, dense_bytes, {});
+    if (!p.step_ends.empty()) p.ops.back().after = {p.step_ends.back()};
+    if (beside_bytes > 0) add(0, WorkKind::kDense, beside_bytes, {});
+    p.step_ends.push_back(add(1, kind, bytes, {dense}));
   }
-  const PipelineRun run = run_pipeline(p, memory);
-  dense.add(run, 2);
-  const double end = run.op_ends.back();
-  for (int i = 1; i < 3 * kOps && run.op_ends[static_cast<std::size_t>(i)] <= end; ++i) {
-    other.push_back(run.op_ends[static_cast<std::size_t>(i)] - run.op_ends[static_cast<std::size_t>(i) - 1]);
-  }
+  return p;
 }
 
 Pipeline ping_pong() {
@@ -112,40 +124,87 @@ Pipeline ping_pong() {
   return p;
 }
 
-// Seconds of an op of its kind alone; nothing where too few undisturbed samples came.
-std::optional<double> op_seconds(WorkKind kind, double bytes, PipelineMemory& memory) {
-  constexpr int kOps = 16, kWarmup = 2;
+// Seconds of an op back to back with others like it; nothing where too few undisturbed samples came. Ops of any size
+// run as long: the first millisecond after other work is slower, which is no part of an op in a pipeline.
+std::optional<double> repeated_seconds(WorkKind kind, double bytes, double all_bytes, PipelineMemory& memory) {
+  const int ops = static_cast<int>(all_bytes / bytes);
   Samples samples;
-  samples.add(run_pipeline(repeated(kind, bytes, kOps), memory), kWarmup);
-  return samples.enough() ? std::optional(samples.median()) : std::nullopt;
+  samples.add(run_pipeline(repeated(kind, bytes, ops), memory), ops / 3);
+  return samples.median();
 }
 
-// The rates of one round: two sizes tell an op's start from its bytes.
-std::optional<PipelineRates> measure_rates(PipelineMemory& memory, double small, double large) {
-  PipelineRates r;
-  double dense = 0;  // seconds of a large dense op
-  for (std::size_t k = 0; k < kWorkKinds; ++k) {
-    const auto kind = static_cast<WorkKind>(k);
-    const std::optional<double> little = op_seconds(kind, small, memory), much = op_seconds(kind, large, memory);
-    if (!little || !much || *much <= *little) return std::nullopt;
-    // A small op that is not slower by the byte than a large one has no start.
-    const double rate = (large - small) / (*much - *little);
-    r.start[k] = std::max(0.0, *little - small / rate);
-    r.bytes_per_s[k] = r.start[k] > 0 ? rate : large / *much;
-    if (k == 0) dense = *much;
-    // About as long as the dense op.
-    const double other_bytes = large * dense / *much;
-    Samples dense_beside;
-    std::vector<double> beside;
-    run_together(kind, large, other_bytes, memory, dense_beside, beside);
-    if (!dense_beside.enough() || beside.size() < kLeastSamples) return std::nullopt;
-    const double other = (r.start[k] + other_bytes / r.bytes_per_s[k]) / quantile(beside, 0.5);
-    r.together[k] = std::min(1.0, (dense / dense_beside.median() + other) / 2);
+// What goes before an op in a pipeline.
+struct Surroundings {
+  double dense_bytes = 0, hand_over = 0;
+};
+
+// Seconds of an op of the second worker that has waited for dense work: it finds in the caches what such work leaves
+// there, as in a pipeline, and not what the op before it had. And of dense work that the first does beside it, if any.
+struct Waited {
+  std::optional<double> op, beside;
+};
+Waited waited_seconds(WorkKind kind, double bytes, const Surroundings& around, double beside_bytes,
+                      PipelineMemory& memory) {
+  constexpr int kOps = 24, kWarmup = 4;
+  const PipelineRun run = run_pipeline(behind_dense(kind, bytes, around.dense_bytes, beside_bytes, kOps), memory);
+  const std::size_t ops = beside_bytes > 0 ? 3 : 2;
+  Samples op, beside;
+  for (std::size_t i = kWarmup; i < kOps; ++i) {
+    const double* const ends = &run.op_ends[ops * i];
+    op.add(ends[ops - 1] - ends[0] - around.hand_over, run.disturbed[i]);
+    beside.add(ends[1] - ends[0], run.disturbed[i]);
   }
+  return {op.median(), beside.median()};
+}
+
+double seconds_of(const PipelineRates& rates, WorkKind kind, double bytes) {
+  const auto k = static_cast<std::size_t>(kind);
+  return rates.start[k] + bytes / rates.bytes_per_s[k];
+}
+
+// Start and rate of an op from two sizes.
+bool set_rate(PipelineRates& rates, WorkKind kind, double small, double large, std::optional<double> little,
+              std::optional<double> much) {
+  if (!little || !much || *much <= *little) return false;
+  const auto k = static_cast<std::size_t>(kind);
+  // A small op that is not slower by the byte than a large one has no start.
+  const double rate = (large - small) / (*much - *little);
+  rates.start[k] = std::max(0.0, *little - small / rate);
+  rates.bytes_per_s[k] = rates.start[k] > 0 ? rate : large / *much;
+  return true;
+}
+
+// Share of their speed that an op and dense work as long as it have left beside each other, on average.
+std::optional<double> share_together(WorkKind kind, double bytes, const PipelineRates& rates,
+                                     const Surroundings& around, PipelineMemory& memory) {
+  const double alone = seconds_of(rates, kind, bytes);
+  const double dense_bytes = alone * rates.bytes_per_s[0];
+  const Waited pair = waited_seconds(kind, bytes, around, dense_bytes, memory);
+  if (!pair.op || !pair.beside) return std::nullopt;
+  return std::min(1.0, (alone / *pair.op + seconds_of(rates, WorkKind::kDense, dense_bytes) / *pair.beside) / 2);
+}
+
+// The rates of one round.
+std::optional<PipelineRates> measure_rates(PipelineMemory& memory, double scale) {
+  const double small = scale * kMiB, large = 8 * small;
+  PipelineRates r;
   Samples turns;
   turns.add(run_pipeline(ping_pong(), memory), 20);
-  if (!turns.enough()) return std::nullopt;
-  r.hand_over = turns.median();
+  if (!turns.median()) return std::nullopt;
+  r.hand_over = *turns.median();
+  const double all = kLargeOps * large;
+  if (!set_rate(r, WorkKind::kDense, small, large, repeated_seconds(WorkKind::kDense, small, all, memory),
+                repeated_seconds(WorkKind::kDense, large, all, memory))) {
+    return std::nullopt;
+  }
+  const Surroundings around{kLayerDense * small, r.hand_over};
+  for (const WorkKind kind : {WorkKind::kMove, WorkKind::kRows}) {
+    const auto waited = [&](double bytes) { return waited_seconds(kind, bytes, around, 0, memory).op; };
+    if (!set_rate(r, kind, small, large, waited(small), waited(large))) return std::nullopt;
+    const std::optional<double> share = share_together(kind, small, r, around, memory);
+    if (!share) return std::nullopt;
+    r.together[static_cast<std::size_t>(kind)] = *share;
+  }
   return r;
 }
 
@@ -162,7 +221,7 @@ class Rounds {
   void add(PipelineMemory& memory, const PipelineTest& test) {
     ++tried_;
     Round round;
-    const std::optional<PipelineRates> rates = measure_rates(memory, test.scale * kMiB, 8 * test.scale * kMiB);
+    const std::optional<PipelineRates> rates = measure_rates(memory, test.scale);
     if (!rates) return;
     round.rates = *rates;
     for (std::size_t i = 0; i < plans_.size(); ++i) {
@@ -170,8 +229,8 @@ class Rounds {
       samples.add(run_pipeline(plans_[i].pipeline, memory), test.warmup);
       kept_[i] += samples.kept();
       seen_[i] += samples.seen();
-      if (!samples.enough()) return;
-      round.measured.push_back(samples.median());
+      if (!samples.median()) return;
+      round.measured.push_back(*samples.median());
       round.predicted.push_back(steady(predict_steps(plans_[i].pipeline, round.rates), test.warmup));
     }
     rounds_.push_back(std::move(round));
@@ -222,7 +281,7 @@ Case case_of(const char* what, const Plan& plan, double measured, double predict
   c.tolerance = budget / 100;
   if (plan.moved_mib > 0) c.size = plan.moved_mib * kMiB;
   c.origin = Origin::kMeasured;
-  c.rests_on = "rates of single kinds of work, measured in the same run";
+  c.rests_on = "rates of single operations, measured in the same run";
   c.note = note;
   c.source = "measured in this run";
   c.verdict = verdict_of(c, false);
@@ -285,7 +344,7 @@ Suite cpu_pipeline(const PipelineTest& test) {
                   {"move_bytes_per_s", rate(1)},
                   {"rows_bytes_per_s", rate(2)},
                   {"starts_s", {start(0), start(1), start(2)}},
-                  {"together", {together(0), together(1), together(2)}},
+                  {"together", {together(1), together(2)}},
                   {"hand_over_s", rounds.median([](const Round& r) { return r.rates.hand_over; })},
                   {"rounds", rounds.text()},
                   {"checksum", memory.checksum()}};

@@ -34,7 +34,7 @@ struct PipelineRun {
   std::vector<bool> disturbed;  // whether the system took a core away from a worker during the step
   std::vector<double> op_ends;  // seconds from the start, by op
 };
-// Runs the pipeline on two threads, which wait for each other without giving up their cores.
+// Runs the pipeline on two threads, each on a core of its own, which wait for each other without giving them up.
 PipelineRun run_pipeline(const Pipeline& pipeline, PipelineMemory& memory);
 
 struct PipelineTest {
@@ -42,11 +42,11 @@ struct PipelineTest {
   int layers = 2;
   int steps = 24;
   int warmup = 4;           // steps at the start that do not count
-  double scale = 0.12;      // of all bytes
+  double scale = 0.5;       // of all bytes: ops far longer than what starts and ends them
   double memory_mib = 192;  // of weights and of pages each: more than caches hold
 };
 
-// Measures rates and pipelines in turn and compares. Takes some seconds. Steps during which the system took a core away
+// Measures rates and pipelines in turn and compares: most of a minute. Steps during which the system took a core away
 // are dropped and counted; where too few are left, nothing is judged and the status says so.
 Suite cpu_pipeline(const PipelineTest& test = {});
 

@@ -47,7 +47,7 @@ Pipeline make_pipeline(Scheme scheme, const LayerBytes& bytes, int layers, int s
 struct PipelineRates {
   std::array<double, kWorkKinds> bytes_per_s{};  // alone
   std::array<double, kWorkKinds> start{};        // seconds of an op besides
-  std::array<double, kWorkKinds> together{};     // share of it that is left beside dense work on the other worker
+  std::array<double, kWorkKinds> together{};     // share of it that is left beside dense work on the first worker
   double hand_over = 0;                          // seconds until a worker that waits goes on
 };
 
