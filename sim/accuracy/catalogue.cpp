@@ -11,6 +11,20 @@
 namespace kvcast::accuracy {
 namespace {
 
+// {tokens: prompts, ...}
+std::vector<PromptLength> read_lengths(const config::Node& node) {
+  std::vector<PromptLength> lengths;
+  for (const auto& [key, count] : node.entries()) {
+    const config::Node tokens = config::Node::scalar(key, count.where());
+    lengths.push_back({config::read_integer(tokens, "lengths", 1, 4'000'000),
+                       config::read_number(count, "lengths", 0.001, 1'000'000)});
+    if (lengths.size() > 1 && lengths[lengths.size() - 2].tokens >= lengths.back().tokens) {
+      throw UserError(count.where(), "lengths: expected ascending numbers of tokens");
+    }
+  }
+  return lengths;
+}
+
 TaskSpec read_task(const config::Node& node) {
   config::Section s(node, "task");
   TaskSpec task;
@@ -32,6 +46,7 @@ TaskSpec read_task(const config::Node& node) {
   task.floor = s.number("floor", 0, 1, 0.0);
   task.unread_floor = s.number("unread_floor", 0, 1, task.floor);
   task.turns = static_cast<int>(s.integer("turns", 1, 1000, 1));
+  if (s.has("lengths")) task.lengths = read_lengths(s.node("lengths"));
   if (s.has("context_shares")) task.context_shares = s.numbers("context_shares", 0.001, 1);
   task.attempts = static_cast<int>(s.integer("attempts", 1, 1000, 1));
   task.attempt = s.number("attempt", 0.001, 1, 1.0);
@@ -198,6 +213,11 @@ config::Node block_of(const Row& row) {
 
 bool reads_sparsely(const MethodSpec& method, const Row& row) {
   return method.reads_sparsely || (method.row_block && block_tokens(row).has_value());
+}
+
+bool budget_in_tokens(const MethodSpec& method, const Row& row) {
+  return method.budget != MethodSpec::Budget::kNone && !row.budget_unit.starts_with("fraction_of_context") &&
+         row.budget_unit != "compression_ratio_removed";
 }
 
 config::PolicyChoice policy_of(const MethodSpec& method, const Row& row, const config::Model& model,

@@ -15,6 +15,13 @@ namespace kvcast::accuracy {
 
 enum class Score { kExact, kOverlap, kCount };
 
+// Some of a task's prompts.
+struct PromptLength {
+  std::int64_t tokens = 0;
+  double weight = 1;  // as many of them
+  bool operator==(const PromptLength&) const = default;
+};
+
 struct TaskSpec {
   std::string recipe;
   int steps = 0;   // decode steps replayed
@@ -24,6 +31,7 @@ struct TaskSpec {
   double unread_floor = 0;             // where the prompt was read through a cache that lost tokens on the way
   std::int64_t context = 0;            // tokens, where the table names none; 0: the table must
   std::vector<double> context_shares;  // instead: of the model's longest context, the score being the mean over them
+  std::vector<PromptLength> lengths;   // of its prompts, ascending; none: all are about as long as `context`
   std::string category;
   double sparse_beats_full = 0;
   int turns = 1;                // questions about one prompt, one after the other
@@ -83,6 +91,9 @@ bool reads_sparsely(const MethodSpec& method, const Row& row);
 // Tokens that a row's context ("16K", "32768", "max_ctx=8192") stands for; nothing where it says none ("",
 // "block=128").
 std::optional<std::int64_t> context_tokens(const std::string& context);
+
+// The budget is a number of tokens, whatever the prompt's length.
+bool budget_in_tokens(const MethodSpec& method, const Row& row);
 
 // The policy of a row: the method's settings with the row's budget in tokens. UserError where the budget's unit is
 // unknown or its value is odd.

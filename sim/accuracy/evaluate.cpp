@@ -66,7 +66,7 @@ std::vector<Replays> replay_cells(std::vector<Cell>& cells, const EvaluateOption
     if (!cells[i].refused.empty()) continue;
     try {
       for (const PartTrace& t : traces_of(cells[i], options.plan)) {
-        replays[i].push_back({t.trace.prompt_tokens, laboratory.result(t.trace, cells[i].policy), t.part});
+        replays[i].push_back({t.trace.prompt_tokens, laboratory.result(t.trace, cells[i].policy), t.part, t.weight});
       }
     } catch (const UserError& error) {
       cells[i].refused = error.what();

@@ -11,7 +11,10 @@ namespace kvcast::accuracy {
 namespace {
 
 double success(const Link& link, const TaskSpec& task, double context, const replay::StepRecall& step) {
-  if (task.score == Score::kCount) return 1 - std::exp(-1000 * step.mean_tokens() / (context * link.places.value));
+  if (task.score == Score::kCount) {
+    const auto known = [&](double places) { return 1 - std::exp(-1000 * places / (context * link.places.value)); };
+    return known(step.mean_tokens()) / known(static_cast<double>(step.targets));
+  }
   const double missed = std::clamp(1 - step.recall(), 0.0, 1.0);
   return 1 - std::pow(missed, link.kappa.value);
 }
@@ -108,23 +111,37 @@ double share_of_full(const Link& link, const TaskSpec& task, const Sample& sampl
 
 namespace {
 
-std::vector<double> shares_of(const Link& link, std::span<const TaskPart> parts, std::size_t part,
-                              std::span<const Sample> samples) {
-  std::vector<double> shares;
+struct Weighted {
+  double share = 0, weight = 0;  // weights add up to 1
+};
+
+std::vector<Weighted> shares_of(const Link& link, std::span<const TaskPart> parts, std::size_t part,
+                                std::span<const Sample> samples) {
+  std::vector<Weighted> shares;
+  double all = 0;
   for (const Sample& sample : samples) {
-    if (sample.part == part) shares.push_back(share_of_full(link, parts[part].task, sample));
+    if (sample.part != part) continue;
+    shares.push_back({share_of_full(link, parts[part].task, sample), sample.weight});
+    all += sample.weight;
   }
-  KVCAST_CHECK(!shares.empty());
+  KVCAST_CHECK(all > 0);
+  for (Weighted& w : shares) w.weight /= all;
   return shares;
 }
 
-double variance_of_mean(const std::vector<double>& values) {
+double mean(const std::vector<Weighted>& values) {
+  double sum = 0;
+  for (const Weighted& v : values) sum += v.weight * v.share;
+  return sum;
+}
+
+double variance_of_mean(const std::vector<Weighted>& values) {
   const auto n = static_cast<double>(values.size());
   if (n < 2) return 0;
   const double middle = mean(values);
   double square = 0;
-  for (const double v : values) square += (v - middle) * (v - middle);
-  return square / (n - 1) / n;
+  for (const Weighted& v : values) square += std::pow(v.weight * (v.share - middle), 2);
+  return square * n / (n - 1);
 }
 
 }  // namespace
@@ -154,7 +171,7 @@ Prediction predict(const Link& link, std::span<const TaskPart> parts, std::span<
   }
   double variance = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const std::vector<double> shares = shares_of(link, parts, i, samples);
+    const std::vector<Weighted> shares = shares_of(link, parts, i, samples);
     const double weight = parts[i].factor ? p.share / std::max(1e-3, mean(shares)) : parts[i].weight;
     variance += weight * weight * variance_of_mean(shares);
   }

@@ -48,11 +48,12 @@ struct Sample {
   std::int64_t context = 0;  // tokens of its prompt
   replay::TargetRecall recall;
   std::size_t part = 0;  // of the task
+  double weight = 1;     // among samples of the part: prompts that are as long
 };
 
 // Share of the full-KV score, in [0, 1].
 double share_of_full(const Link& link, const TaskSpec& task, const Sample& sample);
-// The parts' weighted mean, or product, each its samples' mean.
+// The parts' weighted mean, or product, each its samples' weighted mean.
 double share_of_full(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples);
 
 struct Prediction {

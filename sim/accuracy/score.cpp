@@ -6,11 +6,13 @@
 #include <numeric>
 
 #include "config/find.hpp"
+#include "config/section.hpp"
 
 namespace kvcast::accuracy {
 namespace {
 
 constexpr std::int64_t kAnswerRoom = 128;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
 bool is_average(const Row& row, const Catalogue& catalogue) {
   return catalogue.task(row.benchmark, row.task) == nullptr &&
@@ -32,8 +34,9 @@ bool is_cut(const Row& row) { return row.context.starts_with("max_ctx="); }
 
 // The score of whole prompts where they were cut, to full: what the cut takes away is lost, but for the task's floor.
 void cut_full_score(Cell& cell, std::int64_t whole) {
-  if (whole <= cell.contexts.front()) return;
-  const double seen = static_cast<double>(cell.contexts.front()) / static_cast<double>(whole);
+  const std::int64_t tokens = cell.contexts.front().tokens;
+  if (whole <= tokens) return;
+  const double seen = static_cast<double>(tokens) / static_cast<double>(whole);
   const double expected = cell.task.floor + (1 - cell.task.floor) * seen;
   cell.full *= expected;
   cell.full_low = seen / expected;
@@ -142,28 +145,38 @@ class Planner {
     if (task == nullptr) throw UserError(fmt::format("no recipe for {} of {}", row.task, row.benchmark));
     cell.task = *task;
     for (const double share : task->context_shares) {
-      cell.contexts.push_back(std::llround(share * static_cast<double>(shape.max_context)));
+      cell.contexts.push_back({std::llround(share * static_cast<double>(shape.max_context))});
     }
     if (cell.contexts.empty()) {
       const std::optional<std::int64_t> stated = context_tokens(row.context);
       // A length that a table states has room for the answer in it (RULER).
-      cell.contexts.push_back(stated && *stated > 2 * kAnswerRoom ? *stated - kAnswerRoom
-                                                                  : stated.value_or(task->context));
+      cell.contexts.push_back(
+          {stated && *stated > 2 * kAnswerRoom ? *stated - kAnswerRoom : stated.value_or(task->context)});
     }
-    for (std::int64_t& context : cell.contexts) {
-      if (context == 0) throw UserError(fmt::format("context \"{}\" is no number of tokens", row.context));
+    for (PromptLength& context : cell.contexts) {
+      if (context.tokens == 0) throw UserError(fmt::format("context \"{}\" is no number of tokens", row.context));
       // Longer prompts are cut to fit the model, or what the table lets it see.
-      if (task->context > 0) context = std::min({context, task->context, shape.max_context});
+      if (task->context > 0) context.tokens = std::min({context.tokens, task->context, shape.max_context});
     }
     const MethodSpec* const method = catalogue_.method(row);
     if (method == nullptr) throw UserError(fmt::format("no policy for the method {}", row.method));
     if (!method->refused.empty()) throw UserError(fmt::format("{}: {}", row.method, method->refused));
-    cell.policy = policy_of(*method, row, shape, cell.contexts.front());
+    cell.policy = policy_of(*method, row, shape, cell.contexts.front().tokens);
+    if (budget_in_tokens(*method, row) && !context_tokens(row.context)) spread(cell, shape.max_context);
     if (reads_sparsely(*method, row)) cell.task.floor = cell.task.unread_floor;
     cell.coupled = method->coupled;
     cell.whole_prompt = method->whole_prompt;
     cell.each_turn = method->each_turn;
     cell.window_share = method->window_share;
+  }
+
+  // Where the budget covers some prompts and others not, one length does not stand for all.
+  static void spread(Cell& cell, std::int64_t longest) {
+    const std::vector<PromptLength>& lengths = cell.task.lengths;
+    const auto budget = config::read_integer(*cell.policy.parameters.find("budget"), "budget", 1, kMostTokens);
+    if (lengths.empty() || lengths.front().tokens > budget) return;
+    cell.contexts = lengths;
+    for (PromptLength& context : cell.contexts) context.tokens = std::min(context.tokens, longest);
   }
 
   const Catalogue& catalogue_;
@@ -203,7 +216,7 @@ std::vector<PartTrace> traces_of(const Cell& cell, const PlanOptions& options) {
   std::vector<PartTrace> traces;
   const std::vector<TaskPart> parts = parts_of(cell.task, cell.each_turn);
   for (std::size_t part = 0; part < parts.size(); ++part) {
-    for (const std::int64_t context : cell.contexts) {
+    for (const auto& [context, weight] : cell.contexts) {
       for (int seed = 1; seed <= options.seeds; ++seed) {
         TraceRequest trace{parts[part].task.recipe,          cell.model,   context,          parts[part].task.steps,
                            static_cast<std::uint64_t>(seed), cell.coupled, cell.whole_prompt};
@@ -211,7 +224,7 @@ std::vector<PartTrace> traces_of(const Cell& cell, const PlanOptions& options) {
           trace.window = static_cast<int>(std::ceil(cell.window_share * static_cast<double>(context)));
         }
         trace.later_turn = parts[part].later_turn;
-        traces.push_back({part, std::move(trace)});
+        traces.push_back({part, std::move(trace), weight});
       }
     }
   }

@@ -20,7 +20,7 @@ struct Cell {
   double full_low = 1, full_high = 1;
   TaskSpec task;
   std::string model;                   // under configs/models
-  std::vector<std::int64_t> contexts;  // tokens of its prompts
+  std::vector<PromptLength> contexts;  // its prompts
   config::PolicyChoice policy;
   bool coupled = false, whole_prompt = false, each_turn = false;
   double window_share = 0;
@@ -56,6 +56,7 @@ Plan make_plan(const std::vector<Row>& rows, const Catalogue& catalogue);
 struct PartTrace {
   std::size_t part = 0;
   TraceRequest trace;
+  double weight = 1;  // among those of its part
 };
 std::vector<PartTrace> traces_of(const Cell& cell, const PlanOptions& options);
 

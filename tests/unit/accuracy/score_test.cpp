@@ -92,7 +92,7 @@ TEST_CASE("a plan says what each row takes, and why a row cannot be predicted") 
   CHECK(snapkv.refused.empty());
   CHECK(snapkv.full == 80);
   CHECK(snapkv.model == "llama-3.1-8b");
-  CHECK(snapkv.contexts == std::vector<std::int64_t>{16384 - 128});
+  CHECK(snapkv.contexts == std::vector<PromptLength>{{16384 - 128}});
   // Four query heads share a KV head: RocketKV's budget of a group is split over them (its appendix A).
   CHECK(snapkv.policy.parameters.find("budget")->text() == "256");
   CHECK(plan.cells[1].policy.parameters.find("budget")->text() == "1024");
@@ -111,7 +111,7 @@ TEST_CASE("budgets leave out what a policy keeps beside, and benchmarks differ i
   const Cell generation = cell("LongGenBench", "CR"), input = cell("LongBench v2", "overall");
   CHECK(generation.policy.parameters.find("budget")->text() == "1024");
   CHECK(generation.policy.parameters.find("sink")->text() == "512");
-  CHECK(generation.contexts == std::vector<std::int64_t>{640});
+  CHECK(generation.contexts == std::vector<PromptLength>{{640}});
   CHECK(input.policy.parameters.find("budget")->text() == "1792");
   CHECK(input.policy.parameters.find("sink")->text() == "128");
   // Two traces for the product, one for each factor.
@@ -160,7 +160,7 @@ TEST_CASE("cut prompts start from what their cut leaves of the score of whole on
   // musique: 16000 tokens, floor 0.65; 8192 - 128 of them are seen.
   const double seen = 8064.0 / 16000, expected = 0.65 + 0.35 * seen;
   REQUIRE(plan.cells.size() == 2);
-  CHECK(plan.cells[0].contexts == std::vector<std::int64_t>{8064});
+  CHECK(plan.cells[0].contexts == std::vector<PromptLength>{{8064}});
   CHECK(plan.cells[0].full == Approx(30 * expected));
   CHECK(plan.cells[0].full * plan.cells[0].full_low == Approx(30 * seen));
   CHECK(plan.cells[0].full * plan.cells[0].full_high == Approx(30));
