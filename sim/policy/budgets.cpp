@@ -35,7 +35,8 @@ Budgets smooth_pyramid_budgets(const Pyramid& p, int layers) {
     least = 2 * base - most;
   }
   Budgets out(static_cast<std::size_t>(layers), p.base);
-  if (least < static_cast<double>(p.window) || layers == 1) return out;
+  // As the code: no pyramid where its last layer could not hold the window, or would hold more than its first.
+  if (least < static_cast<double>(p.window) || most < least || layers == 1) return out;
   const double step = (most - least) / (layers - 1);
   for (std::size_t l = 0; l < out.size(); ++l) {
     out[l] = static_cast<std::int64_t>(std::nearbyint(most - static_cast<double>(l) * step));

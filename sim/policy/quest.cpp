@@ -12,7 +12,8 @@
 // Storage: 2·n_kv·L·d·b + 2·n_kv·⌈L/p⌉·d·b.
 // budget_convention traffic (RocketKV's comparison, arXiv 2502.14051, section 3.6 and appendix A.3): the budget t pays
 // for estimation and attention alike, in units of one token's keys and values; half goes to each: p = ⌈S_max / t⌉ with
-// one bound read an element, and the ⌊t / 2⌋ tokens whose pages have the highest bounds: whole pages, the last one cut.
+// one bound read an element, and ⌊t / 2 / p⌋ pages; where half the budget holds no page, ⌊t / 2⌋ tokens of the best
+// one.
 #include "policy/quest.hpp"
 
 #include <algorithm>
@@ -144,9 +145,8 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
       throw UserError(values.where("page"), "under the traffic convention the page follows from the budget");
     }
     s.page = static_cast<int>(std::max<std::int64_t>(1, (lengths.bound() + s.budget - 1) / s.budget));
-    s.tokens = s.budget / 2;
-    s.pages = (s.tokens + s.page - 1) / s.page;
     s.one_bound = true;
+    spend_half(s);
   }
   if (s.pages < 1 && !s.covers_all) {
     throw UserError(values.where("budget"),
@@ -156,6 +156,14 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
 }
 
 }  // namespace
+
+void spend_half(QuestPages& setting) {
+  const std::int64_t half = setting.budget / 2;
+  setting.pages = half / setting.page;
+  if (setting.pages > 0 || half == 0) return;
+  setting.pages = 1;
+  setting.tokens = half;
+}
 
 std::unique_ptr<Retrieval> retrieve_quest_pages(const QuestPages& setting) { return std::make_unique<Quest>(setting); }
 
@@ -180,7 +188,7 @@ Descriptor describe_quest() {
                    .names = {"attended", "traffic"}}};
   d.budget_convention =
       "attended: ⌊budget / page⌋ pages a KV head (a query head with group: per_head); traffic: half for "
-      "estimation, half for attention (⌊budget / 2⌋ tokens of the best pages, the last page cut)";
+      "estimation, half for attention (⌊budget / 2 / page⌋ pages, or ⌊budget / 2⌋ tokens where a page is larger)";
   d.formulas = {"traffic: 2·n_kv·⌈L/p⌉·d·b + 2·n_kv·budget·d·b a step", "storage: 2·n_kv·(L + ⌈L/p⌉)·d·b"};
   d.differences = {"the original selects per query head (its models have no groups): group: per_head",
                    "the released runtime always reads the last page: force_last_page: true",

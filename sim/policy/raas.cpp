@@ -5,8 +5,9 @@
 // Selection, per KV head: the first `sink` and last `recent` tokens stay; between them ⌊budget/page⌋ pages. Of a longer
 //   prompt the tokens with the largest (mean of the group's last queries)·k fill the pages. Every page-th step the
 //   oldest `page` tokens of the recent part become a page, in a free place or that of the stalest one. A step scores
-//   pages by their bounds, as Quest, softmax over pages (unscaled), mean over the group; pages above `alpha` are marked
-//   as used now. It attends to everything held.
+//   pages by their bounds, as Quest, softmax over pages (unscaled), mean over the group (pages of one token: its weight
+//   in the step's attention); pages above `alpha` are marked as used now, once the cache can be full. It attends to
+//   everything held.
 // Cost: attention over sink + budget + recent tokens; bounds of all pages read (2·n_kv·pages·d·b) beside it; each new
 //   token is written once more, into its page. Storage: 2·n_kv·(sink + budget + recent + page)·d·b, bounds, time
 //   stamps.
@@ -25,7 +26,7 @@ namespace kvcast::policy {
 namespace {
 
 struct RaasSetting {
-  std::int64_t sink = 0, recent = 0, pages = 0;
+  std::int64_t sink = 0, recent = 0, pages = 0, budget = 0;
   int page = 0;
   double alpha = 0;
   Group group = Group::kMeanWeights;
@@ -76,11 +77,15 @@ class RaasSelector final : public Selector {
     const bool turn = tokens - next_ >= s_.recent + s_.page;
     for (std::size_t h = 0; h < heads_.size(); ++h) {
       if (turn) take_page(static_cast<int>(h), tokens, out.heads[h]);
-      mark_used(static_cast<int>(h), t, tokens);
-      out.heads[h].counts.scored = static_cast<std::int64_t>(heads_[h].size());
     }
     if (turn) next_ += s_.page;
-    for (std::size_t h = 0; h < heads_.size(); ++h) fill(h, tokens, out.heads[h]);
+    for (std::size_t h = 0; h < heads_.size(); ++h) {
+      fill(h, tokens, out.heads[h]);
+      // Nothing can be full before: until then attention is dense and pages are not looked at.
+      if (tokens < s_.sink + s_.recent + s_.budget) continue;
+      mark_used(static_cast<int>(h), t, tokens, out.heads[h].attended);
+      out.heads[h].counts.scored = static_cast<std::int64_t>(heads_[h].size());
+    }
   }
 
  private:
@@ -128,8 +133,41 @@ class RaasSelector final : public Selector {
     *stalest = std::move(page);
   }
 
-  void mark_used(int kv_head, int t, std::int64_t now) {
+  void mark_used(int kv_head, int t, std::int64_t now, const Held& held) {
     std::vector<CachedPage>& pages = heads_[static_cast<std::size_t>(kv_head)];
+    std::vector<float> weights(pages.size());
+    if (s_.page == 1) {
+      weigh_tokens(kv_head, t, held, weights);
+    } else {
+      weigh_pages(kv_head, t, weights);
+    }
+    for (std::size_t i = 0; i < pages.size(); ++i) {
+      if (static_cast<double>(weights[i]) > s_.alpha) pages[i].used = now;
+    }
+  }
+
+  // Pages of one token have its weight in this step's attention, to sink and recent tokens too.
+  void weigh_tokens(int kv_head, int t, const Held& held, std::span<float> out) const {
+    const std::vector<CachedPage>& pages = heads_[static_cast<std::size_t>(kv_head)];
+    const int members = layer_.info().group();
+    std::vector<float> all;
+    for (int g = 0; g < members; ++g) {
+      step_weights(layer_, kv_head * members + g, t, held, all);
+      for (std::size_t i = 0; i < pages.size(); ++i) {
+        const auto at = std::lower_bound(held.begin(), held.end(), pages[i].tokens[0]) - held.begin();
+        const float weight = all[static_cast<std::size_t>(at)];
+        if (s_.group == Group::kMaxWeights) {
+          out[i] = std::max(out[i], weight);
+        } else {
+          out[i] += s_.group == Group::kMeanWeights ? weight / static_cast<float>(members) : weight;
+        }
+      }
+    }
+  }
+
+  // Others have their share of the softmax over pages of the bounds' scores.
+  void weigh_pages(int kv_head, int t, std::span<float> out) const {
+    const std::vector<CachedPage>& pages = heads_[static_cast<std::size_t>(kv_head)];
     const int members = layer_.info().group();
     std::vector<std::vector<float>> scores(static_cast<std::size_t>(members), std::vector<float>(pages.size()));
     std::vector<std::span<float>> rows;
@@ -143,13 +181,7 @@ class RaasSelector final : public Selector {
       }
       rows.emplace_back(row);
     }
-    std::vector<float> weights(pages.size());
-    // Pages of one token have their true weight, scaled as attention is.
-    const float scale = s_.page == 1 ? 1 / std::sqrt(static_cast<float>(layer_.info().head_dim)) : 1.0f;
-    reduce_group(s_.group, rows, scale, weights);
-    for (std::size_t i = 0; i < pages.size(); ++i) {
-      if (static_cast<double>(weights[i]) > s_.alpha) pages[i].used = now;
-    }
+    reduce_group(s_.group, rows, 1.0f, out);
   }
 
   void fill(std::size_t head, std::int64_t tokens, HeadSelection& out) const {
@@ -231,7 +263,7 @@ Descriptor describe_raas() {
       {.key = "alpha",
        .fallback = 1e-4,
        .unit = "",
-       .meaning = "share of the pages' softmax above which a page counts as used",
+       .meaning = "share of the pages' softmax (page: 1: of the attention) above which a page counts as used",
        .high = 1},
       group_parameter({"mean_weights", "max_weights", "sum_weights"})};
   d.budget_convention = "retained: tokens in pages; sink and recent (up to recent + page − 1 tokens) come on top";
@@ -248,7 +280,8 @@ Descriptor describe_raas() {
     setting.sink = values.integer("sink");
     setting.recent = values.integer("recent");
     setting.page = static_cast<int>(values.integer("page"));
-    setting.pages = values.integer("budget") / setting.page;
+    setting.budget = values.integer("budget");
+    setting.pages = setting.budget / setting.page;
     setting.alpha = values.number("alpha");
     setting.group = parse_group(values.text("group"));
     setting.covers_all = values.integer("budget") >= lengths.bound();

@@ -78,11 +78,10 @@ std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const Len
   setting.budget = budget;
   setting.covers_all = budget >= split.length;
   setting.page = static_cast<int>(std::ceil(split.second_ratio));
-  setting.tokens = budget / 2;
-  setting.pages = (setting.tokens + setting.page - 1) / setting.page;
+  spend_half(setting);
   setting.group = parse_group(values.text("group"));
   setting.one_bound = true;
-  if (setting.tokens < 1 && !setting.covers_all) {
+  if (setting.pages < 1 && !setting.covers_all) {
     throw UserError(values.where("budget"), fmt::format("half a budget of {} tokens holds no token", budget));
   }
   return retrieve_quest_pages(setting);

@@ -126,6 +126,26 @@ TEST_CASE("raas replaces the page whose last use is oldest") {
   CHECK(got.steps[1].heads[0].evicted == Positions{2});
 }
 
+TEST_CASE("raas: a page of one token is used where the step's attention, to the sink too, gives it weight") {
+  // Sink 0, recent 1, two pages of 1: tokens 1 and 2. Step 0 puts 3 in the place of 1, the first of equals. Of the
+  // attention to 0 2 3 4, 2⁹ : 1 : 1 : 1, token 2 has 1/515, below alpha (of the pages it would have half): step 1, for
+  // 4, evicts it.
+  const Paper paper = powers({9, 1, 0, 0, 0, 0}, {1, 1, 1, 1}, {1, 1});
+  const Selected got = select("raas", "budget: 2, page: 1, sink: 1, recent: 1, alpha: 0.1", paper);
+  CHECK(got.steps[0].heads[0].attended == Positions{0, 2, 3, 4});
+  CHECK(got.steps[1].heads[0].attended == Positions{0, 3, 4, 5});
+  CHECK(got.steps[1].heads[0].evicted == Positions{2});
+}
+
+TEST_CASE("raas does not look at pages before the cache is full") {
+  // Room for four pages of 1. Step 1 (3 tokens) attends to 0 alone, but marks nothing; step 2 (4 tokens, full) marks 3.
+  // Step 3 evicts the stalest: 0, as old as the prompt.
+  const Paper paper = powers({5, -5, -5, -9, 0}, {1}, {1, 1, -1, 1});
+  const Selected got = select("raas", "budget: 4, page: 1, alpha: 0.1", paper);
+  CHECK(got.steps[3].heads[0].attended == Positions{1, 2, 3, 4});
+  CHECK(got.steps[3].heads[0].evicted == Positions{0});
+}
+
 TEST_CASE("d2o, by hand") {
   // As h2o, but the first step still attends to all. Keys 2 0 1 0 | 3 0: after step 0 (equal weights 1/5 each) the
   // totals are 2.521 1.093 .736 .45 .2. Budget 3 of which ⌊3/2⌋ = 1 is recent: 4; then 0 and 1.

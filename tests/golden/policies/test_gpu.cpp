@@ -104,6 +104,10 @@ TEST_CASE("quest, by hand") {
   // The runtime's rule keeps the last page and lets one other in: page 1.
   CHECK(select("quest", "budget: 4, page: 2, force_last_page: true", paper).steps[1].heads[0].attended ==
         Positions{2, 3, 6});
+  // Under the traffic convention 6 tokens are pages of ⌈7 / 6⌉ = 2; half of them hold ⌊3 / 2⌋ = 1 page. 2 tokens are
+  // pages of 4, of which half pays for the first token of the best.
+  CHECK(select("quest", "budget: 6, budget_convention: traffic", paper).steps[1].heads[0].attended == Positions{2, 3});
+  CHECK(select("quest", "budget: 2, budget_convention: traffic", paper).steps[0].heads[0].attended == Positions{0});
 }
 
 // Fourteen prompt tokens of four dimensions, two steps; only dimensions 0 and 1 are used.

@@ -67,15 +67,18 @@ class Head {
             fresh;
       }
     }
-    if (pages_.empty()) return;
+    if (pages_.empty() || tokens < s_.sink + s_.recent + s_.budget) return;
+    // Pages of one token compete with all that is attended to, larger ones with each other.
+    const bool whole = s_.page == 1;
     std::vector<Positions> lists;
     for (const Page& page : pages_) lists.push_back(page.tokens);
-    const double scale = s_.page == 1 ? naive::root(layer_) : 1;
-    const Vector weights = naive::agree(naive::queries(layer_, head_, t), s_.group, scale, [&](const Vector& q) {
-      return naive::score_pages(layer_, head_, lists, q, false);
-    });
-    for (std::size_t i = 0; i < pages_.size(); ++i) {
-      if (weights[i] > s_.alpha) pages_[i].used = tokens;
+    if (whole) lists = naive::paged(attended(tokens), 1);
+    const Vector weights =
+        naive::agree(naive::queries(layer_, head_, t), s_.group, whole ? naive::root(layer_) : 1,
+                     [&](const Vector& q) { return naive::score_pages(layer_, head_, lists, q, false); });
+    for (Page& page : pages_) {
+      const auto i = std::find(lists.begin(), lists.end(), page.tokens) - lists.begin();
+      if (weights[at(i)] > s_.alpha) page.used = tokens;
     }
   }
 

@@ -122,11 +122,13 @@ TEST_CASE("quest reads the pages of the highest bounds") {
 TEST_CASE("quest under the traffic convention") {
   for_layers([](const trace::Layer& layer, const Case&) {
     const std::int64_t bound = layer.info().prompt_tokens + layer.info().decode_steps;
-    for (const std::int64_t budget : {5, 17, 30}) {  // pages larger than what is read, cut pages
+    for (const std::int64_t budget : {5, 17, 30}) {
       CAPTURE(budget);
-      const std::int64_t page = std::max<std::int64_t>(1, (bound + budget - 1) / budget);
+      const std::int64_t page = std::max<std::int64_t>(1, (bound + budget - 1) / budget), pages = budget / 2 / page;
+      // Whole pages, or the first tokens of the best one where half the budget holds none.
       compare(select("quest", fmt::format("budget: {}, budget_convention: traffic", budget), layer),
-              naive::quest_tokens(layer, budget, page, budget / 2));
+              pages > 0 ? naive::quest(layer, budget, page, pages, "sum_scores", false)
+                        : naive::quest_tokens(layer, budget, page, budget / 2));
     }
   });
 }

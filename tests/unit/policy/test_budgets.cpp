@@ -29,6 +29,8 @@ TEST_CASE("kvpress's pyramid has real steps with the window inside") {
   CHECK(smooth_pyramid_budgets({100, 1000, 8, 10}, 8) == Budgets{190, 164, 139, 113, 87, 61, 36, 10});
   // A last layer of 10 could not hold a window of 11.
   CHECK(smooth_pyramid_budgets({100, 1000, 11, 10}, 8) == Budgets(8, 100));
+  // 18 tokens before a window of 20: most 33.3 is not there, so most 18 and least 40 − 18 = 22, more than that.
+  CHECK(smooth_pyramid_budgets({20, 18, 20, 3}, 3) == Budgets(3, 20));
 }
 
 TEST_CASE("CompressKV's algorithm 1") {
