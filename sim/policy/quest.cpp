@@ -13,7 +13,8 @@
 // budget_convention traffic (RocketKV's comparison, arXiv 2502.14051, section 3.6 and appendix A.3): the budget t pays
 // for estimation and attention alike, in units of one token's keys and values; half goes to each: p = ⌈S_max / t⌉ with
 // one bound read an element, and ⌊t / 2 / p⌋ pages; where half the budget holds no page, ⌊t / 2⌋ tokens of the best
-// one.
+// one. whole_pages: false reads ⌊t / 2⌋ tokens always, cutting the last page, as that appendix ("top-k token indices")
+// may be meant.
 #include "policy/quest.hpp"
 
 #include <algorithm>
@@ -147,6 +148,12 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
     s.page = static_cast<int>(std::max<std::int64_t>(1, (lengths.bound() + s.budget - 1) / s.budget));
     s.one_bound = true;
     spend_half(s);
+    if (!values.flag("whole_pages")) {
+      s.tokens = s.budget / 2;
+      s.pages = (s.tokens + s.page - 1) / s.page;
+    }
+  } else if (values.given("whole_pages")) {
+    throw UserError(values.where("whole_pages"), "whole_pages is of the traffic convention: other budgets are pages");
   }
   if (s.pages < 1 && !s.covers_all) {
     throw UserError(values.where("budget"),
@@ -185,7 +192,12 @@ Descriptor describe_quest() {
                    .fallback = std::string("attended"),
                    .unit = "",
                    .meaning = "what the budget counts: tokens attended to, or all traffic of the step",
-                   .names = {"attended", "traffic"}}};
+                   .names = {"attended", "traffic"}},
+                  {.key = "whole_pages",
+                   .fallback = true,
+                   .unit = "",
+                   .meaning = "traffic convention: read pages whole alone; false: as many tokens as are paid for, the "
+                              "last page cut"}};
   d.budget_convention =
       "attended: ⌊budget / page⌋ pages a KV head (a query head with group: per_head); traffic: half for "
       "estimation, half for attention (⌊budget / 2 / page⌋ pages, or ⌊budget / 2⌋ tokens where a page is larger)";

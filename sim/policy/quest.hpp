@@ -10,7 +10,7 @@ namespace kvcast::policy {
 struct QuestPages {
   std::int64_t budget = 0;  // tokens; a step with no more tokens than this reads all of them
   std::int64_t pages = 0;   // that a step attends to
-  std::int64_t tokens = 0;  // where set: no more of them, less than the one page that is read
+  std::int64_t tokens = 0;  // where set: no more of them, the last of the pages in order of bounds being cut
   int page = 1;
   Group group = Group::kSumScores;
   bool covers_all = false;  // the budget holds every token that will ever be there

@@ -1,0 +1,102 @@
+"""What the selections of several policies are made of: plain, slow, in double precision."""
+
+import numpy as np
+
+NEAR = 2e-6  # relative distance of two scores below which single precision may rank them otherwise
+
+
+class Closeness:
+    """The smallest relative gap of a ranking so far that is no tie: how sure a comparison with other arithmetic can be."""
+    smallest = np.inf
+
+    @classmethod
+    def reset(cls) -> None:
+        cls.smallest = np.inf
+
+    @classmethod
+    def see(cls, kept: float, left: float) -> None:
+        if kept != left and np.isfinite(kept) and np.isfinite(left):
+            cls.smallest = min(cls.smallest, abs(kept - left) / max(abs(kept), abs(left)))
+
+    @classmethod
+    def sure(cls) -> bool:
+        return cls.smallest > NEAR
+
+
+def best(scores, count: int) -> list:
+    """Indices of the `count` highest scores; higher first, then lower index. Sorted by index."""
+    scores = settle(scores)
+    order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
+    count = max(0, min(int(count), len(scores)))
+    if 0 < count < len(scores):
+        Closeness.see(scores[order[count - 1]], scores[order[count]])
+    return sorted(order[:count])
+
+
+def settle(scores) -> np.ndarray:
+    """Sums of the same numbers in another order are the same score: differences below 1e-12 are of rounding."""
+    scores = np.asarray(scores, dtype=float)
+    out = scores.copy()
+    order = np.argsort(scores, kind='stable')
+    for before, here in zip(order, order[1:]):
+        if np.isfinite(scores[here]) and scores[here] - scores[before] <= 1e-12 * abs(scores[here]):
+            out[here] = out[before]
+    return out
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Over the last axis; −inf is left out."""
+    logits = logits - np.max(logits, axis=-1, keepdims=True)
+    weights = np.exp(logits)
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def causal_weights(q: np.ndarray, first: int, keys: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Softmax weights [group, rows, tokens] of queries at positions first, first + 1, ... over keys whose positions are `at`."""
+    logits = np.einsum('grd,td->grt', q, keys) / np.sqrt(q.shape[-1])
+    rows = first + np.arange(q.shape[1])
+    return softmax(np.where(at[None, None, :] <= rows[None, :, None], logits, -np.inf))
+
+
+REDUCE = {'sum': lambda x: x.sum(axis=0), 'mean': lambda x: x.mean(axis=0), 'max': lambda x: x.max(axis=0)}
+
+
+def reduced(group: str, q: np.ndarray, score, scale: float) -> np.ndarray:
+    """One score a candidate for a group of query heads. score(q row) gives raw scores; weights are their softmax times scale."""
+    how, _, what = group.partition('_')
+    if what == 'query':
+        return score(REDUCE[how](q))
+    rows = np.stack([score(row) for row in q])
+    return REDUCE[how](softmax(rows * scale) if what == 'weights' else rows)
+
+
+def pooled(scores: np.ndarray, kind: str, kernel: int) -> np.ndarray:
+    half = kernel // 2
+    out = np.empty(len(scores))
+    for i in range(len(scores)):
+        near = scores[max(0, i - half):i + half + 1]
+        out[i] = near.max() if kind == 'max' else near.sum() / kernel
+    return out
+
+
+def page_bounds(keys: np.ndarray, page: int) -> tuple:
+    """(smallest, largest): [pages, d] of consecutive tokens, the last page perhaps partial."""
+    starts = range(0, len(keys), page)
+    return (np.array([keys[i:i + page].min(axis=0) for i in starts]), np.array([keys[i:i + page].max(axis=0) for i in starts]))
+
+
+def bound_scores(q: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    return np.maximum(q * low, q * high).sum(axis=-1)
+
+
+class Log:
+    """Lines as `--selections` writes them."""
+
+    def __init__(self):
+        self.lines = []
+
+    def add(self, layer, step, head, attended, *, kind='kv_head', evicted=None, fetched=None):
+        """None: not stated by the method."""
+        self.lines.append({'layer': layer, 'step': step, kind: head, 'attended': sorted(map(int, attended)),
+                           'fetched': None if fetched is None else sorted(map(int, fetched)),
+                           'evicted': None if evicted is None else sorted(map(int, evicted))})

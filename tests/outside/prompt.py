@@ -1,0 +1,215 @@
+"""Policies that evict once, when the prompt has ended (the family of SnapKV)."""
+
+import numpy as np
+
+from drop import blocks_of
+from parts import Log, REDUCE, best, causal_weights, pooled, softmax
+from traces import Trace
+
+
+def window_weights(t: Trace, layer: int, head: int, window: int) -> np.ndarray:
+    """[group, window, prompt]"""
+    first = t.prompt - window
+    return causal_weights(t.q_rows(layer, head, first, t.prompt), first, t.keys[layer][head][:t.prompt], np.arange(t.prompt))
+
+
+def window_scores(t: Trace, layer: int, head: int, p: dict) -> list:
+    """[(head's name, scores of the tokens before the window)]; reduced over the group first, pooled after."""
+    sums = window_weights(t, layer, head, p['window']).sum(axis=1)[:, :t.prompt - p['window']]
+    if p['group'] == 'per_head':
+        return [(head * t.group + i, pooled(row, p['pool'], p['pool_kernel'])) for i, row in enumerate(sums)]
+    return [(head, pooled(REDUCE[p['group'].split('_')[0]](sums), p['pool'], p['pool_kernel']))]
+
+
+def kept_lines(log: Log, t: Trace, layer: int, name: int, kept: list, kind: str) -> None:
+    """What the prompt keeps stays, and so does what is generated."""
+    for step in range(-1, t.steps):
+        log.add(layer, step, name, list(kept) + list(range(t.prompt, t.prompt + step + 1)), kind=kind)
+
+
+def window_policy(t: Trace, p: dict, counts) -> Log:
+    """counts(layer, [(name, scores)] of all heads) -> how many tokens before the window each list keeps, None: all."""
+    log = Log()
+    for layer in sorted(t.keys):
+        kind = 'q_head' if p['group'] == 'per_head' else 'kv_head'
+        if t.prompt <= p['window']:
+            lists = [(h, None) for h in range(t.n_q if kind == 'q_head' else t.n_kv)]
+            keep = [None] * len(lists)
+        else:
+            lists = [pair for head in range(t.n_kv) for pair in window_scores(t, layer, head, p)]
+            keep = counts(layer, lists)
+        for (name, scores), count in zip(lists, keep):
+            everything = range(t.prompt)
+            kept = everything if count is None else best(scores, count) + list(range(t.prompt - p['window'], t.prompt))
+            kept_lines(log, t, layer, name, kept, kind)
+    return log
+
+
+def snapkv(t: Trace, p: dict) -> Log:
+    if p['block'] != 'prompt':
+        return snapkv_in_blocks(t, p)
+    flat = None if t.prompt <= p['budget'] else p['budget'] - p['window']
+    return window_policy(t, p, lambda layer, lists: [flat] * len(lists))
+
+
+def snapkv_in_blocks(t: Trace, p: dict) -> Log:
+    log = Log()
+    for layer in sorted(t.keys):
+        for head in range(t.n_kv):
+            keys, at = t.keys[layer][head], np.array([], int)
+            for begin, end in blocks_of(t.prompt, p['block']):
+                at = np.concatenate([at, np.arange(begin, end)])
+                if len(at) <= p['budget']:
+                    continue
+                first = end - min(p['window'], end - begin)
+                weights = causal_weights(t.q_rows(layer, head, first, end), first, keys[at], at).sum(axis=1)
+                scored = np.flatnonzero(at < first)
+                scores = pooled(REDUCE[p['group'].split('_')[0]](weights)[scored], p['pool'], p['pool_kernel'])
+                at = np.concatenate([at[scored[best(scores, p['budget'] - (end - first))]], np.arange(first, end)])
+            kept_lines(log, t, layer, head, at, 'kv_head')
+    return log
+
+
+def pyramid_counts(t: Trace, p: dict, layer: int) -> int:
+    """How many tokens before the window a layer keeps."""
+    window, scored = p['window'], t.prompt - p['window']
+    base = p['budget'] - window
+    if p.get('schedule', 'whole') == 'smooth':
+        low = p['budget'] / p['beta']
+        high = 2 * p['budget'] - low
+        if high >= scored:
+            high, low = scored, 2 * p['budget'] - scored
+        if not t.prompt >= high >= low >= window or t.n_layers == 1:
+            return base
+        return int(round(high - layer * (high - low) / (t.n_layers - 1))) - window
+    if t.n_layers == 1:
+        return min(2 * base - base // p['beta'], scored) if t.prompt >= 2 * base else base
+    low = int(base // p['beta'])
+    high = 2 * base - low
+    if t.prompt < 2 * base:
+        return base
+    if high >= scored:
+        high, low = scored, 2 * base - scored
+    return high - layer * ((high - low) // (t.n_layers - 1))
+
+
+def pyramidkv(t: Trace, p: dict) -> Log:
+    def counts(layer, lists):
+        return [None if t.prompt <= p['budget'] else pyramid_counts(t, p, layer)] * len(lists)
+    return window_policy(t, p, counts)
+
+
+def adakv(t: Trace, p: dict) -> Log:
+    def counts(layer, lists):
+        if t.prompt <= p['budget']:
+            return [None] * len(lists)
+        base = p['budget'] - p['window']
+        if p['layers'] == 'pyramid':
+            base = pyramid_counts(t, {**p, 'beta': 20}, layer)
+        scores = [scores for _, scores in lists]
+        scored = len(scores[0])
+        if p['variant'] == 'kvpress':
+            certain = [set(best(s, int(base * p['floor']))) for s in scores]
+            flat = np.concatenate([np.where([i in c for i in range(scored)], np.inf, s) for s, c in zip(scores, certain)])
+            chosen = best(flat, base * len(lists))
+            return [sum(h * scored <= i < (h + 1) * scored for i in chosen) for h in range(len(lists))]
+        if p['normalise']:
+            scores = [s * s[best(s, base)].sum() / s.sum() for s in scores]
+        chosen = best(np.concatenate(scores), base * len(lists))
+        won = [sum(h * scored <= i < (h + 1) * scored for i in chosen) for h in range(len(lists))]
+        return [round(n * (1 - p['floor']) + np.floor(base * p['floor'])) for n in won]
+    return window_policy(t, p, counts)
+
+
+def headkv(t: Trace, p: dict, importance) -> Log:
+    """importance: [n_layers, n_q], sums to 1."""
+    window = p['window']
+    base = p['budget'] - (window if p['base'] == 'without_window' else 0)
+    shares = np.asarray(importance, dtype=float) ** p['power']
+    shares = shares / shares.sum()
+    lists_a_layer = t.n_q
+    pool = (base // p['beta']) * t.n_layers * lists_a_layer
+    least = base - base // p['beta']
+    caps = np.round(shares * pool + least)
+
+    def counts(layer, lists):
+        if t.prompt <= p['budget']:
+            return [None] * len(lists)
+        if p['group'] == 'per_head':
+            return [int(caps[layer][name]) for name, _ in lists]
+        return [int(np.round(caps[layer][h * t.group:(h + 1) * t.group].mean())) for h, _ in lists]
+    return window_policy(t, p, counts)
+
+
+def cake(t: Trace, p: dict) -> Log:
+    """Layers that share equally."""
+    assert p['layers'] == 'uniform' and not p['decode_eviction']
+    log = Log()
+    for layer in sorted(t.keys):
+        for head in range(t.n_kv):
+            kept = range(t.prompt)
+            if t.prompt > p['budget']:
+                window = range(t.prompt - p['window'], t.prompt)
+                kept = best(cake_scores(t, p, layer, head), p['budget'] - p['window']) + list(window)
+            kept_lines(log, t, layer, head, kept, 'kv_head')
+    return log
+
+
+def cake_preferences(t: Trace, p: dict) -> dict:
+    out = {}
+    for layer in sorted(t.keys):
+        weights = np.concatenate([window_weights(t, layer, h, p['window']) for h in range(t.n_kv)])[:, :, :t.prompt - p['window']]
+        entropy = -(weights * np.log(weights + 1e-10)).sum()
+        variance = weights.var(axis=1, ddof=1).sum()
+        out[layer] = entropy ** (1 / p['tau1']) * variance ** (1 / p['tau2'])
+    return out
+
+
+def cake_counts(t: Trace, p: dict) -> dict:
+    """How many tokens before the window each layer keeps by its share of the preference, before what is over is spread; `exact`
+    where no layer's share exceeds the prompt. All layers are in the trace."""
+    preference = cake_preferences(t, p)
+    layers = sorted(preference)
+    base, scored = p['budget'] - p['window'], t.prompt - p['window']
+    total = base * t.n_layers
+    counts = {layer: int(preference[layer] / sum(preference.values()) * total) for layer in layers}
+    return {'exact': all(c <= scored for c in counts.values()), 'total': total, **counts}
+
+
+def cake_scores(t: Trace, p: dict, layer: int, head: int) -> np.ndarray:
+    weights = window_weights(t, layer, head, p['window'])[:, :, :t.prompt - p['window']]
+    scores = weights.mean(axis=1) + p['gamma'] * weights.var(axis=1, ddof=1)
+    return pooled(REDUCE[p['group'].split('_')[0]](scores), p['pool'], p['pool_kernel'])
+
+
+def compress_counts(shares, budget: int, n_layers: int, least: int, factor: float) -> list:
+    """CompressKV's allocation, window included."""
+    most = int(factor * budget)
+    total = budget * n_layers
+    rest = total - least * n_layers
+    out = [min(max(least + int(round(s * rest)), least), most) for s in shares]
+    while sum(out) < total and any(b < most for b in out):
+        at = max((i for i in range(n_layers) if out[i] < most), key=lambda i: (shares[i], -i))
+        out[at] += 1
+    while sum(out) > total and any(b > least for b in out):
+        at = min((i for i in range(n_layers) if out[i] > least), key=lambda i: (shares[i], i))
+        out[at] -= 1
+    return out
+
+
+def compresskv(t: Trace, p: dict, semantic, shares) -> Log:
+    """semantic: [n_layers, n_q] scores of heads; shares: [n_layers], sum 1."""
+    log = Log()
+    budgets = [p['budget']] * t.n_layers
+    if p['layers'] == 'errors':
+        budgets = compress_counts(list(shares), p['budget'], t.n_layers, p['least_layer_budget'], p['most_layer_factor'])
+    for layer in sorted(t.keys):
+        heads = best(semantic[layer], p['retrieval_heads'])
+        kept = range(t.prompt)
+        if budgets[layer] < t.prompt and p['budget'] < t.prompt:
+            rows = [window_weights(t, layer, h // t.group, p['window'])[h % t.group].sum(axis=0)[:t.prompt - p['window']] for h in heads]
+            scores = pooled(np.mean(rows, axis=0), p['pool'], p['pool_kernel'])
+            kept = best(scores, budgets[layer] - p['window']) + list(range(t.prompt - p['window'], t.prompt))
+        for head in range(t.n_kv):
+            kept_lines(log, t, layer, head, kept, 'kv_head')
+    return log

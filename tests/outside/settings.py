@@ -1,0 +1,170 @@
+"""Random settings of every policy, within what kvcast accepts, and the oracle that answers each."""
+
+import random
+
+import numpy as np
+
+import dimensions
+import drop
+import pages
+import prompt
+import splits
+from traces import Trace
+
+SCORES = ['sum_scores', 'mean_scores', 'max_scores']
+WEIGHTS = ['sum_weights', 'mean_weights', 'max_weights']
+QUERIES = ['mean_query', 'max_query']
+
+
+class Draw:
+    """r: the stream; t: the trace that the settings are for."""
+
+    def __init__(self, r: random.Random, t: Trace):
+        self.r, self.t = r, t
+        self.one = lambda *these: r.choice(these)
+
+    def budget(self, least: int = 1) -> int:
+        small = lambda most: self.r.randint(least, max(least, most))
+        prompt, total = self.t.prompt, self.t.prompt + self.t.steps
+        edge = self.r.choice([prompt - 1, prompt, prompt + 1, total - 1, total, 2 * total])
+        return max(least, self.r.choice([small(prompt), small(prompt // 3), small(prompt // 3), small(prompt // 3), edge]))
+
+    def ends(self, budget: int) -> dict:
+        """sink and recent inside a budget"""
+        sink = self.one(0, 0, self.r.randint(0, budget))
+        return {'sink': sink, 'recent': self.one(0, self.r.randint(0, budget - sink))}
+
+    def block(self):
+        return self.one('prompt', 'prompt', self.r.randint(1, self.t.prompt), self.r.randint(max(1, self.t.prompt // 4), self.t.prompt + 3))
+
+    def page(self) -> int:
+        return self.one(1, 2, 3, 4, 5, 8, 16)
+
+    def window(self) -> dict:
+        """of the family of SnapKV"""
+        window = self.r.randint(1, max(1, min(24, self.t.prompt - 1)))
+        return {'window': window, 'budget': self.budget(window), 'pool': self.one('max', 'avg'), 'pool_kernel': self.one(1, 3, 5, 7, 63),
+                'group': self.one(*WEIGHTS)}
+
+
+def drop_settings(d: Draw) -> dict:
+    b, pairs = d.budget(2), d.page()
+    share = {'recent_fraction': d.one(0.1, 0.25, 0.5)}
+    quarter = d.budget(12)
+    return {
+        'streaming_llm': {'budget': b, 'sink': d.r.randint(0, min(b, 4)), 'block': d.block()},
+        'h2o': {'budget': b, **d.one({}, d.ends(b)), 'group': d.one(*WEIGHTS, 'per_head'), 'decode_eviction': d.one(True, False), 'block': d.block()},
+        'tova': {'budget': b, **d.ends(b), 'scope': d.one('layer', 'group'), 'block': d.block()},
+        'raas': {'budget': d.budget(pairs), 'page': pairs, 'sink': d.r.randint(0, 9), 'recent': d.r.randint(0, 9),
+                 'alpha': d.one(1e-4, 0.01, 0.05, 0.2), 'group': d.one(*WEIGHTS)},
+        'keydiff': {'budget': b, 'anchor': d.one('mean', 'mean_raw', 'median', 'pairwise'), 'metric': d.one('cosine', 'dot', 'euclid'),
+                    'block': d.block(), **d.one(share, d.ends(b))},
+        'keyl2norm': {'budget': b, **d.ends(b), 'prune_after': d.one(0, d.t.prompt - 1, d.t.prompt, d.t.prompt + 1), 'block': d.block()},
+        'd2o': {'budget': quarter, 'sink': d.one(0, 3), 'recent_share': d.one(0.5, 0.25), 'alpha': d.one(0.5, 0.3), 'beta': d.one(0.5, 0.7),
+                'merge': d.one(True, False), 'layers': d.one('uniform', 'adaptive')},
+    }
+
+
+def prompt_settings(d: Draw) -> dict:
+    snap, pyramid, ada, head, compress, cake = (d.window() for _ in range(6))
+    half = (d.t.prompt + 1) // 2
+    if d.t.prompt - half >= snap['window']:  # all blocks have the window's queries
+        snap['block'] = d.one('prompt', half, d.t.prompt + 3)
+    for one in (compress, cake):
+        del one['group']
+    return {
+        'snapkv': snap,
+        'pyramidkv': {**pyramid, 'beta': d.one(20, 2, 3), 'schedule': d.one('whole', 'smooth')},
+        'adakv': {**ada, 'floor': d.one(0.2, 0, 0.5, 1), 'normalise': d.one(True, False), 'variant': d.one('released', 'kvpress')},
+        'headkv': {**head, 'beta': d.one(1.01, 1.5, 3), 'power': d.one(1, 2), 'base': d.one('without_window', 'with_window')},
+        'compresskv': {**compress, 'pool': 'avg', 'retrieval_heads': d.one(1, 2, 4), 'layers': d.one('errors', 'uniform'),
+                       'least_layer_budget': compress['window'], 'most_layer_factor': d.one(2, 3)},
+        'cake': {**cake, 'layers': 'uniform', 'window': max(2, cake['window']), 'budget': max(2, cake['budget']), 'gamma': d.one(200, 0)},
+    }
+
+
+def page_settings(d: Draw) -> dict:
+    p, sink, recent = d.page(), d.one(0, d.r.randint(0, 12)), d.one(0, d.r.randint(0, 20))
+    q = max(2, p)
+    convention = d.one('attended', 'attended', 'selected')
+    inside = sink + recent if convention == 'attended' else 0
+    quest = d.one({'budget': d.budget(p), 'page': p, 'force_last_page': d.one(False, True), 'group': d.one(*SCORES, *WEIGHTS, *QUERIES, 'per_head')},
+                  {'budget': d.budget(2), 'budget_convention': 'traffic', 'group': d.one(*SCORES, *WEIGHTS, *QUERIES)})
+    return {
+        'full': {},
+        'exact_topk': {'budget': d.budget(), 'group': d.one('per_head', *SCORES, *WEIGHTS, *QUERIES)},
+        'quest': quest,
+        'freekv': {'budget': d.budget(p) + inside, 'page': p, 'sink': sink, 'recent': recent, 'tau': d.one(0.8, 0.9, 0.5, 0),
+                   'speculation': d.one(True, True, False), 'correction': d.one(True, True, False), 'summary': d.one('min_max', 'cuboid_mean'),
+                   'group': d.one(*SCORES, *WEIGHTS, *QUERIES), 'budget_convention': convention},
+        'arkvale': {'budget': d.budget(6 * p), 'page': p, 'topk': d.one(32, 5, 6), 'sink': d.one(0, p, 2 * p), 'recent': d.one(0, p, 2 * p),
+                    'selection_heads': d.one('layer', 'kv_head'), 'summary': d.one('cuboid_mean', 'min_max'),
+                    'group': d.one('mean_scores', 'max_scores')},
+        'shadowkv': {'budget': d.budget(q), 'page': q, 'recent': d.one(32, 0, d.r.randint(0, 20)), 'outliers': d.one(0, 3, 48), 'rank': 4,
+                     'group': d.one(*SCORES, *WEIGHTS)},
+        'squeezed_attention': {'centroid_share': 1, 'window': d.r.randint(1, d.t.prompt - 1), 'sparsity': d.one(0.5, 0.7, 0.9)},
+    }
+
+
+def other_settings(d: Draw) -> dict:
+    b = d.budget(2)
+    planned = lambda: {'max_new_tokens': d.one('decode_steps', 'decode_steps', 0, 5)}
+    estimate = lambda: {'group': d.one(*SCORES, *WEIGHTS), 'dims_rounding': d.one('down', 'nearest'), 'norm_correction': d.one(True, False),
+                        'zero_sign': d.one('min', 'max'), **planned()}
+    static = {'sink': d.r.randint(0, 9), 'recent': d.r.randint(1, 20)}
+    small = d.t.prompt // 4
+    rocket = {'budget': max(2, d.t.prompt // d.one(2, 3, 5)), 'window': min(4, max(1, small)), 'pool': d.one('max', 'avg'),
+              'pool_kernel': d.one(1, 7, 63), 'eviction_group': d.one(*WEIGHTS), 'split_factor': d.one('adaptive', 0, 0.3, 0.5, 1), **estimate()}
+    dims = d.one({'dims': d.r.randint(1, d.t.d + 3)}, {'budget_convention': 'traffic'})
+    return {
+        'sparq': {'budget': b, **dims, 'recent': d.r.randint(0, b // 2), 'group': d.one(*SCORES, *WEIGHTS)},
+        'loki': {'budget': b, 'dims': d.r.randint(1, d.t.d // 2), 'recent': d.r.randint(0, b), 'group': d.one(*SCORES, *WEIGHTS, 'per_head')},
+        'hsa': {'budget': b, **estimate()},
+        'rocketkv': rocket,
+        'rocketkv_mt': rocket,
+        'infinigen': {'skew': False, 'alpha': d.one(4, 1, 0.2), 'partial_ratio': d.one(0.2, 0.5, 1), 'max_share': d.one(0.2, 0.5, 1)},
+        'retrieval_attention': {'budget': d.budget(), **static, 'generated': d.one('index', 'gpu'), 'index': d.one('graph', 'flat')},
+        'ctkvr': {'budget': d.budget(), **static, 'centroids': d.one('adaptive', d.r.randint(1, d.t.prompt)), 'recall_factor': d.one(2.5, 1, 2),
+                  'retrieved_centroids': d.one(1, 2, 4), 'positions': d.one('last', 'first'), 'rerank': d.one(True, True, False),
+                  'update': d.one(True, False), 'departed': d.one(True, False)},
+    }
+
+
+def split_settings(d: Draw) -> dict:
+    return {
+        'duo_attention': {**d.one({'sparsity': d.one(0, 0.5, 1)}, {'threshold': 0.2}), 'sink': d.r.randint(0, 5), 'recent': d.r.randint(1, 20)},
+        'razor_attention': {'least_buffer': d.one(0, 10), 'divisor': d.one(5, 3.5), 'echo_share': d.one(0.01, 0.1), 'induction_share': d.one(0.14, 0.5)},
+    }
+
+
+def all_settings(r: random.Random, t: Trace) -> dict:
+    d = Draw(r, t)
+    return {**drop_settings(d), **prompt_settings(d), **page_settings(d), **other_settings(d), **split_settings(d)}
+
+
+class Offline:
+    """Scores of heads and layers that some policies read from a profile."""
+
+    def __init__(self, t: Trace, rng: np.random.Generator):
+        self.scores = {kind: np.round(rng.random((t.n_layers, t.n_q)) ** 3, 4) for kind in ('semantic', 'retrieval', 'echo', 'induction')}
+        self.errors = np.round(0.1 + rng.random(t.n_layers), 4)
+
+
+def oracles(known: Offline) -> dict:
+    s = known.scores
+    plain = {name: getattr(room, name) for room, names in {
+        drop: ['streaming_llm', 'h2o', 'tova', 'raas', 'keydiff', 'keyl2norm', 'd2o'],
+        prompt: ['snapkv', 'pyramidkv', 'adakv', 'cake'],
+        pages: ['full', 'exact_topk', 'quest', 'freekv', 'arkvale', 'shadowkv', 'squeezed_attention'],
+        dimensions: ['sparq', 'loki', 'hsa', 'rocketkv', 'infinigen', 'retrieval_attention', 'ctkvr']}.items() for name in names}
+    return {**plain,
+            'rocketkv_mt': lambda t, p: dimensions.rocketkv(t, p, multi_turn=True),
+            'headkv': lambda t, p: prompt.headkv(t, p, s['retrieval']),
+            'compresskv': lambda t, p: prompt.compresskv(t, p, s['semantic'], known.errors / known.errors.sum()),
+            'duo_attention': lambda t, p: splits.duo_attention(t, p, s['retrieval']),
+            'razor_attention': lambda t, p: splits.razor_attention(t, p, s['echo'], s['induction'])}
+
+
+NEEDS_PROFILE = ('headkv', 'compresskv', 'duo_attention', 'razor_attention')
+# Estimates that are scaled before they are summed: in single precision equal sums of different numbers differ.
+NO_COINCIDENCES = ('sparq', 'loki', 'hsa', 'rocketkv', 'rocketkv_mt', 'infinigen', 'arkvale', 'squeezed_attention', 'd2o', 'keydiff', 'shadowkv')
