@@ -13,8 +13,8 @@
 // budget_convention traffic (RocketKV's comparison, arXiv 2502.14051, section 3.6 and appendix A.3): the budget t pays
 // for estimation and attention alike, in units of one token's keys and values; half goes to each: p = ⌈S_max / t⌉ with
 // one bound read an element, and ⌊t / 2 / p⌋ pages; where half the budget holds no page, ⌊t / 2⌋ tokens of the best
-// one. whole_pages: false reads ⌊t / 2⌋ tokens always, cutting the last page, as that appendix ("top-k token indices")
-// may be meant.
+// one. budget_convention traffic_tokens reads ⌊t / 2⌋ tokens always, cutting the last page, as that appendix ("top-k
+// token indices") may be meant.
 #include "policy/quest.hpp"
 
 #include <algorithm>
@@ -141,19 +141,17 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
   s.force_last_page = values.flag("force_last_page");
   s.pages = s.budget / s.page;
   s.covers_all = s.budget >= lengths.bound();
-  if (values.text("budget_convention") == "traffic") {
+  if (const std::string& convention = values.text("budget_convention"); convention != "attended") {
     if (values.given("page")) {
       throw UserError(values.where("page"), "under the traffic convention the page follows from the budget");
     }
     s.page = static_cast<int>(std::max<std::int64_t>(1, (lengths.bound() + s.budget - 1) / s.budget));
     s.one_bound = true;
     spend_half(s);
-    if (!values.flag("whole_pages")) {
+    if (convention == "traffic_tokens") {
       s.tokens = s.budget / 2;
       s.pages = (s.tokens + s.page - 1) / s.page;
     }
-  } else if (values.given("whole_pages")) {
-    throw UserError(values.where("whole_pages"), "whole_pages is of the traffic convention: other budgets are pages");
   }
   if (s.pages < 1 && !s.covers_all) {
     throw UserError(values.where("budget"),
@@ -180,24 +178,21 @@ Descriptor describe_quest() {
   d.sentence = "Keeps everything on the GPU and reads the pages whose key bounds promise the highest scores.";
   d.category = "retrieval (GPU)";
   d.paper = "Tang et al., Quest, ICML 2024 (arXiv 2406.10774)";
-  d.parameters = {budget_parameter("tokens attended to, or the step's traffic in tokens"),
-                  page_parameter(16),
-                  group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights",
-                                   "max_weights", "mean_query", "max_query", "per_head"}),
-                  {.key = "force_last_page",
-                   .fallback = false,
-                   .unit = "",
-                   .meaning = "the page of the current token is always read, inside the budget"},
-                  {.key = "budget_convention",
-                   .fallback = std::string("attended"),
-                   .unit = "",
-                   .meaning = "what the budget counts: tokens attended to, or all traffic of the step",
-                   .names = {"attended", "traffic"}},
-                  {.key = "whole_pages",
-                   .fallback = true,
-                   .unit = "",
-                   .meaning = "traffic convention: read pages whole alone; false: as many tokens as are paid for, the "
-                              "last page cut"}};
+  d.parameters = {
+      budget_parameter("tokens attended to, or the step's traffic in tokens"),
+      page_parameter(16),
+      group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights",
+                       "mean_query", "max_query", "per_head"}),
+      {.key = "force_last_page",
+       .fallback = false,
+       .unit = "",
+       .meaning = "the page of the current token is always read, inside the budget"},
+      {.key = "budget_convention",
+       .fallback = std::string("attended"),
+       .unit = "",
+       .meaning = "what the budget counts: tokens attended to, or all traffic of the step; traffic_tokens: as many "
+                  "tokens as that pays for, the last page cut",
+       .names = {"attended", "traffic", "traffic_tokens"}}};
   d.budget_convention =
       "attended: ⌊budget / page⌋ pages a KV head (a query head with group: per_head); traffic: half for "
       "estimation, half for attention (⌊budget / 2 / page⌋ pages, or ⌊budget / 2⌋ tokens where a page is larger)";

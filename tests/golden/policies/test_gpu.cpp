@@ -109,9 +109,8 @@ TEST_CASE("quest, by hand") {
   CHECK(select("quest", "budget: 6, budget_convention: traffic", paper).steps[1].heads[0].attended == Positions{2, 3});
   CHECK(select("quest", "budget: 2, budget_convention: traffic", paper).steps[0].heads[0].attended == Positions{0});
   // Of 3 tokens with the last page cut, the third is of the next best page for query −1, page 2 (minus minimum 0).
-  CHECK(
-      select("quest", "budget: 6, budget_convention: traffic, whole_pages: false", paper).steps[1].heads[0].attended ==
-      Positions{2, 3, 4});
+  CHECK(select("quest", "budget: 6, budget_convention: traffic_tokens", paper).steps[1].heads[0].attended ==
+        Positions{2, 3, 4});
 }
 
 // Fourteen prompt tokens of four dimensions, two steps; only dimensions 0 and 1 are used.

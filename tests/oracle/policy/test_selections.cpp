@@ -127,7 +127,7 @@ TEST_CASE("quest under the traffic convention") {
       const std::int64_t page = std::max<std::int64_t>(1, (bound + budget - 1) / budget), pages = budget / 2 / page;
       const std::string config = fmt::format("budget: {}, budget_convention: traffic", budget);
       const auto cut = naive::quest_tokens(layer, budget, page, budget / 2);
-      compare(select("quest", config + ", whole_pages: false", layer), cut);
+      compare(select("quest", config + "_tokens", layer), cut);
       // Whole pages, or the first tokens of the best one where half the budget holds none.
       compare(select("quest", config, layer),
               pages > 0 ? naive::quest(layer, budget, page, pages, "sum_scores", false) : cut);
