@@ -11,6 +11,7 @@
 #include "base/parallel.hpp"
 #include "workload/experiment.hpp"
 #include "workload/index_build.hpp"
+#include "workload/shifted.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -42,7 +43,9 @@ json with_batch(const Task& task, const replay::ReplayResult& replayed, int batc
   const Prepared prepared = prepare(config);
   const auto policy = make_policy(prepared);
   const workload::ExperimentInput input{&prepared.run, policy.get(), &replayed};
-  json record = workload::to_json(workload::run_experiment(input, {}), input);
+  const workload::Experiment experiment = workload::run_experiment(input, {});
+  json record = workload::to_json(experiment, input);
+  if (!probe && task.wanted->shifted) record["shifted"] = workload::shifted(input, experiment);
   record["config"] = json::parse(resolved_json(prepared));
   return record;
 }
@@ -71,7 +74,9 @@ json build_alone(const Prepared& prepared, const Wanted& wanted) {
   if (wanted.index_heads > heads) {
     throw UserError(wanted.index_heads_at, fmt::format("index_heads: the model has {} KV heads", heads));
   }
-  json record = workload::to_json(workload::build_index(prepared.run, *make_policy(prepared), wanted.index_heads));
+  const auto policy = make_policy(prepared);
+  json record = workload::to_json(workload::build_index(prepared.run, *policy, wanted.index_heads));
+  if (wanted.shifted) record["shifted"] = workload::shifted_build(prepared.run, *policy, wanted.index_heads);
   record["config"] = json::parse(resolved_json(prepared));
   return record;
 }

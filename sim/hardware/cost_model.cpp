@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/units.hpp"
@@ -54,8 +55,8 @@ std::string describe(const Term& term, const Cost& cost) {
 
 }  // namespace
 
-CostModel::CostModel(const config::Hardware& hardware, const config::Framework& framework)
-    : hardware_(hardware), framework_(framework) {
+CostModel::CostModel(const config::Hardware& hardware, const config::Framework& framework, Shift shift)
+    : hardware_(hardware), framework_(framework), shift_(std::move(shift)) {
   rates_.fill(1);  // engines and threads are counted in seconds
   const auto set = [this](Resource resource, double rate) { rates_[static_cast<std::size_t>(resource)] = rate; };
   set(Resource::kHbm, hardware_.gpu.hbm_bandwidth);
@@ -71,10 +72,19 @@ CostModel::CostModel(const config::Hardware& hardware, const config::Framework& 
 Terms CostModel::terms(const graph::Op& op) const {
   Terms terms;
   std::visit(AddWork{terms, hardware_, framework_, op}, op.work);
+  if (!shift_.source.empty()) terms.shift(shift_);
   return terms;
 }
 
 Cost CostModel::cost(const graph::Op& op) const { return terms(op).cost(rates_.data()); }
+
+void CostModel::add_uncertain(const graph::Op& op, std::map<std::string, double>& by_source) const {
+  const Terms made = terms(op);
+  for (const Term& part : made.parts()) {
+    if (part.seconds.source == nullptr || part.seconds.uncertainty == 0) continue;
+    by_source[*part.seconds.source] += part.seconds.value * part.seconds.uncertainty;
+  }
+}
 
 std::string CostModel::explain(const graph::Op& op) const {
   const Terms made = terms(op);

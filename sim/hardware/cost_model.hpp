@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <string>
 
 #include "config/hardware.hpp"
@@ -18,7 +19,7 @@ namespace kvcast::hardware {
 class CostModel {
  public:
   // Keeps copies; the framework says whether kernels follow each other in CUDA graphs or in streams.
-  CostModel(const config::Hardware& hardware, const config::Framework& framework);
+  CostModel(const config::Hardware& hardware, const config::Framework& framework, Shift shift = {});
 
   // The time and demands of an op. Depends on the op's work, and on its lane: kernels of copy streams are never in a
   // CUDA graph, and host calls keep their lane's thread busy.
@@ -27,6 +28,9 @@ class CostModel {
   // What the cost is made of, longest part first, as text of several lines: each term with its time, what it rests on
   // and its source, and which one sets the pace.
   std::string explain(const graph::Op& op) const;
+
+  // By the source of each part of the op's time, how many seconds it may be off; adds to what is there.
+  void add_uncertain(const graph::Op& op, std::map<std::string, double>& by_source) const;
 
   // Units of the resource served a second.
   double rate(Resource resource) const { return rates_[static_cast<std::size_t>(resource)]; }
@@ -39,6 +43,7 @@ class CostModel {
 
   config::Hardware hardware_;
   config::Framework framework_;
+  Shift shift_;
   std::array<double, kResourceCount> rates_{};
 };
 

@@ -15,6 +15,7 @@ namespace {
 // Parts shorter than this share of the whole do not spoil its origin: a launch gap that is assumed does not make a long
 // kernel assumed.
 constexpr double kTelling = 0.05;
+constexpr double kLeastFactor = 0.1;  // of a time that may be off by more than itself
 
 const Term* longest_work(const boost::container::small_vector<Term, 8>& parts) {
   const Term* longest = nullptr;
@@ -72,6 +73,15 @@ void Terms::add(const Terms& others, double factor) {
     KVCAST_CHECK(part.role != Term::Role::kIssue);
     if (part.role == Term::Role::kWait) wait(part.what, part.seconds * factor);
     if (part.role == Term::Role::kWork) work(part.what, part.resource, part.seconds * factor);
+  }
+}
+
+void Terms::shift(const Shift& shift) {
+  for (Term& part : parts_) {
+    if (part.seconds.source == nullptr || *part.seconds.source != shift.source) continue;
+    const double factor = std::max(kLeastFactor, 1 + shift.sign * part.seconds.uncertainty);
+    part.seconds.value *= factor;
+    if (part.role == Term::Role::kIssue) issue_->first *= factor, issue_->rest *= factor;
   }
 }
 

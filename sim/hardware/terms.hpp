@@ -3,6 +3,8 @@
 
 #include <boost/container/small_vector.hpp>
 
+#include <string>
+
 #include "hardware/cost.hpp"
 #include "hardware/number.hpp"
 
@@ -18,6 +20,12 @@ struct Term {
   Number seconds;                      // alone
 };
 
+// Numbers of one source are off together: all times that rest on it, each by its own uncertainty.
+struct Shift {
+  std::string source;  // as profiles write it; empty: nothing is off
+  double sign = 0;     // 1 longer, -1 shorter
+};
+
 class Terms {
  public:
   void wait(const char* what, const Number& seconds);
@@ -27,6 +35,9 @@ class Terms {
   void issue(const char* what, Resource thread, const Number& first, double rest);
   // The waits and works of others, each `factor` times as long; they hold no issuing.
   void add(const Terms& others, double factor);
+
+  // Parts that rest on the source of a shift take longer by their uncertainty, or shorter; to a tenth at the least.
+  void shift(const Shift& shift);
 
   double alone() const;  // seconds
 

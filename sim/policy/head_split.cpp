@@ -134,7 +134,10 @@ class SplitPolicy final : public Policy {
     return {split_.block, split_.sink + split_.recent, whole / static_cast<double>(full.size())};
   }
 
-  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+  void decode_layer(const DecodeLayer& drawn, LayerOps& ops) const override {
+    const std::vector<HeadCounts> heads = own_heads(drawn);
+    DecodeLayer shape = drawn;
+    shape.heads = heads;
     const double evicted = shape.sum(&HeadCounts::evicted);
     graph::OpId ready = ops.ready();
     if (split_.compensate && evicted > 0) {
@@ -158,6 +161,19 @@ class SplitPolicy final : public Policy {
   Growth growth() const override { return {.attended = 1 - streaming_share()}; }
 
  private:
+  // What a head reads follows from its kind; the layer whose replay stands for this one may have others.
+  std::vector<HeadCounts> own_heads(const DecodeLayer& drawn) const {
+    const std::vector<bool>& full = split_.full[std::min(index(drawn.layer), split_.full.size() - 1)];
+    const std::int64_t held = std::min(drawn.tokens, split_.sink + split_.recent);
+    std::vector<HeadCounts> heads(drawn.heads.begin(), drawn.heads.end());
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+      const bool whole = full[i % full.size()];
+      heads[i].attended = whole ? drawn.tokens : held;
+      heads[i].evicted = !whole && drawn.tokens > held ? 1 : 0;
+    }
+    return heads;
+  }
+
   double streaming_share() const {
     const auto heads = static_cast<double>(split_.full.size() * split_.full[0].size());
     return 1 - static_cast<double>(count_full(split_.full)) / heads;

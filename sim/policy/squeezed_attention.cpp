@@ -223,17 +223,17 @@ class SqueezedAttention final : public Policy {
     const Dims m(*shape.model);
     const auto keys = static_cast<double>(s_.clustered(shape.prompt_tokens));
     if (!s_.online || keys == 0 || s_.sparsity == 0) return;
-    const double rows = shape.batch * m.kv_heads * keys;
+    // The released code hands keys in single precision to cuML, whose kernel finds the nearest centroid (fusedL2NN of
+    // RAFT) without writing distances.
+    constexpr double kSingle = 4;
+    const double heads = shape.batch * m.kv_heads, rows = heads * keys, row = m.d * kSingle;
+    const auto clusters = static_cast<double>(s_.clusters(shape.prompt_tokens));
     graph::OpId op = ops.ready();
     for (int i = 0; i < s_.iterations; ++i) {
-      const graph::Gemm product{rows, static_cast<double>(s_.clusters(shape.prompt_tokens)), m.d};
-      op = ops.kernel(Lane::kCompute, Kind::kIndex, "assign keys to clusters", product, {op});
-      const double products = product.m * product.n * product.element_bytes;
-      Kernel nearest{KernelClass::kReduce, products, rows * kIndexBytes};
-      nearest.flops = product.m * product.n;
+      Kernel nearest{KernelClass::kReduce, (rows + heads * clusters) * row, rows * kIndexBytes};
+      nearest.flops = 2 * rows * clusters * m.d;
       op = ops.kernel(Lane::kCompute, Kind::kIndex, "nearest centroid", nearest, {op});
-      Kernel move{KernelClass::kReduce, rows * m.row(),
-                  shape.batch * m.kv_heads * static_cast<double>(s_.clusters(shape.prompt_tokens)) * m.row()};
+      Kernel move{KernelClass::kReduce, rows * (row + kIndexBytes), heads * clusters * row};
       move.flops = rows * m.d;
       op = ops.kernel(Lane::kCompute, Kind::kIndex, "move centroids", move, {op});
     }

@@ -29,7 +29,15 @@ class RunTable {
   PaperRun read(const std::string& name) const {
     const Node whole = resolved(name, 0);
     PaperRun run;
-    run.name = name, run.config = whole.without({"largest_batch", "index_heads"});
+    run.name = name, run.config = whole.without({"largest_batch", "index_heads", "traces"});
+    if (const Node* traces = whole.find("traces")) {
+      if (traces->kind() != Node::Kind::kList) throw UserError(traces->where(), "traces: expected a list of maps");
+      for (const Node& other : traces->items()) {
+        if (other.kind() != Node::Kind::kMap) throw UserError(other.where(), "traces: each as under trace, a map");
+        const Node map = Node::map({{"trace", other}}, other.where());
+        run.on_other_traces.push_back(laid_over(run.config, map));
+      }
+    }
     if (const Node* limit = whole.find("largest_batch")) {
       run.largest_batch = static_cast<int>(config::read_integer(*limit, "largest_batch", 1, 4096));
     }

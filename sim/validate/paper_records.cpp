@@ -1,10 +1,9 @@
-// The effect of a kind of work: the formula's value with that kind's times longer, and shorter, by their uncertainty,
-// all else as it is. A record states it as uncertain_s, of what its breakdown charges to the kind.
+// The effect of a source: the formula's value with each run's times as they are with that source's costs longer, and
+// shorter. A record states them under `shifted`.
 #include "validate/paper_records.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "base/error.hpp"
 #include "validate/papers.hpp"
@@ -14,62 +13,36 @@ namespace {
 
 using nlohmann::json;
 
-// A breakdown of the record and one of its kinds: what is off together.
-using Group = std::pair<std::string, std::string>;
-
-constexpr double kLeastFactor = 0.1;  // of a time that is off by more than itself
-
-const json* breakdown_of(const json& record, const std::string& where) {
-  if (where == "decode") return record.contains("breakdown") ? &record["breakdown"] : nullptr;
-  const bool there = record.contains(where) && record[where].contains("breakdown");
-  return there ? &record[where]["breakdown"] : nullptr;
+// What of a record the number NAME is a time of: decode, prefill or build; empty for what is no time.
+std::string phase_of(const std::string& name) {
+  const auto begins = [&name](const char* prefix) { return name.rfind(prefix, 0) == 0; };
+  if (begins("prefill.") || name == "ttft") return "prefill";
+  if (begins("exposed.") || begins("hidden.") || begins("decode.") || name == "tpot" || name == "tps") return "decode";
+  if (begins("build")) return "build";
+  return "";
 }
 
-// Longer (sign 1) or shorter (sign -1) by the uncertainty of a kind: what a time that holds all kinds is multiplied by,
-// or one of that kind alone.
-double factor(const json& record, const Group& group, double sign, bool of_kind_alone) {
-  const json* breakdown = breakdown_of(record, group.first);
-  if (breakdown == nullptr) return 1;
-  double time = 0, uncertain = 0;
-  for (const json& part : *breakdown) {
-    const bool is_kind = part["kind"] == group.second;
-    if (is_kind) uncertain = part.value("uncertain_s", 0.0);
-    if (is_kind || !of_kind_alone) time += part["exposed_s"].get<double>();
+// Of a record with the times of `other`.
+double number_with(const json& record, const json* other, const std::string& name) {
+  if (other != nullptr && !phase_of(name).empty()) {
+    if (const auto value = number_of(*other, name)) return *value;
   }
-  return time > 0 ? std::max(kLeastFactor, 1 + sign * uncertain / time) : 1;
+  return number_of(record, name).value();
 }
 
-// The breakdown that the number NAME of a record is a time of, and its kind: empty for all kinds together, nothing for
-// what is no time.
-std::optional<Group> time_of(const std::string& name) {
-  const auto after = [&name](const std::string& prefix) -> std::optional<std::string> {
-    if (name.rfind(prefix, 0) != 0) return {};
-    return name.substr(prefix.size());
-  };
-  for (const char* part : {"exposed.", "hidden."}) {
-    if (const auto kind = after(part)) return Group{"decode", *kind};
-    if (const auto kind = after(std::string("prefill.") + part)) return Group{"prefill", *kind};
+// The times of a record with the costs of a source longer or shorter; none where it does not rest on that source.
+const json* shifted(const json& record, const std::string& source, const char* which) {
+  if (!record.contains("shifted")) return nullptr;
+  for (const json& entry : record["shifted"]) {
+    if (entry["source"] == source) return &entry[which];
   }
-  if (name == "tpot" || name == "tps" || name.rfind("decode.", 0) == 0) return Group{"decode", ""};
-  if (name == "ttft" || name == "prefill.ttft_s") return Group{"prefill", ""};
-  if (name == "build" || name == "build.seconds") return Group{"build", ""};
-  return {};
-}
-
-double shifted(const json& record, const std::string& name, const Group& group, double sign) {
-  const double value = number_of(record, name).value();
-  const std::optional<Group> of = time_of(name);
-  if (!of || of->first != group.first || (!of->second.empty() && of->second != group.second)) return value;
-  const double by = factor(record, group, sign, !of->second.empty());
-  return name == "tps" || name == "decode.tokens_per_s" ? value / by : value * by;
+  return nullptr;
 }
 
 Origin origin_at(const json& record, const std::string& name) {
-  const std::optional<Group> of = time_of(name);
-  if (!of || !record.contains("origin")) return Origin::kExact;
-  const char* key = of->first == "build"     ? "build.seconds"
-                    : of->first == "prefill" ? "prefill.ttft_s"
-                                             : "decode.tpot_s";
+  const std::string phase = phase_of(name);
+  if (phase.empty() || !record.contains("origin")) return Origin::kExact;
+  const char* key = phase == "build" ? "build.seconds" : phase == "prefill" ? "prefill.ttft_s" : "decode.tpot_s";
   const json& origins = record["origin"];
   return origins.contains(key) ? origin_from_name(origins[key].get<std::string>()) : Origin::kExact;
 }
@@ -103,28 +76,57 @@ std::optional<Interval> Records::interval(const Formula& formula) const {
   std::string missing;
   const std::optional<double> middle = value(formula, missing);
   if (!middle) return {};
-  std::set<Group> groups;
+  double below = 0, above = 0;
+  // Values that one cause leads to, as far as they lie from the middle.
+  const auto add = [&](const std::vector<double>& values) {
+    double low = 0, high = 0;
+    for (const double v : values) low = std::min(low, v - *middle), high = std::max(high, v - *middle);
+    below += low * low, above += high * high;
+  };
+  for (const std::string& source : sources(formula)) {
+    std::vector<double> moved;
+    for (const char* which : {"longer", "shorter"}) {
+      moved.push_back(formula.value([&](const std::string& name) {
+        const auto [record, number] = find(name);
+        return number_with(record, shifted(record, source, which), number);
+      }));
+    }
+    add(moved);
+  }
+  add(on_other_traces(formula));
+  return Interval{*middle - std::sqrt(below), *middle + std::sqrt(above)};
+}
+
+std::set<std::string> Records::sources(const Formula& formula) const {
+  std::set<std::string> all;
   for (const std::string& name : formula.names()) {
     const json& record = find(name).first;
-    for (const char* where : {"decode", "prefill", "build"}) {
-      const json* breakdown = breakdown_of(record, where);
-      if (breakdown == nullptr) continue;
-      for (const json& part : *breakdown) groups.insert({where, part["kind"].get<std::string>()});
-    }
+    if (!record.contains("shifted")) continue;
+    for (const json& entry : record["shifted"]) all.insert(entry["source"].get<std::string>());
   }
-  double below = 0, above = 0;
-  for (const Group& group : groups) {
-    double low = 0, high = 0;
-    for (const double sign : {-1.0, 1.0}) {
-      const double moved = formula.value([&](const std::string& name) {
-        const auto [record, number] = find(name);
-        return shifted(record, number, group, sign);
-      });
-      low = std::min(low, moved - *middle), high = std::max(high, moved - *middle);
-    }
-    below += low * low, above += high * high;
+  return all;
+}
+
+std::vector<double> Records::on_other_traces(const Formula& formula) const {
+  std::size_t most = 0;
+  const auto others_of = [this](const std::string& name) -> const std::vector<json>* {
+    const auto found = others_.find(name.substr(0, name.find('.')));
+    return found == others_.end() ? nullptr : &found->second;
+  };
+  for (const std::string& name : formula.names()) {
+    if (const auto* others = others_of(name)) most = std::max(most, others->size());
   }
-  return Interval{*middle - std::sqrt(below), *middle + std::sqrt(above)};
+  std::vector<double> values;
+  for (std::size_t i = 0; i < most; ++i) {
+    values.push_back(formula.value([&](const std::string& name) {
+      const auto* others = others_of(name);
+      const auto [record, number] = find(name);
+      const bool there = others != nullptr && i < others->size();
+      const auto value = there ? number_of((*others)[i], number) : std::nullopt;
+      return value ? *value : number_of(record, number).value();
+    }));
+  }
+  return values;
 }
 
 Origin Records::origin(const Formula& formula) const {

@@ -4,8 +4,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/origin.hpp"
 #include "validate/formula.hpp"
@@ -18,16 +20,20 @@ struct Interval {
 
 class Records {
  public:
-  // What `kvcast run --json` says of the run `name`.
-  void add(const std::string& name, nlohmann::json record) { records_[name] = std::move(record); }
+  // What `kvcast run --json` says of the run `name`, with its times under costs that are off (`shifted`, as
+  // workload/shifted.hpp has them), and what it says of the same run on other traces.
+  void add(const std::string& name, nlohmann::json record, std::vector<nlohmann::json> on_other_traces = {}) {
+    records_[name] = std::move(record);
+    if (!on_other_traces.empty()) others_[name] = std::move(on_other_traces);
+  }
 
   // Nothing where a number is missing; `missing` then names it, and what did not fit in memory.
   std::optional<double> value(const Formula& formula, std::string& missing) const;
 
-  // Where the formula's value may lie by the uncertainty of costs. All costs of a kind of work (the breakdown's rows)
-  // are off together, in every run that the formula names, for the same parameters price them: in a ratio they cancel
-  // as far as both sides have the kind. Kinds are off independently: their effects add as squares. Nothing where a
-  // number is missing; a point where nothing is uncertain, as for bytes.
+  // Where the formula's value may lie by the uncertainty of costs and by the trace. All costs that rest on one source
+  // are off together, in every run that the formula names: in a ratio they cancel as far as both sides have them.
+  // Sources are off independently, so that their effects add as squares; traces, of which the i-th others are taken
+  // together, count as one more. Nothing where a number is missing; a point where nothing is uncertain, as for bytes.
   std::optional<Interval> interval(const Formula& formula) const;
 
   // The worst origin of a number that the formula names.
@@ -35,8 +41,12 @@ class Records {
 
  private:
   std::pair<const nlohmann::json&, std::string> find(const std::string& name) const;
+  std::set<std::string> sources(const Formula& formula) const;
+  // The formula's value with the first others of all runs that have any, with the second, ...
+  std::vector<double> on_other_traces(const Formula& formula) const;
 
   std::map<std::string, nlohmann::json> records_;
+  std::map<std::string, std::vector<nlohmann::json>> others_;
 };
 
 }  // namespace kvcast::validate

@@ -159,12 +159,25 @@ Suite papers(const std::vector<Paper>& papers, const RunAll& run_all) {
   suite.expected_is = "published";
   suite.size_unit = "context, tokens";
   std::vector<PaperRun> runs;
-  for (const Paper& paper : papers) runs.insert(runs.end(), paper.runs.begin(), paper.runs.end());
+  for (const Paper& paper : papers) {
+    for (const PaperRun& run : paper.runs) {
+      runs.push_back(run);
+      for (const config::Node& other : run.on_other_traces) {
+        PaperRun& on_other = runs.emplace_back(run);
+        on_other.config = other, on_other.shifted = false;
+      }
+    }
+  }
   std::vector<json> results = run_all(runs);
   std::size_t next = 0;
   for (const Paper& paper : papers) {
     Records records;
-    for (const PaperRun& run : paper.runs) records.add(run.name, std::move(results[next++]));
+    for (const PaperRun& run : paper.runs) {
+      const auto first = results.begin() + static_cast<std::ptrdiff_t>(next);
+      const auto others = static_cast<std::ptrdiff_t>(run.on_other_traces.size());
+      records.add(run.name, *first, {first + 1, first + 1 + others});
+      next += 1 + run.on_other_traces.size();
+    }
     for (const Claim& claim : paper.claims) suite.cases.push_back(judge(claim, records));
   }
   suite.budgets = budgets(suite);

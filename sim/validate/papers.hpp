@@ -22,6 +22,8 @@ struct PaperRun {
   int largest_batch = 0;  // above 0: at the largest batch up to this one that fits in memory
   int index_heads = 0;    // above 0: nothing but the index of so many KV heads of one layer is built
   SourceLocation index_heads_at;
+  std::vector<config::Node> on_other_traces;  // configurations of the same run, for how far the trace decides
+  bool shifted = true;                        // its record says how far costs may move its times
 };
 
 // One way to read an under-specified setting.
@@ -48,7 +50,7 @@ Paper read_paper(const std::string& path);
 // All files of a folder, in alphabetical order; UserError where an id stands twice.
 std::vector<Paper> read_papers(const std::string& folder);
 
-// Runs what is asked and gives back the record of each (`kvcast run --json`), in order.
+// Runs what is asked and gives back the record of each (`kvcast run --json`; with `shifted` where asked for), in order.
 using RunAll = std::function<std::vector<nlohmann::json>(const std::vector<PaperRun>&)>;
 
 // The number NAME of a record, by its dotted path or by a short name:

@@ -43,7 +43,7 @@ class Runner {
       : input_(input),
         options_(options),
         run_(*input.run),
-        costs_(run_.hardware, run_.framework),
+        costs_(run_.hardware, run_.framework, options.shift),
         draw_(draw_counts(input)),
         setting_(decode_setting(input, draw_)) {}
 

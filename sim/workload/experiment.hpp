@@ -10,6 +10,7 @@
 
 #include "config/run.hpp"
 #include "graph/traffic.hpp"
+#include "hardware/terms.hpp"
 #include "lower/decode.hpp"
 #include "metrics/attribution.hpp"
 #include "policy/policy.hpp"
@@ -59,6 +60,7 @@ struct Experiment {
 struct ExperimentOptions {
   bool timeline = false;                 // keep the spans of one decode step
   std::ostream* chrome_trace = nullptr;  // write the middle decode window as a Chrome trace
+  hardware::Shift shift;                 // costs of one source longer or shorter
 };
 
 // What an experiment is made of; refers to objects that outlive the call.

@@ -44,13 +44,35 @@ class OneLayer final : public graph::WorkSource {
 
 }  // namespace
 
-IndexBuild build_index(const config::Run& run, const policy::Policy& policy, int kv_heads) {
+namespace {
+
+config::Model with_heads(const config::Run& run, int kv_heads) {
   KVCAST_CHECK(kv_heads >= 1 && kv_heads <= run.model.n_kv_heads);
   config::Model model = run.model;
   model.n_q_heads = model.group() * kv_heads;
   model.n_kv_heads = kv_heads;
   model.layers = 1;
+  return model;
+}
+
+}  // namespace
+
+std::map<std::string, double> uncertain_of_build(const config::Run& run, const policy::Policy& policy, int kv_heads) {
+  const config::Model model = with_heads(run, kv_heads);
   const hardware::CostModel costs(run.hardware, run.framework);
+  OneLayer layer(run, policy, model);
+  std::vector<graph::Op> block;
+  std::map<std::string, double> by_source;
+  while (layer.next_block(block)) {
+    for (const graph::Op& op : block) costs.add_uncertain(op, by_source);
+  }
+  return by_source;
+}
+
+IndexBuild build_index(const config::Run& run, const policy::Policy& policy, int kv_heads,
+                       const hardware::Shift& shift) {
+  const config::Model model = with_heads(run, kv_heads);
+  const hardware::CostModel costs(run.hardware, run.framework, shift);
   OneLayer layer(run, policy, model);
   TimedSource source(layer, costs);
   Recorder recorder(source, 0);

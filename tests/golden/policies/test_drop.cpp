@@ -6,6 +6,8 @@
 #include "paper.hpp"
 #include "policy/profile.hpp"
 #include "support/error_of.hpp"
+#include "support/ops.hpp"
+#include "support/select.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace kvcast::tests {
@@ -232,6 +234,27 @@ TEST_CASE("duo_attention and razor_attention, by hand") {
   // Razor: the window is max(1, ⌊6/3⌋) = 2. Shares of 0: no full head.
   const std::string razor = "echo_share: 0, induction_share: 0, sink: 1, least_buffer: 1, divisor: 3" + profile;
   CHECK(select("razor_attention", razor, paper).steps[0].heads[0].attended == Positions{0, 5, 6});
+}
+
+TEST_CASE("duo_attention reads what a layer's own heads keep, whichever layer was replayed") {
+  // 4 layers of one KV head with equal scores: two keep everything, the first two. Replayed was one of those: 7 tokens.
+  const TemporaryDirectory directory;
+  const auto policy =
+      tests::make("duo_attention", "sink: 1, recent: 2, profile: " + profile_of(directory, {0.5}), {6, 2});
+  config::Model model;
+  model.layers = 4, model.n_q_heads = 1, model.n_kv_heads = 1, model.head_dim = 1;
+  const auto read = [&](int layer) {
+    policy::HeadCounts whole;
+    whole.attended = 7;
+    const std::vector<policy::HeadCounts> heads(2, whole);  // of two sequences
+    policy::Recorder ops;
+    policy->decode_layer({&model, layer, 2, 7, heads, false}, ops);
+    return std::get<graph::DecodeAttention>(only(ops.ops(), "attention").work).tokens;
+  };
+  CHECK(read(0) == 14);
+  CHECK(read(1) == 14);
+  CHECK(read(2) == 6);  // the first and the last two
+  CHECK(read(3) == 6);
 }
 
 TEST_CASE("razor_attention's averaged pair stands for all that left, by hand") {

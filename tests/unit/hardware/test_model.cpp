@@ -165,3 +165,30 @@ TEST_CASE("an explanation names the parts, longest first, and what sets the pace
   CHECK(weights < products);
   CHECK(products < floor);
 }
+
+TEST_CASE("costs of one source are longer or shorter by their own uncertainty, all others as they are") {
+  const std::string first = "a sheet", second = "a guess";
+  const auto terms = [&] {
+    hardware::Terms made;
+    made.wait("wait", {10e-6, Origin::kAssumed, 0.5, false, &second});
+    made.work("bytes", Resource::kHbm, {20e-6, Origin::kDatasheet, 0.1, false, &first});
+    made.issue("calls", Resource::kHostThread, {4e-6, Origin::kAssumed, 2, false, &second}, 8e-6);
+    return made;
+  };
+  const auto alone = [&](const std::string& source, double sign) {
+    hardware::Terms made = terms();
+    made.shift({source, sign});
+    return made.alone();
+  };
+  CHECK(terms().alone() == Approx(34e-6));
+  CHECK(alone(first, 1) == Approx(36e-6));   // 22 us of bytes
+  CHECK(alone(first, -1) == Approx(32e-6));  // 18
+  CHECK(alone(second, 1) == Approx(15e-6 + 20e-6 + 12e-6));
+  CHECK(alone(second, -1) == Approx(5e-6 + 20e-6 + 0.4e-6));  // to a tenth at the least
+  CHECK(alone("neither", 1) == Approx(34e-6));
+  hardware::Terms made = terms();
+  made.shift({second, 1});
+  const std::array<double, hardware::kResourceCount> rates{};
+  CHECK(made.cost(rates.data()).issue->first == Approx(12e-6));
+  CHECK(made.cost(rates.data()).issue->rest == Approx(24e-6));
+}

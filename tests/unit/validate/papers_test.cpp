@@ -211,11 +211,22 @@ json part(const char* kind, double exposed, double uncertain) {
   return {{"kind", kind}, {"exposed_s", exposed}, {"hidden_s", 0.0}, {"uncertain_s", uncertain}};
 }
 
-// a: 6 s of GEMM to a tenth and 2 s of the CPU to four tenths; b: 2 s of GEMM to a tenth.
+// A record's times with one source's costs longer, and shorter.
+json off(const char* source, double longer, double shorter) {
+  const auto times = [](double tpot) {
+    return json{{"decode", {{"tpot_s", {{"mean", tpot}}}, {"tokens_per_s", 1 / tpot}}},
+                {"prefill", {{"ttft_s", 5}}},
+                {"breakdown", {part("gemm", tpot / 2, 0)}}};
+  };
+  return {{"source", source}, {"longer", times(longer)}, {"shorter", times(shorter)}};
+}
+
+// a, 8 s a step: 8.6 or 7.4 by one source, 8.8 or 7.2 by another. b, 2 s: 2.2 or 1.8 by the first alone.
 Records two_records() {
   json a = record(8, 5, 100), b = record(2, 5, 50);
-  a["breakdown"] = {part("gemm", 6, 0.6), part("cpu", 2, 0.8)};
-  b["breakdown"] = {part("gemm", 2, 0.2)};
+  a["shifted"] = {off("kernels", 8.6, 7.4), off("cores", 8.8, 7.2)};
+  a["breakdown"] = {part("gemm", 6, 0)};
+  b["shifted"] = {off("kernels", 2.2, 1.8)};
   Records records;
   records.add("a", a), records.add("b", b);
   return records;
@@ -223,29 +234,71 @@ Records two_records() {
 
 }  // namespace
 
-TEST_CASE("what a kind of work may be off by moves all runs together, and kinds add as squares") {
+TEST_CASE("what rests on one source is off together in all runs, and sources add as squares") {
   const Records records = two_records();
   const auto interval = [&](const char* formula) { return records.interval(Formula(formula, {})).value(); };
   // 0.6 and 0.8 s of 8: 1 s.
   CHECK(interval("a.tpot").low == Approx(7));
   CHECK(interval("a.tpot").high == Approx(9));
-  // A ratio of 4. GEMM a tenth longer in both: 8.6 / 2.2 = 3.909; shorter: 7.4 / 1.8 = 4.111. The CPU: 3.6 and 4.4.
+  // A ratio of 4. Kernels longer in both: 8.6 / 2.2 = 3.909; shorter: 7.4 / 1.8 = 4.111. The cores: 3.6 and 4.4.
   CHECK(interval("a.tpot / b.tpot").low == Approx(4 - std::hypot(4 - 8.6 / 2.2, 0.4)));
   CHECK(interval("a.tpot / b.tpot").high == Approx(4 + std::hypot(7.4 / 1.8 - 4, 0.4)));
   // What both sides have cancels.
   CHECK(interval("b.tpot / b.tpot").high == Approx(1));
-  CHECK(interval("b.tps").low == Approx(0.5 - (0.5 - 0.5 / 1.1)));  // longer steps, fewer tokens
-  CHECK(interval("a.exposed.cpu").low == Approx(1.2));
-  CHECK(interval("a.exposed.gemm / a.tpot").low == Approx(0.75 - std::hypot(0.75 - 6 / 8.8, 0.75 - 5.4 / 7.4)));
+  CHECK(interval("b.tps").low == Approx(1 / 2.2));  // longer steps, fewer tokens
+  // 6 s of GEMM in the middle; 4.3, 3.7, 4.4 and 3.6 with costs that are off: both ways below.
+  CHECK(interval("a.exposed.gemm").low == Approx(6 - std::hypot(6 - 3.7, 6 - 3.6)));
+  CHECK(interval("a.exposed.gemm").high == 6);
   CHECK(interval("a.hbm / b.hbm").low == 2);
   CHECK(interval("a.hbm / b.hbm").high == 2);
+  CHECK(interval("a.fits").high == 1);
   CHECK(!records.interval(Formula("a.build", {})));
+}
+
+TEST_CASE("what other traces give lies in the interval, each taken with the like of it") {
+  Records records;
+  records.add("a", record(8, 5, 100), {record(10, 5, 100), record(7, 5, 100)});
+  records.add("b", record(2, 5, 50), {record(2.5, 5, 50)});
+  records.add("c", record(2, 5, 50));
+  const auto interval = [&](const char* formula) { return records.interval(Formula(formula, {})).value(); };
+  CHECK(interval("a.tpot").low == 7);
+  CHECK(interval("a.tpot").high == 10);
+  // 8 / 2; 10 / 2.5, and 7 / 2 where b has no second other.
+  CHECK(interval("a.tpot / b.tpot").low == 3.5);
+  CHECK(interval("a.tpot / b.tpot").high == 4);
+  CHECK(interval("a.tpot / c.tpot").high == 5);
+  CHECK(interval("c.tpot").high == 2);
+}
+
+TEST_CASE("a run on other traces is asked for once for each, without its costs") {
+  const Paper paper =
+      paper_of(replaced(replaced(kFile, ", largest_batch: 9", ""), "  slow: {policy: full}\n",
+                        "  slow: {policy: full, trace: {recipe: a, steps: 3}, traces: [{recipe: b}]}\n"));
+  REQUIRE(paper.runs[0].on_other_traces.size() == 1);
+  CHECK(paper.runs[0].config.find("traces") == nullptr);
+  const config::Node& trace = *paper.runs[0].on_other_traces[0].find("trace");
+  CHECK(trace.find("recipe")->text() == "b");
+  CHECK(trace.find("steps")->text() == "3");  // all else as it was
+  const Suite suite = papers({paper}, [&](const std::vector<PaperRun>& runs) {
+    std::vector<json> records;
+    for (const PaperRun& run : runs) {
+      const bool other = run.config.find("trace")->find("recipe")->text() == "b";
+      CHECK(run.shifted == !other);
+      records.push_back(run.name == "fast" ? record(2, 2, 50) : record(other ? 7 : 6, 10, 100));
+    }
+    return records;
+  });
+  CHECK(suite.cases[0].predicted == 3);
+  CHECK(suite.cases[0].cost_high == 3.5);
+  CHECK(error_of([&] {
+          paper_of(replaced(kFile, "  slow: {policy: full}\n", "  slow: {policy: full, traces: needle}\n"));
+        }).find("a list of maps") != std::string::npos);
 }
 
 TEST_CASE("a case's bounds are its readings, each with what costs may be off by; its verdict is the readings'") {
   const Paper paper = paper_of(replaced(kFile, "published: 4\n", "published: 5.9\n"));
   json slow = record(6, 10, 100);
-  slow["breakdown"] = {part("cpu", 6, 3)};
+  slow["shifted"] = {off("cores", 9, 3)};
   const Suite suite = papers({paper}, [&](const std::vector<PaperRun>&) {
     return std::vector<json>{slow, record(2, 2, 50)};
   });
