@@ -14,6 +14,7 @@ namespace {
 // {tokens: prompts, ...}
 std::vector<PromptLength> read_lengths(const config::Node& node) {
   std::vector<PromptLength> lengths;
+  if (node.entries().empty()) throw UserError(node.where(), "lengths: expected {tokens: prompts, ...}");
   for (const auto& [key, count] : node.entries()) {
     const config::Node tokens = config::Node::scalar(key, count.where());
     lengths.push_back({config::read_integer(tokens, "lengths", 1, 4'000'000),

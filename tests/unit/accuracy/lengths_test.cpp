@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 
@@ -69,6 +70,36 @@ TEST_CASE("a score is the mean over prompts, each length by how many there are")
   const std::vector<Sample> same = {found(1, 5), found(0.5, 5)};
   CHECK(predict(link, task, same, 100).share == Approx(0.75));
   CHECK(0.75 - predict(link, task, same, 100).low == Approx(0.25));
+}
+
+// Reads the tasks of a working directory instead of the source tree's.
+class WorkingFolder {
+ public:
+  WorkingFolder() : before_(std::filesystem::current_path()) { std::filesystem::current_path(folder_.path()); }
+  ~WorkingFolder() { std::filesystem::current_path(before_); }
+  WorkingFolder(const WorkingFolder&) = delete;
+  WorkingFolder& operator=(const WorkingFolder&) = delete;
+
+ private:
+  TemporaryDirectory folder_;
+  std::filesystem::path before_;
+};
+
+TEST_CASE("lengths that are none are refused with their place") {
+  const WorkingFolder folder;
+  std::filesystem::create_directories("configs/accuracy");
+  const auto read = [](const std::string& lengths) {
+    std::ofstream("configs/accuracy/tasks.yaml")
+        << "B:\n  t: {recipe: niah, steps: 8, score: exact, context: 5000, lengths: " << lengths << "}\n";
+    return Catalogue().task("B", "t")->lengths;
+  };
+  CHECK(read("{1400: 9, 3000: 0.5}") == std::vector<PromptLength>{{1400, 9}, {3000, 0.5}});
+  for (const char* odd : {"{3000: 1, 1400: 1}", "{1400: 1, 1400: 2}", "{1400: 0}", "{1400: -1}", "{1400: many}",
+                          "{0: 1}", "{-5: 1}", "{1.5: 1}", "{long: 1}", "{010: 1}", "{99999999999999999999: 1}",
+                          "[1400]", "1400", "{}", "{1400: {}}", "{1400: .nan}"}) {
+    CAPTURE(odd);
+    CHECK_THROWS_WITH(read(odd), Catch::Contains("tasks.yaml:2:"));
+  }
 }
 
 // arXiv 2504.15364, table 8: share of a prompt that a budget covers, mean over a task's prompts.

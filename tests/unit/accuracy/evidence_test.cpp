@@ -1,0 +1,58 @@
+// What recipes of LongBench ask of a policy that drops the prompt, and of one that chooses at each step.
+#include <catch2/catch.hpp>
+
+#include "accuracy/laboratory.hpp"
+
+namespace kvcast::accuracy {
+namespace {
+
+const config::PolicyChoice kDropping = config::read_policy(
+    config::parse_yaml("{name: snapkv, budget: 256, window: 8, pool: avg, pool_kernel: 5}", "test"));
+const config::PolicyChoice kChoosing =
+    config::read_policy(config::parse_yaml("{name: exact_topk, budget: 256, identification: free}", "test"));
+
+struct Seen {
+  double recall = 0;  // of the attention on targets, mean over steps
+  double places = 0;  // share of the targets attended to, mean over steps
+};
+
+Seen seen(Laboratory& laboratory, const TraceRequest& trace, const config::PolicyChoice& policy) {
+  Seen mean;
+  int steps = 0;
+  for (const replay::StepRecall& step : laboratory.result(trace, policy).steps) {
+    if (step.targets == 0) continue;
+    ++steps;
+    mean.recall += step.recall();
+    mean.places += step.mean_tokens() / static_cast<double>(step.targets);
+  }
+  REQUIRE(steps > 0);
+  return {mean.recall / steps, mean.places / steps};
+}
+
+TEST_CASE("evidence that an answer takes in turn must all be kept, or found a part at a time") {
+  const TraceRequest paper{"longbench-papers", "llama-3.1-8b", 5000, 16, 1};
+  Laboratory laboratory("", 1);
+  for (const config::PolicyChoice& policy : {kDropping, kChoosing}) laboratory.want(paper, policy);
+  laboratory.run([](std::int64_t, std::int64_t) {});
+  // Twelve places of 17 tokens are 204, of which a step needs 34: both fit 256, but only the choice is made of those.
+  CHECK(laboratory.result(paper, kChoosing).steps.front().targets == 34);
+  CHECK(seen(laboratory, paper, kChoosing).recall > 0.98);
+  CHECK(seen(laboratory, paper, kDropping).recall < 0.9);
+  // The question points at all of it: far more of it is kept than the 5 % of the text.
+  CHECK(seen(laboratory, paper, kDropping).recall > 0.3);
+}
+
+TEST_CASE("of what a summary writes about a prompt's last queries keep no more than of the rest") {
+  const TraceRequest report{"longbench-summary", "llama-3.1-8b", 5120, 16, 1};
+  Laboratory laboratory("", 1);
+  for (const config::PolicyChoice& policy : {kDropping, kChoosing}) laboratory.want(report, policy);
+  laboratory.run([](std::int64_t, std::int64_t) {});
+  // 256 of 5120 tokens are a twentieth.
+  const double share = seen(laboratory, report, kDropping).places;
+  CHECK(share > 0.5 / 20);
+  CHECK(share < 2.0 / 20);
+  CHECK(seen(laboratory, report, kChoosing).places > 0.9);
+}
+
+}  // namespace
+}  // namespace kvcast::accuracy
