@@ -1,25 +1,15 @@
 #include "accuracy/table.hpp"
 
-#include <boost/tokenizer.hpp>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 
 #include "base/build.hpp"
+#include "base/csv.hpp"
 
 namespace kvcast::accuracy {
 namespace {
-
-using Fields = std::vector<std::string>;
-
-Fields split(const std::string& line) {
-  // A backslash is a character like any other (RFC 4180).
-  const boost::escaped_list_separator<char> separator("", ",", "\"");
-  const boost::tokenizer<boost::escaped_list_separator<char>> fields(line, separator);
-  return {fields.begin(), fields.end()};
-}
 
 constexpr std::string Row::*kTexts[] = {&Row::paper, &Row::table,  &Row::model,  &Row::benchmark,  &Row::context,
                                         &Row::task,  &Row::method, &Row::budget, &Row::budget_unit};
@@ -28,23 +18,24 @@ const std::vector<std::string> kColumns = {"paper", "table",  "model",  "benchma
 
 class Header {
  public:
-  Header(const Fields& names, const std::string& file) : width_(names.size()) {
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      if (!columns_.emplace(names[i], i).second) {
-        throw UserError({file, 1, 0}, fmt::format("column \"{}\" stands twice", names[i].substr(0, 40)));
+  explicit Header(const CsvRow& row) : width_(row.fields.size()) {
+    for (std::size_t i = 0; i < width_; ++i) {
+      if (!columns_.emplace(row.fields[i], i).second) {
+        throw UserError(row.at(i), fmt::format("column \"{}\" stands twice", row.fields[i].substr(0, 40)));
       }
     }
     for (const std::string& name : kColumns) {
-      if (columns_.count(name) == 0) throw UserError({file, 1, 0}, fmt::format("no column \"{}\"", name), kColumns);
+      if (columns_.count(name) == 0) throw UserError(row.where, fmt::format("no column \"{}\"", name), kColumns);
     }
   }
 
-  std::optional<Row> read(const Fields& fields, const SourceLocation& where) const {
+  std::optional<Row> read(const CsvRow& line) const {
+    const std::vector<std::string>& fields = line.fields;
     if (fields.size() != width_) {
-      throw UserError(where, fmt::format("{} fields, the header has {}", fields.size(), width_));
+      throw UserError(line.where, fmt::format("{} fields, the header has {}", fields.size(), width_));
     }
     Row row;
-    row.where = where;
+    row.where = line.where;
     for (std::size_t i = 0; i < std::size(kTexts); ++i) row.*kTexts[i] = fields[columns_.at(kColumns[i])];
     const auto unit = columns_.find("unit");
     if (unit != columns_.end()) {
@@ -54,7 +45,8 @@ class Header {
     if (const auto held = columns_.find("held_out"); held != columns_.end()) {
       const std::string& flag = fields[held->second];
       if (flag != "true" && flag != "false") {
-        throw UserError(where, fmt::format("held_out: expected true or false, found \"{}\"", flag.substr(0, 40)));
+        throw UserError(line.at(held->second),
+                        fmt::format("held_out: expected true or false, found \"{}\"", flag.substr(0, 40)));
       }
       row.held_out = flag == "true";
     }
@@ -73,20 +65,12 @@ class Header {
 }  // namespace
 
 std::vector<Row> read_table(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) throw UserError({path, 0, 0}, "cannot read the published table");
   std::optional<Header> header;
   std::vector<Row> rows;
-  int number = 0;
-  for (std::string line; std::getline(in, line);) {
-    ++number;
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (line.empty()) continue;
-    const SourceLocation where{path, number, 0};
-    const Fields fields = split(line);
+  for (const CsvRow& line : read_csv(path, "the published table")) {
     if (!header) {
-      header.emplace(fields, path);
-    } else if (const std::optional<Row> row = header->read(fields, where)) {
+      header.emplace(line);
+    } else if (const std::optional<Row> row = header->read(line)) {
       rows.push_back(*row);
     }
   }

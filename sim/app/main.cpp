@@ -2,6 +2,8 @@
 // else.
 #include <malloc.h>
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <climits>
 #include <cstdio>
@@ -24,6 +26,30 @@ void keep_freed_memory() {
   ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
 }
 
+// What stands where a command should; empty where nothing does or none is needed.
+std::string unknown_command(const CLI::App& app) {
+  const std::vector<std::string> rest = app.remaining();
+  const bool misplaced = app.get_require_subcommand_min() > 0 && app.get_subcommands().empty() && !rest.empty();
+  return misplaced && rest[0][0] != '-' ? rest[0] : "";
+}
+
+std::string failure(const CLI::App* failed, const CLI::Error& error) {
+  std::string path;
+  while (!failed->get_subcommands().empty()) {
+    failed = failed->get_subcommands().front();
+    path += " " + failed->get_name();
+  }
+  const std::string command = unknown_command(*failed);
+  std::string what = error.what();
+  if (!command.empty()) {
+    std::vector<std::string> known;
+    for (const CLI::App* one : failed->get_subcommands([](const CLI::App*) { return true; }))
+      known.push_back(one->get_name());
+    what = fmt::format("unknown command \"{}\"; known: {}", command, fmt::join(known, ", "));
+  }
+  return fmt::format("kvcast: {}\nTry: kvcast{} --help\n", what, path);
+}
+
 int run(int argc, char** argv) {
   CLI::App app{
       "kvcast forecasts what KV-cache compression and retrieval does to a long-context LLM: tokens per second,\n"
@@ -32,10 +58,7 @@ int run(int argc, char** argv) {
       "kvcast"};
   app.set_version_flag("--version", kvcast::version());
   app.require_subcommand(1);
-  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
-    return fmt::format("kvcast: {}\nTry: kvcast{} --help\n", error.what(),
-                       failed->get_parent() == nullptr ? "" : " " + failed->get_name());
-  });
+  app.failure_message(failure);
   int result = 0;
   kvcast::app::add_commands(app, result);
   try {

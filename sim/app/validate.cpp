@@ -124,7 +124,9 @@ void print_points(const json& result) {
   fmt::print("{:<28} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>10}\n", "device/framework", "points", "median", "p90",
              "max", "bias", "outside", "no profile");
   const auto line = [](const std::string& name, const json& r) {
-    const auto percent = [&r](const char* key) { return fmt::format("{:.1f} %", 100 * r[key].get<double>()); };
+    const auto percent = [&r](const char* key) {
+      return r[key].is_null() ? "-" : fmt::format("{:.1f} %", 100 * r[key].get<double>());
+    };
     fmt::print("{:<28} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>10}\n", name, r["n"].get<std::int64_t>(),
                percent("median"), percent("p90"), percent("max"), percent("bias"),
                r["outside_range"].get<std::int64_t>(), r["no_profile"].get<std::int64_t>());

@@ -2,65 +2,59 @@
 
 #include <fmt/format.h>
 
-#include <boost/tokenizer.hpp>
 #include <charconv>
-#include <fstream>
+#include <cmath>
 #include <map>
 #include <optional>
+
+#include "base/csv.hpp"
 
 namespace kvcast::calibrate {
 namespace {
 
-using Fields = std::vector<std::string>;
-
-Fields split(const std::string& line, const SourceLocation& where) {
-  try {
-    const boost::tokenizer<boost::escaped_list_separator<char>> fields(line);
-    return {fields.begin(), fields.end()};
-  } catch (const boost::escaped_list_error& error) {
-    throw UserError(where, fmt::format("not CSV: {}", error.what()));
-  }
-}
-
 class Table {
  public:
-  Table(const Fields& header, std::string file) : file_(std::move(file)) {
-    for (std::size_t i = 0; i < header.size(); ++i) {
-      if (!columns_.emplace(header[i], i).second)
-        throw UserError({file_, 1, 0}, fmt::format("column \"{}\" stands twice", header[i]));
+  explicit Table(const CsvRow& header) {
+    for (std::size_t i = 0; i < header.fields.size(); ++i) {
+      if (!columns_.emplace(header.fields[i], i).second)
+        throw UserError(header.at(i), fmt::format("column \"{}\" stands twice", header.fields[i]));
     }
     attention_ = has({"batch", "ctx", "n_q", "n_kv", "head_dim"});
     if (!has({"device", "framework", "latency_us"}) || !(attention_ || has({"m", "n", "k"}))) {
       throw UserError(
-          {file_, 1, 0},
+          header.where,
           "expected the columns device, framework, latency_us and batch, ctx, n_q, n_kv, head_dim or m, n, k");
     }
   }
 
-  MeasuredPoint read(const Fields& row, int line) const {
-    if (row.size() != columns_.size()) {
-      throw UserError({file_, line, 0}, fmt::format("{} fields, the header has {}", row.size(), columns_.size()));
+  MeasuredPoint read(const CsvRow& row) const {
+    if (row.fields.size() != columns_.size()) {
+      throw UserError(row.where, fmt::format("{} fields, the header has {}", row.fields.size(), columns_.size()));
     }
     MeasuredPoint point;
-    point.where = {file_, line, 0};
-    point.device = row[columns_.at("device")];
-    point.framework = row[columns_.at("framework")];
-    if (has({"kernel"})) point.kernel = row[columns_.at("kernel")];
-    if (has({"held_out"})) point.held_out = flag(row, line, "held_out");
-    point.seconds = number(row, line, "latency_us") * 1e-6;
+    point.where = row.where;
+    point.device = row.fields[columns_.at("device")];
+    point.framework = row.fields[columns_.at("framework")];
+    if (has({"kernel"})) point.kernel = row.fields[columns_.at("kernel")];
+    if (has({"held_out"})) point.held_out = flag(row, "held_out");
+    point.seconds = number(row, "latency_us") * 1e-6;
     point.op.label = "measured point";
     if (attention_) {
-      const double batch = number(row, line, "batch"), ctx = number(row, line, "ctx"), kv = number(row, line, "n_kv");
+      const double batch = number(row, "batch"), ctx = number(row, "ctx"), kv = number(row, "n_kv");
+      const double group = number(row, "n_q") / kv;
+      if (group != std::floor(group)) {
+        throw UserError(row.at(columns_.at("n_q")), "the query heads do not divide into the KV heads");
+      }
       point.op.kind = graph::Kind::kAttention;
       point.op.work = graph::DecodeAttention{.rows = batch * kv,
-                                             .group = number(row, line, "n_q") / kv,
-                                             .head_dim = number(row, line, "head_dim"),
+                                             .group = group,
+                                             .head_dim = number(row, "head_dim"),
                                              .tokens = batch * kv * ctx,
                                              .longest = ctx,
                                              .warm = true};
     } else {
       point.op.kind = graph::Kind::kGemm;
-      point.op.work = graph::Gemm{number(row, line, "m"), number(row, line, "n"), number(row, line, "k")};
+      point.op.work = graph::Gemm{number(row, "m"), number(row, "n"), number(row, "k")};
     }
     return point;
   }
@@ -73,25 +67,25 @@ class Table {
     return true;
   }
 
-  bool flag(const Fields& row, int line, const char* column) const {
-    const std::string& text = row[columns_.at(column)];
+  bool flag(const CsvRow& row, const char* column) const {
+    const std::string& text = row.fields[columns_.at(column)];
     if (text != "0" && text != "1") {
-      throw UserError({file_, line, 0}, fmt::format("{}: expected 0 or 1, found \"{}\"", column, text));
+      throw UserError(row.at(columns_.at(column)), fmt::format("{}: expected 0 or 1, found \"{}\"", column, text));
     }
     return text == "1";
   }
 
-  double number(const Fields& row, int line, const char* column) const {
-    const std::string& text = row[columns_.at(column)];
+  double number(const CsvRow& row, const char* column) const {
+    const std::string& text = row.fields[columns_.at(column)];
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || !(value > 0) || value > 1e15) {
-      throw UserError({file_, line, 0}, fmt::format("{}: expected a positive number, found \"{}\"", column, text));
+      throw UserError(row.at(columns_.at(column)),
+                      fmt::format("{}: expected a positive number, found \"{}\"", column, text));
     }
     return value;
   }
 
-  std::string file_;
   std::map<std::string, std::size_t> columns_;
   bool attention_ = false;
 };
@@ -114,20 +108,13 @@ bool beyond_cache(const MeasuredPoint& point, double l2_capacity) { return repea
 double weight_of(const MeasuredPoint& point, double l2_capacity) { return beyond_cache(point, l2_capacity) ? 3 : 1; }
 
 std::vector<MeasuredPoint> read_points(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) throw UserError({path, 0, 0}, "cannot read the points");
   std::optional<Table> table;
   std::vector<MeasuredPoint> points;
-  int number = 0;
-  for (std::string line; std::getline(in, line);) {
-    ++number;
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (line.empty()) continue;
-    const Fields fields = split(line, {path, number, 0});
+  for (const CsvRow& row : read_csv(path, "the points")) {
     if (!table) {
-      table.emplace(fields, path);
+      table.emplace(row);
     } else {
-      points.push_back(table->read(fields, number));
+      points.push_back(table->read(row));
     }
   }
   if (points.empty()) throw UserError({path, 0, 0}, "no points in the file");

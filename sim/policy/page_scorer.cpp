@@ -3,6 +3,7 @@
 #include "policy/page_scorer.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.hpp"
 
@@ -10,6 +11,13 @@ namespace kvcast::policy {
 namespace {
 
 constexpr int kStepsAtOnce = 16;
+
+// As the matrix product sums, term after term, so that a page that decoding filled ties with an equal one of the prompt.
+float product_in_order(const float* a, const float* b, std::size_t n) {
+  float sum = 0;
+  for (std::size_t j = 0; j < n; ++j) sum = std::fma(a[j], b[j], sum);
+  return sum;
+}
 
 // Shared between policies where the list is the whole prompt, own ones else.
 std::shared_ptr<const PageBounds> prompt_pages(const LayerInput& layer, int kv_head, const TokenList& tokens,
@@ -81,7 +89,7 @@ void PageScorer::fill_row(int t, std::size_t row, std::size_t n, std::span<float
   std::copy_n(scores_.data() + index * full_before_, before, out.begin());
   const MatrixView tail = tail_.rows();
   for (std::size_t i = before; i < n; ++i) {
-    out[i] = dot(queries_.data() + index * tail.cols, tail.row(i - full_before_), tail.cols);
+    out[i] = product_in_order(queries_.data() + index * tail.cols, tail.row(i - full_before_), tail.cols);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "trace/safetensors_header.hpp"
+#include "trace/targets.hpp"
 
 namespace kvcast::trace {
 namespace {
@@ -130,6 +131,11 @@ TraceInfo read_metadata(const std::map<std::string, std::string>& metadata, cons
   if (metadata.count("block_tokens") != 0) reader.integer("block_tokens", 1, kMaxTokens);
   for (const auto& [key, value] : metadata) {
     if (required_keys().count(key) == 0) info.optional[key] = value;
+  }
+  try {
+    read_targets(info);
+  } catch (const UserError& error) {
+    throw UserError({file, 0, 0}, fmt::format("__metadata__: {}", error.what()));
   }
   return info;
 }

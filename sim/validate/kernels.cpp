@@ -25,11 +25,13 @@ struct Tally {
 
   json to_json() const {
     const metrics::ErrorSummary s = metrics::summarise_errors(errors);
+    // Nothing predicted has no error, not an error of nothing.
+    const auto known = [&s](double x) { return s.n > 0 ? json(x) : json(nullptr); };
     return {{"n", s.n},
-            {"median", s.median},
-            {"p90", s.p90},
-            {"max", s.max},
-            {"bias", s.bias},
+            {"median", known(s.median)},
+            {"p90", known(s.p90)},
+            {"max", known(s.max)},
+            {"bias", known(s.bias)},
             {"outside_range", outside_range},
             {"no_profile", no_profile}};
   }

@@ -21,8 +21,8 @@ from settings import NEEDS_PROFILE, NO_COINCIDENCES, Offline, all_settings, orac
 from splits import write_profile
 
 FOLDER = tempfile.TemporaryDirectory()
-CASES = int(os.environ.get('OUTSIDE_CASES', 12))
-SEED = int(os.environ.get('OUTSIDE_SEED', 1))
+CASES = int(os.environ.get('OUTSIDE_CASES', 14))
+SEED = int(os.environ.get('OUTSIDE_SEED', 6))
 
 
 def kvcast(*arguments) -> subprocess.CompletedProcess:

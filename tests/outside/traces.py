@@ -120,8 +120,8 @@ def draw(rng: np.random.Generator, *, n_kv: int, group: int, d: int, prompt: int
         keys = rng.normal(size=(n_kv, total, d))
         keys += rng.normal(size=(n_kv, 1, d)) * 0.4
         if ties:
-            source = rng.integers(0, prompt, size=total // 2)
-            keys[:, rng.integers(0, prompt, size=total // 2)] = keys[:, source]
+            source = rng.integers(0, total, size=total // 2)
+            keys[:, rng.integers(0, total, size=total // 2)] = keys[:, source]
         trace.keys[layer] = grid(keys)
         trace.values[layer] = grid(rng.normal(size=(n_kv, total, d)))
         drift = rng.normal(size=(n_kv * group, len(positions), d))

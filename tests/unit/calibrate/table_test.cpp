@@ -214,7 +214,7 @@ TEST_CASE("tables that cannot be fitted are refused") {
   };
   const std::string head = "device,framework,kernel,m,n,k,latency_us,held_out\n";
   CHECK_THAT(error(head + "a,b,c,1,2,3,4,0\n"), Contains("1 points to fit to"));
-  CHECK_THAT(error(head + "a,b,c,1,2,3,4,0\na,b,d,1,2,3,4,0\n"), Contains("bad.csv:3: one device, framework"));
+  CHECK_THAT(error(head + "a,b,c,1,2,3,4,0\na,b,d,1,2,3,4,0\n"), Contains("bad.csv:3:1: one device, framework"));
   CHECK_THAT(error(head + "a,b,c,1,2,3,4,yes\n"), Contains("held_out: expected 0 or 1"));
   CHECK_THAT(error(head + "a,b,c,1,2,3,-4,0\n"), Contains("latency_us: expected a positive number"));
   CHECK_THAT(error_of([&] { calibrate::fit_tables(request({write_attention(folder, 0, false)})); }),

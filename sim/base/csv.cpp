@@ -1,0 +1,88 @@
+#include "base/csv.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace kvcast {
+namespace {
+
+class Reader {
+ public:
+  Reader(const std::string& path, std::string text) : path_(path), text_(std::move(text)) {
+    if (text_.starts_with("\xef\xbb\xbf")) at_ = line_begin_ = 3;
+  }
+
+  std::vector<CsvRow> rows() {
+    std::vector<CsvRow> out;
+    while (at_ < text_.size()) {
+      CsvRow row{here(), {}, {}};
+      do {
+        field(row);
+      } while (take(','));
+      if (row.fields.size() > 1 || !row.fields[0].empty()) out.push_back(std::move(row));
+      end_line();
+    }
+    return out;
+  }
+
+ private:
+  SourceLocation here() const { return {path_, line_, static_cast<int>(at_ - line_begin_) + 1}; }
+  bool ends() const { return at_ >= text_.size() || text_[at_] == '\n' || text_.compare(at_, 2, "\r\n") == 0; }
+
+  bool take(char c) {
+    if (at_ >= text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+
+  void end_line() {
+    take('\r');
+    if (take('\n')) ++line_, line_begin_ = at_;
+  }
+
+  void skip_blanks() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
+  }
+
+  void field(CsvRow& row) {
+    skip_blanks();
+    row.columns.push_back(here().column);
+    std::string& out = row.fields.emplace_back();
+    const SourceLocation begin = here();
+    if (take('"')) {
+      quoted(out, begin);
+      skip_blanks();
+      if (!ends() && text_[at_] != ',') throw UserError(here(), "expected a comma after the quoted field");
+      return;
+    }
+    while (!ends() && text_[at_] != ',') out += text_[at_++];
+    out.erase(out.find_last_not_of(" \t") + 1);
+  }
+
+  void quoted(std::string& out, const SourceLocation& begin) {
+    for (;;) {
+      if (at_ >= text_.size()) throw UserError(begin, "this quote is not closed");
+      const char c = text_[at_++];
+      if (c == '"' && !take('"')) return;
+      if (c == '\n') ++line_, line_begin_ = at_;
+      out += c;
+    }
+  }
+
+  const std::string& path_;
+  std::string text_;
+  std::size_t at_ = 0, line_begin_ = 0;
+  int line_ = 1;
+};
+
+}  // namespace
+
+std::vector<CsvRow> read_csv(const std::string& path, const std::string& what) {
+  std::ifstream in(path, std::ios::binary);
+  std::error_code failure;
+  if (!in || std::filesystem::is_directory(path, failure)) throw UserError({path, 0, 0}, "cannot read " + what);
+  return Reader(path, {std::istreambuf_iterator<char>(in), {}}).rows();
+}
+
+}  // namespace kvcast
