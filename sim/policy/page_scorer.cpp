@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kStepsAtOnce = 16;
 
-// As the matrix product sums, term after term, so that a page that decoding filled ties with an equal one of the prompt.
+// As the matrix product sums, term after term, so that a page that decoding filled ties with an equal one of the
+// prompt.
 float product_in_order(const float* a, const float* b, std::size_t n) {
   float sum = 0;
   for (std::size_t j = 0; j < n; ++j) sum = std::fma(a[j], b[j], sum);
