@@ -102,30 +102,47 @@ Line best_line(const std::vector<Row>& rows, const Row& best) {
   return line;
 }
 
-// By context, the smallest batch at which the policy is faster than full KV.
-std::map<std::int64_t, std::string> break_even(const std::vector<Row>& rows, const Row& best) {
+struct BreakEven {
+  std::map<std::int64_t, std::string>
+      first;              // by context, the smallest batch at which the policy is faster than full KV
+  bool compared = false;  // whether full KV was swept beside the policy anywhere
+};
+
+BreakEven break_even(const std::vector<Row>& rows, const Row& best) {
   std::map<std::pair<std::int64_t, std::int64_t>, const Row*> of_policy;
   for (const Row& r : rows) {
     if (r.hardware == best.hardware && r.policy == best.policy && !r.oom) of_policy[{r.context, r.batch}] = &r;
   }
-  std::map<std::int64_t, std::string> first;
+  BreakEven out;
+  std::map<std::int64_t, std::string>& first = out.first;
   for (const auto& [point, row] : of_policy) {
     const auto [context, batch] = point;
     const Row* full = full_at(rows, best.hardware, context, batch);
-    if (full == nullptr || first.count(context) != 0) continue;
+    if (full == nullptr) continue;
+    out.compared = true;
+    if (first.count(context) != 0) continue;
     if (full->oom) first[context] = fmt::format("{} (full KV no longer fits)", batch);
     if (!full->oom && row->tokens_per_s > full->tokens_per_s) first[context] = fmt::format("{}", batch);
   }
-  return first;
+  return out;
 }
 
 Line break_even_line(const std::vector<Row>& rows, const Row& best) {
+  if (best.policy_name == "full") return {"full KV is the fastest here", ""};
+  const BreakEven found = break_even(rows, best);
+  if (!found.compared) return {fmt::format("{} was not swept beside full KV", best.policy), ""};
+  std::map<std::string, std::vector<std::string>> contexts;  // by batch
+  std::vector<std::string> batches;                          // in order of the first context
+  for (const auto& [context, batch] : found.first) {
+    if (contexts.count(batch) == 0) batches.push_back(batch);
+    contexts[batch].push_back(tokens_text(context));
+  }
   std::vector<std::string> parts;
-  for (const auto& [context, batch] : break_even(rows, best)) {
-    parts.push_back(fmt::format("{} at {}", batch, tokens_text(context)));
+  for (const std::string& batch : batches) {
+    parts.push_back(fmt::format("{} at {}", batch, fmt::join(contexts[batch], ", ")));
   }
   if (parts.empty()) return {fmt::format("{} is never faster than full KV in this sweep", best.policy), ""};
-  return {fmt::format("{} beats full KV from batch {}", best.policy, fmt::join(parts, ", ")),
+  return {fmt::format("{} beats full KV from batch {}", best.policy, fmt::join(parts, "; ")),
           "the smallest swept batch at which it is faster, by context"};
 }
 

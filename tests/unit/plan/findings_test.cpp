@@ -35,6 +35,19 @@ TEST_CASE("the memory limit is the largest batch that anything fits at the longe
   CHECK_THAT(found[2].text, Contains("fast's bound sets the pace of fast"));
 }
 
+TEST_CASE("break-even batches are told by batch, and only where full KV stands beside the policy") {
+  // Faster from batch 1 at 1000 and 4000 tokens, from 2 at 2000.
+  const std::vector<Row> rows = {row(1000, 1, "full", 10, 1), row(1000, 1, "fast", 20, 0.99),
+                                 row(2000, 1, "full", 10, 1), row(2000, 1, "fast", 9, 0.99),
+                                 row(2000, 2, "full", 10, 1), row(2000, 2, "fast", 11, 0.99),
+                                 row(4000, 1, "full", 10, 1), row(4000, 1, "fast", 20, 0.99)};
+  CHECK_THAT(findings(rows)[1].text, Contains("fast beats full KV from batch 1 at 1000, 4000; 2 at 2000"));
+  CHECK_THAT(findings({row(1000, 1, "fast", 20, 0.99)})[1].text, Contains("fast was not swept beside full KV"));
+  CHECK_THAT(findings({row(1000, 1, "full", 20, 1)})[1].text, Contains("full KV is the fastest here"));
+  CHECK_THAT(findings({row(1000, 1, "full", 20, 1), row(2000, 1, "fast", 9, 1)})[1].text,
+             Contains("was not swept beside"));
+}
+
 TEST_CASE("an oracle is never recommended") {
   std::vector<Row> rows = {row(2000, 1, "best", 900, 1), row(2000, 1, "real", 100, 0.97)};
   rows[0].oracle = true;
