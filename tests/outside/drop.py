@@ -226,6 +226,8 @@ def d2o(t: Trace, p: dict) -> Log:
         for step in range(t.steps):
             length = t.prompt + step + 1
             attended = [head.attend(length - 1) for head in heads]
+            for g in range(t.n_q):
+                log.outputs[layer, step, g] = heads[g // t.group].outputs[g % t.group]
             evicted = [head.evict(length, budget, p['sink'], recent) for head in heads]
             if p['merge'] and len(evicted[0]):
                 likeness = [head.likeness(gone) for head, gone in zip(heads, evicted)]
@@ -241,13 +243,15 @@ def d2o(t: Trace, p: dict) -> Log:
 class D2OHead:
     def __init__(self, t: Trace, layer: int, head: int, total: np.ndarray):
         self.t, self.layer, self.head = t, layer, head
-        self.keys = t.keys[layer][head].copy()
+        self.keys, self.values = t.keys[layer][head].copy(), t.values[layer][head].copy()
         self.at, self.total = np.arange(t.prompt), total
 
     def attend(self, now: int) -> np.ndarray:
         self.at, self.total = np.append(self.at, now), np.append(self.total, 0.0)
         q = self.t.q(self.layer, self.head, now)[:, None]
-        self.total = self.total + causal_weights(q, now, self.keys[self.at], self.at)[:, 0].mean(axis=0)
+        weights = causal_weights(q, now, self.keys[self.at], self.at)[:, 0]
+        self.outputs = weights @ self.values[self.at]
+        self.total = self.total + weights.mean(axis=0)
         return self.at
 
     def evict(self, length: int, budget: int, sink: int, recent: int) -> np.ndarray:
@@ -264,9 +268,10 @@ class D2OHead:
         return cosine.max(axis=1), cosine.argmax(axis=1)
 
     def merge(self, gone: np.ndarray, u: np.ndarray, j: np.ndarray, merged: np.ndarray) -> None:
-        into = {}
-        for e, weight, slot, yes in zip(gone, u, j, merged):
-            if yes:
-                into.setdefault(int(slot), [self.keys[self.at[slot]]]).append(weight * self.keys[e])
-        for slot, rows in into.items():
-            self.keys[self.at[slot]] = np.mean(rows, axis=0)
+        for held in (self.keys, self.values):
+            into = {}
+            for e, weight, slot, yes in zip(gone, u, j, merged):
+                if yes:
+                    into.setdefault(int(slot), [held[self.at[slot]]]).append(weight * held[e])
+            for slot, rows in into.items():
+                held[self.at[slot]] = np.mean(rows, axis=0)

@@ -94,6 +94,7 @@ class Log:
 
     def __init__(self):
         self.lines = []
+        self.outputs = {}  # (layer, step, query head) -> attention's output, of policies that change what they hold
 
     def add(self, layer, step, head, attended, *, kind='kv_head', evicted=None, fetched=None):
         """None: not stated by the method."""
