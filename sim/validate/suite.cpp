@@ -137,7 +137,7 @@ std::string interval_lines(const IntervalSummary& s, const std::string& expected
                         c.n, expected_is, c.median_width);
   };
   const bool readings = s.bounds.n != s.costs.n || s.bounds.median_width != s.costs.median_width;
-  line(readings ? "intervals of costs" : "intervals", s.costs);
+  line(readings ? "intervals of one reading" : "intervals", s.costs);
   if (readings) line("with all readings", s.bounds);
   if (s.exact > 0) text += fmt::format("    without interval: {} of {} equal in all digits given\n", s.equal, s.exact);
   return text;

@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 using BySource = std::map<std::string, double>;
 
-constexpr double kTelling = 0.005;  // of the time
+constexpr double kTelling = 0.01;  // of the time
 
 BySource uncertain(graph::WorkSource& work, const hardware::CostModel& costs) {
   BySource by_source;

@@ -13,8 +13,8 @@
 namespace kvcast::workload {
 
 // [{"source", "longer": {"decode", "prefill", "breakdown"}, "shorter": {..}}], parts of an experiment's record. A
-// source that could not move a step or the prefill by half a per cent is left out. Empty where
-// the experiment does not fit in memory.
+// source that could not move a step or the prefill by one per cent is left out. Empty where the experiment does not fit
+// in memory.
 nlohmann::json shifted(const ExperimentInput& input, const Experiment& experiment);
 
 // The same of an index build: [{"source", "longer": {"build"}, "shorter": {..}}].
