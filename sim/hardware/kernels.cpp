@@ -24,6 +24,10 @@ namespace {
 // Rows of the smallest matrix product instruction (mma.m16n8k16, PTX ISA): fewer rows take as long.
 constexpr double kMmaRows = 16;
 
+// Streaming rates were measured on copies and triads. By how much reductions, softmax and scores miss them depends on
+// how they are written. Judgement, for want of a public table: half-width of what such a rate may be off beside.
+constexpr double kReductionSpread = 0.15;
+
 double round_up(double x, double step) { return std::ceil(x / step) * step; }
 
 Number stream_rate(const config::Gpu& gpu) { return reached(gpu.hbm_bandwidth, number(gpu.stream_efficiency)); }
@@ -175,6 +179,8 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const graph::Kernel& work)
   const bool scores = work.cls == graph::KernelClass::kScore;
   add_floor(terms, gpu, scores ? "score floor" : "kernel floor", scores ? gpu.floor_score : gpu.floor_small);
   Number rate = stream_rate(gpu);
+  const bool reduces = scores || work.cls == graph::KernelClass::kReduce;
+  if (reduces) rate.uncertainty = std::hypot(rate.uncertainty, kReductionSpread);
   if (work.cls == graph::KernelClass::kConvert) rate = rate * number(gpu.convert_efficiency);
   const bool factorises = work.cls == graph::KernelClass::kFactorise;
   // The gathered side is the read one; outputs are written densely.

@@ -155,6 +155,16 @@ TEST_CASE("shapes outside of what a fit has seen are marked and trusted less") {
   CHECK(beyond.alone == Approx(round_model().cost(op_of(attention_of(400))).alone));
 }
 
+TEST_CASE("rates of copies are trusted less for reductions and scores") {
+  // 80 GB at 0.8 TB/s, 0.1 s beside microseconds of waits: the rate's tenth, and 0.15 beside it where it is no stream.
+  const auto uncertainty = [](graph::KernelClass cls) {
+    return round_model().cost(op_of(graph::Kernel{cls, 80e9, 0})).uncertainty;
+  };
+  CHECK(uncertainty(graph::KernelClass::kElementwise) == Approx(0.1).epsilon(1e-3));
+  CHECK(uncertainty(graph::KernelClass::kReduce) == Approx(std::hypot(0.1, 0.15)).epsilon(1e-3));
+  CHECK(uncertainty(graph::KernelClass::kScore) == Approx(std::hypot(0.1, 0.15)).epsilon(1e-3));
+}
+
 TEST_CASE("gathered, repeated and scored attention move more") {
   // 400 parts in 4 rounds of 2 us, 5 tiles of 0.5 us: 10.5 us; gap, floor and merging 16 us; 125 us and 0.5 us of
   // bytes.
