@@ -82,9 +82,7 @@ void fit_stages(std::span<const Stage> stages, std::span<const MeasuredOp> cases
 
 MeasuredOp measured(const Row& row) {
   MeasuredOp one;
-  one.id = row.id(), one.bench = row.bench, one.seconds = row.seconds;
-  const auto [shortest, longest] = std::minmax_element(row.passes.begin(), row.passes.end());
-  one.spread = *longest / *shortest - 1;
+  one.id = row.id(), one.bench = row.bench, one.seconds = row.seconds, one.spread = row.spread;
   return one;
 }
 

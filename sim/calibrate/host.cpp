@@ -44,7 +44,7 @@ graph::CpuWork work_of(const Row& row) {
     return {.items = threads, .product_flops_per_item = row.of_work("flops") / threads};
   }
   if (row.bench == "cpu_topk") {
-    return {.items = row.number("rows"), .ranked_per_item = row.number("n")};
+    return {.items = row.number("rows"), .ranked_per_item = row.number("n"), .kept_per_item = row.number("k")};
   }
   const double queries = row.number("queries");  // cpu_lsh_lookup: a byte for each token is cleared
   return {.items = queries,
@@ -122,7 +122,7 @@ std::vector<Stage> host_stages() {
            {"cpu_dram", kAllStreams, "cpu_gather_dot", "cpu_sparse_attention"},
            {"host.core_bandwidth", "host.core_flops", "host.all_core_derate"}},
           {"matrix products", {"cpu_product"}, {"host.core_products"}},
-          {"top-k on the CPU", {"cpu_topk"}, {"host.core_rank"}},
+          {"top-k on the CPU", {"cpu_topk"}, {"host.core_rank", "host.core_rank_again"}},
           {"hash look-up", {"cpu_lsh_lookup"}, {"host.core_lookup", "host.core_bucket"}}};
 }
 

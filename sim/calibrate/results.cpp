@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 
@@ -62,10 +63,26 @@ void add(Row row, std::map<std::string, std::size_t>& places, std::vector<Row>& 
   }
 }
 
-double geometric_mean(const std::vector<double>& values) {
-  double logs = 0;
-  for (const double value : values) logs += std::log(value);
-  return std::exp(logs / static_cast<double>(values.size()));
+// The middle one, or the geometric mean of the two in the middle.
+double middle(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : std::sqrt(values[half - 1] * values[half]);
+}
+
+// Every other of the values, from the first or the second on.
+std::vector<double> every_other(const std::vector<double>& values, std::size_t first) {
+  std::vector<double> out;
+  for (std::size_t i = first; i < values.size(); i += 2) out.push_back(values[i]);
+  return out;
+}
+
+// Sets the row's time, and how far it would have been from itself had half of the passes been all.
+void settle(Row& row) {
+  row.seconds = middle(row.passes);
+  if (row.passes.size() < 2) return;
+  const double one = middle(every_other(row.passes, 0)), other = middle(every_other(row.passes, 1));
+  row.spread = std::max(one, other) / std::min(one, other) - 1;
 }
 
 }  // namespace
@@ -116,7 +133,7 @@ Results read_results(const std::string& path) {
       ++results.skipped;
     }
   }
-  for (Row& row : results.rows) row.seconds = row.passes.size() == 1 ? row.passes.front() : geometric_mean(row.passes);
+  for (Row& row : results.rows) settle(row);
   return results;
 }
 

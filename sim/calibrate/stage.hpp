@@ -27,7 +27,7 @@ struct MeasuredOp {
   std::string id, bench;  // bench: what it is held out and fitted with
   graph::Op op;
   double seconds = 0;
-  double spread = 0;  // longest over shortest time of the passes, less 1; 0: there was one
+  double spread = 0;  // of the row it comes from
   Measure measure = Measure::kAlone;
   double count = 1;
   double threads = 0;  // CPU workers that took part; 0: all

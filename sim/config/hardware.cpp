@@ -106,6 +106,7 @@ constexpr ValueField<Host> kHostValues[] = {
     {"core_flops", &Host::core_flops, kFlopPerSecond, 1e6, kHuge},
     {"core_products", &Host::core_products, kFlopPerSecond, 1e6, kHuge},
     {"core_rank", &Host::core_rank, kSeconds, 0, 1},
+    {"core_rank_again", &Host::core_rank_again, kSeconds, 0, 1},
     {"core_lookup", &Host::core_lookup, kSeconds, 0, 1},
     {"core_bucket", &Host::core_bucket, kSeconds, 0, 1},
     {"all_core_derate", &Host::all_core_derate, kFraction, 1e-3, 1},

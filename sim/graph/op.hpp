@@ -128,7 +128,8 @@ struct Host {
 };
 
 // `items` independent pieces of work spread over the CPU workers; each reads bytes from DRAM (in runs of unit_bytes)
-// and computes flops, then picks the largest of `ranked` scores and counts the `looked_up` entries of hash `buckets`.
+// and computes flops, then picks the `kept` largest of `ranked` scores and counts the `looked_up` entries of hash
+// `buckets`.
 // product_flops: of a library's matrix products, whose operands stay in the caches. threads: the workers that an
 // operator of a framework wakes; 0: all, by code that was made for it.
 struct CpuWork {
@@ -137,6 +138,7 @@ struct CpuWork {
   double ranked_per_item = 0, looked_up_per_item = 0, buckets_per_item = 0;
   double product_flops_per_item = 0;
   double threads = 0;
+  double kept_per_item = 0;
 };
 
 struct Marker {};

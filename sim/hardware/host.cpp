@@ -62,6 +62,14 @@ void add_host_calls(Terms& terms, const config::Host& host, const graph::Host& w
   KVCAST_CHECK(!"a host call without a cost");
 }
 
+// Scores that quickselect passes over beyond the first time: its comparisons are 2 n (1 + H) on average, H being the
+// entropy in nats of whether a score is kept (Knuth, Mathematical Analysis of Algorithms, 1971).
+double ranked_again(const graph::CpuWork& work) {
+  const double kept = work.ranked_per_item > 0 ? work.kept_per_item / work.ranked_per_item : 0;
+  if (kept <= 0 || kept >= 1) return 0;
+  return -work.ranked_per_item * (kept * std::log(kept) + (1 - kept) * std::log1p(-kept));
+}
+
 void add_cpu_work(Terms& terms, const config::Host& host, const graph::CpuWork& work) {
   const double cores = host.cores;
   const double workers = work.threads > 0 ? std::min(work.threads, cores) : cores;
@@ -83,6 +91,8 @@ void add_cpu_work(Terms& terms, const config::Host& host, const graph::CpuWork& 
   terms.work("matrix products of the cores", Resource::kCores, library * rounds);
   terms.work("picking the largest", Resource::kCores,
              number(host.core_rank) * (work.ranked_per_item * rounds) / derate);
+  terms.work("picking among what is left", Resource::kCores,
+             number(host.core_rank_again) * (ranked_again(work) * rounds) / derate);
   terms.work("counting bucket entries", Resource::kCores,
              number(host.core_lookup) * (work.looked_up_per_item * rounds) / derate);
   terms.work("getting to buckets", Resource::kCores,

@@ -231,7 +231,7 @@ class Ctkvr final : public Policy {
 
   OpId rerank_and_attend(const DecodeLayer& shape, LayerOps& ops, OpId sent) const {
     const OpId scored = ops.cpu("rerank", score_recalled(shape), {sent});
-    const OpId ranked = rank(shape, ops, scored);
+    const OpId ranked = rank(shape, shape.sum(&HeadCounts::cpu_attended), ops, scored);
     const OpId attended = ops.cpu("attention to the found", cpu_attention(shape), {ranked});
     if (s_.update) update(shape, ops, ranked);
     return attended;
@@ -239,26 +239,40 @@ class Ctkvr final : public Policy {
 
   OpId attend_to_recalled(const DecodeLayer& shape, LayerOps& ops, OpId sent) const {
     const OpId attended = ops.cpu("attention to the found", cpu_attention(shape), {sent});
-    if (s_.update) update(shape, ops, rank(shape, ops, attended));
+    if (s_.update) update(shape, ops, rank(shape, listed(shape), ops, attended));
     return attended;
   }
 
-  // The best of the recalled by scores that lie in memory: one pass to reduce them over the group, one to rank.
-  static OpId rank(const DecodeLayer& shape, LayerOps& ops, OpId after) {
+  // The `kept` best of the recalled, over all heads, by scores that lie in memory: one pass to reduce them over the
+  // group, one to rank.
+  static OpId rank(const DecodeLayer& shape, double kept, LayerOps& ops, OpId after) {
     const auto rows = static_cast<double>(shape.heads.size());
     const double scores = Dims(*shape.model).group * shape.sum(&HeadCounts::candidates) / rows;
     const double ranked = shape.sum(&HeadCounts::candidates) / rows;
-    return ops.cpu("top-k on the CPU", {rows, scores * kScoreBytes, scores, scores * kScoreBytes, ranked}, {after});
+    return ops.cpu("top-k on the CPU",
+                   {.items = rows,
+                    .bytes_per_item = scores * kScoreBytes,
+                    .flops_per_item = scores,
+                    .unit_bytes = scores * kScoreBytes,
+                    .ranked_per_item = ranked,
+                    .kept_per_item = kept / rows},
+                   {after});
+  }
+
+  // Positions of a new list, over all heads.
+  double listed(const DecodeLayer& shape) const {
+    double positions = 0;
+    for (const HeadCounts& head : shape.heads) {
+      positions += static_cast<double>(std::min(s_.lists, head.candidates));
+    }
+    return positions;
   }
 
   // A list of each KV head to the GPU, where the query takes the oldest centroid's place; nothing waits for it in this
   // step.
   void update(const DecodeLayer& shape, LayerOps& ops, OpId ranked) const {
     const Dims m(*shape.model);
-    double positions = 0;
-    for (const HeadCounts& head : shape.heads) {
-      positions += static_cast<double>(std::min(s_.lists, head.candidates));
-    }
+    const double positions = listed(shape);
     if (positions <= 0) return;
     graph::Copy copy;
     copy.direction = graph::Direction::kHostToDevice;

@@ -39,7 +39,7 @@ json host_document() {
              const double elements = a["items"].get<double>() * a["tokens"].get<double>() * 128;
              return work(4 * elements, 4 * elements * a["group"].get<double>());
            });
-  add_rows(doc, "cpu_topk", "batch", {{"n", {1024, 65536}}, {"k", {64}}, {"rows", {1, 8}}, {"threads", threads}},
+  add_rows(doc, "cpu_topk", "batch", {{"n", {1024, 65536}}, {"k", {64, 512}}, {"rows", {1, 8}}, {"threads", threads}},
            [](const json&) { return json::object(); });
   add_rows(doc, "cpu_lsh_lookup", "cold",
            {{"queries", {8, 32}}, {"context", {16384, 98304}}, {"tables", {75, 150}}, {"threads", threads}},
@@ -62,7 +62,8 @@ config::Hardware host_truth() {
   config::Host& host = machine.host;
   host.cores.value = 4;
   host.dram_bandwidth.value = 30e9, host.core_flops.value = 20e9, host.all_core_derate.value = 0.8;
-  host.dispatch.value = 8e-6, host.core_rank.value = 4e-9, host.core_lookup.value = 1.5e-9;
+  host.dispatch.value = 8e-6, host.core_rank.value = 4e-9, host.core_rank_again.value = 2.5e-9,
+  host.core_lookup.value = 1.5e-9;
   host.core_bucket.value = 250e-9, host.core_products.value = 75e9;
   // Four cores reach 0.8 · 4 · 12 GB/s: more than the memory has.
   host.core_bandwidth.x = {128, 256, 512, 1024, 2048, 4096, 1 << 20};
@@ -92,6 +93,7 @@ TEST_CASE("calibrate cpu finds the host that made the results") {
   CHECK(found.all_core_derate == Approx(expected.all_core_derate).epsilon(0.03));
   CHECK(found.dispatch == Approx(expected.dispatch).epsilon(0.02));
   CHECK(found.core_rank == Approx(expected.core_rank).epsilon(0.02));
+  CHECK(found.core_rank_again == Approx(expected.core_rank_again).epsilon(0.05));
   CHECK(found.core_lookup == Approx(expected.core_lookup).epsilon(0.02));
   CHECK(found.core_bucket == Approx(expected.core_bucket).epsilon(0.02));
   CHECK(found.core_products == Approx(expected.core_products).epsilon(0.02));
@@ -142,7 +144,7 @@ TEST_CASE("products of one core say what a core multiplies in a second, and resu
   CHECK(without.hardware.host.core_products.origin != Origin::kFitted);
 }
 
-TEST_CASE("cases of several passes are fitted once, by their geometric mean, and say how far the passes are apart") {
+TEST_CASE("cases of several passes are fitted once, in the middle, and say how far the passes are apart") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   json doc = host_document();
@@ -164,6 +166,14 @@ TEST_CASE("cases of several passes are fitted once, by their geometric mean, and
     CHECK(c.repeated->n == c.fit.n + c.held_out.n);
     CHECK(c.repeated->median == Approx(0.21));
   }
+
+  // Both passes once more, three times as slow: of 1, 1.21, 3 and 3.63 the middle is √(1.21 · 3) = 1.9053. The first
+  // and third give √3, the others √(1.21 · 3.63), which is 1.21 times as long.
+  add_pass(doc, 3);
+  write(doc, path);
+  const calibrate::Row four = calibrate::read_results(path).rows[0];
+  CHECK(four.seconds == Approx(1.9053 * four.passes[0]).epsilon(1e-4));
+  CHECK(four.spread == Approx(0.21));
 
   const std::string host = folder.path() + "/host.yaml";
   std::ofstream(host) << twice.yaml;

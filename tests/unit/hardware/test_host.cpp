@@ -89,6 +89,20 @@ TEST_CASE("a core gathers, multiplies, picks and counts one after the other") {
   CHECK(round_model().cost(op_of(look_up, Lane::kCpu)).alone == us(20 + 2 + 3 + 5));
 }
 
+TEST_CASE("the more open it is which scores are kept, the more often a core passes over them") {
+  const auto seconds = [](double kept) {
+    return round_model()
+        .cost(op_of(graph::CpuWork{.items = 1, .ranked_per_item = 1e6, .kept_per_item = kept}, Lane::kCpu))
+        .alone;
+  };
+  CHECK(seconds(0) == us(20 + 2000));
+  CHECK(seconds(1e6) == us(20 + 2000));
+  // Half of them: ln 2 = 0.693147 for each of a million scores, 3 ns; a quarter: 0.25 · ln 4 + 0.75 · ln (4/3) =
+  // 0.562335.
+  CHECK(seconds(5e5) == us(20 + 2000 + 3000 * 0.693147).epsilon(1e-6));
+  CHECK(seconds(2.5e5) == us(20 + 2000 + 3000 * 0.562335).epsilon(1e-6));
+}
+
 TEST_CASE("memory can be slower than the cores together") {
   config::Hardware machine = round_machine();
   machine.host.dram_bandwidth.value = 14e9;
