@@ -157,7 +157,7 @@ void add_measured(const Calibrated& calibrated, Suite& suite) {
   for (std::size_t i = 0; i < cases.size(); ++i) {
     if (!cases[i].held_out) continue;
     Case one;
-    one.id = cases[i].id, one.group = group, one.quantity = cases[i].bench, one.unit = "us";
+    one.id = cases[i].id, one.group = group, one.quantity = cases[i].id, one.unit = "us";
     one.expected = 1e6 * cases[i].seconds, one.predicted = 1e6 * predicted[i];
     one.tolerance = c.budget_p90, one.origin = Origin::kFitted, one.source = c.source;
     if (cases[i].spread > 0) one.note = fmt::format("measured again: {:.1f} % apart", 100 * cases[i].spread);
