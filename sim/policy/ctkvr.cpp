@@ -368,7 +368,7 @@ Descriptor describe_ctkvr() {
       "recalled)";
   d.formulas = {
       "traffic: GPU n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; CPU n_kv·(L_rec + 2·budget)·d·b; to the host n_kv·L_rec·4 "
-      "+ n_q·d·b, back n_q·(d·b + 4) a step",
+      "+ n_q·d·b, back n_q·(d·b + 4) a step and, with update, n_kv·ρ·4",
       "storage: GPU n_kv·C·ρ·4 + n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; host 2·n_kv·(L − sink − recent)·d·b",
       "CPU work with rerank over without: (L_rec + 2·budget) / (2·L_rec)"};
   d.differences = {"the paper does not state how long the static parts are; here they are outside the lists",

@@ -36,7 +36,11 @@ TEST_CASE("help ends well, a wrong command line with 2") {
     CHECK_THAT(o.out, Contains("Usage"));
   }
   CHECK(kvcast::test::kvcast({}).code == 2);
-  CHECK(kvcast::test::kvcast({"fly"}).code == 2);
+  const Output fly = kvcast::test::kvcast({"fly"});
+  CHECK(fly.code == 2);
+  CHECK_THAT(fly.err, Contains("unknown command \"fly\"; known: run, sweep") && Contains("Try: kvcast --help"));
+  CHECK_THAT(kvcast::test::kvcast({"trace", "fly"}).err,
+             Contains("unknown command \"fly\"; known: synth, info, check") && Contains("Try: kvcast trace --help"));
   CHECK(kvcast::test::kvcast({"run"}).code == 2);
   CHECK(kvcast::test::kvcast({"run", "no-such-file.yaml"}).code == 2);
   CHECK(kvcast::test::kvcast({"sweep", "configs/sweeps/quickstart.yaml"}).code == 2);

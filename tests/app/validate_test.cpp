@@ -39,8 +39,17 @@ TEST_CASE("measured points are held against the profile of their device and fram
   CHECK(r["bias"].get<double>() < -0.1);
   CHECK(r["bias"].get<double>() > -0.4);
   CHECK(r["by_source"]["h100_sxm/vllm"]["n"] == 1);
-  for (const char* bad :
-       {"h100_sxm,vllm,32,8192,32,8,128,-5,x\n", "h100_sxm,vllm,32\n", "h100_sxm,vllm,a,8192,32,8,128,5,x\n"}) {
+  CHECK(r["by_source"]["no_such/vllm"]["median"].is_null());  // no error is no error of 0
+  // The same rows as a spreadsheet writes them.
+  const std::string sheet =
+      scratch.write("s.csv",
+                    "\xef\xbb\xbf"
+                    "device, framework, batch,ctx,n_q,n_kv,head_dim,latency_us,note\r\n"
+                    "\"h100_sxm\",vllm,32,8192,32,8,128, 500,\"a\r\nb\"\r\nno_such,vllm,32,8192,32,8,128,500,\r\n\r\n");
+  const json same = json::parse(kvcast::test::kvcast({"validate", "kernels", "--points", sheet, "--json"}).out);
+  CHECK(same["by_source"] == r["by_source"]);
+  for (const char* bad : {"h100_sxm,vllm,32,8192,30,8,128,5,x\n", "h100_sxm,vllm,32,8192,32,8,128,-5,x\n",
+                          "h100_sxm,vllm,32\n", "h100_sxm,vllm,a,8192,32,8,128,5,x\n"}) {
     const Output refused =
         kvcast::test::kvcast({"validate", "kernels", "--points", scratch.write("q.csv", header + bad)});
     CHECK(refused.code == 2);

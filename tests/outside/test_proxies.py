@@ -44,13 +44,13 @@ def expected(t: traces.Trace, lines: list) -> dict:
             errors.append(np.linalg.norm(part - whole) / np.linalg.norm(whole))
             overlap.append(len(set(best(keys @ q, len(chosen))) & set(line['attended'])) / len(chosen))
     return {'recall_mass_mean': np.mean(mass), 'recall_mass_p10': np.quantile(mass, 0.1), 'output_error_mean': np.mean(errors),
-            'topk_overlap_mean': np.mean(overlap), 'attended_mean': np.mean(attended), 'fetched': fetched / (len(t.keys) * t.steps)}
+            'topk_overlap_mean': np.mean(overlap), 'attended_mean': np.mean(attended), 'fetched': fetched / t.steps}
 
 
 class Proxies(unittest.TestCase):
     def test_every_number(self):
         for seed, group in ((1, 1), (2, 4), (3, 2)):
-            t = traces.draw(np.random.default_rng(seed), n_kv=2, group=group, d=16, prompt=80 + 17 * seed, steps=9, layers=[0, 2], n_layers=3,
+            t = traces.draw(np.random.default_rng(seed), n_kv=2, group=group, d=16, prompt=80 + 17 * seed, steps=9, layers=[0, 2, 3], n_layers=4,
                             fine=True)
             with tempfile.TemporaryDirectory() as folder:
                 path, out = Path(folder) / 't.safetensors', Path(folder) / 's.jsonl'
@@ -69,8 +69,8 @@ class Proxies(unittest.TestCase):
         self.assertEqual(have['policy'], policy)
         for key in ('recall_mass_mean', 'recall_mass_p10', 'output_error_mean', 'topk_overlap_mean', 'attended_mean'):
             self.assertAlmostEqual(have[key], want[key], delta=1e-4 * max(1, want[key]), msg=key)
-        if policy in PAIR_PARTS:  # bytes a layer and step, of numbers as wide as the trace's
-            self.assertAlmostEqual(have['bytes']['link']['h2d'], want['fetched'] * PAIR_PARTS[policy] * t.d * 4, places=3)
+        if policy in PAIR_PARTS:  # bytes a step over the trace's layers, of 16-bit numbers
+            self.assertAlmostEqual(have['bytes']['link']['h2d'], want['fetched'] * PAIR_PARTS[policy] * t.d * 2, places=3)
 
 
 if __name__ == '__main__':

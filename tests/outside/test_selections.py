@@ -61,6 +61,8 @@ def for_kv_heads(lines: list, group: int) -> list:
 def difference(want: list, have: list, group: int) -> str:
     if {'q_head' in line for line in want} != {'q_head' in line for line in have}:
         want, have = for_kv_heads(want, group), for_kv_heads(have, group)
+    if [key(line) for line in have] != sorted(map(key, have)):
+        return 'not in order of layer, step and head'
     have = {key(line): line for line in have}
     if sorted(map(key, want)) != sorted(have):
         return f'{len(want)} lists expected, {len(have)} found'
