@@ -35,14 +35,16 @@ struct Setting {
   std::int64_t budget = 0;  // a step with no more tokens than this reads all of them
   std::int64_t tokens = 0;  // k
   std::int64_t recent = 0;
-  std::int64_t dims = 0;     // r, where it is given; at most the head dimension
-  double traffic_share = 0;  // else r / d
+  std::int64_t dims = 0;   // r, where it is given; at most the head dimension
+  std::int64_t bound = 0;  // else S_max, of which the budget is a share: r of d
   Group group = Group::kSumScores;
   bool mean_value = true, second_copy = true, covers_all = false;
 
   std::int64_t dims_of(int head_dim) const {
-    if (traffic_share == 0) return std::min<std::int64_t>(dims, head_dim);
-    return std::clamp<std::int64_t>(std::llround(traffic_share * head_dim), 1, head_dim);
+    if (bound == 0) return std::min<std::int64_t>(dims, head_dim);
+    // Halves go to the even number, as Python's round has them.
+    const double share = static_cast<double>(budget) * head_dim / static_cast<double>(bound);
+    return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::nearbyint(share)), 1, head_dim);
   }
 };
 
@@ -268,7 +270,7 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
       throw UserError(values.where("dims"), "under the traffic convention the dimensions follow from the budget");
     }
     s.tokens = s.budget / 2;
-    s.traffic_share = static_cast<double>(s.budget) / static_cast<double>(lengths.bound());
+    s.bound = lengths.bound();
   }
   if (s.recent > s.tokens + 1 && !s.covers_all) {
     throw UserError(values.where("recent"),

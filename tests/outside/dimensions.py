@@ -67,7 +67,7 @@ def hsa_sizes(ratio: float, d: int, rounding: str) -> tuple:
     page = int(np.ceil(np.sqrt(ratio) - 1e-12))
     page = page if page <= ratio else 1
     exact = d * page / ratio
-    return page, min(d, max(1, int(np.floor(exact + 0.5)) if rounding == 'nearest' else int(exact + 1e-9)))
+    return page, min(d, max(1, round(exact) if rounding == 'nearest' else int(exact + 1e-9)))
 
 
 def hsa_select(t: Trace, p: dict, layer: int, head: int, held: np.ndarray, page: int, k1: int, count: int) -> list:

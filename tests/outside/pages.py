@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parts import Log, REDUCE, best, bound_scores, page_bounds, reduced, softmax
+from parts import Closeness, Log, REDUCE, best, bound_scores, page_bounds, reduced, softmax
 from traces import Trace
 
 
@@ -211,10 +211,12 @@ def squeezed_attention(t: Trace, p: dict) -> Log:
     estimates = {(layer, head): np.mean([shares(layer, head, i) for i in range(clustered, t.prompt)], axis=0).max(axis=0)
                  for layer in sorted(t.keys) for head in range(t.n_kv)}
     threshold = np.quantile(np.concatenate(list(estimates.values())), p['sparsity'])
+    see = lambda shares: [Closeness.see(x, threshold) if x != threshold else Closeness.see_tie(False) for x in shares]
     for layer in sorted(t.keys):
         for head in range(t.n_kv):
             log.add(layer, -1, head, range(t.prompt))
             for step in range(t.steps):
                 now = shares(layer, head, t.prompt + step).max(axis=0)
+                see(now)
                 log.add(layer, step, head, list(np.flatnonzero(now > threshold)) + list(range(clustered, t.prompt + step + 1)))
     return log

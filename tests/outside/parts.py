@@ -9,9 +9,16 @@ class Closeness:
     """The smallest relative gap of a ranking so far that is no tie: how sure a comparison with other arithmetic can be."""
     smallest = np.inf
 
+    ties_hold = True  # whether what is equal is so in any arithmetic
+
     @classmethod
-    def reset(cls) -> None:
-        cls.smallest = np.inf
+    def reset(cls, ties_hold: bool) -> None:
+        cls.smallest, cls.ties_hold = np.inf, ties_hold
+
+    @classmethod
+    def see_tie(cls, same: bool) -> None:
+        if not (same and cls.ties_hold):
+            cls.smallest = 0
 
     @classmethod
     def see(cls, kept: float, left: float) -> None:
@@ -25,11 +32,15 @@ class Closeness:
 
 def best(scores, count: int) -> list:
     """Indices of the `count` highest scores; higher first, then lower index. Sorted by index."""
-    scores = settle(scores)
+    exact, scores = np.asarray(scores, dtype=float), settle(scores)
     order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
     count = max(0, min(int(count), len(scores)))
     if 0 < count < len(scores):
-        Closeness.see(scores[order[count - 1]], scores[order[count]])
+        last, next_one = order[count - 1], order[count]
+        if scores[last] != scores[next_one]:
+            Closeness.see(scores[last], scores[next_one])
+        elif np.isfinite(scores[last]):
+            Closeness.see_tie(exact[last] == exact[next_one])
     return sorted(order[:count])
 
 

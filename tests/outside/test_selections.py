@@ -113,7 +113,7 @@ class Selections(unittest.TestCase):
                 if answer is None:
                     self.assertIn('exit 2', lines)  # refused, with its reason; enough others are not, below
                     continue
-                Closeness.reset()
+                Closeness.reset(ties_hold=not case.fine)
                 log = oracles(case.offline)[policy](case.trace, {**fallback, **settings})
                 found = difference(log.lines, lines, case.trace.group)
                 if not found or Closeness.sure():

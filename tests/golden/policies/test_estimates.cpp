@@ -48,6 +48,15 @@ TEST_CASE("sparq under the traffic convention, by hand") {
         3);
 }
 
+TEST_CASE("sparq rounds half a dimension to the even number, as Python's round does") {
+  // S_max = 6, t = 3: r = round(5·3/6 = 2.5) = 2: |q| is largest in dimensions 0 and 1. Logits grow with 5·k₀ + 4·k₁: 5
+  // 0 2 0 0 0; a third dimension, 3·k₂, would lift token 1 to 6.
+  Paper paper{
+      .prompt = 5, .head_dim = 5, .keys = std::vector<float>(30), .prompt_queries = {}, .queries = {{5, 4, 3, 0, 0}}};
+  paper.keys[0] = 1, paper.keys[5 + 2] = 2, paper.keys[10 + 1] = 0.5f;
+  CHECK(select("sparq", "budget: 3, budget_convention: traffic", paper).steps[0].heads[0].attended == Positions{0, 2});
+}
+
 TEST_CASE("sparq chooses dimensions by the sum over the group, by hand") {
   // Σ|q| = (3 + 0, 1 + 4) = (3, 5): dimension 1. Logits: head 0 1·k₁ / √(2·1/4), head 1 4·k₁ / √(2·4/4): both grow with
   // k₁: the best two of 0 5 1 5 2 are 1 and 3.
