@@ -13,9 +13,15 @@ constexpr double kMostGrowth = 1;
 Number combine(double value, const Number& a, const Number& b) {
   const double uncertainty = same_fit(a, b) ? std::max(a.uncertainty, b.uncertainty)
                                             : std::sqrt(a.uncertainty * a.uncertainty + b.uncertainty * b.uncertainty);
-  return {value, worse(a.origin, b.origin), uncertainty, a.extrapolated || b.extrapolated,
-          a.uncertainty >= b.uncertainty && a.source != nullptr ? a.source : b.source};
+  return {value,
+          worse(a.origin, b.origin),
+          uncertainty,
+          a.extrapolated || b.extrapolated,
+          a.uncertainty >= b.uncertainty && a.source != nullptr ? a.source : b.source,
+          a.uncertainty >= b.uncertainty ? a.over_rate : b.over_rate};
 }
+
+constexpr double kLeastFactor = 0.1;  // of what is stated, where it may be off by more than itself
 
 }  // namespace
 
@@ -54,7 +60,16 @@ Number outside(const Number& number, double x, double end) {
 
 Number operator*(const Number& a, const Number& b) { return combine(a.value * b.value, a, b); }
 
-Number operator/(const Number& a, const Number& b) { return combine(a.value / b.value, a, b); }
+Number operator/(const Number& a, const Number& b) {
+  Number divisor = b;
+  divisor.over_rate = !b.over_rate;
+  return combine(a.value / b.value, a, divisor);
+}
+
+double factor_when_off(const Number& number, double sign) {
+  const double of_factor = std::max(kLeastFactor, 1 + (number.over_rate ? -sign : sign) * number.uncertainty);
+  return number.over_rate ? 1 / of_factor : of_factor;
+}
 
 Number operator*(const Number& a, double factor) {
   Number scaled = a;

@@ -14,7 +14,13 @@ struct Number {
   double uncertainty = 0;  // relative half-width
   bool extrapolated = false;
   const std::string* source = nullptr;  // of the least certain factor; lives in the profile
+  bool over_rate = false;               // that factor divides: a rate that is half as high makes a time twice as long
 };
+
+// What a number is multiplied by where its least certain factor is off by its uncertainty: upwards (sign 1) or
+// downwards
+// (-1). A factor is never less than a tenth of what is stated.
+double factor_when_off(const Number& number, double sign);
 
 Number number(const Value& value);
 inline Number exact(double value) { return {value}; }

@@ -15,7 +15,6 @@ namespace {
 // Parts shorter than this share of the whole do not spoil its origin: a launch gap that is assumed does not make a long
 // kernel assumed.
 constexpr double kTelling = 0.05;
-constexpr double kLeastFactor = 0.1;  // of a time that may be off by more than itself
 
 const Term* longest_work(const boost::container::small_vector<Term, 8>& parts) {
   const Term* longest = nullptr;
@@ -53,9 +52,12 @@ void Terms::work(const char* what, Resource resource, const Number& seconds) {
     const double own = part.seconds.value * part.seconds.uncertainty, other = seconds.value * seconds.uncertainty;
     const bool new_is_larger = seconds.value > part.seconds.value;
     const double off = same_fit(part.seconds, seconds) ? own + other : std::sqrt(own * own + other * other);
-    part.seconds = {sum, worse(part.seconds.origin, seconds.origin), off / sum,
+    part.seconds = {sum,
+                    worse(part.seconds.origin, seconds.origin),
+                    off / sum,
                     part.seconds.extrapolated || seconds.extrapolated,
-                    new_is_larger ? seconds.source : part.seconds.source};
+                    new_is_larger ? seconds.source : part.seconds.source,
+                    new_is_larger ? seconds.over_rate : part.seconds.over_rate};
     if (new_is_larger) part.what = what;
     return;
   }
@@ -79,7 +81,7 @@ void Terms::add(const Terms& others, double factor) {
 void Terms::shift(const Shift& shift) {
   for (Term& part : parts_) {
     if (part.seconds.source == nullptr || *part.seconds.source != shift.source) continue;
-    const double factor = std::max(kLeastFactor, 1 + shift.sign * part.seconds.uncertainty);
+    const double factor = factor_when_off(part.seconds, shift.sign);
     part.seconds.value *= factor;
     if (part.role == Term::Role::kIssue) issue_->first *= factor, issue_->rest *= factor;
   }

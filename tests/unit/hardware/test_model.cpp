@@ -166,6 +166,24 @@ TEST_CASE("an explanation names the parts, longest first, and what sets the pace
   CHECK(products < floor);
 }
 
+TEST_CASE("a rate that is off by half makes a time twice as long, or a third shorter") {
+  const Value rate{4, Origin::kAssumed, 0.5, "a rate"}, time{3, Origin::kAssumed, 0.25, "a time"};
+  const Number alone = hardware::exact(8) / hardware::number(rate);  // 2 s; rates 2 and 6: 4 s and 1.333
+  CHECK(hardware::factor_when_off(alone, 1) == Approx(2));
+  CHECK(hardware::factor_when_off(alone, -1) == Approx(1 / 1.5));
+  CHECK(hardware::factor_when_off(hardware::number(time), 1) == Approx(1.25));
+  CHECK(hardware::factor_when_off(hardware::number(time), -1) == Approx(0.75));
+  // Of several factors the least certain one: the rate, below or above the line.
+  CHECK(hardware::factor_when_off(alone * hardware::number(time), 1) ==
+        Approx(1 / (1 - alone.uncertainty * std::sqrt(1.25))));
+  CHECK_FALSE((hardware::number(rate) * hardware::number(time)).over_rate);
+  CHECK_FALSE((hardware::exact(1) / alone).over_rate);
+  // Off by more than itself: a tenth.
+  const Value wild{4, Origin::kAssumed, 3, "a guess"};
+  CHECK(hardware::factor_when_off(hardware::exact(8) / hardware::number(wild), 1) == Approx(10));
+  CHECK(hardware::factor_when_off(hardware::number(wild), -1) == Approx(0.1));
+}
+
 TEST_CASE("costs of one source are longer or shorter by their own uncertainty, all others as they are") {
   const std::string first = "a sheet", second = "a guess";
   const auto terms = [&] {
