@@ -12,8 +12,8 @@ namespace kvcast::validate {
 Suite kernels_of_profiles();
 
 // Points that the user measured, held against the profiles of their device and framework. `detail` holds, over all and
-// under by_source per device/framework: n, median, p90, max, bias (fractions; null where n is 0), outside_range, no_profile; and `points`,
-// the file. UserError as read_points.
+// under by_source per device/framework: n, median, p90, max, bias (fractions; null where n is 0), outside_range,
+// no_profile; and `points`, the file. UserError as read_points.
 Suite kernels_of_points(const std::string& path);
 
 }  // namespace kvcast::validate

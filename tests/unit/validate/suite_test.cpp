@@ -107,7 +107,8 @@ TEST_CASE("intervals are counted by what they hold and how wide they are, exact 
   CHECK(document["summary"][0]["intervals"]["bounds"]["covered"] == 3);
   CHECK(document["summary"][0]["intervals"]["costs"]["median_width"].get<double>() == Approx(1.75));
   const std::string text = to_text(suite);
-  CHECK(text.find("intervals of one reading: 2 of 4 hold the measured number, high over low 1.75") != std::string::npos);
+  CHECK(text.find("intervals of one reading: 2 of 4 hold the measured number, high over low 1.75") !=
+        std::string::npos);
   CHECK(text.find("with all readings: 3 of 4 hold the measured number, high over low 2.25") != std::string::npos);
   CHECK(text.find("2 of 3 equal") != std::string::npos);
   suite.cases.pop_back();  // no readings are left
