@@ -64,7 +64,7 @@ class Header {
 
 }  // namespace
 
-std::vector<Row> read_table(const std::string& path) {
+std::vector<Row> read_table(const std::string& path, std::int64_t* left_out) {
   std::optional<Header> header;
   std::vector<Row> rows;
   for (const CsvRow& line : read_csv(path, "the published table")) {
@@ -72,6 +72,8 @@ std::vector<Row> read_table(const std::string& path) {
       header.emplace(line);
     } else if (const std::optional<Row> row = header->read(line)) {
       rows.push_back(*row);
+    } else if (left_out != nullptr) {
+      ++*left_out;
     }
   }
   if (rows.empty()) throw UserError({path, 0, 0}, "no scores in the table");

@@ -1,6 +1,7 @@
 // Published accuracy tables as rows of a CSV file.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,10 @@ struct Row {
   bool held_out = true;  // column held_out, true or false, where there is one: nothing was fitted to it
 };
 
-// Rows whose value is no number or that are no scores (unit: count, text, ...) are left out. UserError for a file that
-// cannot be read, columns that are missing or stand twice, lines of another width.
-std::vector<Row> read_table(const std::string& path);
+// Rows that hold no score are left out, and counted where `left_out` is given: a value that is no number from 0 to 100,
+// another unit (count, text, ...). UserError for a file that cannot be read, columns that are missing or stand twice,
+// lines of another width.
+std::vector<Row> read_table(const std::string& path, std::int64_t* left_out = nullptr);
 
 // configs/validation/accuracy/NAME.csv, from the working directory or the source tree.
 std::string own_table(const std::string& name);

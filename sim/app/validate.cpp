@@ -71,8 +71,13 @@ Suite accuracy_suite(const Options& options) {
     if (done == 1) progress = std::make_unique<Progress>("Replaying", total, 0);  // anew for each ablation
     if (progress) progress->advance(1, "");
   };
-  return options.published.empty() ? validate::accuracy_of_own_tables(evaluate, ablations)
-                                   : validate::accuracy_of_table(options.published, evaluate, ablations);
+  if (options.published.empty()) return validate::accuracy_of_own_tables(evaluate, ablations);
+  Suite suite = validate::accuracy_of_table(options.published, evaluate, ablations);
+  if (const auto rows = suite.detail["no_score"].get<std::int64_t>(); rows > 0) {
+    fmt::print(stderr, "{}: {} no score from 0 to 100 (a text, a count, another unit), left out\n", options.published,
+               rows == 1 ? "1 row holds" : fmt::format("{} rows hold", rows));
+  }
+  return suite;
 }
 
 // configs/validation in the working directory, else in the source tree.

@@ -40,16 +40,16 @@ json choose_context(const Table& experiments) {
 }
 
 json choose_budget(const Table& experiments) {
-  std::map<double, int> rows;
+  std::map<double, std::set<std::string>> swept;  // budget → policies that have an experiment with it
   for (std::size_t r = 0; r < experiments.rows(); ++r) {
     const double budget = experiments.number(r, "budget");
-    if (!std::isnan(budget)) ++rows[budget];
+    if (!std::isnan(budget)) swept[budget].insert(experiments.text(r, "policy"));
   }
-  int most = 0;
-  for (const auto& [budget, count] : rows) most = std::max(most, count);
+  std::size_t most = 0;
+  for (const auto& [budget, policies] : swept) most = std::max(most, policies.size());
   std::vector<double> candidates;
-  for (const auto& [budget, count] : rows) {
-    if (count == most) candidates.push_back(budget);
+  for (const auto& [budget, policies] : swept) {
+    if (policies.size() == most) candidates.push_back(budget);
   }
   return candidates.empty() ? json() : json(candidates[candidates.size() / 2]);
 }

@@ -11,7 +11,7 @@ namespace kvcast::report {
 //   model, hardware  null (all, a panel each) where there are at most two, else the one with the most experiments
 //   context          the longest at which at least half of the policies fit somewhere, null where there is none
 //   batch            null: the fastest batch that fits
-//   budget           the one with the most experiments; of several, the middle one; null where no policy has a budget
+//   budget           the one with the most policies; of several, the middle one; null where no policy has a budget
 //   hidden           the names of all series but the preferred one of each policy
 nlohmann::json choose_defaults(const Table& experiments, const Table& series);
 

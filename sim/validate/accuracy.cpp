@@ -81,7 +81,10 @@ Suite suite_of(const std::vector<accuracy::Row>& rows, const accuracy::EvaluateO
 }  // namespace
 
 Suite accuracy_of_table(const std::string& path, const accuracy::EvaluateOptions& options, const Ablations& ablations) {
-  return suite_of(accuracy::read_table(path), options, ablations);
+  std::int64_t left_out = 0;
+  Suite suite = suite_of(accuracy::read_table(path, &left_out), options, ablations);
+  suite.detail["no_score"] = left_out;
+  return suite;
 }
 
 Suite accuracy_of_own_tables(const accuracy::EvaluateOptions& options, const Ablations& ablations) {

@@ -139,6 +139,7 @@ TEST_CASE("validate accuracy predicts again without a part of the trace generato
       table += row + task + cell;
     }
   }
+  table += row + "single2,Quest,512,tokens,n/a\n";
   const std::string path = scratch.write("t.csv", table);
   const std::vector<std::string> command = {"validate", "accuracy", "--published", path, "--seeds", "1", "--ablation"};
   const auto with = [&](const std::vector<std::string>& more) {
@@ -151,6 +152,8 @@ TEST_CASE("validate accuracy predicts again without a part of the trace generato
   REQUIRE(o.code <= 1);
   const json r = json::parse(o.out);
   CHECK(r["n"] == 6);
+  CHECK(r["no_score"] == 1);
+  CHECK_THAT(o.err, Contains("t.csv: 1 row holds no score"));
   REQUIRE(r["ablations"].size() == 1);
   const json a = r["ablations"][0];
   CHECK(a["name"] == "question-sees-values");

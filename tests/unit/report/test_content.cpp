@@ -198,6 +198,13 @@ TEST_CASE("the first view shows the longest context that half of the policies re
     CHECK(content.defaults["hardware"].is_null());
     CHECK(content.defaults["budget"] == 512);  // the middle of three budgets with four experiments each
   }
+  SECTION("the budget shown is that of most policies, however often one of them was run with another") {
+    add("p", 16384, 1024, Status::kOk);
+    add("p", 32768, 1024, Status::kOk);
+    CHECK(sweep.read().defaults["budget"] == 512);
+    add("t", 16384, 1024, Status::kOk);
+    CHECK(sweep.read().defaults["budget"] == 1024);
+  }
   SECTION("of three devices the one with most experiments is shown, not three panels") {
     add("p", 16384, 256, Status::kOk, "b");
     add("p", 16384, 256, Status::kOk, "c");
