@@ -67,6 +67,8 @@ class Profiles {
 };
 
 constexpr double kMicro = 1e6;
+// Up to which a held-out case of a calibration of our own counts as foretold.
+constexpr double kOwnTolerance = 0.1;
 
 // What was run, with the sizes that its time depends on: m x n x k, or KV heads of the batch x tokens, and query heads
 // of a KV head.
@@ -157,9 +159,11 @@ void add_measured(const Calibrated& calibrated, Suite& suite) {
   for (std::size_t i = 0; i < cases.size(); ++i) {
     if (!cases[i].held_out) continue;
     Case one;
-    one.id = cases[i].id, one.group = group, one.quantity = cases[i].id, one.unit = "us";
+    one.id = cases[i].id, one.group = group, one.quantity = cases[i].bench, one.unit = "us";
     one.expected = 1e6 * cases[i].seconds, one.predicted = 1e6 * predicted[i];
-    one.tolerance = c.budget_p90, one.origin = Origin::kFitted, one.source = c.source;
+    one.tolerance = kOwnTolerance, one.origin = Origin::kFitted, one.source = c.source;
+    // What the fit is off by on its own points is what its costs may be off by.
+    one.low = predicted[i] * 1e6 * (1 - std::min(1.0, c.fit.p90)), one.high = predicted[i] * 1e6 * (1 + c.fit.p90);
     if (cases[i].spread > 0) one.note = fmt::format("measured again: {:.1f} % apart", 100 * cases[i].spread);
     one.verdict = verdict_of(one, false);
     errors.push_back(relative_error(one).value());
