@@ -174,14 +174,15 @@ bool set_rate(PipelineRates& rates, WorkKind kind, double small, double large, s
   return true;
 }
 
-// Share of their speed that an op and dense work as long as it have left beside each other, on average.
+// Share of their speed that an op and dense work as long as it have left beside each other: how long it takes until
+// both are done. The model slows both alike; where one is slowed more, it is the one that a step waits for.
 std::optional<double> share_together(WorkKind kind, double bytes, const PipelineRates& rates,
                                      const Surroundings& around, PipelineMemory& memory) {
   const double alone = seconds_of(rates, kind, bytes);
   const double dense_bytes = alone * rates.bytes_per_s[0];
   const Waited pair = waited_seconds(kind, bytes, around, dense_bytes, memory);
   if (!pair.op || !pair.beside) return std::nullopt;
-  return std::min(1.0, (alone / *pair.op + seconds_of(rates, WorkKind::kDense, dense_bytes) / *pair.beside) / 2);
+  return std::min(1.0, alone / std::max(*pair.op, *pair.beside));
 }
 
 // The rates of one round.
