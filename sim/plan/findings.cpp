@@ -103,9 +103,10 @@ Line best_line(const std::vector<Row>& rows, const Row& best) {
 }
 
 struct BreakEven {
-  std::map<std::int64_t, std::string>
-      first;              // by context, the smallest batch at which the policy is faster than full KV
-  bool compared = false;  // whether full KV was swept beside the policy anywhere
+  // By context, the smallest batch at which the policy is faster than full KV.
+  std::map<std::int64_t, std::string> first;
+  // Whether full KV was swept beside the policy anywhere.
+  bool compared = false;
 };
 
 BreakEven break_even(const std::vector<Row>& rows, const Row& best) {

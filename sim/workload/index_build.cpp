@@ -42,10 +42,6 @@ class OneLayer final : public graph::WorkSource {
   bool done_ = false;
 };
 
-}  // namespace
-
-namespace {
-
 config::Model with_heads(const config::Run& run, int kv_heads) {
   KVCAST_CHECK(kv_heads >= 1 && kv_heads <= run.model.n_kv_heads);
   config::Model model = run.model;
@@ -61,12 +57,7 @@ std::map<std::string, double> uncertain_of_build(const config::Run& run, const p
   const config::Model model = with_heads(run, kv_heads);
   const hardware::CostModel costs(run.hardware, run.framework);
   OneLayer layer(run, policy, model);
-  std::vector<graph::Op> block;
-  std::map<std::string, double> by_source;
-  while (layer.next_block(block)) {
-    for (const graph::Op& op : block) costs.add_uncertain(op, by_source);
-  }
-  return by_source;
+  return uncertain_seconds(layer, costs);
 }
 
 IndexBuild build_index(const config::Run& run, const policy::Policy& policy, int kv_heads,

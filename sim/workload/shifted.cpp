@@ -10,6 +10,7 @@
 #include "lower/decode.hpp"
 #include "lower/prefill.hpp"
 #include "workload/index_build.hpp"
+#include "workload/timed.hpp"
 
 namespace kvcast::workload {
 namespace {
@@ -18,15 +19,6 @@ using nlohmann::json;
 using BySource = std::map<std::string, double>;
 
 constexpr double kTelling = 0.01;  // of the time
-
-BySource uncertain(graph::WorkSource& work, const hardware::CostModel& costs) {
-  BySource by_source;
-  std::vector<graph::Op> block;
-  while (work.next_block(block)) {
-    for (const graph::Op& op : block) costs.add_uncertain(op, by_source);
-  }
-  return by_source;
-}
 
 void add_telling(const BySource& by_source, double seconds, std::set<std::string>& telling) {
   for (const auto& [source, off] : by_source) {
@@ -41,9 +33,9 @@ std::set<std::string> telling_sources(const ExperimentInput& input, const Experi
   std::set<std::string> telling;
   lower::Owners owners;
   lower::Prefill prefill(setting, owners);
-  add_telling(uncertain(prefill, costs), experiment.ttft_s, telling);
+  add_telling(uncertain_seconds(prefill, costs), experiment.ttft_s, telling);
   lower::DecodeWindow step(setting, setting.lengths.prompt_tokens + 1, 1, owners);
-  add_telling(uncertain(step, costs), experiment.tpot_mean_s, telling);
+  add_telling(uncertain_seconds(step, costs), experiment.tpot_mean_s, telling);
   return telling;
 }
 

@@ -153,6 +153,15 @@ std::vector<metrics::Span> Recorder::spans(Picoseconds begin, Picoseconds end) c
   return spans;
 }
 
+std::map<std::string, double> uncertain_seconds(graph::WorkSource& work, const hardware::CostModel& costs) {
+  std::map<std::string, double> by_source;
+  std::vector<graph::Op> block;
+  while (work.next_block(block)) {
+    for (const graph::Op& op : block) costs.add_uncertain(op, by_source);
+  }
+  return by_source;
+}
+
 engine::System make_system(const hardware::CostModel& costs, const std::vector<std::string>& owners) {
   engine::System system;
   for (int r = 0; r < hardware::kResourceCount; ++r) {

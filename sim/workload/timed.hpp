@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,9 @@ class Recorder final : public engine::Observer {
   std::vector<Picoseconds> ends_;
   std::vector<engine::Record> records_;
 };
+
+// By the source of costs, how many seconds the work's ops may be off by it, one after the other.
+std::map<std::string, double> uncertain_seconds(graph::WorkSource& work, const hardware::CostModel& costs);
 
 // The engine's system for a machine: its resources, the lanes of the graph, its memory pools.
 engine::System make_system(const hardware::CostModel& costs, const std::vector<std::string>& owners);

@@ -1,5 +1,7 @@
 """Policies that retrieve pages, chunks or clusters."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from parts import Closeness, Log, REDUCE, best, bound_scores, page_bounds, reduced, softmax
@@ -22,17 +24,25 @@ def heads_of(t: Trace, group: str) -> list:
     return [('kv_head', h, h, slice(None)) for h in range(t.n_kv)]
 
 
-def exact_topk(t: Trace, p: dict) -> Log:
-    log = Log()
-    group = 'sum_scores' if p['group'] == 'per_head' else p['group']
+def steps_of(t: Trace, group: str, log: Log) -> Iterator[tuple]:
+    """(layer, step, kind, name, keys up to the step, its queries) of policies that keep the prompt, which is logged."""
     for layer in sorted(t.keys):
-        for kind, name, head, rows in heads_of(t, p['group']):
+        for kind, name, head, rows in heads_of(t, group):
             log.add(layer, -1, name, range(t.prompt), kind=kind)
             for step in range(t.steps):
                 length = t.prompt + step + 1
-                keys = t.keys[layer][head][:length]
-                scores = reduced(group, t.q(layer, head, length - 1)[rows], lambda q: keys @ q, 1 / np.sqrt(t.d))
-                log.add(layer, step, name, best(scores, p['budget']), kind=kind)
+                yield layer, step, kind, name, t.keys[layer][head][:length], t.q(layer, head, length - 1)[rows]
+
+
+def reduction(p: dict) -> str:
+    return 'sum_scores' if p['group'] == 'per_head' else p['group']
+
+
+def exact_topk(t: Trace, p: dict) -> Log:
+    log = Log()
+    for layer, step, kind, name, keys, queries in steps_of(t, p['group'], log):
+        scores = reduced(reduction(p), queries, lambda q: keys @ q, 1 / np.sqrt(t.d))
+        log.add(layer, step, name, best(scores, p['budget']), kind=kind)
     return log
 
 
@@ -42,26 +52,22 @@ def quest(t: Trace, p: dict) -> Log:
     page, tokens = p['page'], budget
     if p['budget_convention'] == 'traffic':
         page, tokens = max(1, -(-longest // budget)), budget // 2
-    group = 'sum_scores' if p['group'] == 'per_head' else p['group']
-    for layer in sorted(t.keys):
-        for kind, name, head, rows in heads_of(t, p['group']):
-            log.add(layer, -1, name, range(t.prompt), kind=kind)
-            for step in range(t.steps):
-                length = t.prompt + step + 1
-                if budget >= length:
-                    log.add(layer, step, name, range(length), kind=kind)
-                    continue
-                low, high = page_bounds(t.keys[layer][head][:length], page)
-                scores = reduced(group, t.q(layer, head, length - 1)[rows], lambda q: bound_scores(q, low, high), 1 / np.sqrt(t.d))
-                count = tokens // page
-                if count == 0:  # half the budget is less than a page
-                    log.add(layer, step, name, best(np.repeat(scores, page)[:length], tokens), kind=kind)
-                    continue
-                if p['force_last_page']:
-                    chosen = best(scores[:-1], count - 1) + [len(scores) - 1]
-                else:
-                    chosen = best(scores, count)
-                log.add(layer, step, name, [i for c in chosen for i in range(c * page, min(length, (c + 1) * page))], kind=kind)
+    count = tokens // page
+    for layer, step, kind, name, keys, queries in steps_of(t, p['group'], log):
+        length = len(keys)
+        if budget >= length:
+            log.add(layer, step, name, range(length), kind=kind)
+            continue
+        low, high = page_bounds(keys, page)
+        scores = reduced(reduction(p), queries, lambda q: bound_scores(q, low, high), 1 / np.sqrt(t.d))
+        if count == 0:  # half the budget is less than a page
+            log.add(layer, step, name, best(np.repeat(scores, page)[:length], tokens), kind=kind)
+            continue
+        if p['force_last_page']:
+            chosen = best(scores[:-1], count - 1) + [len(scores) - 1]
+        else:
+            chosen = best(scores, count)
+        log.add(layer, step, name, [i for c in chosen for i in range(c * page, min(length, (c + 1) * page))], kind=kind)
     return log
 
 
