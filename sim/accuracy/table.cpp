@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <filesystem>
-#include <map>
 #include <optional>
 
 #include "base/build.hpp"
@@ -18,34 +17,26 @@ const std::vector<std::string> kColumns = {"paper", "table",  "model",  "benchma
 
 class Header {
  public:
-  explicit Header(const CsvRow& row) : width_(row.fields.size()) {
-    for (std::size_t i = 0; i < width_; ++i) {
-      if (!columns_.emplace(row.fields[i], i).second) {
-        throw UserError(row.at(i), fmt::format("column \"{}\" stands twice", row.fields[i].substr(0, 40)));
-      }
-    }
+  explicit Header(const CsvRow& row) : columns_(row) {
     for (const std::string& name : kColumns) {
-      if (columns_.count(name) == 0) throw UserError(row.where, fmt::format("no column \"{}\"", name), kColumns);
+      if (!columns_.has(name)) throw UserError(row.where, fmt::format("no column \"{}\"", name), kColumns);
     }
   }
 
   std::optional<Row> read(const CsvRow& line) const {
+    columns_.check(line);
     const std::vector<std::string>& fields = line.fields;
-    if (fields.size() != width_) {
-      throw UserError(line.where, fmt::format("{} fields, the header has {}", fields.size(), width_));
-    }
     Row row;
     row.where = line.where;
     for (std::size_t i = 0; i < std::size(kTexts); ++i) row.*kTexts[i] = fields[columns_.at(kColumns[i])];
-    const auto unit = columns_.find("unit");
-    if (unit != columns_.end()) {
-      const std::string& name = fields[unit->second];
+    if (const auto unit = columns_.find("unit")) {
+      const std::string& name = fields[*unit];
       if (!name.empty() && name != "accuracy_%" && name != "score_0_100") return {};
     }
-    if (const auto held = columns_.find("held_out"); held != columns_.end()) {
-      const std::string& flag = fields[held->second];
+    if (const auto held = columns_.find("held_out")) {
+      const std::string& flag = fields[*held];
       if (flag != "true" && flag != "false") {
-        throw UserError(line.at(held->second),
+        throw UserError(line.at(*held),
                         fmt::format("held_out: expected true or false, found \"{}\"", flag.substr(0, 40)));
       }
       row.held_out = flag == "true";
@@ -58,8 +49,7 @@ class Header {
   }
 
  private:
-  std::size_t width_;
-  std::map<std::string, std::size_t> columns_;
+  CsvHeader columns_;
 };
 
 }  // namespace

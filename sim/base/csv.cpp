@@ -1,5 +1,7 @@
 #include "base/csv.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -77,6 +79,24 @@ class Reader {
 };
 
 }  // namespace
+
+CsvHeader::CsvHeader(const CsvRow& row) {
+  for (std::size_t i = 0; i < row.fields.size(); ++i) {
+    if (!columns_.emplace(row.fields[i], i).second) {
+      throw UserError(row.at(i), fmt::format("column \"{}\" stands twice", row.fields[i].substr(0, 40)));
+    }
+  }
+}
+
+std::optional<std::size_t> CsvHeader::find(const std::string& name) const {
+  const auto column = columns_.find(name);
+  return column == columns_.end() ? std::nullopt : std::optional(column->second);
+}
+
+void CsvHeader::check(const CsvRow& row) const {
+  if (row.fields.size() == columns_.size()) return;
+  throw UserError(row.where, fmt::format("{} fields, the header has {}", row.fields.size(), columns_.size()));
+}
 
 std::vector<CsvRow> read_csv(const std::string& path, const std::string& what) {
   std::ifstream in(path, std::ios::binary);

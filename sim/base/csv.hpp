@@ -2,6 +2,8 @@
 // blanks around fields without quotes.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,23 @@ struct CsvRow {
   std::vector<int> columns;         // where each begins, from 1
 
   SourceLocation at(std::size_t field) const { return {where.file, where.line, columns.at(field)}; }
+};
+
+// The columns that the first row names.
+class CsvHeader {
+ public:
+  // UserError where a name stands twice.
+  explicit CsvHeader(const CsvRow& row);
+
+  std::optional<std::size_t> find(const std::string& name) const;
+  bool has(const std::string& name) const { return find(name).has_value(); }
+  std::size_t at(const std::string& name) const { return columns_.at(name); }  // of one that is there
+
+  // UserError for a row of another width.
+  void check(const CsvRow& row) const;
+
+ private:
+  std::map<std::string, std::size_t> columns_;
 };
 
 // All rows of a file, its header first; none where it is empty. UserError ("cannot read <what>") where it cannot be

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <map>
 #include <optional>
 
 #include "base/csv.hpp"
@@ -14,11 +14,7 @@ namespace {
 
 class Table {
  public:
-  explicit Table(const CsvRow& header) {
-    for (std::size_t i = 0; i < header.fields.size(); ++i) {
-      if (!columns_.emplace(header.fields[i], i).second)
-        throw UserError(header.at(i), fmt::format("column \"{}\" stands twice", header.fields[i]));
-    }
+  explicit Table(const CsvRow& header) : columns_(header) {
     attention_ = has({"batch", "ctx", "n_q", "n_kv", "head_dim"});
     if (!has({"device", "framework", "latency_us"}) || !(attention_ || has({"m", "n", "k"}))) {
       throw UserError(
@@ -28,9 +24,7 @@ class Table {
   }
 
   MeasuredPoint read(const CsvRow& row) const {
-    if (row.fields.size() != columns_.size()) {
-      throw UserError(row.where, fmt::format("{} fields, the header has {}", row.fields.size(), columns_.size()));
-    }
+    columns_.check(row);
     MeasuredPoint point;
     point.where = row.where;
     point.device = row.fields[columns_.at("device")];
@@ -61,10 +55,7 @@ class Table {
 
  private:
   bool has(std::initializer_list<const char*> names) const {
-    for (const char* name : names) {
-      if (columns_.count(name) == 0) return false;
-    }
-    return true;
+    return std::all_of(names.begin(), names.end(), [this](const char* name) { return columns_.has(name); });
   }
 
   bool flag(const CsvRow& row, const char* column) const {
@@ -86,7 +77,7 @@ class Table {
     return value;
   }
 
-  std::map<std::string, std::size_t> columns_;
+  CsvHeader columns_;
   bool attention_ = false;
 };
 

@@ -147,8 +147,9 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
     }
     s.page = static_cast<int>(std::max<std::int64_t>(1, (lengths.bound() + s.budget - 1) / s.budget));
     s.one_bound = true;
-    spend_half(s);
-    if (convention == "traffic_tokens") {
+    if (convention == "traffic") {
+      spend_half(s);
+    } else {
       s.tokens = s.budget / 2;
       s.pages = (s.tokens + s.page - 1) / s.page;
     }

@@ -148,20 +148,21 @@ class RaasSelector final : public Selector {
 
   // Pages of one token have its weight in this step's attention, to sink and recent tokens too.
   void weigh_tokens(int kv_head, int t, const Held& held, std::span<float> out) const {
+    const trace::TraceInfo& info = layer_.info();
+    std::vector<std::vector<float>> scores(static_cast<std::size_t>(info.group()));
+    std::vector<std::span<float>> rows;
+    for (std::size_t g = 0; g < scores.size(); ++g) {
+      const float* const all =
+          layer_.decode_scores(kv_head * info.group() + static_cast<int>(g)).row(static_cast<std::size_t>(t));
+      for (const std::int32_t position : held) scores[g].push_back(all[position]);
+      rows.emplace_back(scores[g]);
+    }
+    std::vector<float> weights(held.size());
+    reduce_group(s_.group, rows, 1 / std::sqrt(static_cast<float>(info.head_dim)), weights);
     const std::vector<CachedPage>& pages = heads_[static_cast<std::size_t>(kv_head)];
-    const int members = layer_.info().group();
-    std::vector<float> all;
-    for (int g = 0; g < members; ++g) {
-      step_weights(layer_, kv_head * members + g, t, held, all);
-      for (std::size_t i = 0; i < pages.size(); ++i) {
-        const auto at = std::lower_bound(held.begin(), held.end(), pages[i].tokens[0]) - held.begin();
-        const float weight = all[static_cast<std::size_t>(at)];
-        if (s_.group == Group::kMaxWeights) {
-          out[i] = std::max(out[i], weight);
-        } else {
-          out[i] += s_.group == Group::kMeanWeights ? weight / static_cast<float>(members) : weight;
-        }
-      }
+    for (std::size_t i = 0; i < pages.size(); ++i) {
+      const auto at = std::lower_bound(held.begin(), held.end(), pages[i].tokens[0]);
+      out[i] = weights[static_cast<std::size_t>(at - held.begin())];
     }
   }
 

@@ -83,15 +83,12 @@ double steady(const std::vector<double>& steps, int warmup) {
   return quantile(std::span(steps).subspan(static_cast<std::size_t>(warmup)), 0.5);
 }
 
-// Dense work is the first worker's, everything else the second's.
-int worker_of(WorkKind kind) { return kind == WorkKind::kDense ? 0 : 1; }
-
-// `count` ops of one kind back to back, each a step.
-Pipeline repeated(WorkKind kind, double bytes, int count) {
+// `count` dense ops back to back, each a step.
+Pipeline dense_alone(double bytes, int count) {
   Pipeline p;
   for (int i = 0; i < count; ++i) {
     p.step_ends.push_back(i);
-    p.ops.push_back({worker_of(kind), kind, bytes, {}});
+    p.ops.push_back({0, WorkKind::kDense, bytes, {}});
   }
   return p;
 }
@@ -124,12 +121,12 @@ Pipeline ping_pong() {
   return p;
 }
 
-// Seconds of an op back to back with others like it; nothing where too few undisturbed samples came. Ops of any size
-// run as long: the first millisecond after other work is slower, which is no part of an op in a pipeline.
-std::optional<double> repeated_seconds(WorkKind kind, double bytes, double all_bytes, PipelineMemory& memory) {
+// Seconds of a dense op back to back with others like it; nothing where too few undisturbed samples came. Ops of any
+// size run as long: the first millisecond after other work is slower, which is no part of an op in a pipeline.
+std::optional<double> dense_seconds(double bytes, double all_bytes, PipelineMemory& memory) {
   const int ops = static_cast<int>(all_bytes / bytes);
   Samples samples;
-  samples.add(run_pipeline(repeated(kind, bytes, ops), memory), ops / 3);
+  samples.add(run_pipeline(dense_alone(bytes, ops), memory), ops / 3);
   return samples.median();
 }
 
@@ -152,14 +149,9 @@ Waited waited_seconds(WorkKind kind, double bytes, const Surroundings& around, d
   for (std::size_t i = kWarmup; i < kOps; ++i) {
     const double* const ends = &run.op_ends[ops * i];
     op.add(ends[ops - 1] - ends[0] - around.hand_over, run.disturbed[i]);
-    beside.add(ends[1] - ends[0], run.disturbed[i]);
+    if (beside_bytes > 0) beside.add(ends[1] - ends[0], run.disturbed[i]);
   }
   return {op.median(), beside.median()};
-}
-
-double seconds_of(const PipelineRates& rates, WorkKind kind, double bytes) {
-  const auto k = static_cast<std::size_t>(kind);
-  return rates.start[k] + bytes / rates.bytes_per_s[k];
 }
 
 // Start and rate of an op from two sizes.
@@ -178,7 +170,7 @@ bool set_rate(PipelineRates& rates, WorkKind kind, double small, double large, s
 // both are done. The model slows both alike; where one is slowed more, it is the one that a step waits for.
 std::optional<double> share_together(WorkKind kind, double bytes, const PipelineRates& rates,
                                      const Surroundings& around, PipelineMemory& memory) {
-  const double alone = seconds_of(rates, kind, bytes);
+  const double alone = rates.seconds(kind, bytes);
   const double dense_bytes = alone * rates.bytes_per_s[0];
   const Waited pair = waited_seconds(kind, bytes, around, dense_bytes, memory);
   if (!pair.op || !pair.beside) return std::nullopt;
@@ -194,8 +186,8 @@ std::optional<PipelineRates> measure_rates(PipelineMemory& memory, double scale)
   if (!turns.median()) return std::nullopt;
   r.hand_over = *turns.median();
   const double all = kLargeOps * large;
-  if (!set_rate(r, WorkKind::kDense, small, large, repeated_seconds(WorkKind::kDense, small, all, memory),
-                repeated_seconds(WorkKind::kDense, large, all, memory))) {
+  if (!set_rate(r, WorkKind::kDense, small, large, dense_seconds(small, all, memory),
+                dense_seconds(large, all, memory))) {
     return std::nullopt;
   }
   const Surroundings around{kLayerDense * small, r.hand_over};

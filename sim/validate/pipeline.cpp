@@ -88,8 +88,7 @@ std::vector<double> predict_steps(const Pipeline& pipeline, const PipelineRates&
   for (const PipelineOp& op : pipeline.ops) {
     engine::Op& timed = ops.emplace_back();
     timed.lane = static_cast<std::uint16_t>(op.worker);
-    const auto kind = static_cast<std::size_t>(op.kind);
-    const double seconds = rates.start[kind] + op.bytes / rates.bytes_per_s[kind];
+    const double seconds = rates.seconds(op.kind, op.bytes);
     timed.demands.push_back({timed.lane, seconds});
     timed.demands.push_back({kShared, seconds / (2 * std::clamp(together, 0.5, 1.0))});
     for (const int id : op.after) {

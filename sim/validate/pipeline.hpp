@@ -49,6 +49,12 @@ struct PipelineRates {
   std::array<double, kWorkKinds> start{};        // seconds of an op besides
   std::array<double, kWorkKinds> together{};     // share of it that is left beside dense work on the first worker
   double hand_over = 0;                          // seconds until a worker that waits goes on
+
+  // Of an op alone.
+  double seconds(WorkKind kind, double bytes) const {
+    const auto k = static_cast<std::size_t>(kind);
+    return start[k] + bytes / bytes_per_s[k];
+  }
 };
 
 // Seconds of each step, by the engine.
