@@ -49,9 +49,7 @@ Surveyed survey_layer(const LayerInput& input) {
   const trace::TraceInfo& info = input.info();
   require_prompt_queries(info, 0, "d2o sums the weights of all prompt queries");
   auto totals = std::make_shared<HeavyHitters>(input.layer(), Group::kMeanWeights);
-  Held all(index(info.prompt_tokens));
-  std::iota(all.begin(), all.end(), 0);
-  totals->add_block(0, info.prompt_tokens, std::vector<Held>(index(info.n_kv_heads), all));
+  totals->add_prompt(input);
   std::vector<double> variances;
   for (std::size_t q = 0; q < index(info.n_q_heads); ++q) {
     double sum = 0, squares = 0;

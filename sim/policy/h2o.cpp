@@ -19,7 +19,7 @@
 
 namespace kvcast::policy {
 
-HeavyHitters::HeavyHitters(const trace::Layer& layer, Group group) : layer_(layer), group_(group) {
+HeavyHitters::HeavyHitters(const trace::Layer& layer, Group group) : layer_(layer), group_(group), rows_(layer) {
   const trace::TraceInfo& info = layer.info();
   totals_.assign(static_cast<std::size_t>(info.n_q_heads),
                  std::vector<double>(static_cast<std::size_t>(info.positions()), 0.0));
@@ -27,11 +27,23 @@ HeavyHitters::HeavyHitters(const trace::Layer& layer, Group group) : layer_(laye
 
 int HeavyHitters::members() const { return group_ == Group::kPerHead ? 1 : layer_.info().group(); }
 
-void HeavyHitters::add_block(std::int64_t first, std::int64_t end, const std::vector<Held>& held) {
+void HeavyHitters::add_prompt(const LayerInput& layer) {
+  const auto sums = layer.prompt_totals();
   for (std::size_t q = 0; q < totals_.size(); ++q) {
-    const Held& list = held[q / static_cast<std::size_t>(members())];
-    visit_prompt_rows(layer_, static_cast<int>(q), first, end, list,
-                      [&](std::int64_t, std::span<const float> weights) { add(q, list, weights); });
+    for (std::size_t i = 0; i < (*sums)[q].size(); ++i) totals_[q][i] += (*sums)[q][i];
+  }
+}
+
+void HeavyHitters::add_block(std::int64_t first, std::int64_t end, const std::vector<Held>& held) {
+  for (int q = 0; q < static_cast<int>(totals_.size()); ++q) {
+    const Held& list = held[static_cast<std::size_t>(q / members())];
+    if (q % members() == 0) rows_.hold(q / layer_.info().group(), list);
+    sums_.assign(list.size(), 0.0);
+    rows_.visit(q, first, end, [&](std::int64_t, std::span<const float> weights) {
+      for (std::size_t i = 0; i < weights.size(); ++i) sums_[i] += static_cast<double>(weights[i]);
+    });
+    std::vector<double>& totals = totals_[static_cast<std::size_t>(q)];
+    for (std::size_t i = 0; i < list.size(); ++i) totals[static_cast<std::size_t>(list[i])] += sums_[i];
   }
 }
 
@@ -96,15 +108,20 @@ struct H2oSetting {
 
 class H2oRule final : public EvictionRule {
  public:
-  H2oRule(const trace::Layer& layer, const H2oSetting& setting) : totals_(layer, setting.group), s_(setting) {
-    const trace::TraceInfo& info = layer.info();
+  H2oRule(const LayerInput& input, const H2oSetting& setting)
+      : input_(input), totals_(input.layer(), setting.group), s_(setting) {
+    const trace::TraceInfo& info = input.info();
     evicts_ = (s_.every_step ? info.positions() : info.prompt_tokens) > s_.quota.budget;
     if (evicts_) require_prompt_queries(info, 0, "h2o sums the weights of all prompt queries");
   }
 
   void after_block(std::int64_t first, std::int64_t end, std::vector<Held>& held) override {
     if (!evicts_) return;
-    totals_.add_block(first, end, held);
+    if (s_.block == 0) {
+      totals_.add_prompt(input_);
+    } else {
+      totals_.add_block(first, end, held);
+    }
     evict(held);
   }
 
@@ -124,6 +141,7 @@ class H2oRule final : public EvictionRule {
     }
   }
 
+  const LayerInput& input_;
   HeavyHitters totals_;
   H2oSetting s_;
   bool evicts_ = false;
@@ -136,7 +154,7 @@ class H2o final : public Policy {
   explicit H2o(const H2oSetting& setting) : s_(setting) {}
 
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
-    return evicting_selector(layer, std::make_unique<H2oRule>(layer.layer(), s_), s_.block, per_head());
+    return evicting_selector(layer, std::make_unique<H2oRule>(layer, s_), s_.block, per_head());
   }
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {

@@ -17,6 +17,8 @@ class HeavyHitters {
   // group: of weights (a list of held tokens a KV head), or kPerHead (a list a query head).
   HeavyHitters(const trace::Layer& layer, Group group);
 
+  // All queries of a prompt read at once.
+  void add_prompt(const LayerInput& layer);
   void add_block(std::int64_t first, std::int64_t end, const std::vector<Held>& held);
   void add_step(int t, const std::vector<Held>& held);
   // Weights of one query of a head, one a token of the list.
@@ -33,6 +35,8 @@ class HeavyHitters {
   const trace::Layer& layer_;
   Group group_;
   std::vector<std::vector<double>> totals_;
+  PromptRows rows_;
+  std::vector<double> sums_;
   std::vector<float> weights_;
 };
 

@@ -49,6 +49,10 @@ std::shared_ptr<const std::vector<WindowMoments>> LayerInput::window_moments(int
   });
 }
 
+std::shared_ptr<const std::vector<std::vector<double>>> LayerInput::prompt_totals() const {
+  return totals_.get(0, [&] { return sum_prompt_weights(layer_); });
+}
+
 std::shared_ptr<const LayerInput::Pages> LayerInput::page_bounds(int page, std::int64_t first, Summary summary) const {
   return pages_.get({page, first, summary}, [&] {
     const std::int64_t tokens = std::max<std::int64_t>(0, info().prompt_tokens - first);

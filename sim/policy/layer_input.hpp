@@ -30,6 +30,8 @@ class LayerInput {
   // Of every query head. UserError where the trace holds fewer than `window` last prompt queries.
   std::shared_ptr<const WindowScores> window_scores(int window) const;
   std::shared_ptr<const std::vector<WindowMoments>> window_moments(int window) const;
+  // sum_prompt_weights, H2O's and D2O's totals after a prompt read at once. The trace must hold all prompt queries.
+  std::shared_ptr<const std::vector<std::vector<double>>> prompt_totals() const;
 
   // Bounds of the full pages of the prompt, one entry a KV head; pages start at position `first`.
   using Pages = std::vector<PageBounds>;
@@ -55,6 +57,7 @@ class LayerInput {
   const trace::Layer& layer_;
   mutable Memo<int, WindowScores> windows_;
   mutable Memo<int, std::vector<WindowMoments>> moments_;
+  mutable Memo<int, std::vector<std::vector<double>>> totals_;  // one key
   mutable Memo<std::tuple<int, std::int64_t, Summary>, Pages> pages_;
 };
 

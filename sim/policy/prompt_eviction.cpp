@@ -57,7 +57,12 @@ Budgets importance_of_layer(const PromptEviction& s, int layer, bool per_query_h
 class WindowRule final : public EvictionRule {
  public:
   WindowRule(const PromptEviction& setting, const LayerInput& input, std::int64_t budget, bool decode_eviction)
-      : s_(setting), input_(input), layer_(input.layer()), budget_(budget), decode_eviction_(decode_eviction) {
+      : s_(setting),
+        input_(input),
+        layer_(input.layer()),
+        rows_(layer_),
+        budget_(budget),
+        decode_eviction_(decode_eviction) {
     const trace::TraceInfo& info = input.info();
     if (s_.profile) s_.profile->check_shape(info);
     per_head_ = s_.group == Group::kPerHead;
@@ -131,8 +136,10 @@ class WindowRule final : public EvictionRule {
     }
     for (int q = 0; q < input_.info().n_q_heads; ++q) {
       const bool all = s_.scores == TokenScores::kVariance;
+      const Held& list = held[list_of(q)];
+      if (q % members() == 0) rows_.hold(q / input_.info().group(), list);
       const WindowMoments moments =
-          measure_window(layer_, q, end, s_.window, held[list_of(q)], all ? Moments::kAll : Moments::kSums);
+          measure_window(rows_, q, end, s_.window, list.size(), all ? Moments::kAll : Moments::kSums);
       rows.q_heads.push_back(all ? spread(moments) : std::vector<float>(moments.sum.begin(), moments.sum.end()));
     }
     reduce_and_pool(rows, held.size());
@@ -173,6 +180,7 @@ class WindowRule final : public EvictionRule {
   const PromptEviction s_;
   const LayerInput& input_;
   const trace::Layer& layer_;
+  PromptRows rows_;
   std::int64_t budget_;
   bool decode_eviction_, per_head_ = false;
   Budgets caps_;

@@ -26,7 +26,7 @@ struct TovaSetting {
 
 class TovaRule final : public EvictionRule {
  public:
-  TovaRule(const trace::Layer& layer, const TovaSetting& setting) : layer_(layer), s_(setting) {
+  TovaRule(const trace::Layer& layer, const TovaSetting& setting) : layer_(layer), rows_(layer), s_(setting) {
     const std::int64_t prompt = layer.info().prompt_tokens;
     if (prompt <= s_.quota.budget) return;
     const std::int64_t first_end = s_.block > 0 ? std::min(s_.block, prompt) : prompt;
@@ -35,7 +35,9 @@ class TovaRule final : public EvictionRule {
 
   void after_block(std::int64_t, std::int64_t end, std::vector<Held>& held) override {
     evict(held, [&](int q_head, const Held& list) {
-      visit_prompt_rows(layer_, q_head, end - 1, end, list, [&](std::int64_t, std::span<const float> weights) {
+      const int group = layer_.info().group();
+      if (q_head % group == 0) rows_.hold(q_head / group, list);
+      rows_.visit(q_head, end - 1, end, [&](std::int64_t, std::span<const float> weights) {
         weights_.assign(weights.begin(), weights.end());
       });
     });
@@ -68,6 +70,7 @@ class TovaRule final : public EvictionRule {
   }
 
   const trace::Layer& layer_;
+  PromptRows rows_;
   TovaSetting s_;
   std::vector<float> weights_, scores_;
   std::vector<std::int32_t> stay_;

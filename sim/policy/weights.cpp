@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.hpp"
 
 namespace kvcast::policy {
 namespace {
 
-constexpr std::int64_t kRowsAtOnce = 64;
+constexpr std::int64_t kRowsAtOnce = 128;
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -18,21 +19,6 @@ float scale_of(const trace::TraceInfo& info) { return 1.0f / std::sqrt(static_ca
 
 bool contiguous(const Held& held) {
   return held.empty() || held.back() - held.front() + 1 == static_cast<std::int32_t>(held.size());
-}
-
-// Keys of the held tokens; `storage` holds them where they had to be gathered.
-MatrixView held_keys(const trace::Layer& layer, int kv_head, const Held& held, std::vector<float>& storage) {
-  MatrixView keys = layer.keys(kv_head);
-  if (contiguous(held)) {
-    keys.data = keys.row(held.empty() ? 0 : index(held.front()));
-    keys.rows = held.size();
-    return keys;
-  }
-  storage.resize(held.size() * keys.cols);
-  for (std::size_t i = 0; i < held.size(); ++i) {
-    std::copy_n(keys.row(index(held[i])), keys.cols, storage.data() + i * keys.cols);
-  }
-  return {storage.data(), held.size(), keys.cols, keys.cols};
 }
 
 }  // namespace
@@ -45,28 +31,40 @@ void require_prompt_queries(const trace::TraceInfo& info, std::int64_t first, st
       who, first, info.prompt_tokens - 1, there, info.prompt_tokens));
 }
 
-void visit_prompt_rows(const trace::Layer& layer, int q_head, std::int64_t first, std::int64_t end, const Held& held,
-                       const VisitRow& visit) {
-  const trace::TraceInfo& info = layer.info();
-  KVCAST_CHECK(first >= info.prompt_tokens - info.longest_window() && end <= info.prompt_tokens);
-  std::vector<float> storage, rows;
-  const MatrixView keys = held_keys(layer, q_head / info.group(), held, storage);
-  const MatrixView queries = layer.queries(q_head);
+void PromptRows::hold(int kv_head, const Held& held) {
+  held_ = &held;
+  keys_ = layer_.keys(kv_head);
+  if (contiguous(held)) {
+    keys_.data = keys_.row(held.empty() ? 0 : index(held.front()));
+    keys_.rows = held.size();
+    return;
+  }
+  gathered_.resize(held.size() * keys_.cols);
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    std::copy_n(keys_.row(index(held[i])), keys_.cols, gathered_.data() + i * keys_.cols);
+  }
+  keys_ = {gathered_.data(), held.size(), keys_.cols, keys_.cols};
+}
+
+void PromptRows::visit(int q_head, std::int64_t first, std::int64_t end, const VisitRow& visit) {
+  const trace::TraceInfo& info = layer_.info();
+  KVCAST_CHECK(held_ != nullptr && first >= info.prompt_tokens - info.longest_window() && end <= info.prompt_tokens);
+  const MatrixView queries = layer_.queries(q_head);
   const auto visible = [&](std::int64_t position) {
-    return index(std::upper_bound(held.begin(), held.end(), position) - held.begin());
+    return index(std::upper_bound(held_->begin(), held_->end(), position) - held_->begin());
   };
   for (std::int64_t at = first; at < end; at += kRowsAtOnce) {
     const std::int64_t n = std::min(kRowsAtOnce, end - at);
     const std::size_t columns = visible(at + n - 1);
     if (columns == 0) continue;
-    rows.resize(index(n) * columns);
-    MatrixView seen = keys, block = queries;
+    rows_.resize(index(n) * columns);
+    MatrixView seen = keys_, block = queries;
     seen.rows = columns;
     block.data = queries.row(index(info.prompt_queries() - info.prompt_tokens + at));
     block.rows = index(n);
-    multiply_transposed(block, seen, rows.data(), columns);
+    multiply_transposed(block, seen, rows_.data(), columns);
     for (std::int64_t i = 0; i < n; ++i) {
-      const std::span row(rows.data() + index(i) * columns, visible(at + i));
+      const std::span row(rows_.data() + index(i) * columns, visible(at + i));
       if (row.empty()) continue;
       softmax(row, scale_of(info));
       visit(at + i, row);
@@ -74,12 +72,19 @@ void visit_prompt_rows(const trace::Layer& layer, int q_head, std::int64_t first
   }
 }
 
-WindowMoments measure_window(const trace::Layer& layer, int q_head, std::int64_t end, int window, const Held& held,
+void visit_prompt_rows(const trace::Layer& layer, int q_head, std::int64_t first, std::int64_t end, const Held& held,
+                       const VisitRow& visit) {
+  PromptRows rows(layer);
+  rows.hold(q_head / layer.info().group(), held);
+  rows.visit(q_head, first, end, visit);
+}
+
+WindowMoments measure_window(PromptRows& rows, int q_head, std::int64_t end, int window, std::size_t held,
                              Moments which) {
-  const std::size_t columns = held.size() - index(window);
+  const std::size_t columns = held - index(window);
   const bool all = which == Moments::kAll;
   WindowMoments out{std::vector<double>(columns), std::vector<double>(all ? columns : 0)};
-  visit_prompt_rows(layer, q_head, end - window, end, held, [&](std::int64_t, std::span<const float> weights) {
+  rows.visit(q_head, end - window, end, [&](std::int64_t, std::span<const float> weights) {
     for (std::size_t i = 0; i < columns; ++i) out.sum[i] += static_cast<double>(weights[i]);
     for (std::size_t i = 0; all && i < columns; ++i) {
       const double a = weights[i];
@@ -88,6 +93,29 @@ WindowMoments measure_window(const trace::Layer& layer, int q_head, std::int64_t
     }
   });
   return out;
+}
+
+WindowMoments measure_window(const trace::Layer& layer, int q_head, std::int64_t end, int window, const Held& held,
+                             Moments which) {
+  PromptRows rows(layer);
+  rows.hold(q_head / layer.info().group(), held);
+  return measure_window(rows, q_head, end, window, held.size(), which);
+}
+
+std::vector<std::vector<double>> sum_prompt_weights(const trace::Layer& layer) {
+  const trace::TraceInfo& info = layer.info();
+  Held all(index(info.prompt_tokens));
+  std::iota(all.begin(), all.end(), 0);
+  PromptRows rows(layer);
+  std::vector<std::vector<double>> sums;
+  for (int q = 0; q < info.n_q_heads; ++q) {
+    if (q % info.group() == 0) rows.hold(q / info.group(), all);
+    std::vector<double>& sum = sums.emplace_back(all.size(), 0.0);
+    rows.visit(q, 0, info.prompt_tokens, [&](std::int64_t, std::span<const float> weights) {
+      for (std::size_t i = 0; i < weights.size(); ++i) sum[i] += static_cast<double>(weights[i]);
+    });
+  }
+  return sums;
 }
 
 void step_weights(const trace::Layer& layer, int q_head, int t, const Held& held, std::vector<float>& out) {
