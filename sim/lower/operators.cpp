@@ -43,11 +43,12 @@ struct Written {
 
 // A policy's work that papers write as chains of operators; top-k, gathers and hand-written kernels are one.
 constexpr std::array kWritten = {
-    Written{"estimate", 2},           // norm or scale of the queries, product, softmax over what is scored
-    Written{"reduce over group", 0},  // one maximum or mean
-    Written{"centroid lists", 2},     // positions past the sink, as integers of 4 bytes
-    Written{"merge", 9},              // weights of two log-sum-exps: maximum, 2 differences, 2 exponentials, sum;
-                                      // 2 products, sum, quotient
+    Written{"estimate", 2},             // norm or scale of the queries, product, softmax over what is scored
+    Written{"reduce over group", 0},    // one maximum or mean
+    Written{"normalise centroids", 2},  // norm, its bound, quotient
+    Written{"centroid lists", 2},       // positions past the sink, as integers of 4 bytes
+    Written{"merge", 9},                // weights of two log-sum-exps: maximum, 2 differences, 2 exponentials, sum;
+                                        // 2 products, sum, quotient
 };
 
 // A policy's work on the CPU: what its first operator reads of a head (1: keys, 2: keys and values, 0: scores), and
@@ -63,6 +64,12 @@ constexpr std::array kWrittenOnCpu = {
     WrittenOnCpu{"top-k on the CPU", 0, 0, 1},        // top-k; positions of the best
     WrittenOnCpu{"attention to the found", 2, 3, 2},  // gathered keys and values, 2 products; softmax, log-sum-exp
 };
+
+// pytorch/pytorch, aten/src/ATen/native/cuda/SoftMax.cu: one block a row, which holds it in shared memory where it fits
+// in what a block has without asking for more, and else reads it thrice: for the maximum, for the sum, for the
+// quotient. Scores that the smallest L2 of a data-centre card of these years holds (A6000, V100) are found there;
+// larger ones are charged to the memory, though a larger L2 may hold some.
+constexpr double kSharedMemory = 48 * 1024, kSmallestL2 = 6e6;
 
 // pytorch/pytorch, aten/src/ATen/TensorIterator.h, GRAIN_SIZE: one thread for so many numbers.
 constexpr double kGrain = 32768;
@@ -99,8 +106,10 @@ OpId unfused_activation(Block& block, double values, OpId after) {
 // Quotient by √d, softmax, maximum, and a copy of the candidates alone in one piece, as torch.topk asks for.
 OpId unfused_group_softmax(Block& block, Kind kind, const graph::Kernel& fused, OpId after) {
   const double scores = fused.read_bytes, maxima = fused.write_bytes;
-  for (const Pass& pass : {Pass{"scale scores", scores, scores}, Pass{"softmax of scores", scores, scores},
-                           Pass{"maximum over group", scores, maxima}, Pass{"copy candidates", maxima, maxima}}) {
+  const bool again = fused.blocks > 0 && scores / fused.blocks > kSharedMemory && scores > kSmallestL2;
+  for (const Pass& pass :
+       {Pass{"scale scores", scores, scores}, Pass{"softmax of scores", (again ? 3 : 1) * scores, scores},
+        Pass{"maximum over group", scores, maxima}, Pass{"copy candidates", maxima, maxima}}) {
     const graph::Kernel work{graph::KernelClass::kElementwise, pass.read_bytes, pass.write_bytes};
     after = block.kernel(Lane::kCompute, kind, pass.label, work, {after});
   }

@@ -22,7 +22,7 @@ graph::OpId unfused_rope(Block& block, double queries, double keys, graph::OpId 
 graph::OpId unfused_activation(Block& block, double values, graph::OpId after);
 
 // Softmax over scores and the maximum over a group's query heads, as a policy's one kernel of this label has it: reads
-// the scores, writes their maxima.
+// the scores, writes their maxima; blocks: rows of the softmax.
 inline constexpr std::string_view kGroupSoftmax = "softmax, max over group";
 graph::OpId unfused_group_softmax(Block& block, graph::Kind kind, const graph::Kernel& fused, graph::OpId after);
 

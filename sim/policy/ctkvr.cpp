@@ -10,10 +10,10 @@
 //   union of their lists is K_rec; (rerank) the best `budget` of it by max over the group of softmax(q·k / √d) over
 //   K_rec; (update) the step's query becomes a centroid with the best ρ of K_rec and the oldest one goes, from the next
 //   step on.
-// Cost. Prefill: scores 2·n_q·C·S·d flops, top-ρ of n_kv·C rows, KV to the host. Step: n_q·C·d·b read for cosines,
-//   top-C', lists deduplicated (n_kv·C'·ρ·4); positions and queries to the host; the CPU scores n_kv·L_rec keys and
-//   attends to n_kv·budget pairs while the GPU attends to sink and window; outputs back, merged. The update copies ρ
-//   positions a KV head to the GPU beside that.
+// Cost. Prefill: centroids copied and normalised, scores 2·n_q·C·S·d flops, top-ρ of n_kv·C rows, KV to the host.
+//   Step: n_q·C·d·b read for cosines, top-C', lists deduplicated (n_kv·C'·ρ·4); positions and queries to the host; the
+//   CPU scores n_kv·L_rec keys and attends to n_kv·budget pairs while the GPU attends to sink and window; outputs back,
+//   merged. The update copies ρ positions a KV head to the GPU beside that.
 // Storage: n_kv·C·ρ·4 + n_q·C·d·b + KV of sink and window on the GPU, a layer; all other KV in host memory.
 // Limit: a budget that covers all tokens leaves everything on the GPU: full attention.
 #include <algorithm>
@@ -172,9 +172,14 @@ class Ctkvr final : public Policy {
     const auto prompt = static_cast<double>(shape.prompt_tokens), queries = static_cast<double>(s_.centroids);
     const double host = static_cast<double>(s_.fixed.host(shape.prompt_tokens, shape.prompt_tokens).size());
     const double rows = shape.batch * m.q_heads * queries, shared = shape.batch * m.kv_heads * queries;
+    // The prompt's last queries in one piece, for the product with the keys; normalised, for the steps' cosines.
+    const graph::Kernel copy{graph::KernelClass::kElementwise, rows * m.row(), rows * m.row()};
+    const OpId taken = ops.kernel(Lane::kCompute, Kind::kIndex, "take centroids", copy, {ops.ready()});
+    const OpId normal = ops.kernel(Lane::kCompute, Kind::kIndex, "normalise centroids", copy, {taken});
     const OpId scores = ops.kernel(Lane::kCompute, Kind::kIndex, "centroid scores",
-                                   graph::Gemm{rows, prompt, m.d, m.element}, {ops.ready()});
+                                   graph::Gemm{rows, prompt, m.d, m.element}, {normal});
     graph::Kernel reduce{graph::KernelClass::kReduce, rows * prompt * m.element, shared * prompt * m.element};
+    reduce.blocks = rows;
     reduce.flops = 4 * rows * prompt;  // maximum, exponential, sum, quotient
     const OpId weights = ops.kernel(Lane::kCompute, Kind::kIndex, "softmax, max over group", reduce, {scores});
     const double kept = std::min(static_cast<double>(s_.lists), host);

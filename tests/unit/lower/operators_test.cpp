@@ -155,3 +155,20 @@ TEST_CASE("softmax and maximum over a group are four operators in PyTorch") {
   CHECK(traffic.hbm_read == 3 * 4000 + 1000);  // quotient, softmax, maximum; copy
   CHECK(traffic.hbm_write == 2 * 4000 + 2 * 1000);
 }
+
+TEST_CASE("softmax reads a row thrice that does not fit in a block's shared memory, where no L2 holds all rows") {
+  const auto read = [](double rows, double columns) {
+    Layer layer;
+    Block block(layer.framework, 0, -1, layer.events, layer.ops);
+    graph::Kernel fused{graph::KernelClass::kReduce, rows * columns * 2, rows * columns / 2};
+    fused.blocks = rows;
+    block.kernel(Lane::kCompute, Kind::kIndex, kGroupSoftmax.data(), fused, {});
+    graph::Traffic traffic;
+    for (const graph::Op& op : layer.ops) traffic += graph::traffic_of(op.work);
+    return traffic.hbm_read / (rows * columns * 2);
+  };
+  const double once = 3 + 0.25;              // quotient, softmax, maximum; copy of the maxima
+  CHECK(read(1000, 24000) == Approx(once));  // rows of 48 kB
+  CHECK(read(80, 32768) == Approx(once));    // 5.2 MB in all
+  CHECK(read(80, 65536) == Approx(once + 2));
+}

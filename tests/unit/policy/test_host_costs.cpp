@@ -96,6 +96,20 @@ TEST_CASE("what is factorised anew every so many tokens costs its share a step")
   CHECK(held("") - held(", refactorised_every: 10") == 3 * 2 * 10 * 32);
 }
 
+TEST_CASE("CTkvr's index takes the last queries in one piece, normalises them and scores all keys by each") {
+  const Recorder ops = prefill(*tests::make("ctkvr", "budget: 20, centroids: 5, sink: 8, recent: 8", kLengths));
+  const std::vector<graph::Op>& list = ops.ops();
+  // 2 sequences of 4 query heads, 5 centroids each: 40 rows of 8 numbers.
+  for (const char* label : {"take centroids", "normalise centroids"}) {
+    CHECK(kernel(only(list, label)).read_bytes == 40 * 16);
+    CHECK(kernel(only(list, label)).write_bytes == 40 * 16);
+  }
+  const graph::Kernel& weights = kernel(only(list, "softmax, max over group"));
+  CHECK(weights.read_bytes == 40 * 400 * 2);
+  CHECK(weights.blocks == 40);
+  CHECK(waits_for(list, labelled(list, "centroid scores")[0], labelled(list, "take centroids")[0]));
+}
+
 TEST_CASE("CTkvr compares lists two by two in one block a head, or marks them") {
   const HeadCounts found{.attended = 50, .cpu_attended = 20, .scored = 8, .candidates = 70};
   const std::string setting = "budget: 20, centroids: 8, retrieved_centroids: 4, sink: 8, recent: 8, dedup: ";
