@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 
@@ -9,8 +10,10 @@
 #include "app/progress.hpp"
 #include "app/replays.hpp"
 #include "base/parallel.hpp"
+#include "hardware/cost_model.hpp"
 #include "workload/experiment.hpp"
 #include "workload/index_build.hpp"
+#include "workload/memory_interval.hpp"
 #include "workload/shifted.hpp"
 
 namespace kvcast::app {
@@ -28,7 +31,8 @@ struct Task {
 using Replays = std::map<std::string, std::vector<Task>>;
 using Traces = std::map<std::string, Replays>;
 
-json with_batch(const Task& task, const replay::ReplayResult& replayed, int batch, bool probe) {
+json with_batch(const Task& task, const replay::ReplayResult& replayed, int batch, bool probe,
+                const hardware::Shift& shift = {}) {
   config::Node config = task.wanted->config;
   const auto set = [&config](const char* key, int value) {
     config = config.with(key, config::Node::scalar(std::to_string(value), config.where()));
@@ -43,18 +47,24 @@ json with_batch(const Task& task, const replay::ReplayResult& replayed, int batc
   const Prepared prepared = prepare(config);
   const auto policy = make_policy(prepared);
   const workload::ExperimentInput input{&prepared.run, policy.get(), &replayed};
-  const workload::Experiment experiment = workload::run_experiment(input, {});
+  workload::ExperimentOptions options;
+  options.shift = shift;
+  const workload::Experiment experiment = workload::run_experiment(input, options);
   json record = workload::to_json(experiment, input);
-  if (!probe && task.wanted->shifted) record["shifted"] = workload::shifted(input, experiment);
+  if (!probe && shift.source.empty() && task.wanted->shifted) {
+    record["shifted"] = workload::shifted(input, experiment);
+    if (task.wanted->largest_batch == 0) record["shifted"].push_back(workload::shifted_memory(experiment));
+  }
   record["config"] = json::parse(resolved_json(prepared));
   return record;
 }
 
-int largest_batch(const Task& task, const replay::ReplayResult& replayed) {
-  int fits = 1, limit = task.wanted->largest_batch;
+// The largest batch from `fits` to `limit` that fits in memory; `fits` is taken to.
+template <class Fits>
+int largest_batch(int fits, int limit, const Fits& fits_at) {
   while (fits < limit) {
     const int middle = fits + (limit - fits + 1) / 2;
-    if (with_batch(task, replayed, middle, true)["oom"].is_null()) {
+    if (fits_at(middle)) {
       fits = middle;
     } else {
       limit = middle - 1;
@@ -63,9 +73,33 @@ int largest_batch(const Task& task, const replay::ReplayResult& replayed) {
   return fits;
 }
 
+// The record at the largest batch. Its `shifted` has, beside costs that are off, the whole record at the batch that
+// would be the largest with less memory or more activations ("longer"), and with the opposite.
+json at_largest_batch(const Task& task, const replay::ReplayResult& replayed) {
+  const auto fits = [&task, &replayed](const hardware::Shift& shift) {
+    return [&task, &replayed, shift](int b) { return with_batch(task, replayed, b, true, shift)["oom"].is_null(); };
+  };
+  const int limit = task.wanted->largest_batch, batch = largest_batch(1, limit, fits({}));
+  json record = with_batch(task, replayed, batch, false);
+  if (!task.wanted->shifted || !record["oom"].is_null()) return record;
+  for (const char* source : {hardware::kDeviceMemory, hardware::kHostMemory, workload::kTemporaries}) {
+    json entry = {{"source", source}};
+    for (const auto& [which, sign] : {std::pair("longer", 1.0), std::pair("shorter", -1.0)}) {
+      const hardware::Shift shift{source, sign};
+      const auto fits_then = fits(shift);
+      const int other = !fits_then(batch)                       ? largest_batch(1, batch - 1, fits_then)
+                        : batch < limit && fits_then(batch + 1) ? largest_batch(batch + 1, limit, fits_then)
+                                                                : batch;
+      entry[which] = with_batch(task, replayed, std::max(1, other), false, shift);
+    }
+    record["shifted"].push_back(std::move(entry));
+  }
+  return record;
+}
+
 json run_task(const Task& task, const replay::ReplayResult& replayed) {
-  const int batch = task.wanted->largest_batch > 0 ? largest_batch(task, replayed) : task.prepared.run.workload.batch;
-  return with_batch(task, replayed, batch, false);
+  if (task.wanted->largest_batch > 0) return at_largest_batch(task, replayed);
+  return with_batch(task, replayed, task.prepared.run.workload.batch, false);
 }
 
 // Needs no replay: what is built follows from the policy's parameters and the prompt's length.

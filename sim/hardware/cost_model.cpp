@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -101,8 +102,15 @@ std::string CostModel::explain(const graph::Op& op) const {
 }
 
 double CostModel::capacity(graph::Pool pool) const {
-  if (pool == graph::Pool::kHbm) return hardware_.gpu.hbm_capacity - hardware_.gpu.hbm_reserved;
-  return hardware_.host.dram_capacity * hardware_.host.pinned_fraction;
+  const bool on_device = pool == graph::Pool::kHbm;
+  const config::Gpu& gpu = hardware_.gpu;
+  const config::Host& host = hardware_.host;
+  const double bytes = on_device ? gpu.hbm_capacity - gpu.hbm_reserved : host.dram_capacity * host.pinned_fraction;
+  if (shift_.source != (on_device ? kDeviceMemory : kHostMemory)) return bytes;
+  const double off = on_device ? std::hypot(gpu.hbm_capacity * gpu.hbm_capacity.uncertainty,
+                                            gpu.hbm_reserved * gpu.hbm_reserved.uncertainty)
+                               : bytes * std::hypot(host.dram_capacity.uncertainty, host.pinned_fraction.uncertainty);
+  return bytes - shift_.sign * off;
 }
 
 }  // namespace kvcast::hardware

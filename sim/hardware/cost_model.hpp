@@ -16,6 +16,10 @@
 
 namespace kvcast::hardware {
 
+// Sources of Shift for how much memory there is: 1 less, -1 more.
+inline constexpr const char* kDeviceMemory = "device memory";
+inline constexpr const char* kHostMemory = "host memory";
+
 class CostModel {
  public:
   // Keeps copies; the framework says whether kernels follow each other in CUDA graphs or in streams.
@@ -34,7 +38,8 @@ class CostModel {
 
   // Units of the resource served a second.
   double rate(Resource resource) const { return rates_[static_cast<std::size_t>(resource)]; }
-  // Bytes that fit: device memory without what is reserved, host memory that may be pinned.
+  // Bytes that fit: device memory without what is reserved, host memory that may be pinned. Shifted by what the parts
+  // may be off, independently of each other.
   double capacity(graph::Pool pool) const;
   const config::Hardware& hardware() const { return hardware_; }
 

@@ -16,7 +16,8 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
   const config::Model& model = run.model;
   std::vector<policy::MemoryItem> items = {
       {graph::Pool::kHbm, "weights", model.weight_bytes()},
-      {graph::Pool::kHbm, "activations", activation_bytes(model, run.workload.batch, run.workload.batch)}};
+      {graph::Pool::kHbm, "activations",
+       setting.temporaries * activation_bytes(model, run.workload.batch, run.workload.batch)}};
   if (run.framework.quadratic_mask) {
     // One byte for each pair of positions up to the bound of the sequence (gpt-fast's causal mask).
     const auto bound = static_cast<double>(setting.lengths.bound());

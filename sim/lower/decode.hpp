@@ -25,6 +25,7 @@ struct DecodeSetting {
   double attended_mean = 0;         // KV pairs a head attends to, for storage that depends on it
   // Share of the causal pairs that sparse prompt attention computes, by layer; none: all of them.
   std::function<double(int layer)> prompt_density;
+  double temporaries = 1;  // factor on the bytes of activations and attention scores
 };
 
 // Steps `steps`, the first with `context` tokens cached (the new one included). The first block starts with a marker

@@ -59,7 +59,8 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   Block block(run.framework, next_id_, gate_, events_, out);
   if (gate_ < 0) take_fixed(block);
 
-  const double activations = activation_bytes(run.model, chunk.rows(), chunk.last ? chunk.sequences : 0,
+  const double activations =
+      setting_.temporaries * activation_bytes(run.model, chunk.rows(), chunk.last ? chunk.sequences : 0,
                                               static_cast<double>(run.framework.mlp_slice));
   OpId op = block.join(Lane::kCompute, {});
   block.memory(op, Pool::kHbm, owners_.id("activations"), activations);
@@ -109,9 +110,10 @@ OpId Prefill::attend_eagerly(Block& block, const policy::PrefillChunk& part, OpI
   work.group = model.group();
   work.head_dim = model.head_dim;
   const OpId begin = block.join(Lane::kCompute, {ready});
-  block.memory(begin, Pool::kHbm, owners_.id("attention scores"), eager_score_bytes(work));
+  const double bytes = setting_.temporaries * eager_score_bytes(work);
+  block.memory(begin, Pool::kHbm, owners_.id("attention scores"), bytes);
   const OpId attended = eager_attention(block, work, begin);
-  block.memory(attended, Pool::kHbm, owners_.id("attention scores"), -eager_score_bytes(work));
+  block.memory(attended, Pool::kHbm, owners_.id("attention scores"), -bytes);
   return attended;
 }
 

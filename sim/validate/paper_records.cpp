@@ -22,9 +22,11 @@ std::string phase_of(const std::string& name) {
   return "";
 }
 
-// Of a record with the times of `other`.
+// Of a record, with what `other` says instead: times, peaks of memory, or all of a run at another batch, unless that
+// does not fit.
 double number_with(const json& record, const json* other, const std::string& name) {
-  if (other != nullptr && !phase_of(name).empty()) {
+  const bool whole = other != nullptr && other->contains("oom");
+  if (name == "fits" ? whole : other != nullptr && !(whole && (*other)["oom"].is_object())) {
     if (const auto value = number_of(*other, name)) return *value;
   }
   return number_of(record, name).value();

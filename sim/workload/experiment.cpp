@@ -11,6 +11,7 @@
 #include "base/quantile.hpp"
 #include "engine/timeline.hpp"
 #include "lower/prefill.hpp"
+#include "workload/memory_interval.hpp"
 #include "workload/timed.hpp"
 
 namespace kvcast::workload {
@@ -45,7 +46,9 @@ class Runner {
         run_(*input.run),
         costs_(run_.hardware, run_.framework, options.shift),
         draw_(draw_counts(input)),
-        setting_(decode_setting(input, draw_)) {}
+        setting_(decode_setting(input, draw_)) {
+    setting_.temporaries = temporaries_when_off(options.shift);
+  }
 
   Experiment run() {
     prefill();

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "workload/experiment.hpp"
+#include "workload/memory_interval.hpp"
 #include "workload/record_parts.hpp"
 
 namespace kvcast::workload {
@@ -141,7 +142,7 @@ json to_json(const Experiment& e, const ExperimentInput& input) {
                    {"dram_peak_bytes", e.dram.peak},
                    {"dram_capacity_bytes", e.dram.capacity},
                    {"dram_owners", owners_json(e.dram.owners)}};
-  out["origin"]["memory"] = "exact";
+  add_memory_intervals(out, e);
   out["accuracy"] = accuracy_json(*input.replay);
   // Proxies are exact for the trace; a synthetic trace only stands for a model.
   out["origin"]["accuracy"] = input.replay->trace_source == "captured" ? "exact" : "assumed";

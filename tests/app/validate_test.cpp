@@ -99,6 +99,11 @@ TEST_CASE("claims of papers are answered by runs of their own") {
   CHECK(cases[1]["predicted"].get<double>() > 60);
   CHECK(cases[1]["predicted"].get<double>() < 85);
   CHECK(cases[1]["verdict"] == "agrees");
+  // The device's memory and activations may be off: 3 % of 24 GB are a tenth of what is left for sequences.
+  CHECK(cases[1]["low"].get<double>() < cases[1]["predicted"].get<double>());
+  CHECK(cases[1]["high"].get<double>() > cases[1]["predicted"].get<double>());
+  CHECK(cases[1]["low"].get<double>() > 50);
+  CHECK(cases[1]["high"].get<double>() < 95);
   CHECK(cases[2]["predicted"] == 1);
   CHECK(cases[3]["verdict"] == "unanswered");
   CHECK(kvcast::test::kvcast({"validate", "papers", "--claims", scratch / "none"}).code == 2);

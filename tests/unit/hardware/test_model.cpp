@@ -137,6 +137,20 @@ TEST_CASE("rates and capacities are the machine's") {
   CHECK(model.capacity(graph::Pool::kDram) == Approx(90e9));
 }
 
+TEST_CASE("memory is off by its parts, which are independent of each other") {
+  const auto capacity = [](const char* source, double sign, graph::Pool pool) {
+    return hardware::CostModel(test::round_machine(), {}, {source, sign}).capacity(pool);
+  };
+  // 40 GB and 1 GB, each off by a tenth.
+  const double device = std::hypot(4e9, 0.1e9);
+  CHECK(capacity(hardware::kDeviceMemory, 1, graph::Pool::kHbm) == Approx(39e9 - device));
+  CHECK(capacity(hardware::kDeviceMemory, -1, graph::Pool::kHbm) == Approx(39e9 + device));
+  CHECK(capacity(hardware::kDeviceMemory, 1, graph::Pool::kDram) == Approx(90e9));
+  CHECK(capacity(hardware::kHostMemory, 1, graph::Pool::kDram) == Approx(90e9 * (1 - std::sqrt(0.02))));
+  CHECK(capacity(hardware::kHostMemory, 1, graph::Pool::kHbm) == Approx(39e9));
+  CHECK(capacity("made up", 1, graph::Pool::kHbm) == Approx(39e9));  // costs of this source say nothing of memory
+}
+
 TEST_CASE("engines and host threads serve one at a time, all else is shared") {
   int fifos = 0;
   for (int r = 0; r < hardware::kResourceCount; ++r) {

@@ -255,6 +255,29 @@ TEST_CASE("what rests on one source is off together in all runs, and sources add
   CHECK(!records.interval(Formula("a.build", {})));
 }
 
+TEST_CASE("memory that is off moves peaks, or all of a run at another batch") {
+  json a = record(8, 5, 100), b = record(2, 5, 50);
+  a["shifted"] = {{{"source", "activations"},
+                   {"longer", {{"memory", {{"hbm_peak_bytes", 110}}}}},
+                   {"shorter", {{"memory", {{"hbm_peak_bytes", 90}}}}}}};
+  json more = record(3, 5, 70), none = record(9, 5, 70);
+  more["config"]["workload"]["batch"] = 6;
+  none["oom"] = {{"pool", "hbm"}}, none["config"]["workload"]["batch"] = 1;
+  b["shifted"] = {{{"source", "device memory"}, {"longer", none}, {"shorter", more}}};
+  Records records;
+  records.add("a", a), records.add("b", b);
+  const auto interval = [&](const char* formula) { return records.interval(Formula(formula, {})).value(); };
+  CHECK(interval("a.hbm").low == 90);
+  CHECK(interval("a.hbm").high == 110);
+  CHECK(interval("a.hbm_of.low_rank_keys").high == 3);  // exact
+  CHECK(interval("a.tpot").high == 8);
+  // Batch 4, or 6 with more memory; what then does not fit at all was not measured either.
+  CHECK(interval("b.batch").low == 4);
+  CHECK(interval("b.batch").high == 6);
+  CHECK(interval("b.tpot").high == 3);
+  CHECK(interval("b.fits").low == 0);
+}
+
 TEST_CASE("what other traces give lies in the interval, each taken with the like of it") {
   Records records;
   records.add("a", record(8, 5, 100), {record(10, 5, 100), record(7, 5, 100)});

@@ -1,0 +1,49 @@
+#include "workload/memory_interval.hpp"
+
+#include "lower/dense.hpp"
+
+namespace kvcast::workload {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kTelling = 0.05;  // share from which an assumption names the whole
+
+double temporaries(const PoolUse& use) {
+  double bytes = 0;
+  for (const OwnedBytes& o : use.owners)
+    bytes += o.owner == "activations" || o.owner == "attention scores" ? o.bytes : 0;
+  return bytes;
+}
+
+double peak_when_off(const PoolUse& use, double sign) {
+  return use.peak + sign * lower::kTemporarySpread * temporaries(use);
+}
+
+}  // namespace
+
+double temporaries_when_off(const hardware::Shift& shift) {
+  return shift.source == kTemporaries ? 1 + shift.sign * lower::kTemporarySpread : 1;
+}
+
+void add_memory_intervals(json& record, const Experiment& e) {
+  const auto add = [&record](const char* key, const PoolUse& use) {
+    record["intervals"][key] = {peak_when_off(use, -1), peak_when_off(use, 1)};
+    const bool estimated = temporaries(use) >= kTelling * use.peak && use.peak > 0;
+    record["origin"][key] = origin_name(estimated ? Origin::kAssumed : Origin::kExact);
+  };
+  add("memory.hbm_peak_bytes", e.hbm);
+  add("memory.decode_hbm_peak_bytes", e.decode_hbm);
+  record["origin"]["memory"] = "exact";
+}
+
+json shifted_memory(const Experiment& e) {
+  json entry = {{"source", kTemporaries}};
+  for (const auto& [which, sign] : {std::pair("longer", 1.0), std::pair("shorter", -1.0)}) {
+    entry[which]["memory"] = {{"hbm_peak_bytes", peak_when_off(e.hbm, sign)},
+                              {"decode_hbm_peak_bytes", peak_when_off(e.decode_hbm, sign)}};
+  }
+  return entry;
+}
+
+}  // namespace kvcast::workload

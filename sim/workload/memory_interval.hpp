@@ -1,0 +1,24 @@
+// How far a run's memory may be off. Weights, caches and indexes follow from shapes and selections and are exact;
+// activations and attention scores are an estimate (lower/dense.hpp), and so is how much memory there is.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "workload/experiment.hpp"
+
+namespace kvcast::workload {
+
+// Source of a Shift: 1 more activations and attention scores, -1 fewer.
+inline constexpr const char* kTemporaries = "activations";
+// The factor on their bytes.
+double temporaries_when_off(const hardware::Shift& shift);
+
+// Intervals and origins of a record's peaks. Exact but for what of the peak is activations and attention scores, which
+// make it assumed from a twentieth on.
+void add_memory_intervals(nlohmann::json& record, const Experiment& experiment);
+
+// {"source", "longer": {"memory": {"hbm_peak_bytes", "decode_hbm_peak_bytes"}}, "shorter": {..}}: the peaks with more
+// activations and with fewer, in the form of workload/shifted.hpp.
+nlohmann::json shifted_memory(const Experiment& experiment);
+
+}  // namespace kvcast::workload
