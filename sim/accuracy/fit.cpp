@@ -14,11 +14,8 @@ struct Range {
   Parameter Link::*parameter;
   double low, high;
 };
-constexpr Range kRanges[] = {{&Link::kappa, 0.3, 6},
-                             {&Link::places, 0.02, 5},
-                             {&Link::fluency, 0, 8},
-                             {&Link::astray, 0, 1},
-                             {&Link::writers, 1, 60}};
+constexpr Range kRanges[] = {
+    {&Link::kappa, 0.3, 6}, {&Link::places, 0.02, 5}, {&Link::astray, 0, 1}, {&Link::writers, 1, 60}};
 constexpr double kGolden = 0.6180339887498949;
 
 double golden(const std::function<double(double)>& f, double low, double high) {

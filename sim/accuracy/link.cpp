@@ -19,10 +19,10 @@ double success(const Link& link, const TaskSpec& task, double context, const rep
   return 1 - std::pow(missed, link.kappa.value);
 }
 
-// That the text goes on after a token.
-double goes_on(const Link& link, const replay::TargetRecall& recall) {
+// That the model neither sees what it has written nor reads the rest.
+double lost(const Link& link, const replay::TargetRecall& recall) {
   const double unseen = std::clamp(1 - recall.written_recall(), 0.0, 1.0);
-  return 1 - link.astray.value * std::pow(unseen, link.writers.value);
+  return std::clamp(1 - recall.other_recall(), 0.0, 1.0) * std::pow(unseen, link.writers.value);
 }
 
 // The mean over an answer's tokens of the chance that the text has come so far.
@@ -61,7 +61,6 @@ Link read_link(const std::string& path) {
   Link link;
   link.kappa = read_parameter(s, "kappa");
   link.places = read_parameter(s, "places");
-  link.fluency = read_parameter(s, "fluency");
   link.astray = read_parameter(s, "astray");
   link.writers = read_parameter(s, "writers");
   link.residual_low = s.number("residual_low", 0, 100);
@@ -73,11 +72,10 @@ Link read_link(const std::string& path) {
 }
 
 std::string write_link(const Link& link) {
-  return fmt::format("source: \"{}\"\n{}{}{}{}{}residual_low: {:.3g}\nresidual_middle: {:.3g}\nresidual_high: {:.3g}\n",
+  return fmt::format("source: \"{}\"\n{}{}{}{}residual_low: {:.3g}\nresidual_middle: {:.3g}\nresidual_high: {:.3g}\n",
                      link.source, parameter_text("kappa", link.kappa), parameter_text("places", link.places),
-                     parameter_text("fluency", link.fluency), parameter_text("astray", link.astray),
-                     parameter_text("writers", link.writers), link.residual_low, link.residual_middle,
-                     link.residual_high);
+                     parameter_text("astray", link.astray), parameter_text("writers", link.writers), link.residual_low,
+                     link.residual_middle, link.residual_high);
 }
 
 double share_of_full(const Link& link, const TaskSpec& task, const Sample& sample) {
@@ -97,11 +95,10 @@ double share_of_full(const Link& link, const TaskSpec& task, const Sample& sampl
   }
   close();
   const double found = answers.empty() ? 1 : mean(answers);
-  const double on = goes_on(link, sample.recall);
+  const double adrift = lost(link, sample.recall), on = 1 - link.astray.value * adrift;
   // An exact answer is worth nothing before its last token.
   const double written = task.score == Score::kExact ? std::pow(on, task.answer - 1) : written_share(task.answer, on);
-  const double floor = task.floor * std::pow(std::clamp(sample.recall.other_recall(), 0.0, 1.0), link.fluency.value);
-  const double share = written * (floor + (1 - floor) * found);
+  const double share = (1 - adrift) * written * (task.floor + (1 - task.floor) * found);
   if (task.attempts == 1) return share;
   // What the full model finds at all it finds in an attempt with the chance `attempt`, the other one with a share of
   // it.
@@ -159,8 +156,7 @@ double share_of_full(const Link& link, std::span<const TaskPart> parts, std::spa
 Prediction predict(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples, double full) {
   Prediction p;
   p.share = p.low = p.high = share_of_full(link, parts, samples);
-  for (Parameter Link::*const parameter :
-       {&Link::kappa, &Link::places, &Link::fluency, &Link::astray, &Link::writers}) {
+  for (Parameter Link::*const parameter : {&Link::kappa, &Link::places, &Link::astray, &Link::writers}) {
     for (const double value : {(link.*parameter).low, (link.*parameter).high}) {
       Link other = link;
       (other.*parameter).value = value;

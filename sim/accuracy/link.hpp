@@ -3,14 +3,14 @@
 // A step whose targets keep the share R of their attention gives its token with probability 1 − (1 − R)^κ; a task with
 // score `exact` needs all tokens of an answer, and the answers before it: what is generated wrong leads what follows
 // astray. With `overlap` each token counts by itself; with `count` a word is known by the places of it that are seen, n
-// for 1000 tokens of the prompt, with probability 1 − exp(−n / ν). What a task's score has without finding anything
-// (its floor) needs a model that still reads what it is told: it falls with the mass that heads which do not retrieve
-// keep, to a power.
+// for 1000 tokens of the prompt, with probability 1 − exp(−n / ν). A part of a task's score is had without finding
+// anything (its floor).
 //
-// A text goes on well as long as something in the model sees what it has just written: a token after the first leads
-// it astray with probability η · (1 − W)^λ. η is the share of tokens that rest on more than the prompt and the token
-// before; W the share that heads which do not retrieve keep of their attention to generated tokens, λ of them seeing
-// each for itself. What follows is worth nothing, whatever is found.
+// Both need a model that knows what it is about, from what it has just written or from what it reads elsewhere. It is
+// lost with probability u = (1 − O) · (1 − W)^λ: O is the share that heads which do not retrieve keep of all of their
+// attention, W of their attention to generated tokens, which λ of them see each for itself. A lost model makes nothing
+// of what is found, nor of what it knows; and each token after the first leads the text astray with probability η · u,
+// η being the share of tokens that rest on more than the prompt and the token before. What follows is worth nothing.
 #pragma once
 
 #include <span>
@@ -30,9 +30,8 @@ struct Parameter {
 struct Link {
   Parameter kappa{1.5, 1.5, 1.5};
   Parameter places{0.37, 0.37, 0.37};  // ν
-  Parameter fluency{1, 1, 1};
-  Parameter astray{0.1, 0.1, 0.1};  // η
-  Parameter writers{20, 20, 20};    // λ
+  Parameter astray{0.1, 0.1, 0.1};     // η
+  Parameter writers{20, 20, 20};       // λ
   // Half-widths of intervals, points: what 80 % of the fitted cells are within, by the predicted share of the full
   // score: below 0.1, up to 0.9, above.
   double residual_low = 0, residual_middle = 0, residual_high = 0;

@@ -63,7 +63,6 @@ TEST_CASE("a score is the mean over prompts, each length by how many there are")
   CHECK(predict(link, task, samples, 100).share == Approx(0.8));
   // With one κ and no residuals the interval is the spread alone: weights 0.75 and 0.25, 0.2 and 0.6 from the mean,
   // √(2 · (0.15² + 0.15²)).
-  link.fluency.low = link.fluency.high = link.fluency.value;
   const Prediction p = predict(link, task, samples, 100);
   CHECK(p.share - p.low == Approx(0.3));
   // Weights that are all the same are none: the standard error of a mean.

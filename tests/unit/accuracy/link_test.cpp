@@ -58,12 +58,7 @@ TEST_CASE("an answer stands on those before it") {
   CHECK(share_of_full(link_of(1), task_of(Score::kOverlap, 1), sample_of({0.5, -1, 0.25})) == Approx(0.375));
 }
 
-TEST_CASE("the floor is had without finding anything, less where heads that do not retrieve see less") {
-  Sample half = sample_of({0});
-  half.recall.other_kept = 1, half.recall.other_full = 2;
-  Link link = link_of(1);
-  link.fluency = {2, 2, 2};
-  CHECK(share_of_full(link, task_of(Score::kExact, 1, 0.4), half) == Approx(0.4 * 0.25));
+TEST_CASE("the floor is had without finding anything") {
   CHECK(share_of_full(link_of(1), task_of(Score::kExact, 1, 0.4), sample_of({0})) == Approx(0.4));
   CHECK(share_of_full(link_of(1), task_of(Score::kExact, 1, 0.4), sample_of({0.5})) == Approx(0.4 + 0.6 * 0.5));
 }
@@ -72,13 +67,23 @@ TEST_CASE("a text goes astray where little sees what was written") {
   Link link = link_of(1);
   link.astray = {0.2, 0.2, 0.2};
   link.writers = {2, 2, 2};
-  // Half of it is seen: a token leads on with 1 − 0.2 · 0.5² = 0.95.
-  CHECK(share_of_full(link, task_of(Score::kOverlap, 3), sample_of({1}, 0.5)) == Approx((1 + 0.95 + 0.95 * 0.95) / 3));
-  CHECK(share_of_full(link, task_of(Score::kExact, 3), sample_of({1}, 0.5)) == Approx(0.95 * 0.95));
+  const auto reading = [](double share, double written, double read) {
+    Sample sample = sample_of({share}, written);
+    sample.recall.other_kept = read, sample.recall.other_full = 1;
+    return sample;
+  };
+  // Half of it is seen, and a fifth of the rest is read: lost with 0.8 · 0.5² = 0.2, a token leads on with
+  // 1 − 0.2 · 0.2 = 0.96.
+  const Sample some = reading(1, 0.5, 0.2);
+  CHECK(share_of_full(link, task_of(Score::kOverlap, 3), some) == Approx(0.8 * (1 + 0.96 + 0.96 * 0.96) / 3));
+  CHECK(share_of_full(link, task_of(Score::kExact, 3), some) == Approx(0.8 * 0.96 * 0.96));
   // What is known without finding anything must be written, too.
-  CHECK(share_of_full(link, task_of(Score::kOverlap, 2, 0.4), sample_of({0}, 0.5)) == Approx(0.4 * 1.95 / 2));
-  CHECK(share_of_full(link, task_of(Score::kOverlap, 1), sample_of({1}, 0)) == 1);  // one token has none before it
-  CHECK(share_of_full(link, task_of(Score::kOverlap, 500), sample_of({1}, 1)) == 1);
+  CHECK(share_of_full(link, task_of(Score::kOverlap, 2, 0.4), reading(0, 0.5, 0.2)) == Approx(0.8 * 0.4 * 1.96 / 2));
+  // A single token leads nothing astray, but a model that is lost does not find it.
+  CHECK(share_of_full(link, task_of(Score::kOverlap, 1), reading(1, 0, 0.7)) == Approx(0.7));
+  // Either is enough.
+  CHECK(share_of_full(link, task_of(Score::kOverlap, 500), reading(1, 1, 0.1)) == 1);
+  CHECK(share_of_full(link, task_of(Score::kOverlap, 500), reading(1, 0.1, 1)) == 1);
 }
 
 TEST_CASE("a word is known by its places") {
