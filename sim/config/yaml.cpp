@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <sstream>
 
 #include "config/text.hpp"
@@ -202,6 +203,28 @@ void check_encoding(std::string_view text, const std::string& file) {
   }
 }
 
+// A sweep asks for the same few files for each of its points, and parsing is most of what asking costs. A file is read
+// each time, so that what is remembered never differs from what is there.
+Node parsed(const std::string& path, std::string content) {
+  struct Parsed {
+    std::string content;
+    Node root;
+  };
+  constexpr std::size_t kMostFiles = 256;
+  static std::mutex mutex;
+  static std::map<std::string, Parsed> by_path;
+  {
+    const std::lock_guard lock(mutex);
+    const auto known = by_path.find(path);
+    if (known != by_path.end() && known->second.content == content) return known->second.root;
+  }
+  const Node root = parse_yaml(content, path);
+  const std::lock_guard lock(mutex);
+  if (by_path.size() >= kMostFiles) by_path.clear();
+  by_path[path] = {std::move(content), root};
+  return root;
+}
+
 }  // namespace
 
 Node parse_yaml(std::string_view text, const std::string& file_name) {
@@ -239,7 +262,7 @@ Node load_yaml(const std::string& path) {
   std::ostringstream content;
   content << file.rdbuf();
   if (!file) throw UserError({path}, "cannot be read");
-  return parse_yaml(content.str(), path);
+  return parsed(path, std::move(content).str());
 }
 
 std::pair<std::string, Node> parse_setting(const std::string& argument) {
