@@ -6,9 +6,16 @@
 namespace kvcast::hardware {
 namespace {
 
-// How fast trust fades outside a curve. Judgement: at twice the last x the end value may be off by a quarter more.
-constexpr double kGrowthPerDoubling = 0.25;
 constexpr double kMostGrowth = 1;
+constexpr double kLeastGrowth = 0.05;  // per doubling: a curve that is flat at its end may bend beyond it
+
+// How much a curve changes with a doubling of x at the end where the points `end` and `inner` are, as a part of its
+// value there: what holding the end value for another doubling may be off, if it goes on as it came.
+double growth_at(const config::Curve& curve, std::size_t end, std::size_t inner) {
+  const double doublings = std::abs(std::log2(curve.x[end] / curve.x[inner]));
+  if (end == inner || !(curve.x[end] > 0 && curve.x[inner] > 0) || curve.y[end] == 0) return kGrowthPerDoubling;
+  return std::max(kLeastGrowth, std::abs(1 - curve.y[inner] / curve.y[end]) / doublings);
+}
 
 Number combine(double value, const Number& a, const Number& b) {
   const double uncertainty = same_fit(a, b) ? std::max(a.uncertainty, b.uncertainty)
@@ -37,7 +44,12 @@ Number number(const Value& value) { return {value.value, value.origin, value.unc
 Number at(const config::Curve& curve, double x) {
   Number result{0, curve.origin, curve.uncertainty, false, &curve.source};
   const double end = std::clamp(x, curve.x.front(), curve.x.back());
-  if (end != x) result = outside(result, x, end);
+  if (end != x) {
+    const std::size_t last = curve.x.size() - 1;
+    const double growth =
+        x < end ? growth_at(curve, 0, std::min<std::size_t>(1, last)) : growth_at(curve, last, last > 0 ? last - 1 : 0);
+    result = outside(result, x, end, growth);
+  }
   const auto above = std::upper_bound(curve.x.begin(), curve.x.end(), end);
   const auto i = static_cast<std::size_t>(above - curve.x.begin());
   if (above == curve.x.end()) {
@@ -49,10 +61,10 @@ Number at(const config::Curve& curve, double x) {
   return result;
 }
 
-Number outside(const Number& number, double x, double end) {
-  const double doublings = x > 0 && end > 0 ? std::abs(std::log2(x / end)) : kMostGrowth / kGrowthPerDoubling;
+Number outside(const Number& number, double x, double end, double growth) {
+  const double more = x > 0 && end > 0 ? growth * std::abs(std::log2(x / end)) : kMostGrowth;
   Number result = number;
-  result.uncertainty += std::min(kMostGrowth, kGrowthPerDoubling * doublings);
+  result.uncertainty += std::min(kMostGrowth, more);
   result.origin = Origin::kExtrapolated;
   result.extrapolated = true;
   return result;

@@ -25,13 +25,15 @@ double factor_when_off(const Number& number, double sign);
 Number number(const Value& value);
 inline Number exact(double value) { return {value}; }
 
-// The curve at x: linear between its points. Outside them the end value, marked extrapolated; the uncertainty grows by
-// 0.25 for every doubling away from the end, at most by 1.
+// The curve at x: linear between its points. Outside them the end value, marked extrapolated; with every doubling away
+// from the end the uncertainty grows by as much as the value still changes with a doubling between the last two points
+// there, by 0.05 at least, in all at most by 1. By 0.25 where a curve is one point.
 Number at(const config::Curve& curve, double x);
 
-// The number used at x, outside of where it was established, whose nearest end is `end`: marked extrapolated, with the
-// same growth of uncertainty.
-Number outside(const Number& number, double x, double end);
+// The number used at x, outside of where it was established, whose nearest end is `end`: marked extrapolated, its
+// uncertainty larger by `growth` for every doubling between, at most by 1.
+constexpr double kGrowthPerDoubling = 0.25;  // where nothing tells how the number goes on; a judgement
+Number outside(const Number& number, double x, double end, double growth = kGrowthPerDoubling);
 
 // Whether both come from one fit. A fit states how far the times are off that its numbers come to together, so that
 // these are off together, and not by chance in different directions.

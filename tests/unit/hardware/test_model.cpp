@@ -1,4 +1,6 @@
 // What holds for every cost: numbers and their trust, the pace, memory, rates, explanations.
+#include <cmath>
+
 #include "hardware/number.hpp"
 #include "hardware/terms.hpp"
 #include "unit/hardware/support.hpp"
@@ -26,11 +28,17 @@ TEST_CASE("curves are linear between their points and flat outside, where trust 
   CHECK(at(c, 5).value == 1);
   CHECK(at(c, 80).extrapolated);
   CHECK(at(c, 80).origin == Origin::kExtrapolated);
-  CHECK(at(c, 80).uncertainty == Approx(0.1 + 0.25));        // one doubling
-  CHECK(at(c, 5).uncertainty == Approx(0.1 + 0.25));         // one halving
-  CHECK(at(c, 160).uncertainty == Approx(0.1 + 0.5));        // two doublings
-  CHECK(at(c, 40 * 1024.0).uncertainty == Approx(0.1 + 1));  // ten: at most 1 more
+  // From 20 to 40 two thirds of the last value came on, so that another doubling may be off by as much of it.
+  CHECK(at(c, 80).uncertainty == Approx(0.1 + 2.0 / 3));
+  CHECK(at(c, 40 * std::sqrt(2.0)).uncertainty == Approx(0.1 + 1.0 / 3));  // half a doubling
+  CHECK(at(c, 160).uncertainty == Approx(0.1 + 1));                        // two: at most 1 more
+  CHECK(at(c, 5).uncertainty == Approx(0.1 + 1));  // from 20 to 10 the value halves, by all of 1
   CHECK(at(c, 0).uncertainty == Approx(0.1 + 1));
+  // Points two doublings apart that differ by a fifth of the last one: a tenth a doubling.
+  CHECK(at(curve({10, 40}, {4, 5}), 320).uncertainty == Approx(0.1 + 0.3));
+  CHECK(at(curve({10, 40}, {5, 5}), 160).uncertainty == Approx(0.1 + 0.1));  // flat: 0.05 a doubling all the same
+  CHECK(at(curve({5}, {3}), 10).uncertainty == Approx(0.1 + 0.25));          // nothing tells
+  CHECK(at(curve({0, 5}, {3, 3}), 20).uncertainty == Approx(0.1 + 0.5));
   CHECK(at(curve({5}, {3}), 5).value == 3);
 }
 
