@@ -13,6 +13,7 @@
 #include "base/parallel.hpp"
 #include "base/units.hpp"
 #include "workload/experiment.hpp"
+#include "workload/shifted.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -45,7 +46,9 @@ void print_times(const json& r) {
   fmt::print("Decode       {:.4g} tokens/s (between {:.4g} and {:.4g}), {} a token (p50 {}, p99 {})\n",
              r["decode"]["tokens_per_s"].get<double>(), interval[0].get<double>(), interval[1].get<double>(),
              seconds(tpot["mean"]), seconds(tpot["p50"]), seconds(tpot["p99"]));
-  fmt::print("Prefill      {} to the first token\n", seconds(r["prefill"]["ttft_s"]));
+  const json& first = r["intervals"]["prefill.ttft_s"];
+  fmt::print("Prefill      {} to the first token (between {} and {})\n", seconds(r["prefill"]["ttft_s"]),
+             seconds(first[0]), seconds(first[1]));
   fmt::print("Pace set by  {}\n", r["binding_resource"].get<std::string>());
   fmt::print("Transfers    {} exposed, {} hidden a step\n", seconds(r["transfer"]["exposed_s"]),
              seconds(r["transfer"]["hidden_s"]));
@@ -56,6 +59,25 @@ void print_times(const json& r) {
   }
   fmt::print("\nTraffic a step: {} read from HBM, {} in, {} out over the host link\n",
              bytes(r["traffic"]["hbm_read_bytes"]), bytes(r["traffic"]["h2d_bytes"]), bytes(r["traffic"]["d2h_bytes"]));
+}
+
+// The costs that may move a step most: what to measure first.
+void print_sensitivities(const json& sensitivities) {
+  constexpr std::size_t kTold = 4;
+  constexpr double kWorthTelling = 0.01;
+  const auto moves = [](const json& s) {
+    const json& step = s["decode.tpot_s"];
+    return step[0].get<double>() < 1 - kWorthTelling || step[1].get<double>() > 1 + kWorthTelling;
+  };
+  std::size_t told = 0;
+  for (const json& s : sensitivities) {
+    if (!moves(s) || told == kTold) continue;
+    if (told++ == 0) fmt::print("It moves most with\n");
+    const json &keys = s["keys"], &step = s["decode.tpot_s"];
+    const std::string more = keys.size() > 1 ? fmt::format(" and {} of the same fit", keys.size() - 1) : "";
+    fmt::print("  {:<44} {:+.0f} to {:+.0f} %\n", keys[0].get<std::string>() + more, 100 * (step[0].get<double>() - 1),
+               100 * (step[1].get<double>() - 1));
+  }
 }
 
 void print_text(const Prepared& prepared, const json& r) {
@@ -88,6 +110,7 @@ void print_text(const Prepared& prepared, const json& r) {
     shares.push_back(fmt::format("{:.0f} % {}", 100 * share.get<double>(), origin));
   }
   fmt::print("Decode time rests on costs that are {}\n", fmt::join(shares, ", "));
+  print_sensitivities(r["sensitivities"]);
 }
 
 int run(const Options& options) {
@@ -105,7 +128,7 @@ int run(const Options& options) {
     experiment.chrome_trace = &timeline;
   }
   const workload::ExperimentInput input{&prepared.run, policy.get(), &replayed};
-  json record = workload::to_json(workload::run_experiment(input, experiment), input);
+  json record = workload::to_json(workload::predict(input, experiment), input);
   record["accuracy"]["task"] = accuracy::task_score(replayed);
   record["config"] = json::parse(resolved_json(prepared));
   record["rests_on"] = workload::rests_on(prepared.run.hardware);

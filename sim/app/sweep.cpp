@@ -18,6 +18,7 @@
 #include "plan/findings.hpp"
 #include "store/store.hpp"
 #include "workload/experiment.hpp"
+#include "workload/shifted.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -149,7 +150,7 @@ class Sweep {
     const workload::ExperimentInput input{&task.prepared.run, &policy, &replayed};
     workload::ExperimentOptions options;
     options.timeline = timelines_.count(task.prepared.key) != 0;
-    const workload::Experiment experiment = workload::run_experiment(input, options);
+    const workload::Experiment experiment = workload::predict(input, options);
     store::Record record;
     record.key = task.prepared.key;
     record.ordinal = task.ordinal;

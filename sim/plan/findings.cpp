@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 
 namespace kvcast::plan {
 namespace {
@@ -39,20 +41,21 @@ std::vector<std::string> cards(const std::vector<Row>& rows) {
   return names;
 }
 
-// The fastest row that fits and keeps enough, among those that `wanted` lets through.
+// The rows that fit and keep enough, among those that `wanted` lets through; fastest first.
 template <typename Wanted>
-std::optional<Row> recommended(const std::vector<Row>& rows, const Wanted& wanted) {
+std::vector<Row> recommended(const std::vector<Row>& rows, const Wanted& wanted) {
   double best_recall = 0;
   const auto candidate = [&wanted](const Row& r) { return !r.oom && !r.oracle && wanted(r); };
   for (const Row& r : rows) {
     if (candidate(r)) best_recall = std::max(best_recall, r.recall);
   }
-  std::optional<Row> best;
+  std::vector<Row> good;
   for (const Row& r : rows) {
-    if (!candidate(r) || r.recall < kRecallShare * best_recall) continue;
-    if (!best || r.tokens_per_s > best->tokens_per_s) best = r;
+    if (candidate(r) && r.recall >= kRecallShare * best_recall) good.push_back(r);
   }
-  return best;
+  std::stable_sort(good.begin(), good.end(),
+                   [](const Row& a, const Row& b) { return a.tokens_per_s > b.tokens_per_s; });
+  return good;
 }
 
 struct Limit {
@@ -70,7 +73,8 @@ std::optional<Limit> memory_limit(const std::vector<Row>& rows, const std::strin
   return limit;
 }
 
-std::optional<Row> winner(const std::vector<Row>& rows, const std::string& card) {
+// What is recommended at the memory limit of a card, fastest first.
+std::vector<Row> ranked(const std::vector<Row>& rows, const std::string& card) {
   const auto limit = memory_limit(rows, card);
   if (!limit) return {};
   return recommended(
@@ -88,7 +92,20 @@ struct Line {
   std::string text, detail;
 };
 
-Line best_line(const std::vector<Row>& rows, const Row& best) {
+// How far the best leads the next policy of another name, told as what the uncertainty of costs leaves of it.
+std::string lead_text(const std::vector<Row>& ranking) {
+  const Row& best = ranking.front();
+  for (const Row& next : ranking) {
+    if (next.policy_name == best.policy_name) continue;
+    const Interval lead = times_as_fast(best, next);
+    const std::string times = fmt::format("{:.2f} to {:.2f} times as fast as {}", lead.low, lead.high, next.policy);
+    return lead.low > 1 ? times : fmt::format("not told apart from the next: {}", times);
+  }
+  return "";
+}
+
+Line best_line(const std::vector<Row>& rows, const std::vector<Row>& ranking) {
+  const Row& best = ranking.front();
   const Row* full = full_at(rows, best.hardware, best.context, best.batch);
   Line line;
   line.text = fmt::format("{} ({} tokens/s at {} tokens, batch {})", best.policy, rate_text(best.tokens_per_s),
@@ -99,6 +116,7 @@ Line best_line(const std::vector<Row>& rows, const Row& best) {
     line.detail +=
         full->oom ? ", full KV does not fit" : fmt::format(", full KV {} tokens/s", rate_text(full->tokens_per_s));
   }
+  if (const std::string lead = lead_text(ranking); !lead.empty()) line.detail += "; " + lead;
   return line;
 }
 
@@ -128,7 +146,8 @@ BreakEven break_even(const std::vector<Row>& rows, const Row& best) {
   return out;
 }
 
-Line break_even_line(const std::vector<Row>& rows, const Row& best) {
+Line break_even_line(const std::vector<Row>& rows, const std::vector<Row>& ranking) {
+  const Row& best = ranking.front();
   if (best.policy_name == "full") return {"full KV is the fastest here", ""};
   const BreakEven found = break_even(rows, best);
   if (!found.compared) return {fmt::format("{} was not swept beside full KV", best.policy), ""};
@@ -147,13 +166,65 @@ Line break_even_line(const std::vector<Row>& rows, const Row& best) {
           "the smallest swept batch at which it is faster, by context"};
 }
 
-Line bound_line(const std::vector<Row>& rows, const Row& best) {
+Line bound_line(const std::vector<Row>& rows, const std::vector<Row>& ranking) {
+  const Row& best = ranking.front();
   const Row* full = full_at(rows, best.hardware, best.context, 1);
   const std::string detail = full != nullptr && !full->oom ? fmt::format("full KV at batch 1: {}", full->bound) : "";
   return {fmt::format("{} sets the pace of {}", best.bound, best.policy), detail};
 }
 
+constexpr double kWorthTelling = 1.01;  // times as long
+
+// How far a cost may move the step, whichever way is farther: 1 is not at all.
+double reach(const Row::Factors& f) { return std::max(f.longer, 1 / f.shorter); }
+
+std::string percent_text(double factor) { return fmt::format("{:+.0f} %", 100 * (factor - 1)); }
+
+Line uncertain_line(const std::vector<Row>&, const std::vector<Row>& ranking) {
+  constexpr std::size_t kTold = 3;
+  const Row& best = ranking.front();
+  std::vector<std::pair<std::string, Row::Factors>> moved(best.moved_by.begin(), best.moved_by.end());
+  std::erase_if(moved, [](const auto& m) { return reach(m.second) < kWorthTelling; });
+  std::stable_sort(moved.begin(), moved.end(),
+                   [](const auto& a, const auto& b) { return reach(a.second) > reach(b.second); });
+  if (moved.empty()) return {fmt::format("no cost moves {} by a per cent", best.policy), ""};
+  std::vector<std::string> others;
+  for (std::size_t i = 1; i < std::min(kTold, moved.size()); ++i) {
+    const auto& [keys, f] = moved[i];
+    others.push_back(fmt::format("{}: {} to {}", keys, percent_text(f.shorter), percent_text(f.longer)));
+  }
+  const auto& [keys, most] = moved.front();
+  return {fmt::format("{} may move a step of {} by {} to {}", keys, best.policy, percent_text(most.shorter),
+                      percent_text(most.longer)),
+          others.empty() ? "" : fmt::format("then {}", fmt::join(others, "; "))};
+}
+
+// Numbers that are off together, as one name: the first, and how many more.
+std::string name_of(const json& keys) {
+  if (keys.empty()) return "?";
+  const std::string first = keys[0].get<std::string>();
+  return keys.size() == 1 ? first : fmt::format("{} and {} of the same fit", first, keys.size() - 1);
+}
+
 }  // namespace
+
+Interval times_as_fast(const Row& a, const Row& b) {
+  const double middle = a.tokens_per_s / b.tokens_per_s;
+  std::set<std::string> causes;
+  for (const Row* row : {&a, &b}) {
+    for (const auto& [cause, factors] : row->moved_by) causes.insert(cause);
+  }
+  const auto factors = [](const Row& row, const std::string& cause) {
+    const auto found = row.moved_by.find(cause);
+    return found == row.moved_by.end() ? Row::Factors{} : found->second;
+  };
+  Spread spread(middle);
+  for (const std::string& cause : causes) {
+    const Row::Factors of_a = factors(a, cause), of_b = factors(b, cause);
+    spread.add(std::array{middle * of_b.shorter / of_a.shorter, middle * of_b.longer / of_a.longer});
+  }
+  return spread.interval();
+}
 
 std::vector<Row> read_rows(const store::Store& store) {
   std::vector<Row> rows;
@@ -175,6 +246,10 @@ std::vector<Row> read_rows(const store::Store& store) {
       row.low = result["intervals"]["decode.tokens_per_s"][0];
       row.high = result["intervals"]["decode.tokens_per_s"][1];
       row.bound = result.value("binding_resource", "");
+      for (const json& s : result["sensitivities"]) {
+        const json& step = s["decode.tpot_s"];
+        row.moved_by[name_of(s["keys"])] = {step[0].get<double>(), step[1].get<double>()};
+      }
     }
     rows.push_back(std::move(row));
   });
@@ -182,16 +257,17 @@ std::vector<Row> read_rows(const store::Store& store) {
 }
 
 std::vector<Finding> findings(const std::vector<Row>& rows) {
-  using Describe = Line (*)(const std::vector<Row>&, const Row&);
+  using Describe = Line (*)(const std::vector<Row>& rows, const std::vector<Row>& ranking);
   static constexpr std::pair<const char*, Describe> kKinds[] = {{"Best policy at the memory limit", best_line},
                                                                 {"Break-even batch", break_even_line},
-                                                                {"Binding resource", bound_line}};
+                                                                {"Binding resource", bound_line},
+                                                                {"What to measure first", uncertain_line}};
   std::vector<Finding> all;
   for (const auto& [title, describe] : kKinds) {
     Finding finding{title, "", ""};
     for (const std::string& card : cards(rows)) {
-      const auto best = winner(rows, card);
-      const Line line = best ? describe(rows, *best) : Line{"nothing in this sweep fits", ""};
+      const std::vector<Row> ranking = ranked(rows, card);
+      const Line line = ranking.empty() ? Line{"nothing in this sweep fits", ""} : describe(rows, ranking);
       finding.text += fmt::format("{}{}: {}", finding.text.empty() ? "" : "\n", card, line.text);
       if (!line.detail.empty())
         finding.detail += fmt::format("{}{}: {}", finding.detail.empty() ? "" : "\n", card, line.detail);

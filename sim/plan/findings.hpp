@@ -1,10 +1,12 @@
-// The three things a reader of a sweep asks first, from the store alone: which policy at the memory limit, from which
-// batch on it pays, and what holds it back.
+// What a reader of a sweep asks first, from the store alone: which policy at the memory limit, from which batch on it
+// pays, what holds it back, and which cost the answer hangs on.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
+#include "base/interval.hpp"
 #include "store/store.hpp"
 
 namespace kvcast::plan {
@@ -22,7 +24,16 @@ struct Row {
   double low = 0, high = 0;  // interval of tokens_per_s
   double recall = 0;         // kept share of the attention mass
   std::string bound;         // what sets the pace of a decode step
+  // By the numbers of the machine that are off together ("gpu.gap_graph"): how many times as long a step takes with
+  // them shorter, and longer. What is not there does not move it.
+  struct Factors {
+    double shorter = 1, longer = 1;
+  };
+  std::map<std::string, Factors> moved_by;
 };
+
+// How many times as fast as b a is, on one machine; costs that move both cancel.
+Interval times_as_fast(const Row& a, const Row& b);
 
 struct Finding {
   std::string title;
@@ -36,9 +47,10 @@ std::vector<Row> read_rows(const store::Store& store);
 inline constexpr double kRecallShare = 0.95;
 
 // Which policy: on each card, at the longest context and the largest batch that any policy fits there, the fastest
-// that keeps enough (kRecallShare; oracles are no candidates). From which batch: the smallest at which it beats full
-// KV, or full KV no longer fits, by context. What binds: what sets the pace of its decode step. Always these three, in
-// this order; a card on which nothing fits says so.
+// that keeps enough (kRecallShare; oracles are no candidates), and how far it leads the next one of another name. From
+// which batch: the smallest at which it beats full KV, or full KV no longer fits, by context. What binds: what sets the
+// pace of its decode step. What to measure: the numbers of the machine that may move that step most. Always these four,
+// in this order; a card on which nothing fits says so.
 std::vector<Finding> findings(const std::vector<Row>& rows);
 
 }  // namespace kvcast::plan

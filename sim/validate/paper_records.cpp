@@ -3,7 +3,6 @@
 #include "validate/paper_records.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.hpp"
 #include "validate/papers.hpp"
@@ -78,13 +77,7 @@ std::optional<Interval> Records::interval(const Formula& formula) const {
   std::string missing;
   const std::optional<double> middle = value(formula, missing);
   if (!middle) return {};
-  double below = 0, above = 0;
-  // Values that one cause leads to, as far as they lie from the middle.
-  const auto add = [&](const std::vector<double>& values) {
-    double low = 0, high = 0;
-    for (const double v : values) low = std::min(low, v - *middle), high = std::max(high, v - *middle);
-    below += low * low, above += high * high;
-  };
+  Spread spread(*middle);
   for (const std::string& source : sources(formula)) {
     std::vector<double> moved;
     for (const char* which : {"longer", "shorter"}) {
@@ -93,10 +86,10 @@ std::optional<Interval> Records::interval(const Formula& formula) const {
         return number_with(record, shifted(record, source, which), number);
       }));
     }
-    add(moved);
+    spread.add(moved);
   }
-  add(on_other_traces(formula));
-  return Interval{*middle - std::sqrt(below), *middle + std::sqrt(above)};
+  spread.add(on_other_traces(formula));
+  return spread.interval();
 }
 
 std::set<std::string> Records::sources(const Formula& formula) const {

@@ -9,14 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/interval.hpp"
 #include "base/origin.hpp"
 #include "validate/formula.hpp"
 
 namespace kvcast::validate {
-
-struct Interval {
-  double low = 0, high = 0;
-};
 
 class Records {
  public:

@@ -51,8 +51,8 @@ class Runner {
   }
 
   Experiment run() {
-    prefill();
-    if (!result_.oom) decode();
+    if (options_.prefill) prefill();
+    if (options_.decode && !result_.oom) decode();
     return std::move(result_);
   }
 

@@ -42,6 +42,15 @@ struct TimelineSpan {
   double start_s = 0, duration_s = 0;
 };
 
+// What becomes of an experiment's times where the costs of one source take longer, and shorter, by their uncertainty.
+struct Effect {
+  struct Times {
+    double step = 1, prefill = 1;  // how many times as long
+  };
+  std::string source;  // as the profile writes it
+  Times longer, shorter;
+};
+
 struct Experiment {
   std::optional<OutOfMemory> oom;  // where set, times are absent
   double ttft_s = 0;
@@ -53,6 +62,8 @@ struct Experiment {
   metrics::Attribution step;  // a decode step: seconds by kind, bound, origin
   metrics::Attribution prefill;
   std::vector<TimelineSpan> timeline;  // of one step, where asked for
+  // Where predict() was asked (workload/shifted.hpp): what the times' intervals and sensitivities follow from.
+  std::optional<std::vector<Effect>> effects;
   std::int64_t engine_ops = 0, engine_events = 0;
   double engine_wall_s = 0;
 };
@@ -61,6 +72,7 @@ struct ExperimentOptions {
   bool timeline = false;                 // keep the spans of one decode step
   std::ostream* chrome_trace = nullptr;  // write the middle decode window as a Chrome trace
   hardware::Shift shift;                 // costs of one source longer or shorter
+  bool prefill = true, decode = true;    // what is run; times of the other stay 0
 };
 
 // What an experiment is made of; refers to objects that outlive the call.

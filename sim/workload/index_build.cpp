@@ -1,7 +1,5 @@
 #include "workload/index_build.hpp"
 
-#include <algorithm>
-
 #include "engine/engine.hpp"
 #include "lower/block.hpp"
 #include "workload/record_parts.hpp"
@@ -73,10 +71,8 @@ IndexBuild build_index(const config::Run& run, const policy::Policy& policy, int
 }
 
 nlohmann::json to_json(const IndexBuild& build) {
-  const double up = relative_uncertainty(build.time);
   return {{"oom", nullptr},
           {"build", {{"seconds", build.seconds}, {"breakdown", breakdown_json(build.time)}}},
-          {"intervals", {{"build.seconds", {build.seconds * (1 - std::min(up, 0.9)), build.seconds * (1 + up)}}}},
           {"origin", {{"build.seconds", origin_name(resting_on(build.time))}}}};
 }
 

@@ -26,7 +26,7 @@ IndexBuild build_index(const config::Run& run, const policy::Policy& policy, int
 // By source, the seconds that its costs may be off.
 std::map<std::string, double> uncertain_of_build(const config::Run& run, const policy::Policy& policy, int kv_heads);
 
-// {"build": {"seconds", "breakdown"}, "intervals", "origin"}, as parts of an experiment's record.
+// {"build": {"seconds", "breakdown"}, "origin"}, as parts of an experiment's record.
 nlohmann::json to_json(const IndexBuild& build);
 
 }  // namespace kvcast::workload

@@ -1,6 +1,8 @@
 // The experiment as JSON: what `run --json` prints, the store keeps and the report reads.
-#include <cmath>
+#include <algorithm>
+#include <array>
 
+#include "base/interval.hpp"
 #include "workload/experiment.hpp"
 #include "workload/memory_interval.hpp"
 #include "workload/record_parts.hpp"
@@ -53,8 +55,6 @@ json shares_json(const metrics::Attribution& step) {
 
 void add_times(json& out, const Experiment& e) {
   const auto kind = [&e](graph::Kind k) { return static_cast<std::size_t>(k); };
-  const double up = relative_uncertainty(e.step);
-  const double prefill_up = relative_uncertainty(e.prefill);
   out["decode"] = {{"tokens_per_s", e.tokens_per_s},
                    {"tpot_s", {{"mean", e.tpot_mean_s}, {"p50", e.tpot_p50_s}, {"p99", e.tpot_p99_s}}}};
   out["prefill"] = {{"ttft_s", e.ttft_s}, {"breakdown", breakdown_json(e.prefill)}};
@@ -67,9 +67,6 @@ void add_times(json& out, const Experiment& e) {
                     {"kv_read_bytes", e.traffic.kv_read},   {"h2d_bytes", e.traffic.h2d},
                     {"h2d_pieces", e.traffic.h2d_pieces},   {"d2h_bytes", e.traffic.d2h},
                     {"cpu_dram_bytes", e.traffic.cpu_dram}};
-  out["intervals"] = {{"decode.tokens_per_s", {e.tokens_per_s / (1 + up), e.tokens_per_s / (1 - std::min(up, 0.9))}},
-                      {"decode.tpot_s.mean", {e.tpot_mean_s * (1 - std::min(up, 0.9)), e.tpot_mean_s * (1 + up)}},
-                      {"prefill.ttft_s", {e.ttft_s * (1 - std::min(prefill_up, 0.9)), e.ttft_s * (1 + prefill_up)}}};
   const std::string decode_origin(origin_name(resting_on(e.step)));
   const std::string prefill_origin(origin_name(resting_on(e.prefill)));
   json& origin = out["origin"];
@@ -79,6 +76,44 @@ void add_times(json& out, const Experiment& e) {
   origin["prefill.ttft_s"] = prefill_origin;
   origin["traffic"] = "exact";
   out["origin_shares"] = {{"decode", shares_json(e.step)}, {"prefill", shares_json(e.prefill)}};
+}
+
+json interval_json(double middle, const std::vector<Effect>& effects, double (*value)(double, const Effect::Times&)) {
+  Spread spread(middle);
+  for (const Effect& effect : effects) {
+    spread.add(std::array{value(middle, effect.longer), value(middle, effect.shorter)});
+  }
+  return {spread.interval().low, spread.interval().high};
+}
+
+// The numbers of the machine that rest on a source.
+json keys_of(config::Hardware& hardware, const std::string& source) {
+  json keys = json::array();
+  for (const config::Knob& knob : config::knobs(hardware)) {
+    if ((knob.value != nullptr ? knob.value->source : knob.curve->source) == source) keys.push_back(knob.key);
+  }
+  return keys;
+}
+
+void add_uncertainty(json& out, const Experiment& e, const config::Hardware& hardware) {
+  using Times = Effect::Times;
+  const auto longer_step = [](double middle, const Times& t) { return middle * t.step; };
+  const auto longer_prefill = [](double middle, const Times& t) { return middle * t.prefill; };
+  const auto slower = [](double middle, const Times& t) { return middle / t.step; };
+  out["intervals"] = {{"decode.tokens_per_s", interval_json(e.tokens_per_s, *e.effects, slower)},
+                      {"decode.tpot_s.mean", interval_json(e.tpot_mean_s, *e.effects, longer_step)},
+                      {"prefill.ttft_s", interval_json(e.ttft_s, *e.effects, longer_prefill)}};
+  config::Hardware copy = hardware;  // knobs are for turning, too
+  std::vector<Effect> effects = *e.effects;
+  const auto reach = [](const Effect& f) { return std::max(f.longer.step, 1 / f.shorter.step); };
+  std::stable_sort(effects.begin(), effects.end(),
+                   [&](const Effect& a, const Effect& b) { return reach(a) > reach(b); });
+  json& list = out["sensitivities"] = json::array();
+  for (const Effect& f : effects) {
+    list.push_back({{"keys", keys_of(copy, f.source)},
+                    {"decode.tpot_s", {f.shorter.step, f.longer.step}},
+                    {"prefill.ttft_s", {f.shorter.prefill, f.longer.prefill}}});
+  }
 }
 
 }  // namespace
@@ -107,10 +142,6 @@ Origin resting_on(const metrics::Attribution& step) {
   return worst;
 }
 
-double relative_uncertainty(const metrics::Attribution& a) {
-  return a.total() > 0 ? a.uncertain_total() / a.total() : 0;
-}
-
 json rests_on(const config::Hardware& hardware) {
   config::Hardware copy = hardware;  // knobs are for turning, too
   json list = json::array();
@@ -133,6 +164,7 @@ json to_json(const Experiment& e, const ExperimentInput& input) {
   } else {
     out["oom"] = nullptr;
     add_times(out, e);
+    if (e.effects) add_uncertainty(out, e, input.run->hardware);
   }
   out["memory"] = {{"hbm_peak_bytes", e.hbm.peak},
                    {"hbm_capacity_bytes", e.hbm.capacity},

@@ -12,7 +12,5 @@ namespace kvcast::workload {
 nlohmann::json breakdown_json(const metrics::Attribution& time);
 // The worst origin that carries at least a twentieth of the time: a sliver of an assumed cost does not name the whole.
 Origin resting_on(const metrics::Attribution& time);
-// All costs off by their uncertainty in the same direction: an outer bracket, not a standard deviation.
-double relative_uncertainty(const metrics::Attribution& time);
 
 }  // namespace kvcast::workload

@@ -20,22 +20,33 @@ using BySource = std::map<std::string, double>;
 
 constexpr double kTelling = 0.01;  // of the time
 
-void add_telling(const BySource& by_source, double seconds, std::set<std::string>& telling) {
+void add_telling(const BySource& by_source, double least, std::set<std::string>& telling) {
   for (const auto& [source, off] : by_source) {
-    if (off >= kTelling * seconds) telling.insert(source);
+    if (off >= least) telling.insert(source);
   }
 }
 
-std::set<std::string> telling_sources(const ExperimentInput& input, const Experiment& experiment) {
+// Sources that can matter to a step, and to the prefill.
+struct Telling {
+  std::set<std::string> step, prefill;
+  std::set<std::string> all() const {
+    std::set<std::string> both = step;
+    both.insert(prefill.begin(), prefill.end());
+    return both;
+  }
+};
+
+// Those that could move it by this share.
+Telling telling_sources(const ExperimentInput& input, const Experiment& experiment, double share) {
   const hardware::CostModel costs(input.run->hardware, input.run->framework);
   replay::Draw draw = draw_counts(input);
   const lower::DecodeSetting setting = decode_setting(input, draw);
-  std::set<std::string> telling;
+  Telling telling;
   lower::Owners owners;
   lower::Prefill prefill(setting, owners);
-  add_telling(uncertain_seconds(prefill, costs), experiment.ttft_s, telling);
+  add_telling(uncertain_seconds(prefill, costs), share * experiment.ttft_s, telling.prefill);
   lower::DecodeWindow step(setting, setting.lengths.prompt_tokens + 1, 1, owners);
-  add_telling(uncertain_seconds(step, costs), experiment.tpot_mean_s, telling);
+  add_telling(uncertain_seconds(step, costs), share * experiment.tpot_mean_s, telling.step);
   return telling;
 }
 
@@ -59,11 +70,65 @@ json both_ways(const std::set<std::string>& sources, const Record& record) {
   return list;
 }
 
+// Effects below this would not be seen beside the others, as these add as squares.
+constexpr double kTellingEffect = 0.02;
+
+// The part of an experiment that tells how its times move: a few steps in the middle of decoding, and the first prompts
+// of several that are prefilled one after the other.
+class Probe {
+ public:
+  explicit Probe(const ExperimentInput& input) : input_(input), decode_(*input.run), prefill_(*input.run) {
+    decode_.framework.sampled_contexts = 1;
+    decode_.framework.measured_steps = std::min(kSteps, decode_.framework.measured_steps);
+    if (prefill_.workload.prefill_batch > 0) {
+      prefill_.workload.batch = std::min(prefill_.workload.batch, prefill_.workload.prefill_batch);
+    }
+    as_is_ = {step({}), prefill({})};
+  }
+
+  Effect::Times factors(const hardware::Shift& shift, const Telling& telling) const {
+    Effect::Times times;
+    if (telling.step.count(shift.source) > 0) times.step = step(shift) / as_is_.step;
+    if (telling.prefill.count(shift.source) > 0) times.prefill = prefill(shift) / as_is_.prefill;
+    return times;
+  }
+
+ private:
+  static constexpr int kSteps = 2;
+
+  Experiment run(const config::Run& run, const hardware::Shift& shift, bool decoding) const {
+    ExperimentInput input = input_;
+    input.run = &run;
+    ExperimentOptions options;
+    options.shift = shift;
+    options.decode = decoding, options.prefill = !decoding;
+    return run_experiment(input, options);
+  }
+  double step(const hardware::Shift& shift) const { return run(decode_, shift, true).tpot_mean_s; }
+  double prefill(const hardware::Shift& shift) const { return run(prefill_, shift, false).ttft_s; }
+
+  ExperimentInput input_;
+  config::Run decode_, prefill_;
+  Effect::Times as_is_;  // seconds
+};
+
 }  // namespace
+
+Experiment predict(const ExperimentInput& input, const ExperimentOptions& options) {
+  Experiment experiment = run_experiment(input, options);
+  std::vector<Effect>& effects = experiment.effects.emplace();
+  if (experiment.oom) return experiment;
+  const Telling telling = telling_sources(input, experiment, kTellingEffect);
+  const Probe probe(input);
+  for (const std::string& source : telling.all()) {
+    effects.push_back({source, probe.factors({source, 1}, telling), probe.factors({source, -1}, telling)});
+  }
+  return experiment;
+}
 
 json shifted(const ExperimentInput& input, const Experiment& experiment) {
   if (experiment.oom) return json::array();
-  return both_ways(telling_sources(input, experiment), [&](const hardware::Shift& shift) {
+  return both_ways(telling_sources(input, experiment, kTelling).all(), [&](const hardware::Shift& shift) {
     ExperimentOptions options;
     options.shift = shift;
     return to_json(run_experiment(input, options), input);
@@ -73,7 +138,7 @@ json shifted(const ExperimentInput& input, const Experiment& experiment) {
 json shifted_build(const config::Run& run, const policy::Policy& policy, int kv_heads) {
   std::set<std::string> telling;
   const BySource by_source = uncertain_of_build(run, policy, kv_heads);
-  add_telling(by_source, build_index(run, policy, kv_heads).seconds, telling);
+  add_telling(by_source, kTelling * build_index(run, policy, kv_heads).seconds, telling);
   return both_ways(telling,
                    [&](const hardware::Shift& shift) { return to_json(build_index(run, policy, kv_heads, shift)); });
 }

@@ -2,8 +2,9 @@
 // the other longer and shorter by their uncertainty.
 //
 // What overlaps is thereby weighed as it is: a host that is just faster than the GPU becomes the pace when its calls
-// take longer, and work that is hidden comes to light. Charging uncertainties to what a step waits for, as the
-// `intervals` of a record do, sees neither.
+// take longer, and work that is hidden comes to light. Charging uncertainties to what a step waits for would see
+// neither. Costs that rest on one source are off together, which is why two experiments can be compared: what both rest
+// on cancels.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,6 +12,10 @@
 #include "workload/experiment.hpp"
 
 namespace kvcast::workload {
+
+// The experiment with its effects: each source that could move a step or the prefill by two per cent, taken from a few
+// steps in the middle of decoding and from the first prompts. None where it does not fit in memory.
+Experiment predict(const ExperimentInput& input, const ExperimentOptions& options);
 
 // [{"source", "longer": {"decode", "prefill", "breakdown"}, "shorter": {..}}], parts of an experiment's record. A
 // source that could not move a step or the prefill by one per cent is left out. Empty where the experiment does not fit

@@ -2,6 +2,7 @@
 // some experiment. Parameters of policies have a suite of their own (property/policies).
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "config/hardware.hpp"
 #include "support/temporary_directory.hpp"
 #include "workload/experiment.hpp"
+#include "workload/shifted.hpp"
 
 namespace kvcast::tests {
 namespace {
@@ -61,6 +63,11 @@ class Timed {
     config::Run run = prepared_.run;
     run.hardware = hardware;
     return prediction(run, *policy_, replayed_);
+  }
+  workload::Experiment predicted_on(const config::Hardware& hardware) const {
+    config::Run run = prepared_.run;
+    run.hardware = hardware;
+    return workload::predict({&run, policy_.get(), &replayed_}, {});
   }
   const config::Hardware& hardware() const { return prepared_.run.hardware; }
   std::string here() const { return on(hardware()); }
@@ -113,6 +120,44 @@ TEST_CASE("every number of a machine moves a prediction") {
     INFO(knob.key);
     CHECK(moved);
   }
+}
+
+TEST_CASE("an effect is what a machine whose number is off by its uncertainty does to a step") {
+  for (const char* policy : {"full", "{name: freekv, budget: 256, sink: 32, recent: 32, page: 32}"}) {
+    INFO(policy);
+    // One context and two steps, as effects are taken from; the host's operators are the pace.
+    const Timed timed(parsed(
+        "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nworkload: {prompt_tokens: 1024, decode_tokens: 32, batch: 2}\n"
+        "trace: {recipe: needle, layers: 2, steps: 6}\npolicy: " +
+        std::string(policy) +
+        "\nframework: {launch: eager, warmup_steps: 2, measured_steps: 2, sampled_contexts: 1}\n"));
+    const Value& calls = timed.hardware().host.eager_op;
+    const workload::Experiment as_is = timed.predicted_on(timed.hardware());
+    REQUIRE(as_is.effects);
+    const auto effect = std::find_if(as_is.effects->begin(), as_is.effects->end(),
+                                     [&](const workload::Effect& e) { return e.source == calls.source; });
+    REQUIRE(effect != as_is.effects->end());
+    const auto with_calls = [&](double factor) {
+      config::Hardware off = timed.hardware();
+      off.host.eager_op.value *= factor;
+      return timed.predicted_on(off);
+    };
+    const workload::Experiment longer = with_calls(1 + calls.uncertainty), shorter = with_calls(1 - calls.uncertainty);
+    CHECK(effect->longer.step == Approx(longer.tpot_mean_s / as_is.tpot_mean_s));
+    CHECK(effect->shorter.step == Approx(shorter.tpot_mean_s / as_is.tpot_mean_s));
+    CHECK(effect->longer.prefill == Approx(longer.ttft_s / as_is.ttft_s));
+    CHECK(effect->shorter.prefill == Approx(shorter.ttft_s / as_is.ttft_s));
+    CHECK(effect->longer.step > 1.2);
+  }
+}
+
+TEST_CASE("what does not fit in memory has no effects") {
+  const Timed timed(parsed(experiments().front()));
+  config::Hardware small = timed.hardware();
+  small.gpu.hbm_capacity.value = 1e9;
+  const workload::Experiment none = timed.predicted_on(small);
+  CHECK(none.oom);
+  CHECK(none.effects->empty());
 }
 
 TEST_CASE("every key of a run moves a prediction") {

@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <cmath>
+
 using namespace kvcast::plan;
 using Catch::Contains;
 
@@ -26,7 +28,7 @@ TEST_CASE("the memory limit is the largest batch that anything fits at the longe
                                  row(2000, 4, "fast", 300, 0.9), row(2000, 4, "lossy", 500, 0.5),
                                  row(2000, 8, "fast", 0, 0.9)};
   const auto found = findings(rows);
-  REQUIRE(found.size() == 3);
+  REQUIRE(found.size() == 4);
   // At 2000 tokens batch 8 fits nobody, batch 4 fits two; `lossy` keeps 0.5 of `fast`'s 0.9: too little.
   CHECK_THAT(found[0].text, Contains("fast (300 tokens/s at 2000 tokens, batch 4)"));
   CHECK_THAT(found[0].detail, Contains("full KV does not fit"));
@@ -57,5 +59,42 @@ TEST_CASE("an oracle is never recommended") {
 TEST_CASE("a sweep in which nothing fits says so") {
   const auto found = findings({row(2000, 1, "full", 0, 1)});
   for (const Finding& f : found) CHECK_THAT(f.text, Contains("nothing in this sweep fits"));
-  CHECK(findings({}).size() == 3);
+  CHECK(findings({}).size() == 4);
+}
+
+namespace {
+Row moved(Row r, std::map<std::string, Row::Factors> by) {
+  r.moved_by = std::move(by);
+  return r;
+}
+}  // namespace
+
+TEST_CASE("a cost that both rest on cancels in how much faster one is; independent costs add as squares") {
+  // 30 of 20 tokens/s are 1.5 times. The memory's rate moves both alike: 1.5 whichever way.
+  const Row a = row(2000, 1, "a", 30, 1), b = row(2000, 1, "b", 20, 1);
+  const Row::Factors tenth{0.9, 1.1};
+  const auto same = times_as_fast(moved(a, {{"hbm", tenth}}), moved(b, {{"hbm", tenth}}));
+  CHECK(same.low == Approx(1.5));
+  CHECK(same.high == Approx(1.5));
+  // Launches move a's step alone, by a fifth: 1.5 / 1.2 = 1.25 (0.25 less) or 1.5 / 0.8 = 1.875 (0.375 more). The link
+  // moves b's alone: 1.5 * 0.8 = 1.2 (0.3 less), 1.5 * 1.2 = 1.8 (0.3 more).
+  const auto apart = times_as_fast(moved(a, {{"launch", {0.8, 1.2}}}), moved(b, {{"link", {0.8, 1.2}}}));
+  CHECK(apart.low == Approx(1.5 - std::sqrt(0.25 * 0.25 + 0.3 * 0.3)));
+  CHECK(apart.high == Approx(1.5 + std::sqrt(0.375 * 0.375 + 0.3 * 0.3)));
+}
+
+TEST_CASE("the best policy's lead over the next one is told with what costs leave of it") {
+  const std::vector<Row> rows = {
+      moved(row(2000, 1, "fast", 30, 1), {{"host.launch", {0.8, 1.25}}, {"hbm", {0.9, 1.1}}}),
+      row(2000, 1, "slow", 10, 1), moved(row(2000, 1, "next", 25, 1), {{"hbm", {0.9, 1.1}}})};
+  const auto found = findings(rows);
+  // 30 / 25 = 1.2; launches leave 1.2 / 1.25 = 0.96 to 1.2 / 0.8 = 1.5 of it.
+  CHECK_THAT(found[0].detail, Contains("not told apart from the next: 0.96 to 1.50 times as fast as next"));
+  CHECK_THAT(found[3].text, Contains("card: host.launch may move a step of fast by -20 % to +25 %"));
+  CHECK_THAT(found[3].detail, Contains("then hbm: -10 % to +10 %"));
+
+  const std::vector<Row> clear = {moved(rows[0], {{"hbm", {0.9, 1.1}}, {"idle", {1, 1.005}}}), rows[1], rows[2]};
+  CHECK_THAT(findings(clear)[0].detail, Contains("; 1.19 to 1.20 times as fast as next"));
+  CHECK(findings(clear)[3].detail.empty());  // what moves it by half a per cent is not told
+  CHECK_THAT(findings({row(2000, 1, "alone", 9, 1)})[3].text, Contains("no cost moves alone by a per cent"));
 }

@@ -1,0 +1,28 @@
+// Intervals of predictions: what independent causes come to together.
+#pragma once
+
+#include <span>
+
+namespace kvcast {
+
+struct Interval {
+  double low = 0, high = 0;
+};
+
+// How far a value may lie from where it is, by causes that are off independently of each other: their effects add as
+// squares, those that raise the value and those that lower it apart.
+class Spread {
+ public:
+  explicit Spread(double middle) : middle_(middle) {}
+
+  // One more cause, which may lead to any of these values instead. Those on the same side count once, by the farthest.
+  void add(std::span<const double> values);
+
+  Interval interval() const;
+
+ private:
+  double middle_ = 0;
+  double below_ = 0, above_ = 0;  // sums of squares
+};
+
+}  // namespace kvcast
