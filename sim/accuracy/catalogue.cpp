@@ -49,6 +49,7 @@ TaskSpec read_task(const config::Node& node) {
   task.turns = static_cast<int>(s.integer("turns", 1, 1000, 1));
   if (s.has("lengths")) task.lengths = read_lengths(s.node("lengths"));
   if (s.has("context_shares")) task.context_shares = s.numbers("context_shares", 0.001, 1);
+  task.prompts = static_cast<int>(s.integer("prompts", 1, 100, 1));
   task.attempts = static_cast<int>(s.integer("attempts", 1, 1000, 1));
   task.attempt = s.number("attempt", 0.001, 1, 1.0);
   task.sparse_beats_full = s.number("sparse_beats_full", 0, 100, 0.0);

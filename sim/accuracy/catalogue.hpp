@@ -38,7 +38,8 @@ struct TaskSpec {
   double weight = 1;            // in a task of several kinds of questions ...
   std::vector<TaskSpec> parts;  // ... which has no recipe of its own, and its contexts for all of them
   bool product = false;         // of the parts' shares, instead of their mean
-  int attempts = 1;             // of which one must be right ...
+  int prompts = 1;     // replayed for each trace that is asked for: where the prompt has what is needed decides
+  int attempts = 1;    // of which one must be right ...
   double attempt = 1;  // ... where the uncompressed model finds so much of what it finds in all attempts in one
 };
 

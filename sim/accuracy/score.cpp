@@ -217,7 +217,7 @@ std::vector<PartTrace> traces_of(const Cell& cell, const PlanOptions& options) {
   const std::vector<TaskPart> parts = parts_of(cell.task, cell.each_turn);
   for (std::size_t part = 0; part < parts.size(); ++part) {
     for (const auto& [context, weight] : cell.contexts) {
-      for (int seed = 1; seed <= options.seeds; ++seed) {
+      for (int seed = 1; seed <= options.seeds * parts[part].task.prompts; ++seed) {
         TraceRequest trace{parts[part].task.recipe,          cell.model,   context,          parts[part].task.steps,
                            static_cast<std::uint64_t>(seed), cell.coupled, cell.whole_prompt};
         if (cell.window_share > 0) {

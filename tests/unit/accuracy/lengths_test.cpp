@@ -47,6 +47,17 @@ TEST_CASE("prompts of all lengths stand for a task where the budget covers some 
   CHECK(traces[7].weight == 11);
 }
 
+TEST_CASE("a task can ask for several prompts a trace") {
+  Cell one = cell("block=128", "1399");
+  one.task.prompts = 3;
+  const std::vector<PartTrace> traces = traces_of(one, {2});
+  std::vector<std::uint64_t> seeds;
+  for (const PartTrace& t : traces) seeds.push_back(t.trace.seed);
+  CHECK(seeds == std::vector<std::uint64_t>{1, 2, 3, 4, 5, 6});  // no prompt twice
+  // A passage of one stands at one place only.
+  CHECK(Catalogue().task("LongBench", "passage_retrieval_en")->prompts > 1);
+}
+
 TEST_CASE("a score is the mean over prompts, each length by how many there are") {
   TaskSpec task;
   task.answer = 1;
