@@ -53,7 +53,7 @@ json with_batch(const Task& task, const replay::ReplayResult& replayed, int batc
   json record = workload::to_json(experiment, input);
   if (!probe && shift.source.empty() && task.wanted->shifted) {
     record["shifted"] = workload::shifted(input, experiment);
-    if (task.wanted->largest_batch == 0) record["shifted"].push_back(workload::shifted_memory(experiment));
+    record["shifted"].push_back(workload::shifted_memory(experiment));
   }
   record["config"] = json::parse(resolved_json(prepared));
   return record;
@@ -73,8 +73,15 @@ int largest_batch(int fits, int limit, const Fits& fits_at) {
   return fits;
 }
 
-// The record at the largest batch. Its `shifted` has, beside costs that are off, the whole record at the batch that
-// would be the largest with less memory or more activations ("longer"), and with the opposite.
+// The largest batch where memory is off, starting from the one where it is not: at least 1.
+template <class Fits>
+int batch_when_off(int batch, int limit, double sign, const Fits& fits_at) {
+  if (sign > 0) return fits_at(batch) ? batch : largest_batch(1, std::max(1, batch - 1), fits_at);
+  return batch < limit && fits_at(batch + 1) ? largest_batch(batch + 1, limit, fits_at) : batch;
+}
+
+// The record at the largest batch. Where less memory or more activations ("longer"), or the opposite, make another
+// batch the largest, `shifted` has the whole record at that one.
 json at_largest_batch(const Task& task, const replay::ReplayResult& replayed) {
   const auto fits = [&task, &replayed](const hardware::Shift& shift) {
     return [&task, &replayed, shift](int b) { return with_batch(task, replayed, b, true, shift)["oom"].is_null(); };
@@ -83,16 +90,19 @@ json at_largest_batch(const Task& task, const replay::ReplayResult& replayed) {
   json record = with_batch(task, replayed, batch, false);
   if (!task.wanted->shifted || !record["oom"].is_null()) return record;
   for (const char* source : {hardware::kDeviceMemory, hardware::kHostMemory, workload::kTemporaries}) {
-    json entry = {{"source", source}};
+    json found = {{"source", source}, {"longer", json::object()}, {"shorter", json::object()}};
+    json& list = record["shifted"];
+    const auto known = std::find_if(list.begin(), list.end(), [&](const json& e) { return e["source"] == source; });
+    json& entry = known != list.end() ? *known : found;
+    bool other_batch = false;
     for (const auto& [which, sign] : {std::pair("longer", 1.0), std::pair("shorter", -1.0)}) {
       const hardware::Shift shift{source, sign};
-      const auto fits_then = fits(shift);
-      const int other = !fits_then(batch)                       ? largest_batch(1, batch - 1, fits_then)
-                        : batch < limit && fits_then(batch + 1) ? largest_batch(batch + 1, limit, fits_then)
-                                                                : batch;
-      entry[which] = with_batch(task, replayed, std::max(1, other), false, shift);
+      const int other = batch_when_off(batch, limit, sign, fits(shift));
+      if (other == batch) continue;
+      entry[which] = with_batch(task, replayed, other, false, shift);
+      other_batch = true;
     }
-    record["shifted"].push_back(std::move(entry));
+    if (known == list.end() && other_batch) list.push_back(std::move(found));
   }
   return record;
 }
