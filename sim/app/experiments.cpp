@@ -52,7 +52,7 @@ json with_batch(const Task& task, const replay::ReplayResult& replayed, int batc
   const workload::Experiment experiment = workload::run_experiment(input, options);
   json record = workload::to_json(experiment, input);
   if (!probe && shift.source.empty() && task.wanted->shifted) {
-    record["shifted"] = workload::shifted(input, experiment);
+    record["shifted"] = workload::shifted(input, experiment, task.wanted->phases);
     record["shifted"].push_back(workload::shifted_memory(experiment));
   }
   record["config"] = json::parse(resolved_json(prepared));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/yaml.hpp"
+#include "workload/shifted.hpp"
 
 namespace kvcast::app {
 
@@ -13,7 +14,8 @@ struct Wanted {
   int largest_batch = 0;  // above 0: at the largest batch up to this one that fits in memory, 1 where none does
   int index_heads = 0;    // above 0: the record is that of building the index of so many KV heads, workload/index_build
   SourceLocation index_heads_at;
-  bool shifted = false;  // with its times under costs that are off
+  bool shifted = false;     // with its times under costs that are off
+  workload::Phases phases;  // which of them
 };
 
 // The record of each as `kvcast run --json` prints it, in order, with the resolved configuration under `config` and,

@@ -87,14 +87,14 @@ std::string claims_folder() {
 }
 
 Suite papers(const Options& options) {
-  return validate::papers(
-      validate::read_papers(options.claims.empty() ? claims_folder() : options.claims),
-      [](const std::vector<validate::PaperRun>& runs) {
-        std::vector<Wanted> wanted;
-        for (const validate::PaperRun& run : runs)
-          wanted.push_back({run.config, run.largest_batch, run.index_heads, run.index_heads_at, run.shifted});
-        return run_experiments(wanted);
-      });
+  return validate::papers(validate::read_papers(options.claims.empty() ? claims_folder() : options.claims),
+                          [](const std::vector<validate::PaperRun>& runs) {
+                            std::vector<Wanted> wanted;
+                            for (const validate::PaperRun& run : runs)
+                              wanted.push_back({run.config, run.largest_batch, run.index_heads, run.index_heads_at,
+                                                run.shifted, run.phases});
+                            return run_experiments(wanted);
+                          });
 }
 
 const std::vector<Entry>& entries() {

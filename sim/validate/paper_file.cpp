@@ -1,9 +1,11 @@
 // Reads the claims of a paper.
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "config/section.hpp"
+#include "validate/paper_records.hpp"
 #include "validate/papers.hpp"
 
 namespace kvcast::validate {
@@ -115,8 +117,10 @@ Claim read_claim(const Node& node, const std::string& group, const std::string& 
   return claim;
 }
 
-// Every name of a formula is RUN.NUMBER; notes the runs.
-void check_names(const Formula& formula, const Node& runs, std::set<std::string>& used) {
+using UsedRuns = std::map<std::string, workload::Phases>;
+
+// Every name of a formula is RUN.NUMBER; notes the runs, and what of their times is asked for.
+void check_names(const Formula& formula, const Node& runs, UsedRuns& used) {
   for (const std::string& name : formula.names()) {
     const std::string run = name.substr(0, name.find('.'));
     if (run == name || runs.find(run) == nullptr) {
@@ -124,7 +128,10 @@ void check_names(const Formula& formula, const Node& runs, std::set<std::string>
       for (const auto& entry : runs.entries()) known.push_back(entry.first);
       throw UserError(formula.where(), fmt::format("\"{}\" is no number of a run", name), known);
     }
-    used.insert(run);
+    const std::string phase = phase_of(name.substr(run.size() + 1));
+    workload::Phases& asked = used.try_emplace(run, workload::Phases{false, false}).first->second;
+    asked.step = asked.step || phase == "decode";
+    asked.prefill = asked.prefill || phase == "prefill";
   }
 }
 
@@ -138,7 +145,7 @@ Paper read_paper(const std::string& path) {
   const std::string source = section.text("source");
   const Node defaults = section.optional_node("defaults").value_or(Node::map({}, file.where()));
   const Node runs = section.optional_node("runs").value_or(Node::map({}, file.where()));
-  std::set<std::string> used;
+  UsedRuns used;
   for (const Node& node : section.node("claims").items()) {
     Claim claim = read_claim(node, paper.group, source);
     for (const Reading& r : claim.readings) check_names(r.predict, runs, used);
@@ -153,7 +160,9 @@ Paper read_paper(const std::string& path) {
       return like != nullptr && like->kind() == Node::Kind::kScalar && like->text() == name;
     });
     if (used.count(name) == 0 && !base) throw UserError(runs.key_where(name), fmt::format("no claim uses {}", name));
-    if (used.count(name) != 0) paper.runs.push_back(table.read(name));
+    if (used.count(name) == 0) continue;
+    paper.runs.push_back(table.read(name));
+    paper.runs.back().phases = used.at(name);
   }
   return paper;
 }

@@ -12,15 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-// What of a record the number NAME is a time of: decode, prefill or build; empty for what is no time.
-std::string phase_of(const std::string& name) {
-  const auto begins = [&name](const char* prefix) { return name.rfind(prefix, 0) == 0; };
-  if (begins("prefill.") || name == "ttft") return "prefill";
-  if (begins("exposed.") || begins("hidden.") || begins("decode.") || name == "tpot" || name == "tps") return "decode";
-  if (begins("build")) return "build";
-  return "";
-}
-
 // Of a record, with what `other` says instead: times, peaks of memory, or all of a run at another batch, unless that
 // does not fit.
 double number_with(const json& record, const json* other, const std::string& name) {
@@ -49,6 +40,14 @@ Origin origin_at(const json& record, const std::string& name) {
 }
 
 }  // namespace
+
+std::string phase_of(const std::string& name) {
+  const auto begins = [&name](const char* prefix) { return name.rfind(prefix, 0) == 0; };
+  if (begins("prefill.") || name == "ttft") return "prefill";
+  if (begins("exposed.") || begins("hidden.") || begins("decode.") || name == "tpot" || name == "tps") return "decode";
+  if (begins("build")) return "build";
+  return "";
+}
 
 std::pair<const json&, std::string> Records::find(const std::string& name) const {
   const std::size_t dot = name.find('.');

@@ -15,6 +15,9 @@
 
 namespace kvcast::validate {
 
+// What of a record the number NAME is a time of: decode, prefill or build; empty for what is no time.
+std::string phase_of(const std::string& name);
+
 class Records {
  public:
   // What `kvcast run --json` says of the run `name`, with its times under costs that are off (`shifted`, as

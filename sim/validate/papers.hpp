@@ -12,6 +12,7 @@
 #include "config/yaml.hpp"
 #include "validate/formula.hpp"
 #include "validate/suite.hpp"
+#include "workload/shifted.hpp"
 
 namespace kvcast::validate {
 
@@ -24,6 +25,7 @@ struct PaperRun {
   SourceLocation index_heads_at;
   std::vector<config::Node> on_other_traces;  // configurations of the same run, for how far the trace decides
   bool shifted = true;                        // its record says how far costs may move its times
+  workload::Phases phases{false, false};      // those that a claim is computed from
 };
 
 // One way to read an under-specified setting.

@@ -7,7 +7,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kTelling = 0.05;  // share from which an assumption names the whole
+constexpr double kTelling = 0.05;  // share of a peak from which what is estimated makes all of it an estimate
 
 double temporaries(const PoolUse& use) {
   double bytes = 0;
@@ -16,8 +16,10 @@ double temporaries(const PoolUse& use) {
   return bytes;
 }
 
+bool estimated(const PoolUse& use) { return use.peak > 0 && temporaries(use) >= kTelling * use.peak; }
+
 double peak_when_off(const PoolUse& use, double sign) {
-  return use.peak + sign * lower::kTemporarySpread * temporaries(use);
+  return use.peak + (estimated(use) ? sign * lower::kTemporarySpread * temporaries(use) : 0);
 }
 
 }  // namespace
@@ -29,8 +31,7 @@ double temporaries_when_off(const hardware::Shift& shift) {
 void add_memory_intervals(json& record, const Experiment& e) {
   const auto add = [&record](const char* key, const PoolUse& use) {
     record["intervals"][key] = {peak_when_off(use, -1), peak_when_off(use, 1)};
-    const bool estimated = temporaries(use) >= kTelling * use.peak && use.peak > 0;
-    record["origin"][key] = origin_name(estimated ? Origin::kAssumed : Origin::kExact);
+    record["origin"][key] = origin_name(estimated(use) ? Origin::kAssumed : Origin::kExact);
   };
   add("memory.hbm_peak_bytes", e.hbm);
   add("memory.decode_hbm_peak_bytes", e.decode_hbm);

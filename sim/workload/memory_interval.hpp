@@ -13,8 +13,8 @@ inline constexpr const char* kTemporaries = "activations";
 // The factor on their bytes.
 double temporaries_when_off(const hardware::Shift& shift);
 
-// Intervals and origins of a record's peaks. Exact but for what of the peak is activations and attention scores, which
-// make it assumed from a twentieth on.
+// Intervals and origins of a record's peaks: exact, unless a twentieth or more is activations and attention scores, as
+// in decoding they hardly are.
 void add_memory_intervals(nlohmann::json& record, const Experiment& experiment);
 
 // {"source", "longer": {"memory": {"hbm_peak_bytes", "decode_hbm_peak_bytes"}}, "shorter": {..}}: the peaks with more

@@ -126,12 +126,19 @@ Experiment predict(const ExperimentInput& input, const ExperimentOptions& option
   return experiment;
 }
 
-json shifted(const ExperimentInput& input, const Experiment& experiment) {
+json shifted(const ExperimentInput& input, const Experiment& experiment, const Phases& asked) {
   if (experiment.oom) return json::array();
-  return both_ways(telling_sources(input, experiment, kTelling).all(), [&](const hardware::Shift& shift) {
+  Telling telling = telling_sources(input, experiment, kTelling);
+  if (!asked.step) telling.step.clear();
+  if (!asked.prefill) telling.prefill.clear();
+  return both_ways(telling.all(), [&](const hardware::Shift& shift) {
     ExperimentOptions options;
     options.shift = shift;
-    return to_json(run_experiment(input, options), input);
+    options.decode = telling.step.count(shift.source) > 0, options.prefill = telling.prefill.count(shift.source) > 0;
+    json record = to_json(run_experiment(input, options), input);
+    if (!options.decode) record.erase("decode"), record.erase("breakdown");
+    if (!options.prefill) record.erase("prefill");
+    return record;
   });
 }
 

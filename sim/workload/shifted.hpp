@@ -17,10 +17,15 @@ namespace kvcast::workload {
 // steps in the middle of decoding and from the first prompts. None where it does not fit in memory.
 Experiment predict(const ExperimentInput& input, const ExperimentOptions& options);
 
-// [{"source", "longer": {"decode", "prefill", "breakdown"}, "shorter": {..}}], parts of an experiment's record. A
-// source that could not move a step or the prefill by one per cent is left out. Empty where the experiment does not fit
-// in memory.
-nlohmann::json shifted(const ExperimentInput& input, const Experiment& experiment);
+// Of which times it is asked how far they move.
+struct Phases {
+  bool step = true, prefill = true;
+};
+
+// [{"source", "longer": {"decode", "breakdown", "prefill"}, "shorter": {..}}], parts of an experiment's record: those
+// of a step, and of the prefill, that the source could move by one per cent. Empty where the experiment does not fit in
+// memory.
+nlohmann::json shifted(const ExperimentInput& input, const Experiment& experiment, const Phases& asked = {});
 
 // The same of an index build: [{"source", "longer": {"build"}, "shorter": {..}}].
 nlohmann::json shifted_build(const config::Run& run, const policy::Policy& policy, int kv_heads);

@@ -93,10 +93,22 @@ TEST_CASE("a paper's runs inherit, and a policy replaces the one before") {
   CHECK(paper.runs[1].config.canonical() ==
         R"({"model":"m","policy":{"name":"q"},"workload":{"batch":4,"prompt_tokens":10}})");
   CHECK(paper.runs[1].largest_batch == 9);
+  CHECK(paper.runs[0].phases.step);  // slow.tpot, slow.ttft
+  CHECK(paper.runs[0].phases.prefill);
   REQUIRE(paper.claims.size() == 4);
   CHECK(paper.claims[0].readings.size() == 2);
   CHECK(paper.claims[0].base.source == "Someone, 2025, table 1");
   CHECK(paper.claims[1].base.note == "a setting");
+}
+
+TEST_CASE("costs are moved for the times alone that a claim is computed from") {
+  const std::string steps = replaced(kFile, "slow.ttft / fast.ttft", "slow.tpot / fast.hbm");
+  const Paper paper = paper_of(steps);
+  CHECK(paper.runs[0].phases.step);
+  CHECK(!paper.runs[0].phases.prefill);
+  const Paper bytes = paper_of(replaced(steps, "predict: slow.tpot / fast.tpot", "predict: slow.hbm / fast.tps"));
+  CHECK(bytes.runs[1].phases.step);
+  CHECK(!bytes.runs[1].phases.prefill);
 }
 
 TEST_CASE("a run that builds an index alone") {
