@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace kvcast {
 
@@ -12,5 +13,16 @@ void Spread::add(std::span<const double> values) {
 }
 
 Interval Spread::interval() const { return {middle_ - std::sqrt(below_), middle_ + std::sqrt(above_)}; }
+
+void FactorSpread::add(std::span<const double> factors) {
+  std::vector<double> logarithms;
+  for (const double f : factors) logarithms.push_back(std::log(f));
+  logarithms_.add(logarithms);
+}
+
+Interval FactorSpread::interval(double middle) const {
+  const Interval off = logarithms_.interval();
+  return {middle * std::exp(off.low), middle * std::exp(off.high)};
+}
 
 }  // namespace kvcast

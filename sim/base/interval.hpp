@@ -25,4 +25,17 @@ class Spread {
   double below_ = 0, above_ = 0;  // sums of squares
 };
 
+// The same of a positive value that causes multiply by factors: their logarithms add as squares, so that nothing makes
+// it negative, and a quotient is as uncertain as its inverse.
+class FactorSpread {
+ public:
+  // One more cause, which may multiply the value by any of these.
+  void add(std::span<const double> factors);
+
+  Interval interval(double middle) const;
+
+ private:
+  Spread logarithms_{0};
+};
+
 }  // namespace kvcast

@@ -209,7 +209,6 @@ std::string name_of(const json& keys) {
 }  // namespace
 
 Interval times_as_fast(const Row& a, const Row& b) {
-  const double middle = a.tokens_per_s / b.tokens_per_s;
   std::set<std::string> causes;
   for (const Row* row : {&a, &b}) {
     for (const auto& [cause, factors] : row->moved_by) causes.insert(cause);
@@ -218,12 +217,12 @@ Interval times_as_fast(const Row& a, const Row& b) {
     const auto found = row.moved_by.find(cause);
     return found == row.moved_by.end() ? Row::Factors{} : found->second;
   };
-  Spread spread(middle);
+  FactorSpread spread;
   for (const std::string& cause : causes) {
     const Row::Factors of_a = factors(a, cause), of_b = factors(b, cause);
-    spread.add(std::array{middle * of_b.shorter / of_a.shorter, middle * of_b.longer / of_a.longer});
+    spread.add(std::array{of_b.shorter / of_a.shorter, of_b.longer / of_a.longer});
   }
-  return spread.interval();
+  return spread.interval(a.tokens_per_s / b.tokens_per_s);
 }
 
 std::vector<Row> read_rows(const store::Store& store) {

@@ -78,12 +78,11 @@ void add_times(json& out, const Experiment& e) {
   out["origin_shares"] = {{"decode", shares_json(e.step)}, {"prefill", shares_json(e.prefill)}};
 }
 
-json interval_json(double middle, const std::vector<Effect>& effects, double (*value)(double, const Effect::Times&)) {
-  Spread spread(middle);
-  for (const Effect& effect : effects) {
-    spread.add(std::array{value(middle, effect.longer), value(middle, effect.shorter)});
-  }
-  return {spread.interval().low, spread.interval().high};
+json interval_json(double middle, const std::vector<Effect>& effects, double (*factor)(const Effect::Times&)) {
+  FactorSpread spread;
+  for (const Effect& effect : effects) spread.add(std::array{factor(effect.longer), factor(effect.shorter)});
+  const Interval interval = spread.interval(middle);
+  return {interval.low, interval.high};
 }
 
 // The numbers of the machine that rest on a source.
@@ -97,12 +96,12 @@ json keys_of(config::Hardware& hardware, const std::string& source) {
 
 void add_uncertainty(json& out, const Experiment& e, const config::Hardware& hardware) {
   using Times = Effect::Times;
-  const auto longer_step = [](double middle, const Times& t) { return middle * t.step; };
-  const auto longer_prefill = [](double middle, const Times& t) { return middle * t.prefill; };
-  const auto slower = [](double middle, const Times& t) { return middle / t.step; };
-  out["intervals"] = {{"decode.tokens_per_s", interval_json(e.tokens_per_s, *e.effects, slower)},
-                      {"decode.tpot_s.mean", interval_json(e.tpot_mean_s, *e.effects, longer_step)},
-                      {"prefill.ttft_s", interval_json(e.ttft_s, *e.effects, longer_prefill)}};
+  const auto step = [](const Times& t) { return t.step; };
+  const auto rate = [](const Times& t) { return 1 / t.step; };
+  const auto prefill = [](const Times& t) { return t.prefill; };
+  out["intervals"] = {{"decode.tokens_per_s", interval_json(e.tokens_per_s, *e.effects, rate)},
+                      {"decode.tpot_s.mean", interval_json(e.tpot_mean_s, *e.effects, step)},
+                      {"prefill.ttft_s", interval_json(e.ttft_s, *e.effects, prefill)}};
   config::Hardware copy = hardware;  // knobs are for turning, too
   std::vector<Effect> effects = *e.effects;
   const auto reach = [](const Effect& f) { return std::max(f.longer.step, 1 / f.shorter.step); };

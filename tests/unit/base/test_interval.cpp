@@ -2,6 +2,7 @@
 
 #include <array>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <vector>
 
 using namespace kvcast;
@@ -20,4 +21,14 @@ TEST_CASE("without causes the interval is a point") {
   CHECK(spread.interval().low == -3);
   spread.add(std::vector<double>{});
   CHECK(spread.interval().high == -3);
+}
+
+TEST_CASE("factors add by their logarithms, and never to less than nothing") {
+  FactorSpread spread;
+  spread.add(std::array{0.5, 8.0});   // ln 2 below, 3 ln 2 above
+  spread.add(std::array{0.5, 16.0});  // ln 2 below, 4 ln 2 above
+  CHECK(spread.interval(3).low == Approx(3 * std::pow(2, -std::sqrt(2))));
+  CHECK(spread.interval(3).high == Approx(3 * 32));  // sqrt(9 + 16) = 5 doublings
+  for (int i = 0; i < 20; ++i) spread.add(std::array{0.1});
+  CHECK(spread.interval(3).low > 0);
 }

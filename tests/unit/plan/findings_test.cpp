@@ -69,18 +69,18 @@ Row moved(Row r, std::map<std::string, Row::Factors> by) {
 }
 }  // namespace
 
-TEST_CASE("a cost that both rest on cancels in how much faster one is; independent costs add as squares") {
+TEST_CASE("a cost that both rest on cancels in how much faster one is; independent factors add as squared logarithms") {
   // 30 of 20 tokens/s are 1.5 times. The memory's rate moves both alike: 1.5 whichever way.
   const Row a = row(2000, 1, "a", 30, 1), b = row(2000, 1, "b", 20, 1);
   const Row::Factors tenth{0.9, 1.1};
   const auto same = times_as_fast(moved(a, {{"hbm", tenth}}), moved(b, {{"hbm", tenth}}));
   CHECK(same.low == Approx(1.5));
   CHECK(same.high == Approx(1.5));
-  // Launches move a's step alone, by a fifth: 1.5 / 1.2 = 1.25 (0.25 less) or 1.5 / 0.8 = 1.875 (0.375 more). The link
-  // moves b's alone: 1.5 * 0.8 = 1.2 (0.3 less), 1.5 * 1.2 = 1.8 (0.3 more).
-  const auto apart = times_as_fast(moved(a, {{"launch", {0.8, 1.2}}}), moved(b, {{"link", {0.8, 1.2}}}));
-  CHECK(apart.low == Approx(1.5 - std::sqrt(0.25 * 0.25 + 0.3 * 0.3)));
-  CHECK(apart.high == Approx(1.5 + std::sqrt(0.375 * 0.375 + 0.3 * 0.3)));
+  // Launches move a's step alone, by a factor of 2 either way; the link moves b's alone, by 4: logarithms of ln 2 and
+  // 2 ln 2, together sqrt(1 + 4) ln 2.
+  const auto apart = times_as_fast(moved(a, {{"launch", {0.5, 2}}}), moved(b, {{"link", {0.25, 4}}}));
+  CHECK(apart.low == Approx(1.5 * std::pow(2, -std::sqrt(5))));
+  CHECK(apart.high == Approx(1.5 * std::pow(2, std::sqrt(5))));
 }
 
 TEST_CASE("the best policy's lead over the next one is told with what costs leave of it") {
