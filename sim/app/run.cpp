@@ -90,8 +90,11 @@ void print_text(const Prepared& prepared, const json& r) {
     print_oom(r["oom"]);
   }
   const json& m = r["memory"];
-  fmt::print("Memory: {} of {} HBM at the peak, {} of {} pinned DRAM\n", bytes(m["hbm_peak_bytes"]),
-             bytes(m["hbm_capacity_bytes"]), bytes(m["dram_peak_bytes"]), bytes(m["dram_capacity_bytes"]));
+  const json& peak = r["intervals"]["memory.hbm_peak_bytes"];
+  const std::string between =
+      peak[0] == peak[1] ? "" : fmt::format(" (between {} and {})", bytes(peak[0]), bytes(peak[1]));
+  fmt::print("Memory: {} of {} HBM at the peak{}, {} of {} pinned DRAM\n", bytes(m["hbm_peak_bytes"]),
+             bytes(m["hbm_capacity_bytes"]), between, bytes(m["dram_peak_bytes"]), bytes(m["dram_capacity_bytes"]));
   print_owners(m["hbm_owners"]);
   const json& a = r["accuracy"];
   fmt::print(
