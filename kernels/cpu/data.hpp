@@ -1,8 +1,11 @@
 // Inputs of the CPU benchmarks.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <new>
 #include <vector>
 
 #include "harness/bench.hpp"
@@ -11,16 +14,38 @@
 
 namespace kvcast::kernels {
 
-// Normal numbers as bfloat16.
-inline std::vector<std::uint16_t> bf16_normals(std::uint64_t seed, std::size_t n) {
-  std::vector<std::uint16_t> out(n);
+// Memory on pages of 4 KiB, whatever the system's setting for large ones: that is what the CUDA runtime pins for KV
+// pairs on the host, and rows gathered at random take twice as long as on pages of 2 MiB.
+template <typename T>
+struct SmallPages {
+  using value_type = T;
+  SmallPages() = default;
+  template <typename Other>
+  SmallPages(const SmallPages<Other>&) {}
+  T* allocate(std::size_t n) {
+    void* at = ::mmap(nullptr, n * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) throw std::bad_alloc();
+    ::madvise(at, n * sizeof(T), MADV_NOHUGEPAGE);
+    return static_cast<T*>(at);
+  }
+  void deallocate(T* at, std::size_t n) { ::munmap(at, n * sizeof(T)); }
+  template <typename Other>
+  bool operator==(const SmallPages<Other>&) const {
+    return true;
+  }
+};
+using Rows = std::vector<std::uint16_t, SmallPages<std::uint16_t>>;  // bfloat16
+
+// Normal numbers.
+inline Rows bf16_normals(std::uint64_t seed, std::size_t n) {
+  Rows out(n);
   for (std::size_t i = 0; i < n; ++i) out[i] = bf16_of(random_normal(seed, i));
   return out;
 }
 
 // A large array cheaply: 4 bits of a random word vary sign and exponent, the rest the mantissa. Not normal, never zero.
-inline std::vector<std::uint16_t> bf16_noise(std::uint64_t seed, std::size_t n) {
-  std::vector<std::uint16_t> out(n);
+inline Rows bf16_noise(std::uint64_t seed, std::size_t n) {
+  Rows out(n);
   for (std::size_t i = 0; i < n; i += 4) {
     const std::uint64_t bits = random_bits(seed, i);
     for (std::size_t j = 0; j < std::min<std::size_t>(4, n - i); ++j) {
@@ -37,7 +62,7 @@ inline std::vector<float> normals(std::uint64_t seed, std::size_t n) {
   return out;
 }
 
-inline std::vector<float> values_of(const std::vector<std::uint16_t>& bf16) {
+inline std::vector<float> values_of(const Rows& bf16) {
   std::vector<float> out(bf16.size());
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = bf16_value(bf16[i]);
   return out;
@@ -52,6 +77,13 @@ inline std::vector<std::uint32_t> random_runs(std::uint64_t seed, std::uint32_t 
     for (std::uint32_t j = 0; j < run; ++j) ids.push_back(start + j);
   }
   return ids;
+}
+
+// How many calls find rows that none of them has read, of `there` of which each reads `read`; at most 64. A case that
+// read the same rows again and again would find some of them in a cache, whatever is read in between.
+inline std::size_t fresh_calls(const State& state, std::size_t there, std::size_t read) {
+  constexpr std::size_t kMostCalls = 64;
+  return state.checking() || state.mode() != Mode::kCold ? 1 : std::clamp<std::size_t>(there / read, 1, kMostCalls);
 }
 
 // Skips a case that wants more threads than there are cores: they would measure the scheduler.

@@ -38,8 +38,8 @@ void multiply(const float* x, const std::uint16_t* w, std::size_t m, std::size_t
   }
 }
 
-void check(State& state, const std::vector<float>& x, const std::vector<std::uint16_t>& w, std::size_t m, std::size_t n,
-           std::size_t k, const std::vector<float>& y) {
+void check(State& state, const std::vector<float>& x, const Rows& w, std::size_t m, std::size_t n, std::size_t k,
+           const std::vector<float>& y) {
   std::vector<float> expected(m * n);
   for (std::size_t i = 0; i < m; ++i) {
     for (std::size_t o = 0; o < n; ++o) {
@@ -57,7 +57,7 @@ void run(State& state) {
   const auto size = [&](const char* axis) { return static_cast<std::size_t>(state.integer(axis)); };
   const std::size_t m = size("m"), n = size("n"), k = size("k");
   if (2.0 * static_cast<double>(n * k) > 0.5 * state.machine().dram_bytes) return state.skip("the weights do not fit");
-  const std::vector<std::uint16_t> w = state.checking() ? bf16_normals(41, n * k) : bf16_noise(41, n * k);
+  const Rows w = state.checking() ? bf16_normals(41, n * k) : bf16_noise(41, n * k);
   const std::vector<float> x = normals(42, m * k);
   std::vector<float> y(m * n, -1.0f);
   Pool pool(static_cast<int>(threads), true);

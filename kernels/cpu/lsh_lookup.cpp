@@ -20,18 +20,20 @@ struct Shape {
 std::uint32_t code_of(const Shape& s, std::size_t table, std::size_t token) {
   return random_below(31, table * s.context + token, static_cast<std::uint32_t>(s.codes));
 }
+// Up to `codes` queries have distinct codes: calls that follow each other read buckets that none before them read.
 std::uint32_t query_code(const Shape& s, std::size_t query, std::size_t table) {
-  return random_below(32, query * s.tables + table, static_cast<std::uint32_t>(s.codes));
+  return permuted(32 + table, static_cast<std::uint32_t>(query % s.codes), static_cast<std::uint32_t>(s.codes));
 }
 
 struct Tables {
-  std::vector<std::uint32_t> begins;  // [tables][codes + 1]
-  std::vector<std::uint32_t> ids;     // [tables][context], sorted by code
+  using Ids = std::vector<std::uint32_t, SmallPages<std::uint32_t>>;
+  Ids begins;  // [tables][codes + 1]
+  Ids ids;     // [tables][context], sorted by code
 };
 
 // Counting sort of each table.
 Tables make_tables(const Shape& s) {
-  Tables t{std::vector<std::uint32_t>(s.tables * (s.codes + 1), 0), std::vector<std::uint32_t>(s.tables * s.context)};
+  Tables t{Tables::Ids(s.tables * (s.codes + 1), 0), Tables::Ids(s.tables * s.context)};
   for (std::size_t table = 0; table < s.tables; ++table) {
     std::uint32_t* begin = &t.begins[table * (s.codes + 1)];
     for (std::size_t i = 0; i < s.context; ++i) ++begin[code_of(s, table, i) + 1];
@@ -44,13 +46,43 @@ Tables make_tables(const Shape& s) {
   return t;
 }
 
+// Buckets are asked for some tables ahead, and where they begin before that: all codes are known.
+class Ahead {
+ public:
+  Ahead(const Shape& s, const Tables& t, const std::uint32_t* codes) : s_(s), t_(t), codes_(codes) {
+    for (std::size_t table = 0; table < std::min(2 * kTables, s.tables); ++table) ask_where(table);
+    for (std::size_t table = 0; table < std::min(kTables, s.tables); ++table) ask_for(table);
+  }
+  // The first place of a table's bucket, and the one behind its last.
+  const std::uint32_t* bounds(std::size_t table) const { return &t_.begins[table * (s_.codes + 1)] + codes_[table]; }
+  void at(std::size_t table) const {
+    if (table + 2 * kTables < s_.tables) ask_where(table + 2 * kTables);
+    if (table + kTables < s_.tables) ask_for(table + kTables);
+  }
+
+ private:
+  static constexpr std::size_t kTables = 4;
+  void ask_where(std::size_t table) const { __builtin_prefetch(bounds(table)); }
+  void ask_for(std::size_t table) const {
+    constexpr std::uint32_t kLine = 64 / sizeof(std::uint32_t);
+    const std::uint32_t* const bucket = bounds(table);
+    for (std::uint32_t i = bucket[0]; i < bucket[1]; i += kLine) __builtin_prefetch(&t_.ids[table * s_.context + i]);
+  }
+
+  const Shape& s_;
+  const Tables& t_;
+  const std::uint32_t* codes_;
+};
+
 // counts: one byte for each token. Returns how many tokens were written to out.
 std::size_t look_up(const Shape& s, const Tables& t, const std::uint32_t* codes, std::uint8_t* counts,
                     std::uint32_t* out) {
   std::memset(counts, 0, s.context);
+  const Ahead ahead(s, t, codes);
   std::size_t found = 0;
   for (std::size_t table = 0; table < s.tables; ++table) {
-    const std::uint32_t* begin = &t.begins[table * (s.codes + 1)] + codes[table];
+    ahead.at(table);
+    const std::uint32_t* begin = ahead.bounds(table);
     for (std::uint32_t i = begin[0]; i < begin[1]; ++i) {
       const std::uint32_t id = t.ids[table * s.context + i];
       // Written always, counted when the second meeting happens: no branch that the bits would mispredict.
@@ -88,24 +120,28 @@ void run(State& state) {
     return state.skip("the tables do not fit in memory");
   }
   const Tables tables = make_tables(s);
-  std::vector<std::uint32_t> codes(s.queries * s.tables);
+  const std::size_t calls = fresh_calls(state, s.codes, s.queries);
+  std::vector<std::uint32_t> codes(calls * s.queries * s.tables);
   for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = query_code(s, i / s.tables, i % s.tables);
   double ids = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) {
     const std::uint32_t* begin = &tables.begins[i % s.tables * (s.codes + 1)] + codes[i];
     ids += begin[1] - begin[0];
   }
+  ids /= static_cast<double>(calls);
   // One place more than tokens: the last candidate is written before it is known to count.
   std::vector<std::vector<std::uint32_t>> found(s.queries, std::vector<std::uint32_t>(s.context + 1));
   std::vector<std::size_t> sizes(s.queries);
   std::vector<std::vector<std::uint8_t>> counts(static_cast<std::size_t>(threads),
                                                 std::vector<std::uint8_t>(s.context));
   Pool pool(static_cast<int>(threads), true);
+  std::size_t turn = 0;
   const auto call = [&] {
+    turn = (turn + 1) % calls;
     pool.run([&](int t) {
       for (std::size_t q = static_cast<std::size_t>(t); q < s.queries; q += static_cast<std::size_t>(threads)) {
-        sizes[q] =
-            look_up(s, tables, &codes[q * s.tables], counts[static_cast<std::size_t>(t)].data(), found[q].data());
+        sizes[q] = look_up(s, tables, &codes[(turn * s.queries + q) * s.tables],
+                           counts[static_cast<std::size_t>(t)].data(), found[q].data());
       }
     });
   };

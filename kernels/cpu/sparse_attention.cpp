@@ -1,5 +1,6 @@
 // Attention of a group of query heads over gathered keys and values of one KV head; one item for each sequence and KV
 // head, items shared out over the threads.
+#include <algorithm>
 #include <cmath>
 
 #include "cpu/all.hpp"
@@ -18,13 +19,13 @@ struct Shape {
 };
 
 struct Tensors {
-  std::vector<std::uint16_t> keys, values;  // [items][context][dim]
-  std::vector<float> queries;               // [items][group][dim]
-  std::vector<std::uint32_t> ids;           // [items][tokens]
-  std::vector<float> out;                   // [items][group][dim]
+  Rows keys, values;               // [items][context][dim]
+  std::vector<float> queries;      // [items][group][dim]
+  std::vector<std::uint32_t> ids;  // [items][calls][tokens]
+  std::vector<float> out;          // [items][group][dim]
 };
 
-Tensors make_tensors(const Shape& s, bool small) {
+Tensors make_tensors(const Shape& s, std::size_t calls, bool small) {
   const std::size_t n = s.items * s.context * s.dim;
   Tensors x{small ? bf16_normals(11, n) : bf16_noise(11, n),
             small ? bf16_normals(12, n) : bf16_noise(12, n),
@@ -33,7 +34,7 @@ Tensors make_tensors(const Shape& s, bool small) {
             std::vector<float>(s.items * s.group * s.dim, -1.0f)};
   for (std::size_t i = 0; i < s.items; ++i) {
     const auto ids =
-        random_runs(100 + i, static_cast<std::uint32_t>(s.context), static_cast<std::uint32_t>(s.tokens), 1);
+        random_runs(100 + i, static_cast<std::uint32_t>(s.context), static_cast<std::uint32_t>(calls * s.tokens), 1);
     x.ids.insert(x.ids.end(), ids.begin(), ids.end());
   }
   return x;
@@ -63,20 +64,24 @@ void run(State& state) {
   if (too_many_threads(state.machine(), threads)) return state.skip("more threads than cores");
   const auto size = [&](const char* axis) { return static_cast<std::size_t>(state.integer(axis)); };
   const Shape s{size("items"), size("context"), size("tokens"), size("group"), size("dim")};
+  if (s.items < static_cast<std::size_t>(threads)) return state.skip("threads without an item would only wait");
   if (s.tokens == 0 || s.tokens > s.context) return state.skip("more tokens attended to than there are");
   if (4.0 * static_cast<double>(s.items * s.context * s.dim) > 0.5 * state.machine().dram_bytes) {
     return state.skip("the keys and values do not fit in memory");
   }
-  Tensors x = make_tensors(s, state.checking());
+  const std::size_t calls = fresh_calls(state, s.context, s.tokens);
+  Tensors x = make_tensors(s, calls, state.checking());
   std::vector<std::vector<float>> logits(static_cast<std::size_t>(threads), std::vector<float>(s.group * s.tokens));
   Pool pool(static_cast<int>(threads), true);
+  std::size_t turn = 0;
   const auto call = [&] {
+    turn = (turn + 1) % calls;
     pool.run([&](int t) {
       // Items go round robin: with items a multiple of the threads every thread has as many as any other.
       for (std::size_t i = static_cast<std::size_t>(t); i < s.items; i += static_cast<std::size_t>(threads)) {
         const std::size_t kv = i * s.context * s.dim, q = i * s.group * s.dim;
-        attend_item({s.tokens, s.group, s.dim}, &x.keys[kv], &x.values[kv], &x.queries[q], &x.ids[i * s.tokens],
-                    logits[static_cast<std::size_t>(t)].data(), &x.out[q]);
+        attend_item({s.tokens, s.group, s.dim}, &x.keys[kv], &x.values[kv], &x.queries[q],
+                    &x.ids[(i * calls + turn) * s.tokens], logits[static_cast<std::size_t>(t)].data(), &x.out[q]);
       }
     });
   };
@@ -95,10 +100,11 @@ void run(State& state) {
 Bench cpu_sparse_attention(const Machine& machine) {
   return {"cpu_sparse_attention",
           "attention of query groups over gathered bfloat16 keys and values; items are (sequence, KV head) pairs",
-          {numbers("items", {1, 2, 8}), numbers("context", {65536}), numbers("tokens", {128, 512, 2048}),
-           numbers("group", {1, 4, 8}), numbers("dim", {128}), numbers("threads", doubling(machine.cores))},
+          {numbers("items", {2, std::max(8, machine.cores)}), numbers("context", {16384, 65536}),
+           numbers("tokens", {128, 512, 2048}), numbers("group", {1, 4, 8}), numbers("dim", {128}),
+           numbers("threads", doubling(machine.cores))},
           {numbers("items", {1, 5}), numbers("context", {300}), numbers("tokens", {1, 7, 299}),
-           numbers("group", {1, 4}), numbers("dim", {64, 128}), numbers("threads", {1, 2})},
+           numbers("group", {1, 4, 7, 8}), numbers("dim", {40, 64, 128}), numbers("threads", {1, 2})},
           {Mode::kCold, Mode::kBatch},
           run};
 }

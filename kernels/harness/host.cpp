@@ -97,6 +97,31 @@ class CacheFlush {
   std::vector<std::uint64_t> buffer_;
 };
 
+// Keeps the calling thread where a pool leaves room for it, the first CPU that it may use, as long as it measures: its
+// caches would not come along.
+class OnOneCpu {
+ public:
+  OnOneCpu() : known_(sched_getaffinity(0, sizeof allowed_, &allowed_) == 0) {
+    for (int cpu = 0; known_ && cpu < CPU_SETSIZE; ++cpu) {
+      if (!CPU_ISSET(cpu, &allowed_)) continue;
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(cpu, &one);
+      sched_setaffinity(0, sizeof one, &one);
+      return;
+    }
+  }
+  ~OnOneCpu() {
+    if (known_) sched_setaffinity(0, sizeof allowed_, &allowed_);
+  }
+  OnOneCpu(const OnOneCpu&) = delete;
+  OnOneCpu& operator=(const OnOneCpu&) = delete;
+
+ private:
+  cpu_set_t allowed_;
+  bool known_;
+};
+
 void measure_cold(State& state, const std::function<void()>& call, Pool* pool, Sampler& sampler) {
   const double cache = state.machine().llc_bytes > 0 ? state.machine().llc_bytes : 32.0 * (1 << 20);
   const CacheFlush flush(2 * cache);
@@ -197,6 +222,7 @@ Json host_environment(const std::string& program) {
 }
 
 void measure_host(State& state, const std::function<void()>& call, Pool* pool) {
+  const OnOneCpu pinned;
   Limits limits = state.limits();
   // Flushing takes far longer than what is measured: the number of samples and the noise decide.
   if (state.mode() == Mode::kCold) limits.min_time = 0;

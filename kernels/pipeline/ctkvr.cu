@@ -202,7 +202,7 @@ class Ctkvr final : public Scheme {
   double recalled_sum_ = 0;
   long recalls_ = 0;
   std::size_t places_;
-  std::vector<std::uint16_t> host_keys_, host_values_;  // [places][KV heads][context][dim]
+  Rows host_keys_, host_values_;  // [places][KV heads][context][dim]
   DeviceArray<Half> keys_, values_, centroids_, out_;
   DeviceArray<float> best_;
   DeviceArray<std::uint32_t> lists_, fixed_list_;
