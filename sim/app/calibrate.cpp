@@ -180,7 +180,8 @@ const Target& cpu() {
                   "cpu_product"},
       .shorter = {
           {"--bench", "cpu_dram", "--axis", "op=read"},
-          {"--bench", "cpu_gather_dot", "--axis", "dim=128", "--axis", "run=1,2,4,16,64", "--axis", "rows=131072"},
+          {"--bench", "cpu_gather_dot", "--axis", "dim=128", "--axis", "run=1,2,4,16,64", "--axis",
+           "rows=16384,131072"},
           {"--bench", "cpu_sparse_attention", "--mode", "cold", "--axis", "items=4", "--axis", "context=4096", "--axis",
            "tokens=512", "--axis", "group=1,8"},
           {"--bench", "cpu_topk", "--axis", "n=1024,16384", "--axis", "k=64", "--axis", "rows=4"},

@@ -17,6 +17,7 @@ namespace kvcast::calibrate {
 namespace {
 
 constexpr double kElementBytes = 2;     // bfloat16
+constexpr double kIdBytes = 4;          // of a token in a hash table
 constexpr double kLongPiece = 1 << 20;  // what streams are made of: no longer piece is read faster
 
 graph::CpuWork work_of(const Row& row) {
@@ -30,14 +31,18 @@ graph::CpuWork work_of(const Row& row) {
     return {.items = threads,
             .bytes_per_item = row.of_work("bytes") / threads,
             .flops_per_item = row.of_work("flops") / threads,
-            .unit_bytes = row.number("run") * row.number("dim") * kElementBytes};
+            .unit_bytes = row.number("run") * row.number("dim") * kElementBytes,
+            .places_per_item = row.of_work("rows") / row.number("run") / threads,
+            .region_bytes = row.number("rows") * row.number("dim") * kElementBytes / threads};
   }
   if (row.bench == "cpu_sparse_attention") {
     const double items = row.number("items");
     return {.items = items,
             .bytes_per_item = row.of_work("bytes") / items,
             .flops_per_item = row.of_work("flops") / items,
-            .unit_bytes = row.number("dim") * kElementBytes};
+            .unit_bytes = row.number("dim") * kElementBytes,
+            .places_per_item = row.of_work("rows") / items,
+            .region_bytes = 2 * row.number("context") * row.number("dim") * kElementBytes};
   }
   if (row.bench == "cpu_product") {
     const double threads = row.number("threads");
@@ -51,7 +56,9 @@ graph::CpuWork work_of(const Row& row) {
           .bytes_per_item = row.number("context"),
           .unit_bytes = kLongPiece,
           .looked_up_per_item = row.of_work("ids") / queries,
-          .buckets_per_item = row.of_work("buckets") / queries};
+          .buckets_per_item = row.of_work("buckets") / queries,
+          .places_per_item = row.of_work("buckets") / queries,
+          .region_bytes = row.number("tables") * row.number("context") * kIdBytes / queries};
 }
 
 // What stands for something that the simulator does: reads from DRAM, cold gathers, selection over scores just written.
@@ -120,7 +127,7 @@ std::vector<Stage> host_stages() {
           {"DRAM", {kAllStreams}, {"host.dram_bandwidth"}, set_dram},
           {"gathers and products",
            {"cpu_dram", kAllStreams, "cpu_gather_dot", "cpu_sparse_attention"},
-           {"host.core_bandwidth", "host.core_flops", "host.all_core_derate"}},
+           {"host.core_bandwidth", "host.core_translation", "host.core_flops", "host.all_core_derate"}},
           {"matrix products", {"cpu_product"}, {"host.core_products"}},
           {"top-k on the CPU", {"cpu_topk"}, {"host.core_rank", "host.core_rank_again"}},
           {"hash look-up", {"cpu_lsh_lookup"}, {"host.core_lookup", "host.core_bucket"}}};

@@ -105,6 +105,7 @@ constexpr ValueField<Host> kHostValues[] = {
     {"dram_bandwidth", &Host::dram_bandwidth, kBytesPerSecond, 1e8, kHuge},
     {"core_flops", &Host::core_flops, kFlopPerSecond, 1e6, kHuge},
     {"core_products", &Host::core_products, kFlopPerSecond, 1e6, kHuge},
+    {"core_translation", &Host::core_translation, kSeconds, 0, 1},
     {"core_rank", &Host::core_rank, kSeconds, 0, 1},
     {"core_rank_again", &Host::core_rank_again, kSeconds, 0, 1},
     {"core_lookup", &Host::core_lookup, kSeconds, 0, 1},

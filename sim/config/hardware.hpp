@@ -104,6 +104,7 @@ struct Host {
   Value all_core_derate;                 // rate of a core with all cores busy / rate of one alone
   Value dispatch;                        // seconds to fork and join all workers
   Curve core_bandwidth;                  // B/s of one core alone over contiguous bytes of a gathered piece
+  Value core_translation;                // seconds for each line of page tables that a core's gathers fetch
   Value core_rank;                       // seconds for each score among which one core picks the largest ...
   Value core_rank_again;                 // ... and for each that it passes over once more (entropy of kept or not)
   Value core_lookup;                     // seconds for each entry of a hash bucket that one core counts

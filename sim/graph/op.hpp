@@ -130,6 +130,8 @@ struct Host {
 // `items` independent pieces of work spread over the CPU workers; each reads bytes from DRAM (in runs of unit_bytes)
 // and computes flops, then picks the `kept` largest of `ranked` scores and counts the `looked_up` entries of hash
 // `buckets`.
+// places: how many runs or buckets lie anywhere in region_bytes of memory, so that the core has to translate their
+// addresses first; the item's own share of a region that several items read from. 0: what is read lies side by side.
 // product_flops: of a library's matrix products, whose operands stay in the caches. threads: the workers that an
 // operator of a framework wakes; 0: all, by code that was made for it.
 struct CpuWork {
@@ -139,6 +141,7 @@ struct CpuWork {
   double product_flops_per_item = 0;
   double threads = 0;
   double kept_per_item = 0;
+  double places_per_item = 0, region_bytes = 0;
 };
 
 struct Marker {};

@@ -3,9 +3,10 @@
 // CPU workers take whole items, so that `items` take ceil(items / cores) rounds: with b · n_kv items on 56 cores the
 // last round is mostly idle (CTkvr's throughput depends on it). A core gathers pieces and multiplies at rates of its
 // own, one after the other: rows asked for ahead of time come no sooner while it multiplies (cpu_sparse_attention by
-// the query heads of a group, on an EPYC: a roofline is off by 28 % in the median, the sum by 12 %). Picking and
-// counting have rates by the entry, and each bucket of a hash table a time to get to it. The clock falls as more cores
-// are busy, linearly between one and all.
+// the query heads of a group, on an EPYC: a roofline is off by 28 % in the median, the sum by 12 %). Where pieces lie
+// at random, lines of the page tables come from memory, too, once for all pieces that they serve: 4096 rows of 256 B
+// out of 16 MiB take half as long as out of 128 MiB. Picking and counting have rates by the entry, and each bucket of a
+// hash table a time to get to it. The clock falls as more cores are busy, linearly between one and all.
 //
 // An operator of a framework wakes as many workers as it has work for: it takes an operator's time and a share of fork
 // and join.
@@ -70,6 +71,24 @@ double ranked_again(const graph::CpuWork& work) {
   return -work.ranked_per_item * (kept * std::log(kept) + (1 - kept) * std::log1p(-kept));
 }
 
+// Parts of `part` bytes, of those that cover its region, that an item's places lie in: each in any with the same
+// chance, parts · (1 − (1 − 1 / parts)^places).
+double parts_met(const graph::CpuWork& work, double part) {
+  const double parts = work.region_bytes / part;
+  return parts * -std::expm1(work.places_per_item * std::log1p(-std::min(1 / parts, 1.0)));
+}
+
+// Lines of the page tables that an item has to fetch; what is there once serves all later places. A line holds 8
+// entries of 4 KiB each, pages as the CUDA runtime pins them. A page of such entries, 2 MiB of memory, takes two lines
+// more: its entry in the directory, and in a virtual machine its own translation (cpu_gather_dot on an EPYC, off by 5.8
+// % in the median without, 3.6 % with two, 3.7 % with three; where nothing is virtual 8 pages share a line of the
+// directory).
+double translation_lines(const graph::CpuWork& work) {
+  constexpr double kPage = 4096, kEntries = 512, kEntriesOfLine = 8, kLinesOfTable = 2;
+  if (work.places_per_item <= 0 || work.region_bytes <= 0) return 0;
+  return parts_met(work, kEntriesOfLine * kPage) + kLinesOfTable * parts_met(work, kEntries * kPage);
+}
+
 void add_cpu_work(Terms& terms, const config::Host& host, const graph::CpuWork& work) {
   const double cores = host.cores;
   const double workers = work.threads > 0 ? std::min(work.threads, cores) : cores;
@@ -87,6 +106,8 @@ void add_cpu_work(Terms& terms, const config::Host& host, const graph::CpuWork& 
   const Number library = exact(work.product_flops_per_item) / (number(host.core_products) * derate);
   const double rounds = std::ceil(items / workers);
   terms.work("gathers of the cores", Resource::kCores, gather * rounds);
+  terms.work("translations of the cores", Resource::kCores,
+             number(host.core_translation) * (translation_lines(work) * rounds) / derate);
   terms.work("arithmetic of the cores", Resource::kCores, multiply * rounds);
   terms.work("matrix products of the cores", Resource::kCores, library * rounds);
   terms.work("picking the largest", Resource::kCores,

@@ -231,7 +231,12 @@ class Ctkvr final : public Policy {
     const Dims m(*shape.model);
     const auto rows = static_cast<double>(shape.heads.size());
     const double recalled = shape.sum(&HeadCounts::candidates) / rows;
-    return {rows, recalled * m.row(), 2 * m.group * recalled * m.d, m.row()};
+    return {.items = rows,
+            .bytes_per_item = recalled * m.row(),
+            .flops_per_item = 2 * m.group * recalled * m.d,
+            .unit_bytes = m.row(),
+            .places_per_item = recalled,
+            .region_bytes = static_cast<double>(shape.tokens) * m.row()};
   }
 
   OpId rerank_and_attend(const DecodeLayer& shape, LayerOps& ops, OpId sent) const {

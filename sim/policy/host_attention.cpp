@@ -127,7 +127,9 @@ graph::CpuWork cpu_attention(const DecodeLayer& shape) {
   return {.items = rows,
           .bytes_per_item = found * 2 * m.row(),
           .flops_per_item = 4 * (shape.per_query_head ? 1 : m.group) * found * m.d,
-          .unit_bytes = m.row()};
+          .unit_bytes = m.row(),
+          .places_per_item = 2 * found,
+          .region_bytes = 2 * static_cast<double>(shape.tokens) * m.row()};
 }
 
 void attend_and_merge(const DecodeLayer& shape, LayerOps& ops, OpId queries_left, OpId cpu_done) {

@@ -272,6 +272,9 @@ class InfiniGen final : public Policy {
     gather.items = tokens;
     gather.bytes_per_item = 2 * 2 * m.row();  // key and value, read and written
     gather.unit_bytes = m.row();
+    gather.places_per_item = 2;
+    const double of_a_head = tokens / static_cast<double>(shape.heads.size());
+    gather.region_bytes = 2 * static_cast<double>(shape.tokens) * m.row() / of_a_head;
     op = ops.cpu("gather pairs", gather, {op});
     graph::Copy pairs;
     pairs.runs = 1;

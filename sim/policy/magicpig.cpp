@@ -251,7 +251,10 @@ class MagicPig final : public Policy {
     const double looked = shape.sum(&HeadCounts::candidates) / rows;
     const double mask = host_tokens(shape.tokens);
     // A byte for each token is cleared, in one stretch.
-    const OpId found = ops.cpu("look up", {rows, mask, 0, mask, 0, looked, static_cast<double>(s_.tables)}, {sent});
+    graph::CpuWork look_up{rows, mask, 0, mask, 0, looked, static_cast<double>(s_.tables)};
+    look_up.places_per_item = s_.tables;
+    look_up.region_bytes = s_.tables * kIndexBytes * mask / m.group;  // a KV head's tables serve all its query heads
+    const OpId found = ops.cpu("look up", look_up, {sent});
     graph::CpuWork attend = cpu_attention(shape);
     attend.bytes_per_item += 4 * shape.sum(&HeadCounts::cpu_attended) / rows;  // norms of the keys found
     attend_and_merge(shape, ops, hashed, ops.cpu("CPU attention", attend, {found}));

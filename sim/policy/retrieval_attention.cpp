@@ -163,10 +163,16 @@ class RetrievalAttention final : public Policy {
     const auto rows = static_cast<double>(shape.heads.size());
     const double read = shape.sum(&HeadCounts::candidates) / rows, vector = m.d * kIndexElement;
     const double edges = s_.follows_edges() ? kIndexBytes : 0;
-    const OpId found = ops.cpu("search index", {rows, read * (vector + edges), 2 * read * m.d, vector}, {sent});
+    graph::CpuWork search{rows, read * (vector + edges), 2 * read * m.d, vector};
+    const auto context = static_cast<double>(shape.tokens);
+    // Edges lead anywhere; the keys of a list lie side by side.
+    if (s_.follows_edges()) search.places_per_item = read, search.region_bytes = context * vector;
+    const OpId found = ops.cpu("search index", search, {sent});
     // Scores are those of the search: values are left to read.
     const double values = shape.sum(&HeadCounts::cpu_attended) / rows;
-    const OpId attended = ops.cpu("CPU attention", {rows, values * m.row(), 2 * values * m.d, m.row()}, {found});
+    graph::CpuWork attend{rows, values * m.row(), 2 * values * m.d, m.row()};
+    attend.places_per_item = values, attend.region_bytes = context * m.row();
+    const OpId attended = ops.cpu("CPU attention", attend, {found});
     attend_and_merge(shape, ops, sent, attended);
   }
 

@@ -79,8 +79,13 @@ OpId bring_by_operators(const ShadowSetting& s, const DecodeLayer& shape, LayerO
       passes(ops, {"chunk numbers", "times chunk length", "token positions"}, tokens * kPositionBytes, after);
   const OpId sent = send_to_host("token positions", tokens * kPositionBytes, ops, op);
   // What is gathered is read and written.
-  const OpId gathered =
-      ops.cpu("gather values", {heads, 2 * bytes / heads, 0, static_cast<double>(s.page) * m.row()}, {sent});
+  graph::CpuWork gather;
+  gather.items = heads;
+  gather.bytes_per_item = 2 * bytes / heads;
+  gather.unit_bytes = static_cast<double>(s.page) * m.row();
+  gather.places_per_item = bytes / heads / gather.unit_bytes;
+  gather.region_bytes = static_cast<double>(shape.tokens) * m.row();
+  const OpId gathered = ops.cpu("gather values", gather, {sent});
   graph::Copy values;
   values.kind = graph::CopyKind::kPageable;
   values.runs = 1;

@@ -30,9 +30,14 @@ double index_row(const IndexedKeys& what) { return what.d * kIndexElement; }  //
 
 graph::OpId insert_all(const IndexedKeys& what, double scored, double edges, LayerOps& ops, graph::OpId after) {
   const double pieces = std::ceil(what.keys / kTogether), inserted = what.keys / pieces;
+  // All pieces of a head go over the same keys.
   return ops.cpu("build graph",
-                 {what.heads * pieces, inserted * (scored * index_row(what) + edges * kIndexBytes),
-                  2 * inserted * scored * what.d, index_row(what)},
+                 {.items = what.heads * pieces,
+                  .bytes_per_item = inserted * (scored * index_row(what) + edges * kIndexBytes),
+                  .flops_per_item = 2 * inserted * scored * what.d,
+                  .unit_bytes = index_row(what),
+                  .places_per_item = inserted * scored,
+                  .region_bytes = what.keys * index_row(what) / pieces},
                  {after});
 }
 

@@ -28,9 +28,9 @@ TEST_CASE("calibrate cpu measures this machine, and its profile can be fitted ag
   CHECK_THAT(measured.out, Contains(profile));
   CHECK_THAT(measured.err, Contains("held out"));
   const std::string text = slurp(profile);
-  for (const char* key :
-       {"dram_bandwidth:", "core_bandwidth:", "core_flops:", "dispatch:", "core_rank:", "core_rank_again:",
-        "core_lookup:", "core_bucket:", "origin: fitted", "kernel: DRAM", "held_out:", "date: \"20"}) {
+  for (const char* key : {"dram_bandwidth:", "core_bandwidth:", "core_flops:", "dispatch:", "core_rank:",
+                          "core_rank_again:", "core_lookup:", "core_bucket:", "core_translation:", "origin: fitted",
+                          "kernel: DRAM", "held_out:", "date: \"20"}) {
     CHECK_THAT(text, Contains(key));
   }
   CHECK(json::parse(slurp(results))["schema"] == "kvcast-kernels/1");

@@ -28,7 +28,8 @@ std::string text_of(const graph::Work& work) {
     } else if constexpr (std::is_same_v<T, graph::Host>) {
       return fmt::format("host {} {}", static_cast<int>(w.call), w.count);
     } else if constexpr (std::is_same_v<T, graph::CpuWork>) {
-      return fmt::format("cpu {} {} {} {}", w.items, w.bytes_per_item, w.flops_per_item, w.product_flops_per_item);
+      return fmt::format("cpu {} {} {} {} {} {}", w.items, w.bytes_per_item, w.flops_per_item, w.product_flops_per_item,
+                         w.places_per_item, w.region_bytes);
     } else {
       return "other";
     }

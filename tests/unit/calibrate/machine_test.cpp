@@ -16,7 +16,9 @@ using nlohmann::json;
 
 namespace {
 
-json work(double bytes, double flops = 0) { return {{"bytes", bytes}, {"flops", flops}}; }
+json work(double bytes, double flops = 0, double rows = 0) {
+  return {{"bytes", bytes}, {"flops", flops}, {"rows", rows}};
+}
 
 json empty_document(json environment) {
   return {{"schema", "kvcast-kernels/1"}, {"environment", std::move(environment)}, {"rows", json::array()}};
@@ -28,16 +30,22 @@ json host_document() {
   const json threads = {1, 2, 4}, modes = {"spin", "block"};
   add_rows(doc, "cpu_dram", "batch", {{"op", {"read", "copy"}}, {"threads", threads}},
            [](const json&) { return work(2e8); });
-  add_rows(doc, "cpu_gather_dot", "cold", {{"dim", {64, 128}}, {"run", {1, 4, 16}}, {"threads", threads}},
+  add_rows(doc, "cpu_gather_dot", "cold",
+           {{"dim", {64, 128}}, {"rows", {65536, 1048576}}, {"run", {1, 4, 16}}, {"threads", threads}},
            [](const json& a) {
-             const double elements = 4096.0 * a["dim"].get<double>() * a["threads"].get<double>();
-             return work(2 * elements, 2 * elements);
+             const double rows = 4096.0 * a["threads"].get<double>(), elements = rows * a["dim"].get<double>();
+             return work(2 * elements, 2 * elements, rows);
            });
   add_rows(doc, "cpu_sparse_attention", "cold",
-           {{"dim", {128}}, {"group", {1, 8}}, {"items", {1, 8}}, {"threads", threads}, {"tokens", {512, 2048}}},
+           {{"dim", {128}},
+            {"context", {16384}},
+            {"group", {1, 8}},
+            {"items", {1, 8}},
+            {"threads", threads},
+            {"tokens", {512, 2048}}},
            [](const json& a) {
-             const double elements = a["items"].get<double>() * a["tokens"].get<double>() * 128;
-             return work(4 * elements, 4 * elements * a["group"].get<double>());
+             const double rows = a["items"].get<double>() * a["tokens"].get<double>(), elements = rows * 128;
+             return work(4 * elements, 4 * elements * a["group"].get<double>(), 2 * rows);
            });
   add_rows(doc, "cpu_topk", "batch", {{"n", {1024, 65536}}, {"k", {64, 512}}, {"rows", {1, 8}}, {"threads", threads}},
            [](const json&) { return json::object(); });
@@ -64,7 +72,7 @@ config::Hardware host_truth() {
   host.dram_bandwidth.value = 30e9, host.core_flops.value = 20e9, host.all_core_derate.value = 0.8;
   host.dispatch.value = 8e-6, host.core_rank.value = 4e-9, host.core_rank_again.value = 2.5e-9,
   host.core_lookup.value = 1.5e-9;
-  host.core_bucket.value = 250e-9, host.core_products.value = 75e9;
+  host.core_translation.value = 80e-9, host.core_bucket.value = 250e-9, host.core_products.value = 75e9;
   // Four cores reach 0.8 · 4 · 12 GB/s: more than the memory has.
   host.core_bandwidth.x = {128, 256, 512, 1024, 2048, 4096, 1 << 20};
   host.core_bandwidth.y = {2e9, 3e9, 4e9, 5e9, 6e9, 7e9, 12e9};
@@ -92,6 +100,7 @@ TEST_CASE("calibrate cpu finds the host that made the results") {
   CHECK(found.core_flops == Approx(expected.core_flops).epsilon(0.05));
   CHECK(found.all_core_derate == Approx(expected.all_core_derate).epsilon(0.03));
   CHECK(found.dispatch == Approx(expected.dispatch).epsilon(0.02));
+  CHECK(found.core_translation == Approx(expected.core_translation).epsilon(0.05));
   CHECK(found.core_rank == Approx(expected.core_rank).epsilon(0.02));
   CHECK(found.core_rank_again == Approx(expected.core_rank_again).epsilon(0.05));
   CHECK(found.core_lookup == Approx(expected.core_lookup).epsilon(0.02));

@@ -59,8 +59,8 @@ inline config::Host round_host() {
   h.cores = known(8);
   h.dram_capacity = known(100e9), h.pinned_fraction = known(0.9), h.dram_bandwidth = known(100e9);
   h.core_flops = known(10e9), h.core_products = known(50e9), h.all_core_derate = known(0.65), h.dispatch = known(20e-6);
-  h.core_rank = known(2e-9), h.core_rank_again = known(3e-9), h.core_lookup = known(1e-9),
-  h.core_bucket = known(100e-9);
+  h.core_rank = known(2e-9), h.core_translation = known(50e-9), h.core_rank_again = known(3e-9),
+  h.core_lookup = known(1e-9), h.core_bucket = known(100e-9);
   h.core_bandwidth = curve({0, 1000}, {2e9, 12e9});
   h.launch = known(5e-6), h.graph_launch = known(8e-6), h.graph_node = known(0.01e-6);
   h.eager_op = known(10e-6), h.eager_layer = known(100e-6);

@@ -89,6 +89,28 @@ TEST_CASE("a core gathers, multiplies, picks and counts one after the other") {
   CHECK(round_model().cost(op_of(look_up, Lane::kCpu)).alone == us(20 + 2 + 3 + 5));
 }
 
+TEST_CASE("pieces that lie near each other share lines of the page tables") {
+  const auto nanoseconds = [](double items, double places, double region) {
+    const graph::CpuWork work{.items = items, .places_per_item = places, .region_bytes = region};
+    return round_model().cost(op_of(work, Lane::kCpu)).alone * 1e9 - 20e3;
+  };
+  constexpr double kLine = 32768, kRegion = 8 * kLine;  // 50 ns a line
+  // An eighth of what a page of entries covers: an eighth of the two lines that such a page takes.
+  constexpr double kTable = 0.25;
+  CHECK(nanoseconds(1, 1, kRegion) == Approx((1 + kTable) * 50));
+  // The second meets the first's line once in eight times.
+  CHECK(nanoseconds(1, 2, kRegion) == Approx((1.875 + kTable) * 50));
+  CHECK(nanoseconds(1, 1e6, kRegion) == Approx((8 + kTable) * 50));
+  CHECK(nanoseconds(1, 3, 1e15) == Approx((3 + 3 * 2) * 50));  // each a line of its own and a page of lines
+  // 4 MiB: 128 lines, two pages of them, of which three places meet 2 · (1 − 1/8).
+  CHECK(nanoseconds(1, 3, 128 * kLine) == Approx((1 + 127 / 128.0 + 127 * 127 / 16384.0 + 2 * 1.75) * 50));
+  // An item's share of a region can be less than a line.
+  CHECK(nanoseconds(1, 5, kLine / 4) == Approx((0.25 + kTable / 32) * 50));
+  CHECK(nanoseconds(9, 1, kRegion) == Approx(2 * (1 + kTable) * 50 / 0.65));  // two rounds, all cores busy
+  CHECK(nanoseconds(1, 0, kRegion) == Approx(0).margin(1e-9));
+  CHECK(nanoseconds(1, 5, 0) == Approx(0).margin(1e-9));
+}
+
 TEST_CASE("the more open it is which scores are kept, the more often a core passes over them") {
   const auto seconds = [](double kept) {
     return round_model()

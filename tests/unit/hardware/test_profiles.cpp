@@ -111,7 +111,7 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
   }
   for (int call = 0; call < 9; ++call) add(graph::Host{static_cast<HostCall>(call), 10}, Lane::kHost);
   for (const double unit : machine.host.core_bandwidth.x) add(CpuWork{20, 1e6, 1, unit}, Lane::kCpu);
-  add(CpuWork{20, 1, 1e9, 256, 1e6, 1e6, 1e5, 1e11, 0, 1e5}, Lane::kCpu);
+  add(CpuWork{20, 1, 1e9, 256, 1e6, 1e6, 1e5, 1e11, 0, 1e5, 1e4, 1e8}, Lane::kCpu);
   return ops;
 }
 

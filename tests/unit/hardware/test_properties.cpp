@@ -55,6 +55,8 @@ graph::Op work_of(const Stream& stream, std::uint64_t i, double scale) {
     default:
       op.work = graph::CpuWork{std::ceil(size(0, 1, 500)), size(1, 1e2, 1e8) * scale, size(2, 1, 1e9) * scale,
                                size(3, 64, 1e5)};
+      std::get<graph::CpuWork>(op.work).places_per_item = size(4, 1, 1e5) * scale;
+      std::get<graph::CpuWork>(op.work).region_bytes = size(5, 1e3, 1e10) * scale;
       op.lane = graph::Lane::kCpu;
   }
   return op;

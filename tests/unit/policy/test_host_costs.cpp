@@ -59,6 +59,8 @@ TEST_CASE("ShadowKV's kernels fetch what misses, its operators all that was chos
   CHECK(cpu(only(list, "gather values")).items == 4);
   CHECK(cpu(only(list, "gather values")).bytes_per_item == 2 * 32 * 16);
   CHECK(cpu(only(list, "gather values")).unit_bytes == 64);
+  CHECK(cpu(only(list, "gather values")).places_per_item == 8);  // of 401 rows
+  CHECK(cpu(only(list, "gather values")).region_bytes == 401 * 16);
   // One after the other: positions, values, keys, attention; the model's thread waits for the values.
   CHECK(waits_for(list, labelled(list, "gather values")[0], labelled(list, "token positions")[0]));
   CHECK(waits_for(list, labelled(list, "values")[0], labelled(list, "gather values")[0]));
@@ -121,6 +123,32 @@ TEST_CASE("CTkvr compares lists two by two in one block a head, or marks them") 
   CHECK(kernel(only(compared.ops(), "unite lists")).blocks == 4);
 }
 
+TEST_CASE("what attends or gathers on the CPU says in how many places, and how large the table is that they lie in") {
+  const HeadCounts found{.attended = 50, .cpu_attended = 20, .scored = 8, .candidates = 70, .fetched = 12};
+  const auto check = [](const graph::CpuWork& work, double places, double region) {
+    CHECK(work.places_per_item == places);
+    CHECK(work.region_bytes == Approx(region));
+  };
+  // 401 rows of 16 bytes. Keys alone; keys and values.
+  const std::string setting = "budget: 20, sink: 8, recent: 8";
+  const Recorder ctkvr = decode(*tests::make("ctkvr", setting + ", centroids: 8", kLengths), found);
+  check(cpu(only(ctkvr.ops(), "rerank")), 70, 401 * 16);
+  check(cpu(only(ctkvr.ops(), "attention to the found")), 2 * 20, 2 * 401 * 16);
+  check(cpu(only(ctkvr.ops(), "top-k on the CPU")), 0, 0);  // scores lie side by side
+  const Recorder magic = decode(*tests::make("magicpig", "sink: 8, recent: 8, hash_tables: 5", kLengths), found);
+  check(cpu(only(magic.ops(), "CPU attention")), 2 * 20, 2 * 401 * 16);
+  check(cpu(only(magic.ops(), "look up")), 5, 5 * 384 * 4 / 2.0);  // ids of 4 bytes; two query heads share tables
+  // A pair is an item; the 12 of a head share its keys and values.
+  const Recorder infinigen = decode(*tests::make("infinigen", "", kLengths), found);
+  check(cpu(only(infinigen.ops(), "gather pairs")), 2, 2 * 401 * 16 / 12.0);
+  // An index holds single precision. Edges lead anywhere; the keys of a list lie side by side.
+  const Recorder graph = decode(*tests::make("retrieval_attention", setting, kLengths), found);
+  check(cpu(only(graph.ops(), "search index")), 70, 401 * 32);
+  check(cpu(only(graph.ops(), "CPU attention")), 20, 401 * 16);
+  const Recorder file = decode(*tests::make("retrieval_attention", setting + ", index: ivf", kLengths), found);
+  check(cpu(only(file.ops(), "search index")), 0, 0);
+}
+
 TEST_CASE("RetrievalAttention's graph is built by all cores, and the prompt ends with the last one") {
   const auto policy =
       tests::make("retrieval_attention", "budget: 10, sink: 8, recent: 8, build_scored: 5, degree: 3", kLengths);
@@ -130,6 +158,8 @@ TEST_CASE("RetrievalAttention's graph is built by all cores, and the prompt ends
   CHECK(built.items == 4 * 6);
   CHECK(built.bytes_per_item == 64 * (5 * 32 + 3 * 4));
   CHECK(built.flops_per_item == 2.0 * 64 * 5 * 8);
+  CHECK(built.places_per_item == 64 * 5);
+  CHECK(built.region_bytes == 384 * 32 / 6);  // six pieces go over a head's keys
   CHECK(first.ops().back().kind == graph::Kind::kCpuWork);
   CHECK(last.ops().back().kind == graph::Kind::kMarker);
   CHECK(last.ops().back().lane == graph::Lane::kCompute);
