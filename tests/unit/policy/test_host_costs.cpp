@@ -137,7 +137,8 @@ TEST_CASE("what attends or gathers on the CPU says in how many places, and how l
   check(cpu(only(ctkvr.ops(), "top-k on the CPU")), 0, 0);  // scores lie side by side
   const Recorder magic = decode(*tests::make("magicpig", "sink: 8, recent: 8, hash_tables: 5", kLengths), found);
   check(cpu(only(magic.ops(), "CPU attention")), 2 * 20, 2 * 401 * 16);
-  check(cpu(only(magic.ops(), "look up")), 5, 5 * 384 * 4 / 2.0);  // ids of 4 bytes; two query heads share tables
+  check(cpu(only(magic.ops(), "look up")), 5,
+        5 * 385 * 4 / 2.0);  // ids of 4 bytes of all tokens but 16; two query heads share tables
   // A pair is an item; the 12 of a head share its keys and values.
   const Recorder infinigen = decode(*tests::make("infinigen", "", kLengths), found);
   check(cpu(only(infinigen.ops(), "gather pairs")), 2, 2 * 401 * 16 / 12.0);
