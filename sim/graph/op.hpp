@@ -64,8 +64,9 @@ struct DecodeAttention {
   double element_bytes = 2;
   double unit_bytes = 0;
   double kv_reads = 1;
-  double score_bytes = 0;  // bytes of attention scores written out, 0 = none
-  bool warm = false;       // the same KV pairs were read just before: what fits into the L2 is found there
+  double score_bytes = 0;   // bytes of attention scores written out, 0 = none
+  double unpack_flops = 0;  // on the vector units, before the products: what makes numbers of packed pairs
+  bool warm = false;        // the same KV pairs were read just before: what fits into the L2 is found there
 };
 
 // Attention of a prefill chunk: flops count both products with the causal mask applied.

@@ -156,6 +156,9 @@ void add_attention_terms(Terms& terms, const config::Gpu& gpu, const graph::Deco
 }  // namespace
 
 void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::DecodeAttention& work) {
+  // Not part of what attention in half precision was measured to take.
+  terms.work("unpacking", Resource::kVector,
+             exact(work.unpack_flops) / reached(gpu.vector_flops, number(gpu.vector_efficiency)));
   if (!gpu.attention_correction || work.rows <= 0 || work.tokens <= 0) return add_attention_terms(terms, gpu, work);
   Terms modelled;
   add_attention_terms(modelled, gpu, work);

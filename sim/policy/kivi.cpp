@@ -167,10 +167,11 @@ class KiviHead final : public HeadRetrieval {
   std::vector<std::int64_t> indices_;
 };
 
-// A selector's work with attention that reads fewer bytes an element.
+// A selector's work with attention that reads fewer bytes an element, and unpacks some.
 class PackedAttention final : public LayerOps {
  public:
-  PackedAttention(LayerOps& ops, double share) : ops_(ops), share_(share) {}
+  // share: of the bytes in half precision that are read; packed: of the elements that are packed.
+  PackedAttention(LayerOps& ops, double share, double packed) : ops_(ops), share_(share), packed_(packed) {}
   graph::OpId ready() const override { return ops_.ready(); }
   graph::OpId ready_before() const override { return ops_.ready_before(); }
   graph::OpId kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) override {
@@ -190,6 +191,7 @@ class PackedAttention final : public LayerOps {
   graph::OpId attention(const graph::DecodeAttention& work, After after) override {
     graph::DecodeAttention packed = work;
     packed.element_bytes *= share_, packed.unit_bytes *= share_;
+    packed.unpack_flops = kUnpack * packed_ * work.kv_reads * 2 * work.tokens * work.head_dim;
     return ops_.attention(packed, after);
   }
   void note(std::string_view event, graph::OpId op) override { ops_.note(event, op); }
@@ -197,8 +199,11 @@ class PackedAttention final : public LayerOps {
   void done(graph::OpId op) override { ops_.done(op); }
 
  private:
+  // Of an element: its bits out of a word, their conversion, times the scale, plus the minimum.
+  static constexpr double kUnpack = 4;
+
   LayerOps& ops_;
-  double share_;
+  double share_, packed_;
 };
 
 class Kivi final : public Retrieval {
@@ -224,12 +229,14 @@ class Kivi final : public Retrieval {
     const Dims m(*shape.model);
     const auto heads = static_cast<double>(shape.heads.size());
     quantise_pairs(shape.per_query_head ? heads / m.group : heads, m, ops);
-    double bytes = 0;
+    double bytes = 0, elements = 0;
     for (const HeadCounts& head : shape.heads) {
       bytes += s_.bytes(static_cast<double>(head.attended), shape.model->head_dim);
+      elements += s_.packed(static_cast<double>(head.attended));
     }
     const double attended = shape.sum(&HeadCounts::attended);
-    PackedAttention packed(ops, attended > 0 ? bytes / (2 * attended * m.row()) : 1);
+    PackedAttention packed(ops, attended > 0 ? bytes / (2 * attended * m.row()) : 1,
+                           attended > 0 ? elements / (2 * attended) : 0);
     inner().decode_cost(shape, packed);
   }
 
@@ -260,6 +267,11 @@ class Kivi final : public Retrieval {
 };
 
 }  // namespace
+
+double KiviSetting::packed(double tokens) const {
+  const auto n = static_cast<std::int64_t>(tokens);
+  return n < 1 ? 0 : static_cast<double>(packed_keys(n) + packed_values(n));
+}
 
 double KiviSetting::bytes(double tokens, int head_dim) const {
   const double n = std::floor(tokens);
@@ -339,6 +351,7 @@ Descriptor describe_kivi() {
       "traffic: n_kv·[(L − r_k) + (L − r_v)]·d·(bits/8 + 4/group) + n_kv·(r_k + r_v)·d·2 a step, r_k = ((L − 1) mod R) "
       "+ "
       "1, r_v = min(L, R + 1)",
+      "arithmetic: 4 operations to unpack an element, on the vector units beside the reading; products on tensor cores",
       "storage: the same bytes"};
   d.differences = {
       "a residual of 32 tokens, as the released example; the paper's runs on LongBench have 128: residual: 128",

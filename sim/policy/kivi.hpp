@@ -16,6 +16,8 @@ struct KiviSetting {
   std::int64_t packed_values(std::int64_t n) const { return std::max<std::int64_t>(0, n - residual - 1); }
   // Bytes of an element in `bits` with its share of a half-precision scale and minimum.
   double packed_bytes(int bits) const { return bits / 8.0 + 4.0 / static_cast<double>(group); }
+  // Of n tokens' keys and values, counted together, how many are packed: at most 2 n.
+  double packed(double tokens) const;
   // Bytes of the keys and values of n tokens of one head.
   double bytes(double tokens, int head_dim) const;
 };

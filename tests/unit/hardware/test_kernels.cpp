@@ -92,6 +92,18 @@ TEST_CASE("query heads with KV heads of their own take the kernel that a profile
   CHECK(round_model().cost(op_of(work)).alone == us(11 + 2.5 + 12.5 + 0.125));
 }
 
+TEST_CASE(
+    "packed pairs are unpacked on the vector units beside the reading, not faster for what was measured unpacked") {
+  graph::DecodeAttention work = attention_of(100);
+  const double before = round_model().cost(op_of(work)).alone;
+  work.unpack_flops = 5e6;  // 1 us of 10 TFLOP/s at a half: hidden behind 13 us of reading
+  CHECK(round_model().cost(op_of(work)).alone == Approx(before));
+  CHECK(amount(round_model().cost(op_of(work)), Resource::kVector) == Approx(1e-6 * 10e12));
+  work.unpack_flops = 500e6;  // 100 us: instead of 12.5 + 0.5 of reading
+  CHECK(round_model().cost(op_of(work)).alone == us(11 + 4.5 + 100));
+  CHECK(round_model().cost(op_of(work)).bound == Resource::kVector);
+}
+
 TEST_CASE("one long row holds up all the others") {
   graph::DecodeAttention work = attention_of(100);
   work.longest = 5000;  // same tokens in all: 50 tiles of 0.5 us after 2 rounds of 2 us

@@ -93,6 +93,27 @@ TEST_CASE("SparQ in RocketKV's frame spends half of the traffic on each part") {
   CHECK(std::get<graph::Kernel>(tests::only(ops.ops(), "estimate").work).read_bytes == 540);
 }
 
+TEST_CASE("KIVI's attention unpacks what is packed, for the selector that reads it") {
+  config::Model model;
+  model.layers = 4, model.n_q_heads = 4, model.n_kv_heads = 2, model.head_dim = 8;
+  const auto unpacked = [&model](const std::string& parameters, const HeadCounts& head) {
+    const auto policy = tests::make("kivi", "residual: 8, quant_group: 8" + parameters, {90, 6});
+    Recorder ops;
+    policy->decode_layer({&model, 0, 1, 91, std::vector<HeadCounts>(2, head), false}, ops);
+    return std::get<graph::DecodeAttention>(tests::only(ops.ops(), "attention").work).unpack_flops;
+  };
+  // Of 91 tokens the keys of 88 and the values of 82 are packed, 8 numbers each; two heads, 4 operations a number.
+  HeadCounts all;
+  all.attended = 91;
+  CHECK(unpacked("", all) == 4 * 2 * (88 + 82) * 8);
+  // A selector's 24 tokens as if they were all: 16 keys, 15 values.
+  HeadCounts some{.attended = 24, .scored = 23, .candidates = 6};
+  CHECK(unpacked(", selector: {name: quest, budget: 24, page: 4}", some) == Approx(4 * 2 * (16 + 15) * 8));
+  // Nothing is packed as long as the residual is not full.
+  all.attended = 8;
+  CHECK(unpacked("", all) == 0);
+}
+
 TEST_CASE("KIVI under a selector reads what it selects, in fewer bits") {
   const auto one = layer();
   const std::string selector = "{name: quest, budget: 24, page: 4}";
