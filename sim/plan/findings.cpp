@@ -98,7 +98,7 @@ std::string lead_text(const std::vector<Row>& ranking) {
   for (const Row& next : ranking) {
     if (next.policy_name == best.policy_name) continue;
     const Interval lead = times_as_fast(best, next);
-    const std::string times = fmt::format("{:.2f} to {:.2f} times as fast as {}", lead.low, lead.high, next.policy);
+    const std::string times = fmt::format("{:.3g} to {:.3g} times as fast as {}", lead.low, lead.high, next.policy);
     return lead.low > 1 ? times : fmt::format("not told apart from the next: {}", times);
   }
   return "";

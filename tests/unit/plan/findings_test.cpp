@@ -89,12 +89,12 @@ TEST_CASE("the best policy's lead over the next one is told with what costs leav
       row(2000, 1, "slow", 10, 1), moved(row(2000, 1, "next", 25, 1), {{"hbm", {0.9, 1.1}}})};
   const auto found = findings(rows);
   // 30 / 25 = 1.2; launches leave 1.2 / 1.25 = 0.96 to 1.2 / 0.8 = 1.5 of it.
-  CHECK_THAT(found[0].detail, Contains("not told apart from the next: 0.96 to 1.50 times as fast as next"));
+  CHECK_THAT(found[0].detail, Contains("not told apart from the next: 0.96 to 1.5 times as fast as next"));
   CHECK_THAT(found[3].text, Contains("card: host.launch may move a step of fast by -20 % to +25 %"));
   CHECK_THAT(found[3].detail, Contains("then hbm: -10 % to +10 %"));
 
   const std::vector<Row> clear = {moved(rows[0], {{"hbm", {0.9, 1.1}}, {"idle", {1, 1.005}}}), rows[1], rows[2]};
-  CHECK_THAT(findings(clear)[0].detail, Contains("; 1.19 to 1.20 times as fast as next"));
+  CHECK_THAT(findings(clear)[0].detail, Contains("; 1.19 to 1.2 times as fast as next"));
   CHECK(findings(clear)[3].detail.empty());  // what moves it by half a per cent is not told
   CHECK_THAT(findings({row(2000, 1, "alone", 9, 1)})[3].text, Contains("no cost moves alone by a per cent"));
 }
