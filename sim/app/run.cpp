@@ -12,6 +12,7 @@
 #include "app/settings.hpp"
 #include "base/parallel.hpp"
 #include "base/units.hpp"
+#include "plan/findings.hpp"
 #include "workload/experiment.hpp"
 #include "workload/shifted.hpp"
 
@@ -64,19 +65,13 @@ void print_times(const json& r) {
 // The costs that may move a step most: what to measure first.
 void print_sensitivities(const json& sensitivities) {
   constexpr std::size_t kTold = 4;
-  constexpr double kWorthTelling = 0.01;
-  const auto moves = [](const json& s) {
-    const json& step = s["decode.tpot_s"];
-    return step[0].get<double>() < 1 - kWorthTelling || step[1].get<double>() > 1 + kWorthTelling;
-  };
   std::size_t told = 0;
   for (const json& s : sensitivities) {
-    if (!moves(s) || told == kTold) continue;
+    const plan::Row::Factors step{s["decode.tpot_s"][0].get<double>(), s["decode.tpot_s"][1].get<double>()};
+    if (!plan::worth_telling(step) || told == kTold) continue;
     if (told++ == 0) fmt::print("It moves most with\n");
-    const json &keys = s["keys"], &step = s["decode.tpot_s"];
-    const std::string more = keys.size() > 1 ? fmt::format(" and {} of the same fit", keys.size() - 1) : "";
-    fmt::print("  {:<44} {:+.0f} to {:+.0f} %\n", keys[0].get<std::string>() + more, 100 * (step[0].get<double>() - 1),
-               100 * (step[1].get<double>() - 1));
+    fmt::print("  {:<44} {:+.0f} to {:+.0f} %\n", plan::name_of(s["keys"]), 100 * (step.shorter - 1),
+               100 * (step.longer - 1));
   }
 }
 

@@ -173,8 +173,6 @@ Line bound_line(const std::vector<Row>& rows, const std::vector<Row>& ranking) {
   return {fmt::format("{} sets the pace of {}", best.bound, best.policy), detail};
 }
 
-constexpr double kWorthTelling = 1.01;  // times as long
-
 // How far a cost may move the step, whichever way is farther: 1 is not at all.
 double reach(const Row::Factors& f) { return std::max(f.longer, 1 / f.shorter); }
 
@@ -184,7 +182,7 @@ Line uncertain_line(const std::vector<Row>&, const std::vector<Row>& ranking) {
   constexpr std::size_t kTold = 3;
   const Row& best = ranking.front();
   std::vector<std::pair<std::string, Row::Factors>> moved(best.moved_by.begin(), best.moved_by.end());
-  std::erase_if(moved, [](const auto& m) { return reach(m.second) < kWorthTelling; });
+  std::erase_if(moved, [](const auto& m) { return !worth_telling(m.second); });
   std::stable_sort(moved.begin(), moved.end(),
                    [](const auto& a, const auto& b) { return reach(a.second) > reach(b.second); });
   if (moved.empty()) return {fmt::format("no cost moves {} by a per cent", best.policy), ""};
@@ -199,14 +197,18 @@ Line uncertain_line(const std::vector<Row>&, const std::vector<Row>& ranking) {
           others.empty() ? "" : fmt::format("then {}", fmt::join(others, "; "))};
 }
 
-// Numbers that are off together, as one name: the first, and how many more.
+}  // namespace
+
 std::string name_of(const json& keys) {
   if (keys.empty()) return "?";
   const std::string first = keys[0].get<std::string>();
   return keys.size() == 1 ? first : fmt::format("{} and {} of the same fit", first, keys.size() - 1);
 }
 
-}  // namespace
+bool worth_telling(const Row::Factors& factors) {
+  constexpr double kTimesAsLong = 1.01;
+  return reach(factors) >= kTimesAsLong;
+}
 
 Interval times_as_fast(const Row& a, const Row& b) {
   std::set<std::string> causes;

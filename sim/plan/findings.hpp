@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,11 @@ struct Row {
   };
   std::map<std::string, Factors> moved_by;
 };
+
+// Numbers of the machine that are off together, a list of keys, as one name: the first, and how many more.
+std::string name_of(const nlohmann::json& keys);
+// Whether what is off moves a step by a per cent.
+bool worth_telling(const Row::Factors& factors);
 
 // How many times as fast as b a is, on one machine; costs that move both cancel.
 Interval times_as_fast(const Row& a, const Row& b);

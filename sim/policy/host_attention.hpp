@@ -56,8 +56,7 @@ void offload_prompt(const PrefillLayer& shape, const StaticTokens& fixed, LayerO
 void offload_token(const DecodeLayer& shape, LayerOps& ops);
 // `bytes` go to the host after `after`, which then waits for them; the op from which CPU work may start.
 graph::OpId send_to_host(const char* label, double bytes, LayerOps& ops, graph::OpId after);
-// Attention of each selecting head to what it found, in rows of one key or value,
-// anywhere in the context's.
+// Attention of each selecting head to what it found, in rows of one key or value anywhere among the context's.
 graph::CpuWork cpu_attention(const DecodeLayer& shape);
 // Attention to the static tokens after `queries_left`, beside the CPU's work that ends with `cpu_done`; the CPU's
 // outputs and log-sum-exps come back and are merged. Ends the layer.
