@@ -16,11 +16,6 @@ inline float dot_row(const float* q, const std::uint16_t* row, std::size_t dim) 
   return sum;
 }
 
-inline void add_row(float* out, float weight, const std::uint16_t* row, std::size_t dim) {
-#pragma omp simd
-  for (std::size_t j = 0; j < dim; ++j) out[j] += weight * bf16_value(row[j]);
-}
-
 // Rows at random places are asked for this many ahead: by itself a core looks no further than a row or two, and waits
 // for the memory in between.
 inline constexpr std::size_t kRowsAhead = 8;

@@ -85,11 +85,15 @@ json interval_json(double middle, const std::vector<Effect>& effects, double (*f
   return {interval.low, interval.high};
 }
 
+const std::string& source_of(const config::Knob& knob) {
+  return knob.value != nullptr ? knob.value->source : knob.curve->source;
+}
+
 // The numbers of the machine that rest on a source.
 json keys_of(config::Hardware& hardware, const std::string& source) {
   json keys = json::array();
   for (const config::Knob& knob : config::knobs(hardware)) {
-    if ((knob.value != nullptr ? knob.value->source : knob.curve->source) == source) keys.push_back(knob.key);
+    if (source_of(knob) == source) keys.push_back(knob.key);
   }
   return keys;
 }
@@ -147,11 +151,10 @@ json rests_on(const config::Hardware& hardware) {
   for (const config::Knob& knob : config::knobs(copy)) {
     const Origin origin = knob.value != nullptr ? knob.value->origin : knob.curve->origin;
     const double uncertainty = knob.value != nullptr ? knob.value->uncertainty : knob.curve->uncertainty;
-    const std::string& source = knob.value != nullptr ? knob.value->source : knob.curve->source;
     list.push_back({{"what", fmt::format("{}: {}", hardware.name, knob.key)},
                     {"origin", origin_name(origin)},
                     {"uncertainty", uncertainty},
-                    {"source", source}});
+                    {"source", source_of(knob)}});
   }
   return list;
 }
