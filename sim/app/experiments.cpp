@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 
@@ -80,6 +81,22 @@ int batch_when_off(int batch, int limit, double sign, const Fits& fits_at) {
   return batch < limit && fits_at(batch + 1) ? largest_batch(batch + 1, limit, fits_at) : batch;
 }
 
+constexpr std::array kMemorySources = {hardware::kDeviceMemory, hardware::kHostMemory, workload::kTemporaries};
+
+// Whether it fits may be off as well: with less memory or more activations ("longer") where it does, with the opposite
+// where it does not. One entry for all of these, since it fits or not.
+void add_fits_when_off(json& record, const Task& task, const replay::ReplayResult& replayed, int batch) {
+  const bool fits = record["oom"].is_null();
+  json entry = {{"source", "memory"}, {"longer", json::object()}, {"shorter", json::object()}};
+  for (const char* source : kMemorySources) {
+    const json other = with_batch(task, replayed, batch, true, {source, fits ? 1.0 : -1.0});
+    if (other["oom"].is_null() == fits) continue;
+    entry[fits ? "longer" : "shorter"]["oom"] = other["oom"];
+    record["shifted"].push_back(std::move(entry));
+    return;
+  }
+}
+
 // The record at the largest batch. Where less memory or more activations ("longer"), or the opposite, make another
 // batch the largest, `shifted` has the whole record at that one.
 json at_largest_batch(const Task& task, const replay::ReplayResult& replayed) {
@@ -88,8 +105,12 @@ json at_largest_batch(const Task& task, const replay::ReplayResult& replayed) {
   };
   const int limit = task.wanted->largest_batch, batch = largest_batch(1, limit, fits({}));
   json record = with_batch(task, replayed, batch, false);
-  if (!task.wanted->shifted || !record["oom"].is_null()) return record;
-  for (const char* source : {hardware::kDeviceMemory, hardware::kHostMemory, workload::kTemporaries}) {
+  if (!task.wanted->shifted) return record;
+  if (!record["oom"].is_null()) {
+    if (task.wanted->phases.fits) add_fits_when_off(record, task, replayed, batch);
+    return record;
+  }
+  for (const char* source : kMemorySources) {
     json found = {{"source", source}, {"longer", json::object()}, {"shorter", json::object()}};
     json& list = record["shifted"];
     const auto known = std::find_if(list.begin(), list.end(), [&](const json& e) { return e["source"] == source; });
@@ -109,7 +130,10 @@ json at_largest_batch(const Task& task, const replay::ReplayResult& replayed) {
 
 json run_task(const Task& task, const replay::ReplayResult& replayed) {
   if (task.wanted->largest_batch > 0) return at_largest_batch(task, replayed);
-  return with_batch(task, replayed, task.prepared.run.workload.batch, false);
+  const int batch = task.prepared.run.workload.batch;
+  json record = with_batch(task, replayed, batch, false);
+  if (task.wanted->shifted && task.wanted->phases.fits) add_fits_when_off(record, task, replayed, batch);
+  return record;
 }
 
 // Needs no replay: what is built follows from the policy's parameters and the prompt's length.

@@ -6,7 +6,8 @@
 // the query heads of a group, on an EPYC: a roofline is off by 28 % in the median, the sum by 12 %). Where pieces lie
 // at random, lines of the page tables come from memory, too, once for all pieces that they serve: 4096 rows of 256 B
 // out of 16 MiB take half as long as out of 128 MiB. Picking and counting have rates by the entry, and each bucket of a
-// hash table a time to get to it. The clock falls as more cores are busy, linearly between one and all.
+// hash table a time to get to it. The clock falls as more cores are busy, linearly between one and all: in a last round
+// of few items it is higher.
 //
 // An operator of a framework wakes as many workers as it has work for: it takes an operator's time and a share of fork
 // and join.
@@ -89,6 +90,16 @@ double translation_lines(const graph::CpuWork& work) {
   return parts_met(work, kEntriesOfLine * kPage) + kLinesOfTable * parts_met(work, kEntries * kPage);
 }
 
+// Mean rate of a core over all rounds, of its rate alone: in the last round only the rest is busy.
+double clock_share(const config::Host& host, double items, double workers) {
+  const double cores = host.cores;
+  const auto share = [&](double busy) {
+    return cores > 1 ? 1 - (1 - host.all_core_derate) * std::max(0.0, busy - 1) / (cores - 1) : 1.0;
+  };
+  const double rounds = std::ceil(items / workers), rest = items - (rounds - 1) * workers;
+  return rounds / ((rounds - 1) / share(workers) + 1 / share(rest));
+}
+
 void add_cpu_work(Terms& terms, const config::Host& host, const graph::CpuWork& work) {
   const double cores = host.cores;
   const double workers = work.threads > 0 ? std::min(work.threads, cores) : cores;
@@ -96,10 +107,8 @@ void add_cpu_work(Terms& terms, const config::Host& host, const graph::CpuWork& 
   if (workers > 1 || work.threads == 0) terms.wait("fork and join", number(host.dispatch) * (workers / cores));
   if (work.items <= 0) return;
   const double items = std::ceil(work.items);
-  const double busy = std::min(items, workers);
-  const double loss = cores > 1 ? (1 - host.all_core_derate) * (busy - 1) / (cores - 1) : 0;
   Number derate = number(host.all_core_derate);
-  derate.value = 1 - loss;
+  derate.value = clock_share(host, items, workers);
 
   const Number gather = exact(work.bytes_per_item) / (at(host.core_bandwidth, work.unit_bytes) * derate);
   const Number multiply = exact(work.flops_per_item) / (number(host.core_flops) * derate);

@@ -1,5 +1,8 @@
 // A sweep over the starts and finishes of all spans. At each instant the active span with the best claim is charged:
 // claims are ordered by lane and kind, the model's own stream first, since an op there is what the step is made of.
+//
+// The critical path needs no dependencies: an op starts at the very instant at which the last thing that it waited for
+// finished. Of several that finished then, the one with the best claim is taken, of these the longest.
 #include "metrics/attribution.hpp"
 
 #include <algorithm>
@@ -54,6 +57,46 @@ double seconds_covered(const std::vector<Span>& spans, Kind kind) {
   return to_seconds(covered);
 }
 
+// Times that the engine rounded to whole picoseconds are equal within this.
+constexpr Picoseconds kSameInstant = 2;
+
+// The span on the critical path that ends at `at`, of those sorted by finish; where none does (the window's end, or a
+// start that nothing explains), the one with the best claim of those that run then. Null where none runs.
+const Span* before(const std::vector<Span>& by_finish, Picoseconds at) {
+  const Span* best = nullptr;
+  const auto offer = [&best](const Span& s) {
+    if (best == nullptr || std::pair(claim(s), s.start) < std::pair(claim(*best), best->start)) best = &s;
+  };
+  const auto first = std::lower_bound(by_finish.begin(), by_finish.end(), at - kSameInstant,
+                                      [](const Span& s, Picoseconds t) { return s.finish < t; });
+  for (auto s = first; s != by_finish.end() && s->finish <= at + kSameInstant; ++s) {
+    if (s->start < at) offer(*s);
+  }
+  if (best != nullptr) return best;
+  for (auto s = first; s != by_finish.end(); ++s) {
+    if (s->start < at) offer(*s);
+  }
+  return best;
+}
+
+std::array<double, kBoundCount> critical_path(std::vector<Span> spans, Picoseconds begin, Picoseconds end) {
+  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.finish < b.finish; });
+  std::array<double, kBoundCount> bound{};
+  for (Picoseconds at = end; at > begin;) {
+    const Span* const s = before(spans, at);
+    if (s == nullptr) {  // nothing runs: on to what ended last
+      const auto later =
+          std::lower_bound(spans.begin(), spans.end(), at, [](const Span& a, Picoseconds t) { return a.finish < t; });
+      if (later == spans.begin()) break;
+      at = std::prev(later)->finish;
+      continue;
+    }
+    bound[static_cast<std::size_t>(s->bound)] += to_seconds(at - s->start);
+    at = s->start;
+  }
+  return bound;
+}
+
 }  // namespace
 
 std::string_view bound_name(Bound bound) {
@@ -73,6 +116,8 @@ Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds en
   std::erase_if(spans, [](const Span& s) { return s.start >= s.finish || s.kind == Kind::kMarker; });
   std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start < b.start; });
 
+  Attribution result;
+  result.bound = critical_path(spans, begin, end);
   std::vector<Edge> edges;
   edges.reserve(2 * spans.size());
   for (std::uint32_t i = 0; i < spans.size(); ++i) {
@@ -81,7 +126,6 @@ Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds en
   }
   std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) { return a.at < b.at; });
 
-  Attribution result;
   std::set<std::pair<int, std::uint32_t>> active;  // by claim, then by start
   Picoseconds now = begin;
   const auto charge = [&](Picoseconds until) {
@@ -93,7 +137,6 @@ Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds en
     }
     const Span& s = spans[active.begin()->second];
     result.exposed[static_cast<std::size_t>(s.kind)] += length;
-    result.bound[static_cast<std::size_t>(s.bound)] += length;
     result.origin[static_cast<std::size_t>(s.origin)] += length;
     result.uncertain[static_cast<std::size_t>(s.kind)] += length * static_cast<double>(s.uncertainty);
   };

@@ -3,6 +3,10 @@
 // Each instant is charged to one op: while the model's stream runs a kernel, to that kernel; while it stands idle, to
 // what it waits for: a transfer, work on side streams, the CPU workers, the host. What an op takes beyond the time
 // charged to it was hidden behind others.
+//
+// What sets the pace of the window is told by its critical path instead: from the end back, each op to the one whose
+// finish let it start. A kernel that is shorter than the call that launches the next one is exposed, for the stream
+// runs it; but the calls are what the step takes.
 #pragma once
 
 #include <array>
@@ -41,7 +45,7 @@ struct Span {
 
 struct Attribution {
   std::array<double, graph::kKindCount> exposed{}, hidden{};  // seconds over the window, by kind
-  std::array<double, kBoundCount> bound{};                    // exposed seconds by what set the pace
+  std::array<double, kBoundCount> bound{};                    // seconds of the critical path by what set their pace
   std::array<double, 7> origin{};                             // exposed seconds by origin of the cost
   double idle = 0;                                            // charged to nothing: gaps that no op explains
   std::array<double, graph::kKindCount> uncertain{};          // Σ exposed seconds · uncertainty, by kind
@@ -50,7 +54,7 @@ struct Attribution {
 };
 
 // Charges the window [begin, end) to the spans that overlap it, in any order. Exposed times and idle add up to the
-// window.
+// window; so do the critical path and what nothing explains.
 Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds end);
 
 }  // namespace kvcast::metrics

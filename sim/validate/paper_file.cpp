@@ -128,8 +128,9 @@ void check_names(const Formula& formula, const Node& runs, UsedRuns& used) {
       for (const auto& entry : runs.entries()) known.push_back(entry.first);
       throw UserError(formula.where(), fmt::format("\"{}\" is no number of a run", name), known);
     }
-    const std::string phase = phase_of(name.substr(run.size() + 1));
+    const std::string number = name.substr(run.size() + 1), phase = phase_of(number);
     workload::Phases& asked = used.try_emplace(run, workload::Phases{false, false}).first->second;
+    asked.fits = asked.fits || number == "fits";
     asked.step = asked.step || phase == "decode";
     asked.prefill = asked.prefill || phase == "prefill";
   }

@@ -3,6 +3,7 @@
 #include "validate/paper_records.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.hpp"
 #include "validate/papers.hpp"
@@ -11,6 +12,13 @@ namespace kvcast::validate {
 namespace {
 
 using nlohmann::json;
+
+constexpr double kFelt = 1e-3;  // share of a value from which an effect makes it uncertain
+
+bool felt(const std::vector<double>& moved, double middle) {
+  return std::any_of(moved.begin(), moved.end(),
+                     [middle](double v) { return std::abs(v - middle) >= kFelt * std::abs(middle); });
+}
 
 // Of a record, with what `other` says instead: times, peaks of memory, or all of a run at another batch, unless that
 // does not fit.
@@ -85,7 +93,7 @@ std::optional<Interval> Records::interval(const Formula& formula) const {
         return number_with(record, shifted(record, source, which), number);
       }));
     }
-    spread.add(moved);
+    if (felt(moved, *middle)) spread.add(moved);
   }
   spread.add(on_other_traces(formula));
   return spread.interval();

@@ -33,7 +33,8 @@ class Records {
   // Where the formula's value may lie by the uncertainty of costs and by the trace. All costs that rest on one source
   // are off together, in every run that the formula names: in a ratio they cancel as far as both sides have them.
   // Sources are off independently, so that their effects add as squares; traces, of which the i-th others are taken
-  // together, count as one more. Nothing where a number is missing; a point where nothing is uncertain, as for bytes.
+  // together, count as one more. Nothing where a number is missing; a point where nothing moves it by a thousandth, as
+  // for bytes.
   std::optional<Interval> interval(const Formula& formula) const;
 
   // The worst origin of a number that the formula names.

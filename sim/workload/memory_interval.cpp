@@ -19,7 +19,7 @@ double temporaries(const PoolUse& use) {
 bool estimated(const PoolUse& use) { return use.peak > 0 && temporaries(use) >= kTelling * use.peak; }
 
 double peak_when_off(const PoolUse& use, double sign) {
-  return use.peak + (estimated(use) ? sign * lower::kTemporarySpread * temporaries(use) : 0);
+  return use.peak + sign * lower::kTemporarySpread * temporaries(use);
 }
 
 }  // namespace
@@ -30,7 +30,8 @@ double temporaries_when_off(const hardware::Shift& shift) {
 
 void add_memory_intervals(json& record, const Experiment& e) {
   const auto add = [&record](const char* key, const PoolUse& use) {
-    record["intervals"][key] = {peak_when_off(use, -1), peak_when_off(use, 1)};
+    const double sign = estimated(use) ? 1 : 0;
+    record["intervals"][key] = {peak_when_off(use, -sign), peak_when_off(use, sign)};
     record["origin"][key] = origin_name(estimated(use) ? Origin::kAssumed : Origin::kExact);
   };
   add("memory.hbm_peak_bytes", e.hbm);

@@ -18,7 +18,8 @@ double temporaries_when_off(const hardware::Shift& shift);
 void add_memory_intervals(nlohmann::json& record, const Experiment& experiment);
 
 // {"source", "longer": {"memory": {"hbm_peak_bytes", "decode_hbm_peak_bytes"}}, "shorter": {..}}: the peaks with more
-// activations and with fewer, in the form of workload/shifted.hpp.
+// activations and with fewer, in the form of workload/shifted.hpp. However few there are: in a difference of two peaks
+// they may be much.
 nlohmann::json shifted_memory(const Experiment& experiment);
 
 }  // namespace kvcast::workload

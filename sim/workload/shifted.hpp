@@ -17,9 +17,9 @@ namespace kvcast::workload {
 // steps in the middle of decoding and from the first prompts. None where it does not fit in memory.
 Experiment predict(const ExperimentInput& input, const ExperimentOptions& options);
 
-// Of which times it is asked how far they move.
+// Of which times it is asked how far they move, and whether it is asked if the experiment fits in memory.
 struct Phases {
-  bool step = true, prefill = true;
+  bool step = true, prefill = true, fits = false;
 };
 
 // [{"source", "longer": {"decode", "breakdown", "prefill"}, "shorter": {..}}], parts of an experiment's record: those

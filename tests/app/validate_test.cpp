@@ -1,4 +1,6 @@
 // kvcast validate as its users meet it: points, claims of papers, published scores.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -107,6 +109,42 @@ TEST_CASE("claims of papers are answered by runs of their own") {
   CHECK(cases[2]["predicted"] == 1);
   CHECK(cases[3]["verdict"] == "unanswered");
   CHECK(kvcast::test::kvcast({"validate", "papers", "--claims", scratch / "none"}).code == 2);
+}
+
+TEST_CASE("whether a batch fits is uncertain where memory decides it by little") {
+  const Scratch scratch;
+  std::filesystem::create_directories(scratch / "claims");
+  const auto cases = [&](const std::string& runs_and_claims) {
+    scratch.write("claims/p.yaml", kClaims +
+                                       "  trace: {layers: 1, steps: 4}\n"
+                                       "  framework: {warmup_steps: 2, measured_steps: 2}\n"
+                                       "runs:\n" +
+                                       runs_and_claims);
+    const Output o = kvcast::test::kvcast({"validate", "papers", "--claims", scratch / "claims", "--json"});
+    INFO(o.err);
+    REQUIRE(!o.out.empty());
+    return json::parse(o.out)["suites"][0]["cases"];
+  };
+  const int most = cases(
+      "  most: {policy: full, largest_batch: 512, workload: {prefill_batch: 1}}\n"
+      "claims:\n"
+      "  - {id: E-1, quantity: batch, where: x, predict: most.batch, holds: most.fits}\n")[0]["predicted"];
+  std::string runs, claims = "claims:\n";
+  for (const auto& [name, batch] :
+       {std::pair("roomy", most / 8), {"full", most}, {"beyond", most + 1}, {"far", 2 * most}}) {
+    runs += fmt::format("  {}: {{policy: full, workload: {{batch: {}, prefill_batch: 1}}}}\n", name, batch);
+    claims += fmt::format("  - {{id: E-{0}, quantity: {0}, where: x, predict: {0}.fits, holds: {0}.fits}}\n", name);
+  }
+  const json found = cases(runs + claims);
+  const auto check = [&](int at, double predicted, double low, double high) {
+    CHECK(found[at]["predicted"] == predicted);
+    CHECK(found[at]["low"] == low);
+    CHECK(found[at]["high"] == high);
+  };
+  check(0, 1, 1, 1);
+  check(1, 1, 0, 1);  // of the device's memory 3 % are uncertain, and a sequence takes a hundredth
+  check(2, 0, 0, 1);
+  check(3, 0, 0, 0);
 }
 
 TEST_CASE("validate papers builds indices alone, of no more heads than there are") {

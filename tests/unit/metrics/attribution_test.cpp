@@ -37,7 +37,9 @@ TEST_CASE("a transfer beside a kernel is hidden as long as the kernel runs, expo
   CHECK(exposed(a, Kind::kAttention) == Approx(6));
   CHECK(exposed(a, Kind::kCopyIn) == Approx(4));  // 10..14
   CHECK(hidden(a, Kind::kCopyIn) == Approx(6));   // 4..10
-  CHECK(us(a.bound[static_cast<std::size_t>(Bound::kLink)]) == Approx(4));
+  // Back from the end: attention waited for the copy, and the copy began at 4, beside the product.
+  CHECK(us(a.bound[static_cast<std::size_t>(Bound::kLink)]) == Approx(10));
+  CHECK(us(a.bound[static_cast<std::size_t>(Bound::kHbm)]) == Approx(6 + 4));
   CHECK(us(a.idle) == Approx(0).margin(1e-9));
   CHECK(us(a.total()) == Approx(20));
   CHECK(us(a.uncertain[static_cast<std::size_t>(Kind::kCopyIn)]) == Approx(0.1 * 4));  // exposed alone counts
@@ -78,4 +80,35 @@ TEST_CASE("exposed times and idle add up to the window, whatever the spans") {
     const Attribution a = attribute(spans, 100, 900);
     CHECK(a.total() == Approx(to_seconds(800)).epsilon(1e-12));
   }
+}
+
+TEST_CASE("the pace is set by the calls where each kernel is shorter than the call for the next") {
+  //  host     |== launch 0..5 ==|== launch 5..10 ==|== launch 10..15 ==|
+  //  compute                    |= gemm 5..9 =|    |= gemm 10..14 =|   |= gemm 15..19 =|
+  std::vector<Span> spans;
+  for (int i = 0; i < 3; ++i) {
+    spans.push_back(span(5 * i, 5 * i + 5, Kind::kLaunch, Lane::kHost, Bound::kHostThread));
+    spans.push_back(span(5 * i + 5, 5 * i + 9, Kind::kGemm, Lane::kCompute));
+  }
+  const Attribution slow_host = attribute(spans, 0, 19 * kUs);
+  CHECK(exposed(slow_host, Kind::kGemm) == Approx(12));  // the stream runs them for most of the time
+  CHECK(us(slow_host.bound[static_cast<std::size_t>(Bound::kHostThread)]) == Approx(15));
+  CHECK(us(slow_host.bound[static_cast<std::size_t>(Bound::kHbm)]) == Approx(4));  // the last kernel alone
+  // Calls of 2 us are far ahead: the kernels follow each other after the first call.
+  spans.clear();
+  for (int i = 0; i < 3; ++i) {
+    spans.push_back(span(2 * i, 2 * i + 2, Kind::kLaunch, Lane::kHost, Bound::kHostThread));
+    spans.push_back(span(4 * i + 2, 4 * i + 6, Kind::kGemm, Lane::kCompute));
+  }
+  const Attribution fast_host = attribute(spans, 0, 14 * kUs);
+  CHECK(us(fast_host.bound[static_cast<std::size_t>(Bound::kHostThread)]) == Approx(2));
+  CHECK(us(fast_host.bound[static_cast<std::size_t>(Bound::kHbm)]) == Approx(12));
+}
+
+TEST_CASE("the critical path goes on across gaps, and never beyond the window") {
+  // 0..3 copy, a gap, 5..8 gemm, a gap to 10
+  const Attribution a = attribute(
+      {span(-4, 3, Kind::kCopyIn, Lane::kCopyA, Bound::kLink), span(5, 8, Kind::kGemm, Lane::kCompute)}, 0, 10 * kUs);
+  CHECK(us(a.bound[static_cast<std::size_t>(Bound::kLink)]) == Approx(3));
+  CHECK(us(a.bound[static_cast<std::size_t>(Bound::kHbm)]) == Approx(3));
 }

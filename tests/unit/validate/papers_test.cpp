@@ -290,6 +290,42 @@ TEST_CASE("memory that is off moves peaks, or all of a run at another batch") {
   CHECK(interval("b.fits").low == 0);
 }
 
+TEST_CASE("a difference of peaks moves by all activations in them, however few; nothing by less than a thousandth") {
+  // Weights of 1000, activations of 40 and 20, scores of 400 and 100: with a third more, 1586.67 of 1440 and 1160 of
+  // 1120. Scores alone quadruple, as is and with a third more.
+  const auto peaks = [](double estimated) {
+    json r = record(1, 1, 1000 + estimated);
+    const auto at = [&](double factor) { return json{{"memory", {{"hbm_peak_bytes", 1000 + factor * estimated}}}}; };
+    r["shifted"] = {{{"source", "activations"}, {"longer", at(4.0 / 3)}, {"shorter", at(2.0 / 3)}}};
+    return r;
+  };
+  Records records;
+  records.add("long_eager", peaks(440)), records.add("long", peaks(40));
+  records.add("short_eager", peaks(120)), records.add("short", peaks(20));
+  records.add("tiny", peaks(0.9));
+  const auto interval = [&](const char* formula) { return records.interval(Formula(formula, {})).value(); };
+  const Interval ratio = interval("(long_eager.hbm - long.hbm) / (short_eager.hbm - short.hbm)");
+  CHECK(ratio.low == Approx(4));
+  CHECK(ratio.high == Approx(4));
+  CHECK(interval("short.hbm").high == Approx(1020 + 20.0 / 3));
+  CHECK(interval("tiny.hbm").high == 1000.9);  // 0.3 of 1000.9
+}
+
+TEST_CASE("whether a run fits may be off, by all of memory once") {
+  json fits = record(8, 5, 100), not_quite = record(8, 5, 100);
+  fits["shifted"] = {{{"source", "memory"}, {"longer", {{"oom", {{"pool", "hbm"}}}}}, {"shorter", json::object()}}};
+  not_quite["oom"] = {{"pool", "hbm"}};
+  not_quite["shifted"] = {{{"source", "memory"}, {"longer", json::object()}, {"shorter", {{"oom", nullptr}}}}};
+  Records records;
+  records.add("a", fits), records.add("b", not_quite);
+  const auto interval = [&](const char* formula) { return records.interval(Formula(formula, {})).value(); };
+  CHECK(interval("a.fits").low == 0);
+  CHECK(interval("a.fits").high == 1);
+  CHECK(interval("b.fits").low == 0);
+  CHECK(interval("b.fits").high == 1);
+  CHECK(interval("a.tpot").low == 8);  // of a run that does not fit nothing else is known
+}
+
 TEST_CASE("what other traces give lies in the interval, each taken with the like of it") {
   Records records;
   records.add("a", record(8, 5, 100), {record(10, 5, 100), record(7, 5, 100)});
