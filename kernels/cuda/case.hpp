@@ -32,9 +32,11 @@ inline unsigned blocks_for(std::size_t items, std::size_t each) {
   return static_cast<unsigned>(std::max<std::size_t>(1, (items + each - 1) / each));
 }
 
-// Blocks that fill the device once, for kernels whose threads stride over the data.
-inline unsigned filling_blocks(const State& state, unsigned per_sm) {
-  return per_sm * static_cast<unsigned>(std::max(state.machine().sm_count, 2));
+// Blocks that fill the device once, for kernels whose threads stride over the data. Of 256 threads six fit on a
+// multiprocessor of every architecture, where they are compiled for it; more would come as a second, thinner wave.
+inline constexpr unsigned kFillingBlocks = 6;
+inline unsigned filling_blocks(const State& state) {
+  return kFillingBlocks * static_cast<unsigned>(std::max(state.machine().sm_count, 2));
 }
 
 }  // namespace kvcast::kernels

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/case.hpp"
+#include "device/divisor.hpp"
 
 namespace kvcast::kernels {
 
@@ -21,30 +22,63 @@ KVCAST_HD inline std::size_t hnd_row(const PageShape& s, std::size_t page, std::
          static_cast<std::size_t>(s.dim);
 }
 
-// Walks the 16-byte pieces in the order of HND: pieces that lie side by side there are whole rows in NHD.
-template <typename Move>
-KVCAST_DEVICE void each_piece(const PageShape& s, Move move) {
-  const std::size_t chunks = static_cast<std::size_t>(s.dim / 8), slots = static_cast<std::size_t>(s.page);
-  const std::size_t heads = static_cast<std::size_t>(s.kv_heads);
-  const std::size_t total = static_cast<std::size_t>(s.pages) * heads * 2 * slots * chunks;
-  const std::size_t step = std::size_t{grid_x()} * block_threads();
-  for (std::size_t i = std::size_t{block_x()} * block_threads() + thread_x(); i < total; i += step) {
-    const std::size_t chunk = i % chunks, slot = i / chunks % slots, which = i / (chunks * slots) % 2;
-    const std::size_t head = i / (chunks * slots * 2) % heads, page = i / (chunks * slots * 2 * heads);
-    move(nhd_row(s, page, slot, head) + chunk * 8, i * 8, which);
+// The 16-byte pieces in the order of HND: pieces that lie side by side there are whole rows in NHD. Below 2^31 of them.
+struct PageWalk {
+  PageShape s;
+  Divisor chunks, slots, heads;
+  std::uint32_t total;
+  explicit PageWalk(const PageShape& shape)
+      : s(shape),
+        chunks(shape.dim / 8),
+        slots(shape.page),
+        heads(shape.kv_heads),
+        total(static_cast<std::uint32_t>(shape.pages * shape.kv_heads * 2 * shape.page * (shape.dim / 8))) {}
+};
+// Its place in the pool of NHD that it belongs to: K's for which 0, V's for 1.
+KVCAST_DEVICE std::size_t nhd_piece(const PageWalk& w, std::uint32_t piece, std::uint32_t& which) {
+  const std::uint32_t row = w.chunks.quotient(piece), plane = w.slots.quotient(row), item = plane / 2,
+                      page = w.heads.quotient(item);
+  which = plane % 2;
+  return nhd_row(w.s, page, row - plane * w.slots.by, item - page * w.heads.by) +
+         std::size_t{piece - row * w.chunks.by} * 8;
+}
+
+inline constexpr int kPiecesInFlight = 4;  // of a thread
+
+KVCAST_KERNEL KVCAST_BOUNDS_RESIDENT(256, kFillingBlocks)
+    nhd_to_hnd(PageWalk w, const Half* keys, const Half* values, Half* out) {
+  const std::uint32_t step = grid_x() * block_threads();
+  for (std::uint32_t i = block_x() * block_threads() + thread_x(); i < w.total; i += step * kPiecesInFlight) {
+    Vec16 v[kPiecesInFlight];
+    KVCAST_UNROLL
+    for (std::uint32_t j = 0; j < kPiecesInFlight; ++j) {
+      std::uint32_t which = 0;
+      const std::size_t at = nhd_piece(w, i + j * step < w.total ? i + j * step : i, which);
+      v[j] = load16((which == 0 ? keys : values) + at);
+    }
+    KVCAST_UNROLL
+    for (std::uint32_t j = 0; j < kPiecesInFlight; ++j) {
+      if (i + j * step < w.total) store16(out + std::size_t{i + j * step} * 8, v[j]);
+    }
   }
 }
 
-KVCAST_KERNEL KVCAST_BOUNDS(256) nhd_to_hnd(PageShape s, const Half* keys, const Half* values, Half* out) {
-  each_piece(s, [&](std::size_t nhd, std::size_t hnd, std::size_t which) {
-    store16(out + hnd, load16((which == 0 ? keys : values) + nhd));
-  });
-}
-
-KVCAST_KERNEL KVCAST_BOUNDS(256) hnd_to_nhd(PageShape s, const Half* in, Half* keys, Half* values) {
-  each_piece(s, [&](std::size_t nhd, std::size_t hnd, std::size_t which) {
-    store16((which == 0 ? keys : values) + nhd, load16(in + hnd));
-  });
+KVCAST_KERNEL KVCAST_BOUNDS_RESIDENT(256, kFillingBlocks)
+    hnd_to_nhd(PageWalk w, const Half* in, Half* keys, Half* values) {
+  const std::uint32_t step = grid_x() * block_threads();
+  for (std::uint32_t i = block_x() * block_threads() + thread_x(); i < w.total; i += step * kPiecesInFlight) {
+    Vec16 v[kPiecesInFlight];
+    KVCAST_UNROLL
+    for (std::uint32_t j = 0; j < kPiecesInFlight; ++j)
+      v[j] = load16(in + std::size_t{i + j * step < w.total ? i + j * step : i} * 8);
+    KVCAST_UNROLL
+    for (std::uint32_t j = 0; j < kPiecesInFlight; ++j) {
+      if (i + j * step >= w.total) break;
+      std::uint32_t which = 0;
+      const std::size_t at = nhd_piece(w, i + j * step, which);
+      store16((which == 0 ? keys : values) + at, v[j]);
+    }
+  }
 }
 
 inline void check_conversion(State& state, const PageShape& s, const DeviceArray<Half>& keys,

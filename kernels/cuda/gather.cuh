@@ -2,29 +2,36 @@
 #pragma once
 
 #include "cuda/case.hpp"
+#include "device/divisor.hpp"
 
 namespace kvcast::kernels {
 
-// chunks: 16-byte pieces of a row. Four pieces of each thread are in flight.
-KVCAST_KERNEL KVCAST_BOUNDS(256)
-    gather_rows(const Vec16* in, const std::uint32_t* starts, Vec16* out, std::size_t total, int run, int chunks) {
-  constexpr int kInFlight = 4;
-  const std::size_t step = std::size_t{grid_x()} * block_threads();
-  const std::size_t run_chunks = static_cast<std::size_t>(run) * static_cast<std::size_t>(chunks);
-  for (std::size_t i = std::size_t{block_x()} * block_threads() + thread_x(); i < total; i += step * kInFlight) {
+// run: 16-byte pieces of a run; below 2^31 pieces in all. starts: of each run, in rows of `chunks` pieces. Four pieces
+// of each thread are in flight.
+KVCAST_KERNEL KVCAST_BOUNDS_RESIDENT(256, kFillingBlocks)
+    gather_rows(const Vec16* in, const std::uint32_t* starts, Vec16* out, std::uint32_t total, Divisor run,
+                int chunks) {
+  constexpr std::uint32_t kInFlight = 4;
+  const std::uint32_t step = grid_x() * block_threads();
+  for (std::uint32_t i = block_x() * block_threads() + thread_x(); i < total; i += step * kInFlight) {
     Vec16 v[kInFlight];
     KVCAST_UNROLL
-    for (int j = 0; j < kInFlight; ++j) {
-      const std::size_t at = i + static_cast<std::size_t>(j) * step;
-      if (at < total)
-        v[j] = load16(in + std::size_t{starts[at / run_chunks]} * static_cast<std::size_t>(chunks) + at % run_chunks);
+    for (std::uint32_t j = 0; j < kInFlight; ++j) {
+      const std::uint32_t at = i + j * step < total ? i + j * step : i, number = run.quotient(at);
+      v[j] = load16(in + std::size_t{starts[number]} * static_cast<std::size_t>(chunks) + (at - number * run.by));
     }
     KVCAST_UNROLL
-    for (int j = 0; j < kInFlight; ++j) {
-      const std::size_t at = i + static_cast<std::size_t>(j) * step;
-      if (at < total) store16(out + at, v[j]);
+    for (std::uint32_t j = 0; j < kInFlight; ++j) {
+      if (i + j * step < total) store16(out + (i + j * step), v[j]);
     }
   }
+}
+
+// Of a gather of so many pieces; says so where there are too many for the kernel.
+inline bool too_many_pieces(State& state, std::size_t pieces) {
+  if (pieces < std::size_t{1} << 31) return false;
+  state.skip("2^31 pieces of 16 bytes or more");
+  return true;
 }
 
 }  // namespace kvcast::kernels

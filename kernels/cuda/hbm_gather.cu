@@ -13,6 +13,8 @@ void run(State& state) {
                     gathered = as_size(state.integer("gathered")) / std::max<std::size_t>(length, 1);
   if (row == 0 || row % 16 != 0) return state.skip("rows are whole 16-byte pieces");
   if (length == 0 || gathered == 0 || gathered * length > rows) return state.skip("more rows gathered than there are");
+  const std::size_t total = gathered * length * row / 16;
+  if (too_many_pieces(state, total)) return;
   if (too_large(state, static_cast<double>(row * (rows + gathered * length)))) return;
   const DeviceArray<Half> in = half_normals(72, rows * row / 2), out(gathered * length * row / 2);
   std::vector<std::uint32_t> starts(gathered);
@@ -21,11 +23,10 @@ void run(State& state) {
                 static_cast<std::uint32_t>(length);
   }
   const DeviceArray<std::uint32_t> device_starts(starts);
-  const std::size_t total = gathered * length * row / 16;
   const auto call = [&](Queue queue) {
-    launch({std::min(filling_blocks(state, 8), blocks_for(total, 256))}, 256, 0, queue, gather_rows,
-           reinterpret_cast<const Vec16*>(in.data()), device_starts.data(), reinterpret_cast<Vec16*>(out.data()), total,
-           static_cast<int>(length), static_cast<int>(row / 16));
+    launch({std::min(filling_blocks(state), blocks_for(total, 256))}, 256, 0, queue, gather_rows,
+           reinterpret_cast<const Vec16*>(in.data()), device_starts.data(), reinterpret_cast<Vec16*>(out.data()),
+           static_cast<std::uint32_t>(total), Divisor(static_cast<int>(length * row / 16)), static_cast<int>(row / 16));
   };
   state.moves(2.0 * static_cast<double>(gathered * length * row) + 4.0 * static_cast<double>(gathered), Resource::kHbm);
   state.work("rows", static_cast<double>(gathered * length));

@@ -9,7 +9,8 @@ namespace {
 constexpr int kInFlight = 4;
 
 // Reads are summed so that none can be left out; each warp stores its sum.
-KVCAST_KERNEL KVCAST_BOUNDS(256) stream_read(const Vec16* in, std::size_t n, std::uint32_t* sum) {
+KVCAST_KERNEL KVCAST_BOUNDS_RESIDENT(256, kFillingBlocks)
+    stream_read(const Vec16* in, std::size_t n, std::uint32_t* sum) {
   const std::size_t step = std::size_t{grid_x()} * block_threads();
   std::uint32_t total = 0;
   for (std::size_t i = std::size_t{block_x()} * block_threads() + thread_x(); i < n; i += step * kInFlight) {
@@ -27,13 +28,13 @@ KVCAST_KERNEL KVCAST_BOUNDS(256) stream_read(const Vec16* in, std::size_t n, std
   if (lane_index() == 0) sum[block_x() * (block_threads() / 32) + warp_index()] = total;
 }
 
-KVCAST_KERNEL KVCAST_BOUNDS(256) stream_write(Vec16* out, std::size_t n, std::uint32_t value) {
+KVCAST_KERNEL KVCAST_BOUNDS_RESIDENT(256, kFillingBlocks) stream_write(Vec16* out, std::size_t n, std::uint32_t value) {
   const std::size_t step = std::size_t{grid_x()} * block_threads();
   const Vec16 v{{value, value, value, value}};
   for (std::size_t i = std::size_t{block_x()} * block_threads() + thread_x(); i < n; i += step) store16(out + i, v);
 }
 
-KVCAST_KERNEL KVCAST_BOUNDS(256) stream_copy(const Vec16* in, Vec16* out, std::size_t n) {
+KVCAST_KERNEL KVCAST_BOUNDS_RESIDENT(256, kFillingBlocks) stream_copy(const Vec16* in, Vec16* out, std::size_t n) {
   const std::size_t step = std::size_t{grid_x()} * block_threads();
   for (std::size_t i = std::size_t{block_x()} * block_threads() + thread_x(); i < n; i += step * kInFlight) {
     Vec16 v[kInFlight];
@@ -71,7 +72,7 @@ void run(State& state) {
   const DeviceArray<Half> in = half_normals(71, n * 8), out(n * 8);
   const Vec16* from = reinterpret_cast<const Vec16*>(in.data());
   Vec16* to = reinterpret_cast<Vec16*>(out.data());
-  const Grid grid{std::min(filling_blocks(state, 8), blocks_for(n, 256))};
+  const Grid grid{std::min(filling_blocks(state), blocks_for(n, 256))};
   const DeviceArray<std::uint32_t> sums(as_size(grid.x) * 8);
   const auto call = [&](Queue queue) {
     if (op == "read") launch(grid, 256, 0, queue, stream_read, from, n, sums.data());

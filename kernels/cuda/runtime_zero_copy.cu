@@ -13,6 +13,7 @@ void run(State& state) {
   if (piece == 0 || piece % 16 != 0 || total < piece || blocks == 0)
     return state.skip("pieces are multiples of 16 bytes, at least one");
   const std::size_t pieces = total / piece, places = 2 * pieces;
+  if (too_many_pieces(state, places * piece / 16)) return;
   HostBuffer host(places * piece, true);
   const DeviceArray<Half> out(pieces * piece / 2);
   std::vector<std::uint32_t> starts(pieces);
@@ -22,7 +23,8 @@ void run(State& state) {
   const Vec16* in = static_cast<const Vec16*>(host.device());
   const auto call = [&](Queue queue) {
     launch({as_unsigned(static_cast<std::int64_t>(blocks))}, 256, 0, queue, gather_rows, in, device_starts.data(),
-           reinterpret_cast<Vec16*>(out.data()), pieces * piece / 16, 1, static_cast<int>(piece / 16));
+           reinterpret_cast<Vec16*>(out.data()), static_cast<std::uint32_t>(pieces * piece / 16),
+           Divisor(static_cast<int>(piece / 16)), static_cast<int>(piece / 16));
   };
   state.moves(static_cast<double>(pieces * piece), Resource::kH2d);
   state.work("pieces", static_cast<double>(pieces));

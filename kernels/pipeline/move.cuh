@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/case.hpp"
+#include "device/divisor.hpp"
 
 namespace kvcast::kernels {
 
@@ -27,23 +28,24 @@ KVCAST_KERNEL KVCAST_BOUNDS(256) place_pages(PlaceShape s, const Half* staged, H
   }
 }
 
-// Run i of `runs`, each of `chunks` 16-byte pieces: from run from[i] of `in` to run to[i] of `out`.
-KVCAST_KERNEL KVCAST_BOUNDS(256)
-    move_runs(const Vec16* in, const std::uint32_t* from, Vec16* out, const std::uint32_t* to, int runs, int chunks) {
-  constexpr int kInFlight = 4;
-  const std::size_t width = static_cast<std::size_t>(chunks), total = static_cast<std::size_t>(runs) * width,
-                    step = std::size_t{grid_x()} * block_threads();
-  for (std::size_t i = std::size_t{block_x()} * block_threads() + thread_x(); i < total; i += step * kInFlight) {
+// Run i of `runs`, each of chunks.by 16-byte pieces: from run from[i] of `in` to run to[i] of `out`.
+KVCAST_KERNEL KVCAST_BOUNDS(256) move_runs(const Vec16* in, const std::uint32_t* from, Vec16* out,
+                                           const std::uint32_t* to, int runs, Divisor chunks) {
+  constexpr std::uint32_t kInFlight = 4;
+  const std::uint32_t total = static_cast<std::uint32_t>(runs) * chunks.by, step = grid_x() * block_threads();
+  for (std::uint32_t i = block_x() * block_threads() + thread_x(); i < total; i += step * kInFlight) {
     Vec16 v[kInFlight];
     KVCAST_UNROLL
-    for (int j = 0; j < kInFlight; ++j) {
-      const std::size_t at = i + static_cast<std::size_t>(j) * step;
-      if (at < total) v[j] = load16(in + std::size_t{from[at / width]} * width + at % width);
+    for (std::uint32_t j = 0; j < kInFlight; ++j) {
+      const std::uint32_t at = i + j * step < total ? i + j * step : i, run = chunks.quotient(at);
+      v[j] = load16(in + std::size_t{from[run]} * chunks.by + (at - run * chunks.by));
     }
     KVCAST_UNROLL
-    for (int j = 0; j < kInFlight; ++j) {
-      const std::size_t at = i + static_cast<std::size_t>(j) * step;
-      if (at < total) store16(out + std::size_t{to[at / width]} * width + at % width, v[j]);
+    for (std::uint32_t j = 0; j < kInFlight; ++j) {
+      const std::uint32_t at = i + j * step;
+      if (at >= total) break;
+      const std::uint32_t run = chunks.quotient(at);
+      store16(out + std::size_t{to[run]} * chunks.by + (at - run * chunks.by), v[j]);
     }
   }
 }
