@@ -275,20 +275,34 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
   }
 }
 
-// Joins parts [parts][rows][dim] by their lse [parts][rows]; one block of dim threads for each row.
+// Joins parts [parts][rows][dim] by their lse [parts][rows]; one block of dim threads for each row. Sixteen parts are
+// in flight: one after another, each would wait for the L2.
 KVCAST_KERNEL KVCAST_BOUNDS(128)
     merge_kernel(int parts, int rows, const float* partial, const float* lse, Half* out, float* out_lse) {
+  constexpr int kInFlight = 8;
   const std::size_t row = block_x(), dim = block_threads(), d = thread_x(), stride = static_cast<std::size_t>(rows);
-  float most = kLowest;
-  for (std::size_t p = 0; p < static_cast<std::size_t>(parts); ++p) most = fmaxf(most, lse[p * stride + row]);
-  float total = 0, sum = 0;
-  for (std::size_t p = 0; p < static_cast<std::size_t>(parts); ++p) {
-    const float weight = exp2_fast((lse[p * stride + row] - most) * 1.44269504f);
-    total += weight;
-    sum += weight * partial[(p * stride + row) * dim + d];
+  float most = kLowest, total = 0, sum = 0;
+  for (int first = 0; first < parts; first += kInFlight) {
+    float weight[kInFlight], part[kInFlight], top = most;
+    KVCAST_UNROLL
+    for (int i = 0; i < kInFlight; ++i) {
+      const std::size_t at = static_cast<std::size_t>(first + i) * stride + row;
+      weight[i] = first + i < parts ? lse[at] * 1.44269504f : kLowest;
+      part[i] = first + i < parts ? partial[at * dim + d] : 0;
+    }
+    KVCAST_UNROLL
+    for (int i = 0; i < kInFlight; ++i) top = fmaxf(top, weight[i]);
+    const float shrink = exp2_fast(most - top);
+    most = top, total *= shrink, sum *= shrink;
+    KVCAST_UNROLL
+    for (int i = 0; i < kInFlight; ++i) {
+      weight[i] = exp2_fast(weight[i] - top);
+      total += weight[i];
+      sum += weight[i] * part[i];
+    }
   }
   out[row * dim + d] = to_half(sum / total);
-  if (d == 0) out_lse[row] = most + log2_fast(total) * 0.69314718f;
+  if (d == 0) out_lse[row] = (most + log2_fast(total)) * 0.69314718f;
 }
 
 // Both kernels, with memory for the parts.
