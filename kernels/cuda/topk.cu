@@ -1,8 +1,9 @@
 // Indices of the k largest of n scores, for each row; one block for a row.
 //
 // Radix select, eight bits at a time from the top (as in RadiK, arXiv 2501.14336): a histogram in shared memory finds
-// the digit that holds the k-th largest, four passes fix its 32 bits. A last pass writes all above it, and of its
-// equals the first in order of index until k are there. Rows that fit are kept in shared memory after the first read.
+// the digit that holds the k-th largest, four passes fix its 32 bits. A last pass writes all above it and its equals;
+// where not all of those are wanted, another one the first of them in order of index. Rows that fit are kept in shared
+// memory after the first read.
 #include "cuda/all.hpp"
 #include "cuda/topk.cuh"
 #include "reference/attention.hpp"

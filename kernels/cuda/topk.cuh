@@ -17,8 +17,8 @@ KVCAST_DEVICE std::uint32_t ordered_bits(float x) {
 
 struct TopkScratch {
   std::uint32_t* histogram;  // 256 counts
-  std::uint32_t* chosen;     // digit, how many are still wanted within it
-  std::uint32_t* offsets;    // of each warp, twice
+  std::uint32_t* chosen;     // digit, how many are still wanted within it, how many it has; how many are written
+  std::uint32_t* offsets;    // of each warp
   std::uint32_t* row;        // the row's keys, where they fit
 };
 
@@ -39,6 +39,7 @@ KVCAST_DEVICE void choose_digit(const TopkScratch& m, std::uint32_t wanted) {
       if (wanted <= before + count) {
         m.chosen[0] = 255 - (lane * 8 + i);
         m.chosen[1] = wanted - before;
+        m.chosen[2] = count;
         return;
       }
       before += count;
@@ -62,50 +63,80 @@ KVCAST_DEVICE std::uint32_t place_in_block(std::uint32_t* offsets, bool has, std
   return before + count_bits(mask & ((1u << lane) - 1u));
 }
 
+// Calls of(index, key, is there such an index) with all lanes of a warp for each score of the row, in no order: from
+// shared memory, or sixteen loads of a thread at a time, since one block alone has to keep the memory busy.
+template <typename Of>
+KVCAST_DEVICE void each_key(const TopkScratch& m, const float* in, int n, bool kept, Of of) {
+  constexpr int kInFlight = 16, kThreads = static_cast<int>(kTopkThreads);
+  const int lane = static_cast<int>(lane_index()), warp = static_cast<int>(thread_x()) - lane;
+  if (kept) {
+    for (int i = warp + lane; i - lane < n; i += kThreads) of(i, i < n ? m.row[i] : 0, i < n);
+    return;
+  }
+  for (int first = warp + lane; first - lane < n; first += kInFlight * kThreads) {
+    float x[kInFlight];
+    KVCAST_UNROLL
+    for (int j = 0; j < kInFlight; ++j) x[j] = first + j * kThreads < n ? in[first + j * kThreads] : 0;
+    KVCAST_UNROLL
+    for (int j = 0; j < kInFlight; ++j) of(first + j * kThreads, ordered_bits(x[j]), first + j * kThreads < n);
+  }
+}
+
 KVCAST_KERNEL KVCAST_BOUNDS(512) topk_kernel(const float* scores, int n, int k, std::uint32_t* out) {
   std::uint32_t* shared = reinterpret_cast<std::uint32_t*>(shared_memory());
-  const TopkScratch m{shared, shared + 256, shared + 258, shared + 258 + 2 * kTopkWarps};
+  const TopkScratch m{shared, shared + 256, shared + 260, shared + 260 + kTopkWarps};
   const float* in = scores + static_cast<std::size_t>(block_x()) * static_cast<std::size_t>(n);
   std::uint32_t* ids = out + static_cast<std::size_t>(block_x()) * static_cast<std::size_t>(k);
   const int thread = static_cast<int>(thread_x()), threads = static_cast<int>(kTopkThreads);
   const bool kept = n <= kTopkRowInShared;
   if (kept) {
-    for (int i = thread; i < n; i += threads) m.row[i] = ordered_bits(in[i]);
+    each_key(m, in, n, false, [&](int i, std::uint32_t key, bool inside) {
+      if (inside) m.row[i] = key;
+    });
   }
+  if (thread == 0) m.chosen[3] = 0;
   std::uint32_t prefix = 0, wanted = static_cast<std::uint32_t>(k);
   for (int shift = 24; shift >= 0; shift -= 8) {
     if (thread < 256) m.histogram[thread] = 0;
     block_sync();
-    for (int i = thread; i < n; i += threads) {
-      const std::uint32_t key = kept ? m.row[i] : ordered_bits(in[i]);
+    each_key(m, in, n, kept, [&](int, std::uint32_t key, bool inside) {
       const bool alive = shift == 24 || (key >> (shift + 8)) == (prefix >> (shift + 8));
-      if (alive) atomic_add(m.histogram + ((key >> shift) & 255u), 1u);
-    }
+      if (inside && alive) atomic_add(m.histogram + ((key >> shift) & 255u), 1u);
+    });
     block_sync();
     choose_digit(m, wanted);
     block_sync();
     prefix |= m.chosen[0] << shift;
     wanted = m.chosen[1];
   }
-  // Above the k-th: k − wanted of them, at the front. Equal to it: the first wanted, after those.
-  std::uint32_t above = 0, equal = 0;
-  const std::uint32_t first_equal = static_cast<std::uint32_t>(k) - wanted;
-  for (int base = 0; base < n; base += threads) {
+  // Above the k-th: k − wanted of them, at the front, as they come. Equal to it: as they come, too, where all are
+  // wanted.
+  const bool all_equal = m.chosen[2] == wanted;
+  each_key(m, in, n, kept, [&](int i, std::uint32_t key, bool inside) {
+    const bool taken = inside && (key > prefix || (all_equal && key == prefix));
+    const std::uint32_t mask = warp_ballot(taken), lane = lane_index();
+    if (mask == 0) return;
+    std::uint32_t first = 0;
+    if (lane == 0) first = atomic_add(m.chosen + 3, count_bits(mask));
+    first = warp_from(first, 0);
+    if (taken) ids[first + count_bits(mask & ((1u << lane) - 1u))] = static_cast<std::uint32_t>(i);
+  });
+  if (all_equal) return;
+  // Otherwise the first of them in order of index, after those.
+  std::uint32_t* ties = ids + (static_cast<std::uint32_t>(k) - wanted);
+  std::uint32_t equal = 0;
+  for (int base = 0; base < n && equal < wanted; base += threads) {
     const int i = base + thread;
-    const std::uint32_t key = i < n ? (kept ? m.row[i] : ordered_bits(in[i])) : 0;
-    std::uint32_t more = 0, ties = 0;
-    const bool is_above = i < n && key > prefix, is_equal = i < n && key == prefix;
-    const std::uint32_t at = above + place_in_block(m.offsets, is_above, more);
-    const std::uint32_t tie = equal + place_in_block(m.offsets + kTopkWarps, is_equal, ties);
-    if (is_above) ids[at] = static_cast<std::uint32_t>(i);
-    if (is_equal && tie < wanted) ids[first_equal + tie] = static_cast<std::uint32_t>(i);
-    above += more;
-    equal += ties;
+    const bool is_equal = i < n && (kept ? m.row[i] : ordered_bits(in[i])) == prefix;
+    std::uint32_t more = 0;
+    const std::uint32_t at = equal + place_in_block(m.offsets, is_equal, more);
+    if (is_equal && at < wanted) ties[at] = static_cast<std::uint32_t>(i);
+    equal += more;
   }
 }
 
 inline std::size_t topk_shared_bytes(int n) {
-  return 4 * (258 + 2 * kTopkWarps + (n <= kTopkRowInShared ? as_size(n) : 0));
+  return 4 * (260 + kTopkWarps + (n <= kTopkRowInShared ? as_size(n) : 0));
 }
 
 }  // namespace kvcast::kernels
