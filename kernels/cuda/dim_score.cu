@@ -24,8 +24,8 @@ void run(State& state) {
   const DeviceArray<std::uint32_t> device_dims(dims);
   const DeviceArray<float> scores(heads * group * columns);
   const auto call = [&](Queue queue) {
-    launch({blocks_for(columns, 128 * 8), as_unsigned(s.kv_heads)}, 128, r * kMostDimGroup * 4, queue, score_dims, s,
-           keys.data(), device_dims.data(), query.data(), nullptr, scores.data());
+    launch({blocks_for(columns, kDimColumns), as_unsigned(s.kv_heads)}, 128, score_dims_shared(s.r), queue, score_dims,
+           s, keys.data(), device_dims.data(), query.data(), nullptr, scores.data());
   };
   state.moves(static_cast<double>(heads * columns) * (2.0 * static_cast<double>(r) + 4.0 * static_cast<double>(group)),
               Resource::kHbm);

@@ -1,6 +1,6 @@
 // KeyDiff (arXiv 2504.15364): the anchor is the mean of the normalised keys, the score of a key its negative cosine to
 // it. Two passes over the keys: sums of normalised keys by block, joined with one addition for each dimension, and then
-// the scores. One warp for a key; lanes hold eight dimensions each.
+// the scores. Half a warp for a key, eight dimensions to a lane, four keys in flight.
 #include "cuda/all.hpp"
 #include "cuda/case.hpp"
 
@@ -23,16 +23,25 @@ struct KeyAt {
   float norm;
 };
 
-// Key t of a head, or zeros beyond the end; all lanes of the warp take part.
-KVCAST_DEVICE KeyAt load_key(const Half* keys, int t, int n, int kv_heads, int head) {
-  KeyAt k;
+constexpr int kKeys = 4;                 // in flight, of each half warp
+constexpr int kParts = 256 / kLanes;     // half warps of a block
+constexpr int kStride = kKeys * kParts;  // keys of a block's step
+
+// The lane's piece of keys first, first + kParts, ... of a head, zeros beyond the end.
+KVCAST_DEVICE void load_keys(const Half* keys, int first, int n, int kv_heads, int head, Vec16 (&raw)[kKeys]) {
   KVCAST_UNROLL
-  for (int i = 0; i < 8; ++i) k.x[i] = 0;
-  if (t < n) {
+  for (int j = 0; j < kKeys; ++j) {
+    const int t = first + j * kParts;
     const std::size_t row =
-        static_cast<std::size_t>(t) * static_cast<std::size_t>(kv_heads) + static_cast<std::size_t>(head);
-    unpack8(load16(keys + row * kDim + lane_index() % kLanes * 8), k.x);
+        static_cast<std::size_t>(t < n ? t : 0) * static_cast<std::size_t>(kv_heads) + static_cast<std::size_t>(head);
+    raw[j] = load16(keys + row * kDim + lane_index() % kLanes * 8);
+    if (t >= n) raw[j] = {{0, 0, 0, 0}};
   }
+}
+// All lanes of the warp take part.
+KVCAST_DEVICE KeyAt key_of(const Vec16& raw) {
+  KeyAt k;
+  unpack8(raw, k.x);
   float squares = 0;
   KVCAST_UNROLL
   for (int i = 0; i < 8; ++i) squares += k.x[i] * k.x[i];
@@ -43,43 +52,57 @@ KVCAST_DEVICE KeyAt load_key(const Half* keys, int t, int n, int kv_heads, int h
 // anchors [kv_heads][dim] must start as zeros.
 KVCAST_KERNEL KVCAST_BOUNDS(256) sum_anchors(const Half* keys, float* anchors, int n, int kv_heads) {
   float* shared = reinterpret_cast<float*>(shared_memory());  // [16 half warps][dim]
-  const int head = static_cast<int>(block_y()), part = static_cast<int>(thread_x()) / kLanes, parts = 256 / kLanes;
+  const int head = static_cast<int>(block_y()), part = static_cast<int>(thread_x()) / kLanes;
   float sums[8];
   KVCAST_UNROLL
   for (int i = 0; i < 8; ++i) sums[i] = 0;
-  for (int base = static_cast<int>(block_x()) * parts; base < n; base += static_cast<int>(grid_x()) * parts) {
-    const KeyAt k = load_key(keys, base + part, n, kv_heads, head);
-    const float inverse = k.norm > 0 ? 1.0f / k.norm : 0.0f;
+  for (int base = static_cast<int>(block_x()) * kStride; base < n; base += static_cast<int>(grid_x()) * kStride) {
+    Vec16 raw[kKeys];
+    load_keys(keys, base + part, n, kv_heads, head, raw);
     KVCAST_UNROLL
-    for (int i = 0; i < 8; ++i) sums[i] += k.x[i] * inverse;
+    for (int j = 0; j < kKeys; ++j) {
+      const KeyAt k = key_of(raw[j]);
+      const float inverse = k.norm > 0 ? 1.0f / k.norm : 0.0f;
+      KVCAST_UNROLL
+      for (int i = 0; i < 8; ++i) sums[i] += k.x[i] * inverse;
+    }
   }
   KVCAST_UNROLL
   for (int i = 0; i < 8; ++i) shared[part * kDim + static_cast<int>(lane_index()) % kLanes * 8 + i] = sums[i];
   block_sync();
   if (thread_x() >= kDim) return;
   float total = 0;
-  for (int p = 0; p < parts; ++p) total += shared[p * kDim + static_cast<int>(thread_x())];
+  for (int p = 0; p < kParts; ++p) total += shared[p * kDim + static_cast<int>(thread_x())];
   atomic_add(anchors + head * kDim + static_cast<int>(thread_x()), total);
 }
 
 KVCAST_KERNEL KVCAST_BOUNDS(256)
     score_keys(const Half* keys, const float* anchors, float* scores, int n, int kv_heads) {
-  const int head = static_cast<int>(block_y()), parts = 256 / kLanes;
-  const int t = static_cast<int>(block_x()) * parts + static_cast<int>(thread_x()) / kLanes;
-  float anchor[8], squares = 0, dot = 0;
+  const int head = static_cast<int>(block_y()),
+            first = static_cast<int>(block_x()) * kStride + static_cast<int>(thread_x()) / kLanes;
+  Vec16 raw[kKeys];
+  load_keys(keys, first, n, kv_heads, head, raw);
+  float anchor[8], squares = 0;
+  const float* at = anchors + head * kDim + lane_index() % kLanes * 8;
+  const Vec16 halves[2] = {load16(at), load16(at + 4)};
   KVCAST_UNROLL
   for (int i = 0; i < 8; ++i) {
-    anchor[i] = anchors[head * kDim + static_cast<int>(lane_index()) % kLanes * 8 + i];
+    anchor[i] = as_float(halves[i / 4].w[i % 4]);
     squares += anchor[i] * anchor[i];
   }
-  const KeyAt k = load_key(keys, t, n, kv_heads, head);
+  const float length = sqrtf(half_warp_sum(squares));
   KVCAST_UNROLL
-  for (int i = 0; i < 8; ++i) dot += anchor[i] * k.x[i];
-  dot = half_warp_sum(dot);
-  const float norms = sqrtf(half_warp_sum(squares)) * k.norm;
-  if (t < n && lane_index() % kLanes == 0) {
-    scores[static_cast<std::size_t>(head) * static_cast<std::size_t>(n) + static_cast<std::size_t>(t)] =
-        norms > 0 ? -dot / norms : 0;
+  for (int j = 0; j < kKeys; ++j) {
+    const KeyAt k = key_of(raw[j]);
+    float dot = 0;
+    KVCAST_UNROLL
+    for (int i = 0; i < 8; ++i) dot += anchor[i] * k.x[i];
+    dot = half_warp_sum(dot);
+    const float norms = length * k.norm;
+    const int t = first + j * kParts;
+    if (t < n && lane_index() % kLanes == 0)
+      scores[static_cast<std::size_t>(head) * static_cast<std::size_t>(n) + static_cast<std::size_t>(t)] =
+          norms > 0 ? -dot / norms : 0;
   }
 }
 
@@ -112,10 +135,10 @@ void run(State& state) {
   const DeviceArray<Half> keys = half_normals(87, as_size(n) * as_size(heads) * kDim);
   const DeviceArray<float> scores(as_size(n) * as_size(heads));
   const DeviceArray<float> anchors(std::vector<float>(as_size(heads) * kDim, 0.0f));
-  const unsigned blocks = blocks_for(as_size(n), 16);
+  const unsigned blocks = blocks_for(as_size(n), kStride);
   const auto call = [&](Queue queue) {
     // Sums go on adding up from call to call; the direction of the anchor, and so the cosine, stays the same.
-    launch({std::min(blocks, 64u), as_unsigned(heads)}, 256, 16 * kDim * 4, queue, sum_anchors, keys.data(),
+    launch({std::min(blocks, 64u), as_unsigned(heads)}, 256, kParts * kDim * 4, queue, sum_anchors, keys.data(),
            anchors.data(), n, heads);
     launch({blocks, as_unsigned(heads)}, 256, 0, queue, score_keys, keys.data(), anchors.data(), scores.data(), n,
            heads);

@@ -54,9 +54,12 @@ void run(State& state) {
                           summaries = half_normals(83, n * 2 * as_size(s.dim));
   const DeviceArray<float> raw(n * as_size(s.group)), out(n);
   const auto call = [&](Queue queue) {
-    launch({blocks_for(n, 8)}, 256, 0, queue, score_pages, s, query.data(), summaries.data(),
+    launch(score_pages_grid(s), 256, 0, queue, score_pages, s, query.data(), summaries.data(),
            softmax ? raw.data() : nullptr, softmax ? nullptr : out.data());
-    if (softmax) launch({as_unsigned(s.kv_heads)}, 256, 64, queue, softmax_mean, s, raw.data(), out.data());
+    if (softmax) {
+      launch({as_unsigned(s.kv_heads)}, softmax_threads(s.pages), kSoftmaxShared, queue, softmax_mean, s, raw.data(),
+             out.data());
+    }
   };
   state.moves(static_cast<double>(n) * (4.0 * s.dim + 4), Resource::kHbm);
   state.work("flops", 4.0 * static_cast<double>(n) * s.group * s.dim);
@@ -75,7 +78,8 @@ Bench page_score(const Machine&) {
       "head",
       {words("reduce", {"group_max", "softmax_mean"}), numbers("pages", {64, 250, 1024, 4096, 8192}),
        numbers("kv_heads", {8, 64}), numbers("group", {4}), numbers("dim", {128})},
-      {numbers("pages", {1, 40, 300}), numbers("kv_heads", {1, 3}), numbers("group", {1, 5}), numbers("dim", {8, 128})},
+      {numbers("pages", {1, 40, 600}), numbers("kv_heads", {1, 3}), numbers("group", {1, 5}),
+       numbers("dim", {8, 128, 256})},
       {Mode::kCold, Mode::kBatch},
       run};
 }

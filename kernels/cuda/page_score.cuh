@@ -11,38 +11,52 @@ struct ScoreShape {
   int pages, kv_heads, group, dim;
 };
 
-// One warp for a (page, KV head): the summaries are read once for the group. raw [kv_heads][group][pages].
+// Lanes that hold a row of dim halves, eight each: half a warp, where a row has at most 128, so that none is idle.
+KVCAST_HD inline int row_lanes(int dim) { return dim <= 128 ? 16 : 32; }
+inline Grid score_pages_grid(const ScoreShape& s) {
+  return {blocks_for(as_size(s.pages) * as_size(s.kv_heads), as_size(256 / row_lanes(s.dim)))};
+}
+
+// Sum over the lanes of a row.
+KVCAST_DEVICE float row_sum(float x, int lanes) {
+  KVCAST_UNROLL
+  for (unsigned m = 8; m > 0; m >>= 1) x += warp_xor(x, m);
+  return lanes == 32 ? x + warp_xor(x, 16) : x;
+}
+
+// A row of lanes for a (page, KV head): the summaries are read once for the group. raw [kv_heads][group][pages].
 KVCAST_KERNEL KVCAST_BOUNDS(256)
     score_pages(ScoreShape s, const Half* query, const Half* summaries, float* raw, float* group_max) {
-  const int item = static_cast<int>(block_x() * (block_threads() / 32) + warp_index());
-  if (item >= s.pages * s.kv_heads) return;
-  const int head = item % s.kv_heads, page = item / s.kv_heads, chunk = static_cast<int>(lane_index());
-  const bool active = chunk < s.dim / 8;
+  const int lanes = row_lanes(s.dim), thread = static_cast<int>(thread_x()), chunk = thread % lanes;
+  const int item = (static_cast<int>(block_x()) * 256 + thread) / lanes, head = item % s.kv_heads,
+            page = item / s.kv_heads;
+  const bool inside = item < s.pages * s.kv_heads, active = inside && chunk < s.dim / 8;
   float low[8], high[8];
   KVCAST_UNROLL
   for (int i = 0; i < 8; ++i) low[i] = high[i] = 0;
   const std::size_t dim = static_cast<std::size_t>(s.dim);
   if (active) {
     const Half* from = summaries + static_cast<std::size_t>(item) * 2 * dim + static_cast<std::size_t>(chunk) * 8;
-    unpack8(load16(from), low);
-    unpack8(load16(from + dim), high);
+    const Vec16 both[2] = {load16(from), load16(from + dim)};
+    unpack8(both[0], low);
+    unpack8(both[1], high);
   }
+  const Half* queries = query + static_cast<std::size_t>(head * s.group) * dim + static_cast<std::size_t>(chunk) * 8;
   float best = kLowest;
   for (int g = 0; g < s.group; ++g) {
     float q[8], sum = 0;
     if (active) {
-      unpack8(load16(query + static_cast<std::size_t>(head * s.group + g) * dim + static_cast<std::size_t>(chunk) * 8),
-              q);
+      unpack8(load16(queries + static_cast<std::size_t>(g) * dim), q);
       KVCAST_UNROLL
       for (int i = 0; i < 8; ++i) sum += fmaxf(q[i] * low[i], q[i] * high[i]);
     }
-    sum = warp_sum(sum);
+    sum = row_sum(sum, lanes);
     best = fmaxf(best, sum);
-    if (raw && chunk == 0)
+    if (raw && inside && chunk == 0)
       raw[static_cast<std::size_t>(head * s.group + g) * static_cast<std::size_t>(s.pages) +
           static_cast<std::size_t>(page)] = sum;
   }
-  if (group_max && chunk == 0)
+  if (group_max && inside && chunk == 0)
     group_max[static_cast<std::size_t>(head) * static_cast<std::size_t>(s.pages) + static_cast<std::size_t>(page)] =
         best;
 }
@@ -60,30 +74,41 @@ KVCAST_DEVICE float block_join(float x, float* red, Join join) {
   return out;
 }
 
-KVCAST_KERNEL KVCAST_BOUNDS(256) softmax_mean(ScoreShape s, const float* raw, float* out) {
+// One block for a head is all the parallelism that softmax over a row leaves: many threads, and the group's heads side
+// by side, so that the row's way from the L2 is paid three times and not for each head anew.
+inline unsigned softmax_threads(int pages) { return pages <= 512 ? 256 : 1024; }
+inline constexpr std::size_t kSoftmaxShared = 128;
+
+KVCAST_KERNEL KVCAST_BOUNDS(1024) softmax_mean(ScoreShape s, const float* raw, float* out) {
   float* red = reinterpret_cast<float*>(shared_memory());
   const int head = static_cast<int>(block_x()), thread = static_cast<int>(thread_x()),
             threads = static_cast<int>(block_threads());
   const std::size_t pages = static_cast<std::size_t>(s.pages);
+  const float* rows = raw + static_cast<std::size_t>(head * s.group) * pages;
   float most[kMostScoreGroup], scale[kMostScoreGroup];
   KVCAST_UNROLL
-  for (int g = 0; g < kMostScoreGroup; ++g) {
-    if (g >= s.group) break;
-    const float* row = raw + static_cast<std::size_t>(head * s.group + g) * pages;
-    float top = kLowest, sum = 0;
-    for (int p = thread; p < s.pages; p += threads) top = fmaxf(top, row[p]);
-    most[g] = block_join(top, red, [](float a, float b) { return fmaxf(a, b); });
-    for (int p = thread; p < s.pages; p += threads) sum += exp2_fast((row[p] - most[g]) * 1.44269504f);
-    scale[g] = 1.0f / (block_join(sum, red, [](float a, float b) { return a + b; }) * static_cast<float>(s.group));
-  }
-  for (int p = thread; p < s.pages; p += threads) {
-    float mean = 0;
+  for (int g = 0; g < kMostScoreGroup; ++g) most[g] = kLowest, scale[g] = 0;
+  const auto each_head = [&](auto of) {
     KVCAST_UNROLL
     for (int g = 0; g < kMostScoreGroup; ++g) {
       if (g >= s.group) break;
-      const float* row = raw + static_cast<std::size_t>(head * s.group + g) * pages;
-      mean += exp2_fast((row[p] - most[g]) * 1.44269504f) * scale[g];
+      of(g);
     }
+  };
+  const auto log2_of = [&](int g, int p) {
+    return rows[static_cast<std::size_t>(g) * pages + static_cast<std::size_t>(p)] * 1.44269504f;
+  };
+  for (int p = thread; p < s.pages; p += threads) each_head([&](int g) { most[g] = fmaxf(most[g], log2_of(g, p)); });
+  each_head([&](int g) { most[g] = block_join(most[g], red, [](float a, float b) { return fmaxf(a, b); }); });
+  for (int p = thread; p < s.pages; p += threads)
+    each_head([&](int g) { scale[g] += exp2_fast(log2_of(g, p) - most[g]); });
+  each_head([&](int g) {
+    const float sum = block_join(scale[g], red, [](float a, float b) { return a + b; });
+    scale[g] = 1.0f / (sum * static_cast<float>(s.group));
+  });
+  for (int p = thread; p < s.pages; p += threads) {
+    float mean = 0;
+    each_head([&](int g) { mean += exp2_fast(log2_of(g, p) - most[g]) * scale[g]; });
     out[static_cast<std::size_t>(head) * pages + static_cast<std::size_t>(p)] = mean;
   }
 }

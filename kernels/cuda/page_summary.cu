@@ -8,30 +8,47 @@ namespace kvcast::kernels {
 namespace {
 
 // keys [pages][page][kv_heads][dim]; out [pages][kv_heads][2][dim], minimum first. dim a multiple of 8, at most 256.
+// Rows of up to 128 halves come two at a time, one to each half of the warp; four of each lane are in flight.
 KVCAST_KERNEL KVCAST_BOUNDS(256)
     summarize_pages(const Half* keys, Half* out, int pages, int page, int kv_heads, int dim) {
+  constexpr int kInFlight = 4;
   const int item = static_cast<int>(block_x() * (block_threads() / 32) + warp_index());
-  const int chunk = static_cast<int>(lane_index());
-  if (item >= pages * kv_heads || chunk >= dim / 8) return;
-  const std::size_t head = static_cast<std::size_t>(item % kv_heads), first = static_cast<std::size_t>(item / kv_heads);
+  if (item >= pages * kv_heads) return;
+  const int lane = static_cast<int>(lane_index()), lanes = dim <= 128 ? 16 : 32, ways = 32 / lanes,
+            chunk = lane % lanes;
+  const bool active = chunk < dim / 8;
+  const std::size_t row = static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(dim);
+  const Half* from = keys + static_cast<std::size_t>(item / kv_heads) * static_cast<std::size_t>(page) * row +
+                     static_cast<std::size_t>(item % kv_heads) * static_cast<std::size_t>(dim) +
+                     static_cast<std::size_t>(chunk) * 8;
   float low[8], high[8];
   KVCAST_UNROLL
   for (int i = 0; i < 8; ++i) {
     low[i] = 65504.0f;  // the largest half
     high[i] = -65504.0f;
   }
-  for (int slot = 0; slot < page; ++slot) {
-    const std::size_t row =
-        (first * static_cast<std::size_t>(page) + static_cast<std::size_t>(slot)) * static_cast<std::size_t>(kv_heads) +
-        head;
-    float x[8];
-    unpack8(load16(keys + row * static_cast<std::size_t>(dim) + static_cast<std::size_t>(chunk) * 8), x);
+  for (int slot = lane / lanes; active && slot < page; slot += kInFlight * ways) {
+    Vec16 raw[kInFlight];
     KVCAST_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      low[i] = fminf(low[i], x[i]);
-      high[i] = fmaxf(high[i], x[i]);
+    for (int j = 0; j < kInFlight; ++j)  // the last again, where there are no more: it changes nothing
+      raw[j] = load16(from + static_cast<std::size_t>(slot + j * ways < page ? slot + j * ways : slot) * row);
+    KVCAST_UNROLL
+    for (int j = 0; j < kInFlight; ++j) {
+      float x[8];
+      unpack8(raw[j], x);
+      KVCAST_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        low[i] = fminf(low[i], x[i]);
+        high[i] = fmaxf(high[i], x[i]);
+      }
     }
   }
+  KVCAST_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    const float other_low = warp_xor(low[i], 16), other_high = warp_xor(high[i], 16);
+    if (ways == 2) low[i] = fminf(low[i], other_low), high[i] = fmaxf(high[i], other_high);
+  }
+  if (!active || lane >= lanes) return;
   Half* to =
       out + static_cast<std::size_t>(item) * 2 * static_cast<std::size_t>(dim) + static_cast<std::size_t>(chunk) * 8;
   store16(to, {{pack2(low[0], low[1]), pack2(low[2], low[3]), pack2(low[4], low[5]), pack2(low[6], low[7])}});
@@ -77,8 +94,8 @@ Bench page_summary(const Machine&) {
           "minimum and maximum of the keys of each page; keys read, summaries written",
           {numbers("tokens", {64, 2048, 32768, 131072}), numbers("page", {16, 32}), numbers("kv_heads", {8}),
            numbers("dim", {128})},
-          {numbers("tokens", {1, 32, 100}), numbers("page", {1, 16}), numbers("kv_heads", {1, 3}),
-           numbers("dim", {8, 128})},
+          {numbers("tokens", {1, 32, 100}), numbers("page", {1, 16, 19}), numbers("kv_heads", {1, 3}),
+           numbers("dim", {8, 128, 256})},
           {Mode::kCold, Mode::kBatch},
           run};
 }

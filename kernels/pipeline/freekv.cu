@@ -116,9 +116,10 @@ class FreeKv final : public Scheme {
 
   void estimate(Stream& stream, const Selection& to, int step, int layer) {
     const ScoreShape shape{units_, s_.heads(), s_.group(), s_.dim};
-    launch({blocks_for(as_size(units_ * s_.heads()), 8)}, 256, 0, stream.queue(), score_pages, shape,
-           query(step, layer), bounds(layer), to.raw.data(), nullptr);
-    launch({as_unsigned(s_.heads())}, 256, 64, stream.queue(), softmax_mean, shape, to.raw.data(), to.reduced.data());
+    launch(score_pages_grid(shape), 256, 0, stream.queue(), score_pages, shape, query(step, layer), bounds(layer),
+           to.raw.data(), nullptr);
+    launch({as_unsigned(s_.heads())}, softmax_threads(units_), kSoftmaxShared, stream.queue(), softmax_mean, shape,
+           to.raw.data(), to.reduced.data());
     launch({as_unsigned(s_.heads())}, kTopkThreads, topk_shared_bytes(units_), stream.queue(), topk_kernel,
            to.reduced.data(), units_, pages_.setting().chosen, to.ids.data());
     stream.copy(to.ids_host.host<void>(), to.ids.data(), to.ids.size() * 4);

@@ -176,8 +176,7 @@ class Quest final : public Chosen {
   }
   void score(Queue queue, const Half* bounds) override {
     const ScoreShape s = score_shape();
-    launch({blocks_for(as_size(s.pages * s.kv_heads), 8)}, 256, 0, queue, score_pages, s, query_.data(), bounds,
-           raw_.data(), nullptr);
+    launch(score_pages_grid(s), 256, 0, queue, score_pages, s, query_.data(), bounds, raw_.data(), nullptr);
     launch({blocks_for(reduced_.size(), 256)}, 256, 0, queue, group_most, raw_.data(), reduced_.data(), s.kv_heads,
            s.group, s.pages);
   }
@@ -204,10 +203,11 @@ class Rocket final : public Chosen {
            magnitudes_.data(), signs_.data());
     launch({as_unsigned(s.kv_heads)}, kTopkThreads, topk_shared_bytes(s.dim), queue, topk_kernel, magnitudes_.data(),
            s.dim, dims_, best_dims_.data());
-    launch({blocks_for(as_size(s.pages), 128 * 8), as_unsigned(s.kv_heads)}, 128, as_size(dims_) * kMostDimGroup * 4,
-           queue, score_dims, DimShape{s.pages, s.kv_heads, s.group, s.dim, dims_, 2}, bounds, best_dims_.data(),
+    launch({blocks_for(as_size(s.pages), kDimColumns), as_unsigned(s.kv_heads)}, 128, score_dims_shared(dims_), queue,
+           score_dims, DimShape{s.pages, s.kv_heads, s.group, s.dim, dims_, 2}, bounds, best_dims_.data(),
            query_.data(), signs_.data(), raw_.data());
-    launch({as_unsigned(s.kv_heads)}, 256, 64, queue, softmax_mean, s, raw_.data(), reduced_.data());
+    launch({as_unsigned(s.kv_heads)}, softmax_threads(s.pages), kSoftmaxShared, queue, softmax_mean, s, raw_.data(),
+           reduced_.data());
   }
 
   int dims_;

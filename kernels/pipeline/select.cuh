@@ -86,27 +86,30 @@ KVCAST_KERNEL KVCAST_BOUNDS(256)
         sum / static_cast<float>(kv_heads * group);
 }
 
-// ShadowKV's: q · landmark / √dim. landmarks [chunks][heads][dim] -> raw; one warp for a (chunk, head).
+// ShadowKV's: q · landmark / √dim. landmarks [chunks][heads][dim] -> raw; a row of lanes for a (chunk, head), in the
+// grid of score_pages.
 KVCAST_KERNEL KVCAST_BOUNDS(256) score_landmarks(ScoreShape s, const Half* query, const Half* landmarks, float* raw) {
-  const int item = static_cast<int>(block_x() * (block_threads() / 32) + warp_index());
-  if (item >= s.pages * s.kv_heads) return;
-  const int head = item % s.kv_heads, chunk = item / s.kv_heads, c = static_cast<int>(lane_index()) * 8;
+  const int lanes = row_lanes(s.dim), thread = static_cast<int>(thread_x()), c = thread % lanes * 8;
+  const int item = (static_cast<int>(block_x()) * 256 + thread) / lanes, head = item % s.kv_heads,
+            chunk = item / s.kv_heads;
+  const bool inside = item < s.pages * s.kv_heads, active = inside && c < s.dim;
   const std::size_t dim = static_cast<std::size_t>(s.dim);
+  const float scale = 1.0f / sqrtf(static_cast<float>(s.dim));
   float x[8];
   KVCAST_UNROLL
   for (int i = 0; i < 8; ++i) x[i] = 0;
-  if (c < s.dim) unpack8(load16(landmarks + static_cast<std::size_t>(item) * dim + c), x);
+  if (active) unpack8(load16(landmarks + static_cast<std::size_t>(item) * dim + c), x);
   for (int g = 0; g < s.group; ++g) {
     float q[8], sum = 0;
-    if (c < s.dim) {
+    if (active) {
       unpack8(load16(query + static_cast<std::size_t>(head * s.group + g) * dim + c), q);
       KVCAST_UNROLL
       for (int i = 0; i < 8; ++i) sum += q[i] * x[i];
     }
-    sum = warp_sum(sum);
-    if (lane_index() == 0)
+    sum = row_sum(sum, lanes);
+    if (inside && c == 0)
       raw[static_cast<std::size_t>(head * s.group + g) * static_cast<std::size_t>(s.pages) +
-          static_cast<std::size_t>(chunk)] = sum / sqrtf(static_cast<float>(s.dim));
+          static_cast<std::size_t>(chunk)] = sum * scale;
   }
 }
 

@@ -171,9 +171,10 @@ class ShadowKv final : public Scheme {
   }
   void choose(Queue queue, int layer) {
     const ScoreShape shape{competing_, s_.heads(), s_.group(), s_.dim};
-    launch({blocks_for(as_size(competing_ * s_.heads()), 8)}, 256, 0, queue, score_landmarks, shape, query_.data(),
-           part(landmarks_, layer), raw_.data());
-    launch({as_unsigned(s_.heads())}, 256, 64, queue, softmax_mean, shape, raw_.data(), reduced_.data());
+    launch(score_pages_grid(shape), 256, 0, queue, score_landmarks, shape, query_.data(), part(landmarks_, layer),
+           raw_.data());
+    launch({as_unsigned(s_.heads())}, softmax_threads(competing_), kSoftmaxShared, queue, softmax_mean, shape,
+           raw_.data(), reduced_.data());
     launch({as_unsigned(s_.heads())}, kTopkThreads, topk_shared_bytes(competing_), queue, topk_kernel, reduced_.data(),
            competing_, p_.chosen, ids_.data());
   }
