@@ -49,7 +49,7 @@ widen_bounds:wide_load wide_store:
 stream_read:wide_load:
 stream_write:wide_store:
 stream_copy:wide_load wide_store:
-packed_attention:wide_load:u16
+packed_attention:async mma:
 sum_anchors:wide_load:
 score_keys:wide_load:
 pass_through:wide_load wide_store:

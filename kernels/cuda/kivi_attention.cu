@@ -1,7 +1,8 @@
 // Decode attention over keys and values packed to two bits (KIVI, arXiv 2402.02750): keys quantised by channel over 32
-// tokens, values by token over 32 channels, each group with a scale and a minimum. A warp takes blocks of 32 tokens:
-// for keys a lane is a token, for values four channels. The scale goes into the query, so that a key costs one shift,
-// one conversion and one multiply-add for each head.
+// tokens, values by token over 32 channels, each group with a scale and a minimum. A warp takes blocks of 32 tokens,
+// the next ones' copies under way while one is used, and multiplies on tensor cores: on the other units a code costs
+// more than its quarter of a byte takes to come. Scales go into the queries and the weights; a code is a half as it
+// stands, a multiple of the smallest one (2^-24), which is exact and needs no conversion.
 #include "cuda/all.hpp"
 #include "cuda/attention.cuh"
 #include "cuda/case.hpp"
@@ -29,123 +30,186 @@ struct Packed {
   const std::uint32_t* value_scales;  // [batch][kv_heads][blocks][32 tokens][dim / 32]
 };
 
-struct WarpScratch {
-  float* scaled;   // [dim][kMostGroup]: query times scale
-  float* weights;  // [32][kMostGroup]
+constexpr int kStages = 3;
+constexpr int kBlockBytes = 3072;  // codes and scales of a block of keys, then those of the values
+constexpr float kCodeUnits = 0x1.0p24f;
+
+// Of a warp. Heads of the group are the lanes' rows, lane / 4, in q, most and total, and columns 2 (lane % 4) and that
+// + 1 in out and low.
+struct PackedSums {
+  std::uint32_t q[kDim / 16][2];  // dimensions 16 i + 2 (lane % 4) and the next, and those 8 further
+  float out[kDim / 16][4];        // of codes alone: rows are dimensions 16 j + lane / 4, and that + 8
+  float low[4];                   // of the minima: rows 0 to 3 are groups of 32 dimensions
+  float most, total;
 };
 
-struct Running2 {
-  float most[kMostGroup], total[kMostGroup], out[kMostGroup][4];
-};
-
-// Logits of the lane's token, in units of log2.
-KVCAST_DEVICE void packed_logits(const PackedShape& s, const Packed& x, std::size_t block, const float* query,
-                                 const WarpScratch& m, float* logits) {
-  const unsigned lane = lane_index();
-  float base[kMostGroup];
+KVCAST_DEVICE void start_sums(PackedSums& r, const PackedShape& s, const Half* query) {
+  const int head = static_cast<int>(lane_index()) / 4, pair = static_cast<int>(lane_index()) % 4;
   KVCAST_UNROLL
-  for (int g = 0; g < kMostGroup; ++g) base[g] = 0;
-  for (int d = static_cast<int>(lane); d < kDim; d += 32) {
-    const std::uint32_t both = x.key_scales[block * kDim + static_cast<std::size_t>(d)];
+  for (int i = 0; i < kDim / 8; ++i) {
+    r.q[i / 2][i % 2] = 0;  // no such head
+    if (head < s.group) r.q[i / 2][i % 2] = load4(query + head * kDim + i * 8 + pair * 2);
+  }
+  KVCAST_UNROLL
+  for (int i = 0; i < kDim / 4; ++i) r.out[i / 4][i % 4] = 0;
+  KVCAST_UNROLL
+  for (int i = 0; i < 4; ++i) r.low[i] = 0;
+  r.most = kLowest, r.total = 0;
+}
+
+KVCAST_DEVICE void fetch_block(const Packed& x, std::size_t block, unsigned char* to) {
+  const std::uint32_t* from[6] = {x.key_codes + block * 256,         x.key_codes + block * 256 + 128,
+                                  x.key_scales + block * 128,        x.value_codes + block * 256,
+                                  x.value_codes + block * 256 + 128, x.value_scales + block * 128};
+  KVCAST_UNROLL
+  for (int i = 0; i < 6; ++i) copy_async(to + i * 512 + lane_index() * 16, from[i] + lane_index() * 4, true);
+}
+
+// Weights of the block's tokens 8 nb + 2 (lane % 4) and the next, as halves; earlier sums are scaled down.
+KVCAST_DEVICE void weigh_keys(const std::uint32_t* codes, const std::uint32_t* scales, float to_log2, PackedSums& r,
+                              std::uint32_t (&weights)[4]) {
+  const int pair = static_cast<int>(lane_index()) % 4;
+  const unsigned shift = lane_index() / 4 * 2;  // of the lane's token among eight
+  float c[4][4], base[4] = {0, 0, 0, 0};
+  KVCAST_UNROLL
+  for (int i = 0; i < 16; ++i) c[i / 4][i % 4] = 0;
+  KVCAST_UNROLL
+  for (int k = 0; k < kDim / 16; ++k) {
+    const int d = 16 * k + 2 * pair;
+    const Vec16 near = load16(codes + d * 2), far = load16(codes + (d + 8) * 2);  // two channels each
+    const std::uint32_t plain[4] = {r.q[k][0], 0, r.q[k][1], 0};
+    multiply_add(base, plain, high_halves(scales[d], scales[d + 1]), high_halves(scales[d + 8], scales[d + 9]));
+    const std::uint32_t scaled[4] = {multiply_halves(r.q[k][0], low_halves(scales[d], scales[d + 1])), 0,
+                                     multiply_halves(r.q[k][1], low_halves(scales[d + 8], scales[d + 9])), 0};
     KVCAST_UNROLL
-    for (int g = 0; g < kMostGroup; ++g) {
-      const float q = g < s.group ? query[g * kDim + d] : 0;
-      m.scaled[d * kMostGroup + g] = q * low_half(both);
-      base[g] += q * high_half(both);
+    for (int half = 0; half < 2; ++half) {
+      const std::uint32_t a = near.w[half] >> shift, b = near.w[2 + half] >> shift, e = far.w[half] >> shift,
+                          f = far.w[2 + half] >> shift;
+      multiply_add(c[2 * half], scaled, low_halves(a, b) & 0x00030003u, low_halves(e, f) & 0x00030003u);
+      multiply_add(c[2 * half + 1], scaled, high_halves(a, b) & 0x00030003u, high_halves(e, f) & 0x00030003u);
     }
   }
-  warp_sync();
+  float top = r.most, sum = 0;
   KVCAST_UNROLL
-  for (int g = 0; g < kMostGroup; ++g) logits[g] = warp_sum(base[g]);
-  const std::uint32_t* codes = x.key_codes + block * kDim * 2;
-  for (int d = 0; d < kDim; d += 2) {
-    const Vec16 words = load16(codes + d * 2);  // two channels
+  for (int i = 0; i < 8; ++i) {
+    float& x = c[i / 2][i % 2];
+    x = (x * kCodeUnits + base[0]) * to_log2;
+    top = fmaxf(top, x);
+  }
+  top = fmaxf(top, warp_xor(top, 1));
+  top = fmaxf(top, warp_xor(top, 2));
+  const float shrink = exp2_fast(r.most - top);
+  r.most = top;
+  KVCAST_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const float x = exp2_fast(c[i][0] - top), y = exp2_fast(c[i][1] - top);
+    sum += x + y;
+    weights[i] = pack2(x, y);
+  }
+  r.total = r.total * shrink + sum;
+  const unsigned of_column = lane_index() % 4 * 8;
+  const float columns[2] = {warp_from(shrink, of_column), warp_from(shrink, of_column + 4)};
+  KVCAST_UNROLL
+  for (int i = 0; i < kDim / 4; ++i) r.out[i / 4][i % 4] *= columns[i % 2];
+  KVCAST_UNROLL
+  for (int i = 0; i < 4; ++i) r.low[i] *= columns[i % 2];
+}
+
+KVCAST_DEVICE void add_packed_values(const std::uint32_t* codes, const std::uint32_t* scales,
+                                     const std::uint32_t (&weights)[4], PackedSums& r) {
+  const int quad = static_cast<int>(lane_index()) / 4, pair = static_cast<int>(lane_index()) % 4;
+  KVCAST_UNROLL
+  for (int step = 0; step < 2; ++step) {
+    const std::uint32_t w[2] = {weights[2 * step], weights[2 * step + 1]};
+    // Tokens 0, 1, 8 and 9 of the lane's.
+    const std::uint32_t* code[4];
+    const std::uint32_t* scale[4];
+    Vec16 groups[4];
     KVCAST_UNROLL
-    for (int j = 0; j < 2; ++j) {
-      const float code =
-          static_cast<float>(((lane < 16 ? words.w[2 * j] : words.w[2 * j + 1]) >> (lane % 16 * 2)) & 3u);
+    for (int i = 0; i < 4; ++i) {
+      const int t = 16 * step + 2 * pair + i % 2 + i / 2 * 8;
+      code[i] = codes + t * (kDim / 16);
+      scale[i] = scales + t * (kDim / kBlock);
+      groups[i] = load16(scale[i]);
+    }
+    const std::uint32_t minima[4] = {high_halves(scale[0][quad % 4], scale[1][quad % 4]), 0,
+                                     high_halves(scale[2][quad % 4], scale[3][quad % 4]), 0};
+    multiply_add(r.low, minima, w[0], w[1]);
+    KVCAST_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      Vec16 words[4];
       KVCAST_UNROLL
-      for (int g = 0; g < kMostGroup; ++g) logits[g] += code * m.scaled[(d + j) * kMostGroup + g];
+      for (int i = 0; i < 4; ++i) words[i] = load16(code[i] + half * 4);
+      KVCAST_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const int g = half * 2 + j / 2;
+        const std::uint32_t b0 = multiply_halves(w[0], low_halves(groups[0].w[g], groups[1].w[g])),
+                            b1 = multiply_halves(w[1], low_halves(groups[2].w[g], groups[3].w[g]));
+        std::uint32_t x[4];
+        KVCAST_UNROLL
+        for (int i = 0; i < 4; ++i) x[i] = words[i].w[j] >> (quad * 2);
+        const std::uint32_t a[4] = {low_halves(x[0], x[1]) & 0x00030003u, high_halves(x[0], x[1]) & 0x00030003u,
+                                    low_halves(x[2], x[3]) & 0x00030003u, high_halves(x[2], x[3]) & 0x00030003u};
+        multiply_add(r.out[half * 4 + j], a, b0, b1);
+      }
     }
   }
 }
 
-KVCAST_DEVICE void add_packed_values(const Packed& x, std::size_t block, const WarpScratch& m, Running2& r) {
-  const unsigned lane = lane_index();
-  const std::uint32_t* codes = x.value_codes + block * kBlock * (kDim / 16);
-  const std::uint32_t* scales = x.value_scales + block * kBlock * (kDim / kBlock);
-  for (int t = 0; t < kBlock; ++t) {
-    const std::uint32_t word = codes[t * (kDim / 16) + static_cast<int>(lane / 4)] >> (lane % 4 * 8);
-    const std::uint32_t both = scales[t * (kDim / kBlock) + static_cast<int>(lane / 8)];
-    float v[4];
-    KVCAST_UNROLL
-    for (int i = 0; i < 4; ++i) v[i] = static_cast<float>((word >> (2 * i)) & 3u) * low_half(both) + high_half(both);
-    KVCAST_UNROLL
-    for (int g = 0; g < kMostGroup; ++g) {
-      const float w = m.weights[t * kMostGroup + g];
-      KVCAST_UNROLL
-      for (int i = 0; i < 4; ++i) r.out[g][i] += w * v[i];
-    }
-  }
-}
-
-KVCAST_DEVICE void packed_block(const PackedShape& s, const Packed& x, std::size_t block, const float* query,
-                                const WarpScratch& m, Running2& r) {
-  float logits[kMostGroup];
-  packed_logits(s, x, block, query, m, logits);
-  const float to_log2 = s.scale * 1.44269504f;
+// A warp's sums to shared memory: [group][dim], and behind each row its maximum and its total.
+KVCAST_DEVICE void leave_packed(PackedSums& r, float* to) {
+  const int quad = static_cast<int>(lane_index()) / 4, pair = static_cast<int>(lane_index()) % 4;
   KVCAST_UNROLL
-  for (int g = 0; g < kMostGroup; ++g) {
-    const float logit = logits[g] * to_log2, most = fmaxf(r.most[g], warp_max(logit));
-    const float shrink = exp2_fast(r.most[g] - most), weight = exp2_fast(logit - most);
-    r.most[g] = most;
-    r.total[g] = r.total[g] * shrink + warp_sum(weight);
+  for (int j = 0; j < kDim / 16; ++j) {
+    const unsigned from = static_cast<unsigned>(j / 2 * 4 + pair);
+    const float low[2] = {warp_from(r.low[0], from), warp_from(r.low[1], from)};
     KVCAST_UNROLL
-    for (int i = 0; i < 4; ++i) r.out[g][i] *= shrink;
-    m.weights[static_cast<int>(lane_index()) * kMostGroup + g] = weight;
+    for (int i = 0; i < 4; ++i)
+      to[(2 * pair + i % 2) * (kDim + 2) + j * 16 + quad + i / 2 * 8] = r.out[j][i] * kCodeUnits + low[i % 2];
   }
-  warp_sync();
-  add_packed_values(x, block, m, r);
-  warp_sync();
+  r.total += warp_xor(r.total, 1);
+  r.total += warp_xor(r.total, 2);
+  if (pair == 0) {
+    to[quad * (kDim + 2) + kDim] = r.most;
+    to[quad * (kDim + 2) + kDim + 1] = r.total;
+  }
 }
 
 // partial [splits][rows][dim], lse [splits][rows], as attention_kernel leaves them.
 KVCAST_KERNEL KVCAST_BOUNDS(128)
     packed_attention(PackedShape s, const Half* query, Packed x, float* partial, float* lse) {
-  float* shared = reinterpret_cast<float*>(shared_memory());
   const int head = static_cast<int>(block_y()), sequence = static_cast<int>(block_z()),
             warp = static_cast<int>(warp_index());
   const int row0 = (sequence * s.kv_heads + head) * s.group;
-  float* q = shared;  // [group][dim]
-  float* scratch = shared + kMostGroup * kDim + warp * (kDim + kBlock) * kMostGroup;
-  const WarpScratch m{scratch, scratch + kDim * kMostGroup};
-  for (int i = static_cast<int>(thread_x()); i < s.group * kDim; i += 128)
-    q[i] = to_float(query[static_cast<std::size_t>(row0 * kDim + i)]);
-  block_sync();
-  Running2 r;
-  KVCAST_UNROLL
-  for (int g = 0; g < kMostGroup; ++g) {
-    r.most[g] = kLowest;
-    r.total[g] = 0;
-    KVCAST_UNROLL
-    for (int i = 0; i < 4; ++i) r.out[g][i] = 0;
-  }
-  const int begin = static_cast<int>(static_cast<long long>(s.blocks) * static_cast<int>(block_x()) / s.splits);
+  unsigned char* buffer = shared_memory() + warp * kStages * kBlockBytes;
+  PackedSums r;
+  start_sums(r, s, query + static_cast<std::size_t>(row0) * kDim);
+  const int begin = static_cast<int>(static_cast<long long>(s.blocks) * static_cast<int>(block_x()) / s.splits) + warp;
   const int end = static_cast<int>(static_cast<long long>(s.blocks) * (static_cast<int>(block_x()) + 1) / s.splits);
-  const std::size_t first = static_cast<std::size_t>(sequence * s.kv_heads + head) * static_cast<std::size_t>(s.blocks);
-  for (int b = begin + warp; b < end; b += kWarps) packed_block(s, x, first + static_cast<std::size_t>(b), q, m, r);
-  block_sync();  // scratch is reused: [warps][group][dim + 2]
-  float* sums = shared + kMostGroup * kDim;
+  const std::size_t first =
+      static_cast<std::size_t>(sequence * s.kv_heads + head) * static_cast<std::size_t>(s.blocks) +
+      static_cast<std::size_t>(begin);
+  const int count = (end - begin + kWarps - 1) / kWarps;  // of this warp; none where negative
+  const auto fetch = [&](int i) {
+    if (i < count) fetch_block(x, first + static_cast<std::size_t>(i * kWarps), buffer + i % kStages * kBlockBytes);
+    copy_commit();  // an empty group where there is no block
+  };
   KVCAST_UNROLL
-  for (int g = 0; g < kMostGroup; ++g) {
-    float* to = sums + (warp * kMostGroup + g) * (kDim + 2);
-    KVCAST_UNROLL
-    for (int i = 0; i < 4; ++i) to[static_cast<int>(lane_index()) * 4 + i] = r.out[g][i];
-    if (lane_index() == 0) {
-      to[kDim] = r.most[g];
-      to[kDim + 1] = r.total[g];
-    }
+  for (int i = 0; i < kStages - 1; ++i) fetch(i);
+  for (int i = 0; i < count; ++i) {
+    fetch(i + kStages - 1);
+    copy_wait<kStages - 1>();
+    warp_sync();
+    const std::uint32_t* at = reinterpret_cast<const std::uint32_t*>(buffer + i % kStages * kBlockBytes);
+    std::uint32_t weights[4];
+    weigh_keys(at, at + 256, s.scale * 1.44269504f, r, weights);
+    add_packed_values(at + 384, at + 640, weights, r);
+    warp_sync();  // the next fetch overwrites what others may still read
   }
+  copy_wait<0>();
+  block_sync();  // the blocks' memory is reused: [warps][group][dim + 2]
+  float* sums = reinterpret_cast<float*>(shared_memory());
+  leave_packed(r, sums + warp * kMostGroup * (kDim + 2));
   block_sync();
   const int d = static_cast<int>(thread_x());
   for (int g = 0; g < s.group; ++g) {
@@ -227,7 +291,7 @@ void run(State& state) {
   const DeviceArray<Half> query = half_normals(125, rows * kDim), out(rows * kDim);
   const DeviceArray<float> partial(as_size(s.splits) * rows * kDim), lse(as_size(s.splits) * rows), out_lse(rows);
   const Packed x{kc.data(), ks.data(), vc.data(), vs.data()};
-  const std::size_t shared = 4 * (kMostGroup * kDim + kWarps * (kDim + kBlock) * kMostGroup);
+  constexpr std::size_t shared = kWarps * kStages * kBlockBytes;
   const auto call = [&](Queue queue) {
     launch({as_unsigned(s.splits), as_unsigned(s.kv_heads), as_unsigned(s.batch)}, 128, shared, queue, packed_attention,
            s, query.data(), x, partial.data(), lse.data());

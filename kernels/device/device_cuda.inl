@@ -16,6 +16,12 @@ KVCAST_DEVICE void warp_sync() { __syncwarp(); }
 
 KVCAST_DEVICE float to_float(Half h) { return __half2float(__ushort_as_half(h.bits)); }
 KVCAST_DEVICE Half to_half(float x) { return {__half_as_ushort(__float2half_rn(x))}; }
+// Both halves of a word times those of another.
+KVCAST_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t out;
+  asm("mul.rn.f16x2 %0, %1, %2;\n" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
 KVCAST_DEVICE float as_float(std::uint32_t u) { return __uint_as_float(u); }
 KVCAST_DEVICE std::uint32_t as_bits(float x) { return __float_as_uint(x); }
 
