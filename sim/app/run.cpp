@@ -75,10 +75,20 @@ void print_sensitivities(const json& sensitivities) {
   }
 }
 
-void print_text(const Prepared& prepared, const json& r) {
+// What was replayed: page misses, and so times, hang on what the text is about.
+std::string trace_text(const config::Run& run, const replay::ReplayResult& replayed) {
+  const config::TraceChoice& trace = run.trace;
+  const std::string which =
+      trace.file.empty() ? fmt::format("recipe {}, seed {}", trace.recipe, trace.seed) : trace.file;
+  return fmt::format("{}, {} of {} layers, {} steps", which, replayed.layers.size(), run.model.layers,
+                     replayed.decode_steps);
+}
+
+void print_text(const Prepared& prepared, const replay::ReplayResult& replayed, const json& r) {
   const config::Run& run = prepared.run;
-  fmt::print("{} on {}, {}: {} prompt tokens, {} generated, batch {}\n\n", run.policy.name, run.hardware.name,
+  fmt::print("{} on {}, {}: {} prompt tokens, {} generated, batch {}\n", run.policy.name, run.hardware.name,
              run.model.name, run.workload.prompt_tokens, run.workload.decode_tokens, run.workload.batch);
+  fmt::print("Replayed: {}\n\n", trace_text(run, replayed));
   if (r["oom"].is_null()) {
     print_times(r);
   } else {
@@ -133,7 +143,7 @@ int run(const Options& options) {
   if (options.as_json) {
     fmt::print("{}\n", record.dump(1));
   } else {
-    print_text(prepared, record);
+    print_text(prepared, replayed, record);
     if (!options.timeline.empty()) fmt::print("Timeline: {} (opens in Perfetto)\n", options.timeline);
   }
   return 0;

@@ -1,10 +1,24 @@
 #include "base/interval.hpp"
 
 #include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
+#include "base/error.hpp"
+
 namespace kvcast {
+
+double off_of_mean(std::span<const double> draws) {
+  KVCAST_CHECK(draws.size() >= 2);
+  const double n = static_cast<double>(draws.size());
+  const double mean = std::accumulate(draws.begin(), draws.end(), 0.0) / n;
+  double squares = 0;
+  for (const double d : draws) squares += (d - mean) * (d - mean);
+  constexpr double kBelow = 0.9;  // a tenth lies on either side
+  return boost::math::quantile(boost::math::students_t(n - 1), kBelow) * std::sqrt(squares / (n - 1) / n);
+}
 
 void Spread::add(std::span<const double> values) {
   double low = 0, high = 0;

@@ -14,6 +14,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kTrace = "trace";  // its sample among a record's sensitivities, beside numbers of the machine
+
 std::string policy_text(const json& policy) {
   std::string text = policy.value("name", "?");
   for (const auto& [key, value] : policy.items()) {
@@ -182,6 +184,7 @@ Line uncertain_line(const std::vector<Row>&, const std::vector<Row>& ranking) {
   constexpr std::size_t kTold = 3;
   const Row& best = ranking.front();
   std::vector<std::pair<std::string, Row::Factors>> moved(best.moved_by.begin(), best.moved_by.end());
+  moved.emplace_back("another trace", best.of_trace);
   std::erase_if(moved, [](const auto& m) { return !worth_telling(m.second); });
   std::stable_sort(moved.begin(), moved.end(),
                    [](const auto& a, const auto& b) { return reach(a.second) > reach(b.second); });
@@ -224,6 +227,8 @@ Interval times_as_fast(const Row& a, const Row& b) {
     const Row::Factors of_a = factors(a, cause), of_b = factors(b, cause);
     spread.add(std::array{of_b.shorter / of_a.shorter, of_b.longer / of_a.longer});
   }
+  spread.add(std::array{1 / a.of_trace.shorter, 1 / a.of_trace.longer});
+  spread.add(std::array{b.of_trace.shorter, b.of_trace.longer});
   return spread.interval(a.tokens_per_s / b.tokens_per_s);
 }
 
@@ -249,7 +254,8 @@ std::vector<Row> read_rows(const store::Store& store) {
       row.bound = result.value("binding_resource", "");
       for (const json& s : result["sensitivities"]) {
         const json& step = s["decode.tpot_s"];
-        row.moved_by[name_of(s["keys"])] = {step[0].get<double>(), step[1].get<double>()};
+        const std::string name = name_of(s["keys"]);
+        (name == kTrace ? row.of_trace : row.moved_by[name]) = {step[0].get<double>(), step[1].get<double>()};
       }
     }
     rows.push_back(std::move(row));

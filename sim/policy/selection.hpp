@@ -17,6 +17,8 @@ struct HeadCounts {
   std::int64_t evicted = 0;        // tokens that lost their slot
   std::int64_t attended_runs = 0;  // contiguous pieces of what attention reads
   bool corrected = false;          // the step waited for this head's fetch
+
+  bool operator==(const HeadCounts&) const = default;
 };
 
 struct HeadSelection {

@@ -42,12 +42,14 @@ struct TimelineSpan {
   double start_s = 0, duration_s = 0;
 };
 
-// What becomes of an experiment's times where the costs of one source take longer, and shorter, by their uncertainty.
+// What becomes of an experiment's times where the costs of one source take longer, and shorter, by their uncertainty;
+// or where the trace's heads are as unlike those of all layers and sequences as a sample of their number may be.
+inline constexpr const char* kSampleOfTrace = "trace";
 struct Effect {
   struct Times {
     double step = 1, prefill = 1;  // how many times as long
   };
-  std::string source;  // as the profile writes it
+  std::string source;  // as the profile writes it, or kSampleOfTrace
   Times longer, shorter;
 };
 

@@ -89,8 +89,9 @@ const std::string& source_of(const config::Knob& knob) {
   return knob.value != nullptr ? knob.value->source : knob.curve->source;
 }
 
-// The numbers of the machine that rest on a source.
+// The numbers of the machine that rest on a source; the trace itself for its sample.
 json keys_of(config::Hardware& hardware, const std::string& source) {
+  if (source == kSampleOfTrace) return json::array({"trace"});
   json keys = json::array();
   for (const config::Knob& knob : config::knobs(hardware)) {
     if (source_of(knob) == source) keys.push_back(knob.key);

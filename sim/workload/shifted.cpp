@@ -2,13 +2,17 @@
 // longer by it, so that the sum over all ops bounds what their source does.
 #include "workload/shifted.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
 
+#include "base/interval.hpp"
 #include "hardware/cost_model.hpp"
 #include "lower/decode.hpp"
 #include "lower/prefill.hpp"
+#include "replay/parts.hpp"
 #include "workload/index_build.hpp"
 #include "workload/timed.hpp"
 
@@ -83,29 +87,45 @@ class Probe {
     if (prefill_.workload.prefill_batch > 0) {
       prefill_.workload.batch = std::min(prefill_.workload.batch, prefill_.workload.prefill_batch);
     }
-    as_is_ = {step({}), prefill({})};
+    as_is_ = {step(input, {}), prefill({})};
   }
 
   Effect::Times factors(const hardware::Shift& shift, const Telling& telling) const {
     Effect::Times times;
-    if (telling.step.count(shift.source) > 0) times.step = step(shift) / as_is_.step;
+    if (telling.step.count(shift.source) > 0) times.step = step(input_, shift) / as_is_.step;
     if (telling.prefill.count(shift.source) > 0) times.prefill = prefill(shift) / as_is_.prefill;
     return times;
+  }
+
+  // By how many times a step may be longer or shorter than with all layers of the model replayed; 1 where it does not
+  // hang on the heads that were.
+  double off_by_sample() const {
+    std::vector<double> logarithms;
+    for (const replay::ReplayResult& part : replay::parts(*input_.replay)) {
+      ExperimentInput input = input_;
+      input.replay = &part;
+      logarithms.push_back(std::log(step(input, {})));
+    }
+    if (logarithms.empty()) return 1;
+    // Drawn without replacement: where all layers were replayed nothing is left to chance.
+    const double replayed = static_cast<double>(input_.replay->layers.size()) / input_.run->model.layers;
+    return std::exp(off_of_mean(logarithms) * std::sqrt(1 - std::min(1.0, replayed)));
   }
 
  private:
   static constexpr int kSteps = 2;
 
-  Experiment run(const config::Run& run, const hardware::Shift& shift, bool decoding) const {
-    ExperimentInput input = input_;
+  static Experiment run(ExperimentInput input, const config::Run& run, const hardware::Shift& shift, bool decoding) {
     input.run = &run;
     ExperimentOptions options;
     options.shift = shift;
     options.decode = decoding, options.prefill = !decoding;
     return run_experiment(input, options);
   }
-  double step(const hardware::Shift& shift) const { return run(decode_, shift, true).tpot_mean_s; }
-  double prefill(const hardware::Shift& shift) const { return run(prefill_, shift, false).ttft_s; }
+  double step(const ExperimentInput& input, const hardware::Shift& shift) const {
+    return run(input, decode_, shift, true).tpot_mean_s;
+  }
+  double prefill(const hardware::Shift& shift) const { return run(input_, prefill_, shift, false).ttft_s; }
 
   ExperimentInput input_;
   config::Run decode_, prefill_;
@@ -122,6 +142,9 @@ Experiment predict(const ExperimentInput& input, const ExperimentOptions& option
   const Probe probe(input);
   for (const std::string& source : telling.all()) {
     effects.push_back({source, probe.factors({source, 1}, telling), probe.factors({source, -1}, telling)});
+  }
+  if (const double off = probe.off_by_sample(); off >= 1 + kTellingEffect) {
+    effects.push_back({kSampleOfTrace, {off, 1}, {1 / off, 1}});
   }
   return experiment;
 }

@@ -14,7 +14,8 @@
 namespace kvcast::workload {
 
 // The experiment with its effects: each source that could move a step or the prefill by two per cent, taken from a few
-// steps in the middle of decoding and from the first prompts. None where it does not fit in memory.
+// steps in the middle of decoding and from the first prompts; and the trace's sample, from parts of its replay
+// (replay/parts.hpp) each of which stands for the whole. None where it does not fit in memory.
 Experiment predict(const ExperimentInput& input, const ExperimentOptions& options);
 
 // Of which times it is asked how far they move, and whether it is asked if the experiment fits in memory.

@@ -102,6 +102,22 @@ TEST_CASE("a run reports time, memory, accuracy and where each number comes from
   CHECK(r["engine"]["events"].get<std::int64_t>() > 0);
 }
 
+TEST_CASE("what hangs on the layers that a trace happens to hold widens a run's interval") {
+  // Recalled pages differ from layer to layer; a policy that drops the prompt reads as much in all of them.
+  const auto of_trace = [](const char* policy) -> json {
+    const json r = run_json(policy, {"workload.prompt_tokens=2048"});
+    for (const json& s : r["sensitivities"]) {
+      if (s["keys"] == json::array({"trace"})) return s["decode.tpot_s"];
+    }
+    return nullptr;
+  };
+  const json recalled = of_trace("{file: arkvale-released, budget: 192, topk: 6, selection_heads: kv_head}");
+  REQUIRE(recalled.is_array());
+  CHECK(recalled[1] > 1.02);
+  CHECK(recalled[0].get<double>() * recalled[1].get<double>() == Approx(1));
+  CHECK(of_trace("{name: snapkv, budget: 256}").is_null());
+}
+
 TEST_CASE("with a budget that covers all tokens a policy is as accurate as full KV") {
   const json full = run_json("full")["accuracy"];
   CHECK(full["recall_mass_mean"].get<double>() == Approx(1));

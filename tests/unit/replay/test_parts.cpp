@@ -1,0 +1,83 @@
+// Parts of a replay: which counts each holds in place of all.
+#include "replay/parts.hpp"
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "replay/draw.hpp"
+
+namespace kvcast::replay {
+namespace {
+
+// attended = 1000 · layer + 10 · step + head tells where a count came from.
+ReplayResult replay_of(const std::vector<int>& captured, int steps, int dense = 0) {
+  ReplayResult r;
+  r.prompt_tokens = 500, r.decode_steps = steps, r.dense_layers = dense;
+  for (const int layer : captured) {
+    LayerCounts& counts = r.layers.emplace_back();
+    counts.layer = layer, counts.heads = 2;
+    for (int step = 0; step < steps; ++step) {
+      for (int head = 0; head < 2; ++head) counts.counts.push_back({.attended = 1000 * layer + 10 * step + head});
+    }
+  }
+  return r;
+}
+
+std::set<std::int64_t> sources(const ReplayResult& part, int layer) {
+  config::Model model;
+  model.layers = 10, model.n_q_heads = 2, model.n_kv_heads = 2, model.head_dim = 8;
+  Draw draw(part, model, 1, Stream(1));
+  std::set<std::int64_t> seen;
+  for (int step = 0; step < 100; ++step) seen.insert(draw.heads(layer, step)[0].attended);
+  return seen;
+}
+
+TEST_CASE("a few layers give two parts each, of the first and the second half of their steps") {
+  const auto all = parts(replay_of({3, 7}, 6));  // two steps of warm-up, four others
+  REQUIRE(all.size() == 4);
+  CHECK(sources(all[0], 0) == std::set<std::int64_t>{3020, 3030});
+  CHECK(sources(all[1], 9) == std::set<std::int64_t>{3040, 3050});  // one layer for all of the model's
+  CHECK(sources(all[2], 0) == std::set<std::int64_t>{7020, 7030});
+  CHECK(sources(all[3], 0) == std::set<std::int64_t>{7040, 7050});
+}
+
+TEST_CASE("many layers are dealt out whole") {
+  std::vector<int> captured;
+  for (int layer = 0; layer < 10; ++layer) captured.push_back(layer);
+  const auto all = parts(replay_of(captured, 4));
+  REQUIRE(all.size() == 8);
+  CHECK(sources(all[1], 0) == std::set<std::int64_t>{1020, 1030});
+  CHECK(sources(all[1], 9) == std::set<std::int64_t>{9020, 9030});
+  CHECK(sources(all[2], 9) == std::set<std::int64_t>{2020, 2030});
+}
+
+TEST_CASE("layers that the policy leaves dense are in every part and make none") {
+  const auto all = parts(replay_of({0, 4}, 6, 1));
+  REQUIRE(all.size() == 2);
+  for (const ReplayResult& part : all) {
+    REQUIRE(part.layers.size() == 2);
+    CHECK(part.layers[0].layer == 0);
+  }
+  CHECK(sources(all[0], 9) == std::set<std::int64_t>{4020, 4030});
+}
+
+TEST_CASE("counts are moved to the context of the step that they stand for") {
+  ReplayResult r = replay_of({3}, 6);
+  r.growth.attended = 1;  // one more token to read at each step
+  const auto all = parts(r);
+  // Step 2 read 3020; in the place of step 4 it would have read two more.
+  CHECK(all[0].layers[0].at(4)[0].attended == 3022);
+  CHECK(all[1].layers[0].at(2)[0].attended == 3038);  // step 4's 3040, two steps before
+}
+
+TEST_CASE("equal counts, and a replay of too few steps, have no parts") {
+  ReplayResult equal = replay_of({3, 7}, 6);
+  for (LayerCounts& layer : equal.layers) {
+    for (auto& counts : layer.counts) counts = {.attended = 5};
+  }
+  CHECK(parts(equal).empty());
+  CHECK(parts(replay_of({3}, 3)).empty());  // one step after the warm-up: one part, which is the whole
+}
+
+}  // namespace
+}  // namespace kvcast::replay
