@@ -63,9 +63,10 @@ MethodSpec read_method(const config::Node& node) {
   method.methods = s.texts("methods");
   method.papers = s.texts("papers", {});
   method.benchmarks = s.texts("benchmarks", {});
-  const std::string budget = s.choice("budget", {"tokens", "query_heads", "none"}, "tokens");
+  const std::string budget = s.choice("budget", {"tokens", "query_heads", "sparsity", "none"}, "tokens");
   method.budget = budget == "tokens"        ? MethodSpec::Budget::kTokens
                   : budget == "query_heads" ? MethodSpec::Budget::kQueryHeads
+                  : budget == "sparsity"    ? MethodSpec::Budget::kSparsity
                                             : MethodSpec::Budget::kNone;
   method.contexts = s.texts("contexts", {});
   method.coupled = s.flag("coupled", false);
@@ -86,22 +87,12 @@ MethodSpec read_method(const config::Node& node) {
   return method;
 }
 
-// A name without the marks and cases that tables write it with.
-std::string bare(std::string_view name) {
-  std::string letters;
-  for (const char c : name) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) != 0 || byte > 127) letters += static_cast<char>(std::tolower(byte));
-  }
-  return letters;
-}
-
 bool fits(const std::vector<std::string>& names, const std::string& name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
 bool fits_bare(const std::vector<std::string>& names, const std::string& name) {
-  const auto same = [&](const std::string& other) { return bare(other) == bare(name); };
+  const auto same = [&](const std::string& other) { return bare_name(other) == bare_name(name); };
   return names.empty() || std::any_of(names.begin(), names.end(), same);
 }
 
@@ -109,7 +100,8 @@ template <typename Value>
 auto named(const std::map<std::string, Value>& map, const std::string& name) {
   const auto at = map.find(name);
   if (at != map.end()) return at;
-  return std::find_if(map.begin(), map.end(), [&](const auto& entry) { return bare(entry.first) == bare(name); });
+  return std::find_if(map.begin(), map.end(),
+                      [&](const auto& entry) { return bare_name(entry.first) == bare_name(name); });
 }
 
 std::optional<double> number_in(std::string_view text) {
@@ -134,6 +126,15 @@ void add_parts(const TaskSpec& task, double weight, bool each_turn, std::vector<
 
 }  // namespace
 
+std::string bare_name(std::string_view name) {
+  std::string letters;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0 || byte > 127) letters += static_cast<char>(std::tolower(byte));
+  }
+  return letters;
+}
+
 std::vector<TaskPart> parts_of(const TaskSpec& task, bool each_turn) {
   std::vector<TaskPart> parts;
   add_parts(task, 1, each_turn, parts);
@@ -154,7 +155,7 @@ const TaskSpec* Catalogue::task(const std::string& benchmark, const std::string&
   if (list == tasks_.end()) return nullptr;
   auto at = named(list->second, name);
   // RULER's own files prefix its needle tasks so; tables mostly leave it out.
-  const std::string letters = bare(name);
+  const std::string letters = bare_name(name);
   if (at == list->second.end() && letters.starts_with("niah")) at = named(list->second, letters.substr(4));
   return at == list->second.end() ? nullptr : &at->second;
 }
@@ -182,7 +183,7 @@ const std::map<std::string, TaskSpec>& Catalogue::tasks(const std::string& bench
 
 const MethodSpec* Catalogue::method(const Row& row) const {
   for (const MethodSpec& method : methods_) {
-    if (!method.methods.empty() && fits(method.methods, row.method) && fits(method.papers, row.paper) &&
+    if (!method.methods.empty() && fits_bare(method.methods, row.method) && fits_bare(method.papers, row.paper) &&
         fits_bare(method.benchmarks, row.benchmark) && fits(method.contexts, row.context)) {
       return &method;
     }
@@ -218,8 +219,8 @@ bool reads_sparsely(const MethodSpec& method, const Row& row) {
 }
 
 bool budget_in_tokens(const MethodSpec& method, const Row& row) {
-  return method.budget != MethodSpec::Budget::kNone && !row.budget_unit.starts_with("fraction_of_context") &&
-         row.budget_unit != "compression_ratio_removed";
+  return method.budget != MethodSpec::Budget::kNone && method.budget != MethodSpec::Budget::kSparsity &&
+         !row.budget_unit.starts_with("fraction_of_context") && row.budget_unit != "compression_ratio_removed";
 }
 
 config::PolicyChoice policy_of(const MethodSpec& method, const Row& row, const config::Model& model,
@@ -239,6 +240,12 @@ config::PolicyChoice policy_of(const MethodSpec& method, const Row& row, const c
     throw UserError(row.where, fmt::format("unknown budget unit \"{}\"", row.budget_unit),
                     {"tokens", "tokens_per_layer", "traffic_equiv_tokens_per_attn_group", "fraction_of_context",
                      "compression_ratio_removed"});
+  }
+  if (method.budget == MethodSpec::Budget::kSparsity) {
+    const double left_out = std::max(0.0, 1 - tokens / static_cast<double>(prompt_tokens));
+    choice.parameters =
+        choice.parameters.with("sparsity", config::Node::scalar(fmt::format("{:.4f}", left_out), row.where));
+    return choice;
   }
   if (method.budget == MethodSpec::Budget::kQueryHeads) tokens /= model.group();
   tokens = 16.0 / method.bits * tokens - static_cast<double>(method.beside);

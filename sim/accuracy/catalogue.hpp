@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "accuracy/table.hpp"
@@ -56,7 +57,7 @@ std::vector<TaskPart> parts_of(const TaskSpec& task, bool each_turn);
 
 struct MethodSpec {
   std::vector<std::string> methods, papers, benchmarks, contexts;
-  enum class Budget { kTokens, kQueryHeads, kNone } budget = Budget::kTokens;
+  enum class Budget { kTokens, kQueryHeads, kSparsity, kNone } budget = Budget::kTokens;
   bool coupled = false, whole_prompt = false;
   int bits = 16;                // of what it keeps; budgets are of memory at 16
   std::int64_t beside = 0;      // tokens of the row's budget that the policy's own does not count
@@ -67,6 +68,9 @@ struct MethodSpec {
   double window_share = 0;  // of the prompt, whose last queries the policy looks at; 0: no more than recipes capture
   config::Node policy;
 };
+
+// A name without the marks and cases that tables write it with: ada-kv, AdaKV.
+std::string bare_name(std::string_view name);
 
 class Catalogue {
  public:
@@ -79,6 +83,7 @@ class Catalogue {
   const TaskSpec* task_of_trace(const std::string& name) const;
   // All tasks of a benchmark by name.
   const std::map<std::string, TaskSpec>& tasks(const std::string& benchmark) const;
+  // The first that fits: those of the row's paper stand before those of any.
   const MethodSpec* method(const Row& row) const;
 
  private:

@@ -231,7 +231,7 @@ void Laboratory::run_trace(const Wanted& wanted, const std::function<void()>& ad
         selector->prefill(selection);
         for (int t = 0; t < wanted.trace.steps; ++t) {
           selector->step(t, selection);
-          meter.measure(t, selection);
+          meter.measure(t, selection, *selector);
         }
         if (i == 0) {
           outcome.recall = meter.result();

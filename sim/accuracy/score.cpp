@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::int64_t kAnswerRoom = 128;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+// All queries of a longer prompt take hours and tens of gigabytes.
+constexpr std::int64_t kLongestWhole = 65536;
 
 bool is_average(const Row& row, const Catalogue& catalogue) {
   return catalogue.task(row.benchmark, row.task) == nullptr &&
@@ -166,6 +168,10 @@ class Planner {
     if (reads_sparsely(*method, row)) cell.task.floor = cell.task.unread_floor;
     cell.coupled = method->coupled;
     cell.whole_prompt = method->whole_prompt;
+    if (cell.whole_prompt && cell.contexts.back().tokens > kLongestWhole) {
+      throw UserError(fmt::format("{} looks at all queries of a prompt, which are replayed up to {} tokens, not {}",
+                                  row.method, kLongestWhole, cell.contexts.back().tokens));
+    }
     cell.each_turn = method->each_turn;
     cell.window_share = method->window_share;
   }
@@ -188,8 +194,8 @@ class Planner {
 
 bool is_full(const Row& row) {
   const std::size_t plus = row.method.rfind('+');
-  const std::string method = plus == std::string::npos ? row.method : row.method.substr(plus + 1);
-  return method == "Full-KV" || method == "FullKV" || method == "Full";
+  const std::string method = bare_name(plus == std::string::npos ? row.method : row.method.substr(plus + 1));
+  return method == "full" || method == "fullkv" || method == "fullattention" || method == "fullcache";
 }
 
 Plan make_plan(const std::vector<Row>& rows, const Catalogue& catalogue) {

@@ -46,7 +46,8 @@ struct PlanOptions {
   int seeds = 2;
 };
 
-// A row of the uncompressed model, an input: Full-KV, FullKV, Full; beside something else: X+FullKV.
+// A row of the uncompressed model, an input: Full, Full-KV, Full Attention, Full Cache in any spelling; beside
+// something else: X+FullKV.
 bool is_full(const Row& row);
 
 // A row that cannot be predicted is a cell with its reason.

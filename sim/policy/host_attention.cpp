@@ -58,6 +58,10 @@ class HostSearchSelector final : public Selector {
     return searches_[static_cast<std::size_t>(q_head / info_.group())]->output(q_head % info_.group());
   }
 
+  std::span<const float> log_weights(int q_head) const override {
+    return searches_[static_cast<std::size_t>(q_head / info_.group())]->log_weights(q_head % info_.group());
+  }
+
  private:
   // Sink before and window behind what was found.
   void add_static(std::int64_t tokens, HeadSelection& head) const {

@@ -41,6 +41,8 @@ class HostSearch {
   virtual void step(int t, Range host, std::span<HeadSelection> out) = 0;
   // As Selector::output, of a query head of the group.
   virtual std::span<const float> output(int) const { return {}; }
+  // As Selector::log_weights, the static tokens among them.
+  virtual std::span<const float> log_weights(int) const { return {}; }
 };
 
 // Builds the searches of a layer's KV heads on all cores. The layer must outlive the selector.

@@ -106,6 +106,15 @@ class LshSearch final : public HostSearch {
     return out;
   }
 
+  std::span<const float> log_weights(int member) const override {
+    if (!s_.estimator) return {};
+    const std::int64_t tokens = layer_.info().prompt_tokens + step_ + 1;
+    added_.assign(index(host_.begin), 0.0f);
+    add_chances(step_, member, sampled_[index(member)]);
+    added_.resize(added_.size() + index(tokens - host_.end));
+    return added_;
+  }
+
  private:
   void centre_keys() {
     const MatrixView keys = layer_.keys(kv_head_);
@@ -164,28 +173,35 @@ class LshSearch final : public HostSearch {
     return read;
   }
 
-  void estimate(int t, int member, const std::vector<std::int32_t>& sampled, std::span<float> out) const {
+  // Appends −log of the chance that each was sampled with.
+  void add_chances(int t, int member, const std::vector<std::int32_t>& sampled) const {
     const trace::TraceInfo& info = layer_.info();
     const int q_head = kv_head_ * info.group() + member;
     const float* const query = layer_.decode_query(q_head, t);
     const float* const scores = layer_.decode_scores(q_head).row(index(t));
     const std::size_t d = index(info.head_dim);
-    const double scale = 1 / std::sqrt(static_cast<double>(info.head_dim));
     const double norm = std::sqrt(static_cast<double>(dot(query, query, d)));
     const double to_mean = static_cast<double>(dot(query, mean_.data(), d));
-    std::vector<std::pair<std::int32_t, double>> logits;
     for (const std::int32_t i : sampled) {
       const double both = norm * static_cast<double>(norms_[index(i - host_.begin)]);
       const double cosine = both > 0 ? (static_cast<double>(scores[i]) - to_mean) / both : 0;
-      const double u = sampling_probability(cosine, s_);
-      logits.emplace_back(i, scale * static_cast<double>(scores[i]) - std::log(u + 1e-4));
+      added_.push_back(static_cast<float>(-std::log(sampling_probability(cosine, s_) + 1e-4)));
     }
-    const std::int64_t tokens = info.prompt_tokens + t + 1;
-    const auto held = [&](std::int64_t i) {
-      logits.emplace_back(static_cast<std::int32_t>(i), scale * static_cast<double>(scores[i]));
+  }
+
+  void estimate(int t, int member, const std::vector<std::int32_t>& sampled, std::span<float> out) const {
+    const trace::TraceInfo& info = layer_.info();
+    const float* const scores = layer_.decode_scores(kv_head_ * info.group() + member).row(index(t));
+    const double scale = 1 / std::sqrt(static_cast<double>(info.head_dim));
+    const std::span<const float> added = log_weights(member);
+    std::vector<std::pair<std::int32_t, double>> logits;
+    const auto attend_to = [&](std::int64_t i) {
+      const double logit = scale * static_cast<double>(scores[i]) + static_cast<double>(added[logits.size()]);
+      logits.emplace_back(static_cast<std::int32_t>(i), logit);
     };
-    for (std::int64_t i = 0; i < host_.begin; ++i) held(i);
-    for (std::int64_t i = host_.end; i < tokens; ++i) held(i);
+    for (std::int64_t i = 0; i < host_.begin; ++i) attend_to(i);
+    for (const std::int32_t i : sampled) attend_to(i);
+    for (std::int64_t i = host_.end; i <= info.prompt_tokens + t; ++i) attend_to(i);
     attend(logits, out);
   }
 
@@ -210,7 +226,7 @@ class LshSearch final : public HostSearch {
   std::vector<std::int32_t> starts_, ids_;
   int step_ = 0;  // the last one, and what it sampled for each query head
   std::vector<std::vector<std::int32_t>> sampled_;
-  mutable std::vector<float> outputs_;
+  mutable std::vector<float> outputs_, added_;
   std::vector<std::vector<std::uint32_t>> codes_;  // of decode queries, by query head
   std::vector<std::uint16_t> hits_;
 };

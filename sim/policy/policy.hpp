@@ -39,6 +39,9 @@ class Selector {
   // Attention output of a query head in the last step, head_dim floats, of a policy that does more than a softmax over
   // the pairs attended to (merged or averaged pairs); empty where it does no more.
   virtual std::span<const float> output(int) const { return {}; }
+  // What the last step adds to the scaled logits of what a query head attends to, in that order, where a policy does
+  // (a sample is divided by its chance of being drawn); empty where it adds nothing.
+  virtual std::span<const float> log_weights(int) const { return {}; }
 };
 
 // A prompt that is read in blocks, each followed by an eviction, in one layer.

@@ -39,7 +39,7 @@ LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, boo
       result.counts.counts.push_back(head.counts);
     }
     meter.measure(t, selection, *selector, result.accuracy);
-    if (targets) targets->measure(t, selection);
+    if (targets) targets->measure(t, selection, *selector);
     if (keep) result.selections.push_back({id, t, selection});
   }
   if (targets) result.targets = targets->result();

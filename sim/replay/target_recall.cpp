@@ -95,7 +95,7 @@ TargetMeter::TargetMeter(const FullMass& full) : full_(full) {
   }
 }
 
-void TargetMeter::measure(int t, const policy::LayerSelection& selection) {
+void TargetMeter::measure(int t, const policy::LayerSelection& selection, const policy::Selector& selector) {
   const trace::TraceInfo& info = full_.layer().info();
   const int n = selection.per_query_head ? 1 : info.group();
   const float scale = 1.0f / std::sqrt(static_cast<float>(info.head_dim));
@@ -111,7 +111,12 @@ void TargetMeter::measure(int t, const policy::LayerSelection& selection) {
     for (int q = static_cast<int>(h) * n; q < (static_cast<int>(h) + 1) * n; ++q) {
       const float* const row = full_.layer().decode_scores(q).row(static_cast<std::size_t>(t));
       const double log_sum = full_.log_sum(q, t);
-      for (const std::int64_t p : found) step.kept += std::exp(static_cast<double>(scale * row[p]) - log_sum);
+      const std::span<const float> added = selector.log_weights(q);
+      if (added.empty()) {
+        for (const std::int64_t p : found) step.kept += std::exp(static_cast<double>(scale * row[p]) - log_sum);
+      } else {
+        step.kept += weighed(t, q, attended, added, found);
+      }
       step.tokens += full_.target_mass(q, t) * static_cast<double>(found.size());
       if (full_.retrieves(q)) continue;
       measure_written(t, q, attended);
@@ -122,6 +127,25 @@ void TargetMeter::measure(int t, const policy::LayerSelection& selection) {
       result_.other_kept += std::min(1.0, std::exp(log_sum_exp(scores, scale) - log_sum));
     }
   }
+}
+
+double TargetMeter::weighed(int t, int q_head, std::span<const std::int32_t> attended, std::span<const float> added,
+                            const std::vector<std::int64_t>& found) const {
+  KVCAST_CHECK(attended.size() == added.size());
+  if (found.empty()) return 0;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(full_.layer().info().head_dim));
+  const float* const row = full_.layer().decode_scores(q_head).row(static_cast<std::size_t>(t));
+  std::vector<float> logits;
+  for (std::size_t i = 0; i < attended.size(); ++i) logits.push_back(scale * row[attended[i]] + added[i]);
+  const double log_sum = log_sum_exp(logits, 1.0f);
+  double mass = 0;
+  auto next = found.begin();
+  for (std::size_t i = 0; i < attended.size() && next != found.end(); ++i) {
+    if (attended[i] != *next) continue;
+    mass += std::exp(static_cast<double>(logits[i]) - log_sum);
+    ++next;
+  }
+  return mass;
 }
 
 void TargetMeter::measure_written(int t, int q_head, std::span<const std::int32_t> attended) {

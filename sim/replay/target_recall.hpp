@@ -4,12 +4,13 @@
 // that attention which a policy keeps is the step's recall.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
 
-#include "policy/selection.hpp"
+#include "policy/policy.hpp"
 #include "trace/targets.hpp"
 #include "trace/trace.hpp"
 
@@ -19,10 +20,10 @@ namespace kvcast::replay {
 struct StepRecall {
   std::int64_t targets = 0;  // positions that the step needs
   double full = 0;           // mass on them, summed over query heads
-  double kept = 0;           // the part of it on positions attended to
+  double kept = 0;           // the part of it on positions attended to; of a sample, what its weights make of them
   double tokens = 0;  // needed positions attended to, summed over query heads with their mass on targets as weights
 
-  double recall() const { return full > 0 ? kept / full : 1; }
+  double recall() const { return full > 0 ? std::min(1.0, kept / full) : 1; }  // samples can weigh more than all
   double mean_tokens() const { return full > 0 ? tokens / full : 0; }
 };
 
@@ -72,10 +73,14 @@ class FullMass {
 class TargetMeter {
  public:
   explicit TargetMeter(const FullMass& full);
-  void measure(int t, const policy::LayerSelection& selection);
+  // `selector` has just made `selection`.
+  void measure(int t, const policy::LayerSelection& selection, const policy::Selector& selector);
   const TargetRecall& result() const { return result_; }
 
  private:
+  // Mass that the policy's own softmax puts on `found` of `attended`, whose logits it adds `added` to.
+  double weighed(int t, int q_head, std::span<const std::int32_t> attended, std::span<const float> added,
+                 const std::vector<std::int64_t>& found) const;
   void measure_written(int t, int q_head, std::span<const std::int32_t> attended);
   const FullMass& full_;
   TargetRecall result_;

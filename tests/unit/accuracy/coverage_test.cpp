@@ -32,7 +32,7 @@ Row row(const Case& c, const std::string& paper, const std::string& method, cons
   return r;
 }
 
-// Each method of the catalogue that RULER's rows can name, once for each of its papers.
+// Each method of the catalogue that RULER's rows can name, in its paper's tables or in those of another one.
 std::vector<std::pair<std::string, std::string>> methods() {
   std::vector<std::pair<std::string, std::string>> out;
   const config::Node list = config::load_yaml(config::find_config("accuracy", "methods", {}));
@@ -40,7 +40,9 @@ std::vector<std::pair<std::string, std::string>> methods() {
     if (node.find("benchmarks") != nullptr || node.find("contexts") != nullptr || node.find("refused") != nullptr) {
       continue;
     }
-    out.emplace_back(node.find("papers")->items().at(0).text(), node.find("methods")->items().at(0).text());
+    const config::Node* const papers = node.find("papers");
+    out.emplace_back(papers != nullptr ? papers->items().at(0).text() : "another",
+                     node.find("methods")->items().at(0).text());
   }
   return out;
 }

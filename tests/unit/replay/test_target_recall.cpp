@@ -33,6 +33,21 @@ policy::LayerSelection selection_of(std::vector<std::int32_t> positions) {
   return selection;
 }
 
+// Adds to the logits of one query head.
+class Weighing final : public policy::Selector {
+ public:
+  explicit Weighing(int q_head = -1, std::vector<float> added = {}) : q_head_(q_head), added_(std::move(added)) {}
+  void prefill(policy::LayerSelection&) override {}
+  void step(int, policy::LayerSelection&) override {}
+  std::span<const float> log_weights(int q_head) const override {
+    return q_head == q_head_ ? std::span<const float>(added_) : std::span<const float>();
+  }
+
+ private:
+  int q_head_;
+  std::vector<float> added_;
+};
+
 TEST_CASE("recall of targets, by hand") {
   const MemoryTrace trace = on_paper();
   const auto layer = trace.load(0, 1);
@@ -40,7 +55,7 @@ TEST_CASE("recall of targets, by hand") {
   CHECK(full.target_mass(0, 0) == Approx(6.0 / 8));
   CHECK(full.target_mass(1, 0) == Approx(2.0 / 4));
   TargetMeter meter(full);
-  meter.measure(0, selection_of({1, 2}));
+  meter.measure(0, selection_of({1, 2}), Weighing());
   const StepRecall& step = meter.result().steps[0];
   CHECK(step.targets == 2);
   CHECK(step.full == Approx(6.0 / 8 + 2.0 / 4));
@@ -48,6 +63,25 @@ TEST_CASE("recall of targets, by hand") {
   CHECK(step.recall() == Approx(0.75 / 1.25));
   CHECK(step.mean_tokens() == Approx(1));
   CHECK(meter.result().other_full == 0);  // both heads retrieve
+}
+
+// Sampled with a chance of a half and of a quarter: the first head's exponentials 1 and 4 count as 2 and 16 of 18.
+TEST_CASE("a sample keeps what its weights make of it, and no more than all") {
+  const MemoryTrace trace = on_paper();
+  const auto layer = trace.load(0, 1);
+  const FullMass full(*layer, {{2, 0}}, 1);
+  const auto kept = [&](std::vector<std::int32_t> attended, std::vector<float> added) {
+    TargetMeter meter(full);
+    meter.measure(0, selection_of(std::move(attended)), Weighing(0, std::move(added)));
+    return meter.result().steps[0];
+  };
+  const float ln2 = std::log(2.0f);
+  CHECK(kept({1, 2}, {ln2, 2 * ln2}).kept == Approx(16.0 / 18 + 1.0 / 4));
+  CHECK(kept({1, 3}, {ln2, 2 * ln2}).kept == 0);
+  CHECK(kept({0, 1, 2, 3}, {0, 0, 0, 0}).recall() == Approx(1));
+  // Of both targets alone, all of the first head's attention, 8 of 6 eighths, and half of the second's, as in full.
+  CHECK(kept({0, 2}, {0, 0}).kept == Approx(1 + 2.0 / 4));
+  CHECK(kept({0, 2}, {0, 0}).recall() == 1);
 }
 
 TEST_CASE("attention that is not a number is refused, and does not count as kept") {
@@ -67,7 +101,7 @@ TEST_CASE("heads that put little on targets count apart") {
   const auto layer = trace.load(0, 1);
   const FullMass full(*layer, {{}}, 1);  // no targets: nobody retrieves
   TargetMeter meter(full);
-  meter.measure(0, selection_of({2, 3}));
+  meter.measure(0, selection_of({2, 3}), Weighing());
   CHECK(meter.result().other_full == 2);
   CHECK(meter.result().other_kept == Approx(5.0 / 8 + 2.0 / 4));
   CHECK(meter.result().steps[0].recall() == 1);
@@ -87,8 +121,8 @@ TEST_CASE("what is seen of what was generated, by hand") {
   const FullMass full(*layer, {{}, {}}, 1);
   const auto written = [&](std::vector<std::int32_t> second) {
     TargetMeter meter(full);
-    meter.measure(0, selection_of({0}));  // the first step has nothing before it, and does not count
-    meter.measure(1, selection_of(std::move(second)));
+    meter.measure(0, selection_of({0}), Weighing());  // the first step has nothing before it, and does not count
+    meter.measure(1, selection_of(std::move(second)), Weighing());
     return meter.result();
   };
   CHECK(written({0, 2}).written_full == Approx(6.0 / 7));  // the step's own token included
