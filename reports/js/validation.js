@@ -39,7 +39,7 @@ function drawHead() {
   document.getElementById('findings').append(...page.suites.map((suite) => {
     const all = suite.summary.find((part) => part.group === '');
     const judged = all && all.n > 0;
-    return element('div', { class: 'finding' }, element('h2', {}, suite.name),
+    return element('div', { class: 'finding' }, element('h2', {}, element('a', { href: '#suite-' + suite.name }, suite.name)),
       element('p', { class: 'finding-text' }, judged ? 'median error ' + percent(all.median) : suite.status ? 'not measured here' : 'nothing to average'),
       element('p', { class: 'finding-detail' }, judged
         ? 'over ' + plural(all.n, 'held-out number') + ', p90 ' + percent(all.p90) + ', bias ' + formatNumber(100 * all.bias, '+,.1f') + ' %\n' + countsText(tally([suite]))

@@ -1,5 +1,6 @@
 // One suite's cases as a table, by verdict, as listed or the worst first; long ones a part at a time.
 const rowsAtOnce = 200;
+const worstAtFirst = 25;  // of longer tables, so that the next suite is not far below
 
 function worstFirst(rows) {
   const off = (row) => (row.predicted > 0 && row.expected > 0 ? Math.abs(Math.log(row.predicted / row.expected)) : -1);
@@ -31,14 +32,14 @@ function buildTable(suite) {
   const counts = tally([suite]);
   const hidden = new Set(counts.unanswered && Object.keys(counts).length > 1 ? ['unanswered'] : []);
   const wordy = rows.some((row) => words(row).length > 0);
-  let limit = rowsAtOnce, listed = rows.length <= rowsAtOnce;
+  let listed = rows.length <= rowsAtOnce, limit = listed ? rowsAtOnce : worstAtFirst;
   const body = element('tbody');
   const more = element('p', { class: 'note' });
   const draw = () => {
     const shown = (listed ? rows : worstFirst(rows)).filter((row) => !hidden.has(row.verdict));
     body.replaceChildren(...shown.slice(0, limit).map((row) => caseRow(row, wordy)));
     more.replaceChildren(formatCount(Math.min(limit, shown.length)) + ' of ' + formatCount(shown.length) + ' shown' + (hidden.size ? ', without ' + sentenceList([...hidden]) : '') + '. ',
-      shown.length > limit ? element('button', { type: 'button', class: 'quiet-button', onclick: () => { limit += 1000; draw(); } }, 'show more') : '');
+      shown.length > limit ? element('button', { type: 'button', class: 'quiet-button', onclick: () => { limit += rowsAtOnce; draw(); } }, 'show more') : '');
   };
   const chips = Object.keys(verdicts).filter((name) => counts[name]).map((name) => {
     const chip = element('button', { type: 'button', class: 'chip verdict-chip ' + name, title: verdicts[name], 'aria-pressed': String(!hidden.has(name)) }, name + ' ' + formatCount(counts[name]));
