@@ -62,7 +62,8 @@ class State {
   // Anything else worth keeping in the row.
   void note(const std::string& name, Json value);
 
-  // Fails the check, with numbers, where ‖got − expected‖ / ‖expected‖ exceeds the tolerance or anything is not finite.
+  // Fails the check, with numbers, where ‖got − expected‖ / ‖expected‖ exceeds the tolerance, anything is not finite,
+  // or one element is off by more than ten times the tolerance, of its size or of what is usual, whichever is larger.
   void compare(const std::string& what, const std::vector<float>& got, const std::vector<float>& expected,
                double tolerance);
   void require(bool holds, const std::string& what);

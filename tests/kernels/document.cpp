@@ -325,4 +325,12 @@ TEST_CASE("a comparison sees errors, sizes and what is not finite") {
   CHECK(verdict({3}, {3, 4}) == 1);
   CHECK(verdict({3, std::nanf("")}, {3, 4}) == 1);
   CHECK(verdict({}, {}) == 1);
+  // One of a thousand: 0.2 / √1000 = 0.006 is no error of the whole, but 0.2 is one of the element.
+  std::vector<float> ones(1000, 1.0f), off = ones;
+  off[700] = 1.09f;
+  CHECK(verdict(off, ones) == 0);
+  off[700] = 1.2f;
+  CHECK(verdict(off, ones) == 1);
+  off[700] = 0, ones[700] = 0, off[3] = 0.2f, ones[3] = 0;  // zeros may be off by what is usual
+  CHECK(verdict(off, ones) == 1);
 }
