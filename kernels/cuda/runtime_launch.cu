@@ -18,6 +18,8 @@ class Chain {
  public:
   Chain(int kernels, bool graph) : kernels_(kernels), counter_(std::vector<std::uint32_t>(1, 0u)) {
     if (!graph) return;
+    cudaFuncAttributes loaded;  // now: modules load lazily, and not every driver lets them while a stream is captured
+    KVCAST_CUDA(cudaFuncGetAttributes(&loaded, count_up));
     cudaStream_t stream;
     cudaGraph_t captured;
     KVCAST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
