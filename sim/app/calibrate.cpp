@@ -140,6 +140,7 @@ int fit_machine(const Target& target, const MachineOptions& options) {
   for (const std::string& name : result.left_out) {
     fmt::print(stderr, "not measured, kept as in {}: {}\n", options.profile, name);
   }
+  for (const std::string& why : result.too_few) fmt::print(stderr, "{}\n", why);
   return finish(result.calibrations, result.misses, options.out, result.yaml);
 }
 

@@ -12,6 +12,7 @@
 #include "calibrate/predict.hpp"
 #include "calibrate/smooth.hpp"
 #include "calibrate/solve.hpp"
+#include "calibrate/stage.hpp"
 
 namespace kvcast::calibrate {
 namespace {
@@ -141,7 +142,7 @@ std::vector<MeasuredPoint> not_held_out(std::span<const MeasuredPoint> points) {
   std::vector<MeasuredPoint> used;
   std::copy_if(points.begin(), points.end(), std::back_inserter(used), [](auto& point) { return !point.held_out; });
   if (used.size() < kLeastPoints) {
-    throw UserError(fmt::format("attention: {} points to fit to, at least {} are needed", used.size(), kLeastPoints));
+    throw TooFewCases(fmt::format("attention: {} points to fit to, at least {} are needed", used.size(), kLeastPoints));
   }
   return used;
 }

@@ -40,6 +40,24 @@ void judge(const config::Calibration& c, std::vector<std::string>& misses) {
   check("p90", c.held_out.p90, c.budget_p90);
 }
 
+// Where a stage has fewer cases than it needs, the machine stays as it was: a few that are missing, skipped or not
+// reached in time, are no reason to refuse what all others say.
+bool fit(const Stage& stage, std::span<const MeasuredOp> own, MachineResult& result) {
+  config::Hardware hardware = result.hardware;
+  try {
+    if (stage.fit) {
+      stage.fit(own, hardware);
+    } else {
+      fit_stage(stage.name, stage.keys, own, hardware);
+    }
+  } catch (const TooFewCases& few) {
+    result.too_few.emplace_back(few.what());
+    return false;
+  }
+  result.hardware = std::move(hardware);
+  return true;
+}
+
 }  // namespace
 
 void fit_stages(std::span<const Stage> stages, std::span<const MeasuredOp> cases, const Results& results,
@@ -47,14 +65,11 @@ void fit_stages(std::span<const Stage> stages, std::span<const MeasuredOp> cases
   std::vector<std::pair<const Stage*, std::vector<MeasuredOp>>> fitted;
   for (const Stage& stage : stages) {
     std::vector<MeasuredOp> own = cases_of(stage, cases);
-    if (own.empty()) {
-      result.left_out.emplace_back(stage.name);
-    } else if (stage.fit) {
-      stage.fit(own, result.hardware);
+    if (!own.empty() && fit(stage, own, result)) {
+      fitted.emplace_back(&stage, std::move(own));
     } else {
-      fit_stage(stage.name, stage.keys, own, result.hardware);
+      result.left_out.emplace_back(stage.name);
     }
-    if (!own.empty()) fitted.emplace_back(&stage, std::move(own));
   }
   // Errors are those of the whole machine: what a later stage found counts for the cases of an earlier one.
   const std::string device = text_of(results, "device", "");

@@ -8,6 +8,7 @@
 
 #include "calibrate/predict.hpp"
 #include "calibrate/solve.hpp"
+#include "calibrate/stage.hpp"
 
 namespace kvcast::calibrate {
 namespace {
@@ -82,7 +83,7 @@ std::vector<Form> forms(std::span<const MeasuredPoint> points) {
   for (const MeasuredPoint& point : points) {
     low = std::min(low, repeated_bytes(point)), high = std::max(high, repeated_bytes(point));
   }
-  if (low == high) throw UserError("GEMM: all points have weights of one size");
+  if (low == high) throw TooFewCases("GEMM: all points have weights of one size");
   std::vector<Form> all = {{{low, high}, true}};
   if (high > 4 * low) all.push_back({{low, std::sqrt(low * high), high}, false});
   return all;
@@ -126,7 +127,7 @@ GemmFit fit_gemm(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
     if (!point.held_out) used.push_back(point);
   }
   if (used.size() < kLeastPoints) {
-    throw UserError(fmt::format("GEMM: {} points to fit to, at least {} are needed", used.size(), kLeastPoints));
+    throw TooFewCases(fmt::format("GEMM: {} points to fit to, at least {} are needed", used.size(), kLeastPoints));
   }
   const std::vector<Form> all = forms(used);
   std::size_t best = 0;

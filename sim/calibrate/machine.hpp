@@ -20,7 +20,8 @@ struct MachineResult {
   config::Hardware hardware;
   std::vector<config::Calibration> calibrations;  // one a stage
   std::vector<std::string> misses;                // budgets that are not kept, in words
-  std::vector<std::string> left_out;              // stages without cases, and what they would have established
+  std::vector<std::string> left_out;              // stages that stay as they were, for want of cases
+  std::vector<std::string> too_few;               // those of them that have some, and how many they need
   std::string yaml;                               // the profile
 };
 

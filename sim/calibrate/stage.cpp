@@ -124,7 +124,8 @@ void fit_stage(std::string_view name, std::span<const std::string_view> keys, st
   }
   const std::vector<Number> numbers = numbers_of(hardware, keys);
   if (used.size() < numbers.size()) {
-    throw UserError(fmt::format("{}: {} cases to fit {} numbers to; measure more", name, used.size(), numbers.size()));
+    throw TooFewCases(
+        fmt::format("{}: {} cases to fit {} numbers to; measure more", name, used.size(), numbers.size()));
   }
   // Logarithms: the numbers are positive, and their sizes unknown.
   std::vector<Parameter> parameters;

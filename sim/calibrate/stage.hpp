@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.hpp"
 #include "config/hardware.hpp"
 #include "graph/op.hpp"
 
@@ -43,9 +44,14 @@ std::vector<double> predict(const config::Hardware& hardware, std::span<const Me
 // Relative errors: of those that are held out or of the others.
 std::vector<double> relative_errors(const config::Hardware& hardware, std::span<const MeasuredOp> cases, bool held_out);
 
+// There is less to fit to than a fit needs: the measurements may be all right, but they do not tell.
+struct TooFewCases : UserError {
+  using UserError::UserError;
+};
+
 // Sets the numbers under `keys` (all points of a curve) so that the cases that are not held out come out; they start
 // from what the machine has and stay within a factor of 1000 of it, efficiencies at or below 1. Fewer cases than
-// numbers: UserError that names the stage.
+// numbers: TooFewCases, which names the stage.
 void fit_stage(std::string_view name, std::span<const std::string_view> keys, std::span<const MeasuredOp> cases,
                config::Hardware& hardware);
 

@@ -16,14 +16,6 @@ using nlohmann::json;
 
 namespace {
 
-json work(double bytes, double flops = 0, double rows = 0) {
-  return {{"bytes", bytes}, {"flops", flops}, {"rows", rows}};
-}
-
-json empty_document(json environment) {
-  return {{"schema", "kvcast-kernels/1"}, {"environment", std::move(environment)}, {"rows", json::array()}};
-}
-
 // The benchmarks of kvcast-kernels-cpu on four cores.
 json host_document() {
   json doc = empty_document({{"host_cpu", "made up"}, {"date", "2026-01-01"}, {"cores", 4}, {"dram_bytes", 64e9}});
@@ -79,10 +71,6 @@ config::Hardware host_truth() {
   return machine;
 }
 
-calibrate::MachineRequest request(const config::Hardware& base) {
-  return {.base = base, .name = "made-up.json", .budget_median = 0.05, .budget_p90 = 0.15};
-}
-
 }  // namespace
 
 TEST_CASE("calibrate cpu finds the host that made the results") {
@@ -90,7 +78,7 @@ TEST_CASE("calibrate cpu finds the host that made the results") {
   const std::string path = folder.path() + "/results.json";
   json doc = host_document();
   time_rows(doc, path, host_truth(), calibrate::host_cases, 0.01);
-  const auto result = calibrate::fit_host(calibrate::read_results(path), request(machine_of("h100-sxm")));
+  const auto result = calibrate::fit_host(calibrate::read_results(path), made_up_request(machine_of("h100-sxm")));
   CHECK(result.misses.empty());
   CHECK(result.left_out.empty());
   CHECK(result.calibrations.size() == 6);
@@ -139,7 +127,7 @@ TEST_CASE("products of one core say what a core multiplies in a second, and resu
     row["time_s"]["median"] = 8e-6 + 50e-3 * share / left;
   }
   write(doc, path);
-  const auto result = calibrate::fit_host(calibrate::read_results(path), request(machine_of("h100-sxm")));
+  const auto result = calibrate::fit_host(calibrate::read_results(path), made_up_request(machine_of("h100-sxm")));
   CHECK(result.hardware.host.core_products == Approx(42.95e9).epsilon(0.01));
   CHECK(result.hardware.host.core_products.origin == Origin::kFitted);
 
@@ -147,7 +135,7 @@ TEST_CASE("products of one core say what a core multiplies in a second, and resu
   rows.erase(std::remove_if(rows.begin(), rows.end(), [](const json& row) { return row["bench"] == "cpu_product"; }),
              rows.end());
   write(doc, path);
-  const auto without = calibrate::fit_host(calibrate::read_results(path), request(machine_of("h100-sxm")));
+  const auto without = calibrate::fit_host(calibrate::read_results(path), made_up_request(machine_of("h100-sxm")));
   CHECK(without.left_out == std::vector<std::string>{"matrix products"});
   CHECK(without.hardware.host.core_products == machine_of("h100-sxm").host.core_products);
   CHECK(without.hardware.host.core_products.origin != Origin::kFitted);
@@ -158,7 +146,7 @@ TEST_CASE("cases of several passes are fitted once, in the middle, and say how f
   const std::string path = folder.path() + "/results.json";
   json doc = host_document();
   time_rows(doc, path, host_truth(), calibrate::host_cases, 0.01);
-  const auto once = calibrate::fit_host(calibrate::read_results(path), request(machine_of("h100-sxm")));
+  const auto once = calibrate::fit_host(calibrate::read_results(path), made_up_request(machine_of("h100-sxm")));
   for (const config::Calibration& c : once.calibrations) CHECK_FALSE(c.repeated);
 
   add_pass(doc, 1.21);
@@ -167,7 +155,7 @@ TEST_CASE("cases of several passes are fitted once, in the middle, and say how f
   CHECK(results.rows.size() == doc["rows"].size() / 2);
   // √1.21: every time is 1.1 times as long.
   CHECK(results.rows[0].seconds == Approx(1.1 * results.rows[0].passes[0]));
-  const auto twice = calibrate::fit_host(results, request(machine_of("h100-sxm")));
+  const auto twice = calibrate::fit_host(results, made_up_request(machine_of("h100-sxm")));
   CHECK(twice.hardware.host.core_rank == Approx(1.1 * once.hardware.host.core_rank).epsilon(0.01));
   for (const config::Calibration& c : twice.calibrations) {
     INFO(c.kernel);
@@ -196,68 +184,10 @@ TEST_CASE("a host that the model cannot explain misses its budget") {
   const std::string path = folder.path() + "/results.json";
   json doc = host_document();
   time_rows(doc, path, host_truth(), calibrate::host_cases, 0.6);
-  const auto result = calibrate::fit_host(calibrate::read_results(path), request(machine_of("h100-sxm")));
+  const auto result = calibrate::fit_host(calibrate::read_results(path), made_up_request(machine_of("h100-sxm")));
   REQUIRE_FALSE(result.misses.empty());
   CHECK_THAT(result.misses.front(), Contains("held-out cases"));
 }
-
-namespace {
-
-// The benchmarks of kvcast-kernels, fewer values of each axis.
-json gpu_document() {
-  json doc = empty_document({{"host_cpu", "made up"},
-                             {"date", "2026-01-01"},
-                             {"device", "Made-up GPU"},
-                             {"sm_count", 132},
-                             {"tensor_peak", 989e12},
-                             {"clock_hz", 1755e6},
-                             {"hbm_peak", 3.35e12},
-                             {"l2_bytes", 50e6},
-                             {"pcie_lanes", 16},
-                             {"pcie_generation_under_load", 5}});
-  add_rows(doc, "launch_chain", "cold",
-           {{"how", {"stream", "graph"}}, {"clock", {"device", "issue"}}, {"kernels", {16, 32, 64, 128, 256}}},
-           [](const json&) { return json::object(); });
-  add_rows(doc, "host_sync", "batch", {{"what", {"stream_sync_idle", "value_round_trip"}}},
-           [](const json&) { return json::object(); });
-  add_rows(doc, "hbm_stream", "cold", {{"op", {"read", "copy"}}, {"bytes", {1 << 16, 1 << 20, 1 << 24, 1 << 28}}},
-           [](const json& a) { return work(a["bytes"].get<double>() * (a["op"] == "copy" ? 2 : 1)); });
-  add_rows(doc, "hbm_gather", "cold", {{"row_bytes", {64, 256, 1024}}, {"run", {1, 4}}, {"gathered", {32768, 262144}}},
-           [](const json& a) { return work(2 * a["row_bytes"].get<double>() * a["gathered"].get<double>()); });
-  add_rows(doc, "convert", "cold", {{"pages", {64, 512, 4096}}},
-           [](const json& a) { return work(a["pages"].get<double>() * 32 * 8 * 128 * 8); });
-  add_rows(doc, "topk", "cold", {{"rows", {1, 8, 200}}, {"n", {1000, 4096, 65536}}, {"k", {64, 2048}}},
-           [](const json&) { return json::object(); });
-  add_rows(doc, "gemm", "cold",
-           {{"m", {1, 16, 64, 256, 1024, 8192}}, {"n", {4096, 14336, 28672}}, {"k", {4096, 14336}}},
-           [](const json&) { return json::object(); });
-  add_rows(doc, "decode_attention", "cold",
-           {{"batch", {1, 4, 16, 64}},
-            {"context", {128, 512, 2048, 8192, 32768}},
-            {"kv_heads", {8}},
-            {"group", {4, 8}},
-            {"page", {32}},
-            {"dim", {128}}},
-           [](const json&) { return json::object(); });
-  add_rows(doc, "prefill_attention", "cold", {{"tokens", {1024, 4096, 16384}}}, [](const json& a) {
-    const double tokens = a["tokens"].get<double>();
-    return work(2 * tokens * 80 * 128 * 2, 2.0 * 32 * tokens * tokens * 128);
-  });
-  add_rows(doc, "host_copy", "cold",
-           {{"direction", {"h2d", "d2h"}},
-            {"memory", {"pinned"}},
-            {"how", {"calls", "batched"}},
-            {"clock", {"device", "issue"}},
-            {"bytes", {4096, 16384, 1 << 20, 1 << 26}},
-            {"pieces", {8, 64}}},
-           [](const json&) { return json::object(); });
-  add_rows(doc, "zero_copy_gather", "cold",
-           {{"piece", {256, 4096}}, {"bytes", {1 << 24, 1 << 27}}, {"blocks", {8, 128}}},
-           [](const json&) { return json::object(); });
-  return doc;
-}
-
-}  // namespace
 
 TEST_CASE("calibrate cuda finds the GPU that made the results") {
   const TemporaryDirectory folder;
@@ -271,7 +201,7 @@ TEST_CASE("calibrate cuda finds the GPU that made the results") {
   json doc = gpu_document();
   time_rows(doc, path, truth, calibrate::gpu_cases, 0.005);
   // From a machine that is another one.
-  const auto result = calibrate::fit_gpu(calibrate::read_results(path), request(machine_of("a100-80gb-sxm")));
+  const auto result = calibrate::fit_gpu(calibrate::read_results(path), made_up_request(machine_of("a100-80gb-sxm")));
   for (const std::string& miss : result.misses) UNSCOPED_INFO(miss);
   CHECK(result.misses.empty());
   const config::Hardware& found = result.hardware;
@@ -306,7 +236,8 @@ TEST_CASE("results that are damaged are read or refused, never worse") {
   time_rows(doc, path, host_truth(), calibrate::host_cases, 0.01);
   const auto error_with = [&](const std::string& text) {
     std::ofstream(path) << text;
-    return error_of([&] { calibrate::fit_host(calibrate::read_results(path), request(machine_of("h100-sxm"))); });
+    return error_of(
+        [&] { calibrate::fit_host(calibrate::read_results(path), made_up_request(machine_of("h100-sxm"))); });
   };
   CHECK_THAT(error_with("{"), Contains("results.json: not JSON"));
   CHECK_THAT(error_with("{}"), Contains("\"schema\" is missing"));
