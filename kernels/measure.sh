@@ -57,6 +57,17 @@ build_by_hand() {
   echo '#include <cublas_v2.h>' > "$objects/blas.cu"
   if "$nvcc" -E "$objects/blas.cu" -o "$objects/blas.txt"; then
     flags+=(-DKVCAST_CUBLAS) links+=(-lcublas)
+  else
+    # A toolkit without it: PyTorch's packages bring one, under names with a version.
+    local library folder
+    for library in $(python3 -c 'import nvidia, glob
+for p in nvidia.__path__: print(*glob.glob(p + "/cu[1-9]*/lib/libcublas.so.*") + glob.glob(p + "/cublas/lib/libcublas.so.*"))'); do
+      folder=${library%/lib/*}
+      "$nvcc" --version | grep -q "release ${library##*.}\." && [ -f "$folder/include/cublas_v2.h" ] || continue
+      flags+=(-DKVCAST_CUBLAS "-Xcompiler=-idirafter,$folder/include")
+      links+=("$library" "${library%/*}/libcublasLt.so.${library##*.}" "-Xlinker=-rpath=${library%/*}")
+      break
+    done
   fi
   for file in "$source_folder"/{harness,reference,device,cuda,cpu,pipeline}/*.{cpp,cu}; do
     case "$file" in */\*.* | */emulat* | */*_emulated.cpp | */emulated_main.cpp | */lazy_queue.cpp) continue ;; esac
