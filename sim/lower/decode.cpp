@@ -46,7 +46,7 @@ bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
   const config::Model& model = setting_.run->model;
   Block block(setting_.run->framework, next_id_, step_ends_.empty() ? -1 : step_ends_.back(), events_, out);
   if (step_ == 0) take_memory(block);
-  OpId op = -1;
+  OpId op = enter_layers(block, model, setting_.run->workload.batch, -1);
   for (int layer = 0; layer < model.layers; ++layer) op = decode_layer(block, layer, op);
   step_ends_.push_back(head_and_sample(block, model, setting_.run->workload.batch, op));
   KVCAST_CHECK(step_ends_.back() == block.last());

@@ -30,6 +30,12 @@ OpId gemm(Block& block, const char* label, double rows, double n, double k, OpId
 
 }  // namespace
 
+OpId enter_layers(Block& block, const config::Model& model, double rows, OpId after) {
+  if (!block.unfused()) return after;
+  block.enter_layer(-1);
+  return unfused_inputs(block, rows, model.hidden, after);
+}
+
 OpId before_attention(Block& block, const config::Model& model, double rows, OpId after) {
   const double q = static_cast<double>(model.n_q_heads) * model.head_dim;
   const double kv = 2.0 * model.n_kv_heads * model.head_dim;
@@ -67,6 +73,7 @@ OpId head_and_sample(Block& block, const config::Model& model, double rows, OpId
   OpId op = norm(block, model, rows, after);
   op = gemm(block, "head", rows, model.vocab, model.hidden, op);
   op = block.kernel(Lane::kCompute, Kind::kSmall, "sample", streaming(rows * model.vocab, rows), {op});
+  if (block.unfused()) op = unfused_choice(block, rows, rows * model.vocab, op);
   return block.host(Lane::kHost, Kind::kSync, "token to host", graph::HostCall::kItemSync, 1, {op});
 }
 

@@ -6,6 +6,8 @@
 
 namespace kvcast::lower {
 
+// Before the first layer, where operators run one by one: what makes its inputs of tokens, `rows` in all; else `after`.
+graph::OpId enter_layers(Block& block, const config::Model& model, double rows, graph::OpId after);
 // From the residual stream to appended keys and values: norm, QKV projection, RoPE with append. `rows` tokens in all.
 graph::OpId before_attention(Block& block, const config::Model& model, double rows, graph::OpId after);
 // From the attention output to the residual stream: O projection, norm, gate and up, activation, down.

@@ -36,6 +36,33 @@ OpId rotate(Block& block, double values, OpId after) {
              after);
 }
 
+// huggingface/transformers, generation/utils.py (_sample, _update_model_kwargs_for_generation), modeling_llama.py and
+// modeling_attn_mask_utils.py, greedy: operators on a few numbers, as many as stand beside each label.
+struct Around {
+  const char* label;
+  int operators;
+};
+constexpr std::array kBefore = {
+    Around{"next inputs", 4},     // mask: a one, appended; cache position; the token alone
+    Around{"positions", 5},       // mask to integers, its sums, less one; padding: comparison, fill
+    Around{"rotary angles", 10},  // two to single, product, both halves joined; cosine, sine, scaled, to half
+    Around{"mask is full", 2},    // comparison, all; read back, for the mask is left out then
+};
+constexpr std::array kAfter = {
+    Around{"next token", 6},    // last position, largest; kept or padding: 2 products, difference, sum
+    Around{"append token", 1},  // to what was generated
+    Around{"stopping criteria",
+           8},  // length reached, end token (comparison, any), either; not, and; largest, comparison
+};
+
+template <std::size_t n>
+OpId run_all(Block& block, const std::array<Around, n>& parts, double rows, OpId after) {
+  for (const Around& part : parts) {
+    for (int i = 0; i < part.operators; ++i) after = run(block, {{part.label, rows * kSingle, rows * kSingle}}, after);
+  }
+  return after;
+}
+
 struct Written {
   std::string_view label;
   int further;
@@ -101,6 +128,17 @@ OpId unfused_rope(Block& block, double queries, double keys, OpId after) {
 OpId unfused_activation(Block& block, double values, OpId after) {
   const double bytes = values * kHalf;
   return run(block, {{"silu", bytes, bytes}, {"gate x up", 2 * bytes, bytes}}, after);
+}
+
+OpId unfused_inputs(Block& block, double rows, double hidden, OpId after) {
+  after = run(block, {{"embedding", rows * hidden * kHalf, rows * hidden * kHalf}}, after);
+  after = run_all(block, kBefore, rows, after);
+  return block.host(Lane::kHost, Kind::kSync, "mask is full", graph::HostCall::kItemSync, 1, {after});
+}
+
+OpId unfused_choice(Block& block, double rows, double logits, OpId after) {
+  after = run(block, {{"logits to single", logits * kHalf, logits * kSingle}}, after);
+  return run_all(block, kAfter, rows, after);
 }
 
 // Quotient by √d, softmax, maximum, and a copy of the candidates alone in one piece, as torch.topk asks for.

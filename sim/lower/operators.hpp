@@ -21,6 +21,13 @@ graph::OpId unfused_rope(Block& block, double queries, double keys, graph::OpId 
 // SiLU and the product with the other half, over `values` numbers each.
 graph::OpId unfused_activation(Block& block, double values, graph::OpId after);
 
+// What generate() and the model run before the layers, on `rows` tokens of `hidden` numbers; the last op, a wait of the
+// host's.
+graph::OpId unfused_inputs(Block& block, double rows, double hidden, graph::OpId after);
+// And behind the head, which wrote `logits` numbers for `rows` sequences, up to the one that the host reads; the last
+// op.
+graph::OpId unfused_choice(Block& block, double rows, double logits, graph::OpId after);
+
 // Softmax over scores and the maximum over a group's query heads, as a policy's one kernel of this label has it: reads
 // the scores, writes their maxima; blocks: rows of the softmax.
 inline constexpr std::string_view kGroupSoftmax = "softmax, max over group";

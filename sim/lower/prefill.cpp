@@ -64,6 +64,7 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
                                               static_cast<double>(run.framework.mlp_slice));
   OpId op = block.join(Lane::kCompute, {});
   block.memory(op, Pool::kHbm, owners_.id("activations"), activations);
+  op = enter_layers(block, run.model, chunk.rows(), op);
   for (int layer = 0; layer < run.model.layers; ++layer) op = prefill_layer(block, layer, op, chunk);
   if (chunk.last) {
     op = head_and_sample(block, run.model, chunk.sequences, op);

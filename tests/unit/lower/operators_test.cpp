@@ -67,6 +67,25 @@ TEST_CASE("an unfused layer is forty operators with its attention") {
   CHECK(unfused.weights() == fused.weights());
 }
 
+TEST_CASE("around its layers generate() takes some forty operators") {
+  Layer unfused;
+  Block block(unfused.framework, 0, -1, unfused.events, unfused.ops);
+  enter_layers(block, unfused.model, 3, -1);
+  // The embedding; inputs, positions, angles, and whether the mask is full, for which the host waits.
+  CHECK(unfused.kernels() == 1 + 4 + 5 + 10 + 2);
+  CHECK(std::get<graph::Host>(unfused.ops.back().work).call == graph::HostCall::kItemSync);
+  head_and_sample(block, unfused.model, 3, block.last());
+  // Nine of the norm, the head, its largest; logits to single; 6, 1 and 8 to choose, append and stop.
+  CHECK(unfused.kernels() == 22 + 9 + 1 + 1 + 1 + (6 + 1 + 8));
+  CHECK(unfused.launches() == unfused.kernels());
+  Layer fused;
+  fused.framework.unfused = false;
+  Block other(fused.framework, 0, -1, fused.events, fused.ops);
+  CHECK(enter_layers(other, fused.model, 3, -1) == -1);
+  head_and_sample(other, fused.model, 3, -1);
+  CHECK(fused.kernels() == 3);
+}
+
 TEST_CASE("an unfused norm passes over its row in single precision") {
   Layer layer;
   Block block(layer.framework, 0, -1, layer.events, layer.ops);
