@@ -34,15 +34,16 @@ inline AttentionInputs make_attention_inputs(const AttentionShape& s, int dim, s
           std::move(device_lists)};
 }
 
-// The reference for some of the rows (all in a check; a few at measured sizes, where all would take too long).
+// The reference for some of the rows: all in a check; a few at measured sizes, and one of the longest, since the device
+// is idle meanwhile.
 inline void compare_attention(State& state, const AttentionShape& s, const AttentionInputs& x, const AttentionRun& run,
                               std::size_t most_rows) {
   const std::vector<float> out = floats_of(run.out()), lse = run.lse().host(), query = floats_of(x.query);
   const std::size_t rows = out.size() / x.dim,
                     step = std::max<std::size_t>(
-                        1, rows / std::max<std::size_t>(1, std::min(most_rows, 400000 / as_size(s.tokens))));
+                        1, rows / std::max<std::size_t>(1, std::min(most_rows, 150000 / as_size(s.tokens))));
   std::vector<float> got, expected, got_lse, expected_lse;
-  for (std::size_t row = 0; row < rows; row += step) {
+  for (std::size_t row = step - 1; row < rows; row += step) {
     const std::size_t group = row / as_size(s.heads_per_group) % as_size(s.groups);
     const std::size_t sequence = row / as_size(s.heads_per_group * s.groups);
     const std::uint32_t* list = &x.lists_host[list_at(s, static_cast<int>(sequence), static_cast<int>(group))];

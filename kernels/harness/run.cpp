@@ -261,12 +261,17 @@ class Session {
     } else if (const std::string thrown = run_case(*p.bench, state); !thrown.empty()) {
       state.skip("failed: " + thrown);
       look_at_device();
+    } else if (!state.failures().empty()) {
+      ++failed_;
+      state.skip("wrong at this size: " + state.failures().front());
+      std::printf("%s: WRONG [%s] %s\n", p.bench->name.c_str(), describe(p.axes).c_str(),
+                  state.failures().front().c_str());
     }
     watchdog_.end();
     Json row = finish_row(program_, p, options_.pass, state);
     if (!options_.quiet) print_row(p, state);
     // A failed check is no result: the next run tries again.
-    if (wrong.empty()) document_.add(std::move(row));
+    if (wrong.empty() && state.failures().empty()) document_.add(std::move(row));
     if (!wrong.empty() && !broken_.empty()) give_up(p, "the reference check broke the device: " + wrong);
     if (seconds_since(saved_) > 10) write();
     return !state.skipped();

@@ -171,6 +171,21 @@ TEST_CASE("a kernel that is wrong gives no number") {
   CHECK(run_program(program_of(count_calls), parse_options({"--quiet", "--refcheck"})) == 0);
 }
 
+TEST_CASE("a kernel that is wrong at a measured size gives no number there, and the run says so") {
+  const auto wrong_at_two = [](State& state) {
+    if (!state.checking()) state.require(state.integer("n") != 2, "every row at its place");
+    count_calls(state);
+  };
+  const fs::path path = fresh_file("kvcast-kernels-wrong-at-size.json");
+  const Options options = parse_options({"--quiet", "--json", path.string(), "--axis", "n=1,2"});
+  CHECK(run_program(program_of(wrong_at_two), options) == 1);
+  const Json j = Json::parse(content(path), "rows");
+  REQUIRE(j.find("rows")->elements().size() == 1);
+  CHECK(j.find("rows")->elements()[0].find("axes")->find("n")->number() == 1);
+  CHECK(run_program(program_of(count_calls), options) == 0);  // was not kept as done
+  CHECK(Json::parse(content(path), "rows").find("rows")->elements().size() == 2);
+}
+
 TEST_CASE("a check that compares nothing is a failed check") {
   const auto idle = [](State&) {};
   CHECK(run_program(program_of(idle), parse_options({"--quiet", "--refcheck"})) == 1);
