@@ -10,8 +10,8 @@ namespace {
 void run(State& state) {
   const std::size_t piece = as_size(state.integer("piece")), total = as_size(state.integer("bytes")),
                     blocks = as_size(state.integer("blocks"));
-  if (piece == 0 || piece % 16 != 0 || total < piece || blocks == 0)
-    return state.skip("pieces are multiples of 16 bytes, at least one");
+  if (piece == 0 || piece % 16 != 0 || total < piece || blocks == 0 || blocks > 1 << 20)
+    return state.skip("pieces are multiples of 16 bytes, at least one, and blocks at most 2^20");
   const std::size_t pieces = total / piece, places = 2 * pieces;
   if (too_many_pieces(state, places * piece / 16)) return;
   HostBuffer host(places * piece, true);
