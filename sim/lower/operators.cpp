@@ -49,10 +49,9 @@ constexpr std::array kBefore = {
     Around{"mask is full", 2},    // comparison, all; read back, for the mask is left out then
 };
 constexpr std::array kAfter = {
-    Around{"next token", 6},    // last position, largest; kept or padding: 2 products, difference, sum
-    Around{"append token", 1},  // to what was generated
-    Around{"stopping criteria",
-           8},  // length reached, end token (comparison, any), either; not, and; largest, comparison
+    Around{"next token", 5},         // last position; kept or padding: 2 products, difference, sum
+    Around{"append token", 1},       // to what was generated
+    Around{"stopping criteria", 8},  // length; end token: comparison, any; either, not, and; largest, comparison
 };
 
 template <std::size_t n>

@@ -75,8 +75,8 @@ TEST_CASE("around its layers generate() takes some forty operators") {
   CHECK(unfused.kernels() == 1 + 4 + 5 + 10 + 2);
   CHECK(std::get<graph::Host>(unfused.ops.back().work).call == graph::HostCall::kItemSync);
   head_and_sample(block, unfused.model, 3, block.last());
-  // Nine of the norm, the head, its largest; logits to single; 6, 1 and 8 to choose, append and stop.
-  CHECK(unfused.kernels() == 22 + 9 + 1 + 1 + 1 + (6 + 1 + 8));
+  // Nine of the norm, the head, its largest; logits to single; 5, 1 and 8 to choose, append and stop.
+  CHECK(unfused.kernels() == 22 + 9 + 1 + 1 + 1 + (5 + 1 + 8));
   CHECK(unfused.launches() == unfused.kernels());
   Layer fused;
   fused.framework.unfused = false;
