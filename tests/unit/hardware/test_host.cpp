@@ -107,7 +107,8 @@ TEST_CASE("pieces that lie near each other share lines of the page tables") {
   CHECK(nanoseconds(1, 3, 128 * kLine) == Approx((1 + 127 / 128.0 + 127 * 127 / 16384.0 + 2 * 1.75) * 50));
   // An item's share of a region can be less than a line.
   CHECK(nanoseconds(1, 5, kLine / 4) == Approx((0.25 + kTable / 32) * 50));
-  CHECK(nanoseconds(9, 1, kRegion) == Approx((1 + kTable) * 50 * (1 / 0.65 + 1)));  // two rounds, one core alone in the last
+  CHECK(nanoseconds(9, 1, kRegion) ==
+        Approx((1 + kTable) * 50 * (1 / 0.65 + 1)));  // two rounds, one core alone in the last
   CHECK(nanoseconds(1, 0, kRegion) == Approx(0).margin(1e-9));
   CHECK(nanoseconds(1, 5, 0) == Approx(0).margin(1e-9));
 }
