@@ -9,8 +9,8 @@ struct Interval {
   double low = 0, high = 0;
 };
 
-// How far from the mean of these independent draws the mean of what they are drawn from lies, with a probability of 80 %
-// (Student's t). At least two draws.
+// How far from the mean of these independent draws the mean of what they are drawn from lies, with a probability of 80
+// % (Student's t). At least two draws.
 double off_of_mean(std::span<const double> draws);
 
 // How far a value may lie from where it is, by causes that are off independently of each other: their effects add as

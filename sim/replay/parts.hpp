@@ -1,5 +1,5 @@
-// Parts of a replay that each stand for the whole, from which it can be told how much hangs on the layers and steps that
-// a trace happens to hold.
+// Parts of a replay that each stand for the whole, from which it can be told how much hangs on the layers and steps
+// that a trace happens to hold.
 #pragma once
 
 #include <vector>
