@@ -66,10 +66,6 @@ KVCAST_DEVICE std::uint32_t pack2(float low, float high) {
 KVCAST_DEVICE float low_half(std::uint32_t w) { return to_float(Half{static_cast<std::uint16_t>(w & 0xFFFFu)}); }
 KVCAST_DEVICE float high_half(std::uint32_t w) { return to_float(Half{static_cast<std::uint16_t>(w >> 16)}); }
 
-// The low, and the high, halves of two words, the first one's first.
-KVCAST_DEVICE std::uint32_t low_halves(std::uint32_t a, std::uint32_t b) { return (a & 0xFFFFu) | (b << 16); }
-KVCAST_DEVICE std::uint32_t high_halves(std::uint32_t a, std::uint32_t b) { return (a >> 16) | (b & 0xFFFF0000u); }
-
 // Eight halves as floats.
 KVCAST_DEVICE void unpack8(const Vec16& v, float* out) {
   KVCAST_UNROLL

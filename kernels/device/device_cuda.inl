@@ -16,6 +16,9 @@ KVCAST_DEVICE void warp_sync() { __syncwarp(); }
 
 KVCAST_DEVICE float to_float(Half h) { return __half2float(__ushort_as_half(h.bits)); }
 KVCAST_DEVICE Half to_half(float x) { return {__half_as_ushort(__float2half_rn(x))}; }
+// The low, and the high, halves of two words, the first one's first.
+KVCAST_DEVICE std::uint32_t low_halves(std::uint32_t a, std::uint32_t b) { return __byte_perm(a, b, 0x5410); }
+KVCAST_DEVICE std::uint32_t high_halves(std::uint32_t a, std::uint32_t b) { return __byte_perm(a, b, 0x7632); }
 // Both halves of a word times those of another.
 KVCAST_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
   std::uint32_t out;

@@ -14,6 +14,8 @@ inline void warp_sync() { emulator::exchange(nullptr, 0); }
 
 inline float to_float(Half h) { return value_of(h); }
 inline Half to_half(float x) { return half_of(x); }
+inline std::uint32_t low_halves(std::uint32_t a, std::uint32_t b) { return (a & 0xFFFFu) | (b << 16); }
+inline std::uint32_t high_halves(std::uint32_t a, std::uint32_t b) { return (a >> 16) | (b & 0xFFFF0000u); }
 inline std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
   const auto half = [](std::uint32_t w) { return value_of(Half{static_cast<std::uint16_t>(w)}); };
   return half_of(half(a) * half(b)).bits | std::uint32_t{half_of(half(a >> 16) * half(b >> 16)).bits} << 16;
