@@ -43,7 +43,7 @@ KVCAST_DEVICE std::size_t nhd_piece(const PageWalk& w, std::uint32_t piece, std:
          std::size_t{piece - row * w.chunks.by} * 8;
 }
 
-inline constexpr int kPiecesInFlight = 4;  // of a thread
+inline constexpr int kPiecesInFlight = 3;  // of a thread; four do not fit into the registers of six blocks
 
 KVCAST_KERNEL KVCAST_BOUNDS_RESIDENT(256, kFillingBlocks)
     nhd_to_hnd(PageWalk w, const Half* keys, const Half* values, Half* out) {

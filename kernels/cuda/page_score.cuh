@@ -76,10 +76,10 @@ KVCAST_DEVICE float block_join(float x, float* red, Join join) {
 
 // One block for a head is all the parallelism that softmax over a row leaves: many threads, and the group's heads side
 // by side, so that the row's way from the L2 is paid three times and not for each head anew.
-inline unsigned softmax_threads(int pages) { return pages <= 512 ? 256 : 1024; }
-inline constexpr std::size_t kSoftmaxShared = 128;
+inline unsigned softmax_threads(int pages) { return pages <= 512 ? 256 : 512; }
+inline constexpr std::size_t kSoftmaxShared = 64;
 
-KVCAST_KERNEL KVCAST_BOUNDS(1024) softmax_mean(ScoreShape s, const float* raw, float* out) {
+KVCAST_KERNEL KVCAST_BOUNDS(512) softmax_mean(ScoreShape s, const float* raw, float* out) {
   float* red = reinterpret_cast<float*>(shared_memory());
   const int head = static_cast<int>(block_x()), thread = static_cast<int>(thread_x()),
             threads = static_cast<int>(block_threads());

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "cpu/vector.hpp"
+#include "device/divisor.hpp"
 #include "harness/half.hpp"
 #include "harness/host.hpp"
 #include "harness/input.hpp"
@@ -164,4 +165,25 @@ TEST_CASE("caches that several cores share count once, and each group of cores h
   CHECK(all_caches(cpus / "none", {0}) == 0);
   const Machine here = host_machine();
   CHECK(here.llc_all_bytes >= here.llc_bytes);
+}
+
+TEST_CASE("a divisor that is known beforehand divides as the machine does") {
+  constexpr std::uint32_t kMost = 0x7FFFFFFFu;  // of dividends and divisors
+  std::vector<int> divisors = {1,         2, 3, 5, 7, 10, 80, 96, 255, 256, 257, 65535, 65536, 1 << 30, (1 << 30) + 1,
+                               0x7FFFFFFF};
+  for (std::uint64_t i = 0; i < 200; ++i)
+    divisors.push_back(static_cast<int>(random_below(301, i, kMost >> (i % 31))) + 1);
+  for (const int divisor : divisors) {
+    const Divisor d(divisor);
+    const auto by = static_cast<std::uint32_t>(divisor);
+    const auto agrees = [&](std::uint32_t n) { return n > kMost || d.quotient(n) == n / by; };
+    bool all = agrees(0) && agrees(kMost) && agrees(by) && agrees(by - 1) && agrees(kMost / by * by - 1);
+    for (std::uint64_t i = 0; i < 1000; ++i) {
+      const std::uint32_t n = random_below(302, i, kMost), multiple = n / by * by;  // quotients go wrong beside these
+      all = all && agrees(n) && agrees(multiple) && (multiple == 0 || agrees(multiple - 1));
+    }
+    INFO(divisor);
+    REQUIRE(all);
+  }
+  CHECK(Divisor(0).quotient(5) == 5);  // what is less than one counts as one
 }
