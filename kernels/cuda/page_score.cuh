@@ -85,9 +85,10 @@ KVCAST_KERNEL KVCAST_BOUNDS(512) softmax_mean(ScoreShape s, const float* raw, fl
             threads = static_cast<int>(block_threads());
   const std::size_t pages = static_cast<std::size_t>(s.pages);
   const float* rows = raw + static_cast<std::size_t>(head * s.group) * pages;
-  float most[kMostScoreGroup], scale[kMostScoreGroup];
+  // The row's maximum, and then the logarithm of what its weights are divided by.
+  float level[kMostScoreGroup], sums[kMostScoreGroup];
   KVCAST_UNROLL
-  for (int g = 0; g < kMostScoreGroup; ++g) most[g] = kLowest, scale[g] = 0;
+  for (int g = 0; g < kMostScoreGroup; ++g) level[g] = kLowest, sums[g] = 0;
   const auto each_head = [&](auto of) {
     KVCAST_UNROLL
     for (int g = 0; g < kMostScoreGroup; ++g) {
@@ -98,17 +99,21 @@ KVCAST_KERNEL KVCAST_BOUNDS(512) softmax_mean(ScoreShape s, const float* raw, fl
   const auto log2_of = [&](int g, int p) {
     return rows[static_cast<std::size_t>(g) * pages + static_cast<std::size_t>(p)] * 1.44269504f;
   };
-  for (int p = thread; p < s.pages; p += threads) each_head([&](int g) { most[g] = fmaxf(most[g], log2_of(g, p)); });
-  each_head([&](int g) { most[g] = block_join(most[g], red, [](float a, float b) { return fmaxf(a, b); }); });
+  // The heads are enough to load at a time.
+  KVCAST_ROLLED
+  for (int p = thread; p < s.pages; p += threads) each_head([&](int g) { level[g] = fmaxf(level[g], log2_of(g, p)); });
+  each_head([&](int g) { level[g] = block_join(level[g], red, [](float a, float b) { return fmaxf(a, b); }); });
+  KVCAST_ROLLED
   for (int p = thread; p < s.pages; p += threads)
-    each_head([&](int g) { scale[g] += exp2_fast(log2_of(g, p) - most[g]); });
+    each_head([&](int g) { sums[g] += exp2_fast(log2_of(g, p) - level[g]); });
   each_head([&](int g) {
-    const float sum = block_join(scale[g], red, [](float a, float b) { return a + b; });
-    scale[g] = 1.0f / (sum * static_cast<float>(s.group));
+    const float sum = block_join(sums[g], red, [](float a, float b) { return a + b; });
+    level[g] += log2_fast(sum * static_cast<float>(s.group));
   });
+  KVCAST_ROLLED
   for (int p = thread; p < s.pages; p += threads) {
     float mean = 0;
-    each_head([&](int g) { mean += exp2_fast(log2_of(g, p) - most[g]) * scale[g]; });
+    each_head([&](int g) { mean += exp2_fast(log2_of(g, p) - level[g]); });
     out[static_cast<std::size_t>(head) * pages + static_cast<std::size_t>(p)] = mean;
   }
 }

@@ -18,6 +18,7 @@
 // With so many blocks on a multiprocessor at once.
 #define KVCAST_BOUNDS_RESIDENT(threads, blocks) __launch_bounds__(threads, blocks)
 #define KVCAST_UNROLL _Pragma("unroll")
+#define KVCAST_ROLLED _Pragma("unroll 1")
 #else
 #include <cmath>
 
@@ -27,6 +28,7 @@
 #define KVCAST_BOUNDS(threads)
 #define KVCAST_BOUNDS_RESIDENT(threads, blocks)
 #define KVCAST_UNROLL
+#define KVCAST_ROLLED
 #endif
 
 namespace kvcast::kernels {
