@@ -61,6 +61,7 @@ TEST_CASE("the models have the sizes of their checkpoints", "[model]") {
     double kv_bytes_per_token_layer;  // 2 · KV heads · head_dim · 2 bytes
   };
   const std::vector<Row> rows = {
+      {"llama-2-13b", 13015864320, 20480},
       {"llama-3-8b", 8030261248, 4096},
       {"llama-3-8b-262k", 8030261248, 4096},
       {"llama-3-8b-1048k", 8030261248, 4096},
