@@ -43,7 +43,10 @@ int finish(const std::vector<config::Calibration>& calibrations, const std::vect
            const std::string& path, const std::string& yaml) {
   for (const config::Calibration& c : calibrations) print(c);
   for (const std::string& miss : misses) fmt::print(stderr, "refused: {}\n", miss);
-  if (!misses.empty()) return 1;
+  if (!misses.empty()) {
+    fmt::print(stderr, "no profile is written; --budget-median and --budget-p90 allow more\n");
+    return 1;
+  }
   write_file(path, yaml);
   fmt::print("{}\n", path);
   return 0;
