@@ -19,7 +19,10 @@ using graph::KernelClass;
 constexpr double kHalf = 2;             // bytes of an fp16 number
 constexpr double kLeastLaunches = 16;   // of a chain, so that what surrounds it does not count
 constexpr double kLargeCopy = 1 << 20;  // bytes from which a copy shows the link's bandwidth
-constexpr double kFullGrid = 128;       // blocks of a zero-copy kernel that fill the link
+// Bytes from which a gather shows how much of the bandwidth is left of it: in fewer the time is mostly latency, and a
+// curve whose node rests on such cases alone would pass it on to all that gathers, attention over tokens among them.
+constexpr double kLargeGather = 16e6;
+constexpr double kFullGrid = 128;  // blocks of a zero-copy kernel that fill the link
 
 graph::Kernel stream_of(const Row& row) {
   const double bytes = row.of_work("bytes");
@@ -43,6 +46,7 @@ graph::Work kernel_of(const Row& row) {
   const auto bytes = [&] { return row.of_work("bytes"); };
   if (row.bench == "hbm_stream") return stream_of(row);
   if (row.bench == "hbm_gather") {
+    if (bytes() < kLargeGather) return graph::Marker{};
     return graph::Kernel{KernelClass::kGather, bytes() / 2, bytes() / 2, 0,
                          row.number("row_bytes") * row.number("run")};
   }

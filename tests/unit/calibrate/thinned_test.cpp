@@ -80,3 +80,24 @@ TEST_CASE("a GPU whose rows are partly missing calibrates, and its profile can b
     CHECK(read.link.h2d_bandwidth == Approx(45e9).epsilon(0.05));
   }
 }
+
+TEST_CASE("gathers of a few bytes are latency, and leave the bandwidth's curve as it is") {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/results.json";
+  const auto curve_of = [&](const json& doc) {
+    write(doc, path);
+    return calibrate::fit_gpu(calibrate::read_results(path), made_up_request(machine_of("a100-80gb-sxm")))
+        .hardware.gpu.gather_efficiency;
+  };
+  json doc = thinned(gpu_document(), 1, 1);
+  time_rows(doc, path, gpu_truth(), calibrate::gpu_cases, 0);
+  const config::Curve before = curve_of(doc);
+  // 2048 rows of 32 bytes, there and back: 131 KB, of which no 10 us are the memory's.
+  add_rows(doc, "hbm_gather", "cold", {{"row_bytes", {32, 256}}, {"run", {1}}, {"gathered", {2048}}},
+           [](const json& a) { return work(2 * a["row_bytes"].get<double>() * 2048); });
+  for (std::size_t i = doc["rows"].size() - 2; i < doc["rows"].size(); ++i) doc["rows"][i]["time_s"]["median"] = 10e-6;
+  const config::Curve after = curve_of(doc);
+  CHECK(before.x.front() == 64);
+  CHECK(after.x == before.x);
+  CHECK(after.y == before.y);
+}
