@@ -146,14 +146,12 @@ class Author {
     auto& out = document_.window;
     for (int i = 0; i < window; ++i) out.push_back({Sought::Kind::kFree, 0, i - (window - question)});
     if (r_.task.needles + r_.task.spots > 0) {
-      std::vector<int> order = shuffled(question, stream_.child({kAsking}));
-      // The first generated token comes from the last query, which seeks what the answer begins with: the first value
-      // token, or all evidence at once.
-      if (!order.empty()) std::swap(order.front(), *std::find(order.begin(), order.end(), question - 1));
+      const std::vector<int> order = shuffled(question, stream_.child({kAsking}));
       std::size_t next = 0;
-      const auto place = [&](Sought::Kind kind, int item, int count = 0) {
+      const auto place = [&](Sought::Kind kind, int item) {
         if (next >= order.size()) return;
-        out[static_cast<std::size_t>(window - question + order[next++])] = {kind, item, count};
+        out[static_cast<std::size_t>(window - question + order[next++])] = {kind, item,
+                                                                            kind == Sought::Kind::kSpots ? 1 : 0};
       };
       const int needles = r_.task.needles, spots = r_.task.spots, earlier = r_.question.earlier;
       for (int i = 0; needles > 0 && i < r_.question.value_queries; ++i) {
@@ -165,8 +163,7 @@ class Author {
         } else {
           for (int item = 0; item < needles; ++item) place(Sought::Kind::kPhrase, earlier + item);
         }
-        if (i == 0 && spots > 0) place(Sought::Kind::kSpots, 0, spots);
-        for (int spot = 0; spot < spots; ++spot) place(Sought::Kind::kSpots, spot, 1);
+        for (int spot = 0; spot < spots; ++spot) place(Sought::Kind::kSpots, spot);
       }
       for (int i = 0; i < r_.question.type_queries; ++i) place(Sought::Kind::kType, 0);
     }
