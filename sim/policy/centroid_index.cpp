@@ -75,9 +75,8 @@ std::vector<std::size_t> query_rows(const trace::TraceInfo& info, std::span<cons
     if (found == info.query_positions.end() || *found != position) {
       throw UserError(fmt::format(
           "ctkvr: the query of prompt position {} is to be one of {} centroids, but the trace holds {} prompt queries, "
-          "the last {} without a gap; ask for fewer centroids or for more prompt queries (trace: window: {}, or a "
-          "capture "
-          "that has them)",
+          "the last {} without a gap; ask for fewer centroids or for more prompt queries (trace: window: {}, "
+          "or a capture that has them)",
           position, positions.size(), info.prompt_queries(), info.longest_window(), positions.size()));
     }
     rows.push_back(index(found - info.query_positions.begin()));

@@ -3,6 +3,7 @@
 
 #include "replay/draw.hpp"
 #include "support/error_of.hpp"
+#include "unit/replay/counted_replay.hpp"
 
 namespace kvcast::replay {
 namespace {
@@ -11,20 +12,6 @@ config::Model model_of(int layers) {
   config::Model model;
   model.layers = layers, model.n_q_heads = 2, model.n_kv_heads = 2, model.head_dim = 8;
   return model;
-}
-
-// attended = 1000 · layer + 10 · step + head tells where a count came from.
-ReplayResult replay_of(const std::vector<int>& captured, int steps, int dense = 0) {
-  ReplayResult r;
-  r.prompt_tokens = 500, r.decode_steps = steps, r.dense_layers = dense;
-  for (const int layer : captured) {
-    LayerCounts& counts = r.layers.emplace_back();
-    counts.layer = layer, counts.heads = 2;
-    for (int step = 0; step < steps; ++step) {
-      for (int head = 0; head < 2; ++head) counts.counts.push_back({.attended = 1000 * layer + 10 * step + head});
-    }
-  }
-  return r;
 }
 
 int layer_drawn(Draw& draw, int layer) { return static_cast<int>(draw.heads(layer, 0)[0].attended / 1000); }
