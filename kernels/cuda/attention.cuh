@@ -275,7 +275,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
   }
 }
 
-// Joins parts [parts][rows][dim] by their lse [parts][rows]; one block of dim threads for each row. Sixteen parts are
+// Joins parts [parts][rows][dim] by their lse [parts][rows]; one block of dim threads for each row. Eight parts are
 // in flight: one after another, each would wait for the L2.
 KVCAST_KERNEL KVCAST_BOUNDS(128)
     merge_kernel(int parts, int rows, const float* partial, const float* lse, Half* out, float* out_lse) {

@@ -32,6 +32,13 @@ inline unsigned blocks_for(std::size_t items, std::size_t each) {
   return static_cast<unsigned>(std::max<std::size_t>(1, (items + each - 1) / each));
 }
 
+// Of kernels that count their pieces in 31 bits; says so where there are more.
+inline bool too_many_pieces(State& state, std::size_t pieces) {
+  if (pieces < std::size_t{1} << 31) return false;
+  state.skip("2^31 pieces of 16 bytes or more");
+  return true;
+}
+
 // Blocks that fill the device once, for kernels whose threads stride over the data. Of 256 threads six fit on a
 // multiprocessor of every architecture, where they are compiled for it; more would come as a second, thinner wave.
 inline constexpr unsigned kFillingBlocks = 6;

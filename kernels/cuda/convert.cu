@@ -15,7 +15,7 @@ void run(State& state) {
   const PageShape s{as_int(state, "pages"), as_int(state, "page"), as_int(state, "kv_heads"), as_int(state, "dim")};
   if (s.dim % 8 != 0) return state.skip("rows are whole 16-byte pieces");
   const std::size_t each = as_size(s.pages) * as_size(s.page) * as_size(s.kv_heads) * as_size(s.dim);
-  if (each / 4 >= std::size_t{1} << 31) return state.skip("2^31 pieces of 16 bytes or more");
+  if (too_many_pieces(state, each / 4)) return;
   if (too_large(state, 8.0 * static_cast<double>(each))) return;
   const bool to_hnd = direction == "to_hnd";
   const DeviceArray<Half> a = half_normals(73, to_hnd ? each : 2 * each), b = half_normals(74, each);

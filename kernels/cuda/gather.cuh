@@ -27,11 +27,4 @@ KVCAST_KERNEL KVCAST_BOUNDS_RESIDENT(256, kFillingBlocks)
   }
 }
 
-// Of a gather of so many pieces; says so where there are too many for the kernel.
-inline bool too_many_pieces(State& state, std::size_t pieces) {
-  if (pieces < std::size_t{1} << 31) return false;
-  state.skip("2^31 pieces of 16 bytes or more");
-  return true;
-}
-
 }  // namespace kvcast::kernels

@@ -31,7 +31,7 @@ struct Row {
     double shorter = 1, longer = 1;
   };
   std::map<std::string, Factors> moved_by;
-  Factors of_trace;  // the same of the heads that the trace happens to hold
+  Factors of_trace;  // the same of the layers and steps that the trace happens to hold
 };
 
 // Numbers of the machine that are off together, a list of keys, as one name: the first, and how many more.
@@ -39,8 +39,8 @@ std::string name_of(const nlohmann::json& keys);
 // Whether what is off moves a step by a per cent.
 bool worth_telling(const Row::Factors& factors);
 
-// How many times as fast as b a is, on one machine. Costs that move both cancel; what the trace's heads do does not: a
-// head that one policy finds hard another finds easy.
+// How many times as fast as b a is, on one machine. Costs that move both cancel; what the trace's layers and steps do
+// does not: what one policy finds hard another finds easy.
 Interval times_as_fast(const Row& a, const Row& b);
 
 struct Finding {

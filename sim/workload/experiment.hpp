@@ -43,7 +43,7 @@ struct TimelineSpan {
 };
 
 // What becomes of an experiment's times where the costs of one source take longer, and shorter, by their uncertainty;
-// or where the trace's heads are as unlike those of all layers and sequences as a sample of their number may be.
+// or where the trace's layers and steps are as unlike all of the run's as a sample of their number may be.
 inline constexpr const char* kSampleOfTrace = "trace";
 struct Effect {
   struct Times {

@@ -91,7 +91,7 @@ const std::string& source_of(const config::Knob& knob) {
 
 // The numbers of the machine that rest on a source; the trace itself for its sample.
 json keys_of(config::Hardware& hardware, const std::string& source) {
-  if (source == kSampleOfTrace) return json::array({"trace"});
+  if (source == kSampleOfTrace) return json::array({kSampleOfTrace});
   json keys = json::array();
   for (const config::Knob& knob : config::knobs(hardware)) {
     if (source_of(knob) == source) keys.push_back(knob.key);

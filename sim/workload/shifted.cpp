@@ -98,7 +98,7 @@ class Probe {
   }
 
   // By how many times a step may be longer or shorter than with all layers of the model replayed; 1 where it does not
-  // hang on the heads that were.
+  // hang on those that were.
   double off_by_sample() const {
     std::vector<double> logarithms;
     for (const replay::ReplayResult& part : replay::parts(*input_.replay)) {

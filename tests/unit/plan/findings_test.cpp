@@ -83,7 +83,7 @@ TEST_CASE("a cost that both rest on cancels in how much faster one is; independe
   CHECK(apart.high == Approx(1.5 * std::pow(2, std::sqrt(5))));
 }
 
-TEST_CASE("the heads of a trace move two policies each for itself") {
+TEST_CASE("a trace moves two policies each for itself") {
   // A factor of 2 for a and of 8 for b: ln 2 and 3 ln 2, together sqrt(10) ln 2.
   Row a = row(2000, 1, "a", 30, 1), b = row(2000, 1, "b", 20, 1);
   a.of_trace = {0.5, 2}, b.of_trace = {0.125, 8};
