@@ -95,18 +95,18 @@ struct SweepPoint {
 // Pure expansion of `sweep:`, without a look at any file. A config without `sweep:` is one point.
 //
 //   sweep:
-//     policy.budget: [256, 512]                     # an axis: a list under a dotted key,
-//     workload: {batch: [1, 4]}                     # or under nested keys
-//     policy: [{name: quest, page: 32}, full]       # a map as value sets several keys at once
-//     zip: {workload.prompt_tokens: [16384, 32768], hardware: [a100-40gb-pcie4, h100-sxm]}  # advance together: one
-//     axis; zip: [{workload.batch: 1, model: a}, {workload.batch: 4, model: b}]                   # the same as a list
-//     of maps cases:                                        # one axis: the points of each case one after the other, a
-//     case being
-//       - {policy: {name: quest}, policy.budget: [256, 512]}                                # a sweep of its own in
-//       which
-//       - policy: full                                                                      # values may also stand
-//       alone
+//     policy.budget: [256, 512]                # an axis: a list under a dotted key,
+//     workload: {batch: [1, 4]}                # or under nested keys
+//     policy: [{name: quest, page: 32}, full]  # a map as value sets several keys at once
+//     zip:                                     # advance together: one axis
+//       workload.prompt_tokens: [16384, 32768]
+//       hardware: [a100-40gb-pcie4, h100-sxm]
+//     cases:                                   # one axis: the points of each case one after the other,
+//       - policy: {name: quest}                # a case being a sweep of its own
+//         policy.budget: [256, 512]
+//       - policy: full                         # in which values may also stand alone
 //
+// `zip:` may also be a list of maps: [{workload.batch: 1, model: a}, {workload.batch: 4, model: b}].
 // The axes form a grid; the first one in the section varies slowest. A map with `name` or `file` under `policy`, or
 // with `file` under `trace`, replaces what stands there, as other policies have other parameters; any other map is
 // merged in. UserError for an empty list, lists of different length under `zip:`, a key that two axes set, points that

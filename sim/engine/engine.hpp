@@ -4,21 +4,17 @@
 // Meaning of a run
 // - A lane runs its ops one after the other in order of arrival (a CUDA stream, a host thread).
 // - An op starts when its lane is free and every op in `after` has finished. It spends its latency using nothing, then
-// works
-//   until all of its demands are served; they advance in proportion, so that an op that runs alone works for
+//   works until all of its demands are served; they advance in proportion, so that an op that runs alone works for
 //   max over its resources of demand / rate.
 // - Fair resources are shared by progressive filling of dominant shares (fluid.hpp). A fifo resource serves one op at a
-// time,
-//   in the order in which ops become ready to work, ties by lower rank; an op takes all its fifo resources together, at
-//   the start of its work, and holds none while it waits (fifo.hpp).
+//   time, in the order in which ops become ready to work, ties by lower rank; an op takes all its fifo resources
+//   together, at the start of its work, and holds none while it waits (fifo.hpp).
 // - Times up to 1 ps after the first of an instant belong to that instant. Whatever happens at an instant is settled
-// first, in
-//   order of time; at one time finishes come before starts, and starts by lower id; latencies of 0 and ops without
-//   demand are passed on the spot. Then fifo resources are handed out. Instants decide about order only: every time is
-//   kept as it is, so that nothing is lost to them.
+//   first, in order of time; at one time finishes come before starts, and starts by lower id; latencies of 0 and ops
+//   without demand are passed on the spot. Then fifo resources are handed out. Instants decide about order only: every
+//   time is kept as it is, so that nothing is lost to them.
 // - An op takes the memory of its positive deltas when it starts and returns that of its negative ones when it
-// finishes. What
-//   does not fit ends the run.
+//   finishes. What does not fit ends the run.
 #pragma once
 
 #include <boost/container/small_vector.hpp>

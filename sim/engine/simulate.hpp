@@ -1,7 +1,7 @@
 // The engine alone, on an operation graph given as JSON:
 //
-//   {"resources": [{"name": "hbm", "rate": 3.35e12, "sharing": "fair"}, {"name": "h2d", "rate": 2.5e10, "sharing":
-//   "fifo"}],
+//   {"resources": [{"name": "hbm", "rate": 3.35e12, "sharing": "fair"},
+//                  {"name": "h2d", "rate": 2.5e10, "sharing": "fifo"}],
 //    "lanes": ["compute", "copy"],
 //    "ops": [{"id": 0, "lane": "compute", "latency_s": 2e-6, "demand": {"hbm": 1e9}, "after": []}]}
 //

@@ -18,8 +18,7 @@ struct Number {
 };
 
 // What a number is multiplied by where its least certain factor is off by its uncertainty: upwards (sign 1) or
-// downwards
-// (-1). A factor is never less than a tenth of what is stated.
+// downwards (-1). A factor is never less than a tenth of what is stated.
 double factor_when_off(const Number& number, double sign);
 
 Number number(const Value& value);

@@ -2,17 +2,16 @@
 // 2024).
 //
 // Idea: evict pages to host memory, keep a digest of each on the GPU, and recall a page when its digest says it matters
-// again. Selection, once the pages exceed the budget's: (1) digests of filled pages: centre of the bounding box ± the
-// mean distance
-//   of the keys from it; score(page) = Σ_j max(q_j·min'_j, q_j·max'_j), raw, mean over the query heads that select
-//   together (all of a layer as released, or a KV head's); (2) the topk − n_sink − (n_win − 1) best, sink and window
-//   pages excluded, must be resident; (3) pages recalled take the slots of resident ones with the lowest current score;
-//   (4) the step attends to ALL resident pages. After the prompt the budget is filled by the last prompt query's
+//   again.
+// Selection, once the pages exceed the budget's: (1) digests of filled pages: centre of the bounding box ± the mean
+//   distance of the keys from it; score(page) = Σ_j max(q_j·min'_j, q_j·max'_j), raw, mean over the query heads that
+//   select together (all of a layer as released, or a KV head's); (2) the topk − n_sink − (n_win − 1) best, sink and
+//   window pages excluded, must be resident; (3) pages recalled take the slots of resident ones with the lowest current
+//   score; (4) the step attends to ALL resident pages. After the prompt the budget is filled by the last prompt query's
 //   scores.
 // Cost: digests read 2·n_kv·⌊L/p⌋·d·b, top-k, page numbers to the host and a wait, then one copy a missing page (keys
-// and
-//   values of all heads; 2·p rows of one head where KV heads select apart), all before attention over budget tokens;
-//   filled pages are backed up on a stream of their own.
+//   and values of all heads; 2·p rows of one head where KV heads select apart), all before attention over budget
+//   tokens; filled pages are backed up on a stream of their own.
 // Storage: HBM 2·n_kv·budget·d·b + digests; pinned DRAM 2·n_kv·L·d·b.
 #include <algorithm>
 #include <numeric>

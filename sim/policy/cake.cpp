@@ -10,8 +10,7 @@
 //   stays as large as after the prompt.
 // Cost: SnapKV's with two more passes over the window's scores; decode eviction writes and ranks each step's weights.
 // Storage: SnapKV's in sum. The cascade (evicting layer by layer while the prompt is read) ends with the same budgets
-// up
-//   to rounding; its smaller peak during the prompt is not modelled.
+//   up to rounding; its smaller peak during the prompt is not modelled.
 #include "base/error.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/prompt_eviction.hpp"

@@ -3,10 +3,9 @@
 //
 // Idea: only retrieval heads need the whole context; streaming heads do with a sink and a window.
 // Selection: of all KV heads of the model, the share `sparsity` with the lowest scores streams: its heads keep the
-// first
-//   `sink` and last `recent` tokens, the current one included; all others keep everything. `threshold`: heads at or
-//   above it keep everything, instead of a share. `budget`: as many full heads as keep the mean number of tokens within
-//   it at the longest context (RocketKV's comparison, arXiv 2502.14051, appendix A).
+//   first `sink` and last `recent` tokens, the current one included; all others keep everything. `threshold`: heads at
+//   or above it keep everything, instead of a share. `budget`: as many full heads as keep the mean number of tokens
+//   within it at the longest context (RocketKV's comparison, arXiv 2502.14051, appendix A).
 // Cost: 2·d·b·(n_f·L + (n_kv − n_f)·min(L, sink + recent)) a step, n_f full heads of the layer. Storage: the same.
 // Limit: sink + recent ≥ all tokens, or sparsity 0, is full attention.
 #include <algorithm>

@@ -2,11 +2,9 @@
 //
 // Idea: the budget's worth of tokens with the largest scores, with perfect knowledge of all of them.
 // Selection: the k = budget best of q·k / √d at each step. `per_head` (the oracle of RocketKV's comparison, arXiv
-// 2502.14051,
-//   appendix A): every query head for itself; else one set a KV head by the group rule.
+//   2502.14051, appendix A): every query head for itself; else one set a KV head by the group rule.
 // Cost: `scan` (what an implementation must do): read all keys (n_kv·L·d·b), write n_q·L scores, top-k over L; then
-// gather
-//   2·n·k·d·b. `free`: the gather alone, the papers' accounting.
+//   gather 2·n·k·d·b. `free`: the gather alone, the papers' accounting.
 // Storage: as full.
 #include <cmath>
 

@@ -1,22 +1,19 @@
 // FreeKV (Liu et al., "FreeKV: Boosting KV Cache Retrieval for Efficient LLM Inference", 2025, arXiv 2505.13109).
 //
 // Idea: queries of neighbouring steps are alike, so that the pages chosen with the last step's query serve this step
-// while
-//   those for the next are recalled behind the computation; a head whose query turned too far is corrected.
+//   while those for the next are recalled behind the computation; a head whose query turned too far is corrected.
 // Selection, once a sequence exceeds the budget: sink and window are always attended to; pages start after the sink;
-// the
-//   window is the partial page and the last recent / p full pages, one fewer where the partial page holds more than p
-//   / 2. Full pages before the window compete by Σ_j max(q_j·min_j, q_j·max_j), softmax over pages (not scaled), mean
+//   the window is the partial page and the last recent / p full pages, one fewer where the partial page holds more than
+//   p / 2. Full pages before the window compete by Σ_j max(q_j·min_j, q_j·max_j), softmax over pages (not scaled), mean
 //   over the group; Sel(q) are the best ⌊(budget − sink − recent) / p⌋. Step i attends to Sel(q_i) where the group's
 //   mean cos(q_i, q_{i−1}) < tau (correction), else to Sel(q_{i−1}) as chosen then. The first step over budget uses its
 //   own query. Whatever happened, Sel(q_i) is resident when step i + 1 begins.
 // Cost: with speculation: wait for the recall of the last step; cosine and a scalar to the host; attention; then
-// estimate,
-//   top-k and recall on side streams, driven by a host thread. If any head of any sequence is corrected, the estimate
-//   of all heads and the recall of those corrected stand before attention. hybrid layout: one copy of 2·p·d elements a
-//   page and head into a staging buffer, then a conversion; two buffers on two streams overlap copy and conversion, one
-//   buffer waits after every head. nhd: 2·p copies of d elements. Filled pages are backed up (and transposed) on a
-//   stream of their own.
+//   estimate, top-k and recall on side streams, driven by a host thread. If any head of any sequence is corrected, the
+//   estimate of all heads and the recall of those corrected stand before attention. hybrid layout: one copy of 2·p·d
+//   elements a page and head into a staging buffer, then a conversion; two buffers on two streams overlap copy and
+//   conversion, one buffer waits after every head. nhd: 2·p copies of d elements. Filled pages are backed up (and
+//   transposed) on a stream of their own.
 // Storage: HBM 2·n_kv·(budget + ⌈L/p⌉)·d·b + last queries + staging; pinned DRAM 2·n_kv·L·d·b.
 #include <algorithm>
 #include <cmath>

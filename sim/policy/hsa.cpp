@@ -2,18 +2,17 @@
 // 2502.14051, algorithm 1).
 //
 // Idea: estimate scores from few head dimensions (as SparQ) of page bounds (as Quest): each is then compressed only a
-// little. Selection, each step, for every KV head: (1) i1 = the k1 dimensions with the largest Σ_heads |q|; (2) each
-// takes a page's
-//   maximum where Σ_heads q is positive, its minimum where it is negative; (3) every query head scores the pages over
-//   i1, divided by √(d·‖q[i1]‖₁ / ‖q‖₁) (SparQ's correction, in the released code only), softmax over tokens, each with
-//   its page's score; (4) mean over the group; (5) the k2 = ⌊t / 2⌋ tokens with the largest value: whole pages, the
-//   last one cut.
+//   little.
+// Selection, each step, for every KV head: (1) i1 = the k1 dimensions with the largest Σ_heads |q|; (2) each takes a
+//   page's maximum where Σ_heads q is positive, its minimum where it is negative; (3) every query head scores the pages
+//   over i1, divided by √(d·‖q[i1]‖₁ / ‖q‖₁) (SparQ's correction, in the released code only), softmax over tokens, each
+//   with its page's score; (4) mean over the group; (5) the k2 = ⌊t / 2⌋ tokens with the largest value: whole pages,
+//   the last one cut.
 // Split: ratio c2 = S_max / t; page p = ⌈√c2⌉, at most ⌊c2⌋; k1 = d·p / c2: estimation reads ⌈N/p⌉·k1 ≈ t·d elements,
-// half
-//   of the 2·t·d of the budget.
+//   half of the 2·t·d of the budget.
 // Cost: summed |q| and its top-k1; estimation n_kv·⌈N/p⌉·k1·b, one bound an element (the index lies dimension by
-// dimension);
-//   softmax and reduction; top-k; attention 2·n_kv·k2·d·b; the new token updates one page's bounds. All serial.
+//   dimension); softmax and reduction; top-k; attention 2·n_kv·k2·d·b; the new token updates one page's bounds. All
+//   serial.
 // Storage: KV pairs + 2·n_kv·⌈N/p⌉·d·b.
 #include "policy/hsa.hpp"
 

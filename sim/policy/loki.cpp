@@ -4,8 +4,7 @@
 // Idea: keys of a head lie near a space of few dimensions; the leading principal components rank tokens well.
 // Offline, for every layer and KV head: R = the principal components of its keys (mean removed), all d of them.
 // Selection, each step: q̂ = R·q, k̂ = R·k; estimated score = q̂[0, r)·k̂[0, r) / √d, reduced over the group (per_head:
-// each
-//   query head for itself, as released); the best k = budget, the last `recent` tokens first.
+//   each query head for itself, as released); the best k = budget, the last `recent` tokens first.
 // Output: softmax over these with all dimensions: R is orthogonal, so that q̂·k̂ = q·k.
 // Cost: rotation of q and k 2·(n_q + n_kv)·d² flop, n_kv·d²·b of matrices read; n_kv·L·r·b of keys read; top-k over L;
 //   attention 2·n·k·d·b. All serial.

@@ -2,8 +2,7 @@
 // 2406.10774).
 //
 // Idea: the element-wise minimum and maximum of a page's keys bound the score of any key in it; read the pages whose
-// bound
-//   is highest.
+//   bound is highest.
 // Selection, each step: score(page) = Σ_j max(q_j·min_j, q_j·max_j) for every query head, reduced over the group; the
 //   best ⌊budget / page⌋ pages, the partial last one competing like any other. force_last_page (the released runtime):
 //   it is always read, and one page less competes.

@@ -2,17 +2,15 @@
 // Compression", 2025, arXiv 2502.14051).
 //
 // Idea: compress twice, each time mildly: evict from the prompt what no later query will need, then retrieve from the
-// rest. Split: c = max(1, S_max / t); r = min(0.2 + 0.06·log2 c, 0.8) or given; N = ⌊S_max / c^r⌋ tokens a head after
-// the first
-//   stage, at least min(2·T_max, S_max); the second stage compresses by c2 = max(1, N / t) = c^(1−r).
+//   rest.
+// Split: c = max(1, S_max / t); r = min(0.2 + 0.06·log2 c, 0.8) or given; N = ⌊S_max / c^r⌋ tokens a head after the
+//   first stage, at least min(2·T_max, S_max); the second stage compresses by c2 = max(1, N / t) = c^(1−r).
 // Selection: once after the prompt, window eviction (SnapKV with the sum over the group and a pooling kernel of 63)
-// down to
-//   N − T_max tokens, which leaves room for T_max generated ones; then HSA over what is left and generated, pages
-//   running over the kept tokens in position order.
+//   down to N − T_max tokens, which leaves room for T_max generated ones; then HSA over what is left and generated,
+//   pages running over the kept tokens in position order.
 // Cost: SnapKV's prefill work, page bounds of the kept tokens; decode as HSA over N tokens.
 // Storage: 2·n_kv·(N + ⌈N/p⌉)·d·b = (1/c^r + 1/c^((1+r)/2)) of full; the paper prints 2/c^((1+r)/2) for the second
-// term,
-//   counting keys as whole KV pairs.
+//   term, counting keys as whole KV pairs.
 // RocketKV-MT keeps all tokens for later turns and decodes from a filtered copy: 1 + 1/c^r + 1/c^((1+r)/2) of full.
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,7 @@
 // arXiv 2410.21465; code: bytedance/ShadowKV).
 //
 // Idea: keys before rotary position embedding have low rank, so that a thin factor of them stays on the GPU and values
-// go
-//   to the host; a step fetches the values and rebuilds the keys of the chunks that it selects, at the same time.
+//   go to the host; a step fetches the values and rebuilds the keys of the chunks that it selects, at the same time.
 // Prefill: K (all KV heads side by side, before RoPE) ≈ U·SV of rank r. The prompt's full chunks of c tokens before its
 //   last `recent` tokens have a landmark, the mean of their keys after RoPE. Of every KV head the `outliers` chunks
 //   with the smallest cosine between landmark and one of their keys stay on the GPU and compete no more.
@@ -11,10 +10,10 @@
 //   Attended: those with rebuilt keys; outliers, local part and all generated tokens as they are. Chunks of the last
 //   step that are chosen again are not fetched again.
 // Cost: landmarks n_kv·(S/c)·d·b, top-k; then values n_kv·m·d·b over the bus in pieces of c·d·b (m missing tokens)
-// beside
-//   the rebuilding of keys: U rows m·r·b a KV head, product 2·m·r·d; hits move within the GPU; attention over all.
+//   beside the rebuilding of keys: U rows m·r·b a KV head, product 2·m·r·d; hits move within the GPU; attention over
+//   all.
 // Storage: HBM S·r·b + n_kv·r·d·b + n_kv·(S/c)·d·b + 2·n_kv·(budget + outliers + local + generated)·d·b; DRAM
-// n_kv·S·d·b.
+//   n_kv·S·d·b.
 #include <algorithm>
 #include <cmath>
 #include <optional>

@@ -2,12 +2,10 @@
 //
 // Idea: what the end of the prompt attends to is what the answer will attend to.
 // Selection, once after the prompt: the last `window` queries' softmax weights summed over rows, reduced over the
-// group,
-//   pooled along positions; the best budget − window positions stay, and the window itself. Generated tokens are never
-//   evicted. A prompt of at most `budget` tokens stays whole.
+//   group, pooled along positions; the best budget − window positions stay, and the window itself. Generated tokens are
+//   never evicted. A prompt of at most `budget` tokens stays whole.
 // Cost: prefill: window scores (flops 2·n_q·w·S·d, keys read once, scores n_q·w·S·4 bytes written and read twice),
-// top-k,
-//   compaction of the kept tokens; decode: 2·n_kv·(budget + T)·d·b, per head n_q instead of n_kv.
+//   top-k, compaction of the kept tokens; decode: 2·n_kv·(budget + T)·d·b, per head n_q instead of n_kv.
 // Storage: 2·n_kv·(budget + T)·d·b; per head every query head keeps its own copy, n_q instead of n_kv.
 #include "policy/descriptors.hpp"
 #include "policy/prompt_eviction.hpp"

@@ -2,15 +2,13 @@
 // algorithm 1; code: graphcore-research/llm-inference-research).
 //
 // Idea: the few dimensions in which a query is large decide most of its scores; what is left out is answered by the
-// mean
-//   value.
+//   mean value.
 // Selection, each step, for every KV head: (1) i1 = the r dimensions with the largest Σ_heads |q|; (2) every query head
 //   estimates ŝ = softmax(q[i1]·K[i1] / √(d·‖q[i1]‖₁ / ‖q‖₁)); (3) the logits are summed over the group, the last
 //   `recent` tokens go first, and the best k + 1 tokens are taken: k = budget, and the current token's pair is at hand.
 // Output: α·softmax(q·K/√d)·V over these + (1 − α)·v̄, with α = Σ ŝ of the tokens taken and v̄ the mean of all values.
 // Cost: Σ|q| and its top-r; n_kv·L·r·b read, contiguous where a second copy of the keys lies dimension by dimension,
-// else r of
-//   d elements a row; top-k over L; attention 2·n_kv·(k + 1)·d·b; α from the scores; v̄. All serial.
+//   else r of d elements a row; top-k over L; attention 2·n_kv·(k + 1)·d·b; α from the scores; v̄. All serial.
 // Storage: 3·n_kv·L·d·b with the second copy, 2·n_kv·L·d·b without; v̄ n_kv·d·b.
 // budget_convention traffic (RocketKV's comparison, arXiv 2502.14051, section 3.6): r = d·t / S_max, k = ⌊t / 2⌋.
 #include <algorithm>

@@ -2,16 +2,13 @@
 // 2411.09688; code: SqueezeAILab/SqueezedAttention).
 //
 // Idea: keys of a fixed context fall into clusters; a query reads the clusters whose estimated attention is large, as
-// many
-//   as there are: the number of keys follows from the query, not from a budget.
+//   many as there are: the number of keys follows from the query, not from a budget.
 // Offline, for every KV head: k-means by direction of the context's keys but for the last `window`; centroid = mean of
 //   the members as they are; N_c = centroid_share · (F − window).
 // Threshold: for the last `window` queries, S_c = mean of e^{q·c/√d} / Σ_c' n_c' e^{q·c'/√d}, largest over the group;
-// every
-//   key has its cluster's; one quantile (`sparsity`) over all keys of all heads and captured layers.
+//   every key has its cluster's; one quantile (`sparsity`) over all keys of all heads and captured layers.
 // Selection, each step: S_c of the query, largest over the group; keys of clusters above the threshold, the window's
-// keys
-//   and all generated ones.
+//   keys and all generated ones.
 // Cost: centroids twice (once for the sum, once for the scores) 2·n_kv·N_c·d·b; labels n_kv·F·4 to list the keys;
 //   attention 2·n_kv·kept·d·b. All serial.
 // Storage: 2·n_kv·L·d·b + n_kv·N_c·d·b + labels n_kv·F·4.

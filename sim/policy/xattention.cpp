@@ -3,11 +3,10 @@
 //
 // Idea: every line of a block of attention crosses its antidiagonals, so that their sums tell which blocks matter.
 // Selection, each query head: queries and keys are cut into pieces of `stride` tokens, laid end to end, those of a
-// query
-//   piece in reverse, so that one product of σ·d elements is the sum of an antidiagonal; scores over √d·σ, a causal
-//   softmax over the key pieces, summed within blocks of `tile` = 128 tokens. A block of queries computes the first and
-//   its own key block and, while they hold less than `threshold` of its mass, the best of the others.
-// Decoding is that of `then`: the cache is whole.
+//   query piece in reverse, so that one product of σ·d elements is the sum of an antidiagonal; scores over √d·σ, a
+//   causal softmax over the key pieces, summed within blocks of `tile` = 128 tokens. A block of queries computes the
+//   first and its own key block and, while they hold less than `threshold` of its mass, the best of the others.
+//   Decoding is that of `then`: the cache is whole.
 // Cost, a query head: S²·d/σ flops for the estimate, a softmax over S²/(2·σ²) scores, a sort of each row of blocks;
 //   attention 4·d flops for each pair left, as many as the replay counts on the trace, or as `density` says.
 // The trace must hold all prompt queries, unless `density` is given; at most 64 blocks of queries, evenly spaced, are

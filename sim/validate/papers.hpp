@@ -62,9 +62,8 @@ using RunAll = std::function<std::vector<nlohmann::json>(const std::vector<Paper
 //   fits, batch            1 where it fits in memory, else 0; sequences
 //   kv_read, hbm_read, h2d, d2h, cpu_dram          bytes a step
 //   h2d_pieces             contiguous pieces a step that come from the host
-//   exposed.KIND, hidden.KIND, prefill.exposed.KIND, prefill.hidden.KIND  seconds of a step's or the prefill's
-//   breakdown,
-//                        0 without
+//   exposed.KIND, hidden.KIND                  seconds of a step's breakdown, 0 without
+//   prefill.exposed.KIND, prefill.hidden.KIND  of the prefill's
 //   hbm_of.OWNER, dram_of.OWNER  bytes while decoding; what is no letter or digit is written _; 0 without
 // Nothing where the record has no such number, as times of what does not fit.
 std::optional<double> number_of(const nlohmann::json& record, const std::string& name);
