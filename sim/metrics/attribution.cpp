@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "base/error.hpp"
 
@@ -40,16 +41,44 @@ int claim(const Span& span) {
   }
 }
 
+// Who is charged of several: the best claim, of these the one that started first. What follows leaves nothing to the
+// order in which spans came.
+using Preference = std::tuple<int, Picoseconds, Kind, Bound, Origin, float>;
+Preference preference(const Span& s) { return {claim(s), s.start, s.kind, s.bound, s.origin, s.uncertainty}; }
+
 struct Edge {
   Picoseconds at;
-  bool opens;
   std::uint32_t span;
+  bool opens;
 };
 
-double seconds_covered(const std::vector<Span>& spans, Kind kind) {
-  // Spans come sorted by start; overlapping ones of a kind count once.
+// The starts and finishes of all spans in order of time, at one time in the order of the spans.
+std::vector<Edge> edges_of(const std::vector<Span>& spans) {
+  std::vector<Edge> edges;
+  edges.reserve(2 * spans.size());
+  for (std::uint32_t i = 0; i < spans.size(); ++i) {
+    edges.push_back({spans[i].start, i, true});
+    edges.push_back({spans[i].finish, i, false});
+  }
+  std::sort(edges.begin(), edges.end(),
+            [](const Edge& a, const Edge& b) { return std::pair(a.at, a.span) < std::pair(b.at, b.span); });
+  return edges;
+}
+
+// The spans in order of their starts, or of their finishes.
+std::vector<Span> in_order(const std::vector<Edge>& edges, const std::vector<Span>& spans, bool of_starts) {
+  std::vector<Span> ordered;
+  ordered.reserve(spans.size());
+  for (const Edge& e : edges) {
+    if (e.opens == of_starts) ordered.push_back(spans[e.span]);
+  }
+  return ordered;
+}
+
+// Overlapping spans of a kind count once.
+double seconds_covered(const std::vector<Span>& by_start, Kind kind) {
   Picoseconds covered = 0, until = std::numeric_limits<Picoseconds>::min();
-  for (const Span& s : spans) {
+  for (const Span& s : by_start) {
     if (s.kind != kind || s.finish <= until) continue;
     covered += s.finish - std::max(s.start, until);
     until = s.finish;
@@ -60,12 +89,12 @@ double seconds_covered(const std::vector<Span>& spans, Kind kind) {
 // Times that the engine rounded to whole picoseconds are equal within this.
 constexpr Picoseconds kSameInstant = 2;
 
-// The span on the critical path that ends at `at`, of those sorted by finish; where none does (the window's end, or a
+// The span on the critical path that ends at `at`; where none does (the window's end, or a
 // start that nothing explains), the one with the best claim of those that run then. Null where none runs.
 const Span* before(const std::vector<Span>& by_finish, Picoseconds at) {
   const Span* best = nullptr;
   const auto offer = [&best](const Span& s) {
-    if (best == nullptr || std::pair(claim(s), s.start) < std::pair(claim(*best), best->start)) best = &s;
+    if (best == nullptr || preference(s) < preference(*best)) best = &s;
   };
   const auto first = std::lower_bound(by_finish.begin(), by_finish.end(), at - kSameInstant,
                                       [](const Span& s, Picoseconds t) { return s.finish < t; });
@@ -79,15 +108,14 @@ const Span* before(const std::vector<Span>& by_finish, Picoseconds at) {
   return best;
 }
 
-std::array<double, kBoundCount> critical_path(std::vector<Span> spans, Picoseconds begin, Picoseconds end) {
-  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.finish < b.finish; });
+std::array<double, kBoundCount> critical_path(const std::vector<Span>& by_finish, Picoseconds begin, Picoseconds end) {
   std::array<double, kBoundCount> bound{};
   for (Picoseconds at = end; at > begin;) {
-    const Span* const s = before(spans, at);
+    const Span* const s = before(by_finish, at);
     if (s == nullptr) {  // nothing runs: on to what ended last
-      const auto later =
-          std::lower_bound(spans.begin(), spans.end(), at, [](const Span& a, Picoseconds t) { return a.finish < t; });
-      if (later == spans.begin()) break;
+      const auto later = std::lower_bound(by_finish.begin(), by_finish.end(), at,
+                                          [](const Span& a, Picoseconds t) { return a.finish < t; });
+      if (later == by_finish.begin()) break;
       at = std::prev(later)->finish;
       continue;
     }
@@ -110,23 +138,12 @@ double Attribution::total() const { return std::accumulate(exposed.begin(), expo
 
 double Attribution::uncertain_total() const { return std::accumulate(uncertain.begin(), uncertain.end(), 0.0); }
 
-Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds end) {
-  KVCAST_CHECK(begin <= end);
-  for (Span& s : spans) s.start = std::max(s.start, begin), s.finish = std::min(s.finish, end);
-  std::erase_if(spans, [](const Span& s) { return s.start >= s.finish || s.kind == Kind::kMarker; });
-  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start < b.start; });
+namespace {
 
-  Attribution result;
-  result.bound = critical_path(spans, begin, end);
-  std::vector<Edge> edges;
-  edges.reserve(2 * spans.size());
-  for (std::uint32_t i = 0; i < spans.size(); ++i) {
-    edges.push_back({spans[i].start, true, i});
-    edges.push_back({spans[i].finish, false, i});
-  }
-  std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) { return a.at < b.at; });
-
-  std::set<std::pair<int, std::uint32_t>> active;  // by claim, then by start
+// Charges each instant of the window to the active span that is preferred.
+void charge_instants(const std::vector<Edge>& edges, const std::vector<Span>& spans, Picoseconds begin, Picoseconds end,
+                     Attribution& result) {
+  std::set<std::pair<Preference, std::uint32_t>> active;
   Picoseconds now = begin;
   const auto charge = [&](Picoseconds until) {
     const double length = to_seconds(until - now);
@@ -142,7 +159,7 @@ Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds en
   };
   for (const Edge& e : edges) {
     if (e.at > now) charge(e.at);
-    const std::pair entry{claim(spans[e.span]), e.span};
+    const std::pair entry{preference(spans[e.span]), e.span};
     if (e.opens) {
       active.insert(entry);
     } else {
@@ -150,9 +167,23 @@ Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds en
     }
   }
   if (end > now) charge(end);
+}
+
+}  // namespace
+
+Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds end) {
+  KVCAST_CHECK(begin <= end);
+  for (Span& s : spans) s.start = std::max(s.start, begin), s.finish = std::min(s.finish, end);
+  std::erase_if(spans, [](const Span& s) { return s.start >= s.finish || s.kind == Kind::kMarker; });
+  const std::vector<Edge> edges = edges_of(spans);
+  const std::vector<Span> by_start = in_order(edges, spans, true);
+
+  Attribution result;
+  result.bound = critical_path(in_order(edges, spans, false), begin, end);
+  charge_instants(edges, spans, begin, end, result);
   for (std::size_t k = 0; k < result.hidden.size(); ++k) {
     // Less than a picosecond is the rounding of sums.
-    const double hidden = seconds_covered(spans, static_cast<Kind>(k)) - result.exposed[k];
+    const double hidden = seconds_covered(by_start, static_cast<Kind>(k)) - result.exposed[k];
     result.hidden[k] = hidden < 1e-12 ? 0 : hidden;
   }
   return result;

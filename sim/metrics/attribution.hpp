@@ -32,6 +32,7 @@ enum class Bound : std::uint8_t {
   kHostThread
 };
 inline constexpr int kBoundCount = 9;
+inline constexpr int kOriginCount = static_cast<int>(Origin::kExtrapolated) + 1;  // the last one is the worst
 std::string_view bound_name(Bound bound);
 
 struct Span {
@@ -46,7 +47,7 @@ struct Span {
 struct Attribution {
   std::array<double, graph::kKindCount> exposed{}, hidden{};  // seconds over the window, by kind
   std::array<double, kBoundCount> bound{};                    // seconds of the critical path by what set their pace
-  std::array<double, 7> origin{};                             // exposed seconds by origin of the cost
+  std::array<double, kOriginCount> origin{};                  // exposed seconds by origin of the cost
   double idle = 0;                                            // charged to nothing: gaps that no op explains
   std::array<double, graph::kKindCount> uncertain{};          // Σ exposed seconds · uncertainty, by kind
   double total() const;                                       // length of the window, seconds

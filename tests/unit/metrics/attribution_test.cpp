@@ -82,6 +82,20 @@ TEST_CASE("exposed times and idle add up to the window, whatever the spans") {
   }
 }
 
+TEST_CASE("the order in which spans come changes nothing") {
+  // Work of two kinds on side streams, both 0..4, and a kernel that waited for them.
+  const Span score = span(0, 4, Kind::kScore, Lane::kSelect, Bound::kVector);
+  const Span topk = span(0, 4, Kind::kTopK, Lane::kSelect, Bound::kKernelLatency);
+  const Span kernel = span(4, 6, Kind::kGemm, Lane::kCompute);
+  for (const Attribution& a :
+       {attribute({score, topk, kernel}, 0, 6 * kUs), attribute({kernel, topk, score}, 0, 6 * kUs)}) {
+    CHECK(exposed(a, Kind::kScore) == Approx(4));
+    CHECK(hidden(a, Kind::kTopK) == Approx(4));
+    CHECK(us(a.bound[static_cast<std::size_t>(Bound::kVector)]) == Approx(4));
+    CHECK(us(a.bound[static_cast<std::size_t>(Bound::kHbm)]) == Approx(2));
+  }
+}
+
 TEST_CASE("the pace is set by the calls where each kernel is shorter than the call for the next") {
   //  host     |== launch 0..5 ==|== launch 5..10 ==|== launch 10..15 ==|
   //  compute                    |= gemm 5..9 =|    |= gemm 10..14 =|   |= gemm 15..19 =|
