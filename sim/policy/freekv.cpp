@@ -239,8 +239,9 @@ class FreeKv final : public Policy {
       ids = fetch_ids(chosen_ids(shape), {Lane::kSelect, Lane::kRecallThread}, ops,
                       estimate(shape, Lane::kSelect, ids, ops));
     const Recalled recalled = recall(shape, std::not_fn(corrected), ids, ops);
-    if (recalled.a >= 0) ops.note("recalled a", recalled.a);
-    if (recalled.b >= 0) ops.note("recalled b", recalled.b);
+    // What was noted before has been waited for: a stream that was left idle leaves nothing to wait for.
+    ops.note("recalled a", recalled.a);
+    ops.note("recalled b", recalled.b);
   }
 
   // Chooses for all heads and waits for the pages of those that `which` holds for.

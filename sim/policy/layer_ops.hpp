@@ -78,7 +78,7 @@ class LayerOps {
   // Attention over what the step reads, with the framework's own factors (expanded heads) applied; usually the last op.
   virtual graph::OpId attention(const graph::DecodeAttention& work, After after) = 0;
 
-  // Ops that a later step waits for, by (name, this layer): FreeKV's recall events. −1 where none was noted yet.
+  // Ops that later steps wait for, by (name, this layer), within graph::WorkSource::kReach; −1: none, or no longer.
   virtual void note(std::string_view event, graph::OpId op) = 0;
   virtual graph::OpId noted(std::string_view event) const = 0;
   // The next layers of this step go on after this op: call exactly once in decode_layer.

@@ -10,8 +10,6 @@ namespace {
 
 using hardware::Resource;
 
-// Blocks whose ids later ops may still name: two pages of steps, since backups are waited for a page later.
-constexpr std::size_t kRememberedBlocks = 129;
 constexpr double kUncertaintyStep = 1.0 / 1024;
 
 metrics::Bound pace_of(const graph::Op& op, const hardware::Cost& cost) {
@@ -75,7 +73,7 @@ engine::OpId TimedSource::engine_id(graph::OpId id) const {
   for (auto map = maps_.rbegin(); map != maps_.rend(); ++map) {
     if (id >= map->first) return map->ids[static_cast<std::size_t>(id - map->first)];
   }
-  KVCAST_CHECK(!"an op waits for one that is further back than kRememberedBlocks");
+  KVCAST_CHECK(!"an op waits for one that is further back than WorkSource::kReach");
   return -1;
 }
 
@@ -123,7 +121,7 @@ bool TimedSource::next_block(std::vector<engine::Op>& out) {
   out.reserve(block_.size());
   maps_.push_back({next_graph_id_, {}});
   maps_.back().ids.reserve(block_.size());
-  if (maps_.size() > kRememberedBlocks) maps_.pop_front();
+  if (maps_.size() > graph::WorkSource::kReach + 1) maps_.pop_front();
   BlockInfo info;
   info.first = next_id_;
   for (const graph::Op& op : block_) {

@@ -52,7 +52,7 @@ class TimedSource final : public engine::OpSource {
   const hardware::CostModel& costs_;
   std::vector<graph::Op> block_;
   std::vector<BlockInfo> blocks_;
-  // Engine ids of the graph ops of the latest blocks, oldest first; a step may wait for ops of some blocks before.
+  // Engine ids of the graph ops of the latest blocks, as many as an op may wait for, oldest first.
   struct IdMap {
     graph::OpId first;
     std::vector<engine::OpId> ids;

@@ -214,6 +214,20 @@ TEST_CASE("FreeKV recalls behind the computation, and the next step waits") {
   CHECK(labelled(list, "cosine of queries").size() == 2);
 }
 
+TEST_CASE("FreeKV forgets a recall once it has waited for it") {
+  const auto policy = tests::make("freekv", kFree, kLengths);
+  const config::Model model = small_model();
+  const std::vector<HeadCounts> moved(4, kMoved), still(4, HeadCounts{.attended = 40, .scored = 25});
+  Recorder ops;
+  policy->decode_layer({&model, 0, 2, 101, moved, false}, ops);
+  CHECK(ops.noted("recalled a") == labelled(ops.ops(), "convert layout")[0]);
+  CHECK(ops.noted("recalled b") == labelled(ops.ops(), "convert layout")[1]);
+  ops.next_step();  // waits for both and recalls nothing: of the steps to come none has to know them
+  policy->decode_layer({&model, 0, 2, 102, still, false}, ops);
+  CHECK(ops.noted("recalled a") == -1);
+  CHECK(ops.noted("recalled b") == -1);
+}
+
 TEST_CASE("a correction stands before attention, and alone") {
   const auto policy = tests::make("freekv", kFree, kLengths);
   std::vector<HeadCounts> heads(4, kMoved);
