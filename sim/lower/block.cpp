@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "lower/eager.hpp"
 #include "lower/operators.hpp"
 #include "lower/torch_topk.hpp"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "lower/dense.hpp"
 #include "policy/growth.hpp"
 
@@ -35,7 +36,8 @@ DecodeWindow::DecodeWindow(const DecodeSetting& setting, std::int64_t context, i
 
 void DecodeWindow::take_memory(Block& block) {
   const OpId held = block.join(Lane::kHost, {});
-  for (const policy::MemoryItem& item : decode_memory(setting_, context_ + steps_)) {
+  const std::int64_t tokens = std::max(context_, std::min(context_ + steps_ - 1, setting_.lengths.bound()));
+  for (const policy::MemoryItem& item : decode_memory(setting_, tokens)) {
     block.memory(held, item.pool, owners_.id(item.owner), item.bytes);
   }
 }

@@ -29,7 +29,8 @@ struct DecodeSetting {
 };
 
 // Steps `steps`, the first with `context` tokens cached (the new one included). The first block starts with a marker
-// that takes the memory held at that context; counts follow the context by the policy's growth.
+// that takes the memory held at the last of them, or at the run's end where the window goes on beyond it; counts follow
+// the context by the policy's growth.
 class DecodeWindow final : public graph::WorkSource {
  public:
   DecodeWindow(const DecodeSetting& setting, std::int64_t context, int steps, Owners& owners);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "lower/dense.hpp"
 #include "lower/eager.hpp"
 

@@ -257,11 +257,29 @@ TEST_CASE("prefill gives back what it takes and keeps the policy's storage") {
     CHECK(held["KV cache"] == Approx(1000));
     CHECK(held["weights"] == f.run.model.weight_bytes());
     const double rows = chunk == 0 ? 300 : 96;  // the largest chunk of 100 = 32 + 32 + 32 + 4
-    CHECK(peak_activations >= rows * (3 * 128 + 4 * 64) * 2);
+    // Three values of the network and four of the residual stream a row; at once, with the logits of three samples.
+    CHECK(peak_activations == rows * (3 * 128 + 4 * 64) * 2 + (chunk == 0 ? 3 * 1000 * 4 : 0));
   }
 }
 
-TEST_CASE("sequences prefilled one by one do the same work with a third of the activations") {
+TEST_CASE("a window of decode steps holds what its last step does, and no more than the run ever does") {
+  Fixture f;
+  const auto held = [&f](std::int64_t context, int steps) {
+    DecodeWindow window(f.setting, context, steps, f.owners);
+    double bytes = 0;
+    for (const auto& block : f.blocks(window)) {
+      for (const graph::Op& op : block) {
+        for (const graph::MemoryDelta& m : op.memory) bytes += f.owners.names()[m.owner] == "KV cache" ? m.bytes : 0;
+      }
+    }
+    return bytes;
+  };
+  // 10 bytes a token. Of 101, 102 and 103 tokens the last step has 103; of 105 … 114 the run's 100 + 8 are the end.
+  CHECK(held(101, 3) == 1030);
+  CHECK(held(105, 10) == 1080);
+}
+
+TEST_CASE("sequences prefilled in groups do the same work with the activations of the largest group") {
   Fixture f;
   f.run.workload.prefill_batch = 2;  // of a batch of 3: groups of 2 and 1
   Prefill prefill(f.setting, f.owners);
@@ -281,6 +299,9 @@ TEST_CASE("sequences prefilled one by one do the same work with a third of the a
   CHECK(blocks == 2);
   CHECK(flops == 2.0 * 4 * 3 * 4 * 16 * 5050);
   CHECK(activations == activation_bytes(f.run.model, 200, 2));
+  // Two prompts of 100 tokens at 128 bytes in the second layer, when the first one keeps its share of two sequences:
+  // half of two thirds of what the policy keeps.
+  CHECK(peak_kv == Approx(2 * 100 * 128 + 1000.0 / 3));
   CHECK(kv == Approx(1000));
   CHECK(prefill.first_token() > 0);
 }
