@@ -64,6 +64,8 @@ void add_host_calls(Terms& terms, const config::Host& host, const graph::Host& w
   KVCAST_CHECK(!"a host call without a cost");
 }
 
+namespace {
+
 // Scores that quickselect passes over beyond the first time: its comparisons are 2 n (1 + H) on average, H being the
 // entropy in nats of whether a score is kept (Knuth, Mathematical Analysis of Algorithms, 1971).
 double ranked_again(const graph::CpuWork& work) {
@@ -99,6 +101,8 @@ double clock_share(const config::Host& host, double items, double workers) {
   const double rounds = std::ceil(items / workers), rest = items - (rounds - 1) * workers;
   return rounds / ((rounds - 1) / share(workers) + 1 / share(rest));
 }
+
+}  // namespace
 
 void add_cpu_work(Terms& terms, const config::Host& host, const graph::CpuWork& work) {
   const double cores = host.cores;

@@ -121,7 +121,7 @@ void offload_token(const DecodeLayer& shape, LayerOps& ops) {
 OpId send_to_host(const char* label, double bytes, LayerOps& ops, OpId after) {
   const OpId copied =
       ops.copy(Lane::kCopyA, label, copy_of(graph::Direction::kDeviceToHost, 1, bytes, Lane::kHost), {after});
-  return ops.host(Lane::kHost, Kind::kSync, "wait for the queries", graph::HostCall::kStreamSync, 1, {copied});
+  return ops.host(Lane::kHost, Kind::kSync, "wait for the copy", graph::HostCall::kStreamSync, 1, {copied});
 }
 
 graph::CpuWork cpu_attention(const DecodeLayer& shape) {

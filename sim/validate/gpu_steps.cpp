@@ -13,6 +13,7 @@
 #include "lower/decode.hpp"
 #include "policy/hsa.hpp"
 #include "policy/rocketkv.hpp"
+#include "workload/record_parts.hpp"
 #include "workload/timed.hpp"
 
 namespace kvcast::validate {
@@ -119,16 +120,6 @@ policy::HeadCounts counts_of(const Row& row) {
   return head;
 }
 
-Origin worst_origin(const metrics::Attribution& part) {
-  constexpr double kShare = 0.05;
-  double above = 0;
-  for (std::size_t i = part.origin.size(); i-- > 0;) {
-    above += part.origin[i];
-    if (above >= kShare * part.total()) return static_cast<Origin>(i);
-  }
-  return Origin::kExact;
-}
-
 }  // namespace
 
 GpuStep gpu_step(const Row& row, const config::Hardware& machine) {
@@ -188,7 +179,7 @@ StepPrediction predict_step(const GpuStep& step) {
   const metrics::Attribution part = metrics::attribute(recorder.spans(begin, end), begin, end);
   out.seconds = to_seconds(end - begin) / step.steps;
   out.uncertainty = part.total() > 0 ? part.uncertain_total() / part.total() : 0;
-  out.origin = worst_origin(part);
+  out.origin = workload::resting_on(part);
   return out;
 }
 

@@ -77,7 +77,6 @@ struct Suite {
   bool passed() const;
 };
 
-// Errors of the held-out cases that have both numbers, over all (group "") and by group in order of appearance.
 // How intervals fared, of held-out cases whose ends lie apart: how many hold the expected value, and the median of high
 // over low: an interval that always holds because it is wide says little.
 struct Coverage {
@@ -97,6 +96,7 @@ struct GroupSummary {
   IntervalSummary intervals;
   std::vector<int> verdicts;  // cases by Verdict
 };
+// Of the held-out cases that have both numbers: over all (group ""), then by group in order of appearance.
 std::vector<GroupSummary> summarise(const Suite& suite);
 
 // {name, question, status, passed, expected_is, size_unit, cases: [..], budgets: [..], summary: [..], detail}. Errors
