@@ -17,6 +17,29 @@ inline Grid score_pages_grid(const ScoreShape& s) {
   return {blocks_for(as_size(s.pages) * as_size(s.kv_heads), as_size(256 / row_lanes(s.dim)))};
 }
 
+// A thread's share of that grid: eight numbers of the row of a unit and a KV head, the units (pages, landmarks)
+// outermost.
+struct ScorePlace {
+  int lanes, row, unit, head, column;  // lanes: of the row; column: the first of the eight
+  bool inside, active;                 // inside: there is such a row; active: and it has these eight
+};
+KVCAST_DEVICE ScorePlace score_place(const ScoreShape& s) {
+  const int lanes = row_lanes(s.dim), thread = static_cast<int>(thread_x()), column = thread % lanes * 8;
+  const int row = (static_cast<int>(block_x()) * 256 + thread) / lanes;
+  const bool inside = row < s.pages * s.kv_heads;
+  return {lanes, row, row / s.kv_heads, row % s.kv_heads, column, inside, inside && column < s.dim};
+}
+// The thread's eight numbers of a query of its KV head's group, in [kv_heads][group][dim]; and the score of the unit by
+// that query, in [kv_heads][group][units].
+KVCAST_DEVICE std::size_t query_index(const ScoreShape& s, const ScorePlace& at, int g) {
+  return static_cast<std::size_t>(at.head * s.group + g) * static_cast<std::size_t>(s.dim) +
+         static_cast<std::size_t>(at.column);
+}
+KVCAST_DEVICE std::size_t score_index(const ScoreShape& s, const ScorePlace& at, int g) {
+  return static_cast<std::size_t>(at.head * s.group + g) * static_cast<std::size_t>(s.pages) +
+         static_cast<std::size_t>(at.unit);
+}
+
 // Sum over the lanes of a row.
 KVCAST_DEVICE float row_sum(float x, int lanes) {
   KVCAST_UNROLL
@@ -27,38 +50,32 @@ KVCAST_DEVICE float row_sum(float x, int lanes) {
 // A row of lanes for a (page, KV head): the summaries are read once for the group. raw [kv_heads][group][pages].
 KVCAST_KERNEL KVCAST_BOUNDS(256)
     score_pages(ScoreShape s, const Half* query, const Half* summaries, float* raw, float* group_max) {
-  const int lanes = row_lanes(s.dim), thread = static_cast<int>(thread_x()), chunk = thread % lanes;
-  const int item = (static_cast<int>(block_x()) * 256 + thread) / lanes, head = item % s.kv_heads,
-            page = item / s.kv_heads;
-  const bool inside = item < s.pages * s.kv_heads, active = inside && chunk < s.dim / 8;
+  const ScorePlace at = score_place(s);
   float low[8], high[8];
   KVCAST_UNROLL
   for (int i = 0; i < 8; ++i) low[i] = high[i] = 0;
-  const std::size_t dim = static_cast<std::size_t>(s.dim);
-  if (active) {
-    const Half* from = summaries + static_cast<std::size_t>(item) * 2 * dim + static_cast<std::size_t>(chunk) * 8;
+  if (at.active) {
+    const std::size_t dim = static_cast<std::size_t>(s.dim);
+    const Half* from = summaries + static_cast<std::size_t>(at.row) * 2 * dim + static_cast<std::size_t>(at.column);
     const Vec16 both[2] = {load16(from), load16(from + dim)};
     unpack8(both[0], low);
     unpack8(both[1], high);
   }
-  const Half* queries = query + static_cast<std::size_t>(head * s.group) * dim + static_cast<std::size_t>(chunk) * 8;
   float best = kLowest;
   for (int g = 0; g < s.group; ++g) {
     float q[8], sum = 0;
-    if (active) {
-      unpack8(load16(queries + static_cast<std::size_t>(g) * dim), q);
+    if (at.active) {
+      unpack8(load16(query + query_index(s, at, g)), q);
       KVCAST_UNROLL
       for (int i = 0; i < 8; ++i) sum += fmaxf(q[i] * low[i], q[i] * high[i]);
     }
-    sum = row_sum(sum, lanes);
+    sum = row_sum(sum, at.lanes);
     best = fmaxf(best, sum);
-    if (raw && inside && chunk == 0)
-      raw[static_cast<std::size_t>(head * s.group + g) * static_cast<std::size_t>(s.pages) +
-          static_cast<std::size_t>(page)] = sum;
+    if (raw && at.inside && at.column == 0) raw[score_index(s, at, g)] = sum;
   }
-  if (group_max && inside && chunk == 0)
-    group_max[static_cast<std::size_t>(head) * static_cast<std::size_t>(s.pages) + static_cast<std::size_t>(page)] =
-        best;
+  if (group_max && at.inside && at.column == 0)
+    group_max[static_cast<std::size_t>(at.head) * static_cast<std::size_t>(s.pages) +
+              static_cast<std::size_t>(at.unit)] = best;
 }
 
 // Block-wide maximum or sum; red has a place for each warp.

@@ -89,27 +89,25 @@ KVCAST_KERNEL KVCAST_BOUNDS(256)
 // ShadowKV's: q · landmark / √dim. landmarks [chunks][heads][dim] -> raw; a row of lanes for a (chunk, head), in the
 // grid of score_pages.
 KVCAST_KERNEL KVCAST_BOUNDS(256) score_landmarks(ScoreShape s, const Half* query, const Half* landmarks, float* raw) {
-  const int lanes = row_lanes(s.dim), thread = static_cast<int>(thread_x()), c = thread % lanes * 8;
-  const int item = (static_cast<int>(block_x()) * 256 + thread) / lanes, head = item % s.kv_heads,
-            chunk = item / s.kv_heads;
-  const bool inside = item < s.pages * s.kv_heads, active = inside && c < s.dim;
-  const std::size_t dim = static_cast<std::size_t>(s.dim);
+  const ScorePlace at = score_place(s);
   const float scale = 1.0f / sqrtf(static_cast<float>(s.dim));
   float x[8];
   KVCAST_UNROLL
   for (int i = 0; i < 8; ++i) x[i] = 0;
-  if (active) unpack8(load16(landmarks + static_cast<std::size_t>(item) * dim + c), x);
+  if (at.active) {
+    unpack8(load16(landmarks + static_cast<std::size_t>(at.row) * static_cast<std::size_t>(s.dim) +
+                   static_cast<std::size_t>(at.column)),
+            x);
+  }
   for (int g = 0; g < s.group; ++g) {
     float q[8], sum = 0;
-    if (active) {
-      unpack8(load16(query + static_cast<std::size_t>(head * s.group + g) * dim + c), q);
+    if (at.active) {
+      unpack8(load16(query + query_index(s, at, g)), q);
       KVCAST_UNROLL
       for (int i = 0; i < 8; ++i) sum += q[i] * x[i];
     }
-    sum = row_sum(sum, lanes);
-    if (inside && c == 0)
-      raw[static_cast<std::size_t>(head * s.group + g) * static_cast<std::size_t>(s.pages) +
-          static_cast<std::size_t>(chunk)] = sum * scale;
+    sum = row_sum(sum, at.lanes);
+    if (at.inside && at.column == 0) raw[score_index(s, at, g)] = sum * scale;
   }
 }
 
