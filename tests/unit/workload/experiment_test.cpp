@@ -1,0 +1,112 @@
+// Decode sampled at a few contexts: which steps count, with what weight, and what is held meanwhile. A full cache of
+// 3 sequences, 4 layers of 2 KV heads with 16 numbers: 3 · 4 · 2 · 2 · 16 · 2 = 1536 bytes a token of context, read by
+// each step.
+#include "workload/experiment.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "lower/dense.hpp"
+#include "support/select.hpp"
+#include "unit/hardware/round_machine.hpp"
+
+using namespace kvcast;
+using workload::Experiment;
+
+namespace {
+
+constexpr double kTokenBytes = 1536;
+
+config::Run run_of(std::int64_t prompt, std::int64_t generated, int contexts) {
+  config::Run run;
+  run.hardware = test::round_machine();
+  run.model.layers = 4, run.model.hidden = 64, run.model.n_q_heads = 4, run.model.n_kv_heads = 2;
+  run.model.head_dim = 16, run.model.ffn = 128, run.model.vocab = 1000;
+  run.workload.prompt_tokens = prompt, run.workload.decode_tokens = generated, run.workload.batch = 3;
+  run.framework.sampled_contexts = contexts;
+  run.framework.warmup_steps = 0, run.framework.measured_steps = 1;
+  return run;
+}
+
+Experiment decode(const config::Run& run) {
+  replay::ReplayResult replay;
+  replay.prompt_tokens = 990, replay.decode_steps = 10, replay.growth = {.attended = 1};
+  // All that there is at the last of the steps.
+  for (int layer = 0; layer < 4; ++layer) {
+    replay::LayerCounts& counts = replay.layers.emplace_back();
+    counts.layer = layer, counts.heads = 2;
+    for (int i = 0; i < 10 * 2; ++i) counts.counts.push_back({.attended = 991 + i / 2});
+  }
+  const auto policy = tests::make("full", "", {run.workload.prompt_tokens, run.workload.decode_tokens});
+  workload::ExperimentOptions options;
+  options.prefill = false;
+  return workload::run_experiment({&run, policy.get(), &replay}, options);
+}
+
+// The step with this many tokens cached, by itself.
+Experiment step_at(std::int64_t context) { return decode(run_of(context - 1, 1, 1)); }
+double seconds_at(std::int64_t context) { return step_at(context).tpot_mean_s; }
+
+}  // namespace
+
+TEST_CASE("a step reads all pairs of its context") {
+  CHECK(step_at(1001).traffic.kv_read == kTokenBytes * 1001);
+  CHECK(step_at(5001).traffic.kv_read == kTokenBytes * 5001);
+  CHECK(seconds_at(5001) > seconds_at(1001));
+}
+
+TEST_CASE("odd numbers of contexts are integrated by Simpson's rule, even ones by trapezoids") {
+  // Tokens 1001 to 5001: at both ends and in the middle.
+  const Experiment three = decode(run_of(1000, 4001, 3));
+  CHECK(three.tpot_mean_s == Approx((seconds_at(1001) + 4 * seconds_at(3001) + seconds_at(5001)) / 6).epsilon(1e-12));
+  CHECK(three.traffic.kv_read == Approx(kTokenBytes * 3001));
+  CHECK(three.tpot_p50_s == Approx(seconds_at(3001)).epsilon(1e-12));
+  CHECK(three.tokens_per_s == Approx(3 / three.tpot_mean_s));
+  // Five: 1, 4, 2, 4, 1 twelfths.
+  const double inner = 4 * seconds_at(2001) + 2 * seconds_at(3001) + 4 * seconds_at(4001);
+  CHECK(decode(run_of(1000, 4001, 5)).tpot_mean_s ==
+        Approx((seconds_at(1001) + inner + seconds_at(5001)) / 12).epsilon(1e-12));
+  // Four, the two inner ones twice.
+  CHECK(decode(run_of(1000, 3001, 4)).tpot_mean_s ==
+        Approx((seconds_at(1001) + 2 * seconds_at(2001) + 2 * seconds_at(3001) + seconds_at(4001)) / 6).epsilon(1e-12));
+}
+
+TEST_CASE("no more contexts are sampled than tokens are generated") {
+  CHECK(decode(run_of(1000, 1, 9)).tpot_mean_s == Approx(seconds_at(1001)).epsilon(1e-12));
+}
+
+TEST_CASE("measured steps lie around a context, and those before them are dropped") {
+  config::Run run = run_of(1000, 2001, 1);
+  run.framework.warmup_steps = 2, run.framework.measured_steps = 3;
+  // In the middle of 1001 to 3001: 2000, 2001 and 2002, after 1998 and 1999.
+  const Experiment middle = decode(run);
+  CHECK(middle.traffic.kv_read == Approx(kTokenBytes * 2001));
+  CHECK(middle.tpot_mean_s ==
+        Approx((seconds_at(2000) + seconds_at(2001) + seconds_at(2002)) / 3).margin(1e-12));  // whole picoseconds
+  // No window begins before the first token: 1003 to 1005 stand for it, 3000 to 3002 for the last.
+  run.framework.sampled_contexts = 2;
+  CHECK(decode(run).traffic.kv_read == Approx(kTokenBytes * (1004 + 3001) / 2));
+}
+
+TEST_CASE("at the peak of decoding the cache holds what the last token sees") {
+  config::Run run = run_of(1000, 4001, 3);
+  const double others = run.model.weight_bytes() + lower::activation_bytes(run.model, 3, 3);
+  CHECK(decode(run).decode_hbm.peak == Approx(others + kTokenBytes * 5001).epsilon(1e-12));
+  // Steps at 5000 to 5002 are measured there; none but the first two will ever be taken.
+  run.framework.measured_steps = 3;
+  CHECK(decode(run).decode_hbm.peak == Approx(others + kTokenBytes * 5001).epsilon(1e-12));
+}
+
+TEST_CASE("what does not fit while decoding is named, and leaves no times") {
+  config::Run run = run_of(1000, 1, 1);
+  const double weights = run.model.weight_bytes();
+  run.hardware.gpu.hbm_reserved = test::known(0);
+  run.hardware.gpu.hbm_capacity = test::known(weights + 1e5);  // 1001 tokens take 1.5 MB
+  const Experiment e = decode(run);
+  REQUIRE(e.oom);
+  CHECK(e.oom->pool == "hbm");
+  CHECK(e.oom->moment == "decode at 1001 tokens");
+  CHECK(e.oom->requested == kTokenBytes * 1001);
+  CHECK(e.oom->owners.front().owner == "weights");
+  CHECK(e.oom->owners.front().bytes == weights);
+  CHECK(e.tpot_mean_s == 0);
+}
