@@ -232,10 +232,9 @@ class Raas final : public Policy {
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const std::int64_t held = std::min(shape.tokens, s_.sink + s_.recent + (s_.pages + 1) * s_.page);
     const double pages = static_cast<double>(s_.pages);
-    return {
-        {graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))},
-        {graph::Pool::kHbm, "page summaries",
-         kv_bytes(shape, pages) + shape.batch * shape.model->layers * shape.model->n_kv_heads * pages * kIndexBytes}};
+    const double stamps = shape.batch * shape.model->layers * Dims(*shape.model).kv_heads * pages;
+    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))},
+            {graph::Pool::kHbm, "page summaries", kv_bytes(shape, pages) + stamps * kIndexBytes}};
   }
 
   Growth growth() const override { return {.attended = s_.covers_all ? 1.0 : 0.0}; }

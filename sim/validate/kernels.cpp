@@ -100,10 +100,6 @@ Case case_of(const calibrate::MeasuredPoint& point, const hardware::Cost& cost) 
   return c;
 }
 
-}  // namespace
-
-namespace {
-
 Suite empty_suite() {
   Suite suite;
   suite.name = "kernels";
