@@ -156,8 +156,18 @@ Curve read_curve(Section& section, const CurveField<Owner>& field) {
 }
 
 template <typename Owner>
+void add_keys(std::vector<std::string_view>& keys, std::span<const ValueField<Owner>> values,
+              std::span<const CurveField<Owner>> curves) {
+  for (const auto& field : values) keys.emplace_back(field.key);
+  for (const auto& field : curves) keys.emplace_back(field.key);
+}
+
+template <typename Owner>
 void read_fields(Section& section, Owner& owner, std::span<const ValueField<Owner>> values,
                  std::span<const CurveField<Owner>> curves) {
+  std::vector<std::string_view> keys;
+  add_keys(keys, values, curves);
+  section.require(keys);
   for (const auto& field : values) {
     owner.*field.member = section.value(field.key, field.dimension, field.low, field.high);
   }
@@ -227,7 +237,11 @@ void guard(const Section& section, const Gpu& gpu) {
 }
 
 void guard(const Section& section, const Gpu& gpu, const AttentionKernel& kernel) {
-  if (kernel.l2_bandwidth < gpu.hbm_bandwidth) unphysical(section, "l2_bandwidth", "less than hbm_bandwidth");
+  const auto rate = [](double value) { return format_quantity(value, kBytesPerSecond); };
+  if (kernel.l2_bandwidth < gpu.hbm_bandwidth) {
+    unphysical(section, "l2_bandwidth",
+               fmt::format("{} is less than hbm_bandwidth ({})", rate(kernel.l2_bandwidth), rate(gpu.hbm_bandwidth)));
+  }
 }
 
 void guard(const Section& section, const Link& link) {
@@ -242,7 +256,9 @@ void guard(const Section& section, const Link& link) {
   below("both_bandwidth", link.both_bandwidth, link.h2d_bandwidth + link.d2h_bandwidth,
         "h2d_bandwidth and d2h_bandwidth together");
   if (link.both_bandwidth < std::max<double>(link.h2d_bandwidth, link.d2h_bandwidth)) {
-    unphysical(section, "both_bandwidth", "less than one direction alone");
+    unphysical(section, "both_bandwidth",
+               fmt::format("{} is less than one direction alone ({})", rate(link.both_bandwidth),
+                           rate(std::max<double>(link.h2d_bandwidth, link.d2h_bandwidth))));
   }
 }
 
@@ -259,6 +275,10 @@ void read_attention(Section& section, const Gpu& gpu, AttentionKernel& kernel) {
 }
 
 void read_gpu(Section& section, Gpu& gpu) {
+  std::vector<std::string_view> keys;
+  add_keys<Gpu>(keys, kGpuValues, kGpuCurves);
+  add_keys<AttentionKernel>(keys, kAttentionValues, kAttentionCurves);
+  section.require(keys);
   read_fields<Gpu>(section, gpu, kGpuValues, kGpuCurves);
   read_attention(section, gpu, gpu.attention);
   if (section.has("attention_mha")) {

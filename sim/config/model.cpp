@@ -82,6 +82,8 @@ Model read_model(const std::string& path) {
   const auto dimension = [&](std::string_view key, int high) {
     return static_cast<int>(section.integer(key, 1, high));
   };
+  section.require(
+      {"layers", "hidden", "n_q_heads", "n_kv_heads", "head_dim", "ffn", "vocab", "max_context", "rope", "source"});
   model.layers = dimension("layers", 10'000);
   model.hidden = dimension("hidden", 1'000'000);
   model.n_q_heads = dimension("n_q_heads", 10'000);

@@ -135,6 +135,9 @@ void check_together(const Run& run, const Section& section) {
 
 PolicyChoice read_policy(const Node& choice) {
   const bool is_map = choice.kind() == Node::Kind::kMap;
+  if (!is_map && choice.kind() != Node::Kind::kScalar) {
+    throw UserError(choice.where(), "policy: expected a name, or a map with a name, found " + describe(choice));
+  }
   const Node* name = is_map ? choice.find("name") : &choice;
   const Node* file = is_map ? choice.find("file") : nullptr;
   if ((name == nullptr) == (file == nullptr)) {
@@ -155,6 +158,7 @@ Run read_run(const Node& config) {
   if (config.find("sweep") != nullptr) {
     throw UserError(config.key_where("sweep"), "a run has no `sweep:`; `kvcast sweep` runs the points of one");
   }
+  section.only({"name", "description", "model", "hardware", "policy", "workload", "trace", "framework"});
   Run run;
   run.source = config;
   run.name = section.text("name", "");

@@ -125,12 +125,43 @@ Section::Section(const Node& map, std::string title) : map_(map), title_(std::mo
   if (map.kind() != Node::Kind::kMap) refuse(map, title_, "a map of keys to values");
 }
 
+void Section::only(const std::vector<std::string_view>& keys) {
+  known_.assign(keys.begin(), keys.end());
+  finish();
+}
+
+void Section::require(const std::vector<std::string_view>& keys) {
+  std::vector<std::string> missing;
+  for (const std::string_view key : keys) {
+    if (take(key, false) == nullptr) missing.emplace_back(key);
+  }
+  if (!missing.empty()) refuse_missing(missing);
+}
+
+// A key nearby that nobody asked for is likely what was meant.
+void Section::refuse_missing(const std::vector<std::string>& missing) const {
+  std::vector<std::string> others;
+  for (const auto& [key, value] : map_.entries()) {
+    if (std::find(known_.begin(), known_.end(), key) == known_.end()) others.push_back(key);
+  }
+  constexpr std::size_t kShortest = 3;  // any two letters are near any others
+  for (const std::string& key : missing) {
+    const std::string* meant = key.size() < kShortest ? nullptr : nearest_name(key, others);
+    if (meant == nullptr) continue;
+    throw UserError(
+        map_.key_where(*meant),
+        fmt::format("{}: the required key \"{}\" is missing; is \"{}\" meant for it?", title_, key, shorten(*meant)));
+  }
+  throw UserError(map_.where(), missing.size() == 1
+                                    ? fmt::format("{}: the required key \"{}\" is missing", title_, missing.front())
+                                    : fmt::format("{}: {} required keys are missing: {}", title_, missing.size(),
+                                                  fmt::join(missing, ", ")));
+}
+
 const Node* Section::take(std::string_view key, bool required) {
   if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.emplace_back(key);
   const Node* value = map_.find(key);
-  if (value == nullptr && required) {
-    throw UserError(map_.where(), fmt::format("{}: the required key \"{}\" is missing", title_, key));
-  }
+  if (value == nullptr && required) refuse_missing({std::string(key)});
   return value;
 }
 
@@ -189,7 +220,9 @@ Value Section::value(std::string_view key, Dimension dimension, double low, doub
   Value value;
   value.value = entry.quantity("value", dimension, low, high);
   value.origin = origin_from_name(entry.choice("origin", origin_names()));
-  value.uncertainty = entry.quantity("uncertainty", Dimension::kFraction, 0, 10, 0.0);
+  const bool assumed = worse(value.origin, Origin::kAssumed) == value.origin;
+  value.uncertainty =
+      entry.quantity("uncertainty", Dimension::kFraction, 0, 10, assumed ? std::nullopt : std::optional<double>(0));
   value.source = entry.text("source");
   entry.finish();
   return value;

@@ -22,6 +22,11 @@ class Section {
   // title: what the map is, for messages ("hardware profile").
   Section(const Node& map, std::string title);
 
+  // UserError for a key that is none of these. Called first, it tells of a misspelt key as unknown rather than missing.
+  void only(const std::vector<std::string_view>& keys);
+  // UserError naming all of these that are missing.
+  void require(const std::vector<std::string_view>& keys);
+
   bool has(std::string_view key);  // also makes the key known
   const SourceLocation& where() const { return map_.where(); }
   SourceLocation where(std::string_view key) const;
@@ -36,7 +41,8 @@ class Section {
   double quantity(std::string_view key, Dimension dimension, double low, double high,
                   std::optional<double> fallback = {});
   bool flag(std::string_view key, std::optional<bool> fallback = {});
-  // {value: 3.35 TB/s, origin: datasheet, uncertainty: 5 %, source: "..."}; value and origin and source are required.
+  // {value: 3.35 TB/s, origin: datasheet, uncertainty: 5 %, source: "..."}; value, origin and source are required, and
+  // the uncertainty of what is assumed.
   Value value(std::string_view key, Dimension dimension, double low, double high);
   Section section(std::string_view key, std::string title);
   Node node(std::string_view key);  // required
@@ -50,6 +56,7 @@ class Section {
 
  private:
   const Node* take(std::string_view key, bool required);
+  [[noreturn]] void refuse_missing(const std::vector<std::string>& missing) const;
   Node map_;
   std::string title_;
   std::vector<std::string> known_;

@@ -66,18 +66,24 @@ std::string shorten(std::string_view text) {
   return end < text.size() ? shown + "..." : shown;
 }
 
-std::string did_you_mean(std::string_view found, const std::vector<std::string>& known) {
+const std::string* nearest_name(std::string_view found, const std::vector<std::string>& known) {
   constexpr std::size_t kLongest = 64;  // no key is longer, and the distance costs the product of the lengths
-  if (found.size() > kLongest) return "";
+  if (found.size() > kLongest) return nullptr;
   const std::string* nearest = nullptr;
   std::size_t least = std::max<std::size_t>(1, found.size() / 3) + 1;
   for (const std::string& name : known) {
+    if (name.size() > kLongest) continue;
     const std::size_t distance = edit_distance(found, name);
     if (distance < least) {
       least = distance;
       nearest = &name;
     }
   }
+  return nearest;
+}
+
+std::string did_you_mean(std::string_view found, const std::vector<std::string>& known) {
+  const std::string* nearest = nearest_name(found, known);
   return nearest == nullptr ? "" : fmt::format(" (did you mean \"{}\"?)", *nearest);
 }
 

@@ -17,6 +17,9 @@ std::string json_string(std::string_view text);
 // At most about 60 bytes of a user's text on one line, for messages.
 std::string shorten(std::string_view text);
 
+// The known name that is close to the one found; null where none is.
+const std::string* nearest_name(std::string_view found, const std::vector<std::string>& known);
+
 // ` (did you mean "budget"?)` when a known name is close to the one found, else nothing. Appends to a message.
 std::string did_you_mean(std::string_view found, const std::vector<std::string>& known);
 

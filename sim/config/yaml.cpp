@@ -225,6 +225,17 @@ Node parsed(const std::string& path, std::string content) {
   return root;
 }
 
+// What yaml-cpp says of a tab in the indentation seldom names it.
+std::string_view tab_hint(std::string_view text, int line) {
+  std::istringstream lines{std::string(text)};
+  std::string here;
+  for (int i = 0; i <= line && std::getline(lines, here); ++i) {
+  }
+  const std::size_t indent = std::min(here.find_first_not_of(" \t"), here.size());
+  const bool tab = std::string_view(here).substr(0, indent).find('\t') != std::string_view::npos;
+  return tab ? "; the line is indented with a tab, and YAML takes spaces alone" : "";
+}
+
 }  // namespace
 
 Node parse_yaml(std::string_view text, const std::string& file_name) {
@@ -241,7 +252,7 @@ Node parse_yaml(std::string_view text, const std::string& file_name) {
     const bool never_closed = e.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW || e.msg == YAML::ErrorMsg::END_OF_MAP_FLOW;
     const SourceLocation* open = never_closed ? builder.innermost_open() : nullptr;
     throw UserError(open != nullptr ? *open : SourceLocation{file_name, e.mark.line + 1, e.mark.column + 1},
-                    fmt::format("not valid YAML: {}", e.msg));
+                    fmt::format("not valid YAML: {}{}", e.msg, tab_hint(text, e.mark.line)));
   }
   Node root = std::move(builder).take_root();
   if (root.kind() == Node::Kind::kNull) throw UserError({file_name}, "the document is empty");

@@ -79,6 +79,10 @@ TEST_CASE("a run needs a model, hardware and a policy; the rest has defaults", "
   CHECK_FALSE(run.framework.expand_kv_heads);
   CHECK(error_in("hardware: a100-40gb-pcie4\npolicy: full") ==
         "run.yaml:1:1: run: the required key \"model\" is missing");
+  CHECK_THAT(error_in("model: llama-3.1-8b\nhardwares: h100-sxm\npolicy: full"),
+             Catch::Contains("run.yaml:2:1: run: unknown key \"hardwares\" (did you mean \"hardware\"?)"));
+  CHECK_THAT(error_in("model: llama-3.1-8b\nhardware: h100-sxm\npolicy: [full]"),
+             Catch::Contains("policy: expected a name, or a map with a name, found a list"));
   CHECK(error_in("model: llama-3.1-8b\npolicy: full") == "run.yaml:1:1: run: the required key \"hardware\" is missing");
   CHECK(error_in(kHead) == "run.yaml:1:1: run: the required key \"policy\" is missing");
 }
@@ -207,7 +211,7 @@ TEST_CASE("settings reach into the policies that a policy holds", "[run][policy]
 
 TEST_CASE("odd policies are refused", "[run][policy]") {
   const auto message = [](const std::string& text) { return error_of([&] { policy_of(text); }); };
-  CHECK(message("[quest]") == "run.yaml:1:9: policy: expected a text, found a list");
+  CHECK(message("[quest]") == "run.yaml:1:9: policy: expected a name, or a map with a name, found a list");
   CHECK(message("{budget: 5}") == "run.yaml:1:9: policy: give either name or file");
   CHECK(message("{name: quest, file: x.yaml}") == "run.yaml:1:9: policy: give either name or file");
   CHECK(message("gone/paper.yaml") == "run.yaml:1:9: no such file: gone/paper.yaml");

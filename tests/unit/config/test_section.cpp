@@ -191,3 +191,30 @@ TEST_CASE("values carry origin, uncertainty and source", "[section]") {
   CHECK_THAT(error_of([&] { read("{value: 1 B/s, origin: exact, source: x, sigma: 1}"); }),
              Catch::Contains("bw: unknown key \"sigma\"; known: value, origin, uncertainty, source"));
 }
+
+TEST_CASE("what is assumed says how far it may be off", "[section]") {
+  const auto read = [](const std::string& text) {
+    return section_of("bw: " + text).value("bw", Dimension::kBytesPerSecond, 1, 1e15).uncertainty;
+  };
+  CHECK(error_of([&] { read("{value: 1 B/s, origin: assumed, source: x}"); }) ==
+        "f.yaml:1:5: bw: the required key \"uncertainty\" is missing");
+  CHECK(read("{value: 1 B/s, origin: assumed, uncertainty: 0 %, source: x}") == 0);
+  CHECK(read("{value: 1 B/s, origin: datasheet, source: x}") == 0);
+}
+
+TEST_CASE("all missing keys are named at once, and a misspelt one where it stands", "[section]") {
+  CHECK(error_of([] {
+          section_of("a: 1").require({"b", "a", "c"});
+        }) == "f.yaml:1:1: policy: 2 required keys are missing: b, c");
+  CHECK(error_of([] { section_of("a: 1").require({"a"}); }) == "no error");
+  CHECK(error_of([] {
+          section_of("a: 1\nbudgt: 2").require({"c", "budget"});
+        }) == "f.yaml:2:1: policy: the required key \"budget\" is missing; is \"budgt\" meant for it?");
+  // A key that is wanted itself is not meant for another.
+  CHECK(error_of([] {
+          section_of("tensor_flops: 1").require({"vector_flops", "tensor_flops"});
+        }) == "f.yaml:1:1: policy: the required key \"vector_flops\" is missing");
+  CHECK(error_of([] {
+          section_of("a: 1\nsink: 2").only({"a", "budget"});
+        }) == "f.yaml:2:1: policy: unknown key \"sink\"; known: a, budget");
+}

@@ -116,7 +116,8 @@ TEST_CASE("each thing that YAML allows and kvcast does not is refused at its pla
       {"a: 1\n  b: 2", "f.yaml:2:4: not valid YAML: illegal map value"},
       {"a: \"open", "f.yaml:1:9: not valid YAML: illegal EOF in scalar"},
       {"a: }", "f.yaml:1:4: not valid YAML: illegal flow end"},
-      {"\tb: 1", "f.yaml:1:3: not valid YAML: illegal map value"},
+      {"\tb: 1",
+       "f.yaml:1:3: not valid YAML: illegal map value; the line is indented with a tab, and YAML takes spaces alone"},
       {"%YAML 2.0\n---\na: 1", "f.yaml:1:1: not valid YAML: YAML major version too large"},
   };
   for (const auto& [text, message] : cases) {
@@ -187,4 +188,9 @@ TEST_CASE("files that cannot be read say why", "[yaml]") {
   CHECK(error_of([&] { load_yaml(path + "/empty.yaml"); }) == path + "/empty.yaml: the document is empty");
   std::ofstream(path + "/good.yaml") << "a: 1\n";
   CHECK(load_yaml(path + "/good.yaml").find("a")->text() == "1");
+}
+
+TEST_CASE("a tab in the indentation is named", "[yaml]") {
+  CHECK_THAT(error_in("a:\n\tb: 1\n\tc: 2\n"), Catch::Contains("f.yaml:2:") && Catch::Contains("indented with a tab"));
+  CHECK_THAT(error_in("a: [1\tb\n"), !Catch::Contains("tab"));
 }

@@ -162,7 +162,8 @@ TEST_CASE("numbers keep the place where they are wrong") {
   CHECK_THAT(Profile().set("clock", number("1410")).error(), Contains("hertz with a unit"));
   CHECK_THAT(Profile().set("clock", "{value: 1 GHz, origin: rumour, source: x}").error(), Contains("origin"));
   CHECK_THAT(Profile().set("clock", "{value: 1 GHz, source: x}").error(), Contains("\"origin\" is missing"));
-  CHECK_THAT(Profile().set("clock", "{value: 1 GHz, origin: assumed}").error(), Contains("\"source\" is missing"));
+  CHECK_THAT(Profile().set("clock", "{value: 1 GHz, origin: assumed, uncertainty: 1 %}").error(),
+             Contains("\"source\" is missing"));
 }
 
 TEST_CASE("a second attention kernel is read whole or refused") {
@@ -171,7 +172,7 @@ TEST_CASE("a second attention kernel is read whole or refused") {
         "{points: [[1, 1 us]], origin: assumed, uncertainty: 10 %, source: made up}\n  attention_mha: "
         "{floor_attention: " +
             number("20 us") + "}");
-  CHECK_THAT(p.error(), Contains("attention_mha: the required key \"attention_merge\" is missing"));
+  CHECK_THAT(p.error(), Contains("attention_mha: 10 required keys are missing: attention_merge, l2_bandwidth"));
   CHECK_FALSE(config::read_hardware(Profile().write(TemporaryDirectory())).gpu.attention_mha);
 }
 
@@ -214,7 +215,7 @@ TEST_CASE("what no device can do is refused at its line") {
   refused("h2d_bandwidth", "13 GB/s", "h2d_bandwidth: 13 GB/s is more than theory_bandwidth (12 GB/s)");
   refused("d2h_bandwidth", "13 GB/s", "d2h_bandwidth: 13 GB/s is more than theory_bandwidth (12 GB/s)");
   refused("both_bandwidth", "19 GB/s", "both_bandwidth: 19 GB/s is more than h2d_bandwidth and d2h_bandwidth together");
-  refused("both_bandwidth", "9 GB/s", "both_bandwidth: less than one direction alone");
+  refused("both_bandwidth", "9 GB/s", "both_bandwidth: 9 GB/s is less than one direction alone (10 GB/s)");
   refused("pageable_bandwidth", "11 GB/s", "more than pinned copies reach (10 GB/s)");
   refused("hbm_reserved", "40 GB", "hbm_reserved: leaves no device memory");
   refused("gap_graph", "3 us", "gap_graph: kernels in a CUDA graph cannot be further apart");
