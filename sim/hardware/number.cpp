@@ -78,6 +78,11 @@ Number operator/(const Number& a, const Number& b) {
   return combine(a.value / b.value, a, divisor);
 }
 
+Number reached(const Value& peak, const Number& efficiency) {
+  const bool assumed = worse(peak.origin, Origin::kAssumed) == peak.origin;
+  return assumed ? efficiency * number(peak) : efficiency * peak.value;
+}
+
 double factor_when_off(const Number& number, double sign) {
   const double of_factor = std::max(kLeastFactor, 1 + (number.over_rate ? -sign : sign) * number.uncertainty);
   return number.over_rate ? 1 / of_factor : of_factor;

@@ -45,7 +45,7 @@ Number operator/(const Number& a, const Number& b);
 Number operator*(const Number& a, double factor);
 
 // The part of a peak that is reached. An efficiency is stated against that very peak, which therefore cancels: its own
-// error is all there is.
-inline Number reached(const Value& peak, const Number& efficiency) { return efficiency * peak.value; }
+// error is all there is. Against a peak that is assumed nothing was ever stated: there both errors count.
+Number reached(const Value& peak, const Number& efficiency);
 
 }  // namespace kvcast::hardware

@@ -265,3 +265,16 @@ TEST_CASE("kernels follow each other closely only in the model's CUDA graphs") {
   CHECK(latency(Launch::kCompiled, graph::Lane::kCompute) == us(2 + 1));
   CHECK(latency(Launch::kEager, graph::Lane::kCompute) == us(2 + 1));
 }
+
+TEST_CASE("a peak that is assumed may be off beside what is reached of it") {
+  // 0.8 of 1 TB/s, each known to 10 %. Stated against a known peak the share alone counts; an assumed one adds as
+  // squares.
+  config::Gpu gpu = round_gpu();
+  const hardware::Number share = hardware::number(gpu.stream_efficiency);
+  CHECK(hardware::reached(gpu.hbm_bandwidth, share).uncertainty == Approx(0.1));
+  gpu.hbm_bandwidth.origin = Origin::kAssumed;
+  const hardware::Number rate = hardware::reached(gpu.hbm_bandwidth, share);
+  CHECK(rate.value == Approx(0.8e12));
+  CHECK(rate.uncertainty == Approx(std::sqrt(0.02)));
+  CHECK(rate.origin == Origin::kAssumed);
+}
