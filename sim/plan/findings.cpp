@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 
 namespace kvcast::plan {
 namespace {
@@ -24,6 +25,11 @@ std::string policy_text(const json& policy) {
   return text;
 }
 
+std::string trace_text(const json& trace) {
+  if (trace.contains("file")) return trace["file"];
+  return fmt::format("recipe {}, seed {}", trace.value("recipe", "?"), trace.value("seed", 0));
+}
+
 // Three significant digits without an exponent: 1050, 82.3.
 std::string rate_text(double tokens_per_s) {
   if (tokens_per_s < 100) return fmt::format("{:.3g}", tokens_per_s);
@@ -35,12 +41,31 @@ std::string tokens_text(std::int64_t tokens) {
   return tokens >= 10240 ? fmt::format("{}K", (tokens + 512) / 1024) : fmt::format("{}", tokens);
 }
 
-std::vector<std::string> cards(const std::vector<Row>& rows) {
-  std::vector<std::string> names;
+// What experiments share that can be set beside each other.
+using Place = std::tuple<std::string, std::string, std::string, std::int64_t>;
+Place place_of(const Row& r) { return {r.model, r.hardware, r.trace, r.decode_tokens}; }
+
+// By place, in order of appearance.
+std::vector<std::vector<Row>> by_place(const std::vector<Row>& rows) {
+  std::vector<std::vector<Row>> places;
+  std::map<Place, std::size_t> at;
   for (const Row& r : rows) {
-    if (std::find(names.begin(), names.end(), r.hardware) == names.end()) names.push_back(r.hardware);
+    const auto [found, fresh] = at.emplace(place_of(r), places.size());
+    if (fresh) places.emplace_back();
+    places[found->second].push_back(r);
   }
-  return names;
+  return places;
+}
+
+// A place's card, and what else of it the sweep varies.
+std::string place_text(const Row& here, const std::vector<Row>& all) {
+  const auto varies = [&](auto member) {
+    return std::any_of(all.begin(), all.end(), [&](const Row& r) { return r.*member != here.*member; });
+  };
+  std::string text = varies(&Row::model) ? here.model + " on " + here.hardware : here.hardware;
+  if (varies(&Row::trace)) text += ", " + here.trace;
+  if (varies(&Row::decode_tokens)) text += fmt::format(", {} generated", here.decode_tokens);
+  return text;
 }
 
 // The rows that fit and keep enough, among those that `wanted` lets through; fastest first.
@@ -65,27 +90,26 @@ struct Limit {
 };
 
 // The longest context, and the largest batch at which anything fits there.
-std::optional<Limit> memory_limit(const std::vector<Row>& rows, const std::string& card) {
+std::optional<Limit> memory_limit(const std::vector<Row>& rows) {
   std::optional<Limit> limit;
   for (const Row& r : rows) {
-    if (r.hardware != card || r.oom) continue;
+    if (r.oom) continue;
     const auto size = [](const Limit& l) { return std::pair{l.context, l.batch}; };
     if (!limit || size({r.context, r.batch}) > size(*limit)) limit = Limit{r.context, r.batch};
   }
   return limit;
 }
 
-// What is recommended at the memory limit of a card, fastest first.
-std::vector<Row> ranked(const std::vector<Row>& rows, const std::string& card) {
-  const auto limit = memory_limit(rows, card);
+// What is recommended at the memory limit, fastest first.
+std::vector<Row> ranked(const std::vector<Row>& rows) {
+  const auto limit = memory_limit(rows);
   if (!limit) return {};
-  return recommended(
-      rows, [&](const Row& r) { return r.hardware == card && r.context == limit->context && r.batch == limit->batch; });
+  return recommended(rows, [&](const Row& r) { return r.context == limit->context && r.batch == limit->batch; });
 }
 
-const Row* full_at(const std::vector<Row>& rows, const std::string& card, std::int64_t context, std::int64_t batch) {
+const Row* full_at(const std::vector<Row>& rows, std::int64_t context, std::int64_t batch) {
   for (const Row& r : rows) {
-    if (r.hardware == card && r.context == context && r.batch == batch && r.policy_name == "full") return &r;
+    if (r.context == context && r.batch == batch && r.policy_name == "full") return &r;
   }
   return nullptr;
 }
@@ -108,12 +132,16 @@ std::string lead_text(const std::vector<Row>& ranking) {
 
 Line best_line(const std::vector<Row>& rows, const std::vector<Row>& ranking) {
   const Row& best = ranking.front();
-  const Row* full = full_at(rows, best.hardware, best.context, best.batch);
+  const Row* full = full_at(rows, best.context, best.batch);
   Line line;
   line.text = fmt::format("{} ({} tokens/s at {} tokens, batch {})", best.policy, rate_text(best.tokens_per_s),
                           tokens_text(best.context), best.batch);
   line.detail = fmt::format("between {} and {} tokens/s, {:.1f} % of the attention mass kept", rate_text(best.low),
                             rate_text(best.high), 100 * best.recall);
+  if (best.score) {
+    line.detail += fmt::format(", {:.0f} to {:.0f} % of the uncompressed model's task score", 100 * best.score->low,
+                               100 * best.score->high);
+  }
   if (full != nullptr) {
     line.detail +=
         full->oom ? ", full KV does not fit" : fmt::format(", full KV {} tokens/s", rate_text(full->tokens_per_s));
@@ -132,13 +160,13 @@ struct BreakEven {
 BreakEven break_even(const std::vector<Row>& rows, const Row& best) {
   std::map<std::pair<std::int64_t, std::int64_t>, const Row*> of_policy;
   for (const Row& r : rows) {
-    if (r.hardware == best.hardware && r.policy == best.policy && !r.oom) of_policy[{r.context, r.batch}] = &r;
+    if (r.policy == best.policy && !r.oom) of_policy[{r.context, r.batch}] = &r;
   }
   BreakEven out;
   std::map<std::int64_t, std::string>& first = out.first;
   for (const auto& [point, row] : of_policy) {
     const auto [context, batch] = point;
-    const Row* full = full_at(rows, best.hardware, context, batch);
+    const Row* full = full_at(rows, context, batch);
     if (full == nullptr) continue;
     out.compared = true;
     if (first.count(context) != 0) continue;
@@ -170,7 +198,7 @@ Line break_even_line(const std::vector<Row>& rows, const std::vector<Row>& ranki
 
 Line bound_line(const std::vector<Row>& rows, const std::vector<Row>& ranking) {
   const Row& best = ranking.front();
-  const Row* full = full_at(rows, best.hardware, best.context, 1);
+  const Row* full = full_at(rows, best.context, 1);
   const std::string detail = full != nullptr && !full->oom ? fmt::format("full KV at batch 1: {}", full->bound) : "";
   return {fmt::format("{} sets the pace of {}", best.bound, best.policy), detail};
 }
@@ -205,7 +233,7 @@ Line uncertain_line(const std::vector<Row>&, const std::vector<Row>& ranking) {
 std::string name_of(const json& keys) {
   if (keys.empty()) return "?";
   const std::string first = keys[0].get<std::string>();
-  return keys.size() == 1 ? first : fmt::format("{} and {} of the same fit", first, keys.size() - 1);
+  return keys.size() == 1 ? first : fmt::format("{} and {} of the same source", first, keys.size() - 1);
 }
 
 bool worth_telling(const Row::Factors& factors) {
@@ -239,7 +267,10 @@ std::vector<Row> read_rows(const store::Store& store) {
     Row row;
     const json& config = record.config;
     const json& result = record.result;
+    row.model = config.value("model", "?");
     row.hardware = config.value("hardware", "?");
+    row.trace = trace_text(config.value("trace", json::object()));
+    row.decode_tokens = config["workload"].value("decode_tokens", std::int64_t{0});
     row.context = config["workload"].value("prompt_tokens", std::int64_t{0});
     row.batch = config["workload"].value("batch", std::int64_t{0});
     row.policy_name = config["policy"].value("name", "?");
@@ -247,6 +278,9 @@ std::vector<Row> read_rows(const store::Store& store) {
     row.oracle = config.value("policy_category", "").find("oracle") != std::string::npos;
     row.oom = record.status == store::Status::kOom;
     row.recall = result["accuracy"].value("recall_mass_mean", 0.0);
+    if (const json& task = result["accuracy"]["task"]; task.is_object()) {
+      row.score = Interval{task["interval"][0].get<double>(), task["interval"][1].get<double>()};
+    }
     if (!row.oom) {
       row.tokens_per_s = result["decode"].value("tokens_per_s", 0.0);
       row.low = result["intervals"]["decode.tokens_per_s"][0];
@@ -272,12 +306,13 @@ std::vector<Finding> findings(const std::vector<Row>& rows) {
   std::vector<Finding> all;
   for (const auto& [title, describe] : kKinds) {
     Finding finding{title, "", ""};
-    for (const std::string& card : cards(rows)) {
-      const std::vector<Row> ranking = ranked(rows, card);
-      const Line line = ranking.empty() ? Line{"nothing in this sweep fits", ""} : describe(rows, ranking);
-      finding.text += fmt::format("{}{}: {}", finding.text.empty() ? "" : "\n", card, line.text);
+    for (const std::vector<Row>& here : by_place(rows)) {
+      const std::string place = place_text(here.front(), rows);
+      const std::vector<Row> ranking = ranked(here);
+      const Line line = ranking.empty() ? Line{"nothing in this sweep fits", ""} : describe(here, ranking);
+      finding.text += fmt::format("{}{}: {}", finding.text.empty() ? "" : "\n", place, line.text);
       if (!line.detail.empty())
-        finding.detail += fmt::format("{}{}: {}", finding.detail.empty() ? "" : "\n", card, line.detail);
+        finding.detail += fmt::format("{}{}: {}", finding.detail.empty() ? "" : "\n", place, line.detail);
     }
     all.push_back(std::move(finding));
   }

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,10 @@ namespace kvcast::plan {
 
 // What findings need of one experiment.
 struct Row {
-  std::string hardware;
+  // What a comparison of policies holds fixed.
+  std::string model, hardware;
+  std::string trace;  // "recipe needle, seed 1", or its file
+  std::int64_t decode_tokens = 0;
   std::int64_t context = 0;
   std::int64_t batch = 0;
   std::string policy;       // name with its parameters as swept: "quest, budget 1024"
@@ -22,9 +26,10 @@ struct Row {
   bool oracle = false;      // a yardstick, not a system
   bool oom = false;
   double tokens_per_s = 0;
-  double low = 0, high = 0;  // interval of tokens_per_s
-  double recall = 0;         // kept share of the attention mass
-  std::string bound;         // what sets the pace of a decode step
+  double low = 0, high = 0;       // interval of tokens_per_s
+  double recall = 0;              // kept share of the attention mass
+  std::optional<Interval> score;  // share of the uncompressed model's task score; where the trace has a task
+  std::string bound;              // what sets the pace of a decode step
   // By the numbers of the machine that are off together ("gpu.gap_graph"): how many times as long a step takes with
   // them shorter, and longer. What is not there does not move it.
   struct Factors {
@@ -45,8 +50,8 @@ Interval times_as_fast(const Row& a, const Row& b);
 
 struct Finding {
   std::string title;
-  std::string text;    // a line a card: what
-  std::string detail;  // a line a card: how sure, beside what
+  std::string text;    // a line a place: what
+  std::string detail;  // a line a place: how sure, beside what
 };
 
 std::vector<Row> read_rows(const store::Store& store);
@@ -54,11 +59,12 @@ std::vector<Row> read_rows(const store::Store& store);
 // A policy is recommended only if it keeps at least this share of the attention mass that the best one there keeps.
 inline constexpr double kRecallShare = 0.95;
 
-// Which policy: on each card, at the longest context and the largest batch that any policy fits there, the fastest
-// that keeps enough (kRecallShare; oracles are no candidates), and how far it leads the next one of another name. From
-// which batch: the smallest at which it beats full KV, or full KV no longer fits, by context. What binds: what sets the
-// pace of its decode step. What to measure: the numbers of the machine that may move that step most. Always these four,
-// in this order; a card on which nothing fits says so.
+// Which policy: in each place (a card; where the sweep varies them, with the model, the trace and the tokens
+// generated), at the longest context and the largest batch that any policy fits there, the fastest that keeps enough
+// (kRecallShare; oracles are no candidates), and how far it leads the next one of another name. From which batch: the
+// smallest at which it beats full KV, or full KV no longer fits, by context. What binds: what sets the pace of its
+// decode step. What to measure: the numbers of the machine that may move that step most. Always these four, in this
+// order; a place where nothing fits says so.
 std::vector<Finding> findings(const std::vector<Row>& rows);
 
 }  // namespace kvcast::plan

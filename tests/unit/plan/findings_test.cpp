@@ -50,6 +50,29 @@ TEST_CASE("break-even batches are told by batch, and only where full KV stands b
              Contains("was not swept beside"));
 }
 
+TEST_CASE("what is not asked alike is told apart: models, traces, tokens generated") {
+  // Of a's slow keeps 0.9 of the mass, below 0.95 of full KV's; b's fast is set beside full KV of b.
+  std::vector<Row> rows = {row(2000, 1, "full", 50, 1), row(2000, 1, "slow", 100, 0.9), row(2000, 1, "full", 200, 1),
+                           row(2000, 1, "fast", 300, 1)};
+  for (int i = 0; i < 4; ++i) rows[i].model = i < 2 ? "a" : "b";
+  auto found = findings(rows);
+  CHECK_THAT(found[0].text, Contains("a on card: full (50"));
+  CHECK_THAT(found[0].text, Contains("\nb on card: fast (300"));
+  CHECK_THAT(found[0].detail, Contains("full KV 200 tokens/s"));
+  CHECK_THAT(found[1].text, Contains("a on card: full KV is the fastest here\nb on card: fast beats full KV from"));
+  for (Row& r : rows) r.trace = "recipe " + r.model, r.model = "one";
+  CHECK_THAT(findings(rows)[0].text, Contains("card, recipe a: full (50") && Contains("\ncard, recipe b: fast (300"));
+  for (Row& r : rows) r.decode_tokens = r.trace == "recipe a" ? 16 : 512, r.trace.clear();
+  CHECK_THAT(findings(rows)[0].text, Contains("card, 16 generated: full (50") && Contains("card, 512 generated: fast"));
+}
+
+TEST_CASE("a task's score is told with its interval") {
+  std::vector<Row> rows = {row(2000, 1, "fast", 300, 1)};
+  CHECK_THAT(findings(rows)[0].detail, !Contains("task score"));
+  rows[0].score = kvcast::Interval{0.625, 1};
+  CHECK_THAT(findings(rows)[0].detail, Contains("62 to 100 % of the uncompressed model's task score"));
+}
+
 TEST_CASE("an oracle is never recommended") {
   std::vector<Row> rows = {row(2000, 1, "best", 900, 1), row(2000, 1, "real", 100, 0.97)};
   rows[0].oracle = true;
