@@ -30,7 +30,7 @@ function statusText(row) {
   if (row.status === 'failed') return 'failed: ' + (row.error || 'no reason given');
   const owners = rowsOf('owners', row.id).filter((part) => part.pool === row.oom_pool && part.owner !== 'does not fit');
   return 'out of memory' + (row.oom_pool ? ' in ' + row.oom_pool : '') + (row.oom_moment ? ', ' + row.oom_moment : '') +
-    (row.oom_requested === undefined ? '' : ': asked for ' + formatBytes(row.oom_requested) + ', ' + formatBytes(row.oom_capacity - row.oom_in_use) + ' free') +
+    (row.oom_requested === undefined ? '' : ': ' + (row.oom_requested_for ? row.oom_requested_for + ' ' : '') + 'asked for ' + formatBytes(row.oom_requested) + ', ' + formatBytes(row.oom_capacity - row.oom_in_use) + ' free') +
     (owners.length ? '; held by ' + owners.map((part) => part.owner + ' ' + formatBytes(part.bytes)).join(', ') : '');
 }
 

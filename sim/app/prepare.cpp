@@ -138,8 +138,9 @@ Prepared prepare(const config::Node& config, TraceIdentities& identities) {
       p.run.policy.name + " " + p.run.policy.parameters.canonical() + " " + named_files(p.run.policy.parameters);
   p.trace_key = hash_of({code_version(), identity_of(p.run, identities)});
   p.replay_key = hash_of({p.trace_key, policy, fmt::format("{} {}", w.prompt_tokens, w.decode_tokens)});
-  p.key = hash_of({p.replay_key, config::canonical(p.run.model), config::canonical(p.run.hardware), config.canonical(),
-                   task_score_files()});
+  // A description is for readers: it may change without a result being another.
+  p.key = hash_of({p.replay_key, config::canonical(p.run.model), config::canonical(p.run.hardware),
+                   config.without({"description"}).canonical(), task_score_files()});
   return p;
 }
 

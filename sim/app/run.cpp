@@ -5,10 +5,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "accuracy/task_score.hpp"
 #include "app/commands.hpp"
 #include "app/prepare.hpp"
 #include "app/replays.hpp"
+#include "app/scored.hpp"
 #include "app/settings.hpp"
 #include "base/parallel.hpp"
 #include "base/units.hpp"
@@ -34,11 +34,40 @@ void print_owners(const json& owners) {
   for (const json& o : owners) fmt::print("    {:<24} {}\n", o["owner"].get<std::string>(), bytes(o["bytes"]));
 }
 
-void print_oom(const json& oom) {
-  fmt::print("Does not fit: {} of {} at {}, {} in use, {} more asked for\n", oom["pool"].get<std::string>(),
-             bytes(oom["capacity_bytes"]), oom["moment"].get<std::string>(), bytes(oom["in_use_bytes"]),
-             bytes(oom["requested_bytes"]));
+// What made the request large, and which keys make it smaller.
+void print_remedy(const config::Run& run, const std::string& requested_for) {
+  const config::Workload& w = run.workload;
+  if (requested_for == "weights") {
+    fmt::print("Weights and caches are of 16-bit numbers, and all of a model lies on one GPU.\n");
+  } else if (requested_for == "activations" && (w.prefill_chunk == 0 || w.prefill_batch == 0)) {
+    fmt::print(
+        "Activations are of {} of {} tokens at once. workload.prefill_chunk (tokens) and workload.prefill_batch "
+        "(prompts read together) make them fewer.\n",
+        w.prefill_batch == 0 ? fmt::format("{} prompts", w.batch) : fmt::format("{} of the prompts", w.prefill_batch),
+        w.prefill_chunk == 0 ? w.prompt_tokens : w.prefill_chunk);
+  }
+}
+
+void print_oom(const json& oom, const config::Run& run) {
+  const std::string requested_for = oom["requested_for"];
+  fmt::print("Does not fit: at {}, {} of {} are in use and {} ask for {} more\n", oom["moment"].get<std::string>(),
+             bytes(oom["in_use_bytes"]),
+             fmt::format("{} {}", bytes(oom["capacity_bytes"]), oom["pool"] == "hbm" ? "HBM" : "pinned DRAM"),
+             requested_for, bytes(oom["requested_bytes"]));
   print_owners(oom["owners"]);
+  print_remedy(run, requested_for);
+}
+
+void print_memory(const json& r) {
+  const json& m = r["memory"];
+  const json& peak = r["intervals"]["memory.hbm_peak_bytes"];
+  const bool fits = r["oom"].is_null();
+  const std::string between =
+      peak[0] == peak[1] ? "" : fmt::format(" (between {} and {})", bytes(peak[0]), bytes(peak[1]));
+  fmt::print("{}: {} of {} HBM at the peak{}, {} of {} pinned DRAM\n", fits ? "Memory" : "Memory until then",
+             bytes(m["hbm_peak_bytes"]), bytes(m["hbm_capacity_bytes"]), between, bytes(m["dram_peak_bytes"]),
+             bytes(m["dram_capacity_bytes"]));
+  if (fits) print_owners(m["hbm_owners"]);
 }
 
 void print_times(const json& r) {
@@ -92,15 +121,9 @@ void print_text(const Prepared& prepared, const replay::ReplayResult& replayed, 
   if (r["oom"].is_null()) {
     print_times(r);
   } else {
-    print_oom(r["oom"]);
+    print_oom(r["oom"], run);
   }
-  const json& m = r["memory"];
-  const json& peak = r["intervals"]["memory.hbm_peak_bytes"];
-  const std::string between =
-      peak[0] == peak[1] ? "" : fmt::format(" (between {} and {})", bytes(peak[0]), bytes(peak[1]));
-  fmt::print("Memory: {} of {} HBM at the peak{}, {} of {} pinned DRAM\n", bytes(m["hbm_peak_bytes"]),
-             bytes(m["hbm_capacity_bytes"]), between, bytes(m["dram_peak_bytes"]), bytes(m["dram_capacity_bytes"]));
-  print_owners(m["hbm_owners"]);
+  print_memory(r);
   const json& a = r["accuracy"];
   fmt::print(
       "Accuracy proxies: {:.2f} % of the attention mass kept (p10 {:.2f} %), output error {:.3f}, {:.0f} tokens "
@@ -136,8 +159,7 @@ int run(const Options& options) {
     experiment.chrome_trace = &timeline;
   }
   const workload::ExperimentInput input{&prepared.run, policy.get(), &replayed};
-  json record = workload::to_json(workload::predict(input, experiment), input);
-  record["accuracy"]["task"] = accuracy::task_score(replayed);
+  json record = scored_record(workload::predict(input, experiment), input);
   record["config"] = json::parse(resolved_json(prepared));
   record["rests_on"] = workload::rests_on(prepared.run.hardware);
   if (options.as_json) {

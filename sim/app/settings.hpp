@@ -11,4 +11,7 @@ namespace kvcast::app {
 // Loads the file and puts each "a.b=v" in, in order.
 config::Node load_with_settings(const std::string& path, const std::vector<std::string>& settings);
 
+// UserError for a setting that changes nothing since the sweep gives its key values of its own at every point.
+void refuse_overridden(const config::Node& config, const std::vector<std::string>& settings);
+
 }  // namespace kvcast::app

@@ -1,17 +1,19 @@
 // kvcast sweep CONFIG -o DIR: the grid of a sweep into a store; whatever stops it, the same command goes on.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
-#include "accuracy/task_score.hpp"
 #include "app/commands.hpp"
 #include "app/progress.hpp"
 #include "app/replays.hpp"
+#include "app/scored.hpp"
 #include "app/settings.hpp"
 #include "app/sweep_plan.hpp"
 #include "base/parallel.hpp"
@@ -90,14 +92,14 @@ class Sweep {
     return there;
   }
 
-  // One experiment for each policy and card: the smallest batch, and there the longest context.
+  // One experiment for each policy, card and model: the smallest batch, and there the longest context.
   void choose_timelines() {
-    std::map<std::pair<std::string, std::string>, const Task*> chosen;
+    std::map<std::array<std::string, 3>, const Task*> chosen;
     for (const TraceGroup& trace : plan_.traces) {
       for (const ReplayGroup& group : trace.replays) {
         for (const Task& task : group.tasks) {
           const config::Run& run = task.prepared.run;
-          const Task*& best = chosen[{run.policy.name, run.hardware.name}];
+          const Task*& best = chosen[{run.policy.name, run.hardware.name, run.model.name}];
           if (best == nullptr || timeline_rank(task) < timeline_rank(*best)) best = &task;
         }
       }
@@ -138,11 +140,34 @@ class Sweep {
 
   void run_replay(const ReplayGroup& group, const ReplaySet* layers, Progress& progress) {
     const auto policy = make_policy(group.tasks.front().prepared);
-    const replay::ReplayResult replayed = find_replay(group.tasks.front().prepared, *policy, layers);
+    std::optional<replay::ReplayResult> replayed;
+    try {
+      replayed = find_replay(group.tasks.front().prepared, *policy, layers);
+    } catch (const UserError& refusal) {  // only a replay shows whether a trace holds what the policy asks for
+      for (const Task& task : group.tasks) note_refusal(task, refusal);
+    }
     for (const Task& task : group.tasks) {
-      run_task(task, *policy, replayed);
+      if (replayed) run_task(task, *policy, *replayed);
       progress.advance(1, fmt::format("{} on {}", task.prepared.run.policy.name, task.prepared.run.hardware.name));
     }
+  }
+
+  void note_refusal(const Task& task, const UserError& refusal) {
+    store::Record record = record_of(task);
+    record.status = store::Status::kFailed;
+    record.result = {{"error", UserError(task.prepared.run.policy.where, refusal.what()).what()}};
+    store_.put(record);
+  }
+
+  store::Record record_of(const Task& task) const {
+    store::Record record;
+    record.key = task.prepared.key;
+    record.ordinal = task.ordinal;
+    record.values = json::object();
+    for (const auto& [key, value] : task.values) record.values[key] = value;
+    record.config = json::parse(resolved_json(task.prepared));
+    record.code_version = code_version();
+    return record;
   }
 
   void run_task(const Task& task, const policy::Policy& policy, const replay::ReplayResult& replayed) {
@@ -151,16 +176,9 @@ class Sweep {
     workload::ExperimentOptions options;
     options.timeline = timelines_.count(task.prepared.key) != 0;
     const workload::Experiment experiment = workload::predict(input, options);
-    store::Record record;
-    record.key = task.prepared.key;
-    record.ordinal = task.ordinal;
-    record.values = json::object();
-    for (const auto& [key, value] : task.values) record.values[key] = value;
-    record.config = json::parse(resolved_json(task.prepared));
+    store::Record record = record_of(task);
     record.status = experiment.oom ? store::Status::kOom : store::Status::kOk;
-    record.result = workload::to_json(experiment, input);
-    record.result["accuracy"]["task"] = accuracy::task_score(replayed);
-    record.code_version = code_version();
+    record.result = scored_record(experiment, input);
     record.wall_s = std::chrono::duration<double>(Clock::now() - begin).count();
     store_.put(record);
   }
@@ -170,9 +188,22 @@ class Sweep {
     json list = json::array();
     for (const plan::Finding& f : all) list.push_back({{"title", f.title}, {"text", f.text}, {"detail", f.detail}});
     store_.set_metadata(store::kMetaFindings, list.dump());
+    const std::int64_t refused = store_.count(store::Status::kFailed);
     fmt::print("{}: {} experiments, {} of them do not fit in memory\n", store_.path(),
-               store_.count(store::Status::kOk) + store_.count(store::Status::kOom), store_.count(store::Status::kOom));
+               store_.count(store::Status::kOk) + store_.count(store::Status::kOom) + refused,
+               store_.count(store::Status::kOom));
+    if (refused > 0) throw UserError(refusals_text(refused));
     return 0;
+  }
+
+  // Each reason once.
+  std::string refusals_text(std::int64_t refused) const {
+    std::set<std::string> reasons;
+    store_.for_each([&reasons](const store::Record& record) {
+      if (record.status == store::Status::kFailed) reasons.insert(record.result.value("error", ""));
+    });
+    return fmt::format("{}\n{} experiments were refused; all others are in the store", fmt::join(reasons, "\n"),
+                       refused);
   }
 
   const config::Node& config_;
@@ -184,6 +215,7 @@ class Sweep {
 
 int sweep(const Options& options) {
   const config::Node config = load_with_settings(options.config, options.settings);
+  refuse_overridden(config, options.settings);
   return Sweep(options, config).run();
 }
 

@@ -27,8 +27,9 @@ void require_prompt_queries(const trace::TraceInfo& info, std::int64_t first, st
   const std::int64_t there = info.longest_window();
   if (first >= info.prompt_tokens - there) return;
   throw UserError(fmt::format(
-      "{}: the queries of prompt positions {} to {} are needed, the trace holds the last {} of its {} without a gap",
-      who, first, info.prompt_tokens - 1, there, info.prompt_tokens));
+      "{}: the queries of prompt positions {} to {} are needed, the trace holds the last {} of its {} without a gap "
+      "(trace: window: {}, or a capture that has them)",
+      who, first, info.prompt_tokens - 1, there, info.prompt_tokens, info.prompt_tokens - first));
 }
 
 void PromptRows::hold(int kv_head, const Held& held) {

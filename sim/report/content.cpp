@@ -76,7 +76,7 @@ class Collector {
   std::map<std::string, std::size_t> owner_order_;  // owner → place by first appearance
   std::size_t timelines_ = 0;
   std::size_t timelines_embedded_ = 0;
-  std::set<std::pair<std::string, std::string>> with_timeline_;                             // hardware, series
+  std::set<std::tuple<std::string, std::string, std::string>> with_timeline_;               // model, hardware, series
   std::map<std::string, int> machines_;                                                     // → experiments
   std::map<std::tuple<std::string, std::string, std::string, double>, int> rests_on_rows_;  // → experiments
 };
@@ -147,6 +147,7 @@ void Collector::add_oom(const json& result) {
   Table& table = content_.experiments;
   table.set("oom_pool", text_at(*oom, "pool"));
   table.set("oom_moment", text_at(*oom, "moment"));
+  table.set("oom_requested_for", text_at(*oom, "requested_for"));
   table.set("oom_requested", number_at(*oom, "requested_bytes"));
   table.set("oom_in_use", number_at(*oom, "in_use_bytes"));
   table.set("oom_capacity", number_at(*oom, "capacity_bytes"));
@@ -189,8 +190,9 @@ void Collector::add_timeline(const Record& record) {
   const json& rows = list_at(record.result, "timeline");
   if (rows.empty()) return;
   ++timelines_;
-  const std::pair<std::string, std::string> place(
-      text_at(record.config, "hardware"), SeriesNames::join(SeriesNames::policy_of(record), names_.variant_of(record)));
+  const std::tuple<std::string, std::string, std::string> place(
+      text_at(record.config, "model"), text_at(record.config, "hardware"),
+      SeriesNames::join(SeriesNames::policy_of(record), names_.variant_of(record)));
   if (with_timeline_.size() >= kMaxTimelines || with_timeline_.count(place) > 0 ||
       content_.timeline.rows() + rows.size() > kMaxTimelineRows) {
     return;

@@ -18,10 +18,10 @@ struct Content {
   nlohmann::json rests_on;
 
   // One row an experiment, `id` counting from 0 in reading order. Texts: key, status, model, hardware, policy, variant,
-  // series, split, binding_resource, oom_pool, oom_moment, error, and origin_F for each metric field F. Numbers:
-  // context (prompt tokens), decode_tokens, batch, budget, split_value, the fields of the metrics list with F_low and
-  // F_high where the result gives an interval, oom_requested, oom_in_use, oom_capacity (bytes), timeline = 1 where the
-  // table `timeline` has the experiment.
+  // series, split, binding_resource, oom_pool, oom_moment, oom_requested_for, error, and origin_F for each metric field
+  // F. Numbers: context (prompt tokens), decode_tokens, batch, budget, split_value, the fields of the metrics list with
+  // F_low and F_high where the result gives an interval, oom_requested, oom_in_use, oom_capacity (bytes), timeline = 1
+  // where the table `timeline` has the experiment.
   Table experiments;
   Table breakdown;  // id, kind, color, exposed_s, hidden_s
   Table owners;  // id, pool, owner, color, bytes, owner_order; an allocation that did not fit has the owner kDoesNotFit

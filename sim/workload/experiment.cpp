@@ -86,7 +86,8 @@ class Runner {
                               oom.requested,
                               oom.in_use,
                               oom.capacity,
-                              name_owners(oom.owners, owners.names())};
+                              name_owners(oom.owners, owners.names()),
+                              owners.names()[oom.owner]};
     return false;
   }
 

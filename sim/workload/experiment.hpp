@@ -29,6 +29,7 @@ struct OutOfMemory {
   std::string moment;  // "prefill, layer 3", "decode at 33280 tokens"
   double requested = 0, in_use = 0, capacity = 0;
   std::vector<OwnedBytes> owners;  // most first
+  std::string requested_for;       // owner of the request: "activations"
 };
 
 struct PoolUse {

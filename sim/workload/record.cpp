@@ -19,8 +19,13 @@ json owners_json(const std::vector<OwnedBytes>& owners) {
 }
 
 json oom_json(const OutOfMemory& oom) {
-  return {{"pool", oom.pool},           {"moment", oom.moment},           {"requested_bytes", oom.requested},
-          {"in_use_bytes", oom.in_use}, {"capacity_bytes", oom.capacity}, {"owners", owners_json(oom.owners)}};
+  return {{"pool", oom.pool},
+          {"moment", oom.moment},
+          {"requested_for", oom.requested_for},
+          {"requested_bytes", oom.requested},
+          {"in_use_bytes", oom.in_use},
+          {"capacity_bytes", oom.capacity},
+          {"owners", owners_json(oom.owners)}};
 }
 
 json accuracy_json(const replay::ReplayResult& replay) {

@@ -186,10 +186,44 @@ TEST_CASE("full KV at batch 4 and 32K does not fit in 40 GB with a one-shot pref
   CHECK(oom["pool"] == "hbm");
   CHECK_THAT(oom["moment"].get<std::string>(), Contains("prefill"));
   CHECK(oom["owners"].size() >= 3);
+  CHECK(oom["requested_for"] == "KV cache");
   CHECK(oom["in_use_bytes"].get<double>() + oom["requested_bytes"].get<double>() > oom["capacity_bytes"].get<double>());
   const Output freekv = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--json"});
   REQUIRE(freekv.code == 0);
   CHECK(json::parse(freekv.out)["oom"].is_null());
+}
+
+TEST_CASE("what the README tells to run and explain works as written") {
+  const Scratch scratch;
+  std::istringstream lines(kvcast::test::slurp(std::string(KVCAST_SOURCE_DIR) + "/README.md"));
+  int found = 0;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::vector<std::string> arguments;
+    for (std::string word; words >> word;) arguments.push_back(word == "step.json" ? scratch / word : word);
+    if (arguments.size() < 2 || arguments[0] != "build/kvcast") continue;
+    if (arguments[1] != "run" && arguments[1] != "explain" && arguments[1] != "policies") continue;
+    INFO(line);
+    const Output o = kvcast::test::kvcast({arguments.begin() + 1, arguments.end()});
+    CHECK(o.err == "");
+    CHECK(o.code == 0);
+    ++found;
+  }
+  CHECK(found >= 3);
+}
+
+TEST_CASE("what does not fit says what asked for the memory, and which keys make it smaller") {
+  const auto text = [](const std::vector<std::string>& settings) {
+    std::vector<std::string> arguments = {"run", "configs/runs/quickstart.yaml", "--set", "policy=full"};
+    for (const std::string& s : settings) arguments.insert(arguments.end(), {"--set", s});
+    return kvcast::test::kvcast(arguments).out;
+  };
+  const std::string whole = text({"workload.prompt_tokens=65536", "workload.batch=8"});
+  CHECK_THAT(whole, Contains("are in use and activations ask for") &&
+                        Contains("Activations are of 8 prompts of 65536 tokens at once. workload.prefill_chunk"));
+  // The bytes stand once: what was in use, no peak that was never reached.
+  CHECK(whole.find("weights  ") == whole.rfind("weights  "));
+  CHECK_THAT(text({"model=llama-3.1-70b"}), Contains("weights ask for 141 GB more\nWeights and caches are of 16-bit"));
 }
 
 TEST_CASE("KV of Llama-3.1-70B at batch 32 and 32K takes 320 GiB") {

@@ -2,8 +2,11 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <map>
+#include <sstream>
 #include <thread>
 
 #include "app/process.hpp"
@@ -41,6 +44,10 @@ std::map<std::string, json> results(const std::string& dir) {
     CHECK(rows.emplace(r.key, result).second);
   });
   return rows;
+}
+
+std::int64_t results_of(const std::string& dir, kvcast::store::Status status) {
+  return kvcast::store::Store::open(dir, kvcast::store::Store::Open::kExisting).count(status);
 }
 
 }  // namespace
@@ -113,4 +120,74 @@ TEST_CASE("a mistake anywhere in a sweep is found before any work") {
   CHECK(o.code == 2);
   CHECK_THAT(o.err, Catch::Contains("exact_tpok"));
   CHECK(!std::filesystem::exists(scratch / "s/results.sqlite"));
+}
+
+TEST_CASE("a setting that the sweep overrides everywhere is refused, not ignored") {
+  const Scratch scratch;
+  const std::string config = scratch.write("sweep.yaml", kSweep);
+  const auto with = [&](const char* setting) {
+    return kvcast::test::kvcast({"sweep", config, "-o", scratch / "s", "--set", setting, "--shard", "1/100"});
+  };
+  for (const char* setting : {"workload.batch=2", "policy=tova"}) {
+    const Output o = with(setting);
+    CHECK(o.code == 2);
+    CHECK_THAT(o.err, Catch::Contains(std::string("sweep.yaml:6:1: --set ") + setting + ": the sweep gives"));
+  }
+  CHECK(with("workload.decode_tokens=16").code == 0);  // as it is already, and the sweep has no say in it
+}
+
+TEST_CASE("a policy that asks for more than the trace holds is refused at its place, and the others run") {
+  const Scratch scratch;
+  std::string text = kSweep;
+  text += "    - policy: {name: h2o, budget: 64}\n";
+  text.replace(text.find("[300, 600]"), 10, "[600]");
+  const std::string config = scratch.write("sweep.yaml", text);
+  // 2 cards, 2 batches; 7 policies that run. A synthetic trace holds the last 128 queries of a prompt at the most.
+  for (const char* there : {"32 experiments, 0 of them", "32 experiments, 28 of them"}) {
+    const Output o = kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"});
+    CHECK(o.code == 2);
+    CHECK_THAT(o.err, Catch::Contains(there) &&
+                          Catch::Contains("sweep.yaml:13:22: h2o sums the weights of all prompt queries") &&
+                          Catch::Contains("(trace: window: 600, or a capture that has them)\n4 experiments were "
+                                          "refused; all others are in the store"));
+  }
+  CHECK(results_of(scratch / "s", kvcast::store::Status::kOk) == 2 * 2 * 7);
+  CHECK(results_of(scratch / "s", kvcast::store::Status::kFailed) == 2 * 2);
+}
+
+TEST_CASE("another description is not another sweep") {
+  const Scratch scratch;
+  REQUIRE(kvcast::test::kvcast({"sweep", scratch.write("a.yaml", kSweep), "-o", scratch / "s"}).code == 0);
+  const std::string told = std::string("description: told better\n") + kSweep;
+  const Output again = kvcast::test::kvcast({"sweep", scratch.write("a.yaml", told), "-o", scratch / "s"});
+  CHECK_THAT(again.err, Catch::Contains(std::to_string(kPoints) + " of them in the store already"));
+}
+
+TEST_CASE("a report's tables hold the predicted task scores with their intervals") {
+  const Scratch scratch;
+  REQUIRE(kvcast::test::kvcast({"sweep", scratch.write("a.yaml", kSweep), "-o", scratch / "s"}).code == 0);
+  REQUIRE(kvcast::test::kvcast({"report", scratch / "s"}).code == 0);
+  std::map<std::string, json> by_key;
+  const auto store = kvcast::store::Store::open(scratch / "s", kvcast::store::Store::Open::kExisting);
+  store.for_each([&](const kvcast::store::Record& r) { by_key[r.key] = r.result["accuracy"]["task"]; });
+  std::ifstream file(scratch / "s/report/tables/summary.csv");
+  std::string line;
+  std::getline(file, line);
+  const auto split = [](const std::string& text) {
+    std::vector<std::string> cells;
+    std::istringstream in(text);
+    for (std::string cell; std::getline(in, cell, ',');) cells.push_back(cell);
+    return cells;
+  };
+  const std::vector<std::string> header = split(line);
+  const auto column = [&](const char* name) {
+    return static_cast<std::size_t>(std::find(header.begin(), header.end(), name) - header.begin());
+  };
+  REQUIRE(column("predicted_low") < header.size());
+  std::getline(file, line);  // full KV: no comma within a text
+  const std::vector<std::string> row = split(line);
+  const json task = by_key.at(row[column("key")]);
+  CHECK(std::stod(row[column("predicted")]) == Approx(task["share_of_full"].get<double>()));
+  CHECK(std::stod(row[column("predicted_low")]) == Approx(task["interval"][0].get<double>()));
+  CHECK(row[column("origin_predicted")] == "fitted");
 }

@@ -238,6 +238,12 @@ class Filters(ReportCase):
         page.evaluate(choose('filter-hardware', 'h100-sxm'))
         self.assertIn('h100-sxm', page.evaluate("figures[5].view.data('shown')[0].hardware"))
 
+    def test_a_narrow_screen_scrolls_in_one_direction_alone(self):
+        page = self.open('sweep', width=420)
+        # The longest of controls names a policy, a model, a device and all settings.
+        self.assertGreater(page.evaluate("Math.max(...[...document.getElementById('control-step_timeline-asked_id').options].map((o) => o.label.length))"), 60)
+        self.assertLessEqual(page.evaluate('document.documentElement.scrollWidth'), 420)
+
     def test_controls_of_a_figure(self):
         page = self.open('sweep')
         page.evaluate(choose('control-memory_owners-pool', 'host DRAM'))
@@ -246,6 +252,9 @@ class Filters(ReportCase):
         before = page.evaluate("figures[1].view.data('drawn')[5].accuracy")
         page.evaluate(choose('control-accuracy_throughput-measure', 'Relative error of the attention output'))
         self.assertAlmostEqual(page.evaluate("figures[1].view.data('drawn')[5].accuracy"), 1 - before, places=5)
+        page.evaluate(choose('control-accuracy_throughput-measure', "Predicted task score, of the uncompressed model's"))
+        self.assertAlmostEqual(page.evaluate("figures[1].view.data('drawn')[5].accuracy"), 0.5 + before / 2, places=5)
+        self.assertAlmostEqual(page.evaluate("figures[1].view.data('drawn')[5].accuracy_low"), before / 2, places=5)
 
 
 class Table(ReportCase):

@@ -160,7 +160,7 @@ TEST_CASE("what results rest on is listed once, the weakest origin first") {
     {"what": "bandwidth", "origin": "datasheet", "uncertainty": 0.1, "source": "sheet", "experiments": 2}])"));
 }
 
-TEST_CASE("timelines start at zero, and one a device and series is kept") {
+TEST_CASE("timelines start at zero, and one a model, device and series is kept") {
   Sweep sweep;
   const char* rows =
       R"({"timeline": [{"lane": "compute", "kind": "gemm", "label": "g", "layer": 1, "start_s": 5.5, "dur_s": 1},
@@ -168,11 +168,12 @@ TEST_CASE("timelines start at zero, and one a device and series is kept") {
   sweep.add("{}", R"({"hardware": "a", "policy": "quest"})", rows);
   sweep.add("{}", R"({"hardware": "a", "policy": "quest"})", rows);
   sweep.add("{}", R"({"hardware": "b", "policy": "quest"})", rows);
+  sweep.add("{}", R"({"hardware": "b", "policy": "quest", "model": "other"})", rows);
   const Content content = sweep.read();
-  CHECK(content.timeline.rows() == 4);
+  CHECK(content.timeline.rows() == 6);
   CHECK(content.timeline.number(0, "start_s") == 0.25);
   CHECK(content.timeline.number(1, "start_s") == 0);
-  CHECK(content.sweep["timelines"] == json::parse("[2, 3]"));
+  CHECK(content.sweep["timelines"] == json::parse("[3, 4]"));
   CHECK(content.experiments.number(0, "timeline") == 1);
   CHECK(std::isnan(content.experiments.number(1, "timeline")));
 }
