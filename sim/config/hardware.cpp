@@ -9,6 +9,7 @@
 #include <span>
 
 #include "config/host.hpp"
+#include "config/include.hpp"
 #include "config/run.hpp"
 #include "config/section.hpp"
 
@@ -185,46 +186,6 @@ void list_knobs(std::vector<Knob>& knobs, const std::string& prefix, Owner& owne
   }
 }
 
-// `own` laid over `base`: its keys win; maps under the sections named are laid over each other in turn.
-Node overlay(const Node& own, const Node& base, const std::vector<std::string>& sections) {
-  std::vector<std::pair<std::string, Node>> entries = own.entries();
-  for (const auto& [key, value] : base.entries()) {
-    const auto mine = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.first == key; });
-    if (mine == entries.end()) {
-      entries.emplace_back(key, value);
-    } else if (std::find(sections.begin(), sections.end(), key) != sections.end() &&
-               mine->second.kind() == Node::Kind::kMap && value.kind() == Node::Kind::kMap) {
-      mine->second = overlay(mine->second, value, {});
-    }
-  }
-  return Node::map(std::move(entries), own.where());
-}
-
-Node without(const Node& map, std::string_view key) {
-  std::vector<std::pair<std::string, Node>> entries = map.entries();
-  std::erase_if(entries, [&](const auto& entry) { return entry.first == key; });
-  return Node::map(std::move(entries), map.where());
-}
-
-// The map with its `include:` list worked in: what stands in the map wins over what is included, and earlier files of
-// the list over later ones. An included file includes nothing itself.
-Node with_includes(const Node& map, const std::string& folder, const std::vector<std::string>& sections) {
-  if (map.kind() != Node::Kind::kMap) return map;  // refused by the reader, with its message
-  const Node* list = map.find("include");
-  if (list == nullptr) return map;
-  Node result = without(map, "include");
-  if (list->kind() != Node::Kind::kList) throw UserError(list->where(), "include: expected a list of names");
-  for (const Node& name : list->items()) {
-    const Node base = load_yaml(find_config(folder, read_text(name, "include"), name.where()));
-    if (base.kind() != Node::Kind::kMap) throw UserError(base.where(), "an included file must hold a map");
-    if (const Node* nested = base.find("include")) {
-      throw UserError(nested->where(), "an included file may not include others");
-    }
-    result = overlay(result, base, sections);
-  }
-  return result;
-}
-
 [[noreturn]] void unphysical(const Section& section, std::string_view key, const std::string& why) {
   throw UserError(section.where(key), fmt::format("{}: {}", key, why));
 }
@@ -307,6 +268,30 @@ Host read_host(const Node& map, std::string name) {
   return host;
 }
 
+// Is the knob of that key ("gpu.attention_mha.attention_row") written in this map?
+bool writes(const Node& map, std::string_view key) {
+  const std::size_t dot = key.find('.');
+  const Node* below = map.find(key.substr(0, dot));
+  if (below == nullptr || dot == std::string_view::npos) return below != nullptr;
+  return writes(*below, key.substr(dot + 1));
+}
+
+// What a machine takes over from the one that it is like was established there, and is assumed of this one. Its host is
+// a machine that exists.
+void assume_rest(Hardware& hardware, const Likeness& like) {
+  const auto assume = [&like](auto& number) {
+    if (number.origin == Origin::kExact) return;
+    number.source = fmt::format("as {}: {}", like.name, number.source);
+    number.origin = worse(number.origin, Origin::kAssumed);
+    number.uncertainty = std::max(number.uncertainty, like.uncertainty);
+  };
+  for (Knob& knob : knobs(hardware)) {
+    if (knob.key.starts_with("host.") || writes(like.own, knob.key)) continue;
+    if (knob.value != nullptr) assume(*knob.value);
+    if (knob.curve != nullptr) assume(*knob.curve);
+  }
+}
+
 // `host: NAME` is a file under configs/hosts, `host: {...}` the host itself.
 Host host_of(Section& section) {
   const Node node = section.node("host");
@@ -356,7 +341,9 @@ Host read_host(const std::string& path) {
 }
 
 Hardware read_hardware(const std::string& path) {
-  Section section(with_includes(load_yaml(path), "hardware/common", {"gpu", "link"}), "hardware profile");
+  const Node file = with_includes(load_yaml(path), "hardware/common", {"gpu", "link"});
+  const std::optional<Likeness> like = likeness(file);
+  Section section(like ? like->whole : file, "hardware profile");
   Hardware hardware;
   hardware.name = std::filesystem::path(path).stem().string();
   hardware.title = section.text("title");
@@ -370,6 +357,7 @@ Hardware read_hardware(const std::string& path) {
   hardware.host = host_of(section);
   hardware.calibrations = read_calibrations(section);
   section.finish();
+  if (like) assume_rest(hardware, *like);
   return hardware;
 }
 

@@ -322,3 +322,63 @@ TEST_CASE("the canonical text changes with every number and with nothing else") 
   }
   CHECK(config::canonical(machine) == text);
 }
+
+namespace {
+
+// A card that nobody has: an H200 with memory of another speed.
+config::Hardware like_h200(const TemporaryDirectory& folder, const std::string& like, const std::string& gpu) {
+  std::ofstream(folder.path() + "/next.yaml") << "title: Next\nlike: " << like << "\ngpu:\n" << gpu;
+  return config::read_hardware(folder.path() + "/next.yaml");
+}
+
+}  // namespace
+
+TEST_CASE("a profile like another has its numbers, assumed and less certain, but for those that it states") {
+  const TemporaryDirectory folder;
+  config::Hardware next = like_h200(folder, "{name: h200, uncertainty: 15 %}", "  hbm_bandwidth: " + number("4.85 TB/s"));
+  config::Hardware h200 = config::read_hardware(KVCAST_SOURCE_DIR "/configs/hardware/h200.yaml");
+  CHECK(next.title == "Next");
+  CHECK(next.aliases.empty());       // h200 answers to them
+  CHECK(next.calibrations.empty());  // nothing was fitted to this card
+  CHECK(next.gpu.hbm_bandwidth == 4.85e12);
+  CHECK(next.gpu.hbm_bandwidth.uncertainty == 0.1);
+  CHECK(next.gpu.hbm_bandwidth.source == "made up");
+  CHECK(next.host.name == h200.host.name);
+  const auto there = config::knobs(h200), here = config::knobs(next);
+  REQUIRE(there.size() == here.size());
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    INFO(here[i].key);
+    if (here[i].key == "gpu.hbm_bandwidth") continue;
+    const auto compare = [&](const auto& before, const auto& now) {
+      const bool taken = !here[i].key.starts_with("host.") && before.origin != Origin::kExact;
+      CHECK(now.origin == (taken ? worse(before.origin, Origin::kAssumed) : before.origin));
+      CHECK(now.uncertainty == (taken ? std::max(before.uncertainty, 0.15) : before.uncertainty));
+      CHECK(now.source == (taken ? "as h200: " + before.source : before.source));
+    };
+    if (here[i].value != nullptr) compare(*there[i].value, *here[i].value);
+    if (here[i].value != nullptr) CHECK(*there[i].value == *here[i].value);
+    if (here[i].curve != nullptr) compare(*there[i].curve, *here[i].curve);
+    if (here[i].curve != nullptr) CHECK(there[i].curve->y == here[i].curve->y);
+  }
+}
+
+TEST_CASE("a likeness is stated with its uncertainty, to a profile that stands by itself") {
+  const TemporaryDirectory folder;
+  const std::string faster = "  hbm_bandwidth: " + number("4.85 TB/s");
+  const auto message = [&](const std::string& like, const std::string& gpu) {
+    return error_of([&] { like_h200(folder, like, gpu); });
+  };
+  CHECK_THAT(message("h200", faster),
+             EndsWith("next.yaml:2:7: like: expected a map of keys to values, found \"h200\""));
+  CHECK_THAT(message("{name: h200}", faster), Contains("like: the required key \"uncertainty\" is missing"));
+  CHECK_THAT(message("{name: h2000, uncertainty: 5 %}", faster), Contains("did you mean \"h200\""));
+  CHECK_THAT(message("{name: h200, uncertainty: 5 %}", "  hbm_bandwith: " + number("4.85 TB/s")),
+             Contains("unknown key \"hbm_bandwith\" (did you mean \"hbm_bandwidth\"?)"));
+  CHECK_THAT(message("{name: h200, uncertainty: 5 %}", "  hbm_bandwidth: " + number("900 TB/s")),
+             Contains("l2_bandwidth: ") && Contains("is less than hbm_bandwidth (900 TB/s)"));
+  like_h200(folder, "{name: h200, uncertainty: 5 %}", faster);
+  std::ofstream(folder.path() + "/after.yaml")
+      << "title: After\nlike: {name: " + folder.path() + "/next.yaml, uncertainty: 5 %}\n";
+  CHECK_THAT(error_of([&] { config::read_hardware(folder.path() + "/after.yaml"); }),
+             Contains("is like another profile itself"));
+}

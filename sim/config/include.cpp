@@ -1,0 +1,69 @@
+#include "config/include.hpp"
+
+#include <algorithm>
+
+#include "config/find.hpp"
+#include "config/section.hpp"
+
+namespace kvcast::config {
+namespace {
+
+// `own` laid over `base`: its keys win; maps under the sections named are laid over each other in turn.
+Node overlay(const Node& own, const Node& base, const std::vector<std::string>& sections) {
+  std::vector<std::pair<std::string, Node>> entries = own.entries();
+  for (const auto& [key, value] : base.entries()) {
+    const auto mine = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.first == key; });
+    if (mine == entries.end()) {
+      entries.emplace_back(key, value);
+    } else if (std::find(sections.begin(), sections.end(), key) != sections.end() &&
+               mine->second.kind() == Node::Kind::kMap && value.kind() == Node::Kind::kMap) {
+      mine->second = overlay(mine->second, value, {});
+    }
+  }
+  return Node::map(std::move(entries), own.where());
+}
+
+Node without(const Node& map, std::string_view key) {
+  std::vector<std::pair<std::string, Node>> entries = map.entries();
+  std::erase_if(entries, [&](const auto& entry) { return entry.first == key; });
+  return Node::map(std::move(entries), map.where());
+}
+
+}  // namespace
+
+Node with_includes(const Node& map, const std::string& folder, const std::vector<std::string>& sections) {
+  if (map.kind() != Node::Kind::kMap) return map;  // refused by the reader, with its message
+  const Node* list = map.find("include");
+  if (list == nullptr) return map;
+  Node result = without(map, "include");
+  if (list->kind() != Node::Kind::kList) throw UserError(list->where(), "include: expected a list of names");
+  for (const Node& name : list->items()) {
+    const Node base = load_yaml(find_config(folder, read_text(name, "include"), name.where()));
+    if (base.kind() != Node::Kind::kMap) throw UserError(base.where(), "an included file must hold a map");
+    if (const Node* nested = base.find("include")) {
+      throw UserError(nested->where(), "an included file may not include others");
+    }
+    result = overlay(result, base, sections);
+  }
+  return result;
+}
+
+std::optional<Likeness> likeness(const Node& map) {
+  if (map.kind() != Node::Kind::kMap || map.find("like") == nullptr) return {};
+  Section section(*map.find("like"), "like");
+  Likeness like;
+  like.name = section.text("name");
+  like.uncertainty = section.quantity("uncertainty", Dimension::kFraction, 0, 10);
+  section.finish();
+  Node base = load_yaml(find_config("hardware", like.name, section.where("name")));
+  if (const Node* again = base.find("like")) {
+    throw UserError(section.where("name"), fmt::format("like: {} is like another profile itself ({}); name that one",
+                                                       like.name, format_location(again->where())));
+  }
+  base = with_includes(base, "hardware/common", {"gpu", "link"});
+  like.own = map.without({"like"});
+  like.whole = overlay(like.own, base.without({"title", "aliases", "calibration"}), {"gpu", "link"});
+  return like;
+}
+
+}  // namespace kvcast::config
