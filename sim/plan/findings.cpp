@@ -297,6 +297,23 @@ std::vector<Row> read_rows(const store::Store& store) {
   return rows;
 }
 
+namespace {
+
+// A line a place that has something to tell; one where all places have the same.
+std::string details_text(const std::vector<std::pair<std::string, std::string>>& details) {
+  const bool same = details.size() > 1 && std::all_of(details.begin(), details.end(), [&](const auto& d) {
+                      return d.second == details.front().second;
+                    });
+  if (same) return details.front().second;
+  std::string text;
+  for (const auto& [place, detail] : details) {
+    if (!detail.empty()) text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", place, detail);
+  }
+  return text;
+}
+
+}  // namespace
+
 std::vector<Finding> findings(const std::vector<Row>& rows) {
   using Describe = Line (*)(const std::vector<Row>& rows, const std::vector<Row>& ranking);
   static constexpr std::pair<const char*, Describe> kKinds[] = {{"Best policy at the memory limit", best_line},
@@ -306,14 +323,15 @@ std::vector<Finding> findings(const std::vector<Row>& rows) {
   std::vector<Finding> all;
   for (const auto& [title, describe] : kKinds) {
     Finding finding{title, "", ""};
+    std::vector<std::pair<std::string, std::string>> details;  // by place
     for (const std::vector<Row>& here : by_place(rows)) {
       const std::string place = place_text(here.front(), rows);
       const std::vector<Row> ranking = ranked(here);
       const Line line = ranking.empty() ? Line{"nothing in this sweep fits", ""} : describe(here, ranking);
       finding.text += fmt::format("{}{}: {}", finding.text.empty() ? "" : "\n", place, line.text);
-      if (!line.detail.empty())
-        finding.detail += fmt::format("{}{}: {}", finding.detail.empty() ? "" : "\n", place, line.detail);
+      details.emplace_back(place, line.detail);
     }
+    finding.detail = details_text(details);
     all.push_back(std::move(finding));
   }
   return all;

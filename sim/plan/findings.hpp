@@ -51,7 +51,7 @@ Interval times_as_fast(const Row& a, const Row& b);
 struct Finding {
   std::string title;
   std::string text;    // a line a place: what
-  std::string detail;  // a line a place: how sure, beside what
+  std::string detail;  // a line a place, or one for all: how sure, beside what
 };
 
 std::vector<Row> read_rows(const store::Store& store);

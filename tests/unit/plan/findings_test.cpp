@@ -66,6 +66,14 @@ TEST_CASE("what is not asked alike is told apart: models, traces, tokens generat
   CHECK_THAT(findings(rows)[0].text, Contains("card, 16 generated: full (50") && Contains("card, 512 generated: fast"));
 }
 
+TEST_CASE("what is the same in all places is told once") {
+  std::vector<Row> rows = {row(2000, 1, "full", 50, 1), row(2000, 1, "fast", 100, 1), row(2000, 1, "full", 50, 1),
+                           row(2000, 1, "fast", 100, 1)};
+  rows[2].hardware = rows[3].hardware = "other";
+  CHECK(findings(rows)[1].detail == "the smallest swept batch at which it is faster, by context");
+  CHECK_THAT(findings({rows[0], rows[1]})[1].detail, Contains("card: the smallest"));
+}
+
 TEST_CASE("a task's score is told with its interval") {
   std::vector<Row> rows = {row(2000, 1, "fast", 300, 1)};
   CHECK_THAT(findings(rows)[0].detail, !Contains("task score"));
