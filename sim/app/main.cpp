@@ -8,6 +8,8 @@
 #include <climits>
 #include <cstdio>
 #include <exception>
+#include <string_view>
+#include <vector>
 
 #include "app/commands.hpp"
 #include "base/build.hpp"
@@ -61,8 +63,11 @@ int run(int argc, char** argv) {
   app.failure_message(failure);
   int result = 0;
   kvcast::app::add_commands(app, result);
+  // `kvcast help run` asks for what `kvcast run --help` tells.
+  std::vector<const char*> words(argv, argv + argc);
+  if (argc > 1 && std::string_view(argv[1]) == "help") words.erase(words.begin() + 1), words.push_back("--help");
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(words.size()), words.data());
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);  // prints help (0) or the failure
     return code == 0 ? 0 : kInputIsWrong;

@@ -193,6 +193,13 @@ TEST_CASE("full KV at batch 4 and 32K does not fit in 40 GB with a one-shot pref
   CHECK(json::parse(freekv.out)["oom"].is_null());
 }
 
+TEST_CASE("help is a word as well as an option") {
+  CHECK(kvcast::test::kvcast({"help"}).out == kvcast::test::kvcast({"--help"}).out);
+  const Output o = kvcast::test::kvcast({"help", "trace", "synth"});
+  CHECK(o.code == 0);
+  CHECK_THAT(o.out, Contains("Usage: kvcast trace synth"));
+}
+
 TEST_CASE("what the README tells to run and explain works as written") {
   const Scratch scratch;
   std::istringstream lines(kvcast::test::slurp(std::string(KVCAST_SOURCE_DIR) + "/README.md"));
