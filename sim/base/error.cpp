@@ -7,6 +7,9 @@ namespace kvcast {
 
 std::string format_location(const SourceLocation& where) {
   std::string text = where.file;
+  if (text.starts_with("--") && where.line == 1) {  // an argument, which is its own place
+    return text + (where.column > 1 ? fmt::format(" (character {} of the value): ", where.column) : ": ");
+  }
   if (where.line > 0) text += fmt::format("{}{}", text.empty() ? "line " : ":", where.line);
   if (where.line > 0 && where.column > 0) text += fmt::format(":{}", where.column);
   return text.empty() ? text : text + ": ";

@@ -120,7 +120,9 @@ Framework read_framework(Section section) {
 void check_together(const Run& run, const Section& section) {
   const std::int64_t context = run.workload.prompt_tokens + run.workload.decode_tokens;
   if (context > run.model.max_context) {
-    throw UserError(section.where("workload"),
+    const Node* workload = run.source.find("workload");
+    const Node* prompt = workload == nullptr ? nullptr : workload->find("prompt_tokens");
+    throw UserError(prompt == nullptr ? section.where("workload") : prompt->where(),
                     fmt::format("workload: {} prompt and {} decode tokens are {}, above the {} that {} can attend to",
                                 run.workload.prompt_tokens, run.workload.decode_tokens, context, run.model.max_context,
                                 run.model.title));

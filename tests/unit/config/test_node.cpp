@@ -91,10 +91,11 @@ TEST_CASE("settings that cannot be are refused, naming the argument", "[node]") 
   CHECK(message("=1") == "--set =1: \"\" is not a path of keys such as workload.batch");
   CHECK(message("a..b=1") == "--set a..b=1: \"a..b\" is not a path of keys such as workload.batch");
   CHECK(message("a b=1") == "--set a b=1: \"a b\" is not a path of keys such as workload.batch");
-  CHECK(message("a=[1") == "--set a=[1:1:1: not valid YAML: end of sequence flow not found");
-  CHECK(message("a={b: 1, b: 2}") == "--set a={b: 1, b: 2}:1:8: duplicate key \"b\", first given in line 1");
-  CHECK(message("a.b=1") == "--set a.b=1:1:1: cannot set \"a.b\": \"a\" is \"1\", not a map");
-  CHECK(message("l.b=1") == "--set l.b=1:1:1: cannot set \"l.b\": \"l\" is a list, not a map");
+  CHECK(message("a=[1") == "--set a=[1: not valid YAML: end of sequence flow not found");
+  CHECK(message("a={b: 1, b: 2}") ==
+        "--set a={b: 1, b: 2} (character 8 of the value): duplicate key \"b\", first given in line 1");
+  CHECK(message("a.b=1") == "--set a.b=1: cannot set \"a.b\": \"a\" is \"1\", not a map");
+  CHECK(message("l.b=1") == "--set l.b=1: cannot set \"l.b\": \"l\" is a list, not a map");
   CHECK_THAT(message(std::string(100'000, 'a') + "=1"), !Catch::Contains("not a path"));  // long, but a path
   std::string deep = "a";
   for (int i = 0; i < 50'000; ++i) deep += ".a";

@@ -111,7 +111,7 @@ TEST_CASE("a context beyond the model's is refused, one that fills it is not", "
   CHECK(run_of(with_prompt(130560)).workload.prompt_tokens == 130560);
   CHECK(
       error_in(with_prompt(130561)) ==
-      "run.yaml:4:11: workload: 130561 prompt and 512 decode tokens are 131073, above the 131072 that Llama-3.1-8B can "
+      "run.yaml:4:27: workload: 130561 prompt and 512 decode tokens are 131073, above the 131072 that Llama-3.1-8B can "
       "attend to");
 }
 
@@ -237,5 +237,5 @@ TEST_CASE("settings reach the run", "[run]") {
   // A wrong setting is named by its argument, not by a line of the file.
   const auto [path, value] = parse_setting("workload.batch=0");
   CHECK(error_of([&] { read_run(config.with(path, value)); }) ==
-        "--set workload.batch=0:1:1: batch: 0 is out of range, must be between 1 and 65536");
+        "--set workload.batch=0: batch: 0 is out of range, must be between 1 and 65536");
 }
