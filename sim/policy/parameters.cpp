@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "config/section.hpp"
+#include "config/text.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -48,7 +49,8 @@ ParameterValues::ParameterValues(const std::vector<Parameter>& declared, const c
     if (found == declared.end()) {
       std::vector<std::string> known;
       for (const Parameter& p : declared) known.push_back(p.key);
-      throw UserError(node.where(), fmt::format("unknown policy parameter \"{}\"", key), known);
+      throw UserError(node.where(),
+                      fmt::format("unknown policy parameter \"{}\"{}", key, config::did_you_mean(key, known)), known);
     }
     values_[key] = read(*found, node);
     given_[key] = node;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "config/text.hpp"
 #include "policy/costs.hpp"
 
 namespace kvcast::policy {
@@ -42,7 +43,7 @@ const Descriptor& find_policy(const std::string& name, const SourceLocation& ask
     if (d.name == name) return d;
     known.push_back(d.name);
   }
-  throw UserError(asked_at, fmt::format("unknown policy \"{}\"", name), known);
+  throw UserError(asked_at, fmt::format("unknown policy \"{}\"{}", name, config::did_you_mean(name, known)), known);
 }
 
 std::unique_ptr<Policy> make_policy(const Descriptor& descriptor, const config::Node& parameters,
