@@ -1,6 +1,7 @@
 // kvcast run CONFIG: one experiment, as text, JSON and timeline.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -73,9 +74,13 @@ void print_memory(const json& r) {
 void print_times(const json& r) {
   const json& tpot = r["decode"]["tpot_s"];
   const json& interval = r["intervals"]["decode.tokens_per_s"];
-  fmt::print("Decode       {:.4g} tokens/s (between {:.4g} and {:.4g}), {} a token (p50 {}, p99 {})\n",
-             r["decode"]["tokens_per_s"].get<double>(), interval[0].get<double>(), interval[1].get<double>(),
-             seconds(tpot["mean"]), seconds(tpot["p50"]), seconds(tpot["p99"]));
+  const json& step = r["intervals"]["decode.tpot_s.mean"];
+  const std::int64_t batch = r["config"]["workload"]["batch"];
+  fmt::print("Decode       {:.4g} tokens/s{} (between {:.4g} and {:.4g})\n", r["decode"]["tokens_per_s"].get<double>(),
+             batch == 1 ? "" : fmt::format(" of {} sequences together", batch), interval[0].get<double>(),
+             interval[1].get<double>());
+  fmt::print("             {} a token (between {} and {}; p50 {}, p99 {})\n", seconds(tpot["mean"]), seconds(step[0]),
+             seconds(step[1]), seconds(tpot["p50"]), seconds(tpot["p99"]));
   const json& first = r["intervals"]["prefill.ttft_s"];
   fmt::print("Prefill      {} to the first token (between {} and {})\n", seconds(r["prefill"]["ttft_s"]),
              seconds(first[0]), seconds(first[1]));
@@ -91,6 +96,15 @@ void print_times(const json& r) {
              bytes(r["traffic"]["hbm_read_bytes"]), bytes(r["traffic"]["h2d_bytes"]), bytes(r["traffic"]["d2h_bytes"]));
 }
 
+// Those below half a per cent are left out.
+std::string shares_text(const json& by_origin) {
+  std::vector<std::string> shares;
+  for (const auto& [origin, share] : by_origin.items()) {
+    if (share.get<double>() >= 0.005) shares.push_back(fmt::format("{:.0f} % {}", 100 * share.get<double>(), origin));
+  }
+  return fmt::format("{}", fmt::join(shares, ", "));
+}
+
 // The costs that may move a step most: what to measure first.
 void print_sensitivities(const json& sensitivities) {
   constexpr std::size_t kTold = 4;
@@ -98,7 +112,7 @@ void print_sensitivities(const json& sensitivities) {
   for (const json& s : sensitivities) {
     const plan::Row::Factors step{s["decode.tpot_s"][0].get<double>(), s["decode.tpot_s"][1].get<double>()};
     if (!plan::worth_telling(step) || told == kTold) continue;
-    if (told++ == 0) fmt::print("It moves most with\n");
+    if (told++ == 0) fmt::print("A step moves most with\n");
     fmt::print("  {:<44} {:+.0f} to {:+.0f} %\n", plan::name_of(s["keys"]), 100 * (step.shorter - 1),
                100 * (step.longer - 1));
   }
@@ -136,11 +150,8 @@ void print_text(const Prepared& prepared, const replay::ReplayResult& replayed, 
                100 * task["interval"][0].get<double>(), 100 * task["interval"][1].get<double>());
   }
   if (!r["oom"].is_null()) return;
-  std::vector<std::string> shares;
-  for (const auto& [origin, share] : r["origin_shares"]["decode"].items()) {
-    shares.push_back(fmt::format("{:.0f} % {}", 100 * share.get<double>(), origin));
-  }
-  fmt::print("Decode time rests on costs that are {}\n", fmt::join(shares, ", "));
+  fmt::print("Decode time rests on costs that are {}; prefill time on {}\n", shares_text(r["origin_shares"]["decode"]),
+             shares_text(r["origin_shares"]["prefill"]));
   print_sensitivities(r["sensitivities"]);
 }
 
@@ -162,11 +173,17 @@ int run(const Options& options) {
   json record = scored_record(workload::predict(input, experiment), input);
   record["config"] = json::parse(resolved_json(prepared));
   record["rests_on"] = workload::rests_on(prepared.run.hardware);
+  const bool fits = record["oom"].is_null();
+  if (!options.timeline.empty() && !fits) {
+    timeline.close();
+    std::filesystem::remove(options.timeline);
+    fmt::print(stderr, "{} is not written: what does not fit has no decode step\n", options.timeline);
+  }
   if (options.as_json) {
     fmt::print("{}\n", record.dump(1));
   } else {
     print_text(prepared, replayed, record);
-    if (!options.timeline.empty()) fmt::print("Timeline: {} (opens in Perfetto)\n", options.timeline);
+    if (!options.timeline.empty() && fits) fmt::print("Timeline: {} (opens in Perfetto)\n", options.timeline);
   }
   return 0;
 }

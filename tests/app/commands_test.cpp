@@ -7,6 +7,7 @@
 
 #include "app/process.hpp"
 #include "app/record_of.hpp"
+#include "base/units.hpp"
 
 using namespace kvcast::test;
 using Catch::Contains;
@@ -231,6 +232,32 @@ TEST_CASE("what does not fit says what asked for the memory, and which keys make
   // The bytes stand once: what was in use, no peak that was never reached.
   CHECK(whole.find("weights  ") == whole.rfind("weights  "));
   CHECK_THAT(text({"model=llama-3.1-70b"}), Contains("weights ask for 141 GB more\nWeights and caches are of 16-bit"));
+}
+
+TEST_CASE("a run tells how far the time of a token may be off, and what the prefill rests on") {
+  const Scratch scratch;
+  const std::string config = scratch.write("run.yaml", small_run("full"));
+  const json r = run_json("full");
+  const std::string out = kvcast::test::kvcast({"run", config}).out;
+  CHECK_THAT(out, Contains("tokens/s of 2 sequences together (between"));
+  const auto us = [](const json& seconds) {
+    return kvcast::format_quantity(seconds.get<double>(), kvcast::Dimension::kSeconds);
+  };
+  const json& tpot = r["intervals"]["decode.tpot_s.mean"];
+  CHECK_THAT(out,
+             Contains(us(r["decode"]["tpot_s"]["mean"]) + " a token (between " + us(tpot[0]) + " and " + us(tpot[1])));
+  CHECK(r["origin_shares"]["prefill"]["literature"].get<double>() > 0.01);
+  CHECK_THAT(out, Contains("; prefill time on "));
+}
+
+TEST_CASE("no timeline is left of a run that does not fit") {
+  const Scratch scratch;
+  const Output o = kvcast::test::kvcast(
+      {"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--timeline", scratch / "t.json"});
+  CHECK(o.code == 0);
+  CHECK_THAT(o.err, Contains("t.json is not written: what does not fit has no decode step"));
+  CHECK_THAT(o.out, !Contains("Perfetto"));
+  CHECK(!std::filesystem::exists(scratch / "t.json"));
 }
 
 TEST_CASE("KV of Llama-3.1-70B at batch 32 and 32K takes 320 GiB") {
