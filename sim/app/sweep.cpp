@@ -189,11 +189,32 @@ class Sweep {
     for (const plan::Finding& f : all) list.push_back({{"title", f.title}, {"text", f.text}, {"detail", f.detail}});
     store_.set_metadata(store::kMetaFindings, list.dump());
     const std::int64_t refused = store_.count(store::Status::kFailed);
-    fmt::print("{}: {} experiments, {} of them do not fit in memory\n", store_.path(),
+    fmt::print("{}: {} experiments, {} of them do not fit in memory{}\n", store_.path(),
                store_.count(store::Status::kOk) + store_.count(store::Status::kOom) + refused,
-               store_.count(store::Status::kOom));
+               store_.count(store::Status::kOom), misfits_text());
     if (refused > 0) throw UserError(refusals_text(refused));
     return 0;
+  }
+
+  // What asked for the memory, how often, and how prompts that are read whole could ask for less.
+  std::string misfits_text() const {
+    std::map<std::string, int> owners;
+    bool whole = false;
+    store_.for_each([&](const store::Record& record) {
+      if (record.status != store::Status::kOom) return;
+      const std::string owner = record.result["oom"].value("requested_for", "?");
+      const json& workload = record.config["workload"];
+      whole = whole || (owner == "activations" && (workload["prefill_chunk"] == 0 || workload["prefill_batch"] == 0));
+      ++owners[owner];
+    });
+    std::vector<std::string> parts;
+    for (const auto& [owner, count] : owners) parts.push_back(fmt::format("{} for {}", count, owner));
+    if (parts.empty()) return "";
+    return fmt::format(" ({}){}", fmt::join(parts, ", "),
+                       whole
+                           ? "\nActivations are of whole prompts and of all at once, unless workload.prefill_chunk and "
+                             "workload.prefill_batch say otherwise."
+                           : "");
   }
 
   // Each reason once.

@@ -212,7 +212,7 @@ Line uncertain_line(const std::vector<Row>&, const std::vector<Row>& ranking) {
   constexpr std::size_t kTold = 3;
   const Row& best = ranking.front();
   std::vector<std::pair<std::string, Row::Factors>> moved(best.moved_by.begin(), best.moved_by.end());
-  moved.emplace_back("another trace", best.of_trace);
+  moved.emplace_back("other layers and steps", best.of_trace);
   std::erase_if(moved, [](const auto& m) { return !worth_telling(m.second); });
   std::stable_sort(moved.begin(), moved.end(),
                    [](const auto& a, const auto& b) { return reach(a.second) > reach(b.second); });

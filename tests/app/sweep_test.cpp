@@ -191,3 +191,23 @@ TEST_CASE("a report's tables hold the predicted task scores with their intervals
   CHECK(std::stod(row[column("predicted_low")]) == Approx(task["interval"][0].get<double>()));
   CHECK(row[column("origin_predicted")] == "fitted");
 }
+
+TEST_CASE("a sweep tells what asked for the memory that was not there") {
+  const Scratch scratch;
+  // 16 GB of weights of 16 bits and activations of 4 prompts of 32768 tokens: far above 24 GB in one go. In chunks of
+  // 1024 tokens a prompt after the other, 4 GiB of KV pairs for each (128 KiB a token) are what no longer fits.
+  const std::string text =
+      "model: llama-3.1-8b\nhardware: rtx-4090\npolicy: full\n"
+      "trace: {recipe: needle, layers: 1, steps: 1}\n"
+      "workload: {prompt_tokens: 32768, decode_tokens: 8, batch: 4}\n"
+      "sweep:\n  zip: {workload.prefill_chunk: [0, 1024], workload.prefill_batch: [0, 1]}\n";
+  const Output both = kvcast::test::kvcast({"sweep", scratch.write("both.yaml", text), "-o", scratch / "both"});
+  CHECK_THAT(both.out,
+             Catch::Contains("2 experiments, 2 of them do not fit in memory (1 for KV cache, 1 for activations)\n"
+                             "Activations are of whole prompts"));
+  const std::string chunked = "sweep: {workload.prefill_chunk: [1024], workload.prefill_batch: [1]}\n";
+  const Output one = kvcast::test::kvcast(
+      {"sweep", scratch.write("one.yaml", text.substr(0, text.find("sweep:")) + chunked), "-o", scratch / "one"});
+  CHECK_THAT(one.out,
+             Catch::Contains("1 of them do not fit in memory (1 for KV cache)\n") && !Catch::Contains("Activations"));
+}

@@ -120,7 +120,7 @@ TEST_CASE("a trace moves two policies each for itself") {
   a.of_trace = {0.5, 2}, b.of_trace = {0.125, 8};
   CHECK(times_as_fast(a, b).low == Approx(1.5 * std::pow(2, -std::sqrt(10))));
   CHECK(times_as_fast(a, b).high == Approx(1.5 * std::pow(2, std::sqrt(10))));
-  CHECK_THAT(findings({a})[3].text, Contains("another trace may move a step of a by -50 % to +100 %"));
+  CHECK_THAT(findings({a})[3].text, Contains("other layers and steps may move a step of a by -50 % to +100 %"));
 }
 
 TEST_CASE("the best policy's lead over the next one is told with what costs leave of it") {
