@@ -252,9 +252,14 @@ class Filters(ReportCase):
         before = page.evaluate("figures[1].view.data('drawn')[5].accuracy")
         page.evaluate(choose('control-accuracy_throughput-measure', 'Relative error of the attention output'))
         self.assertAlmostEqual(page.evaluate("figures[1].view.data('drawn')[5].accuracy"), 1 - before, places=5)
-        page.evaluate(choose('control-accuracy_throughput-measure', "Predicted task score, of the uncompressed model's"))
+        page.evaluate(choose('control-accuracy_throughput-measure', "Predicted task score, of full KV's"))
         self.assertAlmostEqual(page.evaluate("figures[1].view.data('drawn')[5].accuracy"), 0.5 + before / 2, places=5)
         self.assertAlmostEqual(page.evaluate("figures[1].view.data('drawn')[5].accuracy_low"), before / 2, places=5)
+        # The axis reaches as far as the intervals: half of the least recall, to all of the score.
+        least = page.evaluate("Math.min(...figures[1].view.data('drawn').map((d) => d.accuracy_low))")
+        low, high = page.evaluate("figures[1].view.scale('y').domain()")
+        self.assertLessEqual(low, least)
+        self.assertGreaterEqual(high, 1)
 
 
 class Table(ReportCase):
@@ -285,6 +290,8 @@ class Table(ReportCase):
         self.assertEqual([v for v in page.evaluate(column) if v is not None], sorted(numbers))
         page.evaluate("document.querySelector('#table tbody tr').click()")
         details = page.evaluate("document.querySelector('#table .details').textContent")
+        wider = "[...document.querySelectorAll('.detail-columns > div')].filter((e) => e.scrollWidth > e.clientWidth).length"
+        self.assertEqual(page.evaluate(wider), 0)  # no number runs into its neighbour's
         for part in ('Time per output token, 99th percentile', 'hbm: weights', 'exposed'):
             self.assertIn(part, details)
 
