@@ -335,7 +335,8 @@ config::Hardware like_h200(const TemporaryDirectory& folder, const std::string& 
 
 TEST_CASE("a profile like another has its numbers, assumed and less certain, but for those that it states") {
   const TemporaryDirectory folder;
-  config::Hardware next = like_h200(folder, "{name: h200, uncertainty: 15 %}", "  hbm_bandwidth: " + number("4.85 TB/s"));
+  config::Hardware next =
+      like_h200(folder, "{name: h200, uncertainty: 15 %}", "  hbm_bandwidth: " + number("4.85 TB/s"));
   config::Hardware h200 = config::read_hardware(KVCAST_SOURCE_DIR "/configs/hardware/h200.yaml");
   CHECK(next.title == "Next");
   CHECK(next.aliases.empty());       // h200 answers to them
