@@ -3,6 +3,8 @@
 namespace kvcast::graph {
 namespace {
 
+constexpr double kHalf = 2;  // bytes of a query's or an output's number, however the cache is packed
+
 struct Count {
   Traffic operator()(const Marker&) const { return {}; }
   Traffic operator()(const Host&) const { return {}; }
@@ -11,7 +13,7 @@ struct Count {
   }
   Traffic operator()(const DecodeAttention& w) const {
     const double pairs = 2 * w.tokens * w.head_dim * w.element_bytes * w.kv_reads;
-    const double heads = w.rows * w.group * w.head_dim * w.element_bytes;  // queries in, outputs out
+    const double heads = w.rows * w.group * w.head_dim * kHalf;  // queries in, outputs out
     return {.hbm_read = pairs + heads, .hbm_write = heads + w.score_bytes, .kv_read = pairs};
   }
   Traffic operator()(const PrefillAttention& w) const { return {.hbm_read = w.read_bytes, .hbm_write = w.write_bytes}; }

@@ -158,7 +158,7 @@ OpId Block::join_all(OpId first, OpId last, OpId also) {
 
 OpId Block::attention(const graph::DecodeAttention& work, After after) {
   if (!framework_.concatenate_cache && !framework_.eager_attention) return fused_attention(work, after);
-  const double pairs = 2 * work.tokens * work.head_dim * work.element_bytes;
+  double pairs = 2 * work.tokens * work.head_dim * work.element_bytes;
   OpId op = join(Lane::kCompute, after);
   if (framework_.concatenate_cache) {
     const graph::Kernel copied{graph::KernelClass::kElementwise, pairs / 2, pairs / 2};
@@ -166,7 +166,13 @@ OpId Block::attention(const graph::DecodeAttention& work, After after) {
     op = kernel(Lane::kCompute, Kind::kIndex, "concatenate values", copied, {op});
   }
   if (!framework_.eager_attention) return fused_attention(work, {op});
-  const double q_bytes = work.rows * work.group * work.head_dim * work.element_bytes;
+  if (work.unpack_flops > 0) {  // operators multiply plain numbers
+    const double plain = 2 * work.tokens * work.head_dim * config::Model::kElementBytes;
+    op = kernel(Lane::kCompute, Kind::kAttention, "unpack pairs",
+                graph::Kernel{graph::KernelClass::kConvert, pairs, plain, work.unpack_flops}, {op});
+    pairs = plain;
+  }
+  const double q_bytes = work.rows * work.group * work.head_dim * config::Model::kElementBytes;
   return eager_attention(*this, {work.tokens * work.group, pairs, q_bytes, work.group, work.head_dim}, op);
 }
 

@@ -3,11 +3,12 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "config/run.hpp"
-#include "graph/source.hpp"
+#include "graph/op.hpp"
 #include "policy/layer_ops.hpp"
 
 namespace kvcast::lower {

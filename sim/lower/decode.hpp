@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/run.hpp"
+#include "graph/source.hpp"
 #include "lower/block.hpp"
 #include "policy/policy.hpp"
 

@@ -175,6 +175,31 @@ TEST_CASE("expanded KV heads cost one read, a written copy and a read a query he
   }
 }
 
+TEST_CASE("queries and outputs have half precision, whatever the cache is packed to") {
+  // 2 KV heads of 4 query heads each and 16 numbers: 2 · 4 · 16 · 2 bytes either way; 100 pairs at half a byte.
+  const graph::DecodeAttention packed{
+      .rows = 2, .group = 4, .head_dim = 16, .tokens = 100, .longest = 50, .element_bytes = 0.5, .unpack_flops = 5000};
+  const graph::Traffic moved = graph::traffic_of(packed);
+  CHECK(moved.kv_read == 2 * 100 * 16 * 0.5);
+  CHECK(moved.hbm_read == moved.kv_read + 256);
+  CHECK(moved.hbm_write == 256);
+  // By operators pairs are unpacked first, 100 · 2 · 16 numbers, and then repeated for four query heads.
+  config::Framework framework;
+  framework.eager_attention = true;
+  Events events;
+  std::vector<graph::Op> ops;
+  Block block(framework, 0, -1, events, ops);
+  block.attention(packed, {});
+  std::map<std::string, graph::Work> by_label;
+  for (const graph::Op& op : ops) by_label[op.label] = op.work;
+  const auto& unpacked = std::get<graph::Kernel>(by_label.at("unpack pairs"));
+  CHECK(unpacked.read_bytes == 3200 * 0.5);
+  CHECK(unpacked.write_bytes == 3200 * 2);
+  CHECK(unpacked.flops == 5000);
+  CHECK(std::get<graph::PrefillAttention>(by_label.at("scores")).read_bytes == 256 + 4 * 1600 * 2);
+  CHECK(std::get<graph::PrefillAttention>(by_label.at("weighted values")).write_bytes == 256);
+}
+
 TEST_CASE("attention by operators moves 24 bytes a score, and the repeated heads") {
   // 7 scores more, all else equal: 7 · (2 + 2·2 + 2·2 + 2 + 4 + 4 + 2 + 2) bytes.
   const auto bytes = [](double scores, double kv, double group) {
