@@ -53,6 +53,7 @@ class Runner {
   Experiment run() {
     if (options_.prefill) prefill();
     if (options_.decode && !result_.oom) decode();
+    if (result_.oom) drop_times();
     return std::move(result_);
   }
 
@@ -101,6 +102,13 @@ class Runner {
     });
     engine::BothObservers both(recorder, writer);
     return engine::run(system, source, &both);
+  }
+
+  // What came out before something did not fit is part of a result and none by itself.
+  void drop_times() {
+    result_.ttft_s = result_.tpot_mean_s = 0;
+    result_.traffic = {};
+    result_.step = result_.prefill = {};
   }
 
   void prefill() {

@@ -108,5 +108,17 @@ TEST_CASE("what does not fit while decoding is named, and leaves no times") {
   CHECK(e.oom->requested == kTokenBytes * 1001);
   CHECK(e.oom->owners.front().owner == "weights");
   CHECK(e.oom->owners.front().bytes == weights);
-  CHECK(e.tpot_mean_s == 0);
+  // The same where the first of two contexts fits.
+  run = run_of(1000, 4001, 2);
+  run.hardware.gpu.hbm_reserved = test::known(0);
+  run.hardware.gpu.hbm_capacity = test::known(weights + lower::activation_bytes(run.model, 3, 3) + kTokenBytes * 2000);
+  const Experiment later = decode(run);
+  REQUIRE(later.oom);
+  CHECK(later.oom->moment == "decode at 5001 tokens");
+  for (const Experiment& one : {e, later}) {
+    CHECK(one.tpot_mean_s == 0);
+    CHECK(one.tokens_per_s == 0);
+    CHECK(one.traffic.kv_read == 0);
+    CHECK(one.step.total() == 0);
+  }
 }
