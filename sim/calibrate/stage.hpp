@@ -1,7 +1,6 @@
 // Fitting some numbers of a machine to some measured cases, through the cost model itself.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>

@@ -1,7 +1,6 @@
 // Memory pools: what is in use, by whom, and the most that ever was.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "engine/engine.hpp"

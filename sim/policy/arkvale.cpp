@@ -17,6 +17,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/host_pages.hpp"
 #include "policy/page_cache.hpp"

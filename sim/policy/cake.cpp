@@ -12,6 +12,7 @@
 // Storage: SnapKV's in sum. The cascade (evicting layer by layer while the prompt is read) ends with the same budgets
 //   up to rounding; its smaller peak during the prompt is not modelled.
 #include "base/error.hpp"
+#include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/prompt_eviction.hpp"
 

@@ -22,6 +22,7 @@
 
 #include "base/error.hpp"
 #include "policy/centroid_index.hpp"
+#include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/ranking.hpp"
 #include "policy/stages.hpp"

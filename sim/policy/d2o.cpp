@@ -20,6 +20,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
 #include "policy/heavy_hitters.hpp"

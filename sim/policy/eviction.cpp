@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "policy/costs.hpp"
 #include "policy/ranking.hpp"
 
 namespace kvcast::policy {
@@ -171,13 +172,16 @@ void attend_and_evict(const DecodeLayer& shape, bool accumulates, double lists, 
   graph::Kernel reduce{graph::KernelClass::kReduce, weights + (accumulates ? totals : 0), totals};
   reduce.flops = weights / kScoreBytes;
   op = ops.kernel(Lane::kCompute, Kind::kScore, accumulates ? "add weights" : "reduce weights", reduce, {op});
-  if (evicted <= 0) return;
-  const double rows = shape.batch * lists;
-  const graph::TopK least{rows, held / static_cast<double>(shape.heads.size()), 1, kScoreBytes};
-  op = ops.kernel(Lane::kCompute, Kind::kTopK, "argmin", least, {op});
+  if (evicted > 0) evict_least(shape, shape.batch * lists, ops, op);
+}
+
+void evict_least(const DecodeLayer& shape, double rows, LayerOps& ops, graph::OpId after) {
+  const double held = shape.sum(&HeadCounts::attended) / static_cast<double>(shape.heads.size());
+  const double numbers = shape.sum(&HeadCounts::evicted) * kIndexBytes;
+  after = ops.kernel(Lane::kCompute, Kind::kTopK, "argmin", graph::TopK{rows, held, 1, kScoreBytes}, {after});
   // The next token is written where the evicted one stood; here its slot's number is.
-  const graph::Kernel slot{graph::KernelClass::kElementwise, evicted * kIndexBytes, evicted * kIndexBytes};
-  ops.kernel(Lane::kCompute, Kind::kIndex, "free slot", slot, {op});
+  ops.kernel(Lane::kCompute, Kind::kIndex, "free slot",
+             graph::Kernel{graph::KernelClass::kElementwise, numbers, numbers}, {after});
 }
 
 }  // namespace kvcast::policy

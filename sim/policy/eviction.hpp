@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "policy/costs.hpp"
 #include "policy/stages.hpp"
 #include "policy/weights.hpp"
 
@@ -65,5 +64,7 @@ void rank_and_compact(const config::Model& model, double rows, double lists, dou
 // Attention over what is held that also writes its weights, n_q·N·4 bytes; then sums them into running totals
 // (`accumulates`), finds the least of each list and overwrites its slot. `lists`: rows that are ranked a sequence.
 void attend_and_evict(const DecodeLayer& shape, bool accumulates, double lists, LayerOps& ops);
+// The end of that: the least of each of `rows` lists of scores, and what was evicted gives its slot away.
+void evict_least(const DecodeLayer& shape, double rows, LayerOps& ops, graph::OpId after);
 
 }  // namespace kvcast::policy

@@ -7,8 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/matrix.hpp"
-
 namespace kvcast::policy {
 
 enum class Group : std::uint8_t {

@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
 #include "policy/heavy_hitters.hpp"

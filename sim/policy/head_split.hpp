@@ -4,11 +4,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
+#include "policy/policy.hpp"
 #include "policy/profile.hpp"
-#include "policy/stages.hpp"
 
 namespace kvcast::policy {
 

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
+#include "policy/costs.hpp"
 
 namespace kvcast::policy {
 

@@ -8,7 +8,6 @@
 #include <span>
 #include <vector>
 
-#include "policy/costs.hpp"
 #include "policy/policy.hpp"
 
 namespace kvcast::policy {

@@ -17,6 +17,7 @@
 #include <iterator>
 
 #include "base/error.hpp"
+#include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
 
@@ -184,16 +185,12 @@ class KeyDiff final : public Policy {
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     graph::OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
     ops.done(op);
-    const double evicted = shape.sum(&HeadCounts::evicted);
-    if (evicted <= 0) return;
+    if (shape.sum(&HeadCounts::evicted) <= 0) return;
     const auto lists = static_cast<double>(shape.heads.size());
     const double held = shape.sum(&HeadCounts::attended) / lists;
     const bool running = s_.anchor == Anchor::kMean || s_.anchor == Anchor::kMeanRaw;
     op = score(*shape.model, lists, held, running ? 1 : 2, ops, op);
-    op =
-        ops.kernel(graph::Lane::kCompute, graph::Kind::kTopK, "argmin", graph::TopK{lists, held, 1, kScoreBytes}, {op});
-    const graph::Kernel slot{graph::KernelClass::kElementwise, evicted * kIndexBytes, evicted * kIndexBytes};
-    ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "free slot", slot, {op});
+    evict_least(shape, lists, ops, op);
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {

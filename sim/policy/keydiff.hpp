@@ -1,7 +1,6 @@
 // KeyDiff's scores of cached keys by their likeness to an anchor.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include "base/matrix.hpp"

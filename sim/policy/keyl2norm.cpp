@@ -8,6 +8,7 @@
 // same.
 #include <algorithm>
 
+#include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
 

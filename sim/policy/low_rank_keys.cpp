@@ -6,6 +6,7 @@
 
 #include "policy/pre_rope.hpp"
 #include "policy/spectrum.hpp"
+#include "trace/rope.hpp"
 
 namespace kvcast::policy {
 

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "config/find.hpp"
 #include "config/model.hpp"
+#include "trace/rope.hpp"
 
 namespace kvcast::policy {
 

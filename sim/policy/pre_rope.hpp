@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "trace/rope.hpp"
 #include "trace/trace.hpp"
 
 namespace kvcast::policy {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/prompt_eviction.hpp"
 

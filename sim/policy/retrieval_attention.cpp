@@ -18,6 +18,7 @@
 #include <cmath>
 
 #include "base/random.hpp"
+#include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/host_attention.hpp"
 #include "policy/ranking.hpp"

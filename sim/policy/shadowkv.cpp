@@ -19,6 +19,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/host_pages.hpp"
 #include "policy/low_rank_keys.hpp"

@@ -9,6 +9,7 @@
 // Library: both classes call torch.svd on the keys in single precision, one sequence after the other (cuSOLVER), and
 // wait for its error code. A thin SVD by QR takes 6·m·n² + 20·n³ flops (Golub and Van Loan, Matrix Computations,
 // section 8.6): the first part in products, the second in steps that wait for each other.
+#include "policy/costs.hpp"
 #include "policy/host_attention.hpp"
 #include "policy/shadowkv.hpp"
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
 

@@ -1,7 +1,7 @@
 // HNSW, an insertion into n keys (faiss/impl/HNSW.cpp: search_neighbors_to_add, shrink_neighbor_list, add_link):
 // - a greedy walk down log_M n layers, M edges each;
 // - the beam of the lowest layer: ef expansions of 2M edges, half of which lead to what was seen before: ef·M, at most
-// n;
+//   n;
 // - the choice of neighbours: ef candidates, each against those chosen so far, half of M on average: ef·M / 2;
 // - the way back: the key enters the lists of M neighbours. A full list of 2M is chosen anew, 2M · M / 2, which leaves
 //   half of it, so that this happens once in M entries: M a neighbour, M² in all.

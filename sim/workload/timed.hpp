@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <limits>
 #include <map>
 #include <string>
 #include <vector>
