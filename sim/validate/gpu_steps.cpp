@@ -95,7 +95,7 @@ std::string write_shadowkv(const Row& row) {
 }
 
 std::string write_ctkvr(const Row& row) {
-  const auto fixed = axis(row, "fixed"), sink = fixed / 5;
+  const auto fixed = axis(row, "fixed"), sink = fixed / 5;  // 128 of 640; how the two share it changes no work
   return fmt::format("{{budget: {}, sink: {}, recent: {}, retrieved_centroids: {}, update: false}}",
                      axis(row, "budget"), sink, fixed - sink, axis(row, "probes"));
 }
