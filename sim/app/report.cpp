@@ -19,8 +19,10 @@ void print_findings(const std::string& dir) {
   const auto text = store::Store::open(dir, store::Store::Open::kExisting).metadata(store::kMetaFindings);
   if (!text) return;
   for (const nlohmann::json& finding : nlohmann::json::parse(*text)) {
+    const std::string detail = finding.value("detail", "");  // how sure, beside what
     fmt::print("{}\n  {}\n", finding.value("title", ""),
                boost::replace_all_copy(finding.value("text", ""), "\n", "\n  "));
+    if (!detail.empty()) fmt::print("    {}\n", boost::replace_all_copy(detail, "\n", "\n    "));
   }
 }
 

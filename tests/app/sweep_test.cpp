@@ -163,10 +163,13 @@ TEST_CASE("another description is not another sweep") {
   CHECK_THAT(again.err, Catch::Contains(std::to_string(kPoints) + " of them in the store already"));
 }
 
-TEST_CASE("a report's tables hold the predicted task scores with their intervals") {
+TEST_CASE("a report's findings and tables hold the predicted task scores with their intervals") {
   const Scratch scratch;
   REQUIRE(kvcast::test::kvcast({"sweep", scratch.write("a.yaml", kSweep), "-o", scratch / "s"}).code == 0);
-  REQUIRE(kvcast::test::kvcast({"report", scratch / "s"}).code == 0);
+  const Output report = kvcast::test::kvcast({"report", scratch / "s"});
+  REQUIRE(report.code == 0);
+  CHECK_THAT(report.out, Catch::Contains("\n    a100-40gb-pcie4: between ") &&
+                             Catch::Contains("% of the uncompressed model's task score"));
   std::map<std::string, json> by_key;
   const auto store = kvcast::store::Store::open(scratch / "s", kvcast::store::Store::Open::kExisting);
   store.for_each([&](const kvcast::store::Record& r) { by_key[r.key] = r.result["accuracy"]["task"]; });
