@@ -14,7 +14,7 @@ function drawHead() {
   const total = page.tables.experiments.rows;
   document.getElementById('title').textContent = sweep.name || 'Sweep without a name';
   const counts = total === 0 ? 'The store holds no experiments yet.'
-    : plural(total, 'experiment') + ': ' + sentenceList([
+    : (sweep.planned > total ? 'So far ' + formatCount(total) + ' of ' : '') + plural(Math.max(total, sweep.planned || 0), 'experiment') + ': ' + sentenceList([
       formatCount(sweep.counts.ok) + ' ran', formatCount(sweep.counts.oom) + ' ran out of memory',
       ...(sweep.counts.failed ? [formatCount(sweep.counts.failed) + ' failed'] : [])]) + '. All numbers are forecasts of a simulator, not measurements of a running model.';
   document.getElementById('lead').append(sweep.description ? sweep.description + ' ' : '', counts);

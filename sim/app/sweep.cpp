@@ -66,6 +66,8 @@ class Sweep {
     store_.set_metadata(store::kMetaName, text("name"));
     store_.set_metadata(store::kMetaDescription, text("description"));
     store_.set_metadata(store::kMetaConfig, config_.canonical());
+    store_.set_metadata(store::kMetaPlanned, fmt::format("{}", plan_.keys.size()));
+    store_.set_metadata(store::kMetaFindings, "[]");  // those of a sweep before, or of this one's first part
     store_.show(plan_.keys);
     std::map<std::string, const config::Hardware*> machines;
     for (const TraceGroup& trace : plan_.traces) {

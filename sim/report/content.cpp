@@ -258,6 +258,9 @@ json Collector::sweep(const store::Store& store) const {
   for (const char* name : {store::kMetaName, store::kMetaDescription, store::kMetaConfig}) {
     if (const auto text = store.metadata(name)) sweep[name] = *text;
   }
+  if (const auto planned = store.metadata(store::kMetaPlanned)) {
+    sweep["planned"] = json::parse(*planned, nullptr, false);
+  }
   return sweep;
 }
 

@@ -11,7 +11,7 @@ namespace kvcast::report {
 
 struct Content {
   // name, description, config; counts by status; code_versions; created [first, last]; kvcast (version of this
-  // program); timelines [embedded, in the store].
+  // program); timelines [embedded, in the store]; planned (experiments of the whole sweep) where the store says it.
   nlohmann::json sweep;
   nlohmann::json findings;  // [{"title", "text", "detail"}], as the sweep's author or analysis left them
   // [{what, origin, uncertainty, source, experiments}]: every number that results rest on, once, worst origin first.

@@ -49,6 +49,7 @@ inline constexpr const char* kMetaDescription = "description";
 inline constexpr const char* kMetaConfig = "config";  // the sweep's YAML as the user wrote it
 inline constexpr const char* kMetaRestsOn =
     "rests_on/";  // + hardware: JSON: [{"what", "origin", "uncertainty", "source"}, ...]
+inline constexpr const char* kMetaPlanned = "planned";    // experiments of the sweep, finished or not
 inline constexpr const char* kMetaFindings = "findings";  // JSON: [{"title", "text", "detail"}, ...]
 
 class Store {

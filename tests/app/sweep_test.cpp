@@ -214,3 +214,29 @@ TEST_CASE("a sweep tells what asked for the memory that was not there") {
   CHECK_THAT(one.out,
              Catch::Contains("1 of them do not fit in memory (1 for KV cache)\n") && !Catch::Contains("Activations"));
 }
+
+TEST_CASE("a report of a sweep that is not finished says so, and holds no other sweep's findings") {
+  const Scratch scratch;
+  const std::string config = scratch.write("sweep.yaml", kSweep);
+  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s", "--shard", "1/2"}).code == 0);
+  const std::string part = kvcast::test::kvcast({"report", scratch / "s"}).out;
+  CHECK_THAT(part, Catch::Contains(" of " + std::to_string(kPoints) + " experiments are there"));
+  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"}).code == 0);
+  CHECK_THAT(kvcast::test::kvcast({"report", scratch / "s"}).out, !Catch::Contains("experiments are there"));
+
+  const auto findings = [&] {
+    return kvcast::store::Store::open(scratch / "s", kvcast::store::Store::Open::kExisting)
+        .metadata(kvcast::store::kMetaFindings)
+        .value();
+  };
+  const std::string of_first = findings();
+  const pid_t child = start({"sweep", config, "-o", scratch / "s", "--set", "workload.decode_tokens=24"},
+                            scratch / "out", scratch / "err");
+  for (int turn = 0; slurp(scratch / "err").find("in the store already") == std::string::npos; ++turn) {
+    REQUIRE(turn < 30'000);  // a minute: the child has ended otherwise
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  kill(child, SIGKILL);
+  wait_for(child);
+  CHECK(findings() != of_first);
+}
