@@ -1,0 +1,93 @@
+// What policies that evict state as work. Two sequences, 4 query heads on 2 KV heads of 8 numbers: 4 lists, a key of 16
+// bytes, 4 bytes a score; prompts of 100 tokens, 40 stay.
+#include <catch2/catch.hpp>
+
+#include "unit/policy/two_sequences.hpp"
+
+namespace kvcast::tests {
+namespace {
+
+constexpr policy::HeadCounts kEvicts{.attended = 41, .evicted = 1};
+
+const graph::TopK& top_k(const std::vector<graph::Op>& ops, const std::string& label) {
+  return std::get<graph::TopK>(only(ops, label).work);
+}
+
+TEST_CASE("H2O sums the columns of the whole causal matrix, then adds and ranks each step's weights") {
+  // 100 · 101 / 2 pairs of 8 query heads: 40400. Queries 8 · 100 rows, keys 4 · 100; a sum a query head and column.
+  const auto again = after_prompt("h2o", "budget: 40");
+  const auto& sums = std::get<graph::PrefillAttention>(only(again, "column sums").work);
+  CHECK(sums.flops == 2 * 40400 * 8);
+  CHECK(sums.read_bytes == 1200 * 16);
+  CHECK(sums.write_bytes == 800 * 4);
+  check_kernel(after_prompt("h2o", "budget: 40, column_sums: materialise"), "write and sum weights", 40400 * 4,
+               40400 * 4 + 800 * 4, 40400);
+  CHECK(top_k(again, "top-k").rows == 4);
+  CHECK(top_k(again, "top-k").columns == 100);
+  check_kernel(again, "compact", 2 * 4 * 40 * 16, 2 * 4 * 40 * 16, 0);
+  // 8 query heads' weights over 41 tokens are read and summed into 4 lists of totals, read and written.
+  const auto step = first_step("h2o", "budget: 40", kEvicts);
+  CHECK(std::get<graph::DecodeAttention>(only(step, "attention").work).score_bytes == 8 * 41 * 4);
+  check_kernel(step, "add weights", 8 * 41 * 4 + 4 * 41 * 4, 4 * 41 * 4, 8 * 41);
+  CHECK(top_k(step, "argmin").rows == 4);
+  CHECK(top_k(step, "argmin").columns == 41);
+  check_kernel(step, "free slot", 4 * 4, 4 * 4, 0);
+  CHECK(held_by("h2o", "budget: 40", "KV cache") == 3 * 4 * 2 * 41 * 16);
+  CHECK(held_by("h2o", "budget: 40", "attention totals") == 3 * 4 * 41 * 4);
+}
+
+TEST_CASE("TOVA scores by the last query alone and ranks once a layer, or once a group") {
+  const auto prompt = after_prompt("tova", "budget: 40");
+  check_kernel(prompt, "last query's weights", (4 * 100 + 8) * 16, 8 * 100 * 4, 2 * 8 * 100 * 8);
+  check_kernel(prompt, "softmax and mean", 8 * 100 * 4, 2 * 100 * 4, 5 * 8 * 100);
+  CHECK(top_k(prompt, "top-k").rows == 2);
+  CHECK(top_k(after_prompt("tova", "budget: 40, scope: group"), "top-k").rows == 4);
+  // Weights are read once; there is nothing to add them to.
+  const auto step = first_step("tova", "budget: 40", kEvicts);
+  check_kernel(step, "reduce weights", 8 * 41 * 4, 4 * 41 * 4, 8 * 41);
+  CHECK(top_k(step, "argmin").rows == 2);
+}
+
+TEST_CASE("D2O compares what leaves with what stays, and merges it") {
+  const std::string setting = "budget: 40, layers: uniform";
+  // The first step evicts 61 of 101: cosines of each with each of 40, in 4 lists; pairs that leave are read, those that
+  // stay are written.
+  const auto prompt = after_prompt("d2o", setting);
+  check_kernel(prompt, "likeness of evicted keys", 4 * 101 * 16, 4 * 61 * 4, 2.0 * 4 * 61 * 40 * 8);
+  check_kernel(prompt, "merge", 2 * 4 * 61 * 16, 2 * 4 * 40 * 16, 0);
+  CHECK(top_k(prompt, "top-k").columns == 101);
+  // One a list later on: its pair and the one that it is merged into are read, that one is written.
+  const auto step = first_step("d2o", setting, kEvicts);
+  check_kernel(step, "likeness of evicted keys", 4 * 41 * 16, 4 * 4, 2 * 4 * 41 * 8);
+  check_kernel(step, "merge", 2 * 2 * 4 * 16, 2 * 4 * 16, 0);
+}
+
+TEST_CASE("KeyDiff reads keys twice after the prompt, and once a step where the anchor runs along") {
+  const auto passes = [](const std::vector<graph::Op>& ops, double keys) {
+    return kernel(only(ops, "key likeness")).read_bytes / (keys * 16);
+  };
+  CHECK(passes(after_prompt("keydiff", "budget: 40"), 4 * 100) == 2);
+  CHECK(passes(first_step("keydiff", "budget: 40", kEvicts), 4 * 41) == 1);
+  CHECK(passes(first_step("keydiff", "budget: 40, anchor: median", kEvicts), 4 * 41) == 2);
+}
+
+TEST_CASE("RaaS marks pages by their bounds and writes each token into its page") {
+  // 10 pages a list: bounds of 2 keys and a stamp each; 4 · 8 operations a query head.
+  const auto step = first_step("raas", "budget: 40, page: 4", {.attended = 40, .scored = 10});
+  check_kernel(step, "mark used pages", 40 * (2 * 16 + 4), 40 * 4, 4 * 40 * 2 * 8);
+  check_kernel(step, "fill page", 2 * 4 * 16, 2 * 4 * 16, 0);
+  // A page more than the budget's while one fills; bounds and stamps of ten.
+  CHECK(held_by("raas", "budget: 40, page: 4", "KV cache") == 3 * 4 * 2 * 44 * 16);
+  CHECK(held_by("raas", "budget: 40, page: 4", "page summaries") == 3 * 4 * 10 * (2 * 16 + 4));
+}
+
+TEST_CASE("CAKE goes over the window's scores twice as often as SnapKV") {
+  // 8 queries of 8 heads over 100 keys, 4 bytes a score.
+  const double scores = 8 * 8 * 100 * 4;
+  const std::string setting = "budget: 40, window: 8";
+  CHECK(kernel(only(after_prompt("snapkv", setting), "softmax and sum")).read_bytes == 2 * scores);
+  CHECK(kernel(only(after_prompt("cake", setting), "softmax and sum")).read_bytes == 4 * scores);
+}
+
+}  // namespace
+}  // namespace kvcast::tests
