@@ -304,6 +304,42 @@ TEST_CASE("a window of decode steps holds what its last step does, and no more t
   CHECK(held(105, 10) == 1080);
 }
 
+TEST_CASE("a framework's mask has a byte for each pair of positions up to the end") {
+  Fixture f;
+  f.run.framework.quadratic_mask = true;
+  DecodeWindow window(f.setting, 101, 1, f.owners);
+  const auto blocks = f.blocks(window);
+  double bytes = 0;
+  for (const graph::Op& op : blocks[0]) {
+    for (const graph::MemoryDelta& m : op.memory) bytes += f.owners.names()[m.owner] == "causal mask" ? m.bytes : 0;
+  }
+  CHECK(bytes == 108 * 108);
+}
+
+TEST_CASE("no head attends to more than there is") {
+  Fixture f;
+  for (auto& c : f.counts) c.attended = 200;  // counted at 101 tokens
+  DecodeWindow window(f.setting, 105, 1, f.owners);
+  f.blocks(window);
+  CHECK(f.policy.seen_attended == std::vector<std::int64_t>{105, 105});
+}
+
+TEST_CASE("operators repeat a prompt's keys for the query heads of a group") {
+  Fixture f;
+  f.run.framework.eager_attention = true;
+  Prefill prefill(f.setting, f.owners);
+  const auto blocks = f.blocks(prefill);
+  int seen = 0;
+  for (const graph::Op& op : blocks[0]) {
+    if (std::string(op.label) != "repeat keys") continue;
+    ++seen;
+    // 3 · 100 tokens of 2 KV heads of 16 numbers, for 2 query heads each.
+    CHECK(std::get<graph::Kernel>(op.work).read_bytes == 300 * 2 * 16 * 2);
+    CHECK(std::get<graph::Kernel>(op.work).write_bytes == 300 * 4 * 16 * 2);
+  }
+  CHECK(seen == 2);  // layers
+}
+
 TEST_CASE("sequences prefilled in groups do the same work with the activations of the largest group") {
   Fixture f;
   f.run.workload.prefill_batch = 2;  // of a batch of 3: groups of 2 and 1
