@@ -29,7 +29,7 @@ function buildFigures() {
     figure.notice = element('p', { class: 'empty', hidden: true });
     figure.controls = element('span', { class: 'controls' });
     figure.note = element('p', { class: 'note' });
-    figure.save = element('button', { type: 'button', class: 'quiet-button', title: 'Download this figure as SVG, in light colours', onclick: () => saveSvg(figure) }, 'SVG');
+    figure.save = element('button', { type: 'button', class: 'quiet-button', title: 'Download this figure as SVG, in light colours', 'aria-label': 'Download figure ' + (index + 1) + ' as SVG', onclick: () => saveSvg(figure) }, 'SVG');
     section.append(element('figure', { id: 'figure-' + name },
       element('div', { class: 'figure-head' },
         element('h2', {}, element('span', { class: 'figure-number' }, 'Figure ' + (index + 1)), meta.title), figure.controls, figure.save),
@@ -46,6 +46,7 @@ function drawFigures(theme) {
     if (figure.view) figure.view.finalize();
     figure.plot.replaceChildren();
     figure.view = newView(figure, theme, { renderer: 'svg', container: figure.plot, hover: true });
+    figure.view.description(figure.meta.title + '; its numbers are in table 1');
     figure.view.tooltip(showTooltip);
     figure.view.run();
     describeFigure(figure);

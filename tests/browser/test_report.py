@@ -243,6 +243,20 @@ class Filters(ReportCase):
         # The longest of controls names a policy, a model, a device and all settings.
         self.assertGreater(page.evaluate("Math.max(...[...document.getElementById('control-step_timeline-asked_id').options].map((o) => o.label.length))"), 60)
         self.assertLessEqual(page.evaluate('document.documentElement.scrollWidth'), 420)
+        # No label of an axis runs into the next one: those that are drawn, by the line on which they stand.
+        clashes = ("[...document.querySelectorAll('.plot .role-axis-label')].reduce((found, axis) => {"
+                   " const boxes = [...axis.querySelectorAll('text')].filter((t) => t.textContent && getComputedStyle(t).opacity > 0)"
+                   "  .map((t) => t.getBoundingClientRect());"
+                   " return found + boxes.filter((b, i) => i > 0 && Math.abs(b.y - boxes[i - 1].y) < 2 && b.left < boxes[i - 1].right).length; }, 0)")
+        self.assertEqual(page.evaluate(clashes), 0)
+
+    def test_figures_are_named_to_those_who_do_not_see_them(self):
+        page = self.open('sweep')
+        labels = page.evaluate("[...document.querySelectorAll('.plot')].map((p) => p.getAttribute('aria-label'))")
+        self.assertEqual(len(set(labels)), len(FIGURES))
+        self.assertEqual(labels[1], 'Accuracy against throughput; its numbers are in table 1')
+        saves = page.evaluate("[...document.querySelectorAll('.figure-head > button')].map((b) => b.getAttribute('aria-label'))")
+        self.assertEqual(saves[1], 'Download figure 2 as SVG')
 
     def test_controls_of_a_figure(self):
         page = self.open('sweep')
