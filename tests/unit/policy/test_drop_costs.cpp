@@ -2,6 +2,7 @@
 // bytes, 4 bytes a score; prompts of 100 tokens, 40 stay.
 #include <catch2/catch.hpp>
 
+#include "policy/head_split.hpp"
 #include "unit/policy/two_sequences.hpp"
 
 namespace kvcast::tests {
@@ -79,6 +80,25 @@ TEST_CASE("RaaS marks pages by their bounds and writes each token into its page"
   // A page more than the budget's while one fills; bounds and stamps of ten.
   CHECK(held_by("raas", "budget: 40, page: 4", "KV cache") == 3 * 4 * 2 * 44 * 16);
   CHECK(held_by("raas", "budget: 40, page: 4", "page summaries") == 3 * 4 * 10 * (2 * 16 + 4));
+}
+
+TEST_CASE("a pair that leaves a streaming head joins its means") {
+  // Of 2 KV heads the second streams with 4 + 8 tokens; both sequences lose a pair a step: it and the means of keys and
+  // values are read, the means written, each number added once.
+  policy::HeadSplit split;
+  split.full = policy::FullHeads(3, {true, false});
+  split.sink = 4, split.recent = 8, split.compensate = true;
+  const auto policy = policy::split_heads(std::move(split));
+  const config::Model model = small_model();
+  const std::vector<policy::HeadCounts> heads(4, policy::HeadCounts{.attended = 12});
+  policy::Recorder ops;
+  policy->decode_layer({&model, 0, 2, 101, heads, false}, ops);
+  check_kernel(ops.ops(), "means of what left", 2 * (2 + 2) * 16, 2 * 2 * 16, 2 * 2 * 8);
+  CHECK(std::get<graph::DecodeAttention>(only(ops.ops(), "attention").work).tokens == 2 * (101 + 12));
+  // After the prompt 88 of 100 have left.
+  policy::Recorder prompt;
+  policy->prefill_layer({&model, 0, 2, 100}, prompt);
+  check_kernel(prompt.ops(), "means of what left", 2 * 2 * 88 * 16, 2 * 2 * 16, 2 * 2 * 88 * 8);
 }
 
 TEST_CASE("CAKE goes over the window's scores twice as often as SnapKV") {

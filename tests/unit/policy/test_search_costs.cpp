@@ -67,6 +67,17 @@ TEST_CASE("InfiniGen gathers pairs on the CPU and holds those of two layers") {
   CHECK(held_by("infinigen", "", "fetched pairs", 30) == 2 * 4 * 30 * 2 * 16);
 }
 
+TEST_CASE("ShadowKV holds factors, landmarks with their numbers and what stays as it is") {
+  // Of 100 tokens 21 chunks of 4 lie before the local 16; 2 are outliers, 8 are chosen. 12 heads of 3 layers.
+  const std::string setting = "budget: 32, page: 4, recent: 16, outliers: 2, rank: 6";
+  CHECK(held_by("shadowkv", setting, "landmarks") == 12 * 19 * (16 + 4));
+  // 84 rows of 6 numbers a layer and sequence, and a key of each head for each of the 6.
+  CHECK(held_by("shadowkv", setting, "low-rank keys") == 6 * 84 * 6 * 2 + 12 * 6 * 16);
+  // Chosen, outliers and local part, and ten generated tokens.
+  CHECK(held_by("shadowkv", setting, "KV cache") == 12 * 2 * (32 + 8 + 16 + 10) * 16);
+  CHECK(held_by("shadowkv", setting, "values in host memory") == 12 * 100 * 16);
+}
+
 TEST_CASE("a page of all heads is backed up as keys and values token by token, in one piece head by head") {
   // 25 pages of 4 tokens in each of two sequences; 2 · 2 · 4 · 16 bytes each.
   const graph::Copy nhd = copy(only(after_prompt("arkvale", "budget: 40, page: 4"), "back up pages"));
