@@ -146,7 +146,7 @@ json breakdown_json(const metrics::Attribution& step) {
 Origin resting_on(const metrics::Attribution& step) {
   Origin worst = Origin::kExact;
   for (std::size_t o = 0; o < step.origin.size(); ++o) {
-    if (step.origin[o] >= 0.05 * step.total()) worst = worse(worst, static_cast<Origin>(o));
+    if (step.origin[o] > 0 && step.origin[o] >= 0.05 * step.total()) worst = worse(worst, static_cast<Origin>(o));
   }
   return worst;
 }
