@@ -37,8 +37,8 @@ struct KeyModel {
   double mean = 0.4;           // sd of a channel's mean
   double scale_spread = 0.32;  // log-normal spread of channel scales
   double outlier_mean = 2.33;  // of outlier channels, opposed to the queries' there
-  double outlier_scale = 0.35;
-  double recency_mean = 1.2;  // length of the mean of a recency pair
+  double outlier_scale = 0.2;
+  double recency_mean = 2.2;  // length of the mean of a recency pair
   double recency_scale = 0.35;
   double amplitude_spread = 0.15;  // log-normal spread of a token's content
   double topic_share = 0.16;       // of the content's variance that a topic's tokens share
@@ -50,7 +50,7 @@ struct KeyModel {
 struct QueryModel {
   double mean = 0.35;    // sd of a channel's mean
   double jitter = 0.14;  // and of its change from query to query
-  double outlier = 9.2;  // length on each of 4 outlier channels of 128
+  double outlier = 16;   // length on each of 4 outlier channels of 128
   double outlier_spread = 0.1;
   double weight_spread = 0.25;  // log-normal spread of a head's channel weights
   double strength = 2.45;       // sd of a retrieval head's logits over unrelated tokens
@@ -62,7 +62,7 @@ struct QueryModel {
   double other_strength = 0.05;  // heads of other groups
   double target = 0.92;          // share of the step's target in what is sought
   double drift = 0.39;           // share of a slowly changing rest
-  double drift_memory = 0.9;     // its correlation from query to query
+  double drift_memory = 0.95;    // its correlation from query to query
 };
 
 // Logit of a key without content at the query's own position, above keys far away.

@@ -15,7 +15,7 @@
 namespace kvcast::trace {
 
 // Named in every identity; grows whenever the same recipe and seed give other numbers.
-inline constexpr int kGeneratorVersion = 5;
+inline constexpr int kGeneratorVersion = 6;
 
 struct SynthShape {
   std::string model;  // its name

@@ -102,44 +102,39 @@ TEST_CASE("over a long generation every head's next query is like its last one")
   CHECK(above > heads.n() * 3 / 4);
 }
 
-TEST_CASE("what most heads ever select is a small part of a long prompt") {
+TEST_CASE("what any head ever selects is a small part of a long prompt") {
   // RocketKV, arXiv 2502.14051, section 3.1: on Qasper, of up to 25000 tokens the top 256 of one head over all steps
   // are at most 1200. Answers have 16 tokens.
   const Heads heads = heads_of("longbench-papers", 12000, 16, 128);
-  int small = 0;
   for (int q = 0; q < heads.n(); ++q) {
     std::set<int> all;
     for (int t = 0; t < 16; ++t) {
       const std::vector<int> best = top(scores_at(heads, q, t), 256);
       all.insert(best.begin(), best.end());
     }
-    small += all.size() <= 1200;
-    if (heads.kind(q) != HeadKind::kRetrieval) CHECK(all.size() <= 1200);
+    CAPTURE(q);
+    CHECK(all.size() <= 1200);
     // Heads that retrieve turn to other evidence as they write on.
-    CHECK(all.size() <= 1800);
+    if (heads.kind(q) == HeadKind::kRetrieval) CHECK(all.size() > 640);
   }
-  CHECK(small > heads.n() / 2);
 }
 
 TEST_CASE("close queries are alike, less so with distance") {
-  // CTkvr's observation 1. Its level (above 0.8 within 1000 tokens) is not held: heads that look at what is near turn
-  // with their position. Groups that retrieve come near it.
-  const Heads heads = heads_of("ruler-multikey1", 4096, 4, 1500);
-  double next = 0, near = 0, far = 0, retrieving = 0, of_groups = 0;
-  for (int q = 0; q < heads.n(); ++q) {
-    next += cosine_at(heads, q, 1) / heads.n();
-    near += cosine_at(heads, q, 16) / heads.n();
-    const double of_head = cosine_at(heads, q, 1000);
-    far += of_head / heads.n();
-    if (heads.kind(q) != HeadKind::kRetrieval) continue;
-    retrieving += of_head;
-    ++of_groups;
+  // CTkvr's observation 1, on tasks of RULER: above 0.8 within 1000 tokens, falling with the distance.
+  for (const char* const task : {"ruler-multikey1", "ruler-vt", "ruler-qa-1"}) {
+    const Heads heads = heads_of(task, 4096, 4, 1500);
+    double next = 0, near = 0, far = 0;
+    for (int q = 0; q < heads.n(); ++q) {
+      next += cosine_at(heads, q, 1) / heads.n();
+      near += cosine_at(heads, q, 16) / heads.n();
+      far += cosine_at(heads, q, 1000) / heads.n();
+    }
+    CAPTURE(task);
+    CHECK(next > 0.84);
+    CHECK(next > near + 0.03);
+    CHECK(near > far + 0.03);
+    CHECK(far > 0.8);
   }
-  CHECK(next > 0.84);
-  CHECK(next > near + 0.1);
-  CHECK(near > far + 0.1);
-  CHECK(far > 0.4);
-  CHECK(retrieving / of_groups > 0.65);
 }
 
 TEST_CASE("queries that are alike select the same keys") {
