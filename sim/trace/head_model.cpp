@@ -93,7 +93,7 @@ void HeadModel::make_channels() {
     recency_[p] = static_cast<float>(std::cos(phase));
     recency_[p + d_ / 2] = static_cast<float>(std::sin(phase));
     for (const std::size_t c : {p, p + d_ / 2}) {
-      mean_[c] += static_cast<float>(keys.recency_mean) * recency_[c];
+      mean_[c] += static_cast<float>(recency_mean()) * recency_[c];
       scale_[c] *= static_cast<float>(keys.recency_scale);
     }
   }
@@ -125,9 +125,16 @@ void HeadModel::make_topics() {
   }
 }
 
+double HeadModel::recency_mean() const {
+  const KeyModel& keys = sequence_.recipe.keys;
+  return kind_ == HeadKind::kRetrieval ? keys.recency_mean : keys.other_recency_mean;
+}
+
 double HeadModel::outlier_length() const {
   const auto count = static_cast<double>(channels_.outliers.size());
-  return sequence_.recipe.queries.outlier * std::sqrt(4.0 * static_cast<double>(d_) / (128 * count));
+  const QueryModel& queries = sequence_.recipe.queries;
+  const double length = kind_ == HeadKind::kRetrieval ? queries.outlier : queries.other_outlier;
+  return length * std::sqrt(4.0 * static_cast<double>(d_) / (128 * count));
 }
 
 void HeadModel::write_sink(const float* noise, float* key) const {

@@ -56,6 +56,7 @@ class HeadModel {
   Code asked(std::size_t i, const Stream& stream) const;
   Code recalled(const Sought& what, const Code& drift) const;
   std::vector<float> recency_sought() const;
+  double recency_mean() const;
   double outlier_length() const;
   double trained_gain() const;
 

@@ -57,7 +57,7 @@ HeadModel::QueryHead HeadModel::query_head(int q) const {
     recency = r.recency.local * std::exp(r.recency.spread * head.stream.child({kRecency}).normal(0));
   const double pairs = std::max<double>(1, static_cast<double>(sequence_.roles.recency.size()));
   const double root_d = std::sqrt(static_cast<double>(d_));
-  const double recency_length = recency * root_d / (pairs * r.keys.recency_mean);
+  const double recency_length = recency * root_d / (pairs * recency_mean());
   head.mean.resize(d_);
   head.stream.child({kMean}).normals(0, d_, head.mean.data());
   const std::vector<float> sought = recency_sought();

@@ -27,6 +27,7 @@ void visit_keys_and_queries(Recipe& r, ParameterVisitor& v) {
   v.number("outlier_mean", r.keys.outlier_mean, 0, 100);
   v.number("outlier_scale", r.keys.outlier_scale, 0, 10);
   v.number("recency_mean", r.keys.recency_mean, 0.01, 100);
+  v.number("other_recency_mean", r.keys.other_recency_mean, 0.01, 100);
   v.number("recency_scale", r.keys.recency_scale, 0, 10);
   v.number("amplitude_spread", r.keys.amplitude_spread, 0, 1);
   v.number("topic_share", r.keys.topic_share, 0, 1);
@@ -36,6 +37,7 @@ void visit_keys_and_queries(Recipe& r, ParameterVisitor& v) {
   v.number("mean", r.queries.mean, 0, 10);
   v.number("jitter", r.queries.jitter, 0, 10);
   v.number("outlier", r.queries.outlier, 0.01, 100);
+  v.number("other_outlier", r.queries.other_outlier, 0.01, 100);
   v.number("outlier_spread", r.queries.outlier_spread, 0, 2);
   v.number("weight_spread", r.queries.weight_spread, 0, 2);
   v.number("strength", r.queries.strength, 0, 20);

@@ -37,8 +37,12 @@ struct KeyModel {
   double mean = 0.4;           // sd of a channel's mean
   double scale_spread = 0.32;  // log-normal spread of channel scales
   double outlier_mean = 2.33;  // of outlier channels, opposed to the queries' there
-  double outlier_scale = 0.2;
-  double recency_mean = 2.2;  // length of the mean of a recency pair
+  double outlier_scale = 0.35;
+  double recency_mean = 1.2;  // length of the mean of a recency pair, heads of groups that retrieve
+  // And of other groups. Queries far apart are alike in all heads (CTkvr, observation 1: above 0.8 within 1000 tokens):
+  // in heads that look near, too, what turns with the position is the smaller part of a query. Its match with the keys
+  // is given (RecencyModel), so that the keys' part is the longer one, and QueryModel::other_outlier the constant.
+  double other_recency_mean = 2.2;
   double recency_scale = 0.35;
   double amplitude_spread = 0.15;  // log-normal spread of a token's content
   double topic_share = 0.16;       // of the content's variance that a topic's tokens share
@@ -48,9 +52,10 @@ struct KeyModel {
 
 // Queries: mean + strength · channel weights · what is sought, before RoPE.
 struct QueryModel {
-  double mean = 0.35;    // sd of a channel's mean
-  double jitter = 0.14;  // and of its change from query to query
-  double outlier = 16;   // length on each of 4 outlier channels of 128
+  double mean = 0.35;         // sd of a channel's mean
+  double jitter = 0.14;       // and of its change from query to query
+  double outlier = 9.2;       // length on each of 4 outlier channels of 128, heads of groups that retrieve
+  double other_outlier = 20;  // and of other groups
   double outlier_spread = 0.1;
   double weight_spread = 0.25;  // log-normal spread of a head's channel weights
   double strength = 2.45;       // sd of a retrieval head's logits over unrelated tokens
