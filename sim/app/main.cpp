@@ -65,7 +65,10 @@ int run(int argc, char** argv) {
   kvcast::app::add_commands(app, result);
   // `kvcast help run` asks for what `kvcast run --help` tells.
   std::vector<const char*> words(argv, argv + argc);
-  if (argc > 1 && std::string_view(argv[1]) == "help") words.erase(words.begin() + 1), words.push_back("--help");
+  if (argc > 1 && std::string_view(argv[1]) == "help") {
+    words.erase(words.begin() + 1);
+    words.push_back("--help");
+  }
   try {
     app.parse(static_cast<int>(words.size()), words.data());
   } catch (const CLI::ParseError& error) {
