@@ -23,19 +23,13 @@ Node overlay(const Node& own, const Node& base, const std::vector<std::string>& 
   return Node::map(std::move(entries), own.where());
 }
 
-Node without(const Node& map, std::string_view key) {
-  std::vector<std::pair<std::string, Node>> entries = map.entries();
-  std::erase_if(entries, [&](const auto& entry) { return entry.first == key; });
-  return Node::map(std::move(entries), map.where());
-}
-
 }  // namespace
 
 Node with_includes(const Node& map, const std::string& folder, const std::vector<std::string>& sections) {
   if (map.kind() != Node::Kind::kMap) return map;  // refused by the reader, with its message
   const Node* list = map.find("include");
   if (list == nullptr) return map;
-  Node result = without(map, "include");
+  Node result = map.without({"include"});
   if (list->kind() != Node::Kind::kList) throw UserError(list->where(), "include: expected a list of names");
   for (const Node& name : list->items()) {
     const Node base = load_yaml(find_config(folder, read_text(name, "include"), name.where()));
