@@ -55,18 +55,18 @@ void settle(Average& average) {
 }  // namespace
 
 std::vector<Replays> replay_cells(std::vector<Cell>& cells, const EvaluateOptions& options) {
-  Laboratory laboratory(options.cache, options.threads, options.ablation);
+  RecallReplays samples(options.cache, options.threads, options.ablation);
   for (const Cell& cell : cells) {
     if (!cell.refused.empty()) continue;
-    for (const PartTrace& t : traces_of(cell, options.plan)) laboratory.want(t.trace, cell.policy);
+    for (const PartTrace& t : traces_of(cell, options.plan)) samples.request(t.trace, cell.policy);
   }
-  laboratory.run(options.advance);
+  samples.run(options.advance);
   std::vector<Replays> replays(cells.size());
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (!cells[i].refused.empty()) continue;
     try {
       for (const PartTrace& t : traces_of(cells[i], options.plan)) {
-        replays[i].push_back({t.trace.prompt_tokens, laboratory.result(t.trace, cells[i].policy), t.part, t.weight});
+        replays[i].push_back({t.trace.prompt_tokens, samples.recall(t.trace, cells[i].policy), t.part, t.weight});
       }
     } catch (const UserError& error) {
       cells[i].refused = error.what();

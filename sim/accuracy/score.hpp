@@ -4,12 +4,16 @@
 #include <string>
 #include <vector>
 
-#include "accuracy/catalogue.hpp"
-#include "accuracy/laboratory.hpp"
-#include "accuracy/link.hpp"
-#include "accuracy/table.hpp"
+#include "accuracy/recall_replays.hpp"
+#include "score/catalogue.hpp"
+#include "score/link.hpp"
+#include "score/table.hpp"
 
 namespace kvcast::accuracy {
+
+using score::Catalogue, score::Link, score::MethodSpec, score::Parameter, score::Prediction, score::PromptLength;
+using score::Row, score::Sample, score::bare_name, score::context_tokens;
+using score::Score, score::TaskPart, score::TaskSpec;
 
 // One score to be predicted.
 struct Cell {

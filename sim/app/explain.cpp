@@ -6,12 +6,12 @@
 #include <memory>
 
 #include "app/commands.hpp"
-#include "app/prepare.hpp"
-#include "app/replays.hpp"
 #include "app/settings.hpp"
 #include "base/parallel.hpp"
 #include "hardware/cost_model.hpp"
 #include "lower/decode.hpp"
+#include "replay/replay.hpp"
+#include "study/prepare.hpp"
 #include "workload/experiment.hpp"
 
 namespace kvcast::app {
@@ -66,7 +66,7 @@ int nearest_captured(const replay::ReplayResult& replayed, int layer) {
 }
 
 // The ops of this layer in one decode step of the batch, each with its cost.
-void print_ops(const Prepared& prepared, const policy::Policy& policy, const replay::ReplayResult& replayed,
+void print_ops(const study::Prepared& prepared, const policy::Policy& policy, const replay::ReplayResult& replayed,
                int layer) {
   const config::Run& run = prepared.run;
   const workload::ExperimentInput input{&run, &policy, &replayed};
@@ -93,16 +93,16 @@ void print_ops(const Prepared& prepared, const policy::Policy& policy, const rep
 }
 
 int run(const Options& options) {
-  const Prepared prepared = prepare(load_with_settings(options.config, options.settings));
+  const study::Prepared prepared = study::prepare(load_with_settings(options.config, options.settings));
   const int layers = prepared.run.model.layers;
   if (options.layer < 0 || options.layer >= layers) {
     throw UserError(
         {}, fmt::format("--layer {}: {} has layers 0 to {}", options.layer, prepared.run.model.name, layers - 1));
   }
-  const auto trace = make_trace(prepared.run);
-  const auto policy = make_policy(prepared);
-  const ReplaySet set(*trace, hardware_threads());
-  const replay::ReplayResult replayed = set.replay(*policy, {hardware_threads(), true});
+  const auto trace = study::make_trace(prepared.run);
+  const auto policy = study::make_policy(prepared);
+  const replay::ReplayResult replayed =
+      replay::replay(replay::prepare(*trace, hardware_threads()), *policy, {hardware_threads(), true});
   const int captured = nearest_captured(replayed, options.layer);
   const replay::StepSelection& selection = find_selection(replayed, options, captured);
   fmt::print("{}\n{}\n\n", prepared.policy->name, prepared.policy->sentence);

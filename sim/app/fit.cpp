@@ -21,16 +21,16 @@ struct Options {
 
 int run(const Options& options) {
   std::vector<std::string> paths = options.published, names;
-  if (paths.empty()) paths = {accuracy::own_table("ruler"), accuracy::own_table("blocks")};
-  std::vector<accuracy::Row> rows;
+  if (paths.empty()) paths = {score::own_table("ruler"), score::own_table("blocks")};
+  std::vector<score::Row> rows;
   for (const std::string& path : paths) {
-    const std::vector<accuracy::Row> table = accuracy::read_table(path);
+    const std::vector<score::Row> table = score::read_table(path);
     rows.insert(rows.end(), table.begin(), table.end());
     names.push_back(path.substr(path.find_last_of('/') + 1));
   }
   // Scores of the uncompressed model are inputs wherever they stand; of the others, only those that are not held out.
-  std::erase_if(rows, [](const accuracy::Row& row) { return row.held_out && !accuracy::is_full(row); });
-  accuracy::Plan plan = accuracy::make_plan(rows, accuracy::Catalogue());
+  std::erase_if(rows, [](const score::Row& row) { return row.held_out && !accuracy::is_full(row); });
+  accuracy::Plan plan = accuracy::make_plan(rows, score::Catalogue());
   accuracy::EvaluateOptions evaluate;
   evaluate.plan.seeds = options.seeds;
   evaluate.cache = options.replays;
@@ -42,18 +42,18 @@ int run(const Options& options) {
     progress->advance(1, "");
   };
   const std::vector<accuracy::Replays> replays = accuracy::replay_cells(plan.cells, evaluate);
-  accuracy::Link link = accuracy::fit_link(plan.cells, replays);
+  score::Link link = accuracy::fit_link(plan.cells, replays);
   std::size_t used = 0;
   for (const accuracy::Replays& r : replays) used += r.empty() ? 0 : 1;
   if (used == 0) throw UserError({paths.front(), 0, 0}, "no row to fit: none that is not held out has a prediction");
   link.source = fmt::format("kvcast fit accuracy: {} rows of {} that are not held out, {} traces a task", used,
                             fmt::join(names, " and "), options.seeds);
   std::ofstream out(options.out);
-  out << "# Written by `kvcast fit accuracy`; what the parameters mean: sim/accuracy/link.hpp.\n"
-      << accuracy::write_link(link);
+  out << "# Written by `kvcast fit accuracy`; what the parameters mean: sim/score/link.hpp.\n"
+      << score::write_link(link);
   out.close();
   if (!out) throw UserError({options.out, 0, 0}, "cannot write the link");
-  fmt::print("{}", accuracy::write_link(link));
+  fmt::print("{}", score::write_link(link));
   return 0;
 }
 

@@ -5,11 +5,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "accuracy/task_score.hpp"
 #include "app/commands.hpp"
-#include "app/replays.hpp"
 #include "base/parallel.hpp"
 #include "config/run.hpp"
+#include "replay/replay.hpp"
+#include "result/json.hpp"
+#include "score/task_score.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -47,7 +48,7 @@ json to_json(const std::string& policy, const replay::ReplayResult& r) {
               {"output_error_mean", p.output_error_mean},
               {"topk_overlap_mean", p.topk_overlap_mean},
               {"attended_mean", p.attended_mean},
-              {"task", accuracy::task_score(r)},
+              {"task", result::to_json(score::task_score(score::ScoreModel(), r))},
               {"bytes",
                {{"hbm", {{"read", r.traffic.hbm_read}, {"write", r.traffic.hbm_write}, {"kv_read", r.traffic.kv_read}}},
                 {"link", {{"h2d", r.traffic.h2d}, {"d2h", r.traffic.d2h}}},
@@ -71,10 +72,9 @@ void print_text(const std::string& policy, const replay::ReplayResult& r) {
     fmt::print("  prompt                 {:.2f} % of the attention computed, {:.2f} % of its mass\n",
                100 * prompt->density, 100 * prompt->recall_mass);
   }
-  if (const json task = accuracy::task_score(r); !task.is_null()) {
+  if (const auto task = score::task_score(score::ScoreModel(), r)) {
     fmt::print("  task score             {:.1f} % of the uncompressed model's ({:.1f} .. {:.1f} %)\n",
-               100 * task["share_of_full"].get<double>(), 100 * task["interval"][0].get<double>(),
-               100 * task["interval"][1].get<double>());
+               100 * task->share_of_full, 100 * task->interval.low, 100 * task->interval.high);
   }
   fmt::print(
       "  bytes a step, captured layers of one sequence: {:.0f} read from HBM, {:.0f} in, {:.0f} out, {:.0f} read by "
@@ -88,8 +88,8 @@ int run(const Options& options) {
   const auto trace = trace::open_trace(options.trace);
   const policy::Lengths lengths{trace->info().prompt_tokens, trace->info().decode_steps};
   const auto policy = policy::make_policy(descriptor, choice.parameters, lengths);
-  const ReplaySet layers(*trace, hardware_threads());
-  const replay::ReplayResult result = layers.replay(*policy, {hardware_threads(), !options.selections.empty()});
+  const replay::ReplayResult result = replay::replay(replay::prepare(*trace, hardware_threads()), *policy,
+                                                     {hardware_threads(), !options.selections.empty()});
   if (!options.selections.empty()) {
     std::ofstream out(options.selections);
     if (!out) throw UserError({options.selections, 0, 0}, "cannot write the selections");

@@ -1,32 +1,28 @@
-// kvcast sweep CONFIG -o DIR: the grid of a sweep into a store; whatever stops it, the same command goes on.
+// kvcast sweep CONFIG -o DIR: the grid of a sweep into a store. Interrupted at any point, the same command goes on
+// where it stopped.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <array>
-#include <chrono>
+#include <charconv>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 
 #include "app/commands.hpp"
 #include "app/progress.hpp"
-#include "app/replays.hpp"
-#include "app/scored.hpp"
 #include "app/settings.hpp"
-#include "app/sweep_plan.hpp"
+#include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "plan/findings.hpp"
 #include "store/store.hpp"
-#include "workload/experiment.hpp"
-#include "workload/shifted.hpp"
+#include "study/study.hpp"
 
 namespace kvcast::app {
 namespace {
 
-using nlohmann::json;
-using Clock = std::chrono::steady_clock;
+using result::Status;
 
 struct Options {
   std::string config, dir, shard;
@@ -34,25 +30,81 @@ struct Options {
   int jobs = 0;
 };
 
-// Experiments whose decode step is drawn in the report: enough to compare policies, few enough to keep the page small.
+// Part i of n: i counts from 1 to n, or from 0 to n − 1 (0 and n are the same part).
+struct Shard {
+  std::int64_t index = 0, count = 1;
+};
+
+Shard parse_shard(const std::string& text) {
+  if (text.empty()) return {};
+  Shard shard;
+  const char* end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, shard.index);
+  const bool slash = first.ec == std::errc() && first.ptr != end && *first.ptr == '/';
+  const auto second = slash ? std::from_chars(first.ptr + 1, end, shard.count) : first;
+  if (!slash || second.ec != std::errc() || second.ptr != end || shard.count < 1 || shard.index < 0 ||
+      shard.index > shard.count) {
+    throw UserError({}, fmt::format("--shard {}: expected i/n with i from 1 to n, such as 1/4", text));
+  }
+  shard.index %= shard.count;
+  return shard;
+}
+
+// Decode steps drawn in the report: enough to compare policies, few enough to keep the page small.
 constexpr std::size_t kTimelines = 24;
+
+// Replays in the store's cache.
+class StoredReplays final : public study::ReplayCache {
+ public:
+  explicit StoredReplays(store::Store& store) : store_(store) {}
+  std::optional<replay::ReplayResult> get(const std::string& key) override {
+    const auto text = store_.get_replay(key);
+    if (!text) return {};
+    return replay::replay_from_json(nlohmann::json::parse(*text));
+  }
+  void put(const std::string& key, const replay::ReplayResult& replayed) override {
+    store_.put_replay(key, replay::to_json(replayed).dump());
+  }
+
+ private:
+  store::Store& store_;
+};
+
+std::vector<study::Point> points_of(const config::Node& config) {
+  std::vector<study::Point> points;
+  for (config::SweepPoint& p : config::expand_sweep(config))
+    points.push_back({std::move(p.config), std::move(p.values), {}});
+  return points;
+}
 
 class Sweep {
  public:
   Sweep(const Options& options, const config::Node& config)
       : config_(config),
         jobs_(options.jobs > 0 ? options.jobs : hardware_threads()),
-        plan_(plan_sweep(config, parse_shard(options.shard))),
-        store_(store::Store::open(options.dir, store::Store::Open::kCreate)) {}
+        plan_(points_of(config)),
+        store_(store::Store::open(options.dir, store::Store::Open::kCreate)) {
+    for (const study::Task& task : plan_.tasks()) keys_.push_back(task.prepared.key);
+    const Shard shard = parse_shard(options.shard);
+    plan_.keep_shard(shard.index, shard.count);
+  }
 
   int run() {
     describe();
-    const std::int64_t there = drop_finished();
-    fmt::print(stderr, "{} experiments, {} of them in the store already\n", plan_.total, there);
+    const auto total = static_cast<std::int64_t>(plan_.tasks().size());
+    const auto there = static_cast<std::int64_t>(
+        plan_.drop([this](const study::Task& task) { return store_.has(task.prepared.key); }));
+    fmt::print(stderr, "{} experiments, {} of them in the store already\n", total, there);
     choose_timelines();
     {
-      Progress progress("sweep", plan_.total, there);
-      for (const TraceGroup& trace : plan_.traces) run_trace(trace, progress);
+      Progress progress("sweep", total, there);
+      StoredReplays replays(store_);
+      study::StudyOptions study;
+      study.threads = jobs_, study.replays = &replays;
+      study::run(plan_, study, [&](const study::Task& task, result::Result&& result) {
+        store_.put(static_cast<std::int64_t>(task.index), result, study::code_version());
+        progress.advance(1, fmt::format("{} on {}", result.subject.policy, result.subject.hardware));
+      });
     }
     return finish();
   }
@@ -66,174 +118,83 @@ class Sweep {
     store_.set_metadata(store::kMetaName, text("name"));
     store_.set_metadata(store::kMetaDescription, text("description"));
     store_.set_metadata(store::kMetaConfig, config_.canonical());
-    store_.set_metadata(store::kMetaPlanned, fmt::format("{}", plan_.keys.size()));
-    store_.set_metadata(store::kMetaFindings, "[]");  // those of a sweep before, or of this one's first part
-    store_.show(plan_.keys);
-    std::map<std::string, const config::Hardware*> machines;
-    for (const TraceGroup& trace : plan_.traces) {
-      for (const ReplayGroup& group : trace.replays) {
-        for (const Task& task : group.tasks) machines[task.prepared.run.hardware.name] = &task.prepared.run.hardware;
-      }
-    }
-    for (const auto& [name, hardware] : machines) {
-      store_.set_metadata(store::kMetaRestsOn + name, workload::rests_on(*hardware).dump());
+    store_.set_metadata(store::kMetaPlanned, fmt::format("{}", keys_.size()));
+    store_.set_findings({});  // those of an earlier sweep, or of the first part of this one
+    store_.show(keys_);
+    std::set<std::string> machines;
+    for (const study::Task& task : plan_.tasks()) {
+      const config::Hardware& hardware = task.prepared.run.hardware;
+      if (machines.insert(hardware.name).second) store_.set_machine(hardware.name, study::machine_numbers(hardware));
     }
   }
 
-  // What the store has is taken off the plan.
-  std::int64_t drop_finished() {
-    std::int64_t there = 0;
-    for (TraceGroup& trace : plan_.traces) {
-      for (ReplayGroup& group : trace.replays) {
-        there += static_cast<std::int64_t>(
-            std::erase_if(group.tasks, [this](const Task& t) { return store_.has(t.prepared.key); }));
-      }
-      std::erase_if(trace.replays, [](const ReplayGroup& g) { return g.tasks.empty(); });
-    }
-    std::erase_if(plan_.traces, [](const TraceGroup& t) { return t.replays.empty(); });
-    return there;
-  }
-
-  // One experiment for each policy, card and model: the smallest batch, and there the longest context.
+  // One experiment for each policy, machine and model: the smallest batch, and there the longest context.
   void choose_timelines() {
-    std::map<std::array<std::string, 3>, const Task*> chosen;
-    for (const TraceGroup& trace : plan_.traces) {
-      for (const ReplayGroup& group : trace.replays) {
-        for (const Task& task : group.tasks) {
-          const config::Run& run = task.prepared.run;
-          const Task*& best = chosen[{run.policy.name, run.hardware.name, run.model.name}];
-          if (best == nullptr || timeline_rank(task) < timeline_rank(*best)) best = &task;
-        }
-      }
+    const auto rank = [](const study::Task& task) {
+      const config::Workload& w = task.prepared.run.workload;
+      return std::array<std::int64_t, 3>{w.batch, -w.prompt_tokens, static_cast<std::int64_t>(task.index)};
+    };
+    std::map<std::array<std::string, 3>, study::Task*> chosen;
+    for (study::Task& task : plan_.tasks()) {
+      const config::Run& run = task.prepared.run;
+      study::Task*& best = chosen[{run.policy.name, run.hardware.name, run.model.name}];
+      if (best == nullptr || rank(task) < rank(*best)) best = &task;
     }
-    for (const auto& [name, task] : chosen) {
-      if (timelines_.size() < kTimelines) timelines_.insert(task->prepared.key);
-    }
-  }
-
-  static std::array<std::int64_t, 3> timeline_rank(const Task& task) {
-    const config::Workload& w = task.prepared.run.workload;
-    return {w.batch, -w.prompt_tokens, task.ordinal};
-  }
-
-  // The trace is made only if some replay over it is not in the store yet.
-  void run_trace(const TraceGroup& group, Progress& progress) {
-    std::unique_ptr<trace::Trace> trace;
-    std::unique_ptr<ReplaySet> layers;
-    for (const ReplayGroup& replay : group.replays) {
-      const Prepared& prepared = replay.tasks.front().prepared;
-      if (layers || store_.get_replay(prepared.replay_key)) continue;
-      trace = make_trace(prepared.run);
-      layers = std::make_unique<ReplaySet>(*trace, jobs_);
-    }
-    parallel_for(group.replays.size(), jobs_,
-                 [&](std::size_t i) { run_replay(group.replays[i], layers.get(), progress); });
-  }
-
-  replay::ReplayResult find_replay(const Prepared& prepared, policy::Policy& policy, const ReplaySet* layers) {
-    if (const auto stored = store_.get_replay(prepared.replay_key)) {
-      return replay::replay_from_json(json::parse(*stored));
-    }
-    KVCAST_CHECK(layers != nullptr);
-    replay::ReplayResult replayed = layers->replay(policy, {});
-    store_.put_replay(prepared.replay_key, replay::to_json(replayed).dump());
-    return replayed;
-  }
-
-  void run_replay(const ReplayGroup& group, const ReplaySet* layers, Progress& progress) {
-    const auto policy = make_policy(group.tasks.front().prepared);
-    std::optional<replay::ReplayResult> replayed;
-    try {
-      replayed = find_replay(group.tasks.front().prepared, *policy, layers);
-    } catch (const UserError& refusal) {  // only a replay shows whether a trace holds what the policy asks for
-      for (const Task& task : group.tasks) note_refusal(task, refusal);
-    }
-    for (const Task& task : group.tasks) {
-      if (replayed) run_task(task, *policy, *replayed);
-      progress.advance(1, fmt::format("{} on {}", task.prepared.run.policy.name, task.prepared.run.hardware.name));
-    }
-  }
-
-  void note_refusal(const Task& task, const UserError& refusal) {
-    store::Record record = record_of(task);
-    record.status = store::Status::kFailed;
-    record.result = {{"error", UserError(task.prepared.run.policy.where, refusal.what()).what()}};
-    store_.put(record);
-  }
-
-  store::Record record_of(const Task& task) const {
-    store::Record record;
-    record.key = task.prepared.key;
-    record.ordinal = task.ordinal;
-    record.values = json::object();
-    for (const auto& [key, value] : task.values) record.values[key] = value;
-    record.config = json::parse(resolved_json(task.prepared));
-    record.code_version = code_version();
-    return record;
-  }
-
-  void run_task(const Task& task, const policy::Policy& policy, const replay::ReplayResult& replayed) {
-    const auto begin = Clock::now();
-    const workload::ExperimentInput input{&task.prepared.run, &policy, &replayed};
-    workload::ExperimentOptions options;
-    options.timeline = timelines_.count(task.prepared.key) != 0;
-    const workload::Experiment experiment = workload::predict(input, options);
-    store::Record record = record_of(task);
-    record.status = experiment.oom ? store::Status::kOom : store::Status::kOk;
-    record.result = scored_record(experiment, input);
-    record.wall_s = std::chrono::duration<double>(Clock::now() - begin).count();
-    store_.put(record);
+    std::size_t timelines = 0;
+    for (const auto& [name, task] : chosen) task->point.ask.timeline = timelines++ < kTimelines;
   }
 
   int finish() {
-    const auto all = plan::findings(plan::read_rows(store_));
-    json list = json::array();
-    for (const plan::Finding& f : all) list.push_back({{"title", f.title}, {"text", f.text}, {"detail", f.detail}});
-    store_.set_metadata(store::kMetaFindings, list.dump());
-    const std::int64_t refused = store_.count(store::Status::kFailed);
-    fmt::print("{}: {} experiments, {} of them do not fit in memory{}\n", store_.path(),
-               store_.count(store::Status::kOk) + store_.count(store::Status::kOom) + refused,
-               store_.count(store::Status::kOom), misfits_text());
-    if (refused > 0) throw UserError(refusals_text(refused));
+    std::vector<result::Result> results;
+    store_.for_each([&results](const store::Stored& stored) { results.push_back(stored.result); });
+    std::vector<store::Finding> findings;
+    for (const plan::Finding& f : plan::findings(results)) findings.push_back({f.title, f.text, f.detail});
+    store_.set_findings(findings);
+    const auto count = [&results](Status status) {
+      return std::count_if(results.begin(), results.end(), [status](const auto& r) { return r.status == status; });
+    };
+    fmt::print("{}: {} experiments, {} of them do not fit in memory{}\n", store_.path(), results.size(),
+               count(Status::kOom), misfits_text(results));
+    if (const auto refused = count(Status::kFailed); refused > 0) throw UserError(refusals_text(results, refused));
     return 0;
   }
 
-  // What asked for the memory, how often, and how prompts that are read whole could ask for less.
-  std::string misfits_text() const {
+  // The owners of requests that did not fit, and how prompts that are prefilled whole could request less.
+  static std::string misfits_text(const std::vector<result::Result>& results) {
     std::map<std::string, int> owners;
     bool whole = false;
-    store_.for_each([&](const store::Record& record) {
-      if (record.status != store::Status::kOom) return;
-      const std::string owner = record.result["oom"].value("requested_for", "?");
-      const json& workload = record.config["workload"];
-      whole = whole || (owner == "activations" && (workload["prefill_chunk"] == 0 || workload["prefill_batch"] == 0));
+    for (const result::Result& r : results) {
+      if (!r.experiment.oom) continue;
+      const std::string& owner = r.experiment.oom->requested_for;
+      const auto is_zero = [&r](const char* key) { return r.subject.number(key).value_or(1) == 0; };
+      whole =
+          whole || (owner == "activations" && (is_zero("workload.prefill_chunk") || is_zero("workload.prefill_batch")));
       ++owners[owner];
-    });
+    }
     std::vector<std::string> parts;
-    for (const auto& [owner, count] : owners) parts.push_back(fmt::format("{} for {}", count, owner));
+    for (const auto& [owner, number] : owners) parts.push_back(fmt::format("{} for {}", number, owner));
     if (parts.empty()) return "";
     return fmt::format(" ({}){}", fmt::join(parts, ", "),
-                       whole
-                           ? "\nActivations are of whole prompts and of all at once, unless workload.prefill_chunk and "
-                             "workload.prefill_batch say otherwise."
-                           : "");
+                       whole ? "\nActivations are held for whole prompts and for all prompts at once, unless "
+                               "workload.prefill_chunk and workload.prefill_batch are set."
+                             : "");
   }
 
   // Each reason once.
-  std::string refusals_text(std::int64_t refused) const {
+  static std::string refusals_text(const std::vector<result::Result>& results, std::int64_t refused) {
     std::set<std::string> reasons;
-    store_.for_each([&reasons](const store::Record& record) {
-      if (record.status == store::Status::kFailed) reasons.insert(record.result.value("error", ""));
-    });
+    for (const result::Result& r : results) {
+      if (r.status == Status::kFailed) reasons.insert(r.error);
+    }
     return fmt::format("{}\n{} experiments were refused; all others are in the store", fmt::join(reasons, "\n"),
                        refused);
   }
 
   const config::Node& config_;
   int jobs_;
-  SweepPlan plan_;
+  study::Plan plan_;
+  std::vector<std::string> keys_;  // of the whole sweep, in its order
   store::Store store_;
-  std::set<std::string> timelines_;
 };
 
 int sweep(const Options& options) {

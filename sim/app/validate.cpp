@@ -14,12 +14,12 @@
 #include "accuracy/ablation.hpp"
 #include "accuracy/evaluate.hpp"
 #include "app/commands.hpp"
-#include "app/experiments.hpp"
 #include "app/progress.hpp"
 #include "base/build.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "config/find.hpp"
+#include "study/study.hpp"
 #include "validate/accuracy.hpp"
 #include "validate/cpu_pipeline.hpp"
 #include "validate/gpu_pipeline.hpp"
@@ -88,12 +88,13 @@ std::string claims_folder() {
 
 Suite papers(const Options& options) {
   return validate::papers(validate::read_papers(options.claims.empty() ? claims_folder() : options.claims),
-                          [](const std::vector<validate::PaperRun>& runs) {
-                            std::vector<Wanted> wanted;
-                            for (const validate::PaperRun& run : runs)
-                              wanted.push_back({run.config, run.largest_batch, run.index_heads, run.index_heads_at,
-                                                run.shifted, run.phases});
-                            return run_experiments(wanted);
+                          [](std::vector<study::Point> points) {
+                            Progress progress("experiments", static_cast<std::int64_t>(points.size()), 0);
+                            study::StudyOptions study;
+                            study.threads = hardware_threads();
+                            return study::run_all(std::move(points), study, [&progress](const study::Task& task) {
+                              progress.advance(1, task.prepared.run.policy.name);
+                            });
                           });
 }
 

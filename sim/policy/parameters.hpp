@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -25,6 +26,8 @@ struct Parameter {
   std::vector<std::string> names = {};
 };
 
+struct Profile;  // policy/profile.hpp
+
 class ParameterValues {
  public:
   // Defaults, overridden by a map. UserError (place, known keys, range) for anything that is not declared.
@@ -41,10 +44,15 @@ class ParameterValues {
   SourceLocation where(const std::string& key) const;
   const std::map<std::string, ParameterValue>& all() const { return values_; }
 
+  // Scores of attention heads that stand in for the file which the parameter `profile` names; null: read the file.
+  void set_profile(std::shared_ptr<const Profile> profile) { profile_ = std::move(profile); }
+  const std::shared_ptr<const Profile>& profile() const { return profile_; }
+
  private:
   const ParameterValue& at(const std::string& key) const;
   std::map<std::string, ParameterValue> values_;
   std::map<std::string, config::Node> given_;
+  std::shared_ptr<const Profile> profile_;
 };
 
 }  // namespace kvcast::policy

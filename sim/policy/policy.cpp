@@ -47,9 +47,11 @@ const Descriptor& find_policy(const std::string& name, const SourceLocation& ask
 }
 
 std::unique_ptr<Policy> make_policy(const Descriptor& descriptor, const config::Node& parameters,
-                                    const Lengths& lengths) {
+                                    const Lengths& lengths, std::shared_ptr<const Profile> profile) {
   KVCAST_CHECK(lengths.prompt_tokens >= 1 && lengths.decode_steps >= 0);
-  return descriptor.make(ParameterValues(descriptor.parameters, parameters), lengths);
+  ParameterValues values(descriptor.parameters, parameters);
+  values.set_profile(std::move(profile));
+  return descriptor.make(values, lengths);
 }
 
 }  // namespace kvcast::policy

@@ -132,8 +132,9 @@ struct Descriptor {
 const std::vector<Descriptor>& all_policies();
 // UserError with all names where there is none.
 const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at = {});
-// Checks the parameters against the descriptor and makes the policy.
+// Checks the parameters against the descriptor and makes the policy. `profile`: scores of attention heads in place of a
+// file's, for policies that need them.
 std::unique_ptr<Policy> make_policy(const Descriptor& descriptor, const config::Node& parameters,
-                                    const Lengths& lengths);
+                                    const Lengths& lengths, std::shared_ptr<const Profile> profile = {});
 
 }  // namespace kvcast::policy

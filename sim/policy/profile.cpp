@@ -160,12 +160,14 @@ Parameter profile_parameter(const std::string& needed_for) {
 std::shared_ptr<const Profile> load_profile(const ParameterValues& values, const std::vector<std::string>& kinds) {
   const std::string& name = values.text("profile");
   const SourceLocation where = values.where("profile");
-  if (name == "none") {
+  if (!values.profile() && name == "none") {
     throw UserError(where, fmt::format("this policy needs a profile of the model with {}: name one as `profile: FILE`; "
                                        "`kvcast profile` makes it from a trace",
                                        fmt::join(kinds, " and ")));
   }
-  auto profile = std::make_shared<Profile>(read_profile(config::find_config("profiles", name, where)));
+  const auto profile =
+      values.profile() ? values.profile()
+                       : std::make_shared<const Profile>(read_profile(config::find_config("profiles", name, where)));
   for (const std::string& kind : kinds) {
     if (kind == "layer_errors" ? profile->layer_errors.empty() : !profile->heads.contains(kind)) {
       throw UserError(where, fmt::format("the profile {} has no {}", profile->path, kind));

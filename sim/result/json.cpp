@@ -21,6 +21,19 @@ json value_json(const SettingValue& value) {
   return std::visit([](const auto& v) { return json(v); }, value);
 }
 
+// A key that has a value and keys below it ("hardware", "hardware.gpu.hbm_bandwidth") keeps those under their whole
+// names.
+void add_settings(json& config, const std::vector<Setting>& settings) {
+  const auto below_a_value = [&settings](const std::string& key) {
+    return std::any_of(settings.begin(), settings.end(), [&key](const Setting& other) {
+      return key.size() > other.key.size() && key[other.key.size()] == '.' && key.starts_with(other.key);
+    });
+  };
+  for (const Setting& s : settings) {
+    (below_a_value(s.key) ? config[s.key] : place_at(config, s.key)) = value_json(s.value);
+  }
+}
+
 json owners_json(const std::vector<OwnedBytes>& owners) {
   json list = json::array();
   for (const OwnedBytes& o : owners) list.push_back({{"owner", o.owner}, {"bytes", o.bytes}});
@@ -43,20 +56,6 @@ json shares_json(const metrics::Attribution& time) {
     if (time.origin[o] > 0) shares[std::string(origin_name(static_cast<Origin>(o)))] = time.origin[o] / time.total();
   }
   return shares;
-}
-
-json task_json(const std::optional<TaskScore>& task) {
-  if (!task) return nullptr;
-  return {{"task", task->task},
-          {"known", task->known},
-          {"share_of_full", task->share_of_full},
-          {"interval", {task->interval.low, task->interval.high}},
-          {"steps", task->steps},
-          {"recall_mean", task->recall_mean},
-          {"recall_min", task->recall_min},
-          {"other_recall", task->other_recall},
-          {"origin", origin_name(Origin::kFitted)},
-          {"rests_on", task->source}};
 }
 
 json sensitivities_json(std::vector<Effect> effects) {
@@ -172,9 +171,32 @@ json to_json(const Metric& metric) {
           {"interval", has_interval(metric)}};
 }
 
+json to_json(const std::optional<TaskScore>& task) {
+  if (!task) return nullptr;
+  return {{"task", task->task},
+          {"known", task->known},
+          {"share_of_full", task->share_of_full},
+          {"interval", {task->interval.low, task->interval.high}},
+          {"steps", task->steps},
+          {"recall_mean", task->recall_mean},
+          {"recall_min", task->recall_min},
+          {"other_recall", task->other_recall},
+          {"origin", origin_name(Origin::kFitted)},
+          {"rests_on", task->source}};
+}
+
+json to_json(const MachineNumber& n) {
+  return {{"what", n.machine + ": " + n.key},
+          {"value", n.value ? json(*n.value) : json()},
+          {"unit", n.unit},
+          {"origin", origin_name(n.origin)},
+          {"uncertainty", n.uncertainty},
+          {"source", n.source}};
+}
+
 json to_json(const Result& r) {
   json out;
-  for (const Setting& s : r.subject.settings) place_at(out["config"], s.key) = value_json(s.value);
+  add_settings(out["config"], r.subject.settings);
   out["status"] = status_name(r.status);
   out["oom"] = r.experiment.oom ? oom_json(*r.experiment.oom) : json();
   if (r.status == Status::kFailed) {
@@ -188,7 +210,7 @@ json to_json(const Result& r) {
   }
   if (r.has_times()) add_times(out, r);
   add_memory(out, r.experiment);
-  out["accuracy"]["task"] = task_json(r.accuracy.task);
+  out["accuracy"]["task"] = to_json(r.accuracy.task);
   out["origin"]["accuracy"] = origin_name(r.accuracy.origin);
   if (r.accuracy.task) out["origin"]["accuracy.task"] = origin_name(Origin::kFitted);
   add_timeline(out, r.experiment.timeline);

@@ -24,6 +24,13 @@ nlohmann::json to_json(const Result& result);
 // basis}.
 nlohmann::json to_json(const Metric& metric);
 
+// {what: "MACHINE: KEY", value, unit, origin, uncertainty, source}.
+nlohmann::json to_json(const MachineNumber& number);
+
+// The predicted task score: {task, known, share_of_full, interval, steps, recall_mean, recall_min, other_recall,
+// origin, rests_on}; null without one.
+nlohmann::json to_json(const std::optional<TaskScore>& task);
+
 // [{kind, exposed_s, hidden_s, uncertain_s}], kinds without time left out. uncertain_s: by how much the exposed seconds
 // may be off if all costs of the kind are off in the same direction.
 nlohmann::json breakdown_json(const metrics::Attribution& time);

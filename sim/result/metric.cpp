@@ -163,6 +163,18 @@ std::optional<double> number_named(const Result& result, const std::string& name
   return {};
 }
 
+std::optional<double> number_shifted(const Result& result, const std::string& source, Direction direction,
+                                     const std::string& name) {
+  for (const Alternative& other : result.alternatives) {
+    const auto& instead = direction == Direction::kLonger ? other.longer : other.shorter;
+    if (other.source != source || !instead) continue;
+    const bool speaks = name == "fits" || instead->status == Status::kOk;
+    const auto number = speaks ? number_named(*instead, name) : std::nullopt;
+    return number ? number : number_named(result, name);
+  }
+  return number_named(shifted(result, source, direction), name);
+}
+
 bool is_number_name(const std::string& name) {
   return name == "fits" || name == "batch" || find_metric(name) != nullptr || after(name, "config.") ||
          after(name, "hbm_of.") || after(name, "dram_of.");

@@ -77,6 +77,10 @@ bool has_interval(const Metric& metric);
 // whatever is no letter or digit is written _. Kinds and owners without time or bytes are 0. Nothing where the result
 // has no such number, such as a time of what does not fit.
 std::optional<double> number_named(const Result& result, const std::string& name);
+// The same with the costs of one source longer or shorter. An alternative that does not fit tells whether it fits and
+// nothing else.
+std::optional<double> number_shifted(const Result& result, const std::string& source, Direction direction,
+                                     const std::string& name);
 // Whether a name means something in formulas; owners cannot be checked.
 bool is_number_name(const std::string& name);
 // The basis of a named number; kExact for what is no metric.

@@ -84,11 +84,6 @@ std::string Subject::text(std::string_view key) const {
 }
 
 Result shifted(const Result& result, const std::string& source, Direction direction) {
-  for (const Alternative& other : result.alternatives) {
-    if (other.source != source) continue;
-    const auto& instead = direction == Direction::kLonger ? other.longer : other.shorter;
-    if (instead) return *instead;
-  }
   Result moved = result;
   moved.alternatives.clear();
   moved.experiment.timeline.clear();
@@ -117,7 +112,7 @@ std::vector<std::string> sources_of(const Result& result) {
     all.insert(effect.source);
   }
   for (const Alternative& other : result.alternatives) all.insert(other.source);
-  if (result.has_times() && !result.experiment.effects.empty()) all.insert(kTemporaries);
+  if (result.has_times()) all.insert(kTemporaries);
   return {all.begin(), all.end()};
 }
 

@@ -102,9 +102,19 @@ struct Result {
   bool has_times() const { return status == Status::kOk && !build; }
 };
 
+// A number of a machine that results depend on.
+struct MachineNumber {
+  std::string machine, key;     // "h200", "gpu.hbm_bandwidth"
+  std::optional<double> value;  // in the base unit; nothing for a curve
+  std::string unit;             // "bytes/s"; empty for plain numbers
+  Origin origin = Origin::kAssumed;
+  double uncertainty = 0;  // relative half-width
+  std::string source;
+};
+
 enum class Direction { kLonger, kShorter };
-// The result as it would be with the costs of one source longer or shorter. A source that does not move the result
-// leaves it as it is. Spans of the timeline and effects are left out.
+// The result with the costs of one source longer or shorter, at the same batch. A source that does not move the result
+// leaves it as it is. Spans of the timeline, effects and alternatives are left out.
 Result shifted(const Result& result, const std::string& source, Direction direction);
 // Sources whose shift changes something.
 std::vector<std::string> sources_of(const Result& result);

@@ -12,7 +12,7 @@ namespace {
 constexpr double kTolerance = 0.1;
 
 Case case_of(const accuracy::Average& average, bool held_out) {
-  const accuracy::Row& r = average.row;
+  const score::Row& r = average.row;
   Case c;
   c.id = fmt::format("{}, {}, {}, {} {}: {} at {}, {}", r.paper, r.table, r.model, r.benchmark, r.context, r.method,
                      r.budget, r.task);
@@ -52,14 +52,14 @@ void add_budgets(Suite& suite, const accuracy::Plan& plan, bool held_out, double
   suite.budgets.push_back({of + ", refused", "%", 10, 100 * refused});
 }
 
-Suite suite_of(const std::vector<accuracy::Row>& rows, const accuracy::EvaluateOptions& options,
+Suite suite_of(const std::vector<score::Row>& rows, const accuracy::EvaluateOptions& options,
                const Ablations& ablations) {
   Suite suite;
   suite.name = "accuracy";
   suite.question = "Do predicted task scores rank and match published ones?";
   suite.expected_is = "published";
-  const accuracy::Plan rows_alone = accuracy::make_plan(rows, accuracy::Catalogue());
-  const accuracy::Link link = accuracy::read_link(config::find_config("accuracy", "link", {}));
+  const accuracy::Plan rows_alone = accuracy::make_plan(rows, score::Catalogue());
+  const score::Link link = score::read_link(config::find_config("accuracy", "link", {}));
   accuracy::Plan plan = rows_alone;
   accuracy::evaluate(plan, link, options);
   suite.detail = accuracy::report(plan);
@@ -82,15 +82,15 @@ Suite suite_of(const std::vector<accuracy::Row>& rows, const accuracy::EvaluateO
 
 Suite accuracy_of_table(const std::string& path, const accuracy::EvaluateOptions& options, const Ablations& ablations) {
   std::int64_t left_out = 0;
-  Suite suite = suite_of(accuracy::read_table(path, &left_out), options, ablations);
+  Suite suite = suite_of(score::read_table(path, &left_out), options, ablations);
   suite.detail["no_score"] = left_out;
   return suite;
 }
 
 Suite accuracy_of_own_tables(const accuracy::EvaluateOptions& options, const Ablations& ablations) {
-  std::vector<accuracy::Row> rows;
+  std::vector<score::Row> rows;
   for (const char* name : {"ruler", "longbench", "scbench", "ctkvr"}) {
-    const std::vector<accuracy::Row> more = accuracy::read_table(accuracy::own_table(name));
+    const std::vector<score::Row> more = score::read_table(score::own_table(name));
     rows.insert(rows.end(), more.begin(), more.end());
   }
   return suite_of(rows, options, ablations);

@@ -10,7 +10,7 @@
 
 namespace kvcast::validate {
 
-// A file of published scores (accuracy/table.hpp). `detail` is what `validate accuracy --published --json` prints
+// A file of published scores (score/table.hpp). `detail` is what `validate accuracy --published --json` prints
 // (accuracy::report); cases are the published averages, predicted from their tasks. Budgets: rank correlation, mean
 // error, order of pairs, share of refused cells, over the rows held out and over the others. UserError as read_table.
 // `no_score` in detail counts the rows that read_table leaves out.

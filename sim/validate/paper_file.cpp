@@ -5,7 +5,7 @@
 #include <set>
 
 #include "config/section.hpp"
-#include "validate/paper_records.hpp"
+#include "result/metric.hpp"
 #include "validate/papers.hpp"
 
 namespace kvcast::validate {
@@ -31,22 +31,24 @@ class RunTable {
   PaperRun read(const std::string& name) const {
     const Node whole = resolved(name, 0);
     PaperRun run;
-    run.name = name, run.config = whole.without({"largest_batch", "index_heads", "traces"});
+    run.name = name, run.point.config = whole.without({"largest_batch", "index_heads", "traces"});
+    study::Ask& ask = run.point.ask;
+    ask.effects = workload::Effects::kDetailed;
     if (const Node* traces = whole.find("traces")) {
       if (traces->kind() != Node::Kind::kList) throw UserError(traces->where(), "traces: expected a list of maps");
       for (const Node& other : traces->items()) {
         if (other.kind() != Node::Kind::kMap) throw UserError(other.where(), "traces: each as under trace, a map");
         const Node map = Node::map({{"trace", other}}, other.where());
-        run.on_other_traces.push_back(laid_over(run.config, map));
+        run.on_other_traces.push_back(laid_over(run.point.config, map));
       }
     }
     if (const Node* limit = whole.find("largest_batch")) {
-      run.largest_batch = static_cast<int>(config::read_integer(*limit, "largest_batch", 1, 4096));
+      ask.largest_batch = static_cast<int>(config::read_integer(*limit, "largest_batch", 1, 4096));
     }
     if (const Node* heads = whole.find("index_heads")) {
-      run.index_heads = static_cast<int>(config::read_integer(*heads, "index_heads", 1, 4096));
-      run.index_heads_at = heads->where();
-      if (run.largest_batch > 0) {
+      ask.index_heads = static_cast<int>(config::read_integer(*heads, "index_heads", 1, 4096));
+      ask.index_heads_at = heads->where();
+      if (ask.largest_batch > 0) {
         throw UserError(heads->where(), "index_heads: an index is built at one batch: leave largest_batch out");
       }
     }
@@ -117,9 +119,10 @@ Claim read_claim(const Node& node, const std::string& group, const std::string& 
   return claim;
 }
 
-using UsedRuns = std::map<std::string, workload::Phases>;
+// The runs that claims name, and whether a claim is about fitting in memory.
+using UsedRuns = std::map<std::string, bool>;
 
-// Every name of a formula is RUN.NUMBER; notes the runs, and what of their times is asked for.
+// Every name of a formula is RUN.NUMBER; notes the runs.
 void check_names(const Formula& formula, const Node& runs, UsedRuns& used) {
   for (const std::string& name : formula.names()) {
     const std::string run = name.substr(0, name.find('.'));
@@ -128,11 +131,13 @@ void check_names(const Formula& formula, const Node& runs, UsedRuns& used) {
       for (const auto& entry : runs.entries()) known.push_back(entry.first);
       throw UserError(formula.where(), fmt::format("\"{}\" is no number of a run", name), known);
     }
-    const std::string number = name.substr(run.size() + 1), phase = phase_of(number);
-    workload::Phases& asked = used.try_emplace(run, workload::Phases{false, false}).first->second;
-    asked.fits = asked.fits || number == "fits";
-    asked.step = asked.step || phase == "decode";
-    asked.prefill = asked.prefill || phase == "prefill";
+    const std::string number = name.substr(run.size() + 1);
+    if (!result::is_number_name(number)) {
+      throw UserError(formula.where(),
+                      fmt::format("\"{}\" is no number of a result; `kvcast metrics` lists them", number));
+    }
+    bool& asks_for_fit = used[run];
+    asks_for_fit = asks_for_fit || number == "fits";
   }
 }
 
@@ -163,7 +168,7 @@ Paper read_paper(const std::string& path) {
     if (used.count(name) == 0 && !base) throw UserError(runs.key_where(name), fmt::format("no claim uses {}", name));
     if (used.count(name) == 0) continue;
     paper.runs.push_back(table.read(name));
-    paper.runs.back().phases = used.at(name);
+    paper.runs.back().point.ask.fit_effects = used.at(name);
   }
   return paper;
 }

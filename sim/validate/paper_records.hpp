@@ -1,8 +1,7 @@
-// The numbers of a paper's runs as formulas name them, what they rest on and how far they may be off.
+// The numbers of a paper's runs as formulas name them, with their origins and uncertainty intervals.
 #pragma once
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,19 +10,16 @@
 
 #include "base/interval.hpp"
 #include "base/origin.hpp"
+#include "result/result.hpp"
 #include "validate/formula.hpp"
 
 namespace kvcast::validate {
 
-// What of a record the number NAME is a time of: decode, prefill or build; empty for what is no time.
-std::string phase_of(const std::string& name);
-
 class Records {
  public:
-  // What `kvcast run --json` says of the run `name`, with its times under costs that are off (`shifted`, as
-  // workload/shifted.hpp has them), and what it says of the same run on other traces.
-  void add(const std::string& name, nlohmann::json record, std::vector<nlohmann::json> on_other_traces = {}) {
-    records_[name] = std::move(record);
+  // The result of the run `name` with its effects, and the results of the same run on other traces.
+  void add(const std::string& name, result::Result result, std::vector<result::Result> on_other_traces = {}) {
+    results_[name] = std::move(result);
     if (!on_other_traces.empty()) others_[name] = std::move(on_other_traces);
   }
 
@@ -41,13 +37,14 @@ class Records {
   Origin origin(const Formula& formula) const;
 
  private:
-  std::pair<const nlohmann::json&, std::string> find(const std::string& name) const;
+  // The result of a run and the name of the number in "RUN.NUMBER".
+  std::pair<const result::Result&, std::string> find(const std::string& name) const;
   std::set<std::string> sources(const Formula& formula) const;
   // The formula's value with the first others of all runs that have any, with the second, ...
   std::vector<double> on_other_traces(const Formula& formula) const;
 
-  std::map<std::string, nlohmann::json> records_;
-  std::map<std::string, std::vector<nlohmann::json>> others_;
+  std::map<std::string, result::Result> results_;
+  std::map<std::string, std::vector<result::Result>> others_;
 };
 
 }  // namespace kvcast::validate

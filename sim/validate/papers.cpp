@@ -1,59 +1,12 @@
 #include "validate/papers.hpp"
 
 #include <algorithm>
-#include <cctype>
-#include <map>
+#include <iterator>
 
 #include "validate/paper_records.hpp"
 
 namespace kvcast::validate {
 namespace {
-
-using nlohmann::json;
-
-const std::map<std::string, const char*>& short_names() {
-  static const std::map<std::string, const char*> names = {
-      {"tpot", "decode.tpot_s.mean"},       {"ttft", "prefill.ttft_s"},
-      {"tps", "decode.tokens_per_s"},       {"build", "build.seconds"},
-      {"hbm", "memory.hbm_peak_bytes"},     {"decode_hbm", "memory.decode_hbm_peak_bytes"},
-      {"dram", "memory.dram_peak_bytes"},   {"batch", "config.workload.batch"},
-      {"kv_read", "traffic.kv_read_bytes"}, {"hbm_read", "traffic.hbm_read_bytes"},
-      {"h2d", "traffic.h2d_bytes"},         {"h2d_pieces", "traffic.h2d_pieces"},
-      {"d2h", "traffic.d2h_bytes"},         {"cpu_dram", "traffic.cpu_dram_bytes"}};
-  return names;
-}
-
-const json* at_path(const json& record, const std::string& path) {
-  const json* at = &record;
-  std::size_t begin = 0;
-  while (true) {
-    const std::size_t end = path.find('.', begin);
-    const std::string key = path.substr(begin, end - begin);
-    if (!at->is_object() || !at->contains(key)) return nullptr;
-    at = &(*at)[key];
-    if (end == std::string::npos) return at;
-    begin = end + 1;
-  }
-}
-
-// What a formula can write: "low-rank keys" is low_rank_keys.
-std::string as_name(std::string text) {
-  for (char& c : text) {
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-  }
-  return text;
-}
-
-// The entry of a list whose `by` is `name`, in its part `what`; 0 without, nothing without the list.
-std::optional<double> listed(const json& record, const std::string& list, const char* by, const std::string& name,
-                             const char* what) {
-  const json* all = at_path(record, list);
-  if (all == nullptr || !all->is_array()) return {};
-  for (const json& entry : *all) {
-    if (as_name(entry[by].get<std::string>()) == name) return entry[what].get<double>();
-  }
-  return 0;
-}
 
 std::string readings_text(const std::vector<std::pair<std::string, double>>& readings) {
   std::string text;
@@ -128,55 +81,31 @@ std::vector<Budget> budgets(const Suite& suite) {
 
 }  // namespace
 
-std::optional<double> number_of(const json& record, const std::string& name) {
-  if (name == "fits") return record.contains("oom") && record["oom"].is_null() ? 1 : 0;
-  const auto after = [&name](const char* prefix) -> std::optional<std::string> {
-    if (name.rfind(prefix, 0) != 0) return {};
-    return name.substr(std::string(prefix).size());
-  };
-  if (const auto kind = after("exposed.")) return listed(record, "breakdown", "kind", *kind, "exposed_s");
-  if (const auto kind = after("hidden.")) return listed(record, "breakdown", "kind", *kind, "hidden_s");
-  if (const auto kind = after("prefill.exposed.")) {
-    return listed(record, "prefill.breakdown", "kind", *kind, "exposed_s");
-  }
-  if (const auto kind = after("prefill.hidden.")) return listed(record, "prefill.breakdown", "kind", *kind, "hidden_s");
-  if (const auto owner = after("hbm_of.")) {
-    return listed(record, "memory.decode_hbm_owners", "owner", *owner, "bytes");
-  }
-  if (const auto owner = after("dram_of.")) {
-    return listed(record, "memory.dram_owners", "owner", *owner, "bytes");
-  }
-  const auto short_name = short_names().find(name);
-  const json* value = at_path(record, short_name != short_names().end() ? short_name->second : name);
-  if (value == nullptr || !value->is_number()) return {};
-  return value->get<double>();
-}
-
 Suite papers(const std::vector<Paper>& papers, const RunAll& run_all) {
   Suite suite;
   suite.name = "papers";
   suite.question = "Do the papers' efficiency claims come out of the mechanisms?";
   suite.expected_is = "published";
   suite.size_unit = "context, tokens";
-  std::vector<PaperRun> runs;
+  std::vector<study::Point> points;
   for (const Paper& paper : papers) {
     for (const PaperRun& run : paper.runs) {
-      runs.push_back(run);
+      points.push_back(run.point);
       for (const config::Node& other : run.on_other_traces) {
-        PaperRun& on_other = runs.emplace_back(run);
-        on_other.config = other, on_other.shifted = false;
+        study::Point& on_other = points.emplace_back(run.point);
+        on_other.config = other, on_other.ask.effects = workload::Effects::kNone;
       }
     }
   }
-  std::vector<json> results = run_all(runs);
-  std::size_t next = 0;
+  std::vector<result::Result> results = run_all(std::move(points));
+  auto next = std::make_move_iterator(results.begin());
   for (const Paper& paper : papers) {
     Records records;
     for (const PaperRun& run : paper.runs) {
-      const auto first = results.begin() + static_cast<std::ptrdiff_t>(next);
       const auto others = static_cast<std::ptrdiff_t>(run.on_other_traces.size());
-      records.add(run.name, *first, {first + 1, first + 1 + others});
-      next += 1 + run.on_other_traces.size();
+      result::Result own = *next++;
+      records.add(run.name, std::move(own), {next, next + others});
+      next += others;
     }
     for (const Claim& claim : paper.claims) suite.cases.push_back(judge(claim, records));
   }

@@ -10,22 +10,18 @@
 #include <vector>
 
 #include "config/yaml.hpp"
+#include "result/result.hpp"
+#include "study/point.hpp"
 #include "validate/formula.hpp"
 #include "validate/suite.hpp"
-#include "workload/shifted.hpp"
 
 namespace kvcast::validate {
 
 // An experiment that claims are computed from.
 struct PaperRun {
-  std::string name;       // letters, digits and _
-  config::Node config;    // of a run, see config/run.hpp
-  int largest_batch = 0;  // above 0: at the largest batch up to this one that fits in memory
-  int index_heads = 0;    // above 0: nothing but the index of so many KV heads of one layer is built
-  SourceLocation index_heads_at;
-  std::vector<config::Node> on_other_traces;  // configurations of the same run, for how far the trace decides
-  bool shifted = true;                        // its record says how far costs may move its times
-  workload::Phases phases{false, false};      // those that a claim is computed from
+  std::string name;                           // letters, digits and _
+  study::Point point;                         // its configuration, and which effects a claim is computed from
+  std::vector<config::Node> on_other_traces;  // configurations of the same run on other traces
 };
 
 // One way to read an under-specified setting.
@@ -52,21 +48,8 @@ Paper read_paper(const std::string& path);
 // All files of a folder, in alphabetical order; UserError where an id stands twice.
 std::vector<Paper> read_papers(const std::string& folder);
 
-// Runs what is asked and gives back the record of each (`kvcast run --json`; with `shifted` where asked for), in order.
-using RunAll = std::function<std::vector<nlohmann::json>(const std::vector<PaperRun>&)>;
-
-// The number NAME of a record, by its dotted path or by a short name:
-//   tpot, ttft, tps        seconds a token, seconds to the first, tokens a second
-//   hbm, decode_hbm, dram  bytes at the peak, while decoding, in host memory
-//   build                  seconds to build the index, of a run with index_heads
-//   fits, batch            1 where it fits in memory, else 0; sequences
-//   kv_read, hbm_read, h2d, d2h, cpu_dram          bytes a step
-//   h2d_pieces             contiguous pieces a step that come from the host
-//   exposed.KIND, hidden.KIND                  seconds of a step's breakdown, 0 without
-//   prefill.exposed.KIND, prefill.hidden.KIND  of the prefill's
-//   hbm_of.OWNER, dram_of.OWNER  bytes while decoding; what is no letter or digit is written _; 0 without
-// Nothing where the record has no such number, as times of what does not fit.
-std::optional<double> number_of(const nlohmann::json& record, const std::string& name);
+// Runs the points and returns their results in order.
+using RunAll = std::function<std::vector<result::Result>(std::vector<study::Point>)>;
 
 Suite papers(const std::vector<Paper>& papers, const RunAll& run_all);
 

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 
-#include "accuracy/laboratory.hpp"
+#include "accuracy/recall_replays.hpp"
 #include "config/find.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
@@ -140,11 +140,11 @@ TEST_CASE("an ablation reaches the replay") {
   const TraceRequest trace{"niah", "llama-3.1-8b", 2048, 4, 1};
   const config::PolicyChoice policy = config::read_policy(config::parse_yaml("{name: snapkv, budget: 64}", "test"));
   const auto mass = [&](const Ablation* ablation) {
-    Laboratory laboratory("", 1, ablation);
-    laboratory.want(trace, policy);
-    laboratory.run([](std::int64_t, std::int64_t) {});
+    RecallReplays samples("", 1, ablation);
+    samples.request(trace, policy);
+    samples.run([](std::int64_t, std::int64_t) {});
     double full = 0;
-    for (const replay::StepRecall& step : laboratory.result(trace, policy).steps) full += step.full;
+    for (const replay::StepRecall& step : samples.recall(trace, policy).steps) full += step.full;
     return full;
   };
   const File file(
@@ -159,17 +159,17 @@ TEST_CASE("an ablation reaches the replay") {
 TEST_CASE("a prompt too short for its task has no score, and leaves others theirs") {
   const TraceRequest short_prompt{"ruler-vt", "llama-3.1-8b", 48, 4, 1}, prompt{"niah", "llama-3.1-8b", 1024, 4, 1};
   const config::PolicyChoice policy = config::read_policy(config::parse_yaml("{name: snapkv, budget: 64}", "test"));
-  Laboratory laboratory("", 1);
-  laboratory.want(short_prompt, policy);
-  laboratory.want(prompt, policy);
+  RecallReplays samples("", 1);
+  samples.request(short_prompt, policy);
+  samples.request(prompt, policy);
   int done = 0;
-  laboratory.run([&](std::int64_t, std::int64_t total) {
+  samples.run([&](std::int64_t, std::int64_t total) {
     ++done;
     CHECK(total == 2);
   });
   CHECK(done == 2);
-  CHECK_THAT(error_of([&] { laboratory.result(short_prompt, policy); }), Catch::Contains("too short for the task"));
-  CHECK(laboratory.result(prompt, policy).steps.size() == 4);
+  CHECK_THAT(error_of([&] { samples.recall(short_prompt, policy); }), Catch::Contains("too short for the task"));
+  CHECK(samples.recall(prompt, policy).steps.size() == 4);
 }
 
 }  // namespace

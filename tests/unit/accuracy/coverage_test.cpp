@@ -90,11 +90,11 @@ TEST_CASE("needles draw as much attention whatever the model's embedding and the
   for (const char* model : {"llama-3.1-8b", "mistral-7b-v0.2", "llama-3-8b-262k", "llama-3-8b-1048k"}) {
     for (const std::int64_t prompt : {2048, 8192}) traces.push_back({"ruler-single2", model, prompt, 3, 1});
   }
-  Laboratory laboratory("", hardware_threads());
-  for (const TraceRequest& trace : traces) laboratory.want(trace, full);
-  laboratory.run([](std::int64_t, std::int64_t) {});
+  RecallReplays samples("", hardware_threads());
+  for (const TraceRequest& trace : traces) samples.request(trace, full);
+  samples.run([](std::int64_t, std::int64_t) {});
   const auto drawn = [&](const TraceRequest& trace) {
-    const replay::TargetRecall& recall = laboratory.result(trace, full);
+    const replay::TargetRecall& recall = samples.recall(trace, full);
     double mass = 0;
     for (const replay::StepRecall& step : recall.steps) mass += step.full;
     return mass / recall.other_full;

@@ -1,7 +1,7 @@
 // What recipes of LongBench ask of a policy that drops the prompt, and of one that chooses at each step.
 #include <catch2/catch.hpp>
 
-#include "accuracy/laboratory.hpp"
+#include "accuracy/recall_replays.hpp"
 
 namespace kvcast::accuracy {
 namespace {
@@ -16,10 +16,10 @@ struct Seen {
   double places = 0;  // share of the targets attended to, mean over steps
 };
 
-Seen seen(Laboratory& laboratory, const TraceRequest& trace, const config::PolicyChoice& policy) {
+Seen seen(RecallReplays& samples, const TraceRequest& trace, const config::PolicyChoice& policy) {
   Seen mean;
   int steps = 0;
-  for (const replay::StepRecall& step : laboratory.result(trace, policy).steps) {
+  for (const replay::StepRecall& step : samples.recall(trace, policy).steps) {
     if (step.targets == 0) continue;
     ++steps;
     mean.recall += step.recall();
@@ -31,27 +31,27 @@ Seen seen(Laboratory& laboratory, const TraceRequest& trace, const config::Polic
 
 TEST_CASE("evidence that an answer takes in turn must all be kept, or found a part at a time") {
   const TraceRequest paper{"longbench-papers", "llama-3.1-8b", 5000, 16, 1};
-  Laboratory laboratory("", 1);
-  for (const config::PolicyChoice& policy : {kDropping, kChoosing}) laboratory.want(paper, policy);
-  laboratory.run([](std::int64_t, std::int64_t) {});
+  RecallReplays samples("", 1);
+  for (const config::PolicyChoice& policy : {kDropping, kChoosing}) samples.request(paper, policy);
+  samples.run([](std::int64_t, std::int64_t) {});
   // Twelve places of 17 tokens are 204, of which a step needs 102: both fit 256, but only the choice is made of those.
-  CHECK(laboratory.result(paper, kChoosing).steps.front().targets == 102);
-  CHECK(seen(laboratory, paper, kChoosing).recall > 0.98);
-  CHECK(seen(laboratory, paper, kDropping).recall < 0.9);
+  CHECK(samples.recall(paper, kChoosing).steps.front().targets == 102);
+  CHECK(seen(samples, paper, kChoosing).recall > 0.98);
+  CHECK(seen(samples, paper, kDropping).recall < 0.9);
   // The question points at all of it: far more of it is kept than the 5 % of the text.
-  CHECK(seen(laboratory, paper, kDropping).recall > 0.3);
+  CHECK(seen(samples, paper, kDropping).recall > 0.3);
 }
 
 TEST_CASE("of what a summary writes about a prompt's last queries keep no more than of the rest") {
   const TraceRequest report{"longbench-summary", "llama-3.1-8b", 5120, 16, 1};
-  Laboratory laboratory("", 1);
-  for (const config::PolicyChoice& policy : {kDropping, kChoosing}) laboratory.want(report, policy);
-  laboratory.run([](std::int64_t, std::int64_t) {});
+  RecallReplays samples("", 1);
+  for (const config::PolicyChoice& policy : {kDropping, kChoosing}) samples.request(report, policy);
+  samples.run([](std::int64_t, std::int64_t) {});
   // 256 of 5120 tokens are a twentieth.
-  const double share = seen(laboratory, report, kDropping).places;
+  const double share = seen(samples, report, kDropping).places;
   CHECK(share > 0.5 / 20);
   CHECK(share < 2.0 / 20);
-  CHECK(seen(laboratory, report, kChoosing).places > 0.9);
+  CHECK(seen(samples, report, kChoosing).places > 0.9);
 }
 
 }  // namespace

@@ -314,14 +314,14 @@ TEST_CASE("a policy that evicts by the first question loses what the second one 
     return plan.cells.at(0).policy;
   };
   const config::PolicyChoice rocket = policy("RocketKV"), free = policy("Exact-TopK");
-  Laboratory laboratory("", 1);
+  RecallReplays samples("", 1);
   for (const TraceRequest* trace : {&first, &later}) {
-    for (const config::PolicyChoice* choice : {&rocket, &free}) laboratory.want(*trace, *choice);
+    for (const config::PolicyChoice* choice : {&rocket, &free}) samples.request(*trace, *choice);
   }
-  laboratory.run([](std::int64_t, std::int64_t) {});
+  samples.run([](std::int64_t, std::int64_t) {});
   const auto found = [&](const TraceRequest& trace, const config::PolicyChoice& choice) {
     double sum = 0;
-    for (const replay::StepRecall& step : laboratory.result(trace, choice).steps) sum += step.recall();
+    for (const replay::StepRecall& step : samples.recall(trace, choice).steps) sum += step.recall();
     return sum / 8;
   };
   CHECK(found(first, rocket) > found(later, rocket) + 0.1);
@@ -338,11 +338,11 @@ TEST_CASE("speculation finds what selection does, as long as it is corrected") {
         fmt::format("{{name: freekv, budget: 320, sink: 64, recent: 64, tau: 0.9, {}}}", how), "test"));
   };
   const auto missed = [&](const char* how) {
-    Laboratory laboratory("", 1);
-    laboratory.want(generation, policy(how));
-    laboratory.run([](std::int64_t, std::int64_t) {});
+    RecallReplays samples("", 1);
+    samples.request(generation, policy(how));
+    samples.run([](std::int64_t, std::int64_t) {});
     double full = 0, kept = 0;
-    for (const replay::StepRecall& step : laboratory.result(generation, policy(how)).steps) {
+    for (const replay::StepRecall& step : samples.recall(generation, policy(how)).steps) {
       full += step.full;
       kept += step.kept;
     }

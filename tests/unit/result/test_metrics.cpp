@@ -111,8 +111,19 @@ TEST_CASE("an alternative stands in for the result where memory is shifted") {
   auto smaller = std::make_shared<Result>(small_result());
   smaller->subject.batch = 1, smaller->experiment.tokens_per_s = 120;
   r.alternatives = {{"device memory", smaller, nullptr}};
-  CHECK(number_named(shifted(r, "device memory", Direction::kLonger), "tps").value() == 120);
-  CHECK(number_named(shifted(r, "device memory", Direction::kShorter), "tps").value() == 200);
+  CHECK(number_shifted(r, "device memory", Direction::kLonger, "tps").value() == 120);
+  CHECK(number_shifted(r, "device memory", Direction::kShorter, "tps").value() == 200);
+}
+
+TEST_CASE("an alternative that does not fit changes nothing but whether it fits") {
+  Result r = small_result();
+  auto misfit = std::make_shared<Result>(small_result());
+  misfit->status = Status::kOom, misfit->experiment.hbm.peak = 79e9;
+  r.alternatives = {{"memory", misfit, nullptr}};
+  CHECK(number_shifted(r, "memory", Direction::kLonger, "fits").value() == 0);
+  CHECK(number_shifted(r, "memory", Direction::kLonger, "tps").value() == 200);
+  CHECK(number_shifted(r, "memory", Direction::kLonger, "hbm").value() == 50e9);
+  CHECK(number_shifted(r, "memory", Direction::kShorter, "fits").value() == 1);
 }
 
 TEST_CASE("settings keep their types as text") {

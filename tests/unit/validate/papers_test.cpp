@@ -1,4 +1,4 @@
-// Claims as data: formulas by hand, files that are refused, and what a suite makes of made-up records.
+// Claims as data: formulas by hand, files that are refused, and what a suite makes of made-up results.
 #include "validate/papers.hpp"
 
 #include <catch2/catch.hpp>
@@ -6,13 +6,15 @@
 #include <fstream>
 #include <random>
 
+#include "result/metric.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 #include "validate/paper_records.hpp"
 
 using namespace kvcast;
 using namespace kvcast::validate;
-using nlohmann::json;
+using result::number_named;
+using result::Result;
 
 namespace {
 
@@ -56,15 +58,36 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-json record(double tpot, double ttft, double hbm) {
-  return {{"oom", nullptr},
-          {"decode", {{"tpot_s", {{"mean", tpot}}}, {"tokens_per_s", 1 / tpot}}},
-          {"prefill", {{"ttft_s", ttft}, {"breakdown", {{{"kind", "index"}, {"exposed_s", 0.5}, {"hidden_s", 0.1}}}}}},
-          {"breakdown", {{{"kind", "gemm"}, {"exposed_s", 0.25}, {"hidden_s", 0.125}}}},
-          {"memory", {{"hbm_peak_bytes", hbm}, {"decode_hbm_owners", {{{"owner", "low-rank keys"}, {"bytes", 3.0}}}}}},
-          {"intervals", {{"decode.tpot_s.mean", {tpot / 2, tpot * 2}}}},
-          {"origin", {{"decode.tpot_s", "literature"}, {"prefill.ttft_s", "assumed"}}},
-          {"config", {{"workload", {{"batch", 4}}}}}};
+constexpr auto kGemm = static_cast<std::size_t>(graph::Kind::kGemm),
+               kIndex = static_cast<std::size_t>(graph::Kind::kIndex);
+
+metrics::Attribution gemm_for(double seconds) {
+  metrics::Attribution time;
+  time.exposed[kGemm] = seconds;
+  return time;
+}
+
+// A step of which half a second is GEMM and the rest idle, on costs from literature; a prefill on assumed ones.
+Result made_up(double tpot, double ttft, double hbm) {
+  Result r;
+  r.subject.batch = 4;
+  result::Experiment& e = r.experiment;
+  e.tpot_mean_s = tpot, e.tokens_per_s = 1 / tpot, e.ttft_s = ttft;
+  e.step = gemm_for(0.25);
+  e.step.hidden[kGemm] = 0.125;
+  e.step.origin[static_cast<std::size_t>(Origin::kLiterature)] = 0.25;
+  e.prefill.exposed[kIndex] = 0.5, e.prefill.hidden[kIndex] = 0.1;
+  e.prefill.origin[static_cast<std::size_t>(Origin::kAssumed)] = 0.5;
+  e.hbm.peak = hbm;
+  e.decode_hbm.owners = {{"low-rank keys", 3}};
+  return r;
+}
+
+Result misfit(const char* moment) {
+  Result r;
+  r.status = result::Status::kOom;
+  r.experiment.oom = result::OutOfMemory{"hbm", moment, 1, 1, 1, {}, "KV cache"};
+  return r;
 }
 
 }  // namespace
@@ -88,27 +111,23 @@ TEST_CASE("what is no formula is refused at its place") {
 TEST_CASE("a paper's runs inherit, and a policy replaces the one before") {
   const Paper paper = paper_of(kFile);
   REQUIRE(paper.runs.size() == 2);
-  CHECK(paper.runs[0].config.canonical() ==
+  CHECK(paper.runs[0].point.config.canonical() ==
         R"({"model":"m","policy":"full","workload":{"batch":1,"prompt_tokens":10}})");
-  CHECK(paper.runs[1].config.canonical() ==
+  CHECK(paper.runs[1].point.config.canonical() ==
         R"({"model":"m","policy":{"name":"q"},"workload":{"batch":4,"prompt_tokens":10}})");
-  CHECK(paper.runs[1].largest_batch == 9);
-  CHECK(paper.runs[0].phases.step);  // slow.tpot, slow.ttft
-  CHECK(paper.runs[0].phases.prefill);
+  CHECK(paper.runs[1].point.ask.largest_batch == 9);
+  CHECK(paper.runs[0].point.ask.effects == workload::Effects::kDetailed);
   REQUIRE(paper.claims.size() == 4);
   CHECK(paper.claims[0].readings.size() == 2);
   CHECK(paper.claims[0].base.source == "Someone, 2025, table 1");
   CHECK(paper.claims[1].base.note == "a setting");
 }
 
-TEST_CASE("costs are moved for the times alone that a claim is computed from") {
-  const std::string steps = replaced(kFile, "slow.ttft / fast.ttft", "slow.tpot / fast.hbm");
-  const Paper paper = paper_of(steps);
-  CHECK(paper.runs[0].phases.step);
-  CHECK(!paper.runs[0].phases.prefill);
-  const Paper bytes = paper_of(replaced(steps, "predict: slow.tpot / fast.tpot", "predict: slow.hbm / fast.tps"));
-  CHECK(bytes.runs[1].phases.step);
-  CHECK(!bytes.runs[1].phases.prefill);
+TEST_CASE("memory is varied where a claim is about fitting") {
+  CHECK(!paper_of(kFile).runs[0].point.ask.fit_effects);
+  const Paper paper = paper_of(replaced(kFile, "holds: slow.hbm > fast.hbm", "holds: slow.fits > fast.hbm"));
+  CHECK(paper.runs[0].point.ask.fit_effects);
+  CHECK(!paper.runs[1].point.ask.fit_effects);
 }
 
 TEST_CASE("a run that builds an index alone") {
@@ -117,17 +136,15 @@ TEST_CASE("a run that builds an index alone") {
     return replaced(text, "  slow: {policy: full}\n", "  slow: {policy: full, index_heads: 2" + more + "}\n");
   };
   const Paper paper = paper_of(with(""));
-  CHECK(paper.runs[0].index_heads == 2);
-  CHECK(paper.runs[0].config.find("index_heads") == nullptr);
+  CHECK(paper.runs[0].point.ask.index_heads == 2);
+  CHECK(paper.runs[0].point.config.find("index_heads") == nullptr);
   CHECK(error_of([&] { paper_of(with(", largest_batch: 3")); }).find("leave largest_batch out") != std::string::npos);
   CHECK(error_of([&] { paper_of(replaced(with(""), "index_heads: 2", "index_heads: 0")); }).find("index_heads") !=
         std::string::npos);
-  const json built = {{"oom", nullptr},
-                      {"build", {{"seconds", 0.25}}},
-                      {"intervals", {{"build.seconds", {0.125, 0.5}}}},
-                      {"origin", {{"build.seconds", "assumed"}}}};
-  CHECK(number_of(built, "build") == 0.25);
-  CHECK(!number_of(built, "tpot"));
+  Result built;
+  built.build.emplace().seconds = 0.25;
+  CHECK(number_named(built, "build") == 0.25);
+  CHECK(!number_named(built, "tpot"));
 }
 
 TEST_CASE("claims that say too little or too much are refused") {
@@ -139,6 +156,7 @@ TEST_CASE("claims that say too little or too much are refused") {
         std::string::npos);
   CHECK(refused("    published: 4\n", "").find("published (a number) or holds") != std::string::npos);
   CHECK(refused("slow.ttft / fast.ttft", "slow.ttft / quick.ttft").find("known: slow, fast") != std::string::npos);
+  CHECK(refused("slow.ttft / fast.ttft", "slow.ttft / fast.ttfft").find("no number of a result") != std::string::npos);
   CHECK(refused("like: slow", "like: slower").find("no run \"slower\"") != std::string::npos);
   CHECK(refused("  slow: {policy: full}\n", "  slow: {policy: full}\n  idle: {policy: full}\n")
             .find("no claim uses idle") != std::string::npos);
@@ -174,28 +192,27 @@ TEST_CASE("a mutated paper is read or refused, never worse") {
   }
 }
 
-TEST_CASE("numbers of a record by their short names") {
-  const json r = record(0.5, 2, 100);
-  CHECK(number_of(r, "tpot") == 0.5);
-  CHECK(number_of(r, "fits") == 1);
-  CHECK(number_of(r, "batch") == 4);
-  CHECK(number_of(r, "exposed.gemm") == 0.25);
-  CHECK(number_of(r, "exposed.score") == 0);
-  CHECK(number_of(r, "prefill.exposed.index") == 0.5);
-  CHECK(number_of(r, "prefill.hidden.index") == 0.1);
-  CHECK(number_of(r, "hbm_of.low_rank_keys") == 3);
-  CHECK(number_of(r, "decode.tpot_s.mean") == 0.5);
-  CHECK(!number_of(r, "decode.tpot_s"));
-  json oom = {{"oom", {{"pool", "hbm"}, {"moment", "prefill"}}}};
-  CHECK(number_of(oom, "fits") == 0);
-  CHECK(!number_of(oom, "tpot"));
+TEST_CASE("numbers of a result by their short names") {
+  const Result r = made_up(0.5, 2, 100);
+  CHECK(number_named(r, "tpot") == 0.5);
+  CHECK(number_named(r, "fits") == 1);
+  CHECK(number_named(r, "batch") == 4);
+  CHECK(number_named(r, "exposed.gemm") == 0.25);
+  CHECK(number_named(r, "exposed.score") == 0);
+  CHECK(number_named(r, "prefill.exposed.index") == 0.5);
+  CHECK(number_named(r, "prefill.hidden.index") == 0.1);
+  CHECK(number_named(r, "hbm_of.low_rank_keys") == 3);
+  CHECK(number_named(r, "decode.tpot_s.mean") == 0.5);
+  CHECK(!number_named(r, "decode.tpot_s"));
+  CHECK(number_named(misfit("prefill"), "fits") == 0);
+  CHECK(!number_named(misfit("prefill"), "tpot"));
 }
 
-TEST_CASE("claims are judged from the records of their runs") {
+TEST_CASE("claims are judged from the results of their runs") {
   const Paper paper = paper_of(kFile);
-  const Suite suite = papers({paper}, [](const std::vector<PaperRun>& runs) {
-    REQUIRE(runs.size() == 2);
-    return std::vector<json>{record(6, 10, 100), record(2, 2, 50)};
+  const Suite suite = papers({paper}, [](const std::vector<study::Point>& points) {
+    REQUIRE(points.size() == 2);
+    return std::vector<Result>{made_up(6, 10, 100), made_up(2, 2, 50)};
   });
   REQUIRE(suite.cases.size() == 4);
   // 6 / 2 = 3 where 4 is published; the other reading is 10 / 2 = 5.
@@ -219,26 +236,20 @@ TEST_CASE("claims are judged from the records of their runs") {
 
 namespace {
 
-json part(const char* kind, double exposed, double uncertain) {
-  return {{"kind", kind}, {"exposed_s", exposed}, {"hidden_s", 0.0}, {"uncertain_s", uncertain}};
-}
-
-// A record's times with one source's costs longer, and shorter.
-json off(const char* source, double longer, double shorter) {
-  const auto times = [](double tpot) {
-    return json{{"decode", {{"tpot_s", {{"mean", tpot}}}, {"tokens_per_s", 1 / tpot}}},
-                {"prefill", {{"ttft_s", 5}}},
-                {"breakdown", {part("gemm", tpot / 2, 0)}}};
-  };
-  return {{"source", source}, {"longer", times(longer)}, {"shorter", times(shorter)}};
+// The times of a run whose steps take `tpot` with one source's costs longer, and shorter; half of them are GEMM.
+result::Effect effect(const char* source, double tpot, double longer, double shorter) {
+  result::Effect e{source, {}, {}, {}};
+  e.longer.step = longer / tpot, e.shorter.step = shorter / tpot;
+  e.longer.step_parts = gemm_for(longer / 2), e.shorter.step_parts = gemm_for(shorter / 2);
+  return e;
 }
 
 // a, 8 s a step: 8.6 or 7.4 by one source, 8.8 or 7.2 by another. b, 2 s: 2.2 or 1.8 by the first alone.
 Records two_records() {
-  json a = record(8, 5, 100), b = record(2, 5, 50);
-  a["shifted"] = {off("kernels", 8.6, 7.4), off("cores", 8.8, 7.2)};
-  a["breakdown"] = {part("gemm", 6, 0)};
-  b["shifted"] = {off("kernels", 2.2, 1.8)};
+  Result a = made_up(8, 5, 100), b = made_up(2, 5, 50);
+  a.experiment.effects = {effect("kernels", 8, 8.6, 7.4), effect("cores", 8, 8.8, 7.2)};
+  a.experiment.step = gemm_for(6);
+  b.experiment.effects = {effect("kernels", 2, 2.2, 1.8)};
   Records records;
   records.add("a", a), records.add("b", b);
   return records;
@@ -267,15 +278,13 @@ TEST_CASE("what rests on one source is off together in all runs, and sources add
   CHECK(!records.interval(Formula("a.build", {})));
 }
 
-TEST_CASE("memory that is off moves peaks, or all of a run at another batch") {
-  json a = record(8, 5, 100), b = record(2, 5, 50);
-  a["shifted"] = {{{"source", "activations"},
-                   {"longer", {{"memory", {{"hbm_peak_bytes", 110}}}}},
-                   {"shorter", {{"memory", {{"hbm_peak_bytes", 90}}}}}}};
-  json more = record(3, 5, 70), none = record(9, 5, 70);
-  more["config"]["workload"]["batch"] = 6;
-  none["oom"] = {{"pool", "hbm"}}, none["config"]["workload"]["batch"] = 1;
-  b["shifted"] = {{{"source", "device memory"}, {"longer", none}, {"shorter", more}}};
+TEST_CASE("shifted memory moves peaks, or all of a run at another batch") {
+  Result a = made_up(8, 5, 100), b = made_up(2, 5, 50);
+  a.experiment.hbm.owners = {{"activations", 25}};  // ±40 % of 25 bytes are 10
+  auto more = std::make_shared<Result>(made_up(3, 5, 70));
+  auto none = std::make_shared<Result>(misfit("prefill"));
+  more->subject.batch = 6, none->subject.batch = 1;
+  b.alternatives = {{"device memory", none, more}};
   Records records;
   records.add("a", a), records.add("b", b);
   const auto interval = [&](const char* formula) { return records.interval(Formula(formula, {})).value(); };
@@ -283,20 +292,18 @@ TEST_CASE("memory that is off moves peaks, or all of a run at another batch") {
   CHECK(interval("a.hbm").high == 110);
   CHECK(interval("a.hbm_of.low_rank_keys").high == 3);  // exact
   CHECK(interval("a.tpot").high == 8);
-  // Batch 4, or 6 with more memory; what then does not fit at all was not measured either.
+  // Batch 4, or 6 with more memory; an alternative that does not fit at all was not measured either.
   CHECK(interval("b.batch").low == 4);
   CHECK(interval("b.batch").high == 6);
   CHECK(interval("b.tpot").high == 3);
   CHECK(interval("b.fits").low == 0);
 }
 
-TEST_CASE("a difference of peaks moves by all activations in them, however few; nothing by less than a thousandth") {
-  // Weights of 1000, activations of 40 and 20, scores of 400 and 100: with a third more, 1586.67 of 1440 and 1160 of
-  // 1120. Scores alone quadruple, as is and with a third more.
+TEST_CASE("a difference of peaks moves by all activations in them; nothing moves by less than a thousandth") {
+  // Weights of 1000, activations of 40 and 20, scores of 400 and 100, all ±40 %: both differences scale alike.
   const auto peaks = [](double estimated) {
-    json r = record(1, 1, 1000 + estimated);
-    const auto at = [&](double factor) { return json{{"memory", {{"hbm_peak_bytes", 1000 + factor * estimated}}}}; };
-    r["shifted"] = {{{"source", "activations"}, {"longer", at(4.0 / 3)}, {"shorter", at(2.0 / 3)}}};
+    Result r = made_up(1, 1, 1000 + estimated);
+    r.experiment.hbm.owners = {{"weights", 1000}, {"activations", estimated}};
     return r;
   };
   Records records;
@@ -307,17 +314,16 @@ TEST_CASE("a difference of peaks moves by all activations in them, however few; 
   const Interval ratio = interval("(long_eager.hbm - long.hbm) / (short_eager.hbm - short.hbm)");
   CHECK(ratio.low == Approx(4));
   CHECK(ratio.high == Approx(4));
-  CHECK(interval("short.hbm").high == Approx(1020 + 20.0 / 3));
-  CHECK(interval("tiny.hbm").high == 1000.9);  // 0.3 of 1000.9
+  CHECK(interval("short.hbm").high == Approx(1020 + 8));
+  CHECK(interval("tiny.hbm").high == 1000.9);  // 0.36 of 1000.9
 }
 
-TEST_CASE("whether a run fits may be off, by all of memory once") {
-  json fits = record(8, 5, 100), not_quite = record(8, 5, 100);
-  fits["shifted"] = {{{"source", "memory"}, {"longer", {{"oom", {{"pool", "hbm"}}}}}, {"shorter", json::object()}}};
-  not_quite["oom"] = {{"pool", "hbm"}};
-  not_quite["shifted"] = {{{"source", "memory"}, {"longer", json::object()}, {"shorter", {{"oom", nullptr}}}}};
+TEST_CASE("whether a run fits is uncertain, by all of memory once") {
+  Result fits = made_up(8, 5, 100), too_large = misfit("prefill");
+  fits.alternatives = {{"memory", std::make_shared<Result>(misfit("prefill")), nullptr}};
+  too_large.alternatives = {{"memory", nullptr, std::make_shared<Result>(made_up(8, 5, 100))}};
   Records records;
-  records.add("a", fits), records.add("b", not_quite);
+  records.add("a", fits), records.add("b", too_large);
   const auto interval = [&](const char* formula) { return records.interval(Formula(formula, {})).value(); };
   CHECK(interval("a.fits").low == 0);
   CHECK(interval("a.fits").high == 1);
@@ -328,9 +334,9 @@ TEST_CASE("whether a run fits may be off, by all of memory once") {
 
 TEST_CASE("what other traces give lies in the interval, each taken with the like of it") {
   Records records;
-  records.add("a", record(8, 5, 100), {record(10, 5, 100), record(7, 5, 100)});
-  records.add("b", record(2, 5, 50), {record(2.5, 5, 50)});
-  records.add("c", record(2, 5, 50));
+  records.add("a", made_up(8, 5, 100), {made_up(10, 5, 100), made_up(7, 5, 100)});
+  records.add("b", made_up(2, 5, 50), {made_up(2.5, 5, 50)});
+  records.add("c", made_up(2, 5, 50));
   const auto interval = [&](const char* formula) { return records.interval(Formula(formula, {})).value(); };
   CHECK(interval("a.tpot").low == 7);
   CHECK(interval("a.tpot").high == 10);
@@ -341,23 +347,21 @@ TEST_CASE("what other traces give lies in the interval, each taken with the like
   CHECK(interval("c.tpot").high == 2);
 }
 
-TEST_CASE("a run on other traces is asked for once for each, without its costs") {
+TEST_CASE("a run on other traces is requested once for each, without effects") {
   const Paper paper =
       paper_of(replaced(replaced(kFile, ", largest_batch: 9", ""), "  slow: {policy: full}\n",
                         "  slow: {policy: full, trace: {recipe: a, steps: 3}, traces: [{recipe: b}]}\n"));
   REQUIRE(paper.runs[0].on_other_traces.size() == 1);
-  CHECK(paper.runs[0].config.find("traces") == nullptr);
+  CHECK(paper.runs[0].point.config.find("traces") == nullptr);
   const config::Node& trace = *paper.runs[0].on_other_traces[0].find("trace");
   CHECK(trace.find("recipe")->text() == "b");
   CHECK(trace.find("steps")->text() == "3");  // all else as it was
-  const Suite suite = papers({paper}, [&](const std::vector<PaperRun>& runs) {
-    std::vector<json> records;
-    for (const PaperRun& run : runs) {
-      const bool other = run.config.find("trace")->find("recipe")->text() == "b";
-      CHECK(run.shifted == !other);
-      records.push_back(run.name == "fast" ? record(2, 2, 50) : record(other ? 7 : 6, 10, 100));
-    }
-    return records;
+  const Suite suite = papers({paper}, [&](const std::vector<study::Point>& points) {
+    REQUIRE(points.size() == 3);  // slow, slow on the other trace, fast
+    CHECK(points[1].config.find("trace")->find("recipe")->text() == "b");
+    CHECK(points[1].ask.effects == workload::Effects::kNone);
+    CHECK(points[0].ask.effects == workload::Effects::kDetailed);
+    return std::vector<Result>{made_up(6, 10, 100), made_up(7, 10, 100), made_up(2, 2, 50)};
   });
   CHECK(suite.cases[0].predicted == 3);
   CHECK(suite.cases[0].cost_high == 3.5);
@@ -368,10 +372,10 @@ TEST_CASE("a run on other traces is asked for once for each, without its costs")
 
 TEST_CASE("a case's bounds are its readings, each with what costs may be off by; its verdict is the readings'") {
   const Paper paper = paper_of(replaced(kFile, "published: 4\n", "published: 5.9\n"));
-  json slow = record(6, 10, 100);
-  slow["shifted"] = {off("cores", 9, 3)};
-  const Suite suite = papers({paper}, [&](const std::vector<PaperRun>&) {
-    return std::vector<json>{slow, record(2, 2, 50)};
+  Result slow = made_up(6, 10, 100);
+  slow.experiment.effects = {effect("cores", 6, 9, 3)};
+  const Suite suite = papers({paper}, [&](const std::vector<study::Point>&) {
+    return std::vector<Result>{slow, made_up(2, 2, 50)};
   });
   // Readings 3 and 5; the first is between 1.5 and 4.5. 5.9 lies beyond both readings and their tolerance of 15 %.
   CHECK(suite.cases[0].low == 1.5);
@@ -383,8 +387,8 @@ TEST_CASE("a case's bounds are its readings, each with what costs may be off by;
 
 TEST_CASE("what does not fit in memory leaves its claims without a prediction, and says so") {
   const Paper paper = paper_of(kFile);
-  const Suite suite = papers({paper}, [](const std::vector<PaperRun>&) {
-    return std::vector<json>{{{"oom", {{"pool", "hbm"}, {"moment", "prefill, layer 3"}}}}, record(2, 2, 50)};
+  const Suite suite = papers({paper}, [](const std::vector<study::Point>&) {
+    return std::vector<Result>{misfit("prefill, layer 3"), made_up(2, 2, 50)};
   });
   CHECK(suite.cases[0].verdict == Verdict::kOff);
   CHECK(!suite.cases[0].predicted);

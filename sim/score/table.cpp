@@ -1,4 +1,4 @@
-#include "accuracy/table.hpp"
+#include "score/table.hpp"
 
 #include <charconv>
 #include <filesystem>
@@ -7,7 +7,7 @@
 #include "base/build.hpp"
 #include "base/csv.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::score {
 namespace {
 
 constexpr std::string Row::*kTexts[] = {&Row::paper, &Row::table,  &Row::model,  &Row::benchmark,  &Row::context,
@@ -79,4 +79,4 @@ std::string own_table(const std::string& name) {
   throw UserError({below.string(), 0, 0}, "no such table");
 }
 
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::score

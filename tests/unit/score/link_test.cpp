@@ -1,5 +1,5 @@
 // The link from recall to scores, by hand.
-#include "accuracy/link.hpp"
+#include "score/link.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>

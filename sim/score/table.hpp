@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::score {
 
 // Columns paper, table, model, benchmark, context, task, method, budget, budget_unit, value; others are ignored.
 struct Row {
@@ -25,4 +25,4 @@ std::vector<Row> read_table(const std::string& path, std::int64_t* left_out = nu
 // configs/validation/accuracy/NAME.csv, from the working directory or the source tree.
 std::string own_table(const std::string& name);
 
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::score

@@ -1,4 +1,4 @@
-#include "accuracy/catalogue.hpp"
+#include "score/catalogue.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -8,7 +8,7 @@
 #include "config/find.hpp"
 #include "config/section.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::score {
 namespace {
 
 // {tokens: prompts, ...}
@@ -254,4 +254,4 @@ config::PolicyChoice policy_of(const MethodSpec& method, const Row& row, const c
   return choice;
 }
 
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::score

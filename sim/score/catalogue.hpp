@@ -8,11 +8,11 @@
 #include <string_view>
 #include <vector>
 
-#include "accuracy/table.hpp"
 #include "config/model.hpp"
 #include "config/run.hpp"
+#include "score/table.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::score {
 
 enum class Score { kExact, kOverlap, kCount };
 
@@ -106,4 +106,4 @@ bool budget_in_tokens(const MethodSpec& method, const Row& row);
 config::PolicyChoice policy_of(const MethodSpec& method, const Row& row, const config::Model& model,
                                std::int64_t prompt_tokens);
 
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::score

@@ -1,12 +1,10 @@
-#include "accuracy/task_score.hpp"
+#include "score/task_score.hpp"
 
 #include <algorithm>
 
-#include "accuracy/catalogue.hpp"
-#include "accuracy/link.hpp"
 #include "config/find.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::score {
 namespace {
 
 // Tokens of the answers as they stand in the trace, for a task that nobody described: its longest run of steps.
@@ -23,7 +21,9 @@ TaskSpec as_replayed(const replay::TargetRecall& recall) {
 
 }  // namespace
 
-nlohmann::json task_score(const replay::ReplayResult& replay) {
+ScoreModel::ScoreModel() : link(read_link(config::find_config("accuracy", "link", {}))) {}
+
+std::optional<result::TaskScore> task_score(const ScoreModel& model, const replay::ReplayResult& replay) {
   double recall = 0, least = 1;
   int steps = 0;
   for (const replay::StepRecall& step : replay.targets.steps) {
@@ -32,18 +32,19 @@ nlohmann::json task_score(const replay::ReplayResult& replay) {
     recall += step.recall();
     least = std::min(least, step.recall());
   }
-  if (steps == 0) return nullptr;
-  const Catalogue catalogue;
-  const Link link = read_link(config::find_config("accuracy", "link", {}));
-  const TaskSpec* const known = catalogue.task_of_trace(replay.task);
+  if (steps == 0) return {};
+  const TaskSpec* const known = model.catalogue.task_of_trace(replay.task);
   const TaskSpec task = known != nullptr ? *known : as_replayed(replay.targets);
   const Sample sample{replay.prompt_tokens, replay.targets, 0};
-  const Prediction p = predict(link, task, {&sample, 1}, 100);
-  return {{"task", replay.task},      {"known", known != nullptr},
-          {"share_of_full", p.share}, {"interval", {p.low, std::min(1.0, p.high)}},
-          {"steps", steps},           {"recall_mean", recall / steps},
-          {"recall_min", least},      {"other_recall", replay.targets.other_recall()},
-          {"origin", "fitted"},       {"rests_on", link.source}};
+  const Prediction p = predict(model.link, task, {&sample, 1}, 100);
+  result::TaskScore out;
+  out.task = replay.task, out.known = known != nullptr;
+  out.share_of_full = p.share;
+  out.interval = {p.low, std::min(1.0, p.high)};
+  out.steps = steps;
+  out.recall_mean = recall / steps, out.recall_min = least, out.other_recall = replay.targets.other_recall();
+  out.source = model.link.source;
+  return out;
 }
 
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::score

@@ -1,5 +1,5 @@
 // Answers are the runs of steps that have targets, as free steps stand between them.
-#include "accuracy/link.hpp"
+#include "score/link.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "base/quantile.hpp"
 #include "config/section.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::score {
 namespace {
 
 double success(const Link& link, const TaskSpec& task, double context, const replay::StepRecall& step) {
@@ -186,4 +186,4 @@ Prediction predict(const Link& link, const TaskSpec& task, std::span<const Sampl
   return predict(link, std::span(&whole, 1), samples, full);
 }
 
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::score

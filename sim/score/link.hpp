@@ -17,10 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "accuracy/catalogue.hpp"
 #include "replay/target_recall.hpp"
+#include "score/catalogue.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::score {
 
 struct Parameter {
   double value = 0;
@@ -63,4 +63,4 @@ struct Prediction {
 Prediction predict(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples, double full);
 Prediction predict(const Link& link, const TaskSpec& task, std::span<const Sample> samples, double full);
 
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::score

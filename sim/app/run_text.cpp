@@ -1,0 +1,125 @@
+#include "app/run_text.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "plan/findings.hpp"
+#include "result/metric.hpp"
+
+namespace kvcast::app {
+namespace {
+
+using result::Metric;
+using result::Result;
+
+std::string bytes(double value) { return format_quantity(value, Dimension::kBytes); }
+std::string seconds(double value) { return format_quantity(value, Dimension::kSeconds); }
+
+void print_owners(const std::vector<result::OwnedBytes>& owners) {
+  for (const result::OwnedBytes& o : owners) fmt::print("    {:<24} {}\n", o.owner, bytes(o.bytes));
+}
+
+// Which keys make a large request smaller.
+void print_remedy(const config::Run& run, const std::string& requested_for) {
+  const config::Workload& w = run.workload;
+  if (requested_for == "weights") {
+    fmt::print("Weights and caches are stored in 16 bits, and the whole model resides on one GPU.\n");
+  } else if (requested_for == "activations" && (w.prefill_chunk == 0 || w.prefill_batch == 0)) {
+    fmt::print(
+        "Activations are held for {} of {} tokens at once. workload.prefill_chunk (tokens) and "
+        "workload.prefill_batch (prompts prefilled together) reduce them.\n",
+        w.prefill_batch == 0 ? fmt::format("{} prompts", w.batch) : fmt::format("{} of the prompts", w.prefill_batch),
+        w.prefill_chunk == 0 ? w.prompt_tokens : w.prefill_chunk);
+  }
+}
+
+void print_oom(const result::OutOfMemory& oom, const config::Run& run) {
+  fmt::print("Does not fit: at {}, {} of {} {} are in use and {} request {} more\n", oom.moment, bytes(oom.in_use),
+             bytes(oom.capacity), oom.pool == "hbm" ? "HBM" : "pinned DRAM", oom.requested_for, bytes(oom.requested));
+  print_owners(oom.owners);
+  print_remedy(run, oom.requested_for);
+}
+
+// Parts by operation kind have a table of their own; numbers about the simulation are for --json.
+bool is_listed(const Metric& metric) {
+  using enum result::Basis;
+  const bool by_kind = metric.field != nullptr &&
+                       (metric.basis == kStepPart || metric.basis == kPrefillPart || metric.basis == kBuildPart);
+  return !by_kind && metric.basis != kProgram;
+}
+
+void print_metrics(const Result& r) {
+  fmt::print("{:<46} {:>16}  {:<26} {}\n", "", "", "80 % interval", "origin");
+  for (const Metric& metric : result::all_metrics()) {
+    const auto number = is_listed(metric) ? result::value(r, metric) : std::nullopt;
+    if (!number) continue;
+    const auto range = result::interval(r, metric);
+    const std::string between = range && range->low < range->high
+                                    ? fmt::format("{} to {}", result::format_value(metric, range->low),
+                                                  result::format_value(metric, range->high))
+                                    : "";
+    fmt::print("{:<46} {:>16}  {:<26} {}\n", metric.label, result::format_value(metric, *number), between,
+               origin_name(result::origin(r, metric)));
+  }
+}
+
+void print_breakdown(const char* title, const metrics::Attribution& time) {
+  fmt::print("\n{:<14} {:>12} {:>12}\n", title, "exposed", "hidden");
+  for (int k = 0; k < graph::kKindCount; ++k) {
+    const auto i = static_cast<std::size_t>(k);
+    if (time.exposed[i] == 0 && time.hidden[i] == 0) continue;
+    fmt::print("  {:<12} {:>12} {:>12}\n", graph::kind_name(static_cast<graph::Kind>(k)), seconds(time.exposed[i]),
+               seconds(time.hidden[i]));
+  }
+  if (time.idle > 0) fmt::print("  {:<12} {:>12}\n", "idle", seconds(time.idle));
+}
+
+// The uncertain costs that may move a step most: what to measure first.
+void print_sensitivities(std::vector<result::Effect> effects) {
+  constexpr std::size_t kMost = 4;
+  const auto factors = [](const result::Effect& e) { return plan::Row::Factors{e.shorter.step, e.longer.step}; };
+  std::erase_if(effects, [&](const auto& e) { return !plan::worth_telling(factors(e)); });
+  std::stable_sort(effects.begin(), effects.end(), [](const result::Effect& a, const result::Effect& b) {
+    return std::max(a.longer.step, 1 / a.shorter.step) > std::max(b.longer.step, 1 / b.shorter.step);
+  });
+  if (effects.empty()) return;
+  fmt::print("\nA step is most sensitive to\n");
+  for (std::size_t i = 0; i < std::min(kMost, effects.size()); ++i) {
+    const result::Effect& e = effects[i];
+    const std::string name =
+        e.source == result::kTraceSample ? "other layers and steps of the trace" : plan::name_of(e.keys);
+    fmt::print("  {:<52} {:+.0f} to {:+.0f} %\n", name, 100 * (e.shorter.step - 1), 100 * (e.longer.step - 1));
+  }
+}
+
+}  // namespace
+
+void print_result(const study::Task& task, const Result& r) {
+  const config::Run& run = task.prepared.run;
+  const result::Subject& s = r.subject;
+  fmt::print("{} on {}, {}: {} prompt tokens, {} generated, batch {}\n", s.policy, s.hardware, s.model, s.prompt_tokens,
+             s.decode_tokens, s.batch);
+  if (run.trace.file.empty()) {
+    fmt::print("Replayed: {}, {} of {} layers, {} steps\n\n", s.trace, run.trace.layers, run.model.layers,
+               run.trace.steps);
+  } else {
+    fmt::print("Replayed: {}\n\n", s.trace);
+  }
+  if (r.experiment.oom) print_oom(*r.experiment.oom, run);
+  print_metrics(r);
+  if (r.accuracy.task) fmt::print("The task score is that of {}.\n", r.accuracy.task->task);
+  if (!r.has_times()) return;
+  fmt::print("\nHBM at the peak\n");
+  print_owners(r.experiment.hbm.owners);
+  print_breakdown("Decode step", r.experiment.step);
+  fmt::print("Bottleneck of a decode step: {}\n", result::bottleneck(r.experiment.step));
+  print_breakdown("Prefill", r.experiment.prefill);
+  print_sensitivities(r.experiment.effects);
+}
+
+}  // namespace kvcast::app

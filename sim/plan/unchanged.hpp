@@ -1,0 +1,23 @@
+// Swept numbers of a machine that changed no result, and the reason.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "result/result.hpp"
+
+namespace kvcast::plan {
+
+struct Unchanged {
+  std::string key;     // "hardware.link.h2d_bandwidth"
+  std::string policy;  // whose experiments all stayed as they were
+  std::size_t experiments = 0;
+  std::string reason;
+};
+
+// Compares experiments that differ in one swept key under `hardware.` alone: where every number of every such pair is
+// the same, the key changed nothing for that policy. Failed experiments do not count.
+std::vector<Unchanged> unchanged_by(std::span<const result::Result> results);
+
+}  // namespace kvcast::plan

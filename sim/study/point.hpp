@@ -1,0 +1,35 @@
+// A point of a study: one configuration, and what is wanted of it.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/yaml.hpp"
+#include "workload/experiment.hpp"
+
+namespace kvcast::study {
+
+struct Ask {
+  // Sensitivities of the times to uncertain costs. With kDetailed, the largest batch is searched again with more and
+  // with less memory.
+  workload::Effects effects = workload::Effects::kTimes;
+  bool fit_effects = false;              // whether more or less memory would decide if the experiment fits
+  bool timeline = false;                 // keep the spans of one decode step
+  std::ostream* chrome_trace = nullptr;  // write the middle decode window as a Chrome trace
+  // Above 0: at the largest batch up to this one that fits in memory; at 1 where none does.
+  int largest_batch = 0;
+  // Above 0: build the index of so many KV heads of one layer and run nothing else.
+  int index_heads = 0;
+  SourceLocation index_heads_at;
+};
+
+struct Point {
+  config::Node config;  // of a run
+  // The values that set the point apart in its sweep: dotted key and value as text.
+  std::vector<std::pair<std::string, std::string>> swept;
+  Ask ask;
+};
+
+}  // namespace kvcast::study

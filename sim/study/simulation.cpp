@@ -1,0 +1,189 @@
+#include "study/simulation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "hardware/cost_model.hpp"
+#include "workload/index_build.hpp"
+
+namespace kvcast::study {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using result::Direction;
+using result::Result;
+using result::Status;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// How much memory there is and how much activations take are uncertain.
+constexpr std::array kMemorySources = {hardware::kDeviceMemory, hardware::kHostMemory, result::kTemporaries};
+
+constexpr const char* kMemory = "memory";  // all of them, where it is one alternative
+
+Result begin_result(const Task& task) {
+  Result result;
+  result.key = task.prepared.key;
+  result.subject = subject_of(task.prepared);
+  result.subject.swept = task.point.swept;
+  return result;
+}
+
+void set_batch(result::Subject& subject, int batch) {
+  subject.batch = batch;
+  for (result::Setting& s : subject.settings) {
+    if (s.key == "workload.batch") s.value = std::int64_t{batch};
+  }
+}
+
+}  // namespace
+
+result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::ScoreModel& scores) {
+  const replay::Proxies& p = replayed.proxies;
+  result::Accuracy accuracy;
+  accuracy.recall_mass_mean = p.recall_mass_mean, accuracy.recall_mass_p10 = p.recall_mass_p10;
+  accuracy.output_error_mean = p.output_error_mean, accuracy.topk_overlap_mean = p.topk_overlap_mean;
+  accuracy.attended_mean = p.attended_mean;
+  if (const auto prompt = replay::prompt_attention(replayed.layers)) {
+    accuracy.prompt_density = prompt->density;
+    accuracy.prompt_recall_mass_mean = prompt->recall_mass;
+  }
+  accuracy.origin = replayed.trace_source == "captured" ? Origin::kExact : Origin::kAssumed;
+  accuracy.task = score::task_score(scores, replayed);
+  return accuracy;
+}
+
+Replayed::Replayed(const policy::Policy& policy, const replay::ReplayResult& replayed, const score::ScoreModel& scores)
+    : policy_(policy), replayed_(replayed), accuracy_(accuracy_of(replayed, scores)) {}
+
+std::shared_ptr<const workload::Lowered> Replayed::lowered(const config::Run& run, const std::string& key,
+                                                           bool parts) const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (key == lowered_key_) return lowered_;
+  }
+  // Two threads may lower the same work at the same time; that is rarer than waiting for each other would be costly.
+  workload::LoweringOptions what;
+  what.parts = parts;
+  auto made = std::make_shared<const workload::Lowered>(workload::lower_experiment({&run, &policy_, &replayed_}, what));
+  const std::lock_guard lock(mutex_);
+  lowered_key_ = key, lowered_ = made;
+  return made;
+}
+
+Result Replayed::simulate(const Task& task, const Variation& variation) const {
+  const auto begin = Clock::now();
+  const Ask& ask = task.point.ask;
+  config::Run run = task.prepared.run;
+  run.workload.batch = variation.batch;
+  workload::ExperimentOptions options;
+  options.shift = variation.shift;
+  if (variation.fits_only) {
+    // Whether it fits is decided in the prefill or at the ends of decoding; how long a step takes is not wanted.
+    run.framework.warmup_steps = 0, run.framework.measured_steps = 1, run.framework.sampled_contexts = 2;
+  } else if (variation.shift.source.empty()) {
+    options.effects = ask.effects, options.timeline = ask.timeline, options.chrome_trace = ask.chrome_trace;
+  }
+  Result result = begin_result(task);
+  set_batch(result.subject, variation.batch);
+  const bool parts = options.effects == workload::Effects::kTimes;
+  const std::string key = fmt::format("{} {}{}{}", task.prepared.lowered_key, variation.batch,
+                                      variation.fits_only ? " fits" : "", parts ? " parts" : "");
+  result.experiment = workload::simulate(*lowered(run, key, parts), run.hardware, options);
+  result.status = result.experiment.oom ? Status::kOom : Status::kOk;
+  result.accuracy = accuracy_;
+  result.wall_s = seconds_since(begin);
+  return result;
+}
+
+bool Replayed::fits(const Task& task, int batch, const hardware::Shift& shift) const {
+  return simulate(task, {batch, true, shift}).status == Status::kOk;
+}
+
+// The largest batch from `known_to_fit` to `limit` that fits in memory.
+int Replayed::largest_batch(const Task& task, int known_to_fit, int limit, const hardware::Shift& shift) const {
+  while (known_to_fit < limit) {
+    const int middle = known_to_fit + (limit - known_to_fit + 1) / 2;
+    if (fits(task, middle, shift)) {
+      known_to_fit = middle;
+    } else {
+      limit = middle - 1;
+    }
+  }
+  return known_to_fit;
+}
+
+// The same with memory shifted, starting from the one without: at least 1.
+int Replayed::largest_batch_shifted(const Task& task, int batch, const hardware::Shift& shift) const {
+  const int limit = task.point.ask.largest_batch;
+  if (shift.sign > 0) {
+    return fits(task, batch, shift) ? batch : largest_batch(task, 1, std::max(1, batch - 1), shift);
+  }
+  return batch < limit && fits(task, batch + 1, shift) ? largest_batch(task, batch + 1, limit, shift) : batch;
+}
+
+// Whether it fits is uncertain as well: with less memory or more activations where it does, with the opposite where it
+// does not. One alternative for all of these, since it fits or not.
+void Replayed::add_fit_alternative(const Task& task, Result& result) const {
+  const bool fits_as_is = result.status == Status::kOk;
+  const int batch = static_cast<int>(result.subject.batch);
+  for (const char* source : kMemorySources) {
+    Result other = simulate(task, {batch, true, {source, fits_as_is ? 1.0 : -1.0}});
+    if ((other.status == Status::kOk) == fits_as_is) continue;
+    result::Alternative alternative{kMemory, nullptr, nullptr};
+    (fits_as_is ? alternative.longer : alternative.shorter) = std::make_shared<const Result>(std::move(other));
+    result.alternatives.push_back(std::move(alternative));
+    return;
+  }
+}
+
+// Where less memory or more activations, or the opposite, make another batch the largest: the result at that one.
+void Replayed::add_batch_alternatives(const Task& task, Result& result) const {
+  const int batch = static_cast<int>(result.subject.batch);
+  for (const char* source : kMemorySources) {
+    result::Alternative other{source, nullptr, nullptr};
+    for (const Direction direction : {Direction::kLonger, Direction::kShorter}) {
+      const hardware::Shift shift{source, direction == Direction::kLonger ? 1.0 : -1.0};
+      const int instead = largest_batch_shifted(task, batch, shift);
+      if (instead == batch) continue;
+      auto& place = direction == Direction::kLonger ? other.longer : other.shorter;
+      place = std::make_shared<const Result>(simulate(task, {instead, false, shift}));
+    }
+    if (other.longer || other.shorter) result.alternatives.push_back(std::move(other));
+  }
+}
+
+Result Replayed::at_largest_batch(const Task& task) const {
+  const Ask& ask = task.point.ask;
+  const int batch = largest_batch(task, 1, ask.largest_batch, {});
+  Result result = simulate(task, {batch, false, {}});
+  const bool fits = result.status == Status::kOk;
+  if (fits && ask.effects == workload::Effects::kDetailed) add_batch_alternatives(task, result);
+  if (!fits && ask.fit_effects) add_fit_alternative(task, result);
+  return result;
+}
+
+Result Replayed::simulate(const Task& task) const {
+  const Ask& ask = task.point.ask;
+  if (ask.largest_batch > 0) return at_largest_batch(task);
+  Result result = simulate(task, {task.prepared.run.workload.batch, false, {}});
+  if (ask.fit_effects) add_fit_alternative(task, result);
+  return result;
+}
+
+Result build_index(const Task& task) {
+  const config::Run& run = task.prepared.run;
+  const Ask& ask = task.point.ask;
+  if (ask.index_heads > run.model.n_kv_heads) {
+    throw UserError(ask.index_heads_at, fmt::format("index_heads: the model has {} KV heads", run.model.n_kv_heads));
+  }
+  const auto policy = make_policy(task.prepared);
+  Result result = begin_result(task);
+  result.build = workload::build_index(run, *policy, ask.index_heads, ask.effects != workload::Effects::kNone);
+  return result;
+}
+
+}  // namespace kvcast::study

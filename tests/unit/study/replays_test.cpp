@@ -1,0 +1,94 @@
+// The order of calls on traces, refusals and stops.
+#include "study/replays.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+namespace kvcast::tests {
+namespace {
+
+// Notes what happens to it; `bad` replays are refused, and all of them where the trace itself is.
+class Noted final : public study::TraceWork {
+ public:
+  Noted(std::string name, std::size_t n, std::string& log, std::mutex& mutex)
+      : name_(std::move(name)), n_(n), log_(log), mutex_(mutex) {}
+  std::size_t replays() const override { return n_; }
+  void open(int) override {
+    note("open");
+    if (refuse_trace) throw UserError("no such trace");
+  }
+  void replay(std::size_t i, int) override {
+    if (static_cast<int>(i) == bad) throw UserError("not this one");
+    note(std::to_string(i));
+    if (on_replay) on_replay();
+  }
+  void refuse(std::size_t i, const UserError& why) override { note(std::to_string(i) + " " + why.what()); }
+  void close() override { note("close"); }
+
+  int bad = -1;
+  bool refuse_trace = false;
+  std::function<void()> on_replay;
+
+ private:
+  void note(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    log_ += name_ + " " + what + "; ";
+  }
+  std::string name_;
+  std::size_t n_;
+  std::string& log_;
+  std::mutex& mutex_;
+};
+
+struct Fixture {
+  std::string log;
+  std::mutex mutex;
+  std::vector<std::unique_ptr<study::TraceWork>> work;
+  Noted& add(const std::string& name, std::size_t n) {
+    auto made = std::make_unique<Noted>(name, n, log, mutex);
+    Noted& added = *made;
+    work.push_back(std::move(made));
+    return added;
+  }
+};
+
+TEST_CASE("each trace is opened once, replayed and closed before the next") {
+  Fixture f;
+  f.add("a", 2), f.add("none", 0), f.add("b", 1);
+  study::run_replays(f.work, study::Spread::kReplays, 1);
+  CHECK(f.log == "a open; a 0; a 1; a close; b open; b 0; b close; ");
+}
+
+TEST_CASE("a refused replay leaves the others alone, and a refused trace refuses all of its replays") {
+  Fixture f;
+  f.add("a", 3).bad = 1;
+  f.add("b", 2).refuse_trace = true;
+  study::run_replays(f.work, study::Spread::kTraces, 1);
+  CHECK(f.log ==
+        "a open; a 0; a 1 not this one; a 2; a close; b open; b 0 no such trace; b 1 no such trace; b close; ");
+}
+
+TEST_CASE("after a stop no further replay begins") {
+  Fixture f;
+  std::stop_source stop;
+  f.add("a", 3).on_replay = [&stop] { stop.request_stop(); };
+  f.add("b", 1);
+  study::run_replays(f.work, study::Spread::kReplays, 1, stop.get_token());
+  CHECK(f.log == "a open; a 0; a close; ");
+}
+
+TEST_CASE("all replays are made with several threads, whichever way they are spread") {
+  for (const study::Spread spread : {study::Spread::kReplays, study::Spread::kTraces}) {
+    Fixture f;
+    std::atomic<int> replays{0};
+    for (int t = 0; t < 5; ++t) f.add("t", 7).on_replay = [&replays] { ++replays; };
+    study::run_replays(f.work, spread, 4);
+    CHECK(replays == 35);
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::tests

@@ -1,0 +1,183 @@
+// Plans, caches and refusals of studies of small experiments.
+#include "study/study.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <map>
+#include <mutex>
+
+#include "result/metric.hpp"
+
+namespace kvcast::tests {
+namespace {
+
+using config::Node;
+using result::Result;
+using result::Status;
+
+Node run_of(const std::string& more) {
+  return config::parse_yaml(
+      "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nworkload: {prompt_tokens: 1024, decode_tokens: 16, batch: 2}\n"
+      "trace: {recipe: needle, layers: 2, steps: 6}\nframework: {warmup_steps: 1, measured_steps: 2, sampled_contexts: "
+      "2}\n" +
+          more,
+      "run.yaml");
+}
+
+study::Point point_of(const std::string& more) {
+  study::Point point{run_of(more), {}, {}};
+  point.ask.effects = workload::Effects::kNone;
+  return point;
+}
+
+class Kept final : public study::ReplayCache {
+ public:
+  std::optional<replay::ReplayResult> get(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    const auto found = replays_.find(key);
+    if (found == replays_.end()) return {};
+    ++hits;
+    return found->second;
+  }
+  void put(const std::string& key, const replay::ReplayResult& replayed) override {
+    const std::lock_guard lock(mutex_);
+    ++puts;
+    replays_[key] = replayed;
+  }
+  int hits = 0, puts = 0;
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, replay::ReplayResult> replays_;
+};
+
+double tpot(const Result& r) { return r.experiment.tpot_mean_s; }
+
+TEST_CASE("results come in the order of the points and equal those of each point alone") {
+  const std::vector<std::string> policies = {"policy: full\n", "policy: {name: quest, budget: 128}\n",
+                                             "policy: {name: quest, budget: 256}\n"};
+  std::vector<study::Point> points;
+  for (const std::string& p : policies) points.push_back(point_of(p));
+  study::StudyOptions options;
+  options.threads = 2;
+  const std::vector<Result> all = study::run_all(points, options);
+  REQUIRE(all.size() == 3);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const Result alone = study::run_all({points[i]}, {}).front();
+    CHECK(all[i].key == alone.key);
+    for (const result::Metric& m : result::all_metrics()) {
+      if (m.basis == result::Basis::kProgram) continue;
+      INFO(m.path);
+      CHECK(result::value(all[i], m) == result::value(alone, m));
+    }
+  }
+  CHECK(all[1].subject.text("policy.budget") == "128");
+  CHECK(all[2].subject.batch == 2);
+}
+
+TEST_CASE("one replay serves all machines and batches, and a cache serves later studies") {
+  Kept cache;
+  study::StudyOptions options;
+  options.replays = &cache;
+  const std::string quest = "policy: {name: quest, budget: 128}\n";
+  std::vector<study::Point> points = {point_of(quest), point_of(quest), point_of("policy: full\n")};
+  points[1].config = points[1].config.with("hardware", Node::scalar("h100-sxm", {}));
+  const std::vector<Result> first = study::run_all(points, options);
+  CHECK(cache.puts == 2);
+  CHECK(cache.hits == 0);
+  CHECK(tpot(first[1]) < tpot(first[0]));  // HBM of an H100 is twice as fast
+  const std::vector<Result> again = study::run_all(points, options);
+  CHECK(cache.puts == 2);
+  CHECK(cache.hits == 2);
+  for (std::size_t i = 0; i < points.size(); ++i) CHECK(tpot(again[i]) == tpot(first[i]));
+}
+
+TEST_CASE("an experiment that its trace refuses is a result, and the others go on") {
+  std::mutex mutex;
+  std::map<std::size_t, Result> results;
+  // h2o sums the weights of all prompt queries, of which the recipe captures the last ones only.
+  const study::Plan plan({point_of("policy: {name: h2o, budget: 128}\n"), point_of("policy: full\n")});
+  study::run(plan, {}, [&](const study::Task& task, Result&& r) {
+    const std::lock_guard lock(mutex);
+    results[task.index] = std::move(r);
+  });
+  REQUIRE(results.size() == 2);
+  CHECK(results[0].status == Status::kFailed);
+  CHECK_THAT(results[0].error, Catch::Contains("run.yaml:5:") && Catch::Contains("h2o"));
+  CHECK(results[0].subject.policy == "h2o");
+  CHECK(results[1].status == Status::kOk);
+}
+
+TEST_CASE("a mistake in any point is found before work begins") {
+  CHECK_THROWS_WITH(study::Plan({point_of("policy: full\n"), point_of("policy: {name: quest, budgt: 1}\n")}),
+                    Catch::Contains("budgt"));
+}
+
+TEST_CASE("shards divide a plan by replays and leave nothing out") {
+  const auto points = [] {
+    std::vector<study::Point> all;
+    for (const char* budget : {"64", "128", "192"}) {
+      for (const char* machine : {"a100-40gb-pcie4", "h100-sxm"}) {
+        study::Point p = point_of(std::string("policy: {name: quest, budget: ") + budget + "}\n");
+        p.config = p.config.with("hardware", Node::scalar(machine, {}));
+        all.push_back(std::move(p));
+      }
+    }
+    return all;
+  };
+  std::map<std::string, int> seen;
+  for (std::int64_t shard = 0; shard < 2; ++shard) {
+    study::Plan plan(points());
+    plan.keep_shard(shard, 2);
+    CHECK(plan.tasks().size() == (shard == 0 ? 4 : 2));  // replays 0 and 2, and replay 1
+    for (const study::Task& task : plan.tasks()) ++seen[task.prepared.key];
+  }
+  CHECK(seen.size() == 6);
+  study::Plan plan(points());
+  CHECK(plan.drop([](const study::Task& t) { return t.prepared.run.hardware.name == "h100-sxm"; }) == 3);
+  CHECK(plan.tasks().size() == 3);
+  CHECK(plan.tasks()[1].index == 2);  // the index of its point stays
+}
+
+TEST_CASE("a stop leaves the rest undone") {
+  std::stop_source stop;
+  study::StudyOptions options;
+  options.stop = stop.get_token();
+  int done = 0;
+  const study::Plan plan({point_of("policy: full\n"), point_of("policy: {name: quest, budget: 64}\n")});
+  study::run(plan, options, [&](const study::Task&, Result&&) {
+    ++done;
+    stop.request_stop();
+  });
+  CHECK(done == 1);
+}
+
+TEST_CASE("the largest batch is the last one that fits, and memory may move it") {
+  study::Point point = point_of("policy: full\n");
+  point.ask.largest_batch = 4;
+  point.ask.effects = workload::Effects::kDetailed;
+  const Result r = study::run_all({point}, {}).front();
+  CHECK(r.subject.batch == 4);  // small prompts: the limit holds
+  CHECK(r.subject.text("workload.batch") == "4");
+  CHECK(r.status == Status::kOk);
+  study::Point too_large = point;
+  too_large.config = too_large.config.with("workload.prompt_tokens", Node::scalar("120000", {}));
+  too_large.config = too_large.config.with("workload.prefill_chunk", Node::scalar("4096", {}));
+  too_large.config = too_large.config.with("workload.prefill_batch", Node::scalar("1", {}));
+  too_large.ask.largest_batch = 64;
+  too_large.ask.effects = workload::Effects::kNone;
+  const Result most = study::run_all({too_large}, {}).front();
+  const auto fits_at = [&](std::int64_t batch) {
+    study::Point p = too_large;
+    p.ask.largest_batch = 0;
+    p.config = p.config.with("workload.batch", Node::scalar(std::to_string(batch), {}));
+    return study::run_all({p}, {}).front().status == Status::kOk;
+  };
+  CHECK(most.subject.batch > 1);
+  CHECK(most.subject.batch < 64);
+  CHECK(fits_at(most.subject.batch));
+  CHECK_FALSE(fits_at(most.subject.batch + 1));
+}
+
+}  // namespace
+}  // namespace kvcast::tests
