@@ -77,48 +77,50 @@ engine::OpId TimedSource::engine_id(graph::OpId id) const {
   return -1;
 }
 
-void TimedSource::add(const graph::Op& op, std::vector<engine::Op>& out) {
+engine::Op& TimedSource::append(graph::Lane lane, engine::Block& out) {
+  ++next_id_;
+  return out.add_op(static_cast<std::uint16_t>(lane), next_work_++);
+}
+
+void TimedSource::add(const graph::Op& op, engine::Block& out) {
   const hardware::Cost cost = costs_.cost(op);
   const std::uint64_t tag =
       pack({op.kind, op.lane, pace_of(op, cost), cost.origin, op.layer, cost.uncertainty, op.label});
-  const auto issue = [&](double seconds) -> engine::Op& {
-    engine::Op& call = out.emplace_back();
-    call.lane = static_cast<std::uint16_t>(std::get<graph::Copy>(op.work).issuer);
-    call.demands.push_back({static_cast<std::uint16_t>(cost.issue->thread), seconds});
-    call.tag = pack({graph::Kind::kLaunch, std::get<graph::Copy>(op.work).issuer, metrics::Bound::kHostThread,
-                     cost.origin, op.layer, cost.uncertainty, "copy issue"});
-    ++next_id_;
-    return call;
+  const auto issue = [&](double seconds) {
+    const graph::Lane issuer = std::get<graph::Copy>(op.work).issuer;
+    out.add_work(0);
+    out.add_demand(static_cast<std::uint16_t>(cost.issue->thread), seconds);
+    append(issuer, out).tag = pack({graph::Kind::kLaunch, issuer, metrics::Bound::kHostThread, cost.origin, op.layer,
+                                    cost.uncertainty, "copy issue"});
   };
   engine::OpId first_call = -1;
   if (cost.issue) {
     first_call = next_id_;
-    engine::Op& call = issue(cost.issue->first);
-    for (const graph::OpId id : op.after) call.after.push_back(engine_id(id));
+    issue(cost.issue->first);
+    for (const graph::OpId id : op.after) out.add_after(engine_id(id));
   }
-  engine::Op& timed = out.emplace_back();
-  timed.lane = static_cast<std::uint16_t>(op.lane);
-  timed.latency = static_cast<double>(cost.latency);
-  timed.tag = tag;
-  for (const hardware::Demand& d : cost.demands) {
-    timed.demands.push_back({static_cast<std::uint16_t>(d.resource), d.amount});
-  }
+  out.add_work(static_cast<double>(cost.latency));
+  for (const hardware::Demand& d : cost.demands) out.add_demand(static_cast<std::uint16_t>(d.resource), d.amount);
+  maps_.back().ids.push_back(next_id_);
+  append(op.lane, out).tag = tag;
   if (first_call >= 0) {
-    timed.after.push_back(first_call);
+    out.add_after(first_call);
   } else {
-    for (const graph::OpId id : op.after) timed.after.push_back(engine_id(id));
+    for (const graph::OpId id : op.after) out.add_after(engine_id(id));
   }
   for (const graph::MemoryDelta& m : op.memory) {
-    timed.memory.push_back({static_cast<std::uint16_t>(m.pool), m.owner, m.bytes});
+    out.add_memory({static_cast<std::uint16_t>(m.pool), m.owner, m.bytes});
   }
-  maps_.back().ids.push_back(next_id_++);
-  if (cost.issue && cost.issue->rest > 0) issue(cost.issue->rest).after.push_back(first_call);
+  if (cost.issue && cost.issue->rest > 0) {
+    issue(cost.issue->rest);
+    out.add_after(first_call);
+  }
 }
 
-bool TimedSource::next_block(std::vector<engine::Op>& out) {
+bool TimedSource::next_block(engine::Block& out) {
   if (!work_.next_block(block_)) return false;
   out.clear();
-  out.reserve(block_.size());
+  out.ops.reserve(block_.size());
   maps_.push_back({next_graph_id_, {}});
   maps_.back().ids.reserve(block_.size());
   if (maps_.size() > graph::WorkSource::kReach + 1) maps_.pop_front();

@@ -32,7 +32,7 @@ struct OpNote {
 class TimedSource final : public engine::OpSource {
  public:
   TimedSource(graph::WorkSource& work, const hardware::CostModel& costs) : work_(work), costs_(costs) {}
-  bool next_block(std::vector<engine::Op>& out) override;
+  bool next_block(engine::Block& out) override;
 
   // By block: the engine's id of its first and of its last op, and the bytes that it moves.
   struct BlockInfo {
@@ -43,7 +43,9 @@ class TimedSource final : public engine::OpSource {
   OpNote note(std::uint64_t tag) const;
 
  private:
-  void add(const graph::Op& op, std::vector<engine::Op>& out);
+  void add(const graph::Op& op, engine::Block& out);
+  // Appends an op of the work that was appended last.
+  engine::Op& append(graph::Lane lane, engine::Block& out);
   std::uint64_t pack(const OpNote& note);
   engine::OpId engine_id(graph::OpId id) const;
 
@@ -59,6 +61,7 @@ class TimedSource final : public engine::OpSource {
   std::deque<IdMap> maps_;
   graph::OpId next_graph_id_ = 0;
   engine::OpId next_id_ = 0;
+  engine::WorkId next_work_ = 0;
   std::vector<const char*> labels_;  // distinct label texts
 };
 
