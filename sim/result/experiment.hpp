@@ -1,0 +1,86 @@
+// The outcome of simulating one experiment: times, memory, traffic, and how uncertain costs move the times.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/traffic.hpp"
+#include "metrics/attribution.hpp"
+
+namespace kvcast::result {
+
+struct OwnedBytes {
+  std::string owner;  // "weights", "KV cache"
+  double bytes = 0;
+};
+
+// The first allocation that did not fit.
+struct OutOfMemory {
+  std::string pool;                                // "hbm" or "dram"
+  std::string moment;                              // "prefill, layer 3", "decode at 33280 tokens"
+  double requested = 0, in_use = 0, capacity = 0;  // bytes
+  std::vector<OwnedBytes> owners;                  // in use at that moment, largest first
+  std::string requested_for;                       // owner of the request: "activations"
+};
+
+struct PoolUse {
+  double capacity = 0, peak = 0;   // bytes
+  std::vector<OwnedBytes> owners;  // at the peak, largest first
+};
+
+// One operation of a decode step, seconds from the start of the step.
+struct TimelineSpan {
+  std::string lane, kind, label;
+  int layer = -1;
+  double start_s = 0, duration_s = 0;
+};
+
+// Times relative to those with all costs as stated.
+struct ShiftedTimes {
+  double step = 1, prefill = 1, build = 1;  // factors
+  // The attribution of a decode step, of the prefill and of an index build; only where detailed effects were requested.
+  std::optional<metrics::Attribution> step_parts, prefill_parts, build_parts;
+};
+
+// Sensitivity of the times to one cost source, shifted up and down by its uncertainty.
+struct Effect {
+  std::string source;             // as the machine's profile states it, or kTraceSample
+  std::vector<std::string> keys;  // numbers of the machine that have this source, or {kTraceSample}
+  ShiftedTimes longer, shorter;
+};
+
+// The sampling error of the replay: the spread across the replayed layers and steps.
+inline constexpr const char* kTraceSample = "trace";
+// Source of memory effects: activations and attention scores are estimates.
+inline constexpr const char* kTemporaries = "activations";
+// Half-width of the uncertainty of activations and attention scores, as a share. An assumption for want of
+// measurements: which operands are live at once depends on the framework, and its allocator keeps parts of those that
+// are gone.
+inline constexpr double kTemporarySpread = 0.4;
+
+struct Experiment {
+  std::optional<OutOfMemory> oom;  // where set, times are absent
+  double ttft_s = 0;
+  double tpot_mean_s = 0, tpot_p50_s = 0, tpot_p99_s = 0;
+  double tokens_per_s = 0;  // of the whole batch while decoding
+  PoolUse hbm, dram;
+  PoolUse decode_hbm;         // HBM while decoding
+  graph::Traffic traffic;     // bytes of one decode step
+  metrics::Attribution step;  // one decode step, mean over the sampled contexts
+  metrics::Attribution prefill;
+  std::vector<TimelineSpan> timeline;  // one decode step, where requested
+  std::vector<Effect> effects;         // where requested; largest first is not guaranteed
+  std::int64_t engine_ops = 0, engine_events = 0;
+  double engine_wall_s = 0;
+};
+
+// Building the index of one layer by itself, as papers measure it apart from whole prefills.
+struct IndexBuild {
+  double seconds = 0;         // from the first host call until the host knows that all is done
+  metrics::Attribution time;  // of these seconds
+  std::vector<Effect> effects;
+};
+
+}  // namespace kvcast::result

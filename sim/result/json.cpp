@@ -1,0 +1,198 @@
+#include "result/json.hpp"
+
+#include <algorithm>
+
+namespace kvcast::result {
+namespace {
+
+using nlohmann::json;
+
+json& place_at(json& root, std::string_view path) {
+  json* at = &root;
+  while (true) {
+    const std::size_t dot = path.find('.');
+    at = &(*at)[std::string(path.substr(0, dot))];
+    if (dot == std::string_view::npos) return *at;
+    path.remove_prefix(dot + 1);
+  }
+}
+
+json value_json(const SettingValue& value) {
+  return std::visit([](const auto& v) { return json(v); }, value);
+}
+
+json owners_json(const std::vector<OwnedBytes>& owners) {
+  json list = json::array();
+  for (const OwnedBytes& o : owners) list.push_back({{"owner", o.owner}, {"bytes", o.bytes}});
+  return list;
+}
+
+json oom_json(const OutOfMemory& oom) {
+  return {{"pool", oom.pool},
+          {"moment", oom.moment},
+          {"requested_for", oom.requested_for},
+          {"requested_bytes", oom.requested},
+          {"in_use_bytes", oom.in_use},
+          {"capacity_bytes", oom.capacity},
+          {"owners", owners_json(oom.owners)}};
+}
+
+json shares_json(const metrics::Attribution& time) {
+  json shares = json::object();
+  for (std::size_t o = 0; o < time.origin.size(); ++o) {
+    if (time.origin[o] > 0) shares[std::string(origin_name(static_cast<Origin>(o)))] = time.origin[o] / time.total();
+  }
+  return shares;
+}
+
+json task_json(const std::optional<TaskScore>& task) {
+  if (!task) return nullptr;
+  return {{"task", task->task},
+          {"known", task->known},
+          {"share_of_full", task->share_of_full},
+          {"interval", {task->interval.low, task->interval.high}},
+          {"steps", task->steps},
+          {"recall_mean", task->recall_mean},
+          {"recall_min", task->recall_min},
+          {"other_recall", task->other_recall},
+          {"origin", origin_name(Origin::kFitted)},
+          {"rests_on", task->source}};
+}
+
+json sensitivities_json(std::vector<Effect> effects) {
+  const auto reach = [](const Effect& f) { return std::max(f.longer.step, 1 / f.shorter.step); };
+  std::stable_sort(effects.begin(), effects.end(),
+                   [&](const Effect& a, const Effect& b) { return reach(a) > reach(b); });
+  json list = json::array();
+  for (const Effect& f : effects) {
+    list.push_back({{"keys", f.keys},
+                    {"decode.tpot_s", {f.shorter.step, f.longer.step}},
+                    {"prefill.ttft_s", {f.shorter.prefill, f.longer.prefill}}});
+  }
+  return list;
+}
+
+void add_metrics(json& out, const Result& r) {
+  for (const Metric& metric : all_metrics()) {
+    const auto number = value(r, metric);
+    if (!number) continue;
+    place_at(out, metric.path) = *number;
+    out["origin"][metric.path] = origin_name(origin(r, metric));
+    if (const auto range = interval(r, metric)) out["intervals"][metric.path] = {range->low, range->high};
+  }
+}
+
+void add_times(json& out, const Result& r) {
+  const Experiment& e = r.experiment;
+  out["breakdown"] = breakdown_json(e.step);
+  out["prefill"]["breakdown"] = breakdown_json(e.prefill);
+  out["bottleneck"] = out["binding_resource"] = bottleneck(e.step);
+  out["origin_shares"] = {{"decode", shares_json(e.step)}, {"prefill", shares_json(e.prefill)}};
+  out["sensitivities"] = sensitivities_json(e.effects);
+  // Groups of numbers that have one origin.
+  const std::string_view decode = origin_name(origin_of(e.step));
+  for (const char* group : {"decode.tpot_s", "transfer", "breakdown", "binding_resource"})
+    out["origin"][group] = decode;
+  out["origin"]["traffic"] = origin_name(Origin::kExact);
+}
+
+void add_memory(json& out, const Experiment& e) {
+  json& memory = out["memory"];
+  memory["hbm_owners"] = owners_json(e.hbm.owners);
+  memory["decode_hbm_owners"] = owners_json(e.decode_hbm.owners);
+  memory["dram_owners"] = owners_json(e.dram.owners);
+  out["origin"]["memory"] = origin_name(Origin::kExact);
+}
+
+void add_timeline(json& out, const std::vector<TimelineSpan>& spans) {
+  if (spans.empty()) return;
+  json& list = out["timeline"] = json::array();
+  for (const TimelineSpan& s : spans) {
+    list.push_back({{"lane", s.lane},
+                    {"kind", s.kind},
+                    {"label", s.label},
+                    {"layer", s.layer},
+                    {"start_s", s.start_s},
+                    {"dur_s", s.duration_s}});
+  }
+}
+
+const char* basis_text(Basis basis) {
+  switch (basis) {
+    case Basis::kStepTime:
+    case Basis::kStepPart:
+      return "decode time";
+    case Basis::kPrefillTime:
+    case Basis::kPrefillPart:
+      return "prefill time";
+    case Basis::kBuildTime:
+    case Basis::kBuildPart:
+      return "index build time";
+    case Basis::kPeakMemory:
+    case Basis::kDecodeMemory:
+      return "memory";
+    case Basis::kReplay:
+      return "replay";
+    case Basis::kTaskScore:
+      return "score model";
+    case Basis::kProgram:
+      return "simulation";
+    case Basis::kExact:
+      break;
+  }
+  return "exact";
+}
+
+}  // namespace
+
+json breakdown_json(const metrics::Attribution& step) {
+  json list = json::array();
+  for (int k = 0; k < graph::kKindCount; ++k) {
+    const auto i = static_cast<std::size_t>(k);
+    if (step.exposed[i] == 0 && step.hidden[i] == 0) continue;
+    list.push_back({{"kind", graph::kind_name(static_cast<graph::Kind>(k))},
+                    {"exposed_s", step.exposed[i]},
+                    {"hidden_s", step.hidden[i]},
+                    {"uncertain_s", step.uncertain[i]}});
+  }
+  if (step.idle > 0) {
+    list.push_back({{"kind", "idle"}, {"exposed_s", step.idle}, {"hidden_s", 0.0}, {"uncertain_s", 0.0}});
+  }
+  return list;
+}
+
+json to_json(const Metric& metric) {
+  return {{"path", metric.path},
+          {"alias", metric.alias.empty() ? json() : json(metric.alias)},
+          {"unit", unit_name(metric.unit)},
+          {"better", better_name(metric.better)},
+          {"label", metric.label},
+          {"definition", metric.definition},
+          {"basis", basis_text(metric.basis)},
+          {"interval", has_interval(metric)}};
+}
+
+json to_json(const Result& r) {
+  json out;
+  for (const Setting& s : r.subject.settings) place_at(out["config"], s.key) = value_json(s.value);
+  out["status"] = status_name(r.status);
+  out["oom"] = r.experiment.oom ? oom_json(*r.experiment.oom) : json();
+  if (r.status == Status::kFailed) {
+    out["error"] = r.error;
+    return out;
+  }
+  add_metrics(out, r);
+  if (r.build) {
+    out["build"]["breakdown"] = breakdown_json(r.build->time);
+    return out;
+  }
+  if (r.has_times()) add_times(out, r);
+  add_memory(out, r.experiment);
+  out["accuracy"]["task"] = task_json(r.accuracy.task);
+  out["origin"]["accuracy"] = origin_name(r.accuracy.origin);
+  if (r.accuracy.task) out["origin"]["accuracy.task"] = origin_name(Origin::kFitted);
+  add_timeline(out, r.experiment.timeline);
+  return out;
+}
+
+}  // namespace kvcast::result

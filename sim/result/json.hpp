@@ -1,0 +1,31 @@
+// A result as JSON: what `kvcast run --json` prints. Numbers stand at the paths of their metrics.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "result/metric.hpp"
+
+namespace kvcast::result {
+
+// Every number that the result has, at its metric's path; and
+//   config                  the resolved configuration
+//   status, error, oom      whether it ran and fits; oom is null where it fits
+//   intervals, origin       by metric path
+//   origin_shares           share of a decode step and of the prefill by the origin of its costs
+//   breakdown, prefill.breakdown, build.breakdown   [{kind, exposed_s, hidden_s, uncertain_s}]
+//   bottleneck (also as binding_resource)           what sets the length of a decode step
+//   sensitivities           [{keys, decode.tpot_s, prefill.ttft_s}], factors with the costs shorter and longer
+//   memory.*_owners         [{owner, bytes}]
+//   accuracy.task           the predicted task score; null without a task
+//   timeline                spans of one decode step, where they were kept
+nlohmann::json to_json(const Result& result);
+
+// The description of a metric as `kvcast metrics --json` prints it: {path, alias, unit, better, label, definition,
+// basis}.
+nlohmann::json to_json(const Metric& metric);
+
+// [{kind, exposed_s, hidden_s, uncertain_s}], kinds without time left out. uncertain_s: by how much the exposed seconds
+// may be off if all costs of the kind are off in the same direction.
+nlohmann::json breakdown_json(const metrics::Attribution& time);
+
+}  // namespace kvcast::result

@@ -1,0 +1,219 @@
+#include "result/metric.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <map>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "result/metric_rows.hpp"
+
+namespace kvcast::result {
+namespace {
+
+// A peak is an estimate from this share of estimated bytes on.
+constexpr double kEstimatedShare = 0.05;
+// An origin counts from this share of the time on.
+constexpr double kOriginShare = 0.05;
+
+double temporaries(const PoolUse& use) {
+  double bytes = 0;
+  for (const OwnedBytes& o : use.owners) {
+    if (o.owner == "activations" || o.owner == "attention scores") bytes += o.bytes;
+  }
+  return bytes;
+}
+
+bool is_estimate(const PoolUse& use) { return use.peak > 0 && temporaries(use) >= kEstimatedShare * use.peak; }
+
+// The name of an owner in formulas: "low-rank keys" is low_rank_keys.
+std::string as_name(std::string text) {
+  for (char& c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  }
+  return text;
+}
+
+double bytes_of(const PoolUse& use, const std::string& name) {
+  for (const OwnedBytes& o : use.owners) {
+    if (as_name(o.owner) == name) return o.bytes;
+  }
+  return 0;
+}
+
+std::optional<std::string> after(std::string_view name, std::string_view prefix) {
+  if (name.substr(0, prefix.size()) != prefix) return {};
+  return std::string(name.substr(prefix.size()));
+}
+
+double ShiftedTimes::*factor_of(Basis basis) {
+  if (basis == Basis::kStepTime) return &ShiftedTimes::step;
+  if (basis == Basis::kPrefillTime) return &ShiftedTimes::prefill;
+  return basis == Basis::kBuildTime ? &ShiftedTimes::build : nullptr;
+}
+
+const std::vector<Effect>& effects_of(const Result& result) {
+  return result.build ? result.build->effects : result.experiment.effects;
+}
+
+std::optional<Interval> time_interval(const Result& result, const Metric& metric, double middle) {
+  const auto factor = factor_of(metric.basis);
+  FactorSpread spread;
+  for (const Effect& effect : effects_of(result)) {
+    double longer = effect.longer.*factor, shorter = effect.shorter.*factor;
+    if (metric.unit == Unit::kTokensPerSecond) longer = 1 / longer, shorter = 1 / shorter;
+    spread.add(std::array{longer, shorter});
+  }
+  return spread.interval(middle);
+}
+
+}  // namespace
+
+std::string_view better_name(Better better) {
+  static constexpr std::array<std::string_view, 3> kNames = {"higher", "lower", "neither"};
+  return kNames[static_cast<std::size_t>(better)];
+}
+
+std::string_view unit_name(Unit unit) {
+  static constexpr std::array<std::string_view, 6> kNames = {"s", "bytes", "tokens/s", "tokens", "share", "count"};
+  return kNames[static_cast<std::size_t>(unit)];
+}
+
+std::span<const Metric> all_metrics() {
+  static const std::vector<Metric> rows = metric_rows();
+  return rows;
+}
+
+const Metric* find_metric(std::string_view name) {
+  static const auto by_name = [] {
+    std::map<std::string, const Metric*, std::less<>> all;
+    for (const Metric& m : all_metrics()) {
+      for (const std::string& key : {m.path, m.alias}) {
+        if (!key.empty()) KVCAST_CHECK(all.emplace(key, &m).second);
+      }
+    }
+    return all;
+  }();
+  const auto found = by_name.find(name);
+  return found == by_name.end() ? nullptr : found->second;
+}
+
+std::optional<double> value(const Result& result, const Metric& metric) {
+  if (metric.derived != nullptr) return metric.derived(result, metric.which);
+  // The accessor hands out a place to write to as well; nothing is written here.
+  const double* const field = metric.field(const_cast<Result&>(result), metric.which);
+  return field == nullptr ? std::nullopt : std::optional<double>(*field);
+}
+
+Origin origin(const Result& result, const Metric& metric) {
+  switch (metric.basis) {
+    case Basis::kStepTime:
+    case Basis::kStepPart:
+      return origin_of(result.experiment.step);
+    case Basis::kPrefillTime:
+    case Basis::kPrefillPart:
+      return origin_of(result.experiment.prefill);
+    case Basis::kBuildTime:
+    case Basis::kBuildPart:
+      return result.build ? origin_of(result.build->time) : Origin::kExact;
+    case Basis::kPeakMemory:
+      return is_estimate(result.experiment.hbm) ? Origin::kAssumed : Origin::kExact;
+    case Basis::kDecodeMemory:
+      return is_estimate(result.experiment.decode_hbm) ? Origin::kAssumed : Origin::kExact;
+    case Basis::kReplay:
+      return result.accuracy.origin;
+    case Basis::kTaskScore:
+      return Origin::kFitted;
+    case Basis::kExact:
+    case Basis::kProgram:
+      break;
+  }
+  return Origin::kExact;
+}
+
+bool has_interval(const Metric& metric) {
+  const Basis b = metric.basis;
+  return factor_of(b) != nullptr || b == Basis::kPeakMemory || b == Basis::kDecodeMemory || b == Basis::kTaskScore;
+}
+
+std::optional<Interval> interval(const Result& result, const Metric& metric) {
+  const auto middle = value(result, metric);
+  if (!middle) return {};
+  if (factor_of(metric.basis) != nullptr) return time_interval(result, metric, *middle);
+  if (metric.basis == Basis::kPeakMemory) return peak_interval(result.experiment.hbm);
+  if (metric.basis == Basis::kDecodeMemory) return peak_interval(result.experiment.decode_hbm);
+  if (metric.basis == Basis::kTaskScore) return result.accuracy.task->interval;
+  return {};
+}
+
+std::optional<double> number_named(const Result& result, const std::string& name) {
+  if (name == "fits") return result.status == Status::kOk ? 1 : 0;
+  if (name == "batch") return static_cast<double>(result.subject.batch);
+  if (const Metric* const metric = find_metric(name)) return value(result, *metric);
+  if (const auto key = after(name, "config.")) return result.subject.number(*key);
+  const bool has_memory = result.status != Status::kFailed && !result.build;
+  if (const auto owner = after(name, "hbm_of."); owner && has_memory) {
+    return bytes_of(result.experiment.decode_hbm, *owner);
+  }
+  if (const auto owner = after(name, "dram_of."); owner && has_memory) return bytes_of(result.experiment.dram, *owner);
+  return {};
+}
+
+bool is_number_name(const std::string& name) {
+  return name == "fits" || name == "batch" || find_metric(name) != nullptr || after(name, "config.") ||
+         after(name, "hbm_of.") || after(name, "dram_of.");
+}
+
+Basis basis_named(const std::string& name) {
+  const Metric* const metric = find_metric(name);
+  return metric == nullptr ? Basis::kExact : metric->basis;
+}
+
+std::string format_value(const Metric& metric, double value) {
+  switch (metric.unit) {
+    case Unit::kSeconds:
+      return format_quantity(value, Dimension::kSeconds);
+    case Unit::kBytes:
+      return format_quantity(value, Dimension::kBytes);
+    case Unit::kTokensPerSecond:
+      return fmt::format("{:.4g} tokens/s", value);
+    case Unit::kTokens:
+      return fmt::format("{:.0f} tokens", value);
+    case Unit::kShare:
+      return fmt::format("{:.2f} %", 100 * value);
+    case Unit::kCount:
+      break;
+  }
+  return fmt::format("{:.6g}", value);
+}
+
+std::string_view bottleneck(const metrics::Attribution& time) {
+  const auto largest = std::max_element(time.bound.begin(), time.bound.end());
+  return metrics::bound_name(static_cast<metrics::Bound>(largest - time.bound.begin()));
+}
+
+Origin origin_of(const metrics::Attribution& time) {
+  Origin worst = Origin::kExact;
+  for (std::size_t o = 0; o < time.origin.size(); ++o) {
+    if (time.origin[o] > 0 && time.origin[o] >= kOriginShare * time.total()) {
+      worst = worse(worst, static_cast<Origin>(o));
+    }
+  }
+  return worst;
+}
+
+double peak_shifted(const PoolUse& use, Direction direction) {
+  const double sign = direction == Direction::kLonger ? 1 : -1;
+  return use.peak + sign * kTemporarySpread * temporaries(use);
+}
+
+Interval peak_interval(const PoolUse& use) {
+  if (!is_estimate(use)) return {use.peak, use.peak};
+  return {peak_shifted(use, Direction::kShorter), peak_shifted(use, Direction::kLonger)};
+}
+
+}  // namespace kvcast::result

@@ -1,0 +1,97 @@
+// The table of metrics: every number of a result, once. Text output, JSON, CSV and store columns, the report's measures
+// and labels, names in formulas and the reference for users are made from it. A new metric is one row in metric.cpp.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/interval.hpp"
+#include "base/origin.hpp"
+#include "result/result.hpp"
+
+namespace kvcast::result {
+
+enum class Better { kHigher, kLower, kNeither };
+std::string_view better_name(Better better);  // "higher", "lower", "neither"
+
+// Units of values as they are kept. Shares are fractions of 1.
+enum class Unit { kSeconds, kBytes, kTokensPerSecond, kTokens, kShare, kCount };
+std::string_view unit_name(Unit unit);  // "s", "bytes", "tokens/s", "tokens", "share", "count"
+
+// What a number is computed from: decides its origin, its interval and which shifted costs move it.
+enum class Basis {
+  kStepTime,  // a time of decoding
+  kStepPart,  // a part of a decode step's time
+  kPrefillTime,
+  kPrefillPart,
+  kBuildTime,
+  kBuildPart,
+  kPeakMemory,    // HBM at the peak: activations are estimates
+  kDecodeMemory,  // HBM at the peak of decoding
+  kExact,         // follows from shapes and selections
+  kReplay,        // exact for the replayed trace
+  kTaskScore,
+  kProgram,  // about the simulation itself
+};
+
+// How pages and tables show a value: value · scale in `unit`, by a d3 number format.
+struct Display {
+  const char* unit = "";
+  double scale = 1;
+  const char* format = ",.3r";
+};
+
+struct Metric {
+  std::string path;   // in `run --json`, columns and formulas: "decode.tpot_s.mean"
+  std::string alias;  // short name in formulas and charts: "tpot"; may be empty
+  Unit unit = Unit::kCount;
+  Better better = Better::kNeither;
+  Basis basis = Basis::kExact;
+  std::string label;       // "Time per output token, mean"
+  std::string brief;       // heading of a table's column; empty: not in short tables
+  std::string definition;  // one sentence
+  Display display;
+  // The value in a result; null where the result does not have it. The non-const form is what the store fills in.
+  double* (*field)(Result& result, int which) = nullptr;
+  // Instead, of what follows from other fields.
+  std::optional<double> (*derived)(const Result& result, int which) = nullptr;
+  int which = 0;  // of a family: the operation kind
+};
+
+std::span<const Metric> all_metrics();
+// By path or alias; null where there is none.
+const Metric* find_metric(std::string_view name);
+
+std::optional<double> value(const Result& result, const Metric& metric);
+Origin origin(const Result& result, const Metric& metric);
+// The 80 % uncertainty interval. Nothing for numbers that have none because they are exact or are never shifted.
+std::optional<Interval> interval(const Result& result, const Metric& metric);
+// Whether interval() can be set.
+bool has_interval(const Metric& metric);
+
+// A number by its name in formulas: the path or alias of a metric, "fits" (1 where the experiment fits in memory, else
+// 0), "batch", "config.KEY", and bytes by owner: "hbm_of.OWNER" (while decoding), "dram_of.OWNER"; in KIND and OWNER
+// whatever is no letter or digit is written _. Kinds and owners without time or bytes are 0. Nothing where the result
+// has no such number, such as a time of what does not fit.
+std::optional<double> number_named(const Result& result, const std::string& name);
+// Whether a name means something in formulas; owners cannot be checked.
+bool is_number_name(const std::string& name);
+// The basis of a named number; kExact for what is no metric.
+Basis basis_named(const std::string& name);
+
+// Value and unit for people: "12.3 ms", "1.7 GB", "95.2 %", "1,050 tokens/s".
+std::string format_value(const Metric& metric, double value);
+
+// Parts of results that several writers need.
+std::string_view bottleneck(const metrics::Attribution& time);  // what the critical path spends most time on
+// The worst origin that carries at least a twentieth of the time: a sliver of an assumed cost does not name the whole.
+Origin origin_of(const metrics::Attribution& time);
+// Low and high of a pool's peak when activations and attention scores are off by their uncertainty; both the peak
+// itself where these are less than a twentieth of it.
+Interval peak_interval(const PoolUse& use);
+double peak_shifted(const PoolUse& use, Direction direction);
+
+}  // namespace kvcast::result

@@ -1,0 +1,152 @@
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <set>
+
+#include "result/json.hpp"
+#include "small_result.hpp"
+
+namespace kvcast::tests {
+namespace {
+
+using namespace result;
+
+const Metric& metric(const char* name) {
+  const Metric* found = find_metric(name);
+  REQUIRE(found != nullptr);
+  return *found;
+}
+
+TEST_CASE("every row of the table is complete and unique") {
+  std::set<std::string> names;
+  for (const Metric& m : all_metrics()) {
+    INFO(m.path);
+    CHECK(names.insert(m.path).second);
+    if (!m.alias.empty()) CHECK((m.alias == m.path || names.insert(m.alias).second));
+    CHECK((m.field == nullptr) != (m.derived == nullptr));
+    CHECK(!m.label.empty());
+    REQUIRE(!m.definition.empty());
+    CHECK(m.definition.back() == '.');
+    CHECK(m.definition.find(". ") == std::string::npos);  // one sentence
+    CHECK(find_metric(m.path) == &m);
+  }
+}
+
+TEST_CASE("metrics are found by path and by alias") {
+  const Result r = small_result();
+  CHECK(&metric("tpot") == &metric("decode.tpot_s.mean"));
+  CHECK(value(r, metric("tps")).value() == 200);
+  CHECK(value(r, metric("exposed")).value() == Approx(0.004));
+  CHECK(value(r, metric("hidden.copy_in")).value() == Approx(0.005));
+  CHECK(find_metric("nonsense") == nullptr);
+}
+
+TEST_CASE("an interval combines independent sources as squares of logarithms") {
+  const Result r = small_result();
+  // Upwards ln 1.1 and ln 1.05, downwards ln 0.9 and ln 0.96.
+  const double up = std::hypot(std::log(1.1), std::log(1.05)), down = std::hypot(std::log(0.9), std::log(0.96));
+  const Interval step = interval(r, metric("tpot")).value();
+  CHECK(step.low == Approx(0.010 * std::exp(-down)));
+  CHECK(step.high == Approx(0.010 * std::exp(up)));
+  const Interval rate = interval(r, metric("tps")).value();
+  CHECK(rate.low == Approx(200 * std::exp(-up)));
+  CHECK(rate.high == Approx(200 * std::exp(down)));
+  CHECK(interval(r, metric("ttft")).value().high == Approx(2 * 1.02));
+  CHECK_FALSE(interval(r, metric("h2d")).has_value());
+}
+
+TEST_CASE("a peak is uncertain only where activations are a twentieth of it") {
+  const Result r = small_result();
+  // 20 of 50 GB are activations, ±40 % of 20 GB are 8 GB; while decoding 1 of 31 GB is below a twentieth.
+  CHECK(interval(r, metric("hbm")).value().high == Approx(58e9));
+  CHECK(interval(r, metric("hbm")).value().low == Approx(42e9));
+  CHECK(origin(r, metric("hbm")) == Origin::kAssumed);
+  CHECK(interval(r, metric("decode_hbm")).value().high == Approx(31e9));
+  CHECK(origin(r, metric("decode_hbm")) == Origin::kExact);
+}
+
+TEST_CASE("the origin is the worst that carries a twentieth of the time") {
+  const Result r = small_result();
+  CHECK(origin(r, metric("tpot")) == Origin::kFitted);  // 3 % of the step are assumed
+  CHECK(origin(r, metric("ttft")) == Origin::kLiterature);
+  CHECK(bottleneck(r.experiment.step) == "host link");
+}
+
+TEST_CASE("a result that does not fit has memory and no times") {
+  Result r = small_result();
+  r.status = Status::kOom;
+  CHECK_FALSE(value(r, metric("tpot")).has_value());
+  CHECK_FALSE(value(r, metric("exposed.gemm")).has_value());
+  CHECK(value(r, metric("hbm")).value() == 50e9);
+  CHECK(number_named(r, "fits").value() == 0);
+}
+
+TEST_CASE("formulas reach owners, settings and the batch") {
+  const Result r = small_result();
+  CHECK(number_named(r, "hbm_of.KV_cache").value() == 14e9);
+  CHECK(number_named(r, "dram_of.low_rank_keys").value() == 3e9);
+  CHECK(number_named(r, "hbm_of.index").value() == 0);
+  CHECK(number_named(r, "config.policy.budget").value() == 1024);
+  CHECK(number_named(r, "batch").value() == 2);
+  CHECK_FALSE(number_named(r, "config.policy.name").has_value());
+  CHECK_FALSE(number_named(r, "build").has_value());
+  CHECK_FALSE(is_number_name("tpott"));
+}
+
+TEST_CASE("a shifted source moves the times that it has effects on") {
+  const Result r = small_result();
+  const Result slower = shifted(r, "an HBM benchmark", Direction::kLonger);
+  CHECK(value(slower, metric("tpot")).value() == Approx(0.0105));
+  CHECK(value(slower, metric("tps")).value() == Approx(200 / 1.05));
+  CHECK(value(slower, metric("ttft")).value() == Approx(2.04));
+  CHECK(value(slower, metric("hbm")).value() == 50e9);
+  const Result more = shifted(r, kTemporaries, Direction::kLonger);
+  CHECK(value(more, metric("hbm")).value() == Approx(58e9));
+  CHECK(value(more, metric("tpot")).value() == Approx(0.010));
+  CHECK(sources_of(r) == std::vector<std::string>{"a link benchmark", kTemporaries, "an HBM benchmark"});
+}
+
+TEST_CASE("an alternative stands in for the result where memory is shifted") {
+  Result r = small_result();
+  auto smaller = std::make_shared<Result>(small_result());
+  smaller->subject.batch = 1, smaller->experiment.tokens_per_s = 120;
+  r.alternatives = {{"device memory", smaller, nullptr}};
+  CHECK(number_named(shifted(r, "device memory", Direction::kLonger), "tps").value() == 120);
+  CHECK(number_named(shifted(r, "device memory", Direction::kShorter), "tps").value() == 200);
+}
+
+TEST_CASE("settings keep their types as text") {
+  for (const SettingValue& v : {SettingValue(true), SettingValue(std::int64_t{4096}), SettingValue(0.8),
+                                SettingValue(std::string("adaptive")), SettingValue(std::string("007"))}) {
+    CHECK(setting_value(text_of(v)) == v);
+  }
+  CHECK(number_of(SettingValue(std::string("0.3"))).value() == 0.3);
+  CHECK_FALSE(number_of(SettingValue(std::string("adaptive"))).has_value());
+}
+
+TEST_CASE("JSON has every number at its metric's path") {
+  const Result r = small_result();
+  const nlohmann::json out = to_json(r);
+  for (const Metric& m : all_metrics()) {
+    INFO(m.path);
+    const nlohmann::json* at = &out;
+    for (std::size_t begin = 0; at != nullptr && begin <= m.path.size();) {
+      const std::size_t end = std::min(m.path.find('.', begin), m.path.size());
+      const std::string key = m.path.substr(begin, end - begin);
+      at = at->is_object() && at->contains(key) ? &(*at)[key] : nullptr;
+      begin = end + 1;
+    }
+    const auto number = value(r, m);
+    REQUIRE((at != nullptr) == number.has_value());
+    if (number) CHECK(at->get<double>() == *number);
+    if (number) CHECK(out["origin"].contains(m.path));
+  }
+  CHECK(out["config"]["policy"]["budget"] == 1024);
+  CHECK(out["oom"].is_null());
+  CHECK(out["sensitivities"][0]["keys"] == nlohmann::json::array({"link.h2d_bandwidth"}));
+  CHECK(out["breakdown"].size() == 2);
+  CHECK(out["binding_resource"] == "host link");
+}
+
+}  // namespace
+}  // namespace kvcast::tests
