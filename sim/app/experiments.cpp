@@ -15,7 +15,7 @@
 #include "workload/experiment.hpp"
 #include "workload/index_build.hpp"
 #include "workload/memory_interval.hpp"
-#include "workload/shifted.hpp"
+#include "workload/record.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -50,10 +50,12 @@ json with_batch(const Task& task, const replay::ReplayResult& replayed, int batc
   const workload::ExperimentInput input{&prepared.run, policy.get(), &replayed};
   workload::ExperimentOptions options;
   options.shift = shift;
+  const bool detailed = !probe && shift.source.empty() && task.wanted->shifted;
+  if (detailed) options.effects = workload::Effects::kDetailed;
   const workload::Experiment experiment = workload::run_experiment(input, options);
   json record = workload::to_json(experiment, input);
-  if (!probe && shift.source.empty() && task.wanted->shifted) {
-    record["shifted"] = workload::shifted(input, experiment, task.wanted->phases);
+  if (detailed) {
+    record["shifted"] = workload::shifted_json(experiment, task.wanted->phases);
     record["shifted"].push_back(workload::shifted_memory(experiment));
   }
   record["config"] = json::parse(resolved_json(prepared));
@@ -143,8 +145,9 @@ json build_alone(const Prepared& prepared, const Wanted& wanted) {
     throw UserError(wanted.index_heads_at, fmt::format("index_heads: the model has {} KV heads", heads));
   }
   const auto policy = make_policy(prepared);
-  json record = workload::to_json(workload::build_index(prepared.run, *policy, wanted.index_heads));
-  if (wanted.shifted) record["shifted"] = workload::shifted_build(prepared.run, *policy, wanted.index_heads);
+  const workload::IndexBuild build = workload::build_index(prepared.run, *policy, wanted.index_heads, wanted.shifted);
+  json record = workload::to_json(build);
+  if (wanted.shifted) record["shifted"] = workload::shifted_json(build);
   record["config"] = json::parse(resolved_json(prepared));
   return record;
 }

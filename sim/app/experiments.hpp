@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "config/yaml.hpp"
-#include "workload/shifted.hpp"
+#include "workload/record.hpp"
 
 namespace kvcast::app {
 
@@ -19,7 +19,7 @@ struct Wanted {
 };
 
 // The record of each as `kvcast run --json` prints it, in order, with the resolved configuration under `config` and,
-// under `shifted` where asked for, its times with costs longer and shorter (workload/shifted.hpp). UserError as
+// under `shifted` where asked for, its times with costs longer and shorter (workload/effects.hpp). UserError as
 // prepare().
 std::vector<nlohmann::json> run_experiments(const std::vector<Wanted>& wanted);
 

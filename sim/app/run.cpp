@@ -15,7 +15,7 @@
 #include "base/units.hpp"
 #include "plan/findings.hpp"
 #include "workload/experiment.hpp"
-#include "workload/shifted.hpp"
+#include "workload/record.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -115,7 +115,7 @@ void print_sensitivities(const json& sensitivities) {
     if (told++ == 0) fmt::print("A step moves most with\n");
     const std::string name = plan::name_of(s["keys"]);
     fmt::print("  {:<44} {:+.0f} to {:+.0f} %\n",
-               name == workload::kSampleOfTrace ? "other layers and steps of the trace" : name,
+               name == workload::kTraceSample ? "other layers and steps of the trace" : name,
                100 * (step.shorter - 1), 100 * (step.longer - 1));
   }
 }
@@ -165,6 +165,7 @@ int run(const Options& options) {
   const replay::ReplayResult replayed = replays.replay(*policy, {hardware_threads(), false});
 
   workload::ExperimentOptions experiment;
+  experiment.effects = workload::Effects::kTimes;
   std::ofstream timeline;
   if (!options.timeline.empty()) {
     timeline.open(options.timeline);
@@ -172,7 +173,7 @@ int run(const Options& options) {
     experiment.chrome_trace = &timeline;
   }
   const workload::ExperimentInput input{&prepared.run, policy.get(), &replayed};
-  json record = scored_record(workload::predict(input, experiment), input);
+  json record = scored_record(workload::run_experiment(input, experiment), input);
   record["config"] = json::parse(resolved_json(prepared));
   record["rests_on"] = workload::rests_on(prepared.run.hardware);
   const bool fits = record["oom"].is_null();

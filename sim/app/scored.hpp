@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "workload/experiment.hpp"
+#include "workload/record.hpp"
 
 namespace kvcast::app {
 

@@ -20,7 +20,7 @@
 #include "plan/findings.hpp"
 #include "store/store.hpp"
 #include "workload/experiment.hpp"
-#include "workload/shifted.hpp"
+#include "workload/record.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -176,8 +176,9 @@ class Sweep {
     const auto begin = Clock::now();
     const workload::ExperimentInput input{&task.prepared.run, &policy, &replayed};
     workload::ExperimentOptions options;
+    options.effects = workload::Effects::kTimes;
     options.timeline = timelines_.count(task.prepared.key) != 0;
-    const workload::Experiment experiment = workload::predict(input, options);
+    const workload::Experiment experiment = workload::run_experiment(input, options);
     store::Record record = record_of(task);
     record.status = experiment.oom ? store::Status::kOom : store::Status::kOk;
     record.result = scored_record(experiment, input);

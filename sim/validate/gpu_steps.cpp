@@ -165,8 +165,11 @@ StepPrediction predict_step(const GpuStep& step) {
   const hardware::CostModel costs(step.run.hardware, step.run.framework);
   lower::Owners owners;
   lower::DecodeWindow window(setting, step.lengths.prompt_tokens, kCalls * step.steps, owners);
-  workload::TimedSource source(window, costs);
-  workload::Recorder recorder(source, (kCalls - 1) * step.steps - 1);
+  lower::Works works;
+  const lower::FlatStream stream = lower::flatten(window, works);
+  workload::CostTable table(works, costs);
+  workload::TimedSource source(stream, table);
+  workload::Recorder recorder(source, static_cast<std::size_t>((kCalls - 1) * step.steps - 1));
   const engine::System system = workload::make_system(costs, owners.names());
   const engine::Outcome outcome = engine::run(system, source, &recorder);
   StepPrediction out;

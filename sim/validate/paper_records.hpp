@@ -21,7 +21,7 @@ std::string phase_of(const std::string& name);
 class Records {
  public:
   // What `kvcast run --json` says of the run `name`, with its times under costs that are off (`shifted`, as
-  // workload/shifted.hpp has them), and what it says of the same run on other traces.
+  // workload/effects.hpp has them), and what it says of the same run on other traces.
   void add(const std::string& name, nlohmann::json record, std::vector<nlohmann::json> on_other_traces = {}) {
     records_[name] = std::move(record);
     if (!on_other_traces.empty()) others_[name] = std::move(on_other_traces);

@@ -12,7 +12,7 @@
 #include "config/yaml.hpp"
 #include "validate/formula.hpp"
 #include "validate/suite.hpp"
-#include "workload/shifted.hpp"
+#include "workload/record.hpp"
 
 namespace kvcast::validate {
 

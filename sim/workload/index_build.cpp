@@ -2,6 +2,7 @@
 
 #include "engine/engine.hpp"
 #include "lower/block.hpp"
+#include "workload/effects.hpp"
 #include "workload/record_parts.hpp"
 #include "workload/timed.hpp"
 
@@ -10,6 +11,8 @@ namespace {
 
 using graph::Lane;
 using graph::OpId;
+
+constexpr double kLeastEffect = 0.01;  // of the time
 
 // One block: the policy's work on a layer, then the wait of a host that takes the time.
 class OneLayer final : public graph::WorkSource {
@@ -51,23 +54,41 @@ config::Model with_heads(const config::Run& run, int kv_heads) {
 
 }  // namespace
 
-std::map<std::string, double> uncertain_of_build(const config::Run& run, const policy::Policy& policy, int kv_heads) {
+IndexBuild build_index(const config::Run& run, const policy::Policy& policy, int kv_heads, bool effects) {
   const config::Model model = with_heads(run, kv_heads);
-  const hardware::CostModel costs(run.hardware, run.framework);
   OneLayer layer(run, policy, model);
-  return uncertain_seconds(layer, costs);
+  lower::Works works;
+  const lower::FlatStream stream = lower::flatten(layer, works);
+  const hardware::CostModel machine(run.hardware, run.framework);
+  CostTable costs(works, machine);
+  TimedSource source(stream, costs);
+  Recorder recorder(source, 0);
+  engine::run(make_system(machine, {}), source, &recorder);
+  const RecordedBlocks built{&source, &recorder};
+  IndexBuild build;
+  build.seconds = to_seconds(recorder.block_ends().front());
+  build.time = attribute_blocks(built);
+  if (!effects) return build;
+  for (TimeEffect& e : time_effects({&built, 1}, kLeastEffect, true)) {
+    result::Effect& effect = build.effects.emplace_back();
+    effect.source = e.source, effect.keys = keys_of(run.hardware, e.source);
+    effect.longer.build = e.longer, effect.shorter.build = e.shorter;
+    effect.longer.build_parts = std::move(e.longer_time), effect.shorter.build_parts = std::move(e.shorter_time);
+  }
+  return build;
 }
 
-IndexBuild build_index(const config::Run& run, const policy::Policy& policy, int kv_heads,
-                       const hardware::Shift& shift) {
-  const config::Model model = with_heads(run, kv_heads);
-  const hardware::CostModel costs(run.hardware, run.framework, shift);
-  OneLayer layer(run, policy, model);
-  TimedSource source(layer, costs);
-  Recorder recorder(source, 0);
-  engine::run(make_system(costs, {}), source, &recorder);
-  const Picoseconds end = recorder.block_ends().front();
-  return {to_seconds(end), metrics::attribute(recorder.spans(0, end), 0, end)};
+nlohmann::json shifted_json(const IndexBuild& build) {
+  nlohmann::json list = nlohmann::json::array();
+  const auto time = [&build](double factor, const metrics::Attribution& parts) {
+    return nlohmann::json{{"build", {{"seconds", factor * build.seconds}, {"breakdown", breakdown_json(parts)}}}};
+  };
+  for (const result::Effect& e : build.effects) {
+    list.push_back({{"source", e.source},
+                    {"longer", time(e.longer.build, *e.longer.build_parts)},
+                    {"shorter", time(e.shorter.build, *e.shorter.build_parts)}});
+  }
+  return list;
 }
 
 nlohmann::json to_json(const IndexBuild& build) {

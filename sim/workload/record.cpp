@@ -1,9 +1,11 @@
 // The experiment as JSON: what `run --json` prints, the store keeps and the report reads.
+#include "workload/record.hpp"
+
 #include <algorithm>
 #include <array>
 
 #include "base/interval.hpp"
-#include "workload/experiment.hpp"
+#include "workload/effects.hpp"
 #include "workload/memory_interval.hpp"
 #include "workload/record_parts.hpp"
 
@@ -11,6 +13,11 @@ namespace kvcast::workload {
 namespace {
 
 using nlohmann::json;
+using result::Effect;
+using result::OutOfMemory;
+using result::OwnedBytes;
+using result::ShiftedTimes;
+using result::TimelineSpan;
 
 json owners_json(const std::vector<OwnedBytes>& owners) {
   json list = json::array();
@@ -83,7 +90,7 @@ void add_times(json& out, const Experiment& e) {
   out["origin_shares"] = {{"decode", shares_json(e.step)}, {"prefill", shares_json(e.prefill)}};
 }
 
-json interval_json(double middle, const std::vector<Effect>& effects, double (*factor)(const Effect::Times&)) {
+json interval_json(double middle, const std::vector<Effect>& effects, double (*factor)(const ShiftedTimes&)) {
   FactorSpread spread;
   for (const Effect& effect : effects) spread.add(std::array{factor(effect.longer), factor(effect.shorter)});
   const Interval interval = spread.interval(middle);
@@ -94,32 +101,21 @@ const std::string& source_of(const config::Knob& knob) {
   return knob.value != nullptr ? knob.value->source : knob.curve->source;
 }
 
-// The numbers of the machine that rest on a source; the trace itself for its sample.
-json keys_of(config::Hardware& hardware, const std::string& source) {
-  if (source == kSampleOfTrace) return json::array({kSampleOfTrace});
-  json keys = json::array();
-  for (const config::Knob& knob : config::knobs(hardware)) {
-    if (source_of(knob) == source) keys.push_back(knob.key);
-  }
-  return keys;
-}
-
-void add_uncertainty(json& out, const Experiment& e, const config::Hardware& hardware) {
-  using Times = Effect::Times;
+void add_uncertainty(json& out, const Experiment& e) {
+  using Times = ShiftedTimes;
   const auto step = [](const Times& t) { return t.step; };
   const auto rate = [](const Times& t) { return 1 / t.step; };
   const auto prefill = [](const Times& t) { return t.prefill; };
-  out["intervals"] = {{"decode.tokens_per_s", interval_json(e.tokens_per_s, *e.effects, rate)},
-                      {"decode.tpot_s.mean", interval_json(e.tpot_mean_s, *e.effects, step)},
-                      {"prefill.ttft_s", interval_json(e.ttft_s, *e.effects, prefill)}};
-  config::Hardware copy = hardware;  // knobs are for turning, too
-  std::vector<Effect> effects = *e.effects;
+  out["intervals"] = {{"decode.tokens_per_s", interval_json(e.tokens_per_s, e.effects, rate)},
+                      {"decode.tpot_s.mean", interval_json(e.tpot_mean_s, e.effects, step)},
+                      {"prefill.ttft_s", interval_json(e.ttft_s, e.effects, prefill)}};
+  std::vector<Effect> effects = e.effects;
   const auto reach = [](const Effect& f) { return std::max(f.longer.step, 1 / f.shorter.step); };
   std::stable_sort(effects.begin(), effects.end(),
                    [&](const Effect& a, const Effect& b) { return reach(a) > reach(b); });
   json& list = out["sensitivities"] = json::array();
   for (const Effect& f : effects) {
-    list.push_back({{"keys", keys_of(copy, f.source)},
+    list.push_back({{"keys", f.keys},
                     {"decode.tpot_s", {f.shorter.step, f.longer.step}},
                     {"prefill.ttft_s", {f.shorter.prefill, f.longer.prefill}}});
   }
@@ -165,6 +161,29 @@ json rests_on(const config::Hardware& hardware) {
   return list;
 }
 
+json shifted_json(const Experiment& e, const Phases& asked) {
+  const auto times = [&](const ShiftedTimes& t) {
+    json out = json::object();
+    if (asked.step && t.step_parts) {
+      out["decode"] = {
+          {"tokens_per_s", e.tokens_per_s / t.step},
+          {"tpot_s",
+           {{"mean", e.tpot_mean_s * t.step}, {"p50", e.tpot_p50_s * t.step}, {"p99", e.tpot_p99_s * t.step}}}};
+      out["breakdown"] = breakdown_json(*t.step_parts);
+    }
+    if (asked.prefill && t.prefill_parts) {
+      out["prefill"] = {{"ttft_s", e.ttft_s * t.prefill}, {"breakdown", breakdown_json(*t.prefill_parts)}};
+    }
+    return out;
+  };
+  json list = json::array();
+  for (const Effect& f : e.effects) {
+    const json longer = times(f.longer);
+    if (!longer.empty()) list.push_back({{"source", f.source}, {"longer", longer}, {"shorter", times(f.shorter)}});
+  }
+  return list;
+}
+
 json to_json(const Experiment& e, const ExperimentInput& input) {
   json out;
   if (e.oom) {
@@ -172,7 +191,7 @@ json to_json(const Experiment& e, const ExperimentInput& input) {
   } else {
     out["oom"] = nullptr;
     add_times(out, e);
-    if (e.effects) add_uncertainty(out, e, input.run->hardware);
+    add_uncertainty(out, e);
   }
   out["memory"] = {{"hbm_peak_bytes", e.hbm.peak},
                    {"hbm_capacity_bytes", e.hbm.capacity},

@@ -12,8 +12,7 @@
 #include "app/replays.hpp"
 #include "config/hardware.hpp"
 #include "support/temporary_directory.hpp"
-#include "workload/experiment.hpp"
-#include "workload/shifted.hpp"
+#include "workload/record.hpp"
 
 namespace kvcast::tests {
 namespace {
@@ -67,7 +66,9 @@ class Timed {
   workload::Experiment predicted_on(const config::Hardware& hardware) const {
     config::Run run = prepared_.run;
     run.hardware = hardware;
-    return workload::predict({&run, policy_.get(), &replayed_}, {});
+    workload::ExperimentOptions options;
+    options.effects = workload::Effects::kTimes;
+    return workload::run_experiment({&run, policy_.get(), &replayed_}, options);
   }
   const config::Hardware& hardware() const { return prepared_.run.hardware; }
   std::string here() const { return on(hardware()); }
@@ -133,10 +134,9 @@ TEST_CASE("an effect is what a machine whose number is off by its uncertainty do
         "\nframework: {launch: eager, warmup_steps: 2, measured_steps: 2, sampled_contexts: 1}\n"));
     const Value& calls = timed.hardware().host.eager_op;
     const workload::Experiment as_is = timed.predicted_on(timed.hardware());
-    REQUIRE(as_is.effects);
-    const auto effect = std::find_if(as_is.effects->begin(), as_is.effects->end(),
-                                     [&](const workload::Effect& e) { return e.source == calls.source; });
-    REQUIRE(effect != as_is.effects->end());
+    const auto effect = std::find_if(as_is.effects.begin(), as_is.effects.end(),
+                                     [&](const result::Effect& e) { return e.source == calls.source; });
+    REQUIRE(effect != as_is.effects.end());
     const auto with_calls = [&](double factor) {
       config::Hardware off = timed.hardware();
       off.host.eager_op.value *= factor;
@@ -157,7 +157,7 @@ TEST_CASE("what does not fit in memory has no effects") {
   small.gpu.hbm_capacity.value = 1e9;
   const workload::Experiment none = timed.predicted_on(small);
   CHECK(none.oom);
-  CHECK(none.effects->empty());
+  CHECK(none.effects.empty());
 }
 
 TEST_CASE("every key of a run moves a prediction") {
@@ -189,7 +189,7 @@ TEST_CASE("every key of a run moves a prediction") {
       {"framework.concatenate_cache", "true"},
       {"framework.quadratic_mask", "true"},
       {"framework.mlp_slice", "256"},
-      {"framework.warmup_steps", "5"},
+      {"framework.warmup_steps", "0"},
       {"framework.measured_steps", "7"},
       {"framework.sampled_contexts", "4"},
   };

@@ -2,7 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "unit/hardware/round_machine.hpp"
-#include "workload/experiment.hpp"
+#include "workload/effects.hpp"
+#include "workload/record.hpp"
 #include "workload/record_parts.hpp"
 
 using namespace kvcast;
@@ -33,7 +34,9 @@ TEST_CASE("a rate's interval is that of the time turned over") {
   workload::Experiment e;
   e.tokens_per_s = 100, e.tpot_mean_s = 0.03, e.ttft_s = 2;
   // Costs of one source make a step a quarter longer or a fifth shorter, and move no prefill.
-  e.effects = std::vector<workload::Effect>{{"made up", {1.25, 1}, {0.8, 1}}};
+  result::Effect& effect = e.effects.emplace_back();
+  effect.source = "made up", effect.keys = workload::keys_of(run.hardware, "made up");
+  effect.longer.step = 1.25, effect.shorter.step = 0.8;
   const nlohmann::json record = workload::to_json(e, {&run, nullptr, &replay});
   const auto interval = [&record](const char* key, double low, double high) {
     INFO(key);
