@@ -12,7 +12,7 @@
 #include "lower/decode.hpp"
 #include "replay/replay.hpp"
 #include "study/prepare.hpp"
-#include "workload/experiment.hpp"
+#include "simulate/experiment.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -69,9 +69,9 @@ int nearest_captured(const replay::ReplayResult& replayed, int layer) {
 void print_ops(const study::Prepared& prepared, const policy::Policy& policy, const replay::ReplayResult& replayed,
                int layer) {
   const config::Run& run = prepared.run;
-  const workload::ExperimentInput input{&run, &policy, &replayed};
-  replay::Draw draw = workload::draw_counts(input);
-  const lower::DecodeSetting setting = workload::decode_setting(input, draw);
+  const simulate::ExperimentInput input{&run, &policy, &replayed};
+  replay::Draw draw = simulate::draw_counts(input);
+  const lower::DecodeSetting setting = simulate::decode_setting(input, draw);
   lower::Owners owners;
   // The second step of a window: what the first leaves behind for it is there.
   lower::DecodeWindow window(setting, run.workload.prompt_tokens + 1, 2, owners);

@@ -13,6 +13,7 @@
 #include "engine/pools.hpp"
 #include "engine/timers.hpp"
 #include "engine/window.hpp"
+#include "engine/works.hpp"
 
 namespace kvcast::engine {
 
@@ -23,7 +24,8 @@ class Run {
   Run(const System& system, OpSource& source, Observer* observer)
       : source_(source),
         observer_(observer),
-        window_(system),
+        works_(system),
+        window_(system.lanes.size()),
         fluid_(system.lanes.size(), system.resources.size()),
         arbiter_(system.lanes.size(), system.resources.size()),
         pools_(system) {}
@@ -50,6 +52,7 @@ class Run {
   OpSource& source_;
   Observer* observer_;
   Clock clock_;
+  WorkTable works_;
   OpWindow window_;
   Timers timers_;
   Fluid fluid_;
@@ -57,7 +60,7 @@ class Run {
   MemoryPools pools_;
   Outcome outcome_;
 
-  std::vector<Op> block_;
+  Block block_;
   OpId gate_ = -1;
   bool gate_passed_ = true, source_ended_ = false;
   struct Startable {
@@ -106,7 +109,7 @@ void Run::finish_ops() {
             [&](std::uint16_t a, std::uint16_t b) { return window_.on_lane(a).id < window_.on_lane(b).id; });
   for (const std::uint16_t lane : finishing_) {
     const LiveOp& op = window_.on_lane(lane);
-    if (!op.fifos.empty()) arbiter_.release(lane, clock_.now());
+    if (!works_.fifos(op.work).empty()) arbiter_.release(lane, clock_.now());
     if (!op.memory.empty()) return_memory(op);
     ++outcome_.ops;
     ++outcome_.events;
@@ -124,10 +127,12 @@ void Run::pull_block() {
     source_ended_ = true;
     return;
   }
-  if (block_.empty()) return;
+  for (const Work& work : block_.works) works_.add(work.latency, block_.demands_of(work));
+  if (block_.ops.empty()) return;
   window_.set_gate(gate_);
-  for (const Op& op : block_) {
-    if (window_.add(op)) note_startable(op.lane);
+  for (const Op& op : block_.ops) {
+    KVCAST_CHECK(op.work < works_.size());
+    if (window_.add(block_, op)) note_startable(op.lane);
   }
   gate_ = window_.arrived() - 1;
   gate_passed_ = false;
@@ -146,8 +151,9 @@ void Run::start_lowest() {
   LiveOp& op = window_.on_lane(lane);
   op.start = clock_.absolute();
   if (!op.memory.empty() && !take_memory(op)) return;
-  if (op.latency > 0) {
-    timers_.add(clock_.now() + op.latency, lane);
+  const double latency = works_.latency(op.work);
+  if (latency > 0) {
+    timers_.add(clock_.now() + latency, lane);
   } else {
     end_latency(lane);
   }
@@ -183,20 +189,21 @@ void Run::return_memory(const LiveOp& op) {
 
 void Run::end_latency(std::uint16_t lane) {
   LiveOp& op = window_.on_lane(lane);
-  if (op.alone == 0) {
+  const std::span<const std::uint16_t> fifos = works_.fifos(op.work);
+  if (works_.alone(op.work) == 0) {
     op.work_start = clock_.absolute();
     finishing_.push_back(lane);
-  } else if (op.fifos.empty()) {
+  } else if (fifos.empty()) {
     begin_work(lane, clock_.now());
   } else {
-    arbiter_.enqueue({lane, clock_.now(), clock_.instant(), op.rank}, {op.fifos.data(), op.fifos.size()});
+    arbiter_.enqueue({lane, clock_.now(), clock_.instant(), op.rank}, fifos);
   }
 }
 
 void Run::begin_work(std::uint16_t lane, double since) {
   LiveOp& op = window_.on_lane(lane);
   op.work_start = clock_.absolute(since);
-  fluid_.add(lane, op.alone, {op.shares.data(), op.shares.size()}, since);
+  fluid_.add(lane, works_.alone(op.work), works_.shares(op.work), since);
 }
 
 void Run::hand_out_fifos() {

@@ -17,11 +17,11 @@
 //   finishes. What does not fit ends the run.
 #pragma once
 
-#include <boost/container/small_vector.hpp>
-
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/units.hpp"
@@ -63,27 +63,89 @@ struct MemoryDelta {
   double bytes = 0;
 };
 
+// The cost of one op or of many equal ones. A fifo resource is named at most once.
+struct Work {
+  double latency = 0;                                // picoseconds, not necessarily whole
+  std::uint32_t demands_begin = 0, demands_end = 0;  // range of Block::demands
+};
+
+// Works are numbered from 0 in the order in which they are handed over, over all blocks of a run.
+using WorkId = std::uint32_t;
+
 struct Op {
+  std::uint64_t tag = 0;                           // the caller's own; handed back in Record
+  OpId rank = -1;                                  // breaks ties for a fifo, the lower one first; negative: the op's id
+  WorkId work = 0;                                 // handed over with this block or an earlier one
+  std::uint32_t after_begin = 0, after_end = 0;    // range of Block::after: the ops to wait for, earlier ones only
+  std::uint32_t memory_begin = 0, memory_end = 0;  // range of Block::memory
   std::uint16_t lane = 0;
-  double latency = 0;  // picoseconds, not necessarily whole
-  boost::container::small_vector<Demand, 3> demands;
-  boost::container::small_vector<OpId, 4> after;  // earlier ops only
-  boost::container::small_vector<MemoryDelta, 1> memory;
-  std::uint64_t tag = 0;  // the caller's own; handed back in Record
-  OpId rank = -1;         // breaks ties for a fifo, the lower one first; negative: the op's id
+};
+
+// Ops that arrive together, in order of their ids, and the works that are new with them. Demands, predecessors and
+// memory deltas lie in flat arrays of which works and ops refer to ranges. The engine copies what it needs; it knows a
+// work until the end of the run.
+struct Block {
+  std::vector<Work> works;
+  std::vector<Demand> demands;
+  std::vector<Op> ops;
+  std::vector<OpId> after;
+  std::vector<MemoryDelta> memory;
+
+  void clear() {
+    works.clear();
+    demands.clear();
+    ops.clear();
+    after.clear();
+    memory.clear();
+  }
+  // Appends a work without demands.
+  void add_work(double latency) {
+    const auto first = static_cast<std::uint32_t>(demands.size());
+    works.push_back({latency, first, first});
+  }
+  // Adds a demand to the work that was appended last.
+  void add_demand(std::uint16_t resource, double amount) {
+    demands.push_back({resource, amount});
+    ++works.back().demands_end;
+  }
+  // Appends an op that waits for nothing and changes no memory.
+  Op& add_op(std::uint16_t lane, WorkId work) {
+    const auto waits = static_cast<std::uint32_t>(after.size()), deltas = static_cast<std::uint32_t>(memory.size());
+    return ops.emplace_back(Op{0, -1, work, waits, waits, deltas, deltas, lane});
+  }
+  // Lets the op that was appended last wait for another one.
+  void add_after(OpId id) {
+    after.push_back(id);
+    ++ops.back().after_end;
+  }
+  // Lets the op that was appended last change memory.
+  void add_memory(const MemoryDelta& delta) {
+    memory.push_back(delta);
+    ++ops.back().memory_end;
+  }
+  std::span<const Demand> demands_of(const Work& work) const {
+    return std::span(demands).subspan(work.demands_begin, work.demands_end - work.demands_begin);
+  }
+  std::span<const OpId> after_of(const Op& op) const {
+    return std::span(after).subspan(op.after_begin, op.after_end - op.after_begin);
+  }
+  std::span<const MemoryDelta> memory_of(const Op& op) const {
+    return std::span(memory).subspan(op.memory_begin, op.memory_end - op.memory_begin);
+  }
 };
 
 // Where ops come from. Ids count up from 0 in order of arrival, over all blocks. The last op of a block is its gate:
 // the next block is asked for at the instant at which the gate finishes, before anything starts at that instant. That
 // equals having had all ops from the start if and only if every op of a block waits for the gate of the block before,
 // directly, through ops of its own block or through the order of its lane; run() checks this for each op
-// (waits_for_gate in window.hpp). Ops may outlive the gate of their block. Memory grows with the unfinished ops, not
-// with all.
+// (waits_for_gate in window.hpp). Ops may outlive the gate of their block. Memory grows with the unfinished ops and
+// with the works, not with all ops.
 class OpSource {
  public:
   virtual ~OpSource() = default;
-  // Replaces the ops in `out` by the next block; false at the end. An empty block is passed over.
-  virtual bool next_block(std::vector<Op>& out) = 0;
+  // Replaces the content of `out` by the next block; false at the end. A block without ops is passed over once its
+  // works are taken in.
+  virtual bool next_block(Block& out) = 0;
 };
 
 // A finished op. start ≤ work_start ≤ finish; it worked from work_start on, after its latency and its wait for fifos.
@@ -137,7 +199,7 @@ struct Outcome {
   std::size_t peak_live_ops = 0;  // most ops held at once: arrived, not finished
 };
 
-// Runs all ops of the source. The observer may be null. Aborts on ops that break the rules above (unknown lane or
+// Runs all ops of the source. The observer may be null. Aborts on ops that break the rules above (unknown lane, work or
 // resource, `after` not earlier, negative or non-finite numbers, a demand on a resource of rate 0, more memory returned
 // than taken); whoever makes ops of user input checks it before. Throws UserError when simulated time passes 2^62 ps
 // (53 days).
@@ -146,15 +208,14 @@ Outcome run(const System& system, OpSource& source, Observer* observer);
 // Hands out ops that are all there, as one block.
 class OneBlock final : public OpSource {
  public:
-  explicit OneBlock(std::vector<Op> ops) : ops_(std::move(ops)) {}
-  bool next_block(std::vector<Op>& out) override {
-    out.clear();
-    out.swap(ops_);
-    return !out.empty();
+  explicit OneBlock(Block block) : block_(std::move(block)) {}
+  bool next_block(Block& out) override {
+    out = std::exchange(block_, {});
+    return !out.ops.empty();
   }
 
  private:
-  std::vector<Op> ops_;
+  Block block_;
 };
 
 }  // namespace kvcast::engine

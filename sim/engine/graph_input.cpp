@@ -35,7 +35,7 @@ class Builder {
                         const std::vector<NamedRow>& rows) const;
   void index_ids();
   void read_lanes_and_waits();
-  Op make_op(std::size_t row) const;
+  void add_work(std::size_t row, Block& out) const;
   Demand make_demand(const DemandRow& row) const;
   [[noreturn]] void report_cycle(const std::vector<std::uint32_t>& cycle) const;
 
@@ -111,19 +111,15 @@ Demand Builder::make_demand(const DemandRow& row) const {
   return {resource, row.amount};
 }
 
-Op Builder::make_op(std::size_t row) const {
+void Builder::add_work(std::size_t row, Block& out) const {
   const OpRow& text = graph_.ops[row];
   if (text.latency_s > kLongestSeconds)
     fail(text.at, fmt::format("\"latency_s\" is more than {:g} s", kLongestSeconds));
-  Op op;
-  op.lane = lane_of_row_[row];
-  op.latency = text.latency_s * kPicosPerSecond;
-  op.tag = row;
-  op.rank = text.id;
+  out.add_work(text.latency_s * kPicosPerSecond);
   for (std::size_t d = text.first_demand; d < graph_.end_demand(row); ++d) {
-    op.demands.push_back(make_demand(graph_.demands[d]));
+    const Demand demand = make_demand(graph_.demands[d]);
+    out.add_demand(demand.resource, demand.amount);
   }
-  return op;
 }
 
 void Builder::report_cycle(const std::vector<std::uint32_t>& cycle) const {
@@ -153,16 +149,18 @@ GraphInput Builder::build() {
   for (const NamedRow& lane : graph_.lanes) input.system.lanes.push_back(graph_.names.text(lane.name));
   for (const OpRow& op : graph_.ops) input.ids.push_back(op.id);
 
-  std::vector<Op> ops;  // by row
-  for (std::size_t row = 0; row < graph_.ops.size(); ++row) ops.push_back(make_op(row));
+  const std::size_t rows = graph_.ops.size();
+  for (std::size_t row = 0; row < rows; ++row) add_work(row, input.ops);
   const Ordering ordering = order_rows(waits_);
   if (!ordering.cycle.empty()) report_cycle(ordering.cycle);
-  std::vector<OpId> place(ops.size());
+  std::vector<OpId> place(rows);
   for (std::size_t i = 0; i < ordering.order.size(); ++i) place[ordering.order[i]] = static_cast<OpId>(i);
-  input.ops.reserve(ops.size());
+  input.ops.ops.reserve(rows);
   for (const std::uint32_t row : ordering.order) {
-    for (const std::uint32_t earlier : waits_.after[row]) ops[row].after.push_back(place[earlier]);
-    input.ops.push_back(std::move(ops[row]));
+    Op& op = input.ops.add_op(lane_of_row_[row], row);
+    op.tag = row;
+    op.rank = graph_.ops[row].id;
+    for (const std::uint32_t earlier : waits_.after[row]) input.ops.add_after(place[earlier]);
   }
   return input;
 }

@@ -11,10 +11,11 @@
 
 namespace kvcast::engine {
 
-// Ops in an order that the engine takes. An op's tag is its row, its place in the file; its rank is its id there.
+// Ops in an order that the engine takes, each with a work of its own. An op's tag is its row, its place in the file;
+// its rank is its id there.
 struct GraphInput {
   System system;
-  std::vector<Op> ops;
+  Block ops;
   std::vector<std::int64_t> ids;  // by row
 };
 

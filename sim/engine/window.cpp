@@ -3,61 +3,35 @@
 #include "engine/window.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.hpp"
 
 namespace kvcast::engine {
 
-void set_work(LiveOp& live, const Op& op, const System& system) {
-  KVCAST_CHECK(op.latency >= 0 && std::isfinite(op.latency));
-  live.latency = op.latency;
-  live.shares.clear();
-  live.fifos.clear();
-  double alone = 0;
-  for (const Demand& demand : op.demands) {
-    KVCAST_CHECK(demand.resource < system.resources.size());
-    KVCAST_CHECK(demand.amount >= 0 && std::isfinite(demand.amount));
-    if (demand.amount == 0) continue;
-    const Resource& resource = system.resources[demand.resource];
-    KVCAST_CHECK(resource.rate > 0);
-    // An amount so small that it vanishes is still a demand: the op has to get its fifos.
-    const double time = std::max(demand.amount / resource.rate * kPicosPerSecond, 1e-300);
-    alone = std::max(alone, time);
-    if (resource.sharing == Sharing::kFifo) {
-      KVCAST_CHECK(std::find(live.fifos.begin(), live.fifos.end(), demand.resource) == live.fifos.end());
-      live.fifos.push_back(demand.resource);
-    } else {
-      live.shares.push_back({demand.resource, time});
-    }
-  }
-  KVCAST_CHECK(std::isfinite(alone));
-  live.alone = alone;
-  for (Share& share : live.shares) share.use /= alone;
-}
-
 bool waits_for_gate(std::span<const OpId> after, OpId lane_before, OpId gate) {
   return lane_before >= gate || std::any_of(after.begin(), after.end(), [&](OpId id) { return id >= gate; });
 }
 
-OpWindow::OpWindow(const System& system) : system_(system), lanes_(system.lanes.size()), ring_(64, kNone) {}
+OpWindow::OpWindow(std::size_t lanes) : lanes_(lanes), ring_(64, kNone) {}
 
-bool OpWindow::add(const Op& op) {
+bool OpWindow::add(const Block& block, const Op& op) {
+  const std::span<const OpId> after = block.after_of(op);
+  const std::span<const MemoryDelta> memory = block.memory_of(op);
   KVCAST_CHECK(op.lane < lanes_.size());
   Lane& lane = lanes_[op.lane];
-  KVCAST_CHECK(waits_for_gate({op.after.data(), op.after.size()}, lane.last, gate_));
+  KVCAST_CHECK(waits_for_gate(after, lane.last, gate_));
   const std::uint32_t slot = take_slot();
   LiveOp& live = slots_[slot];
   live.id = next_id_;
   live.rank = op.rank >= 0 ? op.rank : next_id_;
   live.tag = op.tag;
   live.lane = op.lane;
-  live.memory.assign(op.memory.begin(), op.memory.end());
+  live.work = op.work;
+  live.memory.assign(memory.begin(), memory.end());
   live.waits_for = 0;
   live.first_successor = kNone;
   live.next_on_lane = kNone;
-  set_work(live, op, system_);
-  for (const OpId earlier : op.after) wait_for(slot, earlier);
+  for (const OpId earlier : after) wait_for(slot, earlier);
   if (lane.tail != kNone) {
     slots_[lane.tail].next_on_lane = slot;
     ++live.waits_for;

@@ -8,28 +8,21 @@
 #include <vector>
 
 #include "engine/engine.hpp"
-#include "engine/fluid.hpp"
 
 namespace kvcast::engine {
 
-// An op as the engine needs it. Demands have become the time that the op works alone and the shares that it then uses.
+// An op as the engine needs it.
 struct LiveOp {
   OpId id = 0, rank = 0;
   std::uint64_t tag = 0;
-  double latency = 0, alone = 0;                    // picoseconds
-  boost::container::small_vector<Share, 4> shares;  // of fair resources
-  boost::container::small_vector<std::uint16_t, 2> fifos;
   boost::container::small_vector<MemoryDelta, 1> memory;
   Picoseconds start = 0, work_start = 0;
   std::uint32_t waits_for = 0;        // unfinished ops, the one before it on its lane included
   std::uint32_t first_successor = 0;  // edge, see OpWindow
   std::uint32_t next_on_lane = 0;     // slot
+  WorkId work = 0;
   std::uint16_t lane = 0;
 };
-
-// Turns latency and demands of an op into those of a live op: alone = max demand / rate, shares relative to it. Aborts
-// on what no op may hold.
-void set_work(LiveOp& live, const Op& op, const System& system);
 
 // Whether an op of a later block than `gate` waits for it: it names the gate, or an op of its own block (ids above the
 // gate's, all of which wait for it), or follows such an op on its lane (lane_before: the last op that arrived there
@@ -40,11 +33,11 @@ bool waits_for_gate(std::span<const OpId> after, OpId lane_before, OpId gate);
 // before it have finished too.
 class OpWindow {
  public:
-  explicit OpWindow(const System& system);
+  explicit OpWindow(std::size_t lanes);
 
-  // Takes in the next op; its id is the number of ops before it. True if it waits for nothing: its lane is free and all
-  // of `after` have finished.
-  bool add(const Op& op);
+  // Takes in the next op, one of the block; its id is the number of ops before it. True if it waits for nothing: its
+  // lane is free and all of its predecessors have finished.
+  bool add(const Block& block, const Op& op);
   // From now on, new ops belong to the block after this op; −1: to the first block.
   void set_gate(OpId gate) { gate_ = gate; }
 
@@ -72,7 +65,6 @@ class OpWindow {
   void release_successors(const LiveOp& op, std::vector<std::uint16_t>& free);
   void settle_one(std::uint32_t slot, std::vector<std::uint16_t>& free);
 
-  const System& system_;
   std::vector<LiveOp> slots_;
   std::vector<std::uint32_t> free_slots_;
   std::vector<Edge> edges_;

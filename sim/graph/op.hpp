@@ -53,6 +53,7 @@ std::string_view kind_name(Kind kind);
 struct Gemm {
   double m = 0, n = 0, k = 0;
   double element_bytes = 2;
+  bool operator==(const Gemm&) const = default;
 };
 
 // Decode attention of `rows` (sequence, KV head) pairs, `group` query heads each. tokens: Σ over rows of KV pairs read;
@@ -67,12 +68,14 @@ struct DecodeAttention {
   double score_bytes = 0;   // bytes of attention scores written out, 0 = none
   double unpack_flops = 0;  // on the vector units, before the products: what makes numbers of packed pairs
   bool warm = false;        // the same KV pairs were read just before: what fits into the L2 is found there
+  bool operator==(const DecodeAttention&) const = default;
 };
 
 // Attention of a prefill chunk: flops count both products with the causal mask applied.
 struct PrefillAttention {
   double flops = 0;
   double read_bytes = 0, write_bytes = 0;
+  bool operator==(const PrefillAttention&) const = default;
 };
 
 // A kernel that streams or gathers: bytes and flops, nothing special about its shape. unit_bytes as above.
@@ -85,6 +88,7 @@ struct Kernel {
   double flops = 0;  // on the vector units
   double unit_bytes = 0;
   double blocks = 0;  // thread blocks that its arithmetic is split into, each on one SM; 0: as many as there are SMs
+  bool operator==(const Kernel&) const = default;
 };
 
 // The k largest of `columns` scores in each of `rows`. passes: how often a row is gone over beside a selection that
@@ -93,6 +97,7 @@ struct TopK {
   double rows = 0, columns = 0, k = 0;
   double score_bytes = 4;
   double passes = 1;
+  bool operator==(const TopK&) const = default;
 };
 
 enum class Direction : std::uint8_t { kHostToDevice, kDeviceToHost };
@@ -110,6 +115,7 @@ struct Copy {
   double runs = 0, run_bytes = 0;
   double rows = 1;  // of one 2D copy
   Lane issuer = Lane::kHost;
+  bool operator==(const Copy&) const = default;
 };
 
 enum class HostCall : std::uint8_t {
@@ -126,6 +132,7 @@ enum class HostCall : std::uint8_t {
 struct Host {
   HostCall call = HostCall::kLaunch;
   double count = 1;
+  bool operator==(const Host&) const = default;
 };
 
 // `items` independent pieces of work spread over the CPU workers; each reads bytes from DRAM (in runs of unit_bytes)
@@ -143,9 +150,12 @@ struct CpuWork {
   double threads = 0;
   double kept_per_item = 0;
   double places_per_item = 0, region_bytes = 0;
+  bool operator==(const CpuWork&) const = default;
 };
 
-struct Marker {};
+struct Marker {
+  bool operator==(const Marker&) const = default;
+};
 
 using Work = std::variant<Marker, Gemm, DecodeAttention, PrefillAttention, Kernel, TopK, Copy, Host, CpuWork>;
 

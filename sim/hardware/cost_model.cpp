@@ -25,9 +25,9 @@ struct AddWork {
   Terms& terms;
   const config::Hardware& machine;
   const config::Framework& framework;
-  const graph::Op& op;
+  graph::Lane lane;
 
-  void gap() const { terms.wait("gap between kernels", number(gap_before(machine.gpu, framework, op.lane))); }
+  void gap() const { terms.wait("gap between kernels", number(gap_before(machine.gpu, framework, lane))); }
 
   void operator()(const graph::Marker&) const {}
   void operator()(const graph::Gemm& work) const { gap(), add_gemm(terms, machine.gpu, work); }
@@ -39,7 +39,7 @@ struct AddWork {
     if (work.kind == graph::CopyKind::kZeroCopy && work.runs > 0 && work.run_bytes > 0) gap();
     add_copy(terms, machine, work);
   }
-  void operator()(const graph::Host& work) const { add_host_calls(terms, machine.host, work, thread_of(op.lane)); }
+  void operator()(const graph::Host& work) const { add_host_calls(terms, machine.host, work, thread_of(lane)); }
   void operator()(const graph::CpuWork& work) const { add_cpu_work(terms, machine.host, work); }
 };
 
@@ -57,38 +57,28 @@ std::string describe(const Term& term, const Cost& cost) {
 }  // namespace
 
 CostModel::CostModel(const config::Hardware& hardware, const config::Framework& framework, Shift shift)
-    : hardware_(hardware), framework_(framework), shift_(std::move(shift)) {
+    : hardware_(std::make_shared<const config::Hardware>(hardware)), framework_(framework), shift_(std::move(shift)) {
   rates_.fill(1);  // engines and threads are counted in seconds
   const auto set = [this](Resource resource, double rate) { rates_[static_cast<std::size_t>(resource)] = rate; };
-  set(Resource::kHbm, hardware_.gpu.hbm_bandwidth);
-  set(Resource::kTensor, hardware_.gpu.tensor_flops);
-  set(Resource::kVector, hardware_.gpu.vector_flops);
-  set(Resource::kLinkIn, hardware_.link.h2d_bandwidth);
-  set(Resource::kLinkOut, hardware_.link.d2h_bandwidth);
-  set(Resource::kLink, hardware_.link.both_bandwidth);
-  set(Resource::kDram, hardware_.host.dram_bandwidth);
-  set(Resource::kCores, hardware_.host.cores);
+  set(Resource::kHbm, hardware_->gpu.hbm_bandwidth);
+  set(Resource::kTensor, hardware_->gpu.tensor_flops);
+  set(Resource::kVector, hardware_->gpu.vector_flops);
+  set(Resource::kLinkIn, hardware_->link.h2d_bandwidth);
+  set(Resource::kLinkOut, hardware_->link.d2h_bandwidth);
+  set(Resource::kLink, hardware_->link.both_bandwidth);
+  set(Resource::kDram, hardware_->host.dram_bandwidth);
+  set(Resource::kCores, hardware_->host.cores);
 }
 
-Terms CostModel::terms(const graph::Op& op) const {
+Terms CostModel::terms(const graph::Work& work, graph::Lane lane) const {
   Terms terms;
-  std::visit(AddWork{terms, hardware_, framework_, op}, op.work);
+  std::visit(AddWork{terms, *hardware_, framework_, lane}, work);
   if (!shift_.source.empty()) terms.shift(shift_);
   return terms;
 }
 
-Cost CostModel::cost(const graph::Op& op) const { return terms(op).cost(rates_.data()); }
-
-void CostModel::add_uncertain(const graph::Op& op, std::map<std::string, double>& by_source) const {
-  const Terms made = terms(op);
-  for (const Term& part : made.parts()) {
-    if (part.seconds.source == nullptr || part.seconds.uncertainty == 0) continue;
-    by_source[*part.seconds.source] += part.seconds.value * part.seconds.uncertainty;
-  }
-}
-
 std::string CostModel::explain(const graph::Op& op) const {
-  const Terms made = terms(op);
+  const Terms made = terms(op.work, op.lane);
   const Cost cost = made.cost(rates_.data());
   std::vector<Term> parts(made.parts().begin(), made.parts().end());
   std::stable_sort(parts.begin(), parts.end(),
@@ -103,8 +93,8 @@ std::string CostModel::explain(const graph::Op& op) const {
 
 double CostModel::capacity(graph::Pool pool) const {
   const bool on_device = pool == graph::Pool::kHbm;
-  const config::Gpu& gpu = hardware_.gpu;
-  const config::Host& host = hardware_.host;
+  const config::Gpu& gpu = hardware_->gpu;
+  const config::Host& host = hardware_->host;
   const double bytes = on_device ? gpu.hbm_capacity - gpu.hbm_reserved : host.dram_capacity * host.pinned_fraction;
   if (shift_.source != (on_device ? kDeviceMemory : kHostMemory)) return bytes;
   const double off = on_device ? std::hypot(gpu.hbm_capacity * gpu.hbm_capacity.uncertainty,

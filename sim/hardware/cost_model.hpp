@@ -5,7 +5,7 @@
 #pragma once
 
 #include <array>
-#include <map>
+#include <memory>
 #include <string>
 
 #include "config/hardware.hpp"
@@ -25,28 +25,26 @@ class CostModel {
   // Keeps copies; the framework says whether kernels follow each other in CUDA graphs or in streams.
   CostModel(const config::Hardware& hardware, const config::Framework& framework, Shift shift = {});
 
-  // The time and demands of an op. Depends on the op's work, and on its lane: kernels of copy streams are never in a
-  // CUDA graph, and host calls keep their lane's thread busy.
-  Cost cost(const graph::Op& op) const;
+  // The time and demands of work on a lane: kernels of copy streams are never in a CUDA graph, and host calls keep
+  // their lane's thread busy.
+  Cost cost(const graph::Work& work, graph::Lane lane) const { return terms(work, lane).cost(rates_.data()); }
+  Cost cost(const graph::Op& op) const { return cost(op.work, op.lane); }
+  // The parts that the cost is made of. Their sources live as long as the model and its copies.
+  Terms terms(const graph::Work& work, graph::Lane lane) const;
 
   // What the cost is made of, longest part first, as text of several lines: each term with its time, what it rests on
   // and its source, and which one sets the pace.
   std::string explain(const graph::Op& op) const;
-
-  // By the source of each part of the op's time, how many seconds it may be off; adds to what is there.
-  void add_uncertain(const graph::Op& op, std::map<std::string, double>& by_source) const;
 
   // Units of the resource served a second.
   double rate(Resource resource) const { return rates_[static_cast<std::size_t>(resource)]; }
   // Bytes that fit: device memory without what is reserved, host memory that may be pinned. Shifted by what the parts
   // may be off, independently of each other.
   double capacity(graph::Pool pool) const;
-  const config::Hardware& hardware() const { return hardware_; }
+  const config::Hardware& hardware() const { return *hardware_; }
 
  private:
-  Terms terms(const graph::Op& op) const;
-
-  config::Hardware hardware_;
+  std::shared_ptr<const config::Hardware> hardware_;  // shared by copies: terms point into it
   config::Framework framework_;
   Shift shift_;
   std::array<double, kResourceCount> rates_{};

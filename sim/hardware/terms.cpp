@@ -87,6 +87,20 @@ void Terms::shift(const Shift& shift) {
   }
 }
 
+Terms::Times Terms::times(const std::string* source, double sign) const {
+  Times times;
+  for (const Term& part : parts_) {
+    const bool moves = source != nullptr && part.seconds.source != nullptr &&
+                       (part.seconds.source == source || *part.seconds.source == *source);
+    const double factor = moves ? factor_when_off(part.seconds, sign) : 1;
+    const double seconds = part.seconds.value * factor;
+    if (part.role == Term::Role::kWait) times.waits += seconds;
+    if (part.role == Term::Role::kWork) times.work = std::max(times.work, seconds);
+    if (part.role == Term::Role::kIssue) times.issue_first = seconds, times.issue_rest = issue_->rest * factor;
+  }
+  return times;
+}
+
 double Terms::alone() const {
   const Term* longest = longest_work(parts_);
   double seconds = longest == nullptr ? 0 : longest->seconds.value;

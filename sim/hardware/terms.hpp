@@ -36,6 +36,15 @@ class Terms {
   // The waits and works of others, each `factor` times as long; they hold no issuing.
   void add(const Terms& others, double factor);
 
+  // Seconds by role; of works on several resources the longest.
+  struct Times {
+    double waits = 0, work = 0;
+    double issue_first = 0, issue_rest = 0;
+  };
+  // With the parts that rest on this source (a Number::source, compared as text) longer (sign 1) or shorter (-1) by
+  // their uncertainty, to a tenth at the least. No source: as they are.
+  Times times(const std::string* source = nullptr, double sign = 0) const;
+
   // Parts that rest on the source of a shift take longer by their uncertainty, or shorter; to a tenth at the least.
   void shift(const Shift& shift);
 

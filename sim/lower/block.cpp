@@ -1,6 +1,7 @@
 #include "lower/block.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "lower/eager.hpp"
@@ -19,6 +20,22 @@ std::uint16_t Owners::id(const std::string& name) {
   if (found != names_.end()) return static_cast<std::uint16_t>(found - names_.begin());
   names_.push_back(name);
   return static_cast<std::uint16_t>(names_.size() - 1);
+}
+
+void Events::note(std::string_view event, int layer, OpId op) {
+  auto found = std::find_if(events_.begin(), events_.end(), [&](const Event& e) { return e.name == event; });
+  if (found == events_.end()) found = events_.insert(events_.end(), {std::string(event), {}});
+  const auto at = static_cast<std::size_t>(layer + 1);
+  if (found->by_layer.size() <= at) found->by_layer.resize(at + 1, -1);
+  found->by_layer[at] = op;
+}
+
+OpId Events::noted(std::string_view event, int layer) const {
+  const auto at = static_cast<std::size_t>(layer + 1);
+  for (const Event& e : events_) {
+    if (e.name == event) return at < e.by_layer.size() ? e.by_layer[at] : -1;
+  }
+  return -1;
 }
 
 Block::Block(const config::Framework& framework, OpId first, OpId gate, Events& events, std::vector<graph::Op>& out)
@@ -184,12 +201,9 @@ OpId Block::fused_attention(const graph::DecodeAttention& work, After after) {
   return kernel(Lane::kCompute, Kind::kAttention, "attention", scaled, after);
 }
 
-void Block::note(std::string_view event, OpId op) { events_[{std::string(event), layer_}] = op; }
+void Block::note(std::string_view event, OpId op) { events_.note(event, layer_, op); }
 
-OpId Block::noted(std::string_view event) const {
-  const auto found = events_.find({std::string(event), layer_});
-  return found == events_.end() ? -1 : found->second;
-}
+OpId Block::noted(std::string_view event) const { return events_.noted(event, layer_); }
 
 void Block::memory(OpId op, graph::Pool pool, std::uint16_t owner, double bytes) {
   KVCAST_CHECK(op >= first_ && op < next_);

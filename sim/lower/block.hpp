@@ -1,10 +1,8 @@
 // Builds one block of ops: kernels with the host's side of their launch, as the framework launches them.
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "config/run.hpp"
@@ -23,8 +21,21 @@ class Owners {
   std::vector<std::string> names_;
 };
 
-// Ops that later blocks wait for, by (event, layer).
-using Events = std::map<std::pair<std::string, int>, graph::OpId>;
+// Ops that later blocks wait for, by event and layer. Policies name a handful of events, so a scan finds one fastest.
+class Events {
+ public:
+  void note(std::string_view event, int layer, graph::OpId op);
+  // The op noted last; −1: none.
+  graph::OpId noted(std::string_view event, int layer) const;
+  bool empty() const { return events_.empty(); }
+
+ private:
+  struct Event {
+    std::string name;
+    std::vector<graph::OpId> by_layer;  // from layer −1 on
+  };
+  std::vector<Event> events_;
+};
 
 // Appends ops to a block and numbers them. Knows how kernels get launched:
 //   cuda_graph: one graph launch a stretch of kernels; a stretch ends where the host waits for the device;

@@ -30,21 +30,26 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
 }
 
 DecodeWindow::DecodeWindow(const DecodeSetting& setting, std::int64_t context, int steps, Owners& owners)
-    : setting_(setting), context_(context), steps_(steps), owners_(owners) {
-  for (const policy::MemoryItem& item : decode_memory(setting_, context_)) owners_.id(item.owner);
+    : DecodeWindow(
+          setting,
+          SampledSteps{context, steps, 0, std::max(context, std::min(context + steps - 1, setting.lengths.bound()))},
+          owners) {
+  consecutive_ = true;
 }
+
+DecodeWindow::DecodeWindow(const DecodeSetting& setting, const SampledSteps& sampled, Owners& owners)
+    : setting_(setting), sampled_(sampled), owners_(owners) {}
 
 void DecodeWindow::take_memory(Block& block) {
   const OpId held = block.join(Lane::kHost, {});
-  const std::int64_t tokens = std::max(context_, std::min(context_ + steps_ - 1, setting_.lengths.bound()));
-  for (const policy::MemoryItem& item : decode_memory(setting_, tokens)) {
+  for (const policy::MemoryItem& item : decode_memory(setting_, sampled_.held)) {
     block.memory(held, item.pool, owners_.id(item.owner), item.bytes);
   }
 }
 
 bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
   out.clear();
-  if (step_ == steps_) return false;
+  if (step_ == sampled_.steps) return false;
   const config::Model& model = setting_.run->model;
   Block block(setting_.run->framework, next_id_, step_ends_.empty() ? -1 : step_ends_.back(), events_, out);
   if (step_ == 0) take_memory(block);
@@ -66,7 +71,7 @@ OpId DecodeWindow::decode_layer(Block& block, int layer, OpId after) {
   shape.model = &run.model;
   shape.layer = layer;
   shape.batch = run.workload.batch;
-  shape.tokens = context_ + step_;
+  shape.tokens = sampled_.context + (consecutive_ ? step_ : 0);
   shape.heads = counts_at(layer, shape.tokens);
   shape.per_query_head = setting_.per_query_head;
   setting_.policy->decode_layer(shape, block);
@@ -74,13 +79,13 @@ OpId DecodeWindow::decode_layer(Block& block, int layer, OpId after) {
 }
 
 std::span<const policy::HeadCounts> DecodeWindow::counts_at(int layer, std::int64_t tokens) {
-  const std::span<const policy::HeadCounts> seen = setting_.counts(layer, step_);
-  const policy::Growth growth = setting_.policy->growth();
+  const std::span<const policy::HeadCounts> seen = setting_.counts(layer, sampled_.first_draw + step_);
+  const policy::GrowthBy here(setting_.policy->growth(), tokens - setting_.counted_tokens);
   scratch_.clear();
   for (const policy::HeadCounts& head : seen) {
-    policy::HeadCounts here = policy::grown(head, growth, tokens - setting_.counted_tokens);
-    here.attended = std::min(here.attended, tokens);  // counts of a later context do not exceed an earlier one
-    scratch_.push_back(here);
+    scratch_.push_back(here(head));
+    // Counts of a later context do not exceed an earlier one.
+    scratch_.back().attended = std::min(scratch_.back().attended, tokens);
   }
   return scratch_;
 }

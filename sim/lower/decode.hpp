@@ -29,15 +29,28 @@ struct DecodeSetting {
   double temporaries = 1;  // factor on the bytes of activations and attention scores
 };
 
-// Steps `steps`, the first with `context` tokens cached (the new one included). The first block starts with a marker
-// that takes the memory held at the last of them, or at the run's end where the window goes on beyond it; counts follow
-// the context by the policy's growth.
+// Steps drawn from the replay that stand for the steps around one context. All are lowered at that context, so that
+// steps which do the same are the same work.
+struct SampledSteps {
+  std::int64_t context = 0;     // tokens cached a sequence, the new one included
+  int steps = 1;                // `first_draw`, first_draw + 1, …
+  std::int64_t first_draw = 0;  // step that CountSource is asked for
+  std::int64_t held = 0;        // context at which memory is taken
+};
+
+// A block a step. The first block starts with a marker that takes the memory; counts follow the context by the policy's
+// growth.
 class DecodeWindow final : public graph::WorkSource {
  public:
+  // Consecutive steps, the first with `context` tokens cached (the new one included); memory is that held at the last
+  // of them, or at the run's end where the window goes on beyond it.
   DecodeWindow(const DecodeSetting& setting, std::int64_t context, int steps, Owners& owners);
+  DecodeWindow(const DecodeSetting& setting, const SampledSteps& sampled, Owners& owners);
   bool next_block(std::vector<graph::Op>& out) override;
   // Id of the last op of each step so far: the token.
   const std::vector<graph::OpId>& step_ends() const { return step_ends_; }
+  // Whether later steps wait for ops that steps so far have noted.
+  bool has_notes() const { return !events_.empty(); }
 
  private:
   void take_memory(Block& block);
@@ -45,8 +58,9 @@ class DecodeWindow final : public graph::WorkSource {
   std::span<const policy::HeadCounts> counts_at(int layer, std::int64_t tokens);
 
   DecodeSetting setting_;
-  std::int64_t context_;
-  int steps_, step_ = 0;
+  SampledSteps sampled_;
+  bool consecutive_ = false;  // each step has one more token cached than the one before
+  int step_ = 0;
   Owners& owners_;
   Events events_;
   std::vector<policy::HeadCounts> scratch_;

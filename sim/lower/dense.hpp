@@ -21,8 +21,4 @@ graph::OpId head_and_sample(Block& block, const config::Model& model, double row
 // through the feed-forward network at a time, at most `rows`; 0: all.
 double activation_bytes(const config::Model& model, double rows, double sampled, double in_network = 0);
 
-// Half-width of what activations and attention scores may be off, as a share. Judgement, for want of measurements:
-// which operands live at once is a framework's business, and its allocator holds on to pieces of those that are gone.
-inline constexpr double kTemporarySpread = 0.4;
-
 }  // namespace kvcast::lower

@@ -34,19 +34,26 @@ Draw::Draw(const ReplayResult& replay, const config::Model& model, int batch, St
   first_step_ = std::min(kWarmupSteps, replay.decode_steps - 1);
   counted_tokens_ = replay.prompt_tokens + replay.decode_steps;
   for (int layer = 0; layer < model.layers; ++layer) nearest_.push_back(nearest_captured(replay, layer));
+  for (const LayerCounts& layer : replay.layers) {
+    std::vector<policy::HeadCounts>& grown = grown_.emplace_back();
+    for (int step = first_step_; step < replay.decode_steps; ++step) {
+      const policy::GrowthBy later(replay.growth, replay.decode_steps - 1 - step);
+      for (const policy::HeadCounts& head : layer.at(step)) grown.push_back(later(head));
+      varies_ = varies_ || !std::equal(grown.end() - layer.heads, grown.end(), grown.begin());
+    }
+  }
 }
 
 std::span<const policy::HeadCounts> Draw::heads(int layer, std::int64_t step) {
-  const LayerCounts& captured = replay_.layers[nearest_.at(static_cast<std::size_t>(layer))];
+  const std::size_t captured = nearest_.at(static_cast<std::size_t>(layer));
+  const auto heads = static_cast<std::size_t>(replay_.layers[captured].heads);
   const auto steps = static_cast<std::uint64_t>(replay_.decode_steps - first_step_);
   drawn_.clear();
   for (int sequence = 0; sequence < batch_; ++sequence) {
     const Stream stream = stream_.child({static_cast<std::uint64_t>(sequence), static_cast<std::uint64_t>(layer)});
-    const int seen = first_step_ + static_cast<int>(stream.below(static_cast<std::uint64_t>(step), steps));
-    const std::int64_t later = replay_.decode_steps - 1 - seen;  // tokens between the step seen and counted_tokens
-    for (const policy::HeadCounts& head : captured.at(seen)) {
-      drawn_.push_back(policy::grown(head, replay_.growth, later));
-    }
+    const std::uint64_t seen = stream.below(static_cast<std::uint64_t>(step), steps);
+    const auto first = grown_[captured].begin() + static_cast<std::ptrdiff_t>(seen * heads);
+    drawn_.insert(drawn_.end(), first, first + static_cast<std::ptrdiff_t>(heads));
   }
   return drawn_;
 }

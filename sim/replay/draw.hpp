@@ -25,9 +25,12 @@ class Draw {
   // The replay must outlive it; its heads must be the model's. UserError where no captured layer can stand for a layer.
   Draw(const ReplayResult& replay, const config::Model& model, int batch, Stream stream);
 
-  // [batch × heads] at a layer and a step, step ≥ 0; valid until the next call. A pure function of its arguments and
-  // the stream. Layers that the policy leaves dense give what some captured layer did: their cost does not read it.
+  // [batch × heads] at a layer and a step, which may be any number; valid until the next call. A pure function of its
+  // arguments and the stream. Layers that the policy leaves dense give what some captured layer did: their cost does
+  // not read it.
   std::span<const policy::HeadCounts> heads(int layer, std::int64_t step);
+  // Whether steps differ from each other: false where every captured layer did the same at each step that is drawn.
+  bool varies() const { return varies_; }
   // Of the captured layer that stands for this one.
   double prompt_density(int layer) const;
   // The context at which all counts hold: those of other steps have been moved there by the policy's growth.
@@ -39,6 +42,9 @@ class Draw {
   int batch_, first_step_;
   std::int64_t counted_tokens_;
   std::vector<std::size_t> nearest_;  // captured layer by model layer
+  // The counts that are drawn from, moved to counted_tokens_: by captured layer, [steps from first_step_ on × heads].
+  std::vector<std::vector<policy::HeadCounts>> grown_;
+  bool varies_ = false;
   std::vector<policy::HeadCounts> drawn_;
 };
 

@@ -23,7 +23,7 @@ constexpr double kOriginShare = 0.05;
 double temporaries(const PoolUse& use) {
   double bytes = 0;
   for (const OwnedBytes& o : use.owners) {
-    if (o.owner == "activations" || o.owner == "attention scores") bytes += o.bytes;
+    if (is_temporary(o.owner)) bytes += o.bytes;
   }
   return bytes;
 }
@@ -217,6 +217,8 @@ Origin origin_of(const metrics::Attribution& time) {
   }
   return worst;
 }
+
+bool is_temporary(const std::string& owner) { return owner == "activations" || owner == "attention scores"; }
 
 double peak_shifted(const PoolUse& use, Direction direction) {
   const double sign = direction == Direction::kLonger ? 1 : -1;

@@ -93,6 +93,8 @@ std::string format_value(const Metric& metric, double value);
 std::string_view bottleneck(const metrics::Attribution& time);  // what the critical path spends most time on
 // The worst origin that carries at least a twentieth of the time: a sliver of an assumed cost does not name the whole.
 Origin origin_of(const metrics::Attribution& time);
+// Whether an owner's bytes are estimates: activations and attention scores.
+bool is_temporary(const std::string& owner);
 // Low and high of a pool's peak when activations and attention scores are off by their uncertainty; both the peak
 // itself where these are less than a twentieth of it.
 Interval peak_interval(const PoolUse& use);

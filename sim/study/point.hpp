@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "config/yaml.hpp"
-#include "workload/experiment.hpp"
+#include "simulate/experiment.hpp"
 
 namespace kvcast::study {
 
 struct Ask {
   // Sensitivities of the times to uncertain costs. With kDetailed, the largest batch is searched again with more and
   // with less memory.
-  workload::Effects effects = workload::Effects::kTimes;
+  simulate::Effects effects = simulate::Effects::kTimes;
   bool fit_effects = false;              // whether more or less memory would decide if the experiment fits
   bool timeline = false;                 // keep the spans of one decode step
   std::ostream* chrome_trace = nullptr;  // write the middle decode window as a Chrome trace

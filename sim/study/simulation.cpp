@@ -7,7 +7,7 @@
 #include <chrono>
 
 #include "hardware/cost_model.hpp"
-#include "workload/index_build.hpp"
+#include "simulate/index_build.hpp"
 
 namespace kvcast::study {
 namespace {
@@ -59,16 +59,16 @@ result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::
 Replayed::Replayed(const policy::Policy& policy, const replay::ReplayResult& replayed, const score::ScoreModel& scores)
     : policy_(policy), replayed_(replayed), accuracy_(accuracy_of(replayed, scores)) {}
 
-std::shared_ptr<const workload::Lowered> Replayed::lowered(const config::Run& run, const std::string& key,
+std::shared_ptr<const simulate::Lowered> Replayed::lowered(const config::Run& run, const std::string& key,
                                                            bool parts) const {
   {
     const std::lock_guard lock(mutex_);
     if (key == lowered_key_) return lowered_;
   }
   // Two threads may lower the same work at the same time; that is rarer than waiting for each other would be costly.
-  workload::LoweringOptions what;
+  simulate::LoweringOptions what;
   what.parts = parts;
-  auto made = std::make_shared<const workload::Lowered>(workload::lower_experiment({&run, &policy_, &replayed_}, what));
+  auto made = std::make_shared<const simulate::Lowered>(simulate::lower_experiment({&run, &policy_, &replayed_}, what));
   const std::lock_guard lock(mutex_);
   lowered_key_ = key, lowered_ = made;
   return made;
@@ -79,7 +79,7 @@ Result Replayed::simulate(const Task& task, const Variation& variation) const {
   const Ask& ask = task.point.ask;
   config::Run run = task.prepared.run;
   run.workload.batch = variation.batch;
-  workload::ExperimentOptions options;
+  simulate::ExperimentOptions options;
   options.shift = variation.shift;
   if (variation.fits_only) {
     // Whether it fits is decided in the prefill or at the ends of decoding; how long a step takes is not wanted.
@@ -89,10 +89,10 @@ Result Replayed::simulate(const Task& task, const Variation& variation) const {
   }
   Result result = begin_result(task);
   set_batch(result.subject, variation.batch);
-  const bool parts = options.effects == workload::Effects::kTimes;
+  const bool parts = options.effects == simulate::Effects::kTimes;
   const std::string key = fmt::format("{} {}{}{}", task.prepared.lowered_key, variation.batch,
                                       variation.fits_only ? " fits" : "", parts ? " parts" : "");
-  result.experiment = workload::simulate(*lowered(run, key, parts), run.hardware, options);
+  result.experiment = simulate::simulate(*lowered(run, key, parts), run.hardware, options);
   result.status = result.experiment.oom ? Status::kOom : Status::kOk;
   result.accuracy = accuracy_;
   result.wall_s = seconds_since(begin);
@@ -161,7 +161,7 @@ Result Replayed::at_largest_batch(const Task& task) const {
   const int batch = largest_batch(task, 1, ask.largest_batch, {});
   Result result = simulate(task, {batch, false, {}});
   const bool fits = result.status == Status::kOk;
-  if (fits && ask.effects == workload::Effects::kDetailed) add_batch_alternatives(task, result);
+  if (fits && ask.effects == simulate::Effects::kDetailed) add_batch_alternatives(task, result);
   if (!fits && ask.fit_effects) add_fit_alternative(task, result);
   return result;
 }
@@ -182,7 +182,7 @@ Result build_index(const Task& task) {
   }
   const auto policy = make_policy(task.prepared);
   Result result = begin_result(task);
-  result.build = workload::build_index(run, *policy, ask.index_heads, ask.effects != workload::Effects::kNone);
+  result.build = simulate::build_index(run, *policy, ask.index_heads, ask.effects != simulate::Effects::kNone);
   return result;
 }
 

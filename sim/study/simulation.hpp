@@ -10,7 +10,7 @@
 #include "result/result.hpp"
 #include "score/task_score.hpp"
 #include "study/study.hpp"
-#include "workload/experiment.hpp"
+#include "simulate/experiment.hpp"
 
 namespace kvcast::study {
 
@@ -38,7 +38,7 @@ class Replayed {
   int largest_batch_shifted(const Task& task, int batch, const hardware::Shift& shift) const;
   void add_fit_alternative(const Task& task, result::Result& result) const;
   void add_batch_alternatives(const Task& task, result::Result& result) const;
-  std::shared_ptr<const workload::Lowered> lowered(const config::Run& run, const std::string& key, bool parts) const;
+  std::shared_ptr<const simulate::Lowered> lowered(const config::Run& run, const std::string& key, bool parts) const;
 
   const policy::Policy& policy_;
   const replay::ReplayResult& replayed_;
@@ -46,7 +46,7 @@ class Replayed {
   // The lowered work that was used last: tasks of one machine after the other ask for the same.
   mutable std::mutex mutex_;
   mutable std::string lowered_key_;
-  mutable std::shared_ptr<const workload::Lowered> lowered_;
+  mutable std::shared_ptr<const simulate::Lowered> lowered_;
 };
 
 // The index build that the task asks for; needs no replay. UserError where the model has fewer KV heads.

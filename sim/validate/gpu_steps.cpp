@@ -13,8 +13,8 @@
 #include "lower/decode.hpp"
 #include "policy/hsa.hpp"
 #include "policy/rocketkv.hpp"
-#include "workload/record_parts.hpp"
-#include "workload/timed.hpp"
+#include "result/metric.hpp"
+#include "simulate/timed.hpp"
 
 namespace kvcast::validate {
 namespace {
@@ -165,9 +165,12 @@ StepPrediction predict_step(const GpuStep& step) {
   const hardware::CostModel costs(step.run.hardware, step.run.framework);
   lower::Owners owners;
   lower::DecodeWindow window(setting, step.lengths.prompt_tokens, kCalls * step.steps, owners);
-  workload::TimedSource source(window, costs);
-  workload::Recorder recorder(source, (kCalls - 1) * step.steps - 1);
-  const engine::System system = workload::make_system(costs, owners.names());
+  lower::Works works;
+  const lower::FlatStream stream = lower::flatten(window, works);
+  simulate::CostTable table(works, costs);
+  simulate::TimedSource source(stream, table);
+  simulate::Recorder recorder(source, static_cast<std::size_t>((kCalls - 1) * step.steps - 1));
+  const engine::System system = simulate::make_system(costs, owners.names());
   const engine::Outcome outcome = engine::run(system, source, &recorder);
   StepPrediction out;
   if (outcome.out_of_memory) {
@@ -179,7 +182,7 @@ StepPrediction predict_step(const GpuStep& step) {
   const metrics::Attribution part = metrics::attribute(recorder.spans(begin, end), begin, end);
   out.seconds = to_seconds(end - begin) / step.steps;
   out.uncertainty = part.total() > 0 ? part.uncertain_total() / part.total() : 0;
-  out.origin = workload::resting_on(part);
+  out.origin = result::origin_of(part);
   return out;
 }
 

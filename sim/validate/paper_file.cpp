@@ -33,7 +33,7 @@ class RunTable {
     PaperRun run;
     run.name = name, run.point.config = whole.without({"largest_batch", "index_heads", "traces"});
     study::Ask& ask = run.point.ask;
-    ask.effects = workload::Effects::kDetailed;
+    ask.effects = simulate::Effects::kDetailed;
     if (const Node* traces = whole.find("traces")) {
       if (traces->kind() != Node::Kind::kList) throw UserError(traces->where(), "traces: expected a list of maps");
       for (const Node& other : traces->items()) {

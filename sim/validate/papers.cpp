@@ -93,7 +93,7 @@ Suite papers(const std::vector<Paper>& papers, const RunAll& run_all) {
       points.push_back(run.point);
       for (const config::Node& other : run.on_other_traces) {
         study::Point& on_other = points.emplace_back(run.point);
-        on_other.config = other, on_other.ask.effects = workload::Effects::kNone;
+        on_other.config = other, on_other.ask.effects = simulate::Effects::kNone;
       }
     }
   }

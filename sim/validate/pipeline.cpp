@@ -84,17 +84,18 @@ std::vector<double> predict_steps(const Pipeline& pipeline, const PipelineRates&
   for (const PipelineOp& op : pipeline.ops) {
     if (op.worker == 1) together = rates.together[static_cast<std::size_t>(op.kind)];
   }
-  std::vector<engine::Op> ops;
+  engine::Block ops;
   for (const PipelineOp& op : pipeline.ops) {
-    engine::Op& timed = ops.emplace_back();
-    timed.lane = static_cast<std::uint16_t>(op.worker);
+    const auto lane = static_cast<std::uint16_t>(op.worker);
     const double seconds = rates.seconds(op.kind, op.bytes);
-    timed.demands.push_back({timed.lane, seconds});
-    timed.demands.push_back({kShared, seconds / (2 * std::clamp(together, 0.5, 1.0))});
+    ops.add_op(lane, static_cast<engine::WorkId>(ops.works.size()));
+    ops.add_work(0);
+    ops.add_demand(lane, seconds);
+    ops.add_demand(kShared, seconds / (2 * std::clamp(together, 0.5, 1.0)));
     for (const int id : op.after) {
-      timed.after.push_back(id);
+      ops.add_after(id);
       if (pipeline.ops[static_cast<std::size_t>(id)].worker != op.worker)
-        timed.latency = rates.hand_over * kPicosPerSecond;
+        ops.works.back().latency = rates.hand_over * kPicosPerSecond;
     }
   }
   engine::OneBlock source(std::move(ops));

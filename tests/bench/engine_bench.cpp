@@ -1,16 +1,17 @@
-// How many ops a second the engine runs on graphs like a decode step's, on one core. Beside it, as a yardstick, the
-// plainest event loop there is: a std::priority_queue that pops and pushes the same number of events and does nothing
-// else.
+// Throughput of the engine on graphs like a decode step's, on one core. The reference is a bare event loop: a
+// std::priority_queue that pops and pushes the same number of events and does nothing else.
 //
 //   engine_bench [--benchmark_min_time=2]
 //
-// ops_per_s: finished ops a second, the making of the graph included. active: mean number of ops started and not
-// finished; working: of those that are past their latency and hold their fifos. vs_queue: the engine's time over the
-// plain loop's.
+// The name of a benchmark states how many ops are active on average (started and not finished) and whether ops share
+// works: "shared works" draws the sizes of layers from 64, "own works" has new works for every layer. ops_per_s:
+// finished ops a second, generation of the graph included. active: the measured mean; working: mean number of ops
+// that are past their latency and hold their fifos. vs_queue: the engine's time relative to the reference.
 #include <benchmark/benchmark.h>
 
 #include <ctime>
 #include <queue>
+#include <string>
 
 #include "base/random.hpp"
 #include "engine/engine.hpp"
@@ -36,67 +37,104 @@ System gpu() {
   return system;
 }
 
-// How busy the streams beside the compute stream are.
+// How busy the streams other than the compute stream are.
 struct Side {
   double bytes;  // scale of selection, recall and backup
   int lead;      // a recall is waited for by the attention of the layer this many layers on
 };
-constexpr Side kSides[] = {{3, 1}, {26, 2}, {160, 16}, {250, 30}};
 
-// Decode steps of a policy with recall. A layer: four kernels behind one another, launched by the host; a selection on
+// The works of a layer, in order of their ids.
+enum LayerWork : WorkId { kLaunch, kQkv, kRank, kAttention, kTask, kRecall, kOut, kMlp, kPage, kPageOut, kLayerWorks };
+constexpr WorkId kToken = 0;  // followed by those of the layers
+
+// Decode steps of a policy with recall. A layer: four kernels in sequence, launched by the host; a selection on
 // its own stream; a copy of pages from host memory, on two streams in turn, that a later layer's attention waits for; a
 // backup.
 class DecodeSteps final : public OpSource {
  public:
-  DecodeSteps(int steps, int layers, Side side) : steps_(steps), layers_(layers), side_(side) {}
+  DecodeSteps(int steps, int layers, Side side, bool share)
+      : steps_(steps), layers_(layers), side_(side), share_(share) {}
 
-  bool next_block(std::vector<Op>& out) override {
+  bool next_block(Block& out) override {
     out.clear();
     if (steps_-- == 0) return false;
     out_ = &out;
+    if (next_ == 0) add_first_works();
     const OpId gate = next_ - 1;
     copies_.assign(static_cast<std::size_t>(side_.lead), gate);
     for (int layer = 0; layer < layers_; ++layer) add_layer(gate);
     // The token: joins what the next step needs.
-    add(kHost, 0.5, {}, {last_[kCompute], copies_.back()});
+    add(kHost, kToken, {last_[kCompute], copies_.back()});
     return true;
   }
 
  private:
-  OpId add(LaneId lane, double latency_us, std::initializer_list<Demand> demands, std::initializer_list<OpId> after) {
-    Op& op = out_->emplace_back();
-    op.lane = lane;
-    op.latency = latency_us * kUs;
-    op.demands.assign(demands.begin(), demands.end());
+  static constexpr std::uint64_t kSizes = 64;
+
+  void add_work(double latency_us, std::initializer_list<Demand> demands) {
+    out_->add_work(latency_us * kUs);
+    for (const Demand& demand : demands) out_->add_demand(demand.resource, demand.amount);
+    ++works_;
+  }
+
+  void add_first_works() {
+    add_work(0.5, {});
+    for (std::uint64_t size = 0; share_ && size < kSizes; ++size) add_layer_works(static_cast<double>(size) / kSizes);
+  }
+
+  // Every size differs a little, so that ends rarely coincide; `uniform` in [0, 1).
+  void add_layer_works(double uniform) {
+    const double jitter = 0.8 + 0.4 * uniform;
+    const double bytes = 1e4 * side_.bytes * jitter;
+    add_work(2 * jitter, {});
+    add_work(1.5, {{kHbm, 20e6 * jitter}, {kTensor, 2e9}});
+    add_work(1.5, {{kHbm, 30 * bytes}});
+    add_work(2, {{kHbm, 8e6 * jitter}, {kTensor, 1e8}});
+    add_work(1 * jitter, {});
+    add_work(1, {{kH2d, bytes}, {kDram, bytes}});
+    add_work(1.5, {{kHbm, 12e6 * jitter}, {kTensor, 1e9}});
+    add_work(1.5, {{kHbm, 60e6 * jitter}, {kTensor, 8e9}});
+    add_work(0.5, {});
+    add_work(1, {{kD2h, bytes}, {kDram, bytes}, {kHbm, bytes}});
+  }
+
+  OpId add(LaneId lane, WorkId work, std::initializer_list<OpId> after) {
+    out_->add_op(lane, work);
     for (const OpId id : after) {
-      if (id >= 0) op.after.push_back(id);
+      if (id >= 0) out_->add_after(id);
     }
     return last_[lane] = next_++;
   }
 
   void add_layer(OpId gate) {
-    // Every size differs a little, so that ends rarely coincide.
-    const double jitter = 0.8 + 0.4 * sizes_.uniform(static_cast<std::uint64_t>(next_));
-    const double bytes = 1e4 * side_.bytes * jitter;
+    const auto draw = static_cast<std::uint64_t>(next_);
+    WorkId first = works_;
+    if (share_) {
+      first = kToken + 1 + static_cast<WorkId>(sizes_.below(draw, kSizes)) * kLayerWorks;
+    } else {
+      add_layer_works(sizes_.uniform(draw));
+    }
     const OpId recalled = copies_[copies_.size() - static_cast<std::size_t>(side_.lead)];
-    const OpId launch = add(kHost, 2 * jitter, {}, {gate});
-    const OpId qkv = add(kCompute, 1.5, {{kHbm, 20e6 * jitter}, {kTensor, 2e9}}, {launch});
-    const OpId select = add(kSelect, 1.5, {{kHbm, 30 * bytes}}, {qkv});
-    const OpId attention = add(kCompute, 2, {{kHbm, 8e6 * jitter}, {kTensor, 1e8}}, {qkv, recalled});
-    const OpId task = add(kRecallThread, 1 * jitter, {}, {select});
-    copies_.push_back(add(copies_.size() % 2 == 0 ? kCopyA : kCopyB, 1, {{kH2d, bytes}, {kDram, bytes}}, {task}));
-    const OpId out = add(kCompute, 1.5, {{kHbm, 12e6 * jitter}, {kTensor, 1e9}}, {attention});
-    add(kCompute, 1.5, {{kHbm, 60e6 * jitter}, {kTensor, 8e9}}, {out});
-    const OpId page = add(kBackupThread, 0.5, {}, {attention});
-    add(kBackup, 1, {{kD2h, bytes}, {kDram, bytes}, {kHbm, bytes}}, {page});
+    const OpId launch = add(kHost, first + kLaunch, {gate});
+    const OpId qkv = add(kCompute, first + kQkv, {launch});
+    const OpId rank = add(kSelect, first + kRank, {qkv});
+    const OpId attention = add(kCompute, first + kAttention, {qkv, recalled});
+    const OpId task = add(kRecallThread, first + kTask, {rank});
+    copies_.push_back(add(copies_.size() % 2 == 0 ? kCopyA : kCopyB, first + kRecall, {task}));
+    const OpId out = add(kCompute, first + kOut, {attention});
+    add(kCompute, first + kMlp, {out});
+    const OpId page = add(kBackupThread, first + kPage, {attention});
+    add(kBackup, first + kPageOut, {page});
   }
 
   int steps_, layers_;
   Side side_;
+  bool share_;
   Stream sizes_{7};
-  std::vector<Op>* out_ = nullptr;
+  Block* out_ = nullptr;
   std::vector<OpId> copies_;  // of the step
   OpId next_ = 0;
+  WorkId works_ = 0;
   OpId last_[kLanes] = {-1, -1, -1, -1, -1, -1, -1, -1};
 };
 
@@ -109,7 +147,7 @@ struct BusyTime final : Observer {
   double active = 0, working = 0;
 };
 
-// Of this thread: what else runs on the machine does not count.
+// CPU time of this thread, which other programs on the machine do not add to.
 double cpu_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -131,18 +169,17 @@ double queue_seconds(std::int64_t events) {
   return cpu_seconds() - begin;
 }
 
-void decode_steps(benchmark::State& state) {
-  const Side side = kSides[state.range(0)];
+void decode_steps(benchmark::State& state, Side side, bool share) {
   constexpr int kSteps = 500, kLayers = 32;
   const System system = gpu();
   BusyTime busy;
-  DecodeSteps observed(kSteps / 10, kLayers, side);
+  DecodeSteps observed(kSteps / 10, kLayers, side, share);
   const double makespan = static_cast<double>(run(system, observed, &busy).makespan);
 
   std::int64_t ops = 0, events = 0;
   double seconds = 0, queue = 0;
   for (auto _ : state) {
-    DecodeSteps source(kSteps, kLayers, side);
+    DecodeSteps source(kSteps, kLayers, side, share);
     const double begin = cpu_seconds();
     const Outcome outcome = run(system, source, nullptr);
     const double taken = cpu_seconds() - begin;
@@ -159,8 +196,22 @@ void decode_steps(benchmark::State& state) {
   state.counters["vs_queue"] = seconds / queue;
 }
 
+void add_benchmarks(const char* name, Side side) {
+  for (const bool share : {true, false}) {
+    const std::string full = std::string(name) + (share ? ", shared works" : ", own works");
+    benchmark::RegisterBenchmark(full.c_str(), decode_steps, side, share)
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
+  }
+}
+
 }  // namespace
 
-BENCHMARK(decode_steps)->ArgName("side")->DenseRange(0, 3)->UseManualTime()->Unit(benchmark::kMillisecond);
-
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  add_benchmarks("1.1 active", {3, 1});
+  add_benchmarks("1.5 active", {26, 2});
+  add_benchmarks("3 active", {160, 16});
+  add_benchmarks("3 active, long queue of copies", {250, 30});
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+}

@@ -28,18 +28,17 @@ engine::System to_system(const oracle::Graph& graph) {
   return system;
 }
 
-std::vector<engine::Op> to_ops(const oracle::Graph& graph) {
-  std::vector<engine::Op> ops(graph.ops.size());
-  for (std::size_t i = 0; i < ops.size(); ++i) {
-    const oracle::Op& from = graph.ops[i];
-    ops[i].lane = static_cast<std::uint16_t>(from.lane);
-    ops[i].latency = static_cast<double>(from.latency * 1e12L);
+engine::Block to_block(const oracle::Graph& graph) {
+  engine::Block block;
+  for (const oracle::Op& from : graph.ops) {
+    block.add_op(static_cast<std::uint16_t>(from.lane), static_cast<engine::WorkId>(block.works.size()));
+    block.add_work(static_cast<double>(from.latency * 1e12L));
     for (const oracle::Demand& d : from.demands) {
-      ops[i].demands.push_back({static_cast<std::uint16_t>(d.resource), static_cast<double>(d.amount)});
+      block.add_demand(static_cast<std::uint16_t>(d.resource), static_cast<double>(d.amount));
     }
-    ops[i].after.assign(from.after.begin(), from.after.end());
+    for (const int earlier : from.after) block.add_after(earlier);
   }
-  return ops;
+  return block;
 }
 
 struct Times final : engine::Observer {
@@ -52,7 +51,7 @@ struct Times final : engine::Observer {
 double difference(const oracle::Graph& graph, double& makespan) {
   const std::vector<oracle::Times> expected = oracle::solve(graph);
   Times actual(graph.ops.size());
-  engine::OneBlock source(to_ops(graph));
+  engine::OneBlock source(to_block(graph));
   makespan = static_cast<double>(engine::run(to_system(graph), source, &actual).makespan);
   double largest = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {

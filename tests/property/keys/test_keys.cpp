@@ -12,8 +12,7 @@
 #include "app/replays.hpp"
 #include "config/hardware.hpp"
 #include "support/temporary_directory.hpp"
-#include "workload/experiment.hpp"
-#include "workload/shifted.hpp"
+#include "simulate/record.hpp"
 
 namespace kvcast::tests {
 namespace {
@@ -46,8 +45,8 @@ std::vector<std::string> experiments() {
 
 // What a run predicts, without what depends on the machine that the test runs on.
 std::string prediction(const config::Run& run, const policy::Policy& policy, const replay::ReplayResult& replayed) {
-  const workload::ExperimentInput input{&run, &policy, &replayed};
-  nlohmann::json record = workload::to_json(workload::run_experiment(input, {}), input);
+  const simulate::ExperimentInput input{&run, &policy, &replayed};
+  nlohmann::json record = simulate::to_json(simulate::run_experiment(input, {}), input);
   record.erase("engine");
   return record.dump();
 }
@@ -64,10 +63,12 @@ class Timed {
     run.hardware = hardware;
     return prediction(run, *policy_, replayed_);
   }
-  workload::Experiment predicted_on(const config::Hardware& hardware) const {
+  simulate::Experiment predicted_on(const config::Hardware& hardware) const {
     config::Run run = prepared_.run;
     run.hardware = hardware;
-    return workload::predict({&run, policy_.get(), &replayed_}, {});
+    simulate::ExperimentOptions options;
+    options.effects = simulate::Effects::kTimes;
+    return simulate::run_experiment({&run, policy_.get(), &replayed_}, options);
   }
   const config::Hardware& hardware() const { return prepared_.run.hardware; }
   std::string here() const { return on(hardware()); }
@@ -132,17 +133,16 @@ TEST_CASE("an effect is what a machine whose number is off by its uncertainty do
         std::string(policy) +
         "\nframework: {launch: eager, warmup_steps: 2, measured_steps: 2, sampled_contexts: 1}\n"));
     const Value& calls = timed.hardware().host.eager_op;
-    const workload::Experiment as_is = timed.predicted_on(timed.hardware());
-    REQUIRE(as_is.effects);
-    const auto effect = std::find_if(as_is.effects->begin(), as_is.effects->end(),
-                                     [&](const workload::Effect& e) { return e.source == calls.source; });
-    REQUIRE(effect != as_is.effects->end());
+    const simulate::Experiment as_is = timed.predicted_on(timed.hardware());
+    const auto effect = std::find_if(as_is.effects.begin(), as_is.effects.end(),
+                                     [&](const result::Effect& e) { return e.source == calls.source; });
+    REQUIRE(effect != as_is.effects.end());
     const auto with_calls = [&](double factor) {
       config::Hardware off = timed.hardware();
       off.host.eager_op.value *= factor;
       return timed.predicted_on(off);
     };
-    const workload::Experiment longer = with_calls(1 + calls.uncertainty), shorter = with_calls(1 - calls.uncertainty);
+    const simulate::Experiment longer = with_calls(1 + calls.uncertainty), shorter = with_calls(1 - calls.uncertainty);
     CHECK(effect->longer.step == Approx(longer.tpot_mean_s / as_is.tpot_mean_s));
     CHECK(effect->shorter.step == Approx(shorter.tpot_mean_s / as_is.tpot_mean_s));
     CHECK(effect->longer.prefill == Approx(longer.ttft_s / as_is.ttft_s));
@@ -155,9 +155,9 @@ TEST_CASE("what does not fit in memory has no effects") {
   const Timed timed(parsed(experiments().front()));
   config::Hardware small = timed.hardware();
   small.gpu.hbm_capacity.value = 1e9;
-  const workload::Experiment none = timed.predicted_on(small);
+  const simulate::Experiment none = timed.predicted_on(small);
   CHECK(none.oom);
-  CHECK(none.effects->empty());
+  CHECK(none.effects.empty());
 }
 
 TEST_CASE("every key of a run moves a prediction") {
@@ -189,7 +189,7 @@ TEST_CASE("every key of a run moves a prediction") {
       {"framework.concatenate_cache", "true"},
       {"framework.quadratic_mask", "true"},
       {"framework.mlp_slice", "256"},
-      {"framework.warmup_steps", "5"},
+      {"framework.warmup_steps", "0"},
       {"framework.measured_steps", "7"},
       {"framework.sampled_contexts", "4"},
   };

@@ -16,7 +16,7 @@ System with_pools(int lanes, double capacity) {
   return system;
 }
 
-Op with_memory(Op op, std::initializer_list<MemoryDelta> deltas) {
+LoneOp with_memory(LoneOp op, std::initializer_list<MemoryDelta> deltas) {
   op.memory.assign(deltas.begin(), deltas.end());
   return op;
 }
@@ -60,7 +60,7 @@ TEST_CASE("an op that ends at once returns its memory before the next one starts
 
 TEST_CASE("of ops that start at one instant the lower id takes its memory first") {
   // 60 each of 100: ops 1 to 4 may all start at 1; op 1 gets its memory and op 2 does not.
-  std::vector<Op> ops{make_op(0, 1 * kUs)};
+  std::vector<LoneOp> ops{make_op(0, 1 * kUs)};
   for (int i = 1; i <= 4; ++i) ops.push_back(with_memory(make_op(i, 1 * kUs, {}, {0}), {{0, 0, 60}}));
   const auto run = run_all(with_pools(5, 100), ops);
   REQUIRE(run.outcome.out_of_memory);
@@ -68,7 +68,7 @@ TEST_CASE("of ops that start at one instant the lower id takes its memory first"
 }
 
 TEST_CASE("what does not fit ends the run and says what, when and who") {
-  Op greedy = with_memory(make_op(1, 1 * kUs, {}, {0}), {{0, 2, 41}});
+  LoneOp greedy = with_memory(make_op(1, 1 * kUs, {}, {0}), {{0, 2, 41}});
   greedy.tag = 77;
   const auto run = run_all(with_pools(2, 100),
                            {with_memory(make_op(0, 2 * kUs), {{0, 1, 40}, {0, 0, 20}}), greedy, make_op(0, 100 * kUs)});

@@ -28,7 +28,7 @@ TEST_CASE("an op starts after the last of its predecessors, named twice or not")
 }
 
 TEST_CASE("a cascade of ops without latency or demand happens at one instant") {
-  std::vector<Op> ops{make_op(0, 5 * kUs)};
+  std::vector<LoneOp> ops{make_op(0, 5 * kUs)};
   for (int i = 1; i < 100; ++i) ops.push_back(make_op(i % 7, 0, {}, {i - 1}));
   const auto run = run_all(make_system(7, {}), ops);
   for (const Record& r : run.records) CHECK(r.finish == 5'000'000);
@@ -56,7 +56,7 @@ TEST_CASE("a fifo serves in the order in which ops become ready") {
 }
 
 TEST_CASE("ties for a fifo go to the lower id, or to the lower rank where one is given") {
-  std::vector<Op> ops{make_op(0, 1 * kUs, {{0, 2 * kUs}}), make_op(1, 1 * kUs, {{0, 2 * kUs}})};
+  std::vector<LoneOp> ops{make_op(0, 1 * kUs, {{0, 2 * kUs}}), make_op(1, 1 * kUs, {{0, 2 * kUs}})};
   CHECK(run_all(make_system(2, {fifo()}), ops).order == std::vector<OpId>{0, 1});
   ops[0].rank = 9;
   ops[1].rank = 4;
@@ -85,8 +85,8 @@ TEST_CASE("an instant is settled before fifos are handed out") {
   // At 1, op 1 becomes ready for the fifo. At 1, too, op 2 ends and sets off a cascade at whose end the op with the
   // lower id becomes ready: op 0 needs the fifo and waits for 2 through 3. Op 0 goes first. (Ids must count up along
   // dependencies, so rank stands for the id.)
-  std::vector<Op> ops{make_op(0, 1 * kUs, {{0, 5 * kUs}}), make_op(1, 1 * kUs), make_op(2, 0, {}, {1}),
-                      make_op(3, 0, {{0, 5 * kUs}}, {2})};
+  std::vector<LoneOp> ops{make_op(0, 1 * kUs, {{0, 5 * kUs}}), make_op(1, 1 * kUs), make_op(2, 0, {}, {1}),
+                          make_op(3, 0, {{0, 5 * kUs}}, {2})};
   ops[0].rank = 7;
   ops[3].rank = 3;
   const auto run = run_all(make_system(4, {fifo()}), ops);
@@ -96,8 +96,8 @@ TEST_CASE("an instant is settled before fifos are handed out") {
 
 TEST_CASE("work shorter than a picosecond belongs to its instant") {
   // As above, with 0.4 ps of work in place of the op without demand: still equal times, op 3 still goes first.
-  std::vector<Op> ops{make_op(0, 1 * kUs, {{0, 5 * kUs}}), make_op(1, 1 * kUs), make_op(2, 0, {{1, 0.4}}, {1}),
-                      make_op(3, 0, {{0, 5 * kUs}}, {2})};
+  std::vector<LoneOp> ops{make_op(0, 1 * kUs, {{0, 5 * kUs}}), make_op(1, 1 * kUs), make_op(2, 0, {{1, 0.4}}, {1}),
+                          make_op(3, 0, {{0, 5 * kUs}}, {2})};
   ops[0].rank = 7;
   ops[3].rank = 3;
   const auto run = run_all(make_system(4, {fifo(), fair()}), ops);
@@ -127,8 +127,8 @@ TEST_CASE("an op keeps all its fifos until the longest demand is served") {
 TEST_CASE("of ops that become ready together the first whose fifos are free goes, then the next") {
   // All ready at 0, in the order of their ranks: 3 (f1), 0 (f0 and f1), 1 (f1), 2 (f0). 3 takes f1 until 4, 0 and 1
   // cannot go, 2 takes f0 until 2. At 4 op 0 takes both, until 6. Then 1.
-  std::vector<Op> ops{make_op(0, 0, {{0, 2 * kUs}, {1, 2 * kUs}}), make_op(1, 0, {{1, 1 * kUs}}),
-                      make_op(2, 0, {{0, 2 * kUs}}), make_op(3, 0, {{1, 4 * kUs}})};
+  std::vector<LoneOp> ops{make_op(0, 0, {{0, 2 * kUs}, {1, 2 * kUs}}), make_op(1, 0, {{1, 1 * kUs}}),
+                          make_op(2, 0, {{0, 2 * kUs}}), make_op(3, 0, {{1, 4 * kUs}})};
   ops[0].rank = 1, ops[1].rank = 2, ops[2].rank = 3, ops[3].rank = 0;
   const auto run = run_all(make_system(4, {fifo(), fifo()}), ops);
   CHECK(run.records[3].finish == 4'000'000);

@@ -13,7 +13,7 @@ namespace {
 
 struct Graph {
   System system;
-  std::vector<Op> ops;
+  std::vector<LoneOp> ops;
 };
 
 Graph random_graph(std::uint64_t seed, bool with_fifos = true) {
@@ -23,7 +23,7 @@ Graph random_graph(std::uint64_t seed, bool with_fifos = true) {
   Graph g;
   g.system = make_system(6, {fair(2), fair(3), with_fifos ? fifo(1) : fair(1), with_fifos ? fifo(5) : fair(5)});
   for (OpId o = 0; o < 60; ++o) {
-    Op op = make_op(static_cast<int>(stream.below(i++, 6)), uniform() < 0.3 ? 0 : uniform() * 5 * kUs);
+    LoneOp op = make_op(static_cast<int>(stream.below(i++, 6)), uniform() < 0.3 ? 0 : uniform() * 5 * kUs);
     for (std::uint16_t r = 0; r < 4; ++r) {
       if (uniform() < 0.4) op.demands.push_back({r, uniform() * 20 * kUs});
     }
@@ -35,7 +35,7 @@ Graph random_graph(std::uint64_t seed, bool with_fifos = true) {
   return g;
 }
 
-double alone(const System& system, const Op& op) {
+double alone(const System& system, const LoneOp& op) {
   double longest = 0;
   for (const Demand& d : op.demands) {
     longest = std::max(longest, d.amount / system.resources[d.resource].rate * kPicosPerSecond);
@@ -63,7 +63,7 @@ TEST_CASE("times scale with latencies and rates") {
     const Finished once = run_all(g.system, g.ops);
     constexpr double k = 8;  // a power of two: no rounding, so that all comes out the same but for the last picosecond
     for (Resource& r : g.system.resources) r.rate /= k;
-    for (Op& op : g.ops) op.latency *= k;
+    for (LoneOp& op : g.ops) op.latency *= k;
     const Finished scaled = run_all(g.system, g.ops);
     CHECK(scaled.order == once.order);
     CHECK(static_cast<double>(scaled.outcome.makespan) ==
@@ -79,7 +79,7 @@ TEST_CASE("no run beats its critical path or its busiest resource, or loses to o
     CHECK(makespan + 1 >= critical_path(g));
     double in_turn = 0;
     std::vector<double> load(g.system.resources.size(), 0.0);
-    for (const Op& op : g.ops) {
+    for (const LoneOp& op : g.ops) {
       in_turn += op.latency + alone(g.system, op);
       for (const Demand& d : op.demands) {
         load[d.resource] += d.amount / g.system.resources[d.resource].rate * kPicosPerSecond;
@@ -108,7 +108,7 @@ TEST_CASE("records respect lanes, dependencies, latencies and fifos") {
       for (std::size_t j = 0; j < i; ++j) {
         const Record& s = run.records[j];
         for (const std::uint16_t fifo_id : {std::uint16_t{2}, std::uint16_t{3}}) {
-          const auto holds = [&](const Op& op) {
+          const auto holds = [&](const LoneOp& op) {
             return std::any_of(op.demands.begin(), op.demands.end(),
                                [&](const Demand& d) { return d.resource == fifo_id && d.amount > 0; });
           };
@@ -128,7 +128,7 @@ TEST_CASE("what an op does not touch does not touch it") {
     Graph both = a;
     both.system.resources.insert(both.system.resources.end(), b.system.resources.begin(), b.system.resources.end());
     both.system.lanes.insert(both.system.lanes.end(), b.system.lanes.begin(), b.system.lanes.end());
-    for (Op op : b.ops) {
+    for (LoneOp op : b.ops) {
       op.lane = static_cast<std::uint16_t>(op.lane + a.system.lanes.size());
       for (Demand& d : op.demands) d.resource = static_cast<std::uint16_t>(d.resource + a.system.resources.size());
       for (OpId& id : op.after) id += static_cast<OpId>(a.ops.size());

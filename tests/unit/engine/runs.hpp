@@ -1,4 +1,4 @@
-// Small runs for the engine's tests: ops written in one line, records by id.
+// Small runs for the engine's tests: ops written in one line, each with its work, and records by id.
 #pragma once
 
 #include <initializer_list>
@@ -29,21 +29,42 @@ class Recorder final : public Observer {
   std::vector<OpId> order;
 };
 
+// An op by itself, with all that it refers to.
+struct LoneOp {
+  std::uint16_t lane = 0;
+  double latency = 0;  // picoseconds
+  std::vector<Demand> demands;
+  std::vector<OpId> after;
+  std::vector<MemoryDelta> memory;
+  std::uint64_t tag = 0;
+  OpId rank = -1;
+};
+
+// Appends the op with a work of its own, whose id is `work`.
+inline void append(Block& block, const LoneOp& op, WorkId work) {
+  block.add_work(op.latency);
+  for (const Demand& demand : op.demands) block.add_demand(demand.resource, demand.amount);
+  Op& added = block.add_op(op.lane, work);
+  added.tag = op.tag;
+  added.rank = op.rank;
+  for (const OpId id : op.after) block.add_after(id);
+  for (const MemoryDelta& delta : op.memory) block.add_memory(delta);
+}
+
 // Hands out the same ops in blocks that end after the ids given.
 class Blocks final : public OpSource {
  public:
-  Blocks(std::vector<Op> ops, std::vector<std::size_t> ends) : ops_(std::move(ops)), ends_(std::move(ends)) {}
-  bool next_block(std::vector<Op>& out) override {
+  Blocks(std::vector<LoneOp> ops, std::vector<std::size_t> ends) : ops_(std::move(ops)), ends_(std::move(ends)) {}
+  bool next_block(Block& out) override {
     out.clear();
     if (at_ == ops_.size()) return false;
     const std::size_t end = block_ < ends_.size() ? ends_[block_++] : ops_.size();
-    out.assign(ops_.begin() + static_cast<std::ptrdiff_t>(at_), ops_.begin() + static_cast<std::ptrdiff_t>(end));
-    at_ = end;
+    for (; at_ < end; ++at_) append(out, ops_[at_], static_cast<WorkId>(at_));
     return true;
   }
 
  private:
-  std::vector<Op> ops_;
+  std::vector<LoneOp> ops_;
   std::vector<std::size_t> ends_;
   std::size_t at_ = 0, block_ = 0;
 };
@@ -54,19 +75,13 @@ inline Finished run_source(const System& system, OpSource& source) {
   return {std::move(outcome), std::move(recorder.records), std::move(recorder.order)};
 }
 
-inline Finished run_all(const System& system, std::vector<Op> ops) {
-  OneBlock source(std::move(ops));
+inline Finished run_all(const System& system, const std::vector<LoneOp>& ops) {
+  Blocks source(ops, {});
   return run_source(system, source);
 }
 
-inline Op make_op(int lane, double latency, std::initializer_list<Demand> demands = {},
-                  std::initializer_list<OpId> after = {}) {
-  Op op;
-  op.lane = static_cast<std::uint16_t>(lane);
-  op.latency = latency;
-  op.demands.assign(demands.begin(), demands.end());
-  op.after.assign(after.begin(), after.end());
-  return op;
+inline LoneOp make_op(int lane, double latency, std::vector<Demand> demands = {}, std::vector<OpId> after = {}) {
+  return {static_cast<std::uint16_t>(lane), latency, std::move(demands), std::move(after), {}, 0, -1};
 }
 
 // Lanes without names worth telling.

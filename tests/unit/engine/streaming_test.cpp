@@ -21,7 +21,7 @@ namespace {
 // through its lane. Copies (lanes 4 and 5) outlive their block.
 struct Blocked {
   System system;
-  std::vector<Op> ops;
+  std::vector<LoneOp> ops;
   std::vector<std::size_t> ends;
 };
 
@@ -40,7 +40,7 @@ Blocked random_blocks(std::uint64_t seed, int blocks) {
     const auto first = static_cast<OpId>(g.ops.size());
     for (std::size_t o = 0; o < ops; ++o) {
       const int lane = static_cast<int>(pick(6));
-      Op op = make_op(lane, static_cast<double>(pick(3)) * kUs);
+      LoneOp op = make_op(lane, static_cast<double>(pick(3)) * kUs);
       for (std::uint16_t r = 0; r < 4; ++r) {
         if (pick(3) == 0) op.demands.push_back({r, (lane > 3 ? 5 : 1) * static_cast<double>(1 + pick(4)) * kUs});
       }
@@ -54,7 +54,7 @@ Blocked random_blocks(std::uint64_t seed, int blocks) {
       if (id > first && pick(2) == 0)
         op.after.push_back(first + static_cast<OpId>(pick(static_cast<std::uint64_t>(id - first))));
       if (pick(4) == 0 && id > 0) op.after.push_back(static_cast<OpId>(pick(static_cast<std::uint64_t>(id))));
-      if (!waits_for_gate({op.after.data(), op.after.size()}, last_on_lane[static_cast<std::size_t>(lane)], gate)) {
+      if (!waits_for_gate(op.after, last_on_lane[static_cast<std::size_t>(lane)], gate)) {
         op.after.push_back(gate);
       }
       last_on_lane[static_cast<std::size_t>(lane)] = id;
@@ -67,13 +67,12 @@ Blocked random_blocks(std::uint64_t seed, int blocks) {
 }
 
 // Whether the run aborts, seen from outside.
-bool aborts(const System& system, const std::vector<Op>& ops, const std::vector<std::size_t>& ends) {
+bool aborts(const System& system, OpSource& source) {
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
     static_cast<void>(freopen("/dev/null", "w", stderr));
     std::signal(SIGABRT, SIG_DFL);
-    Blocks source(ops, ends);
     run(system, source, nullptr);
     _exit(0);
   }
@@ -81,21 +80,51 @@ bool aborts(const System& system, const std::vector<Op>& ops, const std::vector<
   REQUIRE(waitpid(child, &status, 0) == child);
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
+bool aborts(const System& system, const std::vector<LoneOp>& ops, const std::vector<std::size_t>& ends) {
+  Blocks source(ops, ends);
+  return aborts(system, source);
+}
 
-// A decode-like step, over and over: 5 ops a step, one of them a copy that may lag behind.
+// One op a block, and as many works with the first block as are asked for.
+class OpsOfWorks final : public OpSource {
+ public:
+  OpsOfWorks(int works, std::vector<WorkId> ops) : works_(works), ops_(std::move(ops)) {}
+  bool next_block(Block& out) override {
+    out.clear();
+    if (next_ == ops_.size()) return false;
+    for (; works_ > 0; --works_) out.add_work(1 * kUs);
+    out.add_op(0, ops_[next_++]);
+    return true;
+  }
+
+ private:
+  int works_;
+  std::vector<WorkId> ops_;
+  std::size_t next_ = 0;
+};
+
+// A decode-like step, over and over: 5 ops a step, one of them a copy that may lag behind. All steps share five works.
 class Steps final : public OpSource {
  public:
   explicit Steps(std::int64_t steps) : left_(steps) {}
-  bool next_block(std::vector<Op>& out) override {
+  bool next_block(Block& out) override {
     out.clear();
     if (left_-- == 0) return false;
     const OpId first = next_;
-    out.push_back(make_op(0, 1 * kUs, {}, {}));
-    if (first > 0) out.back().after.push_back(first - 1);
-    out.push_back(make_op(1, 2 * kUs, {{0, 3 * kUs}}, {first}));
-    out.push_back(make_op(2, 1 * kUs, {{1, 2 * kUs}}, {first}));
-    out.push_back(make_op(1, 0, {{0, 1 * kUs}}, {first + 1}));
-    out.push_back(make_op(0, 0, {}, {first + 3}));
+    if (first == 0) {
+      out.demands = {{0, 3 * kUs}, {1, 2 * kUs}, {0, 1 * kUs}};
+      out.works = {{1 * kUs}, {2 * kUs, 0, 1}, {1 * kUs, 1, 2}, {0, 2, 3}, {}};
+    }
+    out.add_op(0, 0);
+    if (first > 0) out.add_after(first - 1);
+    out.add_op(1, 1);
+    out.add_after(first);
+    out.add_op(2, 2);
+    out.add_after(first);
+    out.add_op(1, 3);
+    out.add_after(first + 1);
+    out.add_op(0, 4);
+    out.add_after(first + 3);
     next_ += 5;
     return true;
   }
@@ -151,11 +180,14 @@ TEST_CASE("an op that lasts while others come and go is kept, and the others are
   // Lane 3 is busy for longer than the whole run beside it.
   class WithStraggler final : public OpSource {
    public:
-    bool next_block(std::vector<Op>& out) override {
+    bool next_block(Block& out) override {
       out.clear();
       if (block_ == 10'000) return false;
-      if (block_ == 0) out.push_back(make_op(1, 1e6 * kUs));
-      out.push_back(make_op(0, 1 * kUs));
+      if (block_ == 0) {
+        out.works = {{1e6 * kUs}, {1 * kUs}};
+        out.add_op(1, 0);
+      }
+      out.add_op(0, 1);
       ++block_;
       return true;
     }
@@ -169,10 +201,11 @@ TEST_CASE("an op that lasts while others come and go is kept, and the others are
 TEST_CASE("empty blocks are passed over") {
   class Hesitant final : public OpSource {
    public:
-    bool next_block(std::vector<Op>& out) override {
+    bool next_block(Block& out) override {
       out.clear();
       if (++calls_ > 6) return false;
-      if (calls_ % 3 == 0) out.push_back(make_op(0, 1 * kUs));
+      if (calls_ == 1) out.works = {{1 * kUs}};  // works may come without ops
+      if (calls_ % 3 == 0) out.add_op(0, 0);
       return true;
     }
     int calls_ = 0;
@@ -180,6 +213,46 @@ TEST_CASE("empty blocks are passed over") {
   const Outcome outcome = run(make_system(1, {}), source, nullptr);
   CHECK(outcome.ops == 2);
   CHECK(outcome.makespan == 2'000'000);
+}
+
+TEST_CASE("works are numbered over all blocks and stay known") {
+  // Latencies 1 and 2 come with the first block, 4 with the second; the third block uses them all: 1, 4, 2 + 4 + 1.
+  class ThreeBlocks final : public OpSource {
+   public:
+    bool next_block(Block& out) override {
+      out.clear();
+      switch (block_++) {
+        case 0:
+          out.add_work(1 * kUs);
+          out.add_work(2 * kUs);
+          out.add_op(0, 0);
+          return true;
+        case 1:
+          out.add_work(4 * kUs);
+          out.add_op(0, 2);
+          return true;
+        case 2:
+          for (const WorkId work : {1u, 2u, 0u}) out.add_op(0, work);
+          return true;
+        default:
+          return false;
+      }
+    }
+    int block_ = 0;
+  } source;
+  const Finished run = run_source(make_system(1, {}), source);
+  CHECK(run.records[1].start == 1'000'000);
+  CHECK(run.records[2].start == 5'000'000);
+  CHECK(run.records[3].start == 7'000'000);
+  CHECK(run.records[4].start == 11'000'000);
+  CHECK(run.outcome.makespan == 12'000'000);
+}
+
+TEST_CASE("an op of a work that was never handed over ends the program") {
+  OpsOfWorks known(2, {0, 1, 0}), unknown(2, {0, 2}), none(0, {0});
+  CHECK_FALSE(aborts(make_system(1, {}), known));
+  CHECK(aborts(make_system(1, {}), unknown));
+  CHECK(aborts(make_system(1, {}), none));
 }
 
 TEST_CASE("what waits for a gate") {
@@ -197,7 +270,7 @@ TEST_CASE("what waits for a gate") {
 
 TEST_CASE("ops that break the rules end the program") {
   const System system = make_system(2, {fair(), {"dead", 0, Sharing::kFair}});
-  const Op good = make_op(0, 1 * kUs);
+  const LoneOp good = make_op(0, 1 * kUs);
   CHECK_FALSE(aborts(system, {good, good}, {1}));
   CHECK(aborts(system, {good, make_op(1, 0)}, {1}));          // does not wait for the gate
   CHECK(aborts(system, {good, make_op(1, 0, {}, {1})}, {}));  // waits for itself
@@ -206,7 +279,7 @@ TEST_CASE("ops that break the rules end the program") {
   CHECK(aborts(system, {make_op(0, 0, {{2, 1}})}, {}));       // no such resource
   CHECK(aborts(system, {make_op(0, 0, {{1, 1}})}, {}));       // rate 0
   CHECK(aborts(system, {make_op(0, 0, {{0, std::nan("")}})}, {}));
-  Op returns = good;
+  LoneOp returns = good;
   returns.memory.push_back({0, 0, -5});
   System pools = system;
   pools.pools = {{"hbm", 100}};

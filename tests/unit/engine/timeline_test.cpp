@@ -23,9 +23,9 @@ System system_with_pool() {
   return system;
 }
 
-std::vector<Op> three_ops() {
-  std::vector<Op> ops{make_op(0, 1.5 * kUs, {{0, 2.000001 * kUs}}), make_op(1, 0, {{1, 4 * kUs}}),
-                      make_op(0, 1 * kUs, {}, {1})};
+std::vector<LoneOp> three_ops() {
+  std::vector<LoneOp> ops{make_op(0, 1.5 * kUs, {{0, 2.000001 * kUs}}), make_op(1, 0, {{1, 4 * kUs}}),
+                          make_op(0, 1 * kUs, {}, {1})};
   for (std::size_t i = 0; i < ops.size(); ++i) ops[i].tag = 100 + i;
   ops[0].memory.push_back({0, 0, 64});
   ops[2].memory.push_back({0, 0, -64});
@@ -44,7 +44,7 @@ json draw(TimelineRange range = {}) {
                                {{"layer", static_cast<double>(tag)}}};
         },
         range);
-    OneBlock source(three_ops());
+    Blocks source(three_ops(), {});
     run(system, source, &writer);
   }
   return json::parse(out.str());

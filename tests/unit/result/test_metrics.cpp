@@ -72,6 +72,19 @@ TEST_CASE("the origin is the worst that carries a twentieth of the time") {
   CHECK(bottleneck(r.experiment.step) == "host link");
 }
 
+TEST_CASE("a twentieth of the time names the origin of the whole, less does not") {
+  const auto with_assumed = [](double seconds) {
+    metrics::Attribution time;
+    time.exposed[static_cast<std::size_t>(graph::Kind::kGemm)] = 100;
+    time.origin[static_cast<std::size_t>(Origin::kMeasured)] = 100 - seconds;
+    time.origin[static_cast<std::size_t>(Origin::kAssumed)] = seconds;
+    return origin_of(time);
+  };
+  CHECK(with_assumed(5) == Origin::kAssumed);
+  CHECK(with_assumed(4.9) == Origin::kMeasured);
+  CHECK(origin_of(metrics::Attribution{}) == Origin::kExact);
+}
+
 TEST_CASE("a result that does not fit has memory and no times") {
   Result r = small_result();
   r.status = Status::kOom;

@@ -26,7 +26,7 @@ Node run_of(const std::string& more) {
 
 study::Point point_of(const std::string& more) {
   study::Point point{run_of(more), {}, {}};
-  point.ask.effects = workload::Effects::kNone;
+  point.ask.effects = simulate::Effects::kNone;
   return point;
 }
 
@@ -155,7 +155,7 @@ TEST_CASE("a stop leaves the rest undone") {
 TEST_CASE("the largest batch is the last one that fits, and memory may move it") {
   study::Point point = point_of("policy: full\n");
   point.ask.largest_batch = 4;
-  point.ask.effects = workload::Effects::kDetailed;
+  point.ask.effects = simulate::Effects::kDetailed;
   const Result r = study::run_all({point}, {}).front();
   CHECK(r.subject.batch == 4);  // small prompts: the limit holds
   CHECK(r.subject.text("workload.batch") == "4");
@@ -165,7 +165,7 @@ TEST_CASE("the largest batch is the last one that fits, and memory may move it")
   too_large.config = too_large.config.with("workload.prefill_chunk", Node::scalar("4096", {}));
   too_large.config = too_large.config.with("workload.prefill_batch", Node::scalar("1", {}));
   too_large.ask.largest_batch = 64;
-  too_large.ask.effects = workload::Effects::kNone;
+  too_large.ask.effects = simulate::Effects::kNone;
   const Result most = study::run_all({too_large}, {}).front();
   const auto fits_at = [&](std::int64_t batch) {
     study::Point p = too_large;

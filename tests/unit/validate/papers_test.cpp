@@ -116,7 +116,7 @@ TEST_CASE("a paper's runs inherit, and a policy replaces the one before") {
   CHECK(paper.runs[1].point.config.canonical() ==
         R"({"model":"m","policy":{"name":"q"},"workload":{"batch":4,"prompt_tokens":10}})");
   CHECK(paper.runs[1].point.ask.largest_batch == 9);
-  CHECK(paper.runs[0].point.ask.effects == workload::Effects::kDetailed);
+  CHECK(paper.runs[0].point.ask.effects == simulate::Effects::kDetailed);
   REQUIRE(paper.claims.size() == 4);
   CHECK(paper.claims[0].readings.size() == 2);
   CHECK(paper.claims[0].base.source == "Someone, 2025, table 1");
@@ -359,8 +359,8 @@ TEST_CASE("a run on other traces is requested once for each, without effects") {
   const Suite suite = papers({paper}, [&](const std::vector<study::Point>& points) {
     REQUIRE(points.size() == 3);  // slow, slow on the other trace, fast
     CHECK(points[1].config.find("trace")->find("recipe")->text() == "b");
-    CHECK(points[1].ask.effects == workload::Effects::kNone);
-    CHECK(points[0].ask.effects == workload::Effects::kDetailed);
+    CHECK(points[1].ask.effects == simulate::Effects::kNone);
+    CHECK(points[0].ask.effects == simulate::Effects::kDetailed);
     return std::vector<Result>{made_up(6, 10, 100), made_up(7, 10, 100), made_up(2, 2, 50)};
   });
   CHECK(suite.cases[0].predicted == 3);

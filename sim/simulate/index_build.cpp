@@ -1,15 +1,17 @@
-#include "workload/index_build.hpp"
+#include "simulate/index_build.hpp"
 
 #include "engine/engine.hpp"
 #include "lower/block.hpp"
-#include "workload/record_parts.hpp"
-#include "workload/timed.hpp"
+#include "simulate/effects.hpp"
+#include "simulate/timed.hpp"
 
-namespace kvcast::workload {
+namespace kvcast::simulate {
 namespace {
 
 using graph::Lane;
 using graph::OpId;
+
+constexpr double kLeastEffect = 0.01;  // of the time
 
 // One block: the policy's work on a layer, then the wait of a host that takes the time.
 class OneLayer final : public graph::WorkSource {
@@ -51,29 +53,28 @@ config::Model with_heads(const config::Run& run, int kv_heads) {
 
 }  // namespace
 
-std::map<std::string, double> uncertain_of_build(const config::Run& run, const policy::Policy& policy, int kv_heads) {
+IndexBuild build_index(const config::Run& run, const policy::Policy& policy, int kv_heads, bool effects) {
   const config::Model model = with_heads(run, kv_heads);
-  const hardware::CostModel costs(run.hardware, run.framework);
   OneLayer layer(run, policy, model);
-  return uncertain_seconds(layer, costs);
-}
-
-IndexBuild build_index(const config::Run& run, const policy::Policy& policy, int kv_heads,
-                       const hardware::Shift& shift) {
-  const config::Model model = with_heads(run, kv_heads);
-  const hardware::CostModel costs(run.hardware, run.framework, shift);
-  OneLayer layer(run, policy, model);
-  TimedSource source(layer, costs);
+  lower::Works works;
+  const lower::FlatStream stream = lower::flatten(layer, works);
+  const hardware::CostModel machine(run.hardware, run.framework);
+  CostTable costs(works, machine);
+  TimedSource source(stream, costs);
   Recorder recorder(source, 0);
-  engine::run(make_system(costs, {}), source, &recorder);
-  const Picoseconds end = recorder.block_ends().front();
-  return {to_seconds(end), metrics::attribute(recorder.spans(0, end), 0, end)};
+  engine::run(make_system(machine, {}), source, &recorder);
+  const RecordedBlocks built{&source, &recorder};
+  IndexBuild build;
+  build.seconds = to_seconds(recorder.block_ends().front());
+  build.time = attribute_blocks(built);
+  if (!effects) return build;
+  for (TimeEffect& e : time_effects({&built, 1}, kLeastEffect, true)) {
+    result::Effect& effect = build.effects.emplace_back();
+    effect.source = e.source, effect.keys = keys_of(run.hardware, e.source);
+    effect.longer.build = e.longer, effect.shorter.build = e.shorter;
+    effect.longer.build_parts = std::move(e.longer_time), effect.shorter.build_parts = std::move(e.shorter_time);
+  }
+  return build;
 }
 
-nlohmann::json to_json(const IndexBuild& build) {
-  return {{"oom", nullptr},
-          {"build", {{"seconds", build.seconds}, {"breakdown", breakdown_json(build.time)}}},
-          {"origin", {{"build.seconds", origin_name(resting_on(build.time))}}}};
-}
-
-}  // namespace kvcast::workload
+}  // namespace kvcast::simulate

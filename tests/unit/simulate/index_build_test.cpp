@@ -1,5 +1,5 @@
 // The time of building an index alone, by hand on a machine of round numbers.
-#include "workload/index_build.hpp"
+#include "simulate/index_build.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -22,7 +22,7 @@ config::Run small_run() {
 double seconds(const std::string& name, const std::string& setting, int heads) {
   const config::Run run = small_run();
   const auto policy = tests::make(name, setting, {1040, 10});
-  return workload::build_index(run, *policy, heads).seconds;
+  return simulate::build_index(run, *policy, heads).seconds;
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ TEST_CASE("what goes to host memory beside it is not waited for") {
 TEST_CASE("the record of a build has its time, its parts and what it rests on") {
   const config::Run run = small_run();
   const auto policy = tests::make("ctkvr", "budget: 10, centroids: 2, sink: 8, recent: 8", {1040, 10});
-  const nlohmann::json record = workload::to_json(workload::build_index(run, *policy, 2));
+  const nlohmann::json record = simulate::to_json(simulate::build_index(run, *policy, 2));
   CHECK(record["oom"].is_null());
   const double time = record["build"]["seconds"];
   double parts = 0;

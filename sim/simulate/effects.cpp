@@ -1,0 +1,135 @@
+#include "simulate/effects.hpp"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+namespace kvcast::simulate {
+namespace {
+
+// A run's schedule with the costs that its ops have.
+struct Timeline {
+  RecordedBlocks blocks;
+  Schedule schedule;
+  std::vector<Schedule::UsedWork> used;
+  explicit Timeline(const RecordedBlocks& recorded)
+      : blocks(recorded), schedule(*recorded.recorder, *recorded.source), used(schedule.used_works(recorded.first)) {}
+};
+
+std::size_t last_of(const RecordedBlocks& blocks) { return blocks.first + blocks.count - 1; }
+
+double mean_seconds(const RecordedBlocks& b) {
+  return to_seconds(b.recorder->block_ends()[last_of(b)] - b.recorder->start_of(b.first)) /
+         static_cast<double>(b.count);
+}
+
+// By source, the seconds by which the weighted mean time of a block may be off: those of its ops one after the other.
+std::map<std::string, double> uncertain_seconds(const std::vector<Timeline>& runs) {
+  std::unordered_map<const std::string*, double> by_number;  // profiles write a source once for each number
+  for (const Timeline& run : runs) {
+    const double weight = run.blocks.weight / static_cast<double>(run.blocks.count);
+    for (const Schedule::UsedWork& work : run.used) {
+      for (const hardware::Term& part : work.terms.parts()) {
+        if (part.seconds.source == nullptr || part.seconds.uncertainty == 0) continue;
+        by_number[part.seconds.source] += weight * work.ops * part.seconds.value * part.seconds.uncertainty;
+      }
+    }
+  }
+  std::map<std::string, double> by_source;
+  for (const auto& [source, seconds] : by_number) by_source[*source] += seconds;
+  return by_source;
+}
+
+Picoseconds rounded(double picoseconds) { return static_cast<Picoseconds>(picoseconds + 0.5); }
+
+// Time and attribution of the blocks under one of the shifts.
+struct ShiftedTime {
+  double seconds = 0;
+  metrics::Attribution attribution;
+};
+
+void add_shifted(const Timeline& run, const Schedule::Times& times, std::size_t shift, bool attributed,
+                 ShiftedTime& sum) {
+  const RecordedBlocks& b = run.blocks;
+  const double weight = b.weight / static_cast<double>(b.count);
+  const double begin = b.first == 0                            ? 0.0
+                       : b.first > b.recorder->detailed_from() ? run.schedule.end_of(b.first - 1, times)[shift]
+                                                               : static_cast<double>(b.recorder->start_of(b.first));
+  const double end = run.schedule.end_of(last_of(b), times)[shift];
+  sum.seconds += weight * (end - begin) / kPicosPerSecond;
+  if (!attributed) return;
+  std::vector<metrics::Span> spans;
+  const std::vector<engine::Record>& records = b.recorder->records();
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const double start = times.starts[i][shift], finish = times.finishes[i][shift];
+    if (finish <= begin || start >= end || finish <= start) continue;
+    const OpNote n = b.source->note(records[i].tag);
+    spans.push_back({rounded(start), rounded(finish), n.kind, n.lane, n.bound, n.uncertainty, n.origin});
+  }
+  add_scaled(sum.attribution, metrics::attribute(std::move(spans), rounded(begin), rounded(end)), weight);
+}
+
+}  // namespace
+
+std::vector<TimeEffect> time_effects(std::span<const RecordedBlocks> blocks, double least_share, bool attributed) {
+  std::vector<Timeline> runs;
+  double as_is = 0;
+  for (const RecordedBlocks& b : blocks) {
+    runs.emplace_back(b);
+    as_is += b.weight * mean_seconds(b);
+  }
+  std::vector<TimeEffect> effects;
+  for (const auto& [source, seconds] : uncertain_seconds(runs)) {
+    if (seconds >= least_share * as_is) effects.emplace_back().source = source;
+  }
+  constexpr std::size_t kSources = kShifts / 2;
+  for (std::size_t first = 0; first < effects.size(); first += kSources) {
+    const std::size_t count = std::min(kSources, effects.size() - first);
+    std::vector<hardware::Shift> shifts;
+    for (std::size_t i = 0; i < count; ++i) {
+      for (const double sign : {1.0, -1.0}) shifts.push_back({effects[first + i].source, sign});
+    }
+    std::vector<ShiftedTime> sums(shifts.size());
+    for (const Timeline& run : runs) {
+      const Schedule::Times times = run.schedule.shifted(run.used, shifts);
+      for (std::size_t s = 0; s < shifts.size(); ++s) add_shifted(run, times, s, attributed, sums[s]);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      TimeEffect& effect = effects[first + i];
+      const ShiftedTime &longer = sums[2 * i], &shorter = sums[2 * i + 1];
+      effect.longer = longer.seconds / as_is, effect.shorter = shorter.seconds / as_is;
+      if (attributed) effect.longer_time = longer.attribution, effect.shorter_time = shorter.attribution;
+    }
+  }
+  return effects;
+}
+
+std::vector<std::string> keys_of(const config::Hardware& hardware, const std::string& source) {
+  config::Hardware copy = hardware;  // knobs are for turning, too
+  std::vector<std::string> keys;
+  for (const config::Knob& knob : config::knobs(copy)) {
+    if ((knob.value != nullptr ? knob.value->source : knob.curve->source) == source) keys.push_back(knob.key);
+  }
+  return keys;
+}
+
+metrics::Attribution attribute_blocks(const RecordedBlocks& b) {
+  const Picoseconds begin = b.recorder->start_of(b.first), end = b.recorder->block_ends()[last_of(b)];
+  metrics::Attribution mean;
+  add_scaled(mean, metrics::attribute(b.recorder->spans(begin, end), begin, end), 1.0 / static_cast<double>(b.count));
+  return mean;
+}
+
+void add_scaled(metrics::Attribution& sum, const metrics::Attribution& part, double weight) {
+  const auto add = [weight](auto& into, const auto& from) {
+    for (std::size_t i = 0; i < into.size(); ++i) into[i] += weight * from[i];
+  };
+  add(sum.exposed, part.exposed);
+  add(sum.hidden, part.hidden);
+  add(sum.bound, part.bound);
+  add(sum.origin, part.origin);
+  sum.idle += weight * part.idle;
+  add(sum.uncertain, part.uncertain);
+}
+
+}  // namespace kvcast::simulate

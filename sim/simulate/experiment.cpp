@@ -1,0 +1,299 @@
+// Prefill is simulated once, whole. Decode is simulated in windows of steps at a few contexts (lowered.hpp). The mean
+// over the decode length follows by Simpson's rule over the contexts: time per token is close to linear in context.
+#include "simulate/experiment.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+
+#include "base/error.hpp"
+#include "base/interval.hpp"
+#include "base/quantile.hpp"
+#include "engine/timeline.hpp"
+#include "simulate/effects.hpp"
+#include "result/metric.hpp"
+
+namespace kvcast::simulate {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using result::OwnedBytes;
+
+// Steps at the end of a window whose time is charged op by op.
+constexpr std::size_t kAttributedSteps = 3;
+// Least effects on times that are looked at: smaller ones would not be seen next to others, as these add as squares.
+constexpr double kLeastEffect = 0.02, kLeastDetailedEffect = 0.01;
+
+std::vector<OwnedBytes> name_owners(const std::vector<engine::OwnerBytes>& owners,
+                                    const std::vector<std::string>& names) {
+  std::vector<OwnedBytes> out;
+  for (const engine::OwnerBytes& o : owners) out.push_back({names[o.owner], o.bytes});
+  return out;
+}
+
+// A stream on the machine, and the record of its run.
+struct Run {
+  TimedSource source;
+  Recorder recorder;
+  Run(const lower::FlatStream& stream, CostTable& costs, std::size_t detailed_from, std::span<const double> scales)
+      : source(stream, costs, scales), recorder(source, detailed_from) {}
+};
+
+// The run of a window: its last steps are recorded, and one before, whose ops may still run in them.
+struct Window {
+  const DecodeSteps* steps = nullptr;
+  std::size_t attributed = 0;  // steps
+  Run run;
+  Window(const DecodeSteps& of, CostTable& costs, std::span<const double> scales)
+      : steps(&of),
+        attributed(std::min(kAttributedSteps, of.measured())),
+        run(of.stream, costs, before(of.stream.blocks.size() - attributed), scales) {}
+
+  RecordedBlocks recorded() const {
+    return {&run.source, &run.recorder, steps->stream.blocks.size() - attributed, attributed, steps->weight};
+  }
+  std::vector<double> step_seconds() const {
+    std::vector<double> seconds;
+    for (std::size_t s = steps->warmup; s < steps->stream.blocks.size(); ++s) {
+      seconds.push_back(to_seconds(run.recorder.block_ends()[s] - run.recorder.start_of(s)));
+    }
+    return seconds;
+  }
+  // Mean of the last steps that were measured.
+  graph::Traffic traffic(std::size_t last) const {
+    graph::Traffic sum;
+    const auto& blocks = steps->stream.blocks;
+    for (std::size_t s = blocks.size() - last; s < blocks.size(); ++s) sum += blocks[s].traffic;
+    return sum.scaled(1.0 / static_cast<double>(last));
+  }
+
+ private:
+  static std::size_t before(std::size_t block) { return block == 0 ? 0 : block - 1; }
+};
+
+class Simulation {
+ public:
+  Simulation(const Lowered& lowered, const config::Hardware& hardware, const ExperimentOptions& options)
+      : lowered_(lowered),
+        options_(options),
+        model_(hardware, lowered.framework, options.shift),
+        costs_(lowered.works, model_),
+        system_(make_system(model_, lowered.owners.names())) {
+    const bool more_or_fewer = options.shift.source == result::kTemporaries;
+    const double factor = more_or_fewer ? 1 + options.shift.sign * result::kTemporarySpread : 1;
+    if (factor == 1) return;
+    for (const std::string& owner : lowered.owners.names()) scales_.push_back(result::is_temporary(owner) ? factor : 1);
+  }
+
+  Experiment run() {
+    if (options_.prefill) prefill();
+    if (options_.decode && !result_.oom) decode();
+    if (result_.oom) {
+      drop_times();
+    } else if (options_.effects != Effects::kNone) {
+      effects();
+    }
+    return std::move(result_);
+  }
+
+ private:
+  // Runs one stream of work; keeps peaks, counts and an allocation that did not fit.
+  bool simulate(Run& run, const std::string& phase, std::ostream* chrome_trace = nullptr) {
+    const auto begin = Clock::now();
+    const engine::Outcome outcome =
+        chrome_trace == nullptr ? engine::run(system_, run.source, &run.recorder) : run_with_trace(run, *chrome_trace);
+    result_.engine_wall_s += std::chrono::duration<double>(Clock::now() - begin).count();
+    result_.engine_ops += outcome.ops;
+    result_.engine_events += outcome.events;
+    const std::vector<std::string>& names = lowered_.owners.names();
+    for (const engine::PoolPeak& peak : outcome.peaks) {
+      const double capacity = system_.pools[peak.pool].capacity_bytes;
+      const auto raise = [&](result::PoolUse& use) {
+        use.capacity = capacity;
+        if (peak.peak_bytes <= use.peak) return;
+        use.peak = peak.peak_bytes, use.owners = name_owners(peak.owners, names);
+      };
+      raise(peak.pool == 0 ? result_.hbm : result_.dram);
+      if (peak.pool == 0 && decoding_) raise(result_.decode_hbm);
+    }
+    if (!outcome.out_of_memory) return true;
+    const engine::OutOfMemory& oom = *outcome.out_of_memory;
+    const OpNote note = run.source.note(oom.tag);
+    const std::string moment = note.layer >= 0 ? fmt::format("{}, layer {}", phase, note.layer) : phase;
+    result_.oom =
+        result::OutOfMemory{system_.pools[oom.pool].name,   moment,          oom.requested, oom.in_use, oom.capacity,
+                            name_owners(oom.owners, names), names[oom.owner]};
+    return false;
+  }
+
+  engine::Outcome run_with_trace(Run& run, std::ostream& out) const {
+    engine::TimelineWriter writer(out, system_, [&run](std::uint64_t tag) {
+      const OpNote note = run.source.note(tag);
+      engine::TimelineLabel label{note.label, std::string(graph::kind_name(note.kind)), {}};
+      if (note.layer >= 0) label.numbers.emplace_back("layer", note.layer);
+      return label;
+    });
+    engine::BothObservers both(run.recorder, writer);
+    return engine::run(system_, run.source, &both);
+  }
+
+  // Times from before something did not fit are part of a result and none by themselves.
+  void drop_times() {
+    result_.ttft_s = result_.tpot_mean_s = 0;
+    result_.traffic = {};
+    result_.step = result_.prefill = {};
+  }
+
+  RecordedBlocks recorded_prefill() const {
+    return {&prefill_->source, &prefill_->recorder, 0, lowered_.prefill->blocks.size()};
+  }
+
+  void prefill() {
+    KVCAST_CHECK(lowered_.prefill);
+    prefill_.emplace(*lowered_.prefill, costs_, 0, scales_);
+    if (!simulate(*prefill_, "prefill")) return;
+    result_.ttft_s = to_seconds(prefill_->recorder.block_ends().back());
+    add_scaled(result_.prefill, attribute_blocks(recorded_prefill()),
+               static_cast<double>(lowered_.prefill->blocks.size()));
+  }
+
+  void decode() {
+    KVCAST_CHECK(!lowered_.contexts.empty());
+    decoding_ = true;
+    for (std::size_t i = 0; i < lowered_.contexts.size(); ++i) {
+      const DecodeSteps& steps = lowered_.contexts[i];
+      Window& window = windows_.emplace_back(steps, costs_, scales_);
+      std::ostream* const trace = i == lowered_.middle ? options_.chrome_trace : nullptr;
+      if (!simulate(window.run, fmt::format("decode at {} tokens", steps.start), trace)) return;
+      add_scaled(result_.step, attribute_blocks(window.recorded()), steps.weight);
+    }
+    const Window& middle = windows_[lowered_.middle];
+    if (options_.timeline) timeline(middle);
+    std::vector<double> all;
+    for (const Window& window : windows_) {
+      const std::vector<double> seconds = steps_like(middle, window);
+      result_.tpot_mean_s += window.steps->weight * mean(seconds);
+      result_.traffic += traffic_like(middle, window).scaled(window.steps->weight);
+      all.insert(all.end(), seconds.begin(), seconds.end());
+    }
+    result_.tpot_p50_s = quantile(all, 0.5);
+    result_.tpot_p99_s = quantile(all, 0.99);
+    result_.tokens_per_s = lowered_.batch / result_.tpot_mean_s;
+  }
+
+  // Seconds of the middle window's steps at another window's context: those that both have differ by their contexts.
+  static std::vector<double> steps_like(const Window& middle, const Window& window) {
+    std::vector<double> here = window.step_seconds(), all = middle.step_seconds();
+    if (here.size() == all.size()) return here;
+    const double difference = mean(here) - mean(std::span(all).last(here.size()));
+    for (double& seconds : all) seconds += difference;
+    return all;
+  }
+  static graph::Traffic traffic_like(const Window& middle, const Window& window) {
+    const std::size_t common = window.steps->measured();
+    graph::Traffic traffic = middle.traffic(middle.steps->measured());
+    traffic += middle.traffic(common).scaled(-1);
+    traffic += window.traffic(common);
+    return traffic;
+  }
+
+  void timeline(const Window& window) {
+    const Recorder& recorder = window.run.recorder;
+    const std::size_t last = window.steps->stream.blocks.size() - 1;
+    const Picoseconds begin = recorder.start_of(last), end = recorder.block_ends()[last];
+    for (const engine::Record& r : recorder.records()) {
+      const OpNote n = window.run.source.note(r.tag);
+      if (r.finish <= begin || r.start >= end || r.start == r.finish || n.kind == graph::Kind::kMarker) continue;
+      result_.timeline.push_back({std::string(graph::lane_name(n.lane)), std::string(graph::kind_name(n.kind)), n.label,
+                                  n.layer, to_seconds(r.start - begin), to_seconds(r.finish - r.start)});
+    }
+  }
+
+  void effects() {
+    const bool detailed = options_.effects == Effects::kDetailed;
+    const double least = detailed ? kLeastDetailedEffect : kLeastEffect;
+    std::vector<TimeEffect> on_step, on_prefill;
+    if (options_.decode) {
+      std::vector<RecordedBlocks> blocks;
+      for (std::size_t i = 0; i < windows_.size(); ++i) {
+        if (detailed || i == lowered_.middle) blocks.push_back(windows_[i].recorded());
+      }
+      on_step = time_effects(blocks, least, detailed);
+    }
+    if (options_.prefill) {
+      const RecordedBlocks blocks = recorded_prefill();
+      on_prefill = time_effects({&blocks, 1}, least, detailed);
+    }
+    merge(std::move(on_step), std::move(on_prefill));
+    if (detailed || !options_.decode) return;
+    if (const double off = off_by_sample(); off >= 1 + kLeastEffect) {
+      result_.effects.push_back({result::kTraceSample, {result::kTraceSample}, {}, {}});
+      result_.effects.back().longer.step = off, result_.effects.back().shorter.step = 1 / off;
+    }
+  }
+
+  void merge(std::vector<TimeEffect> on_step, std::vector<TimeEffect> on_prefill) {
+    const auto effect_of = [this](const std::string& source) -> result::Effect& {
+      auto& all = result_.effects;
+      const auto at = std::lower_bound(all.begin(), all.end(), source,
+                                       [](const result::Effect& e, const std::string& s) { return e.source < s; });
+      if (at != all.end() && at->source == source) return *at;
+      return *all.insert(at, {source, keys_of(model_.hardware(), source), {}, {}});
+    };
+    for (TimeEffect& e : on_step) {
+      result::Effect& effect = effect_of(e.source);
+      effect.longer.step = e.longer, effect.shorter.step = e.shorter;
+      effect.longer.step_parts = std::move(e.longer_time), effect.shorter.step_parts = std::move(e.shorter_time);
+    }
+    const auto blocks = lowered_.prefill ? static_cast<double>(lowered_.prefill->blocks.size()) : 1;
+    const auto whole = [blocks](const std::optional<metrics::Attribution>& mean) {
+      std::optional<metrics::Attribution> sum;
+      if (mean) add_scaled(sum.emplace(), *mean, blocks);
+      return sum;
+    };
+    for (TimeEffect& e : on_prefill) {
+      result::Effect& effect = effect_of(e.source);
+      effect.longer.prefill = e.longer, effect.shorter.prefill = e.shorter;
+      effect.longer.prefill_parts = whole(e.longer_time), effect.shorter.prefill_parts = whole(e.shorter_time);
+    }
+  }
+
+  // By how many times a step may be longer or shorter than with all layers of the model replayed; 1 where it does not
+  // depend on those that were.
+  double off_by_sample() {
+    std::vector<double> logarithms;
+    for (const DecodeSteps& part : lowered_.parts) {
+      Window window(part, costs_, scales_);
+      engine::run(system_, window.run.source, &window.run.recorder);
+      logarithms.push_back(std::log(mean(window.step_seconds())));
+    }
+    if (logarithms.empty()) return 1;
+    // Drawn without replacement: where all layers were replayed nothing is left to chance.
+    return std::exp(off_of_mean(logarithms) * std::sqrt(1 - lowered_.replayed_layers));
+  }
+
+  const Lowered& lowered_;
+  const ExperimentOptions& options_;
+  hardware::CostModel model_;
+  CostTable costs_;
+  engine::System system_;
+  std::vector<double> scales_;
+  std::optional<Run> prefill_;
+  std::deque<Window> windows_;
+  bool decoding_ = false;
+  Experiment result_;
+};
+
+}  // namespace
+
+Experiment simulate(const Lowered& lowered, const config::Hardware& hardware, const ExperimentOptions& options) {
+  return Simulation(lowered, hardware, options).run();
+}
+
+Experiment run_experiment(const ExperimentInput& input, const ExperimentOptions& options) {
+  const LoweringOptions parts{options.prefill, options.decode, options.effects == Effects::kTimes};
+  return simulate(lower_experiment(input, parts), input.run->hardware, options);
+}
+
+}  // namespace kvcast::simulate

@@ -1,0 +1,176 @@
+// Windows are short. A step differs from the next by what is drawn from the replay alone, since all steps of a window
+// are lowered at one context. Where the drawn steps are the same work, two of them are measured. Otherwise the middle
+// context has all, and the others a few of the same drawn steps: the difference between contexts varies far less than
+// the steps do (common random numbers).
+#include "simulate/lowered.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lower/prefill.hpp"
+#include "replay/parts.hpp"
+
+namespace kvcast::simulate {
+namespace {
+
+// Seed of the draws that let replayed steps stand for all layers, sequences and steps.
+constexpr std::uint64_t kDrawSeed = 1;
+// The draw of the first measured step. Warm-up steps have those before it.
+constexpr std::int64_t kFirstDraw = 10;
+// Warm-up steps that bring a policy to its steady state: one fills the streams that outlive a step; where steps wait
+// for ops of the one before, those ops have to be of a step that waited, too.
+constexpr int kStatelessWarmup = 1, kStatefulWarmup = 2;
+constexpr int kSteadySteps = 2;  // measured where all are the same work
+constexpr int kCommonSteps = 3;  // measured at each context but the middle one
+constexpr int kPartSteps = 2;    // measured of each part of the sample
+
+// Whether the blocks of two steps are the same work in the same order.
+bool same_step(const lower::FlatStream& s, std::size_t a, std::size_t b) {
+  const std::uint32_t first_a = s.begin_of(a), first_b = s.begin_of(b), size = s.blocks[a].end - first_a;
+  if (s.blocks[b].end - first_b != size) return false;
+  for (std::uint32_t i = 0; i < size; ++i) {
+    const lower::FlatOp &x = s.ops[first_a + i], &y = s.ops[first_b + i];
+    if (x.work != y.work || x.kind != y.kind || x.layer != y.layer || x.label != y.label) return false;
+    const auto after_x = s.after_of(x), after_y = s.after_of(y);
+    const auto later = [&](std::uint32_t p, std::uint32_t q) { return q - p == first_b - first_a; };
+    if (!std::equal(after_x.begin(), after_x.end(), after_y.begin(), after_y.end(), later)) return false;
+  }
+  return true;
+}
+
+void keep_blocks(lower::FlatStream& s, std::size_t blocks) {
+  s.blocks.resize(blocks);
+  s.ops.resize(s.blocks.back().end);
+  s.after.resize(s.ops.back().after_end);
+  s.memory.resize(s.ops.back().memory_end);
+}
+
+// Weights of equally spaced contexts from the first to the last token: Simpson for 3, 5, ...; trapezoid for even
+// numbers.
+std::vector<double> context_weights(const config::Run& run) {
+  const auto n = static_cast<int>(std::min<std::int64_t>(run.framework.sampled_contexts, run.workload.decode_tokens));
+  if (n == 1) return {1.0};
+  std::vector<double> weights(static_cast<std::size_t>(n), 1.0);
+  for (int i = 1; i + 1 < n; ++i) weights[static_cast<std::size_t>(i)] = n % 2 == 0 ? 2.0 : (i % 2 == 1 ? 4.0 : 2.0);
+  double sum = 0;
+  for (const double w : weights) sum += w;
+  for (double& w : weights) w /= sum;
+  return weights;
+}
+
+class Lowering {
+ public:
+  explicit Lowering(const ExperimentInput& input)
+      : input_(input), run_(*input.run), draw_(draw_counts(input)), setting_(decode_setting(input, draw_)) {
+    out_.framework = run_.framework, out_.batch = run_.workload.batch;
+    out_.replayed_layers = std::min(1.0, static_cast<double>(input.replay->layers.size()) / run_.model.layers);
+  }
+
+  Lowered run(const LoweringOptions& options) {
+    if (options.prefill) {
+      lower::Prefill work(setting_, out_.owners);
+      out_.prefill = lower::flatten(work, out_.works);
+    }
+    if (!options.decode) return std::move(out_);
+    warmup_ = warmup_steps();
+    lower_contexts();
+    if (options.parts) lower_parts();
+    return std::move(out_);
+  }
+
+ private:
+  int warmup_steps() {
+    lower::Owners owners;
+    lower::DecodeWindow window(setting_, run_.workload.prompt_tokens + 1, 1, owners);
+    std::vector<graph::Op> step;
+    window.next_block(step);
+    return std::min(run_.framework.warmup_steps, window.has_notes() ? kStatefulWarmup : kStatelessWarmup);
+  }
+
+  // The context at this share of the decode length.
+  std::int64_t context_at(double share) const {
+    const auto last = static_cast<double>(run_.workload.decode_tokens - 1);
+    return setting_.lengths.prompt_tokens + 1 + static_cast<std::int64_t>(std::llround(share * last));
+  }
+
+  // Of `all` steps around a context, the `last` ones that are drawn.
+  DecodeSteps steps(const lower::DecodeSetting& setting, std::int64_t at, int all, int last) {
+    DecodeSteps out;
+    out.start = std::max(setting.lengths.prompt_tokens + 1, at - warmup_ - (all - 1) / 2);
+    out.warmup = static_cast<std::size_t>(warmup_);
+    const std::int64_t first_measured = out.start + warmup_;
+    lower::SampledSteps sampled;
+    sampled.context = first_measured + (all - 1) / 2;
+    sampled.steps = warmup_ + last;
+    sampled.first_draw = kFirstDraw + all - last - warmup_;
+    sampled.held = std::max(out.start, std::min(first_measured + all - 1, setting.lengths.bound()));
+    lower::DecodeWindow window(setting, sampled, out_.owners);
+    out.stream = lower::flatten(window, out_.works);
+    return out;
+  }
+
+  void lower_contexts() {
+    const std::vector<double> weights = context_weights(run_);
+    const std::size_t samples = weights.size();
+    const auto at = [samples](std::size_t i) {
+      return samples == 1 ? 0.5 : static_cast<double>(i) / static_cast<double>(samples - 1);
+    };
+    out_.middle = samples / 2;
+    const int all = run_.framework.measured_steps;
+    const int most = draw_.varies() ? all : std::min(kSteadySteps, all);
+    DecodeSteps middle = steps(setting_, context_at(at(out_.middle)), all, most);
+    const auto first = middle.warmup;
+    bool steady = true;
+    for (std::size_t s = first + 1; s < middle.stream.blocks.size() && steady; ++s) {
+      steady = same_step(middle.stream, first, s);
+    }
+    if (steady && all > kSteadySteps) keep_blocks(middle.stream, first + kSteadySteps);
+    const int common = steady ? static_cast<int>(middle.measured()) : std::min(kCommonSteps, all);
+    for (std::size_t i = 0; i < samples; ++i) {
+      out_.contexts.push_back(i == out_.middle ? std::move(middle) : steps(setting_, context_at(at(i)), all, common));
+      out_.contexts.back().weight = weights[i];
+    }
+  }
+
+  void lower_parts() {
+    const int measured = std::min(kPartSteps, run_.framework.measured_steps);
+    for (const replay::ReplayResult& part : replay::parts(*input_.replay)) {
+      ExperimentInput input = input_;
+      input.replay = &part;
+      replay::Draw draw = draw_counts(input);
+      out_.parts.push_back(steps(decode_setting(input, draw), context_at(0.5), measured, measured));
+    }
+  }
+
+  ExperimentInput input_;
+  const config::Run& run_;
+  replay::Draw draw_;
+  lower::DecodeSetting setting_;
+  int warmup_ = 0;
+  Lowered out_;
+};
+
+}  // namespace
+
+replay::Draw draw_counts(const ExperimentInput& input) {
+  return {*input.replay, input.run->model, input.run->workload.batch, Stream(kDrawSeed)};
+}
+
+lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& draw) {
+  lower::DecodeSetting setting;
+  setting.run = input.run;
+  setting.policy = input.policy;
+  setting.lengths = {input.run->workload.prompt_tokens, input.run->workload.decode_tokens};
+  setting.counts = [&draw](int layer, std::int64_t step) { return draw.heads(layer, step); };
+  setting.per_query_head = input.replay->per_query_head;
+  setting.counted_tokens = draw.counted_tokens();
+  setting.prompt_density = [&draw](int layer) { return draw.prompt_density(layer); };
+  setting.attended_mean = input.replay->proxies.attended_mean;
+  return setting;
+}
+
+Lowered lower_experiment(const ExperimentInput& input, const LoweringOptions& options) {
+  return Lowering(input).run(options);
+}
+
+}  // namespace kvcast::simulate

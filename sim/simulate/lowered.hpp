@@ -1,0 +1,64 @@
+// An experiment's work, lowered once: the same for every machine, immutable, shareable between threads.
+//
+// Decode is represented by windows of steps at a few contexts between the first and the last generated token. In each,
+// the first steps are warm-up (caches fill, recalls of the step before are under way) and are not measured.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "config/run.hpp"
+#include "lower/block.hpp"
+#include "lower/decode.hpp"
+#include "lower/flat.hpp"
+#include "policy/policy.hpp"
+#include "replay/draw.hpp"
+#include "replay/replay.hpp"
+
+namespace kvcast::simulate {
+
+// The parts of an experiment, which outlive the call that they are passed to. Lowering ignores the run's hardware.
+struct ExperimentInput {
+  const config::Run* run = nullptr;
+  const policy::Policy* policy = nullptr;
+  const replay::ReplayResult* replay = nullptr;
+};
+
+// The draw by which the replay's layers and steps stand for the run's: the same in every command.
+replay::Draw draw_counts(const ExperimentInput& input);
+// Lowering's view of the input. Counts come from `draw`, which must outlive the setting.
+lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& draw);
+
+// Steps at one context.
+struct DecodeSteps {
+  lower::FlatStream stream;  // a block a step
+  std::int64_t start = 0;    // context of the first step, as messages name it
+  std::size_t warmup = 0;    // steps
+  double weight = 1;         // in the mean over the decode length
+  std::size_t measured() const { return stream.blocks.size() - warmup; }
+};
+
+struct Lowered {
+  config::Framework framework;
+  int batch = 1;
+  lower::Works works;  // of all streams
+  lower::Owners owners;
+  std::optional<lower::FlatStream> prefill;
+  // By ascending context. The middle one has all measured steps; the others repeat its last ones, or all.
+  std::vector<DecodeSteps> contexts;
+  std::size_t middle = 0;
+  // Steps at the middle context drawn from parts of the replay (replay/parts.hpp), each of which stands for the whole.
+  std::vector<DecodeSteps> parts;
+  double replayed_layers = 1;  // share of the model's layers
+};
+
+// The parts of an experiment that are lowered.
+struct LoweringOptions {
+  bool prefill = true, decode = true;
+  bool parts = true;  // what effects on times need
+};
+
+Lowered lower_experiment(const ExperimentInput& input, const LoweringOptions& options = {});
+
+}  // namespace kvcast::simulate
