@@ -25,6 +25,9 @@ enum class How {
   kBelowPinned,   // lowered to the faster direction
 };
 
+// Limits bind whichever side has moved: fewer SMs slow an L2 that is as fast as the memory already.
+bool is_limit(How how) { return how == How::kAtLeast || how == How::kAtMost || how == How::kBelowPinned; }
+
 struct Tie {
   const char* leader;
   const char* follower;
@@ -77,7 +80,10 @@ struct Number {
 
 double largest(const std::vector<double>& y) { return *std::max_element(y.begin(), y.end()); }
 
-double value_in(const ConstKnob& knob) { return knob.value != nullptr ? knob.value->value : largest(knob.curve->y); }
+template <typename AKnob>
+double value_in(const AKnob& knob) {
+  return knob.value != nullptr ? knob.value->value : largest(knob.curve->y);
+}
 
 class Mover {
  public:
@@ -96,7 +102,7 @@ class Mover {
     Number* follower = find(tie.follower);
     if (leader == nullptr || follower == nullptr || is_set_->count(tie.follower) > 0) return;
     const double now = leader->now.value->value;
-    if (now == leader->base.value->value) return;
+    if (!is_limit(tie.how) && now == leader->base.value->value) return;
     if (follower->now.curve != nullptr) return cap(tie, now, *follower);
     double& value = follower->now.value->value;
     const double moved = value_of(tie, now / leader->base.value->value, now, *follower);
@@ -106,22 +112,24 @@ class Mover {
   }
 
   std::vector<MachineChange> finish() {
+    std::vector<MachineChange> moved;
     for (MachineChange& change : changes_) {
       Number& number = *find(change.key);
-      const double before = value_in(number.base);
-      const double after = number.now.value != nullptr ? number.now.value->value : largest(number.now.curve->y);
+      const double before = value_in(number.base), after = value_in(number.now);
+      if (after == before) continue;  // held back by a limit
       const double doublings = before > 0 && after > 0 ? std::log2(after / before) : 0;
       const bool is_curve = number.now.curve != nullptr;
       change.base = exact_text(before, number.now.y);
       change.value = (is_curve ? "at most " : "") + exact_text(after, number.now.y);
-      const auto carry = [&](auto& moved) {
-        moved.origin = worse(moved.origin, Origin::kExtrapolated);
-        moved.uncertainty = std::hypot(moved.uncertainty, kGrowthPerDoubling * doublings);
-        moved.source = fmt::format("moved with {}: {}", change.follows, moved.source);
+      const auto carry = [&](auto& it) {
+        it.origin = worse(it.origin, Origin::kExtrapolated);
+        it.uncertainty = std::hypot(it.uncertainty, kGrowthPerDoubling * doublings);
+        it.source = fmt::format("moved with {}: {}", change.follows, it.source);
       };
       is_curve ? carry(*number.now.curve) : carry(*number.now.value);
+      moved.push_back(std::move(change));
     }
-    return std::move(changes_);
+    return moved;
   }
 
  private:

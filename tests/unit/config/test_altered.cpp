@@ -110,6 +110,12 @@ TEST_CASE("a number that a run changes takes along what is tied to it, and nothi
       {{"gpu.sm_count=x2", "gpu.tensor_flops=150 TFLOP/s", "gpu.vector_flops=x1", "gpu.l2_bandwidth=4 TB/s",
         "gpu.attention_mha.l2_bandwidth=x2"},
        {{"gpu.sm_count", 200}, {"gpu.tensor_flops", 150e12}, {"gpu.attention_mha.l2_bandwidth", 2 * mha}}},
+      // Half of 4 TB/s would be less than the memory's 3 TB/s; half of 7.21 TB/s is not.
+      {{"gpu.hbm_bandwidth=3 TB/s", "gpu.clock=x0.5", "gpu.tensor_flops=x1", "gpu.vector_flops=x1"},
+       {{"gpu.hbm_bandwidth", 3e12},
+        {"gpu.clock", 5e8},
+        {"gpu.l2_bandwidth", 3e12},
+        {"gpu.attention_mha.l2_bandwidth", mha / 2}}},
       {{"gpu.gap_stream=500 ns"}, {{"gpu.gap_stream", 5e-7}, {"gpu.gap_graph", 5e-7}}},
       {{"gpu.stream_efficiency=x1.1"}, {{"gpu.stream_efficiency", 0.88}}},
       // Below the theory of 20 GB/s; both directions keep 0.8 of the sum: 0.8 x 28.
@@ -166,6 +172,17 @@ TEST_CASE("a number that a run changes takes along what is tied to it, and nothi
     CHECK(listed.size() == found.size());
     for (const auto& [key, value] : found) CHECK(listed.count(key) == 1);
   }
+}
+
+TEST_CASE("a limit holds where neither side is the run's", "[hardware]") {
+  // The L2 is as fast as the memory: fewer SMs leave it there, and list nothing of it.
+  const Node run = parse_yaml("{like: h200-trtllm, gpu: {sm_count: x0.5}}", "run.yaml");
+  const Hardware base = read_hardware(parse_yaml("h200-trtllm", "run.yaml")), machine = read_hardware(run);
+  REQUIRE(base.gpu.attention.l2_bandwidth == base.gpu.hbm_bandwidth);
+  CHECK(machine.gpu.attention.l2_bandwidth == base.gpu.hbm_bandwidth);
+  CHECK(machine.gpu.attention.l2_bandwidth.origin == base.gpu.attention.l2_bandwidth.origin);
+  CHECK(followed(machine).count("gpu.l2_bandwidth") == 0);
+  CHECK(followed(machine)["gpu.tensor_flops"] == "gpu.sm_count");
 }
 
 TEST_CASE("changes say what they replace, what they follow and why", "[hardware]") {
