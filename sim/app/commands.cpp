@@ -10,6 +10,8 @@ void add_commands(CLI::App& app, int& result) {
   add_simulate(app, result);
   add_trace(app, result);
   add_policies(app, result);
+  add_hardware(app, result);
+  add_models(app, result);
   add_explain(app, result);
   add_calibrate(app, result);
   add_validate(app, result);

@@ -12,6 +12,7 @@
 #include "calibrate/gemm.hpp"
 #include "calibrate/machine.hpp"
 #include "calibrate/write.hpp"
+#include "config/pcie.hpp"
 
 namespace kvcast::calibrate {
 namespace {
@@ -156,16 +157,12 @@ void keep_physical(config::Link& link) {
   link.pageable_bandwidth.value = std::min(link.pageable_bandwidth.value, one);
 }
 
-// B/s of a lane and direction by generation (PCI Express Base Specification): 2.5, 5, 8, 16, 32, 64 GT/s, of which the
-// code leaves 8 of 10 bits, from generation 3 on 128 of 130, in generation 6 242 of a flit's 256 bytes.
-constexpr double kPcieLane[] = {0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
-
 void set_link(const Results& results, config::Link& link) {
   const double generation = quantity_of(results, "pcie_generation_under_load", 0);
   const double lanes = quantity_of(results, "pcie_lanes", 0);
-  if (generation < 1 || generation > 6 || lanes < 1) return;
-  link.theory_bandwidth = {kPcieLane[static_cast<int>(generation)] * lanes, Origin::kExact, 0,
-                           fmt::format("{} lanes of PCIe {}, read under load", lanes, generation)};
+  if (generation < config::kOldestPcie || generation > config::kNewestPcie || lanes < 1) return;
+  link.theory_bandwidth = {config::pcie_bandwidth(static_cast<int>(generation), static_cast<int>(lanes)),
+                           Origin::kExact, 0, fmt::format("{} lanes of PCIe {}, read under load", lanes, generation)};
 }
 
 }  // namespace

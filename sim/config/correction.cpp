@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <span>
-
 #include "config/section.hpp"
+#include "config/text.hpp"
 
 namespace kvcast::config {
 namespace {
@@ -49,10 +48,9 @@ AttentionCorrection read_attention_correction(Section& section) {
 }
 
 std::string canonical(const AttentionCorrection& correction) {
-  std::string text = fmt::format("gpu.attention_correction {} {}", correction.repeated, correction.source);
-  for (const std::span<const double> numbers : {std::span(correction.rows), std::span(correction.tokens),
-                                                std::span(correction.groups), std::span(correction.excess)}) {
-    for (const double number : numbers) text += fmt::format(" {}", number);
+  std::string text = fmt::format("gpu.attention_correction {} {}\n", correction.repeated, correction.source);
+  for (const auto* numbers : {&correction.rows, &correction.tokens, &correction.groups, &correction.excess}) {
+    for (const double number : *numbers) put_bits(text, number);
     text += '\n';
   }
   return text;

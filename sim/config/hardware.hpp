@@ -114,24 +114,38 @@ struct Host {
   std::vector<Calibration> calibrations;
 };
 
+// A number of a machine that is not as in the profile of its name.
+struct MachineChange {
+  std::string key;          // "gpu.hbm_capacity"; also "host", "link.pcie" and "like.uncertainty"
+  std::string value, base;  // as text: "282 GB" in place of "141 GB"; a factor of a curve: "x2" in place of ""
+  std::string follows;      // the key that it moved with; empty where the run sets it
+  std::string rule;         // why it moved, in one sentence; empty where the run sets it
+};
+
 struct Hardware {
-  std::string name;                  // of the file
+  std::string name;                  // of the file; with the changes, if any: "h200 (gpu.hbm_capacity 282 GB)"
   std::string title;                 // as people call it
   std::vector<std::string> aliases;  // other names, and "device/framework" under which others publish measurements
   Gpu gpu;
   Link link;
   Host host;
-  std::vector<Calibration> calibrations;  // of the GPU
+  std::vector<Calibration> calibrations;    // of the GPU
+  std::vector<MachineChange> changes = {};  // by a run: those that it sets in the order of knobs(), then what moved
 };
 
-// Every number of a machine by its dotted key ("gpu.hbm_bandwidth"), for sensitivities: exactly one of the two is set.
-struct Knob {
+// Every number of a machine by its dotted key ("gpu.hbm_bandwidth"); exactly one of value and curve is set.
+template <typename AValue, typename ACurve>
+struct BasicKnob {
   std::string key;
-  Value* value = nullptr;
-  Curve* curve = nullptr;
+  AValue* value = nullptr;
+  ACurve* curve = nullptr;
   Dimension x = Dimension::kNone, y = Dimension::kNone;  // units; x of a curve only
+  double low = 0, high = 0;                              // range of the value, or of the curve's y
 };
+using Knob = BasicKnob<Value, Curve>;
+using ConstKnob = BasicKnob<const Value, const Curve>;
 std::vector<Knob> knobs(Hardware& hardware);
+std::vector<ConstKnob> knobs(const Hardware& hardware);
 
 // All that a prediction can depend on, as text: equal machines give equal text whatever files they were read from. What
 // results are keyed by.
@@ -139,7 +153,22 @@ std::string canonical(const Hardware& hardware);
 
 // UserError for missing or unknown keys, values out of range, curves that do not ascend in x, and rates above what the
 // device can do (physics guard): efficiencies above 1, copies above the link's theory, both directions together slower
-// than one or faster than their sum.
+// than one or faster than their sum. Files that have not changed since the last call are not read again.
 Hardware read_hardware(const std::string& path);
+
+// `hardware:` of a run: a name or path, or a machine that is like a named one but for some numbers:
+//
+//   hardware:
+//     like: h200                            # or {name: h200, uncertainty: 15 %}, as in a profile
+//     gpu: {hbm_capacity: 282 GB}           # a quantity,
+//     link: {h2d_bandwidth: x2}             # a factor of what stands there,
+//     host: {like: xeon-8570, cores: 64}    # another host; or {cores: 64} of the same one, or a name
+//
+// A number may also be {value: 282 GB, origin: .., uncertainty: .., source: ..} and a curve {points: [[x, y], ..], ..},
+// both with any of these keys; `link.pcie: {generation: 6, lanes: 16}` sets the theoretical bandwidth. Numbers that are
+// tied to a changed one and are not set themselves move with it (ties.hpp); `changes` lists all of this. Without
+// an origin of its own a number is assumed; without an uncertainty it has that of `like`, where stated, else that of
+// the number that it replaces. UserError, at the text that sets the number, as for files.
+Hardware read_hardware(const Node& choice);
 
 }  // namespace kvcast::config

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "config/find.hpp"
 #include "config/section.hpp"
 
 namespace kvcast::config {
@@ -25,14 +24,15 @@ Node overlay(const Node& own, const Node& base, const std::vector<std::string>& 
 
 }  // namespace
 
-Node with_includes(const Node& map, const std::string& folder, const std::vector<std::string>& sections) {
+Node with_includes(const Node& map, const std::string& folder, const std::vector<std::string>& sections,
+                   Sources& sources) {
   if (map.kind() != Node::Kind::kMap) return map;  // refused by the reader, with its message
   const Node* list = map.find("include");
   if (list == nullptr) return map;
   Node result = map.without({"include"});
   if (list->kind() != Node::Kind::kList) throw UserError(list->where(), "include: expected a list of names");
   for (const Node& name : list->items()) {
-    const Node base = load_yaml(find_config(folder, read_text(name, "include"), name.where()));
+    const Node base = sources.load(folder, read_text(name, "include"), name.where());
     if (base.kind() != Node::Kind::kMap) throw UserError(base.where(), "an included file must hold a map");
     if (const Node* nested = base.find("include")) {
       throw UserError(nested->where(), "an included file may not include others");
@@ -42,19 +42,19 @@ Node with_includes(const Node& map, const std::string& folder, const std::vector
   return result;
 }
 
-std::optional<Likeness> likeness(const Node& map) {
+std::optional<Likeness> likeness(const Node& map, Sources& sources) {
   if (map.kind() != Node::Kind::kMap || map.find("like") == nullptr) return {};
   Section section(*map.find("like"), "like");
   Likeness like;
   like.name = section.text("name");
   like.uncertainty = section.quantity("uncertainty", Dimension::kFraction, 0, 10);
   section.finish();
-  Node base = load_yaml(find_config("hardware", like.name, section.where("name")));
+  Node base = sources.load("hardware", like.name, section.where("name"));
   if (const Node* again = base.find("like")) {
     throw UserError(section.where("name"), fmt::format("like: {} is like another profile itself ({}); name that one",
                                                        like.name, format_location(again->where())));
   }
-  base = with_includes(base, "hardware/common", {"gpu", "link"});
+  base = with_includes(base, "hardware/common", {"gpu", "link"}, sources);
   like.own = map.without({"like"});
   like.whole = overlay(like.own, base.without({"title", "aliases", "calibration"}), {"gpu", "link"});
   return like;

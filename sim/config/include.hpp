@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "config/hardware.hpp"
+#include "config/sources.hpp"
 #include "config/yaml.hpp"
 
 namespace kvcast::config {
@@ -12,7 +14,8 @@ namespace kvcast::config {
 // The map with its `include:` list worked in: what stands in the map wins over what is included, and earlier files of
 // the list over later ones; maps under the sections named are laid over each other key by key. Included files are names
 // under `folder`, and include nothing themselves.
-Node with_includes(const Node& map, const std::string& folder, const std::vector<std::string>& sections);
+Node with_includes(const Node& map, const std::string& folder, const std::vector<std::string>& sections,
+                   Sources& sources);
 
 // `like: {name: h200, uncertainty: 15 %}` of a machine that nobody has.
 struct Likeness {
@@ -23,6 +26,10 @@ struct Likeness {
 };
 
 // UserError where the profile named is like another one itself.
-std::optional<Likeness> likeness(const Node& map);
+std::optional<Likeness> likeness(const Node& map, Sources& sources);
+
+// Makes a number one that is taken over from the machine `like`: established there, assumed here, and uncertain by as
+// much at the least. Exact numbers stay as they are.
+void assume(const Knob& knob, const std::string& like, double uncertainty);
 
 }  // namespace kvcast::config

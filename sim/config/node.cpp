@@ -117,13 +117,24 @@ std::vector<std::string> split_path(std::string_view path) {
   }
 }
 
+// The key under which a scalar at names[0 .. i) stands in the map that it is short for; null where it is short for
+// none.
+const char* short_for(const std::vector<std::string>& names, std::size_t i) {
+  if (i == 1 && names[0] == "policy") return "name";
+  if (names[0] != "hardware") return nullptr;
+  if (i == 1) return "like";
+  if (i == 2 && names[1] == "like") return "name";
+  if (i == 2) return names[1] == "host" ? "like" : nullptr;
+  return "value";
+}
+
 // `node` as the map that a path runs through: names[0 .. i) lead to it.
 std::vector<std::pair<std::string, Node>> entries_below(const Node& node, const std::vector<std::string>& names,
                                                         std::size_t i, const SourceLocation& asked_at) {
   if (node.kind() == Node::Kind::kMap) return node.entries();
   if (node.kind() == Node::Kind::kNull) return {};
-  // `policy: NAME` is short for `policy: {name: NAME}`.
-  if (node.kind() == Node::Kind::kScalar && i == 1 && names[0] == "policy") return {{"name", node}};
+  const char* const key = node.kind() == Node::Kind::kScalar && i > 0 ? short_for(names, i) : nullptr;
+  if (key != nullptr) return {{key, node}};
   const std::string before = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<long>(i), "."));
   throw UserError(asked_at, fmt::format("cannot set \"{}\": {} is {}, not a map", fmt::join(names, "."),
                                         before.empty() ? "the config" : '"' + before + '"', describe(node)));

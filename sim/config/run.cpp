@@ -167,8 +167,7 @@ Run read_run(const Node& config) {
   run.description = section.text("description", "");
   const std::string model = section.text("model");
   run.model = read_model(find_config("models", model, section.where("model")));
-  const std::string hardware = section.text("hardware");
-  run.hardware = read_hardware(find_config("hardware", hardware, section.where("hardware")));
+  run.hardware = read_hardware(section.node("hardware"));
   run.policy = read_policy(section.node("policy"));
   if (section.has("workload")) run.workload = read_workload(section.section("workload", "workload"));
   if (section.has("trace")) run.trace = read_trace(section.section("trace", "trace"));

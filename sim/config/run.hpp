@@ -81,8 +81,8 @@ struct Run {
   Node source;  // the whole config, all --set applied, names not resolved
 };
 
-// Reads a run; `model:` and `hardware:` are names under configs/ or paths; all but these two and `policy:` have
-// defaults. UserError for anything odd, among it a context beyond the model's.
+// Reads a run; `model:` is a name under configs/ or a path, `hardware:` as of read_hardware; all but these two and
+// `policy:` have defaults. UserError for anything odd, among it a context beyond the model's.
 Run read_run(const Node& config);
 
 // One point of a sweep: the run's config and the values that set it apart.
@@ -107,10 +107,10 @@ struct SweepPoint {
 //       - policy: full                         # in which values may also stand alone
 //
 // `zip:` may also be a list of maps: [{workload.batch: 1, model: a}, {workload.batch: 4, model: b}].
-// The axes form a grid; the first one in the section varies slowest. A map with `name` or `file` under `policy`, or
-// with `file` under `trace`, replaces what stands there, as other policies have other parameters; any other map is
-// merged in. UserError for an empty list, lists of different length under `zip:`, a key that two axes set, points that
-// are the same (naming both), and more than a million points.
+// The axes form a grid; the first one in the section varies slowest. A map with `name` or `file` under `policy`, with
+// `like` under `hardware` or `hardware.host`, or with `file` under `trace`, replaces what stands there, as other
+// policies have other parameters; any other map is merged in. UserError for an empty list, lists of different length
+// under `zip:`, a key that two axes set, points that are the same (naming both), and more than a million points.
 std::vector<SweepPoint> expand_sweep(const Node& config);
 
 }  // namespace kvcast::config

@@ -108,6 +108,28 @@ double read_quantity(const Node& node, std::string_view what, Dimension dimensio
   return *value;
 }
 
+std::optional<double> read_factor(const Node& node, std::string_view what) {
+  if (node.kind() != Node::Kind::kScalar || !node.text().starts_with('x')) return {};
+  const std::optional<double> factor = parse_quantity(std::string_view(node.text()).substr(1), Dimension::kNone);
+  if (factor && *factor < 0) refuse(node, what, "a factor of at least x0");
+  return factor;
+}
+
+double read_change(const Node& node, std::string_view what, Dimension dimension, double low, double high, double base) {
+  const auto shown = [&](double v) { return format_quantity(v, dimension); };
+  const std::optional<double> factor = read_factor(node, what);
+  const std::string* text = plain_text(node);
+  if (!factor && (text == nullptr || !parse_quantity(*text, dimension))) {
+    refuse(node, what,
+           fmt::format("{} such as {}, or a factor such as x2", dimension_name(dimension), example_of(dimension)));
+  }
+  if (!factor) return read_quantity(node, what, dimension, low, high);
+  const double value = base * *factor;
+  if (value >= low && value <= high) return value;
+  throw UserError(node.where(), fmt::format("{}: {} of {} is {}, out of range, must be {}", what, shorten(node.text()),
+                                            shown(base), shown(value), range_text(low, high, shown)));
+}
+
 bool read_flag(const Node& node, std::string_view what) {
   const std::string* text = plain_text(node);
   if (text != nullptr && *text == "true") return true;

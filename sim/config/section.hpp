@@ -66,6 +66,10 @@ class Section {
 std::int64_t read_integer(const Node& node, std::string_view what, std::int64_t low, std::int64_t high);
 double read_number(const Node& node, std::string_view what, double low, double high);
 double read_quantity(const Node& node, std::string_view what, Dimension dimension, double low, double high);
+// F of a factor such as x2 or x0.5; nothing for any other text, UserError for a factor below 0.
+std::optional<double> read_factor(const Node& node, std::string_view what);
+// A quantity, or a factor of `base`.
+double read_change(const Node& node, std::string_view what, Dimension dimension, double low, double high, double base);
 bool read_flag(const Node& node, std::string_view what);  // true or false, nothing else
 std::string read_text(const Node& node, std::string_view what);
 

@@ -27,7 +27,17 @@ std::string join_path(const std::string& prefix, const std::string& key) {
 // Does a map under this path stand for a new thing of its own rather than for changes to what is there?
 bool replaces(const std::string& path, const Node& map) {
   if (path == "policy") return map.find("name") != nullptr || map.find("file") != nullptr;
+  if (path == "hardware" || path == "hardware.host") return map.find("like") != nullptr;
   return path == "trace" && map.find("file") != nullptr;
+}
+
+// One name for a key that can be written in several ways: short forms and the maps that they are short for.
+std::string plain_key(const std::string& path) {
+  if (path == "policy") return "policy.name";
+  if (path == "hardware.like" || path == "hardware.like.name") return "hardware";
+  if (path == "hardware.host.like") return "hardware.host";
+  const bool is_value = path.starts_with("hardware.") && path.ends_with(".value");
+  return is_value ? path.substr(0, path.rfind('.')) : path;
 }
 
 // A value as settings: a map that does not replace sets each of its keys.
@@ -42,12 +52,12 @@ void add_settings(const std::string& path, const Node& value, Alternative& out) 
   for (const auto& [key, below] : value.entries()) add_settings(join_path(path, key), below, out);
 }
 
-// The leaves of a setting as (dotted key, text). A scalar `policy` is the policy's name.
+// The leaves of a setting as (dotted key, text).
 void add_leaves(const std::string& path, const Node& value, std::vector<std::pair<std::string, std::string>>& out) {
   if (value.kind() == Node::Kind::kMap) {
     for (const auto& [key, below] : value.entries()) add_leaves(join_path(path, key), below, out);
   } else if (value.kind() == Node::Kind::kScalar) {
-    out.emplace_back(path == "policy" ? "policy.name" : path, value.text());
+    out.emplace_back(plain_key(path), value.text());
   } else {
     out.emplace_back(path, value.canonical());
   }
@@ -191,19 +201,29 @@ Axis axis_of_cases(const Node& cases) {
   return axis;
 }
 
-// `{name: quest, budget: [256, 512]}` under `policy`: the map without its lists replaces what is there, the lists are
-// axes.
-void add_replacing_axes(const std::string& path, const Node& map, std::vector<Axis>& axes) {
+// The map without its lists, which become axes.
+Node split_lists(const std::string& path, const Node& map, std::vector<Axis>& lists) {
   std::vector<std::pair<std::string, Node>> fixed;
-  std::vector<Axis> lists;
   for (const auto& [key, value] : map.entries()) {
+    const std::string below = join_path(path, key);
     if (value.kind() == Node::Kind::kList) {
-      lists.push_back(axis_of_list(join_path(path, key), value));
+      lists.push_back(axis_of_list(below, value));
+    } else if (value.kind() == Node::Kind::kMap && path.starts_with("hardware")) {
+      const Node rest = split_lists(below, value, lists);
+      if (!rest.entries().empty()) fixed.emplace_back(key, rest);
     } else {
       fixed.emplace_back(key, value);
     }
   }
-  axes.push_back({{{path, Node::map(std::move(fixed), map.where())}}});
+  return Node::map(std::move(fixed), map.where());
+}
+
+// `{name: quest, budget: [256, 512]}` under `policy`: the map without its lists replaces what is there, the lists are
+// axes.
+void add_replacing_axes(const std::string& path, const Node& map, std::vector<Axis>& axes) {
+  std::vector<Axis> lists;
+  const Node fixed = split_lists(path, map, lists);
+  axes.push_back({{{path, fixed}}});
   axes.insert(axes.end(), lists.begin(), lists.end());
 }
 
@@ -234,7 +254,7 @@ void add_axes(const std::string& prefix, const Node& map, Singles singles, std::
 
 SweepPoint apply(const Node& base, Alternative settings) {
   SweepPoint point{base, leaves_of(settings)};
-  // A whole policy before its parameters, however the sweep orders them.
+  // A whole policy or machine before its numbers, however the sweep orders them.
   const auto depth = [](const Setting& s) { return std::count(s.path.begin(), s.path.end(), '.'); };
   std::stable_sort(settings.begin(), settings.end(),
                    [&](const Setting& a, const Setting& b) { return depth(a) < depth(b); });

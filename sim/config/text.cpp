@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cstdint>
 #include <numeric>
 
 namespace kvcast::config {
@@ -54,6 +57,14 @@ std::string json_string(std::string_view text) {
     }
   }
   return out + '"';
+}
+
+void put_bits(std::string& text, double number) {
+  constexpr std::size_t kDigits = 16;
+  char digits[kDigits + 1];
+  const auto [end, failure] = std::to_chars(digits, digits + kDigits, std::bit_cast<std::uint64_t>(number), 16);
+  *end = ' ';
+  text.append(digits, end + 1);
 }
 
 std::string shorten(std::string_view text) {

@@ -14,6 +14,10 @@ std::size_t utf8_length(std::string_view text);
 // The text as a JSON string, quotes included.
 std::string json_string(std::string_view text);
 
+// Appends the bits of a number and a blank: exact, and ten times as fast as decimals, for texts that are compared and
+// not read.
+void put_bits(std::string& text, double number);
+
 // At most about 60 bytes of a user's text on one line, for messages.
 std::string shorten(std::string_view text);
 

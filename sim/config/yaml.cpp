@@ -11,10 +11,7 @@
 #include <yaml-cpp/parser.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <mutex>
 #include <sstream>
 
 #include "config/text.hpp"
@@ -25,7 +22,6 @@ namespace {
 constexpr std::size_t kMaxNodes = 100'000;
 constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kMaxKeyBytes = 128;
-constexpr std::uintmax_t kMaxBytes = 1u << 20;
 
 // Builds a Node out of yaml-cpp's events and refuses what kvcast's YAML does without.
 class TreeBuilder : public YAML::EventHandler {
@@ -203,28 +199,6 @@ void check_encoding(std::string_view text, const std::string& file) {
   }
 }
 
-// A sweep asks for the same few files for each of its points, and parsing is most of what asking costs. A file is read
-// each time, so that what is remembered never differs from what is there.
-Node parsed(const std::string& path, std::string content) {
-  struct Parsed {
-    std::string content;
-    Node root;
-  };
-  constexpr std::size_t kMostFiles = 256;
-  static std::mutex mutex;
-  static std::map<std::string, Parsed> by_path;
-  {
-    const std::lock_guard lock(mutex);
-    const auto known = by_path.find(path);
-    if (known != by_path.end() && known->second.content == content) return known->second.root;
-  }
-  const Node root = parse_yaml(content, path);
-  const std::lock_guard lock(mutex);
-  if (by_path.size() >= kMostFiles) by_path.clear();
-  by_path[path] = {std::move(content), root};
-  return root;
-}
-
 // What yaml-cpp says of a tab in the indentation seldom names it.
 std::string_view tab_hint(std::string_view text, int line) {
   std::istringstream lines{std::string(text)};
@@ -239,7 +213,7 @@ std::string_view tab_hint(std::string_view text, int line) {
 }  // namespace
 
 Node parse_yaml(std::string_view text, const std::string& file_name) {
-  if (text.size() > kMaxBytes) throw UserError({file_name}, fmt::format("larger than {} MiB", kMaxBytes >> 20));
+  if (text.size() > kMaxYamlBytes) throw UserError({file_name}, fmt::format("larger than {} MiB", kMaxYamlBytes >> 20));
   check_encoding(text, file_name);
   std::istringstream stream{std::string(text)};
   TreeBuilder builder(text, file_name);
@@ -257,23 +231,6 @@ Node parse_yaml(std::string_view text, const std::string& file_name) {
   Node root = std::move(builder).take_root();
   if (root.kind() == Node::Kind::kNull) throw UserError({file_name}, "the document is empty");
   return root;
-}
-
-Node load_yaml(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code failure;
-  const fs::file_status status = fs::status(path, failure);
-  if (status.type() == fs::file_type::not_found) throw UserError({path}, "no such file");
-  if (failure) throw UserError({path}, "cannot be read: " + failure.message());
-  if (!fs::is_regular_file(status)) throw UserError({path}, "not a file");
-  if (fs::file_size(path, failure) > kMaxBytes) {
-    throw UserError({path}, fmt::format("larger than {} MiB", kMaxBytes >> 20));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  content << file.rdbuf();
-  if (!file) throw UserError({path}, "cannot be read");
-  return parsed(path, std::move(content).str());
 }
 
 std::pair<std::string, Node> parse_setting(const std::string& argument) {

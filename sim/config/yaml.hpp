@@ -4,6 +4,7 @@
 // contain themselves or blow up, tags, keys that are not plain text.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -40,11 +41,16 @@ class Node {
   std::size_t size() const;
   std::size_t depth() const;
 
+  // Is the other one a copy of this node, so that both share one tree?
+  bool shares(const Node& other) const { return body_ == other.body_; }
+
   // A copy of a map without these keys.
   Node without(const std::vector<std::string_view>& keys) const;
 
-  // A copy with the value at a dotted path put in or replaced ("policy.budget"); maps are made on the way. A scalar
-  // `policy: NAME` on the way becomes {name: NAME}. UserError where the path runs through a list or another scalar.
+  // A copy with the value at a dotted path put in or replaced ("policy.budget"); maps are made on the way. A scalar on
+  // the way that is short for a map becomes that map: `policy: NAME` is {name: NAME}, `hardware: NAME` and
+  // `hardware.host: NAME` are {like: NAME}, `hardware.like: NAME` is {name: NAME}, and a number of the machine
+  // (`hardware.gpu.clock: x2`) is {value: x2}. UserError where the path runs through a list or another scalar.
   Node with(std::string_view dotted_path, const Node& value) const;
 
   // Canonical text: keys sorted, no comments or places. Equal trees give equal text; what experiments are keyed by.
@@ -63,9 +69,11 @@ std::string describe(const Node& node);
 // UserError unless path is names joined by dots, a name being letters, digits, '_' and '-'.
 void check_dotted_path(std::string_view path, const SourceLocation& where);
 
+inline constexpr std::size_t kMaxYamlBytes = 1u << 20;
+
 // Throws UserError for anything that is not exactly one well-formed document of maps, lists and scalars.
 Node parse_yaml(std::string_view text, const std::string& file_name);
-// Also where the file cannot be read.
+// Also where the file cannot be read. A file that has not changed since the last call is not parsed again.
 Node load_yaml(const std::string& path);
 // "a.b=v" of --set: the path and the value (parsed as YAML, so lists and maps work). UserError names the whole
 // argument.

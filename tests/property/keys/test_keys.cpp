@@ -2,6 +2,9 @@
 // some experiment. Parameters of policies have a suite of their own (property/policies).
 #include <catch2/catch.hpp>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -10,6 +13,7 @@
 
 #include "app/prepare.hpp"
 #include "app/replays.hpp"
+#include "config/find.hpp"
 #include "config/hardware.hpp"
 #include "support/temporary_directory.hpp"
 #include "simulate/record.hpp"
@@ -120,6 +124,98 @@ TEST_CASE("every number of a machine moves a prediction") {
     for (std::size_t i = 0; i < all.size() && !moved; ++i) moved = all[i].on(turned) != before[i];
     INFO(knob.key);
     CHECK(moved);
+  }
+}
+
+namespace {
+
+// A number in the base unit of its dimension, to the last bit.
+std::string base_quantity(double value, Dimension dimension) {
+  static const std::map<Dimension, std::string> units = {{Dimension::kBytes, " B"},
+                                                         {Dimension::kBytesPerSecond, " B/s"},
+                                                         {Dimension::kFlopPerSecond, " FLOP/s"},
+                                                         {Dimension::kSeconds, " s"},
+                                                         {Dimension::kHertz, " Hz"}};
+  const auto unit = units.find(dimension);
+  return fmt::format("{}{}", value, unit == units.end() ? "" : unit->second);
+}
+
+// The machine of a run after `--set hardware.KEY=VALUE`.
+config::Hardware machine_with(const std::string& name, const std::string& key, const std::string& value) {
+  const auto [path, node] = config::parse_setting("hardware." + key + "=" + value);
+  return config::read_hardware(*parsed("hardware: " + name).with(path, node).find("hardware"));
+}
+
+std::string scaled_points(const config::ConstKnob& knob, double factor) {
+  std::vector<std::string> points;
+  for (std::size_t i = 0; i < knob.curve->x.size(); ++i) {
+    points.push_back(fmt::format("[{}, {}]", base_quantity(knob.curve->x[i], knob.x),
+                                 base_quantity(knob.curve->y[i] * factor, knob.y)));
+  }
+  return fmt::format("{{points: [{}]}}", fmt::join(points, ", "));
+}
+
+}  // namespace
+
+TEST_CASE("every number of a machine is a key of a run, as a quantity and as a factor") {
+  for (const char* name : {"a100-40gb-pcie4", "a100-80gb-sxm-trtllm"}) {
+    const config::Hardware base = config::read_hardware(config::find_config("hardware", name, {}));
+    const std::string before = config::canonical(base);
+    const auto numbers = config::knobs(base);
+    for (std::size_t k = 0; k < numbers.size(); ++k) {
+      const config::ConstKnob& knob = numbers[k];
+      // Down, but for what is bound from below by another number.
+      const bool bound = knob.key.ends_with("l2_bandwidth") || knob.key == "link.both_bandwidth" ||
+                         knob.key == "gpu.gemm_overlap" || knob.key.ends_with("attention_overlap");
+      const double factor = bound ? 1.0625 : 0.9375;
+      INFO(name << " " << knob.key << " x" << factor);
+      const config::Hardware scaled = machine_with(name, knob.key, fmt::format("x{}", factor));
+      CHECK(config::canonical(scaled) != before);
+      CHECK(scaled.name != base.name);
+      REQUIRE_FALSE(scaled.changes.empty());
+      CHECK(scaled.changes.front().key == knob.key);
+      const config::ConstKnob now = config::knobs(scaled)[k];
+      REQUIRE(now.key == knob.key);
+      if (knob.value != nullptr) {
+        CHECK(now.value->value == knob.value->value * factor);
+        const std::string quantity = base_quantity(knob.value->value * factor, knob.y);
+        CHECK(config::canonical(machine_with(name, knob.key, quantity)) == config::canonical(scaled));
+      } else {
+        for (std::size_t i = 0; i < knob.curve->y.size(); ++i) CHECK(now.curve->y[i] == knob.curve->y[i] * factor);
+        const config::Hardware replaced = machine_with(name, knob.key, scaled_points(knob, factor));
+        CHECK(config::knobs(replaced)[k].curve->y == now.curve->y);
+        CHECK(config::canonical(replaced) != before);
+      }
+      const std::string same =
+          knob.value != nullptr ? base_quantity(knob.value->value, knob.y) : scaled_points(knob, 1);
+      for (const std::string& nothing : {std::string("x1"), same, std::string("{value: x1}")}) {
+        const config::Hardware untouched = machine_with(name, knob.key, nothing);
+        CHECK(config::canonical(untouched) == before);
+        CHECK(untouched.name == base.name);
+        CHECK(untouched.changes.empty());
+      }
+      // Its uncertainty is a key of its own.
+      CHECK(config::canonical(machine_with(name, knob.key + ".uncertainty", "87 %")) != before);
+    }
+  }
+}
+
+TEST_CASE("every way to alter a machine moves a prediction") {
+  // Copies, work of the host's cores, and launches one by one.
+  const Node base = parsed(experiments()[8]).with("framework.launch", Node::scalar("eager", {}));
+  const std::string before = Timed(base).here();
+  for (const char* setting :
+       {"like=l40s", "like.uncertainty=60 %", "host=epyc-2-cores", "host.cores=2",
+        "link.pcie={generation: 3, lanes: 4}", "link.pcie.generation=6", "link.theory_bandwidth=x0.5", "gpu.clock=x0.5",
+        "gpu.stream_efficiency.uncertainty=60 %", "gpu.hbm_bandwidth={value: x0.5, origin: measured}",
+        "host.core_bandwidth=x0.5", "host.core_bandwidth={points: [[64 B, 1 GB/s]]}",
+        "host.core_bandwidth.uncertainty=90 %", "gpu.range={attention_rows: [1000, 2000]}",
+        "gpu.attention_correction={rows: [1, 64], tokens: [64, 4096], groups: [1, 8], repeated: false, source: made "
+        "up, "
+        "percent: [[[90, 90], [90, 90]], [[90, 90], [90, 90]]]}"}) {
+    INFO(setting);
+    const auto [path, value] = config::parse_setting(std::string("hardware.") + setting);
+    CHECK(Timed(base.with(path, value)).here() != before);
   }
 }
 

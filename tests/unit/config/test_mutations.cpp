@@ -2,6 +2,7 @@
 // exception or an endless loop fails the suite; what is read must have a canonical text that reads back the same.
 #include <catch2/catch.hpp>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -101,6 +102,13 @@ const std::vector<std::string>& snippets() {
                                                 "a: 1\na: 2\n",
                                                 "layers: 1\n",
                                                 "40 GB",
+                                                "x2",
+                                                "x0",
+                                                "x-1",
+                                                "x1e999",
+                                                "like: h200\n",
+                                                "{value: x2, origin: measured}",
+                                                "{points: [[1 B, 1 s]]}",
                                                 "%"};
   return list;
 }
@@ -203,6 +211,41 @@ TEST_CASE("mutated runs and sweeps are read or refused", "[run][sweep][mutation]
       });
     }
   }
+  CHECK(outcome.read > 10);
+  CHECK(outcome.refused > 100);
+}
+
+TEST_CASE("mutated machines of runs are read or refused", "[run][hardware][mutation]") {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() + "/machine.yaml";
+  std::ofstream(path) << R"(model: llama-3.1-8b
+policy: full
+hardware:
+  like: {name: h200-trtllm, uncertainty: 15 %}
+  gpu:
+    hbm_bandwidth: x2
+    clock: {value: 2 GHz, origin: measured, uncertainty: 1 %, source: here}
+    attention_mha: {l2_bandwidth: 12 TB/s}
+    gather_efficiency: {points: [[32 B, 0.4], [16 KiB, 1]]}
+    range: {attention_rows: [1, 512]}
+  link: {pcie: {generation: 6, lanes: 8}, copy_latency: 2 us}
+  host: {like: xeon-8570, cores: 64, core_bandwidth: x0.5}
+sweep:
+  hardware.gpu.hbm_capacity: [x1, 282 GB, {value: x3, uncertainty: 5 %}]
+  hardware.host.dram_bandwidth: [x1, x0.5]
+)";
+  Outcome outcome;
+  mutate(path, 2000, outcome, [&](const std::string& text) {
+    for (const SweepPoint& point : expand_sweep(parse_yaml(text, "mutated.yaml"))) {
+      const Run run = read_run(point.config);
+      REQUIRE(run.hardware.name.starts_with("h200-trtllm"));
+      for (const ConstKnob& knob : knobs(std::as_const(run.hardware))) {
+        for (const double y : knob.value != nullptr ? std::vector{knob.value->value} : knob.curve->y) {
+          REQUIRE(std::isfinite(y));
+        }
+      }
+    }
+  });
   CHECK(outcome.read > 10);
   CHECK(outcome.refused > 100);
 }

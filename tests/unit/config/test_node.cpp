@@ -66,6 +66,22 @@ TEST_CASE("a policy given by name alone takes parameters", "[node]") {
   CHECK(set("policy: {name: quest, budget: 1}", "policy=full") == R"({"policy":"full"})");
 }
 
+TEST_CASE("a machine given by name alone takes numbers, and so do its parts", "[node]") {
+  CHECK(set("hardware: h200", "hardware.gpu.clock=x2") == R"({"hardware":{"gpu":{"clock":"x2"},"like":"h200"}})");
+  CHECK(set("hardware: h200", "hardware.like=l40s") == R"({"hardware":{"like":"l40s"}})");
+  CHECK(set("hardware: h200", "hardware=l40s") == R"({"hardware":"l40s"})");
+  CHECK(set("hardware: h200", "hardware.like.uncertainty=5 %") ==
+        R"({"hardware":{"like":{"name":"h200","uncertainty":5 %}}})");
+  CHECK(set("hardware: {like: h200, host: xeon}", "hardware.host.cores=64") ==
+        R"({"hardware":{"host":{"cores":64,"like":"xeon"},"like":"h200"}})");
+  CHECK(set("hardware: {like: h200, gpu: {clock: x2}}", "hardware.gpu.clock.origin=measured") ==
+        R"({"hardware":{"gpu":{"clock":{"origin":"measured","value":"x2"}},"like":"h200"}})");
+  CHECK(set("hardware: {like: h200, gpu: {clock: x2}}", "hardware.gpu.clock=x3") ==
+        R"({"hardware":{"gpu":{"clock":"x3"},"like":"h200"}})");
+  CHECK_THAT(error_of([] { set("hardware: {like: h200, gpu: x}", "hardware.gpu.clock=x2"); }),
+             Catch::Contains("\"hardware.gpu\" is \"x\", not a map"));
+}
+
 TEST_CASE("setting leaves the original alone", "[node]") {
   const Node before = parse("a: {b: 1}");
   const Node after = before.with("a.b", Node::scalar("2", {}));

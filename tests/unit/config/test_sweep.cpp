@@ -81,6 +81,52 @@ TEST_CASE("a whole policy is set before its parameters, however they are ordered
   CHECK(points[3].config.find("policy")->canonical() == R"({"budget":2,"name":"hsa"})");
 }
 
+TEST_CASE("a whole machine is set before its numbers, a name replaces what was set of another", "[sweep]") {
+  const auto machines = [](const std::string& base, const std::string& sweep) {
+    std::vector<std::string> out;
+    for (const SweepPoint& point : expand_sweep(parse_yaml("hardware: " + base + "\nsweep:\n" + sweep, "f"))) {
+      out.push_back(point.config.find("hardware")->canonical());
+    }
+    return out;
+  };
+  using Texts = std::vector<std::string>;
+  CHECK(machines("a", "  hardware.gpu.clock: [x1, 2 GHz]\n  hardware: [b, c]\n") ==
+        Texts{R"({"gpu":{"clock":"x1"},"like":"b"})", R"({"gpu":{"clock":"x1"},"like":"c"})",
+              R"({"gpu":{"clock":2 GHz},"like":"b"})", R"({"gpu":{"clock":2 GHz},"like":"c"})"});
+  CHECK(machines("{like: a, gpu: {clock: x2}}", "  hardware: [b, {like: c, link: {pcie: {generation: 6}}}]\n") ==
+        Texts{R"("b")", R"({"like":"c","link":{"pcie":{"generation":6}}})"});
+  // A map without `like` changes what is there; another host takes the place of the one before with its numbers.
+  CHECK(machines("{like: a, gpu: {clock: x2}}", "  hardware: [{gpu: {sm_count: 9}}]\n") ==
+        Texts{R"({"gpu":{"clock":"x2","sm_count":9},"like":"a"})"});
+  CHECK(machines("{like: a, host: {cores: 4}}", "  hardware.host: [h, {like: i, cores: 5}]\n") ==
+        Texts{R"({"host":"h","like":"a"})", R"({"host":{"cores":5,"like":"i"},"like":"a"})"});
+  CHECK(machines("a", "  hardware.host.cores: [4]\n  hardware.host: [h]\n") ==
+        Texts{R"({"host":{"cores":4,"like":"h"},"like":"a"})"});
+  // Lists inside a machine of a case are axes.
+  CHECK(
+      machines("a", "  cases: [{hardware: {like: b, gpu: {clock: [x1, x2], sm_count: 8}}}]\n") ==
+      Texts{R"({"gpu":{"clock":"x1","sm_count":8},"like":"b"})", R"({"gpu":{"clock":"x2","sm_count":8},"like":"b"})"});
+}
+
+TEST_CASE("a machine's key has one name however it is written", "[sweep]") {
+  CHECK(
+      labels(points_of("  hardware: [a, {like: b, gpu: {clock: x2}}]\n  hardware.host: [h, {like: i, cores: 4}]\n")) ==
+      Labels{"hardware=a hardware.host=h", "hardware=a hardware.host=i hardware.host.cores=4",
+             "hardware=b hardware.gpu.clock=x2 hardware.host=h",
+             "hardware=b hardware.gpu.clock=x2 hardware.host=i hardware.host.cores=4"});
+  CHECK(
+      labels(points_of("  hardware: [{like: {name: a, uncertainty: 5 %}}]\n  hardware.gpu.clock: [{value: x2, origin: "
+                       "measured}]\n")) ==
+      Labels{"hardware=a hardware.like.uncertainty=5 % hardware.gpu.clock=x2 hardware.gpu.clock.origin=measured"});
+  for (const char* sweep :
+       {"  hardware: [a, b]\n  hardware.like: [c, d]", "  hardware: [{like: a}, b]\n  hardware: [c]",
+        "  hardware.gpu.clock: [x1, x2]\n  hardware: [a, {like: b, gpu: {clock: {value: x3}}}]",
+        "  hardware.host: [h]\n  hardware.host.like: [i]"}) {
+    INFO(sweep);
+    CHECK_THAT(error_in(sweep), Catch::Contains("two axes set \"hardware") || Catch::Contains("duplicate key"));
+  }
+}
+
 TEST_CASE("zipped lists advance together", "[sweep]") {
   const Labels expected = {"policy.budget=1 workload.batch=4", "policy.budget=2 workload.batch=8"};
   CHECK(labels(points_of("  zip: {policy.budget: [1, 2], workload: {batch: [4, 8]}}\n")) == expected);

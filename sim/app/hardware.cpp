@@ -1,0 +1,132 @@
+// kvcast hardware [NAME]: the machines, or every number of one with its origin.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/commands.hpp"
+#include "config/find.hpp"
+#include "config/hardware.hpp"
+
+namespace kvcast::app {
+namespace {
+
+using config::ConstKnob;
+using config::Hardware;
+using nlohmann::json;
+
+Hardware altered(const std::string& name, const std::vector<std::string>& settings) {
+  config::Node config = config::Node::map({{"hardware", config::Node::scalar(name, {})}}, {});
+  for (const std::string& setting : settings) {
+    const auto [key, value] = config::parse_setting(setting);
+    config = config.with("hardware." + key, value);
+  }
+  return config::read_hardware(*config.find("hardware"));
+}
+
+json summary_json(const Hardware& machine) {
+  return {{"name", machine.name},
+          {"title", machine.title},
+          {"aliases", machine.aliases},
+          {"host", machine.host.name},
+          {"host_title", machine.host.title}};
+}
+
+template <typename Number>
+json with_grounds(json entry, const Number& number) {
+  entry["origin"] = origin_name(number.origin);
+  entry["uncertainty"] = number.uncertainty;
+  entry["source"] = number.source;
+  return entry;
+}
+
+json number_json(const ConstKnob& knob) {
+  json entry = {{"key", knob.key}, {"unit", dimension_name(knob.y)}};
+  if (knob.value != nullptr) {
+    entry["value"] = knob.value->value;
+    return with_grounds(std::move(entry), *knob.value);
+  }
+  entry["x_unit"] = dimension_name(knob.x);
+  json& points = entry["points"] = json::array();
+  for (std::size_t i = 0; i < knob.curve->x.size(); ++i) points.push_back({knob.curve->x[i], knob.curve->y[i]});
+  return with_grounds(std::move(entry), *knob.curve);
+}
+
+json to_json(const Hardware& machine) {
+  json out = summary_json(machine);
+  out["changes"] = json::array();
+  for (const config::MachineChange& c : machine.changes) {
+    out["changes"].push_back(
+        {{"key", c.key}, {"value", c.value}, {"base", c.base}, {"follows", c.follows}, {"rule", c.rule}});
+  }
+  out["numbers"] = json::array();
+  for (const ConstKnob& knob : config::knobs(machine)) out["numbers"].push_back(number_json(knob));
+  return out;
+}
+
+std::string curve_text(const ConstKnob& knob) {
+  std::string text;
+  for (std::size_t i = 0; i < knob.curve->x.size(); ++i) {
+    text += fmt::format("{}[{}, {}]", i == 0 ? "" : " ", format_quantity(knob.curve->x[i], knob.x),
+                        format_quantity(knob.curve->y[i], knob.y));
+  }
+  return text;
+}
+
+void print_changes(const Hardware& machine) {
+  for (const config::MachineChange& c : machine.changes) {
+    const std::string base = c.base.empty() ? "" : fmt::format(" in place of {}", c.base);
+    const std::string why = c.follows.empty() ? "set" : fmt::format("follows {}: {}", c.follows, c.rule);
+    fmt::print("  {} = {}{} ({})\n", c.key, c.value, base, why);
+  }
+}
+
+void print_one(const Hardware& machine) {
+  fmt::print("{}: {}\nhost {}: {}\n", machine.name, machine.title, machine.host.name, machine.host.title);
+  if (!machine.aliases.empty()) fmt::print("also known as {}\n", fmt::join(machine.aliases, ", "));
+  if (!machine.changes.empty()) fmt::print("\nChanges\n");
+  print_changes(machine);
+  fmt::print("\nNumbers: key, value, origin, uncertainty, source; each is a key of a run under `hardware:`\n");
+  for (const ConstKnob& knob : config::knobs(machine)) {
+    const auto print = [&](const std::string& value, const auto& number) {
+      fmt::print("  {:<32} {:<14} {:<12} ± {:<6} {}\n", knob.key, value, origin_name(number.origin),
+                 format_quantity(number.uncertainty, Dimension::kFraction), number.source);
+    };
+    if (knob.value != nullptr) print(format_quantity(knob.value->value, knob.y), *knob.value);
+    if (knob.curve != nullptr) print(curve_text(knob), *knob.curve);
+  }
+}
+
+void list_machines(bool as_json) {
+  json all = json::array();
+  for (const std::string& file : config::config_files("hardware")) {
+    const Hardware machine = config::read_hardware(file);
+    if (!as_json) fmt::print("  {:<24} {:<56} host {}\n", machine.name, machine.title, machine.host.name);
+    all.push_back(summary_json(machine));
+  }
+  if (as_json) return fmt::print("{}\n", all.dump(1));
+  fmt::print("\n`kvcast hardware NAME` prints every number of one with its source.\n");
+}
+
+}  // namespace
+
+void add_hardware(CLI::App& app, int& result) {
+  CLI::App* command = app.add_subcommand("hardware", "list the machines, or every number of one");
+  auto name = std::make_shared<std::string>();
+  auto settings = std::make_shared<std::vector<std::string>>();
+  auto as_json = std::make_shared<bool>(false);
+  command->add_option("NAME", *name, "a machine: a name, an alias or a path");
+  command->add_option("--set", *settings, "change a number of it, such as gpu.clock=x2; may be repeated")
+      ->allow_extra_args(false);
+  command->add_flag("--json", *as_json, "print JSON");
+  command->callback([name, settings, as_json, &result] {
+    result = 0;
+    if (name->empty() && !settings->empty()) throw UserError("--set changes a machine: name one");
+    if (name->empty()) return list_machines(*as_json);
+    const Hardware machine = altered(*name, *settings);
+    if (!*as_json) return print_one(machine);
+    fmt::print("{}\n", to_json(machine).dump(1));
+  });
+}
+
+}  // namespace kvcast::app

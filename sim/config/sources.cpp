@@ -1,0 +1,27 @@
+#include "config/sources.hpp"
+
+#include <algorithm>
+
+#include "config/find.hpp"
+
+namespace kvcast::config {
+
+Node Sources::load(const std::string& path) { return loaded_.emplace_back(Loaded{"", "", path, load_yaml(path)}).root; }
+
+Node Sources::load(const std::string& folder, const std::string& name, const SourceLocation& asked_at) {
+  const std::string path = find_config(folder, name, asked_at);
+  return loaded_.emplace_back(Loaded{folder, name, path, load_yaml(path)}).root;
+}
+
+bool Sources::unchanged() const {
+  try {
+    return std::all_of(loaded_.begin(), loaded_.end(), [](const Loaded& file) {
+      const bool moved = !file.folder.empty() && find_config(file.folder, file.name, {}) != file.path;
+      return !moved && load_yaml(file.path).shares(file.root);
+    });
+  } catch (const UserError&) {  // a file is gone or broken: reading it again says so
+    return false;
+  }
+}
+
+}  // namespace kvcast::config

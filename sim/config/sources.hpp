@@ -1,0 +1,30 @@
+// The files that something was made from, so that it is made again only after one of them has changed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/yaml.hpp"
+
+namespace kvcast::config {
+
+class Sources {
+ public:
+  // load_yaml(path).
+  Node load(const std::string& path);
+  // load_yaml(find_config(folder, name, asked_at)).
+  Node load(const std::string& folder, const std::string& name, const SourceLocation& asked_at);
+
+  // Would all loads find the same files with the same content again?
+  bool unchanged() const;
+
+ private:
+  struct Loaded {
+    std::string folder, name;  // as asked for; empty for a path
+    std::string path;
+    Node root;
+  };
+  std::vector<Loaded> loaded_;
+};
+
+}  // namespace kvcast::config
