@@ -43,7 +43,12 @@ int run(const Options& options) {
   }
   if (options.as_json) {
     nlohmann::json out = result::to_json(result);
-    for (const auto& number : study::machine_numbers(plan.tasks().front().prepared.run.hardware)) {
+    const config::Hardware& machine = plan.tasks().front().prepared.run.hardware;
+    for (const config::MachineChange& c : machine.changes) {
+      out["machine_changes"].push_back(
+          {{"key", c.key}, {"value", c.value}, {"base", c.base}, {"follows", c.follows}, {"rule", c.rule}});
+    }
+    for (const auto& number : study::machine_numbers(machine)) {
       out["rests_on"].push_back(result::to_json(number));
     }
     fmt::print("{}\n", out.dump(1));

@@ -97,6 +97,18 @@ void print_sensitivities(std::vector<result::Effect> effects) {
   }
 }
 
+// Numbers of the machine that are not as in its profile, and those that moved with them.
+void print_changes(const std::vector<config::MachineChange>& changes) {
+  if (changes.empty()) return;
+  fmt::print("Changed numbers of the machine\n");
+  for (const config::MachineChange& c : changes) {
+    const std::string from = c.base.empty() ? "" : fmt::format(" (was {})", c.base);
+    const std::string why = c.follows.empty() ? "" : fmt::format(", follows {}: {}", c.follows, c.rule);
+    fmt::print("  hardware.{} = {}{}{}\n", c.key, c.value, from, why);
+  }
+  fmt::print("\n");
+}
+
 }  // namespace
 
 void print_result(const study::Task& task, const Result& r) {
@@ -110,6 +122,7 @@ void print_result(const study::Task& task, const Result& r) {
   } else {
     fmt::print("Replayed: {}\n\n", s.trace);
   }
+  print_changes(run.hardware.changes);
   if (r.experiment.oom) print_oom(*r.experiment.oom, run);
   print_metrics(r);
   if (r.accuracy.task) fmt::print("The task score is that of {}.\n", r.accuracy.task->task);

@@ -195,9 +195,8 @@ Prepared Preparer::prepare(const config::Node& config) {
 Prepared prepare(const config::Node& config) { return Preparer().prepare(config); }
 
 std::vector<result::MachineNumber> machine_numbers(const config::Hardware& hardware) {
-  config::Hardware copy = hardware;  // knobs() hands out places to write to
   std::vector<result::MachineNumber> numbers;
-  for (const config::Knob& knob : config::knobs(copy)) {
+  for (const config::ConstKnob& knob : config::knobs(hardware)) {
     result::MachineNumber& n = numbers.emplace_back();
     n.machine = hardware.name, n.key = knob.key;
     n.unit = knob.y == Dimension::kNone ? "" : std::string(dimension_name(knob.y));
@@ -236,6 +235,9 @@ result::Subject subject_of(const Prepared& prepared) {
   list.add("workload.prefill_batch", w.prefill_batch);
   add_trace(list, run.trace);
   add_framework(list, run.framework);
+  for (const config::MachineChange& change : run.hardware.changes) {
+    if (change.follows.empty()) list.add("hardware." + change.key, result::setting_value(change.value));
+  }
   subject.settings = list.sorted();
   return subject;
 }
