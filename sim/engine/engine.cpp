@@ -26,6 +26,7 @@ class Run {
         observer_(observer),
         works_(system),
         window_(system.lanes.size()),
+        timers_(system.lanes.size()),
         fluid_(system.lanes.size(), system.resources.size()),
         arbiter_(system.lanes.size(), system.resources.size()),
         pools_(system) {}
@@ -37,10 +38,9 @@ class Run {
   void settle();
   void finish_ops();
   void pull_block();
-  void note_startable(std::uint16_t lane);
   void start_lowest();
   bool take_memory(const LiveOp& op);
-  void return_memory(const LiveOp& op);
+  void return_memory(std::uint16_t lane);
   void end_latency(std::uint16_t lane);
   // Phase 2.
   void hand_out_fifos();
@@ -63,13 +63,7 @@ class Run {
   Block block_;
   OpId gate_ = -1;
   bool gate_passed_ = true, source_ended_ = false;
-  struct Startable {
-    OpId id;
-    std::uint16_t lane;
-    bool operator<(const Startable& other) const { return id > other.id; }  // heaps have the largest in front
-  };
-  std::vector<Startable> startable_;              // heap: lowest id in front
-  std::vector<std::uint16_t> finishing_, freed_;  // lanes
+  std::vector<std::uint16_t> finishing_;  // lanes
   std::vector<FifoArbiter::Grant> granted_;
 };
 
@@ -95,7 +89,7 @@ void Run::settle() {
       finish_ops();
     } else if (gate_passed_ && !source_ended_) {
       pull_block();
-    } else if (!startable_.empty()) {
+    } else if (window_.has_startable()) {
       start_lowest();
     } else {
       return;
@@ -105,19 +99,19 @@ void Run::settle() {
 
 void Run::finish_ops() {
   // In order of id, so that observers see the same order however the ops were stored.
-  std::sort(finishing_.begin(), finishing_.end(),
-            [&](std::uint16_t a, std::uint16_t b) { return window_.on_lane(a).id < window_.on_lane(b).id; });
+  if (finishing_.size() > 1) {
+    std::sort(finishing_.begin(), finishing_.end(),
+              [&](std::uint16_t a, std::uint16_t b) { return window_.on_lane(a).id < window_.on_lane(b).id; });
+  }
   for (const std::uint16_t lane : finishing_) {
     const LiveOp& op = window_.on_lane(lane);
-    if (!works_.fifos(op.work).empty()) arbiter_.release(lane, clock_.now());
-    if (!op.memory.empty()) return_memory(op);
+    if (!op.cost->fifos.empty()) arbiter_.release(op.cost->fifos, clock_.now());
+    if (op.has_memory) return_memory(lane);
     ++outcome_.ops;
     ++outcome_.events;
     if (observer_) observer_->finished({op.id, op.tag, lane, op.start, op.work_start, clock_.absolute()});
     if (op.id == gate_) gate_passed_ = true;
-    freed_.clear();
-    window_.finish(lane, freed_);
-    for (const std::uint16_t freed : freed_) note_startable(freed);
+    window_.finish(lane);
   }
   finishing_.clear();
 }
@@ -130,37 +124,26 @@ void Run::pull_block() {
   for (const Work& work : block_.works) works_.add(work.latency, block_.demands_of(work));
   if (block_.ops.empty()) return;
   window_.set_gate(gate_);
-  for (const Op& op : block_.ops) {
-    KVCAST_CHECK(op.work < works_.size());
-    if (window_.add(block_, op)) note_startable(op.lane);
-  }
+  for (const Op& op : block_.ops) window_.add(block_, op, works_[op.work]);
   gate_ = window_.arrived() - 1;
   gate_passed_ = false;
   outcome_.peak_live_ops = std::max(outcome_.peak_live_ops, window_.live());
 }
 
-void Run::note_startable(std::uint16_t lane) {
-  startable_.push_back({window_.on_lane(lane).id, lane});
-  std::push_heap(startable_.begin(), startable_.end());
-}
-
 void Run::start_lowest() {
-  std::pop_heap(startable_.begin(), startable_.end());
-  const std::uint16_t lane = startable_.back().lane;
-  startable_.pop_back();
+  const std::uint16_t lane = window_.take_startable();
   LiveOp& op = window_.on_lane(lane);
   op.start = clock_.absolute();
-  if (!op.memory.empty() && !take_memory(op)) return;
-  const double latency = works_.latency(op.work);
-  if (latency > 0) {
-    timers_.add(clock_.now() + latency, lane);
+  if (op.has_memory && !take_memory(op)) return;
+  if (op.cost->latency > 0) {
+    timers_.add(clock_.now() + op.cost->latency, lane);
   } else {
     end_latency(lane);
   }
 }
 
 bool Run::take_memory(const LiveOp& op) {
-  for (const MemoryDelta& delta : op.memory) {
+  for (const MemoryDelta& delta : window_.memory_on(op.lane)) {
     if (!(delta.bytes > 0)) continue;
     if (!pools_.take(delta.pool, delta.owner, delta.bytes, op.start)) {
       outcome_.out_of_memory = OutOfMemory{delta.pool,
@@ -179,8 +162,8 @@ bool Run::take_memory(const LiveOp& op) {
   return true;
 }
 
-void Run::return_memory(const LiveOp& op) {
-  for (const MemoryDelta& delta : op.memory) {
+void Run::return_memory(std::uint16_t lane) {
+  for (const MemoryDelta& delta : window_.memory_on(lane)) {
     if (!(delta.bytes < 0)) continue;
     pools_.give_back(delta.pool, delta.owner, -delta.bytes);
     if (observer_) observer_->memory_changed(delta.pool, clock_.absolute(), pools_.in_use(delta.pool));
@@ -189,21 +172,20 @@ void Run::return_memory(const LiveOp& op) {
 
 void Run::end_latency(std::uint16_t lane) {
   LiveOp& op = window_.on_lane(lane);
-  const std::span<const std::uint16_t> fifos = works_.fifos(op.work);
-  if (works_.alone(op.work) == 0) {
+  if (op.cost->alone == 0) {
     op.work_start = clock_.absolute();
     finishing_.push_back(lane);
-  } else if (fifos.empty()) {
+  } else if (op.cost->fifos.empty()) {
     begin_work(lane, clock_.now());
   } else {
-    arbiter_.enqueue({lane, clock_.now(), clock_.instant(), op.rank}, fifos);
+    arbiter_.enqueue({lane, clock_.now(), clock_.instant(), op.rank}, op.cost->fifos);
   }
 }
 
 void Run::begin_work(std::uint16_t lane, double since) {
   LiveOp& op = window_.on_lane(lane);
   op.work_start = clock_.absolute(since);
-  fluid_.add(lane, works_.alone(op.work), works_.shares(op.work), since);
+  fluid_.add(lane, op.cost->alone, op.cost->shares, since);
 }
 
 void Run::hand_out_fifos() {

@@ -1,53 +1,78 @@
-// One list in ready order, passed over once whenever something was released or someone came. One pass is enough:
-// handing out only takes, so whoever was passed over has nothing to gain from a second.
+// A waiting op stands in the queue of one of the fifos that it needs: of a taken one, if there is one. As long as that
+// fifo is taken the op cannot go and is not looked at. So a release costs a look at the queue of the fifo up to the
+// first op that takes it, however many ops wait. Ops in the queues of several free fifos are looked at in ready order;
+// one pass is enough, because handing out only takes.
 #include "engine/fifo.hpp"
 
 #include <algorithm>
 
 namespace kvcast::engine {
 
-FifoArbiter::FifoArbiter(std::size_t lanes, std::size_t resources) : fifos_(lanes), holders_(resources) {
-  waiting_.reserve(lanes);
+std::span<const std::uint16_t>::iterator FifoArbiter::find_taken(std::span<const std::uint16_t> needs) const {
+  return std::find_if(needs.begin(), needs.end(), [&](std::uint16_t f) { return fifos_[f].taken; });
 }
 
-void FifoArbiter::enqueue(const Ready& ready, std::span<const std::uint16_t> fifos) {
-  fifos_[ready.lane].assign(fifos.begin(), fifos.end());
-  // Newcomers belong at the end, but for ties.
-  const auto after = [&](const Ready& other) { return other.instant == ready.instant && other.rank > ready.rank; };
-  auto place = waiting_.end();
-  while (place != waiting_.begin() && after(*std::prev(place))) --place;
-  waiting_.insert(place, ready);
-  changed_ = true;
+void FifoArbiter::park(std::uint16_t fifo, std::uint16_t lane) {
+  std::vector<std::uint16_t>& queue = fifos_[fifo].queue;
+  if (queue.empty() && !fifos_[fifo].taken) open_.push_back(fifo);
+  queue.push_back(lane);
+  std::push_heap(queue.begin(), queue.end(), later_turn());
+}
+
+void FifoArbiter::enqueue(const Ready& ready, std::span<const std::uint16_t> needs) {
+  const auto taken = find_taken(needs);
+  waiting_[ready.lane] = {{ready.instant, ready.rank, next_sequence_++}, ready.time, moved_, needs};
+  park(taken == needs.end() ? needs.front() : *taken, ready.lane);
+}
+
+void FifoArbiter::release(std::span<const std::uint16_t> held, double now) {
+  for (const std::uint16_t f : held) {
+    fifos_[f].taken = false;
+    fifos_[f].free_since = now;
+    if (!fifos_[f].queue.empty()) open_.push_back(f);
+  }
+}
+
+void FifoArbiter::grant(std::uint16_t lane, std::vector<Grant>& out) {
+  const Waiting& op = waiting_[lane];
+  double since = op.time - (moved_ - op.moved);
+  for (const std::uint16_t f : op.needs) {
+    fifos_[f].taken = true;
+    since = std::max(since, fifos_[f].free_since);
+  }
+  out.push_back({lane, since});
+}
+
+void FifoArbiter::add_candidate(std::uint16_t fifo) {
+  candidates_.push_back({waiting_[fifos_[fifo].queue.front()].turn, fifo});
+  std::push_heap(candidates_.begin(), candidates_.end());
 }
 
 void FifoArbiter::hand_out(std::vector<Grant>& out) {
-  changed_ = false;
-  std::size_t kept = 0;
-  for (const Ready& ready : waiting_) {
-    const auto& fifos = fifos_[ready.lane];
-    if (std::any_of(fifos.begin(), fifos.end(), [&](std::uint16_t r) { return holders_[r].taken; })) {
-      waiting_[kept++] = ready;
-      continue;
+  for (const std::uint16_t f : open_) add_candidate(f);
+  open_.clear();
+  while (!candidates_.empty()) {
+    std::pop_heap(candidates_.begin(), candidates_.end());
+    const std::uint16_t f = candidates_.back().fifo;
+    candidates_.pop_back();
+    if (fifos_[f].taken) continue;  // by an op from another queue
+    std::vector<std::uint16_t>& queue = fifos_[f].queue;
+    std::pop_heap(queue.begin(), queue.end(), later_turn());
+    const std::uint16_t lane = queue.back();
+    queue.pop_back();
+    const std::span<const std::uint16_t> needs = waiting_[lane].needs;
+    if (const auto taken = find_taken(needs); taken != needs.end()) {
+      park(*taken, lane);
+    } else {
+      grant(lane, out);
     }
-    double since = ready.time;
-    for (const std::uint16_t r : fifos) {
-      holders_[r].taken = true;
-      since = std::max(since, holders_[r].free_since);
-    }
-    out.push_back({ready.lane, since});
+    if (!fifos_[f].taken && !queue.empty()) add_candidate(f);
   }
-  waiting_.resize(kept);
-}
-
-void FifoArbiter::release(std::uint16_t lane, double now) {
-  for (const std::uint16_t r : fifos_[lane]) holders_[r] = {false, now};
-  fifos_[lane].clear();
-  changed_ = true;
 }
 
 void FifoArbiter::shift(double back) {
-  for (Ready& ready : waiting_) ready.time -= back;
-  for (Holder& holder : holders_) holder.free_since -= back;
+  moved_ += back;
+  for (Fifo& fifo : fifos_) fifo.free_since -= back;
 }
 
 }  // namespace kvcast::engine

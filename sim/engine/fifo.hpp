@@ -1,8 +1,7 @@
 // Fifo resources: who holds them, who waits, who is next.
 #pragma once
 
-#include <boost/container/small_vector.hpp>
-
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -11,10 +10,10 @@
 
 namespace kvcast::engine {
 
-// Ops, at most one a lane, wait in ready order: by the instant at which they became ready, ties by lower rank. An op
-// takes all its fifos together and holds none while it waits; the first in ready order whose fifos are all free goes,
-// so that an op may overtake another that waits for a resource which it does not need. Times are picoseconds after the
-// clock's origin.
+// Ops, at most one a lane, wait in ready order: by the instant at which they became ready, ties by lower rank, then by
+// the order of enqueue(). An op takes all its fifos together and holds none while it waits; the first in ready order
+// whose fifos are all free goes, so that an op may overtake another that waits for a resource which it does not need.
+// Times are picoseconds after the clock's origin.
 class FifoArbiter {
  public:
   struct Ready {
@@ -28,30 +27,59 @@ class FifoArbiter {
     double since;  // when the op was ready and all its fifos free
   };
 
-  FifoArbiter(std::size_t lanes, std::size_t resources);
+  FifoArbiter(std::size_t lanes, std::size_t resources) : waiting_(lanes), fifos_(resources) {}
 
-  // An op is ready to work and needs these resources (not empty, no resource twice). Instants do not decrease from call
-  // to call.
-  void enqueue(const Ready& ready, std::span<const std::uint16_t> fifos);
-  // Whether hand_out() could find a taker: something has changed since the last time, and someone waits.
-  bool due() const { return changed_ && !waiting_.empty(); }
+  // An op is ready to work and needs these resources (not empty, no resource twice; they must stay in place until the
+  // op is granted). Instants do not decrease from call to call.
+  void enqueue(const Ready& ready, std::span<const std::uint16_t> needs);
+  // Whether hand_out() has a candidate.
+  bool due() const { return !open_.empty(); }
   // Gives free resources to waiting ops; appends them in ready order.
   void hand_out(std::vector<Grant>& out);
-  // The op of the lane has finished and gives back what it holds.
-  void release(std::uint16_t lane, double now);
+  // An op has finished and gives back the resources that it holds.
+  void release(std::span<const std::uint16_t> held, double now);
   // The clock's origin has moved on.
   void shift(double back);
 
  private:
-  struct Holder {
+  // Ready order.
+  struct Turn {
+    std::int64_t instant;
+    graph::OpId rank;
+    std::int64_t sequence;  // of enqueue()
+    auto operator<=>(const Turn&) const = default;
+  };
+  struct Waiting {
+    Turn turn;
+    double time, moved;  // when it became ready; moved_ at that time
+    std::span<const std::uint16_t> needs;
+  };
+  struct Fifo {
     bool taken = false;
     double free_since = 0;
+    std::vector<std::uint16_t> queue;  // heap of lanes: the first in ready order in front
+  };
+  // A free fifo and the turn of the first op in its queue.
+  struct Candidate {
+    Turn turn;
+    std::uint16_t fifo;
+    bool operator<(const Candidate& other) const { return turn > other.turn; }  // heaps have the largest in front
   };
 
-  std::vector<boost::container::small_vector<std::uint16_t, 2>> fifos_;  // by lane: what its op waits for or holds
-  std::vector<Ready> waiting_;                                           // in ready order
-  std::vector<Holder> holders_;                                          // by resource
-  bool changed_ = false;
+  std::span<const std::uint16_t>::iterator find_taken(std::span<const std::uint16_t> needs) const;
+  auto later_turn() {
+    return [this](std::uint16_t a, std::uint16_t b) { return waiting_[a].turn > waiting_[b].turn; };
+  }
+  void park(std::uint16_t fifo, std::uint16_t lane);
+  void grant(std::uint16_t lane, std::vector<Grant>& out);
+  void add_candidate(std::uint16_t fifo);
+
+  std::vector<Waiting> waiting_;       // by lane
+  std::vector<Fifo> fifos_;            // by resource
+  std::vector<std::uint16_t> open_;    // the free fifos with a queue
+  std::vector<Candidate> candidates_;  // heap; scratch
+  std::int64_t next_sequence_ = 0;
+  double moved_ = 0;  // sum of all shifts
 };
 
 }  // namespace kvcast::engine

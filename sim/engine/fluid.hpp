@@ -1,7 +1,5 @@
-// Fair resources: how fast each working op runs beside the others, and when it is done.
+// Fair resources: the speeds of the ops at work, and the time at which the next of them is done.
 #pragma once
-
-#include <boost/container/small_vector.hpp>
 
 #include <cstdint>
 #include <limits>
@@ -10,7 +8,7 @@
 
 namespace kvcast::engine {
 
-// What an op uses of a fair resource while it runs at full speed, as a fraction of the resource's rate; in (0, 1].
+// Use of a fair resource by an op at full speed, as a fraction of the resource's rate; in (0, 1].
 struct Share {
   std::uint16_t resource = 0;
   double use = 0;
@@ -21,7 +19,7 @@ struct Share {
 // equals its speed.
 //
 // Progressive filling (dominant resource fairness; Ghodsi et al., NSDI 2011): the speeds of all ops grow from 0 at the
-// same pace. An op stops when a resource of its own is full, or at speed 1; the others go on.
+// same rate. An op stops when a resource of its own is full, or at speed 1; the others go on.
 //
 // Times are picoseconds after the clock's origin. Speeds follow a change of the set of ops when solve() is called, and
 // only then.
@@ -31,11 +29,16 @@ class Fluid {
 
   Fluid(std::size_t lanes, std::size_t resources);
 
-  // The op of the lane works from `since` on, now or shortly before; alone it would take `alone` picoseconds.
-  void add(std::uint16_t lane, double alone, std::span<const Share> shares, double since);
-  bool empty() const { return active_.empty(); }
+  // The op of the lane works from `since` on, now or shortly before; alone it would take `alone` picoseconds. The
+  // shares must stay in place until the op has finished.
+  void add(std::uint16_t lane, double alone, std::span<const Share> shares, double since) {
+    working_.push_back({alone, 0, since, kNever, shares, lane});
+    changed_ = true;
+  }
   // Brings the speeds up to date with the set of ops.
-  void solve(double now);
+  void solve(double now) {
+    if (changed_) set_speeds(now);
+  }
   // The next finish, kNever without ops; solve() first.
   double next_finish() const { return next_finish_; }
   // Removes the ops that finish up to `limit` and appends their lanes to `out`; solve() first.
@@ -43,30 +46,39 @@ class Fluid {
   // The clock's origin has moved on.
   void shift(double back);
   // For tests: the speed of a working op.
-  double speed(std::uint16_t lane) const { return work_[lane].speed; }
+  double speed(std::uint16_t lane) const;
 
  private:
-  // The work left at `since`, and what follows of it as long as the speed does not change: kept so, an op loses
+  // The work left at `since`, and what follows from it as long as the speed does not change: kept so, an op loses
   // accuracy with the changes of its speed and not with every event around it.
-  struct Work {
-    double left = 0;  // picoseconds at speed 1
-    double speed = 0;
-    double since = 0;
-    double finish = kNever;
-    boost::container::small_vector<Share, 4> shares;
+  struct Working {
+    double left;  // picoseconds at speed 1
+    double speed;
+    double since;
+    double finish;
+    std::span<const Share> shares;
+    std::uint16_t lane;
+  };
+  // A resource while speeds are computed.
+  struct Usage {
+    double load = 0;  // use per unit of level by the ops that still grow
+    double used = 0;  // by the ops that have stopped
+    bool full = false;
   };
 
-  double heaviest_load();
+  void set_speeds(double now);
+  void set_all(double speed, double now);
   void fill_progressively(double now);
   void tally_open_ops();
+  double heaviest_load() const;
   double next_level(double reached) const;
   void freeze_at(double level, double now);
-  void set_speed(Work& work, double speed, double now);
+  void set_speed(Working& op, double speed, double now);
 
-  std::vector<Work> work_;             // by lane
-  std::vector<std::uint16_t> active_;  // lanes at work
-  std::vector<double> load_, used_;    // by resource; scratch
-  std::vector<std::uint16_t> open_, touched_;
+  std::vector<Working> working_;
+  std::vector<Usage> usage_;            // by resource
+  std::vector<Working*> open_;          // the ops that still grow
+  std::vector<std::uint16_t> touched_;  // the resources of the open ops
   bool changed_ = false;
   double next_finish_ = kNever;
 };

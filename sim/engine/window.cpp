@@ -14,7 +14,7 @@ bool waits_for_gate(std::span<const OpId> after, OpId lane_before, OpId gate) {
 
 OpWindow::OpWindow(std::size_t lanes) : lanes_(lanes), ring_(64, kNone) {}
 
-bool OpWindow::add(const Block& block, const Op& op) {
+void OpWindow::add(const Block& block, const Op& op, const Cost& cost) {
   const std::span<const OpId> after = block.after_of(op);
   const std::span<const MemoryDelta> memory = block.memory_of(op);
   KVCAST_CHECK(op.lane < lanes_.size());
@@ -26,8 +26,9 @@ bool OpWindow::add(const Block& block, const Op& op) {
   live.rank = op.rank >= 0 ? op.rank : next_id_;
   live.tag = op.tag;
   live.lane = op.lane;
-  live.work = op.work;
-  live.memory.assign(memory.begin(), memory.end());
+  live.cost = &cost;
+  live.has_memory = !memory.empty();
+  if (live.has_memory) memory_[slot].assign(memory.begin(), memory.end());
   live.waits_for = 0;
   live.first_successor = kNone;
   live.next_on_lane = kNone;
@@ -41,13 +42,14 @@ bool OpWindow::add(const Block& block, const Op& op) {
   lane.tail = slot;
   lane.last = next_id_;
   remember(slot);
-  return live.waits_for == 0;
+  if (live.waits_for == 0) note_startable(op.lane);
 }
 
 std::uint32_t OpWindow::take_slot() {
   if (free_slots_.empty()) {
     KVCAST_CHECK(slots_.size() < kNone);
     slots_.emplace_back();
+    memory_.emplace_back();
     return static_cast<std::uint32_t>(slots_.size() - 1);
   }
   const std::uint32_t slot = free_slots_.back();
@@ -88,13 +90,25 @@ void OpWindow::remember(std::uint32_t slot) {
   ++live_;
 }
 
-void OpWindow::settle_one(std::uint32_t slot, std::vector<std::uint16_t>& free) {
-  if (--slots_[slot].waits_for == 0) free.push_back(slots_[slot].lane);
+void OpWindow::note_startable(std::uint16_t lane) {
+  startable_.push_back(lane);
+  std::push_heap(startable_.begin(), startable_.end(), higher_id());
 }
 
-void OpWindow::release_successors(const LiveOp& op, std::vector<std::uint16_t>& free) {
+std::uint16_t OpWindow::take_startable() {
+  std::pop_heap(startable_.begin(), startable_.end(), higher_id());
+  const std::uint16_t lane = startable_.back();
+  startable_.pop_back();
+  return lane;
+}
+
+void OpWindow::settle_one(std::uint32_t slot) {
+  if (--slots_[slot].waits_for == 0) note_startable(slots_[slot].lane);
+}
+
+void OpWindow::release_successors(const LiveOp& op) {
   for (std::uint32_t edge = op.first_successor; edge != kNone;) {
-    settle_one(edges_[edge].waiting, free);
+    settle_one(edges_[edge].waiting);
     const std::uint32_t next = edges_[edge].next;
     edges_[edge].next = free_edge_;
     free_edge_ = edge;
@@ -102,14 +116,14 @@ void OpWindow::release_successors(const LiveOp& op, std::vector<std::uint16_t>& 
   }
 }
 
-void OpWindow::finish(std::uint16_t lane, std::vector<std::uint16_t>& free) {
+void OpWindow::finish(std::uint16_t lane) {
   Lane& place = lanes_[lane];
   const std::uint32_t slot = place.head;
   const LiveOp& op = slots_[slot];
   place.head = op.next_on_lane;
   if (place.head == kNone) place.tail = kNone;
-  release_successors(op, free);
-  if (place.head != kNone) settle_one(place.head, free);
+  release_successors(op);
+  if (place.head != kNone) settle_one(place.head);
   ring_[static_cast<std::size_t>(op.id) & (ring_.size() - 1)] = kNone;
   while (first_id_ < next_id_ && ring_[static_cast<std::size_t>(first_id_) & (ring_.size() - 1)] == kNone) ++first_id_;
   free_slots_.push_back(slot);

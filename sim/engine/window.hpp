@@ -1,13 +1,12 @@
 // The live ops of a run: from their arrival to their finish, with what each waits for.
 #pragma once
 
-#include <boost/container/small_vector.hpp>
-
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "engine/engine.hpp"
+#include "engine/works.hpp"
 
 namespace kvcast::engine {
 
@@ -15,13 +14,13 @@ namespace kvcast::engine {
 struct LiveOp {
   OpId id = 0, rank = 0;
   std::uint64_t tag = 0;
-  boost::container::small_vector<MemoryDelta, 1> memory;
   Picoseconds start = 0, work_start = 0;
   std::uint32_t waits_for = 0;        // unfinished ops, the one before it on its lane included
   std::uint32_t first_successor = 0;  // edge, see OpWindow
   std::uint32_t next_on_lane = 0;     // slot
-  WorkId work = 0;
+  const Cost* cost = nullptr;
   std::uint16_t lane = 0;
+  bool has_memory = false;
 };
 
 // Whether an op of a later block than `gate` waits for it: it names the gate, or an op of its own block (ids above the
@@ -35,9 +34,8 @@ class OpWindow {
  public:
   explicit OpWindow(std::size_t lanes);
 
-  // Takes in the next op, one of the block; its id is the number of ops before it. True if it waits for nothing: its
-  // lane is free and all of its predecessors have finished.
-  bool add(const Block& block, const Op& op);
+  // Takes in the next op, one of the block; its id is the number of ops before it. The cost must outlive the op.
+  void add(const Block& block, const Op& op, const Cost& cost);
   // From now on, new ops belong to the block after this op; −1: to the first block.
   void set_gate(OpId gate) { gate_ = gate; }
 
@@ -45,8 +43,15 @@ class OpWindow {
   std::size_t live() const { return live_; }
   // The first unfinished op of a lane: the only one there that may have started.
   LiveOp& on_lane(std::uint16_t lane) { return slots_[lanes_[lane].head]; }
-  // Forgets the first op of the lane and appends to `free` the lanes whose first op now waits for nothing.
-  void finish(std::uint16_t lane, std::vector<std::uint16_t>& free);
+  // The memory deltas of that op.
+  std::span<const MemoryDelta> memory_on(std::uint16_t lane) const { return memory_[lanes_[lane].head]; }
+  // Whether there are ops that have not been taken and wait for nothing: their lane is free and all of their
+  // predecessors have finished.
+  bool has_startable() const { return !startable_.empty(); }
+  // Takes the one with the lowest id of these; returns its lane.
+  std::uint16_t take_startable();
+  // Forgets the first op of the lane.
+  void finish(std::uint16_t lane);
 
  private:
   static constexpr std::uint32_t kNone = 0xFFFFFFFFu;
@@ -62,14 +67,20 @@ class OpWindow {
   std::uint32_t take_slot();
   void wait_for(std::uint32_t slot, OpId earlier);
   void remember(std::uint32_t slot);
-  void release_successors(const LiveOp& op, std::vector<std::uint16_t>& free);
-  void settle_one(std::uint32_t slot, std::vector<std::uint16_t>& free);
+  void release_successors(const LiveOp& op);
+  void settle_one(std::uint32_t slot);
+  void note_startable(std::uint16_t lane);
+  auto higher_id() {
+    return [this](std::uint16_t a, std::uint16_t b) { return on_lane(a).id > on_lane(b).id; };
+  }
 
   std::vector<LiveOp> slots_;
+  std::vector<std::vector<MemoryDelta>> memory_;  // by slot
   std::vector<std::uint32_t> free_slots_;
   std::vector<Edge> edges_;
   std::uint32_t free_edge_ = kNone;
   std::vector<Lane> lanes_;
+  std::vector<std::uint16_t> startable_;  // heap of lanes: the one with the lowest id in front
   // Slots of the ids first_id_ … next_id_ − 1, kNone for the finished; a ring of a power of two.
   std::vector<std::uint32_t> ring_;
   OpId first_id_ = 0, next_id_ = 0, gate_ = -1;

@@ -2,17 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-
-#include "base/error.hpp"
+#include <memory>
 
 namespace kvcast::engine {
 
+template <typename T>
+std::span<const T> WorkTable::keep(const std::vector<T>& items) {
+  if (items.empty()) return {};
+  T* const place = std::pmr::polymorphic_allocator<T>(&memory_).allocate(items.size());
+  std::uninitialized_copy(items.begin(), items.end(), place);
+  return {place, items.size()};
+}
+
 void WorkTable::add(double latency, std::span<const Demand> demands) {
-  constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max();
-  KVCAST_CHECK(rows_.size() < kMost && shares_.size() + demands.size() < kMost);
   KVCAST_CHECK(latency >= 0 && std::isfinite(latency));
-  const std::size_t first_share = shares_.size(), first_fifo = fifos_.size();
+  shares_.clear();
+  fifos_.clear();
   double alone = 0;
   for (const Demand& demand : demands) {
     KVCAST_CHECK(demand.resource < system_.resources.size());
@@ -24,18 +29,17 @@ void WorkTable::add(double latency, std::span<const Demand> demands) {
     const double time = std::max(demand.amount / resource.rate * kPicosPerSecond, 1e-300);
     alone = std::max(alone, time);
     if (resource.sharing == Sharing::kFifo) {
-      const auto own = fifos_.begin() + static_cast<std::ptrdiff_t>(first_fifo);
-      KVCAST_CHECK(std::find(own, fifos_.end(), demand.resource) == fifos_.end());
+      KVCAST_CHECK(std::find(fifos_.begin(), fifos_.end(), demand.resource) == fifos_.end());
       fifos_.push_back(demand.resource);
     } else {
       shares_.push_back({demand.resource, time});
     }
   }
   KVCAST_CHECK(std::isfinite(alone));
-  for (std::size_t i = first_share; i < shares_.size(); ++i) shares_[i].use /= alone;
-  const auto count = [](std::size_t from, std::size_t to) { return static_cast<std::uint32_t>(to - from); };
-  rows_.push_back({latency, alone, static_cast<std::uint32_t>(first_share), static_cast<std::uint32_t>(first_fifo),
-                   count(first_share, shares_.size()), count(first_fifo, fifos_.size())});
+  for (Share& share : shares_) share.use /= alone;
+  std::pmr::polymorphic_allocator<Cost> costs(&memory_);
+  Cost* const cost = costs.allocate(1);
+  costs_.push_back(std::construct_at(cost, Cost{latency, alone, keep(shares_), keep(fifos_)}));
 }
 
 }  // namespace kvcast::engine

@@ -196,6 +196,30 @@ void decode_steps(benchmark::State& state, Side side, bool share) {
   state.counters["vs_queue"] = seconds / queue;
 }
 
+// All lanes wait for one fifo, each with several ops.
+void long_queue(benchmark::State& state) {
+  const auto lanes = static_cast<std::uint16_t>(state.range(0));
+  constexpr std::int64_t kOps = 200'000;
+  System system;
+  system.resources = {{"fifo", kPicosPerSecond, Sharing::kFifo}};
+  system.lanes.assign(lanes, "lane");
+  Block block;
+  block.add_work(1 * kUs);
+  block.add_demand(0, 0.3 * kUs);
+  for (std::int64_t i = 0; i < kOps; ++i) block.add_op(static_cast<std::uint16_t>(i % lanes), 0);
+  std::int64_t ops = 0;
+  double seconds = 0;
+  for (auto _ : state) {
+    OneBlock source(block);
+    const double begin = cpu_seconds();
+    ops += run(system, source, nullptr).ops;
+    const double taken = cpu_seconds() - begin;
+    state.SetIterationTime(taken);
+    seconds += taken;
+  }
+  state.counters["ops_per_s"] = static_cast<double>(ops) / seconds;
+}
+
 void add_benchmarks(const char* name, Side side) {
   for (const bool share : {true, false}) {
     const std::string full = std::string(name) + (share ? ", shared works" : ", own works");
@@ -212,6 +236,12 @@ int main(int argc, char** argv) {
   add_benchmarks("1.5 active", {26, 2});
   add_benchmarks("3 active", {160, 16});
   add_benchmarks("3 active, long queue of copies", {250, 30});
+  benchmark::RegisterBenchmark("lanes waiting for one fifo", long_queue)
+      ->Arg(4)
+      ->Arg(400)
+      ->Arg(40'000)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond);
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -137,9 +137,10 @@ TEST_CASE("speeds of random sets of ops") {
     const oracle::Graph graph = oracle::random_graph(shape, seed);
     std::vector<int> works;
     engine::Fluid fluid(graph.ops.size(), graph.resources.size());
+    std::vector<std::vector<engine::Share>> shares_of(graph.ops.size());  // outlives the ops
     for (std::size_t i = 0; i < graph.ops.size(); ++i) {
       double alone = 0;
-      std::vector<engine::Share> shares;
+      std::vector<engine::Share>& shares = shares_of[i];
       for (const auto& d : graph.ops[i].demands) {
         if (d.amount == 0) continue;
         const double time = static_cast<double>(d.amount / graph.resources[static_cast<std::size_t>(d.resource)].rate);
