@@ -26,8 +26,9 @@ class Run {
         observer_(observer),
         works_(system),
         window_(system.lanes.size()),
+        timers_(system.lanes.size()),
         fluid_(system.lanes.size(), system.resources.size()),
-        arbiter_(system.resources.size()),
+        arbiter_(system.lanes.size(), system.resources.size()),
         pools_(system) {}
 
   Outcome operator()();

@@ -12,17 +12,17 @@ std::span<const std::uint16_t>::iterator FifoArbiter::find_taken(std::span<const
   return std::find_if(needs.begin(), needs.end(), [&](std::uint16_t f) { return fifos_[f].taken; });
 }
 
-void FifoArbiter::park(std::uint16_t fifo, const Waiting& op) {
-  std::vector<Waiting>& queue = fifos_[fifo].queue;
+void FifoArbiter::park(std::uint16_t fifo, std::uint16_t lane) {
+  std::vector<std::uint16_t>& queue = fifos_[fifo].queue;
   if (queue.empty() && !fifos_[fifo].taken) open_.push_back(fifo);
-  queue.push_back(op);
-  std::push_heap(queue.begin(), queue.end());
+  queue.push_back(lane);
+  std::push_heap(queue.begin(), queue.end(), later_turn());
 }
 
 void FifoArbiter::enqueue(const Ready& ready, std::span<const std::uint16_t> needs) {
   const auto taken = find_taken(needs);
-  park(taken == needs.end() ? needs.front() : *taken,
-       {{ready.instant, ready.rank, next_sequence_++}, ready.time, moved_, needs, ready.lane});
+  waiting_[ready.lane] = {{ready.instant, ready.rank, next_sequence_++}, ready.time, moved_, needs};
+  park(taken == needs.end() ? needs.front() : *taken, ready.lane);
 }
 
 void FifoArbiter::release(std::span<const std::uint16_t> held, double now) {
@@ -33,17 +33,18 @@ void FifoArbiter::release(std::span<const std::uint16_t> held, double now) {
   }
 }
 
-void FifoArbiter::grant(const Waiting& op, std::vector<Grant>& out) {
+void FifoArbiter::grant(std::uint16_t lane, std::vector<Grant>& out) {
+  const Waiting& op = waiting_[lane];
   double since = op.time - (moved_ - op.moved);
   for (const std::uint16_t f : op.needs) {
     fifos_[f].taken = true;
     since = std::max(since, fifos_[f].free_since);
   }
-  out.push_back({op.lane, since});
+  out.push_back({lane, since});
 }
 
 void FifoArbiter::add_candidate(std::uint16_t fifo) {
-  candidates_.push_back({fifos_[fifo].queue.front().turn, fifo});
+  candidates_.push_back({waiting_[fifos_[fifo].queue.front()].turn, fifo});
   std::push_heap(candidates_.begin(), candidates_.end());
 }
 
@@ -55,14 +56,15 @@ void FifoArbiter::hand_out(std::vector<Grant>& out) {
     const std::uint16_t f = candidates_.back().fifo;
     candidates_.pop_back();
     if (fifos_[f].taken) continue;  // by an op from another queue
-    std::vector<Waiting>& queue = fifos_[f].queue;
-    std::pop_heap(queue.begin(), queue.end());
-    const Waiting op = queue.back();
+    std::vector<std::uint16_t>& queue = fifos_[f].queue;
+    std::pop_heap(queue.begin(), queue.end(), later_turn());
+    const std::uint16_t lane = queue.back();
     queue.pop_back();
-    if (const auto taken = find_taken(op.needs); taken != op.needs.end()) {
-      park(*taken, op);
+    const std::span<const std::uint16_t> needs = waiting_[lane].needs;
+    if (const auto taken = find_taken(needs); taken != needs.end()) {
+      park(*taken, lane);
     } else {
-      grant(op, out);
+      grant(lane, out);
     }
     if (!fifos_[f].taken && !queue.empty()) add_candidate(f);
   }

@@ -27,7 +27,7 @@ class FifoArbiter {
     double since;  // when the op was ready and all its fifos free
   };
 
-  explicit FifoArbiter(std::size_t resources) : fifos_(resources) {}
+  FifoArbiter(std::size_t lanes, std::size_t resources) : waiting_(lanes), fifos_(resources) {}
 
   // An op is ready to work and needs these resources (not empty, no resource twice; they must stay in place until the
   // op is granted). Instants do not decrease from call to call.
@@ -53,26 +53,28 @@ class FifoArbiter {
     Turn turn;
     double time, moved;  // when it became ready; moved_ at that time
     std::span<const std::uint16_t> needs;
-    std::uint16_t lane;
-    bool operator<(const Waiting& other) const { return turn > other.turn; }  // heaps have the largest in front
   };
   struct Fifo {
     bool taken = false;
     double free_since = 0;
-    std::vector<Waiting> queue;  // heap: the first in ready order in front
+    std::vector<std::uint16_t> queue;  // heap of lanes: the first in ready order in front
   };
   // A free fifo and the turn of the first op in its queue.
   struct Candidate {
     Turn turn;
     std::uint16_t fifo;
-    bool operator<(const Candidate& other) const { return turn > other.turn; }
+    bool operator<(const Candidate& other) const { return turn > other.turn; }  // heaps have the largest in front
   };
 
   std::span<const std::uint16_t>::iterator find_taken(std::span<const std::uint16_t> needs) const;
-  void park(std::uint16_t fifo, const Waiting& op);
-  void grant(const Waiting& op, std::vector<Grant>& out);
+  auto later_turn() {
+    return [this](std::uint16_t a, std::uint16_t b) { return waiting_[a].turn > waiting_[b].turn; };
+  }
+  void park(std::uint16_t fifo, std::uint16_t lane);
+  void grant(std::uint16_t lane, std::vector<Grant>& out);
   void add_candidate(std::uint16_t fifo);
 
+  std::vector<Waiting> waiting_;       // by lane
   std::vector<Fifo> fifos_;            // by resource
   std::vector<std::uint16_t> open_;    // the free fifos with a queue
   std::vector<Candidate> candidates_;  // heap; scratch

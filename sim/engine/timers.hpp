@@ -8,33 +8,37 @@
 
 namespace kvcast::engine {
 
+// At most one latency a lane, which names it. The heap has lanes alone, since small elements are cheaper to move.
 class Timers {
  public:
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
-  void add(double time, std::uint16_t lane) {
-    heap_.push_back({time, lane});
-    std::push_heap(heap_.begin(), heap_.end(), later);
+  explicit Timers(std::size_t lanes) : end_(lanes, 0.0) { heap_.reserve(lanes); }
+
+  void add(double end, std::uint16_t lane) {
+    end_[lane] = end;
+    heap_.push_back(lane);
+    std::push_heap(heap_.begin(), heap_.end(), EndsLater{end_});
   }
-  double next() const { return heap_.empty() ? kNever : heap_.front().time; }
+  double next() const { return heap_.empty() ? kNever : end_[heap_.front()]; }
   std::uint16_t pop() {
-    std::pop_heap(heap_.begin(), heap_.end(), later);
-    const std::uint16_t lane = heap_.back().lane;
+    std::pop_heap(heap_.begin(), heap_.end(), EndsLater{end_});
+    const std::uint16_t lane = heap_.back();
     heap_.pop_back();
     return lane;
   }
   // The clock's origin has moved on: order among the timers stays.
   void shift(double back) {
-    for (Timer& t : heap_) t.time -= back;
+    for (const std::uint16_t lane : heap_) end_[lane] -= back;
   }
 
  private:
-  struct Timer {
-    double time;
-    std::uint16_t lane;
+  struct EndsLater {
+    const std::vector<double>& end;
+    bool operator()(std::uint16_t a, std::uint16_t b) const { return end[a] > end[b]; }
   };
-  static bool later(const Timer& a, const Timer& b) { return a.time > b.time; }
-  std::vector<Timer> heap_;
+  std::vector<double> end_;          // by lane
+  std::vector<std::uint16_t> heap_;  // lanes, the earliest end in front
 };
 
 }  // namespace kvcast::engine

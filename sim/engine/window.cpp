@@ -42,7 +42,7 @@ void OpWindow::add(const Block& block, const Op& op, const Cost& cost) {
   lane.tail = slot;
   lane.last = next_id_;
   remember(slot);
-  if (live.waits_for == 0) note_startable(live);
+  if (live.waits_for == 0) note_startable(op.lane);
 }
 
 std::uint32_t OpWindow::take_slot() {
@@ -90,20 +90,20 @@ void OpWindow::remember(std::uint32_t slot) {
   ++live_;
 }
 
-void OpWindow::note_startable(const LiveOp& op) {
-  startable_.push_back({op.id, op.lane});
-  std::push_heap(startable_.begin(), startable_.end());
+void OpWindow::note_startable(std::uint16_t lane) {
+  startable_.push_back(lane);
+  std::push_heap(startable_.begin(), startable_.end(), higher_id());
 }
 
 std::uint16_t OpWindow::take_startable() {
-  std::pop_heap(startable_.begin(), startable_.end());
-  const std::uint16_t lane = startable_.back().lane;
+  std::pop_heap(startable_.begin(), startable_.end(), higher_id());
+  const std::uint16_t lane = startable_.back();
   startable_.pop_back();
   return lane;
 }
 
 void OpWindow::settle_one(std::uint32_t slot) {
-  if (--slots_[slot].waits_for == 0) note_startable(slots_[slot]);
+  if (--slots_[slot].waits_for == 0) note_startable(slots_[slot].lane);
 }
 
 void OpWindow::release_successors(const LiveOp& op) {

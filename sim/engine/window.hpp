@@ -69,13 +69,10 @@ class OpWindow {
   void remember(std::uint32_t slot);
   void release_successors(const LiveOp& op);
   void settle_one(std::uint32_t slot);
-  void note_startable(const LiveOp& op);
-
-  struct Startable {
-    OpId id;
-    std::uint16_t lane;
-    bool operator<(const Startable& other) const { return id > other.id; }  // heaps have the largest in front
-  };
+  void note_startable(std::uint16_t lane);
+  auto higher_id() {
+    return [this](std::uint16_t a, std::uint16_t b) { return on_lane(a).id > on_lane(b).id; };
+  }
 
   std::vector<LiveOp> slots_;
   std::vector<std::vector<MemoryDelta>> memory_;  // by slot
@@ -83,7 +80,7 @@ class OpWindow {
   std::vector<Edge> edges_;
   std::uint32_t free_edge_ = kNone;
   std::vector<Lane> lanes_;
-  std::vector<Startable> startable_;  // heap: the lowest id in front
+  std::vector<std::uint16_t> startable_;  // heap of lanes: the one with the lowest id in front
   // Slots of the ids first_id_ … next_id_ − 1, kNone for the finished; a ring of a power of two.
   std::vector<std::uint32_t> ring_;
   OpId first_id_ = 0, next_id_ = 0, gate_ = -1;

@@ -73,7 +73,7 @@ class Comparison {
         needs_(lanes),
         state_(lanes, State::kIdle),
         fifos_(resources),
-        fast_(resources),
+        fast_(lanes, resources),
         plain_(resources) {}
 
   void instant(std::int64_t number) {
