@@ -39,8 +39,9 @@ class Alteration {
     take_over(section.node("like"));
     if (section.has("host")) choose_host(section.node("host"));
     base_ = machine_;
+    knobs_ = knobs(machine_);
     refuse_unknown();
-    for (Knob& knob : knobs(machine_)) {
+    for (const Knob& knob : knobs_) {
       const Node* node = find_below(choice_, knob.key);
       if (node == nullptr) continue;
       set_.emplace(knob.key, node->where());
@@ -48,7 +49,7 @@ class Alteration {
     }
     set_pcie();
     replace_shapes();
-    if (!set_.empty()) moved_ = move_tied(machine_, base_, keys_set());
+    if (!set_.empty()) moved_ = move_tied(machine_, knobs_, base_, keys_set());
     refuse_contradictions();
     give_name();
     return std::move(machine_);
@@ -105,8 +106,7 @@ class Alteration {
   }
 
   void refuse_unknown(const Node& map, const std::string& prefix, std::vector<std::string_view> known) {
-    const std::vector<ConstKnob> all = knobs(std::as_const(machine_));
-    for (const ConstKnob& knob : all) {
+    for (const Knob& knob : knobs_) {
       if (!knob.key.starts_with(prefix)) continue;
       const std::string_view name = std::string_view(knob.key).substr(prefix.size());
       if (name.find('.') == std::string_view::npos) known.push_back(name);
@@ -213,6 +213,7 @@ class Alteration {
 
   const Node& choice_;
   Hardware machine_, base_;
+  std::vector<Knob> knobs_;            // of machine_
   std::optional<double> uncertainty_;  // of `like`
   std::map<std::string, SourceLocation> set_;
   std::vector<MachineChange> changes_, moved_;
