@@ -1,5 +1,6 @@
 // `hardware:` of a run: a machine by name, with the run's own numbers put in, what is tied to them moved along, and the
-// result held against physics. What the run says is refused where the run says it; files of others are never blamed.
+// result held against physics. Errors are located in the text of the run, never in a profile that its user did not
+// write.
 
 #include <algorithm>
 #include <cmath>
@@ -140,7 +141,7 @@ class Alteration {
                       "link.pcie", "lanes times transfer rate times coding"};
   }
 
-  // What is no single number is replaced whole.
+  // Replaces the parts that are no single number, each as a whole.
   void replace_shapes() {
     const Node* gpu = choice_.find("gpu");
     if (gpu == nullptr) return;
