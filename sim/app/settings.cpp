@@ -30,10 +30,13 @@ void refuse_overridden(const config::Node& config, const std::vector<std::string
       return a.config.canonical() == b.config.canonical();
     };
     if (!std::equal(points.begin(), points.end(), changed.begin(), changed.end(), same)) continue;
+    // The sweep sets the key itself, or the whole policy or machine that it belongs to.
+    const auto& values = points.front().values;
+    const bool itself = std::any_of(values.begin(), values.end(), [&](const auto& v) { return v.first == key; });
     throw UserError(config.key_where("sweep"),
-                    fmt::format("--set {}: the sweep gives \"{}\" values of its own in all of its experiments; change "
-                                "them in the file",
-                                setting, key));
+                    fmt::format("--set {} changes nothing: the sweep sets \"{}\" in all of its experiments; change it "
+                                "in the file",
+                                setting, itself ? key : key.substr(0, key.find('.'))));
   }
 }
 

@@ -1,5 +1,6 @@
 // `hardware:` of a run: a machine by name, with the run's own numbers put in, what is tied to them moved along, and the
-// result held against physics. What the run says is refused where the run says it; files of others are never blamed.
+// result held against physics. Errors are located in the text of the run, never in a profile that its user did not
+// write.
 
 #include <algorithm>
 #include <cmath>
@@ -39,8 +40,9 @@ class Alteration {
     take_over(section.node("like"));
     if (section.has("host")) choose_host(section.node("host"));
     base_ = machine_;
+    knobs_ = knobs(machine_);
     refuse_unknown();
-    for (Knob& knob : knobs(machine_)) {
+    for (const Knob& knob : knobs_) {
       const Node* node = find_below(choice_, knob.key);
       if (node == nullptr) continue;
       set_.emplace(knob.key, node->where());
@@ -48,7 +50,7 @@ class Alteration {
     }
     set_pcie();
     replace_shapes();
-    if (!set_.empty()) moved_ = move_tied(machine_, base_, keys_set());
+    if (!set_.empty()) moved_ = move_tied(machine_, knobs_, base_, keys_set());
     refuse_contradictions();
     give_name();
     return std::move(machine_);
@@ -105,8 +107,7 @@ class Alteration {
   }
 
   void refuse_unknown(const Node& map, const std::string& prefix, std::vector<std::string_view> known) {
-    const std::vector<ConstKnob> all = knobs(std::as_const(machine_));
-    for (const ConstKnob& knob : all) {
+    for (const Knob& knob : knobs_) {
       if (!knob.key.starts_with(prefix)) continue;
       const std::string_view name = std::string_view(knob.key).substr(prefix.size());
       if (name.find('.') == std::string_view::npos) known.push_back(name);
@@ -140,7 +141,7 @@ class Alteration {
                       "link.pcie", "lanes times transfer rate times coding"};
   }
 
-  // What is no single number is replaced whole.
+  // Replaces the parts that are no single number, each as a whole.
   void replace_shapes() {
     const Node* gpu = choice_.find("gpu");
     if (gpu == nullptr) return;
@@ -213,6 +214,7 @@ class Alteration {
 
   const Node& choice_;
   Hardware machine_, base_;
+  std::vector<Knob> knobs_;            // of machine_
   std::optional<double> uncertainty_;  // of `like`
   std::map<std::string, SourceLocation> set_;
   std::vector<MachineChange> changes_, moved_;

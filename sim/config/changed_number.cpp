@@ -16,7 +16,7 @@ const std::vector<std::string>& origins() {
   return names;
 }
 
-// What stands in a map beside the number itself; all keys are optional.
+// Reads origin, uncertainty and source of a number that is written as a map; all are optional.
 template <typename Number>
 void read_grounds(Section& entry, Number& number) {
   constexpr double kMostUncertainty = 10;  // as of numbers in files
@@ -62,7 +62,7 @@ void replace_points(const Knob& knob, const Node& points, std::string& text) {
   if (knob.curve->x != x || knob.curve->y != y) text = "points " + content_hash(points.canonical()).substr(0, 6);
 }
 
-// What the node says of the number alone, without its grounds; `text` stays empty where that is what stands there.
+// Sets the amount alone, without its grounds. `text` describes it, and stays empty where the amount is the old one.
 void change_amount(const Knob& knob, const Node& node, std::string& text) {
   if (node.kind() != Node::Kind::kMap) {
     knob.value != nullptr ? change_value(knob, node, text) : scale_curve(knob, node, text);

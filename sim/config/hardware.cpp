@@ -54,7 +54,7 @@ void read_fields(Section& section, Owner& owner, std::span<const ValueField<Owne
   for (const auto& field : curves) owner.*field.member = read_curve(section, field);
 }
 
-// Where a dotted key below `map` is written, or what comes nearest.
+// The location of a dotted key below `map`; of the nearest map above it where it is not written.
 SourceLocation where_of(const Node& map, std::string_view key) {
   const std::size_t dot = std::min(key.find('.'), key.size());
   const Node* below = map.find(key.substr(0, dot));
@@ -149,7 +149,7 @@ Hardware read_profile(const std::string& path, Sources& sources) {
   return hardware;
 }
 
-// What each path was read as the last time, copied as long as its files are the same.
+// Profiles by path, read once and copied as long as their files are unchanged.
 template <typename Profile>
 class Profiles {
  public:

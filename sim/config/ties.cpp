@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/error.hpp"
 
@@ -74,8 +75,8 @@ constexpr Tie kTies[] = {
 constexpr double kGrowthPerDoubling = 0.05;  // of uncertainty; the spread of the shares above is 2 to 5 %
 
 struct Number {
-  ConstKnob base;
-  Knob now;
+  const ConstKnob* base;
+  const Knob* now;
 };
 
 double largest(const std::vector<double>& y) { return *std::max_element(y.begin(), y.end()); }
@@ -87,60 +88,55 @@ double value_in(const AKnob& knob) {
 
 class Mover {
  public:
-  Mover(Hardware& machine, const Hardware& base, const std::set<std::string>& set) : machine_(machine), base_(base) {
-    std::vector<Knob> now = knobs(machine);
-    std::vector<ConstKnob> before = knobs(base);
-    KVCAST_CHECK(now.size() == before.size());
-    for (std::size_t i = 0; i < now.size(); ++i) {
-      numbers_.push_back({std::move(before[i]), std::move(now[i])});
-    }
-    is_set_ = &set;
+  Mover(const Hardware& machine, const std::vector<Knob>& now, const Hardware& base, const std::set<std::string>& set)
+      : machine_(machine), now_(now), base_(base), before_(knobs(base)), is_set_(set) {
+    KVCAST_CHECK(now_.size() == before_.size());
   }
 
   void follow(const Tie& tie) {
-    const Number* leader = find(tie.leader);
-    Number* follower = find(tie.follower);
-    if (leader == nullptr || follower == nullptr || is_set_->count(tie.follower) > 0) return;
-    const double now = leader->now.value->value;
-    if (!is_limit(tie.how) && now == leader->base.value->value) return;
-    if (follower->now.curve != nullptr) return cap(tie, now, *follower);
-    double& value = follower->now.value->value;
-    const double moved = value_of(tie, now / leader->base.value->value, now, *follower);
+    const auto leader = find(tie.leader), follower = find(tie.follower);
+    if (!leader || !follower || is_set_.count(tie.follower) > 0) return;
+    const double now = leader->now->value->value, factor = now / leader->base->value->value;
+    if (!is_limit(tie.how) && factor == 1) return;
+    if (follower->now->curve != nullptr) return cap(tie, now, *follower);
+    double& value = follower->now->value->value;
+    const double moved = value_of(tie, factor, now, *follower);
     if (moved == value) return;
     value = moved;
-    note(tie, *follower);
+    note(tie);
   }
 
   std::vector<MachineChange> finish() {
     std::vector<MachineChange> moved;
     for (MachineChange& change : changes_) {
-      Number& number = *find(change.key);
-      const double before = value_in(number.base), after = value_in(number.now);
+      const Number number = find(change.key).value();
+      const double before = value_in(*number.base), after = value_in(*number.now);
       if (after == before) continue;  // held back by a limit
       const double doublings = before > 0 && after > 0 ? std::log2(after / before) : 0;
-      const bool is_curve = number.now.curve != nullptr;
-      change.base = exact_text(before, number.now.y);
-      change.value = (is_curve ? "at most " : "") + exact_text(after, number.now.y);
+      const bool is_curve = number.now->curve != nullptr;
+      change.base = exact_text(before, number.now->y);
+      change.value = (is_curve ? "at most " : "") + exact_text(after, number.now->y);
       const auto carry = [&](auto& it) {
         it.origin = worse(it.origin, Origin::kExtrapolated);
         it.uncertainty = std::hypot(it.uncertainty, kGrowthPerDoubling * doublings);
         it.source = fmt::format("moved with {}: {}", change.follows, it.source);
       };
-      is_curve ? carry(*number.now.curve) : carry(*number.now.value);
+      is_curve ? carry(*number.now->curve) : carry(*number.now->value);
       moved.push_back(std::move(change));
     }
     return moved;
   }
 
  private:
-  Number* find(std::string_view key) {
-    const auto at = std::find_if(numbers_.begin(), numbers_.end(), [&](const Number& n) { return n.now.key == key; });
-    return at == numbers_.end() ? nullptr : &*at;
+  std::optional<Number> find(std::string_view key) const {
+    const auto at = std::find_if(now_.begin(), now_.end(), [&](const Knob& knob) { return knob.key == key; });
+    if (at == now_.end()) return {};
+    return Number{&before_[static_cast<std::size_t>(at - now_.begin())], &*at};
   }
 
   double value_of(const Tie& tie, double factor, double leader, const Number& follower) const {
     const Link &link = machine_.link, &before = base_.link;
-    const double value = follower.now.value->value;
+    const double value = follower.now->value->value;
     switch (tie.how) {
       case How::kInProportion:
         return value * factor;
@@ -149,7 +145,7 @@ class Mover {
       case How::kAtMost:
         return std::min(value, leader);
       case How::kHeadroom:
-        return leader > value ? follower.base.value->value * factor : value;
+        return leader > value ? follower.base->value->value * factor : value;
       case How::kStaged:
         return std::min(value * factor, std::max(value, machine_.host.core_bandwidth.y.back()));
       case How::kBothWays: {
@@ -164,36 +160,38 @@ class Mover {
     return value;
   }
 
-  void cap(const Tie& tie, double limit, Number& follower) {
+  void cap(const Tie& tie, double limit, const Number& follower) {
     KVCAST_CHECK(tie.how == How::kAtMost);
-    std::vector<double>& y = follower.now.curve->y;
+    std::vector<double>& y = follower.now->curve->y;
     if (largest(y) <= limit) return;
     for (double& one : y) one = std::min(one, limit);
-    note(tie, follower);
+    note(tie);
   }
 
   // A number that moves twice is listed once, with both that it follows.
-  void note(const Tie& tie, const Number& follower) {
+  void note(const Tie& tie) {
     for (MachineChange& change : changes_) {
-      if (change.key != follower.now.key) continue;
+      if (change.key != tie.follower) continue;
       if (change.follows.find(tie.leader) == std::string::npos) change.follows += std::string(", ") + tie.leader;
       if (change.rule.find(tie.rule) == std::string::npos) change.rule += std::string("; ") + tie.rule;
       return;
     }
-    changes_.push_back({follower.now.key, "", "", tie.leader, tie.rule});
+    changes_.push_back({tie.follower, "", "", tie.leader, tie.rule});
   }
 
-  Hardware& machine_;
+  const Hardware& machine_;
+  const std::vector<Knob>& now_;
   const Hardware& base_;
-  const std::set<std::string>* is_set_ = nullptr;
-  std::vector<Number> numbers_;
+  const std::vector<ConstKnob> before_;
+  const std::set<std::string>& is_set_;
   std::vector<MachineChange> changes_;
 };
 
 }  // namespace
 
-std::vector<MachineChange> move_tied(Hardware& machine, const Hardware& base, const std::set<std::string>& set) {
-  Mover mover(machine, base, set);
+std::vector<MachineChange> move_tied(const Hardware& machine, const std::vector<Knob>& now, const Hardware& base,
+                                     const std::set<std::string>& set) {
+  Mover mover(machine, now, base, set);
   for (const Tie& tie : kTies) mover.follow(tie);
   return mover.finish();
 }

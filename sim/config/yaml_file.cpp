@@ -15,7 +15,7 @@
 namespace kvcast::config {
 namespace {
 
-// What stat() says of a file; as long as it says the same, the content is the same, unless the file was written within
+// The state of a file by stat(). Equal states mean equal content, unless the file was written again within
 // the resolution of its time of change (as git's index has it, "racily clean").
 struct FileState {
   dev_t device = 0;

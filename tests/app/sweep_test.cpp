@@ -128,10 +128,12 @@ TEST_CASE("a setting that the sweep overrides everywhere is refused, not ignored
   const auto with = [&](const char* setting) {
     return kvcast::test::kvcast({"sweep", config, "-o", scratch / "s", "--set", setting, "--shard", "1/100"});
   };
-  for (const char* setting : {"workload.batch=2", "policy=tova"}) {
-    const Output o = with(setting);
+  for (const auto& [setting, owner] : std::map<std::string, std::string>{
+           {"workload.batch=2", "workload.batch"}, {"policy=tova", "policy"}, {"hardware.host.cores=4", "hardware"}}) {
+    const Output o = with(setting.c_str());
     CHECK(o.code == 2);
-    CHECK_THAT(o.err, Catch::Contains(std::string("sweep.yaml:6:1: --set ") + setting + ": the sweep gives"));
+    CHECK_THAT(o.err, Catch::Contains("sweep.yaml:6:1: --set " + setting + " changes nothing: the sweep sets \"" +
+                                      owner + "\" in all of its experiments"));
   }
   CHECK(with("workload.decode_tokens=16").code == 0);  // as it is already, and the sweep has no say in it
 }

@@ -106,7 +106,7 @@ TEST_CASE("a number that a run changes takes along what is tied to it, and nothi
         {"gpu.tensor_flops", 300e12},
         {"gpu.vector_flops", 30e12},
         {"gpu.l2_bandwidth", 12e12}}},
-      // What the run sets itself stays, also where it sets what stood there.
+      // Numbers that the run sets itself stay, also where it sets the old value.
       {{"gpu.sm_count=x2", "gpu.tensor_flops=150 TFLOP/s", "gpu.vector_flops=x1", "gpu.l2_bandwidth=4 TB/s",
         "gpu.attention_mha.l2_bandwidth=x2"},
        {{"gpu.sm_count", 200}, {"gpu.tensor_flops", 150e12}, {"gpu.attention_mha.l2_bandwidth", 2 * mha}}},

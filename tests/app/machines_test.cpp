@@ -1,0 +1,109 @@
+// Machines and models as users meet them: listed, shown, and altered from the command line.
+#include <catch2/catch.hpp>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "app/process.hpp"
+#include "app/record_of.hpp"
+
+using namespace kvcast::test;
+using Catch::Contains;
+using nlohmann::json;
+
+namespace {
+
+json json_of(std::vector<std::string> arguments) {
+  arguments.emplace_back("--json");
+  const Output o = kvcast::test::kvcast(arguments);
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  return json::parse(o.out);
+}
+
+const json& number(const json& machine, const std::string& key) {
+  for (const json& one : machine["numbers"]) {
+    if (one["key"] == key) return one;
+  }
+  FAIL("no number " << key);
+  return machine;
+}
+
+}  // namespace
+
+TEST_CASE("hardware lists the machines, and every number of one with its source") {
+  const json all = json_of({"hardware"});
+  std::map<std::string, json> by_name;
+  for (const json& one : all) by_name[one["name"]] = one;
+  REQUIRE(by_name.count("h200") == 1);
+  CHECK(by_name["h200"]["host"] == "xeon-8480c");
+  CHECK_THAT(kvcast::test::kvcast({"hardware"}).out, Contains("h200") && Contains("NVIDIA L40S"));
+
+  const json h200 = json_of({"hardware", "H200 SXM"});  // an alias but for case and spaces
+  CHECK(h200["name"] == "h200");
+  CHECK(h200["changes"].empty());
+  const json& bandwidth = number(h200, "gpu.hbm_bandwidth");
+  CHECK(bandwidth["value"] == 4.8e12);
+  CHECK(bandwidth["unit"] == "bytes/s");
+  CHECK(bandwidth["origin"] == "datasheet");
+  CHECK(bandwidth["source"].get<std::string>() != "");
+  const json& gathers = number(h200, "host.core_bandwidth");
+  CHECK(gathers["points"][0] == json({64, 2.5e9}));
+  CHECK(gathers["x_unit"] == "bytes");
+  CHECK_THAT(kvcast::test::kvcast({"hardware", "h200"}).out, Contains("gpu.hbm_bandwidth") && Contains("4.8 TB/s"));
+
+  const Output none = kvcast::test::kvcast({"hardware", "h2000"});
+  CHECK(none.code == 2);
+  CHECK_THAT(none.err, Contains("did you mean \"h200\"?"));
+  CHECK(kvcast::test::kvcast({"hardware", "--set", "gpu.clock=x2"}).code == 2);
+}
+
+TEST_CASE("hardware shows what moves with a number") {
+  const json faster = json_of({"hardware", "h200", "--set", "link.h2d_bandwidth=104 GB/s", "--set", "host.cores=64"});
+  CHECK(faster["name"] == "h200 (link.h2d_bandwidth 104 GB/s, host.cores 64)");
+  CHECK(number(faster, "link.theory_bandwidth")["value"] == Approx(126e9));  // 63 GB/s, of which 52 were reached
+  CHECK(number(faster, "host.cores")["value"] == 64);
+  std::map<std::string, std::string> follows;
+  for (const json& change : faster["changes"]) follows[change["key"]] = change["follows"];
+  CHECK(follows["link.h2d_bandwidth"] == "");
+  CHECK(follows["link.theory_bandwidth"] == "link.h2d_bandwidth");
+  CHECK_THAT(kvcast::test::kvcast({"hardware", "h200", "--set", "gpu.clock=x2"}).out,
+             Contains("gpu.tensor_flops = 1.978 PFLOP/s in place of 989 TFLOP/s (follows gpu.clock: "));
+  const Output o = kvcast::test::kvcast({"hardware", "h200", "--set", "gpu.clok=x2"});
+  CHECK(o.code == 2);
+  CHECK_THAT(o.err, Contains("unknown key \"clok\" (did you mean \"clock\"?)"));
+}
+
+TEST_CASE("models lists the shapes, and what follows from one") {
+  const json all = json_of({"models"});
+  CHECK(all.size() > 20);
+  const json llama = json_of({"models", "llama-3.1-8b"});
+  CHECK(llama["layers"] == 32);
+  CHECK(llama["parameters"] == 8030261248);
+  CHECK(llama["kv_bytes_per_token"] == 2 * 2 * 8 * 128 * 32);  // K and V, 2 bytes, 8 heads of 128, 32 layers
+  CHECK_THAT(kvcast::test::kvcast({"models", "llama-3.1-8b"}).out, Contains("8.03 billion parameters"));
+  // One that is on file to be refused is listed with the reason, and refused when asked for.
+  CHECK_THAT(kvcast::test::kvcast({"models"}).out, Contains("deepseek-v3") && Contains("latent attention"));
+  CHECK(kvcast::test::kvcast({"models", "deepseek-v3"}).code == 2);
+  CHECK(kvcast::test::kvcast({"models", "gpt-9"}).code == 2);
+}
+
+TEST_CASE("a run takes numbers of its machine from the command line") {
+  const std::string run =
+      "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: full\n"
+      "workload: {prompt_tokens: 1000, decode_tokens: 40, batch: 2}\n"
+      "trace: {recipe: needle, seed: 3, layers: 2, steps: 8}\nframework: {warmup_steps: 4, measured_steps: 4}\n";
+  const auto step = [&](const std::vector<std::string>& settings) {
+    return kvcast::test::record_of(run, settings)["decode"]["tpot_s"]["mean"].get<double>();
+  };
+  const double before = step({});
+  CHECK(step({"hardware.gpu.hbm_bandwidth=x1"}) == before);
+  // A step of full attention reads 2.5 GB of weights: much of it is the memory's time.
+  CHECK(step({"hardware.gpu.hbm_bandwidth=x2"}) < 0.8 * before);
+  CHECK(step({"hardware.gpu.hbm_bandwidth=x0.5"}) > 1.5 * before);
+  const Scratch scratch;
+  const std::string path = scratch.write("run.yaml", run);
+  const Output o = kvcast::test::kvcast({"run", path, "--set", "hardware.gpu.hbm_bandwidth=fast"});
+  CHECK(o.code == 2);
+  CHECK_THAT(o.err, Contains("--set hardware.gpu.hbm_bandwidth=fast: hardware.gpu.hbm_bandwidth: expected bytes/s"));
+}
