@@ -113,7 +113,7 @@ void print_sensitivities(const json& sensitivities) {
     const plan::Row::Factors step{s["decode.tpot_s"][0].get<double>(), s["decode.tpot_s"][1].get<double>()};
     if (!plan::worth_telling(step) || told == kTold) continue;
     if (told++ == 0) fmt::print("A step moves most with\n");
-    const std::string name = plan::name_of(s["keys"]);
+    const std::string name = plan::name_of(s["keys"].get<std::vector<std::string>>());
     fmt::print("  {:<44} {:+.0f} to {:+.0f} %\n",
                name == workload::kSampleOfTrace ? "other layers and steps of the trace" : name,
                100 * (step.shorter - 1), 100 * (step.longer - 1));

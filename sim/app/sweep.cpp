@@ -10,10 +10,10 @@
 #include <optional>
 #include <set>
 
+#include "app/as_result.hpp"
 #include "app/commands.hpp"
 #include "app/progress.hpp"
 #include "app/replays.hpp"
-#include "app/scored.hpp"
 #include "app/settings.hpp"
 #include "app/sweep_plan.hpp"
 #include "base/parallel.hpp"
@@ -67,7 +67,7 @@ class Sweep {
     store_.set_metadata(store::kMetaDescription, text("description"));
     store_.set_metadata(store::kMetaConfig, config_.canonical());
     store_.set_metadata(store::kMetaPlanned, fmt::format("{}", plan_.keys.size()));
-    store_.set_metadata(store::kMetaFindings, "[]");  // those of a sweep before, or of this one's first part
+    store_.set_findings({});  // those of a sweep before, or of this one's first part
     store_.show(plan_.keys);
     std::map<std::string, const config::Hardware*> machines;
     for (const TraceGroup& trace : plan_.traces) {
@@ -76,7 +76,7 @@ class Sweep {
       }
     }
     for (const auto& [name, hardware] : machines) {
-      store_.set_metadata(store::kMetaRestsOn + name, workload::rests_on(*hardware).dump());
+      store_.set_machine(name, machine_numbers(*hardware));
     }
   }
 
@@ -155,21 +155,19 @@ class Sweep {
   }
 
   void note_refusal(const Task& task, const UserError& refusal) {
-    store::Record record = record_of(task);
-    record.status = store::Status::kFailed;
-    record.result = {{"error", UserError(task.prepared.run.policy.where, refusal.what()).what()}};
-    store_.put(record);
+    result::Result result = result_of(task);
+    result.status = result::Status::kFailed;
+    result.error = UserError(task.prepared.run.policy.where, refusal.what()).what();
+    store_.put(task.ordinal, result, code_version());
   }
 
-  store::Record record_of(const Task& task) const {
-    store::Record record;
-    record.key = task.prepared.key;
-    record.ordinal = task.ordinal;
-    record.values = json::object();
-    for (const auto& [key, value] : task.values) record.values[key] = value;
-    record.config = json::parse(resolved_json(task.prepared));
-    record.code_version = code_version();
-    return record;
+  // What is known of the task's result before it is computed.
+  static result::Result result_of(const Task& task) {
+    result::Result result;
+    result.key = task.prepared.key;
+    result.subject = subject_of(task.prepared);
+    result.subject.swept = task.values;
+    return result;
   }
 
   void run_task(const Task& task, const policy::Policy& policy, const replay::ReplayResult& replayed) {
@@ -177,23 +175,22 @@ class Sweep {
     const workload::ExperimentInput input{&task.prepared.run, &policy, &replayed};
     workload::ExperimentOptions options;
     options.timeline = timelines_.count(task.prepared.key) != 0;
-    const workload::Experiment experiment = workload::predict(input, options);
-    store::Record record = record_of(task);
-    record.status = experiment.oom ? store::Status::kOom : store::Status::kOk;
-    record.result = scored_record(experiment, input);
-    record.wall_s = std::chrono::duration<double>(Clock::now() - begin).count();
-    store_.put(record);
+    result::Result result = result_of(task);
+    fill_in(result, workload::predict(input, options), input);
+    result.wall_s = std::chrono::duration<double>(Clock::now() - begin).count();
+    store_.put(task.ordinal, result, code_version());
   }
 
   int finish() {
-    const auto all = plan::findings(plan::read_rows(store_));
-    json list = json::array();
-    for (const plan::Finding& f : all) list.push_back({{"title", f.title}, {"text", f.text}, {"detail", f.detail}});
-    store_.set_metadata(store::kMetaFindings, list.dump());
-    const std::int64_t refused = store_.count(store::Status::kFailed);
+    std::vector<plan::Row> rows;
+    store_.for_each([&rows](const store::Stored& stored) {
+      if (stored.result.status != result::Status::kFailed) rows.push_back(plan::row_of(stored.result));
+    });
+    store_.set_findings(plan::findings(rows));
+    const std::int64_t refused = store_.count(result::Status::kFailed);
     fmt::print("{}: {} experiments, {} of them do not fit in memory{}\n", store_.path(),
-               store_.count(store::Status::kOk) + store_.count(store::Status::kOom) + refused,
-               store_.count(store::Status::kOom), misfits_text());
+               store_.count(result::Status::kOk) + store_.count(result::Status::kOom) + refused,
+               store_.count(result::Status::kOom), misfits_text());
     if (refused > 0) throw UserError(refusals_text(refused));
     return 0;
   }
@@ -202,11 +199,13 @@ class Sweep {
   std::string misfits_text() const {
     std::map<std::string, int> owners;
     bool whole = false;
-    store_.for_each([&](const store::Record& record) {
-      if (record.status != store::Status::kOom) return;
-      const std::string owner = record.result["oom"].value("requested_for", "?");
-      const json& workload = record.config["workload"];
-      whole = whole || (owner == "activations" && (workload["prefill_chunk"] == 0 || workload["prefill_batch"] == 0));
+    store_.for_each([&](const store::Stored& stored) {
+      const auto& oom = stored.result.experiment.oom;
+      if (!oom) return;
+      const std::string& owner = oom->requested_for;
+      const auto is_whole = [&](const char* key) { return stored.result.subject.number(key) == 0; };
+      whole = whole ||
+              (owner == "activations" && (is_whole("workload.prefill_chunk") || is_whole("workload.prefill_batch")));
       ++owners[owner];
     });
     std::vector<std::string> parts;
@@ -222,8 +221,8 @@ class Sweep {
   // Each reason once.
   std::string refusals_text(std::int64_t refused) const {
     std::set<std::string> reasons;
-    store_.for_each([&reasons](const store::Record& record) {
-      if (record.status == store::Status::kFailed) reasons.insert(record.result.value("error", ""));
+    store_.for_each([&reasons](const store::Stored& stored) {
+      if (stored.result.status == result::Status::kFailed) reasons.insert(stored.result.error);
     });
     return fmt::format("{}\n{} experiments were refused; all others are in the store", fmt::join(reasons, "\n"),
                        refused);
