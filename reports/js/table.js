@@ -13,7 +13,7 @@ const tableColumns = [
     name: metric.short, unit: metric.short === metric.unit ? '' : metric.unit, title: metric.label, field: metric.field,
     value: (row) => row[metric.field], text: (row) => formatMetric(metric, row[metric.field]),
   })),
-  { name: 'Bound by', text: (row) => row.binding_resource },
+  { name: 'Bound by', text: (row) => row.bottleneck },
   { name: 'Status', text: statusText },
 ].filter((column) => column.name === 'Status' || isTelling(column));
 

@@ -6,7 +6,6 @@
 #include <boost/algorithm/string/replace.hpp>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "app/commands.hpp"
 #include "store/store.hpp"
@@ -17,20 +16,16 @@ namespace {
 void print_findings(const std::string& dir) {
   if (!std::filesystem::exists(std::filesystem::path(dir) / "results.sqlite")) return;  // a validation alone
   const auto store = store::Store::open(dir, store::Store::Open::kExisting);
-  const auto text = store.metadata(store::kMetaFindings);
-  if (!text) return;
   const auto planned = store.metadata(store::kMetaPlanned);
   const std::int64_t there =
-      store.count(store::Status::kOk) + store.count(store::Status::kOom) + store.count(store::Status::kFailed);
+      store.count(result::Status::kOk) + store.count(result::Status::kOom) + store.count(result::Status::kFailed);
   if (planned && std::to_string(there) != *planned) {
     fmt::print("{} of {} experiments are there: `kvcast sweep` with the same file and folder goes on\n", there,
                *planned);
   }
-  for (const nlohmann::json& finding : nlohmann::json::parse(*text)) {
-    const std::string detail = finding.value("detail", "");  // how sure, beside what
-    fmt::print("{}\n  {}\n", finding.value("title", ""),
-               boost::replace_all_copy(finding.value("text", ""), "\n", "\n  "));
-    if (!detail.empty()) fmt::print("    {}\n", boost::replace_all_copy(detail, "\n", "\n    "));
+  for (const store::Finding& finding : store.findings()) {
+    fmt::print("{}\n  {}\n", finding.title, boost::replace_all_copy(finding.text, "\n", "\n  "));
+    if (!finding.detail.empty()) fmt::print("    {}\n", boost::replace_all_copy(finding.detail, "\n", "\n    "));
   }
 }
 

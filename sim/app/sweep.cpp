@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "plan/findings.hpp"
+#include "plan/unchanged.hpp"
 #include "store/store.hpp"
 #include "study/study.hpp"
 
@@ -146,15 +147,20 @@ class Sweep {
 
   int finish() {
     std::vector<result::Result> results;
-    store_.for_each([&results](const store::Stored& stored) { results.push_back(stored.result); });
-    std::vector<store::Finding> findings;
-    for (const plan::Finding& f : plan::findings(results)) findings.push_back({f.title, f.text, f.detail});
+    store_.for_each([&results](const store::Stored& stored) {
+      results.push_back(stored.result);
+      results.back().experiment.timeline.clear();
+    });
+    std::vector<store::Finding> findings = plan::findings(results);
+    const std::vector<plan::Unchanged> unchanged = plan::unchanged_by(results);
+    if (!unchanged.empty()) findings.push_back(plan::finding_of(unchanged));
     store_.set_findings(findings);
     const auto count = [&results](Status status) {
       return std::count_if(results.begin(), results.end(), [status](const auto& r) { return r.status == status; });
     };
     fmt::print("{}: {} experiments, {} of them do not fit in memory{}\n", store_.path(), results.size(),
                count(Status::kOom), misfits_text(results));
+    for (const plan::Unchanged& u : unchanged) fmt::print("{}\n", plan::text_of(u));
     if (const auto refused = count(Status::kFailed); refused > 0) throw UserError(refusals_text(results, refused));
     return 0;
   }

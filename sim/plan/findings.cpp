@@ -10,24 +10,20 @@
 #include <set>
 #include <tuple>
 
+#include "result/metric.hpp"
+
 namespace kvcast::plan {
 namespace {
 
-using nlohmann::json;
-
-constexpr const char* kTrace = "trace";  // its sample among a record's sensitivities, beside numbers of the machine
-
-std::string policy_text(const json& policy) {
-  std::string text = policy.value("name", "?");
-  for (const auto& [key, value] : policy.items()) {
-    if (key != "name") text += fmt::format(", {} {}", key, value.is_string() ? value.get<std::string>() : value.dump());
+// "quest, budget 1024": the name and every parameter that the configuration sets.
+std::string policy_text(const result::Subject& subject) {
+  constexpr std::string_view kPrefix = "policy.";
+  std::string text = subject.policy;
+  for (const result::Setting& setting : subject.settings) {
+    if (!setting.key.starts_with(kPrefix) || setting.key == "policy.name") continue;
+    text += fmt::format(", {} {}", setting.key.substr(kPrefix.size()), result::text_of(setting.value));
   }
   return text;
-}
-
-std::string trace_text(const json& trace) {
-  if (trace.contains("file")) return trace["file"];
-  return fmt::format("recipe {}, seed {}", trace.value("recipe", "?"), trace.value("seed", 0));
 }
 
 // Three significant digits without an exponent: 1050, 82.3.
@@ -230,10 +226,9 @@ Line uncertain_line(const std::vector<Row>&, const std::vector<Row>& ranking) {
 
 }  // namespace
 
-std::string name_of(const json& keys) {
+std::string name_of(const std::vector<std::string>& keys) {
   if (keys.empty()) return "?";
-  const std::string first = keys[0].get<std::string>();
-  return keys.size() == 1 ? first : fmt::format("{} and {} of the same source", first, keys.size() - 1);
+  return keys.size() == 1 ? keys[0] : fmt::format("{} and {} of the same source", keys[0], keys.size() - 1);
 }
 
 bool worth_telling(const Row::Factors& factors) {
@@ -260,41 +255,28 @@ Interval times_as_fast(const Row& a, const Row& b) {
   return spread.interval(a.tokens_per_s / b.tokens_per_s);
 }
 
-std::vector<Row> read_rows(const store::Store& store) {
-  std::vector<Row> rows;
-  store.for_each([&rows](const store::Record& record) {
-    if (record.status == store::Status::kFailed) return;
-    Row row;
-    const json& config = record.config;
-    const json& result = record.result;
-    row.model = config.value("model", "?");
-    row.hardware = config.value("hardware", "?");
-    row.trace = trace_text(config.value("trace", json::object()));
-    row.decode_tokens = config["workload"].value("decode_tokens", std::int64_t{0});
-    row.context = config["workload"].value("prompt_tokens", std::int64_t{0});
-    row.batch = config["workload"].value("batch", std::int64_t{0});
-    row.policy_name = config["policy"].value("name", "?");
-    row.policy = policy_text(config["policy"]);
-    row.oracle = config.value("policy_category", "").find("oracle") != std::string::npos;
-    row.oom = record.status == store::Status::kOom;
-    row.recall = result["accuracy"].value("recall_mass_mean", 0.0);
-    if (const json& task = result["accuracy"]["task"]; task.is_object()) {
-      row.score = Interval{task["interval"][0].get<double>(), task["interval"][1].get<double>()};
-    }
-    if (!row.oom) {
-      row.tokens_per_s = result["decode"].value("tokens_per_s", 0.0);
-      row.low = result["intervals"]["decode.tokens_per_s"][0];
-      row.high = result["intervals"]["decode.tokens_per_s"][1];
-      row.bound = result.value("binding_resource", "");
-      for (const json& s : result["sensitivities"]) {
-        const json& step = s["decode.tpot_s"];
-        const std::string name = name_of(s["keys"]);
-        (name == kTrace ? row.of_trace : row.moved_by[name]) = {step[0].get<double>(), step[1].get<double>()};
-      }
-    }
-    rows.push_back(std::move(row));
-  });
-  return rows;
+Row row_of(const result::Result& result) {
+  using result::find_metric;
+  const result::Subject& subject = result.subject;
+  Row row;
+  row.model = subject.model, row.hardware = subject.hardware, row.trace = subject.trace;
+  row.decode_tokens = subject.decode_tokens, row.context = subject.prompt_tokens, row.batch = subject.batch;
+  row.policy_name = subject.policy;
+  row.policy = policy_text(subject);
+  row.oracle = subject.policy_category.find("oracle") != std::string::npos;
+  row.oom = !result.has_times();
+  row.recall = result.accuracy.recall_mass_mean;
+  if (result.accuracy.task) row.score = result.accuracy.task->interval;
+  if (row.oom) return row;
+  row.tokens_per_s = result.experiment.tokens_per_s;
+  const Interval rate = interval(result, *find_metric("decode.tokens_per_s")).value();
+  row.low = rate.low, row.high = rate.high;
+  row.bound = result::bottleneck(result.experiment.step);
+  for (const result::Effect& effect : result.experiment.effects) {
+    const Row::Factors factors{effect.shorter.step, effect.longer.step};
+    (effect.source == result::kTraceSample ? row.of_trace : row.moved_by[name_of(effect.keys)]) = factors;
+  }
+  return row;
 }
 
 namespace {
@@ -335,6 +317,14 @@ std::vector<Finding> findings(const std::vector<Row>& rows) {
     all.push_back(std::move(finding));
   }
   return all;
+}
+
+std::vector<Finding> findings(std::span<const result::Result> results) {
+  std::vector<Row> rows;
+  for (const result::Result& result : results) {
+    if (result.status != result::Status::kFailed) rows.push_back(row_of(result));
+  }
+  return findings(rows);
 }
 
 }  // namespace kvcast::plan

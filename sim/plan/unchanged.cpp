@@ -84,6 +84,16 @@ std::set<std::string> machine_keys(std::span<const Result> results) {
 
 }  // namespace
 
+std::string text_of(const Unchanged& u) {
+  return fmt::format("{} changed nothing for {} ({} experiments): {}", u.key, u.policy, u.experiments, u.reason);
+}
+
+store::Finding finding_of(std::span<const Unchanged> unchanged) {
+  store::Finding finding{"Swept without effect", "", ""};
+  for (const Unchanged& u : unchanged) finding.text += (finding.text.empty() ? "" : "\n") + text_of(u);
+  return finding;
+}
+
 std::vector<Unchanged> unchanged_by(std::span<const Result> results) {
   std::vector<Unchanged> out;
   for (const std::string& key : machine_keys(results)) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "result/result.hpp"
+#include "store/finding.hpp"
 
 namespace kvcast::plan {
 
@@ -19,5 +20,10 @@ struct Unchanged {
 // Compares experiments that differ in one swept key under `hardware.` alone: where every number of every such pair is
 // the same, the key changed nothing for that policy. Failed experiments do not count.
 std::vector<Unchanged> unchanged_by(std::span<const result::Result> results);
+
+// "hardware.link.h2d_bandwidth changed nothing for quest (4 experiments): ...".
+std::string text_of(const Unchanged& unchanged);
+// All of them as one conclusion of a sweep.
+store::Finding finding_of(std::span<const Unchanged> unchanged);
 
 }  // namespace kvcast::plan

@@ -108,7 +108,6 @@ Assets load_assets(const Options& options) {
     assets.style = concatenate(folder, manifest.at("styles"));
     assets.script = concatenate(folder, manifest.at("scripts"));
     assets.vega = join_vega(options.javascript, folder, manifest.at("vega"));
-    assets.metrics = read_json(folder / manifest.at("metrics").get<std::string>());
     assets.palette = read_json(folder / manifest.at("palette").get<std::string>());
     assets.themes = read_json(folder / manifest.at("themes").get<std::string>());
     const json shared = read_json(folder / manifest.at("shared_spec").get<std::string>());

@@ -20,7 +20,6 @@ struct Assets {
   std::string script;         // our JavaScript, files in the manifest's order
   std::string vega;           // Vega's parts joined into one script that sets window.vega
   std::vector<Chart> charts;  // in the order in which the page shows them, the shared part merged in
-  nlohmann::json metrics;     // what to take from a result, and how to show it
   nlohmann::json palette;     // colours, symbols and dashes
   nlohmann::json themes;      // Vega configurations, light and dark
 

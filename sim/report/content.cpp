@@ -10,8 +10,10 @@
 #include "base/build.hpp"
 #include "base/error.hpp"
 #include "base/origin.hpp"
+#include "graph/op.hpp"
+#include "metrics/attribution.hpp"
 #include "report/defaults.hpp"
-#include "report/lookup.hpp"
+#include "report/measures.hpp"
 #include "report/series.hpp"
 
 namespace kvcast::report {
@@ -19,54 +21,35 @@ namespace kvcast::report {
 namespace {
 
 using nlohmann::json;
-using store::Record;
-using store::Status;
+using result::Result;
+using result::Status;
+using store::Stored;
 
 // A step of a long model has some thousand operations; what these admit keeps the page well under its size.
 constexpr std::size_t kMaxTimelines = 48;
 constexpr std::size_t kMaxTimelineRows = 16000;
 
-const json& list_at(const json& value, const std::string& path) {
-  static const json none = json::array();
-  const json* found = find_path(value, path);
-  return found != nullptr && found->is_array() ? *found : none;
-}
-
-// The origin stated for a number, or for the part of the result that the number belongs to: "memory" speaks for
-// "memory.hbm_peak_bytes".
-std::string origin_of(const json& result, std::string path) {
-  const json* origins = find_path(result, "origin");
-  while (origins != nullptr && !path.empty()) {
-    const std::string origin = text_at(*origins, path);
-    if (!origin.empty()) return origin;
-    const std::size_t dot = path.rfind('.');
-    path.resize(dot == std::string::npos ? 0 : dot);
-  }
-  return "";
-}
-
 class Collector {
  public:
-  Collector(const json& metrics, Palette palette) : metrics_(metrics), palette_(std::move(palette)) {}
+  explicit Collector(Palette palette) : palette_(std::move(palette)) {}
 
-  void learn_keys(const Record& record) { names_.learn_keys(record); }
-  void learn_values(const Record& record) { names_.learn_values(record); }
-  void add(const Record& record);
+  void learn_keys(const Stored& stored) { names_.learn_keys(stored.result.subject); }
+  void learn_values(const Stored& stored) { names_.learn_values(stored.result.subject); }
+  void add(const Stored& stored);
   Content finish(const store::Store& store);
 
  private:
-  void add_setting(const Record& record);
-  void add_metrics(const json& result);
-  void add_oom(const json& result);
-  void add_breakdown(const json& result);
-  void add_owners(const json& result);
-  void add_timeline(const Record& record);
-  void add_rests_on(const json& list, int experiments = 1);
-  json rests_on() const;
+  void add_setting(const Result& result);
+  void add_metrics(const Result& result);
+  void add_oom(const result::OutOfMemory& oom);
+  void add_breakdown(const metrics::Attribution& step);
+  void add_owners(const result::Experiment& experiment);
+  void add_timeline(const Result& result);
+  json rests_on(const store::Store& store) const;
   json sweep(const store::Store& store) const;
 
-  const json& metrics_;
   Palette palette_;
+  std::vector<const result::Metric*> metrics_ = page_metrics();
   SeriesNames names_;
   Content content_;
   double id_ = -1;
@@ -76,95 +59,105 @@ class Collector {
   std::map<std::string, std::size_t> owner_order_;  // owner → place by first appearance
   std::size_t timelines_ = 0;
   std::size_t timelines_embedded_ = 0;
-  std::set<std::tuple<std::string, std::string, std::string>> with_timeline_;               // model, hardware, series
-  std::map<std::string, int> machines_;                                                     // → experiments
-  std::map<std::tuple<std::string, std::string, std::string, double>, int> rests_on_rows_;  // → experiments
+  std::set<std::tuple<std::string, std::string, std::string>> with_timeline_;  // model, hardware, series
+  std::map<std::string, int> machines_;                                        // → experiments
 };
 
-void Collector::add(const Record& record) {
+void Collector::add(const Stored& stored) {
+  const Result& result = stored.result;
   id_ += 1;
-  versions_.insert(record.code_version);
-  if (first_created_.empty() || record.created_at < first_created_) first_created_ = record.created_at;
-  last_created_ = std::max(last_created_, record.created_at);
-  add_setting(record);
-  add_metrics(record.result);
-  add_oom(record.result);
-  add_breakdown(record.result);
-  add_owners(record.result);
-  add_timeline(record);
-  add_rests_on(list_at(record.result, "rests_on"));
-  ++machines_[text_at(record.config, "hardware")];
+  versions_.insert(stored.code_version);
+  if (first_created_.empty() || stored.created_at < first_created_) first_created_ = stored.created_at;
+  last_created_ = std::max(last_created_, stored.created_at);
+  ++machines_[result.subject.hardware];
+  add_setting(result);
+  add_metrics(result);
+  if (result.experiment.oom) add_oom(*result.experiment.oom);
+  if (result.has_times()) add_breakdown(result.experiment.step);
+  add_owners(result.experiment);
+  add_timeline(result);
 }
 
-void Collector::add_setting(const Record& record) {
-  const std::string policy = SeriesNames::policy_of(record);
-  const std::string variant = names_.variant_of(record);
+void Collector::add_setting(const Result& result) {
+  const result::Subject& subject = result.subject;
+  const std::string policy = SeriesNames::policy_of(subject);
+  const std::string variant = names_.variant_of(subject);
   // Failed rows are listed, and no line of a chart is theirs.
-  if (record.status != Status::kFailed) names_.appear(policy, variant);
+  if (result.status != Status::kFailed) names_.appear(policy, variant);
   Table& table = content_.experiments;
+  const auto set_number = [&](const char* column, std::optional<double> number) {
+    if (number) table.set(column, *number);
+  };
+  const auto set_count = [&](const char* column, std::int64_t count) {
+    if (count > 0) table.set(column, static_cast<double>(count));
+  };
   table.begin_row();
   table.set("id", id_);
-  table.set("key", record.key);
-  table.set("status", std::string(status_name(record.status)));
-  table.set("model", text_at(record.config, "model"));
-  table.set("hardware", text_at(record.config, "hardware"));
+  table.set("key", result.key);
+  table.set("status", std::string(status_name(result.status)));
+  table.set("model", subject.model);
+  table.set("hardware", subject.hardware);
   table.set("policy", policy);
   table.set("variant", variant);
   table.set("series", SeriesNames::join(policy, variant));
-  table.set("context", number_at(record.config, "workload.prompt_tokens"));
-  table.set("decode_tokens", number_at(record.config, "workload.decode_tokens"));
-  table.set("batch", number_at(record.config, "workload.batch"));
-  table.set("budget", number_at(record.config, "policy.budget"));
-  table.set("split", text_at(record.config, "policy.split_factor"));
-  table.set("split_value", number_at(record.config, "policy.split_factor"));
-  table.set("error", text_at(record.result, "error"));
-  table.set("simulated_in", record.wall_s);
+  set_count("context", subject.prompt_tokens);
+  set_count("decode_tokens", subject.decode_tokens);
+  set_count("batch", subject.batch);
+  set_number("budget", subject.number("policy.budget"));
+  table.set("split", subject.text("policy.split_factor"));
+  set_number("split_value", subject.number("policy.split_factor"));
+  table.set("error", result.error);
+  table.set("simulated_in", result.wall_s);
 }
 
-void Collector::add_metrics(const json& result) {
+void Collector::add_metrics(const Result& result) {
   Table& table = content_.experiments;
-  for (const json& metric : metrics_) {
-    const std::string field = text_at(metric, "field");
-    const std::string path = text_at(metric, "path");
-    table.set(field, number_at(result, path));
-    table.set("origin_" + field, origin_of(result, path));
-    const json* intervals = find_path(result, "intervals");
-    const json& interval = intervals == nullptr ? result : list_at(*intervals, path);
-    if (interval.is_array() && interval.size() == 2) {
-      table.set(field + "_low", as_number(interval[0]));
-      table.set(field + "_high", as_number(interval[1]));
+  for (const result::Metric* const metric : metrics_) {
+    const auto number = value(result, *metric);
+    if (!number) continue;
+    table.set(metric->alias, *number);
+    table.set("origin_" + metric->alias, std::string(origin_name(origin(result, *metric))));
+    if (const auto range = interval(result, *metric)) {
+      table.set(metric->alias + "_low", range->low);
+      table.set(metric->alias + "_high", range->high);
     }
   }
-  table.set("binding_resource", text_at(result, "binding_resource"));
-  if (const json* shares = find_path(result, "origin_shares.decode"); shares != nullptr && shares->is_object()) {
-    for (const auto& [origin, share] : shares->items()) table.set("share_" + origin, as_number(share));
+  if (!result.has_times()) return;
+  const metrics::Attribution& step = result.experiment.step;
+  table.set("bottleneck", std::string(result::bottleneck(step)));
+  for (std::size_t o = 0; o < step.origin.size(); ++o) {
+    if (step.origin[o] == 0) continue;
+    table.set("share_" + std::string(origin_name(static_cast<Origin>(o))), step.origin[o] / step.total());
   }
 }
 
-void Collector::add_oom(const json& result) {
-  const json* oom = find_path(result, "oom");
-  if (oom == nullptr || !oom->is_object()) return;
+void Collector::add_oom(const result::OutOfMemory& oom) {
   Table& table = content_.experiments;
-  table.set("oom_pool", text_at(*oom, "pool"));
-  table.set("oom_moment", text_at(*oom, "moment"));
-  table.set("oom_requested_for", text_at(*oom, "requested_for"));
-  table.set("oom_requested", number_at(*oom, "requested_bytes"));
-  table.set("oom_in_use", number_at(*oom, "in_use_bytes"));
-  table.set("oom_capacity", number_at(*oom, "capacity_bytes"));
+  table.set("oom_pool", oom.pool);
+  table.set("oom_moment", oom.moment);
+  table.set("oom_requested_for", oom.requested_for);
+  table.set("oom_requested", oom.requested);
+  table.set("oom_in_use", oom.in_use);
+  table.set("oom_capacity", oom.capacity);
 }
 
-void Collector::add_breakdown(const json& result) {
-  for (const json& part : list_at(result, "breakdown")) {
+void Collector::add_breakdown(const metrics::Attribution& step) {
+  const auto add = [this](const std::string& kind, double exposed, double hidden) {
+    if (exposed == 0 && hidden == 0) return;
     content_.breakdown.begin_row();
     content_.breakdown.set("id", id_);
-    content_.breakdown.set("kind", text_at(part, "kind"));
-    content_.breakdown.set("color", palette_.color("kinds", text_at(part, "kind")));
-    content_.breakdown.set("exposed_s", number_at(part, "exposed_s"));
-    content_.breakdown.set("hidden_s", number_at(part, "hidden_s"));
+    content_.breakdown.set("kind", kind);
+    content_.breakdown.set("color", palette_.color("kinds", kind));
+    content_.breakdown.set("exposed_s", exposed);
+    content_.breakdown.set("hidden_s", hidden);
+  };
+  for (std::size_t k = 0; k < step.exposed.size(); ++k) {
+    add(std::string(graph::kind_name(static_cast<graph::Kind>(k))), step.exposed[k], step.hidden[k]);
   }
+  add("idle", step.idle, 0);
 }
 
-void Collector::add_owners(const json& result) {
+void Collector::add_owners(const result::Experiment& experiment) {
   const auto add = [this](const std::string& pool, const std::string& owner, double bytes) {
     if (!(bytes > 0)) return;
     content_.owners.begin_row();
@@ -176,73 +169,62 @@ void Collector::add_owners(const json& result) {
     content_.owners.set("color", palette_.color("owners", owner));
     content_.owners.set("bytes", bytes);
   };
-  const std::string oom_pool = text_at(result, "oom.pool");
-  for (const char* pool : {"hbm", "dram"}) {
-    // What stood in the way of the allocation that failed, rather than a peak that was never reached.
-    const bool failed_here = oom_pool == pool;
-    const std::string path = failed_here ? "oom.owners" : "memory." + std::string(pool) + "_owners";
-    for (const json& owner : list_at(result, path)) add(pool, text_at(owner, "owner"), number_at(owner, "bytes"));
-    if (failed_here) add(pool, kDoesNotFit, number_at(result, "oom.requested_bytes"));
+  const auto& oom = experiment.oom;
+  for (const auto& [pool, use] : {std::pair("hbm", &experiment.hbm), std::pair("dram", &experiment.dram)}) {
+    // The owners at the failed allocation, rather than at a peak that was never reached.
+    const bool failed_here = oom && oom->pool == pool;
+    for (const result::OwnedBytes& o : failed_here ? oom->owners : use->owners) add(pool, o.owner, o.bytes);
+    if (failed_here) add(pool, kDoesNotFit, oom->requested);
   }
 }
 
-void Collector::add_timeline(const Record& record) {
-  const json& rows = list_at(record.result, "timeline");
-  if (rows.empty()) return;
+void Collector::add_timeline(const Result& result) {
+  const std::vector<result::TimelineSpan>& spans = result.experiment.timeline;
+  if (spans.empty()) return;
   ++timelines_;
+  const result::Subject& subject = result.subject;
   const std::tuple<std::string, std::string, std::string> place(
-      text_at(record.config, "model"), text_at(record.config, "hardware"),
-      SeriesNames::join(SeriesNames::policy_of(record), names_.variant_of(record)));
+      subject.model, subject.hardware, SeriesNames::join(SeriesNames::policy_of(subject), names_.variant_of(subject)));
   if (with_timeline_.size() >= kMaxTimelines || with_timeline_.count(place) > 0 ||
-      content_.timeline.rows() + rows.size() > kMaxTimelineRows) {
+      content_.timeline.rows() + spans.size() > kMaxTimelineRows) {
     return;
   }
   with_timeline_.insert(place);
   content_.experiments.set("timeline", 1);
   ++timelines_embedded_;
   double begin = std::numeric_limits<double>::infinity();
-  for (const json& row : rows) begin = std::fmin(begin, number_at(row, "start_s"));
-  for (const json& row : rows) {
-    content_.timeline.begin_row();
-    content_.timeline.set("id", id_);
-    for (const char* text : {"lane", "kind", "label"}) content_.timeline.set(text, text_at(row, text));
-    content_.timeline.set("color", palette_.color("kinds", text_at(row, "kind")));
-    content_.timeline.set("layer", number_at(row, "layer"));
-    content_.timeline.set("start_s", number_at(row, "start_s") - begin);
-    content_.timeline.set("dur_s", number_at(row, "dur_s"));
+  for (const result::TimelineSpan& span : spans) begin = std::fmin(begin, span.start_s);
+  Table& table = content_.timeline;
+  for (const result::TimelineSpan& span : spans) {
+    table.begin_row();
+    table.set("id", id_);
+    table.set("lane", span.lane);
+    table.set("kind", span.kind);
+    table.set("label", span.label);
+    table.set("color", palette_.color("kinds", span.kind));
+    if (span.layer >= 0) table.set("layer", span.layer);
+    table.set("start_s", span.start_s - begin);
+    table.set("dur_s", span.duration_s);
   }
 }
 
-void Collector::add_rests_on(const json& list, int experiments) {
-  std::set<decltype(rests_on_rows_)::key_type> here;  // a result that names a number twice rests on it once
-  for (const json& entry : list) {
-    const double uncertainty = number_at(entry, "uncertainty");
-    here.emplace(text_at(entry, "what"), text_at(entry, "origin"), text_at(entry, "source"),
-                 std::isnan(uncertainty) ? -1 : uncertainty);  // -1: not stated; NaN would be equal to nothing
+// Numbers of the machines that the experiments ran on.
+json Collector::rests_on(const store::Store& store) const {
+  std::vector<std::pair<Origin, json>> rows;
+  for (const auto& [machine, numbers] : store.machines()) {
+    const auto experiments = machines_.find(machine);
+    if (experiments == machines_.end()) continue;  // of another sweep in the same store
+    for (const store::MachineNumber& number : numbers) {
+      rows.emplace_back(number.origin, json{{"what", machine + ": " + number.key},
+                                            {"origin", origin_name(number.origin)},
+                                            {"uncertainty", number.uncertainty},
+                                            {"source", number.source},
+                                            {"experiments", experiments->second}});
+    }
   }
-  for (const auto& entry : here) rests_on_rows_[entry] += experiments;
-}
-
-// The better known origins last; names that this version does not know come first.
-int badness(const std::string& origin) {
-  try {
-    return static_cast<int>(origin_from_name(origin));
-  } catch (const UserError&) {
-    return 1 + static_cast<int>(Origin::kExtrapolated);
-  }
-}
-
-json Collector::rests_on() const {
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   json list = json::array();
-  for (const auto& [entry, experiments] : rests_on_rows_) {
-    const auto& [what, origin, source, uncertainty] = entry;
-    json row = {{"what", what}, {"origin", origin}, {"source", source}, {"experiments", experiments}};
-    if (uncertainty >= 0) row["uncertainty"] = uncertainty;
-    list.push_back(std::move(row));
-  }
-  std::stable_sort(list.begin(), list.end(), [](const json& a, const json& b) {
-    return badness(a["origin"].get<std::string>()) > badness(b["origin"].get<std::string>());
-  });
+  for (auto& [origin, row] : rows) list.push_back(std::move(row));
   return list;
 }
 
@@ -264,43 +246,30 @@ json Collector::sweep(const store::Store& store) const {
   return sweep;
 }
 
-json read_findings(const store::Store& store) {
-  json findings = json::array();
-  const auto text = store.metadata(store::kMetaFindings);
-  if (!text.has_value()) return findings;
-  try {
-    for (const json& finding : json::parse(*text)) {
-      findings.push_back({{"title", text_at(finding, "title")},
-                          {"text", text_at(finding, "text")},
-                          {"detail", text_at(finding, "detail")}});
-    }
-  } catch (const json::exception& error) {
-    throw UserError({store.path(), 0, 0}, fmt::format("the findings in the metadata are damaged: {}", error.what()));
+json findings_json(const store::Store& store) {
+  json list = json::array();
+  for (const store::Finding& f : store.findings()) {
+    list.push_back({{"title", f.title}, {"text", f.text}, {"detail", f.detail}});
   }
-  return findings;
+  return list;
 }
 
 Content Collector::finish(const store::Store& store) {
   content_.series = names_.table(palette_);
-  // What all experiments on a machine rest on is told once, not in each result.
-  for (const auto& [machine, experiments] : machines_) {
-    const auto text = store.metadata(store::kMetaRestsOn + machine);
-    if (text) add_rests_on(json::parse(*text, nullptr, false), experiments);
-  }
-  content_.rests_on = rests_on();
+  content_.rests_on = rests_on(store);
   content_.sweep = sweep(store);
-  content_.findings = read_findings(store);
+  content_.findings = findings_json(store);
   content_.defaults = choose_defaults(content_.experiments, content_.series);
   return std::move(content_);
 }
 
 }  // namespace
 
-Content collect(const store::Store& store, const json& metrics, Palette palette) {
-  Collector collector(metrics, std::move(palette));
-  store.for_each([&](const Record& record) { collector.learn_keys(record); });
-  store.for_each([&](const Record& record) { collector.learn_values(record); });
-  store.for_each([&](const Record& record) { collector.add(record); });
+Content collect(const store::Store& store, Palette palette) {
+  Collector collector(std::move(palette));
+  store.for_each([&](const Stored& stored) { collector.learn_keys(stored); });
+  store.for_each([&](const Stored& stored) { collector.learn_values(stored); });
+  store.for_each([&](const Stored& stored) { collector.add(stored); });
   return collector.finish(store);
 }
 

@@ -1,4 +1,4 @@
-// What a report says: the store's records taken apart into tables, and the texts around them.
+// The contents of a report: the results of the store as tables, and the texts around them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,15 +13,15 @@ struct Content {
   // name, description, config; counts by status; code_versions; created [first, last]; kvcast (version of this
   // program); timelines [embedded, in the store]; planned (experiments of the whole sweep) where the store says it.
   nlohmann::json sweep;
-  nlohmann::json findings;  // [{"title", "text", "detail"}], as the sweep's author or analysis left them
-  // [{what, origin, uncertainty, source, experiments}]: every number that results rest on, once, worst origin first.
+  nlohmann::json findings;  // [{"title", "text", "detail"}]
+  // [{what, origin, uncertainty, source, experiments}]: every number of the machines, worst origin first.
   nlohmann::json rests_on;
 
   // One row an experiment, `id` counting from 0 in reading order. Texts: key, status, model, hardware, policy, variant,
-  // series, split, binding_resource, oom_pool, oom_moment, oom_requested_for, error, and origin_F for each metric field
-  // F. Numbers: context (prompt tokens), decode_tokens, batch, budget, split_value, the fields of the metrics list with
-  // F_low and F_high where the result gives an interval, oom_requested, oom_in_use, oom_capacity (bytes), timeline = 1
-  // where the table `timeline` has the experiment.
+  // series, split, bottleneck, oom_pool, oom_moment, oom_requested_for, error, and origin_F for each metric field F.
+  // Numbers: context (prompt tokens), decode_tokens, batch, budget, split_value, the fields of page_metrics() with
+  // F_low and F_high where there is an interval, share_ORIGIN (of a decode step's time), oom_requested, oom_in_use,
+  // oom_capacity (bytes), timeline = 1 where the table `timeline` has the experiment.
   Table experiments;
   Table breakdown;  // id, kind, color, exposed_s, hidden_s
   Table owners;  // id, pool, owner, color, bytes, owner_order; an allocation that did not fit has the owner kDoesNotFit
@@ -34,8 +34,7 @@ struct Content {
 
 inline constexpr const char* kDoesNotFit = "does not fit";
 
-// `metrics`: [{"field", "path", ...}], what to take from each result. Parts that a
-// result lacks are missing cells. Throws UserError where the store cannot be read or its findings are not JSON.
-Content collect(const store::Store& store, const nlohmann::json& metrics, Palette palette);
+// Parts that a result lacks are missing cells. Throws UserError where the store cannot be read.
+Content collect(const store::Store& store, Palette palette);
 
 }  // namespace kvcast::report

@@ -1,22 +1,26 @@
 #include "report/palette.hpp"
 
-#include "report/lookup.hpp"
-
 namespace kvcast::report {
+namespace {
 
-std::string Palette::cycle(const std::string& list, std::size_t nth) const {
-  const nlohmann::json* colors = find_path(definition_, list);
-  if (colors == nullptr || !colors->is_array() || colors->empty()) return "";
-  return as_text((*colors)[nth % colors->size()]);
+using nlohmann::json;
+
+std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : ""; }
+
+}  // namespace
+
+std::string Palette::cycle(const json& colors, std::size_t nth) {
+  return colors.is_array() && !colors.empty() ? text_of(colors[nth % colors.size()]) : "";
 }
 
 std::string Palette::color(const std::string& group, const std::string& name) {
-  const nlohmann::json* own = find_path(definition_, group);
-  if (own != nullptr && own->is_object() && own->contains(name)) return as_text((*own)[name]);
+  const json own = definition_.value(group, json::object());
+  if (own.is_object() && own.contains(name)) return text_of(own[name]);
   std::map<std::string, std::string>& given = given_[group];
   const auto found = given.find(name);
   if (found != given.end()) return found->second;
-  return given[name] = cycle("cycles." + group, given.size());
+  const json cycles = definition_.value("cycles", json::object());
+  return given[name] = cycle(cycles.value(group, json::array()), given.size());
 }
 
 }  // namespace kvcast::report

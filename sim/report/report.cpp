@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "report/assets.hpp"
 #include "report/content.hpp"
+#include "report/measures.hpp"
 #include "report/page.hpp"
 #include "report/validation.hpp"
 #include "store/csv.hpp"
@@ -42,7 +43,7 @@ json page_data(const Assets& assets, const Content& content) {
           {"rests_on", content.rests_on},
           {"tables", tables},
           {"charts", charts},
-          {"metrics", assets.metrics},
+          {"metrics", page_metrics_json()},
           {"themes", assets.themes},
           {"defaults", content.defaults}};
 }
@@ -76,7 +77,7 @@ void write_tables(const fs::path& folder, const store::Store& store, const Conte
 namespace {
 
 void write_sweep(const store::Store& store, const fs::path& folder, const Assets& assets, bool validated) {
-  const Content content = collect(store, assets.metrics, Palette(assets.palette));
+  const Content content = collect(store, Palette(assets.palette));
   write_tables(folder / "tables", store, content);
   for (const Chart& chart : assets.charts) {
     write_file(folder / "figures" / (chart.name + ".json"),

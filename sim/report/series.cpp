@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "report/lookup.hpp"
-
 namespace kvcast::report {
 
 namespace {
@@ -15,40 +13,37 @@ bool is_axis(const std::string& key) {
   return axes.count(key) > 0;
 }
 
-// What the row has at the key: as swept, else as configured, else nothing (the key is another policy's).
-std::string value_of(const store::Record& record, const std::string& key) {
-  const std::string swept = text_at(record.values, key);
-  return swept.empty() ? text_at(record.config, key) : swept;
+// The value at the key: as swept, else as configured, else empty (the key is another policy's).
+std::string value_of(const result::Subject& subject, const std::string& key) {
+  for (const auto& [swept, value] : subject.swept) {
+    if (swept == key) return value;
+  }
+  return subject.text(key);
 }
 
 }  // namespace
 
-void SeriesNames::learn_keys(const store::Record& record) {
-  if (!record.values.is_object()) return;
-  for (const auto& [key, value] : record.values.items()) {
+void SeriesNames::learn_keys(const result::Subject& subject) {
+  for (const auto& [key, value] : subject.swept) {
     if (!is_axis(key) && std::find(keys_.begin(), keys_.end(), key) == keys_.end()) keys_.push_back(key);
   }
 }
 
-void SeriesNames::learn_values(const store::Record& record) {
-  const std::string policy = policy_of(record);
-  for (const std::string& key : keys_) values_[policy][key].insert(value_of(record, key));
+void SeriesNames::learn_values(const result::Subject& subject) {
+  const std::string policy = policy_of(subject);
+  for (const std::string& key : keys_) values_[policy][key].insert(value_of(subject, key));
 }
 
-std::string SeriesNames::policy_of(const store::Record& record) {
-  for (const char* path : {"policy.name", "policy"}) {
-    const std::string name = text_at(record.config, path);
-    if (!name.empty()) return name;
-  }
-  return "unnamed";
+std::string SeriesNames::policy_of(const result::Subject& subject) {
+  return subject.policy.empty() ? "unnamed" : subject.policy;
 }
 
-std::string SeriesNames::variant_of(const store::Record& record) const {
+std::string SeriesNames::variant_of(const result::Subject& subject) const {
   std::string variant;
-  const auto policy = values_.find(policy_of(record));
+  const auto policy = values_.find(policy_of(subject));
   if (policy == values_.end()) return variant;
   for (const std::string& key : keys_) {
-    const std::string value = value_of(record, key);
+    const std::string value = value_of(subject, key);
     if (value.empty() || policy->second.at(key).size() < 2) continue;
     variant += (variant.empty() ? "" : ", ") + key.substr(key.rfind('.') + 1) + " " + value;
   }

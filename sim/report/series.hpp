@@ -8,7 +8,7 @@
 
 #include "report/palette.hpp"
 #include "report/table.hpp"
-#include "store/store.hpp"
+#include "result/result.hpp"
 
 namespace kvcast::report {
 
@@ -19,12 +19,12 @@ class SeriesNames {
  public:
   // Three passes over the store in reading order, because any row may bring a key that tells earlier rows apart: the
   // keys that the sweep changes; the values that each policy has under them; then naming.
-  void learn_keys(const store::Record& record);
-  void learn_values(const store::Record& record);
+  void learn_keys(const result::Subject& subject);
+  void learn_values(const result::Subject& subject);
 
   // The policy's name, "unnamed" where the configuration lacks one.
-  static std::string policy_of(const store::Record& record);
-  std::string variant_of(const store::Record& record) const;
+  static std::string policy_of(const result::Subject& subject);
+  std::string variant_of(const result::Subject& subject) const;
   static std::string join(const std::string& policy, const std::string& variant);
 
   // One row a series in order of appearance: series, policy, variant, order, color, symbol, dash ("4,2"), and

@@ -1,27 +1,47 @@
 // Two passes over the store: the first finds the columns, the second writes. Only one block of rows is in memory.
 #include "store/csv.hpp"
 
-#include <map>
+#include <fmt/format.h>
+
 #include <set>
 #include <string>
 
-#include "store/flatten.hpp"
+#include "store/row.hpp"
 
 namespace kvcast::store {
 
 namespace {
 
-std::vector<Column> columns_of(const Record& record) {
-  std::vector<Column> columns = flatten(record.config, "config");
-  std::vector<Column> result = flatten(record.result, "result");
-  columns.insert(columns.end(), std::make_move_iterator(result.begin()), std::make_move_iterator(result.end()));
-  return columns;
+std::string text_of(const Cell& cell) {
+  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* number = std::get_if<double>(&cell)) return fmt::format("{}", *number);
+  if (const auto* integer = std::get_if<std::int64_t>(&cell)) return fmt::format("{}", *integer);
+  return "";
 }
 
-std::string cell(const nlohmann::json& value) {
-  if (value.is_null()) return "";
-  if (value.is_string()) return value.get<std::string>();
-  return value.dump();  // the shortest text that reads back as the same number
+constexpr const char* kMisfit[] = {"oom.pool",         "oom.moment",        "oom.requested_for", "oom.requested_bytes",
+                                   "oom.in_use_bytes", "oom.capacity_bytes"};
+
+void add_misfit(Row& row, const result::OutOfMemory& oom) {
+  const Cell cells[] = {oom.pool, oom.moment, oom.requested_for, oom.requested, oom.in_use, oom.capacity};
+  for (std::size_t i = 0; i < std::size(kMisfit); ++i) row[kMisfit[i]] = cells[i];
+}
+
+std::vector<std::string> columns_of(const Store& store) {
+  std::set<std::string> settings;
+  bool misfits = false;
+  store.for_each([&](const Stored& stored) {
+    for (const result::Setting& s : stored.result.subject.settings) settings.insert(s.key);
+    misfits = misfits || stored.result.experiment.oom;
+  });
+  std::vector<std::string> columns = {"key", "status", "error", "code_version", "created_at", "wall_s"};
+  for (const std::string& key : settings) columns.push_back(std::string(kSettingPrefix) + key);
+  for (const Column& column : result_columns()) {
+    if (column.name.find('.') != std::string::npos) columns.push_back(column.name);
+  }
+  columns.emplace_back("bottleneck");
+  if (misfits) columns.insert(columns.end(), std::begin(kMisfit), std::end(kMisfit));
+  return columns;
 }
 
 }  // namespace
@@ -40,30 +60,24 @@ void write_csv_field(std::ostream& out, std::string_view field) {
 }
 
 void export_csv(const Store& store, std::ostream& out) {
-  std::set<std::string> names;
-  store.for_each([&](const Record& record) {
-    for (const Column& column : columns_of(record)) names.insert(column.name);
-  });
-  out << "key,status,code_version,created_at,wall_s";
-  for (const std::string& name : names) {
-    out << ',';
-    write_csv_field(out, name);
-  }
-  out << "\r\n";
-  store.for_each([&](const Record& record) {
-    std::map<std::string, std::string> cells;
-    for (const Column& column : columns_of(record)) cells[column.name] = cell(column.value);
-    for (const std::string& field : {record.key, std::string(status_name(record.status)), record.code_version}) {
-      write_csv_field(out, field);
-      out << ',';
-    }
-    out << record.created_at << ',' << nlohmann::json(record.wall_s).dump();
-    for (const std::string& name : names) {
-      out << ',';
-      const auto found = cells.find(name);
-      if (found != cells.end()) write_csv_field(out, found->second);
+  const std::vector<std::string> columns = columns_of(store);
+  const auto write_line = [&](const auto& text_at) {
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (i > 0) out << ',';
+      write_csv_field(out, text_at(columns[i]));
     }
     out << "\r\n";
+  };
+  write_line([](const std::string& column) { return column; });
+  store.for_each([&](const Stored& stored) {
+    Row row = row_of(stored.result);
+    row["code_version"] = stored.code_version;
+    row["created_at"] = stored.created_at;
+    if (stored.result.experiment.oom) add_misfit(row, *stored.result.experiment.oom);
+    write_line([&row](const std::string& column) {
+      const auto found = row.find(column);
+      return found == row.end() ? "" : text_of(found->second);
+    });
   });
 }
 

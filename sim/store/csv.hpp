@@ -11,9 +11,12 @@ namespace kvcast::store {
 // Writes one field, quoted where it holds a comma, a quote or a line break.
 void write_csv_field(std::ostream& out, std::string_view field);
 
-// One line an experiment in reading order. Columns: key, status, code_version, created_at, wall_s; then the
-// configuration as config.*, then the result as result.*, each the union over all rows in alphabetical order. A cell is
-// empty where the row has no such value. Lines end in CRLF as the RFC asks.
+// One line an experiment in reading order, named as in the table `experiments`: key, status, error, code_version,
+// created_at, wall_s; the settings of all rows as config.KEY, in alphabetical order; every metric by its path, followed
+// by PATH.low, PATH.high and PATH.origin where it can have an interval; bottleneck; and, where an experiment did not
+// fit, oom.pool, oom.moment, oom.requested_for, oom.requested_bytes, oom.in_use_bytes and oom.capacity_bytes. A cell is
+// empty where the row has no such value. Numbers are the shortest texts that read back equal. Lines end in CRLF as the
+// RFC asks.
 void export_csv(const Store& store, std::ostream& out);
 
 }  // namespace kvcast::store

@@ -3,6 +3,8 @@
 
 #include <sqlite3.h>
 
+#include <stdexcept>
+
 #include "base/error.hpp"
 
 namespace kvcast::store {
@@ -10,9 +12,9 @@ namespace kvcast::store {
 void Statement::Finalize::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
 void Database::Close::operator()(sqlite3* connection) const { sqlite3_close_v2(connection); }
 
-Statement::Statement(Database& database, const char* sql) : database_(database) {
+Statement::Statement(Database& database, const std::string& sql) : database_(database) {
   sqlite3_stmt* raw = nullptr;
-  const int code = sqlite3_prepare_v2(database.connection_.get(), sql, -1, &raw, nullptr);
+  const int code = sqlite3_prepare_v2(database.connection_.get(), sql.c_str(), -1, &raw, nullptr);
   statement_.reset(raw);
   check(code);
 }
@@ -43,6 +45,12 @@ Statement& Statement::bind(int parameter, double number) {
   return *this;
 }
 
+Statement& Statement::bind_cell(int parameter, const Cell& cell) {
+  if (const auto* text = std::get_if<std::string>(&cell)) return bind(parameter, std::string_view(*text));
+  if (const auto* number = std::get_if<double>(&cell)) return bind(parameter, *number);
+  return bind(parameter, std::get<std::int64_t>(cell));
+}
+
 bool Statement::step() {
   const int code = sqlite3_step(statement_.get());
   if (code == SQLITE_ROW) return true;
@@ -60,6 +68,29 @@ std::string Statement::text(int column) const {
 std::int64_t Statement::integer(int column) const { return sqlite3_column_int64(statement_.get(), column); }
 double Statement::real(int column) const { return sqlite3_column_double(statement_.get(), column); }
 
+Cell Statement::cell(int column) const {
+  switch (sqlite3_column_type(statement_.get(), column)) {
+    case SQLITE_NULL:
+      return {};
+    case SQLITE_INTEGER:
+      return integer(column);
+    case SQLITE_FLOAT:
+      return real(column);
+    case SQLITE_TEXT:
+      return text(column);
+    default:
+      throw std::runtime_error(fmt::format("{} holds a blob", sqlite3_column_name(statement_.get(), column)));
+  }
+}
+
+std::vector<std::string> Statement::column_names() const {
+  std::vector<std::string> names;
+  for (int i = 0; i < sqlite3_column_count(statement_.get()); ++i) {
+    names.emplace_back(sqlite3_column_name(statement_.get(), i));
+  }
+  return names;
+}
+
 Database::Database(const std::string& path, bool create, int busy_ms) : path_(path) {
   sqlite3* raw = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | (create ? SQLITE_OPEN_CREATE : 0) | SQLITE_OPEN_NOMUTEX;
@@ -69,23 +100,38 @@ Database::Database(const std::string& path, bool create, int busy_ms) : path_(pa
   sqlite3_busy_timeout(raw, busy_ms);
 }
 
-void Database::execute(const char* sql) {
-  const int code = sqlite3_exec(connection_.get(), sql, nullptr, nullptr, nullptr);
+void Database::execute(const std::string& sql) {
+  const int code = sqlite3_exec(connection_.get(), sql.c_str(), nullptr, nullptr, nullptr);
   if (code != SQLITE_OK) fail(code, sqlite3_errmsg(connection_.get()));
 }
 
-std::int64_t Database::query_integer(const char* sql) {
+std::int64_t Database::query_integer(const std::string& sql) {
   Statement statement(*this, sql);
   KVCAST_CHECK(statement.step());
   return statement.integer(0);
 }
 
-std::string Database::query_text(const char* sql) {
+std::string Database::query_text(const std::string& sql) {
   Statement statement(*this, sql);
   return statement.step() ? statement.text(0) : std::string();
 }
 
+Transaction::~Transaction() {
+  if (!open_) return;
+  try {
+    database_.execute("ROLLBACK");
+  } catch (const UserError&) {  // SQLite has undone it already, as it does where the disk is full
+  }
+}
+
+void Transaction::commit() {
+  database_.execute("COMMIT");
+  open_ = false;
+}
+
 int Database::changes() const { return sqlite3_changes(connection_.get()); }
+
+int Database::column_limit() const { return sqlite3_limit(connection_.get(), SQLITE_LIMIT_COLUMN, -1); }
 
 void Database::fail(int code, const char* message) const {
   KVCAST_CHECK(code != SQLITE_MISUSE && code != SQLITE_RANGE);

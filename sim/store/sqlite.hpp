@@ -5,6 +5,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "store/row.hpp"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -17,18 +20,22 @@ class Database;
 class Statement {
  public:
   // Throws UserError naming the file where SQLite refuses the statement.
-  Statement(Database& database, const char* sql);
+  Statement(Database& database, const std::string& sql);
 
   Statement& bind(int parameter, std::string_view text);
   Statement& bind_blob(int parameter, std::string_view bytes);
   Statement& bind(int parameter, std::int64_t number);
   Statement& bind(int parameter, double number);
+  Statement& bind_cell(int parameter, const Cell& cell);
 
   // True while there is a row to read. Throws UserError naming the file on a damaged, full or unreachable database.
   bool step();
   std::string text(int column) const;
   std::int64_t integer(int column) const;
   double real(int column) const;
+  Cell cell(int column) const;  // throws std::runtime_error for a blob
+  // Names of the columns; only after step(), for the columns of SELECT * follow the schema until then.
+  std::vector<std::string> column_names() const;
 
  private:
   struct Finalize {
@@ -46,13 +53,15 @@ class Database {
   Database(const std::string& path, bool create, int busy_ms);
 
   // Runs statements without results.
-  void execute(const char* sql);
+  void execute(const std::string& sql);
   // The single integer that a query or pragma yields.
-  std::int64_t query_integer(const char* sql);
+  std::int64_t query_integer(const std::string& sql);
   // The first column of the first row as text; empty where there is no row.
-  std::string query_text(const char* sql);
+  std::string query_text(const std::string& sql);
   // Rows that the last INSERT, UPDATE or DELETE changed.
   int changes() const;
+  // The largest number of columns of a table.
+  int column_limit() const;
 
   const std::string& path() const { return path_; }
 
@@ -66,6 +75,21 @@ class Database {
   };
   std::string path_;
   std::unique_ptr<sqlite3, Close> connection_;
+};
+
+// A transaction that holds the write lock from its start, and is undone unless it is committed.
+class Transaction {
+ public:
+  explicit Transaction(Database& database) : database_(database) { database_.execute("BEGIN IMMEDIATE"); }
+  ~Transaction();
+  Transaction(const Transaction&) = delete;
+  Transaction& operator=(const Transaction&) = delete;
+
+  void commit();
+
+ private:
+  Database& database_;
+  bool open_ = true;
 };
 
 }  // namespace kvcast::store

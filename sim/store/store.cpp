@@ -1,14 +1,17 @@
-// Four tables, hardly any joins. Concurrency is SQLite's write-ahead log (https://www.sqlite.org/wal.html): readers
+// Concurrency is SQLite's write-ahead log (https://www.sqlite.org/wal.html): readers
 // never wait, writers queue for the one write lock with a busy timeout, and a transaction is in the file entirely or
 // not at all.
 #include "store/store.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <thread>
 
 #include "base/error.hpp"
+#include "store/row.hpp"
+#include "store/schema.hpp"
 
 namespace kvcast::store {
 
@@ -16,39 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "kvca" in ASCII: tells kvcast's files from any other SQLite database.
-constexpr std::int64_t kApplicationId = 0x6b766361;
-constexpr std::int64_t kSchemaVersion = 2;
 // An insert takes well under a millisecond, so only a stuck process makes a writer wait this long.
 constexpr int kBusyMs = 60000;
 constexpr int kBlockRows = 256;
-
-constexpr const char* kSchema = R"sql(
-CREATE TABLE experiments (
-  key TEXT PRIMARY KEY NOT NULL,
-  ordinal INTEGER NOT NULL,
-  vals TEXT NOT NULL,
-  config TEXT NOT NULL,
-  status TEXT NOT NULL CHECK (status IN ('ok', 'oom', 'failed')),
-  result TEXT NOT NULL,
-  code_version TEXT NOT NULL,
-  created_at TEXT NOT NULL,
-  wall_s REAL NOT NULL
-);
-CREATE INDEX experiments_in_order ON experiments (ordinal, key);
-CREATE TABLE replays (key TEXT PRIMARY KEY NOT NULL, bytes BLOB NOT NULL);
-CREATE TABLE metadata (name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL);
-CREATE TABLE shown (key TEXT PRIMARY KEY NOT NULL);
-PRAGMA application_id = 1802920801;
-PRAGMA user_version = 2;
-)sql";
-static_assert(kApplicationId == 1802920801 && kSchemaVersion == 2, "the schema's pragmas state these");
-
-// Whether a row belongs to what show() named; all do where it was never called.
-const std::string kIsShown = "(NOT EXISTS (SELECT 1 FROM shown) OR key IN (SELECT key FROM shown)) ";
-
-constexpr const char* kColumns =
-    "SELECT key, ordinal, vals, config, status, result, code_version, created_at, wall_s FROM experiments ";
 
 std::string utc_now() {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -59,46 +32,31 @@ std::string utc_now() {
   return std::string(text, size);
 }
 
-std::string dump(const nlohmann::json& value) {
-  // Labels may come from file names in any encoding; a stray byte must not cost the row.
-  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+// Reads rows of SELECT * FROM experiments.
+class RowReader {
+ public:
+  RowReader(const Database& database, const Statement& rows) : database_(database), rows_(rows) {}
 
-Status status_from_name(const std::string& name) {
-  for (const Status status : {Status::kOk, Status::kOom, Status::kFailed}) {
-    if (status_name(status) == name) return status;
+  Stored read() {
+    if (names_.empty()) names_ = rows_.column_names();
+    Row row;
+    try {
+      for (std::size_t i = 0; i < names_.size(); ++i) row[names_[i]] = rows_.cell(static_cast<int>(i));
+      return {std::get<std::int64_t>(row["ordinal"]), std::get<std::string>(row["code_version"]),
+              std::get<std::string>(row["created_at"]), result_of(row)};
+    } catch (const std::exception& error) {
+      // Only another program can have written this: it is up to the user to repair or delete the row.
+      const auto* key = std::get_if<std::string>(&row["key"]);
+      throw UserError({database_.path(), 0, 0},
+                      fmt::format("row {} is damaged: {}", key != nullptr ? *key : "without a key", error.what()));
+    }
   }
-  throw UserError(fmt::format("unknown status '{}'; known: ok, oom, failed", name));
-}
 
-Record read_record(const Database& database, const Statement& row) {
-  Record record;
-  record.key = row.text(0);
-  try {
-    record.ordinal = row.integer(1);
-    record.values = nlohmann::json::parse(row.text(2));
-    record.config = nlohmann::json::parse(row.text(3));
-    record.status = status_from_name(row.text(4));
-    record.result = nlohmann::json::parse(row.text(5));
-  } catch (const std::exception& error) {
-    // Only another program can have written this: the file is theirs to mend.
-    throw UserError({database.path(), 0, 0}, fmt::format("row {} is damaged: {}", record.key, error.what()));
-  }
-  record.code_version = row.text(6);
-  record.created_at = row.text(7);
-  record.wall_s = row.real(8);
-  return record;
-}
-
-// Makes the schema in one transaction, so that of several processes that start together one makes it and all find it.
-void create_schema(Database& database) {
-  database.execute("BEGIN IMMEDIATE");
-  if (database.query_integer("PRAGMA application_id") == 0 &&
-      database.query_integer("SELECT count(*) FROM sqlite_master") == 0) {
-    database.execute(kSchema);
-  }
-  database.execute("COMMIT");
-}
+ private:
+  const Database& database_;
+  const Statement& rows_;
+  std::vector<std::string> names_;
+};
 
 // Going over to the write-ahead log needs the file alone, and SQLite reports a rival at once instead of waiting for it.
 void use_write_ahead_log(Database& database) {
@@ -118,34 +76,7 @@ void use_write_ahead_log(Database& database) {
   }
 }
 
-void verify(Database& database) {
-  if (database.query_integer("PRAGMA application_id") != kApplicationId) {
-    throw UserError({database.path(), 0, 0}, "an SQLite database, but not a store of kvcast's results");
-  }
-  const std::int64_t version = database.query_integer("PRAGMA user_version");
-  if (version != kSchemaVersion) {
-    throw UserError({database.path(), 0, 0},
-                    fmt::format("a store of schema version {}, where this kvcast reads version {}; use the version of "
-                                "kvcast that wrote it, or another directory",
-                                version, kSchemaVersion));
-  }
-  const std::string verdict = database.query_text("PRAGMA quick_check(1)");
-  if (verdict != "ok") throw UserError({database.path(), 0, 0}, fmt::format("a damaged store ({})", verdict));
-}
-
 }  // namespace
-
-std::string_view status_name(Status status) {
-  switch (status) {
-    case Status::kOk:
-      return "ok";
-    case Status::kOom:
-      return "oom";
-    case Status::kFailed:
-      return "failed";
-  }
-  return "failed";
-}
 
 Store::Store(std::unique_ptr<Database> database)
     : mutex_(std::make_unique<std::mutex>()), database_(std::move(database)) {}
@@ -161,7 +92,7 @@ Store Store::open(const std::string& dir, Open mode) {
   }
   auto database = std::make_unique<Database>(path, mode == Open::kCreate, kBusyMs);
   if (mode == Open::kCreate) create_schema(*database);
-  verify(*database);
+  verify_schema(*database);
   if (mode == Open::kCreate) use_write_ahead_log(*database);
   database->execute("PRAGMA synchronous = NORMAL");
   return Store(std::move(database));
@@ -174,82 +105,86 @@ bool Store::has(const std::string& key) const {
   return find.step();
 }
 
-std::optional<Record> Store::get(const std::string& key) const {
+std::optional<Stored> Store::get(const std::string& key) const {
   const std::lock_guard lock(*mutex_);
-  Statement find(*database_, (std::string(kColumns) + "WHERE key = ?1").c_str());
+  Statement find(*database_, "SELECT * FROM experiments WHERE key = ?1");
   find.bind(1, key);
   if (!find.step()) return std::nullopt;
-  return read_record(*database_, find);
+  return RowReader(*database_, find).read();
 }
 
-bool Store::put(const Record& record) {
-  KVCAST_CHECK(!record.key.empty());
+bool Store::put(std::int64_t ordinal, const result::Result& result, const std::string& code_version) {
+  KVCAST_CHECK(!result.key.empty());
+  Row row = row_of(result);
+  row["ordinal"] = ordinal;
+  row["code_version"] = code_version;
+  row["created_at"] = utc_now();
+  std::string columns, places;
+  for (const auto& [column, cell] : row) {
+    columns += fmt::format("{}{}", columns.empty() ? "" : ", ", sql_name(column));
+    places += places.empty() ? "?" : ", ?";
+  }
   const std::lock_guard lock(*mutex_);
+  Transaction transaction(*database_);
+  Statement(*database_, "DELETE FROM experiments WHERE key = ?1 AND status = 'failed'").bind(1, result.key).step();
+  add_missing_columns(*database_, row);
   // Neither INSERT OR IGNORE, which would hide other broken constraints too, nor OR REPLACE, which would let a late
   // double overwrite what a reader may have seen.
-  Statement insert(*database_,
-                   "INSERT INTO experiments VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) "
-                   "ON CONFLICT (key) DO UPDATE SET ordinal = excluded.ordinal, vals = excluded.vals, "
-                   "config = excluded.config, status = excluded.status, result = excluded.result, "
-                   "code_version = excluded.code_version, created_at = excluded.created_at, wall_s = excluded.wall_s "
-                   "WHERE status = 'failed'");
-  insert.bind(1, record.key)
-      .bind(2, record.ordinal)
-      .bind(3, dump(record.values))
-      .bind(4, dump(record.config))
-      .bind(5, status_name(record.status))
-      .bind(6, dump(record.result))
-      .bind(7, record.code_version)
-      .bind(8, record.created_at.empty() ? utc_now() : record.created_at)
-      .bind(9, record.wall_s);
+  Statement insert(*database_, fmt::format("INSERT INTO experiments ({}) VALUES ({}) ON CONFLICT (key) DO NOTHING",
+                                           columns, places));
+  int parameter = 0;
+  for (const auto& [column, cell] : row) insert.bind_cell(++parameter, cell);
   insert.step();
-  return database_->changes() > 0;
+  const bool stored = database_->changes() > 0;
+  transaction.commit();
+  return stored;
 }
 
 std::vector<std::string> Store::keys() const {
   const std::lock_guard lock(*mutex_);
   std::vector<std::string> keys;
-  Statement all(*database_, ("SELECT key FROM experiments WHERE " + kIsShown + "ORDER BY ordinal, key").c_str());
+  Statement all(*database_, fmt::format("SELECT key FROM experiments WHERE {} ORDER BY ordinal, key", kIsShown));
   while (all.step()) keys.push_back(all.text(0));
   return keys;
 }
 
-void Store::for_each(const std::function<void(const Record&)>& visit) const {
-  std::vector<Record> block;
+void Store::for_each(const std::function<void(const Stored&)>& visit) const {
+  std::vector<Stored> block;
   std::int64_t ordinal = INT64_MIN;
   std::string key;
   do {
     block.clear();
     {
       const std::lock_guard lock(*mutex_);
-      Statement next(
-          *database_,
-          (kColumns + ("WHERE (ordinal, key) > (?1, ?2) AND " + kIsShown) + "ORDER BY ordinal, key LIMIT ?3").c_str());
+      Statement next(*database_,
+                     fmt::format("SELECT * FROM experiments WHERE (ordinal, key) > (?1, ?2) AND {} ORDER BY "
+                                 "ordinal, key LIMIT ?3",
+                                 kIsShown));
       next.bind(1, ordinal).bind(2, key).bind(3, std::int64_t{kBlockRows});
-      while (next.step()) block.push_back(read_record(*database_, next));
+      RowReader rows(*database_, next);
+      while (next.step()) block.push_back(rows.read());
     }
-    for (const Record& record : block) visit(record);
+    for (const Stored& stored : block) visit(stored);
     if (!block.empty()) {
       ordinal = block.back().ordinal;
-      key = block.back().key;
+      key = block.back().result.key;
     }
   } while (!block.empty());
 }
 
 void Store::show(const std::vector<std::string>& keys) {
   const std::lock_guard lock(*mutex_);
-  database_->execute("BEGIN IMMEDIATE");
+  Transaction transaction(*database_);
   database_->execute("DELETE FROM shown");
   for (const std::string& key : keys) {
-    Statement insert(*database_, "INSERT OR IGNORE INTO shown (key) VALUES (?1)");
-    insert.bind(1, key).step();
+    Statement(*database_, "INSERT OR IGNORE INTO shown (key) VALUES (?1)").bind(1, key).step();
   }
-  database_->execute("COMMIT");
+  transaction.commit();
 }
 
-std::int64_t Store::count(Status status) const {
+std::int64_t Store::count(result::Status status) const {
   const std::lock_guard lock(*mutex_);
-  Statement count(*database_, ("SELECT count(*) FROM experiments WHERE status = ?1 AND " + kIsShown).c_str());
+  Statement count(*database_, fmt::format("SELECT count(*) FROM experiments WHERE status = ?1 AND {}", kIsShown));
   count.bind(1, status_name(status));
   KVCAST_CHECK(count.step());
   return count.integer(0);
@@ -286,6 +221,59 @@ std::optional<std::string> Store::metadata(const std::string& name) const {
   find.bind(1, name);
   if (!find.step()) return std::nullopt;
   return find.text(0);
+}
+
+void Store::set_machine(const std::string& name, const std::vector<MachineNumber>& numbers) {
+  const std::lock_guard lock(*mutex_);
+  Transaction transaction(*database_);
+  Statement(*database_, "DELETE FROM machine_numbers WHERE machine = ?1").bind(1, name).step();
+  for (const MachineNumber& n : numbers) {
+    Statement insert(*database_, "INSERT INTO machine_numbers VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)");
+    insert.bind(1, name).bind(2, n.key).bind(4, n.unit).bind(5, origin_name(n.origin));
+    insert.bind(6, n.uncertainty).bind(7, n.source);
+    if (n.value) insert.bind(3, *n.value);
+    insert.step();
+  }
+  transaction.commit();
+}
+
+std::map<std::string, std::vector<MachineNumber>> Store::machines() const {
+  const std::lock_guard lock(*mutex_);
+  Statement all(*database_,
+                "SELECT machine, key, value, unit, origin, uncertainty, source FROM machine_numbers ORDER BY rowid");
+  std::map<std::string, std::vector<MachineNumber>> machines;
+  while (all.step()) {
+    const Cell value = all.cell(2);
+    MachineNumber n;
+    n.key = all.text(1), n.unit = all.text(3), n.uncertainty = all.real(5), n.source = all.text(6);
+    if (const auto* number = std::get_if<double>(&value)) n.value = *number;
+    try {
+      n.origin = origin_from_name(all.text(4));
+    } catch (const UserError& error) {
+      throw UserError({path(), 0, 0}, fmt::format("machine_numbers, {} of {}: {}", n.key, all.text(0), error.what()));
+    }
+    machines[all.text(0)].push_back(std::move(n));
+  }
+  return machines;
+}
+
+void Store::set_findings(const std::vector<Finding>& findings) {
+  const std::lock_guard lock(*mutex_);
+  Transaction transaction(*database_);
+  database_->execute("DELETE FROM findings");
+  for (const Finding& f : findings) {
+    Statement insert(*database_, "INSERT INTO findings (title, text, detail) VALUES (?1, ?2, ?3)");
+    insert.bind(1, f.title).bind(2, f.text).bind(3, f.detail).step();
+  }
+  transaction.commit();
+}
+
+std::vector<Finding> Store::findings() const {
+  const std::lock_guard lock(*mutex_);
+  Statement all(*database_, "SELECT title, text, detail FROM findings ORDER BY position");
+  std::vector<Finding> findings;
+  while (all.step()) findings.push_back({all.text(0), all.text(1), all.text(2)});
+  return findings;
 }
 
 }  // namespace kvcast::store

@@ -11,6 +11,7 @@
 
 #include "app/process.hpp"
 #include "base/random.hpp"
+#include "result/json.hpp"
 #include "store/store.hpp"
 
 using namespace kvcast::test;
@@ -37,16 +38,16 @@ constexpr std::size_t kPoints = 2 * 2 * 2 * (1 + 3 * 2);
 std::map<std::string, json> results(const std::string& dir) {
   std::map<std::string, json> rows;
   const auto store = kvcast::store::Store::open(dir, kvcast::store::Store::Open::kExisting);
-  store.for_each([&rows](const kvcast::store::Record& r) {
-    json result = r.result;
+  store.for_each([&rows](const kvcast::store::Stored& s) {
+    json result = kvcast::result::to_json(s.result);
     result["engine"].erase("wall_s");
     result.erase("timeline");  // which experiments are drawn depends on where the sweep goes on
-    CHECK(rows.emplace(r.key, result).second);
+    CHECK(rows.emplace(s.result.key, result).second);
   });
   return rows;
 }
 
-std::int64_t results_of(const std::string& dir, kvcast::store::Status status) {
+std::int64_t results_of(const std::string& dir, kvcast::result::Status status) {
   return kvcast::store::Store::open(dir, kvcast::store::Store::Open::kExisting).count(status);
 }
 
@@ -153,8 +154,8 @@ TEST_CASE("a policy that asks for more than the trace holds is refused at its pl
                           Catch::Contains("(trace: window: 600, or a capture that has them)\n4 experiments were "
                                           "refused; all others are in the store"));
   }
-  CHECK(results_of(scratch / "s", kvcast::store::Status::kOk) == 2 * 2 * 7);
-  CHECK(results_of(scratch / "s", kvcast::store::Status::kFailed) == 2 * 2);
+  CHECK(results_of(scratch / "s", kvcast::result::Status::kOk) == 2 * 2 * 7);
+  CHECK(results_of(scratch / "s", kvcast::result::Status::kFailed) == 2 * 2);
 }
 
 TEST_CASE("another description is not another sweep") {
@@ -172,9 +173,9 @@ TEST_CASE("a report's findings and tables hold the predicted task scores with th
   REQUIRE(report.code == 0);
   CHECK_THAT(report.out, Catch::Contains("\n    a100-40gb-pcie4: between ") &&
                              Catch::Contains("% of the uncompressed model's task score"));
-  std::map<std::string, json> by_key;
+  std::map<std::string, kvcast::result::TaskScore> by_key;
   const auto store = kvcast::store::Store::open(scratch / "s", kvcast::store::Store::Open::kExisting);
-  store.for_each([&](const kvcast::store::Record& r) { by_key[r.key] = r.result["accuracy"]["task"]; });
+  store.for_each([&](const kvcast::store::Stored& s) { by_key[s.result.key] = *s.result.accuracy.task; });
   std::ifstream file(scratch / "s/report/tables/summary.csv");
   std::string line;
   std::getline(file, line);
@@ -191,9 +192,9 @@ TEST_CASE("a report's findings and tables hold the predicted task scores with th
   REQUIRE(column("predicted_low") < header.size());
   std::getline(file, line);  // full KV: no comma within a text
   const std::vector<std::string> row = split(line);
-  const json task = by_key.at(row[column("key")]);
-  CHECK(std::stod(row[column("predicted")]) == Approx(task["share_of_full"].get<double>()));
-  CHECK(std::stod(row[column("predicted_low")]) == Approx(task["interval"][0].get<double>()));
+  const kvcast::result::TaskScore task = by_key.at(row[column("key")]);
+  CHECK(std::stod(row[column("predicted")]) == Approx(task.share_of_full));
+  CHECK(std::stod(row[column("predicted_low")]) == Approx(task.interval.low));
   CHECK(row[column("origin_predicted")] == "fitted");
 }
 
@@ -227,9 +228,10 @@ TEST_CASE("a report of a sweep that is not finished says so, and holds no other 
   CHECK_THAT(kvcast::test::kvcast({"report", scratch / "s"}).out, !Catch::Contains("experiments are there"));
 
   const auto findings = [&] {
-    return kvcast::store::Store::open(scratch / "s", kvcast::store::Store::Open::kExisting)
-        .metadata(kvcast::store::kMetaFindings)
-        .value();
+    std::string text;
+    const auto store = kvcast::store::Store::open(scratch / "s", kvcast::store::Store::Open::kExisting);
+    for (const auto& f : store.findings()) text += f.title + "\n" + f.text + "\n" + f.detail + "\n";
+    return text;
   };
   const std::string of_first = findings();
   const pid_t child = start({"sweep", config, "-o", scratch / "s", "--set", "workload.decode_tokens=24"},

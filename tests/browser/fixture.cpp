@@ -1,24 +1,29 @@
-// Makes stores for the browser tests: results of the shape that a sweep leaves, with invented numbers that follow
-// simple rules (weights and KV bytes over a bandwidth, recall rising with the budget), so that what the page shows can
-// be derived.
+// Makes stores for the browser tests: results as a sweep leaves them, with invented numbers that follow simple rules
+// (weights and KV bytes over a bandwidth, recall rising with the budget), so that what the page shows can be derived.
 //
 //   report_fixture DIR sweep   two devices, three contexts, three batches, ten policies with variants, out-of-memory
-//   rows report_fixture DIR large   the same grid with more budgets and batches: over 3000 experiments report_fixture
-//   DIR bare    four results that lack nearly everything, a failed row, hostile names report_fixture DIR empty   a
-//   store without rows
+//                              rows
+//   report_fixture DIR large   the same grid with more budgets and batches: over 3000 experiments
+//   report_fixture DIR bare    four results that lack nearly everything, a failed row, hostile names
+//   report_fixture DIR empty   a store without rows
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "base/hash.hpp"
 #include "store/store.hpp"
 
 namespace {
 
-using kvcast::store::Record;
-using kvcast::store::Status;
+using kvcast::Origin;
+using kvcast::graph::Kind;
+using kvcast::metrics::Bound;
+using kvcast::result::OwnedBytes;
+using kvcast::result::Result;
+using kvcast::result::Status;
 using kvcast::store::Store;
-using nlohmann::json;
 
 struct Device {
   const char* name;
@@ -34,7 +39,7 @@ struct Policy {
   bool offloads;            // the cache lies in DRAM, pages are recalled
   double recall_at;         // budget at which recall reaches 1 - 1/e, as a share of sqrt(context)
   const char* variant_key;  // nullptr: none
-  json variants;
+  std::vector<std::string> variants;
 };
 
 const std::vector<Policy>& policies() {
@@ -63,10 +68,10 @@ struct Point {
 constexpr double kWeights = 16.06e9;
 constexpr double kKvPerToken = 131072;  // bytes: 32 layers, 8 KV heads, 128 dimensions, K and V, two bytes each
 
-json owners(const std::vector<std::pair<const char*, double>>& parts) {
-  json list = json::array();
-  for (const auto& [owner, bytes] : parts) {
-    if (bytes > 0) list.push_back({{"owner", owner}, {"bytes", bytes}});
+std::vector<OwnedBytes> owners(const std::vector<OwnedBytes>& parts) {
+  std::vector<OwnedBytes> list;
+  for (const OwnedBytes& part : parts) {
+    if (part.bytes > 0) list.push_back(part);
   }
   return list;
 }
@@ -91,7 +96,7 @@ double recall_of(const Point& p) {
   return 1 - std::exp(-p.budget / half);
 }
 
-json step_of(const Point& p) {
+kvcast::metrics::Attribution step_of(const Point& p) {
   const double read = p.policy.recall_at == 0 ? p.context : std::min(p.budget, p.context);
   const double gemm = kWeights / p.device.bandwidth;
   const double attention = read * p.batch * kKvPerToken / p.device.bandwidth;
@@ -100,143 +105,151 @@ json step_of(const Point& p) {
   // A recall loop on the host that a large budget makes far longer than any other step.
   const double launch = std::string(p.policy.name) == "arkvale" && p.budget == 4096 ? 0.5 : 2e-4;
   const double hidden = p.variant == "true" ? std::min(copy, gemm + attention) : 0;
-  return json::array({{{"kind", "gemm"}, {"exposed_s", gemm}, {"hidden_s", 0}},
-                      {{"kind", "attention"}, {"exposed_s", attention}, {"hidden_s", 0}},
-                      {{"kind", "score"}, {"exposed_s", score}, {"hidden_s", 0}},
-                      {{"kind", "topk"}, {"exposed_s", score > 0 ? 3e-4 : 0}, {"hidden_s", 0}},
-                      {{"kind", "copy_in"}, {"exposed_s", copy - hidden}, {"hidden_s", hidden}},
-                      {{"kind", "small"}, {"exposed_s", 4e-4}, {"hidden_s", 0}},
-                      {{"kind", "launch"}, {"exposed_s", launch}, {"hidden_s", 2.5e-3}}});
+  kvcast::metrics::Attribution step;
+  const auto exposed = [&step](Kind kind) -> double& { return step.exposed[static_cast<std::size_t>(kind)]; };
+  exposed(Kind::kGemm) = gemm;
+  exposed(Kind::kAttention) = attention;
+  exposed(Kind::kScore) = score;
+  exposed(Kind::kTopK) = score > 0 ? 3e-4 : 0;
+  exposed(Kind::kCopyIn) = copy - hidden;
+  exposed(Kind::kSmall) = 4e-4;
+  exposed(Kind::kLaunch) = launch;
+  step.hidden[static_cast<std::size_t>(Kind::kCopyIn)] = hidden;
+  step.hidden[static_cast<std::size_t>(Kind::kLaunch)] = 2.5e-3;
+  const bool waits = p.policy.offloads && p.variant != "true";
+  step.bound[static_cast<std::size_t>(waits ? Bound::kLink : Bound::kHbm)] = step.total();
+  step.origin[static_cast<std::size_t>(Origin::kLiterature)] = 0.75 * step.total();
+  step.origin[static_cast<std::size_t>(Origin::kAssumed)] = 0.25 * step.total();
+  return step;
 }
 
-json timeline_of(const json& breakdown, bool offloads) {
-  json rows = json::array();
+std::vector<kvcast::result::TimelineSpan> timeline_of(const kvcast::metrics::Attribution& step, bool offloads) {
+  std::vector<kvcast::result::TimelineSpan> spans;
   double at = 0.5;  // a step somewhere in a longer run
   const auto add = [&](const char* lane, const std::string& kind, int layer, double start, double duration) {
-    rows.push_back({{"lane", lane},
-                    {"kind", kind},
-                    {"label", kind + " of layer " + std::to_string(layer)},
-                    {"layer", layer},
-                    {"start_s", start},
-                    {"dur_s", duration}});
+    spans.push_back({lane, kind, kind + " of layer " + std::to_string(layer), layer, start, duration});
   };
   for (int layer = 0; layer < 8; ++layer) {
     add("host thread", "launch", layer, at - 2e-5, 4e-5);
-    for (const json& part : breakdown) {
-      const double duration = part["exposed_s"].get<double>() / 8;
-      if (duration <= 0 || part["kind"] == "launch") continue;
-      if (part["kind"] == "copy_in") {
-        add("copy stream A", "copy_in", layer, at, duration);
-      } else {
-        add("compute stream", part["kind"], layer, at, duration);
-      }
+    for (std::size_t k = 0; k < step.exposed.size(); ++k) {
+      const Kind kind = static_cast<Kind>(k);
+      const double duration = step.exposed[k] / 8;
+      if (duration <= 0 || kind == Kind::kLaunch) continue;
+      add(kind == Kind::kCopyIn ? "copy stream A" : "compute stream", std::string(kind_name(kind)), layer, at,
+          duration);
       at += duration;
     }
     if (offloads) add("copy stream B", "copy_in", layer, at - 3e-4, 2.5e-4);
   }
-  return rows;
+  return spans;
 }
 
-json rests_on() {
-  return json::array(
-      {{{"what", "HBM bandwidth"}, {"origin", "datasheet"}, {"uncertainty", 0.1}, {"source", "NVIDIA data sheet"}},
-       {{"what", "kernel latency floor"}, {"origin", "assumed"}, {"uncertainty", 0.5}, {"source", "own judgement"}},
-       {{"what", "copy issue cost"}, {"origin", "literature"}, {"uncertainty", 0.3}, {"source", "FreeKV, section 4"}}});
+std::vector<kvcast::store::MachineNumber> machine_numbers(const Device& device) {
+  return {{"HBM bandwidth", device.bandwidth, "bytes/s", Origin::kDatasheet, 0.1, "NVIDIA data sheet"},
+          {"kernel latency floor", 2e-6, "seconds", Origin::kAssumed, 0.5, "own judgement"},
+          {"copy issue cost", 1e-5, "seconds", Origin::kLiterature, 0.3, "FreeKV, section 4"}};
 }
 
-json fitting_result(const Point& p, const Memory& memory) {
-  const json breakdown = step_of(p);
-  double step = 0;
-  double hidden = 0;
-  for (const json& part : breakdown) {
-    step += part["exposed_s"].get<double>();
-    hidden += part["hidden_s"].get<double>();
-  }
-  const double tps = p.batch / step;
+// A shifted cost of which one direction multiplies the throughput by 0.85, and the other one by 1.2.
+kvcast::result::Effect effect() {
+  kvcast::result::Effect effect{"NVIDIA data sheet", {"HBM bandwidth"}, {}, {}};
+  effect.longer.step = 1 / 0.85, effect.shorter.step = 1 / 1.2;
+  return effect;
+}
+
+void fill_in_accuracy(const Point& p, Result& r) {
   const double recall = recall_of(p);
-  const bool extrapolated = p.context > 100000;
-  const double offloaded = p.policy.offloads ? p.context * p.batch * kKvPerToken : 0;
-  json result = {{"decode", {{"tokens_per_s", tps}, {"tpot_s", {{"mean", step}, {"p50", step}, {"p99", 1.2 * step}}}}},
-                 {"prefill", {{"ttft_s", p.context * p.batch * 16e9 / 150e12}}},
-                 {"memory",
-                  {{"hbm_peak_bytes", memory.total()},
-                   {"dram_peak_bytes", offloaded},
-                   {"hbm_capacity_bytes", p.device.capacity},
-                   {"dram_capacity_bytes", 256e9},
-                   {"hbm_owners", owners({{"weights", kWeights},
-                                          {"KV cache", memory.kv},
-                                          {"index", memory.index},
-                                          {"activations", memory.activations}})},
-                   {"dram_owners", owners({{"offloaded KV", offloaded}})}}},
-                 {"oom", nullptr},
-                 {"traffic", {{"hbm_read_bytes", kWeights + memory.kv}, {"h2d_bytes", 0.01 * offloaded}}},
-                 {"transfer", {{"exposed_s", breakdown[4]["exposed_s"]}, {"hidden_s", breakdown[4]["hidden_s"]}}},
-                 {"breakdown", breakdown},
-                 {"binding_resource", p.policy.offloads && p.variant != "true" ? "h2d" : "hbm"},
-                 {"accuracy",
-                  {{"recall_mass_mean", recall},
-                   {"recall_mass_p10", recall * recall},
-                   {"output_error_mean", 1 - recall},
-                   {"topk_overlap_mean", 0.9 * recall},
-                   {"task", {{"share_of_full", 0.5 + recall / 2}}},
-                   {"attended_mean", p.policy.recall_at == 0 ? p.context : p.budget}}},
-                 {"intervals",
-                  {{"decode.tokens_per_s", {0.85 * tps, 1.2 * tps}}, {"accuracy.task.share_of_full", {recall / 2, 1}}}},
-                 {"origin",
-                  {{"decode.tokens_per_s", extrapolated ? "extrapolated" : "assumed"},
-                   {"decode.tpot_s.mean", "assumed"},
-                   {"memory", "exact"},
-                   {"accuracy", "fitted"}}},
-                 {"origin_shares", {{"decode", {{"literature", 0.75}, {"assumed", 0.25}}}}},
-                 {"rests_on", rests_on()},
-                 {"engine", {{"events", 12000}, {"wall_s", 0.004}}}};
+  r.accuracy.recall_mass_mean = recall, r.accuracy.recall_mass_p10 = recall * recall;
+  r.accuracy.output_error_mean = 1 - recall, r.accuracy.topk_overlap_mean = 0.9 * recall;
+  r.accuracy.attended_mean = p.policy.recall_at == 0 ? p.context : p.budget;
+  r.accuracy.origin = Origin::kAssumed;
+  r.accuracy.task.emplace().share_of_full = 0.5 + recall / 2;
+  r.accuracy.task->interval = {recall / 2, 1};
+}
+
+void fill_in_times(const Point& p, const Memory& memory, Result& r) {
+  kvcast::result::Experiment& e = r.experiment;
+  e.step = step_of(p);
+  const double step = e.step.total();
+  e.tokens_per_s = p.batch / step;
+  e.tpot_mean_s = e.tpot_p50_s = step, e.tpot_p99_s = 1.2 * step;
+  e.ttft_s = p.context * p.batch * 16e9 / 150e12;
+  e.prefill.exposed[static_cast<std::size_t>(Kind::kGemm)] = e.ttft_s;
+  e.prefill.origin[static_cast<std::size_t>(Origin::kAssumed)] = e.ttft_s;
+  e.effects = {effect()};
+  e.traffic.hbm_read = kWeights + memory.kv, e.traffic.h2d = 0.01 * e.dram.peak;
+  e.engine_ops = 5000, e.engine_events = 12000, e.engine_wall_s = 0.004;
   if (p.context == 32768 && p.batch == 4 && (p.budget == 0 || p.budget == 1024)) {
-    result["timeline"] = timeline_of(breakdown, p.policy.offloads);
+    e.timeline = timeline_of(e.step, p.policy.offloads);
   }
-  return result;
 }
 
-json oom_result(const Point& p, const Memory& memory) {
+void fill_in_memory(const Point& p, const Memory& memory, Result& r) {
+  kvcast::result::Experiment& e = r.experiment;
+  const double offloaded = p.policy.offloads ? p.context * p.batch * kKvPerToken : 0;
+  // "workspace" instead of "activations": the page tests count these peaks as exact.
+  e.hbm = {p.device.capacity, memory.total(),
+           owners({{"weights", kWeights},
+                   {"KV cache", memory.kv},
+                   {"index", memory.index},
+                   {"workspace", memory.activations}})};
+  e.decode_hbm = e.hbm;
+  e.dram = {256e9, offloaded, owners({{"offloaded KV", offloaded}})};
+}
+
+void fill_in_misfit(const Point& p, const Memory& memory, Result& r) {
   const double in_use = kWeights + memory.activations;
-  return {{"oom",
-           {{"pool", "hbm"},
-            {"moment", "prefill, layer 17"},
-            {"requested_bytes", memory.total() - in_use},
-            {"in_use_bytes", in_use},
-            {"capacity_bytes", p.device.capacity},
-            {"owners", owners({{"weights", kWeights}, {"activations", memory.activations}})}}},
-          {"memory", {{"hbm_capacity_bytes", p.device.capacity}, {"dram_capacity_bytes", 256e9}}},
-          {"rests_on", rests_on()}};
+  r.status = Status::kOom;
+  r.experiment.oom = {"hbm",  "prefill, layer 17", memory.total() - in_use,
+                      in_use, p.device.capacity,   owners({{"weights", kWeights}, {"workspace", memory.activations}}),
+                      ""};
+  r.experiment.hbm.capacity = p.device.capacity, r.experiment.dram.capacity = 256e9;
 }
 
-Record record_of(const Point& p, int ordinal) {
-  const Memory memory = memory_of(p);
-  Record r;
-  r.ordinal = ordinal;
-  json policy = {{"name", p.policy.name}};
-  r.values = {{"policy", p.policy.name},
-              {"hardware", p.device.name},
-              {"workload.prompt_tokens", std::to_string(static_cast<int>(p.context))},
-              {"workload.batch", std::to_string(static_cast<int>(p.batch))}};
+kvcast::result::Subject subject_of(const Point& p) {
+  using kvcast::result::SettingValue;
+  kvcast::result::Subject s;
+  s.name = "Fixture sweep", s.model = "llama-3.1-8b", s.hardware = p.device.name, s.policy = p.policy.name;
+  s.prompt_tokens = static_cast<std::int64_t>(p.context), s.decode_tokens = 512;
+  s.batch = static_cast<std::int64_t>(p.batch);
+  s.settings = {{"hardware", s.hardware}, {"model", s.model}};
+  s.swept = {{"policy", s.policy},
+             {"hardware", s.hardware},
+             {"workload.prompt_tokens", std::to_string(s.prompt_tokens)},
+             {"workload.batch", std::to_string(s.batch)}};
   if (p.budget > 0) {
-    policy["budget"] = p.budget;
-    r.values["policy.budget"] = std::to_string(static_cast<int>(p.budget));
+    const auto budget = static_cast<std::int64_t>(p.budget);
+    s.settings.push_back({"policy.budget", budget});
+    s.swept.emplace_back("policy.budget", std::to_string(budget));
   }
+  s.settings.push_back({"policy.name", s.policy});
   if (!p.variant.empty()) {
-    policy[p.policy.variant_key] = p.variant;
-    r.values[std::string("policy.") + p.policy.variant_key] = p.variant;
+    const std::string key = std::string("policy.") + p.policy.variant_key;
+    s.settings.push_back({key, kvcast::result::setting_value(p.variant)});
+    s.swept.emplace_back(key, p.variant);
   }
-  r.config = {{"model", "llama-3.1-8b"},
-              {"hardware", p.device.name},
-              {"policy", policy},
-              {"workload", {{"prompt_tokens", p.context}, {"decode_tokens", 512}, {"batch", p.batch}}}};
-  const bool fits = memory.total() <= p.device.capacity;
-  r.status = fits ? Status::kOk : Status::kOom;
-  r.result = fits ? fitting_result(p, memory) : oom_result(p, memory);
-  r.key = kvcast::content_hash(r.config.dump());
-  r.code_version = std::string("fixture");
-  r.created_at = std::string("2025-01-31T12:00:00Z");
+  s.settings.push_back({"workload.batch", s.batch});
+  s.settings.push_back({"workload.decode_tokens", s.decode_tokens});
+  s.settings.push_back({"workload.prompt_tokens", s.prompt_tokens});
+  return s;
+}
+
+Result result_of(const Point& p) {
+  const Memory memory = memory_of(p);
+  Result r;
+  r.subject = subject_of(p);
+  std::string inputs;
+  for (const auto& setting : r.subject.settings)
+    inputs += setting.key + "=" + kvcast::result::text_of(setting.value) + "\n";
+  r.key = kvcast::content_hash(inputs);
   r.wall_s = 0.004;
+  if (memory.total() > p.device.capacity) {
+    fill_in_misfit(p, memory, r);
+    return r;
+  }
+  fill_in_memory(p, memory, r);
+  fill_in_times(p, memory, r);
+  fill_in_accuracy(p, r);
   return r;
 }
 
@@ -248,11 +261,10 @@ void write_grid(Store& store, const std::vector<double>& contexts, const std::ve
       for (const double batch : batches) {
         for (const Policy& policy : policies()) {
           const auto own_budgets = policy.recall_at == 0 ? std::vector<double>{0} : budgets;
-          const auto variants = policy.variant_key == nullptr ? std::vector<std::string>{""}
-                                                              : policy.variants.get<std::vector<std::string>>();
+          const auto variants = policy.variant_key == nullptr ? std::vector<std::string>{""} : policy.variants;
           for (const double budget : own_budgets) {
             for (const std::string& variant : variants) {
-              store.put(record_of({device, policy, variant, context, batch, budget}, ordinal++));
+              store.put(ordinal++, result_of({device, policy, variant, context, batch, budget}), "fixture");
             }
           }
         }
@@ -262,36 +274,29 @@ void write_grid(Store& store, const std::vector<double>& contexts, const std::ve
   store.set_metadata(kvcast::store::kMetaName, "Fixture sweep");
   store.set_metadata(kvcast::store::kMetaDescription, "Invented numbers of the right shape, for testing the report.");
   store.set_metadata(kvcast::store::kMetaConfig, "model: llama-3.1-8b\nsweep:\n  policy.budget: [256, 1024, 4096]\n");
-  store.set_metadata(
-      kvcast::store::kMetaFindings,
-      json::array({{{"title", "Best policy at the memory limit"},
-                    {"text", "rocketkv, 412 tokens/s"},
-                    {"detail", "On h100-sxm at 128K with batch 8 and budget 1024; full KV stops at batch 3."}},
-                   {{"title", "Break-even batch"},
-                    {"text", "2"},
-                    {"detail", "From this batch on, freekv is faster than full KV at 32K."}},
-                   {{"title", "Binding resource"},
-                    {"text", "HBM bandwidth"},
-                    {"detail", "In 71 % of the experiments that fit; the host link in 29 %."}}})
-          .dump());
+  store.set_findings(
+      {{"Best policy at the memory limit", "rocketkv, 412 tokens/s",
+        "On h100-sxm at 128K with batch 8 and budget 1024; full KV stops at batch 3."},
+       {"Break-even batch", "2", "From this batch on, freekv is faster than full KV at 32K."},
+       {"Binding resource", "HBM bandwidth", "In 71 % of the experiments that fit; the host link in 29 %."}});
+  for (const Device& device : kDevices) store.set_machine(device.name, machine_numbers(device));
 }
 
 void write_bare(Store& store) {
-  const auto put = [&](const char* key, json config, Status status, json result) {
-    Record r;
-    r.key = key;
-    r.config = std::move(config);
-    r.status = status;
-    r.result = std::move(result);
-    r.code_version = std::string("fixture");
-    store.put(r);
+  auto add = [&, ordinal = 0](const char* key, const char* policy, Status status, const auto& change) mutable {
+    Result r;
+    r.key = key, r.status = status, r.subject.policy = policy;
+    change(r);
+    store.put(ordinal++, r, "fixture");
   };
-  put("a", json::object(), Status::kOk, json::object());
-  put("b", {{"policy", "full"}}, Status::kOk, {{"decode", {{"tokens_per_s", 3}}}});
-  put("c", {{"policy", {{"name", "</script><script>alert(1)</script>"}, {"budget", 64}}}, {"hardware", "<b>x</b>"}},
-      Status::kOk, {{"decode", {{"tokens_per_s", 5}}}, {"accuracy", {{"recall_mass_mean", 0.5}}}});
-  put("d", {{"policy", "quest"}}, Status::kOom, {{"oom", {{"pool", "hbm"}}}});
-  put("e", {{"policy", "quest"}}, Status::kFailed, {{"error", "window 64 is longer than the prompt"}});
+  add("a", "", Status::kOk, [](Result&) {});
+  add("b", "full", Status::kOk, [](Result& r) { r.experiment.tokens_per_s = 3; });
+  add("c", "</script><script>alert(1)</script>", Status::kOk, [](Result& r) {
+    r.subject.hardware = "<b>x</b>", r.subject.settings = {{"policy.budget", std::int64_t{64}}};
+    r.experiment.tokens_per_s = 5, r.accuracy.recall_mass_mean = 0.5;
+  });
+  add("d", "quest", Status::kOom, [](Result& r) { r.experiment.oom.emplace().pool = "hbm"; });
+  add("e", "quest", Status::kFailed, [](Result& r) { r.error = "window 64 is longer than the prompt"; });
   store.set_metadata(kvcast::store::kMetaName, "</title><script>alert(2)</script>{{data}}");
 }
 

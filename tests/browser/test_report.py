@@ -266,7 +266,7 @@ class Filters(ReportCase):
         before = page.evaluate("figures[1].view.data('drawn')[5].accuracy")
         page.evaluate(choose('control-accuracy_throughput-measure', 'Relative error of the attention output'))
         self.assertAlmostEqual(page.evaluate("figures[1].view.data('drawn')[5].accuracy"), 1 - before, places=5)
-        page.evaluate(choose('control-accuracy_throughput-measure', "Predicted task score, of full KV's"))
+        page.evaluate(choose('control-accuracy_throughput-measure', 'Predicted task score, share of full KV'))
         self.assertAlmostEqual(page.evaluate("figures[1].view.data('drawn')[5].accuracy"), 0.5 + before / 2, places=5)
         self.assertAlmostEqual(page.evaluate("figures[1].view.data('drawn')[5].accuracy_low"), before / 2, places=5)
         # The axis reaches as far as the intervals: half of the least recall, to all of the score.
@@ -315,7 +315,7 @@ class Page(ReportCase):
         page = self.open('sweep')
         self.assertEqual(page.evaluate("document.querySelectorAll('.finding').length"), 3)
         text = page.evaluate("document.getElementById('foundations').textContent")
-        for part in ('HBM bandwidth', 'NVIDIA data sheet', '±10 %', 'copy issue cost', 'FreeKV, section 4', '828'):
+        for part in ('HBM bandwidth', 'NVIDIA data sheet', '±10 %', 'copy issue cost', 'FreeKV, section 4', '414'):
             self.assertIn(part, text)
 
     def test_light_and_dark(self):

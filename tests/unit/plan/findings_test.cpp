@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "support/small_result.hpp"
+
 using namespace kvcast::plan;
 using Catch::Contains;
 
@@ -21,6 +23,54 @@ Row row(std::int64_t context, std::int64_t batch, const std::string& policy, dou
   return r;
 }
 }  // namespace
+
+TEST_CASE("a row is read from a result") {
+  const kvcast::result::Result r = kvcast::tests::small_result();
+  const Row of_small = row_of(r);
+  CHECK(of_small.model == "llama-3.1-8b");
+  CHECK(of_small.hardware == "h200");
+  CHECK(of_small.trace == "recipe needle, seed 1");
+  CHECK(of_small.policy == "quest, budget 1024, tau 0.8");
+  CHECK(of_small.policy_name == "quest");
+  CHECK_FALSE(of_small.oracle);
+  CHECK_FALSE(of_small.oom);
+  CHECK(of_small.context == 32768);
+  CHECK(of_small.decode_tokens == 512);
+  CHECK(of_small.batch == 2);
+  CHECK(of_small.tokens_per_s == 200);
+  // The HBM moves a step by factors of 1.05 and 0.96, the link by 1.1 and 0.9: logarithms add as squares.
+  CHECK(of_small.low == Approx(200 * std::exp(-std::hypot(std::log(1.05), std::log(1.1)))));
+  CHECK(of_small.high == Approx(200 * std::exp(std::hypot(std::log(0.96), std::log(0.9)))));
+  CHECK(of_small.recall == 0.9);
+  CHECK_FALSE(of_small.score.has_value());
+  CHECK(of_small.bound == "host link");
+  REQUIRE(of_small.moved_by.size() == 2);
+  CHECK(of_small.moved_by.at("link.h2d_bandwidth").longer == 1.1);
+  CHECK(of_small.moved_by.at("gpu.stream_efficiency and 1 of the same source").shorter == 0.96);
+  CHECK(of_small.of_trace.longer == 1);
+
+  kvcast::result::Result other = r;
+  other.subject.policy_category = "oracle of selection";
+  other.accuracy.task.emplace().interval = {0.625, 1};
+  other.experiment.effects.push_back({"trace", {"trace"}, {}, {}});
+  other.experiment.effects.back().longer.step = 1.5, other.experiment.effects.back().shorter.step = 0.5;
+  CHECK(row_of(other).oracle);
+  CHECK(row_of(other).score->low == 0.625);
+  CHECK(row_of(other).of_trace.shorter == 0.5);
+  CHECK(row_of(other).moved_by.size() == 2);
+  other.status = kvcast::result::Status::kOom;
+  CHECK(row_of(other).oom);
+}
+
+TEST_CASE("findings come from results, live or restored, and failed ones are left out") {
+  kvcast::result::Result ran = kvcast::tests::small_result(), failed = ran;
+  failed.status = kvcast::result::Status::kFailed, failed.subject.batch = 64;
+  const auto found = findings(std::vector{ran, failed});
+  CHECK(found[0].text == "h200: quest, budget 1024, tau 0.8 (200 tokens/s at 32K tokens, batch 2)");
+  CHECK(found[2].text == "h200: host link sets the pace of quest, budget 1024, tau 0.8");
+  const auto nothing = findings(std::vector{failed});
+  CHECK(nothing[0].text.empty());
+}
 
 TEST_CASE("the memory limit is the largest batch that anything fits at the longest context") {
   const std::vector<Row> rows = {row(1000, 8, "full", 900, 1),   row(2000, 1, "full", 100, 1),
@@ -90,7 +140,7 @@ TEST_CASE("an oracle is never recommended") {
 TEST_CASE("a sweep in which nothing fits says so") {
   const auto found = findings({row(2000, 1, "full", 0, 1)});
   for (const Finding& f : found) CHECK_THAT(f.text, Contains("nothing in this sweep fits"));
-  CHECK(findings({}).size() == 4);
+  CHECK(findings(std::vector<Row>{}).size() == 4);
 }
 
 namespace {

@@ -1,26 +1,29 @@
-// From records to tables, series and first view.
+// From results to tables, series and first view.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 
-#include "base/error.hpp"
+#include <algorithm>
+#include <cmath>
+#include <deque>
+
 #include "report/content.hpp"
-#include "report/lookup.hpp"
+#include "report/measures.hpp"
+#include "store/sqlite.hpp"
+#include "support/small_result.hpp"
 #include "support/temporary_directory.hpp"
 
-using kvcast::UserError;
+using kvcast::Origin;
 using kvcast::report::collect;
 using kvcast::report::Content;
 using kvcast::report::Palette;
-using kvcast::store::Record;
-using kvcast::store::Status;
+using kvcast::result::Result;
+using kvcast::result::Setting;
+using kvcast::result::Status;
 using kvcast::store::Store;
 using nlohmann::json;
 
 namespace {
-
-const json kMetrics = json::parse(R"([
-  {"field": "tps", "path": "decode.tokens_per_s"},
-  {"field": "recall", "path": "accuracy.recall_mass_mean"}
-])");
 
 Palette palette() {
   return Palette(json::parse(R"({
@@ -29,33 +32,34 @@ Palette palette() {
   })"));
 }
 
-// Records in the order in which the report reads them.
+// Results in the order in which the report reads them.
 class Sweep {
  public:
   Sweep() : store_(Store::open(dir_.path(), Store::Open::kCreate)) {}
-  Record& add(const char* values, const char* config, const char* result = "{}", Status status = Status::kOk) {
-    Record r;
-    r.key = fmt::format("{:04}", records_.size());
-    r.ordinal = static_cast<std::int64_t>(records_.size());
-    r.values = json::parse(values);
-    r.config = json::parse(config);
-    r.result = json::parse(result);
+  // A result of a policy with settings, sorted by key.
+  Result& add(const std::string& policy, std::vector<Setting> settings = {}, Status status = Status::kOk) {
+    Result& r = results_.emplace_back();
+    r.key = fmt::format("{:04}", results_.size() - 1);
+    r.subject.policy = policy;
+    r.subject.settings = std::move(settings);
     r.status = status;
-    r.code_version = std::string("v1");
-    r.created_at = fmt::format("2025-01-31T12:00:{:02}Z", records_.size());
-    records_.push_back(r);
-    return records_.back();
+    return r;
   }
   Content read() {
-    for (const Record& r : records_) store_.put(r);
-    return collect(store_, kMetrics, palette());
+    for (std::size_t i = 0; i < results_.size(); ++i) {
+      store_.put(static_cast<std::int64_t>(i), results_[i], "v1");
+      kvcast::store::Database(store_.path(), false, 1000)
+          .execute(
+              fmt::format("UPDATE experiments SET created_at = '2025-01-31T12:00:{0:02}Z' WHERE ordinal = {0}", i));
+    }
+    return collect(store_, palette());
   }
   Store& store() { return store_; }
 
  private:
   kvcast::TemporaryDirectory dir_;
   Store store_;
-  std::vector<Record> records_;
+  std::deque<Result> results_;
 };
 
 std::vector<std::string> texts(const kvcast::report::Table& table, const std::string& column) {
@@ -68,51 +72,68 @@ using Texts = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("a path is followed through nested objects and through names with dots") {
-  const json value = json::parse(R"({"a": {"b.c": {"d": 1}}, "a.b": {"x": "7"}, "list": [1]})");
-  CHECK(kvcast::report::number_at(value, "a.b.c.d") == 1);
-  CHECK(kvcast::report::number_at(value, "a.b.x") == 7);
-  CHECK(kvcast::report::text_at(value, "a.b.x") == "7");
-  CHECK(std::isnan(kvcast::report::number_at(value, "a.b.y")));
-  CHECK(std::isnan(kvcast::report::number_at(value, "list")));
-  CHECK(kvcast::report::find_path(json(3), "a") == nullptr);
-  CHECK(std::isnan(kvcast::report::as_number("12 tokens")));
+TEST_CASE("the page lists the metrics that have an alias, and no operation kinds") {
+  const json list = kvcast::report::page_metrics_json();
+  CHECK(list[0] == json::parse(R"({"field": "tps", "path": "decode.tokens_per_s", "label": "Decode throughput",
+    "short": "tokens/s", "unit": "tokens/s", "scale": 1.0, "format": ",.4r", "table": true})"));
+  for (const json& metric : list) {
+    const std::string field = metric["field"];
+    CHECK(field.find('.') == std::string::npos);
+    CHECK(metric["table"].get<bool>() != metric["short"].get<std::string>().empty());
+  }
+  CHECK(list.size() == kvcast::report::page_metrics().size());
 }
 
-TEST_CASE("an experiment's setting, metrics, intervals, origins and memory are told apart") {
+TEST_CASE("an experiment's setting, metrics, intervals, origins and memory are columns") {
   Sweep sweep;
-  sweep.add("{}", R"({"model": "m", "hardware": "h", "policy": {"name": "quest", "budget": "1024", "split_factor": 0.5},
-                      "workload": {"prompt_tokens": 32768, "decode_tokens": 512, "batch": 4}})",
-            R"({"decode": {"tokens_per_s": 41.5}, "intervals": {"decode.tokens_per_s": [30, 50]},
-                "origin": {"decode": "datasheet", "decode.tokens_per_s": "assumed", "accuracy": "exact"},
-                "origin_shares": {"decode": {"assumed": 0.25}}, "binding_resource": "hbm",
-                "memory": {"hbm_owners": [{"owner": "weights", "bytes": 7}, {"owner": "none", "bytes": 0}],
-                           "dram_owners": [{"owner": "pages", "bytes": 9}]},
-                "breakdown": [{"kind": "gemm", "exposed_s": 0.5, "hidden_s": 0.25}]})");
-  sweep.add(
-      "{}", R"({"policy": "full"})",
-      R"({"oom": {"pool": "hbm", "moment": "prefill", "requested_bytes": 30, "in_use_bytes": 20, "capacity_bytes": 40,
-                        "owners": [{"owner": "weights", "bytes": 20}]},
-                "memory": {"hbm_owners": [{"owner": "stale", "bytes": 5}]}})",
-      Status::kOom);
+  Result& fits = sweep.add("quest");
+  fits = kvcast::tests::small_result();
+  fits.key = "0000";
+  fits.subject.settings.push_back({"policy.split_factor", 0.5});
+  std::sort(fits.subject.settings.begin(), fits.subject.settings.end(),
+            [](const Setting& a, const Setting& b) { return a.key < b.key; });
+  fits.experiment.hbm.owners.push_back({"none", 0});
+  Result& misfit = sweep.add("full", {}, Status::kOom);
+  misfit.experiment.oom = kvcast::result::OutOfMemory{"hbm", "prefill", 30, 20, 40, {{"weights", 20}}, ""};
+  misfit.experiment.hbm.owners = {{"stale", 5}};
   const Content content = sweep.read();
   const auto& e = content.experiments;
-  CHECK(e.objects()[0] == json::parse(R"({"id": 0, "key": "0000", "status": "ok", "model": "m", "hardware": "h",
-    "policy": "quest", "series": "quest", "split": "0.5", "split_value": 0.5, "context": 32768, "decode_tokens": 512,
-    "batch": 4, "budget": 1024, "tps": 41.5, "tps_low": 30, "tps_high": 50, "origin_tps": "assumed",
-    "origin_recall": "exact", "share_assumed": 0.25,
-    "binding_resource": "hbm", "simulated_in": 0})"));
-  CHECK(e.objects()[1] == json::parse(R"({"id": 1, "key": "0001", "status": "oom", "policy": "full", "series": "full",
-    "oom_pool": "hbm", "oom_moment": "prefill", "oom_requested": 30, "oom_in_use": 20, "oom_capacity": 40,
-    "simulated_in": 0})"));
+  json first = e.objects()[0];
+  const json expected = json::parse(R"({"id": 0, "key": "0000", "status": "ok", "model": "llama-3.1-8b",
+    "hardware": "h200", "policy": "quest", "series": "quest", "split": "0.5", "split_value": 0.5, "context": 32768,
+    "decode_tokens": 512, "batch": 2, "budget": 1024, "tps": 200, "origin_tps": "fitted", "tpot": 0.01,
+    "hbm": 50000000000, "hbm_low": 42000000000, "hbm_high": 58000000000, "origin_hbm": "assumed", "recall": 0.9,
+    "origin_recall": "assumed", "exposed": 0.004, "hidden": 0.005, "share_fitted": 0.97, "share_assumed": 0.03,
+    "bottleneck": "host link", "simulated_in": 0})");
+  for (const auto& [column, value] : expected.items()) {
+    INFO(column);
+    CHECK(first[column] == value);
+  }
+  CHECK(e.number(0, "tps_low") == Approx(200 * std::exp(-std::hypot(std::log(1.05), std::log(1.1)))));
+  CHECK_FALSE(first.contains("predicted"));
+  CHECK_FALSE(first.contains("error"));
+  json second = e.objects()[1];
+  const json of_misfit = json::parse(R"({"status": "oom", "policy": "full", "oom_pool": "hbm",
+         "oom_moment": "prefill", "oom_requested": 30, "oom_in_use": 20, "oom_capacity": 40})");
+  for (const auto& [column, value] : of_misfit.items()) {
+    INFO(column);
+    CHECK(second[column] == value);
+  }
+  for (const char* column : {"tps", "bottleneck", "context", "hardware", "oom_requested_for"}) {
+    INFO(column);
+    CHECK_FALSE(second.contains(column));
+  }
   // Owners of nothing are left out; where an allocation failed, its owners replace a peak that was never reached.
   CHECK(content.owners.objects() == json::parse(R"([
-    {"id": 0, "pool": "hbm", "owner": "weights", "bytes": 7, "color": "o", "owner_order": 0},
-    {"id": 0, "pool": "dram", "owner": "pages", "bytes": 9, "color": "o", "owner_order": 1},
+    {"id": 0, "pool": "hbm", "owner": "weights", "bytes": 16000000000, "color": "o", "owner_order": 0},
+    {"id": 0, "pool": "hbm", "owner": "activations", "bytes": 20000000000, "color": "o", "owner_order": 1},
+    {"id": 0, "pool": "hbm", "owner": "KV cache", "bytes": 14000000000, "color": "o", "owner_order": 2},
+    {"id": 0, "pool": "dram", "owner": "low-rank keys", "bytes": 3000000000, "color": "o", "owner_order": 3},
     {"id": 1, "pool": "hbm", "owner": "weights", "bytes": 20, "color": "o", "owner_order": 0},
-    {"id": 1, "pool": "hbm", "owner": "does not fit", "bytes": 30, "color": "o", "owner_order": 2}])"));
-  CHECK(content.breakdown.objects() ==
-        json::parse(R"([{"id": 0, "kind": "gemm", "color": "k", "exposed_s": 0.5, "hidden_s": 0.25}])"));
+    {"id": 1, "pool": "hbm", "owner": "does not fit", "bytes": 30, "color": "o", "owner_order": 4}])"));
+  CHECK(content.breakdown.objects() == json::parse(R"([
+    {"id": 0, "kind": "gemm", "color": "k", "exposed_s": 0.006, "hidden_s": 0},
+    {"id": 0, "kind": "copy_in", "color": "k", "exposed_s": 0.004, "hidden_s": 0.005}])"));
   CHECK(content.sweep["counts"] == json::parse(R"({"ok": 1, "oom": 1, "failed": 0})"));
   CHECK(content.sweep["created"] == json::parse(R"(["2025-01-31T12:00:00Z", "2025-01-31T12:00:01Z"])"));
   CHECK(content.sweep["code_versions"] == json::parse(R"(["v1"])"));
@@ -121,16 +142,17 @@ TEST_CASE("an experiment's setting, metrics, intervals, origins and memory are t
 TEST_CASE("a series is a policy in a variant: what a sweep changes besides the axes of the page") {
   Sweep sweep;
   // Budgets are an axis; the split factor of one row comes from its configuration, not from the sweep.
-  sweep.add(R"({"policy.budget": "256"})", R"({"policy": {"name": "rocketkv", "split_factor": "adaptive"}})");
-  sweep.add(R"({"policy.split_factor": "0.3"})", R"({"policy": {"name": "rocketkv", "split_factor": 0.3}})");
-  sweep.add(R"({"policy.budget": "512"})", R"({"policy": {"name": "rocketkv", "split_factor": "adaptive"}})");
+  const std::string adaptive = "adaptive", key = "policy.split_factor";
+  sweep.add("rocketkv", {{key, adaptive}}).subject.swept = {{"policy.budget", "256"}};
+  sweep.add("rocketkv", {{key, 0.3}}).subject.swept = {{key, "0.3"}};
+  sweep.add("rocketkv", {{key, adaptive}}).subject.swept = {{"policy.budget", "512"}};
   // quest has no split factor, and full's seed is the same throughout: neither becomes a variant.
-  sweep.add(R"({"policy.budget": "256"})", R"({"policy": {"name": "quest"}})");
-  sweep.add(R"({"trace.seed": "1"})", R"({"policy": "full", "trace": {"seed": 1}})");
+  sweep.add("quest").subject.swept = {{"policy.budget", "256"}};
+  sweep.add("full", {{"trace.seed", std::int64_t{1}}}).subject.swept = {{"trace.seed", "1"}};
   // A switch that only one row has is a variant of that row.
-  sweep.add(R"({"policy.speculation": "false"})", R"({"policy": {"name": "freekv"}})");
-  sweep.add(R"({})", R"({"policy": {"name": "freekv"}})");
-  sweep.add(R"({})", R"({"policy": {"name": "broken"}})", "{}", Status::kFailed);
+  sweep.add("freekv").subject.swept = {{"policy.speculation", "false"}};
+  sweep.add("freekv");
+  sweep.add("broken", {}, Status::kFailed);
   const Content content = sweep.read();
   CHECK(texts(content.experiments, "series") == Texts{"rocketkv, split_factor adaptive", "rocketkv, split_factor 0.3",
                                                       "rocketkv, split_factor adaptive", "quest", "full",
@@ -145,34 +167,34 @@ TEST_CASE("a series is a policy in a variant: what a sweep changes besides the a
   CHECK(content.defaults["hidden"] == json::parse(R"(["rocketkv, split_factor 0.3", "freekv"])"));
 }
 
-TEST_CASE("what results rest on is listed once, the weakest origin first") {
+TEST_CASE("numbers of the machines are listed with the experiments on them, the weakest origin first") {
   Sweep sweep;
-  const char* both =
-      R"({"rests_on": [{"what": "bandwidth", "origin": "datasheet", "uncertainty": 0.1, "source": "sheet"},
-                                      {"what": "bandwidth", "origin": "datasheet", "uncertainty": 0.1, "source": "sheet"},
-                                      {"what": "floor", "origin": "assumed"}]})";
-  sweep.add("{}", "{}", both);
-  sweep.add("{}", "{}", both);
-  sweep.add("{}", "{}", R"({"rests_on": [{"what": "odd", "origin": "hearsay"}]})");
+  sweep.store().set_machine("h200", {{"bandwidth", 1.0, "bytes/s", Origin::kDatasheet, 0.1, "sheet"},
+                                     {"floor", 2.0, "seconds", Origin::kAssumed, 0, ""}});
+  sweep.store().set_machine("a100", {{"odd", {}, "", Origin::kExtrapolated, 0.5, "far"}});
+  sweep.store().set_machine("other", {{"of another sweep", {}, "", Origin::kExtrapolated, 0.5, ""}});
+  sweep.add("full").subject.hardware = "h200";
+  sweep.add("quest").subject.hardware = "h200";
+  sweep.add("full").subject.hardware = "a100";
   CHECK(sweep.read().rests_on == json::parse(R"([
-    {"what": "odd", "origin": "hearsay", "source": "", "experiments": 1},
-    {"what": "floor", "origin": "assumed", "source": "", "experiments": 2},
-    {"what": "bandwidth", "origin": "datasheet", "uncertainty": 0.1, "source": "sheet", "experiments": 2}])"));
+    {"what": "a100: odd", "origin": "extrapolated", "uncertainty": 0.5, "source": "far", "experiments": 1},
+    {"what": "h200: floor", "origin": "assumed", "uncertainty": 0.0, "source": "", "experiments": 2},
+    {"what": "h200: bandwidth", "origin": "datasheet", "uncertainty": 0.1, "source": "sheet", "experiments": 2}])"));
 }
 
 TEST_CASE("timelines start at zero, and one a model, device and series is kept") {
   Sweep sweep;
-  const char* rows =
-      R"({"timeline": [{"lane": "compute", "kind": "gemm", "label": "g", "layer": 1, "start_s": 5.5, "dur_s": 1},
-                                      {"lane": "host", "kind": "launch", "start_s": 5.25, "dur_s": 0.5}]})";
-  sweep.add("{}", R"({"hardware": "a", "policy": "quest"})", rows);
-  sweep.add("{}", R"({"hardware": "a", "policy": "quest"})", rows);
-  sweep.add("{}", R"({"hardware": "b", "policy": "quest"})", rows);
-  sweep.add("{}", R"({"hardware": "b", "policy": "quest", "model": "other"})", rows);
+  for (const auto& [hardware, model] : {std::pair("a", ""), {"a", ""}, {"b", ""}, {"b", "other"}}) {
+    Result& r = sweep.add("quest");
+    r.subject.hardware = hardware, r.subject.model = model;
+    r.experiment.timeline = {{"compute", "gemm", "g", 1, 5.5, 1}, {"host", "launch", "", -1, 5.25, 0.5}};
+  }
   const Content content = sweep.read();
   CHECK(content.timeline.rows() == 6);
   CHECK(content.timeline.number(0, "start_s") == 0.25);
   CHECK(content.timeline.number(1, "start_s") == 0);
+  CHECK(content.timeline.number(0, "layer") == 1);
+  CHECK(std::isnan(content.timeline.number(1, "layer")));
   CHECK(content.sweep["timelines"] == json::parse("[3, 4]"));
   CHECK(content.experiments.number(0, "timeline") == 1);
   CHECK(std::isnan(content.experiments.number(1, "timeline")));
@@ -181,11 +203,8 @@ TEST_CASE("timelines start at zero, and one a model, device and series is kept")
 TEST_CASE("the first view shows the longest context that half of the policies reach") {
   Sweep sweep;
   const auto add = [&](const char* policy, int context, int budget, Status status, const char* hardware = "a") {
-    Record& r = sweep.add("{}", "{}", "{}", status);
-    r.config = {{"hardware", hardware},
-                {"policy", {{"name", policy}, {"budget", budget}}},
-                {"workload", {{"prompt_tokens", context}}}};
-    return &r;
+    Result& r = sweep.add(policy, {{"policy.budget", std::int64_t{budget}}}, status);
+    r.subject.hardware = hardware, r.subject.prompt_tokens = context;
   };
   for (const char* policy : {"p", "q", "r", "s"}) {
     add(policy, 16384, 256, Status::kOk);
@@ -222,12 +241,10 @@ TEST_CASE("an empty store has nothing to prefer") {
                                             "hidden": []})"));
 }
 
-TEST_CASE("findings are read from the metadata, and damage is named") {
+TEST_CASE("findings are shown as they are stored, in order") {
   Sweep sweep;
-  sweep.store().set_metadata(kvcast::store::kMetaFindings,
-                             R"([{"title": "t", "text": 3, "extra": 1}, {"detail": "d"}])");
+  CHECK(sweep.read().findings == json::array());
+  sweep.store().set_findings({{"t", "3", ""}, {"", "", "d"}});
   CHECK(sweep.read().findings == json::parse(R"([{"title": "t", "text": "3", "detail": ""},
                                                  {"title": "", "text": "", "detail": "d"}])"));
-  sweep.store().set_metadata(kvcast::store::kMetaFindings, "[{");
-  CHECK_THROWS_WITH(sweep.read(), Catch::Contains("results.sqlite") && Catch::Contains("findings"));
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "report/assets.hpp"
+#include "report/measures.hpp"
 #include "report/report.hpp"
 #include "store/store.hpp"
 #include "support/temporary_directory.hpp"
@@ -16,7 +17,6 @@ using kvcast::report::load_assets;
 using kvcast::report::merge_spec;
 using kvcast::report::Options;
 using kvcast::report::write_report;
-using kvcast::store::Record;
 using kvcast::store::Store;
 using nlohmann::json;
 
@@ -37,11 +37,11 @@ Options options() {
 
 void make_store(const std::string& dir) {
   Store store = Store::open(dir, Store::Open::kCreate);
-  Record r;
-  r.key = std::string("k");
-  r.config = {{"policy", "full"}, {"hardware", "</script><b>"}};
-  r.result = {{"decode", {{"tokens_per_s", 2.5}}}};
-  store.put(r);
+  kvcast::result::Result r;
+  r.key = "k";
+  r.subject.policy = "full", r.subject.hardware = "</script><b>";
+  r.experiment.tokens_per_s = 2.5;
+  store.put(0, r, "v1");
   store.set_metadata(kvcast::store::kMetaName, "A & B </title>");
 }
 
@@ -73,7 +73,7 @@ TEST_CASE("every chart says what a figure needs, and draws metrics that exist") 
       const std::string field = name.get<std::string>();
       if (field[0] == '$') continue;  // named by a signal
       bool known = false;
-      for (const json& metric : assets.metrics) known = known || metric.at("field") == field;
+      for (const auto* metric : kvcast::report::page_metrics()) known = known || metric->alias == field;
       CHECK(known);
     }
   }

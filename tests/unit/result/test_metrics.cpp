@@ -4,7 +4,7 @@
 #include <set>
 
 #include "result/json.hpp"
-#include "small_result.hpp"
+#include "support/small_result.hpp"
 
 namespace kvcast::tests {
 namespace {

@@ -1,24 +1,17 @@
-// Flattening and CSV: every name and cell derived by hand from the nested value above it.
+// CSV: every name and cell derived by hand from the results above it.
 #include <catch2/catch.hpp>
+#include <map>
 #include <sstream>
 
+#include "result/metric.hpp"
 #include "store/csv.hpp"
-#include "store/flatten.hpp"
+#include "support/small_result.hpp"
 #include "support/temporary_directory.hpp"
 
-using kvcast::store::Column;
-using kvcast::store::Record;
-using kvcast::store::Status;
+using kvcast::result::Result;
 using kvcast::store::Store;
-using nlohmann::json;
 
 namespace {
-
-std::vector<std::string> texts(const std::vector<Column>& columns) {
-  std::vector<std::string> out;
-  for (const Column& c : columns) out.push_back(c.name + "=" + c.value.dump());
-  return out;
-}
 
 // A reader by the letter of RFC 4180, to read back what the writer wrote.
 std::vector<std::vector<std::string>> read_csv(const std::string& text) {
@@ -53,23 +46,6 @@ std::vector<std::vector<std::string>> read_csv(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("scalars are named by their path, named lists by their names, pairs by low and high") {
-  const json value = json::parse(R"({
-    "b": {"x": 1.5, "s": "hbm", "none": null, "yes": true},
-    "owners": [{"owner": "weights", "bytes": 7}, {"owner": "kv", "bytes": 8, "share": {"of": 2}}],
-    "breakdown": [{"kind": "attention", "exposed_s": 0.5}],
-    "intervals": {"decode.tpot": [1, 2]},
-    "timeline": [{"lane": "compute", "kind": "gemm", "start_s": 0}],
-    "plain": [1, 2, 3], "empty": [], "object": {}
-  })");
-  CHECK(texts(kvcast::store::flatten(value, "r")) ==
-        std::vector<std::string>{"r.b.none=null", "r.b.s=\"hbm\"", "r.b.x=1.5", "r.b.yes=true",
-                                 "r.breakdown.attention.exposed_s=0.5", "r.intervals.decode.tpot.low=1",
-                                 "r.intervals.decode.tpot.high=2", "r.owners.weights.bytes=7", "r.owners.kv.bytes=8",
-                                 "r.owners.kv.share.of=2"});
-  CHECK(texts(kvcast::store::flatten(json{{"a", 1}})) == std::vector<std::string>{"a=1"});
-}
-
 TEST_CASE("fields are quoted where RFC 4180 asks, and only there") {
   const auto field = [](const std::string& text) {
     std::ostringstream out;
@@ -84,34 +60,58 @@ TEST_CASE("fields are quoted where RFC 4180 asks, and only there") {
   CHECK(field("cr\r") == "\"cr\r\"");
 }
 
-TEST_CASE("the export is the union of columns, one line a row, readable by the letter of the RFC") {
+TEST_CASE("the export has the settings of all rows and every metric, readable by the letter of the RFC") {
   const kvcast::TemporaryDirectory dir;
   Store store = Store::open(dir.path(), Store::Open::kCreate);
-  Record a;
-  a.key = "a";
-  a.ordinal = 1;
-  a.config = {{"policy", {{"name", "quest, \"paged\""}}}};
-  a.result = {{"decode", {{"tokens_per_s", 0.1}}}};
-  a.code_version = "v1";
-  a.created_at = "2025-01-31T12:00:00Z";
-  a.wall_s = 0.5;
-  Record b = a;
-  b.key = "b";
-  b.ordinal = 0;  // first in reading order
-  b.status = Status::kOom;
-  b.config = {{"policy", {{"name", "full\nkv"}, {"budget", 1024}}}};
-  b.result = {{"oom", {{"pool", "hbm"}}}};
-  store.put(a);
-  store.put(b);
+  Result a = kvcast::tests::small_result();
+  a.subject.settings = {{"policy.name", std::string("quest, \"paged\"")}, {"policy.tau", 0.1}};
+  a.experiment.tokens_per_s = 1.0 / 3, a.wall_s = 0.5;
+  Result b;
+  b.key = "b", b.status = kvcast::result::Status::kOom;
+  b.subject.settings = {
+      {"policy.budget", std::int64_t{1024}}, {"policy.exact", true}, {"policy.name", std::string("full\nkv")}};
+  b.experiment.oom = kvcast::result::OutOfMemory{"hbm", "prefill", 3e10, 2e10, 4e10, {}, "activations"};
+  store.put(1, a, "v1");
+  store.put(0, b, "v2");  // first in reading order
   std::ostringstream out;
   export_csv(store, out);
   const auto rows = read_csv(out.str());
   REQUIRE(rows.size() == 3);
-  CHECK(rows[0] == std::vector<std::string>{"key", "status", "code_version", "created_at", "wall_s",
-                                            "config.policy.budget", "config.policy.name", "result.decode.tokens_per_s",
-                                            "result.oom.pool"});
-  CHECK(rows[1] ==
-        std::vector<std::string>{"b", "oom", "v1", "2025-01-31T12:00:00Z", "0.5", "1024", "full\nkv", "", "hbm"});
-  CHECK(rows[2] ==
-        std::vector<std::string>{"a", "ok", "v1", "2025-01-31T12:00:00Z", "0.5", "", "quest, \"paged\"", "0.1", ""});
+  const std::vector<std::string> first = {"key",
+                                          "status",
+                                          "error",
+                                          "code_version",
+                                          "created_at",
+                                          "wall_s",
+                                          "config.policy.budget",
+                                          "config.policy.exact",
+                                          "config.policy.name",
+                                          "config.policy.tau",
+                                          "decode.tokens_per_s",
+                                          "decode.tokens_per_s.low",
+                                          "decode.tokens_per_s.high",
+                                          "decode.tokens_per_s.origin"};
+  CHECK(std::vector(rows[0].begin(), rows[0].begin() + 14) == first);
+  const std::vector<std::string> last = {
+      "bottleneck",          "oom.pool",         "oom.moment",        "oom.requested_for",
+      "oom.requested_bytes", "oom.in_use_bytes", "oom.capacity_bytes"};
+  CHECK(std::vector(rows[0].end() - 7, rows[0].end()) == last);
+  std::map<std::string, std::string> of_b, of_a;
+  for (const auto& row : rows) REQUIRE(row.size() == rows[0].size());
+  for (std::size_t i = 0; i < rows[0].size(); ++i) of_b[rows[0][i]] = rows[1][i], of_a[rows[0][i]] = rows[2][i];
+  CHECK(of_a.size() == rows[0].size());  // no name twice
+  for (const auto& metric : kvcast::result::all_metrics()) CHECK(of_a.count(metric.path) == 1);
+
+  CHECK(of_b["status"] + of_b["code_version"] + of_b["config.policy.budget"] == "oomv21024");
+  CHECK(of_b["config.policy.exact"] == "true");
+  CHECK(of_b["config.policy.name"] == "full\nkv");
+  CHECK(of_b["oom.requested_for"] + of_b["oom.moment"] == "activationsprefill");
+  CHECK(std::stod(of_b["oom.requested_bytes"]) == 3e10);
+  CHECK(of_b["decode.tokens_per_s"].empty());
+  CHECK(of_a["wall_s"] + of_a["config.policy.tau"] == "0.50.1");
+  CHECK(of_a["config.policy.name"] == "quest, \"paged\"");
+  CHECK(of_a["decode.tokens_per_s"] == "0.3333333333333333");
+  CHECK(of_a["decode.tpot_s.mean.origin"] + of_a["bottleneck"] == "fittedhost link");
+  CHECK(of_a["config.policy.budget"].empty());
+  CHECK(of_a["oom.pool"].empty());
 }

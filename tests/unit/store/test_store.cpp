@@ -8,28 +8,21 @@
 #include "base/error.hpp"
 #include "store/sqlite.hpp"
 #include "store/store.hpp"
+#include "support/small_result.hpp"
 #include "support/temporary_directory.hpp"
 
 using kvcast::UserError;
+using kvcast::result::Result;
+using kvcast::result::Status;
 using kvcast::store::Database;
-using kvcast::store::Record;
-using kvcast::store::Status;
 using kvcast::store::Store;
-using nlohmann::json;
+using kvcast::store::Stored;
 
 namespace {
 
-Record record(const std::string& key, std::int64_t ordinal, Status status = Status::kOk) {
-  Record r;
-  r.key = key;
-  r.ordinal = ordinal;
-  r.values = {{"policy.budget", "1024"}};
-  r.config = {{"model", "llama-3.1-8b"}, {"policy", {{"name", "quest"}, {"budget", 1024}}}};
-  r.status = status;
-  r.result = {{"decode", {{"tokens_per_s", 41.5}}}};
-  r.code_version = "v1";
-  r.created_at = "2025-01-31T12:00:00Z";
-  r.wall_s = 0.25;
+Result result(const std::string& key, Status status = Status::kOk) {
+  Result r = kvcast::tests::small_result();
+  r.key = key, r.status = status;
   return r;
 }
 
@@ -48,57 +41,28 @@ void require_message(const std::function<void()>& action, const std::string& fil
 
 }  // namespace
 
-TEST_CASE("a record comes back as it was put") {
-  const kvcast::TemporaryDirectory dir;
-  Store store = Store::open(dir.path(), Store::Open::kCreate);
-  Record in = record("k1", 7, Status::kOom);
-  in.config["label"] = std::string("quote \" comma , line\nbreak, zero \0 end", 38);
-  REQUIRE(store.put(in));
-  const auto out = store.get("k1");
-  REQUIRE(out.has_value());
-  CHECK(out->key == in.key);
-  CHECK(out->ordinal == 7);
-  CHECK(out->values == in.values);
-  CHECK(out->config == in.config);
-  CHECK(out->status == Status::kOom);
-  CHECK(out->result == in.result);
-  CHECK(out->code_version == "v1");
-  CHECK(out->created_at == "2025-01-31T12:00:00Z");
-  CHECK(out->wall_s == 0.25);
-  CHECK_FALSE(store.get("k2").has_value());
-}
-
-TEST_CASE("put fills in the time, and stores what JSON cannot say as null") {
-  const kvcast::TemporaryDirectory dir;
-  Store store = Store::open(dir.path(), Store::Open::kCreate);
-  Record in = record("k", 0);
-  in.created_at.clear();
-  in.result["nan"] = std::numeric_limits<double>::quiet_NaN();
-  in.config["path"] = "\xff\xfe";  // not UTF-8
-  REQUIRE(store.put(in));
-  const auto out = store.get("k");
-  CHECK(out->created_at.size() == 20);  // 2025-01-31T12:00:00Z
-  CHECK(out->created_at.back() == 'Z');
-  CHECK(out->result["nan"].is_null());
-  CHECK(out->config["path"] == "\xef\xbf\xbd\xef\xbf\xbd");  // U+FFFD twice
-}
-
 TEST_CASE("the first result of a key stays, and a failure gives way") {
   const kvcast::TemporaryDirectory dir;
   Store store = Store::open(dir.path(), Store::Open::kCreate);
-  REQUIRE(store.put(record("k", 1)));
-  Record later = record("k", 2);
-  later.result = {{"decode", {{"tokens_per_s", 99.0}}}};
-  CHECK_FALSE(store.put(later));
-  CHECK(store.get("k")->result["decode"]["tokens_per_s"] == 41.5);
+  REQUIRE(store.put(1, result("k"), "v1"));
+  Result later = result("k");
+  later.experiment.tokens_per_s = 99;
+  CHECK_FALSE(store.put(2, later, "v1"));
+  CHECK(store.get("k")->result.experiment.tokens_per_s == 200);
+  CHECK(store.get("k")->ordinal == 1);
+  CHECK_FALSE(store.get("none").has_value());
 
-  REQUIRE(store.put(record("f", 3, Status::kFailed)));
+  Result failed = result("f", Status::kFailed);
+  failed.subject.settings.push_back({"z", std::string("only here")});
+  REQUIRE(store.put(3, failed, "v1"));
   CHECK_FALSE(store.has("f"));
-  CHECK(store.put(record("f", 3, Status::kFailed)));  // failing again is news too
-  CHECK(store.put(record("f", 3, Status::kOom)));
+  CHECK(store.put(3, result("f", Status::kFailed), "v2"));  // failing again is news too
+  CHECK(store.get("f")->code_version == "v2");
+  CHECK(store.put(3, result("f", Status::kOom), "v3"));
   CHECK(store.has("f"));
-  CHECK_FALSE(store.put(record("f", 3, Status::kFailed)));
-  CHECK(store.get("f")->status == Status::kOom);
+  CHECK_FALSE(store.put(3, result("f", Status::kFailed), "v4"));
+  CHECK(store.get("f")->result.status == Status::kOom);
+  CHECK(store.get("f")->result.subject.find("z") == nullptr);  // nothing of the failed row stays
 
   CHECK(store.count(Status::kOk) == 1);
   CHECK(store.count(Status::kOom) == 1);
@@ -109,11 +73,11 @@ TEST_CASE("reading goes by ordinal, then key, over block borders, and may call t
   const kvcast::TemporaryDirectory dir;
   Store store = Store::open(dir.path(), Store::Open::kCreate);
   // 600 rows are three blocks of 256; two share each ordinal, put in reverse.
-  for (int i = 599; i >= 0; --i) store.put(record(fmt::format("{:03}", i), i / 2));
+  for (int i = 599; i >= 0; --i) store.put(i / 2, result(fmt::format("{:03}", i)), "v1");
   std::vector<std::string> seen;
-  store.for_each([&](const Record& r) {
-    seen.push_back(r.key);
-    CHECK(store.has(r.key));
+  store.for_each([&](const Stored& s) {
+    seen.push_back(s.result.key);
+    CHECK(store.has(s.result.key));
   });
   REQUIRE(seen.size() == 600);
   for (int i = 0; i < 600; ++i) CHECK(seen[static_cast<std::size_t>(i)] == fmt::format("{:03}", i));
@@ -124,10 +88,10 @@ TEST_CASE("negative ordinals and empty stores are read too") {
   const kvcast::TemporaryDirectory dir;
   Store store = Store::open(dir.path(), Store::Open::kCreate);
   int seen = 0;
-  store.for_each([&](const Record&) { ++seen; });
+  store.for_each([&](const Stored&) { ++seen; });
   CHECK(seen == 0);
-  store.put(record("k", std::numeric_limits<std::int64_t>::min()));
-  store.for_each([&](const Record&) { ++seen; });
+  store.put(std::numeric_limits<std::int64_t>::min(), result("k"), "v1");
+  store.for_each([&](const Stored&) { ++seen; });
   CHECK(seen == 1);
 }
 
@@ -147,7 +111,7 @@ TEST_CASE("replays and metadata outlive the process") {
   CHECK(store.get_replay("empty") == "");
   CHECK_FALSE(store.get_replay("none").has_value());
   CHECK(store.metadata("name") == "second");
-  CHECK_FALSE(store.metadata("findings").has_value());
+  CHECK_FALSE(store.metadata("description").has_value());
 }
 
 TEST_CASE("what is not a store is refused by name") {
@@ -169,8 +133,11 @@ TEST_CASE("what is not a store is refused by name") {
   }
   SECTION("another schema version") {
     create();
-    Database(path, false, 100).execute("PRAGMA user_version = 99");
-    require_message(open, path, "schema version 99");
+    for (const char* version : {"2", "99"}) {
+      Database(path, false, 100).execute(std::string("PRAGMA user_version = ") + version);
+      require_message(open, path, std::string("schema version ") + version);
+      require_message(create, path, "run the sweep again into another directory");
+    }
   }
   SECTION("a directory in the file's place") {
     std::filesystem::create_directories(path);
@@ -181,16 +148,38 @@ TEST_CASE("what is not a store is refused by name") {
     std::ofstream(file) << "x";
     require_message([&] { Store::open(file, Store::Open::kCreate); }, file, "cannot be made");
   }
-  SECTION("a row that another program spoilt") {
-    create();
-    {
-      Store store = Store::open(dir.path(), Store::Open::kExisting);
-      store.put(record("k", 0));
-    }
-    Database(path, false, 100).execute("UPDATE experiments SET result = '{\"decode\":'");
-    const Store store = Store::open(dir.path(), Store::Open::kExisting);
-    require_message([&] { store.get("k"); }, path, "row k is damaged");
-  }
+}
+
+TEST_CASE("numbers of machines and findings come back, and later ones replace them") {
+  using kvcast::store::MachineNumber;
+  const kvcast::TemporaryDirectory dir;
+  Store store = Store::open(dir.path(), Store::Open::kCreate);
+  CHECK(store.machines().empty());
+  CHECK(store.findings().empty());
+  const auto datasheet = kvcast::Origin::kDatasheet;
+  store.set_machine("h200", {{"old", 1.0, "", datasheet, 0, ""}});
+  store.set_machine("h200", {{"gpu.hbm_bandwidth", 4.8e12, "B/s", datasheet, 0.1, "data sheet"},
+                             {"gpu.curve", {}, "", kvcast::Origin::kFitted, 0.05, "own \xff"}});
+  store.set_machine("a100", {});
+  const auto machines = store.machines();
+  REQUIRE(machines.size() == 1);  // one without numbers has nothing to list
+  const std::vector<MachineNumber>& numbers = machines.at("h200");
+  REQUIRE(numbers.size() == 2);
+  CHECK(numbers[0].key == "gpu.hbm_bandwidth");
+  CHECK(numbers[0].value == 4.8e12);
+  CHECK(numbers[0].unit == "B/s");
+  CHECK(numbers[0].origin == datasheet);
+  CHECK(numbers[0].uncertainty == 0.1);
+  CHECK_FALSE(numbers[1].value.has_value());
+  CHECK(numbers[1].source == "own \xff");
+  Database(store.path(), false, 100).execute("UPDATE machine_numbers SET origin = 'hearsay' WHERE value IS NULL");
+  require_message([&] { store.machines(); }, store.path(), "gpu.curve of h200");
+
+  store.set_findings({{"old", "", ""}});
+  store.set_findings({{"first", "text", "detail"}, {"second", "a\nb", ""}});
+  REQUIRE(store.findings().size() == 2);
+  CHECK(store.findings()[0].detail == "detail");
+  CHECK(store.findings()[1].text == "a\nb");
 }
 
 TEST_CASE("a damaged file is refused or read right, never wrongly and never with a crash") {
@@ -198,7 +187,7 @@ TEST_CASE("a damaged file is refused or read right, never wrongly and never with
   const std::string path = dir.path() + "/results.sqlite";
   {
     Store store = Store::open(dir.path(), Store::Open::kCreate);
-    for (int i = 0; i < 50; ++i) store.put(record(fmt::format("{:02}", i), i));
+    for (int i = 0; i < 50; ++i) store.put(i, result(fmt::format("{:02}", i)), "v1");
   }
   std::string whole;
   {
@@ -210,7 +199,7 @@ TEST_CASE("a damaged file is refused or read right, never wrongly and never with
   const auto read_all = [&] {
     try {
       const Store store = Store::open(dir.path(), Store::Open::kExisting);
-      store.for_each([](const Record&) {});
+      store.for_each([](const Stored&) {});
     } catch (const UserError& error) {
       CHECK(std::string(error.what()).find(path) != std::string::npos);
       ++refused;

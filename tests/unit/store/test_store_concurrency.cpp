@@ -1,4 +1,5 @@
 // Many writers and sudden deaths: no row is lost, doubled or half written.
+#include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,30 +12,35 @@
 #include "base/hash.hpp"
 #include "base/random.hpp"
 #include "store/store.hpp"
+#include "support/small_result.hpp"
 #include "support/temporary_directory.hpp"
 
-using kvcast::store::Record;
+using kvcast::result::Result;
 using kvcast::store::Store;
+using kvcast::store::Stored;
 
 namespace {
 
-// A row that can be checked against itself: everything in it follows from `number`. Long enough to span pages.
-Record numbered(int number) {
-  Record r;
+// A row that can be checked against itself: everything in it follows from `number`. Long enough to span pages, and
+// every tenth number has a setting, and so a column, of its own.
+Result numbered(int number) {
+  Result r = kvcast::tests::small_result();
   r.key = kvcast::content_hash(std::to_string(number));
-  r.ordinal = number;
-  r.values = {{"n", std::to_string(number)}};
-  r.config = {{"n", number}};
-  r.result = {{"text", std::string(static_cast<std::size_t>(100 + (number * 37) % 9000), 'a')}, {"twice", 2 * number}};
-  r.code_version = std::string("v");
+  r.subject.settings = {{"n", std::int64_t{number}}};
+  if (number % 10 == 0) r.subject.settings.push_back({fmt::format("n{:05}", number % 300), std::int64_t{number}});
+  r.subject.trace = std::string(static_cast<std::size_t>(100 + (number * 37) % 9000), 'a');
+  r.experiment.tokens_per_s = 2 * number;
   return r;
 }
 
-void check_whole(const Record& r) {
-  const Record expected = numbered(static_cast<int>(r.ordinal));
-  CHECK(r.key == expected.key);
-  CHECK(r.config == expected.config);
-  CHECK(r.result == expected.result);
+bool put(Store& store, int number) { return store.put(number, numbered(number), "v"); }
+
+void check_whole(const Stored& s) {
+  const Result expected = numbered(static_cast<int>(s.ordinal));
+  CHECK(s.result.key == expected.key);
+  CHECK(s.result.subject.settings == expected.subject.settings);
+  CHECK(s.result.subject.trace == expected.subject.trace);
+  CHECK(s.result.experiment.tokens_per_s == expected.experiment.tokens_per_s);
 }
 
 // Runs `work` in a child that ends without running the parent's test framework.
@@ -70,7 +76,7 @@ TEST_CASE("threads of one store write every row once") {
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 100; ++i) {
-        if (store.put(numbered(100 * (t / 2) + i))) ++stored;
+        if (put(store, 100 * (t / 2) + i)) ++stored;
       }
     });
   }
@@ -89,7 +95,7 @@ TEST_CASE("processes that start together on an empty directory write every row o
     children.push_back(spawn([&] {
       Store store = Store::open(dir.path() + "/new/sweep", Store::Open::kCreate);
       // Neighbours overlap by half their rows.
-      for (int i = 0; i < kRows; ++i) store.put(numbered(p * kRows / 2 + i));
+      for (int i = 0; i < kRows; ++i) put(store, p * kRows / 2 + i);
       store.put_replay("shared", std::string(100000, 'r'));
     }));
   }
@@ -116,7 +122,7 @@ TEST_CASE("kill -9 at any moment loses no committed row and doubles none") {
       // Goes on where the last one stopped, as a sweep does, and says after each put how far it got.
       for (int i = 0; i < 100000; ++i) {
         if (store.has(numbered(i).key)) continue;
-        store.put(numbered(i));
+        put(store, i);
         const int done = i + 1;
         if (write(report[1], &done, sizeof done) != sizeof done) _exit(2);
       }
@@ -137,9 +143,9 @@ TEST_CASE("kill -9 at any moment loses no committed row and doubles none") {
     CHECK(static_cast<int>(keys.size()) <= committed + 1);
     CHECK(std::set<std::string>(keys.begin(), keys.end()).size() == keys.size());
     int next = 0;
-    store.for_each([&](const Record& r) {
-      CHECK(r.ordinal == next++);
-      check_whole(r);
+    store.for_each([&](const Stored& s) {
+      CHECK(s.ordinal == next++);
+      check_whole(s);
     });
     committed = static_cast<int>(keys.size());
   }

@@ -1,0 +1,174 @@
+// The members of each struct stand once, for both directions (store/archive.hpp).
+#include "store/parts.hpp"
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "graph/op.hpp"
+#include "metrics/attribution.hpp"
+#include "result/metric.hpp"
+#include "store/archive.hpp"
+#include "store/row.hpp"
+
+// Argument-dependent lookup finds the members of a struct in the struct's own namespace.
+namespace kvcast::metrics {
+
+template <class Io>
+static void members(Io& io, Attribution& a) {
+  const auto kind = [](std::size_t i) { return graph::kind_name(static_cast<graph::Kind>(i)); };
+  const auto bound = [](std::size_t i) { return bound_name(static_cast<Bound>(i)); };
+  const auto origin = [](std::size_t i) { return origin_name(static_cast<Origin>(i)); };
+  io("exposed", store::Named<graph::kKindCount>{a.exposed, kind});
+  io("hidden", store::Named<graph::kKindCount>{a.hidden, kind});
+  io("uncertain", store::Named<graph::kKindCount>{a.uncertain, kind});
+  io("bound", store::Named<kBoundCount>{a.bound, bound});
+  io("origin", store::Named<kOriginCount>{a.origin, origin});
+  io("idle", a.idle);
+}
+
+}  // namespace kvcast::metrics
+
+namespace kvcast::result {
+
+template <class Io>
+static void members(Io& io, OwnedBytes& o) {
+  io("owner", o.owner), io("bytes", o.bytes);
+}
+
+template <class Io>
+static void members(Io& io, OutOfMemory& oom) {
+  io("pool", oom.pool), io("moment", oom.moment), io("requested_for", oom.requested_for);
+  io("requested_bytes", oom.requested), io("in_use_bytes", oom.in_use), io("capacity_bytes", oom.capacity);
+  io("owners", oom.owners);
+}
+
+template <class Io>
+static void members(Io& io, TimelineSpan& s) {
+  io("lane", s.lane), io("kind", s.kind), io("label", s.label), io("layer", s.layer);
+  io("start_s", s.start_s), io("dur_s", s.duration_s);
+}
+
+template <class Io>
+static void members(Io& io, ShiftedTimes& t) {
+  io("step", t.step), io("prefill", t.prefill), io("build", t.build);
+  io("step_parts", t.step_parts), io("prefill_parts", t.prefill_parts), io("build_parts", t.build_parts);
+}
+
+template <class Io>
+static void members(Io& io, Effect& e) {
+  io("source", e.source), io("keys", e.keys), io("longer", e.longer), io("shorter", e.shorter);
+}
+
+template <class Io>
+static void members(Io& io, IndexBuild& build) {
+  io("time", build.time), io("effects", build.effects);
+}
+
+template <class Io>
+static void members(Io& io, TaskScore& t) {
+  io("task", t.task), io("known", t.known), io("interval", t.interval), io("steps", t.steps);
+  io("recall_mean", t.recall_mean), io("recall_min", t.recall_min), io("other_recall", t.other_recall);
+  io("source", t.source);
+}
+
+// Another result is written with all cells of its row.
+static nlohmann::json value_json(std::shared_ptr<const Result>& other) {
+  nlohmann::json out = nlohmann::json::object();
+  for (const auto& [column, cell] : store::row_of(*other)) {
+    if (const auto* text = std::get_if<std::string>(&cell)) out[column] = store::value_json(*text);
+    if (const auto* number = std::get_if<double>(&cell)) out[column] = store::value_json(*number);
+    if (const auto* integer = std::get_if<std::int64_t>(&cell)) out[column] = *integer;
+  }
+  return out;
+}
+
+static void read_value(const nlohmann::json& json, std::shared_ptr<const Result>& other) {
+  store::Row row;
+  for (const auto& [column, value] : json.items()) {
+    if (value.is_number_integer()) {
+      row[column] = value.get<std::int64_t>();
+    } else if (value.is_number()) {
+      row[column] = value.get<double>();
+    } else {
+      std::string text;
+      store::read_value(value, text);
+      row[column] = text;
+    }
+  }
+  other = std::make_shared<Result>(store::result_of(row));
+}
+
+template <class Io>
+static void members(Io& io, Alternative& a) {
+  io("source", a.source), io("longer", a.longer), io("shorter", a.shorter);
+}
+
+}  // namespace kvcast::result
+
+namespace kvcast::store {
+namespace {
+
+// What cells cannot say by themselves.
+struct Parts {
+  result::Result& result;
+  std::vector<std::string> flag_texts;   // settings that are texts, though they read "true" or "false"
+  std::vector<std::string> not_numbers;  // metrics that are NaN, which SQLite keeps as NULL
+};
+
+bool is_flag_text(const result::Setting& setting) {
+  const auto* text = std::get_if<std::string>(&setting.value);
+  return text != nullptr && (*text == "true" || *text == "false");
+}
+
+template <class Io>
+void members(Io& io, Parts& p) {
+  result::Result& r = p.result;
+  result::Experiment& e = r.experiment;
+  io("swept", r.subject.swept);
+  io("flag_texts", p.flag_texts), io("not_numbers", p.not_numbers);
+  io("hbm_owners", e.hbm.owners), io("decode_hbm_owners", e.decode_hbm.owners), io("dram_owners", e.dram.owners);
+  io("decode_hbm_capacity_bytes", e.decode_hbm.capacity);
+  io("oom", e.oom);
+  io("decode", e.step), io("prefill", e.prefill);
+  io("effects", e.effects), io("timeline", e.timeline);
+  io("build", r.build);
+  io("accuracy_origin", r.accuracy.origin), io("task", r.accuracy.task);
+  io("alternatives", r.alternatives);
+}
+
+}  // namespace
+
+std::string parts_text(const result::Result& result) {
+  result::Result rest = result;
+  Parts parts{rest, {}, {}};
+  for (const result::Setting& setting : rest.subject.settings) {
+    if (is_flag_text(setting)) parts.flag_texts.push_back(setting.key);
+  }
+  for (const result::Metric& metric : result::all_metrics()) {
+    double* const field = metric.field == nullptr ? nullptr : metric.field(rest, metric.which);
+    if (field == nullptr) continue;
+    if (std::isnan(*field)) parts.not_numbers.push_back(metric.path);
+    *field = 0;  // it has a column
+  }
+  return struct_json(parts).dump();
+}
+
+void read_parts(const std::string& text, result::Result& result) {
+  Parts parts{result, {}, {}};
+  read_struct(nlohmann::json::parse(text), parts);
+  for (result::Setting& setting : result.subject.settings) {
+    const auto& texts = parts.flag_texts;
+    if (std::find(texts.begin(), texts.end(), setting.key) != texts.end())
+      setting.value = result::text_of(setting.value);
+  }
+  for (const std::string& path : parts.not_numbers) {
+    const result::Metric* const metric = result::find_metric(path);
+    if (metric == nullptr || metric->field == nullptr) throw std::runtime_error("no number is called " + path);
+    double* const field = metric->field(result, metric->which);
+    if (field != nullptr) *field = std::numeric_limits<double>::quiet_NaN();
+  }
+}
+
+}  // namespace kvcast::store

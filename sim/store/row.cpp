@@ -1,0 +1,158 @@
+#include "store/row.hpp"
+
+#include <cmath>
+#include <stdexcept>
+
+#include "base/error.hpp"
+#include "result/metric.hpp"
+#include "store/parts.hpp"
+
+namespace kvcast::store {
+namespace {
+
+using result::Metric;
+using result::Result;
+using result::Subject;
+
+constexpr std::pair<const char*, std::string Subject::*> kTexts[] = {
+    {"name", &Subject::name},   {"model", &Subject::model},   {"hardware", &Subject::hardware},
+    {"host", &Subject::host},   {"policy", &Subject::policy}, {"policy_category", &Subject::policy_category},
+    {"trace", &Subject::trace},
+};
+constexpr std::pair<const char*, std::int64_t Subject::*> kIntegers[] = {
+    {"prompt_tokens", &Subject::prompt_tokens},
+    {"decode_tokens", &Subject::decode_tokens},
+    {"batch", &Subject::batch},
+};
+// Metrics that are absent where the policy's prompt attention is dense.
+constexpr std::pair<const char*, std::optional<double> result::Accuracy::*> kOptional[] = {
+    {"accuracy.prompt_density", &result::Accuracy::prompt_density},
+    {"accuracy.prompt_recall_mass_mean", &result::Accuracy::prompt_recall_mass_mean},
+};
+// Metrics that are kept as integers.
+constexpr std::pair<const char*, std::int64_t result::Experiment::*> kCounts[] = {
+    {"engine.ops", &result::Experiment::engine_ops},
+    {"engine.events", &result::Experiment::engine_events},
+};
+
+std::vector<Column> make_columns() {
+  std::vector<Column> columns = {{"status", "TEXT"}, {"error", "TEXT"}};
+  for (const auto& [name, member] : kTexts) columns.push_back({name, "TEXT"});
+  for (const auto& [name, member] : kIntegers) columns.push_back({name, "INTEGER"});
+  columns.push_back({"wall_s", "REAL"});
+  for (const Metric& metric : result::all_metrics()) {
+    columns.push_back({metric.path, "REAL"});
+    if (!has_interval(metric)) continue;
+    columns.push_back({metric.path + ".low", "REAL"});
+    columns.push_back({metric.path + ".high", "REAL"});
+    columns.push_back({metric.path + ".origin", "TEXT"});
+  }
+  columns.push_back({"bottleneck", "TEXT"});
+  columns.push_back({"parts", "TEXT"});
+  return columns;
+}
+
+Cell setting_cell(const result::SettingValue& value) {
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return *integer;
+  if (const auto* number = std::get_if<double>(&value)) return *number;
+  return result::text_of(value);
+}
+
+result::SettingValue setting_of(const std::string& column, const Cell& cell) {
+  if (const auto* integer = std::get_if<std::int64_t>(&cell)) return *integer;
+  if (const auto* number = std::get_if<double>(&cell)) return *number;
+  const auto* text = std::get_if<std::string>(&cell);
+  if (text == nullptr) throw std::runtime_error(column + " is NULL");
+  if (*text == "true" || *text == "false") return *text == "true";
+  return *text;
+}
+
+void add_metric(Row& row, const Result& result, const Metric& metric) {
+  const auto number = value(result, metric);
+  if (!number || std::isnan(*number)) return;  // SQLite has no NaN; `parts` names it
+  row[metric.path] = *number;
+  if (!has_interval(metric)) return;
+  row[metric.path + ".origin"] = std::string(origin_name(origin(result, metric)));
+  if (const auto range = interval(result, metric)) {
+    row[metric.path + ".low"] = range->low;
+    row[metric.path + ".high"] = range->high;
+  }
+}
+
+const Cell* find(const Row& row, std::string_view column) {
+  const auto found = row.find(column);
+  return found == row.end() || std::holds_alternative<std::monostate>(found->second) ? nullptr : &found->second;
+}
+
+template <class T>
+T get(const Row& row, std::string_view column) {
+  const Cell* const cell = find(row, column);
+  const T* const value = cell == nullptr ? nullptr : std::get_if<T>(cell);
+  if (value == nullptr) throw std::runtime_error(fmt::format("{} has no value, or one of another type", column));
+  return *value;
+}
+
+void read_subject(const Row& row, Subject& subject) {
+  for (const auto& [name, member] : kTexts) subject.*member = get<std::string>(row, name);
+  for (const auto& [name, member] : kIntegers) subject.*member = get<std::int64_t>(row, name);
+  for (const auto& [column, cell] : row) {
+    if (!column.starts_with(kSettingPrefix) || std::holds_alternative<std::monostate>(cell)) continue;
+    subject.settings.push_back({column.substr(kSettingPrefix.size()), setting_of(column, cell)});
+  }
+}
+
+// A number where the result has a field for it, and only there.
+void read_metric(const Row& row, Result& result, const Metric& metric) {
+  const bool stored = find(row, metric.path) != nullptr;
+  if (metric.field == nullptr) return;  // follows from other fields
+  double* const field = metric.field(result, metric.which);
+  if (field == nullptr && stored) throw std::runtime_error(metric.path + " has a value, which this result cannot have");
+  if (field == nullptr || (!stored && std::isnan(*field))) return;
+  *field = get<double>(row, metric.path);
+}
+
+}  // namespace
+
+const std::vector<Column>& result_columns() {
+  static const std::vector<Column> columns = make_columns();
+  return columns;
+}
+
+Row row_of(const Result& result) {
+  Row row;
+  row["key"] = result.key;
+  row["status"] = std::string(status_name(result.status));
+  row["error"] = result.error;
+  for (const auto& [name, member] : kTexts) row[name] = result.subject.*member;
+  for (const auto& [name, member] : kIntegers) row[name] = result.subject.*member;
+  row["wall_s"] = result.wall_s;
+  for (const result::Setting& setting : result.subject.settings) {
+    row[std::string(kSettingPrefix) + setting.key] = setting_cell(setting.value);
+  }
+  for (const Metric& metric : result::all_metrics()) add_metric(row, result, metric);
+  if (result.has_times()) row["bottleneck"] = std::string(result::bottleneck(result.experiment.step));
+  row["parts"] = parts_text(result);
+  return row;
+}
+
+Result result_of(const Row& row) {
+  Result result;
+  result.key = get<std::string>(row, "key");
+  const auto status = result::status_from_name(get<std::string>(row, "status"));
+  if (!status) throw std::runtime_error("the status is none of ok, oom, failed");
+  result.status = *status;
+  result.error = get<std::string>(row, "error");
+  result.wall_s = get<double>(row, "wall_s");
+  read_subject(row, result.subject);
+  for (const auto& [name, member] : kOptional) {
+    if (find(row, name) != nullptr) (result.accuracy.*member).emplace();
+  }
+  read_parts(get<std::string>(row, "parts"), result);
+  for (const Metric& metric : result::all_metrics()) read_metric(row, result, metric);
+  for (const auto& [name, member] : kCounts) {
+    result.experiment.*member = static_cast<std::int64_t>(get<double>(row, name));
+  }
+  return result;
+}
+
+}  // namespace kvcast::store
