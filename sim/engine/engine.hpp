@@ -14,7 +14,7 @@
 //   without demand are passed on the spot. Then fifo resources are handed out. Instants decide about order only: every
 //   time is kept as it is, so that nothing is lost to them.
 // - An op takes the memory of its positive deltas when it starts and returns that of its negative ones when it
-//   finishes. What does not fit ends the run.
+//   finishes. An allocation that does not fit ends the run.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.hpp"
 #include "base/units.hpp"
 #include "graph/op.hpp"
 
@@ -44,7 +45,7 @@ struct Pool {
   double capacity_bytes = 0;  // may be infinite
 };
 
-// What ops refer to by index. At most 65535 of each.
+// The objects that ops refer to by index, at most 65535 of each.
 struct System {
   std::vector<Resource> resources;
   std::vector<std::string> lanes;
@@ -82,8 +83,8 @@ struct Op {
 };
 
 // Ops that arrive together, in order of their ids, and the works that are new with them. Demands, predecessors and
-// memory deltas lie in flat arrays of which works and ops refer to ranges. The engine copies what it needs; it knows a
-// work until the end of the run.
+// memory deltas lie in flat arrays of which works and ops refer to ranges. The engine copies these; works stay known
+// until the end of the run.
 struct Block {
   std::vector<Work> works;
   std::vector<Demand> demands;
@@ -113,28 +114,31 @@ struct Block {
     const auto waits = static_cast<std::uint32_t>(after.size()), deltas = static_cast<std::uint32_t>(memory.size());
     return ops.emplace_back(Op{0, -1, work, waits, waits, deltas, deltas, lane});
   }
-  // Lets the op that was appended last wait for another one.
+  // Adds an op to wait for to the op that was appended last.
   void add_after(OpId id) {
     after.push_back(id);
     ++ops.back().after_end;
   }
-  // Lets the op that was appended last change memory.
+  // Adds a memory delta to the op that was appended last.
   void add_memory(const MemoryDelta& delta) {
     memory.push_back(delta);
     ++ops.back().memory_end;
   }
   std::span<const Demand> demands_of(const Work& work) const {
-    return std::span(demands).subspan(work.demands_begin, work.demands_end - work.demands_begin);
+    return range(demands, work.demands_begin, work.demands_end);
   }
-  std::span<const OpId> after_of(const Op& op) const {
-    return std::span(after).subspan(op.after_begin, op.after_end - op.after_begin);
-  }
-  std::span<const MemoryDelta> memory_of(const Op& op) const {
-    return std::span(memory).subspan(op.memory_begin, op.memory_end - op.memory_begin);
+  std::span<const OpId> after_of(const Op& op) const { return range(after, op.after_begin, op.after_end); }
+  std::span<const MemoryDelta> memory_of(const Op& op) const { return range(memory, op.memory_begin, op.memory_end); }
+
+ private:
+  template <typename T>
+  static std::span<const T> range(const std::vector<T>& all, std::uint32_t begin, std::uint32_t end) {
+    KVCAST_CHECK(begin <= end && end <= all.size());
+    return std::span(all).subspan(begin, end - begin);
   }
 };
 
-// Where ops come from. Ids count up from 0 in order of arrival, over all blocks. The last op of a block is its gate:
+// A source of ops. Ids count up from 0 in order of arrival, over all blocks. The last op of a block is its gate:
 // the next block is asked for at the instant at which the gate finishes, before anything starts at that instant. That
 // equals having had all ops from the start if and only if every op of a block waits for the gate of the block before,
 // directly, through ops of its own block or through the order of its lane; run() checks this for each op
@@ -200,9 +204,9 @@ struct Outcome {
 };
 
 // Runs all ops of the source. The observer may be null. Aborts on ops that break the rules above (unknown lane, work or
-// resource, `after` not earlier, negative or non-finite numbers, a demand on a resource of rate 0, more memory returned
-// than taken); whoever makes ops of user input checks it before. Throws UserError when simulated time passes 2^62 ps
-// (53 days).
+// resource, a range beyond its array, `after` not earlier, negative or non-finite numbers, a demand on a resource of
+// rate 0, more memory returned than taken); whoever makes ops of user input checks it before. Throws UserError when
+// simulated time passes 2^62 ps (53 days).
 Outcome run(const System& system, OpSource& source, Observer* observer);
 
 // Hands out ops that are all there, as one block.

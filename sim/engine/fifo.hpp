@@ -1,4 +1,4 @@
-// Fifo resources: who holds them, who waits, who is next.
+// Arbitration of fifo resources: their holders and the queues of ops that wait for them.
 #pragma once
 
 #include <compare>

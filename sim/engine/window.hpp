@@ -1,4 +1,4 @@
-// The live ops of a run: from their arrival to their finish, with what each waits for.
+// The live ops of a run, from their arrival to their finish, and the dependencies between them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace kvcast::engine {
 
-// An op as the engine needs it.
+// An op that has arrived and not finished. Ids and ranks as in Op, times in picoseconds.
 struct LiveOp {
   OpId id = 0, rank = 0;
   std::uint64_t tag = 0;

@@ -90,42 +90,6 @@ TEST_CASE("ops that do not overload a resource run as fast as alone") {
   CHECK(run.records[1].finish == 10'000'000);
 }
 
-TEST_CASE("ops of one work run like ops with equal demands of their own") {
-  // One work: latency 1, 2 of the fair resource. Ops 0 and 1 share it from 1 on, each at half speed, until 5. Op 2
-  // follows on lane 0 and is alone: 5 + 1 + 2 = 8.
-  Block block;
-  block.add_work(1 * kUs);
-  block.add_demand(0, 2 * kUs);
-  for (const std::uint16_t lane : {0, 1, 0}) block.add_op(lane, 0);
-  OneBlock source(block);
-  const System system = make_system(2, {fair()});
-  const Finished shared = run_source(system, source);
-  CHECK(shared.records[0].finish == 5'000'000);
-  CHECK(shared.records[1].finish == 5'000'000);
-  CHECK(shared.records[2].finish == 8'000'000);
-  const LoneOp first = make_op(0, 1 * kUs, {{0, 2 * kUs}}), second = make_op(1, 1 * kUs, {{0, 2 * kUs}});
-  const Finished own = run_all(system, {first, second, first});
-  CHECK(own.order == shared.order);
-  for (std::size_t i = 0; i < 3; ++i) {
-    CHECK(own.records[i].start == shared.records[i].start);
-    CHECK(own.records[i].work_start == shared.records[i].work_start);
-    CHECK(own.records[i].finish == shared.records[i].finish);
-  }
-}
-
-TEST_CASE("ops of one work take a fifo in turn") {
-  // 3 of the fifo each, all ready at 1: 1 to 4, 4 to 7, 7 to 10.
-  Block block;
-  block.add_work(1 * kUs);
-  block.add_demand(0, 3 * kUs);
-  for (const std::uint16_t lane : {0, 1, 2}) block.add_op(lane, 0);
-  OneBlock source(block);
-  const Finished run = run_source(make_system(3, {fifo()}), source);
-  CHECK(run.records[0].finish == 4'000'000);
-  CHECK(run.records[1].finish == 7'000'000);
-  CHECK(run.records[2].finish == 10'000'000);
-}
-
 TEST_CASE("rates scale demands") {
   // 3.35e9 bytes at 3.35e12 a second: 1 ms.
   const auto run = run_all(make_system(1, {{"hbm", 3.35e12, Sharing::kFair}}), {make_op(0, 0, {{0, 3.35e9}})});

@@ -1,12 +1,7 @@
 // Blocks and gates: streaming a graph equals having it all, in memory that does not grow with it.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
 
 #include <cmath>
-#include <csignal>
-#include <cstdio>
 
 #include "base/random.hpp"
 #include "engine/window.hpp"
@@ -65,43 +60,6 @@ Blocked random_blocks(std::uint64_t seed, int blocks) {
   }
   return g;
 }
-
-// Whether the run aborts, seen from outside.
-bool aborts(const System& system, OpSource& source) {
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    static_cast<void>(freopen("/dev/null", "w", stderr));
-    std::signal(SIGABRT, SIG_DFL);
-    run(system, source, nullptr);
-    _exit(0);
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
-}
-bool aborts(const System& system, const std::vector<LoneOp>& ops, const std::vector<std::size_t>& ends) {
-  Blocks source(ops, ends);
-  return aborts(system, source);
-}
-
-// One op a block, and as many works with the first block as are asked for.
-class OpsOfWorks final : public OpSource {
- public:
-  OpsOfWorks(int works, std::vector<WorkId> ops) : works_(works), ops_(std::move(ops)) {}
-  bool next_block(Block& out) override {
-    out.clear();
-    if (next_ == ops_.size()) return false;
-    for (; works_ > 0; --works_) out.add_work(1 * kUs);
-    out.add_op(0, ops_[next_++]);
-    return true;
-  }
-
- private:
-  int works_;
-  std::vector<WorkId> ops_;
-  std::size_t next_ = 0;
-};
 
 // A decode-like step, over and over: 5 ops a step, one of them a copy that may lag behind. All steps share five works.
 class Steps final : public OpSource {
@@ -213,46 +171,6 @@ TEST_CASE("empty blocks are passed over") {
   const Outcome outcome = run(make_system(1, {}), source, nullptr);
   CHECK(outcome.ops == 2);
   CHECK(outcome.makespan == 2'000'000);
-}
-
-TEST_CASE("works are numbered over all blocks and stay known") {
-  // Latencies 1 and 2 come with the first block, 4 with the second; the third block uses them all: 1, 4, 2 + 4 + 1.
-  class ThreeBlocks final : public OpSource {
-   public:
-    bool next_block(Block& out) override {
-      out.clear();
-      switch (block_++) {
-        case 0:
-          out.add_work(1 * kUs);
-          out.add_work(2 * kUs);
-          out.add_op(0, 0);
-          return true;
-        case 1:
-          out.add_work(4 * kUs);
-          out.add_op(0, 2);
-          return true;
-        case 2:
-          for (const WorkId work : {1u, 2u, 0u}) out.add_op(0, work);
-          return true;
-        default:
-          return false;
-      }
-    }
-    int block_ = 0;
-  } source;
-  const Finished run = run_source(make_system(1, {}), source);
-  CHECK(run.records[1].start == 1'000'000);
-  CHECK(run.records[2].start == 5'000'000);
-  CHECK(run.records[3].start == 7'000'000);
-  CHECK(run.records[4].start == 11'000'000);
-  CHECK(run.outcome.makespan == 12'000'000);
-}
-
-TEST_CASE("an op of a work that was never handed over ends the program") {
-  OpsOfWorks known(2, {0, 1, 0}), unknown(2, {0, 2}), none(0, {0});
-  CHECK_FALSE(aborts(make_system(1, {}), known));
-  CHECK(aborts(make_system(1, {}), unknown));
-  CHECK(aborts(make_system(1, {}), none));
 }
 
 TEST_CASE("what waits for a gate") {
