@@ -90,7 +90,9 @@ std::string text_of(const Unchanged& u) {
 
 store::Finding finding_of(std::span<const Unchanged> unchanged) {
   store::Finding finding{"Swept without effect", "", ""};
-  for (const Unchanged& u : unchanged) finding.text += (finding.text.empty() ? "" : "\n") + text_of(u);
+  std::vector<std::string> lines;
+  for (const Unchanged& u : unchanged) lines.push_back(text_of(u));
+  finding.text = fmt::format("{}", fmt::join(lines, "\n"));
   return finding;
 }
 
