@@ -49,7 +49,7 @@ int run(const Options& options) {
           {{"key", c.key}, {"value", c.value}, {"base", c.base}, {"follows", c.follows}, {"rule", c.rule}});
     }
     for (const auto& number : study::machine_numbers(machine)) {
-      out["rests_on"].push_back(result::to_json(number));
+      out["rests_on"].push_back(result::to_json(machine.name, number));
     }
     fmt::print("{}\n", out.dump(1));
     return 0;

@@ -185,8 +185,8 @@ json to_json(const std::optional<TaskScore>& task) {
           {"rests_on", task->source}};
 }
 
-json to_json(const MachineNumber& n) {
-  return {{"what", n.machine + ": " + n.key},
+json to_json(const std::string& machine, const MachineNumber& n) {
+  return {{"what", machine + ": " + n.key},
           {"value", n.value ? json(*n.value) : json()},
           {"unit", n.unit},
           {"origin", origin_name(n.origin)},

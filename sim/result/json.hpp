@@ -25,7 +25,7 @@ nlohmann::json to_json(const Result& result);
 nlohmann::json to_json(const Metric& metric);
 
 // {what: "MACHINE: KEY", value, unit, origin, uncertainty, source}.
-nlohmann::json to_json(const MachineNumber& number);
+nlohmann::json to_json(const std::string& machine, const MachineNumber& number);
 
 // The predicted task score: {task, known, share_of_full, interval, steps, recall_mean, recall_min, other_recall,
 // origin, rests_on}; null without one.

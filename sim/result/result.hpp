@@ -104,7 +104,7 @@ struct Result {
 
 // A number of a machine that results depend on.
 struct MachineNumber {
-  std::string machine, key;     // "h200", "gpu.hbm_bandwidth"
+  std::string key;              // "gpu.hbm_bandwidth"
   std::optional<double> value;  // in the base unit; nothing for a curve
   std::string unit;             // "bytes/s"; empty for plain numbers
   Origin origin = Origin::kAssumed;

@@ -198,8 +198,8 @@ std::vector<result::MachineNumber> machine_numbers(const config::Hardware& hardw
   std::vector<result::MachineNumber> numbers;
   for (const config::ConstKnob& knob : config::knobs(hardware)) {
     result::MachineNumber& n = numbers.emplace_back();
-    n.machine = hardware.name, n.key = knob.key;
-    n.unit = knob.y == Dimension::kNone ? "" : std::string(dimension_name(knob.y));
+    n.key = knob.key;
+    n.unit = knob.y == Dimension::kNone ? "number" : std::string(dimension_name(knob.y));
     if (knob.value != nullptr) {
       n.value = knob.value->value;
       n.origin = knob.value->origin, n.uncertainty = knob.value->uncertainty, n.source = knob.value->source;
