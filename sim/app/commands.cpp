@@ -10,6 +10,7 @@ void add_commands(CLI::App& app, int& result) {
   add_simulate(app, result);
   add_trace(app, result);
   add_policies(app, result);
+  add_metrics(app, result);
   add_explain(app, result);
   add_calibrate(app, result);
   add_validate(app, result);

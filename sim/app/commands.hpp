@@ -15,6 +15,7 @@ void add_replay(CLI::App& app, int& result);
 void add_simulate(CLI::App& app, int& result);
 void add_trace(CLI::App& app, int& result);
 void add_policies(CLI::App& app, int& result);
+void add_metrics(CLI::App& app, int& result);
 void add_explain(CLI::App& app, int& result);
 void add_calibrate(CLI::App& app, int& result);
 void add_validate(CLI::App& app, int& result);
