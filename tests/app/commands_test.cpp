@@ -31,7 +31,7 @@ json run_json(const std::string& policy, const std::vector<std::string>& setting
 
 TEST_CASE("help ends well, a wrong command line with 2") {
   CHECK(kvcast::test::kvcast({"--help"}).code == 0);
-  for (const char* command : {"run", "sweep", "report", "replay", "simulate", "trace", "policies", "explain",
+  for (const char* command : {"run", "sweep", "report", "replay", "simulate", "trace", "policies", "metrics", "explain",
                               "validate", "profile", "calibrate"}) {
     const Output o = kvcast::test::kvcast({command, "--help"});
     CHECK(o.code == 0);
