@@ -115,8 +115,8 @@ void print_sensitivities(const json& sensitivities) {
     if (told++ == 0) fmt::print("A step moves most with\n");
     const std::string name = plan::name_of(s["keys"]);
     fmt::print("  {:<44} {:+.0f} to {:+.0f} %\n",
-               name == workload::kTraceSample ? "other layers and steps of the trace" : name,
-               100 * (step.shorter - 1), 100 * (step.longer - 1));
+               name == workload::kTraceSample ? "other layers and steps of the trace" : name, 100 * (step.shorter - 1),
+               100 * (step.longer - 1));
   }
 }
 

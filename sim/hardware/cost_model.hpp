@@ -25,6 +25,13 @@ class CostModel {
   // Keeps copies; the framework says whether kernels follow each other in CUDA graphs or in streams.
   CostModel(const config::Hardware& hardware, const config::Framework& framework, Shift shift = {});
 
+  // The same machine under a shift.
+  CostModel shifted(const Shift& shift) const {
+    CostModel other = *this;
+    other.shift_ = shift;
+    return other;
+  }
+
   // The time and demands of work on a lane: kernels of copy streams are never in a CUDA graph, and host calls keep
   // their lane's thread busy.
   Cost cost(const graph::Work& work, graph::Lane lane) const { return terms(work, lane).cost(rates_.data()); }

@@ -25,9 +25,9 @@ class Owners {
 class Events {
  public:
   void note(std::string_view event, int layer, graph::OpId op);
+  bool empty() const { return events_.empty(); }
   // The op noted last; −1: none.
   graph::OpId noted(std::string_view event, int layer) const;
-  bool empty() const { return events_.empty(); }
 
  private:
   struct Event {

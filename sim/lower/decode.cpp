@@ -30,12 +30,9 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
 }
 
 DecodeWindow::DecodeWindow(const DecodeSetting& setting, std::int64_t context, int steps, Owners& owners)
-    : DecodeWindow(
-          setting,
-          SampledSteps{context, steps, 0, std::max(context, std::min(context + steps - 1, setting.lengths.bound()))},
-          owners) {
-  consecutive_ = true;
-}
+    : DecodeWindow(setting,
+                   {context, steps, 0, std::max(context, std::min(context + steps - 1, setting.lengths.bound())), true},
+                   owners) {}
 
 DecodeWindow::DecodeWindow(const DecodeSetting& setting, const SampledSteps& sampled, Owners& owners)
     : setting_(setting), sampled_(sampled), owners_(owners) {}
@@ -71,7 +68,7 @@ OpId DecodeWindow::decode_layer(Block& block, int layer, OpId after) {
   shape.model = &run.model;
   shape.layer = layer;
   shape.batch = run.workload.batch;
-  shape.tokens = sampled_.context + (consecutive_ ? step_ : 0);
+  shape.tokens = sampled_.context + (sampled_.consecutive ? step_ : 0);
   shape.heads = counts_at(layer, shape.tokens);
   shape.per_query_head = setting_.per_query_head;
   setting_.policy->decode_layer(shape, block);

@@ -29,13 +29,15 @@ struct DecodeSetting {
   double temporaries = 1;  // factor on the bytes of activations and attention scores
 };
 
-// Steps drawn from the replay that stand for the steps around one context. All are lowered at that context, so that
-// steps which do the same are the same work.
+// Steps drawn from the replay: first_draw, first_draw + 1, … of CountSource. They stand for the steps around one
+// context and are lowered at it, so that steps which do the same are the same work; or they are consecutive, and each
+// has one more token cached than the one before.
 struct SampledSteps {
-  std::int64_t context = 0;     // tokens cached a sequence, the new one included
-  int steps = 1;                // `first_draw`, first_draw + 1, …
-  std::int64_t first_draw = 0;  // step that CountSource is asked for
-  std::int64_t held = 0;        // context at which memory is taken
+  std::int64_t context = 0;  // tokens cached a sequence, the new one included
+  int steps = 1;
+  std::int64_t first_draw = 0;
+  std::int64_t held = 0;  // context at which memory is taken
+  bool consecutive = false;
 };
 
 // A block a step. The first block starts with a marker that takes the memory; counts follow the context by the policy's
@@ -47,10 +49,10 @@ class DecodeWindow final : public graph::WorkSource {
   DecodeWindow(const DecodeSetting& setting, std::int64_t context, int steps, Owners& owners);
   DecodeWindow(const DecodeSetting& setting, const SampledSteps& sampled, Owners& owners);
   bool next_block(std::vector<graph::Op>& out) override;
+  // Whether steps so far have noted ops for later ones to wait for.
+  bool has_notes() const { return !events_.empty(); }
   // Id of the last op of each step so far: the token.
   const std::vector<graph::OpId>& step_ends() const { return step_ends_; }
-  // Whether later steps wait for ops that steps so far have noted.
-  bool has_notes() const { return !events_.empty(); }
 
  private:
   void take_memory(Block& block);
@@ -59,7 +61,6 @@ class DecodeWindow final : public graph::WorkSource {
 
   DecodeSetting setting_;
   SampledSteps sampled_;
-  bool consecutive_ = false;  // each step has one more token cached than the one before
   int step_ = 0;
   Owners& owners_;
   Events events_;

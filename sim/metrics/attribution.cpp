@@ -8,8 +8,9 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <set>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 
@@ -43,47 +44,41 @@ int claim(const Span& span) {
 
 // Who is charged of several: the best claim, of these the one that started first. What follows leaves nothing to the
 // order in which spans came.
-using Preference = std::tuple<int, Picoseconds, Kind, Bound, Origin, float>;
-Preference preference(const Span& s) { return {claim(s), s.start, s.kind, s.bound, s.origin, s.uncertainty}; }
-
-struct Edge {
-  Picoseconds at;
-  std::uint32_t span;
-  bool opens;
-};
-
-// The starts and finishes of all spans in order of time, at one time in the order of the spans.
-std::vector<Edge> edges_of(const std::vector<Span>& spans) {
-  std::vector<Edge> edges;
-  edges.reserve(2 * spans.size());
-  for (std::uint32_t i = 0; i < spans.size(); ++i) {
-    edges.push_back({spans[i].start, i, true});
-    edges.push_back({spans[i].finish, i, false});
-  }
-  std::sort(edges.begin(), edges.end(),
-            [](const Edge& a, const Edge& b) { return std::pair(a.at, a.span) < std::pair(b.at, b.span); });
-  return edges;
+bool preferred(const Span& a, const Span& b) {
+  const int claim_a = claim(a), claim_b = claim(b);
+  if (claim_a != claim_b) return claim_a < claim_b;
+  if (a.start != b.start) return a.start < b.start;
+  return std::tie(a.kind, a.bound, a.origin, a.uncertainty) < std::tie(b.kind, b.bound, b.origin, b.uncertainty);
 }
 
-// The spans in order of their starts, or of their finishes.
-std::vector<Span> in_order(const std::vector<Edge>& edges, const std::vector<Span>& spans, bool of_starts) {
-  std::vector<Span> ordered;
-  ordered.reserve(spans.size());
-  for (const Edge& e : edges) {
-    if (e.opens == of_starts) ordered.push_back(spans[e.span]);
-  }
-  return ordered;
+// The spans' numbers in order of their starts, and of their finishes; at one time in the order of the spans.
+using Order = std::vector<std::uint32_t>;
+template <class TimeOf>
+Order in_order(const std::vector<Span>& spans, TimeOf time_of) {
+  std::vector<std::pair<Picoseconds, std::uint32_t>> keys;
+  keys.reserve(spans.size());
+  for (const Span& s : spans) keys.emplace_back(time_of(s), static_cast<std::uint32_t>(keys.size()));
+  if (!std::is_sorted(keys.begin(), keys.end())) std::sort(keys.begin(), keys.end());
+  Order order;
+  order.reserve(keys.size());
+  for (const auto& [time, span] : keys) order.push_back(span);
+  return order;
 }
 
-// Overlapping spans of a kind count once.
-double seconds_covered(const std::vector<Span>& by_start, Kind kind) {
-  Picoseconds covered = 0, until = std::numeric_limits<Picoseconds>::min();
-  for (const Span& s : by_start) {
-    if (s.kind != kind || s.finish <= until) continue;
-    covered += s.finish - std::max(s.start, until);
-    until = s.finish;
+// By kind, the seconds in which a span of it runs; overlapping spans of a kind count once.
+std::array<double, graph::kKindCount> seconds_covered(const std::vector<Span>& spans, const Order& by_start) {
+  std::array<Picoseconds, graph::kKindCount> covered{}, until{};
+  until.fill(std::numeric_limits<Picoseconds>::min());
+  for (const std::uint32_t i : by_start) {
+    const Span& s = spans[i];
+    const auto k = static_cast<std::size_t>(s.kind);
+    if (s.finish <= until[k]) continue;
+    covered[k] += s.finish - std::max(s.start, until[k]);
+    until[k] = s.finish;
   }
-  return to_seconds(covered);
+  std::array<double, graph::kKindCount> seconds{};
+  for (std::size_t k = 0; k < seconds.size(); ++k) seconds[k] = to_seconds(covered[k]);
+  return seconds;
 }
 
 // Times that the engine rounded to whole picoseconds are equal within this.
@@ -91,32 +86,34 @@ constexpr Picoseconds kSameInstant = 2;
 
 // The span on the critical path that ends at `at`; where none does (the window's end, or a
 // start that nothing explains), the one with the best claim of those that run then. Null where none runs.
-const Span* before(const std::vector<Span>& by_finish, Picoseconds at) {
+const Span* before(const std::vector<Span>& spans, const Order& by_finish, Picoseconds at) {
   const Span* best = nullptr;
   const auto offer = [&best](const Span& s) {
-    if (best == nullptr || preference(s) < preference(*best)) best = &s;
+    if (best == nullptr || preferred(s, *best)) best = &s;
   };
   const auto first = std::lower_bound(by_finish.begin(), by_finish.end(), at - kSameInstant,
-                                      [](const Span& s, Picoseconds t) { return s.finish < t; });
-  for (auto s = first; s != by_finish.end() && s->finish <= at + kSameInstant; ++s) {
-    if (s->start < at) offer(*s);
+                                      [&spans](std::uint32_t i, Picoseconds t) { return spans[i].finish < t; });
+  auto s = first;
+  for (; s != by_finish.end() && spans[*s].finish <= at + kSameInstant; ++s) {
+    if (spans[*s].start < at) offer(spans[*s]);
   }
   if (best != nullptr) return best;
-  for (auto s = first; s != by_finish.end(); ++s) {
-    if (s->start < at) offer(*s);
+  for (; s != by_finish.end(); ++s) {
+    if (spans[*s].start < at) offer(spans[*s]);
   }
   return best;
 }
 
-std::array<double, kBoundCount> critical_path(const std::vector<Span>& by_finish, Picoseconds begin, Picoseconds end) {
+std::array<double, kBoundCount> critical_path(const std::vector<Span>& spans, const Order& by_finish, Picoseconds begin,
+                                              Picoseconds end) {
   std::array<double, kBoundCount> bound{};
   for (Picoseconds at = end; at > begin;) {
-    const Span* const s = before(by_finish, at);
+    const Span* const s = before(spans, by_finish, at);
     if (s == nullptr) {  // nothing runs: on to what ended last
       const auto later = std::lower_bound(by_finish.begin(), by_finish.end(), at,
-                                          [](const Span& a, Picoseconds t) { return a.finish < t; });
+                                          [&spans](std::uint32_t i, Picoseconds t) { return spans[i].finish < t; });
       if (later == by_finish.begin()) break;
-      at = std::prev(later)->finish;
+      at = spans[*std::prev(later)].finish;
       continue;
     }
     bound[static_cast<std::size_t>(s->bound)] += to_seconds(at - s->start);
@@ -140,33 +137,48 @@ double Attribution::uncertain_total() const { return std::accumulate(uncertain.b
 
 namespace {
 
-// Charges each instant of the window to the active span that is preferred.
-void charge_instants(const std::vector<Edge>& edges, const std::vector<Span>& spans, Picoseconds begin, Picoseconds end,
+// Charges each instant of the window to the active span that is preferred. Few spans run at once, so that a scan finds
+// it, and the one that ends next, fastest.
+void charge_instants(const std::vector<Span>& spans, const Order& by_start, Picoseconds begin, Picoseconds end,
                      Attribution& result) {
-  std::set<std::pair<Preference, std::uint32_t>> active;
-  Picoseconds now = begin;
+  std::vector<const Span*> active;
+  const Span* best = nullptr;
+  Picoseconds now = begin, next_finish = end;
   const auto charge = [&](Picoseconds until) {
     const double length = to_seconds(until - now);
     now = until;
-    if (active.empty()) {
+    if (best == nullptr) {
       result.idle += length;
       return;
     }
-    const Span& s = spans[active.begin()->second];
-    result.exposed[static_cast<std::size_t>(s.kind)] += length;
-    result.origin[static_cast<std::size_t>(s.origin)] += length;
-    result.uncertain[static_cast<std::size_t>(s.kind)] += length * static_cast<double>(s.uncertainty);
+    result.exposed[static_cast<std::size_t>(best->kind)] += length;
+    result.origin[static_cast<std::size_t>(best->origin)] += length;
+    result.uncertain[static_cast<std::size_t>(best->kind)] += length * static_cast<double>(best->uncertainty);
   };
-  for (const Edge& e : edges) {
-    if (e.at > now) charge(e.at);
-    const std::pair entry{preference(spans[e.span]), e.span};
-    if (e.opens) {
-      active.insert(entry);
-    } else {
-      active.erase(entry);
+  const auto drop_finished = [&] {
+    std::erase_if(active, [now](const Span* s) { return s->finish <= now; });
+    best = nullptr, next_finish = end;
+    for (const Span* s : active) {
+      if (best == nullptr || preferred(*s, *best)) best = s;
+      next_finish = std::min(next_finish, s->finish);
     }
+  };
+  const auto pass_until = [&](Picoseconds until) {
+    while (next_finish < until) {
+      if (next_finish > now) charge(next_finish);
+      drop_finished();
+    }
+    if (until > now) charge(until);
+  };
+  for (const std::uint32_t i : by_start) {
+    const Span& s = spans[i];
+    pass_until(s.start);
+    active.push_back(&s);
+    if (next_finish <= now) drop_finished();
+    if (best == nullptr || preferred(s, *best)) best = &s;
+    next_finish = std::min(next_finish, s.finish);
   }
-  if (end > now) charge(end);
+  pass_until(end);
 }
 
 }  // namespace
@@ -175,15 +187,16 @@ Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds en
   KVCAST_CHECK(begin <= end);
   for (Span& s : spans) s.start = std::max(s.start, begin), s.finish = std::min(s.finish, end);
   std::erase_if(spans, [](const Span& s) { return s.start >= s.finish || s.kind == Kind::kMarker; });
-  const std::vector<Edge> edges = edges_of(spans);
-  const std::vector<Span> by_start = in_order(edges, spans, true);
+  const Order by_start = in_order(spans, [](const Span& s) { return s.start; });
+  const Order by_finish = in_order(spans, [](const Span& s) { return s.finish; });
 
   Attribution result;
-  result.bound = critical_path(in_order(edges, spans, false), begin, end);
-  charge_instants(edges, spans, begin, end, result);
+  result.bound = critical_path(spans, by_finish, begin, end);
+  charge_instants(spans, by_start, begin, end, result);
+  const std::array<double, graph::kKindCount> covered = seconds_covered(spans, by_start);
   for (std::size_t k = 0; k < result.hidden.size(); ++k) {
     // Less than a picosecond is the rounding of sums.
-    const double hidden = seconds_covered(by_start, static_cast<Kind>(k)) - result.exposed[k];
+    const double hidden = covered[k] - result.exposed[k];
     result.hidden[k] = hidden < 1e-12 ? 0 : hidden;
   }
   return result;

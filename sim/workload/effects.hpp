@@ -17,6 +17,7 @@ namespace kvcast::workload {
 // Blocks of a recorded run whose time is meant. The recorder must have kept the block before them, too, if there is
 // one: ops that it leaves running are part of the schedule.
 struct RecordedBlocks {
+  const engine::System* system = nullptr;
   const TimedSource* source = nullptr;
   const Recorder* recorder = nullptr;
   std::size_t first = 0, count = 1;

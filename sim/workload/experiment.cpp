@@ -40,6 +40,15 @@ struct Run {
       : source(stream, costs, scales), recorder(source, detailed_from) {}
 };
 
+// Seconds of a window's measured steps.
+std::vector<double> step_seconds(const DecodeSteps& steps, const Recorder& recorder) {
+  std::vector<double> seconds;
+  for (std::size_t s = steps.warmup; s < steps.stream.blocks.size(); ++s) {
+    seconds.push_back(to_seconds(recorder.block_ends()[s] - recorder.start_of(s)));
+  }
+  return seconds;
+}
+
 // The run of a window: its last steps are recorded, and one before, whose ops may still run in them.
 struct Window {
   const DecodeSteps* steps = nullptr;
@@ -50,16 +59,10 @@ struct Window {
         attributed(std::min(kAttributedSteps, of.measured())),
         run(of.stream, costs, before(of.stream.blocks.size() - attributed), scales) {}
 
-  RecordedBlocks recorded() const {
-    return {&run.source, &run.recorder, steps->stream.blocks.size() - attributed, attributed, steps->weight};
+  RecordedBlocks recorded(const engine::System& system) const {
+    return {&system, &run.source, &run.recorder, steps->stream.blocks.size() - attributed, attributed, steps->weight};
   }
-  std::vector<double> step_seconds() const {
-    std::vector<double> seconds;
-    for (std::size_t s = steps->warmup; s < steps->stream.blocks.size(); ++s) {
-      seconds.push_back(to_seconds(run.recorder.block_ends()[s] - run.recorder.start_of(s)));
-    }
-    return seconds;
-  }
+  std::vector<double> seconds() const { return step_seconds(*steps, run.recorder); }
   // Mean of the last steps that were measured.
   graph::Traffic traffic(std::size_t last) const {
     graph::Traffic sum;
@@ -145,7 +148,7 @@ class Simulation {
   }
 
   RecordedBlocks recorded_prefill() const {
-    return {&prefill_->source, &prefill_->recorder, 0, lowered_.prefill->blocks.size()};
+    return {&system_, &prefill_->source, &prefill_->recorder, 0, lowered_.prefill->blocks.size()};
   }
 
   void prefill() {
@@ -165,7 +168,7 @@ class Simulation {
       Window& window = windows_.emplace_back(steps, costs_, scales_);
       std::ostream* const trace = i == lowered_.middle ? options_.chrome_trace : nullptr;
       if (!simulate(window.run, fmt::format("decode at {} tokens", steps.start), trace)) return;
-      add_scaled(result_.step, attribute_blocks(window.recorded()), steps.weight);
+      add_scaled(result_.step, attribute_blocks(window.recorded(system_)), steps.weight);
     }
     const Window& middle = windows_[lowered_.middle];
     if (options_.timeline) timeline(middle);
@@ -183,7 +186,7 @@ class Simulation {
 
   // Seconds of the middle window's steps at another window's context: those that both have differ by their contexts.
   static std::vector<double> steps_like(const Window& middle, const Window& window) {
-    std::vector<double> here = window.step_seconds(), all = middle.step_seconds();
+    std::vector<double> here = window.seconds(), all = middle.seconds();
     if (here.size() == all.size()) return here;
     const double difference = mean(here) - mean(std::span(all).last(here.size()));
     for (double& seconds : all) seconds += difference;
@@ -216,7 +219,7 @@ class Simulation {
     if (options_.decode) {
       std::vector<RecordedBlocks> blocks;
       for (std::size_t i = 0; i < windows_.size(); ++i) {
-        if (detailed || i == lowered_.middle) blocks.push_back(windows_[i].recorded());
+        if (detailed || i == lowered_.middle) blocks.push_back(windows_[i].recorded(system_));
       }
       on_step = time_effects(blocks, least, detailed);
     }
@@ -263,9 +266,9 @@ class Simulation {
   double off_by_sample() {
     std::vector<double> logarithms;
     for (const DecodeSteps& part : lowered_.parts) {
-      Window window(part, costs_, scales_);
-      engine::run(system_, window.run.source, &window.run.recorder);
-      logarithms.push_back(std::log(mean(window.step_seconds())));
+      Run run(part.stream, costs_, part.stream.blocks.size(), scales_);
+      engine::run(system_, run.source, &run.recorder);
+      logarithms.push_back(std::log(mean(step_seconds(part, run.recorder))));
     }
     if (logarithms.empty()) return 1;
     // Drawn without replacement: where all layers were replayed nothing is left to chance.

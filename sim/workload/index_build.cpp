@@ -63,8 +63,9 @@ IndexBuild build_index(const config::Run& run, const policy::Policy& policy, int
   CostTable costs(works, machine);
   TimedSource source(stream, costs);
   Recorder recorder(source, 0);
-  engine::run(make_system(machine, {}), source, &recorder);
-  const RecordedBlocks built{&source, &recorder};
+  const engine::System system = make_system(machine, {});
+  engine::run(system, source, &recorder);
+  const RecordedBlocks built{&system, &source, &recorder};
   IndexBuild build;
   build.seconds = to_seconds(recorder.block_ends().front());
   build.time = attribute_blocks(built);

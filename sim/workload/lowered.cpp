@@ -17,11 +17,13 @@ namespace {
 constexpr std::uint64_t kDrawSeed = 1;
 // The draw of the first measured step. Warm-up steps have those before it.
 constexpr std::int64_t kFirstDraw = 10;
-// Warm-up steps that bring a policy to its steady state: one fills the streams that outlive a step; where steps wait
-// for ops of the one before, those ops have to be of a step that waited, too.
-constexpr int kStatelessWarmup = 1, kStatefulWarmup = 2;
+// Windows of at most so many steps stand for one context. Over more of them a growing context shows.
+constexpr int kStepsOfContext = 32;
+// Warm-up steps of policies none of whose steps waits for ops of the one before: they fill the streams that outlive a
+// step. Others have as many as the framework says, since the first step that waits for another must be past.
+constexpr int kStatelessWarmup = 1;
 constexpr int kSteadySteps = 2;  // measured where all are the same work
-constexpr int kCommonSteps = 3;  // measured at each context but the middle one
+constexpr int kCommonSteps = 2;  // measured at each context but the middle one
 constexpr int kPartSteps = 2;    // measured of each part of the sample
 
 // Whether the blocks of two steps are the same work in the same order.
@@ -84,7 +86,8 @@ class Lowering {
     lower::DecodeWindow window(setting_, run_.workload.prompt_tokens + 1, 1, owners);
     std::vector<graph::Op> step;
     window.next_block(step);
-    return std::min(run_.framework.warmup_steps, window.has_notes() ? kStatefulWarmup : kStatelessWarmup);
+    const int asked = run_.framework.warmup_steps;
+    return window.has_notes() ? asked : std::min(asked, kStatelessWarmup);
   }
 
   // The context at this share of the decode length.
@@ -100,7 +103,8 @@ class Lowering {
     out.warmup = static_cast<std::size_t>(warmup_);
     const std::int64_t first_measured = out.start + warmup_;
     lower::SampledSteps sampled;
-    sampled.context = first_measured + (all - 1) / 2;
+    sampled.consecutive = all > kStepsOfContext;
+    sampled.context = first_measured + (sampled.consecutive ? all - last - warmup_ : (all - 1) / 2);
     sampled.steps = warmup_ + last;
     sampled.first_draw = kFirstDraw + all - last - warmup_;
     sampled.held = std::max(out.start, std::min(first_measured + all - 1, setting.lengths.bound()));
@@ -117,7 +121,8 @@ class Lowering {
     };
     out_.middle = samples / 2;
     const int all = run_.framework.measured_steps;
-    const int most = draw_.varies() ? all : std::min(kSteadySteps, all);
+    const bool one_context = all <= kStepsOfContext;
+    const int most = draw_.varies() || !one_context ? all : std::min(kSteadySteps, all);
     DecodeSteps middle = steps(setting_, context_at(at(out_.middle)), all, most);
     const auto first = middle.warmup;
     bool steady = true;

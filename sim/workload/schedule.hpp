@@ -4,8 +4,8 @@
 // its lane, and, for its work, the ones that held its fifo resources before it. These are taken from the record, so
 // that one pass over the ops (longest paths, in the max-plus sense) gives all times under other costs, several sets of
 // costs at once. Hidden work that becomes longer comes to light, and a host that falls behind becomes the bottleneck.
-// Two things stay as recorded: the order in which ops took a fifo, and how much sharing with others stretched an op's
-// work.
+// Two things stay as recorded: how much sharing with others stretched an op's work, and the order in which ops took a
+// fifo. A pass tells for which shifts this order would be another one: there only the engine knows the times.
 #pragma once
 
 #include <array>
@@ -38,6 +38,8 @@ class Schedule {
   // Starts and finishes in picoseconds of all records, in their order.
   struct Times {
     std::vector<ByShift> starts, finishes;
+    // By shift, whether ops would take a fifo in an order so different that the recorded one does not stand for it.
+    std::array<bool, kShifts> reordered{};
   };
   // At most kShifts shifts; where there are fewer, or where a shift has no source, times are as recorded.
   Times shifted(std::span<const UsedWork> used, std::span<const hardware::Shift> shifts) const;
@@ -52,7 +54,17 @@ class Schedule {
     std::uint32_t waits_end = 0;    // in waits_: behind the ops that the start waits for
     std::uint32_t holders_end = 0;  // and behind the holders that the work waits for
     lower::WorkId work = 0;
+    std::uint16_t fifos = 0;  // bit set of the resources whose order of holders is that of being ready
     bool is_issue = false;
+  };
+  // Order of the holders of fifos under shifts.
+  struct FifoOrder {
+    std::array<ByShift, hardware::kResourceCount> ready, free;  // of the last holder: when it was ready, when it ended
+    std::array<ByShift, hardware::kResourceCount> free_before;  // when the one before it ended
+    ByShift overtaken{};  // sum of the times by which ops were ready before an earlier holder
+    ByShift idle{};       // sum of those in which their fifo was free meanwhile
+    FifoOrder();
+    void take(unsigned fifos, const ByShift& ready, const ByShift& finish);
   };
   // How a work's costs move, by shift.
   struct Move {
@@ -74,7 +86,8 @@ class Schedule {
   std::vector<std::uint32_t> record_of_;  // by engine id from first_id_ on
   std::array<std::uint32_t, graph::kLaneCount> last_on_lane_{};
   std::array<std::uint32_t, hardware::kResourceCount> last_holder_{};
-  std::vector<Node> nodes_;  // as the records
+  std::array<double, hardware::kResourceCount> last_ready_{};  // of last_holder_
+  std::vector<Node> nodes_;                                    // as the records
   std::vector<std::uint32_t> waits_;
 };
 

@@ -8,10 +8,15 @@ namespace kvcast::workload {
 
 using hardware::Resource;
 
-TimedSource::TimedSource(const lower::FlatStream& stream, CostTable& costs, std::span<const double> memory_scales)
-    : stream_(stream), costs_(costs), memory_scales_(memory_scales), works_(costs.works().size(), kNotYet) {
+TimedSource::TimedSource(const lower::FlatStream& stream, CostTable& costs, std::span<const double> memory_scales,
+                         std::size_t blocks)
+    : stream_(stream),
+      costs_(costs),
+      memory_scales_(memory_scales),
+      end_(std::min(blocks, stream.blocks.size())),
+      works_(costs.works().size(), kNotYet) {
   ids_.reserve(stream.ops.size());
-  blocks_.reserve(stream.blocks.size());
+  blocks_.reserve(end_);
 }
 
 OpNote TimedSource::note(std::uint64_t tag) const {
@@ -92,7 +97,7 @@ void TimedSource::add(std::uint32_t index, engine::Block& out) {
 
 bool TimedSource::next_block(engine::Block& out) {
   out.clear();
-  if (blocks_.size() == stream_.blocks.size()) return false;
+  if (blocks_.size() == end_) return false;
   const std::uint32_t end = stream_.blocks[blocks_.size()].end;
   BlockIds ids;
   ids.first = next_id_;
@@ -100,6 +105,14 @@ bool TimedSource::next_block(engine::Block& out) {
   ids.last = next_id_ - 1;
   blocks_.push_back(ids);
   return true;
+}
+
+Recorder::Recorder(const TimedSource& source, std::size_t detailed_from)
+    : source_(source), detailed_from_(detailed_from) {
+  const lower::FlatStream& stream = source.stream();
+  ends_.reserve(stream.blocks.size());
+  // Calls that issue copies come on top.
+  if (detailed_from < stream.blocks.size()) records_.reserve(stream.ops.size() - stream.begin_of(detailed_from));
 }
 
 void Recorder::finished(const engine::Record& record) {

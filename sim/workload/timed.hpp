@@ -37,8 +37,10 @@ struct OpNote {
 // ops: the first call on the thread, the copy, and the other calls, which overlap with it.
 class TimedSource final : public engine::OpSource {
  public:
-  // All must outlive the source. memory_scales: factors on the bytes of each owner; empty: none.
-  TimedSource(const lower::FlatStream& stream, CostTable& costs, std::span<const double> memory_scales = {});
+  // All must outlive the source. memory_scales: factors on the bytes of each owner; empty: none. blocks: that are
+  // handed over at most.
+  TimedSource(const lower::FlatStream& stream, CostTable& costs, std::span<const double> memory_scales = {},
+              std::size_t blocks = static_cast<std::size_t>(-1));
   bool next_block(engine::Block& out) override;
 
   // Engine ids of the first and the last op of each block handed over so far.
@@ -66,6 +68,7 @@ class TimedSource final : public engine::OpSource {
   const lower::FlatStream& stream_;
   CostTable& costs_;
   std::span<const double> memory_scales_;
+  std::size_t end_;  // blocks to hand over
   std::vector<BlockIds> blocks_;
   std::vector<engine::OpId> ids_;      // by op
   std::vector<engine::WorkId> works_;  // engine's number of a work
@@ -74,10 +77,11 @@ class TimedSource final : public engine::OpSource {
   engine::WorkId next_work_ = 0;
 };
 
-// Keeps the finish of every block's last op, and the records of all ops from block `detailed_from` on.
+// Keeps the finish of every block's last op, and the records of all ops from block `detailed_from` on, which may lie
+// beyond the last one.
 class Recorder final : public engine::Observer {
  public:
-  Recorder(const TimedSource& source, std::size_t detailed_from) : source_(source), detailed_from_(detailed_from) {}
+  Recorder(const TimedSource& source, std::size_t detailed_from);
   void finished(const engine::Record& record) override;
 
   const std::vector<Picoseconds>& block_ends() const { return ends_; }

@@ -81,8 +81,8 @@ TEST_CASE("measured steps stand for the middle of theirs, and those before them 
   const Experiment middle = decode(run);
   CHECK(middle.traffic.kv_read == Approx(kTokenBytes * 2001));
   CHECK(middle.tpot_mean_s == Approx(seconds_at(2001)).margin(1e-12));  // whole picoseconds
-  // No window begins before the first token, and one warm-up step is enough for a policy whose steps do not wait for
-  // each other: 1002 to 1004 stand for the first, 3000 to 3002 for the last.
+  // No window begins before the first token. One warm-up step is enough where no step waits for work of the one before:
+  // 1002 to 1004 stand for the first token, 3000 to 3002 for the last.
   run.framework.sampled_contexts = 2;
   CHECK(decode(run).traffic.kv_read == Approx(kTokenBytes * (1003 + 3001) / 2));
 }

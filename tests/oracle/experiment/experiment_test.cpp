@@ -1,0 +1,165 @@
+// Short windows and effects from one pass over a schedule, compared with slow ways that need neither: long windows of
+// consecutive steps, and the whole experiment run again under shifted costs. For every policy.
+#include <catch2/catch.hpp>
+
+#include <array>
+
+#include "base/interval.hpp"
+#include "base/quantile.hpp"
+#include "engine/engine.hpp"
+#include "oracle/experiment/policies.hpp"
+#include "workload/schedule.hpp"
+
+namespace kvcast::tests {
+namespace {
+
+using config::Framework;
+
+// Machines and launches at which GPU, link or host are the bottleneck.
+const std::vector<std::pair<std::string, Framework::Launch>>& places() {
+  static const std::vector<std::pair<std::string, Framework::Launch>> all = {
+      {"a100-40gb-pcie4", Framework::Launch::kCudaGraph},
+      {"h100-sxm", Framework::Launch::kEager},
+      {"rtx-4090", Framework::Launch::kCompiled}};
+  return all;
+}
+
+template <class Body>
+void for_all_policies(const Body& body) {
+  for (const auto& [machine, launch] : places()) {
+    const Cases cases(machine, launch);
+    for (const auto& one : cases.all()) {
+      INFO(one->name << " on " << machine);
+      body(*one);
+    }
+  }
+}
+
+// Ten measured steps after ten others, each with a token more cached, at every context.
+struct LongWindows {
+  double mean = 0, p50 = 0, p99 = 0;
+};
+
+LongWindows long_windows(const Case& one) {
+  constexpr int kWarmup = 10, kMeasured = 10;
+  const hardware::CostModel model(one.run.hardware, one.run.framework);
+  replay::Draw draw = workload::draw_counts(one.input());
+  const lower::DecodeSetting setting = workload::decode_setting(one.input(), draw);
+  const std::int64_t first = one.run.workload.prompt_tokens + 1, last = first + one.run.workload.decode_tokens - 1;
+  LongWindows out;
+  std::vector<double> all;
+  for (const auto& [at, weight] :
+       {std::pair(first, 1.0 / 6), std::pair((first + last + 1) / 2, 4.0 / 6), std::pair(last, 1.0 / 6)}) {
+    lower::Owners owners;
+    lower::DecodeWindow window(setting, std::max(first, at - kWarmup - (kMeasured - 1) / 2), kWarmup + kMeasured,
+                               owners);
+    lower::Works works;
+    const lower::FlatStream stream = lower::flatten(window, works);
+    workload::CostTable costs(works, model);
+    workload::TimedSource source(stream, costs);
+    workload::Recorder recorder(source, stream.blocks.size());
+    engine::run(workload::make_system(model, owners.names()), source, &recorder);
+    std::vector<double> steps;
+    for (std::size_t s = kWarmup; s < stream.blocks.size(); ++s) {
+      steps.push_back(to_seconds(recorder.block_ends()[s] - recorder.start_of(s)));
+    }
+    out.mean += weight * mean(steps);
+    all.insert(all.end(), steps.begin(), steps.end());
+  }
+  out.p50 = quantile(all, 0.5), out.p99 = quantile(all, 0.99);
+  return out;
+}
+
+double width(const Interval& i) { return i.high - i.low; }
+
+}  // namespace
+
+TEST_CASE("short windows give the step times of long ones") {
+  for_all_policies([](const Case& one) {
+    const workload::Experiment e = workload::run_experiment(one.input(), {});
+    const LongWindows slow = long_windows(one);
+    CHECK(e.tpot_mean_s == Approx(slow.mean).epsilon(0.005));
+    CHECK(e.tpot_p50_s == Approx(slow.p50).epsilon(0.005));
+    // The last steps of a long window lie a few tokens beyond the last context, where a kernel may have one tile more.
+    CHECK(e.tpot_p99_s == Approx(slow.p99).epsilon(0.05));
+  });
+}
+
+TEST_CASE("a schedule without shifts is the recorded one") {
+  for_all_policies([](const Case& one) {
+    const workload::Lowered lowered = workload::lower_experiment(one.input(), {});
+    const hardware::CostModel model(one.run.hardware, one.run.framework);
+    workload::CostTable costs(lowered.works, model);
+    const engine::System system = workload::make_system(model, lowered.owners.names());
+    const lower::FlatStream& steps = lowered.contexts[lowered.middle].stream;
+    // All blocks recorded; and from the second on, so that some ops wait for others that were not.
+    for (const auto& [stream, from] : {std::pair(&*lowered.prefill, 0), {&steps, 0}, {&steps, 1}}) {
+      workload::TimedSource source(*stream, costs);
+      workload::Recorder recorder(source, static_cast<std::size_t>(from));
+      engine::run(system, source, &recorder);
+      const workload::Schedule schedule(recorder, source);
+      const workload::Schedule::Times times = schedule.shifted({}, {});
+      std::size_t different = 0;
+      for (std::size_t i = 0; i < recorder.records().size(); ++i) {
+        const engine::Record& r = recorder.records()[i];
+        const bool same =
+            times.starts[i][0] == static_cast<double>(r.start) && times.finishes[i][0] == static_cast<double>(r.finish);
+        different += same ? 0 : 1;
+      }
+      CHECK(recorder.records().size() > 0);
+      CHECK(different == 0);
+    }
+  });
+}
+
+TEST_CASE("effects from one pass give the intervals of experiments run again") {
+  for_all_policies([](const Case& one) {
+    const workload::Lowered lowered = workload::lower_experiment(one.input(), {});
+    workload::ExperimentOptions options;
+    options.effects = workload::Effects::kTimes;
+    const workload::Experiment e = workload::simulate(lowered, one.run.hardware, options);
+    FactorSpread step, prefill, step_again, prefill_again;
+    for (const result::Effect& effect : e.effects) {
+      if (effect.source == result::kTraceSample) continue;
+      std::array<double, 2> steps{}, prefills{};
+      for (const int sign : {1, -1}) {
+        workload::ExperimentOptions again;
+        again.shift = {effect.source, static_cast<double>(sign)};
+        const workload::Experiment shifted = workload::simulate(lowered, one.run.hardware, again);
+        const std::size_t i = sign > 0 ? 0 : 1;
+        steps[i] = shifted.tpot_mean_s / e.tpot_mean_s, prefills[i] = shifted.ttft_s / e.ttft_s;
+      }
+      step.add(std::array{effect.longer.step, effect.shorter.step});
+      prefill.add(std::array{effect.longer.prefill, effect.shorter.prefill});
+      step_again.add(steps), prefill_again.add(prefills);
+    }
+    REQUIRE(!e.effects.empty());
+    const Interval fast = step.interval(1), slow = step_again.interval(1);
+    CHECK(fast.low == Approx(slow.low).margin(0.1 * width(slow)));
+    CHECK(fast.high == Approx(slow.high).margin(0.1 * width(slow)));
+    const Interval fast_prefill = prefill.interval(1), slow_prefill = prefill_again.interval(1);
+    CHECK(fast_prefill.low == Approx(slow_prefill.low).margin(0.1 * width(slow_prefill)));
+    CHECK(fast_prefill.high == Approx(slow_prefill.high).margin(0.1 * width(slow_prefill)));
+  });
+}
+
+TEST_CASE("detailed effects state where the shifted times go") {
+  for_all_policies([](const Case& one) {
+    workload::ExperimentOptions options;
+    options.effects = workload::Effects::kDetailed;
+    const workload::Experiment e = workload::run_experiment(one.input(), options);
+    REQUIRE(!e.effects.empty());
+    for (const result::Effect& effect : e.effects) {
+      INFO(effect.source);
+      CHECK(!effect.keys.empty());
+      for (const result::ShiftedTimes* times : {&effect.longer, &effect.shorter}) {
+        if (times->step_parts) CHECK(times->step_parts->total() == Approx(e.step.total() * times->step).epsilon(1e-6));
+        if (times->prefill_parts)
+          CHECK(times->prefill_parts->total() == Approx(e.ttft_s * times->prefill).epsilon(1e-6));
+        CHECK((times->step_parts || times->prefill_parts));
+      }
+    }
+  });
+}
+
+}  // namespace kvcast::tests

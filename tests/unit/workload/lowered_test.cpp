@@ -1,0 +1,89 @@
+// How many steps stand for a context, and which.
+#include "workload/lowered.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "support/select.hpp"
+#include "unit/hardware/round_machine.hpp"
+
+using namespace kvcast;
+using workload::Lowered;
+
+namespace {
+
+constexpr int kLayers = 4, kReplayed = 12;
+
+config::Run small_run() {
+  config::Run run;
+  run.hardware = test::round_machine();
+  run.model.layers = kLayers, run.model.hidden = 64, run.model.n_q_heads = 4, run.model.n_kv_heads = 2;
+  run.model.head_dim = 16, run.model.ffn = 128, run.model.vocab = 1000;
+  run.workload.prompt_tokens = 1000, run.workload.decode_tokens = 101, run.workload.batch = 1;
+  run.framework.warmup_steps = 2, run.framework.measured_steps = 10;
+  return run;
+}
+
+// Quest's counts in which a step attends to `more` pairs more than the one before.
+Lowered lower_small(const config::Run& run, const std::string& policy, int more) {
+  replay::ReplayResult replay;
+  replay.prompt_tokens = 1000, replay.decode_steps = kReplayed;
+  for (int layer = 0; layer < kLayers; ++layer) {
+    replay::LayerCounts& counts = replay.layers.emplace_back();
+    counts.layer = layer, counts.heads = 2;
+    for (int i = 0; i < kReplayed * 2; ++i) {
+      counts.counts.push_back({.attended = 100 + more * (i / 2), .scored = 10, .fetched = 32, .fetched_runs = 1});
+    }
+  }
+  const auto made = tests::make(policy, "budget: 128", {1000, 101});
+  return workload::lower_experiment({&run, made.get(), &replay}, {.prefill = false, .parts = false});
+}
+
+}  // namespace
+
+TEST_CASE("of steps that are the same work two are measured at each context") {
+  const Lowered lowered = lower_small(small_run(), "quest", 0);
+  REQUIRE(lowered.contexts.size() == 3);
+  CHECK(lowered.middle == 1);
+  for (const workload::DecodeSteps& steps : lowered.contexts) {
+    CHECK(steps.warmup == 1);  // no step of quest waits for work of the one before
+    CHECK(steps.measured() == 2);
+  }
+  // No more than are asked for.
+  config::Run run = small_run();
+  run.framework.warmup_steps = 0, run.framework.measured_steps = 1;
+  CHECK(lower_small(run, "quest", 0).contexts[0].warmup == 0);
+  CHECK(lower_small(run, "quest", 0).contexts[0].measured() == 1);
+}
+
+TEST_CASE("of steps that differ all are measured at the middle context, and the last two of them at the others") {
+  const Lowered lowered = lower_small(small_run(), "quest", 1);
+  CHECK(lowered.contexts[0].measured() == 2);
+  CHECK(lowered.contexts[1].measured() == 10);
+  CHECK(lowered.contexts[2].measured() == 2);
+  // The same drawn steps: quest reads as many pairs at any context.
+  const auto& middle = lowered.contexts[1].stream.blocks;
+  const auto& last = lowered.contexts[2].stream.blocks;
+  CHECK(last[1].traffic.kv_read == middle[9].traffic.kv_read);
+  CHECK(last[2].traffic.kv_read == middle[10].traffic.kv_read);
+}
+
+TEST_CASE("steps that wait for work of the one before have all warm-up steps") {
+  CHECK(lower_small(small_run(), "freekv", 1).contexts[1].warmup == 2);
+}
+
+TEST_CASE("many measured steps are consecutive ones") {
+  config::Run run = small_run();
+  run.framework.measured_steps = 50;
+  replay::ReplayResult replay;
+  replay.prompt_tokens = 1000, replay.decode_steps = 1, replay.growth = {.attended = 1};
+  for (int layer = 0; layer < kLayers; ++layer) {
+    replay::LayerCounts& counts = replay.layers.emplace_back();
+    counts.layer = layer, counts.heads = 2, counts.counts = {{.attended = 1001}, {.attended = 1001}};
+  }
+  const auto full = tests::make("full", "", {1000, 101});
+  const Lowered lowered = workload::lower_experiment({&run, full.get(), &replay}, {.prefill = false, .parts = false});
+  const auto& blocks = lowered.contexts[1].stream.blocks;
+  REQUIRE(blocks.size() == 51);
+  // A token more is 4 layers · 2 KV heads · keys and values of 16 numbers of 2 bytes.
+  CHECK(blocks[50].traffic.kv_read - blocks[1].traffic.kv_read == 49 * 4 * 2 * 2 * 16 * 2);
+}
