@@ -8,6 +8,8 @@
 namespace kvcast::lower {
 namespace {
 
+constexpr std::size_t kUsualBlock = 2048;  // ops of a decode step: growing a block copies them
+
 // Multiply and fold: good enough for a table, and a few cycles a number.
 class Hash {
  public:
@@ -83,6 +85,7 @@ void Works::grow() {
 FlatStream flatten(graph::WorkSource& source, Works& works) {
   FlatStream flat;
   std::vector<graph::Op> block;
+  block.reserve(kUsualBlock);
   while (source.next_block(block)) {
     FlatStream::Block& info = flat.blocks.emplace_back();
     for (const graph::Op& op : block) {

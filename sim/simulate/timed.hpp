@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/engine.hpp"
+#include "graph/op.hpp"
 #include "lower/flat.hpp"
 #include "metrics/attribution.hpp"
 #include "simulate/cost_table.hpp"

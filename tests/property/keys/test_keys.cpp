@@ -239,8 +239,11 @@ TEST_CASE("an effect is what a machine whose number is off by its uncertainty do
       return timed.predicted_on(off);
     };
     const simulate::Experiment longer = with_calls(1 + calls.uncertainty), shorter = with_calls(1 - calls.uncertainty);
-    CHECK(effect->longer.step == Approx(longer.tpot_mean_s / as_is.tpot_mean_s));
-    CHECK(effect->shorter.step == Approx(shorter.tpot_mean_s / as_is.tpot_mean_s));
+    // The pass keeps how much sharing stretched an op, so that a tenth of the width is allowed.
+    const double step_longer = longer.tpot_mean_s / as_is.tpot_mean_s;
+    const double step_shorter = shorter.tpot_mean_s / as_is.tpot_mean_s;
+    CHECK(effect->longer.step == Approx(step_longer).margin(0.1 * (step_longer - step_shorter)));
+    CHECK(effect->shorter.step == Approx(step_shorter).margin(0.1 * (step_longer - step_shorter)));
     CHECK(effect->longer.prefill == Approx(longer.ttft_s / as_is.ttft_s));
     CHECK(effect->shorter.prefill == Approx(shorter.ttft_s / as_is.ttft_s));
     CHECK(effect->longer.step > 1.2);

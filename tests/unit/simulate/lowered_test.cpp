@@ -77,7 +77,10 @@ TEST_CASE("many measured steps are consecutive ones") {
   replay::ReplayResult replay;
   replay.prompt_tokens = 1000, replay.decode_steps = 1, replay.growth = {.attended = 1};
   for (int layer = 0; layer < kLayers; ++layer) {
-    replay.layers.push_back({.layer = layer, .heads = 2, .counts = {{.attended = 1001}, {.attended = 1001}}});
+    replay::LayerCounts& counts = replay.layers.emplace_back();
+    counts.layer = layer, counts.heads = 2;
+    counts.counts.resize(2);
+    for (policy::HeadCounts& head : counts.counts) head.attended = 1001;
   }
   const auto full = tests::make("full", "", {1000, 101});
   const Lowered lowered = simulate::lower_experiment({&run, full.get(), &replay}, {.prefill = false, .parts = false});

@@ -103,7 +103,7 @@ TEST_CASE("an experiment that its trace refuses is a result, and the others go o
   });
   REQUIRE(results.size() == 2);
   CHECK(results[0].status == Status::kFailed);
-  CHECK_THAT(results[0].error, Catch::Contains("run.yaml:5:") && Catch::Contains("h2o"));
+  CHECK_THAT(results[0].error, Catch::Contains("run.yaml:6:16") && Catch::Contains("h2o"));
   CHECK(results[0].subject.policy == "h2o");
   CHECK(results[1].status == Status::kOk);
 }

@@ -357,11 +357,11 @@ TEST_CASE("a run on other traces is requested once for each, without effects") {
   CHECK(trace.find("recipe")->text() == "b");
   CHECK(trace.find("steps")->text() == "3");  // all else as it was
   const Suite suite = papers({paper}, [&](const std::vector<study::Point>& points) {
-    REQUIRE(points.size() == 3);  // slow, slow on the other trace, fast
+    REQUIRE(points.size() == 4);  // slow and fast, which is like it, each followed by itself on the other trace
     CHECK(points[1].config.find("trace")->find("recipe")->text() == "b");
     CHECK(points[1].ask.effects == simulate::Effects::kNone);
     CHECK(points[0].ask.effects == simulate::Effects::kDetailed);
-    return std::vector<Result>{made_up(6, 10, 100), made_up(7, 10, 100), made_up(2, 2, 50)};
+    return std::vector<Result>{made_up(6, 10, 100), made_up(7, 10, 100), made_up(2, 2, 50), made_up(2, 2, 50)};
   });
   CHECK(suite.cases[0].predicted == 3);
   CHECK(suite.cases[0].cost_high == 3.5);
