@@ -9,14 +9,15 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 
-#include "app/prepare.hpp"
-#include "app/replays.hpp"
 #include "config/find.hpp"
 #include "config/hardware.hpp"
+#include "replay/replay.hpp"
+#include "result/metric.hpp"
+#include "simulate/experiment.hpp"
+#include "study/prepare.hpp"
+#include "study/simulation.hpp"
 #include "support/temporary_directory.hpp"
-#include "simulate/record.hpp"
 
 namespace kvcast::tests {
 namespace {
@@ -49,18 +50,26 @@ std::vector<std::string> experiments() {
 
 // What a run predicts, without what depends on the machine that the test runs on.
 std::string prediction(const config::Run& run, const policy::Policy& policy, const replay::ReplayResult& replayed) {
-  const simulate::ExperimentInput input{&run, &policy, &replayed};
-  nlohmann::json record = simulate::to_json(simulate::run_experiment(input, {}), input);
-  record.erase("engine");
-  return record.dump();
+  static const score::ScoreModel scores;
+  result::Result r;
+  r.experiment = simulate::run_experiment({&run, &policy, &replayed}, {});
+  r.status = r.experiment.oom ? result::Status::kOom : result::Status::kOk;
+  r.accuracy = study::accuracy_of(replayed, scores);
+  std::string text = fmt::format("{} {}", result::status_name(r.status), result::bottleneck(r.experiment.step));
+  for (const result::Metric& metric : result::all_metrics()) {
+    if (metric.basis == result::Basis::kProgram) continue;
+    const auto number = result::value(r, metric);
+    text += fmt::format("\n{} {} {}", metric.path, number.value_or(-1), origin_name(result::origin(r, metric)));
+  }
+  return text;
 }
 
 // An experiment replayed once, to be timed on many machines.
 class Timed {
  public:
-  explicit Timed(const Node& config) : prepared_(app::prepare(config)), policy_(app::make_policy(prepared_)) {
-    const auto trace = app::make_trace(prepared_.run);
-    replayed_ = app::ReplaySet(*trace, 1).replay(*policy_, {1, false});
+  explicit Timed(const Node& config) : prepared_(study::prepare(config)), policy_(study::make_policy(prepared_)) {
+    const auto trace = study::make_trace(prepared_.run);
+    replayed_ = replay::replay(replay::prepare(*trace, 1), *policy_, {});
   }
   std::string on(const config::Hardware& hardware) const {
     config::Run run = prepared_.run;
@@ -78,7 +87,7 @@ class Timed {
   std::string here() const { return on(hardware()); }
 
  private:
-  app::Prepared prepared_;
+  study::Prepared prepared_;
   std::unique_ptr<policy::Policy> policy_;
   replay::ReplayResult replayed_;
 };
@@ -311,7 +320,7 @@ TEST_CASE("what a policy names inside itself is part of an experiment's key") {
   const std::string path = directory.path() + "/inner.yaml";
   const auto key = [&](const std::string& inner) {
     std::ofstream(path, std::ios::trunc) << inner;
-    return app::prepare(
+    return study::prepare(
                parsed("model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: minference, then: {file: " +
                       path + "}}\nworkload: {prompt_tokens: 1024, decode_tokens: 16}\n"))
         .replay_key;
