@@ -24,7 +24,7 @@ constexpr int kStepsOfContext = 32;
 constexpr int kStatelessWarmup = 1;
 constexpr int kSteadySteps = 2;  // measured where all are the same work
 constexpr int kCommonSteps = 2;  // measured at each context but the middle one
-constexpr int kPartSteps = 2;    // measured of each part of the sample
+constexpr int kPartSteps = 1;    // measured of each part of the sample
 
 // Whether the blocks of two steps are the same work in the same order.
 bool same_step(const lower::FlatStream& s, std::size_t a, std::size_t b) {

@@ -172,7 +172,7 @@ TEST_CASE("no key is without effect") {
                               "framework.eager_attention=true",
                               "framework.concatenate_cache=true",
                               "framework.quadratic_mask=true",
-                              "framework.warmup_steps=2",
+                              "framework.warmup_steps=0",
                               "framework.measured_steps=3",
                               "framework.sampled_contexts=2"}) {
     INFO(setting);
