@@ -61,6 +61,10 @@ std::string prediction(const config::Run& run, const policy::Policy& policy, con
     const auto number = result::value(r, metric);
     text += fmt::format("\n{} {} {}", metric.path, number.value_or(-1), origin_name(result::origin(r, metric)));
   }
+  // Uncertainties and origins of costs, which intervals follow from.
+  for (const metrics::Attribution* time : {&r.experiment.step, &r.experiment.prefill}) {
+    text += fmt::format("\n{} {}", fmt::join(time->uncertain, " "), fmt::join(time->origin, " "));
+  }
   return text;
 }
 
