@@ -63,7 +63,7 @@ TEST_CASE("every method has a score on every shape of model, full with all token
   EvaluateOptions options;
   options.plan.seeds = 1;
   options.threads = hardware_threads();
-  const Link link = read_link(config::find_config("accuracy", "link", {}));
+  const Link link = score::read_link(config::find_config("accuracy", "link", {}));
   evaluate(plan, link, options);
   REQUIRE(plan.cells.size() == std::size(kCases) * methods().size() * std::size(kBudgets));
   double before = 0;

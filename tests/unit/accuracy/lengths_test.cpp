@@ -17,7 +17,7 @@ std::vector<Row> table(const std::string& rows) {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/t.csv";
   std::ofstream(path) << "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n" << rows;
-  return read_table(path);
+  return score::read_table(path);
 }
 
 Cell cell(const std::string& context, const std::string& budget, const std::string& unit = "tokens") {

@@ -17,7 +17,7 @@ Cell cell(const std::string& paper, const std::string& method, const std::string
   std::ofstream(path) << "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n"
                       << start << full << ",full,tokens,90\n"
                       << start << method << "," << budget << ",50\n";
-  return make_plan(read_table(path), Catalogue()).cells.at(0);
+  return make_plan(score::read_table(path), Catalogue()).cells.at(0);
 }
 
 TEST_CASE("a table of a paper that is not known takes methods as their own papers have them") {

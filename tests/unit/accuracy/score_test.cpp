@@ -40,29 +40,30 @@ TEST_CASE("Kendall's tau-b and Spearman's rho, by hand") {
 TEST_CASE("rows that are no scores are left out, lines that are no rows are refused") {
   const File file;
   std::int64_t left_out = 0;
-  const auto rows = read_table(file.write(kHeader + "P,T,M,RULER,16K,vt,Quest,256,tokens,12.5\n"
-                                                    "P,T,M,RULER,16K,vt,Quest,512,tokens,n/a\n"
-                                                    "P,T,M,RULER,16K,vt,Quest,1024,tokens,101\n"),
-                               &left_out);
+  const auto rows = score::read_table(file.write(kHeader + "P,T,M,RULER,16K,vt,Quest,256,tokens,12.5\n"
+                                                           "P,T,M,RULER,16K,vt,Quest,512,tokens,n/a\n"
+                                                           "P,T,M,RULER,16K,vt,Quest,1024,tokens,101\n"),
+                                      &left_out);
   CHECK(left_out == 2);
   REQUIRE(rows.size() == 1);
   CHECK(rows[0].value == 12.5);
   CHECK(rows[0].where.line == 2);
   CHECK(rows[0].held_out);
-  const auto quoted = read_table(file.write(kHeader + "P,\"T, 1\",M,RULER,16K,\\vt,Quest,256,tokens,12.5\n"));
+  const auto quoted = score::read_table(file.write(kHeader + "P,\"T, 1\",M,RULER,16K,\\vt,Quest,256,tokens,12.5\n"));
   CHECK(quoted.at(0).table == "T, 1");
   CHECK(quoted.at(0).task == "\\vt");
-  CHECK_THROWS_WITH(read_table(file.write("paper,table\nP,T\n")), Catch::Contains("no column \"model\""));
-  CHECK_THROWS_WITH(read_table(file.write(kHeader + "P,T\n")), Catch::Contains(":2") && Catch::Contains("2 fields"));
-  CHECK_THROWS_AS(read_table(file.write("")), UserError);
-  CHECK_THROWS_AS(read_table("no such file"), UserError);
+  CHECK_THROWS_WITH(score::read_table(file.write("paper,table\nP,T\n")), Catch::Contains("no column \"model\""));
+  CHECK_THROWS_WITH(score::read_table(file.write(kHeader + "P,T\n")),
+                    Catch::Contains(":2") && Catch::Contains("2 fields"));
+  CHECK_THROWS_AS(score::read_table(file.write("")), UserError);
+  CHECK_THROWS_AS(score::read_table("no such file"), UserError);
   const std::string text = kHeader + "P,T,M,RULER,16K,vt,Quest,256,tokens,12.5\n";
   for (std::size_t i = 0; i < text.size(); ++i) {
     for (const char c : {',', '"', '\\', '\n', '\0'}) {
       std::string broken = text;
       broken[i] = c;
       try {
-        read_table(file.write(broken));
+        score::read_table(file.write(broken));
       } catch (const UserError&) {
       }
     }
@@ -78,7 +79,7 @@ TEST_CASE("a context is a number of tokens, or none") {
   CHECK_FALSE(context_tokens("-4K"));
 }
 
-std::vector<Row> table(const std::string& rows) { return read_table(File().write(kHeader + rows)); }
+std::vector<Row> table(const std::string& rows) { return score::read_table(File().write(kHeader + rows)); }
 
 TEST_CASE("a plan says what each row takes, and why a row cannot be predicted") {
   const std::string full = "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Full-KV,full,tokens,80\n";

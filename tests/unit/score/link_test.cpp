@@ -7,7 +7,7 @@
 
 #include "support/temporary_directory.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::score {
 namespace {
 
 // Steps of full mass 1 that keep these shares; a negative share: a step without targets.
@@ -198,4 +198,4 @@ TEST_CASE("a link is read as it was written, and nothing odd is") {
 }
 
 }  // namespace
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::score
