@@ -65,7 +65,7 @@ struct Framework {
   // so many; 0: all of a chunk (transformers).
   std::int64_t mlp_slice = 0;
   bool quadratic_mask = false;  // a boolean S×S mask kept on the GPU (gpt-fast)
-  int warmup_steps = 2;         // dropped before the steady state is measured
+  int warmup_steps = 10;        // dropped before the steady state is measured
   int measured_steps = 10;      // at a context; fewer are run where they are the same or are known from another context
   int sampled_contexts = 3;     // contexts at which decode is simulated, integrated over the decode length
 };

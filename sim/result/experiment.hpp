@@ -72,6 +72,8 @@ struct Experiment {
   metrics::Attribution prefill;
   std::vector<TimelineSpan> timeline;  // one decode step, where requested
   std::vector<Effect> effects;         // where requested; largest first is not guaranteed
+  // Work that decode steps leave over was still growing after the warm-up steps: more of them are needed.
+  bool unsettled = false;
   std::int64_t engine_ops = 0, engine_events = 0;
   double engine_wall_s = 0;
 };

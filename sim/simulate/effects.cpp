@@ -1,6 +1,7 @@
 #include "simulate/effects.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <unordered_map>
 
@@ -69,17 +70,23 @@ void add_shifted(const Timeline& run, const Schedule::Times& times, std::size_t 
   add_scaled(sum.attribution, metrics::attribute(std::move(spans), rounded(begin), rounded(end)), weight);
 }
 
-// The blocks to run again: where no attribution is asked for, the first ones that may be measured do.
-RecordedBlocks rerun_blocks(const RecordedBlocks& recorded, bool attributed) {
-  constexpr std::size_t kFirst = 2, kCount = 2;
-  RecordedBlocks blocks = recorded;
-  if (!attributed && recorded.first > kFirst) blocks.first = kFirst, blocks.count = kCount;
-  return blocks;
+// Whether a shift moves the blocks differently: what the blocks before leave over, such as a backlog of recalls, builds
+// up or drains under it, and the recorded blocks are no steady state.
+bool is_transient(const Timeline& run, const Schedule::Times& times, std::size_t shift) {
+  constexpr double kSteady = 0.05;  // difference of factors on the length of a block
+  const RecordedBlocks& b = run.blocks;
+  const std::vector<Picoseconds>& ends = b.recorder->block_ends();
+  double least = std::numeric_limits<double>::infinity(), most = 0;
+  for (std::size_t block = std::max(b.first, b.recorder->detailed_from() + 1); block <= last_of(b); ++block) {
+    const double shifted = run.schedule.end_of(block, times)[shift] - run.schedule.end_of(block - 1, times)[shift];
+    const double factor = shifted / static_cast<double>(ends[block] - ends[block - 1]);
+    least = std::min(least, factor), most = std::max(most, factor);
+  }
+  return most - least > kSteady;
 }
 
 // The same by the engine, for shifts under which the recorded schedule is no guide.
-void add_rerun(const RecordedBlocks& recorded, const hardware::Shift& shift, bool attributed, ShiftedTime& sum) {
-  const RecordedBlocks as_is = rerun_blocks(recorded, attributed);
+void add_rerun(const RecordedBlocks& as_is, const hardware::Shift& shift, bool attributed, ShiftedTime& sum) {
   const hardware::CostModel model = as_is.source->costs().model().shifted(shift);
   CostTable costs(as_is.source->costs().works(), model);
   TimedSource source(as_is.source->stream(), costs, {}, last_of(as_is) + 1);
@@ -87,8 +94,8 @@ void add_rerun(const RecordedBlocks& recorded, const hardware::Shift& shift, boo
   engine::run(*as_is.system, source, &recorder);
   RecordedBlocks again = as_is;
   again.source = &source, again.recorder = &recorder;
-  sum.seconds += recorded.weight * mean_seconds(recorded) * mean_seconds(again) / mean_seconds(as_is);
-  if (attributed) add_scaled(sum.attribution, attribute_blocks(again), recorded.weight);
+  sum.seconds += as_is.weight * mean_seconds(again);
+  if (attributed) add_scaled(sum.attribution, attribute_blocks(again), as_is.weight);
 }
 
 }  // namespace
@@ -115,7 +122,7 @@ std::vector<TimeEffect> time_effects(std::span<const RecordedBlocks> blocks, dou
     for (const Timeline& run : runs) {
       const Schedule::Times times = run.schedule.shifted(run.used, shifts);
       for (std::size_t s = 0; s < shifts.size(); ++s) {
-        if (times.reordered[s]) {
+        if (times.reordered[s] || is_transient(run, times, s)) {
           add_rerun(run.blocks, shifts[s], attributed, sums[s]);
         } else {
           add_shifted(run, times, s, attributed, sums[s]);

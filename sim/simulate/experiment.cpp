@@ -22,6 +22,8 @@ using result::OwnedBytes;
 
 // Steps at the end of a window whose time is charged op by op.
 constexpr std::size_t kAttributedSteps = 3;
+// Growth of the work that steps leave over, as a share of a step, from which a window has not settled.
+constexpr double kBacklog = 0.1;
 // Least effects on times that are looked at: smaller ones would not be seen next to others, as these add as squares.
 constexpr double kLeastEffect = 0.02, kLeastDetailedEffect = 0.01;
 
@@ -172,6 +174,7 @@ class Simulation {
       add_scaled(result_.step, attribute_blocks(window.recorded(system_)), steps.weight);
     }
     const Window& middle = windows_[lowered_.middle];
+    result_.unsettled = has_backlog(middle);
     if (options_.timeline) timeline(middle);
     std::vector<double> all;
     for (const Window& window : windows_) {
@@ -183,6 +186,15 @@ class Simulation {
     result_.tpot_p50_s = quantile(all, 0.5);
     result_.tpot_p99_s = quantile(all, 0.99);
     result_.tokens_per_s = lowered_.batch / result_.tpot_mean_s;
+  }
+
+  // Whether recalls and other work beside the steps falls behind over the measured ones.
+  static bool has_backlog(const Window& window) {
+    const Recorder& recorder = window.run.recorder;
+    const std::size_t last = window.steps->stream.blocks.size() - 1;
+    if (window.steps->warmup == 0 || window.steps->warmup > last) return false;
+    const Picoseconds growth = recorder.lag(last) - recorder.lag(window.steps->warmup - 1);
+    return to_seconds(growth) > kBacklog * mean(window.seconds());
   }
 
   // Seconds of the middle window's steps at another window's context: those that both have differ by their contexts.
@@ -295,8 +307,11 @@ Experiment simulate(const Lowered& lowered, const config::Hardware& hardware, co
 }
 
 Experiment run_experiment(const ExperimentInput& input, const ExperimentOptions& options) {
-  const LoweringOptions parts{options.prefill, options.decode, options.effects == Effects::kTimes};
-  return simulate(lower_experiment(input, parts), input.run->hardware, options);
+  LoweringOptions what{options.prefill, options.decode, options.effects == Effects::kTimes, false};
+  Experiment experiment = simulate(lower_experiment(input, what), input.run->hardware, options);
+  if (!experiment.unsettled) return experiment;
+  what.all_warmup = true;
+  return simulate(lower_experiment(input, what), input.run->hardware, options);
 }
 
 }  // namespace kvcast::simulate

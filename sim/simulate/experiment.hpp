@@ -32,7 +32,7 @@ struct ExperimentOptions {
 // for, and parts of the sample if effects on times are.
 Experiment simulate(const Lowered& lowered, const config::Hardware& hardware, const ExperimentOptions& options);
 
-// Lowers the input and times it on its run's machine.
+// Lowers the input and times it on its run's machine; again with all warm-up steps where it is unsettled.
 Experiment run_experiment(const ExperimentInput& input, const ExperimentOptions& options);
 
 }  // namespace kvcast::simulate

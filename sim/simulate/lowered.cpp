@@ -20,8 +20,9 @@ constexpr std::int64_t kFirstDraw = 10;
 // Windows of at most so many steps stand for one context. Over more of them a growing context shows.
 constexpr int kStepsOfContext = 32;
 // Warm-up steps of policies none of whose steps waits for ops of the one before: they fill the streams that outlive a
-// step. Others have as many as the framework says, since the first step that waits for another must be past.
-constexpr int kStatelessWarmup = 1;
+// step. Of others the first step that waits for another must be past; where recalls take longer than a step, their
+// backlog must have built up as well, which only a run on the machine shows (Experiment::unsettled).
+constexpr int kStatelessWarmup = 1, kStatefulWarmup = 2;
 constexpr int kSteadySteps = 2;  // measured where all are the same work
 constexpr int kCommonSteps = 2;  // measured at each context but the middle one
 constexpr int kPartSteps = 1;    // measured of each part of the sample
@@ -74,20 +75,21 @@ class Lowering {
       out_.prefill = lower::flatten(work, out_.works);
     }
     if (!options.decode) return std::move(out_);
-    warmup_ = warmup_steps();
+    warmup_ = warmup_steps(options.all_warmup);
     lower_contexts();
     if (options.parts) lower_parts();
     return std::move(out_);
   }
 
  private:
-  int warmup_steps() {
+  int warmup_steps(bool all) {
     lower::Owners owners;
     lower::DecodeWindow window(setting_, run_.workload.prompt_tokens + 1, 1, owners);
     std::vector<graph::Op> step;
     window.next_block(step);
     const int asked = run_.framework.warmup_steps;
-    return window.has_notes() ? asked : std::min(asked, kStatelessWarmup);
+    if (!window.has_notes()) return std::min(asked, kStatelessWarmup);
+    return all ? asked : std::min(asked, kStatefulWarmup);
   }
 
   // The context at this share of the decode length.

@@ -57,6 +57,8 @@ struct Lowered {
 struct LoweringOptions {
   bool prefill = true, decode = true;
   bool parts = true;  // what effects on times need
+  // All warm-up steps that the framework allows, where two are enough unless work is left over from step to step.
+  bool all_warmup = false;
 };
 
 Lowered lower_experiment(const ExperimentInput& input, const LoweringOptions& options = {});

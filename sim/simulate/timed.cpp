@@ -117,7 +117,14 @@ Recorder::Recorder(const TimedSource& source, std::size_t detailed_from)
 
 void Recorder::finished(const engine::Record& record) {
   const auto& blocks = source_.blocks();
-  if (ends_.size() < blocks.size() && record.id == blocks[ends_.size()].last) ends_.push_back(record.finish);
+  if (ends_.size() < blocks.size() && record.id == blocks[ends_.size()].last) {
+    ends_.push_back(record.finish);
+    last_finishes_.push_back(record.finish);
+  } else if (!ends_.empty() && record.id < blocks[ends_.size() - 1].last) {
+    std::size_t block = ends_.size() - 1;
+    while (record.id < blocks[block].first) --block;
+    last_finishes_[block] = record.finish;  // ops are seen in order of time
+  }
   if (detailed_from_ < blocks.size() && record.id >= blocks[detailed_from_].first) records_.push_back(record);
 }
 

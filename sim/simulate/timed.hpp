@@ -2,6 +2,7 @@
 // metrics need.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -88,6 +89,8 @@ class Recorder final : public engine::Observer {
   const std::vector<Picoseconds>& block_ends() const { return ends_; }
   Picoseconds start_of(std::size_t block) const { return block == 0 ? Picoseconds{0} : ends_[block - 1]; }
   std::size_t detailed_from() const { return detailed_from_; }
+  // By how much the last op of a block that has ended outlives the block: work that is left over for the next ones.
+  Picoseconds lag(std::size_t block) const { return std::max<Picoseconds>(0, last_finishes_[block] - ends_[block]); }
   // Ops that overlap [begin, end), as spans for the attribution.
   std::vector<metrics::Span> spans(Picoseconds begin, Picoseconds end) const;
   // In order of finish.
@@ -97,6 +100,7 @@ class Recorder final : public engine::Observer {
   const TimedSource& source_;
   std::size_t detailed_from_;
   std::vector<Picoseconds> ends_;
+  std::vector<Picoseconds> last_finishes_;  // by ended block, of its ops so far
   std::vector<engine::Record> records_;
 };
 

@@ -60,17 +60,17 @@ Replayed::Replayed(const policy::Policy& policy, const replay::ReplayResult& rep
     : policy_(policy), replayed_(replayed), accuracy_(accuracy_of(replayed, scores)) {}
 
 std::shared_ptr<const simulate::Lowered> Replayed::lowered(const config::Run& run, const std::string& key,
-                                                           bool parts) const {
+                                                           const simulate::LoweringOptions& what) const {
+  constexpr std::size_t kKept = 4;
   {
     const std::lock_guard lock(mutex_);
-    if (key == lowered_key_) return lowered_;
+    if (const auto found = lowered_.find(key); found != lowered_.end()) return found->second;
   }
   // Two threads may lower the same work at the same time; that is rarer than waiting for each other would be costly.
-  simulate::LoweringOptions what;
-  what.parts = parts;
   auto made = std::make_shared<const simulate::Lowered>(simulate::lower_experiment({&run, &policy_, &replayed_}, what));
   const std::lock_guard lock(mutex_);
-  lowered_key_ = key, lowered_ = made;
+  if (lowered_.size() >= kKept) lowered_.clear();
+  lowered_[key] = made;
   return made;
 }
 
@@ -89,10 +89,16 @@ Result Replayed::simulate(const Task& task, const Variation& variation) const {
   }
   Result result = begin_result(task);
   set_batch(result.subject, variation.batch);
-  const bool parts = options.effects == simulate::Effects::kTimes;
-  const std::string key = fmt::format("{} {}{}{}", task.prepared.lowered_key, variation.batch,
-                                      variation.fits_only ? " fits" : "", parts ? " parts" : "");
-  result.experiment = simulate::simulate(*lowered(run, key, parts), run.hardware, options);
+  simulate::LoweringOptions what;
+  what.parts = options.effects == simulate::Effects::kTimes;
+  const auto run_it = [&] {
+    const std::string key =
+        fmt::format("{} {}{}{}{}", task.prepared.lowered_key, variation.batch, variation.fits_only ? " fits" : "",
+                    what.parts ? " parts" : "", what.all_warmup ? " all warm-up" : "");
+    result.experiment = simulate::simulate(*lowered(run, key, what), run.hardware, options);
+  };
+  run_it();
+  if (result.experiment.unsettled && !variation.fits_only) what.all_warmup = true, run_it();
   result.status = result.experiment.oom ? Status::kOom : Status::kOk;
   result.accuracy = accuracy_;
   result.wall_s = seconds_since(begin);

@@ -1,6 +1,7 @@
 // Experiments over one replay, as typed results.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -38,15 +39,15 @@ class Replayed {
   int largest_batch_shifted(const Task& task, int batch, const hardware::Shift& shift) const;
   void add_fit_alternative(const Task& task, result::Result& result) const;
   void add_batch_alternatives(const Task& task, result::Result& result) const;
-  std::shared_ptr<const simulate::Lowered> lowered(const config::Run& run, const std::string& key, bool parts) const;
+  std::shared_ptr<const simulate::Lowered> lowered(const config::Run& run, const std::string& key,
+                                                   const simulate::LoweringOptions& what) const;
 
   const policy::Policy& policy_;
   const replay::ReplayResult& replayed_;
   result::Accuracy accuracy_;
-  // The lowered work that was used last: tasks of one machine after the other ask for the same.
+  // The lowered work that was used last, by key: tasks on one machine after the other need the same.
   mutable std::mutex mutex_;
-  mutable std::string lowered_key_;
-  mutable std::shared_ptr<const simulate::Lowered> lowered_;
+  mutable std::map<std::string, std::shared_ptr<const simulate::Lowered>> lowered_;
 };
 
 // The index build that the task asks for; needs no replay. UserError where the model has fewer KV heads.
