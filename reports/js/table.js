@@ -17,7 +17,7 @@ const tableColumns = [
   { name: 'Status', text: statusText },
 ].filter((column) => column.name === 'Status' || isTelling(column));
 
-// A column that is empty, or a setting that never changes, only takes room.
+// Leaves out empty columns, and models and machines that never change.
 function isTelling(column) {
   const texts = new Set(sharedRows('experiments').map((row) => column.text(row) || ''));
   return column.name === 'Model' || column.name === 'Machine' ? texts.size > 1 : [...texts].some(Boolean);
