@@ -11,8 +11,8 @@
 #include "hardware/cost_model.hpp"
 #include "lower/decode.hpp"
 #include "replay/replay.hpp"
-#include "study/prepare.hpp"
 #include "simulate/experiment.hpp"
+#include "study/prepare.hpp"
 
 namespace kvcast::app {
 namespace {

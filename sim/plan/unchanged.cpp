@@ -16,18 +16,20 @@ namespace {
 
 using result::Result;
 
-constexpr double kEqual = 1e-12;  // relative: sums may be rounded in another order
+// A change below this share of a number is none: planners decide on more, and intervals are wider.
+constexpr double kEqual = 1e-3;
 
 bool same_number(std::optional<double> a, std::optional<double> b) {
   if (a.has_value() != b.has_value()) return false;
   return !a || std::abs(*a - *b) <= kEqual * std::max(std::abs(*a), std::abs(*b));
 }
 
+// The numbers of short tables: throughput, times, memory, scores.
 bool same_numbers(const Result& a, const Result& b) {
   if (a.status != b.status) return false;
   const auto metrics = result::all_metrics();
   return std::all_of(metrics.begin(), metrics.end(), [&](const result::Metric& m) {
-    return m.basis == result::Basis::kProgram || same_number(result::value(a, m), result::value(b, m));
+    return m.brief.empty() || same_number(result::value(a, m), result::value(b, m));
   });
 }
 
@@ -63,6 +65,15 @@ std::string reason_of(const Result& r, const std::string& key) {
                      result::bottleneck(r.experiment.step));
 }
 
+// The policy with its swept parameters: "quest, budget 1024".
+std::string policy_text(const Result& r) {
+  std::string text = r.subject.policy;
+  for (const auto& [key, value] : r.subject.swept) {
+    if (key.starts_with("policy.") && key != "policy.name") text += fmt::format(", {} {}", key.substr(7), value);
+  }
+  return text;
+}
+
 // All swept values but the one under `key`.
 std::string others_of(const Result& r, const std::string& key) {
   std::string text = r.subject.policy;
@@ -85,7 +96,8 @@ std::set<std::string> machine_keys(std::span<const Result> results) {
 }  // namespace
 
 std::string text_of(const Unchanged& u) {
-  return fmt::format("{} changed nothing for {} ({} experiments): {}", u.key, u.policy, u.experiments, u.reason);
+  return fmt::format("{} changed no time, memory or score of {} by more than 0.1 % ({} experiments): {}", u.key,
+                     u.policy, u.experiments, u.reason);
 }
 
 store::Finding finding_of(std::span<const Unchanged> unchanged) {
@@ -110,9 +122,10 @@ std::vector<Unchanged> unchanged_by(std::span<const Result> results) {
       const Result& first = *group.front();
       const bool same =
           std::all_of(group.begin(), group.end(), [&](const Result* r) { return same_numbers(first, *r); });
-      if (!same) changed.insert(first.subject.policy);
-      Unchanged& entry = policies[first.subject.policy];
-      if (entry.experiments == 0) entry = {key, first.subject.policy, 0, reason_of(first, key)};
+      const std::string policy = policy_text(first);
+      if (!same) changed.insert(policy);
+      Unchanged& entry = policies[policy];
+      if (entry.experiments == 0) entry = {key, policy, 0, reason_of(first, key)};
       entry.experiments += group.size();
     }
     for (const auto& [policy, entry] : policies) {

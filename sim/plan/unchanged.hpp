@@ -17,11 +17,12 @@ struct Unchanged {
   std::string reason;
 };
 
-// Compares experiments that differ in one swept key under `hardware.` alone: where every number of every such pair is
-// the same, the key changed nothing for that policy. Failed experiments do not count.
+// Compares experiments that differ in one swept key under `hardware.` alone: where no number of a short table
+// (Metric::brief) differs by more than 0.1 % between any of them, the key changed nothing for that policy. Failed
+// experiments do not count.
 std::vector<Unchanged> unchanged_by(std::span<const result::Result> results);
 
-// "hardware.link.h2d_bandwidth changed nothing for quest (4 experiments): ...".
+// "hardware.link.h2d_bandwidth changed no time, memory or score of quest by more than 0.1 % (4 experiments): ...".
 std::string text_of(const Unchanged& unchanged);
 // All of them as one conclusion of a sweep.
 store::Finding finding_of(std::span<const Unchanged> unchanged);

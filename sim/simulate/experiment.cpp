@@ -11,8 +11,8 @@
 #include "base/interval.hpp"
 #include "base/quantile.hpp"
 #include "engine/timeline.hpp"
-#include "simulate/effects.hpp"
 #include "result/metric.hpp"
+#include "simulate/effects.hpp"
 
 namespace kvcast::simulate {
 namespace {

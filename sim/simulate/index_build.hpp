@@ -1,7 +1,6 @@
 // The time that a policy takes to build its index, by itself: what papers measure beside whole prefills.
 #pragma once
 
-
 #include "config/run.hpp"
 #include "policy/policy.hpp"
 #include "result/experiment.hpp"

@@ -9,8 +9,8 @@
 #include "replay/replay.hpp"
 #include "result/result.hpp"
 #include "score/task_score.hpp"
-#include "study/study.hpp"
 #include "simulate/experiment.hpp"
+#include "study/study.hpp"
 
 namespace kvcast::study {
 

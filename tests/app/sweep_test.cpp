@@ -210,7 +210,7 @@ TEST_CASE("a sweep tells what asked for the memory that was not there") {
   const Output both = kvcast::test::kvcast({"sweep", scratch.write("both.yaml", text), "-o", scratch / "both"});
   CHECK_THAT(both.out,
              Catch::Contains("2 experiments, 2 of them do not fit in memory (1 for KV cache, 1 for activations)\n"
-                             "Activations are of whole prompts"));
+                             "Activations are held for whole prompts"));
   const std::string chunked = "sweep: {workload.prefill_chunk: [1024], workload.prefill_batch: [1]}\n";
   const Output one = kvcast::test::kvcast(
       {"sweep", scratch.write("one.yaml", text.substr(0, text.find("sweep:")) + chunked), "-o", scratch / "one"});

@@ -9,8 +9,8 @@
 #include "config/hardware.hpp"
 #include "property/policies/settings.hpp"
 #include "replay/replay.hpp"
-#include "support/select.hpp"
 #include "simulate/experiment.hpp"
+#include "support/select.hpp"
 
 namespace kvcast::tests {
 

@@ -3,9 +3,9 @@
 
 #include <catch2/catch.hpp>
 
+#include "simulate/index_build.hpp"
 #include "support/select.hpp"
 #include "unit/hardware/round_machine.hpp"
-#include "simulate/index_build.hpp"
 
 using namespace kvcast;
 
