@@ -209,7 +209,7 @@ Line uncertain_line(const std::vector<Row>&, const std::vector<Row>& ranking) {
   const Row& best = ranking.front();
   std::vector<std::pair<std::string, Row::Factors>> moved(best.moved_by.begin(), best.moved_by.end());
   moved.emplace_back("other layers and steps", best.of_trace);
-  std::erase_if(moved, [](const auto& m) { return !worth_telling(m.second); });
+  std::erase_if(moved, [](const auto& m) { return !is_significant(m.second); });
   std::stable_sort(moved.begin(), moved.end(),
                    [](const auto& a, const auto& b) { return reach(a.second) > reach(b.second); });
   if (moved.empty()) return {fmt::format("no cost moves {} by a per cent", best.policy), ""};
@@ -231,7 +231,7 @@ std::string name_of(const std::vector<std::string>& keys) {
   return keys.size() == 1 ? keys[0] : fmt::format("{} and {} of the same source", keys[0], keys.size() - 1);
 }
 
-bool worth_telling(const Row::Factors& factors) {
+bool is_significant(const Row::Factors& factors) {
   constexpr double kTimesAsLong = 1.01;
   return reach(factors) >= kTimesAsLong;
 }

@@ -43,7 +43,7 @@ struct Row {
 // Numbers of the machine that are off together, a list of keys, as one name: the first, and how many more.
 std::string name_of(const std::vector<std::string>& keys);
 // Whether the costs move a step by a per cent.
-bool worth_telling(const Row::Factors& factors);
+bool is_significant(const Row::Factors& factors);
 
 // How many times as fast as b a is, on one machine. Costs that move both cancel; what the trace's layers and steps do
 // does not: what one policy finds hard another finds easy.

@@ -111,7 +111,7 @@ store::Finding finding_of(std::span<const Unchanged> unchanged) {
 std::vector<Unchanged> unchanged_by(std::span<const Result> results) {
   std::vector<Unchanged> out;
   for (const std::string& key : machine_keys(results)) {
-    std::map<std::string, std::vector<const Result*>> groups;  // alike but for the key
+    std::map<std::string, std::vector<const Result*>> groups;  // equal but for the key
     for (const Result& r : results) {
       if (r.status != result::Status::kFailed) groups[others_of(r, key)].push_back(&r);
     }

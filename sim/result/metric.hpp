@@ -22,7 +22,7 @@ std::string_view better_name(Better better);  // "higher", "lower", "neither"
 enum class Unit { kSeconds, kBytes, kTokensPerSecond, kTokens, kShare, kCount };
 std::string_view unit_name(Unit unit);  // "s", "bytes", "tokens/s", "tokens", "share", "count"
 
-// What a number is computed from: decides its origin, its interval and which shifted costs move it.
+// The inputs that a number is computed from. They decide its origin, its interval and which shifted costs move it.
 enum class Basis {
   kStepTime,  // a time of decoding
   kStepPart,  // a part of a decode step's time
@@ -63,7 +63,7 @@ struct Metric {
 };
 
 std::span<const Metric> all_metrics();
-// By path or alias; null where there is none.
+// Finds a metric by path or alias; null where there is none.
 const Metric* find_metric(std::string_view name);
 
 std::optional<double> value(const Result& result, const Metric& metric);
@@ -84,7 +84,7 @@ std::optional<double> number_shifted(const Result& result, const std::string& so
                                      const std::string& name);
 // Whether a name means something in formulas; owners cannot be checked.
 bool is_number_name(const std::string& name);
-// The basis of a named number; kExact for what is no metric.
+// The basis of a named number; kExact for a name that is no metric.
 Basis basis_named(const std::string& name);
 
 // Value and unit for people: "12.3 ms", "1.7 GB", "95.2 %", "1,050 tokens/s".

@@ -37,7 +37,7 @@ std::optional<double> number_of(const SettingValue& value);
 // Reads what text_of() wrote: true and false, integers, numbers; anything else is a text.
 SettingValue setting_value(const std::string& text);
 
-// What was simulated.
+// The simulated experiment: its policy, model, machine and settings.
 struct Subject {
   std::string name;  // of the run, may be empty
   std::string model, hardware, host;

@@ -133,9 +133,8 @@ std::vector<TimeEffect> time_effects(std::span<const RecordedBlocks> blocks, dou
 }
 
 std::vector<std::string> keys_of(const config::Hardware& hardware, const std::string& source) {
-  config::Hardware copy = hardware;  // knobs are for turning, too
   std::vector<std::string> keys;
-  for (const config::Knob& knob : config::knobs(copy)) {
+  for (const config::ConstKnob& knob : config::knobs(hardware)) {
     if ((knob.value != nullptr ? knob.value->source : knob.curve->source) == source) keys.push_back(knob.key);
   }
   return keys;

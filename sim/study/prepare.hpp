@@ -50,7 +50,7 @@ const std::string& code_version();
 // Every number of a machine with its origin, uncertainty and source.
 std::vector<result::MachineNumber> machine_numbers(const config::Hardware& hardware);
 
-// What a prepared experiment simulates: names and defaults resolved.
+// The subject of a prepared experiment: names and defaults resolved.
 result::Subject subject_of(const Prepared& prepared);
 
 }  // namespace kvcast::study
