@@ -72,7 +72,7 @@ function resizeFigures() {
 
 function drawnRows(figure) { return figure.view.data(figure.meta.drawn); }
 
-// An empty plot says why; a drawn one says what its numbers rest on.
+// The note under a figure: the reason where the plot is empty, otherwise the origins of its numbers.
 function describeFigure(figure) {
   const rows = drawnRows(figure);
   const empty = rows.length === 0;
@@ -118,18 +118,18 @@ function originNotes(figure, rows) {
     }
     const origins = [...counts].map(([origin, count]) => formatCount(count) + ' ' + origin);
     const intervals = values.filter((row) => row[metric.field + '_low'] !== undefined).length;
-    return metric.label + ' (' + plural(values.length, 'value') + '): ' + sentenceList(origins) + '; ' +
-      (intervals === values.length ? 'all' : intervals === 0 ? 'none' : formatCount(intervals)) + ' with an interval.';
+    return metric.label + ' (' + plural(values.length, 'value') + '), by origin: ' + sentenceList(origins) + '; ' +
+      (intervals === values.length ? 'all' : intervals === 0 ? 'none' : formatCount(intervals)) + ' with an uncertainty interval.';
   });
 }
 
-// How much of the time of a decode step rests on numbers of which origin, on average over the points.
+// Shares of the decode step time by the origin of the costs, averaged over the points.
 function shareNote(meta, rows) {
   if (!meta.metrics.some((name) => name === 'tps' || name === 'tpot')) return '';
   const share = (row, origin) => row['share_' + origin] || 0;
   const stated = rows.filter((row) => origins.some(([origin]) => share(row, origin) > 0));
   const shares = origins.map(([origin]) => ({ origin, mean: stated.reduce((sum, row) => sum + share(row, origin), 0) / stated.length })).filter(({ mean }) => mean > 0.005);
-  return shares.length ? 'Of the time of a decode step, ' + sentenceList(shares.map(({ origin, mean }) => formatNumber(mean, '.0%') + ' rests on ' + origin)) + ' numbers.' : '';
+  return shares.length ? 'Decode step time by origin of its costs: ' + sentenceList(shares.map(({ origin, mean }) => formatNumber(mean, '.0%') + ' ' + origin)) + '.' : '';
 }
 
 function drawControls(figure) {

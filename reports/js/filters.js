@@ -13,7 +13,7 @@ function select(change) {
 
 const axes = [
   { signal: 'model', label: 'Model', none: 'all', show: String },
-  { signal: 'hardware', label: 'Hardware', none: 'all', show: String },
+  { signal: 'hardware', label: 'Machine', none: 'all', show: String },
   { signal: 'context', label: 'Context', none: 'all', show: (tokens) => formatTokens(tokens) + ' tokens' },
   { signal: 'batch', label: 'Batch', none: 'fastest that fits', show: String },
   { signal: 'budget', label: 'Budget', none: null, show: (tokens) => formatCount(tokens) + ' tokens' },
@@ -93,7 +93,7 @@ function drawChip(row, text) {
   }, text);
 }
 
-// Policies with one variant are a chip; the variants of the others stand together behind the policy's name.
+// A policy with one variant is one chip; the variants of other policies form a group that starts with the policy's name.
 function drawPolicies() {
   const policies = new Map();
   for (const row of sharedRows('series')) {
@@ -106,7 +106,7 @@ function drawPolicies() {
       drawChip(row, i === 0 ? policy + (row.variant ? ' ' + row.variant : '') : shortVariant(row, rows[0])))));
 }
 
-// "split_factor 0.3" beside "split_factor adaptive" is told apart by "0.3" alone.
+// Next to "split_factor adaptive", "0.3" is enough to identify "split_factor 0.3".
 function shortVariant(row, first) {
   const key = (variant) => (variant || '').split(' ')[0];
   const simple = row.variant && !row.variant.includes(',') && key(row.variant) === key(first.variant);

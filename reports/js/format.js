@@ -38,6 +38,9 @@ function formatBytes(bytes) {
   return formatNumber(bytes / scale, ',.3~r') + ' ' + unit;
 }
 
+// Names of memory pools for readers.
+function poolName(pool) { return { hbm: 'HBM', dram: 'host DRAM' }[pool] || pool; }
+
 function capital(text) { return text.charAt(0).toUpperCase() + text.slice(1); }
 
 function plural(count, one, many) { return formatCount(count) + ' ' + (count === 1 ? one : many || one + 's'); }

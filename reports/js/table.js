@@ -3,7 +3,7 @@ const tableState = { search: '', sort: null, descending: false, selected: true, 
 
 const tableColumns = [
   { name: 'Model', text: (row) => row.model },
-  { name: 'Hardware', text: (row) => row.hardware },
+  { name: 'Machine', text: (row) => row.hardware },
   { name: 'Policy', text: (row) => row.policy },
   { name: 'Variant', text: (row) => row.variant },
   { name: 'Context', value: (row) => row.context, text: (row) => (row.context === undefined ? '' : formatTokens(row.context)) },
@@ -13,25 +13,25 @@ const tableColumns = [
     name: metric.short, unit: metric.short === metric.unit ? '' : metric.unit, title: metric.label, field: metric.field,
     value: (row) => row[metric.field], text: (row) => formatMetric(metric, row[metric.field]),
   })),
-  { name: 'Bound by', text: (row) => row.bottleneck },
+  { name: 'Bottleneck', text: (row) => row.bottleneck },
   { name: 'Status', text: statusText },
 ].filter((column) => column.name === 'Status' || isTelling(column));
 
-// A column that is empty, or a setting that never changes, only takes room.
+// Leaves out empty columns, and models and machines that never change.
 function isTelling(column) {
   const texts = new Set(sharedRows('experiments').map((row) => column.text(row) || ''));
-  return column.name === 'Model' || column.name === 'Hardware' ? texts.size > 1 : [...texts].some(Boolean);
+  return column.name === 'Model' || column.name === 'Machine' ? texts.size > 1 : [...texts].some(Boolean);
 }
 
-const firstResult = tableColumns.findIndex((column) => column.field || column.name === 'Bound by' || column.name === 'Status');
+const firstResult = tableColumns.findIndex((column) => column.field || column.name === 'Bottleneck' || column.name === 'Status');
 
 function statusText(row) {
   if (row.status === 'ok') return 'ok';
   if (row.status === 'failed') return 'failed: ' + (row.error || 'no reason given');
   const owners = rowsOf('owners', row.id).filter((part) => part.pool === row.oom_pool && part.owner !== 'does not fit');
-  return 'out of memory' + (row.oom_pool ? ' in ' + row.oom_pool : '') + (row.oom_moment ? ', ' + row.oom_moment : '') +
-    (row.oom_requested === undefined ? '' : ': ' + (row.oom_requested_for ? row.oom_requested_for + ' ' : '') + 'asked for ' + formatBytes(row.oom_requested) + ', ' + formatBytes(row.oom_capacity - row.oom_in_use) + ' free') +
-    (owners.length ? '; held by ' + owners.map((part) => part.owner + ' ' + formatBytes(part.bytes)).join(', ') : '');
+  return 'out of memory' + (row.oom_pool ? ' in ' + poolName(row.oom_pool) : '') + (row.oom_moment ? ' at ' + row.oom_moment : '') +
+    (row.oom_requested === undefined ? '' : ': ' + (row.oom_requested_for ? row.oom_requested_for + ' ' : '') + 'requested ' + formatBytes(row.oom_requested) + ', ' + formatBytes(row.oom_capacity - row.oom_in_use) + ' free') +
+    (owners.length ? '; in use: ' + owners.map((part) => part.owner + ' ' + formatBytes(part.bytes)).join(', ') : '');
 }
 
 function searchText(row) {
@@ -110,11 +110,11 @@ function drawRow(row) {
     if (!tableState.open.delete(row.id)) tableState.open.add(row.id);
     drawTable();
   };
-  // A row without results says why, in the room that its numbers leave.
+  // A row without results states the reason in the cells of its numbers.
   const shown = row.status === 'ok' ? tableColumns : tableColumns.slice(0, firstResult);
   const cells = shown.map((column, index) => {
     const worst = column.field && row['origin_' + column.field];
-    const cell = element('td', { class: column.value ? 'number' : '', title: worst ? 'rests on: ' + worst : null });
+    const cell = element('td', { class: column.value ? 'number' : '', title: worst ? 'origin: ' + worst : null });
     const text = column.text(row) || '';
     // The first cell holds the button, so that the details open from the keyboard too.
     cell.append(index === 0 ? element('button', { type: 'button', class: 'row-button', 'aria-expanded': String(open) }, text || 'details') : text);
@@ -130,12 +130,13 @@ function drawDetails(row) {
     const low = row[metric.field + '_low'];
     const interval = low === undefined ? '' : ' (' + formatMetric(metric, low) + ' to ' + formatMetric(metric, row[metric.field + '_high']) + ')';
     const origin = row['origin_' + metric.field];
-    return [element('dt', {}, metric.label), element('dd', {}, formatMetric(metric, row[metric.field]) + ' ' + metric.unit + interval + (origin ? ', ' + origin : ''))];
+    return [element('dt', {}, metric.label), element('dd', {}, formatMetric(metric, row[metric.field]) + (metric.unit ? ' ' + metric.unit : '') + interval + (origin ? ', ' + origin : ''))];
   });
   const parts = rowsOf('breakdown', row.id).map((part) => [element('dt', {}, part.kind),
-    element('dd', {}, formatNumber((part.exposed_s || 0) * 1e3, ',.3~r') + ' ms exposed, ' + formatNumber((part.hidden_s || 0) * 1e3, ',.3~r') + ' ms hidden')]);
-  const owners = rowsOf('owners', row.id).map((part) => [element('dt', {}, part.pool + ': ' + part.owner), element('dd', {}, formatBytes(part.bytes))]);
+    element('dd', {}, [['exposed', part.exposed_s], ['hidden', part.hidden_s]].filter(([, seconds]) => seconds > 0)
+      .map(([name, seconds]) => formatNumber(seconds * 1e3, ',.3~r') + ' ms ' + name).join(', '))]);
+  const owners = rowsOf('owners', row.id).map((part) => [element('dt', {}, poolName(part.pool) + ': ' + part.owner), element('dd', {}, formatBytes(part.bytes))]);
   const block = (title, entries) => (entries.length ? element('div', {}, element('h3', {}, title), element('dl', {}, entries.flat())) : '');
-  return element('div', { class: 'detail-columns' }, block('Numbers', numbers), block('A decode step', parts), block('Memory', owners),
-    element('div', {}, element('h3', {}, 'Key'), element('code', {}, row.key || '')));
+  return element('div', { class: 'detail-columns' }, block('Metrics', numbers), block('Decode step', parts), block('Memory', owners),
+    element('div', {}, element('h3', {}, 'Experiment key'), element('code', {}, row.key || '')));
 }

@@ -1,6 +1,6 @@
 // The words around the figures.
 const origins = [
-  ['exact', 'follows from the configuration alone, such as the bytes of a tensor'],
+  ['exact', 'follows from the configuration or the replayed trace alone, such as the bytes of a tensor'],
   ['measured', 'timed by kvcast\'s own kernels on the device named'],
   ['fitted', 'a model fitted to measurements, used inside their range'],
   ['literature', 'measured by others and published'],
@@ -28,14 +28,14 @@ function drawFoundations() {
   const used = new Set(rows.map((row) => row.origin));
   const uncertainty = (row) => (row.uncertainty === undefined ? 'not stated' : row.uncertainty === 0 ? 'none' : '±' + formatNumber(100 * row.uncertainty, '.3~r') + ' %');
   document.getElementById('foundations').append(
-    element('h2', {}, 'What these numbers rest on'),
-    element('p', {}, 'Which tokens a policy keeps, fetches and reads is computed, by replaying the policy over a trace of attention. How long that takes is modelled: every operation has a cost in bytes, floating-point operations and launches, and a profile of the device turns costs into time. Each result carries the worst origin among the numbers it rests on; an interval, where there is one, is what the stated uncertainties of those numbers add up to.'),
+    element('h2', {}, 'Origins of these numbers'),
+    element('p', {}, 'Which tokens a policy keeps, fetches and reads is computed, by replaying the policy over a trace of attention. The time is modelled: every operation has a cost in bytes, floating-point operations and launches, and a hardware profile turns costs into time. The origin of a time is the weakest origin that accounts for at least a twentieth of it. Its 80 % uncertainty interval combines the stated uncertainties of the numbers below as independent factors.'),
     element('dl', { class: 'origins' }, origins.filter(([name]) => used.has(name) || usedAsOrigin(name)).map(([name, meaning]) => [element('dt', {}, name), element('dd', {}, meaning)]).flat()),
-    rows.length === 0 ? element('p', { class: 'empty' }, 'The results of this store do not say what they rest on.')
-      : element('div', { class: 'table-frame' }, element('table', { id: 'rests-on' },
+    rows.length === 0 ? element('p', { class: 'empty' }, 'This store lists no numbers of its machines.')
+      : element('details', {}, element('summary', {}, plural(rows.length, 'number') + ' of the machines, the weakest origins first'), element('div', { class: 'table-frame' }, element('table', { id: 'rests-on' },
         element('thead', {}, element('tr', {}, ['Number', 'Origin', 'Uncertainty', 'Source', 'Experiments'].map((name, i) => element('th', { scope: 'col', class: i === 4 ? 'number' : '' }, name)))),
         element('tbody', {}, rows.map((row) => element('tr', {}, element('td', {}, row.what), element('td', {}, row.origin), element('td', {}, uncertainty(row)),
-          element('td', {}, row.source || 'none'), element('td', { class: 'number' }, formatCount(row.experiments))))))));
+          element('td', {}, row.source || 'none'), element('td', { class: 'number' }, formatCount(row.experiments)))))))));
 }
 
 function usedAsOrigin(name) {
@@ -50,9 +50,9 @@ function drawColophon() {
     element('p', {}, 'Made by kvcast ' + sweep.kvcast + ' from the store alone' +
       (sweep.code_versions.length ? '; experiments by version ' + sentenceList(sweep.code_versions) : '') +
       (first ? ', simulated ' + (first === last ? first : first + ' to ' + last) : '') + '.' +
-      (stored > embedded ? ' Of ' + stored + ' timelines this page holds ' + embedded + '.' : '')),
-    element('p', {}, 'Beside this page: ', element('code', {}, 'tables/'), ' holds every number as CSV, ', element('code', {}, 'figures/'),
-      ' each figure as a Vega 5 specification with its data. Charts are drawn by Vega (vega.github.io).'),
-    page.validated ? element('p', {}, element('a', { href: 'validation.html' }, 'How predictions compare with what was measured or published')) : '',
+      (stored > embedded ? ' Of ' + stored + ' timelines this page contains ' + embedded + '.' : '')),
+    element('p', {}, 'The folder ', element('code', {}, 'tables/'), ' next to this page contains every number as CSV; ', element('code', {}, 'figures/'),
+      ' contains each figure as a Vega 5 specification with its data. Charts are drawn by Vega (vega.github.io).'),
+    page.validated ? element('p', {}, element('a', { href: 'validation.html' }, 'Predictions compared with measured and published values')) : '',
     sweep.config ? element('details', {}, element('summary', {}, 'The sweep\'s configuration'), element('pre', {}, sweep.config)) : '');
 }

@@ -1,4 +1,4 @@
-// Light or dark: what the reader asked for here, else what the system says.
+// Light or dark: the reader's choice on this page, otherwise the system's preference.
 function currentTheme() {
   const asked = document.documentElement.dataset.theme;
   if (asked) return asked;

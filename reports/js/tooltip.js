@@ -1,4 +1,4 @@
-// What a mark has to say, beside the pointer.
+// Shows the tooltip of a mark next to the pointer.
 function showTooltip(handler, event, item, value) {
   const box = document.getElementById('tooltip');
   box.hidden = value === null || value === undefined || value === '';

@@ -6,9 +6,9 @@ const verdicts = {
   agrees: 'within the tolerance of its case',
   bracketed: 'the setting is under-specified, and its readings span the value',
   fitted: 'within tolerance, with a parameter whose source names this very value',
-  off: 'outside of all that',
+  off: 'outside the tolerance',
   unanswered: 'no model here can answer; the table says why',
-  unmeasured: 'to be measured on a machine that is not at hand',
+  unmeasured: 'needs a measurement on a machine that is not available here',
 };
 
 // Rows for reading and for Vega: `expected` whatever the suite calls it; a colour for each device or paper, as groups within
@@ -66,7 +66,8 @@ function budgetList(suite) {
       element('td', { class: budget.passed ? '' : 'missed' }, budget.value === null ? 'nothing to judge' : budget.passed ? 'met' : 'missed'))))));
 }
 
-// What of a group rests on times, and how intervals fared: for suites that also have what follows from counts alone.
+// Errors and interval coverage of the numbers of a group that are based on times; for suites that also have numbers
+// based on counts alone.
 function timesOf(part) {
   const { times, intervals } = part;
   return [times.n ? formatCount(times.n) : '', times.n ? percent(times.median) : '',
@@ -78,7 +79,7 @@ function summaryTable(suite) {
   const rows = suite.summary.filter((part) => part.n > 0);
   if (rows.length < 2) return '';
   const apart = rows.some((part) => part.times && part.times.n < part.n);
-  const heads = ['Group', 'Held-out numbers', 'Median error', 'p90', 'Largest', 'Bias'].concat(apart ? ['Rest on times', 'Median', 'In interval', 'High over low'] : []);
+  const heads = ['Group', 'Held-out numbers', 'Median error', 'p90', 'Largest', 'Bias'].concat(apart ? ['Based on times', 'Median of these', 'In interval', 'High / low'] : []);
   return folded('Errors by group', rows.length <= 2 * fewRows, element('table', { class: 'summary' },
     element('thead', {}, element('tr', {}, heads.map((name, i) => element('th', { scope: 'col', class: i ? 'number' : '' }, name)))),
     element('tbody', {}, rows.map((part) => element('tr', {}, element('td', {}, part.group || 'all'),
@@ -122,9 +123,9 @@ function buildSuite(suite) {
 function start() {
   drawHead();
   page.suites.forEach(buildSuite);
-  document.getElementById('colophon').append(element('p', {}, 'Made by kvcast ' + page.kvcast + ' from validation.json alone. ', element('code', {}, 'tables/validation.csv'), ' beside this page holds every case.'),
+  document.getElementById('colophon').append(element('p', {}, 'Made by kvcast ' + page.kvcast + ' from validation.json alone. ', element('code', {}, 'tables/validation.csv'), ' next to this page contains every case.'),
     element('dl', { class: 'origins' }, Object.entries(verdicts).map(([name, meaning]) => [element('dt', {}, name), element('dd', {}, meaning)]).flat()),
-    page.sweep ? element('p', {}, element('a', { href: 'index.html' }, 'The report of the sweep beside it')) : '');
+    page.sweep ? element('p', {}, element('a', { href: 'index.html' }, 'Report of the sweep in the same folder')) : '');
   document.getElementById('theme').addEventListener('click', () => {
     document.documentElement.dataset.theme = currentTheme() === 'dark' ? 'light' : 'dark';
     drawFigures(currentTheme());

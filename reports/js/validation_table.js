@@ -7,7 +7,7 @@ function worstFirst(rows) {
   return rows.slice().sort((a, b) => off(b) - off(a));
 }
 
-function between(row) {
+function intervalText(row) {
   return row.low === null || row.low === row.high ? '' : formatNumber(row.low, ',.3~r') + ' to ' + formatNumber(row.high, ',.3~r');
 }
 
@@ -19,7 +19,7 @@ function caseRow(row, wordy) {
     element('td', { class: 'quantity' }, row.quantity, element('span', { class: 'quiet' }, row.source)),
     element('td', { class: 'number' }, formatNumber(row.expected, ',.4~r')),
     element('td', { class: 'number' }, formatNumber(row.predicted, ',.4~r')),
-    element('td', { class: 'number' }, between(row)),
+    element('td', { class: 'number' }, intervalText(row)),
     element('td', {}, row.unit),
     element('td', { class: 'number' }, row.error === null ? '' : formatNumber(100 * row.error, '+,.1f') + ' %'),
     element('td', { class: 'verdict ' + row.verdict }, row.verdict, element('span', { class: 'quiet' }, row.origin || '')),
@@ -62,7 +62,7 @@ function buildTable(suite) {
   return element('div', { class: 'case-table', id: 'cases-' + suite.name },
     element('div', { class: 'chips' }, chips, order),
     element('div', { class: 'table-frame' }, element('table', { class: 'cases' },
-      element('thead', {}, element('tr', {}, ['Case', 'Quantity', capital(suite.expected_is), 'Predicted', 'Between', 'Unit', 'Error', 'Verdict, origin', ...(wordy ? ['Rests on'] : [])].map((name, i) => element('th', { scope: 'col', class: (i > 1 && i < 5) || i === 6 ? 'number' : '' }, name)))),
+      element('thead', {}, element('tr', {}, ['Case', 'Quantity', capital(suite.expected_is), 'Predicted', 'Interval', 'Unit', 'Error', 'Verdict, origin', ...(wordy ? ['Based on'] : [])].map((name, i) => element('th', { scope: 'col', class: (i > 1 && i < 5) || i === 6 ? 'number' : '' }, name)))),
       body)), more);
 }
 

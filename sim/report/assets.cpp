@@ -55,7 +55,7 @@ std::string concatenate(const fs::path& folder, const json& names) {
   return all;
 }
 
-// Source maps are not shipped with the page, and a browser would look for them beside it.
+// Source maps are not shipped with the page, and a browser would look for them next to it.
 std::string without_source_map(std::string text) {
   const std::size_t at = text.rfind("//# sourceMappingURL");
   return at == std::string::npos ? text : text.substr(0, at);

@@ -117,7 +117,8 @@ void Collector::add_metrics(const Result& result) {
     if (!number) continue;
     table.set(metric->alias, *number);
     table.set("origin_" + metric->alias, std::string(origin_name(origin(result, *metric))));
-    if (const auto range = interval(result, *metric)) {
+    // An interval of no width, as of a peak of exact bytes, is none to a reader.
+    if (const auto range = interval(result, *metric); range && range->low < range->high) {
       table.set(metric->alias + "_low", range->low);
       table.set(metric->alias + "_high", range->high);
     }

@@ -1,4 +1,4 @@
-// Pages and files: a template filled, texts made safe where they land, files replaced at once.
+// Pages and files: fills templates, escapes texts for their place in the page, replaces files atomically.
 #pragma once
 
 #include <filesystem>
@@ -11,8 +11,8 @@
 
 namespace kvcast::report {
 
-// Written beside its place and moved there, so that whoever opens the file sees the old one or the new one. UserError
-// where it cannot be written.
+// Writes a temporary file and renames it into place, so that readers see the old file or the new one. UserError where
+// it cannot be written.
 void write_file(const std::filesystem::path& path, const std::function<void(std::ostream&)>& write);
 void make_folder(const std::filesystem::path& folder);
 

@@ -19,8 +19,8 @@ struct Options {
 //   OUT/tables/*.csv    what the figures draw, and every experiment with every number (experiments.csv)
 // and returns the page's path. Files of an earlier report are replaced, each at once, so a reader never sees half a
 // page. Where DIR holds validation.json (`kvcast validate -o DIR`), it becomes OUT/validation.html and
-// OUT/tables/validation.csv; without a store beside it, the page is OUT/index.html as well. Throws UserError where
-// neither can be read, OUT cannot be written, or Vega is not installed (naming the package).
+// OUT/tables/validation.csv; without a store in the same folder, the page is OUT/index.html as well. Throws UserError
+// where neither can be read, OUT cannot be written, or Vega is not installed (naming the package).
 std::string write_report(const std::string& dir, const std::string& out, const Options& options = {});
 
 }  // namespace kvcast::report

@@ -12,8 +12,8 @@
 
 namespace kvcast::report {
 
-// A series is a policy in one variant. The variant is what a sweep changes besides the axes that the page filters by
-// (model, hardware, context, batch, budget): "split_factor 0.3", "speculation false". A key that has one value
+// A series is a policy in one variant. The variant lists the keys that a sweep changes other than the filters of the
+// page (model, hardware, context, batch, budget): "split_factor 0.3", "speculation false". A key that has one value
 // throughout a policy's rows says nothing about the policy and is left out.
 class SeriesNames {
  public:

@@ -1,5 +1,6 @@
 // The table of metrics: every number of a result, once. Text output, JSON, CSV and store columns, the report's measures
-// and labels, names in formulas and the reference for users are made from it. A new metric is one row in metric.cpp.
+// and labels, names in formulas and the reference for users are made from it. A new metric is one row in
+// metric_rows.cpp.
 #pragma once
 
 #include <optional>

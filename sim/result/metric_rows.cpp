@@ -88,9 +88,9 @@ void add_times(Row& rows) {
   rows.push_back({"prefill.ttft_s", "ttft", kSeconds, kLower, kPrefillTime, "Time to first token", "TTFT",
                   "Time from the start of the prefill until the first token of the last prompt is on the host.", kS,
                   time_field<&E::ttft_s>});
-  rows.push_back({"transfer.exposed_s", "exposed", kSeconds, kLower, kStepPart, "Exposed transfers per step", "exposed",
-                  "Time of a decode step in which it waits for copies between host and GPU.", kMs, nullptr,
-                  of_transfers<&metrics::Attribution::exposed>});
+  rows.push_back({"transfer.exposed_s", "exposed", kSeconds, kLower, kStepPart, "Exposed transfers per step",
+                  "exposed transfers", "Time of a decode step in which it waits for copies between host and GPU.", kMs,
+                  nullptr, of_transfers<&metrics::Attribution::exposed>});
   rows.push_back({"transfer.hidden_s", "hidden", kSeconds, kNeither, kStepPart, "Hidden transfers per step", "",
                   "Time of copies between host and GPU that overlaps with other work of a decode step.", kMs, nullptr,
                   of_transfers<&metrics::Attribution::hidden>});
@@ -102,7 +102,7 @@ void add_times(Row& rows) {
 void add_accuracy(Row& rows) {
   using A = Accuracy;
   rows.push_back({"accuracy.recall_mass_mean", "recall", kShare, kHigher, kReplay, "Attention mass kept, mean",
-                  "recall",
+                  "mass kept",
                   "Share of the full softmax mass on the attended tokens, mean over layers, steps and query heads.",
                   kPercent, accuracy_field<&A::recall_mass_mean>});
   rows.push_back({"accuracy.recall_mass_p10", "recall_p10", kShare, kHigher, kReplay,
@@ -118,7 +118,7 @@ void add_accuracy(Row& rows) {
                   "L2 norm of the difference between sparse and full attention outputs over the norm of the full one.",
                   kPercent, accuracy_field<&A::output_error_mean>});
   rows.push_back({"accuracy.task.share_of_full", "predicted", kShare, kHigher, kTaskScore,
-                  "Predicted task score, share of full KV", "score",
+                  "Predicted task score, share of full KV", "task score",
                   "Predicted score of the trace's task as a share of the uncompressed model's score.", kPercent,
                   score_field<&TaskScore::share_of_full>});
   rows.push_back({"accuracy.attended_mean",
@@ -164,7 +164,7 @@ void add_traffic(Row& rows) {
   rows.push_back({"traffic.hbm_read_bytes", "hbm_read", kBytes, kLower, kExact, "HBM reads per step", "",
                   "Bytes that kernels of a decode step read from GPU memory.", kGb, traffic_field<&T::hbm_read>});
   rows.push_back({"traffic.hbm_write_bytes", "hbm_write", kBytes, kLower, kExact, "HBM writes per step", "",
-                  "Bytes that kernels of a decode step write to GPU memory.", kGb, traffic_field<&T::hbm_write>});
+                  "Bytes that kernels of a decode step write to GPU memory.", kMb, traffic_field<&T::hbm_write>});
   rows.push_back({"traffic.kv_read_bytes", "kv_read", kBytes, kLower, kExact, "KV reads per step", "",
                   "Share of the HBM reads of a decode step that is KV pairs read by attention.", kGb,
                   traffic_field<&T::kv_read>});

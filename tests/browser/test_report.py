@@ -81,15 +81,15 @@ class Figures(ReportCase):
         # Full KV: a launch, gemm, attention and small for each of 8 layers.
         self.assertEqual(page.evaluate(marks('step_timeline', 'bars')), 32)
 
-    def test_every_figure_has_a_title_a_caption_and_says_what_it_rests_on(self):
+    def test_every_figure_has_a_title_a_caption_and_names_the_origins_of_its_numbers(self):
         page = self.open('sweep')
         for name in FIGURES:
             with self.subTest(name):
                 self.assertGreater(len(page.evaluate(f"document.querySelector('#figure-{name} h2').textContent")), 20)
                 self.assertGreater(len(page.evaluate(f"document.querySelector('#figure-{name} figcaption p').textContent")), 80)
         note = page.evaluate("document.querySelector('#figure-throughput_budget .note').textContent")
-        self.assertIn('Decode throughput (56 values): 56 assumed; all with an interval.', note)
-        self.assertIn('Of the time of a decode step, 75% rests on literature and 25% rests on assumed numbers.', note)
+        self.assertIn('Decode throughput (56 values), by origin: 56 assumed; all with an uncertainty interval.', note)
+        self.assertIn('Decode step time by origin of its costs: 75% literature and 25% assumed.', note)
         self.assertIn('20 exact', page.evaluate("document.querySelector('#figure-memory_owners .note').textContent"))
 
     def test_intervals_are_drawn_at_their_length(self):
@@ -120,8 +120,8 @@ class Figures(ReportCase):
         # them have 3 budgets, full has none: 13 crosses a device.
         page = self.open('sweep', '#context=131072&batch=8')
         self.assertEqual(page.evaluate(marks('throughput_budget', 'misfit_dots')), 26)
-        # What does not fit has no time, and no part in what the times rest on.
-        self.assertIn('75% rests on literature and 25% rests on assumed', page.evaluate("document.querySelector('#figure-throughput_budget .note').textContent"))
+        # An experiment that does not fit has no time and no part in the origins of times.
+        self.assertIn('Decode step time by origin of its costs: 75% literature and 25% assumed.', page.evaluate("document.querySelector('#figure-throughput_budget .note').textContent"))
         # 35 parts a device if all fitted; instead of its KV cache each of the 5 shows the allocation that failed.
         self.assertEqual(page.evaluate(marks('memory_owners', 'bars')), 70)
         self.assertEqual(page.evaluate("figures[3].view.data('parts').filter((p) => p.misfit).length"), 10)
@@ -288,7 +288,7 @@ class Table(ReportCase):
         # Full KV on 80 GB: 131072 * 131072 bytes = 17.2 GB a sequence at 128K, so batches 4 (68.7 GB with 16 GB of weights) and 8.
         self.assertEqual(self.counted(page), '2 of 828 experiments')
         row = page.evaluate("document.querySelector('#table tbody').textContent")
-        for part in ('out of memory in hbm', 'prefill, layer 17', 'weights 16.1 GB'):
+        for part in ('out of memory in HBM at prefill, layer 17', 'in use: weights 16.1 GB'):
             self.assertIn(part, row)
         page.evaluate("(() => { const s = document.getElementById('table-search'); s.value = 'quest'; s.dispatchEvent(new Event('input')); })()")
         page.evaluate(click('#table th button', 'tokens/s'))
@@ -306,7 +306,7 @@ class Table(ReportCase):
         details = page.evaluate("document.querySelector('#table .details').textContent")
         wider = "[...document.querySelectorAll('.detail-columns > div')].filter((e) => e.scrollWidth > e.clientWidth).length"
         self.assertEqual(page.evaluate(wider), 0)  # no number runs into its neighbour's
-        for part in ('Time per output token, 99th percentile', 'hbm: weights', 'exposed'):
+        for part in ('Time per output token, 99th percentile', 'HBM: weights', 'exposed'):
             self.assertIn(part, details)
 
 
