@@ -76,6 +76,7 @@ bool is_transient(const Timeline& run, const Schedule::Times& times, std::size_t
   constexpr double kSteady = 0.05;  // difference of factors on the length of a block
   const RecordedBlocks& b = run.blocks;
   const std::vector<Picoseconds>& ends = b.recorder->block_ends();
+  if (b.first == 0) return false;  // recorded from its start on
   double least = std::numeric_limits<double>::infinity(), most = 0;
   for (std::size_t block = std::max(b.first, b.recorder->detailed_from() + 1); block <= last_of(b); ++block) {
     const double shifted = run.schedule.end_of(block, times)[shift] - run.schedule.end_of(block - 1, times)[shift];
@@ -83,6 +84,31 @@ bool is_transient(const Timeline& run, const Schedule::Times& times, std::size_t
     least = std::min(least, factor), most = std::max(most, factor);
   }
   return most - least > kSteady;
+}
+
+// Shifts under which the work that blocks leave over grows, as it does not without: from some block on it holds up the
+// steps, maybe after the recorded ones.
+std::array<bool, kShifts> grows_backlog(const Timeline& run, const Schedule::Times& times) {
+  constexpr double kSteady = 0.03;  // of a block's length
+  const RecordedBlocks& b = run.blocks;
+  const auto& blocks = b.source->blocks();
+  const std::size_t last = last_of(b);
+  ByShift at_first{}, at_last{};  // last finishes
+  const std::vector<engine::Record>& records = b.recorder->records();
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const bool of_first = records[i].id >= blocks[b.first].first && records[i].id <= blocks[b.first].last;
+    if (!of_first && records[i].id < blocks[last].first) continue;
+    ByShift& finishes = of_first ? at_first : at_last;
+    for (std::size_t s = 0; s < kShifts; ++s) finishes[s] = std::max(finishes[s], times.finishes[i][s]);
+  }
+  const double as_is = static_cast<double>(b.recorder->lag(last) - b.recorder->lag(b.first));
+  std::array<bool, kShifts> grows{};
+  for (std::size_t s = 0; s < kShifts && b.first > 0 && b.count > 1; ++s) {
+    const double growth =
+        (at_last[s] - run.schedule.end_of(last, times)[s]) - (at_first[s] - run.schedule.end_of(b.first, times)[s]);
+    grows[s] = growth - as_is > kSteady * mean_seconds(b) * kPicosPerSecond;
+  }
+  return grows;
 }
 
 // The same by the engine, for shifts under which the recorded schedule is no guide.
@@ -121,8 +147,10 @@ std::vector<TimeEffect> time_effects(std::span<const RecordedBlocks> blocks, dou
     std::vector<ShiftedTime> sums(shifts.size());
     for (const Timeline& run : runs) {
       const Schedule::Times times = run.schedule.shifted(run.used, shifts);
+      const std::array<bool, kShifts> backlog = grows_backlog(run, times);
       for (std::size_t s = 0; s < shifts.size(); ++s) {
-        if (times.reordered[s] || is_transient(run, times, s)) {
+        effects[first + s / 2].unsettled = effects[first + s / 2].unsettled || backlog[s];
+        if (times.reordered[s] || backlog[s] || is_transient(run, times, s)) {
           add_rerun(run.blocks, shifts[s], attributed, sums[s]);
         } else {
           add_shifted(run, times, s, attributed, sums[s]);

@@ -30,6 +30,8 @@ struct TimeEffect {
   double longer = 1, shorter = 1;  // times as long
   // Where asked for: the attribution of the shifted time, a block's mean.
   std::optional<metrics::Attribution> longer_time, shorter_time;
+  // A backlog of work was still growing under a shift: more warm-up steps would show where it ends.
+  bool unsettled = false;
 };
 
 // Effects on the weighted mean time of a block, of the sources that could move it by this share; by source. The seconds

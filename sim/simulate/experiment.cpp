@@ -23,7 +23,7 @@ using result::OwnedBytes;
 // Steps at the end of a window whose time is charged op by op.
 constexpr std::size_t kAttributedSteps = 3;
 // Growth of the work that steps leave over, as a share of a step, from which a window has not settled.
-constexpr double kBacklog = 0.1;
+constexpr double kBacklog = 0.03;
 // Least effects on times that are looked at: smaller ones would not be seen next to others, as these add as squares.
 constexpr double kLeastEffect = 0.02, kLeastDetailedEffect = 0.01;
 
@@ -235,6 +235,8 @@ class Simulation {
         if (detailed || i == lowered_.middle) blocks.push_back(windows_[i].recorded(system_));
       }
       on_step = time_effects(blocks, least, detailed);
+      result_.unsettled = result_.unsettled ||
+                          std::any_of(on_step.begin(), on_step.end(), [](const TimeEffect& e) { return e.unsettled; });
     }
     if (options_.prefill) {
       const RecordedBlocks blocks = recorded_prefill();
