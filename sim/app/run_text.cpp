@@ -84,9 +84,7 @@ void print_sensitivities(std::vector<result::Effect> effects) {
   constexpr std::size_t kMost = 4;
   const auto factors = [](const result::Effect& e) { return plan::Row::Factors{e.shorter.step, e.longer.step}; };
   std::erase_if(effects, [&](const auto& e) { return !plan::is_significant(factors(e)); });
-  std::stable_sort(effects.begin(), effects.end(), [](const result::Effect& a, const result::Effect& b) {
-    return std::max(a.longer.step, 1 / a.shorter.step) > std::max(b.longer.step, 1 / b.shorter.step);
-  });
+  effects = result::by_reach(std::move(effects));
   if (effects.empty()) return;
   fmt::print("\nA step is most sensitive to\n");
   for (std::size_t i = 0; i < std::min(kMost, effects.size()); ++i) {

@@ -51,7 +51,7 @@ Interval times_as_fast(const Row& a, const Row& b);
 
 using Finding = store::Finding;
 
-// Of a result that ran, or did not fit.
+// The row of a result that ran or did not fit.
 Row row_of(const result::Result& result);
 
 // A policy is recommended only if it keeps at least this share of the attention mass that the best one there keeps.

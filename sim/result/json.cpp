@@ -58,12 +58,9 @@ json shares_json(const metrics::Attribution& time) {
   return shares;
 }
 
-json sensitivities_json(std::vector<Effect> effects) {
-  const auto reach = [](const Effect& f) { return std::max(f.longer.step, 1 / f.shorter.step); };
-  std::stable_sort(effects.begin(), effects.end(),
-                   [&](const Effect& a, const Effect& b) { return reach(a) > reach(b); });
+json sensitivities_json(const std::vector<Effect>& effects) {
   json list = json::array();
-  for (const Effect& f : effects) {
+  for (const Effect& f : by_reach(effects)) {
     list.push_back({{"keys", f.keys},
                     {"decode.tpot_s", {f.shorter.step, f.longer.step}},
                     {"prefill.ttft_s", {f.shorter.prefill, f.longer.prefill}}});

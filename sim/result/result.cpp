@@ -106,6 +106,13 @@ Result shifted(const Result& result, const std::string& source, Direction direct
   return moved;
 }
 
+std::vector<Effect> by_reach(std::vector<Effect> effects) {
+  const auto reach = [](const Effect& e) { return std::max(e.longer.step, 1 / e.shorter.step); };
+  std::stable_sort(effects.begin(), effects.end(),
+                   [&](const Effect& a, const Effect& b) { return reach(a) > reach(b); });
+  return effects;
+}
+
 std::vector<std::string> sources_of(const Result& result) {
   std::set<std::string> all;
   for (const Effect& effect : result.build ? result.build->effects : result.experiment.effects) {

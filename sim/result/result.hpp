@@ -116,6 +116,8 @@ enum class Direction { kLonger, kShorter };
 // The result with the costs of one source longer or shorter, at the same batch. A source that does not move the result
 // leaves it as it is. Spans of the timeline, effects and alternatives are left out.
 Result shifted(const Result& result, const std::string& source, Direction direction);
+// The effects with the farthest reach on a decode step first, whichever way that is.
+std::vector<Effect> by_reach(std::vector<Effect> effects);
 // Sources whose shift changes something.
 std::vector<std::string> sources_of(const Result& result);
 

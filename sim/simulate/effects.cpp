@@ -24,7 +24,7 @@ double mean_seconds(const RecordedBlocks& b) {
          static_cast<double>(b.count);
 }
 
-// By source, the seconds by which the weighted mean time of a block may be off: those of its ops one after the other.
+// Returns by source the seconds by which the weighted mean time of a block may be off, as if its ops ran one by one.
 std::map<std::string, double> uncertain_seconds(const std::vector<Timeline>& runs) {
   std::unordered_map<const std::string*, double> by_number;  // profiles write a source once for each number
   for (const Timeline& run : runs) {
@@ -91,6 +91,7 @@ bool is_transient(const Timeline& run, const Schedule::Times& times, std::size_t
 std::array<bool, kShifts> grows_backlog(const Timeline& run, const Schedule::Times& times) {
   constexpr double kSteady = 0.03;  // of a block's length
   const RecordedBlocks& b = run.blocks;
+  if (b.first == 0 || b.count < 2) return {};  // recorded from its start on
   const auto& blocks = b.source->blocks();
   const std::size_t last = last_of(b);
   ByShift at_first{}, at_last{};  // last finishes
@@ -103,7 +104,7 @@ std::array<bool, kShifts> grows_backlog(const Timeline& run, const Schedule::Tim
   }
   const double as_is = static_cast<double>(b.recorder->lag(last) - b.recorder->lag(b.first));
   std::array<bool, kShifts> grows{};
-  for (std::size_t s = 0; s < kShifts && b.first > 0 && b.count > 1; ++s) {
+  for (std::size_t s = 0; s < kShifts; ++s) {
     const double growth =
         (at_last[s] - run.schedule.end_of(last, times)[s]) - (at_first[s] - run.schedule.end_of(b.first, times)[s]);
     grows[s] = growth - as_is > kSteady * mean_seconds(b) * kPicosPerSecond;
