@@ -24,7 +24,7 @@ function buildFigures() {
   const section = document.getElementById('figures');
   page.charts.forEach(({ name, spec }, index) => {
     const meta = spec.usermeta;
-    const figure = { name, spec, meta, own: {}, width: 0, view: null };
+    const figure = { name, spec, meta, newView, own: {}, width: 0, view: null };
     figure.plot = element('div', { class: 'plot', id: 'plot-' + name });
     figure.notice = element('p', { class: 'empty', hidden: true });
     figure.controls = element('span', { class: 'controls' });
@@ -158,7 +158,7 @@ function controlOptions(figure, control) {
 
 // The figure as a document of its own, in light colours for paper.
 async function figureSvg(figure) {
-  const view = newView(figure, 'light', { renderer: 'none' });
+  const view = figure.newView(figure, 'light', { renderer: 'none' });
   view.run();
   const svg = await view.toSVG();
   view.finalize();

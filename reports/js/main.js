@@ -1,12 +1,20 @@
 // Starts the page.
 function switchTheme() {
   document.documentElement.dataset.theme = currentTheme() === 'dark' ? 'light' : 'dark';
-  drawFigures(currentTheme());
+  drawAll(currentTheme());
+}
+
+function drawAll(theme) {
+  drawPlan(theme);
+  drawFigures(theme);
 }
 
 function start() {
   readAddress();
   drawHead();
+  document.getElementById('filters').hidden = !page.sweep.swept;
+  document.getElementById('figures').hidden = !page.sweep.swept;
+  buildPlan();
   drawFilters();
   buildFigures();
   buildTable();
@@ -14,15 +22,16 @@ function start() {
   drawFoundations();
   drawColophon();
   document.getElementById('theme').addEventListener('click', switchTheme);
-  drawFigures(currentTheme());
+  drawAll(currentTheme());
   onSelection(updateFigures);
   onSelection(drawTable);
   window.addEventListener('hashchange', () => { readAddress(); select({}); });
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => drawFigures(currentTheme()));
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => drawAll(currentTheme()));
   new ResizeObserver(() => resizeFigures()).observe(document.getElementById('figures'));
+  new ResizeObserver(() => resizePlan()).observe(document.getElementById('plan'));
   // Paper is white.
-  window.addEventListener('beforeprint', () => drawFigures('light'));
-  window.addEventListener('afterprint', () => drawFigures(currentTheme()));
+  window.addEventListener('beforeprint', () => drawAll('light'));
+  window.addEventListener('afterprint', () => drawAll(currentTheme()));
   document.documentElement.dataset.ready = 'true';
 }
 

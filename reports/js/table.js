@@ -1,5 +1,5 @@
 // The table of all experiments: search, sort, details. Only so many rows are drawn at once; the rest is a click away.
-const tableState = { search: '', sort: null, descending: false, selected: true, limit: 100, open: new Set() };
+const tableState = { search: '', sort: null, descending: false, selected: page.sweep.swept, limit: 100, open: new Set() };
 
 const tableColumns = [
   { name: 'Model', text: (row) => row.model },
@@ -65,7 +65,7 @@ function buildTable() {
     onchange: (event) => changeTable({ selected: event.target.checked, limit: 100 }) });
   document.getElementById('table-section').append(
     element('div', { class: 'figure-head' }, element('h2', {}, element('span', { class: 'figure-number' }, 'Table 1'), 'All experiments'),
-      element('span', { class: 'controls' }, element('label', { class: 'control' }, everything, 'only what the filters select'), search)),
+      element('span', { class: 'controls' }, page.sweep.swept ? element('label', { class: 'control' }, everything, 'only what the filters select') : '', search)),
     element('p', { id: 'table-count', class: 'note', 'aria-live': 'polite' }),
     element('div', { class: 'table-frame' }, element('table', { id: 'table' }, element('thead'), element('tbody'))),
     element('p', { id: 'table-more', class: 'note' }));

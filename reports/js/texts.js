@@ -12,13 +12,15 @@ const origins = [
 function drawHead() {
   const { sweep, findings } = page;
   const total = page.tables.experiments.rows;
-  document.getElementById('title').textContent = sweep.name || 'Sweep without a name';
+  document.getElementById('title').textContent = sweep.name || (sweep.swept ? 'Sweep' : 'Plan') + ' without a name';
   const counts = total === 0 ? 'The store holds no experiments yet.'
     : (sweep.planned > total ? 'So far ' + formatCount(total) + ' of ' : '') + plural(Math.max(total, sweep.planned || 0), 'experiment') + ': ' + sentenceList([
       formatCount(sweep.counts.ok) + ' ran', formatCount(sweep.counts.oom) + ' ran out of memory',
       ...(sweep.counts.failed ? [formatCount(sweep.counts.failed) + ' failed'] : [])]) + '. All numbers are forecasts of a simulator, not measurements of a running model.';
   document.getElementById('lead').append(sweep.description ? sweep.description + ' ' : '', counts);
-  document.getElementById('findings').append(...(findings.length
+  const box = document.getElementById('findings');
+  box.hidden = !sweep.swept;
+  if (sweep.swept) box.append(...(findings.length
     ? findings.map(({ title, text, detail }) => element('div', { class: 'finding' }, element('h2', {}, title), text.split('\n').map((line) => element('p', { class: text.length > 48 ? 'finding-text long' : 'finding-text' }, line)), detail ? element('p', { class: 'finding-detail' }, detail) : ''))
     : [element('p', { class: 'empty' }, 'This store holds no findings: either its sweep has not finished, or nothing was concluded from it.')]));
 }
@@ -54,5 +56,5 @@ function drawColophon() {
     element('p', {}, 'The folder ', element('code', {}, 'tables/'), ' next to this page contains every number as CSV; ', element('code', {}, 'figures/'),
       ' contains each figure as a Vega 5 specification with its data. Charts are drawn by Vega (vega.github.io).'),
     page.validated ? element('p', {}, element('a', { href: 'validation.html' }, 'Predictions compared with measured and published values')) : '',
-    sweep.config ? element('details', {}, element('summary', {}, 'The sweep\'s configuration'), element('pre', {}, sweep.config)) : '');
+    sweep.config ? element('details', {}, element('summary', {}, 'The ' + (sweep.swept ? 'sweep' : 'plan') + '\'s configuration'), element('pre', {}, sweep.config)) : '');
 }

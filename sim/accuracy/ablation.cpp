@@ -123,6 +123,10 @@ std::vector<Ablation> choose_ablations(const std::vector<Ablation>& all, const s
 
 void ablate(const Ablation& ablation, trace::Recipe& recipe) { put(ablation.set, recipe); }
 
+score::RecipeChange change_of(const Ablation& ablation) {
+  return {[ablation](trace::Recipe& recipe) { ablate(ablation, recipe); }, ablation.scales_rope};
+}
+
 json ablation_report(const Ablation& ablation, const Plan& whole, const Plan& ablated) {
   KVCAST_CHECK(whole.cells.size() == ablated.cells.size());
   std::vector<const Cell*> cells;

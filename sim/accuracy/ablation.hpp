@@ -30,6 +30,9 @@ std::vector<Ablation> choose_ablations(const std::vector<Ablation>& all, const s
 // Puts the values into a recipe. UserError where they do not go with its others.
 void ablate(const Ablation& ablation, trace::Recipe& recipe);
 
+// The change that an ablation makes to the recipes of replayed traces.
+score::RecipeChange change_of(const Ablation& ablation);
+
 // What agreement is left and how each method's curve moves: {name, takes_away, n, kendall, spearman, mae, order, pairs,
 // refused, methods: {NAME: {shift, curve: [{budget, n, published, predicted, ablated}]}}}, means over the cells that
 // both plans predict. The plans hold the same cells in the same order.

@@ -33,7 +33,7 @@ json entry(const Predicted& p) {
 
 // The mean over its tasks; where the table lacks the tasks' own full scores, the mean's full score times the mean
 // share.
-void settle(Average& average) {
+void settle(Average& average, const Link& link) {
   if (!average.refused.empty()) return;
   const auto n = static_cast<double>(average.parts.size());
   double full = 0;
@@ -47,6 +47,9 @@ void settle(Average& average) {
     average.low += part.low / n;
     average.high += part.high / n;
   }
+  const double width = link.width_of_mean(average.parts.size());
+  average.low = average.predicted - width * (average.predicted - average.low);
+  average.high = average.predicted + width * (average.high - average.predicted);
   for (double* points : {&average.predicted, &average.low, &average.high}) {
     *points = rounded(full > 0 ? *points * average.full / full : 0);
   }
@@ -55,17 +58,17 @@ void settle(Average& average) {
 }  // namespace
 
 std::vector<Replays> replay_cells(std::vector<Cell>& cells, const EvaluateOptions& options) {
-  RecallReplays samples(options.cache, options.threads, options.ablation);
+  RecallReplays samples(options.cache, options.threads, options.change);
   for (const Cell& cell : cells) {
     if (!cell.refused.empty()) continue;
-    for (const PartTrace& t : traces_of(cell, options.plan)) samples.request(t.trace, cell.policy);
+    for (const PartTrace& t : traces_of(cell, options.plan.seeds)) samples.request(t.trace, cell.policy);
   }
   samples.run(options.advance);
   std::vector<Replays> replays(cells.size());
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (!cells[i].refused.empty()) continue;
     try {
-      for (const PartTrace& t : traces_of(cells[i], options.plan)) {
+      for (const PartTrace& t : traces_of(cells[i], options.plan.seeds)) {
         replays[i].push_back({t.trace.prompt_tokens, samples.recall(t.trace, cells[i].policy), t.part, t.weight});
       }
     } catch (const UserError& error) {
@@ -87,16 +90,25 @@ void predict_cells(std::vector<Cell>& cells, const std::vector<Replays>& replays
   }
 }
 
-void evaluate(Plan& plan, const Link& link, const EvaluateOptions& options) {
+std::vector<Cell> all_cells(const Plan& plan) {
   std::vector<Cell> all = plan.cells;
   for (const Average& average : plan.averages) all.insert(all.end(), average.parts.begin(), average.parts.end());
-  predict_cells(all, replay_cells(all, options), link);
+  return all;
+}
+
+void settle(Plan& plan, std::vector<Cell> all, const Link& link) {
   std::size_t next = 0;
   for (Cell& cell : plan.cells) cell = std::move(all[next++]);
   for (Average& average : plan.averages) {
     for (Cell& part : average.parts) part = std::move(all[next++]);
-    settle(average);
+    settle(average, link);
   }
+}
+
+void evaluate(Plan& plan, const Link& link, const EvaluateOptions& options) {
+  std::vector<Cell> all = all_cells(plan);
+  predict_cells(all, replay_cells(all, options), link);
+  settle(plan, std::move(all), link);
 }
 
 Agreement agreement(const std::vector<const Cell*>& cells) {

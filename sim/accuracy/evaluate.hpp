@@ -10,13 +10,11 @@
 
 namespace kvcast::accuracy {
 
-struct Ablation;  // accuracy/ablation.hpp
-
 struct EvaluateOptions {
   PlanOptions plan;
   std::string cache;  // file of replays: read, and added to; empty: none
   int threads = 1;
-  const Ablation* ablation = nullptr;  // what is taken away from the generator; none: nothing
+  score::RecipeChange change;  // of the generator
   std::function<void(std::int64_t done, std::int64_t total)> advance = [](std::int64_t, std::int64_t) {};
 };
 
@@ -28,6 +26,11 @@ std::vector<Replays> replay_cells(std::vector<Cell>& cells, const EvaluateOption
 
 // Fills in predicted, low and high.
 void predict_cells(std::vector<Cell>& cells, const std::vector<Replays>& replays, const Link& link);
+
+// The cells of a plan and, after them, the parts of its averages.
+std::vector<Cell> all_cells(const Plan& plan);
+// Puts these back, predicted, and predicts the averages from them.
+void settle(Plan& plan, std::vector<Cell> all, const Link& link);
 
 // Replays and predicts cells and averages alike.
 void evaluate(Plan& plan, const Link& link, const EvaluateOptions& options);

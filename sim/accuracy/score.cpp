@@ -11,10 +11,7 @@
 namespace kvcast::accuracy {
 namespace {
 
-constexpr std::int64_t kAnswerRoom = 128;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
-// All queries of a longer prompt take hours and tens of gigabytes.
-constexpr std::int64_t kLongestWhole = 65536;
 
 bool is_average(const Row& row, const Catalogue& catalogue) {
   return catalogue.task(row.benchmark, row.task) == nullptr &&
@@ -146,43 +143,27 @@ class Planner {
     const TaskSpec* const task = catalogue_.task(row.benchmark, row.task);
     if (task == nullptr) throw UserError(fmt::format("no recipe for {} of {}", row.task, row.benchmark));
     cell.task = *task;
-    for (const double share : task->context_shares) {
-      cell.contexts.push_back({std::llround(share * static_cast<double>(shape.max_context))});
-    }
-    if (cell.contexts.empty()) {
-      const std::optional<std::int64_t> stated = context_tokens(row.context);
-      // A length that a table states has room for the answer in it (RULER).
-      cell.contexts.push_back(
-          {stated && *stated > 2 * kAnswerRoom ? *stated - kAnswerRoom : stated.value_or(task->context)});
-    }
-    for (PromptLength& context : cell.contexts) {
+    cell.contexts = score::prompts_of(*task, shape, context_tokens(row.context));
+    for (const PromptLength& context : cell.contexts) {
       if (context.tokens == 0) throw UserError(fmt::format("context \"{}\" is no number of tokens", row.context));
-      // Longer prompts are cut to fit the model, or what the table lets it see.
-      if (task->context > 0) context.tokens = std::min({context.tokens, task->context, shape.max_context});
     }
     const MethodSpec* const method = catalogue_.method(row);
     if (method == nullptr) throw UserError(fmt::format("no policy for the method {}", row.method));
     if (!method->refused.empty()) throw UserError(fmt::format("{}: {}", row.method, method->refused));
     cell.policy = policy_of(*method, row, shape, cell.contexts.front().tokens);
-    if (budget_in_tokens(*method, row) && !context_tokens(row.context)) spread(cell, shape.max_context);
+    if (budget_in_tokens(*method, row) && !context_tokens(row.context)) {
+      score::spread_over_lengths(cell, budget_of(cell.policy), shape.max_context);
+    }
     if (reads_sparsely(*method, row)) cell.task.floor = cell.task.unread_floor;
     cell.coupled = method->coupled;
     cell.whole_prompt = method->whole_prompt;
-    if (cell.whole_prompt && cell.contexts.back().tokens > kLongestWhole) {
-      throw UserError(fmt::format("{} looks at all queries of a prompt, which are replayed up to {} tokens, not {}",
-                                  row.method, kLongestWhole, cell.contexts.back().tokens));
-    }
+    score::check_whole_prompt(cell, row.method);
     cell.each_turn = method->each_turn;
     cell.window_share = method->window_share;
   }
 
-  // Where the budget covers some prompts and others not, one length does not stand for all.
-  static void spread(Cell& cell, std::int64_t longest) {
-    const std::vector<PromptLength>& lengths = cell.task.lengths;
-    const auto budget = config::read_integer(*cell.policy.parameters.find("budget"), "budget", 1, kMostTokens);
-    if (lengths.empty() || lengths.front().tokens > budget) return;
-    cell.contexts = lengths;
-    for (PromptLength& context : cell.contexts) context.tokens = std::min(context.tokens, longest);
+  static std::int64_t budget_of(const config::PolicyChoice& policy) {
+    return config::read_integer(*policy.parameters.find("budget"), "budget", 1, kMostTokens);
   }
 
   const Catalogue& catalogue_;
@@ -216,25 +197,6 @@ Plan make_plan(const std::vector<Row>& rows, const Catalogue& catalogue) {
     plan.cells.push_back(std::move(cell));
   }
   return plan;
-}
-
-std::vector<PartTrace> traces_of(const Cell& cell, const PlanOptions& options) {
-  std::vector<PartTrace> traces;
-  const std::vector<TaskPart> parts = parts_of(cell.task, cell.each_turn);
-  for (std::size_t part = 0; part < parts.size(); ++part) {
-    for (const auto& [context, weight] : cell.contexts) {
-      for (int seed = 1; seed <= options.seeds * parts[part].task.prompts; ++seed) {
-        TraceRequest trace{parts[part].task.recipe,          cell.model,   context,          parts[part].task.steps,
-                           static_cast<std::uint64_t>(seed), cell.coupled, cell.whole_prompt};
-        if (cell.window_share > 0) {
-          trace.window = static_cast<int>(std::ceil(cell.window_share * static_cast<double>(context)));
-        }
-        trace.later_turn = parts[part].later_turn;
-        traces.push_back({part, std::move(trace), weight});
-      }
-    }
-  }
-  return traces;
 }
 
 double kendall(const std::vector<double>& a, const std::vector<double>& b) {

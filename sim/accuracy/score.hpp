@@ -4,30 +4,27 @@
 #include <string>
 #include <vector>
 
-#include "accuracy/recall_replays.hpp"
 #include "score/catalogue.hpp"
 #include "score/link.hpp"
+#include "score/recall_replays.hpp"
 #include "score/table.hpp"
+#include "score/task_replay.hpp"
 
 namespace kvcast::accuracy {
 
-using score::Catalogue, score::Link, score::MethodSpec, score::Parameter, score::Prediction, score::PromptLength;
-using score::Row, score::Sample, score::bare_name, score::context_tokens;
+using score::Catalogue, score::Link, score::MethodSpec, score::Parameter, score::PartTrace, score::Prediction,
+    score::PromptLength;
+using score::RecallReplays, score::Row, score::Sample, score::TraceRequest, score::bare_name, score::context_tokens,
+    score::traces_of;
 using score::Score, score::TaskPart, score::TaskSpec;
 
 // One score to be predicted.
-struct Cell {
+struct Cell : score::TaskReplay {
   Row row;
   double full = 0;  // the uncompressed model's published score
   // Where prompts were cut and the score is of whole ones: what the model can lose or keep of it by that, as factors of
   // `full`; 1 elsewhere.
   double full_low = 1, full_high = 1;
-  TaskSpec task;
-  std::string model;                   // under configs/models
-  std::vector<PromptLength> contexts;  // its prompts
-  config::PolicyChoice policy;
-  bool coupled = false, whole_prompt = false, each_turn = false;
-  double window_share = 0;
   std::string refused;  // why there is no prediction
   double predicted = 0, low = 0, high = 0;
 };
@@ -56,14 +53,6 @@ bool is_full(const Row& row);
 
 // A row that cannot be predicted is a cell with its reason.
 Plan make_plan(const std::vector<Row>& rows, const Catalogue& catalogue);
-
-// Of a part of its task.
-struct PartTrace {
-  std::size_t part = 0;
-  TraceRequest trace;
-  double weight = 1;  // among those of its part
-};
-std::vector<PartTrace> traces_of(const Cell& cell, const PlanOptions& options);
 
 // Rank correlations of two lists of the same length: Kendall's tau-b, Spearman's rho with mean ranks of ties.
 double kendall(const std::vector<double>& a, const std::vector<double>& b);

@@ -12,7 +12,9 @@
 #include "lower/decode.hpp"
 #include "replay/replay.hpp"
 #include "simulate/experiment.hpp"
+#include "study/match.hpp"
 #include "study/prepare.hpp"
+#include "study/study.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -92,20 +94,35 @@ void print_ops(const study::Prepared& prepared, const policy::Policy& policy, co
   }
 }
 
+// Prepares the run, with its budget solved for where it has a `match:`.
+study::Prepared prepared_run(config::Node config) {
+  study::Plan plan({study::Point{std::move(config), {}, {}}});
+  study::StudyOptions study;
+  study.threads = hardware_threads();
+  plan.solve(study);
+  const study::Task& task = plan.tasks().front();
+  if (!task.refused.empty()) throw UserError(task.refused);
+  return task.prepared;
+}
+
 int run(const Options& options) {
-  const study::Prepared prepared = study::prepare(load_with_settings(options.config, options.settings));
+  const study::Prepared prepared = prepared_run(load_with_settings(options.config, options.settings));
   const int layers = prepared.run.model.layers;
   if (options.layer < 0 || options.layer >= layers) {
     throw UserError(
         {}, fmt::format("--layer {}: {} has layers 0 to {}", options.layer, prepared.run.model.name, layers - 1));
   }
-  const auto trace = study::make_trace(prepared.run);
+  const auto trace = study::make_trace(prepared.run, prepared.run.trace);
   const auto policy = study::make_policy(prepared);
   const replay::ReplayResult replayed =
       replay::replay(replay::prepare(*trace, hardware_threads()), *policy, {hardware_threads(), true});
   const int captured = nearest_captured(replayed, options.layer);
   const replay::StepSelection& selection = find_selection(replayed, options, captured);
   fmt::print("{}\n{}\n\n", prepared.policy->name, prepared.policy->sentence);
+  if (prepared.matched) fmt::print("{}\n", study::text_of(*prepared.matched, prepared.policy->name));
+  if (prepared.run.traces.size() > 1) {
+    fmt::print("Trace: {}, the first of {}\n", study::trace_name(prepared.run.trace), prepared.run.traces.size());
+  }
   fmt::print("Selection at step {} (query at position {}), captured layer {}{}\n", options.step,
              replayed.prompt_tokens + options.step, captured,
              captured == options.layer ? "" : fmt::format(", the nearest to layer {}", options.layer));

@@ -1,12 +1,14 @@
 // kvcast fit accuracy: chooses the link from attention to scores by published tables.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <mutex>
 
 #include "accuracy/fit.hpp"
 #include "app/commands.hpp"
+#include "app/fit_scores.hpp"
 #include "app/progress.hpp"
 #include "base/parallel.hpp"
 
@@ -41,13 +43,25 @@ int run(const Options& options) {
     std::call_once(made, [&] { progress = std::make_unique<Progress>("Replaying", total, 0); });
     progress->advance(1, "");
   };
-  const std::vector<accuracy::Replays> replays = accuracy::replay_cells(plan.cells, evaluate);
-  score::Link link = accuracy::fit_link(plan.cells, replays);
+  std::vector<accuracy::Cell> all = accuracy::all_cells(plan);
+  const std::vector<accuracy::Replays> replays = accuracy::replay_cells(all, evaluate);
+  const auto cells = static_cast<std::ptrdiff_t>(plan.cells.size());
+  const std::vector<accuracy::Replays> of_cells(replays.begin(), replays.begin() + cells);
+  score::Link link = accuracy::fit_link({all.begin(), all.begin() + cells}, of_cells);
   std::size_t used = 0;
-  for (const accuracy::Replays& r : replays) used += r.empty() ? 0 : 1;
+  for (const accuracy::Replays& r : of_cells) used += r.empty() ? 0 : 1;
   if (used == 0) throw UserError({paths.front(), 0, 0}, "no row to fit: none that is not held out has a prediction");
   link.source = fmt::format("kvcast fit accuracy: {} rows of {} that are not held out, {} traces a task", used,
                             fmt::join(names, " and "), options.seeds);
+  accuracy::predict_cells(all, replays, link);
+  accuracy::settle(plan, std::move(all), link);
+  if (const auto common = accuracy::fit_common(plan.averages)) {
+    link.common = *common;
+    link.common_source = fmt::format("kvcast fit accuracy: 80 % of {} published averages of these tables are within",
+                                     std::count_if(plan.averages.begin(), plan.averages.end(), [](const auto& a) {
+                                       return a.refused.empty() && a.parts.size() > 1;
+                                     }));
+  }
   std::ofstream out(options.out);
   out << "# Written by `kvcast fit accuracy`; what the parameters mean: sim/score/link.hpp.\n"
       << score::write_link(link);
@@ -69,6 +83,7 @@ void add_fit(CLI::App& app, int& result) {
   link->add_option("--seeds", options->seeds, "traces a task")->check(CLI::Range(1, 64));
   link->add_option("-o,--out", options->out, "the link's file");
   link->callback([options, &result] { result = run(*options); });
+  add_fit_scores(*command, result);
 }
 
 }  // namespace kvcast::app

@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include "app/commands.hpp"
 #include "app/run_text.hpp"
+#include "app/scores.hpp"
 #include "app/settings.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
@@ -31,10 +33,14 @@ int run(const Options& options) {
     point.ask.chrome_trace = &timeline;
   }
   const study::Plan plan({std::move(point)});
+  std::optional<study::Task> task;  // as it was simulated, with the budget that a `match:` was solved for
   result::Result result;
   study::StudyOptions study;
   study.threads = hardware_threads();
-  study::run(plan, study, [&result](const study::Task&, result::Result&& finished) { result = std::move(finished); });
+  ask_for_scores(study, study::Scores::kAtHand);
+  study::run(plan, study, [&](const study::Task& simulated, result::Result&& finished) {
+    task = simulated, result = std::move(finished);
+  });
   if (result.status == result::Status::kFailed) throw UserError(result.error);
   if (!options.timeline.empty() && result.experiment.oom) {
     timeline.close();
@@ -43,7 +49,7 @@ int run(const Options& options) {
   }
   if (options.as_json) {
     nlohmann::json out = result::to_json(result);
-    const config::Hardware& machine = plan.tasks().front().prepared.run.hardware;
+    const config::Hardware& machine = task->prepared.run.hardware;
     for (const config::MachineChange& c : machine.changes) {
       out["machine_changes"].push_back(
           {{"key", c.key}, {"value", c.value}, {"base", c.base}, {"follows", c.follows}, {"rule", c.rule}});
@@ -54,7 +60,7 @@ int run(const Options& options) {
     fmt::print("{}\n", out.dump(1));
     return 0;
   }
-  print_result(plan.tasks().front(), result);
+  print_result(*task, result);
   if (!options.timeline.empty() && !result.experiment.oom) {
     fmt::print("Timeline: {} (opens in Perfetto)\n", options.timeline);
   }

@@ -10,6 +10,7 @@
 #include "base/units.hpp"
 #include "plan/findings.hpp"
 #include "result/metric.hpp"
+#include "study/match.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -80,19 +81,35 @@ void print_breakdown(const char* title, const metrics::Attribution& time) {
 }
 
 // The uncertain costs that may move a step most: what to measure first.
-void print_sensitivities(std::vector<result::Effect> effects) {
+void print_sensitivities(std::vector<result::Effect> effects, const std::string& trace_effect) {
   constexpr std::size_t kMost = 4;
-  const auto factors = [](const result::Effect& e) { return plan::Row::Factors{e.shorter.step, e.longer.step}; };
-  std::erase_if(effects, [&](const auto& e) { return !plan::is_significant(factors(e)); });
+  std::erase_if(effects, [](const auto& e) { return !plan::is_significant(e.longer.step, e.shorter.step); });
   effects = result::by_reach(std::move(effects));
   if (effects.empty()) return;
   fmt::print("\nA step is most sensitive to\n");
   for (std::size_t i = 0; i < std::min(kMost, effects.size()); ++i) {
     const result::Effect& e = effects[i];
-    const std::string name =
-        e.source == result::kTraceSample ? "other layers and steps of the trace" : plan::name_of(e.keys);
+    const std::string name = e.source == result::kTraceSample ? trace_effect : plan::name_of(e.keys);
     fmt::print("  {:<52} {:+.0f} to {:+.0f} %\n", name, 100 * (e.shorter.step - 1), 100 * (e.longer.step - 1));
   }
+}
+
+// The tasks that pull the mean down.
+void print_benchmark(const Result& r) {
+  constexpr std::size_t kLowest = 3;
+  if (!r.benchmark_refused.empty()) {
+    fmt::print("No score of {} is predicted: {}\n", r.subject.text("score.benchmark"), r.benchmark_refused);
+  }
+  if (!r.benchmark) return;
+  const result::BenchmarkScore& score = *r.benchmark;
+  std::vector<std::string> lowest;
+  for (std::size_t i = 0; i < std::min(kLowest, score.tasks.size()); ++i) {
+    const result::BenchmarkTask& task = score.tasks[i];
+    lowest.push_back(fmt::format("{} {:.0f} % ({:.0f} to {:.0f})", task.task, 100 * task.share_of_full,
+                                 100 * task.interval.low, 100 * task.interval.high));
+  }
+  fmt::print("The benchmark score is the mean over {} tasks of {}, lowest in {}.\nIt rests on {}.\n",
+             score.tasks.size(), score.benchmark, fmt::join(lowest, ", "), score.rests_on);
 }
 
 // Numbers of the machine that are not as in its profile, and those that moved with them.
@@ -107,6 +124,19 @@ void print_changes(const std::vector<config::MachineChange>& changes) {
   fmt::print("\n");
 }
 
+// Each trace that the run stands on, and how much of it was captured.
+void print_traces(const config::Run& run) {
+  const char* heading = "Replayed:";
+  for (const config::TraceChoice& trace : run.traces) {
+    const std::string extent =
+        trace.file.empty() ? fmt::format(", {} of {} layers, {} steps", trace.layers, run.model.layers, trace.steps)
+                           : "";
+    fmt::print("{:<9} {}{}\n", heading, study::trace_name(trace), extent);
+    heading = "";
+  }
+  fmt::print("\n");
+}
+
 }  // namespace
 
 void print_result(const study::Task& task, const Result& r) {
@@ -114,23 +144,24 @@ void print_result(const study::Task& task, const Result& r) {
   const result::Subject& s = r.subject;
   fmt::print("{} on {}, {}: {} prompt tokens, {} generated, batch {}\n", s.policy, s.hardware, s.model, s.prompt_tokens,
              s.decode_tokens, s.batch);
-  if (run.trace.file.empty()) {
-    fmt::print("Replayed: {}, {} of {} layers, {} steps\n\n", s.trace, run.trace.layers, run.model.layers,
-               run.trace.steps);
-  } else {
-    fmt::print("Replayed: {}\n\n", s.trace);
-  }
+  if (task.prepared.matched) fmt::print("{}\n", study::text_of(*task.prepared.matched, s.policy));
+  print_traces(run);
   print_changes(run.hardware.changes);
   if (r.experiment.oom) print_oom(*r.experiment.oom, run);
   print_metrics(r);
-  if (r.accuracy.task) fmt::print("The task score is that of {}.\n", r.accuracy.task->task);
+  if (r.accuracy.task) {
+    const bool several = r.accuracy.task->task.find(", ") != std::string::npos;
+    fmt::print("The task score is {} {}.\n", several ? "the mean of" : "that of", r.accuracy.task->task);
+  }
+  print_benchmark(r);
   if (!r.has_times()) return;
   fmt::print("\nHBM at the peak\n");
   print_owners(r.experiment.hbm.owners);
   print_breakdown("Decode step", r.experiment.step);
   fmt::print("Bottleneck of a decode step: {}\n", result::bottleneck(r.experiment.step));
   print_breakdown("Prefill", r.experiment.prefill);
-  print_sensitivities(r.experiment.effects);
+  print_sensitivities(r.experiment.effects, run.traces.size() > 1 ? "another text, other layers and steps"
+                                                                  : "other layers and steps of the trace");
 }
 
 }  // namespace kvcast::app

@@ -7,12 +7,13 @@
 #include <charconv>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "app/commands.hpp"
 #include "app/progress.hpp"
+#include "app/scores.hpp"
 #include "app/settings.hpp"
+#include "app/stored_replays.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "plan/findings.hpp"
@@ -54,23 +55,6 @@ Shard parse_shard(const std::string& text) {
 // Decode steps drawn in the report: enough to compare policies, few enough to keep the page small.
 constexpr std::size_t kTimelines = 24;
 
-// Replays in the store's cache.
-class StoredReplays final : public study::ReplayCache {
- public:
-  explicit StoredReplays(store::Store& store) : store_(store) {}
-  std::optional<replay::ReplayResult> get(const std::string& key) override {
-    const auto text = store_.get_replay(key);
-    if (!text) return {};
-    return replay::replay_from_json(nlohmann::json::parse(*text));
-  }
-  void put(const std::string& key, const replay::ReplayResult& replayed) override {
-    store_.put_replay(key, replay::to_json(replayed).dump());
-  }
-
- private:
-  store::Store& store_;
-};
-
 std::vector<study::Point> points_of(const config::Node& config) {
   std::vector<study::Point> points;
   for (config::SweepPoint& p : config::expand_sweep(config))
@@ -85,6 +69,7 @@ class Sweep {
         jobs_(options.jobs > 0 ? options.jobs : hardware_threads()),
         plan_(points_of(config)),
         store_(store::Store::open(options.dir, store::Store::Open::kCreate)) {
+    solve();
     for (const study::Task& task : plan_.tasks()) keys_.push_back(task.prepared.key);
     const Shard shard = parse_shard(options.shard);
     plan_.keep_shard(shard.index, shard.count);
@@ -102,6 +87,7 @@ class Sweep {
       StoredReplays replays(store_);
       study::StudyOptions study;
       study.threads = jobs_, study.replays = &replays;
+      ask_for_scores(study, study::Scores::kAll);
       study::run(plan_, study, [&](const study::Task& task, result::Result&& result) {
         store_.put(static_cast<std::int64_t>(task.index), result, study::code_version());
         progress.advance(1, fmt::format("{} on {}", result.subject.policy, result.subject.hardware));
@@ -111,6 +97,26 @@ class Sweep {
   }
 
  private:
+  // Budgets of runs with a `match:`, which keys depend on.
+  void solve() {
+    const auto wanted = std::count_if(plan_.tasks().begin(), plan_.tasks().end(),
+                                      [](const study::Task& task) { return !task.is_solved(); });
+    if (wanted == 0) return;
+    fmt::print(stderr, "solving for the budgets of {} experiments\n", wanted);
+    StoredReplays replays(store_);
+    study::StudyOptions study;
+    study.threads = jobs_, study.replays = &replays;
+    plan_.solve(study);
+    std::set<std::string> as_they_are;
+    for (const study::Task& task : plan_.tasks()) {
+      const auto& matched = task.prepared.matched;
+      if (matched && matched->solved && !matched->budget) as_they_are.insert(task.prepared.policy->name);
+    }
+    for (const std::string& policy : as_they_are) {
+      fmt::print(stderr, "match: {} has no budget to solve for and runs as it is\n", policy);
+    }
+  }
+
   void describe() {
     const auto text = [this](const char* key) {
       const config::Node* node = config_.find(key);
@@ -151,7 +157,7 @@ class Sweep {
       results.push_back(stored.result);
       results.back().experiment.timeline.clear();
     });
-    std::vector<store::Finding> findings = plan::findings(results);
+    std::vector<store::Finding> findings = plan::findings(results, plan::score_choice(config_));
     const std::vector<plan::Unchanged> unchanged = plan::unchanged_by(results);
     if (!unchanged.empty()) findings.push_back(plan::finding_of(unchanged));
     store_.set_findings(findings);

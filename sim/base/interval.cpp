@@ -20,6 +20,10 @@ double off_of_mean(std::span<const double> draws) {
   return boost::math::quantile(boost::math::students_t(n - 1), kBelow) * std::sqrt(squares / (n - 1) / n);
 }
 
+double off_of_next(std::span<const double> draws) {
+  return off_of_mean(draws) * std::sqrt(static_cast<double>(draws.size()) + 1);
+}
+
 void Spread::add(std::span<const double> values) {
   double low = 0, high = 0;
   for (const double v : values) low = std::min(low, v - middle_), high = std::max(high, v - middle_);

@@ -13,6 +13,10 @@ struct Interval {
 // % (Student's t). At least two draws.
 double off_of_mean(std::span<const double> draws);
 
+// The same for one more draw. The draws' mean deviates from the true mean with variance s² / k and the next draw with
+// s², independently of each other, so that their difference has variance s² · (1 + 1 / k).
+double off_of_next(std::span<const double> draws);
+
 // How far a value may lie from where it is, by causes that are off independently of each other: their effects add as
 // squares, those that raise the value and those that lower it apart.
 class Spread {

@@ -120,7 +120,8 @@ std::vector<std::string> split_path(std::string_view path) {
 // The key under which a scalar at names[0 .. i) stands in the map that it is short for; null where it is short for
 // none.
 const char* short_for(const std::vector<std::string>& names, std::size_t i) {
-  if (i == 1 && names[0] == "policy") return "name";
+  if (i == 1 && (names[0] == "policy" || names[0] == "framework")) return "name";
+  if (i == 1 && names[0] == "score") return "benchmark";
   if (names[0] != "hardware") return nullptr;
   if (i == 1) return "like";
   if (i == 2 && names[1] == "like") return "name";

@@ -1,6 +1,8 @@
 #include "config/run.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <tuple>
 
 #include "config/section.hpp"
 
@@ -88,6 +90,53 @@ TraceChoice read_trace(Section section) {
   return trace;
 }
 
+// `traces:` is a list of what `trace:` takes.
+std::vector<TraceChoice> read_traces(const Node& list) {
+  if (list.kind() != Node::Kind::kList || list.items().empty()) {
+    throw UserError(list.where(), "traces: expected a list of traces, found " + describe(list));
+  }
+  std::vector<TraceChoice> traces;
+  const auto key = [](const TraceChoice& t) { return std::tie(t.file, t.recipe, t.seed, t.layers, t.steps, t.window); };
+  for (const Node& item : list.items()) {
+    const TraceChoice trace = read_trace(Section(item, "trace"));
+    const bool stands = std::any_of(traces.begin(), traces.end(),
+                                    [&](const TraceChoice& earlier) { return key(earlier) == key(trace); });
+    if (stands) throw UserError(item.where(), "traces: the same trace stands twice");
+    traces.push_back(trace);
+  }
+  return traces;
+}
+
+constexpr MatchChoice::Quantity kQuantities[] = {
+    MatchChoice::Quantity::kBytesRead, MatchChoice::Quantity::kTokensAttended, MatchChoice::Quantity::kBytesResident};
+
+// Exactly one quantity, and no budget of the run's own: a file's budget gives way, one written here would be lost.
+MatchChoice read_match(Section section, const Node& policy) {
+  section.only({"bytes_read", "tokens_attended", "bytes_resident"});
+  if (const Node* budget = policy.kind() == Node::Kind::kMap ? policy.find("budget") : nullptr) {
+    throw UserError(budget->where(), "policy: `match:` solves for the budget; give one of the two");
+  }
+  std::optional<MatchChoice> match;
+  for (const MatchChoice::Quantity quantity : kQuantities) {
+    const char* const name = quantity_name(quantity);
+    if (!section.has(name)) continue;
+    if (match) {
+      throw UserError(section.where(name), fmt::format("match: {} and {}: a budget is solved for one of them",
+                                                       quantity_name(match->quantity), name));
+    }
+    const bool tokens = quantity == MatchChoice::Quantity::kTokensAttended;
+    const double value =
+        tokens ? section.number(name, 1, kMaxTokens) : section.quantity(name, Dimension::kBytes, 1, 1e15);
+    match = MatchChoice{quantity, value, section.where(name)};
+  }
+  if (!match) {
+    throw UserError(section.where(), "match: give one of the quantities",
+                    {"bytes_read", "bytes_resident", "tokens_attended"});
+  }
+  section.finish();
+  return *match;
+}
+
 Framework read_framework(Section section) {
   Framework framework;
   const std::string launch = section.choice("launch", {"cuda_graph", "compiled", "eager"}, "cuda_graph");
@@ -127,13 +176,23 @@ void check_together(const Run& run, const Section& section) {
                                 run.workload.prompt_tokens, run.workload.decode_tokens, context, run.model.max_context,
                                 run.model.title));
   }
-  if (run.trace.file.empty() && run.trace.layers > run.model.layers) {
-    throw UserError(section.where("trace"), fmt::format("trace: {} captured layers, but {} has {}", run.trace.layers,
-                                                        run.model.title, run.model.layers));
+  for (const TraceChoice& trace : run.traces) {
+    if (!trace.file.empty() || trace.layers <= run.model.layers) continue;
+    throw UserError(trace.where, fmt::format("trace: {} captured layers, but {} has {}", trace.layers, run.model.title,
+                                             run.model.layers));
   }
 }
 
 }  // namespace
+
+std::vector<TraceChoice> default_traces() {
+  const auto of = [](const char* recipe, std::uint64_t seed) {
+    TraceChoice trace;
+    trace.recipe = recipe, trace.seed = seed;
+    return trace;
+  };
+  return {of("needle", 1), of("longbench-single-doc", 2), of("ruler-multikey2", 3)};
+}
 
 PolicyChoice read_policy(const Node& choice) {
   const bool is_map = choice.kind() == Node::Kind::kMap;
@@ -155,12 +214,39 @@ PolicyChoice read_policy(const Node& choice) {
   return policy;
 }
 
+// A benchmark's name alone is short for {benchmark: NAME}.
+ScoreChoice read_score(const Node& node) {
+  ScoreChoice score;
+  score.requested = true;
+  score.where = node.where();
+  if (node.kind() == Node::Kind::kScalar) {
+    score.benchmark = read_text(node, "score");
+    return score;
+  }
+  Section section(node, "score");
+  score.benchmark = section.text("benchmark", score.benchmark);
+  if (section.has("benchmark")) score.where = section.where("benchmark");
+  score.floor = section.quantity("floor", Dimension::kFraction, 0, 1, score.floor);
+  section.finish();
+  return score;
+}
+
+const char* quantity_name(MatchChoice::Quantity quantity) {
+  static constexpr const char* kNames[] = {"bytes_read", "tokens_attended", "bytes_resident"};
+  return kNames[static_cast<int>(quantity)];
+}
+
+Node with_budget(const Node& config, std::int64_t budget) {
+  return config.without({"match"}).with("policy.budget", Node::scalar(std::to_string(budget), {}));
+}
+
 Run read_run(const Node& config) {
   Section section(config, "run");
   if (config.find("sweep") != nullptr) {
     throw UserError(config.key_where("sweep"), "a run has no `sweep:`; `kvcast sweep` runs the points of one");
   }
-  section.only({"name", "description", "model", "hardware", "policy", "workload", "trace", "framework"});
+  section.only({"name", "description", "model", "hardware", "policy", "match", "workload", "trace", "traces", "score",
+                "framework"});
   Run run;
   run.source = config;
   run.name = section.text("name", "");
@@ -170,7 +256,15 @@ Run read_run(const Node& config) {
   run.hardware = read_hardware(section.node("hardware"));
   run.policy = read_policy(section.node("policy"));
   if (section.has("workload")) run.workload = read_workload(section.section("workload", "workload"));
-  if (section.has("trace")) run.trace = read_trace(section.section("trace", "trace"));
+  if (section.has("trace") && section.has("traces")) {
+    throw UserError(section.where("traces"), "a run has either `trace:` or `traces:`, a list of several");
+  }
+  run.traces = section.has("traces")  ? read_traces(section.node("traces"))
+               : section.has("trace") ? std::vector<TraceChoice>{read_trace(section.section("trace", "trace"))}
+                                      : default_traces();
+  run.trace = run.traces.front();
+  if (section.has("score")) run.score = read_score(section.node("score"));
+  if (section.has("match")) run.match = read_match(section.section("match", "match"), *config.find("policy"));
   if (section.has("framework")) run.framework = read_framework(section.section("framework", "framework"));
   section.finish();
   check_together(run, section);

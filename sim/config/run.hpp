@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,7 +34,8 @@ struct Workload {
   int prefill_batch = 0;           // sequences prefilled together, one group after the other; 0: all at once
 };
 
-// Where attention comes from: a recipe under traces/recipes made at the workload's context, or a file.
+// The source of attention: a recipe under traces/recipes made at the workload's context, or a file. The defaults are
+// those of keys that a trace leaves out; a run that names no trace stands on default_traces().
 struct TraceChoice {
   std::string recipe = "needle";  // empty where file is set
   std::uint64_t seed = 1;
@@ -43,6 +45,28 @@ struct TraceChoice {
   std::string file;
   SourceLocation where;  // of the recipe's or the file's name
 };
+
+// The traces of a run that writes neither `trace:` nor `traces:`: texts of three kinds, so that no single text decides.
+std::vector<TraceChoice> default_traces();
+
+// The benchmark whose predicted score decides whether a policy keeps enough, and how much is enough.
+struct ScoreChoice {
+  static constexpr const char* kNone = "none";
+  std::string benchmark = "ruler";  // as configs/accuracy/tasks.yaml names it, a file of the same form, or kNone
+  double floor = 0.95;              // least share of the uncompressed model's score
+  bool requested = false;           // written in the config, not the default
+  SourceLocation where;             // of the benchmark's name
+};
+
+// A cost that a policy's budget is solved for, in place of a budget. The definitions are in configs/README.md.
+struct MatchChoice {
+  enum class Quantity { kBytesRead, kTokensAttended, kBytesResident };
+  Quantity quantity = Quantity::kTokensAttended;
+  double value = 0;      // bytes or tokens
+  SourceLocation where;  // of the value
+};
+// "bytes_read", as a config writes it.
+const char* quantity_name(MatchChoice::Quantity quantity);
 
 // How the serving framework runs the model: what the host does between kernels.
 struct Framework {
@@ -76,14 +100,23 @@ struct Run {
   Hardware hardware;
   PolicyChoice policy;
   Workload workload;
-  TraceChoice trace;
+  TraceChoice trace;                // the first of `traces`: for commands that look at one
+  std::vector<TraceChoice> traces;  // all that the run is replayed on; at least one, each another
+  ScoreChoice score;
+  std::optional<MatchChoice> match;  // set: the policy's budget is still to be solved for, and not written
   Framework framework;
   Node source;  // the whole config, all --set applied, names not resolved
 };
 
+// `score:` of a configuration: a map, or a benchmark's name alone.
+ScoreChoice read_score(const Node& node);
+
 // Reads a run; `model:` is a name under configs/ or a path, `hardware:` as of read_hardware; all but these two and
 // `policy:` have defaults. UserError for anything odd, among it a context beyond the model's.
 Run read_run(const Node& config);
+
+// The run with this budget in place of `match:`.
+Node with_budget(const Node& config, std::int64_t budget);
 
 // One point of a sweep: the run's config and the values that set it apart.
 struct SweepPoint {

@@ -104,9 +104,8 @@ const Span* before(const std::vector<Span>& spans, const Order& by_finish, Picos
   return best;
 }
 
-std::array<double, kBoundCount> critical_path(const std::vector<Span>& spans, const Order& by_finish, Picoseconds begin,
-                                              Picoseconds end) {
-  std::array<double, kBoundCount> bound{};
+KindsByBound critical_path(const std::vector<Span>& spans, const Order& by_finish, Picoseconds begin, Picoseconds end) {
+  KindsByBound path{};
   for (Picoseconds at = end; at > begin;) {
     const Span* const s = before(spans, by_finish, at);
     if (s == nullptr) {  // nothing runs: on to what ended last
@@ -116,10 +115,10 @@ std::array<double, kBoundCount> critical_path(const std::vector<Span>& spans, co
       at = spans[*std::prev(later)].finish;
       continue;
     }
-    bound[static_cast<std::size_t>(s->bound)] += to_seconds(at - s->start);
+    path[static_cast<std::size_t>(s->kind)][static_cast<std::size_t>(s->bound)] += to_seconds(at - s->start);
     at = s->start;
   }
-  return bound;
+  return path;
 }
 
 }  // namespace
@@ -129,6 +128,14 @@ std::string_view bound_name(Bound bound) {
       "hbm bandwidth", "tensor cores", "vector units",   "host link",  "copy issue and engine",
       "host dram",     "cpu cores",    "kernel latency", "host thread"};
   return kNames[static_cast<std::size_t>(bound)];
+}
+
+std::array<double, kBoundCount> by_bound(const KindsByBound& path) {
+  std::array<double, kBoundCount> sums{};
+  for (const auto& of_kind : path) {
+    for (std::size_t b = 0; b < sums.size(); ++b) sums[b] += of_kind[b];
+  }
+  return sums;
 }
 
 double Attribution::total() const { return std::accumulate(exposed.begin(), exposed.end(), idle); }
@@ -191,7 +198,8 @@ Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds en
   const Order by_finish = in_order(spans, [](const Span& s) { return s.finish; });
 
   Attribution result;
-  result.bound = critical_path(spans, by_finish, begin, end);
+  result.path = critical_path(spans, by_finish, begin, end);
+  result.bound = by_bound(result.path);
   charge_instants(spans, by_start, begin, end, result);
   const std::array<double, graph::kKindCount> covered = seconds_covered(spans, by_start);
   for (std::size_t k = 0; k < result.hidden.size(); ++k) {

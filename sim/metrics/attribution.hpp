@@ -44,9 +44,15 @@ struct Span {
   Origin origin = Origin::kExact;  // of the op's cost
 };
 
+// Seconds by operation kind, and of each kind by what set its pace.
+using KindsByBound = std::array<std::array<double, kBoundCount>, graph::kKindCount>;
+
+std::array<double, kBoundCount> by_bound(const KindsByBound& path);
+
 struct Attribution {
   std::array<double, graph::kKindCount> exposed{}, hidden{};  // seconds over the window, by kind
   std::array<double, kBoundCount> bound{};                    // seconds of the critical path by what set their pace
+  KindsByBound path{};                                        // the critical path by kind and by what set the pace
   std::array<double, kOriginCount> origin{};                  // exposed seconds by origin of the cost
   double idle = 0;                                            // charged to nothing: gaps that no op explains
   std::array<double, graph::kKindCount> uncertain{};          // Σ exposed seconds · uncertainty, by kind

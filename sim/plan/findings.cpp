@@ -1,27 +1,43 @@
 #include "plan/findings.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <set>
 #include <tuple>
 
+#include "plan/compare.hpp"
 #include "result/metric.hpp"
 
 namespace kvcast::plan {
 namespace {
 
-// "quest, budget 1024": the name and every parameter that the configuration sets.
-std::string policy_text(const result::Subject& subject) {
+using result::Result;
+using Rows = std::vector<const Result*>;
+
+const result::Metric& throughput() { return *result::find_metric("decode.tokens_per_s"); }
+
+// Keys that a comparison holds fixed or names by themselves.
+bool is_named_apart(const std::string& key) {
+  static const std::set<std::string> named = {"hardware", "model", "workload.prompt_tokens", "workload.batch",
+                                              "workload.decode_tokens"};
+  return named.contains(key) || key.starts_with("policy.") || key.starts_with("trace");
+}
+
+// "quest, budget 1024": the name, every parameter that the configuration sets, and what else the sweep varies.
+std::string setting_of(const Result& r) {
   constexpr std::string_view kPrefix = "policy.";
-  std::string text = subject.policy;
-  for (const result::Setting& setting : subject.settings) {
+  std::string text = r.subject.policy;
+  for (const result::Setting& setting : r.subject.settings) {
     if (!setting.key.starts_with(kPrefix) || setting.key == "policy.name") continue;
     text += fmt::format(", {} {}", setting.key.substr(kPrefix.size()), result::text_of(setting.value));
+  }
+  for (const auto& [key, value] : r.subject.swept) {
+    if (!is_named_apart(key)) text += fmt::format(", {} {}", key, value);
   }
   return text;
 }
@@ -37,249 +53,233 @@ std::string tokens_text(std::int64_t tokens) {
   return tokens >= 10240 ? fmt::format("{}K", (tokens + 512) / 1024) : fmt::format("{}", tokens);
 }
 
-// What experiments share that can be set beside each other.
 using Place = std::tuple<std::string, std::string, std::string, std::int64_t>;
-Place place_of(const Row& r) { return {r.model, r.hardware, r.trace, r.decode_tokens}; }
+Place place_of(const Result& r) {
+  const result::Subject& s = r.subject;
+  return {s.model, s.hardware, s.trace, s.decode_tokens};
+}
 
 // By place, in order of appearance.
-std::vector<std::vector<Row>> by_place(const std::vector<Row>& rows) {
-  std::vector<std::vector<Row>> places;
+std::vector<Rows> by_place(const Rows& rows) {
+  std::vector<Rows> places;
   std::map<Place, std::size_t> at;
-  for (const Row& r : rows) {
-    const auto [found, fresh] = at.emplace(place_of(r), places.size());
+  for (const Result* r : rows) {
+    const auto [found, fresh] = at.emplace(place_of(*r), places.size());
     if (fresh) places.emplace_back();
     places[found->second].push_back(r);
   }
   return places;
 }
 
-// A place's card, and what else of it the sweep varies.
-std::string place_text(const Row& here, const std::vector<Row>& all) {
+// A place's machine, and what else of it the sweep varies.
+std::string place_text(const Result& here, const Rows& all) {
   const auto varies = [&](auto member) {
-    return std::any_of(all.begin(), all.end(), [&](const Row& r) { return r.*member != here.*member; });
+    return std::any_of(all.begin(), all.end(),
+                       [&](const Result* r) { return r->subject.*member != here.subject.*member; });
   };
-  std::string text = varies(&Row::model) ? here.model + " on " + here.hardware : here.hardware;
-  if (varies(&Row::trace)) text += ", " + here.trace;
-  if (varies(&Row::decode_tokens)) text += fmt::format(", {} generated", here.decode_tokens);
+  using result::Subject;
+  std::string text =
+      varies(&Subject::model) ? here.subject.model + " on " + here.subject.hardware : here.subject.hardware;
+  if (varies(&Subject::trace)) text += ", " + here.subject.trace;
+  if (varies(&Subject::decode_tokens)) text += fmt::format(", {} generated", here.subject.decode_tokens);
   return text;
 }
 
-// The rows that fit and keep enough, among those that `wanted` lets through; fastest first.
-template <typename Wanted>
-std::vector<Row> recommended(const std::vector<Row>& rows, const Wanted& wanted) {
-  double best_recall = 0;
-  const auto candidate = [&wanted](const Row& r) { return !r.oom && !r.oracle && wanted(r); };
-  for (const Row& r : rows) {
-    if (candidate(r)) best_recall = std::max(best_recall, r.recall);
-  }
-  std::vector<Row> good;
-  for (const Row& r : rows) {
-    if (candidate(r) && r.recall >= kRecallShare * best_recall) good.push_back(r);
-  }
-  std::stable_sort(good.begin(), good.end(),
-                   [](const Row& a, const Row& b) { return a.tokens_per_s > b.tokens_per_s; });
-  return good;
-}
-
-struct Limit {
-  std::int64_t context = 0, batch = 0;
+// What is told of one place: its rows at the longest context at which anything fits, and the recommended ones of these.
+struct View {
+  const Rows& here;
+  const config::ScoreChoice& score;
+  Rows longest, ranking;
+  const Result& best() const { return *ranking.front(); }
 };
 
-// The longest context, and the largest batch at which anything fits there.
-std::optional<Limit> memory_limit(const std::vector<Row>& rows) {
-  std::optional<Limit> limit;
-  for (const Row& r : rows) {
-    if (r.oom) continue;
-    const auto size = [](const Limit& l) { return std::pair{l.context, l.batch}; };
-    if (!limit || size({r.context, r.batch}) > size(*limit)) limit = Limit{r.context, r.batch};
+View view_of(const Rows& here, const config::ScoreChoice& score, const std::vector<Target>& targets) {
+  View view{here, score, {}, {}};
+  std::int64_t context = 0;
+  for (const Result* r : here) {
+    if (r->has_times()) context = std::max(context, r->subject.prompt_tokens);
   }
-  return limit;
-}
-
-// What is recommended at the memory limit, fastest first.
-std::vector<Row> ranked(const std::vector<Row>& rows) {
-  const auto limit = memory_limit(rows);
-  if (!limit) return {};
-  return recommended(rows, [&](const Row& r) { return r.context == limit->context && r.batch == limit->batch; });
-}
-
-const Row* full_at(const std::vector<Row>& rows, std::int64_t context, std::int64_t batch) {
-  for (const Row& r : rows) {
-    if (r.context == context && r.batch == batch && r.policy_name == "full") return &r;
+  for (const Result* r : here) {
+    if (r->subject.prompt_tokens == context) view.longest.push_back(r);
   }
-  return nullptr;
+  view.ranking = recommended(view.longest, targets);
+  return view;
 }
 
 struct Line {
   std::string text, detail;
 };
 
-// How far the best leads the next policy of another name, told as what the uncertainty of costs leaves of it.
-std::string lead_text(const std::vector<Row>& ranking) {
-  const Row& best = ranking.front();
-  for (const Row& next : ranking) {
-    if (next.policy_name == best.policy_name) continue;
-    const Interval lead = times_as_fast(best, next);
-    const std::string times = fmt::format("{:.3g} to {:.3g} times as fast as {}", lead.low, lead.high, next.policy);
-    return lead.low > 1 ? times : fmt::format("not told apart from the next: {}", times);
+std::string score_text(const Result& r, const config::ScoreChoice& choice) {
+  if (!r.benchmark) return "";
+  const result::BenchmarkScore& s = *r.benchmark;
+  std::string text = fmt::format("predicted {} score {:.1f} % of full KV's", s.benchmark, 100 * s.share_of_full);
+  if (s.interval.low < s.interval.high) {
+    text += fmt::format(" ({:.1f} to {:.1f} %)", 100 * s.interval.low, 100 * s.interval.high);
   }
-  return "";
+  return text + fmt::format(", floor {:.3g} %", 100 * choice.floor);
 }
 
-Line best_line(const std::vector<Row>& rows, const std::vector<Row>& ranking) {
-  const Row& best = ranking.front();
-  const Row* full = full_at(rows, best.context, best.batch);
+std::string place_of_row(const Result& r, const Result& best) {
+  return r.subject.batch == best.subject.batch ? "" : fmt::format(" at batch {}", r.subject.batch);
+}
+
+// "2.1 (1.9 to 2.3) times as fast as full KV at batch 4"; of what is not told apart, that.
+std::string lead_text(const Result& best, const Result& other, const std::string& name) {
+  const Comparison c = compare(best, other, throughput());
+  const std::string who = name + place_of_row(other, best);
+  return fmt::format("{} as fast as {}{}", times_text(c), who, c.told_apart() ? "" : ", which is not told apart");
+}
+
+// The fastest result of full KV at the context.
+const Result* best_full(const View& view) {
+  const Result* best = nullptr;
+  for (const Result* r : view.longest) {
+    if (r->subject.policy != "full" || !r->has_times()) continue;
+    if (best == nullptr || r->experiment.tokens_per_s > best->experiment.tokens_per_s) best = r;
+  }
+  return best;
+}
+
+bool swept_full(const Rows& rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const Result* r) { return r->subject.policy == "full"; });
+}
+
+// The fastest setting that is safe, where the recommended one's interval reaches below the floor.
+std::string safe_text(const View& view) {
+  const auto is_safe = [&](const Result* r) { return r->benchmark && r->benchmark->interval.low >= view.score.floor; };
+  const Result& best = view.best();
+  if (!best.benchmark || is_safe(&best)) return "";
+  const auto safe = std::find_if(view.ranking.begin(), view.ranking.end(), is_safe);
+  if (safe == view.ranking.end()) return "no setting's whole score interval is above the floor";
+  return fmt::format("the fastest whose whole score interval is above the floor is {}{} ({} tokens/s)",
+                     setting_of(**safe), place_of_row(**safe, best), rate_text((*safe)->experiment.tokens_per_s));
+}
+
+// Settings that were left out because they have no score, with a reason.
+std::string unscored_text(const View& view) {
+  if (view.score.benchmark == config::ScoreChoice::kNone) return "no score was asked for: nothing is held to a floor";
+  std::set<std::string> settings;
+  std::string reason;
+  for (const Result* r : view.longest) {
+    if (r->benchmark || is_oracle(*r)) continue;
+    settings.insert(setting_of(*r));
+    if (reason.empty()) reason = r->benchmark_refused;
+  }
+  if (settings.empty()) return "";
+  return fmt::format("not considered for want of a predicted score: {}{}",
+                     settings.size() == 1 ? *settings.begin() : fmt::format("{} settings", settings.size()),
+                     reason.empty() ? "" : fmt::format(" ({})", reason));
+}
+
+Line best_line(const View& view) {
+  const Result& best = view.best();
+  const Interval rate = result::interval(best, throughput()).value();
   Line line;
-  line.text = fmt::format("{} ({} tokens/s at {} tokens, batch {})", best.policy, rate_text(best.tokens_per_s),
-                          tokens_text(best.context), best.batch);
-  line.detail = fmt::format("between {} and {} tokens/s, {:.1f} % of the attention mass kept", rate_text(best.low),
-                            rate_text(best.high), 100 * best.recall);
-  if (best.score) {
-    line.detail += fmt::format(", {:.0f} to {:.0f} % of the uncompressed model's task score", 100 * best.score->low,
-                               100 * best.score->high);
+  line.text =
+      fmt::format("{} ({} tokens/s at {} tokens, batch {})", setting_of(best), rate_text(best.experiment.tokens_per_s),
+                  tokens_text(best.subject.prompt_tokens), best.subject.batch);
+  std::vector<std::string> parts{fmt::format("{} to {} tokens/s", rate_text(rate.low), rate_text(rate.high))};
+  const auto add = [&parts](std::string text) {
+    if (!text.empty()) parts.push_back(std::move(text));
+  };
+  add(score_text(best, view.score));
+  if (best.subject.policy != "full") {
+    const Result* const full = best_full(view);
+    if (full != nullptr) add(lead_text(best, *full, "full KV"));
+    if (full == nullptr && swept_full(view.longest)) add("full KV does not fit");
   }
-  if (full != nullptr) {
-    line.detail +=
-        full->oom ? ", full KV does not fit" : fmt::format(", full KV {} tokens/s", rate_text(full->tokens_per_s));
+  const auto next = std::find_if(view.ranking.begin(), view.ranking.end(),
+                                 [&](const Result* r) { return r->subject.policy != best.subject.policy; });
+  if (next != view.ranking.end() && (*next)->subject.policy != "full") {
+    add(lead_text(best, **next, fmt::format("the next policy, {}", setting_of(**next))));
   }
-  if (const std::string lead = lead_text(ranking); !lead.empty()) line.detail += "; " + lead;
+  add(safe_text(view));
+  add(unscored_text(view));
+  line.detail = fmt::format("{}", fmt::join(parts, "; "));
   return line;
 }
 
-struct BreakEven {
-  // By context, the smallest batch at which the policy is faster than full KV.
+// By context, the smallest swept batch at which the recommended setting is faster than full KV.
+std::map<std::int64_t, std::string> first_batches(const View& view, bool& compared) {
+  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<const Result*, const Result*>> pairs;  // setting, full
+  const std::string setting = setting_of(view.best());
+  for (const Result* r : view.here) {
+    auto& pair = pairs[{r->subject.prompt_tokens, r->subject.batch}];
+    if (setting_of(*r) == setting) pair.first = r;
+    if (r->subject.policy == "full") pair.second = r;
+  }
   std::map<std::int64_t, std::string> first;
-  // Whether full KV was swept beside the policy anywhere.
-  bool compared = false;
-};
-
-BreakEven break_even(const std::vector<Row>& rows, const Row& best) {
-  std::map<std::pair<std::int64_t, std::int64_t>, const Row*> of_policy;
-  for (const Row& r : rows) {
-    if (r.policy == best.policy && !r.oom) of_policy[{r.context, r.batch}] = &r;
+  for (const auto& [point, pair] : pairs) {
+    const auto& [own, full] = pair;
+    if (own == nullptr || full == nullptr || !own->has_times()) continue;
+    compared = true;
+    if (first.contains(point.first)) continue;
+    if (!full->has_times()) first[point.first] = fmt::format("{} (full KV no longer fits)", point.second);
+    if (full->has_times() && compare(*own, *full, throughput()).first_better()) {
+      first[point.first] = fmt::format("{}", point.second);
+    }
   }
-  BreakEven out;
-  std::map<std::int64_t, std::string>& first = out.first;
-  for (const auto& [point, row] : of_policy) {
-    const auto [context, batch] = point;
-    const Row* full = full_at(rows, context, batch);
-    if (full == nullptr) continue;
-    out.compared = true;
-    if (first.count(context) != 0) continue;
-    if (full->oom) first[context] = fmt::format("{} (full KV no longer fits)", batch);
-    if (!full->oom && row->tokens_per_s > full->tokens_per_s) first[context] = fmt::format("{}", batch);
-  }
-  return out;
+  return first;
 }
 
-Line break_even_line(const std::vector<Row>& rows, const std::vector<Row>& ranking) {
-  const Row& best = ranking.front();
-  if (best.policy_name == "full") return {"full KV is the fastest here", ""};
-  const BreakEven found = break_even(rows, best);
-  if (!found.compared) return {fmt::format("{} was not swept beside full KV", best.policy), ""};
+Line break_even_line(const View& view) {
+  const Result& best = view.best();
+  if (best.subject.policy == "full") {
+    return {fmt::format("full KV is the fastest that {}",
+                        view.score.benchmark == config::ScoreChoice::kNone ? "was swept" : "meets the floor"),
+            ""};
+  }
+  bool compared = false;
+  const std::map<std::int64_t, std::string> first = first_batches(view, compared);
+  if (!compared) return {fmt::format("{} was not swept together with full KV", setting_of(best)), ""};
   std::map<std::string, std::vector<std::string>> contexts;  // by batch
   std::vector<std::string> batches;                          // in order of the first context
-  for (const auto& [context, batch] : found.first) {
-    if (contexts.count(batch) == 0) batches.push_back(batch);
+  for (const auto& [context, batch] : first) {
+    if (!contexts.contains(batch)) batches.push_back(batch);
     contexts[batch].push_back(tokens_text(context));
   }
   std::vector<std::string> parts;
-  for (const std::string& batch : batches) {
+  for (const std::string& batch : batches)
     parts.push_back(fmt::format("{} at {}", batch, fmt::join(contexts[batch], ", ")));
-  }
-  if (parts.empty()) return {fmt::format("{} is never faster than full KV in this sweep", best.policy), ""};
-  return {fmt::format("{} beats full KV from batch {}", best.policy, fmt::join(parts, "; ")),
+  if (parts.empty())
+    return {fmt::format("{} is never faster than full KV at equal batch in this sweep", setting_of(best)), ""};
+  return {fmt::format("{} beats full KV from batch {}", setting_of(best), fmt::join(parts, "; ")),
           "the smallest swept batch at which it is faster, by context"};
 }
 
-Line bound_line(const std::vector<Row>& rows, const std::vector<Row>& ranking) {
-  const Row& best = ranking.front();
-  const Row* full = full_at(rows, best.context, 1);
-  const std::string detail = full != nullptr && !full->oom ? fmt::format("full KV at batch 1: {}", full->bound) : "";
-  return {fmt::format("{} sets the pace of {}", best.bound, best.policy), detail};
+Line bound_line(const View& view) {
+  const Result& best = view.best();
+  const Result* const full = best_full(view);
+  const std::string detail =
+      full == nullptr || full == &best
+          ? ""
+          : fmt::format("full KV at batch {}: {}", full->subject.batch, result::bottleneck(full->experiment.step));
+  return {fmt::format("{} is bound by {}", setting_of(best), result::bottleneck(best.experiment.step)), detail};
 }
-
-// How far a cost may move the step, whichever way is farther: 1 is not at all.
-double reach(const Row::Factors& f) { return std::max(f.longer, 1 / f.shorter); }
 
 std::string percent_text(double factor) { return fmt::format("{:+.0f} %", 100 * (factor - 1)); }
 
-Line uncertain_line(const std::vector<Row>&, const std::vector<Row>& ranking) {
+Line uncertain_line(const View& view) {
   constexpr std::size_t kTold = 3;
-  const Row& best = ranking.front();
-  std::vector<std::pair<std::string, Row::Factors>> moved(best.moved_by.begin(), best.moved_by.end());
-  moved.emplace_back("other layers and steps", best.of_trace);
-  std::erase_if(moved, [](const auto& m) { return !is_significant(m.second); });
-  std::stable_sort(moved.begin(), moved.end(),
-                   [](const auto& a, const auto& b) { return reach(a.second) > reach(b.second); });
-  if (moved.empty()) return {fmt::format("no cost moves {} by a per cent", best.policy), ""};
-  std::vector<std::string> others;
-  for (std::size_t i = 1; i < std::min(kTold, moved.size()); ++i) {
-    const auto& [keys, f] = moved[i];
-    others.push_back(fmt::format("{}: {} to {}", keys, percent_text(f.shorter), percent_text(f.longer)));
+  const Result& best = view.best();
+  std::vector<result::Effect> effects = best.experiment.effects;
+  std::erase_if(effects, [](const auto& e) { return !is_significant(e.longer.step, e.shorter.step); });
+  effects = result::by_reach(std::move(effects));
+  if (effects.empty()) return {fmt::format("no cost moves {} by a per cent", setting_of(best)), ""};
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < std::min(kTold, effects.size()); ++i) {
+    const result::Effect& e = effects[i];
+    const std::string name = e.source == result::kTraceSample ? "other texts and layers" : name_of(e.keys);
+    texts.push_back(i == 0
+                        ? fmt::format("{} may move a step of {} by {} to {}", name, setting_of(best),
+                                      percent_text(e.shorter.step), percent_text(e.longer.step))
+                        : fmt::format("{}: {} to {}", name, percent_text(e.shorter.step), percent_text(e.longer.step)));
   }
-  const auto& [keys, most] = moved.front();
-  return {fmt::format("{} may move a step of {} by {} to {}", keys, best.policy, percent_text(most.shorter),
-                      percent_text(most.longer)),
-          others.empty() ? "" : fmt::format("then {}", fmt::join(others, "; "))};
+  const std::string text = texts.front();
+  texts.erase(texts.begin());
+  return {text, texts.empty() ? "" : fmt::format("then {}", fmt::join(texts, "; "))};
 }
-
-}  // namespace
-
-std::string name_of(const std::vector<std::string>& keys) {
-  if (keys.empty()) return "?";
-  return keys.size() == 1 ? keys[0] : fmt::format("{} and {} of the same source", keys[0], keys.size() - 1);
-}
-
-bool is_significant(const Row::Factors& factors) {
-  constexpr double kTimesAsLong = 1.01;
-  return reach(factors) >= kTimesAsLong;
-}
-
-Interval times_as_fast(const Row& a, const Row& b) {
-  std::set<std::string> causes;
-  for (const Row* row : {&a, &b}) {
-    for (const auto& [cause, factors] : row->moved_by) causes.insert(cause);
-  }
-  const auto factors = [](const Row& row, const std::string& cause) {
-    const auto found = row.moved_by.find(cause);
-    return found == row.moved_by.end() ? Row::Factors{} : found->second;
-  };
-  FactorSpread spread;
-  for (const std::string& cause : causes) {
-    const Row::Factors of_a = factors(a, cause), of_b = factors(b, cause);
-    spread.add(std::array{of_b.shorter / of_a.shorter, of_b.longer / of_a.longer});
-  }
-  spread.add(std::array{1 / a.of_trace.shorter, 1 / a.of_trace.longer});
-  spread.add(std::array{b.of_trace.shorter, b.of_trace.longer});
-  return spread.interval(a.tokens_per_s / b.tokens_per_s);
-}
-
-Row row_of(const result::Result& result) {
-  using result::find_metric;
-  const result::Subject& subject = result.subject;
-  Row row;
-  row.model = subject.model, row.hardware = subject.hardware, row.trace = subject.trace;
-  row.decode_tokens = subject.decode_tokens, row.context = subject.prompt_tokens, row.batch = subject.batch;
-  row.policy_name = subject.policy;
-  row.policy = policy_text(subject);
-  row.oracle = subject.policy_category.find("oracle") != std::string::npos;
-  row.oom = !result.has_times();
-  row.recall = result.accuracy.recall_mass_mean;
-  if (result.accuracy.task) row.score = result.accuracy.task->interval;
-  if (row.oom) return row;
-  row.tokens_per_s = result.experiment.tokens_per_s;
-  const Interval rate = interval(result, *find_metric("decode.tokens_per_s")).value();
-  row.low = rate.low, row.high = rate.high;
-  row.bound = result::bottleneck(result.experiment.step);
-  for (const result::Effect& effect : result.experiment.effects) {
-    const Row::Factors factors{effect.shorter.step, effect.longer.step};
-    (effect.source == result::kTraceSample ? row.of_trace : row.moved_by[name_of(effect.keys)]) = factors;
-  }
-  return row;
-}
-
-namespace {
 
 // A line a place that has something to tell; one where all places have the same.
 std::string details_text(const std::vector<std::pair<std::string, std::string>>& details) {
@@ -294,22 +294,71 @@ std::string details_text(const std::vector<std::pair<std::string, std::string>>&
   return text;
 }
 
+// Nothing to recommend: because nothing fits, or because nothing keeps enough.
+Line nothing_line(const View& view) {
+  const bool fits =
+      std::any_of(view.longest.begin(), view.longest.end(), [](const Result* r) { return r->has_times(); });
+  if (!fits) return {"nothing in this sweep fits", ""};
+  return {fmt::format("nothing that fits is predicted to keep {:.3g} % of full KV's {} score", 100 * view.score.floor,
+                      view.score.benchmark),
+          unscored_text(view)};
+}
+
 }  // namespace
 
-std::vector<Finding> findings(const std::vector<Row>& rows) {
-  using Describe = Line (*)(const std::vector<Row>& rows, const std::vector<Row>& ranking);
-  static constexpr std::pair<const char*, Describe> kKinds[] = {{"Best policy at the memory limit", best_line},
+std::string name_of(const std::vector<std::string>& keys) {
+  if (keys.empty()) return "?";
+  return keys.size() == 1 ? keys[0] : fmt::format("{} and {} of the same source", keys[0], keys.size() - 1);
+}
+
+bool is_significant(double longer, double shorter) {
+  constexpr double kTimesAsLong = 1.01;
+  return std::max(longer, 1 / shorter) >= kTimesAsLong;
+}
+
+config::ScoreChoice score_choice(const config::Node& config) {
+  const config::Node* const score = config.find("score");
+  return score == nullptr ? config::ScoreChoice{} : config::read_score(*score);
+}
+
+std::vector<Target> floor_target(const config::ScoreChoice& choice) {
+  if (choice.benchmark == config::ScoreChoice::kNone) return {};
+  return {{result::find_metric("score.share_of_full"), false, false, choice.floor}};
+}
+
+bool is_oracle(const Result& result) { return result.subject.policy_category.find("oracle") != std::string::npos; }
+
+Rows recommended(const Rows& results, const std::vector<Target>& targets) {
+  Rows good;
+  for (const Result* r : results) {
+    if (!is_oracle(*r) && r->has_times() && !missed(*r, targets)) good.push_back(r);
+  }
+  std::stable_sort(good.begin(), good.end(), [](const Result* a, const Result* b) {
+    return a->experiment.tokens_per_s > b->experiment.tokens_per_s;
+  });
+  return good;
+}
+
+std::vector<Finding> findings(std::span<const Result> results, const config::ScoreChoice& score) {
+  using Describe = Line (*)(const View& view);
+  static constexpr std::pair<const char*, Describe> kKinds[] = {{"Best policy at the longest context", best_line},
                                                                 {"Break-even batch", break_even_line},
-                                                                {"Binding resource", bound_line},
+                                                                {"Bottleneck", bound_line},
                                                                 {"What to measure first", uncertain_line}};
+  Rows rows;
+  for (const Result& r : results) {
+    if (r.status != result::Status::kFailed && !r.build) rows.push_back(&r);
+  }
+  const std::vector<Target> targets = floor_target(score);
+  const std::vector<Rows> places = by_place(rows);
   std::vector<Finding> all;
   for (const auto& [title, describe] : kKinds) {
     Finding finding{title, "", ""};
     std::vector<std::pair<std::string, std::string>> details;  // by place
-    for (const std::vector<Row>& here : by_place(rows)) {
-      const std::string place = place_text(here.front(), rows);
-      const std::vector<Row> ranking = ranked(here);
-      const Line line = ranking.empty() ? Line{"nothing in this sweep fits", ""} : describe(here, ranking);
+    for (const Rows& here : places) {
+      const std::string place = place_text(*here.front(), rows);
+      const View view = view_of(here, score, targets);
+      const Line line = view.ranking.empty() ? nothing_line(view) : describe(view);
       finding.text += fmt::format("{}{}: {}", finding.text.empty() ? "" : "\n", place, line.text);
       details.emplace_back(place, line.detail);
     }
@@ -317,14 +366,6 @@ std::vector<Finding> findings(const std::vector<Row>& rows) {
     all.push_back(std::move(finding));
   }
   return all;
-}
-
-std::vector<Finding> findings(std::span<const result::Result> results) {
-  std::vector<Row> rows;
-  for (const result::Result& result : results) {
-    if (result.status != result::Status::kFailed) rows.push_back(row_of(result));
-  }
-  return findings(rows);
 }
 
 }  // namespace kvcast::plan

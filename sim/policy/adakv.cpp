@@ -65,6 +65,7 @@ Descriptor describe_adakv() {
   d.differences = {"the released kernel copies the flattened cache at each step; here appending is free",
                    "rounding by head lets the sum differ from heads·base by up to half a token a head",
                    "kvpress masks what it prunes and frees nothing; here it is freed"};
+  d.needs = [](const ParameterValues& values, const Lengths&) { return prompt_eviction_needs(values, true); };
   d.stages = [](const ParameterValues& values, const Lengths&) {
     PromptEviction setting = read_prompt_eviction(values);
     setting.heads = HeadBudgets::kAdaptive;

@@ -53,6 +53,7 @@ std::vector<Descriptor> make_list() {
                             .unit = "layers",
                             .meaning = "layers at the start that are left uncompressed",
                             .high = 1000});
+    d.uncompressed_layers.emplace_back("first_dense_layers");
     d.make = [inner = std::move(d.make)](const ParameterValues& values, const Lengths& lengths) {
       return dense_first(static_cast<int>(values.integer("first_dense_layers")), inner(values, lengths));
     };

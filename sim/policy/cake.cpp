@@ -125,6 +125,7 @@ Descriptor describe_cake() {
     }
     return Stages{evict_after_prompt(read_setting(values)), read_all()};
   };
+  d.needs = [](const ParameterValues& values, const Lengths&) { return prompt_eviction_needs(values, true); };
   d.stages = stages;
   d.make = [stages](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     if (values.flag("decode_eviction")) return std::make_unique<DecodingCake>(read_setting(values));

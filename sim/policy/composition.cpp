@@ -47,7 +47,7 @@ Parameter policy_parameter(std::string key, std::string fallback, std::string me
 std::unique_ptr<Policy> read_policy(const ParameterValues& values, const std::string& key, const Lengths& lengths) {
   const config::PolicyChoice choice = config::read_policy(values.node(key));
   const Inside inside(choice);
-  return make_policy(find_policy(choice.name, choice.where), choice.parameters, lengths);
+  return make_policy(find_policy(choice.name, choice.where), choice.parameters, lengths, values.profile());
 }
 
 Stages read_stages(const ParameterValues& values, const std::string& key, const Lengths& lengths,
@@ -82,7 +82,9 @@ Stages read_stages(const ParameterValues& values, const std::string& key, const 
       parameters = parameters.with("budget_convention", config::Node::scalar("traffic", {}));
     }
   }
-  return d.stages(ParameterValues(d.parameters, parameters), lengths);
+  ParameterValues inner(d.parameters, parameters);
+  inner.set_profile(values.profile());
+  return d.stages(inner, lengths);
 }
 
 }  // namespace kvcast::policy

@@ -41,6 +41,11 @@ Descriptor describe_compresskv() {
       "layer errors are of the attention output before its projection, where traces end; the paper's are "
       "after it (equations 6 and 7)",
       "layers that the profile's trace does not hold have the scores of the nearest one that it does"};
+  d.needs = [](const ParameterValues& values, const Lengths&) {
+    ReplayNeeds needs = prompt_eviction_needs(values, true);
+    if (values.text("quantisation") == "kivi") needs.unseen = kRoundingUnseen;
+    return needs;
+  };
   d.stages = [](const ParameterValues& values, const Lengths&) {
     PromptEviction setting = read_prompt_eviction(values);
     read_retrieval_scores(values, setting);

@@ -298,6 +298,11 @@ class Ctkvr final : public Policy {
   Setting s_;
 };
 
+std::int64_t centroids_of(const ParameterValues& values, std::int64_t prompt) {
+  return values.is_text("centroids") ? std::clamp<std::int64_t>(prompt / 16, 1, 2048)
+                                     : std::min(values.integer("centroids"), prompt);
+}
+
 std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
   Setting s;
   s.budget = values.integer("budget");
@@ -306,9 +311,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
     return two_stages(keep_all(), read_all());
   }
   s.lists = static_cast<std::int64_t>(values.number("recall_factor") * static_cast<double>(s.budget));
-  const std::int64_t prompt = lengths.prompt_tokens;
-  s.centroids = values.is_text("centroids") ? std::clamp<std::int64_t>(prompt / 16, 1, 2048)
-                                            : std::min(values.integer("centroids"), prompt);
+  s.centroids = centroids_of(values, lengths.prompt_tokens);
   s.looked = std::min(values.integer("retrieved_centroids"), s.centroids);
   s.place = parse_place(values.text("positions"));
   s.seed = static_cast<std::uint64_t>(values.integer("seed"));
@@ -386,6 +389,10 @@ Descriptor describe_ctkvr() {
                    "a token that leaves the window can be found only where a list names it, as the paper's update "
                    "ranks recalled keys alone; departed: true makes all of them candidates",
                    "static attention runs on the model's stream behind the recall, not on a second stream"};
+  d.needs = [](const ParameterValues& values, const Lengths& lengths) {
+    const bool last = parse_place(values.text("positions")) == Place::kLast;
+    return ReplayNeeds{.whole_prompt = !last, .window = centroids_of(values, lengths.prompt_tokens)};
+  };
   d.make = make;
   return d;
 }

@@ -324,6 +324,8 @@ Descriptor describe_d2o() {
       "and pairs merge once a KV head",
       "with block, which only layers: uniform allows (the layers' budgets rest on sums over the whole prompt), each "
       "block is followed by an eviction, and later queries of the prompt see merged pairs"};
+  d.uncompressed_layers = {"exempt"};
+  d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.whole_prompt = true}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     D2oSetting setting;
     setting.budget = values.integer("budget");

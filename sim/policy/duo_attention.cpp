@@ -97,6 +97,7 @@ Descriptor describe_duo_attention() {
       "attention on what probes must retrieve, the mean over its query heads",
       "by default the prompt is dense in all heads; the released code streams it in streaming heads, chunk by chunk: "
       "block"};
+  d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
   d.make = make;
   return d;
 }

@@ -248,6 +248,7 @@ Descriptor describe_h2o() {
       "version of H2O (arXiv 2504.15364, appendix F.2)",
       "some code evicts after the prompt only: decode_eviction: false",
       "with block, a token's total counts the queries of its own and later blocks while it is held"};
+  d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.whole_prompt = true}; };
   d.make = make;
   return d;
 }

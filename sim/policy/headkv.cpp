@@ -59,6 +59,7 @@ Descriptor describe_headkv() {
       "importance is the attention on what each probe step must attend to, by kvcast's profile; the paper's "
       "probes also ask for reasoning",
       "the released code's notes say that a higher beta means a bigger pool; by its formula it is smaller"};
+  d.needs = [](const ParameterValues& values, const Lengths&) { return prompt_eviction_needs(values, true); };
   d.stages = [](const ParameterValues& values, const Lengths&) {
     PromptEviction setting = read_prompt_eviction(values);
     setting.heads = HeadBudgets::kImportance;

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/error.hpp"
 #include "base/floats.hpp"
@@ -59,26 +60,43 @@ class HsaHead final : public HeadRetrieval {
   }
 
  private:
-  // Bounds of the prompt's full pages, dimension by dimension, so that the scan over pages reads neighbours; the rest
-  // of the prompt begins the tail.
+  // Bounds of the prompt's full pages, block by block, in a block dimension by dimension: a scan over pages reads
+  // neighbours. Only bounds that some step reads are kept; the rest of the prompt begins the tail.
   void index_prompt() {
+    number_bounds();
     const MatrixView keys = layer_.keys(kv_head_);
     const std::int64_t page = s_.page(), kept = tokens_.prompt_tokens_kept();
     full_ = static_cast<std::size_t>(kept / page);
-    columns_ = uninitialised_floats(2 * d_ * full_);
-    constexpr std::size_t kBlock = 16;  // pages turned at a time
-    std::vector<float> bounds(kBlock * 2 * d_);
+    index_ = uninitialised_floats((full_ + kBlock - 1) / kBlock * block_size());
+    const std::size_t row = 2 * d_ + kBlock;  // not a power of two, which would crowd few sets of the cache
+    std::vector<float> bounds(kBlock * row);
     for (std::size_t begin = 0; begin < full_; begin += kBlock) {
-      const std::size_t end = std::min(full_, begin + kBlock);
-      for (std::size_t p = begin; p < end; ++p) bound_page(keys, p, bounds.data() + (p - begin) * 2 * d_);
-      for (std::size_t j = 0; j < 2 * d_; ++j) {
-        for (std::size_t p = begin; p < end; ++p) columns_[j * full_ + p] = bounds[(p - begin) * 2 * d_ + j];
+      const std::size_t n = std::min(kBlock, full_ - begin);
+      for (std::size_t p = 0; p < n; ++p) bound_page(keys, begin + p, bounds.data() + p * row);
+      float* out = index_.get() + begin / kBlock * block_size();
+      for (const std::size_t bound : kept_bounds_) {
+        for (std::size_t p = 0; p < kBlock; ++p) *out++ = bounds[p * row + bound];
       }
     }
     for (auto i = static_cast<std::int64_t>(full_) * page; i < kept; ++i) {
       tail_.append(keys.row(static_cast<std::size_t>(tokens_.position(i))));
     }
   }
+
+  // Which bounds the decode steps read, and where in a block each of them stands.
+  void number_bounds() {
+    place_.assign(2 * d_, 2 * d_);
+    for (int t = 0; t < layer_.info().decode_steps; ++t) {
+      choose_dims(t);
+      for (const std::size_t bound : bound_) {
+        if (place_[bound] < 2 * d_) continue;
+        place_[bound] = kept_bounds_.size();
+        kept_bounds_.push_back(bound);
+      }
+    }
+  }
+
+  std::size_t block_size() const { return kept_bounds_.size() * kBlock; }
 
   // Upper, then lower bounds of one of the prompt's full pages.
   void bound_page(const MatrixView& keys, std::size_t index, float* out) const {
@@ -116,9 +134,9 @@ class HsaHead final : public HeadRetrieval {
 
   void estimate(int t) {
     const std::size_t n = pages();
-    scores_.assign(members_ * n, 0.0f);
+    scores_.resize(members_ * n);
     reduced_.resize(n);
-    score_pages(t, n);
+    for (std::size_t g = 0; g < members_; ++g) score_pages(query(t, g), std::span(scores_).subspan(g * n, n));
     std::vector<std::span<float>> rows;
     for (std::size_t g = 0; g < members_; ++g) {
       const std::span row(scores_.data() + g * n, n);
@@ -132,23 +150,27 @@ class HsaHead final : public HeadRetrieval {
     reduce_group(without_softmax(s_.group), rows, 1, reduced_);
   }
 
-  // Few pages at a time, so that their scores and the bounds that all heads of the group read stay in the cache.
-  void score_pages(int t, std::size_t n) {
-    constexpr std::size_t kTile = 1024;
-    const MatrixView tail = tail_.rows();
-    for (std::size_t first = 0; first < n; first += kTile) {
-      const std::size_t end = std::min(n, first + kTile), end_full = std::clamp(full_, first, end);
+  // Of one query head. The sums of a block stay in registers, where the compiler would not keep an array.
+  void score_pages(const float* q, std::span<float> out) const {
+    for (std::size_t begin = 0; begin < full_; begin += kBlock) {
+      const float* const block = index_.get() + begin / kBlock * block_size();
+      Lanes sums0 = {}, sums1 = {}, sums2 = {}, sums3 = {};
       for (std::size_t k = 0; k < chosen_dims_.size(); ++k) {
-        const float* const column = columns_.get() + bound_[k] * full_;
-        for (std::size_t g = 0; g < members_; ++g) {
-          float* const row = scores_.data() + g * n;
-          const float factor = query(t, g)[chosen_dims_[k]];
-          for (std::size_t page = first; page < end_full; ++page) row[page] += factor * column[page];
-          for (std::size_t page = end_full; page < end; ++page) {
-            row[page] += factor * tail.row(page - full_)[bound_[k]];
-          }
-        }
+        const auto* const bounds = reinterpret_cast<const Lanes*>(block + place_[bound_[k]] * kBlock);
+        const float factor = q[chosen_dims_[k]];
+        sums0 += factor * bounds[0], sums1 += factor * bounds[1];
+        sums2 += factor * bounds[2], sums3 += factor * bounds[3];
       }
+      const Lanes sums[] = {sums0, sums1, sums2, sums3};
+      std::memcpy(out.data() + begin, sums, std::min(kBlock, full_ - begin) * sizeof(float));
+    }
+    const MatrixView tail = tail_.rows();
+    for (std::size_t page = full_; page < out.size(); ++page) {
+      float sum = 0;
+      for (std::size_t k = 0; k < chosen_dims_.size(); ++k) {
+        sum += q[chosen_dims_[k]] * tail.row(page - full_)[bound_[k]];
+      }
+      out[page] = sum;
     }
   }
 
@@ -183,12 +205,16 @@ class HsaHead final : public HeadRetrieval {
     const std::int64_t enough =
         std::min<std::int64_t>((left + page - 1) / page + 1, static_cast<std::int64_t>(pages()));
     ranking_.rank(reduced_, static_cast<std::size_t>(enough), chosen_pages_);
+    takes_.clear();
     for (const std::int32_t index : chosen_pages_) {
       const std::int64_t take = std::min(left, tokens_in(static_cast<std::size_t>(index)));
-      for (std::int64_t i = 0; i < take; ++i) out.attended.push_back(tokens_.position(index * page + i));
+      takes_.emplace_back(index, take);
       left -= take;
     }
-    std::sort(out.attended.begin(), out.attended.end());
+    std::sort(takes_.begin(), takes_.end());
+    for (const auto& [index, take] : takes_) {
+      for (std::int64_t i = 0; i < take; ++i) out.attended.push_back(tokens_.position(index * page + i));
+    }
   }
 
   const trace::Layer& layer_;
@@ -197,13 +223,18 @@ class HsaHead final : public HeadRetrieval {
   TokenList tokens_;
   HsaSetting s_;
   std::size_t dims_;
-  PageBounds tail_;       // pages after the prompt's full ones
-  std::size_t full_ = 0;  // full pages of the prompt
-  Floats columns_;        // [2·d × full_], their bounds
+  PageBounds tail_;                                              // pages after the prompt's full ones
+  std::size_t full_ = 0;                                         // full pages of the prompt
+  static constexpr std::size_t kLanes = 8, kBlock = 4 * kLanes;  // pages
+  using Lanes = float __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
+  std::vector<std::size_t> kept_bounds_;  // of the 2·d of a page, upper ones first, those in the index
+  std::vector<std::size_t> place_;        // of each bound among them; 2·d for others
+  Floats index_;                          // [block × bound kept × page of the block]
   Ranking ranking_;
   std::vector<float> magnitude_, signed_, scores_, reduced_;
   std::vector<std::int32_t> chosen_dims_, chosen_pages_;
   std::vector<std::size_t> bound_;
+  std::vector<std::pair<std::int32_t, std::int64_t>> takes_;  // page and how many of its tokens
 };
 
 class Hsa final : public Retrieval {

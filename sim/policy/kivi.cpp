@@ -359,6 +359,7 @@ Descriptor describe_kivi() {
       "a selector's index is over the keys before quantisation, and what it reads is charged as if the newest residual "
       "tokens of it were in half precision",
       "dequantisation is part of the attention kernel and its arithmetic is not charged"};
+  d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kRoundingUnseen}; };
   d.stages = [](const ParameterValues& values, const Lengths& lengths) {
     const KiviSetting setting = read_kivi(values);
     if (values.text("selector") == "full") return Stages{keep_all(), read_quantised(setting)};

@@ -30,6 +30,10 @@ std::vector<Parameter> kivi_parameters();
 // UserError where residual is no multiple of the group.
 KiviSetting read_kivi(const ParameterValues& values);
 
+// Why the attention that a replay keeps does not show what rounding loses.
+inline constexpr const char* kRoundingUnseen =
+    "it rounds what it keeps, and the attention on targets that scores rest on does not see rounding";
+
 // For policies that read all that they keep: `quantisation` none or kivi, and KIVI's parameters; the second stage that
 // these ask for. Not after a first stage that selects for query heads.
 std::vector<Parameter> quantisation_parameters();

@@ -60,8 +60,7 @@ std::shared_ptr<const LayerInput::Pages> LayerInput::page_bounds(int page, std::
     Pages heads;
     for (int head = 0; head < info().n_kv_heads; ++head) {
       PageBounds& bounds = heads.emplace_back(info().head_dim, page, full, summary);
-      const MatrixView keys = layer_.keys(head);
-      for (std::int64_t i = 0; i < full * page; ++i) bounds.append(keys.row(static_cast<std::size_t>(first + i)));
+      if (full > 0) bounds.append_pages(layer_.keys(head).row(static_cast<std::size_t>(first)), full);
     }
     return heads;
   });

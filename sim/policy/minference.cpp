@@ -198,6 +198,7 @@ Descriptor describe_minference() {
       "Llama-3.1-8B six vertical-slash sizes, 1000 and 6096 in 279 of 1024 heads)",
       "block-sparse heads, of which that configuration has none, are not there",
       "keys and values of later layers are the trace's: what sparse attention changes in them is not seen"};
+  d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kSparsePromptUnseen}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     const Setting s{values.integer("vertical"), values.integer("slash"), values.text("pattern") == "a_shape"};
     return std::make_unique<MInference>(s, read_then(values, lengths), values.where("then"));

@@ -28,19 +28,39 @@ void PageBounds::append(const float* key) {
     widen_bounds(key, d_, upper, upper + d_);
   }
   if (summary_ == Summary::kCuboidMean) open_.insert(open_.end(), key, key + d_);
-  if (++tokens_ % page_ == 0 && summary_ == Summary::kCuboidMean) close_page();
+  if (++tokens_ % page_ == 0 && summary_ == Summary::kCuboidMean) close_page(open_.data());
 }
 
-void PageBounds::close_page() {
-  float* upper = bounds_.data() + bounds_.size() - 2 * d_;
-  float* lower = upper + d_;
+void PageBounds::append_pages(const float* keys, std::int64_t n) {
+  KVCAST_CHECK(tokens_ % page_ == 0);
+  for (std::int64_t i = 0; i < n; ++i) {
+    bounds_.insert(bounds_.end(), keys, keys + d_);
+    bounds_.insert(bounds_.end(), keys, keys + d_);
+    float* const upper = bounds_.data() + bounds_.size() - 2 * d_;
+    for (std::size_t token = 1; token < static_cast<std::size_t>(page_); ++token) {
+      widen_bounds(keys + token * d_, d_, upper, upper + d_);
+    }
+    if (summary_ == Summary::kCuboidMean) close_page(keys);
+    keys += static_cast<std::size_t>(page_) * d_;
+    tokens_ += page_;
+  }
+}
+
+void PageBounds::close_page(const float* keys) {
+  float* const upper = bounds_.data() + bounds_.size() - 2 * d_;
+  float* const lower = upper + d_;
+  centre_.resize(d_);
+  distance_.assign(d_, 0.0f);
+  for (std::size_t j = 0; j < d_; ++j) centre_[j] = (upper[j] + lower[j]) / 2;
+  // Key by key, so that the inner loop runs over neighbours and vectorises.
+  for (std::size_t token = 0; token < static_cast<std::size_t>(page_); ++token) {
+    const float* const key = keys + token * d_;
+    for (std::size_t j = 0; j < d_; ++j) distance_[j] += std::abs(centre_[j] - key[j]);
+  }
   for (std::size_t j = 0; j < d_; ++j) {
-    const float centre = (upper[j] + lower[j]) / 2;
-    float distance = 0;
-    for (std::size_t i = j; i < open_.size(); i += d_) distance += std::abs(centre - open_[i]);
-    distance /= static_cast<float>(page_);
-    upper[j] = centre + distance;
-    lower[j] = centre - distance;
+    const float distance = distance_[j] / static_cast<float>(page_);
+    upper[j] = centre_[j] + distance;
+    lower[j] = centre_[j] - distance;
   }
 }
 

@@ -23,6 +23,8 @@ class PageBounds {
   PageBounds(int head_dim, int page, std::int64_t capacity, Summary summary);
 
   void append(const float* key);
+  // n whole pages of keys that lie one behind the other, after whole pages: as append, with less copying.
+  void append_pages(const float* keys, std::int64_t n);
 
   int page() const { return page_; }
   std::int64_t tokens() const { return tokens_; }
@@ -34,13 +36,15 @@ class PageBounds {
   MatrixView rows() const;
 
  private:
-  void close_page();
+  // Bounds of the last page as kCuboidMean has them, once its keys, one behind the other, are known.
+  void close_page(const float* keys);
   int page_;
   Summary summary_;
   std::size_t d_;
   std::int64_t tokens_ = 0;
   std::vector<float> bounds_;
-  std::vector<float> open_;  // keys of the page that is not full, for kCuboidMean
+  // For kCuboidMean: keys of the page that is not full, and what closing it works with.
+  std::vector<float> open_, centre_, distance_;
 };
 
 // Makes room for a key between bounds of d channels.

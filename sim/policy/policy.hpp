@@ -112,6 +112,16 @@ class Policy {
 
 struct Stages;  // policy/stages.hpp
 
+// What a sample trace must hold so that a replay over it stands for the whole model (policy/replay_needs.hpp).
+struct ReplayNeeds {
+  bool coupled = false;       // heads share a budget or a choice: heads of all kinds in their usual shares
+  bool whole_prompt = false;  // the policy looks at all queries of the prompt
+  bool in_blocks = false;     // the prompt is read in blocks, each followed by an eviction
+  bool each_turn = false;     // it chooses from the whole prompt again at each turn's question
+  std::int64_t window = 0;    // it looks at so many of the prompt's last queries
+  std::string unseen = {};    // why a replay does not show what the policy loses; empty where it does
+};
+
 // A registered policy: what `kvcast policies` prints and how one is made.
 struct Descriptor {
   std::string name;
@@ -126,6 +136,9 @@ struct Descriptor {
   // The same as two stages that other policies can put into their frames; empty where it is none. `make` follows from
   // it where it is not given.
   std::function<Stages(const ParameterValues&, const Lengths&)> stages;
+  // By its own parameters; empty: nothing. Policies inside it add theirs.
+  std::function<ReplayNeeds(const ParameterValues&, const Lengths&)> needs;
+  std::vector<std::string_view> uncompressed_layers;  // parameters that leave layers of the model uncompressed
 };
 
 // The one list, in the order of presentation.

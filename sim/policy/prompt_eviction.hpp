@@ -51,6 +51,8 @@ struct PromptEviction {
 PromptEviction read_prompt_eviction(const ParameterValues& values);
 // The parameters that it reads; the policy's own follow.
 std::vector<Parameter> prompt_eviction_parameters(std::int64_t window, const char* pool, std::int64_t kernel);
+// What a replay of a member needs; coupled: its heads or layers share a budget or a ranking.
+ReplayNeeds prompt_eviction_needs(const ParameterValues& values, bool coupled);
 // Parameters of CompressKV's scores and layer budgets, with their readers, for the policies that can take them over.
 std::vector<Parameter> retrieval_score_parameters();
 void read_retrieval_scores(const ParameterValues& values, PromptEviction& setting);

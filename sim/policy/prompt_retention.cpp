@@ -136,6 +136,10 @@ PromptEviction read_prompt_eviction(const ParameterValues& values) {
   return setting;
 }
 
+ReplayNeeds prompt_eviction_needs(const ParameterValues& values, bool coupled) {
+  return {.coupled = coupled, .whole_prompt = read_block(values) > 0, .window = values.integer("window")};
+}
+
 std::vector<Parameter> retrieval_score_parameters() {
   return {{.key = "retrieval_heads",
            .fallback = std::int64_t{4},

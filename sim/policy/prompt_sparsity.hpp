@@ -28,6 +28,12 @@ class SparsePrompt : public Policy {
   std::unique_ptr<Policy> inner_;
 };
 
+// Why a replay over given keys and values does not show what such a policy loses.
+inline constexpr const char* kSparsePromptUnseen =
+    "keys and values of a replay are those of full attention over the prompt, and what sparse attention changes in "
+    "them "
+    "is not seen";
+
 // The parameter `then`, and the policy that it names.
 Parameter then_parameter();
 std::unique_ptr<Policy> read_then(const ParameterValues& values, const Lengths& lengths);

@@ -37,6 +37,7 @@ Descriptor describe_pyramidkv() {
       "storage: the sum of this over layers; rounding the step down adds up to (layers − 1)/2 tokens a layer"};
   d.differences = {"the released script sets window 8, max pooling over 7; defaults here are SnapKV's window of 32",
                    "the released code keeps a set per query head: group: per_head"};
+  d.needs = [](const ParameterValues& values, const Lengths&) { return prompt_eviction_needs(values, true); };
   d.stages = [](const ParameterValues& values, const Lengths&) {
     PromptEviction setting = read_prompt_eviction(values);
     setting.layers = values.text("schedule") == "whole" ? LayerBudgets::kPyramid : LayerBudgets::kSmoothPyramid;

@@ -1,9 +1,11 @@
 // Selection by a guessed threshold: an evenly spaced sample gives a value that a little more than k scores reach, one
 // pass collects those, and std::nth_element settles the rest. The guess only costs time when it is wrong, never
-// exactness.
+// exactness. Ranks come from a radix sort of the scores' bits, which costs no comparison that is foretold wrongly.
 #include "policy/ranking.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -34,6 +36,33 @@ float guessed_threshold(std::span<const float> scores, std::size_t k, std::vecto
   return sample[rank];
 }
 
+// Numbers that ascend as scores descend, the score in the upper half and the position in the lower one. Zeros of either
+// sign are equal; what is not a number stands behind all numbers.
+std::uint64_t order_of(float score, std::int32_t position) {
+  const float number = std::isnan(score) ? -std::numeric_limits<float>::infinity() : score + 0.0f;
+  const auto bits = std::bit_cast<std::uint32_t>(number);
+  const std::uint32_t descending = bits >> 31 != 0 ? bits : ~bits & 0x7FFFFFFFu;
+  return std::uint64_t{descending} << 32 | static_cast<std::uint32_t>(position);
+}
+
+// By the upper halves, digit after digit; entries come with ascending lower halves, and the passes are stable.
+void radix_sort(std::vector<std::uint64_t>& entries, std::vector<std::uint64_t>& spare) {
+  constexpr int kBits = 11, kPasses = 3;
+  constexpr std::size_t kDigits = std::size_t{1} << kBits;
+  const auto digit = [](std::uint64_t entry, int pass) { return (entry >> (32 + pass * kBits)) & (kDigits - 1); };
+  std::array<std::array<std::uint32_t, kDigits>, kPasses> starts{};
+  for (const std::uint64_t entry : entries) {
+    for (int pass = 0; pass < kPasses; ++pass) ++starts[static_cast<std::size_t>(pass)][digit(entry, pass)];
+  }
+  spare.resize(entries.size());
+  for (int pass = 0; pass < kPasses; ++pass) {
+    auto& next = starts[static_cast<std::size_t>(pass)];
+    std::exclusive_scan(next.begin(), next.end(), next.begin(), 0u);
+    for (const std::uint64_t entry : entries) spare[next[digit(entry, pass)]++] = entry;
+    entries.swap(spare);
+  }
+}
+
 }  // namespace
 
 void Ranking::gather_candidates(std::span<const float> scores, std::size_t k) {
@@ -41,10 +70,21 @@ void Ranking::gather_candidates(std::span<const float> scores, std::size_t k) {
   float threshold = guessed_threshold(scores, k, values_);
   while (true) {
     std::size_t n = 0;
-    for (std::size_t i = 0; i < scores.size(); ++i) {
-      candidates_[n] = static_cast<std::int32_t>(i);
-      n += scores[i] >= threshold ? 1 : 0;  // false for NaN
+    const auto gather = [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) {
+        candidates_[n] = static_cast<std::int32_t>(i);
+        n += scores[i] >= threshold ? 1 : 0;  // false for NaN
+      }
+    };
+    // Most blocks hold none, which a few vector instructions find out.
+    constexpr std::size_t kBlock = 32;
+    std::size_t i = 0;
+    for (; i + kBlock <= scores.size(); i += kBlock) {
+      int any = 0;
+      for (std::size_t j = i; j < i + kBlock; ++j) any |= scores[j] >= threshold ? 1 : 0;
+      if (any != 0) gather(i, i + kBlock);
     }
+    gather(i, scores.size());
     candidate_count_ = n;
     if (n >= k || threshold == -std::numeric_limits<float>::infinity()) return;
     threshold = -std::numeric_limits<float>::infinity();
@@ -90,11 +130,15 @@ void Ranking::select(std::span<const float> scores, std::size_t k, std::vector<s
 
 void Ranking::rank(std::span<const float> scores, std::size_t k, std::vector<std::int32_t>& out) {
   select(scores, k, out);
-  const auto key = [&](std::int32_t i) {
-    const float score = scores[static_cast<std::size_t>(i)];
-    return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
-  };
-  std::stable_sort(out.begin(), out.end(), [&](std::int32_t a, std::int32_t b) { return key(a) > key(b); });
+  order_.clear();
+  for (const std::int32_t i : out) order_.push_back(order_of(scores[static_cast<std::size_t>(i)], i));
+  constexpr std::size_t kFew = 256;  // below it the radix sort's tables cost more than comparisons
+  if (order_.size() < kFew) {
+    std::sort(order_.begin(), order_.end());
+  } else {
+    radix_sort(order_, spare_);
+  }
+  for (std::size_t n = 0; n < out.size(); ++n) out[n] = static_cast<std::int32_t>(order_[n] & 0xFFFFFFFFu);
 }
 
 }  // namespace kvcast::policy

@@ -29,6 +29,7 @@ class Ranking {
   std::vector<std::int32_t> candidates_;  // ascending; holds at least the k best
   std::size_t candidate_count_ = 0;
   std::vector<float> values_;
+  std::vector<std::uint64_t> order_, spare_;
 };
 
 }  // namespace kvcast::policy

@@ -89,6 +89,7 @@ Descriptor describe_razor_attention() {
                    "FreeKV's comparison uses a share of 0.15, streaming heads as DuoAttention's and no compensation",
                    "models with ALiBi, for which the paper derives the window from the bias, are not modelled",
                    "attended counts leave the averaged pair out; its effect is in output_error, its bytes in the cost"};
+  d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
   d.make = make;
   return d;
 }

@@ -177,6 +177,9 @@ Descriptor describe(bool frees) {
       "comes on top"};
   if (!frees)
     d.differences.push_back("one turn a trace: its prompt is the whole history, filtered by its last queries");
+  d.needs = [frees](const ParameterValues& values, const Lengths&) {
+    return ReplayNeeds{.each_turn = !frees, .window = values.integer("window")};
+  };
   d.make = [frees](const ParameterValues& values, const Lengths& lengths) { return make(values, lengths, frees); };
   return d;
 }

@@ -351,6 +351,7 @@ Descriptor describe_shadowkv() {
       "the released code divides scores by √128 whatever the head dimension is",
       "tokens factorised anew are no candidates: the replay selects among the prompt's chunks",
       "a budget of all tokens ever there leaves the cache on the GPU as it is"};
+  d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     Setting s;
     s.budget = values.integer("budget");

@@ -27,6 +27,7 @@ Descriptor describe_snapkv() {
                 "storage: the same number of bytes"};
   d.differences = {"the released code selects per query head and stores a copy for each: group: per_head",
                    "defaults are those of its LongBench settings (window 32, max pooling over 7)"};
+  d.needs = [](const ParameterValues& values, const Lengths&) { return prompt_eviction_needs(values, false); };
   d.stages = [](const ParameterValues& values, const Lengths&) {
     return Stages{evict_after_prompt(read_prompt_eviction(values)), read_all()};
   };

@@ -141,6 +141,9 @@ Descriptor describe_tova() {
   d.differences = {"the released code compacts the cache at every step; here the free slot is written over",
                    "kvpress never evicts the last token: recent: 1",
                    "KeyDiff's comparison averages over each KV head's query heads: scope: group"};
+  d.needs = [](const ParameterValues& values, const Lengths&) {
+    return ReplayNeeds{.whole_prompt = read_block(values) > 0};
+  };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     const Quota quota = read_quota(values);
     return std::make_unique<Tova>(

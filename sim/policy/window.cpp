@@ -70,23 +70,40 @@ Pool parse_pool(std::string_view name) {
   return name == "max" ? Pool::kMax : Pool::kAverage;
 }
 
+namespace {
+
+// Largest of the `kernel` values around each: maxima over 2, 4, 8, ... neighbours, then two of these overlapping.
+void pool_largest(std::size_t kernel, std::span<const float> in, std::vector<float>& out) {
+  const std::size_t n = in.size();
+  kernel = std::min(kernel, 2 * std::max<std::size_t>(1, n) - 1);  // a wider one sees nothing more
+  const std::size_t half = kernel / 2;
+  std::vector<float> most(n + 2 * half, -HUGE_VALF);
+  // What is not a number is never the largest.
+  for (std::size_t i = 0; i < n; ++i) most[half + i] = std::max(-HUGE_VALF, in[i]);
+  std::size_t width = 1;  // most[i] is the largest of so many from i on
+  for (; 2 * width <= kernel; width *= 2) {
+    for (std::size_t i = 0; i + width < most.size(); ++i) most[i] = std::max(most[i], most[i + width]);
+  }
+  out.resize(n);
+  for (std::size_t i = 0; i < n; ++i) out[i] = std::max(most[i], most[i + kernel - width]);
+}
+
+}  // namespace
+
 void pool(Pool kind, int kernel, std::span<const float> in, std::vector<float>& out) {
   KVCAST_CHECK(kernel >= 1 && kernel % 2 == 1);
+  if (kind == Pool::kMax) return pool_largest(static_cast<std::size_t>(kernel), in, out);
   const auto n = static_cast<std::ptrdiff_t>(in.size());
   const std::ptrdiff_t half = kernel / 2;
-  out.assign(in.size(), kind == Pool::kMax ? -HUGE_VALF : 0.0f);
+  out.assign(in.size(), 0.0f);
   // Offset by offset, so that the inner loop runs over neighbours and vectorises.
   for (std::ptrdiff_t offset = -half; offset <= half; ++offset) {
     const std::ptrdiff_t begin = std::max<std::ptrdiff_t>(0, -offset), end = std::min(n, n - offset);
     for (std::ptrdiff_t i = begin; i < end; ++i) {
-      float& o = out[static_cast<std::size_t>(i)];
-      const float x = in[static_cast<std::size_t>(i + offset)];
-      o = kind == Pool::kMax ? std::max(o, x) : o + x;
+      out[static_cast<std::size_t>(i)] += in[static_cast<std::size_t>(i + offset)];
     }
   }
-  if (kind == Pool::kAverage) {
-    for (float& x : out) x /= static_cast<float>(kernel);
-  }
+  for (float& x : out) x /= static_cast<float>(kernel);
 }
 
 }  // namespace kvcast::policy

@@ -197,6 +197,7 @@ Descriptor describe_xattention() {
       "one threshold for all heads; the released code can read one for each",
       "a given density says nothing of what the pairs hold: no share of the prompt's attention mass is stated then",
       "keys and values of later layers are the trace's: what sparse attention changes in them is not seen"};
+  d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kSparsePromptUnseen}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     Setting s{values.integer("stride"), values.integer("tile"), values.number("threshold"), -1};
     if (s.block % s.stride != 0) {

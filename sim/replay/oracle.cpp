@@ -31,7 +31,7 @@ Oracle::Oracle(std::unique_ptr<trace::Layer> layer, int threads) : layer_(std::m
   });
   trace::Targets targets = trace::read_targets(info());
   const bool any = std::any_of(targets.begin(), targets.end(), [](const auto& step) { return !step.empty(); });
-  if (any) targets_ = std::make_unique<FullMass>(*layer_, std::move(targets), threads);
+  if (any) targets_ = std::make_unique<FullMass>(*layer_, std::move(targets), threads, log_sums_);
 }
 
 std::span<const float> Oracle::scores(int q_head, int t) const {

@@ -26,6 +26,8 @@ LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, boo
   AccuracyMeter meter(oracle);
   std::optional<TargetMeter> targets;
   if (oracle.targets() != nullptr) targets.emplace(*oracle.targets());
+  std::vector<double> masses;  // of one step, by query head
+  const auto heads = static_cast<std::size_t>(oracle.info().n_q_heads);
   policy::LayerSelection selection;
   selector->prefill(selection);
   for (const policy::HeadSelection& head : selection.heads) {
@@ -39,7 +41,11 @@ LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, boo
       result.counts.counts.push_back(head.counts);
     }
     meter.measure(t, selection, *selector, result.accuracy);
-    if (targets) targets->measure(t, selection, *selector);
+    if (targets) {
+      masses.clear();
+      for (const HeadAccuracy& head : std::span(result.accuracy).last(heads)) masses.push_back(head.recall_mass);
+      targets->measure(t, selection, *selector, masses);
+    }
     if (keep) result.selections.push_back({id, t, selection});
   }
   if (targets) result.targets = targets->result();

@@ -48,13 +48,15 @@ TargetRecall target_recall_from(const nlohmann::json& j) {
   return r;
 }
 
-FullMass::FullMass(const trace::Layer& layer, trace::Targets targets, int threads)
-    : layer_(layer), targets_(std::move(targets)) {
+FullMass::FullMass(const trace::Layer& layer, trace::Targets targets, int threads, std::vector<double> log_sums)
+    : layer_(layer), targets_(std::move(targets)), log_sums_(std::move(log_sums)) {
   const trace::TraceInfo& info = layer.info();
   KVCAST_CHECK(targets_.size() == static_cast<std::size_t>(info.decode_steps));
   for (std::vector<std::int64_t>& list : targets_) std::sort(list.begin(), list.end());
   layer.compute_scores(threads);
   const auto heads = static_cast<std::size_t>(info.n_q_heads);
+  const bool summed = !log_sums_.empty();
+  KVCAST_CHECK(!summed || log_sums_.size() == heads * targets_.size());
   log_sums_.resize(heads * targets_.size());
   masses_.resize(heads * targets_.size());
   const float scale = 1.0f / std::sqrt(static_cast<float>(info.head_dim));
@@ -64,8 +66,8 @@ FullMass::FullMass(const trace::Layer& layer, trace::Targets targets, int thread
     int with_targets = 0;
     for (int t = 0; t < info.decode_steps; ++t) {
       const float* const row = layer.decode_scores(q).row(static_cast<std::size_t>(t));
-      const double log_sum = log_sum_exp(std::span(row, static_cast<std::size_t>(info.prompt_tokens + t) + 1), scale);
-      log_sums_[at(q, t)] = log_sum;
+      double& log_sum = log_sums_[at(q, t)];
+      if (!summed) log_sum = log_sum_exp(std::span(row, static_cast<std::size_t>(info.prompt_tokens + t) + 1), scale);
       if (this->targets(t).empty()) continue;
       double mass = 0;
       for (const std::int64_t p : this->targets(t)) mass += std::exp(static_cast<double>(scale * row[p]) - log_sum);
@@ -95,13 +97,14 @@ TargetMeter::TargetMeter(const FullMass& full) : full_(full) {
   }
 }
 
-void TargetMeter::measure(int t, const policy::LayerSelection& selection, const policy::Selector& selector) {
+void TargetMeter::measure(int t, const policy::LayerSelection& selection, const policy::Selector& selector,
+                          std::span<const double> masses) {
   const trace::TraceInfo& info = full_.layer().info();
+  KVCAST_CHECK(masses.empty() || static_cast<int>(masses.size()) == info.n_q_heads);
   const int n = selection.per_query_head ? 1 : info.group();
   const float scale = 1.0f / std::sqrt(static_cast<float>(info.head_dim));
   StepRecall& step = result_.steps[static_cast<std::size_t>(t)];
   std::vector<std::int64_t> found;
-  std::vector<float> scores;
   for (std::size_t h = 0; h < selection.heads.size(); ++h) {
     const std::vector<std::int32_t>& attended = selection.heads[h].attended;
     found.clear();
@@ -122,11 +125,17 @@ void TargetMeter::measure(int t, const policy::LayerSelection& selection, const 
       measure_written(t, q, attended);
       result_.other_full += 1;
       if (attended.empty()) continue;
-      scores.clear();
-      for (const std::int32_t p : attended) scores.push_back(row[p]);
-      result_.other_kept += std::min(1.0, std::exp(log_sum_exp(scores, scale) - log_sum));
+      result_.other_kept += masses.empty() ? mass_on(t, q, attended) : masses[static_cast<std::size_t>(q)];
     }
   }
+}
+
+double TargetMeter::mass_on(int t, int q_head, std::span<const std::int32_t> attended) {
+  const float scale = 1.0f / std::sqrt(static_cast<float>(full_.layer().info().head_dim));
+  const float* const row = full_.layer().decode_scores(q_head).row(static_cast<std::size_t>(t));
+  scores_.clear();
+  for (const std::int32_t p : attended) scores_.push_back(row[p]);
+  return std::min(1.0, std::exp(log_sum_exp(scores_, scale) - full_.log_sum(q_head, t)));
 }
 
 double TargetMeter::weighed(int t, int q_head, std::span<const std::int32_t> attended, std::span<const float> added,

@@ -50,8 +50,9 @@ TargetRecall target_recall_from(const nlohmann::json& json);
 // What full attention does with the targets of one layer, for any number of policies.
 class FullMass {
  public:
-  // The layer must outlive it; makes its decode scores.
-  FullMass(const trace::Layer& layer, trace::Targets targets, int threads);
+  // The layer must outlive it; makes its decode scores. log_sums: log_sum() of all query heads, step by step, where the
+  // caller has them.
+  FullMass(const trace::Layer& layer, trace::Targets targets, int threads, std::vector<double> log_sums = {});
 
   const trace::Layer& layer() const { return layer_; }
   const std::vector<std::int64_t>& targets(int t) const { return targets_[static_cast<std::size_t>(t)]; }
@@ -73,17 +74,22 @@ class FullMass {
 class TargetMeter {
  public:
   explicit TargetMeter(const FullMass& full);
-  // `selector` has just made `selection`.
-  void measure(int t, const policy::LayerSelection& selection, const policy::Selector& selector);
+  // `selector` has just made `selection`. masses: the share of the full softmax on what each query head attends to,
+  // where the caller has measured it.
+  void measure(int t, const policy::LayerSelection& selection, const policy::Selector& selector,
+               std::span<const double> masses = {});
   const TargetRecall& result() const { return result_; }
 
  private:
   // Mass that the policy's own softmax puts on `found` of `attended`, whose logits it adds `added` to.
   double weighed(int t, int q_head, std::span<const std::int32_t> attended, std::span<const float> added,
                  const std::vector<std::int64_t>& found) const;
+  // Share of the full softmax on `attended`, which is not empty.
+  double mass_on(int t, int q_head, std::span<const std::int32_t> attended);
   void measure_written(int t, int q_head, std::span<const std::int32_t> attended);
   const FullMass& full_;
   TargetRecall result_;
+  std::vector<float> scores_;
 };
 
 }  // namespace kvcast::replay

@@ -115,6 +115,12 @@ Assets load_assets(const Options& options) {
       const std::string chart = name.get<std::string>();
       assets.charts.push_back({chart, merge_spec(shared, read_json(folder / "charts" / (chart + ".json")))});
     }
+    const json& plan = manifest.at("plan");
+    const json plan_shared = read_json(folder / plan.at("shared_spec").get<std::string>());
+    for (const json& name : plan.at("charts")) {
+      const std::string chart = name.get<std::string>();
+      assets.plan_charts.push_back({chart, merge_spec(plan_shared, read_json(folder / "charts" / (chart + ".json")))});
+    }
     const json& validation = manifest.at("validation");
     assets.validation.page = read_file(folder / validation.at("page").get<std::string>(), "");
     assets.validation.script = concatenate(folder, validation.at("scripts"));

@@ -15,13 +15,14 @@ struct Chart {
 };
 
 struct Assets {
-  std::string page;           // the HTML template
-  std::string style;          // CSS
-  std::string script;         // our JavaScript, files in the manifest's order
-  std::string vega;           // Vega's parts joined into one script that sets window.vega
-  std::vector<Chart> charts;  // in the order in which the page shows them, the shared part merged in
-  nlohmann::json palette;     // colours, symbols and dashes
-  nlohmann::json themes;      // Vega configurations, light and dark
+  std::string page;                // the HTML template
+  std::string style;               // CSS
+  std::string script;              // our JavaScript, files in the manifest's order
+  std::string vega;                // Vega's parts joined into one script that sets window.vega
+  std::vector<Chart> charts;       // in the order in which the page shows them, the shared part merged in
+  std::vector<Chart> plan_charts;  // of answers, by their kinds
+  nlohmann::json palette;          // colours, symbols and dashes
+  nlohmann::json themes;           // Vega configurations, light and dark
 
   struct Validation {
     std::string page;    // the template of the validation page

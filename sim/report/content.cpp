@@ -12,6 +12,7 @@
 #include "base/origin.hpp"
 #include "graph/op.hpp"
 #include "metrics/attribution.hpp"
+#include "report/answers.hpp"
 #include "report/defaults.hpp"
 #include "report/measures.hpp"
 #include "report/series.hpp"
@@ -33,7 +34,10 @@ class Collector {
  public:
   explicit Collector(Palette palette) : palette_(std::move(palette)) {}
 
-  void learn_keys(const Stored& stored) { names_.learn_keys(stored.result.subject); }
+  void learn_keys(const Stored& stored) {
+    names_.learn_keys(stored.result.subject);
+    swept_ = swept_ || !stored.result.subject.swept.empty();
+  }
   void learn_values(const Stored& stored) { names_.learn_values(stored.result.subject); }
   void add(const Stored& stored);
   Content finish(const store::Store& store);
@@ -53,6 +57,7 @@ class Collector {
   SeriesNames names_;
   Content content_;
   double id_ = -1;
+  bool swept_ = false;  // whether any experiment has a swept key
   std::set<std::string> versions_;
   std::string first_created_;
   std::string last_created_;
@@ -260,6 +265,8 @@ Content Collector::finish(const store::Store& store) {
   content_.rests_on = rests_on(store);
   content_.sweep = sweep(store);
   content_.findings = findings_json(store);
+  content_.answers = answers_json(store, content_.experiments, palette_);
+  content_.sweep["swept"] = swept_ || content_.answers.empty();
   content_.defaults = choose_defaults(content_.experiments, content_.series);
   return std::move(content_);
 }

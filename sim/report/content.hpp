@@ -11,9 +11,11 @@ namespace kvcast::report {
 
 struct Content {
   // name, description, config; counts by status; code_versions; created [first, last]; kvcast (version of this
-  // program); timelines [embedded, in the store]; planned (experiments of the whole sweep) where the store says it.
+  // program); timelines [embedded, in the store]; planned (experiments of the whole sweep) where the store says it;
+  // swept, false where all experiments are a plan's, which the charts of a sweep would put side by side without reason.
   nlohmann::json sweep;
   nlohmann::json findings;  // [{"title", "text", "detail"}]
+  nlohmann::json answers;   // of a plan, see answers_json()
   // [{what, origin, uncertainty, source, experiments}]: every number of the machines, worst origin first.
   nlohmann::json rests_on;
 

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/error.hpp"
+#include "report/answers.hpp"
 #include "report/assets.hpp"
 #include "report/content.hpp"
 #include "report/measures.hpp"
@@ -31,15 +32,31 @@ const Table* table_named(const Content& content, const std::string& name) {
   return nullptr;
 }
 
-json page_data(const Assets& assets, const Content& content) {
+// The answers with their charts as whole specifications.
+json drawn_answers(const Assets& assets, const json& answers) {
+  json drawn = answers;
+  for (json& answer : drawn) {
+    const json chart = answer["chart"];
+    answer.erase("chart");
+    for (const Chart& known : assets.plan_charts) {
+      if (chart.is_object() && known.name == chart["name"]) answer["spec"] = filled_spec(known.spec, chart);
+    }
+  }
+  return drawn;
+}
+
+json page_data(const Assets& assets, const Content& content, const json& answers) {
   json charts = json::array();
-  for (const Chart& chart : assets.charts) charts.push_back({{"name", chart.name}, {"spec", chart.spec}});
+  if (content.sweep["swept"]) {
+    for (const Chart& chart : assets.charts) charts.push_back({{"name", chart.name}, {"spec", chart.spec}});
+  }
   json tables = json::object();
   for (const char* name : {"experiments", "breakdown", "owners", "timeline", "series"}) {
     tables[name] = table_named(content, name)->compact();
   }
   return {{"sweep", content.sweep},
           {"findings", content.findings},
+          {"answers", answers},
           {"rests_on", content.rests_on},
           {"tables", tables},
           {"charts", charts},
@@ -63,6 +80,20 @@ json standalone(const Chart& chart, const Content& content, const json& themes) 
   return spec;
 }
 
+void write_figures(const fs::path& folder, const Assets& assets, const Content& content, const json& answers) {
+  const auto write = [&](const std::string& name, const json& spec) {
+    write_file(folder / (name + ".json"), [&](std::ostream& file) { file << dump(spec); });
+  };
+  for (const json& answer : answers) {
+    if (!answer.contains("spec")) continue;
+    json spec = answer["spec"];
+    spec["config"] = assets.themes.value("light", json::object());
+    write(answer["name"], spec);
+  }
+  if (!content.sweep["swept"]) return;
+  for (const Chart& chart : assets.charts) write(chart.name, standalone(chart, content, assets.themes));
+}
+
 void write_tables(const fs::path& folder, const store::Store& store, const Content& content) {
   write_file(folder / "experiments.csv", [&](std::ostream& out) { store::export_csv(store, out); });
   for (const char* name : {"breakdown", "owners", "timeline", "series"}) {
@@ -79,11 +110,9 @@ namespace {
 void write_sweep(const store::Store& store, const fs::path& folder, const Assets& assets, bool validated) {
   const Content content = collect(store, Palette(assets.palette));
   write_tables(folder / "tables", store, content);
-  for (const Chart& chart : assets.charts) {
-    write_file(folder / "figures" / (chart.name + ".json"),
-               [&](std::ostream& file) { file << dump(standalone(chart, content, assets.themes)); });
-  }
-  json data = page_data(assets, content);
+  const json answers = drawn_answers(assets, content.answers);
+  write_figures(folder / "figures", assets, content, answers);
+  json data = page_data(assets, content, answers);
   data["validated"] = validated;
   const std::string page = fill(assets.page, {{"{{title}}", escape_html(content.sweep.value("name", "kvcast report"))},
                                               {"{{style}}", assets.style},

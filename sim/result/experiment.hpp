@@ -51,7 +51,7 @@ struct Effect {
   ShiftedTimes longer, shorter;
 };
 
-// The sampling error of the replay: the spread across the replayed layers and steps.
+// The sampling error of the replay: the spread across the replayed layers, steps and traces.
 inline constexpr const char* kTraceSample = "trace";
 // Source of memory effects: activations and attention scores are estimates.
 inline constexpr const char* kTemporaries = "activations";
@@ -59,6 +59,14 @@ inline constexpr const char* kTemporaries = "activations";
 // measurements: which operands are live at once depends on the framework, and its allocator keeps parts of those that
 // are gone.
 inline constexpr double kTemporarySpread = 0.4;
+
+// The times on one of several traces, in their order, by which experiments on the same traces are compared text by
+// text.
+struct TraceTimes {
+  double step_s = 0, prefill_s = 0;
+  // Half-widths of ln(time) by the layers and steps that the trace happens to hold.
+  double step_spread = 0, prefill_spread = 0;
+};
 
 struct Experiment {
   std::optional<OutOfMemory> oom;  // where set, times are absent
@@ -72,6 +80,7 @@ struct Experiment {
   metrics::Attribution prefill;
   std::vector<TimelineSpan> timeline;  // one decode step, where requested
   std::vector<Effect> effects;         // where requested; largest first is not guaranteed
+  std::vector<TraceTimes> by_trace;    // of a run on several traces; else empty
   // Work that decode steps leave over was still growing after the warm-up steps: more of them are needed.
   bool unsettled = false;
   std::int64_t engine_ops = 0, engine_events = 0;

@@ -100,6 +100,26 @@ void add_memory(json& out, const Experiment& e) {
   out["origin"]["memory"] = origin_name(Origin::kExact);
 }
 
+// The number itself stands at its metric's path.
+void add_score(json& out, const Result& r) {
+  if (!r.benchmark_refused.empty()) {
+    out["score"] = {{"benchmark", r.subject.text("score.benchmark")}, {"refused", r.benchmark_refused}};
+  }
+  if (!r.benchmark) return;
+  json& score = out["score"];
+  score["benchmark"] = r.benchmark->benchmark;
+  score["context"] = r.benchmark->context;
+  score["interval"] = {r.benchmark->interval.low, r.benchmark->interval.high};
+  score["rests_on"] = r.benchmark->rests_on;
+  score["tasks"] = json::array();
+  for (const BenchmarkTask& task : r.benchmark->tasks) {
+    score["tasks"].push_back({{"task", task.task},
+                              {"share_of_full", task.share_of_full},
+                              {"interval", {task.interval.low, task.interval.high}},
+                              {"full", task.full}});
+  }
+}
+
 void add_timeline(json& out, const std::vector<TimelineSpan>& spans) {
   if (spans.empty()) return;
   json& list = out["timeline"] = json::array();
@@ -130,6 +150,7 @@ const char* basis_text(Basis basis) {
     case Basis::kReplay:
       return "replay";
     case Basis::kTaskScore:
+    case Basis::kBenchmark:
       return "score model";
     case Basis::kProgram:
       return "simulation";
@@ -210,6 +231,7 @@ json to_json(const Result& r) {
   out["accuracy"]["task"] = to_json(r.accuracy.task);
   out["origin"]["accuracy"] = origin_name(r.accuracy.origin);
   if (r.accuracy.task) out["origin"]["accuracy.task"] = origin_name(Origin::kFitted);
+  add_score(out, r);
   add_timeline(out, r.experiment.timeline);
   return out;
 }

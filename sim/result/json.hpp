@@ -17,6 +17,8 @@ namespace kvcast::result {
 //   sensitivities           [{keys, decode.tpot_s, prefill.ttft_s}], factors with the costs shorter and longer
 //   memory.*_owners         [{owner, bytes}]
 //   accuracy.task           the predicted task score; null without a task
+//   score                   {benchmark, context, share_of_full, interval, tasks: [{task, share_of_full, interval}],
+//                           rests_on} of a benchmark, or {benchmark, refused}; missing where none was wanted
 //   timeline                spans of one decode step, where they were kept
 nlohmann::json to_json(const Result& result);
 

@@ -61,12 +61,9 @@ const std::vector<Effect>& effects_of(const Result& result) {
 }
 
 std::optional<Interval> time_interval(const Result& result, const Metric& metric, double middle) {
-  const auto factor = factor_of(metric.basis);
   FactorSpread spread;
   for (const Effect& effect : effects_of(result)) {
-    double longer = effect.longer.*factor, shorter = effect.shorter.*factor;
-    if (metric.unit == Unit::kTokensPerSecond) longer = 1 / longer, shorter = 1 / shorter;
-    spread.add(std::array{longer, shorter});
+    spread.add(std::array{time_factor(metric, effect.longer), time_factor(metric, effect.shorter)});
   }
   return spread.interval(middle);
 }
@@ -127,6 +124,7 @@ Origin origin(const Result& result, const Metric& metric) {
     case Basis::kReplay:
       return result.accuracy.origin;
     case Basis::kTaskScore:
+    case Basis::kBenchmark:
       return Origin::kFitted;
     case Basis::kExact:
     case Basis::kProgram:
@@ -135,9 +133,16 @@ Origin origin(const Result& result, const Metric& metric) {
   return Origin::kExact;
 }
 
+double time_factor(const Metric& metric, const ShiftedTimes& shifted) {
+  const auto factor = factor_of(metric.basis);
+  if (factor == nullptr) return 1;
+  return metric.unit == Unit::kTokensPerSecond ? 1 / (shifted.*factor) : shifted.*factor;
+}
+
 bool has_interval(const Metric& metric) {
   const Basis b = metric.basis;
-  return factor_of(b) != nullptr || b == Basis::kPeakMemory || b == Basis::kDecodeMemory || b == Basis::kTaskScore;
+  return factor_of(b) != nullptr || b == Basis::kPeakMemory || b == Basis::kDecodeMemory || b == Basis::kTaskScore ||
+         b == Basis::kBenchmark;
 }
 
 std::optional<Interval> interval(const Result& result, const Metric& metric) {
@@ -147,6 +152,7 @@ std::optional<Interval> interval(const Result& result, const Metric& metric) {
   if (metric.basis == Basis::kPeakMemory) return peak_interval(result.experiment.hbm);
   if (metric.basis == Basis::kDecodeMemory) return peak_interval(result.experiment.decode_hbm);
   if (metric.basis == Basis::kTaskScore) return result.accuracy.task->interval;
+  if (metric.basis == Basis::kBenchmark) return result.benchmark->interval;
   return {};
 }
 

@@ -35,6 +35,7 @@ enum class Basis {
   kExact,         // follows from shapes and selections
   kReplay,        // exact for the replayed trace
   kTaskScore,
+  kBenchmark,
   kProgram,  // about the simulation itself
 };
 
@@ -70,6 +71,8 @@ std::optional<double> value(const Result& result, const Metric& metric);
 Origin origin(const Result& result, const Metric& metric);
 // The 80 % uncertainty interval. Nothing for numbers that have none because they are exact or are never shifted.
 std::optional<Interval> interval(const Result& result, const Metric& metric);
+// How many times as large shifted costs make the metric: a time's own factor, a throughput's inverse; 1 for all others.
+double time_factor(const Metric& metric, const ShiftedTimes& shifted);
 // Whether interval() can be set.
 bool has_interval(const Metric& metric);
 

@@ -141,6 +141,13 @@ void add_accuracy(Row& rows) {
                   optional_accuracy<&A::prompt_recall_mass_mean>});
 }
 
+void add_scores(Row& rows) {
+  rows.push_back(
+      {"score.share_of_full", "score", kShare, kHigher, kBenchmark, "Predicted benchmark score, share of full KV",
+       "score", "Predicted mean score over the tasks of a benchmark as a share of the uncompressed model's.", kPercent,
+       [](Result& r, int) -> double* { return r.benchmark ? &r.benchmark->share_of_full : nullptr; }});
+}
+
 void add_memory(Row& rows) {
   using E = Experiment;
   using P = PoolUse;
@@ -240,6 +247,7 @@ std::vector<Metric> metric_rows() {
   Row rows;
   add_times(rows);
   add_accuracy(rows);
+  add_scores(rows);
   add_memory(rows);
   add_traffic(rows);
   add_kinds(rows);

@@ -42,7 +42,7 @@ struct Subject {
   std::string name;  // of the run, may be empty
   std::string model, hardware, host;
   std::string policy, policy_category;
-  std::string trace;  // "recipe needle, seed 1", or the path of a file
+  std::string trace;  // "recipe needle, seed 1", the path of a file, or several: "needle 1, local 2"
   std::int64_t prompt_tokens = 0, decode_tokens = 0;
   std::int64_t batch = 0;  // sequences
   // Every resolved key, sorted. Holds the values above as well: "model", "policy.name", "workload.batch".
@@ -65,6 +65,24 @@ struct TaskScore {
   int steps = 0;  // decode steps that have targets
   double recall_mean = 0, recall_min = 0, other_recall = 0;
   std::string source;  // of the score model
+};
+
+struct BenchmarkTask {
+  std::string task;
+  double share_of_full = 0;
+  Interval interval;
+  double full = 100;  // points that an uncompressed model typically scores: the task's weight in the mean
+};
+
+// The predicted mean score over a benchmark's tasks as a share of the uncompressed model's: of what that scores in each
+// task, the share that is kept.
+struct BenchmarkScore {
+  std::string benchmark;
+  std::int64_t context = 0;  // tokens of the replayed prompts as tables state them; 0: each task has its own
+  double share_of_full = 0;
+  Interval interval;
+  std::vector<BenchmarkTask> tasks;  // lowest first
+  std::string rests_on;              // in words: replays, seeds, context, link
 };
 
 // How close a policy's attention is to full attention; see replay::Proxies.
@@ -95,8 +113,10 @@ struct Result {
   Experiment experiment;
   std::optional<IndexBuild> build;  // an index build by itself: then the experiment is empty
   Accuracy accuracy;
-  std::vector<Alternative> alternatives;  // where effects on memory were requested
-  double wall_s = 0;                      // CPU-side time that the simulation took
+  std::optional<BenchmarkScore> benchmark;  // where one was wanted and can be predicted; ...
+  std::string benchmark_refused;            // ... why it cannot
+  std::vector<Alternative> alternatives;    // where effects on memory were requested
+  double wall_s = 0;                        // CPU-side time that the simulation took
 
   // Whether the experiment has times: it ran and fits.
   bool has_times() const { return status == Status::kOk && !build; }

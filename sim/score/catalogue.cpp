@@ -12,6 +12,16 @@ namespace kvcast::score {
 namespace {
 
 // {tokens: prompts, ...}
+std::map<std::int64_t, double> read_full_scores(const config::Node& node) {
+  std::map<std::int64_t, double> scores;
+  if (node.entries().empty()) throw UserError(node.where(), "full: expected {tokens: points, ...}");
+  for (const auto& [length, points] : node.entries()) {
+    const config::Node tokens = config::Node::scalar(length, node.key_where(length));
+    scores[config::read_integer(tokens, "full", 1, 4'000'000)] = config::read_number(points, "full", 0.1, 100);
+  }
+  return scores;
+}
+
 std::vector<PromptLength> read_lengths(const config::Node& node) {
   std::vector<PromptLength> lengths;
   if (node.entries().empty()) throw UserError(node.where(), "lengths: expected {tokens: prompts, ...}");
@@ -53,6 +63,7 @@ TaskSpec read_task(const config::Node& node) {
   task.attempts = static_cast<int>(s.integer("attempts", 1, 1000, 1));
   task.attempt = s.number("attempt", 0.001, 1, 1.0);
   task.sparse_beats_full = s.number("sparse_beats_full", 0, 100, 0.0);
+  if (s.has("full")) task.full = read_full_scores(s.node("full"));
   s.finish();
   return task;
 }
@@ -135,16 +146,35 @@ std::string bare_name(std::string_view name) {
   return letters;
 }
 
+double TaskSpec::full_at(std::int64_t tokens) const {
+  const auto far = [tokens](const auto& entry) {
+    return std::abs(
+        std::log(static_cast<double>(entry.first) / static_cast<double>(std::max<std::int64_t>(1, tokens))));
+  };
+  const auto nearest =
+      std::min_element(full.begin(), full.end(), [&](const auto& a, const auto& b) { return far(a) < far(b); });
+  return nearest == full.end() ? 100 : nearest->second;
+}
+
 std::vector<TaskPart> parts_of(const TaskSpec& task, bool each_turn) {
   std::vector<TaskPart> parts;
   add_parts(task, 1, each_turn, parts);
   return parts;
 }
 
+std::map<std::string, TaskSpec> read_tasks(const config::Node& list) {
+  if (list.kind() != config::Node::Kind::kMap || list.entries().empty()) {
+    throw UserError(list.where(), "expected a map of tasks by name");
+  }
+  std::map<std::string, TaskSpec> tasks;
+  for (const auto& [name, node] : list.entries()) tasks[name] = read_task(node);
+  return tasks;
+}
+
 Catalogue::Catalogue() {
   const config::Node tasks = config::load_yaml(config::find_config("accuracy", "tasks", {}));
   for (const auto& [benchmark, list] : tasks.entries()) {
-    for (const auto& [name, node] : list.entries()) tasks_[benchmark][name] = read_task(node);
+    tasks_[benchmark] = read_tasks(list);
   }
   const config::Node methods = config::load_yaml(config::find_config("accuracy", "methods", {}));
   for (const config::Node& node : methods.items()) methods_.push_back(read_method(node));

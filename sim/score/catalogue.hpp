@@ -24,6 +24,9 @@ struct PromptLength {
 };
 
 struct TaskSpec {
+  // Of the length that is nearest in ratio; 100 where none is known.
+  double full_at(std::int64_t tokens) const;
+
   std::string recipe;
   int steps = 0;   // decode steps replayed
   int answer = 0;  // tokens of one answer
@@ -35,6 +38,8 @@ struct TaskSpec {
   std::vector<PromptLength> lengths;   // of its prompts, ascending; none: all are about as long as `context`
   std::string category;
   double sparse_beats_full = 0;
+  // Points that an uncompressed model typically scores, by tokens of the prompt; none: 100 points at any length.
+  std::map<std::int64_t, double> full;
   int turns = 1;                // questions about one prompt, one after the other
   double weight = 1;            // in a task of several kinds of questions ...
   std::vector<TaskSpec> parts;  // ... which has no recipe of its own, and its contexts for all of them
@@ -72,6 +77,9 @@ struct MethodSpec {
 // A name without the marks and cases that tables write it with: ada-kv, AdaKV.
 std::string bare_name(std::string_view name);
 
+// The tasks of one benchmark by name. UserError with the place for anything odd.
+std::map<std::string, TaskSpec> read_tasks(const config::Node& list);
+
 class Catalogue {
  public:
   // Reads configs/accuracy/tasks.yaml and methods.yaml; UserError with the place for anything odd.
@@ -85,6 +93,7 @@ class Catalogue {
   const std::map<std::string, TaskSpec>& tasks(const std::string& benchmark) const;
   // The first that fits: those of the row's paper stand before those of any.
   const MethodSpec* method(const Row& row) const;
+  const std::vector<MethodSpec>& methods() const { return methods_; }
 
  private:
   std::map<std::string, std::map<std::string, TaskSpec>> tasks_;

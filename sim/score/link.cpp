@@ -66,17 +66,24 @@ Link read_link(const std::string& path) {
   link.residual_low = s.number("residual_low", 0, 100);
   link.residual_middle = s.number("residual_middle", 0, 100);
   link.residual_high = s.number("residual_high", 0, 100);
+  link.common = s.number("common", 0, 1, 1.0);
   link.source = s.text("source");
+  link.common_source = s.text("common_source", "");
   s.finish();
   return link;
 }
 
 std::string write_link(const Link& link) {
-  return fmt::format("source: \"{}\"\n{}{}{}{}residual_low: {:.3g}\nresidual_middle: {:.3g}\nresidual_high: {:.3g}\n",
-                     link.source, parameter_text("kappa", link.kappa), parameter_text("places", link.places),
-                     parameter_text("astray", link.astray), parameter_text("writers", link.writers), link.residual_low,
-                     link.residual_middle, link.residual_high);
+  return fmt::format(
+      "source: \"{}\"\n{}{}{}{}residual_low: {:.3g}\nresidual_middle: {:.3g}\nresidual_high: {:.3g}\n"
+      "{}common: {:.3g}\n",
+      link.source, parameter_text("kappa", link.kappa), parameter_text("places", link.places),
+      parameter_text("astray", link.astray), parameter_text("writers", link.writers), link.residual_low,
+      link.residual_middle, link.residual_high,
+      link.common_source.empty() ? "" : fmt::format("common_source: \"{}\"\n", link.common_source), link.common);
 }
+
+double Link::width_of_mean(std::size_t n) const { return std::sqrt(common + (1 - common) / static_cast<double>(n)); }
 
 double share_of_full(const Link& link, const TaskSpec& task, const Sample& sample) {
   std::vector<double> answers, steps;

@@ -35,7 +35,12 @@ struct Link {
   // Half-widths of intervals, points: what 80 % of the fitted cells are within, by the predicted share of the full
   // score: below 0.1, up to 0.9, above.
   double residual_low = 0, residual_middle = 0, residual_high = 0;
-  std::string source;
+  // The share of the tasks' errors that all tasks of a benchmark have in common, so that it stays in a mean over them.
+  double common = 1;
+  std::string source, common_source;
+
+  // Half-widths of the intervals of n tasks, averaged, to that of the tasks' mean.
+  double width_of_mean(std::size_t n) const;
 };
 
 // Of configs/accuracy/link.yaml. UserError with the place for anything odd.

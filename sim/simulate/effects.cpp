@@ -190,6 +190,7 @@ void add_scaled(metrics::Attribution& sum, const metrics::Attribution& part, dou
   add(sum.exposed, part.exposed);
   add(sum.hidden, part.hidden);
   add(sum.bound, part.bound);
+  for (std::size_t k = 0; k < sum.path.size(); ++k) add(sum.path[k], part.path[k]);
   add(sum.origin, part.origin);
   sum.idle += weight * part.idle;
   add(sum.uncertain, part.uncertain);

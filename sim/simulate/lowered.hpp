@@ -63,4 +63,8 @@ struct LoweringOptions {
 
 Lowered lower_experiment(const ExperimentInput& input, const LoweringOptions& options = {});
 
+// Whether two lowerings of one run, on different replays, are the same work: then they take the same time on every
+// machine.
+bool same_work(const Lowered& a, const Lowered& b);
+
 }  // namespace kvcast::simulate

@@ -70,6 +70,11 @@ void read_value(const json& value, int& number) {
   number = value.get<int>();
 }
 
+void read_value(const json& value, std::int64_t& number) {
+  if (!value.is_number_integer()) refuse("an integer", value);
+  number = value.get<std::int64_t>();
+}
+
 void read_value(const json& value, Origin& origin) { origin = origin_from_name(value.get<std::string>()); }
 
 void read_value(const json& value, Interval& interval) {

@@ -46,6 +46,7 @@ nlohmann::json value_json(const std::string& text);
 nlohmann::json value_json(double number);
 inline nlohmann::json value_json(bool flag) { return flag; }
 inline nlohmann::json value_json(int number) { return number; }
+inline nlohmann::json value_json(std::int64_t number) { return number; }
 inline nlohmann::json value_json(Origin origin) { return origin_name(origin); }
 inline nlohmann::json value_json(const Interval& i) { return {value_json(i.low), value_json(i.high)}; }
 inline nlohmann::json value_json(const std::pair<std::string, std::string>& pair) {
@@ -73,6 +74,7 @@ void read_value(const nlohmann::json& json, std::string& text);
 void read_value(const nlohmann::json& json, double& number);
 void read_value(const nlohmann::json& json, bool& flag);
 void read_value(const nlohmann::json& json, int& number);
+void read_value(const nlohmann::json& json, std::int64_t& number);
 void read_value(const nlohmann::json& json, Origin& origin);
 void read_value(const nlohmann::json& json, Interval& interval);
 void read_value(const nlohmann::json& json, std::pair<std::string, std::string>& pair);
@@ -163,7 +165,7 @@ class Reader {
   }
 
   const nlohmann::json& in_;
-  std::vector<std::string_view> seen_;
+  std::vector<std::string> seen_;  // copies: a caller may make names on its stack
 };
 
 template <class T>

@@ -1,4 +1,4 @@
-// A conclusion from a sweep.
+// Conclusions: those of a sweep, and the answers to a plan's questions.
 #pragma once
 
 #include <string>
@@ -9,6 +9,16 @@ struct Finding {
   std::string title;
   std::string text;    // one line for each place that is compared
   std::string detail;  // the same, or one line for all
+};
+
+// An answer to a question of a plan.
+struct Answer {
+  std::string kind;      // "break_even"
+  std::string question;  // as a sentence
+  std::string text;      // the conclusion
+  std::string details;   // lines
+  std::string data;      // JSON, as `kvcast plan --json` prints it
+  int runs = 0;          // experiments that it needed
 };
 
 }  // namespace kvcast::store

@@ -15,15 +15,30 @@
 // Argument-dependent lookup finds the members of a struct in the struct's own namespace.
 namespace kvcast::metrics {
 
+struct Path {
+  KindsByBound& seconds;
+};
+
+template <class Io>
+static void members(Io& io, Path& path) {
+  const auto bound = [](std::size_t i) { return bound_name(static_cast<Bound>(i)); };
+  for (std::size_t k = 0; k < path.seconds.size(); ++k) {
+    const char* const kind = graph::kind_name(static_cast<graph::Kind>(k)).data();  // of a literal: ends with a zero
+    io(kind, store::Named<kBoundCount>{path.seconds[k], bound});
+  }
+}
+
 template <class Io>
 static void members(Io& io, Attribution& a) {
   const auto kind = [](std::size_t i) { return graph::kind_name(static_cast<graph::Kind>(i)); };
-  const auto bound = [](std::size_t i) { return bound_name(static_cast<Bound>(i)); };
   const auto origin = [](std::size_t i) { return origin_name(static_cast<Origin>(i)); };
   io("exposed", store::Named<graph::kKindCount>{a.exposed, kind});
   io("hidden", store::Named<graph::kKindCount>{a.hidden, kind});
   io("uncertain", store::Named<graph::kKindCount>{a.uncertain, kind});
+  const auto bound = [](std::size_t i) { return bound_name(static_cast<Bound>(i)); };
   io("bound", store::Named<kBoundCount>{a.bound, bound});
+  Path path{a.path};
+  io("path", path);
   io("origin", store::Named<kOriginCount>{a.origin, origin});
   io("idle", a.idle);
 }
@@ -62,6 +77,12 @@ static void members(Io& io, Effect& e) {
 }
 
 template <class Io>
+static void members(Io& io, TraceTimes& t) {
+  io("step_s", t.step_s), io("prefill_s", t.prefill_s);
+  io("step_spread", t.step_spread), io("prefill_spread", t.prefill_spread);
+}
+
+template <class Io>
 static void members(Io& io, IndexBuild& build) {
   io("time", build.time), io("effects", build.effects);
 }
@@ -71,6 +92,17 @@ static void members(Io& io, TaskScore& t) {
   io("task", t.task), io("known", t.known), io("interval", t.interval), io("steps", t.steps);
   io("recall_mean", t.recall_mean), io("recall_min", t.recall_min), io("other_recall", t.other_recall);
   io("source", t.source);
+}
+
+template <class Io>
+static void members(Io& io, BenchmarkTask& t) {
+  io("task", t.task), io("share_of_full", t.share_of_full), io("interval", t.interval), io("full", t.full);
+}
+
+template <class Io>
+static void members(Io& io, BenchmarkScore& s) {
+  io("benchmark", s.benchmark), io("context", s.context), io("interval", s.interval);
+  io("tasks", s.tasks), io("rests_on", s.rests_on);
 }
 
 // Another result is written with all cells of its row.
@@ -132,9 +164,10 @@ void members(Io& io, Parts& p) {
   io("decode_hbm_capacity_bytes", e.decode_hbm.capacity);
   io("oom", e.oom);
   io("decode", e.step), io("prefill", e.prefill);
-  io("effects", e.effects), io("timeline", e.timeline);
+  io("effects", e.effects), io("by_trace", e.by_trace), io("timeline", e.timeline);
   io("build", r.build);
   io("accuracy_origin", r.accuracy.origin), io("task", r.accuracy.task);
+  io("benchmark", r.benchmark), io("benchmark_refused", r.benchmark_refused);
   io("alternatives", r.alternatives);
 }
 

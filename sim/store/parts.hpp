@@ -8,8 +8,8 @@
 namespace kvcast::store {
 
 // Owners of memory, the report on what did not fit, effects of shifted costs, the attributions less what has columns,
-// timeline, task score, swept values, alternatives. Texts that are not UTF-8 are written as {"hex": bytes}, numbers
-// that are not finite as texts. Settings whose text reads like a flag are named under "texts".
+// timeline, task and benchmark scores, swept values, alternatives. Texts that are not UTF-8 are written as {"hex":
+// bytes}, numbers that are not finite as texts. Settings whose text reads like a flag are named under "texts".
 std::string parts_text(const result::Result& result);
 
 // Fills in what parts_text() wrote. Throws std::exception for anything that it cannot have written.

@@ -90,6 +90,10 @@ class Store {
   void set_findings(const std::vector<Finding>& findings);
   std::vector<Finding> findings() const;
 
+  // Answers to a plan's questions, in order; later ones replace earlier ones.
+  void set_answers(const std::vector<Answer>& answers);
+  std::vector<Answer> answers() const;
+
   const std::string& path() const { return database_->path(); }
 
  private:

@@ -15,10 +15,12 @@ struct Ask {
   // Sensitivities of the times to uncertain costs. With kDetailed, the largest batch is searched again with more and
   // with less memory.
   simulate::Effects effects = simulate::Effects::kTimes;
-  bool fit_effects = false;              // whether more or less memory would decide if the experiment fits
+  bool fit_effects = false;  // whether more or less memory would decide if the experiment fits
+  // Of a run on several traces, timelines are of the first one.
   bool timeline = false;                 // keep the spans of one decode step
   std::ostream* chrome_trace = nullptr;  // write the middle decode window as a Chrome trace
-  // Above 0: at the largest batch up to this one that fits in memory; at 1 where none does.
+  // Above 0: at the largest batch up to this one that fits in memory; at 1 where none does. With several traces the
+  // batch fits on each of them and is the same for all.
   int largest_batch = 0;
   // Above 0: build the index of so many KV heads of one layer and run nothing else.
   int index_heads = 0;

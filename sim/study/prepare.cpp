@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "config/find.hpp"
+#include "score/benchmark.hpp"
 #include "trace/synthetic.hpp"
 
 namespace kvcast::study {
@@ -28,14 +29,14 @@ std::string hash_of(std::initializer_list<std::string> parts) {
   return content_hash(text);
 }
 
-void check_shape(const trace::TraceInfo& info, const config::Run& run) {
+void check_shape(const trace::TraceInfo& info, const config::Run& run, const std::string& file) {
   const config::Model& m = run.model;
   if (info.n_q_heads == m.n_q_heads && info.n_kv_heads == m.n_kv_heads && info.head_dim == m.head_dim &&
       info.n_layers == m.layers) {
     return;
   }
   throw UserError(
-      {run.trace.file, 0, 0},
+      {file, 0, 0},
       fmt::format("the trace has {} layers, {} query heads, {} KV heads of {} dimensions; {} has {}, {}, {}, {}",
                   info.n_layers, info.n_q_heads, info.n_kv_heads, info.head_dim, m.name, m.layers, m.n_q_heads,
                   m.n_kv_heads, m.head_dim));
@@ -56,66 +57,8 @@ std::string named_files(const config::Node& parameters) {
   return text;
 }
 
-// Collects the resolved keys of a run under their dotted names.
-class SettingList {
- public:
-  void add(const std::string& key, result::SettingValue value) { settings_.push_back({key, std::move(value)}); }
-  void add(const std::string& key, std::int64_t value) { add(key, result::SettingValue(value)); }
-  void add(const std::string& key, int value) { add(key, std::int64_t{value}); }
-  void add(const std::string& key, const std::string& value) { add(key, result::SettingValue(value)); }
-
-  // Parameters as written: quoted texts stay texts.
-  void add(const std::string& prefix, const config::Node& map) {
-    for (const auto& [key, value] : map.entries()) {
-      const std::string name = prefix + key;
-      if (value.kind() == config::Node::Kind::kMap) {
-        add(name + ".", value);
-      } else if (value.kind() != config::Node::Kind::kScalar) {
-        add(name, value.canonical());
-      } else {
-        add(name, value.quoted() ? result::SettingValue(value.text()) : result::setting_value(value.text()));
-      }
-    }
-  }
-
-  std::vector<result::Setting> sorted() {
-    std::sort(settings_.begin(), settings_.end(),
-              [](const result::Setting& a, const result::Setting& b) { return a.key < b.key; });
-    return std::move(settings_);
-  }
-
- private:
-  std::vector<result::Setting> settings_;
-};
-
-void add_framework(SettingList& list, const config::Framework& f) {
-  static constexpr const char* kLaunch[] = {"cuda_graph", "compiled", "eager"};
-  list.add("framework.launch", std::string(kLaunch[static_cast<int>(f.launch)]));
-  list.add("framework.expand_kv_heads", result::SettingValue(f.expand_kv_heads));
-  list.add("framework.reread_kv_heads", result::SettingValue(f.reread_kv_heads));
-  list.add("framework.unfused", result::SettingValue(f.unfused));
-  list.add("framework.torch_topk", result::SettingValue(f.torch_topk));
-  list.add("framework.eager_attention", result::SettingValue(f.eager_attention));
-  list.add("framework.concatenate_cache", result::SettingValue(f.concatenate_cache));
-  list.add("framework.quadratic_mask", result::SettingValue(f.quadratic_mask));
-  list.add("framework.mlp_slice", f.mlp_slice);
-  list.add("framework.warmup_steps", f.warmup_steps);
-  list.add("framework.measured_steps", f.measured_steps);
-  list.add("framework.sampled_contexts", f.sampled_contexts);
-}
-
-void add_trace(SettingList& list, const config::TraceChoice& trace) {
-  if (!trace.file.empty()) return list.add("trace.file", trace.file);
-  list.add("trace.recipe", trace.recipe);
-  list.add("trace.seed", static_cast<std::int64_t>(trace.seed));
-  list.add("trace.layers", trace.layers);
-  list.add("trace.steps", trace.steps);
-  list.add("trace.window", trace.window);
-}
-
 // Text from which a trace follows: equal texts give equal traces.
-std::string trace_text(const config::Run& run) {
-  const config::TraceChoice& t = run.trace;
+std::string trace_text(const config::Run& run, const config::TraceChoice& t) {
   return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", t.file, t.recipe, t.seed, t.layers, t.steps, t.window,
                      run.workload.prompt_tokens, config::canonical(run.model));
 }
@@ -131,16 +74,41 @@ std::string files_of_scores() {
 policy::Lengths lengths_of(const config::Run& run) { return {run.workload.prompt_tokens, run.workload.decode_tokens}; }
 
 std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared) {
-  return policy::make_policy(*prepared.policy, prepared.run.policy.parameters, lengths_of(prepared.run));
+  return make_policy(prepared, prepared.run.policy);
 }
 
-std::unique_ptr<trace::Trace> make_trace(const config::Run& run) {
-  if (!run.trace.file.empty()) {
-    auto trace = trace::open_trace(run.trace.file);
-    check_shape(trace->info(), run);
+std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, const config::PolicyChoice& choice) {
+  return policy::make_policy(*prepared.policy, choice.parameters, lengths_of(prepared.run));
+}
+
+bool compresses_nothing(const policy::Descriptor& descriptor) { return descriptor.category == "none"; }
+
+BudgetRange valid_budgets(const config::Node& config, const Prepared& prepared) {
+  const auto make = [&](std::int64_t budget) {
+    make_policy(prepared, config::read_policy(*config::with_budget(config, budget).find("policy")));
+  };
+  const auto is_valid = [&](std::int64_t budget) {
+    try {
+      make(budget);
+    } catch (const UserError&) {
+      return false;
+    }
+    return true;
+  };
+  // Policies attend to half or a quarter of budgets that count traffic, or that one stage passes on to the next.
+  constexpr std::int64_t kContexts = 4;
+  const std::int64_t high = kContexts * lengths_of(prepared.run).bound();
+  make(high);
+  return {smallest_valid(is_valid, high), high};
+}
+
+std::unique_ptr<trace::Trace> make_trace(const config::Run& run, const config::TraceChoice& choice) {
+  if (!choice.file.empty()) {
+    auto trace = trace::open_trace(choice.file);
+    check_shape(trace->info(), run, choice.file);
     if (trace->info().prompt_tokens != run.workload.prompt_tokens) {
       throw UserError(
-          {run.trace.file, 0, 0},
+          {choice.file, 0, 0},
           fmt::format("the trace has a prompt of {} tokens, workload.prompt_tokens is {}: counts taken at one "
                       "length do not hold for another",
                       trace->info().prompt_tokens, run.workload.prompt_tokens));
@@ -148,9 +116,9 @@ std::unique_ptr<trace::Trace> make_trace(const config::Run& run) {
     return trace;
   }
   trace::SynthShape shape =
-      trace::synth_shape(run.model, run.workload.prompt_tokens, run.trace.steps, run.trace.layers, run.trace.seed);
-  shape.window = run.trace.window;
-  return trace::synthesize(trace::read_recipe(trace::find_recipe(run.trace.recipe, run.trace.where)), shape);
+      trace::synth_shape(run.model, run.workload.prompt_tokens, choice.steps, choice.layers, choice.seed);
+  shape.window = choice.window;
+  return trace::synthesize(trace::read_recipe(trace::find_recipe(choice.recipe, choice.where)), shape);
 }
 
 const std::string& code_version() {
@@ -160,35 +128,105 @@ const std::string& code_version() {
 }
 
 // Setting the trace up checks it against the run.
-std::string Preparer::trace_identity(const config::Run& run) {
-  const auto [at, fresh] = identities_.try_emplace(trace_text(run));
-  if (fresh) at->second = make_trace(run)->identity();
+std::string Preparer::trace_identity(const config::Run& run, const config::TraceChoice& choice) {
+  const auto [at, fresh] = identities_.try_emplace(trace_text(run, choice));
+  if (fresh) at->second = make_trace(run, choice)->identity();
   return at->second;
+}
+
+namespace {
+
+std::string text_of(const config::PolicyChoice& policy) { return policy.name + " " + policy.parameters.canonical(); }
+
+std::string replay_hash(const std::string& trace_key, const std::string& policy_text,
+                        const config::Workload& workload) {
+  return hash_of({trace_key, policy_text, fmt::format("{} {}", workload.prompt_tokens, workload.decode_tokens)});
+}
+
+}  // namespace
+
+std::string replay_key(const std::string& trace_key, const config::PolicyChoice& policy,
+                       const config::Workload& workload) {
+  return replay_hash(trace_key, text_of(policy) + " " + named_files(policy.parameters), workload);
 }
 
 // A policy's name, parameters and the content of the files that they name.
 const std::string& Preparer::policy_text(const config::PolicyChoice& policy) {
-  const std::string written = policy.name + " " + policy.parameters.canonical();
+  const std::string written = text_of(policy);
   const auto [at, fresh] = policies_.try_emplace(written);
   if (fresh) at->second = written + " " + named_files(policy.parameters);
   return at->second;
 }
+
+// The benchmark and all that its scores follow from besides policy, model and link. How much is enough (`floor`) is of
+// conclusions and not of results.
+const std::string& Preparer::score_text(const config::ScoreChoice& choice) {
+  const auto [at, fresh] = benchmarks_.try_emplace(choice.benchmark);
+  if (!fresh || choice.benchmark == config::ScoreChoice::kNone) return at->second;
+  if (!catalogue_) catalogue_.emplace();
+  try {
+    const score::Benchmark benchmark = score::find_benchmark(*catalogue_, choice);
+    at->second = benchmark.name + " " + benchmark.identity;
+  } catch (...) {
+    benchmarks_.erase(at);
+    throw;
+  }
+  return at->second;
+}
+
+namespace {
+
+// The policy accepts some budget, or needs none.
+void check_match(const config::Node& config, const Prepared& p) {
+  if (compresses_nothing(*p.policy)) {
+    make_policy(p);
+    return;
+  }
+  const auto& parameters = p.policy->parameters;
+  if (std::none_of(parameters.begin(), parameters.end(), [](const auto& q) { return q.key == "budget"; })) {
+    throw UserError(p.run.match->where,
+                    fmt::format("match: {} has no budget to solve for; a sweep can set its own parameters in `cases:`",
+                                p.policy->name));
+  }
+  valid_budgets(config, p);
+}
+
+}  // namespace
 
 Prepared Preparer::prepare(const config::Node& config) {
   if (score_files_.empty()) score_files_ = files_of_scores();
   Prepared p;
   p.run = config::read_run(config);
   p.policy = &policy::find_policy(p.run.policy.name, p.run.policy.where);
-  make_policy(p);  // throws for what the policy does not accept
-  const config::Workload& w = p.run.workload;
+  if (p.run.match) {
+    check_match(config, p);
+    p.matched = Matched{*p.run.match, false, {}, 0};
+  } else {
+    make_policy(p);  // throws for what the policy does not accept
+  }
   const std::string& policy = policy_text(p.run.policy);
-  p.trace_key = hash_of({code_version(), trace_identity(p.run)});
-  p.replay_key = hash_of({p.trace_key, policy, fmt::format("{} {}", w.prompt_tokens, w.decode_tokens)});
-  // A description is for readers: it may change without a result being another.
-  p.lowered_key = hash_of(
-      {p.replay_key, config::canonical(p.run.model), config.without({"name", "description", "hardware"}).canonical()});
-  p.key = hash_of(
-      {p.lowered_key, config::canonical(p.run.hardware), config.without({"description"}).canonical(), score_files_});
+  const std::string model = config::canonical(p.run.model);
+  // A trace's part of the work is the same whatever other traces the run has, and a description is for readers.
+  const std::string lowering =
+      config.without({"name", "description", "hardware", "trace", "traces", "score"}).canonical();
+  std::string all_lowered;
+  for (const config::TraceChoice& choice : p.run.traces) {
+    TraceKeys& keys = p.traces.emplace_back();
+    keys.trace = hash_of({code_version(), trace_identity(p.run, choice)});
+    keys.replay = replay_hash(keys.trace, policy, p.run.workload);
+    keys.lowered = hash_of({keys.replay, model, lowering});
+    p.replays += keys.replay, all_lowered += keys.lowered;
+  }
+  p.key = hash_of({all_lowered, config::canonical(p.run.hardware), config.without({"description", "score"}).canonical(),
+                   score_files_, score_text(p.run.score)});
+  return p;
+}
+
+Prepared Preparer::prepare(const config::Node& config, const Matched& solved) {
+  KVCAST_CHECK(solved.solved && config.find("match") != nullptr);
+  Prepared p = prepare(solved.budget ? config::with_budget(config, *solved.budget) : config.without({"match"}));
+  p.key = hash_of({p.key, config.find("match")->canonical()});
+  p.matched = solved;
   return p;
 }
 
@@ -208,38 +246,6 @@ std::vector<result::MachineNumber> machine_numbers(const config::Hardware& hardw
     }
   }
   return numbers;
-}
-
-result::Subject subject_of(const Prepared& prepared) {
-  const config::Run& run = prepared.run;
-  const config::Workload& w = run.workload;
-  result::Subject subject;
-  subject.name = run.name;
-  subject.model = run.model.name, subject.hardware = run.hardware.name, subject.host = run.hardware.host.name;
-  subject.policy = run.policy.name, subject.policy_category = prepared.policy->category;
-  subject.trace =
-      run.trace.file.empty() ? fmt::format("recipe {}, seed {}", run.trace.recipe, run.trace.seed) : run.trace.file;
-  subject.prompt_tokens = w.prompt_tokens, subject.decode_tokens = w.decode_tokens, subject.batch = w.batch;
-  SettingList list;
-  list.add("name", subject.name);
-  list.add("model", subject.model);
-  list.add("hardware", subject.hardware);
-  list.add("host", subject.host);
-  list.add("policy.name", subject.policy);
-  list.add("policy_category", subject.policy_category);
-  list.add("policy.", run.policy.parameters);
-  list.add("workload.prompt_tokens", w.prompt_tokens);
-  list.add("workload.decode_tokens", w.decode_tokens);
-  list.add("workload.batch", w.batch);
-  list.add("workload.prefill_chunk", w.prefill_chunk);
-  list.add("workload.prefill_batch", w.prefill_batch);
-  add_trace(list, run.trace);
-  add_framework(list, run.framework);
-  for (const config::MachineChange& change : run.hardware.changes) {
-    if (change.follows.empty()) list.add("hardware." + change.key, result::setting_value(change.value));
-  }
-  subject.settings = list.sorted();
-  return subject;
 }
 
 }  // namespace kvcast::study

@@ -3,36 +3,62 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "config/run.hpp"
 #include "policy/policy.hpp"
 #include "result/result.hpp"
+#include "score/catalogue.hpp"
+#include "study/nearest_budget.hpp"
 #include "trace/trace.hpp"
 
 namespace kvcast::study {
 
+// The keys of the work on one trace of a run. Equal keys mean equal work. Each is a content hash of all inputs and of
+// the program itself.
+struct TraceKeys {
+  std::string trace;    // the trace
+  std::string replay;   // a policy over the trace
+  std::string lowered;  // the lowered work: everything but the machine
+};
+
+// A run's `match:` and its solution.
+struct Matched {
+  config::MatchChoice request;
+  bool solved = false;
+  std::optional<std::int64_t> budget;  // none: the policy compresses nothing and runs as it is
+  double reached = 0;                  // the cost, combined over the run's traces
+};
+
 struct Prepared {
-  config::Run run;
+  config::Run run;  // with the solved budget
   const policy::Descriptor* policy = nullptr;
-  // Equal keys mean equal work. Each is a content hash of all inputs and of the program itself.
-  std::string trace_key;    // the trace
-  std::string replay_key;   // a policy over the trace
-  std::string lowered_key;  // the lowered work: everything but the machine
-  std::string key;          // the experiment
+  std::vector<TraceKeys> traces;  // in the order of run.traces
+  std::string replays;            // the replays on all of them
+  std::string key;                // the experiment; a content hash as well
+  std::optional<Matched> matched;
 };
 
 // Prepares the points of a study; what several of them share is worked out once. One preparer a thread.
 class Preparer {
  public:
   // Reads and checks a run down to the policy's parameters. UserError for anything that would fail later.
+  // A `match:` is not solved: the policy's budget is its default.
   Prepared prepare(const config::Node& config);
+  // A run whose `match:` is solved. Its replays and lowered work are those of the same run with that budget written;
+  // its own key tells it apart, as its result states the request.
+  Prepared prepare(const config::Node& config, const Matched& solved);
 
  private:
-  std::string trace_identity(const config::Run& run);
+  std::string trace_identity(const config::Run& run, const config::TraceChoice& choice);
   const std::string& policy_text(const config::PolicyChoice& policy);
+  const std::string& score_text(const config::ScoreChoice& choice);
   std::map<std::string, std::string> identities_;  // of traces, by what they are made from
   std::map<std::string, std::string> policies_;    // texts of policies, by name and parameters
+  std::optional<score::Catalogue> catalogue_;
+  std::map<std::string, std::string> benchmarks_;  // identities of benchmarks, by how they are written
   std::string score_files_;                        // hash of the files that task scores depend on
 };
 
@@ -40,9 +66,22 @@ Prepared prepare(const config::Node& config);
 
 policy::Lengths lengths_of(const config::Run& run);
 std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared);
+// The same policy with other parameters.
+std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, const config::PolicyChoice& choice);
+// TraceKeys::replay of a policy over the trace with this key.
+std::string replay_key(const std::string& trace_key, const config::PolicyChoice& policy,
+                       const config::Workload& workload);
+
+// Whether the policy is the uncompressed cache, whose costs are what they are.
+bool compresses_nothing(const policy::Descriptor& descriptor);
+// Budgets that the policy accepts in this run, which has a `match:`; those beyond a few contexts change nothing.
+// UserError where it accepts none.
+BudgetRange valid_budgets(const config::Node& config, const Prepared& prepared);
 
 // Opens the file, or sets up the recipe at the run's context. UserError where the trace does not fit the model.
-std::unique_ptr<trace::Trace> make_trace(const config::Run& run);
+std::unique_ptr<trace::Trace> make_trace(const config::Run& run, const config::TraceChoice& choice);
+// "recipe needle, seed 1", or the path of the file.
+std::string trace_name(const config::TraceChoice& choice);
 
 // Hash of the running program: results of one version of the code never stand next to another's unseen.
 const std::string& code_version();

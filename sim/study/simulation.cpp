@@ -6,8 +6,10 @@
 #include <array>
 #include <chrono>
 
+#include "base/error.hpp"
 #include "hardware/cost_model.hpp"
 #include "simulate/index_build.hpp"
+#include "study/combine.hpp"
 
 namespace kvcast::study {
 namespace {
@@ -56,8 +58,26 @@ result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::
   return accuracy;
 }
 
-Replayed::Replayed(const policy::Policy& policy, const replay::ReplayResult& replayed, const score::ScoreModel& scores)
-    : policy_(policy), replayed_(replayed), accuracy_(accuracy_of(replayed, scores)) {}
+Replayed::Replayed(std::unique_ptr<const policy::Policy> policy, replay::ReplayResult replayed,
+                   const score::ScoreModel& scores)
+    : policy_(std::move(policy)), replayed_(std::move(replayed)), accuracy_(accuracy_of(replayed_, scores)) {}
+
+namespace {
+
+// Many policies do the same work on every text, so that one trace's times are all traces' times.
+result::Experiment timed_by(const std::shared_ptr<const simulate::Lowered>& work, const config::Hardware& hardware,
+                            const simulate::ExperimentOptions& options, std::vector<Replayed::Timed>& timed) {
+  for (const Replayed::Timed& earlier : timed) {
+    if (!simulate::same_work(*earlier.work, *work)) continue;
+    result::Experiment same = earlier.experiment;
+    same.engine_ops = same.engine_events = 0, same.engine_wall_s = 0;  // nothing was simulated for it
+    return same;
+  }
+  timed.push_back({work, simulate::simulate(*work, hardware, options)});
+  return timed.back().experiment;
+}
+
+}  // namespace
 
 std::shared_ptr<const simulate::Lowered> Replayed::lowered(const config::Run& run, const std::string& key,
                                                            const simulate::LoweringOptions& what) const {
@@ -67,14 +87,16 @@ std::shared_ptr<const simulate::Lowered> Replayed::lowered(const config::Run& ru
     if (const auto found = lowered_.find(key); found != lowered_.end()) return found->second;
   }
   // Two threads may lower the same work at the same time; that is rarer than waiting for each other would be costly.
-  auto made = std::make_shared<const simulate::Lowered>(simulate::lower_experiment({&run, &policy_, &replayed_}, what));
+  auto made =
+      std::make_shared<const simulate::Lowered>(simulate::lower_experiment({&run, policy_.get(), &replayed_}, what));
   const std::lock_guard lock(mutex_);
   if (lowered_.size() >= kKept) lowered_.clear();
   lowered_[key] = made;
   return made;
 }
 
-Result Replayed::simulate(const Task& task, const Variation& variation) const {
+Result Replayed::simulate(const Task& task, std::size_t trace, const Variation& variation,
+                          std::vector<Timed>& timed) const {
   const auto begin = Clock::now();
   const Ask& ask = task.point.ask;
   config::Run run = task.prepared.run;
@@ -85,17 +107,18 @@ Result Replayed::simulate(const Task& task, const Variation& variation) const {
     // Whether it fits is decided in the prefill or at the ends of decoding; how long a step takes is not wanted.
     run.framework.warmup_steps = 0, run.framework.measured_steps = 1, run.framework.sampled_contexts = 2;
   } else if (variation.shift.source.empty()) {
-    options.effects = ask.effects, options.timeline = ask.timeline, options.chrome_trace = ask.chrome_trace;
+    options.effects = ask.effects;
+    if (trace == 0) options.timeline = ask.timeline, options.chrome_trace = ask.chrome_trace;
   }
   Result result = begin_result(task);
   set_batch(result.subject, variation.batch);
   simulate::LoweringOptions what;
   what.parts = options.effects == simulate::Effects::kTimes;
   const auto run_it = [&] {
-    const std::string key =
-        fmt::format("{} {}{}{}{}", task.prepared.lowered_key, variation.batch, variation.fits_only ? " fits" : "",
-                    what.parts ? " parts" : "", what.all_warmup ? " all warm-up" : "");
-    result.experiment = simulate::simulate(*lowered(run, key, what), run.hardware, options);
+    const std::string key = fmt::format("{} {}{}{}{}", task.prepared.traces[trace].lowered, variation.batch,
+                                        variation.fits_only ? " fits" : "", what.parts ? " parts" : "",
+                                        what.all_warmup ? " all warm-up" : "");
+    result.experiment = timed_by(lowered(run, key, what), run.hardware, options, timed);
   };
   run_it();
   if (result.experiment.unsettled && !variation.fits_only) what.all_warmup = true, run_it();
@@ -105,79 +128,108 @@ Result Replayed::simulate(const Task& task, const Variation& variation) const {
   return result;
 }
 
-bool Replayed::fits(const Task& task, int batch, const hardware::Shift& shift) const {
-  return simulate(task, {batch, true, shift}).status == Status::kOk;
-}
+namespace {
 
-// The largest batch from `known_to_fit` to `limit` that fits in memory.
-int Replayed::largest_batch(const Task& task, int known_to_fit, int limit, const hardware::Shift& shift) const {
-  while (known_to_fit < limit) {
-    const int middle = known_to_fit + (limit - known_to_fit + 1) / 2;
-    if (fits(task, middle, shift)) {
-      known_to_fit = middle;
-    } else {
-      limit = middle - 1;
+// A point on all of its traces.
+class PointSimulation {
+ public:
+  PointSimulation(const Task& task, const Replays& replays) : task_(task), ask_(task.point.ask), replays_(replays) {}
+
+  Result run() const {
+    if (ask_.largest_batch > 0) return at_largest_batch();
+    Result result = simulate({task_.prepared.run.workload.batch, false, {}});
+    if (ask_.fit_effects) add_fit_alternative(result);
+    return result;
+  }
+
+ private:
+  Result simulate(const Variation& variation) const {
+    std::vector<Result> on_traces;
+    std::vector<Replayed::Timed> timed;
+    for (std::size_t i = 0; i < replays_.size(); ++i) {
+      on_traces.push_back(replays_[i]->simulate(task_, i, variation, timed));
+    }
+    const bool as_asked = variation.shift.source.empty() && !variation.fits_only;
+    return combine(std::move(on_traces), as_asked ? ask_.effects : simulate::Effects::kNone);
+  }
+
+  bool fits(int batch, const hardware::Shift& shift) const {
+    std::vector<Replayed::Timed> timed;
+    for (std::size_t i = 0; i < replays_.size(); ++i) {
+      if (replays_[i]->simulate(task_, i, {batch, true, shift}, timed).status != Status::kOk) return false;
+    }
+    return true;
+  }
+
+  // The largest batch from `known_to_fit` to `limit` that fits in memory.
+  int largest_batch(int known_to_fit, int limit, const hardware::Shift& shift) const {
+    while (known_to_fit < limit) {
+      const int middle = known_to_fit + (limit - known_to_fit + 1) / 2;
+      if (fits(middle, shift)) {
+        known_to_fit = middle;
+      } else {
+        limit = middle - 1;
+      }
+    }
+    return known_to_fit;
+  }
+
+  // The same with memory shifted, starting from the one without: at least 1.
+  int largest_batch_shifted(int batch, const hardware::Shift& shift) const {
+    const int limit = ask_.largest_batch;
+    if (shift.sign > 0) return fits(batch, shift) ? batch : largest_batch(1, std::max(1, batch - 1), shift);
+    return batch < limit && fits(batch + 1, shift) ? largest_batch(batch + 1, limit, shift) : batch;
+  }
+
+  // Whether it fits is uncertain as well: with less memory or more activations where it does, with the opposite where
+  // it does not. One alternative for all of these, since it fits or not.
+  void add_fit_alternative(Result& result) const {
+    const bool fits_as_is = result.status == Status::kOk;
+    const int batch = static_cast<int>(result.subject.batch);
+    for (const char* source : kMemorySources) {
+      Result other = simulate({batch, true, {source, fits_as_is ? 1.0 : -1.0}});
+      if ((other.status == Status::kOk) == fits_as_is) continue;
+      result::Alternative alternative{kMemory, nullptr, nullptr};
+      (fits_as_is ? alternative.longer : alternative.shorter) = std::make_shared<const Result>(std::move(other));
+      result.alternatives.push_back(std::move(alternative));
+      return;
     }
   }
-  return known_to_fit;
-}
 
-// The same with memory shifted, starting from the one without: at least 1.
-int Replayed::largest_batch_shifted(const Task& task, int batch, const hardware::Shift& shift) const {
-  const int limit = task.point.ask.largest_batch;
-  if (shift.sign > 0) {
-    return fits(task, batch, shift) ? batch : largest_batch(task, 1, std::max(1, batch - 1), shift);
-  }
-  return batch < limit && fits(task, batch + 1, shift) ? largest_batch(task, batch + 1, limit, shift) : batch;
-}
-
-// Whether it fits is uncertain as well: with less memory or more activations where it does, with the opposite where it
-// does not. One alternative for all of these, since it fits or not.
-void Replayed::add_fit_alternative(const Task& task, Result& result) const {
-  const bool fits_as_is = result.status == Status::kOk;
-  const int batch = static_cast<int>(result.subject.batch);
-  for (const char* source : kMemorySources) {
-    Result other = simulate(task, {batch, true, {source, fits_as_is ? 1.0 : -1.0}});
-    if ((other.status == Status::kOk) == fits_as_is) continue;
-    result::Alternative alternative{kMemory, nullptr, nullptr};
-    (fits_as_is ? alternative.longer : alternative.shorter) = std::make_shared<const Result>(std::move(other));
-    result.alternatives.push_back(std::move(alternative));
-    return;
-  }
-}
-
-// Where less memory or more activations, or the opposite, make another batch the largest: the result at that one.
-void Replayed::add_batch_alternatives(const Task& task, Result& result) const {
-  const int batch = static_cast<int>(result.subject.batch);
-  for (const char* source : kMemorySources) {
-    result::Alternative other{source, nullptr, nullptr};
-    for (const Direction direction : {Direction::kLonger, Direction::kShorter}) {
-      const hardware::Shift shift{source, direction == Direction::kLonger ? 1.0 : -1.0};
-      const int instead = largest_batch_shifted(task, batch, shift);
-      if (instead == batch) continue;
-      auto& place = direction == Direction::kLonger ? other.longer : other.shorter;
-      place = std::make_shared<const Result>(simulate(task, {instead, false, shift}));
+  // Where less memory or more activations, or the opposite, make another batch the largest: the result at that one.
+  void add_batch_alternatives(Result& result) const {
+    const int batch = static_cast<int>(result.subject.batch);
+    for (const char* source : kMemorySources) {
+      result::Alternative other{source, nullptr, nullptr};
+      for (const Direction direction : {Direction::kLonger, Direction::kShorter}) {
+        const hardware::Shift shift{source, direction == Direction::kLonger ? 1.0 : -1.0};
+        const int instead = largest_batch_shifted(batch, shift);
+        if (instead == batch) continue;
+        auto& place = direction == Direction::kLonger ? other.longer : other.shorter;
+        place = std::make_shared<const Result>(simulate({instead, false, shift}));
+      }
+      if (other.longer || other.shorter) result.alternatives.push_back(std::move(other));
     }
-    if (other.longer || other.shorter) result.alternatives.push_back(std::move(other));
   }
-}
 
-Result Replayed::at_largest_batch(const Task& task) const {
-  const Ask& ask = task.point.ask;
-  const int batch = largest_batch(task, 1, ask.largest_batch, {});
-  Result result = simulate(task, {batch, false, {}});
-  const bool fits = result.status == Status::kOk;
-  if (fits && ask.effects == simulate::Effects::kDetailed) add_batch_alternatives(task, result);
-  if (!fits && ask.fit_effects) add_fit_alternative(task, result);
-  return result;
-}
+  Result at_largest_batch() const {
+    Result result = simulate({largest_batch(1, ask_.largest_batch, {}), false, {}});
+    const bool fits = result.status == Status::kOk;
+    if (fits && ask_.effects == simulate::Effects::kDetailed) add_batch_alternatives(result);
+    if (!fits && ask_.fit_effects) add_fit_alternative(result);
+    return result;
+  }
 
-Result Replayed::simulate(const Task& task) const {
-  const Ask& ask = task.point.ask;
-  if (ask.largest_batch > 0) return at_largest_batch(task);
-  Result result = simulate(task, {task.prepared.run.workload.batch, false, {}});
-  if (ask.fit_effects) add_fit_alternative(task, result);
-  return result;
+  const Task& task_;
+  const Ask& ask_;
+  const Replays& replays_;
+};
+
+}  // namespace
+
+Result simulate(const Task& task, const Replays& replays) {
+  KVCAST_CHECK(replays.size() == task.prepared.traces.size());
+  return PointSimulation(task, replays).run();
 }
 
 Result build_index(const Task& task) {

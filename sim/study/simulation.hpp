@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "policy/policy.hpp"
 #include "replay/replay.hpp"
@@ -18,37 +19,47 @@ namespace kvcast::study {
 // Accuracy proxies of a replay, and its predicted task score where the trace has a task.
 result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::ScoreModel& scores);
 
-// One policy over one trace. Refers to objects that outlive it; simulate() may be called from several threads.
+// An experiment that differs from a point's.
+struct Variation {
+  int batch = 1;
+  bool fits_only = false;  // whether it fits is wanted, and no time
+  hardware::Shift shift;   // of memory
+};
+
+// One policy over one trace. `scores` is read at construction only; simulate() may be called from several threads.
 class Replayed {
  public:
-  Replayed(const policy::Policy& policy, const replay::ReplayResult& replayed, const score::ScoreModel& scores);
+  Replayed(std::unique_ptr<const policy::Policy> policy, replay::ReplayResult replayed,
+           const score::ScoreModel& scores);
 
-  // What the task's Ask wants: as configured, or at the largest batch that fits.
-  result::Result simulate(const Task& task) const;
+  // Work that was timed for the same task and variation on other traces.
+  struct Timed {
+    std::shared_ptr<const simulate::Lowered> work;
+    result::Experiment experiment;
+  };
+  // The experiment on trace `trace` of the task's run. Work that is in `timed` is not timed again; other work is added
+  // to it. A timeline is of the first trace.
+  result::Result simulate(const Task& task, std::size_t trace, const Variation& variation,
+                          std::vector<Timed>& timed) const;
 
  private:
-  struct Variation {
-    int batch = 1;
-    bool fits_only = false;  // whether it fits is wanted, and no time
-    hardware::Shift shift;   // of memory
-  };
-  result::Result simulate(const Task& task, const Variation& variation) const;
-  result::Result at_largest_batch(const Task& task) const;
-  bool fits(const Task& task, int batch, const hardware::Shift& shift) const;
-  int largest_batch(const Task& task, int fits, int limit, const hardware::Shift& shift) const;
-  int largest_batch_shifted(const Task& task, int batch, const hardware::Shift& shift) const;
-  void add_fit_alternative(const Task& task, result::Result& result) const;
-  void add_batch_alternatives(const Task& task, result::Result& result) const;
   std::shared_ptr<const simulate::Lowered> lowered(const config::Run& run, const std::string& key,
                                                    const simulate::LoweringOptions& what) const;
 
-  const policy::Policy& policy_;
-  const replay::ReplayResult& replayed_;
+  std::unique_ptr<const policy::Policy> policy_;
+  replay::ReplayResult replayed_;
   result::Accuracy accuracy_;
   // The lowered work that was used last, by key: tasks on one machine after the other need the same.
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::shared_ptr<const simulate::Lowered>> lowered_;
 };
+
+// The replays of a policy on the traces of a run, in the run's order.
+using Replays = std::vector<std::shared_ptr<const Replayed>>;
+
+// What the task's Ask wants, as configured or at the largest batch that fits, on all traces of its run together. May be
+// called from several threads with the same replays.
+result::Result simulate(const Task& task, const Replays& replays);
 
 // The index build that the task asks for; needs no replay. UserError where the model has fewer KV heads.
 result::Result build_index(const Task& task);

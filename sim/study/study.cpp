@@ -5,16 +5,41 @@
 #include <memory>
 
 #include "base/parallel.hpp"
+#include "replay/schedule.hpp"
 #include "score/task_score.hpp"
-#include "study/replays.hpp"
+#include "study/match.hpp"
+#include "study/replays_in_memory.hpp"
+#include "study/scoring.hpp"
 #include "study/simulation.hpp"
 
 namespace kvcast::study {
 namespace {
 
-// Tasks that one replay serves.
-struct ReplayGroup {
+// Points that one policy replays on the same traces. Traces are worked through one after the other, and a trace has one
+// replay of a policy: so one thread at a time changes a group.
+struct PointGroup {
   std::vector<const Task*> tasks;
+  Replays replays;  // on the traces, null until made
+  bool refused = false;
+
+  const Prepared& prepared() const { return tasks.front()->prepared; }
+  bool is_complete() const {
+    return std::none_of(replays.begin(), replays.end(), [](const auto& r) { return r == nullptr; });
+  }
+};
+
+// One replay, and the groups that wait for it as the replay of their trace number `trace`.
+struct ReplayGroup {
+  struct Waiting {
+    PointGroup* group;
+    std::size_t trace;
+  };
+  std::vector<Waiting> waiting;
+
+  bool is_wanted() const {
+    return std::any_of(waiting.begin(), waiting.end(), [](const Waiting& w) { return !w.group->refused; });
+  }
+  const TraceKeys& keys() const { return waiting.front().group->prepared().traces[waiting.front().trace]; }
 };
 
 result::Result refused(const Task& task, const std::string& why) {
@@ -28,59 +53,88 @@ result::Result refused(const Task& task, const std::string& why) {
 }
 
 // The replays over one trace and the experiments over these.
-class TraceGroup final : public TraceWork {
+class TraceGroup final : public replay::TraceWork {
  public:
   TraceGroup(const StudyOptions& options, const score::ScoreModel& scores, const Finished& finished)
       : options_(options), scores_(scores), finished_(finished) {}
 
-  void add(const Task& task) {
-    const auto [at, fresh] = by_key_.try_emplace(task.prepared.replay_key, groups_.size());
+  void add(PointGroup& group, std::size_t trace) {
+    const auto [at, fresh] = by_key_.try_emplace(group.prepared().traces[trace].replay, groups_.size());
     if (fresh) groups_.emplace_back();
-    groups_[at->second].tasks.push_back(&task);
+    groups_[at->second].waiting.push_back({&group, trace});
   }
 
   std::size_t replays() const override { return groups_.size(); }
 
-  // The trace is made only if a replay over it is not in the cache.
+  // The trace is made only if a replay over it is wanted and is not in the cache.
   void open(int threads) override {
     kept_.resize(groups_.size());
-    bool all_there = options_.replays != nullptr;
-    for (std::size_t i = 0; i < groups_.size() && options_.replays != nullptr; ++i) {
-      kept_[i] = options_.replays->get(groups_[i].tasks.front()->prepared.replay_key);
+    bool all_there = true;
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      if (!groups_[i].is_wanted()) continue;
+      if (options_.replays != nullptr) kept_[i] = options_.replays->get(groups_[i].keys().replay);
       all_there = all_there && kept_[i].has_value();
     }
     if (all_there) return;
-    trace_ = make_trace(groups_.front().tasks.front()->prepared.run);
+    const auto& [group, trace] = groups_.front().waiting.front();
+    const config::Run& run = group->prepared().run;
+    trace_ = make_trace(run, run.traces[trace]);
     layers_ = replay::prepare(*trace_, threads);
   }
 
   void replay(std::size_t i, int threads) override {
-    const ReplayGroup& group = groups_[i];
-    const auto policy = make_policy(group.tasks.front()->prepared);
-    replay::ReplayResult replayed = replayed_by(i, *policy);
-    const Replayed experiments(*policy, replayed, scores_);
-    parallel_for(group.tasks.size(), threads, [&](std::size_t t) {
-      if (!options_.stop.stop_requested()) finished_(*group.tasks[t], experiments.simulate(*group.tasks[t]));
-    });
+    const ReplayGroup& of_trace = groups_[i];
+    if (!of_trace.is_wanted()) return;
+    const auto replayed = replayed_by(i);
+    for (const auto& [group, trace] : of_trace.waiting) group->replays[trace] = replayed;
+    for (const auto& [group, trace] : of_trace.waiting) simulate_if_complete(*group, threads);
   }
 
   // Only a replay shows whether a trace has what the policy needs: the message names the policy's place.
   void refuse(std::size_t i, const UserError& why) override {
-    for (const Task* task : groups_[i].tasks) {
-      finished_(*task, refused(*task, UserError(task->prepared.run.policy.where, why.what()).what()));
+    for (const auto& [group, trace] : groups_[i].waiting) {
+      if (group->refused) continue;
+      group->refused = true;
+      group->replays.clear();
+      const config::Run& run = group->prepared().run;
+      const std::string on = run.traces.size() > 1 ? "on " + trace_name(run.traces[trace]) + ": " : "";
+      for (const Task* task : group->tasks) {
+        finished_(*task, refused(*task, UserError(task->prepared.run.policy.where, on + why.what()).what()));
+      }
     }
   }
 
   void close() override { layers_.clear(), trace_.reset(), kept_.clear(); }
 
  private:
-  replay::ReplayResult replayed_by(std::size_t i, policy::Policy& policy) {
-    if (kept_[i]) return std::move(*kept_[i]);
-    replay::ReplayResult replayed = replay::replay(layers_, policy, {});
-    if (options_.replays != nullptr) {
-      options_.replays->put(groups_[i].tasks.front()->prepared.replay_key, replayed);
+  std::shared_ptr<const Replayed> replayed_by(std::size_t i) {
+    auto policy = make_policy(groups_[i].waiting.front().group->prepared());
+    replay::ReplayResult replayed;
+    if (kept_[i]) {
+      replayed = std::move(*kept_[i]);
+    } else {
+      replayed = replay::replay(layers_, *policy, {});
+      if (options_.replays != nullptr) options_.replays->put(groups_[i].keys().replay, replayed);
     }
-    return replayed;
+    return std::make_shared<const Replayed>(std::move(policy), std::move(replayed), scores_);
+  }
+
+  // A group is simulated by the call that completes it, and gives its replays back.
+  void simulate_if_complete(PointGroup& group, int threads) {
+    if (group.refused || group.replays.empty() || !group.is_complete()) return;
+    const Replays replays = std::move(group.replays);
+    group.replays.clear();
+    parallel_for(group.tasks.size(), threads, [&](std::size_t t) {
+      if (!options_.stop.stop_requested()) finished_(*group.tasks[t], simulated(*group.tasks[t], replays));
+    });
+  }
+
+  static result::Result simulated(const Task& task, const Replays& replays) {
+    try {
+      return simulate(task, replays);
+    } catch (const UserError& why) {
+      return refused(task, UserError(task.prepared.run.policy.where, why.what()).what());
+    }
   }
 
   const StudyOptions& options_;
@@ -93,6 +147,39 @@ class TraceGroup final : public TraceWork {
   std::vector<std::unique_ptr<replay::Oracle>> layers_;
 };
 
+// All work on traces: those of one point follow each other.
+class TraceList {
+ public:
+  TraceList(const StudyOptions& options, const score::ScoreModel& scores, const Finished& finished)
+      : options_(options), scores_(scores), finished_(finished) {}
+
+  void add(const Task& task) {
+    PointGroup& group = points_[task.prepared.replays];
+    group.tasks.push_back(&task);
+    if (group.tasks.size() > 1) return;
+    group.replays.resize(task.prepared.traces.size());
+    for (std::size_t i = 0; i < task.prepared.traces.size(); ++i) {
+      TraceGroup*& trace = by_key_[task.prepared.traces[i].trace];
+      if (trace == nullptr) {
+        auto made = std::make_unique<TraceGroup>(options_, scores_, finished_);
+        trace = made.get();
+        work_.push_back(std::move(made));
+      }
+      trace->add(group, i);
+    }
+  }
+
+  const std::vector<std::unique_ptr<replay::TraceWork>>& work() const { return work_; }
+
+ private:
+  const StudyOptions& options_;
+  const score::ScoreModel& scores_;
+  const Finished& finished_;
+  std::map<std::string, PointGroup> points_;  // by their replays
+  std::map<std::string, TraceGroup*> by_key_;
+  std::vector<std::unique_ptr<replay::TraceWork>> work_;
+};
+
 }  // namespace
 
 Plan::Plan(std::vector<Point> points) {
@@ -100,15 +187,21 @@ Plan::Plan(std::vector<Point> points) {
   tasks_.reserve(points.size());
   for (Point& point : points) {
     Prepared prepared = preparer.prepare(point.config);
-    tasks_.push_back({tasks_.size(), std::move(point), std::move(prepared)});
+    tasks_.push_back({tasks_.size(), std::move(point), std::move(prepared), {}});
   }
+}
+
+void Plan::solve(const StudyOptions& options) { study::solve(tasks_, options); }
+
+bool Plan::is_solved() const {
+  return std::all_of(tasks_.begin(), tasks_.end(), [](const Task& task) { return task.is_solved(); });
 }
 
 void Plan::keep_shard(std::int64_t index, std::int64_t count) {
   std::map<std::string, std::int64_t> numbers;  // of replays, over the whole study
   std::erase_if(tasks_, [&](const Task& task) {
     const auto next = static_cast<std::int64_t>(numbers.size());
-    return numbers.emplace(task.prepared.replay_key, next).first->second % count != index;
+    return numbers.emplace(task.prepared.replays, next).first->second % count != index;
   });
 }
 
@@ -116,24 +209,39 @@ std::size_t Plan::drop(const std::function<bool(const Task&)>& is_finished) {
   return std::erase_if(tasks_, is_finished);
 }
 
-void run(const Plan& plan, const StudyOptions& options, const Finished& finished) {
+namespace {
+
+void run_solved(const Plan& plan, const StudyOptions& options, const Finished& hand_over) {
   const score::ScoreModel scores;
-  std::vector<std::unique_ptr<TraceWork>> traces;
-  std::map<std::string, TraceGroup*> by_key;
+  const Scoring scoring(scores, plan, options);
+  const Finished finished = [&](const Task& task, result::Result&& result) {
+    scoring.fill(task, result);
+    hand_over(task, std::move(result));
+  };
+  TraceList traces(options, scores, finished);
   for (const Task& task : plan.tasks()) {
-    if (task.point.ask.index_heads > 0) {
+    if (!task.is_solved()) continue;  // a stop was requested
+    if (!task.refused.empty()) {
+      finished(task, refused(task, task.refused));
+    } else if (task.point.ask.index_heads > 0) {
       finished(task, build_index(task));
-      continue;
+    } else {
+      traces.add(task);
     }
-    TraceGroup*& group = by_key[task.prepared.trace_key];
-    if (group == nullptr) {
-      auto made = std::make_unique<TraceGroup>(options, scores, finished);
-      group = made.get();
-      traces.push_back(std::move(made));
-    }
-    group->add(task);
   }
-  run_replays(traces, Spread::kReplays, options.threads, options.stop);
+  replay::run_replays(traces.work(), replay::Spread::kReplays, options.threads, options.stop);
+}
+
+}  // namespace
+
+void run(const Plan& plan, const StudyOptions& options, const Finished& hand_over) {
+  if (plan.is_solved()) return run_solved(plan, options, hand_over);
+  Plan solved = plan;
+  ReplaysInMemory replays;  // else the replays of the solutions would be made twice
+  StudyOptions with_cache = options;
+  if (with_cache.replays == nullptr) with_cache.replays = &replays;
+  solved.solve(with_cache);
+  run_solved(solved, with_cache, hand_over);
 }
 
 std::vector<result::Result> run_all(std::vector<Point> points, const StudyOptions& options,

@@ -2,8 +2,11 @@
 //
 // A plan groups the points by trace, by replay, by lowered work and by machine, so that each of these is made once: a
 // trace serves many policies, a replay serves many batches and machines, and lowered work is re-timed on every machine.
-// Results are handed over as they are finished. An experiment that its trace or policy refuses is a result as well
-// (Status::kFailed), and the others go on.
+// A point whose run has several traces is replayed on each of them, simulated once the last of these replays is made,
+// and its results are combined into one (study/combine.hpp). Its traces are worked through one after the other, so that
+// replays do not wait for long.
+// Results are handed over as they are finished. An experiment that one of its traces or its policy refuses is a result
+// as well (Status::kFailed), and the others go on.
 #pragma once
 
 #include <functional>
@@ -24,7 +27,13 @@ struct Task {
   std::size_t index = 0;  // of its point
   Point point;
   Prepared prepared;
+  std::string refused;  // why its `match:` cannot be solved; empty: it can, or has been
+
+  // Whether it can be simulated or is refused.
+  bool is_solved() const { return !refused.empty() || !prepared.matched || prepared.matched->solved; }
 };
+
+struct StudyOptions;
 
 class Plan {
  public:
@@ -35,7 +44,12 @@ class Plan {
   const std::vector<Task>& tasks() const { return tasks_; }
   std::vector<Task>& tasks() { return tasks_; }
 
-  // Keeps part `index` of `count` of the tasks; those of one replay stay together.
+  // Solves the runs with a `match:` for their budgets (study/match.hpp), which changes their keys. run() does so for
+  // those that have not been solved, and keeps that to itself.
+  void solve(const StudyOptions& options);
+  bool is_solved() const;
+
+  // Keeps part `index` of `count` of the tasks; those of the same replays stay together.
   void keep_shard(std::int64_t index, std::int64_t count);
   // Removes tasks and returns how many there were.
   std::size_t drop(const std::function<bool(const Task&)>& is_finished);
@@ -52,13 +66,23 @@ class ReplayCache {
   virtual void put(const std::string& key, const replay::ReplayResult& replayed) = 0;
 };
 
+// Which benchmark scores a study makes. `score: none` in a run is always kept to.
+enum class Scores {
+  kNone,
+  kAtHand,  // those that a run's `score:` asks for, and those that are known without a replay
+  kAll
+};
+
 struct StudyOptions {
   int threads = 1;
+  Scores scores = Scores::kNone;
+  std::string score_replays;  // the file in which their replays are kept; empty: none
+  std::function<void(std::int64_t done, std::int64_t total)> score_advance = [](std::int64_t, std::int64_t) {};
   ReplayCache* replays = nullptr;  // none: replays are made anew
   std::stop_token stop;            // once requested, no further experiment is begun
 };
 
-// Called from several threads, in any order.
+// Called from several threads, in any order. The task is solved.
 using Finished = std::function<void(const Task&, result::Result&&)>;
 
 void run(const Plan& plan, const StudyOptions& options, const Finished& finished);

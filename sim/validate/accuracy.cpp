@@ -66,7 +66,7 @@ Suite suite_of(const std::vector<score::Row>& rows, const accuracy::EvaluateOpti
   for (const accuracy::Ablation& ablation : ablations) {
     accuracy::Plan without{rows_alone.cells, {}};
     accuracy::EvaluateOptions again = options;
-    again.ablation = &ablation;
+    again.change = accuracy::change_of(ablation);
     accuracy::evaluate(without, link, again);
     suite.detail["ablations"].push_back(accuracy::ablation_report(ablation, plan, without));
   }

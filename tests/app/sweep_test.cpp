@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "app/process.hpp"
+#include "app/stored_results.hpp"
 #include "base/random.hpp"
-#include "result/json.hpp"
 #include "store/store.hpp"
 
 using namespace kvcast::test;
@@ -35,18 +35,6 @@ constexpr const char* kSweep =
 // 2 contexts, 2 cards, 2 batches; full once, 3 policies at 2 budgets
 constexpr std::size_t kPoints = 2 * 2 * 2 * (1 + 3 * 2);
 
-std::map<std::string, json> results(const std::string& dir) {
-  std::map<std::string, json> rows;
-  const auto store = kvcast::store::Store::open(dir, kvcast::store::Store::Open::kExisting);
-  store.for_each([&rows](const kvcast::store::Stored& s) {
-    json result = kvcast::result::to_json(s.result);
-    result["engine"].erase("wall_s");
-    result.erase("timeline");  // which experiments are drawn depends on where the sweep goes on
-    CHECK(rows.emplace(s.result.key, result).second);
-  });
-  return rows;
-}
-
 std::int64_t results_of(const std::string& dir, kvcast::result::Status status) {
   return kvcast::store::Store::open(dir, kvcast::store::Store::Open::kExisting).count(status);
 }
@@ -57,7 +45,7 @@ TEST_CASE("a sweep killed at any moment and resumed equals one that ran through"
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
   REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "whole", "-j", "2"}).code == 0);
-  const auto whole = results(scratch / "whole");
+  const auto whole = stored_results(scratch / "whole");
   REQUIRE(whole.size() == kPoints);
 
   const kvcast::Stream random(11);
@@ -74,7 +62,7 @@ TEST_CASE("a sweep killed at any moment and resumed equals one that ran through"
     killed += code == 128 + SIGKILL ? 1 : 0;
   }
   INFO("killed " << killed << " times");
-  CHECK(results(scratch / "killed") == whole);
+  CHECK(stored_results(scratch / "killed") == whole);
 }
 
 TEST_CASE("a finished sweep does nothing when it is run again") {
@@ -91,10 +79,10 @@ TEST_CASE("another sweep into the same folder loses nothing, and shows its own r
   const std::string config = scratch.write("sweep.yaml", kSweep);
   REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"}).code == 0);
   REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s", "--set", "workload.decode_tokens=8"}).code == 0);
-  CHECK(results(scratch / "s").size() == kPoints);
+  CHECK(stored_results(scratch / "s").size() == kPoints);
   const Output back = kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"});
   CHECK_THAT(back.err, Catch::Contains(std::to_string(kPoints) + " of them in the store already"));
-  CHECK(results(scratch / "s").size() == kPoints);
+  CHECK(stored_results(scratch / "s").size() == kPoints);
 }
 
 TEST_CASE("shards part a sweep without gap or overlap, and one store takes all of them") {
@@ -107,7 +95,7 @@ TEST_CASE("shards part a sweep without gap or overlap, and one store takes all o
                              scratch / ("err" + std::string(1, shard[0]))));
   }
   for (const pid_t child : children) CHECK(wait_for(child) == 0);
-  CHECK(results(scratch / "s").size() == kPoints);
+  CHECK(stored_results(scratch / "s").size() == kPoints);
   for (const char* bad : {"4/3", "x", "1/0", "-1/2", "1/"}) {
     CHECK(kvcast::test::kvcast({"sweep", config, "-o", scratch / "t", "--shard", bad}).code == 2);
   }
@@ -166,13 +154,14 @@ TEST_CASE("another description is not another sweep") {
   CHECK_THAT(again.err, Catch::Contains(std::to_string(kPoints) + " of them in the store already"));
 }
 
-TEST_CASE("a report's findings and tables hold the predicted task scores with their intervals") {
+TEST_CASE(
+    "a report's findings hold the floor of the benchmark score, its tables the task scores with their intervals") {
   const Scratch scratch;
   REQUIRE(kvcast::test::kvcast({"sweep", scratch.write("a.yaml", kSweep), "-o", scratch / "s"}).code == 0);
   const Output report = kvcast::test::kvcast({"report", scratch / "s"});
   REQUIRE(report.code == 0);
-  CHECK_THAT(report.out, Catch::Contains("\n    a100-40gb-pcie4: between ") &&
-                             Catch::Contains("% of the uncompressed model's task score"));
+  CHECK_THAT(report.out, Catch::Contains("\n  a100-40gb-pcie4: full (") && Catch::Contains("predicted RULER score") &&
+                             Catch::Contains("floor 95 %"));
   std::map<std::string, kvcast::result::TaskScore> by_key;
   const auto store = kvcast::store::Store::open(scratch / "s", kvcast::store::Store::Open::kExisting);
   store.for_each([&](const kvcast::store::Stored& s) { by_key[s.result.key] = *s.result.accuracy.task; });
@@ -243,4 +232,51 @@ TEST_CASE("a report of a sweep that is not finished says so, and holds no other 
   kill(child, SIGKILL);
   wait_for(child);
   CHECK(findings() != of_first);
+}
+
+TEST_CASE("a sweep at equal tokens has the solved budgets, and goes on where it stopped") {
+  const Scratch scratch;
+  const std::string config = scratch.write("match.yaml",
+                                           "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nscore: none\n"
+                                           "workload: {prompt_tokens: 600, decode_tokens: 16}\n"
+                                           "trace: {recipe: needle, layers: 1, steps: 4}\n"
+                                           "sweep:\n"
+                                           "  policy: [{name: streaming_llm, sink: 4}, full]\n"
+                                           "  match.tokens_attended: [100, 200]\n");
+  const auto first = kvcast::test::kvcast({"sweep", config, "-o", scratch / "out"});
+  REQUIRE(first.code == 0);
+  CHECK_THAT(first.err, Catch::Contains("full has no budget to solve for and runs as it is"));
+  const auto rows = stored_results(scratch / "out");
+  REQUIRE(rows.size() == 4);
+  for (const auto& [key, row] : rows) {
+    const json &match = row.at("config").at("match"), &policy = row.at("config").at("policy");
+    const double reached = match.at("reached"), asked = match.at("tokens_attended");
+    CHECK(reached == row.at("accuracy").at("attended_mean"));
+    // All of 600 tokens and 1 to 4 new ones, or a window that attends to its whole budget.
+    CHECK(reached == (policy.at("name") == "full" ? 602.5 : asked));
+    if (policy.at("name") != "full") CHECK(policy.at("budget") == asked);
+  }
+  const auto again = kvcast::test::kvcast({"sweep", config, "-o", scratch / "out"});
+  REQUIRE(again.code == 0);
+  CHECK_THAT(again.err, Catch::Contains("4 experiments, 4 of them in the store already"));
+  CHECK(stored_results(scratch / "out") == rows);
+}
+
+TEST_CASE("a run says which budget was solved for, and what stands in the way") {
+  const Scratch scratch;
+  const std::string config = scratch.write("run.yaml",
+                                           "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nscore: none\n"
+                                           "workload: {prompt_tokens: 600, decode_tokens: 16}\n"
+                                           "trace: {recipe: needle, layers: 1, steps: 4}\n"
+                                           "policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 100}\n");
+  const auto run = kvcast::test::kvcast({"run", config});
+  REQUIRE(run.code == 0);
+  CHECK_THAT(run.out, Catch::Contains("budget 100 solved for tokens_attended 100 (reached 100)"));
+  CHECK_THAT(kvcast::test::kvcast({"explain", config}).out, Catch::Contains("budget 100 solved for"));
+  const auto both = kvcast::test::kvcast({"run", config, "--set", "policy.budget=64"});
+  CHECK(both.code == 2);
+  CHECK_THAT(both.err, Catch::Contains("`match:` solves for the budget"));
+  const auto far = kvcast::test::kvcast({"run", config, "--set", "match.tokens_attended=5000"});
+  CHECK(far.code == 2);
+  CHECK_THAT(far.err, Catch::Contains("out of reach") && Catch::Contains("602.5"));
 }

@@ -6,8 +6,12 @@
 //   report_fixture DIR large   the same grid with more budgets and batches: over 3000 experiments
 //   report_fixture DIR bare    four results that lack nearly everything, a failed row, hostile names
 //   report_fixture DIR empty   a store without rows
+//   report_fixture DIR plan ANSWERS   three experiments of a plan and the answers of a JSON file; with `sweep` instead
+//                              of `plan`, the answers beside a sweep
 #include <cmath>
 #include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -300,11 +304,33 @@ void write_bare(Store& store) {
   store.set_metadata(kvcast::store::kMetaName, "</title><script>alert(2)</script>{{data}}");
 }
 
+// A plan's experiments differ in their settings alone: nothing of them is swept.
+void write_plan(Store& store) {
+  int ordinal = 0;
+  for (const int policy : {0, 4, 6}) {
+    Result r = result_of({kDevices[1], policies()[static_cast<std::size_t>(policy)], policy == 6 ? "0.5" : "", 32768, 4,
+                          policy == 0 ? 0.0 : 1024.0});
+    r.subject.swept.clear();
+    store.put(ordinal++, r, "fixture");
+  }
+  store.set_metadata(kvcast::store::kMetaName, "Fixture plan");
+  store.set_machine(kDevices[1].name, machine_numbers(kDevices[1]));
+}
+
+void write_answers(Store& store, const char* path) {
+  std::vector<kvcast::store::Answer> answers;
+  for (const auto& a : nlohmann::json::parse(std::ifstream(path))) {
+    answers.push_back(
+        {a.at("kind"), a.at("question"), a.at("text"), a.at("details"), a.at("data").dump(), a.at("runs")});
+  }
+  store.set_answers(answers);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: report_fixture DIR sweep|large|bare|empty\n");
+  if (argc != 3 && argc != 4) {
+    std::fprintf(stderr, "usage: report_fixture DIR sweep|large|bare|empty|plan [ANSWERS]\n");
     return 2;
   }
   const std::string kind = argv[2];
@@ -312,5 +338,7 @@ int main(int argc, char** argv) {
   if (kind == "sweep") write_grid(store, {16384, 32768, 131072}, {1, 4, 8}, {256, 1024, 4096});
   if (kind == "large") write_grid(store, {16384, 32768, 65536, 131072}, {1, 2, 4, 8, 16}, {256, 512, 1024, 2048, 4096});
   if (kind == "bare") write_bare(store);
+  if (kind == "plan") write_plan(store);
+  if (argc == 4) write_answers(store, argv[3]);
   return 0;
 }

@@ -17,6 +17,7 @@
 #include "simulate/experiment.hpp"
 #include "study/prepare.hpp"
 #include "study/simulation.hpp"
+#include "study/study.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace kvcast::tests {
@@ -72,7 +73,7 @@ std::string prediction(const config::Run& run, const policy::Policy& policy, con
 class Timed {
  public:
   explicit Timed(const Node& config) : prepared_(study::prepare(config)), policy_(study::make_policy(prepared_)) {
-    const auto trace = study::make_trace(prepared_.run);
+    const auto trace = study::make_trace(prepared_.run, prepared_.run.trace);
     replayed_ = replay::replay(replay::prepare(*trace, 1), *policy_, {});
   }
   std::string on(const config::Hardware& hardware) const {
@@ -311,6 +312,20 @@ TEST_CASE("every key of a run moves a prediction") {
   }
 }
 
+TEST_CASE("every quantity of a match moves a prediction") {
+  const Node base = parsed(
+      "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: snapkv, window: 16}\n"
+      "workload: {prompt_tokens: 1024, decode_tokens: 16}\ntrace: {recipe: needle, layers: 1, steps: 2}\n");
+  const auto predicted = [&](const std::string& key, const std::string& value) {
+    const study::Point point{base.with("match." + key, Node::scalar(value, {})), {}, {}};
+    const result::Result r = study::run_all({point}, {}).front();
+    return r.experiment.tpot_mean_s;
+  };
+  CHECK(predicted("tokens_attended", "128") != predicted("tokens_attended", "256"));
+  CHECK(predicted("bytes_read", "0.4 MB") != predicted("bytes_read", "0.8 MB"));
+  CHECK(predicted("bytes_resident", "8 MB") != predicted("bytes_resident", "16 MB"));
+}
+
 TEST_CASE("trace.window captures the prompt queries that a policy needs") {
   const Node base = parsed(
       "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: ctkvr, budget: 64, centroids: 200}\n"
@@ -327,7 +342,7 @@ TEST_CASE("what a policy names inside itself is part of an experiment's key") {
     return study::prepare(
                parsed("model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: minference, then: {file: " +
                       path + "}}\nworkload: {prompt_tokens: 1024, decode_tokens: 16}\n"))
-        .replay_key;
+        .replays;
   };
   const std::string small = key("name: quest\nbudget: 64\n");
   CHECK(key("name: quest\nbudget: 64\n") == small);

@@ -4,8 +4,8 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 
-#include "accuracy/recall_replays.hpp"
 #include "config/find.hpp"
+#include "score/recall_replays.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 
@@ -139,8 +139,8 @@ TEST_CASE("an ablation's effect, by hand") {
 TEST_CASE("an ablation reaches the replay") {
   const TraceRequest trace{"niah", "llama-3.1-8b", 2048, 4, 1};
   const config::PolicyChoice policy = config::read_policy(config::parse_yaml("{name: snapkv, budget: 64}", "test"));
-  const auto mass = [&](const Ablation* ablation) {
-    RecallReplays samples("", 1, ablation);
+  const auto mass = [&](const score::RecipeChange& change) {
+    RecallReplays samples("", 1, change);
     samples.request(trace, policy);
     samples.run([](std::int64_t, std::int64_t) {});
     double full = 0;
@@ -151,9 +151,9 @@ TEST_CASE("an ablation reaches the replay") {
       "small: {takes_away: x, set: {needles.amplitude: 0.3}}\n"
       "unscaled: {takes_away: x, scales_rope: false}\n");
   const std::vector<Ablation> all = read_ablations(file.path());
-  const double whole = mass(nullptr);
-  CHECK(mass(&all[0]) < whole / 2);  // needles a quarter as long attract less
-  CHECK(mass(&all[1]) != whole);     // Llama 3.1 scales its embedding
+  const double whole = mass({});
+  CHECK(mass(change_of(all[0])) < whole / 2);  // needles a quarter as long attract less
+  CHECK(mass(change_of(all[1])) != whole);     // Llama 3.1 scales its embedding
 }
 
 TEST_CASE("a prompt too short for its task has no score, and leaves others theirs") {

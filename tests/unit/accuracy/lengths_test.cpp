@@ -39,7 +39,7 @@ TEST_CASE("prompts of all lengths stand for a task where the budget covers some 
   CHECK(cell("block=128", "0.5", "fraction_of_context").contexts == one);
   // The table's own length, or cut.
   CHECK(cell("2560", "2048").contexts == std::vector<PromptLength>{{2560 - 128}});
-  const std::vector<PartTrace> traces = traces_of(cell("block=128", "2048"), {2});
+  const std::vector<PartTrace> traces = traces_of(cell("block=128", "2048"), 2);
   REQUIRE(traces.size() == 2 * 4);
   CHECK(traces[0].trace.prompt_tokens == 1400);
   CHECK(traces[0].weight == 99);
@@ -50,7 +50,7 @@ TEST_CASE("prompts of all lengths stand for a task where the budget covers some 
 TEST_CASE("a task can ask for several prompts a trace") {
   Cell one = cell("block=128", "1399");
   one.task.prompts = 3;
-  const std::vector<PartTrace> traces = traces_of(one, {2});
+  const std::vector<PartTrace> traces = traces_of(one, 2);
   std::vector<std::uint64_t> seeds;
   for (const PartTrace& t : traces) seeds.push_back(t.trace.seed);
   CHECK(seeds == std::vector<std::uint64_t>{1, 2, 3, 4, 5, 6});  // no prompt twice

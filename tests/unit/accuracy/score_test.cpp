@@ -120,7 +120,7 @@ TEST_CASE("budgets leave out what a policy keeps beside, and benchmarks differ i
   CHECK(input.policy.parameters.find("budget")->text() == "1792");
   CHECK(input.policy.parameters.find("sink")->text() == "128");
   // Two traces for the product, one for each factor.
-  CHECK(traces_of(cell("LongGenBench", "CRxAcc"), {1}).size() == 2);
+  CHECK(traces_of(cell("LongGenBench", "CRxAcc"), 1).size() == 2);
 }
 
 TEST_CASE("one attempt finds what the table says it does") {
@@ -297,7 +297,7 @@ TEST_CASE("later turns ask for something else than a policy saw, unless it choos
                                     "RocketKV-MT,1024,tokens,64.4\n"),
                               Catalogue());
   REQUIRE(plan.cells.size() == 2);
-  const std::vector<PartTrace> seen_once = traces_of(plan.cells[0], {1}), seen_always = traces_of(plan.cells[1], {1});
+  const std::vector<PartTrace> seen_once = traces_of(plan.cells[0], 1), seen_always = traces_of(plan.cells[1], 1);
   REQUIRE(seen_once.size() == 2);
   CHECK(seen_once[1].part == 1);
   CHECK(seen_once[1].trace.later_turn);

@@ -87,6 +87,42 @@ TEST_CASE("a run needs a model, hardware and a policy; the rest has defaults", "
   CHECK(error_in(kHead) == "run.yaml:1:1: run: the required key \"policy\" is missing");
 }
 
+TEST_CASE("a run stands on several traces unless it names one", "[run]") {
+  const Run by_default = run_of(kHead + "policy: full\n");
+  REQUIRE(by_default.traces.size() == 3);
+  CHECK(by_default.traces[0].recipe == "needle");
+  CHECK(by_default.traces[1].recipe == "longbench-single-doc");
+  CHECK(by_default.traces[2].recipe == "ruler-multikey2");
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(by_default.traces[i].seed == i + 1);
+    CHECK(by_default.traces[i].layers == 2);
+    CHECK(by_default.traces[i].steps == 16);
+  }
+  CHECK(by_default.trace.recipe == "needle");
+  // Any key of `trace` names one trace, with the other keys' defaults.
+  const Run one = run_of(kHead + "policy: full\ntrace: {layers: 1}\n");
+  REQUIRE(one.traces.size() == 1);
+  CHECK(one.traces[0].recipe == "needle");
+  CHECK(one.traces[0].layers == 1);
+  CHECK(one.traces[0].steps == 16);
+  const Run listed = run_of(kHead + "policy: full\ntraces: [{seed: 4}, {recipe: local, seed: 4}, {file: t}]\n");
+  REQUIRE(listed.traces.size() == 3);
+  CHECK(listed.trace.seed == 4);
+  CHECK(listed.traces[1].recipe == "local");
+  CHECK(listed.traces[2].file == "t");
+}
+
+TEST_CASE("traces that are no list, empty, twice the same or beside a trace are refused", "[run]") {
+  CHECK_THAT(error_in(kHead + "policy: full\ntraces: []"), Catch::Contains("expected a list of traces"));
+  CHECK_THAT(error_in(kHead + "policy: full\ntraces: {seed: 1}"), Catch::Contains("expected a list of traces"));
+  CHECK_THAT(error_in(kHead + "policy: full\ntraces: [{recipe: needle}, {seed: 1, layers: 2}]"),
+             Catch::StartsWith("run.yaml:4:28:") && Catch::Contains("the same trace stands twice"));
+  CHECK_THAT(error_in(kHead + "policy: full\ntrace: {seed: 1}\ntraces: [{seed: 2}]"),
+             Catch::Contains("either `trace:` or `traces:`"));
+  CHECK_THAT(error_in(kHead + "policy: full\ntraces: [{seed: 1}, {layers: 33}]"),
+             Catch::Contains("33 captured layers"));
+}
+
 TEST_CASE("a trace comes from a recipe or a file", "[run]") {
   const Run run = run_of(kHead + "policy: full\ntrace: {file: t.safetensors}\n");
   CHECK(run.trace.file == "t.safetensors");
@@ -132,8 +168,10 @@ TEST_CASE("odd workloads and frameworks are refused", "[run]") {
   CHECK(section("framework: {expand_kv_heads: yes}") ==
         "run.yaml:4:30: expand_kv_heads: expected true or false, found \"yes\"");
   CHECK(section("batch: 4") ==
-        "run.yaml:4:1: run: unknown key \"batch\"; known: name, description, model, hardware, policy, workload, trace, "
-        "framework");
+        "run.yaml:4:1: run: unknown key \"batch\" (did you mean \"match\"?); known: name, description, model, "
+        "hardware, policy, "
+        "match, workload, trace, "
+        "traces, score, framework");
 }
 
 TEST_CASE("each of the launch modes is read", "[run]") {
@@ -238,4 +276,32 @@ TEST_CASE("settings reach the run", "[run]") {
   const auto [path, value] = parse_setting("workload.batch=0");
   CHECK(error_of([&] { read_run(config.with(path, value)); }) ==
         "--set workload.batch=0: batch: 0 is out of range, must be between 1 and 65536");
+}
+
+TEST_CASE("a match is one quantity in place of a budget", "[run][match]") {
+  const std::string head = kHead + "policy: {name: quest, page: 8}\n";
+  CHECK_FALSE(run_of(head).match);
+  const Run tokens = run_of(head + "match: {tokens_attended: 1024}\n");
+  REQUIRE(tokens.match);
+  CHECK(tokens.match->quantity == MatchChoice::Quantity::kTokensAttended);
+  CHECK(tokens.match->value == 1024);
+  const Run read = run_of(head + "match: {bytes_read: 40 MB}\n");
+  CHECK(read.match->quantity == MatchChoice::Quantity::kBytesRead);
+  CHECK(read.match->value == 4e7);
+  CHECK(run_of(head + "match: {bytes_resident: 2 GB}\n").match->value == 2e9);
+  const Node solved = with_budget(parse_yaml(kHead + "policy: quest\nmatch: {bytes_read: 40 MB}\n", "run.yaml"), 96);
+  CHECK(solved.canonical() == parse_yaml(kHead + "policy: {name: quest, budget: 96}\n", "run.yaml").canonical());
+}
+
+TEST_CASE("odd matches are refused", "[run][match]") {
+  const std::string head = kHead + "policy: quest\n";
+  CHECK(error_in(head + "match: {}\n") ==
+        "run.yaml:4:8: match: give one of the quantities; known: bytes_read, bytes_resident, tokens_attended");
+  CHECK(error_in(head + "match: {bytes_read: 4 MB, tokens_attended: 8}\n") ==
+        "run.yaml:4:44: match: bytes_read and tokens_attended: a budget is solved for one of them");
+  CHECK(error_in(kHead + "policy: {name: quest, budget: 64}\nmatch: {tokens_attended: 8}\n") ==
+        "run.yaml:3:31: policy: `match:` solves for the budget; give one of the two");
+  CHECK_THAT(error_in(head + "match: {tokens: 8}\n"), Catch::StartsWith("run.yaml:4:9: match: unknown key \"tokens\""));
+  CHECK_THAT(error_in(head + "match: {bytes_read: 8}\n"), Catch::Contains("expected bytes with a unit"));
+  CHECK_THAT(error_in(head + "match: {tokens_attended: 0}\n"), Catch::StartsWith("run.yaml:4:26: "));
 }

@@ -1,190 +1,177 @@
+// Conclusions from results by hand, and against the table that they are drawn from.
 #include "plan/findings.hpp"
 
 #include <catch2/catch.hpp>
 
-#include <cmath>
+#include <random>
 
+#include "plan/compare.hpp"
 #include "support/small_result.hpp"
+
+namespace kvcast::tests {
+namespace {
 
 using namespace kvcast::plan;
 using Catch::Contains;
+using result::Result;
+using result::Status;
 
-namespace {
-Row row(std::int64_t context, std::int64_t batch, const std::string& policy, double tokens_per_s, double recall) {
-  Row r;
-  r.hardware = "card";
-  r.context = context;
-  r.batch = batch;
-  r.policy = r.policy_name = policy;
-  r.oom = tokens_per_s == 0;
-  r.tokens_per_s = tokens_per_s;
-  r.recall = recall;
-  r.bound = policy + "'s bound";
+// A result of 0 tokens/s does not fit; a score below 0 has none.
+Result row(std::int64_t context, std::int64_t batch, const std::string& policy, double tokens_per_s, double score) {
+  Result r = small_result();
+  r.subject.model = "model", r.subject.hardware = "card", r.subject.trace = "text";
+  r.subject.policy = policy, r.subject.policy_category = "retrieval", r.subject.settings.clear(),
+  r.subject.swept.clear();
+  r.subject.prompt_tokens = context, r.subject.decode_tokens = 512, r.subject.batch = batch;
+  r.experiment.tokens_per_s = tokens_per_s;
+  r.experiment.tpot_mean_s = tokens_per_s > 0 ? static_cast<double>(batch) / tokens_per_s : 0;
+  if (tokens_per_s == 0) r.status = Status::kOom, r.experiment.oom.emplace().pool = "hbm";
+  if (score >= 0) {
+    auto& b = r.benchmark.emplace();
+    b.benchmark = "ruler", b.share_of_full = score, b.interval = {score - 0.02, std::min(1.0, score + 0.02)};
+  } else {
+    r.benchmark_refused = "no such heads";
+  }
   return r;
 }
-}  // namespace
 
-TEST_CASE("a row is read from a result") {
-  const kvcast::result::Result r = kvcast::tests::small_result();
-  const Row of_small = row_of(r);
-  CHECK(of_small.model == "llama-3.1-8b");
-  CHECK(of_small.hardware == "h200");
-  CHECK(of_small.trace == "recipe needle, seed 1");
-  CHECK(of_small.policy == "quest, budget 1024, tau 0.8");
-  CHECK(of_small.policy_name == "quest");
-  CHECK_FALSE(of_small.oracle);
-  CHECK_FALSE(of_small.oom);
-  CHECK(of_small.context == 32768);
-  CHECK(of_small.decode_tokens == 512);
-  CHECK(of_small.batch == 2);
-  CHECK(of_small.tokens_per_s == 200);
-  // The HBM moves a step by factors of 1.05 and 0.96, the link by 1.1 and 0.9: logarithms add as squares.
-  CHECK(of_small.low == Approx(200 * std::exp(-std::hypot(std::log(1.05), std::log(1.1)))));
-  CHECK(of_small.high == Approx(200 * std::exp(std::hypot(std::log(0.96), std::log(0.9)))));
-  CHECK(of_small.recall == 0.9);
-  CHECK_FALSE(of_small.score.has_value());
-  CHECK(of_small.bound == "host link");
-  REQUIRE(of_small.moved_by.size() == 2);
-  CHECK(of_small.moved_by.at("link.h2d_bandwidth").longer == 1.1);
-  CHECK(of_small.moved_by.at("gpu.stream_efficiency and 1 of the same source").shorter == 0.96);
-  CHECK(of_small.of_trace.longer == 1);
+std::vector<Finding> conclude(const std::vector<Result>& rows) { return findings(rows, {}); }
 
-  kvcast::result::Result other = r;
-  other.subject.policy_category = "oracle of selection";
-  other.accuracy.task.emplace().interval = {0.625, 1};
-  other.experiment.effects.push_back({"trace", {"trace"}, {}, {}});
-  other.experiment.effects.back().longer.step = 1.5, other.experiment.effects.back().shorter.step = 0.5;
-  CHECK(row_of(other).oracle);
-  CHECK(row_of(other).score->low == 0.625);
-  CHECK(row_of(other).of_trace.shorter == 0.5);
-  CHECK(row_of(other).moved_by.size() == 2);
-  other.status = kvcast::result::Status::kOom;
-  CHECK(row_of(other).oom);
-}
-
-TEST_CASE("findings come from results, live or restored, and failed ones are left out") {
-  kvcast::result::Result ran = kvcast::tests::small_result(), failed = ran;
-  failed.status = kvcast::result::Status::kFailed, failed.subject.batch = 64;
-  const auto found = findings(std::vector{ran, failed});
-  CHECK(found[0].text == "h200: quest, budget 1024, tau 0.8 (200 tokens/s at 32K tokens, batch 2)");
-  CHECK(found[2].text == "h200: host link sets the pace of quest, budget 1024, tau 0.8");
-  const auto nothing = findings(std::vector{failed});
-  CHECK(nothing[0].text.empty());
-}
-
-TEST_CASE("the memory limit is the largest batch that anything fits at the longest context") {
-  const std::vector<Row> rows = {row(1000, 8, "full", 900, 1),   row(2000, 1, "full", 100, 1),
-                                 row(2000, 4, "full", 0, 1),     row(2000, 1, "fast", 90, 0.9),
-                                 row(2000, 4, "fast", 300, 0.9), row(2000, 4, "lossy", 500, 0.5),
-                                 row(2000, 8, "fast", 0, 0.9)};
-  const auto found = findings(rows);
+TEST_CASE("the fastest setting of any batch that meets the floor is recommended") {
+  // At 2000 tokens `lossy` is fastest and scores 90 %; `fast` reaches 300 at batch 4, full KV 150 at batch 2.
+  const std::vector<Result> rows = {
+      row(1000, 8, "full", 900, 1),    row(2000, 1, "full", 100, 1),    row(2000, 2, "full", 150, 1),
+      row(2000, 4, "full", 0, 1),      row(2000, 1, "fast", 90, 0.97),  row(2000, 2, "fast", 200, 0.97),
+      row(2000, 4, "fast", 300, 0.97), row(2000, 4, "lossy", 500, 0.9), row(2000, 8, "fast", 0, 0.97)};
+  const auto found = conclude(rows);
   REQUIRE(found.size() == 4);
-  // At 2000 tokens batch 8 fits nobody, batch 4 fits two; `lossy` keeps 0.5 of `fast`'s 0.9: too little.
-  CHECK_THAT(found[0].text, Contains("fast (300 tokens/s at 2000 tokens, batch 4)"));
-  CHECK_THAT(found[0].detail, Contains("full KV does not fit"));
-  // At batch 1 full KV is faster (100 against 90), at batch 4 it no longer fits.
-  CHECK_THAT(found[1].text, Contains("from batch 4 (full KV no longer fits) at 2000"));
-  CHECK_THAT(found[2].text, Contains("fast's bound sets the pace of fast"));
+  CHECK(found[0].title == "Best policy at the longest context");
+  CHECK(found[0].text == "card: fast (300 tokens/s at 2000 tokens, batch 4)");
+  CHECK_THAT(found[0].detail, Contains("predicted ruler score 97.0 % of full KV's (95.0 to 99.0 %), floor 95 %"));
+  // Full KV at its own best batch, named: 300 / 150.
+  CHECK_THAT(found[0].detail, Contains("2 times as fast as full KV at batch 2"));
+  CHECK_THAT(found[1].text, Contains("fast beats full KV from batch 2 at 2000"));
+  CHECK(found[2].text == "card: fast is bound by host link");
+  CHECK_THAT(found[2].detail, Contains("full KV at batch 2: host link"));
+  CHECK_THAT(found[3].text, Contains("link.h2d_bandwidth may move a step of fast by -10 % to +10 %"));
 }
 
-TEST_CASE("break-even batches are told by batch, and only where full KV stands beside the policy") {
-  // Faster from batch 1 at 1000 and 4000 tokens, from 2 at 2000.
-  const std::vector<Row> rows = {row(1000, 1, "full", 10, 1), row(1000, 1, "fast", 20, 0.99),
-                                 row(2000, 1, "full", 10, 1), row(2000, 1, "fast", 9, 0.99),
-                                 row(2000, 2, "full", 10, 1), row(2000, 2, "fast", 11, 0.99),
-                                 row(4000, 1, "full", 10, 1), row(4000, 1, "fast", 20, 0.99)};
-  CHECK_THAT(findings(rows)[1].text, Contains("fast beats full KV from batch 1 at 1000, 4000; 2 at 2000"));
-  CHECK_THAT(findings({row(1000, 1, "fast", 20, 0.99)})[1].text, Contains("fast was not swept beside full KV"));
-  CHECK_THAT(findings({row(1000, 1, "full", 20, 1)})[1].text, Contains("full KV is the fastest here"));
-  CHECK_THAT(findings({row(1000, 1, "full", 20, 1), row(2000, 1, "fast", 9, 1)})[1].text,
-             Contains("was not swept beside"));
+TEST_CASE("where full KV beats everything that meets the floor it is recommended") {
+  const auto found =
+      conclude({row(2000, 1, "full", 100, 1), row(2000, 1, "lossy", 500, 0.3), row(2000, 1, "slow", 50, 0.99)});
+  CHECK_THAT(found[0].text, Contains("full (100 tokens/s"));
+  CHECK_THAT(found[1].text, Contains("full KV is the fastest that meets the floor"));
 }
 
-TEST_CASE("what is not asked alike is told apart: models, traces, tokens generated") {
-  // Of a's slow keeps 0.9 of the mass, below 0.95 of full KV's; b's fast is set beside full KV of b.
-  std::vector<Row> rows = {row(2000, 1, "full", 50, 1), row(2000, 1, "slow", 100, 0.9), row(2000, 1, "full", 200, 1),
-                           row(2000, 1, "fast", 300, 1)};
-  for (int i = 0; i < 4; ++i) rows[i].model = i < 2 ? "a" : "b";
-  auto found = findings(rows);
-  CHECK_THAT(found[0].text, Contains("a on card: full (50"));
-  CHECK_THAT(found[0].text, Contains("\nb on card: fast (300"));
-  CHECK_THAT(found[0].detail, Contains("full KV 200 tokens/s"));
-  CHECK_THAT(found[1].text, Contains("a on card: full KV is the fastest here\nb on card: fast beats full KV from"));
-  for (Row& r : rows) r.trace = "recipe " + r.model, r.model = "one";
-  CHECK_THAT(findings(rows)[0].text, Contains("card, recipe a: full (50") && Contains("\ncard, recipe b: fast (300"));
-  for (Row& r : rows) r.decode_tokens = r.trace == "recipe a" ? 16 : 512, r.trace.clear();
-  CHECK_THAT(findings(rows)[0].text, Contains("card, 16 generated: full (50") && Contains("card, 512 generated: fast"));
+TEST_CASE("a setting without a score is not recommended, and the reason is told") {
+  const auto found = conclude({row(2000, 1, "full", 100, 1), row(2000, 1, "unknown", 500, -1)});
+  CHECK_THAT(found[0].text, Contains("full (100"));
+  CHECK_THAT(found[0].detail, Contains("not considered for want of a predicted score: unknown (no such heads)"));
+  // Where no score is asked for, nothing is held to a floor, and that is told.
+  config::ScoreChoice none;
+  none.benchmark = "none";
+  const std::vector<Result> rows = {row(2000, 1, "full", 100, -1), row(2000, 1, "unknown", 500, -1)};
+  const auto unheld = findings(rows, none);
+  CHECK_THAT(unheld[0].text, Contains("unknown (500"));
+  CHECK_THAT(unheld[0].detail, Contains("no score was asked for"));
 }
 
-TEST_CASE("what is the same in all places is told once") {
-  std::vector<Row> rows = {row(2000, 1, "full", 50, 1), row(2000, 1, "fast", 100, 1), row(2000, 1, "full", 50, 1),
-                           row(2000, 1, "fast", 100, 1)};
-  rows[2].hardware = rows[3].hardware = "other";
-  CHECK(findings(rows)[1].detail == "the smallest swept batch at which it is faster, by context");
-  CHECK_THAT(findings({rows[0], rows[1]})[1].detail, Contains("card: the smallest"));
+TEST_CASE("the floor is the configuration's, and a score that may be below it is told with one that is not") {
+  std::vector<Result> rows = {row(2000, 1, "full", 100, 1), row(2000, 1, "risky", 500, 0.96),
+                              row(2000, 1, "safe", 300, 0.98)};
+  rows[0].benchmark->interval = {1, 1};
+  CHECK_THAT(conclude(rows)[0].text, Contains("risky (500"));
+  CHECK_THAT(conclude(rows)[0].detail,
+             Contains("the fastest whose whole score interval is above the floor is safe (300 tokens/s)"));
+  config::ScoreChoice strict = score_choice(config::parse_yaml("score: {benchmark: ruler, floor: 97 %}", "t"));
+  CHECK_THAT(findings(rows, strict)[0].text, Contains("safe (300"));
+  strict.floor = 0.99;
+  CHECK_THAT(findings(rows, strict)[0].text, Contains("full (100"));
+  CHECK_THAT(findings(std::vector{rows[1]}, strict)[0].text,
+             Contains("nothing that fits is predicted to keep 99 % of full KV's ruler score"));
 }
 
-TEST_CASE("a task's score is told with its interval") {
-  std::vector<Row> rows = {row(2000, 1, "fast", 300, 1)};
-  CHECK_THAT(findings(rows)[0].detail, !Contains("task score"));
-  rows[0].score = kvcast::Interval{0.625, 1};
-  CHECK_THAT(findings(rows)[0].detail, Contains("62 to 100 % of the uncompressed model's task score"));
+TEST_CASE("what costs leave open is not told apart") {
+  // The costs of both are the same and cancel, but for the second one's own trace.
+  std::vector<Result> rows = {row(2000, 1, "first", 110, 1), row(2000, 1, "second", 100, 1)};
+  CHECK_THAT(conclude(rows)[0].detail,
+             Contains("1.1 times as fast as the next policy, second") && !Contains("not told apart"));
+  result::Effect trace{result::kTraceSample, {result::kTraceSample}, {}, {}};
+  trace.longer.step = 1.3, trace.shorter.step = 0.7;
+  rows[1].experiment.effects.push_back(trace);
+  CHECK_THAT(conclude(rows)[0].detail, Contains("which is not told apart"));
 }
 
-TEST_CASE("an oracle is never recommended") {
-  std::vector<Row> rows = {row(2000, 1, "best", 900, 1), row(2000, 1, "real", 100, 0.97)};
-  rows[0].oracle = true;
-  CHECK_THAT(findings(rows)[0].text, Contains("real"));
+TEST_CASE("places that a comparison must not mix are told apart") {
+  std::vector<Result> rows = {row(2000, 1, "full", 50, 1), row(2000, 1, "slow", 40, 1), row(2000, 1, "full", 200, 1),
+                              row(2000, 1, "fast", 300, 1)};
+  for (int i = 0; i < 4; ++i) rows[static_cast<std::size_t>(i)].subject.model = i < 2 ? "a" : "b";
+  const auto found = conclude(rows);
+  CHECK(found[0].text ==
+        "a on card: full (50 tokens/s at 2000 tokens, batch 1)\nb on card: fast (300 tokens/s at 2000 tokens, batch "
+        "1)");
+  CHECK_THAT(found[1].text,
+             Contains("a on card: full KV is the fastest") && Contains("\nb on card: fast beats full KV from batch 1"));
 }
 
-TEST_CASE("a sweep in which nothing fits says so") {
-  const auto found = findings({row(2000, 1, "full", 0, 1)});
-  for (const Finding& f : found) CHECK_THAT(f.text, Contains("nothing in this sweep fits"));
-  CHECK(findings(std::vector<Row>{}).size() == 4);
+TEST_CASE("an oracle is never recommended, and a sweep in which nothing fits says so") {
+  std::vector<Result> rows = {row(2000, 1, "full", 100, 1), row(2000, 1, "exact", 500, 1)};
+  rows[1].subject.policy_category = "oracle of selection";
+  CHECK_THAT(conclude(rows)[0].text, Contains("full (100"));
+  CHECK(conclude({row(2000, 1, "full", 0, 1)})[0].text == "card: nothing in this sweep fits");
+  Result failed = rows[0];
+  failed.status = Status::kFailed;
+  CHECK(conclude({failed})[0].text.empty());
 }
 
-namespace {
-Row moved(Row r, std::map<std::string, Row::Factors> by) {
-  r.moved_by = std::move(by);
-  return r;
+// Random tables: whatever is recommended, no row of its machine, model and context that meets the same floor is faster,
+// and it meets the floor itself.
+TEST_CASE("no recommended row is beaten by a row that meets the same floor") {
+  std::mt19937_64 random(7);
+  const auto any = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  for (int table = 0; table < 300; ++table) {
+    std::vector<Result> rows;
+    for (int i = 0; i < 3 + any(40); ++i) {
+      static const char* const policies[] = {"full", "quest", "rocketkv", "exact_topk"};
+      const int policy = any(4);
+      const double rate = any(6) == 0 ? 0 : 1 + any(1000);
+      Result r = row(std::int64_t{1000} << any(3), 1 << any(5), policies[policy], rate,
+                     policy == 0   ? 1
+                     : any(5) == 0 ? -1
+                                   : 0.9 + 0.01 * any(11));
+      if (policy == 3) r.subject.policy_category = "oracle";
+      r.subject.hardware = any(2) == 0 ? "card" : "other";
+      rows.push_back(std::move(r));
+    }
+    config::ScoreChoice score;
+    score.floor = 0.9 + 0.01 * any(11);
+    const std::string text = findings(rows, score)[0].text;
+    for (const char* card : {"card", "other"}) {
+      std::int64_t context = 0;
+      for (const Result& r : rows) {
+        if (r.subject.hardware == card && r.has_times()) context = std::max(context, r.subject.prompt_tokens);
+      }
+      double fastest = 0;
+      for (const Result& r : rows) {
+        const bool there = r.subject.hardware == card && r.subject.prompt_tokens == context && r.has_times();
+        const bool meets = r.benchmark && r.benchmark->share_of_full >= score.floor && r.subject.policy != "exact_topk";
+        if (there && meets) fastest = std::max(fastest, r.experiment.tokens_per_s);
+      }
+      const bool present =
+          std::any_of(rows.begin(), rows.end(), [&](const Result& r) { return r.subject.hardware == card; });
+      if (!present) continue;
+      const std::size_t at = text.find(std::string(card) + ": ");
+      REQUIRE(at != std::string::npos);
+      const std::string line = text.substr(at, text.find('\n', at) - at);
+      INFO(text);
+      if (fastest == 0) {
+        CHECK_THAT(line, Contains("nothing"));
+      } else {
+        CHECK_THAT(line, Contains(fmt::format("({:.0f} tokens/s at {} tokens", fastest, context)));
+      }
+    }
+  }
 }
+
 }  // namespace
-
-TEST_CASE("a cost that both rest on cancels in how much faster one is; independent factors add as squared logarithms") {
-  // 30 of 20 tokens/s are 1.5 times. The memory's rate moves both alike: 1.5 whichever way.
-  const Row a = row(2000, 1, "a", 30, 1), b = row(2000, 1, "b", 20, 1);
-  const Row::Factors tenth{0.9, 1.1};
-  const auto same = times_as_fast(moved(a, {{"hbm", tenth}}), moved(b, {{"hbm", tenth}}));
-  CHECK(same.low == Approx(1.5));
-  CHECK(same.high == Approx(1.5));
-  // Launches move a's step alone, by a factor of 2 either way; the link moves b's alone, by 4: logarithms of ln 2 and
-  // 2 ln 2, together sqrt(1 + 4) ln 2.
-  const auto apart = times_as_fast(moved(a, {{"launch", {0.5, 2}}}), moved(b, {{"link", {0.25, 4}}}));
-  CHECK(apart.low == Approx(1.5 * std::pow(2, -std::sqrt(5))));
-  CHECK(apart.high == Approx(1.5 * std::pow(2, std::sqrt(5))));
-}
-
-TEST_CASE("a trace moves two policies each for itself") {
-  // A factor of 2 for a and of 8 for b: ln 2 and 3 ln 2, together sqrt(10) ln 2.
-  Row a = row(2000, 1, "a", 30, 1), b = row(2000, 1, "b", 20, 1);
-  a.of_trace = {0.5, 2}, b.of_trace = {0.125, 8};
-  CHECK(times_as_fast(a, b).low == Approx(1.5 * std::pow(2, -std::sqrt(10))));
-  CHECK(times_as_fast(a, b).high == Approx(1.5 * std::pow(2, std::sqrt(10))));
-  CHECK_THAT(findings({a})[3].text, Contains("other layers and steps may move a step of a by -50 % to +100 %"));
-}
-
-TEST_CASE("the best policy's lead over the next one is told with what costs leave of it") {
-  const std::vector<Row> rows = {
-      moved(row(2000, 1, "fast", 30, 1), {{"host.launch", {0.8, 1.25}}, {"hbm", {0.9, 1.1}}}),
-      row(2000, 1, "slow", 10, 1), moved(row(2000, 1, "next", 25, 1), {{"hbm", {0.9, 1.1}}})};
-  const auto found = findings(rows);
-  // 30 / 25 = 1.2; launches leave 1.2 / 1.25 = 0.96 to 1.2 / 0.8 = 1.5 of it.
-  CHECK_THAT(found[0].detail, Contains("not told apart from the next: 0.96 to 1.5 times as fast as next"));
-  CHECK_THAT(found[3].text, Contains("card: host.launch may move a step of fast by -20 % to +25 %"));
-  CHECK_THAT(found[3].detail, Contains("then hbm: -10 % to +10 %"));
-
-  const std::vector<Row> clear = {moved(rows[0], {{"hbm", {0.9, 1.1}}, {"idle", {1, 1.005}}}), rows[1], rows[2]};
-  CHECK_THAT(findings(clear)[0].detail, Contains("; 1.19 to 1.2 times as fast as next"));
-  CHECK(findings(clear)[3].detail.empty());  // what moves it by half a per cent is not told
-  CHECK_THAT(findings({row(2000, 1, "alone", 9, 1)})[3].text, Contains("no cost moves alone by a per cent"));
-}
+}  // namespace kvcast::tests

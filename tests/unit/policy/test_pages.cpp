@@ -37,6 +37,28 @@ TEST_CASE("a cuboid is the box's centre plus and minus the mean distance from it
   CHECK(row[3] == 5.0f);
 }
 
+TEST_CASE("whole pages at once have the bounds that their tokens have one by one") {
+  // Page 0: dimension 0 holds 1 and 3 (centre 2, mean distance 1), dimension 1 −2 and −5 (centre −3.5, 1.5).
+  // Page 1: 0 and 8 (centre 4, mean distance 4), 4 and 4.
+  const float keys[] = {1, -2, 3, -5, 0, 4, 8, 4};
+  for (const Summary summary : {Summary::kMinMax, Summary::kCuboidMean}) {
+    PageBounds bounds(2, 2, 2, summary);
+    bounds.append_pages(keys, 2);
+    CHECK(bounds.tokens() == 4);
+    REQUIRE(bounds.full_pages() == 2);
+    const float* const rows = bounds.rows().row(0);
+    // Of two keys the mean distance from the centre is half the box: both summaries agree.
+    CHECK(std::vector<float>(rows, rows + 8) == std::vector<float>{3, -2, 1, -5, 8, 4, 0, 4});
+  }
+  // Four keys tell the two apart: 0, 1, 2, 8 as above, then a key that opens the next page.
+  const float four[] = {0, 5, 1, 5, 2, 5, 8, 5}, next[] = {9, 9};
+  PageBounds cuboid(2, 4, 1, Summary::kCuboidMean);
+  cuboid.append_pages(four, 1);
+  cuboid.append(next);
+  const float* const rows = cuboid.rows().row(0);
+  CHECK(std::vector<float>(rows, rows + 8) == std::vector<float>{7.25f, 5, 0.75f, 5, 9, 9, 9, 9});
+}
+
 TEST_CASE("a query split by sign picks the bound that makes the product largest") {
   const PageBounds bounds = bounds_of({{1, -2}, {3, -5}}, 2, Summary::kMinMax);
   const float query[] = {2, -1};

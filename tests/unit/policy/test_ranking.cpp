@@ -92,7 +92,26 @@ TEST_CASE("scores that are not numbers are never selected and break nothing") {
   CHECK(selected(many, 1) == std::vector<std::int32_t>{9000});
   std::vector<std::int32_t> out;
   Ranking().rank(many, many.size(), out);
-  CHECK(out.size() == many.size());
+  REQUIRE(out.size() == many.size());
+  // The numbers by size, then the others as they stand.
+  CHECK(std::vector<std::int32_t>(out.begin(), out.begin() + 5) == std::vector<std::int32_t>{9000, 77, 0, 1, 2});
+  CHECK(out.back() == 9999);
+}
+
+TEST_CASE("many ranks go by the value of negative scores too, and zeros of either sign are equal") {
+  // In turn −2, −1, −0, 0, 1, 1.5: below and above the size from which ranks are sorted by bits.
+  const float cycle[] = {-2, -1, -0.0f, 0, 1, 1.5f};
+  for (const std::size_t n : {60u, 6000u}) {
+    std::vector<float> scores;
+    for (std::size_t i = 0; i < n; ++i) scores.push_back(cycle[i % 6]);
+    std::vector<std::int32_t> out;
+    Ranking().rank(scores, n, out);
+    CHECK(out == by_full_sort(scores, n));
+    // A sixth each above zero, twice; the zeros of either sign follow in the order of their positions.
+    CHECK(out[n / 3] == 2);
+    CHECK(out[n / 3 + 1] == 3);
+    CHECK(out[n / 3 + 2] == 8);
+  }
 }
 
 }  // namespace

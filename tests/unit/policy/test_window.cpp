@@ -19,6 +19,14 @@ TEST_CASE("the maximum ignores what lies beyond the ends") {
   CHECK(pooled(Pool::kMax, 3, {-1, -3, -2, -5}) == std::vector<float>{-1, -1, -2, -2});
 }
 
+TEST_CASE("the maximum over a kernel that is no power of two, and over values that are not numbers") {
+  // Kernel 5: of {9, 1, 2} , {9, 1, 2, 3}, {9, 1, 2, 3, 4}, {1, 2, 3, 4, 0}, {2, 3, 4, 0, 0}, {3, 4, 0, 0}, {4, 0, 0}.
+  CHECK(pooled(Pool::kMax, 5, {9, 1, 2, 3, 4, 0, 0}) == std::vector<float>{9, 9, 9, 4, 4, 4, 4});
+  const float nan = std::nanf("");
+  CHECK(pooled(Pool::kMax, 3, {nan, 1, nan, 2}) == std::vector<float>{1, 1, 2, 2});
+  CHECK(pooled(Pool::kMax, 1000000001, {1, 3}) == std::vector<float>{3, 3});
+}
+
 TEST_CASE("the average counts zeros beyond the ends and divides by the kernel") {
   // Kernel 3 over {3, 6, 9}: (0+3+6)/3, (3+6+9)/3, (6+9+0)/3.
   CHECK(pooled(Pool::kAverage, 3, {3, 6, 9}) == std::vector<float>{3, 6, 5});

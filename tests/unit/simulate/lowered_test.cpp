@@ -71,6 +71,20 @@ TEST_CASE("steps that wait for work of the one before have all warm-up steps") {
   CHECK(lower_small(small_run(), "freekv", 1).contexts[1].warmup == 2);
 }
 
+TEST_CASE("replays that read and move as much are lowered to the same work") {
+  const config::Run run = small_run();
+  const Lowered one = lower_small(run, "quest", 1);
+  CHECK(same_work(one, lower_small(run, "quest", 1)));
+  CHECK_FALSE(same_work(one, lower_small(run, "quest", 2)));
+  CHECK_FALSE(same_work(lower_small(run, "quest", 0), lower_small(run, "freekv", 0)));
+  Lowered other = one;
+  other.contexts[0].stream.memory.at(0).bytes += 1;
+  CHECK_FALSE(same_work(one, other));
+  other = one;
+  other.parts.push_back(one.contexts[0]);
+  CHECK_FALSE(same_work(one, other));
+}
+
 TEST_CASE("many measured steps are consecutive ones") {
   config::Run run = small_run();
   run.framework.measured_steps = 50;

@@ -11,6 +11,9 @@ inline metrics::Attribution filled_attribution(double start) {
     for (int k = 0; k < graph::kKindCount; ++k) list[k] = start += 1.0 / 3;
   }
   for (double& seconds : a.bound) seconds = start += 1e-3;
+  for (auto& of_kind : a.path) {
+    for (double& seconds : of_kind) seconds = start += 1e-3;
+  }
   for (double& seconds : a.origin) seconds = start += 1e-6;
   a.idle = start / 7;
   return a;
@@ -34,6 +37,7 @@ inline result::Result full_result() {
   r.subject.swept = {{"z", "last first"}, {"a", "\xff"}};
   Experiment& e = r.experiment;
   e.step = filled_attribution(1), e.prefill = filled_attribution(2);
+  e.by_trace = {{0.01, 2, 0.1, 0.05}, {0.03, 2.5, 0.2, 0}};
   e.traffic = {1.1, 2.2, 3.3, 4.4, 5.5, 6.6, 7.7};
   e.decode_hbm.capacity = 79e9;
   e.timeline = {{"compute", "gemm", "label \xc3\x28", 3, 0.1, 0.2}, {"host", "launch", "", -1, 0.05, 0.01}};
@@ -43,6 +47,8 @@ inline result::Result full_result() {
   e.engine_wall_s = 0.125;
   r.accuracy = {0.9, 0.8, 0.1, 0.7, 1024.5, 0.25, 0.975, Origin::kExact, {}};
   r.accuracy.task = TaskScore{"needle", true, 0.95, {0.9, 1}, 8, 0.97, 0.5, 0.25, "fitted to three papers"};
+  r.benchmark = BenchmarkScore{
+      "RULER", 16384, 0.875, {0.75, 0.9375}, {{"vt", 0.5, {0.25, 0.75}}, {"cwe", 1, {1, 1}}}, "26 replays"};
   auto other = std::make_shared<Result>(small_result());
   other->subject.batch = 1, other->experiment.tokens_per_s = 120;
   r.alternatives = {{"device memory", other, nullptr}};
@@ -56,6 +62,7 @@ inline result::Result misfit_result() {
   r.experiment.oom = result::OutOfMemory{
       "hbm", "prefill, layer 17", 30e9, 20e9, 40e9, {{"weights", 16e9}, {"KV", 4e9}}, "activations"};
   r.accuracy.prompt_density = 0.5;
+  r.benchmark_refused = "it rounds";
   return r;
 }
 

@@ -83,6 +83,12 @@ TEST_CASE("members that no metric, JSON or shift shows come back as well") {
   const Result in = full_result(), out = stored_and_read(in);
   CHECK(out.experiment.decode_hbm.capacity == 79e9);
   CHECK(out.experiment.step.bound == in.experiment.step.bound);
+  CHECK(out.experiment.step.path == in.experiment.step.path);
+  REQUIRE(out.experiment.by_trace.size() == in.experiment.by_trace.size());
+  for (std::size_t i = 0; i < in.experiment.by_trace.size(); ++i) {
+    CHECK(out.experiment.by_trace[i].step_s == in.experiment.by_trace[i].step_s);
+    CHECK(out.experiment.by_trace[i].prefill_spread == in.experiment.by_trace[i].prefill_spread);
+  }
   CHECK(out.experiment.prefill.uncertain == in.experiment.prefill.uncertain);
   CHECK(out.experiment.step.exposed == in.experiment.step.exposed);  // of markers too
   CHECK(out.experiment.engine_ops == 1000);
@@ -92,6 +98,14 @@ TEST_CASE("members that no metric, JSON or shift shows come back as well") {
   CHECK(out.experiment.effects[2].source == "trace");
   CHECK(out.accuracy.task->source == "fitted to three papers");
   CHECK(out.accuracy.task->recall_min == 0.5);
+  REQUIRE(out.benchmark);
+  CHECK(out.benchmark->context == 16384);
+  CHECK(out.benchmark->share_of_full == 0.875);
+  CHECK(out.benchmark->interval.low == 0.75);
+  REQUIRE(out.benchmark->tasks.size() == 2);
+  CHECK(out.benchmark->tasks[0].task == "vt");
+  CHECK(out.benchmark->tasks[0].share_of_full == 0.5);
+  CHECK(out.benchmark->rests_on == "26 replays");
   REQUIRE(out.alternatives.size() == 1);
   CHECK(out.alternatives[0].longer->subject.batch == 1);
   CHECK(out.alternatives[0].shorter == nullptr);

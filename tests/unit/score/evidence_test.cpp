@@ -1,9 +1,9 @@
 // What recipes of LongBench ask of a policy that drops the prompt, and of one that chooses at each step.
 #include <catch2/catch.hpp>
 
-#include "accuracy/recall_replays.hpp"
+#include "score/recall_replays.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::score {
 namespace {
 
 const config::PolicyChoice kDropping = config::read_policy(
@@ -55,4 +55,4 @@ TEST_CASE("of what a summary writes about a prompt's last queries keep no more t
 }
 
 }  // namespace
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::score

@@ -1,5 +1,5 @@
 // The order of calls on traces, refusals and stops.
-#include "study/replays.hpp"
+#include "replay/schedule.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -11,7 +11,7 @@ namespace kvcast::tests {
 namespace {
 
 // Notes what happens to it; `bad` replays are refused, and all of them where the trace itself is.
-class Noted final : public study::TraceWork {
+class Noted final : public replay::TraceWork {
  public:
   Noted(std::string name, std::size_t n, std::string& log, std::mutex& mutex)
       : name_(std::move(name)), n_(n), log_(log), mutex_(mutex) {}
@@ -46,7 +46,7 @@ class Noted final : public study::TraceWork {
 struct Fixture {
   std::string log;
   std::mutex mutex;
-  std::vector<std::unique_ptr<study::TraceWork>> work;
+  std::vector<std::unique_ptr<replay::TraceWork>> work;
   Noted& add(const std::string& name, std::size_t n) {
     auto made = std::make_unique<Noted>(name, n, log, mutex);
     Noted& added = *made;
@@ -58,7 +58,7 @@ struct Fixture {
 TEST_CASE("each trace is opened once, replayed and closed before the next") {
   Fixture f;
   f.add("a", 2), f.add("none", 0), f.add("b", 1);
-  study::run_replays(f.work, study::Spread::kReplays, 1);
+  replay::run_replays(f.work, replay::Spread::kReplays, 1);
   CHECK(f.log == "a open; a 0; a 1; a close; b open; b 0; b close; ");
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("a refused replay leaves the others alone, and a refused trace refuses
   Fixture f;
   f.add("a", 3).bad = 1;
   f.add("b", 2).refuse_trace = true;
-  study::run_replays(f.work, study::Spread::kTraces, 1);
+  replay::run_replays(f.work, replay::Spread::kTraces, 1);
   CHECK(f.log ==
         "a open; a 0; a 1 not this one; a 2; a close; b open; b 0 no such trace; b 1 no such trace; b close; ");
 }
@@ -76,16 +76,16 @@ TEST_CASE("after a stop no further replay begins") {
   std::stop_source stop;
   f.add("a", 3).on_replay = [&stop] { stop.request_stop(); };
   f.add("b", 1);
-  study::run_replays(f.work, study::Spread::kReplays, 1, stop.get_token());
+  replay::run_replays(f.work, replay::Spread::kReplays, 1, stop.get_token());
   CHECK(f.log == "a open; a 0; a close; ");
 }
 
 TEST_CASE("all replays are made with several threads, whichever way they are spread") {
-  for (const study::Spread spread : {study::Spread::kReplays, study::Spread::kTraces}) {
+  for (const replay::Spread spread : {replay::Spread::kReplays, replay::Spread::kTraces}) {
     Fixture f;
     std::atomic<int> replays{0};
     for (int t = 0; t < 5; ++t) f.add("t", 7).on_replay = [&replays] { ++replays; };
-    study::run_replays(f.work, spread, 4);
+    replay::run_replays(f.work, spread, 4);
     CHECK(replays == 35);
   }
 }

@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 
-namespace kvcast::study {
+namespace kvcast::replay {
 
 // One trace and the replays over it. Calls come in the order open, replay and refuse in any order and from several
 // threads, close.
@@ -34,4 +34,4 @@ enum class Spread { kReplays, kTraces };
 void run_replays(const std::vector<std::unique_ptr<TraceWork>>& work, Spread spread, int threads,
                  const std::stop_token& stop = {});
 
-}  // namespace kvcast::study
+}  // namespace kvcast::replay

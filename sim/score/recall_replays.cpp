@@ -1,18 +1,19 @@
-#include "accuracy/recall_replays.hpp"
+#include "score/recall_replays.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "accuracy/ablation.hpp"
 #include "base/hash.hpp"
+#include "config/find.hpp"
+#include "config/model.hpp"
 #include "policy/policy.hpp"
 #include "policy/profile.hpp"
-#include "study/replays.hpp"
+#include "replay/schedule.hpp"
 #include "trace/synthetic.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::score {
 namespace {
 
 using nlohmann::json;
@@ -44,15 +45,17 @@ std::shared_ptr<const policy::Profile> profile_of(const std::vector<std::unique_
   return made;
 }
 
+// Policies inside it may want one.
 bool wants_profile(const policy::Descriptor& descriptor) {
-  return std::any_of(descriptor.parameters.begin(), descriptor.parameters.end(),
-                     [](const policy::Parameter& p) { return p.key == "profile"; });
+  return std::any_of(descriptor.parameters.begin(), descriptor.parameters.end(), [](const policy::Parameter& p) {
+    return p.key == "profile" || std::find(p.names.begin(), p.names.end(), "<policy>") != p.names.end();
+  });
 }
 
 }  // namespace
 
 // The replays over one sample trace, one after the other.
-class SampleWork final : public study::TraceWork {
+class SampleWork final : public replay::TraceWork {
  public:
   SampleWork(RecallReplays& owner, const RecallReplays::Requested& requested, std::function<void()> advance)
       : owner_(owner), trace_(requested.trace), advance_(std::move(advance)) {
@@ -62,9 +65,9 @@ class SampleWork final : public study::TraceWork {
   std::size_t replays() const override { return policies_.size(); }
 
   void open(int) override {
-    made_ = make_sample(trace_, owner_.ablation_);
+    made_ = make_sample(trace_, owner_.change_);
     const trace::Targets targets = trace::read_targets(made_->info());
-    one_at_a_time_ = scores_fill_memory(trace_, owner_.ablation_, *made_);
+    one_at_a_time_ = scores_fill_memory(trace_, owner_.change_, *made_);
     for (std::size_t i = 0; i < made_->info().layers.size(); ++i) {
       layers_.push_back(made_->load(i, 1));
       masses_.push_back(std::make_unique<replay::FullMass>(*layers_.back(), targets, 1));
@@ -131,22 +134,32 @@ class SampleWork final : public study::TraceWork {
   bool one_at_a_time_ = false;
 };
 
-RecallReplays::RecallReplays(std::string cache, int threads, const Ablation* ablation)
-    : cache_(std::move(cache)), threads_(threads), ablation_(ablation) {
+RecallReplays::RecallReplays(std::string cache, int threads, RecipeChange change)
+    : cache_(std::move(cache)), threads_(threads), change_(std::move(change)) {
   load_cache();
 }
 
 const std::string& RecallReplays::recipe_hash(const std::string& recipe) const {
   const auto [at, fresh] = hashes_.try_emplace(recipe);
-  if (fresh) at->second = content_hash(trace::canonical(sample_recipe(recipe, ablation_)));
+  if (fresh) at->second = content_hash(trace::canonical(sample_recipe(recipe, change_)));
+  return at->second;
+}
+
+// Its name and what it is: a file of the user's own may have the name of another.
+const std::string& RecallReplays::model_key(const std::string& model) const {
+  const auto [at, fresh] = models_.try_emplace(model);
+  if (fresh) {
+    const config::Model shape = config::read_model(config::find_config("models", model, {}));
+    at->second = shape.name + " " + content_hash(config::canonical(shape)).substr(0, 16);
+  }
   return at->second;
 }
 
 std::string RecallReplays::key_of(const TraceRequest& t, const config::PolicyChoice& policy) const {
   return fmt::format("v{} {} {} {} {}+{} seed {} coupled {} whole {} window {} | {}", trace::kGeneratorVersion,
-                     t.recipe, recipe_hash(t.recipe), t.model, t.prompt_tokens, t.steps, t.seed, t.coupled,
+                     t.recipe, recipe_hash(t.recipe), model_key(t.model), t.prompt_tokens, t.steps, t.seed, t.coupled,
                      t.whole_prompt, t.window,
-                     std::string(ablation_ == nullptr || ablation_->scales_rope ? "" : "rope unscaled | ") +
+                     std::string(change_.scales_rope ? "" : "rope unscaled | ") +
                          (t.later_turn ? "later turn | " : "") + policy_key(policy));
 }
 
@@ -172,12 +185,16 @@ void RecallReplays::keep(const std::string& key, Outcome outcome) {
   if (!cache_.empty() && outcome.refused.empty()) {
     json line = replay::to_json(outcome.recall);
     line["key"] = key;
-    std::ofstream(cache_, std::ios::app) << line.dump() << '\n';
+    // In one piece: other processes may write to the file, too.
+    const std::string text = line.dump() + '\n';
+    std::ofstream out(cache_, std::ios::app);
+    out.write(text.data(), static_cast<std::streamsize>(text.size()));
   }
   results_[key] = std::move(outcome);
 }
 
-void RecallReplays::run(const std::function<void(std::int64_t done, std::int64_t total)>& advance) {
+void RecallReplays::run(const std::function<void(std::int64_t done, std::int64_t total)>& advance,
+                        const std::stop_token& stop) {
   std::atomic<std::int64_t> done{0};
   std::int64_t total = 0;
   for (const auto& [trace, requested] : requested_) total += static_cast<std::int64_t>(requested.policies.size());
@@ -186,10 +203,14 @@ void RecallReplays::run(const std::function<void(std::int64_t done, std::int64_t
     samples.push_back(std::make_unique<SampleWork>(*this, requested, [&] { advance(++done, total); }));
   }
   std::stable_sort(samples.begin(), samples.end(), [](const auto& a, const auto& b) { return a->cost() > b->cost(); });
-  std::vector<std::unique_ptr<study::TraceWork>> work(std::make_move_iterator(samples.begin()),
-                                                      std::make_move_iterator(samples.end()));
-  study::run_replays(work, study::Spread::kTraces, threads_);
+  std::vector<std::unique_ptr<replay::TraceWork>> work(std::make_move_iterator(samples.begin()),
+                                                       std::make_move_iterator(samples.end()));
+  replay::run_replays(work, replay::Spread::kTraces, threads_, stop);
   requested_.clear();
+}
+
+bool RecallReplays::has(const TraceRequest& trace, const config::PolicyChoice& policy) const {
+  return results_.contains(key_of(trace, policy));
 }
 
 const replay::TargetRecall& RecallReplays::recall(const TraceRequest& trace, const config::PolicyChoice& policy) const {
@@ -199,4 +220,4 @@ const replay::TargetRecall& RecallReplays::recall(const TraceRequest& trace, con
   return at->second.recall;
 }
 
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::score

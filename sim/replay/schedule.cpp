@@ -1,11 +1,11 @@
-#include "study/replays.hpp"
+#include "replay/schedule.hpp"
 
 #include <algorithm>
 #include <optional>
 
 #include "base/parallel.hpp"
 
-namespace kvcast::study {
+namespace kvcast::replay {
 namespace {
 
 void run_one(TraceWork& work, int threads, const std::stop_token& stop) {
@@ -40,4 +40,4 @@ void run_replays(const std::vector<std::unique_ptr<TraceWork>>& work, Spread spr
   });
 }
 
-}  // namespace kvcast::study
+}  // namespace kvcast::replay

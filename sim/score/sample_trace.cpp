@@ -1,13 +1,12 @@
-#include "accuracy/sample_trace.hpp"
+#include "score/sample_trace.hpp"
 
 #include <algorithm>
 
-#include "accuracy/ablation.hpp"
 #include "config/find.hpp"
 #include "config/model.hpp"
 #include "trace/synthetic.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::score {
 namespace {
 
 // The scores of thousands of steps fill the memory: fewer heads, of each group no more than these.
@@ -66,23 +65,23 @@ void ask_for_another(trace::Recipe& recipe) {
 
 }  // namespace
 
-trace::Recipe sample_recipe(const std::string& name, const Ablation* ablation) {
+trace::Recipe sample_recipe(const std::string& name, const RecipeChange& change) {
   trace::Recipe recipe = trace::read_recipe(trace::find_recipe(name));
-  if (ablation != nullptr) ablate(*ablation, recipe);
+  if (change.apply) change.apply(recipe);
   return recipe;
 }
 
-std::unique_ptr<trace::Trace> make_sample(const TraceRequest& request, const Ablation* ablation) {
-  trace::Recipe recipe = sample_recipe(request.recipe, ablation);
+std::unique_ptr<trace::Trace> make_sample(const TraceRequest& request, const RecipeChange& change) {
+  trace::Recipe recipe = sample_recipe(request.recipe, change);
   if (request.later_turn) ask_for_another(recipe);
   config::Model model = config::read_model(config::find_config("models", request.model, {}));
-  if (ablation != nullptr && !ablation->scales_rope) model.rope.scaling = config::Rope::Scaling::kNone;
+  if (!change.scales_rope) model.rope.scaling = config::Rope::Scaling::kNone;
   const trace::SynthShape shape = sample_shape(request, model, recipe);
   return trace::synthesize(recipe, shape);
 }
 
-bool scores_fill_memory(const TraceRequest& request, const Ablation* ablation, const trace::Trace& trace) {
-  return sample_recipe(request.recipe, ablation).task.section_steps > 0 && trace.info().layers.size() > 1;
+bool scores_fill_memory(const TraceRequest& request, const RecipeChange& change, const trace::Trace& trace) {
+  return sample_recipe(request.recipe, change).task.section_steps > 0 && trace.info().layers.size() > 1;
 }
 
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::score

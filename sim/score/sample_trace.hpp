@@ -6,13 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "trace/recipe.hpp"
 #include "trace/trace.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::score {
 
 struct TraceRequest {
   std::string recipe;  // a name under traces/recipes
@@ -27,15 +28,19 @@ struct TraceRequest {
   auto operator<=>(const TraceRequest&) const = default;
 };
 
-struct Ablation;  // accuracy/ablation.hpp
+// A change to every recipe and model before traces are made of them; by default none.
+struct RecipeChange {
+  std::function<void(trace::Recipe&)> apply;  // none: recipes stay as they are
+  bool scales_rope = true;                    // false: no model's rotary embedding is scaled
+};
 
-// The recipe of the request's name; with an ablation, what it leaves of it.
-trace::Recipe sample_recipe(const std::string& name, const Ablation* ablation);
+// The recipe of the request's name, changed.
+trace::Recipe sample_recipe(const std::string& name, const RecipeChange& change);
 
 // The trace of a request. UserError where its prompt is too short for the task.
-std::unique_ptr<trace::Trace> make_sample(const TraceRequest& request, const Ablation* ablation);
+std::unique_ptr<trace::Trace> make_sample(const TraceRequest& request, const RecipeChange& change);
 
 // Whether the scores of several layers do not fit in memory together, so that they are made again for each policy.
-bool scores_fill_memory(const TraceRequest& request, const Ablation* ablation, const trace::Trace& trace);
+bool scores_fill_memory(const TraceRequest& request, const RecipeChange& change, const trace::Trace& trace);
 
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::score

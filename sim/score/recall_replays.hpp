@@ -5,24 +5,27 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <stop_token>
 #include <string>
 
-#include "accuracy/sample_trace.hpp"
 #include "config/run.hpp"
 #include "replay/target_recall.hpp"
+#include "score/sample_trace.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::score {
 
 class RecallReplays {
  public:
-  // Results are read from and appended to the file `cache` where it is not empty: one JSON object a line. An ablation,
-  // where there is one, changes all recipes and must outlive the object.
-  RecallReplays(std::string cache, int threads, const Ablation* ablation = nullptr);
+  // Results are read from and appended to the file `cache` where it is not empty: one JSON object a line. The change
+  // is made to all recipes.
+  RecallReplays(std::string cache, int threads, RecipeChange change = {});
 
   // Requests a replay; the same one may be requested any number of times.
   void request(const TraceRequest& trace, const config::PolicyChoice& policy);
-  // Makes all that was requested and is not there. `advance` is called after each replay, from any thread.
-  void run(const std::function<void(std::int64_t done, std::int64_t total)>& advance);
+  // Makes all that was requested and is not there. `advance` is called after each replay, from any thread. Once a stop
+  // is requested no further replay is begun.
+  void run(const std::function<void(std::int64_t done, std::int64_t total)>& advance, const std::stop_token& stop = {});
+  bool has(const TraceRequest& trace, const config::PolicyChoice& policy) const;
   // UserError with the policy's or the trace's own words where the replay was refused.
   const replay::TargetRecall& recall(const TraceRequest& trace, const config::PolicyChoice& policy) const;
 
@@ -40,14 +43,15 @@ class RecallReplays {
   void keep(const std::string& key, Outcome outcome);
   std::string key_of(const TraceRequest& trace, const config::PolicyChoice& policy) const;
   const std::string& recipe_hash(const std::string& recipe) const;
+  const std::string& model_key(const std::string& model) const;
 
   std::string cache_;
   int threads_;
-  const Ablation* ablation_;
+  RecipeChange change_;
   std::map<TraceRequest, Requested> requested_;
   std::mutex results_mutex_;
   std::map<std::string, Outcome> results_;
-  mutable std::map<std::string, std::string> hashes_;  // of recipes
+  mutable std::map<std::string, std::string> hashes_, models_;  // of recipes, of models
 };
 
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::score

@@ -1,0 +1,162 @@
+#include "app/fit_scores.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "app/progress.hpp"
+#include "base/parallel.hpp"
+#include "config/find.hpp"
+#include "config/run.hpp"
+#include "policy/policy.hpp"
+#include "policy/replay_needs.hpp"
+#include "score/benchmark.hpp"
+
+namespace kvcast::app {
+namespace {
+
+struct Options {
+  std::vector<std::string> sweeps;
+  std::vector<std::int64_t> contexts = {4096, 8192, 16384, 32768, 65536, 131072};
+  std::vector<std::int64_t> budgets = {256, 512, 1024, 2048, 4096};
+  std::string model = "llama-3.1-8b", replays, out = "configs/accuracy/scores/ruler.csv";
+  bool all = false;
+};
+
+// Policies that differ in what scores depend on, in the order in which they are added.
+class Choices {
+ public:
+  void add(const config::PolicyChoice& choice) {
+    const policy::Descriptor& descriptor = policy::find_policy(choice.name, choice.where);
+    const policy::ReplayNeeds needs = policy::replay_needs(descriptor, choice.parameters, {16384, 16});
+    // All queries of a prompt take minutes a task, and no score is stored for what cannot be predicted.
+    if (choice.name == "full" || needs.whole_prompt || !needs.unseen.empty()) return;
+    if (seen_.insert(score::policy_text(choice)).second) choices_.push_back(choice);
+  }
+
+  // Adds the policy with its own budget and, where that is a number of tokens, with each of the given ones.
+  void add(const config::PolicyChoice& choice, const std::vector<std::int64_t>& budgets) {
+    add(choice);
+    for (const policy::Parameter& p : policy::find_policy(choice.name, choice.where).parameters) {
+      if (p.key != "budget" || !std::holds_alternative<std::int64_t>(p.fallback)) continue;
+      for (const std::int64_t budget : budgets) {
+        config::PolicyChoice other = choice;
+        other.parameters = choice.parameters.with("budget", config::Node::scalar(std::to_string(budget), {}));
+        add(other);
+      }
+    }
+  }
+
+  const std::vector<config::PolicyChoice>& all() const { return choices_; }
+
+ private:
+  std::vector<config::PolicyChoice> choices_;
+  std::set<std::string> seen_;
+};
+
+Choices choices_of(const Options& options) {
+  Choices choices;
+  for (const std::string& path : options.sweeps) {
+    for (const config::SweepPoint& point : config::expand_sweep(config::load_yaml(path))) {
+      if (point.config.find("match") != nullptr) {
+        throw UserError(point.config.key_where("match"),
+                        "fit scores: budgets that `match:` solves for depend on a trace; name the budgets");
+      }
+      choices.add(config::read_policy(*point.config.find("policy")));
+    }
+  }
+  if (!options.all) return choices;
+  for (const policy::Descriptor& d : policy::all_policies()) {
+    choices.add({d.name, config::Node::map({}, {}), {}}, options.budgets);
+  }
+  for (const std::string& path : config::config_files("policies")) {
+    choices.add(config::read_policy(config::Node::map({{"file", config::Node::scalar(path, {})}}, {})),
+                options.budgets);
+  }
+  return choices;
+}
+
+// The rows that are there and still hold are kept.
+std::vector<score::ScoreRow> rows_that_hold(const std::string& path, const std::string& made_with) {
+  if (!std::filesystem::exists(path)) return {};
+  std::vector<score::ScoreRow> rows = score::ScoreTable(path).rows();
+  std::erase_if(rows, [&](const score::ScoreRow& row) { return row.made_with != made_with; });
+  return rows;
+}
+
+void write(const std::string& path, const std::vector<score::ScoreRow>& rows) {
+  std::ofstream out(path + ".new");
+  out << score::write_score_table(rows);
+  out.close();
+  if (!out) throw UserError({path, 0, 0}, "cannot write the table of scores");
+  std::filesystem::rename(path + ".new", path);
+}
+
+// Adds a context's rows, and says how many policies are refused.
+std::size_t add_rows(const Options& options, const score::ScoreModel& model, const Choices& choices,
+                     std::int64_t context, std::vector<score::ScoreRow>& rows) {
+  score::BenchmarkScores scores(model, nullptr, options.replays, hardware_threads());
+  std::vector<score::BenchmarkRequest> requests;
+  for (const config::PolicyChoice& choice : choices.all()) {
+    const std::string text = score::policy_text(choice);
+    const bool there = std::any_of(rows.begin(), rows.end(), [&](const score::ScoreRow& row) {
+      return row.context == context && row.policy == text;
+    });
+    if (there) continue;
+    requests.push_back({choice, options.model, context, {}});
+    scores.request(requests.back());
+  }
+  std::unique_ptr<Progress> progress;
+  std::mutex mutex;
+  scores.run([&](std::int64_t, std::int64_t total) {
+    const std::lock_guard lock(mutex);
+    if (!progress) progress = std::make_unique<Progress>(fmt::format("{} tokens", context), total, 0);
+    progress->advance(1, "");
+  });
+  std::size_t refused = 0;
+  for (const score::BenchmarkRequest& request : requests) {
+    if (auto row = scores.row_of(request)) {
+      rows.push_back(std::move(*row));
+    } else {
+      ++refused;
+    }
+  }
+  return refused;
+}
+
+int run(const Options& options) {
+  const score::ScoreModel model;
+  const Choices choices = choices_of(options);
+  const score::Benchmark benchmark = score::find_benchmark(model.catalogue, config::ScoreChoice());
+  const config::Model shape = config::read_model(config::find_config("models", options.model, {}));
+  const std::string made_with = score::BenchmarkScores(model, nullptr, "", 1).made_with(benchmark, shape);
+  std::vector<score::ScoreRow> rows = rows_that_hold(options.out, made_with);
+  for (const std::int64_t context : options.contexts) {
+    const std::size_t before = rows.size(), refused = add_rows(options, model, choices, context, rows);
+    write(options.out, rows);
+    fmt::print("{} tokens: {} policies, {} of them made now, {} refused\n", context, choices.all().size(),
+               rows.size() - before, refused);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_fit_scores(CLI::App& fit, int& result) {
+  CLI::App* command = fit.add_subcommand("scores", "the table of benchmark scores that need no replay");
+  auto options = std::make_shared<Options>();
+  command->add_option("--sweep", options->sweeps, "the policies of these sweeps")->take_all();
+  command->add_flag("--all", options->all, "every policy and every file under configs/policies, at --budgets, too");
+  command->add_option("--contexts", options->contexts, "lengths of prompts as tables state them")->delimiter(',');
+  command->add_option("--budgets", options->budgets, "tokens")->delimiter(',');
+  command->add_option("--model", options->model, "under configs/models");
+  command->add_option("--replays", options->replays, "keep replays in this file, and use those that are there");
+  command->add_option("-o,--out", options->out, "the table; its rows that still hold are kept");
+  command->callback([options, &result] { result = run(*options); });
+}
+
+}  // namespace kvcast::app

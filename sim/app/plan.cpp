@@ -1,0 +1,132 @@
+// kvcast plan CONFIG: what-if questions about a run, answered by simulation.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "app/commands.hpp"
+#include "app/scores.hpp"
+#include "app/settings.hpp"
+#include "app/stored_replays.hpp"
+#include "base/error.hpp"
+#include "base/parallel.hpp"
+#include "plan/question.hpp"
+#include "store/store.hpp"
+
+namespace kvcast::app {
+namespace {
+
+struct Options {
+  std::string config, dir;
+  std::vector<std::string> settings;
+  int jobs = 0;
+  bool as_json = false;
+};
+
+// The store of a plan: its experiments and answers, for reports and for plans that go on from it.
+class PlanStore {
+ public:
+  PlanStore(const std::string& dir, const config::Node& config)
+      : store_(store::Store::open(dir, store::Store::Open::kCreate)), replays_(store_) {
+    const config::Node* const name = config.find("name");
+    const config::Node* const description = config.find("description");
+    store_.set_metadata(store::kMetaName, name == nullptr ? "" : name->text());
+    store_.set_metadata(store::kMetaDescription, description == nullptr ? "" : description->text());
+    store_.set_metadata(store::kMetaConfig, config.canonical());
+    store_.set_findings({});
+    store_.set_answers({});
+  }
+
+  study::ReplayCache& replays() { return replays_; }
+
+  void put(const study::Task& task, const result::Result& result) {
+    if (!keys_.insert(task.prepared.key).second) return;
+    order_.push_back(task.prepared.key);
+    store_.put(static_cast<std::int64_t>(order_.size()), result, study::code_version());
+    const config::Hardware& machine = task.prepared.run.hardware;
+    if (machines_.insert(machine.name).second) store_.set_machine(machine.name, study::machine_numbers(machine));
+  }
+
+  void finish(const std::vector<plan::Answer>& answers) {
+    store_.show(order_);
+    store_.set_metadata(store::kMetaPlanned, fmt::format("{}", order_.size()));
+    std::vector<store::Answer> stored;
+    for (const plan::Answer& a : answers) {
+      stored.push_back(
+          {a.kind, a.question, a.text, fmt::format("{}", fmt::join(a.details, "\n")), a.data.dump(), a.runs});
+    }
+    store_.set_answers(stored);
+  }
+
+  const std::string& path() const { return store_.path(); }
+
+ private:
+  store::Store store_;
+  StoredReplays replays_;
+  std::set<std::string> keys_, machines_;
+  std::vector<std::string> order_;
+};
+
+void print_answer(const plan::Answer& answer) {
+  fmt::print("{}\n  {}\n", answer.question, answer.text);
+  for (const std::string& line : answer.details) fmt::print("    {}\n", line);
+  fmt::print("    ({} experiments)\n\n", answer.runs);
+}
+
+nlohmann::json to_json(const plan::Answer& answer) {
+  nlohmann::json out = answer.data;
+  out["kind"] = answer.kind, out["runs"] = answer.runs;
+  out["question"] = answer.question, out["text"] = answer.text, out["details"] = answer.details;
+  return out;
+}
+
+int plan(const Options& options) {
+  const config::Node config = load_with_settings(options.config, options.settings);
+  const auto questions = plan::read_plan(config);
+  std::unique_ptr<PlanStore> store;
+  if (!options.dir.empty()) store = std::make_unique<PlanStore>(options.dir, config);
+  study::StudyOptions study;
+  study.threads = options.jobs > 0 ? options.jobs : hardware_threads();
+  if (store) study.replays = &store->replays();
+  ask_for_scores(study, study::Scores::kAtHand);
+  plan::Experiments experiments(study, [&store](const study::Task& task, const result::Result& result) {
+    if (store) store->put(task, result);
+  });
+  std::vector<plan::Answer> answers;
+  nlohmann::json all = nlohmann::json::array();
+  for (const auto& question : questions) {
+    experiments.want_scores(question->needs_scores());
+    answers.push_back(question->answer(experiments));
+    answers.back().runs = experiments.take_count();
+    if (options.as_json) {
+      all.push_back(to_json(answers.back()));
+    } else {
+      print_answer(answers.back());
+    }
+  }
+  if (options.as_json) fmt::print("{}\n", nlohmann::json{{"answers", std::move(all)}}.dump(1));
+  if (store) {
+    store->finish(answers);
+    fmt::print(stderr, "{}: the experiments and the answers; kvcast report {} makes a page of them\n", store->path(),
+               options.dir);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, int& result) {
+  CLI::App* command = app.add_subcommand("plan", "what-if questions: break-even points, limits, reasons, choices");
+  auto options = std::make_shared<Options>();
+  command->add_option("CONFIG", options->config, "YAML of a run with a `plan:` list of questions")->required();
+  command->add_option("-o,--out", options->dir,
+                      "folder for the experiments and the answers, from which a report is made");
+  command->add_option("-j,--jobs", options->jobs, "worker threads (default: all cores)")->check(CLI::Range(1, 1024));
+  command->add_option("--set", options->settings, "change a key of the run: workload.batch=8, hardware=l40s")
+      ->allow_extra_args(false);
+  command->add_flag("--json", options->as_json, "print JSON");
+  command->callback([options, &result] { result = plan(*options); });
+}
+
+}  // namespace kvcast::app

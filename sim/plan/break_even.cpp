@@ -1,0 +1,252 @@
+// Finds the values of a key at which one variant becomes better than another, or meets its targets
+// (plan/crossings.hpp).
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "config/section.hpp"
+#include "plan/compare.hpp"
+#include "plan/crossings.hpp"
+#include "plan/key.hpp"
+#include "plan/question.hpp"
+#include "plan/target.hpp"
+#include "result/metric.hpp"
+
+namespace kvcast::plan {
+namespace {
+
+using config::Node;
+using nlohmann::json;
+
+// Whether more or less memory would change if it fits.
+bool fit_is_open(const ResultPtr& r) { return r && !r->alternatives.empty(); }
+
+class BreakEven final : public Question {
+ public:
+  BreakEven(const Node& run, const Node& map) {
+    config::Section section(map, "break_even");
+    section.only({"key", "from", "to", "metric", "of", "against", "targets"});
+    section.require({"key", "from", "to"});
+    of_ = section.has("of") ? read_variant(run, section.node("of")) : Variant{"the run", run, {}};
+    if (section.has("against") == section.has("targets")) {
+      throw UserError(map.where(), "break_even: give either `against`, another variant, or `targets`, limits to meet");
+    }
+    if (section.has("against")) {
+      against_ = read_variant(run, section.node("against"));
+      tell_apart(of_, *against_);
+      metric_ = &read_metric(section.node("metric"));
+    } else {
+      targets_ = read_targets(section.node("targets"));
+      if (section.has("metric")) {
+        throw UserError(section.where("metric"), "break_even: `targets` name their metrics themselves");
+      }
+    }
+    const std::string path = section.text("key");
+    const bool of_has = has_key(of_.run, path);
+    key_ = find_key(of_has || !against_ ? of_.run : against_->run, path, section.where("key"));
+    from_ = read_value(key_, section.node("from"));
+    to_ = end_of_range(key_, read_value(key_, section.node("to")), run);
+    if (from_ >= to_) throw UserError(section.where("to"), "break_even: `to` must be above `from`");
+    for (const double end : {from_, to_}) {
+      check_run(at(of_.run, end));
+      if (against_) check_run(at(against_->run, end));
+    }
+  }
+
+  Answer answer(Experiments& experiments) const override {
+    Crossings search({from_, to_, key_.integer}, [&](const std::vector<double>& xs, const Crossings::Bracket& between) {
+      return evaluate(experiments, xs, between);
+    });
+    const std::vector<Crossing> crossings = search.find();
+    return conclude(crossings, search.samples());
+  }
+
+  bool needs_scores() const override { return plan::needs_scores(targets_); }
+
+ private:
+  // A policy's parameter that the other variant's policy does not have leaves that one as it is.
+  Node at(const Node& run, double x) const { return has_key(run, key_.path) ? with_value(run, key_, x) : run; }
+
+  void judge(Sample& s) const {
+    if (against_) {
+      s.comparison = compare(*s.of, *s.against, *metric_);
+      s.state = !s.comparison.known() ? 0 : s.comparison.first_better() ? 1 : -1;
+      s.settled = s.comparison.told_apart() && !fit_is_open(s.of) && !fit_is_open(s.against);
+      return;
+    }
+    s.state = missed(*s.of, targets_) ? -1 : 1;
+    s.settled = (s.state > 0 ? !missed(*s.of, targets_, Reading::kCertain)
+                             : missed(*s.of, targets_, Reading::kPossible).has_value()) &&
+                !fit_is_open(s.of);
+    s.comparison.times = s.state > 0 ? INFINITY : 0;
+  }
+
+  void refuse(const ResultPtr& r) const {
+    if (r && r->status == result::Status::kFailed) throw UserError(r->error);
+  }
+
+  std::vector<Sample> evaluate(Experiments& experiments, const std::vector<double>& xs,
+                               const Crossings::Bracket& between) const {
+    if (between.first != nullptr && !(between.first->finite() && between.second->finite())) {
+      if (auto sample = misfit(experiments, xs.front(), *between.first, *between.second)) return {*sample};
+    }
+    std::vector<Node> runs;
+    for (const double x : xs) {
+      runs.push_back(at(of_.run, x));
+      if (against_) runs.push_back(at(against_->run, x));
+    }
+    const std::vector<ResultPtr> results = experiments.run(runs);
+    std::vector<Sample> samples;
+    std::size_t next = 0;
+    for (const double x : xs) {
+      Sample& s = samples.emplace_back();
+      s.x = x, s.of = results[next++];
+      if (against_) s.against = results[next++];
+      refuse(s.of), refuse(s.against);
+      judge(s);
+    }
+    return samples;
+  }
+
+  // A value in a bracket at one end of which one variant does not fit: where it does not fit there either, the other
+  // one, which fits at both ends, need not be run.
+  std::optional<Sample> misfit(Experiments& experiments, double x, const Sample& low, const Sample& high) const {
+    const bool of_changes = misfits(low.of) != misfits(high.of);
+    if (!against_ || of_changes == (misfits(low.against) != misfits(high.against))) return {};
+    const ResultPtr changing = experiments.run(at(of_changes ? of_.run : against_->run, x));
+    if (!misfits(changing)) return {};
+    Sample s = misfits(of_changes ? low.of : low.against) ? low : high;
+    s.x = x;
+    (of_changes ? s.of : s.against) = changing;
+    (of_changes ? s.against_simulated : s.of_simulated) = false;
+    s.settled = !fit_is_open(changing);
+    return s;
+  }
+
+  std::string name_of_state(int state) const {
+    if (!against_) return state > 0 ? "met" : "missed";
+    return state == 0 ? "neither" : state > 0 ? of_.label : against_->label;
+  }
+
+  json side(const Sample& s) const {
+    const ResultPtr& better = against_ && s.state < 0 ? s.against : s.of;
+    json out = {{"better", name_of_state(s.state)}, {"binding_resource", binding_resource(*better)}, {"at", s.x}};
+    out["of"] = number(s.of), out["against"] = number(s.against);
+    return out;
+  }
+
+  json number(const ResultPtr& r) const {
+    if (!r) return nullptr;
+    json out = {{"binding_resource", binding_resource(*r)}, {"fits", !r->experiment.oom.has_value()}};
+    if (metric_ != nullptr && r->has_times()) out["value"] = *result::value(*r, *metric_);
+    return out;
+  }
+
+  std::string value_of(const ResultPtr& r, const std::string& label) const {
+    if (r->experiment.oom) return label + " does not fit";
+    return fmt::format("{} {} ({})", label, result::format_value(*metric_, *result::value(*r, *metric_)),
+                       result::bottleneck(r->experiment.step));
+  }
+
+  std::string side_text(const Sample& s) const {
+    if (against_) return fmt::format("{}, {}", value_of(s.of, of_.label), value_of(s.against, against_->label));
+    const auto miss = missed(*s.of, targets_);
+    return miss ? fmt::format("missed: {}", *miss) : "the targets are met";
+  }
+
+  std::string crossing_text(const Crossing& c) const {
+    const std::string open =
+        c.interval.low < c.interval.high
+            ? fmt::format(" (80 %: {} to {})", short_text(key_, c.interval.low), short_text(key_, c.interval.high))
+            : "";
+    return fmt::format("from {} {}{} on, {}", key_.path, short_text(key_, c.value), open,
+                       against_ ? fmt::format("{} is better", name_of_state(c.above.state))
+                                : fmt::format("the targets are {}", name_of_state(c.above.state)));
+  }
+
+  json crossing_json(const Crossing& c, const std::map<double, Sample>& samples) const {
+    const auto ends = [&](double x) { return !samples.at(x).settled; };
+    return {{"value", c.value},
+            {"interval", {c.interval.low, c.interval.high}},
+            {"open", {c.interval.low == from_ && ends(from_), c.interval.high == to_ && ends(to_)}},
+            {"below", side(c.below)},
+            {"above", side(c.above)}};
+  }
+
+  Answer conclude(const std::vector<Crossing>& crossings, const std::map<double, Sample>& samples) const {
+    Answer out;
+    out.kind = "break_even";
+    const std::string range =
+        fmt::format("{} from {} to {}", key_.path, short_text(key_, from_), short_text(key_, to_));
+    out.question = against_ ? fmt::format("Over {}, where does {} beat {} in {}?", range, of_.label, against_->label,
+                                          metric_->label)
+                            : fmt::format("Over {}, where does {} meet its targets?", range, of_.label);
+    out.data = {{"key", key_.path},
+                {"metric", metric_ == nullptr ? json() : json(metric_->path)},
+                {"crossings", json::array()},
+                {"always", nullptr},
+                {"of", of_.label},
+                {"against", against_ ? json(against_->label) : json()}};
+    std::vector<std::string> texts;
+    for (const Crossing& c : crossings) {
+      out.data["crossings"].push_back(crossing_json(c, samples));
+      texts.push_back(crossing_text(c));
+      out.details.push_back(fmt::format("Below {}: {}. From there on: {}.", short_text(key_, c.value),
+                                        side_text(c.below), side_text(c.above)));
+    }
+    const Sample &first = samples.begin()->second, &last = samples.rbegin()->second;
+    if (crossings.empty()) {
+      const int state = first.state != 0 ? first.state : last.state;
+      out.data["always"] = name_of_state(state);
+      out.text = always_text(state, range, samples);
+      out.details.push_back(fmt::format("At {}: {}. At {}: {}.", short_text(key_, first.x), side_text(first),
+                                        short_text(key_, last.x), side_text(last)));
+    } else {
+      out.text = fmt::format("{}: {}.", against_ ? metric_->label : of_.label, fmt::join(texts, "; "));
+    }
+    out.details.push_back(grounds(samples));
+    for (const auto& [x, s] : samples)
+      out.data["samples"].push_back({{"x", x},
+                                     {"of", s.of_simulated ? number(s.of) : json()},
+                                     {"against", s.against_simulated ? number(s.against) : json()}});
+    return out;
+  }
+
+  std::string always_text(int state, const std::string& range, const std::map<double, Sample>& samples) const {
+    if (!against_) return fmt::format("{}'s targets are {} for all of {}.", of_.label, name_of_state(state), range);
+    if (state == 0) return fmt::format("Neither {} nor {} fits for {}.", of_.label, against_->label, range);
+    const bool told = std::all_of(samples.begin(), samples.end(), [](const auto& s) { return s.second.settled; });
+    return fmt::format("No crossing: {} is better for all of {}{}.", name_of_state(state), range,
+                       told ? "" : ", though uncertain costs leave this open in part");
+  }
+
+  // The costs that the nearest comparison depends on most.
+  std::string grounds(const std::map<double, Sample>& samples) const {
+    const auto closest = std::min_element(samples.begin(), samples.end(), [](const auto& a, const auto& b) {
+      return std::abs(a.second.log_times()) < std::abs(b.second.log_times());
+    });
+    const result::Metric& metric = metric_ != nullptr ? *metric_ : *targets_.front().metric;
+    const std::string moved = most_sensitive(*closest->second.of, metric);
+    return fmt::format("Grounds: {}{}.", grounds_of(*closest->second.of),
+                       moved.empty() ? "" : fmt::format("; most sensitive to {}", moved));
+  }
+
+  Variant of_;
+  std::optional<Variant> against_;
+  const result::Metric* metric_ = nullptr;
+  std::vector<Target> targets_;
+  Key key_;
+  double from_ = 0, to_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Question> make_break_even(const Node& run, const Node& map) {
+  return std::make_unique<BreakEven>(run, map);
+}
+
+}  // namespace kvcast::plan

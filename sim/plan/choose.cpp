@@ -1,0 +1,265 @@
+// Which of many settings to take: the best one that meets the targets, and the Pareto front of those that do
+// (plan/grid_search.hpp).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "config/run.hpp"
+#include "config/section.hpp"
+#include "config/text.hpp"
+#include "plan/compare.hpp"
+#include "plan/findings.hpp"
+#include "plan/grid_search.hpp"
+#include "plan/pareto.hpp"
+#include "plan/question.hpp"
+#include "plan/target.hpp"
+#include "result/metric.hpp"
+
+namespace kvcast::plan {
+namespace {
+
+using config::Node;
+using nlohmann::json;
+
+constexpr double kTokens = 1e6;  // that a cost refers to
+constexpr double kHour = 3600;   // seconds
+
+class Choose final : public Question {
+ public:
+  Choose(const Node& run, const Node& map) {
+    if (map.kind() != Node::Kind::kMap) {
+      throw UserError(map.where(), "choose: expected a map of keys to lists, found " + config::describe(map));
+    }
+    read_grid(run, map);
+    if (const Node* const targets = map.find("targets")) targets_ = read_targets(*targets);
+    targets_ = with_floor(std::move(targets_), run);
+    if (const Node* const prices = map.find("price_per_hour")) read_prices(*prices);
+    read_objective(map);
+    for (const Setting& s : grid_) check_run(s.run);
+  }
+
+  Answer answer(Experiments& experiments) const override {
+    std::vector<Setting> grid = grid_;
+    GridSearch(experiments, targets_).run(grid);
+    std::vector<const Setting*> good;
+    std::map<std::string, int> misses;
+    for (const Setting& s : grid) {
+      if (!s.result) continue;
+      const auto miss = missed(*s.result, targets_);
+      if (miss) {
+        ++misses[*miss];
+      } else if (is_oracle(*s.result)) {
+        ++misses["being an oracle, which is no system"];
+      } else {
+        good.push_back(&s);
+      }
+    }
+    std::stable_sort(good.begin(), good.end(),
+                     [this](const Setting* a, const Setting* b) { return merit(*a) > merit(*b); });
+    return conclude(grid, good, misses);
+  }
+
+  bool needs_scores() const override { return plan::needs_scores(targets_); }
+
+ private:
+  void read_grid(const Node& run, const Node& map) {
+    const Node lists = map.without({"targets", "price_per_hour", "objective"});
+    if (lists.entries().empty())
+      throw UserError(map.where(), "choose: no lists to choose from, such as policy: [full, quest]");
+    for (const config::SweepPoint& p : points_of(run, lists)) {
+      Setting& s = grid_.emplace_back();
+      s.run = p.config, s.values = p.values;
+      s.batch = config::read_run(p.config).workload.batch;
+    }
+  }
+
+  void read_prices(const Node& prices) {
+    if (prices.kind() != Node::Kind::kMap || prices.entries().empty()) {
+      throw UserError(prices.where(),
+                      "price_per_hour: expected a map of machines to prices, found " + config::describe(prices));
+    }
+    std::vector<std::string> machines;
+    for (const Setting& s : grid_) {
+      const std::string name = machine_of(s);
+      if (std::find(machines.begin(), machines.end(), name) == machines.end()) machines.push_back(name);
+    }
+    for (const auto& [name, value] : prices.entries()) {
+      if (std::find(machines.begin(), machines.end(), name) == machines.end()) {
+        throw UserError(prices.key_where(name),
+                        fmt::format("price_per_hour: \"{}\" is none of the machines here{}", name,
+                                    config::did_you_mean(name, machines)),
+                        machines);
+      }
+      const double price = config::read_number(value, "price_per_hour", 1e-9, 1e9);
+      for (Setting& s : grid_) {
+        if (machine_of(s) == name) s.price_per_s = price / kHour;
+      }
+    }
+  }
+
+  // A machine as the plan writes it.
+  static std::string machine_of(const Setting& s) {
+    const Node* hardware = s.run.find("hardware");
+    if (hardware->kind() == Node::Kind::kMap) hardware = hardware->find("like");
+    if (hardware != nullptr && hardware->kind() == Node::Kind::kMap) hardware = hardware->find("name");
+    return hardware == nullptr ? "" : hardware->text();
+  }
+
+  void read_objective(const Node& map) {
+    const bool priced =
+        std::all_of(grid_.begin(), grid_.end(), [](const Setting& s) { return s.price_per_s.has_value(); });
+    cheapest_ = std::any_of(grid_.begin(), grid_.end(), [](const Setting& s) { return s.price_per_s.has_value(); });
+    const Node* const objective = map.find("objective");
+    if (objective != nullptr) {
+      const std::string text = config::read_text(*objective, "objective");
+      if (text != "cheapest" && text != "fastest") {
+        throw UserError(objective->where(), fmt::format("choose: unknown objective \"{}\"", text),
+                        {"cheapest", "fastest"});
+      }
+      cheapest_ = text == "cheapest";
+    }
+    if (!cheapest_ || priced) return;
+    std::vector<std::string> missing;
+    for (const Setting& s : grid_) {
+      if (!s.price_per_s && std::find(missing.begin(), missing.end(), machine_of(s)) == missing.end())
+        missing.push_back(machine_of(s));
+    }
+    throw UserError(map.where(), fmt::format("choose: the cheapest needs price_per_hour of every machine; missing: {}",
+                                             fmt::join(missing, ", ")));
+  }
+
+  // ---- conclusion
+
+  double merit(const Setting& s) const {
+    const double rate = s.number("decode.tokens_per_s");
+    return cheapest_ ? -*s.cost(rate) : rate;
+  }
+
+  json entry(const Setting& s) const {
+    json config = json::object();
+    for (const auto& [key, value] : s.values) config[key] = value;
+    json metrics = json::object();
+    for (const char* path : {"decode.tokens_per_s", "decode.tpot_s.mean", "decode.tpot_s.p99", "prefill.ttft_s",
+                             "memory.hbm_peak_bytes"}) {
+      metrics[path] = s.number(path);
+    }
+    for (const Target& t : targets_) {
+      if (const auto v = result::value(*s.result, *t.metric)) metrics[t.metric->path] = *v;
+    }
+    if (const auto score = s.score()) metrics["score"] = *score;
+    if (const auto cost = s.cost(s.number("decode.tokens_per_s"))) metrics["cost_per_million_tokens"] = kTokens * *cost;
+    json out = {
+        {"config", config}, {"metrics", metrics}, {"binding_resource", result::bottleneck(s.result->experiment.step)}};
+    const auto range = result::interval(*s.result, *result::find_metric("decode.tokens_per_s"));
+    if (range) out["intervals"]["decode.tokens_per_s"] = {range->low, range->high};
+    return out;
+  }
+
+  std::string numbers_text(const Setting& s) const {
+    const double rate = s.number("decode.tokens_per_s");
+    std::string text = fmt::format("{:.4g} tokens/s", rate);
+    if (const auto range = result::interval(*s.result, *result::find_metric("decode.tokens_per_s")))
+      text += fmt::format(" ({:.4g} to {:.4g})", range->low, range->high);
+    text += fmt::format(", TPOT {}", format_quantity(s.number("decode.tpot_s.mean"), Dimension::kSeconds));
+    text += fmt::format(", HBM {}", format_quantity(s.number("memory.hbm_peak_bytes"), Dimension::kBytes));
+    if (const auto score = s.score()) text += fmt::format(", score {:.1f} %", 100 * *score);
+    if (const auto cost = s.cost(rate)) text += fmt::format(", {:.3g} per million tokens", kTokens * *cost);
+    return text;
+  }
+
+  // Costs move with the inverse of throughput, prices being exact.
+  Comparison lead(const Setting& a, const Setting& b) const {
+    Comparison c = compare(*a.result, *b.result, *result::find_metric("decode.tokens_per_s"));
+    if (!cheapest_) return c;
+    const double price = *b.price_per_s / *a.price_per_s;
+    c.times *= price, c.interval.low *= price, c.interval.high *= price;
+    return c;
+  }
+
+  Answer conclude(const std::vector<Setting>& grid, const std::vector<const Setting*>& good,
+                  const std::map<std::string, int>& misses) const {
+    Answer out;
+    out.kind = "choose";
+    std::vector<std::string> limits;
+    for (const Target& t : targets_) limits.push_back(target_text(t));
+    out.question =
+        fmt::format("Which of {} settings is the {}{}?", grid.size(), cheapest_ ? "cheapest per token" : "fastest",
+                    limits.empty() ? "" : fmt::format(" that meets {}", fmt::join(limits, ", ")));
+    out.data = {{"grid", grid.size()},
+                {"objective", cheapest_ ? "cheapest" : "fastest"},
+                {"best", json::array()},
+                {"front", json::array()}};
+    add_misses(misses, out);
+    if (good.empty()) {
+      out.text = "None of the settings fits and meets the targets.";
+      return out;
+    }
+    const Setting& best = *good.front();
+    out.data["best"].push_back(entry(best));
+    std::vector<std::string> tied;
+    const Setting* next = nullptr;
+    for (const Setting* s : good) {
+      if (s == &best) continue;
+      if (next == nullptr) next = s;
+      if (lead(best, *s).told_apart()) continue;
+      out.data["best"].push_back(entry(*s));
+      tied.push_back(label_of(s->values));
+    }
+    add_front(good, std::count_if(grid.begin(), grid.end(), [](const Setting& s) { return s.result != nullptr; }), out);
+    out.text = fmt::format("{}: {}.", label_of(best.values), numbers_text(best));
+    if (next != nullptr) out.details.insert(out.details.begin(), lead_text(best, *next));
+    if (!tied.empty()) out.details.push_back(fmt::format("Not told apart from it: {}.", fmt::join(tied, "; ")));
+    const std::string moved = most_sensitive(*best.result, *result::find_metric("decode.tokens_per_s"));
+    out.details.push_back(fmt::format("Grounds: {}; bottleneck {}{}.", grounds_of(*best.result),
+                                      result::bottleneck(best.result->experiment.step),
+                                      moved.empty() ? "" : "; most sensitive to " + moved));
+    return out;
+  }
+
+  std::string lead_text(const Setting& best, const Setting& next) const {
+    const Comparison c = lead(best, next);
+    return fmt::format("It is {} as {} as the next, {} ({}){}.", times_text(c), cheapest_ ? "cheap" : "fast",
+                       label_of(next.values), numbers_text(next),
+                       c.told_apart() ? "" : ", which uncertain costs do not tell apart");
+  }
+
+  void add_front(const std::vector<const Setting*>& good, std::int64_t simulated, Answer& out) const {
+    std::vector<Goodness> points;
+    for (const Setting* s : good) points.push_back(s->goodness());
+    std::vector<std::string> texts;
+    std::map<Goodness, int> seen;
+    for (const std::size_t i : pareto_front(points)) {
+      out.data["front"].push_back(entry(*good[i]));
+      if (seen[points[i]]++ == 0)
+        texts.push_back(fmt::format("{}: {}", label_of(good[i]->values), numbers_text(*good[i])));
+    }
+    out.details.push_back(fmt::format(
+        "Pareto front over throughput, score, memory{} ({} of {} settings simulated; equal ones stand once):",
+        cheapest_ ? " and cost" : "", simulated, grid_.size()));
+    for (std::string& text : texts) out.details.push_back("  " + std::move(text));
+  }
+
+  static void add_misses(const std::map<std::string, int>& misses, Answer& out) {
+    std::vector<std::string> texts;
+    for (const auto& [miss, count] : misses) {
+      const std::string what = miss == "hbm" ? "GPU memory" : miss == "dram" ? "pinned host memory" : miss;
+      texts.push_back(fmt::format("{} by {}", count, what));
+    }
+    if (!texts.empty())
+      out.details.push_back(fmt::format("Ruled out among those simulated: {}.", fmt::join(texts, "; ")));
+    out.data["ruled_out"] = misses;
+  }
+
+  std::vector<Setting> grid_;
+  std::vector<Target> targets_;
+  bool cheapest_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Question> make_choose(const Node& run, const Node& map) { return std::make_unique<Choose>(run, map); }
+
+}  // namespace kvcast::plan

@@ -1,0 +1,111 @@
+#include "plan/compare.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <set>
+
+#include "base/error.hpp"
+
+namespace kvcast::plan {
+namespace {
+
+using result::Effect;
+using result::Metric;
+using result::Result;
+
+const Effect* effect_of(const Result& r, const std::string& source) {
+  const auto found = std::find_if(r.experiment.effects.begin(), r.experiment.effects.end(),
+                                  [&](const Effect& e) { return e.source == source; });
+  return found == r.experiment.effects.end() ? nullptr : &*found;
+}
+
+std::array<double, 2> factors(const Result& r, const Metric& metric, const std::string& source) {
+  const Effect* const effect = effect_of(r, source);
+  if (effect == nullptr) return {1, 1};
+  return {result::time_factor(metric, effect->longer), result::time_factor(metric, effect->shorter)};
+}
+
+// The interval of a number that costs do not move, such as a score; away from 0, whose ratios mean nothing.
+std::optional<Interval> own_range(const Result& r, const Metric& metric) {
+  auto range = result::interval(r, metric);
+  if (!range || metric.basis == result::Basis::kStepTime || metric.basis == result::Basis::kPrefillTime) return {};
+  constexpr double kLeast = 1e-6;
+  range->low = std::max(range->low, kLeast), range->high = std::max(range->high, kLeast);
+  return range;
+}
+
+// Of two runs on the same texts: the half-width of ln(ratio) on another text of these kinds. What one text costs both
+// cancels. The layers and steps that each replay happens to hold are off for each by itself.
+std::optional<double> spread_by_texts(const Result& a, const Result& b, const Metric& metric) {
+  const auto &of_a = a.experiment.by_trace, &of_b = b.experiment.by_trace;
+  const bool step = metric.basis == result::Basis::kStepTime;
+  if (!step && metric.basis != result::Basis::kPrefillTime) return {};
+  if (of_a.size() < 2 || of_a.size() != of_b.size() || a.subject.trace != b.subject.trace) return {};
+  const auto seconds = step ? &result::TraceTimes::step_s : &result::TraceTimes::prefill_s;
+  const auto spread = step ? &result::TraceTimes::step_spread : &result::TraceTimes::prefill_spread;
+  std::vector<double> ratios;
+  double within_a = 0, within_b = 0;
+  const auto count = static_cast<double>(of_a.size());
+  for (std::size_t i = 0; i < of_a.size(); ++i) {
+    ratios.push_back(std::log(of_a[i].*seconds / (of_b[i].*seconds)));
+    within_a += of_a[i].*spread / count, within_b += of_b[i].*spread / count;
+  }
+  return std::hypot(off_of_next(ratios), within_a, within_b);
+}
+
+}  // namespace
+
+Comparison compare(const Result& a, const Result& b, const Metric& metric) {
+  KVCAST_CHECK(metric.better != result::Better::kNeither);
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  // A number of what does not fit says nothing.
+  const auto of = [&](const Result& r) { return r.has_times() ? result::value(r, metric) : std::nullopt; };
+  const auto of_a = of(a), of_b = of(b);
+  Comparison out;
+  if (!of_a && !of_b) return out;
+  if (!of_a || !of_b || *of_a == 0 || *of_b == 0) {
+    const bool a_better = of_b ? of_a && (*of_a > 0) == (metric.better == result::Better::kHigher) : true;
+    out.times = of_a && of_b && *of_a == *of_b ? 1 : a_better ? kNever : 0;
+    out.interval = {out.times, out.times};
+    return out;
+  }
+  const bool higher = metric.better == result::Better::kHigher;
+  const auto oriented = [higher](double first, double second) { return higher ? first / second : second / first; };
+  out.times = oriented(*of_a, *of_b);
+  FactorSpread spread;
+  std::set<std::string> sources;
+  for (const Result* r : {&a, &b}) {
+    for (const Effect& e : r->experiment.effects) sources.insert(e.source);
+  }
+  const std::optional<double> texts = spread_by_texts(a, b, metric);
+  if (texts) {
+    spread.add(std::array{std::exp(*texts), std::exp(-*texts)});
+    sources.erase(result::kTraceSample);
+  }
+  for (const std::string& source : sources) {
+    const std::array<double, 2> fa = factors(a, metric, source), fb = factors(b, metric, source);
+    if (source == result::kTraceSample) {
+      spread.add(std::array{oriented(fa[0], 1), oriented(fa[1], 1)});
+      spread.add(std::array{oriented(1, fb[0]), oriented(1, fb[1])});
+    } else {
+      spread.add(std::array{oriented(fa[0], fb[0]), oriented(fa[1], fb[1])});
+    }
+  }
+  if (const auto range_a = own_range(a, metric))
+    spread.add(std::array{oriented(range_a->low, *of_a), oriented(range_a->high, *of_a)});
+  if (const auto range_b = own_range(b, metric))
+    spread.add(std::array{oriented(*of_b, range_b->low), oriented(*of_b, range_b->high)});
+  out.interval = spread.interval(out.times);
+  return out;
+}
+
+std::string times_text(const Comparison& c) {
+  if (c.interval.low == c.interval.high) return fmt::format("{:.3g} times", c.times);
+  return fmt::format("{:.3g} ({:.3g} to {:.3g}) times", c.times, c.interval.low, c.interval.high);
+}
+
+}  // namespace kvcast::plan

@@ -1,0 +1,85 @@
+// The search for values of a key at which one of two variants becomes the better one.
+//
+// A grid over the range brackets every change of the better one; where the ratio dips towards 1 between grid values,
+// its extreme is looked at as well. A false-position search on the logarithm of the ratio closes each bracket. Where
+// one variant does not fit in memory at one end, the value at which its memory is full is extrapolated from those at
+// which it fits.
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "base/interval.hpp"
+#include "plan/compare.hpp"
+#include "plan/experiments.hpp"
+
+namespace kvcast::plan {
+
+// One value of the key.
+struct Sample {
+  double x = 0;
+  ResultPtr of, against;  // no `against` where targets are to be met
+  // False where a result is that of another value, at which the variant is known to fit as it does here.
+  bool of_simulated = true, against_simulated = true;
+  Comparison comparison;
+  // 1: the first is better, or the targets are met; -1: the other one, or they are missed; 0: neither fits.
+  int state = 0;
+  bool settled = false;  // uncertain costs and memory leave the state as it is
+
+  double log_times() const { return std::log(comparison.times); }
+  bool finite() const { return std::isfinite(log_times()); }
+};
+
+struct KeyRange {
+  double from = 0, to = 0;
+  bool integer = false;
+
+  bool is_logarithmic() const { return from > 0 && to / from >= 4; }
+  // Values that cut the range into so many steps of equal length, on a logarithmic scale where it is wide; ascending
+  // and each once, so that a short range of integers has fewer.
+  std::vector<double> values(int steps) const;
+  // A share of the way from low to high, on a logarithmic scale where they are far apart; a whole number for integers.
+  double between(double low, double high, double share) const;
+};
+
+struct Crossing {
+  double value = 0;
+  Interval interval;    // in which the better one is open; reaches the end of the range where nothing beyond is settled
+  Sample below, above;  // the ends of the closed bracket
+};
+
+class Crossings {
+ public:
+  // Samples at these values, in their order. `between`, where given, are the ends of the bracket that one value lies
+  // in.
+  using Bracket = std::pair<const Sample*, const Sample*>;
+  using Evaluate = std::function<std::vector<Sample>(const std::vector<double>& xs, const Bracket& between)>;
+
+  Crossings(KeyRange range, Evaluate evaluate) : range_(range), evaluate_(std::move(evaluate)) {}
+
+  std::vector<Crossing> find();
+  const std::map<double, Sample>& samples() const { return samples_; }
+
+ private:
+  void add(const std::vector<double>& xs, const Bracket& between = {});
+  void add_dips();
+  Crossing close(double low, double high);
+  bool is_closed(double low, double high) const;
+  double proposal(const Sample& low, const Sample& high, bool middle) const;
+  double where_memory_is_full(const Sample& low, const Sample& high) const;
+  Interval uncertainty(const Sample& below, const Sample& above, double value) const;
+  double edge(const Sample& settled, const Sample& open) const;
+
+  KeyRange range_;
+  Evaluate evaluate_;
+  std::map<double, Sample> samples_;
+};
+
+// Whether there is a result, of an experiment that does not fit in memory.
+bool misfits(const ResultPtr& result);
+// Share of its pool's capacity that a fitting experiment fills, the fuller pool of the two.
+double memory_fill(const result::Result& result);
+
+}  // namespace kvcast::plan

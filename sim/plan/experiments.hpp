@@ -1,0 +1,47 @@
+// The experiments behind the answers of a plan: each configuration is simulated once, however many questions need it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "config/yaml.hpp"
+#include "result/result.hpp"
+#include "study/study.hpp"
+
+namespace kvcast::plan {
+
+using ResultPtr = std::shared_ptr<const result::Result>;
+
+class Experiments {
+ public:
+  // Called with each new result, in the order in which they are finished.
+  using Finished = std::function<void(const study::Task&, const result::Result&)>;
+  // `options.replays` may be null: replays are then kept in memory.
+  explicit Experiments(study::StudyOptions options, Finished finished = {});
+
+  // Results in the order of the runs. A run that is refused has Status::kFailed and says why.
+  std::vector<ResultPtr> run(const std::vector<config::Node>& runs);
+  ResultPtr run(const config::Node& run) { return this->run(std::vector{run}).front(); }
+
+  // From now on results have predicted benchmark scores, or only those that are known without a replay.
+  void want_scores(bool wanted);
+
+  // Experiments that were requested since the last call, each counted once.
+  int take_count();
+
+ private:
+  void simulate(const std::vector<config::Node>& runs);
+  std::string key_of(const config::Node& run) const;
+
+  study::StudyOptions options_;
+  Finished finished_;
+  std::unique_ptr<study::ReplayCache> own_replays_;
+  std::map<std::string, ResultPtr> results_;  // by canonical configuration, apart with and without scores
+  std::set<std::string> requested_;
+};
+
+}  // namespace kvcast::plan

@@ -1,0 +1,157 @@
+#include "plan/grid_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "plan/findings.hpp"
+#include "result/metric.hpp"
+
+namespace kvcast::plan {
+namespace {
+
+constexpr const char* kBatch = "workload.batch";
+constexpr double kScoreStep = 0.005;
+// Steps are close to a line over batches, and memory is one but for what batches of prompts round up.
+constexpr double kStepShare = 0.85, kMemoryShare = 0.98;
+constexpr const char* kStep = "decode.tpot_s.mean";
+constexpr const char* kMemory = "memory.hbm_peak_bytes";
+
+Goodness goodness_of_numbers(double tokens_per_s, std::optional<double> score, double memory,
+                             std::optional<double> cost) {
+  return {tokens_per_s, score ? std::round(*score / kScoreStep) : 0, -memory, cost ? -*cost : 0};
+}
+
+// At least this much of a number that grows with the batch: its value at the smaller one, and a share of the line to
+// the larger one where that fits as well.
+double least(const Setting& below, const Setting* above, const Setting& s, const char* path, double share) {
+  const double low = below.number(path);
+  if (above == nullptr || !above->result->has_times()) return low;
+  const double slope = (above->number(path) - low) / static_cast<double>(above->batch - below.batch);
+  return std::max(low, share * (low + slope * static_cast<double>(s.batch - below.batch)));
+}
+
+// Whether a larger batch misses the target, too.
+bool misses_beyond(const result::Result& r, const Target& t) {
+  using enum result::Basis;
+  const auto value = result::value(r, *t.metric);
+  if (!value) return true;
+  const result::Basis basis = t.metric->basis;
+  const bool step = basis == kStepTime && t.metric->unit == result::Unit::kSeconds;
+  const bool grows = step || basis == kPrefillTime || basis == kPeakMemory || basis == kDecodeMemory;
+  const bool stays = basis == kReplay || basis == kBenchmark;
+  return ((grows && t.at_most) || stays) && !t.holds_for(*value);
+}
+
+std::vector<std::vector<std::size_t>> lines_of(const std::vector<Setting>& grid) {
+  std::map<std::string, std::vector<std::size_t>> by_rest;
+  for (std::size_t i = 0; i < grid.size(); ++i) {
+    std::string rest;
+    for (const auto& [key, value] : grid[i].values) {
+      if (key != kBatch) rest += key + "=" + value + "\n";
+    }
+    by_rest[rest].push_back(i);
+  }
+  std::vector<std::vector<std::size_t>> lines;
+  for (auto& [rest, line] : by_rest) {
+    std::stable_sort(line.begin(), line.end(),
+                     [&](std::size_t a, std::size_t b) { return grid[a].batch < grid[b].batch; });
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+}  // namespace
+
+double Setting::number(const char* path) const {
+  return result::value(*result, *result::find_metric(path)).value_or(std::nan(""));
+}
+
+std::optional<double> Setting::score() const { return result::value(*result, *result::find_metric("score")); }
+
+std::optional<double> Setting::cost(double tokens_per_s) const {
+  if (!price_per_s) return {};
+  return *price_per_s / tokens_per_s;
+}
+
+Goodness Setting::goodness() const {
+  const double rate = number("decode.tokens_per_s");
+  return goodness_of_numbers(rate, score(), number(kMemory), cost(rate));
+}
+
+// Rounds: the smallest batch of every line, then the ends and the middles of gaps that bounds do not rule out.
+void GridSearch::run(std::vector<Setting>& grid) {
+  const std::vector<Line> lines = lines_of(grid);
+  std::vector<std::size_t> wanted;
+  for (const Line& line : lines) wanted.push_back(line.front());
+  while (!wanted.empty()) {
+    std::vector<config::Node> runs;
+    for (const std::size_t i : wanted) runs.push_back(grid[i].run);
+    const std::vector<ResultPtr> results = experiments_.run(runs);
+    for (std::size_t k = 0; k < wanted.size(); ++k) grid[wanted[k]].result = results[k];
+    wanted = next_round(grid, lines);
+  }
+}
+
+// Lines whose smallest batch few settings dominate come first, since what they reach rules out much of the rest.
+std::vector<std::size_t> GridSearch::next_round(std::vector<Setting>& grid, const std::vector<Line>& lines) const {
+  const std::vector<Goodness> known = goodness_of(grid);
+  std::map<std::int64_t, std::vector<std::size_t>> by_rank;
+  for (const Line& line : lines) {
+    const Setting& first = grid[line.front()];
+    std::int64_t rank = 0;
+    if (first.result->has_times()) {
+      const Goodness own = first.goodness();
+      rank = std::count_if(known.begin(), known.end(), [&](const Goodness& k) { return dominates(k, own); });
+    }
+    add_next(grid, line, known, by_rank[rank]);
+  }
+  for (auto& [rank, wanted] : by_rank) {
+    if (!wanted.empty()) return wanted;
+  }
+  return {};
+}
+
+void GridSearch::add_next(std::vector<Setting>& grid, const Line& line, const std::vector<Goodness>& known,
+                          std::vector<std::size_t>& wanted) const {
+  std::size_t low = 0;
+  while (low + 1 < line.size()) {
+    std::size_t high = low + 1;
+    while (high < line.size() && !grid[line[high]].result) ++high;
+    const Setting* const above = high < line.size() ? &grid[line[high]] : nullptr;
+    std::vector<std::size_t> open;
+    for (std::size_t i = low + 1; i < high; ++i) {
+      Setting& s = grid[line[i]];
+      s.skipped = s.skipped || is_ruled_out(grid[line[low]], above, s, known);
+      if (!s.skipped) open.push_back(line[i]);
+    }
+    // The end of a line first: whether it fits decides about those before it.
+    if (!open.empty()) wanted.push_back(high == line.size() ? open.back() : open[open.size() / 2]);
+    low = high;
+  }
+}
+
+// By simulated batches around it: what does not fit at a smaller one does not fit here, a step takes longer, memory is
+// larger and the score is the same.
+bool GridSearch::is_ruled_out(const Setting& below, const Setting* above, const Setting& s,
+                              const std::vector<Goodness>& known) const {
+  const result::Result& r = *below.result;
+  if (!r.has_times()) return true;
+  for (const Target& t : targets_) {
+    if (misses_beyond(r, t)) return true;
+  }
+  const double most = static_cast<double>(s.batch) / least(below, above, s, kStep, kStepShare);
+  const Goodness best =
+      goodness_of_numbers(most, below.score(), least(below, above, s, kMemory, kMemoryShare), s.cost(most));
+  return std::any_of(known.begin(), known.end(), [&](const Goodness& k) { return dominates(k, best); });
+}
+
+std::vector<Goodness> GridSearch::goodness_of(const std::vector<Setting>& grid) const {
+  std::vector<Goodness> all;
+  for (const Setting& s : grid) {
+    if (s.result && !is_oracle(*s.result) && !missed(*s.result, targets_)) all.push_back(s.goodness());
+  }
+  return all;
+}
+
+}  // namespace kvcast::plan

@@ -1,0 +1,59 @@
+// A grid of settings, searched for those that meet targets and for their Pareto front without simulating all of it.
+//
+// Settings that differ in their batch alone form a line. Along it time per step and memory grow and the score stays, so
+// that simulated batches bound those between them: what cannot meet a target, or is dominated at its very best by a
+// setting that was simulated, is never run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plan/experiments.hpp"
+#include "plan/pareto.hpp"
+#include "plan/target.hpp"
+
+namespace kvcast::plan {
+
+struct Setting {
+  config::Node run;
+  std::vector<std::pair<std::string, std::string>> values;  // that set it apart: dotted key, value
+  std::int64_t batch = 0;
+  std::optional<double> price_per_s;  // of its machine, where prices are given
+  ResultPtr result;                   // null: not simulated
+  bool skipped = false;               // its bounds rule it out
+
+  double number(const char* path) const;  // of the result; NaN where it has none
+  std::optional<double> score() const;    // share of the uncompressed model's benchmark score
+  // For a token at that throughput.
+  std::optional<double> cost(double tokens_per_s) const;
+  // Throughput, score, memory and cost, larger being better. Scores that differ by less than half a per cent are equal:
+  // predictions are not that fine.
+  Goodness goodness() const;
+};
+
+class GridSearch {
+ public:
+  GridSearch(Experiments& experiments, const std::vector<Target>& targets)
+      : experiments_(experiments), targets_(targets) {}
+
+  // Fills in results; settings that were left out have none.
+  void run(std::vector<Setting>& grid);
+
+ private:
+  using Line = std::vector<std::size_t>;  // settings by ascending batch
+
+  std::vector<std::size_t> next_round(std::vector<Setting>& grid, const std::vector<Line>& lines) const;
+  void add_next(std::vector<Setting>& grid, const Line& line, const std::vector<Goodness>& known,
+                std::vector<std::size_t>& wanted) const;
+  bool is_ruled_out(const Setting& below, const Setting* above, const Setting& s,
+                    const std::vector<Goodness>& known) const;
+  std::vector<Goodness> goodness_of(const std::vector<Setting>& grid) const;
+
+  Experiments& experiments_;
+  const std::vector<Target>& targets_;
+};
+
+}  // namespace kvcast::plan

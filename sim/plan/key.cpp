@@ -1,0 +1,209 @@
+#include "plan/key.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "config/run.hpp"
+#include "config/section.hpp"
+#include "config/text.hpp"
+#include "policy/policy.hpp"
+
+namespace kvcast::plan {
+namespace {
+
+using config::Node;
+
+// An integer key outside of machines and policies.
+struct RunKey {
+  const char* path;
+  std::int64_t (*value)(const config::Run& run);
+  double low, high;
+};
+
+constexpr double kMostTokens = 100'000'000;  // as config/run.cpp
+constexpr RunKey kRunKeys[] = {
+    {"workload.batch", [](const config::Run& r) { return std::int64_t{r.workload.batch}; }, 1, 65536},
+    {"workload.prompt_tokens", [](const config::Run& r) { return r.workload.prompt_tokens; }, 1, kMostTokens},
+    {"workload.decode_tokens", [](const config::Run& r) { return r.workload.decode_tokens; }, 1, kMostTokens},
+    {"workload.prefill_chunk", [](const config::Run& r) { return r.workload.prefill_chunk; }, 0, kMostTokens},
+    {"workload.prefill_batch", [](const config::Run& r) { return std::int64_t{r.workload.prefill_batch}; }, 0, 65536},
+    {"framework.mlp_slice", [](const config::Run& r) { return r.framework.mlp_slice; }, 0, kMostTokens},
+};
+
+// Numbers of a machine that count things.
+bool is_count(const std::string& knob) { return knob == "host.cores" || knob == "gpu.sm_count"; }
+
+std::optional<Key> key_of_machine(const Node& run, const std::string& knob) {
+  const Node* const choice = run.find("hardware");
+  if (choice == nullptr) return {};
+  const config::Hardware machine = config::read_hardware(*choice);
+  for (const config::ConstKnob& k : config::knobs(machine)) {
+    if (k.key != knob) continue;
+    Key key;
+    if (k.value == nullptr) {
+      key.factor = true, key.now = 1, key.low = 1e-6, key.high = 1e6;
+      return key;
+    }
+    key.integer = is_count(knob), key.dimension = k.y;
+    key.now = k.value->value, key.low = k.low, key.high = k.high;
+    return key;
+  }
+  return {};
+}
+
+const policy::Parameter* find_parameter(const policy::Descriptor& descriptor, const std::string& name) {
+  const auto found = std::find_if(descriptor.parameters.begin(), descriptor.parameters.end(),
+                                  [&](const policy::Parameter& p) { return p.key == name; });
+  return found == descriptor.parameters.end() ? nullptr : &*found;
+}
+
+// A parameter that takes numbers; its value by default or as written.
+std::optional<Key> key_of_policy(const Node& run, const std::string& name) {
+  const Node* const choice = run.find("policy");
+  if (choice == nullptr) return {};
+  const config::PolicyChoice policy = config::read_policy(*choice);
+  const policy::Parameter* const p = find_parameter(policy::find_policy(policy.name, policy.where), name);
+  if (p == nullptr) return {};
+  Key key;
+  key.integer = std::holds_alternative<std::int64_t>(p->fallback) ||
+                std::find(p->names.begin(), p->names.end(), "<integer>") != p->names.end();
+  const bool number = std::holds_alternative<double>(p->fallback) ||
+                      std::find(p->names.begin(), p->names.end(), "<number>") != p->names.end();
+  if (!key.integer && !number) return {};
+  key.low = p->low, key.high = p->high;
+  const policy::ParameterValues values(policy::find_policy(policy.name).parameters, policy.parameters);
+  key.now = values.is_text(name) ? std::nan("") : values.number(name);
+  return key;
+}
+
+std::optional<Key> key_of_run(const Node& run, const std::string& path) {
+  for (const RunKey& k : kRunKeys) {
+    if (path != k.path) continue;
+    Key key;
+    key.integer = true, key.low = k.low, key.high = k.high;
+    key.now = static_cast<double>(k.value(config::read_run(run)));
+    return key;
+  }
+  return {};
+}
+
+// Generations and lanes of PCIe, which move several numbers of the link at once.
+std::optional<Key> key_of_pcie(const std::string& name) {
+  Key key;
+  key.integer = true, key.now = std::nan("");
+  if (name == "generation") return key.low = 3, key.high = 7, key;
+  if (name == "lanes") return key.low = 1, key.high = 16, key;
+  return {};
+}
+
+std::optional<std::string> after(const std::string& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return {};
+  return text.substr(prefix.size());
+}
+
+std::optional<Key> find(const Node& run, const std::string& path) {
+  if (const auto name = after(path, "hardware.link.pcie.")) return key_of_pcie(*name);
+  if (const auto knob = after(path, "hardware.")) return key_of_machine(run, *knob);
+  if (const auto name = after(path, "policy.")) return key_of_policy(run, *name);
+  return key_of_run(run, path);
+}
+
+std::vector<std::string> known_keys(const Node& run) {
+  std::vector<std::string> known;
+  for (const RunKey& k : kRunKeys) known.emplace_back(k.path);
+  if (const Node* const choice = run.find("policy")) {
+    const config::PolicyChoice policy = config::read_policy(*choice);
+    for (const policy::Parameter& p : policy::find_policy(policy.name, policy.where).parameters) {
+      if (key_of_policy(run, p.key)) known.push_back("policy." + p.key);
+    }
+  }
+  if (const Node* const choice = run.find("hardware")) {
+    const config::Hardware machine = config::read_hardware(*choice);
+    for (const config::ConstKnob& k : config::knobs(machine)) known.push_back("hardware." + k.key);
+  }
+  return known;
+}
+
+double round_to(const Key& key, double value) { return key.integer ? std::round(value) : value; }
+
+}  // namespace
+
+Key find_key(const Node& run, const std::string& path, const SourceLocation& asked_at) {
+  config::check_dotted_path(path, asked_at);
+  std::optional<Key> key = find(run, path);
+  if (!key) {
+    const std::vector<std::string> known = known_keys(run);
+    throw UserError(asked_at,
+                    fmt::format("\"{}\" is no numeric key of this run{}", path, config::did_you_mean(path, known)),
+                    known);
+  }
+  key->path = path, key->where = asked_at;
+  return *key;
+}
+
+bool has_key(const Node& run, const std::string& path) {
+  const auto name = after(path, "policy.");
+  if (!name) return true;
+  const config::PolicyChoice policy = config::read_policy(*run.find("policy"));
+  return find_parameter(policy::find_policy(policy.name, policy.where), *name) != nullptr;
+}
+
+double read_value(const Key& key, const Node& node) {
+  const auto factor = config::read_factor(node, key.path);
+  if (factor && std::isnan(key.now)) {
+    throw UserError(node.where(),
+                    fmt::format("{}: a factor needs a number to start from, and the run gives none", key.path));
+  }
+  if (key.factor && !factor) {
+    throw UserError(node.where(), fmt::format("{}: a curve: expected a factor such as x2, found {}", key.path,
+                                              config::describe(node)));
+  }
+  if (factor) {
+    const double value = round_to(key, *factor * key.now);
+    if (value >= key.low && value <= key.high) return value;
+    throw UserError(node.where(),
+                    fmt::format("{}: {} is {}, outside of {} to {}", key.path, node.text(), value_text(key, value),
+                                value_text(key, key.low), value_text(key, key.high)));
+  }
+  if (key.integer) {
+    return static_cast<double>(config::read_integer(node, key.path, static_cast<std::int64_t>(std::ceil(key.low)),
+                                                    static_cast<std::int64_t>(std::floor(key.high))));
+  }
+  if (key.dimension == Dimension::kNone) return config::read_number(node, key.path, key.low, key.high);
+  return config::read_quantity(node, key.path, key.dimension, key.low, key.high);
+}
+
+double end_of_range(const Key& key, double end, const Node& config) {
+  if (key.path != "workload.prompt_tokens") return end;
+  const config::Run run = config::read_run(config);
+  const auto context = static_cast<double>(run.model.max_context);
+  const double longest = context - static_cast<double>(run.workload.decode_tokens);
+  return end <= context ? std::min(end, longest) : end;
+}
+
+std::string value_text(const Key& key, double value) {
+  if (key.factor) return fmt::format("x{:.9g}", value);
+  if (key.integer) return fmt::format("{}", std::llround(value));
+  if (key.dimension == Dimension::kNone) return fmt::format("{:.9g}", value);
+  // The unit that three digits would have, with nine digits.
+  const std::string rounded = format_quantity(value, key.dimension);
+  const std::size_t blank = rounded.find(' ');
+  const std::string unit = blank == std::string::npos ? "" : rounded.substr(blank);
+  return fmt::format("{:.9g}{}", value / parse_quantity("1" + unit, key.dimension).value(), unit);
+}
+
+std::string short_text(const Key& key, double value) {
+  if (key.factor) return fmt::format("{:.3g} times", value);
+  if (key.integer) return fmt::format("{}", std::llround(value));
+  return key.dimension == Dimension::kNone ? fmt::format("{:.3g}", value) : format_quantity(value, key.dimension);
+}
+
+Node with_value(const Node& run, const Key& key, double value) {
+  return run.with(key.path, Node::scalar(value_text(key, value), key.where));
+}
+
+}  // namespace kvcast::plan

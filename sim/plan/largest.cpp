@@ -1,0 +1,268 @@
+// The largest value of a key at which the run fits in memory and meets its targets. Doubling brackets it from below and
+// halving closes the bracket, as more of a batch, a context or a budget takes more time and memory. A target that only
+// larger values meet (a score, by the budget) is looked for first.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "config/run.hpp"
+#include "config/section.hpp"
+#include "plan/crossings.hpp"
+#include "plan/key.hpp"
+#include "plan/question.hpp"
+#include "plan/target.hpp"
+#include "result/metric.hpp"
+
+namespace kvcast::plan {
+namespace {
+
+using config::Node;
+using nlohmann::json;
+
+constexpr double kStep = 2;  // from one value of the first pass to the next
+constexpr double kClosedInterval = 1e-2;
+constexpr double kClosed = 1e-3;  // relative width at which the search of a number that is no integer ends
+
+class Largest final : public Question {
+ public:
+  Largest(const Node& run, const Node& map) {
+    config::Section section(map, "largest");
+    section.only({"key", "from", "to", "of", "targets"});
+    section.require({"key"});
+    of_ = section.has("of") ? read_variant(run, section.node("of")) : Variant{"", run, {}};
+    key_ = find_key(of_.run, section.text("key"), section.where("key"));
+    if (section.has("targets")) targets_ = read_targets(section.node("targets"));
+    from_ = section.has("from") ? read_value(key_, section.node("from")) : default_from();
+    to_ = section.has("to") ? end_of_range(key_, read_value(key_, section.node("to")), of_.run) : default_to();
+    if (from_ > to_) {
+      throw UserError(section.has("from") ? section.where("from") : map.where(),
+                      fmt::format("largest: {} from {} to {} is no range", key_.path, value_text(key_, from_),
+                                  value_text(key_, to_)));
+    }
+    check_run(with_value(of_.run, key_, from_));
+  }
+
+  Answer answer(Experiments& experiments) const override {
+    Search nominal(*this, experiments, Reading::kNominal);
+    const std::optional<double> value = nominal.largest();
+    Answer out;
+    out.kind = "largest";
+    out.question =
+        fmt::format("What is the largest {}{} that fits{}?", key_.path, of_.label.empty() ? "" : " of " + of_.label,
+                    targets_.empty() ? "" : " and meets " + targets_text());
+    const auto limit = nominal.limit();
+    out.data = {{"key", key_.path},
+                {"range", {from_, to_}},
+                {"value", value ? json(*value) : json()},
+                {"limited_by", limit ? json(*limit) : json()}};
+    if (!value) {
+      out.text =
+          fmt::format("None from {} to {}: {}.", short_text(key_, from_), short_text(key_, to_), limit_text(limit));
+      out.data["binding_resource"] = nullptr;
+      return out;
+    }
+    add_interval(experiments, *value, out);
+    const ResultPtr at = experiments.run(with_value(of_.run, key_, *value));
+    out.data["binding_resource"] = result::bottleneck(at->experiment.step);
+    out.data["metrics"] = metrics_of(*at);
+    out.text = fmt::format("{} {}: {}.", key_.path, short_text(key_, *value), limit_text(limit));
+    out.details.push_back(
+        fmt::format("There: {}; bottleneck {}.", numbers_text(*at), result::bottleneck(at->experiment.step)));
+    add_grounds(*at, out);
+    return out;
+  }
+
+  bool needs_scores() const override { return plan::needs_scores(targets_); }
+
+ private:
+  // One pass over the key with targets read in one way.
+  class Search {
+   public:
+    Search(const Largest& question, Experiments& experiments, Reading reading)
+        : q_(question), experiments_(experiments), reading_(reading) {}
+
+    std::optional<double> largest() {
+      double good = NAN, bad = NAN;
+      for (double x = q_.from_;; x = next_of(x)) {
+        const bool met = meets(x);
+        if (met) good = x, bad = NAN;
+        if (!met) {
+          if (std::isnan(bad)) bad = x;
+          if (!std::isnan(good) || !may_be_met_above(x)) break;
+        }
+        if (x >= q_.to_) break;
+      }
+      if (std::isnan(good)) return limit_at_ = std::isnan(bad) ? q_.from_ : bad, std::nullopt;
+      if (std::isnan(bad)) return good;  // the range ends first
+      for (int step = 0; !closed(good, bad); ++step) {
+        const double x = proposal(good, bad, step);
+        (meets(x) ? good : bad) = x;
+      }
+      limit_at_ = bad;
+      return good;
+    }
+
+    // The target or pool that the next larger value breaks; nothing where the range ends first.
+    std::optional<std::string> limit() const { return limit_at_ ? misses_.at(*limit_at_) : std::nullopt; }
+
+   private:
+    bool meets(double x) {
+      const ResultPtr r = experiments_.run(with_value(q_.of_.run, q_.key_, x));
+      const auto miss = missed(*r, q_.targets_, reading_);
+      const bool fit_open = !r->alternatives.empty();
+      const bool forced = reading_ == Reading::kCertain && fit_open && !miss;
+      misses_[x] = forced ? std::optional<std::string>("memory that is uncertain") : miss;
+      // What does not fit with the memory as stated, and does with as much as there may be.
+      if (reading_ == Reading::kPossible && r->experiment.oom && fit_open) return misses_[x] = std::nullopt, true;
+      last_ = r;
+      if (!misses_[x]) loads_[x] = loads_of(*r);
+      return !misses_[x];
+    }
+
+    // Where the first target or pool is full, on lines through the two largest values that are good; every third time
+    // the middle, so that no bracket stays wide.
+    double proposal(double good, double bad, int step) const {
+      double x = (good + bad) / 2;
+      const auto near = loads_.find(good);
+      if (step % 3 != 2 && near != loads_.begin() && near != loads_.end()) {
+        const std::vector<double>&loads = near->second, &before = std::prev(near)->second;
+        double full = bad;
+        for (std::size_t i = 0; i < loads.size(); ++i) {
+          const double slope = (loads[i] - before[i]) / (good - std::prev(near)->first);
+          if (slope > 0) full = std::min(full, good + (1 - loads[i]) / slope);
+        }
+        if (full >= good && full < bad) x = full;
+      }
+      return q_.key_.integer ? std::clamp(std::floor(x), good + 1, bad - 1) : x;
+    }
+
+    // How far each pool and each limit from above is used up: 1 is all of it.
+    std::vector<double> loads_of(const result::Result& r) const {
+      std::vector<double> loads{memory_fill(r)};
+      for (const Target& t : q_.targets_) {
+        const auto value = result::value(r, *t.metric);
+        if (t.at_most && value && t.limit > 0) loads.push_back(*value / t.limit);
+      }
+      return loads;
+    }
+
+    // Targets such as a least score are met by larger values only; memory and times are not.
+    bool may_be_met_above(double x) const {
+      const ResultPtr r = last_;
+      if (r->status != result::Status::kOk) return false;
+      return std::all_of(q_.targets_.begin(), q_.targets_.end(),
+                         [&](const Target& t) {
+                           const auto value = result::value(*r, *t.metric);
+                           return !t.at_most || (value && t.holds_for(*value));
+                         }) &&
+             x < q_.to_;
+    }
+
+    double next_of(double x) const {
+      const double next = std::max(x * kStep, q_.key_.integer ? x + 1 : x * kStep);
+      return std::min(q_.to_, next > x ? next : q_.to_);
+    }
+
+    bool closed(double good, double bad) const {
+      // The ends of an interval need not be exact.
+      const double width = reading_ == Reading::kNominal ? kClosed : kClosedInterval;
+      const bool narrow = bad - good <= width * std::abs(bad);
+      return q_.key_.integer ? bad - good <= 1 || (narrow && reading_ != Reading::kNominal) : narrow;
+    }
+
+    const Largest& q_;
+    Experiments& experiments_;
+    Reading reading_;
+    std::map<double, std::optional<std::string>> misses_;
+    std::map<double, std::vector<double>> loads_;  // of values that are good
+    std::optional<double> limit_at_;
+    ResultPtr last_;
+  };
+
+  double default_from() const {
+    if (key_.path == "workload.prompt_tokens") return std::min(1024.0, longest_prompt());
+    if (key_.integer) return std::max(1.0, key_.low);
+    throw UserError(key_.where, fmt::format("largest: {} needs `from` and `to`", key_.path));
+  }
+
+  double default_to() const {
+    if (key_.path == "workload.prompt_tokens") return longest_prompt();
+    const config::Workload w = config::read_run(of_.run).workload;
+    if (key_.path == "policy.budget") return static_cast<double>(w.prompt_tokens + w.decode_tokens);
+    if (key_.path == "workload.batch") return 4096;
+    throw UserError(key_.where, fmt::format("largest: {} needs `to`", key_.path));
+  }
+
+  // What the model can attend to, less what it generates.
+  double longest_prompt() const {
+    const config::Run run = config::read_run(of_.run);
+    return static_cast<double>(run.model.max_context - run.workload.decode_tokens);
+  }
+
+  std::string targets_text() const {
+    std::vector<std::string> texts;
+    for (const Target& t : targets_) texts.push_back(target_text(t));
+    return fmt::format("{}", fmt::join(texts, ", "));
+  }
+
+  static std::string limit_text(const std::optional<std::string>& limit) {
+    if (!limit) return "the range ends there";
+    if (*limit == "hbm") return "the next larger value does not fit in GPU memory";
+    if (*limit == "dram") return "the next larger value does not fit in pinned host memory";
+    return fmt::format("limited by {}", *limit);
+  }
+
+  json metrics_of(const result::Result& r) const {
+    json out = json::object();
+    for (const char* path : {"decode.tokens_per_s", "decode.tpot_s.mean", "prefill.ttft_s", "memory.hbm_peak_bytes"}) {
+      if (const auto v = result::value(r, *result::find_metric(path))) out[path] = *v;
+    }
+    for (const Target& t : targets_) {
+      if (const auto v = result::value(r, *t.metric)) out[t.metric->path] = *v;
+    }
+    return out;
+  }
+
+  std::string numbers_text(const result::Result& r) const {
+    std::vector<std::string> parts;
+    const auto add = [&](const result::Metric& m) {
+      if (const auto v = result::value(r, m))
+        parts.push_back(fmt::format("{} {}", m.path, result::format_value(m, *v)));
+    };
+    add(*result::find_metric("decode.tokens_per_s"));
+    add(*result::find_metric("memory.hbm_peak_bytes"));
+    for (const Target& t : targets_) add(*t.metric);
+    return fmt::format("{}", fmt::join(parts, ", "));
+  }
+
+  // The largest value with every number at the worse end of its interval, and with every one at the better end.
+  void add_interval(Experiments& experiments, double value, Answer& out) const {
+    Search certain(*this, experiments, Reading::kCertain), possible(*this, experiments, Reading::kPossible);
+    const std::optional<double> low = certain.largest(), high = possible.largest();
+    out.data["interval"] = {low ? json(*low) : json(), std::max(value, high.value_or(value))};
+    out.details.push_back(
+        fmt::format("With all numbers at the worse ends of their 80 % intervals {}, at the better ends {}.",
+                    low ? short_text(key_, *low) : "none", short_text(key_, std::max(value, high.value_or(value)))));
+  }
+
+  void add_grounds(const result::Result& r, Answer& out) const {
+    const result::Metric& metric = *result::find_metric("decode.tpot_s.mean");
+    const std::string moved = most_sensitive(r, metric);
+    out.details.push_back(fmt::format("Grounds: {}{}.", grounds_of(r),
+                                      moved.empty() ? "" : fmt::format("; a step is most sensitive to {}", moved)));
+  }
+
+  Variant of_;
+  std::vector<Target> targets_;
+  Key key_;
+  double from_ = 0, to_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Question> make_largest(const Node& run, const Node& map) { return std::make_unique<Largest>(run, map); }
+
+}  // namespace kvcast::plan

@@ -1,0 +1,309 @@
+// Who wins over two keys: a coarse lattice over both ranges, refined only where neighbouring corners disagree about the
+// best policy. Between corners that agree the winner is inferred, and marked so.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "config/section.hpp"
+#include "plan/compare.hpp"
+#include "plan/crossings.hpp"
+#include "plan/key.hpp"
+#include "plan/question.hpp"
+#include "plan/target.hpp"
+#include "result/metric.hpp"
+
+namespace kvcast::plan {
+namespace {
+
+using config::Node;
+using nlohmann::json;
+
+constexpr int kFine = 16;     // steps of an axis that needs no replays
+constexpr int kReplayed = 8;  // steps of an axis whose every value needs traces or replays of its own
+constexpr int kCoarse = 4;    // fine steps of the first lattice
+constexpr const char* kNone = "none";
+
+// Whether every value of the key needs a replay of its own.
+bool needs_replay(const Key& key) {
+  return key.path.starts_with("policy.") || key.path == "workload.prompt_tokens" ||
+         key.path == "workload.decode_tokens";
+}
+
+class Axis {
+ public:
+  Axis() = default;
+  Axis(Key key, double from, double to)
+      : key_(std::move(key)),
+        values_(KeyRange{from, to, key_.integer}.values(needs_replay(key_) ? kReplayed : kFine)) {}
+  const Key& key() const { return key_; }
+  int size() const { return static_cast<int>(values_.size()); }
+  double operator[](int i) const { return values_[static_cast<std::size_t>(i)]; }
+
+ private:
+  Key key_;
+  std::vector<double> values_;
+};
+
+using Place = std::array<int, 2>;
+
+struct Cell {
+  int best = -1;  // of the policies; -1: none fits and meets the targets
+  bool simulated = false, told_apart = false;
+  double times = 1;  // as good as the second best
+  std::string binding;
+};
+
+class Map final : public Question {
+ public:
+  Map(const Node& run, const Node& map) {
+    config::Section section(map, "map");
+    section.only({"x", "y", "from", "to", "policies", "metric", "targets"});
+    section.require({"x", "y", "from", "to", "policies"});
+    metric_ = section.has("metric") ? &read_metric(section.node("metric")) : result::find_metric("decode.tokens_per_s");
+    if (section.has("targets")) targets_ = read_targets(section.node("targets"));
+    targets_ = with_floor(std::move(targets_), run);
+    read_policies(run, section.node("policies"));
+    for (const bool second : {false, true}) read_axis(section, second);
+    if (axes_[0].key().path == axes_[1].key().path)
+      throw UserError(section.where("y"), "map: x and y are the same key");
+    for (const Variant& v : policies_) {
+      for (const int i : {0, axes_[0].size() - 1}) {
+        for (const int j : {0, axes_[1].size() - 1}) check_run(at(v, {i, j}));
+      }
+    }
+  }
+
+  Answer answer(Experiments& experiments) const override {
+    Cells cells;
+    const int span = std::max(axes_[0].size(), axes_[1].size()) - 1;
+    int stride = 1;
+    while (stride * kCoarse < span) stride *= 2;
+    evaluate(experiments, lattice(stride), cells);
+    for (; stride > 1; stride /= 2) evaluate(experiments, disputed(cells, stride), cells);
+    infer(cells);
+    return conclude(cells);
+  }
+
+  bool needs_scores() const override { return plan::needs_scores(targets_); }
+
+ private:
+  using Cells = std::map<Place, Cell>;
+
+  void read_policies(const Node& run, const Node& list) {
+    if (list.kind() != Node::Kind::kList || list.items().size() < 2) {
+      throw UserError(list.where(), "map: policies: expected a list of at least two, found " + config::describe(list));
+    }
+    for (const Node& item : list.items()) {
+      policies_.push_back(read_variant(run, Node::map({{"policy", item}}, item.where())));
+    }
+  }
+
+  // A key of any of the policies' runs.
+  void read_axis(config::Section& section, bool second) {
+    const char* const name = second ? "y" : "x";
+    const std::string path = section.text(name);
+    const auto knows = [&](const Variant& v) { return has_key(v.run, path); };
+    const auto owner = std::find_if(policies_.begin(), policies_.end(), knows);
+    const Key key = find_key((owner == policies_.end() ? policies_.front() : *owner).run, path, section.where(name));
+    const auto end = [&](const char* which) {
+      const Node pair = section.node(which);
+      if (pair.kind() != Node::Kind::kList || pair.items().size() != 2) {
+        throw UserError(pair.where(), fmt::format("map: {}: expected [x, y], found {}", which, config::describe(pair)));
+      }
+      return read_value(key, pair.items()[second ? 1 : 0]);
+    };
+    const double from = end("from"), to = end_of_range(key, end("to"), policies_.front().run);
+    if (from >= to) throw UserError(section.where("to"), fmt::format("map: {}: `to` must be above `from`", path));
+    axes_[second ? 1 : 0] = Axis(key, from, to);
+  }
+
+  Node at(const Variant& v, const Place& place) const {
+    Node run = v.run;
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+      const Key& key = axes_[axis].key();
+      if (has_key(run, key.path)) run = with_value(run, key, axes_[axis][place[axis]]);
+    }
+    return run;
+  }
+
+  // Every stride-th value of both axes, and their last ones.
+  std::vector<int> stops(std::size_t axis, int stride) const {
+    std::vector<int> all;
+    for (int i = 0; i < axes_[axis].size(); i += stride) all.push_back(i);
+    if (all.back() != axes_[axis].size() - 1) all.push_back(axes_[axis].size() - 1);
+    return all;
+  }
+
+  std::vector<Place> lattice(int stride) const {
+    std::vector<Place> places;
+    for (const int j : stops(1, stride)) {
+      for (const int i : stops(0, stride)) places.push_back({i, j});
+    }
+    return places;
+  }
+
+  // Places halfway in the blocks whose corners disagree. A corner that was not simulated lies where all agreed.
+  std::vector<Place> disputed(const Cells& cells, int stride) const {
+    const std::vector<int> xs = stops(0, stride), ys = stops(1, stride);
+    const std::array<std::vector<int>, 2> finer = {stops(0, stride / 2), stops(1, stride / 2)};
+    std::set<Place> places;
+    for (std::size_t j = 0; j + 1 < ys.size() || (j == 0 && ys.size() == 1); ++j) {
+      for (std::size_t i = 0; i + 1 < xs.size() || (i == 0 && xs.size() == 1); ++i) {
+        const int x0 = xs[i], x1 = xs[std::min(i + 1, xs.size() - 1)], y0 = ys[j],
+                  y1 = ys[std::min(j + 1, ys.size() - 1)];
+        std::set<int> winners;
+        for (const Place& corner : {Place{x0, y0}, Place{x1, y0}, Place{x0, y1}, Place{x1, y1}}) {
+          const auto found = cells.find(corner);
+          if (found != cells.end()) winners.insert(found->second.best);
+        }
+        if (winners.size() < 2) continue;
+        for (const int x : finer[0]) {
+          if (x < x0 || x > x1) continue;
+          for (const int y : finer[1]) {
+            if (y >= y0 && y <= y1 && !cells.contains({x, y})) places.insert({x, y});
+          }
+        }
+      }
+    }
+    return {places.begin(), places.end()};
+  }
+
+  void evaluate(Experiments& experiments, const std::vector<Place>& places, Cells& cells) const {
+    std::vector<Node> runs;
+    for (const Place& place : places) {
+      for (const Variant& v : policies_) runs.push_back(at(v, place));
+    }
+    const std::vector<ResultPtr> results = experiments.run(runs);
+    for (std::size_t p = 0; p < places.size(); ++p) {
+      cells[places[p]] = winner(std::span(results).subspan(p * policies_.size(), policies_.size()));
+    }
+  }
+
+  Cell winner(std::span<const ResultPtr> results) const {
+    Cell cell;
+    cell.simulated = true;
+    std::optional<std::size_t> second;
+    const auto better = [&](std::size_t a, std::size_t b) {
+      return compare(*results[a], *results[b], *metric_).first_better();
+    };
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (missed(*results[i], targets_)) continue;
+      if (cell.best < 0) {
+        cell.best = static_cast<int>(i);
+      } else if (better(i, static_cast<std::size_t>(cell.best))) {
+        second = static_cast<std::size_t>(cell.best), cell.best = static_cast<int>(i);
+      } else if (!second || better(i, *second)) {
+        second = i;
+      }
+    }
+    cell.told_apart = !second;
+    if (cell.best < 0) return cell;
+    const result::Result& best = *results[static_cast<std::size_t>(cell.best)];
+    cell.binding = result::bottleneck(best.experiment.step);
+    if (second) {
+      const Comparison c = compare(best, *results[*second], *metric_);
+      cell.times = c.times, cell.told_apart = c.told_apart();
+    }
+    return cell;
+  }
+
+  // The winner of the nearest simulated place: refinement has left out only blocks whose corners agree.
+  void infer(Cells& cells) const {
+    Cells inferred;
+    for (const Place& place : lattice(1)) {
+      if (cells.contains(place)) continue;
+      const Cell* nearest = nullptr;
+      int least = 0;
+      for (const auto& [there, cell] : cells) {
+        const int far = std::abs(there[0] - place[0]) + std::abs(there[1] - place[1]);
+        if (nearest == nullptr || far < least) nearest = &cell, least = far;
+      }
+      inferred[place] = *nearest;
+      inferred[place].simulated = false;
+    }
+    cells.merge(inferred);
+  }
+
+  std::string name_of_cell(const Cell& cell) const {
+    return cell.best < 0 ? kNone : policies_[static_cast<std::size_t>(cell.best)].label;
+  }
+
+  // Edges between neighbouring places with different winners.
+  json borders(const Cells& cells) const {
+    json list = json::array();
+    for (const auto& [place, cell] : cells) {
+      for (std::size_t axis = 0; axis < 2; ++axis) {
+        Place next = place;
+        ++next[axis];
+        const auto found = cells.find(next);
+        if (found == cells.end() || found->second.best == cell.best) continue;
+        list.push_back({{"x", {axes_[0][place[0]], axes_[0][next[0]]}},
+                        {"y", {axes_[1][place[1]], axes_[1][next[1]]}},
+                        {"between", {name_of_cell(cell), name_of_cell(found->second)}}});
+      }
+    }
+    return list;
+  }
+
+  Answer conclude(const Cells& cells) const {
+    Answer out;
+    out.kind = "map";
+    const Key &x = axes_[0].key(), &y = axes_[1].key();
+    out.question = fmt::format("Which policy is best in {} over {} and {}?", metric_->label, x.path, y.path);
+    json list = json::array();
+    std::map<std::string, int> counts;
+    for (const auto& [place, cell] : cells) {
+      ++counts[name_of_cell(cell)];
+      list.push_back({{"x", axes_[0][place[0]]},
+                      {"y", axes_[1][place[1]]},
+                      {"best", name_of_cell(cell)},
+                      {"simulated", cell.simulated},
+                      {"told_apart", cell.told_apart},
+                      {"times", cell.times},
+                      {"binding_resource", cell.binding}});
+    }
+    out.data = {{"x", x.path}, {"y", y.path}, {"metric", metric_->path}, {"cells", list}, {"borders", borders(cells)}};
+    std::vector<std::string> shares;
+    for (const auto& [name, count] : counts)
+      shares.push_back(fmt::format("{} in {} of {} places", name, count, cells.size()));
+    out.text = fmt::format("Best: {}.", fmt::join(shares, ", "));
+    draw(cells, out);
+    return out;
+  }
+
+  // Rows of letters, the largest y on top; a small letter where uncertain costs do not tell the best from the second.
+  void draw(const Cells& cells, Answer& out) const {
+    std::string legend;
+    for (std::size_t i = 0; i < policies_.size(); ++i) {
+      legend += fmt::format("{}{} {}", i == 0 ? "" : ", ", static_cast<char>('A' + i), policies_[i].label);
+    }
+    out.details.push_back(fmt::format("{}, . none; small letters where the second best is not told apart.", legend));
+    for (int j = axes_[1].size() - 1; j >= 0; --j) {
+      std::string row;
+      for (int i = 0; i < axes_[0].size(); ++i) {
+        const Cell& cell = cells.at({i, j});
+        row += cell.best < 0 ? '.' : static_cast<char>((cell.told_apart ? 'A' : 'a') + cell.best);
+      }
+      out.details.push_back(fmt::format("  {:>12} {}", short_text(axes_[1].key(), axes_[1][j]), row));
+    }
+    out.details.push_back(fmt::format("  {} from {} to {} from left to right.", axes_[0].key().path,
+                                      short_text(axes_[0].key(), axes_[0][0]),
+                                      short_text(axes_[0].key(), axes_[0][axes_[0].size() - 1])));
+  }
+
+  std::vector<Variant> policies_;
+  std::array<Axis, 2> axes_;
+  const result::Metric* metric_ = nullptr;
+  std::vector<Target> targets_;
+};
+
+}  // namespace
+
+std::unique_ptr<Question> make_map(const Node& run, const Node& map) { return std::make_unique<Map>(run, map); }
+
+}  // namespace kvcast::plan

@@ -1,0 +1,178 @@
+#include "plan/question.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "config/run.hpp"
+#include "config/section.hpp"
+#include "config/text.hpp"
+#include "plan/findings.hpp"
+#include "plan/target.hpp"
+#include "result/metric.hpp"
+#include "study/prepare.hpp"
+
+namespace kvcast::plan {
+namespace {
+
+using config::Node;
+
+struct Kind {
+  const char* name;
+  std::unique_ptr<Question> (*make)(const Node& run, const Node& map);
+};
+
+constexpr Kind kKinds[] = {{"break_even", make_break_even},       {"largest", make_largest}, {"why", make_why},
+                           {"sensitivities", make_sensitivities}, {"choose", make_choose},   {"map", make_map}};
+
+std::unique_ptr<Question> read_question(const Node& run, const Node& item) {
+  if (item.kind() != Node::Kind::kMap || item.entries().size() != 1) {
+    throw UserError(item.where(), "plan: expected a question such as `why: {...}`, found " + config::describe(item),
+                    question_kinds());
+  }
+  const auto& [name, map] = item.entries().front();
+  for (const Kind& kind : kKinds) {
+    if (name == kind.name) return kind.make(run, map);
+  }
+  throw UserError(item.key_where(name),
+                  fmt::format("plan: unknown question \"{}\"{}", name, config::did_you_mean(name, question_kinds())),
+                  question_kinds());
+}
+
+}  // namespace
+
+std::vector<std::string> question_kinds() {
+  std::vector<std::string> names;
+  for (const Kind& kind : kKinds) names.emplace_back(kind.name);
+  return names;
+}
+
+std::vector<std::unique_ptr<Question>> read_plan(const Node& config) {
+  const Node* const list = config.find("plan");
+  if (list == nullptr) throw UserError(config.where(), "a plan needs `plan:`, a list of questions", question_kinds());
+  if (config.find("sweep") != nullptr) {
+    throw UserError(config.key_where("sweep"), "a plan has no `sweep:`; `choose` goes through lists of settings");
+  }
+  if (list->kind() != Node::Kind::kList || list->items().empty()) {
+    throw UserError(list->where(), "plan: expected a list of questions, found " + config::describe(*list),
+                    question_kinds());
+  }
+  const Node run = config.without({"plan"});
+  check_run(run);
+  std::vector<std::unique_ptr<Question>> questions;
+  for (const Node& item : list->items()) questions.push_back(read_question(run, item));
+  return questions;
+}
+
+void check_run(const Node& run) { study::prepare(run); }
+
+namespace {
+
+std::string after(const std::string& key, std::string_view prefix) {
+  return key.starts_with(prefix) ? key.substr(prefix.size()) : key;
+}
+
+// "budget 1024", "batch 16", "on l40s", "PCIe 6".
+std::string setting_text(const std::string& key, const std::string& value) {
+  if (key == "hardware") return "on " + value;
+  if (key == "hardware.link.pcie.generation") return "PCIe " + value;
+  if (key == "hardware.link.pcie.lanes") return value + " lanes";
+  return fmt::format("{} {}", after(after(after(key, "policy."), "workload."), "hardware."), value);
+}
+
+}  // namespace
+
+std::string label_of(const std::vector<std::pair<std::string, std::string>>& values) {
+  const auto rank = [](const std::string& key) {
+    if (key == "policy.name" || key == "policy.file") return 0;
+    return key.starts_with("policy.") ? 1 : key.starts_with("hardware") ? 2 : 3;
+  };
+  std::vector<std::string> parts;
+  for (int r = 0; r <= 3; ++r) {
+    for (const auto& [key, value] : values) {
+      if (rank(key) == r) parts.push_back(r == 0 ? value : setting_text(key, value));
+    }
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::vector<config::SweepPoint> points_of(const Node& run, const Node& map) {
+  const Node cases = Node::list({map}, map.where());
+  return config::expand_sweep(run.with("sweep", Node::map({{"cases", cases}}, map.where())));
+}
+
+Variant read_variant(const Node& run, const Node& overrides) {
+  if (overrides.kind() != Node::Kind::kMap || overrides.entries().empty()) {
+    throw UserError(overrides.where(),
+                    "expected a map of keys to values such as {policy: full}, found " + config::describe(overrides));
+  }
+  const auto points = points_of(run, overrides);
+  if (points.size() != 1) throw UserError(overrides.where(), "a list stands for several experiments; give one value");
+  check_run(points.front().config);
+  return {label_of(points.front().values), points.front().config, points.front().values};
+}
+
+void tell_apart(Variant& a, Variant& b) {
+  const auto without = [](const Variant& v, const Variant& other) {
+    auto values = v.values;
+    std::erase_if(values, [&](const auto& value) {
+      return !value.first.starts_with("policy") &&
+             std::find(other.values.begin(), other.values.end(), value) != other.values.end();
+    });
+    return label_of(values);
+  };
+  std::string label_a = without(a, b), label_b = without(b, a);
+  if (label_a.empty() || label_b.empty() || label_a == label_b) return;
+  a.label = std::move(label_a), b.label = std::move(label_b);
+}
+
+const result::Metric& read_metric(const Node& node) {
+  const result::Metric& metric = metric_named(config::read_text(node, "metric"), node.where());
+  if (metric.better == result::Better::kNeither) {
+    throw UserError(node.where(), fmt::format("{} is neither better higher nor lower", metric.path));
+  }
+  return metric;
+}
+
+bool needs_scores(const std::vector<Target>& targets) {
+  return std::any_of(targets.begin(), targets.end(),
+                     [](const Target& t) { return t.metric->basis == result::Basis::kBenchmark; });
+}
+
+std::vector<Target> with_floor(std::vector<Target> targets, const Node& run) {
+  if (needs_scores(targets)) return targets;
+  const std::vector<Target> floor = floor_target(score_choice(run));
+  targets.insert(targets.end(), floor.begin(), floor.end());
+  return targets;
+}
+
+std::string most_sensitive(const result::Result& result, const result::Metric& metric) {
+  constexpr std::size_t kNamed = 3;
+  std::vector<std::pair<double, std::string>> moved;
+  for (const result::Effect& e : result.experiment.effects) {
+    const double longer = result::time_factor(metric, e.longer), shorter = result::time_factor(metric, e.shorter);
+    const double reach = std::max(std::max(longer, 1 / longer), std::max(shorter, 1 / shorter));
+    if (reach < 1.01) continue;
+    const std::string name = e.source == result::kTraceSample ? "other layers, steps and texts" : name_of(e.keys);
+    moved.emplace_back(-reach, fmt::format("{} ({:+.0f} to {:+.0f} %)", name, 100 * (std::min(longer, shorter) - 1),
+                                           100 * (std::max(longer, shorter) - 1)));
+  }
+  std::sort(moved.begin(), moved.end());
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(kNamed, moved.size()); ++i) names.push_back(moved[i].second);
+  return fmt::format("{}", fmt::join(names, "; "));
+}
+
+std::string binding_resource(const result::Result& result) {
+  if (result.experiment.oom) return result.experiment.oom->pool + " capacity";
+  return std::string(result::bottleneck(result.experiment.step));
+}
+
+std::string grounds_of(const result::Result& result) {
+  return fmt::format("{} costs, {} attention ({})", origin_name(result::origin_of(result.experiment.step)),
+                     result.accuracy.origin == Origin::kExact ? "captured" : "synthetic", result.subject.trace);
+}
+
+}  // namespace kvcast::plan

@@ -1,0 +1,200 @@
+// How far a metric moves with each number of the machine, the workload and the policy: elasticities d ln metric / d ln
+// key by central differences of simulated experiments, and the bottleneck as each of those that matter grows.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "config/hardware.hpp"
+#include "config/run.hpp"
+#include "config/section.hpp"
+#include "plan/key.hpp"
+#include "plan/question.hpp"
+#include "plan/target.hpp"
+#include "policy/policy.hpp"
+#include "result/metric.hpp"
+
+namespace kvcast::plan {
+namespace {
+
+using config::Node;
+using nlohmann::json;
+
+constexpr double kStep = 1.1;        // of a number of the machine, up and down
+constexpr double kLargeStep = 1.25;  // of what the policy and the workload count
+constexpr double kMatters = 0.01;    // elasticities below are not followed any further
+constexpr double kGrowth[] = {2, 4, 8};
+constexpr double kMostReplayed = 2;  // growth of keys whose every value needs replays
+
+const std::vector<Node>& list_of(const Node& node) {
+  if (node.kind() == Node::Kind::kList && !node.items().empty()) return node.items();
+  throw UserError(node.where(), "keys: expected a list of keys, found " + config::describe(node));
+}
+
+class Sensitivities final : public Question {
+ public:
+  Sensitivities(const Node& run, const Node& map) {
+    config::Section section(map, "sensitivities");
+    section.only({"metric", "of", "keys"});
+    section.require({"metric"});
+    metric_ = &metric_named(section.text("metric"), section.where("metric"));
+    of_ = section.has("of") ? read_variant(run, section.node("of")) : Variant{"", run, {}};
+    if (section.has("keys")) {
+      for (const Node& node : list_of(section.node("keys")))
+        keys_.push_back(find_key(of_.run, config::read_text(node, "keys"), node.where()));
+    } else {
+      keys_ = all_keys();
+    }
+  }
+
+  Answer answer(Experiments& experiments) const override {
+    const ResultPtr base = experiments.run(of_.run);
+    if (base->status == result::Status::kFailed) throw UserError(base->error);
+    Answer out;
+    out.kind = "sensitivities";
+    out.question =
+        fmt::format("What does {} depend on{}?", metric_->label, of_.label.empty() ? "" : " for " + of_.label);
+    out.data = {{"metric", metric_->path}};
+    const auto value = result::value(*base, *metric_);
+    if (!value || *value == 0) {
+      out.text = base->experiment.oom ? "The run does not fit in memory, so that nothing can be told of its times."
+                                      : fmt::format("The run has no {}.", metric_->path);
+      out.data["sensitivities"] = json::array();
+      return out;
+    }
+    std::vector<Moved> moved = differences(experiments);
+    follow(experiments, moved);
+    tell(*base, *value, moved, out);
+    return out;
+  }
+
+ private:
+  struct Moved {
+    const Key* key = nullptr;
+    double elasticity = 0;
+    json grows = json::array();
+    std::string becomes;  // "at 2 times: kernel latency"
+  };
+
+  // Numbers of the machine, then of the workload and the policy, that are not 0.
+  std::vector<Key> all_keys() const {
+    std::vector<std::string> paths;
+    const config::Run run = config::read_run(of_.run);
+    for (const config::ConstKnob& knob : config::knobs(run.hardware)) paths.push_back("hardware." + knob.key);
+    paths.insert(paths.end(), {"workload.batch", "workload.decode_tokens"});
+    if (run.trace.file.empty()) paths.emplace_back("workload.prompt_tokens");  // a file has one length
+    for (const policy::Parameter& p : policy::find_policy(run.policy.name).parameters)
+      paths.push_back("policy." + p.key);
+    std::vector<Key> keys;
+    for (const std::string& path : paths) {
+      try {
+        Key key = find_key(of_.run, path, {});
+        if (std::isfinite(key.now) && key.now > 0) keys.push_back(std::move(key));
+      } catch (const UserError&) {
+        // A parameter that takes texts: no number to vary.
+      }
+    }
+    return keys;
+  }
+
+  static double step_of(const Key& key) { return key.path.starts_with("hardware.") ? kStep : kLargeStep; }
+
+  static double moved_to(const Key& key, double factor) {
+    double x = key.now * factor;
+    if (key.integer) x = factor > 1 ? std::max(std::round(x), key.now + 1) : std::min(std::round(x), key.now - 1);
+    return std::clamp(x, std::max(key.low, key.integer ? 1.0 : key.low), key.high);
+  }
+
+  // Both ends of a difference; an end at which the run is refused or does not fit gives way to the run itself.
+  std::vector<Moved> differences(Experiments& experiments) const {
+    std::vector<Node> runs{of_.run};
+    for (const Key& key : keys_) {
+      for (const double factor : {step_of(key), 1 / step_of(key)})
+        runs.push_back(with_value(of_.run, key, moved_to(key, factor)));
+    }
+    const std::vector<ResultPtr> results = experiments.run(runs);
+    std::vector<Moved> moved;
+    for (std::size_t i = 0; i < keys_.size(); ++i) {
+      const Key& key = keys_[i];
+      double x[2] = {moved_to(key, step_of(key)), moved_to(key, 1 / step_of(key))}, y[2];
+      for (std::size_t end = 0; end < 2; ++end) {
+        auto number = result::value(*results[1 + 2 * i + end], *metric_);
+        if (!number) x[end] = key.now, number = result::value(*results[0], *metric_);
+        y[end] = *number;
+      }
+      if (x[0] == x[1] || y[0] <= 0 || y[1] <= 0) continue;
+      moved.push_back({&key, std::log(y[0] / y[1]) / std::log(x[0] / x[1]), json::array(), ""});
+    }
+    std::stable_sort(moved.begin(), moved.end(),
+                     [](const Moved& a, const Moved& b) { return std::abs(a.elasticity) > std::abs(b.elasticity); });
+    return moved;
+  }
+
+  // The metric and the bottleneck at larger values of each key that matters.
+  void follow(Experiments& experiments, std::vector<Moved>& moved) const {
+    std::vector<Node> runs;
+    std::vector<std::pair<Moved*, double>> places;
+    for (Moved& m : moved) {
+      if (std::abs(m.elasticity) < kMatters) continue;
+      for (const double factor : kGrowth) {
+        const double x = m.key->now * factor;
+        const bool replays = !m.key->path.starts_with("hardware.") && m.key->path != "workload.batch";
+        if (x > m.key->high || (replays && factor > kMostReplayed)) continue;
+        places.emplace_back(&m, factor);
+        runs.push_back(with_value(of_.run, *m.key, x));
+      }
+    }
+    const std::vector<ResultPtr> results = experiments.run(runs);
+    const ResultPtr base = experiments.run(of_.run);
+    std::string before = binding_resource(*base);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const auto& [m, factor] = places[i];
+      if (results[i]->status == result::Status::kFailed) continue;  // beyond what the model or the machine can do
+      const auto value = result::value(*results[i], *metric_);
+      const std::string now = binding_resource(*results[i]);
+      m->grows.push_back(
+          {{"value", m->key->now * factor}, {"metric", value ? json(*value) : json()}, {"binding_resource", now}});
+      if (m->becomes.empty() && now != before) m->becomes = fmt::format("{} at {:.0f} times", now, factor);
+    }
+  }
+
+  void tell(const result::Result& base, double value, const std::vector<Moved>& moved, Answer& out) const {
+    json list = json::array();
+    for (const Moved& m : moved) {
+      list.push_back({{"key", m.key->path}, {"elasticity", m.elasticity}, {"value", m.key->now}, {"grows", m.grows}});
+    }
+    out.data["value"] = value;
+    out.data["binding_resource"] = binding_resource(base);
+    out.data["sensitivities"] = std::move(list);
+    constexpr std::size_t kInText = 3, kInDetails = 12;
+    std::vector<std::string> most;
+    for (std::size_t i = 0; i < moved.size() && std::abs(moved[i].elasticity) >= kMatters; ++i) {
+      const Moved& m = moved[i];
+      if (i < kInText) most.push_back(fmt::format("{} ({:+.2f})", m.key->path, m.elasticity));
+      if (i >= kInDetails) break;
+      out.details.push_back(fmt::format(
+          "{}, now {}: elasticity {:+.3f}{}", m.key->path, short_text(*m.key, m.key->now), m.elasticity,
+          m.becomes.empty() ? "; the bottleneck stays as it grows" : "; the bottleneck becomes " + m.becomes));
+    }
+    out.text = fmt::format("{} is {} (bottleneck {}) and depends most on {}.", metric_->label,
+                           result::format_value(*metric_, value), binding_resource(base),
+                           most.empty() ? "nothing by a hundredth" : fmt::format("{}", fmt::join(most, ", ")));
+    out.details.push_back(
+        "An elasticity of -0.5: twice the key multiplies the metric by 2^-0.5. Numbers that are tied to a changed one "
+        "move with it.");
+    out.details.push_back(fmt::format("Grounds: {}.", grounds_of(base)));
+  }
+
+  const result::Metric* metric_ = nullptr;
+  Variant of_;
+  std::vector<Key> keys_;
+};
+
+}  // namespace
+
+std::unique_ptr<Question> make_sensitivities(const Node& run, const Node& map) {
+  return std::make_unique<Sensitivities>(run, map);
+}
+
+}  // namespace kvcast::plan

@@ -1,0 +1,112 @@
+#include "plan/target.hpp"
+
+#include <fmt/format.h>
+
+#include "base/units.hpp"
+#include "config/section.hpp"
+#include "config/text.hpp"
+
+namespace kvcast::plan {
+namespace {
+
+using result::Metric;
+using result::Unit;
+
+Dimension dimension_of(Unit unit) {
+  switch (unit) {
+    case Unit::kSeconds:
+      return Dimension::kSeconds;
+    case Unit::kBytes:
+      return Dimension::kBytes;
+    case Unit::kShare:
+      return Dimension::kFraction;
+    default:
+      return Dimension::kNone;
+  }
+}
+
+Target read_target(const Metric& metric, const config::Node& node) {
+  const std::string text = config::read_text(node, "targets");
+  Target target;
+  target.metric = &metric;
+  const std::size_t end = text.find_first_not_of("<>=");
+  const std::string relation = text.substr(0, end);
+  if (end == std::string::npos || (relation != "<=" && relation != ">=" && relation != "<" && relation != ">")) {
+    throw UserError(node.where(),
+                    fmt::format("targets: {}: expected a relation and a value such as \"<= 50 ms\", "
+                                "found \"{}\"",
+                                metric.path, text),
+                    {"<=", ">=", "<", ">"});
+  }
+  target.at_most = relation[0] == '<', target.strict = relation.size() == 1;
+  std::string value = text.substr(text.find_first_not_of(' ', end));
+  // Rates and counts are written with their unit or without.
+  const std::string unit = fmt::format(" {}", result::unit_name(metric.unit));
+  if (dimension_of(metric.unit) == Dimension::kNone && value.ends_with(unit)) value.resize(value.size() - unit.size());
+  const auto limit = parse_quantity(value, dimension_of(metric.unit));
+  if (!limit) {
+    throw UserError(node.where(), fmt::format("targets: {}: \"{}\" is no quantity in {}", metric.path, value,
+                                              result::unit_name(metric.unit)));
+  }
+  target.limit = *limit;
+  return target;
+}
+
+double read_as(const result::Result& result, const Target& target, double value, Reading reading) {
+  if (reading == Reading::kNominal) return value;
+  const auto range = result::interval(result, *target.metric);
+  if (!range) return value;
+  return (reading == Reading::kCertain) == target.at_most ? range->high : range->low;
+}
+
+}  // namespace
+
+bool Target::holds_for(double value) const {
+  if (at_most) return strict ? value < limit : value <= limit;
+  return strict ? value > limit : value >= limit;
+}
+
+const Metric& metric_named(const std::string& name, const SourceLocation& where) {
+  if (const Metric* const metric = result::find_metric(name)) return *metric;
+  using enum result::Basis;
+  std::vector<std::string> known, close;
+  for (const Metric& m : result::all_metrics()) {
+    close.push_back(m.path);
+    if (!m.alias.empty()) close.push_back(m.alias);
+    if (m.basis != kPrefillPart && m.basis != kBuildPart && m.basis != kStepPart && m.basis != kProgram) {
+      known.push_back(m.path);
+    }
+  }
+  throw UserError(where, fmt::format("unknown metric \"{}\"{}", name, config::did_you_mean(name, close)), known);
+}
+
+std::vector<Target> read_targets(const config::Node& map) {
+  if (map.kind() != config::Node::Kind::kMap || map.entries().empty()) {
+    throw UserError(map.where(), "targets: expected a map of metrics to limits, found " + config::describe(map));
+  }
+  std::vector<Target> targets;
+  for (const auto& [name, value] : map.entries()) {
+    targets.push_back(read_target(metric_named(name, map.key_where(name)), value));
+  }
+  return targets;
+}
+
+std::string target_text(const Target& target) {
+  return fmt::format("{} {}{} {}", target.metric->path, target.at_most ? "<" : ">", target.strict ? "" : "=",
+                     result::format_value(*target.metric, target.limit));
+}
+
+std::optional<std::string> missed(const result::Result& result, const std::vector<Target>& targets, Reading reading) {
+  if (result.status == result::Status::kFailed) return "refused: " + result.error;
+  if (result.experiment.oom) return result.experiment.oom->pool;
+  for (const Target& target : targets) {
+    const auto value = result::value(result, *target.metric);
+    if (!value && target.metric->basis == result::Basis::kBenchmark && !result.benchmark_refused.empty()) {
+      return "no predicted score: " + result.benchmark_refused;
+    }
+    if (!value || !target.holds_for(read_as(result, target, *value, reading))) return target_text(target);
+  }
+  return {};
+}
+
+}  // namespace kvcast::plan

@@ -1,0 +1,343 @@
+// Why one variant is faster or slower than another: the critical paths of both, by kind of operation and by the
+// resource that sets its pace, add up to their times, so that the differences add up to the difference. What each would
+// gain if a resource cost nothing is found by simulating that.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "config/hardware.hpp"
+#include "config/section.hpp"
+#include "plan/compare.hpp"
+#include "plan/question.hpp"
+#include "result/metric.hpp"
+
+namespace kvcast::plan {
+namespace {
+
+using config::Node;
+using nlohmann::json;
+using result::Result;
+
+// Numbers of a machine that together are one resource, and the factor that makes it cost next to nothing.
+struct Resource {
+  const char* name;
+  std::vector<std::pair<const char*, const char*>> changes;  // knob, factor
+};
+
+const std::vector<Resource>& resources() {
+  static const std::vector<Resource> all = {
+      {"hbm bandwidth", {{"gpu.hbm_bandwidth", "x1000"}, {"gpu.l2_bandwidth", "x1000"}}},
+      {"compute", {{"gpu.tensor_flops", "x1000"}, {"gpu.vector_flops", "x1000"}}},
+      {"kernel latency",
+       {{"gpu.floor_attention", "x0"},
+        {"gpu.floor_gemm", "x0"},
+        {"gpu.floor_score", "x0"},
+        {"gpu.floor_topk", "x0"},
+        {"gpu.floor_small", "x0"},
+        {"gpu.gap_stream", "x0"},
+        {"gpu.gap_graph", "x0"}}},
+      {"host link",
+       {{"link.theory_bandwidth", "x1000"},
+        {"link.h2d_bandwidth", "x1000"},
+        {"link.d2h_bandwidth", "x1000"},
+        {"link.both_bandwidth", "x1000"},
+        {"link.pageable_bandwidth", "x1000"}}},
+      {"copy issue and engine",
+       {{"link.copy_latency", "x0"},
+        {"link.issue_row", "x0"},
+        {"link.issue_batched", "x0"},
+        {"link.issue_call", "x0"},
+        {"link.engine_row", "x0"},
+        {"link.engine_piece", "x0"}}},
+      {"host threads",
+       {{"host.launch", "x0"},
+        {"host.graph_launch", "x0"},
+        {"host.graph_node", "x0"},
+        {"host.eager_op", "x0"},
+        {"host.eager_layer", "x0"},
+        {"host.stream_sync", "x0"},
+        {"host.item_sync", "x0"},
+        {"host.python_page", "x0"},
+        {"host.python_head", "x0"},
+        {"host.task", "x0"}}},
+      {"cpu cores",
+       {{"host.core_flops", "x1000"},
+        {"host.core_products", "x1000"},
+        {"host.core_bandwidth", "x1000"},
+        {"host.core_rank", "x0"},
+        {"host.core_rank_again", "x0"},
+        {"host.core_lookup", "x0"},
+        {"host.core_bucket", "x0"},
+        {"host.core_translation", "x0"},
+        {"host.dispatch", "x0"}}},
+      {"host dram", {{"host.dram_bandwidth", "x1000"}}},
+  };
+  return all;
+}
+
+enum class Phase { kDecode, kPrefill };
+
+constexpr double kEqual = 1e-3;  // times that differ by less are the same
+
+class Why final : public Question {
+ public:
+  Why(const Node& run, const Node& map) {
+    config::Section section(map, "why");
+    section.only({"metric", "of", "against"});
+    section.require({"of", "against"});
+    metric_ = result::find_metric("decode.tpot_s.mean");
+    if (section.has("metric")) metric_ = &read_metric(section.node("metric"));
+    const std::string& path = metric_->path;
+    phase_ = path == "prefill.ttft_s" ? Phase::kPrefill : Phase::kDecode;
+    // Throughput is told as time a token of the whole batch.
+    per_token_ = path == "decode.tokens_per_s";
+    if (path != "decode.tpot_s.mean" && path != "prefill.ttft_s" && !per_token_) {
+      throw UserError(section.where("metric"), fmt::format("why: {} has no parts", path),
+                      {"decode.tpot_s.mean", "prefill.ttft_s", "decode.tokens_per_s"});
+    }
+    of_ = read_variant(run, section.node("of"));
+    against_ = read_variant(run, section.node("against"));
+    tell_apart(of_, against_);
+  }
+
+  Answer answer(Experiments& experiments) const override {
+    const std::vector<ResultPtr> pair = experiments.run({of_.run, against_.run});
+    for (const ResultPtr& r : pair) {
+      if (r->status == result::Status::kFailed) throw UserError(r->error);
+    }
+    Answer out;
+    out.kind = "why";
+    out.question = fmt::format("Why does {} differ from {} in {}?", of_.label, against_.label, metric_->label);
+    if (!pair[0]->has_times() || !pair[1]->has_times()) return misfit(*pair[0], *pair[1], std::move(out));
+    explain(*pair[0], *pair[1], out);
+    add_free_resources(experiments, out);
+    add_grounds(*pair[0], *pair[1], out);
+    return out;
+  }
+
+ private:
+  using Parts = std::map<std::pair<std::string, std::string>, double>;  // seconds by kind and resource
+
+  const metrics::Attribution& time_of(const Result& r) const {
+    return phase_ == Phase::kDecode ? r.experiment.step : r.experiment.prefill;
+  }
+
+  // Seconds that the question is about: of a step, of a prefill, or a generated token's share of a step.
+  double seconds(const Result& r) const {
+    if (phase_ == Phase::kPrefill) return r.experiment.ttft_s;
+    return per_token_ ? 1 / r.experiment.tokens_per_s : r.experiment.tpot_mean_s;
+  }
+
+  // The critical path of the attributed window, scaled to the seconds: the window is of the last steps, and the mean
+  // over all contexts differs from it by a fraction of a per cent.
+  Parts parts_of(const Result& r) const {
+    const metrics::Attribution& time = time_of(r);
+    const double whole = time.total(), scale = whole > 0 ? seconds(r) / whole : 0;
+    Parts parts;
+    double on_path = 0;
+    for (std::size_t k = 0; k < time.path.size(); ++k) {
+      for (std::size_t b = 0; b < time.path[k].size(); ++b) {
+        if (time.path[k][b] == 0) continue;
+        const auto kind = graph::kind_name(static_cast<graph::Kind>(k));
+        const auto bound = metrics::bound_name(static_cast<metrics::Bound>(b));
+        parts[{std::string(kind), std::string(bound)}] += scale * time.path[k][b];
+        on_path += time.path[k][b];
+      }
+    }
+    if (const double rest = whole - on_path; std::abs(rest) > 1e-6 * whole) parts[{"idle", "none"}] = scale * rest;
+    return parts;
+  }
+
+  struct Part {
+    std::string kind, resource;
+    double of = 0, against = 0;
+    double difference() const { return of - against; }
+  };
+
+  std::vector<Part> merged(const Result& a, const Result& b) const {
+    std::map<std::pair<std::string, std::string>, Part> all;
+    for (const auto& [name, s] : parts_of(a)) all[name].of = s;
+    for (const auto& [name, s] : parts_of(b)) all[name].against = s;
+    std::vector<Part> parts;
+    for (auto& [name, part] : all) {
+      part.kind = name.first, part.resource = name.second;
+      parts.push_back(part);
+    }
+    std::stable_sort(parts.begin(), parts.end(),
+                     [](const Part& x, const Part& y) { return std::abs(x.difference()) > std::abs(y.difference()); });
+    return parts;
+  }
+
+  static std::string time_text(double s) { return format_quantity(s, Dimension::kSeconds); }
+  static std::string signed_text(double s) { return (s < 0 ? "-" : "+") + time_text(std::abs(s)); }
+
+  void explain(const Result& a, const Result& b, Answer& out) const {
+    const double of = seconds(a), against = seconds(b), difference = of - against;
+    const Comparison c = compare(a, b, *metric_);
+    const std::vector<Part> parts = merged(a, b);
+    json list = json::array();
+    for (const Part& p : parts) {
+      list.push_back({{"kind", p.kind},
+                      {"resource", p.resource},
+                      {"seconds", p.difference()},
+                      {"of", p.of},
+                      {"against", p.against}});
+    }
+    out.data = {
+        {"of", of_.label},
+        {"against", against_.label},
+        {"seconds", {{"of", of}, {"against", against}}},
+        {"difference", difference},
+        {"parts", list},
+        {"times", c.times},
+        {"interval", {c.interval.low, c.interval.high}},
+        {"binding_resource", {{"of", result::bottleneck(time_of(a))}, {"against", result::bottleneck(time_of(b))}}},
+        {"hidden", hidden(a, b)},
+        {"bytes", bytes(a, b)}};
+    const std::string what = phase_ == Phase::kPrefill ? "the time to first token"
+                             : per_token_              ? "a generated token"
+                                                       : "a decode step";
+    const bool equal = std::abs(difference) <= kEqual * std::max(of, against);
+    const std::string verdict = equal             ? "No difference to speak of"
+                                : !c.told_apart() ? "Uncertain costs do not tell the two apart"
+                                : difference < 0  ? fmt::format("{} is {} as fast", of_.label, times_text(c))
+                                                  : fmt::format("{} is slower: {} as fast", of_.label, times_text(c));
+    out.text = fmt::format("{}: {} takes {} with {} and {} with {}{}.", verdict, what, time_text(of), of_.label,
+                           time_text(against), against_.label, equal ? "" : largest_parts(parts));
+    out.details.push_back(fmt::format("{} is bound by {}, {} by {}.", of_.label, result::bottleneck(time_of(a)),
+                                      against_.label, result::bottleneck(time_of(b))));
+    for (const Part& p : parts) {
+      if (std::abs(p.difference()) < 0.01 * std::max(of, against)) continue;
+      out.details.push_back(fmt::format("{} ({}): {} ({} against {})", p.kind, p.resource, signed_text(p.difference()),
+                                        time_text(p.of), time_text(p.against)));
+    }
+    add_hidden(a, b, out);
+    add_bytes(a, b, out);
+  }
+
+  // "; most of it is attention (hbm bandwidth) -12 ms, launch (host thread) +3 ms".
+  static std::string largest_parts(const std::vector<Part>& parts) {
+    constexpr std::size_t kNamed = 2;
+    std::vector<std::string> texts;
+    for (std::size_t i = 0; i < std::min(kNamed, parts.size()); ++i) {
+      texts.push_back(fmt::format("{} ({}) {}", parts[i].kind, parts[i].resource, signed_text(parts[i].difference())));
+    }
+    return texts.empty() ? "" : fmt::format("; the largest differences are {}", fmt::join(texts, ", "));
+  }
+
+  json hidden(const Result& a, const Result& b) const {
+    json list = json::array();
+    for (std::size_t k = 0; k < time_of(a).hidden.size(); ++k) {
+      const double of = time_of(a).hidden[k], against = time_of(b).hidden[k];
+      if (of == 0 && against == 0) continue;
+      list.push_back({{"kind", graph::kind_name(static_cast<graph::Kind>(k))}, {"of", of}, {"against", against}});
+    }
+    return list;
+  }
+
+  static constexpr std::pair<const char*, double graph::Traffic::*> kTraffic[] = {
+      {"hbm_read", &graph::Traffic::hbm_read}, {"hbm_write", &graph::Traffic::hbm_write},
+      {"kv_read", &graph::Traffic::kv_read},   {"h2d", &graph::Traffic::h2d},
+      {"d2h", &graph::Traffic::d2h},           {"cpu_dram", &graph::Traffic::cpu_dram}};
+
+  static json bytes(const Result& a, const Result& b) {
+    json out = json::object();
+    for (const auto& [name, member] : kTraffic) {
+      out[name] = {{"of", a.experiment.traffic.*member}, {"against", b.experiment.traffic.*member}};
+    }
+    return out;
+  }
+
+  void add_hidden(const Result& a, const Result& b, Answer& out) const {
+    std::vector<std::string> texts;
+    for (const json& h : hidden(a, b)) {
+      texts.push_back(
+          fmt::format("{} {} and {}", h["kind"].get<std::string>(), time_text(h["of"]), time_text(h["against"])));
+    }
+    if (!texts.empty()) out.details.push_back(fmt::format("Hidden behind other work: {}.", fmt::join(texts, "; ")));
+  }
+
+  void add_bytes(const Result& a, const Result& b, Answer& out) const {
+    if (phase_ == Phase::kPrefill) return;
+    std::vector<std::string> texts;
+    for (const auto& [name, member] : kTraffic) {
+      const double of = a.experiment.traffic.*member, against = b.experiment.traffic.*member;
+      if (of == 0 && against == 0) continue;
+      texts.push_back(fmt::format("{} {} and {}", name, format_quantity(of, Dimension::kBytes),
+                                  format_quantity(against, Dimension::kBytes)));
+    }
+    out.details.push_back(
+        fmt::format("Bytes of a step, {} and {}: {}.", of_.label, against_.label, fmt::join(texts, "; ")));
+  }
+
+  Node without_cost(const Node& run, const Resource& resource) const {
+    const config::Hardware machine = config::read_hardware(*run.find("hardware"));
+    Node changed = run;
+    for (const auto& [knob, factor] : resource.changes) {
+      const auto all = config::knobs(machine);
+      const bool there = std::any_of(all.begin(), all.end(), [&, name = knob](const auto& k) { return k.key == name; });
+      if (there) changed = changed.with(fmt::format("hardware.{}", knob), Node::scalar(factor, {}));
+    }
+    return changed;
+  }
+
+  void add_free_resources(Experiments& experiments, Answer& out) const {
+    std::vector<Node> runs;
+    for (const Resource& r : resources()) {
+      runs.push_back(without_cost(of_.run, r)), runs.push_back(without_cost(against_.run, r));
+    }
+    const std::vector<ResultPtr> results = experiments.run(runs);
+    const double of = out.data["seconds"]["of"], against = out.data["seconds"]["against"];
+    json list = json::array();
+    std::vector<std::pair<double, std::string>> gains;
+    for (std::size_t i = 0; i < resources().size(); ++i) {
+      const Result &a = *results[2 * i], &b = *results[2 * i + 1];
+      if (!a.has_times() || !b.has_times()) continue;
+      const double gain = of - seconds(a), other = against - seconds(b);
+      list.push_back({{"resource", resources()[i].name}, {"of", gain}, {"against", other}});
+      if (gain > 0.01 * of) gains.emplace_back(-gain, fmt::format("{} {}", resources()[i].name, time_text(gain)));
+    }
+    out.data["free"] = std::move(list);
+    std::sort(gains.begin(), gains.end());
+    std::vector<std::string> texts;
+    for (const auto& [gain, text] : gains) texts.push_back(text);
+    out.details.push_back(
+        texts.empty()
+            ? fmt::format("No single resource, if it cost nothing, would make {} faster by a per cent.", of_.label)
+            : fmt::format("{} would gain, if a resource cost nothing: {}.", of_.label, fmt::join(texts, "; ")));
+  }
+
+  void add_grounds(const Result& a, const Result& b, Answer& out) const {
+    const std::string moved = most_sensitive(a, *metric_);
+    out.details.push_back(fmt::format(
+        "Grounds: {}; {} for {}{}.", grounds_of(a), origin_name(result::origin_of(time_of(b))), against_.label,
+        moved.empty() ? "" : fmt::format("; {} is most sensitive to {}", of_.label, moved)));
+  }
+
+  Answer misfit(const Result& a, const Result& b, Answer out) const {
+    const auto text = [](const Result& r, const std::string& label) {
+      if (!r.experiment.oom) return fmt::format("{} fits", label);
+      const result::OutOfMemory& oom = *r.experiment.oom;
+      return fmt::format("{} does not fit ({}: {} in use of {}, {} for {})", label, oom.pool,
+                         format_quantity(oom.in_use, Dimension::kBytes),
+                         format_quantity(oom.capacity, Dimension::kBytes),
+                         format_quantity(oom.requested, Dimension::kBytes), oom.requested_for);
+    };
+    out.text = fmt::format("No difference to explain: {}, {}.", text(a, of_.label), text(b, against_.label));
+    out.data = {{"of", of_.label}, {"against", against_.label}, {"difference", nullptr}, {"parts", json::array()}};
+    return out;
+  }
+
+  const result::Metric* metric_ = nullptr;
+  Phase phase_ = Phase::kDecode;
+  bool per_token_ = false;
+  Variant of_, against_;
+};
+
+}  // namespace
+
+std::unique_ptr<Question> make_why(const Node& run, const Node& map) { return std::make_unique<Why>(run, map); }
+
+}  // namespace kvcast::plan

@@ -1,0 +1,187 @@
+#include "report/answer_charts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <optional>
+
+#include "result/metric.hpp"
+
+namespace kvcast::report {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMostParts = 8;  // of a waterfall by themselves
+constexpr double kSmallPart = 0.01;    // of the longer time: smaller parts are told together
+constexpr double kSmallSpread = .1;    // of the longer time: bars from 0 would hide such differences
+constexpr double kNoSpread = 1e-3;     // of the longer time: nothing to look at closer
+constexpr std::size_t kMostBars = 15;  // of sensitivities
+
+std::string signed_text(double value) {
+  return fmt::format("{}{}", value < 0 ? "−" : "+", number_text(std::abs(value)));
+}
+
+// A unit of time in which the value has one to three digits before the point.
+std::pair<double, const char*> time_unit(double seconds) {
+  if (seconds >= 1) return {1, "s"};
+  return seconds >= 1e-3 ? std::pair(1e3, "ms") : std::pair(1e6, "µs");
+}
+
+// A number of the answer; nothing where it is null or missing.
+std::optional<double> number_at(const json& map, const char* key) {
+  const auto found = map.find(key);
+  if (found == map.end() || !found->is_number()) return {};
+  return found->get<double>();
+}
+
+}  // namespace
+
+std::vector<std::string> colors_of(const std::vector<std::string>& labels, const ChartContext& context) {
+  std::vector<std::string> colors;
+  for (const std::string& label : labels) {
+    const std::string first = label.substr(0, label.find(','));
+    std::string color = context.palette.color("policies", context.policies.contains(first) ? first : label);
+    // Two variants of one policy are two colours.
+    if (std::find(colors.begin(), colors.end(), color) != colors.end())
+      color = context.palette.color("policies", label);
+    colors.push_back(color);
+  }
+  return colors;
+}
+
+void set_measure_axis(AnswerChart& chart, double least, double most) {
+  constexpr double kFarApart = 8;  // most over least
+  if (most <= kFarApart * least) {
+    chart.scales["y"] = {{"type", "linear"}, {"zero", true}, {"nice", true}};
+    return;
+  }
+  chart.scales["y"] = {{"type", "log"}, {"base", 10}, {"padding", 8}};
+  chart.signals["y_values"] = log_ticks(least, most);
+}
+
+std::string axis_title(const std::string& label, const std::string& unit) {
+  std::string title = label;
+  const bool word = title.size() > 1 && std::islower(static_cast<unsigned char>(title[1])) != 0;
+  if (word) title[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(title[0])));
+  return unit.empty() ? title : title + ", " + unit;
+}
+
+AnswerChart chart_why(const json& data, const ChartContext& context) {
+  AnswerChart chart;
+  if (data["parts"].empty()) return chart;
+  chart.name = "plan_why";
+  const double of = data["seconds"]["of"], against = data["seconds"]["against"], longer = std::max(of, against);
+  const auto [scale, unit] = time_unit(longer);
+  const auto colors = colors_of({data["against"], data["of"]}, context);
+  json steps = json::array();
+  const auto add = [&, scale = scale, unit = unit](const std::string& label, const std::string& under,
+                                                   const std::string& kind, double from, double to,
+                                                   const std::string& color) {
+    const double length = scale * (to - from);
+    steps.push_back({{"row", steps.size()},
+                     {"label", label},
+                     {"under", under},
+                     {"kind", kind},
+                     {"from", scale * from},
+                     {"to", scale * to},
+                     {"color", color},
+                     {"text", (kind == "total" ? number_text(length) : signed_text(length)) + " " + unit}});
+  };
+  // A variant's name, and under it the rest of its label.
+  const auto add_total = [&](const char* side, double seconds, const std::string& color) {
+    const std::string label = data[side];
+    const std::size_t comma = std::min(label.find(", "), label.size());
+    add(label.substr(0, comma),
+        comma < label.size() ? label.substr(comma + 2)
+                             : "bottleneck " + data["binding_resource"][side].get<std::string>(),
+        "total", 0, seconds, color);
+  };
+  const auto sign_color = [&](double s) { return context.palette.color("signs", s > 0 ? "more" : "less"); };
+  add_total("against", against, colors[0]);
+  double at = against, least = std::min(of, against), most = longer;
+  std::size_t shown = 0;
+  for (const json& part : data["parts"]) {
+    const double s = part["seconds"];
+    if (shown == kMostParts || std::abs(s) < kSmallPart * std::max(std::abs(of - against), kSmallPart * longer)) break;
+    add(part["kind"], part["resource"], "part", at, at + s, sign_color(s));
+    at += s, ++shown;
+    least = std::min(least, at), most = std::max(most, at);
+  }
+  if (shown < data["parts"].size()) {
+    add("all others", fmt::format("{} parts", data["parts"].size() - shown), "part", at, of, sign_color(of - at));
+  }
+  add_total("of", of, colors[1]);
+  const bool cut = most - least < kSmallSpread * longer && most - least > kNoSpread * longer;
+  chart.data["steps"] = std::move(steps);
+  chart.signals = {{"x_min", cut ? scale * std::max(0.0, least - (most - least)) : 0},
+                   {"x_max", scale * most},
+                   {"x_title", fmt::format("time, {}{}", unit, cut ? " (the axis does not start at 0)" : "")}};
+  return chart;
+}
+
+AnswerChart chart_sensitivities(const json& data) {
+  AnswerChart chart;
+  json bars = json::array();
+  for (const json& s : data["sensitivities"]) {
+    const double elasticity = s["elasticity"];
+    if (bars.size() == kMostBars || elasticity == 0) break;  // the largest come first
+    bars.push_back(
+        {{"row", bars.size()}, {"key", s["key"]}, {"elasticity", elasticity}, {"text", signed_text(elasticity)}});
+  }
+  if (bars.empty()) return chart;
+  chart.name = "plan_sensitivities";
+  chart.data["elasticities"] = std::move(bars);
+  const result::Metric* const metric = result::find_metric(data["metric"].get<std::string>());
+  const std::string label = metric == nullptr ? data["metric"].get<std::string>() : axis_title(metric->label, "");
+  chart.signals["x_title"] = fmt::format("elasticity of {}, % per %", label);
+  return chart;
+}
+
+AnswerChart chart_largest(const json& data, const ChartContext& context) {
+  AnswerChart chart;
+  const auto value = number_at(data, "value");
+  if (!value) return chart;
+  chart.name = "plan_largest";
+  const json interval = data.value("interval", json::array({nullptr, nullptr}));
+  const double high = interval[1].is_number() ? interval[1].get<double>() : *value;
+  // A store of an earlier version does not say where the search began and ended.
+  const bool ranged = data.contains("range");
+  const double from = ranged ? data["range"][0].get<double>() : 0;
+  const double to = ranged ? data["range"][1].get<double>() : 1.25 * high;
+  // Nothing at the worse end: the interval reaches below the range.
+  const double low = interval[0].is_number() ? interval[0].get<double>() : from;
+  const KeyAxis axis = axis_of(data["key"], to, context.machines);
+  const bool limited = data["limited_by"].is_string();
+  const std::string limit = limited ? data["limited_by"].get<std::string>() : "the end of the range";
+  chart.data["values"] = json::array({{{"value", axis.shown(*value)},
+                                       {"low", axis.shown(low)},
+                                       {"high", axis.shown(high)},
+                                       {"text", axis.text(*value)},
+                                       {"interval", axis.text(low) + " to " + axis.text(high)},
+                                       {"limit", limit == "hbm"    ? "GPU memory"
+                                                 : limit == "dram" ? "pinned host memory"
+                                                                   : limit}}});
+  chart.signals = {{"from", axis.shown(from)},
+                   {"to", axis.shown(to)},
+                   {"x_title", axis.title},
+                   {"x_tokens", axis.tokens},
+                   {"ranged", ranged}};
+  chart.scales["x"] = scale_between(from, to, 2);
+  return chart;
+}
+
+AnswerChart chart_of(const store::Answer& answer, const json& data, const ChartContext& context) {
+  if (answer.kind == "break_even") return chart_break_even(answer, data, context);
+  if (answer.kind == "why") return chart_why(data, context);
+  if (answer.kind == "sensitivities") return chart_sensitivities(data);
+  if (answer.kind == "choose") return chart_choose(data, context);
+  if (answer.kind == "map") return chart_map(data, context);
+  if (answer.kind == "largest") return chart_largest(data, context);
+  return {};
+}
+
+}  // namespace kvcast::report

@@ -1,0 +1,194 @@
+// The charts of answers over many settings: the choice among them, and the map of the best policy over two keys.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "report/answer_charts.hpp"
+#include "result/metric.hpp"
+
+namespace kvcast::report {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kThroughput = "decode.tokens_per_s";
+constexpr const char* kMemory = "memory.hbm_peak_bytes";
+constexpr const char* kNone = "none";  // the best policy where none fits and meets the targets
+
+// The policy's name, then its settings, the machine and all others; "policy.budget" is "budget" to readers.
+std::string label_of(const json& config) {
+  std::string parts[4];
+  for (const auto& [key, value] : config.items()) {
+    const std::string text = value.get<std::string>();
+    const bool name = key == "policy" || key == "policy.name", machine = key.starts_with("hardware");
+    std::string& part = parts[name ? 0 : key.starts_with("policy.") ? 1 : machine ? 2 : 3];
+    part += name                ? ", " + text
+            : key == "hardware" ? ", on " + text
+                                : fmt::format(", {} {}", key.substr(key.find('.') + 1), text);
+  }
+  const std::string label = parts[0] + parts[1] + parts[2] + parts[3];
+  return label.substr(std::min<std::size_t>(2, label.size()));
+}
+
+std::string policy_of(const json& config) {
+  for (const char* key : {"policy", "policy.name"}) {
+    if (config.contains(key)) return config[key];
+  }
+  return "all settings";
+}
+
+std::string shown(const char* path, double value) {
+  const result::Metric* const metric = result::find_metric(path);
+  return metric == nullptr ? number_text(value) : result::format_value(*metric, value);
+}
+
+json point_of(const json& entry, const std::string& best, const ChartContext& context) {
+  const json &config = entry["config"], &metrics = entry["metrics"];
+  const std::string policy = policy_of(config);
+  json point = {{"label", label_of(config)},
+                {"policy", policy},
+                {"color", colors_of({policy}, context).front()},
+                {"tps", metrics[kThroughput]},
+                {"hbm", metrics[kMemory].get<double>() / 1e9},
+                {"best", best},
+                {"tpot", shown("decode.tpot_s.mean", metrics["decode.tpot_s.mean"])},
+                {"bottleneck", entry["binding_resource"]}};
+  if (metrics.contains("score")) point["score"] = 100 * metrics["score"].get<double>();
+  if (metrics.contains("cost_per_million_tokens")) {
+    point["cost"] = number_text(metrics["cost_per_million_tokens"]);
+  }
+  if (entry.contains("intervals")) {
+    const json& range = entry["intervals"][kThroughput];
+    point["tps_low"] = range[0], point["tps_high"] = range[1];
+  }
+  return point;
+}
+
+// The best settings and the front, each once.
+json points_of(const json& data, const ChartContext& context) {
+  json points = json::array();
+  std::set<std::string> seen;
+  const auto add = [&](const json& entry, const std::string& best) {
+    if (seen.insert(entry["config"].dump()).second) points.push_back(point_of(entry, best, context));
+  };
+  for (const json& entry : data["best"]) add(entry, points.empty() ? "best" : "open");
+  for (const json& entry : data["front"]) add(entry, "");
+  return points;
+}
+
+// Points that no other one beats in throughput and memory; the whole front has more dimensions than a page.
+json edge_of(const json& points) {
+  json edge = json::array();
+  std::vector<const json*> by_memory;
+  for (const json& p : points) by_memory.push_back(&p);
+  std::stable_sort(by_memory.begin(), by_memory.end(), [](const json* a, const json* b) {
+    return std::pair((*a)["hbm"].get<double>(), -(*a)["tps"].get<double>()) <
+           std::pair((*b)["hbm"].get<double>(), -(*b)["tps"].get<double>());
+  });
+  double fastest = 0;
+  for (const json* p : by_memory) {
+    if ((*p)["tps"].get<double>() <= fastest) continue;
+    fastest = (*p)["tps"];
+    edge.push_back({{"hbm", (*p)["hbm"]}, {"tps", (*p)["tps"]}});
+  }
+  return edge;
+}
+
+std::vector<double> values_of(const json& cells, const char* name) {
+  std::set<double> values;
+  for (const json& cell : cells) values.insert(cell[name].get<double>());
+  return {values.begin(), values.end()};
+}
+
+json shown_values(const std::vector<double>& values, const KeyAxis& axis) {
+  json out = json::array();
+  for (const double v : values) out.push_back(axis.shown(v));
+  return out;
+}
+
+// Where neighbouring cells have another best policy, as the edge between them.
+json borders_of(const json& data, const KeyAxis& x, const KeyAxis& y) {
+  json rows = json::array();
+  for (const json& b : data["borders"]) {
+    const bool across = b["x"][0] != b["x"][1];  // the edge between two columns
+    rows.push_back({{"across", across}, {"x", x.shown(b["x"][1])}, {"y", y.shown(b["y"][0])}});
+  }
+  return rows;
+}
+
+}  // namespace
+
+AnswerChart chart_choose(const json& data, const ChartContext& context) {
+  AnswerChart chart;
+  json points = points_of(data, context);
+  if (points.empty()) return chart;
+  chart.name = "plan_choose";
+  std::map<std::string, std::string> colors;
+  double least = INFINITY, most = 0;
+  bool scored = false;
+  for (const json& p : points) {
+    colors[p["policy"]] = p["color"];
+    least = std::min(least, p["tps"].get<double>()), most = std::max(most, p["tps"].get<double>());
+    scored = scored || p.contains("score");
+  }
+  json policies = json::array();
+  for (const auto& [policy, color] : colors) {
+    policies.push_back({{"policy", policy}, {"color", color}, {"symbol", context.palette.symbol(policies.size())}});
+  }
+  chart.data["edge"] = edge_of(points);
+  chart.data["points"] = std::move(points), chart.data["policies"] = std::move(policies);
+  chart.signals["scored"] = scored;
+  chart.unused = scored ? std::set<std::string>{"color"} : std::set<std::string>{"score", "symbol"};
+  set_measure_axis(chart, least, most);
+  return chart;
+}
+
+AnswerChart chart_map(const json& data, const ChartContext& context) {
+  AnswerChart chart;
+  const json& cells = data["cells"];
+  if (cells.empty()) return chart;
+  chart.name = "plan_map";
+  const std::vector<double> xs = values_of(cells, "x"), ys = values_of(cells, "y");
+  const KeyAxis x = axis_of(data["x"], xs.back(), context.machines),
+                y = axis_of(data["y"], ys.back(), context.machines);
+  std::map<std::string, int> counts;
+  for (const json& cell : cells) ++counts[cell["best"].get<std::string>()];
+  std::vector<std::string> labels;
+  for (const auto& [label, count] : counts) {
+    if (label != kNone) labels.push_back(label);
+  }
+  const auto colors = colors_of(labels, context);
+  std::map<std::string, std::string> color_of{{kNone, context.palette.color("signs", kNone)}};
+  json series = json::array();
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    color_of[labels[i]] = colors[i];
+    series.push_back({{"series", labels[i]}, {"color", colors[i]}});
+  }
+  if (counts.contains(kNone)) series.push_back({{"series", kNone}, {"color", color_of[kNone]}});
+  json rows = json::array();
+  for (const json& cell : cells) {
+    const std::string best = cell["best"];
+    json row = {{"x", x.shown(cell["x"])},
+                {"y", y.shown(cell["y"])},
+                {"where", fmt::format("{} {}, {} {}", data["x"].get<std::string>(), x.text(cell["x"]),
+                                      data["y"].get<std::string>(), y.text(cell["y"]))},
+                {"best", best},
+                {"color", color_of[best]},
+                {"open", best != kNone && !cell["told_apart"].get<bool>()},
+                {"simulated", cell["simulated"]},
+                {"bottleneck", cell["binding_resource"]}};
+    if (cell["times"].is_number() && best != kNone) row["times"] = number_text(cell["times"]);
+    rows.push_back(std::move(row));
+  }
+  chart.data["places"] = std::move(rows), chart.data["series"] = std::move(series);
+  chart.data["edges"] = borders_of(data, x, y);
+  chart.signals = {{"xs", shown_values(xs, x)}, {"ys", shown_values(ys, y)}, {"x_title", x.title},
+                   {"y_title", y.title},        {"x_tokens", x.tokens},      {"y_tokens", y.tokens}};
+  return chart;
+}
+
+}  // namespace kvcast::report

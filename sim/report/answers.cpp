@@ -1,0 +1,88 @@
+#include "report/answers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "report/answer_charts.hpp"
+
+namespace kvcast::report {
+
+namespace {
+
+using nlohmann::json;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+std::set<std::string> policies_of(const Table& experiments) {
+  std::set<std::string> policies;
+  for (std::size_t r = 0; r < experiments.rows(); ++r) policies.insert(experiments.text(r, "policy"));
+  return policies;
+}
+
+json to_json(const AnswerChart& chart) {
+  if (chart.name.empty()) return nullptr;
+  return {{"name", chart.name},
+          {"data", chart.data},
+          {"signals", chart.signals},
+          {"scales", chart.scales},
+          {"unused", chart.unused}};
+}
+
+}  // namespace
+
+json answers_json(const store::Store& store, const Table& experiments, Palette& palette) {
+  const Machines machines = store.machines();
+  const std::set<std::string> policies = policies_of(experiments);
+  const ChartContext context{palette, machines, policies};
+  json list = json::array();
+  for (const store::Answer& a : store.answers()) {
+    const std::string name = fmt::format("plan_{}_{}", list.size() + 1, a.kind);
+    try {
+      list.push_back({{"name", name},
+                      {"kind", a.kind},
+                      {"question", a.question},
+                      {"text", a.text},
+                      {"details", lines_of(a.details)},
+                      {"runs", a.runs},
+                      {"chart", to_json(chart_of(a, json::parse(a.data), context))}});
+    } catch (const json::exception& error) {
+      throw UserError({store.path(), 0, 0}, fmt::format("answer {} cannot be read: {}", name, error.what()));
+    }
+  }
+  return list;
+}
+
+json filled_spec(const json& spec, const json& chart) {
+  json filled = spec;
+  for (json& set : filled["data"]) {
+    const auto rows = chart["data"].find(set.value("name", ""));
+    if (rows != chart["data"].end()) set["values"] = *rows;
+  }
+  for (json& signal : filled["signals"]) {
+    const auto value = chart["signals"].find(signal.value("name", ""));
+    if (value != chart["signals"].end()) signal["value"] = *value;
+  }
+  for (json& scale : filled["scales"]) {
+    const auto more = chart["scales"].find(scale.value("name", ""));
+    if (more != chart["scales"].end()) scale.update(*more);
+  }
+  json legends = json::array();
+  for (const json& legend : filled.value("legends", json::array())) {
+    const std::string scale = legend.value("fill", legend.value("shape", ""));
+    const auto& unused = chart["unused"];
+    if (std::find(unused.begin(), unused.end(), scale) == unused.end()) legends.push_back(legend);
+  }
+  filled["legends"] = std::move(legends);
+  return filled;
+}
+
+}  // namespace kvcast::report

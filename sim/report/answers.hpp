@@ -1,0 +1,20 @@
+// The answers of a plan as the page shows them.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "report/assets.hpp"
+#include "report/palette.hpp"
+#include "report/table.hpp"
+#include "store/store.hpp"
+
+namespace kvcast::report {
+
+// [{name, kind, question, text, details, runs, chart}]: `name` is unique ("plan_1_why"), `details` a list of lines,
+// `chart` an AnswerChart as JSON or null. UserError where an answer of the store cannot be read.
+nlohmann::json answers_json(const store::Store& store, const Table& experiments, Palette& palette);
+
+// The specification with an answer's rows, signals and scales; `chart` as in answers_json().
+nlohmann::json filled_spec(const nlohmann::json& spec, const nlohmann::json& chart);
+
+}  // namespace kvcast::report

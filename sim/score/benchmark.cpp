@@ -1,0 +1,284 @@
+#include "score/benchmark.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/hash.hpp"
+#include "config/find.hpp"
+#include "policy/replay_needs.hpp"
+#include "trace/synthetic.hpp"
+
+namespace kvcast::score {
+namespace {
+
+constexpr std::int64_t kStated[] = {4096, 8192, 16384, 32768, 65536, 131072};
+constexpr const char* kBenchmarks[] = {"RULER", "LongBench", "NIAH", "SCBench"};
+
+bool is_path(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".yaml"); }
+
+std::string stem_of(const std::string& path) {
+  const std::string file = path.substr(path.find_last_of('/') + 1);
+  return file.substr(0, file.find_last_of('.'));
+}
+
+void add_recipes(const TaskSpec& task, std::string& text) {
+  for (const TaskSpec& part : task.parts) add_recipes(part, text);
+  if (!task.parts.empty()) return;
+  text += "\n" + trace::canonical(sample_recipe(task.recipe, {}));
+}
+
+// Weights of tasks are no part of it: they change the mean, and no task's share.
+std::string identity_of(const config::Node& list, const std::map<std::string, TaskSpec>& tasks) {
+  std::vector<std::pair<std::string, config::Node>> unweighted;
+  for (const auto& [name, task] : list.entries()) unweighted.emplace_back(name, task.without({"full"}));
+  std::string text = fmt::format("generator {}, {} seeds\n{}", trace::kGeneratorVersion, kBenchmarkSeeds,
+                                 config::Node::map(std::move(unweighted), list.where()).canonical());
+  for (const auto& [name, task] : tasks) add_recipes(task, text);
+  return content_hash(text);
+}
+
+bool declares_budget(const policy::Descriptor& d) {
+  return std::any_of(d.parameters.begin(), d.parameters.end(), [](const policy::Parameter& p) {
+    return p.key == "budget" && std::holds_alternative<std::int64_t>(p.fallback);
+  });
+}
+
+bool has_length(const TaskSpec& task) { return task.context > 0 || !task.context_shares.empty(); }
+
+std::string in_words(std::int64_t tokens) {
+  return tokens % 1024 == 0 ? fmt::format("{}K", tokens / 1024) : fmt::format("{} tokens", tokens);
+}
+
+}  // namespace
+
+Benchmark find_benchmark(const Catalogue& catalogue, const config::ScoreChoice& choice) {
+  for (const char* name : kBenchmarks) {
+    if (bare_name(choice.benchmark) != bare_name(name)) continue;
+    const config::Node all = config::load_yaml(config::find_config("accuracy", "tasks", {}));
+    const config::Node* const list = all.find(name);
+    if (list == nullptr) throw UserError(all.where(), fmt::format("the tasks of {} are missing", name));
+    return {name, catalogue.tasks(name), identity_of(*list, catalogue.tasks(name))};
+  }
+  if (!is_path(choice.benchmark)) {
+    throw UserError(choice.where, fmt::format("unknown benchmark \"{}\"", choice.benchmark),
+                    {"ruler", "longbench", "niah", "scbench", "a file of tasks", config::ScoreChoice::kNone});
+  }
+  const config::Node list = config::load_yaml(config::find_config("accuracy", choice.benchmark, choice.where));
+  std::map<std::string, TaskSpec> tasks = read_tasks(list);
+  std::string identity = identity_of(list, tasks);
+  return {stem_of(choice.benchmark), std::move(tasks), std::move(identity)};
+}
+
+std::string policy_text(const config::PolicyChoice& policy) {
+  const policy::Descriptor& descriptor = policy::find_policy(policy.name, policy.where);
+  return policy.name + " " + policy::for_compressed_layers(descriptor, policy.parameters).canonical();
+}
+
+std::int64_t stated_context(std::int64_t prompt_tokens, const config::Model& model) {
+  const auto off = [&](std::int64_t tokens) {
+    return std::fabs(std::log(static_cast<double>(tokens) / static_cast<double>(prompt_tokens)));
+  };
+  std::int64_t best = std::min(kStated[0], model.max_context);
+  for (const std::int64_t tokens : kStated) {
+    if (tokens <= model.max_context && off(tokens) < off(best)) best = tokens;
+  }
+  return best;
+}
+
+TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, const config::Model& model,
+                     std::int64_t stated) {
+  const policy::Descriptor& descriptor = policy::find_policy(request.policy.name, request.policy.where);
+  TaskReplay replay;
+  replay.task = task;
+  replay.model = request.model;
+  replay.policy = request.policy;
+  replay.policy.parameters = policy::for_compressed_layers(descriptor, request.policy.parameters);
+  replay.contexts = prompts_of(task, model, has_length(task) ? std::nullopt : std::optional(stated));
+  if (has_length(task) && declares_budget(descriptor)) {
+    const policy::ParameterValues values(descriptor.parameters, replay.policy.parameters);
+    spread_over_lengths(replay, values.integer("budget"), model.max_context);
+  }
+  const policy::ReplayNeeds needs =
+      policy::replay_needs(descriptor, replay.policy.parameters, {replay.contexts.back().tokens, task.steps});
+  if (!needs.unseen.empty()) throw UserError(fmt::format("{}: {}", descriptor.name, needs.unseen));
+  replay.coupled = needs.coupled;
+  replay.whole_prompt = needs.whole_prompt;
+  replay.each_turn = needs.each_turn;
+  replay.window = needs.window;
+  if (needs.in_blocks) replay.task.floor = task.unread_floor;
+  check_whole_prompt(replay, descriptor.name);
+  return replay;
+}
+
+result::BenchmarkScore mean_score(const std::string& benchmark, std::vector<result::BenchmarkTask> tasks,
+                                  const Link& link) {
+  KVCAST_CHECK(!tasks.empty());
+  result::BenchmarkScore score;
+  score.benchmark = benchmark;
+  double all = 0, sum = 0, below = 0, above = 0;
+  for (const result::BenchmarkTask& task : tasks) {
+    all += task.full;
+    sum += task.full * task.share_of_full;
+    below += task.full * (task.share_of_full - task.interval.low);
+    above += task.full * (task.interval.high - task.share_of_full);
+  }
+  KVCAST_CHECK(all > 0);
+  const double width = link.width_of_mean(tasks.size()), share = sum / all;
+  score.share_of_full = share;
+  score.interval = {std::max(0.0, share - width * below / all), share + width * above / all};
+  std::stable_sort(tasks.begin(), tasks.end(),
+                   [](const auto& a, const auto& b) { return a.share_of_full < b.share_of_full; });
+  score.tasks = std::move(tasks);
+  return score;
+}
+
+BenchmarkScores::BenchmarkScores(const ScoreModel& model, const ScoreTable* table, std::string cache, int threads)
+    : model_(model), table_(table), replays_(std::move(cache), threads) {}
+
+std::string BenchmarkScores::key_of(const BenchmarkRequest& r) const {
+  return fmt::format("{}|{}|{}|{} {}", r.choice.benchmark, r.model, r.prompt_tokens, r.policy.name,
+                     r.policy.parameters.canonical());
+}
+
+BenchmarkScores::Requested BenchmarkScores::look_up(const BenchmarkRequest& request) const {
+  Requested r;
+  r.request = request;
+  auto known = benchmarks_.find(request.choice.benchmark);
+  if (known == benchmarks_.end()) {
+    Benchmark found = find_benchmark(model_.catalogue, request.choice);
+    known = benchmarks_.emplace(request.choice.benchmark, std::move(found)).first;
+  }
+  r.benchmark = known->second;
+  r.model = config::read_model(config::find_config("models", request.model, {}));
+  r.stated = stated_context(request.prompt_tokens, r.model);
+  const auto& tasks = r.benchmark.tasks;
+  if (std::any_of(tasks.begin(), tasks.end(), [](const auto& task) { return !has_length(task.second); })) {
+    r.context = r.stated;
+  }
+  return r;
+}
+
+void BenchmarkScores::request(const BenchmarkRequest& request) {
+  const std::string key = key_of(request);
+  if (requested_.contains(key)) return;
+  Requested requested = look_up(request);
+  if (auto known = known_score(requested)) {
+    scores_.emplace(key, std::move(*known));
+  } else {
+    try {
+      plan(requested);
+    } catch (const UserError& refused) {
+      scores_.emplace(key, refused);
+    }
+  }
+  requested_.emplace(key, std::move(requested));
+}
+
+// Requests the replays of all tasks.
+void BenchmarkScores::plan(Requested& requested) {
+  for (const auto& [name, task] : requested.benchmark.tasks) {
+    requested.tasks.emplace_back(name, replay_of(requested.request, task, requested.model, requested.stated));
+  }
+  for (const auto& [name, replay] : requested.tasks) {
+    for (const PartTrace& t : traces_of(replay, kBenchmarkSeeds)) replays_.request(t.trace, replay.policy);
+  }
+}
+
+bool BenchmarkScores::is_known(const BenchmarkRequest& request) const {
+  return known_score(look_up(request)).has_value();
+}
+
+std::string BenchmarkScores::made_with(const Benchmark& benchmark, const config::Model& model) const {
+  Link link = model_.link;
+  link.source.clear(), link.common_source.clear();
+  link.common = 1;  // matters to means alone
+  return content_hash(benchmark.identity + write_link(link) + config::canonical(model)).substr(0, 16);
+}
+
+// Without a replay: of the uncompressed model, or from the table.
+std::optional<result::BenchmarkScore> BenchmarkScores::known_score(const Requested& r) const {
+  std::vector<result::BenchmarkTask> tasks;
+  std::string rests_on;
+  if (r.request.policy.name == "full") {
+    for (const auto& [name, task] : r.benchmark.tasks) tasks.push_back({name, 1, {1, 1}, 100});
+    rests_on = "the uncompressed model itself, of whose score all others are shares";
+  } else if (table_ != nullptr) {
+    const ScoreRow* const row =
+        table_->find(made_with(r.benchmark, r.model), r.model.name, r.context, policy_text(r.request.policy));
+    if (row == nullptr) return {};
+    tasks = row->tasks;
+    rests_on = "the table under configs/accuracy/scores, made of " + basis_of(r);
+  } else {
+    return {};
+  }
+  for (result::BenchmarkTask& task : tasks) task.full = r.benchmark.tasks.at(task.task).full_at(r.stated);
+  result::BenchmarkScore score = mean_score(r.benchmark.name, std::move(tasks), model_.link);
+  score.context = r.context;
+  score.rests_on = std::move(rests_on);
+  return score;
+}
+
+std::string BenchmarkScores::basis_of(const Requested& r) const {
+  return fmt::format(
+      "replays of {} synthetic traces a task for {}, {}, and the link of configs/accuracy/link.yaml ({})",
+      kBenchmarkSeeds, r.model.title,
+      r.context > 0 ? "with prompts of " + in_words(r.context) : "with prompts of each task's own length",
+      model_.link.source);
+}
+
+void BenchmarkScores::run(const std::function<void(std::int64_t done, std::int64_t total)>& advance,
+                          const std::stop_token& stop) {
+  replays_.run(advance, stop);
+  for (const auto& [key, requested] : requested_) {
+    if (scores_.contains(key)) continue;
+    try {
+      scores_.emplace(key, score_of(requested));
+    } catch (const UserError& refused) {
+      scores_.emplace(key, refused);
+    }
+  }
+}
+
+result::BenchmarkTask BenchmarkScores::task_score_of(const std::string& name, const TaskReplay& replay) const {
+  std::vector<Sample> samples;
+  for (const PartTrace& t : traces_of(replay, kBenchmarkSeeds)) {
+    if (!replays_.has(t.trace, replay.policy)) throw UserError("interrupted before all of its replays were made");
+    try {
+      samples.push_back({t.trace.prompt_tokens, replays_.recall(t.trace, replay.policy), t.part, t.weight});
+    } catch (const UserError& refused) {
+      throw UserError(fmt::format("{}: {}", name, refused.what()));
+    }
+  }
+  const Prediction p = predict(model_.link, parts_of(replay.task, replay.each_turn), samples, 100);
+  return {name, std::min(1.0, p.share), {p.low, std::min(1.0, p.high)}, 100};
+}
+
+result::BenchmarkScore BenchmarkScores::score_of(const Requested& r) const {
+  std::vector<result::BenchmarkTask> tasks;
+  for (const auto& [name, replay] : r.tasks) tasks.push_back(task_score_of(name, replay));
+  for (result::BenchmarkTask& task : tasks) task.full = r.benchmark.tasks.at(task.task).full_at(r.stated);
+  result::BenchmarkScore score = mean_score(r.benchmark.name, std::move(tasks), model_.link);
+  score.context = r.context;
+  score.rests_on = basis_of(r);
+  return score;
+}
+
+const result::BenchmarkScore& BenchmarkScores::score(const BenchmarkRequest& request) const {
+  const auto at = scores_.find(key_of(request));
+  KVCAST_CHECK(at != scores_.end());
+  if (const auto* refused = std::get_if<UserError>(&at->second)) throw UserError(*refused);
+  return std::get<result::BenchmarkScore>(at->second);
+}
+
+std::optional<ScoreRow> BenchmarkScores::row_of(const BenchmarkRequest& request) const {
+  const Requested r = look_up(request);
+  const auto at = scores_.find(key_of(request));
+  KVCAST_CHECK(at != scores_.end());
+  const auto* const score = std::get_if<result::BenchmarkScore>(&at->second);
+  if (score == nullptr || r.request.policy.name == "full") return {};
+  ScoreRow row{made_with(r.benchmark, r.model), r.model.name, policy_text(r.request.policy), r.context, score->tasks};
+  std::sort(row.tasks.begin(), row.tasks.end(), [](const auto& a, const auto& b) { return a.task < b.task; });
+  return row;
+}
+
+}  // namespace kvcast::score

@@ -1,0 +1,110 @@
+// Predicted scores of policies on whole benchmarks, from the machinery that is held against published tables.
+//
+// A score is the equal-weight mean over the benchmark's tasks of the share of the uncompressed model's score. Replays
+// are shared: one trace serves all policies that need the same heads of it, and none is made twice.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <variant>
+
+#include "config/run.hpp"
+#include "result/result.hpp"
+#include "score/recall_replays.hpp"
+#include "score/score_table.hpp"
+#include "score/task_replay.hpp"
+#include "score/task_score.hpp"
+
+namespace kvcast::score {
+
+// Traces a task.
+inline constexpr int kBenchmarkSeeds = 2;
+
+struct Benchmark {
+  std::string name;
+  std::map<std::string, TaskSpec> tasks;
+  // A hash of its tasks, their recipes and the generator's version. Scores also depend on link, model and policy.
+  std::string identity;
+};
+// Finds ruler, longbench, niah or scbench in configs/accuracy/tasks.yaml, or reads a file of one benchmark's tasks.
+// UserError with the place for an unknown name, listing the known ones, and for anything odd in a file.
+Benchmark find_benchmark(const Catalogue& catalogue, const config::ScoreChoice& choice);
+
+// A policy on a model, at a run's prompt length.
+struct BenchmarkRequest {
+  config::PolicyChoice policy;
+  std::string model;               // a name under configs/models, or a path
+  std::int64_t prompt_tokens = 0;  // of the run
+  config::ScoreChoice choice;
+};
+
+// The policy's name and parameters with the files that it names resolved and without parameters that leave layers
+// uncompressed. Policies of equal text have equal scores.
+std::string policy_text(const config::PolicyChoice& policy);
+
+// The length of 4K, 8K, ..., 128K that is nearest in ratio to the run's prompt, among those that the model can attend
+// to.
+std::int64_t stated_context(std::int64_t prompt_tokens, const config::Model& model);
+
+// Says how a policy is replayed on a task in a run whose prompts are `stated` tokens long. UserError where it cannot be
+// replayed.
+TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, const config::Model& model,
+                     std::int64_t stated);
+
+// The mean of tasks' predictions, lowest first.
+result::BenchmarkScore mean_score(const std::string& benchmark, std::vector<result::BenchmarkTask> tasks,
+                                  const Link& link);
+
+class BenchmarkScores {
+ public:
+  // `cache`: a file of replays, see RecallReplays; empty: none. The model outlives the object. `table`: scores that are
+  // known without a replay; may be null.
+  BenchmarkScores(const ScoreModel& model, const ScoreTable* table, std::string cache, int threads);
+
+  // The same score may be requested any number of times. UserError for what is wrong with the choice of a benchmark; a
+  // policy that cannot be replayed is refused by score().
+  void request(const BenchmarkRequest& request);
+  // Whether the score is known without a replay.
+  bool is_known(const BenchmarkRequest& request) const;
+  // Makes all that was requested and is not there. `advance` is called after each replay, from any thread. Once a stop
+  // is requested no further replay is begun, and scores that lack one are refused.
+  void run(const std::function<void(std::int64_t done, std::int64_t total)>& advance, const std::stop_token& stop = {});
+  // The score of a request that was run. UserError with the policy's or the trace's own words where it cannot be
+  // predicted.
+  const result::BenchmarkScore& score(const BenchmarkRequest& request) const;
+
+  // The score as a row of a table; nothing where it was refused, or is the uncompressed model's.
+  std::optional<ScoreRow> row_of(const BenchmarkRequest& request) const;
+  // The `made_with` of rows that hold for this program's generator and configuration.
+  std::string made_with(const Benchmark& benchmark, const config::Model& model) const;
+
+ private:
+  struct Requested {
+    BenchmarkRequest request;
+    Benchmark benchmark;
+    config::Model model;
+    std::int64_t stated = 0, context = 0;  // context: 0 where all tasks have lengths of their own
+    std::vector<std::pair<std::string, TaskReplay>> tasks;
+  };
+  using Outcome = std::variant<result::BenchmarkScore, UserError>;
+  std::string key_of(const BenchmarkRequest& request) const;
+  Requested look_up(const BenchmarkRequest& request) const;
+  void plan(Requested& requested);
+  std::optional<result::BenchmarkScore> known_score(const Requested& requested) const;
+  std::string basis_of(const Requested& requested) const;
+  result::BenchmarkTask task_score_of(const std::string& name, const TaskReplay& replay) const;
+  result::BenchmarkScore score_of(const Requested& requested) const;
+
+  const ScoreModel& model_;
+  const ScoreTable* table_;
+  RecallReplays replays_;
+  std::map<std::string, Requested> requested_;  // by key
+  std::map<std::string, Outcome> scores_;
+  mutable std::map<std::string, Benchmark> benchmarks_;  // by how they are written
+};
+
+}  // namespace kvcast::score

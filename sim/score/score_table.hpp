@@ -1,0 +1,46 @@
+// Tables of scores that need no replay: configs/accuracy/scores/ruler.csv, written by `kvcast fit scores`.
+//
+// One row a model, context and policy; a column a task, which holds the predicted share of the full score and the two
+// ends of its interval, in thousandths; the link's parameter ranges and residuals are in the interval. `made_with` is a
+// hash of generator version, recipes, tasks, link and model: rows of another version are not used.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "result/result.hpp"
+
+namespace kvcast::score {
+
+struct ScoreRow {
+  std::string made_with, model, policy;  // the policy as policy_text() writes it
+  std::int64_t context = 0;
+  std::vector<result::BenchmarkTask> tasks;
+};
+
+class ScoreTable {
+ public:
+  ScoreTable() = default;
+  // UserError with the place for anything odd.
+  explicit ScoreTable(const std::string& path);
+
+  const std::vector<ScoreRow>& rows() const { return rows_; }
+  // Null where there is none of this version.
+  const ScoreRow* find(const std::string& made_with, const std::string& model, std::int64_t context,
+                       const std::string& policy) const;
+
+ private:
+  std::vector<ScoreRow> rows_;
+  std::map<std::string, std::size_t> by_key_;
+};
+
+// configs/accuracy/scores/ruler.csv, from the working directory or the source tree; nothing where it is missing.
+std::optional<std::string> score_table_file();
+
+// The text of a table, which ScoreTable reads; rows sorted.
+std::string write_score_table(std::vector<ScoreRow> rows);
+
+}  // namespace kvcast::score

@@ -1,0 +1,31 @@
+// Benchmark scores of a whole plan: made once, shared by all machines and batches.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "score/benchmark.hpp"
+#include "study/study.hpp"
+
+namespace kvcast::study {
+
+class Scoring {
+ public:
+  // Makes what StudyOptions asks for. `model` outlives the object.
+  Scoring(const score::ScoreModel& model, const Plan& plan, const StudyOptions& options);
+
+  // Puts the score of the task, or why it has none, into its result. May be called from several threads.
+  void fill(const Task& task, result::Result& result) const;
+
+ private:
+  std::optional<score::ScoreTable> table_;
+  std::optional<score::BenchmarkScores> scores_;
+  std::map<std::size_t, score::BenchmarkRequest> requests_;  // by index of the task
+};
+
+// The file in which replays for scores are kept between runs of this version of the program, below $XDG_CACHE_HOME or
+// ~/.cache; empty, with the reason in `failure`, where it cannot be written.
+std::string score_cache_file(std::string& failure);
+
+}  // namespace kvcast::study

@@ -1,0 +1,158 @@
+// The subject of a prepared experiment: its keys with names and defaults resolved.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "study/prepare.hpp"
+
+namespace kvcast::study {
+namespace {
+
+// Collects the resolved keys of a run under their dotted names.
+class SettingList {
+ public:
+  void add(const std::string& key, result::SettingValue value) { settings_.push_back({key, std::move(value)}); }
+  void add(const std::string& key, double value) { add(key, result::SettingValue(value)); }
+  void add(const std::string& key, std::int64_t value) { add(key, result::SettingValue(value)); }
+  void add(const std::string& key, int value) { add(key, std::int64_t{value}); }
+  void add(const std::string& key, const std::string& value) { add(key, result::SettingValue(value)); }
+
+  // Parameters as written: quoted texts stay texts.
+  void add(const std::string& prefix, const config::Node& map) {
+    for (const auto& [key, value] : map.entries()) {
+      const std::string name = prefix + key;
+      if (value.kind() == config::Node::Kind::kMap) {
+        add(name + ".", value);
+      } else if (value.kind() != config::Node::Kind::kScalar) {
+        add(name, value.canonical());
+      } else {
+        add(name, value.quoted() ? result::SettingValue(value.text()) : result::setting_value(value.text()));
+      }
+    }
+  }
+
+  std::vector<result::Setting> sorted() {
+    std::sort(settings_.begin(), settings_.end(),
+              [](const result::Setting& a, const result::Setting& b) { return a.key < b.key; });
+    return std::move(settings_);
+  }
+
+ private:
+  std::vector<result::Setting> settings_;
+};
+
+void add_framework(SettingList& list, const config::Framework& f) {
+  static constexpr const char* kLaunch[] = {"cuda_graph", "compiled", "eager"};
+  list.add("framework.launch", std::string(kLaunch[static_cast<int>(f.launch)]));
+  list.add("framework.expand_kv_heads", result::SettingValue(f.expand_kv_heads));
+  list.add("framework.reread_kv_heads", result::SettingValue(f.reread_kv_heads));
+  list.add("framework.unfused", result::SettingValue(f.unfused));
+  list.add("framework.torch_topk", result::SettingValue(f.torch_topk));
+  list.add("framework.eager_attention", result::SettingValue(f.eager_attention));
+  list.add("framework.concatenate_cache", result::SettingValue(f.concatenate_cache));
+  list.add("framework.quadratic_mask", result::SettingValue(f.quadratic_mask));
+  list.add("framework.mlp_slice", f.mlp_slice);
+  list.add("framework.warmup_steps", f.warmup_steps);
+  list.add("framework.measured_steps", f.measured_steps);
+  list.add("framework.sampled_contexts", f.sampled_contexts);
+}
+
+// How much of a recipe's text is captured.
+bool same_extent(const config::TraceChoice& a, const config::TraceChoice& b) {
+  return a.layers == b.layers && a.steps == b.steps && a.window == b.window;
+}
+
+// "needle 1", or the path of the file; with `extent` also the part that is captured: "needle 1 (2 layers, 16 steps)".
+std::string short_name(const config::TraceChoice& t, bool extent) {
+  if (!t.file.empty()) return t.file;
+  const std::string name = fmt::format("{} {}", t.recipe, t.seed);
+  if (!extent) return name;
+  const std::string window = t.window == 0 ? "" : fmt::format(", window {}", t.window);
+  const auto count = [](int n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); };
+  return fmt::format("{} ({}, {}{})", name, count(t.layers, "layer"), count(t.steps, "step"), window);
+}
+
+// All recipes among the traces, if these are captured alike: then one column each holds layers, steps and window.
+const config::TraceChoice* common_extent(const std::vector<config::TraceChoice>& traces) {
+  const config::TraceChoice* first = nullptr;
+  for (const config::TraceChoice& t : traces) {
+    if (!t.file.empty()) continue;
+    if (first != nullptr && !same_extent(*first, t)) return nullptr;
+    if (first == nullptr) first = &t;
+  }
+  return first;
+}
+
+// "needle 1, longbench-single-doc 2": several traces in one column.
+std::string names_of(const std::vector<config::TraceChoice>& traces) {
+  const bool extent = common_extent(traces) == nullptr;
+  std::vector<std::string> names;
+  for (const config::TraceChoice& t : traces) names.push_back(short_name(t, extent));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+void add_extent(SettingList& list, const config::TraceChoice& trace) {
+  list.add("trace.layers", trace.layers);
+  list.add("trace.steps", trace.steps);
+  list.add("trace.window", trace.window);
+}
+
+// One trace is written key by key. Several are written as one text, with the keys that all of them share.
+void add_traces(SettingList& list, const std::vector<config::TraceChoice>& traces) {
+  if (traces.size() > 1) {
+    list.add("traces", names_of(traces));
+    if (const config::TraceChoice* common = common_extent(traces)) add_extent(list, *common);
+    return;
+  }
+  const config::TraceChoice& trace = traces.front();
+  if (!trace.file.empty()) return list.add("trace.file", trace.file);
+  list.add("trace.recipe", trace.recipe);
+  list.add("trace.seed", static_cast<std::int64_t>(trace.seed));
+  add_extent(list, trace);
+}
+
+}  // namespace
+
+std::string trace_name(const config::TraceChoice& choice) {
+  return choice.file.empty() ? fmt::format("recipe {}, seed {}", choice.recipe, choice.seed) : choice.file;
+}
+
+result::Subject subject_of(const Prepared& prepared) {
+  const config::Run& run = prepared.run;
+  const config::Workload& w = run.workload;
+  result::Subject subject;
+  subject.name = run.name;
+  subject.model = run.model.name, subject.hardware = run.hardware.name, subject.host = run.hardware.host.name;
+  subject.policy = run.policy.name, subject.policy_category = prepared.policy->category;
+  subject.trace = run.traces.size() == 1 ? trace_name(run.trace) : names_of(run.traces);
+  subject.prompt_tokens = w.prompt_tokens, subject.decode_tokens = w.decode_tokens, subject.batch = w.batch;
+  SettingList list;
+  list.add("name", subject.name);
+  list.add("model", subject.model);
+  list.add("hardware", subject.hardware);
+  list.add("host", subject.host);
+  list.add("policy.name", subject.policy);
+  list.add("policy_category", subject.policy_category);
+  list.add("policy.", run.policy.parameters);
+  list.add("workload.prompt_tokens", w.prompt_tokens);
+  list.add("workload.decode_tokens", w.decode_tokens);
+  list.add("workload.batch", w.batch);
+  list.add("workload.prefill_chunk", w.prefill_chunk);
+  list.add("workload.prefill_batch", w.prefill_batch);
+  add_traces(list, run.traces);
+  if (prepared.matched) {
+    const config::MatchChoice& request = prepared.matched->request;
+    list.add(std::string("match.") + config::quantity_name(request.quantity), request.value);
+    if (prepared.matched->solved) list.add("match.reached", prepared.matched->reached);
+  }
+  list.add("score.benchmark", run.score.benchmark);
+  add_framework(list, run.framework);
+  for (const config::MachineChange& change : run.hardware.changes) {
+    if (change.follows.empty()) list.add("hardware." + change.key, result::setting_value(change.value));
+  }
+  subject.settings = list.sorted();
+  return subject;
+}
+
+}  // namespace kvcast::study

@@ -1,0 +1,105 @@
+// Plans as their users run them: the ready ones, JSON as it is relied on, stores, and mistakes.
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "app/process.hpp"
+#include "store/store.hpp"
+
+using namespace kvcast::test;
+using Catch::Contains;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kPlan =
+    "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: quest, budget: 256}\nscore: none\n"
+    "workload: {prompt_tokens: 1024, decode_tokens: 16, batch: 2}\ntrace: {recipe: needle, layers: 1, steps: 4}\n"
+    "plan:\n"
+    "  - break_even: {key: workload.batch, from: 1, to: 16, metric: decode.tokens_per_s, of: {policy: quest}, against: "
+    "{policy: full}}\n"
+    "  - largest: {key: workload.batch, targets: {decode.tpot_s.p99: '<= 50 ms'}, to: 8}\n"
+    "  - why: {metric: decode.tpot_s.mean, of: {policy: quest}, against: {policy: full}}\n"
+    "  - sensitivities: {metric: decode.tokens_per_s, keys: [hardware.gpu.hbm_bandwidth, workload.batch]}\n"
+    "  - choose: {hardware: [a100-40gb-pcie4, l40s], policy: [full, {name: quest, budget: 256}], price_per_hour: "
+    "{a100-40gb-pcie4: 3, l40s: 1}}\n"
+    "  - map: {x: workload.batch, y: hardware.gpu.hbm_bandwidth, from: [1, x0.5], to: [4, x2], policies: [full, "
+    "quest]}\n";
+
+}  // namespace
+
+TEST_CASE("a plan answers one question after the other, as text and as JSON") {
+  const Scratch scratch;
+  const std::string config = scratch.write("plan.yaml", kPlan);
+  const Output text = kvcast::test::kvcast({"plan", config});
+  REQUIRE(text.code == 0);
+  CHECK_THAT(text.out, Contains("where does quest beat full in Decode throughput?") &&
+                           Contains("What is the largest workload.batch") && Contains("experiments)"));
+  const json answers = json::parse(kvcast::test::kvcast({"plan", config, "--json"}).out)["answers"];
+  const std::vector<std::string> kinds = {"break_even", "largest", "why", "sensitivities", "choose", "map"};
+  REQUIRE(answers.size() == kinds.size());
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    CHECK(answers[i]["kind"] == kinds[i]);
+    CHECK(answers[i]["runs"] > 0);
+    CHECK_FALSE(answers[i]["text"].get<std::string>().empty());
+  }
+  CHECK(answers[0]["crossings"].is_array());
+  CHECK(answers[0].contains("always"));
+  CHECK(answers[1]["value"] == 8);
+  CHECK(answers[1]["limited_by"].is_null());
+  CHECK(answers[2]["parts"][0]["seconds"].is_number());
+  CHECK(answers[3]["sensitivities"][0]["key"] == "workload.batch");  // throughput nearly doubles with it
+  CHECK(answers[4]["best"][0]["metrics"]["cost_per_million_tokens"] > 0);
+  CHECK(answers[4]["front"].size() >= 1);
+  CHECK(answers[5]["cells"].size() >= 8);
+  CHECK(answers[5]["borders"].is_array());
+}
+
+TEST_CASE("a plan's experiments and answers are stored, and a further plan reuses the replays") {
+  const Scratch scratch;
+  const std::string config = scratch.write("plan.yaml", kPlan), dir = scratch / "out";
+  REQUIRE(kvcast::test::kvcast({"plan", config, "-o", dir}).code == 0);
+  using kvcast::store::Store;
+  const auto answers = Store::open(dir, Store::Open::kExisting).answers();
+  REQUIRE(answers.size() == 6);
+  CHECK(answers[2].kind == "why");
+  CHECK(json::parse(answers[2].data)["of"] == "quest");
+  CHECK(Store::open(dir, Store::Open::kExisting).count(kvcast::result::Status::kOk) > 10);
+  const Output again = kvcast::test::kvcast({"plan", config, "-o", dir, "--json"});
+  CHECK(again.code == 0);
+  CHECK(json::parse(again.out)["answers"][2]["difference"] == json::parse(answers[2].data)["difference"]);
+}
+
+TEST_CASE("--set changes the run of a plan, and mistakes name their place") {
+  const Scratch scratch;
+  const std::string config = scratch.write("plan.yaml", kPlan);
+  const json small = json::parse(kvcast::test::kvcast({"plan", config, "--json", "--set", "hardware=l40s"}).out);
+  const json other = json::parse(kvcast::test::kvcast({"plan", config, "--json"}).out);
+  CHECK(small["answers"][2]["seconds"]["against"] != other["answers"][2]["seconds"]["against"]);
+  const std::string wrong = scratch.write("wrong.yaml", std::string(kPlan) + "  - larger: {key: workload.batch}\n");
+  const Output refused = kvcast::test::kvcast({"plan", wrong});
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err,
+             Contains("wrong.yaml:14:5") && Contains("did you mean \"largest\"") && Contains("break_even"));
+  CHECK(kvcast::test::kvcast({"plan", "configs/runs/quickstart.yaml"}).code == 2);
+}
+
+TEST_CASE("every ready plan answers all of its questions") {
+  const Scratch scratch;
+  for (const auto& entry : std::filesystem::directory_iterator(KVCAST_SOURCE_DIR "/configs/plans")) {
+    INFO(entry.path());
+    // Short prompts and few steps: that all questions have answers, not which.
+    const std::string text = slurp(entry.path().string());
+    std::string small = text;
+    for (const auto& [from, to] :
+         {std::pair{"65536", "8192"}, {"prompt_tokens: 32768", "prompt_tokens: 4096"}, {"to: 32768", "to: 8192"}}) {
+      for (auto at = small.find(from); at != std::string::npos; at = small.find(from))
+        small.replace(at, std::string(from).size(), to);
+    }
+    const std::string config = scratch.write("plan.yaml", small);
+    const Output o = kvcast::test::kvcast(
+        {"plan", config, "--json", "--set", "trace={recipe: needle, layers: 1, steps: 4}", "--set", "score=none"});
+    INFO(o.err);
+    REQUIRE(o.code == 0);
+    for (const json& answer : json::parse(o.out)["answers"]) CHECK_FALSE(answer["text"].get<std::string>().empty());
+  }
+}

@@ -1,0 +1,101 @@
+// What plans may say, and what they are told where they say anything else.
+#include "plan/question.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <fmt/format.h>
+
+#include "plan/key.hpp"
+#include "support/error_of.hpp"
+
+namespace kvcast::tests {
+namespace {
+
+using namespace kvcast::plan;
+using Catch::Contains;
+using config::Node;
+
+constexpr const char* kRun =
+    "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: quest, budget: 256}\n"
+    "workload: {prompt_tokens: 1024, decode_tokens: 32, batch: 2}\ntrace: {recipe: needle, layers: 1, steps: 4}\n";
+
+Node node(const std::string& text) { return config::parse_yaml(text, "plan.yaml"); }
+std::string error_of_plan(const std::string& question) {
+  return error_of([&] { read_plan(node(std::string(kRun) + "plan:\n  - " + question + "\n")); });
+}
+
+TEST_CASE("a key is found in the workload, the policy and the machine") {
+  const Node run = node(kRun);
+  const Key batch = find_key(run, "workload.batch", {});
+  CHECK(batch.integer);
+  CHECK(batch.now == 2);
+  const Key budget = find_key(run, "policy.budget", {});
+  CHECK(budget.integer);
+  CHECK(budget.now == 256);
+  const Key bandwidth = find_key(run, "hardware.gpu.hbm_bandwidth", {});
+  CHECK_FALSE(bandwidth.integer);
+  CHECK(bandwidth.now == Approx(1.555e12));
+  const Key curve = find_key(run, "hardware.link.issue_call", {});
+  CHECK(curve.factor);
+  CHECK(curve.now == 1);
+  CHECK(find_key(run, "hardware.host.cores", {}).integer);
+  CHECK_THAT(error_of([&] { find_key(run, "policy.budgt", {}); }), Contains("did you mean \"policy.budget\""));
+  CHECK_THAT(error_of([&] { find_key(run, "policy.group", {}); }), Contains("is no numeric key"));
+}
+
+TEST_CASE("values of a key are quantities, integers or factors, and are written as they are read") {
+  const Node run = node(kRun);
+  const Key bandwidth = find_key(run, "hardware.gpu.hbm_bandwidth", {});
+  CHECK(read_value(bandwidth, node("2 TB/s")) == 2e12);
+  CHECK(read_value(bandwidth, node("x2")) == Approx(2 * 1.555e12));
+  CHECK_THAT(error_of([&] { read_value(bandwidth, node("2 GB")); }), Contains("hbm_bandwidth"));
+  const Key batch = find_key(run, "workload.batch", {});
+  CHECK(read_value(batch, node("x4")) == 8);
+  CHECK_THAT(error_of([&] { read_value(batch, node("2.5")); }), Contains("plan.yaml:1:1"));
+  CHECK_THAT(error_of([&] { read_value(batch, node("x0.1")); }), Contains("outside of 1 to 65536"));
+  const Key curve = find_key(run, "hardware.link.issue_call", {});
+  CHECK_THAT(error_of([&] { read_value(curve, node("2 us")); }), Contains("expected a factor"));
+  // Nine digits: what a search proposes is what is simulated.
+  const Node changed = with_value(run, bandwidth, 1.23456789e12);
+  CHECK(find_key(changed, "hardware.gpu.hbm_bandwidth", {}).now == Approx(1.23456789e12).epsilon(1e-9));
+  CHECK(find_key(with_value(run, batch, 7), "workload.batch", {}).now == 7);
+}
+
+TEST_CASE("labels name the policy first, then what else is set") {
+  CHECK(label_of({{"hardware", "l40s"}, {"policy.name", "quest"}, {"policy.budget", "512"}, {"workload.batch", "4"}}) ==
+        "quest, budget 512, on l40s, batch 4");
+  CHECK(label_of({{"hardware.link.pcie.generation", "6"}}) == "PCIe 6");
+}
+
+TEST_CASE("odd plans are refused before anything runs, with the place and what is known") {
+  CHECK_THAT(error_of([] { read_plan(node(kRun)); }), Contains("a plan needs `plan:`"));
+  CHECK_THAT(error_of_plan("whi: {}"), Contains("plan.yaml:7:5") && Contains("did you mean \"why\""));
+  CHECK_THAT(error_of_plan("{why: {}, map: {}}"), Contains("expected a question"));
+  const std::string even = "break_even: {key: workload.batch, from: 1, to: 8, metric: tpot, of: {policy: quest}, ";
+  CHECK(error_of_plan(even + "against: {policy: full}}") == "no error");
+  CHECK_THAT(error_of_plan(even + "against: {policy: ful}}"), Contains("ful"));
+  CHECK_THAT(error_of_plan(even + "targets: {tpot: <= 1 s}}"), Contains("`targets` name their metrics themselves"));
+  CHECK_THAT(error_of_plan(even + "against: {policy: [full, quest]}}"), Contains("a list stands for several"));
+  CHECK_THAT(error_of_plan("break_even: {key: workload.batch, from: 8, to: 2, targets: {tpot: <= 1 s}}"),
+             Contains("must be above `from`"));
+  CHECK_THAT(error_of_plan("break_even: {key: workload.batch, from: 1, to: 2}"), Contains("give either `against`"));
+  CHECK_THAT(
+      error_of_plan("break_even: {key: workload.prompt_tokens, from: 1024, to: 999999, targets: {tpot: <= 1 s}}"),
+      Contains("can attend to"));
+  CHECK_THAT(error_of_plan("largest: {key: hardware.gpu.clock}"), Contains("needs `from`"));
+  CHECK_THAT(error_of_plan("why: {of: {policy: quest}, against: {policy: full}, metric: hbm}"),
+             Contains("has no parts"));
+  CHECK_THAT(error_of_plan("sensitivities: {metric: nothing}"), Contains("unknown metric"));
+  CHECK_THAT(error_of_plan("choose: {targets: {tpot: <= 1 s}}"), Contains("no lists to choose from"));
+  CHECK_THAT(error_of_plan("choose: {hardware: [l40s, h200], price_per_hour: {l40s: 1}}"), Contains("missing: h200"));
+  CHECK_THAT(error_of_plan("choose: {hardware: [l40s], price_per_hour: {l40: 1}}"), Contains("did you mean \"l40s\""));
+  CHECK_THAT(
+      error_of_plan("map: {x: workload.batch, y: workload.batch, from: [1, 1], to: [4, 4], policies: [full, quest]}"),
+      Contains("the same key"));
+  CHECK_THAT(error_of_plan(
+                 "map: {x: workload.batch, y: workload.prompt_tokens, from: [1], to: [4, 4], policies: [full, quest]}"),
+             Contains("expected [x, y]"));
+}
+
+}  // namespace
+}  // namespace kvcast::tests

@@ -1,0 +1,64 @@
+#include "plan/target.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "plan/pareto.hpp"
+#include "support/error_of.hpp"
+#include "support/small_result.hpp"
+
+namespace kvcast::tests {
+namespace {
+
+using namespace kvcast::plan;
+using Catch::Contains;
+
+std::vector<Target> targets(const std::string& text) { return read_targets(config::parse_yaml(text, "plan.yaml")); }
+
+TEST_CASE("targets are read with their units and held against results") {
+  const result::Result r = small_result();  // TPOT 10 ms, p99 12 ms, 200 tokens/s, TTFT 2 s, HBM 50 GB
+  CHECK_FALSE(missed(r, targets("decode.tpot_s.p99: <= 12 ms")));
+  CHECK(missed(r, targets("decode.tpot_s.p99: < 12 ms")) == "decode.tpot_s.p99 < 12 ms");
+  CHECK_FALSE(missed(r, targets("{tps: '>= 200', ttft: <= 2 s}")));
+  CHECK_FALSE(missed(r, targets("tps: '>= 200 tokens/s'")));
+  CHECK(missed(r, targets("{ttft: <= 2 s, tps: '> 200'}")) == "decode.tokens_per_s > 200 tokens/s");
+  CHECK(missed(r, targets("memory.hbm_peak_bytes: <= 49 GB")).has_value());
+  CHECK_FALSE(missed(r, targets("recall: '>= 90 %'")));
+  // A number that the result does not have is missed.
+  CHECK(missed(r, targets("accuracy.task.share_of_full: '>= 0 %'")).has_value());
+  result::Result misfit = r;
+  misfit.status = result::Status::kOom;
+  misfit.experiment.oom.emplace().pool = "dram";
+  CHECK(missed(misfit, targets("ttft: <= 20 s")) == "dram");
+}
+
+TEST_CASE("the ends of intervals are held against targets on request") {
+  const result::Result r = small_result();
+  // Step times are off by exp(hypot(ln 1.1, ln 1.05)) = 1.113 above and by exp(-hypot(ln 0.9, ln 0.96)) = 0.893 below.
+  const auto limit = targets("tpot: <= 10.5 ms"), tight = targets("tpot: <= 9.5 ms");
+  CHECK_FALSE(missed(r, limit, Reading::kNominal));
+  CHECK(missed(r, limit, Reading::kCertain));
+  CHECK(missed(r, tight, Reading::kNominal));
+  CHECK_FALSE(missed(r, tight, Reading::kPossible));
+  CHECK(missed(r, targets("tpot: <= 8.9 ms"), Reading::kPossible));
+}
+
+TEST_CASE("odd targets are refused with the place") {
+  CHECK_THAT(error_of([] { targets("tpott: <= 1 s"); }), Contains("plan.yaml:1:1") && Contains("did you mean"));
+  CHECK_THAT(error_of([] { targets("tpot: 1 s"); }),
+             Contains("expected a relation") && Contains("known: <=, >=, <, >"));
+  CHECK_THAT(error_of([] { targets("tpot: <= 1 GB"); }), Contains("is no quantity in s"));
+  CHECK_THAT(error_of([] { targets("tpot: <="); }), Contains("expected a relation"));
+  CHECK_THAT(error_of([] { targets("tpot: == 1 s"); }), Contains("expected a relation"));
+  CHECK_THAT(error_of([] { targets("[tpot]"); }), Contains("expected a map of metrics"));
+}
+
+TEST_CASE("a Pareto front keeps what nothing beats in every number") {
+  CHECK(dominates({2, 1}, {1, 1}));
+  CHECK_FALSE(dominates({1, 1}, {1, 1}));
+  CHECK_FALSE(dominates({2, 0}, {1, 1}));
+  // (2,2) beats (1,2); (3,0) and (0,3) are the best in one number each; both of the equal points stay.
+  CHECK(pareto_front({{1, 2}, {2, 2}, {3, 0}, {0, 3}, {2, 2}}) == std::vector<std::size_t>{1, 2, 3, 4});
+}
+
+}  // namespace
+}  // namespace kvcast::tests

@@ -1,0 +1,212 @@
+// Budgets solved for a cost: what is solved, shared, reported and refused.
+#include "study/match.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "study/replays_in_memory.hpp"
+
+namespace kvcast::tests {
+namespace {
+
+using config::Node;
+using result::Result;
+using result::Status;
+
+study::Point point_of(const std::string& more) {
+  study::Point point{config::parse_yaml("model: llama-3.2-1b\nhardware: a100-40gb-pcie4\n"
+                                        "workload: {prompt_tokens: 1024, decode_tokens: 16, batch: 2}\n"
+                                        "trace: {recipe: needle, layers: 1, steps: 4}\n"
+                                        "framework: {warmup_steps: 1, measured_steps: 2, sampled_contexts: 2}\n" +
+                                            more,
+                                        "run.yaml"),
+                     {},
+                     {}};
+  point.ask.effects = simulate::Effects::kNone;
+  return point;
+}
+
+class Counted final : public study::ReplayCache {
+ public:
+  std::optional<replay::ReplayResult> get(const std::string& key) override { return kept_.get(key); }
+  void put(const std::string& key, const replay::ReplayResult& replayed) override {
+    ++puts;
+    kept_.put(key, replayed);
+  }
+  int puts = 0;
+
+ private:
+  study::ReplaysInMemory kept_;
+};
+
+study::Prepared solved(const std::string& more, study::ReplayCache* cache = nullptr) {
+  study::Plan plan({point_of(more)});
+  study::StudyOptions options;
+  options.replays = cache;
+  plan.solve(options);
+  REQUIRE(plan.is_solved());
+  INFO(plan.tasks().front().refused);
+  REQUIRE(plan.tasks().front().refused.empty());
+  return plan.tasks().front().prepared;
+}
+
+replay::ReplayResult replay_of(const study::Prepared& prepared) {
+  const auto trace = study::make_trace(prepared.run, prepared.run.trace);
+  return replay::replay(replay::prepare(*trace, 1), *study::make_policy(prepared), {});
+}
+
+TEST_CASE("a window attends to as many tokens as its budget: the request is the budget") {
+  const std::string policy = "policy: {name: streaming_llm, sink: 4}\n";
+  const study::Prepared p = solved(policy + "match: {tokens_attended: 200}\n");
+  REQUIRE(p.matched);
+  CHECK(p.matched->budget == 200);
+  CHECK(p.matched->reached == 200);
+  CHECK_FALSE(p.run.match);
+  CHECK(study::text_of(*p.matched, "streaming_llm") == "budget 200 solved for tokens_attended 200 (reached 200)");
+}
+
+TEST_CASE("a result states the solved budget, the request and what was reached") {
+  const Result r =
+      study::run_all({point_of("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 200}\n")}, {}).front();
+  CHECK(r.status == Status::kOk);
+  CHECK(r.subject.number("policy.budget") == 200);
+  CHECK(r.subject.number("match.tokens_attended") == 200);
+  CHECK(r.subject.number("match.reached") == 200);
+  CHECK(r.accuracy.attended_mean == 200);
+}
+
+TEST_CASE("a solved run shares the replays and the lowered work of the run with that budget, not its result") {
+  const study::Prepared p = solved("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 200}\n");
+  const study::Prepared plain =
+      study::prepare(point_of("policy: {name: streaming_llm, sink: 4, budget: 200}\n").config);
+  CHECK(p.replays == plain.replays);
+  CHECK(p.traces.front().lowered == plain.traces.front().lowered);
+  CHECK(p.key != plain.key);  // its result states the request
+  const study::Prepared file =
+      solved("policy: {file: freekv-nhd, sink: 32, recent: 32}\nmatch: {tokens_attended: 264}\n");
+  const std::string budget = std::to_string(file.matched->budget.value());
+  CHECK(file.replays ==
+        study::prepare(point_of("policy: {file: freekv-nhd, sink: 32, recent: 32, budget: " + budget + "}\n").config)
+            .replays);  // the budget of the file gives way
+}
+
+TEST_CASE("each candidate is one replay in the cache, and a study that is repeated makes none") {
+  Counted cache;
+  study::StudyOptions options;
+  options.replays = &cache;
+  const auto point = point_of("policy: {name: quest, page: 16}\nmatch: {tokens_attended: 250}\n");
+  const Result first = study::run_all({point}, options).front();
+  const int puts = cache.puts;
+  // 13 halvings of 4 · 1040 budgets, the two ends, a step of 16 budgets and the neighbours.
+  CHECK(puts >= 3);
+  CHECK(puts <= 13 + 2 + 12 + 2);
+  const Result again = study::run_all({point}, options).front();
+  CHECK(cache.puts == puts);
+  CHECK(again.key == first.key);
+  CHECK(again.experiment.tpot_mean_s == first.experiment.tpot_mean_s);
+  study::Point other = point;  // another machine
+  other.config = other.config.with("hardware", Node::scalar("h100-sxm", {}));
+  study::run_all({other}, options);
+  CHECK(cache.puts == puts);
+}
+
+TEST_CASE("the uncompressed cache runs as it is, and a policy without a budget is refused before any work") {
+  const Result r = study::run_all({point_of("policy: full\nmatch: {tokens_attended: 256}\n")}, {}).front();
+  CHECK(r.status == Status::kOk);
+  CHECK(r.subject.number("match.tokens_attended") == 256);
+  // All that a step sees: 1025 to 1028 tokens at the four replayed steps.
+  CHECK(r.subject.number("match.reached") == 1026.5);
+  CHECK(r.subject.find("policy.budget") == nullptr);
+  CHECK_THROWS_WITH(study::Plan({point_of("policy: magicpig\nmatch: {tokens_attended: 256}\n")}),
+                    Catch::Contains("run.yaml:7:26: match: magicpig has no budget"));
+  CHECK_THROWS_WITH(study::Plan({point_of("policy: {name: quest, pag: 8}\nmatch: {tokens_attended: 256}\n")}),
+                    Catch::Contains("pag"));
+}
+
+TEST_CASE("a cost that no budget has is refused with those in reach, and the other experiments go on") {
+  std::mutex mutex;
+  std::map<std::size_t, Result> results;
+  const study::Plan plan({point_of("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 5000}\n"),
+                          point_of("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 50}\n"),
+                          point_of("policy: {name: h2o, sink: 0}\nmatch: {tokens_attended: 50}\n")});
+  study::run(plan, {}, [&](const study::Task& task, Result&& r) {
+    const std::lock_guard lock(mutex);
+    results[task.index] = std::move(r);
+  });
+  REQUIRE(results.size() == 3);
+  CHECK(results[0].status == Status::kFailed);
+  CHECK_THAT(results[0].error, Catch::Contains("run.yaml:7:26: match: tokens_attended 5000 is out of reach"));
+  CHECK_THAT(results[0].error, Catch::Contains("to 1026.5 with its largest"));
+  CHECK(results[1].status == Status::kOk);
+  CHECK(results[2].status == Status::kFailed);  // h2o sums the weights of all prompt queries; the recipe has the last
+  CHECK_THAT(results[2].error, Catch::Contains("run.yaml:6:16") && Catch::Contains("h2o"));
+}
+
+TEST_CASE("a study of several policies at equal tokens that is stopped goes on with equal results") {
+  const auto points = [] {
+    std::vector<study::Point> all;
+    for (const char* policy : {"quest", "streaming_llm"}) {
+      for (const char* tokens : {"128", "256"}) {
+        all.push_back(point_of(std::string("policy: ") + policy + "\nmatch: {tokens_attended: " + tokens + "}\n"));
+      }
+    }
+    return all;
+  };
+  Counted cache;
+  std::stop_source stop;
+  study::StudyOptions options;
+  options.replays = &cache, options.stop = stop.get_token();
+  std::map<std::string, double> done;
+  study::Plan first(points());
+  first.solve(options);
+  study::run(first, options, [&](const study::Task& task, Result&& r) {
+    done[task.prepared.key] = r.experiment.tpot_mean_s;
+    stop.request_stop();
+  });
+  REQUIRE(done.size() == 1);
+  options.stop = {};
+  study::Plan rest(points());
+  rest.solve(options);
+  CHECK(rest.drop([&](const study::Task& task) { return done.contains(task.prepared.key); }) == 1);
+  study::run(rest, options,
+             [&](const study::Task& task, Result&& r) { done[task.prepared.key] = r.experiment.tpot_mean_s; });
+  REQUIRE(done.size() == 4);
+  for (const Result& r : study::run_all(points(), {})) {
+    REQUIRE(done.contains(r.key));
+    CHECK(done.at(r.key) == r.experiment.tpot_mean_s);
+  }
+}
+
+TEST_CASE("bytes read and bytes resident of the uncompressed cache follow from the model") {
+  // 16 layers, 8 KV heads and 32 query heads of 64 numbers of 2 bytes.
+  const study::Prepared p = study::prepare(point_of("policy: full\n").config);
+  const auto replayed = replay_of(p);
+  const auto policy = study::make_policy(p);
+  // Keys and values of 1026.5 tokens, the mean over the four steps, and the queries.
+  CHECK(study::bytes_read(p.run.model, *policy, replayed) == Approx(2 * 1026.5 * 8 * 64 * 2 + 32 * 64 * 2));
+  // All layers' keys and values of 1024 + 16 tokens, of each of the two sequences.
+  CHECK(study::bytes_resident(p.run, *policy, replayed) == Approx(16.0 * 2 * 1040 * 8 * 64 * 2));
+}
+
+TEST_CASE("bytes read are a mean over all layers, the uncompressed ones among them") {
+  const std::string policy = "policy: {name: streaming_llm, sink: 4, budget: 128, first_dense_layers: 4}\n";
+  const study::Prepared p = study::prepare(point_of(policy).config);
+  const double queries = 32 * 64 * 2, token = 2 * 8 * 64 * 2;
+  const double dense = 1026.5 * token + queries, window = 128 * token + queries;
+  CHECK(study::bytes_read(p.run.model, *study::make_policy(p), replay_of(p)) == Approx((4 * dense + 12 * window) / 16));
+}
+
+TEST_CASE("bytes that CPU workers read count like those of kernels") {
+  const study::Prepared p =
+      study::prepare(point_of("policy: {name: retrieval_attention, budget: 128, sink: 16, recent: 32}\n").config);
+  const auto replayed = replay_of(p);
+  REQUIRE(replayed.traffic.cpu_dram > 0);
+  CHECK(study::bytes_read(p.run.model, *study::make_policy(p), replayed) ==
+        Approx(replayed.traffic.hbm_read + replayed.traffic.cpu_dram));  // of the one layer that was replayed
+}
+
+}  // namespace
+}  // namespace kvcast::tests
