@@ -72,11 +72,12 @@ std::string axis_title(const std::string& label, const std::string& unit) {
 
 AnswerChart chart_why(const json& data, const ChartContext& context) {
   AnswerChart chart;
-  if (data["parts"].empty()) return chart;
+  if (data.at("parts").empty()) return chart;
   chart.name = "plan_why";
-  const double of = data["seconds"]["of"], against = data["seconds"]["against"], longer = std::max(of, against);
+  const double of = data.at("seconds").at("of"), against = data.at("seconds").at("against"),
+               longer = std::max(of, against);
   const auto [scale, unit] = time_unit(longer);
-  const auto colors = colors_of({data["against"], data["of"]}, context);
+  const auto colors = colors_of({data.at("against"), data.at("of")}, context);
   json steps = json::array();
   const auto add = [&, scale = scale, unit = unit](const std::string& label, const std::string& under,
                                                    const std::string& kind, double from, double to,
@@ -93,26 +94,26 @@ AnswerChart chart_why(const json& data, const ChartContext& context) {
   };
   // A variant's name, and under it the rest of its label.
   const auto add_total = [&](const char* side, double seconds, const std::string& color) {
-    const std::string label = data[side];
+    const std::string label = data.at(side);
     const std::size_t comma = std::min(label.find(", "), label.size());
     add(label.substr(0, comma),
         comma < label.size() ? label.substr(comma + 2)
-                             : "bottleneck " + data["binding_resource"][side].get<std::string>(),
+                             : "bottleneck " + data.at("binding_resource").at(side).get<std::string>(),
         "total", 0, seconds, color);
   };
   const auto sign_color = [&](double s) { return context.palette.color("signs", s > 0 ? "more" : "less"); };
   add_total("against", against, colors[0]);
   double at = against, least = std::min(of, against), most = longer;
   std::size_t shown = 0;
-  for (const json& part : data["parts"]) {
-    const double s = part["seconds"];
+  for (const json& part : data.at("parts")) {
+    const double s = part.at("seconds");
     if (shown == kMostParts || std::abs(s) < kSmallPart * std::max(std::abs(of - against), kSmallPart * longer)) break;
-    add(part["kind"], part["resource"], "part", at, at + s, sign_color(s));
+    add(part.at("kind"), part.at("resource"), "part", at, at + s, sign_color(s));
     at += s, ++shown;
     least = std::min(least, at), most = std::max(most, at);
   }
-  if (shown < data["parts"].size()) {
-    add("all others", fmt::format("{} parts", data["parts"].size() - shown), "part", at, of, sign_color(of - at));
+  if (shown < data.at("parts").size()) {
+    add("all others", fmt::format("{} parts", data.at("parts").size() - shown), "part", at, of, sign_color(of - at));
   }
   add_total("of", of, colors[1]);
   const bool cut = most - least < kSmallSpread * longer && most - least > kNoSpread * longer;
@@ -126,17 +127,17 @@ AnswerChart chart_why(const json& data, const ChartContext& context) {
 AnswerChart chart_sensitivities(const json& data) {
   AnswerChart chart;
   json bars = json::array();
-  for (const json& s : data["sensitivities"]) {
-    const double elasticity = s["elasticity"];
+  for (const json& s : data.at("sensitivities")) {
+    const double elasticity = s.at("elasticity");
     if (bars.size() == kMostBars || elasticity == 0) break;  // the largest come first
     bars.push_back(
-        {{"row", bars.size()}, {"key", s["key"]}, {"elasticity", elasticity}, {"text", signed_text(elasticity)}});
+        {{"row", bars.size()}, {"key", s.at("key")}, {"elasticity", elasticity}, {"text", signed_text(elasticity)}});
   }
   if (bars.empty()) return chart;
   chart.name = "plan_sensitivities";
   chart.data["elasticities"] = std::move(bars);
-  const result::Metric* const metric = result::find_metric(data["metric"].get<std::string>());
-  const std::string label = metric == nullptr ? data["metric"].get<std::string>() : axis_title(metric->label, "");
+  const result::Metric* const metric = result::find_metric(data.at("metric").get<std::string>());
+  const std::string label = metric == nullptr ? data.at("metric").get<std::string>() : axis_title(metric->label, "");
   chart.signals["x_title"] = fmt::format("elasticity of {}, % per %", label);
   return chart;
 }
@@ -150,13 +151,13 @@ AnswerChart chart_largest(const json& data, const ChartContext& context) {
   const double high = interval[1].is_number() ? interval[1].get<double>() : *value;
   // A store of an earlier version does not say where the search began and ended.
   const bool ranged = data.contains("range");
-  const double from = ranged ? data["range"][0].get<double>() : 0;
-  const double to = ranged ? data["range"][1].get<double>() : 1.25 * high;
+  const double from = ranged ? data.at("range").at(0).get<double>() : 0;
+  const double to = ranged ? data.at("range").at(1).get<double>() : 1.25 * high;
   // Nothing at the worse end: the interval reaches below the range.
   const double low = interval[0].is_number() ? interval[0].get<double>() : from;
-  const KeyAxis axis = axis_of(data["key"], to, context.machines);
-  const bool limited = data["limited_by"].is_string();
-  const std::string limit = limited ? data["limited_by"].get<std::string>() : "the end of the range";
+  const KeyAxis axis = axis_of(data.at("key"), to, context.machines);
+  const bool limited = data.at("limited_by").is_string();
+  const std::string limit = limited ? data.at("limited_by").get<std::string>() : "the end of the range";
   chart.data["values"] = json::array({{{"value", axis.shown(*value)},
                                        {"low", axis.shown(low)},
                                        {"high", axis.shown(high)},

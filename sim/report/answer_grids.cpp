@@ -47,22 +47,22 @@ std::string shown(const char* path, double value) {
 }
 
 json point_of(const json& entry, const std::string& best, const ChartContext& context) {
-  const json &config = entry["config"], &metrics = entry["metrics"];
+  const json &config = entry.at("config"), &metrics = entry.at("metrics");
   const std::string policy = policy_of(config);
   json point = {{"label", label_of(config)},
                 {"policy", policy},
                 {"color", colors_of({policy}, context).front()},
-                {"tps", metrics[kThroughput]},
-                {"hbm", metrics[kMemory].get<double>() / 1e9},
+                {"tps", metrics.at(kThroughput)},
+                {"hbm", metrics.at(kMemory).get<double>() / 1e9},
                 {"best", best},
-                {"tpot", shown("decode.tpot_s.mean", metrics["decode.tpot_s.mean"])},
-                {"bottleneck", entry["binding_resource"]}};
-  if (metrics.contains("score")) point["score"] = 100 * metrics["score"].get<double>();
+                {"tpot", shown("decode.tpot_s.mean", metrics.at("decode.tpot_s.mean"))},
+                {"bottleneck", entry.at("binding_resource")}};
+  if (metrics.contains("score")) point["score"] = 100 * metrics.at("score").get<double>();
   if (metrics.contains("cost_per_million_tokens")) {
-    point["cost"] = number_text(metrics["cost_per_million_tokens"]);
+    point["cost"] = number_text(metrics.at("cost_per_million_tokens"));
   }
   if (entry.contains("intervals")) {
-    const json& range = entry["intervals"][kThroughput];
+    const json& range = entry.at("intervals").at(kThroughput);
     point["tps_low"] = range[0], point["tps_high"] = range[1];
   }
   return point;
@@ -73,10 +73,10 @@ json points_of(const json& data, const ChartContext& context) {
   json points = json::array();
   std::set<std::string> seen;
   const auto add = [&](const json& entry, const std::string& best) {
-    if (seen.insert(entry["config"].dump()).second) points.push_back(point_of(entry, best, context));
+    if (seen.insert(entry.at("config").dump()).second) points.push_back(point_of(entry, best, context));
   };
-  for (const json& entry : data["best"]) add(entry, points.empty() ? "best" : "open");
-  for (const json& entry : data["front"]) add(entry, "");
+  for (const json& entry : data.at("best")) add(entry, points.empty() ? "best" : "open");
+  for (const json& entry : data.at("front")) add(entry, "");
   return points;
 }
 
@@ -113,9 +113,9 @@ json shown_values(const std::vector<double>& values, const KeyAxis& axis) {
 // Where neighbouring cells have another best policy, as the edge between them.
 json borders_of(const json& data, const KeyAxis& x, const KeyAxis& y) {
   json rows = json::array();
-  for (const json& b : data["borders"]) {
-    const bool across = b["x"][0] != b["x"][1];  // the edge between two columns
-    rows.push_back({{"across", across}, {"x", x.shown(b["x"][1])}, {"y", y.shown(b["y"][0])}});
+  for (const json& b : data.at("borders")) {
+    const bool across = b.at("x").at(0) != b.at("x").at(1);  // the edge between two columns
+    rows.push_back({{"across", across}, {"x", x.shown(b.at("x").at(1))}, {"y", y.shown(b.at("y").at(0))}});
   }
   return rows;
 }
@@ -149,14 +149,14 @@ AnswerChart chart_choose(const json& data, const ChartContext& context) {
 
 AnswerChart chart_map(const json& data, const ChartContext& context) {
   AnswerChart chart;
-  const json& cells = data["cells"];
+  const json& cells = data.at("cells");
   if (cells.empty()) return chart;
   chart.name = "plan_map";
   const std::vector<double> xs = values_of(cells, "x"), ys = values_of(cells, "y");
-  const KeyAxis x = axis_of(data["x"], xs.back(), context.machines),
-                y = axis_of(data["y"], ys.back(), context.machines);
+  const KeyAxis x = axis_of(data.at("x"), xs.back(), context.machines),
+                y = axis_of(data.at("y"), ys.back(), context.machines);
   std::map<std::string, int> counts;
-  for (const json& cell : cells) ++counts[cell["best"].get<std::string>()];
+  for (const json& cell : cells) ++counts[cell.at("best").get<std::string>()];
   std::vector<std::string> labels;
   for (const auto& [label, count] : counts) {
     if (label != kNone) labels.push_back(label);
@@ -171,17 +171,17 @@ AnswerChart chart_map(const json& data, const ChartContext& context) {
   if (counts.contains(kNone)) series.push_back({{"series", kNone}, {"color", color_of[kNone]}});
   json rows = json::array();
   for (const json& cell : cells) {
-    const std::string best = cell["best"];
-    json row = {{"x", x.shown(cell["x"])},
-                {"y", y.shown(cell["y"])},
-                {"where", fmt::format("{} {}, {} {}", data["x"].get<std::string>(), x.text(cell["x"]),
-                                      data["y"].get<std::string>(), y.text(cell["y"]))},
+    const std::string best = cell.at("best");
+    json row = {{"x", x.shown(cell.at("x"))},
+                {"y", y.shown(cell.at("y"))},
+                {"where", fmt::format("{} {}, {} {}", data.at("x").get<std::string>(), x.text(cell.at("x")),
+                                      data.at("y").get<std::string>(), y.text(cell.at("y")))},
                 {"best", best},
                 {"color", color_of[best]},
-                {"open", best != kNone && !cell["told_apart"].get<bool>()},
-                {"simulated", cell["simulated"]},
-                {"bottleneck", cell["binding_resource"]}};
-    if (cell["times"].is_number() && best != kNone) row["times"] = number_text(cell["times"]);
+                {"open", best != kNone && !cell.at("told_apart").get<bool>()},
+                {"simulated", cell.at("simulated")},
+                {"bottleneck", cell.at("binding_resource")}};
+    if (cell.at("times").is_number() && best != kNone) row["times"] = number_text(cell.at("times"));
     rows.push_back(std::move(row));
   }
   chart.data["places"] = std::move(rows), chart.data["series"] = std::move(series);

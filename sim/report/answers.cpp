@@ -64,21 +64,21 @@ json answers_json(const store::Store& store, const Table& experiments, Palette& 
 json filled_spec(const json& spec, const json& chart) {
   json filled = spec;
   for (json& set : filled["data"]) {
-    const auto rows = chart["data"].find(set.value("name", ""));
-    if (rows != chart["data"].end()) set["values"] = *rows;
+    const auto rows = chart.at("data").find(set.value("name", ""));
+    if (rows != chart.at("data").end()) set["values"] = *rows;
   }
   for (json& signal : filled["signals"]) {
-    const auto value = chart["signals"].find(signal.value("name", ""));
-    if (value != chart["signals"].end()) signal["value"] = *value;
+    const auto value = chart.at("signals").find(signal.value("name", ""));
+    if (value != chart.at("signals").end()) signal["value"] = *value;
   }
   for (json& scale : filled["scales"]) {
-    const auto more = chart["scales"].find(scale.value("name", ""));
-    if (more != chart["scales"].end()) scale.update(*more);
+    const auto more = chart.at("scales").find(scale.value("name", ""));
+    if (more != chart.at("scales").end()) scale.update(*more);
   }
   json legends = json::array();
   for (const json& legend : filled.value("legends", json::array())) {
     const std::string scale = legend.value("fill", legend.value("shape", ""));
-    const auto& unused = chart["unused"];
+    const auto& unused = chart.at("unused");
     if (std::find(unused.begin(), unused.end(), scale) == unused.end()) legends.push_back(legend);
   }
   filled["legends"] = std::move(legends);

@@ -100,6 +100,8 @@ TEST_CASE("every ready plan answers all of its questions") {
         {"plan", config, "--json", "--set", "trace={recipe: needle, layers: 1, steps: 4}", "--set", "score=none"});
     INFO(o.err);
     REQUIRE(o.code == 0);
-    for (const json& answer : json::parse(o.out)["answers"]) CHECK_FALSE(answer["text"].get<std::string>().empty());
+    const json answers = json::parse(o.out)["answers"];
+    CHECK_FALSE(answers.empty());
+    for (const json& answer : answers) CHECK_FALSE(answer["text"].get<std::string>().empty());
   }
 }
