@@ -6,6 +6,7 @@ void add_commands(CLI::App& app, int& result) {
   add_run(app, result);
   add_sweep(app, result);
   add_plan(app, result);
+  add_serve(app, result);
   add_report(app, result);
   add_replay(app, result);
   add_simulate(app, result);

@@ -11,6 +11,7 @@ void add_commands(CLI::App& app, int& result);
 void add_run(CLI::App& app, int& result);
 void add_sweep(CLI::App& app, int& result);
 void add_plan(CLI::App& app, int& result);
+void add_serve(CLI::App& app, int& result);
 void add_report(CLI::App& app, int& result);
 void add_replay(CLI::App& app, int& result);
 void add_simulate(CLI::App& app, int& result);

@@ -7,6 +7,7 @@
 #include "app/commands.hpp"
 #include "config/find.hpp"
 #include "config/hardware.hpp"
+#include "serve/catalogue.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -22,46 +23,6 @@ Hardware altered(const std::string& name, const std::vector<std::string>& settin
     config = config.with("hardware." + key, value);
   }
   return config::read_hardware(*config.find("hardware"));
-}
-
-json summary_json(const Hardware& machine) {
-  return {{"name", machine.name},
-          {"title", machine.title},
-          {"aliases", machine.aliases},
-          {"host", machine.host.name},
-          {"host_title", machine.host.title}};
-}
-
-template <typename Number>
-json with_grounds(json entry, const Number& number) {
-  entry["origin"] = origin_name(number.origin);
-  entry["uncertainty"] = number.uncertainty;
-  entry["source"] = number.source;
-  return entry;
-}
-
-json number_json(const ConstKnob& knob) {
-  json entry = {{"key", knob.key}, {"unit", dimension_name(knob.y)}};
-  if (knob.value != nullptr) {
-    entry["value"] = knob.value->value;
-    return with_grounds(std::move(entry), *knob.value);
-  }
-  entry["x_unit"] = dimension_name(knob.x);
-  json& points = entry["points"] = json::array();
-  for (std::size_t i = 0; i < knob.curve->x.size(); ++i) points.push_back({knob.curve->x[i], knob.curve->y[i]});
-  return with_grounds(std::move(entry), *knob.curve);
-}
-
-json to_json(const Hardware& machine) {
-  json out = summary_json(machine);
-  out["changes"] = json::array();
-  for (const config::MachineChange& c : machine.changes) {
-    out["changes"].push_back(
-        {{"key", c.key}, {"value", c.value}, {"base", c.base}, {"follows", c.follows}, {"rule", c.rule}});
-  }
-  out["numbers"] = json::array();
-  for (const ConstKnob& knob : config::knobs(machine)) out["numbers"].push_back(number_json(knob));
-  return out;
 }
 
 std::string curve_text(const ConstKnob& knob) {
@@ -102,7 +63,7 @@ void list_machines(bool as_json) {
   for (const std::string& file : config::config_files("hardware")) {
     const Hardware machine = config::read_hardware(file);
     if (!as_json) fmt::print("  {:<24} {:<56} host {}\n", machine.name, machine.title, machine.host.name);
-    all.push_back(summary_json(machine));
+    all.push_back(serve::summary_json(machine));
   }
   if (as_json) return fmt::print("{}\n", all.dump(1));
   fmt::print("\n`kvcast hardware NAME` prints every number of one with its source.\n");
@@ -125,7 +86,7 @@ void add_hardware(CLI::App& app, int& result) {
     if (name->empty()) return list_machines(*as_json);
     const Hardware machine = altered(*name, *settings);
     if (!*as_json) return print_one(machine);
-    fmt::print("{}\n", to_json(machine).dump(1));
+    fmt::print("{}\n", serve::to_json(machine).dump(1));
   });
 }
 

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "plan/question.hpp"
+#include "serve/results.hpp"
 #include "store/store.hpp"
 
 namespace kvcast::app {
@@ -74,13 +75,6 @@ void print_answer(const plan::Answer& answer) {
   fmt::print("    ({} experiments)\n\n", answer.runs);
 }
 
-nlohmann::json to_json(const plan::Answer& answer) {
-  nlohmann::json out = answer.data;
-  out["kind"] = answer.kind, out["runs"] = answer.runs;
-  out["question"] = answer.question, out["text"] = answer.text, out["details"] = answer.details;
-  return out;
-}
-
 int plan(const Options& options) {
   const config::Node config = load_with_settings(options.config, options.settings);
   const auto questions = plan::read_plan(config);
@@ -100,7 +94,7 @@ int plan(const Options& options) {
     answers.push_back(question->answer(experiments));
     answers.back().runs = experiments.take_count();
     if (options.as_json) {
-      all.push_back(to_json(answers.back()));
+      all.push_back(serve::answer_json(answers.back()));
     } else {
       print_answer(answers.back());
     }

@@ -6,32 +6,16 @@
 
 #include "app/commands.hpp"
 #include "policy/policy.hpp"
+#include "serve/catalogue.hpp"
 
 namespace kvcast::app {
 namespace {
 
 using nlohmann::json;
 
-json value_json(const policy::ParameterValue& value) {
-  return std::visit([](const auto& v) { return json(v); }, value);
-}
-
 std::string value_text(const policy::ParameterValue& value) {
-  const json v = value_json(value);
+  const json v = std::visit([](const auto& held) { return json(held); }, value);
   return v.is_string() ? v.get<std::string>() : v.dump();
-}
-
-json to_json(const policy::Descriptor& d) {
-  json parameters = json::array();
-  for (const policy::Parameter& p : d.parameters) {
-    json entry = {{"key", p.key}, {"default", value_json(p.fallback)}, {"unit", p.unit}, {"meaning", p.meaning}};
-    if (!p.names.empty()) entry["known"] = p.names;
-    if (p.names.empty() && !std::holds_alternative<bool>(p.fallback)) entry["range"] = {p.low, p.high};
-    parameters.push_back(entry);
-  }
-  return {{"name", d.name},         {"sentence", d.sentence},       {"category", d.category},
-          {"paper", d.paper},       {"parameters", parameters},     {"budget_convention", d.budget_convention},
-          {"formulas", d.formulas}, {"differences", d.differences}, {"stages", d.stages != nullptr}};
 }
 
 void print_lines(const char* title, const std::vector<std::string>& lines) {
@@ -77,12 +61,12 @@ void add_policies(CLI::App& app, int& result) {
     result = 0;
     if (!name->empty()) {
       const policy::Descriptor& d = policy::find_policy(*name);
-      if (*as_json) return fmt::print("{}\n", to_json(d).dump(1));
+      if (*as_json) return fmt::print("{}\n", serve::to_json(d).dump(1));
       return print_one(d);
     }
     if (!*as_json) return print_all();
     json all = json::array();
-    for (const policy::Descriptor& d : policy::all_policies()) all.push_back(to_json(d));
+    for (const policy::Descriptor& d : policy::all_policies()) all.push_back(serve::to_json(d));
     fmt::print("{}\n", all.dump(1));
   });
 }

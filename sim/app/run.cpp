@@ -12,7 +12,7 @@
 #include "app/settings.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
-#include "result/json.hpp"
+#include "serve/results.hpp"
 #include "study/study.hpp"
 
 namespace kvcast::app {
@@ -48,16 +48,7 @@ int run(const Options& options) {
     fmt::print(stderr, "{} is not written: an experiment that does not fit has no decode step\n", options.timeline);
   }
   if (options.as_json) {
-    nlohmann::json out = result::to_json(result);
-    const config::Hardware& machine = task->prepared.run.hardware;
-    for (const config::MachineChange& c : machine.changes) {
-      out["machine_changes"].push_back(
-          {{"key", c.key}, {"value", c.value}, {"base", c.base}, {"follows", c.follows}, {"rule", c.rule}});
-    }
-    for (const auto& number : study::machine_numbers(machine)) {
-      out["rests_on"].push_back(result::to_json(machine.name, number));
-    }
-    fmt::print("{}\n", out.dump(1));
+    fmt::print("{}\n", serve::run_json(*task, result).dump(1));
     return 0;
   }
   print_result(*task, result);

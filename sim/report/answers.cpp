@@ -53,12 +53,25 @@ json answers_json(const store::Store& store, const Table& experiments, Palette& 
                       {"text", a.text},
                       {"details", lines_of(a.details)},
                       {"runs", a.runs},
-                      {"chart", to_json(chart_of(a, json::parse(a.data), context))}});
+                      {"chart", chart_json(a, context)}});
     } catch (const json::exception& error) {
       throw UserError({store.path(), 0, 0}, fmt::format("answer {} cannot be read: {}", name, error.what()));
     }
   }
   return list;
+}
+
+json chart_json(const store::Answer& answer, const ChartContext& context) {
+  return to_json(chart_of(answer, json::parse(answer.data), context));
+}
+
+json filled_spec(const Assets& assets, const json& chart) {
+  if (chart.is_object()) {
+    for (const Chart& known : assets.plan_charts) {
+      if (known.name == chart.at("name")) return filled_spec(known.spec, chart);
+    }
+  }
+  return nullptr;
 }
 
 json filled_spec(const json& spec, const json& chart) {

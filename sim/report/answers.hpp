@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "report/answer_charts.hpp"
 #include "report/assets.hpp"
 #include "report/palette.hpp"
 #include "report/table.hpp"
@@ -14,7 +15,12 @@ namespace kvcast::report {
 // `chart` an AnswerChart as JSON or null. UserError where an answer of the store cannot be read.
 nlohmann::json answers_json(const store::Store& store, const Table& experiments, Palette& palette);
 
+// The chart of one answer, as in answers_json(); null where it has none.
+nlohmann::json chart_json(const store::Answer& answer, const ChartContext& context);
+
 // The specification with an answer's rows, signals and scales; `chart` as in answers_json().
 nlohmann::json filled_spec(const nlohmann::json& spec, const nlohmann::json& chart);
+// The same of the specification that the chart names; null for a chart that is null.
+nlohmann::json filled_spec(const Assets& assets, const nlohmann::json& chart);
 
 }  // namespace kvcast::report

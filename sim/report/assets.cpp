@@ -128,6 +128,15 @@ Assets load_assets(const Options& options) {
       const std::string chart = name.get<std::string>();
       assets.validation.charts.push_back({chart, read_json(folder / "charts" / (chart + ".json"))});
     }
+    const json& planner = manifest.at("planner");
+    assets.planner.page = read_file(folder / planner.at("page").get<std::string>(), "");
+    assets.planner.style = concatenate(folder, planner.at("styles"));
+    assets.planner.script = concatenate(folder, planner.at("scripts"));
+    for (const json& name : planner.at("charts")) {
+      const std::string chart = name.get<std::string>();
+      assets.planner.charts.push_back(
+          {chart, merge_spec(plan_shared, read_json(folder / "charts" / (chart + ".json")))});
+    }
   } catch (const json::exception& error) {
     throw UserError({(folder / "page.json").string(), 0, 0}, error.what());
   }

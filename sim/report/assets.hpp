@@ -29,6 +29,11 @@ struct Assets {
     std::string script;  // its JavaScript
     std::vector<Chart> charts;
   } validation;
+
+  struct Planner {
+    std::string page, style, script;
+    std::vector<Chart> charts;
+  } planner;  // the page of `kvcast serve`
 };
 
 // Throws UserError naming the file that is missing or malformed, and the Debian package where that file is Vega's.

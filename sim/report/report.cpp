@@ -36,11 +36,9 @@ const Table* table_named(const Content& content, const std::string& name) {
 json drawn_answers(const Assets& assets, const json& answers) {
   json drawn = answers;
   for (json& answer : drawn) {
-    const json chart = answer["chart"];
+    json spec = filled_spec(assets, answer["chart"]);
     answer.erase("chart");
-    for (const Chart& known : assets.plan_charts) {
-      if (chart.is_object() && known.name == chart["name"]) answer["spec"] = filled_spec(known.spec, chart);
-    }
+    if (spec.is_object()) answer["spec"] = std::move(spec);
   }
   return drawn;
 }

@@ -1,0 +1,148 @@
+// The planner's page: state in, results out.
+const page = JSON.parse(document.getElementById('data').textContent);
+let catalogue = null;
+let rows = [];  // one for each policy: {name, label, color, result, note}
+
+function labelOf(policy) {
+  const set = Object.entries(policy.set).filter(([key]) => !['sink', 'recent', 'page'].includes(key));
+  return [policy.name, ...set.map(([key, value]) => key + ' ' + value)].join(', ');
+}
+
+function noteOf(result) {
+  if (result.status === 'failed') return result.error;
+  if (!result.oom) return '';
+  return 'does not fit: ' + result.oom.requested_for + ' need ' + formatBytes(result.oom.requested) + ' more than the ' + formatBytes(result.oom.capacity) + ' of ' + poolName(result.oom.pool) + ' leave, at ' + result.oom.moment;
+}
+
+function showRefusal(message) {
+  const box = document.getElementById('refused');
+  box.textContent = message;
+  box.hidden = !message;
+}
+
+function showWorking(text) {
+  const box = document.getElementById('working');
+  box.textContent = text;
+  box.hidden = !text;
+  document.querySelector('.planner-results').classList.toggle('is-working', Boolean(text));
+}
+
+function summarise() {
+  const row = rows[state.focus], result = row && row.result;
+  if (!result) return;
+  const against = rows[state.policies.indexOf(rival())];
+  const other = against && against.result && against.result.status === 'ok' ? against.result.decode.tokens_per_s : null;
+  document.getElementById('summary').textContent = row.note ? row.label + ': ' + row.note + '.'
+    : row.label + ': ' + metricText(result, 'decode.tokens_per_s', 1, ',.4~r', ' tokens/s') + (other ? ', ' + formatNumber(result.decode.tokens_per_s / other, ',.3~r') + ' times ' + against.label : '') + '. The bottleneck is ' + result.bottleneck + '.';
+}
+
+function freshRows() {
+  return state.policies.map((policy, index) => ({ name: policy.name, label: labelOf(policy), color: policyColor(index), result: null, note: '' }));
+}
+
+// Throughput, score, memory and timeline of every policy.
+async function simulate(signal) {
+  const fresh = freshRows();
+  const slow = setTimeout(() => showWorking('Replaying traces for settings that were not simulated before …'), 400);
+  try {
+    await postLines('/api/sweep?timeline=' + state.focus, sweepYaml(), signal, (line) => {
+      if (line.progress) showWorking('Replays for benchmark scores: ' + line.progress.done + ' of ' + line.progress.of);
+      if (!line.result) return;
+      fresh[line.index].result = line.result;
+      fresh[line.index].note = noteOf(line.result);
+    });
+  } finally {
+    clearTimeout(slow);
+    showWorking('');
+  }
+  rows = fresh;
+  showRefusal('');
+  drawBars();
+  drawTimeline();
+  drawTable();
+  summarise();
+  performance.measure('kvcast-sweep', { start: lastChange, end: performance.now() });
+}
+
+const questions = ['why', 'break_even'];
+// The comparison of the policy in focus with its rival.
+async function compare(signal) {
+  const yaml = planYaml();
+  if (!yaml) return questions.forEach((name) => emptyFigure(name, 'A second policy is needed for a comparison.'));
+  try {
+    await postLines('/api/plan', yaml, signal, (line) => {
+      if (!line.answer) return;
+      const name = questions[line.index], figure = figures.get(name);
+      figure.title.textContent = line.answer.question;
+      figure.caption.textContent = line.answer.text + ' (' + plural(line.answer.runs, 'experiment') + ')';
+      if (line.spec) drawFigure(name, line.spec, {}, {}); else emptyFigure(name, line.answer.text);
+    });
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    questions.forEach((name) => emptyFigure(name, error.message));
+  }
+  performance.measure('kvcast-plan', { start: lastChange, end: performance.now() });
+}
+
+const simulation = new Latest(simulate, 1500), comparison = new Latest(compare, 1500);
+let lastChange = 0;
+function changed() {
+  lastChange = performance.now();
+  history.replaceState(null, '', location.pathname + location.search + stateToHash());
+  simulation.request();
+  comparison.request();
+}
+
+async function copy(text, hint) {
+  const told = document.getElementById('copied');
+  try {
+    await navigator.clipboard.writeText(text);
+    told.textContent = 'Copied. ' + hint;
+  } catch (error) {  // a browser that keeps the clipboard to itself: the text to copy by hand
+    document.getElementById('yaml').textContent = text;
+    document.getElementById('yaml-hint').textContent = hint;
+    document.getElementById('yaml-dialog').showModal();
+  }
+}
+
+function buildPage() {
+  document.getElementById('figures').replaceChildren(
+    figureBlock('throughput', 'Decode throughput', 'Whiskers are 80 % intervals.'),
+    element('div', { class: 'planner-pair' }, figureBlock('score', 'Predicted score', 'The share of the uncompressed model’s RULER score at the nearest context, with its 80 % interval.'), figureBlock('memory', 'Memory', 'HBM at its peak, by owner; the line is the capacity.')),
+    figureBlock('timeline', 'One decode step', 'Drag to zoom in, double-click to see the whole step.'),
+    element('div', { class: 'planner-pair' }, figureBlock('why', 'Difference in time', ''), figureBlock('break_even', 'Break-even', '')));
+  document.getElementById('copy-run').onclick = () => copy(runYaml(), 'Save it as run.yaml: kvcast run run.yaml');
+  document.getElementById('copy-sweep').onclick = () => copy(sweepYaml(), 'Save it as sweep.yaml: kvcast sweep sweep.yaml -o results');
+  document.getElementById('copy-plan').onclick = () => copy(planYaml() || runYaml(), 'Save it as plan.yaml: kvcast plan plan.yaml');
+  document.getElementById('copy-link').onclick = () => copy(location.href, 'The link holds all settings.');
+  document.getElementById('theme').onclick = () => { document.documentElement.dataset.theme = currentTheme() === 'dark' ? 'light' : 'dark'; redrawFigures(); };
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redrawFigures);
+  new ResizeObserver(() => {
+    const moved = [...figures.values()].some((figure) => figure.view && Math.abs((figure.plot.clientWidth || figure.width) - figure.width) > 1);
+    if (moved) redrawFigures();
+  }).observe(document.querySelector('.planner-results'));
+  addEventListener('hashchange', () => { takeState(); buildControls(); changed(); });
+}
+
+// Names that are not known here go back to the beginning.
+function takeState() {
+  state = stateFromHash(location.hash);
+  const known = (list, name) => list.some((entry) => entry.name === name && !entry.refused);
+  if (!known(catalogue.models, state.model)) state.model = initialState.model;
+  if (!known(catalogue.machines, state.hardware)) Object.assign(state, { hardware: initialState.hardware, changes: {} });
+  state.policies = state.policies.filter(({ name }) => known(catalogue.policies, name));
+  if (state.policies.length === 0) state.policies = JSON.parse(JSON.stringify(initialState.policies));
+  state.focus = Math.min(state.focus, state.policies.length - 1);
+}
+
+async function start() {
+  catalogue = await getJson('/api/catalogue');
+  takeState();
+  buildPage();
+  buildControls();
+  document.getElementById('controls').addEventListener('submit', (event) => event.preventDefault());
+  lastChange = performance.now();
+  await Promise.all([simulation.start(), comparison.start()]);
+  document.documentElement.dataset.ready = 'true';
+}
+start();

@@ -1,0 +1,58 @@
+// Requests to the server that this page came from.
+
+async function getJson(path) {
+  const response = await fetch(path);
+  if (!response.ok) throw new Error((await response.json()).error);
+  return response.json();
+}
+
+// Sends YAML and hands over each line of the answer as it comes. Ends when the answer does; `signal` aborts it.
+async function postLines(path, yaml, signal, onLine) {
+  const response = await fetch(path, { method: 'POST', body: yaml, signal, headers: { 'Content-Type': 'application/yaml' } });
+  if (!response.ok) throw new Error((await response.json()).error);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    const lines = (rest + value).split('\n');
+    rest = lines.pop();
+    for (const line of lines) {
+      const read = JSON.parse(line);
+      if (read.error) throw new Error(read.error);
+      onLine(read);
+    }
+  }
+}
+
+// At most one request of a kind at a time. A newer one waits for the one that runs, so that a slider that moves on still
+// shows something; but one that takes long is given up.
+class Latest {
+  constructor(work, patience) {
+    this.work = work;
+    this.patience = patience;  // milliseconds
+    this.running = null;
+    this.again = false;
+  }
+
+  request() {
+    if (!this.running) return this.start();
+    this.again = true;
+    if (performance.now() - this.began > this.patience) this.running.abort();
+  }
+
+  async start() {
+    this.again = false;
+    this.running = new AbortController();
+    this.began = performance.now();
+    const impatient = setInterval(() => { if (this.again && performance.now() - this.began > this.patience) this.running.abort(); }, 50);
+    try {
+      await this.work(this.running.signal);
+    } catch (error) {
+      if (error.name !== 'AbortError') showRefusal(error.message);
+    }
+    clearInterval(impatient);
+    this.running = null;
+    if (this.again) this.start();
+  }
+}

@@ -1,0 +1,133 @@
+// The figures of the planner: one Vega view each, whose rows and signals are set anew with every answer.
+const figures = new Map();  // by name: {spec, node, view, plot}
+
+function policyColor(index) {
+  const { policies, cycles } = page.palette;
+  const policy = state.policies[index];
+  const first = state.policies.findIndex(({ name }) => name === policy.name) === index;
+  return (first && policies[policy.name]) || cycles.policies[index % cycles.policies.length];
+}
+
+function figureBlock(name, title, caption) {
+  const figure = { name, spec: null, view: null, width: 0, data: {}, signals: {} };
+  figure.title = element('h2', {}, title);
+  figure.plot = element('div', { class: 'plot', id: 'plot-' + name });
+  figure.caption = element('p', { class: 'note' }, caption);
+  figure.node = element('figure', { id: 'figure-' + name }, element('div', { class: 'figure-head' }, figure.title), figure.plot, figure.caption);
+  figures.set(name, figure);
+  return figure.node;
+}
+
+// A specification that stays the same keeps its view, which is the fast way; a new one makes a new view.
+function drawFigure(name, spec, data, signals) {
+  const figure = figures.get(name);
+  Object.assign(figure, { data, signals });
+  figure.width = figure.plot.clientWidth || figure.width || 600;
+  const key = JSON.stringify(spec) + currentTheme();
+  if (!figure.view || figure.key !== key) {
+    if (figure.view) figure.view.finalize();
+    figure.plot.replaceChildren();
+    figure.view = new vega.View(vega.parse(spec, page.themes[currentTheme()]), { renderer: 'svg', container: figure.plot, hover: true });
+    figure.view.tooltip(showTooltip);
+    Object.assign(figure, { key, spec });
+  }
+  figure.view.signal('page_width', figure.width);
+  for (const [signal, value] of Object.entries(signals || {})) figure.view.signal(signal, value);
+  for (const [set, rows] of Object.entries(data || {})) figure.view.data(set, rows.map((row) => ({ ...row })));
+  figure.view.description(figure.title.textContent);
+  figure.view.run();
+}
+
+function redrawFigures() {
+  for (const figure of figures.values()) {
+    if (figure.spec) drawFigure(figure.name, figure.spec, figure.data, figure.signals);
+  }
+}
+
+function emptyFigure(name, text) {
+  const figure = figures.get(name);
+  if (figure.view) figure.view.finalize();
+  Object.assign(figure, { view: null, spec: null });
+  figure.plot.replaceChildren(element('p', { class: 'empty' }, text));
+}
+
+// ---- rows from results
+
+function numberAt(result, path) { return path.split('.').reduce((at, name) => (at === undefined || at === null ? undefined : at[name]), result); }
+
+function metricText(result, path, scale, format, unit) {
+  const value = numberAt(result, path);
+  if (typeof value !== 'number') return '';
+  const range = result.intervals && result.intervals[path];
+  return formatNumber(value * scale, format) + unit + (range ? ' (' + formatNumber(range[0] * scale, format) + ' to ' + formatNumber(range[1] * scale, format) + ')' : '');
+}
+
+function barRows(path, scale) {
+  return rows.map((row, order) => {
+    const value = row.result && row.result.status === 'ok' ? numberAt(row.result, path) : undefined;
+    const range = row.result && row.result.intervals && row.result.intervals[path];
+    return { order, label: row.label, color: row.color, focus: order === state.focus, value: value === undefined ? null : value * scale, low: range && value !== undefined ? range[0] * scale : null,
+      high: range && value !== undefined ? range[1] * scale : null, note: row.note };
+  });
+}
+
+function drawBars() {
+  const height = 34;
+  const full = rows.find((row) => row.name === 'full' && row.result && row.result.status === 'ok');
+  const reference = full ? numberAt(full.result, 'decode.tokens_per_s') : null;
+  const throughput = barRows('decode.tokens_per_s', 1);
+  for (const row of throughput) row.text = row.value === null ? '' : formatNumber(row.value, ',.4~r') + (reference ? ' · ' + formatNumber(row.value / reference, ',.3~r') + '×' : '');
+  drawFigure('throughput', page.charts.planner_bars, { rows: throughput }, { x_title: 'tokens/s of the whole batch' + (reference ? '; × full KV' : ''), row_height: height, limit: 0 });
+  const score = barRows('score.share_of_full', 100);
+  for (const row of score) {
+    row.text = row.value === null ? '' : formatNumber(row.value, '.3~r') + ' %';
+    row.note = row.value === null && !row.note ? 'no score at hand' : row.note;
+  }
+  drawFigure('score', page.charts.planner_bars, { rows: score }, { x_title: '% of the uncompressed model’s RULER score', row_height: height, limit: 100 });
+  const owners = [], totals = [];
+  rows.forEach((row, order) => {
+    const memory = row.result && row.result.memory;
+    const oom = row.result && row.result.oom;
+    const parts = oom ? [...oom.owners, { owner: 'does not fit', bytes: oom.requested }] : (memory && memory.hbm_owners) || [];
+    let at = 0;
+    for (const { owner, bytes } of parts) {
+      owners.push({ order, owner, from: at / 1e9, to: (at + bytes) / 1e9, color: ownerColor(owner) });
+      at += bytes;
+    }
+    totals.push({ order, label: row.label, focus: order === state.focus, at: at / 1e9, text: parts.length ? formatNumber(at / 1e9, ',.3~r') + ' GB' + (oom ? ' asked for' : '') : '', note: row.note });
+  });
+  const capacity = rows.map((row) => row.result && (row.result.oom ? row.result.oom.pool === 'hbm' && row.result.oom.capacity : numberAt(row.result, 'memory.hbm_capacity_bytes'))).find(Boolean);
+  drawFigure('memory', page.charts.planner_memory, { parts: owners, rows: totals }, { row_height: height, capacity: capacity ? capacity / 1e9 : 0 });
+}
+
+const ownerColors = new Map();
+function ownerColor(owner) {
+  if (page.palette.owners[owner]) return page.palette.owners[owner];
+  if (!ownerColors.has(owner)) ownerColors.set(owner, page.palette.cycles.owners[ownerColors.size % page.palette.cycles.owners.length]);
+  return ownerColors.get(owner);
+}
+
+function drawTimeline() {
+  const row = rows[state.focus];
+  const spans = row && row.result && row.result.timeline;
+  figures.get('timeline').title.textContent = 'One decode step of ' + (row ? row.label : 'the policy in focus');
+  if (!spans || spans.length === 0) return emptyFigure('timeline', row && row.note ? row.note : 'There is no decode step to show.');
+  const lanes = [...new Set(spans.map(({ lane }) => lane))];
+  drawFigure('timeline', page.charts.planner_timeline, {
+    spans: spans.map((span) => ({ ...span, end_s: span.start_s + span.duration_s, color: page.palette.kinds[span.kind] || page.palette.cycles.kinds[0] })),
+    lanes: lanes.map((lane) => ({ lane })),
+  }, {});
+}
+
+function drawTable() {
+  const columns = [['decode throughput, tokens/s', 'decode.tokens_per_s', 1, ',.4~r', ''], ['time per output token, ms', 'decode.tpot_s.mean', 1e3, ',.4~r', ''], ['time to first token, s', 'prefill.ttft_s', 1, ',.4~r', ''],
+    ['peak HBM, GB', 'memory.hbm_peak_bytes', 1e-9, ',.4~r', ''], ['RULER score, % of full', 'score.share_of_full', 100, '.3~r', '']];
+  document.getElementById('table-section').replaceChildren(element('div', { class: 'table-frame' }, element('table', { id: 'results' },
+    element('caption', { class: 'note' }, 'With 80 % intervals. “no score” means that none is known without replays.'),
+    element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, 'policy'), columns.map(([label]) => element('th', { scope: 'col', class: 'number' }, label)), element('th', { scope: 'col' }, 'bottleneck'), element('th', { scope: 'col' }, 'origin'))),
+    element('tbody', {}, rows.map((row) => element('tr', {}, element('th', { scope: 'row' }, row.label),
+      row.note ? element('td', { colspan: columns.length + 2, class: 'why' }, row.note)
+        : row.result ? [columns.map(([, path, scale, format, unit]) => element('td', { class: 'number', 'data-path': path }, metricText(row.result, path, scale, format, unit) || (path.startsWith('score') ? 'no score' : ''))),
+          element('td', {}, row.result.bottleneck || ''), element('td', {}, (row.result.origin || {})['decode.tokens_per_s'] || '')]
+          : element('td', { colspan: columns.length + 2 }, 'being simulated')))))));
+}

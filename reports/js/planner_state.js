@@ -1,0 +1,100 @@
+// The state of the planner's page: what the URL holds, and the YAML of the run, the sweep and the plan that it means.
+// The page sends exactly the text that "Copy" hands out, so a command reads what the page showed.
+const initialState = {
+  model: 'llama-3.1-8b', hardware: 'h100-sxm', changes: {},
+  prompt: '32768', decode: '512', batch: '4',
+  policies: [{ name: 'full', set: {} }, { name: 'quest', set: { budget: '2048' } }, { name: 'rocketkv', set: { budget: '1024' } }, { name: 'freekv', set: { budget: '2048', sink: '512', recent: '512' } }],
+  focus: 1, traces: 'default', score: false, key: 'workload.batch', unit: 'absolute',
+};
+let state = JSON.parse(JSON.stringify(initialState));
+
+// Only what differs from the beginning is written.
+function stateToHash() {
+  const changed = {};
+  for (const [name, value] of Object.entries(state)) {
+    if (JSON.stringify(value) !== JSON.stringify(initialState[name])) changed[name] = value;
+  }
+  return Object.keys(changed).length ? '#' + encodeURIComponent(JSON.stringify(changed)) : '';
+}
+
+// A URL that cannot be read, or that names what is not there, leaves the beginning in place.
+function stateFromHash(hash) {
+  const fresh = JSON.parse(JSON.stringify(initialState));
+  if (hash.length > 1) {
+    try {
+      const read = JSON.parse(decodeURIComponent(hash.slice(1)));
+      for (const [name, value] of Object.entries(read)) {
+        if (name in fresh && typeof value === typeof fresh[name] && Array.isArray(value) === Array.isArray(fresh[name])) fresh[name] = value;
+      }
+    } catch (error) { /* the beginning */ }
+  }
+  fresh.policies = fresh.policies.filter((policy) => policy && typeof policy.name === 'string' && policy.set && typeof policy.set === 'object');
+  if (fresh.policies.length === 0) fresh.policies = JSON.parse(JSON.stringify(initialState.policies));
+  fresh.focus = Math.min(Math.max(0, fresh.focus | 0), fresh.policies.length - 1);
+  return fresh;
+}
+
+// ---- YAML
+
+// A scalar as a user would write it; texts that YAML would read otherwise are quoted.
+function scalar(text) {
+  return /^[A-Za-z0-9][A-Za-z0-9 ._\/+-]*$/.test(text) && !/\s$/.test(text) ? text : JSON.stringify(text);
+}
+
+function flow(value) {
+  if (Array.isArray(value)) return '[' + value.map(flow).join(', ') + ']';
+  if (value && typeof value === 'object') return '{' + Object.entries(value).map(([key, item]) => key + ': ' + flow(item)).join(', ') + '}';
+  return scalar(String(value));
+}
+
+function policyValue(policy) { return Object.keys(policy.set).length ? { name: policy.name, ...policy.set } : policy.name; }
+
+function hardwareValue() {
+  const changed = Object.entries(state.changes);
+  if (changed.length === 0) return state.hardware;
+  const value = { like: state.hardware };
+  for (const [key, text] of changed) {
+    const dot = key.lastIndexOf('.');
+    let part = value;
+    for (const name of key.slice(0, dot).split('.')) part = part[name] = part[name] || {};
+    part[key.slice(dot + 1)] = text;
+  }
+  return value;
+}
+
+function commonLines() {
+  const lines = ['model: ' + flow(state.model), 'hardware: ' + flow(hardwareValue())];
+  lines.push('workload: ' + flow({ prompt_tokens: state.prompt, decode_tokens: state.decode, batch: state.batch }));
+  if (state.traces !== 'default') lines.push('trace: ' + flow({ recipe: state.traces }));
+  if (state.score) lines.push('score: ruler');
+  return lines;
+}
+
+function focused() { return state.policies[state.focus]; }
+// What the policy in focus is compared with: the first other one, full KV where it is among them.
+function rival() {
+  const others = state.policies.filter((policy) => policy !== focused());
+  return others.find((policy) => policy.name === 'full') || others[0] || null;
+}
+
+function runYaml() { return [...commonLines(), 'policy: ' + flow(policyValue(focused()))].join('\n') + '\n'; }
+
+function sweepYaml() {
+  return [...commonLines(), 'sweep:', '  policy:', ...state.policies.map((policy) => '    - ' + flow(policyValue(policy)))].join('\n') + '\n';
+}
+
+// Ranges of break-even questions: keys of the workload in their own numbers, those of the machine as factors.
+function breakEvenRange() {
+  if (state.key === 'workload.batch') return { from: '1', to: '64' };
+  if (state.key === 'workload.prompt_tokens') return { from: '4096', to: String(Math.max(8192, Number(state.prompt) || 0)) };
+  return { from: 'x0.25', to: 'x4' };
+}
+
+function planYaml() {
+  const against = rival();
+  if (!against) return null;
+  const sides = { of: { policy: policyValue(focused()) }, against: { policy: policyValue(against) } };
+  return [...commonLines(), 'policy: ' + flow(policyValue(focused())), 'plan:',
+    '  - why: ' + flow({ metric: 'decode.tpot_s.mean', ...sides }),
+    '  - break_even: ' + flow({ key: state.key, ...breakEvenRange(), metric: 'decode.tokens_per_s', ...sides })].join('\n') + '\n';
+}

@@ -1,0 +1,51 @@
+// kvcast serve: the planner's page and the JSON behind it, on this machine.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "app/commands.hpp"
+#include "base/parallel.hpp"
+#include "serve/catalogue.hpp"
+#include "serve/http.hpp"
+#include "serve/page.hpp"
+#include "serve/planner.hpp"
+
+namespace kvcast::app {
+namespace {
+
+struct Options {
+  serve::Server::Address address{"127.0.0.1", 8642};
+  int jobs = 0;
+};
+
+int serve_page(const Options& options) {
+  const serve::Limits limits;
+  serve::Planner planner(options.jobs > 0 ? options.jobs : hardware_threads());
+  serve::Server server(
+      options.address, limits,
+      {{"/", {"text/html; charset=utf-8", serve::planner_page()}},
+       {"/api/catalogue", {"application/json", serve::catalogue_json().dump()}}},
+      [&planner](const serve::Request& request, serve::Reply& reply) { planner.answer(request, reply); });
+  fmt::print("{}\n", server.url());
+  std::fflush(stdout);
+  fmt::print(stderr, "The planner's page is at this address until Ctrl-C.\n");
+  server.run(true);
+  fmt::print(stderr, "Stopped.\n");
+  return 0;
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, int& result) {
+  CLI::App* command = app.add_subcommand("serve", "the planner as a page in a browser, on this machine");
+  auto options = std::make_shared<Options>();
+  command->add_option("--port", options->address.port, "the port; 0 takes a free one")->capture_default_str();
+  command->add_option("--host", options->address.host, "the address to listen on; other machines reach 0.0.0.0")
+      ->capture_default_str();
+  command->add_option("-j,--jobs", options->jobs, "threads for each request (default: all cores)")
+      ->check(CLI::Range(1, 1024));
+  command->callback([options, &result] { result = serve_page(*options); });
+}
+
+}  // namespace kvcast::app

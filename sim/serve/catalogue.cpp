@@ -1,0 +1,142 @@
+#include "serve/catalogue.hpp"
+
+#include <filesystem>
+#include <variant>
+
+#include "config/find.hpp"
+#include "plan/question.hpp"
+#include "result/json.hpp"
+
+namespace kvcast::serve {
+namespace {
+
+using config::ConstKnob;
+using config::Hardware;
+using config::Model;
+using nlohmann::json;
+
+template <typename Number>
+json with_grounds(json entry, const Number& number) {
+  entry["origin"] = origin_name(number.origin);
+  entry["uncertainty"] = number.uncertainty;
+  entry["source"] = number.source;
+  return entry;
+}
+
+json number_json(const ConstKnob& knob) {
+  json entry = {{"key", knob.key}, {"unit", dimension_name(knob.y)}, {"range", {knob.low, knob.high}}};
+  if (knob.value != nullptr) {
+    entry["value"] = knob.value->value;
+    return with_grounds(std::move(entry), *knob.value);
+  }
+  entry["x_unit"] = dimension_name(knob.x);
+  json& points = entry["points"] = json::array();
+  for (std::size_t i = 0; i < knob.curve->x.size(); ++i) points.push_back({knob.curve->x[i], knob.curve->y[i]});
+  return with_grounds(std::move(entry), *knob.curve);
+}
+
+json rope_json(const config::Rope& rope) {
+  json out = {{"theta", rope.theta}};
+  if (rope.scaling == config::Rope::Scaling::kNone) return out;
+  const bool llama3 = rope.scaling == config::Rope::Scaling::kLlama3;
+  out["scaling"] = llama3 ? "llama3" : "linear";
+  out["factor"] = rope.factor;
+  out["original_context"] = rope.original_context;
+  if (llama3) out["low_freq_factor"] = rope.low_freq_factor;
+  if (llama3) out["high_freq_factor"] = rope.high_freq_factor;
+  return out;
+}
+
+json value_json(const policy::ParameterValue& value) {
+  return std::visit([](const auto& v) { return json(v); }, value);
+}
+
+// Names of the files under configs/policies: settings of the papers.
+json policy_files_json() {
+  json names = json::array();
+  for (const std::string& file : config::config_files("policies"))
+    names.push_back(std::filesystem::path(file).stem().string());
+  return names;
+}
+
+}  // namespace
+
+json to_json(const Model& m) {
+  return {{"name", m.name},
+          {"title", m.title},
+          {"aliases", m.aliases},
+          {"layers", m.layers},
+          {"hidden", m.hidden},
+          {"n_q_heads", m.n_q_heads},
+          {"n_kv_heads", m.n_kv_heads},
+          {"head_dim", m.head_dim},
+          {"ffn", m.ffn},
+          {"vocab", m.vocab},
+          {"tie_embeddings", m.tie_embeddings},
+          {"qkv_bias", m.qkv_bias},
+          {"qk_norm", m.qk_norm},
+          {"max_context", m.max_context},
+          {"rope", rope_json(m.rope)},
+          {"source", m.source},
+          {"parameters", m.parameters()},
+          {"weight_bytes", m.weight_bytes()},
+          {"kv_bytes_per_token", m.kv_bytes_per_token()}};
+}
+
+json summary_json(const Hardware& machine) {
+  return {{"name", machine.name},
+          {"title", machine.title},
+          {"aliases", machine.aliases},
+          {"host", machine.host.name},
+          {"host_title", machine.host.title}};
+}
+
+json to_json(const Hardware& machine) {
+  json out = summary_json(machine);
+  out["changes"] = json::array();
+  for (const config::MachineChange& c : machine.changes) {
+    out["changes"].push_back(
+        {{"key", c.key}, {"value", c.value}, {"base", c.base}, {"follows", c.follows}, {"rule", c.rule}});
+  }
+  out["numbers"] = json::array();
+  for (const ConstKnob& knob : config::knobs(machine)) out["numbers"].push_back(number_json(knob));
+  return out;
+}
+
+json to_json(const policy::Descriptor& d) {
+  json parameters = json::array();
+  for (const policy::Parameter& p : d.parameters) {
+    json entry = {{"key", p.key}, {"default", value_json(p.fallback)}, {"unit", p.unit}, {"meaning", p.meaning}};
+    if (!p.names.empty()) entry["known"] = p.names;
+    if (p.names.empty() && !std::holds_alternative<bool>(p.fallback)) entry["range"] = {p.low, p.high};
+    parameters.push_back(entry);
+  }
+  return {{"name", d.name},         {"sentence", d.sentence},       {"category", d.category},
+          {"paper", d.paper},       {"parameters", parameters},     {"budget_convention", d.budget_convention},
+          {"formulas", d.formulas}, {"differences", d.differences}, {"stages", d.stages != nullptr}};
+}
+
+json models_json() {
+  json all = json::array();
+  for (const std::string& file : config::config_files("models")) {
+    try {
+      all.push_back(to_json(config::read_model(file)));
+    } catch (const UserError& error) {  // a model that kvcast knows and does not model
+      all.push_back({{"name", std::filesystem::path(file).stem().string()}, {"refused", error.what()}});
+    }
+  }
+  return all;
+}
+
+json catalogue_json() {
+  json machines = json::array(), policies = json::array(), metrics = json::array();
+  for (const std::string& file : config::config_files("hardware"))
+    machines.push_back(to_json(config::read_hardware(file)));
+  for (const policy::Descriptor& policy : policy::all_policies()) policies.push_back(to_json(policy));
+  for (const result::Metric& metric : result::all_metrics()) metrics.push_back(result::to_json(metric));
+  return {{"models", models_json()},         {"machines", std::move(machines)},
+          {"policies", std::move(policies)}, {"policy_files", policy_files_json()},
+          {"metrics", std::move(metrics)},   {"questions", plan::question_kinds()}};
+}
+
+}  // namespace kvcast::serve

@@ -1,0 +1,394 @@
+// Boost.Beast over coroutines: one thread for the network, a pool for the handler. All state of a connection belongs to
+// the network's thread; the handler's calls are posted to it.
+#include "serve/http.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <deque>
+#include <set>
+#include <utility>
+
+#include <boost/asio.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+
+namespace kvcast::serve {
+namespace {
+
+namespace net = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using net::awaitable;
+using net::ip::tcp;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kJson = "application/json";
+constexpr const char* kLines = "application/x-ndjson";
+
+std::string error_body(const std::string& what) { return nlohmann::json{{"error", what}}.dump() + "\n"; }
+
+// A request's answer between the handler's thread, which makes it, and the network's, which sends it.
+struct Exchange {
+  explicit Exchange(const net::any_io_executor& executor) : wake(executor) {}
+
+  // All but `stop` on the network's thread alone.
+  std::deque<std::string> parts;
+  std::size_t unsent = 0;
+  int status = 0;  // 0: not begun
+  std::string content_type;
+  bool streamed = false, ended = false;
+  net::steady_timer wake;
+  std::stop_source stop;
+};
+
+class PostedReply final : public Reply {
+ public:
+  PostedReply(net::any_io_executor executor, std::shared_ptr<Exchange> exchange, std::size_t most_unsent)
+      : executor_(std::move(executor)), exchange_(std::move(exchange)), most_unsent_(most_unsent) {}
+
+  void send(int status, std::string content_type, std::string body) override {
+    post([=, body = std::move(body), type = std::move(content_type)](Exchange& e) mutable {
+      if (e.status != 0) return;
+      e.status = status, e.content_type = std::move(type), e.ended = true;
+      e.parts.push_back(std::move(body));
+    });
+  }
+
+  void line(std::string json) override {
+    post([=, most = most_unsent_, json = std::move(json)](Exchange& e) mutable {
+      if (e.ended || e.stop.stop_requested()) return;
+      if (e.status == 0) e.status = 200, e.content_type = kLines, e.streamed = true;
+      json += '\n';
+      e.unsent += json.size();
+      e.parts.push_back(std::move(json));
+      if (e.unsent > most) e.stop.request_stop();
+    });
+  }
+
+  std::stop_token stop() const override { return exchange_->stop.get_token(); }
+
+  void end() {
+    post([](Exchange& e) { e.ended = true; });
+  }
+
+ private:
+  template <typename Change>
+  void post(Change change) {
+    net::post(executor_, [exchange = exchange_, change = std::move(change)]() mutable {
+      change(*exchange);
+      exchange->wake.cancel();
+    });
+  }
+
+  net::any_io_executor executor_;
+  std::shared_ptr<Exchange> exchange_;
+  std::size_t most_unsent_;
+};
+
+std::string without_parameters(beast::string_view type) {
+  return std::string(type.substr(0, std::min(type.find(';'), type.size())));
+}
+
+template <typename Body>
+void set_headers(http::response<Body>& response, const std::string& type) {
+  response.set(http::field::content_type, type);
+  response.set(http::field::cache_control, "no-store");
+  response.set("X-Content-Type-Options", "nosniff");
+  response.set("X-Frame-Options", "DENY");
+  response.set("Referrer-Policy", "no-referrer");
+  response.set("Content-Security-Policy",
+               "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
+               "img-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+  response.keep_alive(false);
+}
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  Impl(const Address& address, const Limits& limits, std::map<std::string, Document> documents, Handler handler)
+      : limits_(limits),
+        documents_(std::move(documents)),
+        handler_(std::move(handler)),
+        acceptor_(network_),
+        signals_(network_),
+        workers_(static_cast<std::size_t>(limits.answers)) {
+    listen(address);
+  }
+
+  std::string url() const { return fmt::format("http://{}/", name_of(shown_host_)); }
+
+  void run(bool until_signal) {
+    if (until_signal) {
+      signals_.add(SIGINT), signals_.add(SIGTERM);
+      signals_.async_wait([this](const boost::system::error_code& error, int) {
+        if (!error) shut();
+      });
+    }
+    net::co_spawn(network_, accept(), net::detached);
+    network_.run();
+    workers_.join();
+  }
+
+  void stop() {
+    net::post(network_, [this] { shut(); });
+  }
+
+ private:
+  using Connection = std::shared_ptr<beast::tcp_stream>;
+
+  void listen(const Address& address) {
+    boost::system::error_code error;
+    const auto ip = net::ip::make_address(address.host, error);
+    if (error) throw UserError(fmt::format("--host {}: not an address; known: 127.0.0.1, ::1, 0.0.0.0", address.host));
+    const tcp::endpoint endpoint(ip, address.port);
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(net::socket_base::max_listen_connections, error);
+    if (error)
+      throw UserError(fmt::format("cannot listen on {} port {}: {}", address.host, address.port, error.message()));
+    shown_host_ = ip.is_v6() ? "[" + ip.to_string() + "]" : ip.to_string();
+    for (const std::string& name : {shown_host_, std::string("localhost"), std::string("127.0.0.1")})
+      names_.insert(name_of(name));
+    // On all addresses any name may be the right one.
+    any_name_ = ip.is_unspecified();
+  }
+
+  std::string name_of(const std::string& host) const {
+    return fmt::format("{}:{}", host, acceptor_.local_endpoint().port());
+  }
+
+  void shut() {
+    if (std::exchange(stopping_, true)) return;
+    boost::system::error_code ignored;
+    acceptor_.close(ignored);
+    signals_.cancel(ignored);
+    for (const auto& exchange : running_) exchange->stop.request_stop(), exchange->wake.cancel();
+    for (const Connection& connection : open_) connection->socket().close(ignored);
+  }
+
+  awaitable<void> accept() {
+    for (;;) {
+      boost::system::error_code error;
+      tcp::socket socket = co_await acceptor_.async_accept(net::redirect_error(net::use_awaitable, error));
+      if (stopping_) co_return;
+      if (error) {
+        // Out of file descriptors, say: there are some again once connections have ended.
+        net::steady_timer pause(network_, std::chrono::milliseconds(50));
+        co_await pause.async_wait(net::redirect_error(net::use_awaitable, error));
+        continue;
+      }
+      auto connection = std::make_shared<beast::tcp_stream>(std::move(socket));
+      net::co_spawn(network_, serve(std::move(connection)), net::detached);
+    }
+  }
+
+  // One request and its answer. Whatever fails on the network ends the connection, and nothing else.
+  awaitable<void> serve(Connection connection) {
+    ++connections_;
+    open_.insert(connection);
+    try {
+      co_await serve_one(connection);
+    } catch (const boost::system::system_error&) {
+    }
+    open_.erase(connection);
+    --connections_;
+  }
+
+  awaitable<void> serve_one(Connection connection) {
+    beast::flat_buffer buffer;
+    http::request_parser<http::string_body> parser;
+    parser.header_limit(static_cast<std::uint32_t>(limits_.header_bytes));
+    parser.body_limit(limits_.body_bytes);
+    connection->expires_after(limits_.reading);
+    boost::system::error_code error;
+    co_await http::async_read(*connection, buffer, parser, net::redirect_error(net::use_awaitable, error));
+    if (error == http::error::body_limit) {
+      co_return co_await send(connection, 413,
+                              error_body(fmt::format("a request has at most {} bytes", limits_.body_bytes)));
+    }
+    if (error == http::error::header_limit)
+      co_return co_await send(connection, 431, error_body("the header is too long"));
+    if (error == beast::error::timeout || error == http::error::end_of_stream || !parser.is_header_done()) co_return;
+    if (error) co_return co_await send(connection, 400, error_body("not a request: " + error.message()));
+    if (connections_ > limits_.connections)
+      co_return co_await send(connection, 503, error_body("too many connections"));
+    const auto& message = parser.get();
+    if (const std::string why = foreign(message); !why.empty())
+      co_return co_await send(connection, 403, error_body(why));
+    co_await answer(connection, message);
+  }
+
+  // Why a request is not from this server's own page or a program of the user; empty where it is.
+  std::string foreign(const http::request<http::string_body>& message) const {
+    const std::string host(message[http::field::host]);
+    if (!any_name_ && !names_.contains(host)) return fmt::format("Host \"{}\" is not this server", host);
+    const std::string origin(message[http::field::origin]);
+    if (!origin.empty() && origin != "http://" + host) return "requests from other pages are refused";
+    return "";
+  }
+
+  awaitable<void> answer(Connection connection, const http::request<http::string_body>& message) {
+    Request request;
+    request.method = std::string(message.method_string());
+    const std::string target(message.target());
+    request.path = target.substr(0, target.find('?'));
+    if (request.path.size() < target.size()) request.query = target.substr(request.path.size() + 1);
+    request.content_type = without_parameters(message[http::field::content_type]);
+    request.body = message.body();
+    const bool head = request.method == "HEAD";
+    if (const auto found = documents_.find(request.path); found != documents_.end()) {
+      if (request.method != "GET" && !head) co_return co_await send(connection, 405, error_body("GET only"));
+      co_return co_await send(connection, 200, found->second.body, found->second.content_type, head);
+    }
+    if (request.method == "GET" || head) {
+      co_return co_await send(connection, 404, error_body(fmt::format("nothing at {}", request.path)), kJson, head);
+    }
+    if (request.method != "POST") co_return co_await send(connection, 405, error_body("GET and POST only"));
+    if (unfinished_ >= limits_.answers + limits_.waiting)
+      co_return co_await send(connection, 503, error_body("too many requests at once; try again in a second"));
+    co_await handle(connection, std::move(request));
+  }
+
+  awaitable<void> handle(Connection connection, Request request) {
+    const auto exchange = std::make_shared<Exchange>(connection->get_executor());
+    running_.insert(exchange);
+    watch(connection, exchange);
+    ++unfinished_;
+    const auto end = Clock::now() + limits_.answering;
+    net::post(workers_,
+              [this, exchange, request = std::move(request), executor = net::any_io_executor(network_.get_executor())] {
+                PostedReply reply(executor, exchange, limits_.unsent_bytes);
+                try {
+                  if (!exchange->stop.stop_requested()) handler_(request, reply);
+                } catch (const std::exception& failure) {
+                  reply.send(500, kJson, error_body(failure.what()));
+                }
+                reply.end();
+                --unfinished_;
+              });
+    try {
+      co_await deliver(connection, exchange, end);
+    } catch (const boost::system::system_error&) {  // the client has gone
+    }
+    exchange->stop.request_stop();
+    running_.erase(exchange);
+  }
+
+  // Notices that the client has gone while its answer is still being worked on.
+  void watch(const Connection& connection, const std::shared_ptr<Exchange>& exchange) {
+    connection->socket().async_wait(tcp::socket::wait_read, [connection, exchange](boost::system::error_code error) {
+      char byte = 0;
+      std::size_t read = 0;
+      if (!error) {
+        connection->socket().non_blocking(true, error);
+        read = connection->socket().receive(net::buffer(&byte, 1), net::socket_base::message_peek, error);
+      }
+      if (error == net::error::would_block || read > 0) return;  // more bytes than the request had: not read
+      exchange->stop.request_stop();
+      exchange->wake.cancel();
+    });
+  }
+
+  // Sends the parts as they come. Ends when the handler does, or when nobody waits for more.
+  awaitable<void> deliver(Connection connection, std::shared_ptr<Exchange> exchange, Clock::time_point end) {
+    std::unique_ptr<http::response<http::empty_body>> head;
+    for (;;) {
+      while (exchange->parts.empty() && !exchange->ended && !exchange->stop.stop_requested() && Clock::now() < end) {
+        boost::system::error_code woken;
+        exchange->wake.expires_at(end);
+        co_await exchange->wake.async_wait(net::redirect_error(net::use_awaitable, woken));
+      }
+      const bool over = exchange->stop.stop_requested() || Clock::now() >= end;
+      if (exchange->parts.empty() && !exchange->ended && !over) continue;
+      if (exchange->parts.empty() || over) break;
+      if (!exchange->streamed)
+        co_return co_await send(connection, exchange->status, exchange->parts.front(), exchange->content_type);
+      std::string part = std::move(exchange->parts.front());
+      exchange->parts.pop_front();
+      exchange->unsent -= part.size();
+      connection->expires_after(limits_.writing);
+      if (!head) {
+        head = std::make_unique<http::response<http::empty_body>>(http::status::ok, 11);
+        set_headers(*head, exchange->content_type);
+        head->chunked(true);
+        http::response_serializer<http::empty_body> serializer(*head);
+        co_await http::async_write_header(*connection, serializer, net::use_awaitable);
+      }
+      co_await net::async_write(*connection, http::make_chunk(net::buffer(part)), net::use_awaitable);
+    }
+    if (!head) {
+      const bool late = Clock::now() >= end;
+      co_return co_await send(connection, late ? 504 : 503, error_body(late ? "the answer took too long" : "stopped"));
+    }
+    // Without its last chunk a client can tell that an answer was cut off.
+    if (exchange->ended && exchange->parts.empty()) {
+      co_await net::async_write(*connection, http::make_chunk_last(), net::use_awaitable);
+      co_await close(connection);
+    }
+  }
+
+  awaitable<void> send(Connection connection, int status, std::string body, std::string type = kJson,
+                       bool head_only = false) {
+    http::response<http::string_body> response(static_cast<http::status>(status), 11);
+    set_headers(response, type);
+    if (status == 503) response.set(http::field::retry_after, "1");
+    const std::size_t size = body.size();
+    if (!head_only) response.body() = std::move(body);
+    response.content_length(size);
+    connection->expires_after(limits_.writing);
+    http::response_serializer<http::string_body> serializer(response);
+    if (head_only) {
+      co_await http::async_write_header(*connection, serializer, net::use_awaitable);
+    } else {
+      co_await http::async_write(*connection, serializer, net::use_awaitable);
+    }
+    co_await close(connection);
+  }
+
+  // Reads on for a while what the client still sends: a connection that is closed with bytes unread is reset, and the
+  // client would lose the answer.
+  static awaitable<void> close(Connection connection) {
+    constexpr std::size_t kMost = 1 << 20;
+    boost::system::error_code error;
+    connection->socket().shutdown(tcp::socket::shutdown_send, error);
+    connection->expires_after(std::chrono::seconds(2));
+    std::array<char, 4096> bytes;
+    for (std::size_t read = 0; !error && read < kMost;) {
+      read += co_await connection->async_read_some(net::buffer(bytes), net::redirect_error(net::use_awaitable, error));
+    }
+  }
+
+  Limits limits_;
+  std::map<std::string, Document> documents_;
+  Handler handler_;
+  net::io_context network_{1};
+  tcp::acceptor acceptor_;
+  net::signal_set signals_;
+  net::thread_pool workers_;
+  std::string shown_host_;
+  std::set<std::string> names_;  // that a request may address this server by
+  bool any_name_ = false, stopping_ = false;
+  int connections_ = 0;
+  std::atomic<int> unfinished_{0};  // calls of the handler that wait or run, also those whose clients have gone
+  std::set<Connection> open_;
+  std::set<std::shared_ptr<Exchange>> running_;
+};
+
+Server::Server(const Address& address, const Limits& limits, std::map<std::string, Document> documents, Handler handler)
+    : impl_(std::make_unique<Impl>(address, limits, std::move(documents), std::move(handler))) {}
+Server::~Server() = default;
+std::string Server::url() const { return impl_->url(); }
+void Server::run(bool until_signal) { impl_->run(until_signal); }
+void Server::stop() { impl_->stop(); }
+
+}  // namespace kvcast::serve

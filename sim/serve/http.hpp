@@ -1,0 +1,79 @@
+// A small HTTP/1.1 server for a page on this machine: fixed documents by path, and requests that a handler answers on
+// threads of its own, whole or line by line.
+//
+// It is made to be reachable by the user's own browser and by nothing else. It refuses requests whose Host is not one
+// of its own names (a foreign name that resolves to this machine) or whose Origin is another page's, bounds the size of
+// what it reads, the time that a client may take, and the number of connections and of requests being answered, and
+// closes every connection after its answer.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+namespace kvcast::serve {
+
+struct Limits {
+  std::size_t header_bytes = 16 << 10, body_bytes = 256 << 10;
+  std::size_t unsent_bytes = 64 << 20;           // of an answer that its client does not read
+  std::chrono::milliseconds reading{10'000};     // from the first byte of a request to its last
+  std::chrono::milliseconds writing{30'000};     // until the client takes a part of the answer
+  std::chrono::milliseconds answering{600'000};  // a whole answer
+  int connections = 64;                          // at a time; further ones get 503
+  int answers = 2;                               // being worked on at a time
+  int waiting = 16;                              // requests that wait for their turn; further ones get 503
+};
+
+struct Request {
+  std::string method, path;  // the path without its query
+  std::string query;         // behind the '?'
+  std::string content_type;  // without parameters: "application/json"
+  std::string body;
+};
+
+// Called by the handler on its thread. Once the client has gone, calls do nothing and stop() is requested.
+class Reply {
+ public:
+  virtual ~Reply() = default;
+  // The whole answer.
+  virtual void send(int status, std::string content_type, std::string body) = 0;
+  // One line of an answer that consists of lines of JSON (application/x-ndjson); the first call begins it.
+  virtual void line(std::string json) = 0;
+  // Requested when the client has gone, the time for the answer is over, or the server stops.
+  virtual std::stop_token stop() const = 0;
+};
+
+// Answers one request. An exception is answered with 500 and its message.
+using Handler = std::function<void(const Request&, Reply&)>;
+
+struct Document {
+  std::string content_type, body;
+};
+
+class Server {
+ public:
+  struct Address {
+    std::string host = "127.0.0.1";  // an IPv4 or IPv6 address
+    unsigned short port = 0;         // 0: any free one
+  };
+  // Listens at once. UserError where the address cannot be used.
+  Server(const Address& address, const Limits& limits, std::map<std::string, Document> documents, Handler handler);
+  ~Server();
+
+  std::string url() const;  // "http://127.0.0.1:8080/"
+  // Serves until stop() or, with `until_signal`, until SIGINT or SIGTERM.
+  void run(bool until_signal);
+  // From any thread.
+  void stop();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvcast::serve

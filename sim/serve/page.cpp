@@ -1,0 +1,19 @@
+#include "serve/page.hpp"
+
+#include "report/assets.hpp"
+#include "report/page.hpp"
+
+namespace kvcast::serve {
+
+std::string planner_page() {
+  const report::Assets assets = report::load_assets({});
+  nlohmann::json charts = nlohmann::json::object();
+  for (const report::Chart& chart : assets.planner.charts) charts[chart.name] = chart.spec;
+  const nlohmann::json data = {{"charts", charts}, {"themes", assets.themes}, {"palette", assets.palette}};
+  return report::fill(assets.planner.page, {{"{{style}}", assets.planner.style},
+                                            {"{{data}}", report::inside_script(report::dump(data))},
+                                            {"{{vega}}", assets.vega},
+                                            {"{{script}}", assets.planner.script}});
+}
+
+}  // namespace kvcast::serve

@@ -1,0 +1,29 @@
+#include "serve/results.hpp"
+
+#include "result/json.hpp"
+
+namespace kvcast::serve {
+
+using nlohmann::json;
+
+json run_json(const study::Task& task, const result::Result& result) {
+  json out = result::to_json(result);
+  const config::Hardware& machine = task.prepared.run.hardware;
+  for (const config::MachineChange& c : machine.changes) {
+    out["machine_changes"].push_back(
+        {{"key", c.key}, {"value", c.value}, {"base", c.base}, {"follows", c.follows}, {"rule", c.rule}});
+  }
+  for (const auto& number : study::machine_numbers(machine)) {
+    out["rests_on"].push_back(result::to_json(machine.name, number));
+  }
+  return out;
+}
+
+json answer_json(const plan::Answer& answer) {
+  json out = answer.data;
+  out["kind"] = answer.kind, out["runs"] = answer.runs;
+  out["question"] = answer.question, out["text"] = answer.text, out["details"] = answer.details;
+  return out;
+}
+
+}  // namespace kvcast::serve
