@@ -9,7 +9,7 @@ function element(tag, attributes, ...children) {
     else if (value === true) node.setAttribute(name, '');
     else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value);
   }
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child !== null && child !== undefined && child !== '') node.append(child);
   }
   return node;

@@ -4,7 +4,7 @@ let catalogue = null;
 let rows = [];  // one for each policy: {name, label, color, result, note}
 
 function labelOf(policy) {
-  const set = Object.entries(policy.set).filter(([key]) => !['sink', 'recent', 'page'].includes(key));
+  const set = Object.entries(policy.set).filter(([key, value]) => !['sink', 'recent', 'page'].includes(key) && value !== 'adaptive');
   return [policy.name, ...set.map(([key, value]) => key + ' ' + value)].join(', ');
 }
 

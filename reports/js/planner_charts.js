@@ -114,7 +114,7 @@ function drawTimeline() {
   if (!spans || spans.length === 0) return emptyFigure('timeline', row && row.note ? row.note : 'There is no decode step to show.');
   const lanes = [...new Set(spans.map(({ lane }) => lane))];
   drawFigure('timeline', page.charts.planner_timeline, {
-    spans: spans.map((span) => ({ ...span, end_s: span.start_s + span.duration_s, color: page.palette.kinds[span.kind] || page.palette.cycles.kinds[0] })),
+    spans: spans.map((span) => ({ ...span, end_s: span.start_s + span.dur_s, color: page.palette.kinds[span.kind] || page.palette.cycles.kinds[0] })),
     lanes: lanes.map((lane) => ({ lane })),
   }, {});
 }
@@ -127,7 +127,10 @@ function drawTable() {
     element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, 'policy'), columns.map(([label]) => element('th', { scope: 'col', class: 'number' }, label)), element('th', { scope: 'col' }, 'bottleneck'), element('th', { scope: 'col' }, 'origin'))),
     element('tbody', {}, rows.map((row) => element('tr', {}, element('th', { scope: 'row' }, row.label),
       row.note ? element('td', { colspan: columns.length + 2, class: 'why' }, row.note)
-        : row.result ? [columns.map(([, path, scale, format, unit]) => element('td', { class: 'number', 'data-path': path }, metricText(row.result, path, scale, format, unit) || (path.startsWith('score') ? 'no score' : ''))),
+        : row.result ? [columns.map(([, path, scale, format]) => {
+          const [value, range] = metricText(row.result, path, scale, format, '').split(' (');
+          return element('td', { class: 'number', 'data-path': path }, value || (path.startsWith('score') ? 'no score' : ''), range ? element('span', { class: 'quiet' }, range.replace(')', '')) : '');
+        }),
           element('td', {}, row.result.bottleneck || ''), element('td', {}, (row.result.origin || {})['decode.tokens_per_s'] || '')]
           : element('td', { colspan: columns.length + 2 }, 'being simulated')))))));
 }

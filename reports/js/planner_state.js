@@ -3,7 +3,7 @@
 const initialState = {
   model: 'llama-3.1-8b', hardware: 'h100-sxm', changes: {},
   prompt: '32768', decode: '512', batch: '4',
-  policies: [{ name: 'full', set: {} }, { name: 'quest', set: { budget: '2048' } }, { name: 'rocketkv', set: { budget: '1024' } }, { name: 'freekv', set: { budget: '2048', sink: '512', recent: '512' } }],
+  policies: [{ name: 'full', set: {} }, { name: 'quest', set: { budget: '1024' } }, { name: 'rocketkv', set: { budget: '1024', split_factor: 'adaptive' } }, { name: 'freekv', set: { budget: '1024', sink: '64', recent: '64' } }],
   focus: 1, traces: 'default', score: false, key: 'workload.batch', unit: 'absolute',
 };
 let state = JSON.parse(JSON.stringify(initialState));
@@ -95,6 +95,6 @@ function planYaml() {
   if (!against) return null;
   const sides = { of: { policy: policyValue(focused()) }, against: { policy: policyValue(against) } };
   return [...commonLines(), 'policy: ' + flow(policyValue(focused())), 'plan:',
-    '  - why: ' + flow({ metric: 'decode.tpot_s.mean', ...sides }),
+    '  - why: ' + flow({ metric: 'decode.tpot_s.mean', ...sides, if_free: 'false' }),
     '  - break_even: ' + flow({ key: state.key, ...breakEvenRange(), metric: 'decode.tokens_per_s', ...sides })].join('\n') + '\n';
 }

@@ -27,10 +27,11 @@ int serve_page(const Options& options) {
       {{"/", {"text/html; charset=utf-8", serve::planner_page()}},
        {"/api/catalogue", {"application/json", serve::catalogue_json().dump()}}},
       [&planner](const serve::Request& request, serve::Reply& reply) { planner.answer(request, reply); });
+  server.stop_on_signals();
   fmt::print("{}\n", server.url());
   std::fflush(stdout);
   fmt::print(stderr, "The planner's page is at this address until Ctrl-C.\n");
-  server.run(true);
+  server.run();
   fmt::print(stderr, "Stopped.\n");
   return 0;
 }

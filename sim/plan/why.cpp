@@ -85,10 +85,11 @@ class Why final : public Question {
  public:
   Why(const Node& run, const Node& map) {
     config::Section section(map, "why");
-    section.only({"metric", "of", "against"});
+    section.only({"metric", "of", "against", "if_free"});
     section.require({"of", "against"});
     metric_ = result::find_metric("decode.tpot_s.mean");
     if (section.has("metric")) metric_ = &read_metric(section.node("metric"));
+    if_free_ = section.flag("if_free", true);
     const std::string& path = metric_->path;
     phase_ = path == "prefill.ttft_s" ? Phase::kPrefill : Phase::kDecode;
     // Throughput is told as time a token of the whole batch.
@@ -112,7 +113,7 @@ class Why final : public Question {
     out.question = fmt::format("Why does {} differ from {} in {}?", of_.label, against_.label, metric_->label);
     if (!pair[0]->has_times() || !pair[1]->has_times()) return misfit(*pair[0], *pair[1], std::move(out));
     explain(*pair[0], *pair[1], out);
-    add_free_resources(experiments, out);
+    if (if_free_) add_free_resources(experiments, out);
     add_grounds(*pair[0], *pair[1], out);
     return out;
   }
@@ -333,6 +334,7 @@ class Why final : public Question {
   const result::Metric* metric_ = nullptr;
   Phase phase_ = Phase::kDecode;
   bool per_token_ = false;
+  bool if_free_ = true;  // whether each resource being free is simulated, which is most of the experiments
   Variant of_, against_;
 };
 

@@ -126,13 +126,14 @@ class Server::Impl {
 
   std::string url() const { return fmt::format("http://{}/", name_of(shown_host_)); }
 
-  void run(bool until_signal) {
-    if (until_signal) {
-      signals_.add(SIGINT), signals_.add(SIGTERM);
-      signals_.async_wait([this](const boost::system::error_code& error, int) {
-        if (!error) shut();
-      });
-    }
+  void stop_on_signals() {
+    signals_.add(SIGINT), signals_.add(SIGTERM);
+    signals_.async_wait([this](const boost::system::error_code& error, int) {
+      if (!error) shut();
+    });
+  }
+
+  void run() {
     net::co_spawn(network_, accept(), net::detached);
     network_.run();
     workers_.join();
@@ -200,6 +201,8 @@ class Server::Impl {
       co_await serve_one(connection);
     } catch (const boost::system::system_error&) {
     }
+    boost::system::error_code ignored;
+    connection->socket().close(ignored);  // ends what still watches it
     open_.erase(connection);
     --connections_;
   }
@@ -388,7 +391,8 @@ Server::Server(const Address& address, const Limits& limits, std::map<std::strin
     : impl_(std::make_unique<Impl>(address, limits, std::move(documents), std::move(handler))) {}
 Server::~Server() = default;
 std::string Server::url() const { return impl_->url(); }
-void Server::run(bool until_signal) { impl_->run(until_signal); }
+void Server::stop_on_signals() { impl_->stop_on_signals(); }
+void Server::run() { impl_->run(); }
 void Server::stop() { impl_->stop(); }
 
 }  // namespace kvcast::serve

@@ -66,8 +66,10 @@ class Server {
   ~Server();
 
   std::string url() const;  // "http://127.0.0.1:8080/"
-  // Serves until stop() or, with `until_signal`, until SIGINT or SIGTERM.
-  void run(bool until_signal);
+  // From now on SIGINT and SIGTERM stop it.
+  void stop_on_signals();
+  // Serves until it is stopped.
+  void run();
   // From any thread.
   void stop();
 

@@ -1,0 +1,151 @@
+"""The server's JSON: the same numbers as the commands print, and clear refusals.
+
+usage: test_api.py KVCAST [unittest arguments]
+"""
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from server import Server
+
+TOOL = None
+BASE = '''model: llama-3.1-8b
+hardware: {like: h100-sxm, gpu: {hbm_bandwidth: x1.25}}
+workload: {prompt_tokens: 4096, decode_tokens: 64, batch: 4}
+trace: {recipe: needle, layers: 1, steps: 4}
+score: none
+'''
+RUN = BASE + 'policy: {name: quest, budget: 512}\n'
+SWEEP = BASE + 'sweep:\n  policy: [full, {name: quest, budget: 512}]\n'
+PLAN = RUN + '''plan:
+  - why: {of: {policy: {name: quest, budget: 512}}, against: {policy: full}, if_free: false}
+  - break_even: {key: workload.batch, from: 1, to: 4, metric: decode.tokens_per_s, of: {policy: {name: quest, budget: 512}}, against: {policy: full}}
+'''
+
+
+def command(*words):
+    return json.loads(subprocess.run([TOOL, *words], check=True, capture_output=True, text=True).stdout)
+
+
+def without_clock(result):
+    """The result without the time that the simulation itself took."""
+    result = json.loads(json.dumps(result))
+    del result['engine']['wall_s']
+    return result
+
+
+class ApiCase(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.server = Server(TOOL)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__()
+        cls.folder.cleanup()
+
+    def config(self, text):
+        path = pathlib.Path(self.folder.name) / 'config.yaml'
+        path.write_text(text)
+        return str(path)
+
+    def test_a_run_is_what_the_command_prints(self):
+        status, body = self.server.post('/api/run', RUN)
+        self.assertEqual(status, 200, body)
+        printed = command('run', self.config(RUN), '--json')
+        self.assertEqual(without_clock(json.loads(body)), without_clock(printed))
+        self.assertEqual(printed['config']['policy']['budget'], 512)
+
+    def test_json_is_read_as_well(self):
+        run = {'model': 'llama-3.1-8b', 'hardware': 'h100-sxm', 'policy': 'full', 'score': 'none', 'workload': {'prompt_tokens': 4096, 'batch': 4},
+               'trace': {'recipe': 'needle', 'layers': 1, 'steps': 4}}
+        status, body = self.server.post('/api/run', json.dumps(run), 'application/json')
+        self.assertEqual(status, 200, body)
+        self.assertEqual(json.loads(body)['config']['workload']['batch'], 4)
+
+    def test_a_sweep_streams_its_points(self):
+        lines = self.server.lines('/api/sweep?timeline=1', SWEEP)
+        self.assertEqual(lines[-1], {'done': 2})
+        results = {line['index']: line for line in lines[:-1]}
+        self.assertEqual(sorted(results), [0, 1])
+        self.assertEqual(results[1]['swept'], {'policy.name': 'quest', 'policy.budget': '512'})
+        self.assertNotIn('timeline', results[0]['result'])
+        self.assertTrue(results[1]['result'].pop('timeline'))
+        self.assertEqual(without_clock(results[1]['result'])['decode'], without_clock(command('run', self.config(RUN), '--json'))['decode'])
+
+    def test_a_plan_gives_the_answers_of_the_command(self):
+        lines = self.server.lines('/api/plan', PLAN)
+        self.assertEqual(lines[-1], {'done': 2})
+        self.assertEqual([line['answer'] for line in lines[:-1]], command('plan', self.config(PLAN), '--json')['answers'])
+        self.assertEqual(lines[0]['answer']['runs'], 2)  # both sides, and no resource by itself
+        for line in lines[:-1]:
+            self.assertIn('marks', line['spec'])
+
+    def test_mistakes_name_their_place(self):
+        for path, text, said in (('/api/run', RUN.replace('batch', 'bach'), 'request:3:'), ('/api/run', 'a: [', 'request'), ('/api/run', RUN.replace('quest', 'qest'), 'quest'),
+                                 ('/api/plan', RUN, 'plan'), ('/api/sweep?timeline=x', SWEEP, 'timeline'), ('/api/nothing', RUN, '/api/nothing'), ('/api/run', '', 'request')):
+            status, body = self.server.post(path, text)
+            self.assertIn(status, (400, 404), body)
+            self.assertIn(said, json.loads(body)['error'])
+
+    def test_a_failure_within_a_sweep_is_a_result(self):
+        lines = self.server.lines('/api/sweep', BASE + 'sweep:\n  policy: [full, {name: h2o, budget: 512}]\n')
+        results = {line['index']: line['result'] for line in lines if 'result' in line}
+        self.assertEqual(results[0]['status'], 'ok')
+        self.assertEqual(results[1]['status'], 'failed')
+        self.assertIn('queries', results[1]['error'])
+
+    def test_files_cannot_be_named(self):
+        for text in (RUN.replace('recipe: needle', 'file: secret.safetensors'), RUN.replace('llama-3.1-8b', '/etc/passwd'), RUN.replace('llama-3.1-8b', '../x.yaml'),
+                     RUN.replace('{name: quest, budget: 512}', '{file: /tmp/p.yaml}'), RUN.replace('score: none', 'score: mine.yaml'), RUN + 'trace.file: x\n'):
+            status, body = self.server.post('/api/run', text)
+            self.assertEqual(status, 400, body)
+            self.assertIn('files cannot be named', json.loads(body)['error'])
+
+    def test_a_type_that_a_form_could_send_is_refused(self):
+        status, body = self.server.post('/api/run', RUN, 'text/plain')
+        self.assertEqual(status, 400)
+        self.assertIn('application/yaml', body)
+
+    def test_a_sweep_has_bounds(self):
+        status, body = self.server.post('/api/sweep', BASE + 'policy: full\nsweep:\n  workload.batch: [' + ', '.join(map(str, range(1, 400))) + ']\n')
+        self.assertEqual(status, 400)
+        self.assertIn('399', body)
+
+    def test_the_catalogue_lists_what_a_configuration_may_name(self):
+        status, headers, body = self.server.ask('GET', '/api/catalogue')
+        self.assertEqual((status, headers['Content-Type']), (200, 'application/json'))
+        catalogue = json.loads(body)
+        self.assertEqual([p['name'] for p in catalogue['policies']], [p['name'] for p in command('policies', '--json')])
+        self.assertEqual(len(catalogue['machines']), len(command('hardware', '--json')))
+        machine = next(m for m in catalogue['machines'] if m['name'] == 'h100-sxm')
+        self.assertEqual(machine, command('hardware', 'h100-sxm', '--json'))
+        self.assertTrue(all({'key', 'unit', 'origin', 'uncertainty', 'source', 'range'} <= set(n) for n in machine['numbers']))
+
+    def test_it_stops_cleanly_with_work_in_hand(self):
+        for how in (signal.SIGINT, signal.SIGTERM):
+            with Server(TOOL) as server:
+                import http.client
+                connection = http.client.HTTPConnection(server.host)
+                connection.request('POST', '/api/run', RUN.replace('4096', '32768'), {'Content-Type': 'application/yaml'})
+                code, error = server.stop(how)
+                connection.close()
+            self.assertEqual(code, 0, error)
+            self.assertIn('Stopped.', error)
+
+    def test_a_port_in_use_is_named(self):
+        port = self.server.host.rsplit(':', 1)[1]
+        refused = subprocess.run([TOOL, 'serve', '--port', port], capture_output=True, text=True)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn(port, refused.stderr)
+
+
+if __name__ == '__main__':
+    TOOL = sys.argv.pop(1)
+    unittest.main()
