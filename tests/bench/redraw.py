@@ -1,0 +1,65 @@
+"""How long the planner's page waits after a number of the machine has changed.
+
+usage: redraw.py KVCAST [CHANGES]
+Asks for a sweep over four policies with a timeline and for a plan with a waterfall and a break-even at the same time, as the
+page does, each time with another HBM bandwidth. Prints the median and the 90th percentile of both, of the time until both
+are there, and of a bare request of the catalogue, which is what the server itself takes.
+"""
+
+import pathlib
+import statistics
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / 'serve'))
+from server import Server  # noqa: E402
+
+QUEST = '{name: quest, budget: 1024}'
+COMMON = '''model: llama-3.1-8b
+hardware: {{like: h100-sxm, gpu: {{hbm_bandwidth: x{factor}}}}}
+workload: {{prompt_tokens: 32768, decode_tokens: 512, batch: 4}}
+'''
+SWEEP = COMMON + f'''sweep:
+  policy: [full, {{{QUEST}}}, {{{{name: rocketkv, budget: 1024}}}}, {{{{name: freekv, budget: 1024, sink: 64, recent: 64}}}}]
+'''
+PLAN = COMMON + f'''policy: {{{QUEST}}}
+plan:
+  - why: {{{{of: {{{{policy: {{{QUEST}}}}}}}, against: {{{{policy: full}}}}, if_free: false}}}}
+  - break_even: {{{{key: workload.batch, from: 1, to: 64, metric: decode.tokens_per_s, of: {{{{policy: {{{QUEST}}}}}}}, against: {{{{policy: full}}}}}}}}
+'''
+
+
+def timed(times, ask, *arguments):
+    begun = time.perf_counter()
+    ask(*arguments)
+    times.append(time.perf_counter() - begun)
+
+
+def show(name, times):
+    ordered = sorted(times)
+    print(f'{name:<28} median {1e3 * statistics.median(times):6.0f} ms   p90 {1e3 * ordered[int(0.9 * (len(ordered) - 1))]:6.0f} ms')
+
+
+def main():
+    tool, changes = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 30
+    sweeps, plans, both, bare = [], [], [], []
+    with Server(tool) as server:
+        for i in range(changes + 1):
+            text = {name: yaml.format(factor=round(1 + 0.01 * i, 2)) for name, yaml in (('sweep', SWEEP), ('plan', PLAN))}
+            begun = time.perf_counter()
+            threads = [threading.Thread(target=timed, args=(sweeps, server.lines, '/api/sweep?timeline=1', text['sweep'])),
+                       threading.Thread(target=timed, args=(plans, server.lines, '/api/plan', text['plan']))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            both.append(time.perf_counter() - begun)
+            timed(bare, server.ask, 'GET', '/api/catalogue')
+    # The first change replays the traces.
+    for name, times in (('sweep', sweeps), ('plan', plans), ('both', both), ('catalogue', bare)):
+        show(name, times[1:])
+
+
+if __name__ == '__main__':
+    main()
