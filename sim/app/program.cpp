@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 
 #include "base/error.hpp"
 
@@ -20,6 +22,19 @@ std::optional<std::string> find_program(const std::string& name, const std::stri
       asked_for.empty() ? fs::read_symlink("/proc/self/exe", failure).parent_path() / name : fs::path(asked_for);
   if (failure || !fs::is_regular_file(path, failure) || access(path.c_str(), X_OK) != 0) return {};
   return path.string();
+}
+
+std::string program_on_path(const std::string& name, const std::string& package) {
+  const char* const folders = std::getenv("PATH");
+  std::istringstream list(folders == nullptr ? "" : folders);
+  for (std::string folder; std::getline(list, folder, ':');) {
+    const auto found = folder.empty() ? std::nullopt : find_program(name, (fs::path(folder) / name).string());
+    if (found) return *found;
+  }
+  throw UserError(
+      fmt::format("this needs the program {0}, which is not installed; it is part of Debian's package {1} "
+                  "(apt-get install {1})",
+                  name, package));
 }
 
 int run_program(const std::string& path, const std::vector<std::string>& arguments) {

@@ -2,12 +2,17 @@
 #include "report/report.hpp"
 
 #include <fmt/format.h>
+#include <stdlib.h>
 
 #include <boost/algorithm/string/replace.hpp>
 #include <filesystem>
 #include <memory>
 
 #include "app/commands.hpp"
+#include "app/program.hpp"
+#include "base/error.hpp"
+#include "report/page.hpp"
+#include "report/print.hpp"
 #include "store/store.hpp"
 
 namespace kvcast::app {
@@ -29,22 +34,59 @@ void print_findings(const std::string& dir) {
   }
 }
 
+struct Options {
+  std::string dir, out, figures, width = "single", font = "sans-serif";
+};
+
+// A folder that is removed in the end.
+struct Scratch {
+  Scratch() : path((std::filesystem::temp_directory_path() / "kvcast-print-XXXXXX").string()) {
+    if (mkdtemp(path.data()) == nullptr) throw UserError("no temporary folder can be made");
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  std::string path;
+};
+
+int print_figures(const Options& options) {
+  const std::string node = program_on_path("node", "nodejs");
+  program_on_path("rsvg-convert", "librsvg2-bin");
+  program_on_path("fc-match", "fontconfig");
+  for (const char* name : {"hb-shape", "hb-subset"}) program_on_path(name, "libharfbuzz-bin");
+  report::PrintOptions print{options.figures, report::parse_width(options.width), options.font};
+  const nlohmann::json job = report::print_job(options.dir, print);
+  report::make_folder(options.figures);
+  const Scratch scratch;
+  const std::string path = scratch.path + "/job.json";
+  report::write_file(path, [&job](std::ostream& file) { file << report::dump(job); });
+  return run_program(node, {report::print_program(), path});
+}
+
+int write_page(const Options& options) {
+  const std::string target = options.out.empty() ? options.dir + "/report" : options.out;
+  report::write_report(options.dir, target);
+  print_findings(options.dir);
+  fmt::print("report: {}/index.html\n", target);
+  return 0;
+}
+
 }  // namespace
 
 void add_report(CLI::App& app, int& result) {
   CLI::App* command =
       app.add_subcommand("report", "write a self-contained page (OUT/index.html) from a sweep's results");
-  auto dir = std::make_shared<std::string>();
-  auto out = std::make_shared<std::string>();
-  command->add_option("DIR", *dir, "folder that holds results.sqlite, validation.json or both")->required();
-  command->add_option("-o,--out", *out, "folder to write to (default: DIR/report)");
-  command->callback([dir, out, &result] {
-    const std::string target = out->empty() ? *dir + "/report" : *out;
-    report::write_report(*dir, target);
-    print_findings(*dir);
-    fmt::print("report: {}/index.html\n", target);
-    result = 0;
-  });
+  auto options = std::make_shared<Options>();
+  command->add_option("DIR", options->dir, "folder that holds results.sqlite, validation.json or both")->required();
+  command->add_option("-o,--out", options->out, "folder to write to (default: DIR/report)");
+  CLI::Option* figures = command->add_option(
+      "--figures", options->figures, "instead of the page, write its figures for print (SVG and PDF) to this folder");
+  command->add_option("--width", options->width, "of the figures: 85mm, 17.8cm, 3.3in, single (85mm), double (178mm)")
+      ->needs(figures);
+  command->add_option("--font", options->font, "of the figures: an installed family")->needs(figures);
+  command->callback(
+      [options, &result] { result = options->figures.empty() ? write_page(*options) : print_figures(*options); });
 }
 
 }  // namespace kvcast::app

@@ -108,6 +108,7 @@ Assets load_assets(const Options& options) {
     assets.style = concatenate(folder, manifest.at("styles"));
     assets.script = concatenate(folder, manifest.at("scripts"));
     assets.vega = join_vega(options.javascript, folder, manifest.at("vega"));
+    assets.print = (folder / manifest.at("print").get<std::string>()).string();
     assets.palette = read_json(folder / manifest.at("palette").get<std::string>());
     assets.themes = read_json(folder / manifest.at("themes").get<std::string>());
     const json shared = read_json(folder / manifest.at("shared_spec").get<std::string>());

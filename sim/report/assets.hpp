@@ -21,6 +21,7 @@ struct Assets {
   std::string vega;                // Vega's parts joined into one script that sets window.vega
   std::vector<Chart> charts;       // in the order in which the page shows them, the shared part merged in
   std::vector<Chart> plan_charts;  // of answers, by their kinds
+  std::string print;               // path of the program that draws figures for print
   nlohmann::json palette;          // colours, symbols and dashes
   nlohmann::json themes;           // Vega configurations, light and dark
 

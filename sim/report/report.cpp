@@ -10,6 +10,7 @@
 #include "report/answers.hpp"
 #include "report/assets.hpp"
 #include "report/content.hpp"
+#include "report/figures.hpp"
 #include "report/measures.hpp"
 #include "report/page.hpp"
 #include "report/validation.hpp"
@@ -22,26 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-const Table* table_named(const Content& content, const std::string& name) {
-  if (name == "experiments") return &content.experiments;
-  if (name == "breakdown") return &content.breakdown;
-  if (name == "owners") return &content.owners;
-  if (name == "timeline") return &content.timeline;
-  if (name == "series") return &content.series;
-  return nullptr;
-}
-
-// The answers with their charts as whole specifications.
-json drawn_answers(const Assets& assets, const json& answers) {
-  json drawn = answers;
-  for (json& answer : drawn) {
-    json spec = filled_spec(assets, answer["chart"]);
-    answer.erase("chart");
-    if (spec.is_object()) answer["spec"] = std::move(spec);
-  }
-  return drawn;
-}
 
 json page_data(const Assets& assets, const Content& content, const json& answers) {
   json charts = json::array();
@@ -63,33 +44,10 @@ json page_data(const Assets& assets, const Content& content, const json& answers
           {"defaults", content.defaults}};
 }
 
-// A specification that stands alone: opens in any Vega 5, with the light theme and the page's first selection.
-json standalone(const Chart& chart, const Content& content, const json& themes) {
-  json spec = chart.spec;
-  for (json& signal : spec["signals"]) {
-    const auto chosen = content.defaults.find(signal.value("name", ""));
-    if (chosen != content.defaults.end()) signal["value"] = *chosen;
+void write_figures(const fs::path& folder, const std::vector<Chart>& figures) {
+  for (const Chart& figure : figures) {
+    write_file(folder / (figure.name + ".json"), [&](std::ostream& file) { file << dump(figure.spec); });
   }
-  for (json& data : spec["data"]) {
-    const Table* table = table_named(content, data.value("name", ""));
-    if (table != nullptr && !data.contains("source")) data["values"] = table->objects();
-  }
-  spec["config"] = themes.value("light", json::object());
-  return spec;
-}
-
-void write_figures(const fs::path& folder, const Assets& assets, const Content& content, const json& answers) {
-  const auto write = [&](const std::string& name, const json& spec) {
-    write_file(folder / (name + ".json"), [&](std::ostream& file) { file << dump(spec); });
-  };
-  for (const json& answer : answers) {
-    if (!answer.contains("spec")) continue;
-    json spec = answer["spec"];
-    spec["config"] = assets.themes.value("light", json::object());
-    write(answer["name"], spec);
-  }
-  if (!content.sweep["swept"]) return;
-  for (const Chart& chart : assets.charts) write(chart.name, standalone(chart, content, assets.themes));
 }
 
 void write_tables(const fs::path& folder, const store::Store& store, const Content& content) {
@@ -109,7 +67,7 @@ void write_sweep(const store::Store& store, const fs::path& folder, const Assets
   const Content content = collect(store, Palette(assets.palette));
   write_tables(folder / "tables", store, content);
   const json answers = drawn_answers(assets, content.answers);
-  write_figures(folder / "figures", assets, content, answers);
+  write_figures(folder / "figures", standalone_figures(assets, content, answers));
   json data = page_data(assets, content, answers);
   data["validated"] = validated;
   const std::string page = fill(assets.page, {{"{{title}}", escape_html(content.sweep.value("name", "kvcast report"))},

@@ -1,0 +1,57 @@
+'use strict';
+// The part of a canvas that Vega needs without a browser: widths of texts, and which pixels marks cover, for labels
+// that keep clear of them. Covered is the bounding box of a path, which for small symbols is nearly the path.
+
+function makeDocument(widthOf) {
+  class Context {
+    constructor(canvas) {
+      this.canvas = canvas;
+      this.font = '11px sans-serif';
+      this.shift = [0, 0];
+      this.stack = [];
+      this.beginPath();
+    }
+    measureText(text) { return { width: widthOf(text, this.font) }; }
+    save() { this.stack.push(this.shift); }
+    restore() { this.shift = this.stack.pop() || [0, 0]; }
+    translate(x, y) { this.shift = [this.shift[0] + x, this.shift[1] + y]; }
+    setTransform(a, b, c, d, x, y) { this.shift = [x, y]; }
+    beginPath() { this.box = [Infinity, Infinity, -Infinity, -Infinity]; }
+    closePath() {}
+    moveTo(x, y) {
+      const [dx, dy] = this.shift, [x1, y1, x2, y2] = this.box;
+      this.box = [Math.min(x1, x + dx), Math.min(y1, y + dy), Math.max(x2, x + dx), Math.max(y2, y + dy)];
+    }
+    lineTo(x, y) { this.moveTo(x, y); }
+    quadraticCurveTo(a, b, x, y) { this.moveTo(a, b), this.moveTo(x, y); }
+    bezierCurveTo(a, b, c, d, x, y) { this.moveTo(a, b), this.moveTo(c, d), this.moveTo(x, y); }
+    rect(x, y, w, h) { this.moveTo(x, y), this.moveTo(x + w, y + h); }
+    arc(x, y, r) { this.rect(x - r, y - r, 2 * r, 2 * r); }
+    fill() { this.canvas.cover(this.box); }
+    stroke() { this.canvas.cover(this.box); }
+    fillRect(x, y, w, h) {
+      this.beginPath();
+      this.rect(x, y, w, h);
+      this.fill();
+    }
+    getImageData() { return { data: this.canvas.pixels() }; }
+  }
+
+  class Canvas {
+    constructor() { this.width = this.height = 1, this.boxes = []; }
+    getContext() { return new Context(this); }
+    cover(box) { this.boxes.push(box); }
+    pixels() {
+      const data = new Uint8ClampedArray(4 * this.width * this.height);
+      for (const [x1, y1, x2, y2] of this.boxes) {
+        for (let y = Math.max(0, Math.floor(y1)); y < Math.min(this.height, Math.ceil(y2)); ++y) {
+          for (let x = Math.max(0, Math.floor(x1)); x < Math.min(this.width, Math.ceil(x2)); ++x) data[4 * (y * this.width + x) + 3] = 255;
+        }
+      }
+      return data;
+    }
+  }
+  return { createElement: () => new Canvas() };
+}
+
+module.exports = { makeDocument };

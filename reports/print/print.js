@@ -1,0 +1,61 @@
+'use strict';
+// Draws figures for print: node print.js JOB, where JOB is the JSON that sim/report/print.hpp describes.
+const { execFileSync } = require('child_process');
+const fs = require('fs');
+const path = require('path');
+const { makeDocument } = require('./canvas.js');
+const { Font } = require('./fonts.js');
+const { Layout, onePanel } = require('./layout.js');
+
+const perInch = 96, mmPerInch = 25.4;
+const mm = (px) => (px * mmPerInch / perInch).toFixed(2) + 'mm';
+
+function loadVega(script, font) {
+  const window = {};
+  new Function('window', 'document', script)(window, makeDocument((text, css) => font.widthOf(text, css)));
+  return window.vega;
+}
+
+const decoded = (text) => text.replace(/&lt;/g, '<').replace(/&gt;/g, '>').replace(/&quot;/g, '"').replace(/&amp;/g, '&');
+
+// Vega's document at its width on paper, with the letters that it uses.
+function onPaper(svg, target, font) {
+  const [, width, height] = /<svg[^>]*viewBox="0 0 ([\d.]+) ([\d.]+)"/.exec(svg);
+  const wide = Math.max(target, Number(width));
+  const letters = { normal: new Set(), bold: new Set() };
+  const drawn = svg.replace(/font-weight="[6-9]00"/g, 'font-weight="bold"').replace(/font-weight="[1-5]00"/g, 'font-weight="normal"');
+  for (const [, attributes, text] of drawn.matchAll(/<text([^>]*)>(.*?)<\/text>/gs)) {
+    const weight = /font-weight="bold"/.test(attributes) ? 'bold' : 'normal';
+    for (const letter of decoded(text.replace(/<[^>]*>/g, ''))) letters[weight].add(letter);
+  }
+  const faces = Object.entries(letters).filter(([, used]) => used.size).map(([weight, used]) => font.embedded(weight, [...used].join(''))).join('\n');
+  const scale = target / wide;
+  return drawn.replace(/<svg[^>]*>/, () => `<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" version="1.1" class="marks" ` +
+    `width="${mm(target)}" height="${mm(Number(height) * scale)}" viewBox="0 0 ${wide} ${height}"><style>${faces}</style>`);
+}
+
+async function main() {
+  const job = JSON.parse(fs.readFileSync(process.argv[2], 'utf8'));
+  const target = job.width_mm / mmPerInch * perInch;
+  const font = new Font(job.font, JSON.stringify(job.figures), path.dirname(process.argv[2]));
+  const layout = new Layout(loadVega(job.vega, font), font, job.theme, target);
+  const write = async (name, spec) => {
+    const view = layout.fit(spec), file = path.join(job.out, name);
+    fs.writeFileSync(file + '.svg', onPaper(await view.toSVG(), target, font));
+    execFileSync('rsvg-convert', ['--format=pdf', '--output=' + file + '.pdf', file + '.svg']);
+    view.finalize();
+    process.stdout.write(file + '.pdf\n');
+  };
+  for (const { name, spec } of job.figures) {
+    const { panels, titles, empty } = layout.look(spec);
+    if (empty) continue;
+    await write(name, spec);
+    if (!panels || !panels.faceted || titles.length < 2) continue;
+    for (const [i, title] of titles.entries()) await write(name + '_panel_' + (i + 1), onePanel(spec, panels, title));
+  }
+}
+
+main().catch((error) => {
+  process.stderr.write('kvcast: ' + (error.stderr ? String(error.stderr) : error.message) + '\n');
+  process.exit(2);
+});

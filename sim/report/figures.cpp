@@ -1,0 +1,63 @@
+#include "report/figures.hpp"
+
+#include "report/answers.hpp"
+
+namespace kvcast::report {
+
+using nlohmann::json;
+
+const Table* table_named(const Content& content, const std::string& name) {
+  if (name == "experiments") return &content.experiments;
+  if (name == "breakdown") return &content.breakdown;
+  if (name == "owners") return &content.owners;
+  if (name == "timeline") return &content.timeline;
+  if (name == "series") return &content.series;
+  return nullptr;
+}
+
+// The answers with their charts as whole specifications.
+json drawn_answers(const Assets& assets, const json& answers) {
+  json drawn = answers;
+  for (json& answer : drawn) {
+    json spec = filled_spec(assets, answer["chart"]);
+    answer.erase("chart");
+    if (spec.is_object()) answer["spec"] = std::move(spec);
+  }
+  return drawn;
+}
+
+namespace {
+
+// A specification that stands alone: opens in any Vega 5, with the light theme and the page's first selection.
+json standalone(const Chart& chart, const Content& content, const json& themes) {
+  json spec = chart.spec;
+  for (json& signal : spec["signals"]) {
+    const auto chosen = content.defaults.find(signal.value("name", ""));
+    if (chosen != content.defaults.end()) signal["value"] = *chosen;
+  }
+  for (json& data : spec["data"]) {
+    const Table* table = table_named(content, data.value("name", ""));
+    if (table != nullptr && !data.contains("source")) data["values"] = table->objects();
+  }
+  spec["config"] = themes.value("light", json::object());
+  return spec;
+}
+
+}  // namespace
+
+std::vector<Chart> standalone_figures(const Assets& assets, const Content& content, const json& answers) {
+  std::vector<Chart> figures;
+  for (const json& answer : answers) {
+    if (!answer.contains("spec")) continue;
+    json spec = answer["spec"];
+    spec["config"] = assets.themes.value("light", json::object());
+    figures.push_back({answer["name"], std::move(spec)});
+  }
+  if (!content.sweep["swept"]) return figures;
+  for (const Chart& chart : assets.charts) {
+    figures.push_back({chart.name, standalone(chart, content, assets.themes)});
+  }
+  return figures;
+}
+
+}  // namespace kvcast::report

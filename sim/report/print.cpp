@@ -1,0 +1,56 @@
+#include "report/print.hpp"
+
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "base/error.hpp"
+#include "report/figures.hpp"
+#include "store/store.hpp"
+
+namespace kvcast::report {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr double kLeastWidth = 60, kMostWidth = 500;  // millimetres
+
+}  // namespace
+
+double parse_width(const std::string& text) {
+  if (text == "single") return 85;
+  if (text == "double") return 178;
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, failure] = std::from_chars(text.data(), end, value);
+  std::string unit(rest, end);
+  unit.erase(0, unit.find_first_not_of(' '));
+  for (const auto& [name, mm] : std::array{std::pair("mm", 1.0), std::pair("cm", 10.0), std::pair("in", 25.4)}) {
+    if (failure != std::errc() || unit != name) continue;
+    if (value * mm >= kLeastWidth && value * mm <= kMostWidth) return value * mm;
+    throw UserError(fmt::format("--width {}: figures are {} to {} mm wide", text, kLeastWidth, kMostWidth));
+  }
+  throw UserError(fmt::format(
+      "--width {}: expected a width with its unit (85mm, 17.8cm, 3.3in); known: single (85mm), double (178mm)", text));
+}
+
+json print_job(const std::string& dir, const PrintOptions& print, const Options& options) {
+  const auto store = store::Store::open(dir, store::Store::Open::kExisting);
+  const Assets assets = load_assets(options);
+  const Content content = collect(store, Palette(assets.palette));
+  json figures = json::array();
+  for (Chart& figure : standalone_figures(assets, content, drawn_answers(assets, content.answers))) {
+    figures.push_back({{"name", figure.name}, {"spec", std::move(figure.spec)}});
+  }
+  return {{"vega", assets.vega},
+          {"theme", assets.themes.at("light")},
+          {"figures", std::move(figures)},
+          {"width_mm", print.width_mm},
+          {"font", print.font},
+          {"out", print.out}};
+}
+
+std::string print_program(const Options& options) { return load_assets(options).print; }
+
+}  // namespace kvcast::report

@@ -1,0 +1,28 @@
+// Figures for print: at a stated width, with an embedded font.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "report/report.hpp"
+
+namespace kvcast::report {
+
+struct PrintOptions {
+  std::string out;  // folder of the figures, which exists
+  double width_mm = 85;
+  std::string font = "sans-serif";  // a family that fontconfig knows
+};
+
+// "85mm", "17.8 cm", "3.3in", or "single" (85 mm) and "double" (178 mm) for the columns of a paper. UserError for other
+// texts and for widths that no figure fits in.
+double parse_width(const std::string& text);
+
+// What the program reports/print/print.js reads: {vega: a script, theme, figures: [{name, spec}], width_mm, font, out}.
+// Throws UserError as write_report does.
+nlohmann::json print_job(const std::string& dir, const PrintOptions& print, const Options& options = {});
+
+// The path of that program.
+std::string print_program(const Options& options = {});
+
+}  // namespace kvcast::report

@@ -1,0 +1,155 @@
+"""Figures for print: SVG and PDF of a sweep's and a plan's figures.
+
+usage: test_figures.py FIXTURE KVCAST [unittest arguments]
+Exits with 77, which ctest takes as skipped, where a program that draws or inspects figures is missing.
+"""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as ET
+
+NEEDED = ('node', 'rsvg-convert', 'hb-shape', 'hb-subset', 'fc-match', 'pdfinfo', 'pdffonts', 'pdftotext', 'pdftoppm')
+FONT = 'DejaVu Serif'
+SVG = '{http://www.w3.org/2000/svg}'
+PT_PER_MM = 72 / 25.4
+
+
+def output(*words):
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def length(text):
+    return float(text.removesuffix('mm'))
+
+
+class Figures(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix='kvcast-figures-'))
+        cls.store = cls.folder / 'store'
+        answers = cls.folder / 'answers.json'
+        # Two variants of 60 to 900 tokens/s over three batches: six points.
+        side = lambda value: {'fits': True, 'value': value, 'binding_resource': 'hbm bandwidth'}
+        answers.write_text(json.dumps([{'kind': 'break_even', 'question': 'Q', 'text': 'T', 'details': '', 'runs': 6, 'data': {
+            'metric': 'decode.tokens_per_s', 'key': 'workload.batch', 'of': 'quest', 'against': 'full', 'always': None,
+            'crossings': [{'value': 4, 'interval': [2, 8], 'open': [False, False], 'below': {'better': 'full'}, 'above': {'better': 'quest'}}],
+            'samples': [{'x': x, 'of': side(of), 'against': side(against)} for x, of, against in ((1, 60, 80), (4, 250, 250), (16, 900, 600))]}}]))
+        subprocess.run([FIXTURE, cls.store, 'sweep', answers], check=True)
+        cls.out = {}
+        for name in ('single', 'double'):
+            cls.out[name] = cls.folder / name
+            subprocess.run([KVCAST, 'report', cls.store, '--figures', cls.out[name], '--width', name, '--font', FONT], check=True, capture_output=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder, ignore_errors=True)
+
+    def each(self):
+        for width, folder in (('single', self.out['single']), ('double', self.out['double'])):
+            for path in sorted(folder.glob('*.svg')):
+                with self.subTest(width=width, figure=path.stem):
+                    yield {'single': 85, 'double': 178}[width], path, ET.parse(path).getroot()
+
+    def test_every_figure_and_every_panel_is_there_twice(self):
+        # The fixture has two machines, thus two panels a figure; a timeline and a break-even have one.
+        faceted = ('throughput_budget', 'accuracy_throughput', 'step_breakdown', 'memory_owners', 'split_factor')
+        names = {n + end for n in faceted for end in ('', '_panel_1', '_panel_2')} | {'step_timeline', 'plan_1_break_even'}
+        for folder in self.out.values():
+            self.assertEqual({p.name for p in folder.iterdir()}, {n + end for n in names for end in ('.svg', '.pdf')})
+
+    def test_widths_are_as_asked(self):
+        for mm, path, root in self.each():
+            self.assertAlmostEqual(length(root.get('width')), mm, delta=0.01)
+            wide, high = map(float, re.search(r'Page size: +([\d.]+) x ([\d.]+) pts', output('pdfinfo', path.with_suffix('.pdf'))).groups())
+            self.assertAlmostEqual(wide, mm * PT_PER_MM, delta=0.1)
+            self.assertAlmostEqual(high, length(root.get('height')) * PT_PER_MM, delta=0.1)
+
+    def test_texts_are_texts_of_seven_to_nine_points_in_the_font(self):
+        for mm, path, root in self.each():
+            points = mm * PT_PER_MM / float(root.get('viewBox').split()[2])  # a unit of the drawing
+            texts = [t for t in root.iter(SVG + 'text') if ''.join(t.itertext()).strip()]
+            self.assertTrue(texts)
+            for text in texts:
+                self.assertEqual(text.get('font-family'), FONT)
+                size = float(text.get('font-size').removesuffix('px')) * points
+                self.assertTrue(6.99 < size < 9.01, (''.join(text.itertext()), size))
+                self.assertNotIn('…', ''.join(text.itertext()), 'cut')
+            self.assertIn('@font-face', root.find(SVG + 'style').text)
+            fonts = output('pdffonts', path.with_suffix('.pdf')).splitlines()[2:]
+            self.assertTrue(fonts)
+            self.assertTrue(any('DejaVuSerif' in f for f in fonts))
+            for font in fonts:
+                self.assertEqual(font.split()[-5], 'yes', 'embedded: ' + font)
+            # Selectable: the longest word of the drawing is found in the document's text.
+            longest = max((w for t in texts if not t.get('transform', '').count('rotate') for w in ''.join(t.itertext()).split()), key=len)
+            self.assertIn(longest, output('pdftotext', path.with_suffix('.pdf'), '-'))
+
+    def test_nothing_lies_outside(self):
+        # Drawn with 20 units more on every side, the border stays white.
+        extra = 20
+        for _, path, root in self.each():
+            _, _, wide, high = map(float, root.get('viewBox').split())
+            wider = re.sub(r'width="[\d.]+mm" height="[\d.]+mm" viewBox="[^"]*"',
+                           f'width="{wide + 2 * extra}" height="{high + 2 * extra}" viewBox="{-extra} {-extra} {wide + 2 * extra} {high + 2 * extra}"', path.read_text(), count=1)
+            drawing, page, image = (self.folder / ('wider' + end) for end in ('.svg', '.pdf', ''))
+            drawing.write_text(wider)
+            output('rsvg-convert', '--format=pdf', '--background-color=white', f'--output={page}', drawing)
+            output('pdftoppm', '-r', '96', '-gray', '-singlefile', page, image)
+            data = pathlib.Path(str(image) + '.pgm').read_bytes()
+            magic, size, _, pixels = data.split(b'\n', 3)
+            columns, rows = map(int, size.split())
+            edge = extra - 1
+            inked = [(x, y) for y in range(rows) for x in range(columns)
+                     if (x < edge or y < edge or x >= columns - edge or y >= rows - edge) and pixels[y * columns + x] < 250]
+            self.assertEqual(inked, [])
+            self.assertTrue(min(pixels) < 200, 'something is drawn inside')
+
+    def marks(self, figure, name):
+        root = ET.parse(self.out['single'] / (figure + '.svg')).getroot()
+        return sum(len(group.findall(SVG + 'path')) for group in root.iter(SVG + 'g') if name in group.get('class', '').split())
+
+    def test_marks_are_as_many_as_the_data(self):
+        # Both sides of the break-even at three batches.
+        self.assertEqual(self.marks('plan_1_break_even', 'dots'), 6)
+        # Panels together draw what the figure draws; each of nine policies with a budget has three budgets at most.
+        whole = self.marks('throughput_budget', 'dots')
+        self.assertEqual(self.marks('throughput_budget_panel_1', 'dots') + self.marks('throughput_budget_panel_2', 'dots'), whole)
+        self.assertEqual(whole + self.marks('throughput_budget', 'misfit_dots') - self.flat_misfits(), 2 * 9 * 3)
+
+    def flat_misfits(self):
+        """Full KV has no budget; where it does not fit it is a cross instead of a line."""
+        root = ET.parse(self.out['single'] / 'throughput_budget.svg').getroot()
+        lines = sum(len(g.findall(SVG + 'line')) for g in root.iter(SVG + 'g') if 'flat_dots' in g.get('class', '').split())
+        return 2 - lines
+
+    def test_wrong_input_is_named(self):
+        def refused(*words):
+            done = subprocess.run([KVCAST, 'report', self.store, '--figures', self.folder / 'none', *words], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertFalse((self.folder / 'none').exists() and any((self.folder / 'none').iterdir()))
+            return done.stderr
+        self.assertIn('known: single (85mm), double (178mm)', refused('--width', '85'))
+        self.assertIn('60 to 500 mm', refused('--width', '2mm'))
+        self.assertIn('"No Such Font" is not installed', refused('--font', 'No Such Font'))
+
+    def test_a_missing_program_is_named_with_its_package(self):
+        done = subprocess.run([KVCAST, 'report', self.store, '--figures', self.folder / 'none'], capture_output=True, text=True, env={'PATH': '/nowhere'})
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('package nodejs', done.stderr)
+
+
+if __name__ == '__main__':
+    FIXTURE, KVCAST = sys.argv[1:3]
+    missing = [name for name in NEEDED if not shutil.which(name)]
+    if not missing and FONT not in output('fc-list', ':', 'family'):
+        missing = ['the font ' + FONT]
+    if missing:
+        print('skipped: missing here: ' + ', '.join(missing))
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
