@@ -24,7 +24,8 @@ function buildFigures() {
   const section = document.getElementById('figures');
   page.charts.forEach(({ name, spec }, index) => {
     const meta = spec.usermeta;
-    const figure = { name, spec, meta, newView, own: {}, width: 0, view: null };
+    const own = (meta.controls || []).some(({ signal }) => signal === 'measure') ? { measure: page.defaults.measure } : {};
+    const figure = { name, spec, meta, newView, own, width: 0, view: null };
     figure.plot = element('div', { class: 'plot', id: 'plot-' + name });
     figure.notice = element('p', { class: 'empty', hidden: true });
     figure.controls = element('span', { class: 'controls' });

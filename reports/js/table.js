@@ -6,6 +6,7 @@ const tableColumns = [
   { name: 'Machine', text: (row) => row.hardware },
   { name: 'Policy', text: (row) => row.policy },
   { name: 'Variant', text: (row) => row.variant },
+  { name: 'Replica', text: (row) => row.replica },
   { name: 'Context', value: (row) => row.context, text: (row) => (row.context === undefined ? '' : formatTokens(row.context)) },
   { name: 'Batch', value: (row) => row.batch, text: (row) => formatCount(row.batch) },
   { name: 'Budget', value: (row) => row.budget, text: (row) => formatCount(row.budget) },
@@ -35,7 +36,7 @@ function statusText(row) {
 }
 
 function searchText(row) {
-  return [...tableColumns.map((column) => column.text(row)), row.status, row.key].join(' ').toLowerCase();
+  return [...tableColumns.map((column) => column.text(row)), row.status, row.key, ...['budget', 'batch', 'context'].map((name) => (row[name] === undefined ? '' : name + ' ' + row[name]))].join(' ').toLowerCase();
 }
 
 function tableMatches() {

@@ -105,6 +105,7 @@ void Collector::add_setting(const Result& result) {
   table.set("policy", policy);
   table.set("variant", variant);
   table.set("series", SeriesNames::join(policy, variant));
+  table.set("replica", SeriesNames::replica_of(subject));
   set_count("context", subject.prompt_tokens);
   set_count("decode_tokens", subject.decode_tokens);
   set_count("batch", subject.batch);
@@ -211,6 +212,9 @@ void Collector::add_timeline(const Result& result) {
     if (span.layer >= 0) table.set("layer", span.layer);
     table.set("start_s", span.start_s - begin);
     table.set("dur_s", span.duration_s);
+    if (span.bytes) table.set("bytes", *span.bytes);
+    if (span.waited_for) table.set("waited_for", *span.waited_for);
+    table.set("place", static_cast<double>(&span - spans.data()));
   }
 }
 

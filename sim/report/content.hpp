@@ -20,15 +20,18 @@ struct Content {
   nlohmann::json rests_on;
 
   // One row an experiment, `id` counting from 0 in reading order. Texts: key, status, model, hardware, policy, variant,
-  // series, split, bottleneck, oom_pool, oom_moment, oom_requested_for, error, and origin_F for each metric field F.
-  // Numbers: context (prompt tokens), decode_tokens, batch, budget, split_value, the fields of page_metrics() with
-  // F_low and F_high where there is an interval, share_ORIGIN (of a decode step's time), oom_requested, oom_in_use,
-  // oom_capacity (bytes), timeline = 1 where the table `timeline` has the experiment.
+  // series, replica (the seed, where seeds are swept), split, bottleneck, oom_pool, oom_moment, oom_requested_for,
+  // error, and origin_F for each metric field F. Numbers: context (prompt tokens), decode_tokens, batch, budget,
+  // split_value, the fields of page_metrics() with F_low and F_high where there is an interval, share_ORIGIN (of a
+  // decode step's time), oom_requested, oom_in_use, oom_capacity (bytes), timeline = 1 where the table `timeline` has
+  // the experiment.
   Table experiments;
   Table breakdown;  // id, kind, color, exposed_s, hidden_s
   Table owners;  // id, pool, owner, color, bytes, owner_order; an allocation that did not fit has the owner kDoesNotFit
-  Table timeline;  // id, lane, kind, color, label, layer, start_s, dur_s; start 0 is the step's first operation
-  Table series;    // see SeriesNames::table
+  // id, place (in its timeline), lane, kind, color, label, layer, start_s, dur_s, bytes (of copies), waited_for (place
+  // of the operation on another lane whose end let this one start); start 0 is the step's first operation.
+  Table timeline;
+  Table series;  // see SeriesNames::table
 
   // What the page shows first, by the names of the shared specification's signals; see choose_defaults.
   nlohmann::json defaults;

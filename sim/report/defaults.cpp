@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostPanels = 2;
+constexpr std::size_t kMostPanels = 4;
 
 json choose_name(const Table& experiments, const std::string& column) {
   std::map<std::string, int> rows;
@@ -54,6 +54,14 @@ json choose_budget(const Table& experiments) {
   return candidates.empty() ? json() : json(candidates[candidates.size() / 2]);
 }
 
+// A predicted score says what is lost; attention mass does not, and is shown where nothing better is known.
+json choose_measure(const Table& experiments) {
+  for (const char* measure : {"score", "predicted"}) {
+    if (experiments.has_column(measure)) return measure;
+  }
+  return "recall";
+}
+
 }  // namespace
 
 json choose_defaults(const Table& experiments, const Table& series) {
@@ -63,7 +71,8 @@ json choose_defaults(const Table& experiments, const Table& series) {
   }
   return {{"model", choose_name(experiments, "model")}, {"hardware", choose_name(experiments, "hardware")},
           {"context", choose_context(experiments)},     {"batch", nullptr},
-          {"budget", choose_budget(experiments)},       {"hidden", hidden}};
+          {"budget", choose_budget(experiments)},       {"hidden", hidden},
+          {"measure", choose_measure(experiments)}};
 }
 
 }  // namespace kvcast::report

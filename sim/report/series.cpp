@@ -13,6 +13,9 @@ bool is_axis(const std::string& key) {
   return axes.count(key) > 0;
 }
 
+// Keys whose values draw another sample of the same thing.
+bool is_replica(const std::string& key) { return key == "seed" || key.ends_with(".seed"); }
+
 // The value at the key: as swept, else as configured, else empty (the key is another policy's).
 std::string value_of(const result::Subject& subject, const std::string& key) {
   for (const auto& [swept, value] : subject.swept) {
@@ -25,7 +28,8 @@ std::string value_of(const result::Subject& subject, const std::string& key) {
 
 void SeriesNames::learn_keys(const result::Subject& subject) {
   for (const auto& [key, value] : subject.swept) {
-    if (!is_axis(key) && std::find(keys_.begin(), keys_.end(), key) == keys_.end()) keys_.push_back(key);
+    if (!is_axis(key) && !is_replica(key) && std::find(keys_.begin(), keys_.end(), key) == keys_.end())
+      keys_.push_back(key);
   }
 }
 
@@ -48,6 +52,14 @@ std::string SeriesNames::variant_of(const result::Subject& subject) const {
     variant += (variant.empty() ? "" : ", ") + key.substr(key.rfind('.') + 1) + " " + value;
   }
   return variant;
+}
+
+std::string SeriesNames::replica_of(const result::Subject& subject) {
+  std::string replica;
+  for (const auto& [key, value] : subject.swept) {
+    if (is_replica(key)) replica += (replica.empty() ? "seed " : ", ") + value;
+  }
+  return replica;
 }
 
 std::string SeriesNames::join(const std::string& policy, const std::string& variant) {

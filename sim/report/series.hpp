@@ -14,7 +14,7 @@ namespace kvcast::report {
 
 // A series is a policy in one variant. The variant lists the keys that a sweep changes other than the filters of the
 // page (model, hardware, context, batch, budget): "split_factor 0.3", "speculation false". A key that has one value
-// throughout a policy's rows says nothing about the policy and is left out.
+// throughout a policy's rows says nothing about the policy and is left out. Seeds make replicas of one series.
 class SeriesNames {
  public:
   // Three passes over the store in reading order, because any row may bring a key that tells earlier rows apart: the
@@ -25,6 +25,8 @@ class SeriesNames {
   // The policy's name, "unnamed" where the configuration lacks one.
   static std::string policy_of(const result::Subject& subject);
   std::string variant_of(const result::Subject& subject) const;
+  // "seed 2" of an experiment whose sweep has several seeds; else empty.
+  static std::string replica_of(const result::Subject& subject);
   static std::string join(const std::string& policy, const std::string& variant);
 
   // One row a series in order of appearance: series, policy, variant, order, color, symbol, dash ("4,2"), and

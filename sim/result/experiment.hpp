@@ -35,6 +35,8 @@ struct TimelineSpan {
   std::string lane, kind, label;
   int layer = -1;
   double start_s = 0, duration_s = 0;
+  std::optional<double> bytes;    // of a copy
+  std::optional<int> waited_for;  // index in the timeline: the operation on another lane whose end let this one start
 };
 
 // Times relative to those with all costs as stated.

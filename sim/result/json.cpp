@@ -130,6 +130,8 @@ void add_timeline(json& out, const std::vector<TimelineSpan>& spans) {
                     {"layer", s.layer},
                     {"start_s", s.start_s},
                     {"dur_s", s.duration_s}});
+    if (s.bytes) list.back()["bytes"] = *s.bytes;
+    if (s.waited_for) list.back()["waited_for"] = *s.waited_for;
   }
 }
 

@@ -13,6 +13,7 @@
 #include "engine/timeline.hpp"
 #include "result/metric.hpp"
 #include "simulate/effects.hpp"
+#include "simulate/spans.hpp"
 
 namespace kvcast::simulate {
 namespace {
@@ -175,7 +176,9 @@ class Simulation {
     }
     const Window& middle = windows_[lowered_.middle];
     result_.unsettled = has_backlog(middle);
-    if (options_.timeline) timeline(middle);
+    if (options_.timeline) {
+      result_.timeline = timeline_spans(middle.run.recorder, middle.run.source, middle.steps->stream.blocks.size() - 1);
+    }
     std::vector<double> all;
     for (const Window& window : windows_) {
       const std::vector<double> seconds = steps_like(middle, window);
@@ -211,18 +214,6 @@ class Simulation {
     traffic += middle.traffic(common).scaled(-1);
     traffic += window.traffic(common);
     return traffic;
-  }
-
-  void timeline(const Window& window) {
-    const Recorder& recorder = window.run.recorder;
-    const std::size_t last = window.steps->stream.blocks.size() - 1;
-    const Picoseconds begin = recorder.start_of(last), end = recorder.block_ends()[last];
-    for (const engine::Record& r : recorder.records()) {
-      const OpNote n = window.run.source.note(r.tag);
-      if (r.finish <= begin || r.start >= end || r.start == r.finish || n.kind == graph::Kind::kMarker) continue;
-      result_.timeline.push_back({std::string(graph::lane_name(n.lane)), std::string(graph::kind_name(n.kind)), n.label,
-                                  n.layer, to_seconds(r.start - begin), to_seconds(r.finish - r.start)});
-    }
   }
 
   void effects() {

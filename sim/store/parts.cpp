@@ -63,6 +63,7 @@ template <class Io>
 static void members(Io& io, TimelineSpan& s) {
   io("lane", s.lane), io("kind", s.kind), io("label", s.label), io("layer", s.layer);
   io("start_s", s.start_s), io("dur_s", s.duration_s);
+  io("bytes", s.bytes), io("waited_for", s.waited_for);
 }
 
 template <class Io>
