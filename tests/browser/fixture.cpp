@@ -131,7 +131,7 @@ std::vector<kvcast::result::TimelineSpan> timeline_of(const kvcast::metrics::Att
   std::vector<kvcast::result::TimelineSpan> spans;
   double at = 0.5;  // a step somewhere in a longer run
   const auto add = [&](const char* lane, const std::string& kind, int layer, double start, double duration) {
-    spans.push_back({lane, kind, kind + " of layer " + std::to_string(layer), layer, start, duration});
+    spans.push_back({lane, kind, kind + " of layer " + std::to_string(layer), layer, start, duration, {}, {}});
   };
   for (int layer = 0; layer < 8; ++layer) {
     add("host thread", "launch", layer, at - 2e-5, 4e-5);

@@ -187,7 +187,7 @@ TEST_CASE("timelines start at zero, and one a model, device and series is kept")
   for (const auto& [hardware, model] : {std::pair("a", ""), {"a", ""}, {"b", ""}, {"b", "other"}}) {
     Result& r = sweep.add("quest");
     r.subject.hardware = hardware, r.subject.model = model;
-    r.experiment.timeline = {{"compute", "gemm", "g", 1, 5.5, 1}, {"host", "launch", "", -1, 5.25, 0.5}};
+    r.experiment.timeline = {{"compute", "gemm", "g", 1, 5.5, 1, {}, {}}, {"host", "launch", "", -1, 5.25, 0.5, {}, {}}};
   }
   const Content content = sweep.read();
   CHECK(content.timeline.rows() == 6);
