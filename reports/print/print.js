@@ -23,7 +23,8 @@ function onPaper(svg, target, font) {
   const [, width, height] = /<svg[^>]*viewBox="0 0 ([\d.]+) ([\d.]+)"/.exec(svg);
   const wide = Math.max(target, Number(width));
   const letters = { normal: new Set(), bold: new Set() };
-  const drawn = svg.replace(/font-weight="[6-9]00"/g, 'font-weight="bold"').replace(/font-weight="[1-5]00"/g, 'font-weight="normal"');
+  const drawn = svg.replace(/font-weight="[6-9]00"/g, 'font-weight="bold"').replace(/font-weight="[1-5]00"/g, 'font-weight="normal"')
+    .replace(/font-family="[^"]*"/g, () => `font-family="${font.family}"`);
   for (const [, attributes, text] of drawn.matchAll(/<text([^>]*)>(.*?)<\/text>/gs)) {
     const weight = /font-weight="bold"/.test(attributes) ? 'bold' : 'normal';
     for (const letter of decoded(text.replace(/<[^>]*>/g, ''))) letters[weight].add(letter);

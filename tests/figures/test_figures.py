@@ -53,8 +53,7 @@ class Figures(unittest.TestCase):
     def each(self):
         for width, folder in (('single', self.out['single']), ('double', self.out['double'])):
             for path in sorted(folder.glob('*.svg')):
-                with self.subTest(width=width, figure=path.stem):
-                    yield {'single': 85, 'double': 178}[width], path, ET.parse(path).getroot()
+                yield {'single': 85, 'double': 178}[width], path, ET.parse(path).getroot()
 
     def test_every_figure_and_every_panel_is_there_twice(self):
         # The fixture has two machines, thus two panels a figure; a timeline and a break-even have one.
@@ -76,7 +75,7 @@ class Figures(unittest.TestCase):
             texts = [t for t in root.iter(SVG + 'text') if ''.join(t.itertext()).strip()]
             self.assertTrue(texts)
             for text in texts:
-                self.assertEqual(text.get('font-family'), FONT)
+                self.assertEqual(text.get('font-family'), FONT, path)
                 size = float(text.get('font-size').removesuffix('px')) * points
                 self.assertTrue(6.99 < size < 9.01, (''.join(text.itertext()), size))
                 self.assertNotIn('…', ''.join(text.itertext()), 'cut')
@@ -87,8 +86,8 @@ class Figures(unittest.TestCase):
             for font in fonts:
                 self.assertEqual(font.split()[-5], 'yes', 'embedded: ' + font)
             # Selectable: the longest word of the drawing is found in the document's text.
-            longest = max((w for t in texts if not t.get('transform', '').count('rotate') for w in ''.join(t.itertext()).split()), key=len)
-            self.assertIn(longest, output('pdftotext', path.with_suffix('.pdf'), '-'))
+            longest = max((w for t in texts if not t.get('transform', '').count('rotate') for w in ' '.join(t.itertext()).split()), key=len)
+            self.assertIn(longest, output('pdftotext', path.with_suffix('.pdf'), '-'), path)
 
     def test_nothing_lies_outside(self):
         # Drawn with 20 units more on every side, the border stays white.

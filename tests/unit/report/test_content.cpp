@@ -187,7 +187,8 @@ TEST_CASE("timelines start at zero, and one a model, device and series is kept")
   for (const auto& [hardware, model] : {std::pair("a", ""), {"a", ""}, {"b", ""}, {"b", "other"}}) {
     Result& r = sweep.add("quest");
     r.subject.hardware = hardware, r.subject.model = model;
-    r.experiment.timeline = {{"compute", "gemm", "g", 1, 5.5, 1, {}, {}}, {"host", "launch", "", -1, 5.25, 0.5, {}, {}}};
+    r.experiment.timeline = {{"compute", "gemm", "g", 1, 5.5, 1, {}, {}},
+                             {"host", "launch", "", -1, 5.25, 0.5, {}, {}}};
   }
   const Content content = sweep.read();
   CHECK(content.timeline.rows() == 6);
@@ -225,9 +226,10 @@ TEST_CASE("the first view shows the longest context that half of the policies re
     add("t", 16384, 1024, Status::kOk);
     CHECK(sweep.read().defaults["budget"] == 1024);
   }
-  SECTION("of three devices the one with most experiments is shown, not three panels") {
-    add("p", 16384, 256, Status::kOk, "b");
-    add("p", 16384, 256, Status::kOk, "c");
+  SECTION("four devices are four panels, and of five the one with most experiments is shown") {
+    for (const char* device : {"b", "c", "d"}) add("p", 16384, 256, Status::kOk, device);
+    CHECK(sweep.read().defaults["hardware"].is_null());
+    add("p", 16384, 256, Status::kOk, "e");
     CHECK(sweep.read().defaults["hardware"] == "a");
   }
 }
@@ -238,7 +240,7 @@ TEST_CASE("an empty store has nothing to prefer") {
   CHECK(content.experiments.rows() == 0);
   CHECK(content.defaults ==
         json::parse(R"({"model": null, "hardware": null, "context": null, "batch": null, "budget": null,
-                                            "hidden": []})"));
+                                            "hidden": [], "measure": "recall"})"));
 }
 
 TEST_CASE("findings are shown as they are stored, in order") {

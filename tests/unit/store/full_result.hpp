@@ -40,7 +40,8 @@ inline result::Result full_result() {
   e.by_trace = {{0.01, 2, 0.1, 0.05}, {0.03, 2.5, 0.2, 0}};
   e.traffic = {1.1, 2.2, 3.3, 4.4, 5.5, 6.6, 7.7};
   e.decode_hbm.capacity = 79e9;
-  e.timeline = {{"compute", "gemm", "label \xc3\x28", 3, 0.1, 0.2, {}, 1}, {"host", "launch", "", -1, 0.05, 0.01, 4096.0, {}}};
+  e.timeline = {{"compute", "gemm", "label \xc3\x28", 3, 0.1, 0.2, {}, 1},
+                {"host", "launch", "", -1, 0.05, 0.01, 4096.0, {}}};
   e.effects[0].longer.step_parts = filled_attribution(3);
   e.effects[0].shorter.prefill_parts = filled_attribution(4);
   e.effects.push_back({kTraceSample, {kTraceSample}, {}, {}});
