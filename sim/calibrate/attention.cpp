@@ -5,6 +5,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "base/parallel.hpp"
@@ -13,6 +14,7 @@
 #include "calibrate/smooth.hpp"
 #include "calibrate/solve.hpp"
 #include "calibrate/stage.hpp"
+#include "hardware/number.hpp"
 
 namespace kvcast::calibrate {
 namespace {
@@ -22,13 +24,11 @@ constexpr std::size_t kLeastPoints = 30;
 // Two kernels have twice the parameters: they must show for it where no fold has looked.
 constexpr double kGainOfTwo = 0.2;
 
-// What the scheduler of the kernel does; not to be found by derivatives.
-struct Structure {
-  double tile, part, parts;
-};
+constexpr double kAboutAsWell = 1.1;  // of the best structure's loss
+constexpr std::size_t kMostContenders = 6;
 
-std::vector<Structure> structures() {
-  std::vector<Structure> all;
+std::vector<AttentionStructure> structures() {
+  std::vector<AttentionStructure> all;
   for (const double tile : {16, 32, 64, 128}) {
     for (const double part : {64, 128, 256, 512}) {
       if (part < tile) continue;
@@ -71,18 +71,32 @@ std::vector<Parameter> parameters(const config::Gpu& gpu) {
   return all;
 }
 
+// The same with a belief about each, from which it starts.
+std::vector<Parameter> parameters(const config::Gpu& gpu, const config::Gpu& prior) {
+  std::vector<Parameter> all = parameters(gpu);
+  all[3].high = std::max(gpu.stream_efficiency.value, 1.01 * all[3].low);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const bool row = i >= std::size(kKnobs);
+    const hardware::Number number = row ? hardware::at(prior.attention.row, gpu.attention.row.x[i - std::size(kKnobs)])
+                                        : hardware::number(prior.attention.*kKnobs[i].value);
+    believe(all[i], number.value, number.uncertainty);
+  }
+  return all;
+}
+
 void set(config::AttentionKernel& kernel, std::span<const double> values) {
   std::size_t i = 0;
   for (const Knob& knob : kKnobs) (kernel.*knob.value).value = values[i++];
   for (double& y : kernel.row.y) y = values[i++];
 }
 
-void set(config::AttentionKernel& kernel, const Structure& s) {
+void set(config::AttentionKernel& kernel, const AttentionStructure& s) {
   kernel.tile.value = s.tile, kernel.part.value = s.part, kernel.parts.value = s.parts;
 }
 
 // Solves for the points of all folds but one (-1: all), and leaves the result in gpu.
-double solve_without(std::span<const MeasuredPoint> points, int left_out, config::Gpu& gpu) {
+Solution solve_without(std::span<const MeasuredPoint> points, int left_out, const config::Gpu* prior,
+                       config::Gpu& gpu) {
   std::vector<const MeasuredPoint*> used;
   std::vector<double> weights;
   for (const MeasuredPoint& point : points) {
@@ -94,16 +108,17 @@ double solve_without(std::span<const MeasuredPoint> points, int left_out, config
     set(gpu.attention, values);
     for (std::size_t i = 0; i < used.size(); ++i) out[i] = log_error(gpu, *used[i]);
   };
-  const Solution solution = solve(parameters(gpu), weights, errors);
+  Solution solution = solve(prior ? parameters(gpu, *prior) : parameters(gpu), weights, errors);
   set(gpu.attention, solution.values);
-  return solution.cost;
+  return solution;
 }
 
-LeftOut cross_validate(std::span<const MeasuredPoint> points, const Structure& structure, config::Gpu gpu) {
+LeftOut cross_validate(std::span<const MeasuredPoint> points, const AttentionStructure& structure,
+                       const config::Gpu* prior, config::Gpu gpu) {
   set(gpu.attention, structure);
   LeftOut left_out;
   for (int fold = 0; fold < kFolds; ++fold) {
-    solve_without(points, fold, gpu);
+    solve_without(points, fold, prior, gpu);
     for (const MeasuredPoint& point : points) {
       if (attention_fold(point) != fold) continue;
       left_out.errors.push_back(log_error(gpu, point));
@@ -116,26 +131,38 @@ LeftOut cross_validate(std::span<const MeasuredPoint> points, const Structure& s
 struct KernelFit {
   config::AttentionKernel kernel;
   LeftOut left_out;  // of the chosen structure
+  std::vector<AttentionStructure> contenders;
+  std::vector<std::string> at_bounds;
 };
 
-// One kernel for all of the points; gpu gives what is not fitted.
-KernelFit fit_kernel(std::span<const MeasuredPoint> points, config::Gpu gpu) {
+void start_rows(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
   std::set<double> groups;
   for (const MeasuredPoint& point : points) groups.insert(work_of(point).group);
   gpu.attention_mha.reset();
   gpu.attention_correction.reset();
   gpu.attention.row.x.assign(groups.begin(), groups.end());
   gpu.attention.row.y.assign(groups.size(), kRowStart);
+}
 
-  const std::vector<Structure> all = structures();
+// One kernel for all of the points; gpu gives what is not fitted.
+KernelFit fit_kernel(std::span<const MeasuredPoint> points, const config::Gpu* prior, config::Gpu gpu) {
+  start_rows(points, gpu);
+  const std::vector<AttentionStructure> all = structures();
   std::vector<LeftOut> tried(all.size());
-  parallel_for(all.size(), hardware_threads(), [&](std::size_t i) { tried[i] = cross_validate(points, all[i], gpu); });
-  const auto best = static_cast<std::size_t>(
-      std::min_element(tried.begin(), tried.end(), [](auto& a, auto& b) { return a.loss() < b.loss(); }) -
-      tried.begin());
+  parallel_for(all.size(), hardware_threads(),
+               [&](std::size_t i) { tried[i] = cross_validate(points, all[i], prior, gpu); });
+  std::vector<std::size_t> order(all.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return tried[a].loss() < tried[b].loss(); });
+  const std::size_t best = order.front();
   set(gpu.attention, all[best]);
-  solve_without(points, -1, gpu);
-  return {gpu.attention, std::move(tried[best])};
+  Solution solution = solve_without(points, -1, prior, gpu);
+  KernelFit fit{gpu.attention, tried[best], {}, std::move(solution.at_bounds)};
+  for (const std::size_t i : order) {
+    if (tried[i].loss() > kAboutAsWell * tried[best].loss() || fit.contenders.size() == kMostContenders) break;
+    fit.contenders.push_back(all[i]);
+  }
+  return fit;
 }
 
 std::vector<MeasuredPoint> not_held_out(std::span<const MeasuredPoint> points) {
@@ -166,16 +193,18 @@ AttentionFit corrected(std::span<const MeasuredPoint> points, AttentionFit fit, 
   std::optional<FittedCorrection> more = fit_correction(points, gpu);
   if (!more) return fit;
   gpu.attention_correction = std::move(more->correction);
-  return {fit.candidates, more->loss, more->p90};
+  fit.left_out_loss = more->loss, fit.left_out_p90 = more->p90;
+  return fit;
 }
 
-AttentionFit fit_together(std::span<const MeasuredPoint> used, config::Gpu& gpu) {
-  const KernelFit fit = fit_kernel(used, gpu);
+AttentionFit fit_together(std::span<const MeasuredPoint> used, const config::Gpu* prior, config::Gpu& gpu) {
+  const KernelFit fit = fit_kernel(used, prior, gpu);
   gpu.attention = fit.kernel;
   gpu.attention_mha.reset();
   gpu.attention_correction.reset();
   set_range(used, gpu);
-  return {static_cast<int>(structures().size()), fit.left_out.loss(), fit.left_out.p90()};
+  return {static_cast<int>(structures().size()), fit.left_out.loss(), fit.left_out.p90(), fit.contenders,
+          fit.at_bounds};
 }
 
 // Two kernels instead of one, where they are worth it.
@@ -185,26 +214,34 @@ AttentionFit fit_apart(std::span<const MeasuredPoint> used, const AttentionFit& 
   const std::vector<MeasuredPoint> alone(own, shared.end());
   shared.erase(own, shared.end());
   if (std::min(shared.size(), alone.size()) < kLeastPoints) return together;
-  const KernelFit gqa = fit_kernel(shared, gpu), mha = fit_kernel(alone, gpu);
+  const KernelFit gqa = fit_kernel(shared, nullptr, gpu), mha = fit_kernel(alone, nullptr, gpu);
   LeftOut apart = gqa.left_out;
   apart.errors.insert(apart.errors.end(), mha.left_out.errors.begin(), mha.left_out.errors.end());
   apart.weights.insert(apart.weights.end(), mha.left_out.weights.begin(), mha.left_out.weights.end());
   if (apart.loss() > (1 - kGainOfTwo) * together.left_out_loss) return together;
   gpu.attention = gqa.kernel;
   gpu.attention_mha = mha.kernel;
-  return {together.candidates, apart.loss(), apart.p90()};
+  return {together.candidates, apart.loss(), apart.p90(), {}, {}};
 }
 
 }  // namespace
 
-AttentionFit fit_attention(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
+AttentionFit fit_attention(std::span<const MeasuredPoint> points, const config::Gpu& prior, config::Gpu& gpu) {
   const std::vector<MeasuredPoint> used = not_held_out(points);
-  return corrected(used, fit_together(used, gpu), gpu);
+  return corrected(used, fit_together(used, &prior, gpu), gpu);
+}
+
+void refit_attention(std::span<const MeasuredPoint> points, const config::Gpu& prior,
+                     const AttentionStructure& structure, config::Gpu& gpu) {
+  const std::vector<MeasuredPoint> used = not_held_out(points);
+  start_rows(used, gpu);
+  set(gpu.attention, structure);
+  solve_without(used, -1, &prior, gpu);
 }
 
 AttentionFit fit_attention_by_heads(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
   const std::vector<MeasuredPoint> used = not_held_out(points);
-  return corrected(used, fit_apart(used, fit_together(used, gpu), gpu), gpu);
+  return corrected(used, fit_apart(used, fit_together(used, nullptr, gpu), gpu), gpu);
 }
 
 }  // namespace kvcast::calibrate

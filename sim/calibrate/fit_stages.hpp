@@ -11,17 +11,30 @@
 
 namespace kvcast::calibrate {
 
+using Cases = std::span<const MeasuredOp>;
+
+// What numbers are believed to be that the cases do not tell apart; and whether this is the fit (0) or one of those on
+// cases and beliefs drawn anew, which show how far its numbers could be off.
+struct Trial {
+  const config::Hardware& prior;
+  std::size_t redraw = 0;
+};
+
 // Which cases establish which numbers.
 struct Stage {
   std::string_view name;
   std::vector<std::string_view> benches;
   std::vector<std::string_view> keys;
-  // Where least squares over the keys are not enough: sets them itself.
-  std::function<void(std::span<const MeasuredOp>, config::Hardware&)> fit = nullptr;
+  // Where a curve gets its nodes from the cases.
+  std::function<void(Cases, config::Hardware&)> place = nullptr;
+  // Where least squares over the keys are not enough: sets them itself, and returns those that ended at a bound.
+  std::function<std::vector<std::string>(Cases, const Trial&, config::Hardware&)> fit = nullptr;
 };
 
 // Fits the stages one after the other, each with what the earlier ones found, marks the numbers as fitted, and adds a
-// calibration for each. A stage without cases is left out.
+// calibration for each. A stage without cases is left out; one that misses its budget keeps the numbers that it had.
+// How far a number could be off is what the stage's cases are off by, or what fits to cases drawn anew differ by, where
+// that is more.
 void fit_stages(std::span<const Stage> stages, std::span<const MeasuredOp> cases, const Results& results,
                 const MachineRequest& request, MachineResult& result);
 

@@ -9,6 +9,7 @@
 #include "calibrate/predict.hpp"
 #include "calibrate/solve.hpp"
 #include "calibrate/stage.hpp"
+#include "hardware/number.hpp"
 
 namespace kvcast::calibrate {
 namespace {
@@ -46,6 +47,7 @@ void sample(config::Curve& curve, std::span<const double> nodes, std::span<const
 struct Form {
   std::vector<double> sizes;  // bytes of weights, ascending
   bool flat = false;          // one memory efficiency for all of them
+  const config::Gpu* prior = nullptr;
 
   std::size_t memory_values() const { return flat ? 1 : sizes.size(); }
 
@@ -54,6 +56,15 @@ struct Form {
         {"floor_gemm", 0.05e-6, 20e-6, 3e-6}, {"gemm_overlap", 1, 12, 4}, {"gemm_row_loss", 0.002, 0.4, 0.05}};
     for (std::size_t i = 0; i < memory_values(); ++i) all.push_back({"gemm_memory_efficiency", 0.3, 1, 0.8});
     for (const double tiles : kTiles) all.push_back({"gemm_compute_efficiency", 0.02, 1, tiles < 1 ? 0.4 : 0.8});
+    if (prior == nullptr) return all;
+    const auto hold = [&](std::size_t i, const hardware::Number& n) { believe(all[i], n.value, n.uncertainty); };
+    hold(0, hardware::number(prior->floor_gemm)), hold(1, hardware::number(prior->gemm_overlap));
+    hold(2, hardware::number(prior->gemm_row_loss));
+    for (std::size_t i = 0; i < memory_values(); ++i)
+      hold(3 + i, hardware::at(prior->gemm_memory_efficiency, sizes[i]));
+    for (std::size_t i = 0; i < kTiles.size(); ++i) {
+      hold(3 + memory_values() + i, hardware::at(prior->gemm_compute_efficiency, kTiles[i]));
+    }
     return all;
   }
 
@@ -78,25 +89,27 @@ struct Form {
 };
 
 // One efficiency for all sizes, or three over the sizes that were measured.
-std::vector<Form> forms(std::span<const MeasuredPoint> points) {
+std::vector<Form> forms(std::span<const MeasuredPoint> points, const config::Gpu* prior) {
   double low = std::numeric_limits<double>::infinity(), high = 0;
   for (const MeasuredPoint& point : points) {
     low = std::min(low, repeated_bytes(point)), high = std::max(high, repeated_bytes(point));
   }
   if (low == high) throw TooFewCases("GEMM: all points have weights of one size");
-  std::vector<Form> all = {{{low, high}, true}};
-  if (high > 4 * low) all.push_back({{low, std::sqrt(low * high), high}, false});
+  std::vector<Form> all = {{{low, high}, true, prior}};
+  if (high > 4 * low) all.push_back({{low, std::sqrt(low * high), high}, false, prior});
   return all;
 }
 
-void solve_for(const Form& form, std::span<const MeasuredPoint* const> points, config::Gpu& gpu) {
+Solution solve_for(const Form& form, std::span<const MeasuredPoint* const> points, config::Gpu& gpu) {
   std::vector<double> weights;
   for (const MeasuredPoint* point : points) weights.push_back(weight_of(*point, gpu.l2_capacity));
   const auto errors = [&](std::span<const double> values, std::span<double> out) {
     form.set(gpu, values);
     for (std::size_t i = 0; i < points.size(); ++i) out[i] = log_error(gpu, *points[i]);
   };
-  form.set(gpu, solve(form.parameters(), weights, errors).values);
+  Solution solution = solve(form.parameters(), weights, errors);
+  form.set(gpu, solution.values);
+  return solution;
 }
 
 LeftOut cross_validate(const Form& form, std::span<const MeasuredPoint> points, config::Gpu gpu) {
@@ -121,7 +134,7 @@ LeftOut cross_validate(const Form& form, std::span<const MeasuredPoint> points, 
 
 }  // namespace
 
-GemmFit fit_gemm(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
+GemmFit fit_gemm(std::span<const MeasuredPoint> points, const config::Gpu* prior, config::Gpu& gpu) {
   std::vector<MeasuredPoint> used;
   for (const MeasuredPoint& point : points) {
     if (!point.held_out) used.push_back(point);
@@ -129,15 +142,16 @@ GemmFit fit_gemm(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
   if (used.size() < kLeastPoints) {
     throw TooFewCases(fmt::format("GEMM: {} points to fit to, at least {} are needed", used.size(), kLeastPoints));
   }
-  const std::vector<Form> all = forms(used);
+  const std::vector<Form> all = forms(used, prior);
   std::size_t best = 0;
   std::vector<LeftOut> tried;
   for (const Form& form : all) tried.push_back(cross_validate(form, used, gpu));
   for (std::size_t i = 1; i < all.size(); ++i) best = tried[i].loss() < tried[best].loss() ? i : best;
   std::vector<const MeasuredPoint*> seen;
   for (const MeasuredPoint& point : used) seen.push_back(&point);
-  solve_for(all[best], seen, gpu);
-  return {static_cast<int>(gpu.gemm_memory_efficiency.x.size()), tried[best].loss(), tried[best].p90()};
+  Solution solution = solve_for(all[best], seen, gpu);
+  return {static_cast<int>(gpu.gemm_memory_efficiency.x.size()), tried[best].loss(), tried[best].p90(),
+          std::move(solution.at_bounds)};
 }
 
 }  // namespace kvcast::calibrate

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
 
 #include "base/error.hpp"
@@ -19,7 +20,7 @@ namespace {
 
 // Nodes at the sizes that were measured; all begin at the middle of what the curve was.
 template <typename SizeOf>
-void place_nodes(std::span<const MeasuredOp> cases, config::Curve& curve, const SizeOf& size_of) {
+void place_nodes(Cases cases, config::Curve& curve, const SizeOf& size_of) {
   std::set<double> sizes;
   for (const MeasuredOp& one : cases) {
     if (!one.held_out) sizes.insert(size_of(one));
@@ -33,38 +34,43 @@ const graph::Copy& copy_of(const MeasuredOp& one) { return std::get<graph::Copy>
 double run_bytes(const MeasuredOp& one) { return copy_of(one).run_bytes; }
 
 template <typename SizeOf>
-auto fit_curve(const char* name, std::vector<std::string_view> keys, config::Curve config::Gpu::*curve,
-               SizeOf size_of) {
-  return [=](std::span<const MeasuredOp> cases, config::Hardware& hardware) {
-    place_nodes(cases, hardware.gpu.*curve, size_of);
-    fit_stage(name, keys, cases, hardware);
-  };
+auto nodes_of(config::Curve config::Gpu::*curve, SizeOf size_of) {
+  return [=](Cases cases, config::Hardware& hardware) { place_nodes(cases, hardware.gpu.*curve, size_of); };
 }
-auto fit_link_curve(const char* name, std::vector<std::string_view> keys, config::Curve config::Link::*curve) {
-  return [=](std::span<const MeasuredOp> cases, config::Hardware& hardware) {
-    place_nodes(cases, hardware.link.*curve, run_bytes);
-    fit_stage(name, keys, cases, hardware);
-  };
+auto link_nodes_of(config::Curve config::Link::*curve) {
+  return [=](Cases cases, config::Hardware& hardware) { place_nodes(cases, hardware.link.*curve, run_bytes); };
 }
 
 // The fits of tables know kernels in graphs; these were measured in a stream.
-std::vector<MeasuredPoint> points_of(std::span<const MeasuredOp> cases, const config::Gpu& gpu) {
+std::vector<MeasuredPoint> points_of(Cases cases, const config::Gpu& gpu) {
   std::vector<MeasuredPoint> points;
   for (const MeasuredOp& one : cases) {
     MeasuredPoint point;
-    point.op = one.op, point.held_out = one.held_out;
+    point.op = one.op, point.held_out = one.held_out, point.weight = one.weight;
     point.seconds = std::max(0.1 * one.seconds, one.seconds - gpu.gap_stream + gpu.gap_graph);
     points.push_back(std::move(point));
   }
   return points;
 }
 
-void fit_attention_stage(std::span<const MeasuredOp> cases, config::Hardware& hardware) {
-  fit_attention(points_of(cases, hardware.gpu), hardware.gpu);
-  if (hardware.gpu.attention_correction) hardware.gpu.attention_correction->source = "as the attention parameters";
+// Redraws take turns at the structures that do about as well: their parts and tiles are as uncertain as that.
+auto attention_stage() {
+  const auto known = std::make_shared<AttentionFit>();
+  return [known](Cases cases, const Trial& trial, config::Hardware& hardware) -> std::vector<std::string> {
+    const std::vector<MeasuredPoint> points = points_of(cases, hardware.gpu);
+    if (trial.redraw > 0) {
+      const auto& structure = known->contenders[trial.redraw % known->contenders.size()];
+      refit_attention(points, trial.prior.gpu, structure, hardware.gpu);
+      return {};
+    }
+    *known = fit_attention(points, trial.prior.gpu, hardware.gpu);
+    if (hardware.gpu.attention_correction) hardware.gpu.attention_correction->source = "as the attention parameters";
+    std::erase(known->at_bounds, "l2_bandwidth");  // cold cases know nothing of it
+    return known->at_bounds;
+  };
 }
-void fit_gemm_stage(std::span<const MeasuredOp> cases, config::Hardware& hardware) {
-  fit_gemm(points_of(cases, hardware.gpu), hardware.gpu);
+std::vector<std::string> fit_gemm_stage(Cases cases, const Trial& trial, config::Hardware& hardware) {
+  return fit_gemm(points_of(cases, hardware.gpu), &trial.prior.gpu, hardware.gpu).at_bounds;
 }
 
 double gathered_unit(const MeasuredOp& one) { return std::get<graph::Kernel>(one.op.work).unit_bytes; }
@@ -75,27 +81,23 @@ std::vector<Stage> kernel_stages() {
   return {
       {"gaps", {"kernels in a stream", "kernels in a graph"}, {"gpu.gap_stream", "gpu.gap_graph"}},
       {"streams", {"hbm_stream"}, {"gpu.floor_small", "gpu.stream_efficiency"}},
-      {"gathers",
-       {"hbm_gather"},
-       {"gpu.gather_efficiency"},
-       fit_curve("gathers", {"gpu.gather_efficiency"}, &Gpu::gather_efficiency, gathered_unit)},
+      {"gathers", {"hbm_gather"}, {"gpu.gather_efficiency"}, nodes_of(&Gpu::gather_efficiency, gathered_unit)},
       {"layout conversion", {"convert"}, {"gpu.convert_efficiency"}},
       {"page scores", {"page_score"}, {"gpu.floor_score"}},
-      {"top-k",
-       {"topk"},
-       {"gpu.floor_topk", "gpu.topk_pick", "gpu.topk_row"},
-       fit_curve("top-k", {"gpu.floor_topk", "gpu.topk_pick", "gpu.topk_row"}, &Gpu::topk_row, columns)},
+      {"top-k", {"topk"}, {"gpu.floor_topk", "gpu.topk_pick", "gpu.topk_row"}, nodes_of(&Gpu::topk_row, columns)},
       {"attention",
        {"decode_attention"},
        {"gpu.floor_attention", "gpu.attention_row", "gpu.attention_merge", "gpu.attention_tile",
         "gpu.attention_padding", "gpu.attention_part", "gpu.attention_parts", "gpu.attention_tile_time",
         "gpu.attention_overlap", "gpu.attention_efficiency"},
-       fit_attention_stage},
+       nullptr,
+       attention_stage()},
       {"prefill attention", {"prefill_attention"}, {"gpu.prefill_efficiency"}},
       {"GEMM",
        {"gemm"},
        {"gpu.floor_gemm", "gpu.gemm_memory_efficiency", "gpu.gemm_row_loss", "gpu.gemm_compute_efficiency",
         "gpu.gemm_overlap"},
+       nullptr,
        fit_gemm_stage},
   };
 }
@@ -110,21 +112,12 @@ std::vector<Stage> runtime_stages() {
       {"large copies", {"large copies"}, {"link.h2d_bandwidth", "link.d2h_bandwidth"}},
       {"copies both ways", {"copies both ways"}, {"link.both_bandwidth"}},
       {"pageable copies", {"pageable copies"}, {"link.pageable_bandwidth"}},
-      {"small copies",
-       {"small copies"},
-       {"link.engine_piece"},
-       fit_link_curve("small copies", {"link.engine_piece"}, &Link::engine_piece)},
-      {"copy calls",
-       {"copy calls"},
-       {"link.issue_call"},
-       fit_link_curve("copy calls", {"link.issue_call"}, &Link::issue_call)},
+      {"small copies", {"small copies"}, {"link.engine_piece"}, link_nodes_of(&Link::engine_piece)},
+      {"copy calls", {"copy calls"}, {"link.issue_call"}, link_nodes_of(&Link::issue_call)},
       {"batched calls", {"batched calls"}, {"link.issue_batched"}},
       {"2D copies", {"2D copies"}, {"link.engine_row"}},
       {"2D calls", {"2D calls"}, {"link.issue_row"}},
-      {"zero copy",
-       {"zero_copy_gather"},
-       {"link.zero_copy_efficiency"},
-       fit_link_curve("zero copy", {"link.zero_copy_efficiency"}, &Link::zero_copy_efficiency)},
+      {"zero copy", {"zero_copy_gather"}, {"link.zero_copy_efficiency"}, link_nodes_of(&Link::zero_copy_efficiency)},
   };
 }
 

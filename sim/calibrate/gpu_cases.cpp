@@ -16,8 +16,8 @@ using graph::CopyKind;
 using graph::Direction;
 using graph::KernelClass;
 
-constexpr double kHalf = 2;             // bytes of an fp16 number
-constexpr double kLeastLaunches = 16;   // of a chain, so that what surrounds it does not count
+constexpr double kHalf = 2;  // bytes of an fp16 number
+constexpr std::size_t kLeastToHoldOut = 16;
 constexpr double kLargeCopy = 1 << 20;  // bytes from which a copy shows the link's bandwidth
 // Bytes from which a gather shows how much of the bandwidth is left of it: in fewer the time is mostly latency, and a
 // curve whose node rests on such cases alone would pass it on to all that gathers, attention over tokens among them.
@@ -65,7 +65,7 @@ void add_chain(const Row& row, std::vector<MeasuredOp>& cases) {
   MeasuredOp one = measured(row);
   const bool graph = is(row, "how", "graph");
   one.count = row.number("kernels");
-  if (is(row, "clock", "device") && one.count >= kLeastLaunches) {
+  if (is(row, "clock", "device") && one.count > 1) {
     one.bench = graph ? "kernels in a graph" : "kernels in a stream";
     one.measure = graph ? Measure::kGraphGap : Measure::kStreamGap;
   } else if (is(row, "clock", "issue")) {
@@ -137,6 +137,33 @@ void add_zero_copy(const Row& row, std::vector<MeasuredOp>& cases) {
   cases.push_back(std::move(one));
 }
 
+// What lies between two events beyond the kernels between them: the time of one kernel that does nothing, less what
+// each of a chain of them adds. In the time of every kernel that was measured by itself, and of no kernel of a step.
+double between_events(const Results& results, const char* how) {
+  const Row* one = nullptr;
+  const Row* many = nullptr;
+  for (const Row& row : results.rows) {
+    if (row.bench != "launch_chain" || !is(row, "how", how) || !is(row, "clock", "device")) continue;
+    if (row.number("kernels") == 1) one = &row;
+    if (!many || row.number("kernels") > many->number("kernels")) many = &row;
+  }
+  if (!one || one == many) return 0;
+  const double more = many->number("kernels") - 1;
+  return std::max(0.0, one->seconds - (many->seconds - one->seconds) / more);
+}
+
+// Kernels between events, as their work tells; copies have a latency of their own.
+void take_off_events(const Results& results, std::vector<MeasuredOp>& cases) {
+  const double stream = between_events(results, "stream"), graph = between_events(results, "graph");
+  for (MeasuredOp& one : cases) {
+    const bool kernel = one.measure == Measure::kAlone && one.op.lane != graph::Lane::kHost;
+    const double surplus = one.measure == Measure::kGraphGap              ? graph
+                           : kernel || one.measure == Measure::kStreamGap ? stream
+                                                                          : 0;
+    one.seconds = std::max(0.1 * one.seconds, one.seconds - surplus);
+  }
+}
+
 }  // namespace
 
 std::vector<MeasuredOp> gpu_cases(const Results& results) {
@@ -154,7 +181,8 @@ std::vector<MeasuredOp> gpu_cases(const Results& results) {
     one.op.work = std::move(work);
     cases.push_back(std::move(one));
   }
-  hold_out(cases);
+  take_off_events(results, cases);
+  hold_out(cases, kLeastToHoldOut);
   return cases;
 }
 

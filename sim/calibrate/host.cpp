@@ -81,7 +81,7 @@ double cores_of(const Results& results) {
 }
 
 // All cores together stream what the memory gives: no least squares, as a bound that is not reached has no slope.
-void set_dram(std::span<const MeasuredOp> cases, config::Hardware& machine) {
+std::vector<std::string> set_dram(Cases cases, const Trial&, config::Hardware& machine) {
   double fastest = 0;
   for (const MeasuredOp& one : cases) {
     const auto& work = std::get<graph::CpuWork>(one.op.work);
@@ -89,10 +89,12 @@ void set_dram(std::span<const MeasuredOp> cases, config::Hardware& machine) {
     if (!one.held_out) fastest = std::max(fastest, work.items * work.bytes_per_item / busy);
   }
   machine.host.dram_bandwidth.value = fastest;
+  return {};
 }
 
 // The measured sizes of pieces, between which the rate of a core is linear; streams are the last.
-void place_nodes(std::span<const MeasuredOp> cases, config::Curve& curve) {
+void place_nodes(Cases cases, config::Hardware& machine) {
+  config::Curve& curve = machine.host.core_bandwidth;
   std::set<double> units;
   for (const MeasuredOp& one : cases) {
     const auto& work = std::get<graph::CpuWork>(one.op.work);
@@ -124,10 +126,11 @@ std::string title_of(const Results& results) {
 
 std::vector<Stage> host_stages() {
   return {{"fork and join", {"cpu_fork_join"}, {"host.dispatch"}},
-          {"DRAM", {kAllStreams}, {"host.dram_bandwidth"}, set_dram},
+          {"DRAM", {kAllStreams}, {"host.dram_bandwidth"}, nullptr, set_dram},
           {"gathers and products",
            {"cpu_dram", kAllStreams, "cpu_gather_dot", "cpu_sparse_attention"},
-           {"host.core_bandwidth", "host.core_translation", "host.core_flops", "host.all_core_derate"}},
+           {"host.core_bandwidth", "host.core_translation", "host.core_flops", "host.all_core_derate"},
+           place_nodes},
           {"matrix products", {"cpu_product"}, {"host.core_products"}},
           {"top-k on the CPU", {"cpu_topk"}, {"host.core_rank", "host.core_rank_again"}},
           {"hash look-up", {"cpu_lsh_lookup"}, {"host.core_lookup", "host.core_bucket"}}};
@@ -159,7 +162,6 @@ MachineResult fit_host(const Results& results, const MachineRequest& request) {
   MachineResult result;
   result.hardware = request.base;
   set_known(results, result.hardware.host);
-  place_nodes(cases, result.hardware.host.core_bandwidth);
   fit_stages(host_stages(), cases, results, request, result);
   // One core streams out of caches what all together cannot: the memory is the limit.
   config::Host& host = result.hardware.host;

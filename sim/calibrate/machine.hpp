@@ -13,13 +13,14 @@ namespace kvcast::calibrate {
 struct MachineRequest {
   config::Hardware base;                     // what is not measured; where fits start
   std::string name;                          // of the results, as the profile names its points
-  double budget_median = 0, budget_p90 = 0;  // of the held-out cases, for each stage
+  double budget_median = 0, budget_p90 = 0;  // of the held-out cases, for each stage, beyond their own noise
 };
 
 struct MachineResult {
   config::Hardware hardware;
   std::vector<config::Calibration> calibrations;  // one a stage
-  std::vector<std::string> misses;                // budgets that are not kept, in words
+  std::vector<std::string> misses;                // stages that keep the numbers of the base, and why, in words
+  std::vector<std::string> at_bounds;             // numbers at the end of what is possible, so that they say little
   std::vector<std::string> left_out;              // stages that stay as they were, for want of cases
   std::vector<std::string> too_few;               // those of them that have some, and how many they need
   std::string yaml;                               // the profile

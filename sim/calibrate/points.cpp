@@ -96,7 +96,9 @@ double repeated_bytes(const MeasuredPoint& point) {
 
 bool beyond_cache(const MeasuredPoint& point, double l2_capacity) { return repeated_bytes(point) > 2 * l2_capacity; }
 
-double weight_of(const MeasuredPoint& point, double l2_capacity) { return beyond_cache(point, l2_capacity) ? 3 : 1; }
+double weight_of(const MeasuredPoint& point, double l2_capacity) {
+  return point.weight * (beyond_cache(point, l2_capacity) ? 3 : 1);
+}
 
 std::vector<MeasuredPoint> read_points(const std::string& path) {
   std::optional<Table> table;

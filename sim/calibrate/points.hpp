@@ -15,6 +15,7 @@ struct MeasuredPoint {
   graph::Op op;        // attention reads the same KV pairs again and again, as benchmarks without a flush do
   double seconds = 0;
   bool held_out = false;  // kept away from fits
+  double weight = 1;      // beside what its size gives it
   SourceLocation where;
 
   bool attention() const { return op.kind == graph::Kind::kAttention; }

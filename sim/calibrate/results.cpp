@@ -50,6 +50,8 @@ bool read_row(const std::string& path, const json& entry, std::size_t index, Row
     refuse(path, where + ": the median time is no positive number");
   }
   row.passes = {median.get<double>()};
+  const auto noise = entry.find("noise");
+  if (noise != entry.end() && noise->is_number() && noise->get<double>() > 0) row.noise = noise->get<double>();
   return true;
 }
 

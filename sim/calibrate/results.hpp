@@ -16,6 +16,7 @@ struct Row {
   std::map<std::string, double> work;  // of one call: bytes, flops, ...
   std::vector<double> passes;          // seconds: the median of one call, in each pass over the cases
   double seconds = 0;                  // the middle one (geometric mean of two)
+  double noise = 0;                    // of the samples of the first pass, relative
   double spread = 0;  // of what two halves of the passes give: longer over shorter, less 1; 0 where there was one
 
   // The axis or entry of work of this name. UserError where the row lacks it.

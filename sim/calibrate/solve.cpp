@@ -14,8 +14,10 @@ namespace kvcast::calibrate {
 namespace {
 
 constexpr double kScale = 0.05;
+constexpr double kPointError = 0.03;  // typical of what points and model are off by: the unit in which beliefs count
 constexpr int kMostEvaluations = 60;  // of the errors, beside those for derivatives
 constexpr double kDerivativeStep = 1e-8;
+constexpr double kAtBound = 1e-3;  // share of a parameter's range
 
 double soft_square(double e) { return 2 * kScale * kScale * (std::sqrt(1 + e * e / (kScale * kScale)) - 1); }
 
@@ -42,7 +44,7 @@ struct Problem {
   const Errors& errors;
 
   int inputs() const { return static_cast<int>(parameters.size()); }
-  int values() const { return static_cast<int>(weights.size()); }
+  int values() const { return static_cast<int>(weights.size() + parameters.size()); }
 
   std::vector<double> from(const Eigen::VectorXd& u) const {
     std::vector<double> v(parameters.size());
@@ -58,11 +60,20 @@ struct Problem {
     for (std::size_t i = 0; i < e.size(); ++i) {
       residuals[static_cast<Eigen::Index>(i)] = std::copysign(std::sqrt(weights[i] * soft_square(e[i])), e[i]);
     }
+    for (std::size_t i = 0; i < v.size(); ++i) {
+      const Parameter& p = parameters[i];
+      residuals[static_cast<Eigen::Index>(e.size() + i)] = p.width > 0 ? kPointError * (v[i] - p.centre) / p.width : 0;
+    }
     return 0;
   }
 };
 
 }  // namespace
+
+void believe(Parameter& p, double value, double uncertainty) {
+  p.centre = value, p.width = value * std::max(uncertainty, kLeastDoubt);
+  p.start = std::clamp(value, p.low, p.high);
+}
 
 double loss(std::span<const double> errors, std::span<const double> weights) {
   double sum = 0, weight = 0;
@@ -91,7 +102,12 @@ Solution solve(std::span<const Parameter> parameters, std::span<const double> we
   Eigen::LevenbergMarquardt<Eigen::NumericalDiff<Problem>> solver(with_derivatives);
   solver.parameters.maxfev = kMostEvaluations * (problem.inputs() + 1);
   solver.minimize(u);
-  Solution solution{problem.from(u), 0};
+  Solution solution{problem.from(u), 0, {}};
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& p = parameters[i];
+    const double share = (solution.values[i] - p.low) / (p.high - p.low);
+    if (share < kAtBound || share > 1 - kAtBound) solution.at_bounds.push_back(p.key);
+  }
   std::vector<double> e(weights.size());
   errors(solution.values, e);
   solution.cost = loss(e, weights);

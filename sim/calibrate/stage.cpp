@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "calibrate/solve.hpp"
 #include "hardware/cost_model.hpp"
+#include "hardware/number.hpp"
 
 namespace kvcast::calibrate {
 namespace {
@@ -45,8 +46,11 @@ double seconds_of(const MeasuredOp& one, const hardware::CostModel& model) {
   using hardware::Resource;
   const config::Hardware& machine = model.hardware();
   switch (one.measure) {
-    case Measure::kAlone:
-      return model.cost(one.op).alone;
+    case Measure::kAlone: {
+      double seconds = model.cost(one.op).alone;
+      for (const graph::Op& op : one.then) seconds += model.cost(op).alone;
+      return seconds;
+    }
     case Measure::kIssue: {
       const hardware::Cost cost = model.cost(one.op);
       return cost.issue ? cost.issue->first + cost.issue->rest : demand_of(cost, {Resource::kHostThread});
@@ -64,22 +68,40 @@ double seconds_of(const MeasuredOp& one, const hardware::CostModel& model) {
   return 0;
 }
 
-// The numbers under the keys, one a value or point of a curve.
-struct Number {
-  double* value;
-  double high;
+// The numbers under the keys, one a value or point of a curve, as logarithms: they are positive, and their sizes
+// unknown.
+struct Numbers {
+  std::vector<double*> values;
+  std::vector<Parameter> parameters;
+
+  void add(std::string_view key, double& value, double high, double believed, double uncertainty) {
+    const double start = std::log(value), most = std::min(start + std::log(kReach), std::log(high));
+    values.push_back(&value);
+    parameters.push_back({std::string(key), start - std::log(kReach), most, std::min(start, most), std::log(believed),
+                          belief_width(uncertainty)});
+  }
+  void set(std::span<const double> logarithms) const {
+    for (std::size_t i = 0; i < values.size(); ++i) *values[i] = std::exp(logarithms[i]);
+  }
 };
-std::vector<Number> numbers_of(config::Hardware& hardware, std::span<const std::string_view> keys) {
-  std::vector<Number> all;
+
+Numbers numbers_of(config::Hardware& hardware, const config::Hardware& prior, std::span<const std::string_view> keys) {
+  Numbers all;
   const auto knobs = config::knobs(hardware);
+  const auto believed = config::knobs(prior);
   for (const std::string_view key : keys) {
-    const auto knob = std::find_if(knobs.begin(), knobs.end(), [&](const config::Knob& k) { return k.key == key; });
-    KVCAST_CHECK(knob != knobs.end());
+    const auto named = [&](const auto& knob) { return knob.key == key; };
+    const auto knob = std::find_if(knobs.begin(), knobs.end(), named);
+    const auto same = std::find_if(believed.begin(), believed.end(), named);
+    KVCAST_CHECK(knob != knobs.end() && same != believed.end());
     const double most = knob->y == Dimension::kFraction ? 1 : std::numeric_limits<double>::infinity();
     if (knob->value != nullptr) {
-      all.push_back({&knob->value->value, most});
-    } else {
-      for (double& y : knob->curve->y) all.push_back({&y, most});
+      all.add(key, knob->value->value, most, *same->value, same->value->uncertainty);
+      continue;
+    }
+    for (std::size_t i = 0; i < knob->curve->y.size(); ++i) {
+      all.add(key, knob->curve->y[i], most, hardware::at(*same->curve, knob->curve->x[i]).value,
+              same->curve->uncertainty);
     }
   }
   return all;
@@ -87,9 +109,12 @@ std::vector<Number> numbers_of(config::Hardware& hardware, std::span<const std::
 
 }  // namespace
 
-void hold_out(std::vector<MeasuredOp>& cases) {
-  std::map<std::string, std::size_t> seen;
-  for (MeasuredOp& one : cases) one.held_out = seen[one.bench]++ % kOneIn == kFirst;
+double belief_width(double uncertainty) { return std::log1p(std::max(uncertainty, kLeastDoubt)); }
+
+void hold_out(std::vector<MeasuredOp>& cases, std::size_t least) {
+  std::map<std::string, std::size_t> seen, all;
+  for (const MeasuredOp& one : cases) ++all[one.bench];
+  for (MeasuredOp& one : cases) one.held_out = seen[one.bench]++ % kOneIn == kFirst && all[one.bench] >= least;
 }
 
 std::vector<double> predict(const config::Hardware& hardware, std::span<const MeasuredOp> cases) {
@@ -116,33 +141,29 @@ std::vector<double> relative_errors(const config::Hardware& hardware, std::span<
   return errors;
 }
 
-void fit_stage(std::string_view name, std::span<const std::string_view> keys, std::span<const MeasuredOp> cases,
-               config::Hardware& hardware) {
+std::vector<std::string> fit_stage(std::string_view name, std::span<const std::string_view> keys,
+                                   std::span<const MeasuredOp> cases, const config::Hardware& prior,
+                                   config::Hardware& hardware) {
   std::vector<MeasuredOp> used;
+  std::vector<double> weights;
   for (const MeasuredOp& one : cases) {
-    if (!one.held_out) used.push_back(one);
+    if (one.held_out) continue;
+    used.push_back(one);
+    weights.push_back(one.weight);
   }
-  const std::vector<Number> numbers = numbers_of(hardware, keys);
-  if (used.size() < numbers.size()) {
+  const Numbers numbers = numbers_of(hardware, prior, keys);
+  if (used.size() < numbers.values.size()) {
     throw TooFewCases(
-        fmt::format("{}: {} cases to fit {} numbers to; measure more", name, used.size(), numbers.size()));
+        fmt::format("{}: {} cases to fit {} numbers to; measure more", name, used.size(), numbers.values.size()));
   }
-  // Logarithms: the numbers are positive, and their sizes unknown.
-  std::vector<Parameter> parameters;
-  for (const Number& number : numbers) {
-    const double start = std::log(*number.value), high = std::min(start + std::log(kReach), std::log(number.high));
-    parameters.push_back({std::string(name), start - std::log(kReach), high, std::min(start, high)});
-  }
-  const auto set = [&](std::span<const double> values) {
-    for (std::size_t i = 0; i < numbers.size(); ++i) *numbers[i].value = std::exp(values[i]);
-  };
-  const std::vector<double> weights(used.size(), 1);
-  const Solution solution = solve(parameters, weights, [&](std::span<const double> values, std::span<double> out) {
-    set(values);
-    const std::vector<double> predicted = predict(hardware, used);
-    for (std::size_t i = 0; i < used.size(); ++i) out[i] = std::log(predicted[i] / used[i].seconds);
-  });
-  set(solution.values);
+  const Solution solution =
+      solve(numbers.parameters, weights, [&](std::span<const double> values, std::span<double> out) {
+        numbers.set(values);
+        const std::vector<double> predicted = predict(hardware, used);
+        for (std::size_t i = 0; i < used.size(); ++i) out[i] = std::log(predicted[i] / used[i].seconds);
+      });
+  numbers.set(solution.values);
+  return solution.at_bounds;
 }
 
 }  // namespace kvcast::calibrate

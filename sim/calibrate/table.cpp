@@ -72,7 +72,7 @@ void fit_file(const TableRequest& request, const std::string& file, TableResult&
     uncertainty = fit.left_out_p90;
     names = attention_keys(gpu);
   } else {
-    const GemmFit fit = fit_gemm(points, gpu);
+    const GemmFit fit = fit_gemm(points, nullptr, gpu);
     model = fmt::format("memory efficiency {}", fit.memory_points > 2 ? "by size of the weights" : "one for all sizes");
     uncertainty = fit.left_out_p90;
   }
