@@ -167,6 +167,14 @@ TEST_CASE("a series is a policy in a variant: what a sweep changes besides the a
   CHECK(content.defaults["hidden"] == json::parse(R"(["rocketkv, split_factor 0.3", "freekv"])"));
 }
 
+TEST_CASE("experiments that differ in their seeds alone are replicas of one series") {
+  Sweep sweep;
+  for (const char* seed : {"1", "2"}) sweep.add("quest").subject.swept = {{"trace.seed", seed}};
+  const Content content = sweep.read();
+  CHECK(texts(content.series, "series") == Texts{"quest"});
+  CHECK(texts(content.experiments, "replica") == Texts{"seed 1", "seed 2"});
+}
+
 TEST_CASE("numbers of the machines are listed with the experiments on them, the weakest origin first") {
   Sweep sweep;
   sweep.store().set_machine("h200", {{"bandwidth", 1.0, "bytes/s", Origin::kDatasheet, 0.1, "sheet"},
@@ -225,9 +233,10 @@ TEST_CASE("the first view shows the longest context that half of the policies re
     add("t", 16384, 1024, Status::kOk);
     CHECK(sweep.read().defaults["budget"] == 1024);
   }
-  SECTION("of three devices the one with most experiments is shown, not three panels") {
-    add("p", 16384, 256, Status::kOk, "b");
-    add("p", 16384, 256, Status::kOk, "c");
+  SECTION("up to four devices have a panel each; of five the one with most experiments is shown") {
+    for (const char* device : {"b", "c", "d"}) add("p", 16384, 256, Status::kOk, device);
+    CHECK(sweep.read().defaults["hardware"].is_null());
+    add("p", 16384, 256, Status::kOk, "e");
     CHECK(sweep.read().defaults["hardware"] == "a");
   }
 }
@@ -238,7 +247,7 @@ TEST_CASE("an empty store has nothing to prefer") {
   CHECK(content.experiments.rows() == 0);
   CHECK(content.defaults ==
         json::parse(R"({"model": null, "hardware": null, "context": null, "batch": null, "budget": null,
-                                            "hidden": []})"));
+                                            "hidden": [], "measure": "recall"})"));
 }
 
 TEST_CASE("findings are shown as they are stored, in order") {
