@@ -78,8 +78,8 @@ class Figures(ReportCase):
         # 5 fixed split factors, 3 budgets, 2 devices, twice: throughput and accuracy. Adaptive: a dashed line instead of 5 points.
         self.assertEqual(page.evaluate(marks('split_factor', 'split_dots')), 60)
         self.assertEqual(page.evaluate(marks('split_factor', 'adaptive_rules', 'line')), 12)
-        # Full KV: a launch, gemm, attention and small for each of 8 layers.
-        self.assertEqual(page.evaluate(marks('step_timeline', 'bars')), 32)
+        # ArkVale has the most lanes. For each of 8 layers: a launch, five kinds of kernel, the wait for a copy, and a copy behind.
+        self.assertEqual(page.evaluate(marks('step_timeline', 'bars')), 64)
 
     def test_every_figure_has_a_title_a_caption_and_names_the_origins_of_its_numbers(self):
         page = self.open('sweep')
@@ -186,7 +186,24 @@ class Figures(ReportCase):
         whole = page.evaluate("figures[5].view.signal('whole')[1]")
         self.assertAlmostEqual(low / whole, 0.25, delta=0.02)
         self.assertAlmostEqual(high / whole, 0.5, delta=0.02)
-        self.assertLess(page.evaluate(marks('step_timeline', 'bars')), 32)
+        # What the reader sees: the axis begins and ends where the drag did, with fewer operations in between.
+        self.assertEqual(page.evaluate("figures[5].view.scale('x').domain()"), [low, high])
+        self.assertLess(page.evaluate(marks('step_timeline', 'bars')), 64)
+
+    def test_the_timeline_of_another_policy_shows_all_of_its_lanes(self):
+        page = self.open('sweep')
+        options = page.evaluate("[...document.getElementById('control-step_timeline-asked_id').options].map((o) => o.label)")
+        for policy, lanes in (('full', {'host thread', 'compute stream'}), ('freekv', {'host thread', 'compute stream', 'copy stream B'}),
+                              ('arkvale', {'host thread', 'compute stream', 'copy stream A', 'copy stream B'})):
+            page.evaluate(choose('control-step_timeline-asked_id', next(o for o in options if o.startswith(policy + ','))))
+            # Labels of the lanes and the title of the axis under them lie within the figure.
+            inside = ("((plot) => { const p = plot.querySelector('svg').getBoundingClientRect(); return [...plot.querySelectorAll('.role-axis-label text, .role-axis-title text')]"
+                      ".filter((t) => t.textContent).map((t) => [t.textContent, t.getBoundingClientRect()])"
+                      ".map(([text, r]) => [text, r.left >= p.left - 1 && r.right <= p.right + 1 && r.top >= p.top - 1 && r.bottom <= p.bottom + 1]); })"
+                      "(document.getElementById('plot-step_timeline'))")
+            found = dict(page.evaluate(inside))
+            self.assertLessEqual(lanes | {'milliseconds from the start of the step'}, set(found), policy)
+            self.assertTrue(all(found.values()), (policy, found))
 
 
 class Filters(ReportCase):
@@ -230,7 +247,7 @@ class Filters(ReportCase):
 
     def test_a_selection_without_timelines_shows_another_and_says_so(self):
         page = self.open('sweep', '#context=16384')
-        self.assertEqual(page.evaluate(marks('step_timeline', 'bars')), 32)
+        self.assertEqual(page.evaluate(marks('step_timeline', 'bars')), 64)
         note = "document.querySelector('#figure-step_timeline .note').textContent"
         self.assertIn('No experiment of this selection carries a timeline', page.evaluate(note))
         page.evaluate(choose('filter-context', '32K tokens'))
@@ -263,6 +280,9 @@ class Filters(ReportCase):
         page.evaluate(choose('control-memory_owners-pool', 'host DRAM'))
         # Only arkvale and freekv hold anything there: one owner on each of two devices.
         self.assertEqual(page.evaluate(marks('memory_owners', 'bars')), 4)
+        # A predicted score comes first; attention mass is what the others follow from in this store.
+        self.assertEqual(page.evaluate("document.getElementById('control-accuracy_throughput-measure').value"), 'Predicted task score, share of full KV')
+        page.evaluate(choose('control-accuracy_throughput-measure', 'Attention mass kept, mean'))
         before = page.evaluate("figures[1].view.data('drawn')[5].accuracy")
         page.evaluate(choose('control-accuracy_throughput-measure', 'Relative error of the attention output'))
         self.assertAlmostEqual(page.evaluate("figures[1].view.data('drawn')[5].accuracy"), 1 - before, places=5)

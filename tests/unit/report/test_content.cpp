@@ -167,6 +167,14 @@ TEST_CASE("a series is a policy in a variant: what a sweep changes besides the a
   CHECK(content.defaults["hidden"] == json::parse(R"(["rocketkv, split_factor 0.3", "freekv"])"));
 }
 
+TEST_CASE("experiments that differ in their seeds alone are replicas of one series") {
+  Sweep sweep;
+  for (const char* seed : {"1", "2"}) sweep.add("quest").subject.swept = {{"trace.seed", seed}};
+  const Content content = sweep.read();
+  CHECK(texts(content.series, "series") == Texts{"quest"});
+  CHECK(texts(content.experiments, "replica") == Texts{"seed 1", "seed 2"});
+}
+
 TEST_CASE("numbers of the machines are listed with the experiments on them, the weakest origin first") {
   Sweep sweep;
   sweep.store().set_machine("h200", {{"bandwidth", 1.0, "bytes/s", Origin::kDatasheet, 0.1, "sheet"},
