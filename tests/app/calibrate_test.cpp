@@ -42,12 +42,12 @@ TEST_CASE("calibrate cpu measures this machine, and its profile can be fitted ag
   REQUIRE(again.code == 0);
   CHECK(slurp(scratch / "again.yaml") == text);
 
-  // A budget that nothing keeps: refused by name, and no profile is left.
-  const Output refused = kvcast::test::kvcast({"calibrate", "cpu", "--from", results, "-o", scratch / "no.yaml",
-                                               "--budget-median", "0.1", "--budget-p90", "0.1"});
-  CHECK(refused.code == 1);
-  CHECK_THAT(refused.err, Contains("refused: ") && Contains("0.1 % allowed"));
-  CHECK_FALSE(std::filesystem::exists(scratch / "no.yaml"));
+  // A budget that hardly anything keeps does not cost the profile: stages that miss it keep the numbers of the base.
+  const Output strict = kvcast::test::kvcast({"calibrate", "cpu", "--from", results, "-o", scratch / "strict.yaml",
+                                              "--budget-median", "0.1", "--budget-p90", "0.1"});
+  INFO(strict.err);
+  CHECK(strict.code == 0);
+  CHECK_THAT(slurp(scratch / "strict.yaml"), Contains("dram_bandwidth:") && Contains("core_rank:"));
 
   // A machine with this host.
   const std::string machine = scratch.write(
