@@ -71,7 +71,7 @@ function commonLines() {
 }
 
 function focused() { return state.policies[state.focus]; }
-// What the policy in focus is compared with: the first other one, full KV where it is among them.
+// The policy that the one in focus is compared with: full KV where it is selected, otherwise the first other policy.
 function rival() {
   const others = state.policies.filter((policy) => policy !== focused());
   return others.find((policy) => policy.name === 'full') || others[0] || null;

@@ -93,7 +93,7 @@ class Layout {
     return new this.vega.View(this.vega.parse(still, this.theme), { renderer: 'none' }).run();
   }
 
-  // What a figure would show: its titles of panels, and whether it shows anything.
+  // The panels of a figure with their titles, and whether the figure shows anything.
   look(spec) {
     const view = this.run(spec), panels = panelsOf(spec), drawn = spec.usermeta && spec.usermeta.drawn;
     return { panels, titles: panels ? titlesIn(view, panels) : [], empty: Boolean(drawn) && view.data(drawn).length === 0 };

@@ -61,7 +61,7 @@ int print_figures(const Options& options) {
   const Scratch scratch;
   const std::string path = scratch.path + "/job.json";
   report::write_file(path, [&job](std::ostream& file) { file << report::dump(job); });
-  return run_program(node, {report::print_program(), path});
+  return run_program(node, {job.at("program").get<std::string>(), path});
 }
 
 int write_page(const Options& options) {

@@ -21,10 +21,11 @@ struct Options {
 
 int serve_page(const Options& options) {
   const serve::Limits limits;
-  serve::Planner planner(options.jobs > 0 ? options.jobs : hardware_threads());
+  const report::Assets assets = report::load_assets({});
+  serve::Planner planner(options.jobs > 0 ? options.jobs : hardware_threads(), assets);
   serve::Server server(
       options.address, limits,
-      {{"/", {"text/html; charset=utf-8", serve::planner_page()}},
+      {{"/", {"text/html; charset=utf-8", serve::planner_page(assets)}},
        {"/api/catalogue", {"application/json", serve::catalogue_json().dump()}}},
       [&planner](const serve::Request& request, serve::Reply& reply) { planner.answer(request, reply); });
   server.stop_on_signals();

@@ -10,7 +10,7 @@
 
 namespace kvcast::calibrate {
 
-// What the scheduler of the kernel does; not to be found by derivatives.
+// The discrete choices of the kernel's scheduler, which gradient-based fitting cannot find.
 struct AttentionStructure {
   double tile, part, parts;
 };

@@ -37,7 +37,7 @@ std::optional<config::Calibration::Residuals> repeated(std::span<const MeasuredO
   return config::Calibration::Residuals{s.n, s.median, s.p90};
 }
 
-// What the errors of a stage may be: its budget, and what the noise of its own rows adds to the error of any model.
+// The errors that a stage is allowed: its budget plus the noise of its own rows, which no model can predict.
 void set_budget(config::Calibration& c, const MachineRequest& request, Cases cases) {
   constexpr double kMedianOfNormal = 0.67, kP90OfNormal = 1.64;  // of the absolute value, in standard deviations
   std::vector<double> noise;
@@ -79,8 +79,8 @@ struct Fitted {
   std::vector<std::string> at_bounds;
 };
 
-// Where a stage has fewer cases than it needs, or its model does not fit them, the machine stays as it was: that is no
-// reason to refuse what all others say.
+// A stage that has too few cases, or whose model does not fit them, leaves the machine as it was and does not stop the
+// other stages.
 std::optional<Fitted> fit(const Stage& stage, std::vector<MeasuredOp> cases, const MachineRequest& request,
                           MachineResult& result) {
   config::Hardware hardware = result.hardware;
@@ -108,8 +108,8 @@ config::Knob knob_of(config::Hardware& hardware, std::string_view key) {
   return {};
 }
 
-// What later stages found counts for the cases of earlier ones: where that costs one its budget, it has its old numbers
-// again, until all that are left keep theirs.
+// Numbers of later stages change the predictions of earlier ones. A stage that misses its budget because of them gets
+// its old numbers back, until all stages that are left are within theirs.
 void drop_spoilt(std::vector<Fitted>& fitted, const MachineRequest& request, MachineResult& result) {
   config::Hardware base = request.base;
   const auto spoilt = [&](const Fitted& one) {
@@ -157,7 +157,7 @@ double difference(const config::Knob& found, const config::Knob& other) {
   return most;
 }
 
-// By key, how far the numbers of fits to cases drawn anew are from those of the machine, in nine of ten.
+// The 90th percentile, for each key, of how far refits to resampled cases are from the numbers of the machine.
 std::map<std::string_view, double> spreads(const std::vector<Fitted>& fitted, const config::Hardware& base,
                                            const config::Hardware& machine) {
   constexpr std::size_t kRedraws = 32;

@@ -13,8 +13,9 @@ namespace kvcast::calibrate {
 
 using Cases = std::span<const MeasuredOp>;
 
-// What numbers are believed to be that the cases do not tell apart; and whether this is the fit (0) or one of those on
-// cases and beliefs drawn anew, which show how far its numbers could be off.
+// One fit of a stage. `prior` holds the values near which numbers stay that the cases cannot identify. `redraw` is 0
+// for the fit itself, and above 0 for refits to resampled cases and priors, whose spread shows how uncertain its
+// numbers are.
 struct Trial {
   const config::Hardware& prior;
   std::size_t redraw = 0;
@@ -25,7 +26,7 @@ struct Stage {
   std::string_view name;
   std::vector<std::string_view> benches;
   std::vector<std::string_view> keys;
-  // Where a curve gets its nodes from the cases.
+  // Sets the nodes of a curve from the cases, where the stage has a curve.
   std::function<void(Cases, config::Hardware&)> place = nullptr;
   // Where least squares over the keys are not enough: sets them itself, and returns those that ended at a bound.
   std::function<std::vector<std::string>(Cases, const Trial&, config::Hardware&)> fit = nullptr;

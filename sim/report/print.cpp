@@ -43,14 +43,13 @@ json print_job(const std::string& dir, const PrintOptions& print, const Options&
   for (Chart& figure : standalone_figures(assets, content, drawn_answers(assets, content.answers))) {
     figures.push_back({{"name", figure.name}, {"spec", std::move(figure.spec)}});
   }
-  return {{"vega", assets.vega},
+  return {{"program", assets.print},
+          {"vega", assets.vega},
           {"theme", assets.themes.at("light")},
           {"figures", std::move(figures)},
           {"width_mm", print.width_mm},
           {"font", print.font},
           {"out", print.out}};
 }
-
-std::string print_program(const Options& options) { return load_assets(options).print; }
 
 }  // namespace kvcast::report

@@ -18,11 +18,8 @@ struct PrintOptions {
 // texts and for widths that no figure fits in.
 double parse_width(const std::string& text);
 
-// What the program reports/print/print.js reads: {vega: a script, theme, figures: [{name, spec}], width_mm, font, out}.
-// Throws UserError as write_report does.
+// The input of the Node program reports/print/print.js: {vega: a script, theme, figures: [{name, spec}], width_mm,
+// font, out}, and `program`, the path of that program. Throws UserError as write_report does.
 nlohmann::json print_job(const std::string& dir, const PrintOptions& print, const Options& options = {});
-
-// The path of that program.
-std::string print_program(const Options& options = {});
 
 }  // namespace kvcast::report

@@ -91,13 +91,17 @@ json summary_json(const Hardware& machine) {
           {"host_title", machine.host.title}};
 }
 
+json changes_json(const Hardware& machine) {
+  json changes = json::array();
+  for (const config::MachineChange& c : machine.changes) {
+    changes.push_back({{"key", c.key}, {"value", c.value}, {"base", c.base}, {"follows", c.follows}, {"rule", c.rule}});
+  }
+  return changes;
+}
+
 json to_json(const Hardware& machine) {
   json out = summary_json(machine);
-  out["changes"] = json::array();
-  for (const config::MachineChange& c : machine.changes) {
-    out["changes"].push_back(
-        {{"key", c.key}, {"value", c.value}, {"base", c.base}, {"follows", c.follows}, {"rule", c.rule}});
-  }
+  out["changes"] = changes_json(machine);
   out["numbers"] = json::array();
   for (const ConstKnob& knob : config::knobs(machine)) out["numbers"].push_back(number_json(knob));
   return out;

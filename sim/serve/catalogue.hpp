@@ -15,6 +15,8 @@ namespace kvcast::serve {
 nlohmann::json to_json(const config::Model& model);
 // {name, title, aliases, host, host_title}.
 nlohmann::json summary_json(const config::Hardware& machine);
+// [{key, value, base, follows, rule}]: numbers that a run sets, and those that follow from them.
+nlohmann::json changes_json(const config::Hardware& machine);
 // The summary, `changes`, and `numbers`: [{key, value or points, unit, origin, uncertainty, source, range}].
 nlohmann::json to_json(const config::Hardware& machine);
 nlohmann::json to_json(const policy::Descriptor& policy);

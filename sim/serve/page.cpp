@@ -1,12 +1,10 @@
 #include "serve/page.hpp"
 
-#include "report/assets.hpp"
 #include "report/page.hpp"
 
 namespace kvcast::serve {
 
-std::string planner_page() {
-  const report::Assets assets = report::load_assets({});
+std::string planner_page(const report::Assets& assets) {
   nlohmann::json charts = nlohmann::json::object();
   for (const report::Chart& chart : assets.planner.charts) charts[chart.name] = chart.spec;
   const nlohmann::json data = {{"charts", charts}, {"themes", assets.themes}, {"palette", assets.palette}};

@@ -3,9 +3,10 @@
 
 #include <string>
 
+#include "report/assets.hpp"
+
 namespace kvcast::serve {
 
-// UserError where a part of the page is missing, or Vega's package.
-std::string planner_page();
+std::string planner_page(const report::Assets& assets);
 
 }  // namespace kvcast::serve

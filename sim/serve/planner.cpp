@@ -10,7 +10,6 @@
 #include "base/error.hpp"
 #include "config/run.hpp"
 #include "report/answers.hpp"
-#include "report/assets.hpp"
 #include "serve/recent_replays.hpp"
 #include "serve/results.hpp"
 #include "study/scoring.hpp"
@@ -78,7 +77,7 @@ std::optional<std::size_t> timeline_of(const std::string& query) {
 
 class Planner::Impl {
  public:
-  explicit Impl(int threads) : threads_(threads), assets_(report::load_assets({})) {
+  Impl(int threads, const report::Assets& assets) : threads_(threads), assets_(assets) {
     std::string ignored;
     score_replays_ = study::score_cache_file(ignored);
   }
@@ -181,12 +180,12 @@ class Planner::Impl {
   }
 
   int threads_;
-  report::Assets assets_;
+  const report::Assets& assets_;
   std::string score_replays_;
   RecentReplays replays_{kReplays};
 };
 
-Planner::Planner(int threads) : impl_(std::make_unique<Impl>(threads)) {}
+Planner::Planner(int threads, const report::Assets& assets) : impl_(std::make_unique<Impl>(threads, assets)) {}
 Planner::~Planner() = default;
 void Planner::answer(const Request& request, Reply& reply) { impl_->answer(request, reply); }
 

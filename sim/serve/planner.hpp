@@ -14,14 +14,15 @@
 
 #include <memory>
 
+#include "report/assets.hpp"
 #include "serve/http.hpp"
 
 namespace kvcast::serve {
 
 class Planner {
  public:
-  // Simulates on so many threads for each request.
-  explicit Planner(int threads);
+  // Simulates on so many threads for each request. The assets must outlive it.
+  Planner(int threads, const report::Assets& assets);
   ~Planner();
 
   // A Handler.

@@ -1,6 +1,7 @@
 #include "serve/results.hpp"
 
 #include "result/json.hpp"
+#include "serve/catalogue.hpp"
 
 namespace kvcast::serve {
 
@@ -9,10 +10,7 @@ using nlohmann::json;
 json run_json(const study::Task& task, const result::Result& result) {
   json out = result::to_json(result);
   const config::Hardware& machine = task.prepared.run.hardware;
-  for (const config::MachineChange& c : machine.changes) {
-    out["machine_changes"].push_back(
-        {{"key", c.key}, {"value", c.value}, {"base", c.base}, {"follows", c.follows}, {"rule", c.rule}});
-  }
+  if (!machine.changes.empty()) out["machine_changes"] = changes_json(machine);
   for (const auto& number : study::machine_numbers(machine)) {
     out["rests_on"].push_back(result::to_json(machine.name, number));
   }
