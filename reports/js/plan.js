@@ -5,11 +5,12 @@ function buildPlan() {
   const section = document.getElementById('plan');
   section.hidden = page.answers.length === 0;
   if (section.hidden) return;
-  section.append(element('h2', { class: 'plan-title' }, 'Plan'), ...page.answers.map(buildAnswer));
+  const title = page.sweep.compared ? 'Changes' : 'Plan';
+  section.append(element('h2', { class: 'plan-title' }, title), ...page.answers.map(buildAnswer));
   const sections = document.getElementById('sections');
   sections.hidden = false;
   const link = (id, text) => element('a', { href: '#' + id, onclick: (event) => { event.preventDefault(); document.getElementById(id).scrollIntoView(); } }, text);
-  sections.append(link('plan', 'Plan'), page.sweep.swept ? link('figures', 'Figures') : '', link('table-section', 'All experiments'), link('foundations', 'Origins'));
+  sections.append(link('plan', title), page.sweep.swept ? link('figures', 'Figures') : '', link('table-section', 'All experiments'), link('foundations', 'Origins'));
 }
 
 function buildAnswer(answer) {

@@ -19,8 +19,8 @@ function drawHead() {
       ...(sweep.counts.failed ? [formatCount(sweep.counts.failed) + ' failed'] : [])]) + '. All numbers are forecasts of a simulator, not measurements of a running model.';
   document.getElementById('lead').append(sweep.description ? sweep.description + ' ' : '', counts);
   const box = document.getElementById('findings');
-  box.hidden = !sweep.swept;
-  if (sweep.swept) box.append(...(findings.length
+  box.hidden = !sweep.swept || Boolean(sweep.compared);
+  if (!box.hidden) box.append(...(findings.length
     ? findings.map(({ title, text, detail }) => element('div', { class: 'finding' }, element('h2', {}, title), text.split('\n').map((line) => element('p', { class: text.length > 48 ? 'finding-text long' : 'finding-text' }, line)), detail ? element('p', { class: 'finding-detail' }, detail) : ''))
     : [element('p', { class: 'empty' }, 'This store holds no findings: either its sweep has not finished, or nothing was concluded from it.')]));
 }

@@ -53,10 +53,7 @@ class PlanStore {
     store_.show(order_);
     store_.set_metadata(store::kMetaPlanned, fmt::format("{}", order_.size()));
     std::vector<store::Answer> stored;
-    for (const plan::Answer& a : answers) {
-      stored.push_back(
-          {a.kind, a.question, a.text, fmt::format("{}", fmt::join(a.details, "\n")), a.data.dump(), a.runs});
-    }
+    for (const plan::Answer& a : answers) stored.push_back(plan::stored(a));
     store_.set_answers(stored);
   }
 

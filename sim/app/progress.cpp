@@ -8,7 +8,8 @@
 namespace kvcast::app {
 namespace {
 constexpr int kBar = 30;
-constexpr auto kBetweenDrawings = std::chrono::milliseconds(100);
+using std::chrono::milliseconds;
+constexpr milliseconds kBetweenDrawings{100}, kBeforeFirstLine{3000}, kBetweenLines{20000};
 }  // namespace
 
 std::string format_duration(double seconds) {
@@ -25,7 +26,7 @@ Progress::Progress(std::string title, std::int64_t total, std::int64_t done)
       at_start_(done),
       terminal_(isatty(STDERR_FILENO) == 1),
       begin_(std::chrono::steady_clock::now()),
-      drawn_(begin_ - kBetweenDrawings) {}
+      drawn_(terminal_ ? begin_ - kBetweenDrawings : begin_ - kBetweenLines + kBeforeFirstLine) {}
 
 Progress::~Progress() {
   if (terminal_) fmt::print(stderr, "\r\033[K");
@@ -35,22 +36,50 @@ void Progress::advance(std::int64_t pieces, const std::string& now_at) {
   const std::lock_guard lock(mutex_);
   done_ += pieces;
   const auto now = std::chrono::steady_clock::now();
-  if (!terminal_ || (now - drawn_ < kBetweenDrawings && done_ < total_)) return;
+  const bool due = now - drawn_ >= (terminal_ ? kBetweenDrawings : kBetweenLines);
+  if (!due && (!terminal_ || done_ < total_)) return;
   drawn_ = now;
   draw(now_at);
 }
 
-void Progress::draw(const std::string& now_at) {
-  const double elapsed = std::chrono::duration<double>(drawn_ - begin_).count();
+// "2 min 05 s left", by the speed so far; nothing before there is any.
+std::string Progress::left() const {
   const std::int64_t fresh = done_ - at_start_;
-  const std::string eta =
-      fresh == 0 ? ""
-                 : ", " + format_duration(elapsed / static_cast<double>(fresh) * static_cast<double>(total_ - done_)) +
-                       " left";
+  if (fresh == 0) return "";
+  const double elapsed = std::chrono::duration<double>(drawn_ - begin_).count();
+  return ", " + format_duration(elapsed / static_cast<double>(fresh) * static_cast<double>(total_ - done_)) + " left";
+}
+
+void Progress::draw(const std::string& now_at) {
+  if (!terminal_) {
+    fmt::print(stderr, "{}: {} of {}{}; last {}\n", title_, done_, total_, left(), now_at);
+    return;
+  }
   const auto filled = static_cast<int>(total_ == 0 ? kBar : kBar * done_ / total_);
   fmt::print(stderr, "\r\033[K{} [{}{}] {}/{}{}  {}", title_, std::string(static_cast<std::size_t>(filled), '='),
-             std::string(static_cast<std::size_t>(kBar - filled), ' '), done_, total_, eta, now_at);
+             std::string(static_cast<std::size_t>(kBar - filled), ' '), done_, total_, left(), now_at);
   std::fflush(stderr);
+}
+
+LongWait::LongWait(std::string what) : what_(std::move(what)), thread_([this] { speak(); }) {}
+
+LongWait::~LongWait() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void LongWait::speak() {
+  const auto begin = std::chrono::steady_clock::now();
+  std::unique_lock lock(mutex_);
+  for (auto due = begin + kBeforeFirstLine; !changed_.wait_until(lock, due, [this] { return over_; });
+       due += kBetweenLines) {
+    const std::chrono::duration<double> so_far = due - begin;
+    fmt::print(stderr, "{}: {} so far\n", what_, format_duration(so_far.count()));
+  }
 }
 
 }  // namespace kvcast::app

@@ -1,10 +1,13 @@
-// A line on stderr that says how far a long piece of work is: only on a terminal, never in a pipe or a log.
+// Lines on stderr that say how far a long piece of work is: one that is drawn anew on a terminal; a new one now and then
+// in a pipe or a log.
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <thread>
 
 namespace kvcast::app {
 
@@ -21,11 +24,30 @@ class Progress {
 
  private:
   void draw(const std::string& now_at);
+  std::string left() const;
   std::string title_;
   std::int64_t total_, done_, at_start_;
   bool terminal_;
   std::chrono::steady_clock::time_point begin_, drawn_;
   std::mutex mutex_;
+};
+
+// Says on stderr what a command is at, when that takes longer than some seconds, and again now and then: "replaying
+// quest: 30 s so far".
+class LongWait {
+ public:
+  explicit LongWait(std::string what);
+  ~LongWait();
+  LongWait(const LongWait&) = delete;
+  LongWait& operator=(const LongWait&) = delete;
+
+ private:
+  void speak();
+  std::string what_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;
 };
 
 // "42 s", "3 min 05 s", "2 h 10 min".

@@ -1,4 +1,4 @@
-// kvcast report DIR: a page from the store alone.
+// kvcast report DIR...: a page from stores alone.
 #include "report/report.hpp"
 
 #include <fmt/format.h>
@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "report/page.hpp"
 #include "report/print.hpp"
+#include "report/stores.hpp"
 #include "store/store.hpp"
 
 namespace kvcast::app {
@@ -34,8 +35,15 @@ void print_findings(const std::string& dir) {
   }
 }
 
+void print_changes(const std::vector<std::string>& dirs) {
+  const report::Stores stores(dirs);
+  for (const store::Answer& answer : report::answers_of(stores.sources()))
+    fmt::print("{}\n  {}\n", answer.question, answer.text);
+}
+
 struct Options {
-  std::string dir, out, figures, width = "single", font = "sans-serif";
+  std::vector<std::string> dirs;
+  std::string out, figures, width = "single", font = "sans-serif";
 };
 
 // A folder that is removed in the end.
@@ -56,7 +64,7 @@ int print_figures(const Options& options) {
   program_on_path("fc-match", "fontconfig");
   for (const char* name : {"hb-shape", "hb-subset"}) program_on_path(name, "libharfbuzz-bin");
   report::PrintOptions print{options.figures, report::parse_width(options.width), options.font};
-  const nlohmann::json job = report::print_job(options.dir, print);
+  const nlohmann::json job = report::print_job(options.dirs, print);
   report::make_folder(options.figures);
   const Scratch scratch;
   const std::string path = scratch.path + "/job.json";
@@ -65,9 +73,10 @@ int print_figures(const Options& options) {
 }
 
 int write_page(const Options& options) {
-  const std::string target = options.out.empty() ? options.dir + "/report" : options.out;
-  report::write_report(options.dir, target);
-  print_findings(options.dir);
+  const std::string& last = options.dirs.back();
+  const std::string target = options.out.empty() ? last + "/report" : options.out;
+  report::write_report(options.dirs, target);
+  options.dirs.size() == 1 ? print_findings(last) : print_changes(options.dirs);
   fmt::print("report: {}/index.html\n", target);
   return 0;
 }
@@ -78,8 +87,11 @@ void add_report(CLI::App& app, int& result) {
   CLI::App* command =
       app.add_subcommand("report", "write a self-contained page (OUT/index.html) from a sweep's results");
   auto options = std::make_shared<Options>();
-  command->add_option("DIR", options->dir, "folder that holds results.sqlite, validation.json or both")->required();
-  command->add_option("-o,--out", options->out, "folder to write to (default: DIR/report)");
+  command
+      ->add_option("DIR", options->dirs,
+                   "folder that holds results.sqlite, validation.json or both; of several, what changed from the first")
+      ->required();
+  command->add_option("-o,--out", options->out, "folder to write to (default: report/ in the last DIR)");
   CLI::Option* figures = command->add_option(
       "--figures", options->figures, "instead of the page, write its figures for print (SVG and PDF) to this folder");
   command->add_option("--width", options->width, "of the figures: 85mm, 17.8cm, 3.3in, single (85mm), double (178mm)")

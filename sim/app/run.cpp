@@ -1,17 +1,17 @@
 // kvcast run CONFIG: one experiment, as text, JSON and timeline.
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 
 #include "app/commands.hpp"
+#include "app/progress.hpp"
 #include "app/run_text.hpp"
 #include "app/scores.hpp"
 #include "app/settings.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
+#include "base/whole_file.hpp"
 #include "serve/results.hpp"
 #include "study/study.hpp"
 
@@ -26,26 +26,25 @@ struct Options {
 
 int run(const Options& options) {
   study::Point point{load_with_settings(options.config, options.settings), {}, {}};
-  std::ofstream timeline;
-  if (!options.timeline.empty()) {
-    timeline.open(options.timeline);
-    if (!timeline) throw UserError({options.timeline, 0, 0}, "cannot write the timeline");
-    point.ask.chrome_trace = &timeline;
-  }
+  std::optional<WholeFile> timeline;
+  if (!options.timeline.empty()) point.ask.chrome_trace = &timeline.emplace(options.timeline).stream();
   const study::Plan plan({std::move(point)});
   std::optional<study::Task> task;  // as it was simulated, with the budget that a `match:` was solved for
   result::Result result;
   study::StudyOptions study;
   study.threads = hardware_threads();
   ask_for_scores(study, study::Scores::kAtHand);
+  const result::Subject& asked = plan.tasks().front().prepared.subject;
+  std::optional<LongWait> wait(fmt::format("{} on {}: replaying {} and simulating", asked.policy, asked.hardware, asked.trace));
   study::run(plan, study, [&](const study::Task& simulated, result::Result&& finished) {
     task = simulated, result = std::move(finished);
   });
+  wait.reset();
   if (result.status == result::Status::kFailed) throw UserError(result.error);
-  if (!options.timeline.empty() && result.experiment.oom) {
-    timeline.close();
-    std::filesystem::remove(options.timeline);
+  if (timeline && result.experiment.oom) {
     fmt::print(stderr, "{} is not written: an experiment that does not fit has no decode step\n", options.timeline);
+  } else if (timeline) {
+    timeline->commit();
   }
   if (options.as_json) {
     fmt::print("{}\n", serve::run_json(*task, result).dump(1));

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <boost/algorithm/string/replace.hpp>
 #include <charconv>
 #include <map>
 #include <memory>
@@ -66,6 +67,7 @@ class Sweep {
  public:
   Sweep(const Options& options, const config::Node& config)
       : config_(config),
+        dir_(options.dir),
         jobs_(options.jobs > 0 ? options.jobs : hardware_threads()),
         plan_(points_of(config)),
         store_(store::Store::open(options.dir, store::Store::Open::kCreate)) {
@@ -166,7 +168,10 @@ class Sweep {
     };
     fmt::print("{}: {} experiments, {} of them do not fit in memory{}\n", store_.path(), results.size(),
                count(Status::kOom), misfits_text(results));
-    for (const plan::Unchanged& u : unchanged) fmt::print("{}\n", plan::text_of(u));
+    for (const store::Finding& finding : findings) {
+      fmt::print("{}\n  {}\n", finding.title, boost::replace_all_copy(finding.text, "\n", "\n  "));
+    }
+    fmt::print("A page of these results: kvcast report {}\n", dir_);
     if (const auto refused = count(Status::kFailed); refused > 0) throw UserError(refusals_text(results, refused));
     return 0;
   }
@@ -203,6 +208,7 @@ class Sweep {
   }
 
   const config::Node& config_;
+  std::string dir_;
   int jobs_;
   study::Plan plan_;
   std::vector<std::string> keys_;  // of the whole sweep, in its order

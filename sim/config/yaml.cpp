@@ -23,6 +23,19 @@ constexpr std::size_t kMaxNodes = 100'000;
 constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kMaxKeyBytes = 128;
 
+// 128K is 131072 and 1M is 1048576, as results print counts of tokens. Anything else stays as it is.
+Node written_out(const Node& node) {
+  if (node.kind() != Node::Kind::kScalar || node.quoted()) return node;
+  const std::string& text = node.text();
+  constexpr std::size_t kMostDigits = 9;
+  const std::size_t digits = text.find_first_not_of("0123456789");
+  const bool is_count = digits + 1 == text.size() && digits > 0 && digits <= kMostDigits && text.front() != '0' &&
+                        (text.back() == 'K' || text.back() == 'M');
+  if (!is_count) return node;
+  const std::int64_t factor = text.back() == 'K' ? 1024 : 1024 * 1024;
+  return Node::scalar(std::to_string(std::stoll(text) * factor), node.where());
+}
+
 // Builds a Node out of yaml-cpp's events and refuses what kvcast's YAML does without.
 class TreeBuilder : public YAML::EventHandler {
  public:
@@ -145,11 +158,12 @@ class TreeBuilder : public YAML::EventHandler {
   // Puts a finished node where it belongs: into the open list or map, as a key or as a value, or at the root.
   void attach(Node node, const SourceLocation& where) {
     if (open_.empty()) {
-      root_ = std::move(node);
+      root_ = written_out(node);
     } else if (Open& parent = open_.back(); !parent.is_map) {
-      parent.items.push_back(std::move(node));
+      parent.items.push_back(written_out(node));
     } else if (parent.expects_value) {
-      parent.entries.back().second = std::move(node);
+      auto& [key, value] = parent.entries.back();
+      value = key == "name" || key == "description" ? std::move(node) : written_out(node);
       parent.expects_value = false;
     } else {
       add_key(parent, node, where);

@@ -1,16 +1,16 @@
 // Trace Event Format (Google, "Trace Event Format", 2016): metadata events "M" name the rows, complete events "X" are
-// the bars, "C" the counters. Decimal microseconds are written from integers, since a double would lose picoseconds
-// after an hour.
+// the slices, "s" and "f" begin and end the arrows, "C" are the counters.
 #include "engine/timeline.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
 namespace kvcast::engine {
-
 namespace {
 
 constexpr int kProcess = 1;
@@ -22,67 +22,121 @@ std::string quoted(const std::string& text) {
 
 std::string microseconds(Picoseconds t) { return fmt::format("{}.{:06}", t / 1'000'000, t % 1'000'000); }
 
+// Readers keep whole nanoseconds. Both ends are rounded down, and never a duration: else a slice could reach into the
+// next one and be taken for its parent.
+Picoseconds readable(Picoseconds t) { return t - t % 1000; }
+std::string from_to(Picoseconds from, Picoseconds to) {
+  return fmt::format(R"("ts":{},"dur":{})", microseconds(readable(from)), microseconds(readable(to) - readable(from)));
+}
+
 std::string number(double value) { return std::isfinite(value) ? fmt::format("{}", value) : "null"; }
+
+struct Slice {
+  const Record* record;
+  TimelineLabel label;
+};
+
+class Writer {
+ public:
+  Writer(std::ostream& out, const System& system) : out_(out), system_(system) {
+    out_ << "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
+    event(fmt::format(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":"kvcast"}}}})", kProcess));
+  }
+
+  void lane(std::uint16_t lane, const std::vector<Slice>& slices) {
+    event(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", kProcess, lane + 1,
+                      quoted(system_.lanes[lane])));
+    event(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}})",
+                      kProcess, lane + 1, lane));
+    std::vector<std::string> open;  // groups around the slice before
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      const std::vector<std::string>& groups = slices[i].label.groups;
+      const auto [differs, ignored] = std::mismatch(open.begin(), open.end(), groups.begin(), groups.end());
+      for (auto depth = static_cast<std::size_t>(differs - open.begin()); depth < groups.size(); ++depth) {
+        group(lane, groups[depth], slices[i].record->start, end_of_group(slices, i, depth));
+      }
+      open = groups;
+      slice(slices[i]);
+    }
+  }
+
+  void arrow(const Record& from, const Record& to) {
+    for (const auto& [phase, at] : {std::pair(R"("s")", &from), std::pair(R"("f","bp":"e")", &to)}) {
+      event(fmt::format(R"({{"ph":{},"pid":{},"tid":{},"name":"wait","cat":"wait","id":{},"ts":{}}})", phase, kProcess,
+                        at->lane + 1, to.id, microseconds(readable(at->start))));
+    }
+  }
+
+  void memory(const TimelineLog::MemoryChange& change) {
+    event(fmt::format(R"({{"ph":"C","pid":{},"name":{},"ts":{},"args":{{"bytes":{}}}}})", kProcess,
+                      quoted(system_.pools[change.pool].name), microseconds(readable(change.at)), number(change.in_use)));
+  }
+
+  void close() {
+    out_ << "\n]}\n";
+    out_.flush();
+  }
+
+ private:
+  void event(const std::string& text) {
+    out_ << (first_ ? "\n" : ",\n") << text;
+    first_ = false;
+  }
+
+  static Picoseconds end_of_group(const std::vector<Slice>& slices, std::size_t from, std::size_t depth) {
+    const std::vector<std::string>& groups = slices[from].label.groups;
+    const auto same = [&](const Slice& s) {
+      return s.label.groups.size() > depth && std::equal(groups.begin(), groups.begin() + static_cast<long>(depth) + 1,
+                                                         s.label.groups.begin());
+    };
+    std::size_t last = from;
+    while (last + 1 < slices.size() && same(slices[last + 1])) ++last;
+    return slices[last].record->finish;
+  }
+
+  void group(std::uint16_t lane, const std::string& name, Picoseconds from, Picoseconds to) {
+    event(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":"group",{}}})", kProcess, lane + 1, quoted(name),
+                      from_to(from, to)));
+  }
+
+  void slice(const Slice& slice) {
+    const Record& record = *slice.record;
+    std::string line = fmt::format(
+        R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":{},{},"args":{{"op":{},"work_us":{})", kProcess, record.lane + 1,
+        quoted(slice.label.name), quoted(slice.label.category), from_to(record.start, record.finish), record.id,
+        microseconds(record.finish - record.work_start));
+    for (const auto& [name, value] : slice.label.numbers)
+      fmt::format_to(std::back_inserter(line), ",{}:{}", quoted(name), number(value));
+    event(line + "}}");
+  }
+
+  std::ostream& out_;
+  const System& system_;
+  bool first_ = true;
+};
 
 }  // namespace
 
-TimelineWriter::TimelineWriter(std::ostream& out, const System& system, Describe describe, TimelineRange range)
-    : out_(out),
-      system_(system),
-      describe_(std::move(describe)),
-      range_(range),
-      lane_named_(system.lanes.size(), false) {
-  out_ << "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
-  begin_event();
-  out_ << fmt::format(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":"kvcast"}}}})", kProcess);
-}
-
-TimelineWriter::~TimelineWriter() { close(); }
-
-void TimelineWriter::begin_event() {
-  out_ << (first_ ? "\n" : ",\n");
-  first_ = false;
-}
-
-void TimelineWriter::name_lane(std::uint16_t lane) {
-  if (lane_named_[lane]) return;
-  lane_named_[lane] = true;
-  begin_event();
-  out_ << fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", kProcess, lane + 1,
-                      quoted(system_.lanes[lane]));
-  begin_event();
-  out_ << fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}})",
-                      kProcess, lane + 1, lane);
-}
-
-void TimelineWriter::finished(const Record& record) {
-  if (record.finish < range_.from || record.start > range_.to) return;
-  name_lane(record.lane);
-  const TimelineLabel label = describe_(record.tag);
-  line_.clear();
-  const auto to = std::back_inserter(line_);
-  fmt::format_to(
-      to, R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":{},"ts":{},"dur":{},"args":{{"op":{},"work_us":{})", kProcess,
-      record.lane + 1, quoted(label.name), quoted(label.category), microseconds(record.start),
-      microseconds(record.finish - record.start), record.id, microseconds(record.finish - record.work_start));
-  for (const auto& [name, value] : label.numbers) fmt::format_to(to, ",{}:{}", quoted(name), number(value));
-  line_ += "}}";
-  begin_event();
-  out_ << line_;
-}
-
-void TimelineWriter::memory_changed(std::uint16_t pool, Picoseconds at, double in_use) {
-  if (at < range_.from || at > range_.to) return;
-  begin_event();
-  out_ << fmt::format(R"({{"ph":"C","pid":{},"name":{},"ts":{},"args":{{"bytes":{}}}}})", kProcess,
-                      quoted(system_.pools[pool].name), microseconds(at), number(in_use));
-}
-
-void TimelineWriter::close() {
-  if (closed_) return;
-  closed_ = true;
-  out_ << "\n]}\n";
-  out_.flush();
+void write_timeline(std::ostream& out, const System& system, const TimelineLog& log,
+                    const std::function<TimelineLabel(const Record&)>& describe) {
+  std::map<std::uint16_t, std::vector<Slice>> lanes;  // a lane's ops finish in the order in which they run
+  std::map<OpId, const Record*> drawn;
+  for (const Record& record : log.records()) {
+    if (record.start == record.finish) continue;
+    lanes[record.lane].push_back({&record, describe(record)});
+    drawn[record.id] = &record;
+  }
+  Writer writer(out, system);
+  for (const auto& [lane, slices] : lanes) writer.lane(lane, slices);
+  // Behind all slices: an arrow belongs to the innermost slice that is known at its time.
+  for (const auto& [lane, slices] : lanes) {
+    for (const Slice& s : slices) {
+      const auto from = s.label.waited_for ? drawn.find(*s.label.waited_for) : drawn.end();
+      if (from != drawn.end()) writer.arrow(*from->second, *s.record);
+    }
+  }
+  for (const TimelineLog::MemoryChange& change : log.memory()) writer.memory(change);
+  writer.close();
 }
 
 }  // namespace kvcast::engine

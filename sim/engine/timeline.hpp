@@ -1,11 +1,12 @@
 // The timeline of a run in Chrome's trace event format (JSON), which Perfetto and chrome://tracing open: one row a
-// lane, one bar an op, one counter a memory pool.
+// lane, one slice an op within the slices of its groups, an arrow for a wait, one counter a memory pool.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <limits>
+#include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,48 +15,43 @@
 
 namespace kvcast::engine {
 
-// What an op is called. `numbers` show beside the bar when it is clicked.
+// Keeps a run's records and changes of memory.
+class TimelineLog final : public Observer {
+ public:
+  struct MemoryChange {
+    std::uint16_t pool = 0;
+    Picoseconds at = 0;
+    double in_use = 0;  // bytes from then on
+  };
+
+  void finished(const Record& record) override { records_.push_back(record); }
+  void memory_changed(std::uint16_t pool, Picoseconds at, double in_use) override {
+    memory_.push_back({pool, at, in_use});
+  }
+
+  const std::vector<Record>& records() const { return records_; }  // in order of finish
+  const std::vector<MemoryChange>& memory() const { return memory_; }
+
+ private:
+  std::vector<Record> records_;
+  std::vector<MemoryChange> memory_;
+};
+
+// How an op is shown.
 struct TimelineLabel {
   std::string name;
   std::string category;
-  std::vector<std::pair<std::string, double>> numbers;
+  std::vector<std::pair<std::string, double>> numbers;  // beside the slice when it is clicked
+  // The slices around it, outermost first: {"step 12", "layer 3"}. Ops that follow each other on a lane share slices
+  // as long as their groups are alike.
+  std::vector<std::string> groups;
+  std::optional<OpId> waited_for;  // an op on another lane that is drawn, too
 };
 
-// Ops that lie in [from, to] at least in part are drawn, and changes of memory within.
-struct TimelineRange {
-  Picoseconds from = 0;
-  Picoseconds to = std::numeric_limits<Picoseconds>::max();
-};
-
-// Writes while the run goes on and keeps nothing. Times are microseconds with six decimals: whole picoseconds.
-class TimelineWriter final : public Observer {
- public:
-  using Describe = std::function<TimelineLabel(std::uint64_t tag)>;
-
-  // The stream and the system must outlive the writer.
-  TimelineWriter(std::ostream& out, const System& system, Describe describe, TimelineRange range = {});
-  // Closes.
-  ~TimelineWriter() override;
-  TimelineWriter(const TimelineWriter&) = delete;
-  TimelineWriter& operator=(const TimelineWriter&) = delete;
-
-  void finished(const Record& record) override;
-  void memory_changed(std::uint16_t pool, Picoseconds at, double in_use) override;
-  // Ends the JSON; nothing may be written after that. Idempotent.
-  void close();
-
- private:
-  void begin_event();
-  void name_lane(std::uint16_t lane);
-
-  std::ostream& out_;
-  const System& system_;
-  Describe describe_;
-  TimelineRange range_;
-  std::vector<bool> lane_named_;
-  std::string line_;  // scratch
-  bool first_ = true, closed_ = false;
-};
+// Ops that take no time are left out. Starts and ends are whole nanoseconds, the resolution of readers. Slices of a row
+// are written in order of time, outer ones first, as readers nest them.
+void write_timeline(std::ostream& out, const System& system, const TimelineLog& log,
+                    const std::function<TimelineLabel(const Record&)>& describe);
 
 // Hands a run to two observers.
 class BothObservers final : public Observer {

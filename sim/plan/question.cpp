@@ -66,6 +66,10 @@ std::vector<std::unique_ptr<Question>> read_plan(const Node& config) {
   return questions;
 }
 
+store::Answer stored(const Answer& a) {
+  return {a.kind, a.question, a.text, fmt::format("{}", fmt::join(a.details, "\n")), a.data.dump(), a.runs};
+}
+
 void check_run(const Node& run) { study::prepare(run); }
 
 namespace {

@@ -11,6 +11,7 @@
 #include "plan/experiments.hpp"
 #include "plan/target.hpp"
 #include "result/metric.hpp"
+#include "store/finding.hpp"
 
 namespace kvcast::plan {
 
@@ -22,6 +23,9 @@ struct Answer {
   nlohmann::json data;               // what `plan --json` prints of it, but for kind and runs
   int runs = 0;                      // experiments that it needed
 };
+
+// The answer as a store keeps it.
+store::Answer stored(const Answer& answer);
 
 class Question {
  public:

@@ -142,6 +142,39 @@ AnswerChart chart_sensitivities(const json& data) {
   return chart;
 }
 
+AnswerChart chart_changes(const json& data, const ChartContext& context) {
+  AnswerChart chart;
+  json rows = json::array();
+  double least = 1, most = 1;
+  for (const json& change : data.at("changes")) {  // the largest come first
+    if (rows.size() == kMostBars) break;
+    if (change.at("times").is_null() || change.at("times") <= 0) continue;  // from or to nothing
+    const double times = change.at("times"), low = change.at("interval").at(0), high = change.at("interval").at(1);
+    const bool better = change.at("better"), beyond = change.at("beyond");
+    least = std::min({least, low, times}), most = std::max({most, high, times});
+    rows.push_back({{"row", rows.size()},
+                    {"setting", change.at("setting")},
+                    {"times", times},
+                    {"low", low},
+                    {"high", high},
+                    {"beyond", beyond},
+                    {"color", context.palette.color("signs", better ? "less" : "more")},
+                    {"text", number_text(times)},
+                    {"change", std::string(better ? "better" : "worse") + (beyond ? "" : ", within its interval")}});
+  }
+  if (rows.empty()) return chart;
+  chart.name = "plan_changes";
+  chart.data["changes"] = std::move(rows);
+  const result::Metric* const metric = result::find_metric(data.at("metric").get<std::string>());
+  constexpr double kFarApart = 4;  // a logarithmic axis has few ticks within less
+  chart.scales["x"] = {{"type", most > kFarApart * least ? "log" : "linear"}, {"zero", false}, {"nice", false}};
+  chart.signals = {{"least", least},
+                   {"most", most},
+                   {"x_title", fmt::format("{}, {} / {}", axis_title(metric->label, ""),
+                                           data.at("after").get<std::string>(), data.at("before").get<std::string>())}};
+  return chart;
+}
+
 AnswerChart chart_largest(const json& data, const ChartContext& context) {
   AnswerChart chart;
   const auto value = number_at(data, "value");
@@ -178,6 +211,7 @@ AnswerChart chart_largest(const json& data, const ChartContext& context) {
 AnswerChart chart_of(const store::Answer& answer, const json& data, const ChartContext& context) {
   if (answer.kind == "break_even") return chart_break_even(answer, data, context);
   if (answer.kind == "why") return chart_why(data, context);
+  if (answer.kind == "changes") return chart_changes(data, context);
   if (answer.kind == "sensitivities") return chart_sensitivities(data);
   if (answer.kind == "choose") return chart_choose(data, context);
   if (answer.kind == "map") return chart_map(data, context);

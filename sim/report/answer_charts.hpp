@@ -45,6 +45,8 @@ AnswerChart chart_why(const nlohmann::json& data, const ChartContext& context);
 AnswerChart chart_sensitivities(const nlohmann::json& data);
 // Settings by memory and throughput.
 AnswerChart chart_choose(const nlohmann::json& data, const ChartContext& context);
+// Ratios of a metric after to before, the largest changes.
+AnswerChart chart_changes(const nlohmann::json& data, const ChartContext& context);
 // Cells of the best policy.
 AnswerChart chart_map(const nlohmann::json& data, const ChartContext& context);
 // A value on the range that was searched.

@@ -39,12 +39,12 @@ json to_json(const AnswerChart& chart) {
 
 }  // namespace
 
-json answers_json(const store::Store& store, const Table& experiments, Palette& palette) {
-  const Machines machines = store.machines();
+json answers_json(const std::vector<store::Answer>& answers, const Machines& machines, const Table& experiments,
+                  Palette& palette) {
   const std::set<std::string> policies = policies_of(experiments);
   const ChartContext context{palette, machines, policies};
   json list = json::array();
-  for (const store::Answer& a : store.answers()) {
+  for (const store::Answer& a : answers) {
     const std::string name = fmt::format("plan_{}_{}", list.size() + 1, a.kind);
     try {
       list.push_back({{"name", name},
@@ -55,7 +55,7 @@ json answers_json(const store::Store& store, const Table& experiments, Palette& 
                       {"runs", a.runs},
                       {"chart", chart_json(a, context)}});
     } catch (const json::exception& error) {
-      throw UserError({store.path(), 0, 0}, fmt::format("answer {} cannot be read: {}", name, error.what()));
+      throw UserError(fmt::format("answer {} of the store cannot be read: {}", name, error.what()));
     }
   }
   return list;

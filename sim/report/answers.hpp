@@ -2,18 +2,20 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "report/answer_charts.hpp"
 #include "report/assets.hpp"
 #include "report/palette.hpp"
 #include "report/table.hpp"
-#include "store/store.hpp"
+#include "store/finding.hpp"
 
 namespace kvcast::report {
 
 // [{name, kind, question, text, details, runs, chart}]: `name` is unique ("plan_1_why"), `details` a list of lines,
-// `chart` an AnswerChart as JSON or null. UserError where an answer of the store cannot be read.
-nlohmann::json answers_json(const store::Store& store, const Table& experiments, Palette& palette);
+// `chart` an AnswerChart as JSON or null. UserError where an answer cannot be read.
+nlohmann::json answers_json(const std::vector<store::Answer>& answers, const Machines& machines,
+                            const Table& experiments, Palette& palette);
 
 // The chart of one answer, as in answers_json(); null where it has none.
 nlohmann::json chart_json(const store::Answer& answer, const ChartContext& context);

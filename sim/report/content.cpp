@@ -1,5 +1,8 @@
 #include "report/content.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,6 +15,7 @@
 #include "base/origin.hpp"
 #include "graph/op.hpp"
 #include "metrics/attribution.hpp"
+#include "plan/changes.hpp"
 #include "report/answers.hpp"
 #include "report/defaults.hpp"
 #include "report/measures.hpp"
@@ -30,6 +34,28 @@ using store::Stored;
 constexpr std::size_t kMaxTimelines = 48;
 constexpr std::size_t kMaxTimelineRows = 16000;
 
+// Under which several stores are told apart.
+constexpr const char* kStoreKey = "store";
+
+std::string store_of(const result::Subject& subject) {
+  for (const auto& [key, value] : subject.swept) {
+    if (key == kStoreKey) return value;
+  }
+  return "";
+}
+
+std::vector<std::string> compared_names(const std::vector<Source>& sources) {
+  std::vector<std::string> names;
+  for (std::size_t i = 1; i < sources.size(); ++i) names.push_back(sources[i].name);
+  return names;
+}
+
+Machines machines_of(const std::vector<Source>& sources) {
+  Machines machines;
+  for (const Source& source : sources) machines.merge(source.store->machines());
+  return machines;
+}
+
 class Collector {
  public:
   explicit Collector(Palette palette) : palette_(std::move(palette)) {}
@@ -40,7 +66,7 @@ class Collector {
   }
   void learn_values(const Stored& stored) { names_.learn_values(stored.result.subject); }
   void add(const Stored& stored);
-  Content finish(const store::Store& store);
+  Content finish(const std::vector<Source>& sources);
 
  private:
   void add_setting(const Result& result);
@@ -49,8 +75,8 @@ class Collector {
   void add_breakdown(const metrics::Attribution& step);
   void add_owners(const result::Experiment& experiment);
   void add_timeline(const Result& result);
-  json rests_on(const store::Store& store) const;
-  json sweep(const store::Store& store) const;
+  json rests_on(const std::vector<Source>& sources) const;
+  json sweep(const std::vector<Source>& sources) const;
 
   Palette palette_;
   std::vector<const result::Metric*> metrics_ = page_metrics();
@@ -65,7 +91,7 @@ class Collector {
   std::size_t timelines_ = 0;
   std::size_t timelines_embedded_ = 0;
   std::set<std::tuple<std::string, std::string, std::string>> with_timeline_;  // model, hardware, series
-  std::map<std::string, int> machines_;                                        // → experiments
+  std::map<std::pair<std::string, std::string>, int> machines_;                // store, machine → experiments
 };
 
 void Collector::add(const Stored& stored) {
@@ -74,7 +100,7 @@ void Collector::add(const Stored& stored) {
   versions_.insert(stored.code_version);
   if (first_created_.empty() || stored.created_at < first_created_) first_created_ = stored.created_at;
   last_created_ = std::max(last_created_, stored.created_at);
-  ++machines_[result.subject.hardware];
+  ++machines_[{store_of(result.subject), result.subject.hardware}];
   add_setting(result);
   add_metrics(result);
   if (result.experiment.oom) add_oom(*result.experiment.oom);
@@ -106,6 +132,7 @@ void Collector::add_setting(const Result& result) {
   table.set("variant", variant);
   table.set("series", SeriesNames::join(policy, variant));
   table.set("replica", SeriesNames::replica_of(subject));
+  table.set("store", store_of(subject));
   set_count("context", subject.prompt_tokens);
   set_count("decode_tokens", subject.decode_tokens);
   set_count("batch", subject.batch);
@@ -219,17 +246,20 @@ void Collector::add_timeline(const Result& result) {
 }
 
 // Numbers of the machines that the experiments ran on.
-json Collector::rests_on(const store::Store& store) const {
+json Collector::rests_on(const std::vector<Source>& sources) const {
   std::vector<std::pair<Origin, json>> rows;
-  for (const auto& [machine, numbers] : store.machines()) {
-    const auto experiments = machines_.find(machine);
-    if (experiments == machines_.end()) continue;  // of another sweep in the same store
-    for (const store::MachineNumber& number : numbers) {
-      rows.emplace_back(number.origin, json{{"what", machine + ": " + number.key},
-                                            {"origin", origin_name(number.origin)},
-                                            {"uncertainty", number.uncertainty},
-                                            {"source", number.source},
-                                            {"experiments", experiments->second}});
+  for (const Source& source : sources) {
+    for (const auto& [machine, numbers] : source.store->machines()) {
+      const auto experiments = machines_.find({source.name, machine});
+      if (experiments == machines_.end()) continue;  // of another sweep in the same store
+      const std::string owner = source.name.empty() ? machine : source.name + ", " + machine;
+      for (const store::MachineNumber& number : numbers) {
+        rows.emplace_back(number.origin, json{{"what", owner + ": " + number.key},
+                                              {"origin", origin_name(number.origin)},
+                                              {"uncertainty", number.uncertainty},
+                                              {"source", number.source},
+                                              {"experiments", experiments->second}});
+      }
     }
   }
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -238,15 +268,23 @@ json Collector::rests_on(const store::Store& store) const {
   return list;
 }
 
-json Collector::sweep(const store::Store& store) const {
+json Collector::sweep(const std::vector<Source>& sources) const {
   json sweep = {{"counts", json::object()},
                 {"code_versions", versions_},
                 {"created", {first_created_, last_created_}},
                 {"timelines", {timelines_embedded_, timelines_}},
                 {"kvcast", version()}};
   for (const Status status : {Status::kOk, Status::kOom, Status::kFailed}) {
-    sweep["counts"][std::string(status_name(status))] = store.count(status);
+    std::int64_t count = 0;
+    for (const Source& source : sources) count += source.store->count(status);
+    sweep["counts"][std::string(status_name(status))] = count;
   }
+  if (sources.size() > 1) {
+    for (const Source& source : sources) sweep["compared"].push_back(source.name);
+    sweep["name"] = fmt::format("{} compared with {}", fmt::join(compared_names(sources), ", "), sources.front().name);
+    return sweep;
+  }
+  const store::Store& store = *sources.front().store;
   for (const char* name : {store::kMetaName, store::kMetaDescription, store::kMetaConfig}) {
     if (const auto text = store.metadata(name)) sweep[name] = *text;
   }
@@ -264,12 +302,44 @@ json findings_json(const store::Store& store) {
   return list;
 }
 
-Content Collector::finish(const store::Store& store) {
+plan::Results results_of(const Source& source) {
+  plan::Results all{source.name, {}, source.store->machines()};
+  source.store->for_each([&all](const Stored& stored) { all.results.push_back(stored.result); });
+  return all;
+}
+
+// NaN for null: a ratio to nothing.
+double number_of(const json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
+
+// A row of each pair whose metric changed.
+Table changes_table(const std::vector<store::Answer>& answers) {
+  Table table;
+  for (const store::Answer& answer : answers) {
+    if (answer.kind != "changes") continue;
+    const json data = json::parse(answer.data);
+    for (const json& change : data.at("changes")) {
+      table.begin_row();
+      table.set("from", data.at("before").get<std::string>());
+      table.set("to", data.at("after").get<std::string>());
+      table.set("metric", data.at("metric").get<std::string>());
+      table.set("setting", change.at("setting").get<std::string>());
+      for (const char* key : {"before", "after", "times"}) table.set(key, number_of(change.at(key)));
+      table.set("low", number_of(change.at("interval").at(0)));
+      table.set("high", number_of(change.at("interval").at(1)));
+      for (const char* key : {"beyond", "better"}) table.set(key, change.at(key).get<bool>() ? 1.0 : 0.0);
+    }
+  }
+  return table;
+}
+
+Content Collector::finish(const std::vector<Source>& sources) {
   content_.series = names_.table(palette_);
-  content_.rests_on = rests_on(store);
-  content_.sweep = sweep(store);
-  content_.findings = findings_json(store);
-  content_.answers = answers_json(store, content_.experiments, palette_);
+  content_.rests_on = rests_on(sources);
+  content_.sweep = sweep(sources);
+  content_.findings = sources.size() == 1 ? findings_json(*sources.front().store) : json::array();
+  const std::vector<store::Answer> answers = answers_of(sources);
+  content_.changes = sources.size() > 1 ? changes_table(answers) : Table();
+  content_.answers = answers_json(answers, machines_of(sources), content_.experiments, palette_);
   content_.sweep["swept"] = swept_ || content_.answers.empty();
   content_.defaults = choose_defaults(content_.experiments, content_.series);
   return std::move(content_);
@@ -277,12 +347,32 @@ Content Collector::finish(const store::Store& store) {
 
 }  // namespace
 
-Content collect(const store::Store& store, Palette palette) {
+std::vector<store::Answer> answers_of(const std::vector<Source>& sources) {
+  if (sources.size() == 1) return sources.front().store->answers();
+  std::vector<store::Answer> list;
+  const plan::Results first = results_of(sources.front());
+  for (std::size_t i = 1; i < sources.size(); ++i) {
+    for (const plan::Answer& a : plan::changes(first, results_of(sources[i]))) list.push_back(plan::stored(a));
+  }
+  return list;
+}
+
+Content collect(const std::vector<Source>& sources, Palette palette) {
+  KVCAST_CHECK(!sources.empty());
+  const auto for_each = [&sources](const auto& visit) {
+    for (const Source& source : sources) {
+      source.store->for_each([&](const Stored& stored) {
+        Stored labelled = stored;
+        if (!source.name.empty()) labelled.result.subject.swept.emplace_back(kStoreKey, source.name);
+        visit(labelled);
+      });
+    }
+  };
   Collector collector(std::move(palette));
-  store.for_each([&](const Stored& stored) { collector.learn_keys(stored); });
-  store.for_each([&](const Stored& stored) { collector.learn_values(stored); });
-  store.for_each([&](const Stored& stored) { collector.add(stored); });
-  return collector.finish(store);
+  for_each([&](const Stored& stored) { collector.learn_keys(stored); });
+  for_each([&](const Stored& stored) { collector.learn_values(stored); });
+  for_each([&](const Stored& stored) { collector.add(stored); });
+  return collector.finish(sources);
 }
 
 }  // namespace kvcast::report

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "report/palette.hpp"
 #include "report/table.hpp"
@@ -12,7 +14,8 @@ namespace kvcast::report {
 struct Content {
   // name, description, config; counts by status; code_versions; created [first, last]; kvcast (version of this
   // program); timelines [embedded, in the store]; planned (experiments of the whole sweep) where the store says it;
-  // swept, false where all experiments are a plan's, which the charts of a sweep would put side by side without reason.
+  // swept, false where all experiments are a plan's, which the charts of a sweep would put side by side without reason;
+  // compared, the names of several stores.
   nlohmann::json sweep;
   nlohmann::json findings;  // [{"title", "text", "detail"}]
   nlohmann::json answers;   // of a plan, see answers_json()
@@ -20,7 +23,7 @@ struct Content {
   nlohmann::json rests_on;
 
   // One row an experiment, `id` counting from 0 in reading order. Texts: key, status, model, hardware, policy, variant,
-  // series, replica (the seed, where seeds are swept), split, bottleneck, oom_pool, oom_moment, oom_requested_for,
+  // series, replica (the seed, where seeds are swept), store (where there are several), split, bottleneck, oom_pool, oom_moment, oom_requested_for,
   // error, and origin_F for each metric field F. Numbers: context (prompt tokens), decode_tokens, batch, budget,
   // split_value, the fields of page_metrics() with F_low and F_high where there is an interval, share_ORIGIN (of a
   // decode step's time), oom_requested, oom_in_use, oom_capacity (bytes), timeline = 1 where the table `timeline` has
@@ -31,7 +34,8 @@ struct Content {
   // id, place (in its timeline), lane, kind, color, label, layer, start_s, dur_s, bytes (of copies), waited_for (place
   // of the operation on another lane whose end let this one start); start 0 is the step's first operation.
   Table timeline;
-  Table series;  // see SeriesNames::table
+  Table series;   // see SeriesNames::table
+  Table changes;  // of several stores: from, to, metric, setting, before, after, times, low, high, beyond, better
 
   // What the page shows first, by the names of the shared specification's signals; see choose_defaults.
   nlohmann::json defaults;
@@ -39,7 +43,18 @@ struct Content {
 
 inline constexpr const char* kDoesNotFit = "does not fit";
 
-// Parts that a result lacks are missing cells. Throws UserError where the store cannot be read.
-Content collect(const store::Store& store, Palette palette);
+// A store of a report; the name tells it from the others and is empty where it is alone.
+struct Source {
+  std::string name;
+  const store::Store* store = nullptr;
+};
+
+// Parts that a result lacks are missing cells. Several stores, at least one, stand side by side: each is a value of the
+// key `store`, which tells series apart, and the answers say what changed from the first to each of the others. Throws
+// UserError where a store cannot be read.
+Content collect(const std::vector<Source>& sources, Palette palette);
+
+// The answers of one store's plan, or what changed from the first of several to each of the others.
+std::vector<store::Answer> answers_of(const std::vector<Source>& sources);
 
 }  // namespace kvcast::report

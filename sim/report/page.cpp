@@ -1,9 +1,9 @@
 #include "report/page.hpp"
 
 #include <filesystem>
-#include <fstream>
 
 #include "base/error.hpp"
+#include "base/whole_file.hpp"
 
 namespace kvcast::report {
 
@@ -21,17 +21,9 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
 }  // namespace
 
 void write_file(const fs::path& path, const std::function<void(std::ostream&)>& write) {
-  const fs::path part = path.string() + ".part";
-  std::ofstream out(part, std::ios::binary | std::ios::trunc);
-  write(out);
-  out.close();
-  std::error_code error;
-  if (out) fs::rename(part, path, error);
-  if (!out || error) {
-    std::error_code ignored;
-    fs::remove(part, ignored);
-    throw UserError({path.string(), 0, 0}, "the report cannot be written here");
-  }
+  WholeFile file(path.string());
+  write(file.stream());
+  file.commit();
 }
 
 void make_folder(const fs::path& folder) {

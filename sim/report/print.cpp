@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "report/figures.hpp"
-#include "store/store.hpp"
+#include "report/stores.hpp"
 
 namespace kvcast::report {
 
@@ -35,10 +35,10 @@ double parse_width(const std::string& text) {
       "--width {}: expected a width with its unit (85mm, 17.8cm, 3.3in); known: single (85mm), double (178mm)", text));
 }
 
-json print_job(const std::string& dir, const PrintOptions& print, const Options& options) {
-  const auto store = store::Store::open(dir, store::Store::Open::kExisting);
+json print_job(const std::vector<std::string>& dirs, const PrintOptions& print, const Options& options) {
+  const Stores stores(dirs);
   const Assets assets = load_assets(options);
-  const Content content = collect(store, Palette(assets.palette));
+  const Content content = collect(stores.sources(), Palette(assets.palette));
   json figures = json::array();
   for (Chart& figure : standalone_figures(assets, content, drawn_answers(assets, content.answers))) {
     figures.push_back({{"name", figure.name}, {"spec", std::move(figure.spec)}});

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "report/report.hpp"
 
@@ -20,6 +21,6 @@ double parse_width(const std::string& text);
 
 // The input of the Node program reports/print/print.js: {vega: a script, theme, figures: [{name, spec}], width_mm,
 // font, out}, and `program`, the path of that program. Throws UserError as write_report does.
-nlohmann::json print_job(const std::string& dir, const PrintOptions& print, const Options& options = {});
+nlohmann::json print_job(const std::vector<std::string>& dirs, const PrintOptions& print, const Options& options = {});
 
 }  // namespace kvcast::report

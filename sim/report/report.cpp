@@ -1,6 +1,8 @@
 // Fills the page's template with the style, Vega, our scripts and the data, all inline.
 #include "report/report.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -13,9 +15,9 @@
 #include "report/figures.hpp"
 #include "report/measures.hpp"
 #include "report/page.hpp"
+#include "report/stores.hpp"
 #include "report/validation.hpp"
 #include "store/csv.hpp"
-#include "store/store.hpp"
 
 namespace kvcast::report {
 
@@ -50,8 +52,15 @@ void write_figures(const fs::path& folder, const std::vector<Chart>& figures) {
   }
 }
 
-void write_tables(const fs::path& folder, const store::Store& store, const Content& content) {
-  write_file(folder / "experiments.csv", [&](std::ostream& out) { store::export_csv(store, out); });
+void write_tables(const fs::path& folder, const Stores& stores, const Content& content) {
+  const std::vector<Source> sources = stores.sources();
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const std::string name = sources.size() == 1 ? "experiments.csv" : fmt::format("experiments_{}.csv", i + 1);
+    write_file(folder / name, [&](std::ostream& out) { store::export_csv(*sources[i].store, out); });
+  }
+  if (sources.size() > 1) {
+    write_file(folder / "changes.csv", [&](std::ostream& out) { content.changes.write_csv(out); });
+  }
   for (const char* name : {"breakdown", "owners", "timeline", "series"}) {
     write_file(folder / (std::string(name) + ".csv"),
                [&](std::ostream& out) { table_named(content, name)->write_csv(out); });
@@ -63,9 +72,9 @@ void write_tables(const fs::path& folder, const store::Store& store, const Conte
 
 namespace {
 
-void write_sweep(const store::Store& store, const fs::path& folder, const Assets& assets, bool validated) {
-  const Content content = collect(store, Palette(assets.palette));
-  write_tables(folder / "tables", store, content);
+void write_stores(const Stores& stores, const fs::path& folder, const Assets& assets, bool validated) {
+  const Content content = collect(stores.sources(), Palette(assets.palette));
+  write_tables(folder / "tables", stores, content);
   const json answers = drawn_answers(assets, content.answers);
   write_figures(folder / "figures", standalone_figures(assets, content, answers));
   json data = page_data(assets, content, answers);
@@ -80,20 +89,21 @@ void write_sweep(const store::Store& store, const fs::path& folder, const Assets
 
 }  // namespace
 
-std::string write_report(const std::string& dir, const std::string& out, const Options& options) {
-  const fs::path validation = fs::path(dir) / "validation.json";
-  const bool validated = fs::exists(validation);
-  const bool swept = !validated || fs::exists(fs::path(dir) / "results.sqlite");
+std::string write_report(const std::vector<std::string>& dirs, const std::string& out, const Options& options) {
+  KVCAST_CHECK(!dirs.empty());
+  const fs::path validation = fs::path(dirs.front()) / "validation.json";
+  const bool validated = dirs.size() == 1 && fs::exists(validation);
+  const bool swept = !validated || fs::exists(fs::path(dirs.front()) / "results.sqlite");
   // What cannot be read is refused before anything is written.
-  std::optional<store::Store> store;
-  if (swept) store = store::Store::open(dir, store::Store::Open::kExisting);
+  std::optional<Stores> stores;
+  if (swept) stores.emplace(dirs);
   const json found = validated ? read_validation(validation.string()) : json();
   const Assets assets = load_assets(options);
 
   const fs::path folder(out);
   make_folder(folder / "figures");
   make_folder(folder / "tables");
-  if (store) write_sweep(*store, folder, assets, validated);
+  if (stores) write_stores(*stores, folder, assets, validated);
   if (validated) write_validation(found, folder, assets, swept);
   return (folder / "index.html").string();
 }

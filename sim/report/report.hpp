@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace kvcast::report {
 
@@ -21,6 +22,9 @@ struct Options {
 // page. Where DIR holds validation.json (`kvcast validate -o DIR`), it becomes OUT/validation.html and
 // OUT/tables/validation.csv; without a store in the same folder, the page is OUT/index.html as well. Throws UserError
 // where neither can be read, OUT cannot be written, or Vega is not installed (naming the package).
-std::string write_report(const std::string& dir, const std::string& out, const Options& options = {});
+//
+// Several folders stand side by side on one page, which begins with what changed from the first to each of the others
+// (OUT/tables/changes.csv); each holds a store.
+std::string write_report(const std::vector<std::string>& dirs, const std::string& out, const Options& options = {});
 
 }  // namespace kvcast::report

@@ -134,14 +134,14 @@ class Simulation {
   }
 
   engine::Outcome run_with_trace(Run& run, std::ostream& out) const {
-    engine::TimelineWriter writer(out, system_, [&run](std::uint64_t tag) {
-      const OpNote note = run.source.note(tag);
-      engine::TimelineLabel label{note.label, std::string(graph::kind_name(note.kind)), {}};
-      if (note.layer >= 0) label.numbers.emplace_back("layer", note.layer);
-      return label;
+    engine::TimelineLog log;
+    engine::BothObservers both(run.recorder, log);
+    const engine::Outcome outcome = engine::run(system_, run.source, &both);
+    const Waits waits(log.records(), run.source);
+    engine::write_timeline(out, system_, log, [&](const engine::Record& record) {
+      return timeline_label(record, waits, run.source);
     });
-    engine::BothObservers both(run.recorder, writer);
-    return engine::run(system_, run.source, &both);
+    return outcome;
   }
 
   // Times from before something did not fit are part of a result and none by themselves.

@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    std::printf("%s\n", kvcast::report::write_report(argv[1], argv[2]).c_str());
+    std::printf("%s\n", kvcast::report::write_report({argv[1]}, argv[2]).c_str());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 2;

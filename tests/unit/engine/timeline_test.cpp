@@ -1,16 +1,18 @@
-// The timeline is JSON that says what the run did.
+// The timeline is a Chrome trace that says what the run did, read as Perfetto reads it.
 #include "engine/timeline.hpp"
 
 #include <catch2/catch.hpp>
 
-#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "runs.hpp"
+#include "support/perfetto.hpp"
 
 using namespace kvcast;
 using namespace kvcast::engine;
+using kvcast::tests::PerfettoSlice;
+using kvcast::tests::PerfettoTrace;
 using nlohmann::json;
 
 namespace {
@@ -23,91 +25,84 @@ System system_with_pool() {
   return system;
 }
 
-std::vector<LoneOp> three_ops() {
+// On the compute lane 0 from 0 to 3.500001 us and, after the copy that ends at 4 us, 2 from 4 to 5 and 3 from 5 to 6;
+// op 4 takes no time.
+std::vector<LoneOp> five_ops() {
   std::vector<LoneOp> ops{make_op(0, 1.5 * kUs, {{0, 2.000001 * kUs}}), make_op(1, 0, {{1, 4 * kUs}}),
-                          make_op(0, 1 * kUs, {}, {1})};
+                          make_op(0, 1 * kUs, {}, {1}), make_op(0, 1 * kUs), make_op(0, 0)};
   for (std::size_t i = 0; i < ops.size(); ++i) ops[i].tag = 100 + i;
   ops[0].memory.push_back({0, 0, 64});
   ops[2].memory.push_back({0, 0, -64});
   return ops;
 }
 
-json draw(TimelineRange range = {}) {
+json draw() {
   const System system = system_with_pool();
+  TimelineLog log;
+  Blocks source(five_ops(), {});
+  run(system, source, &log);
   std::ostringstream out;
-  {
-    TimelineWriter writer(
-        out, system,
-        [](std::uint64_t tag) {
-          return TimelineLabel{"op\n" + std::string(1, static_cast<char>('a' + tag - 100)),
-                               "kind",
-                               {{"layer", static_cast<double>(tag)}}};
-        },
-        range);
-    Blocks source(three_ops(), {});
-    run(system, source, &writer);
-  }
+  // Ops 0 and 1 are of layer 0, 2 of layer 1, and 3 of no layer.
+  write_timeline(out, system, log, [](const Record& r) {
+    TimelineLabel label{"op\n" + std::string(1, static_cast<char>('a' + r.tag - 100)), "kind", {{"bytes", 7}}, {}, {}};
+    label.groups = {"step 1"};
+    if (r.id < 3) label.groups.push_back(r.id < 2 ? "layer 0" : "layer 1");
+    if (r.id == 2) label.waited_for = 1;
+    return label;
+  });
   return json::parse(out.str());
 }
 
-std::vector<json> of_phase(const json& timeline, const std::string& phase) {
-  std::vector<json> result;
-  for (const json& event : timeline["traceEvents"]) {
-    if (event["ph"] == phase) result.push_back(event);
-  }
-  return result;
+// The names of the slices around one and its own, outermost first.
+std::string path_of(const PerfettoTrace& trace, const PerfettoSlice& slice) {
+  const std::string above =
+      slice.parent < 0 ? "" : path_of(trace, trace.slices[static_cast<std::size_t>(slice.parent)]) + " > ";
+  return above + slice.name;
 }
 
 }  // namespace
 
-TEST_CASE("a timeline has one bar an op in the row of its lane") {
-  const std::vector<json> bars = of_phase(draw(), "X");
-  REQUIRE(bars.size() == 3);
-  // In order of finish: 0 at 1.5 + 2.000001, 1 at 4, 2 from 4 to 5.
-  CHECK(bars[0]["name"] == "op\na");
-  CHECK(bars[0]["cat"] == "kind");
-  CHECK(bars[0]["tid"] == 1);
-  CHECK(bars[0]["ts"] == 0.0);
-  CHECK(bars[0]["dur"] == 3.500001);
-  CHECK(bars[0]["args"]["work_us"] == 2.000001);
-  CHECK(bars[0]["args"]["layer"] == 100.0);
-  CHECK(bars[0]["args"]["op"] == 0);
-  CHECK(bars[1]["tid"] == 2);
-  CHECK(bars[1]["dur"] == 4.0);
-  CHECK(bars[2]["ts"] == 4.0);
-  CHECK(bars[2]["dur"] == 1.0);
+TEST_CASE("an op is a slice in the slices of its groups, in the row of its lane") {
+  const PerfettoTrace trace = tests::read_as_perfetto(draw());
+  CHECK(trace.refused == 0);
+  std::vector<std::string> read;
+  for (const PerfettoSlice& s : trace.slices)
+    read.push_back(fmt::format("{}: {}, {} to {}", s.row, path_of(trace, s), s.begin, s.end));
+  CHECK(read == std::vector<std::string>{"compute: step 1, 0 to 6000", "compute: step 1 > layer 0, 0 to 3500",
+                                         "compute: step 1 > layer 0 > op\na, 0 to 3500", "copy \"A\": step 1, 0 to 4000",
+                                         "copy \"A\": step 1 > layer 0, 0 to 4000",
+                                         "copy \"A\": step 1 > layer 0 > op\nb, 0 to 4000",
+                                         "compute: step 1 > layer 1, 4000 to 5000",
+                                         "compute: step 1 > layer 1 > op\nc, 4000 to 5000",
+                                         "compute: step 1 > op\nd, 5000 to 6000"});
+  CHECK(trace.slices[2].category == "kind");
+  CHECK(trace.slices[2].args == json{{"op", 0}, {"work_us", 2.000001}, {"bytes", 7}});
 }
 
-TEST_CASE("rows are named after the lanes that have ops") {
-  std::map<int, std::string> names;
-  for (const json& event : of_phase(draw(), "M")) {
-    if (event["name"] == "thread_name") names[event["tid"]] = event["args"]["name"];
+TEST_CASE("a wait is an arrow between two ops") {
+  const PerfettoTrace trace = tests::read_as_perfetto(draw());
+  REQUIRE(trace.arrows.size() == 1);
+  CHECK(trace.slices[static_cast<std::size_t>(trace.arrows[0].first)].name == "op\nb");
+  CHECK(trace.slices[static_cast<std::size_t>(trace.arrows[0].second)].name == "op\nc");
+}
+
+TEST_CASE("rows stand in the order of the lanes, and those without ops are left out") {
+  const json file = draw();
+  std::vector<std::pair<int, int>> order;
+  for (const json& e : file.at("traceEvents")) {
+    if (e.at("name") == "thread_sort_index") order.emplace_back(e.at("tid"), e.at("args").at("sort_index"));
   }
-  CHECK(names == std::map<int, std::string>{{1, "compute"}, {2, "copy \"A\""}});
+  CHECK(order == std::vector<std::pair<int, int>>{{1, 0}, {2, 1}});
 }
 
 TEST_CASE("memory is a counter") {
-  const std::vector<json> counters = of_phase(draw(), "C");
-  REQUIRE(counters.size() == 2);
-  CHECK(counters[0]["name"] == "hbm");
-  CHECK(counters[0]["ts"] == 0.0);
-  CHECK(counters[0]["args"]["bytes"] == 64.0);
-  CHECK(counters[1]["ts"] == 5.0);
-  CHECK(counters[1]["args"]["bytes"] == 0.0);
-}
-
-TEST_CASE("a range leaves out what lies outside") {
-  // From 3.8 to 4.5: op 0 (to 3.500001) is out, 1 (to 4) and 2 (4 to 5) are in; no memory changes within.
-  const json timeline = draw({3'800'000, 4'500'000});
-  CHECK(of_phase(timeline, "X").size() == 2);
-  CHECK(of_phase(timeline, "C").empty());
+  const PerfettoTrace trace = tests::read_as_perfetto(draw());
+  using Steps = std::vector<std::pair<std::int64_t, double>>;
+  CHECK(trace.counters == std::map<std::string, Steps>{{"hbm", {{0, 64.0}, {5000, 0.0}}}});
 }
 
 TEST_CASE("a timeline without ops is still JSON") {
   std::ostringstream out;
-  const System system = system_with_pool();
-  TimelineWriter writer(out, system, [](std::uint64_t) { return TimelineLabel{}; });
-  writer.close();
-  writer.close();
-  CHECK(json::parse(out.str())["traceEvents"].size() == 1);
+  write_timeline(out, system_with_pool(), TimelineLog(), [](const Record&) { return TimelineLabel{}; });
+  CHECK(json::parse(out.str()).at("traceEvents").size() == 1);
 }

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "report/answers.hpp"
 #include "report/key_axis.hpp"
+#include "store/store.hpp"
 #include "support/temporary_directory.hpp"
 
 using kvcast::report::answers_json;
@@ -40,7 +41,7 @@ json read(const std::vector<Answer>& answers) {
   Table experiments;
   for (const char* policy : {"full", "quest"}) experiments.begin_row(), experiments.set("policy", std::string(policy));
   Palette colors = palette();
-  return answers_json(store, experiments, colors);
+  return answers_json(answers, store.machines(), experiments, colors);
 }
 
 json chart(const std::string& kind, const json& data, const std::string& question = "Why?") {
@@ -272,6 +273,30 @@ TEST_CASE("a map has a colour for each policy, and its borders between the cells
         json::parse(R"([{"across": true, "x": 2, "y": 1024}, {"across": false, "x": 1, "y": 1024}])"));
   CHECK(c["signals"]["xs"] == json({1, 2}));
   CHECK(c["signals"]["ys"] == json({1024, 2048}));
+}
+
+TEST_CASE("changes are ratios, filled where they are beyond their intervals, and those from nothing are left out") {
+  const auto change = [](const char* setting, const json& times, double low, double high, bool beyond, bool better) {
+    return json{{"setting", setting}, {"before", 1},      {"after", 2},      {"times", times},
+                {"interval", {low, high}}, {"beyond", beyond}, {"better", better}};
+  };
+  const json c = chart("changes", {{"metric", "prefill.ttft_s"},
+                                   {"before", "a"},
+                                   {"after", "b"},
+                                   {"changes",
+                                    {change("x", nullptr, 1, 1, true, false), change("y", 0.5, 0.4, 0.6, true, true),
+                                     change("z", 1.1, 0.9, 1.2, false, false)}}});
+  CHECK(c.at("name") == "plan_changes");
+  const json& rows = c.at("data").at("changes");
+  CHECK(column(rows, "setting") == json({"y", "z"}));
+  CHECK(column(rows, "row") == json({0, 1}));
+  CHECK(column(rows, "color") == json({"blue", "orange"}));
+  CHECK(column(rows, "beyond") == json({true, false}));
+  CHECK(column(rows, "change") == json({"better", "worse, within its interval"}));
+  CHECK(c.at("signals").at("least") == 0.4);
+  CHECK(c.at("signals").at("most") == 1.2);
+  CHECK(c.at("signals").at("x_title") == "time to first token, b / a");
+  CHECK(c.at("scales").at("x").at("type") == "linear");
 }
 
 TEST_CASE("the largest value stands on its range, with its interval and what limits it") {

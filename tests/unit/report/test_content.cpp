@@ -52,7 +52,7 @@ class Sweep {
           .execute(
               fmt::format("UPDATE experiments SET created_at = '2025-01-31T12:00:{0:02}Z' WHERE ordinal = {0}", i));
     }
-    return collect(store_, palette());
+    return collect({{"", &store_}}, palette());
   }
   Store& store() { return store_; }
 
@@ -257,4 +257,32 @@ TEST_CASE("findings are shown as they are stored, in order") {
   sweep.store().set_findings({{"t", "3", ""}, {"", "", "d"}});
   CHECK(sweep.read().findings == json::parse(R"([{"title": "t", "text": "3", "detail": ""},
                                                  {"title": "", "text": "", "detail": "d"}])"));
+}
+
+TEST_CASE("stores stand side by side: a series each, what changed, and each one's numbers of machines") {
+  Sweep before, after;
+  for (Sweep* sweep : {&before, &after}) {
+    Result& r = sweep->add("quest", {{"policy.name", std::string("quest")}});
+    r.subject.hardware = "h100";
+    r.experiment.tokens_per_s = sweep == &before ? 100 : 300;
+    sweep->store().set_machine("h100", {{"gpu.sms", 132, "", kvcast::Origin::kDatasheet, 0, "sheet"}});
+  }
+  before.read(), after.read();
+  const Content c = collect({{"old", &before.store()}, {"new", &after.store()}}, palette());
+  CHECK(texts(c.experiments, "store") == Texts{"old", "new"});
+  CHECK(texts(c.series, "series") == Texts{"quest, store old", "quest, store new"});
+  CHECK(c.sweep.at("name") == "new compared with old");
+  CHECK(c.sweep.at("compared") == json({"old", "new"}));
+  CHECK(c.sweep.at("counts").at("ok") == 2);
+  CHECK(c.findings.empty());
+  REQUIRE(c.rests_on.size() == 2);
+  CHECK(c.rests_on.at(0).at("what") == "new, h100: gpu.sms");
+  CHECK(c.rests_on.at(1).at("what") == "old, h100: gpu.sms");
+  REQUIRE(c.answers.size() == 2);
+  CHECK(c.answers.at(1).at("question") == "Decode throughput: what changed from old to new?");
+  REQUIRE(c.changes.rows() == 1);
+  CHECK(c.changes.text(0, "from") == "old");
+  CHECK(c.changes.text(0, "metric") == "decode.tokens_per_s");
+  CHECK(c.changes.number(0, "times") == 3);
+  CHECK(c.changes.number(0, "better") == 1);
 }

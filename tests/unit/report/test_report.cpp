@@ -82,7 +82,7 @@ TEST_CASE("every chart says what a figure needs, and draws metrics that exist") 
 TEST_CASE("the page is complete in itself, and no text of the store becomes markup") {
   const kvcast::TemporaryDirectory dir;
   make_store(dir.path());
-  const std::string path = write_report(dir.path(), dir.path() + "/out", options());
+  const std::string path = write_report({dir.path()}, dir.path() + "/out", options());
   CHECK(path == dir.path() + "/out/index.html");
   const std::string page = read(path);
   CHECK(page.find("<title>A &amp; B &lt;/title&gt;</title>") != std::string::npos);
@@ -111,37 +111,47 @@ TEST_CASE("a report replaces an earlier one and leaves no parts behind") {
   const std::string out = dir.path() + "/out";
   fs::create_directories(out);
   std::ofstream(out + "/index.html") << "old";
-  write_report(dir.path(), out, options());
+  write_report({dir.path()}, out, options());
   CHECK(read(out + "/index.html").size() > 100000);
   for (const auto& entry : fs::recursive_directory_iterator(out)) CHECK(entry.path().extension() != ".part");
+}
+
+TEST_CASE("a report of two stores has a table of changes and both tables of experiments") {
+  const kvcast::TemporaryDirectory a, b, out;
+  make_store(a.path()), make_store(b.path());
+  write_report({a.path(), b.path()}, out.path(), options());
+  for (const char* table : {"experiments_1", "experiments_2", "changes", "summary"})
+    CHECK(fs::exists(out.path() + "/tables/" + table + ".csv"));
+  CHECK_THROWS_WITH(write_report({a.path(), a.path() + "/."}, out.path(), options()),
+                    Catch::Contains("is given twice"));
 }
 
 TEST_CASE("what a report lacks is named") {
   const kvcast::TemporaryDirectory dir;
   const std::string out = dir.path() + "/out";
-  CHECK_THROWS_WITH(write_report(dir.path(), out, options()), Catch::Contains("results.sqlite"));
+  CHECK_THROWS_WITH(write_report({dir.path()}, out, options()), Catch::Contains("results.sqlite"));
   make_store(dir.path());
   SECTION("Vega is not installed") {
     Options without = options();
     without.javascript = dir.path();
-    CHECK_THROWS_AS(write_report(dir.path(), out, without), UserError);
-    CHECK_THROWS_WITH(write_report(dir.path(), out, without),
+    CHECK_THROWS_AS(write_report({dir.path()}, out, without), UserError);
+    CHECK_THROWS_WITH(write_report({dir.path()}, out, without),
                       Catch::Contains("apt-get install libjs-vega") && Catch::Contains(dir.path() + "/vega/"));
   }
   SECTION("the page's parts are not there") {
     Options without = options();
     without.assets = dir.path() + "/nowhere";
-    CHECK_THROWS_WITH(write_report(dir.path(), out, without), Catch::Contains("nowhere/page.json"));
+    CHECK_THROWS_WITH(write_report({dir.path()}, out, without), Catch::Contains("nowhere/page.json"));
   }
   SECTION("a part is malformed") {
     fs::copy(kAssets, dir.path() + "/assets", fs::copy_options::recursive);
     std::ofstream(dir.path() + "/assets/charts/split_factor.json") << "{\"data\":";
     Options broken = options();
     broken.assets = dir.path() + "/assets";
-    CHECK_THROWS_WITH(write_report(dir.path(), out, broken), Catch::Contains("split_factor.json"));
+    CHECK_THROWS_WITH(write_report({dir.path()}, out, broken), Catch::Contains("split_factor.json"));
   }
   SECTION("there is a file where a folder should be") {
     std::ofstream(out) << "in the way";
-    CHECK_THROWS_WITH(write_report(dir.path(), out, options()), Catch::Contains(out));
+    CHECK_THROWS_WITH(write_report({dir.path()}, out, options()), Catch::Contains(out));
   }
 }
