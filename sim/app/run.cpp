@@ -34,8 +34,8 @@ int run(const Options& options) {
   study::StudyOptions study;
   study.threads = hardware_threads();
   ask_for_scores(study, study::Scores::kAtHand);
-  const result::Subject& asked = plan.tasks().front().prepared.subject;
-  std::optional<LongWait> wait(fmt::format("{} on {}: replaying {} and simulating", asked.policy, asked.hardware, asked.trace));
+  const result::Subject asked = study::subject_of(plan.tasks().front().prepared);
+  std::optional<LongWait> wait(fmt::format("{} on {}, {}", asked.policy, asked.hardware, asked.trace));
   study::run(plan, study, [&](const study::Task& simulated, result::Result&& finished) {
     task = simulated, result = std::move(finished);
   });

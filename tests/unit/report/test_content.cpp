@@ -276,8 +276,8 @@ TEST_CASE("stores stand side by side: a series each, what changed, and each one'
   CHECK(c.sweep.at("counts").at("ok") == 2);
   CHECK(c.findings.empty());
   REQUIRE(c.rests_on.size() == 2);
-  CHECK(c.rests_on.at(0).at("what") == "new, h100: gpu.sms");
-  CHECK(c.rests_on.at(1).at("what") == "old, h100: gpu.sms");
+  CHECK(c.rests_on.at(0).at("what") == "old, h100: gpu.sms");
+  CHECK(c.rests_on.at(1).at("what") == "new, h100: gpu.sms");
   REQUIRE(c.answers.size() == 2);
   CHECK(c.answers.at(1).at("question") == "Decode throughput: what changed from old to new?");
   REQUIRE(c.changes.rows() == 1);

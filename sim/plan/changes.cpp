@@ -1,0 +1,290 @@
+#include "plan/changes.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <set>
+
+namespace kvcast::plan {
+namespace {
+
+using nlohmann::json;
+using result::Metric;
+using result::Result;
+using result::Setting;
+using result::Subject;
+
+constexpr double kNoChange = 1e-3;  // of ln(ratio)
+// Time per output token is the inverse of the throughput.
+constexpr std::array kCompared{"tps", "ttft", "hbm", "dram", "score", "predicted", "recall"};
+
+// The policy whose parameter the key is, and the key.
+using KeyOf = std::pair<std::string, std::string>;
+KeyOf key_of(const Subject& subject, const std::string& key) {
+  const bool parameter = key.starts_with("policy.") && key != "policy.name";
+  return {parameter ? subject.policy : "", key};
+}
+
+// Keys that follow from others or only name the experiment.
+bool is_setting(const std::string& key) {
+  return key != "name" && key != "policy_category" && key != "match.reached" && key != "host";
+}
+
+// The values of every key; "" stands for experiments that lack it.
+class Values {
+ public:
+  explicit Values(const std::vector<Result>& results) {
+    for (const Result& r : results) {
+      ++experiments_[""], ++experiments_[r.subject.policy];
+      for (const Setting& s : r.subject.settings) {
+        const KeyOf key = key_of(r.subject, s.key);
+        values_[key].insert(result::text_of(s.value)), ++times_[key];
+      }
+    }
+    for (auto& [key, values] : values_) {
+      if (times_[key] < experiments_[key.first]) values.insert("");
+    }
+  }
+
+  bool knows(const KeyOf& key) const { return values_.contains(key); }
+  // The only value of the key; nothing where there are several.
+  std::optional<std::string> only(const KeyOf& key) const {
+    const auto found = values_.find(key);
+    if (found == values_.end() || found->second.size() != 1) return {};
+    return *found->second.begin();
+  }
+  const std::map<KeyOf, std::set<std::string>>& all() const { return values_; }
+
+ private:
+  std::map<KeyOf, std::set<std::string>> values_;
+  std::map<KeyOf, std::size_t> times_;
+  std::map<std::string, std::size_t> experiments_;  // by policy; "" counts all
+};
+
+// Keys by which a pair may differ: whichever only one side knows, and those with one value each.
+bool is_free(const Values& a, const Values& b, const KeyOf& key) {
+  if (!a.knows(key) || !b.knows(key)) return true;
+  const auto of_a = a.only(key), of_b = b.only(key);
+  return of_a && of_b && *of_a != *of_b;
+}
+
+std::string identity(const Subject& subject, const Values& a, const Values& b) {
+  std::string text;
+  for (const Setting& s : subject.settings) {
+    if (is_setting(s.key) && !is_free(a, b, key_of(subject, s.key)))
+      text += fmt::format("{}={}\n", s.key, result::text_of(s.value));
+  }
+  return text;
+}
+
+// Places by identity; settings that several experiments share are dropped.
+std::map<std::string, std::size_t> places(const std::vector<Result>& results, const Values& a, const Values& b) {
+  std::map<std::string, std::size_t> found;
+  std::set<std::string> several;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const std::string id = identity(results[i].subject, a, b);
+    if (!found.emplace(id, i).second) several.insert(id);
+  }
+  for (const std::string& id : several) found.erase(id);
+  return found;
+}
+
+std::string setting_of(const Subject& subject, const Values& a, const Values& b) {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const Setting& s : subject.settings) {
+    const KeyOf key = key_of(subject, s.key);
+    if (!is_setting(s.key) || is_free(a, b, key)) continue;
+    if (s.key == "policy.name" || !b.only(key)) values.emplace_back(s.key, result::text_of(s.value));
+  }
+  return label_of(values);
+}
+
+std::vector<std::string> differences(const Values& a, const Values& b) {
+  std::vector<std::string> list;
+  for (const auto& [key, values] : b.all()) {
+    if (!is_setting(key.second) || !a.knows(key) || !is_free(a, b, key)) continue;
+    const std::string policy = key.first.empty() ? "" : " of " + key.first;
+    list.push_back(fmt::format("{}{}: {}, {}", key.second, policy, *a.only(key), *b.only(key)));
+  }
+  return list;
+}
+
+// Numbers of a machine that both sets have, by their values and uncertainties.
+std::vector<std::string> changed_numbers(const Results& before, const Results& after) {
+  std::vector<std::string> list;
+  for (const auto& [machine, numbers] : after.machines) {
+    const auto old = before.machines.find(machine);
+    if (old == before.machines.end()) continue;
+    for (const result::MachineNumber& n : numbers) {
+      const auto was = std::find_if(old->second.begin(), old->second.end(),
+                                    [&](const result::MachineNumber& o) { return o.key == n.key; });
+      if (was == old->second.end()) {
+        list.push_back(fmt::format("{}: {} is new", machine, n.key));
+      } else if (n.value && was->value && *n.value != *was->value) {
+        list.push_back(fmt::format("{}: {} {:.4g}, {:.4g} {}", machine, n.key, *was->value, *n.value, n.unit));
+      } else if (n.source != was->source || n.uncertainty != was->uncertainty) {
+        list.push_back(fmt::format("{}: {} has another source or uncertainty", machine, n.key));
+      }
+    }
+  }
+  return list;
+}
+
+struct Change {
+  const Pair* pair;
+  double before, after;
+  Comparison comparison;  // of after over before
+
+  bool none() const { return std::abs(std::log(comparison.times)) < kNoChange; }
+  bool beyond() const { return comparison.told_apart(); }
+};
+
+// Pairs of which both have the metric.
+std::vector<Change> changes_of(const Matched& matched, const Results& before, const Results& after,
+                               const Metric& metric) {
+  std::vector<Change> list;
+  for (const Pair& pair : matched.pairs) {
+    const Result &a = before.results[pair.before], &b = after.results[pair.after];
+    const auto of_a = result::value(a, metric), of_b = result::value(b, metric);
+    if (!a.has_times() || !b.has_times() || !of_a || !of_b) continue;
+    if (*of_a == 0 && *of_b == 0) continue;  // such as pinned memory of what stays on the GPU
+    list.push_back({&pair, *of_a, *of_b, compare(b, a, metric)});
+  }
+  std::stable_sort(list.begin(), list.end(), [](const Change& a, const Change& b) {
+    return std::abs(std::log(a.comparison.times)) > std::abs(std::log(b.comparison.times));
+  });
+  return list;
+}
+
+std::string pairs_text(std::size_t n) { return fmt::format("{} {}", n, n == 1 ? "pair" : "pairs"); }
+
+// How much larger or smaller, in the metric's own direction.
+double in_own_unit(const Metric& metric, double times) {
+  return metric.better == result::Better::kHigher ? times : 1 / times;
+}
+
+std::string line_of(const Metric& metric, const Change& c) {
+  const double low = in_own_unit(metric, c.comparison.interval.low),
+               high = in_own_unit(metric, c.comparison.interval.high);
+  const std::string interval =
+      low == high ? "" : fmt::format(" (80 %: {:.3g} to {:.3g})", std::min(low, high), std::max(low, high));
+  return fmt::format("{}: {} before, {} after, {:.3g} times{}{}", c.pair->setting, format_value(metric, c.before),
+                     format_value(metric, c.after), in_own_unit(metric, c.comparison.times), interval,
+                     c.beyond() ? "" : ", within its interval");
+}
+
+json row_of(const Metric& metric, const Change& c) {
+  const double low = in_own_unit(metric, c.comparison.interval.low),
+               high = in_own_unit(metric, c.comparison.interval.high);
+  return {{"setting", c.pair->setting},
+          {"before", c.before},
+          {"after", c.after},
+          {"times", in_own_unit(metric, c.comparison.times)},
+          {"interval", {std::min(low, high), std::max(low, high)}},
+          {"beyond", c.beyond()},
+          {"better", c.comparison.first_better()}};
+}
+
+Answer answer_of(const Metric& metric, const std::vector<Change>& list, const Results& before, const Results& after) {
+  Answer answer;
+  answer.kind = "changes";
+  answer.question = fmt::format("{}: what changed from {} to {}?", metric.label, before.name, after.name);
+  std::size_t same = 0, within = 0, better = 0, worse = 0;
+  json rows = json::array();
+  for (const Change& c : list) {
+    if (c.none()) {
+      ++same;
+      continue;
+    }
+    ++(!c.beyond() ? within : c.comparison.first_better() ? better : worse);
+    rows.push_back(row_of(metric, c));
+    answer.details.push_back(line_of(metric, c));
+  }
+  const Change& largest = list.front();
+  answer.text = fmt::format(
+      "Of {}, {} became better and {} worse beyond their intervals, {} changed within them, and {} stayed the same. "
+      "Largest change: {}.",
+      pairs_text(list.size()), better, worse, within, same, line_of(metric, largest));
+  answer.data = {{"metric", metric.path}, {"before", before.name}, {"after", after.name}, {"changes", rows}};
+  answer.runs = static_cast<int>(2 * list.size());
+  return answer;
+}
+
+// Pairs that fit on one side only.
+std::vector<std::string> changed_status(const Matched& matched, const Results& before, const Results& after) {
+  std::vector<std::string> list;
+  for (const Pair& pair : matched.pairs) {
+    const Result &a = before.results[pair.before], &b = after.results[pair.after];
+    if (a.status != b.status)
+      list.push_back(fmt::format("{}: {} before, {} after", pair.setting, status_name(a.status), status_name(b.status)));
+  }
+  return list;
+}
+
+}  // namespace
+
+Matched match_settings(const Results& before, const Results& after) {
+  const Values a(before.results), b(after.results);
+  const auto places_a = places(before.results, a, b), places_b = places(after.results, a, b);
+  Matched matched;
+  matched.differences = differences(a, b);
+  for (const auto& [id, place] : places_b) {
+    const auto partner = places_a.find(id);
+    if (partner == places_a.end()) continue;
+    matched.pairs.push_back({partner->second, place, setting_of(after.results[place].subject, a, b)});
+  }
+  std::sort(matched.pairs.begin(), matched.pairs.end(), [](const Pair& x, const Pair& y) { return x.after < y.after; });
+  matched.only_before = before.results.size() - matched.pairs.size();
+  matched.only_after = after.results.size() - matched.pairs.size();
+  return matched;
+}
+
+std::vector<Answer> changes(const Results& before, const Results& after) {
+  const Matched matched = match_settings(before, after);
+  Answer compared;
+  compared.kind = "compared";
+  compared.question = fmt::format("How does {} differ from {}?", after.name, before.name);
+  std::vector<Answer> answers;
+  std::vector<std::string> unchanged;
+  for (const char* name : kCompared) {
+    const Metric& metric = *result::find_metric(name);
+    const std::vector<Change> list = changes_of(matched, before, after, metric);
+    if (list.empty()) continue;
+    if (list.front().none()) {
+      unchanged.push_back(fmt::format("{} ({})", metric.label, pairs_text(list.size())));
+    } else {
+      answers.push_back(answer_of(metric, list, before, after));
+    }
+  }
+  compared.text = fmt::format("{} of experiments have equal settings; {} of {} and {} of {} have no partner.",
+                              pairs_text(matched.pairs.size()), matched.only_before, before.name, matched.only_after,
+                              after.name);
+  const auto add = [&compared](const std::string& title, const std::vector<std::string>& lines) {
+    if (lines.empty()) return;
+    compared.details.push_back(title);
+    for (const std::string& line : lines) compared.details.push_back("  " + line);
+  };
+  const std::vector<std::string> status = changed_status(matched, before, after);
+  if (!matched.differences.empty())
+    compared.text += fmt::format(" The two differ throughout by {}.", fmt::join(matched.differences, "; "));
+  if (!status.empty()) compared.text += fmt::format(" The status of {} changed.", pairs_text(status.size()));
+  if (answers.empty() && !matched.pairs.empty()) compared.text += " No number changed by 0.1 % or more.";
+  add("Another status:", status);
+  add("Numbers of machines that changed:", changed_numbers(before, after));
+  add("Metrics that stayed within 0.1 % throughout:", unchanged);
+  compared.data = {{"before", before.name},
+                   {"after", after.name},
+                   {"pairs", matched.pairs.size()},
+                   {"only_before", matched.only_before},
+                   {"only_after", matched.only_after},
+                   {"differences", matched.differences}};
+  compared.runs = static_cast<int>(before.results.size() + after.results.size());
+  answers.insert(answers.begin(), std::move(compared));
+  return answers;
+}
+
+}  // namespace kvcast::plan

@@ -1,0 +1,26 @@
+// The stores of a report, open and named.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/content.hpp"
+#include "store/store.hpp"
+
+namespace kvcast::report {
+
+class Stores {
+ public:
+  // Opens DIR/results.sqlite of each folder, at least one. Several are named by their folders' last parts, or by the
+  // whole paths where these are alike. UserError where one cannot be read, or a folder is given twice.
+  explicit Stores(const std::vector<std::string>& dirs);
+
+  // Valid as long as this object.
+  std::vector<Source> sources() const;
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<store::Store> stores_;
+};
+
+}  // namespace kvcast::report

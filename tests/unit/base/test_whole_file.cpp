@@ -1,0 +1,57 @@
+// A file is replaced at once, and only by one that is complete.
+#include "base/whole_file.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "support/temporary_directory.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using kvcast::WholeFile;
+
+std::string contents(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST_CASE("a file appears when it is committed, and not before") {
+  const kvcast::TemporaryDirectory dir;
+  const std::string path = dir.path() + "/a.txt";
+  std::ofstream(path) << "old";
+  {
+    WholeFile file(path);
+    file.stream() << "new";
+    file.stream().flush();
+    CHECK(contents(path) == "old");
+    file.commit();
+  }
+  CHECK(contents(path) == "new");
+  { WholeFile(path).stream() << "lost"; }
+  CHECK(contents(path) == "new");
+  CHECK(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("what is no regular file is written to and stays") {
+  const kvcast::TemporaryDirectory dir;
+  const std::string link = dir.path() + "/null";
+  fs::create_symlink("/dev/null", link);
+  WholeFile file(link);
+  file.stream() << "text";
+  file.commit();
+  CHECK(fs::is_symlink(link));
+}
+
+TEST_CASE("a place that cannot be written to is named") {
+  const kvcast::TemporaryDirectory dir;
+  CHECK_THROWS_WITH(WholeFile(dir.path() + "/none/a.txt"), Catch::Contains("none/a.txt"));
+  CHECK_THROWS_AS(WholeFile(dir.path()), kvcast::UserError);
+}
+
+}  // namespace
