@@ -20,6 +20,8 @@ void add_commands(CLI::App& app, int& result) {
   add_validate(app, result);
   add_profile(app, result);
   add_fit(app, result);
+  add_schema(app, result);
+  add_completion(app, result);
 }
 
 }  // namespace kvcast::app

@@ -25,5 +25,7 @@ void add_calibrate(CLI::App& app, int& result);
 void add_validate(CLI::App& app, int& result);
 void add_profile(CLI::App& app, int& result);
 void add_fit(CLI::App& app, int& result);
+void add_schema(CLI::App& app, int& result);
+void add_completion(CLI::App& app, int& result);  // knows the commands that were added before
 
 }  // namespace kvcast::app

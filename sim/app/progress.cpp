@@ -52,7 +52,7 @@ std::string Progress::left() const {
 
 void Progress::draw(const std::string& now_at) {
   if (!terminal_) {
-    fmt::print(stderr, "{}: {} of {}{}; last {}\n", title_, done_, total_, left(), now_at);
+    fmt::print(stderr, "{}: {} of {}{}{}{}\n", title_, done_, total_, left(), now_at.empty() ? "" : "; last ", now_at);
     return;
   }
   const auto filled = static_cast<int>(total_ == 0 ? kBar : kBar * done_ / total_);

@@ -1,6 +1,8 @@
 #include "config/run.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <initializer_list>
 #include <limits>
 #include <tuple>
 
@@ -247,6 +249,7 @@ Run read_run(const Node& config) {
   }
   section.only({"name", "description", "model", "hardware", "policy", "match", "workload", "trace", "traces", "score",
                 "framework"});
+  section.require({"model", "hardware", "policy"});
   Run run;
   run.source = config;
   run.name = section.text("name", "");
@@ -269,6 +272,29 @@ Run read_run(const Node& config) {
   section.finish();
   check_together(run, section);
   return run;
+}
+
+Shapes run_shapes() {
+  const Node none = Node::map({}, {});
+  Shapes all;
+  for (const std::function<void()>& reader :
+       std::initializer_list<std::function<void()>>{[&] { read_run(none); },
+                                                    [&] {
+                                                      read_workload({none, "workload"});
+                                                    },
+                                                    [&] {
+                                                      read_trace({none, "trace"});
+                                                    },
+                                                    [&] {
+                                                      read_match({none, "match"}, none);
+                                                    },
+                                                    [&] { read_score(none); },
+                                                    [&] {
+                                                      read_framework({none, "framework"});
+                                                    }}) {
+    all.merge(shapes_of(reader));
+  }
+  return all;
 }
 
 }  // namespace kvcast::config

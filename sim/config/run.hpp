@@ -10,6 +10,7 @@
 #include "config/find.hpp"
 #include "config/hardware.hpp"
 #include "config/model.hpp"
+#include "config/shape.hpp"
 #include "config/yaml.hpp"
 
 namespace kvcast::config {
@@ -114,6 +115,8 @@ ScoreChoice read_score(const Node& node);
 // Reads a run; `model:` is a name under configs/ or a path, `hardware:` as of read_hardware; all but these two and
 // `policy:` have defaults. UserError for anything odd, among it a context beyond the model's.
 Run read_run(const Node& config);
+// The keys of a run ("run") and of its maps ("workload", "trace", "match", "score", "framework").
+Shapes run_shapes();
 
 // The run with this budget in place of `match:`.
 Node with_budget(const Node& config, std::int64_t budget);

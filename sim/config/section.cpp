@@ -65,6 +65,17 @@ std::string_view example_of(Dimension dimension) {
   return "";
 }
 
+using Type = KeyShape::Type;
+
+template <typename Number>
+KeyShape shape_of_number(std::string_view key, Type type, Number low, Number high, std::optional<Number> fallback) {
+  KeyShape shape{.key = std::string(key), .type = type, .required = !fallback};
+  if (low > std::numeric_limits<Number>::lowest()) shape.low = static_cast<double>(low);
+  if (high < std::numeric_limits<Number>::max()) shape.high = static_cast<double>(high);
+  if (fallback) shape.fallback = fmt::format("{}", *fallback);
+  return shape;
+}
+
 }  // namespace
 
 std::int64_t read_integer(const Node& node, std::string_view what, std::int64_t low, std::int64_t high) {
@@ -144,10 +155,20 @@ std::string read_text(const Node& node, std::string_view what) {
 }
 
 Section::Section(const Node& map, std::string title) : map_(map), title_(std::move(title)) {
+  if (shape::is_recording()) return;
   if (map.kind() != Node::Kind::kMap) refuse(map, title_, "a map of keys to values");
 }
 
+bool Section::notes(KeyShape key) const {
+  if (!shape::is_recording()) return false;
+  shape::note(title_, std::move(key));
+  return true;
+}
+
 void Section::only(const std::vector<std::string_view>& keys) {
+  for (const std::string_view key : keys) {
+    if (!notes({.key = std::string(key)})) break;
+  }
   known_.assign(keys.begin(), keys.end());
   finish();
 }
@@ -155,6 +176,7 @@ void Section::only(const std::vector<std::string_view>& keys) {
 void Section::require(const std::vector<std::string_view>& keys) {
   std::vector<std::string> missing;
   for (const std::string_view key : keys) {
+    if (notes({.key = std::string(key), .required = true})) continue;
     if (take(key, false) == nullptr) missing.emplace_back(key);
   }
   if (!missing.empty()) refuse_missing(missing);
@@ -187,20 +209,29 @@ const Node* Section::take(std::string_view key, bool required) {
   return value;
 }
 
-bool Section::has(std::string_view key) { return take(key, false) != nullptr; }
+bool Section::has(std::string_view key) {
+  if (notes({.key = std::string(key)})) return shape::has_all();
+  return take(key, false) != nullptr;
+}
 
 SourceLocation Section::where(std::string_view key) const {
+  if (shape::is_recording()) return {};
   const Node* value = map_.find(key);
   return value == nullptr ? map_.where() : value->where();
 }
 
-std::string Section::text(std::string_view key) { return read_text(*take(key, true), key); }
+std::string Section::text(std::string_view key) {
+  if (notes({.key = std::string(key), .type = Type::kText, .required = true})) return "";
+  return read_text(*take(key, true), key);
+}
 
 std::string Section::text(std::string_view key, std::string fallback) {
+  if (notes({.key = std::string(key), .type = Type::kText, .fallback = fallback})) return fallback;
   return has(key) ? text(key) : std::move(fallback);
 }
 
 std::string Section::choice(std::string_view key, const std::vector<std::string>& names) {
+  if (notes({.key = std::string(key), .type = Type::kText, .choices = names, .required = true})) return names.front();
   const Node& value = *take(key, true);
   if (value.kind() != Node::Kind::kScalar) refuse(value, key, "one of " + list_of(names));
   if (std::find(names.begin(), names.end(), value.text()) == names.end()) {
@@ -212,27 +243,36 @@ std::string Section::choice(std::string_view key, const std::vector<std::string>
 }
 
 std::string Section::choice(std::string_view key, const std::vector<std::string>& names, std::string fallback) {
+  if (notes({.key = std::string(key), .type = Type::kText, .choices = names, .fallback = fallback})) return fallback;
   return has(key) ? choice(key, names) : std::move(fallback);
 }
 
 std::int64_t Section::integer(std::string_view key, std::int64_t low, std::int64_t high,
                               std::optional<std::int64_t> fallback) {
+  if (notes(shape_of_number(key, Type::kInteger, low, high, fallback))) return fallback.value_or(low);
   const Node* value = take(key, !fallback);
   return value == nullptr ? *fallback : read_integer(*value, key, low, high);
 }
 
 double Section::number(std::string_view key, double low, double high, std::optional<double> fallback) {
+  if (notes(shape_of_number(key, Type::kNumber, low, high, fallback))) return fallback.value_or(low);
   const Node* value = take(key, !fallback);
   return value == nullptr ? *fallback : read_number(*value, key, low, high);
 }
 
 double Section::quantity(std::string_view key, Dimension dimension, double low, double high,
                          std::optional<double> fallback) {
+  KeyShape shape = shape_of_number(key, Type::kQuantity, low, high, fallback);
+  shape.example = example_of(dimension);
+  if (notes(std::move(shape))) return fallback.value_or(low);
   const Node* value = take(key, !fallback);
   return value == nullptr ? *fallback : read_quantity(*value, key, dimension, low, high);
 }
 
 bool Section::flag(std::string_view key, std::optional<bool> fallback) {
+  KeyShape shape{.key = std::string(key), .type = Type::kFlag, .required = !fallback};
+  if (fallback) shape.fallback = *fallback ? "true" : "false";
+  if (notes(std::move(shape))) return fallback.value_or(false);
   const Node* value = take(key, !fallback);
   return value == nullptr ? *fallback : read_flag(*value, key);
 }
@@ -250,16 +290,24 @@ Value Section::value(std::string_view key, Dimension dimension, double low, doub
   return value;
 }
 
-Section Section::section(std::string_view key, std::string title) { return {*take(key, true), std::move(title)}; }
+Section Section::section(std::string_view key, std::string title) {
+  if (notes({.key = std::string(key), .type = Type::kMap})) return {Node(), std::move(title)};
+  return {*take(key, true), std::move(title)};
+}
 
-Node Section::node(std::string_view key) { return *take(key, true); }
+Node Section::node(std::string_view key) {
+  if (notes({.key = std::string(key)})) return {};
+  return *take(key, true);
+}
 
 std::optional<Node> Section::optional_node(std::string_view key) {
+  if (notes({.key = std::string(key)})) return {};
   const Node* value = take(key, false);
   return value == nullptr ? std::nullopt : std::optional<Node>(*value);
 }
 
 std::vector<std::string> Section::texts(std::string_view key) {
+  if (notes({.key = std::string(key), .type = Type::kList, .required = true})) return {};
   const Node& list = *take(key, true);
   if (list.kind() != Node::Kind::kList) refuse(list, key, "a list of texts");
   std::vector<std::string> texts;
@@ -272,6 +320,7 @@ std::vector<std::string> Section::texts(std::string_view key, std::vector<std::s
 }
 
 std::vector<double> Section::numbers(std::string_view key, double low, double high) {
+  if (notes({.key = std::string(key), .type = Type::kList, .required = true})) return {};
   const Node* value = take(key, true);
   if (value->kind() != Node::Kind::kList) refuse(*value, key, "a list of numbers");
   std::vector<double> numbers;
@@ -280,6 +329,7 @@ std::vector<double> Section::numbers(std::string_view key, double low, double hi
 }
 
 void Section::finish() const {
+  if (shape::is_recording()) return;
   for (const auto& [key, value] : map_.entries()) {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     throw UserError(map_.key_where(key),

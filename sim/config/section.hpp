@@ -1,4 +1,5 @@
-// Reads one YAML map key by key and refuses the keys that nobody asked for.
+// Reads one YAML map key by key and refuses the keys that nobody asked for. While shapes are taken down
+// (config/shape.hpp) every getter returns its default and notes what it was asked for.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 
 #include "base/origin.hpp"
 #include "base/units.hpp"
+#include "config/shape.hpp"
 #include "config/yaml.hpp"
 
 namespace kvcast::config {
@@ -56,6 +58,8 @@ class Section {
 
  private:
   const Node* take(std::string_view key, bool required);
+  // Notes what was asked for; whether shapes are taken down.
+  bool notes(KeyShape key) const;
   [[noreturn]] void refuse_missing(const std::vector<std::string>& missing) const;
   Node map_;
   std::string title_;

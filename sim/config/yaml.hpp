@@ -71,8 +71,9 @@ void check_dotted_path(std::string_view path, const SourceLocation& where);
 
 inline constexpr std::size_t kMaxYamlBytes = 1u << 20;
 
-// Throws UserError for anything that is not exactly one well-formed document of maps, lists and scalars. A plain integer
-// that K or M follows is a count in units of 1024 or 1024²: 128K is read as 131072, except as a name or a description.
+// Throws UserError for anything that is not exactly one well-formed document of maps, lists and scalars. A plain
+// integer that K or M follows is a count in units of 1024 or 1024²: 128K is read as 131072, except as a name or a
+// description.
 Node parse_yaml(std::string_view text, const std::string& file_name);
 // Also where the file cannot be read. A file that has not changed since the last call is not parsed again.
 Node load_yaml(const std::string& path);

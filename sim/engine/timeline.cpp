@@ -69,7 +69,8 @@ class Writer {
 
   void memory(const TimelineLog::MemoryChange& change) {
     event(fmt::format(R"({{"ph":"C","pid":{},"name":{},"ts":{},"args":{{"bytes":{}}}}})", kProcess,
-                      quoted(system_.pools[change.pool].name), microseconds(readable(change.at)), number(change.in_use)));
+                      quoted(system_.pools[change.pool].name), microseconds(readable(change.at)),
+                      number(change.in_use)));
   }
 
   void close() {
@@ -86,8 +87,8 @@ class Writer {
   static Picoseconds end_of_group(const std::vector<Slice>& slices, std::size_t from, std::size_t depth) {
     const std::vector<std::string>& groups = slices[from].label.groups;
     const auto same = [&](const Slice& s) {
-      return s.label.groups.size() > depth && std::equal(groups.begin(), groups.begin() + static_cast<long>(depth) + 1,
-                                                         s.label.groups.begin());
+      return s.label.groups.size() > depth &&
+             std::equal(groups.begin(), groups.begin() + static_cast<long>(depth) + 1, s.label.groups.begin());
     };
     std::size_t last = from;
     while (last + 1 < slices.size() && same(slices[last + 1])) ++last;
@@ -101,10 +102,10 @@ class Writer {
 
   void slice(const Slice& slice) {
     const Record& record = *slice.record;
-    std::string line = fmt::format(
-        R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":{},{},"args":{{"op":{},"work_us":{})", kProcess, record.lane + 1,
-        quoted(slice.label.name), quoted(slice.label.category), from_to(record.start, record.finish), record.id,
-        microseconds(record.finish - record.work_start));
+    std::string line =
+        fmt::format(R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":{},{},"args":{{"op":{},"work_us":{})", kProcess,
+                    record.lane + 1, quoted(slice.label.name), quoted(slice.label.category),
+                    from_to(record.start, record.finish), record.id, microseconds(record.finish - record.work_start));
     for (const auto& [name, value] : slice.label.numbers)
       fmt::format_to(std::back_inserter(line), ",{}:{}", quoted(name), number(value));
     event(line + "}}");

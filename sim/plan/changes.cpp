@@ -220,7 +220,8 @@ std::vector<std::string> changed_status(const Matched& matched, const Results& b
   for (const Pair& pair : matched.pairs) {
     const Result &a = before.results[pair.before], &b = after.results[pair.after];
     if (a.status != b.status)
-      list.push_back(fmt::format("{}: {} before, {} after", pair.setting, status_name(a.status), status_name(b.status)));
+      list.push_back(
+          fmt::format("{}: {} before, {} after", pair.setting, status_name(a.status), status_name(b.status)));
   }
   return list;
 }
@@ -260,9 +261,9 @@ std::vector<Answer> changes(const Results& before, const Results& after) {
       answers.push_back(answer_of(metric, list, before, after));
     }
   }
-  compared.text = fmt::format("{} of experiments have equal settings; {} of {} and {} of {} have no partner.",
-                              pairs_text(matched.pairs.size()), matched.only_before, before.name, matched.only_after,
-                              after.name);
+  compared.text =
+      fmt::format("{} of experiments have equal settings; {} of {} and {} of {} have no partner.",
+                  pairs_text(matched.pairs.size()), matched.only_before, before.name, matched.only_after, after.name);
   const auto add = [&compared](const std::string& title, const std::vector<std::string>& lines) {
     if (lines.empty()) return;
     compared.details.push_back(title);

@@ -37,8 +37,8 @@ struct Matched {
 // set share are left without a partner.
 Matched match_settings(const Results& before, const Results& after);
 
-// One answer a metric that changed, of kind "changes", and before them one of kind "compared" that says how the two sets
-// differ and what changed nothing. `data` of "changes": {metric, before, after, changes: [{setting, before, after,
+// One answer a metric that changed, of kind "changes", and before them one of kind "compared" that says how the two
+// sets differ and what changed nothing. `data` of "changes": {metric, before, after, changes: [{setting, before, after,
 // times, interval, beyond, better}]}, the largest changes first; times is after over before in the metric's own unit.
 // A change below 0.1 % counts as none; one beyond its interval cannot come from the uncertain costs that both share.
 std::vector<Answer> changes(const Results& before, const Results& after);

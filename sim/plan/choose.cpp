@@ -33,11 +33,14 @@ class Choose final : public Question {
     if (map.kind() != Node::Kind::kMap) {
       throw UserError(map.where(), "choose: expected a map of keys to lists, found " + config::describe(map));
     }
+    config::Section section(map, "choose");  // never finished: all other keys are the run's
+    const auto targets = section.optional_node("targets"), prices = section.optional_node("price_per_hour");
+    const std::string objective = section.choice("objective", {"cheapest", "fastest"}, "");
     read_grid(run, map);
-    if (const Node* const targets = map.find("targets")) targets_ = read_targets(*targets);
+    if (targets) targets_ = read_targets(*targets);
     targets_ = with_floor(std::move(targets_), run);
-    if (const Node* const prices = map.find("price_per_hour")) read_prices(*prices);
-    read_objective(map);
+    if (prices) read_prices(*prices);
+    read_objective(objective, map.where());
     for (const Setting& s : grid_) check_run(s.run);
   }
 
@@ -108,27 +111,20 @@ class Choose final : public Question {
     return hardware == nullptr ? "" : hardware->text();
   }
 
-  void read_objective(const Node& map) {
+  // Empty: the cheapest where prices are given.
+  void read_objective(const std::string& objective, const SourceLocation& where) {
     const bool priced =
         std::all_of(grid_.begin(), grid_.end(), [](const Setting& s) { return s.price_per_s.has_value(); });
     cheapest_ = std::any_of(grid_.begin(), grid_.end(), [](const Setting& s) { return s.price_per_s.has_value(); });
-    const Node* const objective = map.find("objective");
-    if (objective != nullptr) {
-      const std::string text = config::read_text(*objective, "objective");
-      if (text != "cheapest" && text != "fastest") {
-        throw UserError(objective->where(), fmt::format("choose: unknown objective \"{}\"", text),
-                        {"cheapest", "fastest"});
-      }
-      cheapest_ = text == "cheapest";
-    }
+    if (!objective.empty()) cheapest_ = objective == "cheapest";
     if (!cheapest_ || priced) return;
     std::vector<std::string> missing;
     for (const Setting& s : grid_) {
       if (!s.price_per_s && std::find(missing.begin(), missing.end(), machine_of(s)) == missing.end())
         missing.push_back(machine_of(s));
     }
-    throw UserError(map.where(), fmt::format("choose: the cheapest needs price_per_hour of every machine; missing: {}",
-                                             fmt::join(missing, ", ")));
+    throw UserError(where, fmt::format("choose: the cheapest needs price_per_hour of every machine; missing: {}",
+                                       fmt::join(missing, ", ")));
   }
 
   // ---- conclusion

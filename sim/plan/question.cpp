@@ -49,6 +49,13 @@ std::vector<std::string> question_kinds() {
   return names;
 }
 
+config::Shapes question_shapes() {
+  const Node none = Node::map({}, {});
+  config::Shapes all;
+  for (const Kind& kind : kKinds) all.merge(config::shapes_of([&] { kind.make(none, none); }));
+  return all;
+}
+
 std::vector<std::unique_ptr<Question>> read_plan(const Node& config) {
   const Node* const list = config.find("plan");
   if (list == nullptr) throw UserError(config.where(), "a plan needs `plan:`, a list of questions", question_kinds());

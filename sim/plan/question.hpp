@@ -40,6 +40,8 @@ class Question {
 std::vector<std::unique_ptr<Question>> read_plan(const config::Node& config);
 // Kinds of questions, as they are written.
 std::vector<std::string> question_kinds();
+// The keys of each kind of question.
+config::Shapes question_shapes();
 
 // ---- What the files of questions share
 

@@ -22,12 +22,6 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-std::set<std::string> policies_of(const Table& experiments) {
-  std::set<std::string> policies;
-  for (std::size_t r = 0; r < experiments.rows(); ++r) policies.insert(experiments.text(r, "policy"));
-  return policies;
-}
-
 json to_json(const AnswerChart& chart) {
   if (chart.name.empty()) return nullptr;
   return {{"name", chart.name},
@@ -38,6 +32,12 @@ json to_json(const AnswerChart& chart) {
 }
 
 }  // namespace
+
+std::set<std::string> policies_of(const Table& experiments) {
+  std::set<std::string> policies;
+  for (std::size_t r = 0; r < experiments.rows(); ++r) policies.insert(experiments.text(r, "policy"));
+  return policies;
+}
 
 json answers_json(const std::vector<store::Answer>& answers, const Machines& machines, const Table& experiments,
                   Palette& palette) {

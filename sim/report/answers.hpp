@@ -2,6 +2,8 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "report/answer_charts.hpp"
@@ -16,6 +18,9 @@ namespace kvcast::report {
 // `chart` an AnswerChart as JSON or null. UserError where an answer cannot be read.
 nlohmann::json answers_json(const std::vector<store::Answer>& answers, const Machines& machines,
                             const Table& experiments, Palette& palette);
+
+// Of a content's table of experiments.
+std::set<std::string> policies_of(const Table& experiments);
 
 // The chart of one answer, as in answers_json(); null where it has none.
 nlohmann::json chart_json(const store::Answer& answer, const ChartContext& context);

@@ -109,6 +109,9 @@ Assets load_assets(const Options& options) {
     assets.script = concatenate(folder, manifest.at("scripts"));
     assets.vega = join_vega(options.javascript, folder, manifest.at("vega"));
     assets.print = (folder / manifest.at("print").get<std::string>()).string();
+    const json& methods = manifest.at("methods");
+    assets.methods_page = read_file(folder / methods.at("page").get<std::string>(), "");
+    assets.methods = read_json(folder / methods.at("assumptions").get<std::string>());
     assets.palette = read_json(folder / manifest.at("palette").get<std::string>());
     assets.themes = read_json(folder / manifest.at("themes").get<std::string>());
     const json shared = read_json(folder / manifest.at("shared_spec").get<std::string>());

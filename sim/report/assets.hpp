@@ -22,6 +22,8 @@ struct Assets {
   std::vector<Chart> charts;       // in the order in which the page shows them, the shared part merged in
   std::vector<Chart> plan_charts;  // of answers, by their kinds
   std::string print;               // path of the program that draws figures for print
+  std::string methods_page;        // the template of the page of methods
+  nlohmann::json methods;          // [{title, assumptions: [{statement, source, basis, moves}]}]
   nlohmann::json palette;          // colours, symbols and dashes
   nlohmann::json themes;           // Vega configurations, light and dark
 

@@ -23,11 +23,11 @@ struct Content {
   nlohmann::json rests_on;
 
   // One row an experiment, `id` counting from 0 in reading order. Texts: key, status, model, hardware, policy, variant,
-  // series, replica (the seed, where seeds are swept), store (where there are several), split, bottleneck, oom_pool, oom_moment, oom_requested_for,
-  // error, and origin_F for each metric field F. Numbers: context (prompt tokens), decode_tokens, batch, budget,
-  // split_value, the fields of page_metrics() with F_low and F_high where there is an interval, share_ORIGIN (of a
-  // decode step's time), oom_requested, oom_in_use, oom_capacity (bytes), timeline = 1 where the table `timeline` has
-  // the experiment.
+  // series, replica (the seed, where seeds are swept), store (where there are several), split, bottleneck, oom_pool,
+  // oom_moment, oom_requested_for, error, and origin_F for each metric field F. Numbers: context (prompt tokens),
+  // decode_tokens, batch, budget, split_value, the fields of page_metrics() with F_low and F_high where there is an
+  // interval, share_ORIGIN (of a decode step's time), oom_requested, oom_in_use, oom_capacity (bytes), timeline = 1
+  // where the table `timeline` has the experiment.
   Table experiments;
   Table breakdown;  // id, kind, color, exposed_s, hidden_s
   Table owners;  // id, pool, owner, color, bytes, owner_order; an allocation that did not fit has the owner kDoesNotFit

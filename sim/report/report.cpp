@@ -14,6 +14,7 @@
 #include "report/content.hpp"
 #include "report/figures.hpp"
 #include "report/measures.hpp"
+#include "report/methods.hpp"
 #include "report/page.hpp"
 #include "report/stores.hpp"
 #include "report/validation.hpp"
@@ -85,6 +86,7 @@ void write_stores(const Stores& stores, const fs::path& folder, const Assets& as
                                               {"{{vega}}", assets.vega},
                                               {"{{script}}", assets.script}});
   write_file(folder / "index.html", [&](std::ostream& file) { file << page; });
+  write_methods(folder, assets, policies_of(content.experiments));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ struct Options {
 
 // Reads DIR/results.sqlite and writes
 //   OUT/index.html      the page, complete in one file: opens offline from file:// in any browser of 2020 or later
+//   OUT/methods.html    the assumptions of the model and the definitions of the policies, with their sources
 //   OUT/figures/*.json  each figure as a Vega 5 specification with its data inside
 //   OUT/tables/*.csv    what the figures draw, and every experiment with every number (experiments.csv)
 // and returns the page's path. Files of an earlier report are replaced, each at once, so a reader never sees half a

@@ -138,9 +138,8 @@ class Simulation {
     engine::BothObservers both(run.recorder, log);
     const engine::Outcome outcome = engine::run(system_, run.source, &both);
     const Waits waits(log.records(), run.source);
-    engine::write_timeline(out, system_, log, [&](const engine::Record& record) {
-      return timeline_label(record, waits, run.source);
-    });
+    engine::write_timeline(out, system_, log,
+                           [&](const engine::Record& record) { return timeline_label(record, waits, run.source); });
     return outcome;
   }
 

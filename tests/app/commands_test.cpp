@@ -260,9 +260,8 @@ TEST_CASE("a run prints every number with its unit, interval and origin") {
 
 TEST_CASE("a timeline nests steps, layers and operations, and its arrows lead from what ended to what waited") {
   const Scratch scratch;
-  const Output o = kvcast::test::kvcast(
-      {"run", "configs/runs/quickstart.yaml", "--set", "policy={name: freekv, budget: 512}", "--timeline",
-       scratch / "t.json"});
+  const Output o = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set",
+                                         "policy={name: freekv, budget: 512}", "--timeline", scratch / "t.json"});
   REQUIRE(o.code == 0);
   std::ifstream file(scratch / "t.json");
   const kvcast::tests::PerfettoTrace trace = kvcast::tests::read_as_perfetto(json::parse(file));
@@ -300,8 +299,8 @@ TEST_CASE("a timeline nests steps, layers and operations, and its arrows lead fr
 TEST_CASE("no timeline is left of a run that does not fit, and one that was there stays") {
   const Scratch scratch;
   const std::string earlier = scratch.write("earlier.json", "{}");
-  const Output second = kvcast::test::kvcast(
-      {"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--timeline", earlier});
+  const Output second =
+      kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--timeline", earlier});
   CHECK(second.code == 0);
   std::ifstream file(earlier);
   CHECK(json::parse(file) == json::object());

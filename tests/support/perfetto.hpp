@@ -1,5 +1,6 @@
-// Reads a Chrome trace as Perfetto does: events sorted by time, those of equal times in the file's order; a slice is the
-// child of the innermost one on its row that has not ended; an arrow's ends belong to the innermost slice at their times.
+// Reads a Chrome trace as Perfetto does: events sorted by time, those of equal times in the file's order; a slice is
+// the child of the innermost one on its row that has not ended; an arrow's ends belong to the innermost slice at their
+// times.
 #pragma once
 
 #include <algorithm>

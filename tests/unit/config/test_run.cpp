@@ -154,8 +154,8 @@ TEST_CASE("a context beyond the model's is refused, one that fills it is not", "
 TEST_CASE("odd workloads and frameworks are refused", "[run]") {
   const auto section = [](const std::string& text) { return error_in(kHead + "policy: full\n" + text); };
   CHECK(section("workload: {batch: 0}") == "run.yaml:4:19: batch: 0 is out of range, must be between 1 and 65536");
-  CHECK(section("workload: {prompt_tokens: 32K}") ==
-        "run.yaml:4:27: prompt_tokens: expected an integer, found \"32K\"");
+  CHECK(section("workload: {prompt_tokens: 32k}") ==
+        "run.yaml:4:27: prompt_tokens: expected an integer, found \"32k\"");
   CHECK(section("workload: {decode_tokens: 0}") ==
         "run.yaml:4:27: decode_tokens: 0 is out of range, must be between 1 and 100000000");
   CHECK(section("workload: {prompt: 5}") ==

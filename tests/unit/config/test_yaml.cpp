@@ -67,6 +67,14 @@ TEST_CASE("a node counts its values and levels", "[yaml]") {
   CHECK(root.find("a")->depth() == 0);
 }
 
+TEST_CASE("a count of tokens may be written in K and M, and names stay as they are", "[yaml]") {
+  CHECK(canonical("[128K, 1M, 3K]") == canonical("[131072, 1048576, 3072]"));
+  CHECK(parse_setting("a.b=32K").second.text() == "32768");
+  CHECK(parse_yaml("{name: 128K, description: 1M, budget: 1K}", "f.yaml").find("name")->text() == "128K");
+  for (const char* text : {"0K", "\"1K\"", "K", "1KB", "1 K", "-1K", "1.5K", "01K", "1k", "1234567890K"})
+    CHECK(parse_yaml(text, "f.yaml").text() == (text[0] == '"' ? "1K" : std::string(text)));
+}
+
 TEST_CASE("aliases stand for what they name", "[yaml]") {
   CHECK(canonical("a: &x {b: 1}\nc: *x\nd: [*x, *x]") == R"({"a":{"b":1},"c":{"b":1},"d":[{"b":1},{"b":1}]})");
   CHECK(canonical("a: &x 1\nb: &x 2\nc: *x") == R"({"a":1,"b":2,"c":2})");  // the latest anchor of the name

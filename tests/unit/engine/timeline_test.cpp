@@ -68,13 +68,12 @@ TEST_CASE("an op is a slice in the slices of its groups, in the row of its lane"
   std::vector<std::string> read;
   for (const PerfettoSlice& s : trace.slices)
     read.push_back(fmt::format("{}: {}, {} to {}", s.row, path_of(trace, s), s.begin, s.end));
-  CHECK(read == std::vector<std::string>{"compute: step 1, 0 to 6000", "compute: step 1 > layer 0, 0 to 3500",
-                                         "compute: step 1 > layer 0 > op\na, 0 to 3500", "copy \"A\": step 1, 0 to 4000",
-                                         "copy \"A\": step 1 > layer 0, 0 to 4000",
-                                         "copy \"A\": step 1 > layer 0 > op\nb, 0 to 4000",
-                                         "compute: step 1 > layer 1, 4000 to 5000",
-                                         "compute: step 1 > layer 1 > op\nc, 4000 to 5000",
-                                         "compute: step 1 > op\nd, 5000 to 6000"});
+  CHECK(read == std::vector<std::string>{
+                    "compute: step 1, 0 to 6000", "compute: step 1 > layer 0, 0 to 3500",
+                    "compute: step 1 > layer 0 > op\na, 0 to 3500", "copy \"A\": step 1, 0 to 4000",
+                    "copy \"A\": step 1 > layer 0, 0 to 4000", "copy \"A\": step 1 > layer 0 > op\nb, 0 to 4000",
+                    "compute: step 1 > layer 1, 4000 to 5000", "compute: step 1 > layer 1 > op\nc, 4000 to 5000",
+                    "compute: step 1 > op\nd, 5000 to 6000"});
   CHECK(trace.slices[2].category == "kind");
   CHECK(trace.slices[2].args == json{{"op", 0}, {"work_us", 2.000001}, {"bytes", 7}});
 }

@@ -277,7 +277,7 @@ TEST_CASE("a map has a colour for each policy, and its borders between the cells
 
 TEST_CASE("changes are ratios, filled where they are beyond their intervals, and those from nothing are left out") {
   const auto change = [](const char* setting, const json& times, double low, double high, bool beyond, bool better) {
-    return json{{"setting", setting}, {"before", 1},      {"after", 2},      {"times", times},
+    return json{{"setting", setting},      {"before", 1},      {"after", 2},      {"times", times},
                 {"interval", {low, high}}, {"beyond", beyond}, {"better", better}};
   };
   const json c = chart("changes", {{"metric", "prefill.ttft_s"},

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include "base/error.hpp"
 #include "report/assets.hpp"
@@ -114,6 +115,41 @@ TEST_CASE("a report replaces an earlier one and leaves no parts behind") {
   write_report({dir.path()}, out, options());
   CHECK(read(out + "/index.html").size() > 100000);
   for (const auto& entry : fs::recursive_directory_iterator(out)) CHECK(entry.path().extension() != ".part");
+}
+
+TEST_CASE("the page of methods states every assumption with its source, and the policies of the store") {
+  const kvcast::TemporaryDirectory dir;
+  make_store(dir.path());
+  write_report({dir.path()}, dir.path() + "/out", options());
+  const std::string page = read(dir.path() + "/out/methods.html");
+  CHECK(page.find("{{") == std::string::npos);
+  CHECK(page.find("<script") == std::string::npos);
+  const json topics = json::parse(read(options().assets + "/methods.json"));
+  std::size_t assumptions = 0;
+  for (const json& topic : topics) {
+    for (const json& a : topic.at("assumptions")) {
+      ++assumptions;
+      for (const char* key : {"statement", "source", "basis", "moves"}) {
+        const std::string text = a.at(key);
+        CHECK(!text.empty());
+        CHECK(page.find(text) != std::string::npos);
+      }
+    }
+  }
+  // Files that sources name are there.
+  std::istringstream words(topics.dump());
+  std::size_t files = 0;
+  for (std::string word; words >> word;) {
+    const std::size_t from = word.find_last_of("\"(") + 1, to = word.find_last_not_of(".,;:)\"}]") + 1;
+    const std::string name = word.substr(std::min(from, to), to - std::min(from, to));
+    if (name.find('/') == std::string::npos || !fs::exists(kAssets + "/../" + name.substr(0, name.find('/')))) continue;
+    ++files;
+    CHECK(fs::exists(kAssets + "/../" + name));
+  }
+  CHECK(files >= 9);
+  CHECK(count(page, "<tr><td>") == assumptions);
+  CHECK(count(page, "<details id=\"policy-") == 1);
+  CHECK(page.find("<summary>full: ") != std::string::npos);
 }
 
 TEST_CASE("a report of two stores has a table of changes and both tables of experiments") {

@@ -1,0 +1,54 @@
+// The keys that a reader asks for, taken down.
+#include "config/shape.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "config/run.hpp"
+#include "config/section.hpp"
+
+namespace {
+
+using namespace kvcast::config;
+using Type = KeyShape::Type;
+
+TEST_CASE("a reader's keys have the types, ranges and defaults that it reads them with") {
+  const Node none = Node::map({}, {});
+  const Shapes shapes = shapes_of([&] {
+    Section section(none, "thing");
+    section.integer("count", 1, 9, 4);
+    section.quantity("size", kvcast::Dimension::kBytes, 0, 10);
+    section.choice("way", {"a", "b"});
+    section.flag("on", true);
+    if (section.has("either")) {
+      section.text("either");
+      throw kvcast::UserError("two ways");
+    }
+    section.finish();
+  });
+  REQUIRE(shapes.size() == 1);
+  const std::vector<KeyShape>& keys = shapes.at("thing");
+  REQUIRE(keys.size() == 5);
+  CHECK(keys[0].key == "count");
+  CHECK(keys[0].type == Type::kInteger);
+  CHECK(keys[0].low == 1.0);
+  CHECK(keys[0].high == 9.0);
+  CHECK(keys[0].fallback == "4");
+  CHECK_FALSE(keys[0].required);
+  CHECK(keys[1].type == Type::kQuantity);
+  CHECK(keys[1].example == "40 GB");
+  CHECK(keys[1].required);
+  CHECK(keys[2].choices == std::vector<std::string>{"a", "b"});
+  CHECK(keys[3].fallback == "true");
+  // Asked for only where it is there: its type is known, and it is not required.
+  CHECK(keys[4].type == Type::kText);
+  CHECK_FALSE(keys[4].required);
+}
+
+TEST_CASE("readers read as ever after they were taken down") {
+  const Shapes shapes = run_shapes();
+  for (const char* title : {"run", "workload", "trace", "match", "score", "framework"}) CHECK(shapes.contains(title));
+  CHECK_FALSE(shape::is_recording());
+  CHECK_THROWS_AS(read_run(Node::map({}, {})), kvcast::UserError);
+}
+
+}  // namespace
