@@ -226,8 +226,9 @@ class Writer {
       keys[key] = json::object();
       for (const auto& [name, value] : schema.at("properties").items()) add(key + "." + name, value);
     }
-    for (const char* key : {"hardware.like", "hardware.host", "hardware.link.pcie", "hardware.link.pcie.generation",
-                            "hardware.link.pcie.lanes", "policy.name", "policy.file", "trace.file"})
+    for (const char* key :
+         {"hardware.like", "hardware.gpu", "hardware.link", "hardware.host", "hardware.link.pcie",
+          "hardware.link.pcie.generation", "hardware.link.pcie.lanes", "policy.name", "policy.file", "trace.file"})
       keys[key] = json::object();
     for (const std::string& number : numbers_) keys["hardware." + number] = json::object();
     for (const json& p : catalogue_.at("policies")) {
