@@ -1,21 +1,24 @@
 // The figures: one Vega view each, fed once, then driven by signals.
 const figures = [];
 
-// The specification with the store's rows in the data sets that wait for them.
-function filledSpec(spec) {
+// The specification with the store's rows in the data sets that wait for them, and with logarithmic scales where asked:
+// no signal can change the type of a scale.
+function filledSpec({ spec, own }) {
   const data = spec.data.map((set) => (set.name in page.tables && !set.source ? { ...set, values: tableRows(set.name) } : set));
-  return { ...spec, data };
+  const scales = spec.scales.map((scale) => (own.axis === 'log' ? { ...scale, ...spec.usermeta.log[scale.name] } : scale));
+  return { ...spec, data, scales };
 }
 
 function figureSignals(figure) {
   const signals = { page_width: figure.width };
   for (const { signal } of axes) signals[signal] = selection[signal];
   signals.hidden = selection.hidden;
+  if (figure.own.x_axis === 'machine') signals.hardware = null;  // the machines side by side
   return { ...signals, ...figure.own };
 }
 
 function newView(figure, theme, options) {
-  const view = new vega.View(vega.parse(filledSpec(figure.spec), page.themes[theme]), options);
+  const view = new vega.View(vega.parse(filledSpec(figure), page.themes[theme]), options);
   for (const [name, value] of Object.entries(figureSignals(figure))) view.signal(name, value);
   return view;
 }
@@ -24,8 +27,8 @@ function buildFigures() {
   const section = document.getElementById('figures');
   page.charts.forEach(({ name, spec }, index) => {
     const meta = spec.usermeta;
-    const own = (meta.controls || []).some(({ signal }) => signal === 'measure') ? { measure: page.defaults.measure } : {};
-    const figure = { name, spec, meta, newView, own, width: 0, view: null };
+    const figure = { name, spec, meta, newView, own: {}, width: 0, view: null };
+    for (const { signal } of meta.controls || []) figure.own[signal] = firstChoice(spec, signal);
     figure.plot = element('div', { class: 'plot', id: 'plot-' + name });
     figure.notice = element('p', { class: 'empty', hidden: true });
     figure.controls = element('span', { class: 'controls' });
@@ -40,22 +43,34 @@ function buildFigures() {
   });
 }
 
+// What a control of a figure says at first.
+function firstChoice(spec, signal) {
+  return signal === 'measure' ? page.defaults.measure : spec.signals.find(({ name }) => name === signal).value;
+}
+
 // Makes the views anew, as for another theme. Runs to its end at once, because a browser that prints does not wait.
 function drawFigures(theme) {
-  for (const figure of figures) {
-    figure.width = figure.plot.clientWidth || figure.width || 1000;
-    if (figure.view) figure.view.finalize();
-    figure.plot.replaceChildren();
-    figure.view = newView(figure, theme, { renderer: 'svg', container: figure.plot, hover: true });
-    figure.view.description(figure.meta.title + '; its numbers are in table 1');
-    figure.view.tooltip(showTooltip);
-    figure.view.run();
-    describeFigure(figure);
-  }
+  for (const figure of figures) drawFigure(figure, theme);
+}
+
+function drawFigure(figure, theme) {
+  figure.width = figure.plot.clientWidth || figure.width || 1000;
+  if (figure.view) figure.view.finalize();
+  figure.plot.replaceChildren();
+  figure.view = newView(figure, theme, { renderer: 'svg', container: figure.plot, hover: true });
+  figure.axis = figure.own.axis;
+  figure.view.description(figure.meta.title + '; its numbers are in table 1');
+  figure.view.tooltip(showTooltip);
+  figure.view.run();
+  describeFigure(figure);
 }
 
 function updateFigures() {
   for (const figure of figures) {
+    if (figure.axis !== figure.own.axis) {
+      drawFigure(figure, currentTheme());
+      continue;
+    }
     for (const [name, value] of Object.entries(figureSignals(figure))) figure.view.signal(name, value);
     figure.view.run();
     describeFigure(figure);
@@ -140,8 +155,8 @@ function drawControls(figure) {
     if (options.length < 2) return '';
     const set = (event) => {
       figure.own[control.signal] = options[event.target.selectedIndex].value;
-      figure.view.signal(control.signal, figure.own[control.signal]).run();
-      describeFigure(figure);
+      select({});
+      document.getElementById(event.target.id).focus();
     };
     return element('label', { class: 'control' }, element('span', { class: 'axis-label' }, control.label),
       element('select', { id: 'control-' + figure.name + '-' + control.signal, onchange: set },
@@ -150,11 +165,32 @@ function drawControls(figure) {
 }
 
 function controlOptions(figure, control) {
+  if (control.across && distinctValues(control.across).length < 2) return [];
   if (control.options) return control.options;
   if (control.metrics) {
     return control.metrics.filter((field) => hasColumn('experiments', field)).map((field) => ({ value: field, label: metricOf(field).label }));
   }
   return figure.view.data(control.rows_of).map((row) => ({ value: row.id, label: row.label }));
+}
+
+// In the address, a figure's control is "figure.signal=value".
+function writeControls(parts) {
+  for (const figure of figures) {
+    for (const [signal, value] of Object.entries(figure.own)) {
+      if (value !== firstChoice(figure.spec, signal)) parts.set(figure.name + '.' + signal, value);
+    }
+  }
+}
+
+function readControls(parts) {
+  for (const figure of figures) {
+    for (const control of figure.meta.controls || []) {
+      const text = parts.get(figure.name + '.' + control.signal);
+      const known = control.rows_of ? sharedRows('experiments').map((row) => ({ value: row.id })) : controlOptions(figure, control);
+      const found = known.find(({ value }) => String(value) === text);
+      figure.own[control.signal] = found ? found.value : firstChoice(figure.spec, control.signal);
+    }
+  }
 }
 
 // The figure as a document of its own, in light colours for paper.

@@ -36,6 +36,7 @@ function writeAddress() {
   }
   const hidden = [...selection.hidden].sort().join('|');
   if (hidden !== [...page.defaults.hidden].sort().join('|')) parts.set('hidden', hidden);
+  writeControls(parts);
   const address = parts.toString();
   history.replaceState(null, '', address ? '#' + address : location.pathname + location.search);
 }
@@ -54,6 +55,7 @@ function readAddress() {
     const known = sharedRows('series').map((row) => row.series);
     selection.hidden = parts.get('hidden').split('|').filter((name) => known.includes(name));
   }
+  readControls(parts);
 }
 
 function drawFilters() {

@@ -10,13 +10,13 @@ function drawAll(theme) {
 }
 
 function start() {
-  readAddress();
   drawHead();
   document.getElementById('filters').hidden = !page.sweep.swept;
   document.getElementById('figures').hidden = !page.sweep.swept;
   buildPlan();
-  drawFilters();
   buildFigures();
+  readAddress();
+  drawFilters();
   buildTable();
   drawTable();
   drawFoundations();

@@ -1,11 +1,14 @@
 // The figures of the planner: one Vega view each, whose rows and signals are set anew with every answer.
 const figures = new Map();  // by name: {spec, node, view, plot}
 
+// A policy's colour, or a shade of it where the policy stands there more than once.
 function policyColor(index) {
-  const { policies, cycles } = page.palette;
-  const policy = state.policies[index];
-  const first = state.policies.findIndex(({ name }) => name === policy.name) === index;
-  return (first && policies[policy.name]) || cycles.policies[index % cycles.policies.length];
+  const { policies, shades } = page.palette;
+  const { name } = state.policies[index];
+  const nth = state.policies.slice(0, index).filter((earlier) => earlier.name === name).length;
+  const share = shades[nth % shades.length];
+  const mixed = (part) => Math.round(part + ((share > 0 ? 255 : 0) - part) * Math.abs(share));
+  return '#' + [1, 3, 5].map((at) => mixed(parseInt(policies[name].color.slice(at, at + 2), 16)).toString(16).padStart(2, '0')).join('');
 }
 
 function figureBlock(name, title, caption) {

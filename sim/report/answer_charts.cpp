@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <map>
 #include <optional>
 
 #include "result/metric.hpp"
@@ -42,13 +43,11 @@ std::optional<double> number_at(const json& map, const char* key) {
 
 std::vector<std::string> colors_of(const std::vector<std::string>& labels, const ChartContext& context) {
   std::vector<std::string> colors;
+  std::map<std::string, std::size_t> variants;  // of each policy so far
   for (const std::string& label : labels) {
     const std::string first = label.substr(0, label.find(','));
-    std::string color = context.palette.color("policies", context.policies.contains(first) ? first : label);
-    // Two variants of one policy are two colours.
-    if (std::find(colors.begin(), colors.end(), color) != colors.end())
-      color = context.palette.color("policies", label);
-    colors.push_back(color);
+    const std::string name = context.policies.contains(first) ? first : label;
+    colors.push_back(context.palette.variant_color(name, variants[name]++));
   }
   return colors;
 }

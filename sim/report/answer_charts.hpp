@@ -28,7 +28,7 @@ struct ChartContext {
   const std::set<std::string>& policies;  // that the store's experiments have
 };
 
-// A colour each: that of the policy which a label starts with, or else one of its own.
+// A colour each: a shade of the policy's which a label starts with, or else one of its own.
 std::vector<std::string> colors_of(const std::vector<std::string>& labels, const ChartContext& context);
 
 // The vertical axis of a measure: from 0, or logarithmic with round ticks where the values are far apart.

@@ -137,7 +137,7 @@ AnswerChart chart_choose(const json& data, const ChartContext& context) {
   }
   json policies = json::array();
   for (const auto& [policy, color] : colors) {
-    policies.push_back({{"policy", policy}, {"color", color}, {"symbol", context.palette.symbol(policies.size())}});
+    policies.push_back({{"policy", policy}, {"color", color}, {"symbol", context.palette.symbol(policy)}});
   }
   chart.data["edge"] = edge_of(points);
   chart.data["points"] = std::move(points), chart.data["policies"] = std::move(policies);

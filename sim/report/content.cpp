@@ -114,7 +114,7 @@ void Collector::add_setting(const Result& result) {
   const std::string policy = SeriesNames::policy_of(subject);
   const std::string variant = names_.variant_of(subject);
   // Failed rows are listed, and no line of a chart is theirs.
-  if (result.status != Status::kFailed) names_.appear(policy, variant);
+  if (result.status != Status::kFailed) names_.appear(subject);
   Table& table = content_.experiments;
   const auto set_number = [&](const char* column, std::optional<double> number) {
     if (number) table.set(column, *number);

@@ -1,7 +1,6 @@
 #include "report/series.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace kvcast::report {
 
@@ -42,16 +41,34 @@ std::string SeriesNames::policy_of(const result::Subject& subject) {
   return subject.policy.empty() ? "unnamed" : subject.policy;
 }
 
+std::vector<std::string> SeriesNames::differing_keys(const std::string& policy) const {
+  const auto values = values_.find(policy);
+  std::vector<std::string> keys;
+  for (const std::string& key : keys_) {
+    if (values != values_.end() && values->second.at(key).size() > 1) keys.push_back(key);
+  }
+  return keys;
+}
+
 std::string SeriesNames::variant_of(const result::Subject& subject) const {
   std::string variant;
-  const auto policy = values_.find(policy_of(subject));
-  if (policy == values_.end()) return variant;
-  for (const std::string& key : keys_) {
+  for (const std::string& key : differing_keys(policy_of(subject))) {
     const std::string value = value_of(subject, key);
-    if (value.empty() || policy->second.at(key).size() < 2) continue;
-    variant += (variant.empty() ? "" : ", ") + key.substr(key.rfind('.') + 1) + " " + value;
+    if (!value.empty()) variant = join(variant, key.substr(key.rfind('.') + 1) + " " + value);
   }
   return variant;
+}
+
+std::string SeriesNames::label_of(const result::Subject& subject) const {
+  std::string label = policy_of(subject);
+  const std::vector<std::string> keys = differing_keys(label);
+  for (const std::string& key : keys) {
+    const std::string value = value_of(subject, key), name = key.substr(key.rfind('.') + 1);
+    if (value.empty()) continue;
+    const bool flag = value == "true" || value == "false";
+    label = join(label, flag ? (value == "true" ? name : "no " + name) : keys.size() == 1 ? value : name + " " + value);
+  }
+  return label;
 }
 
 std::string SeriesNames::replica_of(const result::Subject& subject) {
@@ -63,32 +80,34 @@ std::string SeriesNames::replica_of(const result::Subject& subject) {
 }
 
 std::string SeriesNames::join(const std::string& policy, const std::string& variant) {
-  return variant.empty() ? policy : policy + ", " + variant;
+  return policy.empty() || variant.empty() ? policy + variant : policy + ", " + variant;
 }
 
-void SeriesNames::appear(const std::string& policy, const std::string& variant) {
-  const std::pair<std::string, std::string> entry(policy, variant);
-  if (std::find(series_.begin(), series_.end(), entry) == series_.end()) series_.push_back(entry);
+void SeriesNames::appear(const result::Subject& subject) {
+  const Series entry{policy_of(subject), variant_of(subject), label_of(subject)};
+  const auto same = [&](const Series& s) { return s.policy == entry.policy && s.variant == entry.variant; };
+  if (std::none_of(series_.begin(), series_.end(), same)) series_.push_back(entry);
 }
 
 Table SeriesNames::table(Palette& palette) const {
   Table table;
   std::map<std::string, std::size_t> policies;  // policy → place
   std::map<std::string, std::size_t> variants;  // policy → variants so far
-  for (const auto& [policy, variant] : series_) policies.emplace(policy, policies.size());
+  for (const Series& s : series_) policies.emplace(s.policy, policies.size());
   // A policy's variants stand together, in the order in which the policies appear.
-  std::vector<std::pair<std::string, std::string>> sorted = series_;
+  std::vector<Series> sorted = series_;
   std::stable_sort(sorted.begin(), sorted.end(),
-                   [&](const auto& a, const auto& b) { return policies[a.first] < policies[b.first]; });
-  for (const auto& [policy, variant] : sorted) {
+                   [&](const Series& a, const Series& b) { return policies[a.policy] < policies[b.policy]; });
+  for (const auto& [policy, variant, label] : sorted) {
     const std::size_t nth = variants[policy]++;
     table.begin_row();
     table.set("series", join(policy, variant));
     table.set("policy", policy);
     table.set("variant", variant);
+    table.set("label", label);
     table.set("order", static_cast<double>(table.rows() - 1));
-    table.set("color", palette.color("policies", policy));
-    table.set("symbol", palette.symbol(policies[policy]));
+    table.set("color", palette.variant_color(policy, nth));
+    table.set("symbol", palette.symbol(policy));
     table.set("dash", palette.dash(nth));
     table.set("preferred", nth == 0 ? 1.0 : 0.0);
   }

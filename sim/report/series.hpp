@@ -29,17 +29,24 @@ class SeriesNames {
   static std::string replica_of(const result::Subject& subject);
   static std::string join(const std::string& policy, const std::string& variant);
 
-  // One row a series in order of appearance: series, policy, variant, order, color, symbol, dash ("4,2"), and
-  // preferred = 1 for the first variant of its policy, which the page shows at first.
+  // One row a series in order of appearance: series, policy, variant, label, order, color, symbol, dash ("4,2"), and
+  // preferred = 1 for the first variant of its policy, which the page shows at first. The label is the series' name cut
+  // short: "rocketkv, 0.3" where its variants differ in one key, "freekv, no correction".
   Table table(Palette& palette) const;
 
-  // Notes that the series has at least one row; in reading order.
-  void appear(const std::string& policy, const std::string& variant);
+  // Notes that the subject's series has at least one row; in reading order.
+  void appear(const result::Subject& subject);
 
  private:
+  struct Series {
+    std::string policy, variant, label;
+  };
+  std::vector<std::string> differing_keys(const std::string& policy) const;
+  std::string label_of(const result::Subject& subject) const;
+
   std::vector<std::string> keys_;                                               // in order of appearance
   std::map<std::string, std::map<std::string, std::set<std::string>>> values_;  // policy → key → values; "": none
-  std::vector<std::pair<std::string, std::string>> series_;
+  std::vector<Series> series_;
 };
 
 }  // namespace kvcast::report

@@ -4,6 +4,7 @@
 //   report_fixture DIR sweep   two devices, three contexts, three batches, ten policies with variants, out-of-memory
 //                              rows
 //   report_fixture DIR large   the same grid with more budgets and batches: over 3000 experiments
+//   report_fixture DIR seeds   three seeds, whose throughputs are 0.9, 1 and 1.1 times that of the other grids
 //   report_fixture DIR bare    four results that lack nearly everything, a failed row, hostile names
 //   report_fixture DIR empty   a store without rows
 //   report_fixture DIR plan ANSWERS   three experiments of a plan and the answers of a JSON file; with `sweep` instead
@@ -67,6 +68,7 @@ struct Point {
   const Policy& policy;
   std::string variant;
   double context, batch, budget;
+  int seed = 0;  // 0: no seeds are swept
 };
 
 constexpr double kWeights = 16.06e9;
@@ -175,7 +177,7 @@ void fill_in_times(const Point& p, const Memory& memory, Result& r) {
   kvcast::result::Experiment& e = r.experiment;
   e.step = step_of(p);
   const double step = e.step.total();
-  e.tokens_per_s = p.batch / step;
+  e.tokens_per_s = p.batch / step * (p.seed == 0 ? 1 : 0.8 + 0.1 * p.seed);
   e.tpot_mean_s = e.tpot_p50_s = step, e.tpot_p99_s = 1.2 * step;
   e.ttft_s = p.context * p.batch * 16e9 / 150e12;
   e.prefill.exposed[static_cast<std::size_t>(Kind::kGemm)] = e.ttft_s;
@@ -232,6 +234,10 @@ kvcast::result::Subject subject_of(const Point& p) {
     s.settings.push_back({key, kvcast::result::setting_value(p.variant)});
     s.swept.emplace_back(key, p.variant);
   }
+  if (p.seed > 0) {
+    s.settings.push_back({"trace.seed", std::int64_t{p.seed}});
+    s.swept.emplace_back("trace.seed", std::to_string(p.seed));
+  }
   s.settings.push_back({"workload.batch", s.batch});
   s.settings.push_back({"workload.decode_tokens", s.decode_tokens});
   s.settings.push_back({"workload.prompt_tokens", s.prompt_tokens});
@@ -258,7 +264,7 @@ Result result_of(const Point& p) {
 }
 
 void write_grid(Store& store, const std::vector<double>& contexts, const std::vector<double>& batches,
-                const std::vector<double>& budgets) {
+                const std::vector<double>& budgets, const std::vector<int>& seeds = {0}) {
   int ordinal = 0;
   for (const Device& device : kDevices) {
     for (const double context : contexts) {
@@ -268,7 +274,9 @@ void write_grid(Store& store, const std::vector<double>& contexts, const std::ve
           const auto variants = policy.variant_key == nullptr ? std::vector<std::string>{""} : policy.variants;
           for (const double budget : own_budgets) {
             for (const std::string& variant : variants) {
-              store.put(ordinal++, result_of({device, policy, variant, context, batch, budget}), "fixture");
+              for (const int seed : seeds) {
+                store.put(ordinal++, result_of({device, policy, variant, context, batch, budget, seed}), "fixture");
+              }
             }
           }
         }
@@ -330,13 +338,14 @@ void write_answers(Store& store, const char* path) {
 
 int main(int argc, char** argv) {
   if (argc != 3 && argc != 4) {
-    std::fprintf(stderr, "usage: report_fixture DIR sweep|large|bare|empty|plan [ANSWERS]\n");
+    std::fprintf(stderr, "usage: report_fixture DIR sweep|large|seeds|bare|empty|plan [ANSWERS]\n");
     return 2;
   }
   const std::string kind = argv[2];
   Store store = Store::open(argv[1], Store::Open::kCreate);
   if (kind == "sweep") write_grid(store, {16384, 32768, 131072}, {1, 4, 8}, {256, 1024, 4096});
   if (kind == "large") write_grid(store, {16384, 32768, 65536, 131072}, {1, 2, 4, 8, 16}, {256, 512, 1024, 2048, 4096});
+  if (kind == "seeds") write_grid(store, {131072}, {4, 8}, {1024, 16384}, {1, 2, 3});
   if (kind == "bare") write_bare(store);
   if (kind == "plan") write_plan(store);
   if (argc == 4) write_answers(store, argv[3]);

@@ -5,6 +5,7 @@ Exits with 77, which ctest takes as skipped, where there is no Chromium.
 """
 
 import json
+import math
 import pathlib
 import shutil
 import subprocess
@@ -41,7 +42,7 @@ class ReportCase(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix='kvcast-report-'))
-        for kind in ('sweep', 'large', 'bare', 'empty'):
+        for kind in ('sweep', 'large', 'seeds', 'bare', 'empty'):
             subprocess.run([cls.fixture, cls.folder / kind, kind], check=True)
             subprocess.run([cls.writer, cls.folder / kind, cls.folder / kind / 'out'], check=True, stdout=subprocess.DEVNULL)
         cls.browser = chromium.Browser()
@@ -204,6 +205,133 @@ class Figures(ReportCase):
             found = dict(page.evaluate(inside))
             self.assertLessEqual(lanes | {'milliseconds from the start of the step'}, set(found), policy)
             self.assertTrue(all(found.values()), (policy, found))
+
+
+class Front(ReportCase):
+    """What the controls of the first two figures do to what is drawn."""
+
+    def labels(self, page, figure):
+        return page.evaluate(f"((plot) => {{ const p = plot.querySelector('svg').getBoundingClientRect(); return [...plot.querySelectorAll('g.series_labels > text')].filter((t) => t.textContent)"
+                             f".map((t) => [t.textContent, t.getBoundingClientRect().right <= p.right + 1]); }})(document.getElementById('plot-{figure}'))")
+
+    def test_variants_have_labels_that_differ_and_are_not_cut(self):
+        for width in (1440, 768):
+            page = self.open('sweep', width=width)
+            page.evaluate(click('.shortcuts button', 'all variants'))
+            page.evaluate(choose('filter-hardware', 'h100-sxm'))
+            labels = self.labels(page, 'throughput_budget')
+            texts = [text for text, _ in labels]
+            self.assertEqual(len(set(texts)), 16)  # 8 policies without variants, 6 split factors, FreeKV with and without speculation
+            self.assertEqual([text for text, inside in labels if not inside or '…' in text], [], width)
+            # rocketkv's are as fast with each split factor, and the label says which is which.
+            self.assertTrue({'rocketkv, adaptive', 'rocketkv, 0.3', 'freekv, no speculation'} <= {text.rsplit(', b', 1)[0] for text in texts}, texts)
+
+    def test_a_batch_is_named_where_it_changes_along_a_curve(self):
+        page = self.open('seeds', '#hardware=a100-40gb-pcie4')
+        # Five policies do not keep all tokens. Beside 16.1 GB of weights, 2.4 GB of activations and an index of 4 % of 8 * 17.2 GB
+        # a cache of 1024 tokens fits eight times (1.1 GB) on 40 GB, one of 16384 (17.2 GB) only four times.
+        shown = "[...document.querySelectorAll('#plot-%s g.batch_marks > text')].map((t) => t.textContent).filter(Boolean)"
+        for figure in ('throughput_budget', 'accuracy_throughput'):
+            self.assertEqual(page.evaluate(shown % figure), 5 * ['b8'])
+        ends = [text for text, _ in self.labels(page, 'throughput_budget')]
+        self.assertTrue({'arkvale, b4', 'freekv, b4', 'snapkv, b4'} <= set(ends), ends)
+        page.evaluate(choose('filter-batch', '4'))
+        self.assertEqual(page.evaluate(shown % 'throughput_budget'), [])
+
+    def test_seeds_are_one_series_with_their_mean_and_a_wider_interval(self):
+        page = self.open('seeds', '#hardware=h100-sxm&batch=4')
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('.chip')].map((c) => c.textContent)").count('snapkv'), 1)
+        rows = page.evaluate("figures[0].view.data('drawn').filter((r) => r.series === 'snapkv').map(({ budget, tps, tps_low, tps_high }) => [budget, tps, tps_low, tps_high])")
+        self.assertEqual([row[0] for row in rows], [1024, 16384])
+        for _, tps, low, high in rows:
+            # The middle seed's throughput is the mean of 0.9, 1 and 1.1; the interval of one spans 0.85 to 1.2 of its own.
+            self.assertAlmostEqual(low / tps, 0.85 * 0.9, places=3)
+            self.assertAlmostEqual(high / tps, 1.2 * 1.1, places=3)
+        # A reader sees one line, one symbol for each budget, and a bar as long as the wide interval.
+        seen = page.evaluate("((v) => { const rows = v.data('drawn').filter((r) => r.series === 'snapkv'); const y = v.scale('y');"
+                             " const bars = [...document.querySelectorAll('#plot-throughput_budget g.intervals > line')].filter((l) => l.getAttribute('stroke') === rows[0].color);"
+                             " const dots = [...document.querySelectorAll('#plot-throughput_budget g.dots > path')].filter((l) => l.getAttribute('fill') === rows[0].color);"
+                             " return [dots.length, bars.map((l) => Math.abs(l.getAttribute('y2'))), rows.map((r) => y(r.tps_low) - y(r.tps_high))]; })(figures[0].view)")
+        self.assertEqual(seen[0], 2)
+        for drawn, expected in zip(sorted(seen[1]), sorted(seen[2]), strict=True):
+            self.assertAlmostEqual(drawn, expected, delta=0.02)
+        self.assertIn('mean of 3 seeds', page.evaluate("figures[0].view.data('drawn').find((r) => r.series === 'snapkv').tip.where"))
+
+    def test_the_front_stays_in_order_however_it_was_reached(self):
+        page = self.open('sweep')
+        page.evaluate(click('.shortcuts button', 'all variants'))
+        for measure in ('Attention mass kept, mean', 'Predicted task score, share of full KV'):
+            page.evaluate(choose('control-accuracy_throughput-measure', measure))
+            paths = page.evaluate("[...document.querySelectorAll('#plot-accuracy_throughput g.front_line > path')].map((p) => p.getAttribute('d'))")
+            self.assertEqual(len(paths), 2)
+            for path in paths:
+                points = [tuple(map(float, step.split(','))) for step in path[1:].split('L')]
+                self.assertEqual(points, sorted(points), measure)  # to the right and down, never back
+            filled = page.evaluate("[...document.querySelectorAll('#plot-accuracy_throughput g.front_line > path')].map((p) => getComputedStyle(p).fill)")
+            self.assertTrue(set(filled) <= {'none', 'rgba(0, 0, 0, 0)'}, filled)
+
+    def heights(self, page):
+        """By budget, how far above the lower end of the axis quest's points on the H100 are drawn, and the height of the plot."""
+        return page.evaluate("(() => { const v = figures[0].view; return v.data('drawn').filter((r) => r.series === 'quest' && r.hardware === 'h100-sxm')"
+                             ".map((r) => [r.tps, v.signal('floor_y') - v.scale('y')(r.shown)]); })()")
+
+    def test_a_logarithmic_axis_sets_equal_factors_equally_far_apart(self):
+        page = self.open('sweep')
+        page.evaluate(choose('control-throughput_budget-axis', 'logarithmic'))
+        (a, ya), (b, yb), (c, yc) = sorted(self.heights(page))
+        self.assertAlmostEqual((yb - ya) / math.log(b / a), (yc - yb) / math.log(c / b), places=3)
+        self.assertGreater(ya, 0)
+        ticks = page.evaluate("[...document.querySelectorAll('#plot-throughput_budget .role-axis')[0].querySelectorAll('.role-axis-label text')].map((t) => t.textContent).filter(Boolean)")
+        self.assertIn('100', ticks)
+        page.evaluate(choose('control-throughput_budget-axis', 'linear'))
+        (a, ya), (b, yb), _ = sorted(self.heights(page))
+        self.assertAlmostEqual(ya / a, yb / b, places=6)
+
+    def test_ratios_are_to_full_kv_on_the_same_machine(self):
+        page = self.open('sweep', '#context=32768&batch=4')
+        page.evaluate(choose('control-throughput_budget-relative', 'ratio to full KV'))
+        rows = page.evaluate("figures[0].view.data('drawn').map(({ hardware, policy, tps, shown }) => ({ hardware, policy, tps, shown }))")
+        full = {row['hardware']: row['tps'] for row in rows if row['policy'] == 'full'}
+        self.assertEqual(len(full), 2)
+        for row in rows:
+            self.assertAlmostEqual(row['shown'], row['tps'] / full[row['hardware']])
+        self.assertIn('times full KV', page.evaluate("document.querySelector('#plot-throughput_budget').textContent"))
+        # Hidden, full KV is still what the others are compared with.
+        page.evaluate(click('.chip', 'full'))
+        self.assertEqual(page.evaluate("figures[0].view.data('drawn').find((r) => r.policy === 'quest').shown"), next(r['shown'] for r in rows if r['policy'] == 'quest'))
+        page.evaluate(choose('control-accuracy_throughput-relative', 'ratio to full KV'))
+        self.assertIn('decode throughput, times full KV', page.evaluate("document.querySelector('#plot-accuracy_throughput').textContent"))
+
+    def test_machines_can_be_the_axis(self):
+        page = self.open('sweep', '#context=32768&hardware=h100-sxm&budget=1024')
+        page.evaluate(choose('control-throughput_budget-x_axis', 'machine'))
+        # Both machines, though a filter names one: ten policies twice, full KV among them as a point.
+        self.assertEqual(page.evaluate(marks('throughput_budget', 'dots')), 20)
+        self.assertEqual(page.evaluate(marks('throughput_budget', 'flat_dots', 'line')), 0)
+        names = page.evaluate("[...document.querySelectorAll('#plot-throughput_budget .role-axis-label text')].map((t) => t.textContent).filter((t) => /-/.test(t))")
+        self.assertEqual(names, ['a100-40gb-pcie4', 'h100-sxm'])
+        self.assertEqual(page.evaluate(marks('accuracy_throughput', 'dots')), 28)  # the other figures keep the filter
+
+    def test_bands_take_the_place_of_bars(self):
+        page = self.open('sweep')
+        seen = "[...document.querySelectorAll('#plot-throughput_budget g.%s > %s')].filter((e) => Number(e.getAttribute('opacity')) > 0).length"
+        self.assertEqual((page.evaluate(seen % ('bands', 'path')), page.evaluate(seen % ('intervals', 'line'))), (0, 54))
+        page.evaluate(choose('control-throughput_budget-intervals', 'bands'))
+        self.assertEqual((page.evaluate(seen % ('bands', 'path')), page.evaluate(seen % ('intervals', 'line'))), (18, 0))
+
+    def test_an_address_keeps_the_controls_of_figures(self):
+        page = self.open('sweep')
+        for control, choice in (('throughput_budget-axis', 'logarithmic'), ('throughput_budget-relative', 'ratio to full KV'),
+                                ('accuracy_throughput-measure', 'Attention mass kept, mean'), ('memory_owners-pool', 'host DRAM')):
+            page.evaluate(choose('control-' + control, choice))
+        again = self.open('sweep', page.evaluate('location.hash'))
+        chosen = "[...document.querySelectorAll('.control select')].map((s) => [s.id, s.selectedOptions[0].label])"
+        self.assertEqual(again.evaluate(chosen), page.evaluate(chosen))
+        self.assertEqual(dict(again.evaluate(chosen))['control-accuracy_throughput-measure'], 'Attention mass kept, mean')
+        self.assertEqual(self.heights(again), self.heights(page))
+        self.assertEqual(again.evaluate("figures[1].view.signal('measure')"), 'recall')
+        nonsense = self.open('sweep', '#throughput_budget.axis=spiral&accuracy_throughput.measure=luck')
+        self.assertEqual(nonsense.evaluate("figures[1].view.signal('measure')"), 'predicted')
 
 
 class Filters(ReportCase):

@@ -26,8 +26,8 @@ namespace {
 
 Palette palette() {
   return Palette(json::parse(R"({
-    "policies": {"full": "grey"}, "signs": {"more": "orange", "less": "blue", "none": "pale"},
-    "cycles": {"policies": ["red", "green", "violet"]}, "symbols": ["circle", "square"]
+    "policies": {"full": {"color": "grey", "symbol": "circle"}, "quest": {"color": "#ff0000", "symbol": "square"}},
+    "shades": [0, -0.5], "signs": {"more": "orange", "less": "blue", "none": "pale"}
   })"));
 }
 
@@ -129,7 +129,7 @@ TEST_CASE("a break-even draws both variants, where they cross, and where one doe
   CHECK(column(points, "x") == json({1, 8, 64, 1, 8}));
   CHECK(column(points, "y") == json({60, 400, 900, 80, 300}));
   CHECK(column(c["data"]["misfits"], "x") == json({32, 48, 64}));
-  CHECK(column(c["data"]["series"], "color") == json({"red", "grey"}));
+  CHECK(column(c["data"]["series"], "color") == json({"#ff0000", "grey"}));
   CHECK(c["data"]["crossings"] == json::parse(R"([{"order": 0, "value": 4, "low": 2, "high": 7, "text": "4",
                                                    "interval": "80 %: 2 to 7", "better": "quest, budget 2048"}])"));
   CHECK(c["signals"]["y_title"] == "decode throughput, tokens/s");
@@ -181,7 +181,7 @@ TEST_CASE("a waterfall ends at the second total, with the small parts together")
   CHECK(column(steps, "under") ==
         json({"bottleneck hbm bandwidth", "hbm bandwidth", "hbm bandwidth", "10 parts", "budget 2048"}));
   CHECK(column(steps, "text") == json({"10 ms", "−4 ms", "+2 ms", "−0.1 ms", "7.9 ms"}));
-  CHECK(column(steps, "color") == json({"grey", "blue", "orange", "blue", "red"}));
+  CHECK(column(steps, "color") == json({"grey", "blue", "orange", "blue", "#ff0000"}));
   const double from[] = {0, 10, 6, 8, 0}, to[] = {10, 6, 8, 7.9, 7.9};
   for (std::size_t i = 0; i < 5; ++i) {
     CHECK(steps[i]["from"].get<double>() == Approx(from[i]));
@@ -236,7 +236,7 @@ TEST_CASE("a choice draws the front and the best settings, each once") {
   // Of rising memory only what is faster than all before: not 80 at 30 GB, nor 880 at 50 GB.
   CHECK(c["data"]["edge"] == json::parse(R"([{"hbm": 20, "tps": 90}, {"hbm": 40, "tps": 900}])"));
   CHECK(c["data"]["policies"] == json::parse(R"([{"policy": "full", "color": "grey", "symbol": "circle"},
-                                                 {"policy": "quest", "color": "red", "symbol": "square"}])"));
+                                                 {"policy": "quest", "color": "#ff0000", "symbol": "square"}])"));
   CHECK(c["signals"]["scored"] == false);
   CHECK(c["unused"] == json({"score", "symbol"}));
   data["best"][0]["metrics"]["score"] = 0.975, data["best"][0]["metrics"]["cost_per_million_tokens"] = 0.1234;
@@ -264,9 +264,9 @@ TEST_CASE("a map has a colour for each policy, and its borders between the cells
   data["borders"] = {{{"x", {1, 2}}, {"y", {1024, 1024}}}, {{"x", {1, 1}}, {"y", {1024, 2048}}}};
   const json c = chart("map", data);
   CHECK(c["data"]["series"] == json::parse(R"([{"series": "full", "color": "grey"},
-    {"series": "quest, budget 32", "color": "red"}, {"series": "quest, budget 64", "color": "green"},
+    {"series": "quest, budget 32", "color": "#ff0000"}, {"series": "quest, budget 64", "color": "#800000"},
     {"series": "none", "color": "pale"}])"));
-  CHECK(column(c["data"]["places"], "color") == json({"grey", "green", "red", "pale"}));
+  CHECK(column(c["data"]["places"], "color") == json({"grey", "#800000", "#ff0000", "pale"}));
   CHECK(column(c["data"]["places"], "open") == json({true, false, false, false}));
   CHECK(c["data"]["places"][0]["where"] == "workload.batch 1, workload.prompt_tokens 1K");
   CHECK(c["data"]["edges"] ==

@@ -27,7 +27,8 @@ namespace {
 
 Palette palette() {
   return Palette(json::parse(R"({
-    "policies": {"full": "grey"}, "cycles": {"policies": ["red", "blue"], "kinds": ["k"], "owners": ["o"]},
+    "policies": {"full": {"color": "grey", "symbol": "diamond"}, "rocketkv": {"color": "#ff0080", "symbol": "cross"}},
+    "shades": [0, 0.5, -0.25], "cycles": {"policies": ["#0000ff", "#00ff00"], "kinds": ["k"], "owners": ["o"]},
     "symbols": ["circle", "square"], "dashes": ["1,0", "4,2"]
   })"));
 }
@@ -160,9 +161,13 @@ TEST_CASE("a series is a policy in a variant: what a sweep changes besides the a
   // One row a series, a policy's variants together; a policy that only failed has no line in any chart.
   CHECK(texts(content.series, "series") == Texts{"rocketkv, split_factor adaptive", "rocketkv, split_factor 0.3",
                                                  "quest", "full", "freekv, speculation false", "freekv"});
-  // full has its own colour; the others take the cycle of two in order.
-  CHECK(texts(content.series, "color") == Texts{"red", "red", "blue", "grey", "red", "red"});
-  CHECK(texts(content.series, "symbol") == Texts{"circle", "circle", "square", "circle", "square", "square"});
+  // full and rocketkv have colours and symbols of their own; the others take the cycles in order. The second variant of
+  // each is half way to white: (255 + 255) / 2, (0 + 255) / 2 and (128 + 255) / 2.
+  CHECK(texts(content.series, "color") == Texts{"#ff0080", "#ff80c0", "#0000ff", "grey", "#00ff00", "#80ff80"});
+  CHECK(texts(content.series, "symbol") == Texts{"cross", "cross", "circle", "diamond", "square", "square"});
+  // Short labels differ: a lone key's value says enough, and a switch is a word.
+  CHECK(texts(content.series, "label") ==
+        Texts{"rocketkv, adaptive", "rocketkv, 0.3", "quest", "full", "freekv, no speculation", "freekv"});
   CHECK(texts(content.series, "dash") == Texts{"1,0", "4,2", "1,0", "1,0", "1,0", "4,2"});
   CHECK(content.defaults["hidden"] == json::parse(R"(["rocketkv, split_factor 0.3", "freekv"])"));
 }
