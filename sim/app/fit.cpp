@@ -8,6 +8,7 @@
 
 #include "accuracy/fit.hpp"
 #include "app/commands.hpp"
+#include "app/fit_evidence.hpp"
 #include "app/fit_scores.hpp"
 #include "app/progress.hpp"
 #include "base/parallel.hpp"
@@ -84,6 +85,7 @@ void add_fit(CLI::App& app, int& result) {
   link->add_option("-o,--out", options->out, "the link's file");
   link->callback([options, &result] { result = run(*options); });
   add_fit_scores(*command, result);
+  add_fit_evidence(*command, result);
 }
 
 }  // namespace kvcast::app

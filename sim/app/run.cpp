@@ -66,6 +66,9 @@ void add_run(CLI::App& app, int& result) {
   command->add_option("--set", options->settings, "change a key: policy.budget=96, policy=quest, workload.batch=8")
       ->allow_extra_args(false);
   command->add_option("--timeline", options->timeline, "write a decode window as a Chrome trace (opens in Perfetto)");
+  command->add_flag_callback(
+      "--without-evidence", [options] { options->settings.push_back("score.evidence=false"); },
+      "predict the benchmark score by simulation alone, without published rows");
   command->add_flag("--json", options->as_json, "print JSON");
   command->callback([options, &result] { result = run(*options); });
 }

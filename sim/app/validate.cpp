@@ -22,6 +22,7 @@
 #include "study/study.hpp"
 #include "validate/accuracy.hpp"
 #include "validate/cpu_pipeline.hpp"
+#include "validate/evidence.hpp"
 #include "validate/gpu_pipeline.hpp"
 #include "validate/kernels.hpp"
 #include "validate/papers.hpp"
@@ -103,6 +104,13 @@ const std::vector<Entry>& entries() {
       {"kernels", false, kernels},
       {"papers", false, papers},
       {"accuracy", true, accuracy_suite},
+      {"evidence", true,
+       [](const Options&) {
+         return validate::evidence_suite(
+             evidence::read_records(
+                 config::find_file("accuracy/evidence.csv").value_or("configs/accuracy/evidence.csv")),
+             evidence::read_parameters(config::find_config("accuracy", "evidence", {})));
+       }},
       {"cpu_pipeline", true, [](const Options&) { return validate::cpu_pipeline(); }},
       {"gpu_pipeline", false, [](const Options& o) {
          return validate::gpu_pipeline({o.from, o.profile});

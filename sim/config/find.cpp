@@ -88,6 +88,8 @@ std::optional<std::string> find_alias(const std::string& folder, const std::stri
 
 }  // namespace
 
+std::optional<std::string> find_file(const std::string& below) { return find_path("configs/" + below); }
+
 std::vector<std::string> config_files(const std::string& folder) {
   std::vector<std::string> files;
   for (const std::string& name : names_in(folder)) files.push_back(find_name(folder, name).value());

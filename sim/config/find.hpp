@@ -18,6 +18,9 @@ std::string find_config(const std::string& folder, const std::string& name, cons
 std::optional<std::string> find_config_if_any(const std::string& folder, const std::string& name,
                                               const SourceLocation& asked_at);
 
+// The path of configs/<below> from the working directory, then from the source tree; nothing where there is none.
+std::optional<std::string> find_file(const std::string& below);
+
 // The YAML files of configs/<folder>, by name.
 std::vector<std::string> config_files(const std::string& folder);
 

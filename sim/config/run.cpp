@@ -229,6 +229,7 @@ ScoreChoice read_score(const Node& node) {
   score.benchmark = section.text("benchmark", score.benchmark);
   if (section.has("benchmark")) score.where = section.where("benchmark");
   score.floor = section.quantity("floor", Dimension::kFraction, 0, 1, score.floor);
+  score.evidence = section.flag("evidence", score.evidence);
   section.finish();
   return score;
 }

@@ -55,6 +55,7 @@ struct ScoreChoice {
   static constexpr const char* kNone = "none";
   std::string benchmark = "ruler";  // as configs/accuracy/tasks.yaml names it, a file of the same form, or kNone
   double floor = 0.95;              // least share of the uncompressed model's score
+  bool evidence = true;             // published rows pull what the simulator says
   bool requested = false;           // written in the config, not the default
   SourceLocation where;             // of the benchmark's name
 };

@@ -117,6 +117,7 @@ void add_score(json& out, const Result& r) {
                               {"share_of_full", task.share_of_full},
                               {"interval", {task.interval.low, task.interval.high}},
                               {"full", task.full}});
+    if (task.simulated) score["tasks"].back()["simulated"] = *task.simulated;
   }
 }
 

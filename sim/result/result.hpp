@@ -72,6 +72,8 @@ struct BenchmarkTask {
   double share_of_full = 0;
   Interval interval;
   double full = 100;  // points that an uncompressed model typically scores: the task's weight in the mean
+  // What the simulator alone says, where published rows moved the share.
+  std::optional<double> simulated = {};
 };
 
 // The predicted mean score over a benchmark's tasks as a share of the uncompressed model's: of what that scores in each

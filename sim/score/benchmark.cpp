@@ -110,6 +110,27 @@ TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, cons
   return replay;
 }
 
+PublishedMethod published_method(const Catalogue& catalogue, const config::PolicyChoice& policy,
+                                 const std::string& benchmark) {
+  const policy::Descriptor& descriptor = policy::find_policy(policy.name, policy.where);
+  const auto settings = [&](const config::Node& parameters) {
+    auto values = policy::ParameterValues(descriptor.parameters, parameters.without({"name", "budget"})).all();
+    return values;
+  };
+  PublishedMethod similar{"", bare_name(policy.name)};
+  bool any = false;
+  for (const MethodSpec& m : catalogue.methods()) {
+    const config::Node* const name = m.policy.kind() == config::Node::Kind::kMap ? m.policy.find("name") : nullptr;
+    if (name == nullptr || name->text() != policy.name || m.methods.empty()) continue;
+    const auto fits = [&](const std::string& b) { return bare_name(b) == bare_name(benchmark); };
+    if (!m.benchmarks.empty() && std::none_of(m.benchmarks.begin(), m.benchmarks.end(), fits)) continue;
+    if (settings(m.policy) == settings(policy.parameters))
+      return {m.papers.empty() ? "" : m.papers.front(), bare_name(m.methods.front())};
+    if (!any) similar.method = bare_name(m.methods.front()), any = true;
+  }
+  return similar;
+}
+
 result::BenchmarkScore mean_score(const std::string& benchmark, std::vector<result::BenchmarkTask> tasks,
                                   const Link& link) {
   KVCAST_CHECK(!tasks.empty());
@@ -263,11 +284,44 @@ result::BenchmarkScore BenchmarkScores::score_of(const Requested& r) const {
   return score;
 }
 
-const result::BenchmarkScore& BenchmarkScores::score(const BenchmarkRequest& request) const {
-  const auto at = scores_.find(key_of(request));
+result::BenchmarkScore BenchmarkScores::score(const BenchmarkRequest& request) const {
+  const std::string key = key_of(request);
+  const auto at = scores_.find(key);
   KVCAST_CHECK(at != scores_.end());
   if (const auto* refused = std::get_if<UserError>(&at->second)) throw UserError(*refused);
-  return std::get<result::BenchmarkScore>(at->second);
+  const auto& simulated = std::get<result::BenchmarkScore>(at->second);
+  if (!request.choice.evidence || request.policy.name == "full") return simulated;
+  return with_evidence(requested_.at(key), simulated);
+}
+
+result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
+                                                      const result::BenchmarkScore& simulated) const {
+  const PublishedMethod method = published_method(model_.catalogue, r.request.policy, r.benchmark.name);
+  evidence::Setting s;
+  s.paper = method.paper, s.method = method.method, s.model = r.model.name, s.benchmark = bare_name(r.benchmark.name);
+  const policy::Descriptor& descriptor = policy::find_policy(r.request.policy.name, r.request.policy.where);
+  if (declares_budget(descriptor)) {
+    const policy::ParameterValues values(descriptor.parameters, r.request.policy.parameters);
+    s.budget = static_cast<double>(values.integer("budget"));
+  }
+  const evidence::Predictor& evidence = model_.evidence();
+  std::vector<result::BenchmarkTask> tasks = simulated.tasks;
+  for (result::BenchmarkTask& task : tasks) {
+    const TaskSpec& spec = r.benchmark.tasks.at(task.task);
+    double tokens = 0, weight = 0;
+    for (const PromptLength& l : prompts_of(spec, r.model, has_length(spec) ? std::nullopt : std::optional(r.stated)))
+      tokens += l.weight * static_cast<double>(l.tokens), weight += l.weight;
+    s.task = bare_name(task.task), s.context = tokens / weight;
+    s.full = task.full, s.simulated = task.full * task.share_of_full;
+    const evidence::Prediction p = evidence.predict(s);
+    task.simulated = task.share_of_full;
+    task.share_of_full = std::min(1.0, p.points / s.full);
+    task.interval = {p.low / s.full, std::min(1.0, p.high / s.full)};
+  }
+  result::BenchmarkScore score = mean_score(simulated.benchmark, std::move(tasks), model_.link);
+  score.context = simulated.context;
+  score.rests_on = evidence.rests_on(s) + ". The simulation: " + simulated.rests_on;
+  return score;
 }
 
 std::optional<ScoreRow> BenchmarkScores::row_of(const BenchmarkRequest& request) const {

@@ -55,6 +55,14 @@ std::int64_t stated_context(std::int64_t prompt_tokens, const config::Model& mod
 TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, const config::Model& model,
                      std::int64_t stated);
 
+// A policy as published tables name it: the first entry of configs/accuracy/methods.yaml with its settings, but for the
+// budget, and the paper of that; else the name of an entry that has the same policy, or the policy's own, and no paper.
+struct PublishedMethod {
+  std::string paper, method;  // the method bare
+};
+PublishedMethod published_method(const Catalogue& catalogue, const config::PolicyChoice& policy,
+                                 const std::string& benchmark);
+
 // The mean of tasks' predictions, lowest first.
 result::BenchmarkScore mean_score(const std::string& benchmark, std::vector<result::BenchmarkTask> tasks,
                                   const Link& link);
@@ -73,9 +81,9 @@ class BenchmarkScores {
   // Makes all that was requested and is not there. `advance` is called after each replay, from any thread. Once a stop
   // is requested no further replay is begun, and scores that lack one are refused.
   void run(const std::function<void(std::int64_t done, std::int64_t total)>& advance, const std::stop_token& stop = {});
-  // The score of a request that was run. UserError with the policy's or the trace's own words where it cannot be
-  // predicted.
-  const result::BenchmarkScore& score(const BenchmarkRequest& request) const;
+  // The score of a request that was run, from published rows and the simulation unless the choice is without evidence
+  // (evidence/estimator.hpp). UserError with the policy's or the trace's own words where it cannot be predicted.
+  result::BenchmarkScore score(const BenchmarkRequest& request) const;
 
   // The score as a row of a table; nothing where it was refused, or is the uncompressed model's.
   std::optional<ScoreRow> row_of(const BenchmarkRequest& request) const;
@@ -98,6 +106,7 @@ class BenchmarkScores {
   std::string basis_of(const Requested& requested) const;
   result::BenchmarkTask task_score_of(const std::string& name, const TaskReplay& replay) const;
   result::BenchmarkScore score_of(const Requested& requested) const;
+  result::BenchmarkScore with_evidence(const Requested& requested, const result::BenchmarkScore& simulated) const;
 
   const ScoreModel& model_;
   const ScoreTable* table_;

@@ -10,6 +10,7 @@
 
 #include "base/build.hpp"
 #include "base/csv.hpp"
+#include "config/find.hpp"
 
 namespace kvcast::score {
 namespace {
@@ -80,14 +81,7 @@ const ScoreRow* ScoreTable::find(const std::string& made_with, const std::string
   return at == by_key_.end() ? nullptr : &rows_[at->second];
 }
 
-std::optional<std::string> score_table_file() {
-  const std::filesystem::path below = "configs/accuracy/scores/ruler.csv";
-  for (const std::filesystem::path& root : {std::filesystem::path("."), std::filesystem::path(source_dir())}) {
-    std::error_code failure;
-    if (std::filesystem::is_regular_file(root / below, failure)) return (root / below).lexically_normal().string();
-  }
-  return {};
-}
+std::optional<std::string> score_table_file() { return config::find_file("accuracy/scores/ruler.csv"); }
 
 std::string write_score_table(std::vector<ScoreRow> rows) {
   const auto order = [](const ScoreRow& r) { return std::tie(r.model, r.context, r.policy, r.made_with); };

@@ -6,6 +6,7 @@
 
 #include "base/build.hpp"
 #include "base/csv.hpp"
+#include "config/find.hpp"
 
 namespace kvcast::score {
 namespace {
@@ -71,12 +72,10 @@ std::vector<Row> read_table(const std::string& path, std::int64_t* left_out) {
 }
 
 std::string own_table(const std::string& name) {
-  const std::filesystem::path below = "configs/validation/accuracy/" + name + ".csv";
-  for (const std::filesystem::path& root : {std::filesystem::path("."), std::filesystem::path(source_dir())}) {
-    std::error_code failure;
-    if (std::filesystem::is_regular_file(root / below, failure)) return (root / below).lexically_normal().string();
-  }
-  throw UserError({below.string(), 0, 0}, "no such table");
+  const std::string below = "validation/accuracy/" + name + ".csv";
+  const auto path = config::find_file(below);
+  if (!path) throw UserError({"configs/" + below, 0, 0}, "no such table");
+  return *path;
 }
 
 }  // namespace kvcast::score

@@ -23,6 +23,16 @@ TaskSpec as_replayed(const replay::TargetRecall& recall) {
 
 ScoreModel::ScoreModel() : link(read_link(config::find_config("accuracy", "link", {}))) {}
 
+const evidence::Predictor& ScoreModel::evidence() const {
+  std::call_once(read_, [this] {
+    const auto records = config::find_file("accuracy/evidence.csv");
+    if (!records) throw UserError({"configs/accuracy/evidence.csv", 0, 0}, "cannot read the evidence");
+    evidence_ = std::make_unique<const evidence::Predictor>(
+        evidence::read_records(*records), evidence::read_parameters(config::find_config("accuracy", "evidence", {})));
+  });
+  return *evidence_;
+}
+
 std::optional<result::TaskScore> task_score(const ScoreModel& model, const replay::ReplayResult& replay) {
   double recall = 0, least = 1;
   int steps = 0;

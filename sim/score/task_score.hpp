@@ -1,8 +1,11 @@
 // The predicted score of a replay whose trace names a task.
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <optional>
 
+#include "evidence/predictor.hpp"
 #include "replay/replay.hpp"
 #include "result/result.hpp"
 #include "score/catalogue.hpp"
@@ -11,10 +14,17 @@
 namespace kvcast::score {
 
 // The tasks and the link of configs/accuracy, read once. UserError where they cannot be read.
-struct ScoreModel {
+class ScoreModel {
+ public:
   Catalogue catalogue;
   Link link;
   ScoreModel();
+  // configs/accuracy/evidence.csv and evidence.yaml, read when they are asked for first; from any thread.
+  const evidence::Predictor& evidence() const;
+
+ private:
+  mutable std::once_flag read_;
+  mutable std::unique_ptr<const evidence::Predictor> evidence_;
 };
 
 // The share of the uncompressed model's score on the trace's task, with its interval. A task that configs/accuracy does

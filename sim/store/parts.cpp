@@ -98,6 +98,7 @@ static void members(Io& io, TaskScore& t) {
 template <class Io>
 static void members(Io& io, BenchmarkTask& t) {
   io("task", t.task), io("share_of_full", t.share_of_full), io("interval", t.interval), io("full", t.full);
+  io("simulated", t.simulated);
 }
 
 template <class Io>

@@ -65,7 +65,9 @@ std::string trace_text(const config::Run& run, const config::TraceChoice& t) {
 
 std::string files_of_scores() {
   std::string bytes;
-  for (const char* name : {"tasks", "link"}) bytes += read_bytes(config::find_config("accuracy", name, {}));
+  for (const char* name : {"tasks", "link", "methods", "evidence"})
+    bytes += read_bytes(config::find_config("accuracy", name, {}));
+  if (const auto records = config::find_file("accuracy/evidence.csv")) bytes += read_bytes(*records);
   return content_hash(bytes);
 }
 
@@ -218,7 +220,7 @@ Prepared Preparer::prepare(const config::Node& config) {
     p.replays += keys.replay, all_lowered += keys.lowered;
   }
   p.key = hash_of({all_lowered, config::canonical(p.run.hardware), config.without({"description", "score"}).canonical(),
-                   score_files_, score_text(p.run.score)});
+                   score_files_, score_text(p.run.score), p.run.score.evidence ? "" : "without evidence"});
   return p;
 }
 

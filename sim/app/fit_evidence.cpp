@@ -1,0 +1,91 @@
+#include "app/fit_evidence.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <mutex>
+
+#include "accuracy/evaluate.hpp"
+#include "accuracy/records.hpp"
+#include "app/progress.hpp"
+#include "base/parallel.hpp"
+#include "base/whole_file.hpp"
+#include "config/find.hpp"
+#include "evidence/predictor.hpp"
+
+namespace kvcast::app {
+namespace {
+
+struct Options {
+  std::vector<std::string> published;
+  std::string replays, records = "configs/accuracy/evidence.csv", parameters = "configs/accuracy/evidence.yaml";
+  int seeds = 1;
+  bool components = false;
+};
+
+// Rows of published tables with what the simulator makes of each.
+std::vector<evidence::Record> simulated(const Options& options) {
+  const score::Link link = score::read_link(config::find_config("accuracy", "link", {}));
+  const score::Catalogue catalogue;
+  std::vector<evidence::Record> all;
+  for (const std::string& path : options.published) {
+    accuracy::Plan plan = accuracy::make_plan(score::read_table(path), catalogue);
+    accuracy::EvaluateOptions evaluate;
+    evaluate.plan.seeds = options.seeds, evaluate.cache = options.replays, evaluate.threads = hardware_threads();
+    std::unique_ptr<Progress> progress;
+    std::once_flag made;
+    evaluate.advance = [&](std::int64_t, std::int64_t total) {
+      std::call_once(made, [&] { progress = std::make_unique<Progress>(path, total, 0); });
+      progress->advance(1, "");
+    };
+    accuracy::evaluate(plan, link, evaluate);
+    const std::vector<evidence::Record> records = accuracy::records_of(plan, catalogue);
+    all.insert(all.end(), records.begin(), records.end());
+  }
+  return all;
+}
+
+void write(const std::string& path, const std::string& text) {
+  WholeFile file(path);
+  file.stream() << text;
+  file.commit();
+}
+
+int run(const Options& options) {
+  if (!options.published.empty()) write(options.records, evidence::write_records(simulated(options)));
+  const std::vector<evidence::Record> records = evidence::read_records(options.records);
+  evidence::Components components = evidence::read_parameters(options.parameters).components;
+  if (options.components) {
+    std::unique_ptr<Progress> progress;
+    components = evidence::fit_components(records, components, [&](std::size_t, std::size_t total) {
+      if (!progress) progress = std::make_unique<Progress>("components", static_cast<std::int64_t>(total), 0);
+      progress->advance(1, "");
+    });
+  }
+  const evidence::JointFit fit(records, components);
+  write(options.records, evidence::write_records(fit.records()));
+  const std::string text = evidence::write_parameters(evidence::with_unseen(fit, components));
+  write(options.parameters,
+        "# Written by `kvcast fit evidence`; what the parameters mean: sim/evidence/estimator.hpp, predictor.hpp.\n" +
+            text);
+  fmt::print("{}", text);
+  return 0;
+}
+
+}  // namespace
+
+void add_fit_evidence(CLI::App& fit, int& result) {
+  CLI::App* command = fit.add_subcommand(
+      "evidence", "how predicted scores follow from published rows and the simulation, by what is left out of both");
+  auto options = std::make_shared<Options>();
+  command->add_option("--published", options->published,
+                      "simulate the rows of these tables (CSV) anew; default: the rows as they are");
+  command->add_option("--replays", options->replays, "keep replays in this file, and use those that are there");
+  command->add_option("--seeds", options->seeds, "traces a task")->check(CLI::Range(1, 64));
+  command->add_flag("--components", options->components, "choose the variances of the levels, too (some minutes)");
+  command->add_option("--records", options->records, "the rows' file");
+  command->add_option("-o,--out", options->parameters, "the parameters' file, which is read first");
+  command->callback([options, &result] { result = run(*options); });
+}
+
+}  // namespace kvcast::app

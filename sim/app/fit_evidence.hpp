@@ -1,0 +1,10 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace kvcast::app {
+
+// kvcast fit evidence: published rows beside their simulation, and how predictions follow from both.
+void add_fit_evidence(CLI::App& fit, int& result);
+
+}  // namespace kvcast::app

@@ -1,0 +1,213 @@
+#include "evidence/estimator.hpp"
+
+#include <Eigen/Cholesky>
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+#include <tuple>
+
+#include "evidence/kernel.hpp"
+
+namespace kvcast::evidence {
+namespace {
+
+using Matrix = Eigen::MatrixXd;
+using Vector = Eigen::VectorXd;
+
+constexpr double kHeadroom = 1.1;  // scores above the full one are seen up to this share
+constexpr double kDegrees = 4;     // of freedom, of the noise
+constexpr int kReweightings = 4;
+// Rows that a single estimate looks at: those most alike. More change no estimate by a tenth of a point.
+constexpr std::size_t kMostAlike = 320;
+
+double residual_of(const Record& r) { return to_angle(r.published, r.full) - to_angle(r.simulated, r.full); }
+
+}  // namespace
+
+Family family_of(const std::string& benchmark) {
+  return benchmark.starts_with("ruler")       ? Family::kRuler
+         : benchmark.starts_with("longbench") ? Family::kLongBench
+                                              : Family::kOther;
+}
+
+std::string_view family_name(Family family) {
+  constexpr std::array<std::string_view, kFamilies> kNames{"ruler", "longbench", "other"};
+  return kNames[static_cast<std::size_t>(family)];
+}
+
+double to_angle(double points, double full) {
+  const double share = full > 0 ? std::clamp(points / full / kHeadroom, 0.0, 1.0) : 0;
+  return std::asin(std::sqrt(share));
+}
+
+double to_points(double angle, double full) {
+  const double s = std::sin(std::clamp(angle, 0.0, std::numbers::pi / 2));
+  return std::min(100.0, full * kHeadroom * s * s);
+}
+
+// Benchmarks share no level, so that each is a process of its own.
+struct JointFit::Fit {
+  Fit(std::vector<Record> of_benchmark, const Components& components)
+      : records(std::move(of_benchmark)), kernel(components, records.front().benchmark) {
+    const auto n = static_cast<Eigen::Index>(records.size());
+    for (const Record& r : records) points.push_back(kernel.point(r));
+    Matrix prior(n, n);
+    for (Eigen::Index i = 0; i < n; ++i) {
+      for (Eigen::Index j = 0; j <= i; ++j)
+        prior(i, j) = prior(j, i) = kernel(points[static_cast<std::size_t>(i)], points[static_cast<std::size_t>(j)]);
+    }
+    Vector residuals(n), base(n);
+    for (Eigen::Index i = 0; i < n; ++i) {
+      const Record& r = records[static_cast<std::size_t>(i)];
+      residuals[i] = residual_of(r), base[i] = kernel.noise(r);
+    }
+    noise = base;
+    for (int pass = 0;; ++pass) {
+      Matrix total = prior;
+      total.diagonal() += noise;
+      const Eigen::LLT<Matrix> factor(total);
+      KVCAST_CHECK(factor.info() == Eigen::Success);
+      inverse = factor.solve(Matrix::Identity(n, n));
+      weights = inverse * residuals;
+      if (pass == kReweightings) break;
+      // Of y about what the model makes of it: the noise's own share of the residual, squared, and its variance.
+      for (Eigen::Index i = 0; i < n; ++i) {
+        const double off = noise[i] * weights[i], variance = noise[i] - noise[i] * noise[i] * inverse(i, i);
+        noise[i] = base[i] * (kDegrees + (off * off + variance) / base[i]) / (kDegrees + 1);
+      }
+    }
+  }
+
+  std::vector<Record> records;
+  Kernel kernel;
+  std::vector<Point> points;
+  Vector noise, weights;  // weights: the inverse times the residuals
+  Matrix inverse;
+};
+
+JointFit::JointFit(std::vector<Record> records, const Components& components) : records_(std::move(records)) {
+  std::map<std::string, std::vector<Record>> benchmarks;
+  for (const Record& r : records_) {
+    std::vector<Record>& of_benchmark = benchmarks[r.benchmark];
+    places_.push_back(of_benchmark.size());
+    of_benchmark.push_back(r);
+  }
+  for (auto& [name, of_benchmark] : benchmarks)
+    fits_.emplace(name, std::make_unique<Fit>(std::move(of_benchmark), components));
+  for (std::size_t i = 0; i < records_.size(); ++i)
+    records_[i].noise = fits_.at(records_[i].benchmark)->noise[static_cast<Eigen::Index>(places_[i])];
+}
+JointFit::~JointFit() = default;
+
+struct Estimator::Benchmark {
+  Kernel kernel;
+  std::vector<const Record*> records;
+  std::vector<Point> points;
+};
+
+Estimator::Estimator(std::vector<Record> records, const Components& components)
+    : records_(std::move(records)), components_(components) {
+  for (const Record& r : records_) {
+    std::unique_ptr<Benchmark>& benchmark = benchmarks_[r.benchmark];
+    if (!benchmark) benchmark.reset(new Benchmark{Kernel(components_, r.benchmark), {}, {}});
+    benchmark->points.push_back(benchmark->kernel.point(r));
+    benchmark->records.push_back(&r);
+  }
+}
+Estimator::~Estimator() = default;
+Estimator::Estimator(Estimator&&) noexcept = default;
+Estimator& Estimator::operator=(Estimator&&) noexcept = default;
+
+Estimate Estimator::estimate(const Setting& setting) const {
+  const auto found = benchmarks_.find(setting.benchmark);
+  // Groups that no record has are numbered in a copy.
+  Kernel kernel = found == benchmarks_.end() ? Kernel(components_, setting.benchmark) : found->second->kernel;
+  const Point at = kernel.point(setting);
+  double mean = at.angle, variance = kernel(at, at) + kernel.noise(setting);
+  if (found != benchmarks_.end()) {
+    const Benchmark& benchmark = *found->second;
+    std::vector<double> alike(benchmark.points.size());
+    for (std::size_t i = 0; i < alike.size(); ++i) alike[i] = kernel(at, benchmark.points[i]);
+    std::vector<std::size_t> order(alike.size());
+    std::iota(order.begin(), order.end(), 0);
+    const std::size_t most = std::min(kMostAlike, order.size());
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(most), order.end(),
+                      [&](std::size_t a, std::size_t b) { return std::tie(alike[b], a) < std::tie(alike[a], b); });
+    const auto n = static_cast<Eigen::Index>(most);
+    Matrix total(n, n);
+    Vector k(n), residuals(n);
+    for (Eigen::Index i = 0; i < n; ++i) {
+      const std::size_t place = order[static_cast<std::size_t>(i)];
+      const Record& r = *benchmark.records[place];
+      k[i] = alike[place];
+      residuals[i] = residual_of(r);
+      for (Eigen::Index j = 0; j < i; ++j)
+        total(i, j) = kernel(benchmark.points[place], benchmark.points[order[static_cast<std::size_t>(j)]]);
+      total(i, i) =
+          kernel(benchmark.points[place], benchmark.points[place]) + (r.noise > 0 ? r.noise : kernel.noise(r));
+    }
+    const Eigen::LLT<Matrix> factor(total);  // reads the lower half
+    const Vector weights = factor.solve(k);
+    mean += weights.dot(residuals), variance -= weights.dot(k);
+  }
+  return {to_points(mean, setting.full), std::sqrt(std::max(variance, 1e-9))};
+}
+
+// With B the places left out and A the inverse: y_B − A_BB⁻¹ (A r)_B are the others' means, A_BB⁻¹ their covariance.
+std::vector<Estimate> JointFit::leave_out(std::span<const std::size_t> places) const {
+  std::map<std::string, std::vector<std::size_t>> benchmarks;  // → indices of `places`
+  for (std::size_t i = 0; i < places.size(); ++i) benchmarks[records_[places[i]].benchmark].push_back(i);
+  std::vector<Estimate> estimates(places.size());
+  for (const auto& [name, indices] : benchmarks) {
+    const Fit& fit = *fits_.at(name);
+    const auto n = static_cast<Eigen::Index>(indices.size());
+    const auto at = [&](Eigen::Index i) {
+      return static_cast<Eigen::Index>(places_[places[indices[static_cast<std::size_t>(i)]]]);
+    };
+    Matrix block(n, n);
+    Vector weights(n);
+    for (Eigen::Index i = 0; i < n; ++i) {
+      weights[i] = fit.weights[at(i)];
+      for (Eigen::Index j = 0; j < n; ++j) block(i, j) = fit.inverse(at(i), at(j));
+    }
+    const Eigen::LLT<Matrix> factor(block);
+    const Vector off = factor.solve(weights);
+    const Matrix covariance = factor.solve(Matrix::Identity(n, n));
+    for (Eigen::Index i = 0; i < n; ++i) {
+      const Record& r = fit.records[static_cast<std::size_t>(at(i))];
+      // The noise of a row left out is that of a new one, without its weight.
+      const double variance = covariance(i, i) - fit.noise[at(i)] + fit.kernel.noise(r);
+      estimates[indices[static_cast<std::size_t>(i)]] = {to_points(to_angle(r.published, r.full) - off[i], r.full),
+                                                         std::sqrt(std::max(variance, 1e-9))};
+    }
+  }
+  return estimates;
+}
+
+void for_each_component(Components& c, const std::function<void(const std::string&, double&)>& visit) {
+  for (std::size_t l = 0; l < kLevels; ++l) visit(std::string(level_name(static_cast<Level>(l))), c.variance[l]);
+  visit("constant", c.constant), visit("slope", c.slope);
+  for (std::size_t f = 0; f < kFamilies; ++f) {
+    const std::string name(family_name(static_cast<Family>(f)));
+    visit("scale_" + name, c.scale[f]), visit("noise_" + name, c.noise[f]);
+  }
+}
+
+Components read_components(config::Section section) {
+  Components components;
+  for_each_component(components,
+                     [&](const std::string& name, double& value) { value = section.number(name, 0, 1000); });
+  section.finish();
+  return components;
+}
+
+std::string write_components(Components components) {
+  std::string text;
+  for_each_component(
+      components, [&](const std::string& name, double& value) { text += fmt::format("  {}: {:.3g}\n", name, value); });
+  return text;
+}
+
+}  // namespace kvcast::evidence

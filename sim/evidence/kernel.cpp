@@ -1,0 +1,120 @@
+#include "evidence/kernel.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvcast::evidence {
+namespace {
+
+// Lengths over which functions of the budget and the scores change.
+constexpr double kShareLength = 2;   // powers of two of the budget's share of the prompt
+constexpr double kTokensLength = 4;  // powers of two of the budget in tokens
+constexpr double kAngleLength = .375;
+constexpr double kFullLength = 40;  // points
+
+struct LevelRow {
+  const char* name;
+  bool budget, score, full;  // what its functions depend on
+};
+constexpr LevelRow kRows[kLevels] = {{"benchmark", true, true, true},
+                                     {"paper_benchmark", true, true, false},
+                                     {"task", true, true, false},
+                                     {"method", true, true, false},
+                                     {"paper_method", true, true, false},
+                                     {"paper_method_task", true, false, false},
+                                     {"paper_method_score", true, true, false},
+                                     {"model_task", false, false, false},
+                                     {"model_method", true, true, false},
+                                     {"table_method", false, false, false}};
+
+std::string group_of(const Setting& s, Level level) {
+  const auto join = [&](auto&... parts) { return ((parts + "\n") + ...); };
+  switch (level) {
+    case Level::kBenchmark:
+      return s.benchmark;
+    case Level::kPaperBenchmark:
+      return join(s.paper, s.benchmark);
+    case Level::kTask:
+      return join(s.benchmark, s.task);
+    case Level::kMethod:
+      return join(s.method, s.benchmark);
+    case Level::kPaperMethod:
+      return join(s.paper, s.method, s.benchmark);
+    case Level::kPaperMethodTask:
+    case Level::kPaperMethodScore:
+      return join(s.paper, s.method, s.benchmark, s.task);
+    case Level::kModelTask:
+      return join(s.model, s.benchmark, s.task);
+    case Level::kModelMethod:
+      return join(s.model, s.method, s.benchmark, s.task);
+    case Level::kTableMethod:
+      return join(s.paper, s.table, s.model, s.method);
+  }
+  return "";
+}
+
+// Settings of no paper share no level with a paper; those of no table, none with a table.
+bool has_level(const Setting& s, Level level) {
+  switch (level) {
+    case Level::kPaperBenchmark:
+    case Level::kPaperMethod:
+    case Level::kPaperMethodTask:
+    case Level::kPaperMethodScore:
+      return !s.paper.empty();
+    case Level::kTableMethod:
+      return !s.table.empty();
+    default:
+      return true;
+  }
+}
+
+double bell(double difference, double length) {
+  const double d = difference / length;
+  return std::exp(-.5 * d * d);
+}
+
+constexpr std::size_t kNamed = std::size_t{1} << 40;  // numbers below are of groups of one setting
+
+}  // namespace
+
+std::string_view level_name(Level level) { return kRows[static_cast<std::size_t>(level)].name; }
+
+Kernel::Kernel(const Components& components, const std::string& benchmark)
+    : components_(components),
+      scale_(components.scale[static_cast<std::size_t>(family_of(benchmark))]),
+      noise_(components.noise[static_cast<std::size_t>(family_of(benchmark))]) {}
+
+Point Kernel::point(const Setting& s) {
+  Point p;
+  p.angle = to_angle(s.simulated, s.full), p.full = s.full;
+  p.share = s.budget > 0 ? std::log2(s.budget_share()) : 0, p.tokens = s.budget > 0 ? std::log2(s.budget) : 0;
+  for (std::size_t l = 0; l < kLevels; ++l) {
+    const auto level = static_cast<Level>(l);
+    p.group[l] = has_level(s, level) ? number(group_of(s, level)) : alone_++;
+  }
+  return p;
+}
+
+double Kernel::operator()(const Point& a, const Point& b) const {
+  const double budget = bell(a.share - b.share, kShareLength) * bell(a.tokens - b.tokens, kTokensLength);
+  const double score = bell(a.angle - b.angle, kAngleLength), full = bell(a.full - b.full, kFullLength);
+  double k = components_.constant + components_.slope * a.angle * b.angle;
+  for (std::size_t l = 0; l < kLevels; ++l) {
+    if (a.group[l] != b.group[l]) continue;
+    const LevelRow& row = kRows[l];
+    k += components_.variance[l] * (row.budget ? budget : 1) * (row.score ? score : 1) * (row.full ? full : 1);
+  }
+  return scale_ * k;
+}
+
+double Kernel::noise(const Setting& s) const {
+  constexpr double kSmall = 10;  // points
+  const double small = kSmall / std::max(s.full, 1.0);
+  return noise_ * (1 + small * small);
+}
+
+std::size_t Kernel::number(const std::string& group) {
+  return numbers_.try_emplace(group, kNamed + numbers_.size()).first->second;
+}
+
+}  // namespace kvcast::evidence

@@ -1,0 +1,171 @@
+#include "evidence/predictor.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "config/section.hpp"
+
+namespace kvcast::evidence {
+namespace {
+
+constexpr Novelty kAll[] = {Novelty::kTable, Novelty::kModel, Novelty::kMethod};
+
+template <typename Parameters, typename Visit>
+void for_each_unseen(Parameters& parameters, const Visit& visit) {
+  for (const Novelty novelty : kAll) {
+    for (std::size_t f = 0; f < kFamilies; ++f) {
+      visit(fmt::format("{}_{}", novelty_name(novelty), family_name(static_cast<Family>(f))),
+            parameters.unseen[static_cast<std::size_t>(novelty)][f]);
+    }
+  }
+}
+
+// "256", or "256 to 4096".
+std::string range_text(double low, double high) {
+  return low == high ? fmt::format("{:.0f}", low) : fmt::format("{:.0f} to {:.0f}", low, high);
+}
+
+// Tables, budgets and prompts of rows.
+class Rows {
+ public:
+  void add(const Record& r) {
+    tables_.insert(r.paper + " " + r.table), models_.insert(r.model);
+    if (r.budget > 0) budget_low_ = std::min(budget_low_, r.budget), budget_high_ = std::max(budget_high_, r.budget);
+    context_low_ = std::min(context_low_, r.context), context_high_ = std::max(context_high_, r.context);
+  }
+  bool any() const { return !tables_.empty(); }
+  std::string text() const {
+    constexpr std::size_t kMost = 3;
+    std::vector<std::string> first(tables_.begin(),
+                                   std::next(tables_.begin(), static_cast<long>(std::min(kMost, tables_.size()))));
+    if (tables_.size() > kMost) first.push_back(fmt::format("{} more", tables_.size() - kMost));
+    return fmt::format("{} ({}, {}prompts of {} tokens)", fmt::join(first, ", "), fmt::join(models_, ", "),
+                       budget_high_ > 0 ? "budgets of " + range_text(budget_low_, budget_high_) + " tokens, " : "",
+                       range_text(context_low_, context_high_));
+  }
+
+ private:
+  static constexpr double kFar = std::numeric_limits<double>::infinity();
+  std::set<std::string> tables_, models_;
+  double budget_low_ = kFar, budget_high_ = 0, context_low_ = kFar, context_high_ = 0;
+};
+
+}  // namespace
+
+Parameters read_parameters(const std::string& path) {
+  config::Section section(config::load_yaml(path), "evidence");
+  Parameters parameters;
+  parameters.components = read_components(section.section("components", "components"));
+  config::Section unseen = section.section("unseen", "unseen");
+  for_each_unseen(parameters, [&](const std::string& name, Unseen& u) {
+    config::Section one = unseen.section(name, name);
+    u.stack = {one.number("estimate", 0, 1), one.number("simulation", 0, 1), one.number("lookup", 0, 1)};
+    u.spread = one.number("spread", 0, 100);
+    one.finish();
+  });
+  unseen.finish(), section.finish();
+  return parameters;
+}
+
+std::string write_parameters(const Parameters& parameters) {
+  std::string text = "components:\n" + write_components(parameters.components) + "unseen:\n";
+  for_each_unseen(parameters, [&](const std::string& name, const Unseen& u) {
+    text += fmt::format("  {}: {{estimate: {:.4g}, simulation: {:.4g}, lookup: {:.4g}, spread: {:.3g}}}\n", name,
+                        u.stack.estimate, u.stack.simulation, u.stack.lookup, u.spread);
+  });
+  return text;
+}
+
+Parameters with_unseen(const JointFit& fit, const Components& components) {
+  Parameters parameters;
+  parameters.components = components;
+  for (const Novelty novelty : kAll) {
+    std::array<std::vector<LeftOut>, kFamilies> families;
+    for (LeftOut& l : leave_out(fit, novelty))
+      families[static_cast<std::size_t>(family_of(l.record->benchmark))].push_back(l);
+    for (std::size_t f = 0; f < kFamilies; ++f) {
+      if (families[f].empty()) continue;
+      Unseen& u = parameters.unseen[static_cast<std::size_t>(novelty)][f];
+      u.stack = best_stack(families[f]), u.spread = spread_of(families[f], u.stack);
+    }
+  }
+  return parameters;
+}
+
+Components fit_components(const std::vector<Record>& records, Components components,
+                          const std::function<void(std::size_t done, std::size_t total)>& advance) {
+  const auto density = [&](const Components& c) {
+    const JointFit fit(records, c);
+    double sum = 0;
+    for (const Novelty novelty : kAll) sum += log_density(leave_out(fit, novelty));
+    return sum;
+  };
+  std::vector<double*> all;
+  for_each_component(components, [&all](const std::string&, double& value) { all.push_back(&value); });
+  constexpr double kFactors[] = {3, 1 / 3.0};
+  constexpr double kGain = 1e-3;
+  double best = density(components);
+  std::size_t done = 0;
+  for (double* const value : all) {
+    for (const double factor : kFactors) {
+      const double before = *value;
+      *value *= factor;
+      const double now = density(components);
+      if (now > best + kGain) {
+        best = now;
+      } else {
+        *value = before;
+      }
+      advance(++done, std::size(kFactors) * all.size());
+    }
+  }
+  return components;
+}
+
+Predictor::Predictor(std::vector<Record> records, Parameters parameters)
+    : estimator_(std::move(records), parameters.components), parameters_(std::move(parameters)) {}
+
+std::optional<Novelty> Predictor::novelty(const Setting& s) const {
+  bool benchmark = false, model = false, method = false;
+  for (const Record& r : estimator_.records()) {
+    if (r.benchmark != s.benchmark) continue;
+    benchmark = true, model = model || r.model == s.model, method = method || r.method == s.method;
+  }
+  if (!benchmark) return {};
+  return !method ? Novelty::kMethod : !model ? Novelty::kModel : Novelty::kTable;
+}
+
+Prediction Predictor::predict(const Setting& s) const {
+  const auto family = static_cast<std::size_t>(family_of(s.benchmark));
+  const auto novel = novelty(s);
+  const Estimate estimate = estimator_.estimate(s);
+  // A benchmark without rows is left to the simulation.
+  const Unseen unseen = novel ? parameters_.unseen[static_cast<std::size_t>(*novel)][family]
+                              : Unseen{{0, 1, 0}, parameters_.unseen[0][family].spread};
+  const double lookup = look_up(estimator_.records(), s, [](const Record&) { return false; });
+  Prediction p;
+  p.points =
+      unseen.stack.estimate * estimate.mean + unseen.stack.simulation * s.simulated + unseen.stack.lookup * lookup;
+  const double angle = to_angle(p.points, s.full), half = unseen.spread * estimate.deviation;
+  p.low = std::min(p.points, to_points(angle - half, s.full));
+  p.high = std::max(p.points, to_points(angle + half, s.full));
+  return p;
+}
+
+std::string Predictor::rests_on(const Setting& s) const {
+  Rows own, others;
+  for (const Record& r : estimator_.records()) {
+    if (r.benchmark != s.benchmark || r.method != s.method) continue;
+    (r.model == s.model ? own : others).add(r);
+  }
+  if (own.any()) return "published: " + own.text() + "; simulated from there";
+  if (others.any()) return "published for other models: " + others.text() + "; simulated for this one";
+  return "simulated: no published row of this method on this benchmark is known; the interval has the spread between "
+         "methods";
+}
+
+}  // namespace kvcast::evidence

@@ -1,0 +1,56 @@
+// Predictions from evidence and simulation together, with intervals that held as often as they say on what was left
+// out.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "evidence/leave_out.hpp"
+
+namespace kvcast::evidence {
+
+// What predictions of one kind are made with.
+struct Unseen {
+  Stack stack;
+  double spread = 1.28;  // half-widths of 80 % intervals over the estimate's deviation
+};
+
+struct Parameters {
+  Components components;
+  std::array<std::array<Unseen, kFamilies>, kNovelties> unseen{};
+};
+// configs/accuracy/evidence.yaml. UserError with the place for anything odd.
+Parameters read_parameters(const std::string& path);
+std::string write_parameters(const Parameters& parameters);
+
+// Chooses shares and spreads by what is left out.
+Parameters with_unseen(const JointFit& fit, const Components& components);
+// Changes one component after the other as long as what is left out becomes more likely; one pass over all of them.
+// `advance` is told how many changes have been tried.
+Components fit_components(const std::vector<Record>& records, Components components,
+                          const std::function<void(std::size_t done, std::size_t total)>& advance);
+
+struct Prediction {
+  double points = 0, low = 0, high = 0;  // 80 % of published scores are to lie within
+};
+
+class Predictor {
+ public:
+  Predictor(std::vector<Record> records, Parameters parameters);
+
+  Prediction predict(const Setting& setting) const;
+  // "published: RocketKV Table 6 (llama-3.1-8b, ruler, budgets of 256 to 4096 tokens, prompts of 16384)", and what is
+  // simulated.
+  std::string rests_on(const Setting& setting) const;
+  // What the records of the setting's benchmark lack: its model, its method (which counts where both are new), or
+  // neither, which is a new table. Nothing where the benchmark itself is new.
+  std::optional<Novelty> novelty(const Setting& setting) const;
+
+ private:
+  Estimator estimator_;
+  Parameters parameters_;
+};
+
+}  // namespace kvcast::evidence

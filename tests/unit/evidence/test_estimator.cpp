@@ -1,0 +1,180 @@
+// The estimator on few rows, against numbers worked out by hand.
+#include "evidence/estimator.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+
+#include "evidence/kernel.hpp"
+#include "evidence/leave_out.hpp"
+#include "evidence/predictor.hpp"
+
+namespace {
+
+using namespace kvcast::evidence;
+
+// One level alone, so that alike rows have the covariance of its variance.
+Components only(Level level, double variance, double noise) {
+  Components c;
+  c.variance[static_cast<std::size_t>(level)] = variance;
+  c.scale.fill(1), c.noise.fill(noise);
+  return c;
+}
+
+Record row(const char* model, const char* method, double budget, double simulated, double published) {
+  Record r;
+  r.paper = "P", r.table = "1", r.model = model, r.benchmark = "ruler", r.task = "single1", r.method = method;
+  r.context = 16384, r.budget = budget, r.full = 100, r.simulated = simulated, r.published = published;
+  return r;
+}
+
+double angle(double points) { return std::asin(std::sqrt(points / 100 / 1.1)); }
+
+TEST_CASE("shares and angles are each other's inverse, and a score never passes 100 points") {
+  CHECK(to_angle(55, 100) == Approx(std::asin(std::sqrt(.5))));
+  for (const double points : {0.0, 12.5, 60.0, 100.0}) CHECK(to_points(to_angle(points, 100), 100) == Approx(points));
+  CHECK(to_points(to_angle(30, 50), 50) == Approx(30));
+  CHECK(to_points(2, 100) == 100);  // beyond a right angle
+  CHECK(to_points(-1, 100) == 0);
+}
+
+TEST_CASE("a row of the same group pulls a prediction as far as noise allows") {
+  // One row whose residual is e: the mean is s + v / (v + n) · e, with n = .008 · (1 + (10 / 100)²).
+  const double v = .04, n = .008 * 1.01;
+  std::vector<Record> rows{row("a", "quest", 1024, 50, 70)};
+  rows[0].noise = n;
+  const Estimator estimator(rows, only(Level::kMethod, v, .008));
+  const double e = angle(70) - angle(50);
+  const Estimate same = estimator.estimate(row("b", "quest", 1024, 50, 0));
+  CHECK(same.mean == Approx(to_points(angle(50) + v / (v + n) * e, 100)));
+  CHECK(same.deviation == Approx(std::sqrt(v - v * v / (v + n) + n)));
+  // Half of the budget in tokens and as a share: exp(−½ (1/2)²) · exp(−½ (1/4)²) as much.
+  const double alike = std::exp(-.5 / 4 - .5 / 16);
+  const Estimate half = estimator.estimate(row("b", "quest", 512, 50, 0));
+  CHECK(half.mean == Approx(to_points(angle(50) + v * alike / (v + n) * e, 100)));
+  // Another method, another benchmark: the simulation, with the whole variance.
+  const Estimate other = estimator.estimate(row("b", "tova", 1024, 50, 0));
+  CHECK(other.mean == Approx(50));
+  CHECK(other.deviation == Approx(std::sqrt(v + n)));
+  Record elsewhere = row("b", "quest", 1024, 50, 0);
+  elsewhere.benchmark = "niah";
+  CHECK(estimator.estimate(elsewhere).mean == Approx(50));
+}
+
+TEST_CASE("levels of papers and tables hold no setting that has none") {
+  std::vector<Record> rows{row("a", "quest", 1024, 50, 70)};
+  const Estimator estimator(rows, only(Level::kPaperMethod, .04, .008));
+  Record mine = row("a", "quest", 1024, 50, 0);
+  CHECK(estimator.estimate(mine).mean > 55);
+  mine.paper.clear();
+  CHECK(estimator.estimate(mine).mean == Approx(50));
+}
+
+TEST_CASE("what is left out is estimated by the others as if it had never been there") {
+  const Components components = only(Level::kMethod, .04, .008);
+  std::vector<Record> rows{row("a", "quest", 256, 30, 35), row("a", "quest", 512, 40, 50),
+                           row("a", "quest", 1024, 60, 70), row("b", "quest", 1024, 55, 80),
+                           row("b", "tova", 512, 20, 10)};
+  const JointFit fit(rows, components);
+  const std::size_t places[] = {2, 3};
+  const std::vector<Estimate> left_out = fit.leave_out(places);
+  std::vector<Record> others = fit.records();
+  others.erase(others.begin() + 2, others.begin() + 4);
+  const Estimator without(others, components);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const Estimate direct = without.estimate(rows[places[i]]);
+    CHECK(left_out[i].mean == Approx(direct.mean).epsilon(1e-6));
+    CHECK(left_out[i].deviation == Approx(direct.deviation).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("an odd row is given more noise than its neighbours, and pulls less") {
+  std::vector<Record> rows;
+  for (int i = 0; i < 8; ++i) rows.push_back(row("a", "quest", 1024, 50, 52));
+  rows.push_back(row("a", "quest", 1024, 50, 5));
+  const JointFit fit(rows, only(Level::kMethod, .04, .001));
+  CHECK(fit.records().back().noise > 5 * fit.records().front().noise);
+  const Estimator estimator(fit.records(), only(Level::kMethod, .04, .001));
+  CHECK(estimator.estimate(rows[0]).mean == Approx(51.9).margin(.5));
+}
+
+TEST_CASE("a prediction from the rows most alike is that from all of them") {
+  // More rows than an estimate looks at.
+  std::vector<Record> rows;
+  for (int i = 0; i < 900; ++i) {
+    Record r = row("a", i % 3 == 0 ? "quest" : "tova", 128 * (1 + i % 30), 20 + i % 60, 25 + (7 * i) % 55);
+    r.task = i % 2 == 0 ? "single1" : "multikey2";
+    rows.push_back(r);
+  }
+  Components c;
+  c.variance.fill(.01), c.constant = c.slope = .01, c.scale.fill(1), c.noise.fill(.008);
+  const JointFit fit(rows, c);
+  const Estimator estimator(fit.records(), c);
+  for (const std::size_t i : {3u, 400u, 899u}) {
+    // Of all others, once by the whole matrix and once by those most alike.
+    const std::size_t place[] = {i};
+    std::vector<Record> others = fit.records();
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+    const Estimate direct = Estimator(others, c).estimate(rows[i]);
+    CHECK(direct.mean == Approx(fit.leave_out(place)[0].mean).margin(.5));
+  }
+}
+
+TEST_CASE("a lookup takes the nearest budget, of the same model where there is one") {
+  const std::vector<Record> rows{row("a", "quest", 256, 0, 40), row("a", "quest", 1024, 0, 80),
+                                 row("b", "quest", 512, 0, 60), row("b", "tova", 512, 0, 10)};
+  const auto nothing = [](const Record&) { return false; };
+  Setting s = row("a", "quest", 600, 0, 0);
+  CHECK(look_up(rows, s, nothing) == Approx(80));  // 600 is nearer to 1024 than to 256 in ratio
+  s.full = 50;
+  CHECK(look_up(rows, s, nothing) == Approx(40));  // the share, of another full score
+  s.model = "c";
+  CHECK(look_up(rows, s, nothing) == Approx(30));  // any model: 512
+  s.method = "h2o";
+  CHECK(look_up(rows, s, nothing) == Approx(17.5));  // any method: the mean of 60 and 10 at 512
+  s.task = "qa1";
+  CHECK(look_up(rows, s, nothing) == 50);  // the full score
+  s = row("a", "quest", 600, 0, 0);
+  CHECK(look_up(rows, s, [](const Record& r) { return r.model == "a"; }) == Approx(60));
+}
+
+TEST_CASE("the best shares are those with the least error") {
+  const Record r = row("a", "quest", 1024, 40, 60);
+  std::vector<LeftOut> rows{{&r, {90, .1}, 60}};
+  const Stack stack = best_stack(rows);
+  CHECK(stack.lookup == 1);  // the estimate says 90, the simulation 40, the lookup 60
+  rows[0].lookup = 20;
+  CHECK(rows[0].stacked(best_stack(rows)) == Approx(60).margin(4.2));  // by sixths
+  // What 80 % are within, in deviations: here of the one row.
+  CHECK(spread_of(rows, {1, 0, 0}) == Approx((angle(90) - angle(60)) / .1));
+}
+
+TEST_CASE("a prediction says what it rests on, and how new it is") {
+  const std::vector<Record> rows{row("a", "quest", 256, 30, 40), row("a", "quest", 1024, 70, 80),
+                                 row("b", "tova", 512, 20, 10)};
+  Parameters parameters;
+  parameters.components = only(Level::kMethod, .04, .008);
+  for (auto& of_novelty : parameters.unseen) of_novelty.fill({{0, 1, 0}, 1.28});
+  const Predictor predictor(rows, parameters);
+  Setting s = row("a", "quest", 512, 50, 0);
+  CHECK(predictor.novelty(s) == Novelty::kTable);
+  CHECK(predictor.rests_on(s) ==
+        "published: P 1 (a, budgets of 256 to 1024 tokens, prompts of 16384 tokens); simulated from there");
+  CHECK(predictor.predict(s).points == Approx(50));  // the simulation alone, as the shares say
+  s.model = "c";
+  CHECK(predictor.novelty(s) == Novelty::kModel);
+  CHECK(predictor.rests_on(s).starts_with("published for other models: P 1 (a, "));
+  s.method = "h2o";
+  CHECK(predictor.novelty(s) == Novelty::kMethod);
+  CHECK(predictor.rests_on(s).starts_with("simulated: "));
+  const Prediction p = predictor.predict(s);
+  // 1.28 deviations of √(.04 + n) about 50 points.
+  const double half = 1.28 * std::sqrt(.04 + .008 * 1.01);
+  CHECK(p.low == Approx(to_points(angle(50) - half, 100)));
+  CHECK(p.high == Approx(to_points(angle(50) + half, 100)));
+  s.benchmark = "niah";
+  CHECK_FALSE(predictor.novelty(s).has_value());
+  CHECK(predictor.predict(s).points == Approx(50));
+}
+
+}  // namespace

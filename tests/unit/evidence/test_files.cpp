@@ -1,0 +1,76 @@
+// The evidence and its parameters as files.
+#include <catch2/catch.hpp>
+
+#include <fstream>
+
+#include "base/error.hpp"
+#include "evidence/predictor.hpp"
+#include "support/temporary_directory.hpp"
+
+namespace {
+
+using namespace kvcast::evidence;
+using Catch::Contains;
+
+std::string file(const kvcast::TemporaryDirectory& dir, const std::string& text) {
+  const std::string path = dir.path() + "/f";
+  std::ofstream(path) << text;
+  return path;
+}
+
+constexpr const char* kHead = "paper,table,model,benchmark,task,method,context,budget,full,simulated,published,noise\n";
+
+TEST_CASE("records are written and read back, sorted, and once where a paper repeats them") {
+  const kvcast::TemporaryDirectory dir;
+  Record a;
+  a.paper = "P", a.table = "Table 2, right", a.model = "m", a.benchmark = "ruler", a.task = "qa1", a.method = "quest";
+  a.context = 16384, a.budget = 512, a.full = 81.25, a.simulated = 40.5, a.published = 44, a.noise = .008;
+  Record b = a;
+  b.table = "Table 1", b.budget = 256;
+  Record again = a;
+  again.table = "Table 3";
+  const std::vector<Record> read = read_records(file(dir, write_records({again, a, b})));
+  REQUIRE(read.size() == 2);
+  CHECK(read[0].table == "Table 1");
+  CHECK(read[0].budget == 256);
+  CHECK(read[1].table == "Table 2, right");
+  CHECK(read[1].full == 81.25);
+  CHECK(read[1].noise == .008);
+}
+
+TEST_CASE("records that are odd are refused at their place") {
+  const kvcast::TemporaryDirectory dir;
+  const auto error = [&](const std::string& text) {
+    try {
+      read_records(file(dir, text));
+    } catch (const kvcast::UserError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK_THAT(error(""), Contains("the file is empty"));
+  CHECK_THAT(error("paper,table\nP,1\n"), Contains("the column \"model\" is missing"));
+  CHECK_THAT(error(kHead + std::string("P,1,m,ruler,qa1,quest,16384,512,81,140,44,0\n")),
+             Contains("/f:2:") && Contains("simulated: expected a number from 0 to 100, found \"140\""));
+  CHECK_THAT(error(kHead + std::string("P,1,m,ruler,qa1,quest,16384,512,81,nan,44,0\n")), Contains("found \"nan\""));
+  CHECK_THAT(error(kHead + std::string("P,1,m\n")), Contains("/f:2"));
+}
+
+TEST_CASE("parameters are written and read back, and odd ones refused") {
+  const kvcast::TemporaryDirectory dir;
+  Parameters p;
+  p.components.variance[2] = .0125, p.components.slope = .5, p.components.scale = {1, .25, 2};
+  p.unseen[1][2] = {{.5, .25, .25}, 1.5};
+  const std::string text = write_parameters(p);
+  const Parameters read = read_parameters(file(dir, text));
+  CHECK(read.components.variance[2] == .0125);
+  CHECK(read.components.slope == .5);
+  CHECK(read.components.scale[1] == .25);
+  CHECK(read.unseen[1][2].stack.lookup == .25);
+  CHECK(read.unseen[1][2].spread == 1.5);
+  CHECK(write_parameters(read) == text);
+  CHECK_THROWS_WITH(read_parameters(file(dir, text + "more: 1\n")), Contains("unknown key \"more\""));
+  CHECK_THROWS_WITH(read_parameters(file(dir, "components: {}\nunseen: {}\n")), Contains("missing"));
+}
+
+}  // namespace
