@@ -22,10 +22,7 @@ Components only(Level level, double variance, double noise) {
 }
 
 Record row(const char* model, const char* method, double budget, double simulated, double published) {
-  Record r;
-  r.paper = "P", r.table = "1", r.model = model, r.benchmark = "ruler", r.task = "single1", r.method = method;
-  r.context = 16384, r.budget = budget, r.full = 100, r.simulated = simulated, r.published = published;
-  return r;
+  return {{"P", "1", model, "ruler", "single1", method, 16384, budget, 100, simulated}, published};
 }
 
 double angle(double points) { return std::asin(std::sqrt(points / 100 / 1.1)); }
@@ -57,7 +54,7 @@ TEST_CASE("a row of the same group pulls a prediction as far as noise allows") {
   CHECK(other.mean == Approx(50));
   CHECK(other.deviation == Approx(std::sqrt(v + n)));
   Record elsewhere = row("b", "quest", 1024, 50, 0);
-  elsewhere.benchmark = "niah";
+  elsewhere.benchmark = std::string("niah");
   CHECK(estimator.estimate(elsewhere).mean == Approx(50));
 }
 
@@ -103,7 +100,7 @@ TEST_CASE("a prediction from the rows most alike is that from all of them") {
   std::vector<Record> rows;
   for (int i = 0; i < 900; ++i) {
     Record r = row("a", i % 3 == 0 ? "quest" : "tova", 128 * (1 + i % 30), 20 + i % 60, 25 + (7 * i) % 55);
-    r.task = i % 2 == 0 ? "single1" : "multikey2";
+    r.task = std::string(i % 2 == 0 ? "single1" : "multikey2");
     rows.push_back(r);
   }
   Components c;
@@ -128,11 +125,11 @@ TEST_CASE("a lookup takes the nearest budget, of the same model where there is o
   CHECK(look_up(rows, s, nothing) == Approx(80));  // 600 is nearer to 1024 than to 256 in ratio
   s.full = 50;
   CHECK(look_up(rows, s, nothing) == Approx(40));  // the share, of another full score
-  s.model = "c";
+  s.model = std::string("c");
   CHECK(look_up(rows, s, nothing) == Approx(30));  // any model: 512
-  s.method = "h2o";
+  s.method = std::string("h2o");
   CHECK(look_up(rows, s, nothing) == Approx(17.5));  // any method: the mean of 60 and 10 at 512
-  s.task = "qa1";
+  s.task = std::string("qa1");
   CHECK(look_up(rows, s, nothing) == 50);  // the full score
   s = row("a", "quest", 600, 0, 0);
   CHECK(look_up(rows, s, [](const Record& r) { return r.model == "a"; }) == Approx(60));
@@ -161,10 +158,10 @@ TEST_CASE("a prediction says what it rests on, and how new it is") {
   CHECK(predictor.rests_on(s) ==
         "published: P 1 (a, budgets of 256 to 1024 tokens, prompts of 16384 tokens); simulated from there");
   CHECK(predictor.predict(s).points == Approx(50));  // the simulation alone, as the shares say
-  s.model = "c";
+  s.model = std::string("c");
   CHECK(predictor.novelty(s) == Novelty::kModel);
   CHECK(predictor.rests_on(s).starts_with("published for other models: P 1 (a, "));
-  s.method = "h2o";
+  s.method = std::string("h2o");
   CHECK(predictor.novelty(s) == Novelty::kMethod);
   CHECK(predictor.rests_on(s).starts_with("simulated: "));
   const Prediction p = predictor.predict(s);
@@ -172,7 +169,7 @@ TEST_CASE("a prediction says what it rests on, and how new it is") {
   const double half = 1.28 * std::sqrt(.04 + .008 * 1.01);
   CHECK(p.low == Approx(to_points(angle(50) - half, 100)));
   CHECK(p.high == Approx(to_points(angle(50) + half, 100)));
-  s.benchmark = "niah";
+  s.benchmark = std::string("niah");
   CHECK_FALSE(predictor.novelty(s).has_value());
   CHECK(predictor.predict(s).points == Approx(50));
 }

@@ -1,4 +1,6 @@
 // The evidence and its parameters as files.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 
 #include <fstream>
@@ -18,17 +20,17 @@ std::string file(const kvcast::TemporaryDirectory& dir, const std::string& text)
   return path;
 }
 
-constexpr const char* kHead = "paper,table,model,benchmark,task,method,context,budget,full,simulated,published,noise\n";
+std::string with_head(const char* rows) {
+  return fmt::format("paper,table,model,benchmark,task,method,context,budget,full,simulated,published,noise\n{}", rows);
+}
 
 TEST_CASE("records are written and read back, sorted, and once where a paper repeats them") {
   const kvcast::TemporaryDirectory dir;
-  Record a;
-  a.paper = "P", a.table = "Table 2, right", a.model = "m", a.benchmark = "ruler", a.task = "qa1", a.method = "quest";
-  a.context = 16384, a.budget = 512, a.full = 81.25, a.simulated = 40.5, a.published = 44, a.noise = .008;
+  const Record a{{"P", "Table 2, right", "m", "ruler", "qa1", "quest", 16384, 512, 81.25, 40.5}, 44, .008};
   Record b = a;
-  b.table = "Table 1", b.budget = 256;
+  b.table = std::string("Table 1"), b.budget = 256;
   Record again = a;
-  again.table = "Table 3";
+  again.table = std::string("Table 3");
   const std::vector<Record> read = read_records(file(dir, write_records({again, a, b})));
   REQUIRE(read.size() == 2);
   CHECK(read[0].table == "Table 1");
@@ -50,10 +52,10 @@ TEST_CASE("records that are odd are refused at their place") {
   };
   CHECK_THAT(error(""), Contains("the file is empty"));
   CHECK_THAT(error("paper,table\nP,1\n"), Contains("the column \"model\" is missing"));
-  CHECK_THAT(error(kHead + std::string("P,1,m,ruler,qa1,quest,16384,512,81,140,44,0\n")),
+  CHECK_THAT(error(with_head("P,1,m,ruler,qa1,quest,16384,512,81,140,44,0\n")),
              Contains("/f:2:") && Contains("simulated: expected a number from 0 to 100, found \"140\""));
-  CHECK_THAT(error(kHead + std::string("P,1,m,ruler,qa1,quest,16384,512,81,nan,44,0\n")), Contains("found \"nan\""));
-  CHECK_THAT(error(kHead + std::string("P,1,m\n")), Contains("/f:2"));
+  CHECK_THAT(error(with_head("P,1,m,ruler,qa1,quest,16384,512,81,nan,44,0\n")), Contains("found \"nan\""));
+  CHECK_THAT(error(with_head("P,1,m\n")), Contains("/f:2"));
 }
 
 TEST_CASE("parameters are written and read back, and odd ones refused") {
