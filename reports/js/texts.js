@@ -35,13 +35,16 @@ function toldPlace(findings) {
 // One number, one sentence, one picture; the rest in a fold.
 function drawFinding({ title, text, detail, places }, told) {
   const lines = text.split('\n');
-  const shown = places.find(({ place }) => place === told) || places[0] || { number: lines.length === 1 && text.length <= 24 ? text : '', text: lines.length === 1 && text.length <= 24 ? '' : lines[0], bars: [] };
+  // A finding without places is its text alone: a number where it is as short as one.
+  const alone = text.length <= 24 ? { number: text, text: '', bars: [] } : { number: '', text: lines[0], bars: [] };
+  const shown = places.find(({ place }) => place === told) || places[0] || alone;
   const sentence = shown.place ? 'On ' + shown.place + ': ' + shown.text + '.' : shown.text;
-  const rest = [...(places.length === 1 || lines.length === 1 ? [] : lines), ...(detail ? detail.split('\n') : [])];
+  const rest = [...(lines.length > 1 ? lines : []), ...(detail ? detail.split('\n') : [])];
   return element('div', { class: 'finding' }, element('h2', {}, title),
     shown.number ? element('p', { class: 'finding-number' }, shown.number) : '',
     sentence ? element('p', { class: 'finding-text' }, sentence) : '', drawBars(shown.bars, shown.place),
-    rest.length ? element('details', {}, element('summary', {}, places.length > 1 ? 'All ' + plural(places.length, 'place') + ', with details' : 'Details'), rest.map((line) => element('p', { class: 'finding-detail' }, line))) : '');
+    rest.length ? element('details', {}, element('summary', {}, places.length > 1 ? 'All ' + plural(places.length, 'place') + ', with details' : 'Details'),
+      rest.map((line) => element('p', { class: 'finding-detail' }, line))) : '');
 }
 
 // Bars from 0; a label that names a number of the machine leads to its source.
