@@ -99,7 +99,8 @@ function describeFigure(figure) {
   figure.save.hidden = empty;
   figure.notice.textContent = empty ? (absent ? figure.meta.absent : figure.meta.empty) : '';
   drawControls(figure);
-  figure.note.textContent = empty ? '' : [selectionNote(figure.meta), elsewhereNote(figure.meta, rows), missingNote(figure, rows), ...originNotes(figure, rows), shareNote(figure.meta, rows)].filter(Boolean).join(' ');
+  const notes = empty ? [] : [selectionNote(figure.meta), elsewhereNote(figure.meta, rows), missingNote(figure, rows), ...originNotes(figure, rows), shareNote(figure.meta, rows)];
+  figure.note.replaceChildren(...notes.filter(Boolean).flatMap((note) => [...[note].flat(), ' ']));
 }
 
 function selectionNote(meta) {
@@ -132,10 +133,12 @@ function originNotes(figure, rows) {
       const origin = row['origin_' + metric.field] || 'not stated';
       counts.set(origin, (counts.get(origin) || 0) + 1);
     }
-    const origins = [...counts].map(([origin, count]) => formatCount(count) + ' ' + origin);
+    const machines = [...new Set(values.map((row) => row.hardware))];
+    const origins = [...counts].map(([origin, count]) => [formatCount(count) + ' ', sourceLink(origin, sourcesOf(machines, { origin }))]);
     const intervals = values.filter((row) => row[metric.field + '_low'] !== undefined).length;
-    return metric.label + ' (' + plural(values.length, 'value') + '), by origin: ' + sentenceList(origins) + '; ' +
-      (intervals === values.length ? 'all' : intervals === 0 ? 'none' : formatCount(intervals)) + ' with an uncertainty interval.';
+    return [metric.label + ' (' + plural(values.length, 'value') + '), by origin: ',
+      ...origins.flatMap((origin, i) => [i === 0 ? '' : i === origins.length - 1 ? ' and ' : ', ', ...origin]),
+      '; ' + (intervals === values.length ? 'all' : intervals === 0 ? 'none' : formatCount(intervals)) + ' with an uncertainty interval.'];
   });
 }
 

@@ -131,7 +131,7 @@ function drawDetails(row) {
     const low = row[metric.field + '_low'];
     const interval = low === undefined ? '' : ' (' + formatMetric(metric, low) + ' to ' + formatMetric(metric, row[metric.field + '_high']) + ')';
     const origin = row['origin_' + metric.field];
-    return [element('dt', {}, metric.label), element('dd', {}, formatMetric(metric, row[metric.field]) + (metric.unit ? ' ' + metric.unit : '') + interval + (origin ? ', ' + origin : ''))];
+    return [element('dt', {}, metric.label), element('dd', {}, formatMetric(metric, row[metric.field]) + (metric.unit ? ' ' + metric.unit : '') + interval, origin ? [', ', sourceLink(origin, sourcesOf([row.hardware], { origin }))] : '')];
   });
   const parts = rowsOf('breakdown', row.id).map((part) => [element('dt', {}, part.kind),
     element('dd', {}, [['exposed', part.exposed_s], ['hidden', part.hidden_s]].filter(([, seconds]) => seconds > 0)

@@ -21,8 +21,64 @@ function drawHead() {
   const box = document.getElementById('findings');
   box.hidden = !sweep.swept || Boolean(sweep.compared);
   if (!box.hidden) box.append(...(findings.length
-    ? findings.map(({ title, text, detail }) => element('div', { class: 'finding' }, element('h2', {}, title), text.split('\n').map((line) => element('p', { class: text.length > 48 ? 'finding-text long' : 'finding-text' }, line)), detail ? element('p', { class: 'finding-detail' }, detail) : ''))
+    ? findings.map((finding) => drawFinding(finding, toldPlace(findings)))
     : [element('p', { class: 'empty' }, 'This store holds no findings: either its sweep has not finished, or nothing was concluded from it.')]));
+}
+
+// The place that the cards tell of: that of the fastest recommendation. The others are in the cards' folds.
+function toldPlace(findings) {
+  const rate = ({ bars }) => (bars.length ? bars[0].to : -1);
+  const places = findings[0].places;
+  return places.length ? places.reduce((best, place) => (rate(place) > rate(best) ? place : best)).place : null;
+}
+
+// One number, one sentence, one picture; the rest in a fold.
+function drawFinding({ title, text, detail, places }, told) {
+  const lines = text.split('\n');
+  // A finding without places is its text alone: a number where it is as short as one.
+  const alone = text.length <= 24 ? { number: text, text: '', bars: [] } : { number: '', text: lines[0], bars: [] };
+  const shown = places.find(({ place }) => place === told) || places[0] || alone;
+  const sentence = shown.place ? 'On ' + shown.place + ': ' + shown.text + '.' : shown.text;
+  const rest = [...(lines.length > 1 ? lines : []), ...(detail ? detail.split('\n') : [])];
+  return element('div', { class: 'finding' }, element('h2', {}, title),
+    shown.number ? element('p', { class: 'finding-number' }, shown.number) : '',
+    sentence ? element('p', { class: 'finding-text' }, sentence) : '', drawBars(shown.bars, shown.place),
+    rest.length ? element('details', {}, element('summary', {}, places.length > 1 ? 'All ' + plural(places.length, 'place') + ', with details' : 'Details'),
+      rest.map((line) => element('p', { class: 'finding-detail' }, line))) : '');
+}
+
+// Bars from 0; a label that names a number of the machine leads to its source.
+function drawBars(bars, machine) {
+  const low = Math.min(0, ...bars.map(({ from }) => from)), high = Math.max(0, ...bars.map(({ to }) => to));
+  const share = (value) => (100 * (value - low)) / (high - low || 1);
+  return element('div', { class: 'finding-bars' }, bars.map(({ label, text, from, to }) => element('div', { class: 'finding-bar' },
+    element('span', { class: 'bar-label' }, sourceLink(label, sourcesOf([machine], { key: label.split(' ')[0] }))),
+    element('span', { class: 'bar-track' }, element('span', { class: 'bar', style: 'left: ' + share(from) + '%; width: ' + (share(to) - share(from)) + '%; background: ' + policyColor(label) })),
+    element('span', { class: 'bar-text' }, text))));
+}
+
+function policyColor(label) {
+  const row = sharedRows('series').find(({ policy }) => policy === (label === 'full KV' ? 'full' : label));
+  return row ? row.color : 'var(--accent)';
+}
+
+// The rows of the table of sources for these machines (all where none is named) that have the origin or the key.
+function sourcesOf(machines, { origin, key }) {
+  const own = (what) => machines.length === 0 || machines.some((machine) => what.startsWith(machine + ': '));
+  return page.rests_on.filter((row) => own(row.what) && (!origin || row.origin === origin) && (!key || row.what.endsWith(': ' + key)));
+}
+
+// A link that opens the table of sources at these rows and marks them; mere text where there are none.
+function sourceLink(text, rows) {
+  if (rows.length === 0) return text;
+  const show = (event) => {
+    event.preventDefault();
+    document.querySelector('#foundations details').open = true;
+    const lines = [...document.querySelectorAll('#rests-on tbody tr')];
+    lines.forEach((line, index) => line.classList.toggle('marked', rows.includes(page.rests_on[index])));
+    lines.find((line) => line.classList.contains('marked')).scrollIntoView({ block: 'center' });
+  };
+  return element('a', { class: 'source-link', href: '#foundations', title: plural(rows.length, 'number') + ' in the table of sources', onclick: show }, text);
 }
 
 function drawFoundations() {

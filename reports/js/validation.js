@@ -40,7 +40,7 @@ function drawHead() {
     const all = suite.summary.find((part) => part.group === '');
     const judged = all && all.n > 0;
     return element('div', { class: 'finding' }, element('h2', {}, element('a', { href: '#suite-' + suite.name }, suite.name)),
-      element('p', { class: 'finding-text' }, judged ? 'median error ' + percent(all.median) : suite.status ? 'not measured here' : 'nothing to average'),
+      element('p', { class: 'finding-number' }, judged ? 'median error ' + percent(all.median) : suite.status ? 'not measured here' : 'nothing to average'),
       element('p', { class: 'finding-detail' }, judged
         ? 'over ' + plural(all.n, 'held-out number') + ', p90 ' + percent(all.p90) + ', bias ' + formatNumber(100 * all.bias, '+,.1f') + ' %\n' + countsText(tally([suite]))
         : suite.status || countsText(tally([suite]))));
@@ -102,10 +102,17 @@ function drawFigures(theme) {
     const data = figure.chart.spec.data.map((set) => (set.name === 'cases' ? { ...set, values: caseRows(figure.suite) } : set));
     figure.view = new vega.View(vega.parse({ ...figure.chart.spec, data }, page.themes[theme]), { renderer: 'svg', container: figure.plot, hover: true });
     figure.view.signal('page_width', figure.width).signal('expected_is', figure.suite.expected_is);
+    if (figure.chart.name === 'validation_scatter') figure.view.signal('units', unitsText(figure.suite));
     if (figure.chart.name === 'validation_residuals') figure.view.signal('size_unit', figure.suite.size_unit);
     figure.view.tooltip(showTooltip);
     figure.view.run();
   }
+}
+
+// The unit of the drawn numbers; of a suite whose cases have many, that.
+function unitsText(suite) {
+  const units = [...new Set(suite.cases.filter((row) => row.predicted > 0 && row[suite.expected_is] > 0).map((row) => row.unit))];
+  return units.length <= 3 ? units.join(' or ') : 'in ' + units.length + ' units, each in its case\'s';
 }
 
 function drawable(suite, chart) {

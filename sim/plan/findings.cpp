@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <tuple>
 
 #include "plan/compare.hpp"
+#include "plan/replicas.hpp"
 #include "result/metric.hpp"
 
 namespace kvcast::plan {
@@ -37,7 +39,7 @@ std::string setting_of(const Result& r) {
     text += fmt::format(", {} {}", setting.key.substr(kPrefix.size()), result::text_of(setting.value));
   }
   for (const auto& [key, value] : r.subject.swept) {
-    if (!is_named_apart(key)) text += fmt::format(", {} {}", key, value);
+    if (!is_named_apart(key) && !is_seed(key)) text += fmt::format(", {} {}", key, value);
   }
   return text;
 }
@@ -56,7 +58,8 @@ std::string tokens_text(std::int64_t tokens) {
 using Place = std::tuple<std::string, std::string, std::string, std::int64_t>;
 Place place_of(const Result& r) {
   const result::Subject& s = r.subject;
-  return {s.model, s.hardware, s.trace, s.decode_tokens};
+  const bool seeded = std::any_of(s.swept.begin(), s.swept.end(), [](const auto& e) { return is_seed(e.first); });
+  return {s.model, s.hardware, seeded ? "" : s.trace, s.decode_tokens};
 }
 
 // By place, in order of appearance.
@@ -80,7 +83,7 @@ std::string place_text(const Result& here, const Rows& all) {
   using result::Subject;
   std::string text =
       varies(&Subject::model) ? here.subject.model + " on " + here.subject.hardware : here.subject.hardware;
-  if (varies(&Subject::trace)) text += ", " + here.subject.trace;
+  if (varies(&Subject::trace) && !std::get<2>(place_of(here)).empty()) text += ", " + here.subject.trace;
   if (varies(&Subject::decode_tokens)) text += fmt::format(", {} generated", here.subject.decode_tokens);
   return text;
 }
@@ -106,9 +109,25 @@ View view_of(const Rows& here, const config::ScoreChoice& score, const std::vect
   return view;
 }
 
+std::string ratio_text(double times) {
+  return times < 10 ? fmt::format("{:.2g} × full KV", times) : fmt::format("{:.0f} × full KV", times);
+}
+
+struct Bar {
+  std::string label, text;
+  double from, to;
+};
+
 struct Line {
   std::string text, detail;
+  std::string number = {};
+  std::vector<Bar> bars = {};
 };
+
+Bar rate_bar(const Result& r) {
+  const double rate = r.experiment.tokens_per_s;
+  return {r.subject.policy == "full" ? "full KV" : r.subject.policy, rate_text(rate) + " tokens/s", 0, rate};
+}
 
 std::string score_text(const Result& r, const config::ScoreChoice& choice) {
   if (!r.benchmark) return "";
@@ -184,16 +203,23 @@ Line best_line(const View& view) {
     if (!text.empty()) parts.push_back(std::move(text));
   };
   add(score_text(best, view.score));
+  line.number = rate_text(best.experiment.tokens_per_s) + " tokens/s";
+  line.bars.push_back(rate_bar(best));
+  const Result* const full = best_full(view);
   if (best.subject.policy != "full") {
-    const Result* const full = best_full(view);
-    if (full != nullptr) add(lead_text(best, *full, "full KV"));
+    if (full != nullptr) {
+      add(lead_text(best, *full, "full KV"));
+      line.number = ratio_text(compare(best, *full, throughput()).times);
+    }
     if (full == nullptr && swept_full(view.longest)) add("full KV does not fit");
   }
   const auto next = std::find_if(view.ranking.begin(), view.ranking.end(),
                                  [&](const Result* r) { return r->subject.policy != best.subject.policy; });
   if (next != view.ranking.end() && (*next)->subject.policy != "full") {
+    line.bars.push_back(rate_bar(**next));
     add(lead_text(best, **next, fmt::format("the next policy, {}", setting_of(**next))));
   }
+  if (full != nullptr && full != &best) line.bars.push_back(rate_bar(*full));
   add(safe_text(view));
   add(unscored_text(view));
   line.detail = fmt::format("{}", fmt::join(parts, "; "));
@@ -201,7 +227,7 @@ Line best_line(const View& view) {
 }
 
 // By context, the smallest swept batch at which the recommended setting is faster than full KV.
-std::map<std::int64_t, std::string> first_batches(const View& view, bool& compared) {
+std::map<std::int64_t, std::string> first_batches(const View& view, std::vector<Bar>& bars) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::pair<const Result*, const Result*>> pairs;  // setting, full
   const std::string setting = setting_of(view.best());
   for (const Result* r : view.here) {
@@ -210,10 +236,15 @@ std::map<std::int64_t, std::string> first_batches(const View& view, bool& compar
     if (r->subject.policy == "full") pair.second = r;
   }
   std::map<std::int64_t, std::string> first;
+  std::int64_t context = 0;
   for (const auto& [point, pair] : pairs) {
     const auto& [own, full] = pair;
     if (own == nullptr || full == nullptr || !own->has_times()) continue;
-    compared = true;
+    const double times = full->has_times() ? compare(*own, *full, throughput()).times : 0;
+    if (point.first != context) bars.clear();  // those of the longest context are told
+    context = point.first;
+    bars.push_back({fmt::format("{} tokens, batch {}", tokens_text(point.first), point.second),
+                    full->has_times() ? ratio_text(times) : "full KV does not fit", 0, times});
     if (first.contains(point.first)) continue;
     if (!full->has_times()) first[point.first] = fmt::format("{} (full KV no longer fits)", point.second);
     if (full->has_times() && compare(*own, *full, throughput()).first_better()) {
@@ -230,9 +261,9 @@ Line break_even_line(const View& view) {
                         view.score.benchmark == config::ScoreChoice::kNone ? "was swept" : "meets the floor"),
             ""};
   }
-  bool compared = false;
-  const std::map<std::int64_t, std::string> first = first_batches(view, compared);
-  if (!compared) return {fmt::format("{} was not swept together with full KV", setting_of(best)), ""};
+  std::vector<Bar> bars;
+  const std::map<std::int64_t, std::string> first = first_batches(view, bars);
+  if (bars.empty()) return {fmt::format("{} was not swept together with full KV", setting_of(best)), ""};
   std::map<std::string, std::vector<std::string>> contexts;  // by batch
   std::vector<std::string> batches;                          // in order of the first context
   for (const auto& [context, batch] : first) {
@@ -243,9 +274,11 @@ Line break_even_line(const View& view) {
   for (const std::string& batch : batches)
     parts.push_back(fmt::format("{} at {}", batch, fmt::join(contexts[batch], ", ")));
   if (parts.empty())
-    return {fmt::format("{} is never faster than full KV at equal batch in this sweep", setting_of(best)), ""};
+    return {fmt::format("{} is never faster than full KV at equal batch in this sweep", setting_of(best)), "", "never",
+            bars};
   return {fmt::format("{} beats full KV from batch {}", setting_of(best), fmt::join(parts, "; ")),
-          "the smallest swept batch at which it is faster, by context"};
+          "the smallest swept batch at which it is faster, by context",
+          "batch " + first.rbegin()->second.substr(0, first.rbegin()->second.find(' ')), bars};
 }
 
 Line bound_line(const View& view) {
@@ -255,7 +288,16 @@ Line bound_line(const View& view) {
       full == nullptr || full == &best
           ? ""
           : fmt::format("full KV at batch {}: {}", full->subject.batch, result::bottleneck(full->experiment.step));
-  return {fmt::format("{} is bound by {}", setting_of(best), result::bottleneck(best.experiment.step)), detail};
+  const metrics::Attribution& step = best.experiment.step;
+  Line line{fmt::format("{} is bound by {}", setting_of(best), result::bottleneck(step)), detail};
+  for (std::size_t b = 0; b < step.bound.size(); ++b) {
+    const double share = step.bound[b] / step.total();
+    const std::string name(metrics::bound_name(static_cast<metrics::Bound>(b)));
+    if (share >= 0.01) line.bars.push_back({name, fmt::format("{:.0f} % of a step", 100 * share), 0, share});
+  }
+  std::stable_sort(line.bars.begin(), line.bars.end(), [](const Bar& a, const Bar& b) { return a.to > b.to; });
+  if (!line.bars.empty()) line.number = line.bars.front().label;
+  return line;
 }
 
 std::string percent_text(double factor) { return fmt::format("{:+.0f} %", 100 * (factor - 1)); }
@@ -268,17 +310,24 @@ Line uncertain_line(const View& view) {
   effects = result::by_reach(std::move(effects));
   if (effects.empty()) return {fmt::format("no cost moves {} by a per cent", setting_of(best)), ""};
   std::vector<std::string> texts;
+  std::vector<Bar> bars;
   for (std::size_t i = 0; i < std::min(kTold, effects.size()); ++i) {
     const result::Effect& e = effects[i];
     const std::string name = e.source == result::kTraceSample ? "other texts and layers" : name_of(e.keys);
-    texts.push_back(i == 0
-                        ? fmt::format("{} may move a step of {} by {} to {}", name, setting_of(best),
-                                      percent_text(e.shorter.step), percent_text(e.longer.step))
-                        : fmt::format("{}: {} to {}", name, percent_text(e.shorter.step), percent_text(e.longer.step)));
+    const std::string range = fmt::format("{} to {}", percent_text(e.shorter.step), percent_text(e.longer.step));
+    texts.push_back(i == 0 ? fmt::format("{} may move a step of {} by {}", name, setting_of(best), range)
+                           : fmt::format("{}: {}", name, range));
+    bars.push_back({name, range, e.shorter.step - 1, e.longer.step - 1});
   }
   const std::string text = texts.front();
   texts.erase(texts.begin());
-  return {text, texts.empty() ? "" : fmt::format("then {}", fmt::join(texts, "; "))};
+  return {text, texts.empty() ? "" : fmt::format("then {}", fmt::join(texts, "; ")), bars.front().text, bars};
+}
+
+nlohmann::json place_json(const std::string& place, const Line& line) {
+  nlohmann::json bars = nlohmann::json::array();
+  for (const Bar& b : line.bars) bars.push_back({{"label", b.label}, {"text", b.text}, {"from", b.from}, {"to", b.to}});
+  return {{"place", place}, {"text", line.text}, {"number", line.number}, {"bars", std::move(bars)}};
 }
 
 // A line a place that has something to tell; one where all places have the same.
@@ -306,39 +355,6 @@ Line nothing_line(const View& view) {
 
 }  // namespace
 
-std::string name_of(const std::vector<std::string>& keys) {
-  if (keys.empty()) return "?";
-  return keys.size() == 1 ? keys[0] : fmt::format("{} and {} of the same source", keys[0], keys.size() - 1);
-}
-
-bool is_significant(double longer, double shorter) {
-  constexpr double kTimesAsLong = 1.01;
-  return std::max(longer, 1 / shorter) >= kTimesAsLong;
-}
-
-config::ScoreChoice score_choice(const config::Node& config) {
-  const config::Node* const score = config.find("score");
-  return score == nullptr ? config::ScoreChoice{} : config::read_score(*score);
-}
-
-std::vector<Target> floor_target(const config::ScoreChoice& choice) {
-  if (choice.benchmark == config::ScoreChoice::kNone) return {};
-  return {{result::find_metric("score.share_of_full"), false, false, choice.floor}};
-}
-
-bool is_oracle(const Result& result) { return result.subject.policy_category.find("oracle") != std::string::npos; }
-
-Rows recommended(const Rows& results, const std::vector<Target>& targets) {
-  Rows good;
-  for (const Result* r : results) {
-    if (!is_oracle(*r) && r->has_times() && !missed(*r, targets)) good.push_back(r);
-  }
-  std::stable_sort(good.begin(), good.end(), [](const Result* a, const Result* b) {
-    return a->experiment.tokens_per_s > b->experiment.tokens_per_s;
-  });
-  return good;
-}
-
 std::vector<Finding> findings(std::span<const Result> results, const config::ScoreChoice& score) {
   using Describe = Line (*)(const View& view);
   static constexpr std::pair<const char*, Describe> kKinds[] = {{"Best policy at the longest context", best_line},
@@ -350,18 +366,21 @@ std::vector<Finding> findings(std::span<const Result> results, const config::Sco
     if (r.status != result::Status::kFailed && !r.build) rows.push_back(&r);
   }
   const std::vector<Target> targets = floor_target(score);
-  const std::vector<Rows> places = by_place(rows);
+  const std::vector<Rows> places = by_place(middle_replicas(rows));
   std::vector<Finding> all;
   for (const auto& [title, describe] : kKinds) {
     Finding finding{title, "", ""};
     std::vector<std::pair<std::string, std::string>> details;  // by place
+    nlohmann::json told = nlohmann::json::array();
     for (const Rows& here : places) {
       const std::string place = place_text(*here.front(), rows);
       const View view = view_of(here, score, targets);
       const Line line = view.ranking.empty() ? nothing_line(view) : describe(view);
       finding.text += fmt::format("{}{}: {}", finding.text.empty() ? "" : "\n", place, line.text);
       details.emplace_back(place, line.detail);
+      told.push_back(place_json(place, line));
     }
+    finding.places = told.dump();
     finding.detail = details_text(details);
     all.push_back(std::move(finding));
   }

@@ -40,7 +40,8 @@ using Finding = store::Finding;
 //  - the bottleneck of its decode step;
 //  - the numbers of the machine that may move that step most.
 // Always these four, in this order. Settings without a predicted score are not recommended where there is a floor, and
-// the detail says how many and why. Failed results are left out.
+// the detail says how many and why. Failed results are left out. Seeds are no places of their own: of experiments that
+// differ in them alone the one with the middle throughput is told of.
 std::vector<Finding> findings(std::span<const result::Result> results, const config::ScoreChoice& score);
 
 }  // namespace kvcast::plan

@@ -297,7 +297,12 @@ json Collector::sweep(const std::vector<Source>& sources) const {
 json findings_json(const store::Store& store) {
   json list = json::array();
   for (const store::Finding& f : store.findings()) {
-    list.push_back({{"title", f.title}, {"text", f.text}, {"detail", f.detail}});
+    try {
+      list.push_back({{"title", f.title}, {"text", f.text}, {"detail", f.detail}, {"places", json::parse(f.places)}});
+    } catch (const json::exception& error) {
+      throw UserError({store.path(), 0, 0},
+                      fmt::format("the finding \"{}\" cannot be read: {}", f.title, error.what()));
+    }
   }
   return list;
 }

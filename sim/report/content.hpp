@@ -17,7 +17,7 @@ struct Content {
   // swept, false where all experiments are a plan's, which the charts of a sweep would put side by side without reason;
   // compared, the names of several stores.
   nlohmann::json sweep;
-  nlohmann::json findings;  // [{"title", "text", "detail"}]
+  nlohmann::json findings;  // [{"title", "text", "detail", "places"}], see store/finding.hpp
   nlohmann::json answers;   // of a plan, see answers_json()
   // [{what, origin, uncertainty, source, experiments}]: every number of the machines, worst origin first.
   nlohmann::json rests_on;

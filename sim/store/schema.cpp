@@ -11,7 +11,7 @@ namespace {
 
 // "kvca" in ASCII: distinguishes kvcast's files from any other SQLite database.
 constexpr std::int64_t kApplicationId = 0x6b766361;
-constexpr std::int64_t kSchemaVersion = 4;
+constexpr std::int64_t kSchemaVersion = 5;
 // A setting that the view `runs` shows, and that the table therefore always has.
 constexpr const char* kBudget = "config.policy.budget";
 
@@ -27,7 +27,8 @@ CREATE TABLE machine_numbers (
   source TEXT NOT NULL,
   PRIMARY KEY (machine, key)
 );
-CREATE TABLE findings (position INTEGER PRIMARY KEY, title TEXT NOT NULL, text TEXT NOT NULL, detail TEXT NOT NULL);
+CREATE TABLE findings (position INTEGER PRIMARY KEY, title TEXT NOT NULL, text TEXT NOT NULL, detail TEXT NOT NULL,
+                       places TEXT NOT NULL);
 CREATE TABLE answers (position INTEGER PRIMARY KEY, kind TEXT NOT NULL, question TEXT NOT NULL, text TEXT NOT NULL,
                       details TEXT NOT NULL, data TEXT NOT NULL, runs INTEGER NOT NULL);
 CREATE TABLE replays (key TEXT PRIMARY KEY NOT NULL, bytes BLOB NOT NULL);

@@ -262,17 +262,17 @@ void Store::set_findings(const std::vector<Finding>& findings) {
   Transaction transaction(*database_);
   database_->execute("DELETE FROM findings");
   for (const Finding& f : findings) {
-    Statement insert(*database_, "INSERT INTO findings (title, text, detail) VALUES (?1, ?2, ?3)");
-    insert.bind(1, f.title).bind(2, f.text).bind(3, f.detail).step();
+    Statement insert(*database_, "INSERT INTO findings (title, text, detail, places) VALUES (?1, ?2, ?3, ?4)");
+    insert.bind(1, f.title).bind(2, f.text).bind(3, f.detail).bind(4, f.places).step();
   }
   transaction.commit();
 }
 
 std::vector<Finding> Store::findings() const {
   const std::lock_guard lock(*mutex_);
-  Statement all(*database_, "SELECT title, text, detail FROM findings ORDER BY position");
+  Statement all(*database_, "SELECT title, text, detail, places FROM findings ORDER BY position");
   std::vector<Finding> findings;
-  while (all.step()) findings.push_back({all.text(0), all.text(1), all.text(2)});
+  while (all.step()) findings.push_back({all.text(0), all.text(1), all.text(2), all.text(3)});
   return findings;
 }
 

@@ -99,6 +99,15 @@ class PlannerCase(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             return json.loads(done.stdout)
 
+    def test_bars_have_the_colours_that_a_report_gives_the_policies(self):
+        page = self.open(policies=QUICK['policies'] + [{'name': 'quest', 'set': {'budget': '1024'}}])
+        self.settle(page)
+        palette = json.loads((pathlib.Path(__file__).parents[2] / 'reports' / 'palette.json').read_text())['policies']
+        fills = page.evaluate("[...document.querySelectorAll('#plot-throughput g.bars > path')].map((b) => b.getAttribute('fill'))")
+        self.assertEqual(fills[:3], [palette[name]['color'] for name in ('full', 'quest', 'freekv')])
+        # Quest stands there again, in a shade of its own: 0x36, 0x6b and 0xc4, each by 0.3 of the way to 255.
+        self.assertEqual(fills[3], '#7297d6')
+
     def test_first_sight(self):
         page = self.open()
         self.assertEqual([c for c in page.complaints() if not c.startswith('asks for ' + self.server.url)], [])

@@ -4,6 +4,7 @@ usage: test_report.py FIXTURE WRITER [unittest arguments]
 Exits with 77, which ctest takes as skipped, where there is no Chromium.
 """
 
+import base64
 import json
 import math
 import pathlib
@@ -190,6 +191,28 @@ class Figures(ReportCase):
         # What the reader sees: the axis begins and ends where the drag did, with fewer operations in between.
         self.assertEqual(page.evaluate("figures[5].view.scale('x').domain()"), [low, high])
         self.assertLess(page.evaluate(marks('step_timeline', 'bars')), 64)
+
+    def test_the_timeline_shows_layers_waits_and_bytes(self):
+        page = self.open('sweep')
+        texts = lambda name: page.evaluate(f"[...document.querySelectorAll('#plot-step_timeline g.{name} > text')].map((t) => t.textContent).filter(Boolean)")
+        self.assertRegex(texts('step_label')[0], r'^decode step, [\d.,]+ ms$')
+        self.assertEqual(texts('layer_labels'), [f'layer {layer}' for layer in range(8)])
+        # Bands follow each other, each from its first kernel to its last.
+        bands = page.evaluate("figures[5].view.data('layers').map(({ left, right }) => [left, right])")
+        self.assertEqual(bands, sorted(bands))
+        # ArkVale: a copy waits for a kernel in each of 8 layers, and the kernel after it for the copy in 7. An arrow joins both
+        # lanes at the moment when the one ends and the other starts.
+        arrows = page.evaluate("((v) => v.data('waits').map((w) => { const cause = v.data('ops').find((o) => o.place === w.waited_for);"
+                               " return [w.lane, cause.lane, Math.abs(w.start_s - cause.end_s)]; }))(figures[5].view)")
+        self.assertEqual(sorted((a, b) for a, b, _ in arrows), 7 * [('compute stream', 'copy stream A')] + 8 * [('copy stream A', 'compute stream')])
+        self.assertLess(max(gap for _, _, gap in arrows), 1e-6)  # the page rounds to five digits
+        seen = "[...document.querySelectorAll('#plot-step_timeline g.%s > %s')].filter((e) => Number(e.getAttribute('opacity')) > 0).length"
+        self.assertEqual((page.evaluate(seen % ('wait_rules', 'line')), page.evaluate(seen % ('wait_heads', 'path'))), (15, 15))
+        tips = page.evaluate("[...document.querySelectorAll('#plot-step_timeline g.bars > path')].map((e) => e.__data__.tooltip)"
+                             ".filter((t) => t.bytes).map((t) => [t.bytes, t['waited for'] || ''])")
+        self.assertEqual(len(tips), 16)  # an exposed and a hidden copy for each layer
+        self.assertEqual({size for size, _ in tips}, {'2.5 MB'})
+        self.assertIn('topk of layer 3 on compute stream', {cause for _, cause in tips})
 
     def test_the_timeline_of_another_policy_shows_all_of_its_lanes(self):
         page = self.open('sweep')
@@ -384,6 +407,8 @@ class Filters(ReportCase):
         self.assertIn('h100-sxm', page.evaluate("figures[5].view.data('shown')[0].hardware"))
 
     def test_a_narrow_screen_scrolls_in_one_direction_alone(self):
+        for kind, fragment in (('seeds', ''), ('bare', ''), ('sweep', '#hidden=&context=all')):
+            self.assertLessEqual(self.open(kind, fragment, width=420).evaluate('document.documentElement.scrollWidth'), 420, kind)
         page = self.open('sweep', width=420)
         # The longest of controls names a policy, a model, a device and all settings.
         self.assertGreater(page.evaluate("Math.max(...[...document.getElementById('control-step_timeline-asked_id').options].map((o) => o.label.length))"), 60)
@@ -466,6 +491,38 @@ class Page(ReportCase):
         for part in ('HBM bandwidth', 'NVIDIA data sheet', '±10 %', 'copy issue cost', 'FreeKV, section 4', '414'):
             self.assertIn(part, text)
 
+    def test_a_card_has_one_number_one_sentence_and_one_picture(self):
+        page = self.open('sweep')
+        text = lambda name: page.evaluate(f"[...document.querySelectorAll('.finding')].map((f) => f.querySelectorAll('{name}').length > 1 ? 'several' : (f.querySelector('{name}') || {{}}).textContent || '')")
+        self.assertEqual(text('.finding-number'), ['4 × full KV', '-10 % to +30 %', 'HBM bandwidth'])
+        # Of two machines the one with the fastest recommendation; the other one is a click away.
+        self.assertEqual(text('.finding-text')[:2], ['On h100-sxm: rocketkv, budget 1024.', 'On h100-sxm: the link may move a step.'])
+        self.assertFalse(page.evaluate("[...document.querySelectorAll('.finding details')].some((d) => d.open)"))
+        self.assertLess(page.evaluate("Math.max(...[...document.querySelectorAll('.finding')].map((f) => f.getBoundingClientRect().height))"), 260)
+        box = page.evaluate("[...document.querySelectorAll('.finding .bar')].map((b) => { const r = b.getBoundingClientRect(); const t = b.parentElement.getBoundingClientRect();"
+                            " return [(r.left - t.left) / t.width, r.width / t.width]; })")
+        # 412 of 412 and 103 of 412 from the left; -10 to +30 % covers the whole track.
+        for (left, width), expected in zip(box, [(0, 1), (0, 0.25), (0, 1)], strict=True):
+            self.assertAlmostEqual(left, expected[0], places=2)
+            self.assertAlmostEqual(width, expected[1], places=2)
+        colors = page.evaluate("[...document.querySelectorAll('.finding .bar')].slice(0, 2).map((b) => getComputedStyle(b).backgroundColor)")
+        palette = page.evaluate("['rocketkv', 'full'].map((p) => sharedRows('series').find((s) => s.policy === p).color)")
+        self.assertEqual(colors, ['rgb({}, {}, {})'.format(*(int(c[i:i + 2], 16) for i in (1, 3, 5))) for c in palette])
+
+    def test_an_origin_leads_to_the_sources_it_stands_for(self):
+        page = self.open('sweep', '#hardware=h100-sxm')
+        self.assertFalse(page.evaluate("document.querySelector('#foundations details').open"))
+        page.evaluate(click('#figure-throughput_budget .note a', 'assumed'))
+        marked = "[...document.querySelectorAll('#rests-on .marked')].map((r) => r.cells[0].textContent)"
+        self.assertEqual(page.evaluate(marked), ['h100-sxm: kernel latency floor'])
+        page.wait("((r) => r.top >= 0 && r.bottom <= innerHeight)(document.querySelector('#rests-on .marked').getBoundingClientRect())")
+        page.evaluate(choose('filter-hardware', 'all'))
+        page.evaluate(click('#figure-throughput_budget .note a', 'assumed'))
+        self.assertEqual(len(page.evaluate(marked)), 2)  # one on each machine
+        page.evaluate("document.querySelector('#table tbody tr').click()")
+        page.evaluate(click('#table .details a', 'assumed'))
+        self.assertEqual(page.evaluate(marked), [page.evaluate("sharedRows('experiments').find((r) => isSelected(r)).hardware") + ': kernel latency floor'])
+
     def test_light_and_dark(self):
         background = 'getComputedStyle(document.body).backgroundColor'
         label = "document.querySelector('#plot-throughput_budget .role-axis-label text').getAttribute('fill')"
@@ -478,6 +535,21 @@ class Page(ReportCase):
         self.assertEqual(dark.evaluate(background), 'rgb(246, 247, 249)')
         self.assertEqual(dark.evaluate(label), expected)
         self.assertEqual(dark.evaluate(marks('throughput_budget', 'dots')), 54)
+
+    def test_no_page_of_paper_holds_a_few_lines_alone(self):
+        if not shutil.which('pdftotext'):
+            self.skipTest('pdftotext (apt-get install poppler-utils) is missing')
+        page = self.open('sweep')
+        pdf = self.folder / 'page.pdf'
+        pdf.write_bytes(base64.b64decode(page.call('Page.printToPDF', printBackground=True)['data']))
+        sheets = subprocess.run(['pdftotext', '-layout', pdf, '-'], check=True, capture_output=True, text=True).stdout.split('\f')[:-1]
+        self.assertGreater(len(sheets), 3)
+        lines = [len([line for line in sheet.splitlines() if line.strip()]) for sheet in sheets]
+        self.assertGreater(min(lines), 5, lines)
+        # A figure and its caption are on one sheet.
+        for name in FIGURES:
+            title, caption = page.evaluate(f"[document.querySelector('#figure-{name} h2').lastChild.textContent, document.querySelector('#figure-{name} figcaption p').textContent.split(' ').slice(0, 4).join(' ')]")
+            self.assertTrue(any(title in sheet and caption in ' '.join(sheet.split()) for sheet in sheets), name)
 
     def test_paper_is_white(self):
         page = self.open('sweep', dark=True)

@@ -74,6 +74,12 @@ class Validation(unittest.TestCase):
         # 5 + 300 cases and a header.
         self.assertEqual(len((self.folder / 'out' / 'tables' / 'validation.csv').read_text().splitlines()), 306)
 
+    def test_axes_carry_units(self):
+        page = self.open()
+        titles = lambda suite, chart: page.evaluate(f"[...document.querySelectorAll('#plot-{suite}-validation_{chart} .role-axis-title text')].map((t) => t.textContent)")
+        self.assertEqual(titles('kernels', 'scatter'), ['predicted, x', 'published, x'])
+        self.assertEqual(titles('kernels', 'residuals'), ['predicted over expected, a ratio', 'size, tokens'])
+
     def test_figures_draw_the_cases_that_have_both_numbers(self):
         page = self.open()
         self.assertEqual(page.evaluate(marks('papers', 'scatter')), 3)

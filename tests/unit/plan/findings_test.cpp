@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "plan/compare.hpp"
@@ -56,6 +57,35 @@ TEST_CASE("the fastest setting of any batch that meets the floor is recommended"
   CHECK_THAT(found[3].text, Contains("link.h2d_bandwidth may move a step of fast by -10 % to +10 %"));
 }
 
+TEST_CASE("a conclusion's number and bars are told place by place") {
+  const auto found = conclude({row(2000, 1, "full", 100, 1), row(2000, 2, "full", 0, 1), row(2000, 1, "fast", 90, 0.97),
+                               row(2000, 2, "fast", 250, 0.97), row(2000, 1, "slow", 150, 0.97)});
+  const auto place = [&](std::size_t i) { return nlohmann::json::parse(found[i].places).at(0); };
+  CHECK(place(0).at("place") == "card");
+  CHECK(place(0).at("number") == "2.5 × full KV");  // 250 of 100 tokens/s
+  CHECK(place(0).at("bars") ==
+        nlohmann::json::parse(R"([{"label": "fast", "text": "250 tokens/s", "from": 0.0, "to": 250.0},
+    {"label": "slow", "text": "150 tokens/s", "from": 0.0, "to": 150.0},
+    {"label": "full KV", "text": "100 tokens/s", "from": 0.0, "to": 100.0}])"));
+  CHECK(place(1).at("number") == "batch 2");
+  CHECK(place(1).at("bars").at(0).at("text") == "0.9 × full KV");
+  CHECK(place(1).at("bars").at(1).at("text") == "full KV does not fit");
+  CHECK(place(2).at("number") == "host link");
+  CHECK(place(3).at("number") == "-10 % to +10 %");
+}
+
+TEST_CASE("three seeds are one conclusion, that of the middle one") {
+  std::vector<Result> rows;
+  for (const auto& [seed, rate] : {std::pair("1", 300.0), {"2", 100.0}, {"3", 200.0}}) {
+    rows.push_back(row(2000, 1, "fast", rate, 0.97));
+    rows.back().subject.trace = seed;
+    rows.back().subject.swept = {{"trace.seed", seed}};
+  }
+  const auto found = conclude(rows);
+  CHECK(found[0].text == "card: fast (200 tokens/s at 2000 tokens, batch 1)");
+  CHECK(nlohmann::json::parse(found[0].places).size() == 1);
+}
+
 TEST_CASE("where full KV beats everything that meets the floor it is recommended") {
   const auto found =
       conclude({row(2000, 1, "full", 100, 1), row(2000, 1, "lossy", 500, 0.3), row(2000, 1, "slow", 50, 0.99)});
@@ -105,7 +135,7 @@ TEST_CASE("what costs leave open is not told apart") {
 TEST_CASE("places that a comparison must not mix are told apart") {
   std::vector<Result> rows = {row(2000, 1, "full", 50, 1), row(2000, 1, "slow", 40, 1), row(2000, 1, "full", 200, 1),
                               row(2000, 1, "fast", 300, 1)};
-  for (int i = 0; i < 4; ++i) rows[static_cast<std::size_t>(i)].subject.model = i < 2 ? "a" : "b";
+  for (int i = 0; i < 4; ++i) rows[static_cast<std::size_t>(i)].subject.model = std::string(1, i < 2 ? 'a' : 'b');
   const auto found = conclude(rows);
   CHECK(found[0].text ==
         "a on card: full (50 tokens/s at 2000 tokens, batch 1)\nb on card: fast (300 tokens/s at 2000 tokens, batch "

@@ -259,9 +259,12 @@ TEST_CASE("an empty store has nothing to prefer") {
 TEST_CASE("findings are shown as they are stored, in order") {
   Sweep sweep;
   CHECK(sweep.read().findings == json::array());
-  sweep.store().set_findings({{"t", "3", ""}, {"", "", "d"}});
-  CHECK(sweep.read().findings == json::parse(R"([{"title": "t", "text": "3", "detail": ""},
-                                                 {"title": "", "text": "", "detail": "d"}])"));
+  sweep.store().set_findings({{"t", "3", "", R"([{"place": "h100", "number": "3"}])"}, {"", "", "d"}});
+  CHECK(sweep.read().findings ==
+        json::parse(R"([{"title": "t", "text": "3", "detail": "", "places": [{"place": "h100", "number": "3"}]},
+                        {"title": "", "text": "", "detail": "d", "places": []}])"));
+  sweep.store().set_findings({{"t", "", "", "no JSON"}});
+  CHECK_THROWS_WITH(sweep.read(), Catch::Contains("the finding \"t\" cannot be read"));
 }
 
 TEST_CASE("stores stand side by side: a series each, what changed, and each one's numbers of machines") {

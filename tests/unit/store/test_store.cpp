@@ -176,10 +176,12 @@ TEST_CASE("numbers of machines and findings come back, and later ones replace th
   require_message([&] { store.machines(); }, store.path(), "gpu.curve of h200");
 
   store.set_findings({{"old", "", ""}});
-  store.set_findings({{"first", "text", "detail"}, {"second", "a\nb", ""}});
+  store.set_findings({{"first", "text", "detail"}, {"second", "a\nb", "", R"([{"number": "2"}])"}});
   REQUIRE(store.findings().size() == 2);
   CHECK(store.findings()[0].detail == "detail");
   CHECK(store.findings()[1].text == "a\nb");
+  CHECK(store.findings()[0].places == "[]");
+  CHECK(store.findings()[1].places == R"([{"number": "2"}])");
 }
 
 TEST_CASE("a damaged file is refused or read right, never wrongly and never with a crash") {
