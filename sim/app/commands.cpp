@@ -14,6 +14,7 @@ void add_commands(CLI::App& app, int& result) {
   add_policies(app, result);
   add_hardware(app, result);
   add_models(app, result);
+  add_frameworks(app, result);
   add_metrics(app, result);
   add_explain(app, result);
   add_calibrate(app, result);

@@ -19,6 +19,7 @@ void add_trace(CLI::App& app, int& result);
 void add_policies(CLI::App& app, int& result);
 void add_hardware(CLI::App& app, int& result);
 void add_models(CLI::App& app, int& result);
+void add_frameworks(CLI::App& app, int& result);
 void add_metrics(CLI::App& app, int& result);
 void add_explain(CLI::App& app, int& result);
 void add_calibrate(CLI::App& app, int& result);

@@ -145,6 +145,10 @@ void print_result(const study::Task& task, const Result& r) {
   fmt::print("{} on {}, {}: {} prompt tokens, {} generated, batch {}\n", s.policy, s.hardware, s.model, s.prompt_tokens,
              s.decode_tokens, s.batch);
   if (task.prepared.matched) fmt::print("{}\n", study::text_of(*task.prepared.matched, s.policy));
+  if (run.hardware.fit != config::Fit::kFitted) {
+    fmt::print("{} has {}; its times are as uncertain as such cards were (docs/cards.md)\n", s.hardware,
+               config::fit_text(run.hardware));
+  }
   print_traces(run);
   print_changes(run.hardware.changes);
   if (r.experiment.oom) print_oom(*r.experiment.oom, run);

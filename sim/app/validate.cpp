@@ -27,6 +27,7 @@
 #include "validate/kernels.hpp"
 #include "validate/papers.hpp"
 #include "validate/suite.hpp"
+#include "validate/times.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -36,7 +37,7 @@ using validate::Suite;
 
 struct Options {
   std::vector<std::string> suites;
-  std::string points, claims, published, replays, ablation, from, profile, out;
+  std::string points, claims, published, replays, ablation, from, profile, intervals, out;
   int seeds = 2;
   bool as_json = false;
 };
@@ -81,28 +82,43 @@ Suite accuracy_suite(const Options& options) {
   return suite;
 }
 
-// configs/validation in the working directory, else in the source tree.
-std::string claims_folder() {
-  const std::string folder = "configs/validation/papers";
+// A folder of configs/validation in the working directory, else in the source tree.
+std::string folder_of(const std::string& name) {
+  const std::string folder = "configs/validation/" + name;
   return std::filesystem::is_directory(folder) ? folder : std::string(source_dir()) + "/" + folder;
 }
 
+std::vector<result::Result> run_points(std::vector<study::Point> points) {
+  Progress progress("experiments", static_cast<std::int64_t>(points.size()), 0);
+  study::StudyOptions study;
+  study.threads = hardware_threads();
+  return study::run_all(std::move(points), study,
+                        [&progress](const study::Task& task) { progress.advance(1, task.prepared.run.policy.name); });
+}
+
 Suite papers(const Options& options) {
-  return validate::papers(validate::read_papers(options.claims.empty() ? claims_folder() : options.claims),
-                          [](std::vector<study::Point> points) {
-                            Progress progress("experiments", static_cast<std::int64_t>(points.size()), 0);
-                            study::StudyOptions study;
-                            study.threads = hardware_threads();
-                            return study::run_all(std::move(points), study, [&progress](const study::Task& task) {
-                              progress.advance(1, task.prepared.run.policy.name);
-                            });
-                          });
+  return validate::papers(validate::read_papers(options.claims.empty() ? folder_of("papers") : options.claims),
+                          run_points);
+}
+
+Suite times(const Options& options) {
+  const std::string folder = folder_of("times");
+  std::vector<validate::Paper> all = validate::read_papers(folder);
+  for (validate::Paper& paper : validate::read_papers(folder_of("papers"))) all.push_back(std::move(paper));
+  Suite suite = validate::times(all, folder + "/kernels.csv", run_points);
+  if (options.intervals.empty()) return suite;
+  std::ofstream out(options.intervals);
+  out << validate::intervals_text(validate::widenings(suite));
+  out.close();
+  if (!out) throw UserError({options.intervals, 0, 0}, "cannot write the intervals");
+  return suite;
 }
 
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> all = {
       {"kernels", false, kernels},
       {"papers", false, papers},
+      {"times", true, times},
       {"accuracy", true, accuracy_suite},
       {"evidence", true,
        [](const Options&) {
@@ -240,6 +256,8 @@ void add_validate(CLI::App& app, int& result) {
   command->add_option("--from", options->from, "gpu_pipeline: results of kvcast-pipeline (JSON)");
   command->add_option("--profile", options->profile, "gpu_pipeline: the profile calibrated on the machine of --from");
   command->add_option("--claims", options->claims, "papers: folder of claims (default: configs/validation/papers)");
+  command->add_option("--intervals", options->intervals,
+                      "times: write the half-widths that the residuals of each group ask for to this file");
   command->add_option("--published", options->published, "accuracy: published tables (CSV)");
   command->add_option("--replays", options->replays,
                       "accuracy: keep replays in this file, and use those that are there");

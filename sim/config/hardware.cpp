@@ -142,7 +142,11 @@ Hardware read_profile(const std::string& path, Sources& sources) {
   hardware.host = host_of(section, sources);
   hardware.calibrations = read_calibrations(section);
   section.finish();
+  hardware.fit = !hardware.calibrations.empty()    ? Fit::kFitted
+                 : like && like->same_architecture ? Fit::kDerived
+                                                   : Fit::kNone;
   if (!like) return hardware;
+  hardware.derived_from = like->name;
   for (const Knob& knob : knobs(hardware)) {
     if (!knob.key.starts_with("host.") && !writes(like->own, knob.key)) assume(knob, like->name, like->uncertainty);
   }
@@ -188,6 +192,12 @@ void assume(const Knob& knob, const std::string& like, double uncertainty) {
     number.uncertainty = std::max(number.uncertainty, uncertainty);
   };
   knob.value != nullptr ? take_over(*knob.value) : take_over(*knob.curve);
+}
+
+std::string fit_text(const Hardware& hardware) {
+  if (hardware.fit == Fit::kFitted) return "fitted";
+  return hardware.derived_from.empty() ? "no fit: published numbers alone"
+                                       : "no fit: derived from " + hardware.derived_from;
 }
 
 Host read_host(const std::string& path) {

@@ -59,6 +59,7 @@ struct Gpu {
   Value vector_efficiency;                                 // fraction of vector_flops
   Value l2_capacity;                                       // bytes
   Value prefill_efficiency;                                // fraction of tensor_flops in attention
+  Value flash2_efficiency;                                 // the same of FlashAttention-2, whose products are mma.sync
   Value gemm_overlap;                                      // exponent p between memory and products of a GEMM
   Value gemm_row_loss;            // share of gemm_memory_efficiency lost by 64 rows and more; by its logarithm below
   Value gemm_tile;                // rows and columns of the output that one SM computes at a time
@@ -122,6 +123,13 @@ struct MachineChange {
   std::string rule;         // why it moved, in one sentence; empty where the run sets it
 };
 
+// How the times of a card's kernels are known.
+enum class Fit : unsigned char {
+  kFitted,   // its profile, or that of the same chip, was fitted to measured kernels
+  kDerived,  // taken over from a fitted card of the same architecture, by what physics scales
+  kNone,     // from a card of another architecture, or from single published numbers
+};
+
 struct Hardware {
   std::string name;                  // of the file; with the changes, if any: "h200 (gpu.hbm_capacity 282 GB)"
   std::string title;                 // as people call it
@@ -129,9 +137,14 @@ struct Hardware {
   Gpu gpu;
   Link link;
   Host host;
-  std::vector<Calibration> calibrations;    // of the GPU
+  std::vector<Calibration> calibrations;  // of the GPU
+  Fit fit = Fit::kFitted;
+  std::string derived_from;                 // profile that the numbers are taken over from; empty where none
   std::vector<MachineChange> changes = {};  // by a run: those that it sets in the order of knobs(), then what moved
 };
+
+// "fitted", "no fit: derived from h200" or "no fit: published numbers alone".
+std::string fit_text(const Hardware& hardware);
 
 // Every number of a machine by its dotted key ("gpu.hbm_bandwidth"); exactly one of value and curve is set.
 template <typename AValue, typename ACurve>

@@ -48,6 +48,7 @@ std::optional<Likeness> likeness(const Node& map, Sources& sources) {
   Likeness like;
   like.name = section.text("name");
   like.uncertainty = section.quantity("uncertainty", Dimension::kFraction, 0, 10);
+  like.same_architecture = section.choice("architecture", {"same", "other"}, "same") == "same";
   section.finish();
   Node base = sources.load("hardware", like.name, section.where("name"));
   if (const Node* again = base.find("like")) {

@@ -17,12 +17,14 @@ namespace kvcast::config {
 Node with_includes(const Node& map, const std::string& folder, const std::vector<std::string>& sections,
                    Sources& sources);
 
-// `like: {name: h200, uncertainty: 15 %}` of a machine that nobody has.
+// `like: {name: h200, uncertainty: 15 %}` of a machine that nobody has; `architecture: other` where it is not of the
+// same architecture.
 struct Likeness {
   std::string name;        // the profile that the machine is like
   double uncertainty = 0;  // of each number that is taken over, at the least
-  Node own;                // the map without `like`: what is not as there
-  Node whole;              // laid over that profile; title, aliases and calibrations are of the map alone
+  bool same_architecture = true;
+  Node own;    // the map without `like`: what is not as there
+  Node whole;  // laid over that profile; title, aliases and calibrations are of the map alone
 };
 
 // UserError where the profile named is like another one itself.

@@ -40,6 +40,7 @@ std::string canonical(const Hardware& hardware) {
   std::string text;
   text.reserve(32768);
   text += hardware.title + '\n' + hardware.host.title + '\n' + canonical(hardware.gpu.range);
+  text += static_cast<char>('0' + static_cast<int>(hardware.fit));
   if (hardware.gpu.attention_correction) text += canonical(*hardware.gpu.attention_correction);
   for_each_part(hardware, [&](const char* prefix, const auto& owner, auto values, auto curves) {
     text += prefix;

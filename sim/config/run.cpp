@@ -6,6 +6,7 @@
 #include <limits>
 #include <tuple>
 
+#include "config/prompt_chunk.hpp"
 #include "config/section.hpp"
 
 namespace kvcast::config {
@@ -139,34 +140,6 @@ MatchChoice read_match(Section section, const Node& policy) {
   return *match;
 }
 
-Framework read_framework(Section section) {
-  Framework framework;
-  const std::string launch = section.choice("launch", {"cuda_graph", "compiled", "eager"}, "cuda_graph");
-  framework.launch = launch == "eager"      ? Framework::Launch::kEager
-                     : launch == "compiled" ? Framework::Launch::kCompiled
-                                            : Framework::Launch::kCudaGraph;
-  framework.expand_kv_heads = section.flag("expand_kv_heads", framework.expand_kv_heads);
-  framework.reread_kv_heads = section.flag("reread_kv_heads", framework.reread_kv_heads);
-  if (framework.expand_kv_heads && framework.reread_kv_heads) {
-    throw UserError(section.where("reread_kv_heads"),
-                    "framework: expand_kv_heads and reread_kv_heads are two ways of the same step: give one");
-  }
-  framework.unfused = section.flag("unfused", framework.unfused);
-  framework.torch_topk = section.flag("torch_topk", framework.torch_topk);
-  framework.eager_attention = section.flag("eager_attention", framework.eager_attention);
-  framework.concatenate_cache = section.flag("concatenate_cache", framework.concatenate_cache);
-  framework.mlp_slice = section.integer("mlp_slice", 0, kMaxTokens, framework.mlp_slice);
-  framework.quadratic_mask = section.flag("quadratic_mask", framework.quadratic_mask);
-  const auto count = [&](std::string_view key, int low, int fallback) {
-    return static_cast<int>(section.integer(key, low, 1'000'000, fallback));
-  };
-  framework.warmup_steps = count("warmup_steps", 0, framework.warmup_steps);
-  framework.measured_steps = count("measured_steps", 1, framework.measured_steps);
-  framework.sampled_contexts = count("sampled_contexts", 1, framework.sampled_contexts);
-  section.finish();
-  return framework;
-}
-
 // What only holds between sections.
 void check_together(const Run& run, const Section& section) {
   const std::int64_t context = run.workload.prompt_tokens + run.workload.decode_tokens;
@@ -177,6 +150,13 @@ void check_together(const Run& run, const Section& section) {
                     fmt::format("workload: {} prompt and {} decode tokens are {}, above the {} that {} can attend to",
                                 run.workload.prompt_tokens, run.workload.decode_tokens, context, run.model.max_context,
                                 run.model.title));
+  }
+  if (run.framework.max_batch > 0 && run.workload.batch > run.framework.max_batch) {
+    const Node* workload = run.source.find("workload");
+    throw UserError(workload->find("batch")->where(),
+                    fmt::format("workload: batch {}, but the engine runs at most {} sequences at a time "
+                                "(framework.max_batch)",
+                                run.workload.batch, run.framework.max_batch));
   }
   for (const TraceChoice& trace : run.traces) {
     if (!trace.file.empty() || trace.layers <= run.model.layers) continue;
@@ -269,7 +249,12 @@ Run read_run(const Node& config) {
   run.trace = run.traces.front();
   if (section.has("score")) run.score = read_score(section.node("score"));
   if (section.has("match")) run.match = read_match(section.section("match", "match"), *config.find("policy"));
-  if (section.has("framework")) run.framework = read_framework(section.section("framework", "framework"));
+  if (section.has("framework")) run.framework = read_framework(section.node("framework"), run.model);
+  const Node* const workload = config.find("workload");
+  if (section.has("framework") && (workload == nullptr || workload->find("prefill_chunk") == nullptr)) {
+    run.workload.prefill_chunk =
+        default_chunk(section.node("framework"), run.workload.prompt_tokens + run.workload.decode_tokens);
+  }
   section.finish();
   check_together(run, section);
   return run;

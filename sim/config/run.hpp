@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/find.hpp"
+#include "config/framework.hpp"
 #include "config/hardware.hpp"
 #include "config/model.hpp"
 #include "config/shape.hpp"
@@ -69,32 +70,6 @@ struct MatchChoice {
 };
 // "bytes_read", as a config writes it.
 const char* quantity_name(MatchChoice::Quantity quantity);
-
-// How the serving framework runs the model: what the host does between kernels.
-struct Framework {
-  enum class Launch { kCudaGraph, kCompiled, kEager };
-  Launch launch = Launch::kCudaGraph;
-  bool expand_kv_heads = false;  // K and V repeated to all query heads in memory before attention
-  // Every query head reads its KV head anew: what Inductor generates for attention by the math backend (gpt-fast).
-  bool reread_kv_heads = false;
-  // What kernels of serving systems fuse runs as the framework's own operators: norms, RoPE, projections, activations,
-  // a policy's scores and merges (Hugging Face transformers).
-  bool unfused = false;
-  // Selections of the best run as torch.topk (see lower/torch_topk.hpp), not as one kernel made for it.
-  bool torch_topk = false;
-  // Attention as separate operators whose scores lie in memory (Hugging Face transformers, attn_implementation eager).
-  bool eager_attention = false;
-  // A step copies the layer's cache to append to it (torch.cat of transformers' DynamicCache); for policies that attend
-  // to all they hold.
-  bool concatenate_cache = false;
-  // Tokens that pass through the feed-forward network at a time while a prompt is read: its activations are held for
-  // so many; 0: all of a chunk (transformers).
-  std::int64_t mlp_slice = 0;
-  bool quadratic_mask = false;  // a boolean S×S mask kept on the GPU (gpt-fast)
-  int warmup_steps = 10;        // dropped before the steady state is measured
-  int measured_steps = 10;      // at a context; fewer are run where they are the same or are known from another context
-  int sampled_contexts = 3;     // contexts at which decode is simulated, integrated over the decode length
-};
 
 struct Run {
   std::string name, description;  // free text for reports; may be empty

@@ -80,8 +80,8 @@ struct PrefillAttention {
 
 // A kernel that streams or gathers: bytes and flops, nothing special about its shape. unit_bytes as above.
 // kFactorise: a library's decomposition of square matrices, whose steps wait for each other; unit_bytes: of one of
-// their rows, in single precision.
-enum class KernelClass : std::uint8_t { kElementwise, kScore, kReduce, kGather, kConvert, kFactorise };
+// their rows, in single precision. kConcatenate: appends what it reads to a new tensor, as torch.cat does.
+enum class KernelClass : std::uint8_t { kElementwise, kScore, kReduce, kGather, kConvert, kFactorise, kConcatenate };
 struct Kernel {
   KernelClass cls = KernelClass::kElementwise;
   double read_bytes = 0, write_bytes = 0;
@@ -119,15 +119,18 @@ struct Copy {
 };
 
 enum class HostCall : std::uint8_t {
-  kLaunch,       // one kernel launch from compiled code
-  kGraphLaunch,  // one CUDA graph of `count` kernels
-  kEagerOp,      // one operator of an eager Python framework
-  kEagerLayer,   // Python overhead of one layer
-  kStreamSync,   // wait for a stream that has finished
-  kItemSync,     // read one scalar from the device
-  kPythonPage,   // one page in a Python recall loop
-  kPythonHead,   // one head in a Python recall loop
-  kTask,         // hand a task to another host thread
+  kLaunch,          // one kernel launch from compiled code
+  kGraphLaunch,     // one CUDA graph of `count` kernels
+  kEagerOp,         // one operator of an eager Python framework
+  kEagerLayer,      // Python overhead of one layer
+  kStreamSync,      // wait for a stream that has finished
+  kItemSync,        // read one scalar from the device
+  kPythonPage,      // one page in a Python recall loop
+  kPythonHead,      // one head in a Python recall loop
+  kTask,            // hand a task to another host thread
+  kEngineStep,      // what a serving engine does between two steps
+  kEngineSequence,  // the same, for each of `count` sequences
+  kEngineLayer,     // Python of a framework in a layer, beyond kEagerLayer
 };
 struct Host {
   HostCall call = HostCall::kLaunch;

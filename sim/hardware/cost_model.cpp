@@ -32,14 +32,18 @@ struct AddWork {
   void operator()(const graph::Marker&) const {}
   void operator()(const graph::Gemm& work) const { gap(), add_gemm(terms, machine.gpu, work); }
   void operator()(const graph::DecodeAttention& work) const { gap(), add_decode_attention(terms, machine.gpu, work); }
-  void operator()(const graph::PrefillAttention& work) const { gap(), add_prefill_attention(terms, machine.gpu, work); }
-  void operator()(const graph::Kernel& work) const { gap(), add_kernel(terms, machine.gpu, work); }
+  void operator()(const graph::PrefillAttention& work) const {
+    gap(), add_prefill_attention(terms, machine.gpu, framework, work);
+  }
+  void operator()(const graph::Kernel& work) const { gap(), add_kernel(terms, machine.gpu, framework, work); }
   void operator()(const graph::TopK& work) const { gap(), add_topk(terms, machine.gpu, work); }
   void operator()(const graph::Copy& work) const {
     if (work.kind == graph::CopyKind::kZeroCopy && work.runs > 0 && work.run_bytes > 0) gap();
     add_copy(terms, machine, work);
   }
-  void operator()(const graph::Host& work) const { add_host_calls(terms, machine.host, work, thread_of(lane)); }
+  void operator()(const graph::Host& work) const {
+    add_host_calls(terms, machine.host, framework, work, thread_of(lane));
+  }
   void operator()(const graph::CpuWork& work) const { add_cpu_work(terms, machine.host, work); }
 };
 
@@ -57,7 +61,9 @@ std::string describe(const Term& term, const Cost& cost) {
 }  // namespace
 
 CostModel::CostModel(const config::Hardware& hardware, const config::Framework& framework, Shift shift)
-    : hardware_(std::make_shared<const config::Hardware>(hardware)), framework_(framework), shift_(std::move(shift)) {
+    : hardware_(std::make_shared<const config::Hardware>(hardware)),
+      framework_(std::make_shared<const config::Framework>(framework)),
+      shift_(std::move(shift)) {
   rates_.fill(1);  // engines and threads are counted in seconds
   const auto set = [this](Resource resource, double rate) { rates_[static_cast<std::size_t>(resource)] = rate; };
   set(Resource::kHbm, hardware_->gpu.hbm_bandwidth);
@@ -72,7 +78,7 @@ CostModel::CostModel(const config::Hardware& hardware, const config::Framework& 
 
 Terms CostModel::terms(const graph::Work& work, graph::Lane lane) const {
   Terms terms;
-  std::visit(AddWork{terms, *hardware_, framework_, lane}, work);
+  std::visit(AddWork{terms, *hardware_, *framework_, lane}, work);
   if (!shift_.source.empty()) terms.shift(shift_);
   return terms;
 }

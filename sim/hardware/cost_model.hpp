@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "config/framework.hpp"
 #include "config/hardware.hpp"
-#include "config/run.hpp"
 #include "graph/op.hpp"
 #include "hardware/cost.hpp"
 #include "hardware/terms.hpp"
@@ -49,10 +49,11 @@ class CostModel {
   // may be off, independently of each other.
   double capacity(graph::Pool pool) const;
   const config::Hardware& hardware() const { return *hardware_; }
+  const config::Framework& framework() const { return *framework_; }
 
  private:
-  std::shared_ptr<const config::Hardware> hardware_;  // shared by copies: terms point into it
-  config::Framework framework_;
+  std::shared_ptr<const config::Hardware> hardware_;    // shared by copies: terms point into it, ...
+  std::shared_ptr<const config::Framework> framework_;  // ... and into this
   Shift shift_;
   std::array<double, kResourceCount> rates_{};
 };

@@ -35,7 +35,8 @@ Resource thread_of(graph::Lane lane) {
   return Resource::kHostThread;
 }
 
-void add_host_calls(Terms& terms, const config::Host& host, const graph::Host& work, Resource thread) {
+void add_host_calls(Terms& terms, const config::Host& host, const config::Framework& framework, const graph::Host& work,
+                    Resource thread) {
   using graph::HostCall;
   const auto calls = [&](const char* what, const Value& seconds) {
     terms.work(what, thread, number(seconds) * work.count);
@@ -60,6 +61,12 @@ void add_host_calls(Terms& terms, const config::Host& host, const graph::Host& w
       return calls("heads of a Python loop", host.python_head);
     case HostCall::kTask:
       return calls("tasks handed over", host.task);
+    case HostCall::kEngineStep:
+      return calls("engine between steps", framework.engine_step);
+    case HostCall::kEngineSequence:
+      return calls("engine for each sequence", framework.engine_sequence);
+    case HostCall::kEngineLayer:
+      return calls("Python of the layers", framework.engine_layer);
   }
   KVCAST_CHECK(!"a host call without a cost");
 }

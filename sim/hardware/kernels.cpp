@@ -60,6 +60,27 @@ void add_factorisation(Terms& terms, const config::Gpu& gpu, const graph::Kernel
   terms.wait("steps of the decomposition", at_clock(gpu, exact(work.flops) / rate));
 }
 
+// By how many times rounds of whole blocks over the SMs take longer than their work. A block has 128 queries of a head
+// of 128 dimensions (FlashAttention-2), so that chunks of a prompt come to few; where they leave a fifth of the SMs
+// without one, rows are split, and fill them.
+double rounds_of_prompt(const graph::PrefillAttention& work, const config::Gpu& gpu) {
+  constexpr double kBlockBytes = 128 * 128 * 2, kFilled = 0.8;
+  const double rounds = work.write_bytes / kBlockBytes / gpu.sm_count;
+  return rounds < kFilled ? 1 : std::ceil(rounds) / rounds;
+}
+
+// torch.cat moves an element an instruction, so that the SMs and not the memory set its pace: what that takes longer
+// than the memory is waited for.
+void add_concatenation(Terms& terms, const config::Gpu& gpu, const Value& bytes_a_cycle, const graph::Kernel& work) {
+  if (bytes_a_cycle.value <= 0) return;
+  Number copying = exact(work.write_bytes) / (number(bytes_a_cycle) * (gpu.sm_count * gpu.clock));
+  const double beyond = copying.value - (work.read_bytes + work.write_bytes) / stream_rate(gpu).value;
+  if (beyond <= 0) return;
+  copying.uncertainty *= copying.value / beyond;
+  copying.value = beyond;
+  terms.wait("elements copied by the SMs", copying);
+}
+
 // A share by the logarithm of the rows: 0 for one row, 1 for 64 and more.
 double share_of_rows(double m) { return std::clamp(std::log2(std::max(1.0, m)) / 6, 0.0, 1.0); }
 
@@ -171,14 +192,18 @@ void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::Dec
   terms.add(modelled, factor);
 }
 
-void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const graph::PrefillAttention& work) {
+void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const config::Framework& framework,
+                           const graph::PrefillAttention& work) {
   add_floor(terms, gpu, "attention floor", gpu.attention.floor);
-  terms.work("attention products", Resource::kTensor,
-             exact(work.flops) / reached(gpu.tensor_flops, number(gpu.prefill_efficiency)));
+  const bool flash_2 = framework.attention_kernels == config::Framework::AttentionKernels::kFlash2;
+  const Value& efficiency = flash_2 ? gpu.flash2_efficiency : gpu.prefill_efficiency;
+  const Number products = exact(work.flops) / reached(gpu.tensor_flops, number(efficiency));
+  terms.work("attention products", Resource::kTensor, products);
+  terms.wait("SMs idle in the last round", products * (rounds_of_prompt(work, gpu) - 1));
   terms.work("queries, keys, values, outputs", Resource::kHbm, exact(hbm_bytes(work)) / stream_rate(gpu));
 }
 
-void add_kernel(Terms& terms, const config::Gpu& gpu, const graph::Kernel& work) {
+void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& framework, const graph::Kernel& work) {
   const bool scores = work.cls == graph::KernelClass::kScore;
   add_floor(terms, gpu, scores ? "score floor" : "kernel floor", scores ? gpu.floor_score : gpu.floor_small);
   Number rate = stream_rate(gpu);
@@ -192,6 +217,9 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const graph::Kernel& work)
   terms.work("reads", Resource::kHbm, exact(work.read_bytes) / read_rate);
   terms.work("writes", Resource::kHbm, exact(work.write_bytes) / rate);
   if (factorises) return add_factorisation(terms, gpu, work);
+  if (work.cls == graph::KernelClass::kConcatenate) {
+    return add_concatenation(terms, gpu, framework.concatenate_bytes, work);
+  }
   // Fewer blocks than SMs leave the others to other kernels: what the slower arithmetic takes longer is waited for.
   const Number products = exact(work.flops) / reached(gpu.vector_flops, number(gpu.vector_efficiency));
   terms.work("arithmetic", Resource::kVector, products);

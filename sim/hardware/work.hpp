@@ -1,6 +1,7 @@
 // The formulas, one function a kind of work: each adds its parts to the terms of an op.
 #pragma once
 
+#include "config/framework.hpp"
 #include "config/hardware.hpp"
 #include "graph/op.hpp"
 #include "hardware/terms.hpp"
@@ -10,8 +11,9 @@ namespace kvcast::hardware {
 // Kernels (kernels.cpp); the gap before the kernel is added by the caller.
 void add_gemm(Terms& terms, const config::Gpu& gpu, const graph::Gemm& work);
 void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::DecodeAttention& work);
-void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const graph::PrefillAttention& work);
-void add_kernel(Terms& terms, const config::Gpu& gpu, const graph::Kernel& work);
+void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const config::Framework& framework,
+                           const graph::PrefillAttention& work);
+void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& framework, const graph::Kernel& work);
 void add_topk(Terms& terms, const config::Gpu& gpu, const graph::TopK& work);
 
 // How decode attention is spread over the SMs; rows and tokens > 0.
@@ -34,7 +36,8 @@ double attention_factor(const config::AttentionCorrection& correction, const gra
 void add_copy(Terms& terms, const config::Hardware& machine, const graph::Copy& work);
 
 // Work of the host (host.cpp).
-void add_host_calls(Terms& terms, const config::Host& host, const graph::Host& work, Resource thread);
+void add_host_calls(Terms& terms, const config::Host& host, const config::Framework& framework, const graph::Host& work,
+                    Resource thread);
 void add_cpu_work(Terms& terms, const config::Host& host, const graph::CpuWork& work);
 
 // The fifo of a host thread's lane. Aborts for lanes that are no host thread.

@@ -9,6 +9,13 @@
 #include "lower/torch_topk.hpp"
 
 namespace kvcast::lower {
+namespace {
+
+// Attention kernels of serving systems were measured on caches in pages; from so many tokens on a page's length hardly
+// shows (FlashInfer's blog), and it is in what was measured.
+constexpr int kPageOfFits = 16;
+
+}  // namespace
 
 using graph::HostCall;
 using graph::Kind;
@@ -63,6 +70,9 @@ void Block::enter_layer(int layer) {
   done_ = -1;
   if (framework_.launch == config::Framework::Launch::kEager && layer >= 0) {
     add(Kind::kLaunch, Lane::kHost, "layer overhead", graph::Host{HostCall::kEagerLayer, 1}, {});
+    if (framework_.engine_layer.value > 0) {
+      add(Kind::kLaunch, Lane::kHost, "layer's Python", graph::Host{HostCall::kEngineLayer, 1}, {});
+    }
   }
 }
 
@@ -173,12 +183,21 @@ OpId Block::join_all(OpId first, OpId last, OpId also) {
   return op;
 }
 
+OpId Block::between_steps(double sequences, OpId after) {
+  const auto add_host = [&](const Value& seconds, const char* label, HostCall call, double count) {
+    if (seconds.value > 0) after = host(Lane::kHost, Kind::kLaunch, label, call, count, {after});
+  };
+  add_host(framework_.engine_step, "engine between steps", HostCall::kEngineStep, 1);
+  add_host(framework_.engine_sequence, "engine for each sequence", HostCall::kEngineSequence, sequences);
+  return after;
+}
+
 OpId Block::attention(const graph::DecodeAttention& work, After after) {
   if (!framework_.concatenate_cache && !framework_.eager_attention) return fused_attention(work, after);
   double pairs = 2 * work.tokens * work.head_dim * work.element_bytes;
   OpId op = join(Lane::kCompute, after);
   if (framework_.concatenate_cache) {
-    const graph::Kernel copied{graph::KernelClass::kElementwise, pairs / 2, pairs / 2};
+    const graph::Kernel copied{graph::KernelClass::kConcatenate, pairs / 2, pairs / 2};
     op = kernel(Lane::kCompute, Kind::kIndex, "concatenate keys", copied, {op});
     op = kernel(Lane::kCompute, Kind::kIndex, "concatenate values", copied, {op});
   }
@@ -195,10 +214,21 @@ OpId Block::attention(const graph::DecodeAttention& work, After after) {
 
 OpId Block::fused_attention(const graph::DecodeAttention& work, After after) {
   graph::DecodeAttention scaled = work;
-  // repeat_interleave to all query heads: one read, `group` copies written, `group` copies read by the kernel.
-  if (framework_.expand_kv_heads) scaled.kv_reads = std::max(work.kv_reads, 1 + 2 * work.group);
+  if (framework_.page > 0 && framework_.page < kPageOfFits && work.unit_bytes == 0) {
+    scaled.unit_bytes = framework_.page * work.head_dim * work.element_bytes;
+  }
   if (framework_.reread_kv_heads) scaled.kv_reads = std::max(work.kv_reads, work.group);
-  return kernel(Lane::kCompute, Kind::kAttention, "attention", scaled, after);
+  if (!framework_.expand_kv_heads || work.group <= 1) {
+    return kernel(Lane::kCompute, Kind::kAttention, "attention", scaled, after);
+  }
+  // repeat_kv: keys and values are copied out to all query heads, and the kernel sees heads of their own.
+  const double half = work.tokens * work.head_dim * work.element_bytes;
+  const graph::Kernel repeated{graph::KernelClass::kConvert, half, half * work.group, 0, work.unit_bytes};
+  OpId op = kernel(Lane::kCompute, Kind::kAttention, "repeat keys", repeated, after);
+  op = kernel(Lane::kCompute, Kind::kAttention, "repeat values", repeated, {op});
+  scaled.rows *= work.group, scaled.tokens *= work.group;
+  scaled.group = 1, scaled.unit_bytes = 0;
+  return kernel(Lane::kCompute, Kind::kAttention, "attention", scaled, {op});
 }
 
 void Block::note(std::string_view event, OpId op) { events_.note(event, layer_, op); }

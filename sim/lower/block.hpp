@@ -70,6 +70,8 @@ class Block final : public policy::LayerOps {
   graph::OpId noted(std::string_view event) const override;
   void done(graph::OpId op) override { done_ = op; }
 
+  // What the engine does on the host behind the op that ends a step of so many sequences; the last op.
+  graph::OpId between_steps(double sequences, graph::OpId after);
   // Memory that the op takes when it starts (bytes > 0) or returns when it finishes (bytes < 0).
   void memory(graph::OpId op, graph::Pool pool, std::uint16_t owner, double bytes);
   // A marker on the backup thread's lane after ops first .. last of this block and `also`: waits without holding up

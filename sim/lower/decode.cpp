@@ -24,6 +24,11 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
     const auto bound = static_cast<double>(setting.lengths.bound());
     items.push_back({graph::Pool::kHbm, "causal mask", bound * bound});
   }
+  if (const std::int64_t page = run.framework.page; page > 0) {
+    const auto lacking = static_cast<double>((page - tokens % page) % page);
+    items.push_back(
+        {graph::Pool::kHbm, "part-filled pages", run.workload.batch * lacking * model.kv_bytes_per_token()});
+  }
   policy::MemoryShape shape{&model, run.workload.batch, tokens, setting.lengths, setting.attended_mean};
   for (policy::MemoryItem& item : setting.policy->memory(shape)) items.push_back(std::move(item));
   return items;
@@ -52,7 +57,8 @@ bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
   if (step_ == 0) take_memory(block);
   OpId op = enter_layers(block, model, setting_.run->workload.batch, -1);
   for (int layer = 0; layer < model.layers; ++layer) op = decode_layer(block, layer, op);
-  step_ends_.push_back(head_and_sample(block, model, setting_.run->workload.batch, op));
+  const double sequences = setting_.run->workload.batch;
+  step_ends_.push_back(block.between_steps(sequences, head_and_sample(block, model, sequences, op)));
   KVCAST_CHECK(step_ends_.back() == block.last());
   next_id_ = block.next();
   ++step_;

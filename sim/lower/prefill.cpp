@@ -68,10 +68,11 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   op = enter_layers(block, run.model, chunk.rows(), op);
   for (int layer = 0; layer < run.model.layers; ++layer) op = prefill_layer(block, layer, op, chunk);
   if (chunk.last) {
-    op = head_and_sample(block, run.model, chunk.sequences, op);
+    op = block.between_steps(chunk.sequences, head_and_sample(block, run.model, chunk.sequences, op));
   } else {
     block.enter_layer(-1);
     op = block.host(Lane::kHost, Kind::kSync, "chunk done", graph::HostCall::kStreamSync, 1, {op});
+    op = block.between_steps(chunk.sequences, op);
   }
   block.memory(op, Pool::kHbm, owners_.id("activations"), -activations);
   gate_ = op;

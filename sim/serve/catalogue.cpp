@@ -84,11 +84,8 @@ json to_json(const Model& m) {
 }
 
 json summary_json(const Hardware& machine) {
-  return {{"name", machine.name},
-          {"title", machine.title},
-          {"aliases", machine.aliases},
-          {"host", machine.host.name},
-          {"host_title", machine.host.title}};
+  return {{"name", machine.name},      {"title", machine.title},           {"aliases", machine.aliases},
+          {"host", machine.host.name}, {"fit", config::fit_text(machine)}, {"host_title", machine.host.title}};
 }
 
 json changes_json(const Hardware& machine) {

@@ -168,10 +168,14 @@ std::vector<TimeEffect> time_effects(std::span<const RecordedBlocks> blocks, dou
   return effects;
 }
 
-std::vector<std::string> keys_of(const config::Hardware& hardware, const std::string& source) {
+std::vector<std::string> keys_of(const config::Hardware& hardware, const config::Framework& framework,
+                                 const std::string& source) {
   std::vector<std::string> keys;
   for (const config::ConstKnob& knob : config::knobs(hardware)) {
     if ((knob.value != nullptr ? knob.value->source : knob.curve->source) == source) keys.push_back(knob.key);
+  }
+  for (const config::FrameworkNumber& n : config::framework_numbers()) {
+    if ((framework.*n.member).source == source) keys.push_back(std::string("framework.") + n.key);
   }
   return keys;
 }

@@ -39,8 +39,9 @@ struct TimeEffect {
 // is less than the share are left out unseen.
 std::vector<TimeEffect> time_effects(std::span<const RecordedBlocks> runs, double least_share, bool attributed);
 
-// The machine's numbers that have this source: "gpu.hbm_bandwidth".
-std::vector<std::string> keys_of(const config::Hardware& hardware, const std::string& source);
+// The machine's and the framework's numbers that have this source: "gpu.hbm_bandwidth", "framework.engine_step".
+std::vector<std::string> keys_of(const config::Hardware& hardware, const config::Framework& framework,
+                                 const std::string& source);
 
 // Where the mean time of these blocks goes.
 metrics::Attribution attribute_blocks(const RecordedBlocks& blocks);

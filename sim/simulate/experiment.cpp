@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/interval.hpp"
 #include "base/quantile.hpp"
+#include "config/left_out.hpp"
 #include "engine/timeline.hpp"
 #include "result/metric.hpp"
 #include "simulate/effects.hpp"
@@ -233,6 +234,7 @@ class Simulation {
       on_prefill = time_effects({&blocks, 1}, least, detailed);
     }
     merge(std::move(on_step), std::move(on_prefill));
+    add_left_out();
     if (detailed || !options_.decode) return;
     if (const double off = off_by_sample(); off >= 1 + kLeastEffect) {
       result_.effects.push_back({result::kTraceSample, {result::kTraceSample}, {}, {}});
@@ -246,7 +248,7 @@ class Simulation {
       const auto at = std::lower_bound(all.begin(), all.end(), source,
                                        [](const result::Effect& e, const std::string& s) { return e.source < s; });
       if (at != all.end() && at->source == source) return *at;
-      return *all.insert(at, {source, keys_of(model_.hardware(), source), {}, {}});
+      return *all.insert(at, {source, keys_of(model_.hardware(), model_.framework(), source), {}, {}});
     };
     for (TimeEffect& e : on_step) {
       result::Effect& effect = effect_of(e.source);
@@ -264,6 +266,24 @@ class Simulation {
       effect.longer.prefill = e.longer, effect.shorter.prefill = e.shorter;
       effect.longer.prefill_parts = whole(e.longer_time), effect.shorter.prefill_parts = whole(e.shorter_time);
     }
+  }
+
+  // Causes that no number of a profile stands for: times may be longer and shorter by these factors.
+  void add_left_out() {
+    const auto add = [this](std::string source, double half_width) {
+      result::Effect effect{std::move(source), {}, {}, {}};
+      effect.keys = {effect.source};
+      effect.longer.step = effect.longer.prefill = std::exp(half_width);
+      effect.shorter.step = effect.shorter.prefill = std::exp(-half_width);
+      result_.effects.push_back(std::move(effect));
+    };
+    const config::LeftOut& out = config::left_out();
+    const bool eager = lowered_.framework.launch == config::Framework::Launch::kEager;
+    add(eager ? "what the model leaves out of eager frameworks" : "what the model leaves out of fused runtimes",
+        eager ? out.eager : out.fused);
+    const config::Hardware& card = model_.hardware();
+    if (card.fit == config::Fit::kFitted) return;
+    add("no fit of " + card.title, card.fit == config::Fit::kDerived ? out.derived_kernels : out.other_kernels);
   }
 
   // By how many times a step may be longer or shorter than with all layers of the model replayed; 1 where it does not

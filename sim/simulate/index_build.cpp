@@ -71,7 +71,7 @@ IndexBuild build_index(const config::Run& run, const policy::Policy& policy, int
   if (!effects) return build;
   for (TimeEffect& e : time_effects({&built, 1}, kLeastEffect, true)) {
     result::Effect& effect = build.effects.emplace_back();
-    effect.source = e.source, effect.keys = keys_of(run.hardware, e.source);
+    effect.source = e.source, effect.keys = keys_of(run.hardware, run.framework, e.source);
     effect.longer.build = e.longer, effect.shorter.build = e.shorter;
     effect.longer.build_parts = std::move(e.longer_time), effect.shorter.build_parts = std::move(e.shorter_time);
   }

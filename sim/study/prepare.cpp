@@ -210,7 +210,8 @@ Prepared Preparer::prepare(const config::Node& config) {
   const std::string model = config::canonical(p.run.model);
   // A trace's part of the work is the same whatever other traces the run has, and a description is for readers.
   const std::string lowering =
-      config.without({"name", "description", "hardware", "trace", "traces", "score"}).canonical();
+      config.without({"name", "description", "hardware", "trace", "traces", "score"}).canonical() +
+      config::canonical(p.run.framework);
   std::string all_lowered;
   for (const config::TraceChoice& choice : p.run.traces) {
     TraceKeys& keys = p.traces.emplace_back();

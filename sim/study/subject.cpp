@@ -43,8 +43,8 @@ class SettingList {
 };
 
 void add_framework(SettingList& list, const config::Framework& f) {
-  static constexpr const char* kLaunch[] = {"cuda_graph", "compiled", "eager"};
-  list.add("framework.launch", std::string(kLaunch[static_cast<int>(f.launch)]));
+  if (!f.name.empty()) list.add("framework.name", f.name);
+  list.add("framework.launch", std::string(config::launch_name(f.launch)));
   list.add("framework.expand_kv_heads", result::SettingValue(f.expand_kv_heads));
   list.add("framework.reread_kv_heads", result::SettingValue(f.reread_kv_heads));
   list.add("framework.unfused", result::SettingValue(f.unfused));
@@ -53,6 +53,13 @@ void add_framework(SettingList& list, const config::Framework& f) {
   list.add("framework.concatenate_cache", result::SettingValue(f.concatenate_cache));
   list.add("framework.quadratic_mask", result::SettingValue(f.quadratic_mask));
   list.add("framework.mlp_slice", f.mlp_slice);
+  const bool flash_2 = f.attention_kernels == config::Framework::AttentionKernels::kFlash2;
+  list.add("framework.attention_kernels", std::string(flash_2 ? "flash_2" : "native"));
+  list.add("framework.max_batch", f.max_batch);
+  list.add("framework.page", f.page);
+  for (const config::FrameworkNumber& n : config::framework_numbers()) {
+    list.add(std::string("framework.") + n.key, (f.*n.member).value);
+  }
   list.add("framework.warmup_steps", f.warmup_steps);
   list.add("framework.measured_steps", f.measured_steps);
   list.add("framework.sampled_contexts", f.sampled_contexts);
@@ -132,6 +139,7 @@ result::Subject subject_of(const Prepared& prepared) {
   list.add("model", subject.model);
   list.add("hardware", subject.hardware);
   list.add("host", subject.host);
+  list.add("hardware_fit", config::fit_text(run.hardware));
   list.add("policy.name", subject.policy);
   list.add("policy_category", subject.policy_category);
   list.add("policy.", run.policy.parameters);

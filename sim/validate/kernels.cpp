@@ -9,9 +9,11 @@
 #include "calibrate/points.hpp"
 #include "config/find.hpp"
 #include "config/host.hpp"
+#include "config/left_out.hpp"
 #include "graph/traffic.hpp"
 #include "hardware/cost_model.hpp"
 #include "metrics/errors.hpp"
+#include "validate/transfer.hpp"
 
 namespace kvcast::validate {
 namespace {
@@ -21,10 +23,11 @@ using nlohmann::json;
 // Errors of one device and framework, or of all.
 struct Tally {
   std::vector<double> errors;
-  std::int64_t outside_range = 0, no_profile = 0;
+  std::int64_t outside_range = 0, no_profile = 0, no_fit = 0, held = 0;
+  std::vector<double> baseline;
 
   json to_json() const {
-    const metrics::ErrorSummary s = metrics::summarise_errors(errors);
+    const metrics::ErrorSummary s = metrics::summarise_errors(errors), roofline = metrics::summarise_errors(baseline);
     // Nothing predicted has no error, not an error of nothing.
     const auto known = [&s](double x) { return s.n > 0 ? json(x) : json(nullptr); };
     return {{"n", s.n},
@@ -33,6 +36,9 @@ struct Tally {
             {"max", known(s.max)},
             {"bias", known(s.bias)},
             {"outside_range", outside_range},
+            {"no_fit", no_fit},
+            {"in_interval", s.n > 0 ? json(static_cast<double>(held) / static_cast<double>(s.n)) : json(nullptr)},
+            {"baseline", {{"median", known(roofline.median)}, {"p90", known(roofline.p90)}}},
             {"no_profile", no_profile}};
   }
 };
@@ -81,7 +87,7 @@ std::string quantity_of(const graph::Work& work) {
                      attention.tokens / attention.rows, attention.group);
 }
 
-Case case_of(const calibrate::MeasuredPoint& point, const hardware::Cost& cost) {
+Case case_of(const calibrate::MeasuredPoint& point, const hardware::Cost& cost, const config::Hardware& card) {
   Case c;
   c.id = fmt::format("line {}", point.where.line);
   c.group = point.device + "/" + point.framework;
@@ -89,13 +95,20 @@ Case case_of(const calibrate::MeasuredPoint& point, const hardware::Cost& cost) 
   c.unit = "us";
   c.expected = point.seconds * kMicro;
   c.predicted = cost.alone * kMicro;
-  c.low = *c.predicted * (1 - std::min(1.0, static_cast<double>(cost.uncertainty)));
-  c.high = *c.predicted * (1 + static_cast<double>(cost.uncertainty));
+  const config::LeftOut& out = config::left_out();
+  set_interval(c, cost.uncertainty,
+               card.fit == config::Fit::kFitted    ? out.kernels
+               : card.fit == config::Fit::kDerived ? out.derived_kernels
+                                                   : out.other_kernels);
+  c.baseline = roofline_seconds(point.op.work, card.gpu) * kMicro;
   c.tolerance = cost.uncertainty;
   const graph::Traffic traffic = graph::traffic_of(point.op.work);
   c.size = traffic.hbm_read + traffic.hbm_write;
   c.origin = cost.origin;
-  if (cost.extrapolated) c.note = "outside the range that the profile was established for";
+  if (card.fit != config::Fit::kFitted) c.note = config::fit_text(card);
+  if (cost.extrapolated) {
+    c.note += std::string(c.note.empty() ? "" : "; ") + "outside the range that the profile was established for";
+  }
   c.verdict = verdict_of(c, false);
   return c;
 }
@@ -104,6 +117,7 @@ Suite empty_suite() {
   Suite suite;
   suite.name = "kernels";
   suite.question = "Does the cost model foretell how long single kernels take?";
+  suite.baseline_is = "bytes over the bandwidth, products over the peak";
   suite.size_unit = "bytes moved";
   return suite;
 }
@@ -178,7 +192,7 @@ void add_held_out(const config::Calibration& c, Profiles& profiles, Suite& suite
     if (model == nullptr) {
       throw UserError(point.where, fmt::format("no profile answers to {}/{}", point.device, point.framework));
     }
-    Case one = case_of(point, model->cost(point.op));
+    Case one = case_of(point, model->cost(point.op), model->hardware());
     one.id = fmt::format("{}:{}", std::filesystem::path(file).stem().string(), point.where.line);
     one.group += fmt::format("{}{} {}", point.kernel.empty() ? "" : "/", point.kernel, c.kernel);
     one.source = c.source;
@@ -219,11 +233,15 @@ Suite kernels_of_points(const std::string& path) {
       continue;
     }
     const hardware::Cost cost = model->cost(point.op);
+    const Case one = case_of(point, cost, model->hardware());
     for (Tally* tally : {&all, &own}) {
       tally->errors.push_back(cost.alone / point.seconds - 1);
+      tally->baseline.push_back(*one.baseline / *one.expected - 1);
       tally->outside_range += cost.extrapolated ? 1 : 0;
+      tally->no_fit += model->hardware().fit == config::Fit::kFitted ? 0 : 1;
+      tally->held += *one.low <= *one.expected && *one.expected <= *one.high ? 1 : 0;
     }
-    suite.cases.push_back(case_of(point, cost));
+    suite.cases.push_back(one);
   }
   suite.detail = all.to_json();
   suite.detail["points"] = path;

@@ -102,6 +102,8 @@ Claim read_claim(const Node& node, const std::string& group, const std::string& 
   c.rests_on = section.text("rests_on", "");
   c.note = section.text("note", "");
   c.held_out = section.flag("held_out", true);
+  c.chosen_knowing = section.flag("chosen_knowing", true);
+  claim.times = section.text("times", "");
   claim.readings = read_readings(section);
   if (section.has("holds")) claim.holds.emplace(section.text("holds"), section.where("holds"));
   const std::string reason = section.text("unanswered", "");

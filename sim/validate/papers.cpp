@@ -1,8 +1,12 @@
 #include "validate/papers.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <map>
+#include <set>
 
+#include "config/run.hpp"
 #include "validate/paper_records.hpp"
 
 namespace kvcast::validate {
@@ -62,6 +66,45 @@ Case judge(const Claim& claim, const Records& records) {
   return c;
 }
 
+// Times by bytes over bandwidth and products over the peak alone; nothing where an experiment has no times.
+struct Roofline {
+  std::optional<double> step, prefill;  // seconds
+  double batch = 1;
+};
+
+Roofline roofline_of(const PaperRun& run, const result::Result& r) {
+  Roofline line;
+  if (!r.has_times() || r.experiment.oom) return line;
+  const config::Run config = config::read_run(run.point.config);
+  const config::Model& model = config.model;
+  const double tokens = static_cast<double>(r.subject.prompt_tokens), batch = static_cast<double>(r.subject.batch);
+  line.batch = batch;
+  const double pairs = batch * r.accuracy.attended_mean * model.kv_bytes_per_token();
+  line.step = (model.weight_bytes() + pairs) / config.hardware.gpu.hbm_bandwidth;
+  const double causal = 2 * tokens * tokens * model.layers * model.n_q_heads * model.head_dim;
+  const double products = batch * (2 * model.parameters() * tokens + causal);
+  line.prefill = std::max(products / config.hardware.gpu.tensor_flops, *line.step);
+  return line;
+}
+
+// The formula's value by rooflines; nothing where it asks for other numbers than times of steps and prompts.
+std::optional<double> baseline_of(const Formula& formula, const std::map<std::string, Roofline>& rooflines) {
+  const auto number = [&](const std::string& name) -> std::optional<double> {
+    const std::size_t dot = name.find('.');
+    const Roofline& line = rooflines.at(name.substr(0, dot));
+    const std::string what = name.substr(dot + 1);
+    if (!line.step) return {};
+    if (what == "tpot") return line.step;
+    if (what == "tps") return line.batch / *line.step;
+    if (what == "ttft") return line.prefill;
+    return {};
+  };
+  for (const std::string& name : formula.names()) {
+    if (!number(name)) return {};
+  }
+  return formula.value([&](const std::string& name) { return number(name).value(); });
+}
+
 // Limits that the suite sets itself: they keep a change from making the whole worse unseen.
 std::vector<Budget> budgets(const Suite& suite) {
   constexpr double kMedian = 15, kShare = 60;  // per cent
@@ -81,12 +124,8 @@ std::vector<Budget> budgets(const Suite& suite) {
 
 }  // namespace
 
-Suite papers(const std::vector<Paper>& papers, const RunAll& run_all) {
-  Suite suite;
-  suite.name = "papers";
-  suite.question = "Do the papers' efficiency claims come out of the mechanisms?";
-  suite.expected_is = "published";
-  suite.size_unit = "context, tokens";
+std::vector<Case> cases_of(const std::vector<Paper>& papers, const RunAll& run_all) {
+  std::vector<Case> cases;
   std::vector<study::Point> points;
   for (const Paper& paper : papers) {
     for (const PaperRun& run : paper.runs) {
@@ -101,14 +140,34 @@ Suite papers(const std::vector<Paper>& papers, const RunAll& run_all) {
   auto next = std::make_move_iterator(results.begin());
   for (const Paper& paper : papers) {
     Records records;
+    std::map<std::string, Roofline> rooflines;
     for (const PaperRun& run : paper.runs) {
       const auto others = static_cast<std::ptrdiff_t>(run.on_other_traces.size());
       result::Result own = *next++;
+      rooflines[run.name] = roofline_of(run, own);
       records.add(run.name, std::move(own), {next, next + others});
       next += others;
     }
-    for (const Claim& claim : paper.claims) suite.cases.push_back(judge(claim, records));
+    std::set<std::string> asked;
+    for (const Claim& claim : paper.claims) {
+      cases.push_back(judge(claim, records));
+      Case& c = cases.back();
+      if (!claim.readings.empty()) c.repeated = !asked.insert(claim.readings.front().predict.text()).second;
+      if (c.predicted && c.expected && *c.expected == 1 && std::abs(*c.predicted - 1) < 1e-9) c.repeated = true;
+      if (!claim.readings.empty()) cases.back().baseline = baseline_of(claim.readings.front().predict, rooflines);
+    }
   }
+  return cases;
+}
+
+Suite papers(const std::vector<Paper>& papers, const RunAll& run_all) {
+  Suite suite;
+  suite.name = "papers";
+  suite.question = "Do the papers' efficiency claims come out of the mechanisms?";
+  suite.expected_is = "published";
+  suite.baseline_is = kStepBaseline;
+  suite.size_unit = "context, tokens";
+  suite.cases = cases_of(papers, run_all);
   suite.budgets = budgets(suite);
   return suite;
 }

@@ -34,6 +34,7 @@ struct Claim {
   Case base;                      // id, group, quantity, unit, expected, tolerance, size, texts, held_out
   std::vector<Reading> readings;  // the first is the prediction; empty: not answered, base.note says why
   std::optional<Formula> holds;   // of a trend: true where it comes out
+  std::string times;              // group of the suite `times` that it belongs to as well; empty where to none
 };
 
 struct Paper {
@@ -50,6 +51,11 @@ std::vector<Paper> read_papers(const std::string& folder);
 
 // Runs the points and returns their results in order.
 using RunAll = std::function<std::vector<result::Result>(std::vector<study::Point>)>;
+
+// Every claim as a case, in order. Claims on times of single experiments have a baseline: the bytes of weights and of
+// the KV pairs that are attended to over the memory's bandwidth, and the products of a prompt over the peak.
+std::vector<Case> cases_of(const std::vector<Paper>& papers, const RunAll& run_all);
+inline constexpr const char* kStepBaseline = "weights and KV pairs over the bandwidth";
 
 Suite papers(const std::vector<Paper>& papers, const RunAll& run_all);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "base/quantile.hpp"
 
@@ -30,6 +31,7 @@ json case_json(const Case& c, const std::string& expected_is) {
               {"cost_low", number(c.cost_low)},
               {"cost_high", number(c.cost_high)},
               {"error", number(relative_error(c))},
+              {"baseline", number(c.baseline)},
               {"tolerance", c.tolerance},
               {"size", number(c.size)},
               {"origin", c.origin ? json(origin_name(*c.origin)) : json()},
@@ -37,7 +39,9 @@ json case_json(const Case& c, const std::string& expected_is) {
               {"rests_on", c.rests_on},
               {"note", c.note},
               {"source", c.source},
-              {"held_out", c.held_out}};
+              {"held_out", c.held_out},
+              {"chosen_knowing", c.chosen_knowing},
+              {"repeated", c.repeated}};
   out[expected_is] = number(c.expected);
   return out;
 }
@@ -56,9 +60,11 @@ json summary_json(const GroupSummary& s) {
   for (int v = 0; v < kVerdicts; ++v) {
     verdicts[std::string(verdict_name(static_cast<Verdict>(v)))] = s.verdicts[static_cast<std::size_t>(v)];
   }
+  const json baseline = {{"n", s.baseline.n}, {"median", s.baseline.median}, {"p90", s.baseline.p90}};
   const json times = {{"n", s.times.n}, {"median", s.times.median}, {"p90", s.times.p90}, {"bias", s.times.bias}};
   return {{"group", s.group},
           {"times", times},
+          {"baseline", baseline},
           {"n", s.errors.n},
           {"median", s.errors.median},
           {"p90", s.errors.p90},
@@ -127,7 +133,7 @@ std::string short_number(const std::optional<double>& value) {
   return value ? fmt::format("{:.4g}", *value) : std::string("-");
 }
 
-constexpr std::size_t kMostLines = 400;  // of cases on a terminal
+constexpr int kMostLines = 400;  // of cases of a group on a terminal
 
 std::string interval_lines(const IntervalSummary& s, const std::string& expected_is) {
   std::string text;
@@ -186,8 +192,8 @@ std::vector<GroupSummary> summarise(const Suite& suite) {
   }
   std::vector<GroupSummary> out;
   for (const std::string& group : groups) {
-    GroupSummary summary{group, {}, {}, {}, std::vector<int>(kVerdicts, 0)};
-    std::vector<double> errors, times;
+    GroupSummary summary{group, {}, {}, {}, {}, {}, std::vector<int>(kVerdicts, 0)};
+    std::vector<double> errors, times, baseline, beside;
     Intervals intervals;
     for (const Case& c : suite.cases) {
       if (!group.empty() && c.group != group) continue;
@@ -195,24 +201,56 @@ std::vector<GroupSummary> summarise(const Suite& suite) {
       const auto error = relative_error(c);
       if (error && c.held_out) errors.push_back(*error);
       if (error && c.held_out && c.origin && *c.origin != Origin::kExact) times.push_back(*error);
+      if (error && c.held_out && c.baseline) {
+        baseline.push_back(*c.baseline / *c.expected - 1);
+        beside.push_back(*error);
+      }
       intervals.add(c);
     }
     summary.intervals = intervals.summary();
     summary.errors = metrics::summarise_errors(errors);
     summary.times = metrics::summarise_errors(times);
+    summary.baseline = metrics::summarise_errors(baseline);
+    summary.beside = metrics::summarise_errors(beside);
     out.push_back(std::move(summary));
   }
   return out;
 }
 
+Headline headline(const Suite& suite) {
+  std::vector<double> errors;
+  Intervals intervals;
+  for (const Case& c : suite.cases) {
+    const auto error = relative_error(c);
+    const bool time = c.origin && *c.origin != Origin::kExact;
+    if (!error || !time || !c.held_out || c.chosen_knowing || c.repeated) continue;
+    errors.push_back(*error);
+    intervals.add(c);
+  }
+  return {metrics::summarise_errors(errors), intervals.summary().costs};
+}
+
 json to_json(const Suite& suite) {
-  json out = {{"name", suite.name},       {"question", suite.question},       {"status", suite.status},
-              {"passed", suite.passed()}, {"expected_is", suite.expected_is}, {"size_unit", suite.size_unit},
-              {"cases", json::array()},   {"budgets", json::array()},         {"summary", json::array()},
+  json out = {{"name", suite.name},
+              {"question", suite.question},
+              {"status", suite.status},
+              {"passed", suite.passed()},
+              {"expected_is", suite.expected_is},
+              {"baseline_is", suite.baseline_is},
+              {"size_unit", suite.size_unit},
+              {"cases", json::array()},
+              {"budgets", json::array()},
+              {"summary", json::array()},
               {"detail", suite.detail}};
   for (const Case& c : suite.cases) out["cases"].push_back(case_json(c, suite.expected_is));
   for (const Budget& b : suite.budgets) out["budgets"].push_back(budget_json(b));
   for (const GroupSummary& s : summarise(suite)) out["summary"].push_back(summary_json(s));
+  const Headline blind = headline(suite);
+  out["blind_times"] = {{"n", blind.errors.n},
+                        {"median", blind.errors.median},
+                        {"p90", blind.errors.p90},
+                        {"bias", blind.errors.bias},
+                        {"intervals", coverage_json(blind.intervals)}};
   return out;
 }
 
@@ -228,13 +266,17 @@ json to_json(const std::vector<Suite>& suites) {
 std::string to_text(const Suite& suite) {
   std::string text = fmt::format("{}: {}\n", suite.name, suite.question);
   if (!suite.status.empty()) text += fmt::format("  {}\n", suite.status);
-  const bool listed = suite.cases.size() <= kMostLines;
-  if (!listed) text += fmt::format("\n{} cases; --json lists them\n", suite.cases.size());
-  if (!suite.cases.empty() && listed) {
+  std::map<std::string, int> sizes;
+  for (const Case& c : suite.cases) ++sizes[c.group];
+  const auto listed = [&](const Case& c) { return sizes.at(c.group) <= kMostLines; };
+  const auto left_out =
+      suite.cases.size() - static_cast<std::size_t>(std::count_if(suite.cases.begin(), suite.cases.end(), listed));
+  if (left_out > 0) text += fmt::format("\n{} cases are not listed here; --json lists them\n", left_out);
+  if (left_out < suite.cases.size()) {
     text += fmt::format("\n{:<16} {:>9} {:>9} {:<15} {:>8}  {:<10}  {}\n", "id", suite.expected_is, "predicted",
                         "between", "error", "verdict", "quantity");
   }
-  for (const Case& c : suite.cases) text += listed ? line_of(c) : "";
+  for (const Case& c : suite.cases) text += listed(c) ? line_of(c) : "";
   for (const GroupSummary& s : summarise(suite)) {
     if (s.errors.n == 0) continue;
     text +=
@@ -245,7 +287,21 @@ std::string to_text(const Suite& suite) {
       text += fmt::format("    of these {} rest on times: error median {:.1f} %, p90 {:.1f} %, bias {:+.1f} %\n",
                           s.times.n, 100 * s.times.median, 100 * s.times.p90, 100 * s.times.bias);
     }
+    if (s.baseline.n > 0) {
+      text += fmt::format(
+          "    {} {} without a model ({}): error median {:.1f} %, p90 {:.1f} %; predicted {:.1f} and {:.1f} %\n",
+          s.baseline.n, s.baseline.n == 1 ? "number" : "numbers", suite.baseline_is, 100 * s.baseline.median,
+          100 * s.baseline.p90, 100 * s.beside.median, 100 * s.beside.p90);
+    }
     text += interval_lines(s.intervals, suite.expected_is);
+  }
+  if (const Headline blind = headline(suite); blind.errors.n > 0) {
+    text += fmt::format(
+        "times read blind, each once: {} numbers, error median {:.1f} %, p90 {:.1f} %, bias {:+.1f} %; {} of {} "
+        "intervals hold "
+        "theirs\n",
+        blind.errors.n, 100 * blind.errors.median, 100 * blind.errors.p90, 100 * blind.errors.bias,
+        blind.intervals.covered, blind.intervals.n);
   }
   for (const Budget& b : suite.budgets) {
     const char* outcome = !b.value ? "nothing to judge" : b.passed() ? "met" : "MISSED";

@@ -36,14 +36,18 @@ struct Case {
   std::optional<double> low, high;
   // The prediction alone, by what its costs may be off; where it is not stated low to high is that.
   std::optional<double> cost_low, cost_high;
-  double tolerance = 0;          // relative to expected, as a fraction
-  std::optional<double> size;    // what residuals are drawn over, in Suite::size_unit
-  std::optional<Origin> origin;  // the worst that a twentieth of the prediction rests on
+  std::optional<double> baseline;  // what one would say without a model, in the same unit; see Suite::baseline_is
+  double tolerance = 0;            // relative to expected, as a fraction
+  std::optional<double> size;      // what residuals are drawn over, in Suite::size_unit
+  std::optional<Origin> origin;    // the worst that a twentieth of the prediction rests on
   Verdict verdict = Verdict::kUnmeasured;
   std::string rests_on;  // parameters and readings that the prediction needs, for the reader
   std::string note;      // what does not come out and why; why it cannot be answered
   std::string source;    // of the expected value: paper and place, measurement
   bool held_out = true;  // no parameter was chosen with this value in view
+  // A reading, a setting or a parameter that it depends on was chosen by someone who knew the value.
+  bool chosen_knowing = false;
+  bool repeated = false;  // another case asks for the same prediction, or it is 1 by construction
 };
 
 // predicted / expected − 1; nothing where a side is missing or zero is expected.
@@ -68,6 +72,7 @@ struct Suite {
   std::string name;                      // "papers"
   std::string question;                  // what it answers, one sentence
   std::string expected_is = "measured";  // what the expected values are, and their key in JSON: measured, published
+  std::string baseline_is;               // what Case::baseline is: "weights and KV pairs over the bandwidth"
   std::string size_unit;                 // of Case::size
   std::string status;                    // empty where it ran; else why not, and what to do about it
   std::vector<Case> cases;
@@ -92,12 +97,21 @@ struct IntervalSummary {
 struct GroupSummary {
   std::string group;
   metrics::ErrorSummary errors;
-  metrics::ErrorSummary times;  // of those whose prediction rests on a cost: what follows from counts alone left out
+  metrics::ErrorSummary times;     // of those whose prediction rests on a cost: what follows from counts alone left out
+  metrics::ErrorSummary baseline;  // of the cases that have one
+  metrics::ErrorSummary beside;    // of the predictions of these cases
   IntervalSummary intervals;
   std::vector<int> verdicts;  // cases by Verdict
 };
 // Of the held-out cases that have both numbers: over all (group ""), then by group in order of appearance.
 std::vector<GroupSummary> summarise(const Suite& suite);
+
+// Of predictions that rest on times, each counted once, whose readings and parameters nobody chose knowing the value.
+struct Headline {
+  metrics::ErrorSummary errors;
+  Coverage intervals;
+};
+Headline headline(const Suite& suite);
 
 // {name, question, status, passed, expected_is, size_unit, cases: [..], budgets: [..], summary: [..], detail}. Errors
 // are fractions. Absent numbers are null.

@@ -44,6 +44,8 @@ std::vector<std::string> experiments() {
       with_policy("{name: ctkvr, budget: 128, centroids: 64, retrieved_centroids: 4, recent: 32}"),
       with_policy("{name: hsa, budget: 256}"),
       with_policy("{name: infinigen}"),
+      small.substr(0, small.find("framework:")) +
+          "policy: full\nframework: {attention_kernels: flash_2, warmup_steps: 2, measured_steps: 3}\n",
       with_policy("{name: magicpig}"),
       with_policy("{name: retrieval_attention, index: ivf, budget: 128, sink: 16, recent: 32}"),
   };
@@ -302,6 +304,8 @@ TEST_CASE("every key of a run moves a prediction") {
       {"framework.concatenate_cache", "true"},
       {"framework.quadratic_mask", "true"},
       {"framework.mlp_slice", "256"},
+      {"framework.page", "500"},
+      {"framework.engine_step", "1 ms"},
       {"framework.warmup_steps", "0"},
       {"framework.measured_steps", "7"},
       {"framework.sampled_contexts", "4"},

@@ -27,6 +27,7 @@ inline config::Gpu round_gpu() {
   g.gap_stream = known(2e-6), g.gap_graph = known(1e-6);
   g.stream_efficiency = known(0.8), g.convert_efficiency = known(0.5), g.vector_efficiency = known(0.5);
   g.attention.efficiency = known(0.8), g.attention.tile = known(100), g.prefill_efficiency = known(0.5);
+  g.flash2_efficiency = known(0.25);
   g.l2_capacity = known(20e6), g.attention.l2_bandwidth = known(4e12);
   g.attention.padding = known(0.5), g.attention.part = known(100), g.attention.parts = known(4);
   g.attention.tile_time = known(0.5e-6), g.attention.overlap = known(1);  // 1: times simply add up

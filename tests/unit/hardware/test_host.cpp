@@ -26,6 +26,19 @@ TEST_CASE("host calls take their thread") {
   CHECK(seconds(HostCall::kTask, 2) == us(6));
 }
 
+TEST_CASE("an engine's time is the framework's, with its source") {
+  config::Framework framework;
+  framework.engine_step = {2e-3, Origin::kLiterature, 0.5, "a trace"};
+  framework.engine_sequence = {3e-6, Origin::kAssumed, 0.5, "a guess"};
+  const hardware::CostModel model(round_machine(), framework);
+  const auto of = [&](HostCall call, double count) { return model.cost(op_of(graph::Host{call, count}, Lane::kHost)); };
+  CHECK(of(HostCall::kEngineStep, 1).alone == us(2000));
+  CHECK(of(HostCall::kEngineStep, 1).origin == Origin::kLiterature);
+  CHECK(of(HostCall::kEngineSequence, 64).alone == us(192));
+  CHECK(model.shifted({"a trace", 1}).cost(op_of(graph::Host{HostCall::kEngineStep, 1}, Lane::kHost)).alone ==
+        us(3000));
+}
+
 TEST_CASE("each host thread has a fifo of its own") {
   const graph::Host launch{HostCall::kLaunch, 1};
   const auto of = [&](Lane lane) { return round_model().cost(op_of(launch, lane)); };

@@ -198,9 +198,19 @@ TEST_CASE("attention over nothing is a launch") {
 }
 
 TEST_CASE("prefill attention is bound by its products") {
-  // 50 GFLOP at half of 100 TFLOP/s: 1 ms; 8 MB at 0.8 TB/s: 10 us.
-  const Cost cost = round_model().cost(op_of(graph::PrefillAttention{50e9, 4e6, 4e6}));
+  // 50 GFLOP at half of 100 TFLOP/s: 1 ms; 8 MB at 0.8 TB/s: 10 us. Outputs of 70 blocks of 128 x 128 numbers: rows are
+  // split, and all 100 SMs are busy.
+  constexpr double kBlock = 128 * 128 * 2;
+  const double outputs = 70 * kBlock;
+  const Cost cost = round_model().cost(op_of(graph::PrefillAttention{50e9, 8e6 - outputs, outputs}));
   CHECK(cost.alone == us(11 + 1000));
+  // 80 blocks leave 20 SMs idle, 125 take two rounds where 1.25 would do, 200 fill both.
+  const auto alone = [&](double blocks) {
+    return round_model().cost(op_of(graph::PrefillAttention{50e9, 0, blocks * kBlock})).alone;
+  };
+  CHECK(alone(80) == us(11 + 1000 / 0.8));
+  CHECK(alone(125) == us(11 + 1000 * 2 / 1.25));
+  CHECK(alone(200) == us(11 + 1000));
   CHECK(amount(cost, Resource::kHbm) == Approx(10e6));
 }
 
@@ -277,4 +287,31 @@ TEST_CASE("a peak that is assumed may be off beside what is reached of it") {
   CHECK(rate.value == Approx(0.8e12));
   CHECK(rate.uncertainty == Approx(std::sqrt(0.02)));
   CHECK(rate.origin == Origin::kAssumed);
+}
+
+TEST_CASE("a cache is concatenated no faster than the SMs move elements") {
+  config::Framework framework;
+  framework.concatenate_bytes = {2, Origin::kLiterature, 0.1, "a table"};
+  const hardware::CostModel slow(round_machine(), framework);
+  const graph::Kernel copied{graph::KernelClass::kConcatenate, 100e6, 100e6};
+  const auto alone = [&](const hardware::CostModel& model) {
+    return model.cost(op_of(copied, graph::Lane::kCompute)).alone;
+  };
+  // 200 MB at 0.8 of 1 TB/s are 250 us; 100 SMs of 1 GHz write 200 GB/s, 500 us. Gap and floor are 2 us.
+  CHECK(alone(round_model()) == us(252));
+  CHECK(alone(slow) == us(502));
+  CHECK(alone(slow.shifted({"a table", 1})) == Approx(557e-6).epsilon(0.02));  // 500 us / 0.9, of it 250 are waited
+  framework.concatenate_bytes.value = 8;                                       // 125 us: the memory sets the pace
+  CHECK(alone(hardware::CostModel(round_machine(), framework)) == us(252));
+}
+
+TEST_CASE("FlashAttention-2 computes at a rate of its own") {
+  config::Framework framework;
+  framework.attention_kernels = config::Framework::AttentionKernels::kFlash2;
+  const graph::PrefillAttention work{100e12 * 1e-3, 0, 0};
+  const auto tensor = [&](const hardware::CostModel& model) {
+    return amount(model.cost(op_of(work, graph::Lane::kCompute)), hardware::Resource::kTensor);
+  };
+  // 1 ms at the peak; half of it is reached, and by FlashAttention-2 a quarter.
+  CHECK(tensor(hardware::CostModel(round_machine(), framework)) == Approx(2 * tensor(round_model())));
 }

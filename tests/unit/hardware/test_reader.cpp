@@ -63,6 +63,7 @@ class Profile {
                                                                                      {"gemm_overlap", "3"},
                                                                                      {"gemm_row_loss", "5 %"},
                                                                                      {"prefill_efficiency", "50 %"},
+                                                                                     {"flash2_efficiency", "40 %"},
                                                                                      {"gemm_tile", "100"},
                                                                                      {"topk_pick", "1 ns"}}) {
       add(key, number(value));

@@ -165,16 +165,6 @@ TEST_CASE("counts grow with the context as the policy says") {
   CHECK(f.policy.seen_attended == std::vector<std::int64_t>{105, 105, 106, 106});
 }
 
-TEST_CASE("expanded KV heads cost one read, a written copy and a read a query head") {
-  Fixture f;
-  f.run.framework.expand_kv_heads = true;
-  DecodeWindow window(f.setting, 101, 1, f.owners);
-  const auto blocks = f.blocks(window);
-  for (const graph::Op& op : blocks[0]) {
-    if (op.kind == Kind::kAttention) CHECK(std::get<graph::DecodeAttention>(op.work).kv_reads == 1 + 2 * 2);
-  }
-}
-
 TEST_CASE("queries and outputs have half precision, whatever the cache is packed to") {
   // 2 KV heads of 4 query heads each and 16 numbers: 2 · 4 · 16 · 2 bytes either way; 100 pairs at half a byte.
   const graph::DecodeAttention packed{

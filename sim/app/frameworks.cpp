@@ -1,0 +1,98 @@
+// kvcast frameworks [NAME]: the serving frameworks, or every key of one with its origin.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/commands.hpp"
+#include "config/find.hpp"
+#include "config/framework.hpp"
+#include "config/model.hpp"
+
+namespace kvcast::app {
+namespace {
+
+using config::Framework;
+using config::FrameworkFile;
+using nlohmann::json;
+
+std::string versions_text(const FrameworkFile& file) {
+  if (file.from.empty() && file.before.empty()) return "all versions";
+  if (file.before.empty()) return file.from + " and later";
+  return fmt::format("{} to before {}", file.from, file.before);
+}
+
+// Keys that are no numbers with an origin, as they are written.
+std::vector<std::pair<std::string, std::string>> plain_keys(const config::Node& keys) {
+  std::vector<std::pair<std::string, std::string>> plain;
+  for (const auto& [key, value] : keys.entries()) {
+    if (value.kind() == config::Node::Kind::kScalar) plain.emplace_back(key, value.text());
+  }
+  return plain;
+}
+
+json to_json(const FrameworkFile& file, const Framework& framework) {
+  json out = {{"name", file.name},
+              {"title", file.title},
+              {"source", file.source},
+              {"from", file.from},
+              {"before", file.before}};
+  for (const auto& [key, value] : plain_keys(file.keys)) out["keys"][key] = value;
+  if (file.for_models.kind() != config::Node::Kind::kNull) out["for_models"] = file.for_models.canonical();
+  out["numbers"] = json::array();
+  for (const config::FrameworkNumber& n : config::framework_numbers()) {
+    const Value& v = framework.*n.member;
+    if (v.source.empty()) continue;
+    out["numbers"].push_back({{"key", n.key},
+                              {"value", v.value},
+                              {"unit", dimension_name(n.dimension)},
+                              {"origin", origin_name(v.origin)},
+                              {"uncertainty", v.uncertainty},
+                              {"source", v.source}});
+  }
+  return out;
+}
+
+void print_one(const FrameworkFile& file, const Framework& framework) {
+  fmt::print("{}: {} ({})\nSource: {}\n\nKeys; each is a key of a run under `framework:`\n", file.name, file.title,
+             versions_text(file), file.source);
+  for (const auto& [key, value] : plain_keys(file.keys)) fmt::print("  {:<20} {}\n", key, value);
+  for (const config::FrameworkNumber& n : config::framework_numbers()) {
+    const Value& v = framework.*n.member;
+    if (v.source.empty()) continue;
+    fmt::print("  {:<20} {:<10} {:<12} ± {:<6} {}\n", n.key, format_quantity(v.value, n.dimension),
+               origin_name(v.origin), format_quantity(v.uncertainty, Dimension::kFraction), v.source);
+  }
+  if (file.for_models.kind() != config::Node::Kind::kNull) {
+    fmt::print("For some models: {}\n", file.for_models.canonical());
+  }
+}
+
+}  // namespace
+
+void add_frameworks(CLI::App& app, int& result) {
+  CLI::App* command = app.add_subcommand("frameworks", "list the serving frameworks, or every key of one");
+  auto name = std::make_shared<std::string>();
+  auto as_json = std::make_shared<bool>(false);
+  command->add_option("NAME", *name, "a framework: a name, with a version where versions differ (vllm-0.6), or a path");
+  command->add_flag("--json", *as_json, "print JSON");
+  command->callback([name, as_json, &result] {
+    result = 0;
+    std::vector<std::string> files = {};
+    if (name->empty()) files = config::config_files("frameworks");
+    if (!name->empty()) files.push_back(config::find_framework(*name, {}));
+    json all = json::array();
+    for (const std::string& path : files) {
+      const FrameworkFile file = config::read_framework_file(path);
+      const Framework framework = config::read_framework(config::Node::scalar(path, {}), {});
+      all.push_back(to_json(file, framework));
+      if (*as_json) continue;
+      if (!name->empty()) return print_one(file, framework);
+      fmt::print("  {:<26} {:<24} {}\n", file.name, versions_text(file), file.title);
+    }
+    if (*as_json) return fmt::print("{}\n", (name->empty() ? all : all.front()).dump(1));
+    fmt::print("\n`kvcast frameworks NAME` prints every key of one with its source.\n");
+  });
+}
+
+}  // namespace kvcast::app

@@ -1,0 +1,27 @@
+#include "config/left_out.hpp"
+
+#include "config/find.hpp"
+#include "config/section.hpp"
+
+namespace kvcast::config {
+namespace {
+
+LeftOut read_left_out(const std::string& path) {
+  Section section(load_yaml(path), "intervals");
+  LeftOut out;
+  const auto read = [&](const char* key) { return section.value(key, Dimension::kNone, 0, 10); };
+  out.kernels = read("kernels");
+  out.derived_kernels = read("derived_kernels"), out.other_kernels = read("other_kernels");
+  out.fused = read("fused"), out.eager = read("eager");
+  section.finish();
+  return out;
+}
+
+}  // namespace
+
+const LeftOut& left_out() {
+  static const LeftOut out = read_left_out(find_config("validation", "intervals", {}));
+  return out;
+}
+
+}  // namespace kvcast::config

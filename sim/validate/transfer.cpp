@@ -1,0 +1,128 @@
+#include "validate/transfer.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "calibrate/points.hpp"
+#include "config/find.hpp"
+#include "config/include.hpp"
+#include "config/left_out.hpp"
+#include "graph/traffic.hpp"
+#include "hardware/cost_model.hpp"
+
+namespace kvcast::validate {
+namespace {
+
+// As the profiles of such cards state it (docs/cards.md).
+constexpr double kWithin = 0.2, kAcross = 0.3;
+constexpr double kMicro = 1e6;
+
+// GH100 is the one architecture of which two cards are fitted.
+bool is_gh100(const std::string& name) { return name.starts_with("h100") || name.starts_with("h200"); }
+bool same_architecture(const std::string& a, const std::string& b) { return is_gh100(a) && is_gh100(b); }
+
+// A framework's profile of a device, and the points that its fit has not seen.
+struct Fitted {
+  std::string device, framework;
+  config::Hardware machine;
+  std::vector<calibrate::MeasuredPoint> held_out;
+};
+
+std::vector<Fitted> fitted_cards() {
+  std::vector<Fitted> all;
+  for (const std::string& file : config::config_files("hardware")) {
+    Fitted card;
+    card.machine = config::read_hardware(file);
+    for (const config::Calibration& c : card.machine.calibrations) {
+      if (!c.points.ends_with(".csv")) continue;
+      for (calibrate::MeasuredPoint& point : calibrate::read_points(config::find_config("hardware", c.points, {}))) {
+        const std::vector<std::string>& names = card.machine.aliases;
+        const std::string name = point.device + "/" + point.framework;
+        if (!point.held_out || std::find(names.begin(), names.end(), name) == names.end()) continue;
+        card.device = point.device, card.framework = point.framework;
+        card.held_out.push_back(std::move(point));
+      }
+    }
+    if (!card.held_out.empty()) all.push_back(std::move(card));
+  }
+  return all;
+}
+
+// Whether the card's own fit says something of such kernels.
+bool knows(const Fitted& card, const calibrate::MeasuredPoint& point) {
+  return std::any_of(card.held_out.begin(), card.held_out.end(),
+                     [&](const calibrate::MeasuredPoint& own) { return own.attention() == point.attention(); });
+}
+
+}  // namespace
+
+config::Hardware derived(const config::Hardware& from, const config::Hardware& to) {
+  config::Hardware out = from;
+  out.title = to.title, out.fit = config::Fit::kDerived, out.derived_from = from.name;
+  const config::Gpu &a = from.gpu, &b = to.gpu;
+  config::Gpu& g = out.gpu;
+  const double cores = b.sm_count * b.clock / (a.sm_count * a.clock);
+  const bool within = same_architecture(from.name, to.name);
+  if (!within) out.fit = config::Fit::kNone;
+  for (const config::Knob& knob : config::knobs(out)) {
+    if (!knob.key.starts_with("host.")) config::assume(knob, from.name, within ? kWithin : kAcross);
+  }
+  g.hbm_capacity = b.hbm_capacity, g.hbm_bandwidth = b.hbm_bandwidth;
+  g.tensor_flops = b.tensor_flops, g.vector_flops = b.vector_flops;
+  g.sm_count = b.sm_count, g.clock = b.clock, g.l2_capacity = b.l2_capacity;
+  const auto l2 = [&](config::AttentionKernel& kernel) {
+    kernel.l2_bandwidth.value = std::max(kernel.l2_bandwidth * cores, double{b.hbm_bandwidth});
+  };
+  l2(g.attention);
+  if (g.attention_mha) l2(*g.attention_mha);
+  out.link = to.link;
+  return out;
+}
+
+double roofline_seconds(const graph::Work& work, const config::Gpu& gpu) {
+  const graph::Traffic moved = graph::traffic_of(work);
+  double flops = 0;
+  if (const auto* gemm = std::get_if<graph::Gemm>(&work)) flops = 2 * gemm->m * gemm->n * gemm->k;
+  if (const auto* prompt = std::get_if<graph::PrefillAttention>(&work)) flops = prompt->flops;
+  if (const auto* decode = std::get_if<graph::DecodeAttention>(&work)) {
+    flops = 4 * decode->tokens * decode->group * decode->head_dim;
+  }
+  return std::max((moved.hbm_read + moved.hbm_write) / gpu.hbm_bandwidth, flops / gpu.tensor_flops);
+}
+
+void set_interval(Case& c, double uncertainty, double half_width) {
+  const double low = std::hypot(std::min(1.0, uncertainty), 1 - std::exp(-half_width));
+  c.low = *c.predicted * (1 - std::min(1.0, low));
+  c.high = *c.predicted * (1 + std::hypot(uncertainty, std::exp(half_width) - 1));
+}
+
+std::vector<Case> transfers() {
+  std::vector<Case> cases;
+  const config::LeftOut& out = config::left_out();
+  const std::vector<Fitted> cards = fitted_cards();
+  for (const Fitted& to : cards) {
+    for (const Fitted& from : cards) {
+      if (from.device == to.device || from.framework != to.framework) continue;
+      const hardware::CostModel model(derived(from.machine, to.machine), {});
+      const bool within = model.hardware().fit == config::Fit::kDerived;
+      for (const calibrate::MeasuredPoint& point : to.held_out) {
+        if (!knows(from, point)) continue;
+        const hardware::Cost cost = model.cost(point.op);
+        Case& c = cases.emplace_back();
+        c.id = fmt::format("{}:{}:{}", from.device, to.device, point.where.line);
+        c.group = within ? kDerivedCards : kOtherCards;
+        c.quantity = point.attention() ? "decode attention" : "GEMM";
+        c.unit = "us";
+        c.expected = point.seconds * kMicro, c.predicted = cost.alone * kMicro;
+        c.baseline = roofline_seconds(point.op.work, to.machine.gpu) * kMicro;
+        set_interval(c, cost.uncertainty, within ? out.derived_kernels : out.other_kernels);
+        c.origin = cost.origin;
+        c.source = fmt::format("{}, {}, as if it were known as {} alone", to.device, to.framework, from.device);
+        c.verdict = verdict_of(c, false);
+      }
+    }
+  }
+  return cases;
+}
+
+}  // namespace kvcast::validate

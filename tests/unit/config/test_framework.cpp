@@ -1,0 +1,100 @@
+// Frameworks by name and by keys: which file a name with a version means, what a run changes, and every refusal.
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <string>
+
+#include "config/find.hpp"
+#include "config/framework.hpp"
+#include "support/error_of.hpp"
+
+using namespace kvcast;
+using namespace kvcast::config;
+
+namespace {
+
+Model model_named(const char* name) { return read_model(find_config("models", name, {})); }
+
+Framework framework_of(const std::string& text, const char* model = "llama-3.1-8b") {
+  return read_framework(*parse_yaml("framework: " + text, "run.yaml").find("framework"), model_named(model));
+}
+
+std::string error_in(const std::string& text) {
+  return error_of([&] { framework_of(text); });
+}
+
+std::string file_of(const std::string& name) { return std::filesystem::path(find_framework(name, {})).stem().string(); }
+
+}  // namespace
+
+TEST_CASE("every file of frameworks is read, and each of its numbers states source and uncertainty", "[framework]") {
+  int files = 0;
+  for (const std::string& path : config_files("frameworks")) {
+    INFO(path);
+    const FrameworkFile file = read_framework_file(path);
+    CHECK_FALSE(file.source.empty());
+    const Framework framework = framework_of(file.name);
+    CHECK(framework.name == file.name);
+    for (const FrameworkNumber& n : framework_numbers()) {
+      const Value& v = framework.*n.member;
+      CHECK((v.value > 0) == (v.uncertainty > 0 && !v.source.empty()));
+    }
+    ++files;
+  }
+  CHECK(files >= 9);
+}
+
+TEST_CASE("a name with a version means the file that stands for it", "[framework]") {
+  CHECK(file_of("vllm") == "vllm");
+  CHECK(file_of("vllm-0.6") == "vllm-0.6");
+  CHECK(file_of("vllm-0.6.3") == "vllm-0.6");
+  CHECK(file_of("vllm-0.7.9") == "vllm-0.6");
+  CHECK(file_of("vllm-0.8.0") == "vllm-0.8");
+  CHECK(file_of("vllm-0.10") == "vllm-0.8");  // ten is more than eight
+  CHECK(file_of("vllm-0.26.0") == "vllm");
+  CHECK(file_of("sglang-0.4") == "sglang");
+  CHECK(file_of("transformers-4.46.2-flash") == "transformers-4.46-flash");
+  CHECK(file_of("transformers-4.51-sdpa") == "transformers-4.48-sdpa");
+  CHECK(file_of("transformers-4.56-eager") == "transformers-eager");
+  const std::string none = error_of([] { find_framework("sglang-0.1", {"run.yaml", 3, 4}); });
+  CHECK_THAT(none, Catch::Contains("run.yaml:3:4: nothing named \"sglang-0.1\"") &&
+                       Catch::Contains("none of \"sglang\" stands for this version") && Catch::Contains("vllm-0.6"));
+}
+
+TEST_CASE("what a framework does with some models alone is theirs", "[framework]") {
+  CHECK_FALSE(framework_of("transformers-4.46-flash").expand_kv_heads);
+  CHECK(framework_of("transformers-4.46-flash", "qwen2.5-7b").expand_kv_heads);
+  CHECK_FALSE(framework_of("transformers-4.46-flash", "qwen3-8b").expand_kv_heads);
+  CHECK(framework_of("transformers-4.46-sdpa").expand_kv_heads);
+}
+
+TEST_CASE("keys beside a name change it, and a changed number says so", "[framework]") {
+  const Framework plain = framework_of("vllm-0.6");
+  const Framework eager = framework_of("{name: vllm-0.6, launch: eager, engine_step: 3 ms}");
+  CHECK(eager.launch == Framework::Launch::kEager);
+  CHECK(eager.engine_step.value == 3e-3);
+  CHECK(eager.engine_step.origin == Origin::kAssumed);
+  CHECK(eager.engine_step.uncertainty == plain.engine_step.uncertainty);
+  CHECK(eager.engine_step.source == "framework.engine_step as the run sets it");
+  CHECK(eager.engine_sequence.source == plain.engine_sequence.source);
+  CHECK(eager.page == plain.page);
+  CHECK(eager.name == "vllm-0.6 (launch eager, engine_step 3 ms)");
+  CHECK(canonical(eager) != canonical(plain));
+  CHECK(framework_of("{name: vllm-0.6, engine_step: x2}").engine_step.value == Approx(2 * plain.engine_step.value));
+  const Framework surer = framework_of("{name: vllm-0.6, engine_step: {uncertainty: 5 %}}");
+  CHECK(surer.engine_step.value == plain.engine_step.value);
+  CHECK(surer.engine_step.uncertainty == 0.05);
+  CHECK(surer.engine_step.origin == plain.engine_step.origin);
+  CHECK(framework_of("{engine_step: 1 ms}").engine_step.value == 1e-3);
+  CHECK(framework_of("{engine_step: 1 ms}").name.empty());
+}
+
+TEST_CASE("odd frameworks are refused at their place", "[framework]") {
+  CHECK_THAT(error_in("[eager]"), Catch::Contains("run.yaml:1:12: framework: expected a name or a map"));
+  CHECK_THAT(error_in("vlm"), Catch::Contains("run.yaml:1:12: nothing named \"vlm\"") && Catch::Contains("vllm"));
+  CHECK_THAT(error_in("{name: vllm, engine_steps: 1 ms}"), Catch::Contains("engine_steps"));
+  CHECK_THAT(error_in("{name: vllm, engine_step: 1}"), Catch::Contains("run.yaml:1:38"));
+  CHECK_THAT(error_in("{engine_step: x2}"), Catch::Contains("a factor needs a framework by name"));
+  CHECK_THAT(error_in("{page: -1}"), Catch::Contains("run.yaml:1:19"));
+  CHECK_THAT(error_in("{attention_kernels: flash_9}"), Catch::Contains("known: native, flash_2"));
+}

@@ -1,0 +1,110 @@
+// What frameworks add to a step: copies of KV heads, work of an engine, pages. Every op can be counted by hand.
+#include <catch2/catch.hpp>
+
+#include <map>
+
+#include "lower/decode.hpp"
+
+using namespace kvcast;
+using namespace kvcast::lower;
+using graph::Kind;
+
+namespace {
+
+// Attends to 600 pairs of two query heads each a layer.
+class Attending final : public policy::Policy {
+ public:
+  std::unique_ptr<policy::Selector> selector(const policy::LayerInput&) const override { return nullptr; }
+  void decode_layer(const policy::DecodeLayer&, policy::LayerOps& ops) const override {
+    ops.done(ops.attention({.rows = 6, .group = 2, .tokens = 600}, {ops.ready()}));
+  }
+  std::vector<policy::MemoryItem> memory(const policy::MemoryShape&) const override { return {}; }
+};
+
+// Two layers of two KV heads and four query heads of 16 numbers, three sequences.
+struct Fixture {
+  config::Run run;
+  Attending policy;
+  std::vector<policy::HeadCounts> counts = std::vector<policy::HeadCounts>(6);
+  DecodeSetting setting;
+  Owners owners;
+  Fixture() {
+    run.model.layers = 2, run.model.hidden = 64, run.model.n_q_heads = 4, run.model.n_kv_heads = 2;
+    run.model.head_dim = 16, run.model.ffn = 128, run.model.vocab = 1000;
+    run.workload = {100, 8, 3, 0};
+    setting.run = &run, setting.policy = &policy;
+    setting.lengths = {100, 8}, setting.counted_tokens = 101;
+    setting.counts = [this](int, std::int64_t) { return std::span<const policy::HeadCounts>(counts); };
+  }
+  std::vector<std::vector<graph::Op>> blocks(graph::WorkSource& source) const {
+    std::vector<std::vector<graph::Op>> all;
+    for (std::vector<graph::Op> block; source.next_block(block);) all.push_back(block);
+    return all;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("expanded KV heads are two copies, and attention with heads of their own") {
+  Fixture f;
+  f.run.framework.expand_kv_heads = true;
+  DecodeWindow window(f.setting, 101, 1, f.owners);
+  const auto blocks = f.blocks(window);
+  int copies = 0, kernels = 0;
+  for (const graph::Op& op : blocks[0]) {
+    if (op.kind != Kind::kAttention) continue;
+    if (const auto* copy = std::get_if<graph::Kernel>(&op.work)) {
+      // 600 pairs, 128 numbers of 2 bytes in a key; two query heads a KV head.
+      CHECK(copy->read_bytes == 600 * 128 * 2);
+      CHECK(copy->write_bytes == 2 * 600 * 128 * 2);
+      ++copies;
+    } else {
+      const auto& attention = std::get<graph::DecodeAttention>(op.work);
+      CHECK(attention.rows == 12);
+      CHECK(attention.tokens == 1200);
+      CHECK(attention.group == 1);
+      ++kernels;
+    }
+  }
+  CHECK(copies == 2 * 2);  // of keys and of values, in two layers
+  CHECK(kernels == 2);
+}
+
+TEST_CASE("an engine works on the host behind the token, once a step and once a sequence") {
+  Fixture f;
+  const auto calls = [&f] {
+    std::map<graph::HostCall, double> counts;
+    DecodeWindow window(f.setting, 101, 1, f.owners);
+    const auto blocks = f.blocks(window);
+    for (const graph::Op& op : blocks[0]) {
+      if (const auto* host = std::get_if<graph::Host>(&op.work)) counts[host->call] += host->count;
+    }
+    CHECK(window.step_ends().back() == static_cast<graph::OpId>(blocks[0].size()) - 1);
+    return counts;
+  };
+  CHECK(calls().count(graph::HostCall::kEngineStep) == 0);
+  f.run.framework.engine_step.value = 1e-3, f.run.framework.engine_sequence.value = 1e-6;
+  f.run.framework.engine_layer.value = 1e-4;
+  auto counts = calls();
+  CHECK(counts[graph::HostCall::kEngineStep] == 1);
+  CHECK(counts[graph::HostCall::kEngineSequence] == 3);
+  CHECK(counts.count(graph::HostCall::kEngineLayer) == 0);  // there are no operators of Python's in a graph
+  f.run.framework.launch = config::Framework::Launch::kEager;
+  CHECK(calls()[graph::HostCall::kEngineLayer] == 2);
+}
+
+TEST_CASE("a cache in pages holds its last page whole") {
+  Fixture f;
+  const auto lacking = [&f](int page, std::int64_t tokens) {
+    f.run.framework.page = page;
+    double bytes = 0;
+    for (const policy::MemoryItem& item : decode_memory(f.setting, tokens)) {
+      if (item.owner == "part-filled pages") bytes += item.bytes;
+    }
+    return bytes;
+  };
+  // 3 sequences, 2 layers, 2 heads of 16 numbers of 2 bytes, keys and values: 768 bytes for each token of all.
+  CHECK(lacking(16, 101) == 11 * 768);
+  CHECK(lacking(16, 112) == 0);
+  CHECK(lacking(0, 101) == 0);
+}
