@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <initializer_list>
 #include <limits>
 #include <tuple>
 
@@ -262,24 +261,12 @@ Run read_run(const Node& config) {
 
 Shapes run_shapes() {
   const Node none = Node::map({}, {});
+  const std::function<void()> readers[] = {
+      [&] { read_run(none); },           [&] { read_workload(Section(none, "workload")); },
+      [&] { read_score(none); },         [&] { read_trace(Section(none, "trace")); },
+      [&] { read_framework(none, {}); }, [&] { read_match(Section(none, "match"), none); }};
   Shapes all;
-  for (const std::function<void()>& reader :
-       std::initializer_list<std::function<void()>>{[&] { read_run(none); },
-                                                    [&] {
-                                                      read_workload({none, "workload"});
-                                                    },
-                                                    [&] {
-                                                      read_trace({none, "trace"});
-                                                    },
-                                                    [&] {
-                                                      read_match({none, "match"}, none);
-                                                    },
-                                                    [&] { read_score(none); },
-                                                    [&] {
-                                                      read_framework({none, "framework"});
-                                                    }}) {
-    all.merge(shapes_of(reader));
-  }
+  for (const std::function<void()>& reader : readers) all.merge(shapes_of(reader));
   return all;
 }
 

@@ -177,7 +177,14 @@ class Writer {
             {"traces", list_of(trace)},
             {"match", map_of(shapes_.at("match"))},
             {"score", any_of({{{"type", "string"}}, map_of(shapes_.at("score"))})},
-            {"framework", map_of(shapes_.at("framework"))}};
+            {"framework", framework()}};
+  }
+
+  // A framework by name and version, or a map of its keys.
+  json framework() const {
+    json map = map_of(shapes_.at("framework"));
+    map["properties"]["name"] = {{"type", "string"}};
+    return any_of({{{"type", "string"}}, map});
   }
 
   // A machine by name, or a map of what it is like and which numbers differ.
@@ -218,17 +225,13 @@ class Writer {
       keys[key] = lists ? any_of({schema, list_of(schema), {{"type", "object"}}}) : schema;
     };
     const json all = properties();
-    for (const auto& [key, schema] : all.items()) {
-      if (key == "policy" || key == "hardware" || !schema.contains("properties")) {
-        keys[key] = json::object();
-        continue;
-      }
-      keys[key] = json::object();
-      for (const auto& [name, value] : schema.at("properties").items()) add(key + "." + name, value);
+    for (const auto& [key, schema] : all.items()) keys[key] = json::object();
+    for (const char* map : {"workload", "trace", "match", "score", "framework"}) {
+      for (const KeyShape& key : shapes_.at(map)) add(fmt::format("{}.{}", map, key.key), schema_of(key));
     }
     for (const char* key :
          {"hardware.like", "hardware.gpu", "hardware.link", "hardware.host", "hardware.link.pcie",
-          "hardware.link.pcie.generation", "hardware.link.pcie.lanes", "policy.name", "policy.file", "trace.file"})
+          "hardware.link.pcie.generation", "hardware.link.pcie.lanes", "policy.name", "policy.file", "framework.name"})
       keys[key] = json::object();
     for (const std::string& number : numbers_) keys["hardware." + number] = json::object();
     for (const json& p : catalogue_.at("policies")) {
