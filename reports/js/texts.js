@@ -53,7 +53,7 @@ function drawBars(bars, machine) {
   const share = (value) => (100 * (value - low)) / (high - low || 1);
   return element('div', { class: 'finding-bars' }, bars.map(({ label, text, from, to }) => element('div', { class: 'finding-bar' },
     element('span', { class: 'bar-label' }, sourceLink(label, sourcesOf([machine], { key: label.split(' ')[0] }))),
-    element('span', { class: 'bar-track' }, element('span', { class: 'bar', style: 'left: ' + share(from) + '%; width: ' + (share(to) - share(from)) + '%; background: ' + policyColor(label) })),
+    element('span', { class: 'bar-track' }, element('span', { class: to > from ? 'bar' : '', style: 'left: ' + share(from) + '%; width: ' + (share(to) - share(from)) + '%; background: ' + policyColor(label) })),
     element('span', { class: 'bar-text' }, text))));
 }
 

@@ -107,6 +107,7 @@ class Layout {
       const here = panelsOf(spec).title.encode.update;
       const lines = 'print_titles[parent.' + panels.field + ']';
       here.text = { signal: lines };
+      delete here.limit;  // lines are broken instead
       here.lineHeight = { value: titleLine };
       here.y = { signal: here.y.value + ' - ' + titleLine + ' * (length(' + lines + ') - 1)' };
       spec.signals.push({ name: 'print_titles', value: Object.fromEntries(titles.map((title) => [title, [title]])) });

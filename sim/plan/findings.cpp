@@ -296,7 +296,7 @@ Line bound_line(const View& view) {
     if (share >= 0.01) line.bars.push_back({name, fmt::format("{:.0f} % of a step", 100 * share), 0, share});
   }
   std::stable_sort(line.bars.begin(), line.bars.end(), [](const Bar& a, const Bar& b) { return a.to > b.to; });
-  if (!line.bars.empty()) line.number = line.bars.front().label;
+  if (!line.bars.empty()) line.number = fmt::format("{:.0f} % {}", 100 * line.bars.front().to, line.bars.front().label);
   return line;
 }
 
