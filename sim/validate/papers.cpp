@@ -74,7 +74,7 @@ struct Roofline {
 
 Roofline roofline_of(const PaperRun& run, const result::Result& r) {
   Roofline line;
-  if (!r.has_times() || r.experiment.oom) return line;
+  if (!r.has_times() || r.experiment.oom || r.subject.model.empty()) return line;
   const config::Run config = config::read_run(run.point.config);
   const config::Model& model = config.model;
   const double tokens = static_cast<double>(r.subject.prompt_tokens), batch = static_cast<double>(r.subject.batch);

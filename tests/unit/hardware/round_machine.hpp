@@ -70,7 +70,9 @@ inline config::Host round_host() {
   return h;
 }
 
-inline config::Hardware round_machine() { return {"round", "Round", {}, round_gpu(), round_link(), round_host(), {}}; }
+inline config::Hardware round_machine() {
+  return {"round", "Round", {}, round_gpu(), round_link(), round_host(), {}, config::Fit::kFitted, {}};
+}
 
 inline config::Framework framework(config::Framework::Launch launch) {
   config::Framework f;

@@ -119,7 +119,10 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
 std::vector<double> answers(const config::Hardware& machine, const std::vector<graph::Op>& ops) {
   std::vector<double> row;
   for (const Framework::Launch launch : {Framework::Launch::kCudaGraph, Framework::Launch::kEager}) {
-    const hardware::CostModel model(machine, framework(launch));
+    // Prompts are read once by the kernels of the profile's fit, once by FlashAttention-2.
+    config::Framework with = framework(launch);
+    if (launch == Framework::Launch::kEager) with.attention_kernels = Framework::AttentionKernels::kFlash2;
+    const hardware::CostModel model(machine, with);
     row.push_back(model.capacity(graph::Pool::kHbm));
     row.push_back(model.capacity(graph::Pool::kDram));
     for (int r = 0; r < hardware::kResourceCount; ++r) row.push_back(model.rate(static_cast<hardware::Resource>(r)));
