@@ -184,7 +184,8 @@ class Writer {
   json framework() const {
     json map = map_of(shapes_.at("framework"));
     map["properties"]["name"] = {{"type", "string"}};
-    return any_of({{{"type", "string"}}, map});
+    map["type"] = {"string", "object"};  // keys are those of objects
+    return map;
   }
 
   // A machine by name, or a map of what it is like and which numbers differ.
