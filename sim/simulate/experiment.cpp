@@ -273,8 +273,13 @@ class Simulation {
     const auto add = [this](std::string source, double half_width) {
       result::Effect effect{std::move(source), {}, {}, {}};
       effect.keys = {effect.source};
-      effect.longer.step = effect.longer.prefill = std::exp(half_width);
-      effect.shorter.step = effect.shorter.prefill = std::exp(-half_width);
+      for (auto& [times, factor] :
+           {std::pair{&effect.longer, std::exp(half_width)}, std::pair{&effect.shorter, std::exp(-half_width)}}) {
+        times->step = times->prefill = factor;
+        if (options_.effects != Effects::kDetailed) continue;
+        add_scaled(times->step_parts.emplace(), result_.step, factor);
+        add_scaled(times->prefill_parts.emplace(), result_.prefill, factor);
+      }
       result_.effects.push_back(std::move(effect));
     };
     const config::LeftOut& out = config::left_out();
