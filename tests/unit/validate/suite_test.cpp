@@ -9,8 +9,8 @@ namespace {
 
 Case made(const char* id, const char* group, double expected, double predicted) {
   Case c;
-  c.id = id;
-  c.group = group;
+  c.id = std::string(id);
+  c.group = std::string(group);
   c.expected = expected;
   c.predicted = predicted;
   c.tolerance = 0.1;

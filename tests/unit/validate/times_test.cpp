@@ -18,7 +18,7 @@ config::Hardware card(const char* name) { return config::read_hardware(config::f
 // A number of a group that is off by a factor, predicted with costs that explain a tenth.
 Case case_of(const char* group, const char* source, double factor, double in_use) {
   Case c;
-  c.group = group, c.source = source, c.unit = "us";
+  c.group = std::string(group), c.source = std::string(source), c.unit = std::string("us");
   c.predicted = 100, c.expected = 100 * factor;
   c.origin = Origin::kFitted;
   set_interval(c, 0.1, in_use);
