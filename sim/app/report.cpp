@@ -43,7 +43,7 @@ void print_changes(const std::vector<std::string>& dirs) {
 
 struct Options {
   std::vector<std::string> dirs;
-  std::string out, figures, width = "single", font = "sans-serif";
+  std::string out, figures, width = "single", font = "sans-serif", view;
 };
 
 // A folder that is removed in the end.
@@ -63,7 +63,7 @@ int print_figures(const Options& options) {
   program_on_path("rsvg-convert", "librsvg2-bin");
   program_on_path("fc-match", "fontconfig");
   for (const char* name : {"hb-shape", "hb-subset"}) program_on_path(name, "libharfbuzz-bin");
-  report::PrintOptions print{options.figures, report::parse_width(options.width), options.font};
+  report::PrintOptions print{options.figures, report::parse_width(options.width), options.font, options.view};
   const nlohmann::json job = report::print_job(options.dirs, print);
   report::make_folder(options.figures);
   const Scratch scratch;
@@ -97,6 +97,10 @@ void add_report(CLI::App& app, int& result) {
   command->add_option("--width", options->width, "of the figures: 85mm, 17.8cm, 3.3in, single (85mm), double (178mm)")
       ->needs(figures);
   command->add_option("--font", options->font, "of the figures: an installed family")->needs(figures);
+  command
+      ->add_option("--view", options->view,
+                   "of the figures: the page's address behind #, such as 'context=65536&throughput_budget.axis=log'")
+      ->needs(figures);
   command->callback(
       [options, &result] { result = options->figures.empty() ? write_page(*options) : print_figures(*options); });
 }

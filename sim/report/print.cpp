@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "report/figures.hpp"
 #include "report/stores.hpp"
+#include "report/view.hpp"
 
 namespace kvcast::report {
 
@@ -38,9 +39,13 @@ double parse_width(const std::string& text) {
 json print_job(const std::vector<std::string>& dirs, const PrintOptions& print, const Options& options) {
   const Stores stores(dirs);
   const Assets assets = load_assets(options);
-  const Content content = collect(stores.sources(), Palette(assets.palette));
+  Content content = collect(stores.sources(), Palette(assets.palette));
+  const View view(print.view);
+  view.filter(content);
+  std::vector<Chart> charts = standalone_figures(assets, content, drawn_answers(assets, content.answers));
+  view.set_controls(charts);
   json figures = json::array();
-  for (Chart& figure : standalone_figures(assets, content, drawn_answers(assets, content.answers))) {
+  for (Chart& figure : charts) {
     figures.push_back({{"name", figure.name}, {"spec", std::move(figure.spec)}});
   }
   return {{"program", assets.print},

@@ -13,6 +13,7 @@ struct PrintOptions {
   std::string out;  // folder of the figures, which exists
   double width_mm = 85;
   std::string font = "sans-serif";  // a family that fontconfig knows
+  std::string view;                 // see View; empty: as the page opens
 };
 
 // "85mm", "17.8 cm", "3.3in", or "single" (85 mm) and "double" (178 mm) for the columns of a paper. UserError for other
