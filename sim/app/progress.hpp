@@ -1,5 +1,5 @@
-// Lines on stderr that say how far a long piece of work is: one that is drawn anew on a terminal; a new one now and then
-// in a pipe or a log.
+// Lines on stderr that say how far a long piece of work is: one that is drawn anew on a terminal; a new one now and
+// then in a pipe or a log.
 #pragma once
 
 #include <chrono>

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <array>
-#include <boost/algorithm/string/replace.hpp>
 #include <charconv>
 #include <map>
 #include <memory>
@@ -159,21 +158,29 @@ class Sweep {
       results.push_back(stored.result);
       results.back().experiment.timeline.clear();
     });
-    std::vector<store::Finding> findings = plan::findings(results, plan::score_choice(config_));
+    const std::vector<store::Finding> findings = plan::findings(results, plan::score_choice(config_));
     const std::vector<plan::Unchanged> unchanged = plan::unchanged_by(results);
-    if (!unchanged.empty()) findings.push_back(plan::finding_of(unchanged));
-    store_.set_findings(findings);
+    std::vector<store::Finding> stored = findings;
+    if (!unchanged.empty()) stored.push_back(plan::finding_of(unchanged));
+    store_.set_findings(stored);
     const auto count = [&results](Status status) {
       return std::count_if(results.begin(), results.end(), [status](const auto& r) { return r.status == status; });
     };
     fmt::print("{}: {} experiments, {} of them do not fit in memory{}\n", store_.path(), results.size(),
                count(Status::kOom), misfits_text(results));
-    for (const store::Finding& finding : findings) {
-      fmt::print("{}\n  {}\n", finding.title, boost::replace_all_copy(finding.text, "\n", "\n  "));
-    }
+    for (const store::Finding& finding : findings) print_first(finding);
+    for (const plan::Unchanged& u : unchanged) fmt::print("{}\n", plan::text_of(u));
     fmt::print("A page of these results: kvcast report {}\n", dir_);
     if (const auto refused = count(Status::kFailed); refused > 0) throw UserError(refusals_text(results, refused));
     return 0;
+  }
+
+  // One line: what was found at the first place that is compared, and at how many more.
+  static void print_first(const store::Finding& finding) {
+    const std::size_t end = std::min(finding.text.find('\n'), finding.text.size());
+    const auto more = std::count(finding.text.begin(), finding.text.end(), '\n');
+    fmt::print("{}: {}{}\n", finding.title, finding.text.substr(0, end),
+               more == 0 ? "" : fmt::format(" ({} more in the report)", more));
   }
 
   // The owners of requests that did not fit, and how prompts that are prefilled whole could request less.

@@ -63,11 +63,13 @@ std::string trace_text(const config::Run& run, const config::TraceChoice& t) {
                      run.workload.prompt_tokens, config::canonical(run.model));
 }
 
-std::string files_of_scores() {
+std::string files_of_predictions() {
   std::string bytes;
   for (const char* name : {"tasks", "link", "methods", "evidence"})
     bytes += read_bytes(config::find_config("accuracy", name, {}));
-  if (const auto records = config::find_file("accuracy/evidence.csv")) bytes += read_bytes(*records);
+  for (const char* below : {"accuracy/evidence.csv", "validation/intervals.yaml"}) {
+    if (const auto path = config::find_file(below)) bytes += read_bytes(*path);
+  }
   return content_hash(bytes);
 }
 
@@ -196,7 +198,7 @@ void check_match(const config::Node& config, const Prepared& p) {
 }  // namespace
 
 Prepared Preparer::prepare(const config::Node& config) {
-  if (score_files_.empty()) score_files_ = files_of_scores();
+  if (prediction_files_.empty()) prediction_files_ = files_of_predictions();
   Prepared p;
   p.run = config::read_run(config);
   p.policy = &policy::find_policy(p.run.policy.name, p.run.policy.where);
@@ -221,7 +223,7 @@ Prepared Preparer::prepare(const config::Node& config) {
     p.replays += keys.replay, all_lowered += keys.lowered;
   }
   p.key = hash_of({all_lowered, config::canonical(p.run.hardware), config.without({"description", "score"}).canonical(),
-                   score_files_, score_text(p.run.score), p.run.score.evidence ? "" : "without evidence"});
+                   prediction_files_, score_text(p.run.score), p.run.score.evidence ? "" : "without evidence"});
   return p;
 }
 

@@ -59,7 +59,7 @@ class Preparer {
   std::map<std::string, std::string> policies_;    // texts of policies, by name and parameters
   std::optional<score::Catalogue> catalogue_;
   std::map<std::string, std::string> benchmarks_;  // identities of benchmarks, by how they are written
-  std::string score_files_;                        // hash of the files that task scores depend on
+  std::string prediction_files_;                   // hash of the files that predictions depend on
 };
 
 Prepared prepare(const config::Node& config);

@@ -6,12 +6,10 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "app/process.hpp"
 #include "app/record_of.hpp"
 #include "base/units.hpp"
-#include "support/perfetto.hpp"
 
 using namespace kvcast::test;
 using Catch::Contains;
@@ -257,60 +255,6 @@ TEST_CASE("a run prints every number with its unit, interval and origin") {
   CHECK_THAT(out, Contains("Time to first token") && Contains("Attention mass kept, mean") && Contains("HBM peak") &&
                       Contains("Bottleneck of a decode step: " + r["bottleneck"].get<std::string>()));
   CHECK(r["origin_shares"]["prefill"]["literature"].get<double>() > 0.01);
-}
-
-TEST_CASE("a timeline nests steps, layers and operations, and its arrows lead from what ended to what waited") {
-  const Scratch scratch;
-  const Output o = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set",
-                                         "policy={name: freekv, budget: 512}", "--timeline", scratch / "t.json"});
-  REQUIRE(o.code == 0);
-  std::ifstream file(scratch / "t.json");
-  const kvcast::tests::PerfettoTrace trace = kvcast::tests::read_as_perfetto(json::parse(file));
-  CHECK(trace.refused == 0);
-  const auto slice = [&](int i) { return trace.slices.at(static_cast<std::size_t>(i)); };
-  std::size_t copies = 0, misplaced = 0;
-  std::set<std::string> layers;
-  for (const auto& s : trace.slices) {
-    const std::string parent = s.parent < 0 ? "" : slice(s.parent).name;
-    if (s.category == "group") {
-      if (s.name.starts_with("step ") ? s.parent >= 0 : !parent.starts_with("step ")) ++misplaced;
-    } else if (s.args.contains("layer")) {
-      if (parent != fmt::format("layer {}", s.args.at("layer").get<int>())) ++misplaced;
-      layers.insert(parent);
-    } else if (!parent.starts_with("step ")) {
-      ++misplaced;
-    }
-    if (s.args.contains("bytes") && s.args.at("bytes").get<double>() > 0) ++copies;
-  }
-  CHECK(misplaced == 0);
-  CHECK(layers.size() == 32);
-  CHECK(copies > 0);
-  REQUIRE(!trace.arrows.empty());
-  std::set<std::pair<std::string, std::string>> rows;
-  for (const auto& [from, to] : trace.arrows) {
-    // An arrow of a copy begins at its first call, which ends as the copy starts.
-    CHECK(std::abs(slice(from).end - slice(to).begin) <= 1);
-    CHECK(slice(from).category != "group");
-    CHECK(slice(to).category != "group");
-    rows.insert({slice(from).row, slice(to).row});
-  }
-  CHECK(rows.size() >= 3);  // such as compute waiting for copies, and copies waiting for compute
-}
-
-TEST_CASE("no timeline is left of a run that does not fit, and one that was there stays") {
-  const Scratch scratch;
-  const std::string earlier = scratch.write("earlier.json", "{}");
-  const Output second =
-      kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--timeline", earlier});
-  CHECK(second.code == 0);
-  std::ifstream file(earlier);
-  CHECK(json::parse(file) == json::object());
-  const Output o = kvcast::test::kvcast(
-      {"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--timeline", scratch / "t.json"});
-  CHECK(o.code == 0);
-  CHECK_THAT(o.err, Contains("t.json is not written: an experiment that does not fit has no decode step"));
-  CHECK_THAT(o.out, !Contains("Perfetto"));
-  CHECK(!std::filesystem::exists(scratch / "t.json"));
 }
 
 TEST_CASE("KV of Llama-3.1-70B at batch 32 and 32K takes 320 GiB") {
