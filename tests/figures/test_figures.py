@@ -64,12 +64,12 @@ class Figures(unittest.TestCase):
 
     def test_a_view_is_that_of_the_page_s_address(self):
         folder = self.folder / 'view'
-        view = '#throughput_budget.axis=log&throughput_budget.relative=ratio&throughput_budget.intervals=bands&hardware=h200'
+        view = '#throughput_budget.axis=log&throughput_budget.relative=ratio&throughput_budget.intervals=bands&hardware=h100-sxm'
         subprocess.run([KVCAST, 'report', self.store, '--figures', folder, '--font', FONT, '--view', view], check=True, capture_output=True)
         root = ET.parse(folder / 'throughput_budget.svg').getroot()
         texts = [''.join(t.itertext()) for t in root.iter(SVG + 'text')]
-        self.assertIn('ratio to full KV', ' '.join(texts))
-        self.assertTrue(any(t.startswith('h200') for t in texts), texts)
+        self.assertIn('times full KV', ' '.join(texts))
+        self.assertTrue(any(t.startswith('h100-sxm') for t in texts), texts)
         # One machine, thus one panel; ticks of a logarithmic axis are no equal steps.
         self.assertFalse((folder / 'throughput_budget_panel_2.svg').exists())
         steps = lambda values: {round(b - a, 6) for a, b in zip(values, values[1:])}
@@ -80,7 +80,7 @@ class Figures(unittest.TestCase):
         self.assertGreater(len(steps(ticks(folder / 'throughput_budget.svg'))), 1)
 
     def test_a_view_of_what_is_not_there_is_refused(self):
-        for view, words in (('hardware=v100', 'known: all, h100, h200'), ('throughput_budget.axis=cubic', 'known: linear, log'), ('nothing.axis=log', 'no such figure'),
+        for view, words in (('hardware=v100', 'known: all, a100-40gb-pcie4, h100-sxm'), ('throughput_budget.axis=cubic', 'known: linear, log'), ('nothing.axis=log', 'no such figure'),
                             ('throughput_budget.colour=red', 'no such control'), ('context', 'expected key=value'), ('colour=red', 'unknown key')):
             done = subprocess.run([KVCAST, 'report', self.store, '--figures', self.folder / 'none', '--view', view], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2, view)
