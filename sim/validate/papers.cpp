@@ -102,7 +102,11 @@ std::optional<double> baseline_of(const Formula& formula, const std::map<std::st
   for (const std::string& name : formula.names()) {
     if (!number(name)) return {};
   }
-  return formula.value([&](const std::string& name) { return number(name).value(); });
+  try {
+    return formula.value([&](const std::string& name) { return number(name).value(); });
+  } catch (const UserError&) {  // a ratio to a difference that rooflines do not have
+    return {};
+  }
 }
 
 // Limits that the suite sets itself: they keep a change from making the whole worse unseen.
