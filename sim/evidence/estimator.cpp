@@ -20,7 +20,7 @@ constexpr double kHeadroom = 1.1;  // scores above the full one are seen up to t
 constexpr double kDegrees = 4;     // of freedom, of the noise
 constexpr int kReweightings = 4;
 // Rows that a single estimate looks at: those most alike. More change no estimate by a tenth of a point.
-constexpr std::size_t kMostAlike = 320;
+constexpr std::size_t kMostAlike = 192;
 
 double residual_of(const Record& r) { return to_angle(r.published, r.full) - to_angle(r.simulated, r.full); }
 

@@ -68,10 +68,7 @@ bool has_level(const Setting& s, Level level) {
   }
 }
 
-double bell(double difference, double length) {
-  const double d = difference / length;
-  return std::exp(-.5 * d * d);
-}
+double squared(double x) { return x * x; }
 
 constexpr std::size_t kNamed = std::size_t{1} << 40;  // numbers below are of groups of one setting
 
@@ -96,8 +93,10 @@ Point Kernel::point(const Setting& s) {
 }
 
 double Kernel::operator()(const Point& a, const Point& b) const {
-  const double budget = bell(a.share - b.share, kShareLength) * bell(a.tokens - b.tokens, kTokensLength);
-  const double score = bell(a.angle - b.angle, kAngleLength), full = bell(a.full - b.full, kFullLength);
+  const double budget =
+      std::exp(-.5 * (squared((a.share - b.share) / kShareLength) + squared((a.tokens - b.tokens) / kTokensLength)));
+  const double score = std::exp(-.5 * squared((a.angle - b.angle) / kAngleLength));
+  const double full = std::exp(-.5 * squared((a.full - b.full) / kFullLength));
   double k = components_.constant + components_.slope * a.angle * b.angle;
   for (std::size_t l = 0; l < kLevels; ++l) {
     if (a.group[l] != b.group[l]) continue;

@@ -157,8 +157,8 @@ BenchmarkScores::BenchmarkScores(const ScoreModel& model, const ScoreTable* tabl
     : model_(model), table_(table), replays_(std::move(cache), threads) {}
 
 std::string BenchmarkScores::key_of(const BenchmarkRequest& r) const {
-  return fmt::format("{}|{}|{}|{} {}", r.choice.benchmark, r.model, r.prompt_tokens, r.policy.name,
-                     r.policy.parameters.canonical());
+  return fmt::format("{}|{}|{}|{}|{} {}", r.choice.benchmark, r.choice.evidence, r.model, r.prompt_tokens,
+                     r.policy.name, r.policy.parameters.canonical());
 }
 
 BenchmarkScores::Requested BenchmarkScores::look_up(const BenchmarkRequest& request) const {
@@ -258,6 +258,12 @@ void BenchmarkScores::run(const std::function<void(std::int64_t done, std::int64
       scores_.emplace(key, refused);
     }
   }
+  for (const auto& [key, requested] : requested_) {
+    const auto* const simulated = std::get_if<result::BenchmarkScore>(&scores_.at(key));
+    const bool wanted = requested.request.choice.evidence && requested.request.policy.name != "full";
+    if (simulated != nullptr && wanted && !estimated_.contains(key))
+      estimated_.emplace(key, with_evidence(requested, *simulated));
+  }
 }
 
 result::BenchmarkTask BenchmarkScores::task_score_of(const std::string& name, const TaskReplay& replay) const {
@@ -291,7 +297,7 @@ result::BenchmarkScore BenchmarkScores::score(const BenchmarkRequest& request) c
   if (const auto* refused = std::get_if<UserError>(&at->second)) throw UserError(*refused);
   const auto& simulated = std::get<result::BenchmarkScore>(at->second);
   if (!request.choice.evidence || request.policy.name == "full") return simulated;
-  return with_evidence(requested_.at(key), simulated);
+  return estimated_.at(key);
 }
 
 result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,

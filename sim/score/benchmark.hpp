@@ -111,9 +111,10 @@ class BenchmarkScores {
   const ScoreModel& model_;
   const ScoreTable* table_;
   RecallReplays replays_;
-  std::map<std::string, Requested> requested_;  // by key
-  std::map<std::string, Outcome> scores_;
-  mutable std::map<std::string, Benchmark> benchmarks_;  // by how they are written
+  std::map<std::string, Requested> requested_;               // by key
+  std::map<std::string, Outcome> scores_;                    // by simulation
+  std::map<std::string, result::BenchmarkScore> estimated_;  // with evidence
+  mutable std::map<std::string, Benchmark> benchmarks_;      // by how they are written
 };
 
 }  // namespace kvcast::score
