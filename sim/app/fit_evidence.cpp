@@ -45,14 +45,8 @@ std::vector<evidence::Record> simulated(const Options& options) {
   return all;
 }
 
-void write(const std::string& path, const std::string& text) {
-  WholeFile file(path);
-  file.stream() << text;
-  file.commit();
-}
-
 int run(const Options& options) {
-  if (!options.published.empty()) write(options.records, evidence::write_records(simulated(options)));
+  if (!options.published.empty()) write_whole_file(options.records, evidence::write_records(simulated(options)));
   const std::vector<evidence::Record> records = evidence::read_records(options.records);
   evidence::Components components = evidence::read_parameters(options.parameters).components;
   if (options.components) {
@@ -63,11 +57,12 @@ int run(const Options& options) {
     });
   }
   const evidence::JointFit fit(records, components);
-  write(options.records, evidence::write_records(fit.records()));
+  write_whole_file(options.records, evidence::write_records(fit.records()));
   const std::string text = evidence::write_parameters(evidence::with_unseen(fit, components));
-  write(options.parameters,
-        "# Written by `kvcast fit evidence`; what the parameters mean: sim/evidence/estimator.hpp, predictor.hpp.\n" +
-            text);
+  write_whole_file(
+      options.parameters,
+      "# Written by `kvcast fit evidence`; what the parameters mean: sim/evidence/estimator.hpp, predictor.hpp.\n" +
+          text);
   fmt::print("{}", text);
   return 0;
 }

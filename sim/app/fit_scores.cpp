@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <set>
 
 #include "app/progress.hpp"
 #include "base/parallel.hpp"
+#include "base/whole_file.hpp"
 #include "config/find.hpp"
 #include "config/run.hpp"
 #include "policy/policy.hpp"
@@ -88,14 +88,6 @@ std::vector<score::ScoreRow> rows_that_hold(const std::string& path, const std::
   return rows;
 }
 
-void write(const std::string& path, const std::vector<score::ScoreRow>& rows) {
-  std::ofstream out(path + ".new");
-  out << score::write_score_table(rows);
-  out.close();
-  if (!out) throw UserError({path, 0, 0}, "cannot write the table of scores");
-  std::filesystem::rename(path + ".new", path);
-}
-
 // Adds a context's rows, and says how many policies are refused.
 std::size_t add_rows(const Options& options, const score::ScoreModel& model, const Choices& choices,
                      std::int64_t context, std::vector<score::ScoreRow>& rows) {
@@ -137,7 +129,7 @@ int run(const Options& options) {
   std::vector<score::ScoreRow> rows = rows_that_hold(options.out, made_with);
   for (const std::int64_t context : options.contexts) {
     const std::size_t before = rows.size(), refused = add_rows(options, model, choices, context, rows);
-    write(options.out, rows);
+    write_whole_file(options.out, score::write_score_table(rows));
     fmt::print("{} tokens: {} policies, {} of them made now, {} refused\n", context, choices.all().size(),
                rows.size() - before, refused);
   }

@@ -38,4 +38,10 @@ void WholeFile::commit() {
   if (!out_ || error) throw UserError({path_, 0, 0}, "cannot be written");
 }
 
+void write_whole_file(const std::string& path, std::string_view text) {
+  WholeFile file(path);
+  file.stream() << text;
+  file.commit();
+}
+
 }  // namespace kvcast

@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <string>
+#include <string_view>
 
 namespace kvcast {
 
@@ -25,5 +26,8 @@ class WholeFile {
   std::string path_, written_to_;
   std::ofstream out_;
 };
+
+// The text as a file. UserError as above.
+void write_whole_file(const std::string& path, std::string_view text);
 
 }  // namespace kvcast

@@ -230,7 +230,8 @@ std::vector<Widening> widenings(const Suite& suite) {
 
 std::string intervals_text(const std::vector<Widening>& widenings) {
   std::string text =
-      "# Half-widths of 80 % intervals (natural logarithm of a time) for what the model leaves out, beside what "
+      "# Half-widths of 80 % intervals (natural logarithm of a time) for what the model leaves out, in addition to "
+      "what "
       "uncertain numbers\n"
       "# explain. Written by `kvcast validate times --intervals configs/validation/intervals.yaml`.\n";
   for (const Widening& w : widenings) {
