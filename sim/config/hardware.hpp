@@ -44,11 +44,12 @@ struct AttentionKernel {
 // What is called a floor is the time that a kernel of a class takes however small its work, beyond that of an empty
 // kernel; the gap is the time from one empty kernel to the next. A kernel takes gap + floor + its work.
 struct Gpu {
-  Value hbm_capacity;   // bytes
-  Value hbm_reserved;   // bytes that CUDA context, kernels and framework take before any tensor
-  Value hbm_bandwidth;  // B/s, the maker's
-  Value tensor_flops;   // FLOP/s, fp16 dense with fp32 accumulation
-  Value vector_flops;   // FLOP/s, fp32
+  Value hbm_capacity;                   // bytes
+  Value hbm_reserved;                   // bytes that CUDA context, kernels and framework take before any tensor
+  Value hbm_bandwidth;                  // B/s, the maker's
+  Value tensor_flops;                   // FLOP/s, fp16 dense with fp32 accumulation
+  Value vector_flops;                   // FLOP/s, fp32
+  Value fp8_rate, int8_rate, fp4_rate;  // products of such numbers over those of tensor_flops; 1: the card has none
   Value sm_count;
   Value clock;        // Hz, under load
   Value floor_clock;  // Hz at which floors and topk_row were established: they take floor_clock / clock times as long
@@ -85,6 +86,8 @@ struct Link {
   Value h2d_bandwidth, d2h_bandwidth;  // B/s, pinned, large copies, one direction busy
   Value both_bandwidth;                // B/s in total with both directions busy
   Value pageable_bandwidth;            // B/s at which the driver stages pageable memory
+  Value peer_bandwidth;                // B/s that a GPU receives from another one while all exchange
+  Value peer_latency;                  // seconds of an exchange between GPUs however small, beyond a kernel's
   Value copy_latency;                  // seconds from the start of a copy to its first byte
   Value issue_row;                     // seconds of host time more for each row of a 2D copy
   Value issue_batched;                 // seconds of host time for each piece of a batched call

@@ -3,7 +3,10 @@
 
 #include "config/model.hpp"
 
+#include <cmath>
 #include <filesystem>
+#include <functional>
+#include <stdexcept>
 
 #include "config/section.hpp"
 
@@ -13,9 +16,11 @@ namespace {
 Rope read_rope(Section section) {
   Rope rope;
   rope.theta = section.number("theta", 1, 1e12);
-  const std::string scaling = section.choice("scaling", {"none", "linear", "llama3"}, "none");
+  const std::string scaling = section.choice("scaling", {"none", "linear", "llama3", "yarn"}, "none");
   if (scaling != "none") {
-    rope.scaling = scaling == "linear" ? Rope::Scaling::kLinear : Rope::Scaling::kLlama3;
+    rope.scaling = scaling == "linear" ? Rope::Scaling::kLinear
+                   : scaling == "yarn" ? Rope::Scaling::kYarn
+                                       : Rope::Scaling::kLlama3;
     rope.factor = section.number("factor", 1, 1e6);
     rope.original_context = section.integer("original_context", 1, 1'000'000'000);
   }
@@ -28,6 +33,39 @@ Rope read_rope(Section section) {
   }
   section.finish();
   return rope;
+}
+
+Precision read_precision(Section& section, std::string_view key, Precision fallback = Precision::kBf16) {
+  return *precision_from_name(section.choice(key, weight_precisions(), std::string(precision_name(fallback))));
+}
+
+Latent read_latent(Section section) {
+  const auto width = [&](std::string_view key) { return static_cast<int>(section.integer(key, 1, 1'000'000)); };
+  Latent latent;
+  latent.query_rank = static_cast<int>(section.integer("query_rank", 0, 1'000'000, 0));
+  latent.rank = width("rank");
+  latent.rope_dim = width("rope_dim");
+  latent.key_dim = width("key_dim");
+  latent.value_dim = width("value_dim");
+  section.finish();
+  return latent;
+}
+
+Experts read_experts(Section section) {
+  Experts experts;
+  experts.count = static_cast<int>(section.integer("count", 2, 100'000));
+  experts.active = static_cast<double>(section.integer("active", 1, experts.count));
+  experts.shared = static_cast<int>(section.integer("shared", 0, 1000, 0));
+  experts.ffn = static_cast<int>(section.integer("ffn", 1, 10'000'000));
+  experts.dense_layers = static_cast<int>(section.integer("dense_layers", 0, 10'000, 0));
+  section.finish();
+  return experts;
+}
+
+void read_sliding(Section section, Model& model) {
+  model.sliding_window = static_cast<int>(section.integer("window", 1, 1'000'000'000));
+  model.full_every = static_cast<int>(section.integer("full_every", 2, model.layers));
+  section.finish();
 }
 
 void check_shape(const Model& model, const Section& section) {
@@ -47,26 +85,115 @@ void check_shape(const Model& model, const Section& section) {
 
 }  // namespace
 
+namespace {
+
+// Calls visit(rows, columns, precision) for each matrix of a model, vectors being matrices of one column.
+void for_each_matrix(const Model& m, const std::function<void(double, double, Precision)>& visit) {
+  const double h = m.hidden, queries = static_cast<double>(m.n_q_heads) * m.head_dim;
+  const double keys = static_cast<double>(m.n_kv_heads) * m.head_dim;
+  const auto vector = [&](double n) { visit(n, 1, Precision::kBf16); };
+  const auto network = [&](double width, Precision precision) {
+    visit(2 * width, h, precision);
+    visit(h, width, precision);
+  };
+  visit(m.vocab, h, Precision::kBf16);
+  if (!m.tie_embeddings) visit(m.vocab, h, Precision::kBf16);
+  vector(h);  // the final norm
+  for (int layer = 0; layer < m.layers; ++layer) {
+    vector(2 * h);  // norms before attention and before the network
+    if (m.latent) {
+      const Latent& l = *m.latent;
+      const double wide = static_cast<double>(m.n_q_heads) * (l.key_dim + l.rope_dim);
+      if (l.query_rank > 0) visit(l.query_rank, h, m.weights), vector(l.query_rank);
+      visit(wide, l.query_rank > 0 ? l.query_rank : h, m.weights);
+      visit(l.cached(), h, m.weights);
+      vector(l.rank);
+      visit(static_cast<double>(m.n_q_heads) * (l.key_dim + l.value_dim), l.rank, m.weights);
+      visit(h, static_cast<double>(m.n_q_heads) * l.value_dim, m.weights);
+    } else {
+      visit(queries + 2 * keys, h, m.weights);
+      visit(h, queries, m.weights);
+      if (m.qkv_bias) vector(queries + 2 * keys);
+      if (m.qk_norm) vector(2.0 * m.head_dim);
+    }
+    if (!m.has_experts(layer)) {
+      network(m.ffn, m.weights);
+      continue;
+    }
+    visit(m.experts->count, h, Precision::kBf16);  // the router
+    for (int e = 0; e < m.experts->count + m.experts->shared; ++e) network(m.experts->ffn, m.expert_weights);
+  }
+}
+
+}  // namespace
+
+double Experts::touched(double rows) const { return count * (1 - std::pow(1 - active / count, rows)); }
+
+int Model::full_layers() const { return sliding_window > 0 ? layers / full_every : layers; }
+
+double Model::cache_bytes() const { return cache_element_bytes(cache, head_dim); }
+
+double Model::kv_bytes_per_token_layer() const {
+  return latent ? latent->cached() * cache_element_bytes(cache, latent->cached())
+                : 2.0 * n_kv_heads * head_dim * cache_bytes();
+}
+
 double Model::parameters() const {
-  const double embedding = static_cast<double>(vocab) * hidden;
-  const double query_width = static_cast<double>(n_q_heads) * head_dim;
-  const double kv_width = static_cast<double>(n_kv_heads) * head_dim;
-  const double attention = hidden * (query_width + 2 * kv_width) + query_width * hidden;
-  const double biases = qkv_bias ? query_width + 2 * kv_width : 0;
-  const double head_norms = qk_norm ? 2.0 * head_dim : 0;
-  const double feed_forward = 3.0 * hidden * ffn;
-  const double norms = 2.0 * hidden;
-  const double final_norm = hidden;
-  return embedding * (tie_embeddings ? 1 : 2) + layers * (attention + biases + head_norms + feed_forward + norms) +
-         final_norm;
+  double count = 0;
+  for_each_matrix(*this, [&](double rows, double columns, Precision) { count += rows * columns; });
+  return count;
+}
+
+double Model::weight_bytes() const {
+  double bytes = 0;
+  for_each_matrix(*this, [&](double rows, double columns, Precision precision) {
+    bytes += config::weight_bytes(precision, rows, columns);
+  });
+  return bytes;
+}
+
+Model rank_of(const Model& model, int ranks, bool expert_parallel) {
+  Model rank = model;
+  rank.ranks = ranks;
+  const auto split = [&](int& size, const char* name) {
+    if (size % ranks != 0) throw std::invalid_argument(fmt::format("{} does not divide {} {}", ranks, size, name));
+    size /= ranks;
+  };
+  split(rank.n_q_heads, "query heads");
+  if (model.n_kv_heads < ranks) {
+    if (ranks % model.n_kv_heads != 0) {
+      throw std::invalid_argument(fmt::format("{} is no multiple of {} KV heads", ranks, model.n_kv_heads));
+    }
+    rank.n_kv_heads = 1;
+  } else {
+    split(rank.n_kv_heads, "KV heads");
+  }
+  const bool all_experts = model.experts && model.experts->dense_layers == 0;
+  if (!all_experts) split(rank.ffn, "columns of the feed-forward network");
+  if (rank.experts) {
+    if (expert_parallel) {
+      split(rank.experts->count, "experts");
+      rank.experts->active /= ranks;
+    } else {
+      split(rank.experts->ffn, "columns of an expert");
+    }
+  }
+  rank.vocab = (model.vocab + ranks - 1) / ranks;  // padded to whole rows a rank
+  return rank;
 }
 
 std::string canonical(const Model& m) {
   const Rope& r = m.rope;
-  return fmt::format("{}\n{}\n{} {} {} {} {} {} {} {} {} {} {}\n{} {} {} {} {} {}\n{}\n", m.name, m.title, m.layers,
-                     m.hidden, m.n_q_heads, m.n_kv_heads, m.head_dim, m.ffn, m.vocab, m.tie_embeddings, m.qkv_bias,
-                     m.qk_norm, m.max_context, r.theta, static_cast<int>(r.scaling), r.factor, r.low_freq_factor,
-                     r.high_freq_factor, r.original_context, m.source);
+  const Latent l = m.latent.value_or(Latent{});
+  const Experts e = m.experts.value_or(Experts{});
+  return fmt::format(
+      "{}\n{}\n{} {} {} {} {} {} {} {} {} {} {}\n{} {} {} {} {} {}\n{} {} {} {} {}\n{} {} {} {} {}\n{} {} {} "
+      "{} {}\n{}\n",
+      m.name, m.title, m.layers, m.hidden, m.n_q_heads, m.n_kv_heads, m.head_dim, m.ffn, m.vocab, m.tie_embeddings,
+      m.qkv_bias, m.qk_norm, m.max_context, r.theta, static_cast<int>(r.scaling), r.factor, r.low_freq_factor,
+      r.high_freq_factor, r.original_context, l.query_rank, l.rank, l.rope_dim, l.key_dim, l.value_dim, e.count,
+      e.active, e.shared, e.ffn, e.dense_layers, m.sliding_window, m.full_every, precision_name(m.weights),
+      precision_name(m.expert_weights), precision_name(m.cache), m.source);
 }
 
 Model read_model(const std::string& path) {
@@ -74,22 +201,30 @@ Model read_model(const std::string& path) {
   Model model;
   model.name = std::filesystem::path(path).stem().string();
   model.title = section.text("title");
-  if (section.choice("attention", {"gqa", "mla"}, "gqa") == "mla") {
-    throw UserError(section.where("attention"),
-                    model.title + " uses multi-head latent attention, which kvcast does not model yet");
-  }
+  const bool latent = section.choice("attention", {"gqa", "mla"}, "gqa") == "mla";
   model.aliases = section.texts("aliases", {});
   const auto dimension = [&](std::string_view key, int high) {
     return static_cast<int>(section.integer(key, 1, high));
   };
-  section.require(
-      {"layers", "hidden", "n_q_heads", "n_kv_heads", "head_dim", "ffn", "vocab", "max_context", "rope", "source"});
+  section.require({"layers", "hidden", "n_q_heads", "vocab", "max_context", "rope", "source"});
+  section.require(latent ? std::vector<std::string_view>{"latent"}
+                         : std::vector<std::string_view>{"n_kv_heads", "head_dim"});
+  if (!section.has("experts")) section.require({"ffn"});
   model.layers = dimension("layers", 10'000);
   model.hidden = dimension("hidden", 1'000'000);
   model.n_q_heads = dimension("n_q_heads", 10'000);
-  model.n_kv_heads = dimension("n_kv_heads", 10'000);
-  model.head_dim = dimension("head_dim", 4096);
-  model.ffn = dimension("ffn", 10'000'000);
+  if (latent) {
+    model.latent = read_latent(section.section("latent", "latent"));
+    model.n_kv_heads = 1, model.head_dim = model.latent->key_dim;
+  } else {
+    model.n_kv_heads = dimension("n_kv_heads", 10'000);
+    model.head_dim = dimension("head_dim", 4096);
+  }
+  if (section.has("experts")) model.experts = read_experts(section.section("experts", "experts"));
+  if (!model.experts || model.experts->dense_layers > 0) model.ffn = dimension("ffn", 10'000'000);
+  if (section.has("sliding")) read_sliding(section.section("sliding", "sliding"), model);
+  model.weights = read_precision(section, "weights");
+  model.expert_weights = read_precision(section, "expert_weights", model.weights);
   model.vocab = dimension("vocab", 100'000'000);
   model.tie_embeddings = section.flag("tie_embeddings", false);
   model.qkv_bias = section.flag("qkv_bias", false);

@@ -1,22 +1,48 @@
 // Shape of a decoder model: what the cost of a layer and the size of its KV cache follow from.
 //
-// Read from configs/models/NAME.yaml. Multi-head and grouped-query attention, a gated feed-forward network (gate, up,
-// down) and RMS norms: the Llama family and its relatives. Other attention is refused by name.
+// Read from configs/models/NAME.yaml. Multi-head, grouped-query and multi-head latent attention, layers with a sliding
+// window, a gated feed-forward network (gate, up, down) or a mixture of such experts, and RMS norms.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "config/precision.hpp"
 
 namespace kvcast::config {
 
 struct Rope {
-  enum class Scaling { kNone, kLinear, kLlama3 };
+  enum class Scaling { kNone, kLinear, kLlama3, kYarn };
   double theta = 10000;
   Scaling scaling = Scaling::kNone;
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
-  std::int64_t original_context = 0;                 // tokens trained on before scaling; llama3, linear
+  std::int64_t original_context = 0;                 // tokens trained on before scaling; all but none
+};
+
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): a token caches one latent vector and one key with RoPE
+// that all heads share.
+struct Latent {
+  int query_rank = 0;                             // width that queries are compressed to; 0: they are not
+  int rank = 0;                                   // width of the latent vector
+  int rope_dim = 0;                               // of the shared key, and of each query's part with RoPE
+  int key_dim = 0;                                // of a head's key without RoPE, made of the latent vector
+  int value_dim = 0;                              // of a head's value, made of the latent vector
+  int cached() const { return rank + rope_dim; }  // elements a token and layer
+};
+
+// A mixture of experts in place of a feed-forward network.
+struct Experts {
+  int count = 0;         // routed experts of a layer
+  double active = 0;     // of them, chosen by a token; on average, of those of a rank
+  int shared = 0;        // experts of the same width that every token passes through
+  int ffn = 0;           // width of an expert between up and down
+  int dense_layers = 0;  // at the start, with a network of Model::ffn
+  // Experts that `rows` tokens touch on average where each token chooses evenly: count · (1 − (1 − active /
+  // count)^rows).
+  double touched(double rows) const;
 };
 
 struct Model {
@@ -28,24 +54,43 @@ struct Model {
   int n_q_heads = 0;
   int n_kv_heads = 0;
   int head_dim = 0;
-  int ffn = 0;  // width between up and down
+  int ffn = 0;  // width between up and down, outside of experts
   int vocab = 0;
   bool tie_embeddings = false;
   bool qkv_bias = false;
-  bool qk_norm = false;  // an RMS norm on each head's query and key (Qwen3)
+  bool qk_norm = false;                         // an RMS norm on each head's query and key (Qwen3)
+  std::optional<Latent> latent;                 // with it n_kv_heads is 1, and head_dim the key_dim
+  std::optional<Experts> experts;               // none: every layer has a network of `ffn`
+  int sliding_window = 0;                       // tokens that sliding layers attend to; 0: there are none
+  int full_every = 1;                           // of so many layers the last one attends to everything
+  Precision weights = Precision::kBf16;         // of projections and networks; embedding, head and norms are bf16
+  Precision expert_weights = Precision::kBf16;  // of routed and shared experts
+  Precision cache = Precision::kBf16;           // of keys and values
+  int ranks = 1;  // GPUs that share each layer; above 1 sizes are those of one GPU (rank_of)
   std::int64_t max_context = 0;
   Rope rope;
   std::string source;
 
-  static constexpr double kElementBytes = 2;  // fp16 or bf16 weights and KV
+  static constexpr double kElementBytes = 2;  // of activations: fp16 or bf16
   int group() const { return n_q_heads / n_kv_heads; }
-  // K and V of one token in one layer.
-  double kv_bytes_per_token_layer() const { return 2.0 * n_kv_heads * head_dim * kElementBytes; }
-  double kv_bytes_per_token() const { return kv_bytes_per_token_layer() * layers; }
+  bool slides(int layer) const { return sliding_window > 0 && (layer + 1) % full_every != 0; }
+  int full_layers() const;  // layers without a window
+  int first_full_layer() const { return sliding_window > 0 ? full_every - 1 : 0; }
+  bool has_experts(int layer) const { return experts && layer >= experts->dense_layers; }
+  double cache_bytes() const;  // of an element of a key or value, its share of the scales included
+  // What one token caches in one layer: K and V, or the latent vector.
+  double kv_bytes_per_token_layer() const;
+  // In the layers that keep all tokens.
+  double kv_bytes_per_token() const { return kv_bytes_per_token_layer() * full_layers(); }
   // Weights, norms and biases included; the embedding counts once where it is tied to the head.
   double parameters() const;
-  double weight_bytes() const { return parameters() * kElementBytes; }
+  double weight_bytes() const;
 };
+
+// The share of the model that one of `ranks` GPUs holds under tensor parallelism: heads, networks and vocabulary are
+// split, KV heads are copied where there are fewer than ranks. expert_parallel: experts are dealt out whole. Throws
+// std::invalid_argument with the reason where the shape does not divide.
+Model rank_of(const Model& model, int ranks, bool expert_parallel);
 
 // All of the model as text: equal models give equal text whatever files they were read from. What results are keyed by.
 std::string canonical(const Model& model);

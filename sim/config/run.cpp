@@ -228,7 +228,7 @@ Run read_run(const Node& config) {
     throw UserError(config.key_where("sweep"), "a run has no `sweep:`; `kvcast sweep` runs the points of one");
   }
   section.only({"name", "description", "model", "hardware", "policy", "match", "workload", "trace", "traces", "score",
-                "framework"});
+                "framework", "deployment", "price_per_hour"});
   section.require({"model", "hardware", "policy"});
   Run run;
   run.source = config;
@@ -236,6 +236,8 @@ Run read_run(const Node& config) {
   run.description = section.text("description", "");
   const std::string model = section.text("model");
   run.model = read_model(find_config("models", model, section.where("model")));
+  if (section.has("deployment")) run.deployment = read_deployment(section.node("deployment"), run.model);
+  if (section.has("price_per_hour")) run.price_per_hour = section.number("price_per_hour", 0, 1e9);
   run.hardware = read_hardware(section.node("hardware"));
   run.policy = read_policy(section.node("policy"));
   if (section.has("workload")) run.workload = read_workload(section.section("workload", "workload"));
@@ -261,10 +263,16 @@ Run read_run(const Node& config) {
 
 Shapes run_shapes() {
   const Node none = Node::map({}, {});
-  const std::function<void()> readers[] = {
-      [&] { read_run(none); },           [&] { read_workload(Section(none, "workload")); },
-      [&] { read_score(none); },         [&] { read_trace(Section(none, "trace")); },
-      [&] { read_framework(none, {}); }, [&] { read_match(Section(none, "match"), none); }};
+  const std::function<void()> readers[] = {[&] { read_run(none); },
+                                           [&] { read_workload(Section(none, "workload")); },
+                                           [&] { read_score(none); },
+                                           [&] { read_trace(Section(none, "trace")); },
+                                           [&] { read_framework(none, {}); },
+                                           [&] { read_match(Section(none, "match"), none); },
+                                           [&] {
+                                             Model any;
+                                             read_deployment(none, any);
+                                           }};
   Shapes all;
   for (const std::function<void()>& reader : readers) all.merge(shapes_of(reader));
   return all;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/deployment.hpp"
 #include "config/find.hpp"
 #include "config/framework.hpp"
 #include "config/hardware.hpp"
@@ -73,7 +74,8 @@ const char* quantity_name(MatchChoice::Quantity quantity);
 
 struct Run {
   std::string name, description;  // free text for reports; may be empty
-  Model model;
+  Model model;                    // with the precisions of the deployment
+  Deployment deployment;
   Hardware hardware;
   PolicyChoice policy;
   Workload workload;
@@ -82,7 +84,8 @@ struct Run {
   ScoreChoice score;
   std::optional<MatchChoice> match;  // set: the policy's budget is still to be solved for, and not written
   Framework framework;
-  Node source;  // the whole config, all --set applied, names not resolved
+  std::optional<double> price_per_hour;  // of all GPUs of the deployment together, in any currency
+  Node source;                           // the whole config, all --set applied, names not resolved
 };
 
 // `score:` of a configuration: a map, or a benchmark's name alone.

@@ -32,27 +32,37 @@ std::string_view lane_name(Lane lane);
 
 // What an op is for: the rows of a step's breakdown.
 enum class Kind : std::uint8_t {
-  kGemm,       // dense projections and the language-model head
-  kAttention,  // attention over the KV pairs that are read
-  kSmall,      // norms, RoPE, append, activation, sampling
-  kScore,      // estimating which tokens matter
-  kTopK,       // picking them
-  kIndex,      // building or updating summaries, centroids, hashes; eviction and compaction
-  kCopyIn,     // host to device
-  kCopyOut,    // device to host
-  kConvert,    // layout conversion of recalled pages
-  kLaunch,     // host side of kernel launches, framework overhead
-  kSync,       // host waits for the device
-  kCpuWork,    // attention, reranking, look-ups on the CPU
-  kMarker,     // no work: joins and step boundaries
+  kGemm,        // dense projections and the language-model head
+  kAttention,   // attention over the KV pairs that are read
+  kSmall,       // norms, RoPE, append, activation, sampling
+  kScore,       // estimating which tokens matter
+  kTopK,        // picking them
+  kIndex,       // building or updating summaries, centroids, hashes; eviction and compaction
+  kCopyIn,      // host to device
+  kCopyOut,     // device to host
+  kConvert,     // layout conversion of recalled pages
+  kLaunch,      // host side of kernel launches, framework overhead
+  kSync,        // host waits for the device
+  kCpuWork,     // attention, reranking, look-ups on the CPU
+  kCollective,  // exchange with the other GPUs that share a layer or follow in the pipeline
+  kMarker,      // no work: joins and step boundaries
 };
-inline constexpr int kKindCount = 13;
+inline constexpr int kKindCount = 14;
 std::string_view kind_name(Kind kind);
 
-// C[m×n] = A[m×k] · B[k×n]; B are weights, read once; fp16 unless element_bytes says otherwise.
+// The unit that multiplies: 16-bit products run everywhere, the others at a card's own rate where it has them.
+enum class Products : std::uint8_t { kHalf, kFp8, kInt8, kFp4 };
+
+// C[m×n] = A[m×k] · B[k×n]; B are weights, read once. element_bytes: of A and C, and of B unless weight_bytes says
+// otherwise (a mean, scales included). groups: so many products of this shape in one kernel, each with its own B
+// (experts, heads); m is a mean over them.
 struct Gemm {
   double m = 0, n = 0, k = 0;
   double element_bytes = 2;
+  double weight_bytes = 0;
+  double groups = 1;
+  Products products = Products::kHalf;
+  double stored_bytes() const { return groups * n * k * (weight_bytes > 0 ? weight_bytes : element_bytes); }  // of B
   bool operator==(const Gemm&) const = default;
 };
 
@@ -67,7 +77,9 @@ struct DecodeAttention {
   double kv_reads = 1;
   double score_bytes = 0;   // bytes of attention scores written out, 0 = none
   double unpack_flops = 0;  // on the vector units, before the products: what makes numbers of packed pairs
-  bool warm = false;        // the same KV pairs were read just before: what fits into the L2 is found there
+  double product_dims =
+      0;  // multiply-adds of a query head and a pair; 0: 2 · head_dim, queries with keys and weights with values
+  bool warm = false;  // the same KV pairs were read just before: what fits into the L2 is found there
   bool operator==(const DecodeAttention&) const = default;
 };
 
@@ -98,6 +110,16 @@ struct TopK {
   double score_bytes = 4;
   double passes = 1;
   bool operator==(const TopK&) const = default;
+};
+
+// An exchange between `ranks` GPUs, this one included, of `bytes` on each: an all-reduce leaves the sum on all of them,
+// an all-gather the parts of all, kNext hands them to the GPU that follows in the pipeline.
+enum class Exchange : std::uint8_t { kAllReduce, kAllGather, kNext };
+struct Collective {
+  Exchange exchange = Exchange::kAllReduce;
+  double bytes = 0;
+  double ranks = 1;
+  bool operator==(const Collective&) const = default;
 };
 
 enum class Direction : std::uint8_t { kHostToDevice, kDeviceToHost };
@@ -160,7 +182,8 @@ struct Marker {
   bool operator==(const Marker&) const = default;
 };
 
-using Work = std::variant<Marker, Gemm, DecodeAttention, PrefillAttention, Kernel, TopK, Copy, Host, CpuWork>;
+using Work =
+    std::variant<Marker, Gemm, DecodeAttention, PrefillAttention, Kernel, TopK, Copy, Host, CpuWork, Collective>;
 
 // Bytes that an op takes from a pool when it starts (> 0) or gives back when it finishes (< 0).
 enum class Pool : std::uint8_t { kHbm, kDram };

@@ -9,11 +9,13 @@ struct Count {
   Traffic operator()(const Marker&) const { return {}; }
   Traffic operator()(const Host&) const { return {}; }
   Traffic operator()(const Gemm& w) const {
-    return {.hbm_read = (w.k * w.n + w.m * w.k) * w.element_bytes, .hbm_write = w.m * w.n * w.element_bytes};
+    const double row = w.groups * w.m * w.element_bytes;
+    return {.hbm_read = w.stored_bytes() + row * w.k, .hbm_write = row * w.n};
   }
   Traffic operator()(const DecodeAttention& w) const {
     const double pairs = 2 * w.tokens * w.head_dim * w.element_bytes * w.kv_reads;
-    const double heads = w.rows * w.group * w.head_dim * kHalf;  // queries in, outputs out
+    const double dims = w.product_dims > 0 ? w.product_dims / 2 : w.head_dim;
+    const double heads = w.rows * w.group * dims * kHalf;  // queries in, outputs out
     return {.hbm_read = pairs + heads, .hbm_write = heads + w.score_bytes, .kv_read = pairs};
   }
   Traffic operator()(const PrefillAttention& w) const { return {.hbm_read = w.read_bytes, .hbm_write = w.write_bytes}; }
@@ -26,6 +28,7 @@ struct Count {
     if (w.direction == Direction::kDeviceToHost) return Traffic{.d2h = bytes};
     return Traffic{.h2d = bytes, .h2d_pieces = w.runs * w.rows};
   }
+  Traffic operator()(const Collective& w) const { return {.hbm_read = w.bytes, .hbm_write = w.bytes}; }
   Traffic operator()(const CpuWork& w) const { return {.cpu_dram = w.items * w.bytes_per_item}; }
 };
 

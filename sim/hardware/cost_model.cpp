@@ -37,6 +37,7 @@ struct AddWork {
   }
   void operator()(const graph::Kernel& work) const { gap(), add_kernel(terms, machine.gpu, framework, work); }
   void operator()(const graph::TopK& work) const { gap(), add_topk(terms, machine.gpu, work); }
+  void operator()(const graph::Collective& work) const { gap(), add_collective(terms, machine, work); }
   void operator()(const graph::Copy& work) const {
     if (work.kind == graph::CopyKind::kZeroCopy && work.runs > 0 && work.run_bytes > 0) gap();
     add_copy(terms, machine, work);
@@ -46,6 +47,14 @@ struct AddWork {
   }
   void operator()(const graph::CpuWork& work) const { add_cpu_work(terms, machine.host, work); }
 };
+
+// The other GPUs do the same at the same time, and leave this one its share of the host.
+config::Hardware share_of(config::Hardware machine, int gpus) {
+  config::Host& host = machine.host;
+  host.dram_bandwidth.value /= gpus, host.dram_capacity.value /= gpus;
+  host.cores.value = std::max(1.0, std::floor(host.cores / gpus));
+  return machine;
+}
 
 std::string describe(const Term& term, const Cost& cost) {
   std::string text = fmt::format("{:>10}  {}", format_quantity(term.seconds.value, Dimension::kSeconds), term.what);
@@ -60,8 +69,8 @@ std::string describe(const Term& term, const Cost& cost) {
 
 }  // namespace
 
-CostModel::CostModel(const config::Hardware& hardware, const config::Framework& framework, Shift shift)
-    : hardware_(std::make_shared<const config::Hardware>(hardware)),
+CostModel::CostModel(const config::Hardware& hardware, const config::Framework& framework, Shift shift, int gpus)
+    : hardware_(std::make_shared<const config::Hardware>(share_of(hardware, gpus))),
       framework_(std::make_shared<const config::Framework>(framework)),
       shift_(std::move(shift)) {
   rates_.fill(1);  // engines and threads are counted in seconds
@@ -72,6 +81,7 @@ CostModel::CostModel(const config::Hardware& hardware, const config::Framework& 
   set(Resource::kLinkIn, hardware_->link.h2d_bandwidth);
   set(Resource::kLinkOut, hardware_->link.d2h_bandwidth);
   set(Resource::kLink, hardware_->link.both_bandwidth);
+  set(Resource::kPeer, hardware_->link.peer_bandwidth);
   set(Resource::kDram, hardware_->host.dram_bandwidth);
   set(Resource::kCores, hardware_->host.cores);
 }

@@ -22,8 +22,9 @@ inline constexpr const char* kHostMemory = "host memory";
 
 class CostModel {
  public:
-  // Keeps copies; the framework says whether kernels follow each other in CUDA graphs or in streams.
-  CostModel(const config::Hardware& hardware, const config::Framework& framework, Shift shift = {});
+  // Keeps copies; the framework says whether kernels follow each other in CUDA graphs or in streams. gpus: so many do
+  // the same work on one host, and share its memory and its cores evenly.
+  CostModel(const config::Hardware& hardware, const config::Framework& framework, Shift shift = {}, int gpus = 1);
 
   // The same machine under a shift.
   CostModel shifted(const Shift& shift) const {

@@ -84,6 +84,24 @@ void add_concatenation(Terms& terms, const config::Gpu& gpu, const Value& bytes_
 // A share by the logarithm of the rows: 0 for one row, 1 for 64 and more.
 double share_of_rows(double m) { return std::clamp(std::log2(std::max(1.0, m)) / 6, 0.0, 1.0); }
 
+// Conversion of a packed number and its product with the scale, as in Marlin's kernels (arXiv 2408.11743).
+constexpr double kUnpackOps = 2;
+
+const Value& products_rate(const config::Gpu& gpu, graph::Products products) {
+  static const Value kSame{1, Origin::kExact, 0, "16-bit products"};
+  switch (products) {
+    case graph::Products::kFp8:
+      return gpu.fp8_rate;
+    case graph::Products::kInt8:
+      return gpu.int8_rate;
+    case graph::Products::kFp4:
+      return gpu.fp4_rate;
+    case graph::Products::kHalf:
+      break;
+  }
+  return kSame;
+}
+
 double pair_bytes(const graph::DecodeAttention& work) { return 2 * work.tokens * work.head_dim * work.element_bytes; }
 
 // The share of the KV pairs that a call finds in the L2 when the call before has read the same: from all at 0.75 of
@@ -96,16 +114,24 @@ double found_in_l2(const config::Gpu& gpu, const graph::DecodeAttention& work) {
 
 void add_gemm(Terms& terms, const config::Gpu& gpu, const graph::Gemm& work) {
   add_floor(terms, gpu, "GEMM floor", gpu.floor_gemm);
-  const double weights = work.n * work.k * work.element_bytes;
+  const double weights = work.stored_bytes();
   const Number memory = at(gpu.gemm_memory_efficiency, weights) * (1 - gpu.gemm_row_loss * share_of_rows(work.m));
   const Number transfer = exact(hbm_bytes(work)) / reached(gpu.hbm_bandwidth, memory);
   terms.work("weights and activations", Resource::kHbm, transfer);
   // Tiles are counted in parts: whole ones would make 129 rows faster than 128, by the better fill of twice as many.
   const double rows = round_up(work.m, kMmaRows);
-  const double tiles = std::max(1.0, rows / gpu.gemm_tile) * std::max(1.0, work.n / gpu.gemm_tile);
-  const double flops = 2 * rows * work.n * work.k;
-  const Number rate = at(gpu.gemm_compute_efficiency, tiles / gpu.sm_count);
+  const double row_tiles = std::max(1.0, rows / gpu.gemm_tile);
+  const double tiles = work.groups * row_tiles * std::max(1.0, work.n / gpu.gemm_tile);
+  const double flops = 2 * work.groups * rows * work.n * work.k;
+  const Value& faster = products_rate(gpu, work.products);
+  const Number rate = at(gpu.gemm_compute_efficiency, tiles / gpu.sm_count) * number(faster);
   const Number products = exact(flops) / reached(gpu.tensor_flops, rate);
+  if (faster == 1 && work.weight_bytes > 0 && work.weight_bytes < work.element_bytes) {
+    // 16-bit products of smaller weights: each is converted and scaled once for every row of output tiles.
+    const double numbers = work.groups * work.n * work.k * std::ceil(row_tiles);
+    terms.work("weights unpacked", Resource::kVector,
+               exact(kUnpackOps * numbers) / reached(gpu.vector_flops, number(gpu.vector_efficiency)));
+  }
   terms.work("matrix products", Resource::kTensor, products);
   Number apart = number(gpu.gemm_overlap);
   apart.value = beyond_longer(transfer.value, products.value, gpu.gemm_overlap);
@@ -161,7 +187,8 @@ void add_attention_terms(Terms& terms, const config::Gpu& gpu, const graph::Deco
   const graph::Traffic traffic = graph::traffic_of(work);
   const double others = traffic.hbm_read - traffic.kv_read + traffic.hbm_write;
   terms.work("queries, outputs, scores", Resource::kHbm, exact(others) / stream_rate(gpu));
-  const double flops = 4 * work.tokens * round_up(work.group, kMmaRows) * work.head_dim;
+  const double dims = work.product_dims > 0 ? work.product_dims : 2 * work.head_dim;
+  const double flops = 2 * work.tokens * round_up(work.group, kMmaRows) * dims;
   terms.work("attention products", Resource::kTensor,
              exact(flops) / reached(gpu.tensor_flops, number(gpu.prefill_efficiency)));
 

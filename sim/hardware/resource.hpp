@@ -17,13 +17,14 @@ enum class Resource : std::uint16_t {
   kLinkIn,        // bytes to the device; fair
   kLinkOut,       // bytes from the device; fair
   kLink,          // bytes of both directions; fair
+  kPeer,          // bytes received from other GPUs; fair
   kDram,          // bytes of host memory; fair
   kCores,         // core-seconds of the CPU workers; fair
   kHostThread,    // seconds; fifo
   kRecallThread,  // seconds; fifo
   kBackupThread,  // seconds; fifo
 };
-inline constexpr int kResourceCount = 14;
+inline constexpr int kResourceCount = 15;
 
 std::string_view resource_name(Resource resource);
 bool is_fifo(Resource resource);

@@ -32,6 +32,8 @@ double attention_bytes(const graph::DecodeAttention& work, const config::Gpu& gp
 // beyond the lattice what its end says, fading to 1 within an octave.
 double attention_factor(const config::AttentionCorrection& correction, const graph::DecodeAttention& work);
 
+// An exchange between GPUs (transfers.cpp), by the faster of its algorithms.
+void add_collective(Terms& terms, const config::Hardware& machine, const graph::Collective& work);
 // Host-device copies (transfers.cpp); a zero-copy transfer is a kernel as well.
 void add_copy(Terms& terms, const config::Hardware& machine, const graph::Copy& work);
 

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "lower/dense.hpp"
+#include "policy/costs.hpp"
 #include "policy/growth.hpp"
 
 namespace kvcast::lower {
@@ -12,13 +13,38 @@ using graph::Kind;
 using graph::Lane;
 using graph::OpId;
 
+namespace {
+
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+int DecodeSetting::step_batch() const { return ceil_div(run->workload.batch, run->deployment.pipeline_parallel); }
+int DecodeSetting::stage_layers() const { return ceil_div(rank.layers, run->deployment.pipeline_parallel); }
+
+config::Model stage_of(const DecodeSetting& setting) {
+  config::Model stage = setting.rank;
+  stage.layers = setting.stage_layers();
+  // The first stage has the embedding and the last one the head, which are as large.
+  stage.tie_embeddings = stage.tie_embeddings || setting.run->deployment.pipeline_parallel > 1;
+  return stage;
+}
+
+policy::MemoryItem sliding_cache(const DecodeSetting& setting, std::int64_t tokens) {
+  const config::Model stage = stage_of(setting);
+  const auto held = static_cast<double>(std::min<std::int64_t>(tokens, stage.sliding_window));
+  const double layers = stage.layers - stage.full_layers();
+  return {graph::Pool::kHbm, "sliding-window cache",
+          setting.run->workload.batch * layers * held * stage.kv_bytes_per_token_layer()};
+}
+
 std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std::int64_t tokens) {
   const config::Run& run = *setting.run;
-  const config::Model& model = run.model;
+  config::Model model = stage_of(setting);
+  const double rows = setting.step_batch();
   std::vector<policy::MemoryItem> items = {
       {graph::Pool::kHbm, "weights", model.weight_bytes()},
-      {graph::Pool::kHbm, "activations",
-       setting.temporaries * activation_bytes(model, run.workload.batch, run.workload.batch)}};
+      {graph::Pool::kHbm, "activations", setting.temporaries * activation_bytes(model, rows, rows)}};
   if (run.framework.quadratic_mask) {
     // One byte for each pair of positions up to the bound of the sequence (gpt-fast's causal mask).
     const auto bound = static_cast<double>(setting.lengths.bound());
@@ -29,6 +55,8 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
     items.push_back(
         {graph::Pool::kHbm, "part-filled pages", run.workload.batch * lacking * model.kv_bytes_per_token()});
   }
+  if (model.sliding_window > 0) items.push_back(sliding_cache(setting, tokens));
+  model.layers = model.full_layers();
   policy::MemoryShape shape{&model, run.workload.batch, tokens, setting.lengths, setting.attended_mean};
   for (policy::MemoryItem& item : setting.policy->memory(shape)) items.push_back(std::move(item));
   return items;
@@ -52,13 +80,16 @@ void DecodeWindow::take_memory(Block& block) {
 bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
   out.clear();
   if (step_ == sampled_.steps) return false;
-  const config::Model& model = setting_.run->model;
+  const config::Model& model = setting_.rank;
+  const double rows = setting_.step_batch();
   Block block(setting_.run->framework, next_id_, step_ends_.empty() ? -1 : step_ends_.back(), events_, out);
   if (step_ == 0) take_memory(block);
-  OpId op = enter_layers(block, model, setting_.run->workload.batch, -1);
-  for (int layer = 0; layer < model.layers; ++layer) op = decode_layer(block, layer, op);
-  const double sequences = setting_.run->workload.batch;
-  step_ends_.push_back(block.between_steps(sequences, head_and_sample(block, model, sequences, op)));
+  OpId op = enter_layers(block, model, rows, -1);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    if (layer > 0 && layer % setting_.stage_layers() == 0) op = hand_over(block, model, rows, op);
+    op = decode_layer(block, layer, op);
+  }
+  step_ends_.push_back(block.between_steps(rows, head_and_sample(block, model, rows, op)));
   KVCAST_CHECK(step_ends_.back() == block.last());
   next_id_ = block.next();
   ++step_;
@@ -66,19 +97,26 @@ bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
 }
 
 OpId DecodeWindow::decode_layer(Block& block, int layer, OpId after) {
-  const config::Run& run = *setting_.run;
-  const double rows = run.workload.batch;
+  const config::Model& model = setting_.rank;
+  const double rows = setting_.step_batch();
   block.enter_layer(layer);
-  block.set_ready(before_attention(block, run.model, rows, after));
+  block.set_ready(before_attention(block, model, rows, after));
   policy::DecodeLayer shape;
-  shape.model = &run.model;
+  shape.model = &model;
   shape.layer = layer;
-  shape.batch = run.workload.batch;
+  shape.batch = setting_.step_batch();
   shape.tokens = sampled_.context + (sampled_.consecutive ? step_ : 0);
+  if (model.slides(layer)) {
+    const std::int64_t seen = std::min<std::int64_t>(shape.tokens, model.sliding_window);
+    scratch_.assign(static_cast<std::size_t>(shape.batch * model.n_kv_heads), {.attended = seen});
+    shape.heads = scratch_;
+    return after_attention(block, model, layer, rows,
+                           block.attention(policy::attention_over(shape, 0), {block.ready()}));
+  }
   shape.heads = counts_at(layer, shape.tokens);
   shape.per_query_head = setting_.per_query_head;
   setting_.policy->decode_layer(shape, block);
-  return after_attention(block, run.model, rows, block.taken_done());
+  return after_attention(block, model, layer, rows, block.taken_done(), true);
 }
 
 std::span<const policy::HeadCounts> DecodeWindow::counts_at(int layer, std::int64_t tokens) {

@@ -19,6 +19,7 @@ using CountSource = std::function<std::span<const policy::HeadCounts>(int layer,
 struct DecodeSetting {
   const config::Run* run = nullptr;
   const policy::Policy* policy = nullptr;
+  config::Model rank;  // what one GPU computes of the run's model (config::rank_model)
   policy::Lengths lengths;
   CountSource counts;
   bool per_query_head = false;
@@ -27,6 +28,10 @@ struct DecodeSetting {
   // Share of the causal pairs that sparse prompt attention computes, by layer; none: all of them.
   std::function<double(int layer)> prompt_density;
   double temporaries = 1;  // factor on the bytes of activations and attention scores
+
+  // Sequences of a step: under pipeline stages the batch comes in as many parts.
+  int step_batch() const;
+  int stage_layers() const;  // that a GPU holds
 };
 
 // Steps drawn from the replay: first_draw, first_draw + 1, … of CountSource. They stand for the steps around one
@@ -69,6 +74,10 @@ class DecodeWindow final : public graph::WorkSource {
   graph::OpId next_id_ = 0;
 };
 
+// The model as the GPU of one pipeline stage holds it.
+config::Model stage_of(const DecodeSetting& setting);
+// What layers with a sliding window hold of `tokens` cached a sequence, the whole batch's.
+policy::MemoryItem sliding_cache(const DecodeSetting& setting, std::int64_t tokens);
 // Bytes held while decoding with `tokens` cached a sequence: weights, the policy's storage, activations of a step, the
 // mask of frameworks that keep one.
 std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std::int64_t tokens);

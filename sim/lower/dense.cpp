@@ -24,62 +24,177 @@ OpId norm(Block& block, const config::Model& model, double rows, OpId after) {
                       {after});
 }
 
-OpId gemm(Block& block, const char* label, double rows, double n, double k, OpId after) {
-  return block.kernel(Lane::kCompute, Kind::kGemm, label, graph::Gemm{rows, n, k, kBytes}, {after});
+graph::Products products_of(config::Precision precision) {
+  switch (precision) {
+    case config::Precision::kFp8:
+      return graph::Products::kFp8;
+    case config::Precision::kInt8:
+      return graph::Products::kInt8;
+    case config::Precision::kMxfp4:
+    case config::Precision::kNvfp4:
+      return graph::Products::kFp4;
+    case config::Precision::kBf16:
+    case config::Precision::kInt4:  // of weights alone: products of 16-bit numbers
+      break;
+  }
+  return graph::Products::kHalf;
+}
+
+graph::Gemm product(config::Precision precision, double rows, double n, double k) {
+  graph::Gemm work{rows, n, k, kBytes};
+  if (precision == config::Precision::kBf16) return work;
+  work.weight_bytes = config::weight_bytes(precision, n, k) / (n * k);
+  work.products = products_of(precision);
+  return work;
+}
+
+OpId gemm(Block& block, const char* label, const graph::Gemm& work, OpId after) {
+  return block.kernel(Lane::kCompute, Kind::kGemm, label, work, {after});
+}
+
+OpId exchange(Block& block, const char* label, const graph::Collective& work, OpId after) {
+  if (work.ranks <= 1) return after;
+  return block.kernel(Lane::kCompute, Kind::kCollective, label, work, {after});
+}
+
+OpId all_reduce(Block& block, const config::Model& model, double rows, OpId after) {
+  const double ranks = model.ranks;
+  return exchange(block, "all-reduce", {graph::Exchange::kAllReduce, rows * model.hidden * kBytes, ranks}, after);
+}
+
+// Compressed and expanded queries, the latent vector and the shared key, and the keys' share of the expansion: of the
+// queries where they go into the latent space, of `expanded` tokens' keys and values where a prompt is read.
+OpId latent_projections(Block& block, const config::Model& model, double rows, double expanded, OpId op) {
+  const config::Latent& l = *model.latent;
+  const double heads = model.n_q_heads, width = heads * (l.key_dim + l.rope_dim);
+  const auto project = [&](const char* label, double count, double n, double k) {
+    op = gemm(block, label, product(model.weights, count, n, k), op);
+  };
+  // Queries and the latent vector are made of the same rows by one kernel.
+  project("compress queries and pairs", rows, l.query_rank + l.cached(), model.hidden);
+  project("expand queries", rows, width, l.query_rank > 0 ? l.query_rank : model.hidden);
+  op = block.kernel(Lane::kCompute, Kind::kSmall, "rope and append",
+                    streaming(rows * (width + l.cached()), rows * (width + l.cached())), {op});
+  if (expanded > 0) {
+    project("expand keys and values", expanded, heads * (l.key_dim + l.value_dim), l.rank);
+    return op;
+  }
+  graph::Gemm absorbed = product(model.weights, rows, l.rank, l.key_dim);
+  absorbed.groups = heads;
+  return gemm(block, "queries into latent space", absorbed, op);
+}
+
+// Routing, the experts that the tokens touch, and their sum.
+OpId mixture(Block& block, const config::Model& model, double rows, OpId op) {
+  const config::Experts& e = *model.experts;
+  op = gemm(block, "router", {rows, static_cast<double>(e.count), static_cast<double>(model.hidden), kBytes}, op);
+  op = block.kernel(Lane::kCompute, Kind::kSmall, "choose experts", streaming(rows * e.count, 2 * rows * e.active),
+                    {op});
+  const double touched = e.touched(rows), each = rows * e.active / touched;
+  const auto experts = [&](const char* label, double n, double k) {
+    graph::Gemm work = product(model.expert_weights, each, n, k);
+    work.groups = touched;
+    op = gemm(block, label, work, op);
+  };
+  experts("experts' gate and up", 2.0 * e.ffn, model.hidden);
+  const double values = rows * e.active * e.ffn;
+  op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(2 * values, values), {op});
+  experts("experts' down", model.hidden, e.ffn);
+  op = block.kernel(Lane::kCompute, Kind::kSmall, "sum of experts",
+                    streaming(rows * e.active * model.hidden, rows * model.hidden), {op});
+  if (e.shared == 0) return op;
+  const double width = static_cast<double>(e.shared) * e.ffn;
+  op = gemm(block, "shared gate and up", product(model.expert_weights, rows, 2 * width, model.hidden), op);
+  op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(2 * rows * width, rows * width), {op});
+  return gemm(block, "shared down", product(model.expert_weights, rows, model.hidden, width), op);
+}
+
+OpId network(Block& block, const config::Model& model, double rows, OpId op) {
+  const auto project = [&](const char* label, double n, double k) {
+    op = gemm(block, label, product(model.weights, rows, n, k), op);
+  };
+  if (block.unfused()) {
+    project("gate projection", model.ffn, model.hidden);
+    project("up projection", model.ffn, model.hidden);
+    op = unfused_activation(block, rows * model.ffn, op);
+  } else {
+    project("gate and up", 2.0 * model.ffn, model.hidden);
+    op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(2 * rows * model.ffn, rows * model.ffn),
+                      {op});
+  }
+  project("down projection", model.hidden, model.ffn);
+  return op;
 }
 
 }  // namespace
 
 OpId enter_layers(Block& block, const config::Model& model, double rows, OpId after) {
-  if (!block.unfused()) return after;
+  if (!block.unfused() && model.ranks <= 1) return after;
   block.enter_layer(-1);
-  return unfused_inputs(block, rows, model.hidden, after);
+  if (block.unfused()) after = unfused_inputs(block, rows, model.hidden, after);
+  return all_reduce(block, model, rows, after);  // of the embedding, which is split over the vocabulary
 }
 
-OpId before_attention(Block& block, const config::Model& model, double rows, OpId after) {
+OpId before_attention(Block& block, const config::Model& model, double rows, OpId after, double expanded) {
+  OpId op = norm(block, model, rows, after);
+  if (model.latent) return latent_projections(block, model, rows, expanded, op);
   const double q = static_cast<double>(model.n_q_heads) * model.head_dim;
   const double kv = 2.0 * model.n_kv_heads * model.head_dim;
-  OpId op = norm(block, model, rows, after);
+  const auto project = [&](const char* label, double n) {
+    op = gemm(block, label, product(model.weights, rows, n, model.hidden), op);
+  };
   if (block.unfused()) {
-    op = gemm(block, "q projection", rows, q, model.hidden, op);
-    op = gemm(block, "k projection", rows, kv / 2, model.hidden, op);
-    op = gemm(block, "v projection", rows, kv / 2, model.hidden, op);
+    project("q projection", q);
+    project("k projection", kv / 2);
+    project("v projection", kv / 2);
     return unfused_rope(block, rows * q, rows * kv / 2, op);
   }
-  op = gemm(block, "qkv projection", rows, q + kv, model.hidden, op);
+  project("qkv projection", q + kv);
   // RoPE on queries and keys, QK norm where the model has one, and the append of keys and values: one fused kernel.
   return block.kernel(Lane::kCompute, Kind::kSmall, "rope and append", streaming(rows * (q + kv), rows * (q + kv)),
                       {op});
 }
 
-OpId after_attention(Block& block, const config::Model& model, double rows, OpId after) {
-  const double q = static_cast<double>(model.n_q_heads) * model.head_dim;
-  OpId op = gemm(block, "output projection", rows, model.hidden, q, after);
-  op = norm(block, model, rows, op);
-  if (block.unfused()) {
-    op = gemm(block, "gate projection", rows, model.ffn, model.hidden, op);
-    op = gemm(block, "up projection", rows, model.ffn, model.hidden, op);
-    op = unfused_activation(block, rows * model.ffn, op);
-  } else {
-    op = gemm(block, "gate and up", rows, 2.0 * model.ffn, model.hidden, op);
-    op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(2 * rows * model.ffn, rows * model.ffn),
-                      {op});
+OpId after_attention(Block& block, const config::Model& model, int layer, double rows, OpId after, bool latent_output) {
+  const double dim = model.latent ? model.latent->value_dim : model.head_dim, q = model.n_q_heads * dim;
+  OpId op = after;
+  if (model.latent && latent_output) {
+    graph::Gemm values = product(model.weights, rows, dim, model.latent->rank);
+    values.groups = model.n_q_heads;
+    op = gemm(block, "values out of latent space", values, op);
   }
-  return gemm(block, "down projection", rows, model.hidden, model.ffn, op);
+  if (products_of(model.weights) != graph::Products::kHalf) {
+    // Norms and activations write what the next product reads in its own format; attention does not.
+    const graph::Kernel rounding{graph::KernelClass::kElementwise, rows * q * kBytes, rows * q};
+    op = block.kernel(Lane::kCompute, Kind::kSmall, "quantise attention output", rounding, {op});
+  }
+  op = gemm(block, "output projection", product(model.weights, rows, model.hidden, q), op);
+  op = norm(block, model, rows, all_reduce(block, model, rows, op));
+  op = model.has_experts(layer) ? mixture(block, model, rows, op) : network(block, model, rows, op);
+  return all_reduce(block, model, rows, op);
+}
+
+OpId hand_over(Block& block, const config::Model& model, double rows, OpId after) {
+  return exchange(block, "to the next stage", {graph::Exchange::kNext, rows * model.hidden * kBytes, 2}, after);
 }
 
 OpId head_and_sample(Block& block, const config::Model& model, double rows, OpId after) {
   block.enter_layer(-1);
   OpId op = norm(block, model, rows, after);
-  op = gemm(block, "head", rows, model.vocab, model.hidden, op);
-  op = block.kernel(Lane::kCompute, Kind::kSmall, "sample", streaming(rows * model.vocab, rows), {op});
-  if (block.unfused()) op = unfused_choice(block, rows, rows * model.vocab, op);
+  op = gemm(block, "head", {rows, static_cast<double>(model.vocab), static_cast<double>(model.hidden), kBytes}, op);
+  const double logits = rows * model.vocab, ranks = model.ranks;
+  op = exchange(block, "gather logits", {graph::Exchange::kAllGather, logits * kBytes, ranks}, op);
+  op = block.kernel(Lane::kCompute, Kind::kSmall, "sample", streaming(ranks * logits, rows), {op});
+  if (block.unfused()) op = unfused_choice(block, rows, ranks * logits, op);
   return block.host(Lane::kHost, Kind::kSync, "token to host", graph::HostCall::kItemSync, 1, {op});
 }
 
 double activation_bytes(const config::Model& model, double rows, double sampled, double in_network) {
   const double wide = in_network > 0 ? std::min(in_network, rows) : rows;
-  return (wide * 3.0 * model.ffn + rows * 4.0 * model.hidden) * kBytes + sampled * model.vocab * 4.0;
+  double width = model.ffn;
+  // Each token has rows in `active` experts, and in the shared ones.
+  if (model.experts) width = std::max(width, (model.experts->active + model.experts->shared) * model.experts->ffn);
+  return (wide * 3.0 * width + rows * 4.0 * model.hidden) * kBytes + sampled * model.vocab * model.ranks * 4.0;
 }
 
 }  // namespace kvcast::lower

@@ -6,12 +6,22 @@
 
 namespace kvcast::lower {
 
+// All of these do what one GPU does of a model that several share: `model` is the one's (config::rank_of), and sums go
+// around between them.
+
 // Before the first layer, where operators run one by one: what makes its inputs of tokens, `rows` in all; else `after`.
 graph::OpId enter_layers(Block& block, const config::Model& model, double rows, graph::OpId after);
 // From the residual stream to appended keys and values: norm, QKV projection, RoPE with append. `rows` tokens in all.
-graph::OpId before_attention(Block& block, const config::Model& model, double rows, graph::OpId after);
-// From the attention output to the residual stream: O projection, norm, gate and up, activation, down.
-graph::OpId after_attention(Block& block, const config::Model& model, double rows, graph::OpId after);
+// expanded: cached tokens whose keys and values are made of latent vectors while a prompt is read; 0: queries go into
+// the latent space instead.
+graph::OpId before_attention(Block& block, const config::Model& model, double rows, graph::OpId after,
+                             double expanded = 0);
+// From the attention output to the residual stream: O projection, norm, and the network or the experts of the layer.
+// latent_output: the output is in the latent space.
+graph::OpId after_attention(Block& block, const config::Model& model, int layer, double rows, graph::OpId after,
+                            bool latent_output = false);
+// To the next stage of a pipeline.
+graph::OpId hand_over(Block& block, const config::Model& model, double rows, graph::OpId after);
 // Final norm, language-model head over `rows` rows, sampling; returns the op after which the tokens are on the host.
 graph::OpId head_and_sample(Block& block, const config::Model& model, double rows, graph::OpId after);
 

@@ -37,7 +37,7 @@ class Hash {
 struct HashOfWork {
   using Result = std::uint64_t;
   Result operator()(const graph::Marker&) const { return 0; }
-  Result operator()(const graph::Gemm& w) const { return Hash().of(w.m, w.n, w.k, w.element_bytes); }
+  Result operator()(const graph::Gemm& w) const { return Hash().of(w.m, w.n, w.k, w.groups, w.weight_bytes); }
   Result operator()(const graph::DecodeAttention& w) const {
     return Hash().of(w.rows, w.group, w.tokens, w.longest, w.unit_bytes, w.kv_reads, w.score_bytes, w.warm);
   }
@@ -49,6 +49,7 @@ struct HashOfWork {
   Result operator()(const graph::Copy& w) const {
     return Hash().of(w.direction, w.kind, w.runs, w.run_bytes, w.rows, w.issuer);
   }
+  Result operator()(const graph::Collective& w) const { return Hash().of(w.exchange, w.bytes, w.ranks); }
   Result operator()(const graph::Host& w) const { return Hash().of(w.call, w.count); }
   Result operator()(const graph::CpuWork& w) const {
     return Hash().of(w.items, w.bytes_per_item, w.flops_per_item, w.ranked_per_item, w.looked_up_per_item,

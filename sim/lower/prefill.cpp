@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "lower/dense.hpp"
 #include "lower/eager.hpp"
+#include "policy/costs.hpp"
 
 namespace kvcast::lower {
 
@@ -14,34 +15,39 @@ using graph::OpId;
 using graph::Pool;
 
 Prefill::Prefill(const DecodeSetting& setting, Owners& owners) : setting_(setting), owners_(owners) {
-  const config::Run& run = *setting_.run;
-  const policy::MemoryShape shape{&run.model, run.workload.batch, setting_.lengths.prompt_tokens, setting_.lengths,
+  config::Model stage = stage_of(setting_);
+  stage.layers = stage_full_layers_ = stage.full_layers();
+  const policy::MemoryShape shape{&stage, sequences(), setting_.lengths.prompt_tokens, setting_.lengths,
                                   setting_.attended_mean};
   storage_ = setting_.policy->memory(shape);
-  for (int layer = 0; layer < run.model.layers; ++layer) {
-    blocks_.push_back(setting_.policy->prompt_blocks(run.model, layer));
+  for (int layer = 0; layer < setting_.rank.layers; ++layer) {
+    blocks_.push_back(setting_.policy->prompt_blocks(setting_.rank, layer));
     KVCAST_CHECK(blocks_.back().tokens == blocks_.front().tokens);
   }
   for (const char* owner : {"weights", "causal mask", "activations", "KV cache", "attention scores"}) owners_.id(owner);
+  if (setting_.rank.sliding_window > 0) owners_.id(sliding_cache(setting_, 0).owner);
   for (const policy::MemoryItem& item : storage_) owners_.id(item.owner);
 }
 
 // Weights and what a framework keeps for the whole run.
 void Prefill::take_fixed(Block& block) {
   const OpId held = block.join(Lane::kHost, {});
-  block.memory(held, Pool::kHbm, owners_.id("weights"), setting_.run->model.weight_bytes());
+  block.memory(held, Pool::kHbm, owners_.id("weights"), stage_of(setting_).weight_bytes());
   if (setting_.run->framework.quadratic_mask) {
     const auto bound = static_cast<double>(setting_.lengths.bound());
     block.memory(held, Pool::kHbm, owners_.id("causal mask"), bound * bound);
   }
+  if (setting_.rank.sliding_window == 0) return;
+  const policy::MemoryItem sliding = sliding_cache(setting_, setting_.lengths.prompt_tokens);
+  block.memory(held, sliding.pool, owners_.id(sliding.owner), sliding.bytes);
 }
 
 Prefill::Chunk Prefill::next_chunk() const {
   const config::Workload& workload = setting_.run->workload;
   const std::int64_t prompt = setting_.lengths.prompt_tokens;
   Chunk chunk;
-  const int together = workload.prefill_batch > 0 ? workload.prefill_batch : workload.batch;
-  chunk.sequences = std::min(together, workload.batch - done_sequences_);
+  const int together = workload.prefill_batch > 0 ? workload.prefill_batch : sequences();
+  chunk.sequences = std::min(together, sequences() - done_sequences_);
   chunk.start = done_tokens_;
   const std::int64_t block = blocks_.front().tokens > 0 ? blocks_.front().tokens : prompt;
   chunk.block = chunk.start / block * block;
@@ -55,20 +61,24 @@ Prefill::Chunk Prefill::next_chunk() const {
 bool Prefill::next_block(std::vector<graph::Op>& out) {
   out.clear();
   const config::Run& run = *setting_.run;
-  if (done_sequences_ == run.workload.batch) return false;
+  const config::Model& model = setting_.rank;
+  if (done_sequences_ == sequences()) return false;
   const Chunk chunk = next_chunk();
   Block block(run.framework, next_id_, gate_, events_, out);
   if (gate_ < 0) take_fixed(block);
 
   const double activations =
-      setting_.temporaries * activation_bytes(run.model, chunk.rows(), chunk.last ? chunk.sequences : 0,
+      setting_.temporaries * activation_bytes(model, chunk.rows(), chunk.last ? chunk.sequences : 0,
                                               static_cast<double>(run.framework.mlp_slice));
   OpId op = block.join(Lane::kCompute, {});
   block.memory(op, Pool::kHbm, owners_.id("activations"), activations);
-  op = enter_layers(block, run.model, chunk.rows(), op);
-  for (int layer = 0; layer < run.model.layers; ++layer) op = prefill_layer(block, layer, op, chunk);
+  op = enter_layers(block, model, chunk.rows(), op);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    if (layer > 0 && layer % setting_.stage_layers() == 0) op = hand_over(block, model, chunk.rows(), op);
+    op = prefill_layer(block, layer, op, chunk);
+  }
   if (chunk.last) {
-    op = block.between_steps(chunk.sequences, head_and_sample(block, run.model, chunk.sequences, op));
+    op = block.between_steps(chunk.sequences, head_and_sample(block, model, chunk.sequences, op));
   } else {
     block.enter_layer(-1);
     op = block.host(Lane::kHost, Kind::kSync, "chunk done", graph::HostCall::kStreamSync, 1, {op});
@@ -79,27 +89,35 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   next_id_ = block.next();
   done_tokens_ = chunk.last ? 0 : done_tokens_ + chunk.length;
   done_sequences_ += chunk.last ? chunk.sequences : 0;
-  if (done_sequences_ == run.workload.batch) first_token_ = op;
+  if (done_sequences_ == sequences()) first_token_ = op;
   return true;
 }
 
 OpId Prefill::prefill_layer(Block& block, int layer, OpId after, const Chunk& chunk) {
   const config::Run& run = *setting_.run;
-  const config::Model& model = run.model;
+  const config::Model& model = setting_.rank;
   const double rows = chunk.rows();
   block.enter_layer(layer);
   const OpId input = block.join(Lane::kCompute, {after});
-  block.memory(input, Pool::kHbm, owners_.id("KV cache"), rows * model.kv_bytes_per_token_layer());
-  const OpId ready = before_attention(block, model, rows, input);
+  if (holds(layer)) block.memory(input, Pool::kHbm, owners_.id("KV cache"), rows * model.kv_bytes_per_token_layer());
 
   policy::PrefillChunk part{
       &model, layer, chunk.sequences, chunk.start, chunk.end(), layer_blocks(layer).held_at(chunk.start), 1};
+  const double expanded = chunk.sequences * (part.held + part.length());
+  const OpId ready = before_attention(block, model, rows, input, model.latent ? expanded : 0);
+  if (model.slides(layer)) {
+    part.held = std::min<double>(part.held, model.sliding_window);
+    part.density = std::min(1.0, part.length() * model.sliding_window / part.pairs());
+    const OpId attended = block.kernel(Lane::kCompute, Kind::kAttention, "sliding-window attention",
+                                       policy::causal_attention(part), {ready});
+    return after_attention(block, model, layer, rows, attended);
+  }
   if (setting_.prompt_density) part.density = setting_.prompt_density(layer);
   block.set_ready(ready);
   const OpId attention = run.framework.eager_attention ? attend_eagerly(block, part, ready)
                                                        : setting_.policy->prefill_attention(part, block);
   if (chunk.acts) settle_layer(block, layer, attention, chunk);
-  return after_attention(block, model, rows, attention);
+  return after_attention(block, model, layer, rows, attention);
 }
 
 OpId Prefill::attend_eagerly(Block& block, const policy::PrefillChunk& part, OpId ready) {
@@ -122,9 +140,8 @@ OpId Prefill::attend_eagerly(Block& block, const policy::PrefillChunk& part, OpI
 
 // The policy's hook, then the exchange of what the layer holds of the prompt for what the policy keeps of it.
 void Prefill::settle_layer(Block& block, int layer, OpId attention, const Chunk& chunk) {
-  const config::Run& run = *setting_.run;
   policy::PrefillLayer shape;
-  shape.model = &run.model;
+  shape.model = &setting_.rank;
   shape.layer = layer;
   shape.batch = chunk.sequences;
   shape.prompt_tokens = setting_.lengths.prompt_tokens;
@@ -136,16 +153,16 @@ void Prefill::settle_layer(Block& block, int layer, OpId attention, const Chunk&
   const OpId after = block.last();
 
   // The hook's ops may run on several lanes; the exchange waits for the last op of each lane that it used.
-  const double token = chunk.sequences * run.model.kv_bytes_per_token_layer();
+  const double token = chunk.sequences * setting_.rank.kv_bytes_per_token_layer();
   const policy::PromptBlocks& blocks = layer_blocks(layer);
   const double there = blocks.held_at(chunk.block) + static_cast<double>(chunk.end() - chunk.block);
   const double gone = chunk.last ? there : there - blocks.held_at(chunk.end());
-  if (gone <= 0) return;
+  if (gone <= 0 || !holds(layer)) return;
   const OpId freed = block.join_all(before + 1, after, attention);
   block.memory(freed, Pool::kHbm, owners_.id("KV cache"), -gone * token);
   if (!chunk.last) return;
   const OpId kept = block.join(Lane::kBackupThread, {freed});
-  const double share = static_cast<double>(chunk.sequences) / run.workload.batch / run.model.layers;
+  const double share = static_cast<double>(chunk.sequences) / sequences() / stage_full_layers_;
   for (const policy::MemoryItem& item : storage_)
     block.memory(kept, item.pool, owners_.id(item.owner), item.bytes * share);
 }

@@ -12,6 +12,9 @@ namespace kvcast::lower {
 // (Policy::prompt_blocks) has no chunk longer than a block, acts after each, and its next queries see what it held. The
 // first token counts when the last group has its own.
 //
+// Under pipeline stages the first micro-batch of the batch is followed through all of them, and memory is that of the
+// first stage.
+//
 // Memory: a layer's KV pairs are taken when its chunk starts. After each block the policy's hook runs, and once its
 // work has finished what it evicted is given back; after the last one all of the layer's KV is, and the policy's own
 // share of that layer is taken. Activations are held from the first op of a chunk to its last.
@@ -33,6 +36,9 @@ class Prefill final : public graph::WorkSource {
     double rows() const { return static_cast<double>(length) * sequences; }
   };
   Chunk next_chunk() const;
+  int sequences() const { return setting_.step_batch(); }
+  // Whether the layer's cache is on the GPU whose memory is counted, and grows with the prompt.
+  bool holds(int layer) const { return layer < setting_.stage_layers() && !setting_.rank.slides(layer); }
   graph::OpId prefill_layer(Block& block, int layer, graph::OpId after, const Chunk& chunk);
   const policy::PromptBlocks& layer_blocks(int layer) const { return blocks_[static_cast<std::size_t>(layer)]; }
   graph::OpId attend_eagerly(Block& block, const policy::PrefillChunk& part, graph::OpId ready);
@@ -44,8 +50,9 @@ class Prefill final : public graph::WorkSource {
   Events events_;
   std::vector<policy::MemoryItem> storage_;
   std::vector<policy::PromptBlocks> blocks_;  // by layer
-  int done_sequences_ = 0;                    // whole groups
-  std::int64_t done_tokens_ = 0;              // of the group in progress
+  int stage_full_layers_ = 1;
+  int done_sequences_ = 0;        // whole groups
+  std::int64_t done_tokens_ = 0;  // of the group in progress
   graph::OpId next_id_ = 0, gate_ = -1, first_token_ = -1;
 };
 

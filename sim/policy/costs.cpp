@@ -7,12 +7,28 @@ namespace kvcast::policy {
 using graph::Kind;
 using graph::Lane;
 
+namespace {
+
+// Conversion of a cached number to 16 bits and its product with the scale.
+constexpr double kUnpack = 2;
+
+}  // namespace
+
 graph::PrefillAttention causal_attention(const PrefillChunk& chunk) {
   const Dims m(*chunk.model);
-  const double rows = chunk.batch * chunk.length(), queries = rows * m.q_heads * m.row();
+  const double rows = chunk.batch * chunk.length();
+  const double seen = chunk.batch * (chunk.held + chunk.length());
+  double queries = rows * m.q_heads * m.d * config::Model::kElementBytes;
+  double pairs = 2 * seen * m.kv_heads * m.row();
+  double dims = 2 * m.d;
+  if (const auto& latent = chunk.model->latent) {  // keys and values of all heads have been made of the latent vectors
+    dims = latent->key_dim + latent->rope_dim + latent->value_dim;
+    queries = rows * m.q_heads * dims / 2 * config::Model::kElementBytes;
+    pairs = seen * m.q_heads * dims * config::Model::kElementBytes;
+  }
   graph::PrefillAttention work;
-  work.flops = 4.0 * chunk.batch * m.q_heads * m.d * chunk.pairs() * chunk.density;
-  work.read_bytes = queries + 2 * chunk.batch * m.kv_heads * (chunk.held + chunk.length()) * m.row();
+  work.flops = 2.0 * chunk.batch * m.q_heads * dims * chunk.pairs() * chunk.density;
+  work.read_bytes = queries + pairs;
   work.write_bytes = queries;
   return work;
 }
@@ -27,6 +43,14 @@ graph::DecodeAttention attention_over(const DecodeLayer& shape, double unit_byte
   work.longest = shape.largest(&HeadCounts::attended);
   work.element_bytes = m.element;
   work.unit_bytes = unit_bytes;
+  work.unpack_flops = shape.model->cache == config::Precision::kBf16 ? 0 : kUnpack * 2 * work.tokens * m.d;
+  if (const auto& latent = shape.model->latent) {
+    // Queries have been carried into the latent space: all heads read one vector, as key with RoPE and as value
+    // without.
+    work.head_dim = latent->cached() / 2.0;
+    work.element_bytes = config::cache_element_bytes(shape.model->cache, latent->cached());
+    work.product_dims = latent->cached() + latent->rank;
+  }
   return work;
 }
 
@@ -74,7 +98,8 @@ graph::OpId update_page_summary(const DecodeLayer& shape, LayerOps& ops) {
 
 double kv_bytes(const MemoryShape& shape, double tokens, bool per_query_head) {
   const Dims m(*shape.model);
-  return shape.batch * shape.model->layers * 2 * (per_query_head ? m.q_heads : m.kv_heads) * tokens * m.row();
+  const double token = per_query_head ? 2 * m.q_heads * m.row() : shape.model->kv_bytes_per_token_layer();
+  return shape.batch * shape.model->layers * token * tokens;
 }
 
 double summary_bytes(const MemoryShape& shape, std::int64_t tokens, int page) {

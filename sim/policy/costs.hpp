@@ -9,7 +9,7 @@ namespace kvcast::policy {
 inline constexpr double kScoreBytes = 4;  // a score in single precision
 inline constexpr double kIndexBytes = 4;  // a page or token number
 
-// Shapes that costs are made of, in double precision for products.
+// Shapes that costs are made of, in double precision for products. element: bytes of a number of a cached key or value.
 struct Dims {
   double q_heads, kv_heads, group, d, element;
   explicit Dims(const config::Model& model)
@@ -17,7 +17,7 @@ struct Dims {
         kv_heads(model.n_kv_heads),
         group(model.group()),
         d(model.head_dim),
-        element(config::Model::kElementBytes) {}
+        element(model.cache_bytes()) {}
   double row() const { return d * element; }  // bytes of one key of one head
 };
 

@@ -29,6 +29,7 @@ class Draw {
   // arguments and the stream. Layers that the policy leaves dense give what some captured layer did: their cost does
   // not read it.
   std::span<const policy::HeadCounts> heads(int layer, std::int64_t step);
+  int batch() const { return batch_; }
   // Whether steps differ from each other: false where every captured layer did the same at each step that is drawn.
   bool varies() const { return varies_; }
   // Of the captured layer that stands for this one.

@@ -39,7 +39,8 @@ json rope_json(const config::Rope& rope) {
   json out = {{"theta", rope.theta}};
   if (rope.scaling == config::Rope::Scaling::kNone) return out;
   const bool llama3 = rope.scaling == config::Rope::Scaling::kLlama3;
-  out["scaling"] = llama3 ? "llama3" : "linear";
+  const bool linear = rope.scaling == config::Rope::Scaling::kLinear;
+  out["scaling"] = llama3 ? "llama3" : linear ? "linear" : "yarn";
   out["factor"] = rope.factor;
   out["original_context"] = rope.original_context;
   if (llama3) out["low_freq_factor"] = rope.low_freq_factor;

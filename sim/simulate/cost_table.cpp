@@ -18,6 +18,7 @@ Bound bound_by(Resource resource) {
     case Resource::kLinkIn:
     case Resource::kLinkOut:
     case Resource::kLink:
+    case Resource::kPeer:
       return Bound::kLink;
     case Resource::kH2d:
     case Resource::kD2h:

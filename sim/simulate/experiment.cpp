@@ -84,7 +84,7 @@ class Simulation {
   Simulation(const Lowered& lowered, const config::Hardware& hardware, const ExperimentOptions& options)
       : lowered_(lowered),
         options_(options),
-        model_(hardware, lowered.framework, options.shift),
+        model_(hardware, lowered.framework, options.shift, lowered.gpus),
         costs_(lowered.works, model_),
         system_(make_system(model_, lowered.owners.names())) {
     const bool more_or_fewer = options.shift.source == result::kTemporaries;
@@ -159,9 +159,9 @@ class Simulation {
     KVCAST_CHECK(lowered_.prefill);
     prefill_.emplace(*lowered_.prefill, costs_, 0, scales_);
     if (!simulate(*prefill_, "prefill")) return;
-    result_.ttft_s = to_seconds(prefill_->recorder.block_ends().back());
+    result_.ttft_s = lowered_.micro_batches_behind * to_seconds(prefill_->recorder.block_ends().back());
     add_scaled(result_.prefill, attribute_blocks(recorded_prefill()),
-               static_cast<double>(lowered_.prefill->blocks.size()));
+               lowered_.micro_batches_behind * static_cast<double>(lowered_.prefill->blocks.size()));
   }
 
   void decode() {
@@ -255,7 +255,8 @@ class Simulation {
       effect.longer.step = e.longer, effect.shorter.step = e.shorter;
       effect.longer.step_parts = std::move(e.longer_time), effect.shorter.step_parts = std::move(e.shorter_time);
     }
-    const auto blocks = lowered_.prefill ? static_cast<double>(lowered_.prefill->blocks.size()) : 1;
+    const double chunks = lowered_.prefill ? static_cast<double>(lowered_.prefill->blocks.size()) : 1;
+    const double blocks = lowered_.micro_batches_behind * chunks;
     const auto whole = [blocks](const std::optional<metrics::Attribution>& mean) {
       std::optional<metrics::Attribution> sum;
       if (mean) add_scaled(sum.emplace(), *mean, blocks);

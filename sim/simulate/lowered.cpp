@@ -61,11 +61,47 @@ std::vector<double> context_weights(const config::Run& run) {
   return weights;
 }
 
+// The counts of the GPU with the most to do among those that share a layer: all wait for it at the layer's end. Its
+// heads are consecutive ones of each sequence; where there are fewer heads than GPUs several hold the same one.
+class HeadsOfRank {
+ public:
+  HeadsOfRank(replay::Draw& draw, int ranks) : draw_(&draw), ranks_(ranks) {}
+
+  std::span<const policy::HeadCounts> operator()(int layer, std::int64_t step) {
+    const std::span<const policy::HeadCounts> all = draw_->heads(layer, step);
+    if (ranks_ == 1) return all;
+    const std::size_t heads = all.size() / static_cast<std::size_t>(draw_->batch());
+    const std::size_t mine = std::max<std::size_t>(1, heads / static_cast<std::size_t>(ranks_));
+    std::int64_t most = -1;
+    for (std::size_t first = 0; first + mine <= heads; first += mine) {
+      std::int64_t load = 0;
+      std::vector<policy::HeadCounts> part;
+      for (std::size_t sequence = first; sequence < all.size(); sequence += heads) {
+        for (std::size_t h = sequence; h < sequence + mine; ++h) {
+          load += all[h].attended + all[h].scored + all[h].fetched;
+          part.push_back(all[h]);
+        }
+      }
+      if (load > most) most = load, busiest_ = std::move(part);
+    }
+    return busiest_;
+  }
+
+ private:
+  replay::Draw* draw_;
+  int ranks_;
+  std::vector<policy::HeadCounts> busiest_;
+};
+
 class Lowering {
  public:
   explicit Lowering(const ExperimentInput& input)
       : input_(input), run_(*input.run), draw_(draw_counts(input)), setting_(decode_setting(input, draw_)) {
     out_.framework = run_.framework, out_.batch = run_.workload.batch;
+    out_.gpus = run_.deployment.gpus();
+    const double stages = run_.deployment.pipeline_parallel;
+    const double parts = std::ceil(static_cast<double>(run_.workload.batch) / setting_.step_batch());
+    out_.micro_batches_behind = 1 + (parts - 1) / stages;
     out_.replayed_layers = std::min(1.0, static_cast<double>(input.replay->layers.size()) / run_.model.layers);
   }
 
@@ -160,7 +196,8 @@ class Lowering {
 }  // namespace
 
 replay::Draw draw_counts(const ExperimentInput& input) {
-  return {*input.replay, input.run->model, input.run->workload.batch, Stream(kDrawSeed)};
+  const int stages = input.run->deployment.pipeline_parallel;
+  return {*input.replay, input.run->model, (input.run->workload.batch + stages - 1) / stages, Stream(kDrawSeed)};
 }
 
 lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& draw) {
@@ -168,7 +205,8 @@ lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& 
   setting.run = input.run;
   setting.policy = input.policy;
   setting.lengths = {input.run->workload.prompt_tokens, input.run->workload.decode_tokens};
-  setting.counts = [&draw](int layer, std::int64_t step) { return draw.heads(layer, step); };
+  setting.rank = config::rank_model(input.run->deployment, input.run->model);
+  setting.counts = HeadsOfRank(draw, input.run->deployment.tensor_parallel);
   setting.per_query_head = input.replay->per_query_head;
   setting.counted_tokens = draw.counted_tokens();
   setting.prompt_density = [&draw](int layer) { return draw.prompt_density(layer); };

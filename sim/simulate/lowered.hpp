@@ -42,6 +42,10 @@ struct DecodeSteps {
 struct Lowered {
   config::Framework framework;
   int batch = 1;
+  int gpus = 1;  // of the deployment, on one host
+  // Time until the last micro-batch has passed the pipeline's stages over that of one: each further one leaves a
+  // stage's time later.
+  double micro_batches_behind = 1;
   lower::Works works;  // of all streams
   lower::Owners owners;
   std::optional<lower::FlatStream> prefill;

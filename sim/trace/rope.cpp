@@ -2,6 +2,7 @@
 // sine and cosine every kBlock positions: no drift, and a hundredth of the cost of calling both for every entry.
 #include "trace/rope.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -20,6 +21,20 @@ double llama3_scaled(double frequency, const config::Rope& rope) {
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
+// YaRN (arXiv 2309.00071): dimensions that turn 32 times and more over the original context stay, those that turn less
+// than once grow by the factor, in between the two are blended linearly over the dimensions.
+double yarn_scaled(double frequency, int pair, const config::Rope& rope, int head_dim) {
+  constexpr double kFast = 32, kSlow = 1;
+  const auto pair_of = [&](double turns) {
+    return head_dim / 2.0 * std::log(static_cast<double>(rope.original_context) / (turns * 2 * std::numbers::pi)) /
+           std::log(rope.theta);
+  };
+  const double low = std::max(0.0, std::floor(pair_of(kFast)));
+  const double high = std::min(head_dim - 1.0, std::ceil(pair_of(kSlow)));
+  const double ramp = std::clamp((pair - low) / std::max(high - low, 1e-3), 0.0, 1.0);
+  return frequency * (1 - ramp) + frequency / rope.factor * ramp;
+}
+
 }  // namespace
 
 std::vector<double> rope_frequencies(const config::Rope& rope, int head_dim) {
@@ -29,6 +44,7 @@ std::vector<double> rope_frequencies(const config::Rope& rope, int head_dim) {
     double frequency = std::pow(rope.theta, -2.0 * i / head_dim);
     if (rope.scaling == config::Rope::Scaling::kLinear) frequency /= rope.factor;
     if (rope.scaling == config::Rope::Scaling::kLlama3) frequency = llama3_scaled(frequency, rope);
+    if (rope.scaling == config::Rope::Scaling::kYarn) frequency = yarn_scaled(frequency, i, rope, head_dim);
     frequencies.push_back(frequency);
   }
   return frequencies;

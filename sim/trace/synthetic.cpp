@@ -39,6 +39,9 @@ std::string rope_text(const config::Rope& rope) {
       return fmt::format("theta {}", rope.theta);
     case config::Rope::Scaling::kLinear:
       return fmt::format("theta {}, linear factor {}", rope.theta, rope.factor);
+    case config::Rope::Scaling::kYarn:
+      return fmt::format("theta {}, yarn factor {}, original context {}", rope.theta, rope.factor,
+                         rope.original_context);
     case config::Rope::Scaling::kLlama3:
       break;
   }

@@ -156,6 +156,7 @@ GpuStep gpu_step(const Row& row, const config::Hardware& machine) {
 StepPrediction predict_step(const GpuStep& step) {
   constexpr int kCalls = 3;  // the last one counts
   lower::DecodeSetting setting;
+  setting.rank = step.run.model;
   setting.run = &step.run, setting.policy = step.policy.get(), setting.lengths = step.lengths;
   setting.counts = [&step](int, std::int64_t at) {
     return std::span<const policy::HeadCounts>(at % step.steps == 0 ? step.at_first : step.heads);

@@ -32,6 +32,7 @@ struct Fixture {
     run.model.layers = 2, run.model.hidden = 64, run.model.n_q_heads = 4, run.model.n_kv_heads = 2;
     run.model.head_dim = 16, run.model.ffn = 128, run.model.vocab = 1000;
     run.workload = {100, 8, 3, 0};
+    setting.rank = run.model;
     setting.run = &run, setting.policy = &policy;
     setting.lengths = {100, 8}, setting.counted_tokens = 101;
     setting.counts = [this](int, std::int64_t) { return std::span<const policy::HeadCounts>(counts); };

@@ -60,6 +60,7 @@ struct Fixture {
   Owners owners;
   Fixture() {
     for (auto& c : counts) c.attended = 101;
+    setting.rank = run.model;
     setting.run = &run;
     setting.policy = &policy;
     setting.lengths = {100, 8};

@@ -29,6 +29,7 @@ Seen prefill(const std::string& name, const std::string& parameters, std::int64_
   const auto policy =
       policy::make_policy(policy::find_policy(name), config::parse_yaml("{" + parameters + "}", name), lengths);
   DecodeSetting setting;
+  setting.rank = run.model;
   setting.run = &run, setting.policy = policy.get(), setting.lengths = lengths;
   setting.prompt_density = [density](int) { return density; };
   Owners owners;
