@@ -16,6 +16,7 @@ struct ValueField {
   Value Owner::*member;
   Dimension dimension;
   double low, high;
+  double fallback = -1;  // of profiles that do not state it; negative: they must
 };
 
 template <typename Owner>
@@ -32,9 +33,9 @@ inline constexpr ValueField<Gpu> kGpuValues[] = {
     {"hbm_bandwidth", &Gpu::hbm_bandwidth, Dimension::kBytesPerSecond, 1e9, kHuge},
     {"tensor_flops", &Gpu::tensor_flops, Dimension::kFlopPerSecond, 1e9, kHuge},
     {"vector_flops", &Gpu::vector_flops, Dimension::kFlopPerSecond, 1e9, kHuge},
-    {"fp8_rate", &Gpu::fp8_rate, Dimension::kNone, 1, 64},
-    {"int8_rate", &Gpu::int8_rate, Dimension::kNone, 1, 64},
-    {"fp4_rate", &Gpu::fp4_rate, Dimension::kNone, 1, 64},
+    {"fp8_rate", &Gpu::fp8_rate, Dimension::kNone, 0.01, 64, 1},
+    {"int8_rate", &Gpu::int8_rate, Dimension::kNone, 0.01, 64, 1},
+    {"fp4_rate", &Gpu::fp4_rate, Dimension::kNone, 0.01, 64, 1},
     {"sm_count", &Gpu::sm_count, Dimension::kNone, 1, 1e5},
     {"clock", &Gpu::clock, Dimension::kHertz, 1e6, 1e11},
     {"floor_clock", &Gpu::floor_clock, Dimension::kHertz, 1e6, 1e11},
@@ -83,8 +84,8 @@ inline constexpr ValueField<Link> kLinkValues[] = {
     {"d2h_bandwidth", &Link::d2h_bandwidth, Dimension::kBytesPerSecond, 1e6, kHuge},
     {"both_bandwidth", &Link::both_bandwidth, Dimension::kBytesPerSecond, 1e6, kHuge},
     {"pageable_bandwidth", &Link::pageable_bandwidth, Dimension::kBytesPerSecond, 1e6, kHuge},
-    {"peer_bandwidth", &Link::peer_bandwidth, Dimension::kBytesPerSecond, 1e6, kHuge},
-    {"peer_latency", &Link::peer_latency, Dimension::kSeconds, 0, 1},
+    {"peer_bandwidth", &Link::peer_bandwidth, Dimension::kBytesPerSecond, 1e6, kHuge, 10e9},
+    {"peer_latency", &Link::peer_latency, Dimension::kSeconds, 0, 1, 15e-6},
     {"copy_latency", &Link::copy_latency, Dimension::kSeconds, 0, 1},
     {"issue_row", &Link::issue_row, Dimension::kSeconds, 0, 1},
     {"issue_batched", &Link::issue_batched, Dimension::kSeconds, 0, 1},

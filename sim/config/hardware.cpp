@@ -38,18 +38,26 @@ Curve read_curve(Section& section, const CurveField<Owner>& field) {
 template <typename Owner>
 void add_keys(std::vector<std::string_view>& keys, std::span<const ValueField<Owner>> values,
               std::span<const CurveField<Owner>> curves) {
-  for (const auto& field : values) keys.emplace_back(field.key);
+  for (const auto& field : values) {
+    if (field.fallback < 0) keys.emplace_back(field.key);
+  }
   for (const auto& field : curves) keys.emplace_back(field.key);
 }
 
 template <typename Owner>
 void read_fields(Section& section, Owner& owner, std::span<const ValueField<Owner>> values,
                  std::span<const CurveField<Owner>> curves) {
+  constexpr double kUnknown = 0.5;  // relative half-width of what a profile does not state
   std::vector<std::string_view> keys;
   add_keys(keys, values, curves);
   section.require(keys);
   for (const auto& field : values) {
-    owner.*field.member = section.value(field.key, field.dimension, field.low, field.high);
+    Value& value = owner.*field.member;
+    if (field.fallback >= 0 && !section.has(field.key)) {
+      value = {field.fallback, Origin::kAssumed, kUnknown, fmt::format("{} is not stated by the profile", field.key)};
+    } else {
+      value = section.value(field.key, field.dimension, field.low, field.high);
+    }
   }
   for (const auto& field : curves) owner.*field.member = read_curve(section, field);
 }

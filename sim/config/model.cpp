@@ -184,16 +184,24 @@ Model rank_of(const Model& model, int ranks, bool expert_parallel) {
 
 std::string canonical(const Model& m) {
   const Rope& r = m.rope;
-  const Latent l = m.latent.value_or(Latent{});
-  const Experts e = m.experts.value_or(Experts{});
-  return fmt::format(
-      "{}\n{}\n{} {} {} {} {} {} {} {} {} {} {}\n{} {} {} {} {} {}\n{} {} {} {} {}\n{} {} {} {} {}\n{} {} {} "
-      "{} {}\n{}\n",
-      m.name, m.title, m.layers, m.hidden, m.n_q_heads, m.n_kv_heads, m.head_dim, m.ffn, m.vocab, m.tie_embeddings,
-      m.qkv_bias, m.qk_norm, m.max_context, r.theta, static_cast<int>(r.scaling), r.factor, r.low_freq_factor,
-      r.high_freq_factor, r.original_context, l.query_rank, l.rank, l.rope_dim, l.key_dim, l.value_dim, e.count,
-      e.active, e.shared, e.ffn, e.dense_layers, m.sliding_window, m.full_every, precision_name(m.weights),
-      precision_name(m.expert_weights), precision_name(m.cache), m.source);
+  std::string text =
+      fmt::format("{}\n{}\n{} {} {} {} {} {} {} {} {} {} {}\n{} {} {} {} {} {}\n{}\n", m.name, m.title, m.layers,
+                  m.hidden, m.n_q_heads, m.n_kv_heads, m.head_dim, m.ffn, m.vocab, m.tie_embeddings, m.qkv_bias,
+                  m.qk_norm, m.max_context, r.theta, static_cast<int>(r.scaling), r.factor, r.low_freq_factor,
+                  r.high_freq_factor, r.original_context, m.source);
+  // What plain models do not have is left out, so that their text stays as tables of scores were keyed by it.
+  if (const auto& l = m.latent) {
+    text += fmt::format("latent {} {} {} {} {}\n", l->query_rank, l->rank, l->rope_dim, l->key_dim, l->value_dim);
+  }
+  if (const auto& e = m.experts) {
+    text += fmt::format("experts {} {} {} {} {}\n", e->count, e->active, e->shared, e->ffn, e->dense_layers);
+  }
+  if (m.sliding_window > 0) text += fmt::format("sliding {} {}\n", m.sliding_window, m.full_every);
+  if (m.weights != Precision::kBf16 || m.expert_weights != Precision::kBf16 || m.cache != Precision::kBf16) {
+    text +=
+        fmt::format("{} {} {}\n", precision_name(m.weights), precision_name(m.expert_weights), precision_name(m.cache));
+  }
+  return text;
 }
 
 Model read_model(const std::string& path) {

@@ -164,6 +164,19 @@ void check_together(const Run& run, const Section& section) {
   }
 }
 
+// A number, or a map of machines to numbers of which this machine's counts.
+std::optional<double> read_price(const Node& node, const Hardware& machine) {
+  constexpr double kMost = 1e9;
+  if (node.kind() != Node::Kind::kMap) return read_number(node, "price_per_hour", 0, kMost);
+  std::optional<double> price;
+  for (const auto& [name, value] : node.entries()) {
+    const double number = read_number(value, "price_per_hour", 0, kMost);
+    const bool alias = std::find(machine.aliases.begin(), machine.aliases.end(), name) != machine.aliases.end();
+    if (name == machine.name || alias) price = number;
+  }
+  return price;
+}
+
 }  // namespace
 
 std::vector<TraceChoice> default_traces() {
@@ -237,8 +250,8 @@ Run read_run(const Node& config) {
   const std::string model = section.text("model");
   run.model = read_model(find_config("models", model, section.where("model")));
   if (section.has("deployment")) run.deployment = read_deployment(section.node("deployment"), run.model);
-  if (section.has("price_per_hour")) run.price_per_hour = section.number("price_per_hour", 0, 1e9);
   run.hardware = read_hardware(section.node("hardware"));
+  if (section.has("price_per_hour")) run.price_per_hour = read_price(section.node("price_per_hour"), run.hardware);
   run.policy = read_policy(section.node("policy"));
   if (section.has("workload")) run.workload = read_workload(section.section("workload", "workload"));
   if (section.has("trace") && section.has("traces")) {

@@ -84,7 +84,7 @@ struct Run {
   ScoreChoice score;
   std::optional<MatchChoice> match;  // set: the policy's budget is still to be solved for, and not written
   Framework framework;
-  std::optional<double> price_per_hour;  // of all GPUs of the deployment together, in any currency
+  std::optional<double> price_per_hour;  // of one GPU with its share of the host, in any currency
   Node source;                           // the whole config, all --set applied, names not resolved
 };
 

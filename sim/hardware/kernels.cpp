@@ -126,7 +126,7 @@ void add_gemm(Terms& terms, const config::Gpu& gpu, const graph::Gemm& work) {
   const Value& faster = products_rate(gpu, work.products);
   const Number rate = at(gpu.gemm_compute_efficiency, tiles / gpu.sm_count) * number(faster);
   const Number products = exact(flops) / reached(gpu.tensor_flops, rate);
-  if (faster == 1 && work.weight_bytes > 0 && work.weight_bytes < work.element_bytes) {
+  if (faster <= 1 && work.weight_bytes > 0 && work.weight_bytes < work.element_bytes) {
     // 16-bit products of smaller weights: each is converted and scaled once for every row of output tiles.
     const double numbers = work.groups * work.n * work.k * std::ceil(row_tiles);
     terms.work("weights unpacked", Resource::kVector,

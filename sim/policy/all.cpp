@@ -37,6 +37,8 @@ std::vector<Descriptor> make_list() {
                                   describe_magicpig(),
                                   describe_retrieval_attention(),
                                   describe_ctkvr(),
+                                  describe_dsa(),
+                                  describe_hisparse(),
                                   describe_kivi(),
                                   describe_minference(),
                                   describe_xattention()};

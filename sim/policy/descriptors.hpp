@@ -24,6 +24,8 @@ Descriptor describe_squeezed_attention();
 Descriptor describe_ctkvr();
 Descriptor describe_magicpig();
 Descriptor describe_retrieval_attention();
+Descriptor describe_dsa();
+Descriptor describe_hisparse();
 Descriptor describe_minference();
 Descriptor describe_xattention();
 Descriptor describe_h2o();

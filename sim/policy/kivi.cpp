@@ -343,6 +343,7 @@ Descriptor describe_kivi() {
   Descriptor d;
   d.name = "kivi";
   d.sentence = "Keeps and reads every pair, most of them in few bits: keys by channel, values by token.";
+  d.packs_cache = true;
   d.category = "quantisation";
   d.paper = "Liu et al., KIVI, ICML 2024 (arXiv 2402.02750)";
   d.parameters = kivi_parameters();

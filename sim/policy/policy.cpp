@@ -37,6 +37,24 @@ graph::OpId Policy::prefill_attention(const PrefillChunk& chunk, LayerOps& ops) 
                     {ops.ready()});
 }
 
+void check_model(const Descriptor& descriptor, const config::Model& model, const SourceLocation& asked_at) {
+  if (model.latent && !descriptor.for_latent) {
+    std::vector<std::string> known;
+    for (const Descriptor& d : all_policies()) {
+      if (d.for_latent) known.push_back(d.name);
+    }
+    throw UserError(asked_at,
+                    fmt::format("policy: {} chooses by the keys of single heads, and in {} all heads share one latent "
+                                "vector a token",
+                                descriptor.name, model.title),
+                    known);
+  }
+  if (model.cache != config::Precision::kBf16 && descriptor.packs_cache) {
+    throw UserError(asked_at, fmt::format("policy: {} packs the cache by itself; leave deployment.kv_cache at bf16",
+                                          descriptor.name));
+  }
+}
+
 const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at) {
   std::vector<std::string> known;
   for (const Descriptor& d : all_policies()) {

@@ -139,12 +139,16 @@ struct Descriptor {
   // By its own parameters; empty: nothing. Policies inside it add theirs.
   std::function<ReplayNeeds(const ParameterValues&, const Lengths&)> needs;
   std::vector<std::string_view> uncompressed_layers;  // parameters that leave layers of the model uncompressed
+  bool for_latent = false;  // defined for latent attention, where all heads share one cached vector
+  bool packs_cache = false;  // has a format of its own for the cache
 };
 
 // The one list, in the order of presentation.
 const std::vector<Descriptor>& all_policies();
 // UserError with all names where there is none.
 const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at = {});
+// UserError with the reason where the policy makes no sense for the model.
+void check_model(const Descriptor& descriptor, const config::Model& model, const SourceLocation& asked_at);
 // Checks the parameters against the descriptor and makes the policy. `profile`: scores of attention heads in place of a
 // file's, for policies that need them.
 std::unique_ptr<Policy> make_policy(const Descriptor& descriptor, const config::Node& parameters,

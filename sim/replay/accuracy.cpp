@@ -40,7 +40,8 @@ void AccuracyMeter::measure_group(int t, int first, int n, const std::vector<std
                                   std::vector<HeadAccuracy>& out) {
   const std::size_t count = attended.size(), d = static_cast<std::size_t>(oracle_.info().head_dim);
   KVCAST_CHECK(count == 0 || (attended.front() >= 0 && attended.back() < oracle_.visible(t)));
-  if (count == 0 || static_cast<std::int64_t>(count) == oracle_.visible(t)) {
+  const bool all = static_cast<std::int64_t>(count) == oracle_.visible(t) && !oracle_.rounded();
+  if (count == 0 || all) {
     // Nothing read: no mass, an output of zero. Everything read: full attention itself.
     out.insert(out.end(), static_cast<std::size_t>(n), count == 0 ? HeadAccuracy{0, 1, 0} : HeadAccuracy{});
     return;
@@ -51,7 +52,7 @@ void AccuracyMeter::measure_group(int t, int first, int n, const std::vector<std
     const std::span row(weights_.data() + static_cast<std::size_t>(i) * count, count);
     out.push_back(measure_head(t, first + i, attended, row));
   }
-  const MatrixView values = oracle_.layer().values(first / oracle_.info().group());
+  const MatrixView values = oracle_.input().layer().values(first / oracle_.info().group());
   gather_values(values, attended);
   outputs_.resize(static_cast<std::size_t>(n) * d);
   multiply({weights_.data(), static_cast<std::size_t>(n), count, count}, {values_.data(), count, d, d}, outputs_.data(),
@@ -86,6 +87,11 @@ HeadAccuracy AccuracyMeter::measure_head(int t, int q_head, const std::vector<st
     shared += top.holds(weights[i], attended[i]) ? 1 : 0;
   }
   const double kept = softmax(weights, 1.0f / std::sqrt(static_cast<float>(oracle_.info().head_dim)));
+  if (oracle_.rounded()) {  // its weights are those of the scores that the cache gives
+    const float* const cached = oracle_.input().layer().decode_scores(q_head).row(static_cast<std::size_t>(t));
+    for (std::size_t i = 0; i < attended.size(); ++i) weights[i] = cached[attended[i]];
+    softmax(weights, 1.0f / std::sqrt(static_cast<float>(oracle_.info().head_dim)));
+  }
   HeadAccuracy result;
   result.recall_mass = std::min(1.0, std::exp(kept - oracle_.log_sum_exp(q_head, t)));
   result.topk_overlap = static_cast<double>(shared) / static_cast<double>(attended.size());

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
+#include "replay/rounded_cache.hpp"
 
 namespace kvcast::replay {
 namespace {
@@ -16,7 +17,10 @@ constexpr int kStepsAtOnce = 16;  // of weights held beside the scores
 
 }  // namespace
 
-Oracle::Oracle(std::unique_ptr<trace::Layer> layer, int threads) : layer_(std::move(layer)), input_(*layer_) {
+Oracle::Oracle(std::unique_ptr<trace::Layer> layer, int threads, config::Precision cache)
+    : layer_(std::move(layer)),
+      rounded_(cache == config::Precision::kBf16 ? nullptr : with_rounded_cache(*layer_, cache, threads)),
+      input_(rounded_ ? *rounded_ : *layer_) {
   KVCAST_CHECK(info().decode_steps >= 1);
   layer_->compute_scores(threads);
   layer_->make_values(threads);

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "config/precision.hpp"
 #include "policy/layer_input.hpp"
 #include "policy/ranking.hpp"
 #include "replay/target_recall.hpp"
@@ -17,11 +18,13 @@ namespace kvcast::replay {
 // against all positions: n_q_heads · decode_steps · positions floats, beside the layer's own keys, values and queries.
 class Oracle {
  public:
-  // The trace that the layer comes from must outlive it.
-  Oracle(std::unique_ptr<trace::Layer> layer, int threads);
+  // The trace that the layer comes from must outlive it. Policies see keys and values rounded to `cache`; the yardstick
+  // is full attention over the layer as it is.
+  Oracle(std::unique_ptr<trace::Layer> layer, int threads, config::Precision cache = config::Precision::kBf16);
 
   const trace::Layer& layer() const { return *layer_; }
   const policy::LayerInput& input() const { return input_; }
+  bool rounded() const { return rounded_ != nullptr; }
   const trace::TraceInfo& info() const { return layer_->info(); }
 
   // Tokens that the query of step t may attend to: prompt_tokens + t + 1.
@@ -47,6 +50,7 @@ class Oracle {
   void rank(int q_head);
 
   std::unique_ptr<trace::Layer> layer_;
+  std::unique_ptr<trace::Layer> rounded_;  // null where the cache is not rounded
   policy::LayerInput input_;
   std::size_t ranked_;              // best tokens of a row that are kept in order of rank
   std::vector<policy::Cut> ranks_;  // [q head × step × ranked_]: the k-th best is where the top k ends

@@ -107,10 +107,10 @@ std::optional<policy::PromptAttention> prompt_attention(std::span<const LayerCou
   return policy::PromptAttention{true, mean(density), mean(mass)};
 }
 
-std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int threads) {
+std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int threads, config::Precision cache) {
   std::vector<std::unique_ptr<Oracle>> layers;
   for (std::size_t i = 0; i < trace.info().layers.size(); ++i) {
-    layers.push_back(std::make_unique<Oracle>(trace.load(i, threads), threads));
+    layers.push_back(std::make_unique<Oracle>(trace.load(i, threads), threads, cache));
   }
   return layers;
 }

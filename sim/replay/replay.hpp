@@ -71,8 +71,9 @@ struct ReplayResult {
   std::vector<StepSelection> selections;  // by layer, then step; empty unless kept
 };
 
-// The captured layers of a trace, ready to be replayed; the trace must outlive them.
-std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int threads);
+// The captured layers of a trace, ready to be replayed with a cache of this precision; the trace must outlive them.
+std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int threads,
+                                             config::Precision cache = config::Precision::kBf16);
 
 // Equal results for any number of threads. May run at the same time on the same layers with other policies. UserError
 // where the trace lacks what the policy needs.

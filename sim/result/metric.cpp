@@ -76,7 +76,8 @@ std::string_view better_name(Better better) {
 }
 
 std::string_view unit_name(Unit unit) {
-  static constexpr std::array<std::string_view, 6> kNames = {"s", "bytes", "tokens/s", "tokens", "share", "count"};
+  static constexpr std::array<std::string_view, 7> kNames = {"s",     "bytes", "tokens/s", "tokens",
+                                                             "share", "count", "money"};
   return kNames[static_cast<std::size_t>(unit)];
 }
 
@@ -203,6 +204,8 @@ std::string format_value(const Metric& metric, double value) {
       return fmt::format("{:.0f} tokens", value);
     case Unit::kShare:
       return fmt::format("{:.2f} %", 100 * value);
+    case Unit::kMoney:
+      return fmt::format("{:.4g}", value);
     case Unit::kCount:
       break;
   }

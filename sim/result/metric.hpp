@@ -19,8 +19,8 @@ enum class Better { kHigher, kLower, kNeither };
 std::string_view better_name(Better better);  // "higher", "lower", "neither"
 
 // Units of values as they are kept. Shares are fractions of 1.
-enum class Unit { kSeconds, kBytes, kTokensPerSecond, kTokens, kShare, kCount };
-std::string_view unit_name(Unit unit);  // "s", "bytes", "tokens/s", "tokens", "share", "count"
+enum class Unit { kSeconds, kBytes, kTokensPerSecond, kTokens, kShare, kCount, kMoney };
+std::string_view unit_name(Unit unit);  // "s", "bytes", "tokens/s", "tokens", "share", "count", "money"
 
 // The inputs that a number is computed from. They decide its origin, its interval and which shifted costs move it.
 enum class Basis {

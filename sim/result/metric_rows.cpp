@@ -64,6 +64,16 @@ std::optional<double> of_transfers(const Result& r, int) {
          seconds[static_cast<std::size_t>(graph::Kind::kCopyOut)];
 }
 
+std::optional<double> cost_of(const Result& r, double tokens_per_s) {
+  constexpr double kHour = 3600, kMillion = 1e6;
+  if (!r.has_times() || tokens_per_s <= 0) return {};
+  for (const Setting& s : r.subject.settings) {
+    if (s.key != "price_per_hour") continue;
+    if (const double* price = std::get_if<double>(&s.value)) return *price / kHour / tokens_per_s * kMillion;
+  }
+  return {};
+}
+
 void add_times(Row& rows) {
   using E = Experiment;
   rows.push_back({"decode.tokens_per_s",
@@ -76,6 +86,18 @@ void add_times(Row& rows) {
                   "Tokens generated per second by the whole batch while decoding.",
                   {"tokens/s", 1, ",.4r"},
                   time_field<&E::tokens_per_s>});
+  rows.push_back({"decode.cost_per_million_tokens",
+                  "cost",
+                  kMoney,
+                  kLower,
+                  kStepTime,
+                  "Cost per million tokens",
+                  "cost/M tokens",
+                  "Price of the time in which a million tokens are generated while decoding, in the currency of "
+                  "price_per_hour; there only where the run states a price.",
+                  {"", 1, ",.3r"},
+                  nullptr,
+                  [](const Result& r, int) { return cost_of(r, r.experiment.tokens_per_s); }});
   rows.push_back(
       {"decode.tpot_s.mean", "tpot", kSeconds, kLower, kStepTime, "Time per output token, mean", "TPOT",
        "Mean time of a decode step, integrated over the contexts from the first to the last generated token.", kMs,

@@ -92,6 +92,7 @@ TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, cons
   replay.task = task;
   replay.model = request.model;
   replay.policy = request.policy;
+  replay.cache = request.cache;
   replay.policy.parameters = policy::for_compressed_layers(descriptor, request.policy.parameters);
   replay.contexts = prompts_of(task, model, has_length(task) ? std::nullopt : std::optional(stated));
   if (has_length(task) && declares_budget(descriptor)) {
@@ -157,8 +158,8 @@ BenchmarkScores::BenchmarkScores(const ScoreModel& model, const ScoreTable* tabl
     : model_(model), table_(table), replays_(std::move(cache), threads) {}
 
 std::string BenchmarkScores::key_of(const BenchmarkRequest& r) const {
-  return fmt::format("{}|{}|{}|{}|{} {}", r.choice.benchmark, r.choice.evidence, r.model, r.prompt_tokens,
-                     r.policy.name, r.policy.parameters.canonical());
+  return fmt::format("{}|{}|{}|{}|{}|{} {}", r.choice.benchmark, r.choice.evidence, r.model,
+                     config::precision_name(r.cache), r.prompt_tokens, r.policy.name, r.policy.parameters.canonical());
 }
 
 BenchmarkScores::Requested BenchmarkScores::look_up(const BenchmarkRequest& request) const {
@@ -218,6 +219,7 @@ std::string BenchmarkScores::made_with(const Benchmark& benchmark, const config:
 
 // Without a replay: of the uncompressed model, or from the table.
 std::optional<result::BenchmarkScore> BenchmarkScores::known_score(const Requested& r) const {
+  if (r.request.cache != config::Precision::kBf16) return {};
   std::vector<result::BenchmarkTask> tasks;
   std::string rests_on;
   if (r.request.policy.name == "full") {

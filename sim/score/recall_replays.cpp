@@ -10,6 +10,7 @@
 #include "config/model.hpp"
 #include "policy/policy.hpp"
 #include "policy/profile.hpp"
+#include "replay/rounded_cache.hpp"
 #include "replay/schedule.hpp"
 #include "trace/synthetic.hpp"
 
@@ -72,7 +73,10 @@ class SampleWork final : public replay::TraceWork {
       layers_.push_back(made_->load(i, 1));
       masses_.push_back(std::make_unique<replay::FullMass>(*layers_.back(), targets, 1));
       if (one_at_a_time_) layers_.back()->drop_scores();
-      inputs_.push_back(std::make_unique<policy::LayerInput>(*layers_.back()));
+      // A rounded cache is what policies see; what of the targets' mass they keep is that of the layer as it is.
+      const bool rounds = trace_.cache != config::Precision::kBf16;
+      if (rounds) rounded_.push_back(replay::with_rounded_cache(*layers_.back(), trace_.cache, 1));
+      inputs_.push_back(std::make_unique<policy::LayerInput>(rounds ? *rounded_.back() : *layers_.back()));
       views_.push_back(inputs_.back().get());
     }
   }
@@ -96,7 +100,8 @@ class SampleWork final : public replay::TraceWork {
   }
 
   void close() override {
-    profile_.reset(), views_.clear(), inputs_.clear(), masses_.clear(), layers_.clear(), made_.reset();
+    profile_.reset(), views_.clear(), inputs_.clear(), masses_.clear(), rounded_.clear(), layers_.clear(),
+        made_.reset();
   }
 
   // Larger samples first, so that the last one to end is short: the tokens of their heads, made once and read once by
@@ -117,7 +122,7 @@ class SampleWork final : public replay::TraceWork {
       selector->step(t, selection);
       meter.measure(t, selection, *selector);
     }
-    if (one_at_a_time_) layers_[layer]->drop_scores();
+    if (one_at_a_time_) inputs_[layer]->layer().drop_scores(), layers_[layer]->drop_scores();
     return meter.result();
   }
 
@@ -126,7 +131,7 @@ class SampleWork final : public replay::TraceWork {
   std::function<void()> advance_;
   std::vector<std::pair<std::string, const config::PolicyChoice*>> policies_;
   std::unique_ptr<trace::Trace> made_;
-  std::vector<std::unique_ptr<trace::Layer>> layers_;
+  std::vector<std::unique_ptr<trace::Layer>> layers_, rounded_;
   std::vector<std::unique_ptr<replay::FullMass>> masses_;
   std::vector<std::unique_ptr<policy::LayerInput>> inputs_;
   std::vector<const policy::LayerInput*> views_;
@@ -155,12 +160,21 @@ const std::string& RecallReplays::model_key(const std::string& model) const {
   return at->second;
 }
 
+namespace {
+
+std::string cache_key(config::Precision cache) {
+  if (cache == config::Precision::kBf16) return "";
+  return fmt::format("cache {} | ", config::precision_name(cache));
+}
+
+}  // namespace
+
 std::string RecallReplays::key_of(const TraceRequest& t, const config::PolicyChoice& policy) const {
   return fmt::format("v{} {} {} {} {}+{} seed {} coupled {} whole {} window {} | {}", trace::kGeneratorVersion,
                      t.recipe, recipe_hash(t.recipe), model_key(t.model), t.prompt_tokens, t.steps, t.seed, t.coupled,
                      t.whole_prompt, t.window,
                      std::string(change_.scales_rope ? "" : "rope unscaled | ") +
-                         (t.later_turn ? "later turn | " : "") + policy_key(policy));
+                         (t.later_turn ? "later turn | " : "") + cache_key(t.cache) + policy_key(policy));
 }
 
 void RecallReplays::load_cache() {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "config/precision.hpp"
 #include "trace/recipe.hpp"
 #include "trace/trace.hpp"
 
@@ -25,6 +26,7 @@ struct TraceRequest {
   bool whole_prompt = false;  // all prompt queries captured
   int window = 0;             // else so many of the last ones; 0: as many as the recipe says
   bool later_turn = false;    // the prompt's last question asked for something else of the kind
+  config::Precision cache = config::Precision::kBf16;  // that policies see keys and values in
   auto operator<=>(const TraceRequest&) const = default;
 };
 

@@ -63,6 +63,7 @@ std::vector<PartTrace> traces_of(const TaskReplay& replay, int seeds) {
                            replay.coupled, replay.whole_prompt};
         trace.window = window_of(replay, context);
         trace.later_turn = parts[part].later_turn;
+        trace.cache = replay.cache;
         traces.push_back({part, std::move(trace), weight});
       }
     }

@@ -19,6 +19,7 @@ struct TaskReplay {
   bool coupled = false, whole_prompt = false, each_turn = false;
   double window_share = 0;  // of the prompt, whose last queries the policy looks at ...
   std::int64_t window = 0;  // ... or so many of them
+  config::Precision cache = config::Precision::kBf16;
 };
 
 // Prompts of a task on a model; `stated`: the length that a table or a run names, with room for the answer in it. A

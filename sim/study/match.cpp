@@ -53,7 +53,7 @@ class Traces {
     const std::lock_guard lock(mutex_);
     if (traces_[i] == nullptr) {
       traces_[i] = make_trace(run_, run_.traces[i]);
-      layers_[i] = replay::prepare(*traces_[i], threads_);
+      layers_[i] = replay::prepare(*traces_[i], threads_, run_.model.cache);
     }
     return layers_[i];
   }

@@ -202,6 +202,7 @@ Prepared Preparer::prepare(const config::Node& config) {
   Prepared p;
   p.run = config::read_run(config);
   p.policy = &policy::find_policy(p.run.policy.name, p.run.policy.where);
+  policy::check_model(*p.policy, p.run.model, p.run.policy.where);
   if (p.run.match) {
     check_match(config, p);
     p.matched = Matched{*p.run.match, false, {}, 0};
@@ -212,12 +213,13 @@ Prepared Preparer::prepare(const config::Node& config) {
   const std::string model = config::canonical(p.run.model);
   // A trace's part of the work is the same whatever other traces the run has, and a description is for readers.
   const std::string lowering =
-      config.without({"name", "description", "hardware", "trace", "traces", "score"}).canonical() +
+      config.without({"name", "description", "hardware", "trace", "traces", "score", "price_per_hour"}).canonical() +
       config::canonical(p.run.framework);
   std::string all_lowered;
   for (const config::TraceChoice& choice : p.run.traces) {
     TraceKeys& keys = p.traces.emplace_back();
-    keys.trace = hash_of({code_version(), trace_identity(p.run, choice)});
+    keys.trace = hash_of(
+        {code_version(), trace_identity(p.run, choice), std::string(config::precision_name(p.run.model.cache))});
     keys.replay = replay_hash(keys.trace, policy, p.run.workload);
     keys.lowered = hash_of({keys.replay, model, lowering});
     p.replays += keys.replay, all_lowered += keys.lowered;

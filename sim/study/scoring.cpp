@@ -15,7 +15,12 @@ namespace {
 // The name of the model's file where that is found by it, else the path as the run gives it.
 std::string model_of(const config::Run& run) {
   const auto named = config::find_config_if_any("models", run.model.name, {});
-  const bool same = named && config::canonical(config::read_model(*named)) == config::canonical(run.model);
+  config::Model as_read = run.model;  // but for what a deployment changes
+  if (named) {
+    const config::Model file = config::read_model(*named);
+    as_read.weights = file.weights, as_read.expert_weights = file.expert_weights, as_read.cache = file.cache;
+  }
+  const bool same = named && config::canonical(config::read_model(*named)) == config::canonical(as_read);
   return same ? run.model.name : config::read_text(*run.source.find("model"), "model");
 }
 
@@ -29,7 +34,7 @@ Scoring::Scoring(const score::ScoreModel& model, const Plan& plan, const StudyOp
     const config::Run& run = task.prepared.run;
     if (!task.is_solved() || !task.refused.empty()) continue;
     if (run.score.benchmark == config::ScoreChoice::kNone || task.point.ask.index_heads > 0) continue;
-    score::BenchmarkRequest request{run.policy, model_of(run), run.workload.prompt_tokens, run.score};
+    score::BenchmarkRequest request{run.policy, model_of(run), run.workload.prompt_tokens, run.score, run.model.cache};
     const bool wanted = options.scores == Scores::kAll || run.score.requested || scores_->is_known(request);
     if (!wanted) continue;
     scores_->request(request);

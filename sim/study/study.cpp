@@ -79,7 +79,7 @@ class TraceGroup final : public replay::TraceWork {
     const auto& [group, trace] = groups_.front().waiting.front();
     const config::Run& run = group->prepared().run;
     trace_ = make_trace(run, run.traces[trace]);
-    layers_ = replay::prepare(*trace_, threads);
+    layers_ = replay::prepare(*trace_, threads, run.model.cache);
   }
 
   void replay(std::size_t i, int threads) override {

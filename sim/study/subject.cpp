@@ -155,6 +155,12 @@ result::Subject subject_of(const Prepared& prepared) {
     if (prepared.matched->solved) list.add("match.reached", prepared.matched->reached);
   }
   list.add("score.benchmark", run.score.benchmark);
+  list.add("deployment.weights", std::string(config::precision_name(run.model.weights)));
+  list.add("deployment.kv_cache", std::string(config::precision_name(run.model.cache)));
+  list.add("deployment.tensor_parallel", run.deployment.tensor_parallel);
+  list.add("deployment.pipeline_parallel", run.deployment.pipeline_parallel);
+  list.add("deployment.expert_parallel", result::SettingValue(run.deployment.expert_parallel));
+  if (run.price_per_hour) list.add("price_per_hour", *run.price_per_hour * run.deployment.gpus());
   add_framework(list, run.framework);
   for (const config::MachineChange& change : run.hardware.changes) {
     if (change.follows.empty()) list.add("hardware." + change.key, result::setting_value(change.value));

@@ -53,6 +53,35 @@ TEST_CASE("exact_topk with a group that pulls both ways, by hand") {
   CHECK(apart.steps[0].heads[1].attended == Positions{1, 3});
 }
 
+TEST_CASE("dsa, by hand") {
+  // Keys times ln 2. Step 0, queries 1 and -1: the heads' weights sum to .0989 .3434 .0703 .3434 .0768 .8902 .1769, as
+  // in exact_topk's group above: the best three are 5, 1 and 3. Step 1, queries 1 and 0: head 1 adds an eighth to each,
+  // and head 0 decides: 512 at 5, 64 at 7, 32 at 4.
+  Paper paper = digits({{1, 1}, {-1, 0}});
+  for (float& key : paper.keys) key *= kLn2;
+  const Selected got = select("dsa", "budget: 3", paper);
+  CHECK(got.resident.heads[0].attended == Positions{0, 1, 2, 3, 4, 5});
+  CHECK(got.steps[0].heads[0].attended == Positions{1, 3, 5});
+  CHECK(got.steps[0].heads[0].counts.scored == 7);
+  CHECK(got.steps[1].heads[0].attended == Positions{4, 5, 7});
+  CHECK(got.steps[1].heads[0].fetched.empty());
+}
+
+TEST_CASE("hisparse fetches misses into a buffer that forgets what was used least recently, by hand") {
+  // A buffer of 4 starts with tokens 2 to 5. Step 0 (query 1) chooses 9 at 5 and 5 at 4, which are there, and token 6
+  // is appended: 2 goes. Step 1 (query -1) chooses the ones at 1 and 3: 1 is fetched, 7 appended. Of 4, 5 and 6, all
+  // used last at step 0, two go: 4 and 5.
+  const Selected got = select("hisparse", "budget: 2, buffer: 4", digits({{1, -1}}));
+  CHECK(got.resident.heads[0].attended == Positions{2, 3, 4, 5});
+  CHECK(got.steps[0].heads[0].attended == Positions{4, 5});
+  CHECK(got.steps[0].heads[0].fetched.empty());
+  CHECK(got.steps[0].heads[0].evicted == Positions{2});
+  CHECK(got.steps[1].heads[0].attended == Positions{1, 3});
+  CHECK(got.steps[1].heads[0].fetched == Positions{1});
+  CHECK(got.steps[1].heads[0].counts.fetched_runs == 1);
+  CHECK(got.steps[1].heads[0].evicted == Positions{4, 5});
+}
+
 TEST_CASE("streaming_llm, by hand") {
   // Sink 0 1, window of 3 ending at the current token; what slides out is evicted before attention.
   const Selected got = select("streaming_llm", "sink: 2, recent: 3", digits({{1, 1}}));

@@ -46,6 +46,9 @@ std::vector<std::string> experiments() {
       with_policy("{name: infinigen}"),
       small.substr(0, small.find("framework:")) +
           "policy: full\nframework: {attention_kernels: flash_2, warmup_steps: 2, measured_steps: 3}\n",
+      with_policy("full") + "deployment: {weights: fp8, tensor_parallel: 2}\n",
+      with_policy("full") + "deployment: {weights: int8, kv_cache: int8}\n",
+      with_policy("full") + "deployment: {weights: nvfp4}\n",
       with_policy("{name: magicpig}"),
       with_policy("{name: retrieval_attention, index: ivf, budget: 128, sink: 16, recent: 32}"),
   };
@@ -309,11 +312,32 @@ TEST_CASE("every key of a run moves a prediction") {
       {"framework.warmup_steps", "0"},
       {"framework.measured_steps", "7"},
       {"framework.sampled_contexts", "4"},
+      {"deployment.weights", "int4"},
+      {"deployment.kv_cache", "fp8"},
+      {"deployment.tensor_parallel", "2"},
+      {"deployment.pipeline_parallel", "2"},
   };
   for (const auto& [key, value] : changes) {
     INFO(key << " = " << value);
     CHECK(Timed(parsed(base).with(key, Node::scalar(value, {}))).here() != before);
   }
+}
+
+TEST_CASE("experts dealt out whole and a price move a prediction") {
+  const std::string base =
+      "hardware: h100-sxm\npolicy: full\nworkload: {prompt_tokens: 256, decode_tokens: 16, batch: 3}\n"
+      "trace: {recipe: needle, layers: 1, steps: 2}\n";
+  const Node experts = parsed("model: qwen3-30b-a3b\ndeployment: {tensor_parallel: 2}\n" + base);
+  CHECK(Timed(experts.with("deployment.expert_parallel", Node::scalar("true", {}))).here() != Timed(experts).here());
+  const auto cost = [&](const std::string& price) {
+    const Node run = parsed("model: llama-3.2-1b\nprice_per_hour: " + price + "\n" + base);
+    const result::Result r = study::run_all({{run, {}, {}}}, {}).front();
+    // Dollars an hour over tokens an hour.
+    CHECK(*result::value(r, *result::find_metric("cost")) ==
+          Approx(std::stod(price) / (3600 * r.experiment.tokens_per_s) * 1e6));
+    return *result::value(r, *result::find_metric("cost"));
+  };
+  CHECK(cost("4") == Approx(2 * cost("2")));
 }
 
 TEST_CASE("every quantity of a match moves a prediction") {

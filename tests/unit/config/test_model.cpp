@@ -78,6 +78,10 @@ TEST_CASE("the models have the sizes of their checkpoints", "[model]") {
       {"qwen2.5-7b", 7615616512, 2048},
       {"qwen2.5-14b", 14770033664, 4096},
       {"qwen2.5-32b", 32763876352, 4096},
+      {"qwen2.5-72b", 72706203648, 4096},
+      {"mixtral-8x7b", 46702792704, 4096},
+      {"qwen3-30b-a3b", 30532122624, 2048},
+      {"qwen3-235b-a22b", 235093634560, 2048},
       {"qwen3-4b", 4022468096, 4096},
       {"qwen3-8b", 8190735360, 4096},
       {"qwen3-32b", 32762123264, 4096},
@@ -99,7 +103,9 @@ TEST_CASE("the models have the sizes of their checkpoints", "[model]") {
   }
   for (const auto& file : fs::directory_iterator(fs::path(KVCAST_SOURCE_DIR) / "configs/models")) {
     const std::string name = file.path().stem().string();
-    if (name != "deepseek-v3") CHECK(checked.count(name) == 1);  // no model without its size
+    // Those of whose tensors some are left out are checked to a thousandth with their experts (test_deployment.cpp).
+    const bool about = name.starts_with("deepseek-v3") || name.starts_with("gpt-oss") || name.starts_with("gemma-3");
+    if (!about) CHECK(checked.count(name) == 1);  // no model without its size
   }
 }
 
@@ -145,11 +151,10 @@ TEST_CASE("no two models answer to the same name", "[model]") {
   std::map<std::string, std::string> owner;
   for (const auto& file : fs::directory_iterator(fs::path(KVCAST_SOURCE_DIR) / "configs/models")) {
     const std::string stem = file.path().stem().string();
-    if (stem == "deepseek-v3") continue;
     const Model model = read_model(file.path().string());
     std::vector<std::string> names = model.aliases;
     names.push_back(model.name);
-    names.push_back(model.title);
+    if (model.title != model.name) names.push_back(model.title);
     for (const std::string& name : names) {
       const auto [taken, is_new] = owner.emplace(name, stem);
       CAPTURE(name, taken->second, stem);
@@ -158,10 +163,13 @@ TEST_CASE("no two models answer to the same name", "[model]") {
   }
 }
 
-TEST_CASE("latent attention is refused by name", "[model]") {
-  const std::string message = error_of([] { model_named("DeepSeek-V3"); });
-  CHECK_THAT(message, Catch::EndsWith("configs/models/deepseek-v3.yaml:4:12: DeepSeek-V3 uses multi-head latent "
-                                      "attention, which kvcast does not model yet"));
+TEST_CASE("latent attention states its widths", "[model]") {
+  CHECK(error_with({{5, "attention: mla"}}).find("the required key \"latent\" is missing") != std::string::npos);
+  const Model model = model_named("DeepSeek-V3");
+  REQUIRE(model.latent.has_value());
+  CHECK(model.latent->cached() == 576);
+  CHECK(model.n_kv_heads == 1);
+  CHECK(model.experts->dense_layers == 3);
 }
 
 TEST_CASE("models that contradict themselves are refused", "[model]") {
@@ -182,8 +190,8 @@ TEST_CASE("models that contradict themselves are refused", "[model]") {
 TEST_CASE("rope sections that contradict themselves are refused", "[model]") {
   const auto message = [](const std::string& rope) { return error_with({{10, "rope: " + rope}}); };
   CHECK(message("{theta: 0}") == "tiny.yaml:10:15: theta: 0 is out of range, must be between 1 and 1000000000000");
-  CHECK(message("{theta: 1e4, scaling: yarn}") ==
-        "tiny.yaml:10:29: scaling: unknown value \"yarn\"; known: none, linear, llama3");
+  CHECK(message("{theta: 1e4, scaling: ntk}") ==
+        "tiny.yaml:10:29: scaling: unknown value \"ntk\"; known: none, linear, llama3, yarn");
   CHECK(message("{theta: 1e4, scaling: linear, factor: 8}") ==
         "tiny.yaml:10:7: rope: the required key \"original_context\" is missing");
   CHECK(message("{theta: 1e4, factor: 8}") == "tiny.yaml:10:20: rope: unknown key \"factor\"; known: theta, scaling");

@@ -171,7 +171,7 @@ TEST_CASE("odd workloads and frameworks are refused", "[run]") {
         "run.yaml:4:1: run: unknown key \"batch\" (did you mean \"match\"?); known: name, description, model, "
         "hardware, policy, "
         "match, workload, trace, "
-        "traces, score, framework");
+        "traces, score, framework, deployment, price_per_hour");
 }
 
 TEST_CASE("each of the launch modes is read", "[run]") {

@@ -20,6 +20,7 @@ inline config::Gpu round_gpu() {
   g.hbm_capacity = known(40e9), g.hbm_reserved = known(1e9);
   g.hbm_bandwidth = known(1e12);
   g.tensor_flops = known(100e12), g.vector_flops = known(10e12);
+  g.fp8_rate = known(2), g.int8_rate = known(2), g.fp4_rate = known(1);
   g.sm_count = known(100);
   g.clock = known(1e9), g.floor_clock = known(1e9);
   g.floor_gemm = known(2e-6), g.attention.floor = known(10e-6), g.floor_score = known(3e-6);
@@ -46,6 +47,7 @@ inline config::Link round_link() {
   config::Link l;
   l.theory_bandwidth = known(12e9), l.h2d_bandwidth = known(10e9), l.d2h_bandwidth = known(8e9);
   l.both_bandwidth = known(16e9), l.pageable_bandwidth = known(4e9);
+  l.peer_bandwidth = known(50e9), l.peer_latency = known(4e-6);
   l.copy_latency = known(1e-6);
   l.issue_row = known(0.1e-6), l.issue_batched = known(0.5e-6), l.engine_row = known(0.05e-6);
   l.issue_call = curve({1, 1e9}, {4e-6, 4e-6});

@@ -110,6 +110,10 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
     }
   }
   for (int call = 0; call < 9; ++call) add(graph::Host{static_cast<HostCall>(call), 10}, Lane::kHost);
+  for (const graph::Products products : {graph::Products::kFp8, graph::Products::kInt8, graph::Products::kFp4}) {
+    add(graph::Gemm{4096, 4096, 4096, 2, 1, 1, products}, Lane::kCompute);
+  }
+  add(graph::Collective{graph::Exchange::kAllReduce, 1e6, 4}, Lane::kCompute);
   for (const double unit : machine.host.core_bandwidth.x) add(CpuWork{20, 1e6, 1, unit}, Lane::kCpu);
   add(CpuWork{20, 1, 1e9, 256, 1e6, 1e6, 1e5, 1e11, 0, 1e5, 1e4, 1e8}, Lane::kCpu);
   return ops;

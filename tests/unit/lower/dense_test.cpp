@@ -53,7 +53,7 @@ TEST_CASE("a layer's products and what passes between them") {
   check_pass(tests::only(before, "norm"), 2 * 3 * 64 * 2, 2 * 3 * 64 * 2);
   check_product(before, "qkv projection", 4 * 16 + 2 * 2 * 16, 64);
   check_pass(tests::only(before, "rope and append"), 3 * 128 * 2, 3 * 128 * 2);
-  const auto after = made([&](Block& block) { after_attention(block, model, 3, -1); });
+  const auto after = made([&](Block& block) { after_attention(block, model, 0, 3, -1); });
   check_product(after, "output projection", 64, 4 * 16);
   check_product(after, "gate and up", 2 * 128, 64);
   check_pass(tests::only(after, "activation"), 2 * 3 * 128 * 2, 3 * 128 * 2);

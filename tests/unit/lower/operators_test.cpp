@@ -54,7 +54,7 @@ TEST_CASE("an unfused layer is forty operators with its attention") {
   const graph::OpId ready = before_attention(block, unfused.model, 3, -1);
   // Nine of the norm, three projections, five a rotation of queries and of keys, two appends.
   CHECK(unfused.kernels() == 9 + 3 + 10 + 2);
-  after_attention(block, unfused.model, 3, ready);
+  after_attention(block, unfused.model, 0, 3, ready);
   // Output projection, nine of the norm, gate, up, SiLU, product, down; 39 beside attention.
   CHECK(unfused.kernels() == 24 + 1 + 9 + 5);
   CHECK(unfused.launches() == 39);
@@ -62,7 +62,7 @@ TEST_CASE("an unfused layer is forty operators with its attention") {
   Layer fused;
   fused.framework.unfused = false;
   Block other(fused.framework, 0, -1, fused.events, fused.ops);
-  after_attention(other, fused.model, 3, before_attention(other, fused.model, 3, -1));
+  after_attention(other, fused.model, 0, 3, before_attention(other, fused.model, 3, -1));
   CHECK(fused.kernels() == 8);
   CHECK(unfused.weights() == fused.weights());
 }

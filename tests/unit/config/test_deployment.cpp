@@ -1,0 +1,131 @@
+// Precisions and splits of a model over GPUs: sizes counted by hand, and refusals.
+#include <catch2/catch.hpp>
+
+#include "config/deployment.hpp"
+#include "config/find.hpp"
+#include "config/run.hpp"
+
+using namespace kvcast;
+using namespace kvcast::config;
+
+namespace {
+
+Model small() {
+  Model m;
+  m.name = m.title = std::string("small");
+  m.layers = 2, m.hidden = 256, m.n_q_heads = 4, m.n_kv_heads = 2, m.head_dim = 64, m.ffn = 512, m.vocab = 1000;
+  return m;
+}
+
+Model named(const char* name) { return read_model(find_config("models", name, {})); }
+
+std::string refusal(const std::string& deployment, Model model = small()) {
+  try {
+    read_deployment(parse_yaml(deployment, "test"), model);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("a stored matrix is its elements and its scales") {
+  // 300 × 256. FP8: 3 × 2 blocks of 128 × 128 with 4 bytes each. INT8: 2 bytes for each of 300 outputs. INT4: half a
+  // byte an element, and 2.5 bytes for each of 300 · 2 groups of 128. MXFP4: 300 · 8 scales. NVFP4: 300 · 16.
+  CHECK(weight_bytes(Precision::kBf16, 300, 256) == 153600);
+  CHECK(weight_bytes(Precision::kFp8, 300, 256) == 76800 + 24);
+  CHECK(weight_bytes(Precision::kInt8, 300, 256) == 76800 + 600);
+  CHECK(weight_bytes(Precision::kInt4, 300, 256) == 38400 + 1500);
+  CHECK(weight_bytes(Precision::kMxfp4, 300, 256) == 38400 + 2400);
+  CHECK(weight_bytes(Precision::kNvfp4, 300, 256) == 38400 + 4800);
+}
+
+TEST_CASE("a cached element carries its share of the scales") {
+  // A head's key of 128 numbers: 256, 128, 128 + 4 and 64 + 4 bytes.
+  CHECK(cache_element_bytes(Precision::kBf16, 128) == 2);
+  CHECK(cache_element_bytes(Precision::kFp8, 128) == 1);
+  CHECK(cache_element_bytes(Precision::kInt8, 128) == Approx(132.0 / 128));
+  CHECK(cache_element_bytes(Precision::kInt4, 128) == Approx(68.0 / 128));
+}
+
+TEST_CASE("weights in eight bits leave embedding, head and norms as they are") {
+  Model m = small();
+  // Embedding and head 2 · 1000 · 256. A layer: QKV (256 + 2 · 128) × 256, output 256 × 256, gate and up 1024 × 256,
+  // down 256 × 512, norms 2 · 256. The last norm 256.
+  const double matrices = 512 * 256 + 256 * 256 + 1024 * 256 + 256 * 512;
+  CHECK(m.parameters() == 512000 + 2 * (matrices + 512) + 256);
+  CHECK(m.weight_bytes() == 2 * m.parameters());
+  m.weights = Precision::kInt8;
+  const double outputs = 512 + 256 + 1024 + 256;  // each with a scale of 2 bytes
+  CHECK(m.weight_bytes() == 2 * (512000 + 2 * 512 + 256) + 2 * (matrices + 2 * outputs));
+}
+
+TEST_CASE("published parameter counts of models with experts and latent attention come out") {
+  CHECK(named("deepseek-v3").parameters() == Approx(671.03e9).epsilon(1e-4));
+  CHECK(named("qwen3-235b-a22b").parameters() == Approx(235.09e9).epsilon(1e-4));
+  CHECK(named("mixtral-8x7b").parameters() == Approx(46.703e9).epsilon(1e-4));
+  CHECK(named("gpt-oss-120b").parameters() == Approx(116.83e9).epsilon(1e-3));
+  CHECK(named("gpt-oss-20b").parameters() == Approx(20.91e9).epsilon(1e-3));
+  CHECK(named("gemma-3-27b").parameters() == Approx(27.0e9).epsilon(2e-3));
+  // Its checkpoint of 61 layers: 576 numbers of 2 bytes a token and layer.
+  CHECK(named("deepseek-v3").kv_bytes_per_token() == 61 * 576 * 2);
+  // gpt-oss-120b is released as 60.8 GiB.
+  CHECK(named("gpt-oss-120b").weight_bytes() == Approx(60.8 * 1024 * 1024 * 1024).epsilon(0.01));
+  // Every other of 36 layers keeps all tokens: 2 · 8 · 64 numbers of 2 bytes.
+  CHECK(named("gpt-oss-120b").kv_bytes_per_token() == 18 * 2048);
+  CHECK_FALSE(named("gpt-oss-120b").slides(1));
+  CHECK(named("gpt-oss-120b").slides(2));
+}
+
+TEST_CASE("experts that rows touch") {
+  const Experts e{.count = 8, .active = 2, .shared = 0, .ffn = 1, .dense_layers = 0};
+  CHECK(e.touched(1) == Approx(2));
+  CHECK(e.touched(2) == Approx(8 * (1 - 0.75 * 0.75)));
+  CHECK(e.touched(1e6) == Approx(8));
+}
+
+TEST_CASE("a rank holds its share of heads, network and vocabulary") {
+  const Model rank = rank_of(small(), 2, false);
+  CHECK(rank.n_q_heads == 2);
+  CHECK(rank.n_kv_heads == 1);
+  CHECK(rank.ffn == 256);
+  CHECK(rank.vocab == 500);
+  CHECK(rank.hidden == 256);
+  CHECK(rank.ranks == 2);
+  // More ranks than KV heads: each holds a copy of one.
+  CHECK(rank_of(small(), 4, false).n_kv_heads == 1);
+  CHECK(rank_of(small(), 4, false).n_q_heads == 1);
+  // Experts whole or in columns: 128 experts of 768 columns over 4 ranks; a token meets 8 / 4 experts of a rank.
+  const Model whole = rank_of(named("qwen3-30b-a3b"), 4, true), columns = rank_of(named("qwen3-30b-a3b"), 4, false);
+  CHECK(whole.experts->count == 32);
+  CHECK(whole.experts->active == 2);
+  CHECK(whole.experts->ffn == 768);
+  CHECK(columns.experts->count == 128);
+  CHECK(columns.experts->ffn == 192);
+  CHECK(whole.weight_bytes() == Approx(columns.weight_bytes()).epsilon(0.01));
+}
+
+TEST_CASE("a split that the shape does not allow is refused with the reason") {
+  CHECK(refusal("{tensor_parallel: 3}") ==
+        "test:1:19: tensor_parallel: small cannot be split over 3 GPUs: 3 does not divide 4 query heads");
+  CHECK(refusal("{pipeline_parallel: 3}").find("pipeline_parallel: small has 2 layers") != std::string::npos);
+  CHECK(refusal("{expert_parallel: true}").find("small has no experts") != std::string::npos);
+  CHECK(refusal("{weights: fp6}").find("known: bf16, fp8, int8, int4, mxfp4, nvfp4") != std::string::npos);
+  CHECK(refusal("{kv_cache: mxfp4}").find("known: bf16, fp8, int8, int4") != std::string::npos);
+  CHECK(refusal("{gpus: 2}").find("gpus") != std::string::npos);
+  CHECK(refusal("{tensor_parallel: 2, weights: int4, kv_cache: fp8}") == "accepted");
+}
+
+TEST_CASE("a price is a number, or one of a map of machines") {
+  const auto price = [](const std::string& text) {
+    return read_run(parse_yaml("model: llama-3.1-8b\nhardware: h100-sxm\npolicy: full\nprice_per_hour: " + text + "\n",
+                               "test"))
+        .price_per_hour;
+  };
+  CHECK(price("2.5") == 2.5);
+  CHECK(price("{l40s: 1, h100-sxm: 3}") == 3.0);
+  CHECK(price("{h100: 4}") == 4.0);  // an alias
+  CHECK_FALSE(price("{l40s: 1}").has_value());
+  CHECK_THROWS_AS(price("-1"), UserError);
+}

@@ -1,0 +1,84 @@
+// Products in eight and four bits, groups of products, and exchanges between GPUs, on the round machine.
+#include "hardware/work.hpp"
+#include "unit/hardware/support.hpp"
+
+using namespace kvcast;
+using namespace kvcast::test;
+using graph::Exchange;
+using graph::Products;
+using hardware::Cost;
+using hardware::Resource;
+
+TEST_CASE("products of FP8 numbers take half the time of 16-bit ones") {
+  // Weights 25 MB: 0.625 of 1 TB/s; with 0.2 MB of activations 25.2 MB. Products as in 16 bits 26.67 us, at twice the
+  // rate.
+  const Cost cost = round_model().cost(op_of(graph::Gemm{10, 5000, 5000, 2, 1, 1, Products::kFp8}));
+  CHECK(amount(cost, Resource::kHbm) == Approx(25.2e6 / 0.625));
+  CHECK(amount(cost, Resource::kTensor) == Approx(0.8e9 / 0.3 / 2));
+  CHECK(amount(cost, Resource::kVector) == 0);
+  CHECK(cost.alone == us(3 + 25.2 / 0.625));
+}
+
+TEST_CASE("weights that a card cannot multiply are unpacked for every row of tiles") {
+  // 12.5 MB at 0.5625; two operations for each of 25 M weights over 5 TFLOP/s: 10 us.
+  const Cost few = round_model().cost(op_of(graph::Gemm{10, 5000, 5000, 2, 0.5, 1, Products::kFp4}));
+  CHECK(amount(few, Resource::kHbm) == Approx(12.7e6 / 0.5625));
+  CHECK(amount(few, Resource::kVector) == Approx(50e6 / 0.5));
+  CHECK(few.alone == us(3 + 800 / 30.0));
+  // 1000 rows compute as 1008: eleven rows of tiles of 100.
+  const Cost many = round_model().cost(op_of(graph::Gemm{1000, 5000, 5000, 2, 0.5, 1, Products::kFp4}));
+  CHECK(amount(many, Resource::kVector) == Approx(11 * 50e6 / 0.5));
+}
+
+TEST_CASE("groups of products read each its own weights and fill the SMs together") {
+  // 4 · 50 MB at the full bandwidth, 4 · 0.2 MB of activations. Four times 50 tiles over 100 SMs are 2 a SM: 0.55.
+  const Cost cost = round_model().cost(op_of(graph::Gemm{10, 5000, 5000, 2, 0, 4}));
+  CHECK(amount(cost, Resource::kHbm) == Approx(200.8e6));
+  CHECK(amount(cost, Resource::kTensor) == Approx(4 * 0.8e9 / 0.55));
+}
+
+TEST_CASE("attention whose keys and values are one vector has products of its own length") {
+  graph::DecodeAttention work;
+  work.rows = 200, work.group = 16, work.head_dim = 50, work.tokens = 20000, work.longest = 100;
+  CHECK(amount(round_model().cost(op_of(work)), Resource::kTensor) == Approx(2.0 * 20000 * 16 * 100 / 0.5));
+  work.product_dims = 180;
+  CHECK(amount(round_model().cost(op_of(work)), Resource::kTensor) == Approx(2.0 * 20000 * 16 * 180 / 0.5));
+}
+
+TEST_CASE("an all-reduce takes one round where it is small, two where it is large") {
+  const auto cost = [](Exchange exchange, double bytes) {
+    return round_model().cost(op_of(graph::Collective{exchange, bytes, 4}));
+  };
+  // Gap 1, floor 1, a round of 4 us. 10 KB from each of three others at 50 GB/s: 0.6 us.
+  CHECK(cost(Exchange::kAllReduce, 10e3).alone == us(6 + 0.6));
+  // 1 MB: three others' 3 MB would take 60 us; a quarter of each in, three quarters back: 1.5 MB in 30 us.
+  CHECK(cost(Exchange::kAllReduce, 1e6).alone == us(2 + 8 + 30));
+  CHECK(amount(cost(Exchange::kAllReduce, 1e6), Resource::kPeer) == Approx(1.5e6));
+  CHECK(amount(cost(Exchange::kAllReduce, 1e6), Resource::kHbm) == Approx(2.5e6));
+  CHECK(cost(Exchange::kAllGather, 10e3).alone == us(6 + 0.6));
+  CHECK(cost(Exchange::kNext, 10e3).alone == us(6 + 0.2));
+  CHECK(round_model().cost(op_of(graph::Collective{Exchange::kAllReduce, 1e6, 1})).alone == us(1));
+}
+
+TEST_CASE("GPUs without a link of their own meet on the host's") {
+  config::Hardware machine = round_machine();
+  const graph::Op op = op_of(graph::Collective{Exchange::kAllReduce, 1e6, 4});
+  CHECK(amount(hardware::CostModel(machine, {}).cost(op), Resource::kLinkIn) == 0);
+  machine.link.peer_bandwidth = known(5e9);
+  // 1.5 MB in at 5 GB/s; the wire would carry 10 GB/s, so that copies have what is left.
+  const Cost slow = hardware::CostModel(machine, {}).cost(op);
+  CHECK(slow.alone == us(2 + 8 + 300));
+  CHECK(amount(slow, Resource::kLinkIn) == Approx(1.5e6));
+  CHECK(amount(slow, Resource::kLink) == Approx(3e6));
+}
+
+TEST_CASE("GPUs of one host have equal shares of its memory and cores") {
+  const hardware::CostModel four(round_machine(), {}, {}, 4);
+  CHECK(four.rate(Resource::kDram) == 25e9);
+  CHECK(four.rate(Resource::kCores) == 2);
+  CHECK(four.capacity(graph::Pool::kDram) == Approx(100e9 * 0.9 / 4));
+  CHECK(four.capacity(graph::Pool::kHbm) == 39e9);
+  // 10 MB in one copy: 1 ms of wire at 10 GB/s, and 0.4 ms of a quarter of the host's memory bandwidth.
+  const graph::Copy copy{graph::Direction::kHostToDevice, graph::CopyKind::kMemcpyAsync, 1, 10e6};
+  CHECK(amount(four.cost(copy, graph::Lane::kCopyA), Resource::kDram) == Approx(10e6));
+}

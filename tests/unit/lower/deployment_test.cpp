@@ -1,0 +1,195 @@
+// What one GPU does of a model that several share: shapes, exchanges and bytes, each counted by hand.
+#include <catch2/catch.hpp>
+
+#include <map>
+#include <string>
+
+#include "lower/decode.hpp"
+#include "lower/dense.hpp"
+#include "lower/prefill.hpp"
+#include "policy/policy.hpp"
+
+using namespace kvcast;
+using namespace kvcast::lower;
+using graph::Kind;
+
+namespace {
+
+// Four layers of two KV heads and four query heads of 16 numbers; contexts of 100 tokens, 8 generated.
+struct Fixture {
+  config::Run run;
+  std::unique_ptr<policy::Policy> policy;
+  std::vector<policy::HeadCounts> counts;
+  DecodeSetting setting;
+  Owners owners;
+
+  explicit Fixture(int batch = 3) {
+    run.model.layers = 4, run.model.hidden = 64, run.model.n_q_heads = 4, run.model.n_kv_heads = 2;
+    run.model.head_dim = 16, run.model.ffn = 128, run.model.vocab = 1000;
+    run.workload = {100, 8, batch, 0};
+    const policy::Lengths lengths{100, 8};
+    policy = policy::make_policy(policy::find_policy("full"), config::Node::map({}, {}), lengths);
+    setting.run = &run, setting.policy = policy.get();
+    setting.lengths = lengths, setting.counted_tokens = 101;
+    setting.counts = [this](int, std::int64_t) { return std::span<const policy::HeadCounts>(counts); };
+  }
+  std::vector<graph::Op> step() {
+    setting.rank = config::rank_model(run.deployment, run.model);
+    counts.assign(static_cast<std::size_t>(setting.step_batch() * setting.rank.n_kv_heads), {.attended = 101});
+    DecodeWindow window(setting, 101, 1, owners);
+    std::vector<graph::Op> ops;
+    window.next_block(ops);
+    return ops;
+  }
+  double held(const std::string& owner, std::int64_t tokens = 101) {
+    setting.rank = config::rank_model(run.deployment, run.model);
+    double bytes = 0;
+    for (const policy::MemoryItem& item : decode_memory(setting, tokens)) bytes += item.owner == owner ? item.bytes : 0;
+    return bytes;
+  }
+};
+
+std::map<std::string, int> labels(const std::vector<graph::Op>& ops) {
+  std::map<std::string, int> count;
+  for (const graph::Op& op : ops) ++count[op.label];
+  return count;
+}
+
+template <class Work>
+Work first(const std::vector<graph::Op>& ops, const std::string& label) {
+  for (const graph::Op& op : ops) {
+    if (op.label == label) return std::get<Work>(op.work);
+  }
+  FAIL("no op " + label);
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("two GPUs halve the products and sum their outputs twice a layer") {
+  Fixture f;
+  CHECK(labels(f.step()).count("all-reduce") == 0);
+  f.run.deployment.tensor_parallel = 2;
+  const auto ops = f.step();
+  auto seen = labels(ops);
+  CHECK(seen["all-reduce"] == 2 * 4 + 1);  // behind attention and network, and of the embedding
+  CHECK(seen["gather logits"] == 1);
+  // Three rows of 64 numbers of 2 bytes; each GPU has the logits of 500 of 1000 tokens.
+  CHECK(first<graph::Collective>(ops, "all-reduce") == graph::Collective{graph::Exchange::kAllReduce, 384, 2});
+  CHECK(first<graph::Collective>(ops, "gather logits") == graph::Collective{graph::Exchange::kAllGather, 3000, 2});
+  // Two query heads and one KV head: 2 · 16 + 2 · 16 outputs; half of 2 · 128 columns.
+  CHECK(first<graph::Gemm>(ops, "qkv projection") == graph::Gemm{3, 64, 64, 2});
+  CHECK(first<graph::Gemm>(ops, "gate and up") == graph::Gemm{3, 128, 64, 2});
+  CHECK(first<graph::Gemm>(ops, "down projection") == graph::Gemm{3, 64, 64, 2});
+  CHECK(first<graph::DecodeAttention>(ops, "attention").tokens == 3 * 101);
+}
+
+TEST_CASE("memory of a GPU is its share of weights and cache") {
+  Fixture f;
+  // K and V of 2 heads of 16 numbers of 2 bytes in 4 layers: 512 bytes a token, 3 sequences of 101.
+  CHECK(f.held("KV cache") == 512 * 303);
+  const double weights = f.held("weights");
+  f.run.deployment.tensor_parallel = 2;
+  CHECK(f.held("KV cache") == 256 * 303);
+  // Norms are on both: 4 · 2 · 64 + 64 numbers of 2 bytes.
+  CHECK(f.held("weights") == (weights - 1152) / 2 + 1152);
+  // Four GPUs for two KV heads: each head lies on two.
+  f.run.deployment.tensor_parallel = 4;
+  CHECK(f.held("KV cache") == 256 * 303);
+}
+
+TEST_CASE("pipeline stages hold their layers, and pass micro-batches on") {
+  Fixture f(4);
+  f.run.deployment.pipeline_parallel = 2;
+  const auto ops = f.step();
+  CHECK(f.setting.step_batch() == 2);
+  CHECK(labels(ops)["to the next stage"] == 1);
+  // Two rows of 64 numbers of 2 bytes.
+  CHECK(first<graph::Collective>(ops, "to the next stage") == graph::Collective{graph::Exchange::kNext, 256, 2});
+  CHECK(first<graph::Gemm>(ops, "qkv projection").m == 2);
+  // All four sequences in two of four layers.
+  CHECK(f.held("KV cache") == 256 * 4 * 101);
+}
+
+TEST_CASE("weights in other formats are read as stored, and multiplied by their own units") {
+  Fixture f;
+  f.run.model.weights = config::Precision::kFp8;
+  const auto ops = f.step();
+  const auto down = first<graph::Gemm>(ops, "down projection");
+  // 64 × 128: one block of 128 × 128 and its scale of 4 bytes.
+  CHECK(down.stored_bytes() == 64 * 128 + 4);
+  CHECK(down.products == graph::Products::kFp8);
+  CHECK(labels(ops)["quantise attention output"] == 4);
+  CHECK(first<graph::Gemm>(ops, "head") == graph::Gemm{3, 1000, 64, 2});
+  f.run.model.weights = config::Precision::kInt4;
+  CHECK(first<graph::Gemm>(f.step(), "down projection").products == graph::Products::kHalf);
+  CHECK(labels(f.step()).count("quantise attention output") == 0);
+}
+
+TEST_CASE("a cache in eight bits is read at half the bytes and unpacked") {
+  Fixture f;
+  CHECK(first<graph::DecodeAttention>(f.step(), "attention").unpack_flops == 0);
+  f.run.model.cache = config::Precision::kFp8;
+  const auto attention = first<graph::DecodeAttention>(f.step(), "attention");
+  CHECK(attention.element_bytes == 1);
+  // Conversion and scale of 2 · 16 numbers of 6 heads' 101 pairs.
+  CHECK(attention.unpack_flops == 2 * 32 * 606);
+  CHECK(f.held("KV cache") == 256 * 303);
+}
+
+TEST_CASE("experts are products of the rows that meet them") {
+  Fixture f;
+  f.run.model.experts = config::Experts{8, 2, 1, 32, 1};
+  const auto ops = f.step();
+  auto seen = labels(ops);
+  CHECK(seen["gate and up"] == 1);  // the first layer is dense
+  CHECK(seen["experts' gate and up"] == 3);
+  CHECK(seen["shared down"] == 3);
+  // Three tokens touch 8 · (1 − 0.75³) = 4.625 of 8 experts, with 6 / 4.625 rows each.
+  const auto work = first<graph::Gemm>(ops, "experts' gate and up");
+  CHECK(work.groups == Approx(4.625));
+  CHECK(work.m == Approx(6 / 4.625));
+  CHECK(work.n == 64);
+  CHECK(work.stored_bytes() == Approx(4.625 * 64 * 64 * 2));
+}
+
+TEST_CASE("sliding layers attend to their window and keep no more") {
+  Fixture f;
+  f.run.model.sliding_window = 40, f.run.model.full_every = 2;
+  const auto ops = f.step();
+  std::vector<double> tokens;
+  for (const graph::Op& op : ops) {
+    if (const auto* a = std::get_if<graph::DecodeAttention>(&op.work)) tokens.push_back(a->tokens);
+  }
+  CHECK(tokens == std::vector<double>{6 * 40, 6 * 101, 6 * 40, 6 * 101});
+  // 128 bytes a token and layer, two layers of each kind, 3 sequences.
+  CHECK(f.held("KV cache") == 128 * 2 * 303);
+  CHECK(f.held("sliding-window cache") == 128 * 2 * 3 * 40);
+  CHECK(f.held("sliding-window cache", 20) == 128 * 2 * 3 * 20);
+}
+
+TEST_CASE("latent attention caches one vector and multiplies in its space") {
+  Fixture f;
+  f.run.model.latent = config::Latent{48, 24, 8, 16, 12};
+  f.run.model.n_kv_heads = 1;
+  const auto ops = f.step();
+  // 24 + 8 numbers of 2 bytes read once a token; queries meet 32 of them, weights 24.
+  const auto attention = first<graph::DecodeAttention>(ops, "attention");
+  CHECK(2 * attention.head_dim * attention.element_bytes == 64);
+  CHECK(attention.product_dims == 56);
+  CHECK(attention.group == 4);
+  CHECK(attention.tokens == 3 * 101);
+  CHECK(f.held("KV cache") == 64 * 4 * 303);
+  // Four heads' queries of 16 numbers go into 24, their values come out as 12.
+  const auto in = first<graph::Gemm>(ops, "queries into latent space");
+  CHECK(in == graph::Gemm{3, 24, 16, 2, 0, 4});
+  CHECK(first<graph::Gemm>(ops, "values out of latent space") == graph::Gemm{3, 12, 24, 2, 0, 4});
+  CHECK(first<graph::Gemm>(ops, "output projection") == graph::Gemm{3, 64, 48, 2});
+  // Reading a prompt expands the keys and values of all its tokens instead.
+  Prefill prefill(f.setting, f.owners);
+  std::vector<graph::Op> block;
+  prefill.next_block(block);
+  CHECK(first<graph::Gemm>(block, "expand keys and values") == graph::Gemm{300, 112, 24, 2});
+  // 2 · 3 sequences · 4 heads · (16 + 8 + 12) · 100 · 101 / 2 pairs.
+  CHECK(first<graph::PrefillAttention>(block, "prefill attention").flops == 2.0 * 3 * 4 * 36 * 5050);
+}

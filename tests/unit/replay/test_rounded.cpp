@@ -1,0 +1,70 @@
+// Caches in eight and four bits: what rounding makes of single numbers, and of a policy's choice.
+#include <catch2/catch.hpp>
+
+#include "replay/accuracy.hpp"
+#include "replay/replay.hpp"
+#include "replay/rounded_cache.hpp"
+#include "support/memory_trace.hpp"
+#include "support/select.hpp"
+
+namespace kvcast::replay {
+namespace {
+
+using config::Precision;
+
+std::vector<float> rounded(Precision precision, std::vector<float> row) {
+  round_cached(precision, row);
+  return row;
+}
+
+}  // namespace
+
+TEST_CASE("numbers of E4M3 are those of its specification") {
+  // Steps of an eighth between 1 and 2, of 2 between 16 and 32; 448 is the largest, 2^-9 the smallest step; ties go to
+  // the even neighbour.
+  CHECK(rounded(Precision::kFp8, {1.06f, 1.07f, -1.1f, 17, 19, 500, -1000}) ==
+        std::vector<float>{1, 1.125f, -1.125f, 16, 20, 448, -448});
+  CHECK(rounded(Precision::kFp8, {0, 0.0009f, 0.0011f, 1.0f / 512}) ==
+        std::vector<float>{0, 0, 1.0f / 512, 1.0f / 512});
+  CHECK(rounded(Precision::kBf16, {1.06f}) == std::vector<float>{1.06f});
+}
+
+TEST_CASE("even steps lie between the smallest and the largest number") {
+  // 0 … 15 in 15 steps of 1; 0 … 30 in steps of 2: 3 is half-way and goes to the even step, 4.
+  CHECK(rounded(Precision::kInt4, {0, 15, 3.4f, 7.6f}) == std::vector<float>{0, 15, 3, 8});
+  CHECK(rounded(Precision::kInt4, {0, 30, 3, 6.9f}) == std::vector<float>{0, 30, 4, 6});
+  CHECK(rounded(Precision::kInt8, {-1, 254, 0.4f, 99.6f}) == std::vector<float>{-1, 254, 0, 100});
+  CHECK(rounded(Precision::kInt8, {2, 2, 2}) == std::vector<float>{2, 2, 2});
+}
+
+TEST_CASE("policies choose by rounded keys, and are measured by the layer as it is") {
+  // Keys 1.06 and 1.0 differ, and are one number in E4M3: the lower position wins, which is not the better token.
+  const tests::MemoryTrace trace({.kv_heads = 1, .group = 1, .head_dim = 2, .prompt = 3, .steps = 1, .window = 1},
+                                 [](trace::Layer& layer) {
+                                   const float keys[] = {1.0f, 0, 1.06f, 0, 0.5f, 0, 0.25f, 0};
+                                   const float values[] = {1, 0, 0, 1, 1, 1, 0, 0};
+                                   std::copy(std::begin(keys), std::end(keys), layer.mutable_keys(0));
+                                   std::copy(std::begin(values), std::end(values), layer.mutable_values(0));
+                                   std::fill_n(layer.mutable_queries(0), 4, 1.0f);
+                                 });
+  const auto chosen = [&](Precision cache) {
+    const auto layers = prepare(trace, 1, cache);
+    const auto policy = tests::make("exact_topk", "budget: 1", {3, 1});
+    return replay(layers, *policy, {1, true});
+  };
+  const auto exact = chosen(Precision::kBf16), fp8 = chosen(Precision::kFp8);
+  CHECK(exact.selections.back().selection.heads[0].attended == std::vector<std::int32_t>{1});
+  CHECK(fp8.selections.back().selection.heads[0].attended == std::vector<std::int32_t>{0});
+  CHECK(fp8.proxies.recall_mass_mean < exact.proxies.recall_mass_mean);
+  CHECK(fp8.proxies.topk_overlap_mean == 0);
+  // Everything read is full attention where nothing is rounded, and not where keys are.
+  const auto all = [&](Precision cache) {
+    const auto policy = tests::make("full", "", {3, 1});
+    return replay(prepare(trace, 1, cache), *policy, {}).proxies;
+  };
+  CHECK(all(Precision::kBf16).output_error_mean == 0);
+  CHECK(all(Precision::kFp8).output_error_mean > 0);
+  CHECK(all(Precision::kFp8).recall_mass_mean == Approx(1));
+}
+
+}  // namespace kvcast::replay
