@@ -1,7 +1,6 @@
 // kvcast models [NAME]: the models, or the shape of one and what follows from it.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -22,8 +21,25 @@ void print_one(const Model& m) {
   if (!m.aliases.empty()) fmt::print("also known as {}\n", fmt::join(m.aliases, ", "));
   fmt::print("{} layers of width {}, feed-forward width {}, vocabulary {}{}\n", m.layers, m.hidden, m.ffn, m.vocab,
              m.tie_embeddings ? ", tied embeddings" : "");
-  fmt::print("{} query heads and {} KV heads of {} dimensions; contexts up to {} tokens\n", m.n_q_heads, m.n_kv_heads,
-             m.head_dim, m.max_context);
+  if (m.latent) {
+    fmt::print("{} query heads over a latent vector of {} and a shared key of {} dimensions", m.n_q_heads,
+               m.latent->rank, m.latent->rope_dim);
+  } else {
+    fmt::print("{} query heads and {} KV heads of {} dimensions", m.n_q_heads, m.n_kv_heads, m.head_dim);
+  }
+  fmt::print("; contexts up to {} tokens\n", m.max_context);
+  if (m.experts) {
+    fmt::print("{} experts of width {}, {} of them for a token, {} shared\n", m.experts->count, m.experts->ffn,
+               m.experts->active, m.experts->shared);
+  }
+  if (m.sliding_window > 0) {
+    fmt::print("{} of {} layers attend to the last {} tokens alone\n", m.layers - m.full_layers(), m.layers,
+               m.sliding_window);
+  }
+  if (m.weights != config::Precision::kBf16 || m.expert_weights != config::Precision::kBf16) {
+    fmt::print("released in {}, experts in {}\n", config::precision_name(m.weights),
+               config::precision_name(m.expert_weights));
+  }
   fmt::print("{:.2f} billion parameters, {} of weights; {} of KV cache a token\n", m.parameters() / kBillion,
              format_quantity(m.weight_bytes(), Dimension::kBytes),
              format_quantity(m.kv_bytes_per_token(), Dimension::kBytes));
@@ -38,11 +54,7 @@ void print_line(const Model& m) {
 
 void list_models() {
   for (const std::string& file : config::config_files("models")) {
-    try {
-      print_line(config::read_model(file));
-    } catch (const UserError& error) {  // a model that kvcast knows and does not model is listed with the reason
-      fmt::print("  {:<30} refused: {}\n", std::filesystem::path(file).stem().string(), error.what());
-    }
+    print_line(config::read_model(file));
   }
   fmt::print("\n`kvcast models NAME` prints the shape of one.\n");
 }

@@ -98,9 +98,20 @@ class Choose final : public Question {
       }
       const double price = config::read_number(value, "price_per_hour", 1e-9, 1e9);
       for (Setting& s : grid_) {
-        if (machine_of(s) == name) s.price_per_s = price / kHour;
+        if (machine_of(s) == name) s.price_per_s = price / kHour * gpus_of(s);
       }
     }
+  }
+
+  // A price is of one GPU.
+  static double gpus_of(const Setting& s) {
+    double gpus = 1;
+    const Node* const deployment = s.run.find("deployment");
+    for (const char* key : {"tensor_parallel", "pipeline_parallel"}) {
+      const Node* const count = deployment == nullptr ? nullptr : deployment->find(key);
+      if (count != nullptr) gpus *= static_cast<double>(config::read_integer(*count, key, 1, 1 << 20));
+    }
+    return gpus;
   }
 
   // A machine as the plan writes it.

@@ -63,25 +63,43 @@ json policy_files_json() {
 }  // namespace
 
 json to_json(const Model& m) {
-  return {{"name", m.name},
-          {"title", m.title},
-          {"aliases", m.aliases},
-          {"layers", m.layers},
-          {"hidden", m.hidden},
-          {"n_q_heads", m.n_q_heads},
-          {"n_kv_heads", m.n_kv_heads},
-          {"head_dim", m.head_dim},
-          {"ffn", m.ffn},
-          {"vocab", m.vocab},
-          {"tie_embeddings", m.tie_embeddings},
-          {"qkv_bias", m.qkv_bias},
-          {"qk_norm", m.qk_norm},
-          {"max_context", m.max_context},
-          {"rope", rope_json(m.rope)},
-          {"source", m.source},
-          {"parameters", m.parameters()},
-          {"weight_bytes", m.weight_bytes()},
-          {"kv_bytes_per_token", m.kv_bytes_per_token()}};
+  json out = {{"name", m.name},
+              {"title", m.title},
+              {"aliases", m.aliases},
+              {"layers", m.layers},
+              {"hidden", m.hidden},
+              {"n_q_heads", m.n_q_heads},
+              {"n_kv_heads", m.n_kv_heads},
+              {"head_dim", m.head_dim},
+              {"ffn", m.ffn},
+              {"vocab", m.vocab},
+              {"tie_embeddings", m.tie_embeddings},
+              {"qkv_bias", m.qkv_bias},
+              {"qk_norm", m.qk_norm},
+              {"max_context", m.max_context},
+              {"rope", rope_json(m.rope)},
+              {"source", m.source},
+              {"parameters", m.parameters()},
+              {"weight_bytes", m.weight_bytes()},
+              {"kv_bytes_per_token", m.kv_bytes_per_token()},
+              {"weights", config::precision_name(m.weights)},
+              {"expert_weights", config::precision_name(m.expert_weights)}};
+  if (const auto& l = m.latent) {
+    out["latent"] = {{"query_rank", l->query_rank},
+                     {"rank", l->rank},
+                     {"rope_dim", l->rope_dim},
+                     {"key_dim", l->key_dim},
+                     {"value_dim", l->value_dim}};
+  }
+  if (const auto& e = m.experts) {
+    out["experts"] = {{"count", e->count},
+                      {"active", e->active},
+                      {"shared", e->shared},
+                      {"ffn", e->ffn},
+                      {"dense_layers", e->dense_layers}};
+  }
+  if (m.sliding_window > 0) out["sliding"] = {{"window", m.sliding_window}, {"full_every", m.full_every}};
+  return out;
 }
 
 json summary_json(const Hardware& machine) {

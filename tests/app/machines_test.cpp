@@ -82,9 +82,16 @@ TEST_CASE("models lists the shapes, and what follows from one") {
   CHECK(llama["parameters"] == 8030261248);
   CHECK(llama["kv_bytes_per_token"] == 2 * 2 * 8 * 128 * 32);  // K and V, 2 bytes, 8 heads of 128, 32 layers
   CHECK_THAT(kvcast::test::kvcast({"models", "llama-3.1-8b"}).out, Contains("8.03 billion parameters"));
-  // One that is on file to be refused is listed with the reason, and refused when asked for.
-  CHECK_THAT(kvcast::test::kvcast({"models"}).out, Contains("deepseek-v3") && Contains("latent attention"));
-  CHECK(kvcast::test::kvcast({"models", "deepseek-v3"}).code == 2);
+  CHECK_THAT(kvcast::test::kvcast({"models", "deepseek-v3"}).out,
+             Contains("128 query heads over a latent vector of 512 and a shared key of 64 dimensions") &&
+                 Contains("256 experts of width 2048, 8 of them for a token, 1 shared") && Contains("released in fp8"));
+  CHECK_THAT(kvcast::test::kvcast({"models", "gpt-oss-120b"}).out,
+             Contains("18 of 36 layers attend to the last 128 tokens alone") && Contains("experts in mxfp4"));
+  // What chooses by single heads' keys makes no sense where heads share one vector.
+  const Output refused = kvcast::test::kvcast(
+      {"run", std::string(KVCAST_SOURCE_DIR) + "/configs/runs/quickstart.yaml", "--set", "model=deepseek-v3", "--set", "policy=quest"});
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Contains("quest chooses by the keys of single heads") && Contains("known: full, dsa"));
   CHECK(kvcast::test::kvcast({"models", "gpt-9"}).code == 2);
 }
 

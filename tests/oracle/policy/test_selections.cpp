@@ -1,5 +1,8 @@
 // Every policy's selections, position by position, beside the slow and obvious implementation of the same rule.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <list>
+#include <set>
 
 #include "compare.hpp"
 #include "naive.hpp"
@@ -67,6 +70,45 @@ TEST_CASE("exact_topk selects what a full sort selects") {
         CAPTURE(group, budget);
         compare(select("exact_topk", fmt::format("budget: {}, group: {}", budget, group), layer),
                 naive::exact_topk(layer, budget, group));
+      }
+    }
+  });
+}
+
+TEST_CASE("dsa selects by the heads' summed weights, and hisparse fetches what its buffer lacks") {
+  for_layers([](const trace::Layer& layer, const Case& c) {
+    if (!settles_ties(c, "sum_weights")) return;
+    const auto& info = layer.info();
+    for (const std::int64_t budget : {1, 24}) {
+      CAPTURE(budget);
+      const naive::Steps wanted = naive::exact_topk(layer, budget, "sum_weights");
+      compare(select("dsa", fmt::format("budget: {}", budget), layer), wanted);
+      const std::int64_t size = budget + 5;
+      const Selected got = select("hisparse", fmt::format("budget: {}, buffer: {}", budget, size), layer);
+      if (budget >= info.positions()) continue;
+      for (int h = 0; h < info.n_kv_heads; ++h) {
+        const auto head = static_cast<std::size_t>(h);
+        std::list<std::int32_t> buffer;  // least recently used in front
+        for (std::int64_t i = std::max<std::int64_t>(0, info.prompt_tokens - size); i < info.prompt_tokens; ++i) {
+          buffer.push_back(static_cast<std::int32_t>(i));
+        }
+        CHECK(got.resident.heads[head].attended == naive::Positions(buffer.begin(), buffer.end()));
+        for (std::size_t t = 0; t < got.steps.size(); ++t) {
+          CAPTURE(h, t);
+          const naive::Positions& chosen = wanted.attended[t][head];
+          std::set<std::int32_t> used(chosen.begin(), chosen.end());
+          naive::Positions fetched;
+          for (const std::int32_t i : chosen) {
+            const bool newest = i == info.prompt_tokens + static_cast<std::int64_t>(t);
+            if (!newest && std::find(buffer.begin(), buffer.end(), i) == buffer.end()) fetched.push_back(i);
+          }
+          used.insert(static_cast<std::int32_t>(info.prompt_tokens + static_cast<std::int64_t>(t)));
+          buffer.remove_if([&](std::int32_t i) { return used.contains(i); });
+          buffer.insert(buffer.end(), used.begin(), used.end());  // in order of position among those of one step
+          while (static_cast<std::int64_t>(buffer.size()) > size) buffer.pop_front();
+          CHECK(got.steps[t].heads[head].attended == chosen);
+          CHECK(got.steps[t].heads[head].fetched == fetched);
+        }
       }
     }
   });
