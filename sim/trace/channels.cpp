@@ -15,16 +15,18 @@ namespace {
 enum Draw : std::uint64_t { kOutlierCount = 1 };
 
 // The first pair of the slowest that make up a share and turn by no more than so many radians over the prompt. A
-// context beyond what the frequencies were made for leaves none; the slowest two then do what they can.
+// context beyond what the frequencies were made for leaves none; the slowest four then do what they can, as codes in
+// one or two channels may cancel out.
 int first_quiet(const std::vector<double>& frequencies, double share, double most_turn, std::int64_t prompt_tokens) {
   const auto pairs = static_cast<int>(frequencies.size());
   const int last = std::max(0, pairs - 2);
-  int first = std::clamp(static_cast<int>(std::lround(pairs * (1 - share))), 0, last);
-  while (first < last &&
-         frequencies[static_cast<std::size_t>(first)] * static_cast<double>(prompt_tokens) > most_turn) {
-    ++first;
-  }
-  return first;
+  const int wanted = std::clamp(static_cast<int>(std::lround(pairs * (1 - share))), 0, last);
+  const auto turns = [&](int pair) {
+    return frequencies[static_cast<std::size_t>(pair)] * static_cast<double>(prompt_tokens) > most_turn;
+  };
+  int first = wanted;
+  while (first < last && turns(first)) ++first;
+  return turns(first) ? std::max(wanted, pairs - 4) : first;
 }
 
 }  // namespace
