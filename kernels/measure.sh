@@ -4,9 +4,11 @@
 # call it until it says "finished": rows that OUT already has are not measured again. Where compute-sanitizer is, it looks
 # for races and stray accesses before the CPU's turn, or at once where a reference check fails.
 #   kernels/measure.sh OUT_FOLDER [SECONDS]     SECONDS: of one call (480)
+# Results lie in a folder below OUT_FOLDER for each GPU, named by its UUID, so that another card begins anew. Each call
+# packs all that is worth bringing home into OUT_FOLDER/bring-home.tar.gz.
 # Needs nvcc, a C++ compiler and bash; uses CMake where there is one. Seconds that the parts may take, all calls together:
 #   KERNEL_SECONDS=660 PIPELINE_SECONDS=360 SANITIZER_SECONDS=240 CPU_SECONDS=120
-# Leaves OUT_FOLDER/{gpu,pipeline,cpu}.{json,csv}, skipped.txt (why rows have no number, and how many),
+# Leaves OUT_FOLDER/UUID/{gpu,pipeline,cpu}.{json,csv}, skipped.txt (why rows have no number, and how many),
 # refcheck-*.txt, sanitizer-*.txt, build.txt, log.txt and nvidia-smi.txt.
 # Exit: 0 finished, 3 call it again, 1 something is wrong.
 #   KVCAST_CUDA_ARCHS=90a    instead of asking the driver     KVCAST_KERNELS_BUILD=FOLDER    where to build
@@ -19,7 +21,13 @@ source_folder=$(cd "$(dirname "$0")" && pwd)
 build=${KVCAST_KERNELS_BUILD:-$source_folder/../build-kernels}
 emulated=${KVCAST_EMULATED:-}
 started=$(date +%s)
+top=$out
+card=$(nvidia-smi --query-gpu=uuid --format=csv,noheader 2> /dev/null | head -1 | tr -cd 'A-Za-z0-9-') || true
+out=$top/${card:-no-uuid}
+[ -z "$emulated" ] || out=$top/emulated
 mkdir -p "$out"
+pack() { tar -czf "$top/bring-home.tar.gz" --exclude=bring-home.tar.gz -C "$top" . || true; }
+trap pack EXIT
 left() { echo $((seconds - ($(date +%s) - started))); }
 fail() { echo "$*" >&2; exit 1; }
 . "$source_folder/architectures.sh"

@@ -1,6 +1,7 @@
 // kvcast calibrate: profiles from measurements.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <ctime>
 #include <filesystem>
@@ -86,7 +87,8 @@ struct Target {
 };
 
 struct MachineOptions {
-  std::string from, profile, host, out, program, results;
+  std::vector<std::string> from;
+  std::string profile, host, out, program;
   int passes = 2;
   double seconds = 120, budget_median = 0, budget_p90 = 0;
   bool quick = false;
@@ -131,12 +133,14 @@ std::string measure(const Target& target, const MachineOptions& options) {
 }
 
 int fit_machine(const Target& target, const MachineOptions& options) {
-  const std::string path = options.from.empty() ? measure(target, options) : as_path(options.from);
-  const calibrate::Results results = calibrate::read_results(path);
+  std::vector<std::string> paths;
+  for (const std::string& file : options.from) paths.push_back(as_path(file));
+  if (paths.empty()) paths.push_back(measure(target, options));
+  const calibrate::Results results = calibrate::read_results(paths);
   calibrate::MachineRequest request;
   request.base = config::read_hardware(config::find_config("hardware", options.profile, {}));
   if (!options.host.empty()) request.base.host = config::read_host(config::find_config("hosts", options.host, {}));
-  request.name = path;
+  request.name = fmt::format("{}", fmt::join(paths, ", "));
   request.budget_median = (options.budget_median > 0 ? options.budget_median : target.budget_median) / 100;
   request.budget_p90 = (options.budget_p90 > 0 ? options.budget_p90 : target.budget_p90) / 100;
   const calibrate::MachineResult result = target.fit(results, request);
@@ -159,7 +163,8 @@ void add_machine(CLI::App& calibrate, const Target& target, int& result) {
   auto options = std::make_shared<MachineOptions>();
   options->profile = "h100-sxm";
   command->add_option("-o,--out", options->out, "the profile to write (YAML); results go beside it")->required();
-  command->add_option("--from", options->from, "results to fit instead of measuring (JSON, kvcast-kernels/1)");
+  command->add_option("--from", options->from,
+                      "results of one machine to fit instead of measuring (JSON, kvcast-kernels/1)");
   command->add_option("--profile", options->profile, "has what is not measured, and where fits start (h100-sxm)");
   if (std::string_view(target.name) == "cuda") {
     command->add_option("--host", options->host,

@@ -115,18 +115,27 @@ double Row::of_work(const std::string& name) const {
   return at->second;
 }
 
-Results read_results(const std::string& path) {
+namespace {
+
+// Reads a file; times of cases that have a place there already become further passes. Rows are not settled.
+void read_into(Results& results, const std::string& path, std::map<std::string, std::size_t>& places) {
   std::ifstream in(path);
   if (!in) refuse(path, "cannot read the results");
   const json document = json::parse(in, nullptr, false);
   if (document.is_discarded()) refuse(path, "not JSON");
   if (text_of(path, document, "schema", "results") != kSchema) refuse(path, fmt::format("schema is not {}", kSchema));
-  Results results;
-  results.file = path;
-  read_mixed(member(path, document, "environment", "results"), results.quantities, results.texts);
+  Results file;
+  read_mixed(member(path, document, "environment", "results"), file.quantities, file.texts);
+  if (results.file.empty()) {
+    results.file = path, results.quantities = file.quantities, results.texts = file.texts;
+  }
+  for (const char* key : {"program", "device", "device_uuid", "host_cpu"}) {
+    if (file.texts[key] == results.texts[key]) continue;
+    refuse(path, fmt::format("{} is \"{}\", but \"{}\" in {}: results of one machine are fitted together", key,
+                             file.texts[key], results.texts[key], results.file));
+  }
   const json& rows = member(path, document, "rows", "results");
   if (!rows.is_array()) refuse(path, "rows: expected a list");
-  std::map<std::string, std::size_t> places;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     Row row;
     if (read_row(path, rows[i], i, row)) {
@@ -135,6 +144,16 @@ Results read_results(const std::string& path) {
       ++results.skipped;
     }
   }
+}
+
+}  // namespace
+
+Results read_results(const std::string& path) { return read_results(std::vector<std::string>{path}); }
+
+Results read_results(const std::vector<std::string>& paths) {
+  Results results;
+  std::map<std::string, std::size_t> places;
+  for (const std::string& path : paths) read_into(results, path, places);
   for (Row& row : results.rows) settle(row);
   return results;
 }

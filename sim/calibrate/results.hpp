@@ -37,4 +37,8 @@ struct Results {
 // UserError where the file cannot be read, is no JSON, or not of this schema.
 Results read_results(const std::string& path);
 
+// Several files of one machine as one: a case that stands in several has a pass from each. UserError naming both where
+// their devices, processors or programs differ.
+Results read_results(const std::vector<std::string>& paths);
+
 }  // namespace kvcast::calibrate

@@ -14,13 +14,16 @@ ln -s "$programs"/kvcast-*-emulated "$build"/kvcast-kernels-cpu "$work/programs/
 export KVCAST_EMULATED=$work/programs
 bash "$source/kernels/measure.sh" "$work/out" > "$work/said"
 expect '^finished' "$work/said"
-for name in gpu pipeline cpu; do [ -s "$work/out/$name.json" ] && [ -s "$work/out/$name.csv" ]; done
-expect '"bench":"topk"' "$work/out/gpu.json"
-expect '"attended":64' "$work/out/pipeline.json"
-expect '"median":' "$work/out/cpu.json"
-expect '2 topk the emulator has no sense of time' "$work/out/skipped.txt"
+for name in gpu pipeline cpu; do [ -s "$work/out/emulated/$name.json" ] && [ -s "$work/out/emulated/$name.csv" ]; done
+expect '"bench":"topk"' "$work/out/emulated/gpu.json"
+expect '"attended":64' "$work/out/emulated/pipeline.json"
+expect '"median":' "$work/out/emulated/cpu.json"
+expect '2 topk the emulator has no sense of time' "$work/out/emulated/skipped.txt"
+# One archive has all of it.
+tar -tzf "$work/out/bring-home.tar.gz" > "$work/packed"
+for name in gpu.json pipeline.json cpu.csv skipped.txt; do expect "^./emulated/$name$" "$work/packed"; done
 # A second call finds every row there and measures none again.
-rows() { grep -h '"bench"' "$work"/out/*.json | sha256sum; }
+rows() { grep -h '"bench"' "$work"/out/emulated/*.json | sha256sum; }
 before=$(rows)
 bash "$source/kernels/measure.sh" "$work/out" > "$work/said"
 expect '^finished' "$work/said"
@@ -52,10 +55,10 @@ cat > "$work/bin/compute-sanitizer" << 'END'
 echo "sanitizer $*" >> "$RECORD"
 case "$*" in *" $RACES "*) exit 9 ;; *" synccheck "*kvcast-pipeline*) exit 255 ;; esac
 END
-printf '#!/bin/bash\nprintf "%%s\\n" $CAPABILITIES\n' > "$work/bin/nvidia-smi"
+printf '#!/bin/bash\ncase "$*" in *uuid*) echo "$CARD" ;; *) printf "%%s\\n" $CAPABILITIES ;; esac\n' > "$work/bin/nvidia-smi"
 printf '#!/bin/bash\nexit 1\n' > "$work/bin/cmake"
 chmod +x "$work"/bin/*
-export RECORD=$work/record BREAK=$work/break RACES=none CAPABILITIES=9.0
+export RECORD=$work/record BREAK=$work/break RACES=none CAPABILITIES=9.0 CARD=GPU-01ab
 bare() { # name of the results and of the build
   status=0
   PATH=$work/bin:$PATH KVCAST_KERNELS_BUILD=$work/build-$2 bash "$source/kernels/measure.sh" "$work/$1" > "$work/said" 2>&1 || status=$?
@@ -85,6 +88,12 @@ done
 lines=$(wc -l < "$RECORD")
 bare bare 1
 [ $status -eq 0 ] && [ "$lines" -eq "$(wc -l < "$RECORD")" ] || { echo "the second call began anew"; exit 1; }
+# Another card begins in a folder of its own, and takes nothing from the first one's.
+[ -f "$work/bare/GPU-01ab/.passed-kernels" ]
+CARD=GPU-23cd
+bare bare 1
+[ $status -eq 0 ] && [ -f "$work/bare/GPU-23cd/.passed-kernels" ]
+CARD=GPU-01ab
 # A race is no way to finish.
 RACES=racecheck
 bare races 1
