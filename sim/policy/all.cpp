@@ -15,6 +15,7 @@ std::vector<Descriptor> make_list() {
                                   describe_d2o(),
                                   describe_keydiff(),
                                   describe_keyl2norm(),
+                                  describe_rkv(),
                                   describe_snapkv(),
                                   describe_pyramidkv(),
                                   describe_adakv(),
