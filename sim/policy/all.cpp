@@ -22,6 +22,7 @@ std::vector<Descriptor> make_list() {
                                   describe_headkv(),
                                   describe_cake(),
                                   describe_compresskv(),
+                                  describe_expected_attention(),
                                   describe_duo_attention(),
                                   describe_razor_attention(),
                                   describe_quest(),
