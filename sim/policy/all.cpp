@@ -23,6 +23,7 @@ std::vector<Descriptor> make_list() {
                                   describe_cake(),
                                   describe_compresskv(),
                                   describe_expected_attention(),
+                                  describe_kvzip(),
                                   describe_duo_attention(),
                                   describe_razor_attention(),
                                   describe_quest(),
