@@ -33,6 +33,7 @@ std::vector<Descriptor> make_list() {
                                   describe_rocketkv(),
                                   describe_rocketkv_mt(),
                                   describe_squeezed_attention(),
+                                  describe_double_sparsity(),
                                   describe_arkvale(),
                                   describe_shadowkv(),
                                   describe_infinigen(),
