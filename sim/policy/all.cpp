@@ -34,6 +34,7 @@ std::vector<Descriptor> make_list() {
                                   describe_rocketkv_mt(),
                                   describe_squeezed_attention(),
                                   describe_double_sparsity(),
+                                  describe_infllm_v2(),
                                   describe_arkvale(),
                                   describe_shadowkv(),
                                   describe_infinigen(),
