@@ -35,6 +35,7 @@ std::vector<Descriptor> make_list() {
                                   describe_squeezed_attention(),
                                   describe_double_sparsity(),
                                   describe_infllm_v2(),
+                                  describe_seer_attention(),
                                   describe_arkvale(),
                                   describe_shadowkv(),
                                   describe_infinigen(),
