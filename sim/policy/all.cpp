@@ -36,6 +36,7 @@ std::vector<Descriptor> make_list() {
                                   describe_double_sparsity(),
                                   describe_infllm_v2(),
                                   describe_seer_attention(),
+                                  describe_twilight(),
                                   describe_arkvale(),
                                   describe_shadowkv(),
                                   describe_infinigen(),
