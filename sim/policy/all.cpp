@@ -41,6 +41,7 @@ std::vector<Descriptor> make_list() {
                                   describe_shadowkv(),
                                   describe_infinigen(),
                                   describe_freekv(),
+                                  describe_omnikv(),
                                   describe_magicpig(),
                                   describe_retrieval_attention(),
                                   describe_ctkvr(),
