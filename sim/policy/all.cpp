@@ -42,6 +42,7 @@ std::vector<Descriptor> make_list() {
                                   describe_infinigen(),
                                   describe_freekv(),
                                   describe_omnikv(),
+                                  describe_retroinfer(),
                                   describe_magicpig(),
                                   describe_retrieval_attention(),
                                   describe_ctkvr(),

@@ -47,6 +47,7 @@ Descriptor describe_infllm_v2();
 Descriptor describe_seer_attention();
 Descriptor describe_twilight();
 Descriptor describe_omnikv();
+Descriptor describe_retroinfer();
 
 // Parameters that several policies share, with the meaning that they have in all of them.
 Parameter budget_parameter(std::string meaning, std::int64_t fallback = 2048);
