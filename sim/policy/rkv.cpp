@@ -92,21 +92,27 @@ class RkvRule final : public EvictionRule {
     }
   }
 
-  // Σ of cosines with all keys is one product with the sum of the normalised keys; what rows leave out is taken off.
+  // Rows of cosines are made some at a time.
   std::vector<float> redundancy(const MatrixView& keys, const Held& held) const {
+    constexpr std::size_t kRows = 256;
     const std::size_t n = held.size(), d = keys.cols;
-    std::vector<float> unit(n * d), sum(d), out(n);
+    std::vector<float> unit(n * d), out(n), cosines(std::min(n, kRows) * n);
     for (std::size_t i = 0; i < n; ++i) {
       const float* const key = keys.row(static_cast<std::size_t>(held[i]));
       const float norm = std::sqrt(dot(key, key, d)) + 1e-8f;
-      for (std::size_t j = 0; j < d; ++j) sum[j] += unit[i * d + j] = key[j] / norm;
+      for (std::size_t j = 0; j < d; ++j) unit[i * d + j] = key[j] / norm;
     }
-    const auto cosine = [&](std::size_t a, std::size_t b) { return dot(&unit[a * d], &unit[b * d], d); };
-    for (std::size_t i = 0; i < n; ++i) out[i] += dot(sum.data(), &unit[i * d], d) - cosine(i, i);
-    for (std::size_t i = 0; i < n; ++i) {
-      std::size_t last = n - 1;
-      while (last > 0 && (last == i || cosine(i, last) <= static_cast<float>(s_.similarity))) --last;
-      if (last != i) out[last] -= cosine(i, last);
+    for (std::size_t first = 0; first < n; first += kRows) {
+      const std::size_t rows = std::min(kRows, n - first);
+      multiply_transposed({&unit[first * d], rows, d, d}, {unit.data(), n, d, d}, cosines.data(), n);
+      for (std::size_t i = 0; i < rows; ++i) {
+        float* const row = &cosines[i * n];
+        row[first + i] = 0;
+        std::size_t last = n - 1;
+        while (last > 0 && (last == first + i || row[last] <= static_cast<float>(s_.similarity))) --last;
+        row[last] = 0;
+        for (std::size_t j = 0; j < n; ++j) out[j] += row[j];
+      }
     }
     for (float& x : out) x /= static_cast<float>(n);
     softmax(out);
