@@ -41,6 +41,15 @@ Descriptor describe_cake();
 Descriptor describe_compresskv();
 Descriptor describe_duo_attention();
 Descriptor describe_razor_attention();
+Descriptor describe_rkv();
+Descriptor describe_expected_attention();
+Descriptor describe_kvzip();
+Descriptor describe_double_sparsity();
+Descriptor describe_infllm_v2();
+Descriptor describe_seer_attention();
+Descriptor describe_twilight();
+Descriptor describe_omnikv();
+Descriptor describe_retroinfer();
 
 // Parameters that several policies share, with the meaning that they have in all of them.
 Parameter budget_parameter(std::string meaning, std::int64_t fallback = 2048);

@@ -18,6 +18,7 @@
 #include "policy/composition.hpp"
 #include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
+#include "policy/forwarded_ops.hpp"
 #include "policy/step_scores.hpp"
 
 namespace kvcast::policy {
@@ -168,41 +169,21 @@ class KiviHead final : public HeadRetrieval {
 };
 
 // A selector's work with attention that reads fewer bytes an element, and unpacks some.
-class PackedAttention final : public LayerOps {
+class PackedAttention final : public ForwardedOps {
  public:
   // share: of the bytes in half precision that are read; packed: of the elements that are packed.
-  PackedAttention(LayerOps& ops, double share, double packed) : ops_(ops), share_(share), packed_(packed) {}
-  graph::OpId ready() const override { return ops_.ready(); }
-  graph::OpId ready_before() const override { return ops_.ready_before(); }
-  graph::OpId kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) override {
-    return ops_.kernel(lane, kind, label, work, after);
-  }
-  graph::OpId host(Lane thread, Kind kind, const char* label, graph::HostCall call, double count,
-                   After after) override {
-    return ops_.host(thread, kind, label, call, count, after);
-  }
-  graph::OpId copy(Lane lane, const char* label, const graph::Copy& copy, After after) override {
-    return ops_.copy(lane, label, copy, after);
-  }
-  graph::OpId cpu(const char* label, const graph::CpuWork& work, After after) override {
-    return ops_.cpu(label, work, after);
-  }
-  graph::OpId join(Lane lane, After after) override { return ops_.join(lane, after); }
+  PackedAttention(LayerOps& ops, double share, double packed) : ForwardedOps(ops), share_(share), packed_(packed) {}
   graph::OpId attention(const graph::DecodeAttention& work, After after) override {
     graph::DecodeAttention packed = work;
     packed.element_bytes *= share_, packed.unit_bytes *= share_;
     packed.unpack_flops = kUnpack * packed_ * work.kv_reads * 2 * work.tokens * work.head_dim;
-    return ops_.attention(packed, after);
+    return ForwardedOps::attention(packed, after);
   }
-  void note(std::string_view event, graph::OpId op) override { ops_.note(event, op); }
-  graph::OpId noted(std::string_view event) const override { return ops_.noted(event); }
-  void done(graph::OpId op) override { ops_.done(op); }
 
  private:
   // Of an element: its bits out of a word, their conversion, times the scale, plus the minimum.
   static constexpr double kUnpack = 4;
 
-  LayerOps& ops_;
   double share_, packed_;
 };
 

@@ -11,17 +11,15 @@
 // Storage: 2·n_kv·L·d·b, keys rotated in place, + n_kv·d²·b.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/error.hpp"
 #include "policy/bases.hpp"
 #include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/pre_rope.hpp"
-#include "policy/ranking.hpp"
 #include "policy/spectrum.hpp"
 #include "policy/stages.hpp"
-#include "policy/step_scores.hpp"
+#include "policy/token_top_k.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -42,6 +40,9 @@ struct Setting {
   Group group = Group::kSumScores;
   bool covers_all = false;
   std::int64_t dims_of(int head_dim) const { return std::min<std::int64_t>(dims, head_dim); }
+  TokenTopK::Shape ranks(const trace::TraceInfo& info) const {
+    return {budget, recent, group, 1.0f / std::sqrt(static_cast<float>(info.head_dim))};
+  }
 };
 
 class LokiHead final : public HeadRetrieval {
@@ -52,36 +53,16 @@ class LokiHead final : public HeadRetrieval {
         members_(static_cast<std::size_t>(input.info().group())),
         d_(static_cast<std::size_t>(input.info().head_dim)),
         dims_(static_cast<std::size_t>(setting.dims_of(input.info().head_dim))),
-        tokens_(tokens),
         s_(setting),
         components_(find_components()),
         rotated_(rotate_keys()),
-        products_({rotated_.data(), rotated_.size() / dims_, dims_, dims_}, input.info().decode_steps, members_,
-                  [this](int t, std::size_t member, std::span<float> out) { rotate_query(t, member, out); }),
-        rows_(members_) {}
+        ranks_({{rotated_.data(), rotated_.size() / dims_, dims_, dims_},
+                input.info().decode_steps,
+                members_,
+                [this](int t, std::size_t member, std::span<float> out) { rotate_query(t, member, out); }},
+               tokens, setting.ranks(input.info())) {}
 
-  void step(int t, std::span<HeadSelection> out) override {
-    const std::int64_t n = tokens_.size(t);
-    if (s_.budget >= n) {
-      for (HeadSelection& head : out) tokens_.append_all(t, head.attended);
-      return;
-    }
-    for (std::size_t g = 0; g < members_; ++g) {
-      const std::span<const float> all = products_.row(t, g);
-      rows_[g].resize(static_cast<std::size_t>(n));
-      for (std::int64_t i = 0; i < n; ++i) {
-        rows_[g][static_cast<std::size_t>(i)] = all[static_cast<std::size_t>(tokens_.position(i))];
-      }
-    }
-    if (s_.group == Group::kPerHead) {
-      for (std::size_t g = 0; g < members_; ++g) take(rows_[g], out[g]);
-      return;
-    }
-    const std::vector<std::span<float>> views(rows_.begin(), rows_.end());
-    reduced_.resize(static_cast<std::size_t>(n));
-    reduce_group(s_.group, views, 1.0f / std::sqrt(static_cast<float>(d_)), reduced_);
-    take(reduced_, out[0]);
-  }
+  void step(int t, std::span<HeadSelection> out) override { ranks_.step(t, out); }
 
  private:
   // [dims × d], the component of the largest variance first.
@@ -115,24 +96,12 @@ class LokiHead final : public HeadRetrieval {
     for (std::size_t i = 0; i < dims_; ++i) out[i] = dot(components_.data() + i * d_, q, d_);
   }
 
-  void take(std::span<float> scores, HeadSelection& out) {
-    const std::size_t n = scores.size(), recent = std::min(n, static_cast<std::size_t>(s_.recent));
-    std::fill(scores.end() - static_cast<std::ptrdiff_t>(recent), scores.end(), std::numeric_limits<float>::infinity());
-    ranking_.select(scores, static_cast<std::size_t>(s_.budget), out.attended);
-    for (std::int32_t& i : out.attended) i = tokens_.position(i);
-    out.counts.scored = static_cast<std::int64_t>(n);
-  }
-
   const trace::Layer& layer_;
   int kv_head_;
   std::size_t members_, d_, dims_;
-  TokenList tokens_;
   Setting s_;
   std::vector<float> components_, rotated_;  // the leading components of all positions' keys
-  StepScores products_;
-  Ranking ranking_;
-  std::vector<std::vector<float>> rows_;
-  std::vector<float> reduced_;
+  TokenTopK ranks_;
 };
 
 class Loki final : public Retrieval {

@@ -24,23 +24,26 @@ std::vector<double> trace_frequencies(const trace::TraceInfo& info) {
   return trace::rope_frequencies(rope, info.head_dim);
 }
 
-std::vector<float> keys_before_rope(const trace::Layer& layer, int kv_head, std::int64_t tokens) {
-  std::vector<double> backwards = trace_frequencies(layer.info());
+std::vector<float> turned_back(const trace::TraceInfo& info, const MatrixView& rows, std::int64_t first) {
+  std::vector<double> backwards = trace_frequencies(info);
   for (double& frequency : backwards) frequency = -frequency;
   trace::RotationTable table(std::move(backwards));
-  const auto d = static_cast<std::size_t>(layer.info().head_dim);
-  std::vector<float> out(static_cast<std::size_t>(tokens) * d);
-  for (std::int64_t first = 0; first < tokens; first += trace::RotationTable::kBlock) {
-    const auto n = static_cast<int>(std::min<std::int64_t>(trace::RotationTable::kBlock, tokens - first));
-    table.fill(first, n);
-    for (int i = 0; i < n; ++i) {
-      const auto position = static_cast<std::size_t>(first + i);
-      float* const key = out.data() + position * d;
-      std::copy_n(layer.keys(kv_head).row(position), d, key);
-      table.rotate(i, key);
-    }
+  constexpr std::int64_t kBlock = trace::RotationTable::kBlock;
+  std::vector<float> out(rows.rows * rows.cols);
+  std::int64_t begin = -1;  // of the run that the table holds
+  for (std::size_t i = 0; i < rows.rows; ++i) {
+    const std::int64_t position = first + static_cast<std::int64_t>(i), run = position / kBlock * kBlock;
+    if (run != begin) table.fill(begin = run, static_cast<int>(kBlock));
+    std::copy_n(rows.row(i), rows.cols, out.data() + i * rows.cols);
+    table.rotate(static_cast<int>(position - run), out.data() + i * rows.cols);
   }
   return out;
+}
+
+std::vector<float> keys_before_rope(const trace::Layer& layer, int kv_head, std::int64_t tokens) {
+  MatrixView keys = layer.keys(kv_head);
+  keys.rows = static_cast<std::size_t>(tokens);
+  return turned_back(layer.info(), keys, 0);
 }
 
 }  // namespace kvcast::policy

@@ -12,6 +12,9 @@ namespace kvcast::policy {
 // without scaling. UserError where the head dimension is odd.
 std::vector<double> trace_frequencies(const trace::TraceInfo& info);
 
+// Copies of rows at positions first, first + 1, ..., turned back.
+std::vector<float> turned_back(const trace::TraceInfo& info, const MatrixView& rows, std::int64_t first);
+
 // [tokens × head_dim]: keys 0 … tokens − 1 of a KV head, turned back.
 std::vector<float> keys_before_rope(const trace::Layer& layer, int kv_head, std::int64_t tokens);
 

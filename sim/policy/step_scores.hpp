@@ -22,6 +22,7 @@ class StepScores {
   StepScores(MatrixView keys, int steps, std::size_t rows, Query query);
   // keys.rows unscaled products. Valid until a step of another block is asked for; steps are cheap in ascending order.
   std::span<const float> row(int t, std::size_t row);
+  std::size_t rows() const { return rows_; }
 
  private:
   void make_block(int first);

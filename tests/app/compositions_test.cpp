@@ -57,7 +57,7 @@ TEST_CASE("policies say whether they fit into frames") {
     if (policy["name"] == "adakv" || policy["name"] == "sparq") CHECK(policy["stages"] == true);
     if (policy["name"] == "freekv" || policy["name"] == "h2o") CHECK(policy["stages"] == false);
   }
-  CHECK(all.size() >= 34);
+  CHECK(all.size() >= 43);
 }
 
 TEST_CASE("bases measured on a trace serve the policies that read them") {

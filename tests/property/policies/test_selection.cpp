@@ -14,15 +14,28 @@ namespace {
 using policy::HeadSelection;
 using Positions = std::vector<std::int32_t>;
 
-// All prompt queries are there: some policies sum their weights.
+// The last layer, which takes over another's choice where layers do. All prompt queries are there: some policies sum
+// their weights.
 const std::vector<TraceShape>& shapes() {
   static const std::vector<TraceShape> all = {
-      {.kv_heads = 4, .group = 1, .head_dim = 8, .prompt = 61, .steps = 7, .window = 99},   // MHA; no page divides
-      {.kv_heads = 2, .group = 4, .head_dim = 8, .prompt = 72, .steps = 10, .window = 99},  // GQA 4
-      {.kv_heads = 1, .group = 8, .head_dim = 16, .prompt = 50, .steps = 6, .window = 99},  // GQA 8
-      {.kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 11, .steps = 30, .window = 99},  // shorter than the budget,
-                                                                                            // outgrows it
-      {.kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 65, .steps = 1, .window = 99},   // one step
+      {.kv_heads = 4,
+       .group = 1,
+       .head_dim = 8,
+       .prompt = 61,
+       .steps = 7,
+       .window = 99,
+       .layers = {3}},  // MHA; no page divides
+      {.kv_heads = 2, .group = 4, .head_dim = 8, .prompt = 72, .steps = 10, .window = 99, .layers = {3}},  // GQA 4
+      {.kv_heads = 1, .group = 8, .head_dim = 16, .prompt = 50, .steps = 6, .window = 99, .layers = {3}},  // GQA 8
+      {.kv_heads = 2,
+       .group = 2,
+       .head_dim = 8,
+       .prompt = 11,
+       .steps = 30,
+       .window = 99,
+       .layers = {3}},  // shorter than the budget,
+                        // outgrows it
+      {.kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 65, .steps = 1, .window = 99, .layers = {3}},  // one step
   };
   return all;
 }
@@ -73,9 +86,10 @@ std::int64_t allowed(const policy::Descriptor& d, const std::string& setting, st
   if (!has_budget(setting) || budget >= tokens) return tokens;
   if (d.budget_convention.starts_with("traffic")) return prompt <= budget ? budget : budget / 2;
   const bool evicts_once = setting.find("decode_eviction: false") != std::string::npos;
-  if (evicts_once || d.budget_convention.starts_with("retained: of the prompt"))
+  if (evicts_once || d.budget_convention.find(": of the prompt") != std::string::npos)
     return std::min(prompt, budget) + t + 1;
   if (d.budget_convention.find("budget + 1 tokens") != std::string::npos) return budget + 1;  // attends, then evicts
+  if (d.budget_convention.find("budget + buffer tokens") != std::string::npos) return budget + 8;
   if (d.category == "retrieval (CPU)") {
     if (setting.find("rerank: false") != std::string::npos) return tokens;  // as many as were recalled
     const std::int64_t stay = setting.find("generated: gpu") != std::string::npos ? t + 1 : 0;

@@ -1,0 +1,180 @@
+// Methods of 2024 and 2025 that choose by expected, repeated or reduced attention.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "paper.hpp"
+#include "support/error_of.hpp"
+
+namespace kvcast::tests {
+namespace {
+
+const float kLn2 = std::log(2.0f), kRoot2 = std::sqrt(2.0f);
+
+// (x, y) turned by an angle, as rotary embedding turns a vector of two numbers by one radian a position.
+std::vector<float> turned(float x, float y, float angle) {
+  return {std::cos(angle) * x - std::sin(angle) * y, std::sin(angle) * x + std::cos(angle) * y};
+}
+
+TEST_CASE("expected_attention, by hand") {
+  // The last query, at position 3, is (√2·ln 2, 0) one position later, where the answer starts: scores k₀·ln 2, weights
+  // 8 1 2 4 of 15. Values of norm 1 5 1 1 make them 8 5 2 4.
+  Paper paper{.prompt = 4,
+              .head_dim = 2,
+              .keys = {3, 7, 0, 7, 1, 7, 2, 7, 0, 0},
+              .prompt_queries = {turned(kRoot2 * kLn2, 0, -1)},
+              .queries = {{0, 0}},
+              .values = {1, 0, 3, 4, 0, 1, 1, 0, 9, 9}};
+  const std::string setting = "budget: 2, future: 1, queries: 1, sink: ";
+  const Selected got = select("expected_attention", setting + "0", paper);
+  CHECK(got.resident.heads[0].attended == Positions{0, 1});
+  CHECK(got.steps[0].heads[0].attended == Positions{0, 1, 4});
+  CHECK(select("expected_attention", setting + "0, value_norm: false", paper).resident.heads[0].attended ==
+        Positions{0, 3});
+  CHECK(select("expected_attention", setting + "1", paper).resident.heads[0].attended == Positions{0, 1});
+  // Two queries that are ±(2, 0) where the answer starts: mean 0, variance 4 of dimension 0: scores k₀²·4 / 4: the
+  // largest of 9 0 1 4.
+  std::vector<float> both = turned(2, 0, -2);
+  const std::vector<float> last = turned(-2, 0, -1);
+  both.insert(both.end(), last.begin(), last.end());
+  paper.prompt_queries = {both};
+  const std::string spread = "budget: 2, future: 1, queries: 2, sink: 0, value_norm: false";
+  CHECK(select("expected_attention", spread, paper).resident.heads[0].attended == Positions{0, 3});
+  CHECK_THAT(error_of([&] { select("expected_attention", "budget: 2, sink: 3", paper); }),
+             Catch::Contains("do not fit"));
+}
+
+TEST_CASE("kvzip, by hand") {
+  // One piece of 3 tokens, repeated 3 positions later. There the first query is (√2·ln 2, 0): cached keys have weights
+  // 1 4 2, its own key (zero) 1: 1/8 1/2 1/4. The other queries are zero: 1/5 each over 3 + 2 keys, 1/6 over 3 + 3.
+  // Scores 1/5 1/2 1/4.
+  std::vector<float> queries = turned(kRoot2 * kLn2, 0, -3);
+  queries.insert(queries.end(), {0, 0, 0, 0});
+  const Paper paper{
+      .prompt = 3, .head_dim = 2, .keys = {0, 0, 2, 5, 1, 5, 0, 0}, .prompt_queries = {queries}, .queries = {{1, 1}}};
+  CHECK(select("kvzip", "budget: 1, sink: 0", paper).resident.heads[0].attended == Positions{1});
+  CHECK(select("kvzip", "budget: 2, sink: 0", paper).resident.heads[0].attended == Positions{1, 2});
+  CHECK(select("kvzip", "budget: 2, sink: 1", paper).resident.heads[0].attended == Positions{0, 1});
+  CHECK(select("kvzip", "budget: 2, sink: 0", paper).steps[0].heads[0].attended == Positions{1, 2, 3});
+}
+
+TEST_CASE("rkv, by hand") {
+  // Keys a a a b −b, a and b at right angles. Rows of a leave out the last other a: sums of cosines 2 1 0 for a a a;
+  // b and −b are −1 alike. The least redundant of the first four are 3 and 2; 4 is the window.
+  Paper paper{.prompt = 5,
+              .head_dim = 2,
+              .keys = {1, 0, 1, 0, 1, 0, 0, 1, 0, -1, 5, 5, 5, 5, 5, 5},
+              .prompt_queries = {{-1, 0}},
+              .queries = {{1, 1, 1, 1, 1, 1}}};
+  const std::string setting = "budget: 3, buffer: 2, window: 1, pool_kernel: 1, lambda: ";
+  const Selected got = select("rkv", setting + "0", paper);
+  CHECK(got.resident.heads[0].attended == Positions{2, 3, 4});
+  // Four tokens at the first step; five at the second, which fill the buffer: three stay.
+  CHECK(got.steps[0].heads[0].attended == Positions{2, 3, 4, 5});
+  CHECK(got.steps[0].heads[0].evicted.empty());
+  CHECK(got.steps[1].heads[0].attended == Positions{2, 3, 4, 5, 6});
+  CHECK(got.steps[1].heads[0].evicted.size() == 2);
+  CHECK(got.steps[2].heads[0].attended.size() == 4);
+  // By importance alone: the query turns from a to b; of equal a the first.
+  CHECK(select("rkv", setting + "1", paper).resident.heads[0].attended == Positions{0, 3, 4});
+  CHECK_THAT(error_of([&] { select("rkv", "budget: 3, window: 3", paper); }),
+             Catch::Contains("must be smaller than the budget"));
+}
+
+TEST_CASE("double_sparsity, by hand") {
+  // Σ|k| of the prompt is 11 in channel 0 and 9 in channel 1; scores by channel 0 are 4 −4 2 1 3.
+  const Paper paper{.prompt = 4,
+                    .head_dim = 2,
+                    .keys = {4, 0, -4, 9, 2, 0, 1, 0, 3, 0},
+                    .prompt_queries = {{1, 5}},
+                    .queries = {{1, 5}}};
+  const std::string setting = "budget: 2, channels: 1, window: 1, calibrate_on: ";
+  const Selected got = select("double_sparsity", setting + "k", paper);
+  CHECK(got.steps[0].heads[0].attended == Positions{0, 4});
+  CHECK(got.steps[0].heads[0].counts.scored == 5);
+  // The query is larger in channel 1, and 11·1 < 9·5: scores 0 45 0 0 0; of equal ones the first.
+  CHECK(select("double_sparsity", setting + "q", paper).steps[0].heads[0].attended == Positions{0, 1});
+  CHECK(select("double_sparsity", setting + "qk", paper).steps[0].heads[0].attended == Positions{0, 1});
+}
+
+TEST_CASE("infllm_v2, by hand") {
+  // Means of pairs: 0 4 0 1; the current token alone is in block 4, the last one. The block of the largest mean is 1,
+  // although 2 holds the largest key.
+  const Paper paper{
+      .prompt = 8, .head_dim = 1, .keys = {0, 0, 8, 0, -9, 9, 1, 1, 0}, .prompt_queries = {}, .queries = {{1}}};
+  const std::string setting = "budget: 4, page: 2, kernel: 2, sink: 0, recent: 1, dense_below: 0, stride: ";
+  const Selected got = select("infllm_v2", setting + "2", paper);
+  CHECK(got.steps[0].heads[0].attended == Positions{2, 3, 8});
+  CHECK(got.steps[0].heads[0].counts.scored == 4);
+  // A mean from every token on: 0 4 4 −4.5 0 5 1 .5; tokens 5 and 6 have 5, and lie in blocks 2 and 3: the first.
+  CHECK(select("infllm_v2", setting + "1", paper).steps[0].heads[0].attended == Positions{4, 5, 8});
+  CHECK(select("infllm_v2", "budget: 4, page: 2, sink: 0, recent: 1", paper).steps[0].heads[0].attended.size() == 9);
+  CHECK_THAT(error_of([&] { select("infllm_v2", "budget: 2, page: 2, sink: 2, recent: 2, dense_below: 0", paper); }),
+             Catch::Contains("leaves none to choose"));
+}
+
+// One dimension, keys in units of ln 2: a query of 1 gives weights that are powers of 2.
+Paper powers(std::vector<float> keys, std::vector<std::vector<float>> queries) {
+  Paper paper;
+  paper.prompt = static_cast<std::int64_t>(keys.size() - queries[0].size());
+  for (const float key : keys) paper.keys.push_back(key * kLn2);
+  paper.queries = std::move(queries);
+  return paper;
+}
+
+TEST_CASE("seer_attention, by hand") {
+  // Weights 4 1 2 2 8 of 17: blocks of two have 4 2 8, the last is always read. Its share aside, block 0 has 4 of 14.
+  const Paper paper = powers({2, 0, 1, 1, 3}, {{1}});
+  CHECK(select("seer_attention", "budget: 4, page: 2", paper).steps[0].heads[0].attended == Positions{0, 1, 4});
+  CHECK(select("seer_attention", "budget: 4, page: 2, threshold: 0.3", paper).steps[0].heads[0].attended ==
+        Positions{4});
+  CHECK(select("seer_attention", "budget: 4, page: 2, threshold: 0.28", paper).steps[0].heads[0].attended ==
+        Positions{0, 1, 4});
+}
+
+TEST_CASE("twilight, by hand") {
+  // The three best have weights 8 4 2 of 14.
+  const Paper paper = powers({3, 2, 0, 1, 0}, {{1}});
+  const auto attended = [&](const char* p) {
+    const Selected got = select("twilight", std::string("selector: {name: exact_topk, budget: 3}, p: ") + p, paper);
+    CHECK(got.steps[0].heads[0].counts.candidates == 3);
+    return got.steps[0].heads[0].attended;
+  };
+  CHECK(attended("0.5") == Positions{0});
+  CHECK(attended("0.6") == Positions{0, 1});
+  CHECK(attended("0.9") == Positions{0, 1, 3});
+  CHECK(attended("0") == Positions{0});
+}
+
+TEST_CASE("omnikv, by hand") {
+  // Queries 1 and −1. Weights of the prompt 8 1 1/2 4 of 13.5, and 1/8 1 2 1/4 of 3.375: the largest are .59 .30 .59
+  // .30. Raw scores: 3 0 1 2.
+  const Paper paper = powers({3, 0, -1, 2, 5}, {{1}, {-1}});
+  const Selected got = select("omnikv", "budget: 2", paper);
+  CHECK(got.resident.heads[0].attended.empty());
+  CHECK(got.steps[0].heads[0].attended == Positions{0, 2, 4});
+  CHECK(got.steps[0].heads[0].fetched == Positions{0, 2});
+  CHECK(got.steps[0].heads[0].evicted == Positions{0, 2});
+  const Selected raw = select("omnikv", "budget: 2, group: max_scores, place: gpu", paper);
+  CHECK(raw.resident.heads[0].attended.size() == 4);
+  CHECK(raw.steps[0].heads[0].attended == Positions{0, 3, 4});
+  CHECK(raw.steps[0].heads[0].fetched.empty());
+}
+
+TEST_CASE("retroinfer, by hand") {
+  // Segments of 2 with one cluster each: centroids 3 1 −1. The first is read, the second counts as two tokens of weight
+  // 2 and value 7.5, the third is left out: (16·1 + 4·0 + 1·10 + 4·7.5) / 25.
+  Paper paper = powers({4, 2, 1, 1, 0, -2, 0}, {{1}});
+  paper.values = {1, 0, 5, 10, 100, 100, 10};
+  const std::string setting = "sink: 0, recent: 0, segment: 2, cluster_tokens: 2, retrieved: 0.3, estimated: 0.3";
+  const Selected got = select("retroinfer", setting, paper);
+  CHECK(got.resident.heads[0].attended.empty());
+  CHECK(got.steps[0].heads[0].attended == Positions{0, 1, 6});
+  CHECK(got.steps[0].heads[0].fetched == Positions{0, 1});
+  CHECK(got.steps[0].heads[0].counts.fetched_runs == 1);
+  CHECK(got.steps[0].heads[0].counts.scored == 3);
+  CHECK(got.steps[0].heads[0].counts.candidates == 1);
+  CHECK(last_output("retroinfer", setting, paper)[0] == Approx(56.0 / 25));
+}
+
+}  // namespace
+}  // namespace kvcast::tests

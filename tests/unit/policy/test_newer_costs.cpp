@@ -1,0 +1,167 @@
+// Work and storage of the methods of 2024 and 2025. Two sequences, 4 query heads on 2 KV heads of 8 numbers: 8 query
+// heads and 4 KV heads in all, a key of 16 bytes, 4 bytes a score; prompts of 100 tokens, 3 layers.
+#include <catch2/catch.hpp>
+
+#include "unit/policy/two_sequences.hpp"
+
+namespace kvcast::tests {
+namespace {
+
+const graph::TopK& top_k(const std::vector<graph::Op>& ops) { return std::get<graph::TopK>(only(ops, "top-k").work); }
+const graph::Gemm& gemm(const std::vector<graph::Op>& ops, const std::string& label) {
+  return std::get<graph::Gemm>(only(ops, label).work);
+}
+double attended(const std::vector<graph::Op>& ops) {
+  return std::get<graph::DecodeAttention>(only(ops, "attention").work).tokens;
+}
+
+TEST_CASE("Expected Attention multiplies queries with queries, and keys with their covariance") {
+  const auto prompt = after_prompt("expected_attention", "budget: 40");
+  CHECK(gemm(prompt, "query covariance") == graph::Gemm{800, 8, 8});
+  CHECK(gemm(prompt, "keys by covariance") == graph::Gemm{800, 8, 8});
+  // Keys and values of 4 lists, 8 heads' products; two products of 8 numbers a head and token.
+  check_kernel(prompt, "expected attention", (400 + 800 + 400) * 16, 400 * 4, 800 * 4 * 8);
+  CHECK(top_k(prompt).columns == 100);
+  check_kernel(prompt, "compact", 2 * 4 * 40 * 16, 2 * 4 * 40 * 16, 0);
+  CHECK(gemm(after_prompt("expected_attention", "budget: 40, queries: 10"), "query covariance").m == 80);
+  const auto plain = after_prompt("expected_attention", "budget: 40, covariance: false, value_norm: false");
+  check_kernel(plain, "expected attention", 400 * 16, 400 * 4, 800 * 2 * 8);
+  CHECK(after_prompt("expected_attention", "budget: 100").size() == 1);  // all stay: nothing but the start
+  CHECK(held_by("expected_attention", "budget: 40", "KV cache") == 12 * 2 * (40 + 10) * 16);
+}
+
+TEST_CASE("KVzip reads its prompt twice") {
+  config::Model model = small_model();
+  model.hidden = 32, model.ffn = 64;
+  policy::Recorder recorded;
+  make("kvzip", "budget: 40, chunk: 25", kHundred)->prefill_layer({&model, 0, 2, 100}, recorded);
+  const auto& ops = recorded.ops();
+  CHECK(gemm(ops, "repeat: queries, keys and values") == graph::Gemm{200, 64, 32});
+  CHECK(gemm(ops, "repeat: output") == graph::Gemm{200, 32, 32});
+  CHECK(gemm(ops, "repeat: up and gate") == graph::Gemm{200, 128, 32});
+  CHECK(gemm(ops, "repeat: down") == graph::Gemm{200, 32, 64});
+  // Each repeated token attends to 100 cached ones and 13 of its piece on average, in both products.
+  const auto& attention = std::get<graph::PrefillAttention>(only(ops, "repeat: attention").work);
+  CHECK(attention.flops == 4.0 * 800 * 8 * 113);
+  CHECK(gemm(ops, "scores of the repeated prompt") == graph::Gemm{800, 50, 8});
+  check_kernel(ops, "largest weights", 800 * 50 * 4, 400 * 4, 5 * 800 * 50);
+  // A row a sequence, of both heads together; a row a head where each keeps its own best.
+  CHECK(top_k(ops) == graph::TopK{2, 200, 80, 4});
+  CHECK(top_k(after_prompt("kvzip", "budget: 40, scope: head")) == graph::TopK{4, 100, 40, 4});
+}
+
+TEST_CASE("R-KV spreads a compression over the steps of its buffer") {
+  // Four lists of 50 tokens every tenth step: 0.4 lists a step.
+  const auto step = first_step("rkv", "budget: 40, buffer: 10, window: 4, pool_kernel: 1", {.attended = 45});
+  CHECK(gemm(step, "cosines of keys") == graph::Gemm{0.4 * 50, 50, 8});
+  check_kernel(step, "mean cosine", 2 * 0.4 * 2500 * 4, 0.4 * 50 * 4, 2 * 0.4 * 2500);
+  // Two query heads' four queries a list.
+  check_kernel(step, "window scores", 0.4 * (50 + 8) * 16, 0.4 * 50 * 4, 2 * 0.4 * 8 * 50 * 8);
+  CHECK(top_k(step).rows == Approx(0.4));
+  const auto prompt = after_prompt("rkv", "budget: 40, buffer: 10, window: 4");
+  CHECK(gemm(prompt, "cosines of keys") == graph::Gemm{400, 100, 8});
+  CHECK(top_k(prompt).columns == 100);
+  CHECK(held_by("rkv", "budget: 40, buffer: 10, window: 4", "KV cache") == 12 * 2 * 50 * 16);
+  CHECK(held_by("rkv", "budget: 40, buffer: 10, window: 4", "last queries") == 3 * 8 * 4 * 16);
+}
+
+TEST_CASE("Double Sparsity reads labels of half a byte a channel") {
+  // 4 channels of 4 bits, a scale and a minimum: 6 bytes a token.
+  const std::string setting = "budget: 20, channels: 4";
+  const auto step = first_step("double_sparsity", setting + ", group: sum_scores", {.attended = 20, .scored = 101});
+  check_kernel(step, "estimate", 4 * 101 * 6, 8 * 101 * 4, 2 * 8 * 101 * 4);
+  check_kernel(step, "labels of query and key", 12 * 4 * 2, 12 * 6, 4 * 12 * 4);
+  check_kernel(after_prompt("double_sparsity", setting), "labels of keys", 400 * 4 * 2, 400 * 6, 4 * 400 * 4);
+  CHECK(held_by("double_sparsity", setting, "labels of keys") == 12 * 110 * 6);
+  CHECK(held_by("double_sparsity", setting + ", label_bits: 16", "labels of keys") == 12 * 110 * 8);
+}
+
+TEST_CASE("InfLLM-V2 reads one mean key every stride") {
+  const std::string setting = "budget: 40, page: 4, sink: 4, recent: 8, kernel: 8, stride: 4, dense_below: 0";
+  // 101 tokens have (101 − 8) / 4 + 1 = 24 means; of ten blocks seven are chosen.
+  const auto step = first_step("infllm_v2", setting, {.attended = 40, .scored = 24});
+  check_kernel(step, "estimate", 4 * 24 * 16, 8 * 24 * 4, 2 * 8 * 24 * 8);
+  CHECK(top_k(step).k == 7);
+  check_kernel(step, "mean keys", 8 * 16, 16, 8 * 8);  // four heads, a mean every fourth step
+  CHECK(std::get<graph::DecodeAttention>(only(step, "attention").work).unit_bytes == 4 * 16);
+  check_kernel(after_prompt("infllm_v2", setting), "mean keys", 4 * 24 * 8 * 16, 4 * 24 * 16, 4 * 24 * 8 * 8);
+  CHECK(held_by("infllm_v2", setting, "mean keys") == 12 * 26 * 16);  // (110 − 8) / 4 + 1
+}
+
+TEST_CASE("SeerAttention's gate has matrices of its own") {
+  const std::string setting = "budget: 40, page: 4, gate_dim: 6";
+  const auto step = first_step("seer_attention", setting, {.attended = 40, .scored = 26});
+  // Two sequences; two KV heads' gates of 6 from two queries of 8.
+  CHECK(gemm(step, "gate query") == graph::Gemm{2, 12, 16});
+  CHECK(gemm(step, "gate keys") == graph::Gemm{0.5, 12, 24});
+  check_kernel(step, "gate scores", 4 * 27 * 6 * 2, 4 * 26 * 4, 2 * 4 * 26 * 6);
+  check_kernel(after_prompt("seer_attention", setting), "pool keys", 400 * 16, 3 * 100 * 16, 3 * 400 * 8);
+  CHECK(held_by("seer_attention", setting, "gate keys") == 12 * 28 * 6 * 2);
+  CHECK(held_by("seer_attention", setting, "gate weights") == 3 * 2 * 6 * 2 * (2 + 3) * 8);
+}
+
+TEST_CASE("Twilight reads packed keys of what its selector chose") {
+  const std::string setting = "selector: {name: exact_topk, budget: 30, group: sum_scores}";
+  const auto step = first_step("twilight", setting, {.attended = 12, .scored = 101, .candidates = 30});
+  // 8 numbers of 4 bits, a scale and a minimum: 8 bytes.
+  check_kernel(step, "weights of packed keys", 4 * 30 * 8, 8 * 30 * 4, (2 * 8 * 30 + 4 * 4 * 30) * 8);
+  check_kernel(step, "top-p", 8 * 30 * 4, 4 * 30 * 4, 16 * 8 * 30);
+  check_kernel(step, "pack keys", 4 * 16, 4 * 8, 4 * 4 * 8);
+  CHECK(attended(step) == 4 * 12);
+  CHECK(held_by("twilight", setting, "packed keys") == 12 * 110 * 8);
+}
+
+TEST_CASE("OmniKV's filter layer scores the prompt, and the layer after it fetches") {
+  // Filter layer 1 of three; 0 is dense, 2 takes over.
+  const std::string setting = "budget: 30, first_filter: 1, filter_layers: 1";
+  const config::Model model = small_model();
+  const std::vector<policy::HeadCounts> heads(4, {.attended = 7});
+  const auto step = [&](int layer, const std::string& more) {
+    policy::Recorder ops;
+    make("omnikv", setting + more, kHundred)->decode_layer({&model, layer, 2, 105, heads, false}, ops);
+    return ops;
+  };
+  CHECK(attended(step(0, "").ops()) == 4 * 105);
+  const auto filter = step(1, "");
+  CHECK(attended(filter.ops()) == 4 * 105);
+  check_kernel(filter.ops(), "scores of the prompt", 400 * 16, 800 * 4, 2 * 800 * 8);
+  check_kernel(filter.ops(), "largest over heads", 2 * 800 * 4, 200 * 4, 5 * 800);
+  CHECK(top_k(filter.ops()) == graph::TopK{2, 100, 30, 4});
+  CHECK(filter.traffic().d2h == 2 * 30 * 4);
+  // 30 chosen and 5 generated tokens a head.
+  const auto follows = step(2, "");
+  CHECK(attended(follows.ops()) == 4 * 35);
+  CHECK(follows.traffic().h2d == 4 * 30 * 2 * 16);
+  CHECK(step(2, ", place: gpu").traffic().h2d == 0);
+  // One of three layers leaves its 100 prompt tokens to the host: 110 − 100 / 3 a head on the GPU.
+  CHECK(held_by("omnikv", setting, "KV cache") == Approx(4 * 2 * 16 * (110 + 110 + 10)));
+  CHECK(held_by("omnikv", setting, "fetched pairs") == Approx(4 * 2 * 16 * 30));
+  CHECK(held_by("omnikv", setting, "KV cache in host memory") == Approx(4 * 2 * 16 * 100));
+}
+
+TEST_CASE("RetroInfer fetches missing clusters by a kernel and adds what centroids stand for") {
+  const std::string setting =
+      "sink: 4, recent: 16, segment: 40, cluster_tokens: 8, retrieved: 0.2, estimated: 0.3, iterations: 2";
+  // 80 tokens in two segments of five clusters.
+  const auto step = first_step("retroinfer", setting,
+                               {.attended = 37, .scored = 10, .candidates = 3, .fetched = 8, .fetched_runs = 1});
+  check_kernel(step, "estimate", 4 * 10 * 16, 8 * 10 * 4, 2 * 8 * 10 * 8);
+  const graph::Copy& missing = copy(only(step, "missing clusters"));
+  CHECK(missing.kind == graph::CopyKind::kZeroCopy);
+  CHECK(missing.runs == 4);
+  CHECK(missing.run_bytes == 8 * 2 * 16);
+  check_kernel(step, "bring clusters together", 4 * 17 * 2 * 16, 4 * 17 * 2 * 16, 0);
+  check_kernel(step, "estimated clusters", 4 * 3 * 2 * 16 + 8 * 16, 8 * 16, 4 * 8 * 3 * 8);
+  const auto prompt = after_prompt("retroinfer", setting);
+  int rounds = 0;
+  for (const graph::Op& op : prompt) rounds += std::string(op.label) == "nearest centroid" ? 1 : 0;
+  CHECK(rounds == 2);
+  check_kernel(prompt, "mean values", 320 * (16 + 4), 40 * 16, 320 * 8);
+  CHECK(held_by("retroinfer", setting, "centroids and mean values") == 12 * 10 * 2 * 16);
+  CHECK(held_by("retroinfer", setting, "cache of clusters") == Approx(12 * 2 * 16 * 0.2 * 80));
+  CHECK(held_by("retroinfer", setting, "KV cache") == 12 * 2 * 16 * 30);
+  CHECK(held_by("retroinfer", setting, "KV cache in host memory") == 12 * 2 * 16 * 80);
+}
+
+}  // namespace
+}  // namespace kvcast::tests
