@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include "base/error.hpp"
+#include "base/whole_file.hpp"
 
 namespace kvcast::calibrate {
 namespace {
@@ -116,9 +116,7 @@ double Row::of_work(const std::string& name) const {
 }
 
 Results read_results(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) refuse(path, "cannot read the results");
-  const json document = json::parse(in, nullptr, false);
+  const json document = json::parse(read_whole_file(path, "the results"), nullptr, false);
   if (document.is_discarded()) refuse(path, "not JSON");
   if (text_of(path, document, "schema", "results") != kSchema) refuse(path, fmt::format("schema is not {}", kSchema));
   Results results;

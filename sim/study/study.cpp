@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 
 #include "base/parallel.hpp"
 #include "replay/schedule.hpp"
@@ -182,12 +183,28 @@ class TraceList {
 
 }  // namespace
 
+namespace {
+
+std::vector<std::size_t> numbers_below(std::size_t n) {
+  std::vector<std::size_t> numbers(n);
+  std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+  return numbers;
+}
+
+}  // namespace
+
 Plan::Plan(std::vector<Point> points) {
   Preparer preparer;
+  const std::vector<std::size_t> numbers = numbers_below(points.size());
+  *this = Plan(std::move(points), numbers, preparer);
+}
+
+Plan::Plan(std::vector<Point> points, const std::vector<std::size_t>& indices, Preparer& preparer) {
+  KVCAST_CHECK(points.size() == indices.size());
   tasks_.reserve(points.size());
   for (Point& point : points) {
     Prepared prepared = preparer.prepare(point.config);
-    tasks_.push_back({tasks_.size(), std::move(point), std::move(prepared), {}});
+    tasks_.push_back({indices[tasks_.size()], std::move(point), std::move(prepared), {}});
   }
 }
 

@@ -39,6 +39,8 @@ class Plan {
  public:
   // Prepares every point: a mistake anywhere is found before any work is done. UserError as Preparer::prepare().
   explicit Plan(std::vector<Point> points);
+  // A part of a larger plan: indices[i] is the number of points[i] there. Parts may share a preparer.
+  Plan(std::vector<Point> points, const std::vector<std::size_t>& indices, Preparer& preparer);
 
   // In the order of the points.
   const std::vector<Task>& tasks() const { return tasks_; }
