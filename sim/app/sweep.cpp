@@ -122,11 +122,17 @@ class Sweep {
   // Looks at every experiment.
   void look() {
     for (std::size_t begin = 0; begin < points_.size() && stop_.code() == 0; begin += kPart) {
-      if (begin > 0) part_ = points_.plan(numbers(begin, std::min(begin + kPart, points_.size())));
+      if (begin > 0) take(numbers(begin, std::min(begin + kPart, points_.size())));
       solve(part_, study_);
       for (const study::Task& task : part_.tasks()) look_at(task);
     }
     std::sort(pending_.begin(), pending_.end());
+  }
+
+  // The part at hand goes before the next one is made.
+  void take(const std::vector<std::size_t>& indices) {
+    part_.drop([](const study::Task&) { return true; });
+    part_ = points_.plan(indices);
   }
 
   void look_at(const study::Task& task) {
@@ -161,7 +167,7 @@ class Sweep {
       for (std::size_t i = begin; i < std::min(begin + kPart, pending_.size()); ++i) {
         indices.push_back(pending_[i].index);
       }
-      part_ = points_.plan(indices);
+      take(indices);
       part_.solve(study_);
       run_part(part_, run_plan, finished);
     }

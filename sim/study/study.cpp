@@ -214,14 +214,6 @@ bool Plan::is_solved() const {
   return std::all_of(tasks_.begin(), tasks_.end(), [](const Task& task) { return task.is_solved(); });
 }
 
-void Plan::keep_shard(std::int64_t index, std::int64_t count) {
-  std::map<std::string, std::int64_t> numbers;  // of replays, over the whole study
-  std::erase_if(tasks_, [&](const Task& task) {
-    const auto next = static_cast<std::int64_t>(numbers.size());
-    return numbers.emplace(task.prepared.replays, next).first->second % count != index;
-  });
-}
-
 std::size_t Plan::drop(const std::function<bool(const Task&)>& is_finished) {
   return std::erase_if(tasks_, is_finished);
 }

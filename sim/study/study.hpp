@@ -51,8 +51,6 @@ class Plan {
   void solve(const StudyOptions& options);
   bool is_solved() const;
 
-  // Keeps part `index` of `count` of the tasks; those of the same replays stay together.
-  void keep_shard(std::int64_t index, std::int64_t count);
   // Removes tasks and returns how many there were.
   std::size_t drop(const std::function<bool(const Task&)>& is_finished);
 
