@@ -5,11 +5,11 @@
 
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "app/commands.hpp"
 #include "app/program.hpp"
+#include "base/whole_file.hpp"
 #include "calibrate/machine.hpp"
 #include "calibrate/table.hpp"
 #include "config/find.hpp"
@@ -19,13 +19,6 @@ namespace kvcast::app {
 namespace {
 
 std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream out(path);
-  out << text;
-  out.close();
-  if (!out) throw UserError({path, 0, 0}, "cannot write the profile");
-}
 
 void print(const config::Calibration& c) {
   const auto line = [](const char* name, const config::Calibration::Residuals& r) {
@@ -47,7 +40,7 @@ int finish(const std::vector<config::Calibration>& calibrations, bool establishe
     fmt::print(stderr, "no profile is written; --budget-median and --budget-p90 allow more\n");
     return 1;
   }
-  write_file(path, yaml);
+  write_whole_file(path, yaml);
   fmt::print("{}\n", path);
   return 0;
 }

@@ -5,6 +5,7 @@ namespace kvcast::app {
 void add_commands(CLI::App& app, int& result) {
   add_run(app, result);
   add_sweep(app, result);
+  add_merge(app, result);
   add_plan(app, result);
   add_serve(app, result);
   add_report(app, result);

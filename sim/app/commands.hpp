@@ -10,6 +10,7 @@ void add_commands(CLI::App& app, int& result);
 
 void add_run(CLI::App& app, int& result);
 void add_sweep(CLI::App& app, int& result);
+void add_merge(CLI::App& app, int& result);
 void add_plan(CLI::App& app, int& result);
 void add_serve(CLI::App& app, int& result);
 void add_report(CLI::App& app, int& result);

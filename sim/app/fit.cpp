@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <mutex>
 
@@ -12,6 +11,7 @@
 #include "app/fit_scores.hpp"
 #include "app/progress.hpp"
 #include "base/parallel.hpp"
+#include "base/whole_file.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -63,11 +63,8 @@ int run(const Options& options) {
                                        return a.refused.empty() && a.parts.size() > 1;
                                      }));
   }
-  std::ofstream out(options.out);
-  out << "# Written by `kvcast fit accuracy`; what the parameters mean: sim/score/link.hpp.\n"
-      << score::write_link(link);
-  out.close();
-  if (!out) throw UserError({options.out, 0, 0}, "cannot write the link");
+  write_whole_file(options.out, "# Written by `kvcast fit accuracy`; what the parameters mean: sim/score/link.hpp.\n" +
+                                    score::write_link(link));
   fmt::print("{}", score::write_link(link));
   return 0;
 }

@@ -1,5 +1,4 @@
-// The one place that turns failures into exit codes: 0 done, 1 a check failed, 2 the user's input is wrong, 3 anything
-// else.
+// The executable `kvcast`: its command line.
 #include <malloc.h>
 
 #include <fmt/ranges.h>
@@ -7,18 +6,17 @@
 #include <CLI/CLI.hpp>
 #include <climits>
 #include <cstdio>
-#include <exception>
 #include <string_view>
 #include <vector>
 
 #include "app/commands.hpp"
+#include "app/exit.hpp"
+#include "app/interrupt.hpp"
 #include "base/build.hpp"
 #include "base/error.hpp"
+#include "base/failure.hpp"
 
 namespace {
-
-constexpr int kInputIsWrong = 2;
-constexpr int kAnythingElse = 3;
 
 // Replays take and give back megabytes thousands of times. Kept in one heap they are there at once; from the system
 // each page would be cleared anew: an eighth of a long context's replay.
@@ -49,7 +47,7 @@ std::string failure(const CLI::App* failed, const CLI::Error& error) {
       known.push_back(one->get_name());
     what = fmt::format("unknown command \"{}\"; known: {}", command, fmt::join(known, ", "));
   }
-  return fmt::format("kvcast: {}\nTry: kvcast{} --help\n", what, path);
+  return fmt::format("kvcast: {}\nTry: kvcast{} --help\n", kvcast::shortened(what), path);
 }
 
 int run(int argc, char** argv) {
@@ -73,7 +71,7 @@ int run(int argc, char** argv) {
     app.parse(static_cast<int>(words.size()), words.data());
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);  // prints help (0) or the failure
-    return code == 0 ? 0 : kInputIsWrong;
+    return code == 0 ? 0 : kvcast::app::kInputIsWrong;
   }
   return result;
 }
@@ -82,13 +80,6 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   keep_freed_memory();
-  try {
-    return run(argc, argv);
-  } catch (const kvcast::UserError& error) {
-    fmt::print(stderr, "kvcast: {}\n", error.what());
-    return kInputIsWrong;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "kvcast: unexpected: {}\n", error.what());
-    return kAnythingElse;
-  }
+  kvcast::app::end_cleanly_on_signals();
+  return kvcast::app::exit_code_of([argc, argv] { return run(argc, argv); });
 }

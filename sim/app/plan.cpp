@@ -44,7 +44,7 @@ class PlanStore {
   void put(const study::Task& task, const result::Result& result) {
     if (!keys_.insert(task.prepared.key).second) return;
     order_.push_back(task.prepared.key);
-    store_.put(static_cast<std::int64_t>(order_.size()), result, study::code_version());
+    keep([&] { return store_.put(static_cast<std::int64_t>(order_.size()), result, study::code_version()); });
     const config::Hardware& machine = task.prepared.run.hardware;
     if (machines_.insert(machine.name).second) store_.set_machine(machine.name, study::machine_numbers(machine));
   }

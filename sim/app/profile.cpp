@@ -2,11 +2,11 @@
 // layers suffer from compression.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <memory>
 
 #include "app/commands.hpp"
 #include "base/parallel.hpp"
+#include "base/whole_file.hpp"
 #include "replay/profile.hpp"
 
 namespace kvcast::app {
@@ -26,10 +26,7 @@ int run(const Options& options) {
     views.push_back(traces.back().get());
   }
   const policy::Profile profile = replay::make_profile(views, options.kept, hardware_threads());
-  std::ofstream out(options.out);
-  if (!(out << policy::write_profile(profile)) || !out.flush()) {
-    throw UserError({options.out, 0, 0}, "cannot write the profile");
-  }
+  write_whole_file(options.out, policy::write_profile(profile));
   if (!options.bases.empty()) {
     const std::vector<std::string> kinds = replay::write_bases(views, options.bases, hardware_threads());
     fmt::print("{}: directions of {}\n", options.bases, fmt::join(kinds, ", "));

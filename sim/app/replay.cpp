@@ -1,12 +1,12 @@
 // kvcast replay --trace T --policy P: what a policy selects and how near that is to full attention; no hardware.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "app/commands.hpp"
 #include "base/parallel.hpp"
+#include "base/whole_file.hpp"
 #include "config/run.hpp"
 #include "replay/replay.hpp"
 #include "result/json.hpp"
@@ -91,10 +91,9 @@ int run(const Options& options) {
   const replay::ReplayResult result = replay::replay(replay::prepare(*trace, hardware_threads()), *policy,
                                                      {hardware_threads(), !options.selections.empty()});
   if (!options.selections.empty()) {
-    std::ofstream out(options.selections);
-    if (!out) throw UserError({options.selections, 0, 0}, "cannot write the selections");
-    replay::write_selections(result, out);
-    if (!out.flush()) throw UserError({options.selections, 0, 0}, "cannot write the selections (disk full?)");
+    WholeFile out(options.selections);
+    replay::write_selections(result, out.stream());
+    out.commit();
   }
   if (options.as_json) {
     fmt::print("{}\n", to_json(choice.name, result).dump(1));

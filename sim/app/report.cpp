@@ -11,6 +11,7 @@
 #include "app/commands.hpp"
 #include "app/program.hpp"
 #include "base/error.hpp"
+#include "base/temporary.hpp"
 #include "report/page.hpp"
 #include "report/print.hpp"
 #include "report/stores.hpp"
@@ -46,17 +47,11 @@ struct Options {
   std::string out, figures, width = "single", font = "sans-serif", view;
 };
 
-// A folder that is removed in the end.
-struct Scratch {
-  Scratch() : path((std::filesystem::temp_directory_path() / "kvcast-print-XXXXXX").string()) {
-    if (mkdtemp(path.data()) == nullptr) throw UserError("no temporary folder can be made");
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  std::string path;
-};
+std::string make_scratch() {
+  std::string path = (std::filesystem::temp_directory_path() / "kvcast-print-XXXXXX").string();
+  if (mkdtemp(path.data()) == nullptr) throw UserError("no temporary folder can be made");
+  return path;
+}
 
 int print_figures(const Options& options) {
   const std::string node = program_on_path("node", "nodejs");
@@ -66,8 +61,8 @@ int print_figures(const Options& options) {
   report::PrintOptions print{options.figures, report::parse_width(options.width), options.font, options.view};
   const nlohmann::json job = report::print_job(options.dirs, print);
   report::make_folder(options.figures);
-  const Scratch scratch;
-  const std::string path = scratch.path + "/job.json";
+  const Temporary scratch(make_scratch());
+  const std::string path = scratch.path() + "/job.json";
   report::write_file(path, [&job](std::ostream& file) { file << report::dump(job); });
   return run_program(node, {job.at("program").get<std::string>(), path});
 }

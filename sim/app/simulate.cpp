@@ -3,12 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <memory>
-#include <sstream>
 
 #include "app/commands.hpp"
-#include "base/error.hpp"
+#include "base/whole_file.hpp"
 
 namespace kvcast::app {
 
@@ -20,10 +18,7 @@ void add_simulate(CLI::App& app, int& result) {
   auto as_json = std::make_shared<bool>(true);  // there is no other form
   command->add_flag("--json", *as_json, "print JSON (the only form)");
   command->callback([path, &result, as_json] {
-    std::ifstream in(*path, std::ios::binary);
-    std::ostringstream text;
-    if (!in || !(text << in.rdbuf())) throw UserError({*path, 0, 0}, "cannot read the graph");
-    fmt::print("{}\n", engine::simulate_json(text.str(), *path));
+    fmt::print("{}\n", engine::simulate_json(read_whole_file(*path, "the graph"), *path));
     result = 0;
   });
 }

@@ -1,25 +1,41 @@
-// Replays in the cache of a store.
+// Stores in the hands of a study: results and the cache of replays.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "base/error.hpp"
+#include "base/failure.hpp"
 #include "store/store.hpp"
 #include "study/study.hpp"
 
 namespace kvcast::app {
 
+// Reads or writes a store in the middle of a study. What goes wrong there is no fault of the experiment at hand, which
+// a UserError would refuse: a full disk ends the command.
+template <class Keep>
+auto keep(const Keep& keep) {
+  try {
+    return keep();
+  } catch (const UserError& why) {
+    throw OutputError(fmt::format("{}\nFinished experiments are in the store; the same command goes on", why.what()));
+  }
+}
+
 class StoredReplays final : public study::ReplayCache {
  public:
   explicit StoredReplays(store::Store& store) : store_(store) {}
   std::optional<replay::ReplayResult> get(const std::string& key) override {
-    const auto text = store_.get_replay(key);
+    const auto text = keep([&] { return store_.get_replay(key); });
     if (!text) return {};
     return replay::replay_from_json(nlohmann::json::parse(*text));
   }
   void put(const std::string& key, const replay::ReplayResult& replayed) override {
-    store_.put_replay(key, replay::to_json(replayed).dump());
+    const std::string text = replay::to_json(replayed).dump();
+    keep([&] { store_.put_replay(key, text); });
   }
 
  private:

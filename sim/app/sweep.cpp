@@ -1,36 +1,29 @@
 // kvcast sweep CONFIG -o DIR: the grid of a sweep into a store. Interrupted at any point, the same command goes on
 // where it stopped.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <array>
 #include <charconv>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
+#include <unordered_map>
 
 #include "app/commands.hpp"
+#include "app/interrupt.hpp"
 #include "app/progress.hpp"
 #include "app/scores.hpp"
 #include "app/settings.hpp"
 #include "app/stored_replays.hpp"
+#include "app/sweep.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
-#include "plan/findings.hpp"
-#include "plan/unchanged.hpp"
 #include "store/store.hpp"
 #include "study/study.hpp"
 
 namespace kvcast::app {
 namespace {
-
-using result::Status;
-
-struct Options {
-  std::string config, dir, shard;
-  std::vector<std::string> settings;
-  int jobs = 0;
-};
 
 // Part i of n: i counts from 1 to n, or from 0 to n − 1 (0 and n are the same part).
 struct Shard {
@@ -54,68 +47,148 @@ Shard parse_shard(const std::string& text) {
 
 // Decode steps drawn in the report: enough to compare policies, few enough to keep the page small.
 constexpr std::size_t kTimelines = 24;
+// Prepared experiments that are in memory at once: each takes some 30 kB.
+constexpr std::size_t kPart = 8192;
 
-std::vector<study::Point> points_of(const config::Node& config) {
-  std::vector<study::Point> points;
-  for (config::SweepPoint& p : config::expand_sweep(config))
-    points.push_back({std::move(p.config), std::move(p.values), {}});
-  return points;
+// Solves for the budgets of runs with a `match:`, which keys depend on.
+void solve(study::Plan& plan, const study::StudyOptions& study) {
+  const auto wanted = std::count_if(plan.tasks().begin(), plan.tasks().end(),
+                                    [](const study::Task& task) { return !task.is_solved(); });
+  if (wanted == 0) return;
+  fmt::print(stderr, "solving for the budgets of {} experiments\n", wanted);
+  plan.solve(study);
+  std::set<std::string> as_they_are;
+  for (const study::Task& task : plan.tasks()) {
+    const auto& matched = task.prepared.matched;
+    if (matched && matched->solved && !matched->budget) as_they_are.insert(task.prepared.policy->name);
+  }
+  for (const std::string& policy : as_they_are) {
+    fmt::print(stderr, "match: {} has no budget to solve for and runs as it is\n", policy);
+  }
 }
 
+std::vector<std::size_t> numbers(std::size_t begin, std::size_t end) {
+  std::vector<std::size_t> list(end - begin);
+  std::iota(list.begin(), list.end(), begin);
+  return list;
+}
+
+// The experiments of a sweep that are to be run. Plans are made part by part, twice where a sweep has several parts:
+// for what is known of all experiments, and to run them.
 class Sweep {
  public:
-  Sweep(const Options& options, const config::Node& config)
-      : config_(config),
-        dir_(options.dir),
-        jobs_(options.jobs > 0 ? options.jobs : hardware_threads()),
-        plan_(points_of(config)),
-        store_(store::Store::open(options.dir, store::Store::Open::kCreate)) {
-    solve();
-    for (const study::Task& task : plan_.tasks()) keys_.push_back(task.prepared.key);
-    const Shard shard = parse_shard(options.shard);
-    plan_.keep_shard(shard.index, shard.count);
+  Sweep(const SweepOptions& options, const config::Node& config)
+      : options_(options),
+        config_(config),
+        shard_(parse_shard(options.shard)),
+        stop_(fmt::format("The same command goes on; finished experiments are in {}.", options.dir)),
+        points_(config),
+        part_(points_.plan(numbers(0, std::min(kPart, points_.size())))),
+        store_(store::Store::open(options.dir, store::Store::Open::kCreate)),
+        replays_(store_),
+        study_(sweep_study(options)) {
+    study_.replays = &replays_, study_.stop = stop_.token();
   }
 
-  int run() {
+  int run(const RunPlan& run_plan) {
+    for (const std::string& damage : store_.drop_damaged()) {
+      fmt::print(stderr, "{}; the row is dropped, and its experiment runs again if it belongs to this sweep\n", damage);
+    }
+    look();
+    if (stop_.code() != 0) return stop_.code();
+    tell_of_others();
     describe();
-    const auto total = static_cast<std::int64_t>(plan_.tasks().size());
-    const auto there = static_cast<std::int64_t>(
-        plan_.drop([this](const study::Task& task) { return store_.has(task.prepared.key); }));
-    fmt::print(stderr, "{} experiments, {} of them in the store already\n", total, there);
+    fmt::print(stderr, "{} experiments, {} of them in the store already\n", total_, there_);
     choose_timelines();
     {
-      Progress progress("sweep", total, there);
-      StoredReplays replays(store_);
-      study::StudyOptions study;
-      study.threads = jobs_, study.replays = &replays;
-      ask_for_scores(study, study::Scores::kAll);
-      study::run(plan_, study, [&](const study::Task& task, result::Result&& result) {
-        store_.put(static_cast<std::int64_t>(task.index), result, study::code_version());
+      Progress progress("sweep", total_, there_);
+      const study::Finished finished = [&](const study::Task& task, result::Result&& result) {
+        keep([&] { return store_.put(static_cast<std::int64_t>(task.index), result, study::code_version()); });
         progress.advance(1, fmt::format("{} on {}", result.subject.policy, result.subject.hardware));
-      });
+      };
+      run_pending(run_plan, finished);
     }
-    return finish();
+    return stop_.code() != 0 ? stop_.code() : conclude(store_, config_, options_.dir);
   }
 
  private:
-  // Budgets of runs with a `match:`, which keys depend on.
-  void solve() {
-    const auto wanted = std::count_if(plan_.tasks().begin(), plan_.tasks().end(),
-                                      [](const study::Task& task) { return !task.is_solved(); });
-    if (wanted == 0) return;
-    fmt::print(stderr, "solving for the budgets of {} experiments\n", wanted);
-    StoredReplays replays(store_);
-    study::StudyOptions study;
-    study.threads = jobs_, study.replays = &replays;
-    plan_.solve(study);
-    std::set<std::string> as_they_are;
-    for (const study::Task& task : plan_.tasks()) {
-      const auto& matched = task.prepared.matched;
-      if (matched && matched->solved && !matched->budget) as_they_are.insert(task.prepared.policy->name);
+  // An experiment of the shard without a result.
+  struct Pending {
+    std::size_t trace, replays;  // numbers of its first trace and of its replays: equal ones share work
+    std::size_t index;
+    auto operator<=>(const Pending&) const = default;
+  };
+
+  // Looks at every experiment.
+  void look() {
+    for (std::size_t begin = 0; begin < points_.size() && stop_.code() == 0; begin += kPart) {
+      if (begin > 0) take(numbers(begin, std::min(begin + kPart, points_.size())));
+      solve(part_, study_);
+      for (const study::Task& task : part_.tasks()) look_at(task);
     }
-    for (const std::string& policy : as_they_are) {
-      fmt::print(stderr, "match: {} has no budget to solve for and runs as it is\n", policy);
+    std::sort(pending_.begin(), pending_.end());
+  }
+
+  // The part at hand goes before the next one is made.
+  void take(const std::vector<std::size_t>& indices) {
+    part_.drop([](const study::Task&) { return true; });
+    part_ = points_.plan(indices);
+  }
+
+  void look_at(const study::Task& task) {
+    const study::Prepared& prepared = task.prepared;
+    keys_.push_back(prepared.key);
+    const std::size_t replays = replay_numbers_.emplace(prepared.replays, replay_numbers_.size()).first->second;
+    if (static_cast<std::int64_t>(replays) % shard_.count != shard_.index) return;
+    ++total_;
+    const config::Run& run = prepared.run;
+    if (machines_.insert(run.hardware.name).second) numbers_.emplace_back(run.hardware.name, run.hardware);
+    if (store_.has(prepared.key)) {
+      ++there_;
+      return;
     }
+    const std::size_t trace =
+        trace_numbers_.emplace(prepared.traces.front().trace, trace_numbers_.size()).first->second;
+    pending_.push_back({trace, replays, task.index});
+    const Rank rank{run.workload.batch, -run.workload.prompt_tokens, static_cast<std::int64_t>(task.index)};
+    const auto [best, fresh] = drawn_.try_emplace({run.policy.name, run.hardware.name, run.model.name}, rank);
+    if (!fresh) best->second = std::min(best->second, rank);
+  }
+
+  void run_pending(const RunPlan& run_plan, const study::Finished& finished) {
+    if (points_.size() <= kPart) {
+      std::set<std::size_t> wanted;
+      for (const Pending& p : pending_) wanted.insert(p.index);
+      part_.drop([&wanted](const study::Task& task) { return wanted.count(task.index) == 0; });
+      return run_part(part_, run_plan, finished);
+    }
+    for (std::size_t begin = 0; begin < pending_.size() && stop_.code() == 0; begin += kPart) {
+      std::vector<std::size_t> indices;
+      for (std::size_t i = begin; i < std::min(begin + kPart, pending_.size()); ++i) {
+        indices.push_back(pending_[i].index);
+      }
+      take(indices);
+      part_.solve(study_);
+      run_part(part_, run_plan, finished);
+    }
+  }
+
+  void run_part(study::Plan& plan, const RunPlan& run_plan, const study::Finished& finished) const {
+    for (study::Task& task : plan.tasks()) task.point.ask.timeline = timelines_.count(task.index) > 0;
+    run_plan(plan, study_, finished);
+  }
+
+  // The store can hold what an earlier sweep left: its rows are kept and no longer shown.
+  void tell_of_others() const {
+    const std::set<std::string> own(keys_.begin(), keys_.end());
+    const auto shown = store_.keys();
+    const auto others = std::count_if(shown.begin(), shown.end(), [&own](const auto& k) { return own.count(k) == 0; });
+    if (others == 0) return;
+    fmt::print(
+        stderr,
+        "{} has {} results of another sweep (name \"{}\") or of another version of kvcast; they stay in the file, "
+        "and reports no longer show them\n",
+        store_.path(), others, store_.metadata(store::kMetaName).value_or(""));
   }
 
   void describe() {
@@ -129,117 +202,81 @@ class Sweep {
     store_.set_metadata(store::kMetaPlanned, fmt::format("{}", keys_.size()));
     store_.set_findings({});  // those of an earlier sweep, or of the first part of this one
     store_.show(keys_);
-    std::set<std::string> machines;
-    for (const study::Task& task : plan_.tasks()) {
-      const config::Hardware& hardware = task.prepared.run.hardware;
-      if (machines.insert(hardware.name).second) store_.set_machine(hardware.name, study::machine_numbers(hardware));
-    }
+    for (const auto& [name, hardware] : numbers_) store_.set_machine(name, study::machine_numbers(hardware));
   }
 
   // One experiment for each policy, machine and model: the smallest batch, and there the longest context.
   void choose_timelines() {
-    const auto rank = [](const study::Task& task) {
-      const config::Workload& w = task.prepared.run.workload;
-      return std::array<std::int64_t, 3>{w.batch, -w.prompt_tokens, static_cast<std::int64_t>(task.index)};
-    };
-    std::map<std::array<std::string, 3>, study::Task*> chosen;
-    for (study::Task& task : plan_.tasks()) {
-      const config::Run& run = task.prepared.run;
-      study::Task*& best = chosen[{run.policy.name, run.hardware.name, run.model.name}];
-      if (best == nullptr || rank(task) < rank(*best)) best = &task;
+    for (const auto& [name, rank] : drawn_) {
+      if (timelines_.size() < kTimelines) timelines_.insert(static_cast<std::size_t>(rank.back()));
     }
-    std::size_t timelines = 0;
-    for (const auto& [name, task] : chosen) task->point.ask.timeline = timelines++ < kTimelines;
   }
 
-  int finish() {
-    std::vector<result::Result> results;
-    store_.for_each([&results](const store::Stored& stored) {
-      results.push_back(stored.result);
-      results.back().experiment.timeline.clear();
-    });
-    const std::vector<store::Finding> findings = plan::findings(results, plan::score_choice(config_));
-    const std::vector<plan::Unchanged> unchanged = plan::unchanged_by(results);
-    std::vector<store::Finding> stored = findings;
-    if (!unchanged.empty()) stored.push_back(plan::finding_of(unchanged));
-    store_.set_findings(stored);
-    const auto count = [&results](Status status) {
-      return std::count_if(results.begin(), results.end(), [status](const auto& r) { return r.status == status; });
-    };
-    fmt::print("{}: {} experiments, {} of them do not fit in memory{}\n", store_.path(), results.size(),
-               count(Status::kOom), misfits_text(results));
-    for (const store::Finding& finding : findings) print_first(finding);
-    for (const plan::Unchanged& u : unchanged) fmt::print("{}\n", plan::text_of(u));
-    fmt::print("A page of these results: kvcast report {}\n", dir_);
-    if (const auto refused = count(Status::kFailed); refused > 0) throw UserError(refusals_text(results, refused));
-    return 0;
-  }
-
-  // One line: what was found at the first place that is compared, and at how many more.
-  static void print_first(const store::Finding& finding) {
-    const std::size_t end = std::min(finding.text.find('\n'), finding.text.size());
-    const auto more = std::count(finding.text.begin(), finding.text.end(), '\n');
-    fmt::print("{}: {}{}\n", finding.title, finding.text.substr(0, end),
-               more == 0 ? "" : fmt::format(" ({} more in the report)", more));
-  }
-
-  // The owners of requests that did not fit, and how prompts that are prefilled whole could request less.
-  static std::string misfits_text(const std::vector<result::Result>& results) {
-    std::map<std::string, int> owners;
-    bool whole = false;
-    for (const result::Result& r : results) {
-      if (!r.experiment.oom) continue;
-      const std::string& owner = r.experiment.oom->requested_for;
-      const auto is_zero = [&r](const char* key) { return r.subject.number(key).value_or(1) == 0; };
-      whole =
-          whole || (owner == "activations" && (is_zero("workload.prefill_chunk") || is_zero("workload.prefill_batch")));
-      ++owners[owner];
-    }
-    std::vector<std::string> parts;
-    for (const auto& [owner, number] : owners) parts.push_back(fmt::format("{} for {}", number, owner));
-    if (parts.empty()) return "";
-    return fmt::format(" ({}){}", fmt::join(parts, ", "),
-                       whole ? "\nActivations are held for whole prompts and for all prompts at once, unless "
-                               "workload.prefill_chunk and workload.prefill_batch are set."
-                             : "");
-  }
-
-  // Each reason once.
-  static std::string refusals_text(const std::vector<result::Result>& results, std::int64_t refused) {
-    std::set<std::string> reasons;
-    for (const result::Result& r : results) {
-      if (r.status == Status::kFailed) reasons.insert(r.error);
-    }
-    return fmt::format("{}\n{} experiments were refused; all others are in the store", fmt::join(reasons, "\n"),
-                       refused);
-  }
-
+  using Rank = std::array<std::int64_t, 3>;
+  const SweepOptions& options_;
   const config::Node& config_;
-  std::string dir_;
-  int jobs_;
-  study::Plan plan_;
-  std::vector<std::string> keys_;  // of the whole sweep, in its order
+  Shard shard_;
+  Stop stop_;
+  SweepPoints points_;
+  study::Plan part_;  // the part at hand
   store::Store store_;
+  StoredReplays replays_;
+  study::StudyOptions study_;
+  std::vector<std::string> keys_;       // of the whole sweep, in its order
+  std::int64_t total_ = 0, there_ = 0;  // experiments of the shard, and those with a result
+  std::vector<Pending> pending_;
+  std::unordered_map<std::string, std::size_t> replay_numbers_, trace_numbers_;
+  std::set<std::string> machines_;
+  std::vector<std::pair<std::string, config::Hardware>> numbers_;
+  std::map<std::array<std::string, 3>, Rank> drawn_;  // candidates for timelines
+  std::set<std::size_t> timelines_;
 };
 
-int sweep(const Options& options) {
-  const config::Node config = load_with_settings(options.config, options.settings);
-  refuse_overridden(config, options.settings);
-  return Sweep(options, config).run();
+}  // namespace
+
+study::Plan SweepPoints::plan(const std::vector<std::size_t>& indices) {
+  std::vector<study::Point> points;
+  for (const std::size_t i : indices) {
+    config::SweepPoint point = grid_.point(i);
+    points.push_back({std::move(point.config), std::move(point.values), {}});
+  }
+  return {std::move(points), indices, preparer_};
 }
 
-}  // namespace
+config::Node sweep_config(const SweepOptions& options) {
+  config::Node config = load_with_settings(options.config, options.settings);
+  refuse_overridden(config, options.settings);
+  return config;
+}
+
+study::StudyOptions sweep_study(const SweepOptions& options) {
+  study::StudyOptions study;
+  study.threads = options.jobs > 0 ? options.jobs : hardware_threads();
+  ask_for_scores(study, study::Scores::kAll);
+  return study;
+}
+
+int sweep(const SweepOptions& options, const RunPlan& run_plan) {
+  const config::Node config = sweep_config(options);
+  return Sweep(options, config).run(run_plan);
+}
+
+int sweep(const SweepOptions& options) { return sweep(options, study::run); }
+
+void add_sweep_options(CLI::App& command, SweepOptions& options) {
+  command.add_option("CONFIG", options.config, "YAML of a run with a `sweep:` section")->required();
+  command.add_option("-o,--out", options.dir, "folder of the results")->required();
+  command.add_option("-j,--jobs", options.jobs, "worker threads (default: all cores)")->check(CLI::Range(1, 1024));
+  command.add_option("--set", options.settings, "change a key of every experiment: workload.decode_tokens=64")
+      ->allow_extra_args(false);
+}
 
 void add_sweep(CLI::App& app, int& result) {
   CLI::App* command =
       app.add_subcommand("sweep", "run a grid of experiments into DIR/results.sqlite; run again, it goes on");
-  auto options = std::make_shared<Options>();
-  command->add_option("CONFIG", options->config, "YAML of a run with a `sweep:` section")->required();
-  command->add_option("-o,--out", options->dir, "folder of the results")->required();
-  command->add_option("-j,--jobs", options->jobs, "worker threads (default: all cores)")->check(CLI::Range(1, 1024));
-  command->add_option("--shard", options->shard, "do part i of n only: 1/4");
-  command->add_option("--set", options->settings, "change a key of every experiment: workload.decode_tokens=64")
-      ->allow_extra_args(false);
+  auto options = std::make_shared<SweepOptions>();
+  add_sweep_options(*command, *options);
+  command->add_option("--shard", options->shard, "do part i of n only: 1/4; `kvcast merge` joins the parts");
   command->callback([options, &result] { result = sweep(*options); });
 }
 

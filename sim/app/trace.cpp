@@ -1,6 +1,7 @@
 // kvcast trace synth | info | check: make, describe and verify attention traces.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -89,6 +90,11 @@ int info(const LookOptions& options) {
 
 // 0: fit to be replayed, warnings or not; 1: it is not.
 int check(const LookOptions& options) {
+  std::error_code unknown;
+  if (const auto status = std::filesystem::status(options.path, unknown);
+      std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    throw UserError({options.path, 0, 0}, "not a file, and so no trace");
+  }
   const auto findings = trace::check_trace_file(options.path, hardware_threads());
   if (options.as_json) {
     fmt::print("{}\n", trace::findings_json(findings).dump(1));

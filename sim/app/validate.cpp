@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -18,6 +17,7 @@
 #include "base/build.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
+#include "base/whole_file.hpp"
 #include "config/find.hpp"
 #include "study/study.hpp"
 #include "validate/accuracy.hpp"
@@ -107,10 +107,7 @@ Suite times(const Options& options) {
   for (validate::Paper& paper : validate::read_papers(folder_of("papers"))) all.push_back(std::move(paper));
   Suite suite = validate::times(all, folder + "/kernels.csv", run_points);
   if (options.intervals.empty()) return suite;
-  std::ofstream out(options.intervals);
-  out << validate::intervals_text(validate::widenings(suite));
-  out.close();
-  if (!out) throw UserError({options.intervals, 0, 0}, "cannot write the intervals");
+  write_whole_file(options.intervals, validate::intervals_text(validate::widenings(suite)));
   return suite;
 }
 
@@ -204,10 +201,7 @@ void write_document(const std::string& folder, const std::vector<Suite>& suites)
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   const std::string path = (std::filesystem::path(folder) / "validation.json").string();
-  std::ofstream out(path);
-  out << validate::to_json(suites).dump(1) << '\n';
-  out.close();
-  if (!out) throw UserError({path, 0, 0}, "cannot write the validation");
+  write_whole_file(path, validate::to_json(suites).dump(1) + '\n');
   fmt::print(stderr, "{} (kvcast report {} makes a page of it)\n", path, folder);
 }
 

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
+#include "base/whole_file.hpp"
 
 namespace kvcast {
 namespace {
@@ -99,10 +97,7 @@ void CsvHeader::check(const CsvRow& row) const {
 }
 
 std::vector<CsvRow> read_csv(const std::string& path, const std::string& what) {
-  std::ifstream in(path, std::ios::binary);
-  std::error_code failure;
-  if (!in || std::filesystem::is_directory(path, failure)) throw UserError({path, 0, 0}, "cannot read " + what);
-  return Reader(path, {std::istreambuf_iterator<char>(in), {}}).rows();
+  return Reader(path, read_whole_file(path, what)).rows();
 }
 
 }  // namespace kvcast

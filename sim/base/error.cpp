@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/failure.hpp"
+
 namespace kvcast {
 
 std::string format_location(const SourceLocation& where) {
@@ -22,7 +24,7 @@ std::string with_known(const std::string& what, const std::vector<std::string>& 
 }  // namespace
 
 UserError::UserError(const SourceLocation& where, const std::string& what, const std::vector<std::string>& known)
-    : std::runtime_error(format_location(where) + with_known(what, known)) {}
+    : std::runtime_error(shortened(format_location(where) + with_known(what, known))) {}
 
 void invariant_broken(const char* expression, const char* file, int line) {
   std::fprintf(stderr, "kvcast: broken invariant at %s:%d: %s\nThis is a defect of kvcast, not of your input.\n", file,

@@ -1,6 +1,8 @@
 #include "base/whole_file.hpp"
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -19,23 +21,31 @@ bool is_special(const std::string& path) {
 
 }  // namespace
 
-WholeFile::WholeFile(std::string path)
-    : path_(std::move(path)),
-      written_to_(is_special(path_) ? path_ : path_ + ".part"),
-      out_(written_to_, std::ios::binary | std::ios::trunc) {
+WholeFile::WholeFile(std::string path) : path_(std::move(path)), special_(is_special(path_)) {
+  if (!special_) part_.emplace(path_ + ".part");
+  out_.open(special_ ? path_ : part_->path(), std::ios::binary | std::ios::trunc);
   if (!out_ || fs::is_directory(path_)) throw UserError({path_, 0, 0}, "cannot be written");
-}
-
-WholeFile::~WholeFile() {
-  std::error_code ignored;
-  if (written_to_ != path_) fs::remove(written_to_, ignored);
 }
 
 void WholeFile::commit() {
   out_.close();
   std::error_code error;
-  if (out_ && written_to_ != path_) fs::rename(written_to_, path_, error);
+  if (out_ && part_) fs::rename(part_->path(), path_, error);
   if (!out_ || error) throw UserError({path_, 0, 0}, "cannot be written");
+}
+
+std::string read_whole_file(const std::string& path, const std::string& what) {
+  std::error_code unknown;
+  const fs::file_status status = fs::status(path, unknown);
+  std::string bytes;
+  std::ifstream in;
+  if (fs::is_regular_file(status)) in.open(path, std::ios::binary);
+  if (in.is_open()) bytes.assign(std::istreambuf_iterator<char>(in), {});
+  if (!in.is_open() || in.bad()) {
+    const char* const why = fs::exists(status) && !fs::is_regular_file(status) ? " (not a file)" : "";
+    throw UserError({path, 0, 0}, fmt::format("cannot read {}{}", what, why));
+  }
+  return bytes;
 }
 
 void write_whole_file(const std::string& path, std::string_view text) {

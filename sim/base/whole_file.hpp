@@ -1,9 +1,12 @@
-// A file that is there as a whole or not at all.
+// Files that are written and read as a whole.
 #pragma once
 
 #include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "base/temporary.hpp"
 
 namespace kvcast {
 
@@ -13,21 +16,22 @@ class WholeFile {
  public:
   // UserError naming the file where it cannot be written.
   explicit WholeFile(std::string path);
-  // Removes what was not committed.
-  ~WholeFile();
-  WholeFile(const WholeFile&) = delete;
-  WholeFile& operator=(const WholeFile&) = delete;
-
   std::ostream& stream() { return out_; }
   // UserError naming the file where its contents could not be written.
   void commit();
 
  private:
-  std::string path_, written_to_;
+  std::string path_;
+  bool special_;  // whether it is written to as it is
+  std::optional<Temporary> part_;
   std::ofstream out_;
 };
 
 // The text as a file. UserError as above.
 void write_whole_file(const std::string& path, std::string_view text);
+
+// A file's bytes. UserError ("cannot read <what>") where it cannot be read or is no file: a device or pipe may never
+// end.
+std::string read_whole_file(const std::string& path, const std::string& what);
 
 }  // namespace kvcast

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include "base/error.hpp"
+#include "base/whole_file.hpp"
 
 namespace kvcast::calibrate {
 namespace {
@@ -119,9 +119,7 @@ namespace {
 
 // Reads a file; times of cases that have a place there already become further passes. Rows are not settled.
 void read_into(Results& results, const std::string& path, std::map<std::string, std::size_t>& places) {
-  std::ifstream in(path);
-  if (!in) refuse(path, "cannot read the results");
-  const json document = json::parse(in, nullptr, false);
+  const json document = json::parse(read_whole_file(path, "the results"), nullptr, false);
   if (document.is_discarded()) refuse(path, "not JSON");
   if (text_of(path, document, "schema", "results") != kSchema) refuse(path, fmt::format("schema is not {}", kSchema));
   Results file;

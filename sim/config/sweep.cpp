@@ -6,19 +6,16 @@
 #include <set>
 
 #include "base/hash.hpp"
-#include "config/run.hpp"
+#include "config/sweep.hpp"
 
 namespace kvcast::config {
 namespace {
 
 constexpr std::size_t kMaxPoints = 1'000'000;
 
-struct Setting {
-  std::string path;
-  Node value;
-};
-using Alternative = std::vector<Setting>;
-using Axis = std::vector<Alternative>;
+using Setting = SweepSetting;
+using Alternative = SweepAlternative;
+using Axis = SweepAxis;
 
 std::string join_path(const std::string& prefix, const std::string& key) {
   return prefix.empty() ? key : prefix + "." + key;
@@ -102,21 +99,25 @@ void refuse_common_keys(const std::vector<Axis>& axes, const SourceLocation& whe
   }
 }
 
-// All combinations, the first axis slowest. UserError where two axes set the same key, or there are too many.
+// One combination of `points`, the first axis slowest.
+Alternative combination(const std::vector<Axis>& axes, std::size_t points, std::size_t point) {
+  Alternative alternative;
+  std::size_t repeats = points;
+  for (const Axis& axis : axes) {
+    repeats /= axis.size();
+    const Alternative& chosen = axis[point / repeats % axis.size()];
+    alternative.insert(alternative.end(), chosen.begin(), chosen.end());
+  }
+  return alternative;
+}
+
+// All combinations. UserError where two axes set the same key, or there are too many.
 Axis product(const std::vector<Axis>& axes, const SourceLocation& where) {
   const std::size_t points = count_points(axes, where);
   refuse_common_keys(axes, where);
   Axis combined;
   combined.reserve(points);
-  for (std::size_t point = 0; point < points; ++point) {
-    Alternative& alternative = combined.emplace_back();
-    std::size_t repeats = points;
-    for (const Axis& axis : axes) {
-      repeats /= axis.size();
-      const Alternative& chosen = axis[point / repeats % axis.size()];
-      alternative.insert(alternative.end(), chosen.begin(), chosen.end());
-    }
-  }
+  for (std::size_t point = 0; point < points; ++point) combined.push_back(combination(axes, points, point));
   return combined;
 }
 
@@ -262,35 +263,49 @@ SweepPoint apply(const Node& base, Alternative settings) {
   return point;
 }
 
-void refuse_duplicates(const std::vector<SweepPoint>& points, const SourceLocation& where) {
-  std::map<std::string, std::size_t> seen;
-  const auto name = [&](std::size_t i) {
-    std::vector<std::string> values;
-    for (const auto& [key, value] : points[i].values) values.push_back(key + "=" + value);
-    return fmt::format("point {} ({})", i + 1, fmt::join(values, ", "));
-  };
-  for (std::size_t i = 0; i < points.size(); ++i) {
-    const auto [first, is_new] = seen.emplace(content_hash(points[i].config.canonical()), i);
-    if (!is_new) throw UserError(where, fmt::format("sweep: {} is the same as {}", name(i), name(first->second)));
-  }
-}
-
 }  // namespace
 
-std::vector<SweepPoint> expand_sweep(const Node& config) {
+SweepGrid::SweepGrid(const Node& config) : base_(config.without({"sweep"})) {
   const Node* sweep = config.find("sweep");
-  if (sweep == nullptr) return {{config, {}}};
+  if (sweep == nullptr) {
+    base_ = config;
+    return;
+  }
   if (sweep->kind() != Node::Kind::kMap || sweep->entries().empty()) {
     throw UserError(sweep->where(), "sweep: expected a map of keys to lists, found " + describe(*sweep));
   }
-  std::vector<Axis> axes;
-  add_axes("", *sweep, Singles::kRefused, axes);
-  const Node base = config.without({"sweep"});
-  std::vector<SweepPoint> points;
-  for (Alternative& settings : product(axes, config.key_where("sweep"))) {
-    points.push_back(apply(base, std::move(settings)));
+  const SourceLocation where = config.key_where("sweep");
+  add_axes("", *sweep, Singles::kRefused, axes_);
+  size_ = count_points(axes_, where);
+  refuse_common_keys(axes_, where);
+  refuse_duplicates(where);
+}
+
+SweepPoint SweepGrid::point(std::size_t i) const { return apply(base_, combination(axes_, size_, i)); }
+
+void SweepGrid::refuse_duplicates(const SourceLocation& where) const {
+  std::vector<std::pair<std::string, std::size_t>> hashes;
+  hashes.reserve(size_);
+  for (std::size_t i = 0; i < size_; ++i) hashes.emplace_back(content_hash(point(i).config.canonical()), i);
+  std::sort(hashes.begin(), hashes.end());
+  std::pair<std::size_t, std::size_t> first = {size_, size_};  // the point that doubles another one, and that one
+  for (std::size_t i = 1; i < size_; ++i) {
+    if (hashes[i].first == hashes[i - 1].first) first = std::min(first, {hashes[i].second, hashes[i - 1].second});
   }
-  refuse_duplicates(points, config.key_where("sweep"));
+  if (first.first == size_) return;
+  const auto name = [&](std::size_t i) {
+    std::vector<std::string> values;
+    for (const auto& [key, value] : point(i).values) values.push_back(key + "=" + value);
+    return fmt::format("point {} ({})", i + 1, fmt::join(values, ", "));
+  };
+  throw UserError(where, fmt::format("sweep: {} is the same as {}", name(first.first), name(first.second)));
+}
+
+std::vector<SweepPoint> expand_sweep(const Node& config) {
+  const SweepGrid grid(config);
+  std::vector<SweepPoint> points;
+  points.reserve(grid.size());
+  for (std::size_t i = 0; i < grid.size(); ++i) points.push_back(grid.point(i));
   return points;
 }
 

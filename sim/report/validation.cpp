@@ -1,9 +1,8 @@
 #include "report/validation.hpp"
 
-#include <fstream>
-
 #include "base/build.hpp"
 #include "base/error.hpp"
+#include "base/whole_file.hpp"
 #include "report/page.hpp"
 #include "report/table.hpp"
 
@@ -59,9 +58,9 @@ Table table_of(const json& document) {
 }  // namespace
 
 json read_validation(const std::string& path) {
-  std::ifstream in(path);
+  const std::string text = read_whole_file(path, "the validation");
   try {
-    json document = json::parse(in);
+    json document = json::parse(text);
     for (const json& suite : document.at("suites")) check_suite(suite);
     return document;
   } catch (const json::exception& error) {

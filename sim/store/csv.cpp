@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <set>
 #include <string>
 
@@ -44,14 +45,23 @@ std::vector<std::string> columns_of(const Store& store) {
   return columns;
 }
 
+bool is_formula(std::string_view field) {
+  if (field.empty() || std::string_view("=+-@\t\r").find(field.front()) == std::string_view::npos) return false;
+  const std::string_view digits = field.substr(field.front() == '+' ? 1 : 0);
+  double number = 0;
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return read.ec == std::errc::invalid_argument || read.ptr != digits.data() + digits.size();
+}
+
 }  // namespace
 
 void write_csv_field(std::ostream& out, std::string_view field) {
-  if (field.find_first_of(",\"\r\n") == std::string_view::npos) {
+  const bool formula = is_formula(field);
+  if (!formula && field.find_first_of(",\"\r\n") == std::string_view::npos) {
     out << field;
     return;
   }
-  out << '"';
+  out << (formula ? "\"'" : "\"");
   for (const char c : field) {
     if (c == '"') out << '"';
     out << c;

@@ -8,7 +8,8 @@
 
 namespace kvcast::store {
 
-// Writes one field, quoted where it holds a comma, a quote or a line break.
+// Writes one field, quoted where it holds a comma, a quote or a line break. A text that a spreadsheet would run as a
+// formula (=, +, - or @ in front) gets an apostrophe in front, which makes it a text there; numbers stay.
 void write_csv_field(std::ostream& out, std::string_view field);
 
 // One line an experiment in reading order, named as in the table `experiments`: key, status, error, code_version,

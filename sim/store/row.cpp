@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "base/error.hpp"
+#include "base/hash.hpp"
 #include "result/metric.hpp"
 #include "store/parts.hpp"
 
@@ -153,6 +154,24 @@ Result result_of(const Row& row) {
     result.experiment.*member = static_cast<std::int64_t>(get<double>(row, name));
   }
   return result;
+}
+
+std::string checksum_of(const Row& row) {
+  std::string text;
+  for (const auto& [column, cell] : row) {
+    if (column == kChecksum || std::holds_alternative<std::monostate>(cell)) continue;
+    std::string value;
+    if (const auto* number = std::get_if<double>(&cell)) {
+      if (std::isnan(*number)) continue;           // SQLite keeps it as NULL
+      value = fmt::format("{:a}", *number + 0.0);  // and -0 as 0
+    } else if (const auto* integer = std::get_if<std::int64_t>(&cell)) {
+      value = fmt::format("{}", *integer);
+    } else {
+      value = std::get<std::string>(cell);
+    }
+    text += fmt::format("{} {} {}:{}\n", column, cell.index(), value.size(), value);
+  }
+  return content_hash(text);
 }
 
 }  // namespace kvcast::store

@@ -32,4 +32,8 @@ Row row_of(const result::Result& result);
 // follow from the parts. Throws std::exception for cells that row_of() cannot have written.
 result::Result result_of(const Row& row);
 
+inline constexpr std::string_view kChecksum = "checksum";  // the column of checksum_of()
+// A content hash of all cells but the column of the checksum itself. A row read back has the hash of the row written.
+std::string checksum_of(const Row& row);
+
 }  // namespace kvcast::store

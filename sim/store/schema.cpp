@@ -11,7 +11,7 @@ namespace {
 
 // "kvca" in ASCII: distinguishes kvcast's files from any other SQLite database.
 constexpr std::int64_t kApplicationId = 0x6b766361;
-constexpr std::int64_t kSchemaVersion = 5;
+constexpr std::int64_t kSchemaVersion = 6;
 // A setting that the view `runs` shows, and that the table therefore always has.
 constexpr const char* kBudget = "config.policy.budget";
 
@@ -31,7 +31,7 @@ CREATE TABLE findings (position INTEGER PRIMARY KEY, title TEXT NOT NULL, text T
                        places TEXT NOT NULL);
 CREATE TABLE answers (position INTEGER PRIMARY KEY, kind TEXT NOT NULL, question TEXT NOT NULL, text TEXT NOT NULL,
                       details TEXT NOT NULL, data TEXT NOT NULL, runs INTEGER NOT NULL);
-CREATE TABLE replays (key TEXT PRIMARY KEY NOT NULL, bytes BLOB NOT NULL);
+CREATE TABLE replays (key TEXT PRIMARY KEY NOT NULL, checksum TEXT NOT NULL, bytes BLOB NOT NULL);
 CREATE TABLE metadata (name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL);
 CREATE TABLE shown (key TEXT PRIMARY KEY NOT NULL);
 )sql";
@@ -43,7 +43,8 @@ std::string experiments_table() {
       "  key TEXT PRIMARY KEY NOT NULL,\n"
       "  ordinal INTEGER NOT NULL,\n"
       "  code_version TEXT NOT NULL,\n"
-      "  created_at TEXT NOT NULL";
+      "  created_at TEXT NOT NULL,\n"
+      "  checksum TEXT NOT NULL";
   for (const Column& column : result_columns()) sql += fmt::format(",\n  {} {}", sql_name(column.name), column.type);
   return sql + fmt::format(",\n  {}\n);\n", sql_name(kBudget));
 }
@@ -108,7 +109,8 @@ void verify_schema(Database& database) {
                                       kSchemaVersion, remedy));
   }
   const std::string verdict = database.query_text("PRAGMA quick_check(1)");
-  if (verdict != "ok") throw UserError(file, fmt::format("a damaged store ({})", verdict));
+  if (verdict != "ok")
+    throw UserError(file, fmt::format("a damaged store ({}); move the file away and run the sweep again", verdict));
   const auto there = experiment_columns(database);
   for (const Column& column : result_columns()) {
     if (there.count(column.name) != 0) continue;

@@ -2,12 +2,36 @@
 #include "store/sqlite.hpp"
 
 #include <sqlite3.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <stdexcept>
 
 #include "base/error.hpp"
 
 namespace kvcast::store {
+
+namespace {
+
+// A folder that cannot be written, and no process has left rows in a log of its own: SQLite reads such a file only when
+// it is promised that nobody writes to it.
+bool is_frozen(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path folder = fs::absolute(path, error).parent_path();
+  return ::access(folder.c_str(), W_OK) != 0 && ::access(path.c_str(), R_OK) == 0 && !fs::exists(path + "-wal", error);
+}
+
+std::string frozen_address(const std::string& path) {
+  std::string address = "file:";
+  for (const char c : path) {
+    const bool plain = c != '%' && c != '?' && c != '#';
+    address += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return address + "?immutable=1";
+}
+
+}  // namespace
 
 void Statement::Finalize::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
 void Database::Close::operator()(sqlite3* connection) const { sqlite3_close_v2(connection); }
@@ -93,8 +117,10 @@ std::vector<std::string> Statement::column_names() const {
 
 Database::Database(const std::string& path, bool create, int busy_ms) : path_(path) {
   sqlite3* raw = nullptr;
-  const int flags = SQLITE_OPEN_READWRITE | (create ? SQLITE_OPEN_CREATE : 0) | SQLITE_OPEN_NOMUTEX;
-  const int code = sqlite3_open_v2(path.c_str(), &raw, flags, nullptr);
+  const bool frozen = !create && is_frozen(path);
+  const int access = frozen ? SQLITE_OPEN_READONLY | SQLITE_OPEN_URI : SQLITE_OPEN_READWRITE;
+  const int flags = access | (create ? SQLITE_OPEN_CREATE : 0) | SQLITE_OPEN_NOMUTEX;
+  const int code = sqlite3_open_v2((frozen ? frozen_address(path) : path).c_str(), &raw, flags, nullptr);
   connection_.reset(raw);
   if (code != SQLITE_OK) fail(code, raw != nullptr ? sqlite3_errmsg(raw) : sqlite3_errstr(code));
   sqlite3_busy_timeout(raw, busy_ms);

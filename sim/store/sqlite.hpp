@@ -50,6 +50,7 @@ class Statement {
 // One connection, used by one thread at a time. Waits up to busy_ms for the locks of others.
 class Database {
  public:
+  // A file in a folder that cannot be written is only read.
   Database(const std::string& path, bool create, int busy_ms);
 
   // Runs statements without results.

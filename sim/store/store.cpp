@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/hash.hpp"
 #include "store/row.hpp"
 #include "store/schema.hpp"
 
@@ -38,21 +39,50 @@ class RowReader {
   RowReader(const Database& database, const Statement& rows) : database_(database), rows_(rows) {}
 
   Stored read() {
-    if (names_.empty()) names_ = rows_.column_names();
     Row row;
     try {
-      for (std::size_t i = 0; i < names_.size(); ++i) row[names_[i]] = rows_.cell(static_cast<int>(i));
-      return {std::get<std::int64_t>(row["ordinal"]), std::get<std::string>(row["code_version"]),
-              std::get<std::string>(row["created_at"]), result_of(row)};
+      read_cells(row);
+      Stored stored{std::get<std::int64_t>(row["ordinal"]), std::get<std::string>(row["code_version"]),
+                    std::get<std::string>(row["created_at"]), result_of(row)};
+      check(row);
+      return stored;
     } catch (const std::exception& error) {
-      // Only another program can have written this: it is up to the user to repair or delete the row.
-      const auto* key = std::get_if<std::string>(&row["key"]);
       throw UserError({database_.path(), 0, 0},
-                      fmt::format("row {} is damaged: {}", key != nullptr ? *key : "without a key", error.what()));
+                      damage(row, error.what()) + "; the sweep that wrote it, run again, computes it anew");
+    }
+  }
+
+  // Why the row is not as it was written; empty where it is.
+  std::string damage() {
+    Row row;
+    try {
+      read_cells(row);
+      check(row);
+      return "";
+    } catch (const std::exception& error) {
+      return damage(row, error.what());
     }
   }
 
  private:
+  void read_cells(Row& row) {
+    if (names_.empty()) names_ = rows_.column_names();
+    for (std::size_t i = 0; i < names_.size(); ++i) row[names_[i]] = rows_.cell(static_cast<int>(i));
+  }
+
+  static void check(const Row& row) {
+    const auto* written = std::get_if<std::string>(&row.at(std::string(kChecksum)));
+    if (written == nullptr || *written != checksum_of(row)) {
+      throw std::runtime_error("its cells do not have the checksum with which they were written");
+    }
+  }
+
+  static std::string damage(const Row& row, const char* why) {
+    const auto key = row.find("key");
+    const auto* text = key == row.end() ? nullptr : std::get_if<std::string>(&key->second);
+    return fmt::format("row {} is damaged: {}", text != nullptr ? *text : "without a key", why);
+  }
+
   const Database& database_;
   const Statement& rows_;
   std::vector<std::string> names_;
@@ -114,11 +144,17 @@ std::optional<Stored> Store::get(const std::string& key) const {
 }
 
 bool Store::put(std::int64_t ordinal, const result::Result& result, const std::string& code_version) {
-  KVCAST_CHECK(!result.key.empty());
-  Row row = row_of(result);
-  row["ordinal"] = ordinal;
-  row["code_version"] = code_version;
-  row["created_at"] = utc_now();
+  return put({ordinal, code_version, utc_now(), result});
+}
+
+bool Store::put(const Stored& stored) {
+  const std::string& key = stored.result.key;
+  KVCAST_CHECK(!key.empty());
+  Row row = row_of(stored.result);
+  row["ordinal"] = stored.ordinal;
+  row["code_version"] = stored.code_version;
+  row["created_at"] = stored.created_at;
+  row[std::string(kChecksum)] = checksum_of(row);
   std::string columns, places;
   for (const auto& [column, cell] : row) {
     columns += fmt::format("{}{}", columns.empty() ? "" : ", ", sql_name(column));
@@ -126,7 +162,7 @@ bool Store::put(std::int64_t ordinal, const result::Result& result, const std::s
   }
   const std::lock_guard lock(*mutex_);
   Transaction transaction(*database_);
-  Statement(*database_, "DELETE FROM experiments WHERE key = ?1 AND status = 'failed'").bind(1, result.key).step();
+  Statement(*database_, "DELETE FROM experiments WHERE key = ?1 AND status = 'failed'").bind(1, key).step();
   add_missing_columns(*database_, row);
   // Neither INSERT OR IGNORE, which would hide other broken constraints too, nor OR REPLACE, which would let a late
   // double overwrite what a reader may have seen.
@@ -135,18 +171,43 @@ bool Store::put(std::int64_t ordinal, const result::Result& result, const std::s
   int parameter = 0;
   for (const auto& [column, cell] : row) insert.bind_cell(++parameter, cell);
   insert.step();
-  const bool stored = database_->changes() > 0;
+  const bool is_new = database_->changes() > 0;
   transaction.commit();
-  return stored;
+  return is_new;
+}
+
+std::vector<std::string> Store::drop_damaged() {
+  const std::lock_guard lock(*mutex_);
+  std::vector<std::string> damages;
+  std::vector<std::int64_t> damaged;
+  {
+    Statement all(*database_, "SELECT * FROM experiments ORDER BY rowid");
+    Statement rows(*database_, "SELECT rowid FROM experiments ORDER BY rowid");
+    for (RowReader reader(*database_, all); all.step() && rows.step();) {
+      const std::string damage = reader.damage();
+      if (damage.empty()) continue;
+      damages.push_back(format_location({path(), 0, 0}) + damage);
+      damaged.push_back(rows.integer(0));
+    }
+  }
+  for (const std::int64_t row : damaged) {
+    Statement(*database_, "DELETE FROM experiments WHERE rowid = ?1").bind(1, row).step();
+  }
+  return damages;
+}
+
+std::vector<std::string> Store::texts(const std::string& query) const {
+  const std::lock_guard lock(*mutex_);
+  std::vector<std::string> texts;
+  for (Statement all(*database_, query); all.step();) texts.push_back(all.text(0));
+  return texts;
 }
 
 std::vector<std::string> Store::keys() const {
-  const std::lock_guard lock(*mutex_);
-  std::vector<std::string> keys;
-  Statement all(*database_, fmt::format("SELECT key FROM experiments WHERE {} ORDER BY ordinal, key", kIsShown));
-  while (all.step()) keys.push_back(all.text(0));
-  return keys;
+  return texts(fmt::format("SELECT key FROM experiments WHERE {} ORDER BY ordinal, key", kIsShown));
 }
+
+std::vector<std::string> Store::shown() const { return texts("SELECT key FROM shown ORDER BY key"); }
 
 void Store::for_each(const std::function<void(const Stored&)>& visit) const {
   std::vector<Stored> block;
@@ -193,18 +254,23 @@ std::int64_t Store::count(result::Status status) const {
 bool Store::put_replay(const std::string& key, std::string_view bytes) {
   KVCAST_CHECK(!key.empty());
   const std::lock_guard lock(*mutex_);
-  Statement insert(*database_, "INSERT INTO replays VALUES (?1, ?2) ON CONFLICT (key) DO NOTHING");
-  insert.bind(1, key).bind_blob(2, bytes);
+  Statement insert(*database_, "INSERT INTO replays VALUES (?1, ?2, ?3) ON CONFLICT (key) DO NOTHING");
+  insert.bind(1, key).bind(2, content_hash(bytes)).bind_blob(3, bytes);
   insert.step();
   return database_->changes() > 0;
 }
 
+std::vector<std::string> Store::replay_keys() const { return texts("SELECT key FROM replays ORDER BY key"); }
+
 std::optional<std::string> Store::get_replay(const std::string& key) const {
   const std::lock_guard lock(*mutex_);
-  Statement find(*database_, "SELECT bytes FROM replays WHERE key = ?1");
+  Statement find(*database_, "SELECT bytes, checksum FROM replays WHERE key = ?1");
   find.bind(1, key);
   if (!find.step()) return std::nullopt;
-  return find.text(0);
+  std::string bytes = find.text(0);
+  if (content_hash(bytes) == find.text(1)) return bytes;
+  Statement(*database_, "DELETE FROM replays WHERE key = ?1").bind(1, key).step();  // makes room for the next
+  return std::nullopt;
 }
 
 void Store::set_metadata(const std::string& name, std::string_view value) {

@@ -54,19 +54,26 @@ class Store {
 
   // Whether the experiment has a result (ok or oom). A failed one has none and is worth another try.
   bool has(const std::string& key) const;
-  // Throws UserError naming the file and the row where the row is damaged.
+  // Throws UserError naming the file and the row where the row is damaged: each has a checksum of its cells.
   std::optional<Stored> get(const std::string& key) const;
 
   // Stores the result under its key unless that has a result already; a failed row gives way to any later result.
   // Settings that no row had before become columns; UserError where these are more than SQLite can hold. Returns
   // whether the result was stored.
   bool put(std::int64_t ordinal, const result::Result& result, const std::string& code_version);
+  // The same for a row of another store, which keeps its time of creation.
+  bool put(const Stored& stored);
+  // Removes the rows that are not as they were written, so that the sweep computes them again. A text for each, which
+  // names file and row.
+  std::vector<std::string> drop_damaged();
 
   // All keys, in reading order (ordinal, then key).
   std::vector<std::string> keys() const;
   // From now on keys(), for_each(), count(), the view `runs` and the exports show the rows of these keys only: those of
   // the sweep at hand. Rows of another sweep or of another version of kvcast stay in the file, unseen. Empty: all rows.
   void show(const std::vector<std::string>& keys);
+  // These keys in alphabetical order, whether they have a row or not.
+  std::vector<std::string> shown() const;
 
   // Every shown row in reading order. Rows are read in blocks, so `visit` may call the store, and rows that others add
   // meanwhile may or may not be seen. UserError as get().
@@ -74,8 +81,9 @@ class Store {
   std::int64_t count(result::Status status) const;
 
   // Replays are cached apart from results because one replay is re-timed on many devices. A key, once put, stays as it
-  // is; returns whether the bytes were stored.
+  // is; returns whether the bytes were stored. Bytes that are not as they were written are not there.
   bool put_replay(const std::string& key, std::string_view bytes);
+  std::vector<std::string> replay_keys() const;
   std::optional<std::string> get_replay(const std::string& key) const;
 
   // A later value replaces an earlier one.
@@ -98,6 +106,7 @@ class Store {
 
  private:
   explicit Store(std::unique_ptr<Database> database);
+  std::vector<std::string> texts(const std::string& query) const;  // the first column
 
   std::unique_ptr<std::mutex> mutex_;  // held by pointer so that a Store can be returned by value
   std::unique_ptr<Database> database_;

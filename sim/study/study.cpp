@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 
 #include "base/parallel.hpp"
 #include "replay/schedule.hpp"
@@ -182,12 +183,28 @@ class TraceList {
 
 }  // namespace
 
+namespace {
+
+std::vector<std::size_t> numbers_below(std::size_t n) {
+  std::vector<std::size_t> numbers(n);
+  std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+  return numbers;
+}
+
+}  // namespace
+
 Plan::Plan(std::vector<Point> points) {
   Preparer preparer;
+  const std::vector<std::size_t> numbers = numbers_below(points.size());
+  *this = Plan(std::move(points), numbers, preparer);
+}
+
+Plan::Plan(std::vector<Point> points, const std::vector<std::size_t>& indices, Preparer& preparer) {
+  KVCAST_CHECK(points.size() == indices.size());
   tasks_.reserve(points.size());
   for (Point& point : points) {
     Prepared prepared = preparer.prepare(point.config);
-    tasks_.push_back({tasks_.size(), std::move(point), std::move(prepared), {}});
+    tasks_.push_back({indices[tasks_.size()], std::move(point), std::move(prepared), {}});
   }
 }
 
@@ -195,14 +212,6 @@ void Plan::solve(const StudyOptions& options) { study::solve(tasks_, options); }
 
 bool Plan::is_solved() const {
   return std::all_of(tasks_.begin(), tasks_.end(), [](const Task& task) { return task.is_solved(); });
-}
-
-void Plan::keep_shard(std::int64_t index, std::int64_t count) {
-  std::map<std::string, std::int64_t> numbers;  // of replays, over the whole study
-  std::erase_if(tasks_, [&](const Task& task) {
-    const auto next = static_cast<std::int64_t>(numbers.size());
-    return numbers.emplace(task.prepared.replays, next).first->second % count != index;
-  });
 }
 
 std::size_t Plan::drop(const std::function<bool(const Task&)>& is_finished) {

@@ -39,6 +39,8 @@ class Plan {
  public:
   // Prepares every point: a mistake anywhere is found before any work is done. UserError as Preparer::prepare().
   explicit Plan(std::vector<Point> points);
+  // A part of a larger plan: indices[i] is the number of points[i] there. Parts may share a preparer.
+  Plan(std::vector<Point> points, const std::vector<std::size_t>& indices, Preparer& preparer);
 
   // In the order of the points.
   const std::vector<Task>& tasks() const { return tasks_; }
@@ -49,8 +51,6 @@ class Plan {
   void solve(const StudyOptions& options);
   bool is_solved() const;
 
-  // Keeps part `index` of `count` of the tasks; those of the same replays stay together.
-  void keep_shard(std::int64_t index, std::int64_t count);
   // Removes tasks and returns how many there were.
   std::size_t drop(const std::function<bool(const Task&)>& is_finished);
 

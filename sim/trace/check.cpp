@@ -1,5 +1,6 @@
 // What is checked, and the thresholds that tell odd from ordinary.
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -76,6 +77,11 @@ class Checker {
   void check_layer(const Layer& layer) {
     for (int h = 0; h < info_.n_kv_heads; ++h) check_keys(layer, h);
     const std::vector<HeadStatistics> heads = head_statistics(layer, targets_, threads_);
+    for (std::size_t q = 0; q < heads.size(); ++q) {
+      if (std::isfinite(heads[q].recent_mass)) continue;  // else a replay has no weights to compare
+      return error(fmt::format("layers.{}.queries", layer.id()),
+                   fmt::format("query head {}: its attention is not a number; keys or queries are too large", q));
+    }
     const auto recent = std::min<double>(HeadStatistics::kRecent, static_cast<double>(info_.prompt_tokens));
     const double uniform = recent / static_cast<double>(info_.positions());
     const bool none_near =

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/temporary.hpp"
 #include "trace/dtype.hpp"
 
 namespace kvcast::trace {
@@ -59,16 +60,12 @@ struct TensorShape {
 };
 
 // Writes tensors one after the other, in pieces of any size, into a temporary file beside the target that replaces it
-// at the end: a reader sees the old file or the whole new one.
+// at the end: a reader sees the old file or the whole new one. UserError where the target is no file, such as a device.
 class SafetensorsWriter {
  public:
   // UserError where the file cannot be made.
   SafetensorsWriter(const std::string& path, const std::map<std::string, std::string>& metadata,
                     std::vector<TensorShape> tensors);
-  ~SafetensorsWriter();  // without finish(): removes the temporary file
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
-  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
-
   // The next elements, in the order of the tensors; a piece must not run over a tensor's end. Floats go to floating
   // tensors (UserError names the tensor where a value does not fit its type), integers to I32 and I64.
   void write(std::span<const float> values);
@@ -80,7 +77,8 @@ class SafetensorsWriter {
   void append(const std::byte* data, std::size_t bytes, std::uint64_t elements);
   void skip_complete();
 
-  std::string path_, temporary_;
+  std::string path_;
+  Temporary temporary_;
   std::ofstream out_;
   std::vector<TensorShape> tensors_;
   std::size_t current_ = 0;  // tensor being written

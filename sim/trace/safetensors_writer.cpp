@@ -40,7 +40,11 @@ std::string header_text(const std::map<std::string, std::string>& metadata, cons
 SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::map<std::string, std::string>& metadata,
                                      std::vector<TensorShape> tensors)
     : path_(path), temporary_(fmt::format("{}.{}.tmp", path, ::getpid())), tensors_(std::move(tensors)) {
-  out_.open(temporary_, std::ios::binary | std::ios::trunc);
+  std::error_code unknown;
+  if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown)) {
+    throw UserError({path_}, "cannot be replaced by a trace: not a file");
+  }
+  out_.open(temporary_.path(), std::ios::binary | std::ios::trunc);
   if (!out_) throw UserError({path_}, fmt::format("cannot be written: {}", std::strerror(errno)));
   const std::string header = header_text(metadata, tensors_);
   const std::uint64_t length = header.size();
@@ -49,13 +53,6 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::map<std
   out_.write(bytes, sizeof bytes).write(header.data(), static_cast<std::streamsize>(header.size()));
   if (!tensors_.empty()) left_ = element_count(tensors_[0]);
   skip_complete();
-}
-
-SafetensorsWriter::~SafetensorsWriter() {
-  if (temporary_.empty()) return;
-  out_.close();
-  std::error_code ignored;
-  std::filesystem::remove(temporary_, ignored);
 }
 
 void SafetensorsWriter::skip_complete() {
@@ -103,13 +100,12 @@ void SafetensorsWriter::write(std::span<const std::int64_t> values) {
 }
 
 void SafetensorsWriter::finish() {
-  KVCAST_CHECK(current_ == tensors_.size() && !temporary_.empty());
+  KVCAST_CHECK(current_ == tensors_.size());
   out_.close();
   if (!out_) throw UserError({path_}, fmt::format("cannot be written: {}", std::strerror(errno)));
   std::error_code error;
-  std::filesystem::rename(temporary_, path_, error);
+  std::filesystem::rename(temporary_.path(), path_, error);
   if (error) throw UserError({path_}, fmt::format("cannot be put in place: {}", error.message()));
-  temporary_.clear();
 }
 
 }  // namespace kvcast::trace

@@ -106,6 +106,7 @@ class HeadReader {
     out_.sink_mass += static_cast<double>(p.front());
     out_.own_mass += static_cast<double>(p.back());
     out_.recent_mass += sum(std::span(p).last(recent));
+    if (!std::isfinite(out_.recent_mass)) return;  // scores overflowed: nothing can be ranked
     out_.effective_tokens += std::exp(entropy(p));
     if (!targets_[static_cast<std::size_t>(t)].empty()) {
       ++with_targets_;

@@ -11,7 +11,7 @@ namespace kvcast::trace {
 // Means over the decode steps of one query head. Masses are shares of its softmax.
 struct HeadStatistics {
   double sink_mass = 0;         // on position 0
-  double recent_mass = 0;       // on the last kRecent positions, its own included
+  double recent_mass = 0;       // on the last kRecent positions, its own included; not finite: overflow
   double own_mass = 0;          // on its own position
   double target_mass = 0;       // on the step's targets, over the steps that have some
   double effective_tokens = 0;  // exp of the entropy

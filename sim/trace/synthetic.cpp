@@ -1,5 +1,7 @@
 #include "trace/synthetic.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -186,7 +188,24 @@ std::vector<HeadKind> head_kinds(const HeadMix& mix, int layer, int n_kv_heads, 
   return kinds;
 }
 
+namespace {
+
+// One layer's keys and values are in memory at once, as 32-bit floats. Refused before it is tried: the system may
+// promise more than there is.
+void check_memory(const SynthShape& shape) {
+  const double positions = static_cast<double>(shape.prompt_tokens) + shape.decode_steps;
+  const double needed = positions * shape.n_kv_heads * shape.head_dim * 2 * sizeof(float);
+  const double there = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (needed <= there) return;
+  throw UserError(
+      fmt::format("prompt_tokens: a layer of a trace of {} tokens takes {:.1f} GB, this machine has {:.1f} GB",
+                  shape.prompt_tokens, needed / 1e9, there / 1e9));
+}
+
+}  // namespace
+
 std::unique_ptr<Trace> synthesize(const Recipe& recipe, const SynthShape& shape) {
+  check_memory(shape);
   return std::make_unique<SyntheticTrace>(recipe, shape);
 }
 

@@ -42,7 +42,7 @@ std::vector<int> spread_layers(int n_layers, int count);
 std::vector<HeadKind> head_kinds(const HeadMix& mix, int layer, int n_kv_heads, std::uint64_t seed);
 
 // UserError for shapes that cannot be made (odd head_dim or below 8, more captured layers than there are, a prompt too
-// short for the task).
+// short for the task, a layer above the memory of this machine).
 std::unique_ptr<Trace> synthesize(const Recipe& recipe, const SynthShape& shape);
 
 }  // namespace kvcast::trace

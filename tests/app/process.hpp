@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -44,8 +45,10 @@ inline std::string slurp(const std::string& path) {
   return std::move(text).str();
 }
 
-// Starts kvcast in the source tree (configs are found there) with its output in files. Returns the process.
-inline pid_t start(const std::vector<std::string>& arguments, const std::string& out, const std::string& err) {
+// Starts kvcast in the source tree (configs are found there) with its output in files. `prepare` runs in the new
+// process before that. Returns the process.
+inline pid_t start(const std::vector<std::string>& arguments, const std::string& out, const std::string& err,
+                   const std::function<void()>& prepare = {}) {
   const pid_t child = fork();
   if (child != 0) return child;
   // Replays for benchmark scores are shared by the tests and stay out of the user's own cache.
@@ -57,6 +60,7 @@ inline pid_t start(const std::vector<std::string>& arguments, const std::string&
   std::vector<char*> argv = {const_cast<char*>(KVCAST_BINARY)};
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
+  if (prepare) prepare();
   execv(KVCAST_BINARY, argv.data());
   _exit(126);
 }
@@ -67,10 +71,10 @@ inline int wait_for(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-inline Output kvcast(const std::vector<std::string>& arguments) {
+inline Output kvcast(const std::vector<std::string>& arguments, const std::function<void()>& prepare = {}) {
   const Scratch scratch;
   Output result;
-  result.code = wait_for(start(arguments, scratch / "out", scratch / "err"));
+  result.code = wait_for(start(arguments, scratch / "out", scratch / "err", prepare));
   result.out = slurp(scratch / "out");
   result.err = slurp(scratch / "err");
   return result;

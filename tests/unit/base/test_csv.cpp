@@ -59,7 +59,7 @@ TEST_CASE("what is no CSV is refused where it begins") {
   CHECK(error("a,b\n1,\"2\n3,4\n") == "t.csv:2:3: this quote is not closed");
   CHECK(error("a,b\n\"1\"2,3\n") == "t.csv:2:4: expected a comma after the quoted field");
   CHECK(error_of([] { read_csv("/no/such.csv", "the table"); }) == "/no/such.csv: cannot read the table");
-  CHECK(error_of([] { read_csv("/", "the table"); }) == "/: cannot read the table");
+  CHECK(error_of([] { read_csv("/", "the table"); }) == "/: cannot read the table (not a file)");
 }
 
 }  // namespace

@@ -60,6 +60,21 @@ TEST_CASE("fields are quoted where RFC 4180 asks, and only there") {
   CHECK(field("cr\r") == "\"cr\r\"");
 }
 
+TEST_CASE("texts that a spreadsheet would run are marked as texts, and numbers stay numbers") {
+  const auto field = [](const std::string& text) {
+    std::ostringstream out;
+    kvcast::store::write_csv_field(out, text);
+    return out.str();
+  };
+  CHECK(field("=1+1") == "\"'=1+1\"");
+  CHECK(field("=HYPERLINK(\"x\")") == "\"'=HYPERLINK(\"\"x\"\")\"");
+  CHECK(field("+a") == "\"'+a\"");
+  CHECK(field("-cmd|' /C calc'!A0") == "\"'-cmd|' /C calc'!A0\"");
+  CHECK(field("@SUM(A1)") == "\"'@SUM(A1)\"");
+  CHECK(field("-") == "\"'-\"");
+  for (const char* plain : {"-1", "+2.5", "-1e-07", "-inf", "a=1", "1-2"}) CHECK(field(plain) == plain);
+}
+
 TEST_CASE("the export has the settings of all rows and every metric, readable by the letter of the RFC") {
   const kvcast::TemporaryDirectory dir;
   Store store = Store::open(dir.path(), Store::Open::kCreate);

@@ -113,30 +113,27 @@ TEST_CASE("a mistake in any point is found before work begins") {
                     Catch::Contains("budgt"));
 }
 
-TEST_CASE("shards divide a plan by replays and leave nothing out") {
-  const auto points = [] {
+TEST_CASE("a part of a plan has the tasks of the whole, with their numbers") {
+  const auto points = [](const std::vector<std::string>& budgets) {
     std::vector<study::Point> all;
-    for (const char* budget : {"64", "128", "192"}) {
-      for (const char* machine : {"a100-40gb-pcie4", "h100-sxm"}) {
-        study::Point p = point_of(std::string("policy: {name: quest, budget: ") + budget + "}\n");
-        p.config = p.config.with("hardware", Node::scalar(machine, {}));
-        all.push_back(std::move(p));
-      }
-    }
+    for (const std::string& budget : budgets)
+      all.push_back(point_of("policy: {name: quest, budget: " + budget + "}\n"));
     return all;
   };
-  std::map<std::string, int> seen;
-  for (std::int64_t shard = 0; shard < 2; ++shard) {
-    study::Plan plan(points());
-    plan.keep_shard(shard, 2);
-    CHECK(plan.tasks().size() == (shard == 0 ? 4 : 2));  // replays 0 and 2, and replay 1
-    for (const study::Task& task : plan.tasks()) ++seen[task.prepared.key];
+  study::Plan whole(points({"64", "128", "192", "256"}));
+  study::Preparer preparer;
+  for (const auto& [budgets, numbers] : std::vector<std::pair<std::vector<std::string>, std::vector<std::size_t>>>{
+           {{"256", "64"}, {3, 0}}, {{"192"}, {2}}, {{"128"}, {1}}}) {
+    const study::Plan part(points(budgets), numbers, preparer);
+    REQUIRE(part.tasks().size() == numbers.size());
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      CHECK(part.tasks()[i].index == numbers[i]);
+      CHECK(part.tasks()[i].prepared.key == whole.tasks()[numbers[i]].prepared.key);
+    }
   }
-  CHECK(seen.size() == 6);
-  study::Plan plan(points());
-  CHECK(plan.drop([](const study::Task& t) { return t.prepared.run.hardware.name == "h100-sxm"; }) == 3);
-  CHECK(plan.tasks().size() == 3);
-  CHECK(plan.tasks()[1].index == 2);  // the index of its point stays
+  CHECK(whole.drop([](const study::Task& t) { return t.index % 2 == 0; }) == 2);
+  REQUIRE(whole.tasks().size() == 2);
+  CHECK(whole.tasks()[1].index == 3);  // the number of its point stays
 }
 
 TEST_CASE("a stop leaves the rest undone") {

@@ -1,0 +1,47 @@
+#include "app/exit.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <new>
+
+#include "base/error.hpp"
+#include "base/failure.hpp"
+
+namespace kvcast::app {
+namespace {
+
+int guarded(const std::function<int()>& program) {
+  try {
+    return program();
+  } catch (const UserError& error) {
+    fmt::print(stderr, "kvcast: {}\n", error.what());
+    return kInputIsWrong;
+  } catch (const OutputError& error) {
+    fmt::print(stderr, "kvcast: {}\n", shortened(error.what()));
+    return kAnythingElse;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "kvcast: this machine has too little memory for that input\n");
+    return kInputIsWrong;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "kvcast: unexpected: {}\n", shortened(error.what()));
+    return kAnythingElse;
+  }
+}
+
+}  // namespace
+
+int exit_code_of(const std::function<int()>& program) {
+  const int code = guarded(program);
+  errno = 0;
+  const bool written = std::cout.flush().good() && std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (written || code != 0) return code;
+  fmt::print(stderr, "kvcast: standard output cannot be written{}{}\n", errno == 0 ? "" : ": ",
+             errno == 0 ? "" : std::strerror(errno));
+  return kAnythingElse;
+}
+
+}  // namespace kvcast::app

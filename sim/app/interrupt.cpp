@@ -1,0 +1,91 @@
+// The handler only writes the signal's number to a pipe: all else is done by a thread, in which any function may be
+// called (the self-pipe trick, https://cr.yp.to/docs/selfpipe.html). Programs that are started inherit neither.
+#include "app/interrupt.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <mutex>
+#include <thread>
+
+#include "base/temporary.hpp"
+
+namespace kvcast::app {
+
+// Not in a namespace of its own, since Stop names it as a friend.
+void handle_signal(int signal);
+
+namespace {
+
+int written_end = -1;
+
+struct Current {
+  std::mutex mutex;
+  Stop* stop = nullptr;
+};
+
+Current& current() {
+  static Current one;
+  return one;
+}
+
+extern "C" void note_signal(int signal) {
+  const auto number = static_cast<unsigned char>(signal);
+  [[maybe_unused]] const auto written = ::write(written_end, &number, 1);
+}
+
+[[noreturn]] void end_by(int signal) {
+  remove_temporaries();
+  std::signal(signal, SIG_DFL);
+  ::kill(::getpid(), signal);
+  _exit(128 + signal);
+}
+
+}  // namespace
+
+void handle_signal(int signal) {
+  Current& now = current();
+  const std::lock_guard lock(now.mutex);
+  if (now.stop == nullptr || now.stop->signal_ != 0) end_by(signal);
+  now.stop->signal_ = signal;
+  fmt::print(stderr, "\nkvcast: stopping after the work under way; a second signal ends it at once. {}\n",
+             now.stop->how_to_go_on_);
+  now.stop->source_.request_stop();
+}
+
+void end_cleanly_on_signals() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return;  // signals then end the program as they always do
+  written_end = ends[1];
+  current();  // made before any thread asks for it
+  std::thread([in = ends[0]] {
+    for (unsigned char signal = 0; ::read(in, &signal, 1) == 1;) handle_signal(signal);
+  }).detach();
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction action = {};
+    action.sa_handler = note_signal;
+    action.sa_flags = SA_RESTART;
+    struct sigaction before = {};
+    ::sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);  // `nohup`, a shell's background
+  }
+}
+
+Stop::Stop(std::string how_to_go_on) : how_to_go_on_(std::move(how_to_go_on)) {
+  const std::lock_guard lock(current().mutex);
+  current().stop = this;
+}
+
+Stop::~Stop() {
+  const std::lock_guard lock(current().mutex);
+  current().stop = nullptr;
+}
+
+int Stop::code() const {
+  const std::lock_guard lock(current().mutex);
+  return signal_ == 0 ? 0 : 128 + signal_;
+}
+
+}  // namespace kvcast::app

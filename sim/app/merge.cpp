@@ -1,0 +1,40 @@
+// kvcast merge DIR... -o DIR: one store from those of a sweep's shards.
+#include "store/merge.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "app/commands.hpp"
+#include "app/sweep.hpp"
+
+namespace kvcast::app {
+namespace {
+
+struct Options {
+  std::vector<std::string> dirs;
+  std::string out;
+};
+
+int merge(const Options& options) {
+  const store::Merged merged = store::merge(options.dirs, options.out);
+  auto store = store::Store::open(options.out, store::Store::Open::kExisting);
+  fmt::print(stderr, "{} rows in {} stores, {} of them new in {}\n", merged.rows, options.dirs.size(), merged.added,
+             store.path());
+  const auto missing = static_cast<std::int64_t>(store.shown().size() - store.keys().size());
+  if (missing > 0) fmt::print(stderr, "{} experiments of the sweep are in none of the stores\n", missing);
+  const config::Node config = config::parse_yaml(store.metadata(store::kMetaConfig).value_or("{}"), store.path());
+  return conclude(store, config, options.out);
+}
+
+}  // namespace
+
+void add_merge(CLI::App& app, int& result) {
+  CLI::App* command = app.add_subcommand("merge", "join the stores of a sweep's shards (`sweep --shard i/n`)");
+  auto options = std::make_shared<Options>();
+  command->add_option("DIR", options->dirs, "folders that hold results.sqlite, in any order")->required();
+  command->add_option("-o,--out", options->out, "folder of the joined store; made, or added to")->required();
+  command->callback([options, &result] { result = merge(*options); });
+}
+
+}  // namespace kvcast::app

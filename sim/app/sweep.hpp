@@ -1,0 +1,53 @@
+// A sweep into a store: what `kvcast sweep` does in one process and `kvcast-mpi` in many.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "config/sweep.hpp"
+#include "store/store.hpp"
+#include "study/study.hpp"
+
+namespace kvcast::app {
+
+struct SweepOptions {
+  std::string config, dir, shard;  // shard: "i/n", or empty for all
+  std::vector<std::string> settings;
+  int jobs = 0;  // threads; 0: all cores
+};
+
+// Runs the tasks of a plan as study::run does. Called for one part of the sweep after the other.
+using RunPlan = std::function<void(const study::Plan&, const study::StudyOptions&, const study::Finished&)>;
+
+// The whole sweep from its file to its findings. Returns the exit code. UserError where the file is wrong or
+// experiments were refused.
+int sweep(const SweepOptions& options, const RunPlan& run_plan);
+int sweep(const SweepOptions& options);  // in this process
+
+// The file of a sweep with its settings. UserError for a setting that the sweep overrides everywhere.
+config::Node sweep_config(const SweepOptions& options);
+// The options of its study but for what is kept and when to stop.
+study::StudyOptions sweep_study(const SweepOptions& options);
+
+// Plans of any points of a sweep, by their numbers. Equal files and programs give equal plans, whichever process asks.
+class SweepPoints {
+ public:
+  explicit SweepPoints(const config::Node& config) : grid_(config) {}
+  std::size_t size() const { return grid_.size(); }
+  study::Plan plan(const std::vector<std::size_t>& indices);
+
+ private:
+  config::SweepGrid grid_;
+  study::Preparer preparer_;
+};
+
+// Options that `kvcast sweep` and `kvcast-mpi sweep` have.
+void add_sweep_options(CLI::App& command, SweepOptions& options);
+
+// Writes the findings of a sweep from its rows and prints them. Returns the exit code. UserError where experiments were
+// refused.
+int conclude(store::Store& store, const config::Node& config, const std::string& dir);
+
+}  // namespace kvcast::app

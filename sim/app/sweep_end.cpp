@@ -1,0 +1,81 @@
+// The end of a sweep: what was found, what did not fit, what was refused.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <set>
+
+#include "app/sweep.hpp"
+#include "base/error.hpp"
+#include "plan/findings.hpp"
+#include "plan/unchanged.hpp"
+
+namespace kvcast::app {
+namespace {
+
+using result::Status;
+
+// One line: what was found at the first place that is compared, and at how many more.
+void print_first(const store::Finding& finding) {
+  const std::size_t end = std::min(finding.text.find('\n'), finding.text.size());
+  const auto more = std::count(finding.text.begin(), finding.text.end(), '\n');
+  fmt::print("{}: {}{}\n", finding.title, finding.text.substr(0, end),
+             more == 0 ? "" : fmt::format(" ({} more in the report)", more));
+}
+
+// The owners of requests that did not fit, and how prompts that are prefilled whole could request less.
+std::string misfits_text(const std::vector<result::Result>& results) {
+  std::map<std::string, int> owners;
+  bool whole = false;
+  for (const result::Result& r : results) {
+    if (!r.experiment.oom) continue;
+    const std::string& owner = r.experiment.oom->requested_for;
+    const auto is_zero = [&r](const char* key) { return r.subject.number(key).value_or(1) == 0; };
+    whole =
+        whole || (owner == "activations" && (is_zero("workload.prefill_chunk") || is_zero("workload.prefill_batch")));
+    ++owners[owner];
+  }
+  std::vector<std::string> parts;
+  for (const auto& [owner, number] : owners) parts.push_back(fmt::format("{} for {}", number, owner));
+  if (parts.empty()) return "";
+  return fmt::format(" ({}){}", fmt::join(parts, ", "),
+                     whole ? "\nActivations are held for whole prompts and for all prompts at once, unless "
+                             "workload.prefill_chunk and workload.prefill_batch are set."
+                           : "");
+}
+
+// Each reason once.
+std::string refusals_text(const std::vector<result::Result>& results, std::int64_t refused) {
+  std::set<std::string> reasons;
+  for (const result::Result& r : results) {
+    if (r.status == Status::kFailed) reasons.insert(r.error);
+  }
+  return fmt::format("{}\n{} experiments were refused; all others are in the store", fmt::join(reasons, "\n"), refused);
+}
+
+}  // namespace
+
+int conclude(store::Store& store, const config::Node& config, const std::string& dir) {
+  std::vector<result::Result> results;
+  store.for_each([&results](const store::Stored& stored) {
+    results.push_back(stored.result);
+    results.back().experiment.timeline.clear();
+  });
+  const std::vector<store::Finding> findings = plan::findings(results, plan::score_choice(config));
+  const std::vector<plan::Unchanged> unchanged = plan::unchanged_by(results);
+  std::vector<store::Finding> stored = findings;
+  if (!unchanged.empty()) stored.push_back(plan::finding_of(unchanged));
+  store.set_findings(stored);
+  const auto count = [&results](Status status) {
+    return std::count_if(results.begin(), results.end(), [status](const auto& r) { return r.status == status; });
+  };
+  fmt::print("{}: {} experiments, {} of them do not fit in memory{}\n", store.path(), results.size(),
+             count(Status::kOom), misfits_text(results));
+  for (const store::Finding& finding : findings) print_first(finding);
+  for (const plan::Unchanged& u : unchanged) fmt::print("{}\n", plan::text_of(u));
+  fmt::print("A page of these results: kvcast report {}\n", dir);
+  if (const auto refused = count(Status::kFailed); refused > 0) throw UserError(refusals_text(results, refused));
+  return 0;
+}
+
+}  // namespace kvcast::app

@@ -1,0 +1,315 @@
+// Stores that outlive kills, full disks, foreign hands and many machines; signals; inputs that are no files.
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <linux/capability.h>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
+
+#include "app/process.hpp"
+#include "app/stored_results.hpp"
+#include "base/random.hpp"
+#include "store/sqlite.hpp"
+#include "store/store.hpp"
+
+using namespace kvcast::test;
+using Catch::Contains;
+using kvcast::store::Database;
+using kvcast::store::Store;
+
+namespace {
+
+constexpr const char* kSweep =
+    "name: durable\n"
+    "model: llama-3.2-1b\n"
+    "score: none\n"
+    "workload: {decode_tokens: 16}\n"
+    "trace: {recipe: needle, layers: 1, steps: 4}\n"
+    "framework: {warmup_steps: 3, measured_steps: 3, sampled_contexts: 2}\n"
+    "sweep:\n"
+    "  workload.prompt_tokens: [300, 600]\n"
+    "  hardware: [a100-40gb-pcie4, h100-sxm]\n"
+    "  policy: [full, {name: quest, budget: 64}, {name: snapkv, budget: 64}, {name: exact_topk, budget: 64}]\n";
+constexpr std::size_t kPoints = 2 * 2 * 4;
+
+Store existing(const std::string& dir) { return Store::open(dir, Store::Open::kExisting); }
+
+void sweep(const std::string& config, const std::string& dir, const std::string& shard = "1/1") {
+  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", dir, "--shard", shard}).code == 0);
+}
+
+// Waits until the program has said so on stderr.
+void wait_for_text(const std::string& file, const std::string& text) {
+  for (int turn = 0; slurp(file).find(text) == std::string::npos; ++turn) {
+    REQUIRE(turn < 30'000);  // a minute: the program has ended otherwise
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("shards that are killed at any moment, go on and are merged equal one process") {
+  const Scratch scratch;
+  const std::string config = scratch.write("sweep.yaml", kSweep);
+  sweep(config, scratch / "whole");
+  const auto whole = stored_results(scratch / "whole");
+  REQUIRE(whole.size() == kPoints);
+
+  const kvcast::Stream random(29);
+  int killed = 0;
+  for (std::uint64_t shard = 1; shard <= 3; ++shard) {
+    const std::string name = std::to_string(shard);
+    int code = -1;
+    for (std::uint64_t attempt = 0; code != 0; ++attempt) {
+      REQUIRE(attempt < 100);
+      const pid_t child = start({"sweep", config, "-o", scratch / name, "--shard", name + "/3", "-j", "1"},
+                                scratch / "out", scratch / "err");
+      if (attempt < 5) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20 + random.below(8 * shard + attempt, 300)));
+        kill(child, SIGKILL);
+      }
+      code = wait_for(child);
+      killed += code == 128 + SIGKILL ? 1 : 0;
+    }
+  }
+  INFO("killed " << killed << " times");
+  const Output once = kvcast::test::kvcast({"merge", scratch / "1", scratch / "2", scratch / "3", "-o", scratch / "a"});
+  REQUIRE(once.code == 0);
+  CHECK_THAT(once.err, Contains("16 rows in 3 stores, 16 of them new"));
+  CHECK(stored_results(scratch / "a") == whole);
+  CHECK(existing(scratch / "a").keys() == existing(scratch / "whole").keys());  // in the order of the sweep
+  CHECK(existing(scratch / "a").findings().size() == existing(scratch / "whole").findings().size());
+
+  SECTION("in any order, and again, and with a store that has some of the rows already") {
+    const Output other = kvcast::test::kvcast(
+        {"merge", scratch / "3", scratch / "whole", scratch / "1", scratch / "2", "-o", scratch / "b"});
+    CHECK_THAT(other.err, Contains("32 rows in 4 stores, 16 of them new"));
+    CHECK(stored_results(scratch / "b") == whole);
+    const Output again = kvcast::test::kvcast({"merge", scratch / "2", scratch / "1", "-o", scratch / "a"});
+    CHECK_THAT(again.err, Contains(" 0 of them new"));
+    CHECK(stored_results(scratch / "a") == whole);
+  }
+  SECTION("a sweep goes on from the merged store") {
+    const Output on = kvcast::test::kvcast({"sweep", config, "-o", scratch / "a"});
+    CHECK_THAT(on.err, Contains("16 experiments, 16 of them in the store already"));
+  }
+}
+
+TEST_CASE("stores that do not belong together are not merged, and nothing is written") {
+  const Scratch scratch;
+  const std::string config = scratch.write("sweep.yaml", kSweep);
+  sweep(config, scratch / "a", "1/4");
+  const auto refused = [&](const std::string& part) {
+    const Output o = kvcast::test::kvcast({"merge", scratch / "a", scratch / "b", "-o", scratch / "out"});
+    CHECK(o.code == 2);
+    CHECK_THAT(o.err, Contains(scratch / "b/results.sqlite") && Contains(part));
+    CHECK_FALSE(std::filesystem::exists(scratch / "out"));
+  };
+  SECTION("of another sweep") {
+    REQUIRE(kvcast::test::kvcast(
+                {"sweep", config, "-o", scratch / "b", "--shard", "1/4", "--set", "workload.decode_tokens=8"})
+                .code == 0);
+    refused("another sweep than " + (scratch / "a/results.sqlite"));
+  }
+  SECTION("another result under one key") {
+    std::filesystem::copy(scratch / "a", scratch / "b");
+    {
+      Store store = existing(scratch / "b");
+      auto row = *store.get(store.keys().front());
+      row.result.experiment.ttft_s *= 2;
+      Database(store.path(), false, 1000).execute("DELETE FROM experiments WHERE key = '" + row.result.key + "'");
+      REQUIRE(store.put(row));
+    }
+    refused("another result than in " + (scratch / "a/results.sqlite"));
+  }
+  SECTION("an older schema") {
+    std::filesystem::copy(scratch / "a", scratch / "b");
+    Database(scratch / "b/results.sqlite", false, 1000).execute("PRAGMA user_version = 5");
+    refused("schema version 5, where this kvcast reads version 6");
+  }
+  SECTION("a damaged row") {
+    std::filesystem::copy(scratch / "a", scratch / "b");
+    Database(scratch / "b/results.sqlite", false, 1000).execute("UPDATE experiments SET \"prefill.ttft_s\" = 1");
+    refused("is damaged");
+  }
+}
+
+TEST_CASE("a sweep in the folder of another one says so") {
+  const Scratch scratch;
+  const std::string config = scratch.write("sweep.yaml", kSweep);
+  sweep(config, scratch / "s", "1/4");
+  const auto there = existing(scratch / "s").keys().size();
+  const Output other = kvcast::test::kvcast(
+      {"sweep", config, "-o", scratch / "s", "--shard", "1/4", "--set", "workload.decode_tokens=8"});
+  CHECK(other.code == 0);
+  CHECK_THAT(other.err, Contains("s/results.sqlite has " + std::to_string(there) +
+                                 " results of another sweep (name \"durable\")"));
+}
+
+TEST_CASE("a row that was changed is named by the report and computed again by the sweep") {
+  const Scratch scratch;
+  const std::string config = scratch.write("sweep.yaml", kSweep);
+  sweep(config, scratch / "s");
+  const auto whole = stored_results(scratch / "s");
+  const std::string path = scratch / "s/results.sqlite", key = existing(scratch / "s").keys().at(3);
+  const std::string change =
+      GENERATE("\"decode.tokens_per_s\" = \"decode.tokens_per_s\" * 1.0000001", "model = 'llama-3.2-1c'",
+               "batch = 'two'", "ordinal = ordinal + 1", "parts = json_set(parts, '$.hbm_owners[0].bytes', 1)");
+  INFO(change);
+  Database(path, false, 1000).execute("UPDATE experiments SET " + change + " WHERE key = '" + key + "'");
+  const Output report = kvcast::test::kvcast({"report", scratch / "s"});
+  CHECK(report.code == 2);
+  CHECK_THAT(report.err, Contains(path + ": row " + key + " is damaged"));
+  const Output again = kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"});
+  CHECK(again.code == 0);
+  CHECK_THAT(again.err, Contains(path + ": row " + key + " is damaged") &&
+                            Contains("16 experiments, 15 of them in the store already"));
+  CHECK(stored_results(scratch / "s") == whole);
+  CHECK(kvcast::test::kvcast({"report", scratch / "s"}).code == 0);
+}
+
+TEST_CASE("a page of the file that was overwritten is noticed when the store is opened") {
+  const Scratch scratch;
+  const std::string config = scratch.write("sweep.yaml", kSweep);
+  sweep(config, scratch / "s");
+  const std::string path = scratch / "s/results.sqlite";
+  {
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    for (const int page : {2, 3, 4, 5})
+      file.seekp(4096 * page) << std::string(64, '\xff');  // the heads of b-tree pages
+  }
+  for (const char* command : {"report", "sweep"}) {
+    std::vector<std::string> words = {command};
+    if (words[0] == "sweep") words.insert(words.end(), {config, "-o"});
+    words.push_back(scratch / "s");
+    const Output o = kvcast::test::kvcast(words);
+    CHECK(o.code == 2);
+    CHECK_THAT(o.err, Contains(path + ": "));
+    CHECK_THAT(o.err, Contains("damaged") || Contains("not a readable store"));
+  }
+}
+
+TEST_CASE("a store in a folder that cannot be written is reported from") {
+  const Scratch scratch;
+  sweep(scratch.write("sweep.yaml", kSweep), scratch / "s", "1/4");
+  std::filesystem::permissions(scratch / "s", std::filesystem::perms(0555));
+  // Root writes everywhere, unless it gives that right up.
+  const Output report = kvcast::test::kvcast({"report", scratch / "s", "-o", scratch / "page"},
+                                             [] { prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE); });
+  INFO(report.err);
+  CHECK(report.code == 0);
+  CHECK(std::filesystem::exists(scratch / "page/index.html"));
+  CHECK(std::distance(std::filesystem::directory_iterator(scratch / "s"), {}) == 1);  // no log was made
+  std::filesystem::permissions(scratch / "s", std::filesystem::perms(0755));
+}
+
+TEST_CASE("a full disk ends a sweep, is no failure of a policy, and the sweep goes on where there is room") {
+  const Scratch scratch;
+  const std::string config = scratch.write("sweep.yaml", kSweep);
+  sweep(config, scratch / "whole");
+  for (const rlim_t limit : {rlim_t{200'000}, rlim_t{400'000}}) {
+    const Output full = kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"}, [limit] {
+      const rlimit size{limit, limit};
+      setrlimit(RLIMIT_FSIZE, &size);
+      std::signal(SIGXFSZ, SIG_IGN);
+    });
+    INFO(full.err);
+    CHECK((full.code == 2 || full.code == 3));
+    CHECK_THAT(full.err, Contains("s/results.sqlite: the store cannot be used"));
+    CHECK(existing(scratch / "s").count(kvcast::result::Status::kFailed) == 0);
+  }
+  sweep(config, scratch / "s");
+  CHECK(stored_results(scratch / "s") == stored_results(scratch / "whole"));
+}
+
+TEST_CASE("a signal stops a sweep, which says how to go on and does so") {
+  const Scratch scratch;
+  std::string text = kSweep;
+  text.replace(text.find("[300, 600]"), 10, "[300, 600, 5000, 9000]");
+  const std::string config = scratch.write("sweep.yaml", text);
+  const int signal = GENERATE(SIGINT, SIGTERM);
+  const pid_t child = start({"sweep", config, "-o", scratch / "s", "-j", "1"}, scratch / "out", scratch / "err");
+  wait_for_text(scratch / "err", "in the store already");
+  kill(child, signal);
+  CHECK(wait_for(child) == 128 + signal);
+  CHECK_THAT(slurp(scratch / "err"),
+             Contains("The same command goes on; finished experiments are in " + (scratch / "s")));
+  CHECK_FALSE(std::filesystem::exists(scratch / "s/results.sqlite-wal"));  // the store was closed
+  sweep(config, scratch / "s");
+  CHECK(existing(scratch / "s").count(kvcast::result::Status::kOk) == 2 * kPoints);
+}
+
+TEST_CASE("a signal leaves no temporary file") {
+  const Scratch scratch;
+  const pid_t child = start(
+      {"trace", "synth", "needle", "-o", scratch / "t.safetensors", "--set", "prompt_tokens=64K", "--set", "layers=8"},
+      scratch / "out", scratch / "err");
+  const auto files = [&] {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(scratch / ".")) {
+      count += entry.path().filename().string().starts_with("t.safetensors") ? 1 : 0;
+    }
+    return count;
+  };
+  for (int turn = 0; files() == 0; ++turn) {
+    REQUIRE(turn < 30'000);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  kill(child, SIGTERM);
+  CHECK(wait_for(child) == 128 + SIGTERM);
+  CHECK(files() == 0);
+}
+
+TEST_CASE("output that cannot be written is not success") {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"policies"}, {"metrics", "--json"}, {"--help"}, {"--version"}, {"run", "configs/runs/quickstart.yaml"}}) {
+    const Scratch scratch;
+    INFO(words[0]);
+    CHECK(wait_for(start(words, "/dev/full", scratch / "err")) == 3);
+    CHECK_THAT(slurp(scratch / "err"), Contains("written") || Contains("write"));
+  }
+}
+
+TEST_CASE("folders, pipes and devices are no inputs, and devices are not replaced") {
+  const Scratch scratch;
+  const std::string pipe = scratch / "pipe";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  for (const std::string& path : {std::string("/dev/zero"), pipe, std::string("/")}) {
+    for (const std::vector<std::string>& words :
+         std::vector<std::vector<std::string>>{{"run", path},
+                                               {"sweep", path, "-o", scratch / "s"},
+                                               {"plan", path},
+                                               {"simulate", path},
+                                               {"trace", "info", path},
+                                               {"trace", "check", path},
+                                               {"replay", "--policy", "full", "--trace", path},
+                                               {"validate", "kernels", "--points", path},
+                                               {"validate", "accuracy", "--published", path}}) {
+      INFO(words[0] << " " << path);
+      const Output o = kvcast::test::kvcast(words);
+      CHECK(o.code == 2);
+      CHECK_THAT(o.err, Contains(path));
+    }
+  }
+  const Output synth = kvcast::test::kvcast({"trace", "synth", "needle", "-o", pipe, "--set", "prompt_tokens=64"});
+  CHECK(synth.code == 2);
+  CHECK(std::filesystem::is_fifo(pipe));
+}
+
+TEST_CASE("no message is longer than 2,000 bytes, whatever the input") {
+  const Scratch scratch;
+  const std::string mighty(100'000, 'x');
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"run", "configs/runs/quickstart.yaml", "--set", "policy=" + mighty},
+                                             {"run", "configs/runs/quickstart.yaml", "--set", mighty + "=1"},
+                                             {mighty},
+                                             {"run", scratch.write("m.yaml", mighty)},
+                                             {"simulate", scratch.write("g.json", "{\"" + mighty + "\": 1}")}}) {
+    const Output o = kvcast::test::kvcast(words);
+    CHECK(o.code == 2);
+    CHECK(!o.err.empty());
+    CHECK(o.err.size() < 2000);
+  }
+}
