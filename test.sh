@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 ./quickstart.sh --install-only catch2 clang-format chromium chromium-driver python3 python3-numpy \
-  python3-jsonschema python3-yaml nodejs librsvg2-bin libharfbuzz-bin fontconfig fonts-dejavu-core poppler-utils \
+  python3-jsonschema python3-yaml nodejs codespell librsvg2-bin libharfbuzz-bin fontconfig fonts-dejavu-core poppler-utils \
   libboost-mpi-dev openmpi-bin
 
 jobs=$(nproc)

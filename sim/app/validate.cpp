@@ -85,7 +85,7 @@ Suite accuracy_suite(const Options& options) {
 // A folder of configs/validation in the working directory, else in the source tree.
 std::string folder_of(const std::string& name) {
   const std::string folder = "configs/validation/" + name;
-  return std::filesystem::is_directory(folder) ? folder : std::string(source_dir()) + "/" + folder;
+  return std::filesystem::is_directory(folder) ? folder : data_dir() + "/" + folder;
 }
 
 std::vector<result::Result> run_points(std::vector<study::Point> points) {

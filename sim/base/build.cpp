@@ -1,8 +1,47 @@
+// Data are found from where the program lies, so that a build or an installed tree can be moved.
 #include "base/build.hpp"
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
 namespace kvcast {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool holds_data(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_directory(folder / "configs" / "models", ignored);
+}
+
+// An installed program has its data under share/kvcast. A build folder says in a file where its sources are.
+std::string found_from(fs::path folder) {
+  for (;; folder = folder.parent_path()) {
+    if (holds_data(folder / "share" / "kvcast")) return (folder / "share" / "kvcast").string();
+    if (holds_data(folder)) return folder.string();
+    std::string written;
+    std::getline(std::ifstream(folder / "kvcast-data.txt"), written);
+    if (!written.empty() && holds_data(written)) return written;
+    if (folder == folder.parent_path()) return ".";
+  }
+}
+
+std::string find_data() {
+  const char* const given = std::getenv("KVCAST_DATA");
+  if (given != nullptr && *given != '\0') return given;
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  return error ? "." : found_from(program.parent_path());
+}
+
+}  // namespace
 
 const char* version() { return KVCAST_VERSION; }
-const char* source_dir() { return KVCAST_SOURCE_DIR; }
+
+const std::string& data_dir() {
+  static const std::string folder = find_data();
+  return folder;
+}
 
 }  // namespace kvcast

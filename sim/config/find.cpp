@@ -20,7 +20,7 @@ bool is_file(const fs::path& path) {
 }
 
 // Where a relative path may start: the working directory goes first, so that users' own files win.
-std::vector<fs::path> roots() { return {fs::path("."), fs::path(source_dir())}; }
+std::vector<fs::path> roots() { return {fs::path("."), fs::path(data_dir())}; }
 
 std::string tidy(const fs::path& path) { return path.lexically_normal().string(); }
 

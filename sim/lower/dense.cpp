@@ -151,8 +151,12 @@ OpId before_attention(Block& block, const config::Model& model, double rows, OpI
   }
   project("qkv projection", q + kv);
   // RoPE on queries and keys, QK norm where the model has one, and the append of keys and values: one fused kernel.
-  return block.kernel(Lane::kCompute, Kind::kSmall, "rope and append", streaming(rows * (q + kv), rows * (q + kv)),
-                      {op});
+  op = block.kernel(Lane::kCompute, Kind::kSmall, "rope and append", streaming(rows * (q + kv), rows * (q + kv)), {op});
+  if (model.cache != config::Precision::kFp8) return op;
+  // Kernels for FP8 caches multiply FP8 queries, which a kernel of its own makes (vLLM); at short contexts that costs
+  // more than the cache saves.
+  const graph::Kernel rounding{graph::KernelClass::kElementwise, rows * q * kBytes, rows * q};
+  return block.kernel(Lane::kCompute, Kind::kSmall, "quantise queries", rounding, {op});
 }
 
 OpId after_attention(Block& block, const config::Model& model, int layer, double rows, OpId after, bool latent_output) {

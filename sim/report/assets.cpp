@@ -39,11 +39,11 @@ json read_json(const fs::path& path) {
 
 fs::path find_assets(const std::string& asked) {
   if (!asked.empty()) return asked;
-  for (const fs::path& folder : {fs::path("reports"), fs::path(source_dir()) / "reports"}) {
+  for (const fs::path& folder : {fs::path("reports"), fs::path(data_dir()) / "reports"}) {
     if (fs::exists(folder / "page.json")) return folder;
   }
   throw UserError(
-      fmt::format("the report's page template was not found, neither in ./reports nor in {}/reports", source_dir()));
+      fmt::format("the report's page template was not found, neither in ./reports nor in {}/reports", data_dir()));
 }
 
 std::string concatenate(const fs::path& folder, const json& names) {

@@ -262,7 +262,7 @@ std::string find_recipe(const std::string& name, const SourceLocation& asked_at)
   const bool is_path = name.find('/') != std::string::npos || name.ends_with(".yaml");
   const fs::path below = is_path ? fs::path(name) : fs::path("traces/recipes") / (name + ".yaml");
   std::set<std::string> known;
-  for (const fs::path& root : {fs::path("."), fs::path(source_dir())}) {
+  for (const fs::path& root : {fs::path("."), fs::path(data_dir())}) {
     std::error_code failure;
     if (fs::is_regular_file(root / below, failure)) return (root / below).lexically_normal().string();
     for (const auto& entry : fs::directory_iterator(root / "traces/recipes", failure)) {

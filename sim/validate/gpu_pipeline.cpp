@@ -23,7 +23,7 @@ struct Source {
 // configs/validation/gpu_pipeline in the working directory, else in the source tree.
 std::vector<Source> committed() {
   std::string folder = "configs/validation/gpu_pipeline";
-  if (!std::filesystem::is_directory(folder)) folder = std::string(source_dir()) + "/" + folder;
+  if (!std::filesystem::is_directory(folder)) folder = data_dir() + "/" + folder;
   std::vector<Source> all;
   if (!std::filesystem::is_directory(folder)) return all;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {

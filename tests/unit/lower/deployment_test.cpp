@@ -132,6 +132,7 @@ TEST_CASE("a cache in eight bits is read at half the bytes and unpacked") {
   f.run.model.cache = config::Precision::kFp8;
   const auto attention = first<graph::DecodeAttention>(f.step(), "attention");
   CHECK(attention.element_bytes == 1);
+  CHECK(labels(f.step())["quantise queries"] == 4);
   // Conversion and scale of 2 · 16 numbers of 6 heads' 101 pairs.
   CHECK(attention.unpack_flops == 2 * 32 * 606);
   CHECK(f.held("KV cache") == 256 * 303);
