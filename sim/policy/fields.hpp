@@ -61,6 +61,12 @@ class Fields {
     return *this;
   }
 
+  // One that is read elsewhere.
+  Fields& add(Parameter p) {
+    parameters_.push_back(std::move(p));
+    return *this;
+  }
+
   const std::vector<Parameter>& parameters() const { return parameters_; }
   S read(const ParameterValues& values) const {
     S s;

@@ -23,6 +23,7 @@
 #include "policy/bases.hpp"
 #include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
+#include "policy/fields.hpp"
 #include "policy/host_pages.hpp"
 #include "policy/ranking.hpp"
 #include "policy/spectrum.hpp"
@@ -286,43 +287,27 @@ class InfiniGen final : public Policy {
   Setting s_;
 };
 
-std::vector<Parameter> parameters() {
-  return {{.key = "alpha",
-           .fallback = 4.0,
-           .unit = "",
-           .meaning = "tokens whose partial score, scaled by 1 / √d, lies less than this below the largest are wanted",
-           .high = 1e9},
-          {.key = "partial_ratio",
-           .fallback = 0.2,
-           .unit = "",
-           .meaning = "share of the columns of queries and keys that speculation uses",
-           .low = 1e-3,
-           .high = 1},
-          {.key = "max_share",
-           .fallback = 0.2,
-           .unit = "",
-           .meaning = "share of all tokens that a head fetches at most",
-           .low = 1e-6,
-           .high = 1},
-          {.key = "skew",
-           .fallback = true,
-           .unit = "",
-           .meaning = "turn queries and keys so that few columns hold most of the query"},
-          basis_parameter("where the directions that they are turned into come from"),
-          {.key = "query_cosine",
-           .fallback = 1.0,
-           .unit = "",
-           .meaning = "cosine between the query foretold from the layer before and the real one; 1: foretold exactly",
-           .high = 1},
-          {.key = "seed",
-           .fallback = std::int64_t{1},
-           .unit = "",
-           .meaning = "draws how a foretold query is off",
-           .high = 1e9},
-          {.key = "overlap",
-           .fallback = true,
-           .unit = "",
-           .meaning = "speculate and fetch while the layer before works; false: each layer waits for its own fetch"}};
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(real("alpha", 4,
+                    "tokens whose partial score, scaled by 1 / √d, lies less than this below the largest are wanted", 0,
+                    1e9),
+               &S::alpha)
+          .add(real("partial_ratio", 0.2, "share of the columns of queries and keys that speculation uses", 1e-3),
+               &S::ratio)
+          .add(real("max_share", 0.2, "share of all tokens that a head fetches at most", 1e-6), &S::max_share)
+          .add(flag("skew", true, "turn queries and keys so that few columns hold most of the query"), &S::skew)
+          .add(basis_parameter("where the directions that they are turned into come from"))
+          .add(real("query_cosine", 1,
+                    "cosine between the query foretold from the layer before and the real one; 1: foretold exactly"),
+               &S::cosine)
+          .add(whole("seed", 1, "", "draws how a foretold query is off"), &S::seed)
+          .add(flag("overlap", true,
+                    "speculate and fetch while the layer before works; false: each layer waits for its own fetch"),
+               &S::overlap);
+  return all;
 }
 
 }  // namespace
@@ -334,7 +319,7 @@ Descriptor describe_infinigen() {
       "Keeps pairs in host memory and, while a layer works, fetches those that its input foretells the next will need.";
   d.category = "retrieval (host)";
   d.paper = "Lee et al., InfiniGen, OSDI 2024 (arXiv 2406.19707)";
-  d.parameters = parameters();
+  d.parameters = fields().parameters();
   d.formulas = {
       "traffic: n_kv·L·d'·b + n_q·d'·hidden·b of speculation, 2·n_kv·n·d·b from the host, 2·n_kv·(n + 1)·d·b of "
       "attention a step",
@@ -352,18 +337,11 @@ Descriptor describe_infinigen() {
       "the released loop synchronises the device every layer: overlap: false",
       "the host's pool holds all tokens; eviction from it is left out"};
   d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
-    Setting s;
-    s.alpha = values.number("alpha");
-    s.ratio = values.number("partial_ratio");
-    s.max_share = values.number("max_share");
-    s.cosine = values.number("query_cosine");
-    s.skew = values.flag("skew");
+    Setting s = fields().read(values);
     s.basis = load_basis(values, "queries");
     if (s.basis != nullptr && !s.skew) {
       throw UserError(values.where("basis"), "a basis is what queries and keys are turned into: it needs skew: true");
     }
-    s.overlap = values.flag("overlap");
-    s.seed = static_cast<std::uint64_t>(values.integer("seed"));
     return std::make_unique<InfiniGen>(s);
   };
   return d;

@@ -74,7 +74,7 @@ class InfLlmHead final : public HeadRetrieval {
  private:
   std::size_t width() const { return static_cast<std::size_t>(layer_.info().head_dim); }
 
-  // Of all runs that are ever whole.
+  // Means of all runs that are ever whole.
   std::vector<float> mean_keys(int kv_head) const {
     const std::size_t d = width(), n = static_cast<std::size_t>(s_.means(tokens_.size(layer_.info().decode_steps - 1)));
     std::vector<float> out(n * d);
@@ -179,7 +179,7 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
   s.covers_all = std::max(s.budget, s.dense_below) >= lengths.bound();
   if (s.chosen() < 1 && !s.covers_all) {
     throw UserError(values.where("budget"),
-                    fmt::format("a budget of {} blocks leaves none to choose beside {} first and {} last ones",
+                    fmt::format("a budget of {} blocks leaves none to choose after {} first and {} last ones",
                                 s.budget / s.page, s.blocks(s.sink), s.blocks(s.recent)));
   }
   return {keep_all(), std::make_unique<InfLlm>(s)};

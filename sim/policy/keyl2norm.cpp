@@ -11,6 +11,7 @@
 #include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
+#include "policy/fields.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -80,6 +81,18 @@ class NormRetention final : public Retention {
   std::int64_t kept_;
 };
 
+const Fields<NormSetting>& fields() {
+  using S = NormSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("prompt tokens kept a KV head"))
+          .add(whole("prune_after", 0, "tokens",
+                     "prompts (or, in blocks, what was read so far) shorter than this stay whole"),
+               &S::prune_after)
+          .add(block_parameter(), &S::block);
+  return all;
+}
+
 }  // namespace
 
 Descriptor describe_keyl2norm() {
@@ -88,13 +101,7 @@ Descriptor describe_keyl2norm() {
   d.sentence = "Keeps the prompt tokens whose keys have the smallest norm, and everything generated.";
   d.category = "drop";
   d.paper = "Devoto et al., L2 Norm-Based KV Cache Compression, EMNLP 2024 (arXiv 2406.11430)";
-  d.parameters = {budget_parameter("prompt tokens kept a KV head"),
-                  {.key = "prune_after",
-                   .fallback = std::int64_t{0},
-                   .unit = "tokens",
-                   .meaning = "prompts (or, in blocks, what was read so far) shorter than this stay whole",
-                   .high = 1e9},
-                  block_parameter()};
+  d.parameters = fields().parameters();
   for (Parameter& p : protected_parameters()) d.parameters.push_back(std::move(p));
   d.budget_convention = "retained: of the prompt; generated tokens come on top";
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b a step", "prompt: n_kv·S·d·b to read the keys",
@@ -102,7 +109,8 @@ Descriptor describe_keyl2norm() {
   d.differences = {"the released code keeps a ratio of the prompt, and only from 2048 tokens on: prune_after: 2048",
                    "some code leaves the first two layers uncompressed: first_dense_layers: 2"};
   d.stages = [](const ParameterValues& values, const Lengths&) {
-    const NormSetting setting{read_quota(values), read_block(values), values.integer("prune_after")};
+    NormSetting setting = fields().read(values);
+    setting.quota = read_quota(values);
     return Stages{std::make_unique<NormRetention>(setting), read_all()};
   };
   return d;

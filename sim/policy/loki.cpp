@@ -16,6 +16,7 @@
 #include "policy/bases.hpp"
 #include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
+#include "policy/fields.hpp"
 #include "policy/pre_rope.hpp"
 #include "policy/spectrum.hpp"
 #include "policy/stages.hpp"
@@ -149,18 +150,34 @@ class Loki final : public Retrieval {
   Setting s_;
 };
 
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("k: tokens attended to a selecting head"), &S::budget)
+          .add(whole("dims", 32, "dimensions",
+                     "r: leading principal components that the estimate reads, at most the head dimension", 1, 65536),
+               &S::dims)
+          .add(whole("recent", 0, "tokens", "last tokens always attended to, the current one included"), &S::recent)
+          .add(group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights",
+                                "per_head"}),
+               &S::group)
+          .add(whole("calibration_tokens", 0, "tokens",
+                     "first prompt tokens whose keys give the principal components; 0: all of the prompt"),
+               &S::calibration)
+          .add(basis_parameter("where the principal components come from"))
+          .add(choice("calibrate_on", {"keys", "keys_before_rope"},
+                      "components of the cached keys, or of the keys before rotary position embedding"),
+               &S::before_rope);
+  return all;
+}
+
 Stages make(const ParameterValues& values, const Lengths& lengths) {
-  Setting s;
-  s.budget = values.integer("budget");
-  s.recent = values.integer("recent");
-  s.dims = values.integer("dims");
-  s.calibration = values.integer("calibration_tokens");
-  s.before_rope = values.text("calibrate_on") == "keys_before_rope";
+  Setting s = fields().read(values);
   s.basis = load_basis(values, basis_kind(s.before_rope));
   if (s.basis != nullptr && values.given("calibration_tokens")) {
     throw UserError(values.where("calibration_tokens"), "the components are those of `basis`, not of prompt tokens");
   }
-  s.group = parse_group(values.text("group"));
   s.covers_all = s.budget >= lengths.bound();
   if (s.recent > s.budget) {
     throw UserError(values.where("recent"),
@@ -177,31 +194,7 @@ Descriptor describe_loki() {
   d.sentence = "Keeps everything on the GPU and finds tokens by the leading principal components of the keys.";
   d.category = "retrieval (GPU)";
   d.paper = "Singhania et al., Loki, NeurIPS 2024 (arXiv 2406.02542)";
-  d.parameters = {budget_parameter("k: tokens attended to a selecting head"),
-                  {.key = "dims",
-                   .fallback = std::int64_t{32},
-                   .unit = "dimensions",
-                   .meaning = "r: leading principal components that the estimate reads, at most the head dimension",
-                   .low = 1,
-                   .high = 65536},
-                  {.key = "recent",
-                   .fallback = std::int64_t{0},
-                   .unit = "tokens",
-                   .meaning = "last tokens always attended to, the current one included",
-                   .high = 1e9},
-                  group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights",
-                                   "max_weights", "per_head"}),
-                  {.key = "calibration_tokens",
-                   .fallback = std::int64_t{0},
-                   .unit = "tokens",
-                   .meaning = "first prompt tokens whose keys give the principal components; 0: all of the prompt",
-                   .high = 1e9},
-                  basis_parameter("where the principal components come from"),
-                  {.key = "calibrate_on",
-                   .fallback = std::string("keys"),
-                   .unit = "",
-                   .meaning = "components of the cached keys, or of the keys before rotary position embedding",
-                   .names = {"keys", "keys_before_rope"}}};
+  d.parameters = fields().parameters();
   d.budget_convention = "attended: per KV head, or per query head with group: per_head";
   d.formulas = {"traffic: n_kv·L·r·b + n_kv·d²·b + 2·n·budget·d·b a step, n = n_q per head, else n_kv",
                 "storage: 2·n_kv·L·d·b + n_kv·d²·b"};

@@ -18,6 +18,7 @@
 #include "base/error.hpp"
 #include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
+#include "policy/fields.hpp"
 #include "policy/pages.hpp"
 #include "policy/ranking.hpp"
 #include "policy/weights.hpp"
@@ -243,6 +244,23 @@ class Raas final : public Policy {
   RaasSetting s_;
 };
 
+const Fields<RaasSetting>& fields() {
+  using S = RaasSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens in pages a KV head; sink and recent come on top"), &S::budget)
+          .add(page_parameter(32), &S::page)
+          .add(whole("sink", 0, "tokens", "first tokens kept"), &S::sink)
+          .add(whole("recent", 0, "tokens",
+                     "last tokens kept, the current one included; up to a page more until they fill one"),
+               &S::recent)
+          .add(real("alpha", 1e-4,
+                    "share of the pages' softmax (page: 1: of the attention) above which a page counts as used"),
+               &S::alpha)
+          .add(group_parameter({"mean_weights", "max_weights", "sum_weights"}), &S::group);
+  return all;
+}
+
 }  // namespace
 
 Descriptor describe_raas() {
@@ -251,21 +269,7 @@ Descriptor describe_raas() {
   d.sentence = "Keeps pages that recent steps looked at and evicts the one whose last use is oldest.";
   d.category = "drop";
   d.paper = "Hu et al., RaaS, 2025 (arXiv 2502.11147)";
-  d.parameters = {
-      budget_parameter("tokens in pages a KV head; sink and recent come on top"),
-      page_parameter(32),
-      {.key = "sink", .fallback = std::int64_t{0}, .unit = "tokens", .meaning = "first tokens kept", .high = 1e9},
-      {.key = "recent",
-       .fallback = std::int64_t{0},
-       .unit = "tokens",
-       .meaning = "last tokens kept, the current one included; up to a page more until they fill one",
-       .high = 1e9},
-      {.key = "alpha",
-       .fallback = 1e-4,
-       .unit = "",
-       .meaning = "share of the pages' softmax (page: 1: of the attention) above which a page counts as used",
-       .high = 1},
-      group_parameter({"mean_weights", "max_weights", "sum_weights"})};
+  d.parameters = fields().parameters();
   d.budget_convention = "retained: tokens in pages; sink and recent (up to recent + page − 1 tokens) come on top";
   d.formulas = {"traffic: 2·n_kv·(sink + budget + recent)·d·b a step and 2·n_kv·(budget/page)·d·b of bounds",
                 "storage: 2·n_kv·(sink + budget + recent + page)·d·b, 2·n_kv·(budget/page)·d·b, 4·n_kv·budget/page"};
@@ -276,18 +280,12 @@ Descriptor describe_raas() {
       "FreeKV's paper says that groups agree by the maximum, its code uses the mean: group: max_weights",
       "the prompt is read at once: its pages are chosen when it has ended"};
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    RaasSetting setting;
-    setting.sink = values.integer("sink");
-    setting.recent = values.integer("recent");
-    setting.page = static_cast<int>(values.integer("page"));
-    setting.budget = values.integer("budget");
+    RaasSetting setting = fields().read(values);
     setting.pages = setting.budget / setting.page;
-    setting.alpha = values.number("alpha");
-    setting.group = parse_group(values.text("group"));
-    setting.covers_all = values.integer("budget") >= lengths.bound();
+    setting.covers_all = setting.budget >= lengths.bound();
     if (setting.pages < 1) {
-      throw UserError(values.where("budget"), fmt::format("a budget of {} tokens does not hold one page of {}",
-                                                          values.integer("budget"), setting.page));
+      throw UserError(values.where("budget"),
+                      fmt::format("a budget of {} tokens does not hold one page of {}", setting.budget, setting.page));
     }
     return std::make_unique<Raas>(setting);
   };

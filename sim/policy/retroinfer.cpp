@@ -12,7 +12,7 @@
 // Pairs lie in host memory; a GPU cache of `cache` of the clusters keeps those used last; missing ones are fetched.
 // Cost: centroids read n_kv·C·d·b, top-k; numbers to the host and missing clusters back, read by a kernel from pinned
 //   memory; what is read is brought together, 2·n_kv·retrieved·d·b read and written, and attended to; estimated
-//   centroids and mean values read. The cache is brought up to date beside the model.
+//   centroids and mean values read. The cache is brought up to date while the model goes on.
 // Storage: HBM 2·n_kv·(C + cache·S + retrieved + sink + recent + T)·d·b, DRAM 2·n_kv·S·d·b.
 #include <algorithm>
 #include <cmath>

@@ -167,7 +167,7 @@ class Rkv final : public Policy {
   Growth growth() const override { return {.attended = covers_all_ ? 1.0 : 0.0}; }
 
  private:
-  // Of `lists` lists of n keys each.
+  // Scores the tokens of `lists` lists of n keys each.
   graph::OpId score(const config::Model& model, double lists, double n, LayerOps& ops, graph::OpId after) const {
     const Dims m(model);
     after = ops.kernel(Lane::kCompute, Kind::kScore, "cosines of keys", graph::Gemm{lists * n, n, m.d}, {after});

@@ -130,7 +130,7 @@ class Seer final : public Retrieval {
   }
 
  private:
-  // Of `blocks` blocks of every KV head: the largest, smallest and mean key, through a matrix a KV head.
+  // The largest, smallest and mean key of `blocks` blocks of every KV head go through a matrix a KV head.
   graph::OpId gate_keys(const config::Model& model, double blocks, LayerOps& ops) const {
     const Dims m(model);
     const double heads = blocks * m.kv_heads, keys = heads * static_cast<double>(s_.page);

@@ -19,6 +19,7 @@
 #include "base/error.hpp"
 #include "policy/costs.hpp"
 #include "policy/descriptors.hpp"
+#include "policy/fields.hpp"
 #include "policy/kmeans.hpp"
 #include "policy/step_scores.hpp"
 
@@ -277,42 +278,26 @@ class SqueezedAttention final : public Policy {
   float threshold_ = 0;
 };
 
-std::vector<Parameter> parameters() {
-  return {{.key = "sparsity",
-           .fallback = 0.7,
-           .unit = "",
-           .meaning = "share of the context's keys below the threshold, judged by the last prompt queries; 0: all are "
-                      "read",
-           .high = 1},
-          {.key = "centroid_share",
-           .fallback = 0.05,
-           .unit = "",
-           .meaning = "clusters a clustered key",
-           .low = 1e-6,
-           .high = 1},
-          {.key = "window",
-           .fallback = std::int64_t{100},
-           .unit = "queries",
-           .meaning = "last prompt queries that set the threshold; their keys are not clustered and always read",
-           .low = 1,
-           .high = 65536},
-          {.key = "iterations",
-           .fallback = std::int64_t{10},
-           .unit = "",
-           .meaning = "rounds of k-means, at most",
-           .low = 1,
-           .high = 1000},
-          {.key = "seed",
-           .fallback = std::int64_t{1},
-           .unit = "",
-           .meaning = "draws the keys k-means starts from",
-           .high = 1e9},
-          {.key = "clustering",
-           .fallback = std::string("offline"),
-           .unit = "",
-           .meaning = "whether clusters are there before the request (a context known in advance) or are made in "
-                      "prefill; a matter of cost alone",
-           .names = {"offline", "online"}}};
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(real("sparsity", 0.7,
+                    "share of the context's keys below the threshold, judged by the last prompt queries; 0: all are "
+                    "read"),
+               &S::sparsity)
+          .add(real("centroid_share", 0.05, "clusters a clustered key", 1e-6), &S::share)
+          .add(whole("window", 100, "queries",
+                     "last prompt queries that set the threshold; their keys are not clustered and always read", 1,
+                     65536),
+               &S::window)
+          .add(whole("iterations", 10, "", "rounds of k-means, at most", 1, 1000), &S::iterations)
+          .add(whole("seed", 1, "", "draws the keys k-means starts from"), &S::seed)
+          .add(choice("clustering", {"offline", "online"},
+                      "whether clusters are there before the request (a context known in advance) or are made in "
+                      "prefill; a matter of cost alone"),
+               &S::online);
+  return all;
 }
 
 }  // namespace
@@ -325,7 +310,7 @@ Descriptor describe_squeezed_attention() {
       "threshold, however many there are.";
   d.category = "retrieval (GPU)";
   d.paper = "Hooper et al., Squeezed Attention, 2024 (arXiv 2411.09688)";
-  d.parameters = parameters();
+  d.parameters = fields().parameters();
   d.formulas = {"traffic: 2·n_kv·N_c·d·b + 4·n_kv·F + 2·n_kv·kept·d·b a step",
                 "storage: 2·n_kv·L·d·b + n_kv·N_c·d·b + 4·n_kv·F"};
   d.differences = {
@@ -334,14 +319,7 @@ Descriptor describe_squeezed_attention() {
       "to 300",
       "one level of clusters; the paper's second, coarser level is left out", "the whole prompt is the fixed context"};
   d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
-    Setting s;
-    s.share = values.number("centroid_share");
-    s.sparsity = values.number("sparsity");
-    s.window = static_cast<int>(values.integer("window"));
-    s.iterations = static_cast<int>(values.integer("iterations"));
-    s.seed = static_cast<std::uint64_t>(values.integer("seed"));
-    s.online = values.text("clustering") == "online";
-    return std::make_unique<SqueezedAttention>(s);
+    return std::make_unique<SqueezedAttention>(fields().read(values));
   };
   return d;
 }

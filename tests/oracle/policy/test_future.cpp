@@ -60,7 +60,8 @@ Steps keep_prompt(const trace::Layer& layer, const Heads& kept) {
 
 Positions everything(const trace::Layer& layer) { return naive::range(0, layer.info().prompt_tokens); }
 
-// What one query head is expected to pay to the tokens after the sink, by moments of queries from `first` on.
+// Returns the weights that a query head is expected to give to the tokens after the sink, by moments of queries from
+// `first` on.
 Vector expected_weights(const trace::Layer& layer, int q_head, std::int64_t sink, std::int64_t first, int future,
                         bool covariance) {
   const auto& info = layer.info();
