@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "config/run.hpp"
+#include "config/sweep.hpp"
 
 namespace kvcast::app {
 
@@ -18,20 +18,29 @@ config::Node load_with_settings(const std::string& path, const std::vector<std::
   return config;
 }
 
+namespace {
+
+bool are_same(const config::SweepGrid& a, const config::SweepGrid& b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a.point(i).config.canonical() != b.point(i).config.canonical()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 void refuse_overridden(const config::Node& config, const std::vector<std::string>& settings) {
-  if (config.find("sweep") == nullptr) return;
-  const auto points = config::expand_sweep(config);
+  if (config.find("sweep") == nullptr || settings.empty()) return;
+  const config::SweepGrid points(config);
   for (const std::string& setting : settings) {
     const std::string key = config::parse_setting(setting).first;
     if (key == "sweep" || key.starts_with("sweep.")) continue;
     // A text that no file holds: where it changes nothing, no value does.
-    const auto changed = config::expand_sweep(config.with(key, config::parse_setting(key + "=overridden?").second));
-    const auto same = [](const config::SweepPoint& a, const config::SweepPoint& b) {
-      return a.config.canonical() == b.config.canonical();
-    };
-    if (!std::equal(points.begin(), points.end(), changed.begin(), changed.end(), same)) continue;
+    const config::SweepGrid changed(config.with(key, config::parse_setting(key + "=overridden?").second));
+    if (!are_same(points, changed)) continue;
     // The sweep sets the key itself, or the whole policy or machine that it belongs to.
-    const auto& values = points.front().values;
+    const auto values = points.point(0).values;
     const bool itself = std::any_of(values.begin(), values.end(), [&](const auto& v) { return v.first == key; });
     throw UserError(config.key_where("sweep"),
                     fmt::format("--set {} changes nothing: the sweep sets \"{}\" in all of its experiments; change it "
