@@ -9,41 +9,25 @@
 //   tokens by CompressKV's heads within AdaKV's budgets (AdaCompressKV with both).
 // Cost: SnapKV's, a ranking over all heads of a layer, and attention over lists of different length: the longest one
 //   bounds its time. Storage: SnapKV's in sum.
-#include "policy/descriptors.hpp"
 #include "policy/prompt_eviction.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
 
 std::vector<Parameter> parameters() {
   std::vector<Parameter> list = prompt_eviction_parameters(32, "max", 7);
-  list.push_back({.key = "floor",
-                  .fallback = 0.2,
-                  .unit = "",
-                  .meaning = "share of the budget that every head gets for certain",
-                  .high = 1});
-  list.push_back({.key = "normalise",
-                  .fallback = true,
-                  .unit = "",
-                  .meaning = "multiply a head's scores by the share of its best ones before heads compete (released "
-                             "variant only)"});
-  list.push_back({.key = "variant",
-                  .fallback = std::string("released"),
-                  .unit = "",
-                  .meaning =
-                      "released: counts tempered by the floor; kvpress: the floor's tokens are certain, the rest "
-                      "compete as they are",
-                  .names = {"released", "kvpress"}});
-  list.push_back({.key = "layers",
-                  .fallback = std::string("uniform"),
-                  .unit = "",
-                  .meaning = "how layers share the budget: equally, as pyramidkv (beta 20), or as compresskv (profile)",
-                  .names = {"uniform", "pyramid", "errors"}});
-  list.push_back({.key = "scores",
-                  .fallback = std::string("window"),
-                  .unit = "",
-                  .meaning = "what ranks the tokens of a head: its own window scores, or compresskv's (profile)",
-                  .names = {"window", "retrieval_heads"}});
+  list.push_back(real("floor", 0.2, "share of the budget that every head gets for certain"));
+  list.push_back(flag("normalise", true,
+                      "multiply a head's scores by the share of its best ones before heads compete (released "
+                      "variant only)"));
+  list.push_back(choice("variant", {"released", "kvpress"},
+                        "released: counts tempered by the floor; kvpress: the floor's tokens are certain, the rest "
+                        "compete as they are"));
+  list.push_back(choice("layers", {"uniform", "pyramid", "errors"},
+                        "how layers share the budget: equally, as pyramidkv (beta 20), or as compresskv (profile)"));
+  list.push_back(choice("scores", {"window", "retrieval_heads"},
+                        "what ranks the tokens of a head: its own window scores, or compresskv's (profile)"));
   for (Parameter& p : retrieval_score_parameters()) list.push_back(std::move(p));
   for (Parameter& p : error_budget_parameters()) list.push_back(std::move(p));
   list.push_back(profile_parameter("for layers: errors and scores: retrieval_heads"));

@@ -1,8 +1,55 @@
-// The one list of policies, in the order of presentation. A new policy is one file and one line here.
-#include "policy/descriptors.hpp"
+// The one list of policies, in the order of presentation. A new policy is one file and two lines here.
+#include "policy/fields.hpp"
 #include "policy/stages.hpp"
 
 namespace kvcast::policy {
+// Each is defined in the file of its policy.
+Descriptor describe_full();
+Descriptor describe_exact_topk();
+Descriptor describe_streaming_llm();
+Descriptor describe_h2o();
+Descriptor describe_tova();
+Descriptor describe_raas();
+Descriptor describe_d2o();
+Descriptor describe_keydiff();
+Descriptor describe_keyl2norm();
+Descriptor describe_rkv();
+Descriptor describe_snapkv();
+Descriptor describe_pyramidkv();
+Descriptor describe_adakv();
+Descriptor describe_headkv();
+Descriptor describe_cake();
+Descriptor describe_compresskv();
+Descriptor describe_expected_attention();
+Descriptor describe_kvzip();
+Descriptor describe_duo_attention();
+Descriptor describe_razor_attention();
+Descriptor describe_quest();
+Descriptor describe_sparq();
+Descriptor describe_loki();
+Descriptor describe_hsa();
+Descriptor describe_rocketkv();
+Descriptor describe_rocketkv_mt();
+Descriptor describe_squeezed_attention();
+Descriptor describe_double_sparsity();
+Descriptor describe_infllm_v2();
+Descriptor describe_seer_attention();
+Descriptor describe_twilight();
+Descriptor describe_arkvale();
+Descriptor describe_shadowkv();
+Descriptor describe_infinigen();
+Descriptor describe_freekv();
+Descriptor describe_omnikv();
+Descriptor describe_retroinfer();
+Descriptor describe_magicpig();
+Descriptor describe_retrieval_attention();
+Descriptor describe_ctkvr();
+Descriptor describe_dsa();
+Descriptor describe_hisparse();
+Descriptor describe_kivi();
+Descriptor describe_minference();
+Descriptor describe_xattention();
+
 namespace {
 
 std::vector<Descriptor> make_list() {
@@ -59,11 +106,8 @@ std::vector<Descriptor> make_list() {
       };
     }
     if (d.parameters.empty()) continue;  // full
-    d.parameters.push_back({.key = "first_dense_layers",
-                            .fallback = std::int64_t{0},
-                            .unit = "layers",
-                            .meaning = "layers at the start that are left uncompressed",
-                            .high = 1000});
+    d.parameters.push_back(
+        whole("first_dense_layers", 0, "layers", "layers at the start that are left uncompressed", 0, 1000));
     d.uncompressed_layers.emplace_back("first_dense_layers");
     d.make = [inner = std::move(d.make)](const ParameterValues& values, const Lengths& lengths) {
       return dense_first(static_cast<int>(values.integer("first_dense_layers")), inner(values, lengths));

@@ -18,11 +18,11 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/host_pages.hpp"
 #include "policy/page_cache.hpp"
 #include "policy/page_scorer.hpp"
 #include "policy/ranking.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -288,18 +288,32 @@ class ArkVale final : public Policy {
   bool covers_all_;
 };
 
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens of the pages on the GPU, all of which are attended to", 4096), &S::budget)
+          .add(page_parameter(32), &S::page)
+          .add(whole("topk", 32, "pages",
+                     "pages that a step insists on, sink and window included but for the current page", 1))
+          .add(whole("sink", 0, "tokens", "first tokens always resident, in whole pages"))
+          .add(whole("recent", 0, "tokens", "last tokens always resident, in whole pages; the current page always is"))
+          .add(choice("summary", {"cuboid_mean", "min_max"},
+                      "digest of a page: centre ± mean distance, or smallest and largest"),
+               &S::summary, {Summary::kCuboidMean, Summary::kMinMax})
+          .add(group_parameter({"mean_scores", "max_scores", "mean_weights", "max_weights"}), &S::group)
+          .add(choice("selection_heads", {"layer", "kv_head"}, "heads that select one set of pages together"),
+               &S::whole_layer, {true, false})
+          .add(runtime_parameter(), &S::python);
+  return all;
+}
+
 std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  Setting s;
-  s.budget = values.integer("budget");
-  s.page = static_cast<int>(values.integer("page"));
+  Setting s = fields().read(values);
   s.pages = s.budget / s.page;
   s.sink_pages = (values.integer("sink") + s.page - 1) / s.page;
   s.window_pages = std::max<std::int64_t>(1, (values.integer("recent") + s.page - 1) / s.page);
   s.chosen = std::max<std::int64_t>(0, values.integer("topk") - s.sink_pages - (s.window_pages - 1));
-  s.summary = values.text("summary") == "min_max" ? Summary::kMinMax : Summary::kCuboidMean;
-  s.group = parse_group(values.text("group"));
-  s.whole_layer = values.text("selection_heads") == "layer";
-  s.python = values.text("runtime") == "python";
   const bool covers_all = s.budget >= lengths.bound();
   if (!covers_all && s.slots() < 1) {
     throw UserError(
@@ -318,36 +332,7 @@ Descriptor describe_arkvale() {
   d.sentence = "Keeps a page cache on the GPU and everything in host memory; each step waits for the pages it misses.";
   d.category = "retrieval (host)";
   d.paper = "Chen et al., ArkVale, NeurIPS 2024";
-  d.parameters = {budget_parameter("tokens of the pages on the GPU, all of which are attended to", 4096),
-                  page_parameter(32),
-                  {.key = "topk",
-                   .fallback = std::int64_t{32},
-                   .unit = "pages",
-                   .meaning = "pages that a step insists on, sink and window included but for the current page",
-                   .low = 1,
-                   .high = 1e9},
-                  {.key = "sink",
-                   .fallback = std::int64_t{0},
-                   .unit = "tokens",
-                   .meaning = "first tokens always resident, in whole pages",
-                   .high = 1e9},
-                  {.key = "recent",
-                   .fallback = std::int64_t{0},
-                   .unit = "tokens",
-                   .meaning = "last tokens always resident, in whole pages; the current page always is",
-                   .high = 1e9},
-                  {.key = "summary",
-                   .fallback = std::string("cuboid_mean"),
-                   .unit = "",
-                   .meaning = "digest of a page: centre ± mean distance, or smallest and largest",
-                   .names = {"cuboid_mean", "min_max"}},
-                  group_parameter({"mean_scores", "max_scores", "mean_weights", "max_weights"}),
-                  {.key = "selection_heads",
-                   .fallback = std::string("layer"),
-                   .unit = "",
-                   .meaning = "heads that select one set of pages together",
-                   .names = {"layer", "kv_head"}},
-                  runtime_parameter()};
+  d.parameters = fields().parameters();
   d.budget_convention = "attended: ⌊budget / page⌋ resident pages, sink and window included";
   d.formulas = {
       "traffic: 2·n_kv·⌊L/p⌋·d·b + 2·n_kv·budget·d·b a step; host to device 2·p·d·b a missing page and KV head",

@@ -13,8 +13,8 @@
 //   up to rounding; its smaller peak during the prompt is not modelled.
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/prompt_eviction.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -63,30 +63,16 @@ std::vector<Parameter> parameters() {
   std::vector<Parameter> list = prompt_eviction_parameters(32, "avg", 5);
   std::erase_if(list, [](const Parameter& p) { return p.key == "group"; });
   list.push_back(group_parameter({"mean_weights", "sum_weights", "max_weights"}));
-  list.push_back({.key = "gamma",
-                  .fallback = 200.0,
-                  .unit = "",
-                  .meaning = "weight of a token's variance beside its mean",
-                  .high = 1e9});
+  list.push_back(real("gamma", 200.0, "weight of a token's variance beside its mean", 0, 1e9));
   for (const char* tau : {"tau1", "tau2"}) {
     const bool first = std::string(tau) == "tau1";
-    list.push_back({.key = tau,
-                    .fallback = 1.0,
-                    .unit = "",
-                    .meaning = first ? "temperature of a layer's entropy in its preference"
-                                     : "temperature of a layer's variance in its preference",
-                    .low = 0.01,
-                    .high = 100});
+    list.push_back(real(tau, 1.0,
+                        first ? "temperature of a layer's entropy in its preference"
+                              : "temperature of a layer's variance in its preference",
+                        0.01, 100));
   }
-  list.push_back({.key = "layers",
-                  .fallback = std::string("preference"),
-                  .unit = "",
-                  .meaning = "how layers share the budget: by preference, or equally",
-                  .names = {"preference", "uniform"}});
-  list.push_back({.key = "decode_eviction",
-                  .fallback = false,
-                  .unit = "",
-                  .meaning = "evict at every step, too, as the released code does"});
+  list.push_back(choice("layers", {"preference", "uniform"}, "how layers share the budget: by preference, or equally"));
+  list.push_back(flag("decode_eviction", false, "evict at every step, too, as the released code does"));
   return list;
 }
 

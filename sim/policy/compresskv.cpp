@@ -8,9 +8,9 @@
 //   output (equations 8 to 12, algorithm 1), between `least_layer_budget` and `most_layer_factor` budgets.
 // Cost: the window scores of a few heads alone (2·h·w·S·d FLOP), one top-k a layer, compaction. Storage: SnapKV's in
 // sum.
-#include "policy/descriptors.hpp"
 #include "policy/kivi.hpp"
 #include "policy/prompt_eviction.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 
@@ -24,11 +24,8 @@ Descriptor describe_compresskv() {
   // One ranking a layer: query heads of a group have nothing to agree on.
   std::erase_if(d.parameters, [](const Parameter& p) { return p.key == "group"; });
   for (Parameter& p : retrieval_score_parameters()) d.parameters.push_back(std::move(p));
-  d.parameters.push_back({.key = "layers",
-                          .fallback = std::string("errors"),
-                          .unit = "",
-                          .meaning = "how layers share the budget: by their error under compression, or equally",
-                          .names = {"errors", "uniform"}});
+  d.parameters.push_back(choice("layers", {"errors", "uniform"},
+                                "how layers share the budget: by their error under compression, or equally"));
   for (Parameter& p : error_budget_parameters()) d.parameters.push_back(std::move(p));
   for (Parameter& p : quantisation_parameters()) d.parameters.push_back(std::move(p));
   d.parameters.push_back(profile_parameter("semantic scores of heads, and layer errors for layers: errors"));

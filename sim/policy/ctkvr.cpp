@@ -23,8 +23,8 @@
 #include "base/error.hpp"
 #include "policy/centroid_index.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/ranking.hpp"
+#include "policy/shared_parameters.hpp"
 #include "policy/stages.hpp"
 
 namespace kvcast::policy {
@@ -303,69 +303,38 @@ std::int64_t centroids_of(const ParameterValues& values, std::int64_t prompt) {
                                      : std::min(values.integer("centroids"), prompt);
 }
 
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens that rerank leaves of the recalled, a KV head", 1024), &S::budget)
+          .add(whole_or("centroids", "adaptive", "queries",
+                        "prompt queries that serve as centroids; adaptive: min(2048, prompt/16)", 1, 1e6))
+          .add(whole("retrieved_centroids", 4, "centroids", "nearest centroids whose lists are recalled", 1, 1e6),
+               &S::looked)
+          .add(real("recall_factor", 2.5, "keys that a centroid lists, as a multiple of the budget", 1, 1000))
+          .add(choice("positions", place_names(), "which prompt queries become centroids"), &S::place)
+          .add(whole("seed", 1, "", "of random positions", 0, 1e15), &S::seed)
+          .add(flag("rerank", true, "false: attends to all that was recalled"), &S::rerank)
+          .add(flag("update", true, "each decode query becomes a centroid in the oldest one's place"), &S::update)
+          .add(choice("dedup", {"hashed", "pairwise"},
+                      "how the lists looked up are united: by marks in a table, or by comparing each two of them"),
+               &S::pairwise)
+          .add(flag("departed", false, "tokens that left the window are candidates at every step"), &S::departed)
+          .add(static_parameters(128, 512));
+  return all;
+}
+
 std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  Setting s;
-  s.budget = values.integer("budget");
+  Setting s = fields().read(values);
   s.fixed = {values.integer("sink"), values.integer("recent"), false};
   if (s.budget >= lengths.bound() || s.fixed.sink + s.fixed.recent >= lengths.bound()) {
     return two_stages(keep_all(), read_all());
   }
   s.lists = static_cast<std::int64_t>(values.number("recall_factor") * static_cast<double>(s.budget));
   s.centroids = centroids_of(values, lengths.prompt_tokens);
-  s.looked = std::min(values.integer("retrieved_centroids"), s.centroids);
-  s.place = parse_place(values.text("positions"));
-  s.seed = static_cast<std::uint64_t>(values.integer("seed"));
-  s.rerank = values.flag("rerank");
-  s.update = values.flag("update");
-  s.departed = values.flag("departed");
-  s.pairwise = values.text("dedup") == "pairwise";
+  s.looked = std::min(s.looked, s.centroids);
   return std::make_unique<Ctkvr>(s);
-}
-
-std::vector<Parameter> parameters() {
-  std::vector<Parameter> list = {
-      budget_parameter("tokens that rerank leaves of the recalled, a KV head", 1024),
-      {.key = "centroids",
-       .fallback = std::string("adaptive"),
-       .unit = "queries",
-       .meaning = "prompt queries that serve as centroids; adaptive: min(2048, prompt/16)",
-       .low = 1,
-       .high = 1e6,
-       .names = {"adaptive", "<integer>"}},
-      {.key = "retrieved_centroids",
-       .fallback = std::int64_t{4},
-       .unit = "centroids",
-       .meaning = "nearest centroids whose lists are recalled",
-       .low = 1,
-       .high = 1e6},
-      {.key = "recall_factor",
-       .fallback = 2.5,
-       .unit = "",
-       .meaning = "keys that a centroid lists, as a multiple of the budget",
-       .low = 1,
-       .high = 1000},
-      {.key = "positions",
-       .fallback = place_names().front(),
-       .unit = "",
-       .meaning = "which prompt queries become centroids",
-       .names = place_names()},
-      {.key = "seed", .fallback = std::int64_t{1}, .unit = "", .meaning = "of random positions", .high = 1e15},
-      {.key = "rerank", .fallback = true, .unit = "", .meaning = "false: attends to all that was recalled"},
-      {.key = "update",
-       .fallback = true,
-       .unit = "",
-       .meaning = "each decode query becomes a centroid in the oldest one's place"},
-      {.key = "dedup",
-       .fallback = std::string("hashed"),
-       .unit = "",
-       .meaning = "how the lists looked up are united: by marks in a table, or by comparing each two of them",
-       .names = {"hashed", "pairwise"}},
-      {.key = "departed",
-       .fallback = false,
-       .unit = "",
-       .meaning = "tokens that left the window are candidates at every step"}};
-  for (Parameter& p : static_parameters(128, 512)) list.push_back(std::move(p));
-  return list;
 }
 
 }  // namespace
@@ -376,7 +345,7 @@ Descriptor describe_ctkvr() {
   d.sentence = "Looks up what the most similar prompt queries scored high, reranks it on the CPU and attends there.";
   d.category = "retrieval (CPU)";
   d.paper = "Lu et al., CTKVR: Efficient KV Cache Retrieval via Centroid-then-Token Indexing, 2025";
-  d.parameters = parameters();
+  d.parameters = fields().parameters();
   d.budget_convention =
       "selected: tokens attended to on the CPU, a KV head; sink and recent come on top (rerank: false: as many as were "
       "recalled)";

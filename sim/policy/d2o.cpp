@@ -21,11 +21,11 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
 #include "policy/heavy_hitters.hpp"
 #include "policy/merging_cache.hpp"
 #include "policy/profile.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -277,8 +277,25 @@ class D2o final : public Policy {
   std::map<int, Surveyed> surveyed_;
 };
 
-Parameter share(const char* key, double fallback, const char* meaning) {
-  return {.key = key, .fallback = fallback, .unit = "", .meaning = meaning, .high = 1};
+const Fields<D2oSetting>& fields() {
+  using S = D2oSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens held a KV head between steps, on average over layers"), &S::budget)
+          .add(whole("sink", 4, "tokens", "first tokens that are never evicted, inside the budget"), &S::sink)
+          .add(real("recent_share", 0.5, "share of a layer's budget for its last tokens"), &S::recent_share)
+          .add(real("alpha", 0.5, "weight of the old merge threshold at each eviction"), &S::alpha)
+          .add(real("beta", 0.5, "weight of the new mean likeness in it"), &S::beta)
+          .add(flag("merge", true, "merge what is evicted; false: drop it"), &S::merge)
+          .add(choice("layers", {"adaptive", "uniform"},
+                      "how layers share the budget: by how evenly they attend, or equally"),
+               &S::adaptive, {true, false})
+          .add(choice("exempt", {"none", "released"},
+                      "layers left uncompressed: none, or the first two and the last (released code)"),
+               &S::exempt)
+          .add(block_parameter(), &S::block)
+          .add(column_sums_parameter(), &S::materialise);
+  return all;
 }
 
 }  // namespace
@@ -289,28 +306,7 @@ Descriptor describe_d2o() {
   d.sentence = "H2O that merges what it evicts into the most similar kept token, with budgets by layer.";
   d.category = "drop";
   d.paper = "Wan et al., D2O, ICLR 2025 (arXiv 2406.13035)";
-  d.parameters = {budget_parameter("tokens held a KV head between steps, on average over layers"),
-                  {.key = "sink",
-                   .fallback = std::int64_t{4},
-                   .unit = "tokens",
-                   .meaning = "first tokens that are never evicted, inside the budget",
-                   .high = 1e9},
-                  share("recent_share", 0.5, "share of a layer's budget for its last tokens"),
-                  share("alpha", 0.5, "weight of the old merge threshold at each eviction"),
-                  share("beta", 0.5, "weight of the new mean likeness in it"),
-                  {.key = "merge", .fallback = true, .unit = "", .meaning = "merge what is evicted; false: drop it"},
-                  {.key = "layers",
-                   .fallback = std::string("adaptive"),
-                   .unit = "",
-                   .meaning = "how layers share the budget: by how evenly they attend, or equally",
-                   .names = {"adaptive", "uniform"}},
-                  {.key = "exempt",
-                   .fallback = std::string("none"),
-                   .unit = "",
-                   .meaning = "layers left uncompressed: none, or the first two and the last (released code)",
-                   .names = {"none", "released"}},
-                  block_parameter(),
-                  column_sums_parameter()};
+  d.parameters = fields().parameters();
   d.budget_convention =
       "retained, on average over layers: the first step attends to everything, a later one to one "
       "token more than its layer holds, the current one included";
@@ -327,17 +323,7 @@ Descriptor describe_d2o() {
   d.uncompressed_layers = {"exempt"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.whole_prompt = true}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    D2oSetting setting;
-    setting.budget = values.integer("budget");
-    setting.sink = values.integer("sink");
-    setting.recent_share = values.number("recent_share");
-    setting.alpha = values.number("alpha");
-    setting.beta = values.number("beta");
-    setting.merge = values.flag("merge");
-    setting.adaptive = values.text("layers") == "adaptive";
-    setting.exempt = values.text("exempt") == "released";
-    setting.materialise = values.text("column_sums") == "materialise";
-    setting.block = read_block(values);
+    const D2oSetting setting = fields().read(values);
     if (setting.block > 0 && setting.adaptive) {
       throw UserError(values.where("block"),
                       "the layers' budgets rest on the whole prompt: block needs layers: uniform");

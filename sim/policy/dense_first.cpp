@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/stages.hpp"
 
 namespace kvcast::policy {

@@ -15,9 +15,9 @@
 #include <cmath>
 
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/fields.hpp"
 #include "policy/kivi.hpp"
+#include "policy/shared_parameters.hpp"
 #include "policy/stages.hpp"
 #include "policy/token_top_k.hpp"
 

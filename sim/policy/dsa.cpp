@@ -18,9 +18,9 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/host_pages.hpp"
 #include "policy/ranking.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -253,11 +253,16 @@ class Dsa final : public Policy {
   Setting s_;
 };
 
+Fields<Setting> indexer() {
+  using S = Setting;
+  return Fields<S>()
+      .add(budget_parameter("tokens attended to"), &S::budget)
+      .add(whole("index_heads", 64, "", "query heads of the indexer", 1, 1e5), &S::index_heads)
+      .add(whole("index_dim", 128, "", "dimensions of an index key", 1, 1e5), &S::index_dim);
+}
+
 std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths, std::int64_t buffer) {
-  Setting s;
-  s.budget = values.integer("budget");
-  s.index_heads = static_cast<double>(values.integer("index_heads"));
-  s.index_dim = static_cast<double>(values.integer("index_dim"));
+  Setting s = indexer().read(values);
   s.buffer = buffer;
   s.covers_all = s.budget >= lengths.bound();
   if (buffer > 0 && buffer <= s.budget && !s.covers_all) {
@@ -265,14 +270,6 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
                     fmt::format("buffer: {} tokens do not hold the {} of a step and the new one", buffer, s.budget));
   }
   return std::make_unique<Dsa>(s);
-}
-
-std::vector<Parameter> indexer_parameters() {
-  const auto count = [](const char* key, std::int64_t fallback, const char* meaning) {
-    return Parameter{.key = key, .fallback = fallback, .unit = "", .meaning = meaning, .low = 1, .high = 1e5};
-  };
-  return {budget_parameter("tokens attended to"), count("index_heads", 64, "query heads of the indexer"),
-          count("index_dim", 128, "dimensions of an index key")};
 }
 
 const char* const kStandIn =
@@ -288,7 +285,7 @@ Descriptor describe_dsa() {
   d.category = "retrieval (GPU)";
   d.paper = "DeepSeek-AI, DeepSeek-V3.2-Exp, technical report, 2025";
   d.for_latent = true;
-  d.parameters = indexer_parameters();
+  d.parameters = indexer().parameters();
   d.budget_convention = "attended: tokens a layer (a KV head, where attention is not latent)";
   d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b a step", "storage: L·(r + d_R)·b + L·(d_I + 4)"};
   d.differences = {kStandIn, "the prompt's own attention is timed as sparse and replayed as full",
@@ -304,13 +301,9 @@ Descriptor describe_hisparse() {
   d.category = "retrieval (host)";
   d.paper = "SGLang, HiSparse, 2026 (sgl-project/sglang), over DeepSeek-V3.2-Exp";
   d.for_latent = true;
-  d.parameters = indexer_parameters();
-  d.parameters.push_back({.key = "buffer",
-                          .fallback = std::int64_t{4096},
-                          .unit = "tokens",
-                          .meaning = "tokens of a sequence and layer on the GPU, more than the budget",
-                          .low = 2,
-                          .high = 1e9});
+  d.parameters = indexer().parameters();
+  d.parameters.push_back(
+      whole("buffer", 4096, "tokens", "tokens of a sequence and layer on the GPU, more than the budget", 2));
   d.budget_convention = "attended: tokens a layer (a KV head, where attention is not latent)";
   d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b a step; host to device (r + d_R)·b a miss",
                 "storage: HBM buffer·(r + d_R)·b + L·(d_I + 4), pinned DRAM L·(r + d_R)·b"};

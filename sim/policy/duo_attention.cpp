@@ -12,9 +12,9 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
 #include "policy/head_split.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -63,30 +63,12 @@ Descriptor describe_duo_attention() {
   d.category = "drop";
   d.paper = "Xiao et al., DuoAttention, ICLR 2025 (arXiv 2410.10819)";
   d.parameters = {
-      {.key = "sparsity", .fallback = 0.5, .unit = "", .meaning = "share of the KV heads that stream", .high = 1},
-      {.key = "sink",
-       .fallback = std::int64_t{64},
-       .unit = "tokens",
-       .meaning = "first tokens that streaming heads keep",
-       .high = 1e9},
-      {.key = "recent",
-       .fallback = std::int64_t{256},
-       .unit = "tokens",
-       .meaning = "last tokens that streaming heads keep, the current one included",
-       .high = 1e9},
-      {.key = "threshold",
-       .fallback = std::string("none"),
-       .unit = "",
-       .meaning = "instead of sparsity: heads with at least this score keep everything",
-       .high = 1e12,
-       .names = {"none", "<number>"}},
-      {.key = "budget",
-       .fallback = std::string("none"),
-       .unit = "tokens",
-       .meaning = "instead of sparsity: as many full heads as keep the mean over heads within this",
-       .low = 1,
-       .high = 1e9,
-       .names = {"none", "<integer>"}},
+      real("sparsity", 0.5, "share of the KV heads that stream"),
+      whole("sink", 64, "tokens", "first tokens that streaming heads keep"),
+      whole("recent", 256, "tokens", "last tokens that streaming heads keep, the current one included"),
+      real_or("threshold", "none", "instead of sparsity: heads with at least this score keep everything", 0, 1e12),
+      whole_or("budget", "none", "tokens",
+               "instead of sparsity: as many full heads as keep the mean over heads within this", 1, 1e9),
       block_parameter(),
       profile_parameter("retrieval scores of heads")};
   d.budget_convention = "retained: on average over all KV heads, at the last decode step";

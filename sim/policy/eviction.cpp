@@ -1,6 +1,7 @@
 // The frame that H2O, TOVA, D2O, KeyDiff and CAKE's decode mode share, and that runs prompt-end eviction block by block
 // (Park et al., "KeyDiff", 2025, arXiv 2504.15364, section 2: block prompt processing).
 #include "policy/eviction.hpp"
+#include "policy/fields.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -104,26 +105,14 @@ std::unique_ptr<Selector> evicting_selector(const LayerInput& layer, std::unique
 }
 
 std::vector<Parameter> protected_parameters() {
-  return {{.key = "sink",
-           .fallback = std::int64_t{0},
-           .unit = "tokens",
-           .meaning = "first tokens that are never evicted, inside the budget",
-           .high = 1e9},
-          {.key = "recent",
-           .fallback = std::int64_t{0},
-           .unit = "tokens",
-           .meaning = "last tokens that are never evicted, the current one included, inside the budget",
-           .high = 1e9}};
+  return {
+      whole("sink", 0, "tokens", "first tokens that are never evicted, inside the budget"),
+      whole("recent", 0, "tokens", "last tokens that are never evicted, the current one included, inside the budget")};
 }
 
 Parameter block_parameter() {
-  return {.key = "block",
-          .fallback = std::string("prompt"),
-          .unit = "tokens",
-          .meaning = "the prompt is read in blocks of so many tokens, with an eviction after each",
-          .low = 1,
-          .high = 1e9,
-          .names = {"prompt", "<integer>"}};
+  return whole_or("block", "prompt", "tokens",
+                  "the prompt is read in blocks of so many tokens, with an eviction after each", 1, 1e9);
 }
 
 std::int64_t read_block(const ParameterValues& values) { return values.is_text("block") ? 0 : values.integer("block"); }

@@ -9,8 +9,8 @@
 #include <cmath>
 
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/ranking.hpp"
+#include "policy/shared_parameters.hpp"
 #include "policy/stages.hpp"
 
 namespace kvcast::policy {
@@ -134,14 +134,11 @@ Descriptor describe_exact_topk() {
   d.sentence = "Attends to the tokens with the largest true scores: an upper bound for retrieval, not a fast method.";
   d.category = "retrieval (oracle)";
   d.paper = "the oracle of Behnam et al., RocketKV, 2025 (arXiv 2502.14051), appendix A";
-  d.parameters = {budget_parameter("tokens attended to a selecting head"),
-                  group_parameter({"per_head", "sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights",
-                                   "max_weights", "mean_query", "max_query"}),
-                  {.key = "identification",
-                   .fallback = std::string("scan"),
-                   .unit = "",
-                   .meaning = "whether finding the tokens costs a scan of all keys or nothing",
-                   .names = {"scan", "free"}}};
+  d.parameters = {
+      budget_parameter("tokens attended to a selecting head"),
+      group_parameter({"per_head", "sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights",
+                       "max_weights", "mean_query", "max_query"}),
+      choice("identification", {"scan", "free"}, "whether finding the tokens costs a scan of all keys or nothing")};
   d.budget_convention = "attended: per query head with group: per_head, else per KV head";
   d.formulas = {"traffic: n_kv·L·d·b (scan) + 2·n·budget·d·b, n = n_q per head, else n_kv", "storage: 2·n_kv·L·d·b"};
   d.differences = {"papers count the gather alone: identification: free"};

@@ -14,10 +14,10 @@
 #include <cmath>
 
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
 #include "policy/fields.hpp"
 #include "policy/pre_rope.hpp"
+#include "policy/shared_parameters.hpp"
 #include "policy/spectrum.hpp"
 
 namespace kvcast::policy {
@@ -179,13 +179,7 @@ const Fields<ExpectedSetting>& fields() {
                &S::sink)
           .add(whole("future", 512, "tokens", "positions after the prompt whose mean rotation is taken", 1, 1e6),
                &S::future)
-          .add({.key = "queries",
-                .fallback = std::string("prompt"),
-                .unit = "queries",
-                .meaning = "last prompt queries that give the moments",
-                .low = 1,
-                .high = 1e9,
-                .names = {"prompt", "<integer>"}},
+          .add(whole_or("queries", "prompt", "queries", "last prompt queries that give the moments", 1, 1e9),
                &S::queries)
           .add(flag("covariance", true, "the spread of queries counts as well as their mean"), &S::covariance)
           .add(flag("value_norm", true, "weights are multiplied by the norm of the value"), &S::value_norm)

@@ -1,6 +1,7 @@
 // Parameters bound to members of a struct of settings: each is declared, documented and read in one statement.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <type_traits>
@@ -25,6 +26,26 @@ inline Parameter real(std::string key, double fallback, std::string meaning, dou
   return {
       .key = std::move(key), .fallback = fallback, .unit = "", .meaning = std::move(meaning), .low = low, .high = high};
 }
+// A number, or by default a word that stands for one.
+inline Parameter whole_or(std::string key, std::string word, std::string unit, std::string meaning, double low,
+                          double high) {
+  return {.key = std::move(key),
+          .fallback = word,
+          .unit = std::move(unit),
+          .meaning = std::move(meaning),
+          .low = low,
+          .high = high,
+          .names = {word, "<integer>"}};
+}
+inline Parameter real_or(std::string key, std::string word, std::string meaning, double low, double high) {
+  return {.key = std::move(key),
+          .fallback = word,
+          .unit = "",
+          .meaning = std::move(meaning),
+          .low = low,
+          .high = high,
+          .names = {word, "<number>"}};
+}
 inline Parameter flag(std::string key, bool fallback, std::string meaning) {
   return {.key = std::move(key), .fallback = fallback, .unit = "", .meaning = std::move(meaning)};
 }
@@ -39,16 +60,19 @@ inline Parameter choice(std::string key, std::vector<std::string> names, std::st
 template <typename S>
 class Fields {
  public:
-  // A choice is read as whether it is not its first name (bool), as the Group of that name, or as text; a text in place
-  // of a whole number ("prompt") as 0.
+  // A choice is read as whether it is not its first name (bool), as the Group of that name, as the enumerator whose
+  // place among the enumerators is that of the name among the names, or as text; a text in place of a whole number
+  // ("prompt") is read as 0.
   template <typename T, typename Base>
   Fields& add(Parameter p, T Base::*member) {
-    readers_.push_back([key = p.key, first = p.names, member](const ParameterValues& values, S& s) {
+    readers_.push_back([key = p.key, names = p.names, member](const ParameterValues& values, S& s) {
       T& to = s.*member;
       if constexpr (std::is_same_v<T, bool>) {
-        to = first.empty() ? values.flag(key) : values.text(key) != first.front();
+        to = names.empty() ? values.flag(key) : values.text(key) != names.front();
       } else if constexpr (std::is_same_v<T, Group>) {
         to = parse_group(values.text(key));
+      } else if constexpr (std::is_enum_v<T>) {
+        to = static_cast<T>(std::find(names.begin(), names.end(), values.text(key)) - names.begin());
       } else if constexpr (std::is_integral_v<T>) {
         to = values.is_text(key) ? 0 : static_cast<T>(values.integer(key));
       } else if constexpr (std::is_floating_point_v<T>) {
@@ -61,15 +85,30 @@ class Fields {
     return *this;
   }
 
-  // One that is read elsewhere.
+  // A choice whose names stand for these values, in their order.
+  template <typename T, typename Base>
+  Fields& add(Parameter p, T Base::*member, std::vector<T> meanings) {
+    readers_.push_back([key = p.key, names = p.names, member, meanings](const ParameterValues& values, S& s) {
+      const auto found = std::find(names.begin(), names.end(), values.text(key));
+      s.*member = meanings.at(static_cast<std::size_t>(found - names.begin()));
+    });
+    return add(std::move(p));
+  }
+
+  // Those that are read elsewhere.
   Fields& add(Parameter p) {
     parameters_.push_back(std::move(p));
     return *this;
   }
+  Fields& add(const std::vector<Parameter>& list) {
+    parameters_.insert(parameters_.end(), list.begin(), list.end());
+    return *this;
+  }
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
-  S read(const ParameterValues& values) const {
-    S s;
+  S read(const ParameterValues& values) const { return read(values, S()); }
+  // Over what is set already.
+  S read(const ParameterValues& values, S s) const {
     for (const auto& reader : readers_) reader(values, s);
     return s;
   }

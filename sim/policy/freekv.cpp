@@ -20,10 +20,10 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/host_pages.hpp"
 #include "policy/page_scorer.hpp"
 #include "policy/ranking.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -274,21 +274,43 @@ class FreeKv final : public Policy {
   bool covers_all_;
 };
 
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens attended to"), &S::budget)
+          .add(whole("sink", 0, "tokens", "first tokens always attended to"), &S::sink)
+          .add(whole("recent", 0, "tokens",
+                     "local window: the partial page and the last recent / page full pages, about"),
+               &S::recent)
+          .add(page_parameter(32), &S::page)
+          .add(real("tau", 0.8, "a head whose query's cosine with the last one is below this is corrected", -1),
+               &S::tau)
+          .add(flag("speculation", true,
+                    "attend to what the last step's query chose; false: select and recall before attention"),
+               &S::speculation)
+          .add(flag("correction", true, "correct heads whose query turned too far"), &S::correction)
+          .add(choice("layout", {"hybrid", "nhd"},
+                      "host pages head by head, converted on arrival (hybrid), or token by token (nhd)"),
+               &S::layout, {HostLayout::kHnd, HostLayout::kNhd})
+          .add(recall_parameter())
+          .add(flag("double_buffering", true, "two staging buffers on two streams (hybrid layout)"),
+               &S::double_buffering)
+          .add(choice("summary", {"min_max", "cuboid_mean"},
+                      "summary of a page: smallest and largest, or centre ± mean distance"),
+               &S::summary, {Summary::kMinMax, Summary::kCuboidMean})
+          .add(group_parameter({"mean_weights", "sum_weights", "max_weights", "mean_scores", "sum_scores", "max_scores",
+                                "mean_query", "max_query"}),
+               &S::group)
+          .add(choice("budget_convention", {"attended", "selected"}, "whether the budget counts sink and recent"))
+          .add(runtime_parameter(), &S::python);
+  return all;
+}
+
 std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  Setting s;
-  s.sink = values.integer("sink");
-  s.recent = values.integer("recent");
-  s.budget = values.integer("budget") + (values.text("budget_convention") == "selected" ? s.sink + s.recent : 0);
-  s.page = static_cast<int>(values.integer("page"));
-  s.tau = values.number("tau");
-  s.summary = values.text("summary") == "min_max" ? Summary::kMinMax : Summary::kCuboidMean;
-  s.group = parse_group(values.text("group"));
-  s.speculation = values.flag("speculation");
-  s.correction = values.flag("correction");
-  s.double_buffering = values.flag("double_buffering");
-  s.layout = values.text("layout") == "hybrid" ? HostLayout::kHnd : HostLayout::kNhd;
+  Setting s = fields().read(values);
+  if (values.text("budget_convention") == "selected") s.budget += s.sink + s.recent;
   s.copies = parse_recall(values.text("recall"));
-  s.python = values.text("runtime") == "python";
   const bool covers_all = s.budget >= lengths.bound();
   if (!covers_all && s.chosen() < 1) {
     throw UserError(values.where("budget"),
@@ -296,40 +318,6 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
                                 s.sink, s.recent, s.page));
   }
   return std::make_unique<FreeKv>(s, covers_all);
-}
-
-std::vector<Parameter> parameters() {
-  const auto tokens = [](const char* key, const char* meaning) {
-    return Parameter{.key = key, .fallback = std::int64_t{0}, .unit = "tokens", .meaning = meaning, .high = 1e9};
-  };
-  const auto flag = [](const char* key, const char* meaning) {
-    return Parameter{.key = key, .fallback = true, .unit = "", .meaning = meaning};
-  };
-  const auto choice = [](const char* key, const char* meaning, std::vector<std::string> names) {
-    return Parameter{.key = key, .fallback = names.front(), .unit = "", .meaning = meaning, .names = std::move(names)};
-  };
-  return {budget_parameter("tokens attended to"),
-          tokens("sink", "first tokens always attended to"),
-          tokens("recent", "local window: the partial page and the last recent / page full pages, about"),
-          page_parameter(32),
-          {.key = "tau",
-           .fallback = 0.8,
-           .unit = "",
-           .meaning = "a head whose query's cosine with the last one is below this is corrected",
-           .low = -1,
-           .high = 1},
-          flag("speculation", "attend to what the last step's query chose; false: select and recall before attention"),
-          flag("correction", "correct heads whose query turned too far"),
-          choice("layout", "host pages head by head, converted on arrival (hybrid), or token by token (nhd)",
-                 {"hybrid", "nhd"}),
-          recall_parameter(),
-          flag("double_buffering", "two staging buffers on two streams (hybrid layout)"),
-          choice("summary", "summary of a page: smallest and largest, or centre ± mean distance",
-                 {"min_max", "cuboid_mean"}),
-          group_parameter({"mean_weights", "sum_weights", "max_weights", "mean_scores", "sum_scores", "max_scores",
-                           "mean_query", "max_query"}),
-          choice("budget_convention", "whether the budget counts sink and recent", {"attended", "selected"}),
-          runtime_parameter()};
 }
 
 }  // namespace
@@ -340,7 +328,7 @@ Descriptor describe_freekv() {
   d.sentence = "Keeps pages in host memory and attends to those that the last step's query chose, recalled meanwhile.";
   d.category = "retrieval (host)";
   d.paper = "Liu et al., FreeKV, 2025 (arXiv 2505.13109)";
-  d.parameters = parameters();
+  d.parameters = fields().parameters();
   d.budget_convention =
       "attended: sink, window and selected pages (up to a page more while the last one fills); selected: "
       "the selected pages alone";

@@ -1,7 +1,7 @@
 // Full attention: the uncompressed cache that every policy is measured against.
 //
 // Selection: all tokens. Cost: reads 2·n_kv·L·d·b a layer and step. Storage: 2·n_kv·L·d·b a layer.
-#include "policy/descriptors.hpp"
+#include "policy/shared_parameters.hpp"
 #include "policy/stages.hpp"
 
 namespace kvcast::policy {

@@ -14,9 +14,9 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
 #include "policy/heavy_hitters.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 
@@ -211,11 +211,8 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 }  // namespace
 
 Parameter column_sums_parameter() {
-  return {.key = "column_sums",
-          .fallback = std::string("recompute"),
-          .unit = "",
-          .meaning = "how the prompt's weights are summed: a second pass over queries and keys, or by writing them all",
-          .names = {"recompute", "materialise"}};
+  return choice("column_sums", {"recompute", "materialise"},
+                "how the prompt's weights are summed: a second pass over queries and keys, or by writing them all");
 }
 
 Descriptor describe_h2o() {
@@ -225,18 +222,11 @@ Descriptor describe_h2o() {
   d.category = "drop";
   d.paper = "Zhang et al., H2O, NeurIPS 2023 (arXiv 2306.14048)";
   d.parameters = {budget_parameter("tokens held a list between steps"),
-                  {.key = "recent",
-                   .fallback = std::string("half"),
-                   .unit = "tokens",
-                   .meaning = "last tokens that are never evicted, the current one included; half: of the budget",
-                   .high = 1e9,
-                   .names = {"half", "<integer>"}},
+                  whole_or("recent", "half", "tokens",
+                           "last tokens that are never evicted, the current one included; half: of the budget", 0, 1e9),
                   protected_parameters().front(),
                   group_parameter({"mean_weights", "sum_weights", "max_weights", "per_head"}),
-                  {.key = "decode_eviction",
-                   .fallback = true,
-                   .unit = "",
-                   .meaning = "evict after each step, too; false: only after the prompt"},
+                  flag("decode_eviction", true, "evict after each step, too; false: only after the prompt"),
                   block_parameter(),
                   column_sums_parameter()};
   d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";

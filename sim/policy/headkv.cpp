@@ -8,36 +8,22 @@
 // Cost: SnapKV's; lists of different length. Storage: SnapKV's in sum over the model.
 #include <cmath>
 
-#include "policy/descriptors.hpp"
 #include "policy/prompt_eviction.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
 
 std::vector<Parameter> parameters() {
   std::vector<Parameter> list = prompt_eviction_parameters(32, "max", 7);
-  list.push_back({.key = "beta",
-                  .fallback = 1.01,
-                  .unit = "",
-                  .meaning = "1/beta of every head's budget goes into the pool that importance shares out",
-                  .low = 1,
-                  .high = 1e6});
-  list.push_back({.key = "power",
-                  .fallback = 1.0,
-                  .unit = "",
-                  .meaning = "importance is raised to this before it is shared out",
-                  .high = 100});
-  list.push_back({.key = "base",
-                  .fallback = std::string("without_window"),
-                  .unit = "",
-                  .meaning = "what is shared out: the budget less the window (released code), or all of it with the "
-                             "window on top (KVCache-Factory)",
-                  .names = {"without_window", "with_window"}});
-  list.push_back({.key = "scores",
-                  .fallback = std::string("window"),
-                  .unit = "",
-                  .meaning = "what ranks the tokens of a head: its own window scores, or compresskv's",
-                  .names = {"window", "retrieval_heads"}});
+  list.push_back(
+      real("beta", 1.01, "1/beta of every head's budget goes into the pool that importance shares out", 1, 1e6));
+  list.push_back(real("power", 1.0, "importance is raised to this before it is shared out", 0, 100));
+  list.push_back(choice("base", {"without_window", "with_window"},
+                        "what is shared out: the budget less the window (released code), or all of it with the "
+                        "window on top (KVCache-Factory)"));
+  list.push_back(choice("scores", {"window", "retrieval_heads"},
+                        "what ranks the tokens of a head: its own window scores, or compresskv's"));
   for (Parameter& p : retrieval_score_parameters()) list.push_back(std::move(p));
   list.push_back(profile_parameter("importance of heads (retrieval), and semantic scores for scores: retrieval_heads"));
   return list;

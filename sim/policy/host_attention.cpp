@@ -3,6 +3,7 @@
 // heads come back; one kernel merges. Static tokens are the same for all query heads, so their keys and values are read
 // once a KV head even where the CPU's part is selected by query head.
 #include "policy/host_attention.hpp"
+#include "policy/fields.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -162,16 +163,8 @@ std::vector<MemoryItem> split_cache(const MemoryShape& shape, std::int64_t on_gp
 }
 
 std::vector<Parameter> static_parameters(std::int64_t sink, std::int64_t recent) {
-  return {{.key = "sink",
-           .fallback = sink,
-           .unit = "tokens",
-           .meaning = "first tokens, which stay on the GPU; not counted as selected",
-           .high = 1e9},
-          {.key = "recent",
-           .fallback = recent,
-           .unit = "tokens",
-           .meaning = "last tokens, which stay on the GPU; not counted as selected",
-           .high = 1e9}};
+  return {whole("sink", sink, "tokens", "first tokens, which stay on the GPU; not counted as selected"),
+          whole("recent", recent, "tokens", "last tokens, which stay on the GPU; not counted as selected")};
 }
 
 }  // namespace kvcast::policy

@@ -1,4 +1,5 @@
 #include "policy/host_pages.hpp"
+#include "policy/fields.hpp"
 
 namespace kvcast::policy {
 
@@ -115,22 +116,15 @@ MemoryItem host_copy(const MemoryShape& shape) {
 }
 
 Parameter runtime_parameter() {
-  return {.key = "runtime",
-          .fallback = std::string("compiled"),
-          .unit = "",
-          .meaning = "whether the host's page loops run as compiled code or in Python, as released",
-          .names = {"compiled", "python"}};
+  return choice("runtime", {"compiled", "python"},
+                "whether the host's page loops run as compiled code or in Python, as released");
 }
 
 Parameter recall_parameter() {
-  return {.key = "recall",
-          .fallback = std::string("calls"),
-          .unit = "",
-          .meaning =
-              "a copy call for each contiguous piece, as released (calls), one for pieces at equal distances, as "
-              "the keys of a page in nhd are (strided), one for all of a head (batched), or a kernel that reads "
-              "host memory (zero_copy)",
-          .names = {"calls", "strided", "batched", "zero_copy"}};
+  return choice("recall", {"calls", "strided", "batched", "zero_copy"},
+                "a copy call for each contiguous piece, as released (calls), one for pieces at equal distances, as "
+                "the keys of a page in nhd are (strided), one for all of a head (batched), or a kernel that reads "
+                "host memory (zero_copy)");
 }
 
 RecallCopies parse_recall(const std::string& name) {

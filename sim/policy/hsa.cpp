@@ -23,9 +23,9 @@
 #include "base/error.hpp"
 #include "base/floats.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/pages.hpp"
 #include "policy/ranking.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -306,38 +306,37 @@ std::int64_t max_new_tokens(const ParameterValues& values, const Lengths& length
   return values.is_text("max_new_tokens") ? lengths.decode_steps : values.integer("max_new_tokens");
 }
 
-std::vector<Parameter> hsa_parameters() {
-  return {
-      {.key = "max_new_tokens",
-       .fallback = std::string("decode_steps"),
-       .unit = "tokens",
-       .meaning = "T_max: generated tokens planned for; page summaries have room for them (RocketKV: also taken from "
-                  "what the prompt keeps); 0: the paper's formula without it",
-       .high = 1e9,
-       .names = {"decode_steps", "<integer>"}},
-      group_parameter({"mean_weights", "sum_weights", "max_weights", "sum_scores", "mean_scores", "max_scores"}),
-      {.key = "dims_rounding",
-       .fallback = std::string("down"),
-       .unit = "",
-       .meaning = "rounding of the number of head dimensions that the estimate reads",
-       .names = {"down", "nearest"}},
-      {.key = "norm_correction",
-       .fallback = true,
-       .unit = "",
-       .meaning = "scale each head's estimate by the share of ‖q‖₁ that the chosen dimensions hold"},
-      {.key = "zero_sign",
-       .fallback = std::string("min"),
-       .unit = "",
-       .meaning = "bound that a dimension takes whose queries sum to 0",
-       .names = {"min", "max"}}};
+namespace {
+
+const Fields<HsaSetting>& fields() {
+  using S = HsaSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(whole_or(
+              "max_new_tokens", "decode_steps", "tokens",
+              "T_max: generated tokens planned for; page summaries have room for them (RocketKV: also taken from "
+              "what the prompt keeps); 0: the paper's formula without it",
+              0, 1e9))
+          .add(group_parameter(
+                   {"mean_weights", "sum_weights", "max_weights", "sum_scores", "mean_scores", "max_scores"}),
+               &S::group)
+          .add(choice("dims_rounding", {"down", "nearest"},
+                      "rounding of the number of head dimensions that the estimate reads"),
+               &S::nearest_dims)
+          .add(flag("norm_correction", true,
+                    "scale each head's estimate by the share of ‖q‖₁ that the chosen dimensions hold"),
+               &S::norm_correction)
+          .add(choice("zero_sign", {"min", "max"}, "bound that a dimension takes whose queries sum to 0"),
+               &S::zero_is_max);
+  return all;
 }
 
+}  // namespace
+
+std::vector<Parameter> hsa_parameters() { return fields().parameters(); }
+
 HsaSetting read_hsa(const ParameterValues& values, const Lengths& lengths) {
-  HsaSetting setting;
-  setting.nearest_dims = values.text("dims_rounding") == "nearest";
-  setting.group = parse_group(values.text("group"));
-  setting.norm_correction = values.flag("norm_correction");
-  setting.zero_is_max = values.text("zero_sign") == "max";
+  HsaSetting setting = fields().read(values);
   setting.reserved = max_new_tokens(values, lengths);
   return setting;
 }

@@ -22,10 +22,10 @@
 #include "base/random.hpp"
 #include "policy/bases.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/fields.hpp"
 #include "policy/host_pages.hpp"
 #include "policy/ranking.hpp"
+#include "policy/shared_parameters.hpp"
 #include "policy/spectrum.hpp"
 #include "policy/step_scores.hpp"
 

@@ -18,8 +18,8 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -344,24 +344,14 @@ Descriptor describe_keydiff() {
   d.sentence = "Keeps the keys that are least like the mean key, without looking at any query.";
   d.category = "drop";
   d.paper = "Park et al., KeyDiff, 2025 (arXiv 2504.15364)";
-  d.parameters = {budget_parameter("tokens held a KV head between steps"),
-                  {.key = "anchor",
-                   .fallback = std::string("mean"),
-                   .unit = "",
-                   .meaning = "what keys are compared with: the mean of the normalised keys, of the keys as they are, "
-                              "their median, or each other",
-                   .names = {"mean", "mean_raw", "median", "pairwise"}},
-                  {.key = "metric",
-                   .fallback = std::string("cosine"),
-                   .unit = "",
-                   .meaning = "how they are compared",
-                   .names = {"cosine", "dot", "euclid"}},
-                  {.key = "recent_fraction",
-                   .fallback = 0.0,
-                   .unit = "",
-                   .meaning = "share of the budget for the last tokens, which are never evicted",
-                   .high = 0.999999},
-                  block_parameter()};
+  d.parameters = {
+      budget_parameter("tokens held a KV head between steps"),
+      choice("anchor", {"mean", "mean_raw", "median", "pairwise"},
+             "what keys are compared with: the mean of the normalised keys, of the keys as they are, "
+             "their median, or each other"),
+      choice("metric", {"cosine", "dot", "euclid"}, "how they are compared"),
+      real("recent_fraction", 0.0, "share of the budget for the last tokens, which are never evicted", 0, 0.999999),
+      block_parameter()};
   for (Parameter& p : protected_parameters()) d.parameters.push_back(std::move(p));
   d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";
   d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b a step, and n_kv·(budget + 1)·d·b to rank the keys",

@@ -9,9 +9,9 @@
 #include <algorithm>
 
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
 #include "policy/fields.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {

@@ -17,8 +17,8 @@
 #include "base/error.hpp"
 #include "policy/composition.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/forwarded_ops.hpp"
+#include "policy/shared_parameters.hpp"
 #include "policy/step_scores.hpp"
 
 namespace kvcast::policy {
@@ -282,23 +282,26 @@ std::unique_ptr<Retrieval> read_quantised(const KiviSetting& setting, std::uniqu
   return std::make_unique<Kivi>(setting, std::move(selector));
 }
 
-std::vector<Parameter> kivi_parameters() {
-  const auto whole = [](const char* key, std::int64_t fallback, const char* unit, const char* meaning, double high) {
-    return Parameter{.key = key, .fallback = fallback, .unit = unit, .meaning = meaning, .low = 1, .high = high};
-  };
-  return {whole("key_bits", 2, "bits", "of a packed key element", 8),
-          whole("value_bits", 2, "bits", "of a packed value element", 8),
-          whole("quant_group", 32, "elements", "tokens of a key channel, or channels of a value, that share a scale",
-                65536),
-          whole("residual", 32, "tokens", "R: newest tokens left in half precision; a multiple of quant_group", 1e9)};
+namespace {
+
+const Fields<KiviSetting>& fields() {
+  using S = KiviSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(whole("key_bits", 2, "bits", "of a packed key element", 1, 8), &S::key_bits)
+          .add(whole("value_bits", 2, "bits", "of a packed value element", 1, 8), &S::value_bits)
+          .add(whole("quant_group", 32, "elements",
+                     "tokens of a key channel, or channels of a value, that share a scale", 1, 65536),
+               &S::group)
+          .add(whole("residual", 32, "tokens", "R: newest tokens left in half precision; a multiple of quant_group", 1),
+               &S::residual);
+  return all;
 }
 
+}  // namespace
+
 KiviSetting read_kivi(const ParameterValues& values) {
-  KiviSetting s;
-  s.key_bits = static_cast<int>(values.integer("key_bits"));
-  s.value_bits = static_cast<int>(values.integer("value_bits"));
-  s.group = values.integer("quant_group");
-  s.residual = values.integer("residual");
+  const KiviSetting s = fields().read(values);
   if (s.residual % s.group != 0) {
     throw UserError(values.where("residual"),
                     fmt::format("residual ({}) must be a multiple of quant_group ({})", s.residual, s.group));
@@ -307,12 +310,8 @@ KiviSetting read_kivi(const ParameterValues& values) {
 }
 
 std::vector<Parameter> quantisation_parameters() {
-  std::vector<Parameter> all = kivi_parameters();
-  all.insert(all.begin(), Parameter{.key = "quantisation",
-                                    .fallback = std::string("none"),
-                                    .unit = "",
-                                    .meaning = "whether what is kept is packed as KIVI does",
-                                    .names = {"none", "kivi"}});
+  std::vector<Parameter> all = fields().parameters();
+  all.insert(all.begin(), choice("quantisation", {"none", "kivi"}, "whether what is kept is packed as KIVI does"));
   return all;
 }
 
@@ -327,7 +326,7 @@ Descriptor describe_kivi() {
   d.packs_cache = true;
   d.category = "quantisation";
   d.paper = "Liu et al., KIVI, ICML 2024 (arXiv 2402.02750)";
-  d.parameters = kivi_parameters();
+  d.parameters = fields().parameters();
   d.parameters.push_back(policy_parameter("selector", "full", "what keeps and chooses among the packed pairs"));
   d.formulas = {
       "traffic: n_kv·[(L − r_k) + (L − r_v)]·d·(bits/8 + 4/group) + n_kv·(r_k + r_v)·d·2 a step, r_k = ((L − 1) mod R) "

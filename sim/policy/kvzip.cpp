@@ -18,11 +18,11 @@
 #include <numeric>
 
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
 #include "policy/fields.hpp"
 #include "policy/pre_rope.hpp"
 #include "policy/ranking.hpp"
+#include "policy/shared_parameters.hpp"
 #include "trace/rope.hpp"
 
 namespace kvcast::policy {

@@ -19,8 +19,8 @@
 
 #include "base/random.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/host_attention.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -297,14 +297,23 @@ class MagicPig final : public Policy {
   Setting s_;
 };
 
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(whole("hash_bits", 10, "", "random hyperplanes a table (K)", 1, 16), &S::bits)
+          .add(whole("hash_tables", 150, "", "tables (L)", 2, 1000), &S::tables)
+          .add(whole("min_collisions", 2, "", "tables in which a sampled key shares the query's bucket", 1, 2),
+               &S::collisions)
+          .add(flag("centre", true, "keys are centred before hashing"), &S::centre)
+          .add(flag("estimator", true, "weights are divided by the probability of being sampled"), &S::estimator)
+          .add(whole("seed", 1, "", "of the random hyperplanes", 0, 1e15), &S::seed)
+          .add(static_parameters(4, 64));
+  return all;
+}
+
 std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths&) {
-  Setting s;
-  s.bits = static_cast<int>(values.integer("hash_bits"));
-  s.tables = static_cast<int>(values.integer("hash_tables"));
-  s.collisions = static_cast<int>(values.integer("min_collisions"));
-  s.centre = values.flag("centre");
-  s.estimator = values.flag("estimator");
-  s.seed = static_cast<std::uint64_t>(values.integer("seed"));
+  Setting s = fields().read(values);
   s.fixed = {values.integer("sink"), values.integer("recent"), true};
   return std::make_unique<MagicPig>(s);
 }
@@ -312,24 +321,12 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths&) {
 }  // namespace
 
 Descriptor describe_magicpig() {
-  const auto whole = [](const char* key, std::int64_t fallback, const char* meaning, double low, double high) {
-    return Parameter{.key = key, .fallback = fallback, .unit = "", .meaning = meaning, .low = low, .high = high};
-  };
   Descriptor d;
   d.name = "magicpig";
   d.sentence = "Samples keys by hashing them, attends to the sample on the CPU and corrects for its probabilities.";
   d.category = "retrieval (CPU)";
   d.paper = "Chen et al., MagicPIG, ICLR 2025 (arXiv 2410.16179)";
-  d.parameters = {whole("hash_bits", 10, "random hyperplanes a table (K)", 1, 16),
-                  whole("hash_tables", 150, "tables (L)", 2, 1000),
-                  whole("min_collisions", 2, "tables in which a sampled key shares the query's bucket", 1, 2),
-                  {.key = "centre", .fallback = true, .unit = "", .meaning = "keys are centred before hashing"},
-                  {.key = "estimator",
-                   .fallback = true,
-                   .unit = "",
-                   .meaning = "weights are divided by the probability of being sampled"},
-                  whole("seed", 1, "of the random hyperplanes", 0, 1e15)};
-  for (Parameter& p : static_parameters(4, 64)) d.parameters.push_back(std::move(p));
+  d.parameters = fields().parameters();
   d.formulas = {
       "traffic: GPU d·K·L·b + 2·n_kv·(sink + recent + generated)·d·b; CPU n_q·(S + 8·L + 4·looked up + sampled·(2·d·b "
       "+ "

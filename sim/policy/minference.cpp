@@ -13,9 +13,9 @@
 #include <numeric>
 
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/prompt_sparsity.hpp"
 #include "policy/ranking.hpp"
+#include "policy/shared_parameters.hpp"
 #include "policy/weights.hpp"
 
 namespace kvcast::policy {
@@ -174,23 +174,9 @@ Descriptor describe_minference() {
   d.sentence = "Computes the prompt's attention on a few vertical and slash lines; decoding is another policy's.";
   d.category = "sparse prefill";
   d.paper = "Jiang et al., MInference 1.0, NeurIPS 2024 (arXiv 2407.02490)";
-  d.parameters = {then_parameter(),
-                  {.key = "vertical",
-                   .fallback = std::int64_t{1000},
-                   .unit = "keys",
-                   .meaning = "columns of a head; a_shape: first tokens",
-                   .high = 1e9},
-                  {.key = "slash",
-                   .fallback = std::int64_t{6096},
-                   .unit = "diagonals",
-                   .meaning = "distances of a head; a_shape: last tokens before each query",
-                   .low = 1,
-                   .high = 1e9},
-                  {.key = "pattern",
-                   .fallback = std::string("vertical_slash"),
-                   .unit = "",
-                   .meaning = "what all heads compute",
-                   .names = {"vertical_slash", "a_shape"}}};
+  d.parameters = {then_parameter(), whole("vertical", 1000, "keys", "columns of a head; a_shape: first tokens"),
+                  whole("slash", 6096, "diagonals", "distances of a head; a_shape: last tokens before each query", 1),
+                  choice("pattern", {"vertical_slash", "a_shape"}, "what all heads compute")};
   d.formulas = {"prompt, a query head: 2·64·S·d FLOP and S·d·b read for the pattern, 4·d FLOP a pair left",
                 "traffic of a step and storage: those of `then`"};
   d.differences = {

@@ -19,11 +19,11 @@
 #include <limits>
 
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/fields.hpp"
 #include "policy/host_attention.hpp"
 #include "policy/host_pages.hpp"
 #include "policy/ranking.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {

@@ -1,4 +1,5 @@
 #include "policy/profile.hpp"
+#include "policy/fields.hpp"
 
 #include <algorithm>
 #include <cstdlib>

@@ -4,8 +4,8 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/prompt_eviction.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -141,18 +141,10 @@ ReplayNeeds prompt_eviction_needs(const ParameterValues& values, bool coupled) {
 }
 
 std::vector<Parameter> retrieval_score_parameters() {
-  return {{.key = "retrieval_heads",
-           .fallback = std::int64_t{4},
-           .unit = "query heads",
-           .meaning = "semantic retrieval heads a layer that rank tokens for all heads",
-           .low = 1,
-           .high = 10000},
-          {.key = "retrieval_share",
-           .fallback = std::string("none"),
-           .unit = "",
-           .meaning = "adaptive number of heads: also all whose share of the model's scores is above this",
-           .high = 1,
-           .names = {"none", "<number>"}}};
+  return {whole("retrieval_heads", 4, "query heads", "semantic retrieval heads a layer that rank tokens for all heads",
+                1, 10000),
+          real_or("retrieval_share", "none",
+                  "adaptive number of heads: also all whose share of the model's scores is above this", 0, 1)};
 }
 
 void read_retrieval_scores(const ParameterValues& values, PromptEviction& setting) {
@@ -167,18 +159,8 @@ void read_retrieval_scores(const ParameterValues& values, PromptEviction& settin
 }
 
 std::vector<Parameter> error_budget_parameters() {
-  return {{.key = "least_layer_budget",
-           .fallback = std::int64_t{32},
-           .unit = "tokens",
-           .meaning = "what every layer gets at least, window included",
-           .low = 1,
-           .high = 1e9},
-          {.key = "most_layer_factor",
-           .fallback = std::int64_t{3},
-           .unit = "",
-           .meaning = "what a layer gets at most, in budgets",
-           .low = 1,
-           .high = 1e6}};
+  return {whole("least_layer_budget", 32, "tokens", "what every layer gets at least, window included", 1),
+          whole("most_layer_factor", 3, "", "what a layer gets at most, in budgets", 1, 1e6)};
 }
 
 void read_error_budgets(const ParameterValues& values, PromptEviction& setting) {

@@ -6,8 +6,8 @@
 //   ⌊(budget − w)/β⌋, step = ⌊(most − least)/(layers − 1)⌋; least and most give way where the prompt is shorter than
 //   most, and a prompt shorter than 2·(budget − w) has the same budget in every layer.
 // Cost and storage: SnapKV's, layer by layer.
-#include "policy/descriptors.hpp"
 #include "policy/prompt_eviction.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 
@@ -18,18 +18,10 @@ Descriptor describe_pyramidkv() {
   d.category = "drop";
   d.paper = "Cai et al., PyramidKV, 2024 (arXiv 2406.02069)";
   d.parameters = prompt_eviction_parameters(32, "max", 7);
-  d.parameters.push_back({.key = "beta",
-                          .fallback = std::int64_t{20},
-                          .unit = "",
-                          .meaning = "the last layer keeps 1/beta of the budget",
-                          .low = 1,
-                          .high = 1e6});
-  d.parameters.push_back({.key = "schedule",
-                          .fallback = std::string("whole"),
-                          .unit = "",
-                          .meaning = "whole: steps in whole tokens, window on top (released code); smooth: real steps, "
-                                     "rounded at the end, window inside (kvpress)",
-                          .names = {"whole", "smooth"}});
+  d.parameters.push_back(whole("beta", 20, "", "the last layer keeps 1/beta of the budget", 1, 1e6));
+  d.parameters.push_back(choice("schedule", {"whole", "smooth"},
+                                "whole: steps in whole tokens, window on top (released code); smooth: real steps, "
+                                "rounded at the end, window inside (kvpress)"));
   d.budget_convention =
       "retained: of the prompt, the window included, on average over layers; generated tokens come on top";
   d.formulas = {

@@ -21,9 +21,9 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/page_scorer.hpp"
 #include "policy/ranking.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -132,12 +132,25 @@ class Quest final : public Retrieval {
   QuestPages s_;
 };
 
+const Fields<QuestPages>& fields() {
+  using S = QuestPages;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens attended to, or the step's traffic in tokens"), &S::budget)
+          .add(page_parameter(16), &S::page)
+          .add(group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights",
+                                "mean_query", "max_query", "per_head"}),
+               &S::group)
+          .add(flag("force_last_page", false, "the page of the current token is always read, inside the budget"),
+               &S::force_last_page)
+          .add(choice("budget_convention", {"attended", "traffic", "traffic_tokens"},
+                      "what the budget counts: tokens attended to, or all traffic of the step; traffic_tokens: as many "
+                      "tokens as that pays for, the last page cut"));
+  return all;
+}
+
 Stages make(const ParameterValues& values, const Lengths& lengths) {
-  QuestPages s;
-  s.budget = values.integer("budget");
-  s.page = static_cast<int>(values.integer("page"));
-  s.group = parse_group(values.text("group"));
-  s.force_last_page = values.flag("force_last_page");
+  QuestPages s = fields().read(values);
   s.pages = s.budget / s.page;
   s.covers_all = s.budget >= lengths.bound();
   if (const std::string& convention = values.text("budget_convention"); convention != "attended") {
@@ -178,21 +191,7 @@ Descriptor describe_quest() {
   d.sentence = "Keeps everything on the GPU and reads the pages whose key bounds promise the highest scores.";
   d.category = "retrieval (GPU)";
   d.paper = "Tang et al., Quest, ICML 2024 (arXiv 2406.10774)";
-  d.parameters = {
-      budget_parameter("tokens attended to, or the step's traffic in tokens"),
-      page_parameter(16),
-      group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights",
-                       "mean_query", "max_query", "per_head"}),
-      {.key = "force_last_page",
-       .fallback = false,
-       .unit = "",
-       .meaning = "the page of the current token is always read, inside the budget"},
-      {.key = "budget_convention",
-       .fallback = std::string("attended"),
-       .unit = "",
-       .meaning = "what the budget counts: tokens attended to, or all traffic of the step; traffic_tokens: as many "
-                  "tokens as that pays for, the last page cut",
-       .names = {"attended", "traffic", "traffic_tokens"}}};
+  d.parameters = fields().parameters();
   d.budget_convention =
       "attended: ⌊budget / page⌋ pages a KV head (a query head with group: per_head); traffic: half for "
       "estimation, half for attention (⌊budget / 2 / page⌋ pages, or ⌊budget / 2⌋ tokens where a page is larger)";

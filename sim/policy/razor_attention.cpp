@@ -12,9 +12,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
 #include "policy/head_split.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -51,38 +51,15 @@ Descriptor describe_razor_attention() {
   d.sentence = "Retrieval heads keep everything; in the others one averaged token stands for all that is dropped.";
   d.category = "drop";
   d.paper = "Tang et al., RazorAttention, ICLR 2025 (arXiv 2407.15891)";
-  d.parameters = {{.key = "echo_share",
-                   .fallback = 0.01,
-                   .unit = "",
-                   .meaning = "share of all KV heads that keep everything for their echo score, rounded up",
-                   .high = 1},
-                  {.key = "induction_share",
-                   .fallback = 0.14,
-                   .unit = "",
-                   .meaning = "share of all KV heads that keep everything for their induction score, rounded up",
-                   .high = 1},
-                  {.key = "sink",
-                   .fallback = std::int64_t{4},
-                   .unit = "tokens",
-                   .meaning = "first tokens that the other heads keep",
-                   .high = 1e9},
-                  {.key = "least_buffer",
-                   .fallback = std::int64_t{4000},
-                   .unit = "tokens",
-                   .meaning = "last tokens that they keep at least, the current one included",
-                   .high = 1e9},
-                  {.key = "divisor",
-                   .fallback = 5.0,
-                   .unit = "",
-                   .meaning = "they keep at least the prompt over this",
-                   .low = 1,
-                   .high = 1e9},
-                  {.key = "compensation",
-                   .fallback = true,
-                   .unit = "",
-                   .meaning = "the mean pair of what was dropped stands in for it"},
-                  block_parameter(),
-                  profile_parameter("echo and induction scores of heads")};
+  d.parameters = {
+      real("echo_share", 0.01, "share of all KV heads that keep everything for their echo score, rounded up"),
+      real("induction_share", 0.14, "share of all KV heads that keep everything for their induction score, rounded up"),
+      whole("sink", 4, "tokens", "first tokens that the other heads keep"),
+      whole("least_buffer", 4000, "tokens", "last tokens that they keep at least, the current one included"),
+      real("divisor", 5.0, "they keep at least the prompt over this", 1, 1e9),
+      flag("compensation", true, "the mean pair of what was dropped stands in for it"),
+      block_parameter(),
+      profile_parameter("echo and induction scores of heads")};
   d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·(min(L, sink + buffer) + 1)) a step",
                 "storage: the same number of bytes; buffer = max(least_buffer, ⌊S/divisor⌋)"};
   d.differences = {"the buffer's length is fixed at the end of the prompt",

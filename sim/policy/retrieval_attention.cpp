@@ -19,9 +19,9 @@
 
 #include "base/random.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/host_attention.hpp"
 #include "policy/ranking.hpp"
+#include "policy/shared_parameters.hpp"
 #include "policy/stages.hpp"
 #include "policy/vector_index.hpp"
 
@@ -202,94 +202,51 @@ class RetrievalAttention final : public Policy {
   Setting s_;
 };
 
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens that each query head finds in host memory", 1024), &S::budget)
+          .add(real("recall", 1.0, "chance that the index finds a token of the exact ranking", 0.01), &S::recall)
+          .add(choice("index", index_names(),
+                      "what is searched: a graph made from the prompt's queries, all keys one after the other, or a "
+                      "library's "
+                      "graph (HNSW) or inverted file"),
+               &S::index)
+          .add(real("scanned", 0.02, "share of the offloaded keys that a search of the graph reads"), &S::scanned)
+          .add(whole("degree", 32, "edges", "of a key in the graph", 1, 4096), &S::degree)
+          .add(whole_or(
+                   "build_scored", "adaptive", "keys",
+                   "scored on the CPU for each key while the graph is made from queries; adaptive: by beam and degree",
+                   0, 1e9),
+               &S::build_scored)
+          .add(real("build_queries", 1.0, "share of the prompt's queries whose nearest keys the graph is made from",
+                    1e-4),
+               &S::build_queries)
+          .add(whole("build_beam", 40, "keys",
+                     "candidates kept while a key is inserted: Faiss's efConstruction, whose M is degree, or "
+                     "RoarGraph's L",
+                     1, 1e6),
+               &S::build_beam)
+          .add(whole_or("lists", "adaptive", "lists", "ivf: centroids; adaptive: 4·√keys", 1, 1e7), &S::lists)
+          .add(whole("rounds", 10, "", "ivf: of k-means (Faiss: 10 of an inverted file, 25 of a k-means by itself)", 1,
+                     10000),
+               &S::rounds)
+          .add(choice("generated", {"index", "gpu"},
+                      "where generated tokens go as the window slides: into the index, or they stay on the GPU"))
+          .add(whole("seed", 1, "", "of what a search misses", 0, 1e15), &S::seed)
+          .add(static_parameters(128, 512));
+  return all;
+}
+
 std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  Setting s;
-  s.budget = values.integer("budget");
+  Setting s = fields().read(values);
   s.fixed = {values.integer("sink"), values.integer("recent"), values.text("generated") == "gpu"};
   if (s.budget >= lengths.bound() || s.fixed.sink + s.fixed.recent >= lengths.bound()) {
     return two_stages(keep_all(), read_all());
   }
-  s.recall = values.number("recall");
-  s.scanned = values.number("scanned");
-  s.degree = values.integer("degree");
-  s.build_scored = values.is_text("build_scored") ? -1 : values.integer("build_scored");
-  s.build_queries = values.number("build_queries");
-  s.build_beam = values.integer("build_beam");
-  s.lists = values.is_text("lists") ? 0 : values.integer("lists");
-  s.rounds = values.integer("rounds");
-  const auto kind = std::find(index_names().begin(), index_names().end(), values.text("index"));
-  s.index = static_cast<IndexKind>(kind - index_names().begin());
-  s.seed = static_cast<std::uint64_t>(values.integer("seed"));
+  if (values.is_text("build_scored")) s.build_scored = -1;
   return std::make_unique<RetrievalAttention>(s);
-}
-
-std::vector<Parameter> parameters() {
-  std::vector<Parameter> list = {
-      budget_parameter("tokens that each query head finds in host memory", 1024),
-      {.key = "recall",
-       .fallback = 1.0,
-       .unit = "",
-       .meaning = "chance that the index finds a token of the exact ranking",
-       .low = 0.01,
-       .high = 1},
-      {.key = "index",
-       .fallback = std::string("graph"),
-       .unit = "",
-       .meaning =
-           "what is searched: a graph made from the prompt's queries, all keys one after the other, or a library's "
-           "graph (HNSW) or inverted file",
-       .names = index_names()},
-      {.key = "scanned",
-       .fallback = 0.02,
-       .unit = "",
-       .meaning = "share of the offloaded keys that a search of the graph reads",
-       .high = 1},
-      {.key = "degree",
-       .fallback = std::int64_t{32},
-       .unit = "edges",
-       .meaning = "of a key in the graph",
-       .low = 1,
-       .high = 4096},
-      {.key = "build_scored",
-       .fallback = std::string("adaptive"),
-       .unit = "keys",
-       .meaning = "scored on the CPU for each key while the graph is made from queries; adaptive: by beam and degree",
-       .high = 1e9,
-       .names = {"adaptive", "<integer>"}},
-      {.key = "build_queries",
-       .fallback = 1.0,
-       .unit = "",
-       .meaning = "share of the prompt's queries whose nearest keys the graph is made from",
-       .low = 1e-4,
-       .high = 1},
-      {.key = "build_beam",
-       .fallback = std::int64_t{40},
-       .unit = "keys",
-       .meaning =
-           "candidates kept while a key is inserted: Faiss's efConstruction, whose M is degree, or RoarGraph's L",
-       .low = 1,
-       .high = 1e6},
-      {.key = "lists",
-       .fallback = std::string("adaptive"),
-       .unit = "lists",
-       .meaning = "ivf: centroids; adaptive: 4·√keys",
-       .low = 1,
-       .high = 1e7,
-       .names = {"adaptive", "<integer>"}},
-      {.key = "rounds",
-       .fallback = std::int64_t{10},
-       .unit = "",
-       .meaning = "ivf: of k-means (Faiss: 10 of an inverted file, 25 of a k-means by itself)",
-       .low = 1,
-       .high = 10000},
-      {.key = "generated",
-       .fallback = std::string("index"),
-       .unit = "",
-       .meaning = "where generated tokens go as the window slides: into the index, or they stay on the GPU",
-       .names = {"index", "gpu"}},
-      {.key = "seed", .fallback = std::int64_t{1}, .unit = "", .meaning = "of what a search misses", .high = 1e15}};
-  for (Parameter& p : static_parameters(128, 512)) list.push_back(std::move(p));
-  return list;
 }
 
 }  // namespace
@@ -301,7 +258,7 @@ Descriptor describe_retrieval_attention() {
       "Each query head searches a vector index of the keys in host memory and attends to its finds on the CPU.";
   d.category = "retrieval (CPU)";
   d.paper = "Liu et al., RetrievalAttention, 2024 (arXiv 2409.10516)";
-  d.parameters = parameters();
+  d.parameters = fields().parameters();
   d.budget_convention = "selected: tokens attended to on the CPU, a query head; sink and recent come on top";
   d.formulas = {
       "traffic: GPU 2·n_kv·(sink + recent)·d·b; CPU n_q·(scanned·L·(4·d + 4) + budget·d·b); to the host n_q·d·b, back "

@@ -19,13 +19,13 @@
 #include <numeric>
 
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/fields.hpp"
 #include "policy/host_attention.hpp"
 #include "policy/host_pages.hpp"
 #include "policy/kmeans.hpp"
 #include "policy/page_cache.hpp"
 #include "policy/ranking.hpp"
+#include "policy/shared_parameters.hpp"
 #include "policy/step_scores.hpp"
 
 namespace kvcast::policy {

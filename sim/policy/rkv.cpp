@@ -19,9 +19,9 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
 #include "policy/fields.hpp"
+#include "policy/shared_parameters.hpp"
 #include "policy/window.hpp"
 
 namespace kvcast::policy {

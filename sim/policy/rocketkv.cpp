@@ -17,11 +17,11 @@
 
 #include "base/error.hpp"
 #include "policy/composition.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/hsa.hpp"
 #include "policy/prompt_eviction.hpp"
 #include "policy/quest.hpp"
 #include "policy/rocketkv.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 
@@ -128,20 +128,12 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 std::vector<Parameter> parameters() {
   std::vector<Parameter> list = {
       budget_parameter("the step's traffic in tokens, half for estimation, half for attention"),
-      {.key = "split_factor",
-       .fallback = std::string("adaptive"),
-       .unit = "",
-       .meaning = "r: the first stage compresses by c^r, the second by c^(1 − r)",
-       .high = 1,
-       .names = {"adaptive", "<number>"}},
+      real_or("split_factor", "adaptive", "r: the first stage compresses by c^r, the second by c^(1 − r)", 0, 1),
       window_parameter(32)};
   list.front().low = 2;  // half of it is attention
   for (Parameter& p : pool_parameters("max", 63)) list.push_back(std::move(p));
-  list.push_back({.key = "eviction_group",
-                  .fallback = std::string("sum_weights"),
-                  .unit = "",
-                  .meaning = "how the query heads of a KV head agree in the first stage",
-                  .names = {"sum_weights", "mean_weights", "max_weights"}});
+  list.push_back(choice("eviction_group", {"sum_weights", "mean_weights", "max_weights"},
+                        "how the query heads of a KV head agree in the first stage"));
   list.push_back(policy_parameter("first_stage", "snapkv",
                                   "what evicts from the prompt: snapkv with the parameters above, or a policy that "
                                   "evicts once, with its own",

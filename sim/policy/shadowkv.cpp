@@ -20,11 +20,11 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/host_pages.hpp"
 #include "policy/low_rank_keys.hpp"
 #include "policy/ranking.hpp"
 #include "policy/shadowkv.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -284,42 +284,33 @@ class ShadowKv final : public Policy {
   Setting s_;
 };
 
-std::vector<Parameter> parameters() {
-  return {budget_parameter("tokens of selected chunks, a KV head"),
-          page_parameter(8),
-          {.key = "recent",
-           .fallback = std::int64_t{32},
-           .unit = "tokens",
-           .meaning = "last prompt tokens that stay on the GPU, with those that fill no whole chunk",
-           .high = 1e9},
-          {.key = "outliers",
-           .fallback = std::int64_t{48},
-           .unit = "chunks",
-           .meaning = "chunks a KV head that their mean key describes worst; they stay on the GPU",
-           .high = 1e9},
-          {.key = "rank",
-           .fallback = std::int64_t{160},
-           .unit = "",
-           .meaning = "rank of the keys before RoPE, all KV heads side by side",
-           .low = 1,
-           .high = 1e6},
-          {.key = "runtime",
-           .fallback = std::string("kernels"),
-           .unit = "",
-           .meaning = "the released class with kernels of its own, or the one of PyTorch operators, which keeps no "
-                      "chunk from step to step and gathers values on the CPU",
-           .names = {"kernels", "operators"}},
-          {.key = "factorisation",
-           .fallback = std::string("moments"),
-           .unit = "",
-           .meaning = "of the keys: by eigenvectors of their second moments, or by a library's SVD, as released",
-           .names = {"moments", "library"}},
-          {.key = "refactorised_every",
-           .fallback = std::int64_t{0},
-           .unit = "tokens",
-           .meaning = "generated tokens after which all keys are factorised anew, at their mean cost a step; 0: never",
-           .high = 1e9},
-          group_parameter({"max_weights", "mean_weights", "sum_weights", "max_scores", "mean_scores", "sum_scores"})};
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens of selected chunks, a KV head"), &S::budget)
+          .add(page_parameter(8), &S::page)
+          .add(whole("recent", 32, "tokens",
+                     "last prompt tokens that stay on the GPU, with those that fill no whole chunk"),
+               &S::recent)
+          .add(whole("outliers", 48, "chunks",
+                     "chunks a KV head that their mean key describes worst; they stay on the GPU"),
+               &S::outliers)
+          .add(whole("rank", 160, "", "rank of the keys before RoPE, all KV heads side by side", 1, 1e6), &S::rank)
+          .add(choice("runtime", {"kernels", "operators"},
+                      "the released class with kernels of its own, or the one of PyTorch operators, which keeps no "
+                      "chunk from step to step and gathers values on the CPU"),
+               &S::operators)
+          .add(choice("factorisation", {"moments", "library"},
+                      "of the keys: by eigenvectors of their second moments, or by a library's SVD, as released"),
+               &S::library)
+          .add(whole("refactorised_every", 0, "tokens",
+                     "generated tokens after which all keys are factorised anew, at their mean cost a step; 0: never"),
+               &S::refactorised)
+          .add(group_parameter(
+                   {"max_weights", "mean_weights", "sum_weights", "max_scores", "mean_scores", "sum_scores"}),
+               &S::group);
+  return all;
 }
 
 }  // namespace
@@ -332,7 +323,7 @@ Descriptor describe_shadowkv() {
       "that each step selects.";
   d.category = "retrieval (host)";
   d.paper = "Sun et al., ShadowKV, ICML 2025 (arXiv 2410.21465)";
-  d.parameters = parameters();
+  d.parameters = fields().parameters();
   d.budget_convention =
       "selected: tokens of the selected chunks; the outlier chunks, the local part of the prompt and all generated "
       "tokens come beside them";
@@ -353,16 +344,7 @@ Descriptor describe_shadowkv() {
       "a budget of all tokens ever there leaves the cache on the GPU as it is"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    Setting s;
-    s.budget = values.integer("budget");
-    s.page = static_cast<int>(values.integer("page"));
-    s.recent = values.integer("recent");
-    s.outliers = values.integer("outliers");
-    s.rank = values.integer("rank");
-    s.group = parse_group(values.text("group"));
-    s.operators = values.text("runtime") == "operators";
-    s.library = values.text("factorisation") == "library";
-    s.refactorised = values.integer("refactorised_every");
+    Setting s = fields().read(values);
     s.covers_all = s.budget >= lengths.bound();
     return std::make_unique<ShadowKv>(s);
   };

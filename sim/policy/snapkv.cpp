@@ -7,8 +7,8 @@
 // Cost: prefill: window scores (flops 2·n_q·w·S·d, keys read once, scores n_q·w·S·4 bytes written and read twice),
 //   top-k, compaction of the kept tokens; decode: 2·n_kv·(budget + T)·d·b, per head n_q instead of n_kv.
 // Storage: 2·n_kv·(budget + T)·d·b; per head every query head keeps its own copy, n_q instead of n_kv.
-#include "policy/descriptors.hpp"
 #include "policy/prompt_eviction.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 

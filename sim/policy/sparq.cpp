@@ -16,8 +16,8 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/ranking.hpp"
+#include "policy/shared_parameters.hpp"
 #include "policy/stages.hpp"
 #include "policy/step_scores.hpp"
 
@@ -254,14 +254,30 @@ class Sparq final : public Retrieval {
   Setting s_;
 };
 
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("k: tokens attended to beside the current one"), &S::budget)
+          .add(whole("dims", 32, "dimensions", "r: head dimensions that the estimate reads, at most all", 1, 65536),
+               &S::dims)
+          .add(whole("recent", 0, "tokens", "last tokens always attended to, the current one included"), &S::recent)
+          .add(group_parameter(
+                   {"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights"}),
+               &S::group)
+          .add(flag("mean_value", true, "give the estimated mass of the tokens left out to the mean of all values"),
+               &S::mean_value)
+          .add(choice("keys", {"stored_twice", "stored_once"},
+                      "a second copy of the keys, dimension by dimension, that is read without gaps, or none"),
+               &S::second_copy, {true, false})
+          .add(choice("budget_convention", {"attended", "traffic"},
+                      "whether the budget counts the tokens attended to, or all traffic in units of a token"));
+  return all;
+}
+
 Stages make(const ParameterValues& values, const Lengths& lengths) {
-  Setting s;
-  s.budget = s.tokens = values.integer("budget");
-  s.recent = values.integer("recent");
-  s.dims = values.integer("dims");
-  s.group = parse_group(values.text("group"));
-  s.mean_value = values.flag("mean_value");
-  s.second_copy = values.text("keys") == "stored_twice";
+  Setting s = fields().read(values);
+  s.tokens = s.budget;
   s.covers_all = s.budget >= lengths.bound();
   if (values.text("budget_convention") == "traffic") {
     if (values.given("dims")) {
@@ -287,34 +303,7 @@ Descriptor describe_sparq() {
       "mean value for the rest.";
   d.category = "retrieval (GPU)";
   d.paper = "Ribar et al., SparQ Attention, ICML 2024 (arXiv 2312.04985)";
-  d.parameters = {
-      budget_parameter("k: tokens attended to beside the current one"),
-      {.key = "dims",
-       .fallback = std::int64_t{32},
-       .unit = "dimensions",
-       .meaning = "r: head dimensions that the estimate reads, at most all",
-       .low = 1,
-       .high = 65536},
-      {.key = "recent",
-       .fallback = std::int64_t{0},
-       .unit = "tokens",
-       .meaning = "last tokens always attended to, the current one included",
-       .high = 1e9},
-      group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights"}),
-      {.key = "mean_value",
-       .fallback = true,
-       .unit = "",
-       .meaning = "give the estimated mass of the tokens left out to the mean of all values"},
-      {.key = "keys",
-       .fallback = std::string("stored_twice"),
-       .unit = "",
-       .meaning = "a second copy of the keys, dimension by dimension, that is read without gaps, or none",
-       .names = {"stored_twice", "stored_once"}},
-      {.key = "budget_convention",
-       .fallback = std::string("attended"),
-       .unit = "",
-       .meaning = "whether the budget counts the tokens attended to, or all traffic in units of a token",
-       .names = {"attended", "traffic"}}};
+  d.parameters = fields().parameters();
   d.budget_convention =
       "attended: budget + 1 tokens, for the current token's pair is at hand; traffic: r = d·budget / S_max dimensions "
       "and ⌊budget / 2⌋ + 1 tokens";

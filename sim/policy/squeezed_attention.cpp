@@ -18,9 +18,9 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/fields.hpp"
 #include "policy/kmeans.hpp"
+#include "policy/shared_parameters.hpp"
 #include "policy/step_scores.hpp"
 
 namespace kvcast::policy {

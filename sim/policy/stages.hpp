@@ -75,4 +75,7 @@ struct Stages {
 
 std::unique_ptr<Policy> two_stages(std::unique_ptr<Retention> first, std::unique_ptr<Retrieval> second);
 
+// Its first `layers` layers are left uncompressed, as `full`; the others are `inner`'s.
+std::unique_ptr<Policy> dense_first(int layers, std::unique_ptr<Policy> inner);
+
 }  // namespace kvcast::policy

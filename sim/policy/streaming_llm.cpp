@@ -11,8 +11,8 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -98,16 +98,10 @@ Descriptor describe_streaming_llm() {
   d.sentence = "Keeps the first tokens and a sliding window; whatever lies between is gone for good.";
   d.category = "drop";
   d.paper = "Xiao et al., StreamingLLM, ICLR 2024 (arXiv 2309.17453)";
-  d.parameters = {
-      budget_parameter("tokens kept a KV head, sink + recent"),
-      {.key = "sink", .fallback = std::int64_t{4}, .unit = "tokens", .meaning = "first tokens kept", .high = 1e9},
-      {.key = "recent",
-       .fallback = std::string("budget-sink"),
-       .unit = "tokens",
-       .meaning = "last tokens kept, the current one included",
-       .high = 1e9,
-       .names = {"budget-sink", "<integer>"}},
-      block_parameter()};
+  d.parameters = {budget_parameter("tokens kept a KV head, sink + recent"),
+                  whole("sink", 4, "tokens", "first tokens kept"),
+                  whole_or("recent", "budget-sink", "tokens", "last tokens kept, the current one included", 0, 1e9),
+                  block_parameter()};
   d.budget_convention = "retained: sink + recent, the current token included";
   d.formulas = {"traffic: 2·n_kv·min(L, sink + recent)·d·b a step", "storage: 2·n_kv·min(L, sink + recent)·d·b"};
   d.differences = {"keys stay at their own positions; the original re-rotates them to positions within the cache"};

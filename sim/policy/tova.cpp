@@ -12,8 +12,8 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/eviction.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -127,13 +127,10 @@ Descriptor describe_tova() {
   d.sentence = "Drops what the latest query attends to least, the same tokens in all heads of a layer.";
   d.category = "drop";
   d.paper = "Oren et al., Transformers are Multi-State RNNs, 2024 (arXiv 2401.06104)";
-  d.parameters = {budget_parameter("tokens held a KV head between steps"),
-                  {.key = "scope",
-                   .fallback = std::string("layer"),
-                   .unit = "",
-                   .meaning = "query heads that agree: all of the layer, or those of a KV head",
-                   .names = {"layer", "group"}},
-                  block_parameter()};
+  d.parameters = {
+      budget_parameter("tokens held a KV head between steps"),
+      choice("scope", {"layer", "group"}, "query heads that agree: all of the layer, or those of a KV head"),
+      block_parameter()};
   for (Parameter& p : protected_parameters()) d.parameters.push_back(std::move(p));
   d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";
   d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b a step, and n_q·(budget + 1)·4 of weights written and read",

@@ -17,10 +17,10 @@
 #include "base/error.hpp"
 #include "policy/composition.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/fields.hpp"
 #include "policy/forwarded_ops.hpp"
 #include "policy/kivi.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {

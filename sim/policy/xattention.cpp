@@ -17,8 +17,8 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
-#include "policy/descriptors.hpp"
 #include "policy/prompt_sparsity.hpp"
+#include "policy/shared_parameters.hpp"
 #include "policy/weights.hpp"
 
 namespace kvcast::policy {
@@ -169,28 +169,17 @@ class XAttention final : public SparsePrompt {
 }  // namespace
 
 Descriptor describe_xattention() {
-  const auto whole = [](const char* key, std::int64_t fallback, const char* meaning) {
-    return Parameter{.key = key, .fallback = fallback, .unit = "tokens", .meaning = meaning, .low = 1, .high = 65536};
-  };
   Descriptor d;
   d.name = "xattention";
   d.sentence = "Computes the blocks of the prompt's attention whose antidiagonals weigh most; decoding is another's.";
   d.category = "sparse prefill";
   d.paper = "Xu et al., XAttention, ICML 2025 (arXiv 2503.16428)";
-  d.parameters = {then_parameter(),
-                  whole("stride", 8, "σ: tokens between the antidiagonals that are summed"),
-                  whole("tile", 128, "queries and keys of a block, a multiple of stride"),
-                  {.key = "threshold",
-                   .fallback = 0.9,
-                   .unit = "",
-                   .meaning = "share of its estimated mass that a block of queries computes at least",
-                   .high = 1},
-                  {.key = "density",
-                   .fallback = std::string("trace"),
-                   .unit = "",
-                   .meaning = "share of the causal pairs computed: as on the trace, or a number taken from elsewhere",
-                   .high = 1,
-                   .names = {"trace", "<number>"}}};
+  d.parameters = {
+      then_parameter(), whole("stride", 8, "tokens", "σ: tokens between the antidiagonals that are summed", 1, 65536),
+      whole("tile", 128, "tokens", "queries and keys of a block, a multiple of stride", 1, 65536),
+      real("threshold", 0.9, "share of its estimated mass that a block of queries computes at least"),
+      real_or("density", "trace",
+              "share of the causal pairs computed: as on the trace, or a number taken from elsewhere", 0, 1)};
   d.formulas = {"prompt, a query head: S²·d/σ FLOP for the estimate, S²/(2·σ²) scores, 4·d FLOP a pair left",
                 "traffic of a step and storage: those of `then`"};
   d.differences = {
