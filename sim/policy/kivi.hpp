@@ -26,7 +26,6 @@ struct KiviSetting {
 // first stage that does, nor one with attention outputs of its own.
 std::unique_ptr<Retrieval> read_quantised(const KiviSetting& setting, std::unique_ptr<Retrieval> selector = nullptr);
 
-std::vector<Parameter> kivi_parameters();
 // UserError where residual is no multiple of the group.
 KiviSetting read_kivi(const ParameterValues& values);
 
