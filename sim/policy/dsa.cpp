@@ -12,7 +12,7 @@
 //   prompt's last tokens.
 // Cost: index keys read L·(d_I + 4) bytes of FP8 numbers and a scale, scores 2·L·H_I·d_I operations, top-k over L,
 //   attention over the budget's single tokens. hisparse: a kernel reads the misses from host memory before attention.
-// Storage: HBM as full and L·(d_I + 4) a layer; hisparse: HBM 'buffer' tokens and the index, pinned DRAM as full.
+// Storage: HBM as full and L·(d_I + 4) a layer; hisparse: HBM budget + spare tokens and the index, pinned DRAM as full.
 #include <algorithm>
 #include <cmath>
 
@@ -253,17 +253,13 @@ class Dsa final : public Policy {
   Setting s_;
 };
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths, std::int64_t buffer) {
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths, std::int64_t spare) {
   Setting s;
   s.budget = values.integer("budget");
   s.index_heads = static_cast<double>(values.integer("index_heads"));
   s.index_dim = static_cast<double>(values.integer("index_dim"));
-  s.buffer = buffer;
+  s.buffer = spare > 0 ? s.budget + spare : 0;
   s.covers_all = s.budget >= lengths.bound();
-  if (buffer > 0 && buffer <= s.budget && !s.covers_all) {
-    throw UserError(values.where("buffer"),
-                    fmt::format("buffer: {} tokens do not hold the {} of a step and the new one", buffer, s.budget));
-  }
   return std::make_unique<Dsa>(s);
 }
 
@@ -305,19 +301,19 @@ Descriptor describe_hisparse() {
   d.paper = "SGLang, HiSparse, 2026 (sgl-project/sglang), over DeepSeek-V3.2-Exp";
   d.for_latent = true;
   d.parameters = indexer_parameters();
-  d.parameters.push_back({.key = "buffer",
-                          .fallback = std::int64_t{4096},
+  d.parameters.push_back({.key = "spare",
+                          .fallback = std::int64_t{2048},
                           .unit = "tokens",
-                          .meaning = "tokens of a sequence and layer on the GPU, more than the budget",
-                          .low = 2,
+                          .meaning = "tokens that the buffer of a sequence and layer holds beyond the budget",
+                          .low = 1,
                           .high = 1e9});
   d.budget_convention = "attended: tokens a layer (a KV head, where attention is not latent)";
   d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b a step; host to device (r + d_R)·b a miss",
-                "storage: HBM buffer·(r + d_R)·b + L·(d_I + 4), pinned DRAM L·(r + d_R)·b"};
+                "storage: HBM (budget + spare)·(r + d_R)·b + L·(d_I + 4), pinned DRAM L·(r + d_R)·b"};
   d.differences = {kStandIn, "the buffer starts with the prompt's last tokens",
                    "the prompt's own attention is timed as sparse and replayed as full"};
   d.make = [](const ParameterValues& values, const Lengths& lengths) {
-    return make(values, lengths, values.integer("buffer"));
+    return make(values, lengths, values.integer("spare"));
   };
   return d;
 }
