@@ -181,13 +181,12 @@ class Dsa final : public Policy {
     const double scored = shape.sum(&HeadCounts::scored);
     const double token = shape.model->kv_bytes_per_token_layer() / shape.model->n_kv_heads;
     if (scored > 0) {
-      // All index heads read one key of index_key() bytes a token and multiply index_dim numbers with it.
-      graph::DecodeAttention index{.rows = static_cast<double>(shape.heads.size()), .group = s_.index_heads};
-      index.head_dim = index_key() / 2, index.element_bytes = 1, index.product_dims = s_.index_dim;
-      index.tokens = scored, index.longest = shape.largest(&HeadCounts::scored);
-      index.score_bytes = scored * kScoreBytes;
+      // A product of all index heads with one key a token, on tensor cores.
+      const graph::PrefillAttention index{2 * scored * s_.index_heads * s_.index_dim, scored * index_key(),
+                                          scored * kScoreBytes};
       op = ops.kernel(Lane::kCompute, Kind::kScore, "index scores", index, {op});
-      const graph::TopK best{index.rows, scored / index.rows, static_cast<double>(s_.budget), kScoreBytes};
+      const auto rows = static_cast<double>(shape.heads.size());
+      const graph::TopK best{rows, scored / rows, static_cast<double>(s_.budget), kScoreBytes};
       op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k", best, {op});
       op = fetch(shape, token, ops, op);
     }

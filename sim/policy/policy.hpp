@@ -139,7 +139,7 @@ struct Descriptor {
   // By its own parameters; empty: nothing. Policies inside it add theirs.
   std::function<ReplayNeeds(const ParameterValues&, const Lengths&)> needs;
   std::vector<std::string_view> uncompressed_layers;  // parameters that leave layers of the model uncompressed
-  bool for_latent = false;  // defined for latent attention, where all heads share one cached vector
+  bool for_latent = false;   // defined for latent attention, where all heads share one cached vector
   bool packs_cache = false;  // has a format of its own for the cache
 };
 
