@@ -26,7 +26,10 @@ card=$(nvidia-smi --query-gpu=uuid --format=csv,noheader 2> /dev/null | head -1 
 out=$top/${card:-no-uuid}
 [ -z "$emulated" ] || out=$top/emulated
 mkdir -p "$out"
-pack() { tar -czf "$top/bring-home.tar.gz" --exclude=bring-home.tar.gz -C "$top" . || true; }
+pack() {
+  local packed
+  packed=$(mktemp) && tar -czf "$packed" --exclude=bring-home.tar.gz -C "$top" . && mv "$packed" "$top/bring-home.tar.gz" || true
+}
 trap pack EXIT
 left() { echo $((seconds - ($(date +%s) - started))); }
 fail() { echo "$*" >&2; exit 1; }

@@ -114,8 +114,8 @@ int run(const Options& options) {
   }
   const auto trace = study::make_trace(prepared.run, prepared.run.trace);
   const auto policy = study::make_policy(prepared);
-  const replay::ReplayResult replayed =
-      replay::replay(replay::prepare(*trace, hardware_threads(), prepared.run.model.cache), *policy, {hardware_threads(), true});
+  const replay::ReplayResult replayed = replay::replay(
+      replay::prepare(*trace, hardware_threads(), prepared.run.model.cache), *policy, {hardware_threads(), true});
   const int captured = nearest_captured(replayed, options.layer);
   const replay::StepSelection& selection = find_selection(replayed, options, captured);
   fmt::print("{}\n{}\n\n", prepared.policy->name, prepared.policy->sentence);

@@ -44,12 +44,13 @@ struct AttentionKernel {
 // What is called a floor is the time that a kernel of a class takes however small its work, beyond that of an empty
 // kernel; the gap is the time from one empty kernel to the next. A kernel takes gap + floor + its work.
 struct Gpu {
-  Value hbm_capacity;                   // bytes
-  Value hbm_reserved;                   // bytes that CUDA context, kernels and framework take before any tensor
-  Value hbm_bandwidth;                  // B/s, the maker's
-  Value tensor_flops;                   // FLOP/s, fp16 dense with fp32 accumulation
-  Value vector_flops;                   // FLOP/s, fp32
-  Value fp8_rate, int8_rate, fp4_rate;  // products of such numbers over those of tensor_flops; 1 and less: weights are unpacked to 16 bits
+  Value hbm_capacity;   // bytes
+  Value hbm_reserved;   // bytes that CUDA context, kernels and framework take before any tensor
+  Value hbm_bandwidth;  // B/s, the maker's
+  Value tensor_flops;   // FLOP/s, fp16 dense with fp32 accumulation
+  Value vector_flops;   // FLOP/s, fp32
+  Value fp8_rate, int8_rate,
+      fp4_rate;  // products of such numbers over those of tensor_flops; 1 and less: weights are unpacked to 16 bits
   Value sm_count;
   Value clock;        // Hz, under load
   Value floor_clock;  // Hz at which floors and topk_row were established: they take floor_clock / clock times as long

@@ -12,7 +12,7 @@
 //   prompt's last tokens.
 // Cost: index keys read L·(d_I + 4) bytes of FP8 numbers and a scale, scores 2·L·H_I·d_I operations, top-k over L,
 //   attention over the budget's single tokens. hisparse: a kernel reads the misses from host memory before attention.
-// Storage: HBM as full and L·(d_I + 4) a layer; hisparse: HBM 'buffer' tokens and the index, pinned DRAM as full.
+// Storage: HBM as full and L·(d_I + 4) a layer; hisparse: HBM budget + spare tokens and the index, pinned DRAM as full.
 #include <algorithm>
 #include <cmath>
 
@@ -181,13 +181,12 @@ class Dsa final : public Policy {
     const double scored = shape.sum(&HeadCounts::scored);
     const double token = shape.model->kv_bytes_per_token_layer() / shape.model->n_kv_heads;
     if (scored > 0) {
-      // All index heads read one key of index_key() bytes a token and multiply index_dim numbers with it.
-      graph::DecodeAttention index{.rows = static_cast<double>(shape.heads.size()), .group = s_.index_heads};
-      index.head_dim = index_key() / 2, index.element_bytes = 1, index.product_dims = s_.index_dim;
-      index.tokens = scored, index.longest = shape.largest(&HeadCounts::scored);
-      index.score_bytes = scored * kScoreBytes;
+      // A product of all index heads with one key a token, on tensor cores.
+      const graph::PrefillAttention index{2 * scored * s_.index_heads * s_.index_dim, scored * index_key(),
+                                          scored * kScoreBytes};
       op = ops.kernel(Lane::kCompute, Kind::kScore, "index scores", index, {op});
-      const graph::TopK best{index.rows, scored / index.rows, static_cast<double>(s_.budget), kScoreBytes};
+      const auto rows = static_cast<double>(shape.heads.size());
+      const graph::TopK best{rows, scored / rows, static_cast<double>(s_.budget), kScoreBytes};
       op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k", best, {op});
       op = fetch(shape, token, ops, op);
     }
@@ -261,14 +260,10 @@ Fields<Setting> indexer() {
       .add(whole("index_dim", 128, "", "dimensions of an index key", 1, 1e5), &S::index_dim);
 }
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths, std::int64_t buffer) {
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths, std::int64_t spare) {
   Setting s = indexer().read(values);
-  s.buffer = buffer;
+  s.buffer = spare > 0 ? s.budget + spare : 0;
   s.covers_all = s.budget >= lengths.bound();
-  if (buffer > 0 && buffer <= s.budget && !s.covers_all) {
-    throw UserError(values.where("buffer"),
-                    fmt::format("buffer: {} tokens do not hold the {} of a step and the new one", buffer, s.budget));
-  }
   return std::make_unique<Dsa>(s);
 }
 
@@ -303,14 +298,14 @@ Descriptor describe_hisparse() {
   d.for_latent = true;
   d.parameters = indexer().parameters();
   d.parameters.push_back(
-      whole("buffer", 4096, "tokens", "tokens of a sequence and layer on the GPU, more than the budget", 2));
+      whole("spare", 2048, "tokens", "tokens that the buffer of a sequence and layer holds beyond the budget", 1));
   d.budget_convention = "attended: tokens a layer (a KV head, where attention is not latent)";
   d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b a step; host to device (r + d_R)·b a miss",
-                "storage: HBM buffer·(r + d_R)·b + L·(d_I + 4), pinned DRAM L·(r + d_R)·b"};
+                "storage: HBM (budget + spare)·(r + d_R)·b + L·(d_I + 4), pinned DRAM L·(r + d_R)·b"};
   d.differences = {kStandIn, "the buffer starts with the prompt's last tokens",
                    "the prompt's own attention is timed as sparse and replayed as full"};
   d.make = [](const ParameterValues& values, const Lengths& lengths) {
-    return make(values, lengths, values.integer("buffer"));
+    return make(values, lengths, values.integer("spare"));
   };
   return d;
 }

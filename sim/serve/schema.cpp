@@ -153,10 +153,11 @@ class Writer {
       for (const char* variant : {"of", "against"}) {
         if (question["properties"].contains(variant)) question["properties"][variant] = axes(false);
       }
-      for (const char* name : {"targets", "price_per_hour"}) {
-        if (question["properties"].contains(name)) question["properties"][name] = {{"type", "object"}};
-      }
+      const json own = question["properties"];
       if (kind == "choose") question["properties"].update(axes(true)["properties"]);  // lists of any keys
+      for (const char* name : {"targets", "price_per_hour"}) {
+        if (own.contains(name)) question["properties"][name] = {{"type", "object"}};
+      }
       json item = object_of(json{{kind, std::move(question)}});
       item["required"] = {kind};
       questions.push_back(std::move(item));
@@ -177,7 +178,9 @@ class Writer {
             {"traces", list_of(trace)},
             {"match", map_of(shapes_.at("match"))},
             {"score", any_of({{{"type", "string"}}, map_of(shapes_.at("score"))})},
-            {"framework", framework()}};
+            {"framework", framework()},
+            {"deployment", map_of(shapes_.at("deployment"))},
+            {"price_per_hour", {{"type", {"number", "object"}}}}};
   }
 
   // A framework by name and version, or a map of its keys.
@@ -227,7 +230,7 @@ class Writer {
     };
     const json all = properties();
     for (const auto& [key, schema] : all.items()) keys[key] = json::object();
-    for (const char* map : {"workload", "trace", "match", "score", "framework"}) {
+    for (const char* map : {"workload", "trace", "match", "score", "framework", "deployment"}) {
       for (const KeyShape& key : shapes_.at(map)) add(fmt::format("{}.{}", map, key.key), schema_of(key));
     }
     for (const char* key :

@@ -88,8 +88,8 @@ TEST_CASE("models lists the shapes, and what follows from one") {
   CHECK_THAT(kvcast::test::kvcast({"models", "gpt-oss-120b"}).out,
              Contains("18 of 36 layers attend to the last 128 tokens alone") && Contains("experts in mxfp4"));
   // What chooses by single heads' keys makes no sense where heads share one vector.
-  const Output refused = kvcast::test::kvcast(
-      {"run", std::string(KVCAST_SOURCE_DIR) + "/configs/runs/quickstart.yaml", "--set", "model=deepseek-v3", "--set", "policy=quest"});
+  const Output refused = kvcast::test::kvcast({"run", std::string(KVCAST_SOURCE_DIR) + "/configs/runs/quickstart.yaml",
+                                               "--set", "model=deepseek-v3", "--set", "policy=quest"});
   CHECK(refused.code == 2);
   CHECK_THAT(refused.err, Contains("quest chooses by the keys of single heads") && Contains("known: full, dsa"));
   CHECK(kvcast::test::kvcast({"models", "gpt-9"}).code == 2);

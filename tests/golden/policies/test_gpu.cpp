@@ -71,7 +71,7 @@ TEST_CASE("hisparse fetches misses into a buffer that forgets what was used leas
   // A buffer of 4 starts with tokens 2 to 5. Step 0 (query 1) chooses 9 at 5 and 5 at 4, which are there, and token 6
   // is appended: 2 goes. Step 1 (query -1) chooses the ones at 1 and 3: 1 is fetched, 7 appended. Of 4, 5 and 6, all
   // used last at step 0, two go: 4 and 5.
-  const Selected got = select("hisparse", "budget: 2, buffer: 4", digits({{1, -1}}));
+  const Selected got = select("hisparse", "budget: 2, spare: 2", digits({{1, -1}}));
   CHECK(got.resident.heads[0].attended == Positions{2, 3, 4, 5});
   CHECK(got.steps[0].heads[0].attended == Positions{4, 5});
   CHECK(got.steps[0].heads[0].fetched.empty());

@@ -84,7 +84,7 @@ TEST_CASE("dsa selects by the heads' summed weights, and hisparse fetches what i
       const naive::Steps wanted = naive::exact_topk(layer, budget, "sum_weights");
       compare(select("dsa", fmt::format("budget: {}", budget), layer), wanted);
       const std::int64_t size = budget + 5;
-      const Selected got = select("hisparse", fmt::format("budget: {}, buffer: {}", budget, size), layer);
+      const Selected got = select("hisparse", fmt::format("budget: {}, spare: 5", budget), layer);
       if (budget >= info.positions()) continue;
       for (int h = 0; h < info.n_kv_heads; ++h) {
         const auto head = static_cast<std::size_t>(h);

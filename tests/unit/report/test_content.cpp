@@ -9,7 +9,6 @@
 
 #include "report/content.hpp"
 #include "report/measures.hpp"
-#include "store/sqlite.hpp"
 #include "support/small_result.hpp"
 #include "support/temporary_directory.hpp"
 
@@ -48,10 +47,8 @@ class Sweep {
   }
   Content read() {
     for (std::size_t i = 0; i < results_.size(); ++i) {
-      store_.put(static_cast<std::int64_t>(i), results_[i], "v1");
-      kvcast::store::Database(store_.path(), false, 1000)
-          .execute(
-              fmt::format("UPDATE experiments SET created_at = '2025-01-31T12:00:{0:02}Z' WHERE ordinal = {0}", i));
+      const auto ordinal = static_cast<std::int64_t>(i);
+      store_.put({ordinal, "v1", fmt::format("2025-01-31T12:00:{:02}Z", i), results_[i]});
     }
     return collect({{"", &store_}}, palette());
   }

@@ -1,0 +1,149 @@
+// Keys of a run and of a model: each changes some prediction of some experiment.
+#include "property/keys/timed.hpp"
+
+namespace kvcast::tests {
+
+TEST_CASE("every key of a run moves a prediction") {
+  const std::string base =
+      "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: quest, budget: 256}\n"
+      "workload: {prompt_tokens: 1024, decode_tokens: 32, batch: 3}\n"
+      "trace: {recipe: needle, seed: 1, layers: 2, steps: 6}\n"
+      "framework: {warmup_steps: 2, measured_steps: 3, sampled_contexts: 2}\n";
+  const std::string before = Timed(parsed(base)).here();
+  const std::vector<std::pair<std::string, std::string>> changes = {
+      {"model", "llama-3.2-3b"},
+      {"hardware", "h100-sxm"},
+      {"policy.budget", "128"},
+      {"workload.prompt_tokens", "1536"},
+      {"workload.decode_tokens", "96"},
+      {"workload.batch", "4"},
+      {"workload.prefill_chunk", "256"},
+      {"workload.prefill_batch", "1"},
+      {"trace.recipe", "local"},
+      {"trace.seed", "2"},
+      {"trace.layers", "3"},
+      {"trace.steps", "9"},
+      {"framework.launch", "compiled"},
+      {"framework.expand_kv_heads", "true"},
+      {"framework.reread_kv_heads", "true"},
+      {"framework.unfused", "true"},
+      {"framework.torch_topk", "true"},
+      {"framework.eager_attention", "true"},
+      {"framework.concatenate_cache", "true"},
+      {"framework.quadratic_mask", "true"},
+      {"framework.mlp_slice", "256"},
+      {"framework.page", "500"},
+      {"framework.engine_step", "1 ms"},
+      {"framework.warmup_steps", "0"},
+      {"framework.measured_steps", "7"},
+      {"framework.sampled_contexts", "4"},
+      {"deployment.weights", "int4"},
+      {"deployment.kv_cache", "fp8"},
+      {"deployment.tensor_parallel", "2"},
+      {"deployment.pipeline_parallel", "2"},
+  };
+  for (const auto& [key, value] : changes) {
+    INFO(key << " = " << value);
+    CHECK(Timed(parsed(base).with(key, Node::scalar(value, {}))).here() != before);
+  }
+}
+
+TEST_CASE("experts dealt out whole and a price move a prediction") {
+  const std::string base =
+      "hardware: h100-sxm\npolicy: full\nworkload: {prompt_tokens: 256, decode_tokens: 16, batch: 3}\n"
+      "trace: {recipe: needle, layers: 1, steps: 2}\n";
+  const Node experts = parsed("model: qwen3-30b-a3b\ndeployment: {tensor_parallel: 2}\n" + base);
+  CHECK(Timed(experts.with("deployment.expert_parallel", Node::scalar("true", {}))).here() != Timed(experts).here());
+  const auto cost = [&](const std::string& price) {
+    const Node run = parsed("model: llama-3.2-1b\nprice_per_hour: " + price + "\n" + base);
+    const result::Result r = study::run_all({{run, {}, {}}}, {}).front();
+    // Dollars an hour over tokens an hour.
+    CHECK(*result::value(r, *result::find_metric("cost")) ==
+          Approx(std::stod(price) / (3600 * r.experiment.tokens_per_s) * 1e6));
+    return *result::value(r, *result::find_metric("cost"));
+  };
+  CHECK(cost("4") == Approx(2 * cost("2")));
+}
+
+TEST_CASE("every quantity of a match moves a prediction") {
+  const Node base = parsed(
+      "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: snapkv, window: 16}\n"
+      "workload: {prompt_tokens: 1024, decode_tokens: 16}\ntrace: {recipe: needle, layers: 1, steps: 2}\n");
+  const auto predicted = [&](const std::string& key, const std::string& value) {
+    const study::Point point{base.with("match." + key, Node::scalar(value, {})), {}, {}};
+    const result::Result r = study::run_all({point}, {}).front();
+    return r.experiment.tpot_mean_s;
+  };
+  CHECK(predicted("tokens_attended", "128") != predicted("tokens_attended", "256"));
+  CHECK(predicted("bytes_read", "0.4 MB") != predicted("bytes_read", "0.8 MB"));
+  CHECK(predicted("bytes_resident", "8 MB") != predicted("bytes_resident", "16 MB"));
+}
+
+TEST_CASE("trace.window captures the prompt queries that a policy needs") {
+  const Node base = parsed(
+      "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: ctkvr, budget: 64, centroids: 200}\n"
+      "workload: {prompt_tokens: 1024, decode_tokens: 16}\ntrace: {recipe: needle, layers: 1, steps: 2}\n");
+  CHECK_THROWS_AS(Timed(base), UserError);  // the recipe captures 128
+  CHECK_NOTHROW(Timed(base.with("trace.window", Node::scalar("200", {}))));
+}
+
+TEST_CASE("what a policy names inside itself is part of an experiment's key") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/inner.yaml";
+  const auto key = [&](const std::string& inner) {
+    std::ofstream(path, std::ios::trunc) << inner;
+    return study::prepare(
+               parsed("model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: minference, then: {file: " +
+                      path + "}}\nworkload: {prompt_tokens: 1024, decode_tokens: 16}\n"))
+        .replays;
+  };
+  const std::string small = key("name: quest\nbudget: 64\n");
+  CHECK(key("name: quest\nbudget: 64\n") == small);
+  CHECK(key("name: quest\nbudget: 128\n") != small);
+}
+
+TEST_CASE("every key of a model moves a prediction") {
+  const TemporaryDirectory directory;
+  const std::string model =
+      "title: Test\naliases: [tested]\nlayers: 4\nhidden: 512\nn_q_heads: 8\nn_kv_heads: 4\nhead_dim: 64\nffn: 1024\n"
+      "vocab: 32000\ntie_embeddings: false\nqkv_bias: false\nqk_norm: false\nmax_context: 8192\n"
+      "rope: {theta: 500000, scaling: llama3, factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_context: "
+      "512}\nsource: \"made up\"\n";
+  int written = 0;
+  const auto predicted = [&](const Node& shape) {
+    const std::string path = directory.path() + "/model-" + std::to_string(written++) + ".yaml";
+    std::ofstream(path) << shape.canonical();
+    const std::string run = "model: " + path +
+                            "\nhardware: a100-40gb-pcie4\npolicy: {name: quest, budget: 256}\n"
+                            "workload: {prompt_tokens: 1024, decode_tokens: 16, batch: 2}\n"
+                            "trace: {recipe: needle, layers: 2, steps: 6}\n"
+                            "framework: {warmup_steps: 2, measured_steps: 3, sampled_contexts: 2}\n";
+    return Timed(parsed(run)).here();
+  };
+  const Node base = parsed(model);
+  const std::string before = predicted(base);
+  const std::vector<std::pair<std::string, std::string>> changes = {
+      {"layers", "6"},
+      {"hidden", "768"},
+      {"n_q_heads", "16"},
+      {"n_kv_heads", "2"},
+      {"head_dim", "128"},
+      {"ffn", "2048"},
+      {"vocab", "64000"},
+      {"tie_embeddings", "true"},
+      {"qkv_bias", "true"},
+      {"qk_norm", "true"},
+      {"rope.theta", "10000"},
+      {"rope", "{theta: 500000}"},
+      {"rope.factor", "4"},
+      {"rope.low_freq_factor", "2"},
+      {"rope.high_freq_factor", "6"},
+      {"rope.original_context", "256"},
+  };
+  for (const auto& [key, value] : changes) {
+    INFO(key << " = " << value);
+    CHECK(predicted(base.with(key, parsed(value))) != before);
+  }
+}
+
+}  // namespace kvcast::tests
