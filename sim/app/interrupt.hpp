@@ -6,8 +6,8 @@
 
 namespace kvcast::app {
 
-// From here to the end of the program a signal removes the temporary files and ends the program by that signal, so that
-// a shell sees 130 or 143; unless a Stop is alive. Called once, by main.
+// After this call SIGINT and SIGTERM remove the temporary files and end the program by that signal, so that a shell
+// sees 130 or 143, unless a Stop is alive. Called once, by main.
 void end_cleanly_on_signals();
 
 // While one is alive, the first signal requests a stop and says what happens next; a second one ends the program as

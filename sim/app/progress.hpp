@@ -19,7 +19,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // From any thread.
+  // May be called from any thread.
   void advance(std::int64_t pieces, const std::string& now_at);
 
  private:

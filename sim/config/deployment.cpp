@@ -53,8 +53,4 @@ Model rank_model(const Deployment& deployment, const Model& model) {
   return rank_of(model, deployment.tensor_parallel, deployment.expert_parallel);
 }
 
-std::string canonical(const Deployment& d) {
-  return fmt::format("{} {} {}\n", d.tensor_parallel, d.pipeline_parallel, d.expert_parallel);
-}
-
 }  // namespace kvcast::config

@@ -1,8 +1,6 @@
 // How a model lies on the GPUs of one machine: the precision of its weights and cache, and how it is split.
 #pragma once
 
-#include <string>
-
 #include "config/model.hpp"
 #include "config/yaml.hpp"
 
@@ -20,10 +18,7 @@ struct Deployment {
 Deployment read_deployment(const Node& node, Model& model);
 
 // The share of the model that one GPU computes: all layers, for a micro-batch passes through them one after the other.
-// With pipeline stages the GPU holds `layers / pipeline_parallel` of them, rounded up.
+// Under pipeline parallelism it holds the weights of `layers / pipeline_parallel` of them, rounded up.
 Model rank_model(const Deployment& deployment, const Model& model);
-
-// What results are keyed by; the precisions are the model's.
-std::string canonical(const Deployment& deployment);
 
 }  // namespace kvcast::config

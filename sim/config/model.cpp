@@ -3,6 +3,7 @@
 
 #include "config/model.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -87,42 +88,41 @@ void check_shape(const Model& model, const Section& section) {
 
 namespace {
 
-// Calls visit(rows, columns, precision) for each matrix of a model, vectors being matrices of one column.
-void for_each_matrix(const Model& m, const std::function<void(double, double, Precision)>& visit) {
+// Calls visit(count, rows, columns, precision) for each kind of matrix of a model and how many it has of it; vectors
+// are matrices of one column.
+void for_each_matrix(const Model& m, const std::function<void(double, double, double, Precision)>& visit) {
   const double h = m.hidden, queries = static_cast<double>(m.n_q_heads) * m.head_dim;
   const double keys = static_cast<double>(m.n_kv_heads) * m.head_dim;
-  const auto vector = [&](double n) { visit(n, 1, Precision::kBf16); };
-  const auto network = [&](double width, Precision precision) {
-    visit(2 * width, h, precision);
-    visit(h, width, precision);
+  const auto vector = [&](double n) { visit(m.layers, n, 1, Precision::kBf16); };
+  const auto matrix = [&](double rows, double columns) { visit(m.layers, rows, columns, m.weights); };
+  const auto networks = [&](double count, double width, Precision precision) {
+    visit(count, 2 * width, h, precision);
+    visit(count, h, width, precision);
   };
-  visit(m.vocab, h, Precision::kBf16);
-  if (!m.tie_embeddings) visit(m.vocab, h, Precision::kBf16);
-  vector(h);  // the final norm
-  for (int layer = 0; layer < m.layers; ++layer) {
-    vector(2 * h);  // norms before attention and before the network
-    if (m.latent) {
-      const Latent& l = *m.latent;
-      const double wide = static_cast<double>(m.n_q_heads) * (l.key_dim + l.rope_dim);
-      if (l.query_rank > 0) visit(l.query_rank, h, m.weights), vector(l.query_rank);
-      visit(wide, l.query_rank > 0 ? l.query_rank : h, m.weights);
-      visit(l.cached(), h, m.weights);
-      vector(l.rank);
-      visit(static_cast<double>(m.n_q_heads) * (l.key_dim + l.value_dim), l.rank, m.weights);
-      visit(h, static_cast<double>(m.n_q_heads) * l.value_dim, m.weights);
-    } else {
-      visit(queries + 2 * keys, h, m.weights);
-      visit(h, queries, m.weights);
-      if (m.qkv_bias) vector(queries + 2 * keys);
-      if (m.qk_norm) vector(2.0 * m.head_dim);
-    }
-    if (!m.has_experts(layer)) {
-      network(m.ffn, m.weights);
-      continue;
-    }
-    visit(m.experts->count, h, Precision::kBf16);  // the router
-    for (int e = 0; e < m.experts->count + m.experts->shared; ++e) network(m.experts->ffn, m.expert_weights);
+  visit(m.tie_embeddings ? 1 : 2, m.vocab, h, Precision::kBf16);
+  visit(1, h, 1, Precision::kBf16);  // the final norm
+  vector(2 * h);                     // norms before attention and before the network
+  if (m.latent) {
+    const Latent& l = *m.latent;
+    const double heads = m.n_q_heads;
+    if (l.query_rank > 0) matrix(l.query_rank, h), vector(l.query_rank);
+    matrix(heads * (l.key_dim + l.rope_dim), l.query_rank > 0 ? l.query_rank : h);
+    matrix(l.cached(), h);
+    vector(l.rank);
+    matrix(heads * (l.key_dim + l.value_dim), l.rank);
+    matrix(h, heads * l.value_dim);
+  } else {
+    matrix(queries + 2 * keys, h);
+    matrix(h, queries);
+    if (m.qkv_bias) vector(queries + 2 * keys);
+    if (m.qk_norm) vector(2.0 * m.head_dim);
   }
+  const int dense = m.experts ? std::min(m.layers, m.experts->dense_layers) : m.layers;
+  networks(dense, m.ffn, m.weights);
+  if (!m.experts) return;
+  const double mixtures = m.layers - dense;
+  visit(mixtures, m.experts->count, h, Precision::kBf16);  // the router
+  networks(mixtures * (m.experts->count + m.experts->shared), m.experts->ffn, m.expert_weights);
 }
 
 }  // namespace
@@ -140,14 +140,14 @@ double Model::kv_bytes_per_token_layer() const {
 
 double Model::parameters() const {
   double count = 0;
-  for_each_matrix(*this, [&](double rows, double columns, Precision) { count += rows * columns; });
+  for_each_matrix(*this, [&](double n, double rows, double columns, Precision) { count += n * rows * columns; });
   return count;
 }
 
 double Model::weight_bytes() const {
   double bytes = 0;
-  for_each_matrix(*this, [&](double rows, double columns, Precision precision) {
-    bytes += config::weight_bytes(precision, rows, columns);
+  for_each_matrix(*this, [&](double n, double rows, double columns, Precision precision) {
+    bytes += n * config::weight_bytes(precision, rows, columns);
   });
   return bytes;
 }
@@ -189,7 +189,7 @@ std::string canonical(const Model& m) {
                   m.hidden, m.n_q_heads, m.n_kv_heads, m.head_dim, m.ffn, m.vocab, m.tie_embeddings, m.qkv_bias,
                   m.qk_norm, m.max_context, r.theta, static_cast<int>(r.scaling), r.factor, r.low_freq_factor,
                   r.high_freq_factor, r.original_context, m.source);
-  // What plain models do not have is left out, so that their text stays as tables of scores were keyed by it.
+  // Plain models keep the text by which tables of scores are keyed; only what goes beyond them is appended.
   if (const auto& l = m.latent) {
     text += fmt::format("latent {} {} {} {} {}\n", l->query_rank, l->rank, l->rope_dim, l->key_dim, l->value_dim);
   }

@@ -75,10 +75,9 @@ struct Model {
   int group() const { return n_q_heads / n_kv_heads; }
   bool slides(int layer) const { return sliding_window > 0 && (layer + 1) % full_every != 0; }
   int full_layers() const;  // layers without a window
-  int first_full_layer() const { return sliding_window > 0 ? full_every - 1 : 0; }
   bool has_experts(int layer) const { return experts && layer >= experts->dense_layers; }
   double cache_bytes() const;  // of an element of a key or value, its share of the scales included
-  // What one token caches in one layer: K and V, or the latent vector.
+  // Bytes that one token takes in the cache of one layer: K and V, or the latent vector.
   double kv_bytes_per_token_layer() const;
   // In the layers that keep all tokens.
   double kv_bytes_per_token() const { return kv_bytes_per_token_layer() * full_layers(); }

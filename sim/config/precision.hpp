@@ -1,4 +1,4 @@
-// The formats that weights and the KV cache are stored in: bits of an element and the scales beside them.
+// Storage formats of weights and the KV cache, and the bytes that elements and their scales take in each.
 #pragma once
 
 #include <optional>

@@ -76,7 +76,7 @@ class DecodeWindow final : public graph::WorkSource {
 
 // The model as the GPU of one pipeline stage holds it.
 config::Model stage_of(const DecodeSetting& setting);
-// What layers with a sliding window hold of `tokens` cached a sequence, the whole batch's.
+// The cache of the layers with a sliding window, for the whole batch with `tokens` in each sequence.
 policy::MemoryItem sliding_cache(const DecodeSetting& setting, std::int64_t tokens);
 // Bytes held while decoding with `tokens` cached a sequence: weights, the policy's storage, activations of a step, the
 // mask of frameworks that keep one.

@@ -11,13 +11,13 @@ namespace kvcast::lower {
 
 // Before the first layer, where operators run one by one: what makes its inputs of tokens, `rows` in all; else `after`.
 graph::OpId enter_layers(Block& block, const config::Model& model, double rows, graph::OpId after);
-// From the residual stream to appended keys and values: norm, QKV projection, RoPE with append. `rows` tokens in all.
-// expanded: cached tokens whose keys and values are made of latent vectors while a prompt is read; 0: queries go into
-// the latent space instead.
+// Adds the work from the residual stream to appended keys and values: norm, QKV projection, RoPE with append. `rows`
+// tokens in all. expanded: cached tokens whose keys and values are made of latent vectors while a prompt is read; 0:
+// queries go into the latent space instead.
 graph::OpId before_attention(Block& block, const config::Model& model, double rows, graph::OpId after,
                              double expanded = 0);
-// From the attention output to the residual stream: O projection, norm, and the network or the experts of the layer.
-// latent_output: the output is in the latent space.
+// Adds the work from the attention output to the residual stream: O projection, norm, and the network or the experts of
+// the layer. latent_output: the output is in the latent space.
 graph::OpId after_attention(Block& block, const config::Model& model, int layer, double rows, graph::OpId after,
                             bool latent_output = false);
 // To the next stage of a pipeline.

@@ -63,7 +63,7 @@ std::vector<Parameter> parameters() {
   std::vector<Parameter> list = prompt_eviction_parameters(32, "avg", 5);
   std::erase_if(list, [](const Parameter& p) { return p.key == "group"; });
   list.push_back(group_parameter({"mean_weights", "sum_weights", "max_weights"}));
-  list.push_back(real("gamma", 200.0, "weight of a token's variance beside its mean", 0, 1e9));
+  list.push_back(real("gamma", 200.0, "weight of a token's variance relative to its mean", 0, 1e9));
   for (const char* tau : {"tau1", "tau2"}) {
     const bool first = std::string(tau) == "tau1";
     list.push_back(real(tau, 1.0,

@@ -189,7 +189,7 @@ class Worker final : public study::ReplayCache {
     return plan;
   }
 
-  // From any thread.
+  // May be called from any thread.
   void send(const json& message) {
     const std::lock_guard lock(mutex_);
     world_.send(kOwner, kToOwner, packed(message));
