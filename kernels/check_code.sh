@@ -22,7 +22,7 @@ for arch in $archs; do flags+=("-gencode=arch=compute_$arch,code=sm_$arch"); don
 first=${archs%%[[:space:]]*}
 wrong=0
 
-# Kernels that move rows of halves or floats in bulk: neither 2-byte loads nor 4-byte stores, beside what is named.
+# Kernels that move rows of halves or floats in bulk: neither 2-byte loads nor 4-byte stores, except those named.
 # kernel: must contain (of: wide_load wide_store async mma), may contain (of: u16).
 rules="
 attention_kernel:async mma:
@@ -31,8 +31,7 @@ window_logits:wide_load mma:
 prefill_kernel:async mma:
 rebuild_keys:wide_load mma:
 score_centroids:wide_load:
-score_pages:wide_load:
-score_landmarks:wide_load:
+score_units:wide_load mma:
 score_layer:wide_load:
 score_dims:wide_load wide_store:u16
 summarize_pages:wide_load wide_store:

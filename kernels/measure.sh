@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Builds the measuring programs for the GPU of this machine, checks every kernel and every pipeline against its reference,
-# and measures: kernels, pipelines, then a spread of the CPU's cases; what the fits use comes first. A call ends by itself;
-# call it until it says "finished": rows that OUT already has are not measured again. Where compute-sanitizer is, it looks
-# for races and stray accesses before the CPU's turn, or at once where a reference check fails.
+# and measures: a first half of the kernels, pipelines, the rest of the kernels, what libraries reach in their place
+# (library.py, where there is PyTorch), then a spread of the CPU's cases. Whatever is cut off leaves the best use of its
+# minutes. A call ends by itself; call it until it says "finished": rows that OUT already has are not measured again.
+# compute-sanitizer, where it is, looks for races and stray accesses before the CPU's turn.
 #   kernels/measure.sh OUT_FOLDER [SECONDS]     SECONDS: of one call (480)
 # Results lie in a folder below OUT_FOLDER for each GPU, named by its UUID, so that another card begins anew. Each call
 # packs all that is worth bringing home into OUT_FOLDER/bring-home.tar.gz.
 # Needs nvcc, a C++ compiler and bash; uses CMake where there is one. Seconds that the parts may take, all calls together:
-#   KERNEL_SECONDS=660 PIPELINE_SECONDS=360 SANITIZER_SECONDS=240 CPU_SECONDS=120
-# Leaves OUT_FOLDER/UUID/{gpu,pipeline,cpu}.{json,csv}, skipped.txt (why rows have no number, and how many),
+#   KERNEL_SECONDS=660 PIPELINE_SECONDS=360 LIBRARY_SECONDS=90 SANITIZER_SECONDS=240 CPU_SECONDS=120
+# Leaves OUT_FOLDER/UUID/{gpu,pipeline,cpu}.{json,csv}, library.json, skipped.txt (why rows have no number, and how many),
 # refcheck-*.txt, sanitizer-*.txt, build.txt, log.txt and nvidia-smi.txt.
 # Exit: 0 finished, 3 call it again, 1 something is wrong.
 #   KVCAST_CUDA_ARCHS=90a    instead of asking the driver     KVCAST_KERNELS_BUILD=FOLDER    where to build
@@ -172,7 +173,6 @@ check pipeline "$pipeline" ${emulated:+--bench full} || wrong=yes
 check cpu "$cpu" ${emulated:+--bench cpu_topk} || wrong=yes
 sanitizer=""
 [ -n "$emulated" ] || sanitizer=${KVCAST_SANITIZER:-$(command -v compute-sanitizer || ls "$(dirname "$nvcc")/compute-sanitizer" 2> /dev/null || true)}
-[ -z "${wrong:-}" ] || sanitize || true
 
 # Measures until the part's seconds, or the call's, are spent. 0: nothing is left of it, 3: call again.
 measure() { # name, program, seconds of all calls, its options
@@ -201,9 +201,23 @@ measure() { # name, program, seconds of all calls, its options
     *) echo "$1 ended with $status; $out/log.txt" >&2 && return "$status" ;;
   esac
 }
+# What libraries reach in cases that the kernels' results have. No PyTorch, no GPU for it: nothing to do.
+libraries() {
+  local mine=$((${LIBRARY_SECONDS:-90} - $(spent library))) begun status=0
+  [ "$mine" -lt "$(left)" ] || mine=$(left)
+  [ -s "$out/gpu.json" ] && [ "$mine" -gt 5 ] && [ ! "$out/.libraries" -nt "$out/gpu.json" ] || return 0
+  begun=$(date +%s)
+  timeout -k 10 $((mine + 60)) python3 "$source_folder/library.py" --like "$out/gpu.json" --json "$out/library.json" \
+    --seconds "$mine" ${emulated:+--device cpu} >> "$out/log.txt" 2>&1 || status=$?
+  echo $(($(spent library) + $(date +%s) - begun)) > "$out/.spent-library"
+  case $status in 0 | 77) touch "$out/.libraries" ;; esac
+  echo "libraries: $(tail -1 "$out/log.txt")"
+}
 status=0
-measure gpu "$kernels" "${KERNEL_SECONDS:-660}" "${kernel_options[@]}" || status=$?
+measure gpu "$kernels" $((${KERNEL_SECONDS:-660} / 2)) "${kernel_options[@]}" || status=$?
 [ $status -eq 3 ] || { measure pipeline "$pipeline" "${PIPELINE_SECONDS:-360}" "${pipeline_options[@]}" || status=$?; }
+[ $status -eq 3 ] || { measure gpu "$kernels" "${KERNEL_SECONDS:-660}" "${kernel_options[@]}" || status=$?; }
+[ $status -eq 3 ] || libraries
 [ $status -eq 3 ] || sanitize || status=$?
 # The host of a GPU has many cores and the lease of a GPU is short: a spread of the CPU's cases is enough.
 [ $status -eq 3 ] || { measure cpu "$cpu" "${CPU_SECONDS:-120}" "${cpu_options[@]}" || status=$?; }
@@ -214,5 +228,8 @@ done | awk -F'":"' '/^"bench/ {bench = $2} /^"skip/ {gsub(/\[[^]]*\] */, "", $2)
 [ $status -ne 3 ] || { echo "call it again"; exit 3; }
 [ $status -eq 0 ] && [ -z "${wrong:-}" ] || exit 1
 echo "finished; at home: kvcast calibrate cpu --from $out/cpu.json -o HOST.yaml"
-echo "                   kvcast calibrate cuda --from $out/gpu.json --host HOST.yaml --profile NEAREST -o PROFILE.yaml"
+also=""
+[ ! -s "$out/library.json" ] || also=" --from $out/library.json"
+echo "                   kvcast calibrate cuda --from $out/gpu.json$also --host HOST.yaml --profile NEAREST -o PROFILE.yaml"
+echo "                   kvcast validate policy_kernels --from $out/gpu.json --profile PROFILE.yaml"
 echo "                   kvcast validate gpu_pipeline --from $out/pipeline.json --profile PROFILE.yaml"

@@ -1,5 +1,5 @@
 // Attention of a group of query heads over gathered rows of one KV head, in two passes: logits (K), then weights and
-// values (V). A row is converted to floats once for the query heads that go over it together.
+// values (V). A row is converted to floats once for the query heads that process it together.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct ItemShape {
   std::size_t tokens, group, dim;
 };
 
-// Query heads that go over a row together, and floats of a row at a time: their sums stay in vector registers.
+// Query heads that process a row together, and floats of a row at a time: their sums stay in vector registers.
 #if defined(__AVX512F__)
 inline constexpr std::size_t kHeadsTogether = 8, kLanes = 16;
 #else
@@ -42,8 +42,8 @@ inline void dot_rows(const float* queries, const std::uint16_t* row, std::size_t
   }
 }
 
-// Rows that are added together, and those that come after them: asked for piece by piece meanwhile, as a core drops
-// what it is asked for faster than it can translate and fetch.
+// Rows that are added together, and the following rows, which are prefetched piece by piece meanwhile, because a core
+// drops prefetches that come faster than it can translate and fetch.
 struct RowBlock {
   std::size_t n;
   std::array<const std::uint16_t*, kRowsTogether> rows, next;
@@ -76,7 +76,7 @@ inline void add_rows(float* out, const float* weights, std::size_t stride, const
   }
 }
 
-// Calls heads.operator()<n>(first) for all heads of a group, as many together as there may be: 7 are 4, 2 and 1.
+// Calls heads.operator()<n>(first) for all heads of a group, in the largest blocks possible: 7 are 4, 2 and 1.
 template <std::size_t kMost = kHeadsTogether, typename Heads>
 inline void by_heads(std::size_t group, std::size_t first, const Heads& heads) {
   while (first + kMost <= group) heads.template operator()<kMost>(first), first += kMost;
@@ -100,7 +100,7 @@ inline void score_item(const ItemShape& s, const std::uint16_t* keys, const floa
   }
 }
 
-// Makes weights that sum to 1 of logits; their log-sum-exp.
+// Turns logits into weights that sum to 1; returns their log-sum-exp.
 inline float weigh(float* logits, std::size_t tokens) {
   float most = logits[0], total = 0;
 #pragma omp simd reduction(max : most)
@@ -131,7 +131,7 @@ inline void add_values(const ItemShape& s, const std::uint16_t* values, const st
   }
 }
 
-// tokens, group, dim > 0. logits: room for group × tokens. lse, where wanted: [group], of scaled logits.
+// tokens, group, dim > 0. logits: room for group × tokens. lse, if requested: [group], of scaled logits.
 inline void attend_item(const ItemShape& s, const std::uint16_t* keys, const std::uint16_t* values,
                         const float* queries, const std::uint32_t* ids, float* logits, float* out,
                         float* lse = nullptr) {

@@ -14,8 +14,8 @@
 
 namespace kvcast::kernels {
 
-// Memory on pages of 4 KiB, whatever the system's setting for large ones: that is what the CUDA runtime pins for KV
-// pairs on the host, and rows gathered at random take twice as long as on pages of 2 MiB.
+// Memory on pages of 4 KiB, whatever the system's setting for large ones: the CUDA runtime pins such pages for KV pairs
+// on the host, and rows gathered at random take twice as long as on pages of 2 MiB.
 template <typename T>
 struct SmallPages {
   using value_type = T;
@@ -36,14 +36,15 @@ struct SmallPages {
 };
 using Rows = std::vector<std::uint16_t, SmallPages<std::uint16_t>>;  // bfloat16
 
-// Normal numbers.
+// Standard normal numbers.
 inline Rows bf16_normals(std::uint64_t seed, std::size_t n) {
   Rows out(n);
   for (std::size_t i = 0; i < n; ++i) out[i] = bf16_of(random_normal(seed, i));
   return out;
 }
 
-// A large array cheaply: 4 bits of a random word vary sign and exponent, the rest the mantissa. Not normal, never zero.
+// Fills a large array cheaply: 4 bits of a random word vary sign and exponent, the rest the mantissa. Not normal, never
+// zero.
 inline Rows bf16_noise(std::uint64_t seed, std::size_t n) {
   Rows out(n);
   for (std::size_t i = 0; i < n; i += 4) {
@@ -79,8 +80,8 @@ inline std::vector<std::uint32_t> random_runs(std::uint64_t seed, std::uint32_t 
   return ids;
 }
 
-// How many calls find rows that none of them has read, of `there` of which each reads `read`; at most 64. A case that
-// read the same rows again and again would find some of them in a cache, whatever is read in between.
+// Number of calls that can each read `read` rows of `there` without repeating any; at most 64. A case that read the
+// same rows repeatedly would find some of them in a cache, whatever is read in between.
 inline std::size_t fresh_calls(const State& state, std::size_t there, std::size_t read) {
   constexpr std::size_t kMostCalls = 64;
   return state.checking() || state.mode() != Mode::kCold ? 1 : std::clamp<std::size_t>(there / read, 1, kMostCalls);

@@ -1,5 +1,5 @@
-// Dense products of few rows with a large matrix of bfloat16 weights, as a decode step on a CPU has them: y = x Wᵀ with
-// W stored row by row of outputs. Outputs are shared out over the threads; four rows of x pass over W together.
+// Dense products of few rows with a large matrix of bfloat16 weights, as in a decode step on a CPU: y = x Wᵀ with W
+// stored row by row of outputs. Outputs are divided among the threads; four rows of x pass over W together.
 #include <algorithm>
 
 #include "cpu/all.hpp"

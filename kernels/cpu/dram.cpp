@@ -32,7 +32,7 @@ struct Arrays {
   std::unique_ptr<std::uint64_t[]> a, b;
 };
 
-// First touched by the thread that will stream it: on machines with several memories each part lies near its thread.
+// First touched by the thread that will stream it: on NUMA machines each part is then in the thread's own memory.
 Arrays make_arrays(Pool& pool, std::size_t n) {
   Arrays arrays{n, std::unique_ptr<std::uint64_t[]>(new std::uint64_t[n]),
                 std::unique_ptr<std::uint64_t[]>(new std::uint64_t[n])};
@@ -84,7 +84,7 @@ void run(State& state) {
 }  // namespace
 
 Bench cpu_dram(const Machine& machine) {
-  // Beyond four times all last-level caches, within what is there.
+  // More than four times all last-level caches, within the available memory.
   const double bytes = std::clamp(4 * machine.llc_all_bytes, 64e6, std::min(kMostBytes, 0.2 * machine.dram_bytes));
   return {"cpu_dram",
           "streaming read, write or copy of DRAM; bytes read plus bytes written",

@@ -1,4 +1,4 @@
-// What it costs to hand work to threads and to have it back, with nothing to do in between.
+// Cost of handing work to threads and joining them, with nothing to do in between.
 #include <atomic>
 
 #include "cpu/all.hpp"

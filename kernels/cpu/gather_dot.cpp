@@ -1,5 +1,5 @@
-// Each thread gathers rows of its own KV heads at random places and multiplies them with a query: what a CPU does when
-// it scores recalled keys. run: how many rows lie side by side.
+// Each thread gathers rows of its own KV heads at random positions and multiplies them with a query, as a CPU does when
+// it scores recalled keys. run: number of contiguous rows.
 #include <algorithm>
 
 #include "cpu/all.hpp"
@@ -67,7 +67,8 @@ void run(State& state) {
 }  // namespace
 
 Bench cpu_gather_dot(const Machine& machine) {
-  // Four times all last-level caches, and a context's keys of one head: of a smaller table the rows share page tables.
+  // Four times all last-level caches, and a context's keys of one head: the rows of a smaller table would share page
+  // tables.
   const std::int64_t rows = static_cast<std::int64_t>(std::clamp(4 * machine.llc_all_bytes, 64e6, 2e9)) / 256;
   constexpr std::int64_t kContext = 65536;
   return {"cpu_gather_dot",

@@ -20,7 +20,7 @@ struct Shape {
 std::uint32_t code_of(const Shape& s, std::size_t table, std::size_t token) {
   return random_below(31, table * s.context + token, static_cast<std::uint32_t>(s.codes));
 }
-// Up to `codes` queries have distinct codes: calls that follow each other read buckets that none before them read.
+// Up to `codes` queries have distinct codes: consecutive calls read buckets that none before them read.
 std::uint32_t query_code(const Shape& s, std::size_t query, std::size_t table) {
   return permuted(32 + table, static_cast<std::uint32_t>(query % s.codes), static_cast<std::uint32_t>(s.codes));
 }
@@ -46,14 +46,14 @@ Tables make_tables(const Shape& s) {
   return t;
 }
 
-// Buckets are asked for some tables ahead, and where they begin before that: all codes are known.
+// Prefetches buckets some tables ahead, and their bounds before that: all codes are known.
 class Ahead {
  public:
   Ahead(const Shape& s, const Tables& t, const std::uint32_t* codes) : s_(s), t_(t), codes_(codes) {
     for (std::size_t table = 0; table < std::min(2 * kTables, s.tables); ++table) ask_where(table);
     for (std::size_t table = 0; table < std::min(kTables, s.tables); ++table) ask_for(table);
   }
-  // The first place of a table's bucket, and the one behind its last.
+  // Index of the first entry of a table's bucket, and of the one after its last.
   const std::uint32_t* bounds(std::size_t table) const { return &t_.begins[table * (s_.codes + 1)] + codes_[table]; }
   void at(std::size_t table) const {
     if (table + 2 * kTables < s_.tables) ask_where(table + 2 * kTables);
@@ -85,7 +85,7 @@ std::size_t look_up(const Shape& s, const Tables& t, const std::uint32_t* codes,
     const std::uint32_t* begin = ahead.bounds(table);
     for (std::uint32_t i = begin[0]; i < begin[1]; ++i) {
       const std::uint32_t id = t.ids[table * s.context + i];
-      // Written always, counted when the second meeting happens: no branch that the bits would mispredict.
+      // Always written, but counted only at the second match: no branch that random bits would mispredict.
       out[found] = id;
       found += counts[id] == 1;
       counts[id] = static_cast<std::uint8_t>(std::min(counts[id] + 1, 2));
@@ -129,7 +129,7 @@ void run(State& state) {
     ids += begin[1] - begin[0];
   }
   ids /= static_cast<double>(calls);
-  // One place more than tokens: the last candidate is written before it is known to count.
+  // One element more than tokens: the last candidate is written before it is known to count.
   std::vector<std::vector<std::uint32_t>> found(s.queries, std::vector<std::uint32_t>(s.context + 1));
   std::vector<std::size_t> sizes(s.queries);
   std::vector<std::vector<std::uint8_t>> counts(static_cast<std::size_t>(threads),

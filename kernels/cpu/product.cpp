@@ -1,6 +1,6 @@
-// Products of matrices of floats, y = x Wᵀ, as clustering keys has them: each thread its own, out of its caches. Packed
-// panels and a block of sums that stays in registers (Goto, van de Geijn 2008), as libraries do it, but in plain C++:
-// what a library reaches here is this or more.
+// Products of matrices of floats, y = x Wᵀ, as clustering of keys has them: each thread its own, in its caches. Packed
+// panels and a block of sums that stays in registers (Goto, van de Geijn 2008), as in libraries, but in plain C++: a
+// library reaches at least this rate.
 #include <algorithm>
 #include <array>
 

@@ -1,4 +1,4 @@
-// The k largest of a row: what topk.cpp measures, which says how it works.
+// Selects the k largest of a row; measured by topk.cpp, which describes the method.
 #pragma once
 
 #include <algorithm>

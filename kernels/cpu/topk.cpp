@@ -22,10 +22,10 @@ void run(State& state) {
   const std::size_t n = static_cast<std::size_t>(state.integer("n")), k = static_cast<std::size_t>(state.integer("k"));
   const std::size_t rows = static_cast<std::size_t>(state.integer("rows"));
   if (k > n || n == 0) return state.skip("k is larger than n");
-  // Every call finds other scores: a core learns by heart how the comparisons of a few thousand scores come out.
+  // Every call gets other scores: a branch predictor learns the comparisons of a few thousand scores.
   const std::size_t sets = state.checking() ? 1 : std::clamp<std::size_t>(kScores / (rows * n), 1, kMostSets);
   std::vector<float> scores = normals(21, sets * rows * n);
-  // Ties on purpose where results are compared.
+  // Ties on purpose when results are compared.
   if (state.checking()) {
     for (float& s : scores) s = std::nearbyint(s * 8.0f);
   }

@@ -16,8 +16,8 @@ inline float dot_row(const float* q, const std::uint16_t* row, std::size_t dim) 
   return sum;
 }
 
-// Rows at random places are asked for this many ahead: by itself a core looks no further than a row or two, and waits
-// for the memory in between.
+// Rows at random positions are prefetched this many ahead: by itself a core prefetches only a row or two, and waits for
+// the memory in between.
 inline constexpr std::size_t kRowsAhead = 8;
 
 inline void prefetch_row(const std::uint16_t* row, std::size_t dim) {

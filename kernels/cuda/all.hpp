@@ -29,12 +29,11 @@ Bench launch_chain(const Machine& machine);
 Bench host_sync(const Machine& machine);
 Bench host_copy(const Machine& machine);
 Bench zero_copy_gather(const Machine& machine);
-Bench recall(const Machine& machine);
 Bench gemm(const Machine& machine);
 
-// Those whose kernels also run on the emulator.
+// Benchmarks whose kernels also run on the emulator.
 std::vector<Bench> kernel_benches(const Machine& machine);
-// Those that measure the runtime and the link, which no emulator has.
+// Benchmarks of the runtime and the link, which the emulator lacks.
 std::vector<Bench> runtime_benches(const Machine& machine);
 
 }  // namespace kvcast::kernels

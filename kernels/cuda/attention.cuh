@@ -15,14 +15,14 @@ struct AttentionShape {
   int sequences;
   int groups;           // (virtual) KV heads: each has a list of pages and a set of query heads of its own
   int heads_per_group;  // query heads of a group, 1 to 16
-  int groups_per_kv;    // groups that read the same KV head: 1, or all its query heads where each selects for itself
-  int tokens;           // attended to by each group
-  int page;             // tokens of a page, a power of two
+  int groups_per_kv;    // groups that read the same KV head: 1, or all its query heads if each selects for itself
+  int tokens;           // tokens that each group attends to
+  int page;             // tokens per page, a power of two
   int pages_per_list;
   int lists;  // 1: the groups of a sequence share one list; groups: each has its own
   int splits;
-  float scale;             // of the logits
-  int sequence_pages = 0;  // a list counts pages from sequence · this
+  float scale;             // factor on the logits
+  int sequence_pages = 0;  // offset between the page numbers of consecutive sequences
 };
 
 // Tokens per warp step, and per step of a block of four warps.
@@ -38,14 +38,14 @@ KVCAST_HD inline int split_begin(int tokens, int splits, int split) {
   return begin < tokens ? static_cast<int>(begin) : tokens;
 }
 
-// Where token i of a group lies: row (page · page size + slot) of the pool. Pages are listed in any order.
+// Position of token i of a group: row (page · page size + slot) of the pool. Pages are listed in any order.
 KVCAST_HD inline std::size_t list_at(const AttentionShape& s, int sequence, int group) {
   return (static_cast<std::size_t>(sequence) * static_cast<std::size_t>(s.lists) +
           static_cast<std::size_t>(s.lists == 1 ? 0 : group)) *
          static_cast<std::size_t>(s.pages_per_list);
 }
 
-// 16-byte chunk c of row r of a tile in shared memory: rotated so that eight rows' equal chunks lie in all 32 banks.
+// 16-byte chunk c of row r of a tile in shared memory: rotated so that eight rows' equal chunks use all 32 banks.
 KVCAST_HD inline int swizzled(int r, int c) { return c ^ (r & 7); }
 
 template <int kDim>
@@ -85,8 +85,9 @@ struct AttentionWarp {
     const int lane = static_cast<int>(lane_index());
     const int token = first + (tile * kAttentionWarps + static_cast<int>(warp_index())) * kAttentionTile + lane % 16;
     const bool inside = token < last;
-    const std::uint32_t page = inside ? first_page + list[token / s.page] : 0;
-    const std::uint32_t row = page * static_cast<std::uint32_t>(s.page) + static_cast<std::uint32_t>(token % s.page);
+    const std::uint32_t within = static_cast<std::uint32_t>(s.page) - 1, shift = count_bits(within);
+    const std::uint32_t page = inside ? first_page + list[token >> shift] : 0;
+    const std::uint32_t row = (page << shift) + (static_cast<std::uint32_t>(token) & within);
     unsigned char* to = buffer + stage * 2 * kTileBytes;
     KVCAST_UNROLL
     for (int i = 0; i < kAttentionTile * kChunks / 32; ++i) {
@@ -124,7 +125,7 @@ struct AttentionWarp {
     }
   }
 
-  // Online softmax: rows' new maxima, weights in place of logits, earlier sums scaled down.
+  // Online softmax: rows' new maxima, weights instead of logits, earlier sums scaled down.
   KVCAST_DEVICE void weigh(float (&logits)[2][4]) {
     KVCAST_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -180,7 +181,7 @@ struct AttentionWarp {
     for (int t = 0; t < tiles; ++t) {
       const int ahead = t + kAttentionStages - 1;
       if (ahead < tiles) fetch(ahead, ahead % kAttentionStages);
-      copy_commit();  // an empty group where there is no tile: the count of groups stays that of the steps
+      copy_commit();  // an empty group if there is no tile: the count of groups stays that of the steps
       copy_wait<kAttentionStages - 1>();
       warp_sync();
       const int token = first + (t * kAttentionWarps + static_cast<int>(warp_index())) * kAttentionTile;
@@ -191,7 +192,7 @@ struct AttentionWarp {
         weigh(logits);
         add_values(tile + kTileBytes, logits);
       }
-      warp_sync();  // the next fetch overwrites what others may still read
+      warp_sync();  // the next fetch overwrites data that others may still read
     }
     copy_wait<0>();
     KVCAST_UNROLL
@@ -228,10 +229,11 @@ KVCAST_DEVICE void leave_sums(const AttentionWarp<kDim>& w, const WarpSums& sums
 }
 
 // partial [splits][rows][dim] floats and lse [splits][rows] (natural logarithm), rows = sequences · groups · heads.
+// With one split there is nothing to join: out [rows][dim] instead of partial.
 template <int kDim>
 KVCAST_KERNEL KVCAST_BOUNDS(128)
     attention_kernel(AttentionShape s, const Half* query, const Half* keys, const Half* values,
-                     const std::uint32_t* lists, float* partial, float* lse) {
+                     const std::uint32_t* lists, float* partial, float* lse, Half* out_rows) {
   const int split = static_cast<int>(block_x()), group = static_cast<int>(block_y()),
             sequence = static_cast<int>(block_z());
   const int row0 = (sequence * s.groups + group) * s.heads_per_group;
@@ -270,7 +272,12 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
       sum += weight * sums.out[(v * 16 + head) * kDim + d];
     }
     const std::size_t row = static_cast<std::size_t>(split) * rows + static_cast<std::size_t>(row0 + head);
-    partial[row * kDim + static_cast<std::size_t>(d)] = total > 0 ? sum / total : 0;
+    const float mean = total > 0 ? sum / total : 0;
+    if (s.splits == 1) {
+      out_rows[row * kDim + static_cast<std::size_t>(d)] = to_half(mean);
+    } else {
+      partial[row * kDim + static_cast<std::size_t>(d)] = mean;
+    }
     if (d == 0) lse[row] = total > 0 ? (most + log2_fast(total)) * 0.69314718f : kLowest;
   }
 }
@@ -305,17 +312,19 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
   if (d == 0) out_lse[row] = (most + log2_fast(total)) * 0.69314718f;
 }
 
-// Both kernels, with memory for the parts.
+// Both kernels, with memory for the parts; one where there is one part.
 class AttentionRun {
  public:
   AttentionRun(const AttentionShape& shape, int dim)
       : s_(shape),
         dim_(dim),
         rows_(shape.sequences * shape.groups * shape.heads_per_group),
-        partial_(size() * static_cast<std::size_t>(shape.splits * dim)),
-        lse_(size() * static_cast<std::size_t>(shape.splits)),
+        partial_(shape.splits == 1 ? 1 : size() * static_cast<std::size_t>(shape.splits * dim)),
+        lse_(shape.splits == 1 ? 1 : size() * static_cast<std::size_t>(shape.splits)),
         out_(size() * static_cast<std::size_t>(dim)),
         out_lse_(size()) {}
+
+  int launches() const { return s_.splits == 1 ? 1 : 2; }
 
   void operator()(Queue queue, const Half* query, const Half* keys, const Half* values,
                   const std::uint32_t* lists) const {
@@ -323,7 +332,8 @@ class AttentionRun {
                     static_cast<unsigned>(s_.sequences)};
     const auto kernel = dim_ == 128 ? attention_kernel<128> : attention_kernel<64>;
     launch(grid, kAttentionWarps * 32, shared_bytes(dim_), queue, kernel, s_, query, keys, values, lists,
-           partial_.data(), lse_.data());
+           partial_.data(), s_.splits == 1 ? out_lse_.data() : lse_.data(), out_.data());
+    if (s_.splits == 1) return;
     launch({static_cast<unsigned>(rows_)}, static_cast<unsigned>(dim_), 0, queue, merge_kernel, s_.splits, rows_,
            partial_.data(), lse_.data(), out_.data(), out_lse_.data());
   }
@@ -336,7 +346,7 @@ class AttentionRun {
     const std::size_t sums = std::size_t{kAttentionWarps} * 16 * static_cast<std::size_t>(dim + 2) * 4;
     return tiles > sums ? tiles : sums;
   }
-  // Blocks enough for twice the multiprocessors' places (two blocks fit on one), while each keeps four steps.
+  // Enough blocks for twice the multiprocessors' capacity (two blocks fit on one), while each keeps four steps.
   static int splits_for(int tokens, int blocks_without, int sm_count) {
     const int wanted = (4 * (sm_count > 0 ? sm_count : 4) + blocks_without - 1) / blocks_without;
     const int most = (tokens + 4 * 64 - 1) / (4 * 64);

@@ -1,4 +1,4 @@
-// What benchmarks of attention share: inputs, page lists and the comparison with the reference.
+// Shared by benchmarks of attention: inputs, page lists and the comparison with the reference.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +34,8 @@ inline AttentionInputs make_attention_inputs(const AttentionShape& s, int dim, s
           std::move(device_lists)};
 }
 
-// The reference for some of the rows: all in a check; a few at measured sizes, and one of the longest, since the device
-// is idle meanwhile.
+// The reference for some of the rows: all in a check; a few at measured sizes, one of the longest among them, because
+// the device is idle meanwhile.
 inline void compare_attention(State& state, const AttentionShape& s, const AttentionInputs& x, const AttentionRun& run,
                               std::size_t most_rows) {
   const std::vector<float> out = floats_of(run.out()), lse = run.lse().host(), query = floats_of(x.query);

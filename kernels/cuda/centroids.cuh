@@ -1,4 +1,4 @@
-// The kernels of centroids.cu, which says what they compute.
+// The kernels of centroids.cu, which describes them.
 #pragma once
 
 #include "cuda/case.hpp"
@@ -64,7 +64,7 @@ struct RecallScratch {
   std::uint32_t* seen;     // one bit for each token
 };
 
-// The largest score that is left, the lower centroid first among equals; all threads call it together.
+// The largest remaining score, the lower centroid first among equals; all threads call it together.
 KVCAST_DEVICE std::uint32_t take_best(const RecallScratch& m, int centroids) {
   float best = kLowest * 2;
   std::uint32_t at = 0xFFFFFFFFu;

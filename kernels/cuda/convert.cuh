@@ -1,4 +1,4 @@
-// Conversion of page layouts; its own benchmark and a part of the recall.
+// Conversion of page layouts; used by its own benchmark and by recall.
 #pragma once
 
 #include "cuda/case.hpp"
@@ -22,7 +22,7 @@ KVCAST_HD inline std::size_t hnd_row(const PageShape& s, std::size_t page, std::
          static_cast<std::size_t>(s.dim);
 }
 
-// The 16-byte pieces in the order of HND: pieces that lie side by side there are whole rows in NHD. Below 2^31 of them.
+// The 16-byte pieces in the order of HND: contiguous pieces there are whole rows in NHD. Fewer than 2^31 of them.
 struct PageWalk {
   PageShape s;
   Divisor chunks, slots, heads;
@@ -34,7 +34,7 @@ struct PageWalk {
         heads(shape.kv_heads),
         total(static_cast<std::uint32_t>(shape.pages * shape.kv_heads * 2 * shape.page * (shape.dim / 8))) {}
 };
-// Its place in the pool of NHD that it belongs to: K's for which 0, V's for 1.
+// Its index in its NHD pool: K's for which 0, V's for 1.
 KVCAST_DEVICE std::size_t nhd_piece(const PageWalk& w, std::uint32_t piece, std::uint32_t& which) {
   const std::uint32_t row = w.chunks.quotient(piece), plane = w.slots.quotient(row), item = plane / 2,
                       page = w.heads.quotient(item);
@@ -43,7 +43,7 @@ KVCAST_DEVICE std::size_t nhd_piece(const PageWalk& w, std::uint32_t piece, std:
          std::size_t{piece - row * w.chunks.by} * 8;
 }
 
-inline constexpr int kPiecesInFlight = 3;  // of a thread; four do not fit into the registers of six blocks
+inline constexpr int kPiecesInFlight = 3;  // per thread; four do not fit into the registers of six blocks
 
 KVCAST_KERNEL KVCAST_BOUNDS_RESIDENT(256, kFillingBlocks)
     nhd_to_hnd(PageWalk w, const Half* keys, const Half* values, Half* out) {

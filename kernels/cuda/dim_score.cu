@@ -59,7 +59,7 @@ Bench dim_score(const Machine&) {
            numbers("dim", {128}), numbers("r", {16, 32, 64})},
           {numbers("n", {8, 1032}), numbers("kv_heads", {1, 2}), numbers("group", {1, 3, 8}), numbers("dim", {64}),
            numbers("r", {1, 17, 64})},
-          {Mode::kCold, Mode::kBatch},
+          {Mode::kCold},
           run};
 }
 

@@ -1,4 +1,4 @@
-// The kernel of dim_score.cu, which says what it computes.
+// The kernel of dim_score.cu, which describes it.
 #pragma once
 
 #include "cuda/case.hpp"
@@ -20,7 +20,7 @@ inline std::size_t score_dims_shared(int r) {
 
 // keys [kv_heads][bounds][dim][n], dims [kv_heads][r], query [kv_heads][group][dim], signs [kv_heads][dim] with two
 // bounds -> scores [kv_heads][group][n]. A lane holds eight columns; each of the four warps takes every fourth
-// dimension, so that short rows, too, have many loads under way, and their sums are joined at the end.
+// dimension, so that short rows, too, have many loads in flight, and their sums are joined at the end.
 KVCAST_KERNEL KVCAST_BOUNDS(128) score_dims(DimShape s, const Half* keys, const std::uint32_t* dims, const Half* query,
                                             const float* signs, float* scores) {
   constexpr int kInFlight = 4;

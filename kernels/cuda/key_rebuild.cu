@@ -91,7 +91,7 @@ Bench key_rebuild(const Machine&) {
            numbers("context", {131072})},
           {numbers("kv_heads", {1, 2}), numbers("selected", {1, 17, 100}), numbers("rank", {16, 160}),
            numbers("context", {200})},
-          {Mode::kCold, Mode::kBatch},
+          {Mode::kCold},
           run};
 }
 

@@ -1,4 +1,4 @@
-// The kernel of key_rebuild.cu, which says what it computes.
+// The kernel of key_rebuild.cu, which describes it.
 #pragma once
 
 #include "cuda/case.hpp"
@@ -11,7 +11,7 @@ inline constexpr int kRebuildPad = 8;  // halves: rows then start four banks apa
 struct RebuildShape {
   int kv_heads, selected, rank;
   int context;    // rows of U of a sequence; a row's position is its number modulo this
-  int rows_out;   // rows of the output for each head, the first `selected` of which are written
+  int rows_out;   // rows of the output per head, the first `selected` of which are written
   bool gathered;  // u holds the selected rows themselves, [kv_heads][selected][rank]
 };
 

@@ -25,7 +25,7 @@ struct KeyAt {
 
 constexpr int kKeys = 4;                 // in flight, of each half warp
 constexpr int kParts = 256 / kLanes;     // half warps of a block
-constexpr int kStride = kKeys * kParts;  // keys of a block's step
+constexpr int kStride = kKeys * kParts;  // keys per step of a block
 
 // The lane's piece of keys first, first + kParts, ... of a head, zeros beyond the end.
 KVCAST_DEVICE void load_keys(const Half* keys, int first, int n, int kv_heads, int head, Vec16 (&raw)[kKeys]) {
@@ -137,7 +137,7 @@ void run(State& state) {
   const DeviceArray<float> anchors(std::vector<float>(as_size(heads) * kDim, 0.0f));
   const unsigned blocks = blocks_for(as_size(n), kStride);
   const auto call = [&](Queue queue) {
-    // Sums go on adding up from call to call; the direction of the anchor, and so the cosine, stays the same.
+    // Sums accumulate from call to call; the direction of the anchor, and so the cosine, stays the same.
     launch({std::min(blocks, 64u), as_unsigned(heads)}, 256, kParts * kDim * 4, queue, sum_anchors, keys.data(),
            anchors.data(), n, heads);
     launch({blocks, as_unsigned(heads)}, 256, 0, queue, score_keys, keys.data(), anchors.data(), scores.data(), n,
@@ -158,7 +158,7 @@ Bench keydiff(const Machine&) {
           "negative cosine of each key to the mean of the normalised keys, head dimension 128; the keys read twice",
           {numbers("tokens", {2048, 8192, 32768, 131072}), numbers("kv_heads", {8})},
           {numbers("tokens", {1, 15, 700}), numbers("kv_heads", {1, 3})},
-          {Mode::kCold, Mode::kBatch},
+          {Mode::kCold},
           run};
 }
 

@@ -1,8 +1,8 @@
 // Decode attention over keys and values packed to two bits (KIVI, arXiv 2402.02750): keys quantised by channel over 32
 // tokens, values by token over 32 channels, each group with a scale and a minimum. A warp takes blocks of 32 tokens,
-// the next ones' copies under way while one is used, and multiplies on tensor cores: on the other units a code costs
-// more than its quarter of a byte takes to come. Scales go into the queries and the weights; a code is a half as it
-// stands, a multiple of the smallest one (2^-24), which is exact and needs no conversion.
+// the next ones' copies in flight while one is used, and multiplies on tensor cores: on the other units the arithmetic
+// of a code takes longer than reading its quarter of a byte. Scales go into the queries and the weights; a code is a
+// valid half, a multiple of the smallest one (2^-24), which is exact and needs no conversion.
 #include "cuda/all.hpp"
 #include "cuda/attention.cuh"
 #include "cuda/case.hpp"
@@ -22,7 +22,7 @@ struct PackedShape {
   float scale;
 };
 
-// Two bits of token t lie at bits 2 t of a 64-bit word; scale and minimum are the halves of a 32-bit word.
+// Two bits of token t are bits 2 t and 2 t + 1 of a 64-bit word; scale and minimum are the halves of a 32-bit word.
 struct Packed {
   const std::uint32_t* key_codes;     // [batch][kv_heads][blocks][dim][2]
   const std::uint32_t* key_scales;    // [batch][kv_heads][blocks][dim]
@@ -34,12 +34,12 @@ constexpr int kStages = 3;
 constexpr int kBlockBytes = 3072;  // codes and scales of a block of keys, then those of the values
 constexpr float kCodeUnits = 0x1.0p24f;
 
-// Of a warp. Heads of the group are the lanes' rows, lane / 4, in q, most and total, and columns 2 (lane % 4) and that
-// + 1 in out and low.
+// Sums of a warp. Heads of the group are the lanes' rows, lane / 4, in q, most and total, and columns 2 (lane % 4) and
+// that + 1 in out and low.
 struct PackedSums {
   std::uint32_t q[kDim / 16][2];  // dimensions 16 i + 2 (lane % 4) and the next, and those 8 further
-  float out[kDim / 16][4];        // of codes alone: rows are dimensions 16 j + lane / 4, and that + 8
-  float low[4];                   // of the minima: rows 0 to 3 are groups of 32 dimensions
+  float out[kDim / 16][4];        // sums of codes alone: rows are dimensions 16 j + lane / 4, and that + 8
+  float low[4];                   // sums of the minima: rows 0 to 3 are groups of 32 dimensions
   float most, total;
 };
 
@@ -69,7 +69,7 @@ KVCAST_DEVICE void fetch_block(const Packed& x, std::size_t block, unsigned char
 KVCAST_DEVICE void weigh_keys(const std::uint32_t* codes, const std::uint32_t* scales, float to_log2, PackedSums& r,
                               std::uint32_t (&weights)[4]) {
   const int pair = static_cast<int>(lane_index()) % 4;
-  const unsigned shift = lane_index() / 4 * 2;  // of the lane's token among eight
+  const unsigned shift = lane_index() / 4 * 2;  // position of the lane's token among eight
   float c[4][4], base[4] = {0, 0, 0, 0};
   KVCAST_UNROLL
   for (int i = 0; i < 16; ++i) c[i / 4][i % 4] = 0;
@@ -156,7 +156,7 @@ KVCAST_DEVICE void add_packed_values(const std::uint32_t* codes, const std::uint
   }
 }
 
-// A warp's sums to shared memory: [group][dim], and behind each row its maximum and its total.
+// Writes a warp's sums to shared memory: [group][dim], and after each row its maximum and its total.
 KVCAST_DEVICE void leave_packed(PackedSums& r, float* to) {
   const int quad = static_cast<int>(lane_index()) / 4, pair = static_cast<int>(lane_index()) % 4;
   KVCAST_UNROLL
@@ -189,10 +189,10 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
   const std::size_t first =
       static_cast<std::size_t>(sequence * s.kv_heads + head) * static_cast<std::size_t>(s.blocks) +
       static_cast<std::size_t>(begin);
-  const int count = (end - begin + kWarps - 1) / kWarps;  // of this warp; none where negative
+  const int count = (end - begin + kWarps - 1) / kWarps;  // blocks of this warp; none if negative
   const auto fetch = [&](int i) {
     if (i < count) fetch_block(x, first + static_cast<std::size_t>(i * kWarps), buffer + i % kStages * kBlockBytes);
-    copy_commit();  // an empty group where there is no block
+    copy_commit();  // an empty group if there is no block
   };
   KVCAST_UNROLL
   for (int i = 0; i < kStages - 1; ++i) fetch(i);
@@ -204,7 +204,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
     std::uint32_t weights[4];
     weigh_keys(at, at + 256, s.scale * 1.44269504f, r, weights);
     add_packed_values(at + 384, at + 640, weights, r);
-    warp_sync();  // the next fetch overwrites what others may still read
+    warp_sync();  // the next fetch overwrites data that others may still read
   }
   copy_wait<0>();
   block_sync();  // the blocks' memory is reused: [warps][group][dim + 2]
@@ -228,7 +228,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
   }
 }
 
-// Random codes are as good as quantised numbers; scales are near 0.5, minima near −0.75, so that values are near ±1.
+// Random codes serve as well as quantised numbers; scales are near 0.5, minima near −0.75, so that values are near ±1.
 std::vector<std::uint32_t> random_scales(std::uint64_t seed, std::size_t n) {
   std::vector<std::uint32_t> out(n);
   for (std::size_t i = 0; i < n; ++i) {
@@ -323,7 +323,7 @@ Bench kivi_attention(const Machine&) {
        numbers("group", {1, 4, 8})},
       {numbers("batch", {1, 2}), numbers("context", {32, 160, 608}), numbers("kv_heads", {1, 2}),
        numbers("group", {1, 3, 8})},
-      {Mode::kCold, Mode::kBatch},
+      {Mode::kCold},
       run};
 }
 

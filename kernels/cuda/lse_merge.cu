@@ -49,7 +49,7 @@ Bench lse_merge(const Machine&) {
           "partial attention results joined by their log-sum-exp; floats in, fp16 out",
           {numbers("rows", {32, 256, 2048}), numbers("parts", {2, 8, 32}), numbers("dim", {128})},
           {numbers("rows", {1, 5}), numbers("parts", {1, 2, 7}), numbers("dim", {64, 128})},
-          {Mode::kCold, Mode::kBatch},
+          {Mode::kCold},
           run};
 }
 

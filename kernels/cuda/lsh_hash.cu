@@ -20,7 +20,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
   const int lane = static_cast<int>(lane_index());
   const int v0 = static_cast<int>(block_x() * 4 + warp_index()) * 16, t0 = static_cast<int>(block_y()) * 8;
   if (v0 >= s.vectors) return;
-  // A lane's eight neighbouring dimensions of 32 serve two products: which dimension a product counts as which does not
+  // A lane's eight adjacent dimensions of 32 serve two products: which dimension a product counts as which does not
   // matter as long as both sides agree (multiply_add_pair), and each side is read 16 bytes at a time.
   Vec16 a[kDim / 32][2];
   KVCAST_UNROLL
@@ -31,7 +31,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
       a[k][h] = load16(vectors + static_cast<std::size_t>(v < s.vectors ? v : 0) * kDim + k * 32 + lane % 4 * 8);
     }
   }
-  // Lane l ends up with the codes of vectors l / 4 and l / 4 + 8 in tables 2 (l % 4) and that + 1.
+  // Lane l ends with the codes of vectors l / 4 and l / 4 + 8 in tables 2 (l % 4) and that + 1.
   std::uint32_t code[4] = {0, 0, 0, 0};
   const int table = t0 + lane / 4 < s.tables ? t0 + lane / 4 : 0;
   for (int bit = 0; bit < s.bits; ++bit) {
@@ -76,7 +76,7 @@ void run(State& state) {
       double dot = 0;
       for (std::size_t d = 0; d < kDim; ++d)
         dot += double{v[vector * kDim + d]} * double{w[(table * as_size(s.bits) + b) * kDim + d]};
-      // Products this near to zero may take either sign: tensor cores cut bits off where they align their sums.
+      // Products this near to zero may take either sign: tensor cores truncate bits when they align their sums.
       if (std::abs(dot) > 1e-3) wrong += ((got[i] >> b) & 1u) != (dot > 0 ? 1u : 0u);
     }
     beyond += s.bits < 32 && (got[i] >> s.bits) != 0;
@@ -93,7 +93,7 @@ Bench lsh_hash(const Machine&) {
           "each code written",
           {numbers("vectors", {32, 256, 8192, 131072}), numbers("tables", {75, 150}), numbers("bits", {8, 10})},
           {numbers("vectors", {1, 17, 70}), numbers("tables", {1, 13}), numbers("bits", {1, 9})},
-          {Mode::kCold, Mode::kBatch},
+          {Mode::kCold},
           run};
 }
 

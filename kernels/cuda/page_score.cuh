@@ -11,71 +11,95 @@ struct ScoreShape {
   int pages, kv_heads, group, dim;
 };
 
-// Lanes that hold a row of dim halves, eight each: half a warp, where a row has at most 128, so that none is idle.
-KVCAST_HD inline int row_lanes(int dim) { return dim <= 128 ? 16 : 32; }
-inline Grid score_pages_grid(const ScoreShape& s) {
-  return {blocks_for(as_size(s.pages) * as_size(s.kv_heads), as_size(256 / row_lanes(s.dim)))};
+// Eight units (pages, landmarks) of one KV head a step of a warp, eight warps a block.
+inline constexpr int kScoreUnits = 8;
+inline constexpr unsigned kScoreThreads = 256;
+inline Grid score_grid(const ScoreShape& s) {
+  return {blocks_for(as_size(s.pages), kScoreUnits * kScoreThreads / 32), as_unsigned(s.kv_heads)};
 }
 
-// A thread's share of that grid: eight numbers of the row of a unit and a KV head, the units (pages, landmarks)
-// outermost.
-struct ScorePlace {
-  int lanes, row, unit, head, column;  // lanes: of the row; column: the first of the eight
-  bool inside, active;                 // inside: there is such a row; active: and it has these eight
-};
-KVCAST_DEVICE ScorePlace score_place(const ScoreShape& s) {
-  const int lanes = row_lanes(s.dim), thread = static_cast<int>(thread_x()), column = thread % lanes * 8;
-  const int row = (static_cast<int>(block_x()) * 256 + thread) / lanes;
-  const bool inside = row < s.pages * s.kv_heads;
-  return {lanes, row, row / s.kv_heads, row % s.kv_heads, column, inside, inside && column < s.dim};
-}
-// The thread's eight numbers of a query of its KV head's group, in [kv_heads][group][dim]; and the score of the unit by
-// that query, in [kv_heads][group][units].
-KVCAST_DEVICE std::size_t query_index(const ScoreShape& s, const ScorePlace& at, int g) {
-  return static_cast<std::size_t>(at.head * s.group + g) * static_cast<std::size_t>(s.dim) +
-         static_cast<std::size_t>(at.column);
-}
-KVCAST_DEVICE std::size_t score_index(const ScoreShape& s, const ScorePlace& at, int g) {
-  return static_cast<std::size_t>(at.head * s.group + g) * static_cast<std::size_t>(s.pages) +
-         static_cast<std::size_t>(at.unit);
-}
-
-// Sum over the lanes of a row.
-KVCAST_DEVICE float row_sum(float x, int lanes) {
+// The halves of a vector with a sign, and those without: the rest is 0.
+KVCAST_DEVICE void split_by_sign(const Vec16& all, Vec16& negative, Vec16& positive) {
   KVCAST_UNROLL
-  for (unsigned m = 8; m > 0; m >>= 1) x += warp_xor(x, m);
-  return lanes == 32 ? x + warp_xor(x, 16) : x;
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t mask = (all.w[i] >> 15 & 0x00010001u) * 0xFFFFu;
+    negative.w[i] = all.w[i] & mask, positive.w[i] = all.w[i] & ~mask;
+  }
 }
 
-// A row of lanes for a (page, KV head): the summaries are read once for the group. raw [kv_heads][group][pages].
+// With kVectors = 2 a unit has its smallest and its largest, low ≤ high: Σ_j max(q_j·low_j, q_j·high_j) is
+// Σ_j q_j⁻·low_j + q_j⁺·high_j, with q_j⁻ = min(q_j, 0) and q_j⁺ = max(q_j, 0), two products on tensor cores. Of
+// kVectors = 1 it has one, and the score is q · unit. A query head is a row of the product, a unit a column. A lane
+// reads eight numbers at once, so that the products take dimensions in another order, the same on both sides
+// (multiply_add_pair).
+// query [kv_heads][group][dim], units [pages][kv_heads][kVectors][dim] -> raw [kv_heads][group][pages], group_max
+// [kv_heads][pages]; kChunks: of 32 dimensions, at least dim / 32.
+template <int kChunks, int kVectors>
 KVCAST_KERNEL KVCAST_BOUNDS(256)
-    score_pages(ScoreShape s, const Half* query, const Half* summaries, float* raw, float* group_max) {
-  const ScorePlace at = score_place(s);
-  float low[8], high[8];
+    score_units(ScoreShape s, float scale, const Half* query, const Half* units, float* raw, float* group_max) {
+  const int lane = static_cast<int>(lane_index()), row = lane / 4, of_four = lane % 4,
+            head = static_cast<int>(block_y());
+  const int first = (static_cast<int>(block_x() * (kScoreThreads / 32)) + static_cast<int>(warp_index())) * kScoreUnits;
+  if (first >= s.pages) return;
+  const std::size_t dim = static_cast<std::size_t>(s.dim), pages = static_cast<std::size_t>(s.pages);
+  Vec16 unit[kChunks][kVectors], q[kChunks][2];
+  const Half* from = units + (static_cast<std::size_t>(first + row) * static_cast<std::size_t>(s.kv_heads) +
+                              static_cast<std::size_t>(head)) *
+                                 kVectors * dim;
   KVCAST_UNROLL
-  for (int i = 0; i < 8; ++i) low[i] = high[i] = 0;
-  if (at.active) {
-    const std::size_t dim = static_cast<std::size_t>(s.dim);
-    const Half* from = summaries + static_cast<std::size_t>(at.row) * 2 * dim + static_cast<std::size_t>(at.column);
-    const Vec16 both[2] = {load16(from), load16(from + dim)};
-    unpack8(both[0], low);
-    unpack8(both[1], high);
-  }
-  float best = kLowest;
-  for (int g = 0; g < s.group; ++g) {
-    float q[8], sum = 0;
-    if (at.active) {
-      unpack8(load16(query + query_index(s, at, g)), q);
-      KVCAST_UNROLL
-      for (int i = 0; i < 8; ++i) sum += fmaxf(q[i] * low[i], q[i] * high[i]);
+  for (int c = 0; c < kChunks; ++c) {
+    const int column = c * 32 + of_four * 8;
+    KVCAST_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      unit[c][v] = {};
+      if (first + row < s.pages && column < s.dim)
+        unit[c][v] = load16(from + static_cast<std::size_t>(v) * dim + static_cast<std::size_t>(column));
     }
-    sum = row_sum(sum, at.lanes);
-    best = fmaxf(best, sum);
-    if (raw && at.inside && at.column == 0) raw[score_index(s, at, g)] = sum;
+    KVCAST_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const int g = row + 8 * h;
+      q[c][h] = {};
+      if (g < s.group && column < s.dim)
+        q[c][h] = load16(query + static_cast<std::size_t>(head * s.group + g) * dim + static_cast<std::size_t>(column));
+    }
   }
-  if (group_max && at.inside && at.column == 0)
-    group_max[static_cast<std::size_t>(at.head) * static_cast<std::size_t>(s.pages) +
-              static_cast<std::size_t>(at.unit)] = best;
+  float sums[4] = {0, 0, 0, 0};
+  KVCAST_UNROLL
+  for (int c = 0; c < kChunks; ++c) {
+    if constexpr (kVectors == 1) {
+      multiply_add_pair(sums, q[c], unit[c][0]);
+    } else {
+      Vec16 negative[2], positive[2];
+      split_by_sign(q[c][0], negative[0], positive[0]);
+      split_by_sign(q[c][1], negative[1], positive[1]);
+      multiply_add_pair(sums, negative, unit[c][0]);
+      multiply_add_pair(sums, positive, unit[c][1]);
+    }
+  }
+  // sums: heads row and row + 8, columns 2 · of_four and the next.
+  KVCAST_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const std::size_t page = static_cast<std::size_t>(first + of_four * 2 + i);
+    float best = kLowest;
+    KVCAST_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const int g = row + 8 * h;
+      const float score = sums[2 * h + i] * scale;
+      if (g < s.group) best = fmaxf(best, score);
+      if (raw && g < s.group && page < pages) raw[static_cast<std::size_t>(head * s.group + g) * pages + page] = score;
+    }
+    best = fmaxf(best, warp_xor(best, 4));
+    best = fmaxf(best, warp_xor(best, 8));
+    best = fmaxf(best, warp_xor(best, 16));
+    if (group_max && row == 0 && page < pages) group_max[static_cast<std::size_t>(head) * pages + page] = best;
+  }
+}
+
+template <int kVectors>
+void launch_scores(Queue queue, const ScoreShape& s, float scale, const Half* query, const Half* units, float* raw,
+                   float* group_max) {
+  const auto kernel = s.dim <= 128 ? score_units<4, kVectors> : score_units<8, kVectors>;
+  launch(score_grid(s), kScoreThreads, 0, queue, kernel, s, scale, query, units, raw, group_max);
 }
 
 // Block-wide maximum or sum; red has a place for each warp.

@@ -1,5 +1,5 @@
 // Causal prefill attention on tensor cores after FlashAttention-2 (arXiv 2307.08691): a block of four warps holds 64
-// queries of one head, each warp 16, and walks tiles of 64 keys, the next tile's copies under way while one is used.
+// queries of one head, each warp 16, and walks tiles of 64 keys, the next tile's copies in flight while one is used.
 // mma.sync: on Hopper and later, kernels with asynchronous tensor-core instructions are faster than this one.
 #include "cuda/all.hpp"
 #include "cuda/attention.cuh"
@@ -55,7 +55,7 @@ KVCAST_DEVICE void score_tile(const Prefill& p, const unsigned char* keys, float
   }
 }
 
-// Masks what lies beyond each row's own position, and turns logits into weights; earlier sums shrink.
+// Masks positions after each row's own, and turns logits into weights; scales earlier sums down.
 KVCAST_DEVICE void weigh_tile(Prefill& p, float (&c)[kTile / 8][4], int key, int query, float to_log2) {
   const int lane = static_cast<int>(lane_index());
   KVCAST_UNROLL
@@ -129,7 +129,7 @@ KVCAST_DEVICE void start_rows(Prefill& p, const PrefillShape& s, const Half* que
 KVCAST_KERNEL KVCAST_BOUNDS(128)
     prefill_kernel(PrefillShape s, const Half* query, const Half* keys, const Half* values, Half* out) {
   unsigned char* shared = shared_memory();  // [2][K, V][tile]
-  // The longest rows first: what is left at the end is short.
+  // The longest rows come first, so that the tail is short.
   const int tile = static_cast<int>(grid_x() - 1 - block_x()), head = static_cast<int>(block_y()),
             kv_heads = s.heads / s.group;
   const int first = tile * kTile + static_cast<int>(warp_index()) * 16, lane = static_cast<int>(lane_index());

@@ -1,11 +1,11 @@
-// The kernel of query_similarity.cu, which says what it computes.
+// The kernel of query_similarity.cu, which describes it.
 #pragma once
 
 #include "cuda/case.hpp"
 
 namespace kvcast::kernels {
 
-// flags [rows] bytes-as-words: 1 where the mean cosine is below the threshold. rows = sequences · KV heads.
+// flags [rows] as 32-bit words: 1 if the mean cosine is below the threshold. rows = sequences · KV heads.
 KVCAST_KERNEL KVCAST_BOUNDS(128) compare_queries(const Half* now, const Half* before, int rows, int group, int dim,
                                                  float threshold, float* cosines, std::uint32_t* flags) {
   const int row = static_cast<int>(block_x() * (block_threads() / 32) + warp_index());

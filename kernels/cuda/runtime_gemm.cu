@@ -55,8 +55,9 @@ Bench gemm(const Machine&) {
           {numbers("m", {1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192}),
            numbers("n", {1024, 4096, 6144, 14336, 28672}), numbers("k", {4096, 14336})},
           {numbers("m", {1, 3, 130}), numbers("n", {8, 256}), numbers("k", {8, 128})},
-          {Mode::kCold, Mode::kBatch},
-          run};
+          {Mode::kCold},
+          run,
+          3};
 }
 
 }  // namespace kvcast::kernels

@@ -1,4 +1,4 @@
-// What a kernel costs that does nothing: chains of launches on a stream and in a graph, and what a host pays to wait.
+// Cost of a kernel that does nothing: chains of launches on a stream and in a graph, and the host's cost of waiting.
 #include <chrono>
 
 #include "cuda/all.hpp"
@@ -18,7 +18,8 @@ class Chain {
  public:
   Chain(int kernels, bool graph) : kernels_(kernels), counter_(std::vector<std::uint32_t>(1, 0u)) {
     if (!graph) return;
-    cudaFuncAttributes loaded;  // now: modules load lazily, and not every driver lets them while a stream is captured
+    // load now: modules load lazily, and not every driver allows that while a stream is captured
+    cudaFuncAttributes loaded;
     KVCAST_CUDA(cudaFuncGetAttributes(&loaded, count_up));
     cudaStream_t stream;
     cudaGraph_t captured;
@@ -75,7 +76,7 @@ void run_chain(State& state) {
   state.require(chain.count() == 3u * static_cast<unsigned>(kernels), "every kernel of the chain ran");
 }
 
-// One way in which a host waits for the device; each leaves behind how often it happened.
+// One way in which a host waits for the device; each stores the number of waits.
 void run_sync(State& state) {
   const std::string& what = state.word("what");
   const Chain one(1, false);
@@ -99,7 +100,7 @@ void run_sync(State& state) {
       KVCAST_CUDA(cudaStreamSynchronize(q));
     };
   }
-  // A value comes back, as a decision on the host needs it: kernel, copy of 4 bytes, wait.
+  // A value is read back, as for a decision on the host: kernel, copy of 4 bytes, wait.
   if (what == "value_round_trip") {
     call = [&](Queue q) {
       one(q);
@@ -124,14 +125,15 @@ void run_sync(State& state) {
 }  // namespace
 
 Bench launch_chain(const Machine&) {
-  return {"launch_chain",
-          "kernels that do nothing, one after another; clock: on the device with all queued before, on the host with a "
-          "wait, or until queued",
-          {words("how", {"stream", "graph"}), numbers("kernels", {1, 4, 16, 64, 256}),
-           words("clock", {"device", "host", "issue"})},
-          {numbers("kernels", {1, 40})},
-          {Mode::kCold},
-          run_chain};
+  return {
+      "launch_chain",
+      "kernels that do nothing, one after another; clock: on the device with all queued before, or until "
+      "queued",
+      {words("how", {"stream", "graph"}), numbers("kernels", {1, 4, 16, 64, 256}), words("clock", {"device", "issue"})},
+      {numbers("kernels", {1, 40})},
+      {Mode::kCold},
+      run_chain,
+      2};
 }
 
 Bench host_sync(const Machine&) {

@@ -10,7 +10,7 @@ namespace kvcast::kernels {
 namespace {
 
 constexpr int kDim = 128;
-constexpr int kTile = 64;  // tokens of a block
+constexpr int kTile = 64;  // tokens per block
 
 struct WindowShape {
   int tokens, kv_heads, rows;  // rows: window queries of all heads of a group, a multiple of 16
@@ -96,7 +96,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
   }
 }
 
-// One block for each (row): the parts joined, in place of the first.
+// One block per row: the parts are joined and replace the first.
 KVCAST_KERNEL KVCAST_BOUNDS(32) join_parts(int blocks, float* parts, float* norms) {
   const float* row = parts + std::size_t{block_x()} * static_cast<std::size_t>(blocks) * 2;
   float most = kLowest, total = 0;

@@ -1,9 +1,9 @@
 // Indices of the k largest of n scores, for each row; one block for a row.
 //
 // Radix select, eight bits at a time from the top (as in RadiK, arXiv 2501.14336): a histogram in shared memory finds
-// the digit that holds the k-th largest, four passes fix its 32 bits. A last pass writes all above it and its equals;
-// where not all of those are wanted, another one the first of them in order of index. Rows that fit are kept in shared
-// memory after the first read.
+// the digit of the k-th largest, four passes fix its 32 bits. A last pass writes all scores above it and those equal to
+// it; if not all of the latter are selected, another pass writes the first of them in order of index. Rows that fit are
+// kept in shared memory after the first read.
 #include "cuda/all.hpp"
 #include "cuda/topk.cuh"
 #include "reference/attention.hpp"
@@ -17,7 +17,7 @@ void run(State& state) {
   if (k < 1 || k > n) return state.skip("k lies in 1 to n");
   std::vector<float> scores(as_size(rows) * as_size(n));
   for (std::size_t i = 0; i < scores.size(); ++i) {
-    // Where results are compared: many ties, and both zeros.
+    // Inputs for comparing results: many ties, and both zeros.
     scores[i] = state.checking() ? std::nearbyint(random_normal(75, i) * 4.0f) : random_normal(75, i);
   }
   const DeviceArray<float> in(scores);
@@ -50,8 +50,9 @@ Bench topk(const Machine&) {
           {numbers("rows", {1, 8, 64}), numbers("n", {250, 1000, 4096, 16384, 65536, 131072}),
            numbers("k", {64, 256, 2048})},
           {numbers("rows", {1, 3}), numbers("n", {1, 33, 1000, 17000}), numbers("k", {1, 30, 1000})},
-          {Mode::kCold, Mode::kBatch},
-          run};
+          {Mode::kCold},
+          run,
+          2};
 }
 
 }  // namespace kvcast::kernels

@@ -1,4 +1,4 @@
-// The kernel of topk.cu, which says how it works.
+// The kernel of topk.cu, which describes the method.
 #pragma once
 
 #include "cuda/case.hpp"
@@ -17,9 +17,9 @@ KVCAST_DEVICE std::uint32_t ordered_bits(float x) {
 
 struct TopkScratch {
   std::uint32_t* histogram;  // 256 counts
-  std::uint32_t* chosen;     // digit, how many are still wanted within it, how many it has; how many are written
+  std::uint32_t* chosen;     // digit, number still wanted within it, number of scores with it; number written
   std::uint32_t* offsets;    // of each warp
-  std::uint32_t* row;        // the row's keys, where they fit
+  std::uint32_t* row;        // the row's keys, if they fit
 };
 
 // The digit of the k-th largest and the rank within it, by a suffix sum of the histogram in one warp.
@@ -47,7 +47,8 @@ KVCAST_DEVICE void choose_digit(const TopkScratch& m, std::uint32_t wanted) {
   }
 }
 
-// Places for those of the block that have something to write, in order of thread; all threads call it together.
+// Output indices for the threads of the block that have something to write, in order of thread; all threads call it
+// together.
 KVCAST_DEVICE std::uint32_t place_in_block(std::uint32_t* offsets, bool has, std::uint32_t& total) {
   const std::uint32_t mask = warp_ballot(has);
   const unsigned warp = warp_index(), lane = lane_index();
@@ -109,8 +110,8 @@ KVCAST_KERNEL KVCAST_BOUNDS(512) topk_kernel(const float* scores, int n, int k, 
     prefix |= m.chosen[0] << shift;
     wanted = m.chosen[1];
   }
-  // Above the k-th: k − wanted of them, at the front, as they come. Equal to it: as they come, too, where all are
-  // wanted.
+  // Scores above the k-th: k − wanted of them, at the front, in any order. Scores equal to it: in any order, too, if
+  // all are selected.
   const bool all_equal = m.chosen[2] == wanted;
   each_key(m, in, n, kept, [&](int i, std::uint32_t key, bool inside) {
     const bool taken = inside && (key > prefix || (all_equal && key == prefix));

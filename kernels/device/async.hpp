@@ -30,7 +30,7 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
   Queue queue() const { return stream_; }
   void record(Event& event) { KVCAST_CUDA(cudaEventRecord(event.event_, stream_)); }
-  // For what was recorded last when this is called; at once where nothing was.
+  // Waits for the last recorded work at the time of the call; returns at once if there is none.
   void wait(const Event& event) { KVCAST_CUDA(cudaStreamWaitEvent(stream_, event.event_, 0)); }
   void synchronize() { KVCAST_CUDA(cudaStreamSynchronize(stream_)); }
   void copy(void* to, const void* from, std::size_t bytes) {

@@ -1,4 +1,4 @@
-// Products with weights: cuBLAS on the device, where the build has found it; plain loops on the emulator.
+// Products with weights: cuBLAS on the device if the build has found it; plain loops on the emulator.
 #pragma once
 
 #include <stdexcept>
@@ -39,7 +39,7 @@ class Blas {
   }
 
  private:
-  // A new stream forgets the workspace; one of cuBLAS's own would be allocated, and wait for a stream that is held.
+  // A new stream loses the workspace; cuBLAS would allocate one of its own, and wait for a stream that is held.
   void use(Queue queue) {
     if (used_ && queue == queue_) return;
     check_cublas(cublasSetStream(handle_, queue));

@@ -1,4 +1,4 @@
-// What kernels are written in: one name for each instruction that matters, as CUDA for nvcc and on the emulator for a
+// The vocabulary of kernels: one name for each instruction that matters, as CUDA for nvcc and on the emulator for a
 // plain C++ compiler. Warps have 32 threads; collectives are called by all lanes of a warp together.
 #pragma once
 
@@ -12,10 +12,10 @@
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
 #define KVCAST_DEVICE __device__ __forceinline__
-// Kernels stand in headers that several files include.
+// Kernels are defined in headers that several files include.
 #define KVCAST_KERNEL static __global__ void
 #define KVCAST_BOUNDS(threads) __launch_bounds__(threads)
-// With so many blocks on a multiprocessor at once.
+// Requests this many resident blocks per multiprocessor.
 #define KVCAST_BOUNDS_RESIDENT(threads, blocks) __launch_bounds__(threads, blocks)
 #define KVCAST_UNROLL _Pragma("unroll")
 #define KVCAST_ROLLED _Pragma("unroll 1")
@@ -61,14 +61,14 @@ KVCAST_DEVICE float warp_max(float x) {
   return x;
 }
 
-// Two halves of a 32-bit word, low one first.
+// Packs two halves into a 32-bit word, low one first.
 KVCAST_DEVICE std::uint32_t pack2(float low, float high) {
   return std::uint32_t{to_half(low).bits} | (std::uint32_t{to_half(high).bits} << 16);
 }
 KVCAST_DEVICE float low_half(std::uint32_t w) { return to_float(Half{static_cast<std::uint16_t>(w & 0xFFFFu)}); }
 KVCAST_DEVICE float high_half(std::uint32_t w) { return to_float(Half{static_cast<std::uint16_t>(w >> 16)}); }
 
-// Eight halves as floats.
+// Unpacks eight halves as floats.
 KVCAST_DEVICE void unpack8(const Vec16& v, float* out) {
   KVCAST_UNROLL
   for (int i = 0; i < 4; ++i) {

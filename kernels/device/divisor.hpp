@@ -1,5 +1,6 @@
 // Division by a number that the host knows, on the device: a product and a shift. The instruction sequence for a
-// divisor that only the device knows costs 20 to 30, which kernels that move 16 bytes at a time would notice.
+// divisor that only the device knows costs 20 to 30 instructions, which matters in kernels that move 16 bytes at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 
 namespace kvcast::kernels {
 
-// Of numbers below 2^31 by 1 to 2^31 − 1, what is less counts as 1 (Granlund, Montgomery 1994): the factor exceeds
-// 2^shift / by by less than one, so that the quotient is exact.
+// Divides numbers below 2^31 by 1 to 2^31 − 1; smaller divisors count as 1 (Granlund, Montgomery 1994): the factor
+// exceeds 2^shift / by by less than one, so that the quotient is exact.
 struct Divisor {
   std::uint32_t by = 1, factor = 0, shift = 31;
 

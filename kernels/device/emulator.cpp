@@ -1,5 +1,4 @@
-// Fibers by ucontext: a barrier is a switch to the scheduler, which goes on with a thread once all that must arrive
-// have.
+// Fibers by ucontext: a barrier switches to the scheduler, which resumes a thread once all that must arrive have.
 #include "device/emulator.hpp"
 
 #include <ucontext.h>
@@ -71,7 +70,7 @@ class Block {
   const std::function<void()>* body_ = nullptr;
 };
 
-// Device code asks for its thread by plain calls, as it does on the device; this is where they find it.
+// Device code finds its thread by plain calls, as on the device; they look it up here.
 Block*& current() {
   static thread_local Block* block = nullptr;
   return block;
@@ -89,7 +88,7 @@ void Block::enter() {
   swapcontext(&self.context, &block.scheduler_);
 }
 
-// Every thread that may run goes on to its next barrier or its end.
+// Runs every runnable thread to its next barrier or its end.
 bool Block::advance() {
   bool moved = false;
   for (std::size_t i = 0; i < threads_.size(); ++i) {

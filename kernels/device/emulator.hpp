@@ -1,10 +1,11 @@
 // Runs device code on the CPU: every thread of a block is a fiber, blocks run one after another. It exists to compare
-// kernels with their references where there is no GPU; it knows nothing of time.
+// kernels with their references without a GPU; it does not model time.
 //
-// What it catches: wrong indices and masks, wrong fragment layouts of tensor-core products, misaligned 16-byte
-// accesses, reads of asynchronous copies that were not waited for, barriers that not all threads reach, and missing
-// barriers (the threads of a block run in ascending or in descending order between barriers, and shared memory starts
-// as NaN). What it cannot: memory order between blocks, bank conflicts, anything that takes time.
+// It detects wrong indices and masks, wrong fragment layouts of tensor-core products, misaligned 16-byte accesses,
+// reads
+// of asynchronous copies that were not waited for, barriers that not all threads reach, and missing barriers (the
+// threads of a block run in ascending or in descending order between barriers, and shared memory starts as NaN). It
+// cannot detect errors in the memory order between blocks, bank conflicts, or anything that depends on time.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +18,11 @@ struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
-// Calls body once for each thread of each block of the grid. Throws std::logic_error where threads of one block or warp
-// wait at different barriers, and whatever body throws.
+// Calls body once for each thread of each block of the grid. Throws std::logic_error if threads of one block or warp
+// wait at different barriers, and any exception of body.
 void run(Index grid, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body);
 
-// Of the thread that runs now.
+// Index of the current block.
 Index block_index();
 Index grid_size();
 unsigned thread_index();
@@ -36,7 +37,7 @@ struct Exchange {
   const std::uint32_t* from(unsigned lane) const { return lanes[lane]; }
 };
 Exchange exchange(const std::uint32_t* words, int count);
-// Bit l is set where lane l took part in the last exchange.
+// Bit l is set if lane l took part in the last exchange.
 std::uint32_t live_lanes();
 
 // An asynchronous 16-byte copy: nothing arrives before the wait. valid false: zeros arrive.

@@ -1,5 +1,5 @@
-// Streams of the emulator. Work that is queued runs as late as the rules of CUDA allow, when something waits for it, or
-// as soon as they allow: a result that holds in both orders does not rest on luck, and a missing event shows.
+// Streams of the emulator. Queued work runs either as late as the rules of CUDA allow, when something waits for it, or
+// as early: a result that is right in both orders does not depend on luck, and a missing event is detected.
 #pragma once
 
 #include <deque>
@@ -9,12 +9,12 @@
 namespace kvcast::kernels::emulator {
 
 enum class Order { kLate, kSoon };
-// For all queues of the process; kLate unless said otherwise.
+// Sets the order for all queues of the process; kLate by default.
 void set_order(Order order);
 
 class LazyQueue;
 
-// A place in a queue that others may wait for.
+// A position in a queue that others may wait for.
 struct Mark {
   LazyQueue* queue = nullptr;
   bool reached = false;
@@ -26,10 +26,10 @@ class LazyQueue {
   ~LazyQueue() { drain(nullptr); }
   void push(std::function<void()> work);
   std::shared_ptr<Mark> mark();
-  // What is pushed later begins when the mark has been reached; at once for no mark.
+  // Work pushed later begins when the mark has been reached; at once for no mark.
   void wait(std::shared_ptr<Mark> mark);
-  // Runs what has been pushed until the mark is reached; all of it for none. Throws std::logic_error where queues wait
-  // for each other in a circle.
+  // Runs pushed work until the mark is reached; all of it for none. Throws std::logic_error if queues wait for each
+  // other in a cycle.
   void drain(const Mark* until);
 
  private:

@@ -13,17 +13,17 @@ namespace kvcast::kernels {
 
 namespace {
 
-constexpr double kCaseSeconds = 120;  // none takes a tenth of it: a kernel that takes longer does not come back
+constexpr double kCaseSeconds = 120;  // no case takes a tenth of it: a longer one hangs
 
-// An illegal access stays: every later call returns the error again, until the process ends.
+// An illegal access is permanent: every later call returns the error again, until the process ends.
 std::string why_broken() {
   const cudaError_t status = cudaDeviceSynchronize();
   cudaGetLastError();
   return status == cudaSuccess ? "" : cudaGetErrorString(status);
 }
 
-// What frameworks and debuggers leave in the environment: launches that wait would wait for a held stream, and
-// with one hardware queue for all streams nothing runs beside anything.
+// Clears settings that frameworks and debuggers leave in the environment: launches that wait would wait for a held
+// stream, and with one hardware queue for all streams nothing runs concurrently.
 void plain_environment() {
   unsetenv("CUDA_LAUNCH_BLOCKING");
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);

@@ -8,7 +8,7 @@
 
 namespace kvcast::kernels {
 
-// Runs benchmarks of device 0. `benches` is asked for them when the machine is known.
+// Runs benchmarks of device 0. `benches` is called when the machine is known.
 int device_main(int argc, char** argv, const std::string& program, std::vector<Bench> (*benches)(const Machine&));
 
 }  // namespace kvcast::kernels

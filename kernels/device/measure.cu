@@ -1,6 +1,6 @@
 // The device side of the harness, after nvbench (NVIDIA/nvbench: blocking_kernel.cu, measure_cold.cu, measure_hot.cu):
 // a kernel that spins on a host flag holds the stream until all launches of a sample are queued, so that the time
-// between the events holds no launch cost; a probe after each sample tells the clock that the sample ran at.
+// between the events contains no launch cost; a probe after each sample reads the clock at which it ran.
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -22,8 +22,9 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 constexpr unsigned long long kHoldNanoseconds = 1'000'000'000ull;  // queueing takes a few ms
 constexpr unsigned long long kProbeNanoseconds = 20'000;
 constexpr unsigned long long kBusyNanoseconds = 2'000'000;
-constexpr double kFlushedCaches = 4;  // sizes of the L2: what survives once at random is gone after four
-constexpr double kThrottledShare = 0.75;
+// sizes of the L2: lines that survive one size of random traffic are gone after four
+constexpr double kFlushedCaches = 4;
+constexpr double kSlowShare = 0.75;
 // The launch queue takes 1024, as far as is known; a full one would wait for a stream that waits.
 constexpr int kMostHeldLaunches = 512, kLeastHeldLaunches = 64;
 constexpr double kBatchSeconds = 5e-3;
@@ -34,7 +35,7 @@ __device__ unsigned long long global_nanoseconds() {
   return t;
 }
 
-// state[0]: set by the host to let go. state[1]: set here where the host did not do so in time.
+// state[0]: set by the host to release the stream. state[1]: set here if the host did not do so in time.
 __global__ void hold_stream(volatile int* state) {
   const unsigned long long begin = global_nanoseconds();
   while (state[0] == 0) {
@@ -64,15 +65,15 @@ __global__ void keep_busy() {
 }
 
 // Leaves the L2 as the measured call would over other data: full of lines of which a share, in sixteenths, has been
-// written. Each line that the call brings in puts one out, and writes it back where it is dirty: after a flush that
-// writes all, a call that only reads would move twice its bytes; after one that only reads, writing would cost nothing.
+// written. Each line that the call brings in evicts one, and writes it back if it is dirty: after a flush that writes
+// all, a call that only reads would move twice its bytes; after one that only reads, writing would cost nothing.
 __global__ void pass_through(Vec16* lines, std::size_t n, unsigned dirty, unsigned* never) {
   unsigned sum = 0;
   for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n;
        i += std::size_t{gridDim.x} * blockDim.x) {
     const Vec16 v = load16(lines + i);
     sum += v.w[0] ^ v.w[1] ^ v.w[2] ^ v.w[3];
-    // Eight pieces of 16 bytes to a line. Not a plain store: what was just read from there would not be written.
+    // Eight pieces of 16 bytes per line. A conditional store: lines that were only read must stay clean.
     if ((i / 8 & 15u) < dirty) store16(lines + i, v);
   }
   if (sum == 0x5A5A5A5Au) *never = sum;  // the array is all ones: each piece gives 0
@@ -95,7 +96,7 @@ class TimedEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-// What the multiprocessors' clock does just now.
+// The current clock of the multiprocessors.
 class ClockProbe {
  public:
   ClockProbe() : numbers_(2 * sizeof(unsigned long long)) {}
@@ -111,7 +112,7 @@ class ClockProbe {
   PinnedMemory numbers_;
 };
 
-// Keeps the device busy until its clock is there, or for so many seconds; the highest clock seen.
+// Keeps the device busy until it reaches this clock, or for this many seconds; returns the highest clock seen.
 double raise_clock(const ClockProbe& probe, Queue queue, double wanted, int blocks, double seconds) {
   const auto begin = Clock::now();
   double best = probe.hertz(queue);
@@ -133,13 +134,13 @@ class Stopwatch {
         flush_(timing.flush ? static_cast<std::size_t>(kFlushedCaches * machine.l2_bytes / 16) : 0),
         never_(1) {}
   ~Stopwatch() {
-    release();  // whatever was thrown, nothing stays held
+    release();  // nothing stays held after an exception
     cudaStreamSynchronize(queue());
   }
 
   Queue queue() const { return stream_.queue(); }
   void wait() { stream_.synchronize(); }
-  void warm_up() { raise_clock(probe_, queue(), kThrottledShare * full_clock_, blocks_, 0.3); }
+  void warm_up() { raise_clock(probe_, queue(), kSlowShare * full_clock_, blocks_, 0.3); }
   bool held() const { return held_; }
 
   // Seconds of one call, with the cache flushed before it.
@@ -151,7 +152,7 @@ class Stopwatch {
   }
 
   // Seconds of each of many calls, one after another. The stream is held while the first of them are queued, as many as
-  // the queue takes: what is short would else wait for its launches.
+  // the queue takes: otherwise short calls would wait for their launches.
   double batch(const std::function<void(Queue)>& call, int calls) {
     if (timing_.issue_only) return by_host(call, 1);  // more would fill the launch queue
     if (timing_.waits_for_host) return by_host(call, calls);
@@ -161,10 +162,10 @@ class Stopwatch {
     return seconds < 0 ? batch(call, calls) : seconds;
   }
 
-  // Did the device run at three quarters of its clock or more just now?
+  // Returns whether the device just ran at three quarters of its clock or more.
   bool at_full_clock() {
     clocks_.push_back(probe_.hertz(queue()));
-    return clocks_.back() >= kThrottledShare * full_clock_;
+    return clocks_.back() >= kSlowShare * full_clock_;
   }
   const std::vector<double>& clocks() const { return clocks_; }
 
@@ -191,7 +192,7 @@ class Stopwatch {
     KVCAST_CUDA(cudaGetLastError());
   }
 
-  // Negative where the stream was held until it gave up: the queue takes fewer launches, and less is held from now on.
+  // Negative if the stream was held until it gave up: the queue takes fewer launches, and fewer are held from now on.
   double between_events(
       const std::function<void()>& first, int launches, int calls, const std::function<void()>& then = [] {}) {
     held_ = launches <= most_held_;
@@ -210,7 +211,8 @@ class Stopwatch {
     wait();
     if (held_ && flags()[1] != 0) {
       most_held_ = launches / 2;
-      // For the cases to come, too; but where a few fill the queue it is for what they are, and no other's business.
+      // Remembered for later cases as well, unless even a few launches fill the queue, which is due to their kind
+      // alone.
       if (launches > kLeastHeldLaunches) queue_takes() = std::max(kLeastHeldLaunches, most_held_);
       return -1;
     }
@@ -235,27 +237,14 @@ class Stopwatch {
   Stream stream_;  // goes first
 };
 
-// Adds or drops; a pause that grows lets a hot device recover.
-void take(Sampler& sampler, Stopwatch& watch, double seconds, int calls, double& pause) {
-  if (watch.at_full_clock()) {
-    sampler.add(seconds, calls);
-    pause = 0;
-    return;
-  }
-  sampler.drop();
-  pause = std::min(0.2, pause * 1.5 + 0.01);
-  const auto begin = Clock::now();
-  while (seconds_since(begin) < pause) continue;
-}
-
 }  // namespace
 
 void measure_device(State& state, const std::function<void(Queue)>& call, const DeviceTiming& timing) {
-  if (!state.failures().empty()) return;  // what is wrong gives no number
+  if (!state.failures().empty()) return;  // a wrong result gives no number
   Limits limits = state.limits();
   if (state.mode() == Mode::kCold) limits.min_time = std::min(limits.min_time, 2e-3);
   Stopwatch watch(state.machine(), timing);
-  // Once before anything is held: it loads its kernels, and loading may wait for the device.
+  // Runs once before anything is held: it loads its kernels, and loading may wait for the device.
   call(watch.queue());
   watch.wait();
   watch.warm_up();
@@ -264,13 +253,17 @@ void measure_device(State& state, const std::function<void(Queue)>& call, const 
                         ? 1
                         : static_cast<int>(std::clamp(kBatchSeconds / std::max(once, 1e-9), 3.0, 10000.0));
   Sampler sampler(limits);
-  double pause = 0;
+  // A large product runs below the highest clock for as long as it runs, by its power: its samples are as good as
+  // others.
+  std::int64_t slow = 0;
   const auto begin = Clock::now();
   do {
-    take(sampler, watch, calls == 1 ? watch.cold(call) : watch.batch(call, calls), calls, pause);
+    sampler.add(calls == 1 ? watch.cold(call) : watch.batch(call, calls), calls);
+    slow += watch.at_full_clock() ? 0 : 1;
   } while (!sampler.done(seconds_since(begin)));
   state.record(sampler);
   state.note("clock_hz", quantile(watch.clocks(), 0.5));
+  if (slow > 0) state.note("slow_clock_samples", slow);
   if (calls > 1) state.note("calls_per_sample", calls);
   if (!timing.waits_for_host && !timing.issue_only) state.note("held", watch.held());
 }
@@ -298,7 +291,7 @@ void allow_shared(const void* kernel, std::size_t bytes) {
   std::size_t& most = allowed[kernel];
   if (bytes <= most) return;
   KVCAST_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-  // As many blocks of it on a multiprocessor as there is memory: none of these kernels lives on the L1.
+  // As many blocks per multiprocessor as its memory allows: none of these kernels depends on the L1.
   KVCAST_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                    static_cast<int>(cudaSharedmemCarveoutMaxShared)));
   most = bytes;
@@ -318,7 +311,7 @@ void* device_allocate(std::size_t bytes) {
   return p;
 }
 void device_free(void* p) noexcept { cudaFree(p); }
-// From pageable memory cudaMemcpy comes back when the bytes are staged; other streams would not wait for the rest.
+// For pageable memory cudaMemcpy returns when the bytes are staged; other streams would not wait for the rest.
 void device_copy(void* to, const void* from, std::size_t bytes) {
   KVCAST_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
   KVCAST_CUDA(cudaStreamSynchronize(nullptr));

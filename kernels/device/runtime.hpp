@@ -1,4 +1,4 @@
-// Memory and launches, on the device or on the emulator: what benchmarks need besides the kernels themselves.
+// Memory and launches, on the device or on the emulator: everything that benchmarks need besides the kernels.
 #pragma once
 
 #include <functional>
@@ -25,14 +25,14 @@ struct Grid {
 #ifdef __CUDACC__
 using Queue = cudaStream_t;
 
-// Throws std::runtime_error with the name of the error and of what failed.
+// Throws std::runtime_error with the name of the error and of the failed call.
 void check_cuda(cudaError_t status, const char* what);
 #define KVCAST_CUDA(call) ::kvcast::kernels::check_cuda((call), #call)
 
 void* device_allocate(std::size_t bytes);  // filled with 0xFF: NaN as half and as float
 void device_free(void* p) noexcept;
-void device_copy(void* to, const void* from, std::size_t bytes);  // done when it returns
-// More than 48 KB of shared memory must be asked for: once for a kernel, and not while a stream is held.
+void device_copy(void* to, const void* from, std::size_t bytes);  // synchronous
+// More than 48 KB of shared memory must be requested: once per kernel, and not while a stream is held.
 void allow_shared(const void* kernel, std::size_t bytes);
 
 // Kernel arguments are converted to the parameters' types first: cudaLaunchKernel takes their addresses.
@@ -46,7 +46,7 @@ void launch(Grid grid, unsigned threads, std::size_t shared_bytes, Queue queue, 
 #else
 using Queue = emulator::LazyQueue*;  // none: runs at once
 
-void* device_allocate(std::size_t bytes);  // filled with 0xFF; the page behind it is no memory
+void* device_allocate(std::size_t bytes);  // filled with 0xFF; the following page is not mapped
 void device_free(void* p) noexcept;
 inline void device_copy(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 
@@ -65,7 +65,7 @@ void launch(Grid grid, unsigned threads, std::size_t shared_bytes, Queue queue, 
 }
 #endif
 
-// Uninitialised elements read as NaN: what a kernel forgets to write shows up.
+// Uninitialised elements read as NaN, so that elements which a kernel forgets to write are detected.
 template <typename T>
 class DeviceArray {
  public:
@@ -98,7 +98,7 @@ class DeviceArray {
 
 // n halves: random_normal(seed, 0 .. n−1), rounded.
 DeviceArray<Half> half_normals(std::uint64_t seed, std::size_t n);
-// Those of the reference: the same numbers as floats, first .. first + n − 1.
+// The same numbers as floats for the reference, first .. first + n − 1.
 std::vector<float> half_normals_host(std::uint64_t seed, std::size_t first, std::size_t n);
 std::vector<float> floats_of(const DeviceArray<Half>& halves);
 
@@ -107,12 +107,12 @@ void run_and_wait(const std::function<void(Queue)>& call);
 
 struct DeviceTiming {
   bool waits_for_host = false;  // the call synchronises: measured by the host's clock, without a held stream
-  bool issue_only = false;      // the host's time until the call returns, not the device's until it is done
+  bool issue_only = false;      // time on the host until the call returns, rather than on the device until it is done
   bool flush = true;            // flush the L2 cache before cold samples
-  int launches = 1;             // of one call; more than fit into the launch queue are not held back
+  int launches = 1;             // per call; more than fit into the launch queue are not held back
   double written = 0;           // share of the lines that the call writes, of all that it brings into the L2
 };
-// Samples the call as state.mode() asks and records it in the state.
+// Samples the call according to state.mode() and records it in the state.
 void measure_device(State& state, const std::function<void(Queue)>& call, const DeviceTiming& timing = {});
 
 }  // namespace kvcast::kernels

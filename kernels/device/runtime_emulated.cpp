@@ -17,13 +17,13 @@ struct Mappings {
   std::map<void*, std::pair<void*, std::size_t>> of;
 };
 Mappings& mappings() {
-  static Mappings* all = new Mappings;  // arrays of static objects go later
+  static Mappings* all = new Mappings;  // arrays of static objects are destroyed later
   return *all;
 }
 
 }  // namespace
 
-// An array ends where its last page ends, or 15 bytes before: what reads or writes beyond it is killed.
+// An array ends where its last page ends, or 15 bytes before: accesses beyond it fault.
 void* device_allocate(std::size_t bytes) {
   const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), rounded = (bytes + 15) / 16 * 16;
   const std::size_t size = (rounded + page - 1) / page * page;

@@ -1,4 +1,4 @@
-// Streams beside the measured one, events, graphs and pinned memory (CUDA only).
+// Additional streams, events, graphs and pinned memory (CUDA only).
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace kvcast::kernels {
 
-// Streams that begin when the measured stream gets there, and that it waits for. What runs on them is held and timed
-// with it.
+// Streams that begin when the measured stream gets there, and that it waits for. Work on them is held and timed with
+// it.
 class SideStreams {
  public:
   explicit SideStreams(int count) : streams_(static_cast<std::size_t>(count)), done_(static_cast<std::size_t>(count)) {
@@ -43,8 +43,8 @@ class SideStreams {
   cudaEvent_t start_ = nullptr;
 };
 
-// Host memory, page-locked and mapped into the device's address space, or as malloc gives it (touched, so that no page
-// is missing when it is first read).
+// Host memory, page-locked and mapped into the device's address space, or from malloc (touched, so that no page is
+// missing when it is first read).
 class HostBuffer {
  public:
   HostBuffer(std::size_t bytes, bool pinned) : bytes_(bytes), pinned_(pinned) {

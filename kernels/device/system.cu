@@ -50,7 +50,7 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  // 0 where it is not known.
+  // Returns 0 if it is not known.
   unsigned number(const char* function) const {
     unsigned value = 0;
     const auto call = device_ ? find<int (*)(void*, unsigned*)>(function) : nullptr;
@@ -86,7 +86,7 @@ struct Link {
   unsigned generation = 0, lanes = 0;
 };
 
-// An idle link takes a while to speed up: the best that is seen while copies keep it busy.
+// An idle link takes a while to reach full speed: the best value seen while copies keep it busy.
 Link measure_link(const Nvml& nvml) {
   const PinnedMemory host(64 << 20);
   const DeviceArray<unsigned char> device(host.size());
@@ -100,7 +100,7 @@ Link measure_link(const Nvml& nvml) {
   }
   return best;
 }
-// A GPU that goes by the host's page tables shares another link with it (NVLink-C2C), beside which PCIe is idle.
+// A GPU that uses the host's page tables shares another link with it (NVLink-C2C), and PCIe is idle.
 bool by_pcie() { return attribute(cudaDevAttrPageableMemoryAccessUsesHostPageTables) == 0; }
 
 Link link_under_load(const Nvml& nvml) {
@@ -108,7 +108,7 @@ Link link_under_load(const Nvml& nvml) {
   return link;
 }
 
-// Bytes per second that no copy exceeds; 0 where that is not known.
+// Upper limit of the bytes per second of copies; 0 if it is not known.
 double link_peak(const Nvml& nvml) {
   if (!by_pcie()) return 0;
   const Link now = link_under_load(nvml);
@@ -117,7 +117,7 @@ double link_peak(const Nvml& nvml) {
       link_bandwidth(nvml.number("nvmlDeviceGetMaxPcieLinkGeneration"), nvml.number("nvmlDeviceGetMaxPcieLinkWidth")));
 }
 
-// Boards of desktops run above the clock that their data sheets count with.
+// Desktop boards run above the clock of their data sheets.
 double highest_clock_ratio(const Nvml& nvml) {
   const double stated = device_clock_hz(), most = 1e6 * nvml.clock("nvmlDeviceGetMaxClockInfo", 1);
   return stated > 0 ? std::max(1.0, most / stated) : 1;

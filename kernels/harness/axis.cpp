@@ -36,7 +36,7 @@ std::vector<std::int64_t> range(const std::vector<std::string>& parts, std::stri
   const std::int64_t to = number_in(parts[1], whole);
   const std::int64_t step = parts.size() == 3 ? number_in(parts[2], whole) : 1;
   if (step <= 0 || to < from) throw UsageError("axis '" + std::string(whole) + "': the range is empty");
-  // Divided, not added up: the end of the range may be the largest number there is.
+  // Divided rather than added up: the end of the range may be the largest representable number.
   const std::uint64_t steps =
       (static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from)) / static_cast<std::uint64_t>(step);
   if (steps >= kMostValues) throw UsageError("axis '" + std::string(whole) + "': more than 4096 values");

@@ -1,4 +1,5 @@
-// Axes: what a benchmark varies. A case is one value of every axis; all cases are the product of the axes.
+// Axes: the parameters that a benchmark varies. A case is one value of every axis; all cases are the product of the
+// axes.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace kvcast::kernels {
 
-// What the user wrote is wrong; the message says what was found and what is known.
+// An error in the user's input; the message names the text found and the known values.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -42,7 +43,7 @@ int replace_axes(std::vector<Axis>& axes, const std::vector<Axis>& with);
 // "a=1 b=x", for messages and for the key of a row.
 std::string describe(const Case& c);
 
-// True and the number where the whole text is a decimal whole number without leading zeros.
+// Returns true and the number if the whole text is a decimal whole number without leading zeros.
 bool whole_number(std::string_view text, std::int64_t& out);
 
 }  // namespace kvcast::kernels

@@ -13,15 +13,14 @@ std::string short_number(double x) {
   return buffer;
 }
 
-constexpr double kMostOfOne = 10;  // tolerances that one element may be off by
+constexpr double kMostOfOne = 10;  // multiples of the tolerance allowed for a single element
 
 // Clocks of memory and links are not exact, and timers have ticks.
 constexpr double kPeakAllowance = 1.02;
 
-double peak_of(const State& state) {
+// Peak of the link, as stated: a virtual machine may state another generation than there is.
+double link_peak_of(const State& state) {
   switch (state.resource()) {
-    case Resource::kHbm:
-      return state.machine().hbm_peak;
     case Resource::kH2d:
     case Resource::kD2h:
       return state.machine().link_peak;
@@ -112,13 +111,8 @@ void State::require(bool holds, const std::string& what) {
 
 void State::record(const Sampler& sampler) {
   samples_ = static_cast<int>(sampler.samples().size());
-  dropped_ = sampler.dropped();
   stop_ = Json(stop_name(sampler.why()));
   recorded_ = samples_ > 0;
-  if (sampler.why() == Stop::kThrottled) {
-    skip("the device ran below 75 % of its clock in " + std::to_string(dropped_) + " of " +
-         std::to_string(dropped_ + samples_) + " samples");
-  }
   if (!recorded_) return;
   const Summary s = summarize(sampler.samples());
   time_ = Json::object();
@@ -145,7 +139,6 @@ Json State::row() const {
   row["n"] = samples_;
   row["time_s"] = time_;
   row["noise"] = recorded_ ? Json(noise_) : Json();
-  row["dropped_throttled"] = dropped_;
   row["stop_reason"] = stop_;
   row["skip_reason"] = skipped() ? Json(skip_reason_) : Json();
   const double bytes = work_of("bytes");
@@ -159,9 +152,9 @@ Json State::row() const {
 std::string implausible(const State& state) {
   if (!state.recorded() || state.median() <= 0) return "";
   const double rate = state.distinct_bytes() / state.median();
-  const double peak = peak_of(state);
-  // Batches may find in the cache what counts as bytes of the memory.
-  const bool from_memory = state.mode() == Mode::kCold || state.resource() != Resource::kHbm;
+  const double peak = state.machine().hbm_peak;
+  // In batches a cache may serve bytes that count as memory traffic.
+  const bool from_memory = state.mode() == Mode::kCold && state.resource() == Resource::kHbm;
   if (peak > 0 && from_memory && rate > kPeakAllowance * peak) {
     return "implausible: " + short_number(rate * 1e-9) + " GB/s, peak " + short_number(peak * 1e-9);
   }
@@ -171,6 +164,11 @@ std::string implausible(const State& state) {
            short_number(state.machine().tensor_peak * 1e-12);
   }
   return "";
+}
+
+double above_stated_link(const State& state) {
+  const double peak = link_peak_of(state), rate = state.recorded() ? state.distinct_bytes() / state.median() : 0;
+  return peak > 0 && rate > kPeakAllowance * peak ? rate / peak : 0;
 }
 
 }  // namespace kvcast::kernels

@@ -12,7 +12,7 @@
 
 namespace kvcast::kernels {
 
-// What the program runs on, as far as benchmarks and the plausibility gate need it. 0: not known.
+// The machine, as far as benchmarks and the plausibility gate need it. 0: not known.
 struct Machine {
   int cores = 1;
   double llc_bytes = 0;      // last-level cache of the host, as one core sees it
@@ -31,44 +31,45 @@ struct Machine {
 enum class Mode { kCold, kBatch };
 const char* mode_name(Mode mode);
 
-// Where the bytes of a call go; peaks of the plausibility gate belong to these.
+// Resource that the bytes of a call cross; peaks of the plausibility gate belong to these.
 enum class Resource { kNone, kHbm, kH2d, kD2h, kBoth, kDram, kCache };
 const char* resource_name(Resource resource);
 
-// One case under way. A benchmark reads its axes, may skip, states its work, and then checks or measures.
+// One running case. A benchmark reads its axes, may skip, states its work, and then checks or measures.
 class State {
  public:
   State(const Case& axes, Mode mode, bool checking, const Limits& limits, const Machine& machine)
       : axes_(axes), mode_(mode), checking_(checking), limits_(limits), machine_(machine) {}
 
-  // The value of an axis. UsageError where it is not one of what the benchmark can read.
+  // The value of an axis. Throws UsageError if the benchmark cannot read it.
   std::int64_t integer(const std::string& axis) const;
   const std::string& word(const std::string& axis) const;
 
-  // Reference check (small inputs, one call, compare) or measurement?
+  // Returns whether this is a reference check (small inputs, one call, compare) rather than a measurement.
   bool checking() const { return checking_; }
   Mode mode() const { return mode_; }
   const Limits& limits() const { return limits_; }
   const Machine& machine() const { return machine_; }
 
-  // This case cannot be measured here, or makes no sense; the row says why.
+  // Skips a case that cannot be measured here, or makes no sense; the row gives the reason.
   void skip(const std::string& reason) { skip_reason_ = reason; }
   bool skipped() const { return !skip_reason_.empty(); }
 
-  // The work of one call: bytes that cross the resource. distinct: what must cross it at least, where it is less
-  // because a cache may hold what is read again; the plausibility gate goes by it.
+  // The work of one call: bytes that cross the resource. distinct: bytes that must cross it at least, if fewer because
+  // a cache may serve repeated reads; used by the plausibility gate.
   void moves(double bytes, Resource resource, double distinct = 0);
   void work(const std::string& name, double amount);
-  // Anything else worth keeping in the row.
+  // Records anything else worth keeping in the row.
   void note(const std::string& name, Json value);
 
-  // Fails the check, with numbers, where ‖got − expected‖ / ‖expected‖ exceeds the tolerance, anything is not finite,
-  // or one element is off by more than ten times the tolerance, of its size or of what is usual, whichever is larger.
+  // Fails the check, with numbers, if ‖got − expected‖ / ‖expected‖ exceeds the tolerance, anything is not finite, or
+  // the error of one element exceeds ten times the tolerance, relative to its size or to the usual size, whichever is
+  // larger.
   void compare(const std::string& what, const std::vector<float>& got, const std::vector<float>& expected,
                double tolerance);
   void require(bool holds, const std::string& what);
 
-  // Seconds per call, from whoever measured.
+  // Records seconds per call from a sampler.
   void record(const Sampler& sampler);
 
   const Case& axes() const { return axes_; }
@@ -77,7 +78,7 @@ class State {
   int comparisons() const { return comparisons_; }
   bool recorded() const { return recorded_; }
   double median() const { return median_; }
-  double work_of(const std::string& name) const;  // 0 where not stated
+  double work_of(const std::string& name) const;  // 0 if not stated
   Resource resource() const { return resource_; }
   double distinct_bytes() const { return distinct_; }
   // The row of this case without the name of its benchmark and its repro command.
@@ -94,7 +95,7 @@ class State {
   int comparisons_ = 0;
   Json work_ = Json::object(), notes_ = Json::object(), time_;
   Json stop_;
-  int samples_ = 0, dropped_ = 0;
+  int samples_ = 0;
   double noise_ = 0, median_ = 0;
   Resource resource_ = Resource::kNone;
   double distinct_ = 0;
@@ -103,14 +104,19 @@ class State {
 
 struct Bench {
   std::string name;
-  std::string about;             // one sentence: what is measured, and what the work counts
+  std::string about;             // one sentence: the quantity measured, and the definition of its work
   std::vector<Axis> axes;        // the cases that are measured
   std::vector<Axis> check_axes;  // replaces axes of the same name for the reference check
   std::vector<Mode> modes;
   void (*run)(State&);
+  int turns = 1;  // cases of it that a round over the benchmarks takes, where time is short
 };
 
-// Why a measured number cannot be true, or nothing: more than 1.02 of a peak that is known. Cold bytes and all FLOP.
+// Explains why a measured number cannot be true: it exceeds a known peak by more than 2 %. Empty if it does not. Cold
+// bytes and all FLOP.
 std::string implausible(const State& state);
+// Rate over the link's stated peak where it is more than 1.02, else 0: a virtual machine may state a generation of PCIe
+// that is not the link's, so that the number stays, with a note.
+double above_stated_link(const State& state);
 
 }  // namespace kvcast::kernels

@@ -12,7 +12,7 @@ namespace kvcast::kernels {
 
 namespace {
 
-// What must agree for two runs to share a file.
+// Fields that must agree for two runs to share a file.
 constexpr const char* kIdentity[] = {"program", "host_cpu", "cores", "device", "device_uuid", "driver", "runtime"};
 
 std::string plain(const Json* value) {
@@ -20,7 +20,7 @@ std::string plain(const Json* value) {
   return value->is_string() ? value->text() : value->dump();
 }
 
-// RFC 4180: a field with a separator or a quote stands in quotes.
+// RFC 4180: a field with a separator or a quote is quoted.
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
   std::string out = "\"";
@@ -104,8 +104,8 @@ std::string to_csv(const Json& document) {
     }
   }
   static constexpr const char* kTimes[] = {"min", "q1", "median", "q3", "max", "mean"};
-  static constexpr const char* kRest[] = {
-      "n", "noise", "dropped_throttled", "stop_reason", "gbps", "gflops", "skip_reason", "pass", "repro"};
+  static constexpr const char* kRest[] = {"n",      "noise",       "stop_reason", "gbps",
+                                          "gflops", "skip_reason", "pass",        "repro"};
   std::string out = "bench,mode,axes,resource";
   for (const std::string& name : works) out += ",work_" + name;
   for (const char* name : kTimes) out += std::string(",") + name + "_s";

@@ -12,17 +12,18 @@ inline constexpr const char* kSchema = "kvcast-kernels/1";
 
 class Document {
  public:
-  // Reads the file where there is one, so that measuring goes on where it stopped. Throws UsageError where the file is
-  // no such document, or was measured on another machine, device or driver than the environment says.
+  // Reads an existing file, so that measuring continues where it stopped. Throws UsageError if the file is not such a
+  // document, or was measured on another machine, device or driver than the environment says.
   Document(const std::string& path, Json environment);
 
-  // Is there a row of that benchmark, those axes and that mode already?
+  // Returns whether there is a row of that benchmark, those axes and that mode already.
   bool has(const std::string& key) const;
   static std::string key_of(const Json& row);
   void add(Json row);
   const Json& json() const { return json_; }
 
-  // Written beside and renamed: a reader, or the next run, never sees half a file. No path: does nothing.
+  // Written to a temporary file and renamed: a reader, or the next run, never sees half a file. Without a path, does
+  // nothing.
   void save() const;
 
  private:

@@ -65,8 +65,8 @@ std::string first_line(const std::string& file) {
   return line;
 }
 
-// A container sees all of its host's CPUs and memory. Threads beyond its share are not run, but stopped; memory beyond
-// it ends the process. Version 2 of control groups, then 1.
+// A container sees all of its host's CPUs and memory. Threads beyond its share are throttled; memory beyond it ends the
+// process. Version 2 of control groups, then 1.
 constexpr const char* kGroups = "/sys/fs/cgroup/";
 double granted_cpus_here() {
   const double granted = granted_cpus(first_line(std::string(kGroups) + "cpu.max"));
@@ -83,7 +83,7 @@ double free_memory(double of_host) {
   return most > 0 ? std::min(of_host, std::max(most - used, 0.0)) : of_host;
 }
 
-// Reads: what a flush leaves dirty would be written back while the measured call runs.
+// Flushes by reading: dirty lines would be written back while the measured call runs.
 class CacheFlush {
  public:
   explicit CacheFlush(double bytes) : buffer_(static_cast<std::size_t>(std::max(bytes, 1.0) / 8), 1) {}
@@ -97,8 +97,8 @@ class CacheFlush {
   std::vector<std::uint64_t> buffer_;
 };
 
-// Keeps the calling thread where a pool leaves room for it, the first CPU that it may use, as long as it measures: its
-// caches would not come along.
+// Pins the calling thread to the CPU that a pool leaves for it, the first that it may use, while it measures: after a
+// migration its caches would be cold.
 class OnOneCpu {
  public:
   OnOneCpu() : known_(sched_getaffinity(0, sizeof allowed_, &allowed_) == 0) {
@@ -142,7 +142,7 @@ void measure_cold(State& state, const std::function<void()>& call, Pool* pool, S
 void measure_batch(const std::function<void()>& call, Sampler& sampler) {
   int calls = 1;
   double once = 0;
-  // Warm-up, and how many calls make one sample.
+  // Warm-up; determines how many calls make one sample.
   while (true) {
     const auto start = Clock::now();
     for (int i = 0; i < calls; ++i) call();
@@ -184,7 +184,7 @@ Machine host_machine() {
   if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) machine.cores = CPU_COUNT(&allowed);
   if (const double granted = granted_cpus_here(); granted > 0)
     machine.cores = std::clamp(static_cast<int>(granted), 1, machine.cores);
-  std::vector<int> used;  // as pools place their threads
+  std::vector<int> used;  // in the order in which pools pin their threads
   for (int cpu = 0; cpu < CPU_SETSIZE && used.size() < static_cast<std::size_t>(machine.cores); ++cpu) {
     if (CPU_ISSET(cpu, &allowed)) used.push_back(cpu);
   }
@@ -224,7 +224,7 @@ Json host_environment(const std::string& program) {
 void measure_host(State& state, const std::function<void()>& call, Pool* pool) {
   const OnOneCpu pinned;
   Limits limits = state.limits();
-  // Flushing takes far longer than what is measured: the number of samples and the noise decide.
+  // Flushing takes far longer than the measured call: the number of samples and the noise decide.
   if (state.mode() == Mode::kCold) limits.min_time = 0;
   Sampler sampler(limits);
   if (state.mode() == Mode::kCold) {

@@ -1,4 +1,4 @@
-// Input data: a pure function of (seed, index), so that a reference can ask for any element of a tensor that only the
+// Input data: a pure function of (seed, index), so that a reference can compute any element of a tensor that only the
 // device holds, and every run measures the same numbers. Random, never zeros: products of zeros run faster.
 #pragma once
 

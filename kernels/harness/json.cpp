@@ -114,7 +114,7 @@ class Parser {
     }
     fail("a string without its end");
   }
-  // Escapes below U+0080 alone: the writer makes no others, and a name beyond ASCII stands as UTF-8.
+  // Only escapes below U+0080: the writer makes no others, and other characters are written as UTF-8.
   char parse_escape() {
     if (++at_ >= text_.size()) fail("a string without its end");
     static constexpr std::string_view kShort = "\"\\/bfnrt";

@@ -1,5 +1,5 @@
-// A JSON value: built, written and read back. The measuring program needs no more than the standard library.
-// Objects keep the order in which their members were added, so that files differ only where results do.
+// A JSON value: built, written and read back. The measuring program needs no more than the standard library. Objects
+// keep the order in which their members were added, so that files differ only if results do.
 #pragma once
 
 #include <cstdint>
@@ -26,20 +26,20 @@ class Json {
   static Json array() { return Json(Value(Array{})); }
   static Json object() { return Json(Value(Members{})); }
 
-  // The member of that name, added as null where there is none. The value must be an object (or null: becomes one).
+  // The member of that name, added as null if missing. The value must be an object (or null, which becomes one).
   Json& operator[](const std::string& name);
-  // Null where there is no such member, or where this is no object.
+  // Null if there is no such member, or this is not an object.
   const Json* find(std::string_view name) const;
   void push(Json element);
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
-  const Array& elements() const;   // empty where this is no array
-  const Members& members() const;  // empty where this is no object
-  std::string text() const;        // a string's content; empty for all else
+  const Array& elements() const;   // empty if this is not an array
+  const Members& members() const;  // empty if this is not an object
+  std::string text() const;        // a string's content; empty for other types
   double number(double other = 0) const;
 
-  // Numbers are written so that reading gives the same bits; what is not finite becomes null. indent < 0: one line.
+  // Numbers are written so that reading gives the same bits; non-finite ones become null. indent < 0: one line.
   std::string dump(int indent = -1) const;
   // Throws std::runtime_error "name:line: what" for anything that RFC 8259 does not allow.
   static Json parse(std::string_view text, const std::string& name);

@@ -17,10 +17,10 @@ struct Options {
   std::vector<Axis> axes;
   std::vector<Mode> modes;  // empty: those of each benchmark
   std::string json, csv;
-  double budget = 0;      // seconds shared out over all cases; 0: none
-  int pass = 1;           // of several over the same cases; each has rows of its own
+  double budget = 0;      // seconds divided among all cases; 0: none
+  int pass = 1;           // number of this pass over the cases; each pass has rows of its own
   double stop_after = 0;  // seconds after which no further case begins; 0: never
-  double patience = 1;    // factor on what a case or a check may take before it counts as hanging
+  double patience = 1;    // factor on the time after which a case or a check counts as hanging
   Limits limits;
 };
 
@@ -28,8 +28,8 @@ struct Options {
 Options parse_options(const std::vector<std::string>& arguments);
 std::string help_text(const std::string& program);
 
-// The benchmarks that the options name, with their axes replaced. UsageError for a name that none has, and for an axis
-// that no selected benchmark has.
+// The benchmarks that the options name, with their axes replaced. Throws UsageError for an unknown name, and for an
+// axis that no selected benchmark has.
 std::vector<Bench> select(const std::vector<Bench>& all, const Options& options);
 
 }  // namespace kvcast::kernels

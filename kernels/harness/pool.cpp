@@ -7,7 +7,7 @@ namespace kvcast::kernels {
 
 namespace {
 
-// The i-th CPU that this process may use; without a place of its own a thread wanders, and its caches with it.
+// The i-th CPU that this process may use; an unpinned thread migrates and loses its caches.
 void pin(pthread_t thread, int index) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);

@@ -20,9 +20,9 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   int threads() const { return threads_; }
-  // task(i) once on each thread i; returns when all are done.
+  // Calls task(i) once on each thread i; returns when all are done.
   void run(const std::function<void(int)>& task);
-  // task(first, last) over an even split of 0 .. items−1.
+  // Calls task(first, last) over an even split of 0 .. items−1.
   void split(std::size_t items, const std::function<void(std::size_t, std::size_t)>& task);
 
  private:

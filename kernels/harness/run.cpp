@@ -1,5 +1,5 @@
 // The state machine is nvbench's with FlashInfer's order: a kernel is compared with its reference before it is timed,
-// and one that is wrong gives no number.
+// and a wrong one gives no number.
 #include "harness/run.hpp"
 
 #include <algorithm>
@@ -26,8 +26,8 @@ std::string repro_command(const std::string& program, const Pending& p) {
   return out + " --mode " + mode_name(p.mode);
 }
 
-// What the benchmark threw, as text; out of memory, say, or a call that the device refuses. A wrong command line is not
-// its business.
+// Returns the exception of the benchmark as text: out of memory, for example, or a call that the device rejects. A
+// wrong command line passes through.
 std::string run_case(const Bench& bench, State& state) {
   try {
     bench.run(state);
@@ -39,7 +39,7 @@ std::string run_case(const Bench& bench, State& state) {
   return "";
 }
 
-// All check cases of one benchmark; the first failures as text.
+// Runs all check cases of one benchmark; returns the first failures as text.
 std::string check_bench(const Bench& bench, const Options& options, const Machine& machine, bool quiet) {
   std::vector<Axis> axes = bench.axes;
   replace_axes(axes, bench.check_axes);
@@ -64,7 +64,7 @@ std::string check_bench(const Bench& bench, const Options& options, const Machin
   return comparisons == 0 && skip.empty() ? "nothing was compared" : "";
 }
 
-// What tells a row from all others.
+// The parts that identify a row.
 Json identity(const Pending& p, int pass, Json row) {
   row["bench"] = p.bench->name;
   row["pass"] = pass;
@@ -75,6 +75,7 @@ Json finish_row(const Program& program, const Pending& p, int pass, State& state
   if (!state.skipped() && !state.recorded()) state.skip("no sample was taken");
   if (!state.skipped()) {
     if (const std::string why = implausible(state); !why.empty()) state.skip(why);
+    if (const double times = above_stated_link(state); times > 0) state.note("times_stated_link", times);
   }
   Json row = identity(p, pass, Json::object());
   Json rest = state.row();
@@ -124,51 +125,37 @@ std::vector<std::size_t> spread_order(std::size_t n) {
   return order;
 }
 
-Visits::Visits(std::vector<Pending> cases, bool spread) : tiers_(spread ? 2 : 1), left_(cases.size()) {
-  const Bench* bench = nullptr;
+Visits::Visits(std::vector<Pending> cases, bool spread) : spread_(spread), left_(cases.size()) {
   for (Pending& one : cases) {
-    const bool later = spread && one.mode == Mode::kBatch && one.bench->modes.size() > 1;
-    if (one.bench != bench) {
-      for (auto& tier : tiers_) tier.emplace_back();
-    }
-    bench = one.bench;
-    tiers_[later ? 1 : 0].back().cases.push_back(std::move(one));
+    if (groups_.empty() || groups_.back().cases.front().bench != one.bench) groups_.emplace_back();
+    groups_.back().cases.push_back(std::move(one));
   }
-  for (auto& tier : tiers_) {
-    for (Group& group : tier) {
-      std::vector<Pending> ordered;
-      for (const std::size_t i : spread_order(spread ? group.cases.size() : 0)) ordered.push_back(group.cases[i]);
-      if (spread) group.cases = std::move(ordered);
-    }
+  for (Group& group : groups_) {
+    std::vector<Pending> ordered;
+    for (const std::size_t i : spread_order(spread ? group.cases.size() : 0)) ordered.push_back(group.cases[i]);
+    if (spread) group.cases = std::move(ordered);
   }
 }
 
 const Pending* Visits::next(bool again) {
   if (left_ == 0) return nullptr;
-  // As listed: one benchmark after the other.
-  again = again || tiers_.size() == 1;
+  if (again && turn_ > 0) --turn_;
   while (true) {
-    std::vector<Group>& tier = tiers_[tier_];
-    if (begun_ && !again) ++group_;
-    begun_ = true, again = false;
-    for (std::size_t tried = 0; tried < tier.size(); ++tried, ++group_) {
-      Group& group = tier[group_ % tier.size()];
-      if (group.next == group.cases.size()) continue;
-      group_ %= tier.size();
-      --left_;
+    Group& group = groups_[group_ % groups_.size()];
+    const bool has_turn = !spread_ || turn_ < group.cases.front().bench->turns;
+    if (group.next < group.cases.size() && has_turn) {
+      ++turn_, --left_;
       return &group.cases[group.next++];
     }
-    ++tier_, group_ = 0, begun_ = false;
+    ++group_, turn_ = 0;
   }
 }
 
 const Pending* Visits::next_of(const Bench* bench) {
-  for (auto& tier : tiers_) {
-    for (Group& group : tier) {
-      if (group.next == group.cases.size() || group.cases.front().bench != bench) continue;
-      --left_;
-      return &group.cases[group.next++];
-    }
+  for (Group& group : groups_) {
+    if (group.next == group.cases.size() || group.cases.front().bench != bench) continue;
+    --left_;
+    return &group.cases[group.next++];
   }
   return nullptr;
 }
@@ -219,7 +206,7 @@ class Session {
     return share(options_.limits, options_.budget - seconds_since(start_), visits_.left() + 1);
   }
 
-  // On the watchdog's thread, while the main one hangs and touches nothing.
+  // Runs on the watchdog's thread, while the main thread hangs.
   [[noreturn]] void give_up_hanging() {
     const char* const what = checking_ ? "its reference check hangs" : "it hangs";
     std::printf("%s [%s]: %s\n", now_->bench->name.c_str(), describe(now_->axes).c_str(), what);
@@ -250,7 +237,7 @@ class Session {
     return known->second;
   }
 
-  // Was it measured?
+  // Returns whether the case was measured.
   bool measure_case(const Pending& p) {
     now_ = &p;
     watchdog_.begin();
@@ -270,7 +257,7 @@ class Session {
     watchdog_.end();
     Json row = finish_row(program_, p, options_.pass, state);
     if (!options_.quiet) print_row(p, state);
-    // A failed check is no result: the next run tries again.
+    // A failed check is not a result: the next run tries again.
     if (wrong.empty() && state.failures().empty()) document_.add(std::move(row));
     if (!wrong.empty() && !broken_.empty()) give_up(p, "the reference check broke the device: " + wrong);
     if (seconds_since(saved_) > 10) write();
@@ -281,7 +268,7 @@ class Session {
     state.skip(why);
     document_.add(finish_row(program_, p, options_.pass, state));
   }
-  // But a check that broke the device would break it again: its benchmark is done with.
+  // A check that broke the device would break it again: its benchmark is abandoned.
   void give_up(const Pending& first, const std::string& why) {
     for (const Pending* p = &first; p; p = visits_.next_of(first.bench)) add_skipped(*p, why);
   }
@@ -304,7 +291,7 @@ class Session {
   Visits visits_;
   int failed_ = 0;
   std::string broken_;
-  const Pending* now_ = nullptr;  // under way
+  const Pending* now_ = nullptr;  // running
   bool checking_ = false;         // its benchmark
   std::map<std::string, std::string> verdicts_;
   Clock::time_point start_ = Clock::now(), saved_ = Clock::now();

@@ -11,7 +11,7 @@
 
 namespace kvcast::kernels {
 
-// What the two programs differ in.
+// Properties in which the two programs differ.
 struct Program {
   std::string name;  // as it is called: part of the repro commands
   Machine machine;
@@ -29,8 +29,8 @@ int run_program(const Program& program, const Options& options);
 // One line for each benchmark and axis.
 std::string list_text(const std::vector<Bench>& benches);
 
-// Of the budget that is left, the limits of the next case: its even share, one and a half times if earlier ones left
-// time over. Never looser than the limits given.
+// Returns the limits of the next case under the budget that is left: its even share, one and a half times if earlier
+// ones left time over. Never looser than the limits given.
 Limits share(const Limits& limits, double left, std::size_t cases_left);
 
 // The order in which n cases are visited under a budget: any first part of it spreads over all of them (van der
@@ -44,10 +44,9 @@ struct Pending {
   Mode mode;
 };
 
-// The order of a session. As listed; or, where time is short, round robin over the benchmarks, each in spread order:
-// what is left unmeasured is then a thinner grid everywhere, and not everything at the end of the list. Batches come
-// after everything else where a benchmark has cold rows too: it is those that are fitted. Benchmarks stand side by side
-// in `cases`.
+// The order of a session. As listed; or, where time is short, round robin over the benchmarks, each in spread order and
+// with as many cases a round as it has turns: what is left unmeasured is then a thinner grid everywhere, and not
+// everything at the end of the list. Benchmarks stand side by side in `cases`.
 class Visits {
  public:
   Visits(std::vector<Pending> cases, bool spread);
@@ -63,9 +62,10 @@ class Visits {
     std::vector<Pending> cases;
     std::size_t next = 0;
   };
-  std::vector<std::vector<Group>> tiers_;
-  std::size_t tier_ = 0, group_ = 0, left_ = 0;
-  bool begun_ = false;
+  std::vector<Group> groups_;
+  bool spread_;
+  std::size_t group_ = 0, left_ = 0;
+  int turn_ = 0;  // of the group in this round
 };
 
 // Calls body with the options of the command line; prints UsageError and what() of other exceptions; the exit code.

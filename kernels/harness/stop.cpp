@@ -1,4 +1,4 @@
-// NVIDIA/nvbench, nvbench/detail/stdrel_criterion.cuh, is where the rule comes from.
+// The rule is that of NVIDIA/nvbench, nvbench/detail/stdrel_criterion.cuh.
 #include "harness/stop.hpp"
 
 #include <algorithm>
@@ -8,7 +8,6 @@ namespace kvcast::kernels {
 namespace {
 constexpr std::size_t kNoiseWindow = 64;
 constexpr double kSettledSpread = 0.05;
-constexpr int kDropsToGiveUp = 20;
 }  // namespace
 
 const char* stop_name(Stop stop) {
@@ -19,8 +18,6 @@ const char* stop_name(Stop stop) {
       return "settled";
     case Stop::kTimeout:
       return "timeout";
-    case Stop::kThrottled:
-      return "throttled";
   }
   return "";
 }
@@ -40,13 +37,10 @@ bool Sampler::settled() const {
 }
 
 bool Sampler::done(double elapsed) {
-  if (dropped_ > kDropsToGiveUp && dropped_ > static_cast<int>(samples_.size())) return why_ = Stop::kThrottled, true;
   const bool enough = static_cast<int>(samples_.size()) >= limits_.min_samples && measured_ >= limits_.min_time;
   if (enough && running_.relative_stdev() <= limits_.max_noise) return why_ = Stop::kNoise, true;
   if (enough && settled()) return why_ = Stop::kSettled, true;
   if (elapsed >= limits_.timeout && !samples_.empty()) return why_ = Stop::kTimeout, true;
-  // Nothing but dropped samples until far beyond the time-out.
-  if (elapsed >= 4 * limits_.timeout) return why_ = Stop::kThrottled, true;
   return false;
 }
 

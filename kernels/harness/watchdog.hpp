@@ -1,4 +1,4 @@
-// Ends the process where a piece of work does not come back: a kernel that hangs takes its host thread with it.
+// Ends the process if a piece of work does not return: a kernel that hangs blocks its host thread.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ namespace kvcast::kernels {
 
 class Watchdog {
  public:
-  // late(): called once, on a thread of its own, when something has taken so many seconds; 0: never.
+  // late(): called once, on a separate thread, when something has taken this many seconds; 0: never.
   Watchdog(double seconds, std::function<void()> late) : seconds_(seconds), late_(std::move(late)) {
     if (seconds_ > 0) thread_ = std::thread([this] { watch(); });
   }

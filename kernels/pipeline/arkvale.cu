@@ -1,5 +1,5 @@
-// ArkVale-style blocking recall (Chen et al., NeurIPS 2024): the heads of a layer choose together; the host waits for
-// the chosen pages' numbers, copies each missing page as it lies, and attention waits for the copies.
+// ArkVale-style blocking recall (Chen et al., NeurIPS 2024): the heads of a layer select together; the host waits for
+// the selected pages' numbers, copies each missing page in its own layout, and attention waits for the copies.
 #include "cuda/topk.cuh"
 #include "pipeline/all.hpp"
 #include "pipeline/backup.hpp"

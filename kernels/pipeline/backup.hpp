@@ -15,11 +15,11 @@ class Backup {
         staged_(pages.setting().by_head ? as_size(shape.batch) * pages.page_bytes() / 2 : 8) {}
   ~Backup() { worker_.settle(); }
 
-  // A layer's step: of every `page` of them one backs the layer's last page up, all sequences together, as often as a
+  // A layer's step: one step in `page` backs up the layer's last page, all sequences together, which is how often a
   // page fills.
   void next(Stream& main, int layer) {
     if (++count_ % pages_.setting().page != 0) return;
-    worker_.wait_all();  // the event is free again
+    worker_.wait_all();  // the event can be reused
     main.record(appended_);
     worker_.post([this, layer] { save(layer); });
   }

@@ -1,6 +1,6 @@
 // CTkvr (arXiv 2512.15550): centroids choose lists of tokens on the device; their union goes to the host with the
 // queries; CPU threads score it, keep the best and attend to them while the device attends to sink and window; outputs
-// and log-sum-exps come back and are joined. The host's keys and values are bfloat16: what its vector units read.
+// and log-sum-exps come back and are joined. The host's keys and values are bfloat16, which its vector units read.
 // Choosing centroids and uniting lists are one kernel here.
 #include "cpu/attend.hpp"
 #include "cpu/data.hpp"
@@ -16,7 +16,7 @@ namespace kvcast::kernels {
 
 namespace {
 
-constexpr double kMostHostBytes = 2e9;  // beyond it layers and sequences share places
+constexpr double kMostHostBytes = 2e9;  // beyond it layers and sequences share memory
 
 struct CtkvrSetting {
   int budget, centroids, probes, list;
@@ -32,7 +32,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(256) fill_lists(std::uint32_t* ids, std::size_t tota
   }
 }
 
-// What the device sends in one piece: ids [heads][probes · list], sizes [heads], queries [heads][group][dim].
+// The data that the device sends in one piece: ids [heads][probes · list], sizes [heads], queries [heads][group][dim].
 struct Sent {
   std::size_t ids, sizes, queries, bytes;
   Sent(const PipelineShape& s, const CtkvrSetting& p)
@@ -209,7 +209,7 @@ class Ctkvr final : public Scheme {
   DeviceArray<unsigned char> sent_, from_cpu_;
   PinnedMemory sent_host_, from_cpu_host_;
   AttentionRun attention_;
-  std::vector<Scratch> scratch_;  // of each head
+  std::vector<Scratch> scratch_;  // per head
   Pool pool_;
   Event united_, returned_;
   Stream copies_, back_;

@@ -4,7 +4,7 @@ namespace kvcast::kernels {
 
 namespace {
 
-constexpr int kDistinctSteps = 64;  // inputs of so many steps before they repeat
+constexpr int kDistinctSteps = 64;  // inputs of this many steps before they repeat
 
 std::vector<float> angles(const PipelineShape& s, double (*of)(double)) {
   std::vector<float> out;

@@ -34,7 +34,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(256) add_norm(const Half* a, const Half* b, Half* su
   }
 }
 
-// Where a step's keys and values go: element offsets between sequences and between KV heads.
+// Destination of a step's keys and values: element offsets between sequences and between KV heads.
 struct AppendPlace {
   std::size_t sequence_stride, head_stride;
 };

@@ -1,4 +1,4 @@
-// What every scheme's layer has in common: the shape of the model, and the work before and after attention.
+// Shared by every scheme's layer: the shape of the model, and the work before and after attention.
 #pragma once
 
 #include "device/async.hpp"
@@ -7,17 +7,17 @@
 
 namespace kvcast::kernels {
 
-// A few layers of a decoder model, each with weights of its own, so that none is found in the L2, and a step of
-// `batch` sequences of `context` tokens.
+// A few layers of a decoder model, each with its own weights, so that none is found in the L2, and a step of `batch`
+// sequences of `context` tokens.
 struct PipelineShape {
-  int layers, steps;  // steps: of one call
+  int layers, steps;  // steps: per call
   int hidden, q_heads, kv_heads, dim, ffn, vocab;
   int context, batch;
   int group() const { return q_heads / kv_heads; }
   int heads() const { return batch * kv_heads; }
   double weight_bytes() const;  // of all layers and the head
 };
-// From the axes. Skips the state, and returns false, for shapes that the kernels do not know.
+// Reads the shape from the axes. Skips the state, and returns false, for shapes that the kernels do not support.
 bool read_shape(State& state, PipelineShape& shape);
 
 // A step's new keys and values of sequence 0 and KV head 0, and the distances to the others.
@@ -31,13 +31,13 @@ class Dense {
  public:
   explicit Dense(const PipelineShape& shape);
 
-  // The residual stream of a new step; numbers differ from step to step.
+  // Starts the residual stream of a new step; numbers differ from step to step.
   void begin_step(int step);
   // Norm, projections, rotation; queries [batch][q heads][dim], keys and values appended.
   void before(Queue queue, int layer, Half* query, const AppendTo& append);
-  // From the attention output [batch][q heads][dim] to the branch that the next layer adds.
+  // Computes the branch that the next layer adds from the attention output [batch][q heads][dim].
   void after(Queue queue, int layer, const Half* attended);
-  // Final norm, head, the tokens on the host: waits.
+  // Final norm, head, the tokens on the host; synchronous.
   void head(Stream& stream);
 
  private:
@@ -53,7 +53,7 @@ class Dense {
   DeviceArray<float> cosines_, sines_;
   DeviceArray<std::uint32_t> tokens_;
   PinnedMemory tokens_host_;
-  const Half* add_a_ = nullptr;  // what the next norm adds
+  const Half* add_a_ = nullptr;  // added by the next norm
   const Half* add_b_ = nullptr;
 };
 

@@ -1,8 +1,8 @@
-// FreeKV (arXiv 2505.13109). speculation: a layer attends to what was recalled since its last step, and the recall for
-// the next one runs on streams and a thread of its own, beside what follows; without it every recall stands before
-// attention. correction: heads whose query turned are recalled anew before attention, in the first step of each call.
-// layout: host pages head by head, converted on arrival (hybrid), or token by token (nhd), a row of a head a copy.
-// buffers: staging buffers of the hybrid layout, each with a stream of its own.
+// FreeKV (arXiv 2505.13109). speculation: a layer attends to the pages recalled since its last step, and the recall for
+// the next one runs on separate streams and a separate thread, concurrently with later work; without it every recall
+// precedes attention. correction: heads whose query turned are recalled again before attention, in the first step of
+// each call. layout: host pages head by head, converted on arrival (hybrid), or token by token (nhd), one row of a head
+// per copy. buffers: staging buffers of the hybrid layout, each with a stream of its own.
 #include "cuda/query_similarity.cuh"
 #include "cuda/topk.cuh"
 #include "pipeline/all.hpp"
@@ -17,7 +17,7 @@ namespace {
 struct FreeKvSetting {
   bool speculation, correction, hybrid;
   int buffers;
-  int corrected;  // heads of a sequence
+  int corrected;  // heads per sequence
 };
 
 // Scores, choice and the chosen pages on the host: one for each stream that selects.
@@ -57,8 +57,8 @@ class FreeKv final : public Scheme {
   ~FreeKv() override { worker_.settle(); }
 
   AppendTo append_to(int, int layer) override { return pages_.last_row(layer); }
-  // Two for each layer, in turns: the check wants the last one, and the recall's thread reads this one while others go
-  // on.
+  // Two for each layer, in turns: the check needs the last one, and the recall's thread reads this one while others
+  // continue.
   Half* query(int step, int layer) override {
     return queries_.data() +
            (as_size(step % 2) * as_size(s_.layers) + as_size(layer)) * as_size(s_.batch * s_.q_heads * s_.dim);
@@ -105,8 +105,8 @@ class FreeKv final : public Scheme {
            bounds(layer) + as_size(pages_.setting().pages - 1) * as_size(s_.heads()) * 2 * as_size(s_.dim));
   }
 
-  // The host learns which heads turned. Queries here are random, so that all have; who is corrected, and when, is the
-  // setting's.
+  // Tells the host which heads turned. Queries here are random, so that all have; the setting decides who is corrected,
+  // and when.
   void compare(Stream& main, int step, int layer) {
     launch({blocks_for(as_size(s_.heads()), 4)}, 128, 0, main.queue(), compare_queries, query(step, layer),
            query(step + 1, layer), s_.heads(), s_.group(), s_.dim, 0.8f, cosines_.data(), flags_.data());
@@ -116,8 +116,7 @@ class FreeKv final : public Scheme {
 
   void estimate(Stream& stream, const Selection& to, int step, int layer) {
     const ScoreShape shape{units_, s_.heads(), s_.group(), s_.dim};
-    launch(score_pages_grid(shape), 256, 0, stream.queue(), score_pages, shape, query(step, layer), bounds(layer),
-           to.raw.data(), nullptr);
+    launch_scores<2>(stream.queue(), shape, 1.0f, query(step, layer), bounds(layer), to.raw.data(), nullptr);
     launch({as_unsigned(s_.heads())}, softmax_threads(units_), kSoftmaxShared, stream.queue(), softmax_mean, shape,
            to.raw.data(), to.reduced.data());
     launch({as_unsigned(s_.heads())}, kTopkThreads, topk_shared_bytes(units_), stream.queue(), topk_kernel,
@@ -126,14 +125,14 @@ class FreeKv final : public Scheme {
     stream.synchronize();
   }
 
-  // Chooses, and waits for the missing pages of these heads.
+  // Selects, and waits for the missing pages of these heads.
   void recall_now(Stream& main, int step, int layer, int first, int last) {
     estimate(main, now_[layer % 2], step, layer);
     worker_.wait(worker_.post([=, this] { recall(now_[layer % 2], layer, first, last); }));
     for (Stream& stream : copies_) stream.synchronize();
   }
 
-  // Hands the recall for the next step over. A correction has already chosen for all heads.
+  // Hands over the recall for the next step. A correction has already selected for all heads.
   void recall_ahead(Stream& main, int step, int layer, bool chosen) {
     main.record(attended_[as_size(layer)]);
     tickets_[as_size(layer)] = worker_.post([=, this] {
@@ -155,7 +154,7 @@ class FreeKv final : public Scheme {
         copy_and_place(from, layer, head, turn, 0, s_.batch);
         turn = 1 - turn;
       } else {
-        // The one buffer is free again when the conversion has been waited for.
+        // The single buffer is free again when the conversion has been waited for.
         for (int b = 0; b < s_.batch; ++b) {
           copy_and_place(from, layer, head, 0, b, b + 1);
           copies_[0].synchronize();
@@ -214,13 +213,14 @@ class FreeKv final : public Scheme {
   DeviceArray<float> cosines_;
   DeviceArray<std::uint32_t> flags_;
   PinnedMemory flags_host_;
-  // Chosen on the main stream, by layers in turns: the thread may still read the one before's; and on its own stream.
+  // Selected on the main stream, by layers in turns, because the thread may still read that of the layer before; and on
+  // its own stream.
   std::vector<Selection> now_;
   Selection ahead_;
   AttentionRun attention_;
   std::vector<DeviceArray<Half>> staging_;
   std::vector<long> tickets_;
-  std::vector<Event> arrived_;  // of each layer, one for each copy stream
+  std::vector<Event> arrived_;  // per layer, one for each copy stream
   std::vector<Event> attended_;
   int last_step_ = 0;
   Stream select_, copies_[2];

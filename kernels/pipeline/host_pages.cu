@@ -18,8 +18,8 @@ bool read_pages(State& state, const PipelineShape& s, bool by_head, PageSetting&
 
 namespace {
 
-// Host memory is the larger part of a long context, and locking it takes seconds: beyond this much the pages of several
-// layers and sequences share a place. Copies see no difference: it is far more than caches hold.
+// Host memory is the larger part of a long context, and locking it takes seconds: beyond this size the pages of several
+// layers and sequences share memory. Copies are not affected: it is far more than caches hold.
 constexpr double kMostHostBytes = 1 << 30;
 
 double pool_pages(const PipelineShape& s, const PageSetting& p) {
@@ -61,7 +61,7 @@ void HostPages::fill_host() {
   }
 }
 
-// Sink and window first and last, the chosen slots with the pages behind the sink.
+// Sink and window first and last, the selected slots with the pages after the sink.
 void HostPages::fill_slots() {
   std::vector<std::uint32_t> first;
   for (int i = 0; i < p_.slots(); ++i) {

@@ -1,4 +1,4 @@
-// Pages in host memory and the slots on the device that they are recalled into: what ArkVale and FreeKV share.
+// Pages in host memory and the slots on the device that they are recalled into, shared by ArkVale and FreeKV.
 #pragma once
 
 #include "pipeline/scheme.hpp"
@@ -7,22 +7,23 @@ namespace kvcast::kernels {
 
 struct PageSetting {
   int page;                  // tokens
-  int pages;                 // of a sequence
-  int sink, chosen, recent;  // slots on the device, in this order; the last token lies in the last one
+  int pages;                 // per sequence
+  int sink, chosen, recent;  // slots on the device, in this order; the last token is in the last one
   int missing;               // pages that a step recalls, of the chosen ones
   bool by_head;              // host pages [KV head][K, V][page][dim], else [K, V][page][KV head][dim]
   int slots() const { return sink + chosen + recent; }
 };
-// From the axes page, budget, fixed (sink and window, each) and missing, in tokens but for the last. False: skipped.
+// Reads the axes page, budget, fixed (sink and window, each) and missing, in tokens except the last. Returns false if
+// skipped.
 bool read_pages(State& state, const PipelineShape& shape, bool by_head, PageSetting& setting);
 
-// Which pages lie where is kept by the host, for each layer, sequence and KV head.
+// The host tracks which page is in which slot, for each layer, sequence and KV head.
 class HostPages {
  public:
   HostPages(const PipelineShape& shape, const PageSetting& setting);
 
   const PageSetting& setting() const { return p_; }
-  // A page of all heads, in bytes, and of one head.
+  // Bytes of a page of all heads, and of one head.
   std::size_t page_bytes() const { return head_bytes() * as_size(s_.kv_heads); }
   std::size_t head_bytes() const { return as_size(p_.page) * as_size(s_.dim) * 4; }
   unsigned char* host_page(int layer, int sequence, std::uint32_t page) const;
@@ -45,9 +46,9 @@ class HostPages {
   }
   void end_step(int layer) { turn_[as_size(layer)] = (turn(layer) + p_.missing) % p_.chosen; }
 
-  // Remembers, for a check, what the slots of a layer hold now.
+  // Remembers, for a check, the present contents of a layer's slots.
   void remember(int layer) { shown_ = tables_[as_size(layer)]; }
-  // Rows that attention saw: recalled ones as the host has them, sink and window from the device.
+  // Rows that attention saw: recalled ones from the host, sink and window from the device.
   void rows(int layer, int sequence, int head, std::vector<float>& k, std::vector<float>& v) const;
 
  private:

@@ -1,4 +1,4 @@
-// The kernels by which the schemes of the pipeline bring keys and values to where attention reads them.
+// Kernels with which the schemes of the pipeline move keys and values to where attention reads them.
 #pragma once
 
 #include "cuda/case.hpp"

@@ -1,5 +1,5 @@
-// Schemes whose whole cache is in device memory: full attention, Quest's pages, RocketKV's second stage. All that they
-// queue stands on the main stream.
+// Schemes whose whole cache is in device memory: full attention, Quest's pages, RocketKV's second stage. All their work
+// is queued on the main stream.
 #include <cmath>
 
 #include "cuda/dim_score.cuh"
@@ -34,7 +34,7 @@ struct ResidentCache {
     const std::size_t row = as_size(tokens - 1) * as_size(s.kv_heads * s.dim);
     return {layer_keys(layer) + row, layer_values(layer) + row, {layer_size / as_size(s.batch), as_size(s.dim)}};
   }
-  // Rows of the tokens of some pages; `tokens` of them count.
+  // Rows of the tokens of some pages; only the first `tokens` of them count.
   void rows(int layer, int sequence, int head, const std::vector<std::uint32_t>& ids, std::size_t tokens,
             std::vector<float>& k, std::vector<float>& v) const {
     const std::size_t width = as_size(s.kv_heads * s.dim), d = as_size(s.dim);
@@ -49,7 +49,7 @@ struct ResidentCache {
   }
 };
 
-// own: each group has a list of its own; otherwise a sequence has one.
+// own: each group has its own list; otherwise there is one per sequence.
 AttentionShape attention_of(const ResidentCache& cache, int tokens, bool own, int sm_count) {
   const PipelineShape& s = cache.s;
   AttentionShape a{s.batch,
@@ -100,7 +100,7 @@ class Full final : public Scheme {
   AttentionRun attention_;
 };
 
-// Quest and RocketKV: score units, choose, attend. What differs is how units are scored.
+// Quest and RocketKV: score units, select, attend. They differ in how units are scored.
 class Chosen : public Scheme {
  public:
   Chosen(const PipelineShape& s, int tokens, int page, int pages, int chosen, int attended, int sm_count)
@@ -176,7 +176,7 @@ class Quest final : public Chosen {
   }
   void score(Queue queue, const Half* bounds) override {
     const ScoreShape s = score_shape();
-    launch(score_pages_grid(s), 256, 0, queue, score_pages, s, query_.data(), bounds, raw_.data(), nullptr);
+    launch_scores<2>(queue, s, 1.0f, query_.data(), bounds, raw_.data(), nullptr);
     launch({blocks_for(reduced_.size(), 256)}, 256, 0, queue, group_most, raw_.data(), reduced_.data(), s.kv_heads,
            s.group, s.pages);
   }

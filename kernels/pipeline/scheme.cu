@@ -35,7 +35,7 @@ class Pipeline {
   PipelineShape s_;
   Dense dense_;
   std::unique_ptr<Scheme> scheme_;
-  Stream main_;  // goes first: nothing is queued when memory is freed
+  Stream main_;  // destroyed first: nothing is queued when memory is freed
   int step_ = 0;
 };
 
@@ -83,7 +83,7 @@ bool too_large_pipeline(State& state, const PipelineShape& shape, double device_
 
 Bench pipeline_bench(std::string name, std::string about, std::vector<Axis> own, std::vector<Axis> own_check,
                      void (*run)(State&)) {
-  // Llama-3.1-8B's layers; the head is short, so that the layers are what is timed.
+  // Llama-3.1-8B's layers; the head is small, so that the layers dominate the time.
   std::vector<Axis> axes = {numbers("context", {8192, 32768, 131072}),
                             numbers("batch", {1, 4, 8}),
                             numbers("layers", {4}),

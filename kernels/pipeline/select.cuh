@@ -1,5 +1,5 @@
-// The kernels by which the schemes of the pipeline choose, beside those that have a benchmark of their own. `heads` are
-// (sequence, KV head) pairs; raw scores are [heads][group][units].
+// Kernels with which the schemes of the pipeline select, in addition to those that have their own benchmark. `heads`
+// are (sequence, KV head) pairs; raw scores are [heads][group][units].
 #pragma once
 
 #include "cuda/page_score.cuh"
@@ -84,31 +84,6 @@ KVCAST_KERNEL KVCAST_BOUNDS(256)
   if (thread_x() == 0)
     out[static_cast<std::size_t>(sequence) * static_cast<std::size_t>(pages) + static_cast<std::size_t>(page)] =
         sum / static_cast<float>(kv_heads * group);
-}
-
-// ShadowKV's: q · landmark / √dim. landmarks [chunks][heads][dim] -> raw; a row of lanes for a (chunk, head), in the
-// grid of score_pages.
-KVCAST_KERNEL KVCAST_BOUNDS(256) score_landmarks(ScoreShape s, const Half* query, const Half* landmarks, float* raw) {
-  const ScorePlace at = score_place(s);
-  const float scale = 1.0f / sqrtf(static_cast<float>(s.dim));
-  float x[8];
-  KVCAST_UNROLL
-  for (int i = 0; i < 8; ++i) x[i] = 0;
-  if (at.active) {
-    unpack8(load16(landmarks + static_cast<std::size_t>(at.row) * static_cast<std::size_t>(s.dim) +
-                   static_cast<std::size_t>(at.column)),
-            x);
-  }
-  for (int g = 0; g < s.group; ++g) {
-    float q[8], sum = 0;
-    if (at.active) {
-      unpack8(load16(query + query_index(s, at, g)), q);
-      KVCAST_UNROLL
-      for (int i = 0; i < 8; ++i) sum += q[i] * x[i];
-    }
-    sum = row_sum(sum, at.lanes);
-    if (at.inside && at.column == 0) raw[score_index(s, at, g)] = sum * scale;
-  }
 }
 
 // RocketKV's: Σ|q| and Σq over the group, both [heads][dim]; one block of dim threads for a head.

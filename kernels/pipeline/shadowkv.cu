@@ -1,5 +1,5 @@
-// ShadowKV (arXiv 2410.21465): landmarks of chunks choose, values of the missing chunks are read over the link by a
-// kernel, beside which the chunks that were there move to their new place and the keys of the missing ones are rebuilt
+// ShadowKV (arXiv 2410.21465): landmarks select chunks, and a kernel reads the values of the missing ones over the
+// link; meanwhile the chunks that are present move to their new slots, and the keys of the missing ones are rebuilt
 // from low-rank rows. Products and rotation are one kernel here.
 #include "cuda/key_rebuild.cuh"
 #include "cuda/topk.cuh"
@@ -16,7 +16,7 @@ constexpr int kChunk = 8;  // tokens
 
 struct ShadowSetting {
   int chosen, missing;  // chunks
-  int fixed;            // chunks that stay as they are: outliers and the last tokens
+  int fixed;            // chunks that never change: outliers and the last tokens
   int rank;
   int rows() const { return (fixed + chosen) * kChunk; }
 };
@@ -30,7 +30,7 @@ struct PlanShape {
   std::uint32_t host_runs;
 };
 
-// The first `missing` of the chosen chunks come, the others are there. One block for a head.
+// The first `missing` of the chosen chunks are fetched, the others are present. One block for a head.
 KVCAST_KERNEL KVCAST_BOUNDS(256) split_hits(PlanShape s, const std::uint32_t* ids, ShadowPlan plan) {
   const int head = static_cast<int>(block_x()), hits = s.chosen - s.missing, runs = s.fixed + s.chosen;
   for (int i = static_cast<int>(thread_x()); i < s.chosen; i += static_cast<int>(block_threads())) {
@@ -145,7 +145,7 @@ class ShadowKv final : public Scheme {
     }
     return out;
   }
-  // Heads lie apart: each is a sequence of its own with one KV head.
+  // Heads are separate: each is a sequence of its own with one KV head.
   AttentionShape attention_shape(int sm_count) const {
     AttentionShape a{s_.heads(),
                      1,
@@ -171,8 +171,8 @@ class ShadowKv final : public Scheme {
   }
   void choose(Queue queue, int layer) {
     const ScoreShape shape{competing_, s_.heads(), s_.group(), s_.dim};
-    launch(score_pages_grid(shape), 256, 0, queue, score_landmarks, shape, query_.data(), part(landmarks_, layer),
-           raw_.data());
+    launch_scores<1>(queue, shape, 1.0f / std::sqrt(static_cast<float>(s_.dim)), query_.data(), part(landmarks_, layer),
+                     raw_.data(), nullptr);
     launch({as_unsigned(s_.heads())}, softmax_threads(competing_), kSoftmaxShared, queue, softmax_mean, shape,
            raw_.data(), reduced_.data());
     launch({as_unsigned(s_.heads())}, kTopkThreads, topk_shared_bytes(competing_), queue, topk_kernel, reduced_.data(),
@@ -202,7 +202,7 @@ class ShadowKv final : public Scheme {
   Stream fetch_;
 };
 
-// Rows that came, rows that moved, and the output over all of them.
+// Fetched rows, moved rows, and the output over all of them.
 void ShadowKv::check(State& state) {
   const int layer = s_.layers - 1;
   const std::vector<std::uint32_t> ids = ids_.host();

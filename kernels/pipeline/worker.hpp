@@ -1,4 +1,4 @@
-// A host thread that serves one system's recalls or backups: it takes tasks one after another and polls for the next.
+// A host thread that serves one system's recalls or backups: it runs tasks one after another and polls for the next.
 #pragma once
 
 #include <atomic>
@@ -27,21 +27,21 @@ class Worker {
     tasks_.push_back(std::move(task));
     return ++posted_;
   }
-  // Until that task, and all before it, have returned. Throws what a task threw.
+  // Waits until that task, and all before it, have returned. Rethrows exceptions of tasks.
   void wait(long task) {
     while (done_.load(std::memory_order_acquire) < task) pause();
     const std::lock_guard<std::mutex> lock(mutex_);
     if (error_) std::rethrow_exception(error_);
   }
   void wait_all() { wait(posted()); }
-  // The same where nothing may be thrown.
+  // The same for callers that must not throw.
   void settle() noexcept {
     const long last = posted();
     while (done_.load(std::memory_order_acquire) < last) pause();
   }
 
  private:
-  // On the device's host a hand-over counts; the emulator shares its cores with others.
+  // On the device's host the latency of a hand-over matters; the emulator shares its cores with others.
   static void pause() {
 #ifdef __CUDACC__
     std::this_thread::yield();

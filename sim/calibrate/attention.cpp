@@ -21,10 +21,10 @@ namespace {
 
 constexpr int kFolds = kSmoothFolds;
 constexpr std::size_t kLeastPoints = 30;
-// Two kernels have twice the parameters: they must show for it where no fold has looked.
+// Two kernels have twice the parameters: they must reduce the loss on held-out folds by this share.
 constexpr double kGainOfTwo = 0.2;
 
-constexpr double kAboutAsWell = 1.1;  // of the best structure's loss
+constexpr double kAboutAsWell = 1.1;  // share of the best structure's loss
 constexpr std::size_t kMostContenders = 6;
 
 std::vector<AttentionStructure> structures() {
@@ -42,8 +42,8 @@ const graph::DecodeAttention& work_of(const MeasuredPoint& point) {
   return std::get<graph::DecodeAttention>(point.op.work);
 }
 
-// The continuous parameters, in the order in which they are solved for: the row times come last, one for each number of
-// query heads that was measured.
+// The continuous parameters, in the order in which they are solved for: the row times come last, one for each measured
+// number of query heads.
 struct Knob {
   const char* key;
   Value config::AttentionKernel::*value;
@@ -63,7 +63,7 @@ constexpr double kRowLow = 0.05e-6, kRowHigh = 20e-6, kRowStart = 3e-6;
 std::vector<Parameter> parameters(const config::Gpu& gpu) {
   std::vector<Parameter> all;
   for (const Knob& knob : kKnobs) all.push_back({knob.key, knob.low, knob.high, knob.start});
-  all[4].low = std::max(all[4].low, gpu.hbm_bandwidth.value);  // an L2 is no slower than the memory behind it
+  all[4].low = std::max(all[4].low, gpu.hbm_bandwidth.value);  // an L2 is never slower than the memory behind it
   all[4].start = std::max(all[4].start, 1.2 * all[4].low);
   for (std::size_t i = 0; i < gpu.attention.row.x.size(); ++i) {
     all.push_back({"attention_row", kRowLow, kRowHigh, kRowStart});
@@ -71,7 +71,7 @@ std::vector<Parameter> parameters(const config::Gpu& gpu) {
   return all;
 }
 
-// The same with a belief about each, from which it starts.
+// The same with a prior on each, from which it starts.
 std::vector<Parameter> parameters(const config::Gpu& gpu, const config::Gpu& prior) {
   std::vector<Parameter> all = parameters(gpu);
   all[3].high = std::max(gpu.stream_efficiency.value, 1.01 * all[3].low);
@@ -94,7 +94,7 @@ void set(config::AttentionKernel& kernel, const AttentionStructure& s) {
   kernel.tile.value = s.tile, kernel.part.value = s.part, kernel.parts.value = s.parts;
 }
 
-// Solves for the points of all folds but one (-1: all), and leaves the result in gpu.
+// Solves for the points of all folds except one (-1: all), and leaves the result in gpu.
 Solution solve_without(std::span<const MeasuredPoint> points, int left_out, const config::Gpu* prior,
                        config::Gpu& gpu) {
   std::vector<const MeasuredPoint*> used;
@@ -130,7 +130,7 @@ LeftOut cross_validate(std::span<const MeasuredPoint> points, const AttentionStr
 
 struct KernelFit {
   config::AttentionKernel kernel;
-  LeftOut left_out;  // of the chosen structure
+  LeftOut left_out;  // errors of the chosen structure
   std::vector<AttentionStructure> contenders;
   std::vector<std::string> at_bounds;
 };
@@ -144,7 +144,7 @@ void start_rows(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
   gpu.attention.row.y.assign(groups.size(), kRowStart);
 }
 
-// One kernel for all of the points; gpu gives what is not fitted.
+// Fits one kernel to all points; gpu supplies the numbers that are not fitted.
 KernelFit fit_kernel(std::span<const MeasuredPoint> points, const config::Gpu* prior, config::Gpu gpu) {
   start_rows(points, gpu);
   const std::vector<AttentionStructure> all = structures();
@@ -188,7 +188,7 @@ void set_range(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
   gpu.range.attention_head_dim = span_of([](const graph::DecodeAttention& w) { return w.head_dim; });
 }
 
-// Adds what the terms leave, where that shows in cross-validation.
+// Adds a correction for the residuals of the terms, if it reduces the loss in cross-validation.
 AttentionFit corrected(std::span<const MeasuredPoint> points, AttentionFit fit, config::Gpu& gpu) {
   std::optional<FittedCorrection> more = fit_correction(points, gpu);
   if (!more) return fit;
@@ -207,7 +207,7 @@ AttentionFit fit_together(std::span<const MeasuredPoint> used, const config::Gpu
           fit.at_bounds};
 }
 
-// Two kernels instead of one, where they are worth it.
+// Fits two kernels instead of one, if they reduce the loss enough.
 AttentionFit fit_apart(std::span<const MeasuredPoint> used, const AttentionFit& together, config::Gpu& gpu) {
   std::vector<MeasuredPoint> shared(used.begin(), used.end());
   const auto own = std::partition(shared.begin(), shared.end(), [](auto& point) { return work_of(point).group != 1; });

@@ -17,25 +17,25 @@ struct AttentionStructure {
 
 struct AttentionFit {
   int candidates = 0;                          // structures tried
-  double left_out_loss = 0;                    // of the chosen one on the folds that it was not fitted to
-  double left_out_p90 = 0;                     // and of its relative errors there
-  std::vector<AttentionStructure> contenders;  // those that do about as well there, the chosen one first
+  double left_out_loss = 0;                    // loss of the chosen structure on the folds that it was not fitted to
+  double left_out_p90 = 0;                     // 90th percentile of its relative errors there
+  std::vector<AttentionStructure> contenders;  // those with about the same loss there, the chosen one first
   std::vector<std::string> at_bounds;          // keys of numbers that ended at a bound
 };
 
-// Sets the attention parameters of gpu, their range among them, from the points that are not held out: those of one
-// kernel on one device. The structure (tile, part, parts) is the one that does best in four-fold cross-validation over
-// whole (batch, context) pairs, so that no fold has seen the context that it is asked for. Points beyond twice the L2,
-// which decide what a step takes, count three times. What the terms leave is added as gpu.attention_correction, where
-// that gains a tenth in the same cross-validation. Numbers that the points do not tell apart stay near those of
-// `prior`; none read faster than a stream. UserError where there are too few points.
+// Sets the attention parameters of gpu, including their range, from the points that are not held out: those of one
+// kernel on one device. The structure (tile, part, parts) is the best one in four-fold cross-validation over whole
+// (batch, context) pairs, so that no fold has seen the context that it is tested on. Points beyond twice the L2, which
+// determine step times, count three times. Residuals of the terms become gpu.attention_correction, if that gains a
+// tenth in the same cross-validation. Numbers that the points do not identify stay near those of `prior`; none read
+// faster than a stream. Throws UserError if there are too few points.
 AttentionFit fit_attention(std::span<const MeasuredPoint> points, const config::Gpu& prior, config::Gpu& gpu);
 
-// The terms once more, for this structure: what they would have been from slightly other points.
+// Refits the terms for this structure, to see how they vary with slightly different points.
 void refit_attention(std::span<const MeasuredPoint> points, const config::Gpu& prior,
                      const AttentionStructure& structure, config::Gpu& gpu);
 
-// Without a prior, for a framework, which may run another kernel where every query head has a KV head of its own
+// Fits without a prior, for a framework, which may run another kernel if every query head has its own KV head
 // (TensorRT-LLM does: masked multi-head attention there, XQA for shared ones): gpu.attention_mha is set if two kernels,
 // each with its structure, lower the loss in cross-validation by a fifth, and empty otherwise.
 AttentionFit fit_attention_by_heads(std::span<const MeasuredPoint> points, config::Gpu& gpu);

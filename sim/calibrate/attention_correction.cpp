@@ -13,7 +13,7 @@
 namespace kvcast::calibrate {
 namespace {
 
-constexpr double kGain = 0.1;  // of the loss, that pays for a table
+constexpr double kGain = 0.1;  // share of the loss that justifies a table
 
 const graph::DecodeAttention& work_of(const MeasuredPoint& point) {
   return std::get<graph::DecodeAttention>(point.op.work);
@@ -23,7 +23,7 @@ Coordinates coordinates(double rows, double tokens, double group) {
   return {std::log2(rows), std::log2(tokens), std::log2(group)};
 }
 
-// Of the kernel alone: the gap before it belongs to the launch.
+// Logarithm of measured over predicted time of the kernel alone: the gap before it belongs to the launch.
 double log_ratio(const MeasuredPoint& point, const config::Gpu& gpu) {
   const double gap = gpu.gap_graph, modelled = predict(gpu, point);
   return point.seconds > 2 * gap && modelled > gap ? std::log((point.seconds - gap) / (modelled - gap))

@@ -1,4 +1,4 @@
-// What the fitted terms of decode attention leave of measured times, as a factor by shape.
+// Residuals of the fitted terms of decode attention, as a factor by shape.
 #pragma once
 
 #include <optional>
@@ -9,19 +9,19 @@
 
 namespace kvcast::calibrate {
 
-// The fold that a point is left out with: folds run along the diagonals of the (batch, context) table, so that a pair
-// is left out whole.
+// The fold in which a point is left out: folds run along the diagonals of the (batch, context) table, so that a pair is
+// left out whole.
 int attention_fold(const MeasuredPoint& point);
 
 struct FittedCorrection {
   config::AttentionCorrection correction;
-  double loss = 0;  // in cross-validation, with it
-  double p90 = 0;   // of the relative errors there
+  double loss = 0;  // loss in cross-validation, with the correction
+  double p90 = 0;   // 90th percentile of the relative errors there
 };
 
-// The correction of gpu's terms by these points, of one kernel on one device: their ratios smoothed (smooth.hpp) on the
-// powers of two of rows and tokens. Nothing where that gains less than a tenth in cross-validation over whole pairs of
-// batch and context. gpu has no correction yet.
+// Fits the correction of gpu's terms to these points, of one kernel on one device: their ratios smoothed (smooth.hpp)
+// on the powers of two of rows and tokens. Returns nothing if that gains less than a tenth in cross-validation over
+// whole pairs of batch and context. gpu has no correction yet.
 std::optional<FittedCorrection> fit_correction(std::span<const MeasuredPoint> points, const config::Gpu& gpu);
 
 }  // namespace kvcast::calibrate

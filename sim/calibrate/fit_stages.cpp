@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/parallel.hpp"
+#include "base/quantile.hpp"
 #include "base/random.hpp"
 #include "calibrate/write.hpp"
 #include "hardware/number.hpp"
@@ -17,7 +18,7 @@
 namespace kvcast::calibrate {
 namespace {
 
-// Residuals of a few cases say little: they may go through every point.
+// Residuals of a few cases say little: with fewer degrees of freedom they may pass through every point.
 constexpr std::size_t kFew = 4;
 constexpr double kUncertaintyOfFew = 0.05, kLeastUncertainty = 0.01;
 
@@ -37,9 +38,10 @@ std::optional<config::Calibration::Residuals> repeated(std::span<const MeasuredO
   return config::Calibration::Residuals{s.n, s.median, s.p90};
 }
 
-// The errors that a stage is allowed: its budget plus the noise of its own rows, which no model can predict.
+// Sets the errors that a stage is allowed: its budget plus the noise of its own rows, which no model can predict.
 void set_budget(config::Calibration& c, const MachineRequest& request, Cases cases) {
-  constexpr double kMedianOfNormal = 0.67, kP90OfNormal = 1.64;  // of the absolute value, in standard deviations
+  // of the absolute value of a normal variable, in standard deviations
+  constexpr double kMedianOfNormal = 0.67, kP90OfNormal = 1.64;
   std::vector<double> noise;
   for (const MeasuredOp& one : cases) noise.push_back(one.noise);
   const double typical = metrics::summarise_errors(noise).median;
@@ -57,7 +59,8 @@ config::Calibration calibration_of(const Stage& stage, Cases cases, const config
   return c;
 }
 
-// Why the budget is missed; empty where it is kept. A stage with few cases is judged by those that it was fitted to.
+// Explains why the budget is missed; empty if it is kept. A stage with few cases is judged by those that it was fitted
+// to.
 std::string missed(const config::Calibration& c) {
   const bool held_out = c.held_out.n > 0;
   const config::Calibration::Residuals& r = held_out ? c.held_out : c.fit;
@@ -73,17 +76,56 @@ std::vector<std::string> fit_one(const Stage& stage, Cases cases, const Trial& t
   return fit_stage(stage.name, stage.keys, cases, trial.prior, hardware);
 }
 
+// Returns whether the base describes the chip that was measured.
+bool same_chip(const config::Gpu& base, const config::Gpu& measured) {
+  constexpr double kClose = 0.05;  // of peaks, which the driver works out from clocks
+  const auto close = [](double a, double b) { return std::abs(a / b - 1) < kClose; };
+  return base.sm_count.value == measured.sm_count.value &&
+         close(base.tensor_flops.value, measured.tensor_flops.value) &&
+         close(base.hbm_bandwidth.value, measured.hbm_bandwidth.value);
+}
+
+// Why the machine's numbers stay: they have a source, and kvcast's own kernels are slower than they say. Empty where
+// the cases count.
+std::string only_a_bound(const Stage& stage, Cases cases, const config::Hardware& machine,
+                         const MachineRequest& request) {
+  constexpr double kClearly = 1.05;
+  if (!stage.libraries || !same_chip(request.base.gpu, machine.gpu)) return "";
+  std::vector<double> ratios;
+  const std::vector<double> predicted = predict(machine, cases);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (cases[i].by.empty()) ratios.push_back(cases[i].seconds / predicted[i]);
+  }
+  if (2 * ratios.size() <= cases.size()) return "";
+  const double times = quantile(ratios, 0.5);
+  config::Hardware copy = machine;
+  const auto knobs = config::knobs(copy);
+  const bool known = std::any_of(knobs.begin(), knobs.end(), [&](const config::Knob& knob) {
+    const bool own = std::find(stage.keys.begin(), stage.keys.end(), knob.key) != stage.keys.end();
+    return own && (knob.value ? knob.value->origin : knob.curve->origin) != Origin::kAssumed;
+  });
+  if (!known || times < kClearly) return "";
+  return fmt::format(
+      "{}: kvcast's own kernels take {:.2f} times as long as the numbers of the base, which have a source; results of "
+      "libraries (kernels/library.py) would replace them",
+      stage.name, times);
+}
+
 struct Fitted {
   const Stage* stage;
   std::vector<MeasuredOp> cases;
   std::vector<std::string> at_bounds;
 };
 
-// A stage that has too few cases, or whose model does not fit them, leaves the machine as it was and does not stop the
-// other stages.
+// Fits one stage. A stage that has too few cases, or whose model does not fit them, leaves the machine unchanged and
+// does not stop the other stages.
 std::optional<Fitted> fit(const Stage& stage, std::vector<MeasuredOp> cases, const MachineRequest& request,
                           MachineResult& result) {
   config::Hardware hardware = result.hardware;
+  if (std::string why = only_a_bound(stage, cases, hardware, request); !why.empty()) {
+    result.bounds_below.push_back(std::move(why));
+    return std::nullopt;
+  }
   Fitted fitted{&stage, std::move(cases), {}};
   try {
     fitted.at_bounds = fit_one(stage, fitted.cases, {request.base}, hardware);
@@ -109,7 +151,7 @@ config::Knob knob_of(config::Hardware& hardware, std::string_view key) {
 }
 
 // Numbers of later stages change the predictions of earlier ones. A stage that misses its budget because of them gets
-// its old numbers back, until all stages that are left are within theirs.
+// its old numbers back, until all remaining stages are within theirs.
 void drop_spoilt(std::vector<Fitted>& fitted, const MachineRequest& request, MachineResult& result) {
   config::Hardware base = request.base;
   const auto spoilt = [&](const Fitted& one) {
@@ -126,14 +168,14 @@ void drop_spoilt(std::vector<Fitted>& fitted, const MachineRequest& request, Mac
   }
 }
 
-// Cases with other weights, as a sample of other cases would have them (the Bayesian bootstrap, Rubin 1981).
+// Reweights cases as another sample of cases would (the Bayesian bootstrap, Rubin 1981).
 std::vector<MeasuredOp> redrawn(const std::vector<MeasuredOp>& cases, const Stream& stream) {
   std::vector<MeasuredOp> all = cases;
   for (std::size_t i = 0; i < all.size(); ++i) all[i].weight = 0.01 - std::log1p(-stream.uniform(i));
   return all;
 }
 
-// Beliefs that are off by as much as they may be: what no case tells must show how little is known of it.
+// Redraws priors within their uncertainty, so that numbers which no case identifies show how uncertain they are.
 config::Hardware redrawn(const config::Hardware& prior, const Stream& stream) {
   config::Hardware other = prior;
   std::uint64_t i = 0;
@@ -157,7 +199,7 @@ double difference(const config::Knob& found, const config::Knob& other) {
   return most;
 }
 
-// The 90th percentile, for each key, of how far refits to resampled cases are from the numbers of the machine.
+// For each key, the 90th percentile of the difference between refits to resampled cases and the numbers of the machine.
 std::map<std::string_view, double> spreads(const std::vector<Fitted>& fitted, const config::Hardware& base,
                                            const config::Hardware& machine) {
   constexpr std::size_t kRedraws = 32;
@@ -184,10 +226,21 @@ std::map<std::string_view, double> spreads(const std::vector<Fitted>& fitted, co
   return all;
 }
 
+// ", 12 of them of FlashInfer 0.3": the libraries whose kernels were measured.
+std::string libraries_of(Cases cases) {
+  std::map<std::string, int> libraries;
+  for (const MeasuredOp& one : cases) {
+    if (!one.by.empty()) ++libraries[plain_text(one.by)];
+  }
+  std::string text;
+  for (const auto& [name, n] : libraries) text += fmt::format(", {} of them of {}", n, name);
+  return text;
+}
+
 void mark(const Fitted& one, const std::map<std::string_view, double>& spreads, const std::string& source,
           MachineResult& result) {
   const double least = one.cases.size() < kFew ? kUncertaintyOfFew : kLeastUncertainty;
-  // Cases that were not seen tell more where a table follows those that were.
+  // For a table that follows its cases, the held-out ones are more informative.
   const double off = std::max(
       {least, residuals(result.hardware, one.cases, false).p90, residuals(result.hardware, one.cases, true).p90});
   for (const std::string_view key : one.stage->keys) {
@@ -217,7 +270,8 @@ void fit_stages(std::span<const Stage> stages, std::span<const MeasuredOp> cases
   const std::string source = fmt::format("kvcast's measuring program on {}", on);
   const auto by_key = spreads(fitted, request.base, result.hardware);
   for (const Fitted& one : fitted) {
-    mark(one, by_key, fmt::format("{}, {}: {} cases", source, date, one.cases.size()), result);
+    mark(one, by_key, fmt::format("{}, {}: {} cases{}", source, date, one.cases.size(), libraries_of(one.cases)),
+         result);
   }
   // Errors are those of the whole machine, rounded as it is written.
   for (const Fitted& one : fitted) {
@@ -229,6 +283,7 @@ void fit_stages(std::span<const Stage> stages, std::span<const MeasuredOp> cases
 
 MeasuredOp measured(const Row& row) {
   MeasuredOp one;
+  if (const auto by = row.words.find("by"); by != row.words.end()) one.by = by->second;
   one.id = row.id(), one.bench = row.bench, one.seconds = row.seconds;
   one.spread = row.spread, one.noise = row.noise;
   return one;

@@ -1,4 +1,4 @@
-// A profile fitted stage by stage: what the fits of hosts and of GPUs share.
+// A profile fitted stage by stage: shared by the fits of hosts and of GPUs.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace kvcast::calibrate {
 
 using Cases = std::span<const MeasuredOp>;
 
-// One fit of a stage. `prior` holds the values near which numbers stay that the cases cannot identify. `redraw` is 0
+// One fit of a stage. `prior` contains the values near which numbers stay that the cases cannot identify. `redraw` is 0
 // for the fit itself, and above 0 for refits to resampled cases and priors, whose spread shows how uncertain its
 // numbers are.
 struct Trial {
@@ -21,34 +21,38 @@ struct Trial {
   std::size_t redraw = 0;
 };
 
-// Which cases establish which numbers.
+// The cases that establish certain numbers.
 struct Stage {
   std::string_view name;
   std::vector<std::string_view> benches;
   std::vector<std::string_view> keys;
-  // Sets the nodes of a curve from the cases, where the stage has a curve.
+  // Sets the nodes of a curve from the cases, if the stage has a curve.
   std::function<void(Cases, config::Hardware&)> place = nullptr;
-  // Where least squares over the keys are not enough: sets them itself, and returns those that ended at a bound.
+  // Replaces least squares over the keys if these are not enough: sets the numbers itself, and returns the keys that
+  // ended at a bound.
   std::function<std::vector<std::string>(Cases, const Trial&, config::Hardware&)> fit = nullptr;
+  // Libraries have faster kernels of this class than kvcast's: where those were not measured, the cases bound the
+  // machine's speed from below, and never replace numbers of a source that make it faster.
+  bool libraries = false;
 };
 
-// Fits the stages one after the other, each with what the earlier ones found, marks the numbers as fitted, and adds a
-// calibration for each. A stage without cases is left out; one that misses its budget keeps the numbers that it had.
-// How far a number could be off is what the stage's cases are off by, or what fits to cases drawn anew differ by, where
-// that is more.
+// Fits the stages one after the other, each with the results of the earlier ones, marks the numbers as fitted, and adds
+// a calibration for each. A stage without cases is left out; one that misses its budget keeps its previous numbers, and
+// so does one whose cases are only a lower bound of the speed. The uncertainty of a number is the error of the stage's
+// cases, or the spread of fits to resampled cases if that is larger.
 void fit_stages(std::span<const Stage> stages, std::span<const MeasuredOp> cases, const Results& results,
                 const MachineRequest& request, MachineResult& result);
 
 std::vector<Stage> host_stages();
 std::vector<Stage> gpu_stages();
 
-// What a row says of a case whatever it stands for: id, bench, seconds, spread.
+// The parts of a case that do not depend on its benchmark: id, bench, seconds, spread.
 MeasuredOp measured(const Row& row);
 
 // The cases that belong to a stage.
 std::vector<MeasuredOp> cases_of(const Stage& stage, std::span<const MeasuredOp> cases);
 
-// What a program says about the machine that it ran on, without what YAML would trip over.
+// A text that a program reports about its machine, without characters that break YAML.
 std::string text_of(const Results& results, const char* key, const char* fallback);
 double quantity_of(const Results& results, const char* key, double fallback);
 

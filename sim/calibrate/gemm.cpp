@@ -17,14 +17,14 @@ namespace {
 constexpr std::size_t kLeastPoints = 25;
 
 // Output tiles per SM between which the compute efficiency is linear in the logarithm; it is written out as a curve
-// with a point an octave. Fewer tiles leave SMs idle in proportion.
+// with a point per octave. Fewer tiles leave SMs idle in proportion.
 constexpr std::array<double, 5> kTiles = {0.25, 1, 4, 32, 256};
 constexpr double kFewestTiles = 0.01;
-constexpr double kMargin = 1.02;  // for the rounding of what is written
+constexpr double kMargin = 1.02;  // for the rounding of written numbers
 
 const graph::Gemm& work_of(const MeasuredPoint& point) { return std::get<graph::Gemm>(point.op.work); }
 
-// y over log x, the nodes ascending.
+// Interpolates y over log x, the nodes ascending.
 double interpolate(std::span<const double> nodes, std::span<const double> y, double x) {
   const auto above = std::upper_bound(nodes.begin(), nodes.end(), x);
   if (above == nodes.begin()) return y.front();
@@ -33,7 +33,7 @@ double interpolate(std::span<const double> nodes, std::span<const double> y, dou
   return y[i - 1] + (y[i] - y[i - 1]) * std::log(x / nodes[i - 1]) / std::log(nodes[i] / nodes[i - 1]);
 }
 
-// Points an octave apart from `low` to `high`, `high` included.
+// Samples points an octave apart from `low` to `high`, `high` included.
 void sample(config::Curve& curve, std::span<const double> nodes, std::span<const double> y, double low, double high) {
   for (double x = low; x < high * (1 - 1e-9); x *= 2) {
     curve.x.push_back(x);
@@ -43,10 +43,10 @@ void sample(config::Curve& curve, std::span<const double> nodes, std::span<const
   curve.y.push_back(interpolate(nodes, y, high));
 }
 
-// What the vector of values means: floor, overlap, row loss, then the efficiencies at the nodes of both curves.
+// Meaning of the vector of values: floor, overlap, row loss, then the efficiencies at the nodes of both curves.
 struct Form {
   std::vector<double> sizes;  // bytes of weights, ascending
-  bool flat = false;          // one memory efficiency for all of them
+  bool flat = false;          // one memory efficiency for all sizes
   const config::Gpu* prior = nullptr;
 
   std::size_t memory_values() const { return flat ? 1 : sizes.size(); }
@@ -81,14 +81,14 @@ struct Form {
     config::Curve& by_tiles = gpu.gemm_compute_efficiency;
     by_tiles.x = {kFewestTiles}, by_tiles.y = {0};
     sample(by_tiles, kTiles, compute, kTiles.front(), kTiles.back());
-    // More tiles never take less time: the efficiency grows no faster than they do.
+    // More tiles never take less time: the efficiency grows no faster than the number of tiles.
     for (std::size_t i = by_tiles.x.size() - 1; i > 0; --i) {
       by_tiles.y[i - 1] = std::max(by_tiles.y[i - 1], kMargin * by_tiles.y[i] * by_tiles.x[i - 1] / by_tiles.x[i]);
     }
   }
 };
 
-// One efficiency for all sizes, or three over the sizes that were measured.
+// Candidate forms: one efficiency for all sizes, or three over the measured sizes.
 std::vector<Form> forms(std::span<const MeasuredPoint> points, const config::Gpu* prior) {
   double low = std::numeric_limits<double>::infinity(), high = 0;
   for (const MeasuredPoint& point : points) {

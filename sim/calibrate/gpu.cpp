@@ -1,5 +1,5 @@
-// Stage by stage, what is simple first: gaps between empty kernels, streams, gathers, then the kernels that rest on
-// them. Attention and GEMM find their structure by cross-validation (attention.cpp, gemm.cpp).
+// Fits stage by stage, simple benchmarks first: gaps between empty kernels, streams, gathers, then the kernels that
+// depend on them. Attention and GEMM find their structure by cross-validation (attention.cpp, gemm.cpp).
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@
 namespace kvcast::calibrate {
 namespace {
 
-// Nodes at the sizes that were measured; all begin at the middle of what the curve was.
+// Places nodes at the measured sizes; all start at the middle of the previous curve.
 template <typename SizeOf>
 void place_nodes(Cases cases, config::Curve& curve, const SizeOf& size_of) {
   std::set<double> sizes;
@@ -41,7 +41,7 @@ auto link_nodes_of(config::Curve config::Link::*curve) {
   return [=](Cases cases, config::Hardware& hardware) { place_nodes(cases, hardware.link.*curve, run_bytes); };
 }
 
-// The fits of tables know kernels in graphs; these were measured in a stream.
+// The fits of tables expect kernels in graphs; these were measured in a stream.
 std::vector<MeasuredPoint> points_of(Cases cases, const config::Gpu& gpu) {
   std::vector<MeasuredPoint> points;
   for (const MeasuredOp& one : cases) {
@@ -53,7 +53,8 @@ std::vector<MeasuredPoint> points_of(Cases cases, const config::Gpu& gpu) {
   return points;
 }
 
-// Redraws take turns at the structures that do about as well: their parts and tiles are as uncertain as that.
+// Redraws alternate between the structures of about the same loss, so that their parts and tiles are as uncertain as
+// that.
 auto attention_stage() {
   const auto known = std::make_shared<AttentionFit>();
   return [known](Cases cases, const Trial& trial, config::Hardware& hardware) -> std::vector<std::string> {
@@ -65,7 +66,7 @@ auto attention_stage() {
     }
     *known = fit_attention(points, trial.prior.gpu, hardware.gpu);
     if (hardware.gpu.attention_correction) hardware.gpu.attention_correction->source = "as the attention parameters";
-    std::erase(known->at_bounds, "l2_bandwidth");  // cold cases know nothing of it
+    std::erase(known->at_bounds, "l2_bandwidth");  // cold cases do not identify it
     return known->at_bounds;
   };
 }
@@ -84,15 +85,21 @@ std::vector<Stage> kernel_stages() {
       {"gathers", {"hbm_gather"}, {"gpu.gather_efficiency"}, nodes_of(&Gpu::gather_efficiency, gathered_unit)},
       {"layout conversion", {"convert"}, {"gpu.convert_efficiency"}},
       {"page scores", {"page_score"}, {"gpu.floor_score"}},
-      {"top-k", {"topk"}, {"gpu.floor_topk", "gpu.topk_pick", "gpu.topk_row"}, nodes_of(&Gpu::topk_row, columns)},
+      {"top-k",
+       {"topk"},
+       {"gpu.floor_topk", "gpu.topk_pick", "gpu.topk_row"},
+       nodes_of(&Gpu::topk_row, columns),
+       nullptr,
+       true},
       {"attention",
        {"decode_attention"},
        {"gpu.floor_attention", "gpu.attention_row", "gpu.attention_merge", "gpu.attention_tile",
         "gpu.attention_padding", "gpu.attention_part", "gpu.attention_parts", "gpu.attention_tile_time",
         "gpu.attention_overlap", "gpu.attention_efficiency"},
        nullptr,
-       attention_stage()},
-      {"prefill attention", {"prefill_attention"}, {"gpu.prefill_efficiency"}},
+       attention_stage(),
+       true},
+      {"prefill attention", {"prefill_attention"}, {"gpu.prefill_efficiency"}, nullptr, nullptr, true},
       {"GEMM",
        {"gemm"},
        {"gpu.floor_gemm", "gpu.gemm_memory_efficiency", "gpu.gemm_row_loss", "gpu.gemm_compute_efficiency",
@@ -121,7 +128,7 @@ std::vector<Stage> runtime_stages() {
   };
 }
 
-// What the device says of itself.
+// Sets the numbers that the device reports itself.
 void set_known(const Results& results, config::Gpu& gpu) {
   const std::string source = "read from the device by the measuring program";
   const auto set = [&](const char* key, Value& value, double factor = 1) {
@@ -139,7 +146,24 @@ void set_known(const Results& results, config::Gpu& gpu) {
   l2.value = std::max(l2.value, gpu.hbm_bandwidth.value);
 }
 
-// Nothing that was fitted may exceed what the link or both directions of it can do.
+// A virtual machine may state a generation of PCIe that is not the link's. A link that carried more than it could is of
+// the oldest generation that could carry as much.
+void correct_link(const Results& results, config::Link& link) {
+  constexpr double kAllowance = 1.02;  // of clocks
+  const double carried = std::max(link.h2d_bandwidth.value, link.d2h_bandwidth.value);
+  const double lanes = quantity_of(results, "pcie_lanes", 0);
+  if (lanes < 1 || carried <= kAllowance * link.theory_bandwidth.value) return;
+  for (int generation = config::kOldestPcie; generation <= config::kNewestPcie; ++generation) {
+    const double most = config::pcie_bandwidth(generation, static_cast<int>(lanes));
+    if (carried > kAllowance * most) continue;
+    link.theory_bandwidth = {
+        most, Origin::kAssumed, 0.1,
+        fmt::format("{} lanes of PCIe {}: copies were faster than the generation that was read", lanes, generation)};
+    return;
+  }
+}
+
+// Keeps fitted numbers within the limits of the link and of both its directions.
 void keep_physical(config::Link& link) {
   for (Value* rate : {&link.h2d_bandwidth, &link.d2h_bandwidth}) {
     rate->value = std::min(rate->value, link.theory_bandwidth.value);
@@ -177,6 +201,7 @@ MachineResult fit_gpu(const Results& results, const MachineRequest& request) {
   set_known(results, machine.gpu);
   set_link(results, machine.link);
   fit_stages(gpu_stages(), cases, results, request, result);
+  correct_link(results, machine.link);
   keep_physical(machine.link);
   machine.gpu.gap_graph.value = std::min(machine.gpu.gap_graph.value, machine.gpu.gap_stream.value);
 

@@ -1,7 +1,7 @@
 // CPU workers take items in rounds (sim/hardware/host.cpp). Streams give the bandwidth of the DRAM; gathers and dot
-// products by threads the rates of a core by contiguous bytes and what is lost with all cores busy; attention over
-// groups the arithmetic; matrix products theirs; selection and look-ups their time an entry. All are solved for
-// together, as every case knows of several.
+// products by threads the rates of a core by contiguous bytes and the loss with all cores busy; attention over groups
+// the arithmetic; matrix products theirs; selection and look-ups their time per entry. All are solved for together,
+// because every case depends on several.
 
 #include <fmt/format.h>
 
@@ -17,8 +17,8 @@ namespace kvcast::calibrate {
 namespace {
 
 constexpr double kElementBytes = 2;     // bfloat16
-constexpr double kIdBytes = 4;          // of a token in a hash table
-constexpr double kLongPiece = 1 << 20;  // what streams are made of: no longer piece is read faster
+constexpr double kIdBytes = 4;          // per token in a hash table
+constexpr double kLongPiece = 1 << 20;  // pieces of a stream: longer ones are not read faster
 
 graph::CpuWork work_of(const Row& row) {
   if (row.bench == "cpu_fork_join") return {.items = 0};
@@ -51,7 +51,7 @@ graph::CpuWork work_of(const Row& row) {
   if (row.bench == "cpu_topk") {
     return {.items = row.number("rows"), .ranked_per_item = row.number("n"), .kept_per_item = row.number("k")};
   }
-  const double queries = row.number("queries");  // cpu_lsh_lookup: a byte for each token is cleared
+  const double queries = row.number("queries");  // cpu_lsh_lookup clears a byte per token
   return {.items = queries,
           .bytes_per_item = row.number("context"),
           .unit_bytes = kLongPiece,
@@ -61,7 +61,8 @@ graph::CpuWork work_of(const Row& row) {
           .region_bytes = row.number("tables") * row.number("context") * kIdBytes / queries};
 }
 
-// What stands for something that the simulator does: reads from DRAM, cold gathers, selection over scores just written.
+// Returns whether the case corresponds to something that the simulator does: reads from DRAM, cold gathers, selection
+// over scores just written.
 bool used(const Row& row, double cores) {
   const bool all = row.numbers.contains("threads") && row.number("threads") == cores;
   if (row.bench == "cpu_dram") return row.word("op") == "read";
@@ -80,7 +81,8 @@ double cores_of(const Results& results) {
   return cores->second;
 }
 
-// All cores together stream what the memory gives: no least squares, as a bound that is not reached has no slope.
+// Sets the memory bandwidth to what all cores together stream: no least squares, because a bound that is not reached
+// has no slope.
 std::vector<std::string> set_dram(Cases cases, const Trial&, config::Hardware& machine) {
   double fastest = 0;
   for (const MeasuredOp& one : cases) {
@@ -92,7 +94,7 @@ std::vector<std::string> set_dram(Cases cases, const Trial&, config::Hardware& m
   return {};
 }
 
-// The measured sizes of pieces, between which the rate of a core is linear; streams are the last.
+// Places nodes at the measured sizes of pieces, between which the rate of a core is linear; streams are the last.
 void place_nodes(Cases cases, config::Hardware& machine) {
   config::Curve& curve = machine.host.core_bandwidth;
   std::set<double> units;
@@ -106,7 +108,7 @@ void place_nodes(Cases cases, config::Hardware& machine) {
   curve.y.assign(units.size(), start);
 }
 
-// What the profile is made of beside what was fitted.
+// Sets the parts of the profile that are not fitted.
 void set_known(const Results& results, config::Host& host) {
   const std::string source = "counted by the measuring program";
   host.cores = {cores_of(results), Origin::kExact, 0, source};
@@ -114,7 +116,8 @@ void set_known(const Results& results, config::Host& host) {
   host.dram_capacity = {bytes, Origin::kMeasured, 0.05, "free memory when it was measured"};
 }
 
-// Streams of all threads are a bench of their own: the one case that knows the memory must not be held out.
+// Streams of all threads are a bench of their own: the only case that identifies the memory bandwidth must not be held
+// out.
 constexpr const char* kAllStreams = "cpu_dram, all threads";
 constexpr std::string_view kNeeded[] = {kAllStreams, "cpu_gather_dot", "cpu_fork_join", "cpu_topk", "cpu_lsh_lookup"};
 
@@ -163,12 +166,12 @@ MachineResult fit_host(const Results& results, const MachineRequest& request) {
   result.hardware = request.base;
   set_known(results, result.hardware.host);
   fit_stages(host_stages(), cases, results, request, result);
-  // One core streams out of caches what all together cannot: the memory is the limit.
+  // One core can stream from caches what all together cannot: the memory is the limit.
   config::Host& host = result.hardware.host;
   for (double& rate : host.core_bandwidth.y) rate = std::min(rate, host.dram_bandwidth.value);
 
   std::string body = yaml_of(result.hardware, "host.");
-  // The keys of a host stand at the left margin.
+  // The keys of a host start at the left margin.
   for (std::size_t at = 0; at != std::string::npos && at < body.size();) {
     body.erase(at, 2);
     at = body.find('\n', at);

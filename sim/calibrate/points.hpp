@@ -1,4 +1,4 @@
-// Measured kernel times as CSV: decode attention or GEMM, one point a row.
+// Measured kernel times as CSV: decode attention or GEMM, one point per row.
 #pragma once
 
 #include <string>
@@ -11,27 +11,28 @@ namespace kvcast::calibrate {
 
 struct MeasuredPoint {
   std::string device, framework;
-  std::string kernel;  // of the framework, where it has several; may be empty
-  graph::Op op;        // attention reads the same KV pairs again and again, as benchmarks without a flush do
+  std::string kernel;  // kernel of the framework, if it has several; may be empty
+  graph::Op op;        // attention reads the same KV pairs repeatedly, as benchmarks without a flush do
   double seconds = 0;
-  bool held_out = false;  // kept away from fits
-  double weight = 1;      // beside what its size gives it
+  bool held_out = false;  // excluded from fits
+  double weight = 1;      // in addition to the weight by its size
   SourceLocation where;
 
   bool attention() const { return op.kind == graph::Kind::kAttention; }
-  double kv_bytes() const;  // of attention, 0 for a GEMM
+  double kv_bytes() const;  // bytes of KV pairs of attention, 0 for a GEMM
 };
 
-// Bytes that a benchmark finds in the L2 again, were it large enough: KV pairs, or weights.
+// Bytes that a benchmark would find in the L2 again if it were large enough: KV pairs, or weights.
 double repeated_bytes(const MeasuredPoint& point);
 
-// More than twice what the L2 holds, so that a step's kernels are like it; fits count such points three times.
+// Returns whether the point reads more than twice the capacity of the L2, like the kernels of a step; fits count such
+// points three times.
 bool beyond_cache(const MeasuredPoint& point, double l2_capacity);
 double weight_of(const MeasuredPoint& point, double l2_capacity);
 
 // Columns device, framework, latency_us and either batch, ctx, n_q, n_kv, head_dim (decode attention) or m, n, k
-// (GEMM). Optional: kernel, and held_out (0 or 1); others are ignored. UserError names line and column of what is
-// missing or no positive number.
+// (GEMM). Optional: kernel, and held_out (0 or 1); others are ignored. Throws UserError naming line and column of a
+// value that is missing or not a positive number.
 std::vector<MeasuredPoint> read_points(const std::string& path);
 
 }  // namespace kvcast::calibrate

@@ -8,7 +8,7 @@
 namespace kvcast::calibrate {
 
 double predict(const config::Gpu& gpu, const MeasuredPoint& point) {
-  static constexpr std::array<double, hardware::kResourceCount> kNoRates{};  // demands are not looked at
+  static constexpr std::array<double, hardware::kResourceCount> kNoRates{};  // demands are not used
   hardware::Terms terms;
   terms.wait("gap between kernels", hardware::number(gpu.gap_graph));
   if (const auto* attention = std::get_if<graph::DecodeAttention>(&point.op.work)) {

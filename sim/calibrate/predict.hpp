@@ -1,4 +1,4 @@
-// What the cost model says of a measured point, for fits that ask again and again.
+// Predictions of the cost model for measured points, for fits that need many of them.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ double predict(const config::Gpu& gpu, const MeasuredPoint& point);
 // log(predicted / measured)
 double log_error(const config::Gpu& gpu, const MeasuredPoint& point);
 
-// Relative errors of the points, of those that are held out or of the others.
+// Relative errors of the points, either of those that are held out or of the others.
 metrics::ErrorSummary errors_of(const config::Gpu& gpu, std::span<const MeasuredPoint> points, bool held_out);
 
 }  // namespace kvcast::calibrate

@@ -34,7 +34,7 @@ void read_mixed(const json& map, std::map<std::string, double>& numbers, std::ma
   }
 }
 
-// Nothing for a row that must not be used.
+// Returns false for a row that must not be used.
 bool read_row(const std::string& path, const json& entry, std::size_t index, Row& row) {
   const std::string where = fmt::format("row {}", index);
   row.bench = text_of(path, entry, "bench", where);
@@ -55,7 +55,7 @@ bool read_row(const std::string& path, const json& entry, std::size_t index, Row
   return true;
 }
 
-// Adds the row, or its time to that of an earlier pass.
+// Adds the row, or its time to the passes of an existing row.
 void add(Row row, std::map<std::string, std::size_t>& places, std::vector<Row>& rows) {
   const auto [place, is_new] = places.try_emplace(row.id(), rows.size());
   if (is_new) {
@@ -65,21 +65,21 @@ void add(Row row, std::map<std::string, std::size_t>& places, std::vector<Row>& 
   }
 }
 
-// The middle one, or the geometric mean of the two in the middle.
+// Median, or the geometric mean of the two middle values.
 double middle(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : std::sqrt(values[half - 1] * values[half]);
 }
 
-// Every other of the values, from the first or the second on.
+// Every second value, starting with the first or the second.
 std::vector<double> every_other(const std::vector<double>& values, std::size_t first) {
   std::vector<double> out;
   for (std::size_t i = first; i < values.size(); i += 2) out.push_back(values[i]);
   return out;
 }
 
-// Sets the row's time, and how far it would have been from itself had half of the passes been all.
+// Sets the row's time, and the difference that half of the passes would have made.
 void settle(Row& row) {
   row.seconds = middle(row.passes);
   if (row.passes.size() < 2) return;
@@ -117,7 +117,7 @@ double Row::of_work(const std::string& name) const {
 
 namespace {
 
-// Reads a file; times of cases that have a place there already become further passes. Rows are not settled.
+// Reads a file; times of cases that occurred before become further passes. Rows are not settled.
 void read_into(Results& results, const std::string& path, std::map<std::string, std::size_t>& places) {
   const json document = json::parse(read_whole_file(path, "the results"), nullptr, false);
   if (document.is_discarded()) refuse(path, "not JSON");

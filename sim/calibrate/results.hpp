@@ -15,11 +15,12 @@ struct Row {
   std::map<std::string, std::string> words;
   std::map<std::string, double> work;  // of one call: bytes, flops, ...
   std::vector<double> passes;          // seconds: the median of one call, in each pass over the cases
-  double seconds = 0;                  // the middle one (geometric mean of two)
-  double noise = 0;                    // of the samples of the first pass, relative
-  double spread = 0;  // of what two halves of the passes give: longer over shorter, less 1; 0 where there was one
+  double seconds = 0;                  // the median (geometric mean of two)
+  double noise = 0;                    // relative noise of the samples of the first pass
+  // difference between two halves of the passes: longer over shorter, less 1; 0 if there was one pass
+  double spread = 0;
 
-  // The axis or entry of work of this name. UserError where the row lacks it.
+  // Returns the axis or entry of work of this name. Throws UserError if the row lacks it.
   double number(const std::string& axis) const;
   const std::string& word(const std::string& axis) const;
   double of_work(const std::string& name) const;
@@ -28,17 +29,17 @@ struct Row {
 
 struct Results {
   std::string file;
-  std::map<std::string, std::string> texts;  // of the environment: date, host_cpu, device, git, ...
-  std::map<std::string, double> quantities;  // of the environment: cores, sm_count, l2_bytes, ...
-  std::vector<Row> rows;                     // usable ones, in the order of the file; a case once, whatever its passes
-  std::int64_t skipped = 0;                  // rows with a reason not to use them, or without a time
+  std::map<std::string, std::string> texts;  // texts of the environment: date, host_cpu, device, git, ...
+  std::map<std::string, double> quantities;  // quantities of the environment: cores, sm_count, l2_bytes, ...
+  std::vector<Row> rows;     // usable ones, in the order of the file; each case once, whatever its passes
+  std::int64_t skipped = 0;  // rows with a reason not to use them, or without a time
 };
 
-// UserError where the file cannot be read, is no JSON, or not of this schema.
+// Throws UserError if the file cannot be read, is not JSON, or has another schema.
 Results read_results(const std::string& path);
 
-// Several files of one machine as one: a case that stands in several has a pass from each. UserError naming both where
-// their devices, processors or programs differ.
+// Reads several files of one machine as one: a case that occurs in several has a pass from each. Throws UserError
+// naming both files if their devices, processors or programs differ.
 Results read_results(const std::vector<std::string>& paths);
 
 }  // namespace kvcast::calibrate

@@ -31,7 +31,7 @@ std::vector<Smoothness> grid() {
   return all;
 }
 
-// What is left of each sample by a surface through the folds other than its own.
+// Residual of each sample from a surface through the folds other than its own.
 LeftOut leave_out(std::span<const Sample> samples, const Smoothness& smoothness) {
   LeftOut left;
   for (int fold = 0; fold < kSmoothFolds; ++fold) {

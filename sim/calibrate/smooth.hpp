@@ -1,5 +1,6 @@
-// Smooths what a model leaves of measured numbers over three coordinates: Gaussian process regression (Rasmussen and
-// Williams, 2006, section 2.2) with mean 0 and a Matérn 3/2 covariance, so that far from any sample nothing is left.
+// Smooths a model's residuals of measured numbers over three coordinates: Gaussian process regression (Rasmussen and
+// Williams, 2006, section 2.2) with mean 0 and a Matérn 3/2 covariance, so that the correction vanishes far from any
+// sample.
 #pragma once
 
 #include <array>
@@ -13,19 +14,19 @@ using Coordinates = std::array<double, 3>;
 struct Sample {
   Coordinates at{};
   double value = 0;
-  double weight = 1;  // in the loss that judges, > 0
-  int fold = 0;       // which samples are left out together, 0 <= fold < kSmoothFolds
+  double weight = 1;  // in the loss of cross-validation, > 0
+  int fold = 0;       // samples of a fold are left out together, 0 <= fold < kSmoothFolds
 };
 inline constexpr int kSmoothFolds = 4;
 
 struct Smoothness {
-  Coordinates lengths{1, 1, 1};  // over which values stay alike
-  double noise = 0.1;            // variance of a single value that says nothing about others, over that which does
+  Coordinates lengths{1, 1, 1};  // correlation lengths
+  double noise = 0.1;            // ratio of the variance of independent noise to that of the smooth part
 };
 
 class Surface {
  public:
-  // At least one sample.
+  // Needs at least one sample.
   Surface(std::span<const Sample> samples, const Smoothness& smoothness);
   ~Surface();
   double at(const Coordinates& where) const;
@@ -37,11 +38,12 @@ class Surface {
 
 struct Smoothing {
   Smoothness smoothness;
-  double loss_before = 0, loss = 0;  // of samples as they are, and of those left out when the others are smoothed
-  double p90 = 0;                    // of the relative errors of those left out, values being log(measured / modelled)
+  // loss of samples without smoothing, and of left-out samples when the others are smoothed
+  double loss_before = 0, loss = 0;
+  double p90 = 0;  // 90th percentile of the relative errors of left-out samples, values being log(measured / modelled)
 };
 
-// The smoothness that predicts left-out folds best, among a grid of them.
+// Returns the smoothness that predicts left-out folds best, from a grid.
 Smoothing choose_smoothness(std::span<const Sample> samples);
 
 }  // namespace kvcast::calibrate

@@ -14,8 +14,8 @@ namespace kvcast::calibrate {
 namespace {
 
 constexpr double kScale = 0.05;
-constexpr double kPointError = 0.03;  // typical of what points and model are off by: the unit in which beliefs count
-constexpr int kMostEvaluations = 60;  // of the errors, beside those for derivatives
+constexpr double kPointError = 0.03;  // typical error of points and model: the unit in which priors count
+constexpr int kMostEvaluations = 60;  // of the errors, in addition to those for derivatives
 constexpr double kDerivativeStep = 1e-8;
 constexpr double kAtBound = 1e-3;  // share of a parameter's range
 
@@ -26,7 +26,7 @@ constexpr double kShift = 4;
 
 double inside(const Parameter& p, double u) { return p.low + (p.high - p.low) * (1 + std::sin(u - kShift)) / 2; }
 
-// Not quite at a bound, where the derivative by u is zero and the solver could not leave.
+// Keeps away from the bound, where the derivative by u is zero and the solver could not leave.
 double outside(const Parameter& p, double value) {
   const double share = (value - p.low) / (p.high - p.low);
   return kShift + std::asin(2 * std::clamp(share, 0.01, 0.99) - 1);

@@ -1,4 +1,4 @@
-// Least squares within bounds: finds the parameters that make errors small, without letting a few bad points decide.
+// Least squares within bounds: finds the parameters that minimise errors, without letting a few outliers decide.
 #pragma once
 
 #include <functional>
@@ -8,34 +8,35 @@
 
 namespace kvcast::calibrate {
 
-inline constexpr double kLeastDoubt = 0.5;  // of a number that another kernel, or another machine, was found to have
+// minimum uncertainty of a number taken from another kernel or another machine
+inline constexpr double kLeastDoubt = 0.5;
 
 struct Parameter {
   std::string key;  // for messages: "gpu.floor_attention"
   double low = 0, high = 1;
   double start = 0;  // within the bounds
-  // What is believed of it before any point is seen, in the parameter's own unit; width 0: nothing. It decides where
-  // the points do not tell, and hardly counts where they do.
+  // The prior, before any point is seen, in the parameter's own unit; width 0: none. It decides if the points do not
+  // identify the parameter, and hardly counts if they do.
   double centre = 0, width = 0;
 };
 
-// A belief about a parameter in its own unit, not in logarithms: `value` give or take a half at least, from which the
-// search starts.
+// Sets a prior on a parameter in its own unit, not in logarithms: `value` with an uncertainty of at least a half, from
+// which the search starts.
 void believe(Parameter& parameter, double value, double uncertainty);
 
 struct Solution {
-  std::vector<double> values;          // one a parameter
+  std::vector<double> values;          // one per parameter
   double cost = 0;                     // mean over the points of weight · loss
-  std::vector<std::string> at_bounds;  // keys of parameters that ended at a bound: what they are is not known
+  std::vector<std::string> at_bounds;  // keys of parameters that ended at a bound: their values are not known
 };
 
 // Fills in the errors of all points for these values of the parameters: log(predicted / measured).
 using Errors = std::function<void(std::span<const double> values, std::span<double> errors)>;
 
 // Minimises Σ weight · 2 s² (√(1 + (e/s)²) − 1), s = 0.05: squares for small errors, absolute values for large ones;
-// and for each parameter with a width (0.03 · (value − centre) / width)², as times of a few per cent of error weigh it.
-// Levenberg-Marquardt with numerical derivatives (Eigen's port of MINPACK) on v = low + (high − low) (1 + sin u) / 2.
-// weights: one a point, > 0; at least as many points as parameters.
+// plus (0.03 · (value − centre) / width)² for each parameter with a width, which weighs like times with a few per cent
+// of error. Levenberg-Marquardt with numerical derivatives (Eigen's port of MINPACK) on v = low + (high − low) (1 + sin
+// u) / 2. weights: one per point, > 0; at least as many points as parameters.
 Solution solve(std::span<const Parameter> parameters, std::span<const double> weights, const Errors& errors);
 
 // The same loss for given errors.
@@ -45,7 +46,7 @@ double loss(std::span<const double> errors, std::span<const double> weights);
 struct LeftOut {
   std::vector<double> errors, weights;
   double loss() const;  // infinite without points
-  double p90() const;   // of the relative errors, as what a profile states as uncertainty
+  double p90() const;   // 90th percentile of the relative errors, the form in which a profile states uncertainty
 };
 
 }  // namespace kvcast::calibrate

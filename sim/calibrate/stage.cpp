@@ -28,7 +28,7 @@ config::Hardware with_threads(config::Hardware machine, double threads) {
   return machine;
 }
 
-// A kernel by itself comes from a stream: what surrounds it is in the measured time.
+// A kernel by itself comes from a stream: the surrounding overhead is in the measured time.
 hardware::CostModel model_of(const config::Hardware& machine) {
   config::Framework framework;
   framework.launch = config::Framework::Launch::kCompiled;
@@ -68,8 +68,8 @@ double seconds_of(const MeasuredOp& one, const hardware::CostModel& model) {
   return 0;
 }
 
-// The numbers under the keys, one a value or point of a curve, as logarithms: they are positive, and their sizes
-// unknown.
+// The numbers under the keys, one per value or point of a curve, as logarithms: they are positive and span unknown
+// magnitudes.
 struct Numbers {
   std::vector<double*> values;
   std::vector<Parameter> parameters;

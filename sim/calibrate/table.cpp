@@ -18,7 +18,7 @@ constexpr std::string_view kAttentionKeys[] = {
 constexpr std::string_view kGemmKeys[] = {"gpu.floor_gemm", "gpu.gemm_memory_efficiency", "gpu.gemm_row_loss",
                                           "gpu.gemm_compute_efficiency", "gpu.gemm_overlap"};
 
-// The numbers of every attention kernel that the fit has found.
+// Keys of the numbers of every attention kernel that the fit has found.
 std::vector<std::string> attention_keys(const config::Gpu& gpu) {
   std::vector<std::string> keys(std::begin(kAttentionKeys), std::end(kAttentionKeys));
   if (!gpu.attention_mha) return keys;
@@ -63,7 +63,7 @@ void fit_file(const TableRequest& request, const std::string& file, TableResult&
   config::Gpu& gpu = result.hardware.gpu;
   const bool attention = points.front().attention();
   std::string model;
-  double uncertainty = 0;  // points that were seen tell too little of it
+  double uncertainty = 0;  // for numbers that the points hardly identify
   std::vector<std::string> names(std::begin(kGemmKeys), std::end(kGemmKeys));
   if (attention) {
     const AttentionFit fit = fit_attention_by_heads(points, gpu);

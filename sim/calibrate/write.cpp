@@ -17,8 +17,8 @@ config::Knob knob_of(config::Hardware& hardware, std::string_view key) {
   return {};
 }
 
-constexpr double kMostUncertainty = 10;  // what a profile may state: a number that is worth nothing
-constexpr double kDigit = 0.01;          // more than the third digit can hide
+constexpr double kMostUncertainty = 10;  // the largest that a profile may state: the number is meaningless
+constexpr double kDigit = 0.01;          // larger than the rounding to three digits
 
 std::string percent(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
 
@@ -26,7 +26,7 @@ double rounded(double value, Dimension dimension) {
   return parse_quantity(format_quantity(value, dimension), dimension).value();
 }
 
-// The rest of an entry.
+// The rest of an entry: origin, uncertainty and source.
 std::string rests_on(Origin origin, double uncertainty, const std::string& source, std::string_view separator) {
   return fmt::format("origin: {}{}uncertainty: {}{}source: \"{}\"", origin_name(origin), separator,
                      percent(uncertainty), separator, plain_text(source));

@@ -8,17 +8,17 @@
 
 namespace kvcast::calibrate {
 
-// Without quotes, backslashes and control characters: what YAML's double quotes hold as it is.
+// Removes quotes, backslashes and control characters, so that the text can stand in YAML's double quotes.
 std::string plain_text(std::string text);
 
 // Gives the numbers under these keys ("gpu.floor_gemm") the origin `fitted`, this uncertainty and this source, and
-// rounds them to what is written: three digits. The ends of a curve are
-// rounded outwards, so that what was measured lies within.
+// rounds them to the three digits that are written. The ends of a curve are rounded outwards, so that the measured
+// sizes lie within.
 void mark_fitted(config::Hardware& hardware, std::span<const std::string_view> keys, double uncertainty,
                  const std::string& source);
 
-// `  key: {value: ..., origin: ..., ...}` or the lines of a curve, for each of the keys, which lose the name of their
-// section; those of a section within it ("gpu.attention_mha.attention_row") follow each other, below its name.
+// `  key: {value: ..., origin: ..., ...}` or the lines of a curve, for each of the keys, without the name of their
+// section; keys of a nested section ("gpu.attention_mha.attention_row") are grouped below its name.
 std::string yaml_of(config::Hardware& hardware, std::span<const std::string_view> keys);
 
 // The same for all keys that begin with the prefix ("link.").

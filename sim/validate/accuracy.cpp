@@ -1,7 +1,9 @@
 #include "validate/accuracy.hpp"
 
 #include <cmath>
+#include <functional>
 
+#include "accuracy/records.hpp"
 #include "base/build.hpp"
 #include "config/find.hpp"
 
@@ -22,7 +24,9 @@ Case case_of(const accuracy::Average& average, bool held_out) {
   c.expected = r.value;
   c.tolerance = kTolerance;
   c.origin = Origin::kFitted;
-  c.rests_on = "synthetic traces and the fitted link; the uncompressed model's scores are inputs";
+  c.rests_on = average.simulated ? "published rows of other tables, synthetic traces and the fitted link"
+                                 : "synthetic traces and the fitted link";
+  c.rests_on += "; the uncompressed model's scores are inputs";
   c.source = fmt::format("{}, {}", r.paper, r.table);
   c.held_out = held_out;
   if (!average.refused.empty()) {
@@ -44,7 +48,7 @@ void add_budgets(Suite& suite, const accuracy::Plan& plan, bool held_out, double
   }
   if (cells.empty()) return;
   const accuracy::Agreement a = accuracy::agreement(cells);
-  const std::string of = held_out ? "held-out rows" : "fitted rows";
+  const std::string of = held_out ? "rows not fitted" : "fitted rows";
   const double refused = static_cast<double>(a.refused) / static_cast<double>(cells.size());
   suite.budgets.push_back({of + ", Kendall's tau", "", least_kendall, a.kendall, true});
   suite.budgets.push_back({of + ", mean error", "points", most_error, a.mae});
@@ -52,16 +56,21 @@ void add_budgets(Suite& suite, const accuracy::Plan& plan, bool held_out, double
   suite.budgets.push_back({of + ", refused", "%", 10, 100 * refused});
 }
 
+using Judge = std::function<void(accuracy::Plan&, const score::Catalogue&, const score::Link&)>;
+
+// `judge` puts beside the simulation what else there is to say, or in its place.
 Suite suite_of(const std::vector<score::Row>& rows, const accuracy::EvaluateOptions& options,
-               const Ablations& ablations) {
+               const Ablations& ablations, const Judge& judge) {
   Suite suite;
   suite.name = "accuracy";
   suite.question = "Do predicted task scores rank and match published ones?";
   suite.expected_is = "published";
-  const accuracy::Plan rows_alone = accuracy::make_plan(rows, score::Catalogue());
+  const score::Catalogue catalogue;
+  const accuracy::Plan rows_alone = accuracy::make_plan(rows, catalogue);
   const score::Link link = score::read_link(config::find_config("accuracy", "link", {}));
   accuracy::Plan plan = rows_alone;
   accuracy::evaluate(plan, link, options);
+  if (judge) judge(plan, catalogue, link);
   suite.detail = accuracy::report(plan);
   for (const accuracy::Ablation& ablation : ablations) {
     accuracy::Plan without{rows_alone.cells, {}};
@@ -80,20 +89,31 @@ Suite suite_of(const std::vector<score::Row>& rows, const accuracy::EvaluateOpti
 
 }  // namespace
 
-Suite accuracy_of_table(const std::string& path, const accuracy::EvaluateOptions& options, const Ablations& ablations) {
+Suite accuracy_of_table(const std::string& path, const accuracy::EvaluateOptions& options, const Ablations& ablations,
+                        const evidence::Predictor* predictor) {
   std::int64_t left_out = 0;
-  Suite suite = suite_of(score::read_table(path, &left_out), options, ablations);
+  Judge judge;
+  if (predictor != nullptr) {
+    judge = [predictor](accuracy::Plan& plan, const score::Catalogue& catalogue, const score::Link& link) {
+      accuracy::estimate(plan, *predictor, catalogue, link);
+    };
+  }
+  Suite suite = suite_of(score::read_table(path, &left_out), options, ablations, judge);
   suite.detail["no_score"] = left_out;
   return suite;
 }
 
-Suite accuracy_of_own_tables(const accuracy::EvaluateOptions& options, const Ablations& ablations) {
+Suite accuracy_of_own_tables(const accuracy::EvaluateOptions& options, const Ablations& ablations,
+                             const evidence::Predictor& predictor) {
   std::vector<score::Row> rows;
   for (const char* name : {"ruler", "longbench", "scbench", "ctkvr"}) {
     const std::vector<score::Row> more = score::read_table(score::own_table(name));
     rows.insert(rows.end(), more.begin(), more.end());
   }
-  return suite_of(rows, options, ablations);
+  return suite_of(rows, options, ablations,
+                  [&predictor](accuracy::Plan& plan, const score::Catalogue& catalogue, const score::Link& link) {
+                    accuracy::add_lookups(plan, predictor.records(), catalogue, link);
+                  });
 }
 
 }  // namespace kvcast::validate

@@ -1,4 +1,4 @@
-// Axes, options and what is refused.
+// Axes, options and rejected input.
 #include "harness/axis.hpp"
 
 #include <catch2/catch.hpp>

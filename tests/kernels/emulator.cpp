@@ -1,4 +1,4 @@
-// Does the emulator do what a GPU does, and does it see what it is there to see?
+// Does the emulator behave like a GPU, and does it detect the errors that it exists to detect?
 #include "device/emulator.hpp"
 
 #include <catch2/catch.hpp>

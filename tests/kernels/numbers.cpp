@@ -168,7 +168,7 @@ TEST_CASE("caches that several cores share count once, and each group of cores h
 }
 
 TEST_CASE("a divisor that is known beforehand divides as the machine does") {
-  constexpr std::uint32_t kMost = 0x7FFFFFFFu;  // of dividends and divisors
+  constexpr std::uint32_t kMost = 0x7FFFFFFFu;  // range of dividends and divisors
   std::vector<int> divisors = {1,         2, 3, 5, 7, 10, 80, 96, 255, 256, 257, 65535, 65536, 1 << 30, (1 << 30) + 1,
                                0x7FFFFFFF};
   for (std::uint64_t i = 0; i < 200; ++i)
@@ -179,11 +179,12 @@ TEST_CASE("a divisor that is known beforehand divides as the machine does") {
     const auto agrees = [&](std::uint32_t n) { return n > kMost || d.quotient(n) == n / by; };
     bool all = agrees(0) && agrees(kMost) && agrees(by) && agrees(by - 1) && agrees(kMost / by * by - 1);
     for (std::uint64_t i = 0; i < 1000; ++i) {
-      const std::uint32_t n = random_below(302, i, kMost), multiple = n / by * by;  // quotients go wrong beside these
+      // quotients go wrong next to multiples
+      const std::uint32_t n = random_below(302, i, kMost), multiple = n / by * by;
       all = all && agrees(n) && agrees(multiple) && (multiple == 0 || agrees(multiple - 1));
     }
     INFO(divisor);
     REQUIRE(all);
   }
-  CHECK(Divisor(0).quotient(5) == 5);  // what is less than one counts as one
+  CHECK(Divisor(0).quotient(5) == 5);  // divisors below one count as one
 }

@@ -193,7 +193,7 @@ TEST_CASE("calibrate cuda finds the GPU that made the results") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   config::Hardware truth = machine_of("h100-sxm-sglang");
-  truth.gpu.attention_correction.reset();  // so that it is the terms that must come out
+  truth.gpu.attention_correction.reset();  // so that the terms themselves must be recovered
   truth.gpu.gap_stream.value = 3e-6, truth.gpu.gap_graph.value = 1.5e-6, truth.gpu.stream_efficiency.value = 0.93;
   truth.gpu.convert_efficiency.value = 0.7, truth.gpu.prefill_efficiency.value = 0.5;
   truth.host.launch.value = 3e-6, truth.host.stream_sync.value = 4e-6;

@@ -112,7 +112,7 @@ inline nlohmann::json gpu_document() {
 
 inline void write(const nlohmann::json& document, const std::string& path) { std::ofstream(path) << document.dump(); }
 
-// Every row once more, as another pass that took so many times as long.
+// Every row once more, as another pass that took this many times as long.
 inline void add_pass(nlohmann::json& document, double times) {
   const nlohmann::json first = document["rows"];
   for (nlohmann::json row : first) {
@@ -122,8 +122,8 @@ inline void add_pass(nlohmann::json& document, double times) {
   }
 }
 
-// Fills in the times: what `cases` says the machine takes, off by up to `noise` either way. Rows that stand for nothing
-// keep one second.
+// Fills in the times: the machine's times of `cases`, with an error of up to `noise` either way. Rows that stand for
+// nothing keep one second.
 inline void time_rows(nlohmann::json& document, const std::string& path, const config::Hardware& machine,
                       std::vector<calibrate::MeasuredOp> (*cases)(const calibrate::Results&), double noise) {
   write(document, path);

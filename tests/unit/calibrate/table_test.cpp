@@ -117,7 +117,7 @@ TEST_CASE("a fit to tables of a known machine finds its parameters") {
   for (const config::Calibration& c : result.calibrations) {
     INFO(c.kernel);
     CHECK(c.held_out.n > 5);
-    CHECK(c.held_out.p90 < 0.025);  // noise of 1 % either way, and what is mistaken for it
+    CHECK(c.held_out.p90 < 0.025);  // noise of 1 % either way, and its effect on the fit
   }
   const config::Gpu &found = result.hardware.gpu, expected = truth().gpu;
   CHECK(found.attention.efficiency == Approx(expected.attention.efficiency).epsilon(0.02));
@@ -184,7 +184,7 @@ TEST_CASE("what the terms cannot say is found in what they leave, and only there
   REQUIRE(result.hardware.gpu.attention_correction);
   CHECK(result.hardware.gpu.attention_correction->repeated);
   CHECK(result.calibrations[0].held_out.p90 < 0.07);
-  // What no correction would have left: without it the same terms are off by more.
+  // Residuals without a correction: the same terms have larger errors.
   config::Gpu bare = result.hardware.gpu;
   bare.attention_correction.reset();
   const auto points = calibrate::read_points(folder.path() + "/attention.csv");

@@ -1,5 +1,5 @@
-// A GPU's results are seldom whole: cases are skipped, time runs out, clocks are throttled. What is left must
-// calibrate.
+// A GPU's results are seldom complete: cases are skipped, time runs out, clocks are throttled. The remaining rows must
+// suffice for a calibration.
 #include <catch2/catch.hpp>
 #include <fstream>
 
@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-// Of every bench the rows that a session reached which stopped early: any of them with this probability, and the first.
+// The rows of every bench that an interrupted session reached: any of them with this probability, and the first.
 json thinned(const json& whole, double kept, std::uint64_t seed) {
   json doc = whole;
   doc["rows"] = json::array();
@@ -61,7 +61,7 @@ TEST_CASE("a GPU whose rows are partly missing calibrates, and its profile can b
   write(doc, path);
   const calibrate::Results results = calibrate::read_results(path);
   CHECK(results.rows.size() + results.skipped == doc["rows"].size());
-  // Two cases that are fitted with two numbers say nothing of a third: budgets are not what is asked here.
+  // Two cases that are fitted with two numbers say nothing of a third: budgets are not tested here.
   calibrate::MachineRequest request = made_up_request(machine_of("a100-80gb-sxm"));
   request.budget_median = request.budget_p90 = 10;
   const auto result = calibrate::fit_gpu(results, request);

@@ -1,5 +1,5 @@
 // Decode steps of a GPU's pipeline against predictions. No GPU has run one: rows here are made by hand, and their times
-// are what the simulator itself predicts, off by known factors.
+// are the simulator's own predictions times known factors.
 #include "validate/gpu_pipeline.hpp"
 
 #include <catch2/catch.hpp>

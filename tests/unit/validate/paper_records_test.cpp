@@ -36,7 +36,7 @@ TEST_CASE("what rests on one source is off together in all runs, and sources add
   // A ratio of 4. Kernels longer in both: 8.6 / 2.2 = 3.909; shorter: 7.4 / 1.8 = 4.111. The cores: 3.6 and 4.4.
   CHECK(interval("a.tpot / b.tpot").low == Approx(4 - std::hypot(4 - 8.6 / 2.2, 0.4)));
   CHECK(interval("a.tpot / b.tpot").high == Approx(4 + std::hypot(7.4 / 1.8 - 4, 0.4)));
-  // What both sides have cancels.
+  // Terms of both sides cancel.
   CHECK(interval("b.tpot / b.tpot").high == Approx(1));
   CHECK(interval("b.tps").low == Approx(1 / 2.2));  // longer steps, fewer tokens
   // 6 s of GEMM in the middle; 4.3, 3.7, 4.4 and 3.6 with costs that are off: both ways below.
@@ -99,7 +99,7 @@ TEST_CASE("whether a run fits is uncertain, by all of memory once") {
   CHECK(interval("a.fits").high == 1);
   CHECK(interval("b.fits").low == 0);
   CHECK(interval("b.fits").high == 1);
-  CHECK(interval("a.tpot").low == 8);  // of a run that does not fit nothing else is known
+  CHECK(interval("a.tpot").low == 8);  // nothing else is known of a run that does not fit
 }
 
 TEST_CASE("what other traces give lies in the interval, each taken with the like of it") {

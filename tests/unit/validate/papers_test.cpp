@@ -1,4 +1,4 @@
-// Claims as data: formulas by hand, files that are refused, and what a suite makes of made-up results.
+// Claims as data: formulas by hand, files that are rejected, and a suite's summary of made-up results.
 #include "validate/papers.hpp"
 
 #include <catch2/catch.hpp>

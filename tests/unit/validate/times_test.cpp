@@ -1,4 +1,4 @@
-// Cards derived from others, intervals and what they are widened by, on numbers worked out by hand.
+// GPUs derived from others, and the widening of intervals, on numbers worked out by hand.
 #include <catch2/catch.hpp>
 
 #include <cmath>

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""Measures what libraries on a GPU machine reach at the cases of kvcast-kernels for which they have kernels, so that no
+profile takes our kernels for the fastest there are.
+
+    kernels/library.py --like gpu.json --json library.json [--seconds 60]
+
+gpu.json is a result of kvcast-kernels on the same device: its environment and the axes of its rows are taken over, so
+that `kvcast calibrate cuda --from gpu.json --from library.json` fits both together and prefers the faster of two rows
+of one case. A row has one more axis, `by`, with the library's name. Needs PyTorch; uses FlashAttention and FlashInfer
+where they can be imported. Results are compared with plain attention in single precision before they are timed; a
+library that is wrong, or refuses a shape, gives no row. Written after each case, so that a run that is cut off leaves
+what it has. Exit: 0 done, 2 wrong usage, 77 no PyTorch.
+"""
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import time
+
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError:
+    print('no PyTorch: libraries were not measured', file=sys.stderr)
+    sys.exit(77)
+
+BENCHES = ('prefill_attention', 'decode_attention', 'topk')
+SAMPLES = 20
+
+
+class Timer:
+    """Seconds of one call with a cold cache, its launches queued before it starts."""
+
+    def __init__(self, device, l2_bytes):
+        self.cuda = device == 'cuda'
+        # As kvcast-kernels does: a pass over four times the L2's size leaves it as other data would, dirty lines and all.
+        self.flush = torch.zeros(max(1, int(4 * l2_bytes)), dtype=torch.uint8, device=device)
+
+    def sample(self, call):
+        if not self.cuda:
+            begun = time.perf_counter()
+            call()
+            return time.perf_counter() - begun
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.flush.add_(1)
+        torch.cuda._sleep(400_000)  # cycles that hold the stream while the host queues the call
+        begin.record()
+        call()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3
+
+    def samples(self, call):
+        call()  # modules load, plans are made
+        return sorted(self.sample(call) for _ in range(SAMPLES))
+
+
+def random_half(*shape, device):
+    kind = torch.float16 if device == 'cuda' else torch.float32
+    return torch.randn(*shape, device=device, dtype=kind)
+
+
+def plain_attention(query, keys, values, causal):
+    """[batch, heads, rows, dim] in single precision, keys and values with fewer heads."""
+    group = query.shape[1] // keys.shape[1]
+    keys, values = (x.float().repeat_interleave(group, 1) for x in (keys, values))
+    scores = query.float() @ keys.transpose(-1, -2) / math.sqrt(query.shape[-1])
+    if causal:
+        rows, columns = scores.shape[-2:]
+        scores = scores.masked_fill(torch.ones(rows, columns, dtype=torch.bool, device=scores.device).triu(1), -math.inf)
+    return torch.softmax(scores, -1) @ values.float()
+
+
+def agrees(got, expected):
+    expected = expected.float()
+    return bool(torch.isfinite(got).all()) and float((got.float() - expected).norm() / expected.norm()) < 1e-2
+
+
+def sdpa_calls(query, keys, values, causal):
+    """Each back end of PyTorch's attention by itself; (name, call)."""
+    if not hasattr(F, 'scaled_dot_product_attention'):
+        return
+    try:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+    except ImportError:
+        return
+    grouped = {'enable_gqa': True} if keys.shape[1] != query.shape[1] else {}
+    for backend, title in (('FLASH_ATTENTION', 'FlashAttention-2'), ('CUDNN_ATTENTION', 'cuDNN')):
+        if not hasattr(SDPBackend, backend):
+            continue
+
+        def call(one=getattr(SDPBackend, backend)):
+            with sdpa_kernel(one):
+                return F.scaled_dot_product_attention(query, keys, values, is_causal=causal, **grouped)
+
+        yield f'PyTorch {torch.__version__}, {title}', call
+
+
+def flash_calls(query, keys, values, causal):
+    """FlashAttention's own packages: [batch, rows, heads, dim]; splits a long cache over the device by itself."""
+    q, k, v = (x.transpose(1, 2).contiguous() for x in (query, keys, values))
+    for module, title in (('flash_attn_interface', 'FlashAttention-3'), ('flash_attn', 'FlashAttention-2')):
+        try:
+            package = __import__(module)
+        except ImportError:
+            continue
+        version = getattr(package, '__version__', 'without a version')
+
+        def call(run=package.flash_attn_with_kvcache if not causal else package.flash_attn_func):
+            out = run(q, k, v, causal=causal)
+            return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
+
+        yield f'{title} {version}', call
+
+
+def flashinfer_calls(query, keys, values, causal):
+    """FlashInfer over a paged cache of pages of 16, as serving engines call it."""
+    if causal:
+        return
+    try:
+        import flashinfer
+    except ImportError:
+        return
+    batch, kv_heads, tokens, dim = keys.shape
+    page = 16
+    if tokens % page:
+        return
+    pages = tokens // page
+    cache = torch.stack([x.transpose(1, 2).reshape(batch * pages, page, kv_heads, dim) for x in (keys, values)], 1)
+    space = torch.empty(256 << 20, dtype=torch.uint8, device=keys.device)
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(space, 'NHD', use_tensor_cores=True)
+    ends = torch.arange(batch + 1, dtype=torch.int32, device=keys.device) * pages
+    wrapper.plan(ends, torch.arange(batch * pages, dtype=torch.int32, device=keys.device),
+                 torch.full((batch,), page, dtype=torch.int32, device=keys.device), query.shape[1], kv_heads, dim, page,
+                 data_type=keys.dtype)
+    rows = query[:, :, 0].contiguous()
+    yield f'FlashInfer {flashinfer.__version__}', lambda: wrapper.run(rows, cache)[:, :, None]
+
+
+def attention_case(query, keys, values, causal):
+    """The last row sees all keys; of a causal call the first rows are looked at as well."""
+    rows = min(64, query.shape[2])
+    last = plain_attention(query[:, :, -1:], keys, values, False)
+    first = plain_attention(query[:, :, :rows], keys[:, :, :rows], values[:, :, :rows], True) if causal else last
+    for calls in (sdpa_calls, flash_calls, flashinfer_calls):
+        for name, call in calls(query, keys, values, causal):
+            yield name, call, lambda got: agrees(got[:, :, -1:], last) and agrees(got[:, :, :rows], first)
+
+
+def cases_of(bench, axes, device):
+    """(name of the library, call, whether its result is right) for every library that has such a kernel."""
+    a = axes
+    if bench == 'topk':
+        scores = torch.rand(int(a['rows']), int(a['n']), device=device)
+        threshold = scores.sort(1, descending=True).values[:, int(a['k']) - 1]
+        yield (f'PyTorch {torch.__version__}, topk', lambda: scores.topk(int(a['k']), 1, sorted=False).values,
+               lambda got: bool((got.min(1).values == threshold).all()))
+    elif bench == 'decode_attention':
+        batch, context, kv_heads, group, dim = (int(a[k]) for k in ('batch', 'context', 'kv_heads', 'group', 'dim'))
+        query = random_half(batch, kv_heads * group, 1, dim, device=device)
+        keys, values = (random_half(batch, kv_heads, context, dim, device=device) for _ in range(2))
+        yield from attention_case(query, keys, values, False)
+    elif bench == 'prefill_attention':
+        tokens, heads, group = (int(a[k]) for k in ('tokens', 'heads', 'group'))
+        query = random_half(1, heads, tokens, 128, device=device)
+        keys, values = (random_half(1, heads // group, tokens, 128, device=device) for _ in range(2))
+        yield from attention_case(query, keys, values, True)
+
+
+def row_of(own, name, seconds):
+    middle = statistics.median(seconds)
+    noise = statistics.pstdev(seconds) / statistics.mean(seconds)
+    quarter = len(seconds) // 4
+    return {**{key: own[key] for key in ('bench', 'mode', 'work', 'resource')}, 'axes': {**own['axes'], 'by': name}, 'pass': 1,
+            'n': len(seconds), 'noise': noise, 'dropped_throttled': 0, 'stop_reason': 'settled', 'skip_reason': None,
+            'time_s': {'min': seconds[0], 'q1': seconds[quarter], 'median': middle, 'q3': seconds[-1 - quarter],
+                       'max': seconds[-1], 'mean': statistics.mean(seconds)},
+            'notes': {}, 'repro': 'kernels/library.py'}
+
+
+def write(path, environment, rows):
+    temporary = path + '.part'
+    with open(temporary, 'w', encoding='utf-8') as out:
+        json.dump({'schema': 'kvcast-kernels/1', 'environment': environment, 'rows': rows}, out)
+    os.replace(temporary, path)
+
+
+def spread_out(rows):
+    """Every fourth case by size, the largest first, then those between: a run that is cut off has cases of all sizes."""
+    ordered = sorted(rows, key=lambda row: -row['time_s']['median'])
+    return ordered[::4] + ordered[1::4] + ordered[2::4] + ordered[3::4]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split('\n\n')[0])
+    parser.add_argument('--like', required=True, help='results of kvcast-kernels on this device')
+    parser.add_argument('--json', required=True, help='the results to write; rows that it has are not measured again')
+    parser.add_argument('--seconds', type=float, default=60)
+    parser.add_argument('--device', default='cuda', choices=['cuda', 'cpu'], help='cpu: a rehearsal')
+    options = parser.parse_args()
+    if options.device == 'cuda' and not torch.cuda.is_available():
+        print('PyTorch sees no GPU: libraries were not measured', file=sys.stderr)
+        return 77
+    with open(options.like, encoding='utf-8') as file:
+        like = json.load(file)
+    rows = []
+    if os.path.exists(options.json):
+        with open(options.json, encoding='utf-8') as file:
+            rows = json.load(file)['rows']
+    seen = {(row['bench'], json.dumps({k: v for k, v in row['axes'].items() if k != 'by'}, sort_keys=True)) for row in rows}
+    timer = Timer(options.device, like['environment'].get('l2_bytes') or 0)
+    own = [row for row in like['rows'] if row['bench'] in BENCHES and row['mode'] == 'cold' and row['time_s']
+           and row['axes'].get('page') != 1]  # libraries read whole pages
+    by_bench = [spread_out([row for row in own if row['bench'] == bench]) for bench in BENCHES]
+    turns = [row for turn in range(max(map(len, by_bench), default=0)) for row in (b[turn] for b in by_bench if turn < len(b))]
+    end, left, refused = time.monotonic() + options.seconds, 0, 0
+    for row in turns:
+        if (row['bench'], json.dumps(row['axes'], sort_keys=True)) in seen:
+            continue
+        if time.monotonic() > end:
+            left += 1
+            continue
+        try:
+            for name, call, is_right in cases_of(row['bench'], row['axes'], options.device):
+                try:
+                    if is_right(call()):
+                        rows.append(row_of(row, name, timer.samples(call)))
+                    else:
+                        print(f'{name}: wrong at {row["bench"]} {row["axes"]}', file=sys.stderr)
+                        refused += 1
+                except (RuntimeError, ValueError, AssertionError) as error:
+                    print(f'{name}: {row["bench"]} {row["axes"]}: {str(error).splitlines()[0]}', file=sys.stderr)
+                    refused += 1
+        except RuntimeError as error:  # out of memory
+            print(f'{row["bench"]} {row["axes"]}: {str(error).splitlines()[0]}', file=sys.stderr)
+        write(options.json, like['environment'], rows)
+    print(f'{len(rows)} rows of libraries, {refused} refused or wrong, {left} cases left')
+    return 3 if left else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,190 @@
+// No number of a profile is fitted to these kernels: they are priced by their class, bytes and operations alone, so
+// that their errors show what a policy's time is worth where its kernel was not measured.
+#include "validate/policy_kernels.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "calibrate/machine.hpp"
+#include "config/find.hpp"
+#include "hardware/cost_model.hpp"
+
+namespace kvcast::validate {
+namespace {
+
+using calibrate::Row;
+using graph::Kernel;
+using graph::KernelClass;
+
+constexpr double kHalf = 2, kId = 4, kSingle = 4;  // bytes of a number
+constexpr double kDim = 128;                       // head dimension of benchmarks without such an axis
+constexpr double kMedianBudget = 10, kP90Budget = 30;
+
+graph::DecodeAttention attention(double rows, double group, double tokens, double dim, double unit) {
+  graph::DecodeAttention work;
+  work.rows = rows, work.group = group, work.head_dim = dim;
+  work.tokens = rows * tokens, work.longest = tokens, work.unit_bytes = unit;
+  return work;
+}
+
+std::vector<graph::Work> sparse_attention(const Row& row) {
+  const double dim = row.number("dim");
+  graph::DecodeAttention work = attention(row.number("batch") * row.number("kv_heads"), row.number("group"),
+                                          row.number("tokens"), dim, row.number("page") * dim * kHalf);
+  if (row.numbers.at("consistent") == 0) work.kv_reads = work.group;
+  return {work};
+}
+
+// Codes of 2 bits, a scale and a minimum in half precision for every 32 numbers.
+std::vector<graph::Work> kivi_attention(const Row& row) {
+  constexpr double kBytes = 2.0 / 8 + 2 * kHalf / 32, kUnpack = 4;
+  graph::DecodeAttention work =
+      attention(row.number("batch") * row.number("kv_heads"), row.number("group"), row.number("context"), kDim, 0);
+  work.element_bytes = kBytes, work.unpack_flops = kUnpack * 2 * work.tokens * kDim;
+  return {work};
+}
+
+// Scores by a few dimensions, for each query head.
+std::vector<graph::Work> dim_score(const Row& row) {
+  const double columns = row.number("n") * row.number("kv_heads"), r = row.number("r"), group = row.number("group");
+  return {Kernel{KernelClass::kScore, columns * r * kHalf, columns * group * kSingle, 2 * columns * group * r}};
+}
+
+std::vector<graph::Work> keydiff(const Row& row) {
+  const double keys = row.number("tokens") * row.number("kv_heads"), bytes = keys * kDim * kHalf;
+  return {Kernel{KernelClass::kReduce, bytes, 0, 3 * keys * kDim},
+          Kernel{KernelClass::kScore, bytes, keys * kSingle, 4 * keys * kDim}};
+}
+
+// Logits of the window's queries are written, normalised, and summed over window, group and pooling kernel.
+std::vector<graph::Work> snapkv_score(const Row& row) {
+  const double keys = row.number("tokens") * row.number("kv_heads");
+  const double rows = row.number("window") * row.number("group"), logits = keys * rows;
+  return {graph::PrefillAttention{2 * logits * kDim, keys * kDim * kHalf, logits * kSingle},
+          Kernel{KernelClass::kReduce, logits * kSingle, keys * kSingle, 5 * logits}};
+}
+
+std::vector<graph::Work> page_summary(const Row& row) {
+  const double read = row.number("tokens") * row.number("kv_heads") * row.number("dim") * kHalf;
+  return {Kernel{KernelClass::kReduce, read, 2 * read / row.number("page"), read}};
+}
+
+std::vector<graph::Work> query_similarity(const Row& row) {
+  const double rows = row.number("batch") * row.number("kv_heads");
+  const double numbers = 2 * rows * row.number("group") * row.number("dim");
+  return {Kernel{KernelClass::kReduce, numbers * kHalf, 2 * rows * kSingle, 3 * numbers}};
+}
+
+std::vector<graph::Work> lse_merge(const Row& row) {
+  const double rows = row.number("rows"), dim = row.number("dim"), parts = rows * row.number("parts");
+  return {Kernel{KernelClass::kReduce, parts * (dim + 1) * kSingle, rows * dim * kHalf, 3 * parts * dim}};
+}
+
+// Projections on random directions, a product on tensor cores.
+std::vector<graph::Work> lsh_hash(const Row& row) {
+  const double codes = row.number("vectors") * row.number("tables");
+  return {graph::Gemm{row.number("vectors"), row.number("tables") * row.number("bits"), kDim},
+          Kernel{KernelClass::kReduce, codes * row.number("bits") * kHalf, codes * kSingle}};
+}
+
+std::vector<graph::Work> centroid_recall(const Row& row) {
+  const double heads = row.number("kv_heads"), scored = heads * row.number("group") * row.number("centroids");
+  return {Kernel{KernelClass::kScore, scored * kDim * kHalf, scored * kSingle, 2 * scored * kDim},
+          graph::TopK{heads, row.number("centroids"), row.number("probes"), kSingle},
+          Kernel{KernelClass::kGather, row.of_work("ids") * kId, row.of_work("ids") * kId}};
+}
+
+// Rows of the low-rank factor, their product with the other factor, the rotation.
+std::vector<graph::Work> key_rebuild(const Row& row) {
+  constexpr double kChunk = 8;
+  const double heads = row.number("kv_heads"), tokens = row.number("selected") * kChunk, rank = row.number("rank");
+  const double rows = heads * tokens * rank * kHalf, keys = heads * tokens * kDim * kHalf;
+  return {Kernel{KernelClass::kGather, rows, rows, 0, kChunk * rank * kHalf}, graph::Gemm{heads * tokens, kDim, rank},
+          Kernel{KernelClass::kElementwise, keys, keys, 3 * heads * tokens * kDim}};
+}
+
+struct Known {
+  const char* bench;
+  std::vector<graph::Work> (*works)(const Row&);
+  const char* used_by;
+};
+constexpr Known kKnown[] = {{"sparse_attention", sparse_attention, "every policy that attends to a selection"},
+                            {"kivi_attention", kivi_attention, "KIVI"},
+                            {"dim_score", dim_score, "SparQ, Loki, RocketKV"},
+                            {"keydiff", keydiff, "KeyDiff"},
+                            {"snapkv_score", snapkv_score, "SnapKV and its relatives"},
+                            {"page_summary", page_summary, "Quest, ArkVale, FreeKV"},
+                            {"query_similarity", query_similarity, "FreeKV"},
+                            {"lse_merge", lse_merge, "MagicPIG, CTkvr, RetrievalAttention"},
+                            {"lsh_hash", lsh_hash, "MagicPIG"},
+                            {"centroid_recall", centroid_recall, "CTkvr"},
+                            {"key_rebuild", key_rebuild, "ShadowKV"}};
+
+// A machine whose kernels are launched one by one, as the measuring program does.
+hardware::CostModel model_of(const config::Hardware& machine) {
+  config::Framework framework;
+  framework.launch = config::Framework::Launch::kCompiled;
+  return {machine, framework};
+}
+
+Case case_of(const Row& row, const Known& known, const hardware::CostModel& model, double between_events) {
+  Case c;
+  c.id = row.id(), c.group = known.bench;
+  c.quantity = "kernel time", c.unit = "us";
+  c.expected = 1e6 * std::max(0.1 * row.seconds, row.seconds - between_events);
+  c.tolerance = kP90Budget / 100;
+  c.size = c.expected;
+  c.rests_on = fmt::format("the class, bytes and operations of the work that {} states", known.used_by);
+  double seconds = 0, spread = 0;
+  for (const graph::Work& work : known.works(row)) {
+    const hardware::Cost cost = model.cost(work, graph::Lane::kCompute);
+    seconds += cost.alone, spread += cost.alone * static_cast<double>(cost.uncertainty);
+    c.origin = std::max(c.origin.value_or(cost.origin), cost.origin);
+  }
+  c.predicted = 1e6 * seconds;
+  c.low = 1e6 * std::max(0.0, seconds - spread), c.high = 1e6 * (seconds + spread);
+  c.verdict = verdict_of(c, false);
+  return c;
+}
+
+}  // namespace
+
+Suite policy_kernels(const PolicyKernelsInput& input) {
+  Suite suite;
+  suite.name = "policy_kernels";
+  suite.question = "How accurately are kernels that only policies run predicted by numbers fitted to other kernels?";
+  suite.size_unit = "us";
+  if (input.results.empty()) {
+    suite.status =
+        "unmeasured: no GPU has run these kernels, and they are in no average. kernels/measure.sh measures them; then "
+        "kvcast validate policy_kernels --from gpu.json --profile PROFILE.yaml";
+    return suite;
+  }
+  if (input.profile.empty()) {
+    throw UserError("policy_kernels: --from needs --profile, the machine's own (kvcast calibrate cuda)");
+  }
+  const calibrate::Results results = calibrate::read_results(input.results);
+  const hardware::CostModel model = model_of(config::read_hardware(config::find_config("hardware", input.profile, {})));
+  const double between_events = calibrate::time_between_events(results);
+  const auto device = results.texts.find("device");
+  for (const Row& row : results.rows) {
+    const auto known =
+        std::find_if(std::begin(kKnown), std::end(kKnown), [&](const Known& one) { return row.bench == one.bench; });
+    // Small kernels are only measured back to back.
+    if (known == std::end(kKnown) || (row.mode != "cold" && row.bench != "query_similarity")) continue;
+    suite.cases.push_back(case_of(row, *known, model, between_events));
+    suite.cases.back().source =
+        fmt::format("kvcast-kernels on {}", device == results.texts.end() ? "an unnamed device" : device->second);
+  }
+  if (suite.cases.empty()) throw UserError({input.results, 0, 0}, "no row of a policy's kernel");
+  std::vector<double> errors;
+  for (const Case& c : suite.cases) errors.push_back(*relative_error(c));
+  const metrics::ErrorSummary s = metrics::summarise_errors(errors);
+  suite.budgets = {{"kernel time, median error", "%", kMedianBudget, 100 * s.median},
+                   {"kernel time, p90 error", "%", kP90Budget, 100 * s.p90}};
+  return suite;
+}
+
+}  // namespace kvcast::validate

@@ -1,0 +1,99 @@
+// Rows are made by hand; no GPU has run these kernels.
+#include "validate/policy_kernels.hpp"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "config/hardware.hpp"
+#include "support/error_of.hpp"
+#include "support/temporary_directory.hpp"
+
+using namespace kvcast;
+using namespace kvcast::validate;
+using nlohmann::json;
+
+namespace {
+
+json row(const std::string& bench, const json& axes, double seconds, const std::string& mode = "cold",
+         const json& work = json::object()) {
+  return {{"bench", bench}, {"axes", axes},           {"mode", mode},
+          {"work", work},   {"skip_reason", nullptr}, {"time_s", {{"median", seconds}}}};
+}
+
+// One row of every kernel.
+json all_rows() {
+  return {row("sparse_attention",
+              {{"batch", 8},
+               {"context", 131072},
+               {"kv_heads", 8},
+               {"group", 4},
+               {"page", 32},
+               {"tokens", 2048},
+               {"consistent", 0},
+               {"dim", 128}},
+              1e-4),
+          row("kivi_attention", {{"batch", 8}, {"context", 32768}, {"kv_heads", 8}, {"group", 4}}, 1e-4),
+          row("dim_score", {{"n", 131072}, {"kv_heads", 8}, {"group", 4}, {"dim", 128}, {"r", 32}}, 1e-4),
+          row("keydiff", {{"tokens", 131072}, {"kv_heads", 8}}, 1e-4),
+          row("snapkv_score", {{"tokens", 65536}, {"kv_heads", 8}, {"group", 4}, {"window", 32}, {"pool", 63}}, 1e-4),
+          row("page_summary", {{"tokens", 131072}, {"page", 32}, {"kv_heads", 8}, {"dim", 128}}, 1e-4),
+          row("query_similarity", {{"batch", 8}, {"kv_heads", 8}, {"group", 4}, {"dim", 128}}, 1e-5, "batch"),
+          row("lse_merge", {{"rows", 2048}, {"parts", 32}, {"dim", 128}}, 24e-6),
+          row("lsh_hash", {{"vectors", 8192}, {"tables", 150}, {"bits", 10}}, 1e-4),
+          row("centroid_recall",
+              {{"kv_heads", 8}, {"group", 4}, {"centroids", 2048}, {"probes", 4}, {"list", 1280}, {"context", 131072}},
+              1e-4, "cold", {{"ids", 8 * 4 * 1280}}),
+          row("key_rebuild", {{"kv_heads", 8}, {"selected", 1024}, {"rank", 160}, {"context", 131072}}, 1e-4)};
+}
+
+Suite judged(const json& rows) {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/gpu.json";
+  std::ofstream(path) << json{
+      {"schema", "kvcast-kernels/1"}, {"environment", {{"device", "made by hand"}}}, {"rows", rows}};
+  return policy_kernels({path, "h100-sxm"});
+}
+
+}  // namespace
+
+TEST_CASE("every kernel of a policy is compared with the cost of its work") {
+  const Suite suite = judged(all_rows());
+  REQUIRE(suite.cases.size() == all_rows().size());
+  for (const Case& c : suite.cases) {
+    INFO(c.group);
+    CHECK(*c.predicted > 1);  // us
+    CHECK(*c.predicted < 2000);
+    CHECK(*c.low < *c.predicted);
+    CHECK(c.source == "kvcast-kernels on made by hand");
+  }
+  REQUIRE(suite.budgets.size() == 2);
+  CHECK_FALSE(suite.passed());  // the times are made up
+}
+
+TEST_CASE("a kernel's time is that of its bytes, and the time between events is taken off what was measured") {
+  json rows = all_rows();
+  // One empty kernel takes 5 us between its events and eleven take 15: 1 us each, so that 4 us belong to the events.
+  for (const auto& [kernels, seconds] : {std::pair(1, 5e-6), std::pair(11, 15e-6)}) {
+    rows.push_back(row("launch_chain", {{"how", "stream"}, {"clock", "device"}, {"kernels", kernels}}, seconds));
+  }
+  const Suite suite = judged(rows);
+  const Case& merge = suite.cases[7];
+  REQUIRE(merge.group == "lse_merge");
+  CHECK(*merge.expected == Approx(20));
+  // 2048 rows of 32 parts of 128 numbers and a sum, read in single precision; 2048 rows written in half precision.
+  const config::Gpu gpu = config::read_hardware(KVCAST_SOURCE_DIR "/configs/hardware/h100-sxm.yaml").gpu;
+  const double bytes = 2048.0 * 32 * 129 * 4 + 2048.0 * 128 * 2;
+  const double seconds = gpu.gap_stream + gpu.floor_small + bytes / (gpu.hbm_bandwidth * gpu.stream_efficiency);
+  CHECK(*merge.predicted == Approx(1e6 * seconds).epsilon(0.02));
+}
+
+TEST_CASE("without results the suite says how to make them, and odd ones are refused") {
+  const Suite none = policy_kernels({});
+  CHECK(none.cases.empty());
+  CHECK(none.status.find("kernels/measure.sh") != std::string::npos);
+  CHECK(error_of([] { policy_kernels({"gpu.json", ""}); }).find("--from needs --profile") != std::string::npos);
+  CHECK(error_of([] { judged(json::array()); }).find("no row of a policy's kernel") != std::string::npos);
+  CHECK(error_of([] {
+          judged(json::array({row("keydiff", {{"tokens", 8}, {"heads", 1}}, 1e-4)}));
+        }).find("kv_heads") != std::string::npos);
+}
