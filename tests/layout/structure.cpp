@@ -1,0 +1,122 @@
+// Functions that fit on a screen, and headers that do not include each other in a circle.
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <regex>
+#include <set>
+
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path kRoot = KVCAST_SOURCE_DIR;
+constexpr std::size_t kMostLines = 60;  // between the braces
+
+using Lines = std::vector<std::string>;
+
+Lines lines_of(const fs::path& path) {
+  std::ifstream in(path);
+  Lines lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+struct Function {
+  std::size_t line = 0, lines = 0;  // the line of its opening brace, counted from 1; lines of its body
+};
+
+// Functions and member functions as clang-format lays them out: the opening brace ends a line, and the closing brace
+// has the indentation of the line where the declaration starts, which is none or two blanks.
+std::vector<Function> functions_of(const Lines& lines) {
+  static const std::regex opens(R"(^( {0,2})(\S.*)\{$)"), closes(R"(^( {0,2})\}$)");
+  static const std::regex scope(
+      R"(^(inline )?(namespace|class|struct|enum|union|extern|template|if|for|while|do)\b.*)");
+  std::map<std::size_t, std::size_t> open;  // by indentation
+  std::vector<Function> found;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    std::smatch match;
+    if (std::regex_match(lines[i], match, opens)) {
+      open.erase(static_cast<std::size_t>(match.length(1)));
+      const std::string text = match[2];
+      if (!std::regex_match(text, scope) && text.find(" = ") == std::string::npos)
+        open[static_cast<std::size_t>(match.length(1))] = i;
+    } else if (std::regex_match(lines[i], match, closes)) {
+      const auto at = open.find(static_cast<std::size_t>(match.length(1)));
+      if (at == open.end()) continue;
+      found.push_back({at->second + 1, i - at->second - 1});
+      open.erase(at);
+    }
+  }
+  return found;
+}
+
+// The first circle that is found among files and what they include; empty where there is none.
+Lines circle_in(const std::map<std::string, std::set<std::string>>& includes) {
+  std::set<std::string> done;
+  Lines path;
+  const std::function<bool(const std::string&)> visit = [&](const std::string& file) {
+    if (done.contains(file)) return false;
+    const bool again = std::find(path.begin(), path.end(), file) != path.end();
+    path.push_back(file);
+    if (again) return true;
+    if (const auto at = includes.find(file); at != includes.end()) {
+      for (const std::string& other : at->second) {
+        if (visit(other)) return true;
+      }
+    }
+    path.pop_back();
+    done.insert(file);
+    return false;
+  };
+  for (const auto& [file, others] : includes) {
+    if (visit(file)) return path;
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("no function is longer than a screen") {
+  std::size_t functions = 0;
+  for (const char* top : {"sim", "kernels"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / top)) {
+      const std::string extension = entry.path().extension().string();
+      if (extension != ".cpp" && extension != ".hpp") continue;
+      for (const Function& f : functions_of(lines_of(entry.path()))) {
+        ++functions;
+        INFO(entry.path().string() << ":" << f.line);
+        CHECK(f.lines <= kMostLines);
+      }
+    }
+  }
+  CHECK(functions > 2000);
+}
+
+TEST_CASE("functions are found where they begin and end, and scopes are none") {
+  const auto found = functions_of({"namespace a {", "int one() {", "  if (true) {", "  }", "}", "class B {",
+                                   "  int two() const {", "    return 2;", "  }", "};", "}  // namespace a"});
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].line == 2);
+  CHECK(found[0].lines == 2);
+  CHECK(found[1].line == 7);
+  CHECK(found[1].lines == 1);
+}
+
+TEST_CASE("headers do not include each other in a circle") {
+  static const std::regex include(R"(^#include \"([a-z_]+/[^\"]*)\")");
+  std::map<std::string, std::set<std::string>> includes;
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "sim")) {
+    if (entry.path().extension() != ".hpp") continue;
+    std::set<std::string>& of_file = includes[fs::relative(entry.path(), kRoot / "sim").string()];
+    for (const std::string& line : lines_of(entry.path())) {
+      std::smatch match;
+      if (std::regex_search(line, match, include)) of_file.insert(match[1]);
+    }
+  }
+  CHECK(includes.size() > 100);
+  CHECK(circle_in(includes).empty());
+  CHECK(circle_in({{"a", {"b"}}, {"b", {"c", "d"}}, {"d", {"a"}}}) == Lines{"a", "b", "d", "a"});
+}
