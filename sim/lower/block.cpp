@@ -223,7 +223,7 @@ OpId Block::fused_attention(const graph::DecodeAttention& work, After after) {
   }
   // repeat_kv: keys and values are copied out to all query heads, and the kernel sees heads of their own.
   const double half = work.tokens * work.head_dim * work.element_bytes;
-  const graph::Kernel repeated{graph::KernelClass::kConvert, half, half * work.group, 0, work.unit_bytes};
+  const graph::Kernel repeated{graph::KernelClass::kConcatenate, half, half * work.group, 0, work.unit_bytes};
   OpId op = kernel(Lane::kCompute, Kind::kAttention, "repeat keys", repeated, after);
   op = kernel(Lane::kCompute, Kind::kAttention, "repeat values", repeated, {op});
   scaled.rows *= work.group, scaled.tokens *= work.group;

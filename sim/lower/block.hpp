@@ -79,6 +79,8 @@ class Block final : public policy::LayerOps {
   graph::OpId join_all(graph::OpId first, graph::OpId last, graph::OpId also);
   // Whether the framework runs operators that others fuse one by one.
   bool unfused() const { return framework_.unfused; }
+  // Whether every kernel is launched by a Python operator.
+  bool eager() const { return framework_.launch == config::Framework::Launch::kEager; }
   graph::OpId last() const { return next_ - 1; }
   graph::OpId next() const { return next_; }
 

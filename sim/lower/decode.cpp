@@ -116,7 +116,11 @@ OpId DecodeWindow::decode_layer(Block& block, int layer, OpId after) {
   shape.heads = counts_at(layer, shape.tokens);
   shape.per_query_head = setting_.per_query_head;
   setting_.policy->decode_layer(shape, block);
-  return after_attention(block, model, layer, rows, block.taken_done(), true);
+  OpId attended = block.taken_done();
+  if (setting_.run->framework.layer_sync) {
+    attended = block.host(Lane::kHost, Kind::kSync, "scalar of the layer", graph::HostCall::kItemSync, 1, {attended});
+  }
+  return after_attention(block, model, layer, rows, attended, true);
 }
 
 std::span<const policy::HeadCounts> DecodeWindow::counts_at(int layer, std::int64_t tokens) {

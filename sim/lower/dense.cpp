@@ -147,10 +147,17 @@ OpId before_attention(Block& block, const config::Model& model, double rows, OpI
     project("q projection", q);
     project("k projection", kv / 2);
     project("v projection", kv / 2);
+    if (model.qk_norm) op = unfused_norm(block, rows * kv / 2, unfused_norm(block, rows * q, op, false), false);
     return unfused_rope(block, rows * q, rows * kv / 2, op);
   }
   project("qkv projection", q + kv);
-  // RoPE on queries and keys, QK norm where the model has one, and the append of keys and values: one fused kernel.
+  // RoPE on queries and keys, QK norm where the model has one, and the append of keys and values: one fused kernel
+  // where a compiler fuses them; engines without one launch a norm each for queries and keys.
+  if (model.qk_norm && block.eager()) {
+    for (const double values : {q, kv / 2}) {
+      op = block.kernel(Lane::kCompute, Kind::kSmall, "norm of heads", streaming(rows * values, rows * values), {op});
+    }
+  }
   op = block.kernel(Lane::kCompute, Kind::kSmall, "rope and append", streaming(rows * (q + kv), rows * (q + kv)), {op});
   if (model.cache != config::Precision::kFp8) return op;
   // Kernels for FP8 caches multiply FP8 queries, which a kernel of its own makes (vLLM); at short contexts that costs

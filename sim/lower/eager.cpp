@@ -16,9 +16,9 @@ constexpr double kHalf = 2, kSingle = 4;
 }  // namespace
 
 OpId eager_attention(Block& block, const EagerAttention& work, OpId after) {
-  const auto pass = [&](const char* label, double read, double write, double flops) {
-    after = block.kernel(Lane::kCompute, Kind::kAttention, label,
-                         graph::Kernel{graph::KernelClass::kElementwise, read, write, flops}, {after});
+  const auto pass = [&](const char* label, double read, double write, double flops,
+                        graph::KernelClass cls = graph::KernelClass::kElementwise) {
+    after = block.kernel(Lane::kCompute, Kind::kAttention, label, graph::Kernel{cls, read, write, flops}, {after});
   };
   const auto product = [&](const char* label, double read, double write) {
     const graph::PrefillAttention both{2 * work.scores * work.head_dim, read, write};
@@ -26,8 +26,8 @@ OpId eager_attention(Block& block, const EagerAttention& work, OpId after) {
   };
   const double s = work.scores, repeated = work.kv_bytes * work.group;
   if (work.group > 1) {
-    pass("repeat keys", work.kv_bytes / 2, repeated / 2, 0);
-    pass("repeat values", work.kv_bytes / 2, repeated / 2, 0);
+    pass("repeat keys", work.kv_bytes / 2, repeated / 2, 0, graph::KernelClass::kConcatenate);
+    pass("repeat values", work.kv_bytes / 2, repeated / 2, 0, graph::KernelClass::kConcatenate);
   }
   product("scores", work.q_bytes + repeated / 2, s * kHalf);
   pass("scale", s * kHalf, s * kHalf, s);

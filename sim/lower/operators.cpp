@@ -103,11 +103,11 @@ double threads_for(double numbers) { return std::max(1.0, std::ceil(numbers / kG
 
 }  // namespace
 
-OpId unfused_norm(Block& block, double values, OpId after) {
+OpId unfused_norm(Block& block, double values, OpId after, bool residual) {
   const double half = values * kHalf, single = values * kSingle;
+  if (residual) after = run(block, {{"add residual", 2 * half, half}}, after);
   return run(block,
-             {{"add residual", 2 * half, half},
-              {"norm to single", half, single},
+             {{"norm to single", half, single},
               {"norm square", single, single},
               {"norm mean", single, 0},
               {"norm epsilon", 0, 0},

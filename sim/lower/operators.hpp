@@ -14,8 +14,8 @@ struct Pass {
   double read_bytes = 0, write_bytes = 0;
 };
 
-// Residual addition and LlamaRMSNorm over `values` half-precision numbers; the last op.
-graph::OpId unfused_norm(Block& block, double values, graph::OpId after);
+// LlamaRMSNorm over `values` half-precision numbers, behind a residual addition where there is one; the last op.
+graph::OpId unfused_norm(Block& block, double values, graph::OpId after, bool residual = true);
 // apply_rotary_pos_emb on queries and keys of so many numbers, and their and the values' way into the cache.
 graph::OpId unfused_rope(Block& block, double queries, double keys, graph::OpId after);
 // SiLU and the product with the other half, over `values` numbers each.

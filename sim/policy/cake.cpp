@@ -36,7 +36,7 @@ class DecodingCake final : public Policy {
     const std::int64_t budget = info.prompt_tokens <= s_.budget ? s_.budget
                                                                 : layer_budget(s_, layer.layer().id(), info.n_layers,
                                                                                info.prompt_tokens, preferences);
-    return evicting_selector(layer, prompt_rule(s_, layer, budget, true), s_.block, false);
+    return evicting_selector(layer, prompt_rule(s_, layer, budget), s_.block, false);
   }
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
@@ -59,31 +59,16 @@ class DecodingCake final : public Policy {
   std::vector<double> preferences_;
 };
 
-std::vector<Parameter> parameters() {
-  std::vector<Parameter> list = prompt_eviction_parameters(32, "avg", 5);
-  std::erase_if(list, [](const Parameter& p) { return p.key == "group"; });
-  list.push_back(group_parameter({"mean_weights", "sum_weights", "max_weights"}));
-  list.push_back(real("gamma", 200.0, "weight of a token's variance relative to its mean", 0, 1e9));
-  for (const char* tau : {"tau1", "tau2"}) {
-    const bool first = std::string(tau) == "tau1";
-    list.push_back(real(tau, 1.0,
-                        first ? "temperature of a layer's entropy in its preference"
-                              : "temperature of a layer's variance in its preference",
-                        0.01, 100));
-  }
-  list.push_back(choice("layers", {"preference", "uniform"}, "how layers share the budget: by preference, or equally"));
-  list.push_back(flag("decode_eviction", false, "evict at every step, too, as the released code does"));
-  return list;
-}
-
-PromptEviction read_setting(const ParameterValues& values) {
-  PromptEviction setting = read_prompt_eviction(values);
-  setting.scores = TokenScores::kVariance;
-  setting.gamma = values.number("gamma");
-  setting.tau1 = values.number("tau1");
-  setting.tau2 = values.number("tau2");
-  if (values.text("layers") == "preference") setting.layers = LayerBudgets::kPreference;
-  return setting;
+Fields<PromptEviction> fields() {
+  using S = PromptEviction;
+  return prompt_eviction_fields(32, "avg", 5, {})
+      .add(group_parameter({"mean_weights", "sum_weights", "max_weights"}), &S::group)
+      .add(real("gamma", 200.0, "weight of a token's variance relative to its mean", 0, 1e9), &S::gamma)
+      .add(real("tau1", 1.0, "temperature of a layer's entropy in its preference", 0.01, 100), &S::tau1)
+      .add(real("tau2", 1.0, "temperature of a layer's variance in its preference", 0.01, 100), &S::tau2)
+      .add(choice("layers", {"preference", "uniform"}, "how layers share the budget: by preference, or equally"),
+           &S::layers, {LayerBudgets::kPreference, LayerBudgets::kUniform})
+      .add(flag("decode_eviction", false, "evict at every step, too, as the released code does"), &S::decode_eviction);
 }
 
 }  // namespace
@@ -94,7 +79,8 @@ Descriptor describe_cake() {
   d.sentence = "SnapKV with scores that reward varying attention, and layers sharing the budget by how they attend.";
   d.category = "drop";
   d.paper = "Qin et al., CAKE, ICLR 2025 (arXiv 2503.12491)";
-  d.parameters = parameters();
+  const PromptEviction start = {.scores = TokenScores::kVariance};
+  describe_prompt_eviction(d, fields(), start);
   d.budget_convention =
       "retained: of the prompt, the window included, on average over layers; generated tokens on top, "
       "or, with decode_eviction, the current token";
@@ -105,18 +91,16 @@ Descriptor describe_cake() {
                    "preferences of layers that the trace does not hold are those of the nearest one that it does",
                    "the cascade's smaller memory peak during the prompt is not modelled; with block, preferences are "
                    "those of the whole prompt"};
-  const auto stages = [](const ParameterValues& values, const Lengths&) {
+  d.make = [fields = fields(), start](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
+    const PromptEviction s = read_prompt_eviction(fields, values, start);
+    if (s.decode_eviction) return std::make_unique<DecodingCake>(s);
+    return two_stages(evict_after_prompt(s), read_all());
+  };
+  d.stages = [stages = d.stages](const ParameterValues& values, const Lengths& lengths) {
     if (values.flag("decode_eviction")) {
       throw UserError(values.where("decode_eviction"), "cake is a first stage only where it evicts once");
     }
-    return Stages{evict_after_prompt(read_setting(values)), read_all()};
-  };
-  d.needs = [](const ParameterValues& values, const Lengths&) { return prompt_eviction_needs(values, true); };
-  d.stages = stages;
-  d.make = [stages](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    if (values.flag("decode_eviction")) return std::make_unique<DecodingCake>(read_setting(values));
-    Stages both = stages(values, lengths);
-    return two_stages(std::move(both.first), std::move(both.second));
+    return stages(values, lengths);
   };
   return d;
 }

@@ -82,7 +82,7 @@ Stages read_stages(const ParameterValues& values, const std::string& key, const 
       parameters = parameters.with("budget_convention", config::Node::scalar("traffic", {}));
     }
   }
-  ParameterValues inner(d.parameters, parameters);
+  ParameterValues inner(d, parameters);
   inner.set_profile(values.profile());
   return d.stages(inner, lengths);
 }

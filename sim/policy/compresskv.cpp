@@ -13,6 +13,21 @@
 #include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
+namespace {
+
+Fields<PromptEviction> fields() {
+  // One ranking a layer: query heads of a group have nothing to agree on.
+  Fields<PromptEviction> all = prompt_eviction_fields(8, "avg", 5, {});
+  add_retrieval_scores(all);
+  all.add(choice("layers", {"errors", "uniform"},
+                 "how layers share the budget: by their error under compression, or equally"),
+          &PromptEviction::layers, {LayerBudgets::kErrors, LayerBudgets::kUniform});
+  add_error_budgets(all);
+  return all.add(quantisation_parameters())
+      .add(profile_parameter("semantic scores of heads, and layer errors for layers: errors"));
+}
+
+}  // namespace
 
 Descriptor describe_compresskv() {
   Descriptor d;
@@ -20,15 +35,7 @@ Descriptor describe_compresskv() {
   d.sentence = "Lets the heads that find answers choose the tokens of all heads, with more tokens where loss hurts.";
   d.category = "drop";
   d.paper = "Lin et al., CompressKV, 2025 (arXiv 2508.02401)";
-  d.parameters = prompt_eviction_parameters(8, "avg", 5);
-  // One ranking a layer: query heads of a group have nothing to agree on.
-  std::erase_if(d.parameters, [](const Parameter& p) { return p.key == "group"; });
-  for (Parameter& p : retrieval_score_parameters()) d.parameters.push_back(std::move(p));
-  d.parameters.push_back(choice("layers", {"errors", "uniform"},
-                                "how layers share the budget: by their error under compression, or equally"));
-  for (Parameter& p : error_budget_parameters()) d.parameters.push_back(std::move(p));
-  for (Parameter& p : quantisation_parameters()) d.parameters.push_back(std::move(p));
-  d.parameters.push_back(profile_parameter("semantic scores of heads, and layer errors for layers: errors"));
+  describe_prompt_eviction(d, fields(), {.scores = TokenScores::kRetrievalHeads});
   d.budget_convention =
       "retained: of the prompt, the window included, on average over layers; generated tokens come on top";
   d.formulas = {"traffic: 2·n_kv·(B_l + T)·d·b a step in layer l, Σ B_l = layers·budget",
@@ -38,21 +45,13 @@ Descriptor describe_compresskv() {
       "layer errors are of the attention output before its projection, where traces end; the paper's are "
       "after it (equations 6 and 7)",
       "layers that the profile's trace does not hold have the scores of the nearest one that it does"};
-  d.needs = [](const ParameterValues& values, const Lengths&) {
-    ReplayNeeds needs = prompt_eviction_needs(values, true);
-    if (values.text("quantisation") == "kivi") needs.unseen = kRoundingUnseen;
-    return needs;
+  d.needs = [needs = d.needs](const ParameterValues& values, const Lengths& lengths) {
+    ReplayNeeds all = needs(values, lengths);
+    if (values.text("quantisation") == "kivi") all.unseen = kRoundingUnseen;
+    return all;
   };
-  d.stages = [](const ParameterValues& values, const Lengths&) {
-    PromptEviction setting = read_prompt_eviction(values);
-    read_retrieval_scores(values, setting);
-    std::vector<std::string> kinds = {"semantic"};
-    if (values.text("layers") == "errors") {
-      read_error_budgets(values, setting);
-      kinds.emplace_back("layer_errors");
-    }
-    setting.profile = load_profile(values, kinds);
-    return Stages{evict_after_prompt(setting), read_as_stored(values)};
+  d.stages = [stages = d.stages](const ParameterValues& values, const Lengths& lengths) {
+    return Stages{stages(values, lengths).first, read_as_stored(values)};
   };
   return d;
 }

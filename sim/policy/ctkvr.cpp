@@ -12,8 +12,9 @@
 //   step on.
 // Cost. Prefill: centroids copied and normalised, scores 2·n_q·C·S·d flops, top-ρ of n_kv·C rows, KV to the host.
 //   Step: n_q·C·d·b read for cosines, top-C', lists deduplicated (n_kv·C'·ρ·4); positions and queries to the host; the
-//   CPU scores n_kv·L_rec keys and attends to n_kv·budget pairs while the GPU attends to sink and window; outputs back,
-//   merged. The update copies ρ positions a KV head to the GPU beside that.
+//   CPU scores n_kv·L_rec keys, ranks them by n_q·L_rec scores of 4 bytes and attends to n_kv·budget pairs while the
+//   GPU attends to sink and window; outputs back, merged. The update copies ρ positions a KV head to the GPU beside
+//   that.
 // Storage: n_kv·C·ρ·4 + n_q·C·d·b + KV of sink and window on the GPU, a layer; all other KV in host memory.
 // Limit: a budget that covers all tokens leaves everything on the GPU: full attention.
 #include <algorithm>
@@ -321,13 +322,12 @@ const Fields<Setting>& fields() {
                       "how the lists looked up are united: by marks in a table, or by comparing each two of them"),
                &S::pairwise)
           .add(flag("departed", false, "tokens that left the window are candidates at every step"), &S::departed)
-          .add(static_parameters(128, 512));
+          .add(static_fields(128, 512), &S::fixed);
   return all;
 }
 
 std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
   Setting s = fields().read(values);
-  s.fixed = {values.integer("sink"), values.integer("recent"), false};
   if (s.budget >= lengths.bound() || s.fixed.sink + s.fixed.recent >= lengths.bound()) {
     return two_stages(keep_all(), read_all());
   }
@@ -350,7 +350,8 @@ Descriptor describe_ctkvr() {
       "selected: tokens attended to on the CPU, a KV head; sink and recent come on top (rerank: false: as many as were "
       "recalled)";
   d.formulas = {
-      "traffic: GPU n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; CPU n_kv·(L_rec + 2·budget)·d·b; to the host n_kv·L_rec·4 "
+      "traffic: GPU n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; CPU n_kv·(L_rec + 2·budget)·d·b + n_q·L_rec·4; to the host "
+      "n_kv·L_rec·4 "
       "+ n_q·d·b, back n_q·(d·b + 4) a step and, with update, n_kv·ρ·4",
       "storage: GPU n_kv·C·ρ·4 + n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; host 2·n_kv·(L − sink − recent)·d·b",
       "CPU work with rerank over without: (L_rec + 2·budget) / (2·L_rec)"};
@@ -358,6 +359,14 @@ Descriptor describe_ctkvr() {
                    "a token that leaves the window can be found only where a list names it, as the paper's update "
                    "ranks recalled keys alone; departed: true makes all of them candidates",
                    "static attention runs on the model's stream behind the recall, not on a second stream"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    const Setting s = fields().read(values);
+    const auto listed = static_cast<std::int64_t>(values.number("recall_factor") * static_cast<double>(s.budget));
+    return BudgetRule{.tokens = s.rerank ? s.budget : s.looked * listed,
+                      .beside = s.fixed.sink + s.fixed.recent,
+                      .fewer = BudgetRule::kAny,
+                      .counts = BudgetRule::Counts::kSelected};
+  };
   d.needs = [](const ParameterValues& values, const Lengths& lengths) {
     const bool last = parse_place(values.text("positions")) == Place::kLast;
     return ReplayNeeds{.whole_prompt = !last, .window = centroids_of(values, lengths.prompt_tokens)};

@@ -4,9 +4,9 @@
 // Idea: evict as H2O, but merge what goes into its most similar neighbour, and give layers with even attention less.
 // Selection: F_l = mean over heads of the variance over tokens of the prompt's column sums, scaled to [0, 1] over the
 //   heads of the layer; layer budget = clamp(layers·budget·softmax_l(−F), 1 % of the tokens, all). The first decode
-//   step attends to everything; then the first `sink` tokens, the last recent_share of the layer's budget and the best
-//   of the others by total weight stay. Later steps attend to one token more than the budget, add their weights, evict
-//   one.
+//   step attends to everything; then the last ⌊share·budget⌋ tokens stay and of the others the ⌊(1 − share)·budget⌋
+//   best by total weight, the first `sink` among them, share being recent_share and budget the layer's. Later steps
+//   attend to one token more than that, add their weights, evict one.
 // Merge: u = largest cosine of an evicted key to a kept one, j = its position. A slot (the i-th evicted token of every
 //   head) merges where the mean of u over heads reaches tau: the mean over slots and heads at first, later alpha·tau +
 //   beta·that mean. K_j becomes the mean of itself and all u·K_e merged into it, V_j likewise. Later attention, and
@@ -67,11 +67,14 @@ Surveyed survey_layer(const LayerInput& input) {
 
 class D2oRule final : public EvictionRule {
  public:
-  // budget: the layer's; all tokens where it is left alone.
-  D2oRule(const LayerInput& input, const D2oSetting& setting, std::int64_t budget, const HeavyHitters* prompt)
-      : layer_(input.layer()), s_(setting), budget_(budget) {
+  // budget: the layer's, which need not be whole. No totals: nothing is evicted.
+  D2oRule(const LayerInput& input, const D2oSetting& setting, double budget, const HeavyHitters* prompt)
+      : layer_(input.layer()), s_(setting) {
     if (prompt != nullptr) totals_ = std::make_unique<HeavyHitters>(*prompt);
-    const auto recent = static_cast<std::int64_t>(static_cast<double>(budget_) * s_.recent_share);
+    // Rounded down, but 0.3 · 10 is 3 although its floating-point product may fall short of it.
+    const auto part = [&](double share) { return static_cast<std::int64_t>(share * budget + 1e-9); };
+    const std::int64_t recent = part(s_.recent_share);
+    budget_ = std::max<std::int64_t>(1, part(1 - s_.recent_share) + recent);
     quota_ = {budget_, std::min(s_.sink, budget_ - recent), recent};
   }
 
@@ -165,7 +168,7 @@ class D2oRule final : public EvictionRule {
 
   const trace::Layer& layer_;
   D2oSetting s_;
-  std::int64_t budget_;
+  std::int64_t budget_ = 1;  // tokens that stay
   Quota quota_;
   std::unique_ptr<HeavyHitters> totals_;
   std::vector<MergingCache> caches_;
@@ -190,11 +193,11 @@ class D2o final : public Policy {
     const int id = layer.layer().id();
     std::unique_ptr<EvictionRule> rule;
     if (covers_all_ || exempt(s_, id, info.n_layers)) {
-      rule = std::make_unique<D2oRule>(layer, s_, info.positions(), nullptr);
+      rule = std::make_unique<D2oRule>(layer, s_, 1, nullptr);
     } else if (s_.block > 0) {
       require_prompt_queries(info, 0, "d2o sums the weights of all prompt queries");
       const HeavyHitters none(layer.layer(), Group::kMeanWeights);
-      rule = std::make_unique<D2oRule>(layer, s_, s_.budget, &none);
+      rule = std::make_unique<D2oRule>(layer, s_, static_cast<double>(s_.budget), &none);
     } else {
       std::map<int, Surveyed> known = surveyed_;
       if (!known.contains(id)) known[id] = survey_layer(layer);
@@ -262,14 +265,14 @@ class D2o final : public Policy {
   Growth growth() const override { return {.attended = covers_all_ ? 1.0 : 0.0}; }
 
  private:
-  std::int64_t budget(const std::map<int, Surveyed>& known, int layer, const trace::TraceInfo& info) const {
-    if (!s_.adaptive) return s_.budget;
+  double budget(const std::map<int, Surveyed>& known, int layer, const trace::TraceInfo& info) const {
+    if (!s_.adaptive) return static_cast<double>(s_.budget);
     Profile shares;  // for its rule of the nearest layer
     shares.n_layers = info.n_layers;
     for (const auto& [id, one] : known) shares.layer_errors[id] = std::exp(-one.spread);
     const auto tokens = static_cast<double>(info.prompt_tokens + 1);
     const double share = shares.layer_shares()[index(layer)] * info.n_layers * static_cast<double>(s_.budget);
-    return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::clamp(share, 0.01 * tokens, tokens)));
+    return std::clamp(share, 0.01 * tokens, tokens);
   }
 
   D2oSetting s_;
@@ -320,6 +323,11 @@ Descriptor describe_d2o() {
       "and pairs merge once a KV head",
       "with block, which only layers: uniform allows (the layers' budgets rest on sums over the whole prompt), each "
       "block is followed by an eviction, and later queries of the prompt see merged pairs"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    BudgetRule rule = evicts_always(values.integer("budget"));
+    rule.over = BudgetRule::Over::kModel;
+    return rule;
+  };
   d.uncompressed_layers = {"exempt"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.whole_prompt = true}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {

@@ -12,12 +12,37 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "policy/eviction.hpp"
 #include "policy/head_split.hpp"
 #include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
+
+struct DuoSetting {
+  HeadSplit split;
+  double sparsity = 0;
+  std::optional<double> threshold;
+  std::optional<std::int64_t> budget;
+};
+
+const Fields<DuoSetting>& fields() {
+  using S = DuoSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(real("sparsity", 0.5, "share of the KV heads that stream"), &S::sparsity)
+          .add(whole("sink", 64, "tokens", "first tokens that streaming heads keep"), &S::split, &HeadSplit::sink)
+          .add(whole("recent", 256, "tokens", "last tokens that streaming heads keep, the current one included"),
+               &S::split, &HeadSplit::recent)
+          .add(real_or("threshold", "none", "instead of sparsity: heads with at least this score keep everything", 0,
+                       1e12),
+               &S::threshold)
+          .add(whole_or("budget", "none", "tokens",
+                        "instead of sparsity: as many full heads as keep the mean over heads within this", 1, 1e9),
+               &S::budget)
+          .add(block_parameter(), &S::split, &HeadSplit::block)
+          .add(profile_parameter("retrieval scores of heads"));
+  return all;
+}
 
 // As many full heads as fit; below sink + recent all heads stream, within the budget.
 std::int64_t fit_budget(std::int64_t budget, std::int64_t heads, std::int64_t bound, HeadSplit& split) {
@@ -30,24 +55,21 @@ std::int64_t fit_budget(std::int64_t budget, std::int64_t heads, std::int64_t bo
 }
 
 std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  HeadSplit split;
+  DuoSetting s = fields().read(values);
+  HeadSplit& split = s.split;
   split.profile = load_profile(values, {"retrieval"});
-  split.sink = values.integer("sink");
-  split.recent = values.integer("recent");
-  split.block = read_block(values);
   const auto scores = kv_head_scores(*split.profile, "retrieval", HeadReduce::kMean);
   const std::int64_t heads = split.profile->n_layers * split.profile->n_kv_heads;
-  const bool by_threshold = !values.is_text("threshold"), by_budget = !values.is_text("budget");
-  if (by_threshold + by_budget + values.given("sparsity") > 1) {
-    throw UserError(values.where(by_budget ? "budget" : "threshold"),
+  if (s.threshold.has_value() + s.budget.has_value() + values.given("sparsity") > 1) {
+    throw UserError(values.where(s.budget ? "budget" : "threshold"),
                     "sparsity, threshold and budget each say which heads stream: give one");
   }
-  std::int64_t full = heads - std::llround(values.number("sparsity") * static_cast<double>(heads));
-  if (by_budget) full = fit_budget(values.integer("budget"), heads, lengths.bound(), split);
-  if (by_threshold) {
+  std::int64_t full = heads - std::llround(s.sparsity * static_cast<double>(heads));
+  if (s.budget) full = fit_budget(*s.budget, heads, lengths.bound(), split);
+  if (s.threshold) {
     full = 0;
     for (const auto& layer : scores) {
-      full += std::count_if(layer.begin(), layer.end(), [&](double x) { return x >= values.number("threshold"); });
+      full += std::count_if(layer.begin(), layer.end(), [&](double x) { return x >= *s.threshold; });
     }
   }
   split.full = best_heads(scores, full);
@@ -62,15 +84,7 @@ Descriptor describe_duo_attention() {
   d.sentence = "Some heads keep the whole context, the others only its first tokens and a sliding window.";
   d.category = "drop";
   d.paper = "Xiao et al., DuoAttention, ICLR 2025 (arXiv 2410.10819)";
-  d.parameters = {
-      real("sparsity", 0.5, "share of the KV heads that stream"),
-      whole("sink", 64, "tokens", "first tokens that streaming heads keep"),
-      whole("recent", 256, "tokens", "last tokens that streaming heads keep, the current one included"),
-      real_or("threshold", "none", "instead of sparsity: heads with at least this score keep everything", 0, 1e12),
-      whole_or("budget", "none", "tokens",
-               "instead of sparsity: as many full heads as keep the mean over heads within this", 1, 1e9),
-      block_parameter(),
-      profile_parameter("retrieval scores of heads")};
+  d.parameters = fields().parameters();
   d.budget_convention = "retained: on average over all KV heads, at the last decode step";
   d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·min(L, sink + recent)) a step",
                 "storage: the same number of bytes"};
@@ -79,6 +93,12 @@ Descriptor describe_duo_attention() {
       "attention on what probes must retrieve, the mean over its query heads",
       "by default the prompt is dense in all heads; the released code streams it in streaming heads, chunk by chunk: "
       "block"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    return BudgetRule{.tokens = values.integer("budget"),
+                      .fewer = BudgetRule::kAny,
+                      .counts = BudgetRule::Counts::kRetained,
+                      .over = BudgetRule::Over::kModel};
+  };
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
   d.make = make;
   return d;

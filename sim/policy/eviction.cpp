@@ -1,7 +1,6 @@
 // The frame that H2O, TOVA, D2O, KeyDiff and CAKE's decode mode share, and that runs prompt-end eviction block by block
 // (Park et al., "KeyDiff", 2025, arXiv 2504.15364, section 2: block prompt processing).
 #include "policy/eviction.hpp"
-#include "policy/fields.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -10,6 +9,7 @@
 #include "base/error.hpp"
 #include "policy/costs.hpp"
 #include "policy/ranking.hpp"
+#include "trace/metadata.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -25,7 +25,7 @@ class EvictingSelector final : public Selector {
       : info_(layer.info()), rule_(std::move(rule)), block_(block), per_query_head_(per_query_head) {}
 
   void prefill(LayerSelection& resident) override {
-    held_ = evict_prompt(*rule_, info_.prompt_tokens, block_, per_query_head_ ? info_.n_q_heads : info_.n_kv_heads);
+    held_ = evict_prompt(*rule_, prompt_ends(info_, block_), per_query_head_ ? info_.n_q_heads : info_.n_kv_heads);
     resident.reset(held_.size(), per_query_head_);
     for (std::size_t h = 0; h < held_.size(); ++h) resident.heads[h].attended = held_[h];
   }
@@ -86,15 +86,28 @@ void keep_only(Held& held, const std::vector<std::int32_t>& stay) {
   held.resize(stay.size());
 }
 
-std::vector<Held> evict_prompt(EvictionRule& rule, std::int64_t prompt, std::int64_t block, int heads) {
+std::vector<std::int64_t> prompt_ends(const trace::TraceInfo& info, std::int64_t block) {
+  std::vector<std::int64_t> starts = {0}, ends;
+  for (const std::int64_t turn : trace::turns_of(info)) {
+    if (turn > 0 && turn < info.prompt_tokens) starts.push_back(turn);
+  }
+  starts.push_back(info.prompt_tokens);
+  for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
+    for (std::int64_t end = starts[i] + block; block > 0 && end < starts[i + 1]; end += block) ends.push_back(end);
+    ends.push_back(starts[i + 1]);
+  }
+  return ends;
+}
+
+std::vector<Held> evict_prompt(EvictionRule& rule, std::span<const std::int64_t> ends, int heads) {
   std::vector<Held> held(static_cast<std::size_t>(heads));
-  const std::int64_t length = block > 0 ? block : prompt;
-  for (std::int64_t first = 0; first < prompt; first += length) {
-    const std::int64_t end = std::min(prompt, first + length);
+  std::int64_t first = 0;
+  for (const std::int64_t end : ends) {
     for (Held& head : held) {
       for (std::int64_t i = first; i < end; ++i) head.push_back(static_cast<std::int32_t>(i));
     }
     rule.after_block(first, end, held);
+    first = end;
   }
   return held;
 }
@@ -104,19 +117,6 @@ std::unique_ptr<Selector> evicting_selector(const LayerInput& layer, std::unique
   return std::make_unique<EvictingSelector>(layer, std::move(rule), block, per_query_head);
 }
 
-std::vector<Parameter> protected_parameters() {
-  return {
-      whole("sink", 0, "tokens", "first tokens that are never evicted, inside the budget"),
-      whole("recent", 0, "tokens", "last tokens that are never evicted, the current one included, inside the budget")};
-}
-
-Parameter block_parameter() {
-  return whole_or("block", "prompt", "tokens",
-                  "the prompt is read in blocks of so many tokens, with an eviction after each", 1, 1e9);
-}
-
-std::int64_t read_block(const ParameterValues& values) { return values.is_text("block") ? 0 : values.integer("block"); }
-
 void check_quota(const ParameterValues& values, const Quota& quota) {
   if (quota.sink + quota.recent > quota.budget) {
     throw UserError(values.where(values.given("recent") ? "recent"
@@ -125,12 +125,6 @@ void check_quota(const ParameterValues& values, const Quota& quota) {
                     fmt::format("sink ({}) and recent ({}) tokens do not fit into a budget of {}", quota.sink,
                                 quota.recent, quota.budget));
   }
-}
-
-Quota read_quota(const ParameterValues& values) {
-  const Quota quota{values.integer("budget"), values.integer("sink"), values.integer("recent")};
-  check_quota(values, quota);
-  return quota;
 }
 
 double tokens_to_rank(const PrefillLayer& shape, std::int64_t budget) {

@@ -37,23 +37,20 @@ class EvictionRule {
   virtual std::span<const float> output(int) const { return {}; }
 };
 
-// The tokens that each of `heads` lists holds after a prompt in blocks of `block` tokens, 0: in one.
-std::vector<Held> evict_prompt(EvictionRule& rule, std::int64_t prompt, std::int64_t block, int heads);
+// Where the pieces of the prompt end that are each followed by an eviction: after each `block` tokens of a turn (0:
+// none) and after each turn. The turns are the trace's, of a conversation that the prompt holds; what the model
+// answered is a part of its turn, for a trace does not say where the answer begins.
+std::vector<std::int64_t> prompt_ends(const trace::TraceInfo& info, std::int64_t block);
+// The tokens that each of `heads` lists holds after a prompt whose pieces end there.
+std::vector<Held> evict_prompt(EvictionRule& rule, std::span<const std::int64_t> ends, int heads);
 
 // A selector that runs `rule` over the prompt, then attends to everything held at each step and lets the rule evict.
 // `per_query_head`: a list a query head.
 std::unique_ptr<Selector> evicting_selector(const LayerInput& layer, std::unique_ptr<EvictionRule> rule,
                                             std::int64_t block, bool per_query_head);
 
-// ---- parameters
-// sink and recent, tokens that are never evicted; counted inside the budget.
-std::vector<Parameter> protected_parameters();
-// `block`: tokens of a prompt block, or "prompt".
-Parameter block_parameter();
-std::int64_t read_block(const ParameterValues& values);  // 0: the whole prompt at once
 // UserError where sink and recent together exceed the budget.
 void check_quota(const ParameterValues& values, const Quota& quota);
-Quota read_quota(const ParameterValues& values);
 
 // ---- costs
 // Tokens that a head has when the eviction after this block starts, for a cache of `budget`; 0 where it evicts none.

@@ -204,6 +204,7 @@ Descriptor describe_expected_attention() {
       "states and refuses models that normalise queries",
       "every KV head keeps as many tokens; kvpress recommends AdaKV's budgets around it, which are left out",
       "the prompt alone is compressed; the paper also compresses what is generated"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) { return evicts_once(values.integer("budget")); };
   d.needs = [](const ParameterValues& values, const Lengths&) {
     const ExpectedSetting s = fields().read(values);
     return ReplayNeeds{.whole_prompt = s.queries == 0, .window = s.queries};

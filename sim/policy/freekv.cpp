@@ -5,9 +5,10 @@
 // Selection, once a sequence exceeds the budget: sink and window are always attended to; pages start after the sink;
 //   the window is the partial page and the last recent / p full pages, one fewer where the partial page holds more than
 //   p / 2. Full pages before the window compete by Σ_j max(q_j·min_j, q_j·max_j), softmax over pages (not scaled), mean
-//   over the group; Sel(q) are the best ⌊(budget − sink − recent) / p⌋. Step i attends to Sel(q_i) where the group's
-//   mean cos(q_i, q_{i−1}) < tau (correction), else to Sel(q_{i−1}) as chosen then. The first step over budget uses its
-//   own query. Whatever happened, Sel(q_i) is resident when step i + 1 begins.
+//   over the group, pages whose weights underflow by the weights' logarithms; Sel(q) are the best ⌊(budget − sink −
+//   recent) / p⌋. Step i attends to Sel(q_i) where the group's mean cos(q_i, q_{i−1}) < tau (correction), else to
+//   Sel(q_{i−1}) as chosen then. The first step over budget uses its own query. Whatever happened, Sel(q_i) is resident
+//   when step i + 1 begins.
 // Cost: with speculation: wait for the recall of the last step; cosine and a scalar to the host; attention; then
 //   estimate, top-k and recall on side streams, driven by a host thread. If any head of any sequence is corrected, the
 //   estimate of all heads and the recall of those corrected stand before attention. hybrid layout: one copy of 2·p·d
@@ -63,8 +64,9 @@ class FreeKvHead {
       : layer_(layer.layer()),
         s_(setting),
         kv_head_(kv_head),
-        scorer_(layer, kv_head, TokenList(layer.info().prompt_tokens),
-                {.page = s_.page, .first = s_.sink, .summary = s_.summary, .group = s_.group}) {}
+        scorer_(
+            layer, kv_head, TokenList(layer.info().prompt_tokens),
+            {.page = s_.page, .first = s_.sink, .summary = s_.summary, .group = s_.group, .ranks_underflow = true}) {}
 
   // The prompt went to the host layer by layer: sink and window are all that is left on the GPU.
   void prefill(HeadSelection& resident) {
@@ -307,10 +309,15 @@ const Fields<Setting>& fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+Setting read_setting(const ParameterValues& values) {
   Setting s = fields().read(values);
   if (values.text("budget_convention") == "selected") s.budget += s.sink + s.recent;
   s.copies = parse_recall(values.text("recall"));
+  return s;
+}
+
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+  const Setting s = read_setting(values);
   const bool covers_all = s.budget >= lengths.bound();
   if (!covers_all && s.chosen() < 1) {
     throw UserError(values.where("budget"),
@@ -329,6 +336,7 @@ Descriptor describe_freekv() {
   d.category = "retrieval (host)";
   d.paper = "Liu et al., FreeKV, 2025 (arXiv 2505.13109)";
   d.parameters = fields().parameters();
+  d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
   d.budget_convention =
       "attended: sink, window and selected pages (up to a page more while the last one fills); selected: "
       "the selected pages alone";
@@ -342,6 +350,12 @@ Descriptor describe_freekv() {
       "scores: summary: cuboid_mean, group: mean_scores",
       "double buffering alternates by KV head, as in the released runtime, not by page as in the paper",
       "the first layer is compressed by default; the paper leaves it: first_dense_layers: 1"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    const Setting s = read_setting(values);
+    BudgetRule rule{.tokens = s.budget, .beside = s.page - 1, .fewer = 4 * s.page};
+    if (values.text("budget_convention") == "selected") rule.counts = BudgetRule::Counts::kSelected;
+    return rule;
+  };
   d.make = make;
   return d;
 }

@@ -112,13 +112,14 @@ class H2oRule final : public EvictionRule {
   H2oRule(const LayerInput& input, const H2oSetting& setting)
       : input_(input), totals_(input.layer(), setting.group), s_(setting) {
     const trace::TraceInfo& info = input.info();
+    whole_ = prompt_ends(info, s_.block).size() == 1;
     evicts_ = (s_.every_step ? info.positions() : info.prompt_tokens) > s_.quota.budget;
     if (evicts_) require_prompt_queries(info, 0, "h2o sums the weights of all prompt queries");
   }
 
   void after_block(std::int64_t first, std::int64_t end, std::vector<Held>& held) override {
     if (!evicts_) return;
-    if (s_.block == 0) {
+    if (whole_) {
       totals_.add_prompt(input_);
     } else {
       totals_.add_block(first, end, held);
@@ -145,7 +146,7 @@ class H2oRule final : public EvictionRule {
   const LayerInput& input_;
   HeavyHitters totals_;
   H2oSetting s_;
-  bool evicts_ = false;
+  bool evicts_ = false, whole_ = true;  // the prompt is read at once
   std::vector<float> scores_;
   std::vector<std::int32_t> stay_;
 };
@@ -195,17 +196,29 @@ class H2o final : public Policy {
   H2oSetting s_;
 };
 
+const Fields<H2oSetting>& fields() {
+  using S = H2oSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens held a list between steps"), &S::quota, &Quota::budget)
+          .add(whole_or("recent", "half", "tokens",
+                        "last tokens that are never evicted, the current one included; half: of the budget", 0, 1e9),
+               &S::quota, &Quota::recent)
+          .add(sink_parameter(), &S::quota, &Quota::sink)
+          .add(group_parameter({"mean_weights", "sum_weights", "max_weights", "per_head"}), &S::group)
+          .add(flag("decode_eviction", true, "evict after each step, too; false: only after the prompt"),
+               &S::every_step)
+          .add(block_parameter(), &S::block)
+          .add(column_sums_parameter(), &S::materialise);
+  return all;
+}
+
 std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  H2oSetting setting;
-  setting.quota = {values.integer("budget"), values.integer("sink"),
-                   values.is_text("recent") ? values.integer("budget") / 2 : values.integer("recent")};
-  check_quota(values, setting.quota);
-  setting.covers_all = setting.quota.budget >= lengths.bound();
-  setting.block = read_block(values);
-  setting.group = parse_group(values.text("group"));
-  setting.every_step = values.flag("decode_eviction");
-  setting.materialise = values.text("column_sums") == "materialise";
-  return std::make_unique<H2o>(setting);
+  H2oSetting s = fields().read(values);
+  if (values.is_text("recent")) s.quota.recent = s.quota.budget / 2;
+  check_quota(values, s.quota);
+  s.covers_all = s.quota.budget >= lengths.bound();
+  return std::make_unique<H2o>(s);
 }
 
 }  // namespace
@@ -221,14 +234,7 @@ Descriptor describe_h2o() {
   d.sentence = "Keeps the last tokens and those that have collected the most attention so far.";
   d.category = "drop";
   d.paper = "Zhang et al., H2O, NeurIPS 2023 (arXiv 2306.14048)";
-  d.parameters = {budget_parameter("tokens held a list between steps"),
-                  whole_or("recent", "half", "tokens",
-                           "last tokens that are never evicted, the current one included; half: of the budget", 0, 1e9),
-                  protected_parameters().front(),
-                  group_parameter({"mean_weights", "sum_weights", "max_weights", "per_head"}),
-                  flag("decode_eviction", true, "evict after each step, too; false: only after the prompt"),
-                  block_parameter(),
-                  column_sums_parameter()};
+  d.parameters = fields().parameters();
   d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";
   d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b a step, n_q·(budget + 1)·4 of weights written and read, totals",
                 "prompt: n_q·S·(S + 1)·d FLOP for the column sums",
@@ -238,6 +244,10 @@ Descriptor describe_h2o() {
       "version of H2O (arXiv 2504.15364, appendix F.2)",
       "some code evicts after the prompt only: decode_eviction: false",
       "with block, a token's total counts the queries of its own and later blocks while it is held"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    const H2oSetting s = fields().read(values);
+    return s.every_step ? evicts_always(s.quota.budget) : evicts_once(s.quota.budget);
+  };
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.whole_prompt = true}; };
   d.make = make;
   return d;

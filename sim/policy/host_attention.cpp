@@ -162,9 +162,12 @@ std::vector<MemoryItem> split_cache(const MemoryShape& shape, std::int64_t on_gp
           {graph::Pool::kDram, "KV cache in host memory", kv_bytes(shape, static_cast<double>(shape.tokens - held))}};
 }
 
-std::vector<Parameter> static_parameters(std::int64_t sink, std::int64_t recent) {
-  return {whole("sink", sink, "tokens", "first tokens, which stay on the GPU; not counted as selected"),
-          whole("recent", recent, "tokens", "last tokens, which stay on the GPU; not counted as selected")};
+Fields<StaticTokens> static_fields(std::int64_t sink, std::int64_t recent) {
+  return Fields<StaticTokens>()
+      .add(whole("sink", sink, "tokens", "first tokens, which stay on the GPU; not counted as selected"),
+           &StaticTokens::sink)
+      .add(whole("recent", recent, "tokens", "last tokens, which stay on the GPU; not counted as selected"),
+           &StaticTokens::recent);
 }
 
 }  // namespace kvcast::policy

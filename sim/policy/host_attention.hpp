@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "policy/fields.hpp"
 #include "policy/policy.hpp"
 
 namespace kvcast::policy {
@@ -67,6 +68,6 @@ void attend_and_merge(const DecodeLayer& shape, LayerOps& ops, graph::OpId queri
 std::vector<MemoryItem> split_cache(const MemoryShape& shape, std::int64_t on_gpu);
 
 // `sink` and `recent` under the convention that they do not count as selected.
-std::vector<Parameter> static_parameters(std::int64_t sink, std::int64_t recent);
+Fields<StaticTokens> static_fields(std::int64_t sink, std::int64_t recent);
 
 }  // namespace kvcast::policy

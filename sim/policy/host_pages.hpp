@@ -49,6 +49,14 @@ using HeadTest = std::function<bool(const HeadCounts&)>;
 Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const HeadTest& which, graph::OpId after,
                       LayerOps& ops);
 
+// Recalled pages that a head's selection gives up stay in HBM, in room for `tokens` tokens a head, rounded down to
+// whole pages, until it is needed: those used longest ago go first, lower positions first among equals. What is chosen
+// again meanwhile is not recalled again. It starts empty after the prompt. `page`: tokens that a recall brings at once.
+struct KeptPages {
+  std::int64_t tokens = 0, page = 1;
+};
+std::unique_ptr<Policy> keep_recalled(const KeptPages& kept, std::unique_ptr<Policy> inner);
+
 // The whole cache in pinned host memory.
 MemoryItem host_copy(const MemoryShape& shape);
 

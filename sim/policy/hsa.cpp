@@ -280,14 +280,6 @@ class Hsa final : public Retrieval {
   HsaSetting s_;
 };
 
-Stages make(const ParameterValues& values, const Lengths& lengths) {
-  HsaSetting setting = read_hsa(values, lengths);
-  setting.budget = values.integer("budget");
-  setting.length = lengths.bound();
-  setting.ratio = std::max(1.0, static_cast<double>(setting.length) / static_cast<double>(setting.budget));
-  return {keep_all(), retrieve_hsa(setting)};
-}
-
 }  // namespace
 
 int HsaSetting::page() const { return static_cast<int>(std::min(std::floor(ratio), std::ceil(std::sqrt(ratio)))); }
@@ -306,9 +298,7 @@ std::int64_t max_new_tokens(const ParameterValues& values, const Lengths& length
   return values.is_text("max_new_tokens") ? lengths.decode_steps : values.integer("max_new_tokens");
 }
 
-namespace {
-
-const Fields<HsaSetting>& fields() {
+const Fields<HsaSetting>& hsa_fields() {
   using S = HsaSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -331,15 +321,26 @@ const Fields<HsaSetting>& fields() {
   return all;
 }
 
-}  // namespace
+namespace {
 
-std::vector<Parameter> hsa_parameters() { return fields().parameters(); }
-
-HsaSetting read_hsa(const ParameterValues& values, const Lengths& lengths) {
-  HsaSetting setting = fields().read(values);
-  setting.reserved = max_new_tokens(values, lengths);
-  return setting;
+const Fields<HsaSetting>& fields() {
+  static const Fields<HsaSetting> all =
+      Fields<HsaSetting>()
+          .add(budget_parameter("the step's traffic in tokens, half for estimation, half for attention"),
+               &HsaSetting::budget)
+          .add(hsa_fields());
+  return all;
 }
+
+Stages make(const ParameterValues& values, const Lengths& lengths) {
+  HsaSetting s = fields().read(values);
+  s.reserved = max_new_tokens(values, lengths);
+  s.length = lengths.bound();
+  s.ratio = std::max(1.0, static_cast<double>(s.length) / static_cast<double>(s.budget));
+  return {keep_all(), retrieve_hsa(s)};
+}
+
+}  // namespace
 
 Descriptor describe_hsa() {
   Descriptor d;
@@ -348,8 +349,7 @@ Descriptor describe_hsa() {
       "Keeps everything on the GPU and finds tokens by a few head dimensions of page bounds (RocketKV's second stage).";
   d.category = "retrieval (GPU)";
   d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051), algorithm 1";
-  d.parameters = {budget_parameter("the step's traffic in tokens, half for estimation, half for attention", 2048)};
-  for (Parameter& p : hsa_parameters()) d.parameters.push_back(std::move(p));
+  d.parameters = fields().parameters();
   d.budget_convention =
       "traffic: all KV-equivalent bytes of a step in units of one token's keys and values; ⌊budget / 2⌋ "
       "tokens are attended to";
@@ -360,6 +360,11 @@ Descriptor describe_hsa() {
       "the paper's algorithm has no norm correction (norm_correction: false) and takes the maximum at a sign "
       "of 0 (zero_sign: max)",
       "top-k runs over pages; the released code spreads scores over tokens first"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
+    BudgetRule rule = chooses(values.integer("budget"), values.integer("budget") / 2, 0, lengths.prompt_tokens);
+    rule.counts = BudgetRule::Counts::kTraffic;
+    return rule;
+  };
   d.stages = make;
   return d;
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "policy/fields.hpp"
 #include "policy/stages.hpp"
 
 namespace kvcast::policy {
@@ -24,10 +25,8 @@ struct HsaSetting {
 
 std::unique_ptr<Retrieval> retrieve_hsa(const HsaSetting& setting);
 
-// The parameters that HSA has wherever it stands, and a setting with what they say; budget, length and ratio are left
-// to the caller.
-std::vector<Parameter> hsa_parameters();
-HsaSetting read_hsa(const ParameterValues& values, const Lengths& lengths);
+// The parameters that HSA has wherever it stands; budget, length, ratio and reserved are left to the caller.
+const Fields<HsaSetting>& hsa_fields();
 
 // T_max: how many generated tokens are planned for.
 std::int64_t max_new_tokens(const ParameterValues& values, const Lengths& lengths);

@@ -320,6 +320,7 @@ Descriptor describe_infinigen() {
   d.category = "retrieval (host)";
   d.paper = "Lee et al., InfiniGen, OSDI 2024 (arXiv 2406.19707)";
   d.parameters = fields().parameters();
+  d.recall_page = [](const ParameterValues&) { return 1; };
   d.formulas = {
       "traffic: n_kv·L·d'·b + n_q·d'·hidden·b of speculation, 2·n_kv·n·d·b from the host, 2·n_kv·(n + 1)·d·b of "
       "attention a step",

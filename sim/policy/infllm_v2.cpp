@@ -201,6 +201,10 @@ Descriptor describe_infllm_v2() {
       "the models are trained with this attention; a trace of another model shows what it selects without training",
       "attention over the prompt is dense; InfLLM-V2 selects blocks there, too",
       "scores are softmax weights over all runs; the released kernels take the sum of exponentials from coarser runs"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
+    const InfLlmSetting s = fields().read(values);
+    return chooses(std::max(s.budget, s.dense_below), s.budget / s.page * s.page, s.page - 1, lengths.prompt_tokens);
+  };
   d.stages = make;
   return d;
 }

@@ -123,6 +123,7 @@ struct KeyDiffSetting {
   Quota quota;
   bool covers_all = false;  // the budget holds every token that will ever be there
   std::int64_t block = 0;
+  double recent_fraction = 0;  // of the budget, in place of quota.recent
   Anchor anchor = Anchor::kMean;
   Metric metric = Metric::kCosine;
 };
@@ -216,31 +217,42 @@ class KeyDiff final : public Policy {
   KeyDiffSetting s_;
 };
 
+const Fields<KeyDiffSetting>& fields() {
+  using S = KeyDiffSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens held a KV head between steps"), &S::quota, &Quota::budget)
+          .add(choice("anchor", {"mean", "mean_raw", "median", "pairwise"},
+                      "what keys are compared with: the mean of the normalised keys, of the keys as they are, "
+                      "their median, or each other"),
+               &S::anchor)
+          .add(choice("metric", {"cosine", "dot", "euclid"}, "how they are compared"), &S::metric)
+          .add(real("recent_fraction", 0.0, "share of the budget for the last tokens, which are never evicted", 0,
+                    0.999999),
+               &S::recent_fraction)
+          .add(block_parameter(), &S::block)
+          .add(sink_parameter(), &S::quota, &Quota::sink)
+          .add(recent_parameter(), &S::quota, &Quota::recent);
+  return all;
+}
+
 std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  KeyDiffSetting setting;
-  setting.quota = read_quota(values);
-  setting.covers_all = setting.quota.budget >= lengths.bound();
-  const double share = values.number("recent_fraction");
-  if (share > 0) {
-    if (setting.quota.recent > 0) {
+  KeyDiffSetting s = fields().read(values);
+  check_quota(values, s.quota);
+  s.covers_all = s.quota.budget >= lengths.bound();
+  if (s.recent_fraction > 0) {
+    if (s.quota.recent > 0) {
       throw UserError(values.where("recent"),
                       "recent and recent_fraction both say how many last tokens stay: give one");
     }
     // Rounded down, but 0.1 · 30 is 3 although its floating-point product may fall short of it.
-    setting.quota.recent =
-        static_cast<std::int64_t>(std::floor(share * static_cast<double>(setting.quota.budget) + 1e-9));
-    if (setting.quota.sink + setting.quota.recent > setting.quota.budget) {
+    s.quota.recent =
+        static_cast<std::int64_t>(std::floor(s.recent_fraction * static_cast<double>(s.quota.budget) + 1e-9));
+    if (s.quota.sink + s.quota.recent > s.quota.budget) {
       throw UserError(values.where("recent_fraction"), "sink and the recent fraction do not fit into the budget");
     }
   }
-  setting.block = read_block(values);
-  const std::string &anchor = values.text("anchor"), &metric = values.text("metric");
-  setting.anchor = anchor == "mean"       ? Anchor::kMean
-                   : anchor == "mean_raw" ? Anchor::kMeanRaw
-                   : anchor == "median"   ? Anchor::kMedian
-                                          : Anchor::kPairwise;
-  setting.metric = metric == "cosine" ? Metric::kCosine : metric == "dot" ? Metric::kDot : Metric::kEuclid;
-  return std::make_unique<KeyDiff>(setting);
+  return std::make_unique<KeyDiff>(s);
 }
 
 }  // namespace
@@ -344,21 +356,14 @@ Descriptor describe_keydiff() {
   d.sentence = "Keeps the keys that are least like the mean key, without looking at any query.";
   d.category = "drop";
   d.paper = "Park et al., KeyDiff, 2025 (arXiv 2504.15364)";
-  d.parameters = {
-      budget_parameter("tokens held a KV head between steps"),
-      choice("anchor", {"mean", "mean_raw", "median", "pairwise"},
-             "what keys are compared with: the mean of the normalised keys, of the keys as they are, "
-             "their median, or each other"),
-      choice("metric", {"cosine", "dot", "euclid"}, "how they are compared"),
-      real("recent_fraction", 0.0, "share of the budget for the last tokens, which are never evicted", 0, 0.999999),
-      block_parameter()};
-  for (Parameter& p : protected_parameters()) d.parameters.push_back(std::move(p));
+  d.parameters = fields().parameters();
   d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";
   d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b a step, and n_kv·(budget + 1)·d·b to rank the keys",
                 "ranking n keys: 3nd + n + d multiplications, 3nd − n − 1 additions, 2n + 1 divisions, n + 1 roots",
                 "storage: 2·n_kv·(budget + 1)·d·b"};
   d.differences = {"the paper's sections disagree on whether keys are normalised before the mean: anchor: mean_raw",
                    "the anchor of a decode step is charged as a running sum: the keys are read once"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) { return evicts_always(values.integer("budget")); };
   d.make = make;
   return d;
 }

@@ -52,7 +52,7 @@ class NormRetention final : public Retention {
 
   std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override {
     NormRule rule(layer.layer(), s_);
-    return evict_prompt(rule, layer.info().prompt_tokens, s_.block, layer.info().n_kv_heads);
+    return evict_prompt(rule, prompt_ends(layer.info(), s_.block), layer.info().n_kv_heads);
   }
 
   std::int64_t kept(std::int64_t prompt) const override {
@@ -85,11 +85,13 @@ const Fields<NormSetting>& fields() {
   using S = NormSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("prompt tokens kept a KV head"))
+          .add(budget_parameter("prompt tokens kept a KV head"), &S::quota, &Quota::budget)
           .add(whole("prune_after", 0, "tokens",
                      "prompts (or, in blocks, what was read so far) shorter than this stay whole"),
                &S::prune_after)
-          .add(block_parameter(), &S::block);
+          .add(block_parameter(), &S::block)
+          .add(sink_parameter(), &S::quota, &Quota::sink)
+          .add(recent_parameter(), &S::quota, &Quota::recent);
   return all;
 }
 
@@ -102,15 +104,18 @@ Descriptor describe_keyl2norm() {
   d.category = "drop";
   d.paper = "Devoto et al., L2 Norm-Based KV Cache Compression, EMNLP 2024 (arXiv 2406.11430)";
   d.parameters = fields().parameters();
-  for (Parameter& p : protected_parameters()) d.parameters.push_back(std::move(p));
   d.budget_convention = "retained: of the prompt; generated tokens come on top";
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b a step", "prompt: n_kv·S·d·b to read the keys",
                 "storage: 2·n_kv·(min(S, budget) + T)·d·b"};
   d.differences = {"the released code keeps a ratio of the prompt, and only from 2048 tokens on: prune_after: 2048",
                    "some code leaves the first two layers uncompressed: first_dense_layers: 2"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
+    const NormSetting s = fields().read(values);
+    return evicts_once(lengths.prompt_tokens < s.prune_after ? lengths.prompt_tokens : s.quota.budget);
+  };
   d.stages = [](const ParameterValues& values, const Lengths&) {
-    NormSetting setting = fields().read(values);
-    setting.quota = read_quota(values);
+    const NormSetting setting = fields().read(values);
+    check_quota(values, setting.quota);
     return Stages{std::make_unique<NormRetention>(setting), read_all()};
   };
   return d;

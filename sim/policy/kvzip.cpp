@@ -199,6 +199,11 @@ Descriptor describe_kvzip() {
       "tokens, stand for those of the repetition, and the words that ask for it are left out",
       "the released code also lets layers compete with each other; here every layer keeps as much",
       "FastKVzip and KVzap, which foretell these scores by trained gates, are left out"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    BudgetRule rule = evicts_once(values.integer("budget"));
+    if (!fields().read(values).by_head) rule.over = BudgetRule::Over::kLayer;
+    return rule;
+  };
   d.needs = [](const ParameterValues& values, const Lengths&) {
     return ReplayNeeds{.coupled = !fields().read(values).by_head, .whole_prompt = true};
   };

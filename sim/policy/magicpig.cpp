@@ -308,13 +308,13 @@ const Fields<Setting>& fields() {
           .add(flag("centre", true, "keys are centred before hashing"), &S::centre)
           .add(flag("estimator", true, "weights are divided by the probability of being sampled"), &S::estimator)
           .add(whole("seed", 1, "", "of the random hyperplanes", 0, 1e15), &S::seed)
-          .add(static_parameters(4, 64));
+          .add(static_fields(4, 64), &S::fixed);
   return all;
 }
 
 std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths&) {
   Setting s = fields().read(values);
-  s.fixed = {values.integer("sink"), values.integer("recent"), true};
+  s.fixed.generated_stay = true;
   return std::make_unique<MagicPig>(s);
 }
 

@@ -166,6 +166,18 @@ class MInference final : public SparsePrompt {
   Setting s_;
 };
 
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(then_parameter())
+          .add(whole("vertical", 1000, "keys", "columns of a head; a_shape: first tokens"), &S::vertical)
+          .add(whole("slash", 6096, "diagonals", "distances of a head; a_shape: last tokens before each query", 1),
+               &S::slash)
+          .add(choice("pattern", {"vertical_slash", "a_shape"}, "what all heads compute"), &S::a_shape);
+  return all;
+}
+
 }  // namespace
 
 Descriptor describe_minference() {
@@ -174,9 +186,7 @@ Descriptor describe_minference() {
   d.sentence = "Computes the prompt's attention on a few vertical and slash lines; decoding is another policy's.";
   d.category = "sparse prefill";
   d.paper = "Jiang et al., MInference 1.0, NeurIPS 2024 (arXiv 2407.02490)";
-  d.parameters = {then_parameter(), whole("vertical", 1000, "keys", "columns of a head; a_shape: first tokens"),
-                  whole("slash", 6096, "diagonals", "distances of a head; a_shape: last tokens before each query", 1),
-                  choice("pattern", {"vertical_slash", "a_shape"}, "what all heads compute")};
+  d.parameters = fields().parameters();
   d.formulas = {"prompt, a query head: 2·64·S·d FLOP and S·d·b read for the pattern, 4·d FLOP a pair left",
                 "traffic of a step and storage: those of `then`"};
   d.differences = {
@@ -186,8 +196,7 @@ Descriptor describe_minference() {
       "keys and values of later layers are the trace's: what sparse attention changes in them is not seen"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kSparsePromptUnseen}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    const Setting s{values.integer("vertical"), values.integer("slash"), values.text("pattern") == "a_shape"};
-    return std::make_unique<MInference>(s, read_then(values, lengths), values.where("then"));
+    return std::make_unique<MInference>(fields().read(values), read_then(values, lengths), values.where("then"));
   };
   return d;
 }

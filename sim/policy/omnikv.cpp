@@ -129,6 +129,12 @@ class OmniKv final : public Policy {
     return std::make_unique<OmniSelector>(layer.layer(), (source == nullptr ? layer : *source).layer(), s_);
   }
 
+  double recalling_share(const config::Model& model) const override {
+    int follow = 0;
+    for (int l = 0; l < model.layers; ++l) follow += role(l, model.layers) == Role::kFollows ? 1 : 0;
+    return static_cast<double>(follow) / model.layers;
+  }
+
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     if (s_.on_gpu || role(shape.layer, shape.model->layers) != Role::kFollows) return;
     offload_prompt(shape, {0, 0, true}, ops);
@@ -152,14 +158,13 @@ class OmniKv final : public Policy {
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const int layers = shape.model->layers;
     const auto all = static_cast<double>(shape.tokens), prompt = static_cast<double>(s_.prompt);
-    std::vector<int> filters = s_.filters(layers);
-    int follow = 0, longest = 0, run = 0;
+    int longest = 0, run = 0;
     for (int l = 0; l < layers; ++l) {
       run = role(l, layers) == Role::kFollows ? run + 1 : 0;
-      follow += run > 0, longest = std::max(longest, run);
+      longest = std::max(longest, run);
     }
     if (s_.on_gpu) return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, all)}};
-    const double share = static_cast<double>(follow) / layers;
+    const double share = recalling_share(*shape.model);
     return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, all - share * prompt)},
             {graph::Pool::kHbm, "fetched pairs", kv_bytes(shape, static_cast<double>(s_.chosen())) * longest / layers},
             {graph::Pool::kDram, "KV cache in host memory", share * kv_bytes(shape, prompt)}};
@@ -196,11 +201,12 @@ class OmniKv final : public Policy {
   graph::OpId fetch(const DecodeLayer& shape, LayerOps& ops) const {
     const Dims m(*shape.model);
     graph::CpuWork gather;
-    gather.items = shape.batch * m.kv_heads * static_cast<double>(s_.chosen());
+    gather.items = shape.sum(&HeadCounts::fetched);
     gather.bytes_per_item = 2 * 2 * m.row();  // key and value, read and written
     gather.unit_bytes = m.row();
     gather.places_per_item = 2;
     gather.region_bytes = 2 * static_cast<double>(s_.prompt) * m.row() / static_cast<double>(s_.chosen());
+    if (gather.items <= 0) return ops.ready();
     const graph::OpId free = ops.join(Lane::kRecallThread, {ops.ready_before()});
     graph::Copy pairs;
     pairs.runs = 1;
@@ -237,6 +243,7 @@ Descriptor describe_omnikv() {
   d.category = "retrieval (host)";
   d.paper = "Hao et al., OmniKV, ICLR 2025 (openreview ulCAPXYXfa)";
   d.parameters = fields().parameters();
+  d.recall_page = [](const ParameterValues& values) { return values.text("place") == "host" ? 1 : 0; };
   d.budget_convention = "attended: of the prompt, in layers that take over a choice; generated tokens come on top";
   d.formulas = {
       "traffic: n_kv·S·d·b + 2·n_kv·L·d·b in a filter layer, 2·n_kv·(budget + T)·d·b in others a step, "
@@ -248,8 +255,11 @@ Descriptor describe_omnikv() {
       "a replay shows the layers that take over a choice; where the trace lacks their filter layer, the captured layer "
       "nearest to it chooses, and a trace of one layer chooses for itself, which is better than any other layer's "
       "choice",
-      "every step fetches all that was chosen; caches of what the step before fetched are left out",
+      "every step fetches all that was chosen; page_cache keeps what steps before fetched",
       "the choice by a window of queries (uniform, exponential) is left out"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    return BudgetRule{.tokens = values.integer("budget"), .generated_on_top = true};
+  };
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
   d.uncompressed_layers = {"first_filter", "filter_layers"};
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {

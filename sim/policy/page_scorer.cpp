@@ -20,6 +20,35 @@ float product_in_order(const float* a, const float* b, std::size_t n) {
   return sum;
 }
 
+// log Σ exp(scale·x).
+double log_sum(std::span<const float> row, float scale) {
+  const auto most = static_cast<double>(*std::max_element(row.begin(), row.end()));
+  double sum = 0;
+  for (const float x : row) sum += std::exp(static_cast<double>(scale) * (static_cast<double>(x) - most));
+  return static_cast<double>(scale) * most + std::log(sum);
+}
+
+// softmax() gives the smallest weights of single precision in place of those below.
+bool has_weight(float weight) { return weight > 1e-36f; }
+
+// Scores of the pages without a weight: the logarithm of the sum of their weights over the heads, or of the largest.
+void rank_underflow(std::span<const std::vector<float>> products, bool largest, float scale, std::span<float> out) {
+  if (std::all_of(out.begin(), out.end(), has_weight)) return;
+  std::vector<double> sums;
+  for (const std::vector<float>& row : products) sums.push_back(log_sum(row, scale));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (has_weight(out[i])) continue;
+    double most = -HUGE_VAL, sum = 0;
+    for (std::size_t h = 0; h < products.size(); ++h) {
+      most = std::max(most, static_cast<double>(scale) * static_cast<double>(products[h][i]) - sums[h]);
+    }
+    for (std::size_t h = 0; h < products.size(); ++h) {
+      sum += std::exp(static_cast<double>(scale) * static_cast<double>(products[h][i]) - sums[h] - most);
+    }
+    out[i] = static_cast<float>(largest ? most : most + std::log(sum));
+  }
+}
+
 // Shared between policies where the list is the whole prompt, own ones else.
 std::shared_ptr<const PageBounds> prompt_pages(const LayerInput& layer, int kv_head, const TokenList& tokens,
                                                const PageScorer::Shape& shape) {
@@ -130,8 +159,12 @@ void PageScorer::reduce_rows(std::size_t n, float scale, std::vector<float>& out
     std::copy_n(work_[0].begin(), n, out.begin());
     return;
   }
+  if (shape_.ranks_underflow) products_ = work_;
   const std::vector<std::span<float>> heads(work_.begin(), work_.end());
   reduce_group(shape_.group, heads, scale, out);
+  const Group g = shape_.group;
+  const bool weights = g == Group::kSumWeights || g == Group::kMeanWeights || g == Group::kMaxWeights;
+  if (shape_.ranks_underflow && weights) rank_underflow(products_, g == Group::kMaxWeights, scale, out);
 }
 
 void PageScorer::score_head(int t, int member, std::size_t n, std::vector<float>& out) {

@@ -22,6 +22,9 @@ class PageScorer {
     std::int64_t first = 0;  // 0 unless the list is whole
     Summary summary = Summary::kMinMax;
     Group group = Group::kSumScores;
+    // For ranking alone: a page whose weight underflows has its logarithm, less than 0, as its score. A softmax of
+    // unscaled products leaves most pages without a weight in single precision, and they would tie.
+    bool ranks_underflow = false;
   };
   PageScorer(const LayerInput& layer, int kv_head, const TokenList& tokens, const Shape& shape);
 
@@ -55,7 +58,7 @@ class PageScorer {
   // step and row.
   int block_ = 0, block_steps_ = 0;
   std::vector<float> queries_, scores_;
-  std::vector<std::vector<float>> work_;
+  std::vector<std::vector<float>> work_, products_;
 };
 
 }  // namespace kvcast::policy

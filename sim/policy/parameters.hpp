@@ -26,12 +26,16 @@ struct Parameter {
   std::vector<std::string> names = {};
 };
 
-struct Profile;  // policy/profile.hpp
+struct Profile;     // policy/profile.hpp
+struct Descriptor;  // policy/policy.hpp
 
 class ParameterValues {
  public:
   // Defaults, overridden by a map. UserError (place, known keys, range) for anything that is not declared.
   ParameterValues(const std::vector<Parameter>& declared, const config::Node& given);
+  // A policy's own, and the common ones (shared_parameters.hpp) that it does not declare: these take their one value
+  // and are not among the values then.
+  ParameterValues(const Descriptor& policy, const config::Node& given);
 
   std::int64_t integer(const std::string& key) const;
   double number(const std::string& key) const;  // an integer is one, too

@@ -5,8 +5,23 @@
 #include "base/error.hpp"
 #include "config/text.hpp"
 #include "policy/costs.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
+ParameterValues::ParameterValues(const Descriptor& policy, const config::Node& given)
+    : ParameterValues(policy.parameters, own_parameters(policy, given)) {}
+
+const char* name(BudgetRule::Counts counts) {
+  constexpr const char* kNames[] = {"attended", "retained", "selected", "traffic"};
+  return kNames[static_cast<std::size_t>(counts)];
+}
+
+std::optional<BudgetRule> budget_rule(const Descriptor& descriptor, const ParameterValues& values,
+                                      const Lengths& lengths) {
+  if (!values.all().contains("budget") || values.is_text("budget")) return std::nullopt;
+  if (descriptor.budget_rule) return descriptor.budget_rule(values, lengths);
+  return BudgetRule{.tokens = values.integer("budget")};
+}
 
 double DecodeLayer::sum(std::int64_t HeadCounts::*field) const {
   double total = 0;
@@ -67,7 +82,7 @@ const Descriptor& find_policy(const std::string& name, const SourceLocation& ask
 std::unique_ptr<Policy> make_policy(const Descriptor& descriptor, const config::Node& parameters,
                                     const Lengths& lengths, std::shared_ptr<const Profile> profile) {
   KVCAST_CHECK(lengths.prompt_tokens >= 1 && lengths.decode_steps >= 0);
-  ParameterValues values(descriptor.parameters, parameters);
+  ParameterValues values(descriptor, parameters);
   values.set_profile(std::move(profile));
   return descriptor.make(values, lengths);
 }

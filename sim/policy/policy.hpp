@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "config/model.hpp"
 #include "config/yaml.hpp"
 #include "graph/op.hpp"
+#include "policy/budget_rule.hpp"
 #include "policy/layer_input.hpp"
 #include "policy/layer_ops.hpp"
 #include "policy/parameters.hpp"
@@ -93,6 +95,8 @@ class Policy {
   virtual std::unique_ptr<Selector> selector(const LayerInput& layer) const = 0;
   // Layers at the start that this policy leaves uncompressed: a captured layer below this stands for those alone.
   virtual int dense_layers() const { return 0; }
+  // Share of a model's layers that recall from the host, for policies that recall at all.
+  virtual double recalling_share(const config::Model&) const { return 1; }
   // For policies whose attention over the prompt is sparse. UserError where the trace lacks what it needs.
   virtual PromptAttention prompt_attention(const LayerInput&) const { return {}; }
 
@@ -129,7 +133,9 @@ struct Descriptor {
   std::string category;  // none, drop, retrieval (GPU), retrieval (host), ...
   std::string paper;
   std::vector<Parameter> parameters;
-  std::string budget_convention;         // what `budget` counts, in words; empty without a budget
+  std::string budget_convention;  // what `budget` counts, in words; empty without a budget
+  // The same as a rule; empty: exactly `budget` tokens. Only asked where a budget is given.
+  std::function<BudgetRule(const ParameterValues&, const Lengths&)> budget_rule;
   std::vector<std::string> formulas;     // traffic and storage, per layer and sequence
   std::vector<std::string> differences;  // from the paper or its released code
   std::function<std::unique_ptr<Policy>(const ParameterValues&, const Lengths&)> make;
@@ -139,6 +145,10 @@ struct Descriptor {
   // By its own parameters; empty: nothing. Policies inside it add theirs.
   std::function<ReplayNeeds(const ParameterValues&, const Lengths&)> needs;
   std::vector<std::string_view> uncompressed_layers;  // parameters that leave layers of the model uncompressed
+  // Tokens that a recall from the host brings at once, 0 where the parameters leave nothing to recall; empty: the
+  // policy never recalls, or has a cache of its own. It gives the policy the parameter page_cache
+  // (policy/host_pages.hpp).
+  std::function<std::int64_t(const ParameterValues&)> recall_page;
   bool for_latent = false;   // defined for latent attention, where all heads share one cached vector
   bool packs_cache = false;  // has a format of its own for the cache
 };
@@ -147,6 +157,9 @@ struct Descriptor {
 const std::vector<Descriptor>& all_policies();
 // UserError with all names where there is none.
 const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at = {});
+// The policy's rule; none where the parameters give no budget.
+std::optional<BudgetRule> budget_rule(const Descriptor& descriptor, const ParameterValues& values,
+                                      const Lengths& lengths);
 // UserError with the reason where the policy makes no sense for the model.
 void check_model(const Descriptor& descriptor, const config::Model& model, const SourceLocation& asked_at);
 // Checks the parameters against the descriptor and makes the policy. `profile`: scores of attention heads in place of a

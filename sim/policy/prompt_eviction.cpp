@@ -56,13 +56,8 @@ Budgets importance_of_layer(const PromptEviction& s, int layer, bool per_query_h
 
 class WindowRule final : public EvictionRule {
  public:
-  WindowRule(const PromptEviction& setting, const LayerInput& input, std::int64_t budget, bool decode_eviction)
-      : s_(setting),
-        input_(input),
-        layer_(input.layer()),
-        rows_(layer_),
-        budget_(budget),
-        decode_eviction_(decode_eviction) {
+  WindowRule(const PromptEviction& setting, const LayerInput& input, std::int64_t budget)
+      : s_(setting), input_(input), layer_(input.layer()), rows_(layer_), budget_(budget) {
     const trace::TraceInfo& info = input.info();
     if (s_.profile) s_.profile->check_shape(info);
     per_head_ = s_.group == Group::kPerHead;
@@ -70,10 +65,12 @@ class WindowRule final : public EvictionRule {
     if (s_.scores == TokenScores::kRetrievalHeads) heads_ = ranking_heads(s_, layer_.id());
     if (info.prompt_tokens <= s_.budget) return;
     // A head with a small budget may evict after the first block.
-    const std::int64_t first_end = s_.block > 0 ? std::min(s_.block, info.prompt_tokens) : info.prompt_tokens;
+    const std::vector<std::int64_t> ends = s_.ends(info);
+    whole_ = ends.size() == 1;
     require_prompt_queries(
-        info, std::max<std::int64_t>(0, first_end - s_.window),
-        fmt::format("a window of {} last queries of the prompt (or of each block) ranks its tokens", s_.window));
+        info, std::max<std::int64_t>(0, ends[0] - s_.window),
+        fmt::format("a window of {} last queries of the prompt (or of each block and turn) ranks its tokens",
+                    s_.window));
   }
 
   void after_block(std::int64_t, std::int64_t end, std::vector<Held>& held) override {
@@ -93,7 +90,7 @@ class WindowRule final : public EvictionRule {
 
   // CAKE: the step's own weights rank what stands before the last `window` tokens.
   void after_step(int t, std::vector<Held>& held) override {
-    if (!decode_eviction_ || static_cast<std::int64_t>(held[0].size()) <= budget_) return;
+    if (!s_.decode_eviction || static_cast<std::int64_t>(held[0].size()) <= budget_) return;
     WindowScores rows{s_.window, std::vector<std::vector<float>>(index(input_.info().n_q_heads))};
     for (std::size_t q = 0; q < rows.q_heads.size(); ++q) {
       const Held& list = held[list_of(static_cast<int>(q))];
@@ -125,12 +122,12 @@ class WindowRule final : public EvictionRule {
   }
 
   void score_by_group(std::int64_t end, const std::vector<Held>& held) {
-    if (s_.scores != TokenScores::kVariance && s_.block == 0) {
+    if (s_.scores != TokenScores::kVariance && whole_) {
       reduce_and_pool(*input_.window_scores(s_.window), held.size());
       return;
     }
     WindowScores rows{s_.window, {}};
-    if (s_.scores == TokenScores::kVariance && s_.block == 0) {
+    if (s_.scores == TokenScores::kVariance && whole_) {
       for (const WindowMoments& moments : *input_.window_moments(s_.window)) rows.q_heads.push_back(spread(moments));
       return reduce_and_pool(rows, held.size());
     }
@@ -182,7 +179,8 @@ class WindowRule final : public EvictionRule {
   const trace::Layer& layer_;
   PromptRows rows_;
   std::int64_t budget_;
-  bool decode_eviction_, per_head_ = false;
+  bool per_head_ = false;
+  bool whole_ = true;  // the prompt is read at once
   Budgets caps_;
   std::vector<int> heads_;
   std::vector<std::vector<float>> scores_;
@@ -191,9 +189,8 @@ class WindowRule final : public EvictionRule {
 
 }  // namespace
 
-std::unique_ptr<EvictionRule> prompt_rule(const PromptEviction& setting, const LayerInput& layer, std::int64_t budget,
-                                          bool decode_eviction) {
-  return std::make_unique<WindowRule>(setting, layer, budget, decode_eviction);
+std::unique_ptr<EvictionRule> prompt_rule(const PromptEviction& setting, const LayerInput& layer, std::int64_t budget) {
+  return std::make_unique<WindowRule>(setting, layer, budget);
 }
 
 std::int64_t layer_budget(const PromptEviction& s, int layer, int layers, std::int64_t prompt,

@@ -7,6 +7,7 @@
 
 #include "policy/budgets.hpp"
 #include "policy/eviction.hpp"
+#include "policy/fields.hpp"
 #include "policy/profile.hpp"
 #include "policy/window.hpp"
 
@@ -28,10 +29,14 @@ struct PromptEviction {
   Group group = Group::kMeanWeights;  // of weights, or kPerHead
   std::int64_t block = 0;             // 0: the prompt at once
 
+  // Nothing was evicted after earlier turns: the whole prompt is chosen from, by its last queries (RocketKV-MT).
+  bool each_turn = false;
+
   TokenScores scores = TokenScores::kWindow;
-  double gamma = 0;                          // kVariance
-  int retrieval_heads = 0;                   // kRetrievalHeads: that many a layer at least ...
-  std::optional<double> retrieval_at_least;  // ... and all whose share of the model's scores is above this
+  double gamma = 0;                               // kVariance
+  bool decode_eviction = false;                   // ranks by each step's own weights, too (CAKE)
+  int retrieval_heads = 0;                        // kRetrievalHeads: that many a layer at least ...
+  std::optional<double> retrieval_at_least = {};  // ... and all whose share of the model's scores is above this
 
   LayerBudgets layers = LayerBudgets::kUniform;
   std::int64_t beta = 20;                   // kPyramid, kSmoothPyramid
@@ -39,30 +44,36 @@ struct PromptEviction {
   double tau1 = 1, tau2 = 1;                // kPreference: entropy^(1/tau1) · variance^(1/tau2)
 
   HeadBudgets heads = HeadBudgets::kUniform;
-  Adaptive adaptive;                              // kAdaptive; its base is set by the layer's budget
+  Adaptive adaptive = {};                         // kAdaptive; its base is set by the layer's budget
   double pool_beta = 1.01, importance_power = 1;  // kImportance
   bool window_in_base = false;                    // kImportance: base = budget, not budget − window
 
-  std::shared_ptr<const Profile> profile;  // kRetrievalHeads (semantic), kErrors, kImportance (retrieval)
+  std::shared_ptr<const Profile> profile = {};  // kRetrievalHeads (semantic), kErrors, kImportance (retrieval)
+
+  // The ends of the pieces of the prompt that are each followed by an eviction (prompt_ends).
+  std::vector<std::int64_t> ends(const trace::TraceInfo& info) const;
 };
 
-// Settings that policies of the family share, from parameters of their usual names: budget, window, pool, pool_kernel,
-// group, block. UserError as check_window.
-PromptEviction read_prompt_eviction(const ParameterValues& values);
-// The parameters that it reads; the policy's own follow.
-std::vector<Parameter> prompt_eviction_parameters(std::int64_t window, const char* pool, std::int64_t kernel);
-// What a replay of a member needs; coupled: its heads or layers share a budget or a ranking.
-ReplayNeeds prompt_eviction_needs(const ParameterValues& values, bool coupled);
-// Parameters of CompressKV's scores and layer budgets, with their readers, for the policies that can take them over.
-std::vector<Parameter> retrieval_score_parameters();
-void read_retrieval_scores(const ParameterValues& values, PromptEviction& setting);
-std::vector<Parameter> error_budget_parameters();
-void read_error_budgets(const ParameterValues& values, PromptEviction& setting);
+// Parameters of the family: budget, window, pool, pool_kernel, group (unless `groups` is empty) and block; of
+// CompressKV's scores; of its layer budgets. A member adds its own to them.
+Fields<PromptEviction> prompt_eviction_fields(std::int64_t window, const char* pool, std::int64_t kernel,
+                                              std::vector<std::string> groups = {"mean_weights", "sum_weights",
+                                                                                 "max_weights", "per_head"});
+void add_retrieval_scores(Fields<PromptEviction>& fields);
+void add_error_budgets(Fields<PromptEviction>& fields);
+// What the parameters say, over what `start` fixes, with the profile that the setting asks for. UserError where they
+// contradict each other.
+PromptEviction read_prompt_eviction(const Fields<PromptEviction>& fields, const ParameterValues& values,
+                                    const PromptEviction& start);
+// Makes a descriptor that of a member: its parameters, its rule, its stages and what a replay of it needs. start: what
+// makes it this member; coupled: its heads or layers share a budget or a ranking.
+void describe_prompt_eviction(Descriptor& descriptor, const Fields<PromptEviction>& fields,
+                              const PromptEviction& start = {}, bool coupled = true);
 
 // UserError where the pooling kernel is even.
-void check_pool(const ParameterValues& values);
-// The same, and where `budget` tokens cannot hold the window.
-void check_window(const ParameterValues& values, std::int64_t budget);
+void check_pool(const ParameterValues& values, const PromptEviction& setting);
+// The same, and where the setting's budget cannot hold its window.
+void check_window(const ParameterValues& values, const PromptEviction& setting);
 
 // As a first stage.
 std::unique_ptr<Retention> evict_after_prompt(const PromptEviction& setting);
@@ -72,9 +83,8 @@ std::int64_t layer_budget(const PromptEviction& setting, int layer, int layers, 
                           const std::vector<double>& preferences);
 // CAKE's preferences of captured layers, stood for by the nearest captured one, for all layers of the model.
 std::vector<double> survey_preferences(const PromptEviction& setting, std::span<const LayerInput* const> layers);
-// The rule of one layer; decode_eviction: ranks by each step's own weights, too (CAKE).
-std::unique_ptr<EvictionRule> prompt_rule(const PromptEviction& setting, const LayerInput& layer, std::int64_t budget,
-                                          bool decode_eviction);
+// The rule of one layer.
+std::unique_ptr<EvictionRule> prompt_rule(const PromptEviction& setting, const LayerInput& layer, std::int64_t budget);
 // Work after a layer's prompt; the tokens that the layer's heads keep on average are `kept`.
 void prompt_eviction_cost(const PromptEviction& setting, const PrefillLayer& shape, double kept, LayerOps& ops);
 

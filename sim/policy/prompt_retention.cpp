@@ -30,8 +30,8 @@ class PromptRetention final : public Retention {
     const std::int64_t budget = info.prompt_tokens <= s_.budget ? s_.budget
                                                                 : layer_budget(s_, layer.layer().id(), info.n_layers,
                                                                                info.prompt_tokens, preferences);
-    const auto rule = prompt_rule(s_, layer, budget, false);
-    return evict_prompt(*rule, info.prompt_tokens, s_.block, per_query_head() ? info.n_q_heads : info.n_kv_heads);
+    const auto rule = prompt_rule(s_, layer, budget);
+    return evict_prompt(*rule, s_.ends(info), per_query_head() ? info.n_q_heads : info.n_kv_heads);
   }
 
   std::int64_t kept(std::int64_t prompt) const override { return std::min(prompt, s_.budget); }
@@ -66,19 +66,22 @@ class PromptRetention final : public Retention {
 
 }  // namespace
 
-void check_pool(const ParameterValues& values) {
-  if (values.integer("pool_kernel") % 2 == 0) {
-    throw UserError(values.where("pool_kernel"),
-                    fmt::format("pool_kernel must be odd, found {}", values.integer("pool_kernel")));
+std::vector<std::int64_t> PromptEviction::ends(const trace::TraceInfo& info) const {
+  return each_turn ? std::vector<std::int64_t>{info.prompt_tokens} : prompt_ends(info, block);
+}
+
+void check_pool(const ParameterValues& values, const PromptEviction& s) {
+  if (s.pool_kernel % 2 == 0) {
+    throw UserError(values.where("pool_kernel"), fmt::format("pool_kernel must be odd, found {}", s.pool_kernel));
   }
 }
 
-void check_window(const ParameterValues& values, std::int64_t budget) {
-  check_pool(values);
-  if (values.integer("window") > budget) {
+void check_window(const ParameterValues& values, const PromptEviction& s) {
+  check_pool(values, s);
+  if (s.window > s.budget) {
     throw UserError(values.where("window"),
                     fmt::format("the window of {} tokens does not fit into the {} tokens that stay of the prompt",
-                                values.integer("window"), budget));
+                                s.window, s.budget));
   }
 }
 
@@ -115,62 +118,77 @@ void prompt_eviction_cost(const PromptEviction& s, const PrefillLayer& shape, do
   rank_and_compact(*shape.model, times * rankings, lists, scored, kept - s.window, kept, ops, op);
 }
 
-std::vector<Parameter> prompt_eviction_parameters(std::int64_t window, const char* pool, std::int64_t kernel) {
-  std::vector<Parameter> list = {budget_parameter("prompt tokens kept a KV head, the window included"),
-                                 window_parameter(window)};
-  for (Parameter& p : pool_parameters(pool, kernel)) list.push_back(std::move(p));
-  list.push_back(group_parameter({"mean_weights", "sum_weights", "max_weights", "per_head"}));
-  list.push_back(block_parameter());
-  return list;
+Fields<PromptEviction> prompt_eviction_fields(std::int64_t window, const char* pool, std::int64_t kernel,
+                                              std::vector<std::string> groups) {
+  using S = PromptEviction;
+  Fields<S> fields;
+  fields.add(budget_parameter("prompt tokens kept a KV head, the window included"), &S::budget)
+      .add(window_parameter(window), &S::window)
+      .add(pool_parameter(pool), &S::pool)
+      .add(pool_kernel_parameter(kernel), &S::pool_kernel);
+  if (!groups.empty()) fields.add(group_parameter(std::move(groups)), &S::group);
+  return fields.add(block_parameter(), &S::block);
 }
 
-PromptEviction read_prompt_eviction(const ParameterValues& values) {
-  PromptEviction setting;
-  setting.budget = values.integer("budget");
-  check_window(values, setting.budget);
-  setting.window = static_cast<int>(values.integer("window"));
-  setting.pool = parse_pool(values.text("pool"));
-  setting.pool_kernel = static_cast<int>(values.integer("pool_kernel"));
-  if (values.all().contains("group")) setting.group = parse_group(values.text("group"));
-  setting.block = read_block(values);
-  return setting;
+void add_retrieval_scores(Fields<PromptEviction>& fields) {
+  using S = PromptEviction;
+  fields
+      .add(whole("retrieval_heads", 4, "query heads", "semantic retrieval heads a layer that rank tokens for all heads",
+                 1, 10000),
+           &S::retrieval_heads)
+      .add(real_or("retrieval_share", "none",
+                   "adaptive number of heads: also all whose share of the model's scores is above this", 0, 1),
+           &S::retrieval_at_least);
 }
 
-ReplayNeeds prompt_eviction_needs(const ParameterValues& values, bool coupled) {
-  return {.coupled = coupled, .whole_prompt = read_block(values) > 0, .window = values.integer("window")};
+void add_error_budgets(Fields<PromptEviction>& fields) {
+  using S = PromptEviction;
+  fields.add(whole("least_layer_budget", 32, "tokens", "what every layer gets at least, window included", 1), &S::least)
+      .add(whole("most_layer_factor", 3, "", "what a layer gets at most, in budgets", 1, 1e6), &S::most_factor);
 }
 
-std::vector<Parameter> retrieval_score_parameters() {
-  return {whole("retrieval_heads", 4, "query heads", "semantic retrieval heads a layer that rank tokens for all heads",
-                1, 10000),
-          real_or("retrieval_share", "none",
-                  "adaptive number of heads: also all whose share of the model's scores is above this", 0, 1)};
-}
-
-void read_retrieval_scores(const ParameterValues& values, PromptEviction& setting) {
-  setting.scores = TokenScores::kRetrievalHeads;
-  setting.retrieval_heads = static_cast<int>(values.integer("retrieval_heads"));
-  if (!values.is_text("retrieval_share")) setting.retrieval_at_least = values.number("retrieval_share");
-  if (setting.block > 0 && setting.heads != HeadBudgets::kUniform) {
-    throw UserError(values.where("block"),
-                    "heads with budgets of their own hold different tokens after a block: a ranking shared by the "
-                    "layer is not defined for them");
+PromptEviction read_prompt_eviction(const Fields<PromptEviction>& fields, const ParameterValues& values,
+                                    const PromptEviction& start) {
+  PromptEviction s = fields.read(values, start);
+  check_window(values, s);
+  std::vector<std::string> kinds;  // that the profile must have
+  if (s.heads == HeadBudgets::kImportance) kinds.emplace_back("retrieval");
+  if (s.layers == LayerBudgets::kErrors) {
+    kinds.emplace_back("layer_errors");
+    if (s.least < s.window) {
+      throw UserError(values.where("least_layer_budget"),
+                      fmt::format("a layer of {} tokens does not hold the window of {}", s.least, s.window));
+    }
   }
-}
-
-std::vector<Parameter> error_budget_parameters() {
-  return {whole("least_layer_budget", 32, "tokens", "what every layer gets at least, window included", 1),
-          whole("most_layer_factor", 3, "", "what a layer gets at most, in budgets", 1, 1e6)};
-}
-
-void read_error_budgets(const ParameterValues& values, PromptEviction& setting) {
-  setting.layers = LayerBudgets::kErrors;
-  setting.least = values.integer("least_layer_budget");
-  setting.most_factor = values.integer("most_layer_factor");
-  if (setting.least < setting.window) {
-    throw UserError(values.where("least_layer_budget"),
-                    fmt::format("a layer of {} tokens does not hold the window of {}", setting.least, setting.window));
+  if (s.scores == TokenScores::kRetrievalHeads) {
+    kinds.emplace_back("semantic");
+    if (s.block > 0 && s.heads != HeadBudgets::kUniform) {
+      throw UserError(values.where("block"),
+                      "heads with budgets of their own hold different tokens after a block: a ranking shared by the "
+                      "layer is not defined for them");
+    }
   }
+  if (!kinds.empty()) s.profile = load_profile(values, kinds);
+  return s;
+}
+
+void describe_prompt_eviction(Descriptor& d, const Fields<PromptEviction>& fields, const PromptEviction& start,
+                              bool coupled) {
+  d.parameters = fields.parameters();
+  d.budget_rule = [fields, start](const ParameterValues& values, const Lengths&) {
+    const PromptEviction s = fields.read(values, start);
+    BudgetRule rule = s.decode_eviction ? evicts_always(s.budget) : evicts_once(s.budget);
+    if (s.heads == HeadBudgets::kAdaptive) rule.over = BudgetRule::Over::kLayer;
+    if (s.layers != LayerBudgets::kUniform || s.heads == HeadBudgets::kImportance) rule.over = BudgetRule::Over::kModel;
+    return rule;
+  };
+  d.needs = [fields, start, coupled](const ParameterValues& values, const Lengths&) {
+    const PromptEviction s = fields.read(values, start);
+    return ReplayNeeds{.coupled = coupled, .whole_prompt = s.block > 0, .window = s.window};
+  };
+  d.stages = [fields, start](const ParameterValues& values, const Lengths&) {
+    return Stages{evict_after_prompt(read_prompt_eviction(fields, values, start)), read_all()};
+  };
 }
 
 }  // namespace kvcast::policy

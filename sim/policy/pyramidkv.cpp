@@ -17,11 +17,14 @@ Descriptor describe_pyramidkv() {
   d.sentence = "SnapKV with more tokens in the lower layers and fewer in the upper ones, by a fixed schedule.";
   d.category = "drop";
   d.paper = "Cai et al., PyramidKV, 2024 (arXiv 2406.02069)";
-  d.parameters = prompt_eviction_parameters(32, "max", 7);
-  d.parameters.push_back(whole("beta", 20, "", "the last layer keeps 1/beta of the budget", 1, 1e6));
-  d.parameters.push_back(choice("schedule", {"whole", "smooth"},
-                                "whole: steps in whole tokens, window on top (released code); smooth: real steps, "
-                                "rounded at the end, window inside (kvpress)"));
+  using S = PromptEviction;
+  Fields<S> fields = prompt_eviction_fields(32, "max", 7);
+  fields.add(whole("beta", 20, "", "the last layer keeps 1/beta of the budget", 1, 1e6), &S::beta)
+      .add(choice("schedule", {"whole", "smooth"},
+                  "whole: steps in whole tokens, window on top (released code); smooth: real steps, "
+                  "rounded at the end, window inside (kvpress)"),
+           &S::layers, {LayerBudgets::kPyramid, LayerBudgets::kSmoothPyramid});
+  describe_prompt_eviction(d, fields);
   d.budget_convention =
       "retained: of the prompt, the window included, on average over layers; generated tokens come on top";
   d.formulas = {
@@ -29,13 +32,6 @@ Descriptor describe_pyramidkv() {
       "storage: the sum of this over layers; rounding the step down adds up to (layers − 1)/2 tokens a layer"};
   d.differences = {"the released script sets window 8, max pooling over 7; defaults here are SnapKV's window of 32",
                    "the released code keeps a set per query head: group: per_head"};
-  d.needs = [](const ParameterValues& values, const Lengths&) { return prompt_eviction_needs(values, true); };
-  d.stages = [](const ParameterValues& values, const Lengths&) {
-    PromptEviction setting = read_prompt_eviction(values);
-    setting.layers = values.text("schedule") == "whole" ? LayerBudgets::kPyramid : LayerBudgets::kSmoothPyramid;
-    setting.beta = values.integer("beta");
-    return Stages{evict_after_prompt(setting), read_all()};
-  };
   return d;
 }
 

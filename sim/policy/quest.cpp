@@ -4,8 +4,10 @@
 // Idea: the element-wise minimum and maximum of a page's keys bound the score of any key in it; read the pages whose
 //   bound is highest.
 // Selection, each step: score(page) = Σ_j max(q_j·min_j, q_j·max_j) for every query head, reduced over the group; the
-//   best ⌊budget / page⌋ pages, the partial last one competing like any other. force_last_page (the released runtime):
-//   it is always read, and one page less competes.
+//   best ⌊budget / page⌋ pages, the partial last one competing like any other. sink, recent: the pages that hold the
+//   first `sink` and the last `recent` tokens, the current one included, are always among the ⌊budget / page⌋, and so
+//   many fewer are chosen (FreeKV's comparison, arXiv 2505.13109, section 2.2: of a budget B every retrieval method
+//   keeps S and W, and B − S − W are left to choose). force_last_page (the released runtime): as recent: 1.
 // Cost: bounds read 2·n_kv·⌈L/p⌉·d·b, scores n_q·⌈L/p⌉·4 written, reduced, top-k; attention 2·n_kv·budget·d·b; the new
 //   token updates one page's bounds. All serial on the model's stream.
 // Storage: 2·n_kv·L·d·b + 2·n_kv·⌈L/p⌉·d·b.
@@ -57,27 +59,18 @@ class QuestHead final : public HeadRetrieval {
 
  private:
   void choose(HeadSelection& out) {
-    const std::int64_t n = scorer_.tokens();
-    if (s_.tokens > 0) {
-      take_tokens(n, out);
-    } else if (!s_.force_last_page) {
-      ranking_.select(scores_, static_cast<std::size_t>(s_.pages), chosen_);
-    } else {
-      const auto last = static_cast<std::int32_t>(scores_.size()) - 1;
-      ranking_.select(std::span(scores_).first(scores_.size() - 1), static_cast<std::size_t>(s_.pages - 1), chosen_);
-      chosen_.push_back(last);
-    }
-    if (s_.tokens == 0) append_page_tokens(chosen_, s_.page, 0, n, out.attended);
+    const std::int64_t n = scorer_.tokens(), page = s_.page;
+    const std::int64_t window =
+        s_.recent > 0 ? (n - 1) / page - std::max<std::int64_t>(0, n - s_.recent) / page + 1 : 0;
+    rank_first(scores_, static_cast<std::size_t>((s_.sink + page - 1) / page), static_cast<std::size_t>(window));
+    if (s_.tokens > 0) return take_tokens(n, out);
+    ranking_.select(scores_, static_cast<std::size_t>(s_.pages), chosen_);
+    append_page_tokens(chosen_, s_.page, 0, n, out.attended);
   }
 
   void take_tokens(std::int64_t n, HeadSelection& out) {
     // One page more than enough, for the last one of the sequence may be partial and rank among the best.
     ranking_.rank(scores_, std::min(static_cast<std::size_t>(s_.pages) + 1, scores_.size()), chosen_);
-    const auto last = static_cast<std::int32_t>(scores_.size()) - 1;
-    if (s_.force_last_page) {
-      std::erase(chosen_, last);
-      chosen_.insert(chosen_.begin(), last);
-    }
     std::int64_t left = s_.tokens;
     for (const std::int32_t page : chosen_) {
       const std::int64_t begin = std::int64_t{page} * s_.page,
@@ -141,18 +134,20 @@ const Fields<QuestPages>& fields() {
           .add(group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights",
                                 "mean_query", "max_query", "per_head"}),
                &S::group)
-          .add(flag("force_last_page", false, "the page of the current token is always read, inside the budget"),
-               &S::force_last_page)
+          .add(flag("force_last_page", false, "the page of the current token is always read, inside the budget"))
           .add(choice("budget_convention", {"attended", "traffic", "traffic_tokens"},
                       "what the budget counts: tokens attended to, or all traffic of the step; traffic_tokens: as many "
-                      "tokens as that pays for, the last page cut"));
+                      "tokens as that pays for, the last page cut"))
+          .add(read_always_parameter("sink"), &S::sink)
+          .add(read_always_parameter("recent"), &S::recent);
   return all;
 }
 
-Stages make(const ParameterValues& values, const Lengths& lengths) {
+QuestPages read_pages(const ParameterValues& values, const Lengths& lengths) {
   QuestPages s = fields().read(values);
   s.pages = s.budget / s.page;
   s.covers_all = s.budget >= lengths.bound();
+  if (values.flag("force_last_page")) s.recent = std::max<std::int64_t>(s.recent, 1);
   if (const std::string& convention = values.text("budget_convention"); convention != "attended") {
     if (values.given("page")) {
       throw UserError(values.where("page"), "under the traffic convention the page follows from the budget");
@@ -166,11 +161,33 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
       s.pages = (s.tokens + s.page - 1) / s.page;
     }
   }
-  if (s.pages < 1 && !s.covers_all) {
+  return s;
+}
+
+Stages make(const ParameterValues& values, const Lengths& lengths) {
+  const QuestPages s = read_pages(values, lengths);
+  if (s.covers_all) return {keep_all(), retrieve_quest_pages(s)};
+  if (s.pages < 1) {
     throw UserError(values.where("budget"),
                     fmt::format("a budget of {} tokens does not hold one page of {}", s.budget, s.page));
   }
+  // A window lies in one page more than it fills where it does not end with one.
+  const std::int64_t page = s.page, room = s.tokens > 0 ? std::max<std::int64_t>(1, s.tokens / page) : s.pages;
+  const std::int64_t fixed = (s.sink + page - 1) / page + (s.recent > 0 ? (s.recent + page - 2) / page + 1 : 0);
+  if (fixed > room) {
+    throw UserError(values.where(values.given("sink") ? "sink" : "recent"),
+                    fmt::format("sink ({}) and recent ({}) tokens lie in up to {} pages of {}, but {} are read", s.sink,
+                                s.recent, fixed, page, room));
+  }
   return {keep_all(), retrieve_quest_pages(s)};
+}
+
+BudgetRule rule(const ParameterValues& values, const Lengths& lengths) {
+  const QuestPages s = read_pages(values, lengths);
+  BudgetRule rule = s.tokens > 0 ? chooses(s.budget, s.tokens, 0, lengths.prompt_tokens)
+                                 : chooses(s.budget, s.pages * s.page, s.page - 1, lengths.prompt_tokens);
+  if (values.text("budget_convention") != "attended") rule.counts = BudgetRule::Counts::kTraffic;
+  return rule;
 }
 
 }  // namespace
@@ -199,6 +216,7 @@ Descriptor describe_quest() {
   d.differences = {"the original selects per query head (its models have no groups): group: per_head",
                    "the released runtime always reads the last page: force_last_page: true",
                    "the original leaves two layers dense: first_dense_layers: 2"};
+  d.budget_rule = rule;
   d.stages = make;
   return d;
 }

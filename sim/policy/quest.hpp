@@ -14,7 +14,8 @@ struct QuestPages {
   int page = 1;
   Group group = Group::kSumScores;
   bool covers_all = false;  // the budget holds every token that will ever be there
-  bool force_last_page = false;
+  // The pages that hold the first `sink` and the last `recent` tokens are always among those.
+  std::int64_t sink = 0, recent = 0;
   bool one_bound = false;  // the index is laid out so that only the bound that the query's sign asks for is read
 };
 // The whole pages of `setting.page` that half of a traffic budget pays for; of a page that is larger than half, its

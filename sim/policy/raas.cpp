@@ -279,6 +279,13 @@ Descriptor describe_raas() {
       "FreeKV's code takes the bounds of the first tokens in place of the packed ones",
       "FreeKV's paper says that groups agree by the maximum, its code uses the mean: group: max_weights",
       "the prompt is read at once: its pages are chosen when it has ended"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    const RaasSetting s = fields().read(values);
+    return BudgetRule{.tokens = s.budget,
+                      .beside = s.sink + s.recent + s.page - 1,
+                      .fewer = BudgetRule::kAny,
+                      .counts = BudgetRule::Counts::kRetained};
+  };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     RaasSetting setting = fields().read(values);
     setting.pages = setting.budget / setting.page;

@@ -141,4 +141,10 @@ void Ranking::rank(std::span<const float> scores, std::size_t k, std::vector<std
   for (std::size_t n = 0; n < out.size(); ++n) out[n] = static_cast<std::int32_t>(order_[n] & 0xFFFFFFFFu);
 }
 
+void rank_first(std::span<float> scores, std::size_t head, std::size_t tail) {
+  const std::size_t n = scores.size();
+  std::fill_n(scores.begin(), std::min(n, head), std::numeric_limits<float>::infinity());
+  std::fill_n(scores.rbegin(), std::min(n, tail), std::numeric_limits<float>::infinity());
+}
+
 }  // namespace kvcast::policy

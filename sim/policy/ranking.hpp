@@ -32,4 +32,7 @@ class Ranking {
   std::vector<std::uint64_t> order_, spare_;
 };
 
+// Scores above all others for the first `head` and the last `tail`.
+void rank_first(std::span<float> scores, std::size_t head, std::size_t tail);
+
 }  // namespace kvcast::policy

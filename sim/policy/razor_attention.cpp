@@ -12,25 +12,48 @@
 #include <algorithm>
 #include <cmath>
 
-#include "policy/eviction.hpp"
 #include "policy/head_split.hpp"
 #include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+struct RazorSetting {
   HeadSplit split;
+  double echo_share = 0, induction_share = 0, divisor = 1;
+  std::int64_t least_buffer = 0;
+};
+
+const Fields<RazorSetting>& fields() {
+  using S = RazorSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(real("echo_share", 0.01, "share of all KV heads that keep everything for their echo score, rounded up"),
+               &S::echo_share)
+          .add(real("induction_share", 0.14,
+                    "share of all KV heads that keep everything for their induction score, rounded up"),
+               &S::induction_share)
+          .add(whole("sink", 4, "tokens", "first tokens that the other heads keep"), &S::split, &HeadSplit::sink)
+          .add(whole("least_buffer", 4000, "tokens", "last tokens that they keep at least, the current one included"),
+               &S::least_buffer)
+          .add(real("divisor", 5.0, "they keep at least the prompt over this", 1, 1e9), &S::divisor)
+          .add(flag("compensation", true, "the mean pair of what was dropped stands in for it"), &S::split,
+               &HeadSplit::compensate)
+          .add(block_parameter(), &S::split, &HeadSplit::block)
+          .add(profile_parameter("echo and induction scores of heads"));
+  return all;
+}
+
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+  RazorSetting s = fields().read(values);
+  HeadSplit& split = s.split;
   split.profile = load_profile(values, {"echo", "induction"});
-  split.sink = values.integer("sink");
-  const double scaled = static_cast<double>(lengths.prompt_tokens) / values.number("divisor");
-  split.recent = std::max(values.integer("least_buffer"), static_cast<std::int64_t>(scaled));
-  split.block = read_block(values);
-  split.compensate = values.flag("compensation");
+  const double scaled = static_cast<double>(lengths.prompt_tokens) / s.divisor;
+  split.recent = std::max(s.least_buffer, static_cast<std::int64_t>(scaled));
   const auto heads = static_cast<double>(split.profile->n_layers * split.profile->n_kv_heads);
-  for (const char* kind : {"echo", "induction"}) {
+  for (const auto& [kind, share] : {std::pair("echo", s.echo_share), std::pair("induction", s.induction_share)}) {
     // Rounded up, but 0.14 · 100 is 14 although its floating-point product may lie above it.
-    const double n = std::ceil(values.number(std::string(kind) + "_share") * heads - 1e-9);
+    const double n = std::ceil(share * heads - 1e-9);
     const FullHeads best =
         best_heads(kv_head_scores(*split.profile, kind, HeadReduce::kMax), static_cast<std::int64_t>(n));
     if (split.full.empty()) split.full = best;
@@ -51,15 +74,7 @@ Descriptor describe_razor_attention() {
   d.sentence = "Retrieval heads keep everything; in the others one averaged token stands for all that is dropped.";
   d.category = "drop";
   d.paper = "Tang et al., RazorAttention, ICLR 2025 (arXiv 2407.15891)";
-  d.parameters = {
-      real("echo_share", 0.01, "share of all KV heads that keep everything for their echo score, rounded up"),
-      real("induction_share", 0.14, "share of all KV heads that keep everything for their induction score, rounded up"),
-      whole("sink", 4, "tokens", "first tokens that the other heads keep"),
-      whole("least_buffer", 4000, "tokens", "last tokens that they keep at least, the current one included"),
-      real("divisor", 5.0, "they keep at least the prompt over this", 1, 1e9),
-      flag("compensation", true, "the mean pair of what was dropped stands in for it"),
-      block_parameter(),
-      profile_parameter("echo and induction scores of heads")};
+  d.parameters = fields().parameters();
   d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·(min(L, sink + buffer) + 1)) a step",
                 "storage: the same number of bytes; buffer = max(least_buffer, ⌊S/divisor⌋)"};
   d.differences = {"the buffer's length is fixed at the end of the prompt",

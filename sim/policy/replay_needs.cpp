@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "config/run.hpp"
-#include "policy/eviction.hpp"
+#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -30,10 +30,10 @@ void add(ReplayNeeds& needs, const ReplayNeeds& more) {
 }  // namespace
 
 ReplayNeeds replay_needs(const Descriptor& descriptor, const config::Node& parameters, const Lengths& lengths) {
-  const ParameterValues values(descriptor.parameters, parameters);
+  const ParameterValues values(descriptor, parameters);
   ReplayNeeds needs;
   if (descriptor.needs) needs = descriptor.needs(values, lengths);
-  if (values.all().contains("block")) needs.in_blocks = read_block(values) > 0;
+  if (values.all().contains("block")) needs.in_blocks = !values.is_text("block");
   for (const Parameter& p : descriptor.parameters) {
     if (!takes_policy(p)) continue;
     const config::Node node = values.node(p.key);
@@ -45,7 +45,7 @@ ReplayNeeds replay_needs(const Descriptor& descriptor, const config::Node& param
 }
 
 config::Node for_compressed_layers(const Descriptor& descriptor, const config::Node& parameters) {
-  config::Node out = parameters.without(descriptor.uncompressed_layers);
+  config::Node out = own_parameters(descriptor, parameters).without(descriptor.uncompressed_layers);
   for (const Parameter& p : descriptor.parameters) {
     const config::Node* const node = takes_policy(p) ? out.find(p.key) : nullptr;
     if (node == nullptr || !names_policy(p, *node)) continue;

@@ -11,8 +11,9 @@ namespace kvcast::policy {
 // UserError as make_policy for parameters that the policy does not take.
 ReplayNeeds replay_needs(const Descriptor& descriptor, const config::Node& parameters, const Lengths& lengths);
 
-// Returns the parameters without those that leave layers of the model uncompressed, and policies inside them resolved
-// to maps of the same kind: equal texts are equal policies, whatever files they were read from.
+// Returns the parameters without those that leave layers of the model uncompressed and those that mean nothing to the
+// policy, and policies inside them resolved to maps of the same kind: equal texts are equal policies, whatever files
+// they were read from.
 config::Node for_compressed_layers(const Descriptor& descriptor, const config::Node& parameters);
 
 }  // namespace kvcast::policy

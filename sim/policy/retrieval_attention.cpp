@@ -233,15 +233,15 @@ const Fields<Setting>& fields() {
                      10000),
                &S::rounds)
           .add(choice("generated", {"index", "gpu"},
-                      "where generated tokens go as the window slides: into the index, or they stay on the GPU"))
+                      "where generated tokens go as the window slides: into the index, or they stay on the GPU"),
+               &S::fixed, &StaticTokens::generated_stay)
           .add(whole("seed", 1, "", "of what a search misses", 0, 1e15), &S::seed)
-          .add(static_parameters(128, 512));
+          .add(static_fields(128, 512), &S::fixed);
   return all;
 }
 
 std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
   Setting s = fields().read(values);
-  s.fixed = {values.integer("sink"), values.integer("recent"), values.text("generated") == "gpu"};
   if (s.budget >= lengths.bound() || s.fixed.sink + s.fixed.recent >= lengths.bound()) {
     return two_stages(keep_all(), read_all());
   }
@@ -272,6 +272,14 @@ Descriptor describe_retrieval_attention() {
       "how much of the graph a search reads (the paper: 1 to 3 % of the keys), its degree and the work of building it "
       "are assumptions, not measurements",
       "the paper retrieves 100 tokens, the code released with SCBench 2000 from a flat index"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    const Setting s = fields().read(values);
+    return BudgetRule{.tokens = s.budget,
+                      .beside = s.fixed.sink + s.fixed.recent,
+                      .fewer = s.recall < 1 ? BudgetRule::kAny : 0,  // what the index does not find
+                      .generated_on_top = s.fixed.generated_stay,
+                      .counts = BudgetRule::Counts::kSelected};
+  };
   d.make = make;
   return d;
 }

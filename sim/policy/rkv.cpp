@@ -44,10 +44,12 @@ class RkvRule final : public EvictionRule {
   RkvRule(const trace::Layer& layer, const RkvSetting& setting) : layer_(layer), s_(setting) {
     const trace::TraceInfo& info = layer.info();
     if (info.positions() < s_.full()) return;
-    const std::int64_t prompt = info.prompt_tokens, block = s_.block > 0 ? s_.block : prompt;
-    const std::int64_t blocks_end = std::min(prompt, (s_.full() + block - 1) / block * block);
-    const std::int64_t first = std::max(s_.full(), blocks_end) - s_.window;  // query of the first compression
-    if (first < prompt) require_prompt_queries(info, first, "rkv ranks by the last queries before each compression");
+    const std::vector<std::int64_t> ends = prompt_ends(info, s_.block);
+    const auto full = std::lower_bound(ends.begin(), ends.end(), s_.full());
+    // Query of the first compression.
+    const std::int64_t first = (full == ends.end() ? s_.full() : *full) - s_.window;
+    if (first < info.prompt_tokens)
+      require_prompt_queries(info, first, "rkv ranks by the last queries before each compression");
   }
 
   void after_block(std::int64_t, std::int64_t end, std::vector<Held>& held) override { compress(end, held); }
@@ -230,6 +232,11 @@ Descriptor describe_rkv() {
       "a long prompt is compressed as soon as it has been read; the released code waits until a buffer of generated "
       "tokens is full, then compares all tokens with each other as well",
       "a compression is charged in equal parts to the steps from one to the next, so that short replays see its share"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    const RkvSetting s = fields().read(values);
+    return BudgetRule{
+        .tokens = s.budget, .beside = s.buffer, .fewer = s.buffer - 1, .counts = BudgetRule::Counts::kRetained};
+  };
   d.needs = [](const ParameterValues& values, const Lengths&) {
     const RkvSetting s = fields().read(values);
     return ReplayNeeds{.whole_prompt = s.block > 0, .window = s.window};

@@ -188,6 +188,12 @@ Descriptor describe_seer_attention() {
       "one "
       "is compared with the gate's softmax",
       "rotary embedding of the gate's queries and keys is not charged"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
+    const SeerSetting s = fields().read(values);
+    BudgetRule rule = chooses(s.budget, s.budget / s.page * s.page, s.page - 1, lengths.prompt_tokens);
+    if (s.threshold > 0) rule.fewer = BudgetRule::kAny;
+    return rule;
+  };
   d.stages = make;
   return d;
 }

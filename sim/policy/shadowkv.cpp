@@ -324,6 +324,7 @@ Descriptor describe_shadowkv() {
   d.category = "retrieval (host)";
   d.paper = "Sun et al., ShadowKV, ICML 2025 (arXiv 2410.21465)";
   d.parameters = fields().parameters();
+  d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
   d.budget_convention =
       "selected: tokens of the selected chunks; the outlier chunks, the local part of the prompt and all generated "
       "tokens come beside them";
@@ -342,6 +343,14 @@ Descriptor describe_shadowkv() {
       "the released code divides scores by √128 whatever the head dimension is",
       "tokens factorised anew are no candidates: the replay selects among the prompt's chunks",
       "a budget of all tokens ever there leaves the cache on the GPU as it is"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
+    Setting s = fields().read(values);
+    s.covers_all = s.budget >= lengths.bound();
+    return BudgetRule{.tokens = s.chosen(lengths.prompt_tokens) * s.page,
+                      .beside = s.exact(lengths.prompt_tokens),
+                      .generated_on_top = true,
+                      .counts = BudgetRule::Counts::kSelected};
+  };
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     Setting s = fields().read(values);

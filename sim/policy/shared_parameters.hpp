@@ -7,10 +7,26 @@
 namespace kvcast::policy {
 
 Parameter budget_parameter(std::string meaning, std::int64_t fallback = 2048);
+// Those that every policy takes, so that a sweep over policies can set them: sink, recent and budget_convention.
+// Returns the ones that `policy` does not declare, for they mean nothing to it: each takes its default alone, which
+// changes nothing (no token, and the convention that the policy has).
+std::vector<Parameter> common_parameters(const Descriptor& policy);
+// The parameters without these. UserError (policy, place, the one value) where one has another value.
+config::Node own_parameters(const Descriptor& policy, const config::Node& given);
+
 Parameter page_parameter(std::int64_t fallback);
 // The names that the policy understands, its default first.
 Parameter group_parameter(std::vector<std::string> names);
 Parameter window_parameter(std::int64_t fallback);
-std::vector<Parameter> pool_parameters(const char* kind, std::int64_t kernel);
+// Pooling of scores along the positions: by `kind` ("max" or "avg"), and over how many.
+Parameter pool_parameter(const char* kind);
+Parameter pool_kernel_parameter(std::int64_t kernel);
+// The prompt is read in blocks of so many tokens, or whole.
+Parameter block_parameter();
+// Of a retrieval policy, `sink` or `recent`: tokens that every step reads, inside the budget.
+Parameter read_always_parameter(const std::string& key);
+// Tokens that are never evicted, inside the budget.
+Parameter sink_parameter();
+Parameter recent_parameter();
 
 }  // namespace kvcast::policy

@@ -18,19 +18,13 @@ Descriptor describe_snapkv() {
   d.sentence = "Keeps the prompt tokens that the last prompt queries attend to, and everything generated.";
   d.category = "drop";
   d.paper = "Li et al., SnapKV, 2024 (arXiv 2404.14469)";
-  d.parameters = prompt_eviction_parameters(32, "max", 7);
-  for (Parameter& p : d.parameters) {
-    if (p.key == "group") p = group_parameter({"sum_weights", "mean_weights", "max_weights", "per_head"});
-  }
+  describe_prompt_eviction(
+      d, prompt_eviction_fields(32, "max", 7, {"sum_weights", "mean_weights", "max_weights", "per_head"}), {}, false);
   d.budget_convention = "retained: of the prompt, the window included; generated tokens come on top";
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b a step (n_q instead of n_kv per head)",
                 "storage: the same number of bytes"};
   d.differences = {"the released code selects per query head and stores a copy for each: group: per_head",
                    "defaults are those of its LongBench settings (window 32, max pooling over 7)"};
-  d.needs = [](const ParameterValues& values, const Lengths&) { return prompt_eviction_needs(values, false); };
-  d.stages = [](const ParameterValues& values, const Lengths&) {
-    return Stages{evict_after_prompt(read_prompt_eviction(values)), read_all()};
-  };
   return d;
 }
 

@@ -310,6 +310,14 @@ Descriptor describe_sparq() {
   d.formulas = {"traffic: n_kv·L·r·b + 2·n_kv·(k + 1)·d·b a step", "storage: 3·n_kv·L·d·b + n_kv·d·b"};
   d.differences = {"the local window is 0 by default; the paper's runs give it a part of k: recent",
                    "keys stored twice cost 1.5 times the cache; RocketKV's table of storage counts 2"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
+    const std::int64_t budget = values.integer("budget");
+    const bool traffic = values.text("budget_convention") == "traffic";
+    BudgetRule rule = chooses(budget, traffic ? budget / 2 : budget, 0, lengths.prompt_tokens);
+    rule.beside = 1;
+    if (traffic) rule.counts = BudgetRule::Counts::kTraffic;
+    return rule;
+  };
   d.stages = make;
   return d;
 }

@@ -17,6 +17,11 @@
 namespace kvcast::policy {
 namespace {
 
+struct StreamingSetting {
+  std::int64_t budget = 0, sink = 0, recent = 0, block = 0;
+  bool covers_all = false;  // the budget holds every token that will ever be there
+};
+
 class StreamingSelector final : public Selector {
  public:
   StreamingSelector(const LayerInput& layer, std::int64_t sink, std::int64_t recent)
@@ -49,11 +54,10 @@ class StreamingSelector final : public Selector {
 
 class StreamingLlm final : public Policy {
  public:
-  StreamingLlm(std::int64_t sink, std::int64_t recent, std::int64_t block, bool covers_all)
-      : sink_(sink), recent_(recent), block_(block), covers_all_(covers_all) {}
+  explicit StreamingLlm(const StreamingSetting& setting) : s_(setting) {}
 
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
-    return std::make_unique<StreamingSelector>(layer, sink_, recent_);
+    return std::make_unique<StreamingSelector>(layer, s_.sink, s_.recent);
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -61,33 +65,43 @@ class StreamingLlm final : public Policy {
   }
 
   // In blocks, what slid out of the window is gone before the next one comes.
-  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {block_, sink_ + recent_}; }
+  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.budget}; }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
-    const std::int64_t held = std::min(shape.tokens, sink_ + recent_);
+    const std::int64_t held = std::min(shape.tokens, s_.budget);
     return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
   }
 
-  Growth growth() const override { return {.attended = covers_all_ ? 1.0 : 0.0}; }
+  Growth growth() const override { return {.attended = s_.covers_all ? 1.0 : 0.0}; }
 
  private:
-  std::int64_t sink_, recent_, block_;
-  bool covers_all_;
+  StreamingSetting s_;
 };
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  std::int64_t budget = values.integer("budget");
-  std::int64_t sink = values.integer("sink");
+const Fields<StreamingSetting>& fields() {
+  using S = StreamingSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens kept a KV head, sink + recent"), &S::budget)
+          .add(whole("sink", 4, "tokens", "first tokens kept"), &S::sink)
+          .add(whole_or("recent", "budget-sink", "tokens", "last tokens kept, the current one included", 0, 1e9),
+               &S::recent)
+          .add(block_parameter(), &S::block);
+  return all;
+}
+
+// Two of budget, sink and recent say what the third is.
+StreamingSetting read_setting(const ParameterValues& values) {
+  StreamingSetting s = fields().read(values);
   const bool recent_given = !values.is_text("recent");
-  std::int64_t recent = recent_given ? values.integer("recent") : 0;
-  if (recent_given && !values.given("budget")) budget = sink + recent;
-  if (recent_given && values.given("budget") && !values.given("sink")) sink = budget - recent;
-  if (!recent_given) recent = budget - sink;
-  if (sink < 0 || recent < 0 || sink + recent != budget) {
+  if (recent_given && !values.given("budget")) s.budget = s.sink + s.recent;
+  if (recent_given && values.given("budget") && !values.given("sink")) s.sink = s.budget - s.recent;
+  if (!recent_given) s.recent = s.budget - s.sink;
+  if (s.sink < 0 || s.recent < 0 || s.sink + s.recent != s.budget) {
     throw UserError(values.where(recent_given ? "recent" : "budget"),
-                    fmt::format("budget ({}) must be sink ({}) + recent ({})", budget, sink, recent));
+                    fmt::format("budget ({}) must be sink ({}) + recent ({})", s.budget, s.sink, s.recent));
   }
-  return std::make_unique<StreamingLlm>(sink, recent, read_block(values), budget >= lengths.bound());
+  return s;
 }
 
 }  // namespace
@@ -98,14 +112,18 @@ Descriptor describe_streaming_llm() {
   d.sentence = "Keeps the first tokens and a sliding window; whatever lies between is gone for good.";
   d.category = "drop";
   d.paper = "Xiao et al., StreamingLLM, ICLR 2024 (arXiv 2309.17453)";
-  d.parameters = {budget_parameter("tokens kept a KV head, sink + recent"),
-                  whole("sink", 4, "tokens", "first tokens kept"),
-                  whole_or("recent", "budget-sink", "tokens", "last tokens kept, the current one included", 0, 1e9),
-                  block_parameter()};
+  d.parameters = fields().parameters();
   d.budget_convention = "retained: sink + recent, the current token included";
   d.formulas = {"traffic: 2·n_kv·min(L, sink + recent)·d·b a step", "storage: 2·n_kv·min(L, sink + recent)·d·b"};
   d.differences = {"keys stay at their own positions; the original re-rotates them to positions within the cache"};
-  d.make = make;
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    return BudgetRule{.tokens = read_setting(values).budget, .counts = BudgetRule::Counts::kRetained};
+  };
+  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+    StreamingSetting s = read_setting(values);
+    s.covers_all = s.budget >= lengths.bound();
+    return std::make_unique<StreamingLlm>(s);
+  };
   return d;
 }
 

@@ -1,8 +1,5 @@
 #include "policy/token_top_k.hpp"
 
-#include <algorithm>
-#include <limits>
-
 namespace kvcast::policy {
 
 TokenTopK::TokenTopK(StepScores products, const TokenList& tokens, const Shape& shape)
@@ -32,11 +29,10 @@ void TokenTopK::step(int t, std::span<HeadSelection> out) {
 }
 
 void TokenTopK::take(std::span<float> scores, HeadSelection& out) {
-  const std::size_t n = scores.size(), recent = std::min(n, static_cast<std::size_t>(s_.recent));
-  std::fill(scores.end() - static_cast<std::ptrdiff_t>(recent), scores.end(), std::numeric_limits<float>::infinity());
+  rank_first(scores, 0, static_cast<std::size_t>(s_.recent));
   ranking_.select(scores, static_cast<std::size_t>(s_.budget), out.attended);
   for (std::int32_t& i : out.attended) i = tokens_.position(i);
-  out.counts.scored = static_cast<std::int64_t>(n);
+  out.counts.scored = static_cast<std::int64_t>(scores.size());
 }
 
 }  // namespace kvcast::policy

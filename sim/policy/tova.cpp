@@ -30,8 +30,8 @@ class TovaRule final : public EvictionRule {
   TovaRule(const trace::Layer& layer, const TovaSetting& setting) : layer_(layer), rows_(layer), s_(setting) {
     const std::int64_t prompt = layer.info().prompt_tokens;
     if (prompt <= s_.quota.budget) return;
-    const std::int64_t first_end = s_.block > 0 ? std::min(s_.block, prompt) : prompt;
-    require_prompt_queries(layer.info(), first_end - 1, "tova ranks by the last query of the prompt or of each block");
+    require_prompt_queries(layer.info(), prompt_ends(layer.info(), s_.block)[0] - 1,
+                           "tova ranks by the last query of the prompt or of each block and turn");
   }
 
   void after_block(std::int64_t, std::int64_t end, std::vector<Held>& held) override {
@@ -119,6 +119,19 @@ class Tova final : public Policy {
   TovaSetting s_;
 };
 
+const Fields<TovaSetting>& fields() {
+  using S = TovaSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens held a KV head between steps"), &S::quota, &Quota::budget)
+          .add(choice("scope", {"layer", "group"}, "query heads that agree: all of the layer, or those of a KV head"),
+               &S::whole_layer, {true, false})
+          .add(block_parameter(), &S::block)
+          .add(sink_parameter(), &S::quota, &Quota::sink)
+          .add(recent_parameter(), &S::quota, &Quota::recent);
+  return all;
+}
+
 }  // namespace
 
 Descriptor describe_tova() {
@@ -127,24 +140,22 @@ Descriptor describe_tova() {
   d.sentence = "Drops what the latest query attends to least, the same tokens in all heads of a layer.";
   d.category = "drop";
   d.paper = "Oren et al., Transformers are Multi-State RNNs, 2024 (arXiv 2401.06104)";
-  d.parameters = {
-      budget_parameter("tokens held a KV head between steps"),
-      choice("scope", {"layer", "group"}, "query heads that agree: all of the layer, or those of a KV head"),
-      block_parameter()};
-  for (Parameter& p : protected_parameters()) d.parameters.push_back(std::move(p));
+  d.parameters = fields().parameters();
   d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";
   d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b a step, and n_q·(budget + 1)·4 of weights written and read",
                 "storage: 2·n_kv·(budget + 1)·d·b"};
   d.differences = {"the released code compacts the cache at every step; here the free slot is written over",
                    "kvpress never evicts the last token: recent: 1",
                    "KeyDiff's comparison averages over each KV head's query heads: scope: group"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) { return evicts_always(values.integer("budget")); };
   d.needs = [](const ParameterValues& values, const Lengths&) {
-    return ReplayNeeds{.whole_prompt = read_block(values) > 0};
+    return ReplayNeeds{.whole_prompt = fields().read(values).block > 0};
   };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    const Quota quota = read_quota(values);
-    return std::make_unique<Tova>(
-        TovaSetting{quota, read_block(values), values.text("scope") == "layer", quota.budget >= lengths.bound()});
+    TovaSetting s = fields().read(values);
+    check_quota(values, s.quota);
+    s.covers_all = s.quota.budget >= lengths.bound();
+    return std::make_unique<Tova>(s);
   };
   return d;
 }

@@ -65,11 +65,6 @@ void reduce_window(const WindowScores& scores, int kv_head, int group_size, Grou
   }
 }
 
-Pool parse_pool(std::string_view name) {
-  KVCAST_CHECK(name == "max" || name == "avg");
-  return name == "max" ? Pool::kMax : Pool::kAverage;
-}
-
 namespace {
 
 // Largest of the `kernel` values around each: maxima over 2, 4, 8, ... neighbours, then two of these overlapping.

@@ -37,7 +37,6 @@ struct WindowMoments {
 void reduce_window(const WindowScores& scores, int kv_head, int group_size, Group group, std::vector<float>& out);
 
 enum class Pool { kMax, kAverage };
-Pool parse_pool(std::string_view name);  // "max" or "avg"
 
 // Pools with an odd kernel and stride 1; `out` is as long as `in`. The average counts zeros beyond the ends and always
 // divides by the kernel; the maximum ignores what lies beyond.

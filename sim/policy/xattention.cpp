@@ -33,7 +33,7 @@ constexpr std::int64_t kSampledBlocks = 64;
 struct Setting {
   std::int64_t stride = 8, block = 128;
   double threshold = 0.9;
-  double density = -1;  // negative: the trace's
+  std::optional<double> density;  // none: the trace's
 };
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -108,7 +108,7 @@ class XAttention final : public SparsePrompt {
 
   PromptAttention prompt_attention(const LayerInput& input) const override {
     const trace::TraceInfo& info = input.info();
-    if (s_.density >= 0) return {};
+    if (s_.density) return {};
     require_prompt_queries(info, 0, "xattention scores the blocks of all prompt queries (or give its density)");
     PromptAttention out{true, 0, 0};
     for (int q = 0; q < info.n_q_heads; ++q) {
@@ -144,7 +144,7 @@ class XAttention final : public SparsePrompt {
     op =
         ops.kernel(Lane::kCompute, Kind::kIndex, "sort blocks", graph::TopK{rows, columns, columns, kScoreBytes}, {op});
     PrefillChunk left = chunk;
-    if (s_.density >= 0) left.density = s_.density;
+    if (s_.density) left.density = *s_.density;
     return sparse_attention(left, ops, op);
   }
 
@@ -166,6 +166,22 @@ class XAttention final : public SparsePrompt {
   Setting s_;
 };
 
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(then_parameter())
+          .add(whole("stride", 8, "tokens", "σ: tokens between the antidiagonals that are summed", 1, 65536),
+               &S::stride)
+          .add(whole("tile", 128, "tokens", "queries and keys of a block, a multiple of stride", 1, 65536), &S::block)
+          .add(real("threshold", 0.9, "share of its estimated mass that a block of queries computes at least"),
+               &S::threshold)
+          .add(real_or("density", "trace",
+                       "share of the causal pairs computed: as on the trace, or a number taken from elsewhere", 0, 1),
+               &S::density);
+  return all;
+}
+
 }  // namespace
 
 Descriptor describe_xattention() {
@@ -174,12 +190,7 @@ Descriptor describe_xattention() {
   d.sentence = "Computes the blocks of the prompt's attention whose antidiagonals weigh most; decoding is another's.";
   d.category = "sparse prefill";
   d.paper = "Xu et al., XAttention, ICML 2025 (arXiv 2503.16428)";
-  d.parameters = {
-      then_parameter(), whole("stride", 8, "tokens", "σ: tokens between the antidiagonals that are summed", 1, 65536),
-      whole("tile", 128, "tokens", "queries and keys of a block, a multiple of stride", 1, 65536),
-      real("threshold", 0.9, "share of its estimated mass that a block of queries computes at least"),
-      real_or("density", "trace",
-              "share of the causal pairs computed: as on the trace, or a number taken from elsewhere", 0, 1)};
+  d.parameters = fields().parameters();
   d.formulas = {"prompt, a query head: S²·d/σ FLOP for the estimate, S²/(2·σ²) scores, 4·d FLOP a pair left",
                 "traffic of a step and storage: those of `then`"};
   d.differences = {
@@ -188,12 +199,11 @@ Descriptor describe_xattention() {
       "keys and values of later layers are the trace's: what sparse attention changes in them is not seen"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kSparsePromptUnseen}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    Setting s{values.integer("stride"), values.integer("tile"), values.number("threshold"), -1};
+    const Setting s = fields().read(values);
     if (s.block % s.stride != 0) {
       throw UserError(values.where("tile"),
                       fmt::format("tile ({}) must be a multiple of stride ({})", s.block, s.stride));
     }
-    if (!values.is_text("density")) s.density = values.number("density");
     return std::make_unique<XAttention>(s, read_then(values, lengths), values.where("then"));
   };
   return d;

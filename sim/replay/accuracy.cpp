@@ -1,5 +1,5 @@
-// Only the tokens attended to are looked at: with the log-sum of full attention at hand, the mass kept is
-// exp(log-sum over attended − log-sum over all), and the same softmax gives the weights of the output.
+// Only the attended tokens are read: with the log-sum of full attention known, the mass kept is exp(log-sum over
+// attended − log-sum over all), and the same softmax gives the weights of the output.
 #include "replay/accuracy.hpp"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ void AccuracyMeter::measure_group(int t, int first, int n, const std::vector<std
   }
 }
 
-// Rows far apart come from memory, which no processor foresees: they are asked for some rows before they are copied.
+// Distant rows come from memory, which no prefetcher predicts: they are prefetched some rows before they are copied.
 void AccuracyMeter::gather_values(const MatrixView& values, const std::vector<std::int32_t>& attended) {
   constexpr std::size_t kAhead = 6, kLine = 64 / sizeof(float);
   const std::size_t count = attended.size(), d = values.cols;
@@ -87,7 +87,7 @@ HeadAccuracy AccuracyMeter::measure_head(int t, int q_head, const std::vector<st
     shared += top.holds(weights[i], attended[i]) ? 1 : 0;
   }
   const double kept = softmax(weights, 1.0f / std::sqrt(static_cast<float>(oracle_.info().head_dim)));
-  if (oracle_.rounded()) {  // its weights are those of the scores that the cache gives
+  if (oracle_.rounded()) {  // the weights come from the scores of the rounded cache
     const float* const cached = oracle_.input().layer().decode_scores(q_head).row(static_cast<std::size_t>(t));
     for (std::size_t i = 0; i < attended.size(); ++i) weights[i] = cached[attended[i]];
     softmax(weights, 1.0f / std::sqrt(static_cast<float>(oracle_.info().head_dim)));

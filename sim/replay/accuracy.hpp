@@ -1,4 +1,4 @@
-// Compares what one step attended to with full attention.
+// Compares the attention of one step with full attention.
 #pragma once
 
 #include <vector>
@@ -18,18 +18,18 @@ struct HeadAccuracy {
 class AccuracyMeter {
  public:
   explicit AccuracyMeter(const Oracle& oracle) : oracle_(oracle) {}
-  // One entry a query head, appended to `out`. `selector` has just made `selection`: what output_error is taken of
-  // where it gives outputs of its own.
+  // Appends one entry per query head to `out`. `selector` has just made `selection`; if it gives outputs of its own,
+  // output_error is computed from them.
   void measure(int t, const policy::LayerSelection& selection, const policy::Selector& selector,
                std::vector<HeadAccuracy>& out);
 
  private:
-  // Query heads first … first + n − 1, which share a KV head and a selection.
+  // Measures query heads first … first + n − 1, which share a KV head and a selection.
   void measure_group(int t, int first, int n, const std::vector<std::int32_t>& attended,
                      std::vector<HeadAccuracy>& out);
   // ‖outputs − full‖ / ‖full‖, outputs of one query head.
   double error_of(int t, int q_head, const float* output) const;
-  // Into values_, row after row.
+  // Gathers values into values_, row after row.
   void gather_values(const MatrixView& values, const std::vector<std::int32_t>& attended);
   HeadAccuracy measure_head(int t, int q_head, const std::vector<std::int32_t>& attended, std::span<float> weights);
 

@@ -9,7 +9,7 @@
 namespace kvcast::replay {
 namespace {
 
-// Index of the captured layer that stands for `layer`; ties go to the lower one because captured layers ascend.
+// Index of the captured layer that represents `layer`; ties go to the lower one because captured layers ascend.
 std::size_t nearest_captured(const ReplayResult& replay, int layer) {
   const bool compressed = layer >= replay.dense_layers;
   std::size_t best = replay.layers.size();

@@ -1,9 +1,9 @@
-// The rule by which the captured layers and steps of a replay stand for all layers, steps and sequences of a run.
+// The rule by which the captured layers and steps of a replay represent all layers, steps and sequences of a run.
 //
-// A layer is stood for by the captured layer nearest to it (the lower one where two are equally near), a compressed
-// layer only by compressed ones. Each sequence of the batch at each step and layer repeats one whole step of that
-// layer, all its heads together, drawn at random from the steps after the warm-up: heads stay correlated as they were,
-// sequences do not.
+// A layer is represented by the captured layer nearest to it (the lower one of two equally near), a compressed layer
+// only by compressed ones. Each sequence of the batch at each step and layer repeats one whole step of that layer, all
+// its heads together, drawn at random from the steps after the warm-up: heads stay correlated as they were, sequences
+// do not.
 #pragma once
 
 #include <cstdint>
@@ -22,19 +22,21 @@ inline constexpr int kWarmupSteps = 2;
 
 class Draw {
  public:
-  // The replay must outlive it; its heads must be the model's. UserError where no captured layer can stand for a layer.
+  // The replay must outlive it; its heads must be the model's. Throws UserError if no captured layer can represent a
+  // layer.
   Draw(const ReplayResult& replay, const config::Model& model, int batch, Stream stream);
 
   // [batch × heads] at a layer and a step, which may be any number; valid until the next call. A pure function of its
-  // arguments and the stream. Layers that the policy leaves dense give what some captured layer did: their cost does
-  // not read it.
+  // arguments and the stream. Layers that the policy leaves dense return the counts of some captured layer: their cost
+  // does not use them.
   std::span<const policy::HeadCounts> heads(int layer, std::int64_t step);
   int batch() const { return batch_; }
-  // Whether steps differ from each other: false where every captured layer did the same at each step that is drawn.
+  // Returns whether steps differ from each other: false if every captured layer did the same at each step that is
+  // drawn.
   bool varies() const { return varies_; }
-  // Of the captured layer that stands for this one.
+  // Prompt density of the captured layer that represents this one.
   double prompt_density(int layer) const;
-  // The context at which all counts hold: those of other steps have been moved there by the policy's growth.
+  // The context of all counts: those of other steps have been moved there by the policy's growth.
   std::int64_t counted_tokens() const { return counted_tokens_; }
 
  private:

@@ -1,4 +1,4 @@
-// Scores by one matrix product a KV head; softmax row by row; outputs by one more product a query head.
+// Scores come from one matrix product per KV head; softmax row by row; outputs from one more product per query head.
 #include "replay/oracle.hpp"
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 namespace kvcast::replay {
 namespace {
 
-// Budgets are rarely larger; 8 bytes each a row.
+// Budgets are rarely larger; costs 8 bytes each per row.
 constexpr std::int64_t kRanked = 4352;
-constexpr int kStepsAtOnce = 16;  // of weights held beside the scores
+constexpr int kStepsAtOnce = 16;  // of weights held in addition to the scores
 
 }  // namespace
 
@@ -55,7 +55,7 @@ void Oracle::attend(int q_head) {
   std::vector<float> weights;
   for (int first = 0; first < info().decode_steps; first += kStepsAtOnce) {
     const int steps = std::min(kStepsAtOnce, info().decode_steps - first);
-    weights.assign(static_cast<std::size_t>(steps) * positions, 0.0f);  // zero behind each step's own position
+    weights.assign(static_cast<std::size_t>(steps) * positions, 0.0f);  // zero after each step's own position
     for (int i = 0; i < steps; ++i) {
       const std::span<const float> row = scores(q_head, first + i);
       float* const out = weights.data() + static_cast<std::size_t>(i) * positions;

@@ -1,4 +1,4 @@
-// What full attention does in one captured layer: the yardstick that every policy is measured with, made once a layer.
+// Full attention in one captured layer: the reference that every policy is compared with, made once per layer.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,13 @@
 
 namespace kvcast::replay {
 
-// Immutable after construction and safe to share between threads and policies. Holds the scores of all decode steps
-// against all positions: n_q_heads · decode_steps · positions floats, beside the layer's own keys, values and queries.
+// Immutable after construction and safe to share between threads and policies. Stores the scores of all decode steps
+// against all positions, n_q_heads · decode_steps · positions floats, in addition to the layer's own keys, values and
+// queries.
 class Oracle {
  public:
-  // The trace that the layer comes from must outlive it. Policies see keys and values rounded to `cache`; the yardstick
-  // is full attention over the layer as it is.
+  // The trace that the layer comes from must outlive it. Policies see keys and values rounded to `cache`; the reference
+  // is full attention over the unrounded layer.
   Oracle(std::unique_ptr<trace::Layer> layer, int threads, config::Precision cache = config::Precision::kBf16);
 
   const trace::Layer& layer() const { return *layer_; }
@@ -31,14 +32,14 @@ class Oracle {
   std::int64_t visible(int t) const { return info().prompt_tokens + t + 1; }
   // q·k of these tokens, not scaled.
   std::span<const float> scores(int q_head, int t) const;
-  // log Σ exp(q·k / √d) over them.
+  // log Σ exp(q·k / √d) over the visible tokens.
   double log_sum_exp(int q_head, int t) const { return log_sums_[at(q_head, t)]; }
   // Σ softmax · v, head_dim floats.
   std::span<const float> output(int q_head, int t) const;
-  // Null where the trace has no targets.
+  // Null if the trace has no targets.
   const FullMass* targets() const { return targets_.get(); }
-  // The exact top-k of a row, 1 ≤ k ≤ visible(t), ties to the lower position; `ranking` lends its buffers where k is
-  // larger than what is kept ready.
+  // The exact top-k of a row, 1 ≤ k ≤ visible(t), ties to the lower position; `ranking` lends its buffers if k is
+  // larger than the precomputed ranking.
   policy::Cut top(int q_head, int t, std::int64_t k, policy::Ranking& ranking) const;
 
  private:
@@ -50,7 +51,7 @@ class Oracle {
   void rank(int q_head);
 
   std::unique_ptr<trace::Layer> layer_;
-  std::unique_ptr<trace::Layer> rounded_;  // null where the cache is not rounded
+  std::unique_ptr<trace::Layer> rounded_;  // null if the cache is not rounded
   policy::LayerInput input_;
   std::size_t ranked_;              // best tokens of a row that are kept in order of rank
   std::vector<policy::Cut> ranks_;  // [q head × step × ranked_]: the k-th best is where the top k ends

@@ -8,8 +8,8 @@
 namespace kvcast::replay {
 namespace {
 
-// The layer with steps [first, last) in the place of all after the warm-up, their counts moved to the context of those
-// that they stand for.
+// Returns the layer with steps [first, last) instead of all after the warm-up, their counts moved to the context of the
+// steps that they represent.
 LayerCounts with_steps(const LayerCounts& layer, const policy::Growth& growth, int first, int last) {
   LayerCounts part = layer;
   const int steps = static_cast<int>(layer.counts.size()) / layer.heads;
@@ -24,7 +24,7 @@ LayerCounts with_steps(const LayerCounts& layer, const policy::Growth& growth, i
   return part;
 }
 
-// The replay without the layers that its policy compresses.
+// Returns the replay without the layers that its policy compresses.
 ReplayResult without_compressed(const ReplayResult& replay) {
   ReplayResult part;
   part.trace_source = replay.trace_source;

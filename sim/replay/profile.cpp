@@ -32,7 +32,7 @@ std::vector<double>& add(std::vector<double>& to, const std::vector<double>& fro
   return to;
 }
 
-// Output of one query head over the positions attended to, less full attention's: squared length.
+// Squared distance of one query head's output over the attended positions from that of full attention.
 double squared_error(const Oracle& oracle, int q_head, int t, const std::vector<std::int32_t>& attended,
                      std::vector<float>& weights) {
   const std::span<const float> scores = oracle.scores(q_head, t), full = oracle.output(q_head, t);

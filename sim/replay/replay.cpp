@@ -69,7 +69,7 @@ Proxies proxies_of(const std::vector<LayerResult>& layers) {
   return {mean(mass), quantile(mass, 0.1), mean(error), mean(overlap), mean(attended)};
 }
 
-// The bytes of the policy's own work, as its cost states it for what was selected.
+// The bytes of the policy's own work, as its cost model states them for the selection.
 graph::Traffic traffic_of(const std::vector<LayerResult>& layers, const policy::Policy& policy,
                           const trace::TraceInfo& info) {
   config::Model model;

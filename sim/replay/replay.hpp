@@ -1,5 +1,5 @@
-// Runs a policy over the captured layers of a trace: what it selects, what that moves, and what of full attention is
-// left.
+// Runs a policy over the captured layers of a trace: its selections, the traffic that they cause, and how much of full
+// attention they keep.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@
 
 namespace kvcast::replay {
 
-// How near a policy's attention is to full attention; means over layer, decode step and query head.
+// Similarity of a policy's attention to full attention; means over layer, decode step and query head.
 struct Proxies {
   double recall_mass_mean = 0;   // share of the full softmax mass on the tokens attended to
   double recall_mass_p10 = 0;    // its 10th percentile
-  double output_error_mean = 0;  // ‖o − o_full‖ / ‖o_full‖, o by a softmax over the tokens attended to alone
+  double output_error_mean = 0;  // ‖o − o_full‖ / ‖o_full‖, o from a softmax over the attended tokens alone
   double topk_overlap_mean = 0;  // |attended ∩ the |attended| tokens of largest score| / |attended|
   double attended_mean = 0;      // tokens, mean over layer, step and selecting head
 };
 
-// One captured layer: what every head did at every step.
+// One captured layer: the counts of every head at every step.
 struct LayerCounts {
   int layer = 0;
   bool per_query_head = false;
   int heads = 0;
   std::vector<policy::HeadCounts> counts;  // [decode steps × heads]
-  std::vector<std::int64_t> resident;      // tokens a head holds on the GPU after prefill
+  std::vector<std::int64_t> resident;      // tokens per head on the GPU after prefill
   policy::PromptAttention prompt;
 
   std::span<const policy::HeadCounts> at(int step) const {
@@ -41,10 +41,10 @@ struct LayerCounts {
   }
 };
 
-// Sparse attention over the prompt: means over the layers where it is sparse; none where it is not.
+// Sparse attention over the prompt: means over the layers that are sparse; none if no layer is.
 std::optional<policy::PromptAttention> prompt_attention(std::span<const LayerCounts> layers);
 
-// step −1 holds what is resident after prefill.
+// One step's selection; step −1 contains what is resident after prefill.
 struct StepSelection {
   int layer = 0;
   int step = 0;
@@ -52,7 +52,7 @@ struct StepSelection {
 };
 
 struct ReplayOptions {
-  int threads = 1;               // layers side by side
+  int threads = 1;               // layers run in parallel
   bool keep_selections = false;  // costs memory: all positions of all steps
 };
 
@@ -61,12 +61,12 @@ struct ReplayResult {
   std::int64_t prompt_tokens = 0;
   int decode_steps = 0;
   bool per_query_head = false;  // of the compressed layers
-  int dense_layers = 0;         // layers at the start that the policy leaves uncompressed
+  int dense_layers = 0;         // first layers that the policy leaves uncompressed
   policy::Growth growth;
   Proxies proxies;
-  std::string task;        // as the trace names it; empty where it names none
-  TargetRecall targets;    // of the compressed layers; no steps where the trace has no targets
-  graph::Traffic traffic;  // one sequence, mean of a decode step, all captured layers together
+  std::string task;        // as the trace names it; empty if it names none
+  TargetRecall targets;    // of the compressed layers; no steps if the trace has no targets
+  graph::Traffic traffic;  // one sequence, mean per decode step, all captured layers together
   std::vector<LayerCounts> layers;
   std::vector<StepSelection> selections;  // by layer, then step; empty unless kept
 };
@@ -75,15 +75,15 @@ struct ReplayResult {
 std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int threads,
                                              config::Precision cache = config::Precision::kBf16);
 
-// Equal results for any number of threads. May run at the same time on the same layers with other policies. UserError
-// where the trace lacks what the policy needs.
+// Gives equal results for any number of threads. May run on the same layers concurrently with other policies. Throws
+// UserError if the trace lacks what the policy needs.
 ReplayResult replay(std::span<const std::unique_ptr<Oracle>> layers, policy::Policy& policy,
                     const ReplayOptions& options = {});
 
-// One JSON object a line, in order of layer, step, head: what `--selections` writes.
+// Writes one JSON object per line, in order of layer, step, head: the output of `--selections`.
 void write_selections(const ReplayResult& result, std::ostream& out);
 
-// Everything but the selections, for the store's cache of replays; from_json takes what to_json gave.
+// Everything except the selections, for the store's cache of replays; from_json reads what to_json wrote.
 nlohmann::json to_json(const ReplayResult& result);
 ReplayResult replay_from_json(const nlohmann::json& json);
 

@@ -1,4 +1,4 @@
-// The counts of a replay as compact JSON: one array of numbers a head and step.
+// The counts of a replay as compact JSON: one array of numbers per head and step.
 #include "replay/replay.hpp"
 
 namespace kvcast::replay {
@@ -7,7 +7,7 @@ namespace {
 using nlohmann::json;
 using policy::HeadCounts;
 
-// In this order in the arrays; `corrected` follows as 0 or 1.
+// The order in the arrays; `corrected` follows as 0 or 1.
 constexpr std::int64_t HeadCounts::*kFields[] = {
     &HeadCounts::attended, &HeadCounts::cpu_attended, &HeadCounts::scored,  &HeadCounts::candidates,
     &HeadCounts::fetched,  &HeadCounts::fetched_runs, &HeadCounts::evicted, &HeadCounts::attended_runs};

@@ -9,7 +9,7 @@
 namespace kvcast::replay {
 namespace {
 
-// The nearest E4M3 number, ties to even: three bits behind the leading one, down to steps of 2^-9, at most 448 (OCP
+// The nearest E4M3 number, ties to even: three bits after the leading one, down to steps of 2^-9, at most 448 (OCP
 // 8-bit floating point specification).
 float nearest_e4m3(float x) {
   constexpr float kLargest = 448;

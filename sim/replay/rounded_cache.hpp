@@ -1,4 +1,4 @@
-// A layer as an engine with a quantised cache holds it: keys and values rounded to the cache's format and back.
+// A layer as an engine with a quantised cache stores it: keys and values rounded to the cache's format and back.
 #pragma once
 
 #include <memory>
@@ -9,12 +9,12 @@
 
 namespace kvcast::replay {
 
-// Keys or values of one head and token, in place. kFp8: E4M3 with scale 1, as vLLM keeps it without calibration; kInt8
-// and kInt4: between the smallest and the largest of them, evenly (LMDeploy). kBf16: nothing, traces being captured in
-// it. Aborts for formats of weights alone.
+// Rounds keys or values of one head and token in place. kFp8: E4M3 with scale 1, as vLLM uses without calibration;
+// kInt8 and kInt4: evenly between their minimum and maximum (LMDeploy). kBf16: no change, because traces are captured
+// in it. Aborts for formats of weights only.
 void round_cached(config::Precision precision, std::span<float> row);
 
-// A copy of the layer with rounded keys and values; queries are as they were.
+// Returns a copy of the layer with rounded keys and values; queries are unchanged.
 std::unique_ptr<trace::Layer> with_rounded_cache(const trace::Layer& layer, config::Precision precision, int threads);
 
 }  // namespace kvcast::replay

@@ -1,4 +1,4 @@
-// Many policies over many traces: each trace is made once, and each policy is replayed once over it.
+// Replays many policies over many traces: each trace is made once, and each policy is replayed once over it.
 #pragma once
 
 #include <functional>
@@ -16,21 +16,21 @@ class TraceWork {
  public:
   virtual ~TraceWork() = default;
   virtual std::size_t replays() const = 0;
-  // Makes the trace with up to `threads` threads. A UserError refuses all replays.
+  // Makes the trace with up to `threads` threads. A UserError rejects all replays.
   virtual void open(int threads) = 0;
-  // Runs replay i < replays() with up to `threads` threads. A UserError refuses it.
+  // Runs replay i < replays() with up to `threads` threads. A UserError rejects it.
   virtual void replay(std::size_t i, int threads) = 0;
   virtual void refuse(std::size_t i, const UserError& why) = 0;
-  // Gives the trace's memory back.
+  // Frees the trace's memory.
   virtual void close() = 0;
 };
 
-// How threads are spent. Traces of many layers are large: one at a time, its replays side by side. Small ones run side
-// by side, their replays one after the other.
+// Distribution of threads. Traces of many layers are large: one at a time, its replays in parallel. Small ones run in
+// parallel, their replays one after the other.
 enum class Spread { kReplays, kTraces };
 
-// Works through all of it in the given order and returns early once a stop is requested. Exceptions other than
-// UserError pass through.
+// Runs all work in the given order and returns early once a stop is requested. Exceptions other than UserError pass
+// through.
 void run_replays(const std::vector<std::unique_ptr<TraceWork>>& work, Spread spread, int threads,
                  const std::stop_token& stop = {});
 

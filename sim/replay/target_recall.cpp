@@ -1,4 +1,4 @@
-// Positions attended to and targets both ascend: one pass over the shorter finds what they share.
+// Attended positions and targets both ascend: one pass over the shorter finds their intersection.
 #include "replay/target_recall.hpp"
 
 #include <algorithm>
@@ -71,7 +71,7 @@ FullMass::FullMass(const trace::Layer& layer, trace::Targets targets, int thread
       if (this->targets(t).empty()) continue;
       double mass = 0;
       for (const std::int64_t p : this->targets(t)) mass += std::exp(static_cast<double>(scale * row[p]) - log_sum);
-      // What is not a number would count as kept in full.
+      // A NaN would count as kept in full.
       if (!std::isfinite(mass)) {
         throw UserError(fmt::format(
             "{} at {} tokens: attention on the targets of step {} is not a number (layer {}, query head {}); "

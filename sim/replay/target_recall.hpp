@@ -1,4 +1,4 @@
-// How much of what a decode step must attend to a policy lets it attend to: what predicted task scores rest on.
+// Recall of the positions that a decode step must attend to, the input of predicted task scores.
 //
 // A trace's targets say which positions a step needs. Retrieving heads put most of their attention there; the share of
 // that attention which a policy keeps is the step's recall.
@@ -20,25 +20,25 @@ namespace kvcast::replay {
 struct StepRecall {
   std::int64_t targets = 0;  // positions that the step needs
   double full = 0;           // mass on them, summed over query heads
-  double kept = 0;           // the part of it on positions attended to; of a sample, what its weights make of them
+  double kept = 0;           // the part of it on attended positions; for a sample, as its weights estimate it
   double tokens = 0;  // needed positions attended to, summed over query heads with their mass on targets as weights
 
-  double recall() const { return full > 0 ? std::min(1.0, kept / full) : 1; }  // samples can weigh more than all
+  double recall() const { return full > 0 ? std::min(1.0, kept / full) : 1; }  // weighted samples can exceed the total
   double mean_tokens() const { return full > 0 ? tokens / full : 0; }
 };
 
 struct TargetRecall {
   std::vector<StepRecall> steps;
-  // Mass kept by query heads that put little on targets (local and streaming heads), over all steps; what keeps text
+  // Mass kept by query heads that put little on targets (local and streaming heads), over all steps: it keeps text
   // fluent.
   double other_kept = 0, other_full = 0;
-  // Of what these heads put on the last kWrittenReach generated tokens, the step's own included, over the steps that
-  // have any before them: what goes on writing must see what it has just written.
+  // The part of these heads' mass on the last kWrittenReach generated tokens, the step's own included, over the steps
+  // that have any before them: continuing a text requires seeing what was just written.
   double written_kept = 0, written_full = 0;
 
   double other_recall() const { return other_full > 0 ? other_kept / other_full : 1; }
   double written_recall() const { return written_full > 0 ? written_kept / written_full : 1; }
-  TargetRecall& operator+=(const TargetRecall& layer);  // of another layer, as many steps
+  TargetRecall& operator+=(const TargetRecall& layer);  // adds another layer with the same number of steps
 };
 
 inline constexpr int kWrittenReach = 64;  // tokens; local heads see no further
@@ -47,10 +47,10 @@ inline constexpr int kWrittenReach = 64;  // tokens; local heads see no further
 nlohmann::json to_json(const TargetRecall& recall);
 TargetRecall target_recall_from(const nlohmann::json& json);
 
-// What full attention does with the targets of one layer, for any number of policies.
+// Full attention's mass on the targets of one layer, for any number of policies.
 class FullMass {
  public:
-  // The layer must outlive it; makes its decode scores. log_sums: log_sum() of all query heads, step by step, where the
+  // The layer must outlive it; makes its decode scores. log_sums: log_sum() of all query heads, step by step, if the
   // caller has them.
   FullMass(const trace::Layer& layer, trace::Targets targets, int threads, std::vector<double> log_sums = {});
 
@@ -74,14 +74,14 @@ class FullMass {
 class TargetMeter {
  public:
   explicit TargetMeter(const FullMass& full);
-  // `selector` has just made `selection`. masses: the share of the full softmax on what each query head attends to,
-  // where the caller has measured it.
+  // `selector` has just made `selection`. masses: the share of the full softmax on each query head's attended tokens,
+  // if the caller has measured it.
   void measure(int t, const policy::LayerSelection& selection, const policy::Selector& selector,
                std::span<const double> masses = {});
   const TargetRecall& result() const { return result_; }
 
  private:
-  // Mass that the policy's own softmax puts on `found` of `attended`, whose logits it adds `added` to.
+  // Mass that the policy's own softmax puts on `found` of `attended`, to whose logits it adds `added`.
   double weighed(int t, int q_head, std::span<const std::int32_t> attended, std::span<const float> added,
                  const std::vector<std::int64_t>& found) const;
   // Share of the full softmax on `attended`, which is not empty.

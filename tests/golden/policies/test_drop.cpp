@@ -150,13 +150,13 @@ TEST_CASE("raas does not look at pages before the cache is full") {
 
 TEST_CASE("d2o, by hand") {
   // As h2o, but the first step still attends to all. Keys 2 0 1 0 | 3 0: after step 0 (equal weights 1/5 each) the
-  // totals are 2.521 1.093 .736 .45 .2. Budget 3 of which ⌊3/2⌋ = 1 is recent: 4; then 0 and 1.
+  // totals are 2.521 1.093 .736 .45 .2. Of a budget of 3, ⌊3/2⌋ = 1 is recent, 4, and ⌊3/2⌋ = 1 heavy, 0.
   const Paper paper = powers({2, 0, 1, 0, 3, 0}, {1, 0, 1, 0}, {0, 1});
   const Selected got = select("d2o", "budget: 3, sink: 0, layers: uniform", paper);
   CHECK(got.resident.heads[0].attended == Positions{0, 1, 2, 3});
   CHECK(got.steps[0].heads[0].attended == Positions{0, 1, 2, 3, 4});
-  CHECK(got.steps[0].heads[0].evicted == Positions{2, 3});
-  CHECK(got.steps[1].heads[0].attended == Positions{0, 1, 4, 5});
+  CHECK(got.steps[0].heads[0].evicted == Positions{1, 2, 3});
+  CHECK(got.steps[1].heads[0].attended == Positions{0, 4, 5});
 }
 
 // Profile of one layer of `heads` query heads over one KV head (the traces above have 4 layers).

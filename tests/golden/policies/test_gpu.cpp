@@ -33,6 +33,10 @@ TEST_CASE("exact_topk, by hand") {
   CHECK(got.steps[0].heads[0].attended == Positions{2, 4, 5});
   CHECK(got.steps[1].heads[0].attended == Positions{1, 3, 6});
   CHECK(got.steps[1].heads[0].counts.scored == 8);
+  // With the first token and the last one always among them, one other is left: 9 at 5, then −1 at 1.
+  const Selected held = select("exact_topk", "budget: 3, sink: 1, recent: 1", digits({{1, -1}}));
+  CHECK(held.steps[0].heads[0].attended == Positions{0, 5, 6});
+  CHECK(held.steps[1].heads[0].attended == Positions{0, 1, 7});
 }
 
 TEST_CASE("exact_topk with a group that pulls both ways, by hand") {
@@ -133,6 +137,13 @@ TEST_CASE("quest, by hand") {
   // The runtime's rule keeps the last page and lets one other in: page 1.
   CHECK(select("quest", "budget: 4, page: 2, force_last_page: true", paper).steps[1].heads[0].attended ==
         Positions{2, 3, 6});
+  // So does a window of one token. With a sink token, whose page is 0, no page is left to choose.
+  CHECK(select("quest", "budget: 4, page: 2, recent: 1", paper).steps[1].heads[0].attended == Positions{2, 3, 6});
+  CHECK(select("quest", "budget: 4, page: 2, sink: 1, recent: 1", paper).steps[1].heads[0].attended ==
+        Positions{0, 1, 6});
+  // Of three pages the sink's leaves two: 1 and 2.
+  CHECK(select("quest", "budget: 6, page: 2, sink: 2", paper).steps[1].heads[0].attended ==
+        Positions{0, 1, 2, 3, 4, 5});
   // Under the traffic convention 6 tokens are pages of ⌈7 / 6⌉ = 2; half of them hold ⌊3 / 2⌋ = 1 page. 2 tokens are
   // pages of 4, of which half pays for the first token of the best.
   CHECK(select("quest", "budget: 6, budget_convention: traffic", paper).steps[1].heads[0].attended == Positions{2, 3});

@@ -86,6 +86,17 @@ TEST_CASE("freekv, by hand") {
   CHECK(third.counts.corrected);
 }
 
+TEST_CASE("freekv ranks pages by their weight where single precision has none") {
+  // Pages of one token, scores 0 300 0 20 10 5, not scaled: all weights but that of 300 are below e⁻²⁸⁰, 0 in single
+  // precision. The best three are 300, 20 and 10.
+  const Paper paper{.prompt = 5, .head_dim = 1, .keys = {0, 300, 0, 20, 10, 5}, .prompt_queries = {}, .queries = {{1}}};
+  CHECK(select("freekv", "budget: 3, page: 1", paper).steps[0].heads[0].attended == Positions{1, 3, 4});
+  // A second head with twice the query gives 300 the same weight and the others less: the order stays.
+  const Paper two{
+      .prompt = 5, .head_dim = 1, .keys = {0, 300, 0, 20, 10, 5}, .prompt_queries = {}, .queries = {{1}, {2}}};
+  CHECK(select("freekv", "budget: 3, page: 1", two).steps[0].heads[0].attended == Positions{1, 3, 4});
+}
+
 TEST_CASE("freekv without correction serves a turned query with the last one's pages") {
   const Selected got = select("freekv", std::string(kFree) + ", correction: false", free_paper());
   const policy::HeadSelection& third = got.steps[2].heads[0];

@@ -32,7 +32,7 @@ engine::Block to_block(const oracle::Graph& graph) {
   engine::Block block;
   for (const oracle::Op& from : graph.ops) {
     block.add_op(static_cast<std::uint16_t>(from.lane), static_cast<engine::WorkId>(block.works.size()));
-    block.add_work(static_cast<double>(from.latency * 1e12L));
+    block.add_work(static_cast<double>(from.latency * 1e12L), static_cast<double>(from.pace));
     for (const oracle::Demand& d : from.demands) {
       block.add_demand(static_cast<std::uint16_t>(d.resource), static_cast<double>(d.amount));
     }
@@ -67,7 +67,7 @@ double difference(const oracle::Graph& graph, double& makespan) {
 }  // namespace
 
 TEST_CASE("starts and finishes of random graphs") {
-  constexpr std::uint64_t kGraphs = 400;  // of each shape
+  constexpr std::uint64_t kGraphs = 400;  // per shape
   for (const oracle::Shape& shape : oracle::shapes()) {
     DYNAMIC_SECTION(shape.name) {
       for (std::uint64_t seed = 0; seed < kGraphs; ++seed) {

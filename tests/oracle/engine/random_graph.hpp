@@ -9,7 +9,7 @@
 
 namespace oracle {
 
-// What a family of graphs looks like. Chances are in [0, 1].
+// A family of graphs. Chances are in [0, 1].
 struct Shape {
   std::string name;
   int ops = 40, lanes = 6, resources = 4;
@@ -21,6 +21,7 @@ struct Shape {
   double tiny = 0;       // chance of a latency or demand to be far below a picosecond up to a few
   double scale = 10e-6;  // seconds
   double spread = 1;     // of demands: decades
+  double pace = 0;       // of ops: from 2^-pace to 2^pace
 };
 
 std::vector<Shape> shapes();

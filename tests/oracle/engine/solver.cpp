@@ -22,7 +22,7 @@ struct Status {
   Real ends = 0;  // of the latency
   long ready_instant = 0;
   Real ready = 0;
-  Real since = 0;  // up to when `left` is told
+  Real since = 0;  // time at which `left` was computed
   Real left = 1;   // part of the work still to do
   Times times;
 };
@@ -52,7 +52,7 @@ class Solver {
     while (true) {
       settle();
       std::vector<int> works = in_state(State::kWorking);
-      // Work that ends within the instant as things stand belongs to what is settled before fifos are handed out.
+      // Work that ends within the instant under the present shares is settled before fifos are handed out.
       if (next_end(works, speeds(g_, works)) > instant_ + kSame) {
         while (hand_out()) works = in_state(State::kWorking);
       }
@@ -209,13 +209,14 @@ std::vector<Real> speeds(const Graph& g, const std::vector<int>& works) {
   }
   std::vector<Real> speed(n, 0);
   std::vector<bool> stopped(n, false);
+  const auto pace = [&](std::size_t w) { return g.ops[static_cast<std::size_t>(works[w])].pace; };
   const auto load = [&](std::size_t r, const std::vector<Real>& v) {
     return std::inner_product(v.begin(), v.end(), uses[r].begin(), Real{0});
   };
   const auto raised = [&](Real level) {
     std::vector<Real> v = speed;
     for (std::size_t w = 0; w < n; ++w) {
-      if (!stopped[w]) v[w] = level;
+      if (!stopped[w]) v[w] = std::min(Real{1}, pace(w) * level);
     }
     return v;
   };
@@ -227,21 +228,25 @@ std::vector<Real> speeds(const Graph& g, const std::vector<int>& works) {
     return true;
   };
   while (std::find(stopped.begin(), stopped.end(), false) != stopped.end()) {
-    // The highest common level of those that still grow ...
-    Real low = fits(1) ? 1 : 0, high = 1;
-    for (int i = 0; i < 64 && low < 1; ++i) {
+    // The highest common level of those that still grow; at `most` the slowest of them runs as fast as alone, ...
+    Real most = 0;
+    for (std::size_t w = 0; w < n; ++w) {
+      if (!stopped[w]) most = std::max(most, 1 / pace(w));
+    }
+    Real low = fits(most) ? most : 0, high = most;
+    for (int i = 0; i < 64 && low < most; ++i) {
       const Real middle = (low + high) / 2;
       (fits(middle) ? low : high) = middle;
     }
     speed = raised(low);
-    // ... and those of them stop that use a resource which is now full.
+    // ... and those of them stop that use a resource which is now full, or run as fast as alone.
+    for (std::size_t w = 0; w < n; ++w) stopped[w] = stopped[w] || speed[w] >= 1 || low == most;
     for (std::size_t r = 0; r < resources; ++r) {
-      if (low < 1 && load(r, speed) < 1 - 1e-12L) continue;
+      if (load(r, speed) < 1 - 1e-12L) continue;
       for (std::size_t w = 0; w < n; ++w) {
-        if (low == 1 || uses[r][w] > 0) stopped[w] = true;
+        if (uses[r][w] > 0) stopped[w] = true;
       }
     }
-    if (resources == 0) break;
   }
   return speed;
 }

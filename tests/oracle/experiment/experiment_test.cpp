@@ -80,7 +80,7 @@ TEST_CASE("short windows give the step times of long ones") {
     const LongWindows slow = long_windows(one);
     CHECK(e.tpot_mean_s == Approx(slow.mean).epsilon(0.005));
     CHECK(e.tpot_p50_s == Approx(slow.p50).epsilon(0.005));
-    // The last steps of a long window lie a few tokens beyond the last context, where a kernel may have one tile more.
+    // The last steps of a long window are a few tokens beyond the last context, where a kernel may have one tile more.
     CHECK(e.tpot_p99_s == Approx(slow.p99).epsilon(0.05));
   });
 }

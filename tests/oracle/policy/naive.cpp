@@ -116,7 +116,7 @@ Steps full(const trace::Layer& layer) {
   });
 }
 
-Steps exact_topk(const trace::Layer& layer, std::int64_t budget, const std::string& group) {
+Steps exact_topk(const trace::Layer& layer, std::int64_t budget, const std::string& group, const Always& always) {
   const auto& info = layer.info();
   const bool per_head = group == "per_head";
   return by_step(layer, all_prompt(layer, per_head), [&](int t) {
@@ -127,11 +127,25 @@ Steps exact_topk(const trace::Layer& layer, std::int64_t budget, const std::stri
         for (std::int64_t i = 0; i <= info.prompt_tokens + t; ++i) x.push_back(product(q, key(layer, h, i)));
         return x;
       };
+      const auto choose = [&](const Vector& scores) {
+        const auto tokens = static_cast<std::int64_t>(scores.size());
+        if (budget >= tokens) return range(0, tokens);
+        Positions chosen, others;
+        Vector left;
+        for (std::int64_t i = 0; i < tokens; ++i) {
+          (always.holds(i, tokens) ? chosen : others).push_back(static_cast<std::int32_t>(i));
+          if (!always.holds(i, tokens)) left.push_back(scores[at(i)]);
+        }
+        const std::int64_t rest = budget - static_cast<std::int64_t>(chosen.size());
+        for (const auto i : best(left, rest)) chosen.push_back(others[at(i)]);
+        std::sort(chosen.begin(), chosen.end());
+        return chosen;
+      };
       const Matrix qs = queries(layer, h, t);
       if (per_head) {
-        for (const Vector& q : qs) out.push_back(best(score(q), budget));
+        for (const Vector& q : qs) out.push_back(choose(score(q)));
       } else {
-        out.push_back(best(agree(qs, group, root(layer), score), budget));
+        out.push_back(choose(agree(qs, group, root(layer), score)));
       }
     }
     return out;
@@ -160,7 +174,7 @@ Steps snapkv(const trace::Layer& layer, std::int64_t budget, const Window& windo
 }
 
 Steps quest(const trace::Layer& layer, std::int64_t budget, std::int64_t page, std::int64_t pages,
-            const std::string& group, bool force_last) {
+            const std::string& group, const Always& always) {
   const auto& info = layer.info();
   const bool per_head = group == "per_head";
   return by_step(layer, all_prompt(layer, per_head), [&](int t) {
@@ -170,13 +184,17 @@ Steps quest(const trace::Layer& layer, std::int64_t budget, std::int64_t page, s
       const std::vector<Positions> all = paged(range(0, tokens), page);
       const auto choose = [&](const Vector& scores) {
         if (budget >= tokens) return range(0, tokens);
-        Positions tokens_of;
-        if (force_last) {
-          for (const auto p : best(Vector(scores.begin(), scores.end() - 1), pages - 1)) add(tokens_of, all[at(p)]);
-          add(tokens_of, all.back());
-        } else {
-          for (const auto p : best(scores, pages)) add(tokens_of, all[at(p)]);
+        Positions chosen, others, tokens_of;
+        Vector left;
+        for (std::size_t p = 0; p < all.size(); ++p) {
+          const bool stays = std::any_of(all[p].begin(), all[p].end(), [&](auto i) { return always.holds(i, tokens); });
+          (stays ? chosen : others).push_back(static_cast<std::int32_t>(p));
+          if (!stays) left.push_back(scores[p]);
         }
+        const std::int64_t rest = pages - static_cast<std::int64_t>(chosen.size());
+        for (const auto i : best(left, rest)) chosen.push_back(others[at(i)]);
+        std::sort(chosen.begin(), chosen.end());
+        for (const auto p : chosen) add(tokens_of, all[at(p)]);
         return tokens_of;
       };
       const auto score = [&](const Vector& q) { return score_pages(layer, h, all, q, false); };

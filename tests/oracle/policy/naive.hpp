@@ -25,11 +25,16 @@ struct Window {
 };
 
 Steps full(const trace::Layer& layer);
-Steps exact_topk(const trace::Layer& layer, std::int64_t budget, const std::string& group);
+// Tokens that are read at every step: the first `sink` and the last `recent`.
+struct Always {
+  std::int64_t sink = 0, recent = 0;
+  bool holds(std::int64_t i, std::int64_t tokens) const { return i < sink || i >= tokens - recent; }
+};
+Steps exact_topk(const trace::Layer& layer, std::int64_t budget, const std::string& group, const Always& always = {});
 Steps streaming_llm(const trace::Layer& layer, std::int64_t sink, std::int64_t recent);
 Steps snapkv(const trace::Layer& layer, std::int64_t budget, const Window& window);
 Steps quest(const trace::Layer& layer, std::int64_t budget, std::int64_t page, std::int64_t pages,
-            const std::string& group, bool force_last);
+            const std::string& group, const Always& always = {});
 // The tokens whose pages have the highest summed bounds.
 Steps quest_tokens(const trace::Layer& layer, std::int64_t budget, std::int64_t page, std::int64_t tokens);
 

@@ -55,7 +55,7 @@ class Run {
   }
 
   void evict() {
-    if (static_cast<std::int64_t>(caches_[0].size()) <= s_.drop.budget) return;
+    if (static_cast<std::int64_t>(caches_[0].size()) <= recent() + heavy()) return;
     std::vector<Cache> gone(caches_.size());
     for (std::size_t h = 0; h < caches_.size(); ++h) split(h, gone[h]);
     const std::size_t slots = gone[0].size();
@@ -88,20 +88,27 @@ class Run {
   }
 
  private:
+  // Each part of the budget is rounded down.
+  std::int64_t recent() const {
+    return static_cast<std::int64_t>(static_cast<double>(s_.drop.budget) * s_.recent_share);
+  }
+  std::int64_t heavy() const {
+    return static_cast<std::int64_t>(static_cast<double>(s_.drop.budget) * (1 - s_.recent_share));
+  }
+
   // What stays of a head, and what goes.
   void split(std::size_t h, Cache& gone) {
     const auto members = at(layer_.info().group());
-    const auto recent = static_cast<std::int64_t>(static_cast<double>(s_.drop.budget) * s_.recent_share);
-    const std::int64_t sink = std::min(s_.drop.sink, s_.drop.budget - recent);
+    const std::int64_t sink = std::min(s_.drop.sink, heavy());
     Vector scores;
     const auto n = static_cast<std::int64_t>(caches_[h].size());
     for (std::int64_t i = 0; i < n; ++i) {
       const Pair& p = caches_[h][at(i)];
       double sum = 0;
       for (std::size_t g = 0; g < members; ++g) sum += totals_[h * members + g][at(p.position)];
-      scores.push_back(p.position < sink || i >= n - recent ? 1e18 : sum);
+      scores.push_back(p.position < sink || i >= n - recent() ? 1e18 : sum);
     }
-    const Positions stay = best(scores, s_.drop.budget);
+    const Positions stay = best(scores, recent() + heavy());
     Cache kept;
     for (std::int64_t i = 0; i < n; ++i) {
       (std::binary_search(stay.begin(), stay.end(), i) ? kept : gone).push_back(caches_[h][at(i)]);

@@ -117,15 +117,15 @@ TEST_CASE("snapkv and adakv in blocks, cake's scores, by their definitions") {
 
 TEST_CASE("d2o merges what it evicts, prompts at once and in blocks") {
   for_layers([](const trace::Layer& layer) {
-    for (const naive::D2o& s : {naive::D2o{{20, 4, 0, 0}}, naive::D2o{{20, 2, 0, 0}, 0.25, 0.3, 0.7},
-                                naive::D2o{{20, 4, 0, 0}, 0.5, 0.5, 0.5, false}, naive::D2o{{20, 4, 0, 7}},
-                                naive::D2o{{20, 0, 0, 30}, 0.5, 0.7, 0.3}}) {
-      CAPTURE(s.drop.block, s.alpha, s.merge);
+    for (const naive::D2o& s : {naive::D2o{{20, 4, 0, 0}}, naive::D2o{{21, 2, 0, 0}, 0.25, 0.3, 0.7},
+                                naive::D2o{{21, 4, 0, 7}}, naive::D2o{{20, 4, 0, 0}, 0.5, 0.5, 0.5, false},
+                                naive::D2o{{20, 4, 0, 7}}, naive::D2o{{20, 0, 0, 30}, 0.5, 0.7, 0.3}}) {
+      CAPTURE(s.drop.budget, s.drop.block, s.alpha, s.merge);
       std::vector<naive::Matrix> outputs;
       const naive::Steps wanted = naive::d2o(layer, s, outputs);
       const std::string setting =
-          fmt::format("budget: 20, sink: {}, layers: uniform, recent_share: {}, alpha: {}, beta: {}, merge: {}{}",
-                      s.drop.sink, s.recent_share, s.alpha, s.beta, s.merge, blocks(s.drop.block));
+          fmt::format("budget: {}, sink: {}, layers: uniform, recent_share: {}, alpha: {}, beta: {}, merge: {}{}",
+                      s.drop.budget, s.drop.sink, s.recent_share, s.alpha, s.beta, s.merge, blocks(s.drop.block));
       compare(select("d2o", setting, layer), wanted);
       const policy::LayerInput input(layer);
       const auto policy = make("d2o", setting, {layer.info().prompt_tokens, layer.info().decode_steps});

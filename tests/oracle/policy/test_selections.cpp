@@ -71,6 +71,13 @@ TEST_CASE("exact_topk selects what a full sort selects") {
         compare(select("exact_topk", fmt::format("budget: {}, group: {}", budget, group), layer),
                 naive::exact_topk(layer, budget, group));
       }
+      for (const naive::Always& always : {naive::Always{3, 0}, {0, 4}, {5, 6}, {12, 12}}) {
+        CAPTURE(group, always.sink, always.recent);
+        compare(select("exact_topk",
+                       fmt::format("budget: 24, group: {}, sink: {}, recent: {}", group, always.sink, always.recent),
+                       layer),
+                naive::exact_topk(layer, 24, group, always));
+      }
     }
   });
 }
@@ -154,7 +161,15 @@ TEST_CASE("quest reads the pages of the highest bounds") {
           compare(
               select("quest", fmt::format("budget: 24, page: {}, group: {}, force_last_page: {}", page, group, force),
                      layer),
-              naive::quest(layer, 24, page, 24 / page, group, force));
+              naive::quest(layer, 24, page, 24 / page, group, {0, force ? 1 : 0}));
+        }
+        for (const naive::Always& always : {naive::Always{3, 0}, {0, 2}, {7, 1}, {4, 6}}) {
+          CAPTURE(group, page, always.sink, always.recent);
+          compare(select("quest",
+                         fmt::format("budget: 24, page: {}, group: {}, sink: {}, recent: {}", page, group, always.sink,
+                                     always.recent),
+                         layer),
+                  naive::quest(layer, 24, page, 24 / page, group, always));
         }
       }
     }
@@ -171,8 +186,7 @@ TEST_CASE("quest under the traffic convention") {
       const auto cut = naive::quest_tokens(layer, budget, page, budget / 2);
       compare(select("quest", config + "_tokens", layer), cut);
       // Whole pages, or the first tokens of the best one where half the budget holds none.
-      compare(select("quest", config, layer),
-              pages > 0 ? naive::quest(layer, budget, page, pages, "sum_scores", false) : cut);
+      compare(select("quest", config, layer), pages > 0 ? naive::quest(layer, budget, page, pages, "sum_scores") : cut);
     }
   });
 }

@@ -30,6 +30,7 @@ TEST_CASE("every key of a run moves a prediction") {
       {"framework.torch_topk", "true"},
       {"framework.eager_attention", "true"},
       {"framework.concatenate_cache", "true"},
+      {"framework.layer_sync", "true"},
       {"framework.quadratic_mask", "true"},
       {"framework.mlp_slice", "256"},
       {"framework.page", "500"},

@@ -59,6 +59,10 @@ void for_all(std::int64_t budget, const Body& body) {
   }
 }
 
+bool reads_on_cpu(const policy::Descriptor& d, const std::string& setting) {
+  return d.category == "retrieval (CPU)" || setting.find("attention: cpu") != std::string::npos;
+}
+
 bool ascending_below(const Positions& list, std::int64_t end) {
   return std::adjacent_find(list.begin(), list.end(), std::greater_equal<>()) == list.end() &&
          (list.empty() || (list.front() >= 0 && list.back() < end));
@@ -79,78 +83,61 @@ TEST_CASE("lists are ascending, without repetition, and of the past") {
   });
 }
 
-// The most that a head may attend to at step t under the policy's convention.
-std::int64_t allowed(const policy::Descriptor& d, const std::string& setting, std::int64_t prompt, std::int64_t t) {
-  constexpr std::int64_t budget = kBudget;
-  const std::int64_t tokens = prompt + t + 1;
-  if (!has_budget(setting) || budget >= tokens) return tokens;
-  if (d.budget_convention.starts_with("traffic")) return prompt <= budget ? budget : budget / 2;
-  const bool evicts_once = setting.find("decode_eviction: false") != std::string::npos;
-  if (evicts_once || d.budget_convention.find(": of the prompt") != std::string::npos)
-    return std::min(prompt, budget) + t + 1;
-  if (d.budget_convention.find("budget + 1 tokens") != std::string::npos) return budget + 1;  // attends, then evicts
-  if (d.budget_convention.find("budget + buffer tokens") != std::string::npos) return budget + 8;
-  if (d.category == "retrieval (CPU)") {
-    if (setting.find("rerank: false") != std::string::npos) return tokens;  // as many as were recalled
-    const std::int64_t stay = setting.find("generated: gpu") != std::string::npos ? t + 1 : 0;
-    return budget + 2 + 8 + stay;  // sink and window on the GPU
-  }
-  if (d.budget_convention.find("come beside them") != std::string::npos) {
-    return budget + 8 * 4 + 32 + 3 + t + 1;  // 8 outlier chunks of 4, 32 local tokens and a part of a chunk, generated
-  }
-  if (d.budget_convention.find("come on top") != std::string::npos) return budget + 2 + 3;  // sink 2, pages of 4
-  if (d.budget_convention.find("a page more") != std::string::npos) return budget + 3;      // pages of 4
-  return budget;
-}
-
-TEST_CASE("no head attends to more than its budget allows") {
+TEST_CASE("a head attends to as much as the rule of its budget says") {
   for_all(kBudget,
           [](const policy::Descriptor& d, const auto& setting, const trace::Layer& layer, const Selected& got) {
-            const bool dense = setting.find("first_dense_layers: 1") != std::string::npos;
-            // Budgets that layers share can only be judged by all of them together.
-            const bool by_layer = d.budget_convention.find("average over layers") != std::string::npos ||
-                                  d.budget_convention.find("over all") != std::string::npos ||
-                                  setting.find("layers: ") != std::string::npos;
-            const bool by_head = d.budget_convention.find("average over the heads of a layer") != std::string::npos;
+            if (setting.find("first_dense_layers: 1") != std::string::npos) return;
+            const std::int64_t prompt = layer.info().prompt_tokens, steps = layer.info().decode_steps;
+            const policy::ParameterValues values(d, config::parse_yaml("{" + setting + "}", d.name));
+            const std::optional<policy::BudgetRule> rule = policy::budget_rule(d, values, {prompt, steps});
             for (std::size_t t = 0; t < got.steps.size(); ++t) {
-              const std::int64_t most = allowed(d, setting, layer.info().prompt_tokens, static_cast<std::int64_t>(t));
+              const auto generated = static_cast<std::int64_t>(t) + 1;
               std::int64_t total = 0;
               CAPTURE(t);
               for (const HeadSelection& head : got.steps[t].heads) {
-                CHECK_FALSE(head.attended.empty());
-                total += static_cast<std::int64_t>(head.attended.size());
-                if (!dense && !by_layer && !by_head) CHECK(static_cast<std::int64_t>(head.attended.size()) <= most);
+                const auto attended = static_cast<std::int64_t>(head.attended.size());
+                CHECK(attended > 0);
+                CHECK(attended <= prompt + generated);
+                total += attended;
+                if (!rule || rule->over != policy::BudgetRule::Over::kHead) continue;
+                CHECK(attended <= rule->most(prompt, generated));
+                CHECK(attended >= rule->least(prompt, generated));
               }
-              // Shares of heads are rounded one by one.
+              // Budgets that layers share can only be judged by all of them together; shares of heads are rounded one
+              // by one.
+              if (!rule || rule->over != policy::BudgetRule::Over::kLayer) continue;
               const auto heads = static_cast<std::int64_t>(got.steps[t].heads.size());
-              if (!dense && by_head && !by_layer) CHECK(total <= heads * (most + 1));
+              CHECK(total <= heads * (rule->most(prompt, generated) + 1));
+              CHECK(total >= heads * (rule->least(prompt, generated) - 1));
             }
           });
 }
 
 TEST_CASE("what is resident follows from what was, what came and what went") {
-  for_all(kBudget, [](const policy::Descriptor& d, const auto&, const trace::Layer& layer, const Selected& got) {
-    const bool on_cpu = d.category == "retrieval (CPU)";  // some of what is attended to stays in host memory
-    for (std::size_t h = 0; h < got.resident.heads.size(); ++h) {
-      const Positions& start = got.resident.heads[h].attended;
-      std::set<std::int32_t> resident(start.begin(), start.end());
-      for (std::size_t t = 0; t < got.steps.size(); ++t) {
-        CAPTURE(h, t);
-        const HeadSelection& head = got.steps[t].heads[h];
-        resident.insert(static_cast<std::int32_t>(layer.info().prompt_tokens + static_cast<std::int64_t>(t)));
-        for (const auto i : head.fetched) CHECK(resident.insert(i).second);  // nothing comes that is there
-        // A step reads what was there before it and what came during it.
-        if (!on_cpu) CHECK(std::includes(resident.begin(), resident.end(), head.attended.begin(), head.attended.end()));
-        for (const auto i : head.evicted) CHECK(resident.erase(i) == 1);  // nothing goes that is not there
-        const auto elsewhere = std::count_if(head.attended.begin(), head.attended.end(),
-                                             [&](std::int32_t i) { return !resident.contains(i); });
-        if (on_cpu) {
-          CHECK(elsewhere == head.counts.cpu_attended);
-          CHECK(head.counts.attended == static_cast<std::int64_t>(resident.size()));
-        }
-      }
-    }
-  });
+  for_all(kBudget,
+          [](const policy::Descriptor& d, const auto& setting, const trace::Layer& layer, const Selected& got) {
+            const bool on_cpu = reads_on_cpu(d, setting);  // some of what is attended to stays in host memory
+            for (std::size_t h = 0; h < got.resident.heads.size(); ++h) {
+              const Positions& start = got.resident.heads[h].attended;
+              std::set<std::int32_t> resident(start.begin(), start.end());
+              for (std::size_t t = 0; t < got.steps.size(); ++t) {
+                CAPTURE(h, t);
+                const HeadSelection& head = got.steps[t].heads[h];
+                resident.insert(static_cast<std::int32_t>(layer.info().prompt_tokens + static_cast<std::int64_t>(t)));
+                for (const auto i : head.fetched) CHECK(resident.insert(i).second);  // nothing comes that is there
+                // A step reads what was there before it and what came during it.
+                if (!on_cpu)
+                  CHECK(std::includes(resident.begin(), resident.end(), head.attended.begin(), head.attended.end()));
+                for (const auto i : head.evicted) CHECK(resident.erase(i) == 1);  // nothing goes that is not there
+                const auto elsewhere = std::count_if(head.attended.begin(), head.attended.end(),
+                                                     [&](std::int32_t i) { return !resident.contains(i); });
+                if (on_cpu) {
+                  CHECK(elsewhere == head.counts.cpu_attended);
+                  CHECK(head.counts.attended == static_cast<std::int64_t>(resident.size()));
+                }
+              }
+            }
+          });
 }
 
 TEST_CASE("a budget that covers all tokens is full attention") {
@@ -235,15 +222,16 @@ TEST_CASE("bytes that the cost states are bytes that the selection implies") {
                                ops);
           CAPTURE(t);
           const double pair = 2 * 2.0 * info.head_dim;  // key and value of one head, 2 bytes each
-          if (d.category == "retrieval (CPU)") {
-            // The GPU reads its static part, once a KV head; outputs come back: d elements and a log-sum-exp of 4
-            // bytes.
+          if (reads_on_cpu(d, setting)) {
+            // The GPU reads its static part, once a KV head; outputs come back: d elements, and a log-sum-exp of 4
+            // bytes where they are merged with the GPU's.
             const double share = got.steps[t].per_query_head ? info.group() : 1;
             double on_gpu = 0;
             for (const policy::HeadCounts& c : counts) on_gpu += static_cast<double>(c.attended) / share;
             CHECK(ops.traffic().kv_read == on_gpu * pair);
             CHECK(ops.traffic().cpu_dram >= (attended - on_gpu * share) * pair);
-            if (on_gpu * share < attended) CHECK(ops.traffic().h2d >= info.n_q_heads * (2.0 * info.head_dim + 4));
+            const double sum = d.name == "full" ? 0 : 4;
+            if (on_gpu * share < attended) CHECK(ops.traffic().h2d >= info.n_q_heads * (2.0 * info.head_dim + sum));
             continue;
           }
           if (d.name == "kivi" || setting.find("quantisation: kivi") !=
