@@ -27,6 +27,8 @@ json entry(const Predicted& p) {
     j["predicted"] = p.predicted;
     j["interval"] = {p.low, p.high};
     j["full"] = p.full;
+    if (p.simulated) j["simulated"] = *p.simulated;
+    if (p.lookup) j["lookup"] = *p.lookup;
   }
   return j;
 }
@@ -35,8 +37,9 @@ json entry(const Predicted& p) {
 // share.
 void settle(Average& average, const Link& link) {
   if (!average.refused.empty()) return;
+  average.predicted = average.low = average.high = 0;
   const auto n = static_cast<double>(average.parts.size());
-  double full = 0;
+  double full = 0, simulated = 0, lookup = 0;
   for (const Cell& part : average.parts) {
     if (!part.refused.empty()) {
       average.refused = part.row.task + ": " + part.refused;
@@ -46,13 +49,16 @@ void settle(Average& average, const Link& link) {
     average.predicted += part.predicted / n;
     average.low += part.low / n;
     average.high += part.high / n;
+    simulated += part.simulated.value_or(0) / n, lookup += part.lookup.value_or(0) / n;
   }
   const double width = link.width_of_mean(average.parts.size());
   average.low = average.predicted - width * (average.predicted - average.low);
   average.high = average.predicted + width * (average.high - average.predicted);
-  for (double* points : {&average.predicted, &average.low, &average.high}) {
+  for (double* points : {&average.predicted, &average.low, &average.high, &simulated, &lookup}) {
     *points = rounded(full > 0 ? *points * average.full / full : 0);
   }
+  if (average.parts.front().simulated) average.simulated = simulated;
+  if (average.parts.front().lookup) average.lookup = lookup;
 }
 
 }  // namespace
@@ -122,10 +128,17 @@ Agreement agreement(const std::vector<const Cell*>& cells) {
     predicted.push_back(cell->predicted);
     published.push_back(cell->row.value);
     a.mae += std::fabs(cell->predicted - cell->row.value);
+    a.full += std::fabs(cell->full - cell->row.value);
+    if (cell->lookup) a.lookup = a.lookup.value_or(0) + std::fabs(*cell->lookup - cell->row.value);
+    if (cell->simulated) a.simulated = a.simulated.value_or(0) + std::fabs(*cell->simulated - cell->row.value);
+    if (cell->low <= cell->row.value && cell->row.value <= cell->high) a.within += 1;
   }
   a.n = predicted.size();
   if (a.n == 0) return a;
-  a.mae /= static_cast<double>(a.n);
+  const auto n = static_cast<double>(a.n);
+  a.mae /= n, a.full /= n, a.within /= n;
+  if (a.lookup) *a.lookup /= n;
+  if (a.simulated) *a.simulated /= n;
   a.kendall = kendall(predicted, published);
   a.spearman = spearman(predicted, published);
   double right = 0;
@@ -141,8 +154,12 @@ Agreement agreement(const std::vector<const Cell*>& cells) {
 }
 
 json to_json(const Agreement& a) {
-  return {{"n", a.n},         {"kendall", a.kendall}, {"spearman", a.spearman}, {"mae", a.mae},
-          {"order", a.order}, {"pairs", a.pairs},     {"refused", a.refused}};
+  json j = {{"n", a.n},          {"kendall", a.kendall}, {"spearman", a.spearman}, {"mae", a.mae},
+            {"order", a.order},  {"pairs", a.pairs},     {"refused", a.refused},   {"mae_full", a.full},
+            {"within", a.within}};
+  if (a.lookup) j["mae_lookup"] = *a.lookup;
+  if (a.simulated) j["mae_simulated"] = *a.simulated;
+  return j;
 }
 
 json report(const Plan& plan) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,12 +42,17 @@ struct Agreement {
   double kendall = 0, spearman = 0, mae = 0;
   double order = 0;  // share of pairs whose published scores differ by 10 points or more that are in the right order
   std::size_t pairs = 0;
+  double within = 0;  // share of published scores within their intervals
+  // Mean errors of what one would say without kvcast: the full score, and a lookup in the evidence; and of the
+  // simulation alone. The last two only where cells are predicted from evidence.
+  double full = 0;
+  std::optional<double> lookup, simulated;
 };
 Agreement agreement(const std::vector<const Cell*>& cells);
-// {n, kendall, spearman, mae, order, pairs, refused}
+// {n, kendall, spearman, mae, order, pairs, refused, within, mae_full[, mae_lookup, mae_simulated]}
 nlohmann::json to_json(const Agreement& agreement);
 
-// {n, kendall, spearman, mae, order, pairs, refused, cells: [...], averages: [...], by_table: {...}}: what
+// The same of all cells, with cells: [...], averages: [...], by_table: {...}: what
 // `validate accuracy --published --json` prints.
 nlohmann::json report(const Plan& plan);
 

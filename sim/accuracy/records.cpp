@@ -1,5 +1,8 @@
 #include "accuracy/records.hpp"
 
+#include <algorithm>
+
+#include "accuracy/evaluate.hpp"
 #include "config/section.hpp"
 
 namespace kvcast::accuracy {
@@ -25,20 +28,58 @@ std::string method_of(const Row& row, const Catalogue& catalogue) {
 
 bool in_blocks(const Row& row) { return row.context.starts_with("block=") && row.context != "block=inf"; }
 
+evidence::Record record_of(const Cell& cell, const Catalogue& catalogue) {
+  evidence::Record r;
+  r.paper = cell.row.paper, r.table = cell.row.table, r.model = cell.model;
+  r.benchmark = bare_name(cell.row.benchmark) + (in_blocks(cell.row) ? " block" : "");
+  r.task = bare_name(cell.row.task), r.method = method_of(cell.row, catalogue);
+  r.context = mean_context(cell), r.budget = budget_of(cell);
+  r.full = cell.full, r.simulated = cell.predicted, r.published = cell.row.value;
+  return r;
+}
+
+// The row itself, in its table or in another one of the paper, and what stands beside it.
+bool is_of_table(const evidence::Record& r, const evidence::Record& own) {
+  if (r.paper != own.paper || r.model != own.model) return false;
+  return r.table == own.table || (r.benchmark == own.benchmark && r.task == own.task && r.method == own.method &&
+                                  r.context == own.context && r.budget == own.budget);
+}
+
 }  // namespace
 
 std::vector<evidence::Record> records_of(const Plan& plan, const Catalogue& catalogue) {
   std::vector<evidence::Record> records;
   for (const Cell& cell : plan.cells) {
-    if (!cell.refused.empty() || cell.full <= 0) continue;
-    evidence::Record& r = records.emplace_back();
-    r.paper = cell.row.paper, r.table = cell.row.table, r.model = cell.model;
-    r.benchmark = bare_name(cell.row.benchmark) + (in_blocks(cell.row) ? " block" : "");
-    r.task = bare_name(cell.row.task), r.method = method_of(cell.row, catalogue);
-    r.context = mean_context(cell), r.budget = budget_of(cell);
-    r.full = cell.full, r.simulated = cell.predicted, r.published = cell.row.value;
+    if (cell.refused.empty() && cell.full > 0) records.push_back(record_of(cell, catalogue));
   }
   return records;
+}
+
+void add_lookups(Plan& plan, const std::vector<evidence::Record>& records, const Catalogue& catalogue,
+                 const Link& link) {
+  std::vector<Cell> all = all_cells(plan);
+  for (Cell& cell : all) {
+    if (!cell.refused.empty() || cell.full <= 0) continue;
+    const evidence::Record own = record_of(cell, catalogue);
+    cell.lookup = evidence::look_up(records, own, [&own](const evidence::Record& r) { return is_of_table(r, own); });
+  }
+  settle(plan, std::move(all), link);
+}
+
+void estimate(Plan& plan, const evidence::Predictor& predictor, const Catalogue& catalogue, const Link& link) {
+  add_lookups(plan, predictor.records(), catalogue, link);
+  std::vector<Cell> all = all_cells(plan);
+  for (Cell& cell : all) {
+    if (!cell.refused.empty() || cell.full <= 0) continue;
+    const evidence::Record own = record_of(cell, catalogue);
+    const evidence::Prediction p =
+        predictor.predict(own, [&own](const evidence::Record& r) { return is_of_table(r, own); });
+    cell.simulated = cell.predicted;
+    // What is not known of the full score of cut prompts widens these intervals, too.
+    cell.predicted = p.points, cell.low = p.low * cell.full_low;
+    cell.high = std::min(100.0, p.high * cell.full_high);
+  }
+  settle(plan, std::move(all), link);
 }
 
 }  // namespace kvcast::accuracy

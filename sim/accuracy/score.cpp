@@ -18,9 +18,10 @@ bool is_average(const Row& row, const Catalogue& catalogue) {
          (row.task.starts_with("avg") || row.task.starts_with("cat:") || row.task == "overall");
 }
 
-// What makes rows comparable with one row of the uncompressed model, which may stand in another table of the paper.
-std::string place_of(const Row& row, const std::string& context, const std::string& task, const std::string& beside) {
-  return fmt::format("{}|{}|{}|{}|{}|{}", row.paper, row.model, row.benchmark, context, task, beside);
+// What makes rows comparable with one row of the uncompressed model: of a table, or of any table of the paper ("").
+std::string place_of(const Row& row, const std::string& table, const std::string& context, const std::string& task,
+                     const std::string& beside) {
+  return fmt::format("{}|{}|{}|{}|{}|{}|{}", row.paper, table, row.model, row.benchmark, context, task, beside);
 }
 
 // What a method is combined with: "MInference" of MInference+CTkvr.
@@ -46,7 +47,9 @@ class Planner {
  public:
   Planner(const std::vector<Row>& rows, const Catalogue& catalogue) : catalogue_(catalogue) {
     for (const Row& row : rows) {
-      if (is_full(row)) full_.emplace(place_of(row, row.context, row.task, beside_of(row)), row.value);
+      if (!is_full(row)) continue;
+      for (const std::string& table : {row.table, std::string()})
+        full_.emplace(place_of(row, table, row.context, row.task, beside_of(row)), row.value);
     }
   }
 
@@ -94,11 +97,13 @@ class Planner {
   }
 
  private:
-  // Beside what the method is combined with, if there is such a row, else alone.
+  // Beside what the method is combined with, if there is such a row, else alone; of the row's table before others.
   std::optional<double> full_in(const Row& row, const std::string& context, const std::string& task) const {
     for (const std::string& beside : {beside_of(row), std::string()}) {
-      const auto at = full_.find(place_of(row, context, task, beside));
-      if (at != full_.end()) return at->second;
+      for (const std::string& table : {row.table, std::string()}) {
+        const auto at = full_.find(place_of(row, table, context, task, beside));
+        if (at != full_.end()) return at->second;
+      }
     }
     return {};
   }
@@ -159,7 +164,7 @@ class Planner {
     cell.whole_prompt = method->whole_prompt;
     score::check_whole_prompt(cell, row.method);
     cell.each_turn = method->each_turn;
-    cell.window_share = method->window_share;
+    cell.window_share = method->window_share, cell.window = method->window;
   }
 
   static std::int64_t budget_of(const config::PolicyChoice& policy) {

@@ -1,6 +1,7 @@
 // Predicted beside published accuracy, cell by cell.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct Cell : score::TaskReplay {
   double full_low = 1, full_high = 1;
   std::string refused;  // why there is no prediction
   double predicted = 0, low = 0, high = 0;
+  // Where the prediction is from evidence: what the simulation says alone, and a lookup in the evidence.
+  std::optional<double> simulated, lookup;
 };
 
 // A published mean over tasks, predicted from them.
@@ -36,6 +39,7 @@ struct Average {
   std::vector<Cell> parts;  // their `full` is the mean's where the table does not give their own
   std::string refused;
   double predicted = 0, low = 0, high = 0;
+  std::optional<double> simulated, lookup;  // as a cell's
 };
 
 struct Plan {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <numeric>
 #include <tuple>
 
 #include "evidence/kernel.hpp"
@@ -23,6 +22,42 @@ constexpr int kReweightings = 4;
 constexpr std::size_t kMostAlike = 192;
 
 double residual_of(const Record& r) { return to_angle(r.published, r.full) - to_angle(r.simulated, r.full); }
+
+constexpr Eigen::Index kBlock = 128;  // columns that are worked on together
+
+// Of the lower factor; half of what solving for the identity would take, and what comes of it is triangular, too.
+Matrix inverse_of(const Matrix& lower) {
+  const Eigen::Index n = lower.rows();
+  Matrix inverse = Matrix::Zero(n, n);
+  for (Eigen::Index j = 0; j < n; j += kBlock) {
+    const Eigen::Index width = std::min(kBlock, n - j), below = n - j;
+    inverse.block(j, j, below, width).setIdentity();
+    Matrix columns = inverse.block(j, j, below, width);
+    lower.bottomRightCorner(below, below).triangularView<Eigen::Lower>().solveInPlace(columns);
+    inverse.block(j, j, below, width) = columns;
+  }
+  return inverse;
+}
+
+// XᵀX of a lower triangular X.
+Matrix squared(const Matrix& lower) {
+  const Eigen::Index n = lower.rows();
+  Matrix product(n, n);
+  for (Eigen::Index i = 0; i < n; i += kBlock) {
+    const Eigen::Index rows = std::min(kBlock, n - i);
+    const auto left = lower.block(i, i, n - i, rows).transpose();
+    product.block(i, 0, rows, i + rows).noalias() = left * lower.block(i, 0, n - i, i + rows);
+    product.block(0, i, i + rows, rows) = product.block(i, 0, rows, i + rows).transpose();
+  }
+  return product;
+}
+
+// The inverse of a positive definite matrix, of which the lower half is read.
+Matrix inverse_of_covariance(const Matrix& covariance) {
+  const Eigen::LLT<Matrix> factor(covariance);
+  KVCAST_CHECK(factor.info() == Eigen::Success);
+  return squared(inverse_of(factor.matrixL()));
+}
 
 }  // namespace
 
@@ -49,7 +84,7 @@ double to_points(double angle, double full) {
 
 // Benchmarks share no level, so that each is a process of its own.
 struct JointFit::Fit {
-  Fit(std::vector<Record> of_benchmark, const Components& components)
+  Fit(std::vector<Record> of_benchmark, const Components& components, JointFit::Noise from)
       : records(std::move(of_benchmark)), kernel(components, records.front().benchmark) {
     const auto n = static_cast<Eigen::Index>(records.size());
     for (const Record& r : records) points.push_back(kernel.point(r));
@@ -64,20 +99,28 @@ struct JointFit::Fit {
       residuals[i] = residual_of(r), base[i] = kernel.noise(r);
     }
     noise = base;
-    for (int pass = 0;; ++pass) {
-      Matrix total = prior;
-      total.diagonal() += noise;
-      const Eigen::LLT<Matrix> factor(total);
+    if (from == JointFit::Noise::kOfRecords) {
+      for (Eigen::Index i = 0; i < n; ++i) noise[i] = records[static_cast<std::size_t>(i)].noise;
+    }
+    const auto total = [&] {
+      Matrix t = prior;
+      t.diagonal() += noise;
+      return t;
+    };
+    for (int pass = 0; from == JointFit::Noise::kFitted && pass < kReweightings; ++pass) {
+      const Eigen::LLT<Matrix> factor(total());
       KVCAST_CHECK(factor.info() == Eigen::Success);
-      inverse = factor.solve(Matrix::Identity(n, n));
-      weights = inverse * residuals;
-      if (pass == kReweightings) break;
+      weights = factor.solve(residuals);
+      const Matrix lower = inverse_of(factor.matrixL());
       // Of y about what the model makes of it: the noise's own share of the residual, squared, and its variance.
       for (Eigen::Index i = 0; i < n; ++i) {
-        const double off = noise[i] * weights[i], variance = noise[i] - noise[i] * noise[i] * inverse(i, i);
+        const double off = noise[i] * weights[i];
+        const double variance = noise[i] - noise[i] * noise[i] * lower.col(i).squaredNorm();
         noise[i] = base[i] * (kDegrees + (off * off + variance) / base[i]) / (kDegrees + 1);
       }
     }
+    inverse = inverse_of_covariance(total());
+    weights = inverse * residuals;
   }
 
   std::vector<Record> records;
@@ -87,7 +130,8 @@ struct JointFit::Fit {
   Matrix inverse;
 };
 
-JointFit::JointFit(std::vector<Record> records, const Components& components) : records_(std::move(records)) {
+JointFit::JointFit(std::vector<Record> records, const Components& components, Noise noise)
+    : records_(std::move(records)) {
   std::map<std::string, std::vector<Record>> benchmarks;
   for (const Record& r : records_) {
     std::vector<Record>& of_benchmark = benchmarks[r.benchmark];
@@ -95,7 +139,7 @@ JointFit::JointFit(std::vector<Record> records, const Components& components) : 
     of_benchmark.push_back(r);
   }
   for (auto& [name, of_benchmark] : benchmarks)
-    fits_.emplace(name, std::make_unique<Fit>(std::move(of_benchmark), components));
+    fits_.emplace(name, std::make_unique<Fit>(std::move(of_benchmark), components, noise));
   for (std::size_t i = 0; i < records_.size(); ++i)
     records_[i].noise = fits_.at(records_[i].benchmark)->noise[static_cast<Eigen::Index>(places_[i])];
 }
@@ -120,7 +164,7 @@ Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;
 Estimator& Estimator::operator=(Estimator&&) noexcept = default;
 
-Estimate Estimator::estimate(const Setting& setting) const {
+Estimate Estimator::estimate(const Setting& setting, const IsLeftOut& is_left_out) const {
   const auto found = benchmarks_.find(setting.benchmark);
   // Groups that no record has are numbered in a copy.
   Kernel kernel = found == benchmarks_.end() ? Kernel(components_, setting.benchmark) : found->second->kernel;
@@ -129,9 +173,12 @@ Estimate Estimator::estimate(const Setting& setting) const {
   if (found != benchmarks_.end()) {
     const Benchmark& benchmark = *found->second;
     std::vector<double> alike(benchmark.points.size());
-    for (std::size_t i = 0; i < alike.size(); ++i) alike[i] = kernel(at, benchmark.points[i]);
-    std::vector<std::size_t> order(alike.size());
-    std::iota(order.begin(), order.end(), 0);
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < alike.size(); ++i) {
+      if (is_left_out && is_left_out(*benchmark.records[i])) continue;
+      alike[i] = kernel(at, benchmark.points[i]);
+      order.push_back(i);
+    }
     const std::size_t most = std::min(kMostAlike, order.size());
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(most), order.end(),
                       [&](std::size_t a, std::size_t b) { return std::tie(alike[b], a) < std::tie(alike[a], b); });
@@ -172,9 +219,8 @@ std::vector<Estimate> JointFit::leave_out(std::span<const std::size_t> places) c
       weights[i] = fit.weights[at(i)];
       for (Eigen::Index j = 0; j < n; ++j) block(i, j) = fit.inverse(at(i), at(j));
     }
-    const Eigen::LLT<Matrix> factor(block);
-    const Vector off = factor.solve(weights);
-    const Matrix covariance = factor.solve(Matrix::Identity(n, n));
+    const Matrix covariance = inverse_of_covariance(block);
+    const Vector off = covariance * weights;
     for (Eigen::Index i = 0; i < n; ++i) {
       const Record& r = fit.records[static_cast<std::size_t>(at(i))];
       // The noise of a row left out is that of a new one, without its weight.

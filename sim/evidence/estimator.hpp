@@ -78,7 +78,8 @@ class Estimator {
   Estimator& operator=(Estimator&&) noexcept;
 
   const std::vector<Record>& records() const { return records_; }
-  Estimate estimate(const Setting& setting) const;
+  // Rows for which `is_left_out` holds are not seen; none: all are.
+  Estimate estimate(const Setting& setting, const IsLeftOut& is_left_out = {}) const;
 
  private:
   struct Benchmark;
@@ -88,10 +89,11 @@ class Estimator {
 };
 
 // All records at once: weighs odd ones, and estimates records from others. Some seconds for 3000 records of a
-// benchmark.
+// benchmark; a fifth of that where the noise of each is known.
 class JointFit {
  public:
-  JointFit(std::vector<Record> records, const Components& components);
+  enum class Noise { kFitted, kOfRecords };
+  JointFit(std::vector<Record> records, const Components& components, Noise noise = Noise::kFitted);
   ~JointFit();
 
   // With the noise that the fit gives to each.

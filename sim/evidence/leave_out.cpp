@@ -1,9 +1,13 @@
 #include "evidence/leave_out.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "base/quantile.hpp"
 
@@ -14,6 +18,8 @@ std::string group_of(const Record& r, Novelty novelty) {
   switch (novelty) {
     case Novelty::kTable:
       return r.paper + "\n" + r.table + "\n" + r.model;
+    case Novelty::kLength:
+      return r.model + "\n" + r.benchmark;
     case Novelty::kModel:
       return r.model;
     case Novelty::kMethod:
@@ -51,15 +57,14 @@ class Nearest {
 }  // namespace
 
 std::string_view novelty_name(Novelty novelty) {
-  constexpr std::array<std::string_view, kNovelties> kNames{"table", "model", "method"};
+  constexpr std::array<std::string_view, kNovelties> kNames{"table", "length", "model", "method"};
   return kNames[static_cast<std::size_t>(novelty)];
 }
 
-double look_up(const std::vector<Record>& records, const Setting& s,
-               const std::function<bool(const Record&)>& is_left_out) {
+double look_up(const std::vector<Record>& records, const Setting& s, const IsLeftOut& is_left_out) {
   Nearest same_model(s), same_method(s), same_task(s);
   for (const Record& r : records) {
-    if (r.benchmark != s.benchmark || r.task != s.task || is_left_out(r)) continue;
+    if (r.benchmark != s.benchmark || r.task != s.task || (is_left_out && is_left_out(r))) continue;
     same_task.add(r);
     if (r.method != s.method) continue;
     same_method.add(r);
@@ -71,45 +76,100 @@ double look_up(const std::vector<Record>& records, const Setting& s,
   return s.full;
 }
 
+namespace {
+
+using Places = std::vector<std::size_t>;
+
+// Adds the records of `wanted`, a part of a group of which all records in `places` are left out.
+void add_left_out(const JointFit& fit, const std::string& group, const Places& places, const Places& wanted,
+                  std::vector<LeftOut>& all) {
+  const std::vector<Record>& records = fit.records();
+  const std::vector<Estimate> estimates = fit.leave_out(places);
+  const std::set<const Record*> gone = [&] {
+    std::set<const Record*> of_group;
+    for (const std::size_t i : places) of_group.insert(&records[i]);
+    return of_group;
+  }();
+  for (std::size_t i = 0, w = 0; i < places.size() && w < wanted.size(); ++i) {
+    if (places[i] != wanted[w]) continue;
+    const Record& r = records[wanted[w++]];
+    all.push_back({&r, estimates[i], look_up(records, r, [&](const Record& o) { return gone.contains(&o); }), group});
+  }
+}
+
+// Of the records of a model on a benchmark that names the lengths of its prompts.
+void add_lengths(const JointFit& fit, const std::string& group, const Places& places, std::vector<LeftOut>& all) {
+  const std::vector<Record>& records = fit.records();
+  std::map<double, Places> lengths;
+  for (const std::size_t i : places) lengths[records[i].context].push_back(i);
+  for (const auto& [tokens, wanted] : lengths) {
+    if (tokens < kLonger * lengths.begin()->first) continue;
+    Places longer;
+    std::copy_if(places.begin(), places.end(), std::back_inserter(longer),
+                 [&, least = tokens](std::size_t i) { return records[i].context >= least; });
+    add_left_out(fit, fmt::format("{}\n{:.0f}", group, tokens), longer, wanted, all);
+  }
+}
+
+double angle_off(const LeftOut& l, double points) {
+  return std::abs(to_angle(l.record->published, l.record->full) - to_angle(points, l.record->full));
+}
+
+}  // namespace
+
 std::vector<LeftOut> leave_out(const JointFit& fit, Novelty novelty) {
   const std::vector<Record>& records = fit.records();
-  std::map<std::string, std::vector<std::size_t>> groups;
-  for (std::size_t i = 0; i < records.size(); ++i) groups[group_of(records[i], novelty)].push_back(i);
+  std::map<std::string, Places> groups;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (novelty != Novelty::kLength || family_of(records[i].benchmark) == Family::kRuler)
+      groups[group_of(records[i], novelty)].push_back(i);
+  }
   std::vector<LeftOut> all;
   for (const auto& [name, places] : groups) {
-    const std::vector<Estimate> estimates = fit.leave_out(places);
-    const auto is_left_out = [&, name = name](const Record& r) { return group_of(r, novelty) == name; };
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      const Record& r = records[places[i]];
-      all.push_back({&r, estimates[i], look_up(records, r, is_left_out)});
+    if (novelty == Novelty::kLength) {
+      add_lengths(fit, name, places, all);
+    } else {
+      add_left_out(fit, name, places, places, all);
     }
   }
   return all;
 }
 
-Stack best_stack(const std::vector<LeftOut>& left_out) {
+Unseen best_unseen(const std::vector<const LeftOut*>& left_out) {
   constexpr int kParts = 6;
-  Stack best;
+  Unseen best;
   double least = std::numeric_limits<double>::infinity();
   for (int e = kParts; e >= 0; --e) {
     for (int s = 0; s + e <= kParts; ++s) {
       const Stack stack{e / double{kParts}, s / double{kParts}, (kParts - e - s) / double{kParts}};
       double error = 0;
-      for (const LeftOut& l : left_out) error += std::abs(l.stacked(stack) - l.record->published);
-      if (error < least) least = error, best = stack;
+      for (const LeftOut* l : left_out) error += std::abs(l->stacked(stack) - l->record->published);
+      if (error < least) least = error, best.stack = stack;
     }
   }
+  std::vector<double> off;
+  for (const LeftOut* l : left_out) off.push_back(angle_off(*l, l->stacked(best.stack)) / l->estimate.deviation);
+  if (!off.empty()) best.spread = quantile(off, .8);
   return best;
 }
 
-double spread_of(const std::vector<LeftOut>& left_out, const Stack& stack) {
-  std::vector<double> off;
+std::vector<HeldOut> held_out(const std::vector<LeftOut>& left_out) {
+  std::map<std::string, Unseen> by_group;
   for (const LeftOut& l : left_out) {
-    const double full = l.record->full;
-    off.push_back(std::abs(to_angle(l.record->published, full) - to_angle(l.stacked(stack), full)) /
-                  l.estimate.deviation);
+    if (by_group.contains(l.group)) continue;
+    std::vector<const LeftOut*> others;
+    for (const LeftOut& other : left_out) {
+      if (other.group != l.group) others.push_back(&other);
+    }
+    by_group[l.group] = best_unseen(others);
   }
-  return off.empty() ? 1.28 : quantile(off, .8);
+  std::vector<HeldOut> all;
+  for (const LeftOut& l : left_out) {
+    const Unseen& u = by_group.at(l.group);
+    const double points = l.stacked(u.stack);
+    all.push_back({&l, points, angle_off(l, points) <= u.spread * l.estimate.deviation});
+  }
+  return all;
 }
 
 double log_density(const std::vector<LeftOut>& left_out) {

@@ -11,15 +11,19 @@
 
 namespace kvcast::evidence {
 
-enum class Novelty { kTable, kModel, kMethod };  // what a prediction has no rows of
-inline constexpr std::size_t kNovelties = 3;
-std::string_view novelty_name(Novelty novelty);  // "table", "model", "method"
+// What a prediction has no rows of; of a length, prompts that are at least a quarter longer than the model's known
+// ones.
+enum class Novelty { kTable, kLength, kModel, kMethod };
+inline constexpr std::size_t kNovelties = 4;
+inline constexpr Novelty kAllNovelties[kNovelties] = {Novelty::kTable, Novelty::kLength, Novelty::kModel,
+                                                      Novelty::kMethod};
+inline constexpr double kLonger = 1.25;
+std::string_view novelty_name(Novelty novelty);  // "table", "length", "model", "method"
 
 // The published share of the same method and task whose budget is nearest in ratio, of the same model where there is
 // one, as a score of the setting's full one. Without rows of the method, of all methods on the task at the nearest
-// budget; without these, the full score. Rows for which `is_left_out` holds are not seen.
-double look_up(const std::vector<Record>& records, const Setting& setting,
-               const std::function<bool(const Record&)>& is_left_out);
+// budget; without these, the full score.
+double look_up(const std::vector<Record>& records, const Setting& setting, const IsLeftOut& is_left_out);
 
 // Shares of estimate, simulation and lookup in a prediction; they add up to 1.
 struct Stack {
@@ -30,20 +34,33 @@ struct LeftOut {
   const Record* record;
   Estimate estimate;
   double lookup = 0;
+  std::string group;  // that was left out with it
 
   double stacked(const Stack& stack) const {
     return stack.estimate * estimate.mean + stack.simulation * record->simulated + stack.lookup * lookup;
   }
 };
 
-// Each record once, with all of its table, model or method left out.
+// Each record once, with all of its table, model or method left out. Of lengths, only records of benchmarks that name
+// lengths, of prompts longer than the model's shortest, with all that are as long or longer left out.
 std::vector<LeftOut> leave_out(const JointFit& fit, Novelty novelty);
 
-// The shares by which predictions of what is new in this way have the least error; in sixths.
-Stack best_stack(const std::vector<LeftOut>& left_out);
+// What predictions of one kind are made with.
+struct Unseen {
+  Stack stack;
+  double spread = 1.28;  // half-widths of 80 % intervals over the estimate's deviation
+};
+// The shares, in sixths, by which these have the least error, and what 80 % of the published scores are within then.
+Unseen best_unseen(const std::vector<const LeftOut*>& left_out);
 
-// How far off published scores were, in angles over the estimate's deviation: what 80 % of them are within.
-double spread_of(const std::vector<LeftOut>& left_out, const Stack& stack);
+// A prediction of what was left out, in points, by shares and a spread that were chosen on the other groups: nothing
+// of its group was seen but by the components and the noise.
+struct HeldOut {
+  const LeftOut* row;
+  double points = 0;
+  bool within = false;  // the interval
+};
+std::vector<HeldOut> held_out(const std::vector<LeftOut>& left_out);
 
 // Mean logarithm of the density of what was left out, with heavy tails: what components are chosen by.
 double log_density(const std::vector<LeftOut>& left_out);

@@ -12,11 +12,9 @@
 namespace kvcast::evidence {
 namespace {
 
-constexpr Novelty kAll[] = {Novelty::kTable, Novelty::kModel, Novelty::kMethod};
-
 template <typename Parameters, typename Visit>
 void for_each_unseen(Parameters& parameters, const Visit& visit) {
-  for (const Novelty novelty : kAll) {
+  for (const Novelty novelty : kAllNovelties) {
     for (std::size_t f = 0; f < kFamilies; ++f) {
       visit(fmt::format("{}_{}", novelty_name(novelty), family_name(static_cast<Family>(f))),
             parameters.unseen[static_cast<std::size_t>(novelty)][f]);
@@ -83,14 +81,19 @@ std::string write_parameters(const Parameters& parameters) {
 Parameters with_unseen(const JointFit& fit, const Components& components) {
   Parameters parameters;
   parameters.components = components;
-  for (const Novelty novelty : kAll) {
-    std::array<std::vector<LeftOut>, kFamilies> families;
-    for (LeftOut& l : leave_out(fit, novelty))
-      families[static_cast<std::size_t>(family_of(l.record->benchmark))].push_back(l);
+  for (const Novelty novelty : kAllNovelties) {
+    const std::vector<LeftOut> all = leave_out(fit, novelty);
     for (std::size_t f = 0; f < kFamilies; ++f) {
-      if (families[f].empty()) continue;
+      std::vector<const LeftOut*> of_family;
+      for (const LeftOut& l : all) {
+        if (family_of(l.record->benchmark) == static_cast<Family>(f)) of_family.push_back(&l);
+      }
       Unseen& u = parameters.unseen[static_cast<std::size_t>(novelty)][f];
-      u.stack = best_stack(families[f]), u.spread = spread_of(families[f], u.stack);
+      if (!of_family.empty()) {
+        u = best_unseen(of_family);
+      } else if (novelty == Novelty::kLength) {  // tasks with lengths of their own
+        u = parameters.unseen[static_cast<std::size_t>(Novelty::kTable)][f];
+      }
     }
   }
   return parameters;
@@ -98,10 +101,18 @@ Parameters with_unseen(const JointFit& fit, const Components& components) {
 
 Components fit_components(const std::vector<Record>& records, Components components,
                           const std::function<void(std::size_t done, std::size_t total)>& advance) {
+  // What is odd stays so: rows keep the noise that the first components gave them, in ratio to the noise's variance.
+  const JointFit first(records, components);
+  const Components at_first = components;
   const auto density = [&](const Components& c) {
-    const JointFit fit(records, c);
+    std::vector<Record> weighed = first.records();
+    for (Record& r : weighed) {
+      const auto family = static_cast<std::size_t>(family_of(r.benchmark));
+      r.noise *= c.noise[family] / at_first.noise[family];
+    }
+    const JointFit fit(std::move(weighed), c, JointFit::Noise::kOfRecords);
     double sum = 0;
-    for (const Novelty novelty : kAll) sum += log_density(leave_out(fit, novelty));
+    for (const Novelty novelty : kAllNovelties) sum += log_density(leave_out(fit, novelty));
     return sum;
   };
   std::vector<double*> all;
@@ -129,24 +140,27 @@ Components fit_components(const std::vector<Record>& records, Components compone
 Predictor::Predictor(std::vector<Record> records, Parameters parameters)
     : estimator_(std::move(records), parameters.components), parameters_(std::move(parameters)) {}
 
-std::optional<Novelty> Predictor::novelty(const Setting& s) const {
+std::optional<Novelty> Predictor::novelty(const Setting& s, const IsLeftOut& is_left_out) const {
   bool benchmark = false, model = false, method = false;
+  double longest = 0;
   for (const Record& r : estimator_.records()) {
-    if (r.benchmark != s.benchmark) continue;
-    benchmark = true, model = model || r.model == s.model, method = method || r.method == s.method;
+    if (r.benchmark != s.benchmark || (is_left_out && is_left_out(r))) continue;
+    benchmark = true, method = method || r.method == s.method;
+    if (r.model == s.model) model = true, longest = std::max(longest, r.task == s.task ? r.context : 0);
   }
   if (!benchmark) return {};
-  return !method ? Novelty::kMethod : !model ? Novelty::kModel : Novelty::kTable;
+  const bool longer = longest > 0 && s.context >= kLonger * longest;
+  return !method ? Novelty::kMethod : !model ? Novelty::kModel : longer ? Novelty::kLength : Novelty::kTable;
 }
 
-Prediction Predictor::predict(const Setting& s) const {
+Prediction Predictor::predict(const Setting& s, const IsLeftOut& is_left_out) const {
   const auto family = static_cast<std::size_t>(family_of(s.benchmark));
-  const auto novel = novelty(s);
-  const Estimate estimate = estimator_.estimate(s);
+  const auto novel = novelty(s, is_left_out);
+  const Estimate estimate = estimator_.estimate(s, is_left_out);
   // A benchmark without rows is left to the simulation.
   const Unseen unseen = novel ? parameters_.unseen[static_cast<std::size_t>(*novel)][family]
                               : Unseen{{0, 1, 0}, parameters_.unseen[0][family].spread};
-  const double lookup = look_up(estimator_.records(), s, [](const Record&) { return false; });
+  const double lookup = look_up(estimator_.records(), s, is_left_out);
   Prediction p;
   p.points =
       unseen.stack.estimate * estimate.mean + unseen.stack.simulation * s.simulated + unseen.stack.lookup * lookup;

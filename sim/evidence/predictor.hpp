@@ -11,12 +11,6 @@
 
 namespace kvcast::evidence {
 
-// What predictions of one kind are made with.
-struct Unseen {
-  Stack stack;
-  double spread = 1.28;  // half-widths of 80 % intervals over the estimate's deviation
-};
-
 struct Parameters {
   Components components;
   std::array<std::array<Unseen, kFamilies>, kNovelties> unseen{};
@@ -40,13 +34,15 @@ class Predictor {
  public:
   Predictor(std::vector<Record> records, Parameters parameters);
 
-  Prediction predict(const Setting& setting) const;
+  // Rows for which `is_left_out` holds are not seen; none: all are.
+  Prediction predict(const Setting& setting, const IsLeftOut& is_left_out = {}) const;
   // "published: RocketKV Table 6 (llama-3.1-8b, ruler, budgets of 256 to 4096 tokens, prompts of 16384)", and what is
   // simulated.
   std::string rests_on(const Setting& setting) const;
-  // What the records of the setting's benchmark lack: its model, its method (which counts where both are new), or
-  // neither, which is a new table. Nothing where the benchmark itself is new.
-  std::optional<Novelty> novelty(const Setting& setting) const;
+  // What the records of the setting's benchmark lack: its model, its method (which counts where both are new), prompts
+  // as long of its model, or none of these, which is a new table. Nothing where the benchmark itself is new.
+  std::optional<Novelty> novelty(const Setting& setting, const IsLeftOut& is_left_out = {}) const;
+  const std::vector<Record>& records() const { return estimator_.records(); }
 
  private:
   Estimator estimator_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ struct Record : Setting {
   double published = 0;  // points
   double noise = 0;      // variance of y about what the estimator makes of it, as a fit found it; 0: not known
 };
+
+// Rows that a prediction is not to see; an empty function: it sees all.
+using IsLeftOut = std::function<bool(const Record&)>;
 
 // Columns as the members are named. UserError with the place for a file that cannot be read, a missing column, a number
 // that is none or out of range, and a row that stands twice.

@@ -96,7 +96,7 @@ TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, cons
   replay.policy.parameters = policy::for_compressed_layers(descriptor, request.policy.parameters);
   replay.contexts = prompts_of(task, model, has_length(task) ? std::nullopt : std::optional(stated));
   if (has_length(task) && declares_budget(descriptor)) {
-    const policy::ParameterValues values(descriptor.parameters, replay.policy.parameters);
+    const policy::ParameterValues values(descriptor, replay.policy.parameters);
     spread_over_lengths(replay, values.integer("budget"), model.max_context);
   }
   const policy::ReplayNeeds needs =
@@ -115,7 +115,7 @@ PublishedMethod published_method(const Catalogue& catalogue, const config::Polic
                                  const std::string& benchmark) {
   const policy::Descriptor& descriptor = policy::find_policy(policy.name, policy.where);
   const auto settings = [&](const config::Node& parameters) {
-    auto values = policy::ParameterValues(descriptor.parameters, parameters.without({"name", "budget"})).all();
+    auto values = policy::ParameterValues(descriptor, parameters.without({"name", "budget"})).all();
     return values;
   };
   PublishedMethod similar{"", bare_name(policy.name)};
@@ -309,7 +309,7 @@ result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
   s.paper = method.paper, s.method = method.method, s.model = r.model.name, s.benchmark = bare_name(r.benchmark.name);
   const policy::Descriptor& descriptor = policy::find_policy(r.request.policy.name, r.request.policy.where);
   if (declares_budget(descriptor)) {
-    const policy::ParameterValues values(descriptor.parameters, r.request.policy.parameters);
+    const policy::ParameterValues values(descriptor, r.request.policy.parameters);
     s.budget = static_cast<double>(values.integer("budget"));
   }
   const evidence::Predictor& evidence = model_.evidence();

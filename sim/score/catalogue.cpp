@@ -7,6 +7,7 @@
 
 #include "config/find.hpp"
 #include "config/section.hpp"
+#include "policy/replay_needs.hpp"
 
 namespace kvcast::score {
 namespace {
@@ -115,6 +116,22 @@ auto named(const std::map<std::string, Value>& map, const std::string& name) {
                       [&](const auto& entry) { return bare_name(entry.first) == bare_name(name); });
 }
 
+// A policy by its own name and with its own settings, where no entry says what tables mean by it.
+MethodSpec method_of(const policy::Descriptor& policy) {
+  MethodSpec method;
+  method.methods = {policy.name};
+  method.policy = config::Node::map({{"name", config::Node::scalar(policy.name, {})}}, {});
+  const bool has_budget = std::any_of(policy.parameters.begin(), policy.parameters.end(), [](const auto& p) {
+    return p.key == "budget" && std::holds_alternative<std::int64_t>(p.fallback);
+  });
+  method.budget = has_budget ? MethodSpec::Budget::kTokens : MethodSpec::Budget::kNone;
+  constexpr policy::Lengths kUsual{16384, 16};
+  const policy::ReplayNeeds needs = policy::replay_needs(policy, config::Node::map({}, {}), kUsual);
+  method.coupled = needs.coupled, method.whole_prompt = needs.whole_prompt, method.each_turn = needs.each_turn;
+  method.window = needs.window, method.reads_sparsely = needs.in_blocks, method.refused = needs.unseen;
+  return method;
+}
+
 std::optional<double> number_in(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -178,6 +195,12 @@ Catalogue::Catalogue() {
   }
   const config::Node methods = config::load_yaml(config::find_config("accuracy", "methods", {}));
   for (const config::Node& node : methods.items()) methods_.push_back(read_method(node));
+  for (const policy::Descriptor& policy : policy::all_policies()) {
+    const bool there = std::any_of(methods_.begin(), methods_.end(), [&](const MethodSpec& m) {
+      return m.papers.empty() && m.benchmarks.empty() && fits_bare(m.methods, policy.name);
+    });
+    if (!there && policy.name != "full") methods_.push_back(method_of(policy));
+  }
 }
 
 const TaskSpec* Catalogue::task(const std::string& benchmark, const std::string& name) const {

@@ -71,6 +71,7 @@ struct MethodSpec {
   bool row_block = false;       // the policy's block is the row's, of its context "block=N"; else the prompt
   bool reads_sparsely = false;  // the prompt, too, was read through the policy's cache
   double window_share = 0;  // of the prompt, whose last queries the policy looks at; 0: no more than recipes capture
+  std::int64_t window = 0;  // or so many of them
   config::Node policy;
 };
 
@@ -82,7 +83,8 @@ std::map<std::string, TaskSpec> read_tasks(const config::Node& list);
 
 class Catalogue {
  public:
-  // Reads configs/accuracy/tasks.yaml and methods.yaml; UserError with the place for anything odd.
+  // Reads configs/accuracy/tasks.yaml and methods.yaml; UserError with the place for anything odd. Policies that no
+  // entry names are methods by their own names and with their own settings.
   Catalogue();
 
   // Null where a benchmark or task is unknown. Names are the same in any case and without marks ("Math-500", MATH500).

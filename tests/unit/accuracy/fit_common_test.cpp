@@ -1,4 +1,4 @@
-// How much of the tasks' errors stays in a mean, by hand.
+// The share of the tasks' errors that remains in a mean, by hand.
 #include <catch2/catch.hpp>
 
 #include "accuracy/fit.hpp"
@@ -22,7 +22,7 @@ TEST_CASE("the common share of errors is the least that covers 80 % of the avera
   // Independent errors halve the width of four tasks: 5 below needs nothing common; beyond the interval nothing helps.
   CHECK(*fit_common({average(45)}) == Approx(0).margin(1e-12));
   CHECK(*fit_common({average(20)}) == 1);
-  // Of six averages the fifth (80 % of the way from the first to the last) decides.
+  // The fifth of six averages (80 % of the way from the first to the last) decides.
   CHECK(*fit_common({average(50), average(50), average(50), average(50), average(64), average(20)}) == Approx(0.32));
 }
 

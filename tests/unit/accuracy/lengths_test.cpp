@@ -1,4 +1,4 @@
-// Prompts of several lengths: where one length does not stand for all.
+// Prompts of several lengths, for methods that one length does not represent.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>

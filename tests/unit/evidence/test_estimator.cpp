@@ -108,7 +108,7 @@ TEST_CASE("a prediction from the rows most alike is that from all of them") {
   const JointFit fit(rows, c);
   const Estimator estimator(fit.records(), c);
   for (const std::size_t i : {3u, 200u, 479u}) {
-    // Of all others, once by the whole matrix and once by those most alike.
+    // Predicts from all others, once with the whole matrix and once with the most similar ones.
     const std::size_t place[] = {i};
     std::vector<Record> others = fit.records();
     others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
@@ -137,13 +137,55 @@ TEST_CASE("a lookup takes the nearest budget, of the same model where there is o
 
 TEST_CASE("the best shares are those with the least error") {
   const Record r = row("a", "quest", 1024, 80, 60);
-  std::vector<LeftOut> rows{{&r, {90, .1}, 60}};
-  const Stack stack = best_stack(rows);
-  CHECK(stack.lookup == 1);  // the estimate says 90, the simulation 80, the lookup 60
-  rows[0].lookup = 20;
-  CHECK(rows[0].stacked(best_stack(rows)) == Approx(60).margin(4.2));  // by sixths
-  // What 80 % are within, in deviations: here of the one row.
-  CHECK(spread_of(rows, {1, 0, 0}) == Approx((angle(90) - angle(60)) / .1));
+  LeftOut l{&r, {90, .1}, 60, "a"};
+  // The estimate says 90, the simulation 80, the lookup 60; the interval is as wide as it must be for 80 %.
+  CHECK(best_unseen({&l}).stack.lookup == 1);
+  CHECK(best_unseen({&l}).spread == Approx(0).margin(1e-9));
+  l.lookup = 20;
+  const Unseen u = best_unseen({&l});
+  CHECK(l.stacked(u.stack) == Approx(60).margin(4.2));  // by sixths
+  CHECK(u.spread == Approx(std::abs(angle(l.stacked(u.stack)) - angle(60)) / .1));
+}
+
+TEST_CASE("what is held out is predicted with the shares that others ask for") {
+  // The estimate is right in group a, the simulation in group b: each is predicted by the other's shares.
+  const Record a = row("a", "quest", 1024, 30, 60), b = row("b", "quest", 1024, 60, 60);
+  const std::vector<HeldOut> held = held_out({{&a, {60, .1}, 90, "a"}, {&b, {30, .1}, 30, "b"}});
+  REQUIRE(held.size() == 2);
+  CHECK(held[0].points == Approx(30));
+  CHECK(held[1].points == Approx(30));
+  CHECK_FALSE(held[0].within);  // the other's error was 0, so that its interval has no width
+}
+
+TEST_CASE("longer prompts of a model are left out together, and its shortest never") {
+  std::vector<Record> rows;
+  for (const double tokens : {8192., 9000., 16384., 32768.}) {
+    rows.push_back(row("a", "quest", 1024, 50, 60));
+    rows.back().context = tokens;
+  }
+  rows.push_back(row("b", "quest", 1024, 50, 60));
+  const JointFit fit(rows, only(Level::kMethod, .04, .008));
+  const std::vector<LeftOut> left_out = leave_out(fit, Novelty::kLength);
+  REQUIRE(left_out.size() == 2);
+  // 32768 alone is left out for itself; for 16384 that as well: 9000 is less than a quarter longer than the shortest.
+  for (const std::size_t i : {0u, 1u}) {
+    CHECK(left_out[i].record->context == (i == 0 ? 16384 : 32768));
+    std::vector<std::size_t> places{2, 3};
+    if (i == 1) places.erase(places.begin());
+    CHECK(left_out[i].estimate.mean == Approx(fit.leave_out(places)[0].mean));
+  }
+}
+
+TEST_CASE("a fit with known noise is that which found it") {
+  std::vector<Record> rows;
+  for (int i = 0; i < 300; ++i) rows.push_back(row("a", i % 2 == 0 ? "quest" : "tova", 256 * (1 + i % 7), 50, i % 90));
+  const Components c = only(Level::kMethod, .04, .008);
+  const JointFit fit(rows, c), again(fit.records(), c, JointFit::Noise::kOfRecords);
+  const std::size_t places[] = {0, 130, 299};
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(again.leave_out(places)[i].mean == Approx(fit.leave_out(places)[i].mean));
+    CHECK(again.leave_out(places)[i].deviation == Approx(fit.leave_out(places)[i].deviation));
+  }
 }
 
 TEST_CASE("a prediction says what it rests on, and how new it is") {
@@ -158,7 +200,9 @@ TEST_CASE("a prediction says what it rests on, and how new it is") {
   CHECK(predictor.rests_on(s) ==
         "published: P 1 (a, budgets of 256 to 1024 tokens, prompts of 16384 tokens); simulated from there");
   CHECK(predictor.predict(s).points == Approx(50));  // the simulation alone, as the shares say
-  s.model = std::string("c");
+  s.context = 20480;
+  CHECK(predictor.novelty(s) == Novelty::kLength);  // a quarter longer
+  s.context = 16384, s.model = std::string("c");
   CHECK(predictor.novelty(s) == Novelty::kModel);
   CHECK(predictor.rests_on(s).starts_with("published for other models: P 1 (a, "));
   s.method = std::string("h2o");

@@ -1,4 +1,4 @@
-// What recipes of LongBench ask of a policy that drops the prompt, and of one that chooses at each step.
+// Demands of LongBench's recipes on a policy that drops the prompt, and on one that selects at each step.
 #include <catch2/catch.hpp>
 
 #include "score/recall_replays.hpp"

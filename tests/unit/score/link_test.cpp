@@ -77,7 +77,7 @@ TEST_CASE("a text goes astray where little sees what was written") {
   const Sample some = reading(1, 0.5, 0.2);
   CHECK(share_of_full(link, task_of(Score::kOverlap, 3), some) == Approx(0.8 * (1 + 0.96 + 0.96 * 0.96) / 3));
   CHECK(share_of_full(link, task_of(Score::kExact, 3), some) == Approx(0.8 * 0.96 * 0.96));
-  // What is known without finding anything must be written, too.
+  // Answers known without finding anything must be written, too.
   CHECK(share_of_full(link, task_of(Score::kOverlap, 2, 0.4), reading(0, 0.5, 0.2)) == Approx(0.8 * 0.4 * 1.96 / 2));
   // A single token leads nothing astray, but a model that is lost does not find it.
   CHECK(share_of_full(link, task_of(Score::kOverlap, 1), reading(1, 0, 0.7)) == Approx(0.7));

@@ -1,4 +1,5 @@
-// The table of scores: what is written is read, what is odd is refused, and the committed rows hold for this program.
+// The table of scores: it reads what it writes, rejects anything else, and the committed rows are valid for this
+// program.
 #include "score/score_table.hpp"
 
 #include <catch2/catch.hpp>
