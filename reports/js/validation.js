@@ -87,6 +87,20 @@ function summaryTable(suite) {
         .map((text) => element('td', { class: 'number' }, text)))))));
 }
 
+// Errors of predicted scores by table, in points, with those of predictions that need no model.
+function scoresTable(suite) {
+  const detail = suite.detail || {};
+  const rows = Array.isArray(detail)
+    ? detail.filter((row) => row.error).map((row) => ['new ' + row.novelty + ', ' + row.benchmark, row.n, row.kendall.evidence, row.error.evidence, row.error.simulation, row.error.lookup, row.error.full, row.within])
+    : Object.entries(detail.by_table || {}).filter(([, row]) => row.n).map(([name, row]) => [name, row.n, row.kendall, row.mae, row.mae_simulated, row.mae_lookup, row.mae_full, row.within]);
+  if (rows.length === 0) return '';
+  const heads = ['Table', 'Cells', 'Kendall', 'Mean error, points', 'Simulation alone', 'Lookup in published rows', 'Full score', 'In interval'];
+  const text = (value, i) => (value === undefined ? '' : i === 1 ? formatCount(value) : i === 7 ? percent(value) : formatNumber(value, i === 2 ? ',.2f' : ',.1f'));
+  return folded('Errors by table, and of predictions without a model', true, element('table', { class: 'summary scores' },
+    element('thead', {}, element('tr', {}, heads.map((name, i) => element('th', { scope: 'col', class: i ? 'number' : '' }, name)))),
+    element('tbody', {}, rows.map((row) => element('tr', {}, row.map((value, i) => element('td', { class: i ? 'number' : '' }, i ? text(value, i) : value)))))));
+}
+
 function buildFigure(suite, chart) {
   const figure = { suite, chart, width: 0, view: null, plot: element('div', { class: 'plot', id: 'plot-' + suite.name + '-' + chart.name }) };
   figures.push(figure);
@@ -124,7 +138,7 @@ function buildSuite(suite) {
   document.getElementById('suites').append(element('section', { id: 'suite-' + suite.name, class: 'suite' },
     element('h2', { class: 'suite-name' }, suite.name), element('p', { class: 'lead' }, suite.question),
     suite.status ? element('p', { class: 'empty' }, suite.status) : '',
-    element('div', { class: 'figure-pair' }, charts), summaryTable(suite), budgetList(suite), buildTable(suite)));
+    element('div', { class: 'figure-pair' }, charts), summaryTable(suite), scoresTable(suite), budgetList(suite), buildTable(suite)));
 }
 
 function start() {

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <filesystem>
 #include <memory>
+#include <set>
 
 #include "app/commands.hpp"
 #include "app/program.hpp"
@@ -32,7 +33,7 @@ void print(const config::Calibration& c) {
   if (c.beyond_cache) line("held out, beyond twice the L2", *c.beyond_cache);
 }
 
-// Writes the profile where something of it was established.
+// Writes the profile if any part of it was established.
 int finish(const std::vector<config::Calibration>& calibrations, bool established, const std::string& path,
            const std::string& yaml) {
   for (const config::Calibration& c : calibrations) print(c);
@@ -45,7 +46,7 @@ int finish(const std::vector<config::Calibration>& calibrations, bool establishe
   return 0;
 }
 
-// As a profile names it: a path, whatever folder it is in.
+// A file as a profile names it: a path, whatever folder it is in.
 std::string as_path(const std::string& file) {
   return std::filesystem::path(file).has_parent_path() ? file : "./" + file;
 }
@@ -67,15 +68,15 @@ int fit_tables(const Options& options) {
   return finish(result.calibrations, result.misses.empty(), options.out, result.yaml);
 }
 
-// What `calibrate cpu` and `calibrate cuda` differ in.
+// Differences between `calibrate cpu` and `calibrate cuda`.
 struct Target {
   const char* name;
   const char* program;
-  const char* what;
+  const char* build;  // the command that builds it
   calibrate::MachineResult (*fit)(const calibrate::Results&, const calibrate::MachineRequest&);
   double budget_median, budget_p90;  // per cent
-  std::vector<std::string> benches;  // to run; empty: all
-  // Options of the calls of a measurement that still touches every number, a few cases of each benchmark.
+  std::vector<std::string> benches;  // benchmarks to run; empty: all
+  // Options of the calls of a shortened measurement that still determines every number: a few cases of each benchmark.
   std::vector<std::vector<std::string>> shorter;
 };
 
@@ -87,12 +88,12 @@ struct MachineOptions {
   bool quick = false;
 };
 
-// The results next to the profile, so that it can be fitted again.
+// Path of the results next to the profile, so that it can be fitted again.
 std::string results_path(const MachineOptions& options) {
   return as_path(std::filesystem::path(options.out).replace_extension(".results.json").string());
 }
 
-// One call a pass over all cases.
+// One call per pass over all cases.
 std::vector<std::vector<std::string>> whole_calls(const Target& target, const MachineOptions& options) {
   std::vector<std::vector<std::string>> calls;
   for (int pass = 1; pass <= options.passes; ++pass) {
@@ -103,21 +104,22 @@ std::vector<std::vector<std::string>> whole_calls(const Target& target, const Ma
   return calls;
 }
 
-// Measures, and says where the results are.
+// Measures, and reports where the results are.
 std::string measure(const Target& target, const MachineOptions& options) {
   const std::optional<std::string> program = find_program(target.program, options.program);
   if (!program) {
-    throw UserError(fmt::format("calibrate {}: {} is not built here ({}); --from fits results that it wrote elsewhere",
-                                target.name, options.program.empty() ? target.program : options.program, target.what));
+    throw UserError(
+        fmt::format("calibrate {}: there is no {} here. `{}` builds it; --from fits results that it wrote elsewhere",
+                    target.name, options.program.empty() ? target.program : options.program, target.build));
   }
   const std::string path = results_path(options);
-  std::filesystem::remove(path);  // a file that is there would be continued, and might be of another machine
+  std::filesystem::remove(path);  // an existing file would be continued, and might be of another machine
   std::vector<std::vector<std::string>> calls = options.quick ? target.shorter : whole_calls(target, options);
   for (std::vector<std::string>& call : calls) {
     call.insert(call.end(), {"--quiet", "--json", path});
     if (options.quick) call.insert(call.end(), {"--min-time", "0.02", "--timeout", "0.2"});
     const int code = run_program(*program, call);
-    constexpr int kCasesLeft = 3;  // of the budget; what was measured is spread over all cases
+    constexpr int kCasesLeft = 3;  // of the budget; each benchmark measures cases spread over its whole range
     if (code != 0 && code != kCasesLeft) {
       throw UserError(fmt::format("calibrate {}: {} ended with {}; no profile is made", target.name, *program, code));
     }
@@ -144,15 +146,17 @@ int fit_machine(const Target& target, const MachineOptions& options) {
   for (const std::string& miss : result.misses) {
     fmt::print(stderr, "refused, kept as in {}: {}\n", options.profile, miss);
   }
-  for (const std::string& key : result.at_bounds) {
+  for (const std::string& why : result.bounds_below) {
+    fmt::print(stderr, "a lower bound of the speed, kept as in {}: {}\n", options.profile, why);
+  }
+  for (const std::string& key : std::set<std::string>(result.at_bounds.begin(), result.at_bounds.end())) {
     fmt::print(stderr, "at the end of what is possible, so that the cases hardly tell it: {}\n", key);
   }
   return finish(result.calibrations, !result.calibrations.empty(), options.out, result.yaml);
 }
 
 void add_machine(CLI::App& calibrate, const Target& target, int& result) {
-  CLI::App* command = calibrate.add_subcommand(
-      target.name, fmt::format("measure with {} and fit; needs {}", target.program, target.what));
+  CLI::App* command = calibrate.add_subcommand(target.name, fmt::format("measure with {} and fit", target.program));
   auto options = std::make_shared<MachineOptions>();
   options->profile = "h100-sxm";
   command->add_option("-o,--out", options->out, "the profile to write (YAML); results go beside it")->required();
@@ -180,7 +184,7 @@ const Target& cpu() {
   static const Target target{
       .name = "cpu",
       .program = "kvcast-kernels-cpu",
-      .what = "the normal build",
+      .build = "cmake --build build --target kvcast-kernels-cpu",
       .fit = calibrate::fit_host,
       .budget_median = 20,
       .budget_p90 = 40,
@@ -200,14 +204,15 @@ const Target& cpu() {
 }
 
 const Target& cuda() {
-  static const Target target{.name = "cuda",
-                             .program = "kvcast-kernels",
-                             .what = "nvcc, -DKVCAST_CUDA=ON and a GPU",
-                             .fit = calibrate::fit_gpu,
-                             .budget_median = 8,
-                             .budget_p90 = 20,
-                             .benches = {},
-                             .shorter = {{"--budget", "60", "--axis", "page=32"}}};
+  static const Target target{
+      .name = "cuda",
+      .program = "kvcast-kernels",
+      .build = "cmake -S . -B build -DKVCAST_CUDA=ON && cmake --build build --target kvcast-kernels",
+      .fit = calibrate::fit_gpu,
+      .budget_median = 8,
+      .budget_p90 = 20,
+      .benches = {},
+      .shorter = {{"--budget", "60", "--axis", "page=32"}}};
   return target;
 }
 

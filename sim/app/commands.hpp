@@ -1,11 +1,11 @@
-// The commands of kvcast, each in a file of its own.
+// The commands of kvcast, one file each.
 #pragma once
 
 #include <CLI/CLI.hpp>
 
 namespace kvcast::app {
 
-// Adds every command. A command leaves its exit code in `result`; failures are thrown.
+// Adds every command. A command stores its exit code in `result`; failures are thrown.
 void add_commands(CLI::App& app, int& result);
 
 void add_run(CLI::App& app, int& result);
@@ -28,6 +28,6 @@ void add_validate(CLI::App& app, int& result);
 void add_profile(CLI::App& app, int& result);
 void add_fit(CLI::App& app, int& result);
 void add_schema(CLI::App& app, int& result);
-void add_completion(CLI::App& app, int& result);  // knows the commands that were added before
+void add_completion(CLI::App& app, int& result);  // covers the commands that were added before
 
 }  // namespace kvcast::app

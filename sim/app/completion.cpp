@@ -48,14 +48,14 @@ Commands commands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// In single quotes of a shell.
+// Quotes a text in single quotes of a shell.
 std::string quoted(std::string text) {
   for (std::size_t at = text.find('\''); at != std::string::npos; at = text.find('\'', at + 4))
     text.replace(at, 1, "'\\''");
   return "'" + text + "'";
 }
 
-// Words of the command and its inner command; other words are files.
+// Completes words of the command and its subcommand; other words are files.
 std::string bash(const CLI::App& app) {
   std::string cases;
   for (const CLI::App* command : commands_of(app)) {

@@ -1,5 +1,5 @@
-// kvcast explain CONFIG --step t --layer l: one decode step of one layer as text: what was selected, the operations
-// that follow from it, and what each costs and why.
+// kvcast explain CONFIG --step t --layer l: one decode step of one layer as text: the selection, the operations that
+// follow from it, and the cost of each with its terms.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -75,7 +75,7 @@ void print_ops(const study::Prepared& prepared, const policy::Policy& policy, co
   replay::Draw draw = simulate::draw_counts(input);
   const lower::DecodeSetting setting = simulate::decode_setting(input, draw);
   lower::Owners owners;
-  // The second step of a window: what the first leaves behind for it is there.
+  // Takes the second step of a window, whose predecessor has left its results for it.
   lower::DecodeWindow window(setting, run.workload.prompt_tokens + 1, 2, owners);
   std::vector<graph::Op> block;
   window.next_block(block);
@@ -94,7 +94,7 @@ void print_ops(const study::Prepared& prepared, const policy::Policy& policy, co
   }
 }
 
-// Prepares the run, with its budget solved for where it has a `match:`.
+// Prepares the run, with its budget solved if it has a `match:`.
 study::Prepared prepared_run(config::Node config) {
   study::Plan plan({study::Point{std::move(config), {}, {}}});
   study::StudyOptions study;

@@ -1,4 +1,4 @@
-// kvcast fit accuracy: chooses the link from attention to scores by published tables.
+// kvcast fit accuracy: chooses the score model by published tables.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ int run(const Options& options) {
     rows.insert(rows.end(), table.begin(), table.end());
     names.push_back(path.substr(path.find_last_of('/') + 1));
   }
-  // Scores of the uncompressed model are inputs wherever they stand; of the others, only those that are not held out.
+  // Scores of the uncompressed model are always inputs; of the others, only those that are not held out.
   std::erase_if(rows, [](const score::Row& row) { return row.held_out && !accuracy::is_full(row); });
   accuracy::Plan plan = accuracy::make_plan(rows, score::Catalogue());
   accuracy::EvaluateOptions evaluate;

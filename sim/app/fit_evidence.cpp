@@ -23,7 +23,7 @@ struct Options {
   bool components = false;
 };
 
-// Rows of published tables with what the simulator makes of each.
+// Rows of published tables, each with its simulated score.
 std::vector<evidence::Record> simulated(const Options& options) {
   const score::Link link = score::read_link(config::find_config("accuracy", "link", {}));
   const score::Catalogue catalogue;

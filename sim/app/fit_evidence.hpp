@@ -4,7 +4,8 @@
 
 namespace kvcast::app {
 
-// kvcast fit evidence: published rows beside their simulation, and how predictions follow from both.
+// kvcast fit evidence: published rows compared with their simulation, and the rule by which predictions follow from
+// both.
 void add_fit_evidence(CLI::App& fit, int& result);
 
 }  // namespace kvcast::app

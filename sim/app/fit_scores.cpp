@@ -27,18 +27,18 @@ struct Options {
   bool all = false;
 };
 
-// Policies that differ in what scores depend on, in the order in which they are added.
+// Policies that differ in the properties that scores depend on, in the order in which they are added.
 class Choices {
  public:
   void add(const config::PolicyChoice& choice) {
     const policy::Descriptor& descriptor = policy::find_policy(choice.name, choice.where);
     const policy::ReplayNeeds needs = policy::replay_needs(descriptor, choice.parameters, {16384, 16});
-    // All queries of a prompt take minutes a task, and no score is stored for what cannot be predicted.
+    // Replaying all queries of a prompt takes minutes per task, and unpredictable policies have no score to store.
     if (choice.name == "full" || needs.whole_prompt || !needs.unseen.empty()) return;
     if (seen_.insert(score::policy_text(choice)).second) choices_.push_back(choice);
   }
 
-  // Adds the policy with its own budget and, where that is a number of tokens, with each of the given ones.
+  // Adds the policy with its own budget and, if that is a number of tokens, with each of the given ones.
   void add(const config::PolicyChoice& choice, const std::vector<std::int64_t>& budgets) {
     add(choice);
     for (const policy::Parameter& p : policy::find_policy(choice.name, choice.where).parameters) {
@@ -80,7 +80,7 @@ Choices choices_of(const Options& options) {
   return choices;
 }
 
-// The rows that are there and still hold are kept.
+// Returns the existing rows that are still valid.
 std::vector<score::ScoreRow> rows_that_hold(const std::string& path, const std::string& made_with) {
   if (!std::filesystem::exists(path)) return {};
   std::vector<score::ScoreRow> rows = score::ScoreTable(path).rows();
@@ -88,7 +88,7 @@ std::vector<score::ScoreRow> rows_that_hold(const std::string& path, const std::
   return rows;
 }
 
-// Adds a context's rows, and says how many policies are refused.
+// Adds a context's rows, and returns how many policies are refused.
 std::size_t add_rows(const Options& options, const score::ScoreModel& model, const Choices& choices,
                      std::int64_t context, std::vector<score::ScoreRow>& rows) {
   score::BenchmarkScores scores(model, nullptr, options.replays, hardware_threads());

@@ -22,7 +22,7 @@ std::string versions_text(const FrameworkFile& file) {
   return fmt::format("{} to before {}", file.from, file.before);
 }
 
-// Keys that are no numbers with an origin, as they are written.
+// Keys other than numbers with an origin, as they are written.
 std::vector<std::pair<std::string, std::string>> plain_keys(const config::Node& keys) {
   std::vector<std::pair<std::string, std::string>> plain;
   for (const auto& [key, value] : keys.entries()) {

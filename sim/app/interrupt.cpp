@@ -1,5 +1,5 @@
-// The handler only writes the signal's number to a pipe: all else is done by a thread, in which any function may be
-// called (the self-pipe trick, https://cr.yp.to/docs/selfpipe.html). Programs that are started inherit neither.
+// The handler only writes the signal's number to a pipe: everything else is done by a thread, in which any function may
+// be called (the self-pipe trick, https://cr.yp.to/docs/selfpipe.html). Child processes inherit neither.
 #include "app/interrupt.hpp"
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 
 namespace kvcast::app {
 
-// Not in a namespace of its own, since Stop names it as a friend.
+// Not in an unnamed namespace, since Stop names it as a friend.
 void handle_signal(int signal);
 
 namespace {
@@ -57,9 +57,9 @@ void handle_signal(int signal) {
 
 void end_cleanly_on_signals() {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return;  // signals then end the program as they always do
+  if (::pipe2(ends, O_CLOEXEC) != 0) return;  // signals then end the program by default
   written_end = ends[1];
-  current();  // made before any thread asks for it
+  current();  // made before any thread needs it
   std::thread([in = ends[0]] {
     for (unsigned char signal = 0; ::read(in, &signal, 1) == 1;) handle_signal(signal);
   }).detach();

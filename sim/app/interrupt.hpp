@@ -1,4 +1,4 @@
-// SIGINT (Ctrl-C) and SIGTERM: commands end without leftovers and say how to go on.
+// SIGINT (Ctrl-C) and SIGTERM: commands clean up and say how to resume.
 #pragma once
 
 #include <stop_token>
@@ -10,18 +10,18 @@ namespace kvcast::app {
 // sees 130 or 143, unless a Stop is alive. Called once, by main.
 void end_cleanly_on_signals();
 
-// While one is alive, the first signal requests a stop and says what happens next; a second one ends the program as
-// above. At most one at a time.
+// While a Stop is alive, the first signal requests a stop and announces what happens next; a second one ends the
+// program as above. At most one at a time.
 class Stop {
  public:
-  // how_to_go_on: a sentence for the user.
+  // how_to_go_on: a sentence that tells the user how to resume.
   explicit Stop(std::string how_to_go_on);
   ~Stop();
   Stop(const Stop&) = delete;
   Stop& operator=(const Stop&) = delete;
 
   std::stop_token token() const { return source_.get_token(); }
-  // 128 + the signal; 0 where there was none.
+  // 128 + the signal; 0 if there was none.
   int code() const;
 
  private:

@@ -18,15 +18,15 @@
 
 namespace {
 
-// Replays take and give back megabytes thousands of times. Kept in one heap they are there at once; from the system
-// each page would be cleared anew: an eighth of a long context's replay.
+// Replays allocate and free megabytes thousands of times. Kept in one heap they are reused at once; returned to the
+// system each page would be cleared again, which takes an eighth of a long context's replay.
 void keep_freed_memory() {
   ::mallopt(M_ARENA_MAX, 1);
-  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that is taken
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest allowed value
   ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
 }
 
-// What stands where a command should; empty where nothing does or none is needed.
+// Returns the word in the position of a command that is not a command; empty if there is none or none is needed.
 std::string unknown_command(const CLI::App& app) {
   const std::vector<std::string> rest = app.remaining();
   const bool misplaced = app.get_require_subcommand_min() > 0 && app.get_subcommands().empty() && !rest.empty();
@@ -61,7 +61,7 @@ int run(int argc, char** argv) {
   app.failure_message(failure);
   int result = 0;
   kvcast::app::add_commands(app, result);
-  // `kvcast help run` asks for what `kvcast run --help` tells.
+  // `kvcast help run` is the same as `kvcast run --help`.
   std::vector<const char*> words(argv, argv + argc);
   if (argc > 1 && std::string_view(argv[1]) == "help") {
     words.erase(words.begin() + 1);

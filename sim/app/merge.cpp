@@ -1,4 +1,4 @@
-// kvcast merge DIR... -o DIR: one store from those of a sweep's shards.
+// kvcast merge DIR... -o DIR: joins the stores of a sweep's shards.
 #include "store/merge.hpp"
 
 #include <fmt/format.h>

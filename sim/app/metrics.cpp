@@ -32,7 +32,7 @@ const Metric& find(const std::string& name) {
       fmt::format("unknown metric \"{}\"{}; `kvcast metrics` lists them", name, config::did_you_mean(name, known)));
 }
 
-// Parts of a step or of the prefill, one of each operation kind: listed behind all other metrics.
+// Parts of a step or of the prefill, one per operation kind: listed after all other metrics.
 bool is_of_kind(const Metric& metric) { return metric.alias.find('.') != std::string::npos; }
 
 template <class Visit>

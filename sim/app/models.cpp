@@ -1,4 +1,4 @@
-// kvcast models [NAME]: the models, or the shape of one and what follows from it.
+// kvcast models [NAME]: the models, or the shape of one and the sizes that follow from it.
 #include <fmt/format.h>
 
 #include <memory>

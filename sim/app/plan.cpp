@@ -25,7 +25,7 @@ struct Options {
   bool as_json = false;
 };
 
-// The store of a plan: its experiments and answers, for reports and for plans that go on from it.
+// The store of a plan: its experiments and answers, for reports and for later plans that reuse them.
 class PlanStore {
  public:
   PlanStore(const std::string& dir, const config::Node& config)

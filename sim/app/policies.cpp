@@ -1,4 +1,4 @@
-// kvcast policies [NAME]: what each policy is, in one honest sentence, and everything one needs to use it.
+// kvcast policies [NAME]: a one-sentence description of each policy, and everything needed to use it.
 #include <fmt/format.h>
 
 #include <memory>

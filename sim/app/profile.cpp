@@ -1,5 +1,5 @@
-// kvcast profile: what some policies must know of a model beforehand, measured on traces: which heads retrieve, which
-// layers suffer from compression.
+// kvcast profile: measures on traces the prior knowledge of a model that some policies need: which heads retrieve, and
+// which layers suffer from compression.
 #include <fmt/format.h>
 
 #include <memory>

@@ -42,7 +42,7 @@ void Progress::advance(std::int64_t pieces, const std::string& now_at) {
   draw(now_at);
 }
 
-// "2 min 05 s left", by the speed so far; nothing before there is any.
+// "2 min 05 s left", at the average speed so far; empty before there is any.
 std::string Progress::left() const {
   const std::int64_t fresh = done_ - at_start_;
   if (fresh == 0) return "";

@@ -1,5 +1,4 @@
-// Lines on stderr that say how far a long piece of work is: one that is drawn anew on a terminal; a new one now and
-// then in a pipe or a log.
+// Progress on stderr: a line that is redrawn on a terminal; a new line now and then in a pipe or a log.
 #pragma once
 
 #include <chrono>
@@ -13,7 +12,7 @@ namespace kvcast::app {
 
 class Progress {
  public:
-  // total: pieces of work, of which `done` are there already and say nothing about speed.
+  // total: pieces of work, of which `done` were there before and say nothing about speed.
   Progress(std::string title, std::int64_t total, std::int64_t done);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -32,8 +31,8 @@ class Progress {
   std::mutex mutex_;
 };
 
-// Says on stderr what a command is at, when that takes longer than some seconds, and again now and then: "replaying
-// quest: 30 s so far".
+// Reports on stderr what a command is waiting for, when that takes longer than some seconds, and again now and then:
+// "replaying quest: 30 s so far".
 class LongWait {
  public:
   explicit LongWait(std::string what);

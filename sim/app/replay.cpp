@@ -1,4 +1,5 @@
-// kvcast replay --trace T --policy P: what a policy selects and how near that is to full attention; no hardware.
+// kvcast replay --trace T --policy P: a policy's selections and how close its attention is to full attention; no
+// hardware.
 #include <fmt/format.h>
 
 #include <memory>

@@ -29,7 +29,7 @@ int run(const Options& options) {
   std::optional<WholeFile> timeline;
   if (!options.timeline.empty()) point.ask.chrome_trace = &timeline.emplace(options.timeline).stream();
   const study::Plan plan({std::move(point)});
-  std::optional<study::Task> task;  // as it was simulated, with the budget that a `match:` was solved for
+  std::optional<study::Task> task;  // as simulated, with the budget that a `match:` was solved for
   result::Result result;
   study::StudyOptions study;
   study.threads = hardware_threads();

@@ -25,7 +25,7 @@ void print_owners(const std::vector<result::OwnedBytes>& owners) {
   for (const result::OwnedBytes& o : owners) fmt::print("    {:<24} {}\n", o.owner, bytes(o.bytes));
 }
 
-// Which keys make a large request smaller.
+// Names the keys that make a large request smaller.
 void print_remedy(const config::Run& run, const std::string& requested_for) {
   const config::Workload& w = run.workload;
   if (requested_for == "weights") {
@@ -46,7 +46,7 @@ void print_oom(const result::OutOfMemory& oom, const config::Run& run) {
   print_remedy(run, oom.requested_for);
 }
 
-// Parts by operation kind have a table of their own; numbers about the simulation are for --json.
+// Parts by operation kind have their own table; numbers about the simulation are for --json.
 bool is_listed(const Metric& metric) {
   using enum result::Basis;
   const bool by_kind = metric.field != nullptr &&
@@ -94,7 +94,7 @@ void print_sensitivities(std::vector<result::Effect> effects, const std::string&
   }
 }
 
-// The tasks that pull the mean down.
+// Prints the tasks that pull the mean down.
 void print_benchmark(const Result& r) {
   constexpr std::size_t kLowest = 3;
   if (!r.benchmark_refused.empty()) {
@@ -112,7 +112,7 @@ void print_benchmark(const Result& r) {
              score.tasks.size(), score.benchmark, fmt::join(lowest, ", "), score.rests_on);
 }
 
-// Numbers of the machine that are not as in its profile, and those that moved with them.
+// Prints the numbers of the machine that differ from its profile, and those that moved with them.
 void print_changes(const std::vector<config::MachineChange>& changes) {
   if (changes.empty()) return;
   fmt::print("Changed numbers of the machine\n");
@@ -124,7 +124,7 @@ void print_changes(const std::vector<config::MachineChange>& changes) {
   fmt::print("\n");
 }
 
-// Each trace that the run stands on, and how much of it was captured.
+// Prints each trace of the run, and how much of it was captured.
 void print_traces(const config::Run& run) {
   const char* heading = "Replayed:";
   for (const config::TraceChoice& trace : run.traces) {

@@ -7,8 +7,9 @@
 
 namespace kvcast::app {
 
-// Every number of the table of metrics that the result has, with its 80 % interval and origin; what limits the step,
-// where its time goes, who owns the memory, and which numbers of the machine move the step most.
+// Prints every number of the table of metrics that the result has, with its 80 % interval and origin; the bottleneck of
+// the step, the breakdown of its time, the owners of the memory, and the numbers of the machine that move the step
+// most.
 void print_result(const study::Task& task, const result::Result& result);
 
 }  // namespace kvcast::app

@@ -1,4 +1,4 @@
-// kvcast serve: the planner's page and the JSON behind it, on this machine.
+// kvcast serve: the planner's page and its JSON API, on this machine.
 #include <fmt/format.h>
 
 #include <cstdio>

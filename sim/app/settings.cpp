@@ -36,7 +36,7 @@ void refuse_overridden(const config::Node& config, const std::vector<std::string
   for (const std::string& setting : settings) {
     const std::string key = config::parse_setting(setting).first;
     if (key == "sweep" || key.starts_with("sweep.")) continue;
-    // A text that no file holds: where it changes nothing, no value does.
+    // Sets a text that no file contains: if that changes nothing, no value does.
     const config::SweepGrid changed(config.with(key, config::parse_setting(key + "=overridden?").second));
     if (!are_same(points, changed)) continue;
     // The sweep sets the key itself, or the whole policy or machine that it belongs to.

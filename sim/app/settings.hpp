@@ -1,4 +1,4 @@
-// Configs with --set applied, the same way in every command.
+// Configurations with --set applied, the same way in every command.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace kvcast::app {
 
-// Loads the file and puts each "a.b=v" in, in order.
+// Loads the file and applies each "a.b=v" in order.
 config::Node load_with_settings(const std::string& path, const std::vector<std::string>& settings);
 
-// UserError for a setting that changes nothing since the sweep gives its key values of its own at every point.
+// Throws UserError for a setting that changes nothing because the sweep sets its key at every point.
 void refuse_overridden(const config::Node& config, const std::vector<std::string>& settings);
 
 }  // namespace kvcast::app

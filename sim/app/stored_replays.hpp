@@ -1,4 +1,4 @@
-// Stores in the hands of a study: results and the cache of replays.
+// Stores used by a study: results and the cache of replays.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,8 +14,8 @@
 
 namespace kvcast::app {
 
-// Reads or writes a store in the middle of a study. What goes wrong there is no fault of the experiment at hand, which
-// a UserError would refuse: a full disk ends the command.
+// Reads or writes a store in the middle of a study. An error there is not the fault of the current experiment, which a
+// UserError would reject: a full disk ends the command.
 template <class Keep>
 auto keep(const Keep& keep) {
   try {

@@ -1,5 +1,5 @@
-// kvcast sweep CONFIG -o DIR: the grid of a sweep into a store. Interrupted at any point, the same command goes on
-// where it stopped.
+// kvcast sweep CONFIG -o DIR: runs the grid of a sweep into a store. After an interruption at any point, the same
+// command resumes it.
 #include <fmt/format.h>
 
 #include <array>
@@ -47,10 +47,10 @@ Shard parse_shard(const std::string& text) {
 
 // Decode steps drawn in the report: enough to compare policies, few enough to keep the page small.
 constexpr std::size_t kTimelines = 24;
-// Prepared experiments that are in memory at once: each takes some 30 kB.
+// Prepared experiments in memory at once: each takes some 30 kB.
 constexpr std::size_t kPart = 8192;
 
-// Solves for the budgets of runs with a `match:`, which keys depend on.
+// Solves the budgets of runs with a `match:`, which keys depend on.
 void solve(study::Plan& plan, const study::StudyOptions& study) {
   const auto wanted = std::count_if(plan.tasks().begin(), plan.tasks().end(),
                                     [](const study::Task& task) { return !task.is_solved(); });
@@ -73,8 +73,8 @@ std::vector<std::size_t> numbers(std::size_t begin, std::size_t end) {
   return list;
 }
 
-// The experiments of a sweep that are to be run. Plans are made part by part, twice where a sweep has several parts:
-// for what is known of all experiments, and to run them.
+// The experiments of a sweep that have to be run. Plans are made part by part, twice if a sweep has several parts:
+// first to inspect all experiments, then to run them.
 class Sweep {
  public:
   Sweep(const SweepOptions& options, const config::Node& config)
@@ -119,7 +119,7 @@ class Sweep {
     auto operator<=>(const Pending&) const = default;
   };
 
-  // Looks at every experiment.
+  // Inspects every experiment.
   void look() {
     for (std::size_t begin = 0; begin < points_.size() && stop_.code() == 0; begin += kPart) {
       if (begin > 0) take(numbers(begin, std::min(begin + kPart, points_.size())));
@@ -129,7 +129,7 @@ class Sweep {
     std::sort(pending_.begin(), pending_.end());
   }
 
-  // The part at hand goes before the next one is made.
+  // Frees the current part before the next one is made.
   void take(const std::vector<std::size_t>& indices) {
     part_.drop([](const study::Task&) { return true; });
     part_ = points_.plan(indices);
@@ -178,7 +178,7 @@ class Sweep {
     run_plan(plan, study_, finished);
   }
 
-  // The store can hold what an earlier sweep left: its rows are kept and no longer shown.
+  // Reports that the store contains rows of an earlier sweep, which are kept but no longer shown.
   void tell_of_others() const {
     const std::set<std::string> own(keys_.begin(), keys_.end());
     const auto shown = store_.keys();
@@ -205,7 +205,7 @@ class Sweep {
     for (const auto& [name, hardware] : numbers_) store_.set_machine(name, study::machine_numbers(hardware));
   }
 
-  // One experiment for each policy, machine and model: the smallest batch, and there the longest context.
+  // Chooses one experiment for each policy, machine and model: the smallest batch, and there the longest context.
   void choose_timelines() {
     for (const auto& [name, rank] : drawn_) {
       if (timelines_.size() < kTimelines) timelines_.insert(static_cast<std::size_t>(rank.back()));
@@ -218,7 +218,7 @@ class Sweep {
   Shard shard_;
   Stop stop_;
   SweepPoints points_;
-  study::Plan part_;  // the part at hand
+  study::Plan part_;  // the current part
   store::Store store_;
   StoredReplays replays_;
   study::StudyOptions study_;

@@ -1,4 +1,4 @@
-// A sweep into a store: what `kvcast sweep` does in one process and `kvcast-mpi` in many.
+// A sweep into a store: run by `kvcast sweep` in one process and by `kvcast-mpi` in many.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,17 +21,17 @@ struct SweepOptions {
 // Runs the tasks of a plan as study::run does. Called for one part of the sweep after the other.
 using RunPlan = std::function<void(const study::Plan&, const study::StudyOptions&, const study::Finished&)>;
 
-// The whole sweep from its file to its findings. Returns the exit code. UserError where the file is wrong or
-// experiments were refused.
+// Runs the whole sweep from its file to its findings. Returns the exit code. Throws UserError if the file is wrong or
+// experiments were rejected.
 int sweep(const SweepOptions& options, const RunPlan& run_plan);
 int sweep(const SweepOptions& options);  // in this process
 
-// The file of a sweep with its settings. UserError for a setting that the sweep overrides everywhere.
+// Returns the file of a sweep with its settings. Throws UserError for a setting that the sweep overrides everywhere.
 config::Node sweep_config(const SweepOptions& options);
-// The options of its study but for what is kept and when to stop.
+// Returns the options of its study, except the store and the stop.
 study::StudyOptions sweep_study(const SweepOptions& options);
 
-// Plans of any points of a sweep, by their numbers. Equal files and programs give equal plans, whichever process asks.
+// Plans of any points of a sweep, by their indices. Equal files and programs give equal plans in every process.
 class SweepPoints {
  public:
   explicit SweepPoints(const config::Node& config) : grid_(config) {}
@@ -43,11 +43,11 @@ class SweepPoints {
   study::Preparer preparer_;
 };
 
-// Options that `kvcast sweep` and `kvcast-mpi sweep` have.
+// Adds the options shared by `kvcast sweep` and `kvcast-mpi sweep`.
 void add_sweep_options(CLI::App& command, SweepOptions& options);
 
-// Writes the findings of a sweep from its rows and prints them. Returns the exit code. UserError where experiments were
-// refused.
+// Writes the findings of a sweep from its rows and prints them. Returns the exit code. Throws UserError if experiments
+// were rejected.
 int conclude(store::Store& store, const config::Node& config, const std::string& dir);
 
 }  // namespace kvcast::app

@@ -1,4 +1,4 @@
-// The end of a sweep: what was found, what did not fit, what was refused.
+// The end of a sweep: findings, experiments that did not fit, experiments that were rejected.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using result::Status;
 
-// One line: what was found at the first place that is compared, and at how many more.
+// Prints one line: the finding of the first group, and the number of other groups.
 void print_first(const store::Finding& finding) {
   const std::size_t end = std::min(finding.text.find('\n'), finding.text.size());
   const auto more = std::count(finding.text.begin(), finding.text.end(), '\n');
@@ -23,7 +23,7 @@ void print_first(const store::Finding& finding) {
              more == 0 ? "" : fmt::format(" ({} more in the report)", more));
 }
 
-// The owners of requests that did not fit, and how prompts that are prefilled whole could request less.
+// Names the owners of requests that did not fit, and how prompts that are prefilled whole could request less.
 std::string misfits_text(const std::vector<result::Result>& results) {
   std::map<std::string, int> owners;
   bool whole = false;
@@ -44,7 +44,7 @@ std::string misfits_text(const std::vector<result::Result>& results) {
                            : "");
 }
 
-// Each reason once.
+// Lists each reason once.
 std::string refusals_text(const std::vector<result::Result>& results, std::int64_t refused) {
   std::set<std::string> reasons;
   for (const result::Result& r : results) {
@@ -53,13 +53,25 @@ std::string refusals_text(const std::vector<result::Result>& results, std::int64
   return fmt::format("{}\n{} experiments were refused; all others are in the store", fmt::join(reasons, "\n"), refused);
 }
 
+// Drops what only a finding reads: a large sweep has more groups than findings describe, and they need not fit in
+// memory.
+void leave_numbers(result::Result& r) {
+  std::erase_if(r.subject.settings, [](const result::Setting& s) { return !s.key.starts_with("workload.prefill_"); });
+  r.subject.settings.shrink_to_fit();
+  r.experiment.effects = {};
+  r.experiment.by_trace = {};
+  r.alternatives = {};
+}
+
 }  // namespace
 
 int conclude(store::Store& store, const config::Node& config, const std::string& dir) {
   std::vector<result::Result> results;
-  store.for_each([&results](const store::Stored& stored) {
+  plan::FirstGroups described;
+  store.for_each([&](const store::Stored& stored) {
     results.push_back(stored.result);
     results.back().experiment.timeline.clear();
+    if (!described.has(stored.result)) leave_numbers(results.back());
   });
   const std::vector<store::Finding> findings = plan::findings(results, plan::score_choice(config));
   const std::vector<plan::Unchanged> unchanged = plan::unchanged_by(results);

@@ -1,4 +1,4 @@
-// kvcast trace synth | info | check: make, describe and verify attention traces.
+// kvcast trace synth | info | check: makes, describes and verifies attention traces.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -22,7 +22,7 @@ struct SynthOptions {
   std::vector<std::string> settings;
 };
 
-// What --set may change: the shape of the trace. The recipe says what happens in it.
+// --set may change the shape of the trace. The recipe defines its content.
 trace::SynthShape read_shape(const SynthOptions& options, std::string& dtype) {
   config::Node settings = config::Node::map({}, {"--set", 0, 0});
   for (const std::string& setting : options.settings) {
@@ -68,7 +68,7 @@ void add_synth(CLI::App& parent, int& result) {
   command->callback([options, &result] { result = synth(*options); });
 }
 
-// Both take a trace and may answer in JSON.
+// Options of commands that take a trace and may answer in JSON.
 struct LookOptions {
   std::string path;
   bool as_json = false;
@@ -88,7 +88,7 @@ int info(const LookOptions& options) {
   return 0;
 }
 
-// 0: fit to be replayed, warnings or not; 1: it is not.
+// Returns 0 if the trace can be replayed, with or without warnings; 1 if it cannot.
 int check(const LookOptions& options) {
   std::error_code unknown;
   if (const auto status = std::filesystem::status(options.path, unknown);

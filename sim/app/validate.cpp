@@ -1,4 +1,4 @@
-// kvcast validate [SUITE]...: predictions beside what was measured or published.
+// kvcast validate [SUITE]...: predictions compared with measured or published values.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +19,7 @@
 #include "base/parallel.hpp"
 #include "base/whole_file.hpp"
 #include "config/find.hpp"
+#include "score/task_score.hpp"
 #include "study/study.hpp"
 #include "validate/accuracy.hpp"
 #include "validate/cpu_pipeline.hpp"
@@ -26,6 +27,7 @@
 #include "validate/gpu_pipeline.hpp"
 #include "validate/kernels.hpp"
 #include "validate/papers.hpp"
+#include "validate/policy_kernels.hpp"
 #include "validate/suite.hpp"
 #include "validate/times.hpp"
 
@@ -39,17 +41,17 @@ struct Options {
   std::vector<std::string> suites;
   std::string points, claims, published, replays, ablation, from, profile, intervals, out;
   int seeds = 2;
-  bool as_json = false;
+  bool as_json = false, without_evidence = false;
 };
 
-// One line a suite. Those that measure run only when they are named.
+// One line per suite. Suites that measure run only when they are named.
 struct Entry {
   const char* name;
   bool measures;
   std::function<Suite(const Options&)> run;
 };
 
-// The answer to a file of the user's own, in the form that the command's interface promises.
+// Returns whether to answer about a user's own file, in the form that the command's interface promises.
 bool answers_a_file(const Options& options) { return !options.points.empty() || !options.published.empty(); }
 
 Suite kernels(const Options& options) {
@@ -70,11 +72,14 @@ Suite accuracy_suite(const Options& options) {
   std::mutex mutex;
   evaluate.advance = [&](std::int64_t done, std::int64_t total) {
     const std::lock_guard lock(mutex);
-    if (done == 1) progress = std::make_unique<Progress>("Replaying", total, 0);  // anew for each ablation
+    if (done == 1) progress = std::make_unique<Progress>("Replaying", total, 0);  // restarts for each ablation
     if (progress) progress->advance(1, "");
   };
-  if (options.published.empty()) return validate::accuracy_of_own_tables(evaluate, ablations);
-  Suite suite = validate::accuracy_of_table(options.published, evaluate, ablations);
+  const score::ScoreModel model;
+  if (options.published.empty()) return validate::accuracy_of_own_tables(evaluate, ablations, model.evidence());
+  const bool simulated_alone = options.without_evidence || !ablations.empty();
+  Suite suite = validate::accuracy_of_table(options.published, evaluate, ablations,
+                                            simulated_alone ? nullptr : &model.evidence());
   if (const auto rows = suite.detail["no_score"].get<std::int64_t>(); rows > 0) {
     fmt::print(stderr, "{}: {} no score from 0 to 100 (a text, a count, another unit), left out\n", options.published,
                rows == 1 ? "1 row holds" : fmt::format("{} rows hold", rows));
@@ -122,11 +127,15 @@ const std::vector<Entry>& entries() {
          return validate::evidence_suite(
              evidence::read_records(
                  config::find_file("accuracy/evidence.csv").value_or("configs/accuracy/evidence.csv")),
-             evidence::read_parameters(config::find_config("accuracy", "evidence", {})));
+             evidence::read_parameters(config::find_config("accuracy", "evidence", {})).components);
        }},
       {"cpu_pipeline", true, [](const Options&) { return validate::cpu_pipeline(); }},
-      {"gpu_pipeline", false, [](const Options& o) {
+      {"gpu_pipeline", false,
+       [](const Options& o) {
          return validate::gpu_pipeline({o.from, o.profile});
+       }},
+      {"policy_kernels", false, [](const Options& o) {
+         return validate::policy_kernels({o.from, o.profile});
        }}};
   return all;
 }
@@ -146,7 +155,7 @@ std::vector<const Entry*> chosen(const std::vector<std::string>& names) {
   return out;
 }
 
-// The table of `kernels --points`: a line a device and framework, where a line a point would bury them.
+// Prints the table of `kernels --points`: a line per device and framework, because a line per point would be too long.
 void print_points(const json& result) {
   fmt::print("{:<28} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>10}\n", "device/framework", "points", "median", "p90",
              "max", "bias", "outside", "no profile");
@@ -162,13 +171,17 @@ void print_points(const json& result) {
   line("all", result);
 }
 
-// The same of `accuracy --published`: a line a table.
+// The same for `accuracy --published`: a line per table.
 void print_agreement(const json& result) {
-  fmt::print("{:>6} {:>8} {:>9} {:>7} {:>8} {:>8}  {}\n", "cells", "Kendall", "Spearman", "error", "order", "refused",
-             "table");
+  fmt::print("{:>6} {:>8} {:>9} {:>7} {:>10} {:>7} {:>7} {:>7} {:>8} {:>8}  {}\n", "cells", "Kendall", "Spearman",
+             "error", "simulation", "lookup", "full", "within", "order", "refused", "table");
   const auto line = [](const std::string& name, const json& r) {
-    fmt::print("{:>6} {:>8.3f} {:>9.3f} {:>7.1f} {:>6.1f} % {:>8}  {}\n", r["n"].get<std::size_t>(),
-               r["kendall"].get<double>(), r["spearman"].get<double>(), r["mae"].get<double>(),
+    const auto error = [&r](const char* key) {
+      return r.contains(key) ? fmt::format("{:.1f}", r[key].get<double>()) : "-";
+    };
+    fmt::print("{:>6} {:>8.3f} {:>9.3f} {:>7} {:>10} {:>7} {:>7} {:>5.0f} % {:>6.1f} % {:>8}  {}\n",
+               r["n"].get<std::size_t>(), r["kendall"].get<double>(), r["spearman"].get<double>(), error("mae"),
+               error("mae_simulated"), error("mae_lookup"), error("mae_full"), 100 * r["within"].get<double>(),
                100 * r["order"].get<double>(), r["refused"].get<std::size_t>(), name);
   };
   if (result.contains("by_table")) {
@@ -177,7 +190,7 @@ void print_agreement(const json& result) {
   line("all", result);
 }
 
-// What each part of the generator is worth, and by how many points the mean of each method's scores moves without it.
+// Prints the effect of each part of the generator: the change in points of each method's mean score without it.
 void print_ablations(const json& result) {
   if (!result.contains("ablations")) return;
   const auto line = [](const std::string& name, const json& r) {
@@ -247,12 +260,15 @@ void add_validate(CLI::App& app, int& result) {
   for (const Entry& entry : entries()) names += std::string(names.empty() ? "" : ", ") + entry.name;
   command->add_option("SUITE", options->suites, names + "; default: all that need no measuring");
   command->add_option("--points", options->points, "kernels: measured decode-attention or GEMM times (CSV)");
-  command->add_option("--from", options->from, "gpu_pipeline: results of kvcast-pipeline (JSON)");
-  command->add_option("--profile", options->profile, "gpu_pipeline: the profile calibrated on the machine of --from");
+  command->add_option("--from", options->from,
+                      "gpu_pipeline, policy_kernels: results of kvcast-pipeline, of kvcast-kernels (JSON)");
+  command->add_option("--profile", options->profile, "the profile calibrated on the machine of --from");
   command->add_option("--claims", options->claims, "papers: folder of claims (default: configs/validation/papers)");
   command->add_option("--intervals", options->intervals,
                       "times: write the half-widths that the residuals of each group ask for to this file");
   command->add_option("--published", options->published, "accuracy: published tables (CSV)");
+  command->add_flag("--without-evidence", options->without_evidence,
+                    "accuracy --published: predict by simulation alone, without the published rows of other tables");
   command->add_option("--replays", options->replays,
                       "accuracy: keep replays in this file, and use those that are there");
   command->add_option("--ablation", options->ablation,

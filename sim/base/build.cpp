@@ -1,4 +1,4 @@
-// Data are found from where the program lies, so that a build or an installed tree can be moved.
+// Data files are located relative to the executable, so that a build or an installed tree can be moved.
 #include "base/build.hpp"
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ bool holds_data(const fs::path& folder) {
   return fs::is_directory(folder / "configs" / "models", ignored);
 }
 
-// An installed program has its data under share/kvcast. A build folder says in a file where its sources are.
+// An installed program has its data under share/kvcast. A build folder names its source tree in a file.
 std::string found_from(fs::path folder) {
   for (;; folder = folder.parent_path()) {
     if (holds_data(folder / "share" / "kvcast")) return (folder / "share" / "kvcast").string();

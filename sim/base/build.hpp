@@ -1,4 +1,4 @@
-// Facts about this program and the place of its data.
+// Version of this program and the location of its data files.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@ namespace kvcast {
 
 // "0.1.0".
 const char* version();
-// The folder with configs/, reports/ and traces/, which are looked for there when the working directory has none: the
-// environment variable KVCAST_DATA, else what is found from the program's own place.
+// The folder that contains configs/, reports/ and traces/, used for files that the working directory lacks: the
+// environment variable KVCAST_DATA, otherwise the folder found relative to the executable.
 const std::string& data_dir();
 
 }  // namespace kvcast

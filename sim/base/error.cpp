@@ -9,7 +9,7 @@ namespace kvcast {
 
 std::string format_location(const SourceLocation& where) {
   std::string text = where.file;
-  if (text.starts_with("--") && where.line == 1) {  // an argument, which is its own place
+  if (text.starts_with("--") && where.line == 1) {  // a command-line argument is its own location
     return text + (where.column > 1 ? fmt::format(" (character {} of the value): ", where.column) : ": ");
   }
   if (where.line > 0) text += fmt::format("{}{}", text.empty() ? "line " : ":", where.line);

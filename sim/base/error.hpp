@@ -9,14 +9,14 @@
 
 namespace kvcast {
 
-// Where in the user's input something stands. Lines and columns count from 1; 0 means unknown.
+// A location in the user's input. Lines and columns count from 1; 0 means unknown.
 struct SourceLocation {
   std::string file;
   int line = 0;
   int column = 0;
 };
 
-// Something the user can mend. what() reads "file:line:col: what; known: a, b, c".
+// An error that the user can correct. what() reads "file:line:col: what; known: a, b, c".
 class UserError : public std::runtime_error {
  public:
   explicit UserError(const std::string& what) : std::runtime_error(what) {}
@@ -30,6 +30,6 @@ std::string format_location(const SourceLocation& where);
 
 }  // namespace kvcast
 
-// For what no input can cause. Stays on in release builds.
+// Checks an invariant that no input can violate. Stays on in release builds.
 #define KVCAST_CHECK(expression) \
   (static_cast<bool>(expression) ? void(0) : ::kvcast::invariant_broken(#expression, __FILE__, __LINE__))

@@ -6,10 +6,10 @@ namespace kvcast {
 
 std::string shortened(const std::string& text) {
   if (text.size() <= kLongestMessage) return text;
-  constexpr std::size_t kEnd = 400;  // of the text; the place and the cause stand in front
+  constexpr std::size_t kEnd = 400;  // bytes kept of the end; the location and the cause are at the start
   std::size_t front = kLongestMessage - kEnd - 40, back = text.size() - kEnd;
   const auto inside = [&text](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80; };
-  while (front > 0 && inside(front)) --front;  // no character of UTF-8 is cut
+  while (front > 0 && inside(front)) --front;  // do not cut a UTF-8 character
   while (back < text.size() && inside(back)) ++back;
   return fmt::format("{} [{} bytes left out] {}", text.substr(0, front), back - front, text.substr(back));
 }

@@ -1,4 +1,4 @@
-// Failures that are not of the user's input, and the length of messages.
+// Failures that the user's input does not cause, and the limit on the length of messages.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +7,14 @@
 
 namespace kvcast {
 
-// Results could not be kept: a full disk, a lock that is not released. No property of the input or of an experiment.
+// Results could not be stored: a full disk, or a lock that is not released. Not a property of the input or of an
+// experiment.
 class OutputError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// A message of at most kLongestMessage bytes: what is too long lacks its middle.
+// Shortens a message to at most kLongestMessage bytes by cutting out its middle.
 inline constexpr std::size_t kLongestMessage = 1900;
 std::string shortened(const std::string& text);
 

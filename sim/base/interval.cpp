@@ -16,7 +16,7 @@ double off_of_mean(std::span<const double> draws) {
   const double mean = std::accumulate(draws.begin(), draws.end(), 0.0) / n;
   double squares = 0;
   for (const double d : draws) squares += (d - mean) * (d - mean);
-  constexpr double kBelow = 0.9;  // a tenth lies on either side
+  constexpr double kBelow = 0.9;  // a tenth of the probability lies on either side
   return boost::math::quantile(boost::math::students_t(n - 1), kBelow) * std::sqrt(squares / (n - 1) / n);
 }
 

@@ -1,4 +1,4 @@
-// Intervals of predictions: what independent causes come to together.
+// Prediction intervals: the joint effect of independent causes.
 #pragma once
 
 #include <span>
@@ -9,21 +9,22 @@ struct Interval {
   double low = 0, high = 0;
 };
 
-// How far from the mean of these independent draws the mean of what they are drawn from lies, with a probability of 80
-// % (Student's t). At least two draws.
+// 80 % half-width of the confidence interval of the mean of independent draws (Student's t). Needs at least two draws.
 double off_of_mean(std::span<const double> draws);
 
-// The same for one more draw. The draws' mean deviates from the true mean with variance s² / k and the next draw with
-// s², independently of each other, so that their difference has variance s² · (1 + 1 / k).
+// 80 % half-width of the prediction interval of one further draw. The draws' mean deviates from the true mean with
+// variance s² / k and the next draw with s², independently of each other, so that their difference has variance s² · (1
+// + 1 / k).
 double off_of_next(std::span<const double> draws);
 
-// How far a value may lie from where it is, by causes that are off independently of each other: their effects add as
-// squares, those that raise the value and those that lower it apart.
+// Sums the effects of independent causes on a value: squares add, separately for causes that raise the value and for
+// causes that lower it.
 class Spread {
  public:
   explicit Spread(double middle) : middle_(middle) {}
 
-  // One more cause, which may lead to any of these values instead. Those on the same side count once, by the farthest.
+  // Adds one cause, under which the value may be any of these instead. Of the values on one side only the farthest
+  // counts.
   void add(std::span<const double> values);
 
   Interval interval() const;
@@ -33,11 +34,11 @@ class Spread {
   double below_ = 0, above_ = 0;  // sums of squares
 };
 
-// The same of a positive value that causes multiply by factors: their logarithms add as squares, so that nothing makes
-// it negative, and a quotient is as uncertain as its inverse.
+// The same for a positive value that causes multiply by factors: squares of logarithms add, so that the value stays
+// positive and a quotient is as uncertain as its inverse.
 class FactorSpread {
  public:
-  // One more cause, which may multiply the value by any of these.
+  // Adds one cause, which may multiply the value by any of these.
   void add(std::span<const double> factors);
 
   Interval interval(double middle) const;

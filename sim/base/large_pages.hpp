@@ -1,12 +1,12 @@
-// Advice to the system on how to back large memory.
+// Advises the system how to back large allocations.
 #pragma once
 
 #include <cstddef>
 
 namespace kvcast {
 
-// Asks for large pages (2 MiB) where `bytes` from `begin` on hold whole ones. To be given before the memory is touched;
-// nothing but time depends on whether the system takes it.
+// Requests large pages (2 MiB) for the whole ones within `bytes` from `begin`. Call it before the memory is touched;
+// only time depends on whether the system complies.
 void advise_large_pages(void* begin, std::size_t bytes);
 
 }  // namespace kvcast

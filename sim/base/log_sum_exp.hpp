@@ -1,4 +1,4 @@
-// What a softmax is divided by, where its weights themselves are not needed.
+// The normaliser of a softmax, for callers that do not need the weights.
 #pragma once
 
 #include <span>

@@ -20,7 +20,7 @@ constexpr int kRowMajor = 101;
 constexpr int kNoTrans = 111;
 constexpr int kTrans = 112;
 
-// kvcast spreads work over threads itself; a second layer of threads below would fight with it.
+// kvcast spreads work over threads itself; threads of the BLAS below would compete with them.
 void use_one_blas_thread() {
   static std::once_flag once;
   std::call_once(once, [] { openblas_set_num_threads(1); });
@@ -43,9 +43,9 @@ inline float fast_exp(float x) {
   return p * __builtin_bit_cast(float, bits);
 }
 
-constexpr std::size_t kLanes = 8;  // chains that do not wait for one another
+constexpr std::size_t kLanes = 8;  // independent dependency chains
 
-// The largest scale · x.
+// Returns the largest scale · x.
 float largest(std::span<const float> x, float scale) {
   float lanes[kLanes];
   std::fill_n(lanes, kLanes, scale * x[0]);
@@ -57,7 +57,7 @@ float largest(std::span<const float> x, float scale) {
   return *std::max_element(lanes, lanes + kLanes);
 }
 
-// Short float sums keep the vector unit busy, double across blocks the precision.
+// Sums short blocks in single precision, which keeps the vector unit busy, and adds the blocks in double precision.
 constexpr std::size_t kSumBlock = 512;
 double block_sum(std::span<const float> x) {
   float partial[kLanes] = {};
@@ -92,7 +92,7 @@ void multiply(const MatrixView& a, const MatrixView& b, float* out, std::size_t 
 }
 
 float dot(const float* a, const float* b, std::size_t n) {
-  constexpr std::size_t kSums = 16;  // independent partial sums: vectorises, and loses less to rounding than one
+  constexpr std::size_t kSums = 16;  // independent partial sums: vectorises, with less rounding error than a single sum
   float partial[kSums] = {};
   std::size_t i = 0;
   for (; i + kSums <= n; i += kSums) {

@@ -1,4 +1,4 @@
-// Views of row-major single-precision matrices, and the few dense operations that the replay rests on.
+// Views of row-major single-precision matrices, and the few dense operations that the replay needs.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace kvcast {
 
-// rows × cols, row-major, `stride` floats from a row to the next. Does not own.
+// A rows × cols matrix, row-major, with `stride` floats from one row to the next. Does not own its data.
 struct MatrixView {
   const float* data = nullptr;
   std::size_t rows = 0;

@@ -1,4 +1,4 @@
-// Where a number comes from. Every prediction says what it rests on and how far it may be off.
+// Origins of numbers. Every prediction states its origin and its uncertainty.
 #pragma once
 
 #include <string>
@@ -6,15 +6,15 @@
 
 namespace kvcast {
 
-// Ordered from best to worst; a result that rests on several numbers has the worst of their origins.
+// Ordered from best to worst; a result that depends on several numbers has the worst of their origins.
 enum class Origin : unsigned char {
   kExact,         // follows from the input alone (bytes of a tensor, tokens attended)
-  kMeasured,      // by kvcast's kernels on the device named
+  kMeasured,      // with kvcast's kernels on the device named
   kFitted,        // a model fitted to measurements, inside its range
   kLiterature,    // measured by others, source named
-  kDatasheet,     // the maker's number
-  kAssumed,       // own judgement, no source; says so wherever it shows
-  kExtrapolated,  // outside the range that the number was established for
+  kDatasheet,     // stated by the manufacturer
+  kAssumed,       // our own judgement without a source; shown as such everywhere
+  kExtrapolated,  // outside the range in which the number was established
 };
 
 std::string_view origin_name(Origin origin);
@@ -23,7 +23,8 @@ Origin origin_from_name(std::string_view name);
 
 inline Origin worse(Origin a, Origin b) { return a > b ? a : b; }
 
-// A number, what it rests on, and the relative half-width of its interval (0.1: the truth is expected within ±10 %).
+// A number, its origin, and the relative half-width of its uncertainty interval (0.1: the truth is expected within ±10
+// %).
 struct Value {
   double value = 0;
   Origin origin = Origin::kAssumed;

@@ -1,4 +1,4 @@
-// The one way in which kvcast uses several threads: independent pieces of work by number.
+// The only way in which kvcast uses several threads: independent, numbered pieces of work.
 #pragma once
 
 #include <atomic>

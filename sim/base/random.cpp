@@ -62,7 +62,7 @@ double Stream::normal(std::uint64_t i) const {
 void Stream::normals(std::uint64_t first, std::uint64_t n, float* out) const {
   static const std::array<float, kTable> table = make_table();  // immutable after its thread-safe construction
   KVCAST_CHECK(first % 4 == 0);
-  // The sign is put in as a bit: a branch on it would be foretold wrongly half of the time.
+  // The sign is inserted as a bit: a branch on it would be mispredicted half of the time.
   const auto signed_at = [](std::uint64_t sixteen) {
     const auto magnitude = std::bit_cast<std::uint32_t>(table[sixteen & 0x7FFF]);
     return std::bit_cast<float>(magnitude | static_cast<std::uint32_t>(sixteen & 0x8000) << 16);

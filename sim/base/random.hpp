@@ -22,7 +22,7 @@ class Stream {
   std::uint64_t bits(std::uint64_t i) const { return mix(key_ + (i + 1) * kGolden); }
   // In [0, 1), 53 bits.
   double uniform(std::uint64_t i) const { return static_cast<double>(bits(i) >> 11) * 0x1.0p-53; }
-  // Below n > 0, without bias that could be seen (n far below 2^64).
+  // In [0, n) for n > 0. The bias is negligible for n far below 2^64.
   std::uint64_t below(std::uint64_t i, std::uint64_t n) const {
     __extension__ using Wide = unsigned __int128;
     return static_cast<std::uint64_t>((static_cast<Wide>(bits(i)) * n) >> 64);

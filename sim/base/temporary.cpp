@@ -1,4 +1,4 @@
-// The set is one for the whole program, since a signal ends all of it.
+// The set is shared by the whole program, since a signal ends all of it.
 #include "base/temporary.hpp"
 
 #include <filesystem>

@@ -1,11 +1,11 @@
-// Temporary files that are gone in the end, also when a signal ends the program.
+// Temporary files that are removed at the end, even when a signal ends the program.
 #pragma once
 
 #include <string>
 
 namespace kvcast {
 
-// A file or folder, there or not yet, that is removed in the end. Objects may live in any thread.
+// A file or folder, existing or not, that the destructor removes. Objects may live in any thread.
 class Temporary {
  public:
   explicit Temporary(std::string path);
@@ -19,7 +19,7 @@ class Temporary {
   std::string path_;
 };
 
-// Removes those of all objects that are alive, for a program that ends without their destructors.
+// Removes the files of all live objects, for a program that ends without running their destructors.
 void remove_temporaries();
 
 }  // namespace kvcast

@@ -1,4 +1,4 @@
-// Units are a closed table: a text is a strict decimal number, optional blanks, and a unit out of the table of its
+// Units are a closed table: a quantity is a strict decimal number, optional blanks, and a unit of the table of its
 // dimension. Nothing is guessed: "40 G", "40 gb" and "1,5 GB" are not quantities.
 
 #include "base/units.hpp"
@@ -17,12 +17,12 @@ namespace {
 struct Unit {
   std::string_view name;
   double factor;
-  bool for_output = true;  // written by format_quantity, as well as read
+  bool for_output = true;  // format_quantity writes it; otherwise it is only read
 };
 
 constexpr double kKi = 1024.0;
 
-// Ascending by factor among those for output.
+// Units used for output ascend by factor.
 constexpr Unit kByteUnits[] = {{"B", 1},
                                {"kB", 1e3},
                                {"KB", 1e3, false},
@@ -85,7 +85,7 @@ std::size_t digits_at(std::string_view text, std::size_t from) {
   return n;
 }
 
-// Length of the number at the start of text, 0 where there is none: -?(0|[1-9][0-9]*)(.[0-9]+)?([eE][+-]?[0-9]+)?, the
+// Length of the number at the start of text, 0 if there is none: -?(0|[1-9][0-9]*)(.[0-9]+)?([eE][+-]?[0-9]+)?, the
 // grammar of JSON, so that 010, 0x10, 1_000, +1, .5, inf and nan are not numbers.
 std::size_t number_length(std::string_view text) {
   std::size_t end = !text.empty() && text[0] == '-' ? 1 : 0;
@@ -153,11 +153,11 @@ std::optional<double> parse_quantity(std::string_view text, Dimension dimension)
   if (length == 0) return {};
   double number = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + length, number);
-  if (failure != std::errc() || end != text.data() + length) return {};  // beyond what a double holds
+  if (failure != std::errc() || end != text.data() + length) return {};  // out of range of a double
 
   const std::size_t unit_start = text.find_first_not_of(' ', length);
   const std::string_view unit = unit_start == std::string_view::npos ? "" : text.substr(unit_start);
-  if (unit.empty() && text.size() != length) return {};  // blanks at the end
+  if (unit.empty() && text.size() != length) return {};  // trailing blanks
   for (const Unit& known : units_of(dimension)) {
     if (unit != known.name) continue;
     // Dividing by a power of ten is exact to the last bit where multiplying by its inverse is not: 20 us is 2e-5.
@@ -172,10 +172,10 @@ std::string format_quantity(double value, Dimension dimension) {
   const Unit* chosen = nullptr;
   for (const Unit& unit : units_of(dimension)) {
     if (!unit.for_output) continue;
-    // 999.5 of a unit would round to 1000 of it, hence 1 of the next.
+    // 999.5 of a unit would round to 1000, so the next unit is used.
     if (chosen == nullptr || std::abs(value) >= 0.9995 * unit.factor) chosen = &unit;
   }
-  // Zero seconds are no more picoseconds than anything else: the base unit.
+  // Zero is shown in the base unit rather than in the smallest.
   if (value == 0 || !std::isfinite(value)) {
     for (const Unit& unit : units_of(dimension)) {
       if (unit.for_output && unit.factor == 1) chosen = &unit;

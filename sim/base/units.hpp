@@ -18,12 +18,12 @@ inline double to_seconds(Picoseconds t) { return static_cast<double>(t) / kPicos
 
 enum class Dimension { kNone, kBytes, kBytesPerSecond, kFlops, kFlopPerSecond, kSeconds, kHertz, kFraction };
 
-// "bytes", "bytes/s", ... for messages.
+// "bytes", "bytes/s", ...: for messages.
 std::string_view dimension_name(Dimension dimension);
 
-// "3.35 TB/s", "40 GiB", "2 us", "1410 MHz", "312 TFLOP/s", "5 %" in the base unit (bytes, seconds, ...). Decimal
-// prefixes are powers of 1000, KiB/MiB/GiB/TiB of 1024. A number without a unit is refused unless the dimension is
-// kNone or kFraction. Returns nothing for what it does not understand; the caller knows the place and says so.
+// Parses "3.35 TB/s", "40 GiB", "2 us", "1410 MHz", "312 TFLOP/s" or "5 %" into the base unit (bytes, seconds, ...).
+// Decimal prefixes are powers of 1000, KiB/MiB/GiB/TiB of 1024. A number without a unit is rejected unless the
+// dimension is kNone or kFraction. Returns nothing for any other text; the caller knows the location and reports it.
 std::optional<double> parse_quantity(std::string_view text, Dimension dimension);
 
 // "12.3 GB", "1.7 ms", "3.35 TB/s": three significant digits, decimal prefix.

@@ -1,4 +1,4 @@
-// Files that are written and read as a whole.
+// Reading and writing of whole files.
 #pragma once
 
 #include <fstream>
@@ -10,28 +10,28 @@
 
 namespace kvcast {
 
-// Writes to PATH.part, which takes the place of PATH when it is complete: readers never see half a file, and a file
-// that was there stays until then. Whatever is no regular file (/dev/stdout, a pipe) is written to as it is.
+// Writes to PATH.part and renames it to PATH on completion: readers never see half a file, and an existing file stays
+// until then. Special files (/dev/stdout, a pipe) are written directly.
 class WholeFile {
  public:
-  // UserError naming the file where it cannot be written.
+  // Throws UserError naming the file if it cannot be opened.
   explicit WholeFile(std::string path);
   std::ostream& stream() { return out_; }
-  // UserError naming the file where its contents could not be written.
+  // Throws UserError naming the file if its contents could not be written.
   void commit();
 
  private:
   std::string path_;
-  bool special_;  // whether it is written to as it is
+  bool special_;  // written directly, without PATH.part
   std::optional<Temporary> part_;
   std::ofstream out_;
 };
 
-// The text as a file. UserError as above.
+// Writes the text as a file. Throws UserError as above.
 void write_whole_file(const std::string& path, std::string_view text);
 
-// A file's bytes. UserError ("cannot read <what>") where it cannot be read or is no file: a device or pipe may never
-// end.
+// Returns a file's bytes. Throws UserError ("cannot read <what>") if it cannot be read or is not a regular file: a
+// device or pipe may never end.
 std::string read_whole_file(const std::string& path, const std::string& what);
 
 }  // namespace kvcast

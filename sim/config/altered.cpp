@@ -1,6 +1,6 @@
-// `hardware:` of a run: a machine by name, with the run's own numbers put in, what is tied to them moved along, and the
-// result held against physics. Errors are located in the text of the run, never in a profile that its user did not
-// write.
+// Reads `hardware:` of a run: takes a machine by name, sets the run's own numbers, moves the numbers tied to them, and
+// checks the result against physical limits. Errors are located in the text of the run, never in a profile that its
+// user did not write.
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ namespace {
 
 bool is_scalar(const Node* node) { return node != nullptr && node->kind() == Node::Kind::kScalar; }
 
-// The node at a dotted key; null where the run says nothing of it.
+// Returns the node at a dotted key; null if the run does not set it.
 const Node* find_below(const Node& map, std::string_view key) {
   const std::size_t dot = std::min(key.find('.'), key.size());
   const Node* below = map.find(key.substr(0, dot));
@@ -133,7 +133,7 @@ class Alteration {
     set_.emplace(key, node->where());
     Value& theory = machine_.link.theory_bandwidth;
     const double now = pcie_bandwidth(generation, lanes), before = theory;
-    if (std::abs(now / before - 1) < kRounding) return;  // the link that is there
+    if (std::abs(now / before - 1) < kRounding) return;  // link bandwidth unchanged
     const std::string text = fmt::format("{}.0 x{}", generation, lanes);
     theory = {now, Origin::kExact, 0, "PCI Express Base Specification: PCIe " + text};
     note("link.pcie", text, "");
@@ -141,7 +141,7 @@ class Alteration {
                       "link.pcie", "lanes times transfer rate times coding"};
   }
 
-  // Replaces the parts that are no single number, each as a whole.
+  // Replaces the parts that are not single numbers, each as a whole.
   void replace_shapes() {
     const Node* gpu = choice_.find("gpu");
     if (gpu == nullptr) return;
@@ -197,7 +197,7 @@ class Alteration {
     append(machine_.title, all);
     append(machine_.host.name, of_host);
     append(machine_.host.title, of_host);
-    machine_.aliases.clear();       // measurements under these names are of the machine as it is
+    machine_.aliases.clear();       // measurements published under these names are of the unmodified machine
     machine_.calibrations.clear();  // and so are the fits
     if (!of_host.empty()) machine_.host.calibrations.clear();
     machine_.changes = std::move(changes_);

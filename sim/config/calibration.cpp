@@ -19,7 +19,7 @@ constexpr SpanField kSpans[] = {
     {"attention_head_dim", &KernelRange::attention_head_dim},
 };
 
-// {points: 366, median: 2.1 %, p90: 6.4 %}
+// Reads {points: 366, median: 2.1 %, p90: 6.4 %}.
 Calibration::Residuals read_residuals(Section& entry, const char* key) {
   Section map = entry.section(key, key);
   Calibration::Residuals r;

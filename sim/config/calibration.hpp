@@ -1,4 +1,4 @@
-// How the fitted part of a profile came about, and which shapes it holds for.
+// Provenance of the fitted part of a profile, and the shapes that it is valid for.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,20 @@ namespace kvcast::config {
 
 class Section;
 
-// From low to high, both included.
+// A closed range.
 struct Span {
   double low = 0, high = 1e18;
   bool holds(double x) const { return low <= x && x <= high; }
 };
 
-// The shapes that attention parameters were established for; all shapes where a profile does not say. (Curves, as those
-// of GEMMs, have a range of their own.)
+// The shapes that attention parameters were established for; all shapes if a profile does not say. (Curves, such as
+// those of GEMMs, have their own range.)
 struct KernelRange {
-  Span attention_rows, attention_tokens, attention_head_dim;  // (sequence, KV head) pairs; KV pairs of a row
+  Span attention_rows, attention_tokens, attention_head_dim;  // (sequence, KV head) pairs; KV pairs per row
 };
 
-// What a part of a profile was fitted to, and how well that went. Errors are relative, without sign, as fractions.
+// The measurements that part of a profile was fitted to, and the residuals of the fit. Errors are relative and
+// unsigned, as fractions.
 struct Calibration {
   struct Residuals {
     std::int64_t n = 0;
@@ -32,10 +33,11 @@ struct Calibration {
   std::string points;  // file of the points, from the root of the repository: CSV, or JSON of the measuring programs
   std::string source, date;
   Residuals fit, held_out;
-  // Cases that were measured in several passes: longest over shortest time, less 1. No model comes below that.
+  // Repeatability of cases measured in several passes: longest over shortest time, less 1. No model's error can be
+  // below it.
   std::optional<Residuals> repeated;
-  std::optional<Residuals> beyond_cache;     // of the held-out ones, those that read more than twice the L2
-  double budget_median = 0, budget_p90 = 0;  // limits for beyond_cache, for held_out where there is none
+  std::optional<Residuals> beyond_cache;     // of the held-out points, those that read more than twice the L2
+  double budget_median = 0, budget_p90 = 0;  // limits for beyond_cache, or for held_out if there is none
   const Residuals& judged() const { return beyond_cache ? *beyond_cache : held_out; }
 };
 
@@ -45,7 +47,7 @@ KernelRange read_range(Section& gpu);
 // `calibration:` of a profile: a list, empty where absent. UserError for residuals above the stated budget.
 std::vector<Calibration> read_calibrations(Section& profile);
 
-// A few lines that change with every number, for config::canonical.
+// A short text that changes with every number, for config::canonical.
 std::string canonical(const KernelRange& range);
 
 }  // namespace kvcast::config

@@ -8,7 +8,7 @@
 namespace kvcast::config {
 namespace {
 
-// The number's path in a run, for messages.
+// Path of the number in a run, for messages.
 std::string path_of(const Knob& knob) { return "hardware." + knob.key; }
 
 const std::vector<std::string>& origins() {
@@ -16,7 +16,7 @@ const std::vector<std::string>& origins() {
   return names;
 }
 
-// Reads origin, uncertainty and source of a number that is written as a map; all are optional.
+// Reads origin, uncertainty and source of a number that is written as a map; all three are optional.
 template <typename Number>
 void read_grounds(Section& entry, Number& number) {
   constexpr double kMostUncertainty = 10;  // as of numbers in files
@@ -26,7 +26,7 @@ void read_grounds(Section& entry, Number& number) {
   entry.finish();
 }
 
-// How an assumption differs from the one that a number without grounds of its own is; empty where it does not.
+// Describes how an assumption differs from the default for a number without stated origin; empty if it does not.
 template <typename Number>
 std::string differing_grounds(const Number& number, const Number& usual) {
   std::vector<std::string> parts;
@@ -62,7 +62,7 @@ void replace_points(const Knob& knob, const Node& points, std::string& text) {
   if (knob.curve->x != x || knob.curve->y != y) text = "points " + content_hash(points.canonical()).substr(0, 6);
 }
 
-// Sets the amount alone, without its grounds. `text` describes it, and stays empty where the amount is the old one.
+// Sets the amount alone, not its origin. `text` describes the change, and stays empty if the amount is unchanged.
 void change_amount(const Knob& knob, const Node& node, std::string& text) {
   if (node.kind() != Node::Kind::kMap) {
     knob.value != nullptr ? change_value(knob, node, text) : scale_curve(knob, node, text);

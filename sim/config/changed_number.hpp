@@ -7,9 +7,9 @@
 
 namespace kvcast::config {
 
-// Puts what the node says into the number and returns what that changes; nothing where it says what stands there. Of a
-// number without an uncertainty of its own: `uncertainty` where there is one, else that of the number before. UserError
-// at the node, naming the key, the range and what is expected.
+// Sets the number to what the node says and returns the change; nothing if the value is unchanged. A number without an
+// uncertainty of its own gets `uncertainty` if given, otherwise that of the previous number. Throws UserError at the
+// node, naming the key, the range and the expected form.
 std::optional<MachineChange> change_number(const Knob& knob, const Node& node, std::optional<double> uncertainty);
 
 }  // namespace kvcast::config

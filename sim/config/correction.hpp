@@ -1,4 +1,4 @@
-// What was measured of decode attention beyond the terms of its model, on a lattice of shapes.
+// Measured deviations of decode attention from its model, on a lattice of shapes.
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@ class Section;
 // Measured over modelled time, smoothed over the points of a table. All axes ascend and are greater than 0.
 struct AttentionCorrection {
   std::vector<double> rows;    // (sequence, KV head) pairs
-  std::vector<double> tokens;  // KV tokens of a row
-  std::vector<double> groups;  // query heads of a KV head
-  std::vector<double> excess;  // measured / modelled - 1 > -1, of all nodes; tokens fastest, then rows, then groups
-  // Measured with KV pairs left in the L2 by the call before, as far as they fit: says nothing about reading them from
-  // memory where they do.
+  std::vector<double> tokens;  // KV tokens per row
+  std::vector<double> groups;  // query heads per KV head
+  // measured / modelled - 1 > -1, for all nodes; tokens vary fastest, then rows, then groups
+  std::vector<double> excess;
+  // Measured with the KV pairs that fit left in the L2 by the previous call: for those it says nothing about reads from
+  // memory.
   bool repeated = false;
   std::string source;
 
@@ -24,8 +25,9 @@ struct AttentionCorrection {
   }
 };
 
-// A map of `rows`, `tokens`, `groups`, `percent` (the excess: a list for each group of a list for each row),
-// `repeated`, `source`. UserError for axes that do not ascend and for lists of another length than their axis.
+// Reads a map of `rows`, `tokens`, `groups`, `percent` (the excess: a list per group, of a list per row), `repeated`
+// and `source`. Throws UserError for axes that do not ascend and for lists whose length differs from that of their
+// axis.
 AttentionCorrection read_attention_correction(Section& section);
 
 // Text that changes with every number, for config::canonical.

@@ -45,7 +45,7 @@ Deployment read_deployment(const Node& node, Model& model) {
   deployment.pipeline_parallel = static_cast<int>(section.integer("pipeline_parallel", 1, kMostGpus, 1));
   deployment.expert_parallel = section.flag("expert_parallel", false);
   section.finish();
-  if (model.layers > 0) check(deployment, model, section);  // none while shapes are taken down
+  if (model.layers > 0) check(deployment, model, section);  // no model while a schema is recorded
   return deployment;
 }
 

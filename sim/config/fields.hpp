@@ -1,5 +1,5 @@
 // The numbers of a machine as tables: key, member, unit and range of each. Readers, knobs and the canonical text all
-// walk them, so that a number is named in one place.
+// walk these tables, so that each number is named once.
 #pragma once
 
 #include <span>
@@ -16,7 +16,7 @@ struct ValueField {
   Value Owner::*member;
   Dimension dimension;
   double low, high;
-  double fallback = -1;  // of profiles that do not state it; negative: they must
+  double fallback = -1;  // default for profiles that do not state it; negative: they must
 };
 
 template <typename Owner>
@@ -83,6 +83,7 @@ inline constexpr ValueField<Link> kLinkValues[] = {
     {"h2d_bandwidth", &Link::h2d_bandwidth, Dimension::kBytesPerSecond, 1e6, kHuge},
     {"d2h_bandwidth", &Link::d2h_bandwidth, Dimension::kBytesPerSecond, 1e6, kHuge},
     {"both_bandwidth", &Link::both_bandwidth, Dimension::kBytesPerSecond, 1e6, kHuge},
+    {"both_h2d_share", &Link::both_h2d_share, Dimension::kFraction, 0, 1, 0},
     {"pageable_bandwidth", &Link::pageable_bandwidth, Dimension::kBytesPerSecond, 1e6, kHuge},
     {"peer_bandwidth", &Link::peer_bandwidth, Dimension::kBytesPerSecond, 1e6, kHuge, 10e9},
     {"peer_latency", &Link::peer_latency, Dimension::kSeconds, 0, 1, 15e-6},

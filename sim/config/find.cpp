@@ -19,7 +19,7 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, failure);
 }
 
-// Where a relative path may start: the working directory goes first, so that users' own files win.
+// Folders that a relative path may start from: the working directory comes first, so that users' own files win.
 std::vector<fs::path> roots() { return {fs::path("."), fs::path(data_dir())}; }
 
 std::string tidy(const fs::path& path) { return path.lexically_normal().string(); }
@@ -48,7 +48,7 @@ std::vector<std::string> names_in(const std::string& folder) {
   return {names.begin(), names.end()};
 }
 
-// Names that differ in case, hyphens, underscores and spaces alone are the same to their writers.
+// Reduces a name to what must match: case, hyphens, underscores and spaces are ignored.
 std::string bare(std::string_view name) {
   std::string out;
   for (const char c : name) {
@@ -71,7 +71,7 @@ bool answers_to(const Node& file, const std::string& name, Spelling spelling) {
          (aliases != nullptr && std::any_of(aliases->items().begin(), aliases->items().end(), is_name));
 }
 
-// The path of the one file whose title or aliases hold the name.
+// Returns the path of the only file whose title or aliases contain the name.
 std::optional<std::string> find_alias(const std::string& folder, const std::string& name,
                                       const SourceLocation& asked_at, Spelling spelling) {
   std::optional<std::string> found;
@@ -106,7 +106,7 @@ std::optional<std::string> find_config_if_any(const std::string& folder, const s
 
 std::string find_config(const std::string& folder, const std::string& name, const SourceLocation& asked_at) {
   std::optional<std::string> path = is_path(name) ? find_path(name) : find_name(folder, name);
-  // "device/framework" is an alias, though it looks like a path.
+  // "device/framework" is an alias although it looks like a path.
   for (const Spelling spelling : {Spelling::kExact, Spelling::kLoose}) {
     if (!path) path = find_alias(folder, name, asked_at, spelling);
   }

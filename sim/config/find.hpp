@@ -1,4 +1,4 @@
-// Where the files under configs/ are.
+// Lookup of files under configs/.
 #pragma once
 
 #include <optional>
@@ -9,16 +9,17 @@
 
 namespace kvcast::config {
 
-// Finds configs/<folder>/<name>.yaml from the working directory, then from the source tree; else the file there whose
-// `title:` or `aliases:` hold the name, or hold it but for case, '-', '_' and spaces. A name with '/' or ending in
-// .yaml is a path from these. UserError lists the names that exist, and for an alias that several files claim.
+// Finds configs/<folder>/<name>.yaml from the working directory, then from the source tree; otherwise the file there
+// whose `title:` or `aliases:` contain the name, ignoring case, '-', '_' and spaces if there is no exact match. A name
+// with '/' or ending in .yaml is a path relative to these. Throws UserError with the list of existing names, and for an
+// alias that several files claim.
 std::string find_config(const std::string& folder, const std::string& name, const SourceLocation& asked_at);
 
-// The same without aliases and without the error; nothing for a name (not a path) that has no file.
+// The same without aliases and without the error; returns nothing for a name (not a path) that has no file.
 std::optional<std::string> find_config_if_any(const std::string& folder, const std::string& name,
                                               const SourceLocation& asked_at);
 
-// The path of configs/<below> from the working directory, then from the source tree; nothing where there is none.
+// Returns the path of configs/<below> from the working directory, then from the source tree; nothing if there is none.
 std::optional<std::string> find_file(const std::string& below);
 
 // The YAML files of configs/<folder>, by name.

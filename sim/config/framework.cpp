@@ -27,7 +27,8 @@ const FrameworkNumber* number_named(std::string_view key) {
 
 double most(const FrameworkNumber& n) { return n.dimension == Dimension::kSeconds ? 1 : 1024; }
 
-// A number as a run writes it, in the form of a file: a quantity or a factor keeps the uncertainty of the file's.
+// Converts a number as a run writes it to the form of a file: a quantity or a factor keeps the uncertainty of the
+// file's number.
 Node changed_number(const FrameworkNumber& n, const Node& written, const Node* base) {
   const std::string what = fmt::format("framework.{}", n.key);
   std::optional<Value> there;
@@ -58,7 +59,7 @@ Node changed_number(const FrameworkNumber& n, const Node& written, const Node* b
   return whole;
 }
 
-// `over` put over the keys of a file; numbers as of changed_number.
+// Merges `over` into the keys of a file; numbers as in changed_number.
 Node laid_over(Node keys, const Node& over) {
   for (const auto& [key, value] : over.entries()) {
     const FrameworkNumber* const number = number_named(key);
@@ -68,13 +69,13 @@ Node laid_over(Node keys, const Node& over) {
   return keys;
 }
 
-// A name of a list holds for a model: itself, or a beginning followed by *.
+// Returns whether a name in a list matches a model: it is the model's name, or a prefix followed by *.
 bool holds_for(const std::string& pattern, const std::string& model) {
   if (!pattern.ends_with("*")) return pattern == model;
   return model.starts_with(pattern.substr(0, pattern.size() - 1));
 }
 
-// The file's keys for this model.
+// Returns the file's keys for this model.
 Node keys_for(const FrameworkFile& file, const Model& model) {
   Node keys = file.keys;
   if (file.for_models.kind() == Node::Kind::kNull) return keys;
@@ -100,7 +101,7 @@ Version version_of(const std::string& text) {
   return version;
 }
 
-// A name without its version, and the version: {"transformers-flash", "4.51"}.
+// Splits a name into the name without its version, and the version: {"transformers-flash", "4.51"}.
 std::pair<std::string, std::string> split_name(const std::string& name) {
   static const std::regex pattern("-([0-9]{1,6}(?:\\.[0-9]{1,6}){0,3})(?=-|$)");
   std::smatch found;
@@ -108,7 +109,7 @@ std::pair<std::string, std::string> split_name(const std::string& name) {
   return {found.prefix().str() + found.suffix().str(), found[1].str()};
 }
 
-// "engine_step 2 ms, page 32": what a run changes.
+// Describes the changes that a run makes: "engine_step 2 ms, page 32".
 std::string changes_text(const Node& over) {
   std::string text;
   for (const auto& [key, value] : over.entries()) {
@@ -135,6 +136,7 @@ Framework read_keys(Section section) {
   f.torch_topk = section.flag("torch_topk", f.torch_topk);
   f.eager_attention = section.flag("eager_attention", f.eager_attention);
   f.concatenate_cache = section.flag("concatenate_cache", f.concatenate_cache);
+  f.layer_sync = section.flag("layer_sync", f.layer_sync);
   const std::string kernels =
       section.choice("attention_kernels", {std::begin(kAttentionKernels), std::end(kAttentionKernels)}, "native");
   f.attention_kernels = static_cast<Framework::AttentionKernels>(at(kAttentionKernels, kernels));
@@ -145,7 +147,7 @@ Framework read_keys(Section section) {
   };
   f.max_batch = count("max_batch", 0, f.max_batch);
   f.page = count("page", 0, f.page);
-  section.integer("prefill_chunk", 0, kMaxTokens, 0);  // of default_chunk
+  section.integer("prefill_chunk", 0, kMaxTokens, 0);  // range and default of default_chunk
   section.integer("chunks_beyond", 0, kMaxTokens, 0);
   f.warmup_steps = count("warmup_steps", 0, f.warmup_steps);
   f.measured_steps = count("measured_steps", 1, f.measured_steps);
@@ -164,7 +166,8 @@ const std::vector<FrameworkNumber>& framework_numbers() {
       {"engine_step", &Framework::engine_step, Dimension::kSeconds},
       {"engine_sequence", &Framework::engine_sequence, Dimension::kSeconds},
       {"engine_layer", &Framework::engine_layer, Dimension::kSeconds},
-      {"concatenate_bytes", &Framework::concatenate_bytes, Dimension::kBytes}};
+      {"concatenate_bytes", &Framework::concatenate_bytes, Dimension::kBytes},
+      {"repeat_bytes", &Framework::repeat_bytes, Dimension::kBytes}};
   return all;
 }
 
@@ -250,10 +253,10 @@ std::int64_t default_chunk(const Node& choice, std::int64_t context) {
 
 std::string canonical(const Framework& f) {
   std::string text =
-      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", f.name, static_cast<int>(f.launch),
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", f.name, static_cast<int>(f.launch),
                   f.expand_kv_heads, f.reread_kv_heads, f.unfused, f.torch_topk, f.eager_attention, f.concatenate_cache,
-                  static_cast<int>(f.attention_kernels), f.mlp_slice, f.quadratic_mask, f.max_batch, f.page,
-                  f.warmup_steps, f.measured_steps, f.sampled_contexts);
+                  f.layer_sync, static_cast<int>(f.attention_kernels), f.mlp_slice, f.quadratic_mask, f.max_batch,
+                  f.page, f.warmup_steps, f.measured_steps, f.sampled_contexts);
   for (const FrameworkNumber& n : framework_numbers()) {
     const Value& v = f.*n.member;
     text += fmt::format("\n{} {} {} {} {}", n.key, v.value, origin_name(v.origin), v.uncertainty, v.source);

@@ -1,5 +1,5 @@
-// The reader of profiles. A profile is laid over the files that it includes, key by key, before anything is read, so
-// that every number keeps the location where it is written.
+// The reader of profiles. A profile is merged over the files that it includes, key by key, before anything is read, so
+// that every number keeps the location at which it is written.
 
 #include "config/hardware.hpp"
 
@@ -21,7 +21,7 @@
 namespace kvcast::config {
 namespace {
 
-// {points: [[x, y], ...], origin: literature, uncertainty: 20 %, source: "..."}
+// Reads {points: [[x, y], ...], origin: literature, uncertainty: 20 %, source: "..."}.
 template <typename Owner>
 Curve read_curve(Section& section, const CurveField<Owner>& field) {
   Section entry = section.section(field.key, field.key);
@@ -47,7 +47,7 @@ void add_keys(std::vector<std::string_view>& keys, std::span<const ValueField<Ow
 template <typename Owner>
 void read_fields(Section& section, Owner& owner, std::span<const ValueField<Owner>> values,
                  std::span<const CurveField<Owner>> curves) {
-  constexpr double kUnknown = 0.5;  // relative half-width of what a profile does not state
+  constexpr double kUnknown = 0.5;  // relative half-width of numbers that a profile does not state
   std::vector<std::string_view> keys;
   add_keys(keys, values, curves);
   section.require(keys);
@@ -62,7 +62,7 @@ void read_fields(Section& section, Owner& owner, std::span<const ValueField<Owne
   for (const auto& field : curves) owner.*field.member = read_curve(section, field);
 }
 
-// The location of a dotted key below `map`; of the nearest map above it where it is not written.
+// Returns the location of a dotted key below `map`, or of the nearest map above it if the key is absent.
 SourceLocation where_of(const Node& map, std::string_view key) {
   const std::size_t dot = std::min(key.find('.'), key.size());
   const Node* below = map.find(key.substr(0, dot));
@@ -70,8 +70,8 @@ SourceLocation where_of(const Node& map, std::string_view key) {
   return dot == key.size() ? below->where() : where_of(*below, key.substr(dot + 1));
 }
 
-// At the number that is refused. A file's messages name a number as its section does. depth: levels of the key above
-// the map.
+// Throws at the number that is rejected. Messages of a file name a number as its section does. depth: levels of the key
+// above the map.
 void refuse(const std::optional<Contradiction>& found, const Node& map, std::size_t depth) {
   if (!found) return;
   std::string_view key = found->key;
@@ -113,7 +113,7 @@ Host read_host(const Node& file, std::string name, Sources& sources) {
   return host;
 }
 
-// Is the knob of that key ("gpu.attention_mha.attention_row") written in this map?
+// Returns whether this map sets the knob of that key ("gpu.attention_mha.attention_row").
 bool writes(const Node& map, std::string_view key) {
   const std::size_t dot = key.find('.');
   const Node* below = map.find(key.substr(0, dot));
@@ -123,7 +123,7 @@ bool writes(const Node& map, std::string_view key) {
 
 std::string stem(const std::string& path) { return std::filesystem::path(path).stem().string(); }
 
-// `host: NAME` is a file under configs/hosts, `host: {...}` the host itself.
+// `host: NAME` is a file under configs/hosts, `host: {...}` is the host itself.
 Host host_of(Section& section, Sources& sources) {
   const Node node = section.node("host");
   if (node.kind() == Node::Kind::kMap) return read_host(node, "inline", sources);
@@ -161,7 +161,7 @@ Hardware read_profile(const std::string& path, Sources& sources) {
   return hardware;
 }
 
-// Profiles by path, read once and copied as long as their files are unchanged.
+// A cache of profiles by path: each is read once and copied as long as its files are unchanged.
 template <typename Profile>
 class Profiles {
  public:

@@ -1,7 +1,7 @@
-// A machine: one GPU, its host link and its host, every number with its origin, uncertainty and source.
+// A machine: one GPU, its link and its host, every number with its origin, uncertainty and source.
 //
 // Read from configs/hardware/NAME.yaml (gpu and link) and configs/hosts/NAME.yaml; configs/README.md explains the keys.
-// Numbers that several machines share stand once, in configs/{hardware,hosts}/common, and are pulled in by `include`.
+// Numbers that several machines share are kept in configs/{hardware,hosts}/common and read through `include`.
 #pragma once
 
 #include <optional>
@@ -17,8 +17,8 @@
 
 namespace kvcast::config {
 
-// y over x, ascending x, interpolated linearly in between; outside [first x, last x] the end value holds and the result
-// is marked extrapolated (hardware/number.hpp).
+// y over x, ascending x, interpolated linearly in between; outside [first x, last x] the end value applies and the
+// result is marked extrapolated (hardware/number.hpp).
 struct Curve {
   std::vector<double> x, y;
   Origin origin = Origin::kAssumed;
@@ -26,125 +26,129 @@ struct Curve {
   std::string source;
 };
 
-// A kernel of decode attention; how its time follows from these stands in hardware/kernels.cpp.
+// Parameters of a decode-attention kernel; hardware/kernels.cpp derives its time from these.
 struct AttentionKernel {
   Value floor;         // seconds; see Gpu
-  Value merge;         // seconds more where rows are split: their partial results are merged
-  Value l2_bandwidth;  // B/s at which it reads what is in the L2
+  Value merge;         // additional seconds if rows are split: their partial results are merged
+  Value l2_bandwidth;  // B/s for data in the L2
   Value efficiency;    // fraction of hbm_bandwidth on long contexts
-  Value tile;          // KV tokens that are computed on together
-  Value padding;       // share of the tokens by which a row falls short of whole tiles that is read as well
+  Value tile;          // KV tokens processed together
+  Value padding;       // share of a row's incomplete last tile that is read as well
   Value part;          // KV tokens: rows are split into parts of at least this many ...
-  Value parts;         // ... until there are this many parts a SM
-  Value tile_time;     // seconds a tile as seen by one SM, where nothing else holds it back
-  Value overlap;       // exponent p: work of t1 and t2 seconds takes (t1^p + t2^p)^(1/p); 1 none, large full
-  Curve row;           // seconds that a part of a row holds an SM at least, over query heads of a KV head
+  Value parts;         // ... until there are this many parts per SM
+  Value tile_time;     // seconds per tile as seen by one SM that nothing else limits
+  Value overlap;  // exponent p: work of t1 and t2 seconds takes (t1^p + t2^p)^(1/p); 1: no overlap, large: full overlap
+  Curve row;      // minimum seconds that part of a row occupies an SM, over query heads per KV head
 };
 
-// What is called a floor is the time that a kernel of a class takes however small its work, beyond that of an empty
-// kernel; the gap is the time from one empty kernel to the next. A kernel takes gap + floor + its work.
+// A floor is the minimum time of a kernel of a class, excluding that of an empty kernel; the gap is the time from one
+// empty kernel to the next. A kernel takes gap + floor + its work.
 struct Gpu {
   Value hbm_capacity;   // bytes
   Value hbm_reserved;   // bytes that CUDA context, kernels and framework take before any tensor
-  Value hbm_bandwidth;  // B/s, the maker's
+  Value hbm_bandwidth;  // B/s, as stated by the manufacturer
   Value tensor_flops;   // FLOP/s, fp16 dense with fp32 accumulation
   Value vector_flops;   // FLOP/s, fp32
   Value fp8_rate, int8_rate,
-      fp4_rate;  // products of such numbers over those of tensor_flops; 1 and less: weights are unpacked to 16 bits
+      fp4_rate;  // rates relative to tensor_flops; at most 1: weights are unpacked to 16 bits
   Value sm_count;
   Value clock;        // Hz, under load
-  Value floor_clock;  // Hz at which floors and topk_row were established: they take floor_clock / clock times as long
+  Value floor_clock;  // Hz at which floors and topk_row were established: they scale with floor_clock / clock
   Value floor_gemm, floor_score, floor_topk, floor_small;  // seconds
   Value gap_stream, gap_graph;                             // seconds, in a stream and in a CUDA graph
   Value stream_efficiency;                                 // fraction of hbm_bandwidth that streaming kernels reach
-  Value convert_efficiency;                                // fraction of the stream rate that layout conversions reach
-  Value vector_efficiency;                                 // fraction of vector_flops
-  Value l2_capacity;                                       // bytes
-  Value prefill_efficiency;                                // fraction of tensor_flops in attention
-  Value flash2_efficiency;                                 // the same of FlashAttention-2, whose products are mma.sync
-  Value gemm_overlap;                                      // exponent p between memory and products of a GEMM
-  Value gemm_row_loss;            // share of gemm_memory_efficiency lost by 64 rows and more; by its logarithm below
+  Value convert_efficiency;  // fraction of the streaming rate that layout conversions reach
+  Value vector_efficiency;   // fraction of vector_flops
+  Value l2_capacity;         // bytes
+  Value prefill_efficiency;  // fraction of tensor_flops in attention
+  Value flash2_efficiency;   // the same for FlashAttention-2, whose products are mma.sync
+  Value gemm_overlap;        // exponent p of the overlap of a GEMM's memory traffic and products
+  // share of gemm_memory_efficiency lost at 64 rows and more; fewer rows lose in proportion to their logarithm
+  Value gemm_row_loss;
   Value gemm_tile;                // rows and columns of the output that one SM computes at a time
   Value topk_pick;                // seconds for each selected entry of a row
-  Curve gemm_memory_efficiency;   // fraction of hbm_bandwidth over bytes of weights
-  Curve gemm_compute_efficiency;  // fraction of tensor_flops over output tiles per SM
-  Curve gather_efficiency;        // fraction of the rate of contiguous reads over contiguous bytes of a piece
-  Curve topk_row;                 // seconds over columns: one row on one SM, its entries not yet picked
+  Curve gemm_memory_efficiency;   // fraction of hbm_bandwidth, over bytes of weights
+  Curve gemm_compute_efficiency;  // fraction of tensor_flops, over output tiles per SM
+  Curve gather_efficiency;        // fraction of the rate of contiguous reads, over contiguous bytes of a piece
+  Curve topk_row;                 // seconds over columns: one row on one SM, without the picking of its entries
   Curve factorise_rate;  // FLOP/s over columns: singular value decomposition of a square matrix, at floor_clock
   AttentionKernel attention;
-  // The kernel for query heads that each have a KV head of their own (MHA), where a framework runs another one there.
+  // The kernel for query heads that each have their own KV head (MHA), if a framework runs another kernel there.
   std::optional<AttentionKernel> attention_mha;
-  std::optional<AttentionCorrection> attention_correction;  // of what either kernel's terms come to
+  std::optional<AttentionCorrection> attention_correction;  // applied to the modelled time of either kernel
   KernelRange range;
 
-  const AttentionKernel& attention_of(double group) const {  // query heads of a KV head
+  const AttentionKernel& attention_of(double group) const {  // query heads per KV head
     return group == 1 && attention_mha ? *attention_mha : attention;
   }
 };
 
 struct Link {
-  Value theory_bandwidth;              // B/s of one direction: lanes · rate · coding; nothing may exceed it
+  Value theory_bandwidth;              // B/s of one direction: lanes · rate · coding; an upper limit for all others
   Value h2d_bandwidth, d2h_bandwidth;  // B/s, pinned, large copies, one direction busy
   Value both_bandwidth;                // B/s in total with both directions busy
-  Value pageable_bandwidth;            // B/s at which the driver stages pageable memory
-  Value peer_bandwidth;                // B/s that a GPU receives from another one while all exchange
-  Value peer_latency;                  // seconds of an exchange between GPUs however small, beyond a kernel's
-  Value copy_latency;                  // seconds from the start of a copy to its first byte
-  Value issue_row;                     // seconds of host time more for each row of a 2D copy
-  Value issue_batched;                 // seconds of host time for each piece of a batched call
-  Value engine_row;                    // seconds of the copy engine more for each further row of a 2D copy
-  Curve issue_call;                    // seconds of host time of one asynchronous copy call over its bytes
-  Curve engine_piece;                  // least seconds of the copy engine for a piece over its bytes
-  Curve zero_copy_efficiency;          // fraction of the direction's bandwidth over contiguous bytes of a piece
+  // Share of both_bandwidth that goes to the device; 0: each direction keeps the same share of its own rate.
+  Value both_h2d_share;
+  Value pageable_bandwidth;    // B/s at which the driver stages pageable memory
+  Value peer_bandwidth;        // B/s that a GPU receives from another one while all of them exchange
+  Value peer_latency;          // minimum seconds of an exchange between GPUs, in addition to a kernel's
+  Value copy_latency;          // seconds from the start of a copy to its first byte
+  Value issue_row;             // additional seconds of host time for each row of a 2D copy
+  Value issue_batched;         // seconds of host time for each piece of a batched call
+  Value engine_row;            // additional seconds of the copy engine for each further row of a 2D copy
+  Curve issue_call;            // seconds of host time of one asynchronous copy call, over its bytes
+  Curve engine_piece;          // minimum seconds of the copy engine per piece, over its bytes
+  Curve zero_copy_efficiency;  // fraction of the direction's bandwidth, over contiguous bytes of a piece
 };
 
 struct Host {
-  std::string name;  // of the file, "inline" without one
+  std::string name;  // name of the file; "inline" if there is none
   std::string title;
   Value cores;
   Value dram_capacity, pinned_fraction;  // bytes; share that may be pinned
   Value dram_bandwidth;                  // B/s that cores and DMA together reach
   Value core_flops;                      // FLOP/s of one core alone, dot products
   Value core_products;                   // FLOP/s of one core alone, matrix products of a library
-  Value all_core_derate;                 // rate of a core with all cores busy / rate of one alone
+  Value all_core_derate;                 // rate of a core with all cores busy relative to one alone
   Value dispatch;                        // seconds to fork and join all workers
-  Curve core_bandwidth;                  // B/s of one core alone over contiguous bytes of a gathered piece
-  Value core_translation;                // seconds for each line of page tables that a core's gathers fetch
-  Value core_rank;                       // seconds for each score among which one core picks the largest ...
-  Value core_rank_again;                 // ... and for each that it passes over once more (entropy of kept or not)
-  Value core_lookup;                     // seconds for each entry of a hash bucket that one core counts
-  Value core_bucket;                     // seconds until one core has got to a bucket
-  // Seconds a call; see graph::HostCall.
+  Curve core_bandwidth;                  // B/s of one core alone, over contiguous bytes of a gathered piece
+  Value core_translation;                // seconds per line of page tables that a core's gathers fetch
+  Value core_rank;                       // seconds per score among which one core selects the largest ...
+  Value core_rank_again;                 // ... and per score that it passes over once more (entropy of kept or not)
+  Value core_lookup;                     // seconds per entry of a hash bucket that one core counts
+  Value core_bucket;                     // seconds until one core has reached a bucket
+  // Seconds per call; see graph::HostCall.
   Value launch, graph_launch, graph_node, eager_op, eager_layer, stream_sync, item_sync, python_page, python_head, task;
   std::vector<Calibration> calibrations;
 };
 
-// A number of a machine that is not as in the profile of its name.
+// A number of a machine that differs from the profile of its name.
 struct MachineChange {
   std::string key;          // "gpu.hbm_capacity"; also "host", "link.pcie" and "like.uncertainty"
-  std::string value, base;  // as text: "282 GB" in place of "141 GB"; a factor of a curve: "x2" in place of ""
+  std::string value, base;  // as text: "282 GB" instead of "141 GB"; a factor of a curve: "x2" instead of ""
   std::string follows;      // the key that it moved with; empty where the run sets it
   std::string rule;         // why it moved, in one sentence; empty where the run sets it
 };
 
-// How the times of a card's kernels are known.
+// Provenance of a GPU's kernel times.
 enum class Fit : unsigned char {
   kFitted,   // its profile, or that of the same chip, was fitted to measured kernels
-  kDerived,  // taken over from a fitted card of the same architecture, by what physics scales
-  kNone,     // from a card of another architecture, or from single published numbers
+  kDerived,  // taken over from a fitted GPU of the same architecture, scaled by its physical quantities
+  kNone,     // from a GPU of another architecture, or from single published numbers
 };
 
 struct Hardware {
-  std::string name;                  // of the file; with the changes, if any: "h200 (gpu.hbm_capacity 282 GB)"
-  std::string title;                 // as people call it
-  std::vector<std::string> aliases;  // other names, and "device/framework" under which others publish measurements
+  std::string name;                  // name of the file, with any changes: "h200 (gpu.hbm_capacity 282 GB)"
+  std::string title;                 // as commonly written
+  std::vector<std::string> aliases;  // other names, and "device/framework" under which measurements were published
   Gpu gpu;
   Link link;
   Host host;
-  std::vector<Calibration> calibrations;  // of the GPU
+  std::vector<Calibration> calibrations;  // those of the GPU
   Fit fit = Fit::kFitted;
-  std::string derived_from;                 // profile that the numbers are taken over from; empty where none
-  std::vector<MachineChange> changes = {};  // by a run: those that it sets in the order of knobs(), then what moved
+  std::string derived_from;  // profile that the numbers are taken over from; empty if there is none
+  // changes by a run: those that it sets in the order of knobs(), then what moved with them
+  std::vector<MachineChange> changes = {};
 };
 
 // "fitted", "no fit: derived from h200" or "no fit: published numbers alone".
@@ -164,28 +168,28 @@ using ConstKnob = BasicKnob<const Value, const Curve>;
 std::vector<Knob> knobs(Hardware& hardware);
 std::vector<ConstKnob> knobs(const Hardware& hardware);
 
-// All that a prediction can depend on, as text: equal machines give equal text whatever files they were read from. What
-// results are keyed by.
+// All inputs of a prediction, as text: equal machines give equal text whatever files they were read from. The key of
+// results.
 std::string canonical(const Hardware& hardware);
 
-// UserError for missing or unknown keys, values out of range, curves that do not ascend in x, and rates above what the
-// device can do (physics guard): efficiencies above 1, copies above the link's theory, both directions together slower
+// Throws UserError for missing or unknown keys, values out of range, curves that do not ascend in x, and rates beyond
+// physical limits: efficiencies above 1, copies above the link's theoretical bandwidth, both directions together slower
 // than one or faster than their sum. Files that have not changed since the last call are not read again.
 Hardware read_hardware(const std::string& path);
 
-// `hardware:` of a run: a name or path, or a machine that is like a named one but for some numbers:
+// Reads `hardware:` of a run: a name or path, or a machine that is like a named one except for some numbers:
 //
 //   hardware:
 //     like: h200                            # or {name: h200, uncertainty: 15 %}, as in a profile
 //     gpu: {hbm_capacity: 282 GB}           # a quantity,
-//     link: {h2d_bandwidth: x2}             # a factor of what stands there,
+//     link: {h2d_bandwidth: x2}             # a factor of the profile's value,
 //     host: {like: xeon-8570, cores: 64}    # another host; or {cores: 64} of the same one, or a name
 //
 // A number may also be {value: 282 GB, origin: .., uncertainty: .., source: ..} and a curve {points: [[x, y], ..], ..},
 // both with any of these keys; `link.pcie: {generation: 6, lanes: 16}` sets the theoretical bandwidth. Numbers that are
 // tied to a changed one and are not set themselves move with it (ties.hpp); `changes` lists all of this. Without
-// an origin of its own a number is assumed; without an uncertainty it has that of `like`, where stated, else that of
-// the number that it replaces. UserError, at the text that sets the number, as for files.
+// an origin of its own a number is assumed; without an uncertainty it has that of `like`, if stated, otherwise that of
+// the number that it replaces. Throws UserError, at the text that sets the number, as for files.
 Hardware read_hardware(const Node& choice);
 
 }  // namespace kvcast::config

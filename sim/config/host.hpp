@@ -1,4 +1,4 @@
-// The host of a machine by itself.
+// The host of a machine, read separately.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace kvcast::config {
 
-// A file like those of configs/hosts, at this path. UserError as read_hardware.
+// Reads a file like those of configs/hosts, at this path. Throws UserError as read_hardware does.
 Host read_host(const std::string& path);
 
 }  // namespace kvcast::config

@@ -7,11 +7,13 @@
 namespace kvcast::config {
 namespace {
 
-// `own` laid over `base`: its keys win; maps under the sections named are laid over each other in turn.
+// Merges `own` over `base`: its keys win; maps under the sections named are merged in turn.
 Node overlay(const Node& own, const Node& base, const std::vector<std::string>& sections) {
   std::vector<std::pair<std::string, Node>> entries = own.entries();
-  for (const auto& [key, value] : base.entries()) {
-    const auto mine = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.first == key; });
+  for (const auto& entry : base.entries()) {
+    const auto& [key, value] = entry;
+    const auto mine =
+        std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.first == entry.first; });
     if (mine == entries.end()) {
       entries.emplace_back(key, value);
     } else if (std::find(sections.begin(), sections.end(), key) != sections.end() &&
@@ -26,7 +28,7 @@ Node overlay(const Node& own, const Node& base, const std::vector<std::string>& 
 
 Node with_includes(const Node& map, const std::string& folder, const std::vector<std::string>& sections,
                    Sources& sources) {
-  if (map.kind() != Node::Kind::kMap) return map;  // refused by the reader, with its message
+  if (map.kind() != Node::Kind::kMap) return map;  // the reader rejects it, with its message
   const Node* list = map.find("include");
   if (list == nullptr) return map;
   Node result = map.without({"include"});

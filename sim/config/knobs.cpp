@@ -1,4 +1,4 @@
-// Every number of a machine as a list, and as the text that results are keyed by.
+// Every number of a machine as a list, and as the text that is the key of results.
 
 #include "config/fields.hpp"
 #include "config/text.hpp"

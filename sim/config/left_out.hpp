@@ -1,5 +1,5 @@
-// How far predictions may be off by what the model leaves out (an engine that is not known, another version of a
-// kernel), beside what uncertain numbers explain: half-widths learnt from the residuals of groups of measurements.
+// Uncertainty of effects that the model leaves out (an unknown engine, another version of a kernel), in addition to
+// that of uncertain numbers: half-widths learned from the residuals of groups of measurements.
 #pragma once
 
 #include "base/origin.hpp"
@@ -9,14 +9,14 @@ namespace kvcast::config {
 // Half-widths of the natural logarithm of a time, 80 %; from configs/validation/intervals.yaml, which `kvcast validate
 // times --intervals` writes.
 struct LeftOut {
-  Value kernels;          // of cards with a fit
-  Value derived_kernels;  // of cards derived from one of the same architecture
-  Value other_kernels;    // of cards without either
-  Value fused;            // steps and prompts of serving engines and compiled code
+  Value kernels;          // GPUs with a fit
+  Value derived_kernels;  // GPUs derived from one of the same architecture
+  Value other_kernels;    // GPUs with neither
+  Value fused;            // steps and prefills of serving engines and compiled code
   Value eager;            // those of frameworks that launch operators one by one
 };
 
-// Read once. UserError where the file lacks a group.
+// Read once. Throws UserError if the file lacks a group.
 const LeftOut& left_out();
 
 }  // namespace kvcast::config

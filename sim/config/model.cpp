@@ -1,5 +1,5 @@
 // Shapes follow the published config.json files; parameters() counts the tensors of the checkpoints, so that it can be
-// compared with their published sizes to the last weight.
+// compared with their published sizes exactly.
 
 #include "config/model.hpp"
 
@@ -88,8 +88,7 @@ void check_shape(const Model& model, const Section& section) {
 
 namespace {
 
-// Calls visit(count, rows, columns, precision) for each kind of matrix of a model and how many it has of it; vectors
-// are matrices of one column.
+// Calls visit(count, rows, columns, precision) for each kind of matrix of a model; vectors are matrices of one column.
 void for_each_matrix(const Model& m, const std::function<void(double, double, double, Precision)>& visit) {
   const double h = m.hidden, queries = static_cast<double>(m.n_q_heads) * m.head_dim;
   const double keys = static_cast<double>(m.n_kv_heads) * m.head_dim;
@@ -101,7 +100,7 @@ void for_each_matrix(const Model& m, const std::function<void(double, double, do
   };
   visit(m.tie_embeddings ? 1 : 2, m.vocab, h, Precision::kBf16);
   visit(1, h, 1, Precision::kBf16);  // the final norm
-  vector(2 * h);                     // norms before attention and before the network
+  vector(2 * h);                     // norms before attention and before the feed-forward network
   if (m.latent) {
     const Latent& l = *m.latent;
     const double heads = m.n_q_heads;
@@ -178,7 +177,7 @@ Model rank_of(const Model& model, int ranks, bool expert_parallel) {
       split(rank.experts->ffn, "columns of an expert");
     }
   }
-  rank.vocab = (model.vocab + ranks - 1) / ranks;  // padded to whole rows a rank
+  rank.vocab = (model.vocab + ranks - 1) / ranks;  // padded to whole rows per rank
   return rank;
 }
 
@@ -189,7 +188,7 @@ std::string canonical(const Model& m) {
                   m.hidden, m.n_q_heads, m.n_kv_heads, m.head_dim, m.ffn, m.vocab, m.tie_embeddings, m.qkv_bias,
                   m.qk_norm, m.max_context, r.theta, static_cast<int>(r.scaling), r.factor, r.low_freq_factor,
                   r.high_freq_factor, r.original_context, m.source);
-  // Plain models keep the text by which tables of scores are keyed; only what goes beyond them is appended.
+  // Plain models keep the text that is the key of score tables; only what goes beyond them is appended.
   if (const auto& l = m.latent) {
     text += fmt::format("latent {} {} {} {} {}\n", l->query_rank, l->rank, l->rope_dim, l->key_dim, l->value_dim);
   }

@@ -1,4 +1,4 @@
-// Shape of a decoder model: what the cost of a layer and the size of its KV cache follow from.
+// Shape of a decoder model, from which the cost of a layer and the size of its KV cache follow.
 //
 // Read from configs/models/NAME.yaml. Multi-head, grouped-query and multi-head latent attention, layers with a sliding
 // window, a gated feed-forward network (gate, up, down) or a mixture of such experts, and RMS norms.
@@ -18,37 +18,37 @@ struct Rope {
   double theta = 10000;
   Scaling scaling = Scaling::kNone;
   double factor = 1;
-  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
-  std::int64_t original_context = 0;                 // tokens trained on before scaling; all but none
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3 only
+  std::int64_t original_context = 0;                 // tokens trained on before scaling; for every kind except none
 };
 
-// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): a token caches one latent vector and one key with RoPE
-// that all heads share.
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): a token caches one latent vector and one key with RoPE,
+// both shared by all heads.
 struct Latent {
-  int query_rank = 0;                             // width that queries are compressed to; 0: they are not
+  int query_rank = 0;                             // width that queries are compressed to; 0: not compressed
   int rank = 0;                                   // width of the latent vector
-  int rope_dim = 0;                               // of the shared key, and of each query's part with RoPE
-  int key_dim = 0;                                // of a head's key without RoPE, made of the latent vector
-  int value_dim = 0;                              // of a head's value, made of the latent vector
-  int cached() const { return rank + rope_dim; }  // elements a token and layer
+  int rope_dim = 0;                               // width of the shared key, and of each query's part with RoPE
+  int key_dim = 0;                                // width of a head's key without RoPE, computed from the latent vector
+  int value_dim = 0;                              // width of a head's value, computed from the latent vector
+  int cached() const { return rank + rope_dim; }  // elements per token and layer
 };
 
-// A mixture of experts in place of a feed-forward network.
+// A mixture of experts instead of a feed-forward network.
 struct Experts {
-  int count = 0;         // routed experts of a layer
-  double active = 0;     // of them, chosen by a token; on average, of those of a rank
+  int count = 0;         // routed experts per layer
+  double active = 0;     // experts chosen by a token; an average for the experts of a rank
   int shared = 0;        // experts of the same width that every token passes through
   int ffn = 0;           // width of an expert between up and down
-  int dense_layers = 0;  // at the start, with a network of Model::ffn
-  // Experts that `rows` tokens touch on average where each token chooses evenly: count · (1 − (1 − active /
+  int dense_layers = 0;  // first layers, with a network of width Model::ffn
+  // Average number of experts that `rows` tokens activate if each token chooses uniformly: count · (1 − (1 − active /
   // count)^rows).
   double touched(double rows) const;
 };
 
 struct Model {
-  std::string name;                  // of its file, without .yaml
-  std::string title;                 // as its makers write it
-  std::vector<std::string> aliases;  // other spellings in use
+  std::string name;                  // name of its file, without .yaml
+  std::string title;                 // as its developers write it
+  std::vector<std::string> aliases;  // other common spellings
   int layers = 0;
   int hidden = 0;
   int n_q_heads = 0;
@@ -59,43 +59,43 @@ struct Model {
   bool tie_embeddings = false;
   bool qkv_bias = false;
   bool qk_norm = false;                         // an RMS norm on each head's query and key (Qwen3)
-  std::optional<Latent> latent;                 // with it n_kv_heads is 1, and head_dim the key_dim
-  std::optional<Experts> experts;               // none: every layer has a network of `ffn`
-  int sliding_window = 0;                       // tokens that sliding layers attend to; 0: there are none
-  int full_every = 1;                           // of so many layers the last one attends to everything
+  std::optional<Latent> latent;                 // if set, n_kv_heads is 1 and head_dim is the key_dim
+  std::optional<Experts> experts;               // if empty, every layer has a network of width `ffn`
+  int sliding_window = 0;                       // tokens that sliding layers attend to; 0: no such layers
+  int full_every = 1;                           // the last of each group of this many layers attends to everything
   Precision weights = Precision::kBf16;         // of projections and networks; embedding, head and norms are bf16
   Precision expert_weights = Precision::kBf16;  // of routed and shared experts
   Precision cache = Precision::kBf16;           // of keys and values
-  int ranks = 1;  // GPUs that share each layer; above 1 sizes are those of one GPU (rank_of)
+  int ranks = 1;  // GPUs that share each layer; if above 1, sizes are those of one GPU (rank_of)
   std::int64_t max_context = 0;
   Rope rope;
   std::string source;
 
-  static constexpr double kElementBytes = 2;  // of activations: fp16 or bf16
+  static constexpr double kElementBytes = 2;  // activations: fp16 or bf16
   int group() const { return n_q_heads / n_kv_heads; }
   bool slides(int layer) const { return sliding_window > 0 && (layer + 1) % full_every != 0; }
   int full_layers() const;  // layers without a window
   bool has_experts(int layer) const { return experts && layer >= experts->dense_layers; }
-  double cache_bytes() const;  // of an element of a key or value, its share of the scales included
+  double cache_bytes() const;  // per element of a key or value, its share of the scales included
   // Bytes that one token takes in the cache of one layer: K and V, or the latent vector.
   double kv_bytes_per_token_layer() const;
-  // In the layers that keep all tokens.
+  // Bytes per token in the layers that keep all tokens.
   double kv_bytes_per_token() const { return kv_bytes_per_token_layer() * full_layers(); }
-  // Weights, norms and biases included; the embedding counts once where it is tied to the head.
+  // Counts weights, norms and biases; the embedding counts once if it is tied to the head.
   double parameters() const;
   double weight_bytes() const;
 };
 
 // The share of the model that one of `ranks` GPUs holds under tensor parallelism: heads, networks and vocabulary are
-// split, KV heads are copied where there are fewer than ranks. expert_parallel: experts are dealt out whole. Throws
-// std::invalid_argument with the reason where the shape does not divide.
+// split, KV heads are copied if there are fewer than ranks. expert_parallel: experts are distributed whole. Throws
+// std::invalid_argument with the reason if the shape does not divide.
 Model rank_of(const Model& model, int ranks, bool expert_parallel);
 
-// All of the model as text: equal models give equal text whatever files they were read from. What results are keyed by.
+// The whole model as text: equal models give equal text whatever files they were read from. The key of results.
 std::string canonical(const Model& model);
 
-// UserError for missing or unknown keys, values out of range, shapes that contradict themselves (heads that do not
-// divide), and attention that kvcast does not model.
+// Throws UserError for missing or unknown keys, values out of range, inconsistent shapes (heads that do not divide),
+// and attention that kvcast does not model.
 Model read_model(const std::string& path);
 
 }  // namespace kvcast::config

@@ -1,4 +1,4 @@
-// The immutable tree behind parse_yaml: shared bodies, so that copies, aliases and `with` cost only what changes.
+// The immutable tree behind parse_yaml: subtrees are shared, so that copies, aliases and `with` cost only what changes.
 
 #include <algorithm>
 #include <map>
@@ -117,8 +117,8 @@ std::vector<std::string> split_path(std::string_view path) {
   }
 }
 
-// The key under which a scalar at names[0 .. i) stands in the map that it is short for; null where it is short for
-// none.
+// Returns the key under which the scalar at names[0 .. i) is stored in the map that it abbreviates; null if it
+// abbreviates none.
 const char* short_for(const std::vector<std::string>& names, std::size_t i) {
   if (i == 1 && (names[0] == "policy" || names[0] == "framework")) return "name";
   if (i == 1 && names[0] == "score") return "benchmark";
@@ -129,7 +129,7 @@ const char* short_for(const std::vector<std::string>& names, std::size_t i) {
   return "value";
 }
 
-// `node` as the map that a path runs through: names[0 .. i) lead to it.
+// Returns the entries of `node` as the map that a path runs through: names[0 .. i) lead to it.
 std::vector<std::pair<std::string, Node>> entries_below(const Node& node, const std::vector<std::string>& names,
                                                         std::size_t i, const SourceLocation& asked_at) {
   if (node.kind() == Node::Kind::kMap) return node.entries();
@@ -141,8 +141,8 @@ std::vector<std::pair<std::string, Node>> entries_below(const Node& node, const 
                                         before.empty() ? "the config" : '"' + before + '"', describe(node)));
 }
 
-// Numbers, quantities and flags stand bare, so that 2 and "2" differ; everything else is a JSON string, so that no text
-// can look like a piece of the tree around it.
+// Numbers, quantities and flags are written without quotes, so that 2 and "2" differ; everything else is a JSON string,
+// so that no text can look like part of the surrounding tree.
 bool stands_bare(const Node& scalar) {
   const std::string& text = scalar.text();
   if (scalar.quoted() || text.empty()) return false;
@@ -196,7 +196,7 @@ Node Node::with(std::string_view dotted_path, const Node& value) const {
   return put(split_path(dotted_path), 0, value);
 }
 
-// This node with `value` at names[i ...]; names[0 .. i) lead here.
+// Returns this node with `value` at names[i ...]; names[0 .. i) lead here.
 Node Node::put(const std::vector<std::string>& names, std::size_t i, const Node& value) const {
   if (i == names.size()) return value;
   std::vector<std::pair<std::string, Node>> changed = entries_below(*this, names, i, value.where());

@@ -1,4 +1,4 @@
-// Numbers of a machine that contradict each other: what no device can do.
+// Consistency of a machine's numbers: contradictions that no device can have.
 #pragma once
 
 #include <optional>
@@ -9,12 +9,12 @@
 namespace kvcast::config {
 
 struct Contradiction {
-  std::string key;    // of the number that is refused: "gpu.l2_bandwidth"
-  std::string bound;  // of a number that it breaks: "gpu.hbm_bandwidth"
+  std::string key;    // key of the rejected number: "gpu.l2_bandwidth"
+  std::string bound;  // key of a number that it violates: "gpu.hbm_bandwidth"
   std::string why;    // "4 TB/s is less than hbm_bandwidth (4.8 TB/s)"
 };
 
-// The first one found; nothing where the numbers are consistent.
+// Returns the first one found; nothing if the numbers are consistent.
 std::optional<Contradiction> contradiction(const Gpu& gpu);
 std::optional<Contradiction> contradiction(const Link& link);
 std::optional<Contradiction> contradiction(const Host& host);

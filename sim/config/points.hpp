@@ -1,4 +1,4 @@
-// The points of a curve as they are written in YAML.
+// Reads the points of a curve as they are written in YAML.
 #pragma once
 
 #include <string_view>
@@ -13,7 +13,7 @@ struct CurveUnits {
   double low, high;  // range of y
 };
 
-// `[[x, y], ...]` into x and y of the curve, x ascending. UserError names `key`.
+// Reads `[[x, y], ...]` into x and y of the curve, x ascending. Throws UserError naming `key`.
 void read_points(const Node& points, std::string_view key, const CurveUnits& units, Curve& curve);
 
 }  // namespace kvcast::config

@@ -10,10 +10,10 @@ namespace {
 
 struct Format {
   std::string_view name;
-  double bytes;                      // of an element
-  double scale_bytes;                // of the scales and zeros of a block of weights ...
-  double block_rows, block_columns;  // ... of so many outputs and inputs; 0 columns: a whole output
-  double cache_scale_bytes;          // of the scales of a head's key or value; negative: no format of a cache
+  double bytes;                      // bytes of an element
+  double scale_bytes;                // bytes of the scales and zeros of a block of weights ...
+  double block_rows, block_columns;  // ... of this many outputs and inputs; 0 columns: a whole output
+  double cache_scale_bytes;          // bytes of the scales of a head's key or value; negative: not a cache format
 };
 
 constexpr Format kFormats[] = {{"bf16", 2, 0, 1, 1, 0},      {"fp8", 1, 4, 128, 128, 0},

@@ -11,20 +11,20 @@ namespace kvcast::config {
 enum class Precision : unsigned char { kBf16, kFp8, kInt8, kInt4, kMxfp4, kNvfp4 };
 
 // Bytes of a matrix of weights of `rows` outputs and `columns` inputs, its scales included: kFp8 has a single-precision
-// scale for a block of 128 × 128 (DeepSeek-V3), kInt8 a half-precision scale an output (SmoothQuant), kInt4 a
-// half-precision scale and a 4-bit zero for 128 inputs (AWQ, GPTQ), kMxfp4 a byte for 32 (OCP Microscaling 1.0) and
-// kNvfp4 an FP8 scale for 16 (NVIDIA Transformer Engine).
+// scale per block of 128 × 128 (DeepSeek-V3), kInt8 a half-precision scale per output (SmoothQuant), kInt4 a
+// half-precision scale and a 4-bit zero per 128 inputs (AWQ, GPTQ), kMxfp4 a byte per 32 (OCP Microscaling 1.0) and
+// kNvfp4 an FP8 scale per 16 (NVIDIA Transformer Engine).
 double weight_bytes(Precision precision, double rows, double columns);
 
 // Bytes of an element of a cached key or value of head_dim elements, its share of the scales included: kFp8 has one
-// scale a tensor (vLLM, TensorRT-LLM), kInt8 and kInt4 have a half-precision scale and zero for each head's key and
-// value (LMDeploy). Aborts for formats of weights alone.
+// scale per tensor (vLLM, TensorRT-LLM), kInt8 and kInt4 have a half-precision scale and zero for each head's key and
+// value (LMDeploy). Aborts for formats of weights only.
 double cache_element_bytes(Precision precision, double head_dim);
 
 std::string_view precision_name(Precision precision);  // "bf16"
 std::vector<std::string> weight_precisions();          // all names
-std::vector<std::string> cache_precisions();           // of formats that a cache can have
-// std::nullopt for a name that none has.
+std::vector<std::string> cache_precisions();           // names of the formats that a cache can have
+// Returns std::nullopt for an unknown name.
 std::optional<Precision> precision_from_name(std::string_view name);
 
 }  // namespace kvcast::config

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kMaxTokens = 100'000'000;
 
-// A policy file: `name`, parameters, and texts for the reader that are no parameters.
+// Reads a policy file: `name`, parameters, and texts for the reader that are not parameters.
 PolicyChoice read_policy_file(const std::string& path) {
   const Node file = load_yaml(path);
   Section section(file, "policy file");
@@ -26,7 +26,7 @@ PolicyChoice read_policy_file(const std::string& path) {
   return policy;
 }
 
-// `over` in place of `under`; a map that names nothing changes the map (or the policy of that name) which stands there.
+// Merges `over` into `under`; a map without a name changes the map (or the policy of that name) that it is merged into.
 Node laid_over(const Node& under, const Node& over) {
   if (over.kind() != Node::Kind::kMap || over.find("name") != nullptr || over.find("file") != nullptr) return over;
   if (under.kind() == Node::Kind::kNull || under.kind() == Node::Kind::kList) return over;
@@ -38,7 +38,7 @@ Node laid_over(const Node& under, const Node& over) {
   return changed;
 }
 
-// `parameters` with those that the run writes beside the policy's name put over them.
+// Merges the parameters that the run writes next to the policy's name over `parameters`.
 Node overridden(const Node& parameters, const Node& choice) {
   std::vector<std::pair<std::string, Node>> entries;
   std::vector<SourceLocation> places;
@@ -92,7 +92,7 @@ TraceChoice read_trace(Section section) {
   return trace;
 }
 
-// `traces:` is a list of what `trace:` takes.
+// `traces:` is a list of values of `trace:`.
 std::vector<TraceChoice> read_traces(const Node& list) {
   if (list.kind() != Node::Kind::kList || list.items().empty()) {
     throw UserError(list.where(), "traces: expected a list of traces, found " + describe(list));
@@ -112,7 +112,8 @@ std::vector<TraceChoice> read_traces(const Node& list) {
 constexpr MatchChoice::Quantity kQuantities[] = {
     MatchChoice::Quantity::kBytesRead, MatchChoice::Quantity::kTokensAttended, MatchChoice::Quantity::kBytesResident};
 
-// Exactly one quantity, and no budget of the run's own: a file's budget gives way, one written here would be lost.
+// Requires exactly one quantity and no budget in the run itself: a budget of a policy file is replaced, one written
+// here would be lost.
 MatchChoice read_match(Section section, const Node& policy) {
   section.only({"bytes_read", "tokens_attended", "bytes_resident"});
   if (const Node* budget = policy.kind() == Node::Kind::kMap ? policy.find("budget") : nullptr) {
@@ -139,7 +140,7 @@ MatchChoice read_match(Section section, const Node& policy) {
   return *match;
 }
 
-// What only holds between sections.
+// Checks the rules that involve several sections.
 void check_together(const Run& run, const Section& section) {
   const std::int64_t context = run.workload.prompt_tokens + run.workload.decode_tokens;
   if (context > run.model.max_context) {
@@ -164,7 +165,7 @@ void check_together(const Run& run, const Section& section) {
   }
 }
 
-// A number, or a map of machines to numbers of which this machine's counts.
+// Reads a number, or a map of machines to numbers, of which this machine's applies.
 std::optional<double> read_price(const Node& node, const Hardware& machine) {
   constexpr double kMost = 1e9;
   if (node.kind() != Node::Kind::kMap) return read_number(node, "price_per_hour", 0, kMost);

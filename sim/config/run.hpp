@@ -17,59 +17,59 @@
 
 namespace kvcast::config {
 
-// A policy by name with its parameters still as written: the policy room knows which exist and what they mean.
+// A policy by name with its parameters as written: the policy module knows which exist and what they mean.
 struct PolicyChoice {
   std::string name;
   Node parameters;  // a map without `name`
   SourceLocation where;
 };
 
-// `NAME`, `FILE.yaml`, `{name: NAME, budget: 512, ...}` or `{file: FILE.yaml, budget: 512, ...}`. A name that stands
-// under configs/policies means that file, any other is passed on as a policy's own name; a file holds `name` and
-// parameters, and may hold `description` and `source`. What is written beside `name` or `file` overrides the file.
+// Reads `NAME`, `FILE.yaml`, `{name: NAME, budget: 512, ...}` or `{file: FILE.yaml, budget: 512, ...}`. A name found
+// under configs/policies selects that file, any other is passed on as a policy's own name; a file contains `name` and
+// parameters, and may contain `description` and `source`. Keys written next to `name` or `file` override the file.
 PolicyChoice read_policy(const Node& choice);
 
 struct Workload {
   std::int64_t prompt_tokens = 32768;
   std::int64_t decode_tokens = 512;
   int batch = 1;
-  std::int64_t prefill_chunk = 0;  // tokens a chunk; 0: the whole prompt at once
+  std::int64_t prefill_chunk = 0;  // tokens per chunk; 0: the whole prompt at once
   int prefill_batch = 0;           // sequences prefilled together, one group after the other; 0: all at once
 };
 
-// The source of attention: a recipe under traces/recipes made at the workload's context, or a file. The defaults are
-// those of keys that a trace leaves out; a run that names no trace stands on default_traces().
+// The source of attention: a recipe under traces/recipes generated at the workload's context, or a file. The defaults
+// apply to keys that a trace leaves out; a run that names no trace uses default_traces().
 struct TraceChoice {
-  std::string recipe = "needle";  // empty where file is set
+  std::string recipe = "needle";  // empty if file is set
   std::uint64_t seed = 1;
   int layers = 2;  // captured layers
   int steps = 16;  // captured decode steps
-  int window = 0;  // last prompt queries captured; 0: the recipe's
+  int window = 0;  // last prompt queries captured; 0: the recipe's default
   std::string file;
-  SourceLocation where;  // of the recipe's or the file's name
+  SourceLocation where;  // location of the recipe's or the file's name
 };
 
-// The traces of a run that writes neither `trace:` nor `traces:`: texts of three kinds, so that no single text decides.
+// The traces of a run that writes neither `trace:` nor `traces:`: three kinds of text, so that no single text decides.
 std::vector<TraceChoice> default_traces();
 
-// The benchmark whose predicted score decides whether a policy keeps enough, and how much is enough.
+// The benchmark whose predicted score decides whether a policy keeps enough, and the threshold.
 struct ScoreChoice {
   static constexpr const char* kNone = "none";
   std::string benchmark = "ruler";  // as configs/accuracy/tasks.yaml names it, a file of the same form, or kNone
-  double floor = 0.95;              // least share of the uncompressed model's score
-  bool evidence = true;             // published rows pull what the simulator says
-  bool requested = false;           // written in the config, not the default
-  SourceLocation where;             // of the benchmark's name
+  double floor = 0.95;              // minimum share of the uncompressed model's score
+  bool evidence = true;             // adjust the simulated score by published rows
+  bool requested = false;           // written in the config rather than the default
+  SourceLocation where;             // location of the benchmark's name
 };
 
-// A cost that a policy's budget is solved for, in place of a budget. The definitions are in configs/README.md.
+// A cost that a policy's budget is solved for, instead of a given budget. The definitions are in configs/README.md.
 struct MatchChoice {
   enum class Quantity { kBytesRead, kTokensAttended, kBytesResident };
   Quantity quantity = Quantity::kTokensAttended;
   double value = 0;      // bytes or tokens
-  SourceLocation where;  // of the value
+  SourceLocation where;  // location of the value
 };
-// "bytes_read", as a config writes it.
+// Returns the quantity as a config writes it: "bytes_read".
 const char* quantity_name(MatchChoice::Quantity quantity);
 
 struct Run {
@@ -79,35 +79,35 @@ struct Run {
   Hardware hardware;
   PolicyChoice policy;
   Workload workload;
-  TraceChoice trace;                // the first of `traces`: for commands that look at one
-  std::vector<TraceChoice> traces;  // all that the run is replayed on; at least one, each another
+  TraceChoice trace;                // the first of `traces`: for commands that need only one
+  std::vector<TraceChoice> traces;  // all traces that the run is replayed on; at least one, all different
   ScoreChoice score;
-  std::optional<MatchChoice> match;  // set: the policy's budget is still to be solved for, and not written
+  std::optional<MatchChoice> match;  // if set, the policy's budget is not written and still to be solved for
   Framework framework;
-  std::optional<double> price_per_hour;  // of one GPU with its share of the host, in any currency
+  std::optional<double> price_per_hour;  // per GPU with its share of the host, in any currency
   Node source;                           // the whole config, all --set applied, names not resolved
 };
 
-// `score:` of a configuration: a map, or a benchmark's name alone.
+// Reads `score:` of a configuration: a map, or a benchmark's name alone.
 ScoreChoice read_score(const Node& node);
 
-// Reads a run; `model:` is a name under configs/ or a path, `hardware:` as of read_hardware; all but these two and
-// `policy:` have defaults. UserError for anything odd, among it a context beyond the model's.
+// Reads a run; `model:` is a name under configs/ or a path, `hardware:` as in read_hardware; everything except these
+// two and `policy:` has a default. Throws UserError for invalid input, including a context beyond the model's.
 Run read_run(const Node& config);
 // The keys of a run ("run") and of its maps ("workload", "trace", "match", "score", "framework").
 Shapes run_shapes();
 
-// The run with this budget in place of `match:`.
+// Returns the run with this budget instead of `match:`.
 Node with_budget(const Node& config, std::int64_t budget);
 
-// One point of a sweep: the run's config and the values that set it apart.
+// One point of a sweep: the run's config and the values that distinguish it.
 struct SweepPoint {
   Node config;
   std::vector<std::pair<std::string, std::string>>
       values;  // dotted key, value as text; in the order of the sweep section
 };
 
-// Pure expansion of `sweep:`, without a look at any file. A config without `sweep:` is one point.
+// Expands `sweep:` without opening any file. A config without `sweep:` is one point.
 //
 //   sweep:
 //     policy.budget: [256, 512]                # an axis: a list under a dotted key,
@@ -119,13 +119,13 @@ struct SweepPoint {
 //     cases:                                   # one axis: the points of each case one after the other,
 //       - policy: {name: quest}                # a case being a sweep of its own
 //         policy.budget: [256, 512]
-//       - policy: full                         # in which values may also stand alone
+//       - policy: full                         # in which single values are allowed as well
 //
 // `zip:` may also be a list of maps: [{workload.batch: 1, model: a}, {workload.batch: 4, model: b}].
 // The axes form a grid; the first one in the section varies slowest. A map with `name` or `file` under `policy`, with
-// `like` under `hardware` or `hardware.host`, or with `file` under `trace`, replaces what stands there, as other
-// policies have other parameters; any other map is merged in. UserError for an empty list, lists of different length
-// under `zip:`, a key that two axes set, points that are the same (naming both), and more than a million points.
+// `like` under `hardware` or `hardware.host`, or with `file` under `trace`, replaces the existing value, because other
+// policies have other parameters; any other map is merged in. Throws UserError for an empty list, lists of different
+// length under `zip:`, a key that two axes set, equal points (naming both), and more than a million points.
 std::vector<SweepPoint> expand_sweep(const Node& config);
 
 }  // namespace kvcast::config

@@ -19,7 +19,7 @@ std::vector<std::string> origin_names() {
 
 std::string list_of(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
 
-// "what: expected X, found Y" at the node.
+// Throws "what: expected X, found Y" at the node.
 [[noreturn]] void refuse(const Node& node, std::string_view what, std::string_view expected) {
   throw UserError(node.where(), fmt::format("{}: expected {}, found {}", what, expected, describe(node)));
 }
@@ -28,7 +28,7 @@ const std::string* plain_text(const Node& node) {
   return node.kind() == Node::Kind::kScalar && !node.quoted() ? &node.text() : nullptr;
 }
 
-// "between a and b", "at least a" or "at most b": the ends that bind.
+// Returns "between a and b", "at least a" or "at most b", omitting an end that is not a limit.
 template <typename T, typename Format>
 std::string range_text(T low, T high, const Format& format) {
   const bool has_low = low > std::numeric_limits<T>::lowest();
@@ -182,13 +182,13 @@ void Section::require(const std::vector<std::string_view>& keys) {
   if (!missing.empty()) refuse_missing(missing);
 }
 
-// A key nearby that nobody asked for is likely what was meant.
+// An unused key with a similar name is probably a misspelling of the missing one.
 void Section::refuse_missing(const std::vector<std::string>& missing) const {
   std::vector<std::string> others;
   for (const auto& [key, value] : map_.entries()) {
     if (std::find(known_.begin(), known_.end(), key) == known_.end()) others.push_back(key);
   }
-  constexpr std::size_t kShortest = 3;  // any two letters are near any others
+  constexpr std::size_t kShortest = 3;  // in shorter names any two words are near each other
   for (const std::string& key : missing) {
     const std::string* meant = key.size() < kShortest ? nullptr : nearest_name(key, others);
     if (meant == nullptr) continue;

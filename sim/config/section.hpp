@@ -1,5 +1,5 @@
-// Reads one YAML map key by key and refuses the keys that nobody asked for. While shapes are taken down
-// (config/shape.hpp) every getter returns its default and notes what it was asked for.
+// Reads one YAML map key by key and rejects keys that no getter requested. While a schema is recorded
+// (config/shape.hpp) every getter returns its default and records the request.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@
 
 namespace kvcast::config {
 
-// Every getter throws UserError (place, what was found, what is expected) for a missing key without default, a wrong
+// Every getter throws UserError (location, value found, value expected) for a missing key without default, a wrong
 // type, a number with leading zeros, hexadecimal or non-finite numbers, and values out of range. Call finish() at the
 // end.
 class Section {
  public:
-  // title: what the map is, for messages ("hardware profile").
+  // title: a name of the map for messages ("hardware profile").
   Section(const Node& map, std::string title);
 
-  // UserError for a key that is none of these. Called first, it tells of a misspelt key as unknown rather than missing.
+  // Throws UserError for any other key. Called first, it reports a misspelt key as unknown rather than as missing.
   void only(const std::vector<std::string_view>& keys);
-  // UserError naming all of these that are missing.
+  // Throws UserError naming all of these that are missing.
   void require(const std::vector<std::string_view>& keys);
 
   bool has(std::string_view key);  // also makes the key known
@@ -43,8 +43,8 @@ class Section {
   double quantity(std::string_view key, Dimension dimension, double low, double high,
                   std::optional<double> fallback = {});
   bool flag(std::string_view key, std::optional<bool> fallback = {});
-  // {value: 3.35 TB/s, origin: datasheet, uncertainty: 5 %, source: "..."}; value, origin and source are required, and
-  // the uncertainty of what is assumed.
+  // Reads {value: 3.35 TB/s, origin: datasheet, uncertainty: 5 %, source: "..."}; value, origin and source are
+  // required, and so is the uncertainty of an assumed number.
   Value value(std::string_view key, Dimension dimension, double low, double high);
   Section section(std::string_view key, std::string title);
   Node node(std::string_view key);  // required
@@ -53,12 +53,12 @@ class Section {
   std::vector<std::string> texts(std::string_view key, std::vector<std::string> fallback);
   std::vector<double> numbers(std::string_view key, double low, double high);
 
-  // UserError naming the first key that no getter asked for, with all that were.
+  // Throws UserError naming the first key that no getter requested, with all keys that were.
   void finish() const;
 
  private:
   const Node* take(std::string_view key, bool required);
-  // Notes what was asked for; whether shapes are taken down.
+  // Records the requested key; returns whether a schema is being recorded.
   bool notes(KeyShape key) const;
   [[noreturn]] void refuse_missing(const std::vector<std::string>& missing) const;
   Node map_;
@@ -70,9 +70,9 @@ class Section {
 std::int64_t read_integer(const Node& node, std::string_view what, std::int64_t low, std::int64_t high);
 double read_number(const Node& node, std::string_view what, double low, double high);
 double read_quantity(const Node& node, std::string_view what, Dimension dimension, double low, double high);
-// F of a factor such as x2 or x0.5; nothing for any other text, UserError for a factor below 0.
+// Returns F for a factor such as x2 or x0.5; nothing for any other text. Throws UserError for a factor below 0.
 std::optional<double> read_factor(const Node& node, std::string_view what);
-// A quantity, or a factor of `base`.
+// Reads a quantity, or a factor of `base`.
 double read_change(const Node& node, std::string_view what, Dimension dimension, double low, double high, double base);
 bool read_flag(const Node& node, std::string_view what);  // true or false, nothing else
 std::string read_text(const Node& node, std::string_view what);

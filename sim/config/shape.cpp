@@ -23,7 +23,7 @@ Shapes shapes_of(const std::function<void()>& reader) {
     mine.has_all = all;
     try {
       reader();
-    } catch (const UserError&) {  // of two keys that exclude each other, or a text that names nothing
+    } catch (const UserError&) {  // expected for two keys that exclude each other, or a text that names nothing
     }
   }
   recording = outer;
@@ -38,7 +38,7 @@ bool has_all() { return recording->has_all; }
 
 void note(const std::string& title, KeyShape key) {
   std::vector<KeyShape>& keys = recording->shapes[title];
-  key.required = key.required && !recording->has_all;  // some are asked for because another key is there
+  key.required = key.required && !recording->has_all;  // some are requested only if another key is present
   const auto known = std::find_if(keys.begin(), keys.end(), [&](const KeyShape& k) { return k.key == key.key; });
   if (known == keys.end()) {
     keys.push_back(std::move(key));

@@ -1,5 +1,5 @@
-// The keys that a reader asks for, taken down while it reads: what a JSON schema is made from, so that it cannot say
-// anything else than the reader.
+// Records the keys that a reader requests: JSON schemas are made from the record, so that they cannot disagree with the
+// reader.
 #pragma once
 
 #include <functional>
@@ -17,26 +17,26 @@ struct KeyShape {
 
   std::string key;
   Type type = Type::kAny;
-  std::optional<double> low = {}, high = {};  // of numbers, in base units
-  std::string example = {};                   // of a quantity: "40 GB"
-  std::vector<std::string> choices = {};      // of a text; empty: any
-  std::optional<std::string> fallback = {};   // as it would be written
+  std::optional<double> low = {}, high = {};  // limits of numbers, in base units
+  std::string example = {};                   // example of a quantity: "40 GB"
+  std::vector<std::string> choices = {};      // choices of a text; empty: any
+  std::optional<std::string> fallback = {};   // default, as it would be written
   bool required = false;
 };
 
-using Shapes = std::map<std::string, std::vector<KeyShape>>;  // title of a map → its keys, in the order of asking
+using Shapes = std::map<std::string, std::vector<KeyShape>>;  // title of a map → its keys, in the order of requests
 
-// Runs a reader on maps that have no keys, and on maps that have every key, and returns what it asked for. Getters of
-// Section return defaults meanwhile; a UserError ends the reader, and what it asked for until then counts.
+// Runs a reader on maps that have no keys, and on maps that have every key, and returns the keys that it requested.
+// Meanwhile getters of Section return defaults; a UserError ends the reader, and its requests until then count.
 Shapes shapes_of(const std::function<void()>& reader);
 
 namespace shape {
 
-// Whether readers are taken down on this thread.
+// Returns whether a schema is being recorded on this thread.
 bool is_recording();
-// Whether maps have every key.
+// Returns whether the recorded maps pretend to have every key.
 bool has_all();
-// Adds to what is known about the key, whose `key` and `type` are set.
+// Adds to the record of the key, whose `key` and `type` are set.
 void note(const std::string& title, KeyShape key);
 
 }  // namespace shape

@@ -19,7 +19,7 @@ bool Sources::unchanged() const {
       const bool moved = !file.folder.empty() && find_config(file.folder, file.name, {}) != file.path;
       return !moved && load_yaml(file.path).shares(file.root);
     });
-  } catch (const UserError&) {  // a file is gone or broken: reading it again says so
+  } catch (const UserError&) {  // a missing or broken file is reported by reading it again
     return false;
   }
 }

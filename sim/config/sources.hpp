@@ -1,4 +1,4 @@
-// The files that something was made from, so that it is made again only after one of them has changed.
+// The files that an object was made from, so that it is rebuilt only after one of them has changed.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@ class Sources {
   // load_yaml(find_config(folder, name, asked_at)).
   Node load(const std::string& folder, const std::string& name, const SourceLocation& asked_at);
 
-  // Would all loads find the same files with the same content again?
+  // Returns whether all loads would find the same files with the same content again.
   bool unchanged() const;
 
  private:
   struct Loaded {
-    std::string folder, name;  // as asked for; empty for a path
+    std::string folder, name;  // as requested; empty for a path
     std::string path;
     Node root;
   };

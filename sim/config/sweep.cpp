@@ -21,14 +21,14 @@ std::string join_path(const std::string& prefix, const std::string& key) {
   return prefix.empty() ? key : prefix + "." + key;
 }
 
-// Does a map under this path stand for a new thing of its own rather than for changes to what is there?
+// Returns whether a map under this path replaces the existing value rather than changing it.
 bool replaces(const std::string& path, const Node& map) {
   if (path == "policy") return map.find("name") != nullptr || map.find("file") != nullptr;
   if (path == "hardware" || path == "hardware.host") return map.find("like") != nullptr;
   return path == "trace" && map.find("file") != nullptr;
 }
 
-// One name for a key that can be written in several ways: short forms and the maps that they are short for.
+// Returns one spelling for a key that can be written in several ways: short forms and the maps that they abbreviate.
 std::string plain_key(const std::string& path) {
   if (path == "policy") return "policy.name";
   if (path == "hardware.like" || path == "hardware.like.name") return "hardware";
@@ -37,7 +37,7 @@ std::string plain_key(const std::string& path) {
   return is_value ? path.substr(0, path.rfind('.')) : path;
 }
 
-// A value as settings: a map that does not replace sets each of its keys.
+// Converts a value to settings: a map that does not replace sets each of its keys.
 void add_settings(const std::string& path, const Node& value, Alternative& out) {
   const bool whole = value.kind() != Node::Kind::kMap || replaces(path, value);
   if (whole) {
@@ -49,7 +49,7 @@ void add_settings(const std::string& path, const Node& value, Alternative& out) 
   for (const auto& [key, below] : value.entries()) add_settings(join_path(path, key), below, out);
 }
 
-// The leaves of a setting as (dotted key, text).
+// Appends the leaves of a setting as (dotted key, text).
 void add_leaves(const std::string& path, const Node& value, std::vector<std::pair<std::string, std::string>>& out) {
   if (value.kind() == Node::Kind::kMap) {
     for (const auto& [key, below] : value.entries()) add_leaves(join_path(path, key), below, out);
@@ -99,7 +99,7 @@ void refuse_common_keys(const std::vector<Axis>& axes, const SourceLocation& whe
   }
 }
 
-// One combination of `points`, the first axis slowest.
+// Returns one combination of `points`, the first axis slowest.
 Alternative combination(const std::vector<Axis>& axes, std::size_t points, std::size_t point) {
   Alternative alternative;
   std::size_t repeats = points;
@@ -111,7 +111,7 @@ Alternative combination(const std::vector<Axis>& axes, std::size_t points, std::
   return alternative;
 }
 
-// All combinations. UserError where two axes set the same key, or there are too many.
+// Returns all combinations. Throws UserError if two axes set the same key, or there are too many.
 Axis product(const std::vector<Axis>& axes, const SourceLocation& where) {
   const std::size_t points = count_points(axes, where);
   refuse_common_keys(axes, where);
@@ -121,7 +121,7 @@ Axis product(const std::vector<Axis>& axes, const SourceLocation& where) {
   return combined;
 }
 
-// The lists of a `zip:` map with their dotted paths.
+// Collects the lists of a `zip:` map with their dotted paths.
 void collect_lists(const std::string& prefix, const Node& map, std::vector<std::pair<std::string, Node>>& out) {
   for (const auto& [key, value] : map.entries()) {
     const std::string path = join_path(prefix, key);
@@ -174,7 +174,8 @@ Axis axis_of_zip(const Node& zip) {
   return axis;
 }
 
-// Whether single values may stand beside lists: in a case, but not in the sweep itself, where they would be no axis.
+// Permission of single values next to lists: granted in a case, but not in the sweep itself, where they would
+// not be an axis.
 enum class Singles { kAllowed, kRefused };
 
 void add_axes(const std::string& prefix, const Node& map, Singles singles, std::vector<Axis>& axes);
@@ -202,7 +203,7 @@ Axis axis_of_cases(const Node& cases) {
   return axis;
 }
 
-// The map without its lists, which become axes.
+// Returns the map without its lists, which become axes.
 Node split_lists(const std::string& path, const Node& map, std::vector<Axis>& lists) {
   std::vector<std::pair<std::string, Node>> fixed;
   for (const auto& [key, value] : map.entries()) {
@@ -219,8 +220,8 @@ Node split_lists(const std::string& path, const Node& map, std::vector<Axis>& li
   return Node::map(std::move(fixed), map.where());
 }
 
-// `{name: quest, budget: [256, 512]}` under `policy`: the map without its lists replaces what is there, the lists are
-// axes.
+// `{name: quest, budget: [256, 512]}` under `policy`: the map without its lists replaces the existing value, the lists
+// are axes.
 void add_replacing_axes(const std::string& path, const Node& map, std::vector<Axis>& axes) {
   std::vector<Axis> lists;
   const Node fixed = split_lists(path, map, lists);
@@ -255,7 +256,7 @@ void add_axes(const std::string& prefix, const Node& map, Singles singles, std::
 
 SweepPoint apply(const Node& base, Alternative settings) {
   SweepPoint point{base, leaves_of(settings)};
-  // A whole policy or machine before its numbers, however the sweep orders them.
+  // A whole policy or machine is set before its numbers, however the sweep orders them.
   const auto depth = [](const Setting& s) { return std::count(s.path.begin(), s.path.end(), '.'); };
   std::stable_sort(settings.begin(), settings.end(),
                    [&](const Setting& a, const Setting& b) { return depth(a) < depth(b); });
@@ -288,7 +289,7 @@ void SweepGrid::refuse_duplicates(const SourceLocation& where) const {
   hashes.reserve(size_);
   for (std::size_t i = 0; i < size_; ++i) hashes.emplace_back(content_hash(point(i).config.canonical()), i);
   std::sort(hashes.begin(), hashes.end());
-  std::pair<std::size_t, std::size_t> first = {size_, size_};  // the point that doubles another one, and that one
+  std::pair<std::size_t, std::size_t> first = {size_, size_};  // the point that repeats an earlier one, and that one
   for (std::size_t i = 1; i < size_; ++i) {
     if (hashes[i].first == hashes[i - 1].first) first = std::min(first, {hashes[i].second, hashes[i - 1].second});
   }

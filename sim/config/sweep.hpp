@@ -1,4 +1,4 @@
-// The points of a sweep one by one, for sweeps whose points together do not fit in memory.
+// The points of a sweep, made one by one, for sweeps whose points together do not fit in memory.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace kvcast::config {
 
-// A value at a dotted path; settings that are made together; those that take turns.
+// A setting is a value at a dotted path; an alternative is a list of settings made together; an axis is a list of
+// alternatives.
 struct SweepSetting {
   std::string path;
   Node value;
@@ -17,14 +18,14 @@ struct SweepSetting {
 using SweepAlternative = std::vector<SweepSetting>;
 using SweepAxis = std::vector<SweepAlternative>;
 
-// The grid of a config's `sweep:` (see expand_sweep, which lists all of its points). Holds the axes alone.
+// The grid of a config's `sweep:` (see expand_sweep, which lists all of its points). Stores only the axes.
 class SweepGrid {
  public:
-  // UserError as expand_sweep().
+  // Throws UserError as expand_sweep() does.
   explicit SweepGrid(const Node& config);
 
   std::size_t size() const { return size_; }
-  // Point i < size(), made anew with each call.
+  // Returns point i < size(), computed anew by each call.
   SweepPoint point(std::size_t i) const;
 
  private:

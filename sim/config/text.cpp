@@ -11,7 +11,7 @@
 namespace kvcast::config {
 namespace {
 
-// Levenshtein's distance by rows.
+// Levenshtein distance, row by row.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -39,7 +39,7 @@ std::size_t utf8_length(std::string_view text) {
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, and code points above U+10FFFF (RFC 3629, section 4).
+  // Rejects overlong forms, surrogates, and code points above U+10FFFF (RFC 3629, section 4).
   const unsigned second = byte(1);
   const bool refused = (lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
                        (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F);
@@ -78,7 +78,7 @@ std::string shorten(std::string_view text) {
 }
 
 const std::string* nearest_name(std::string_view found, const std::vector<std::string>& known) {
-  constexpr std::size_t kLongest = 64;  // no key is longer, and the distance costs the product of the lengths
+  constexpr std::size_t kLongest = 64;  // no key is longer, and the cost of the distance is the product of the lengths
   if (found.size() > kLongest) return nullptr;
   const std::string* nearest = nullptr;
   std::size_t least = std::max<std::size_t>(1, found.size() / 3) + 1;

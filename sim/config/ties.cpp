@@ -17,16 +17,16 @@ namespace kvcast::config {
 namespace {
 
 enum class How {
-  kInProportion,  // times as much as the leader
+  kInProportion,  // proportional to the leader
   kAtLeast,       // raised to the leader
   kAtMost,        // lowered to the leader
-  kHeadroom,      // a limit: raised with the leader, once the leader is above it
-  kStaged,        // in proportion, but not above what one core of the host copies
-  kBothWays,      // the sum of both directions keeps its share of the single ones
+  kHeadroom,      // a limit: raised with the leader once the leader exceeds it
+  kStaged,        // in proportion, but not above the rate at which one core of the host copies
+  kBothWays,      // the sum of both directions keeps its ratio to the single ones
   kBelowPinned,   // lowered to the faster direction
 };
 
-// Limits bind whichever side has moved: fewer SMs slow an L2 that is as fast as the memory already.
+// Limits apply whichever side has moved: fewer SMs slow down an L2 that is only as fast as the memory.
 bool is_limit(How how) { return how == How::kAtLeast || how == How::kAtMost || how == How::kBelowPinned; }
 
 struct Tie {
@@ -36,8 +36,8 @@ struct Tie {
   const char* rule;
 };
 
-// NVIDIA data sheets and architecture white papers: peak = SMs x FLOP of an SM and cycle x clock; the L2 serves each SM
-// a fixed number of bytes a cycle.
+// NVIDIA data sheets and architecture white papers: peak = SMs x FLOP per SM and cycle x clock; the L2 serves each SM a
+// fixed number of bytes per cycle.
 constexpr const char* kPeak = "peaks are SMs times operations of an SM and cycle times clock";
 constexpr const char* kL2 = "the L2 serves each SM so many bytes a cycle";
 constexpr const char* kMemory = "the L2 is no slower than the memory behind it";
@@ -72,7 +72,7 @@ constexpr Tie kTies[] = {
     {"host.dram_bandwidth", "host.core_bandwidth", How::kAtMost, "one core reads no faster than the memory"},
 };
 
-constexpr double kGrowthPerDoubling = 0.05;  // of uncertainty; the spread of the shares above is 2 to 5 %
+constexpr double kGrowthPerDoubling = 0.05;  // added uncertainty; the spread of the shares above is 2 to 5 %
 
 struct Number {
   const ConstKnob* base;
@@ -168,7 +168,7 @@ class Mover {
     note(tie);
   }
 
-  // A number that moves twice is listed once, with both that it follows.
+  // A number that moves twice is listed once, with both numbers that it follows.
   void note(const Tie& tie) {
     for (MachineChange& change : changes_) {
       if (change.key != tie.follower) continue;

@@ -1,4 +1,4 @@
-// Numbers of a machine that are tied to others, and move along where a run changes one of these.
+// Numbers of a machine that are tied to others, and move along when a run changes one of these.
 #pragma once
 
 #include <set>
@@ -9,8 +9,8 @@
 
 namespace kvcast::config {
 
-// Moves what is tied to the numbers by which `machine` (whose knobs are `now`) differs from `base`, but for the keys in
-// `set`: those are the run's own. Returns what moved, from base to its new value, in the order of the table of ties.
+// Moves the numbers tied to those in which `machine` (whose knobs are `now`) differs from `base`, except the keys in
+// `set`, which the run sets itself. Returns the changes, from base to the new value, in the order of the table of ties.
 //
 // A number that moved is extrapolated: its ratio to the number that it follows was established on the base, and each
 // doubling adds 5 % to its uncertainty.

@@ -1,8 +1,8 @@
-// yaml-cpp's event interface (HandleNextDocument) rather than its node tree: only the events still hold duplicate keys,
-// aliases to nodes that are open, and tags.
+// Uses yaml-cpp's event interface (HandleNextDocument) rather than its node tree: only the events still contain
+// duplicate keys, aliases to open nodes, and tags.
 //
 // Yaml-cpp itself stops at 500 levels; this layer stops at kMaxDepth long before. Aliases share the node they name, so
-// what they cost is counted as if written out: a chain of doubling aliases ("billion laughs") is refused at kMaxNodes.
+// their size is counted as if written out: a chain of doubling aliases ("billion laughs") is rejected at kMaxNodes.
 
 #include "config/yaml.hpp"
 
@@ -23,7 +23,7 @@ constexpr std::size_t kMaxNodes = 100'000;
 constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kMaxKeyBytes = 128;
 
-// 128K is 131072 and 1M is 1048576, as results print counts of tokens. Anything else stays as it is.
+// Expands suffixes: 128K is 131072 and 1M is 1048576, as results print counts of tokens. Anything else is unchanged.
 Node written_out(const Node& node) {
   if (node.kind() != Node::Kind::kScalar || node.quoted()) return node;
   const std::string& text = node.text();
@@ -36,14 +36,14 @@ Node written_out(const Node& node) {
   return Node::scalar(std::to_string(std::stoll(text) * factor), node.where());
 }
 
-// Builds a Node out of yaml-cpp's events and refuses what kvcast's YAML does without.
+// Builds a Node from yaml-cpp's events and rejects the constructs that kvcast's YAML excludes.
 class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(std::string_view text, const std::string& file) : text_(text), file_(file) {}
 
   Node take_root() && { return std::move(root_); }
 
-  // Where the innermost list or map begins that has not ended; null outside of all.
+  // Location at which the innermost unfinished list or map begins; null outside of all.
   const SourceLocation* innermost_open() const { return open_.empty() ? nullptr : &open_.back().where; }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
@@ -104,8 +104,8 @@ class TreeBuilder : public YAML::EventHandler {
     std::vector<Node> items;
     std::vector<std::pair<std::string, Node>> entries;
     std::vector<SourceLocation> key_places;
-    std::map<std::string, int> lines = {};  // of the keys so far
-    bool expects_value = false;             // a key has been read, its value not yet
+    std::map<std::string, int> lines = {};  // lines of the keys so far
+    bool expects_value = false;             // a key has been read, its value has not
   };
 
   SourceLocation place(const YAML::Mark& mark) const { return {file_, mark.line + 1, mark.column + 1}; }
@@ -121,7 +121,7 @@ class TreeBuilder : public YAML::EventHandler {
     }
   }
 
-  // What escapes in double quotes made: yaml-cpp turns \N and \_ into bytes that are no UTF-8.
+  // Rejects invalid text made by escapes in double quotes: yaml-cpp turns \N and \_ into bytes that are not UTF-8.
   static void check_text(std::string_view value, const SourceLocation& where) {
     for (std::size_t i = 0; i < value.size();) {
       const std::size_t length = utf8_length(value.substr(i));
@@ -155,7 +155,7 @@ class TreeBuilder : public YAML::EventHandler {
     attach(std::move(node), where);
   }
 
-  // Puts a finished node where it belongs: into the open list or map, as a key or as a value, or at the root.
+  // Attaches a finished node to the open list or map, as a key or as a value, or at the root.
   void attach(Node node, const SourceLocation& where) {
     if (open_.empty()) {
       root_ = written_out(node);
@@ -197,7 +197,7 @@ class TreeBuilder : public YAML::EventHandler {
   std::map<YAML::anchor_t, Node> anchors_;  // finished nodes only
 };
 
-// Refused before yaml-cpp sees them: bytes that are not text, which it would read as something else.
+// Rejects bytes that are not text, which yaml-cpp would read as something else.
 void check_encoding(std::string_view text, const std::string& file) {
   SourceLocation here{file, 1, 1};
   for (std::size_t i = 0; i < text.size();) {
@@ -213,7 +213,7 @@ void check_encoding(std::string_view text, const std::string& file) {
   }
 }
 
-// What yaml-cpp says of a tab in the indentation seldom names it.
+// Returns a hint for a tab in the indentation, which yaml-cpp's message seldom names.
 std::string_view tab_hint(std::string_view text, int line) {
   std::istringstream lines{std::string(text)};
   std::string here;
@@ -236,7 +236,7 @@ Node parse_yaml(std::string_view text, const std::string& file_name) {
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& e) {
-    // Of a bracket that is never closed yaml-cpp names the end of the text, or its start; where it opens tells more.
+    // For an unclosed bracket yaml-cpp reports the end or the start of the text; report the opening bracket instead.
     const bool never_closed = e.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW || e.msg == YAML::ErrorMsg::END_OF_MAP_FLOW;
     const SourceLocation* open = never_closed ? builder.innermost_open() : nullptr;
     throw UserError(open != nullptr ? *open : SourceLocation{file_name, e.mark.line + 1, e.mark.column + 1},

@@ -1,4 +1,4 @@
-// load_yaml, and what it remembers.
+// load_yaml and its cache.
 
 #include <sys/stat.h>
 
@@ -15,8 +15,8 @@
 namespace kvcast::config {
 namespace {
 
-// The state of a file by stat(). Equal states mean equal content, unless the file was written again within
-// the resolution of its time of change (as git's index has it, "racily clean").
+// The state of a file from stat(). Equal states mean equal content, unless the file was written again within the
+// resolution of its modification time (git's index calls this "racily clean").
 struct FileState {
   dev_t device = 0;
   ino_t inode = 0;
@@ -51,8 +51,8 @@ std::string content_of(const std::string& path) {
   return std::move(content).str();
 }
 
-// Files that were parsed, by path: a sweep asks for the same few ones for each of its points. What is remembered never
-// differs from what is there.
+// Cache of parsed files by path: a sweep reads the same few files for each of its points. The cache never differs from
+// the files.
 class ParsedFiles {
  public:
   Node load(const std::string& path) {
@@ -81,7 +81,7 @@ class ParsedFiles {
 
   struct Parsed {
     FileState state;
-    bool settled = false;  // the state was old enough when the content was read to stand for it
+    bool settled = false;  // the state was old enough when the content was read to identify it
     std::string content;
     Node root;
   };

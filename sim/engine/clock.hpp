@@ -1,6 +1,6 @@
-// The engine's clock. Whole picoseconds would lose up to half a picosecond an op, which is more than a millionth of a
-// chain of short ops; a double from the start would lose its picoseconds after an hour. So time is a whole origin and a
-// double offset from it, and the origin follows.
+// The engine's clock. Whole picoseconds would lose up to half a picosecond per op, which is more than a millionth of a
+// chain of short ops; a double from the start would lose its picoseconds after an hour. So time is a whole origin plus
+// a double offset, and the origin follows.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,8 @@
 
 namespace kvcast::engine {
 
-// What rounding may set two equal times apart, in picoseconds: enough for ops of 10 s, and nothing beside any op.
+// Largest difference of two equal times by rounding, in picoseconds: enough for ops of 10 s, and negligible compared
+// with any op.
 inline constexpr double kRounding = 1e-3;
 // Times at most this far behind the first of an instant belong to it.
 inline constexpr double kInstantWidth = 1 + kRounding;
@@ -20,14 +21,14 @@ class Clock {
   // Picoseconds after the origin.
   double now() const { return now_; }
   Picoseconds absolute() const { return absolute(now_); }
-  // Of a time near now.
+  // Converts a time near now to picoseconds from the start.
   Picoseconds absolute(double time) const { return origin_ + static_cast<Picoseconds>(std::floor(time + 0.5)); }
   // The last time that still belongs to the instant in progress.
   double instant_end() const { return instant_ + kInstantWidth; }
-  // Numbers the instants.
+  // Number of the instant in progress.
   std::int64_t instant() const { return instant_number_; }
 
-  // Moves on to a time not before now. A time beyond the instant in progress opens the next one.
+  // Advances to a time not before now. A time beyond the instant in progress opens the next one.
   void advance(double to) {
     KVCAST_CHECK(to >= now_);
     now_ = to;
@@ -37,7 +38,7 @@ class Clock {
     }
   }
 
-  // Every so often the origin follows the clock; all times kept as offsets must then be moved back by the result. At
+  // Now and then the origin must follow the clock; all times kept as offsets must then be moved back by the result. At
   // 2^30 ps (1 ms) the offset still resolves 2^-23 ps.
   bool wants_new_origin() const { return now_ >= kTurn; }
   double new_origin() {

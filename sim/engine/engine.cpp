@@ -1,6 +1,6 @@
-// A discrete-event loop in two phases an instant: settle all that happens by itself, then hand out the fifos. Between
-// instants, ops only count down their latencies and work at constant speed, so that the next event is the earliest end
-// of either. A lane runs one op at a time, and so lanes name the running ops everywhere here.
+// A discrete-event loop in two phases per instant: settle everything that happens by itself, then grant the fifos.
+// Between instants, ops only count down their latencies and work at constant speed, so that the next event is the
+// earliest end of either. A lane runs one op at a time, so lanes identify the running ops throughout this file.
 #include "engine/engine.hpp"
 
 #include <algorithm>
@@ -42,10 +42,10 @@ class Run {
   bool take_memory(const LiveOp& op);
   void return_memory(std::uint16_t lane);
   void end_latency(std::uint16_t lane);
-  // Phase 2.
+  // Phase 2: grants fifo resources to waiting ops.
   void hand_out_fifos();
   void begin_work(std::uint16_t lane, double since);
-  // Between instants.
+  // Time of the next event; between instants only.
   double next_event();
   void advance(double to);
 
@@ -71,7 +71,7 @@ Outcome Run::operator()() {
   while (true) {
     settle();
     if (outcome_.out_of_memory) break;
-    // What ends within a picosecond ends at this instant, before the fifos are handed out.
+    // An op that ends within a picosecond ends at this instant, before the fifos are granted.
     if (arbiter_.due() && next_event() > clock_.instant_end()) hand_out_fifos();
     const double next = next_event();
     if (next == Timers::kNever) break;
@@ -121,7 +121,7 @@ void Run::pull_block() {
     source_ended_ = true;
     return;
   }
-  for (const Work& work : block_.works) works_.add(work.latency, block_.demands_of(work));
+  for (const Work& work : block_.works) works_.add(work.latency, block_.demands_of(work), work.pace);
   if (block_.ops.empty()) return;
   window_.set_gate(gate_);
   for (const Op& op : block_.ops) window_.add(block_, op, works_[op.work]);
@@ -185,13 +185,13 @@ void Run::end_latency(std::uint16_t lane) {
 void Run::begin_work(std::uint16_t lane, double since) {
   LiveOp& op = window_.on_lane(lane);
   op.work_start = clock_.absolute(since);
-  fluid_.add(lane, op.cost->alone, op.cost->shares, since);
+  fluid_.add(lane, op.cost->alone, op.cost->shares, since, op.cost->pace);
 }
 
 void Run::hand_out_fifos() {
   granted_.clear();
   arbiter_.hand_out(granted_);
-  // Within the instant they work from the moment at which they could.
+  // Within the instant, each op works from the moment at which it could start.
   for (const FifoArbiter::Grant& grant : granted_) begin_work(grant.lane, grant.since);
 }
 

@@ -1,19 +1,19 @@
-// The engine: runs timed ops on lanes and shared resources, and keeps account of time and memory. It knows nothing of
+// The engine: runs timed ops on lanes and shared resources, and accounts for time and memory. It knows nothing of
 // models, policies or GPUs.
 //
-// Meaning of a run
+// Semantics of a run
 // - A lane runs its ops one after the other in order of arrival (a CUDA stream, a host thread).
 // - An op starts when its lane is free and every op in `after` has finished. It spends its latency using nothing, then
 //   works until all of its demands are served; they advance in proportion, so that an op that runs alone works for
 //   max over its resources of demand / rate.
-// - Fair resources are shared by progressive filling of dominant shares (fluid.hpp). A fifo resource serves one op at a
-//   time, in the order in which ops become ready to work, ties by lower rank; an op takes all its fifo resources
-//   together, at the start of its work, and holds none while it waits (fifo.hpp).
-// - Times up to 1 ps after the first of an instant belong to that instant. Whatever happens at an instant is settled
-//   first, in order of time; at one time finishes come before starts, and starts by lower id; latencies of 0 and ops
-//   without demand are passed on the spot. Then fifo resources are handed out. Instants decide about order only: every
-//   time is kept as it is, so that nothing is lost to them.
-// - An op takes the memory of its positive deltas when it starts and returns that of its negative ones when it
+// - Fair resources are shared by progressive filling of dominant shares, weighted by the works' paces (fluid.hpp). A
+//   fifo resource serves one op at a time, in the order in which ops become ready to work, ties by lower rank; an op
+//   takes all its fifo resources together, at the start of its work, and holds none while it waits (fifo.hpp).
+// - Times up to 1 ps after the first of an instant belong to that instant. All events of an instant are settled
+//   first, in order of time; at equal times finishes come before starts, and starts by lower id; latencies of 0 and ops
+//   without demand complete immediately. Then fifo resources are granted. Instants only decide about order: every
+//   time is kept exactly.
+// - An op allocates the memory of its positive deltas when it starts and frees that of its negative ones when it
 //   finishes. An allocation that does not fit ends the run.
 #pragma once
 
@@ -36,7 +36,7 @@ enum class Sharing : std::uint8_t { kFair, kFifo };
 
 struct Resource {
   std::string name;
-  double rate = 0;  // units a second
+  double rate = 0;  // units per second
   Sharing sharing = Sharing::kFair;
 };
 
@@ -50,41 +50,42 @@ struct System {
   std::vector<Resource> resources;
   std::vector<std::string> lanes;
   std::vector<Pool> pools;
-  std::vector<std::string> owners;  // of memory
+  std::vector<std::string> owners;  // owners of memory
 };
 
 struct Demand {
   std::uint16_t resource = 0;
-  double amount = 0;  // units of the resource; 0 is no demand
+  double amount = 0;  // units of the resource; 0: no demand
 };
 
-// Bytes taken from a pool at the op's start (> 0) or given back at its finish (< 0).
+// Bytes allocated from a pool at the op's start (> 0) or freed at its finish (< 0).
 struct MemoryDelta {
   std::uint16_t pool = 0, owner = 0;
   double bytes = 0;
 };
 
-// The cost of one op or of many equal ones. A fifo resource is named at most once.
+// The cost of one op or of many equal ones. A fifo resource occurs at most once.
 struct Work {
   double latency = 0;                                // picoseconds, not necessarily whole
   std::uint32_t demands_begin = 0, demands_end = 0;  // range of Block::demands
+  double pace = 1;                                   // at which its speed grows where resources are shared; > 0
 };
 
-// Works are numbered from 0 in the order in which they are handed over, over all blocks of a run.
+// Works are numbered from 0 in order of arrival, over all blocks of a run.
 using WorkId = std::uint32_t;
 
 struct Op {
-  std::uint64_t tag = 0;                           // the caller's own; handed back in Record
-  OpId rank = -1;                                  // breaks ties for a fifo, the lower one first; negative: the op's id
-  WorkId work = 0;                                 // handed over with this block or an earlier one
+  std::uint64_t tag = 0;                           // chosen by the caller; returned in Record
+  OpId rank = -1;                                  // breaks ties for a fifo, lower first; negative: the op's id
+  WorkId work = 0;                                 // a work of this block or an earlier one
   std::uint32_t after_begin = 0, after_end = 0;    // range of Block::after: the ops to wait for, earlier ones only
   std::uint32_t memory_begin = 0, memory_end = 0;  // range of Block::memory
   std::uint16_t lane = 0;
 };
 
 // Ops that arrive together, in order of their ids, and the works that are new with them. Demands, predecessors and
-// memory deltas lie in flat arrays of which works and ops refer to ranges. The engine copies these; works stay known
-// until the end of the run.
+// memory deltas are flat arrays; works and ops refer to ranges of them. The engine copies these; works stay known until
+// the end of the run.
 struct Block {
   std::vector<Work> works;
   std::vector<Demand> demands;
@@ -100,9 +101,9 @@ struct Block {
     memory.clear();
   }
   // Appends a work without demands.
-  void add_work(double latency) {
+  void add_work(double latency, double pace = 1) {
     const auto first = static_cast<std::uint32_t>(demands.size());
-    works.push_back({latency, first, first});
+    works.push_back({latency, first, first, pace});
   }
   // Adds a demand to the work that was appended last.
   void add_demand(std::uint16_t resource, double amount) {
@@ -138,22 +139,22 @@ struct Block {
   }
 };
 
-// A source of ops. Ids count up from 0 in order of arrival, over all blocks. The last op of a block is its gate:
-// the next block is asked for at the instant at which the gate finishes, before anything starts at that instant. That
-// equals having had all ops from the start if and only if every op of a block waits for the gate of the block before,
-// directly, through ops of its own block or through the order of its lane; run() checks this for each op
+// A source of ops. Ids count up from 0 in order of arrival, over all blocks. The last op of a block is its gate: the
+// next block is requested at the instant at which the gate finishes, before anything starts at that instant. That is
+// equivalent to having had all ops from the start if and only if every op of a block waits for the gate of the block
+// before, directly, through ops of its own block or through the order of its lane; run() checks this for each op
 // (waits_for_gate in window.hpp). Ops may outlive the gate of their block. Memory grows with the unfinished ops and
 // with the works, not with all ops.
 class OpSource {
  public:
   virtual ~OpSource() = default;
-  // Replaces the content of `out` by the next block; false at the end. A block without ops is passed over once its
-  // works are taken in.
+  // Replaces the content of `out` by the next block; false at the end. A block without ops is skipped once its works
+  // are added.
   virtual bool next_block(Block& out) = 0;
 };
 
 // A finished op. start ≤ work_start ≤ finish; it worked from work_start on, after its latency and its wait for fifos.
-// Of an op without work, work_start is its finish.
+// For an op without work, work_start is its finish.
 struct Record {
   OpId id = 0;
   std::uint64_t tag = 0;
@@ -161,7 +162,7 @@ struct Record {
   Picoseconds start = 0, work_start = 0, finish = 0;
 };
 
-// Sees a run go by, in order of time.
+// Receives the events of a run in order of time.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -181,7 +182,7 @@ struct PoolPeak {
   std::uint16_t pool = 0;
   double peak_bytes = 0;
   Picoseconds at = 0;              // first moment of the peak
-  std::vector<OwnerBytes> owners;  // in use at that moment, most first; owners of nothing are left out
+  std::vector<OwnerBytes> owners;  // bytes in use at that moment, most first; owners of nothing are left out
 };
 
 // An allocation that did not fit.
@@ -189,27 +190,27 @@ struct OutOfMemory {
   std::uint16_t pool = 0, owner = 0;  // owner of the request
   Picoseconds at = 0;
   double requested = 0, in_use = 0, capacity = 0;  // bytes
-  std::vector<OwnerBytes> owners;                  // in use then, most first
+  std::vector<OwnerBytes> owners;                  // bytes in use then, most first
   OpId op = 0;
   std::uint64_t tag = 0;
 };
 
 struct Outcome {
   Picoseconds makespan = 0;     // finish of the last op, or the moment of out_of_memory
-  std::int64_t ops = 0;         // finished
+  std::int64_t ops = 0;         // finished ops
   std::int64_t events = 0;      // ends of latencies and of ops
-  std::vector<PoolPeak> peaks;  // one a pool
+  std::vector<PoolPeak> peaks;  // one per pool
   std::optional<OutOfMemory> out_of_memory;
   std::size_t peak_live_ops = 0;  // most ops held at once: arrived, not finished
 };
 
 // Runs all ops of the source. The observer may be null. Aborts on ops that break the rules above (unknown lane, work or
 // resource, a range beyond its array, `after` not earlier, negative or non-finite numbers, a demand on a resource of
-// rate 0, more memory returned than taken); whoever makes ops of user input checks it before. Throws UserError when
-// simulated time passes 2^62 ps (53 days).
+// rate 0, more memory freed than allocated); callers that make ops from user input check it before. Throws UserError
+// when simulated time passes 2^62 ps (53 days).
 Outcome run(const System& system, OpSource& source, Observer* observer);
 
-// Hands out ops that are all there, as one block.
+// Supplies ops that are all known in advance, as one block.
 class OneBlock final : public OpSource {
  public:
   explicit OneBlock(Block block) : block_(std::move(block)) {}

@@ -1,7 +1,7 @@
-// A waiting op stands in the queue of one of the fifos that it needs: of a taken one, if there is one. As long as that
-// fifo is taken the op cannot go and is not looked at. So a release costs a look at the queue of the fifo up to the
-// first op that takes it, however many ops wait. Ops in the queues of several free fifos are looked at in ready order;
-// one pass is enough, because handing out only takes.
+// A waiting op is in the queue of one of the fifos that it needs: of a taken one, if there is one. As long as that fifo
+// is taken the op cannot start and is not considered. So a release costs a scan of the queue of the fifo up to the
+// first op that takes it, however many ops wait. Ops in the queues of several free fifos are considered in ready order;
+// one pass is enough, because granting only takes.
 #include "engine/fifo.hpp"
 
 #include <algorithm>

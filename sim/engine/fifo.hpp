@@ -10,16 +10,16 @@
 
 namespace kvcast::engine {
 
-// Ops, at most one a lane, wait in ready order: by the instant at which they became ready, ties by lower rank, then by
-// the order of enqueue(). An op takes all its fifos together and holds none while it waits; the first in ready order
-// whose fifos are all free goes, so that an op may overtake another that waits for a resource which it does not need.
-// Times are picoseconds after the clock's origin.
+// Ops, at most one per lane, wait in ready order: by the instant at which they became ready, ties by lower rank, then
+// by the order of enqueue(). An op takes all its fifos together and holds none while it waits; the first in ready order
+// whose fifos are all free is granted, so that an op may overtake another that waits for a resource which it does not
+// need. Times are picoseconds after the clock's origin.
 class FifoArbiter {
  public:
   struct Ready {
     std::uint16_t lane;
     double time;
-    std::int64_t instant;  // that the time belongs to
+    std::int64_t instant;  // instant that the time belongs to
     graph::OpId rank;
   };
   struct Grant {
@@ -32,7 +32,7 @@ class FifoArbiter {
   // An op is ready to work and needs these resources (not empty, no resource twice; they must stay in place until the
   // op is granted). Instants do not decrease from call to call.
   void enqueue(const Ready& ready, std::span<const std::uint16_t> needs);
-  // Whether hand_out() has a candidate.
+  // Returns whether hand_out() has a candidate.
   bool due() const { return !open_.empty(); }
   // Gives free resources to waiting ops; appends them in ready order.
   void hand_out(std::vector<Grant>& out);
@@ -46,12 +46,12 @@ class FifoArbiter {
   struct Turn {
     std::int64_t instant;
     graph::OpId rank;
-    std::int64_t sequence;  // of enqueue()
+    std::int64_t sequence;  // number of the call of enqueue()
     auto operator<=>(const Turn&) const = default;
   };
   struct Waiting {
     Turn turn;
-    double time, moved;  // when it became ready; moved_ at that time
+    double time, moved;  // time at which it became ready; value of moved_ at that time
     std::span<const std::uint16_t> needs;
   };
   struct Fifo {

@@ -1,7 +1,7 @@
-// Water-filling over the fair resources. Most sets of ops need no filling: where no resource is overloaded at full
-// speed, all run at full speed; and of two ops neither can go on after the other has stopped, since a resource that one
-// fills alone it fills at speed 1. The loads are summed afresh each time, because sums kept up by adding and
-// subtracting drift.
+// Water-filling over the fair resources. Most sets of ops need no filling: if no resource is overloaded at full speed,
+// all run at full speed; and of two ops at one pace neither can continue after the other has stopped, since a resource
+// that one fills alone it fills at speed 1. The loads are summed afresh each time, because sums maintained by adding
+// and subtracting drift.
 #include "engine/fluid.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace kvcast::engine {
 
 namespace {
-// Resources that fill up at levels closer than this fill up together: far above rounding, far below what could be seen.
+// Resources that fill up at levels closer than this fill up together: far above rounding, far below any visible effect.
 constexpr double kTie = 1 + 1e-12;
 // Distinguishes a finish that no clock reaches from no finish at all.
 constexpr double kFarthest = 1e300;
@@ -49,7 +49,7 @@ void Fluid::set_speeds(double now) {
   const double load = heaviest_load();
   if (load <= 1) {
     set_all(1, now);
-  } else if (working_.size() == 2) {
+  } else if (working_.size() == 2 && working_[0].pace == working_[1].pace) {
     set_all(1 / load, now);
   } else {
     fill_progressively(now);
@@ -57,31 +57,32 @@ void Fluid::set_speeds(double now) {
 }
 
 void Fluid::tally_open_ops() {
-  for (const std::uint16_t r : touched_) usage_[r].load = 0;
+  for (const std::uint16_t r : touched_) usage_[r].whole = usage_[r].load = 0;
   touched_.clear();
   for (const Working* op : open_) {
     for (const Share& share : op->shares) {
-      double& load = usage_[share.resource].load;
-      if (load == 0) touched_.push_back(share.resource);
-      load += share.use;
+      Usage& usage = usage_[share.resource];
+      if (usage.whole == 0) touched_.push_back(share.resource);
+      usage.whole += share.use;
+      usage.load += share.use * op->pace;
     }
   }
 }
 
-// The load of the resource with the most of it if all ops ran at full speed.
+// Load of the most loaded resource if all ops ran at full speed.
 double Fluid::heaviest_load() const {
   double heaviest = 0;
-  for (const std::uint16_t r : touched_) heaviest = std::max(heaviest, usage_[r].load);
+  for (const std::uint16_t r : touched_) heaviest = std::max(heaviest, usage_[r].whole);
   return heaviest;
 }
 
-// All ops are open and tallied. Each round raises the level to where the next resource is full and stops the ops that
-// use it.
+// Requires that all ops are open and tallied. Each round raises the level to where the next resource is full and stops
+// the ops that use it, or to where the next op runs as fast as alone.
 void Fluid::fill_progressively(double now) {
   for (const std::uint16_t r : touched_) usage_[r].used = 0;
   double level = 0;
   while (true) {
-    level = std::min(1.0, next_level(level));
+    level = next_level(level);
     const std::size_t before = open_.size();
     freeze_at(level, now);
     KVCAST_CHECK(open_.size() < before);
@@ -93,6 +94,7 @@ void Fluid::fill_progressively(double now) {
 double Fluid::next_level(double reached) const {
   double level = kNever;
   for (const std::uint16_t r : touched_) level = std::min(level, (1 - usage_[r].used) / usage_[r].load);
+  for (const Working* op : open_) level = std::min(level, 1 / op->pace);
   return std::max(level, reached);  // rounding may leave a full resource a little over 1
 }
 
@@ -105,14 +107,14 @@ void Fluid::freeze_at(double level, double now) {
   }
   std::size_t kept = 0;
   for (Working* op : open_) {
-    // At level 1 the rest runs as fast as alone.
     const auto is_full = [&](const Share& share) { return usage_[share.resource].full; };
-    if (level < 1 && std::none_of(op->shares.begin(), op->shares.end(), is_full)) {
+    const double speed = std::min(1.0, level * op->pace);
+    if (speed * kTie < 1 && std::none_of(op->shares.begin(), op->shares.end(), is_full)) {
       open_[kept++] = op;
       continue;
     }
-    set_speed(*op, level, now);
-    for (const Share& share : op->shares) usage_[share.resource].used += share.use * level;
+    set_speed(*op, speed, now);
+    for (const Share& share : op->shares) usage_[share.resource].used += share.use * speed;
   }
   open_.resize(kept);
 }

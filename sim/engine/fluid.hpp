@@ -1,4 +1,4 @@
-// Fair resources: the speeds of the ops at work, and the time at which the next of them is done.
+// Fair resources: the speeds of the working ops, and the time at which the next of them is done.
 #pragma once
 
 #include <cstdint>
@@ -14,43 +14,42 @@ struct Share {
   double use = 0;
 };
 
-// The ops at work, at most one a lane, which names it. Speed 1 is that of an op alone; an op at speed v uses v × use of
-// each of its resources. An op's largest use over all its resources, fifo ones included, is 1: its dominant share
-// equals its speed.
+// The working ops, at most one per lane, which identifies it. Speed 1 is that of an op alone; an op at speed v uses
+// v × use of each of its resources. An op's largest use over all its resources, fifo ones included, is 1: its dominant
+// share equals its speed.
 //
-// Progressive filling (dominant resource fairness; Ghodsi et al., NSDI 2011): the speeds of all ops grow from 0 at the
-// same rate. An op stops when a resource of its own is full, or at speed 1; the others go on.
+// Progressive filling (dominant resource fairness, weighted; Ghodsi et al., NSDI 2011): the speeds of all ops grow from
+// 0, each at its pace. An op stops when a resource of its own is full, or at speed 1; the others go on.
 //
-// Times are picoseconds after the clock's origin. Speeds follow a change of the set of ops when solve() is called, and
-// only then.
+// Times are picoseconds after the clock's origin. Speeds change only when solve() is called.
 class Fluid {
  public:
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
   Fluid(std::size_t lanes, std::size_t resources);
 
-  // The op of the lane works from `since` on, now or shortly before; alone it would take `alone` picoseconds. The
-  // shares must stay in place until the op has finished.
-  void add(std::uint16_t lane, double alone, std::span<const Share> shares, double since) {
-    working_.push_back({alone, 0, since, kNever, shares, lane});
+  // The lane's op works from `since` on, now or shortly before; alone it would take `alone` picoseconds. The shares
+  // must stay valid until the op has finished.
+  void add(std::uint16_t lane, double alone, std::span<const Share> shares, double since, double pace = 1) {
+    working_.push_back({alone, 0, since, kNever, shares, lane, pace});
     changed_ = true;
   }
   // Brings the speeds up to date with the set of ops.
   void solve(double now) {
     if (changed_) set_speeds(now);
   }
-  // The next finish, kNever without ops; solve() first.
+  // Time of the next finish, kNever without ops; call solve() first.
   double next_finish() const { return next_finish_; }
-  // Removes the ops that finish up to `limit` and appends their lanes to `out`; solve() first.
+  // Removes the ops that finish up to `limit` and appends their lanes to `out`; call solve() first.
   void take_finished(double limit, std::vector<std::uint16_t>& out);
   // The clock's origin has moved on.
   void shift(double back);
-  // For tests: the speed of a working op.
+  // Speed of a working op, for tests.
   double speed(std::uint16_t lane) const;
 
  private:
-  // The work left at `since`, and what follows from it as long as the speed does not change: kept so, an op loses
-  // accuracy with the changes of its speed and not with every event around it.
+  // The work left at `since`, and what follows from it as long as the speed does not change: an op loses accuracy with
+  // the changes of its own speed and not with every event around it.
   struct Working {
     double left;  // picoseconds at speed 1
     double speed;
@@ -58,11 +57,13 @@ class Fluid {
     double finish;
     std::span<const Share> shares;
     std::uint16_t lane;
+    double pace;
   };
-  // A resource while speeds are computed.
+  // State of a resource while speeds are computed.
   struct Usage {
-    double load = 0;  // use per unit of level by the ops that still grow
-    double used = 0;  // by the ops that have stopped
+    double whole = 0;  // use by the ops that still grow, at full speed
+    double load = 0;   // use per unit of level by the same ops
+    double used = 0;   // by the ops that have stopped
     bool full = false;
   };
 

@@ -1,4 +1,4 @@
-// What may stand where in the JSON of an operation graph.
+// The grammar of an operation graph in JSON.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace kvcast::engine {
 enum class JsonType : std::uint8_t { kObject, kArray, kString, kNumber, kWholeNumber };
 std::string_view json_type_name(JsonType type);
 
-// What a value is, by where it stands.
+// The part of the graph that a value is.
 enum class Part : std::uint8_t {
   kGraph,
   kResources,
@@ -34,7 +34,7 @@ enum class Part : std::uint8_t {
 struct PartSpec {
   std::string_view name;  // for messages
   JsonType type;
-  Part element = Part::kGraph;  // of a list
+  Part element = Part::kGraph;  // part that the elements of a list are
 };
 const PartSpec& spec(Part part);
 

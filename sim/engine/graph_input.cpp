@@ -1,4 +1,4 @@
-// Each check reports the place of the value that is wrong, which is why the text's rows are kept until all of them
+// Each check reports the location of the wrong value, which is why the text's rows are kept until all checks have
 // passed.
 #include "engine/graph_input.hpp"
 
@@ -14,7 +14,7 @@ namespace kvcast::engine {
 namespace {
 
 constexpr std::size_t kMostNames = 65535;
-// The engine's clock goes that far.
+// The range of the engine's clock.
 constexpr double kLongestSeconds = 4.6e6;
 
 class Builder {

@@ -1,5 +1,5 @@
-// Kahn's algorithm, rows in the order in which they become free. Of a graph with a cycle it leaves the rows on cycles
-// and those behind them; going back from any of these along what is left must come round.
+// Kahn's algorithm, rows in the order in which they become free. For a graph with a cycle it leaves the rows on cycles
+// and those behind them; walking back from any of these along what is left must return to a row already seen.
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -44,7 +44,7 @@ std::vector<std::uint32_t> find_cycle(const Waits& waits, const std::vector<std:
 
 Ordering order_rows(const Waits& waits) {
   const std::size_t rows = waits.after.size();
-  std::vector<std::uint32_t> open(rows, 0);  // what a row still waits for
+  std::vector<std::uint32_t> open(rows, 0);  // number of predecessors that a row still waits for
   std::vector<std::size_t> first(rows + 1, 0);
   for (std::size_t row = 0; row < rows; ++row) {
     each_wait(waits, row, [&](std::uint32_t earlier) {

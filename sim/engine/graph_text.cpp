@@ -1,6 +1,6 @@
-// nlohmann's parser as a source of events (SAX), because a finished JSON tree no longer knows where its values stood
-// and keeps only the last of two equal keys. The events are checked against the grammar as they come, so that nesting
-// never goes deeper than the grammar does.
+// Uses nlohmann's parser as a source of events (SAX), because a finished JSON tree no longer knows where its values
+// were and keeps only the last of two equal keys. The events are checked against the grammar as they come, so that
+// nesting never goes deeper than the grammar does.
 #include "engine/graph_text.hpp"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ SourceLocation locate(std::string_view text, const std::string& file_name, TextO
 
 namespace {
 
-// Lets the parser read and us see how far it has come.
+// An iterator that reports how far the parser has read.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -68,7 +68,7 @@ class Reader {
     return std::move(graph_);
   }
 
-  // The events. What they return is whether to go on; mistakes leave by exception.
+  // The parser's events. They return whether to continue; mistakes leave by exception.
   bool null() { return refuse("null"); }
   bool boolean(bool value) { return refuse(value ? "true" : "false"); }
   bool number_integer(std::int64_t value) { return number({static_cast<double>(value), value}); }
@@ -94,7 +94,7 @@ class Reader {
     unsigned seen_keys = 0;  // bit i: the i-th of keys_of(part)
   };
 
-  // What the value that comes now is.
+  // Returns the part of the grammar that the next value is.
   Part current() const {
     if (open_.empty()) return Part::kGraph;
     const PartSpec& container = spec(open_.back().part);
@@ -121,7 +121,7 @@ class Reader {
   const char* seen_;  // end of what the parser has read
   GraphText graph_;
   std::vector<Open> open_;
-  Part key_part_ = Part::kGraph;  // what the last key announces
+  Part key_part_ = Part::kGraph;  // part that the last key announces
 };
 
 // The parser has just read the closing quote; a quote within the string has an odd number of backslashes before it.
@@ -137,7 +137,7 @@ TextOffset Reader::start_of_string() const {
   return 0;
 }
 
-// Of a number, true, false or null; the parser may have read one character more.
+// Start of a number, true, false or null; the parser may have read one character more.
 TextOffset Reader::start_of_word() const {
   const auto of_word = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == 'E' || c == '+' || c == '-' || c == '.';
@@ -274,7 +274,7 @@ void Reader::store_whole(Part part, const Number& number, TextOffset at) {
 }
 
 bool Reader::parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) {
-  // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error ...": the place is ours already.
+  // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error ...": the location is ours already.
   std::string what = error.what();
   what.erase(0, what.find("] ") + 2);
   if (what.starts_with("parse error at line")) what.erase(0, what.find(": ") + 2);

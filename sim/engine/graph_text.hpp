@@ -1,4 +1,4 @@
-// The first step of reading an operation graph: JSON text to rows, names and places still as written.
+// The first step of reading an operation graph: JSON text to rows, with names and locations as written.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace kvcast::engine {
 
-// Where something stands in the text: bytes from its start.
+// A position in the text: bytes from its start.
 using TextOffset = std::size_t;
 
-// Every different string once.
+// Every distinct string once.
 class Names {
  public:
   std::uint32_t id(const std::string& name);
@@ -44,7 +44,7 @@ struct AfterRow {
   TextOffset at = 0;
 };
 
-// Demands and predecessors of an op stand in the graph's flat lists, from the op's first up to the next op's first.
+// Demands and predecessors of an op are in the graph's flat lists, from the op's first up to the next op's first.
 struct OpRow {
   std::int64_t id = 0;
   TextOffset at = 0;

@@ -1,5 +1,5 @@
-// The owners at a peak are written down when the peak is left and not with every step of a climb: a KV cache that grows
-// op by op costs one copy and not one an op.
+// The owners at a peak are recorded when the peak is left and not at every step of a climb: a KV cache that grows op by
+// op costs one copy and not one per op.
 #include "engine/pools.hpp"
 
 #include <algorithm>

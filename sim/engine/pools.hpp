@@ -1,4 +1,4 @@
-// Memory pools: what is in use, by whom, and the most that ever was.
+// Memory pools: bytes in use, their owners, and the peak.
 #pragma once
 
 #include <vector>
@@ -11,16 +11,16 @@ class MemoryPools {
  public:
   explicit MemoryPools(const System& system);
 
-  // Takes bytes > 0 for an owner; false, and nothing taken, if they do not fit.
+  // Allocates bytes > 0 for an owner; returns false, and allocates nothing, if they do not fit.
   bool take(std::uint16_t pool, std::uint16_t owner, double bytes, Picoseconds at);
-  // Gives bytes > 0 back. Aborts if the owner does not have them.
+  // Frees bytes > 0. Aborts if the owner does not have them.
   void give_back(std::uint16_t pool, std::uint16_t owner, double bytes);
 
   double in_use(std::uint16_t pool) const { return pools_[pool].in_use; }
   double capacity(std::uint16_t pool) const { return pools_[pool].capacity; }
-  // What each owner has in the pool now, most first, ties by owner.
+  // Bytes that each owner has in the pool now, most first, ties by owner.
   std::vector<OwnerBytes> owners(std::uint16_t pool) const;
-  // The peaks up to now, one a pool.
+  // The peaks up to now, one per pool.
   std::vector<PoolPeak> peaks();
 
  private:
@@ -28,7 +28,7 @@ class MemoryPools {
     double capacity = 0, in_use = 0;
     std::vector<double> by_owner;
     PoolPeak peak;
-    bool at_peak = false;  // in use are exactly the peak's bytes; its owners are noted when that ends
+    bool at_peak = false;  // bytes in use equal the peak; its owners are recorded when that ends
   };
   void leave_peak(std::uint16_t pool);
   std::vector<State> pools_;

@@ -1,4 +1,4 @@
-// Reads, runs, writes.
+// Reads a graph, runs it and writes the result.
 #include "engine/simulate.hpp"
 
 #include <fmt/format.h>

@@ -5,9 +5,9 @@
 //    "lanes": ["compute", "copy"],
 //    "ops": [{"id": 0, "lane": "compute", "latency_s": 2e-6, "demand": {"hbm": 1e9}, "after": []}]}
 //
-// Ids are whole numbers from 0, in any order, with gaps if need be; `after` may name ops that come later in the file. A
-// lane runs its ops in the order of the file. latency_s, demand and after may be left out. Ties for a fifo go to the
-// lower id.
+// Ids are whole numbers from 0, in any order, gaps allowed; `after` may name ops that come later in the file. A lane
+// runs its ops in the order of the file. latency_s, demand and after may be left out. Ties for a fifo go to the lower
+// id.
 #pragma once
 
 #include <string>

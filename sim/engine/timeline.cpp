@@ -15,14 +15,15 @@ namespace {
 
 constexpr int kProcess = 1;
 
-// As a JSON string with its quotes. Bytes that are not UTF-8 are replaced: a label must not spoil the file.
+// Returns the text as a JSON string with its quotes. Bytes that are not UTF-8 are replaced, so that a label cannot make
+// the file invalid.
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 std::string microseconds(Picoseconds t) { return fmt::format("{}.{:06}", t / 1'000'000, t % 1'000'000); }
 
-// Readers keep whole nanoseconds. Both ends are rounded down, and never a duration: else a slice could reach into the
+// Viewers keep whole nanoseconds. Both ends are rounded down, never a duration: otherwise a slice could reach into the
 // next one and be taken for its parent.
 Picoseconds readable(Picoseconds t) { return t - t % 1000; }
 std::string from_to(Picoseconds from, Picoseconds to) {
@@ -48,7 +49,7 @@ class Writer {
                       quoted(system_.lanes[lane])));
     event(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}})",
                       kProcess, lane + 1, lane));
-    std::vector<std::string> open;  // groups around the slice before
+    std::vector<std::string> open;  // groups of the previous slice
     for (std::size_t i = 0; i < slices.size(); ++i) {
       const std::vector<std::string>& groups = slices[i].label.groups;
       const auto [differs, ignored] = std::mismatch(open.begin(), open.end(), groups.begin(), groups.end());
@@ -129,7 +130,7 @@ void write_timeline(std::ostream& out, const System& system, const TimelineLog& 
   }
   Writer writer(out, system);
   for (const auto& [lane, slices] : lanes) writer.lane(lane, slices);
-  // Behind all slices: an arrow belongs to the innermost slice that is known at its time.
+  // Arrows follow all slices: an arrow belongs to the innermost slice that is known at its time.
   for (const auto& [lane, slices] : lanes) {
     for (const Slice& s : slices) {
       const auto from = s.label.waited_for ? drawn.find(*s.label.waited_for) : drawn.end();

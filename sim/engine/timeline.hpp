@@ -1,5 +1,5 @@
-// The timeline of a run in Chrome's trace event format (JSON), which Perfetto and chrome://tracing open: one row a
-// lane, one slice an op within the slices of its groups, an arrow for a wait, one counter a memory pool.
+// The timeline of a run in Chrome's trace event format (JSON), which Perfetto and chrome://tracing open: one row per
+// lane, one slice per op within the slices of its groups, an arrow per wait, one counter per memory pool.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace kvcast::engine {
 
-// Keeps a run's records and changes of memory.
+// Records a run's ops and changes of memory.
 class TimelineLog final : public Observer {
  public:
   struct MemoryChange {
@@ -37,23 +37,23 @@ class TimelineLog final : public Observer {
   std::vector<MemoryChange> memory_;
 };
 
-// How an op is shown.
+// The text and numbers of an op in a timeline.
 struct TimelineLabel {
   std::string name;
   std::string category;
-  std::vector<std::pair<std::string, double>> numbers;  // beside the slice when it is clicked
-  // The slices around it, outermost first: {"step 12", "layer 3"}. Ops that follow each other on a lane share slices
-  // as long as their groups are alike.
+  std::vector<std::pair<std::string, double>> numbers;  // shown with the slice when it is clicked
+  // The slices around it, outermost first: {"step 12", "layer 3"}. Consecutive ops on a lane share slices as long as
+  // their groups are equal.
   std::vector<std::string> groups;
-  std::optional<OpId> waited_for;  // an op on another lane that is drawn, too
+  std::optional<OpId> waited_for;  // an op on another lane that is drawn as well
 };
 
-// Ops that take no time are left out. Starts and ends are whole nanoseconds, the resolution of readers. Slices of a row
-// are written in order of time, outer ones first, as readers nest them.
+// Omits ops that take no time. Starts and ends are whole nanoseconds, the resolution of viewers. Slices of a row are
+// written in order of time, outer ones first, as viewers nest them.
 void write_timeline(std::ostream& out, const System& system, const TimelineLog& log,
                     const std::function<TimelineLabel(const Record&)>& describe);
 
-// Hands a run to two observers.
+// Forwards a run's events to two observers.
 class BothObservers final : public Observer {
  public:
   BothObservers(Observer& first, Observer& second) : first_(first), second_(second) {}

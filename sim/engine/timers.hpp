@@ -1,4 +1,4 @@
-// Latencies in progress: what ends next.
+// Latencies in progress, ordered by their end.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,8 @@
 
 namespace kvcast::engine {
 
-// At most one latency a lane, which names it. The heap has lanes alone, since small elements are cheaper to move.
+// At most one latency per lane, which identifies it. The heap contains only lanes, since small elements are cheaper to
+// move.
 class Timers {
  public:
   static constexpr double kNever = std::numeric_limits<double>::infinity();

@@ -1,4 +1,4 @@
-// Flat arrays only: slots and edges come from free lists, ids find their slot in a ring. Nothing is allocated once the
+// Flat arrays only: slots and edges come from free lists, and a ring maps ids to slots. Nothing is allocated once the
 // arrays have reached the size that the graph needs.
 #include "engine/window.hpp"
 

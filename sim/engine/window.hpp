@@ -23,18 +23,18 @@ struct LiveOp {
   bool has_memory = false;
 };
 
-// Whether an op of a later block than `gate` waits for it: it names the gate, or an op of its own block (ids above the
-// gate's, all of which wait for it), or follows such an op on its lane (lane_before: the last op that arrived there
-// earlier, −1 if none). Anything else could have run before the gate and must not come after it.
+// Returns whether an op of a block after `gate` waits for it: it names the gate, or an op of its own block (ids above
+// the gate's, all of which wait for it), or follows such an op on its lane (lane_before: the last op that arrived there
+// earlier, −1 if none). Any other op could have run before the gate and must not come after it.
 bool waits_for_gate(std::span<const OpId> after, OpId lane_before, OpId gate);
 
-// Ops that have arrived and not finished, in slots that are used again. A finished op leaves 4 bytes behind until all
+// Ops that have arrived and not finished, in slots that are reused. A finished op leaves 4 bytes behind until all
 // before it have finished too.
 class OpWindow {
  public:
   explicit OpWindow(std::size_t lanes);
 
-  // Takes in the next op, one of the block; its id is the number of ops before it. The cost must outlive the op.
+  // Adds the next op, one of the block; its id is the number of ops before it. The cost must outlive the op.
   void add(const Block& block, const Op& op, const Cost& cost);
   // From now on, new ops belong to the block after this op; −1: to the first block.
   void set_gate(OpId gate) { gate_ = gate; }
@@ -45,12 +45,12 @@ class OpWindow {
   LiveOp& on_lane(std::uint16_t lane) { return slots_[lanes_[lane].head]; }
   // The memory deltas of that op.
   std::span<const MemoryDelta> memory_on(std::uint16_t lane) const { return memory_[lanes_[lane].head]; }
-  // Whether there are ops that have not been taken and wait for nothing: their lane is free and all of their
+  // Returns whether there are ops that have not been taken and wait for nothing: their lane is free and all of their
   // predecessors have finished.
   bool has_startable() const { return !startable_.empty(); }
-  // Takes the one with the lowest id of these; returns its lane.
+  // Takes the startable op with the lowest id; returns its lane.
   std::uint16_t take_startable();
-  // Forgets the first op of the lane.
+  // Removes the first op of the lane.
   void finish(std::uint16_t lane);
 
  private:

@@ -14,8 +14,9 @@ std::span<const T> WorkTable::keep(const std::vector<T>& items) {
   return {place, items.size()};
 }
 
-void WorkTable::add(double latency, std::span<const Demand> demands) {
+void WorkTable::add(double latency, std::span<const Demand> demands, double pace) {
   KVCAST_CHECK(latency >= 0 && std::isfinite(latency));
+  KVCAST_CHECK(pace > 0 && std::isfinite(pace));
   shares_.clear();
   fifos_.clear();
   double alone = 0;
@@ -25,7 +26,7 @@ void WorkTable::add(double latency, std::span<const Demand> demands) {
     if (demand.amount == 0) continue;
     const Resource& resource = system_.resources[demand.resource];
     KVCAST_CHECK(resource.rate > 0);
-    // An amount so small that it vanishes is still a demand: the op has to get its fifos.
+    // A negligible amount is still a demand: the op has to get its fifos.
     const double time = std::max(demand.amount / resource.rate * kPicosPerSecond, 1e-300);
     alone = std::max(alone, time);
     if (resource.sharing == Sharing::kFifo) {
@@ -39,7 +40,7 @@ void WorkTable::add(double latency, std::span<const Demand> demands) {
   for (Share& share : shares_) share.use /= alone;
   std::pmr::polymorphic_allocator<Cost> costs(&memory_);
   Cost* const cost = costs.allocate(1);
-  costs_.push_back(std::construct_at(cost, Cost{latency, alone, keep(shares_), keep(fifos_)}));
+  costs_.push_back(std::construct_at(cost, Cost{latency, alone, keep(shares_), keep(fifos_), pace}));
 }
 
 }  // namespace kvcast::engine

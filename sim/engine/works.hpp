@@ -12,22 +12,23 @@
 
 namespace kvcast::engine {
 
-// A work whose demands have become the time that an op works alone, the largest demand / rate, and the shares of
+// A work with its demands converted to the time that an op works alone, the largest demand / rate, and the shares of
 // resources that it then uses.
 struct Cost {
   double latency = 0, alone = 0;  // picoseconds; alone is 0 without demands
   std::span<const Share> shares;  // of fair resources
   std::span<const std::uint16_t> fifos;
+  double pace = 1;
 };
 
-// Works are taken in once, however many ops have them. Costs stay in place until the end of the run.
+// Works are added once, however many ops have them. Costs keep their addresses until the end of the run.
 class WorkTable {
  public:
   explicit WorkTable(const System& system) : system_(system) {}
 
-  // Takes in the next work. Aborts on numbers and resources that no work may have.
-  void add(double latency, std::span<const Demand> demands);
-  // Aborts on an id that was not handed over.
+  // Adds the next work. Aborts on invalid numbers and resources.
+  void add(double latency, std::span<const Demand> demands, double pace = 1);
+  // Aborts on an unknown id.
   const Cost& operator[](WorkId id) const {
     KVCAST_CHECK(id < costs_.size());
     return *costs_[id];
@@ -38,7 +39,7 @@ class WorkTable {
   std::span<const T> keep(const std::vector<T>& items);
 
   const System& system_;
-  std::pmr::monotonic_buffer_resource memory_;  // of what costs_ leads to
+  std::pmr::monotonic_buffer_resource memory_;  // storage of what costs_ refers to
   std::vector<const Cost*> costs_;
   std::vector<Share> shares_;  // scratch
   std::vector<std::uint16_t> fifos_;

@@ -1,5 +1,5 @@
 // The operation graph: WORK (bytes, flops, launches, copies, order), never seconds. Policies and lowering write it;
-// hardware/ alone turns it into time.
+// only hardware/ turns it into time.
 #pragma once
 
 #include <boost/container/small_vector.hpp>
@@ -12,10 +12,10 @@
 
 namespace kvcast::graph {
 
-// Number of an op in its stream of ops, from 0, in the order of creation. An op depends on earlier ones only.
+// Number of an op in its stream of ops, from 0, in the order of creation. An op depends only on earlier ones.
 using OpId = std::int64_t;
 
-// Everything that runs one op after another: CUDA streams, host threads, the pool of CPU workers.
+// A lane runs one op after another: CUDA streams, host threads, the pool of CPU workers.
 enum class Lane : std::uint8_t {
   kHost,          // the thread that runs the model
   kRecallThread,  // host thread that issues recalls
@@ -30,13 +30,13 @@ enum class Lane : std::uint8_t {
 inline constexpr int kLaneCount = 9;
 std::string_view lane_name(Lane lane);
 
-// What an op is for: the rows of a step's breakdown.
+// The purpose of an op: the rows of a step's breakdown.
 enum class Kind : std::uint8_t {
   kGemm,        // dense projections and the language-model head
   kAttention,   // attention over the KV pairs that are read
   kSmall,       // norms, RoPE, append, activation, sampling
   kScore,       // estimating which tokens matter
-  kTopK,        // picking them
+  kTopK,        // selecting them
   kIndex,       // building or updating summaries, centroids, hashes; eviction and compaction
   kCopyIn,      // host to device
   kCopyOut,     // device to host
@@ -50,11 +50,11 @@ enum class Kind : std::uint8_t {
 inline constexpr int kKindCount = 14;
 std::string_view kind_name(Kind kind);
 
-// The unit that multiplies: 16-bit products run everywhere, the others at a card's own rate where it has them.
+// Formats of products: 16-bit products run everywhere, the others at the GPU's own rate if it supports them.
 enum class Products : std::uint8_t { kHalf, kFp8, kInt8, kFp4 };
 
 // C[m×n] = A[m×k] · B[k×n]; B are weights, read once. element_bytes: of A and C, and of B unless weight_bytes says
-// otherwise (a mean, scales included). groups: so many products of this shape in one kernel, each with its own B
+// otherwise (a mean, scales included). groups: number of products of this shape in one kernel, each with its own B
 // (experts, heads); m is a mean over them.
 struct Gemm {
   double m = 0, n = 0, k = 0;
@@ -62,7 +62,8 @@ struct Gemm {
   double weight_bytes = 0;
   double groups = 1;
   Products products = Products::kHalf;
-  double stored_bytes() const { return groups * n * k * (weight_bytes > 0 ? weight_bytes : element_bytes); }  // of B
+  // bytes of B
+  double stored_bytes() const { return groups * n * k * (weight_bytes > 0 ? weight_bytes : element_bytes); }
   bool operator==(const Gemm&) const = default;
 };
 
@@ -76,10 +77,10 @@ struct DecodeAttention {
   double unit_bytes = 0;
   double kv_reads = 1;
   double score_bytes = 0;   // bytes of attention scores written out, 0 = none
-  double unpack_flops = 0;  // on the vector units, before the products: what makes numbers of packed pairs
+  double unpack_flops = 0;  // on the vector units, before the products: unpacks packed pairs
   double product_dims =
-      0;  // multiply-adds of a query head and a pair; 0: 2 · head_dim, queries with keys and weights with values
-  bool warm = false;  // the same KV pairs were read just before: what fits into the L2 is found there
+      0;  // multiply-adds per query head and pair; 0: 2 · head_dim, queries with keys and weights with values
+  bool warm = false;  // the same KV pairs were just read: those that fit are in the L2
   bool operator==(const DecodeAttention&) const = default;
 };
 
@@ -90,9 +91,9 @@ struct PrefillAttention {
   bool operator==(const PrefillAttention&) const = default;
 };
 
-// A kernel that streams or gathers: bytes and flops, nothing special about its shape. unit_bytes as above.
-// kFactorise: a library's decomposition of square matrices, whose steps wait for each other; unit_bytes: of one of
-// their rows, in single precision. kConcatenate: appends what it reads to a new tensor, as torch.cat does.
+// A kernel that streams or gathers, described by its bytes and flops alone. unit_bytes as above. kFactorise: a
+// library's decomposition of square matrices, whose steps wait for each other; unit_bytes: bytes of one of their rows,
+// in single precision. kConcatenate: appends what it reads to a new tensor, as torch.cat does.
 enum class KernelClass : std::uint8_t { kElementwise, kScore, kReduce, kGather, kConvert, kFactorise, kConcatenate };
 struct Kernel {
   KernelClass cls = KernelClass::kElementwise;
@@ -103,8 +104,8 @@ struct Kernel {
   bool operator==(const Kernel&) const = default;
 };
 
-// The k largest of `columns` scores in each of `rows`. passes: how often a row is gone over beside a selection that
-// looks at eight bits of a score at a time.
+// Selects the k largest of `columns` scores in each of `rows`. passes: additional passes over a row compared with a
+// selection that examines eight bits of a score at a time.
 struct TopK {
   double rows = 0, columns = 0, k = 0;
   double score_bytes = 4;
@@ -113,7 +114,7 @@ struct TopK {
 };
 
 // An exchange between `ranks` GPUs, this one included, of `bytes` on each: an all-reduce leaves the sum on all of them,
-// an all-gather the parts of all, kNext hands them to the GPU that follows in the pipeline.
+// an all-gather the parts of all, kNext sends them to the next GPU of the pipeline.
 enum class Exchange : std::uint8_t { kAllReduce, kAllGather, kNext };
 struct Collective {
   Exchange exchange = Exchange::kAllReduce;
@@ -124,18 +125,18 @@ struct Collective {
 
 enum class Direction : std::uint8_t { kHostToDevice, kDeviceToHost };
 enum class CopyKind : std::uint8_t {
-  kMemcpyAsync,  // one call a run, pinned memory
-  kMemcpy2D,     // one call a run, each of `rows` short rows
+  kMemcpyAsync,  // one call per run, pinned memory
+  kMemcpy2D,     // one call per run, each of `rows` short rows
   kBatched,      // one call for all runs
   kZeroCopy,     // a kernel reads pinned host memory
-  kPageable,     // one call a run, pageable memory: staged by the driver
+  kPageable,     // one call per run, pageable memory: staged by the driver
 };
 // `runs` pieces of run_bytes each, contiguous or (2D) of `rows` short rows, issued by the host thread `issuer`.
 struct Copy {
   Direction direction = Direction::kHostToDevice;
   CopyKind kind = CopyKind::kMemcpyAsync;
   double runs = 0, run_bytes = 0;
-  double rows = 1;  // of one 2D copy
+  double rows = 1;  // rows of one 2D copy
   Lane issuer = Lane::kHost;
   bool operator==(const Copy&) const = default;
 };
@@ -150,9 +151,9 @@ enum class HostCall : std::uint8_t {
   kPythonPage,      // one page in a Python recall loop
   kPythonHead,      // one head in a Python recall loop
   kTask,            // hand a task to another host thread
-  kEngineStep,      // what a serving engine does between two steps
+  kEngineStep,      // work of a serving engine between two steps
   kEngineSequence,  // the same, for each of `count` sequences
-  kEngineLayer,     // Python of a framework in a layer, beyond kEagerLayer
+  kEngineLayer,     // Python time of a framework per layer, in addition to kEagerLayer
 };
 struct Host {
   HostCall call = HostCall::kLaunch;
@@ -161,12 +162,11 @@ struct Host {
 };
 
 // `items` independent pieces of work spread over the CPU workers; each reads bytes from DRAM (in runs of unit_bytes)
-// and computes flops, then picks the `kept` largest of `ranked` scores and counts the `looked_up` entries of hash
-// `buckets`.
-// places: how many runs or buckets lie anywhere in region_bytes of memory, so that the core has to translate their
-// addresses first; the item's own share of a region that several items read from. 0: what is read lies side by side.
-// product_flops: of a library's matrix products, whose operands stay in the caches. threads: the workers that an
-// operator of a framework wakes; 0: all, by code that was made for it.
+// and computes flops, then selects the `kept` largest of `ranked` scores and counts the `looked_up` entries of hash
+// `buckets`. places: number of runs or buckets at arbitrary addresses in region_bytes of memory, so that the core has
+// to translate their addresses first; the item's own share of a region that several items read from. 0: the data read
+// are contiguous. product_flops: of a library's matrix products, whose operands stay in the caches. threads: the
+// workers that an operator of a framework wakes; 0: all, for custom code.
 struct CpuWork {
   double items = 0, bytes_per_item = 0, flops_per_item = 0;
   double unit_bytes = 256;
@@ -185,7 +185,7 @@ struct Marker {
 using Work =
     std::variant<Marker, Gemm, DecodeAttention, PrefillAttention, Kernel, TopK, Copy, Host, CpuWork, Collective>;
 
-// Bytes that an op takes from a pool when it starts (> 0) or gives back when it finishes (< 0).
+// Bytes that an op allocates from a pool when it starts (> 0) or frees when it finishes (< 0).
 enum class Pool : std::uint8_t { kHbm, kDram };
 struct MemoryDelta {
   Pool pool = Pool::kHbm;
@@ -196,7 +196,7 @@ struct MemoryDelta {
 struct Op {
   Kind kind = Kind::kMarker;
   Lane lane = Lane::kCompute;
-  std::int16_t layer = -1;  // -1: belongs to no layer
+  std::int16_t layer = -1;  // -1: no layer
   Work work;
   boost::container::small_vector<OpId, 3> after;
   boost::container::small_vector<MemoryDelta, 1> memory;

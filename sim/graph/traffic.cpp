@@ -3,7 +3,7 @@
 namespace kvcast::graph {
 namespace {
 
-constexpr double kHalf = 2;  // bytes of a query's or an output's number, however the cache is packed
+constexpr double kHalf = 2;  // bytes per element of a query or an output, however the cache is packed
 
 struct Count {
   Traffic operator()(const Marker&) const { return {}; }

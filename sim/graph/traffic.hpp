@@ -1,4 +1,4 @@
-// Bytes that work moves, by tier and direction: they follow from the work alone.
+// Bytes that work moves, by tier and direction; they follow from the work alone.
 #pragma once
 
 #include "graph/op.hpp"
@@ -9,8 +9,8 @@ struct Traffic {
   double hbm_read = 0, hbm_write = 0;  // kernels of the device; copies between host and device count as h2d and d2h
   double h2d = 0, d2h = 0;
   double cpu_dram = 0;    // read by CPU workers
-  double kv_read = 0;     // share of hbm_read that is KV pairs of decode attention
-  double h2d_pieces = 0;  // contiguous pieces that h2d comes in
+  double kv_read = 0;     // part of hbm_read: KV pairs read by decode attention
+  double h2d_pieces = 0;  // contiguous pieces that make up h2d
 
   Traffic& operator+=(const Traffic& other);
   Traffic scaled(double factor) const;

@@ -29,6 +29,7 @@ struct Cost {
   Picoseconds latency = 0;
   boost::container::small_vector<Demand, 7> demands;  // each resource at most once
   std::optional<Issue> issue;
+  double pace = 1;  // at which its speed grows where resources are shared
 
   double alone = 0;                // seconds with every resource idle, issue->first included
   std::optional<Resource> bound;   // what sets the pace alone: the largest demand; none where waiting is longer

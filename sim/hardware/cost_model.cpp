@@ -56,6 +56,14 @@ config::Hardware share_of(config::Hardware machine, int gpus) {
   return machine;
 }
 
+// Writes of the device to the host need no answer, its reads do: where the two directions are not equals, copies to the
+// host grow as many times faster than those to the device that a full link ends up with both_h2d_share.
+double pace_of(const graph::Copy& copy, const config::Link& link) {
+  const double in = link.both_h2d_share;
+  if (copy.direction != graph::Direction::kDeviceToHost || in <= 0 || in >= 1) return 1;
+  return (1 - in) / link.d2h_bandwidth / (in / link.h2d_bandwidth);
+}
+
 std::string describe(const Term& term, const Cost& cost) {
   std::string text = fmt::format("{:>10}  {}", format_quantity(term.seconds.value, Dimension::kSeconds), term.what);
   if (term.role == Term::Role::kWork) text += fmt::format(" ({})", resource_name(term.resource));
@@ -91,6 +99,12 @@ Terms CostModel::terms(const graph::Work& work, graph::Lane lane) const {
   std::visit(AddWork{terms, *hardware_, *framework_, lane}, work);
   if (!shift_.source.empty()) terms.shift(shift_);
   return terms;
+}
+
+Cost CostModel::cost(const graph::Work& work, graph::Lane lane) const {
+  Cost cost = terms(work, lane).cost(rates_.data());
+  if (const auto* const copy = std::get_if<graph::Copy>(&work)) cost.pace = pace_of(*copy, hardware_->link);
+  return cost;
 }
 
 std::string CostModel::explain(const graph::Op& op) const {

@@ -1,7 +1,7 @@
 // Turns work into time: the only place that knows both.
 //
 // Kernels take gap + floor + max over their demands; a demand is bytes or FLOP over the rate that such a kernel reaches
-// alone. Every number comes from the machine's profile; each .cpp of this room states its formulas and their sources.
+// alone. Every number comes from the machine's profile; each .cpp of this module states its formulas and their sources.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ class CostModel {
 
   // The time and demands of work on a lane: kernels of copy streams are never in a CUDA graph, and host calls keep
   // their lane's thread busy.
-  Cost cost(const graph::Work& work, graph::Lane lane) const { return terms(work, lane).cost(rates_.data()); }
+  Cost cost(const graph::Work& work, graph::Lane lane) const;
   Cost cost(const graph::Op& op) const { return cost(op.work, op.lane); }
   // The parts that the cost is made of. Their sources live as long as the model and its copies.
   Terms terms(const graph::Work& work, graph::Lane lane) const;

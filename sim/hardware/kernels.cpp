@@ -69,10 +69,9 @@ double rounds_of_prompt(const graph::PrefillAttention& work, const config::Gpu& 
   return rounds < kFilled ? 1 : std::ceil(rounds) / rounds;
 }
 
-// torch.cat moves an element an instruction, so that the SMs and not the memory set its pace: what that takes longer
-// than the memory is waited for.
-void add_concatenation(Terms& terms, const config::Gpu& gpu, const Value& bytes_a_cycle, const graph::Kernel& work) {
-  if (bytes_a_cycle.value <= 0) return;
+// PyTorch's torch.cat and its copies of expanded tensors move an element an instruction, so that the SMs and not the
+// memory set the pace: what that takes longer than the memory is waited for.
+void add_element_copy(Terms& terms, const config::Gpu& gpu, const Value& bytes_a_cycle, const graph::Kernel& work) {
   Number copying = exact(work.write_bytes) / (number(bytes_a_cycle) * (gpu.sm_count * gpu.clock));
   const double beyond = copying.value - (work.read_bytes + work.write_bytes) / stream_rate(gpu).value;
   if (beyond <= 0) return;
@@ -236,7 +235,11 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& f
   Number rate = stream_rate(gpu);
   const bool reduces = scores || work.cls == graph::KernelClass::kReduce;
   if (reduces) rate.uncertainty = std::hypot(rate.uncertainty, kReductionSpread);
-  if (work.cls == graph::KernelClass::kConvert) rate = rate * number(gpu.convert_efficiency);
+  // torch.cat writes what it reads; what writes more is a copy of an expanded tensor.
+  const bool by_element = work.cls == graph::KernelClass::kConcatenate;
+  const bool repeats = by_element && work.write_bytes > work.read_bytes;
+  if (work.cls == graph::KernelClass::kConvert || (repeats && framework.repeat_bytes <= 0))
+    rate = rate * number(gpu.convert_efficiency);
   const bool factorises = work.cls == graph::KernelClass::kFactorise;
   // The gathered side is the read one; outputs are written densely.
   const bool gathers = work.unit_bytes > 0 && !factorises;
@@ -244,8 +247,9 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& f
   terms.work("reads", Resource::kHbm, exact(work.read_bytes) / read_rate);
   terms.work("writes", Resource::kHbm, exact(work.write_bytes) / rate);
   if (factorises) return add_factorisation(terms, gpu, work);
-  if (work.cls == graph::KernelClass::kConcatenate) {
-    return add_concatenation(terms, gpu, framework.concatenate_bytes, work);
+  if (by_element) {
+    const Value& bytes_a_cycle = repeats ? framework.repeat_bytes : framework.concatenate_bytes;
+    return bytes_a_cycle > 0 ? add_element_copy(terms, gpu, bytes_a_cycle, work) : void();
   }
   // Fewer blocks than SMs leave the others to other kernels: what the slower arithmetic takes longer is waited for.
   const Number products = exact(work.flops) / reached(gpu.vector_flops, number(gpu.vector_efficiency));

@@ -1,5 +1,5 @@
-// A sweep over the starts and finishes of all spans. At each instant the active span with the best claim is charged:
-// claims are ordered by lane and kind, the model's own stream first, since an op there is what the step is made of.
+// A sweep over the starts and finishes of all spans. Each instant is charged to the active span with the best claim:
+// claims are ordered by lane and kind, the model's own stream first, because its ops make up the step.
 //
 // The critical path needs no dependencies: an op starts at the very instant at which the last thing that it waited for
 // finished. Of several that finished then, the one with the best claim is taken, of these the longest.
@@ -20,7 +20,7 @@ namespace {
 using graph::Kind;
 using graph::Lane;
 
-// Lower is a better claim to an instant.
+// Priority of a span for being charged an instant; lower is better.
 int claim(const Span& span) {
   if (span.kind == Kind::kMarker) return 9;
   if (span.lane == Lane::kCompute) return 0;
@@ -36,14 +36,14 @@ int claim(const Span& span) {
     case Kind::kLaunch:
       return 6;
     case Kind::kSync:
-      return 8;  // a wait explains nothing by itself: what it waits for comes first
+      return 8;  // a wait explains nothing by itself: the op that it waits for comes first
     default:
       return 5;  // selection on side streams
   }
 }
 
-// Who is charged of several: the best claim, of these the one that started first. What follows leaves nothing to the
-// order in which spans came.
+// Order of preference for being charged: the best claim, then the earliest start. The remaining criteria make the
+// result independent of the order of the spans.
 bool preferred(const Span& a, const Span& b) {
   const int claim_a = claim(a), claim_b = claim(b);
   if (claim_a != claim_b) return claim_a < claim_b;
@@ -51,7 +51,7 @@ bool preferred(const Span& a, const Span& b) {
   return std::tie(a.kind, a.bound, a.origin, a.uncertainty) < std::tie(b.kind, b.bound, b.origin, b.uncertainty);
 }
 
-// The spans' numbers in order of their starts, and of their finishes; at one time in the order of the spans.
+// The spans' indices in order of their starts, and of their finishes; ties in the order of the spans.
 using Order = std::vector<std::uint32_t>;
 template <class TimeOf>
 Order in_order(const std::vector<Span>& spans, TimeOf time_of) {
@@ -65,7 +65,7 @@ Order in_order(const std::vector<Span>& spans, TimeOf time_of) {
   return order;
 }
 
-// By kind, the seconds in which a span of it runs; overlapping spans of a kind count once.
+// Seconds during which a span of each kind runs; overlapping spans of a kind count once.
 std::array<double, graph::kKindCount> seconds_covered(const std::vector<Span>& spans, const Order& by_start) {
   std::array<Picoseconds, graph::kKindCount> covered{}, until{};
   until.fill(std::numeric_limits<Picoseconds>::min());
@@ -81,11 +81,11 @@ std::array<double, graph::kKindCount> seconds_covered(const std::vector<Span>& s
   return seconds;
 }
 
-// Times that the engine rounded to whole picoseconds are equal within this.
+// Times that the engine rounded to whole picoseconds are equal within this tolerance.
 constexpr Picoseconds kSameInstant = 2;
 
-// The span on the critical path that ends at `at`; where none does (the window's end, or a
-// start that nothing explains), the one with the best claim of those that run then. Null where none runs.
+// The span on the critical path that ends at `at`; if none does (the window's end, or a start that nothing explains),
+// the one with the best claim of those that run then. Null if none runs.
 const Span* before(const std::vector<Span>& spans, const Order& by_finish, Picoseconds at) {
   const Span* best = nullptr;
   const auto offer = [&best](const Span& s) {
@@ -108,7 +108,7 @@ KindsByBound critical_path(const std::vector<Span>& spans, const Order& by_finis
   KindsByBound path{};
   for (Picoseconds at = end; at > begin;) {
     const Span* const s = before(spans, by_finish, at);
-    if (s == nullptr) {  // nothing runs: on to what ended last
+    if (s == nullptr) {  // nothing runs: continue with the span that ended last
       const auto later = std::lower_bound(by_finish.begin(), by_finish.end(), at,
                                           [&spans](std::uint32_t i, Picoseconds t) { return spans[i].finish < t; });
       if (later == by_finish.begin()) break;
@@ -144,8 +144,8 @@ double Attribution::uncertain_total() const { return std::accumulate(uncertain.b
 
 namespace {
 
-// Charges each instant of the window to the active span that is preferred. Few spans run at once, so that a scan finds
-// it, and the one that ends next, fastest.
+// Charges each instant of the window to the preferred active span. Few spans run at once, so that a linear scan for it,
+// and for the one that ends next, is fastest.
 void charge_instants(const std::vector<Span>& spans, const Order& by_start, Picoseconds begin, Picoseconds end,
                      Attribution& result) {
   std::vector<const Span*> active;

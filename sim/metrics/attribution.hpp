@@ -1,12 +1,12 @@
-// Where the time of a window of decode steps goes.
+// Attribution of the time of a window of decode steps.
 //
-// Each instant is charged to one op: while the model's stream runs a kernel, to that kernel; while it stands idle, to
-// what it waits for: a transfer, work on side streams, the CPU workers, the host. What an op takes beyond the time
-// charged to it was hidden behind others.
+// Each instant is charged to one op: while the model's stream runs a kernel, to that kernel; while it is idle, to what
+// it waits for: a transfer, work on side streams, the CPU workers, the host. An op's time beyond that charged to it was
+// hidden behind others.
 //
-// What sets the pace of the window is told by its critical path instead: from the end back, each op to the one whose
-// finish let it start. A kernel that is shorter than the call that launches the next one is exposed, for the stream
-// runs it; but the calls are what the step takes.
+// The bottleneck of the window is read from its critical path instead: from the end back, from each op to the one whose
+// finish let it start. A kernel that is shorter than the call that launches the next one is exposed, because the stream
+// runs it; but the calls are the bottleneck of the step.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace kvcast::metrics {
 
-// What sets the pace of an op when it runs alone.
+// The bottleneck of an op that runs alone.
 enum class Bound : std::uint8_t {
   kHbm,
   kTensor,
@@ -40,28 +40,28 @@ struct Span {
   graph::Kind kind = graph::Kind::kMarker;
   graph::Lane lane = graph::Lane::kCompute;
   Bound bound = Bound::kHbm;
-  float uncertainty = 0;           // of the op's cost
-  Origin origin = Origin::kExact;  // of the op's cost
+  float uncertainty = 0;           // uncertainty of the op's cost
+  Origin origin = Origin::kExact;  // origin of the op's cost
 };
 
-// Seconds by operation kind, and of each kind by what set its pace.
+// Seconds by operation kind and, within a kind, by bottleneck.
 using KindsByBound = std::array<std::array<double, kBoundCount>, graph::kKindCount>;
 
 std::array<double, kBoundCount> by_bound(const KindsByBound& path);
 
 struct Attribution {
   std::array<double, graph::kKindCount> exposed{}, hidden{};  // seconds over the window, by kind
-  std::array<double, kBoundCount> bound{};                    // seconds of the critical path by what set their pace
-  KindsByBound path{};                                        // the critical path by kind and by what set the pace
+  std::array<double, kBoundCount> bound{};                    // seconds of the critical path by bottleneck
+  KindsByBound path{};                                        // the critical path by kind and bottleneck
   std::array<double, kOriginCount> origin{};                  // exposed seconds by origin of the cost
   double idle = 0;                                            // charged to nothing: gaps that no op explains
   std::array<double, graph::kKindCount> uncertain{};          // Σ exposed seconds · uncertainty, by kind
   double total() const;                                       // length of the window, seconds
-  double uncertain_total() const;                             // all costs off in the same direction
+  double uncertain_total() const;                             // if all costs err in the same direction
 };
 
 // Charges the window [begin, end) to the spans that overlap it, in any order. Exposed times and idle add up to the
-// window; so do the critical path and what nothing explains.
+// window; so do the critical path and its unexplained gaps.
 Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds end);
 
 }  // namespace kvcast::metrics

@@ -1,4 +1,4 @@
-// How far predictions are from what was measured: the same few numbers everywhere.
+// Error statistics of predictions against measurements, the same few numbers everywhere.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace kvcast::metrics {
 
-// Of relative errors e = predicted / measured − 1, as fractions.
+// Summary of relative errors e = predicted / measured − 1, as fractions.
 struct ErrorSummary {
   std::int64_t n = 0;
   double median = 0;  // of |e|
@@ -15,7 +15,7 @@ struct ErrorSummary {
   double bias = 0;    // median of e, signed
 };
 
-// All zero where there are no errors.
+// All zero for an empty list.
 ErrorSummary summarise_errors(std::span<const double> relative_errors);
 
 }  // namespace kvcast::metrics

@@ -22,7 +22,7 @@ namespace {
 using config::Node;
 using nlohmann::json;
 
-// Whether more or less memory would change if it fits.
+// Returns whether more or less memory would change the answer to whether it fits.
 bool fit_is_open(const ResultPtr& r) { return r && !r->alternatives.empty(); }
 
 class BreakEven final : public Question {
@@ -68,7 +68,8 @@ class BreakEven final : public Question {
   bool needs_scores() const override { return plan::needs_scores(targets_); }
 
  private:
-  // A policy's parameter that the other variant's policy does not have leaves that one as it is.
+  // Sets the key only if the run has it: a policy's parameter that the other variant's policy lacks leaves that variant
+  // unchanged.
   Node at(const Node& run, double x) const { return has_key(run, key_.path) ? with_value(run, key_, x) : run; }
 
   void judge(Sample& s) const {
@@ -112,8 +113,8 @@ class BreakEven final : public Question {
     return samples;
   }
 
-  // A value in a bracket at one end of which one variant does not fit: where it does not fit there either, the other
-  // one, which fits at both ends, need not be run.
+  // Samples a value in a bracket at one end of which one variant does not fit: if it does not fit here either, the
+  // other variant, which fits at both ends, need not be simulated.
   std::optional<Sample> misfit(Experiments& experiments, double x, const Sample& low, const Sample& high) const {
     const bool of_changes = misfits(low.of) != misfits(high.of);
     if (!against_ || of_changes == (misfits(low.against) != misfits(high.against))) return {};
@@ -224,7 +225,7 @@ class BreakEven final : public Question {
                        told ? "" : ", though uncertain costs leave this open in part");
   }
 
-  // The costs that the nearest comparison depends on most.
+  // Describes the costs that the nearest comparison depends on most.
   std::string grounds(const std::map<double, Sample>& samples) const {
     const auto closest = std::min_element(samples.begin(), samples.end(), [](const auto& a, const auto& b) {
       return std::abs(a.second.log_times()) < std::abs(b.second.log_times());

@@ -18,23 +18,23 @@ using result::Result;
 using result::Setting;
 using result::Subject;
 
-constexpr double kNoChange = 1e-3;  // of ln(ratio)
+constexpr double kNoChange = 1e-3;  // ratios with a smaller |ln(ratio)| count as equal
 // Time per output token is the inverse of the throughput.
 constexpr std::array kCompared{"tps", "ttft", "hbm", "dram", "score", "predicted", "recall"};
 
-// The policy whose parameter the key is, and the key.
+// A policy and one of its parameters.
 using KeyOf = std::pair<std::string, std::string>;
 KeyOf key_of(const Subject& subject, const std::string& key) {
   const bool parameter = key.starts_with("policy.") && key != "policy.name";
   return {parameter ? subject.policy : "", key};
 }
 
-// Keys that follow from others or only name the experiment.
+// Returns whether a key is set by the user: neither derived from others nor a mere name of the experiment.
 bool is_setting(const std::string& key) {
   return key != "name" && key != "policy_category" && key != "match.reached" && key != "host";
 }
 
-// The values of every key; "" stands for experiments that lack it.
+// The values of every key; "" represents experiments that lack it.
 class Values {
  public:
   explicit Values(const std::vector<Result>& results) {
@@ -51,7 +51,7 @@ class Values {
   }
 
   bool knows(const KeyOf& key) const { return values_.contains(key); }
-  // The only value of the key; nothing where there are several.
+  // Returns the only value of the key; nothing if there are several.
   std::optional<std::string> only(const KeyOf& key) const {
     const auto found = values_.find(key);
     if (found == values_.end() || found->second.size() != 1) return {};
@@ -62,10 +62,10 @@ class Values {
  private:
   std::map<KeyOf, std::set<std::string>> values_;
   std::map<KeyOf, std::size_t> times_;
-  std::map<std::string, std::size_t> experiments_;  // by policy; "" counts all
+  std::map<std::string, std::size_t> experiments_;  // number of experiments by policy; "" counts all
 };
 
-// Keys by which a pair may differ: whichever only one side knows, and those with one value each.
+// Returns whether a pair may differ in the key: only one side knows it, or each side has a single value.
 bool is_free(const Values& a, const Values& b, const KeyOf& key) {
   if (!a.knows(key) || !b.knows(key)) return true;
   const auto of_a = a.only(key), of_b = b.only(key);
@@ -81,7 +81,7 @@ std::string identity(const Subject& subject, const Values& a, const Values& b) {
   return text;
 }
 
-// Places by identity; settings that several experiments share are dropped.
+// Indices by identity; settings that several experiments share are dropped.
 std::map<std::string, std::size_t> places(const std::vector<Result>& results, const Values& a, const Values& b) {
   std::map<std::string, std::size_t> found;
   std::set<std::string> several;
@@ -113,7 +113,7 @@ std::vector<std::string> differences(const Values& a, const Values& b) {
   return list;
 }
 
-// Numbers of a machine that both sets have, by their values and uncertainties.
+// Numbers of a machine in both sets whose values or uncertainties differ.
 std::vector<std::string> changed_numbers(const Results& before, const Results& after) {
   std::vector<std::string> list;
   for (const auto& [machine, numbers] : after.machines) {
@@ -137,13 +137,13 @@ std::vector<std::string> changed_numbers(const Results& before, const Results& a
 struct Change {
   const Pair* pair;
   double before, after;
-  Comparison comparison;  // of after over before
+  Comparison comparison;  // after over before
 
   bool none() const { return std::abs(std::log(comparison.times)) < kNoChange; }
   bool beyond() const { return comparison.told_apart(); }
 };
 
-// Pairs of which both have the metric.
+// Changes in the pairs of which both have the metric.
 std::vector<Change> changes_of(const Matched& matched, const Results& before, const Results& after,
                                const Metric& metric) {
   std::vector<Change> list;
@@ -151,7 +151,7 @@ std::vector<Change> changes_of(const Matched& matched, const Results& before, co
     const Result &a = before.results[pair.before], &b = after.results[pair.after];
     const auto of_a = result::value(a, metric), of_b = result::value(b, metric);
     if (!a.has_times() || !b.has_times() || !of_a || !of_b) continue;
-    if (*of_a == 0 && *of_b == 0) continue;  // such as pinned memory of what stays on the GPU
+    if (*of_a == 0 && *of_b == 0) continue;  // such as pinned memory of a policy that stays on the GPU
     list.push_back({&pair, *of_a, *of_b, compare(b, a, metric)});
   }
   std::stable_sort(list.begin(), list.end(), [](const Change& a, const Change& b) {
@@ -162,7 +162,7 @@ std::vector<Change> changes_of(const Matched& matched, const Results& before, co
 
 std::string pairs_text(std::size_t n) { return fmt::format("{} {}", n, n == 1 ? "pair" : "pairs"); }
 
-// How much larger or smaller, in the metric's own direction.
+// The change as a factor in the metric's own direction.
 double in_own_unit(const Metric& metric, double times) {
   return metric.better == result::Better::kHigher ? times : 1 / times;
 }
@@ -214,7 +214,7 @@ Answer answer_of(const Metric& metric, const std::vector<Change>& list, const Re
   return answer;
 }
 
-// Pairs that fit on one side only.
+// Describes the pairs of which only one side fits.
 std::vector<std::string> changed_status(const Matched& matched, const Results& before, const Results& after) {
   std::vector<std::string> list;
   for (const Pair& pair : matched.pairs) {

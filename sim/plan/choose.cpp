@@ -1,4 +1,4 @@
-// Which of many settings to take: the best one that meets the targets, and the Pareto front of those that do
+// Selects among many settings: the best one that meets the targets, and the Pareto front of those that do
 // (plan/grid_search.hpp).
 #include <fmt/format.h>
 
@@ -13,6 +13,7 @@
 #include "plan/compare.hpp"
 #include "plan/findings.hpp"
 #include "plan/grid_search.hpp"
+#include "plan/key.hpp"
 #include "plan/pareto.hpp"
 #include "plan/question.hpp"
 #include "plan/target.hpp"
@@ -24,7 +25,7 @@ namespace {
 using config::Node;
 using nlohmann::json;
 
-constexpr double kTokens = 1e6;  // that a cost refers to
+constexpr double kTokens = 1e6;  // a cost is per this many tokens
 constexpr double kHour = 3600;   // seconds
 
 class Choose final : public Question {
@@ -33,7 +34,7 @@ class Choose final : public Question {
     if (map.kind() != Node::Kind::kMap) {
       throw UserError(map.where(), "choose: expected a map of keys to lists, found " + config::describe(map));
     }
-    config::Section section(map, "choose");  // never finished: all other keys are the run's
+    config::Section section(map, "choose");  // never finished: all other keys belong to the run
     const auto targets = section.optional_node("targets"), prices = section.optional_node("price_per_hour");
     const std::string objective = section.choice("objective", {"cheapest", "fastest"}, "");
     read_grid(run, map);
@@ -49,6 +50,7 @@ class Choose final : public Question {
     GridSearch(experiments, targets_).run(grid);
     std::vector<const Setting*> good;
     std::map<std::string, int> misses;
+    if (beyond_engine_ > 0) misses["framework.max_batch"] = beyond_engine_;
     for (const Setting& s : grid) {
       if (!s.result) continue;
       const auto miss = missed(*s.result, targets_);
@@ -73,10 +75,19 @@ class Choose final : public Question {
     if (lists.entries().empty())
       throw UserError(map.where(), "choose: no lists to choose from, such as policy: [full, quest]");
     for (const config::SweepPoint& p : points_of(run, lists)) {
+      const Node* const workload = p.config.find("workload");
+      const Node* const batch = workload == nullptr ? nullptr : workload->find("batch");
+      if (batch != nullptr &&
+          config::read_integer(*batch, "batch", 1, 1'000'000) > engine_batch(p.config).value_or(1'000'000)) {
+        ++beyond_engine_;
+        continue;
+      }
       Setting& s = grid_.emplace_back();
       s.run = p.config, s.values = p.values;
       s.batch = config::read_run(p.config).workload.batch;
     }
+    if (grid_.empty())
+      throw UserError(map.where(), "choose: every batch is larger than its engine serves (framework.max_batch)");
   }
 
   void read_prices(const Node& prices) {
@@ -103,7 +114,7 @@ class Choose final : public Question {
     }
   }
 
-  // A price is of one GPU.
+  // GPUs of a setting: prices are per GPU.
   static double gpus_of(const Setting& s) {
     double gpus = 1;
     const Node* const deployment = s.run.find("deployment");
@@ -114,7 +125,7 @@ class Choose final : public Question {
     return gpus;
   }
 
-  // A machine as the plan writes it.
+  // The machine's name as the plan writes it.
   static std::string machine_of(const Setting& s) {
     const Node* hardware = s.run.find("hardware");
     if (hardware->kind() == Node::Kind::kMap) hardware = hardware->find("like");
@@ -122,7 +133,7 @@ class Choose final : public Question {
     return hardware == nullptr ? "" : hardware->text();
   }
 
-  // Empty: the cheapest where prices are given.
+  // An empty objective means the lowest cost if prices are given.
   void read_objective(const std::string& objective, const SourceLocation& where) {
     const bool priced =
         std::all_of(grid_.begin(), grid_.end(), [](const Setting& s) { return s.price_per_s.has_value(); });
@@ -177,7 +188,7 @@ class Choose final : public Question {
     return text;
   }
 
-  // Costs move with the inverse of throughput, prices being exact.
+  // Costs scale with the inverse of throughput; prices are exact.
   Comparison lead(const Setting& a, const Setting& b) const {
     Comparison c = compare(*a.result, *b.result, *result::find_metric("decode.tokens_per_s"));
     if (!cheapest_) return c;
@@ -261,6 +272,7 @@ class Choose final : public Question {
   }
 
   std::vector<Setting> grid_;
+  int beyond_engine_ = 0;  // settings with more sequences than their engine serves, which are not in the grid
   std::vector<Target> targets_;
   bool cheapest_ = false;
 };

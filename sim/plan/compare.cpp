@@ -29,7 +29,8 @@ std::array<double, 2> factors(const Result& r, const Metric& metric, const std::
   return {result::time_factor(metric, effect->longer), result::time_factor(metric, effect->shorter)};
 }
 
-// The interval of a number that costs do not move, such as a score; away from 0, whose ratios mean nothing.
+// The interval of a number that costs do not move, such as a score; only if it excludes 0, near which ratios mean
+// nothing.
 std::optional<Interval> own_range(const Result& r, const Metric& metric) {
   auto range = result::interval(r, metric);
   if (!range || metric.basis == result::Basis::kStepTime || metric.basis == result::Basis::kPrefillTime) return {};
@@ -38,8 +39,8 @@ std::optional<Interval> own_range(const Result& r, const Metric& metric) {
   return range;
 }
 
-// Of two runs on the same texts: the half-width of ln(ratio) on another text of these kinds. What one text costs both
-// cancels. The layers and steps that each replay happens to hold are off for each by itself.
+// Half-width of ln(ratio) on another text of these kinds, for two runs on the same texts. Effects of a text on both
+// runs cancel. The sampling errors of the layers and steps that each trace contains are independent.
 std::optional<double> spread_by_texts(const Result& a, const Result& b, const Metric& metric) {
   const auto &of_a = a.experiment.by_trace, &of_b = b.experiment.by_trace;
   const bool step = metric.basis == result::Basis::kStepTime;
@@ -62,7 +63,7 @@ std::optional<double> spread_by_texts(const Result& a, const Result& b, const Me
 Comparison compare(const Result& a, const Result& b, const Metric& metric) {
   KVCAST_CHECK(metric.better != result::Better::kNeither);
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  // A number of what does not fit says nothing.
+  // Results that do not fit in memory have no value.
   const auto of = [&](const Result& r) { return r.has_times() ? result::value(r, metric) : std::nullopt; };
   const auto of_a = of(a), of_b = of(b);
   Comparison out;

@@ -1,5 +1,5 @@
-// Two experiments compared by one metric: which is better, how many times, and whether the uncertainty of costs leaves
-// that open.
+// Comparison of two experiments by one metric: which is better, by what factor, and whether the difference exceeds the
+// uncertainty of costs.
 #pragma once
 
 #include <limits>
@@ -11,20 +11,20 @@
 namespace kvcast::plan {
 
 struct Comparison {
-  // How many times as good the first one is, whichever way the metric counts: 2 is twice the throughput or half the
-  // time. Infinite where only the first has the metric because the other does not fit, 0 the other way round, NaN
-  // where neither does.
+  // Factor by which the first is better, whichever direction of the metric is better: 2 is twice the throughput or half
+  // the time. Infinite if only the first has the metric because the other does not fit, 0 in the opposite case, NaN if
+  // neither does.
   double times = std::numeric_limits<double>::quiet_NaN();
-  Interval interval;  // 80 %; costs that both depend on are off for both
+  Interval interval;  // 80 %; costs that both depend on err in the same way for both
 
   bool first_better() const { return times > 1; }
   bool known() const { return times == times; }
   bool told_apart() const { return interval.low > 1 || interval.high < 1; }
 };
 
-// Costs of a machine that move both cancel, and so does what a text costs both where they were replayed on the same
-// ones; the layers and steps of other traces are off for each by itself. `metric` is better higher or lower. A cost
-// that only one of them has, because a number of its machine was changed, moves that one alone.
+// Compares by a metric of which higher or lower is better. The uncertainty of a machine's costs that affect both
+// cancels, and so does the effect of a text that both were replayed on; the sampling errors of other traces are
+// independent. A cost that only one of them has, because a number of its machine was changed, moves that one alone.
 Comparison compare(const result::Result& a, const result::Result& b, const result::Metric& metric);
 
 // "1.3 (1.1 to 1.5) times".

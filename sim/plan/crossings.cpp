@@ -6,8 +6,8 @@
 namespace kvcast::plan {
 namespace {
 
-constexpr int kGridSteps = 4;     // of a range at first
-constexpr double kClosed = 1e-3;  // relative width of a bracket that is closed; of integers 1
+constexpr int kGridSteps = 4;     // initial steps of a range
+constexpr double kClosed = 1e-3;  // relative width of a closed bracket; 1 for integers
 constexpr int kMostSteps = 40;    // halving closes any bracket in fewer
 
 }  // namespace
@@ -42,8 +42,8 @@ void Crossings::add(const std::vector<double>& xs, const Bracket& between) {
 
 namespace {
 
-// Where a parabola through three samples, whose middle one is the closest to a tie, crosses 1 between them; its
-// extreme.
+// Extreme of a parabola through three samples, the middle one of which is closest to a tie, if the parabola crosses 1
+// between them.
 std::optional<double> extreme(const KeyRange& range, const Sample& a, const Sample& b, const Sample& c) {
   const auto u = [&](const Sample& s) { return range.is_logarithmic() ? std::log(s.x) : s.x; };
   const double fa = a.log_times(), fb = b.log_times(), fc = c.log_times();
@@ -88,8 +88,8 @@ bool Crossings::is_closed(double low, double high) const {
   return range_.integer ? high - low <= 1 : high - low <= kClosed * std::abs(high);
 }
 
-// The value at which the variant that fits at one end only fills its memory, on the line through the two nearest
-// samples at which it fits; NaN where there are no two.
+// The value at which the variant that fits at only one end fills its memory, extrapolated from the two nearest samples
+// at which it fits; NaN if there are not two.
 double Crossings::where_memory_is_full(const Sample& low, const Sample& high) const {
   for (const ResultPtr Sample::*side : {&Sample::of, &Sample::against}) {
     if (misfits(low.*side) == misfits(high.*side) || !(low.*side)) continue;
@@ -107,7 +107,8 @@ double Crossings::where_memory_is_full(const Sample& low, const Sample& high) co
   return NAN;
 }
 
-// The next value in a bracket: where the line through both ends crosses 1, or memory is full, or the middle.
+// The next value in a bracket: the point at which the line through both ends crosses 1, or memory is full, or the
+// middle.
 double Crossings::proposal(const Sample& low, const Sample& high, bool middle) const {
   double x = range_.between(low.x, high.x, 0.5);
   if (!middle) {
@@ -122,7 +123,7 @@ double Crossings::proposal(const Sample& low, const Sample& high, bool middle) c
 }
 
 Crossing Crossings::close(double low, double high) {
-  // Where costs jump, as they do at the tiles of kernels, lines do not help: after two that leave more than half of a
+  // If costs jump, as they do at the tiles of kernels, lines do not help: after two that leave more than half of a
   // bracket it is halved.
   int poor = 0;
   for (int step = 0; !is_closed(low, high) && step < kMostSteps; ++step) {
@@ -145,7 +146,7 @@ Crossing Crossings::close(double low, double high) {
   return crossing;
 }
 
-// From the last settled sample below to the first one above, or the end of the range.
+// The range from the last settled sample below to the first one above, or to the end of the range.
 Interval Crossings::uncertainty(const Sample& below, const Sample& above, double value) const {
   Interval open{range_.from, range_.to};
   const auto first = samples_.find(below.x), second = samples_.find(above.x);
@@ -164,7 +165,8 @@ Interval Crossings::uncertainty(const Sample& below, const Sample& above, double
   return open;
 }
 
-// Where the near end of the ratio's interval reaches 1, on a line from a settled sample to its neighbour that is not.
+// The point at which the near end of the ratio's interval reaches 1, on a line from a settled sample to its unsettled
+// neighbour.
 double Crossings::edge(const Sample& settled, const Sample& open) const {
   const auto near = [&](const Sample& s) {
     return std::log(settled.state > 0 ? s.comparison.interval.low : s.comparison.interval.high);

@@ -1,9 +1,9 @@
 // The search for values of a key at which one of two variants becomes the better one.
 //
-// A grid over the range brackets every change of the better one; where the ratio dips towards 1 between grid values,
-// its extreme is looked at as well. A false-position search on the logarithm of the ratio closes each bracket. Where
-// one variant does not fit in memory at one end, the value at which its memory is full is extrapolated from those at
-// which it fits.
+// A grid over the range brackets every change of the better one; if the ratio dips towards 1 between grid values, its
+// extreme is examined as well. A false-position search on the logarithm of the ratio closes each bracket. If one
+// variant
+// does not fit in memory at one end, the value at which its memory is full is extrapolated from those at which it fits.
 #pragma once
 
 #include <cmath>
@@ -17,16 +17,16 @@
 
 namespace kvcast::plan {
 
-// One value of the key.
+// Both variants at one value of the key.
 struct Sample {
   double x = 0;
-  ResultPtr of, against;  // no `against` where targets are to be met
-  // False where a result is that of another value, at which the variant is known to fit as it does here.
+  ResultPtr of, against;  // `against` is null if targets are to be met
+  // False if the result is taken from another value, at which the variant is known to fit as it does here.
   bool of_simulated = true, against_simulated = true;
   Comparison comparison;
   // 1: the first is better, or the targets are met; -1: the other one, or they are missed; 0: neither fits.
   int state = 0;
-  bool settled = false;  // uncertain costs and memory leave the state as it is
+  bool settled = false;  // the state is the same throughout the uncertainty of costs and memory
 
   double log_times() const { return std::log(comparison.times); }
   bool finite() const { return std::isfinite(log_times()); }
@@ -37,22 +37,24 @@ struct KeyRange {
   bool integer = false;
 
   bool is_logarithmic() const { return from > 0 && to / from >= 4; }
-  // Values that cut the range into so many steps of equal length, on a logarithmic scale where it is wide; ascending
-  // and each once, so that a short range of integers has fewer.
+  // Values that divide the range into this many steps of equal length, on a logarithmic scale if it is wide; ascending
+  // and distinct, so that a short range of integers has fewer.
   std::vector<double> values(int steps) const;
-  // A share of the way from low to high, on a logarithmic scale where they are far apart; a whole number for integers.
+  // The point at this fraction from low to high, on a logarithmic scale if they are far apart; a whole number for
+  // integers.
   double between(double low, double high, double share) const;
 };
 
 struct Crossing {
   double value = 0;
-  Interval interval;    // in which the better one is open; reaches the end of the range where nothing beyond is settled
+  // in which the better variant is uncertain; reaches the end of the range if nothing beyond is settled
+  Interval interval;
   Sample below, above;  // the ends of the closed bracket
 };
 
 class Crossings {
  public:
-  // Samples at these values, in their order. `between`, where given, are the ends of the bracket that one value lies
+  // Samples at these values, in their order. `between`, if given, contains the ends of the bracket that one value lies
   // in.
   using Bracket = std::pair<const Sample*, const Sample*>;
   using Evaluate = std::function<std::vector<Sample>(const std::vector<double>& xs, const Bracket& between)>;
@@ -77,7 +79,7 @@ class Crossings {
   std::map<double, Sample> samples_;
 };
 
-// Whether there is a result, of an experiment that does not fit in memory.
+// Returns whether there is a result and it does not fit in memory.
 bool misfits(const ResultPtr& result);
 // Share of its pool's capacity that a fitting experiment fills, the fuller pool of the two.
 double memory_fill(const result::Result& result);

@@ -47,7 +47,7 @@ std::vector<ResultPtr> Experiments::run(const std::vector<config::Node>& runs) {
     try {
       simulate(missing);
     } catch (const UserError&) {
-      // One of them is refused before anything runs: each by itself, so that the others have their results.
+      // One of them is rejected before anything runs: run each by itself, so that the others have their results.
       for (const config::Node& run : missing) {
         try {
           simulate({run});

@@ -18,16 +18,16 @@ using ResultPtr = std::shared_ptr<const result::Result>;
 
 class Experiments {
  public:
-  // Called with each new result, in the order in which they are finished.
+  // Called with each new result, in order of completion.
   using Finished = std::function<void(const study::Task&, const result::Result&)>;
   // `options.replays` may be null: replays are then kept in memory.
   explicit Experiments(study::StudyOptions options, Finished finished = {});
 
-  // Results in the order of the runs. A run that is refused has Status::kFailed and says why.
+  // Results in the order of the runs. A rejected run has Status::kFailed and the reason.
   std::vector<ResultPtr> run(const std::vector<config::Node>& runs);
   ResultPtr run(const config::Node& run) { return this->run(std::vector{run}).front(); }
 
-  // From now on results have predicted benchmark scores, or only those that are known without a replay.
+  // Selects whether results from now on have predicted benchmark scores, or only those that are known without a replay.
   void want_scores(bool wanted);
 
   // Experiments that were requested since the last call, each counted once.
@@ -40,7 +40,7 @@ class Experiments {
   study::StudyOptions options_;
   Finished finished_;
   std::unique_ptr<study::ReplayCache> own_replays_;
-  std::map<std::string, ResultPtr> results_;  // by canonical configuration, apart with and without scores
+  std::map<std::string, ResultPtr> results_;  // by canonical configuration, separately with and without scores
   std::set<std::string> requested_;
 };
 

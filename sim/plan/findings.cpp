@@ -23,14 +23,14 @@ using Rows = std::vector<const Result*>;
 
 const result::Metric& throughput() { return *result::find_metric("decode.tokens_per_s"); }
 
-// Keys that a comparison holds fixed or names by themselves.
+// Returns whether a comparison holds the key fixed or names it separately.
 bool is_named_apart(const std::string& key) {
   static const std::set<std::string> named = {"hardware", "model", "workload.prompt_tokens", "workload.batch",
                                               "workload.decode_tokens"};
   return named.contains(key) || key.starts_with("policy.") || key.starts_with("trace");
 }
 
-// "quest, budget 1024": the name, every parameter that the configuration sets, and what else the sweep varies.
+// "quest, budget 1024": the name, every parameter that the configuration sets, and the other swept values.
 std::string setting_of(const Result& r) {
   constexpr std::string_view kPrefix = "policy.";
   std::string text = r.subject.policy;
@@ -55,26 +55,19 @@ std::string tokens_text(std::int64_t tokens) {
   return tokens >= 10240 ? fmt::format("{}K", (tokens + 512) / 1024) : fmt::format("{}", tokens);
 }
 
-using Place = std::tuple<std::string, std::string, std::string, std::int64_t>;
-Place place_of(const Result& r) {
-  const result::Subject& s = r.subject;
-  const bool seeded = std::any_of(s.swept.begin(), s.swept.end(), [](const auto& e) { return is_seed(e.first); });
-  return {s.model, s.hardware, seeded ? "" : s.trace, s.decode_tokens};
-}
-
-// By place, in order of appearance.
+// Rows by group, in order of appearance.
 std::vector<Rows> by_place(const Rows& rows) {
   std::vector<Rows> places;
-  std::map<Place, std::size_t> at;
+  std::map<Group, std::size_t> at;
   for (const Result* r : rows) {
-    const auto [found, fresh] = at.emplace(place_of(*r), places.size());
+    const auto [found, fresh] = at.emplace(group_of(*r), places.size());
     if (fresh) places.emplace_back();
     places[found->second].push_back(r);
   }
   return places;
 }
 
-// A place's machine, and what else of it the sweep varies.
+// Describes a group: its machine, and the other swept values that it fixes.
 std::string place_text(const Result& here, const Rows& all) {
   const auto varies = [&](auto member) {
     return std::any_of(all.begin(), all.end(),
@@ -83,12 +76,12 @@ std::string place_text(const Result& here, const Rows& all) {
   using result::Subject;
   std::string text =
       varies(&Subject::model) ? here.subject.model + " on " + here.subject.hardware : here.subject.hardware;
-  if (varies(&Subject::trace) && !std::get<2>(place_of(here)).empty()) text += ", " + here.subject.trace;
+  if (varies(&Subject::trace) && !std::get<2>(group_of(here)).empty()) text += ", " + here.subject.trace;
   if (varies(&Subject::decode_tokens)) text += fmt::format(", {} generated", here.subject.decode_tokens);
   return text;
 }
 
-// What is told of one place: its rows at the longest context at which anything fits, and the recommended ones of these.
+// One group's view: its rows at the longest context at which anything fits, and the recommended ones of these.
 struct View {
   const Rows& here;
   const config::ScoreChoice& score;
@@ -143,14 +136,14 @@ std::string place_of_row(const Result& r, const Result& best) {
   return r.subject.batch == best.subject.batch ? "" : fmt::format(" at batch {}", r.subject.batch);
 }
 
-// "2.1 (1.9 to 2.3) times as fast as full KV at batch 4"; of what is not told apart, that.
+// "2.1 (1.9 to 2.3) times as fast as full KV at batch 4"; says so if the two are within uncertainty of each other.
 std::string lead_text(const Result& best, const Result& other, const std::string& name) {
   const Comparison c = compare(best, other, throughput());
   const std::string who = name + place_of_row(other, best);
   return fmt::format("{} as fast as {}{}", times_text(c), who, c.told_apart() ? "" : ", which is not told apart");
 }
 
-// The fastest result of full KV at the context.
+// Returns the fastest result of full KV at the context.
 const Result* best_full(const View& view) {
   const Result* best = nullptr;
   for (const Result* r : view.longest) {
@@ -164,7 +157,7 @@ bool swept_full(const Rows& rows) {
   return std::any_of(rows.begin(), rows.end(), [](const Result* r) { return r->subject.policy == "full"; });
 }
 
-// The fastest setting that is safe, where the recommended one's interval reaches below the floor.
+// Describes the fastest setting that is certain to meet the floor, if the recommended one's interval reaches below it.
 std::string safe_text(const View& view) {
   const auto is_safe = [&](const Result* r) { return r->benchmark && r->benchmark->interval.low >= view.score.floor; };
   const Result& best = view.best();
@@ -175,7 +168,7 @@ std::string safe_text(const View& view) {
                      setting_of(**safe), place_of_row(**safe, best), rate_text((*safe)->experiment.tokens_per_s));
 }
 
-// Settings that were left out because they have no score, with a reason.
+// Describes the settings that were left out because they have no score, with a reason.
 std::string unscored_text(const View& view) {
   if (view.score.benchmark == config::ScoreChoice::kNone) return "no score was asked for: nothing is held to a floor";
   std::set<std::string> settings;
@@ -241,7 +234,7 @@ std::map<std::int64_t, std::string> first_batches(const View& view, std::vector<
     const auto& [own, full] = pair;
     if (own == nullptr || full == nullptr || !own->has_times()) continue;
     const double times = full->has_times() ? compare(*own, *full, throughput()).times : 0;
-    if (point.first != context) bars.clear();  // those of the longest context are told
+    if (point.first != context) bars.clear();  // only those of the longest context are reported
     context = point.first;
     bars.push_back({fmt::format("{} tokens, batch {}", tokens_text(point.first), point.second),
                     full->has_times() ? ratio_text(times) : "full KV does not fit", 0, times});
@@ -330,7 +323,7 @@ nlohmann::json place_json(const std::string& place, const Line& line) {
   return {{"place", place}, {"text", line.text}, {"number", line.number}, {"bars", std::move(bars)}};
 }
 
-// A line a place that has something to tell; one where all places have the same.
+// One line per group that has details; a single line if all groups have the same.
 std::string details_text(const std::vector<std::pair<std::string, std::string>>& details) {
   const bool same = details.size() > 1 && std::all_of(details.begin(), details.end(), [&](const auto& d) {
                       return d.second == details.front().second;
@@ -343,7 +336,7 @@ std::string details_text(const std::vector<std::pair<std::string, std::string>>&
   return text;
 }
 
-// Nothing to recommend: because nothing fits, or because nothing keeps enough.
+// Explains why nothing is recommended: nothing fits, or nothing keeps enough.
 Line nothing_line(const View& view) {
   const bool fits =
       std::any_of(view.longest.begin(), view.longest.end(), [](const Result* r) { return r->has_times(); });
@@ -354,6 +347,18 @@ Line nothing_line(const View& view) {
 }
 
 }  // namespace
+
+Group group_of(const Result& r) {
+  const result::Subject& s = r.subject;
+  const bool seeded = std::any_of(s.swept.begin(), s.swept.end(), [](const auto& e) { return is_seed(e.first); });
+  return {s.model, s.hardware, seeded ? "" : s.trace, s.decode_tokens};
+}
+
+bool FirstGroups::has(const Result& r) {
+  if (r.status == result::Status::kFailed || r.build) return false;
+  if (groups_.size() < kMostGroups) groups_.insert(group_of(r));
+  return groups_.contains(group_of(r));
+}
 
 std::vector<Finding> findings(std::span<const Result> results, const config::ScoreChoice& score) {
   using Describe = Line (*)(const View& view);
@@ -366,11 +371,13 @@ std::vector<Finding> findings(std::span<const Result> results, const config::Sco
     if (r.status != result::Status::kFailed && !r.build) rows.push_back(&r);
   }
   const std::vector<Target> targets = floor_target(score);
-  const std::vector<Rows> places = by_place(middle_replicas(rows));
+  std::vector<Rows> places = by_place(middle_replicas(rows));
+  const std::size_t left_out = places.size() - std::min(places.size(), kMostGroups);
+  places.resize(places.size() - left_out);
   std::vector<Finding> all;
   for (const auto& [title, describe] : kKinds) {
     Finding finding{title, "", ""};
-    std::vector<std::pair<std::string, std::string>> details;  // by place
+    std::vector<std::pair<std::string, std::string>> details;  // by group
     nlohmann::json told = nlohmann::json::array();
     for (const Rows& here : places) {
       const std::string place = place_text(*here.front(), rows);
@@ -380,6 +387,7 @@ std::vector<Finding> findings(std::span<const Result> results, const config::Sco
       details.emplace_back(place, line.detail);
       told.push_back(place_json(place, line));
     }
+    if (left_out > 0) finding.text += fmt::format("\n{} further groups are not described", left_out);
     finding.places = told.dump();
     finding.detail = details_text(details);
     all.push_back(std::move(finding));

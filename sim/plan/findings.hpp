@@ -1,9 +1,11 @@
-// The first questions about a sweep, answered from its results: which policy, from which batch on it pays, what its
-// bottleneck is, and which cost the answer depends on most.
+// The main conclusions of a sweep, from its results: which policy to use, the batch from which it pays, its bottleneck,
+// and the cost that the answer depends on most.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "config/run.hpp"
@@ -13,35 +15,50 @@
 
 namespace kvcast::plan {
 
-// Numbers of the machine that are off together, a list of keys, as one name: the first, and how many more.
+// A name for numbers of the machine that err together, given as a list of keys: the first, and how many more.
 std::string name_of(const std::vector<std::string>& keys);
-// Whether costs that make a step so many times as long, longer or shorter, move it by a per cent.
+// Returns whether costs that multiply a step by these factors, longer or shorter, move it by a per cent.
 bool is_significant(double longer, double shorter);
 
-// The `score:` of a configuration, or the default.
+// Returns the `score:` of a configuration, or the default.
 config::ScoreChoice score_choice(const config::Node& config);
-// The target that a score is at least the floor; none where the configuration says `score: none`.
+// Returns the target that a score is at least the floor; none if the configuration says `score: none`.
 std::vector<Target> floor_target(const config::ScoreChoice& choice);
 
-// A yardstick, not a system: never recommended.
+// Returns whether the policy is an oracle: a yardstick, never recommended.
 bool is_oracle(const result::Result& result);
 
-// The results that fit, meet the targets and are no oracles, fastest first.
+// Returns the results that fit, meet the targets and are not oracles, fastest first.
 std::vector<const result::Result*> recommended(const std::vector<const result::Result*>& results,
                                                const std::vector<Target>& targets);
 
 using Finding = store::Finding;
 
-// On each machine (where the sweep varies them, for each model, trace and number of generated tokens), at the longest
-// context at which anything fits:
-//  - the fastest setting of any batch whose predicted score meets the floor, with its intervals, how many times as fast
-//    as full KV at the batch that is best for full KV, and as the fastest setting of another policy;
-//  - from which batch that policy setting beats full KV, by context;
+// A group of results: machine, model, trace and number of generated tokens; experiments that differ only in seeds are
+// of one group.
+using Group = std::tuple<std::string, std::string, std::string, std::int64_t>;
+Group group_of(const result::Result& result);
+
+// Findings describe so many groups, in order of appearance.
+inline constexpr std::size_t kMostGroups = 64;
+class FirstGroups {
+ public:
+  // Returns whether findings describe the result's group. Call in the order of the results.
+  bool has(const result::Result& result);
+
+ private:
+  std::set<Group> groups_;
+};
+
+// Conclusions on each group, at the longest context at which anything fits:
+//  - the fastest setting of any batch whose predicted score meets the floor, with its intervals, its speed relative to
+//    full KV at full KV's best batch, and relative to the fastest setting of another policy;
+//  - the batch from which that policy setting beats full KV, by context;
 //  - the bottleneck of its decode step;
 //  - the numbers of the machine that may move that step most.
-// Always these four, in this order. Settings without a predicted score are not recommended where there is a floor, and
-// the detail says how many and why. Failed results are left out. Seeds are no places of their own: of experiments that
-// differ in them alone the one with the middle throughput is told of.
+// Always these four, in this order. Settings without a predicted score are not recommended if there is a floor; the
+// detail says how many and why. Failed results are left out. Of experiments that differ only in seeds, the one with the
+// median throughput is reported.
 std::vector<Finding> findings(std::span<const result::Result> results, const config::ScoreChoice& score);
 
 }  // namespace kvcast::plan

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kBatch = "workload.batch";
 constexpr double kScoreStep = 0.005;
-// Steps are close to a line over batches, and memory is one but for what batches of prompts round up.
+// Step time is close to linear in the batch, and memory is linear except for the rounding of prefill batches.
 constexpr double kStepShare = 0.85, kMemoryShare = 0.98;
 constexpr const char* kStep = "decode.tpot_s.mean";
 constexpr const char* kMemory = "memory.hbm_peak_bytes";
@@ -22,8 +22,8 @@ Goodness goodness_of_numbers(double tokens_per_s, std::optional<double> score, d
   return {tokens_per_s, score ? std::round(*score / kScoreStep) : 0, -memory, cost ? -*cost : 0};
 }
 
-// At least this much of a number that grows with the batch: its value at the smaller one, and a share of the line to
-// the larger one where that fits as well.
+// Lower bound of a number that grows with the batch: its value at the smaller batch, and a share of the line to the
+// larger one if that fits as well.
 double least(const Setting& below, const Setting* above, const Setting& s, const char* path, double share) {
   const double low = below.number(path);
   if (above == nullptr || !above->result->has_times()) return low;
@@ -31,7 +31,7 @@ double least(const Setting& below, const Setting* above, const Setting& s, const
   return std::max(low, share * (low + slope * static_cast<double>(s.batch - below.batch)));
 }
 
-// Whether a larger batch misses the target, too.
+// Returns whether larger batches miss the target, too.
 bool misses_beyond(const result::Result& r, const Target& t) {
   using enum result::Basis;
   const auto value = result::value(r, *t.metric);
@@ -79,7 +79,7 @@ Goodness Setting::goodness() const {
   return goodness_of_numbers(rate, score(), number(kMemory), cost(rate));
 }
 
-// Rounds: the smallest batch of every line, then the ends and the middles of gaps that bounds do not rule out.
+// Works in rounds: the smallest batch of every line, then the ends and the middles of gaps that bounds do not rule out.
 void GridSearch::run(std::vector<Setting>& grid) {
   const std::vector<Line> lines = lines_of(grid);
   std::vector<std::size_t> wanted;
@@ -93,7 +93,7 @@ void GridSearch::run(std::vector<Setting>& grid) {
   }
 }
 
-// Lines whose smallest batch few settings dominate come first, since what they reach rules out much of the rest.
+// Lines whose smallest batch is dominated by few settings come first, since their results rule out most of the rest.
 std::vector<std::size_t> GridSearch::next_round(std::vector<Setting>& grid, const std::vector<Line>& lines) const {
   const std::vector<Goodness> known = goodness_of(grid);
   std::map<std::int64_t, std::vector<std::size_t>> by_rank;
@@ -125,14 +125,14 @@ void GridSearch::add_next(std::vector<Setting>& grid, const Line& line, const st
       s.skipped = s.skipped || is_ruled_out(grid[line[low]], above, s, known);
       if (!s.skipped) open.push_back(line[i]);
     }
-    // The end of a line first: whether it fits decides about those before it.
+    // The end of a line comes first: whether it fits decides about the settings before it.
     if (!open.empty()) wanted.push_back(high == line.size() ? open.back() : open[open.size() / 2]);
     low = high;
   }
 }
 
-// By simulated batches around it: what does not fit at a smaller one does not fit here, a step takes longer, memory is
-// larger and the score is the same.
+// Rules out by simulated batches around it: a line that does not fit at a smaller batch does not fit here; step time
+// and memory grow with the batch, and the score is the same.
 bool GridSearch::is_ruled_out(const Setting& below, const Setting* above, const Setting& s,
                               const std::vector<Goodness>& known) const {
   const result::Result& r = *below.result;

@@ -1,8 +1,10 @@
 // A grid of settings, searched for those that meet targets and for their Pareto front without simulating all of it.
 //
-// Settings that differ in their batch alone form a line. Along it time per step and memory grow and the score stays, so
-// that simulated batches bound those between them: what cannot meet a target, or is dominated at its very best by a
-// setting that was simulated, is never run.
+// Settings that differ only in their batch form a line. Along it step time and memory grow and the score is constant,
+// so
+// that simulated batches bound those between them: a setting that cannot meet a target, or is dominated even at its
+// best
+// by a setting that was simulated, is never run.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +21,18 @@ namespace kvcast::plan {
 
 struct Setting {
   config::Node run;
-  std::vector<std::pair<std::string, std::string>> values;  // that set it apart: dotted key, value
+  std::vector<std::pair<std::string, std::string>> values;  // that distinguish it: dotted key, value
   std::int64_t batch = 0;
-  std::optional<double> price_per_s;  // of its machine, where prices are given
+  std::optional<double> price_per_s;  // of its machine, if prices are given
   ResultPtr result;                   // null: not simulated
-  bool skipped = false;               // its bounds rule it out
+  bool skipped = false;               // ruled out by its bounds
 
-  double number(const char* path) const;  // of the result; NaN where it has none
+  double number(const char* path) const;  // of the result; NaN if it has none
   std::optional<double> score() const;    // share of the uncompressed model's benchmark score
-  // For a token at that throughput.
+  // Cost of a token at that throughput.
   std::optional<double> cost(double tokens_per_s) const;
-  // Throughput, score, memory and cost, larger being better. Scores that differ by less than half a per cent are equal:
-  // predictions are not that fine.
+  // Throughput, score, memory and cost, larger being better. Scores that differ by less than half a per cent count as
+  // equal: predictions are not more precise.
   Goodness goodness() const;
 };
 
@@ -39,7 +41,7 @@ class GridSearch {
   GridSearch(Experiments& experiments, const std::vector<Target>& targets)
       : experiments_(experiments), targets_(targets) {}
 
-  // Fills in results; settings that were left out have none.
+  // Fills in the results; settings that were skipped have none.
   void run(std::vector<Setting>& grid);
 
  private:

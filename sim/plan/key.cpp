@@ -17,14 +17,14 @@ namespace {
 
 using config::Node;
 
-// An integer key outside of machines and policies.
+// An integer key of a run that belongs to neither the machine nor the policy.
 struct RunKey {
   const char* path;
   std::int64_t (*value)(const config::Run& run);
   double low, high;
 };
 
-constexpr double kMostTokens = 100'000'000;  // as config/run.cpp
+constexpr double kMostTokens = 100'000'000;  // same as in config/run.cpp
 constexpr RunKey kRunKeys[] = {
     {"workload.batch", [](const config::Run& r) { return std::int64_t{r.workload.batch}; }, 1, 65536},
     {"workload.prompt_tokens", [](const config::Run& r) { return r.workload.prompt_tokens; }, 1, kMostTokens},
@@ -34,7 +34,7 @@ constexpr RunKey kRunKeys[] = {
     {"framework.mlp_slice", [](const config::Run& r) { return r.framework.mlp_slice; }, 0, kMostTokens},
 };
 
-// Numbers of a machine that count things.
+// Returns whether a number of a machine is a count.
 bool is_count(const std::string& knob) { return knob == "host.cores" || knob == "gpu.sm_count"; }
 
 std::optional<Key> key_of_machine(const Node& run, const std::string& knob) {
@@ -61,7 +61,7 @@ const policy::Parameter* find_parameter(const policy::Descriptor& descriptor, co
   return found == descriptor.parameters.end() ? nullptr : &*found;
 }
 
-// A parameter that takes numbers; its value by default or as written.
+// Returns a numeric parameter of the policy; its value is the default or as written.
 std::optional<Key> key_of_policy(const Node& run, const std::string& name) {
   const Node* const choice = run.find("policy");
   if (choice == nullptr) return {};
@@ -75,7 +75,7 @@ std::optional<Key> key_of_policy(const Node& run, const std::string& name) {
                       std::find(p->names.begin(), p->names.end(), "<number>") != p->names.end();
   if (!key.integer && !number) return {};
   key.low = p->low, key.high = p->high;
-  const policy::ParameterValues values(policy::find_policy(policy.name).parameters, policy.parameters);
+  const policy::ParameterValues values(policy::find_policy(policy.name), policy.parameters);
   key.now = values.is_text(name) ? std::nan("") : values.number(name);
   return key;
 }
@@ -91,7 +91,7 @@ std::optional<Key> key_of_run(const Node& run, const std::string& path) {
   return {};
 }
 
-// Generations and lanes of PCIe, which move several numbers of the link at once.
+// Returns generation or lanes of PCIe, which move several numbers of the link at once.
 std::optional<Key> key_of_pcie(const std::string& name) {
   Key key;
   key.integer = true, key.now = std::nan("");
@@ -177,7 +177,13 @@ double read_value(const Key& key, const Node& node) {
   return config::read_quantity(node, key.path, key.dimension, key.low, key.high);
 }
 
+std::optional<int> engine_batch(const Node& run) {
+  const config::Run one = config::read_run(run.with("workload.batch", Node::scalar("1", run.where())));
+  return one.framework.max_batch > 0 ? std::optional(one.framework.max_batch) : std::nullopt;
+}
+
 double end_of_range(const Key& key, double end, const Node& config) {
+  if (key.path == "workload.batch") return std::min<double>(end, engine_batch(config).value_or(end));
   if (key.path != "workload.prompt_tokens") return end;
   const config::Run run = config::read_run(config);
   const auto context = static_cast<double>(run.model.max_context);
@@ -189,7 +195,7 @@ std::string value_text(const Key& key, double value) {
   if (key.factor) return fmt::format("x{:.9g}", value);
   if (key.integer) return fmt::format("{}", std::llround(value));
   if (key.dimension == Dimension::kNone) return fmt::format("{:.9g}", value);
-  // The unit that three digits would have, with nine digits.
+  // Writes nine digits in the unit that three digits would have.
   const std::string rounded = format_quantity(value, key.dimension);
   const std::size_t blank = rounded.find(' ');
   const std::string unit = blank == std::string::npos ? "" : rounded.substr(blank);

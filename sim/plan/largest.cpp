@@ -1,6 +1,6 @@
-// The largest value of a key at which the run fits in memory and meets its targets. Doubling brackets it from below and
-// halving closes the bracket, as more of a batch, a context or a budget takes more time and memory. A target that only
-// larger values meet (a score, by the budget) is looked for first.
+// Finds the largest value of a key at which the run fits in memory and meets its targets. Doubling brackets it from
+// below and bisection closes the bracket, because more of a batch, a context or a budget takes more time and memory. A
+// target that only larger values meet (a score, by the budget) is searched for first.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ using nlohmann::json;
 
 constexpr double kStep = 2;  // from one value of the first pass to the next
 constexpr double kClosedInterval = 1e-2;
-constexpr double kClosed = 1e-3;  // relative width at which the search of a number that is no integer ends
+constexpr double kClosed = 1e-3;  // relative width at which the search of a non-integer ends
 
 class Largest final : public Question {
  public:
@@ -78,7 +78,7 @@ class Largest final : public Question {
   bool needs_scores() const override { return plan::needs_scores(targets_); }
 
  private:
-  // One pass over the key with targets read in one way.
+  // One pass over the key with one reading of the targets.
   class Search {
    public:
     Search(const Largest& question, Experiments& experiments, Reading reading)
@@ -105,7 +105,7 @@ class Largest final : public Question {
       return good;
     }
 
-    // The target or pool that the next larger value breaks; nothing where the range ends first.
+    // The target or pool that the next larger value violates; nothing if the range ends first.
     std::optional<std::string> limit() const { return limit_at_ ? misses_.at(*limit_at_) : std::nullopt; }
 
    private:
@@ -115,15 +115,15 @@ class Largest final : public Question {
       const bool fit_open = !r->alternatives.empty();
       const bool forced = reading_ == Reading::kCertain && fit_open && !miss;
       misses_[x] = forced ? std::optional<std::string>("memory that is uncertain") : miss;
-      // What does not fit with the memory as stated, and does with as much as there may be.
+      // Does not fit with the stated memory, but fits with the largest amount within its uncertainty.
       if (reading_ == Reading::kPossible && r->experiment.oom && fit_open) return misses_[x] = std::nullopt, true;
       last_ = r;
       if (!misses_[x]) loads_[x] = loads_of(*r);
       return !misses_[x];
     }
 
-    // Where the first target or pool is full, on lines through the two largest values that are good; every third time
-    // the middle, so that no bracket stays wide.
+    // The point at which the first target or pool is exhausted, on lines through the two largest good values; every
+    // third time the middle, so that no bracket stays wide.
     double proposal(double good, double bad, int step) const {
       double x = (good + bad) / 2;
       const auto near = loads_.find(good);
@@ -139,7 +139,7 @@ class Largest final : public Question {
       return q_.key_.integer ? std::clamp(std::floor(x), good + 1, bad - 1) : x;
     }
 
-    // How far each pool and each limit from above is used up: 1 is all of it.
+    // Utilisation of each pool and each upper limit: 1 is all of it.
     std::vector<double> loads_of(const result::Result& r) const {
       std::vector<double> loads{memory_fill(r)};
       for (const Target& t : q_.targets_) {
@@ -149,7 +149,7 @@ class Largest final : public Question {
       return loads;
     }
 
-    // Targets such as a least score are met by larger values only; memory and times are not.
+    // Returns whether larger values may meet the target, such as a minimum score; never for memory and times.
     bool may_be_met_above(double x) const {
       const ResultPtr r = last_;
       if (r->status != result::Status::kOk) return false;
@@ -167,7 +167,7 @@ class Largest final : public Question {
     }
 
     bool closed(double good, double bad) const {
-      // The ends of an interval need not be exact.
+      // The ends of an interval need not be as precise.
       const double width = reading_ == Reading::kNominal ? kClosed : kClosedInterval;
       const bool narrow = bad - good <= width * std::abs(bad);
       return q_.key_.integer ? bad - good <= 1 || (narrow && reading_ != Reading::kNominal) : narrow;
@@ -177,7 +177,7 @@ class Largest final : public Question {
     Experiments& experiments_;
     Reading reading_;
     std::map<double, std::optional<std::string>> misses_;
-    std::map<double, std::vector<double>> loads_;  // of values that are good
+    std::map<double, std::vector<double>> loads_;  // loads at good values
     std::optional<double> limit_at_;
     ResultPtr last_;
   };
@@ -190,13 +190,13 @@ class Largest final : public Question {
 
   double default_to() const {
     if (key_.path == "workload.prompt_tokens") return longest_prompt();
+    if (key_.path == "workload.batch") return end_of_range(key_, 4096, of_.run);
     const config::Workload w = config::read_run(of_.run).workload;
     if (key_.path == "policy.budget") return static_cast<double>(w.prompt_tokens + w.decode_tokens);
-    if (key_.path == "workload.batch") return 4096;
     throw UserError(key_.where, fmt::format("largest: {} needs `to`", key_.path));
   }
 
-  // What the model can attend to, less what it generates.
+  // The model's context less the generated tokens.
   double longest_prompt() const {
     const config::Run run = config::read_run(of_.run);
     return static_cast<double>(run.model.max_context - run.workload.decode_tokens);
@@ -208,7 +208,10 @@ class Largest final : public Question {
     return fmt::format("{}", fmt::join(texts, ", "));
   }
 
-  static std::string limit_text(const std::optional<std::string>& limit) {
+  std::string limit_text(const std::optional<std::string>& limit) const {
+    if (!limit && key_.path == "workload.batch" && to_ == engine_batch(of_.run)) {
+      return "the engine serves no more sequences at a time (framework.max_batch)";
+    }
     if (!limit) return "the range ends there";
     if (*limit == "hbm") return "the next larger value does not fit in GPU memory";
     if (*limit == "dram") return "the next larger value does not fit in pinned host memory";
@@ -238,7 +241,7 @@ class Largest final : public Question {
     return fmt::format("{}", fmt::join(parts, ", "));
   }
 
-  // The largest value with every number at the worse end of its interval, and with every one at the better end.
+  // Adds the largest value with every number at the worse end of its interval, and with every number at the better end.
   void add_interval(Experiments& experiments, double value, Answer& out) const {
     Search certain(*this, experiments, Reading::kCertain), possible(*this, experiments, Reading::kPossible);
     const std::optional<double> low = certain.largest(), high = possible.largest();

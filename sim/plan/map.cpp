@@ -1,5 +1,5 @@
-// Who wins over two keys: a coarse lattice over both ranges, refined only where neighbouring corners disagree about the
-// best policy. Between corners that agree the winner is inferred, and marked so.
+// Maps the best policy over two keys: a coarse lattice over both ranges, refined only where neighbouring corners
+// disagree about the best policy. Between corners that agree the winner is inferred, and marked so.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,11 +24,11 @@ using config::Node;
 using nlohmann::json;
 
 constexpr int kFine = 16;     // steps of an axis that needs no replays
-constexpr int kReplayed = 8;  // steps of an axis whose every value needs traces or replays of its own
+constexpr int kReplayed = 8;  // steps of an axis on which every value needs its own traces or replays
 constexpr int kCoarse = 4;    // fine steps of the first lattice
 constexpr const char* kNone = "none";
 
-// Whether every value of the key needs a replay of its own.
+// Returns whether every value of the key needs its own replay.
 bool needs_replay(const Key& key) {
   return key.path.starts_with("policy.") || key.path == "workload.prompt_tokens" ||
          key.path == "workload.decode_tokens";
@@ -52,9 +52,9 @@ class Axis {
 using Place = std::array<int, 2>;
 
 struct Cell {
-  int best = -1;  // of the policies; -1: none fits and meets the targets
+  int best = -1;  // index of the policy; -1: none fits and meets the targets
   bool simulated = false, told_apart = false;
-  double times = 1;  // as good as the second best
+  double times = 1;  // factor by which it is better than the second best
   std::string binding;
 };
 
@@ -103,7 +103,7 @@ class Map final : public Question {
     }
   }
 
-  // A key of any of the policies' runs.
+  // Reads a key of any of the policies' runs.
   void read_axis(config::Section& section, bool second) {
     const char* const name = second ? "y" : "x";
     const std::string path = section.text(name);
@@ -147,7 +147,7 @@ class Map final : public Question {
     return places;
   }
 
-  // Places halfway in the blocks whose corners disagree. A corner that was not simulated lies where all agreed.
+  // Points halfway in the blocks whose corners disagree. A corner that was not simulated lies where all agreed.
   std::vector<Place> disputed(const Cells& cells, int stride) const {
     const std::vector<int> xs = stops(0, stride), ys = stops(1, stride);
     const std::array<std::vector<int>, 2> finer = {stops(0, stride / 2), stops(1, stride / 2)};
@@ -212,7 +212,7 @@ class Map final : public Question {
     return cell;
   }
 
-  // The winner of the nearest simulated place: refinement has left out only blocks whose corners agree.
+  // Copies the winner of the nearest simulated point: refinement has left out only blocks whose corners agree.
   void infer(Cells& cells) const {
     Cells inferred;
     for (const Place& place : lattice(1)) {
@@ -233,7 +233,7 @@ class Map final : public Question {
     return cell.best < 0 ? kNone : policies_[static_cast<std::size_t>(cell.best)].label;
   }
 
-  // Edges between neighbouring places with different winners.
+  // Edges between neighbouring points with different winners.
   json borders(const Cells& cells) const {
     json list = json::array();
     for (const auto& [place, cell] : cells) {
@@ -276,7 +276,8 @@ class Map final : public Question {
     return out;
   }
 
-  // Rows of letters, the largest y on top; a small letter where uncertain costs do not tell the best from the second.
+  // Rows of letters, the largest y on top; a small letter if the best and the second best are within uncertainty of
+  // each other.
   void draw(const Cells& cells, Answer& out) const {
     std::string legend;
     for (std::size_t i = 0; i < policies_.size(); ++i) {

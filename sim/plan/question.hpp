@@ -1,4 +1,4 @@
-// Questions of a plan and their answers. A kind of question is a file: what it reads, how it searches, what it says.
+// Questions of a plan and their answers. Each kind of question is one file: its input, its search, its conclusion.
 #pragma once
 
 #include <memory>
@@ -20,64 +20,65 @@ struct Answer {
   std::string question;              // as a sentence
   std::string text;                  // the conclusion, one sentence
   std::vector<std::string> details;  // one line each: grounds, intervals, what would change the conclusion
-  nlohmann::json data;               // what `plan --json` prints of it, but for kind and runs
+  nlohmann::json data;               // output of `plan --json` except kind and runs
   int runs = 0;                      // experiments that it needed
 };
 
-// The answer as a store keeps it.
+// Converts the answer to the form in which a store keeps it.
 store::Answer stored(const Answer& answer);
 
 class Question {
  public:
   virtual ~Question() = default;
   virtual Answer answer(Experiments& experiments) const = 0;
-  // Whether the answer depends on predicted benchmark scores.
+  // Returns whether the answer depends on predicted benchmark scores.
   virtual bool needs_scores() const { return false; }
 };
 
-// The questions of a plan's `plan:` list about the run around it. Everything is checked before anything runs: UserError
-// with the place for unknown kinds, keys, metrics and policies.
+// Reads the questions of a plan's `plan:` list about the run around it. Everything is checked before anything runs:
+// throws UserError with the location for unknown kinds, keys, metrics and policies.
 std::vector<std::unique_ptr<Question>> read_plan(const config::Node& config);
 // Kinds of questions, as they are written.
 std::vector<std::string> question_kinds();
 // The keys of each kind of question.
 config::Shapes question_shapes();
 
-// ---- What the files of questions share
+// ---- Shared by the files of questions
 
-// A run with some of its keys set otherwise, as `of:` and `against:` say.
+// A run with some of its keys changed, as `of:` and `against:` specify.
 struct Variant {
   std::string label;  // "quest, budget 1024, on l40s"
   config::Node run;
-  std::vector<std::pair<std::string, std::string>> values;  // that are set: dotted key, value
+  std::vector<std::pair<std::string, std::string>> values;  // changed values: dotted key, value
 };
-// The settings of a map of keys, of which lists stand for several, as a case of a sweep has them.
+// Expands a map of keys in which lists stand for several settings, like a case of a sweep.
 std::vector<config::SweepPoint> points_of(const config::Node& run, const config::Node& map);
-// UserError where the map is none, or holds lists.
+// Throws UserError if the node is not a map, or contains lists.
 Variant read_variant(const config::Node& run, const config::Node& overrides);
-// Labels by what sets the two apart, leaving out what both set alike.
+// Labels two variants by their differences, leaving out values that both share.
 void tell_apart(Variant& a, Variant& b);
-// A name for settings that set a run apart: those of a policy by its name first.
+// Returns a name for settings that distinguish a run: those of a policy start with its name.
 std::string label_of(const std::vector<std::pair<std::string, std::string>>& values);
-// UserError where the run itself is refused.
+// Throws UserError if the run itself is invalid.
 void check_run(const config::Node& run);
-// The metric of a question; UserError for one that is unknown or has no better and worse.
+// Reads the metric of a question; throws UserError for one that is unknown or has no better direction.
 const result::Metric& read_metric(const config::Node& node);
 
-// The costs that a comparison or a number depends on most, as sentences for `details`; none where no cost moves it by a
-// per cent.
+// Describes the costs that a comparison or a number depends on most, as sentences for `details`; none if no cost moves
+// it by a per cent.
 std::string most_sensitive(const result::Result& result, const result::Metric& metric);
-// The bottleneck of a decode step; of what does not fit, the pool: "hbm capacity".
+// Returns the bottleneck of a decode step; for an experiment that does not fit, the pool: "hbm capacity".
 std::string binding_resource(const result::Result& result);
-// Origin of the times, and the trace: "fitted costs; recipe needle, seed 1".
+// Describes the origin of the times, and the trace: "fitted costs; recipe needle, seed 1".
 std::string grounds_of(const result::Result& result);
 
-// Whether any of the targets is a benchmark score.
+// Returns whether any of the targets is a benchmark score.
 bool needs_scores(const std::vector<Target>& targets);
-// The targets of a recommendation: those given, and the floor on the run's benchmark score unless they have one.
+// Returns the targets of a recommendation: those given, and the floor on the run's benchmark score unless they include
+// one.
 std::vector<Target> with_floor(std::vector<Target> targets, const config::Node& run);
 
-// Each kind, from the map under its name. `run` is the plan without `plan:`.
+// Makes a question of each kind, from the map under its name. `run` is the plan without `plan:`.
 std::unique_ptr<Question> make_break_even(const config::Node& run, const config::Node& map);
 std::unique_ptr<Question> make_largest(const config::Node& run, const config::Node& map);
 std::unique_ptr<Question> make_why(const config::Node& run, const config::Node& map);

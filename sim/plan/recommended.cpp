@@ -1,4 +1,4 @@
-// Which results may be recommended, and the words for what moves them.
+// Selects the results that may be recommended, and words the costs that move them.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -15,7 +15,7 @@ std::vector<const Result*> middle_replicas(const std::vector<const Result*>& res
   for (const Result* const r : results) {
     const bool seeded = std::any_of(r->subject.swept.begin(), r->subject.swept.end(),
                                     [](const auto& entry) { return is_seed(entry.first); });
-    // What a sweep leaves alone is the same throughout, so that what it changes and the subject tell settings apart.
+    // Keys that a sweep does not change are constant, so that the swept values and the subject identify a setting.
     std::string setting = seeded ? r->subject.policy : std::to_string(settings.size());
     if (seeded) {
       for (const auto& s : r->subject.settings) {

@@ -1,5 +1,5 @@
-// How far a metric moves with each number of the machine, the workload and the policy: elasticities d ln metric / d ln
-// key by central differences of simulated experiments, and the bottleneck as each of those that matter grows.
+// Sensitivity of a metric to each number of the machine, the workload and the policy: elasticities d ln metric / d ln
+// key by central differences of simulated experiments, and the bottleneck as each important number grows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,11 +21,11 @@ namespace {
 using config::Node;
 using nlohmann::json;
 
-constexpr double kStep = 1.1;        // of a number of the machine, up and down
-constexpr double kLargeStep = 1.25;  // of what the policy and the workload count
-constexpr double kMatters = 0.01;    // elasticities below are not followed any further
+constexpr double kStep = 1.1;        // factor for a number of the machine, up and down
+constexpr double kLargeStep = 1.25;  // factor for counts of the policy and the workload
+constexpr double kMatters = 0.01;    // smaller elasticities are not followed further
 constexpr double kGrowth[] = {2, 4, 8};
-constexpr double kMostReplayed = 2;  // growth of keys whose every value needs replays
+constexpr double kMostReplayed = 2;  // largest growth of keys whose every value needs its own replay
 
 const std::vector<Node>& list_of(const Node& node) {
   if (node.kind() == Node::Kind::kList && !node.items().empty()) return node.items();
@@ -77,13 +77,13 @@ class Sensitivities final : public Question {
     std::string becomes;  // "at 2 times: kernel latency"
   };
 
-  // Numbers of the machine, then of the workload and the policy, that are not 0.
+  // Non-zero numbers of the machine, then of the workload and the policy.
   std::vector<Key> all_keys() const {
     std::vector<std::string> paths;
     const config::Run run = config::read_run(of_.run);
     for (const config::ConstKnob& knob : config::knobs(run.hardware)) paths.push_back("hardware." + knob.key);
     paths.insert(paths.end(), {"workload.batch", "workload.decode_tokens"});
-    if (run.trace.file.empty()) paths.emplace_back("workload.prompt_tokens");  // a file has one length
+    if (run.trace.file.empty()) paths.emplace_back("workload.prompt_tokens");  // a file has a fixed length
     for (const policy::Parameter& p : policy::find_policy(run.policy.name).parameters)
       paths.push_back("policy." + p.key);
     std::vector<Key> keys;
@@ -92,7 +92,7 @@ class Sensitivities final : public Question {
         Key key = find_key(of_.run, path, {});
         if (std::isfinite(key.now) && key.now > 0) keys.push_back(std::move(key));
       } catch (const UserError&) {
-        // A parameter that takes texts: no number to vary.
+        // A parameter that takes texts is not a number to vary.
       }
     }
     return keys;
@@ -106,7 +106,7 @@ class Sensitivities final : public Question {
     return std::clamp(x, std::max(key.low, key.integer ? 1.0 : key.low), key.high);
   }
 
-  // Both ends of a difference; an end at which the run is refused or does not fit gives way to the run itself.
+  // Both ends of a difference; an end at which the run is rejected or does not fit is replaced by the run itself.
   std::vector<Moved> differences(Experiments& experiments) const {
     std::vector<Node> runs{of_.run};
     for (const Key& key : keys_) {
@@ -131,7 +131,7 @@ class Sensitivities final : public Question {
     return moved;
   }
 
-  // The metric and the bottleneck at larger values of each key that matters.
+  // Follows the metric and the bottleneck to larger values of each key that matters.
   void follow(Experiments& experiments, std::vector<Moved>& moved) const {
     std::vector<Node> runs;
     std::vector<std::pair<Moved*, double>> places;
@@ -150,7 +150,7 @@ class Sensitivities final : public Question {
     std::string before = binding_resource(*base);
     for (std::size_t i = 0; i < places.size(); ++i) {
       const auto& [m, factor] = places[i];
-      if (results[i]->status == result::Status::kFailed) continue;  // beyond what the model or the machine can do
+      if (results[i]->status == result::Status::kFailed) continue;  // beyond the limits of the model or the machine
       const auto value = result::value(*results[i], *metric_);
       const std::string now = binding_resource(*results[i]);
       m->grows.push_back(

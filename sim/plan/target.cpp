@@ -40,7 +40,7 @@ Target read_target(const Metric& metric, const config::Node& node) {
   }
   target.at_most = relation[0] == '<', target.strict = relation.size() == 1;
   std::string value = text.substr(text.find_first_not_of(' ', end));
-  // Rates and counts are written with their unit or without.
+  // Rates and counts may be written with or without their unit.
   const std::string unit = fmt::format(" {}", result::unit_name(metric.unit));
   if (dimension_of(metric.unit) == Dimension::kNone && value.ends_with(unit)) value.resize(value.size() - unit.size());
   const auto limit = parse_quantity(value, dimension_of(metric.unit));

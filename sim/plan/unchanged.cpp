@@ -16,7 +16,7 @@ namespace {
 
 using result::Result;
 
-// A change below this share of a number is none: planners decide on more, and intervals are wider.
+// A relative change below this counts as none: planners decide on larger ones, and intervals are wider.
 constexpr double kEqual = 1e-3;
 
 bool same_number(std::optional<double> a, std::optional<double> b) {
@@ -24,7 +24,7 @@ bool same_number(std::optional<double> a, std::optional<double> b) {
   return !a || std::abs(*a - *b) <= kEqual * std::max(std::abs(*a), std::abs(*b));
 }
 
-// The numbers of short tables: throughput, times, memory, scores.
+// Compares the numbers of short tables: throughput, times, memory, scores.
 bool same_numbers(const Result& a, const Result& b) {
   if (a.status != b.status) return false;
   const auto metrics = result::all_metrics();
@@ -51,7 +51,7 @@ std::string copies_reason(const Result& r, const std::string& key) {
   return fmt::format("its copies do not depend on it; the bottleneck is {}", result::bottleneck(r.experiment.step));
 }
 
-// Why a number of the machine may not matter to an experiment.
+// Explains why a number of the machine may not matter to an experiment.
 std::string reason_of(const Result& r, const std::string& key) {
   if (!r.has_times()) return "none of these experiments fits in memory";
   if (key.find(".link.") != std::string::npos) return copies_reason(r, key);
@@ -74,7 +74,7 @@ std::string policy_text(const Result& r) {
   return text;
 }
 
-// All swept values but the one under `key`.
+// All swept values except the one under `key`.
 std::string others_of(const Result& r, const std::string& key) {
   std::string text = r.subject.policy;
   for (const auto& [name, value] : r.subject.swept) {
@@ -111,7 +111,7 @@ store::Finding finding_of(std::span<const Unchanged> unchanged) {
 std::vector<Unchanged> unchanged_by(std::span<const Result> results) {
   std::vector<Unchanged> out;
   for (const std::string& key : machine_keys(results)) {
-    std::map<std::string, std::vector<const Result*>> groups;  // equal but for the key
+    std::map<std::string, std::vector<const Result*>> groups;  // experiments that are equal except for the key
     for (const Result& r : results) {
       if (r.status != result::Status::kFailed) groups[others_of(r, key)].push_back(&r);
     }

@@ -1,6 +1,6 @@
-// Why one variant is faster or slower than another: the critical paths of both, by kind of operation and by the
-// resource that sets its pace, add up to their times, so that the differences add up to the difference. What each would
-// gain if a resource cost nothing is found by simulating that.
+// Explains why one variant is faster or slower than another: the critical paths of both, by kind of operation and by
+// bottleneck, add up to their times, so that the differences add up to the difference. The gain from a free resource is
+// found by simulating it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using config::Node;
 using nlohmann::json;
 using result::Result;
 
-// Numbers of a machine that together are one resource, and the factor that makes it cost next to nothing.
+// Numbers of a machine that together describe one resource, and the factor that makes its cost negligible.
 struct Resource {
   const char* name;
   std::vector<std::pair<const char*, const char*>> changes;  // knob, factor
@@ -79,7 +79,7 @@ const std::vector<Resource>& resources() {
 
 enum class Phase { kDecode, kPrefill };
 
-constexpr double kEqual = 1e-3;  // times that differ by less are the same
+constexpr double kEqual = 1e-3;  // smaller relative differences count as none
 
 class Why final : public Question {
  public:
@@ -92,7 +92,7 @@ class Why final : public Question {
     if_free_ = section.flag("if_free", true);
     const std::string& path = metric_->path;
     phase_ = path == "prefill.ttft_s" ? Phase::kPrefill : Phase::kDecode;
-    // Throughput is told as time a token of the whole batch.
+    // Throughput is reported as time per token of the whole batch.
     per_token_ = path == "decode.tokens_per_s";
     if (path != "decode.tpot_s.mean" && path != "prefill.ttft_s" && !per_token_) {
       throw UserError(section.where("metric"), fmt::format("why: {} has no parts", path),
@@ -119,19 +119,19 @@ class Why final : public Question {
   }
 
  private:
-  using Parts = std::map<std::pair<std::string, std::string>, double>;  // seconds by kind and resource
+  using Parts = std::map<std::pair<std::string, std::string>, double>;  // seconds by kind and bottleneck
 
   const metrics::Attribution& time_of(const Result& r) const {
     return phase_ == Phase::kDecode ? r.experiment.step : r.experiment.prefill;
   }
 
-  // Seconds that the question is about: of a step, of a prefill, or a generated token's share of a step.
+  // Seconds that the question is about: those of a step, of a prefill, or a generated token's share of a step.
   double seconds(const Result& r) const {
     if (phase_ == Phase::kPrefill) return r.experiment.ttft_s;
     return per_token_ ? 1 / r.experiment.tokens_per_s : r.experiment.tpot_mean_s;
   }
 
-  // The critical path of the attributed window, scaled to the seconds: the window is of the last steps, and the mean
+  // The critical path of the attributed window, scaled to these seconds: the window covers the last steps, and the mean
   // over all contexts differs from it by a fraction of a per cent.
   Parts parts_of(const Result& r) const {
     const metrics::Attribution& time = time_of(r);
@@ -334,7 +334,7 @@ class Why final : public Question {
   const result::Metric* metric_ = nullptr;
   Phase phase_ = Phase::kDecode;
   bool per_token_ = false;
-  bool if_free_ = true;  // whether each resource being free is simulated, which is most of the experiments
+  bool if_free_ = true;  // whether to simulate each resource being free, which takes most of the experiments
   Variant of_, against_;
 };
 

@@ -16,11 +16,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostParts = 8;  // of a waterfall by themselves
-constexpr double kSmallPart = 0.01;    // of the longer time: smaller parts are told together
-constexpr double kSmallSpread = .1;    // of the longer time: bars from 0 would hide such differences
-constexpr double kNoSpread = 1e-3;     // of the longer time: nothing to look at closer
-constexpr std::size_t kMostBars = 15;  // of sensitivities
+constexpr std::size_t kMostParts = 8;  // separate bars of a waterfall
+constexpr double kSmallPart = 0.01;    // share of the longer time: smaller parts are combined
+constexpr double kSmallSpread = .1;    // share of the longer time: bars from 0 would hide smaller differences
+constexpr double kNoSpread = 1e-3;     // share of the longer time: nothing to enlarge
+constexpr std::size_t kMostBars = 15;  // bars of sensitivities
 
 std::string signed_text(double value) {
   return fmt::format("{}{}", value < 0 ? "−" : "+", number_text(std::abs(value)));
@@ -32,7 +32,7 @@ std::pair<double, const char*> time_unit(double seconds) {
   return seconds >= 1e-3 ? std::pair(1e3, "ms") : std::pair(1e6, "µs");
 }
 
-// A number of the answer; nothing where it is null or missing.
+// Returns a number of the answer; nothing if it is null or missing.
 std::optional<double> number_at(const json& map, const char* key) {
   const auto found = map.find(key);
   if (found == map.end() || !found->is_number()) return {};
@@ -43,7 +43,7 @@ std::optional<double> number_at(const json& map, const char* key) {
 
 std::vector<std::string> colors_of(const std::vector<std::string>& labels, const ChartContext& context) {
   std::vector<std::string> colors;
-  std::map<std::string, std::size_t> variants;  // of each policy so far
+  std::map<std::string, std::size_t> variants;  // variants of each policy so far
   for (const std::string& label : labels) {
     const std::string first = label.substr(0, label.find(','));
     const std::string name = context.policies.contains(first) ? first : label;
@@ -53,7 +53,7 @@ std::vector<std::string> colors_of(const std::vector<std::string>& labels, const
 }
 
 void set_measure_axis(AnswerChart& chart, double least, double most) {
-  constexpr double kFarApart = 8;  // most over least
+  constexpr double kFarApart = 8;  // ratio of the largest to the smallest value
   if (most <= kFarApart * least) {
     chart.scales["y"] = {{"type", "linear"}, {"zero", true}, {"nice", true}};
     return;
@@ -91,7 +91,7 @@ AnswerChart chart_why(const json& data, const ChartContext& context) {
                      {"color", color},
                      {"text", (kind == "total" ? number_text(length) : signed_text(length)) + " " + unit}});
   };
-  // A variant's name, and under it the rest of its label.
+  // Shows a variant's name, and under it the rest of its label.
   const auto add_total = [&](const char* side, double seconds, const std::string& color) {
     const std::string label = data.at(side);
     const std::size_t comma = std::min(label.find(", "), label.size());
@@ -147,7 +147,7 @@ AnswerChart chart_changes(const json& data, const ChartContext& context) {
   double least = 1, most = 1;
   for (const json& change : data.at("changes")) {  // the largest come first
     if (rows.size() == kMostBars) break;
-    if (change.at("times").is_null() || change.at("times") <= 0) continue;  // from or to nothing
+    if (change.at("times").is_null() || change.at("times") <= 0) continue;  // change from or to nothing
     const double times = change.at("times"), low = change.at("interval").at(0), high = change.at("interval").at(1);
     const bool better = change.at("better"), beyond = change.at("beyond");
     least = std::min({least, low, times}), most = std::max({most, high, times});
@@ -165,7 +165,7 @@ AnswerChart chart_changes(const json& data, const ChartContext& context) {
   chart.name = "plan_changes";
   chart.data["changes"] = std::move(rows);
   const result::Metric* const metric = result::find_metric(data.at("metric").get<std::string>());
-  constexpr double kFarApart = 4;  // a logarithmic axis has few ticks within less
+  constexpr double kFarApart = 4;  // a logarithmic axis over a smaller ratio has few ticks
   chart.scales["x"] = {{"type", most > kFarApart * least ? "log" : "linear"}, {"zero", false}, {"nice", false}};
   chart.signals = {{"least", least},
                    {"most", most},
@@ -181,11 +181,11 @@ AnswerChart chart_largest(const json& data, const ChartContext& context) {
   chart.name = "plan_largest";
   const json interval = data.value("interval", json::array({nullptr, nullptr}));
   const double high = interval[1].is_number() ? interval[1].get<double>() : *value;
-  // A store of an earlier version does not say where the search began and ended.
+  // A store of an earlier version does not contain the range of the search.
   const bool ranged = data.contains("range");
   const double from = ranged ? data.at("range").at(0).get<double>() : 0;
   const double to = ranged ? data.at("range").at(1).get<double>() : 1.25 * high;
-  // Nothing at the worse end: the interval reaches below the range.
+  // Null at the worse end: the interval reaches below the range.
   const double low = interval[0].is_number() ? interval[0].get<double>() : from;
   const KeyAxis axis = axis_of(data.at("key"), to, context.machines);
   const bool limited = data.at("limited_by").is_string();

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// A variant that was not simulated at a value is null there.
+// Returns whether a variant does not fit; one that was not simulated at a value is null there.
 bool misfits(const json& side) { return side.is_object() && !side.value("fits", false); }
 
 std::optional<double> value_of(const json& side) {

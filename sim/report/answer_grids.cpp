@@ -17,9 +17,9 @@ using nlohmann::json;
 
 constexpr const char* kThroughput = "decode.tokens_per_s";
 constexpr const char* kMemory = "memory.hbm_peak_bytes";
-constexpr const char* kNone = "none";  // the best policy where none fits and meets the targets
+constexpr const char* kNone = "none";  // shown as the best policy if none fits and meets the targets
 
-// The policy's name, then its settings, the machine and all others; "policy.budget" is "budget" to readers.
+// The policy's name, then its settings, the machine and all others; "policy.budget" is shown as "budget".
 std::string label_of(const json& config) {
   std::string parts[4];
   for (const auto& [key, value] : config.items()) {
@@ -80,7 +80,7 @@ json points_of(const json& data, const ChartContext& context) {
   return points;
 }
 
-// Points that no other one beats in throughput and memory; the whole front has more dimensions than a page.
+// Points that no other one beats in throughput and memory; the whole front has more dimensions than a chart.
 json edge_of(const json& points) {
   json edge = json::array();
   std::vector<const json*> by_memory;
@@ -110,7 +110,7 @@ json shown_values(const std::vector<double>& values, const KeyAxis& axis) {
   return out;
 }
 
-// Where neighbouring cells have another best policy, as the edge between them.
+// Edges between neighbouring cells whose best policies differ.
 json borders_of(const json& data, const KeyAxis& x, const KeyAxis& y) {
   json rows = json::array();
   for (const json& b : data.at("borders")) {

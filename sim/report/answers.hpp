@@ -15,19 +15,19 @@
 namespace kvcast::report {
 
 // [{name, kind, question, text, details, runs, chart}]: `name` is unique ("plan_1_why"), `details` a list of lines,
-// `chart` an AnswerChart as JSON or null. UserError where an answer cannot be read.
+// `chart` an AnswerChart as JSON or null. Throws UserError if an answer cannot be read.
 nlohmann::json answers_json(const std::vector<store::Answer>& answers, const Machines& machines,
                             const Table& experiments, Palette& palette);
 
-// Of a content's table of experiments.
+// Policies in a content's table of experiments.
 std::set<std::string> policies_of(const Table& experiments);
 
-// The chart of one answer, as in answers_json(); null where it has none.
+// Returns the chart of one answer, as in answers_json(); null if it has none.
 nlohmann::json chart_json(const store::Answer& answer, const ChartContext& context);
 
-// The specification with an answer's rows, signals and scales; `chart` as in answers_json().
+// Returns the specification with an answer's rows, signals and scales; `chart` as in answers_json().
 nlohmann::json filled_spec(const nlohmann::json& spec, const nlohmann::json& chart);
-// The same of the specification that the chart names; null for a chart that is null.
+// The same with the specification that the chart names; null for a null chart.
 nlohmann::json filled_spec(const Assets& assets, const nlohmann::json& chart);
 
 }  // namespace kvcast::report

@@ -21,7 +21,7 @@ constexpr const char* kVegaPackage = "libjs-vega";
 
 std::string read_file(const fs::path& path, const std::string& hint) {
   std::ifstream in(path, std::ios::binary);
-  // A directory opens, and fails only when it is read.
+  // Opening a directory succeeds; only reading it fails.
   std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   if (!in.is_open() || in.bad() || fs::is_directory(path)) {
     throw UserError({path.string(), 0, 0}, "the report needs this file, and it cannot be read" + hint);

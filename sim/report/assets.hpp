@@ -1,4 +1,4 @@
-// The parts that a page is made of: our own under reports/, and Vega as Debian packages it.
+// The parts of a page: our own under reports/, and Vega as Debian packages it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,8 +10,8 @@
 namespace kvcast::report {
 
 struct Chart {
-  std::string name;     // "throughput_budget"; names the files
-  nlohmann::json spec;  // a Vega specification whose data sets without values wait for the store's
+  std::string name;     // names the files: "throughput_budget"
+  nlohmann::json spec;  // a Vega specification; data sets without values are filled from the store
 };
 
 struct Assets {
@@ -19,8 +19,8 @@ struct Assets {
   std::string style;               // CSS
   std::string script;              // our JavaScript, files in the manifest's order
   std::string vega;                // Vega's parts joined into one script that sets window.vega
-  std::vector<Chart> charts;       // in the order in which the page shows them, the shared part merged in
-  std::vector<Chart> plan_charts;  // of answers, by their kinds
+  std::vector<Chart> charts;       // in the order of the page, the shared part merged in
+  std::vector<Chart> plan_charts;  // charts of answers, by their kinds
   std::string print;               // path of the program that draws figures for print
   std::string methods_page;        // the template of the page of methods
   nlohmann::json methods;          // [{title, assumptions: [{statement, source, basis, moves}]}]
@@ -39,11 +39,11 @@ struct Assets {
   } planner;  // the page of `kvcast serve`
 };
 
-// Throws UserError naming the file that is missing or malformed, and the Debian package where that file is Vega's.
+// Throws UserError naming the file that is missing or malformed, and the Debian package if that file is Vega's.
 Assets load_assets(const Options& options);
 
-// The chart with the shared specification in front of its own: signals, data, scales and marks of `shared` come first,
-// and a signal or data set that both name is the chart's.
+// Returns the chart with the shared specification before its own: signals, data, scales and marks of `shared` come
+// first, and a signal or data set that both name is the chart's.
 nlohmann::json merge_spec(const nlohmann::json& shared, const nlohmann::json& chart);
 
 }  // namespace kvcast::report

@@ -30,11 +30,11 @@ using result::Result;
 using result::Status;
 using store::Stored;
 
-// A step of a long model has some thousand operations; what these admit keeps the page well under its size.
+// A step of a long model has some thousand operations; these limits keep the page well under its size limit.
 constexpr std::size_t kMaxTimelines = 48;
 constexpr std::size_t kMaxTimelineRows = 16000;
 
-// Under which several stores are told apart.
+// The key that distinguishes several stores.
 constexpr const char* kStoreKey = "store";
 
 std::string store_of(const result::Subject& subject) {
@@ -87,11 +87,12 @@ class Collector {
   std::set<std::string> versions_;
   std::string first_created_;
   std::string last_created_;
-  std::map<std::string, std::size_t> owner_order_;  // owner → place by first appearance
+  std::map<std::string, std::size_t> owner_order_;  // owner → rank by first appearance
   std::size_t timelines_ = 0;
   std::size_t timelines_embedded_ = 0;
-  std::set<std::tuple<std::string, std::string, std::string>> with_timeline_;  // model, hardware, series
-  std::map<std::pair<std::string, std::string>, int> machines_;                // store, machine → experiments
+  // model, hardware and series that have a timeline
+  std::set<std::tuple<std::string, std::string, std::string>> with_timeline_;
+  std::map<std::pair<std::string, std::string>, int> machines_;  // number of experiments by store and machine
 };
 
 void Collector::add(const Stored& stored) {
@@ -113,7 +114,7 @@ void Collector::add_setting(const Result& result) {
   const result::Subject& subject = result.subject;
   const std::string policy = SeriesNames::policy_of(subject);
   const std::string variant = names_.variant_of(subject);
-  // Failed rows are listed, and no line of a chart is theirs.
+  // Failed rows are listed, but no line of a chart shows them.
   if (result.status != Status::kFailed) names_.appear(subject);
   Table& table = content_.experiments;
   const auto set_number = [&](const char* column, std::optional<double> number) {
@@ -150,7 +151,7 @@ void Collector::add_metrics(const Result& result) {
     if (!number) continue;
     table.set(metric->alias, *number);
     table.set("origin_" + metric->alias, std::string(origin_name(origin(result, *metric))));
-    // An interval of no width, as of a peak of exact bytes, is none to a reader.
+    // An interval of zero width, such as that of a peak of exact bytes, is not shown.
     if (const auto range = interval(result, *metric); range && range->low < range->high) {
       table.set(metric->alias + "_low", range->low);
       table.set(metric->alias + "_high", range->high);
@@ -205,7 +206,7 @@ void Collector::add_owners(const result::Experiment& experiment) {
   };
   const auto& oom = experiment.oom;
   for (const auto& [pool, use] : {std::pair("hbm", &experiment.hbm), std::pair("dram", &experiment.dram)}) {
-    // The owners at the failed allocation, rather than at a peak that was never reached.
+    // The owners at the failed allocation, because a later peak was never reached.
     const bool failed_here = oom && oom->pool == pool;
     for (const result::OwnedBytes& o : failed_here ? oom->owners : use->owners) add(pool, o.owner, o.bytes);
     if (failed_here) add(pool, kDoesNotFit, oom->requested);
@@ -245,13 +246,13 @@ void Collector::add_timeline(const Result& result) {
   }
 }
 
-// Numbers of the machines that the experiments ran on.
+// Numbers of the machines that the experiments ran on, with their origins.
 json Collector::rests_on(const std::vector<Source>& sources) const {
   std::vector<std::pair<Origin, json>> rows;
   for (const Source& source : sources) {
     for (const auto& [machine, numbers] : source.store->machines()) {
       const auto experiments = machines_.find({source.name, machine});
-      if (experiments == machines_.end()) continue;  // of another sweep in the same store
+      if (experiments == machines_.end()) continue;  // belongs to another sweep in the same store
       const std::string owner = source.name.empty() ? machine : source.name + ", " + machine;
       for (const store::MachineNumber& number : numbers) {
         rows.emplace_back(number.origin, json{{"what", owner + ": " + number.key},
@@ -313,10 +314,10 @@ plan::Results results_of(const Source& source) {
   return all;
 }
 
-// NaN for null: a ratio to nothing.
+// NaN for null, which stands for a ratio to nothing.
 double number_of(const json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
 
-// A row of each pair whose metric changed.
+// A table with one row per pair whose metric changed.
 Table changes_table(const std::vector<store::Answer>& answers) {
   Table table;
   for (const store::Answer& answer : answers) {

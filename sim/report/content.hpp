@@ -13,48 +13,49 @@ namespace kvcast::report {
 
 struct Content {
   // name, description, config; counts by status; code_versions; created [first, last]; kvcast (version of this
-  // program); timelines [embedded, in the store]; planned (experiments of the whole sweep) where the store says it;
-  // swept, false where all experiments are a plan's, which the charts of a sweep would put side by side without reason;
-  // compared, the names of several stores.
+  // program); timelines [embedded, in the store]; planned (experiments of the whole sweep) if the store says it; swept:
+  // false if all experiments are a plan's, which the charts of a sweep could not compare; compared: the names of
+  // several stores.
   nlohmann::json sweep;
   nlohmann::json findings;  // [{"title", "text", "detail", "places"}], see store/finding.hpp
-  nlohmann::json answers;   // of a plan, see answers_json()
+  nlohmann::json answers;   // answers of a plan, see answers_json()
   // [{what, origin, uncertainty, source, experiments}]: every number of the machines, worst origin first.
   nlohmann::json rests_on;
 
-  // One row an experiment, `id` counting from 0 in reading order. Texts: key, status, model, hardware, policy, variant,
-  // series, replica (the seed, where seeds are swept), store (where there are several), split, bottleneck, oom_pool,
+  // One row per experiment, `id` counting from 0 in reading order. Texts: key, status, model, hardware, policy,
+  // variant, series, replica (the seed, if seeds are swept), store (if there are several), split, bottleneck, oom_pool,
   // oom_moment, oom_requested_for, error, and origin_F for each metric field F. Numbers: context (prompt tokens),
-  // decode_tokens, batch, budget, split_value, the fields of page_metrics() with F_low and F_high where there is an
-  // interval, share_ORIGIN (of a decode step's time), oom_requested, oom_in_use, oom_capacity (bytes), timeline = 1
-  // where the table `timeline` has the experiment.
+  // decode_tokens, batch, budget, split_value, the fields of page_metrics() with F_low and F_high if there is an
+  // interval, share_ORIGIN (of a decode step's time), oom_requested, oom_in_use, oom_capacity (bytes), timeline = 1 if
+  // the table `timeline` has the experiment.
   Table experiments;
   Table breakdown;  // id, kind, color, exposed_s, hidden_s
   Table owners;  // id, pool, owner, color, bytes, owner_order; an allocation that did not fit has the owner kDoesNotFit
-  // id, place (in its timeline), lane, kind, color, label, layer, start_s, dur_s, bytes (of copies), waited_for (place
-  // of the operation on another lane whose end let this one start); start 0 is the step's first operation.
+  // id, place (index in its timeline), lane, kind, color, label, layer, start_s, dur_s, bytes (of copies), waited_for
+  // (index of the operation on another lane whose end let this one start); start 0 is the step's first operation.
   Table timeline;
-  Table series;   // see SeriesNames::table
-  Table changes;  // of several stores: from, to, metric, setting, before, after, times, low, high, beyond, better
+  Table series;  // see SeriesNames::table
+  // comparison of several stores: from, to, metric, setting, before, after, times, low, high, beyond, better
+  Table changes;
 
-  // What the page shows first, by the names of the shared specification's signals; see choose_defaults.
+  // The page's initial selection, by the names of the shared specification's signals; see choose_defaults.
   nlohmann::json defaults;
 };
 
 inline constexpr const char* kDoesNotFit = "does not fit";
 
-// A store of a report; the name tells it from the others and is empty where it is alone.
+// A store of a report; the name distinguishes it from the others and is empty if there is only one.
 struct Source {
   std::string name;
   const store::Store* store = nullptr;
 };
 
-// Parts that a result lacks are missing cells. Several stores, at least one, stand side by side: each is a value of the
-// key `store`, which tells series apart, and the answers say what changed from the first to each of the others. Throws
-// UserError where a store cannot be read.
+// Parts that a result lacks are missing cells. Several stores, at least one, are compared: each is a value of the key
+// `store`, which distinguishes series, and the answers describe the changes from the first to each of the others.
+// Throws UserError if a store cannot be read.
 Content collect(const std::vector<Source>& sources, Palette palette);
 
-// The answers of one store's plan, or what changed from the first of several to each of the others.
+// Returns the answers of one store's plan, or the changes from the first of several to each of the others.
 std::vector<store::Answer> answers_of(const std::vector<Source>& sources);
 
 }  // namespace kvcast::report

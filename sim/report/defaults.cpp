@@ -54,7 +54,7 @@ json choose_budget(const Table& experiments) {
   return candidates.empty() ? json() : json(candidates[candidates.size() / 2]);
 }
 
-// A predicted score says what is lost; attention mass does not, and is shown where nothing better is known.
+// A predicted score measures the loss; attention mass does not, and is shown only if nothing better is known.
 json choose_measure(const Table& experiments) {
   for (const char* measure : {"score", "predicted"}) {
     if (experiments.has_column(measure)) return measure;

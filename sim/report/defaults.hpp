@@ -1,4 +1,4 @@
-// What a report shows before anyone touches its filters.
+// A report's initial selection.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,11 +8,11 @@
 namespace kvcast::report {
 
 // Values for the filters' signals, from the tables `experiments` and `series` of Content:
-//   model, hardware  null (all, a panel each) where there are at most two, else the one with the most experiments
-//   context          the longest at which at least half of the policies fit somewhere, null where there is none
+//   model, hardware  null (all, one panel each) if there are at most two, else the one with the most experiments
+//   context          the longest at which at least half of the policies fit somewhere, null if there is none
 //   batch            null: the fastest batch that fits
-//   budget           the one with the most policies; of several, the middle one; null where no policy has a budget
-//   hidden           the names of all series but the preferred one of each policy
+//   budget           the one with the most policies; of several, the middle one; null if no policy has a budget
+//   hidden           the names of all series except the preferred one of each policy
 nlohmann::json choose_defaults(const Table& experiments, const Table& series);
 
 }  // namespace kvcast::report

@@ -15,7 +15,7 @@ const Table* table_named(const Content& content, const std::string& name) {
   return nullptr;
 }
 
-// The answers with their charts as whole specifications.
+// Returns the answers with their charts as complete specifications.
 json drawn_answers(const Assets& assets, const json& answers) {
   json drawn = answers;
   for (json& answer : drawn) {
@@ -28,7 +28,8 @@ json drawn_answers(const Assets& assets, const json& answers) {
 
 namespace {
 
-// A specification that stands alone: opens in any Vega 5, with the light theme and the page's first selection.
+// Returns a self-contained specification: it opens in any Vega 5, with the light theme and the page's initial
+// selection.
 json standalone(const Chart& chart, const Content& content, const json& themes) {
   json spec = chart.spec;
   for (json& signal : spec["signals"]) {

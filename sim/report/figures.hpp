@@ -1,4 +1,4 @@
-// The figures of a report as documents of their own.
+// The figures of a report as separate documents.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,14 +10,14 @@
 
 namespace kvcast::report {
 
-// A table of the content by the name of its data set; null where there is none.
+// Returns a table of the content by the name of its data set; null if there is none.
 const Table* table_named(const Content& content, const std::string& name);
 
-// The answers with their charts as whole specifications, under `spec`.
+// Returns the answers with their charts as complete specifications, under `spec`.
 nlohmann::json drawn_answers(const Assets& assets, const nlohmann::json& answers);
 
-// Specifications with their data, the light theme and the page's first selection: those of the answers, then those of a
-// sweep. They open in any Vega 5.
+// Returns specifications with their data, the light theme and the page's initial selection: those of the answers, then
+// those of a sweep. They open in any Vega 5.
 std::vector<Chart> standalone_figures(const Assets& assets, const Content& content, const nlohmann::json& answers);
 
 }  // namespace kvcast::report

@@ -10,9 +10,9 @@ namespace kvcast::report {
 
 namespace {
 
-constexpr double kFarApart = 4;  // high over low from which an axis is logarithmic, as in the search of a plan
+constexpr double kFarApart = 4;  // ratio of high to low from which an axis is logarithmic, as in the search of a plan
 
-// Whole numbers with a comma between thousands.
+// Formats whole numbers with a comma between thousands.
 std::string grouped(double value) {
   std::string text = fmt::format("{:.0f}", std::abs(value));
   for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > 0; at -= 3) {
@@ -21,7 +21,7 @@ std::string grouped(double value) {
   return fmt::format("{}{}", value < 0 ? "-" : "", text);
 }
 
-// Units as readers write them.
+// Returns a unit as readers write it.
 std::string symbol_of(const std::string& unit) {
   static const std::map<std::string, std::string> symbols = {{"bytes", "B"}, {"bytes/s", "B/s"}, {"seconds", "s"}};
   const auto found = symbols.find(unit);

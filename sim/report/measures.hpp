@@ -8,7 +8,7 @@
 
 namespace kvcast::report {
 
-// Metrics that have a short name of their own. Those of one operation kind, named as in "exposed.gemm", are shown as
+// Metrics that have a short name of their own. Those of a single operation kind, such as "exposed.gemm", are shown as
 // breakdowns instead.
 std::vector<const result::Metric*> page_metrics();
 

@@ -17,7 +17,7 @@ json own_entry(const json& definition, const std::string& group, const std::stri
   return definition.value(group, json::object()).value(name, json());
 }
 
-// "#rrggbb", mixed with white (share > 0) or black.
+// Returns "#rrggbb", mixed with white (share > 0) or black.
 std::string mixed(const std::string& color, double share) {
   const unsigned long rgb = std::stoul(color.substr(1), nullptr, 16);
   std::string out = "#";

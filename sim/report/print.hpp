@@ -13,11 +13,11 @@ struct PrintOptions {
   std::string out;  // folder of the figures, which exists
   double width_mm = 85;
   std::string font = "sans-serif";  // a family that fontconfig knows
-  std::string view;                 // see View; empty: as the page opens
+  std::string view;                 // see View; empty: the page's initial state
 };
 
-// "85mm", "17.8 cm", "3.3in", or "single" (85 mm) and "double" (178 mm) for the columns of a paper. UserError for other
-// texts and for widths that no figure fits in.
+// Parses "85mm", "17.8 cm", "3.3in", or "single" (85 mm) and "double" (178 mm) for the columns of a paper. Throws
+// UserError for other texts and for widths that no figure fits in.
 double parse_width(const std::string& text);
 
 // The input of the Node program reports/print/print.js: {vega: a script, theme, figures: [{name, spec}], width_mm,

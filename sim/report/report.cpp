@@ -96,7 +96,7 @@ std::string write_report(const std::vector<std::string>& dirs, const std::string
   const fs::path validation = fs::path(dirs.front()) / "validation.json";
   const bool validated = dirs.size() == 1 && fs::exists(validation);
   const bool swept = !validated || fs::exists(fs::path(dirs.front()) / "results.sqlite");
-  // What cannot be read is refused before anything is written.
+  // Unreadable stores are rejected before anything is written.
   std::optional<Stores> stores;
   if (swept) stores.emplace(dirs);
   const json found = validated ? read_validation(validation.string()) : json();

@@ -1,4 +1,4 @@
-// The report of a sweep: a page that anyone can open, made from the store alone.
+// The report of a sweep: a self-contained page, made from the store alone.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 namespace kvcast::report {
 
 struct Options {
-  // Where the page's parts (page.json and what it names) lie. Empty: reports/ in the working directory, else in the
-  // source tree that kvcast was built from.
+  // Folder of the page's parts (page.json and the files that it names). Empty: reports/ in the working directory, else
+  // in the source tree that kvcast was built from.
   std::string assets;
-  // Where Debian keeps browser libraries; Vega is read from its vega/ folder.
+  // Folder in which Debian keeps browser libraries; Vega is read from its vega/ folder.
   std::string javascript = "/usr/share/javascript";
 };
 
@@ -18,14 +18,15 @@ struct Options {
 //   OUT/index.html      the page, complete in one file: opens offline from file:// in any browser of 2020 or later
 //   OUT/methods.html    the assumptions of the model and the definitions of the policies, with their sources
 //   OUT/figures/*.json  each figure as a Vega 5 specification with its data inside
-//   OUT/tables/*.csv    what the figures draw, and every experiment with every number (experiments.csv)
-// and returns the page's path. Files of an earlier report are replaced, each at once, so a reader never sees half a
-// page. Where DIR holds validation.json (`kvcast validate -o DIR`), it becomes OUT/validation.html and
+//   OUT/tables/*.csv    the data of the figures, and every experiment with every number (experiments.csv)
+// and returns the page's path. Files of an earlier report are replaced, each atomically, so a reader never sees half a
+// page. If DIR contains validation.json (`kvcast validate -o DIR`), it becomes OUT/validation.html and
 // OUT/tables/validation.csv; without a store in the same folder, the page is OUT/index.html as well. Throws UserError
-// where neither can be read, OUT cannot be written, or Vega is not installed (naming the package).
+// if
+// neither can be read, OUT cannot be written, or Vega is not installed (naming the package).
 //
-// Several folders stand side by side on one page, which begins with what changed from the first to each of the others
-// (OUT/tables/changes.csv); each holds a store.
+// Several folders are compared on one page, which begins with the changes from the first to each of the others
+// (OUT/tables/changes.csv); each must contain a store.
 std::string write_report(const std::vector<std::string>& dirs, const std::string& out, const Options& options = {});
 
 }  // namespace kvcast::report

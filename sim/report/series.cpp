@@ -12,7 +12,7 @@ bool is_axis(const std::string& key) {
   return axes.count(key) > 0;
 }
 
-// Keys whose values draw another sample of the same thing.
+// Returns whether the values of a key draw another sample of the same setting.
 bool is_replica(const std::string& key) { return key == "seed" || key.ends_with(".seed"); }
 
 // The value at the key: as swept, else as configured, else empty (the key is another policy's).
@@ -91,10 +91,10 @@ void SeriesNames::appear(const result::Subject& subject) {
 
 Table SeriesNames::table(Palette& palette) const {
   Table table;
-  std::map<std::string, std::size_t> policies;  // policy → place
+  std::map<std::string, std::size_t> policies;  // policy → rank
   std::map<std::string, std::size_t> variants;  // policy → variants so far
   for (const Series& s : series_) policies.emplace(s.policy, policies.size());
-  // A policy's variants stand together, in the order in which the policies appear.
+  // A policy's variants are adjacent, in the order in which the policies appear.
   std::vector<Series> sorted = series_;
   std::stable_sort(sorted.begin(), sorted.end(),
                    [&](const Series& a, const Series& b) { return policies[a.policy] < policies[b.policy]; });

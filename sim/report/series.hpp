@@ -1,4 +1,4 @@
-// Which experiments belong on one line of a chart, and how that line looks.
+// Assignment of experiments to the lines of a chart, and the style of each line.
 #pragma once
 
 #include <map>
@@ -17,24 +17,24 @@ namespace kvcast::report {
 // throughout a policy's rows says nothing about the policy and is left out. Seeds make replicas of one series.
 class SeriesNames {
  public:
-  // Three passes over the store in reading order, because any row may bring a key that tells earlier rows apart: the
-  // keys that the sweep changes; the values that each policy has under them; then naming.
+  // Takes three passes over the store in reading order, because any row may add a key that distinguishes earlier rows:
+  // the keys that the sweep changes; the values that each policy has under them; then naming.
   void learn_keys(const result::Subject& subject);
   void learn_values(const result::Subject& subject);
 
-  // The policy's name, "unnamed" where the configuration lacks one.
+  // Returns the policy's name, "unnamed" if the configuration lacks one.
   static std::string policy_of(const result::Subject& subject);
   std::string variant_of(const result::Subject& subject) const;
-  // "seed 2" of an experiment whose sweep has several seeds; else empty.
+  // Returns "seed 2" for an experiment whose sweep has several seeds; otherwise empty.
   static std::string replica_of(const result::Subject& subject);
   static std::string join(const std::string& policy, const std::string& variant);
 
-  // One row a series in order of appearance: series, policy, variant, label, order, color, symbol, dash ("4,2"), and
-  // preferred = 1 for the first variant of its policy, which the page shows at first. The label is the series' name cut
-  // short: "rocketkv, 0.3" where its variants differ in one key, "freekv, no correction".
+  // One row per series in order of appearance: series, policy, variant, label, order, color, symbol, dash ("4,2"), and
+  // preferred = 1 for the first variant of its policy, which the page shows at first. The label is the series' name
+  // shortened: "rocketkv, 0.3" if its variants differ in one key, "freekv, no correction".
   Table table(Palette& palette) const;
 
-  // Notes that the subject's series has at least one row; in reading order.
+  // Records that the subject's series has at least one row; call it in reading order.
   void appear(const result::Subject& subject);
 
  private:

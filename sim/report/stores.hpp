@@ -11,11 +11,11 @@ namespace kvcast::report {
 
 class Stores {
  public:
-  // Opens DIR/results.sqlite of each folder, at least one. Several are named by their folders' last parts, or by the
-  // whole paths where these are alike. UserError where one cannot be read, or a folder is given twice.
+  // Opens DIR/results.sqlite of each folder, at least one. Several are named by the last parts of their paths, or by
+  // the whole paths if these are equal. Throws UserError if one cannot be read, or a folder is given twice.
   explicit Stores(const std::vector<std::string>& dirs);
 
-  // Valid as long as this object.
+  // Valid as long as this object is.
   std::vector<Source> sources() const;
 
  private:

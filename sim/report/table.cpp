@@ -1,4 +1,4 @@
-// Columns by name; texts are stored once each, cells are indices into them.
+// Columns by name; distinct texts are stored once, cells are indices into them.
 #include "report/table.hpp"
 
 #include <charconv>
@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
-// Above this an integer may not be exact in a double, and is written as one.
+// An integer above this may not be exact in a double, and is written as a double.
 constexpr double kExactInteger = 1e15;
 
 json rounded_number(double value) {

@@ -1,4 +1,5 @@
-// A small table with named columns, kept by column: what the page embeds, the figures draw and the CSV files list.
+// A small table with named columns, stored by column: the data that the page embeds, the figures draw and the CSV files
+// list.
 #pragma once
 
 #include <map>
@@ -12,20 +13,20 @@ namespace kvcast::report {
 class Table {
  public:
   void begin_row() { ++rows_; }
-  // Sets a cell of the row begun last. A number that is not finite and an empty text are missing cells.
+  // Sets a cell of the row begun last. Non-finite numbers and empty texts are missing cells.
   void set(const std::string& column, double value);
   void set(const std::string& column, const std::string& text);
 
   std::size_t rows() const { return rows_; }
-  // NaN and empty where the cell is missing.
+  // NaN, or an empty text, if the cell is missing.
   double number(std::size_t row, const std::string& column) const;
   std::string text(std::size_t row, const std::string& column) const;
   bool has_column(const std::string& name) const { return numbers_.count(name) + texts_.count(name) > 0; }
 
   // {"rows": n, "numbers": {column: [..]}, "texts": {column: {"of": [distinct texts], "at": [index or null, ..]}}}.
-  // Numbers keep six significant digits: a prediction is never better, and the page is half the size.
+  // Numbers keep six significant digits: no prediction is more precise, and the page is half the size.
   nlohmann::json compact() const;
-  // [{column: value, ..}, ..] without the missing cells; what Vega takes as inline values.
+  // [{column: value, ..}, ..] without the missing cells: inline values for Vega.
   nlohmann::json objects() const;
   // RFC 4180: text columns first, then numbers, each in alphabetical order.
   void write_csv(std::ostream& out) const;

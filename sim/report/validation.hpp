@@ -1,4 +1,4 @@
-// The validation page: what `kvcast validate -o DIR` found, as a reader checks it.
+// The validation page: the results of `kvcast validate -o DIR` for a reader to check.
 #pragma once
 
 #include <filesystem>
@@ -9,11 +9,12 @@
 
 namespace kvcast::report {
 
-// The document with what the page needs of it; UserError naming the file and the part for anything else.
+// Returns the document with the parts that the page needs; throws UserError naming the file and the part for anything
+// else.
 nlohmann::json read_validation(const std::string& path);
 
-// Writes FOLDER/validation.html and FOLDER/tables/validation.csv; FOLDER/index.html as well unless `swept`, where the
-// page of a sweep has that place and is linked.
+// Writes FOLDER/validation.html and FOLDER/tables/validation.csv; FOLDER/index.html as well unless `swept`, when that
+// is the page of a sweep and is linked.
 void write_validation(const nlohmann::json& document, const std::filesystem::path& folder, const Assets& assets,
                       bool swept);
 

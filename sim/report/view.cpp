@@ -19,7 +19,7 @@ constexpr const char* kNumbers[] = {"context", "batch", "budget"};
 
 int hex(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0 ? c - '0' : (std::tolower(c) - 'a' + 10); }
 
-// As URLSearchParams writes: + for a blank, % and two digits for other bytes.
+// Decodes the format of URLSearchParams: + for a blank, % and two digits for other bytes.
 std::string decoded(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -36,7 +36,7 @@ std::string decoded(const std::string& text) {
   throw UserError(SourceLocation{}, fmt::format("--view {}={}: unknown value", key, value), known);
 }
 
-// A number of a column as the address has it; the column's own numbers by their texts.
+// A number of a column as the address has it; numbers that occur in the column match by their texts.
 json number_in(const Table& table, const std::string& column, const std::string& text) {
   std::set<double> numbers;
   for (std::size_t r = 0; r < table.rows(); ++r) {
@@ -72,7 +72,7 @@ json hidden_in(const Table& series, const std::string& text) {
   return hidden;
 }
 
-// The control's value, which is one of its options or the metrics that it offers.
+// The control's value, which is one of its options or of the metrics that it offers.
 json value_of(const json& control, const std::string& key, const std::string& text) {
   std::vector<std::string> known;
   for (const char* list : {"options", "metrics"}) {
@@ -98,7 +98,7 @@ void set_control(json& spec, const std::string& signal, const std::string& key, 
       s["value"] = value;
     }
     if (signal != "axis" || value != "log") return;
-    const json& log = spec.at("usermeta").at("log");  // what the page puts over the scales
+    const json& log = spec.at("usermeta").at("log");  // the page's overrides of the scales
     for (json& scale : spec.at("scales")) {
       const auto over = log.find(scale.at("name").get<std::string>());
       if (over != log.end()) scale.update(*over);

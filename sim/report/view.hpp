@@ -1,4 +1,4 @@
-// What a page shows, as its address says it: "context=65536&throughput_budget.axis=log".
+// The state of a page as its address encodes it: "context=65536&throughput_budget.axis=log".
 #pragma once
 
 #include <string>
@@ -12,14 +12,15 @@ namespace kvcast::report {
 
 class View {
  public:
-  // The part of an address behind #, with or without it, as browsers write it. UserError where a part is no key=value.
+  // Reads the part of an address after #, with or without it, as browsers write it. Throws UserError if a part is not
+  // key=value.
   explicit View(const std::string& address);
 
-  // Filters (model, hardware, context, batch, budget; "all" for none) and hidden series, into the content's defaults.
-  // UserError naming the values that there are.
+  // Applies filters (model, hardware, context, batch, budget; "all" for none) and hidden series to the content's
+  // defaults. Throws UserError naming the existing values.
   void filter(Content& content) const;
-  // Controls of figures ("throughput_budget.axis=log"), into the figures' signals and scales. UserError naming the
-  // figures, controls and values that there are.
+  // Applies controls of figures ("throughput_budget.axis=log") to the figures' signals and scales. Throws UserError
+  // naming the existing figures, controls and values.
   void set_controls(std::vector<Chart>& figures) const;
 
  private:

@@ -1,4 +1,5 @@
-// The outcome of simulating one experiment: times, memory, traffic, and how uncertain costs move the times.
+// The outcome of simulating one experiment: times, memory, traffic, and the sensitivity of the times to uncertain
+// costs.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +22,13 @@ struct OutOfMemory {
   std::string pool;                                // "hbm" or "dram"
   std::string moment;                              // "prefill, layer 3", "decode at 33280 tokens"
   double requested = 0, in_use = 0, capacity = 0;  // bytes
-  std::vector<OwnedBytes> owners;                  // in use at that moment, largest first
+  std::vector<OwnedBytes> owners;                  // bytes in use at that moment, largest first
   std::string requested_for;                       // owner of the request: "activations"
 };
 
 struct PoolUse {
   double capacity = 0, peak = 0;   // bytes
-  std::vector<OwnedBytes> owners;  // at the peak, largest first
+  std::vector<OwnedBytes> owners;  // bytes at the peak, largest first
 };
 
 // One operation of a decode step, seconds from the start of the step.
@@ -35,14 +36,14 @@ struct TimelineSpan {
   std::string lane, kind, label;
   int layer = -1;
   double start_s = 0, duration_s = 0;
-  std::optional<double> bytes;    // of a copy
+  std::optional<double> bytes;    // bytes of a copy
   std::optional<int> waited_for;  // index in the timeline: the operation on another lane whose end let this one start
 };
 
-// Times relative to those with all costs as stated.
+// Times relative to those with all costs as stated: factors.
 struct ShiftedTimes {
   double step = 1, prefill = 1, build = 1;  // factors
-  // The attribution of a decode step, of the prefill and of an index build; only where detailed effects were requested.
+  // The attribution of a decode step, of the prefill and of an index build; only if detailed effects were requested.
   std::optional<metrics::Attribution> step_parts, prefill_parts, build_parts;
 };
 
@@ -57,42 +58,40 @@ struct Effect {
 inline constexpr const char* kTraceSample = "trace";
 // Source of memory effects: activations and attention scores are estimates.
 inline constexpr const char* kTemporaries = "activations";
-// Half-width of the uncertainty of activations and attention scores, as a share. An assumption for want of
-// measurements: which operands are live at once depends on the framework, and its allocator keeps parts of those that
-// are gone.
+// Half-width of the uncertainty of activations and attention scores, as a share. An assumption for lack of
+// measurements: which operands are live at once depends on the framework, and its allocator keeps freed blocks.
 inline constexpr double kTemporarySpread = 0.4;
 
-// The times on one of several traces, in their order, by which experiments on the same traces are compared text by
-// text.
+// The times on one of several traces, in their order, used to compare experiments on the same traces text by text.
 struct TraceTimes {
   double step_s = 0, prefill_s = 0;
-  // Half-widths of ln(time) by the layers and steps that the trace happens to hold.
+  // Half-widths of ln(time) due to the sampled layers and steps of the trace.
   double step_spread = 0, prefill_spread = 0;
 };
 
 struct Experiment {
-  std::optional<OutOfMemory> oom;  // where set, times are absent
+  std::optional<OutOfMemory> oom;  // if set, times are absent
   double ttft_s = 0;
   double tpot_mean_s = 0, tpot_p50_s = 0, tpot_p99_s = 0;
-  double tokens_per_s = 0;  // of the whole batch while decoding
+  double tokens_per_s = 0;  // of the whole batch during decode
   PoolUse hbm, dram;
-  PoolUse decode_hbm;         // HBM while decoding
+  PoolUse decode_hbm;         // HBM during decode
   graph::Traffic traffic;     // bytes of one decode step
   metrics::Attribution step;  // one decode step, mean over the sampled contexts
   metrics::Attribution prefill;
-  std::vector<TimelineSpan> timeline;  // one decode step, where requested
-  std::vector<Effect> effects;         // where requested; largest first is not guaranteed
-  std::vector<TraceTimes> by_trace;    // of a run on several traces; else empty
-  // Work that decode steps leave over was still growing after the warm-up steps: more of them are needed.
+  std::vector<TimelineSpan> timeline;  // one decode step, if requested
+  std::vector<Effect> effects;         // if requested; in no particular order
+  std::vector<TraceTimes> by_trace;    // for a run on several traces; otherwise empty
+  // Work that decode steps leave unfinished was still growing after the warm-up steps: more of them are needed.
   bool unsettled = false;
   std::int64_t engine_ops = 0, engine_events = 0;
   double engine_wall_s = 0;
 };
 
-// Building the index of one layer by itself, as papers measure it apart from whole prefills.
+// The index build of one layer by itself, as papers measure it separately from whole prefills.
 struct IndexBuild {
   double seconds = 0;         // from the first host call until the host knows that all is done
-  metrics::Attribution time;  // of these seconds
+  metrics::Attribution time;  // attribution of these seconds
   std::vector<Effect> effects;
 };
 

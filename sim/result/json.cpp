@@ -21,8 +21,8 @@ json value_json(const SettingValue& value) {
   return std::visit([](const auto& v) { return json(v); }, value);
 }
 
-// A key that has a value and keys below it ("hardware", "hardware.gpu.hbm_bandwidth") keeps those under their whole
-// names.
+// A key that has a value as well as keys below it ("hardware", "hardware.gpu.hbm_bandwidth") keeps those under their
+// full names.
 void add_settings(json& config, const std::vector<Setting>& settings) {
   const auto below_a_value = [&settings](const std::string& key) {
     return std::any_of(settings.begin(), settings.end(), [&key](const Setting& other) {
@@ -85,7 +85,7 @@ void add_times(json& out, const Result& r) {
   out["bottleneck"] = out["binding_resource"] = bottleneck(e.step);
   out["origin_shares"] = {{"decode", shares_json(e.step)}, {"prefill", shares_json(e.prefill)}};
   out["sensitivities"] = sensitivities_json(e.effects);
-  // Groups of numbers that have one origin.
+  // Groups of numbers that share an origin.
   const std::string_view decode = origin_name(origin_of(e.step));
   for (const char* group : {"decode.tpot_s", "transfer", "breakdown", "binding_resource"})
     out["origin"][group] = decode;
@@ -100,7 +100,7 @@ void add_memory(json& out, const Experiment& e) {
   out["origin"]["memory"] = origin_name(Origin::kExact);
 }
 
-// The number itself stands at its metric's path.
+// The number itself is at its metric's path.
 void add_score(json& out, const Result& r) {
   if (!r.benchmark_refused.empty()) {
     out["score"] = {{"benchmark", r.subject.text("score.benchmark")}, {"refused", r.benchmark_refused}};

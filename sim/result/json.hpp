@@ -1,4 +1,4 @@
-// A result as JSON: what `kvcast run --json` prints. Numbers stand at the paths of their metrics.
+// A result as JSON, the output of `kvcast run --json`. Numbers are at the paths of their metrics.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,17 +9,17 @@ namespace kvcast::result {
 
 // Every number that the result has, at its metric's path; and
 //   config                  the resolved configuration
-//   status, error, oom      whether it ran and fits; oom is null where it fits
+//   status, error, oom      whether it ran and fits; oom is null if it fits
 //   intervals, origin       by metric path
 //   origin_shares           share of a decode step and of the prefill by the origin of its costs
 //   breakdown, prefill.breakdown, build.breakdown   [{kind, exposed_s, hidden_s, uncertain_s}]
-//   bottleneck (also as binding_resource)           what sets the length of a decode step
+//   bottleneck (also as binding_resource)           the bottleneck of a decode step
 //   sensitivities           [{keys, decode.tpot_s, prefill.ttft_s}], factors with the costs shorter and longer
 //   memory.*_owners         [{owner, bytes}]
 //   accuracy.task           the predicted task score; null without a task
 //   score                   {benchmark, context, share_of_full, interval, tasks: [{task, share_of_full, interval}],
-//                           rests_on} of a benchmark, or {benchmark, refused}; missing where none was wanted
-//   timeline                spans of one decode step, where they were kept
+//                           rests_on} of a benchmark, or {benchmark, refused}; missing if none was requested
+//   timeline                spans of one decode step, if they were kept
 nlohmann::json to_json(const Result& result);
 
 // The description of a metric as `kvcast metrics --json` prints it: {path, alias, unit, better, label, definition,
@@ -33,8 +33,8 @@ nlohmann::json to_json(const std::string& machine, const MachineNumber& number);
 // origin, rests_on}; null without one.
 nlohmann::json to_json(const std::optional<TaskScore>& task);
 
-// [{kind, exposed_s, hidden_s, uncertain_s}], kinds without time left out. uncertain_s: by how much the exposed seconds
-// may be off if all costs of the kind are off in the same direction.
+// [{kind, exposed_s, hidden_s, uncertain_s}], kinds without time left out. uncertain_s: error of the exposed seconds if
+// all costs of the kind err in the same direction.
 nlohmann::json breakdown_json(const metrics::Attribution& time);
 
 }  // namespace kvcast::result

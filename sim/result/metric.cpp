@@ -15,7 +15,7 @@
 namespace kvcast::result {
 namespace {
 
-// A peak is an estimate from this share of estimated bytes on.
+// A peak counts as an estimate from this share of estimated bytes on.
 constexpr double kEstimatedShare = 0.05;
 // An origin counts from this share of the time on.
 constexpr double kOriginShare = 0.05;
@@ -30,7 +30,7 @@ double temporaries(const PoolUse& use) {
 
 bool is_estimate(const PoolUse& use) { return use.peak > 0 && temporaries(use) >= kEstimatedShare * use.peak; }
 
-// The name of an owner in formulas: "low-rank keys" is low_rank_keys.
+// Converts the name of an owner for formulas: "low-rank keys" is low_rank_keys.
 std::string as_name(std::string text) {
   for (char& c : text) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
@@ -102,7 +102,7 @@ const Metric* find_metric(std::string_view name) {
 
 std::optional<double> value(const Result& result, const Metric& metric) {
   if (metric.derived != nullptr) return metric.derived(result, metric.which);
-  // The accessor hands out a place to write to as well; nothing is written here.
+  // The accessor returns a mutable field; nothing is written here.
   const double* const field = metric.field(const_cast<Result&>(result), metric.which);
   return field == nullptr ? std::nullopt : std::optional<double>(*field);
 }

@@ -18,7 +18,7 @@ namespace kvcast::result {
 enum class Better { kHigher, kLower, kNeither };
 std::string_view better_name(Better better);  // "higher", "lower", "neither"
 
-// Units of values as they are kept. Shares are fractions of 1.
+// Units of stored values. Shares are fractions of 1.
 enum class Unit { kSeconds, kBytes, kTokensPerSecond, kTokens, kShare, kCount, kMoney };
 std::string_view unit_name(Unit unit);  // "s", "bytes", "tokens/s", "tokens", "share", "count", "money"
 
@@ -39,7 +39,7 @@ enum class Basis {
   kProgram,  // about the simulation itself
 };
 
-// How pages and tables show a value: value · scale in `unit`, by a d3 number format.
+// Format of a value on pages and in tables: value · scale in `unit`, by a d3 number format.
 struct Display {
   const char* unit = "";
   double scale = 1;
@@ -56,51 +56,51 @@ struct Metric {
   std::string brief;       // heading of a table's column; empty: not in short tables
   std::string definition;  // one sentence
   Display display;
-  // The value in a result; null where the result does not have it. The non-const form is what the store fills in.
+  // The value in a result; null if the result does not have it. The store writes through the non-const form.
   double* (*field)(Result& result, int which) = nullptr;
-  // Instead, of what follows from other fields.
+  // Used instead for a value that is derived from other fields.
   std::optional<double> (*derived)(const Result& result, int which) = nullptr;
-  int which = 0;  // of a family: the operation kind
+  int which = 0;  // for a family: the operation kind
 };
 
 std::span<const Metric> all_metrics();
-// Finds a metric by path or alias; null where there is none.
+// Finds a metric by path or alias; null if there is none.
 const Metric* find_metric(std::string_view name);
 
 std::optional<double> value(const Result& result, const Metric& metric);
 Origin origin(const Result& result, const Metric& metric);
 // The 80 % uncertainty interval. Nothing for numbers that have none because they are exact or are never shifted.
 std::optional<Interval> interval(const Result& result, const Metric& metric);
-// How many times as large shifted costs make the metric: a time's own factor, a throughput's inverse; 1 for all others.
+// Factor by which shifted costs multiply the metric: a time's own factor, a throughput's inverse; 1 for all others.
 double time_factor(const Metric& metric, const ShiftedTimes& shifted);
-// Whether interval() can be set.
+// Returns whether interval() can return an interval.
 bool has_interval(const Metric& metric);
 
-// A number by its name in formulas: the path or alias of a metric, "fits" (1 where the experiment fits in memory, else
-// 0), "batch", "config.KEY", and bytes by owner: "hbm_of.OWNER" (while decoding), "dram_of.OWNER"; in KIND and OWNER
-// whatever is no letter or digit is written _. Kinds and owners without time or bytes are 0. Nothing where the result
-// has no such number, such as a time of what does not fit.
+// A number by its name in formulas: the path or alias of a metric, "fits" (1 if the experiment fits in memory, else 0),
+// "batch", "config.KEY", and bytes by owner: "hbm_of.OWNER" (during decode), "dram_of.OWNER"; in KIND and OWNER every
+// character other than a letter or digit is written _. Kinds and owners without time or bytes are 0. Returns nothing if
+// the result has no such number, such as a time of an experiment that does not fit.
 std::optional<double> number_named(const Result& result, const std::string& name);
-// The same with the costs of one source longer or shorter. An alternative that does not fit tells whether it fits and
-// nothing else.
+// The same with the costs of one source longer or shorter. An alternative that does not fit only has the number "fits".
 std::optional<double> number_shifted(const Result& result, const std::string& source, Direction direction,
                                      const std::string& name);
-// Whether a name means something in formulas; owners cannot be checked.
+// Returns whether a name is valid in formulas; owners cannot be checked.
 bool is_number_name(const std::string& name);
-// The basis of a named number; kExact for a name that is no metric.
+// Returns the basis of a named number; kExact for a name that is not a metric.
 Basis basis_named(const std::string& name);
 
 // Value and unit for people: "12.3 ms", "1.7 GB", "95.2 %", "1,050 tokens/s".
 std::string format_value(const Metric& metric, double value);
 
-// Parts of results that several writers need.
-std::string_view bottleneck(const metrics::Attribution& time);  // what the critical path spends most time on
-// The worst origin that carries at least a twentieth of the time: a sliver of an assumed cost does not name the whole.
+// Shared by several writers of results.
+// the resource that the critical path spends most time on
+std::string_view bottleneck(const metrics::Attribution& time);
+// The worst origin of at least a twentieth of the time: a sliver of an assumed cost does not determine the whole.
 Origin origin_of(const metrics::Attribution& time);
-// Whether an owner's bytes are estimates: activations and attention scores.
+// Returns whether an owner's bytes are estimates: activations and attention scores.
 bool is_temporary(const std::string& owner);
-// Low and high of a pool's peak when activations and attention scores are off by their uncertainty; both the peak
-// itself where these are less than a twentieth of it.
+// Low and high of a pool's peak within the uncertainty of activations and attention scores; both are the peak itself if
+// these are less than a twentieth of it.
 Interval peak_interval(const PoolUse& use);
 double peak_shifted(const PoolUse& use, Direction direction);
 

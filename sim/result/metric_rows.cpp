@@ -1,5 +1,5 @@
-// One row a metric, in the order in which pages and columns list them. Families (a row for each operation kind) follow
-// their totals.
+// One row per metric, in the order in which pages and columns list them. Families (a row for each operation kind)
+// follow their totals.
 #include "result/metric_rows.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ using enum Basis;
 constexpr Display kMs{"ms", 1e3, ",.3r"}, kS{"s", 1, ",.3r"}, kGb{"GB", 1e-9, ",.3r"}, kMb{"MB", 1e-6, ",.3r"};
 constexpr Display kPercent{"%", 100, ".1f"}, kCountAs{"", 1, ",.4r"};
 
-// A plain field of the experiment's times: absent where the experiment has none.
+// A plain field of the experiment's times: absent if the experiment has none.
 template <auto Member>
 double* time_field(Result& r, int) {
   return r.has_times() ? &(r.experiment.*Member) : nullptr;
@@ -55,7 +55,7 @@ double* build_part(Result& r, int kind) {
   return r.build ? &(r.build->time.*Member)[static_cast<std::size_t>(kind)] : nullptr;
 }
 
-// Copies in both directions.
+// Sum of copies in both directions.
 template <auto Member>
 std::optional<double> of_transfers(const Result& r, int) {
   if (!r.has_times()) return {};
@@ -210,7 +210,7 @@ void add_traffic(Row& rows) {
 }
 
 struct Phase {
-  const char* prefix;  // of paths and aliases
+  const char* prefix;  // prefix of paths and aliases
   const char* label;
   Basis basis;
   double* (*exposed)(Result&, int);

@@ -52,7 +52,7 @@ json value_json(const policy::ParameterValue& value) {
   return std::visit([](const auto& v) { return json(v); }, value);
 }
 
-// Names of the files under configs/policies: settings of the papers.
+// Names of the files under configs/policies: the papers' settings.
 json policy_files_json() {
   json names = json::array();
   for (const std::string& file : config::config_files("policies"))
@@ -141,7 +141,7 @@ json models_json() {
   for (const std::string& file : config::config_files("models")) {
     try {
       all.push_back(to_json(config::read_model(file)));
-    } catch (const UserError& error) {  // a model that kvcast knows and does not model
+    } catch (const UserError& error) {  // a known model that kvcast does not simulate
       all.push_back({{"name", std::filesystem::path(file).stem().string()}, {"refused", error.what()}});
     }
   }

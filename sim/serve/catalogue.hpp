@@ -1,5 +1,5 @@
-// What a configuration may name, as JSON: printed by `kvcast models`, `hardware` and `policies` with --json, and
-// offered by the planner's page.
+// Everything that a configuration may name, as JSON: printed by `kvcast models`, `hardware` and `policies` with --json,
+// and offered by the planner's page.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@
 
 namespace kvcast::serve {
 
-// Keys as in a model's file, then the numbers that follow from them.
+// Keys as in a model's file, then the numbers derived from them.
 nlohmann::json to_json(const config::Model& model);
 // {name, title, aliases, host, host_title}.
 nlohmann::json summary_json(const config::Hardware& machine);
@@ -21,7 +21,7 @@ nlohmann::json changes_json(const config::Hardware& machine);
 nlohmann::json to_json(const config::Hardware& machine);
 nlohmann::json to_json(const policy::Descriptor& policy);
 
-// Every model, those that are refused with the reason: {name, refused}.
+// Every model; unsupported ones with the reason: {name, refused}.
 nlohmann::json models_json();
 
 // {models, machines, policies, policy_files, metrics, questions}, machines with all of their numbers.

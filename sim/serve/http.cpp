@@ -35,11 +35,11 @@ constexpr const char* kLines = "application/x-ndjson";
 
 std::string error_body(const std::string& what) { return nlohmann::json{{"error", what}}.dump() + "\n"; }
 
-// A request's answer between the handler's thread, which makes it, and the network's, which sends it.
+// A request's answer, passed from the handler's thread, which makes it, to the network's, which sends it.
 struct Exchange {
   explicit Exchange(const net::any_io_executor& executor) : wake(executor) {}
 
-  // All but `stop` on the network's thread alone.
+  // All members except `stop` are used on the network's thread only.
   std::deque<std::string> parts;
   std::size_t unsent = 0;
   int status = 0;  // 0: not begun
@@ -160,7 +160,7 @@ class Server::Impl {
     shown_host_ = ip.is_v6() ? "[" + ip.to_string() + "]" : ip.to_string();
     for (const std::string& name : {shown_host_, std::string("localhost"), std::string("127.0.0.1")})
       names_.insert(name_of(name));
-    // On all addresses any name may be the right one.
+    // A server that listens on all addresses cannot know its names.
     any_name_ = ip.is_unspecified();
   }
 
@@ -183,7 +183,7 @@ class Server::Impl {
       tcp::socket socket = co_await acceptor_.async_accept(net::redirect_error(net::use_awaitable, error));
       if (stopping_) co_return;
       if (error) {
-        // Out of file descriptors, say: there are some again once connections have ended.
+        // Out of file descriptors, for example: some become free once connections have ended.
         net::steady_timer pause(network_, std::chrono::milliseconds(50));
         co_await pause.async_wait(net::redirect_error(net::use_awaitable, error));
         continue;
@@ -193,7 +193,7 @@ class Server::Impl {
     }
   }
 
-  // One request and its answer. Whatever fails on the network ends the connection, and nothing else.
+  // Serves one request. A network failure ends the connection, and nothing else.
   awaitable<void> serve(Connection connection) {
     ++connections_;
     open_.insert(connection);
@@ -202,7 +202,7 @@ class Server::Impl {
     } catch (const boost::system::system_error&) {
     }
     boost::system::error_code ignored;
-    connection->socket().close(ignored);  // ends what still watches it
+    connection->socket().close(ignored);  // ends pending operations on it
     open_.erase(connection);
     --connections_;
   }
@@ -231,7 +231,7 @@ class Server::Impl {
     co_await answer(connection, message);
   }
 
-  // Why a request is not from this server's own page or a program of the user; empty where it is.
+  // Explains why a request is from neither this server's own page nor a program of the user; empty if it is.
   std::string foreign(const http::request<http::string_body>& message) const {
     const std::string host(message[http::field::host]);
     if (!any_name_ && !names_.contains(host)) return fmt::format("Host \"{}\" is not this server", host);
@@ -281,13 +281,13 @@ class Server::Impl {
               });
     try {
       co_await deliver(connection, exchange, end);
-    } catch (const boost::system::system_error&) {  // the client has gone
+    } catch (const boost::system::system_error&) {  // the client has disconnected
     }
     exchange->stop.request_stop();
     running_.erase(exchange);
   }
 
-  // Notices that the client has gone while its answer is still being worked on.
+  // Detects that the client has disconnected while its answer is still being computed.
   void watch(const Connection& connection, const std::shared_ptr<Exchange>& exchange) {
     connection->socket().async_wait(tcp::socket::wait_read, [connection, exchange](boost::system::error_code error) {
       char byte = 0;
@@ -296,7 +296,7 @@ class Server::Impl {
         connection->socket().non_blocking(true, error);
         read = connection->socket().receive(net::buffer(&byte, 1), net::socket_base::message_peek, error);
       }
-      if (error == net::error::would_block || read > 0) return;  // more bytes than the request had: not read
+      if (error == net::error::would_block || read > 0) return;  // more bytes than the request had: ignored
       exchange->stop.request_stop();
       exchange->wake.cancel();
     });
@@ -333,7 +333,7 @@ class Server::Impl {
       const bool late = Clock::now() >= end;
       co_return co_await send(connection, late ? 504 : 503, error_body(late ? "the answer took too long" : "stopped"));
     }
-    // Without its last chunk a client can tell that an answer was cut off.
+    // Without the last chunk a client can tell that an answer was cut off.
     if (exchange->ended && exchange->parts.empty()) {
       co_await net::async_write(*connection, http::make_chunk_last(), net::use_awaitable);
       co_await close(connection);
@@ -358,7 +358,7 @@ class Server::Impl {
     co_await close(connection);
   }
 
-  // Reads on for a while what the client still sends: a connection that is closed with bytes unread is reset, and the
+  // Drains for a while what the client still sends: a connection that is closed with bytes unread is reset, and the
   // client would lose the answer.
   static awaitable<void> close(Connection connection) {
     constexpr std::size_t kMost = 1 << 20;
@@ -379,10 +379,11 @@ class Server::Impl {
   net::signal_set signals_;
   net::thread_pool workers_;
   std::string shown_host_;
-  std::set<std::string> names_;  // that a request may address this server by
+  std::set<std::string> names_;  // by which a request may address this server
   bool any_name_ = false, stopping_ = false;
   int connections_ = 0;
-  std::atomic<int> unfinished_{0};  // calls of the handler that wait or run, also those whose clients have gone
+  // calls of the handler that wait or run, including those whose clients have disconnected
+  std::atomic<int> unfinished_{0};
   std::set<Connection> open_;
   std::set<std::shared_ptr<Exchange>> running_;
 };

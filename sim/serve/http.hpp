@@ -1,10 +1,10 @@
 // A small HTTP/1.1 server for a page on this machine: fixed documents by path, and requests that a handler answers on
 // threads of its own, whole or line by line.
 //
-// It is made to be reachable by the user's own browser and by nothing else. It refuses requests whose Host is not one
-// of its own names (a foreign name that resolves to this machine) or whose Origin is another page's, bounds the size of
-// what it reads, the time that a client may take, and the number of connections and of requests being answered, and
-// closes every connection after its answer.
+// It is meant to be reachable by the user's own browser and by nothing else. It rejects requests whose Host is not one
+// of its own names (a foreign name that resolves to this machine) or whose Origin is another page's, limits the size of
+// requests, the time that a client may take, and the number of connections and of concurrent requests, and closes
+// every connection after its answer.
 #pragma once
 
 #include <chrono>
@@ -20,31 +20,31 @@ namespace kvcast::serve {
 
 struct Limits {
   std::size_t header_bytes = 16 << 10, body_bytes = 256 << 10;
-  std::size_t unsent_bytes = 64 << 20;           // of an answer that its client does not read
+  std::size_t unsent_bytes = 64 << 20;           // buffered for a client that does not read
   std::chrono::milliseconds reading{10'000};     // from the first byte of a request to its last
   std::chrono::milliseconds writing{30'000};     // until the client takes a part of the answer
-  std::chrono::milliseconds answering{600'000};  // a whole answer
+  std::chrono::milliseconds answering{600'000};  // for a whole answer
   int connections = 64;                          // at a time; further ones get 503
-  int answers = 2;                               // being worked on at a time
+  int answers = 2;                               // computed at a time
   int waiting = 16;                              // requests that wait for their turn; further ones get 503
 };
 
 struct Request {
   std::string method, path;  // the path without its query
-  std::string query;         // behind the '?'
+  std::string query;         // after the '?'
   std::string content_type;  // without parameters: "application/json"
   std::string body;
 };
 
-// Called by the handler on its thread. Once the client has gone, calls do nothing and stop() is requested.
+// Called by the handler on its thread. Once the client has disconnected, calls do nothing and stop() is requested.
 class Reply {
  public:
   virtual ~Reply() = default;
-  // The whole answer.
+  // Sends the whole answer.
   virtual void send(int status, std::string content_type, std::string body) = 0;
-  // One line of an answer that consists of lines of JSON (application/x-ndjson); the first call begins it.
+  // Sends one line of an answer that consists of lines of JSON (application/x-ndjson); the first call begins it.
   virtual void line(std::string json) = 0;
-  // Requested when the client has gone, the time for the answer is over, or the server stops.
+  // Requested when the client has disconnected, the time for the answer is over, or the server stops.
   virtual std::stop_token stop() const = 0;
 };
 
@@ -61,7 +61,7 @@ class Server {
     std::string host = "127.0.0.1";  // an IPv4 or IPv6 address
     unsigned short port = 0;         // 0: any free one
   };
-  // Listens at once. UserError where the address cannot be used.
+  // Listens immediately. Throws UserError if the address cannot be used.
   Server(const Address& address, const Limits& limits, std::map<std::string, Document> documents, Handler handler);
   ~Server();
 
@@ -70,7 +70,7 @@ class Server {
   void stop_on_signals();
   // Serves until it is stopped.
   void run();
-  // From any thread.
+  // Stops the server; may be called from any thread.
   void stop();
 
  private:

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kReplays = 512;     // kept: a hundred policies on a handful of traces
+constexpr std::size_t kReplays = 512;     // replays kept: a hundred policies on a handful of traces
 constexpr std::size_t kMostPoints = 256;  // of a sweep: larger ones are for `kvcast sweep`
 constexpr const char* kJson = "application/json";
 
@@ -31,7 +31,7 @@ bool names_file(const std::string& text) {
   return false;
 }
 
-// A page that anyone may have written does not choose which files are read.
+// A page that anyone may have written must not choose which files are read.
 void refuse_files(const config::Node& node) {
   const auto refuse = [](const SourceLocation& where) {
     throw UserError(where,
@@ -60,7 +60,7 @@ config::Node read_body(const Request& request) {
   return config;
 }
 
-// The number after `timeline=` in the query.
+// Returns the number after `timeline=` in the query.
 std::optional<std::size_t> timeline_of(const std::string& query) {
   constexpr std::string_view kKey = "timeline=";
   const std::size_t at = query.find(kKey);

@@ -1,4 +1,4 @@
-// The replays that were used last, for a program that runs on.
+// The most recently used replays, for a long-running program.
 #pragma once
 
 #include <list>
@@ -37,7 +37,7 @@ class RecentReplays final : public study::ReplayCache {
  private:
   std::size_t most_;
   std::mutex mutex_;
-  std::list<std::pair<std::string, replay::ReplayResult>> kept_;  // the last used first
+  std::list<std::pair<std::string, replay::ReplayResult>> kept_;  // most recently used first
   std::map<std::string, std::list<std::pair<std::string, replay::ReplayResult>>::iterator> by_key_;
 };
 

@@ -7,6 +7,8 @@
 #include "base/error.hpp"
 #include "config/run.hpp"
 #include "plan/question.hpp"
+#include "policy/policy.hpp"
+#include "policy/shared_parameters.hpp"
 #include "serve/catalogue.hpp"
 
 namespace kvcast::serve {
@@ -34,7 +36,7 @@ json integer(const json& low, const json& high) {
   return any_of({with_range({{"type", "integer"}}, low, high), {{"type", "string"}, {"pattern", "^[1-9][0-9]*[KM]$"}}});
 }
 
-// "40 GB", or x0.5 where a factor may stand.
+// "40 GB", or x0.5 if a factor is allowed.
 json quantity() { return {{"type", json::array({"string", "number"})}}; }
 
 json value_schema(const KeyShape& key) {
@@ -111,7 +113,7 @@ json parameter_schema(const json& parameter) {
   return schema;
 }
 
-// The names that aliases and files have, too.
+// Also accepts the names of aliases and files.
 json names_of(const json& entries) {
   json names = json::array();
   for (const json& entry : entries) {
@@ -154,7 +156,7 @@ class Writer {
         if (question["properties"].contains(variant)) question["properties"][variant] = axes(false);
       }
       const json own = question["properties"];
-      if (kind == "choose") question["properties"].update(axes(true)["properties"]);  // lists of any keys
+      if (kind == "choose") question["properties"].update(axes(true)["properties"]);  // lists under any keys
       for (const char* name : {"targets", "price_per_hour"}) {
         if (own.contains(name)) question["properties"][name] = {{"type", "object"}};
       }
@@ -191,7 +193,7 @@ class Writer {
     return map;
   }
 
-  // A machine by name, or a map of what it is like and which numbers differ.
+  // A machine by name, or a map with the base machine and the numbers that differ.
   json hardware() const {
     const json name = name_or_path(names_of(catalogue_.at("machines")));
     json parts = {{"like", any_of({name, {{"type", "object"}}})}};
@@ -211,6 +213,9 @@ class Writer {
       json properties = {{"name", json::object()}};
       for (const json& parameter : p.at("parameters"))
         properties[parameter.at("key").get<std::string>()] = parameter_schema(parameter);
+      for (const policy::Parameter& common : policy::common_parameters(policy::find_policy(p.at("name")))) {
+        properties[common.key] = {{"const", common.names.empty() ? json(0) : json(common.names.front())}};
+      }
       const json is_this = {{"properties", {{"name", {{"const", p.at("name")}}}}}, {"required", {"name"}}};
       rules.push_back({{"if", is_this}, {"then", object_of(std::move(properties))}});
     }

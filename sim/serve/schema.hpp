@@ -1,4 +1,4 @@
-// JSON schemas (draft 7) of what users write: editors complete and check YAML with them.
+// JSON schemas (draft 7) of the files that users write: editors complete and check YAML with them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,8 +11,8 @@ namespace kvcast::serve {
 std::vector<std::string> schema_kinds();
 
 // Made from the readers of runs and plans (config::run_shapes, plan::question_shapes), from the declared parameters of
-// the policies, and from the names under configs/. A schema refuses unknown keys and values of a wrong type; what
-// depends on several keys at once is left to the reader. `kind` is one of schema_kinds().
+// the policies, and from the names under configs/. A schema rejects unknown keys and values of a wrong type; rules that
+// involve several keys are left to the reader. `kind` is one of schema_kinds().
 nlohmann::json schema(const std::string& kind);
 
 }  // namespace kvcast::serve

@@ -1,9 +1,9 @@
-// Values to JSON and back, strictly: one description of a struct's members serves both directions, so that what is
-// written is what is read. A struct T takes part by `template <class Io> void members(Io& io, T& value)` in its own
+// Strict conversion of values to JSON and back: one description of a struct's members serves both directions, so that
+// they cannot disagree. A struct T takes part by `template <class Io> void members(Io& io, T& value)` in its own
 // namespace, which calls io("name", value.member) for each member.
 //
-// Empty lists, optionals and pointers are left out; every other member must be there, and nothing else may. Errors are
-// std::exception.
+// Empty lists, optionals and pointers are left out; every other member must be present, and no other is allowed. Errors
+// are std::exception.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@
 
 namespace kvcast::store {
 
-// Seconds by something that has names: {"gemm": 0.5}, zeros left out.
+// Seconds by name: {"gemm": 0.5}, zeros left out.
 template <std::size_t N>
 struct Named {
   std::array<double, N>& values;
@@ -78,7 +78,7 @@ void read_value(const nlohmann::json& json, std::int64_t& number);
 void read_value(const nlohmann::json& json, Origin& origin);
 void read_value(const nlohmann::json& json, Interval& interval);
 void read_value(const nlohmann::json& json, std::pair<std::string, std::string>& pair);
-// Throws unless the JSON is an array, of `size` entries where one is given.
+// Throws unless the JSON is an array, of `size` entries if a size is given.
 const nlohmann::json& as_list(const nlohmann::json& json, std::optional<std::size_t> size = {});
 template <class T>
 requires requires(Reader& io, T& value) { members(io, value); }
@@ -147,7 +147,7 @@ class Reader {
     if (const nlohmann::json* const found = find(name)) read_value(*found, value);
   }
 
-  // Throws where there is a member that nobody asked for.
+  // Throws if there is a member that was not requested.
   void finish() const {
     for (const auto& [name, value] : in_.items()) {
       if (std::find(seen_.begin(), seen_.end(), name) == seen_.end()) {
@@ -165,7 +165,7 @@ class Reader {
   }
 
   const nlohmann::json& in_;
-  std::vector<std::string> seen_;  // copies: a caller may make names on its stack
+  std::vector<std::string> seen_;  // copies, because a caller may build names on its stack
 };
 
 template <class T>

@@ -1,4 +1,4 @@
-// Two passes over the store: the first finds the columns, the second writes. Only one block of rows is in memory.
+// Takes two passes over the store: the first finds the columns, the second writes. Only one block of rows is in memory.
 #include "store/csv.hpp"
 
 #include <fmt/format.h>

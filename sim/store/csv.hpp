@@ -1,4 +1,4 @@
-// Results as CSV by RFC 4180, for spreadsheets, pandas and R.
+// Results as CSV (RFC 4180), for spreadsheets, pandas and R.
 #pragma once
 
 #include <ostream>
@@ -8,16 +8,16 @@
 
 namespace kvcast::store {
 
-// Writes one field, quoted where it holds a comma, a quote or a line break. A text that a spreadsheet would run as a
-// formula (=, +, - or @ in front) gets an apostrophe in front, which makes it a text there; numbers stay.
+// Writes one field, quoted if it contains a comma, a quote or a line break. A text that a spreadsheet would run as a
+// formula (starting with =, +, - or @) gets an apostrophe in front, which makes it a text there; numbers are unchanged.
 void write_csv_field(std::ostream& out, std::string_view field);
 
-// One line an experiment in reading order, named as in the table `experiments`: key, status, error, code_version,
+// One line per experiment in reading order, named as in the table `experiments`: key, status, error, code_version,
 // created_at, wall_s; the settings of all rows as config.KEY, in alphabetical order; every metric by its path, followed
-// by PATH.low, PATH.high and PATH.origin where it can have an interval; bottleneck; and, where an experiment did not
-// fit, oom.pool, oom.moment, oom.requested_for, oom.requested_bytes, oom.in_use_bytes and oom.capacity_bytes. A cell is
-// empty where the row has no such value. Numbers are the shortest texts that read back equal. Lines end in CRLF as the
-// RFC asks.
+// by PATH.low, PATH.high and PATH.origin if it can have an interval; bottleneck; and, if an experiment did not fit,
+// oom.pool, oom.moment, oom.requested_for, oom.requested_bytes, oom.in_use_bytes and oom.capacity_bytes. A cell is
+// empty if the row has no such value. Numbers are the shortest texts that read back equal. Lines end in CRLF as the RFC
+// requires.
 void export_csv(const Store& store, std::ostream& out);
 
 }  // namespace kvcast::store

@@ -7,10 +7,10 @@ namespace kvcast::store {
 
 struct Finding {
   std::string title;
-  std::string text;    // one line for each place that is compared
+  std::string text;    // one line per group that is compared
   std::string detail;  // the same, or one line for all
-  // JSON, an entry for each place: [{"place", "text", "number", "bars": [{"label", "text", "from", "to"}]}]. The number
-  // is the conclusion in its shortest form, "2.1 × full KV"; bars, in a unit of their own, are what it rests on.
+  // JSON, an entry per group: [{"place", "text", "number", "bars": [{"label", "text", "from", "to"}]}]. The number is
+  // the conclusion in its shortest form, "2.1 × full KV"; bars, in a unit of their own, show the values behind it.
   std::string places = "[]";
 };
 

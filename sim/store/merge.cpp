@@ -1,4 +1,4 @@
-// Two passes: the first compares, so that stores that do not belong together leave the result as it was.
+// Takes two passes: the first compares, so that stores that do not belong together leave the result unchanged.
 #include "store/merge.hpp"
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 namespace kvcast::store {
 namespace {
 
-// A hash of the row that equal experiments share, whenever and wherever they ran.
+// A hash of the parts of a row that equal experiments share, whenever and wherever they ran.
 std::string lasting_hash(const Stored& stored) {
   result::Result result = stored.result;
   result.wall_s = result.experiment.engine_wall_s = 0;
@@ -23,7 +23,8 @@ std::string lasting_hash(const Stored& stored) {
   return checksum_of(row);
 }
 
-// One sweep has one plan: the keys that it shows, which follow from its file, its inputs and the program.
+// Checks that all stores are of one sweep: it has one plan, whose keys follow from its file, its inputs and the
+// program.
 class OneSweep {
  public:
   void check(const Store& store) {
@@ -57,7 +58,7 @@ class OneResult {
     std::int64_t rows = 0;
     store.for_each([&](const Stored& stored) {
       ++rows;
-      if (stored.result.status == result::Status::kFailed) return;  // gives way to any result
+      if (stored.result.status == result::Status::kFailed) return;  // any result replaces it
       const auto [at, fresh] = seen_.try_emplace(stored.result.key, lasting_hash(stored), store.path());
       if (fresh || at->second.first == lasting_hash(stored)) return;
       throw UserError({store.path(), 0, 0}, fmt::format("row {} has another result than in {}; nothing is merged",

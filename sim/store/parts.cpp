@@ -1,4 +1,4 @@
-// The members of each struct stand once, for both directions (store/archive.hpp).
+// The members of each struct are listed once, for both directions (store/archive.hpp).
 #include "store/parts.hpp"
 
 #include <cmath>
@@ -23,7 +23,8 @@ template <class Io>
 static void members(Io& io, Path& path) {
   const auto bound = [](std::size_t i) { return bound_name(static_cast<Bound>(i)); };
   for (std::size_t k = 0; k < path.seconds.size(); ++k) {
-    const char* const kind = graph::kind_name(static_cast<graph::Kind>(k)).data();  // of a literal: ends with a zero
+    // from a literal, hence null-terminated
+    const char* const kind = graph::kind_name(static_cast<graph::Kind>(k)).data();
     io(kind, store::Named<kBoundCount>{path.seconds[k], bound});
   }
 }
@@ -144,7 +145,7 @@ static void members(Io& io, Alternative& a) {
 namespace kvcast::store {
 namespace {
 
-// What cells cannot say by themselves.
+// Parts of a result that cells cannot represent.
 struct Parts {
   result::Result& result;
   std::vector<std::string> flag_texts;   // settings that are texts, though they read "true" or "false"

@@ -1,4 +1,4 @@
-// What a result holds besides plain numbers, as JSON: the column `parts`.
+// The parts of a result other than plain numbers, as JSON: the column `parts`.
 #pragma once
 
 #include <string>
@@ -7,12 +7,13 @@
 
 namespace kvcast::store {
 
-// Owners of memory, the report on what did not fit, effects of shifted costs, the attributions less what has columns,
-// timeline, task and benchmark scores, swept values, alternatives. Texts that are not UTF-8 are written as {"hex":
-// bytes}, numbers that are not finite as texts. Settings whose text reads like a flag are named under "texts".
+// Owners of memory, the report on a failed allocation, effects of shifted costs, the attributions without the values
+// that have columns, timeline, task and benchmark scores, swept values, alternatives. Texts that are not UTF-8 are
+// written as {"hex": bytes}, non-finite numbers as texts. Settings whose text reads like a flag are named under
+// "texts".
 std::string parts_text(const result::Result& result);
 
-// Fills in what parts_text() wrote. Throws std::exception for anything that it cannot have written.
+// Reads the output of parts_text() into the result. Throws std::exception for anything else.
 void read_parts(const std::string& text, result::Result& result);
 
 }  // namespace kvcast::store

@@ -25,12 +25,12 @@ constexpr std::pair<const char*, std::int64_t Subject::*> kIntegers[] = {
     {"decode_tokens", &Subject::decode_tokens},
     {"batch", &Subject::batch},
 };
-// Metrics that are absent where the policy's prompt attention is dense.
+// Metrics that are absent if the policy's prompt attention is dense.
 constexpr std::pair<const char*, std::optional<double> result::Accuracy::*> kOptional[] = {
     {"accuracy.prompt_density", &result::Accuracy::prompt_density},
     {"accuracy.prompt_recall_mass_mean", &result::Accuracy::prompt_recall_mass_mean},
 };
-// Metrics that are kept as integers.
+// Metrics that are stored as integers.
 constexpr std::pair<const char*, std::int64_t result::Experiment::*> kCounts[] = {
     {"engine.ops", &result::Experiment::engine_ops},
     {"engine.events", &result::Experiment::engine_events},

@@ -1,4 +1,5 @@
-// A result as one row of the table `experiments`: named cells, and back. docs/results.md describes the columns.
+// Converts a result to one row of the table `experiments`, named cells, and back. docs/results.md describes the
+// columns.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +13,28 @@
 
 namespace kvcast::store {
 
-// A value as SQLite keeps it; monostate is NULL.
+// A value as SQLite stores it; monostate is NULL.
 using Cell = std::variant<std::monostate, std::int64_t, double, std::string>;
-// Cells by column. A column that is not there is NULL.
+// Cells by column. A missing column is NULL.
 using Row = std::map<std::string, Cell, std::less<>>;
 
-inline constexpr std::string_view kSettingPrefix = "config.";  // of the columns of settings
+inline constexpr std::string_view kSettingPrefix = "config.";  // prefix of the columns of settings
 
 struct Column {
   std::string name;
   std::string_view type;  // as declared: INTEGER, REAL, TEXT
 };
 // Columns that every row can have, in the table's order: those of the subject and the outcome, then the metrics. A
-// metric has a column named by its path and, where it can have an interval, PATH.low, PATH.high and PATH.origin.
+// metric has a column named by its path and, if it can have an interval, PATH.low, PATH.high and PATH.origin.
 const std::vector<Column>& result_columns();
 
 Row row_of(const result::Result& result);
-// The result that row_of() got, with everything that it holds. Intervals, origins and the bottleneck are not read but
-// follow from the parts. Throws std::exception for cells that row_of() cannot have written.
+// Returns the complete result that row_of() converted. Intervals, origins and the bottleneck are not read but follow
+// from the parts. Throws std::exception for cells that row_of() cannot have written.
 result::Result result_of(const Row& row);
 
 inline constexpr std::string_view kChecksum = "checksum";  // the column of checksum_of()
-// A content hash of all cells but the column of the checksum itself. A row read back has the hash of the row written.
+// A content hash of all cells except the checksum's own. A row read back has the hash of the row written.
 std::string checksum_of(const Row& row);
 
 }  // namespace kvcast::store

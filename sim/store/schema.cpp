@@ -49,7 +49,7 @@ std::string experiments_table() {
   return sql + fmt::format(",\n  {}\n);\n", sql_name(kBudget));
 }
 
-// The columns that are typed most, under short names: those of the subject, and metrics by alias. Aliases with a dot
+// The most frequently used columns, under short names: those of the subject, and metrics by alias. Aliases with a dot
 // belong to families.
 std::string runs_view() {
   std::string sql = fmt::format(

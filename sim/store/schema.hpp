@@ -1,4 +1,4 @@
-// The tables of a store: made, checked and widened. docs/results.md describes them.
+// Creates, checks and widens the tables of a store. docs/results.md describes them.
 #pragma once
 
 #include <string>
@@ -8,20 +8,20 @@
 
 namespace kvcast::store {
 
-// Makes the tables where the file is empty, in one transaction, so that of several processes that start together one
-// makes them and all find them.
+// Creates the tables if the file is empty, in one transaction, so that of several processes that start together one
+// creates them and all find them.
 void create_schema(Database& database);
 
-// Throws UserError naming the file unless it is a whole store of this schema version with a column for every metric.
+// Throws UserError naming the file unless it is a complete store of this schema version with a column for every metric.
 void verify_schema(Database& database);
 
 // Adds a column for each cell whose column the table of experiments lacks; inside a transaction, so that no other
-// writer adds the same one. UserError where SQLite can hold no more.
+// writer adds the same one. Throws UserError if SQLite's limit is reached.
 void add_missing_columns(Database& database, const Row& row);
 
 // A name as SQL quotes it: "decode.tpot_s.mean".
 std::string sql_name(std::string_view name);
-// Whether a row of experiments belongs to the sweep at hand; all do where Store::show was never called.
+// SQL condition: a row of experiments belongs to the current sweep; all do if Store::show was never called.
 inline constexpr const char* kIsShown = "(NOT EXISTS (SELECT 1 FROM shown) OR key IN (SELECT key FROM shown))";
 
 }  // namespace kvcast::store

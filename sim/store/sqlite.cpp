@@ -13,8 +13,8 @@ namespace kvcast::store {
 
 namespace {
 
-// A folder that cannot be written, and no process has left rows in a log of its own: SQLite reads such a file only when
-// it is promised that nobody writes to it.
+// Returns whether the folder cannot be written and no process has left rows in a separate log: SQLite reads such a file
+// only when it is promised that nobody writes to it.
 bool is_frozen(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -83,7 +83,7 @@ bool Statement::step() {
 }
 
 std::string Statement::text(int column) const {
-  // The blob accessor returns text as it stands and keeps bytes after a zero.
+  // The blob accessor returns text unchanged and keeps bytes after a zero.
   const auto* data = static_cast<const char*>(sqlite3_column_blob(statement_.get(), column));
   const int size = sqlite3_column_bytes(statement_.get(), column);
   return data == nullptr ? std::string() : std::string(data, static_cast<std::size_t>(size));
@@ -146,7 +146,7 @@ Transaction::~Transaction() {
   if (!open_) return;
   try {
     database_.execute("ROLLBACK");
-  } catch (const UserError&) {  // SQLite has undone it already, as it does where the disk is full
+  } catch (const UserError&) {  // SQLite has rolled it back already, as it does if the disk is full
   }
 }
 

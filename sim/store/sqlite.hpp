@@ -1,4 +1,4 @@
-// The little of SQLite that the store needs, with values that clean up after themselves and errors that name the file.
+// The part of SQLite that the store needs, with values that clean up after themselves and errors that name the file.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace kvcast::store {
 
 class Database;
 
-// One prepared statement. Parameters and columns count from 1 and 0, as in SQLite.
+// One prepared statement. Parameters count from 1 and columns from 0, as in SQLite.
 class Statement {
  public:
-  // Throws UserError naming the file where SQLite refuses the statement.
+  // Throws UserError naming the file if SQLite rejects the statement.
   Statement(Database& database, const std::string& sql);
 
   Statement& bind(int parameter, std::string_view text);
@@ -34,7 +34,7 @@ class Statement {
   std::int64_t integer(int column) const;
   double real(int column) const;
   Cell cell(int column) const;  // throws std::runtime_error for a blob
-  // Names of the columns; only after step(), for the columns of SELECT * follow the schema until then.
+  // Names of the columns; valid only after step(), because the columns of SELECT * follow the schema until then.
   std::vector<std::string> column_names() const;
 
  private:
@@ -50,23 +50,23 @@ class Statement {
 // One connection, used by one thread at a time. Waits up to busy_ms for the locks of others.
 class Database {
  public:
-  // A file in a folder that cannot be written is only read.
+  // A file in a folder that cannot be written is opened read-only.
   Database(const std::string& path, bool create, int busy_ms);
 
   // Runs statements without results.
   void execute(const std::string& sql);
-  // The single integer that a query or pragma yields.
+  // Returns the single integer that a query or pragma yields.
   std::int64_t query_integer(const std::string& sql);
-  // The first column of the first row as text; empty where there is no row.
+  // Returns the first column of the first row as text; empty if there is no row.
   std::string query_text(const std::string& sql);
-  // Rows that the last INSERT, UPDATE or DELETE changed.
+  // Returns the number of rows that the last INSERT, UPDATE or DELETE changed.
   int changes() const;
-  // The largest number of columns of a table.
+  // Returns the largest number of columns of a table.
   int column_limit() const;
 
   const std::string& path() const { return path_; }
 
-  // Turns SQLite's code into a UserError, or aborts where only a defect of kvcast can be the cause.
+  // Turns SQLite's code into a UserError, or aborts if only a defect of kvcast can be the cause.
   [[noreturn]] void fail(int code, const char* message) const;
 
  private:
@@ -78,7 +78,7 @@ class Database {
   std::unique_ptr<sqlite3, Close> connection_;
 };
 
-// A transaction that holds the write lock from its start, and is undone unless it is committed.
+// A transaction that holds the write lock from its start, and is rolled back unless it is committed.
 class Transaction {
  public:
   explicit Transaction(Database& database) : database_(database) { database_.execute("BEGIN IMMEDIATE"); }

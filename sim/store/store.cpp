@@ -52,7 +52,7 @@ class RowReader {
     }
   }
 
-  // Why the row is not as it was written; empty where it is.
+  // Explains how the row differs from what was written; empty if it does not.
   std::string damage() {
     Row row;
     try {
@@ -88,7 +88,7 @@ class RowReader {
   std::vector<std::string> names_;
 };
 
-// Going over to the write-ahead log needs the file alone, and SQLite reports a rival at once instead of waiting for it.
+// Switching to the write-ahead log needs the file alone, and SQLite reports a rival at once instead of waiting for it.
 void use_write_ahead_log(Database& database) {
   using std::chrono::steady_clock;
   const auto give_up = steady_clock::now() + std::chrono::milliseconds(kBusyMs);
@@ -164,8 +164,8 @@ bool Store::put(const Stored& stored) {
   Transaction transaction(*database_);
   Statement(*database_, "DELETE FROM experiments WHERE key = ?1 AND status = 'failed'").bind(1, key).step();
   add_missing_columns(*database_, row);
-  // Neither INSERT OR IGNORE, which would hide other broken constraints too, nor OR REPLACE, which would let a late
-  // double overwrite what a reader may have seen.
+  // Uses neither INSERT OR IGNORE, which would hide other broken constraints too, nor OR REPLACE, which would let a
+  // late duplicate overwrite what a reader may have seen.
   Statement insert(*database_, fmt::format("INSERT INTO experiments ({}) VALUES ({}) ON CONFLICT (key) DO NOTHING",
                                            columns, places));
   int parameter = 0;

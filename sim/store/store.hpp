@@ -1,14 +1,15 @@
-// The results of a sweep: one SQLite file, DIR/results.sqlite, with one row an experiment. docs/results.md describes
+// The results of a sweep: one SQLite file, DIR/results.sqlite, with one row per experiment. docs/results.md describes
 // its tables for those who query them.
 //
-// A row's key is the hash of all inputs (the configuration and the version of the code), so a sweep that is run again
-// finds the results that are there and computes the others, and a changed input never meets an old result.
+// A row's key is the hash of all inputs (the configuration and the version of the code), so a repeated sweep finds the
+// existing results and computes the others, and a changed input never meets an old result.
 //
-// Many may write at once: threads share one Store (every member is safe to call from any of them), and processes open
-// the same directory each for itself. Each put is a transaction of its own under a write-ahead log; a process killed at
-// any moment loses at most the experiments that were running. The log is flushed at checkpoints only
-// (synchronous=NORMAL), so after a power cut the last rows may be missing, and the file is still whole. Writers must
-// share one machine: SQLite's write-ahead log does not work over a network file system.
+// Several writers may work at once: threads share one Store (every member is safe to call from any of them), and
+// processes each open the same directory. Each put is a transaction of its own under a write-ahead log; a process
+// killed
+// at any moment loses at most the experiments that were running. The log is flushed only at checkpoints
+// (synchronous=NORMAL), so after a power cut the last rows may be missing, and the file is still consistent. Writers
+// must share one machine: SQLite's write-ahead log does not work over a network file system.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@
 namespace kvcast::store {
 
 struct Stored {
-  std::int64_t ordinal = 0;  // position in the expanded sweep: rows are read in this order, whoever finished first
+  std::int64_t ordinal = 0;  // index in the expanded sweep: rows are read in this order, whichever finished first
   std::string code_version;
   std::string created_at;  // UTC, "2025-01-31T12:00:00Z"
   result::Result result;
@@ -47,41 +48,40 @@ class Store {
  public:
   enum class Open : unsigned char { kExisting, kCreate };
 
-  // Opens DIR/results.sqlite; kCreate makes the directory and the file where they are missing. Throws UserError naming
-  // the file where it is missing, damaged, not kvcast's, of another schema version, or without a column of this
-  // program's metrics.
+  // Opens DIR/results.sqlite; kCreate makes the directory and the file if they are missing. Throws UserError naming the
+  // file if it is missing, damaged, not kvcast's, of another schema version, or without a column of this program's
+  // metrics.
   static Store open(const std::string& dir, Open mode);
 
-  // Whether the experiment has a result (ok or oom). A failed one has none and is worth another try.
+  // Returns whether the experiment has a result (ok or oom). A failed one has none and may be retried.
   bool has(const std::string& key) const;
-  // Throws UserError naming the file and the row where the row is damaged: each has a checksum of its cells.
+  // Throws UserError naming the file and the row if the row is damaged: each has a checksum of its cells.
   std::optional<Stored> get(const std::string& key) const;
 
-  // Stores the result under its key unless that has a result already; a failed row gives way to any later result.
-  // Settings that no row had before become columns; UserError where these are more than SQLite can hold. Returns
+  // Stores the result under its key unless that has a result already; a failed row is replaced by any later result.
+  // Settings that no row had before become columns; throws UserError if there are more than SQLite's limit. Returns
   // whether the result was stored.
   bool put(std::int64_t ordinal, const result::Result& result, const std::string& code_version);
   // The same for a row of another store, which keeps its time of creation.
   bool put(const Stored& stored);
-  // Removes the rows that are not as they were written, so that the sweep computes them again. A text for each, which
-  // names file and row.
+  // Removes damaged rows, so that the sweep computes them again. Returns a text for each, which names file and row.
   std::vector<std::string> drop_damaged();
 
   // All keys, in reading order (ordinal, then key).
   std::vector<std::string> keys() const;
-  // From now on keys(), for_each(), count(), the view `runs` and the exports show the rows of these keys only: those of
-  // the sweep at hand. Rows of another sweep or of another version of kvcast stay in the file, unseen. Empty: all rows.
+  // Restricts keys(), for_each(), count(), the view `runs` and the exports to the rows of these keys: those of the
+  // current sweep. Rows of another sweep or of another version of kvcast stay in the file, hidden. Empty: all rows.
   void show(const std::vector<std::string>& keys);
   // These keys in alphabetical order, whether they have a row or not.
   std::vector<std::string> shown() const;
 
-  // Every shown row in reading order. Rows are read in blocks, so `visit` may call the store, and rows that others add
-  // meanwhile may or may not be seen. UserError as get().
+  // Visits every shown row in reading order. Rows are read in blocks, so `visit` may call the store, and rows that
+  // others add meanwhile may or may not be seen. Throws UserError as get() does.
   void for_each(const std::function<void(const Stored&)>& visit) const;
   std::int64_t count(result::Status status) const;
 
-  // Replays are cached apart from results because one replay is re-timed on many devices. A key, once put, stays as it
-  // is; returns whether the bytes were stored. Bytes that are not as they were written are not there.
+  // Replays are cached separately from results because one replay is re-timed on many devices. A key, once put, never
+  // changes; returns whether the bytes were stored. Damaged bytes count as missing.
   bool put_replay(const std::string& key, std::string_view bytes);
   std::vector<std::string> replay_keys() const;
   std::optional<std::string> get_replay(const std::string& key) const;
@@ -94,7 +94,7 @@ class Store {
   void set_machine(const std::string& name, const std::vector<MachineNumber>& numbers);
   std::map<std::string, std::vector<MachineNumber>> machines() const;
 
-  // What was concluded from the sweep, in order; later findings replace earlier ones.
+  // The findings of the sweep, in order; later findings replace earlier ones.
   void set_findings(const std::vector<Finding>& findings);
   std::vector<Finding> findings() const;
 
@@ -106,9 +106,9 @@ class Store {
 
  private:
   explicit Store(std::unique_ptr<Database> database);
-  std::vector<std::string> texts(const std::string& query) const;  // the first column
+  std::vector<std::string> texts(const std::string& query) const;  // the first column of a query's rows
 
-  std::unique_ptr<std::mutex> mutex_;  // held by pointer so that a Store can be returned by value
+  std::unique_ptr<std::mutex> mutex_;  // a pointer, so that a Store can be returned by value
   std::unique_ptr<Database> database_;
 };
 

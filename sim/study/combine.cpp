@@ -37,7 +37,7 @@ std::vector<double> of_each(const Results& results, ValueOf value_of) {
 
 // ---- numbers of the table of metrics
 
-// Where any of the results has an optional proxy, the combined one has it.
+// The combined result has an optional proxy if any of the results has it.
 void open_optional(const Results& results, Accuracy& accuracy) {
   for (const auto proxy : {&Accuracy::prompt_density, &Accuracy::prompt_recall_mass_mean}) {
     const bool any =
@@ -142,13 +142,13 @@ double within_trace(const Result& r, double ShiftedTimes::*factor) {
   return own == nullptr ? 0 : std::log(own->longer.*factor);
 }
 
-// The time on another text. Times are positive, and a text multiplies them: their logarithms are the draws. The
-// spread between traces holds what their layers and steps add to it, but the layers are the same ones of the model in
-// each trace, and by how much these differ from the others shows in none of the differences. So the half-width within
-// a trace, averaged over them and not divided by their number, is added as a square.
+// Widens the interval to the time on another text. Times are positive, and a text multiplies them: their logarithms are
+// the draws. The spread between traces includes the contribution of their layers and steps, but the layers are the same
+// ones of the model in each trace, and their difference from the other layers appears in none of the spreads. So the
+// half-width within a trace, averaged over them and not divided by their number, is added as a square.
 //
 // The interval is around the mean of the logarithms, while the stated time is the mean of the times, which is longer
-// by the factor exp(above): the factors on the stated time are shorter by it.
+// by the factor exp(above): the factors on the stated time are smaller by it.
 void widen_by_traces(const Results& results, const Phase& phase, const Experiment& combined, Effect& effect) {
   const std::vector<double> seconds = of_each(results, [&](const Result& r) { return r.experiment.*phase.seconds; });
   if (*std::min_element(seconds.begin(), seconds.end()) <= 0) return;
@@ -161,8 +161,8 @@ void widen_by_traces(const Results& results, const Phase& phase, const Experimen
   effect.shorter.*phase.factor = std::exp(-off - above);
 }
 
-// The parts of a longer time are those of the trace that takes longest, brought to that time, of a shorter time those
-// of the fastest: where the time goes differs between texts as much as the time does.
+// The parts of a longer time are those of the slowest trace, scaled to that time, of a shorter time those of the
+// fastest: the breakdown differs between texts as much as the time does.
 void add_parts_by_traces(const Results& results, const Phase& phase, const Experiment& combined, Effect& effect) {
   const auto [fastest, slowest] = std::minmax_element(
       results.begin(), results.end(),
@@ -211,9 +211,9 @@ void combine_effects(const Results& results, bool detailed, Experiment& combined
 
 // ---- accuracy
 
-// A score is a mean over many texts, so the spread between the traces tells how far the mean of these few lies from the
-// mean of all texts of these kinds. The traces' own intervals are those of one score model, whose errors do not average
-// out: the mean of their half-widths is added as a square.
+// A score is a mean over many texts, so the spread between the traces estimates how far the mean of these few is from
+// the mean of all texts of these kinds. The traces' own intervals are those of one score model, whose errors do not
+// average out: the mean of their half-widths is added as a square.
 void combine_intervals(const std::vector<const TaskScore*>& tasks, TaskScore& combined) {
   std::vector<double> shares;
   double below = 0, above = 0;
@@ -237,7 +237,7 @@ std::string task_names(const std::vector<const TaskScore*>& tasks) {
   return names;
 }
 
-// Traces without a task say nothing of the score.
+// Traces without a task do not contribute to the score.
 std::optional<TaskScore> combine_tasks(const Results& results) {
   std::vector<const TaskScore*> tasks;
   for (const Result& r : results) {

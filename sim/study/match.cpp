@@ -17,7 +17,7 @@ namespace {
 
 using config::MatchChoice;
 
-// Bytes read by one layer at the replayed steps, mean over these. Dense layers do not look at the counts.
+// Bytes read by one layer at the replayed steps, mean over these. Dense layers ignore the counts.
 double read_by_layer(const config::Model& model, const policy::Policy& policy, const replay::ReplayResult& replayed,
                      const replay::LayerCounts& counts, int layer) {
   policy::Recorder recorder;
@@ -79,7 +79,7 @@ class Request {
     }
   }
 
-  // Hands the outcome to the tasks.
+  // Distributes the outcome to the tasks.
   void settle(Preparer& preparer) const {
     for (Task* task : tasks_) {
       task->refused = refused_;
@@ -119,7 +119,7 @@ class Request {
         replayed = replay_on(i, *policy, traces);
         if (cache != nullptr) cache->put(key, *replayed);
       }
-      // A policy that has not seen the trace, as where the replay comes from the cache.
+      // A policy that has not seen the trace, as for a replay from the cache.
       costs[i] = cost_of(request, prepared().run, *make_policy(prepared(), choice), *replayed);
     });
     if (request.quantity == MatchChoice::Quantity::kBytesResident) return *std::max_element(costs.begin(), costs.end());
@@ -128,7 +128,7 @@ class Request {
     return sum / static_cast<double>(costs.size());
   }
 
-  // Only a replay shows whether a trace has what the policy needs: the message names the policy's place.
+  // Only a replay shows whether a trace has what the policy needs: the message names the policy's location.
   replay::ReplayResult replay_on(std::size_t i, policy::Policy& policy, Traces& traces) const {
     const config::Run& run = prepared().run;
     try {

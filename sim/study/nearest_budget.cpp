@@ -57,7 +57,7 @@ class Search {
     if (before >= range_.low && at(before) > at(range_.high)) range_.high = before;
   }
 
-  // The smallest budget of the same cost.
+  // Returns the smallest budget of the same cost.
   std::int64_t first_of_step(std::int64_t budget) {
     const double same = at(budget);
     std::int64_t below = range_.low - 1;
@@ -69,7 +69,7 @@ class Search {
     return first_with(below, budget, [&](std::int64_t smaller) { return at(smaller) == same; });
   }
 
-  // Costs that fall here and there leave a neighbour that is nearer.
+  // Costs that decrease here and there may leave a neighbour that is nearer.
   std::int64_t nearest_around(std::int64_t budget) {
     while (true) {
       const double here = error(budget);

@@ -1,4 +1,4 @@
-// A point of a study: one configuration, and what is wanted of it.
+// A point of a study: one configuration, and the outputs requested for it.
 #pragma once
 
 #include <ostream>
@@ -16,20 +16,20 @@ struct Ask {
   // with less memory.
   simulate::Effects effects = simulate::Effects::kTimes;
   bool fit_effects = false;  // whether more or less memory would decide if the experiment fits
-  // Of a run on several traces, timelines are of the first one.
+  // For a run on several traces, timelines are of the first one.
   bool timeline = false;                 // keep the spans of one decode step
   std::ostream* chrome_trace = nullptr;  // write the middle decode window as a Chrome trace
-  // Above 0: at the largest batch up to this one that fits in memory; at 1 where none does. With several traces the
-  // batch fits on each of them and is the same for all.
+  // Above 0: simulate the largest batch up to this one that fits in memory and that the engine serves; 1 if none does.
+  // With several traces the batch fits on each of them and is the same for all.
   int largest_batch = 0;
-  // Above 0: build the index of so many KV heads of one layer and run nothing else.
+  // Above 0: build the index of this many KV heads of one layer and run nothing else.
   int index_heads = 0;
   SourceLocation index_heads_at;
 };
 
 struct Point {
   config::Node config;  // of a run
-  // The values that set the point apart in its sweep: dotted key and value as text.
+  // The values that distinguish the point in its sweep: dotted key and value as text.
   std::vector<std::pair<std::string, std::string>> swept;
   Ask ask;
 };

@@ -26,7 +26,8 @@ std::string read_bytes(const std::string& path) {
 
 std::string hash_of(std::initializer_list<std::string> parts) {
   std::string text;
-  for (const std::string& part : parts) text += fmt::format("{}:{}\n", part.size(), part);  // lengths keep parts apart
+  // lengths keep parts separate
+  for (const std::string& part : parts) text += fmt::format("{}:{}\n", part.size(), part);
   return content_hash(text);
 }
 
@@ -58,7 +59,7 @@ std::string named_files(const config::Node& parameters) {
   return text;
 }
 
-// Text from which a trace follows: equal texts give equal traces.
+// Text that determines a trace: equal texts give equal traces.
 std::string trace_text(const config::Run& run, const config::TraceChoice& t) {
   return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", t.file, t.recipe, t.seed, t.layers, t.steps, t.window,
                      run.workload.prompt_tokens, config::canonical(run.model));
@@ -128,7 +129,7 @@ std::unique_ptr<trace::Trace> make_trace(const config::Run& run, const config::T
 
 namespace {
 
-// kvcast-mpi is linked from the same libraries as the kvcast next to it, and both go on from each other's results.
+// kvcast-mpi is linked from the same libraries as the kvcast next to it, and each continues from the other's results.
 std::string program_file() {
   namespace fs = std::filesystem;
   std::error_code unknown;
@@ -144,7 +145,7 @@ const std::string& code_version() {
   return version;
 }
 
-// Setting the trace up checks it against the run.
+// Setting up the trace checks it against the run.
 std::string Preparer::trace_identity(const config::Run& run, const config::TraceChoice& choice) {
   const auto [at, fresh] = identities_.try_emplace(trace_text(run, choice));
   if (fresh) at->second = make_trace(run, choice)->identity();
@@ -175,8 +176,8 @@ const std::string& Preparer::policy_text(const config::PolicyChoice& policy) {
   return at->second;
 }
 
-// The benchmark and all that its scores follow from besides policy, model and link. How much is enough (`floor`) is of
-// conclusions and not of results.
+// The benchmark and all inputs of its scores other than policy, model and score model. The threshold (`floor`) affects
+// conclusions, not results.
 const std::string& Preparer::score_text(const config::ScoreChoice& choice) {
   const auto [at, fresh] = benchmarks_.try_emplace(choice.benchmark);
   if (!fresh || choice.benchmark == config::ScoreChoice::kNone) return at->second;
@@ -193,7 +194,7 @@ const std::string& Preparer::score_text(const config::ScoreChoice& choice) {
 
 namespace {
 
-// The policy accepts some budget, or needs none.
+// Checks that the policy accepts some budget, or needs none.
 void check_match(const config::Node& config, const Prepared& p) {
   if (compresses_nothing(*p.policy)) {
     make_policy(p);
@@ -220,11 +221,11 @@ Prepared Preparer::prepare(const config::Node& config) {
     check_match(config, p);
     p.matched = Matched{*p.run.match, false, {}, 0};
   } else {
-    make_policy(p);  // throws for what the policy does not accept
+    make_policy(p);  // throws if the policy does not accept its parameters
   }
   const std::string& policy = policy_text(p.run.policy);
   const std::string model = config::canonical(p.run.model);
-  // A trace's part of the work is the same whatever other traces the run has, and a description is for readers.
+  // A trace's part of the work is independent of the run's other traces, and a description is for readers only.
   const std::string lowering =
       config.without({"name", "description", "hardware", "trace", "traces", "score", "price_per_hour"}).canonical() +
       config::canonical(p.run.framework);

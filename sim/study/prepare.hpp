@@ -1,4 +1,4 @@
-// From a config to everything that one experiment needs, with the keys by which work is shared and found again.
+// From a config to everything that one experiment needs, with the keys by which work is shared and cached.
 #pragma once
 
 #include <map>
@@ -21,14 +21,14 @@ namespace kvcast::study {
 struct TraceKeys {
   std::string trace;    // the trace
   std::string replay;   // a policy over the trace
-  std::string lowered;  // the lowered work: everything but the machine
+  std::string lowered;  // the lowered work: everything except the machine
 };
 
 // A run's `match:` and its solution.
 struct Matched {
   config::MatchChoice request;
   bool solved = false;
-  std::optional<std::int64_t> budget;  // none: the policy compresses nothing and runs as it is
+  std::optional<std::int64_t> budget;  // none: the policy compresses nothing and runs unchanged
   double reached = 0;                  // the cost, combined over the run's traces
 };
 
@@ -36,26 +36,26 @@ struct Prepared {
   config::Run run;  // with the solved budget
   const policy::Descriptor* policy = nullptr;
   std::vector<TraceKeys> traces;  // in the order of run.traces
-  std::string replays;            // the replays on all of them
+  std::string replays;            // the replays on all traces
   std::string key;                // the experiment; a content hash as well
   std::optional<Matched> matched;
 };
 
-// Prepares the points of a study; what several of them share is worked out once. One preparer a thread.
+// Prepares the points of a study; work shared by several of them is done once. One preparer per thread.
 class Preparer {
  public:
-  // Reads and checks a run down to the policy's parameters. UserError for anything that would fail later.
-  // A `match:` is not solved: the policy's budget is its default.
+  // Reads and checks a run down to the policy's parameters. Throws UserError for anything that would fail later. A
+  // `match:` is not solved: the policy's budget is its default.
   Prepared prepare(const config::Node& config);
-  // A run whose `match:` is solved. Its replays and lowered work are those of the same run with that budget written;
-  // its own key tells it apart, as its result states the request.
+  // Prepares a run whose `match:` is solved. Its replays and lowered work are those of the same run with that budget
+  // written; its own key differs, because its result states the request.
   Prepared prepare(const config::Node& config, const Matched& solved);
 
  private:
   std::string trace_identity(const config::Run& run, const config::TraceChoice& choice);
   const std::string& policy_text(const config::PolicyChoice& policy);
   const std::string& score_text(const config::ScoreChoice& choice);
-  std::map<std::string, std::string> identities_;  // of traces, by what they are made from
+  std::map<std::string, std::string> identities_;  // of traces, by the text that determines them
   std::map<std::string, std::string> policies_;    // texts of policies, by name and parameters
   std::optional<score::Catalogue> catalogue_;
   std::map<std::string, std::string> benchmarks_;  // identities of benchmarks, by how they are written
@@ -66,24 +66,24 @@ Prepared prepare(const config::Node& config);
 
 policy::Lengths lengths_of(const config::Run& run);
 std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared);
-// The same policy with other parameters.
+// Returns the same policy with other parameters.
 std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, const config::PolicyChoice& choice);
 // TraceKeys::replay of a policy over the trace with this key.
 std::string replay_key(const std::string& trace_key, const config::PolicyChoice& policy,
                        const config::Workload& workload);
 
-// Whether the policy is the uncompressed cache, whose costs are what they are.
+// Returns whether the policy is the uncompressed cache, whose costs do not depend on a budget.
 bool compresses_nothing(const policy::Descriptor& descriptor);
-// Budgets that the policy accepts in this run, which has a `match:`; those beyond a few contexts change nothing.
-// UserError where it accepts none.
+// Returns the budgets that the policy accepts in this run, which has a `match:`; those beyond a few contexts change
+// nothing. Throws UserError if it accepts none.
 BudgetRange valid_budgets(const config::Node& config, const Prepared& prepared);
 
-// Opens the file, or sets up the recipe at the run's context. UserError where the trace does not fit the model.
+// Opens the file, or sets up the recipe at the run's context. Throws UserError if the trace does not fit the model.
 std::unique_ptr<trace::Trace> make_trace(const config::Run& run, const config::TraceChoice& choice);
 // "recipe needle, seed 1", or the path of the file.
 std::string trace_name(const config::TraceChoice& choice);
 
-// Hash of the running program: results of one version of the code never stand next to another's unseen.
+// Hash of the running program, so that results of different versions of the code are never mixed unnoticed.
 const std::string& code_version();
 
 // Every number of a machine with its origin, uncertainty and source.

@@ -12,10 +12,10 @@
 namespace kvcast::study {
 namespace {
 
-// The name of the model's file where that is found by it, else the path as the run gives it.
+// The name of the model's file if it is found by it, otherwise the path as the run gives it.
 std::string model_of(const config::Run& run) {
   const auto named = config::find_config_if_any("models", run.model.name, {});
-  config::Model as_read = run.model;  // but for what a deployment changes
+  config::Model as_read = run.model;  // except for the changes of a deployment
   if (named) {
     const config::Model file = config::read_model(*named);
     as_read.weights = file.weights, as_read.expert_weights = file.expert_weights, as_read.cache = file.cache;

@@ -12,10 +12,10 @@ namespace kvcast::study {
 
 class Scoring {
  public:
-  // Makes what StudyOptions asks for. `model` outlives the object.
+  // Makes the scores that StudyOptions requests. `model` must outlive the object.
   Scoring(const score::ScoreModel& model, const Plan& plan, const StudyOptions& options);
 
-  // Puts the score of the task, or why it has none, into its result. May be called from several threads.
+  // Writes the score of the task, or the reason why it has none, into its result. May be called from several threads.
   void fill(const Task& task, result::Result& result) const;
 
  private:
@@ -25,7 +25,7 @@ class Scoring {
 };
 
 // The file in which replays for scores are kept between runs of this version of the program, below $XDG_CACHE_HOME or
-// ~/.cache; empty, with the reason in `failure`, where it cannot be written.
+// ~/.cache; empty, with the reason in `failure`, if it cannot be written.
 std::string score_cache_file(std::string& failure);
 
 }  // namespace kvcast::study

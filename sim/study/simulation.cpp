@@ -21,10 +21,10 @@ using result::Status;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// How much memory there is and how much activations take are uncertain.
+// The amount of memory and the size of activations are uncertain.
 constexpr std::array kMemorySources = {hardware::kDeviceMemory, hardware::kHostMemory, result::kTemporaries};
 
-constexpr const char* kMemory = "memory";  // all of them, where it is one alternative
+constexpr const char* kMemory = "memory";  // all of them, if they form one alternative
 
 Result begin_result(const Task& task) {
   Result result;
@@ -86,7 +86,7 @@ std::shared_ptr<const simulate::Lowered> Replayed::lowered(const config::Run& ru
     const std::lock_guard lock(mutex_);
     if (const auto found = lowered_.find(key); found != lowered_.end()) return found->second;
   }
-  // Two threads may lower the same work at the same time; that is rarer than waiting for each other would be costly.
+  // Two threads may lower the same work at the same time; that is rare, and cheaper than waiting for each other.
   auto made =
       std::make_shared<const simulate::Lowered>(simulate::lower_experiment({&run, policy_.get(), &replayed_}, what));
   const std::lock_guard lock(mutex_);
@@ -104,7 +104,7 @@ Result Replayed::simulate(const Task& task, std::size_t trace, const Variation& 
   simulate::ExperimentOptions options;
   options.shift = variation.shift;
   if (variation.fits_only) {
-    // Whether it fits is decided in the prefill or at the ends of decoding; how long a step takes is not wanted.
+    // The prefill and the ends of decoding decide whether it fits; step times are not needed.
     run.framework.warmup_steps = 0, run.framework.measured_steps = 1, run.framework.sampled_contexts = 2;
   } else if (variation.shift.source.empty()) {
     options.effects = ask.effects;
@@ -130,7 +130,7 @@ Result Replayed::simulate(const Task& task, std::size_t trace, const Variation& 
 
 namespace {
 
-// A point on all of its traces.
+// Simulates a point on all of its traces.
 class PointSimulation {
  public:
   PointSimulation(const Task& task, const Replays& replays) : task_(task), ask_(task.point.ask), replays_(replays) {}
@@ -161,6 +161,12 @@ class PointSimulation {
     return true;
   }
 
+  // The batch of the request, limited to what the engine serves at a time.
+  int most_sequences() const {
+    const int served = task_.prepared.run.framework.max_batch;
+    return served > 0 ? std::min(served, ask_.largest_batch) : ask_.largest_batch;
+  }
+
   // The largest batch from `known_to_fit` to `limit` that fits in memory.
   int largest_batch(int known_to_fit, int limit, const hardware::Shift& shift) const {
     while (known_to_fit < limit) {
@@ -174,15 +180,15 @@ class PointSimulation {
     return known_to_fit;
   }
 
-  // The same with memory shifted, starting from the one without: at least 1.
+  // The same with memory shifted, starting from the unshifted result: at least 1.
   int largest_batch_shifted(int batch, const hardware::Shift& shift) const {
-    const int limit = ask_.largest_batch;
+    const int limit = most_sequences();
     if (shift.sign > 0) return fits(batch, shift) ? batch : largest_batch(1, std::max(1, batch - 1), shift);
     return batch < limit && fits(batch + 1, shift) ? largest_batch(batch + 1, limit, shift) : batch;
   }
 
-  // Whether it fits is uncertain as well: with less memory or more activations where it does, with the opposite where
-  // it does not. One alternative for all of these, since it fits or not.
+  // The answer to whether it fits is uncertain as well: tries less memory or more activations if it fits, and the
+  // opposite if it does not. One alternative covers all of these, since it fits or not.
   void add_fit_alternative(Result& result) const {
     const bool fits_as_is = result.status == Status::kOk;
     const int batch = static_cast<int>(result.subject.batch);
@@ -196,7 +202,7 @@ class PointSimulation {
     }
   }
 
-  // Where less memory or more activations, or the opposite, make another batch the largest: the result at that one.
+  // Adds the result at another largest batch, if less memory or more activations, or the opposite, lead to one.
   void add_batch_alternatives(Result& result) const {
     const int batch = static_cast<int>(result.subject.batch);
     for (const char* source : kMemorySources) {
@@ -213,7 +219,7 @@ class PointSimulation {
   }
 
   Result at_largest_batch() const {
-    Result result = simulate({largest_batch(1, ask_.largest_batch, {}), false, {}});
+    Result result = simulate({largest_batch(1, most_sequences(), {}), false, {}});
     const bool fits = result.status == Status::kOk;
     if (fits && ask_.effects == simulate::Effects::kDetailed) add_batch_alternatives(result);
     if (!fits && ask_.fit_effects) add_fit_alternative(result);

@@ -22,7 +22,7 @@ result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::
 // An experiment that differs from a point's.
 struct Variation {
   int batch = 1;
-  bool fits_only = false;  // whether it fits is wanted, and no time
+  bool fits_only = false;  // only whether it fits is requested, no times
   hardware::Shift shift;   // of memory
 };
 
@@ -37,8 +37,8 @@ class Replayed {
     std::shared_ptr<const simulate::Lowered> work;
     result::Experiment experiment;
   };
-  // The experiment on trace `trace` of the task's run. Work that is in `timed` is not timed again; other work is added
-  // to it. A timeline is of the first trace.
+  // Simulates the experiment on trace `trace` of the task's run. Work in `timed` is not timed again; other work is
+  // added to it. A timeline is of the first trace.
   result::Result simulate(const Task& task, std::size_t trace, const Variation& variation,
                           std::vector<Timed>& timed) const;
 
@@ -49,7 +49,7 @@ class Replayed {
   std::unique_ptr<const policy::Policy> policy_;
   replay::ReplayResult replayed_;
   result::Accuracy accuracy_;
-  // The lowered work that was used last, by key: tasks on one machine after the other need the same.
+  // The lowered work that was used last, by key: consecutive tasks on different machines need the same.
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::shared_ptr<const simulate::Lowered>> lowered_;
 };
@@ -57,11 +57,11 @@ class Replayed {
 // The replays of a policy on the traces of a run, in the run's order.
 using Replays = std::vector<std::shared_ptr<const Replayed>>;
 
-// What the task's Ask wants, as configured or at the largest batch that fits, on all traces of its run together. May be
-// called from several threads with the same replays.
+// Simulates the outputs requested by the task's Ask, as configured or at the largest batch that fits, on all traces of
+// its run together. May be called from several threads with the same replays.
 result::Result simulate(const Task& task, const Replays& replays);
 
-// The index build that the task asks for; needs no replay. UserError where the model has fewer KV heads.
+// Simulates the index build that the task requests; needs no replay. Throws UserError if the model has fewer KV heads.
 result::Result build_index(const Task& task);
 
 }  // namespace kvcast::study

@@ -17,7 +17,7 @@ namespace kvcast::study {
 namespace {
 
 // Points that one policy replays on the same traces. Traces are worked through one after the other, and a trace has one
-// replay of a policy: so one thread at a time changes a group.
+// replay of a policy: so only one thread at a time changes a group.
 struct PointGroup {
   std::vector<const Task*> tasks;
   Replays replays;  // on the traces, null until made
@@ -67,7 +67,7 @@ class TraceGroup final : public replay::TraceWork {
 
   std::size_t replays() const override { return groups_.size(); }
 
-  // The trace is made only if a replay over it is wanted and is not in the cache.
+  // The trace is made only if a replay over it is requested and is not in the cache.
   void open(int threads) override {
     kept_.resize(groups_.size());
     bool all_there = true;
@@ -91,7 +91,7 @@ class TraceGroup final : public replay::TraceWork {
     for (const auto& [group, trace] : of_trace.waiting) simulate_if_complete(*group, threads);
   }
 
-  // Only a replay shows whether a trace has what the policy needs: the message names the policy's place.
+  // Only a replay shows whether a trace has what the policy needs: the message names the policy's location.
   void refuse(std::size_t i, const UserError& why) override {
     for (const auto& [group, trace] : groups_[i].waiting) {
       if (group->refused) continue;
@@ -120,7 +120,7 @@ class TraceGroup final : public replay::TraceWork {
     return std::make_shared<const Replayed>(std::move(policy), std::move(replayed), scores_);
   }
 
-  // A group is simulated by the call that completes it, and gives its replays back.
+  // A group is simulated by the call that completes it, which then frees its replays.
   void simulate_if_complete(PointGroup& group, int threads) {
     if (group.refused || group.replays.empty() || !group.is_complete()) return;
     const Replays replays = std::move(group.replays);
@@ -148,7 +148,7 @@ class TraceGroup final : public replay::TraceWork {
   std::vector<std::unique_ptr<replay::Oracle>> layers_;
 };
 
-// All work on traces: those of one point follow each other.
+// All work on traces: the traces of one point are consecutive.
 class TraceList {
  public:
   TraceList(const StudyOptions& options, const score::ScoreModel& scores, const Finished& finished)
@@ -246,7 +246,7 @@ void run_solved(const Plan& plan, const StudyOptions& options, const Finished& h
 void run(const Plan& plan, const StudyOptions& options, const Finished& hand_over) {
   if (plan.is_solved()) return run_solved(plan, options, hand_over);
   Plan solved = plan;
-  ReplaysInMemory replays;  // else the replays of the solutions would be made twice
+  ReplaysInMemory replays;  // otherwise the replays of the solutions would be made twice
   StudyOptions with_cache = options;
   if (with_cache.replays == nullptr) with_cache.replays = &replays;
   solved.solve(with_cache);

@@ -1,12 +1,12 @@
-// The one way to run experiments: points in, results out.
+// The only way to run experiments: points in, results out.
 //
 // A plan groups the points by trace, by replay, by lowered work and by machine, so that each of these is made once: a
 // trace serves many policies, a replay serves many batches and machines, and lowered work is re-timed on every machine.
 // A point whose run has several traces is replayed on each of them, simulated once the last of these replays is made,
 // and its results are combined into one (study/combine.hpp). Its traces are worked through one after the other, so that
 // replays do not wait for long.
-// Results are handed over as they are finished. An experiment that one of its traces or its policy refuses is a result
-// as well (Status::kFailed), and the others go on.
+// Results are reported as they are finished. An experiment that one of its traces or its policy refuses is a result as
+// well (Status::kFailed), and the others continue.
 #pragma once
 
 #include <functional>
@@ -27,9 +27,9 @@ struct Task {
   std::size_t index = 0;  // of its point
   Point point;
   Prepared prepared;
-  std::string refused;  // why its `match:` cannot be solved; empty: it can, or has been
+  std::string refused;  // why its `match:` cannot be solved; empty if it can, or has been
 
-  // Whether it can be simulated or is refused.
+  // Returns whether it can be simulated or has been refused.
   bool is_solved() const { return !refused.empty() || !prepared.matched || prepared.matched->solved; }
 };
 
@@ -37,9 +37,9 @@ struct StudyOptions;
 
 class Plan {
  public:
-  // Prepares every point: a mistake anywhere is found before any work is done. UserError as Preparer::prepare().
+  // Prepares every point: a mistake anywhere is found before any work is done. Throws UserError as Preparer::prepare().
   explicit Plan(std::vector<Point> points);
-  // A part of a larger plan: indices[i] is the number of points[i] there. Parts may share a preparer.
+  // Prepares part of a larger plan: indices[i] is the number of points[i] there. Parts may share a preparer.
   Plan(std::vector<Point> points, const std::vector<std::size_t>& indices, Preparer& preparer);
 
   // In the order of the points.
@@ -47,7 +47,7 @@ class Plan {
   std::vector<Task>& tasks() { return tasks_; }
 
   // Solves the runs with a `match:` for their budgets (study/match.hpp), which changes their keys. run() does so for
-  // those that have not been solved, and keeps that to itself.
+  // those that have not been solved, without changing the plan.
   void solve(const StudyOptions& options);
   bool is_solved() const;
 
@@ -58,7 +58,7 @@ class Plan {
   std::vector<Task> tasks_;
 };
 
-// Where replays are kept between studies. Called from several threads.
+// A cache of replays between studies. Called from several threads.
 class ReplayCache {
  public:
   virtual ~ReplayCache() = default;
@@ -66,17 +66,17 @@ class ReplayCache {
   virtual void put(const std::string& key, const replay::ReplayResult& replayed) = 0;
 };
 
-// Which benchmark scores a study makes. `score: none` in a run is always kept to.
+// The benchmark scores that a study makes. `score: none` in a run is always respected.
 enum class Scores {
   kNone,
-  kAtHand,  // those that a run's `score:` asks for, and those that are known without a replay
+  kAtHand,  // those that a run's `score:` requests, and those that are known without a replay
   kAll
 };
 
 struct StudyOptions {
   int threads = 1;
   Scores scores = Scores::kNone;
-  std::string score_replays;  // the file in which their replays are kept; empty: none
+  std::string score_replays;  // the cache file of their replays; empty: none
   std::function<void(std::int64_t done, std::int64_t total)> score_advance = [](std::int64_t, std::int64_t) {};
   ReplayCache* replays = nullptr;  // none: replays are made anew
   std::stop_token stop;            // once requested, no further experiment is begun
@@ -87,7 +87,7 @@ using Finished = std::function<void(const Task&, result::Result&&)>;
 
 void run(const Plan& plan, const StudyOptions& options, const Finished& finished);
 
-// The results in the order of the points. A refused experiment is a UserError here.
+// Returns the results in the order of the points. A refused experiment throws UserError here.
 std::vector<result::Result> run_all(std::vector<Point> points, const StudyOptions& options,
                                     const std::function<void(const Task&)>& advance = {});
 

@@ -51,6 +51,7 @@ void add_framework(SettingList& list, const config::Framework& f) {
   list.add("framework.torch_topk", result::SettingValue(f.torch_topk));
   list.add("framework.eager_attention", result::SettingValue(f.eager_attention));
   list.add("framework.concatenate_cache", result::SettingValue(f.concatenate_cache));
+  list.add("framework.layer_sync", result::SettingValue(f.layer_sync));
   list.add("framework.quadratic_mask", result::SettingValue(f.quadratic_mask));
   list.add("framework.mlp_slice", f.mlp_slice);
   const bool flash_2 = f.attention_kernels == config::Framework::AttentionKernels::kFlash2;
@@ -65,7 +66,7 @@ void add_framework(SettingList& list, const config::Framework& f) {
   list.add("framework.sampled_contexts", f.sampled_contexts);
 }
 
-// How much of a recipe's text is captured.
+// Returns whether the same part of a recipe's text is captured.
 bool same_extent(const config::TraceChoice& a, const config::TraceChoice& b) {
   return a.layers == b.layers && a.steps == b.steps && a.window == b.window;
 }
@@ -80,7 +81,8 @@ std::string short_name(const config::TraceChoice& t, bool extent) {
   return fmt::format("{} ({}, {}{})", name, count(t.layers, "layer"), count(t.steps, "step"), window);
 }
 
-// All recipes among the traces, if these are captured alike: then one column each holds layers, steps and window.
+// A recipe among the traces if all recipes are captured in the same way, so that one column each can contain layers,
+// steps and window.
 const config::TraceChoice* common_extent(const std::vector<config::TraceChoice>& traces) {
   const config::TraceChoice* first = nullptr;
   for (const config::TraceChoice& t : traces) {

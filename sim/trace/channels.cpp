@@ -1,6 +1,6 @@
-// Content lives in slow pairs, position in faster ones, and a few outlier channels of large, opposed means give the
-// sink its room: "Round and Round We Go" (Barbero et al. 2025, arXiv:2410.06205) finds the first two in trained models,
-// "Massive Activations" (Sun et al. 2024, arXiv:2402.17762) the third.
+// Slow pairs encode content, faster ones position, and a few outlier channels of large, opposed means provide the
+// sink's logit gap: "Round and Round We Go" (Barbero et al. 2025, arXiv:2410.06205) finds the first two in trained
+// models, "Massive Activations" (Sun et al. 2024, arXiv:2402.17762) the third.
 #include "trace/channels.hpp"
 
 #include <algorithm>
@@ -14,9 +14,9 @@ namespace {
 
 enum Draw : std::uint64_t { kOutlierCount = 1 };
 
-// The first pair of the slowest that make up a share and turn by no more than so many radians over the prompt. A
-// context beyond what the frequencies were made for leaves none; the slowest four then do what they can, as codes in
-// one or two channels may cancel out.
+// The first pair of the slowest that make up a share and turn by at most this many radians over the prompt. A context
+// beyond what the frequencies were made for leaves none; the slowest four are then used, since codes in one or two
+// channels may cancel out.
 int first_quiet(const std::vector<double>& frequencies, double share, double most_turn, std::int64_t prompt_tokens) {
   const auto pairs = static_cast<int>(frequencies.size());
   const int last = std::max(0, pairs - 2);

@@ -1,4 +1,4 @@
-// What is checked, and the thresholds that tell odd from ordinary.
+// The checks, and the thresholds that separate unusual from ordinary.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "trace/inspect.hpp"
+#include "trace/metadata.hpp"
 #include "trace/safetensors.hpp"
 #include "trace/statistics.hpp"
 #include "trace/targets.hpp"
@@ -14,10 +15,10 @@
 namespace kvcast::trace {
 namespace {
 
-// After RoPE the fastest pair turns by a radian a token and its mean over positions vanishes; before, it keeps the
+// After RoPE the fastest pair turns by a radian per token and its mean over positions vanishes; before, it keeps the
 // head's mean. Half of the root mean square is far from both.
 constexpr double kLargestFastMean = 0.5;
-constexpr std::int64_t kUsualWindow = 32;  // of SnapKV and its successors
+constexpr std::int64_t kUsualWindow = 32;  // prompt queries of SnapKV and its successors
 
 class Checker {
  public:
@@ -60,25 +61,18 @@ class Checker {
   }
 
   void check_turns() {
-    const auto written = info_.optional.find("turns");
-    if (written == info_.optional.end()) return;
-    const nlohmann::json turns = nlohmann::json::parse(written->second, nullptr, false);
-    std::int64_t before = -1;
-    bool good = turns.is_array();
-    for (std::size_t i = 0; good && i < turns.size(); ++i) {
-      good = turns[i].is_number_unsigned() &&
-             turns[i].get<std::uint64_t>() < static_cast<std::uint64_t>(info_.positions()) &&
-             turns[i].get<std::int64_t>() > before;
-      if (good) before = turns[i].get<std::int64_t>();
+    try {
+      turns_of(info_);
+    } catch (const UserError&) {
+      error("turns", fmt::format("are not ascending positions in 0 .. {}", info_.positions() - 1));
     }
-    if (!good) error("turns", fmt::format("are not ascending positions in 0 .. {}", info_.positions() - 1));
   }
 
   void check_layer(const Layer& layer) {
     for (int h = 0; h < info_.n_kv_heads; ++h) check_keys(layer, h);
     const std::vector<HeadStatistics> heads = head_statistics(layer, targets_, threads_);
     for (std::size_t q = 0; q < heads.size(); ++q) {
-      if (std::isfinite(heads[q].recent_mass)) continue;  // else a replay has no weights to compare
+      if (std::isfinite(heads[q].recent_mass)) continue;  // otherwise a replay has no weights to compare
       return error(fmt::format("layers.{}.queries", layer.id()),
                    fmt::format("query head {}: its attention is not a number; keys or queries are too large", q));
     }

@@ -1,5 +1,5 @@
-// A code is a sum of independent parts (kind of thing, this thing, this token of it), each with its share of variance,
-// brought to one length.
+// A code is a sum of independent parts (kind of item, this item, this token of it), each with its share of variance,
+// scaled to one length.
 #include "trace/codes.hpp"
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// Content as vectors of one KV head: what tokens carry and queries seek. Every code has the length √n of n channels.
+// Content as vectors of one KV head: codes of tokens, and of what queries look for. Every code has the length √n of n
+// channels.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +18,17 @@ class CodeBook {
  public:
   CodeBook(const Recipe& recipe, std::size_t channels, const Stream& stream);
 
-  Code identity(int item, bool asked) const;           // of a needle
-  Code shared_key() const;                             // what the keys of those asked for have in common
+  Code identity(int item, bool asked) const;           // code of a needle
+  Code shared_key() const;                             // common part of the keys of those asked for
   Code phrase(int item, int index, bool asked) const;  // a token of its key phrase
   Code value(int item, int index, bool asked) const;   // a token of its value
   Code odd(int item, int kind) const;                  // a number or name of running text
-  Code type() const;                                   // what all needles have in common
-  Code spot(int item) const;                           // what a spot of evidence is about
+  Code type() const;                                   // common part of all needles
+  Code spot(int item) const;                           // subject of a spot of evidence
   Code evidence(int item, int index) const;            // a token of it
-  Code spots(int first, int count) const;              // what several of them are about, together
-  Code free(int query) const;                          // what a free prompt query seeks
-  Code with_common(const Code& own) const;             // what any free query of the head seeks, and its own part
+  Code spots(int first, int count) const;              // joint subject of several of them
+  Code free(int query) const;                          // target of a free prompt query
+  Code with_common(const Code& own) const;             // common target of the head's free queries, plus its own part
   Code decoy(int query) const { return free(query); }
 
  private:

@@ -1,5 +1,5 @@
-// Needles and spots of evidence stand in equal stretches of the prompt, one each, anywhere inside; which of them are
-// asked for, and in what order, is drawn. Words that stand in many places, and decoys, stand anywhere between.
+// Needles and spots of evidence are placed in equal stretches of the prompt, one each, anywhere inside; which of them
+// are asked for, and in what order, is drawn. Words with many occurrences, and decoys, are placed anywhere between.
 #include "trace/document.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 enum Draw : std::uint64_t { kPlace, kAsked, kAsking, kDecoyPlace, kDecoyQuery, kCopyPlace, kBack, kOddPlace, kOddKind };
 
-constexpr std::int64_t kFirstToken = 4;  // before it: the sink and the tokens that often share its role
+constexpr std::int64_t kFirstToken = 4;  // positions before it: the sink and the tokens that often share its role
 
 // A permutation of 0 .. n − 1 (Fisher and Yates).
 std::vector<int> shuffled(int n, const Stream& stream) {
@@ -44,7 +44,7 @@ class Author {
   }
 
  private:
-  // One thing of `length` tokens in each of `items` equal stretches: where each begins.
+  // Start positions of one item of `length` tokens in each of `items` equal stretches.
   std::vector<std::int64_t> places(std::int64_t items, std::int64_t length) const {
     const auto haystack = static_cast<double>(std::max<std::int64_t>(0, end_ - kFirstToken));
     const std::int64_t begin = kFirstToken + std::llround(r_.task.earliest * haystack);
@@ -67,11 +67,12 @@ class Author {
   }
 
   void place_needles() {
+    if (r_.task.spots > 0) return;
     if (r_.task.copies > 1 || r_.task.copy_density > 0) return place_words();
     const int asked = r_.task.needles;
     if (asked == 0 && r_.task.distractors == 0 && r_.task.distractor_density <= 0) return;
     const auto dense = static_cast<int>(r_.task.distractor_density * static_cast<double>(prompt_) / 1000);
-    // What an earlier turn asked for is a distractor by now.
+    // Needles that an earlier turn asked for are distractors by now.
     const int others = std::max(r_.task.distractors + dense, r_.question.earlier);
     const int items = asked + others;
     const std::int64_t length = r_.task.key_tokens + r_.task.gap_tokens + r_.task.value_tokens;
@@ -79,7 +80,7 @@ class Author {
     for (int item = 0; item < items; ++item) place_needle(item, first[static_cast<std::size_t>(item)], item < asked);
   }
 
-  // Each needle is a word that stands in many places; the more frequent ones come first.
+  // Each needle is a word with many occurrences; the more frequent ones come first.
   void place_words() {
     const Stream stream = stream_.child({kCopyPlace});
     std::uint64_t drawn = 0;
@@ -103,15 +104,19 @@ class Author {
   void place_evidence() {
     if (r_.task.spots == 0) return;
     const int radius = r_.task.spot_radius;
-    const std::vector<std::int64_t> first = places(r_.task.spots, 2 * radius + 1);
-    for (int spot = 0; spot < r_.task.spots; ++spot) {
+    const std::vector<std::int64_t> first = places(r_.task.spots + r_.task.distractors, 2 * radius + 1);
+    for (int spot = 0; spot < static_cast<int>(first.size()); ++spot) {
       const std::int64_t middle = first[static_cast<std::size_t>(spot)] + radius;
-      for (int i = -radius; i <= radius; ++i) add({middle + i, SpecialToken::Kind::kEvidence, true, spot, i});
-      spots_.push_back(middle);
+      const bool asked = spot < r_.task.spots;
+      // Passages that are not asked for have negative numbers, apart from those of generated evidence.
+      const int item = asked ? spot : -spot;
+      for (int i = -radius; i <= radius; ++i) add({middle + i, SpecialToken::Kind::kEvidence, asked, item, i});
+      if (asked) spots_.push_back(middle);
     }
   }
 
-  // How each generated section begins, where later ones look back: evidence whose number follows those of the prompt.
+  // The beginning of each generated section, which later ones look back at: evidence whose number follows those of the
+  // prompt.
   void place_beginnings(int decode_steps) {
     if (r_.task.back_steps == 0) return;
     const int radius = r_.task.spot_radius;
@@ -140,7 +145,7 @@ class Author {
     taken_[static_cast<std::size_t>(token.position)] = true;
   }
 
-  // Of the question's tokens some ask for the needles; the captured queries before and the rest of them are free.
+  // Some of the question's tokens ask for the needles; the captured queries before and the rest of them are free.
   void ask(int window) {
     const int question = std::min(r_.question.tokens, window);
     auto& out = document_.window;
@@ -184,12 +189,12 @@ class Author {
       const auto n = static_cast<std::uint64_t>(i);
       const auto position =
           kFirstToken + static_cast<std::int64_t>(places.below(n, static_cast<std::uint64_t>(end_ - kFirstToken)));
-      if (is_taken(position)) continue;  // a needle or another decoy is there
+      if (is_taken(position)) continue;  // occupied by a needle or another decoy
       add({position, SpecialToken::Kind::kDecoy, false, static_cast<int>(i), free_[queries.below(n, matched)]});
     }
   }
 
-  // Numbers and names of running text.
+  // Places numbers and names of running text.
   void place_odd_tokens() {
     if (r_.task.haystack != "text") return;
     const Stream places = stream_.child({kOddPlace}), kinds = stream_.child({kOddKind});
@@ -202,8 +207,8 @@ class Author {
     }
   }
 
-  // Before the question, a query seeks what has followed the like of what it reads: the likes of the next token, as
-  // decode queries do in a needle. The tokens are in order by now.
+  // Before the question, a query looks for what followed earlier occurrences of the token that it reads, as decode
+  // queries do in a needle. The tokens are sorted by now.
   void read_on() {
     const std::int64_t window = std::ssize(document_.window);
     std::size_t next = 0;
@@ -235,7 +240,7 @@ class Author {
     }
   }
 
-  // Step t needs the next few spots, or all of them each time; in sections, each goes on where the last one stopped.
+  // Step t needs the next few spots, or all of them each time; in sections, each continues where the last one stopped.
   void answer_from_spots(int t) {
     const int section = r_.task.section_steps == 0 ? 0 : t / r_.task.section_steps;
     const int step = t - section * r_.task.section_steps;
@@ -248,7 +253,7 @@ class Author {
     }
   }
 
-  // Sections from this one to the one that it looks back at.
+  // Number of sections between this one and the one that it looks back at.
   int distance_back(int section) const {
     const int reach = std::min(section, r_.task.back_reach);
     double all = 0, below = 0;
@@ -274,10 +279,10 @@ class Author {
   const Recipe& r_;
   const std::int64_t prompt_;
   const Stream stream_;
-  const std::int64_t end_;  // of the haystack; the question follows
+  const std::int64_t end_;  // end of the haystack; the question follows
   Document document_;
   std::vector<bool> taken_;
-  std::vector<std::vector<std::int64_t>> values_;  // first value token of each needle asked for, wherever it stands
+  std::vector<std::vector<std::int64_t>> values_;  // position of the first value token of each needle asked for
   std::vector<std::int64_t> spots_;                // middle of each spot of evidence
   std::vector<int> free_;                          // numbers of the question's free queries
 };

@@ -1,5 +1,5 @@
-// What stands where in a synthetic sequence, the same for all layers and heads: needles, decoys, what the question and
-// each decode step look for.
+// The layout of a synthetic sequence, the same for all layers and heads: needles, decoys, and the targets of the
+// question and of each decode step.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,23 @@ struct SpecialToken {
   enum class Kind : unsigned char { kPhrase, kValue, kDecoy, kEvidence, kOdd };
   std::int64_t position = 0;
   Kind kind = Kind::kPhrase;
-  bool asked = false;  // of a needle that is asked for
+  bool asked = false;  // part of a needle that is asked for
   int item = 0;        // needle, spot of evidence, or number of the decoy or odd token
-  int index = 0;       // token of the phrase or value; for a decoy: the free question query that it matches; for
-                       // evidence: its place from the middle of the spot; for an odd token: its kind
+  // token of the phrase or value; for a decoy: the free question query that it matches; for evidence: its offset from
+  // the middle of the spot; for an odd token: its kind
+  int index = 0;
 };
 
-// What a captured query looks for.
+// The target of a captured query.
 struct Sought {
   enum class Kind : unsigned char { kFree, kPhrase, kValue, kType, kSpots, kNext };
   static constexpr int kSharedKey = -1;
   Kind kind = Kind::kFree;
-  int item = 0;   // needle, for a phrase also what the needles' keys share; first spot of evidence; what follows: its
-                  // place in Document::tokens
-  int index = 0;  // value token; number of spots from the first on; for a free prompt query: its number, which names
-                  // its content
+  // needle, for a phrase also the common part of the needles' keys; first spot of evidence; for a continuation: its
+  // index in Document::tokens
+  int item = 0;
+  // value token; number of spots from the first on; for a free prompt query: its number, which names its content
+  int index = 0;
 };
 
 struct Document {
@@ -41,7 +43,7 @@ struct Document {
   Targets targets;
 };
 
-// UserError where the prompt is too short for the task.
+// Throws UserError if the prompt is too short for the task.
 Document make_document(const Recipe& recipe, std::int64_t prompt_tokens, int decode_steps, int window,
                        const Stream& stream);
 

@@ -1,5 +1,5 @@
-// IEEE 754 binary16 and bfloat16 against binary32. The loops are written so that the compiler vectorises them; binary16
-// uses the CPU's own conversion (F16C) where the build allows it.
+// IEEE 754 binary16 and bfloat16 to and from binary32. The loops are written so that the compiler vectorises them;
+// binary16 uses the CPU's own conversion (F16C) if the build allows it.
 #include "trace/dtype.hpp"
 
 #include <array>
@@ -132,7 +132,7 @@ std::uint16_t float_to_half(float value) {
 bool to_floats(Dtype dtype, const std::byte* in, std::size_t n, float* out) {
   KVCAST_CHECK(is_floating(dtype));
   bool finite = true;
-  std::array<std::uint16_t, kBlock> buffer;  // data in a file need not be aligned
+  std::array<std::uint16_t, kBlock> buffer;  // data in a file may be unaligned
   for (std::size_t first = 0; first < n; first += kBlock) {
     const std::size_t count = std::min(kBlock, n - first);
     float* const to = out + first;

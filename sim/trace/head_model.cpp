@@ -1,5 +1,5 @@
 // Keys: mean + scale · content per channel, content shared with the topic or drawn for the token; needles, decoys and
-// the sink replace the content of their tokens; RoPE last. The statistics stand in recipe.hpp.
+// the sink replace the content of their tokens; RoPE last. The statistics are in recipe.hpp.
 #include "trace/head_model.hpp"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ HeadModel::HeadModel(const Sequence& sequence, HeadKind kind, const Stream& stre
       codes_(sequence.recipe, channels_.content.size(), stream.child({kCodes})),
       q_retrieves_(draw_retrieving(sequence.recipe.heads, sequence.group, stream.child({kRetrieving}))) {
   const NeedleModel& needles = sequence.recipe.needles;
-  // Keys and queries share what fewer channels, length and RoPE ask for.
+  // Keys and queries share the adjustment for fewer channels, length and RoPE.
   trained_gain_ = trained_gain();
   const double by_channels = std::sqrt(kReferenceChannels / static_cast<double>(channels_.content.size()));
   needle_amplitude_ = needles.amplitude *
@@ -57,9 +57,8 @@ HeadModel::HeadModel(const Sequence& sequence, HeadKind kind, const Stream& stre
   make_topics();
 }
 
-// The target's logit is strength · amplitude · √channels · what code and query have in common; it grows with the
-// logarithm of the prompt, and by the inverse of the mean cosine that RoPE leaves of it over all distances in the
-// prompt.
+// The target's logit is strength · amplitude · √channels · overlap of code and query; it grows with the logarithm of
+// the prompt, and by the inverse of the mean cosine that RoPE leaves of it over all distances in the prompt.
 double HeadModel::trained_gain() const {
   const Recipe& r = sequence_.recipe;
   const double logit =
@@ -104,7 +103,7 @@ void HeadModel::make_channels() {
   }
 }
 
-// Topics follow each other with some memory; a repeated haystack has one "topic" for each token of its period.
+// Consecutive topics are correlated; a repeated haystack has one "topic" for each token of its period.
 void HeadModel::make_topics() {
   const std::int64_t last = sequence_.positions - 1 + sequence_.topic_offset;
   const std::int64_t count =
@@ -179,10 +178,10 @@ void HeadModel::write_content(const SpecialToken& token, const float* noise, flo
   } else if (token.kind == SpecialToken::Kind::kEvidence) {
     amplitude *= r.evidence.amplitude * (token.index == 0 ? r.evidence.middle : 1);
   } else if (token.kind == SpecialToken::Kind::kOdd) {
-    amplitude = 1;  // as the text around it
-  } else if (!token.asked) {
-    amplitude *= r.needles.distractor;
+    amplitude = 1;  // same as the surrounding text
   }
+  const bool competes = token.kind != SpecialToken::Kind::kDecoy && token.kind != SpecialToken::Kind::kOdd;
+  if (competes && !token.asked) amplitude *= r.needles.distractor;
   const auto of_code = static_cast<float>(amplitude * r.needles.content);
   const auto of_noise = static_cast<float>(amplitude * r.needles.noise);
   for (std::size_t i = 0; i < code.size(); ++i) {

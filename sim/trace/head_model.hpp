@@ -1,4 +1,4 @@
-// One KV head and its group of query heads as a generator of keys, values and queries.
+// Generates keys, values and queries of one KV head and its group of query heads.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace kvcast::trace {
 
 enum class HeadKind { kRetrieval, kLocal, kStreaming };
 
-// What all heads of a sequence have in common.
+// State shared by all heads of a sequence.
 struct Sequence {
   Recipe recipe;
   PairRoles roles;
@@ -23,7 +23,7 @@ struct Sequence {
   std::int64_t positions = 0;
   std::vector<std::int64_t> query_positions;
   int group = 1;
-  std::int64_t topic_offset = 0;  // tokens of the first topic that lie before the sequence
+  std::int64_t topic_offset = 0;  // tokens of the first topic that precede the sequence
 };
 
 // Immutable; its parts can be made on several threads and in any order. The sequence must outlive it.
@@ -52,7 +52,7 @@ class HeadModel {
   void write_content(const SpecialToken& token, const float* noise, float* key) const;
   void write_sink(const float* noise, float* key) const;
   Code code_of(const SpecialToken& token) const;
-  // What the i-th captured query seeks, of the prompt; and a query of a decode step.
+  // Target of the i-th captured query of the prompt, and of a decode step's query.
   Code asked(std::size_t i, const Stream& stream) const;
   Code recalled(const Sought& what, const Code& drift) const;
   std::vector<float> recency_sought() const;
@@ -67,11 +67,11 @@ class HeadModel {
   const HeadChannels channels_;
   const CodeBook codes_;
   double needle_amplitude_ = 0;
-  double trained_gain_ = 1;          // of the queries
+  double trained_gain_ = 1;          // factor on queries
   std::vector<float> mean_, scale_;  // of keys, by channel
   std::vector<float> recency_;       // unit vectors of the recency pairs, zero elsewhere
   std::vector<float> topics_;        // [topic or haystack token × d], scaled by its part of the content
-  float own_part_ = 1;               // of the content, that is the token's own
+  float own_part_ = 1;               // share of the content that is the token's own
   std::vector<bool> q_retrieves_;
 };
 

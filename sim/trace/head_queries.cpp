@@ -1,5 +1,5 @@
-// Queries: the head's mean, opposed to the keys', plus its weighted view of what is sought; position through the
-// recency pairs; RoPE last.
+// Queries: the head's mean, opposed to the keys', plus its weighted view of the target; position through the recency
+// pairs; RoPE last.
 #include <cmath>
 
 #include "trace/head_draws.hpp"
@@ -27,10 +27,10 @@ struct HeadModel::QueryHead {
   Stream stream{0};
   bool retrieves = false;
   std::vector<float> mean;     // by channel, recency and outliers included
-  std::vector<float> weights;  // by content channel; the head's strength included
+  std::vector<float> weights;  // by content channel; includes the head's strength
 };
 
-// The keys' recency pairs as they stand some tokens before the query.
+// The keys' recency pairs some tokens before the query.
 std::vector<float> HeadModel::recency_sought() const {
   std::vector<float> sought = recency_;
   if (kind_ == HeadKind::kRetrieval) return sought;

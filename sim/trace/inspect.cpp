@@ -13,7 +13,7 @@
 namespace kvcast::trace {
 namespace {
 
-// The statistics that are printed: name in JSON, title for people.
+// The printed statistics: name in JSON, title for people.
 struct Column {
   const char* name;
   const char* title;

@@ -1,4 +1,4 @@
-// What `kvcast trace info` and `kvcast trace check` say of a trace.
+// The texts of `kvcast trace info` and `kvcast trace check`.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,9 +9,9 @@
 
 namespace kvcast::trace {
 
-// Shape, positions, metadata, and how the heads of each captured layer attend (loads them one by one).
+// Shape, positions, metadata, and attention statistics of the heads of each captured layer (loads them one by one).
 nlohmann::json trace_info(const Trace& trace, int threads);
-// The same for people.
+// The same as text for people.
 std::string trace_info_text(const nlohmann::json& info);
 
 struct Finding {
@@ -21,11 +21,11 @@ struct Finding {
   std::string what;
 };
 
-// What is wrong (error: results would mean nothing) or odd (warning) in a trace that could be opened: broken numbers,
-// targets and turns out of range, zero or constant keys, keys that look as if RoPE had not been applied, queries that
-// see nothing near them. Empty: nothing found.
+// Problems found in a readable trace: errors invalidate results, warnings are unusual values. Examples are broken
+// numbers, targets and turns out of range, zero or constant keys, keys to which RoPE seems not to have been applied,
+// queries that see nothing near them. Empty: nothing found.
 std::vector<Finding> check_trace(const Trace& trace, int threads);
-// Opens the file first; what open_trace refuses becomes an error, tensors that nobody reads a warning.
+// Opens the file first; an exception of open_trace becomes an error, unused tensors a warning.
 std::vector<Finding> check_trace_file(const std::string& path, int threads);
 
 bool has_errors(const std::vector<Finding>& findings);

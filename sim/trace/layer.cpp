@@ -1,4 +1,4 @@
-// Storage of one layer, and the scores of all decode steps as one matrix product a KV head.
+// Storage of one layer, and the scores of all decode steps as one matrix product per KV head.
 #include <algorithm>
 #include <cstring>
 
@@ -35,7 +35,7 @@ float* Layer::mutable_keys(int kv_head) {
 }
 
 float* Layer::mutable_values(int kv_head) {
-  values(kv_head);  // what is written here must not be made over it later
+  values(kv_head);  // the maker must not overwrite later what is written here
   return values_.get() + as_size(kv_head * info_->positions() * info_->head_dim);
 }
 
@@ -106,7 +106,8 @@ void Layer::compute_head_scores(int kv_head) const {
   const std::size_t steps = as_size(info_->decode_steps);
   const std::size_t d = as_size(info_->head_dim);
   const std::size_t rows = as_size(info_->group()) * steps;
-  // The group's decode queries stand apart by the prompt queries of each head; side by side they make one product.
+  // The group's decode queries are separated by the prompt queries of each head; copied next to each other they make
+  // one product.
   const auto together = uninitialised_floats(rows * d);
   for (int g = 0; g < info_->group(); ++g) {
     const float* const first = decode_query(kv_head * info_->group() + g, 0);

@@ -1,4 +1,4 @@
-// Every number is read whole or refused; ranges keep all sizes that follow from them within 64 bits.
+// Every number is read whole or rejected; ranges keep all derived sizes within 64 bits.
 #include "trace/metadata.hpp"
 
 #include <charconv>
@@ -138,6 +138,22 @@ TraceInfo read_metadata(const std::map<std::string, std::string>& metadata, cons
     throw UserError({file, 0, 0}, fmt::format("__metadata__: {}", error.what()));
   }
   return info;
+}
+
+std::vector<std::int64_t> turns_of(const TraceInfo& info) {
+  std::vector<std::int64_t> turns;
+  const auto written = info.optional.find("turns");
+  if (written == info.optional.end()) return turns;
+  const nlohmann::json list = nlohmann::json::parse(written->second, nullptr, false);
+  bool good = list.is_array();
+  for (std::size_t i = 0; good && i < list.size(); ++i) {
+    good = list[i].is_number_unsigned() &&
+           list[i].get<std::uint64_t>() < static_cast<std::uint64_t>(info.positions()) &&
+           (turns.empty() || list[i].get<std::int64_t>() > turns.back());
+    if (good) turns.push_back(list[i].get<std::int64_t>());
+  }
+  if (!good) throw UserError(fmt::format("turns are not ascending positions in 0 .. {}", info.positions() - 1));
+  return turns;
 }
 
 std::map<std::string, std::string> write_metadata(const TraceInfo& info) {

@@ -208,7 +208,7 @@ void check_recipe(const Recipe& r, const SourceLocation& where) {
     throw UserError(where, "channels: recency_longest is below recency_shortest");
   }
   if (r.task.latest <= r.task.earliest) throw UserError(where, "task: latest must be above earliest");
-  if (r.task.spots > 0 && (r.task.needles > 0 || r.task.distractors > 0 || r.task.distractor_density > 0)) {
+  if (r.task.spots > 0 && (r.task.needles > 0 || r.task.distractor_density > 0)) {
     throw UserError(where, "task: needles and spots of evidence do not go together");
   }
   if (r.question.earlier > 0 && (r.task.needles == 0 || r.task.copies > 1 || r.task.copy_density > 0)) {

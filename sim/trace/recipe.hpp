@@ -111,7 +111,7 @@ struct NeedleModel {
   double amplitude_spread = 0.11;  // over KV heads
   double content = 0.96;           // length of the code in the content
   double noise = 0.21;
-  double distractor = 0.8;  // amplitude of needles that are not asked for
+  double distractor = 0.8;  // amplitude of needles and spots that are not asked for, of those that are
   // A model that was trained for a context finds its needles there: share by which keys and queries make up for what a
   // prompt of another length than 16384 adds to the softmax's denominator (its logarithm), and for what RoPE takes from
   // a match at a distance in the model's slowest pairs.
@@ -160,7 +160,7 @@ struct Task {
   double earliest = 0;            // needles lie from this share of the haystack on ...
   double latest = 1;              // ... to this one
   int needles = 1;                // asked for, one after the other; 0: free generation
-  int distractors = 0;            // needles that are not asked for ...
+  int distractors = 0;            // needles (or spots of evidence) that are not asked for ...
   double distractor_density = 0;  // ... and as many more for 1000 tokens of the prompt
   int key_tokens = 4;
   int gap_tokens = 1;       // between key phrase and value

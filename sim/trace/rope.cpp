@@ -1,5 +1,5 @@
-// Tables are filled by turning a unit vector on from position to position, in double precision and anew from an exact
-// sine and cosine every kBlock positions: no drift, and a hundredth of the cost of calling both for every entry.
+// Tables are filled by rotating a unit vector from position to position, in double precision and restarted from an
+// exact sine and cosine every kBlock positions: no drift, and a hundredth of the cost of calling both for every entry.
 #include "trace/rope.hpp"
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace kvcast::trace {
 namespace {
 
-// Llama 3.1: wavelengths below original_context / high_freq_factor stay, above original_context / low_freq_factor they
-// grow by the factor, in between the two frequencies are blended.
+// Llama 3.1: wavelengths below original_context / high_freq_factor are unchanged, above original_context /
+// low_freq_factor they grow by the factor, in between the two frequencies are blended.
 double llama3_scaled(double frequency, const config::Rope& rope) {
   const double turns = static_cast<double>(rope.original_context) * frequency / (2 * std::numbers::pi);
   if (turns > rope.high_freq_factor) return frequency;
@@ -21,8 +21,8 @@ double llama3_scaled(double frequency, const config::Rope& rope) {
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
-// YaRN (arXiv 2309.00071): dimensions that turn 32 times and more over the original context stay, those that turn less
-// than once grow by the factor, in between the two are blended linearly over the dimensions.
+// YaRN (arXiv 2309.00071): dimensions that turn 32 times and more over the original context are unchanged, those that
+// turn less than once grow by the factor, in between the two are blended linearly over the dimensions.
 double yarn_scaled(double frequency, int pair, const config::Rope& rope, int head_dim) {
   constexpr double kFast = 32, kSlow = 1;
   const auto pair_of = [&](double turns) {

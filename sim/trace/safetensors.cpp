@@ -18,7 +18,7 @@ constexpr std::size_t kLengthBytes = 8;
 
 [[noreturn]] void refuse(const std::string& file, const std::string& what) { throw UserError({file}, what); }
 
-// Bits of all elements; refuses products that do not fit 64 bits.
+// Bits of all elements; rejects products that do not fit 64 bits.
 std::uint64_t shape_bits(const std::vector<std::uint64_t>& shape, unsigned bits, const std::string& file,
                          const std::string& title) {
   std::uint64_t total = bits;
@@ -40,7 +40,7 @@ std::uint64_t byte_size(const HeaderTensor& t, const std::string& file, const st
   return bits / 8;
 }
 
-// The tensors' data must tile the buffer: sorted by place, each begins where the one before ends.
+// The tensors' data must tile the buffer: sorted by offset, each begins where the one before ends.
 void check_layout(const std::vector<HeaderTensor>& tensors, std::uint64_t buffer_bytes, const std::string& file) {
   std::vector<const HeaderTensor*> ordered;
   for (const HeaderTensor& t : tensors) ordered.push_back(&t);

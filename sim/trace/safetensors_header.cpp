@@ -1,5 +1,5 @@
 // Reads the header event by event (SAX), so that no input, however deep or large, builds more than the format allows,
-// and duplicate keys are seen.
+// and duplicate keys are detected.
 #include "trace/safetensors_header.hpp"
 
 #include <algorithm>
@@ -153,7 +153,7 @@ Header parse_header(std::string_view json, const std::string& file) {
   if (json.empty() || json.front() != '{') throw UserError({file}, "the header does not begin with '{'");
   HeaderReader reader(file);
   const bool parsed = nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
-  KVCAST_CHECK(parsed);  // everything else has thrown
+  KVCAST_CHECK(parsed);  // all other cases have thrown
   return reader.take();
 }
 
@@ -161,7 +161,7 @@ std::string quote(std::string_view text) {
   constexpr std::size_t kLongest = 80;
   std::size_t length = std::min(text.size(), kLongest);
   const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
-  while (length < text.size() && length > 0 && continues(length)) --length;  // never half of a UTF-8 character
+  while (length < text.size() && length > 0 && continues(length)) --length;  // never splits a UTF-8 character
   std::string out = "\"";
   for (const char c : text.substr(0, length)) {
     const auto byte = static_cast<unsigned char>(c);

@@ -21,11 +21,11 @@ struct Header {
   std::vector<HeaderTensor> tensors;  // as in the header
 };
 
-// UserError (with the file's name) for anything that is not the format's header: other JSON, duplicate, missing or
-// unknown keys, wrong types, more than 8 dimensions, __metadata__ that does not map strings to strings.
+// Throws UserError (with the file's name) for anything that is not the format's header: other JSON, duplicate, missing
+// or unknown keys, wrong types, more than 8 dimensions, __metadata__ that does not map strings to strings.
 Header parse_header(std::string_view json, const std::string& file);
 
-// Text of a file as it may stand in a message: quoted, control characters escaped, cut after 80 bytes.
+// Formats text of a file for a message: quoted, control characters escaped, cut after 80 bytes.
 std::string quote(std::string_view text);
 
 }  // namespace kvcast::trace

@@ -1,4 +1,5 @@
-// Header first (padded with spaces so that the data begins at a multiple of 8 bytes), then the data as it comes.
+// Writes the header first (padded with spaces so that the data begins at a multiple of 8 bytes), then the data as it
+// comes.
 #include <unistd.h>
 
 #include <algorithm>

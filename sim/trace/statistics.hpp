@@ -1,4 +1,4 @@
-// How the heads of a captured layer attend: what `trace info` prints and `trace check` judges.
+// Attention statistics of the heads of a captured layer, printed by `trace info` and judged by `trace check`.
 #pragma once
 
 #include <vector>
@@ -15,18 +15,18 @@ struct HeadStatistics {
   double own_mass = 0;          // on its own position
   double target_mass = 0;       // on the step's targets, over the steps that have some
   double effective_tokens = 0;  // exp of the entropy
-  double query_cosine = 0;      // of each decode query with the one before; 1 where there is only one step
+  double query_cosine = 0;      // cosine of each decode query with the one before; 1 if there is only one step
   double top_overlap = 0;       // share of the top 1/16 of positions that was in it a step before
-  double key_mean_cosine = 0;   // of the mean decode query with the mean key; below 0: opposed
+  double key_mean_cosine = 0;   // cosine of the mean decode query with the mean key; below 0: opposed
   double distinct_mass = 0;     // rank correlation (Spearman) of a key's score with its cosine to the mean key
 
   static constexpr int kRecent = 64;
 };
 
-// One entry a query head. Makes the layer's decode scores.
+// One entry per query head. Makes the layer's decode scores.
 std::vector<HeadStatistics> head_statistics(const Layer& layer, const Targets& targets, int threads);
 
-// Of one KV head, over all positions.
+// Statistics of one KV head, over all positions.
 struct KeyStatistics {
   double norm_mean = 0, norm_max = 0;
   double value_norm_mean = 0;

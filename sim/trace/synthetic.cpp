@@ -59,7 +59,7 @@ class SyntheticTrace final : public Trace {
     const auto window = static_cast<int>(std::min<std::int64_t>(wanted, shape.prompt_tokens));
     describe(recipe, window);
     sequence_.recipe = recipe;
-    // Heads that retrieve from what is generated are made for all of it, the others for the prompt.
+    // Heads that retrieve from generated text are made for all of it, the others for the prompt.
     sequence_.prompt_tokens = recipe.task.section_steps > 0 ? info_.positions() : shape.prompt_tokens;
     sequence_.roles = pair_roles(recipe.channels, shape.rope, shape.head_dim, sequence_.prompt_tokens);
     sequence_.document =
@@ -136,7 +136,7 @@ class SyntheticTrace final : public Trace {
 
   SynthShape shape_;
   Stream root_;
-  // Layers hold on to it until their values are made.
+  // Layers share ownership of it until their values are made.
   const std::shared_ptr<Sequence> shared_sequence_ = std::make_shared<Sequence>();
   Sequence& sequence_ = *shared_sequence_;
 };
@@ -165,8 +165,8 @@ std::vector<int> spread_layers(int n_layers, int count) {
   return layers;
 }
 
-// Heads are dealt out over the whole model one after the other, each to the kind that is furthest behind its share;
-// within a layer the places are shuffled.
+// Heads are assigned over the whole model one after the other, each to the kind that is furthest behind its share;
+// within a layer the order is shuffled.
 std::vector<HeadKind> head_kinds(const HeadMix& mix, int layer, int n_kv_heads, std::uint64_t seed) {
   const double shares[] = {mix.retrieval, mix.local, mix.streaming};
   std::int64_t given[] = {0, 0, 0};
@@ -190,8 +190,8 @@ std::vector<HeadKind> head_kinds(const HeadMix& mix, int layer, int n_kv_heads, 
 
 namespace {
 
-// One layer's keys and values are in memory at once, as 32-bit floats. Refused before it is tried: the system may
-// promise more than there is.
+// One layer's keys and values are in memory at once, as 32-bit floats. Rejected beforehand, because the system may
+// promise more memory than it has.
 void check_memory(const SynthShape& shape) {
   const double positions = static_cast<double>(shape.prompt_tokens) + shape.decode_steps;
   const double needed = positions * shape.n_kv_heads * shape.head_dim * 2 * sizeof(float);

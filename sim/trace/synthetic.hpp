@@ -14,7 +14,7 @@
 
 namespace kvcast::trace {
 
-// Named in every identity; grows whenever the same recipe and seed give other numbers.
+// Part of every identity; incremented whenever the same recipe and seed give other numbers.
 inline constexpr int kGeneratorVersion = 6;
 
 struct SynthShape {
@@ -28,20 +28,20 @@ struct SynthShape {
   std::int64_t prompt_tokens = 32768;
   int decode_steps = 16;
   std::uint64_t seed = 1;
-  int window = 0;  // last prompt queries captured; 0: the recipe's
+  int window = 0;  // last prompt queries captured; 0: the recipe's default
 };
 
-// The shape of a model at a context.
+// Returns the shape of a model at a context.
 SynthShape synth_shape(const config::Model& model, std::int64_t prompt_tokens, int decode_steps, int captured_layers,
                        std::uint64_t seed);
 
 // The middle layer of each of `count` equal stretches of the model.
 std::vector<int> spread_layers(int n_layers, int count);
 
-// What each KV head of a layer is; shares of the mix hold over any few layers.
+// Kind of each KV head of a layer; shares of the mix hold over any few layers.
 std::vector<HeadKind> head_kinds(const HeadMix& mix, int layer, int n_kv_heads, std::uint64_t seed);
 
-// UserError for shapes that cannot be made (odd head_dim or below 8, more captured layers than there are, a prompt too
+// Throws UserError for impossible shapes (odd head_dim or below 8, more captured layers than there are, a prompt too
 // short for the task, a layer above the memory of this machine).
 std::unique_ptr<Trace> synthesize(const Recipe& recipe, const SynthShape& shape);
 

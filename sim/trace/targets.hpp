@@ -1,4 +1,4 @@
-// The `targets` of a trace: which positions each decode step must be able to attend to.
+// The `targets` of a trace: the positions that each decode step must be able to attend to.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace kvcast::trace {
 
-// One list of positions a decode step; empty where a step needs none. As JSON: [[p, ...], ...].
+// One list of positions per decode step; empty if a step needs none. As JSON: [[p, ...], ...].
 using Targets = std::vector<std::vector<std::int64_t>>;
 
-// Of a trace; all lists empty where it has none. UserError where they are not one list a decode step of positions that
-// the step may attend to.
+// Returns the targets of a trace; all lists are empty if it has none. Throws UserError unless they are one list per
+// decode step of positions that the step may attend to.
 Targets read_targets(const TraceInfo& info);
 
 std::string targets_json(const Targets& targets);

@@ -1,6 +1,7 @@
 // An attention trace: post-RoPE keys, values and queries of some layers of one sequence.
 //
-// A file (safetensors, memory-mapped) or a recipe gives one; layers are turned into single precision one at a time.
+// It comes from a file (safetensors, memory-mapped) or a recipe; layers are converted to single precision one at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -25,44 +26,43 @@ struct TraceInfo {
   int decode_steps = 0;
   std::vector<std::int64_t> query_positions;    // ascending; ends with all decode positions
   std::map<std::string, std::string> optional;  // task, targets, turns, block_tokens, provenance: as written
-  std::int64_t hidden = 0;                      // width of the hidden states, 0 where the trace has none
+  std::int64_t hidden = 0;                      // width of the hidden states, 0 if the trace has none
 
   std::int64_t positions() const { return prompt_tokens + decode_steps; }
   int group() const { return n_q_heads / n_kv_heads; }
   std::int64_t n_queries() const { return static_cast<std::int64_t>(query_positions.size()); }
   // Captured queries at prompt positions (all before the decode queries).
   std::int64_t prompt_queries() const { return n_queries() - decode_steps; }
-  // Of these, how many are the last prompt positions without a gap: the longest observation window.
+  // Length of the gap-free run of captured queries at the end of the prompt: the longest observation window.
   std::int64_t longest_window() const;
 };
 
-// One captured layer in single precision. Immutable after construction, but for scores made on first use by one thread
-// at a time (replay computes them before it shares a layer between threads), and values where its maker left them for
-// later.
+// One captured layer in single precision. Immutable after construction, except scores made on first use by one thread
+// at a time (replay computes them before it shares a layer between threads), and values if its maker deferred them.
 class Layer {
  public:
-  // Storage without content; its maker fills all of it. Keeps a copy of the description.
+  // Uninitialised storage; its maker fills all of it. Keeps a copy of the description.
   Layer(const TraceInfo& info, int layer_id);
 
   const TraceInfo& info() const { return *info_; }
   int id() const { return id_; }
-  // [positions × head_dim] of one KV head. Values may be made by the first who asks, on any thread.
+  // [positions × head_dim] of one KV head. Values may be made on first use, on any thread.
   MatrixView keys(int kv_head) const;
   MatrixView values(int kv_head) const;
-  // For those who need all of them: makes them side by side.
+  // Makes all values in parallel, for callers that need all of them.
   void make_values(int threads) const;
   // [n_queries × head_dim] of one query head, rows as query_positions.
   MatrixView queries(int q_head) const;
   // The query of a decode step, head_dim floats.
   const float* decode_query(int q_head, int step) const;
-  // The last `window` prompt queries, [window × head_dim]. UserError where the trace holds fewer, or they are not the
-  // last ones without gaps.
+  // The last `window` prompt queries, [window × head_dim]. Throws UserError if the trace contains fewer, or they are
+  // not the last ones without gaps.
   MatrixView window_queries(int q_head, int window) const;
-  // [n_queries × hidden]; no rows where the trace has none.
+  // [n_queries × hidden]; no rows if the trace has none.
   MatrixView hidden() const;
 
   // Raw scores q·k (not scaled) of all decode steps of a query head against all positions: [decode_steps × positions];
-  // entries beyond a step's position are there and must not be used. Made by one matrix product per KV head and kept.
+  // entries beyond a step's position exist and must not be used. Made by one matrix product per KV head and kept.
   MatrixView decode_scores(int q_head) const;
   void compute_scores(int threads) const;
   void drop_scores() const;
@@ -72,7 +72,8 @@ class Layer {
   float* mutable_values(int kv_head);
   float* mutable_queries(int q_head);
   float* mutable_hidden();
-  // Instead of mutable_values: most policies select by keys alone. `make` fills a head's [positions × head_dim], once.
+  // Used instead of mutable_values, because most policies select by keys alone. `make` fills a head's [positions ×
+  // head_dim], once.
   using ValueMaker = std::function<void(int kv_head, float* out)>;
   void make_values_by(ValueMaker make);
 
@@ -83,7 +84,7 @@ class Layer {
   int id_;
   Floats keys_, values_, queries_, hidden_;
   ValueMaker value_maker_;
-  std::unique_ptr<std::once_flag[]> values_made_;  // by KV head, where there is a maker
+  std::unique_ptr<std::once_flag[]> values_made_;  // by KV head, if there is a maker
   mutable std::vector<Floats> scores_;             // by KV head: [group · decode_steps × positions]
 };
 
@@ -91,17 +92,17 @@ class Trace {
  public:
   virtual ~Trace() = default;
   const TraceInfo& info() const { return info_; }
-  // layer_index counts the captured layers from 0. UserError where the data is broken (numbers that are not finite),
-  // with the place.
+  // layer_index counts the captured layers from 0. Throws UserError with the location if the data is broken (non-finite
+  // numbers).
   virtual std::unique_ptr<Layer> load(std::size_t layer_index, int threads) const = 0;
-  // What its layers follow from, for keys of experiments: content hash of a file, or recipe with seed and shape.
+  // Determines its layers, for keys of experiments: content hash of a file, or recipe with seed and shape.
   virtual std::string identity() const = 0;
 
  protected:
   TraceInfo info_;
 };
 
-// Opens and validates a file; UserError names the file and the tensor or metadata key that is wrong.
+// Opens and validates a file; throws UserError naming the file and the tensor or metadata key that is wrong.
 std::unique_ptr<Trace> open_trace(const std::string& path);
 
 }  // namespace kvcast::trace

@@ -91,7 +91,7 @@ class FileTrace final : public Trace {
     check_hidden(layer, n_queries);
   }
 
-  // All captured layers have hidden states of one width, or none has.
+  // Checks that all captured layers have hidden states of one width, or none has.
   void check_hidden(int layer, std::uint64_t n_queries) {
     const std::string name = tensor_name(layer, "hidden");
     const bool first = layer == info_.layers.front();

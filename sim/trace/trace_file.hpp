@@ -10,11 +10,11 @@
 
 namespace kvcast::trace {
 
-// As open_trace, of a file that is already mapped (or stands in memory).
+// Same as open_trace, for a file that is already mapped (or in memory).
 std::unique_ptr<Trace> open_trace(SafetensorsFile file);
 
-// Writes a trace layer by layer, the numbers as F16, BF16 or F32. UserError where the file cannot be written or a value
-// does not fit the type.
+// Writes a trace layer by layer, the numbers as F16, BF16 or F32. Throws UserError if the file cannot be written or a
+// value does not fit the type.
 void write_trace(const std::string& path, const Trace& trace, Dtype dtype, int threads);
 
 }  // namespace kvcast::trace

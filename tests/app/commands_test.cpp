@@ -232,7 +232,7 @@ TEST_CASE("what does not fit says what asked for the memory, and which keys make
   const std::string whole = text({"workload.prompt_tokens=65536", "workload.batch=8"});
   CHECK_THAT(whole, Contains("are in use and activations request") &&
                         Contains("Activations are held for 8 prompts of 65536 tokens at once. workload.prefill_chunk"));
-  // The bytes stand once: what was in use, no peak that was never reached.
+  // The bytes occur once: those in use, not a peak that was never reached.
   CHECK(whole.find("weights  ") == whole.rfind("weights  "));
   CHECK_THAT(text({"model=llama-3.1-70b"}),
              Contains("weights request 141 GB more\nWeights and caches are stored in 16 bits"));
@@ -311,7 +311,7 @@ TEST_CASE("a trace that was written is replayed, and the selections go by layer,
     order.push_back({j["layer"], j["step"], j["kv_head"]});
     if (j["step"] >= 0) CHECK(j["attended"].back().get<int>() <= 500 + j["step"].get<int>());
   }
-  CHECK(order.size() == 2u * (3 + 1) * 8);  // layers, steps with what is resident before them, KV heads
+  CHECK(order.size() == 2u * (3 + 1) * 8);  // layers, steps and the tokens resident before them, KV heads
   CHECK(std::is_sorted(order.begin(), order.end()));
 }
 

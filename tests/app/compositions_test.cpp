@@ -36,7 +36,7 @@ TEST_CASE("sparse prefill is faster before the first token and the same after it
 TEST_CASE("files of compositions take settings for what is inside") {
   const json small = run("{name: kivi-quest}", {"policy.selector.budget=64"});
   const json large = run("{name: kivi-quest}", {"policy.selector.budget=512"});
-  // Whole pages of 16, but for the last one where it is among them.
+  // Whole pages of 16, except the last one if it is among them.
   CHECK(small["accuracy"]["attended_mean"].get<double>() == Approx(64).margin(15));
   CHECK(large["accuracy"]["attended_mean"].get<double>() == Approx(512).margin(15));
   CHECK(small["decode"]["tokens_per_s"] > large["decode"]["tokens_per_s"]);

@@ -39,7 +39,7 @@ TEST_CASE("hardware lists the machines, and every number of one with its source"
   CHECK(by_name["h200"]["host"] == "xeon-8480c");
   CHECK_THAT(kvcast::test::kvcast({"hardware"}).out, Contains("h200") && Contains("NVIDIA L40S"));
 
-  const json h200 = json_of({"hardware", "H200 SXM"});  // an alias but for case and spaces
+  const json h200 = json_of({"hardware", "H200 SXM"});  // an alias except for case and spaces
   CHECK(h200["name"] == "h200");
   CHECK(h200["changes"].empty());
   const json& bandwidth = number(h200, "gpu.hbm_bandwidth");
@@ -87,7 +87,7 @@ TEST_CASE("models lists the shapes, and what follows from one") {
                  Contains("256 experts of width 2048, 8 of them for a token, 1 shared") && Contains("released in fp8"));
   CHECK_THAT(kvcast::test::kvcast({"models", "gpt-oss-120b"}).out,
              Contains("18 of 36 layers attend to the last 128 tokens alone") && Contains("experts in mxfp4"));
-  // What chooses by single heads' keys makes no sense where heads share one vector.
+  // Policies that select by single heads' keys make no sense if heads share one vector.
   const Output refused = kvcast::test::kvcast({"run", std::string(KVCAST_SOURCE_DIR) + "/configs/runs/quickstart.yaml",
                                                "--set", "model=deepseek-v3", "--set", "policy=quest"});
   CHECK(refused.code == 2);

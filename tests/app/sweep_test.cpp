@@ -1,4 +1,4 @@
-// A sweep that is stopped at any moment goes on: no row lost, none doubled, and the same numbers in the end.
+// A sweep that is stopped at any moment resumes: no row lost, none doubled, and the same numbers in the end.
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
@@ -32,7 +32,7 @@ constexpr const char* kSweep =
     "  cases:\n"
     "    - policy: full\n"
     "    - {policy.name: [quest, snapkv, exact_topk], policy.budget: [64, 128]}\n";
-// 2 contexts, 2 cards, 2 batches; full once, 3 policies at 2 budgets
+// 2 contexts, 2 GPUs, 2 batches; full once, 3 policies at 2 budgets
 constexpr std::size_t kPoints = 2 * 2 * 2 * (1 + 3 * 2);
 
 std::int64_t results_of(const std::string& dir, kvcast::result::Status status) {
@@ -124,7 +124,7 @@ TEST_CASE("a setting that the sweep overrides everywhere is refused, not ignored
     CHECK_THAT(o.err, Catch::Contains("sweep.yaml:6:1: --set " + setting + " changes nothing: the sweep sets \"" +
                                       owner + "\" in all of its experiments"));
   }
-  CHECK(with("workload.decode_tokens=16").code == 0);  // as it is already, and the sweep has no say in it
+  CHECK(with("workload.decode_tokens=16").code == 0);  // the value it has already, and the sweep does not set it
 }
 
 TEST_CASE("a policy that asks for more than the trace holds is refused at its place, and the others run") {
@@ -133,7 +133,7 @@ TEST_CASE("a policy that asks for more than the trace holds is refused at its pl
   text += "    - policy: {name: h2o, budget: 64}\n";
   text.replace(text.find("[300, 600]"), 10, "[600]");
   const std::string config = scratch.write("sweep.yaml", text);
-  // 2 cards, 2 batches; 7 policies that run. A synthetic trace holds the last 128 queries of a prompt at the most.
+  // 2 GPUs, 2 batches; 7 policies that run. A synthetic trace contains at most the last 128 queries of a prompt.
   for (const char* there : {"32 experiments, 0 of them", "32 experiments, 28 of them"}) {
     const Output o = kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"});
     CHECK(o.code == 2);

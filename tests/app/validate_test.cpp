@@ -41,7 +41,7 @@ TEST_CASE("measured points are held against the profile of their device and fram
   CHECK(r["bias"].get<double>() < -0.1);
   CHECK(r["bias"].get<double>() > -0.4);
   CHECK(r["by_source"]["h100_sxm/vllm"]["n"] == 1);
-  CHECK(r["by_source"]["no_such/vllm"]["median"].is_null());  // no error is no error of 0
+  CHECK(r["by_source"]["no_such/vllm"]["median"].is_null());  // a missing error differs from an error of 0
   // The same rows as a spreadsheet writes them.
   const std::string sheet =
       scratch.write("s.csv",
@@ -97,11 +97,11 @@ TEST_CASE("claims of papers are answered by runs of their own") {
   CHECK(cases[0]["verdict"] == "agrees");
   CHECK(cases[0]["published"] == 1.2);
   CHECK(cases[0]["predicted"].get<double>() > 1);
-  // 24 GB less 2.5 of weights and what is reserved hold some 21 GB: 8208 tokens of 32 KiB are 0.27 GB.
+  // 24 GB less 2.5 of weights and the reserved memory leave some 21 GB: 8208 tokens of 32 KiB are 0.27 GB.
   CHECK(cases[1]["predicted"].get<double>() > 60);
   CHECK(cases[1]["predicted"].get<double>() < 85);
   CHECK(cases[1]["verdict"] == "agrees");
-  // The device's memory and activations may be off: 3 % of 24 GB are a tenth of what is left for sequences.
+  // The device's memory and activations are uncertain: 3 % of 24 GB are a tenth of the memory left for sequences.
   CHECK(cases[1]["low"].get<double>() < cases[1]["predicted"].get<double>());
   CHECK(cases[1]["high"].get<double>() > cases[1]["predicted"].get<double>());
   CHECK(cases[1]["low"].get<double>() > 50);
@@ -142,7 +142,7 @@ TEST_CASE("whether a batch fits is uncertain where memory decides it by little")
     CHECK(found[at]["high"] == high);
   };
   check(0, 1, 1, 1);
-  check(1, 1, 0, 1);  // of the device's memory 3 % are uncertain, and a sequence takes a hundredth
+  check(1, 1, 0, 1);  // 3 % of the device's memory are uncertain, and a sequence takes a hundredth
   check(2, 0, 0, 1);
   check(3, 0, 0, 0);
 }

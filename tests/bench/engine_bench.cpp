@@ -38,7 +38,7 @@ System gpu() {
   return system;
 }
 
-// How busy the streams other than the compute stream are.
+// Load of the streams other than the compute stream.
 struct Side {
   double bytes;  // scale of selection, recall and backup
   int lead;      // a recall is waited for by the attention of the layer this many layers on

@@ -1,12 +1,13 @@
-// How many experiments a second one core simulates once their replay is there, with uncertainty intervals, by kind of
-// policy, and the share of each stage.
+// Experiments per second that one core simulates once their replay exists, with uncertainty intervals, by kind of
+// policy,
+// and the share of each stage.
 //
 //   experiment_bench [--benchmark_min_time=2]
 //
 // cold: lowering included. warm: the same lowered work timed on another machine setting each time (its HBM bandwidth
-// changes by a thousandth), as a sweep over machines does. experiments_per_s: by CPU time. Shares are parts of the CPU
-// time of a cold experiment: lowering; costing, measured apart as the pricing of all works; the engine's runs of the
-// prefill and the contexts less that; attribution with the rest of the simulation; effects with the trace's sample.
+// changes by a thousandth), as in a sweep over machines. experiments_per_s: by CPU time. Shares are parts of the CPU
+// time of a cold experiment: lowering; costing, measured separately as the pricing of all works; the engine's runs of
+// the prefill and the contexts less that; attribution with the rest of the simulation; effects with the trace's sample.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>

@@ -1,13 +1,13 @@
-// How long the replay of one layer takes, by policy: 32 decode steps of Llama-3.1-8B's heads (32 query heads on 8 KV
-// heads of 128) after a prompt of 32768 tokens, beside what the machine can do, measured in the same run.
+// Duration of the replay of one layer, by policy: 32 decode steps of Llama-3.1-8B's heads (32 query heads on 8 KV heads
+// of 128) after a prompt of 32768 tokens, compared with the machine's peak rates, measured in the same run.
 //
 //   replay_bench [PROMPT_TOKENS] [POLICY ...]
 //
-// Seconds are of CPU time, so that other programs disturb them little: on n free cores, layers side by side take an
-// n-th of it each. begin: index and prompt-end work of the policy. steps: all of its selections with counts and
-// proxies. The last two columns hold these steps against their least work on one core: scores of all queries against
-// all keys once, at the measured peak of matrix products, and one pass over the keys and these scores, at the measured
-// bandwidth of memory; above 100 % a policy does without one or both.
+// Seconds are of CPU time, so that other programs disturb them little: on n free cores, layers in parallel take an n-th
+// of it each. begin: index and prompt-end work of the policy. steps: all of its selections with counts and proxies. The
+// last two columns compare these steps with their minimum work on one core: scores of all queries against all keys
+// once, at the measured peak of matrix products, and one pass over the keys and these scores, at the measured bandwidth
+// of memory; above 100 % a policy does without one or both.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Makes stores for the browser tests: results as a sweep leaves them, with invented numbers that follow simple rules
-// (weights and KV bytes over a bandwidth, recall rising with the budget), so that what the page shows can be derived.
+// Makes stores for the browser tests: results like those of a sweep, with invented numbers that follow simple rules
+// (weights and KV bytes over a bandwidth, recall rising with the budget), so that the page's numbers can be derived.
 //
 //   report_fixture DIR sweep   two devices, three contexts, three batches, ten policies with variants, out-of-memory
 //                              rows
@@ -8,7 +8,7 @@
 //   report_fixture DIR bare    four results that lack nearly everything, a failed row, hostile names
 //   report_fixture DIR empty   a store without rows
 //   report_fixture DIR plan ANSWERS   three experiments of a plan and the answers of a JSON file; with `sweep` instead
-//                              of `plan`, the answers beside a sweep
+//                              of `plan`, the answers together with a sweep
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -42,7 +42,7 @@ constexpr Device kDevices[] = {{"a100-40gb-pcie4", 1.555e12, 24e9, 40e9}, {"h100
 struct Policy {
   const char* name;
   bool keeps_all;           // the whole cache stays in HBM
-  bool offloads;            // the cache lies in DRAM, pages are recalled
+  bool offloads;            // the cache is in DRAM, pages are recalled
   double recall_at;         // budget at which recall reaches 1 - 1/e, as a share of sqrt(context)
   const char* variant_key;  // nullptr: none
   std::vector<std::string> variants;

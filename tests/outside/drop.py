@@ -207,7 +207,7 @@ def d2o_budgets(t: Trace, p: dict, totals: dict) -> dict:
         unevenness.append(((spread - spread.min()) / gap).mean() if gap else 0.0)
     share = softmax(-np.array(unevenness))
     there = t.prompt + 1  # the first decode step evicts
-    return {layer: int(np.clip(t.n_layers * p['budget'] * s, 0.01 * there, there)) for layer, s in zip(layers, share)}
+    return {layer: np.clip(t.n_layers * p['budget'] * s, 0.01 * there, there) for layer, s in zip(layers, share)}
 
 
 def d2o(t: Trace, p: dict) -> Log:
@@ -216,11 +216,11 @@ def d2o(t: Trace, p: dict) -> Log:
                                                   np.arange(t.prompt)).sum(axis=1) for h in range(t.n_kv)]) for layer in t.keys}
     budgets = d2o_budgets(t, p, rows)
     if p['budget'] >= t.prompt + t.steps:
-        budgets = {layer: t.prompt + t.steps for layer in budgets}
+        budgets = {layer: 2 * (t.prompt + t.steps) for layer in budgets}  # nothing is evicted
     for layer in sorted(t.keys):
         heads = [D2OHead(t, layer, h, rows[layer][h * t.group:(h + 1) * t.group].mean(axis=0)) for h in range(t.n_kv)]
-        budget, threshold = budgets[layer], None
-        recent = int(budget * p['recent_share'])
+        threshold, recent = None, int(budgets[layer] * p['recent_share'])
+        budget = max(1, recent + int(budgets[layer] * (1 - p['recent_share'])))
         for head in range(t.n_kv):
             log.add(layer, -1, head, range(t.prompt))
         for step in range(t.steps):

@@ -42,8 +42,16 @@ def exact_topk(t: Trace, p: dict) -> Log:
     log = Log()
     for layer, step, kind, name, keys, queries in steps_of(t, p['group'], log):
         scores = reduced(reduction(p), queries, lambda q: keys @ q, 1 / np.sqrt(t.d))
-        log.add(layer, step, name, best(scores, p['budget']), kind=kind)
+        length = len(keys)
+        always = [i for i in range(length) if i < p['sink'] or i >= length - p['recent']] if p['budget'] < length else []
+        log.add(layer, step, name, among(always, scores, p['budget']), kind=kind)
     return log
+
+
+def among(always: list, scores: np.ndarray, count: int) -> list:
+    """These, and the best of the others, `count` in all."""
+    others = [i for i in range(len(scores)) if i not in set(always)]
+    return always + [others[i] for i in best(scores[others], count - len(always))]
 
 
 def quest(t: Trace, p: dict) -> Log:
@@ -63,10 +71,9 @@ def quest(t: Trace, p: dict) -> Log:
         if count == 0:  # half the budget is less than a page
             log.add(layer, step, name, best(np.repeat(scores, page)[:length], tokens), kind=kind)
             continue
-        if p['force_last_page']:
-            chosen = best(scores[:-1], count - 1) + [len(scores) - 1]
-        else:
-            chosen = best(scores, count)
+        recent = max(p['recent'], int(p['force_last_page']))
+        always = [c for c in range(len(scores)) if c * page < p['sink'] or recent > 0 and (c + 1) * page > length - recent]
+        chosen = among(always, scores, count)
         log.add(layer, step, name, [i for c in chosen for i in range(c * page, min(length, (c + 1) * page))], kind=kind)
     return log
 

@@ -88,11 +88,12 @@ def page_settings(d: Draw) -> dict:
     q = max(2, p)
     convention = d.one('attended', 'attended', 'selected')
     inside = sink + recent if convention == 'attended' else 0
-    quest = d.one({'budget': d.budget(p), 'page': p, 'force_last_page': d.one(False, True), 'group': d.one(*SCORES, *WEIGHTS, *QUERIES, 'per_head')},
+    held = {'sink': d.one(0, d.r.randint(0, p)), 'recent': d.one(0, 1)}
+    quest = d.one({'budget': d.budget(2 * p), 'page': p, **held, 'force_last_page': d.one(False, True), 'group': d.one(*SCORES, *WEIGHTS, *QUERIES, 'per_head')},
                   {'budget': d.budget(2), 'budget_convention': 'traffic', 'group': d.one(*SCORES, *WEIGHTS, *QUERIES)})
     return {
         'full': {},
-        'exact_topk': {'budget': d.budget(), 'group': d.one('per_head', *SCORES, *WEIGHTS, *QUERIES)},
+        'exact_topk': {'budget': d.budget(p + 1), **held, 'group': d.one('per_head', *SCORES, *WEIGHTS, *QUERIES)},
         'quest': quest,
         'freekv': {'budget': d.budget(p) + inside, 'page': p, 'sink': sink, 'recent': recent, 'tau': d.one(0.8, 0.9, 0.5, 0),
                    'speculation': d.one(True, True, False), 'correction': d.one(True, True, False), 'summary': d.one('min_max', 'cuboid_mean'),

@@ -1,4 +1,4 @@
-// What a call tells the user: the message of the UserError that it throws, or "no error".
+// The message of the UserError that a call throws, or "no error".
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Questions that tests ask of a list of ops.
+// Queries that tests make on a list of ops.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -26,7 +26,7 @@ inline const graph::Op& only(const std::vector<graph::Op>& ops, const std::strin
   return ops[static_cast<std::size_t>(ids[0])];
 }
 
-// Whether `later` cannot start before `earlier` has finished: through what it names, or by the order of its lane.
+// Returns whether `later` cannot start before `earlier` has finished: by its dependencies, or by the order of its lane.
 inline bool waits_for(const std::vector<graph::Op>& ops, graph::OpId later, graph::OpId earlier) {
   std::set<graph::OpId> seen;
   std::vector<graph::OpId> open = {later};

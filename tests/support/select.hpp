@@ -16,7 +16,7 @@ inline std::unique_ptr<policy::Policy> make(const std::string& name, const std::
   return policy::make_policy(policy::find_policy(name), config::parse_yaml("{" + parameters + "}", name), lengths);
 }
 
-// What a policy did in one layer: resident after prefill, then every step, with counts completed.
+// A policy's selections in one layer: resident after prefill, then every step, with counts completed.
 struct Selected {
   policy::LayerSelection resident;
   std::vector<policy::LayerSelection> steps;

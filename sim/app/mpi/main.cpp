@@ -1,8 +1,8 @@
 // The executable `kvcast-mpi`: `kvcast sweep` over the processes of an MPI job, on one machine or on many.
 //
 // Rank 0 owns the store. It hands out groups of experiments (those that share their replays), the most expensive first;
-// the other ranks run them as `kvcast sweep` would and send rows back. Each row is in the store before the next message
-// is read, so a rank that dies costs at most the experiments under way, and the same command goes on.
+// the other ranks run them as `kvcast sweep` would and send rows back. Each row is stored before the next message is
+// read, so a rank that dies costs at most its running experiments, and the same command resumes the sweep.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -59,8 +59,8 @@ store::Row row_of_json(const json& in) {
   return row;
 }
 
-// An order of magnitude, as only the order of groups depends on it: queries of the replays times their tokens, and the
-// experiments over them.
+// Estimates the cost of a group, to an order of magnitude because only the order of groups depends on it: queries of
+// the replays times their tokens, and the experiments over them.
 double expected_cost(const std::vector<const study::Task*>& group) {
   constexpr double kExperiment = 1e6;
   const config::Run& run = group.front()->prepared.run;
@@ -69,15 +69,15 @@ double expected_cost(const std::vector<const study::Task*>& group) {
   return queries * static_cast<double>(run.workload.prompt_tokens) + kExperiment * static_cast<double>(group.size());
 }
 
-// Rank 0.
+// Rank 0: the owner of the store.
 class Owner {
  public:
   explicit Owner(mpi::communicator& world) : world_(world) {}
 
-  // Has the workers run a plan, as study::run does.
+  // Makes the workers run a plan, as study::run does.
   void run(const study::Plan& plan, const study::StudyOptions& study, const study::Finished& finished) {
     std::vector<std::vector<const study::Task*>> groups;
-    std::map<std::string, std::size_t> places;  // of groups by their replays
+    std::map<std::string, std::size_t> places;  // indices of groups by their replays
     tasks_.clear();
     for (const study::Task& task : plan.tasks()) {
       tasks_.emplace(task.index, &task);
@@ -100,7 +100,7 @@ class Owner {
     }
   }
 
-  // Ends the workers, which wait for more.
+  // Ends the workers, which wait for more work.
   void end(const study::StudyOptions& study) {
     const int workers = world_.size() - 1;
     while (static_cast<int>(idle_.size()) < workers) receive(study, {});
@@ -108,7 +108,7 @@ class Owner {
   }
 
  private:
-  // The number of each task, and whether its timeline is drawn.
+  // Sends the number of each task, and whether its timeline is drawn.
   void hand_out(const std::vector<const study::Task*>& tasks) {
     std::vector<std::int64_t> group;
     for (const study::Task* task : tasks) {
@@ -120,7 +120,7 @@ class Owner {
     ++busy_;
   }
 
-  // One message, or a short wait: MPI itself would wait at full speed.
+  // Receives one message, or waits a little: MPI itself would poll continuously.
   void receive(const study::StudyOptions& study, const study::Finished& finished) {
     const auto waiting = world_.iprobe(mpi::any_source, kToOwner);
     if (!waiting) return std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -148,12 +148,12 @@ class Owner {
   }
 
   mpi::communicator& world_;
-  std::map<std::size_t, const study::Task*> tasks_;  // of the plan at hand, by index
+  std::map<std::size_t, const study::Task*> tasks_;  // of the current plan, by index
   std::vector<int> idle_;                            // workers that wait
   int busy_ = 0;
 };
 
-// Any other rank. Its replays go to the owner's store, from which later sweeps take them.
+// Any other rank. Its replays are sent to the owner's store, where later sweeps find them.
 class Worker final : public study::ReplayCache {
  public:
   Worker(mpi::communicator& world, const SweepOptions& options)

@@ -46,7 +46,7 @@ std::vector<Example> examples() {
   return found;
 }
 
-// As `sqlite3 -header` prints it, in the folder of the two stores.
+// Output of `sqlite3 -header` in the folder of the two stores.
 std::string run(const std::string& dir, std::string sql) {
   const std::string relative = "'pcie5/";
   const auto at = sql.find(relative);
@@ -87,7 +87,7 @@ TEST_CASE("the SQL on the page gives the results on the page") {
         "quest|4|400.0|320|500|20.0\n"
         "freekv|4|300.0|240|375|20.0\n"
         "quest|1|120.0|96|150|17.0\n");
-  // Full KV at batch 4 asks for 17 GB beside 16 of 24 GB.
+  // Full KV at batch 4 requests 17 GB with 16 of 24 GB in use.
   CHECK(all[1].shown == "policy|batch|oom_pool|oom_requested_for|missing_gb\nfull|4|hbm|KV cache|9.0\n");
   // A step of freekv at batch 4 takes 4 / 300 s.
   CHECK(all[2].shown == "policy|tpot_ms|origin\nfreekv|13.33|exact\nquest|10.0|exact\n");

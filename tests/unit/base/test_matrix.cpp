@@ -24,7 +24,7 @@ double naive_dot(const float* a, const float* b, std::size_t n) {
   return sum;
 }
 
-// A float sum of n products of standard normals is off by about n · 2^-24 times their size at worst.
+// The rounding error of a float sum of n products of standard normals is at most about n · 2^-24 times their size.
 double allowed_error(std::size_t n) { return 1e-6 * (1 + static_cast<double>(n)); }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST_CASE("an exception reaches the caller after all threads have ended", "[para
       caught = error.what();
     }
     CHECK(caught == "piece 13");
-    CHECK(inside == 0);  // nobody is still at work
+    CHECK(inside == 0);  // no thread is still working
   }
 }
 

@@ -1,4 +1,4 @@
-// Random streams: the published generator, reproducible, with the moments and the independence that the traces rest on.
+// Random streams: the published generator, reproducible, with the moments and the independence that the traces need.
 #include <catch2/catch.hpp>
 
 #include <bit>
@@ -47,7 +47,7 @@ Moments moments_of(const std::vector<T>& x) {
   return m;
 }
 
-// Of n normal draws: the standard errors are 1/sqrt(n), sqrt(2/n), sqrt(6/n) and sqrt(24/n); five of each are allowed.
+// The standard errors of n normal draws are 1/sqrt(n), sqrt(2/n), sqrt(6/n) and sqrt(24/n); five of each are allowed.
 void check_normal(const Moments& m, double n, double kurtosis_bias) {
   CHECK(std::abs(m.mean) < 5 / std::sqrt(n));
   CHECK(std::abs(m.variance - 1) < 5 * std::sqrt(2 / n));

@@ -1,4 +1,4 @@
-// Quantities: what is read, what is refused, and what is written.
+// Quantities: texts that are read, texts that are rejected, and texts that are written.
 #include <catch2/catch.hpp>
 
 #include <cmath>

@@ -166,7 +166,7 @@ TEST_CASE("a number that a run changes takes along what is tied to it, and nothi
       REQUIRE(found.count(key) == 1);
       CHECK(found.at(key) == Approx(value).epsilon(1e-12));
     }
-    // All of it is listed, and nothing else but a key that is no number.
+    // All changes are listed, and nothing else except a key that is not a number.
     std::map<std::string, std::string> listed = followed(base.with(one.settings));
     listed.erase("link.pcie");
     CHECK(listed.size() == found.size());
@@ -213,7 +213,7 @@ TEST_CASE("an altered machine has a name of its own, one that is not has the bas
       {{"gpu.hbm_capacity=80 GB"}, "round (gpu.hbm_capacity 80 GB)"},
       {{"gpu.hbm_capacity=x2"}, "round (gpu.hbm_capacity 80 GB)"},
       {{"gpu.hbm_capacity=80.12 GB"}, "round (gpu.hbm_capacity 80.12 GB)"},
-      // In an order that does not depend on how it is written; consequences are not part of the name.
+      // In an order that does not depend on how it is written; derived changes are not part of the name.
       {{"host.cores=64", "gpu.clock=x2"}, "round (gpu.clock 2 GHz, host.cores 64)"},
       {{"link.pcie={generation: 4, lanes: 8}"}, "round (link.pcie 4.0 x8)"},
       {{"host=xeon-8570"}, "round (host xeon-8570)"},
@@ -244,9 +244,9 @@ TEST_CASE("a changed number is assumed, and no more certain than the one that it
   const Value plain = bandwidth({"gpu.hbm_bandwidth=x2"});
   CHECK(plain.origin == Origin::kAssumed);
   CHECK(plain.uncertainty == 0.1);
-  CHECK_THAT(plain.source, Contains("gpu.hbm_bandwidth"));  // its own: it is off by itself
+  CHECK_THAT(plain.source, Contains("gpu.hbm_bandwidth"));  // its own error is independent
   const Value like = bandwidth({"gpu.hbm_bandwidth=x2", "like.uncertainty=3 %"});
-  CHECK(like.uncertainty == 0.03);  // as the run says of all that is not the base's
+  CHECK(like.uncertainty == 0.03);  // listed as differences from the base
   const Value stated =
       bandwidth({"gpu.hbm_bandwidth={value: 2 TB/s, origin: measured, uncertainty: 1 %, source: my bench}"});
   CHECK(stated.origin == Origin::kMeasured);
@@ -364,7 +364,7 @@ TEST_CASE("PCIe by generation and lanes", "[hardware]") {
   CHECK(pcie_bandwidth(5, 8) == Approx(31.507692308e9));
   CHECK(pcie_bandwidth(6, 16) == Approx(121e9));
   CHECK(pcie_bandwidth(7, 1) == Approx(15.125e9));
-  // The generation that the profiles already have is no change; they give four digits.
+  // The profile's own generation does not count as a change; profiles give four digits.
   for (const auto& [name, generation] : {std::pair("v100-32gb", 3), {"a100-40gb-pcie4", 4}, {"h200", 5}}) {
     const Hardware machine = read_hardware(
         parse_yaml(fmt::format("{{like: {}, link: {{pcie: {{generation: {}}}}}}}", name, generation), "run.yaml"));

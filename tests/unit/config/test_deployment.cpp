@@ -1,4 +1,4 @@
-// Precisions and splits of a model over GPUs: sizes counted by hand, and refusals.
+// Precisions and splits of a model over GPUs: sizes counted by hand, and rejected input.
 #include <catch2/catch.hpp>
 
 #include "config/deployment.hpp"
@@ -72,7 +72,7 @@ TEST_CASE("published parameter counts of models with experts and latent attentio
   CHECK(named("deepseek-v3").kv_bytes_per_token() == 61 * 576 * 2);
   // gpt-oss-120b is released as 60.8 GiB.
   CHECK(named("gpt-oss-120b").weight_bytes() == Approx(60.8 * 1024 * 1024 * 1024).epsilon(0.01));
-  // Every other of 36 layers keeps all tokens: 2 · 8 · 64 numbers of 2 bytes.
+  // Every second of 36 layers keeps all tokens: 2 · 8 · 64 numbers of 2 bytes.
   CHECK(named("gpt-oss-120b").kv_bytes_per_token() == 18 * 2048);
   CHECK_FALSE(named("gpt-oss-120b").slides(1));
   CHECK(named("gpt-oss-120b").slides(2));

@@ -1,4 +1,4 @@
-// Frameworks by name and by keys: which file a name with a version means, what a run changes, and every refusal.
+// Frameworks by name and by keys: the file that a name with a version selects, the changes of a run, and every error.
 #include <catch2/catch.hpp>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Models: shapes against the published sizes of the checkpoints, and the refusal of shapes that contradict themselves.
+// Models: shapes against the published sizes of the checkpoints, and the rejection of inconsistent shapes.
 #include <catch2/catch.hpp>
 
 #include <filesystem>
@@ -28,7 +28,7 @@ const std::map<int, std::string> kLines = {
 Model tiny(std::map<int, std::string> changed = {}) {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/tiny.yaml";
-  changed.insert(kLines.begin(), kLines.end());  // what is given stays
+  changed.insert(kLines.begin(), kLines.end());  // given values stay
   std::ofstream file(path);
   for (const auto& [line, text] : changed) file << text << "\n";
   file.close();

@@ -1,5 +1,6 @@
-// The project's own YAML files, broken at random: each must be read or refused with a UserError. A crash, another
-// exception or an endless loop fails the suite; what is read must have a canonical text that reads back the same.
+// The project's own YAML files, broken at random: each must be read or rejected with a UserError. A crash, another
+// exception or an endless loop fails the suite; a file that is read must have a canonical text that reads back the
+// same.
 #include <catch2/catch.hpp>
 
 #include <cmath>

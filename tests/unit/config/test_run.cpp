@@ -1,4 +1,4 @@
-// Runs: what is read, the defaults, the ways to name a policy, and every refusal.
+// Runs: reading, the defaults, the ways to name a policy, and every error.
 #include <catch2/catch.hpp>
 
 #include <filesystem>
@@ -238,7 +238,7 @@ TEST_CASE("settings reach into the policies that a policy holds", "[run][policy]
   std::ofstream(path) << "name: minference\nslash: 800\nthen: {name: ctkvr, budget: 1024, sink: 4}\nselector: quest\n";
   const auto with = [&](const std::string& more) { return policy_of("{file: " + path + more + "}").parameters; };
   CHECK(with("").find("then")->canonical() == R"({"budget":1024,"name":"ctkvr","sink":4})");
-  // A map without a name changes what stands there; a name replaces it.
+  // A map without a name changes the existing value; a name replaces it.
   CHECK(with(", then: {budget: 64, recent: 8}").find("then")->canonical() ==
         R"({"budget":64,"name":"ctkvr","recent":8,"sink":4})");
   CHECK(with(", then: {name: quest, page: 8}").find("then")->canonical() == R"({"name":"quest","page":8})");

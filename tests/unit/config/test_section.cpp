@@ -1,4 +1,4 @@
-// Reading a map key by key: every getter, and the place and wording of every refusal.
+// Reading a map key by key: every getter, and the location and wording of every error.
 #include <catch2/catch.hpp>
 
 #include <limits>

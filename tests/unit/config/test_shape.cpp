@@ -1,4 +1,4 @@
-// The keys that a reader asks for, taken down.
+// The keys that a reader requests, recorded.
 #include "config/shape.hpp"
 
 #include <catch2/catch.hpp>
@@ -39,7 +39,7 @@ TEST_CASE("a reader's keys have the types, ranges and defaults that it reads the
   CHECK(keys[1].required);
   CHECK(keys[2].choices == std::vector<std::string>{"a", "b"});
   CHECK(keys[3].fallback == "true");
-  // Asked for only where it is there: its type is known, and it is not required.
+  // Requested only if it is present: its type is known, and it is not required.
   CHECK(keys[4].type == Type::kText);
   CHECK_FALSE(keys[4].required);
 }

@@ -95,7 +95,7 @@ TEST_CASE("a whole machine is set before its numbers, a name replaces what was s
               R"({"gpu":{"clock":2 GHz},"like":"b"})", R"({"gpu":{"clock":2 GHz},"like":"c"})"});
   CHECK(machines("{like: a, gpu: {clock: x2}}", "  hardware: [b, {like: c, link: {pcie: {generation: 6}}}]\n") ==
         Texts{R"("b")", R"({"like":"c","link":{"pcie":{"generation":6}}})"});
-  // A map without `like` changes what is there; another host takes the place of the one before with its numbers.
+  // A map without `like` changes the existing host; another host replaces the previous one with its numbers.
   CHECK(machines("{like: a, gpu: {clock: x2}}", "  hardware: [{gpu: {sm_count: 9}}]\n") ==
         Texts{R"({"gpu":{"clock":"x2","sm_count":9},"like":"a"})"});
   CHECK(machines("{like: a, host: {cores: 4}}", "  hardware.host: [h, {like: i, cores: 5}]\n") ==
@@ -151,7 +151,7 @@ TEST_CASE("cases stand one after the other", "[sweep]") {
                "policy.name=snapkv policy.budget=2", "policy.name=h2o policy.budget=1",
                "policy.name=h2o policy.budget=2", "policy.name=freekv policy.tau=1", "policy.name=tova"});
   CHECK(points[3].config.find("policy")->canonical() == R"({"budget":7,"name":"hsa","page":4})");
-  // By `policy.name` alone the base's other parameters stay.
+  // With `policy.name` alone the base's other parameters stay.
   CHECK(points[6].config.find("policy")->canonical() == R"({"budget":1,"name":"snapkv","tau":0.5})");
 }
 
@@ -191,8 +191,8 @@ TEST_CASE("every point is another config without `sweep`", "[sweep]") {
 }
 
 TEST_CASE("the quickstart sweep", "[sweep]") {
-  // Contexts 4, cards 2, batches 3: 24 grid points. Cases: full 1; seven policies at 3 budgets 21; rocketkv at 3
-  // budgets and 4 split factors 12; freekv at 3 budgets 3, and 4 more without one of its parts: 41.
+  // Contexts 4, GPUs 2, batches 3: 24 grid points. Cases: full 1; seven policies at 3 budgets 21; rocketkv at 3 budgets
+  // and 4 split factors 12; freekv at 3 budgets 3, and 4 more without one of its parts: 41.
   const Node config = load_yaml(std::string(KVCAST_SOURCE_DIR) + "/configs/sweeps/quickstart.yaml");
   const std::vector<SweepPoint> points = expand_sweep(config);
   CHECK(points.size() == 24 * 41);
@@ -209,7 +209,7 @@ TEST_CASE("sweeps that say nothing or too much are refused at their place", "[sw
         "sweep.yaml:4:6: sweep: \"a\" must be a list of values, found \"1\"; what does not vary belongs outside of "
         "`sweep:`");
   CHECK_THAT(error_in("  a: {b: 1}"), Catch::StartsWith("sweep.yaml:4:10: sweep: \"a.b\" must be a list of values"));
-  // In the sweep itself, unlike in a case, a single name is no axis.
+  // In the sweep itself, unlike in a case, a single name is not an axis.
   CHECK_THAT(error_in("  policy: {name: quest, budget: [1, 2]}"),
              Catch::StartsWith("sweep.yaml:4:18: sweep: \"policy.name\" must be a list of values, found \"quest\""));
   CHECK_THAT(error_in("  a: {}"),

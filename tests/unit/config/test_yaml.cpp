@@ -1,4 +1,4 @@
-// Strict YAML: what is read, and the place and wording of each refusal.
+// Strict YAML: the documents that are read, and the location and wording of each error.
 #include <catch2/catch.hpp>
 
 #include <filesystem>
@@ -119,7 +119,7 @@ TEST_CASE("each thing that YAML allows and kvcast does not is refused at its pla
        "f.yaml:2:1: a key longer than 128 bytes: \"" + std::string(60, 'k') + "...\""},
       {"a: \"x\\0y\"", "f.yaml:1:4: a NUL character in a text"},
       {"a: \"x\\Ny\"", "f.yaml:1:4: an escape that is no character (\\N or \\_)"},
-      {"a: 1\nb: [1, 2\n", "f.yaml:2:4: not valid YAML: end of sequence flow not found"},  // where it opens
+      {"a: 1\nb: [1, 2\n", "f.yaml:2:4: not valid YAML: end of sequence flow not found"},  // at the opening bracket
       {"a: {b: 1", "f.yaml:1:4: not valid YAML: end of map flow not found"},
       {"a: 1\n  b: 2", "f.yaml:2:4: not valid YAML: illegal map value"},
       {"a: \"open", "f.yaml:1:9: not valid YAML: illegal EOF in scalar"},
@@ -160,7 +160,7 @@ TEST_CASE("nesting ends at 64 levels", "[yaml]") {
   };
   CHECK(parse_yaml(nested(64), "f.yaml").depth() == 64);
   CHECK(error_in(nested(65)) == "f.yaml:1:65: lists and maps nested deeper than 64 levels");
-  // Depth that aliases build up: x is 40 deep, and the place where it is put is 30 deep.
+  // Depth accumulated by aliases: x is 40 deep, and its position is 30 deep.
   CHECK_THAT(error_in("x: &x " + nested(40) + "\ny: " + std::string(30, '[') + "*x" + std::string(30, ']')),
              Catch::Contains("f.yaml:2:34: lists and maps nested deeper than 64 levels"));
   // Far deeper than a stack can hold, in each way of nesting.
@@ -173,7 +173,7 @@ TEST_CASE("nesting ends at 64 levels", "[yaml]") {
 }
 
 TEST_CASE("aliases that blow up are refused", "[yaml]") {
-  // Level i holds 10^(i+1) texts; four levels are about 11 000 values, seven would be eleven million.
+  // Level i contains 10^(i+1) texts; four levels are about 11 000 values, seven would be eleven million.
   CHECK(parse_yaml(laughing(4), "f.yaml").size() > 11'000);
   CHECK_THAT(error_in(laughing(7)), Catch::Contains("more than 100000 values, aliases written out"));
   CHECK_THAT(error_in(laughing(30)), Catch::Contains("more than 100000 values, aliases written out"));

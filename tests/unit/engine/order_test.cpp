@@ -1,4 +1,4 @@
-// Who goes when: lanes, dependencies, fifos, instants.
+// Order of execution: lanes, dependencies, fifos, instants.
 #include <catch2/catch.hpp>
 
 #include "runs.hpp"
@@ -7,14 +7,14 @@ using namespace kvcast;
 using namespace kvcast::engine;
 
 TEST_CASE("a lane runs its ops in order of arrival") {
-  // The second could start at once but for the lane: 3 + 2 = 5.
+  // Only the lane keeps the second from starting at once: 3 + 2 = 5.
   const auto run = run_all(make_system(1, {}), {make_op(0, 3 * kUs), make_op(0, 2 * kUs)});
   CHECK(run.records[1].start == 3'000'000);
   CHECK(run.outcome.makespan == 5'000'000);
 }
 
 TEST_CASE("an op that waits holds up its lane") {
-  // 0 on lane 0 ends at 5; 1 on lane 1 waits for it; 2 on lane 1 waits for nothing but stands behind 1: starts at 6.
+  // 0 on lane 0 ends at 5; 1 on lane 1 waits for it; 2 on lane 1 depends on nothing but follows 1: starts at 6.
   const auto run =
       run_all(make_system(2, {}), {make_op(0, 5 * kUs), make_op(1, 1 * kUs, {}, {0}), make_op(1, 1 * kUs)});
   CHECK(run.records[1].start == 5'000'000);
@@ -95,7 +95,7 @@ TEST_CASE("an instant is settled before fifos are handed out") {
 }
 
 TEST_CASE("work shorter than a picosecond belongs to its instant") {
-  // As above, with 0.4 ps of work in place of the op without demand: still equal times, op 3 still goes first.
+  // As above, with 0.4 ps of work instead of the op without demand: still equal times, op 3 still goes first.
   std::vector<LoneOp> ops{make_op(0, 1 * kUs, {{0, 5 * kUs}}), make_op(1, 1 * kUs), make_op(2, 0, {{1, 0.4}}, {1}),
                           make_op(3, 0, {{0, 5 * kUs}}, {2})};
   ops[0].rank = 7;

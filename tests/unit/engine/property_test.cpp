@@ -1,4 +1,4 @@
-// What holds for every graph, whatever its times.
+// Properties that hold for every graph, whatever its times.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ TEST_CASE("times scale with latencies and rates") {
     INFO("seed " << seed);
     Graph g = random_graph(seed);
     const Finished once = run_all(g.system, g.ops);
-    constexpr double k = 8;  // a power of two: no rounding, so that all comes out the same but for the last picosecond
+    constexpr double k = 8;  // a power of two: no rounding, so that everything is equal except the last picosecond
     for (Resource& r : g.system.resources) r.rate /= k;
     for (LoneOp& op : g.ops) op.latency *= k;
     const Finished scaled = run_all(g.system, g.ops);
@@ -120,7 +120,7 @@ TEST_CASE("records respect lanes, dependencies, latencies and fifos") {
 }
 
 TEST_CASE("what an op does not touch does not touch it") {
-  // A second system beside the first, with lanes and resources of its own, changes nothing in the first.
+  // A second system in the same run, with its own lanes and resources, changes nothing in the first.
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     INFO("seed " << seed);
     const Graph a = random_graph(seed), b = random_graph(seed + 1000);

@@ -45,11 +45,12 @@ struct LoneOp {
   std::vector<MemoryDelta> memory;
   std::uint64_t tag = 0;
   OpId rank = -1;
+  double pace = 1;
 };
 
 // Appends the op with a work of its own, whose id is `work`.
 inline void append(Block& block, const LoneOp& op, WorkId work) {
-  block.add_work(op.latency);
+  block.add_work(op.latency, op.pace);
   for (const Demand& demand : op.demands) block.add_demand(demand.resource, demand.amount);
   Op& added = block.add_op(op.lane, work);
   added.tag = op.tag;
@@ -91,7 +92,7 @@ inline LoneOp make_op(int lane, double latency, std::vector<Demand> demands = {}
   return {static_cast<std::uint16_t>(lane), latency, std::move(demands), std::move(after), {}, 0, -1};
 }
 
-// Whether the run aborts, tried in a child process.
+// Returns whether the run aborts, tried in a child process.
 inline bool aborts(const System& system, OpSource& source) {
   const pid_t child = fork();
   REQUIRE(child >= 0);

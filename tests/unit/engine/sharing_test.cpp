@@ -82,6 +82,29 @@ TEST_CASE("an op limited by a fifo of its own leaves the fair resource to others
   CHECK(run.records[1].finish == 12'000'000);
 }
 
+TEST_CASE("speeds grow at the paces of the works") {
+  const auto at_pace = [](LoneOp op, double pace) {
+    op.pace = pace;
+    return op;
+  };
+  SECTION("of two ops on one resource") {
+    // Speeds v and 3 v fill it at v = 0.25: the second is done at 6 / 0.75 = 8; the first has 6 - 2 = 4 left: 12.
+    const auto run =
+        run_all(make_system(2, {fair()}), {make_op(0, 0, {{0, 6 * kUs}}), at_pace(make_op(1, 0, {{0, 6 * kUs}}), 3)});
+    CHECK(run.records[1].finish == 8'000'000);
+    CHECK(run.records[0].finish == 12'000'000);
+  }
+  SECTION("up to that of an op alone") {
+    // Each has a resource of its own and uses 0.6 of a common one. 0.6 v + 0.6 * 3 v = 1 would be v = 0.4167, where the
+    // second ran at 1.25: it stops at 1, and the first goes on to 0.4 / 0.6. Done at 10; 10 - 6.667 left: 13.333333.
+    const auto run = run_all(
+        make_system(2, {fair(), fair(), fair()}),
+        {make_op(0, 0, {{0, 6 * kUs}, {1, 10 * kUs}}), at_pace(make_op(1, 0, {{0, 6 * kUs}, {2, 10 * kUs}}), 3)});
+    CHECK(run.records[1].finish == 10'000'000);
+    CHECK(run.records[0].finish == 13'333'333);
+  }
+}
+
 TEST_CASE("ops that do not overload a resource run as fast as alone") {
   // Two ops use 0.5 of r0 each, limited by resources of their own: 10 each.
   const auto run = run_all(make_system(2, {fair(), fair(), fair()}), {make_op(0, 0, {{0, 5 * kUs}, {1, 10 * kUs}}),

@@ -1,4 +1,4 @@
-// Graphs as JSON: what is read, what comes out, what is refused and with which words.
+// Graphs as JSON: valid input, its results, and the wording of errors for invalid input.
 #include "engine/simulate.hpp"
 
 #include <catch2/catch.hpp>
@@ -31,7 +31,7 @@ std::string graph(const std::string& ops) {
          ops + "]}";
 }
 
-// The message that the text is refused with; empty if it is not.
+// The message of the error for the text; empty if there is none.
 std::string refusal(const std::string& text) {
   try {
     simulate_json(text, "g.json");
@@ -65,7 +65,7 @@ TEST_CASE("ids may have any order and gaps; results are by id") {
 }
 
 TEST_CASE("ties for a fifo go to the lower id, wherever it stands") {
-  // Both ready at 0: op 3 first, although op 8 stands first in the file. 1e6 units a second: 1 s each.
+  // Both ready at 0: op 3 first, although op 8 comes first in the file. 1e6 units a second: 1 s each.
   const json result = json::parse(simulate_json(
       graph(R"({"id":8,"lane":"a","demand":{"fifo":1e6}},{"id":3,"lane":"b","demand":{"fifo":1e6}})"), "g.json"));
   CHECK(result["ops"][0]["finish_s"] == 1.0);
@@ -170,7 +170,7 @@ TEST_CASE("what is refused, where, and why") {
 }
 
 TEST_CASE("a cycle is found among ops that are not on it") {
-  // On the cycle: 2 waits for 3, 3 for 4, 4 for 2. Before it: 0 and 1. Behind it: 5 and 6.
+  // On the cycle: 2 waits for 3, 3 for 4, 4 for 2. Before it: 0 and 1. After it: 5 and 6.
   const std::string message =
       refusal(graph(R"({"id":5,"lane":"c","after":[3]},{"id":6,"lane":"c","after":[5]},{"id":0,"lane":"a"},
 {"id":1,"lane":"a","after":[0]},{"id":2,"lane":"a","after":[1,3]},{"id":3,"lane":"b","after":[4]},{"id":4,"lane":"a"})"));

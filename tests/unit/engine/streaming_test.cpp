@@ -135,7 +135,7 @@ TEST_CASE("memory follows the live ops over a million of them") {
 }
 
 TEST_CASE("an op that lasts while others come and go is kept, and the others are not") {
-  // Lane 3 is busy for longer than the whole run beside it.
+  // Lane 3 is busy for longer than the whole concurrent run.
   class WithStraggler final : public OpSource {
    public:
     bool next_block(Block& out) override {
@@ -180,8 +180,8 @@ TEST_CASE("what waits for a gate") {
   CHECK(waits({}, -1, -1));     // the first block has no gate before it
   CHECK(waits({3, 9}, -1, 9));  // by name
   CHECK(waits({12}, -1, 9));    // through an op of its own block
-  CHECK(waits({}, 9, 9));       // behind the gate on its lane
-  CHECK(waits({}, 11, 9));      // behind an op of its own block
+  CHECK(waits({}, 9, 9));       // after the gate on its lane
+  CHECK(waits({}, 11, 9));      // after an op of its own block
   CHECK_FALSE(waits({}, -1, 9));
   CHECK_FALSE(waits({8, 3}, 7, 9));
 }
@@ -202,5 +202,5 @@ TEST_CASE("ops that break the rules end the program") {
   System pools = system;
   pools.pools = {{"hbm", 100}};
   pools.owners = {"kv"};
-  CHECK(aborts(pools, {returns}, {}));  // what was never taken
+  CHECK(aborts(pools, {returns}, {}));  // never taken
 }

@@ -1,4 +1,4 @@
-// Works that ops share: their ids, their costs, and input that refers to what is not there.
+// Works that ops share: their ids, their costs, and input that refers to missing ones.
 #include <catch2/catch.hpp>
 
 #include "runs.hpp"
@@ -8,7 +8,7 @@ using namespace kvcast::engine;
 
 namespace {
 
-// One op a block, and as many works with the first block as are asked for.
+// One op per block, and as many works with the first block as requested.
 class OpsOfWorks final : public OpSource {
  public:
   OpsOfWorks(int works, std::vector<WorkId> ops) : works_(works), ops_(std::move(ops)) {}

@@ -305,6 +305,20 @@ TEST_CASE("a cache is concatenated no faster than the SMs move elements") {
   CHECK(alone(hardware::CostModel(round_machine(), framework)) == us(252));
 }
 
+TEST_CASE("keys and values are repeated no faster than the SMs move elements") {
+  config::Framework framework;
+  framework.concatenate_bytes.value = 1;  // of what writes as much as it reads
+  framework.repeat_bytes.value = 4;
+  const graph::Kernel repeated{graph::KernelClass::kConcatenate, 50e6, 400e6};
+  const auto alone = [&] {
+    return hardware::CostModel(round_machine(), framework).cost(op_of(repeated, graph::Lane::kCompute)).alone;
+  };
+  CHECK(alone() == us(1002));  // 100 SMs of 1 GHz write 400 GB/s
+  framework.repeat_bytes.value = 0;
+  const graph::Kernel converted{graph::KernelClass::kConvert, 50e6, 400e6};
+  CHECK(alone() == round_model().cost(op_of(converted, graph::Lane::kCompute)).alone);
+}
+
 TEST_CASE("FlashAttention-2 computes at a rate of its own") {
   config::Framework framework;
   framework.attention_kernels = config::Framework::AttentionKernels::kFlash2;

@@ -1,4 +1,4 @@
-// What holds for every cost: numbers and their trust, the pace, memory, rates, explanations.
+// Properties of every cost: numbers and their origins, the bottleneck, memory, rates, explanations.
 #include <cmath>
 
 #include "hardware/number.hpp"
@@ -195,7 +195,7 @@ TEST_CASE("a rate that is off by half makes a time twice as long, or a third sho
   CHECK(hardware::factor_when_off(alone, -1) == Approx(1 / 1.5));
   CHECK(hardware::factor_when_off(hardware::number(time), 1) == Approx(1.25));
   CHECK(hardware::factor_when_off(hardware::number(time), -1) == Approx(0.75));
-  // Of several factors the least certain one: the rate, below or above the line.
+  // The least certain of several factors counts: the rate, below or above the line.
   CHECK(hardware::factor_when_off(alone * hardware::number(time), 1) ==
         Approx(1 / (1 - alone.uncertainty * std::sqrt(1.25))));
   CHECK_FALSE((hardware::number(rate) * hardware::number(time)).over_rate);

@@ -132,7 +132,7 @@ std::vector<double> answers(const config::Hardware& machine, const std::vector<g
     for (int r = 0; r < hardware::kResourceCount; ++r) row.push_back(model.rate(static_cast<hardware::Resource>(r)));
     for (const graph::Op& op : ops) {
       const hardware::Cost cost = model.cost(op);
-      row.push_back(cost.alone), row.push_back(static_cast<double>(cost.latency));
+      row.push_back(cost.alone), row.push_back(static_cast<double>(cost.latency)), row.push_back(cost.pace);
       if (cost.issue) row.push_back(cost.issue->first), row.push_back(cost.issue->rest);
       for (const hardware::Demand& d : cost.demands) row.push_back(d.amount);
     }
@@ -154,7 +154,7 @@ TEST_CASE("every number of every profile changes something") {
       INFO(path << " " << knob.key);
       if (knob.value != nullptr) {
         const double kept = knob.value->value;
-        knob.value->value *= 0.8;
+        knob.value->value = kept == 0 ? 0.4 : 0.8 * kept;  // 0 switches a share off
         CHECK(moved());
         knob.value->value = kept;
         continue;

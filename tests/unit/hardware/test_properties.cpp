@@ -1,5 +1,5 @@
-// What must hold for any work on any machine: more work is never faster, better hardware is never slower, and alone is
-// what the engine would find.
+// Properties of any work on any machine: more work is never faster, better hardware is never slower, and the time alone
+// equals the engine's.
 #include <algorithm>
 #include <vector>
 

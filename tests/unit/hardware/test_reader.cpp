@@ -1,4 +1,4 @@
-// The reader of hardware profiles: what it accepts, what it refuses and where.
+// The reader of hardware profiles: accepted input, and the location of every error.
 #include <catch2/catch.hpp>
 
 #include <filesystem>
@@ -126,7 +126,7 @@ class Profile {
     const TemporaryDirectory folder;
     const std::string path = write(folder);
     const std::string message = error_of([&] { config::read_hardware(path); });
-    // The place is the file's; the folder's name is random.
+    // The location is the file's; the folder's name is random.
     return message.starts_with(folder.path()) ? message.substr(folder.path().size() + 1) : message;
   }
 
@@ -317,7 +317,7 @@ TEST_CASE("the canonical text changes with every number and with nothing else") 
     INFO(knob.key);
     double& turned = knob.value != nullptr ? knob.value->value : knob.curve->y.back();
     const double kept = turned;
-    turned *= 1.0 + 1e-12;
+    turned = kept == 0 ? 1e-12 : kept * (1.0 + 1e-12);
     CHECK(config::canonical(machine) != text);
     turned = kept;
   }
@@ -326,7 +326,7 @@ TEST_CASE("the canonical text changes with every number and with nothing else") 
 
 namespace {
 
-// A card that nobody has: an H200 with memory of another speed.
+// A hypothetical GPU: an H200 with memory of another speed.
 config::Hardware like_h200(const TemporaryDirectory& folder, const std::string& like, const std::string& gpu) {
   std::ofstream(folder.path() + "/next.yaml") << "title: Next\nlike: " << like << "\ngpu:\n" << gpu;
   return config::read_hardware(folder.path() + "/next.yaml");
@@ -341,7 +341,7 @@ TEST_CASE("a profile like another has its numbers, assumed and less certain, but
   config::Hardware h200 = config::read_hardware(KVCAST_SOURCE_DIR "/configs/hardware/h200.yaml");
   CHECK(next.title == "Next");
   CHECK(next.aliases.empty());       // h200 answers to them
-  CHECK(next.calibrations.empty());  // nothing was fitted to this card
+  CHECK(next.calibrations.empty());  // nothing was fitted to this GPU
   CHECK(next.gpu.hbm_bandwidth == 4.85e12);
   CHECK(next.gpu.hbm_bandwidth.uncertainty == 0.1);
   CHECK(next.gpu.hbm_bandwidth.source == "made up");

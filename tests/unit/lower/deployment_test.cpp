@@ -1,4 +1,4 @@
-// What one GPU does of a model that several share: shapes, exchanges and bytes, each counted by hand.
+// The share of a model that one GPU computes: shapes, exchanges and bytes, each counted by hand.
 #include <catch2/catch.hpp>
 
 #include <map>

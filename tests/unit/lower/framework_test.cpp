@@ -1,7 +1,10 @@
-// What frameworks add to a step: copies of KV heads, work of an engine, pages. Every op can be counted by hand.
+// The work that frameworks add to a step: copies of KV heads, work of an engine, pages. Every op can be counted by
+// hand.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <map>
+#include <string_view>
 
 #include "lower/decode.hpp"
 
@@ -108,4 +111,51 @@ TEST_CASE("a cache in pages holds its last page whole") {
   CHECK(lacking(16, 101) == 11 * 768);
   CHECK(lacking(16, 112) == 0);
   CHECK(lacking(0, 101) == 0);
+}
+
+TEST_CASE("a layer's scalar is read back after attention, and the host launches nothing before") {
+  Fixture f;
+  f.run.framework.launch = config::Framework::Launch::kEager;
+  const auto syncs = [&] {
+    DecodeWindow window(f.setting, 101, 1, f.owners);
+    std::vector<graph::OpId> ids;
+    const auto blocks = f.blocks(window);
+    for (std::size_t i = 0; i < blocks[0].size(); ++i) {
+      if (std::string_view(blocks[0][i].label) == "scalar of the layer") ids.push_back(static_cast<graph::OpId>(i));
+    }
+    for (const graph::OpId id : ids) {
+      const graph::Op& op = blocks[0][static_cast<std::size_t>(id)];
+      CHECK(op.lane == graph::Lane::kHost);
+      const bool after_attention = std::any_of(op.after.begin(), op.after.end(), [&](graph::OpId before) {
+        return blocks[0][static_cast<std::size_t>(before)].kind == Kind::kAttention;
+      });
+      CHECK(after_attention);
+    }
+    return ids.size();
+  };
+  CHECK(syncs() == 0);
+  f.run.framework.layer_sync = true;
+  CHECK(syncs() == 2);  // two layers
+}
+
+TEST_CASE("norms of queries and keys are operators where operators are launched one by one") {
+  Fixture f;
+  const auto kernels = [&] {
+    DecodeWindow window(f.setting, 101, 1, f.owners);
+    std::size_t count = 0;
+    const auto blocks = f.blocks(window);
+    for (const graph::Op& op : blocks[0]) count += op.kind == Kind::kSmall ? 1 : 0;
+    return count;
+  };
+  const auto more = [&] {
+    f.setting.rank.qk_norm = false;
+    const std::size_t without = kernels();
+    f.setting.rank.qk_norm = true;
+    return kernels() - without;
+  };
+  CHECK(more() == 0);  // one kernel with RoPE and the append
+  f.run.framework.launch = config::Framework::Launch::kEager;
+  CHECK(more() == 2 * 2);  // a kernel for queries and one for keys, in two layers
+  f.run.framework.unfused = true;
+  CHECK(more() == 2 * 2 * 8);  // each of 8 operators
 }

@@ -37,7 +37,7 @@ TEST_CASE("a transfer beside a kernel is hidden as long as the kernel runs, expo
   CHECK(exposed(a, Kind::kAttention) == Approx(6));
   CHECK(exposed(a, Kind::kCopyIn) == Approx(4));  // 10..14
   CHECK(hidden(a, Kind::kCopyIn) == Approx(6));   // 4..10
-  // Back from the end: attention waited for the copy, and the copy began at 4, beside the product.
+  // Back from the end: attention waited for the copy, and the copy began at 4, concurrently with the product.
   CHECK(us(a.bound[static_cast<std::size_t>(Bound::kLink)]) == Approx(10));
   CHECK(us(a.bound[static_cast<std::size_t>(Bound::kHbm)]) == Approx(6 + 4));
   CHECK(us(a.idle) == Approx(0).margin(1e-9));

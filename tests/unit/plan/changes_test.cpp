@@ -1,5 +1,5 @@
-// What changed between two sets of results, on results whose numbers can be worked out by hand: small_result() decodes
-// 200 tokens/s and peaks at 50 GB, and its times are off by 1.1 and 0.9 (the link) and 1.05 and 0.96 (HBM).
+// Differences between two sets of results whose numbers can be worked out by hand: small_result() decodes 200 tokens/s
+// and peaks at 50 GB; factors on its times are 1.1 and 0.9 (the link) and 1.05 and 0.96 (HBM).
 #include "plan/changes.hpp"
 
 #include <catch2/catch.hpp>
@@ -57,7 +57,7 @@ TEST_CASE("a key with one value in each set tells the sets apart, not the experi
   const Matched matched = match_settings(a, b);
   CHECK(matched.pairs.size() == 2);
   CHECK(matched.differences == Strings{"hardware: h100, h200"});
-  // Of two values on one side, the equal one is a partner and nothing differs throughout.
+  // The equal one of two values on one side is paired and nothing differs throughout.
   const Results c = results("c", {with("quest", "512", 100, "h100"), with("quest", "512", 100)});
   CHECK(match_settings(c, b).pairs.size() == 1);
   CHECK(match_settings(c, b).differences.empty());
@@ -118,7 +118,7 @@ TEST_CASE("a change counts if it is larger than what uncertain costs leave open"
   // Throughput of b over a: the link makes a alone 1.1 times as slow, b over a that much larger.
   CHECK(rows[2].at("interval")[0].get<double>() == Approx(1.05 * 0.9));
   CHECK(rows[2].at("interval")[1].get<double>() == Approx(1.05 * 1.1));
-  // Nothing else changed, which the first answer says.
+  // Nothing else changed, as the first answer says.
   CHECK(answers.size() == 2);
   CHECK(answers[0].kind == "compared");
   CHECK(std::find(answers[0].details.begin(), answers[0].details.end(), "  HBM peak (4 pairs)") !=
@@ -128,7 +128,7 @@ TEST_CASE("a change counts if it is larger than what uncertain costs leave open"
 TEST_CASE("a time is stated in its own direction, and less of it is better") {
   Results a = results("a", {with("quest", "512", 100)}), b = a;
   b.name = "b";
-  b.results[0].experiment.ttft_s = 1;  // 2 before; off by 1.02 and 0.98 in both, which cancels
+  b.results[0].experiment.ttft_s = 1;  // 2 before; 1.02 and 0.98 in both, which cancels
   const std::vector<Answer> answers = changes(a, b);
   const auto row = answer_on(answers, "prefill.ttft_s").data.at("changes").at(0);
   CHECK(row.at("times") == 0.5);

@@ -1,4 +1,4 @@
-// Comparisons by hand: small_result() takes 10 ms a step, off by factors of 1.1 and 0.9 (the link) and 1.05 and 0.96
+// Comparisons by hand: small_result() takes 10 ms a step, with factors of 1.1 and 0.9 (the link) and 1.05 and 0.96
 // (HBM).
 #include "plan/compare.hpp"
 
@@ -57,7 +57,7 @@ TEST_CASE("what does not fit loses, and two that do not fit are not compared") {
   CHECK(compare(fits, misfit, tpot()).times == INFINITY);
   CHECK(compare(misfit, fits, tpot()).times == 0);
   CHECK_FALSE(compare(misfit, misfit, tpot()).known());
-  // Memory of what does not fit is no number to compare.
+  // The memory of an experiment that does not fit cannot be compared.
   CHECK(compare(fits, misfit, *result::find_metric("hbm")).times == INFINITY);
 }
 

@@ -97,7 +97,7 @@ TEST_CASE("a setting without a score is not recommended, and the reason is told"
   const auto found = conclude({row(2000, 1, "full", 100, 1), row(2000, 1, "unknown", 500, -1)});
   CHECK_THAT(found[0].text, Contains("full (100"));
   CHECK_THAT(found[0].detail, Contains("not considered for want of a predicted score: unknown (no such heads)"));
-  // Where no score is asked for, nothing is held to a floor, and that is told.
+  // If no score is requested, there is no floor, and the text says so.
   config::ScoreChoice none;
   none.benchmark = "none";
   const std::vector<Result> rows = {row(2000, 1, "full", 100, -1), row(2000, 1, "unknown", 500, -1)};
@@ -122,7 +122,7 @@ TEST_CASE("the floor is the configuration's, and a score that may be below it is
 }
 
 TEST_CASE("what costs leave open is not told apart") {
-  // The costs of both are the same and cancel, but for the second one's own trace.
+  // The costs of both are the same and cancel, except the effect of the second one's own trace.
   std::vector<Result> rows = {row(2000, 1, "first", 110, 1), row(2000, 1, "second", 100, 1)};
   CHECK_THAT(conclude(rows)[0].detail,
              Contains("1.1 times as fast as the next policy, second") && !Contains("not told apart"));
@@ -201,6 +201,30 @@ TEST_CASE("no recommended row is beaten by a row that meets the same floor") {
       }
     }
   }
+}
+
+TEST_CASE("findings describe the first groups of a sweep, and say how many more there are") {
+  std::vector<Result> rows;
+  FirstGroups first;
+  std::size_t described = 0;
+  for (int i = 0; i < 70; ++i) {
+    for (const char* policy : {"full", "fast"}) {
+      rows.push_back(row(2000, 1, policy, 100 + i, 1));
+      rows.back().subject.hardware = fmt::format("card {}", i);
+      described += first.has(rows.back()) ? 1 : 0;
+    }
+  }
+  // 64 groups of two results; the other 6 are counted.
+  CHECK(described == 128);
+  for (const Finding& finding : conclude(rows)) {
+    CHECK(std::count(finding.text.begin(), finding.text.end(), '\n') == 64);
+    CHECK_THAT(finding.text, Contains("card 63: ") && Contains("\n6 further groups are not described"));
+    CHECK(nlohmann::json::parse(finding.places).size() == 64);
+  }
+  // Failed results are in no group.
+  Result failed = rows.front();
+  failed.status = Status::kFailed;
+  CHECK_FALSE(FirstGroups().has(failed));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What plans may say, and what they are told where they say anything else.
+// Valid plans, and the messages for invalid ones.
 #include "plan/question.hpp"
 
 #include <catch2/catch.hpp>
@@ -55,10 +55,22 @@ TEST_CASE("values of a key are quantities, integers or factors, and are written 
   CHECK_THAT(error_of([&] { read_value(batch, node("x0.1")); }), Contains("outside of 1 to 65536"));
   const Key curve = find_key(run, "hardware.link.issue_call", {});
   CHECK_THAT(error_of([&] { read_value(curve, node("2 us")); }), Contains("expected a factor"));
-  // Nine digits: what a search proposes is what is simulated.
+  // Nine digits: the simulated value equals the proposed one.
   const Node changed = with_value(run, bandwidth, 1.23456789e12);
   CHECK(find_key(changed, "hardware.gpu.hbm_bandwidth", {}).now == Approx(1.23456789e12).epsilon(1e-9));
   CHECK(find_key(with_value(run, batch, 7), "workload.batch", {}).now == 7);
+}
+
+TEST_CASE("batches end where the engine does") {
+  const Node engine = node(std::string(kRun) + "framework: {max_batch: 8}\n");
+  const Key batch = find_key(engine, "workload.batch", {});
+  CHECK(end_of_range(batch, 64, engine) == 8);
+  CHECK(end_of_range(batch, 4, engine) == 4);
+  CHECK(end_of_range(batch, 64, node(kRun)) == 64);
+  // A run of more is refused, a choice among others leaves it out.
+  const std::string plan = std::string(kRun) + "framework: {max_batch: 8}\nplan:\n  - choose: {workload.batch: ";
+  CHECK(error_of([&] { read_plan(node(plan + "[4, 16]}\n")); }) == "no error");
+  CHECK_THAT(error_of([&] { read_plan(node(plan + "[16, 32]}\n")); }), Contains("framework.max_batch"));
 }
 
 TEST_CASE("labels name the policy first, then what else is set") {

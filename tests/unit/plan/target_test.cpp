@@ -33,7 +33,8 @@ TEST_CASE("targets are read with their units and held against results") {
 
 TEST_CASE("the ends of intervals are held against targets on request") {
   const result::Result r = small_result();
-  // Step times are off by exp(hypot(ln 1.1, ln 1.05)) = 1.113 above and by exp(-hypot(ln 0.9, ln 0.96)) = 0.893 below.
+  // The interval of step times is exp(hypot(ln 1.1, ln 1.05)) = 1.113 above and exp(-hypot(ln 0.9, ln 0.96)) = 0.893
+  // below.
   const auto limit = targets("tpot: <= 10.5 ms"), tight = targets("tpot: <= 9.5 ms");
   CHECK_FALSE(missed(r, limit, Reading::kNominal));
   CHECK(missed(r, limit, Reading::kCertain));

@@ -37,7 +37,7 @@ TEST_CASE("a change of half a per cent counts, one of a twentieth does not") {
   const std::vector<result::Result> all = {point("quest", "x1", "256", 0.01), point("quest", "x2", "256", 0.010005),
                                            point("quest", "x1", "512", 0.02), point("quest", "x2", "512", 0.0201)};
   const auto found = plan::unchanged_by(all);
-  REQUIRE(found.size() == 1);  // 0.05 % is no change, 0.5 % is one
+  REQUIRE(found.size() == 1);  // 0.05 % does not count as a change, 0.5 % does
   CHECK(found[0].policy == "quest, budget 256");
 }
 

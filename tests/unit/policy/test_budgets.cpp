@@ -1,4 +1,4 @@
-// Budgets over layers and heads, worked out by hand beside each assertion.
+// Budgets over layers and heads, worked out by hand next to each assertion.
 #include <catch2/catch.hpp>
 #include <numeric>
 

@@ -63,7 +63,7 @@ TEST_CASE("any first stage goes with any second one") {
         CHECK(all <= step.heads.size() * 17);  // 16 tokens, and one that SparQ has at hand
         CHECK(all > 0);
       }
-      // What a step reads the first stage has kept, or it was generated.
+      // The first stage has kept every token that a step reads, or it was generated.
       for (std::size_t h = 0; h < got.resident.heads.size(); ++h) {
         const auto& kept = got.resident.heads[h].attended;
         CHECK(kept.size() < 90);

@@ -1,4 +1,4 @@
-// What policies state as work: bytes, flops and order, for shapes small enough to count.
+// Work stated by policies: bytes, flops and order, for shapes small enough to count.
 #include <catch2/catch.hpp>
 
 #include "support/ops.hpp"

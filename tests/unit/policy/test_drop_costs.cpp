@@ -1,4 +1,4 @@
-// What policies that evict state as work. Two sequences, 4 query heads on 2 KV heads of 8 numbers: 4 lists, a key of 16
+// Work stated by policies that evict. Two sequences, 4 query heads on 2 KV heads of 8 numbers: 4 lists, a key of 16
 // bytes, 4 bytes a score; prompts of 100 tokens, 40 stay.
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-// What policies that search or gather on the host state as work, for shapes small enough to count.
+// Work stated by policies that search or gather on the host, for shapes small enough to count.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -37,6 +37,25 @@ Recorder prefill(const Policy& policy, int layer = 0) {
 }
 
 const graph::CpuWork& cpu(const graph::Op& op) { return std::get<graph::CpuWork>(op.work); }
+
+TEST_CASE("full attention on the CPU reads the whole cache there, and nothing of it lies on the GPU") {
+  // Two sequences of 401 tokens, 2 KV heads, 8 dimensions of 2 bytes; rows of up to 512 tokens are one part each.
+  const auto full = tests::make("full", "attention: cpu", kLengths);
+  const Recorder ops = decode(*full, {.cpu_attended = 401});
+  const config::Model model = small_model();
+  const double group = model.group(), q_heads = model.n_q_heads;
+  const graph::CpuWork& work = cpu(only(ops.ops(), "attention on the CPU"));
+  CHECK(work.items == 2 * 2);
+  CHECK(work.bytes_per_item == 401 * 2 * 16);
+  CHECK(work.flops_per_item == 4 * group * 401 * 8);
+  CHECK(ops.traffic().d2h == 2 * (q_heads + 2 * 2) * 16);
+  CHECK(ops.traffic().h2d == 2 * q_heads * 16);
+  CHECK(waits_for(ops.ops(), ops.done_op(), labelled(ops.ops(), "attention on the CPU")[0]));
+  CHECK(prefill(*full).traffic().d2h == 2 * 2 * 400 * 2 * 16);
+  for (const MemoryItem& item : full->memory({&model, 2, 401, kLengths, 401})) {
+    CHECK(item.bytes == (item.pool == graph::Pool::kDram ? model.layers * 2.0 * 2 * 401 * 2 * 16 : 0));
+  }
+}
 
 // 8 chunks of 4 tokens chosen, 3 of them not there.
 constexpr HeadCounts kChosen{.attended = 60, .scored = 90, .candidates = 32, .fetched = 12, .fetched_runs = 3};

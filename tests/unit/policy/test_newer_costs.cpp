@@ -115,7 +115,7 @@ TEST_CASE("OmniKV's filter layer scores the prompt, and the layer after it fetch
   // Filter layer 1 of three; 0 is dense, 2 takes over.
   const std::string setting = "budget: 30, first_filter: 1, filter_layers: 1";
   const config::Model model = small_model();
-  const std::vector<policy::HeadCounts> heads(4, {.attended = 7});
+  const std::vector<policy::HeadCounts> heads(4, {.attended = 7, .fetched = 30});
   const auto step = [&](int layer, const std::string& more) {
     policy::Recorder ops;
     make("omnikv", setting + more, kHundred)->decode_layer({&model, layer, 2, 105, heads, false}, ops);

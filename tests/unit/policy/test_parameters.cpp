@@ -99,6 +99,34 @@ TEST_CASE("parameters that contradict each other are refused") {
              Catch::Contains("snapvk") && Catch::Contains("snapkv, pyramidkv"));
 }
 
+TEST_CASE("every policy takes sink, recent and budget_convention, with their neutral values at least") {
+  for (const Descriptor& d : all_policies()) {
+    CAPTURE(d.name);
+    const auto own = [&](const std::string& key) {
+      return std::any_of(d.parameters.begin(), d.parameters.end(), [&](const auto& p) { return p.key == key; });
+    };
+    const auto refusal = [&](const std::string& yaml) {
+      return error_of([&] { ParameterValues(d, config::parse_yaml(yaml, "p.yaml")); });
+    };
+    for (const std::string key : {"sink", "recent"}) {
+      CHECK(refusal("{" + key + ": 0}") == "no error");
+      if (own(key)) continue;
+      CHECK_FALSE(ParameterValues(d, config::parse_yaml("{" + key + ": 0}", "p.yaml")).all().contains(key));
+      CHECK_THAT(refusal("{" + key + ": 4}"),
+                 Catch::StartsWith("p.yaml:1:") && Catch::Contains(d.name) && Catch::Contains("known: 0"));
+    }
+    const std::string convention = d.budget_convention.empty()
+                                       ? "attended"
+                                       : d.budget_convention.substr(0, d.budget_convention.find_first_of(":, "));
+    CHECK(refusal("{budget_convention: " + convention + "}") == "no error");
+    if (own("budget_convention")) continue;
+    CHECK_THAT(refusal("{budget_convention: all}"), Catch::Contains(d.name) && Catch::Contains("known: " + convention));
+  }
+  CHECK_THAT(refused_policy("quest", "{budget: 64, sink: 33, recent: 2}"), Catch::Contains("5 pages of 16, but 4"));
+  CHECK(refused_policy("quest", "{budget: 64, sink: 32, recent: 2}") == "no error");
+  CHECK_THAT(refused_policy("exact_topk", "{budget: 64, sink: 33, recent: 32}"), Catch::Contains("do not fit"));
+}
+
 TEST_CASE("every policy describes itself") {
   for (const Descriptor& d : all_policies()) {
     CAPTURE(d.name);

@@ -1,4 +1,4 @@
-// What policies that search for tokens state as work. Two sequences, 4 query heads on 2 KV heads of 8 numbers: 8 query
+// Work stated by policies that search for tokens. Two sequences, 4 query heads on 2 KV heads of 8 numbers: 8 query
 // heads and 4 KV heads in all, a key of 16 bytes, 4 bytes a score; prompts of 100 tokens.
 #include <catch2/catch.hpp>
 

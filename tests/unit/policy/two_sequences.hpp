@@ -27,7 +27,7 @@ inline std::vector<graph::Op> after_prompt(const std::string& name, const std::s
   return ops.ops();
 }
 
-// What an owner holds of all layers at 110 tokens, a head attending to `attended`.
+// Bytes of an owner over all layers at 110 tokens, a head attending to `attended`.
 inline double held_by(const std::string& name, const std::string& setting, const std::string& owner,
                       double attended = 0) {
   const config::Model model = small_model();

@@ -1,4 +1,4 @@
-// A replay whose counts tell where they came from.
+// A replay whose counts encode their layer and step.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace kvcast::replay {
 
-// Two heads a layer, which attend to 1000 · layer + 10 · step + head tokens. `dense`: layers left uncompressed.
+// Two heads per layer, which attend to 1000 · layer + 10 · step + head tokens. `dense`: layers left uncompressed.
 inline ReplayResult replay_of(const std::vector<int>& captured, int steps, int dense = 0) {
   ReplayResult r;
   r.prompt_tokens = 500, r.decode_steps = steps, r.dense_layers = dense;

@@ -91,7 +91,7 @@ TEST_CASE("a file that is no basis, or of another model, is refused") {
   CHECK(error(numbers).find("orthonormal") != std::string::npos);
   numbers[numbers.size() - 1] = '\x7f', numbers[numbers.size() - 2] = '\xc0';
   CHECK(error(numbers).find("not finite") != std::string::npos);
-  // Cut short or changed anywhere in the header: refused, never taken for something else than it is.
+  // Cut short or changed anywhere in the header: rejected, never misread.
   for (std::size_t i = 0; i < bytes.size(); i += 41) CHECK(error(bytes.substr(0, i)) != "no error");
   CHECK(error(bytes) == "no error");
   const MemoryTrace wider = random_trace({.kv_heads = 4, .head_dim = 8, .prompt = 40}, 1);

@@ -96,7 +96,7 @@ TEST_CASE("counts are moved to one context by the policy's growth") {
 TEST_CASE("a draw varies where a step that is drawn differs from another, growth aside") {
   ReplayResult r = replay_of({0}, 6);
   for (policy::HeadCounts& head : r.layers[0].counts) head = {.attended = 100};
-  r.layers[0].counts[0].attended = 7;  // of the warm-up
+  r.layers[0].counts[0].attended = 7;  // steps of the warm-up
   CHECK_FALSE(Draw(r, model_of(1), 2, Stream(1)).varies());
   r.layers[0].counts.back().attended = 101;
   CHECK(Draw(r, model_of(1), 2, Stream(1)).varies());

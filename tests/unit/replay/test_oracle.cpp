@@ -1,4 +1,4 @@
-// Full attention beside a double-precision computation straight from its definition.
+// Full attention compared with a double-precision computation straight from its definition.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>

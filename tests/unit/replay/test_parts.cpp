@@ -1,4 +1,4 @@
-// Parts of a replay: which counts each holds in place of all.
+// Parts of a replay: the counts that each contains instead of all.
 #include "replay/parts.hpp"
 
 #include <catch2/catch.hpp>
@@ -52,7 +52,7 @@ TEST_CASE("counts are moved to the context of the step that they stand for") {
   ReplayResult r = replay_of({3}, 6);
   r.growth.attended = 1;  // one more token to read at each step
   const auto all = parts(r);
-  // Step 2 read 3020; in the place of step 4 it would have read two more.
+  // Step 2 read 3020; at step 4 it would have read two more.
   CHECK(all[0].layers[0].at(4)[0].attended == 3022);
   CHECK(all[1].layers[0].at(2)[0].attended == 3038);  // step 4's 3040, two steps before
 }

@@ -1,4 +1,4 @@
-// What is measured of heads and layers, by hand.
+// Measured properties of heads and layers, by hand.
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <numeric>
@@ -27,7 +27,7 @@ TEST_CASE("head scores, by hand") {
   CHECK(both.retrieval[0] == Approx(0.225));
   CHECK(both.echo[0] == Approx(0.225));
   CHECK(both.induction[0] == Approx(0.225));
-  // A target at the start has nothing before it; a step without targets is no correct answer.
+  // A target at the start has nothing before it; a step without targets is not a correct answer.
   const HeadProbe start = probe_heads(oracle, {{}, {0}});
   CHECK(start.semantic[0] == Approx(0.2));
   CHECK(start.echo[0] == 0);

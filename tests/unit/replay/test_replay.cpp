@@ -40,7 +40,7 @@ TEST_CASE("proxies, by hand") {
   // Attended: tokens 2 and 3, exponentials 4 + 1 of 8.
   CHECK(got.proxies.recall_mass_mean == Approx(5.0 / 8));
   CHECK(got.proxies.recall_mass_p10 == Approx(5.0 / 8));
-  // Full: (2·4 + 1·8 + 4·2 + 1·0)/8 = 3; over the two: (4·2 + 1·0)/5 = 1.6; off by 1.4 of 3.
+  // Full: (2·4 + 1·8 + 4·2 + 1·0)/8 = 3; over the two: (4·2 + 1·0)/5 = 1.6; the error is 1.4 of 3.
   CHECK(got.proxies.output_error_mean == Approx(1.4 / 3));
   // The two largest scores are at 2 and 0: one of two.
   CHECK(got.proxies.topk_overlap_mean == 0.5);

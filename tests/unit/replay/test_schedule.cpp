@@ -1,4 +1,4 @@
-// The order of calls on traces, refusals and stops.
+// The order of calls on traces, rejections and stops.
 #include "replay/schedule.hpp"
 
 #include <catch2/catch.hpp>
@@ -10,7 +10,7 @@
 namespace kvcast::tests {
 namespace {
 
-// Notes what happens to it; `bad` replays are refused, and all of them where the trace itself is.
+// Records its calls; `bad` replays are rejected, and all of them if the trace itself is.
 class Noted final : public replay::TraceWork {
  public:
   Noted(std::string name, std::size_t n, std::string& log, std::mutex& mutex)

@@ -59,7 +59,7 @@ TEST_CASE("recall of targets, by hand") {
   const StepRecall& step = meter.result().steps[0];
   CHECK(step.targets == 2);
   CHECK(step.full == Approx(6.0 / 8 + 2.0 / 4));
-  CHECK(step.kept == Approx(4.0 / 8 + 1.0 / 4));  // of the targets, position 2 alone
+  CHECK(step.kept == Approx(4.0 / 8 + 1.0 / 4));  // the only target: position 2
   CHECK(step.recall() == Approx(0.75 / 1.25));
   CHECK(step.mean_tokens() == Approx(1));
   CHECK(meter.result().other_full == 0);  // both heads retrieve
@@ -79,7 +79,7 @@ TEST_CASE("a sample keeps what its weights make of it, and no more than all") {
   CHECK(kept({1, 2}, {ln2, 2 * ln2}).kept == Approx(16.0 / 18 + 1.0 / 4));
   CHECK(kept({1, 3}, {ln2, 2 * ln2}).kept == 0);
   CHECK(kept({0, 1, 2, 3}, {0, 0, 0, 0}).recall() == Approx(1));
-  // Of both targets alone, all of the first head's attention, 8 of 6 eighths, and half of the second's, as in full.
+  // With both targets alone: all of the first head's attention, 8 of 6 eighths, and half of the second's, as in full.
   CHECK(kept({0, 2}, {0, 0}).kept == Approx(1 + 2.0 / 4));
   CHECK(kept({0, 2}, {0, 0}).recall() == 1);
 }
@@ -99,7 +99,7 @@ TEST_CASE("attention that is not a number is refused, and does not count as kept
 TEST_CASE("heads that put little on targets count apart") {
   const MemoryTrace trace = on_paper();
   const auto layer = trace.load(0, 1);
-  const FullMass full(*layer, {{}}, 1);  // no targets: nobody retrieves
+  const FullMass full(*layer, {{}}, 1);  // no targets: no head retrieves
   TargetMeter meter(full);
   meter.measure(0, selection_of({2, 3}), Weighing());
   CHECK(meter.result().other_full == 2);

@@ -1,4 +1,4 @@
-// From a plan's answers to what their charts draw.
+// From a plan's answers to the data of their charts.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -172,7 +172,7 @@ TEST_CASE("targets alone become the parts of the range in which they are met") {
 
 TEST_CASE("a waterfall ends at the second total, with the small parts together") {
   // 10 ms less 4, 2 more, and ten parts of -0.01 ms each: 7.9 ms. Parts below a hundredth of the difference of 2.1 ms,
-  // which is 0.021 ms, are told together.
+  // which is 0.021 ms, are combined.
   json parts = {part("attention", -4e-3), part("score", 2e-3)};
   for (int i = 0; i < 10; ++i) parts.push_back(part("small", -1e-5));
   const json c = chart("why", why(7.9e-3, 10e-3, parts));
@@ -197,7 +197,7 @@ TEST_CASE("small differences between long times are not hidden by an axis from 0
   // 0.1 ms of 100 ms: the axis starts as far below the lesser total.
   CHECK(c["signals"]["x_min"].get<double>() == Approx(99.8));
   CHECK(c["signals"]["x_title"] == "time, ms (the axis does not start at 0)");
-  // A hundredth of that is no difference to look at.
+  // A hundredth of that is too small a difference to enlarge.
   const json equal = chart("why", why(0.099999, 0.1, json::array({part("attention", -1e-6)})));
   CHECK(equal["signals"]["x_min"] == 0);
   CHECK(equal["signals"]["x_title"] == "time, ms");
@@ -233,7 +233,7 @@ TEST_CASE("a choice draws the front and the best settings, each once") {
         json({"quest, batch 16", "full, batch 16", "full, batch 1", "full, batch 2"}));
   CHECK(column(c["data"]["points"], "best") == json({"best", "open", "", ""}));
   CHECK(column(c["data"]["points"], "hbm") == json({40, 50, 20, 30}));
-  // Of rising memory only what is faster than all before: not 80 at 30 GB, nor 880 at 50 GB.
+  // In order of memory only points faster than all before: not 80 at 30 GB, nor 880 at 50 GB.
   CHECK(c["data"]["edge"] == json::parse(R"([{"hbm": 20, "tps": 90}, {"hbm": 40, "tps": 900}])"));
   CHECK(c["data"]["policies"] == json::parse(R"([{"policy": "full", "color": "grey", "symbol": "circle"},
                                                  {"policy": "quest", "color": "#ff0000", "symbol": "square"}])"));

@@ -1,4 +1,4 @@
-// From results to tables, series and first view.
+// From results to tables, series and the initial view.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -155,7 +155,7 @@ TEST_CASE("a series is a policy in a variant: what a sweep changes besides the a
   CHECK(texts(content.experiments, "series") == Texts{"rocketkv, split_factor adaptive", "rocketkv, split_factor 0.3",
                                                       "rocketkv, split_factor adaptive", "quest", "full",
                                                       "freekv, speculation false", "freekv", "broken"});
-  // One row a series, a policy's variants together; a policy that only failed has no line in any chart.
+  // One row per series, a policy's variants together; a policy that only failed has no line in any chart.
   CHECK(texts(content.series, "series") == Texts{"rocketkv, split_factor adaptive", "rocketkv, split_factor 0.3",
                                                  "quest", "full", "freekv, speculation false", "freekv"});
   // full and rocketkv have colours and symbols of their own; the others take the cycles in order. The second variant of

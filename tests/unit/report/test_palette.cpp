@@ -32,7 +32,7 @@ Color times(const std::array<Color, 3>& matrix, const Color& v) {
   return out;
 }
 
-// Distance in Oklab (Ottosson 2020), where 0.02 is about the least that an eye tells apart.
+// Distance in Oklab (Ottosson 2020), where about 0.02 is the smallest visible difference.
 double distance(const Color& a, const Color& b) {
   const auto lab = [](const Color& light) {
     Color cones = times({{{.4122214708, .5363325363, .0514459929},

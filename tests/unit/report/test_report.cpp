@@ -1,4 +1,5 @@
-// The files of a report, without a browser: complete, self-contained, replaced at once, and refused by name.
+// The files of a report, without a browser: complete, self-contained, replaced atomically, and errors that name the
+// file.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -89,7 +90,7 @@ TEST_CASE("the page is complete in itself, and no text of the store becomes mark
   CHECK(page.find("<title>A &amp; B &lt;/title&gt;</title>") != std::string::npos);
   CHECK(count(page, "<script") == 4);  // the guard, the data, Vega, the page's own
   CHECK(count(page, "</script>") == 4);
-  CHECK(count(page, "<script>") == 3);  // none but the data has an attribute, so none is fetched
+  CHECK(count(page, "<script>") == 3);  // only the data has an attribute, so nothing is fetched
   CHECK(page.find("<link") == std::string::npos);
   CHECK(page.find("sourceMappingURL") == std::string::npos);
   for (const char* marker : {"{{title}}", "{{style}}", "{{data}}", "{{vega}}", "{{script}}"}) {

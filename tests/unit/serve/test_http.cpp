@@ -39,7 +39,7 @@ class Client {
     socket_ = -1;
   }
   void write(const std::string& text) { (void)::send(socket_, text.data(), text.size(), MSG_NOSIGNAL); }
-  // All that the server sends, or until the text has come, where there is one.
+  // Everything that the server sends, or everything up to the text if one is given.
   std::string read(const std::string& until = "") {
     std::string text;
     char bytes[4096];

@@ -1,4 +1,4 @@
-// How many steps stand for a context, and which.
+// The number of steps that represent a context, and their positions.
 #include "simulate/lowered.hpp"
 
 #include <catch2/catch.hpp>
@@ -48,7 +48,7 @@ TEST_CASE("of steps that are the same work two are measured at each context") {
     CHECK(steps.warmup == 1);  // no step of quest waits for work of the one before
     CHECK(steps.measured() == 2);
   }
-  // No more than are asked for.
+  // No more than requested.
   config::Run run = small_run();
   run.framework.warmup_steps = 0, run.framework.measured_steps = 1;
   CHECK(lower_small(run, "quest", 0).contexts[0].warmup == 0);

@@ -40,7 +40,7 @@ std::vector<std::vector<std::string>> read_csv(const std::string& text) {
       field += c;
     }
   }
-  rows.pop_back();  // what follows the last line end
+  rows.pop_back();  // after the last line end
   return rows;
 }
 

@@ -1,4 +1,4 @@
-// A result at rest answers every question as the live one does.
+// A stored result answers every question as the live one does.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -56,7 +56,7 @@ void require_same(const Result& a, const Result& b) {
   }
   for (const auto member : {&S::prompt_tokens, &S::decode_tokens, &S::batch})
     CHECK(a.subject.*member == b.subject.*member);
-  // Texts that are not UTF-8 are replaced alike in both: their bytes are compared below.
+  // Texts that are not UTF-8 are replaced equally in both: their bytes are compared below.
   CHECK(result::to_json(a).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) ==
         result::to_json(b).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   CHECK(sources_of(a) == sources_of(b));

@@ -1,4 +1,5 @@
-// The contract of Store: what is put comes back, once, in order; what is not kvcast's is refused by name.
+// The contract of Store: results are stored once and come back in order; files that are not kvcast's are rejected by
+// name.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -62,7 +63,7 @@ TEST_CASE("the first result of a key stays, and a failure gives way") {
   CHECK(store.has("f"));
   CHECK_FALSE(store.put(3, result("f", Status::kFailed), "v4"));
   CHECK(store.get("f")->result.status == Status::kOom);
-  CHECK(store.get("f")->result.subject.find("z") == nullptr);  // nothing of the failed row stays
+  CHECK(store.get("f")->result.subject.find("z") == nullptr);  // nothing of the failed row is left
 
   CHECK(store.count(Status::kOk) == 1);
   CHECK(store.count(Status::kOom) == 1);

@@ -119,7 +119,7 @@ TEST_CASE("kill -9 at any moment loses no committed row and doubles none") {
     const pid_t child = spawn([&] {
       close(report[0]);
       Store store = Store::open(dir.path(), Store::Open::kCreate);
-      // Goes on where the last one stopped, as a sweep does, and says after each put how far it got.
+      // Resumes where the last process stopped, as a sweep does, and reports its progress after each put.
       for (int i = 0; i < 100000; ++i) {
         if (store.has(numbered(i).key)) continue;
         put(store, i);
@@ -138,7 +138,8 @@ TEST_CASE("kill -9 at any moment loses no committed row and doubles none") {
 
     Store store = Store::open(dir.path(), Store::Open::kCreate);
     const auto keys = store.keys();
-    // Rows are written in order, so the store holds 0 .. n-1, and the one being reported at the end may be there too.
+    // Rows are written in order, so the store contains 0 .. n-1, and the one being reported at the end may be there
+    // too.
     CHECK(static_cast<int>(keys.size()) >= committed);
     CHECK(static_cast<int>(keys.size()) <= committed + 1);
     CHECK(std::set<std::string>(keys.begin(), keys.end()).size() == keys.size());

@@ -15,7 +15,7 @@ using result::Result;
 using result::Status;
 using simulate::Effects;
 
-// Student's t below which nine tenths lie, from a table: for 1, 2 and 3 degrees of freedom.
+// 90th percentile of Student's t, from a table: for 1, 2 and 3 degrees of freedom.
 constexpr double kT1 = 3.0777, kT2 = 1.8856;
 
 constexpr auto kGemm = static_cast<std::size_t>(graph::Kind::kGemm);
@@ -79,7 +79,7 @@ TEST_CASE("times, traffic, parts and proxies are means, and throughput follows f
   CHECK(r.experiment.prefill.total() == Approx(3));
   CHECK(value_of(r, "accuracy.recall_mass_mean") == Approx(0.2));
   CHECK(value_of(r, "accuracy.recall_mass_p10") == Approx(0.1));
-  CHECK(value_of(r, "accuracy.prompt_density") == Approx(0.5));  // of the one that has it
+  CHECK(value_of(r, "accuracy.prompt_density") == Approx(0.5));  // from the one that has it
   CHECK(r.accuracy.origin == Origin::kAssumed);
   CHECK(r.experiment.effects.empty());
 }
@@ -235,7 +235,7 @@ TEST_CASE("a task score is the mean over traces with tasks, its interval that of
 
 TEST_CASE("a result on one trace stays as it is") {
   Result only = on_trace(0.1, 2);
-  only.experiment.tokens_per_s = 41;  // not what follows from the step
+  only.experiment.tokens_per_s = 41;  // not derived from the step
   only.experiment.effects = {effect_on_step("a", 1.5), effect_on_step(result::kTraceSample, 1.3)};
   const Result r = study::combine({only}, Effects::kTimes);
   CHECK(r.experiment.tokens_per_s == 41);

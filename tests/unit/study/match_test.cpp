@@ -1,4 +1,4 @@
-// Budgets solved for a cost: what is solved, shared, reported and refused.
+// Budgets solved for a cost: solutions, sharing, reports and errors.
 #include "study/match.hpp"
 
 #include <catch2/catch.hpp>

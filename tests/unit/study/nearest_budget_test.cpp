@@ -35,7 +35,7 @@ TEST_CASE("of the budgets of one step the smallest is taken") {
   CHECK(nearest_budget(pages, {16, 4096}, 999).budget == 992);    // 7 away, 1008 is 9
   CHECK(nearest_budget(pages, {16, 4096}, 1001).budget == 1008);  // 7 away, 992 is 9
   CHECK(nearest_budget(pages, {16, 4096}, 1008).budget == 1008);
-  CHECK(nearest_budget(pages, {20, 4096}, 17).budget == 20);  // of this step only 20 to 31 are in the range
+  CHECK(nearest_budget(pages, {20, 4096}, 17).budget == 20);  // only 20 to 31 of this step are in the range
 }
 
 TEST_CASE("the ends of the range are in reach, and beyond them the solution has none") {

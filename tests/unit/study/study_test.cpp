@@ -1,4 +1,4 @@
-// Plans, caches and refusals of studies of small experiments.
+// Plans, caches and rejections in studies of small experiments.
 #include "study/study.hpp"
 
 #include <catch2/catch.hpp>

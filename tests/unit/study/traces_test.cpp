@@ -1,4 +1,4 @@
-// Points on several traces: each trace by itself, together, resumed, refused and at the largest batch.
+// Points on several traces: each trace by itself, together, resumed, rejected and at the largest batch.
 #include <catch2/catch.hpp>
 
 #include <map>
@@ -189,7 +189,7 @@ TEST_CASE("the largest batch fits on every trace") {
   CHECK(tpot(all) > 0);
 }
 
-// As often as stated: of the texts that an 80 % interval is computed from, at least four fifths lie within.
+// Coverage: at least four fifths of the texts that an 80 % interval is computed from are within it.
 TEST_CASE("the interval of a run holds the times of the traces that it stands on") {
   int inside = 0, texts = 0;
   for (const char* policy : {kFreeKv, "{name: arkvale, budget: 128}", "{name: quest, budget: 128}",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <map>
 #include <set>
 
 #include "base/error.hpp"
@@ -84,7 +85,7 @@ TEST_CASE("the question asks as the recipe says, in its last tokens only") {
   CHECK(free.size() + next == 100 - 13);  // each has a content of its own
   for (const SpecialToken& t : d.tokens) {
     if (t.kind == SpecialToken::Kind::kDecoy)
-      CHECK(free.count(t.index) == 1);  // decoys match a question query that is there
+      CHECK(free.count(t.index) == 1);  // decoys match an existing question query
   }
 }
 
@@ -192,7 +193,7 @@ TEST_CASE("words stand in many places, the frequent ones in more, and a step nee
   recipe.question.value_queries = 0;
   recipe.question.type_queries = 5;
   const Document d = make_document(recipe, 10000, 6, 32, Stream(3));
-  // Places that fall together are lost: less than 733 / 9964 of them.
+  // Coinciding positions are lost: less than 733 / 9964 of them.
   const std::size_t expected[] = {400, 200, 133};
   for (std::size_t word = 0; word < 3; ++word) {
     const std::vector<std::int64_t>& places = d.targets[2 * word];
@@ -224,6 +225,41 @@ TEST_CASE("an answer from evidence needs its spots, a few at a time or all") {
   for (const SpecialToken& token : two.tokens) {
     if (token.kind == SpecialToken::Kind::kEvidence) CHECK(std::abs(token.index) <= 2);
   }
+}
+
+TEST_CASE("each fact of several documents stands in a passage of its own, among passages that are not asked for") {
+  Recipe recipe = read_recipe(find_recipe("longbench-multi-doc"));
+  CHECK(recipe.task.spots == 4);
+  CHECK(recipe.task.distractors == 6);
+  // 4 + 10 · 400 tokens of haystack behind the first four, then the question.
+  const std::int64_t prompt = 4 + 4000 + recipe.question.tokens;
+  const Document d = make_document(recipe, prompt, 4, 32, Stream(1));
+  std::map<std::int64_t, std::set<int>> passages;  // items in each
+  std::size_t asked = 0, others = 0;
+  for (const SpecialToken& token : d.tokens) {
+    if (token.kind != SpecialToken::Kind::kEvidence) continue;
+    (token.asked ? asked : others) += 1;
+    passages[(token.position - 4) / 400].insert(token.item);
+  }
+  CHECK(asked == 4 * 25);
+  CHECK(others == 6 * 25);
+  CHECK(passages.size() == 10);
+  std::set<int> items;
+  for (const auto& [passage, in_it] : passages) {
+    CHECK(in_it.size() == 1);
+    items.insert(in_it.begin(), in_it.end());
+  }
+  CHECK(items.size() == 10);
+  // A step needs the facts of two passages, and none of those that distract.
+  for (int t = 0; t < 3; ++t) {
+    std::set<std::int64_t> needed;
+    for (const std::int64_t position : d.targets[static_cast<std::size_t>(t)]) needed.insert((position - 4) / 400);
+    CHECK(d.targets[static_cast<std::size_t>(t)].size() == 2 * 25);
+    CHECK(needed.size() == 2);
+    for (const std::int64_t passage : needed) CHECK(*passages[passage].begin() >= 0);
+  }
+  Recipe single = read_recipe(find_recipe("longbench-single-doc"));
+  CHECK(make_document(single, prompt, 4, 32, Stream(1)).targets != d.targets);
 }
 
 TEST_CASE("sections of a long generation need the prompt's spots in turn and how earlier ones began") {
@@ -269,7 +305,7 @@ TEST_CASE("how far sections look back falls as one over the distance") {
     const std::int64_t target = d.targets[static_cast<std::size_t>(3 * s + 1)].at(0);
     seen[s - (target - 1000) / 3] += 1.0 / (sections - 4);
   }
-  // 1 + 1/2 + 1/3 + 1/4 = 25/12; a share p of 2996 draws is off by less than 4 · √(p / 2996) < 0.06.
+  // 1 + 1/2 + 1/3 + 1/4 = 25/12; the error of a share p of 2996 draws is less than 4 · √(p / 2996) < 0.06.
   for (int k = 1; k <= 4; ++k) CHECK(seen[k] == Approx(12.0 / 25 / k).margin(0.04));
 }
 
@@ -289,7 +325,7 @@ TEST_CASE("a later turn's prompt ends with the question of an earlier one, for n
   for (const SpecialToken& t : d.tokens) {
     if (t.kind != SpecialToken::Kind::kValue) continue;
     ++placed[t.item];
-    CHECK(t.asked == (t.item < 2));  // what is asked for now is what decode steps need
+    CHECK(t.asked == (t.item < 2));  // decode steps need the tokens asked for now
   }
   for (const int item : {0, 1}) CHECK((phrases[item] == 0 && values[item] == 0 && placed[item] == 3));
   CHECK((phrases[2] == 5 && values[2] == 2 && placed[2] == 3));

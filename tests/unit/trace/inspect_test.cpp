@@ -92,7 +92,7 @@ TEST_CASE("what is wrong in the data is found") {
           for (std::size_t i = 0; i < l.queries(3).rows * 64; ++i) l.mutable_queries(3)[i] *= 1e30f;
           for (std::size_t i = 0; i < key_floats(l); ++i) l.mutable_keys(1)[i] *= 1e30f;
         }).find("error: layers.1.queries: query head 3: its attention is not a number") != std::string::npos);
-  // Queries turned by half a circle in every pair look away from what is near.
+  // Queries turned by half a circle in every pair give nearby keys a low score.
   const auto look_away = [](Layer& l) {
     for (int q = 0; q < 8; ++q) {
       float* const x = l.mutable_queries(q);

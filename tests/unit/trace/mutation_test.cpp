@@ -1,5 +1,5 @@
-// Thousands of broken files: each is either a sound trace or refused with a UserError; nothing else may happen. Under
-// the address and undefined-behaviour sanitizers this is where reads out of bounds and overflows would show.
+// Thousands of broken files: each is either a valid trace or rejected with a UserError; nothing else may happen. The
+// address and undefined-behaviour sanitizers would report reads out of bounds and overflows here.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <set>
@@ -135,11 +135,11 @@ std::string mutant(const Parts& sound, Dice& dice) {
   }
   std::string bytes = trace_test::safetensors_bytes(parts.header, parts.data);
   if (kind == 8) bytes.resize(dice.below(bytes.size()));
-  if (kind == 9) bytes[dice.below(8)] = static_cast<char>(dice.below(256));  // the header's length lies
+  if (kind == 9) bytes[dice.below(8)] = static_cast<char>(dice.below(256));  // the header's length is wrong
   return bytes;
 }
 
-// What kvcast does with a trace that it has opened.
+// Everything that kvcast does with an opened trace.
 void use(const Trace& trace) {
   for (std::size_t i = 0; i < trace.info().layers.size(); ++i) {
     const auto layer = trace.load(i, 1);

@@ -1,5 +1,5 @@
-// What papers measured of queries and of what they select, and synthetic traces beside it. Where a trace does not hold
-// a paper's number, configs/accuracy/README.md says so.
+// Papers' measurements of queries and selections, compared with synthetic traces. configs/accuracy/README.md lists the
+// numbers that a trace does not reproduce.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -75,7 +75,7 @@ double correlation(const std::vector<double>& x, const std::vector<double>& y) {
   return xy / std::sqrt(xx * yy);
 }
 
-// Of every pair of the last prompt queries that lie `distance` apart.
+// Mean over pairs of the last prompt queries that are `distance` apart.
 double cosine_at(const Heads& heads, int q, std::size_t distance) {
   const MatrixView window = heads.layer->window_queries(q, static_cast<int>(heads.layer->info().longest_window()));
   double sum = 0;
@@ -167,9 +167,9 @@ TEST_CASE("queries that are alike select the same keys") {
 
 namespace {
 
-// Of the steps of a KV head's answer, those whose token one of the four lists holds that a step looks up in the last
-// prompt queries: of the queries most like its own, each with the best `listed` keys, both by their maximum over the
-// group (CTkvr, algorithms 1 and 2).
+// Share of the steps of a KV head's answer whose token is in one of the four lists that a step looks up in the last
+// prompt queries: of the queries most similar to its own, each with the best `listed` keys, both by their maximum over
+// the group (CTkvr, algorithms 1 and 2).
 double found_by_like_queries(const Heads& heads, const Targets& targets, int kv_head, int centroids,
                              std::size_t listed) {
   const TraceInfo& info = heads.layer->info();
@@ -207,8 +207,8 @@ double found_by_like_queries(const Heads& heads, const Targets& targets, int kv_
 }  // namespace
 
 TEST_CASE("prompt queries that are like a step's find its token if there are enough of them") {
-  // CTkvr, table 14 (a UUID among UUIDs, 96K tokens): by the last 20 or 40 queries 0.42 and 0.30 of the answers, from
-  // 640 on 0.86; by chance, four lists of 4 % hold at most 0.16 of the tokens.
+  // CTkvr, table 14 (a UUID among UUIDs, 96K tokens): with the last 20 or 40 queries 0.42 and 0.30 of the answers, from
+  // 640 on 0.86; by chance, four lists of 4 % contain at most 0.16 of the tokens.
   const Heads heads = heads_of("ruler-multikey3", 8192, 11, 640);
   const Targets targets = read_targets(heads.layer->info());
   double few = 0, many = 0, groups = 0;
@@ -224,7 +224,7 @@ TEST_CASE("prompt queries that are like a step's find its token if there are eno
 
 TEST_CASE("of the pages that a step selects, the step before had most") {
   // Scores that correlate by 0.95 to 0.99 from step to step, as queries of cosine 0.84 to 0.95 give, change 3 to 9 of
-  // the best 32 of some hundred pages; FreeKV's latencies (arXiv 2505.13109, figure 1) ask for 3 to 6.
+  // the best 32 of some hundred pages; FreeKV's latencies (arXiv 2505.13109, figure 1) require 3 to 6.
   const Heads heads = heads_of("longbench-single-doc", 16384, 24, 128);
   double missing = 0;
   for (int q = 0; q < heads.n(); ++q) {

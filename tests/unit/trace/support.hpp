@@ -1,4 +1,4 @@
-// What the trace tests share: a small trace of random numbers, temporary files, raw safetensors bytes.
+// Shared by the trace tests: a small trace of random numbers, temporary files, raw safetensors bytes.
 #pragma once
 
 #include <unistd.h>

@@ -114,7 +114,7 @@ TEST_CASE("identity names what layers follow from, and nothing else") {
   for (const SynthShape& other : others) CHECK(synthesize(recipe, other)->identity() != id);
 }
 
-// What tasks are made of; every number of a recipe matters to one of them.
+// The parts of tasks; every number of a recipe matters to one of them.
 enum class Kind { kText, kRepeated, kWords, kEvidence, kSections };
 
 Recipe recipe_of(Kind kind) {
@@ -211,7 +211,7 @@ TEST_CASE("heads are dealt out by their shares, in any few layers") {
     CHECK(count[1] == 4);
     CHECK(count[2] == 2);
   }
-  // Two KV heads a layer and a quarter that retrieve: one in two layers.
+  // Two KV heads per layer, a quarter of which retrieve: one in two layers.
   int retrieving = 0;
   for (int layer = 0; layer < 28; ++layer) {
     for (const HeadKind kind : head_kinds(mix, layer, 2, 3)) retrieving += kind == HeadKind::kRetrieval;

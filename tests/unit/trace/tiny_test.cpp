@@ -111,7 +111,7 @@ TEST_CASE("tiny traces are sound and small", "[tiny]") {
 }
 
 TEST_CASE("write the tiny traces anew", "[.][make-tiny]") {
-  // Asked for twice: a pattern that leaves out other cases must not run this one.
+  // A separate test, so that a pattern that leaves out other cases does not run this one.
   if (std::getenv("KVCAST_MAKE_TINY") == nullptr) return;
   for (const Tiny& tiny : tiny_traces()) {
     write_trace(kFolder + tiny.file, *synthesize(tiny_recipe(), tiny.shape), tiny.dtype, 1);

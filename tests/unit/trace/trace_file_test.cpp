@@ -39,7 +39,7 @@ std::string refusal(const std::string& path) {
   return "accepted";
 }
 
-// What open_trace says of a trace whose description was changed before writing.
+// The message of open_trace for a trace whose description was changed before writing.
 std::string refusal_after(const std::function<void(TraceInfo&)>& change) {
   const trace_test::TemporaryFolder folder;
   TraceInfo info = small_info();
@@ -72,7 +72,7 @@ TEST_CASE("a trace comes back from its file in every dtype") {
   TraceInfo info = small_info();
   info.hidden = GENERATE(0, 5);
   const RandomTrace original(info);
-  // Rounding to nearest with m mantissa bits is off by at most 2^−(m+1): F16 m = 10, BF16 m = 7, F32 exact.
+  // The error of rounding to nearest with m mantissa bits is at most 2^−(m+1): F16 m = 10, BF16 m = 7, F32 exact.
   const auto [dtype, bound] =
       GENERATE(table<Dtype, double>({{Dtype::kF32, 0.0}, {Dtype::kF16, 0x1p-11}, {Dtype::kBF16, 0x1p-8}}));
   const std::string path = folder / "t.safetensors";
