@@ -42,11 +42,13 @@ void print_one(const policy::Descriptor& d) {
 
 void print_all() {
   std::string category;
-  for (const policy::Descriptor& d : policy::all_policies()) {
+  const auto print = [&](const policy::Descriptor& d) {
     if (d.category != category) fmt::print("{}{}\n", category.empty() ? "" : "\n", d.category);
     category = d.category;
     fmt::print("  {:<20} {}\n", d.name, d.sentence);
-  }
+  };
+  for (const policy::Descriptor& d : policy::all_policies()) print(d);
+  print(policy::replayed_policy());
   fmt::print("\nkvcast policies NAME tells more.\n");
 }
 

@@ -59,6 +59,7 @@ namespace kvcast::policy {
 #define KVCAST_DECLARE(name) Descriptor describe_##name();
 KVCAST_POLICIES(KVCAST_DECLARE)
 #undef KVCAST_DECLARE
+Descriptor describe_replayed();
 
 namespace {
 
@@ -78,35 +79,37 @@ void add_page_cache(Descriptor& d) {
   };
 }
 
-std::vector<Descriptor> make_list() {
-  std::vector<Descriptor> list;
-#define KVCAST_ADD(name) list.push_back(describe_##name());
-  KVCAST_POLICIES(KVCAST_ADD)
-#undef KVCAST_ADD
-  for (Descriptor& d : list) {
-    if (!d.make) {
-      d.make = [stages = d.stages](const ParameterValues& values, const Lengths& lengths) {
-        Stages both = stages(values, lengths);
-        return two_stages(std::move(both.first), std::move(both.second));
-      };
-    }
-    if (d.recall_page) add_page_cache(d);
-    if (d.name == "full") continue;  // no layer of it is compressed
-    d.parameters.push_back(
-        whole("first_dense_layers", 0, "layers", "layers at the start that are left uncompressed", 0, 1000));
-    d.uncompressed_layers.emplace_back("first_dense_layers");
-    d.make = [inner = std::move(d.make)](const ParameterValues& values, const Lengths& lengths) {
-      return dense_first(static_cast<int>(values.integer("first_dense_layers")), inner(values, lengths));
+// Adds what every policy has: how it is made from its stages, a cache of recalled pages, uncompressed first layers.
+Descriptor finished(Descriptor d) {
+  if (!d.make) {
+    d.make = [stages = d.stages](const ParameterValues& values, const Lengths& lengths) {
+      Stages both = stages(values, lengths);
+      return two_stages(std::move(both.first), std::move(both.second));
     };
   }
-  return list;
+  if (d.recall_page) add_page_cache(d);
+  if (d.name == "full") return d;  // no layer of it is compressed
+  d.parameters.push_back(
+      whole("first_dense_layers", 0, "layers", "layers at the start that are left uncompressed", 0, 1000));
+  d.uncompressed_layers.emplace_back("first_dense_layers");
+  d.make = [inner = std::move(d.make)](const ParameterValues& values, const Lengths& lengths) {
+    return dense_first(static_cast<int>(values.integer("first_dense_layers")), inner(values, lengths));
+  };
+  return d;
 }
 
 }  // namespace
 
 const std::vector<Descriptor>& all_policies() {
-  static const std::vector<Descriptor> list = make_list();
+#define KVCAST_FINISHED(name) finished(describe_##name()),
+  static const std::vector<Descriptor> list = {KVCAST_POLICIES(KVCAST_FINISHED)};
+#undef KVCAST_FINISHED
   return list;
+}
+
+const Descriptor& replayed_policy() {
+  static const Descriptor replayed = finished(describe_replayed());
+  return replayed;
 }
 
 void check_model(const Descriptor& descriptor, const config::Model& model, const SourceLocation& asked_at) {
@@ -133,6 +136,8 @@ const Descriptor& find_policy(const std::string& name, const SourceLocation& ask
     if (d.name == name) return d;
     known.push_back(d.name);
   }
+  if (name == replayed_policy().name) return replayed_policy();
+  known.push_back(replayed_policy().name);
   throw UserError(asked_at, fmt::format("unknown policy \"{}\"{}", name, config::did_you_mean(name, known)), known);
 }
 

@@ -45,12 +45,16 @@ void check_shape(const trace::TraceInfo& info, const config::Run& run, const std
                   m.n_kv_heads, m.head_dim));
 }
 
-// The content of files that parameters name: other policies, profiles.
+// The content of files that parameters name: other policies, profiles, recorded selections.
 std::string named_files(const config::Node& parameters) {
   std::string text;
   for (const auto& [key, value] : parameters.entries()) {
     if (value.kind() == config::Node::Kind::kMap) text += named_files(value);
     if (value.kind() != config::Node::Kind::kScalar) continue;
+    if (key == "selections") {
+      text += value.text() == "none" ? "" : read_bytes(value.text());
+      continue;
+    }
     const bool is_profile = key == "profile";
     const auto path = config::find_config_if_any(is_profile ? "profiles" : "policies", value.text(), value.where());
     if (!path) continue;
