@@ -20,6 +20,6 @@ if [ "${1:-}" != --quick ]; then
   ctest --test-dir build-sanitize --output-on-failure -j "$jobs"
 fi
 echo "== Release"
-configure build -DCMAKE_BUILD_TYPE=Release -DKVCAST_SANITIZE=OFF
+configure build -DCMAKE_BUILD_TYPE=Release -DKVCAST_SANITIZE=OFF -DKVCAST_PCH=OFF
 cmake --build build -j "$jobs" -- --quiet
 ctest --test-dir build --output-on-failure -j "$jobs"
