@@ -8,7 +8,7 @@
 
 #include "accuracy/score.hpp"
 #include "config/yaml.hpp"
-#include "trace/recipe.hpp"
+#include "synth/recipe.hpp"
 
 namespace kvcast::accuracy {
 

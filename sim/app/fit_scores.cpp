@@ -12,8 +12,9 @@
 #include "base/whole_file.hpp"
 #include "config/find.hpp"
 #include "config/run.hpp"
+#include "policies/all.hpp"
+#include "policies/replay_needs.hpp"
 #include "policy/policy.hpp"
-#include "policy/replay_needs.hpp"
 #include "score/benchmark.hpp"
 
 namespace kvcast::app {

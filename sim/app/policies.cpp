@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands.hpp"
+#include "policies/all.hpp"
 #include "policy/policy.hpp"
 #include "serve/catalogue.hpp"
 

@@ -9,6 +9,7 @@
 #include "base/parallel.hpp"
 #include "base/whole_file.hpp"
 #include "config/run.hpp"
+#include "policies/all.hpp"
 #include "replay/replay.hpp"
 #include "result/json.hpp"
 #include "score/task_score.hpp"

@@ -10,8 +10,8 @@
 #include "config/find.hpp"
 #include "config/model.hpp"
 #include "config/section.hpp"
+#include "synth/synthetic.hpp"
 #include "trace/inspect.hpp"
-#include "trace/synthetic.hpp"
 #include "trace/trace_file.hpp"
 
 namespace kvcast::app {

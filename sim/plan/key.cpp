@@ -10,6 +10,7 @@
 #include "config/run.hpp"
 #include "config/section.hpp"
 #include "config/text.hpp"
+#include "policies/all.hpp"
 #include "policy/policy.hpp"
 
 namespace kvcast::plan {

@@ -12,6 +12,7 @@
 #include "plan/key.hpp"
 #include "plan/question.hpp"
 #include "plan/target.hpp"
+#include "policies/all.hpp"
 #include "policy/policy.hpp"
 #include "result/metric.hpp"
 

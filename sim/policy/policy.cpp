@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "config/text.hpp"
+#include "policy/common_parameters.hpp"
 #include "policy/costs.hpp"
-#include "policy/shared_parameters.hpp"
 
 namespace kvcast::policy {
 ParameterValues::ParameterValues(const Descriptor& policy, const config::Node& given)
@@ -50,33 +49,6 @@ void Policy::prefill_layer(const PrefillLayer&, LayerOps&) const {}
 graph::OpId Policy::prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const {
   return ops.kernel(graph::Lane::kCompute, graph::Kind::kAttention, "prefill attention", causal_attention(chunk),
                     {ops.ready()});
-}
-
-void check_model(const Descriptor& descriptor, const config::Model& model, const SourceLocation& asked_at) {
-  if (model.latent && !descriptor.for_latent) {
-    std::vector<std::string> known;
-    for (const Descriptor& d : all_policies()) {
-      if (d.for_latent) known.push_back(d.name);
-    }
-    throw UserError(asked_at,
-                    fmt::format("policy: {} chooses by the keys of single heads, and in {} all heads share one latent "
-                                "vector a token",
-                                descriptor.name, model.title),
-                    known);
-  }
-  if (model.cache != config::Precision::kBf16 && descriptor.packs_cache) {
-    throw UserError(asked_at, fmt::format("policy: {} packs the cache by itself; leave deployment.kv_cache at bf16",
-                                          descriptor.name));
-  }
-}
-
-const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at) {
-  std::vector<std::string> known;
-  for (const Descriptor& d : all_policies()) {
-    if (d.name == name) return d;
-    known.push_back(d.name);
-  }
-  throw UserError(asked_at, fmt::format("unknown policy \"{}\"{}", name, config::did_you_mean(name, known)), known);
 }
 
 std::unique_ptr<Policy> make_policy(const Descriptor& descriptor, const config::Node& parameters,

@@ -114,9 +114,9 @@ class Policy {
   virtual Growth growth() const { return {}; }
 };
 
-struct Stages;  // policy/stages.hpp
+struct Stages;  // policy_parts/stages.hpp
 
-// What a sample trace must hold so that a replay over it stands for the whole model (policy/replay_needs.hpp).
+// What a sample trace must hold so that a replay over it stands for the whole model (policies/replay_needs.hpp).
 struct ReplayNeeds {
   bool coupled = false;       // heads share a budget or a choice: heads of all kinds in their usual shares
   bool whole_prompt = false;  // the policy looks at all queries of the prompt
@@ -147,21 +147,15 @@ struct Descriptor {
   std::vector<std::string_view> uncompressed_layers;  // parameters that leave layers of the model uncompressed
   // Tokens that a recall from the host brings at once, 0 where the parameters leave nothing to recall; empty: the
   // policy never recalls, or has a cache of its own. It gives the policy the parameter page_cache
-  // (policy/host_pages.hpp).
+  // (policy_parts/host_pages.hpp).
   std::function<std::int64_t(const ParameterValues&)> recall_page;
   bool for_latent = false;   // defined for latent attention, where all heads share one cached vector
   bool packs_cache = false;  // has a format of its own for the cache
 };
 
-// The one list, in the order of presentation.
-const std::vector<Descriptor>& all_policies();
-// UserError with all names where there is none.
-const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at = {});
 // The policy's rule; none where the parameters give no budget.
 std::optional<BudgetRule> budget_rule(const Descriptor& descriptor, const ParameterValues& values,
                                       const Lengths& lengths);
-// UserError with the reason where the policy makes no sense for the model.
-void check_model(const Descriptor& descriptor, const config::Model& model, const SourceLocation& asked_at);
 // Checks the parameters against the descriptor and makes the policy. `profile`: scores of attention heads in place of a
 // file's, for policies that need them.
 std::unique_ptr<Policy> make_policy(const Descriptor& descriptor, const config::Node& parameters,

@@ -2,8 +2,8 @@
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
-#include "policy/bases.hpp"
-#include "policy/spectrum.hpp"
+#include "policy_parts/bases.hpp"
+#include "policy_parts/spectrum.hpp"
 #include "replay/profile.hpp"
 #include "trace/safetensors.hpp"
 

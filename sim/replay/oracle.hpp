@@ -8,7 +8,7 @@
 
 #include "config/precision.hpp"
 #include "policy/layer_input.hpp"
-#include "policy/ranking.hpp"
+#include "policy_parts/ranking.hpp"
 #include "replay/target_recall.hpp"
 #include "trace/trace.hpp"
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "policies/all.hpp"
 
 namespace kvcast::replay {
 namespace {

@@ -42,10 +42,10 @@ std::vector<double> average_errors(std::span<const std::vector<double>> sets);
 // prompt queries.
 policy::Profile make_profile(std::span<const trace::Trace* const> traces, std::int64_t kept, int threads);
 
-// Writes the directions that Loki and InfiniGen may know beforehand (policy/bases.hpp), for the layers in the traces:
-// second moments of the prompts' keys and queries, each trace's with its own mean removed if the kind says so, summed
-// over the traces. Kinds for which a trace lacks the queries are left out; returns those written. Throws UserError as
-// above, and if the file cannot be written.
+// Writes the directions that Loki and InfiniGen may know beforehand (policy_parts/bases.hpp), for the layers in the
+// traces: second moments of the prompts' keys and queries, each trace's with its own mean removed if the kind says so,
+// summed over the traces. Kinds for which a trace lacks the queries are left out; returns those written. Throws
+// UserError as above, and if the file cannot be written.
 std::vector<std::string> write_bases(std::span<const trace::Trace* const> traces, const std::string& path, int threads);
 
 }  // namespace kvcast::replay

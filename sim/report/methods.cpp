@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/build.hpp"
+#include "policies/all.hpp"
 #include "policy/policy.hpp"
 #include "report/page.hpp"
 

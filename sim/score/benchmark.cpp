@@ -5,8 +5,9 @@
 
 #include "base/hash.hpp"
 #include "config/find.hpp"
-#include "policy/replay_needs.hpp"
-#include "trace/synthetic.hpp"
+#include "policies/all.hpp"
+#include "policies/replay_needs.hpp"
+#include "synth/synthetic.hpp"
 
 namespace kvcast::score {
 namespace {

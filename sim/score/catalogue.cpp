@@ -7,7 +7,8 @@
 
 #include "config/find.hpp"
 #include "config/section.hpp"
-#include "policy/replay_needs.hpp"
+#include "policies/all.hpp"
+#include "policies/replay_needs.hpp"
 
 namespace kvcast::score {
 namespace {

@@ -8,11 +8,12 @@
 #include "base/hash.hpp"
 #include "config/find.hpp"
 #include "config/model.hpp"
+#include "policies/all.hpp"
 #include "policy/policy.hpp"
 #include "policy/profile.hpp"
 #include "replay/rounded_cache.hpp"
 #include "replay/schedule.hpp"
-#include "trace/synthetic.hpp"
+#include "synth/synthetic.hpp"
 
 namespace kvcast::score {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "config/find.hpp"
 #include "config/model.hpp"
-#include "trace/synthetic.hpp"
+#include "synth/synthetic.hpp"
 
 namespace kvcast::score {
 namespace {

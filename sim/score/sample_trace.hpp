@@ -11,7 +11,7 @@
 #include <string>
 
 #include "config/precision.hpp"
-#include "trace/recipe.hpp"
+#include "synth/recipe.hpp"
 #include "trace/trace.hpp"
 
 namespace kvcast::score {

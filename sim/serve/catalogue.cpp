@@ -5,6 +5,7 @@
 
 #include "config/find.hpp"
 #include "plan/question.hpp"
+#include "policies/all.hpp"
 #include "result/json.hpp"
 
 namespace kvcast::serve {

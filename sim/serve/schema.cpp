@@ -7,8 +7,10 @@
 #include "base/error.hpp"
 #include "config/run.hpp"
 #include "plan/question.hpp"
+#include "policies/all.hpp"
+#include "policy/common_parameters.hpp"
 #include "policy/policy.hpp"
-#include "policy/shared_parameters.hpp"
+#include "policy_parts/shared_parameters.hpp"
 #include "serve/catalogue.hpp"
 
 namespace kvcast::serve {

@@ -11,8 +11,9 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "config/find.hpp"
+#include "policies/all.hpp"
 #include "score/benchmark.hpp"
-#include "trace/synthetic.hpp"
+#include "synth/synthetic.hpp"
 
 namespace kvcast::study {
 namespace {

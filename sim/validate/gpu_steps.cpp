@@ -11,8 +11,9 @@
 #include "config/find.hpp"
 #include "engine/engine.hpp"
 #include "lower/decode.hpp"
-#include "policy/hsa.hpp"
-#include "policy/rocketkv.hpp"
+#include "policies/all.hpp"
+#include "policies/hsa.hpp"
+#include "policies/rocketkv.hpp"
 #include "result/metric.hpp"
 #include "simulate/timed.hpp"
 

@@ -17,6 +17,7 @@
 
 #include "config/find.hpp"
 #include "config/hardware.hpp"
+#include "policies/all.hpp"
 #include "policy/policy.hpp"
 #include "simulate/cost_table.hpp"
 #include "simulate/experiment.hpp"

@@ -18,6 +18,7 @@
 #include "base/parallel.hpp"
 #include "base/random.hpp"
 #include "config/yaml.hpp"
+#include "policies/all.hpp"
 #include "replay/accuracy.hpp"
 #include "replay/replay.hpp"
 

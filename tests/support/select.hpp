@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/yaml.hpp"
+#include "policies/all.hpp"
 #include "policy/layer_input.hpp"
 #include "policy/policy.hpp"
 

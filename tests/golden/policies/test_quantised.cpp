@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "paper.hpp"
-#include "policy/kivi.hpp"
+#include "policies/kivi.hpp"
 #include "policy/recorder.hpp"
 #include "support/error_of.hpp"
 

@@ -1,5 +1,6 @@
 #include "oracle/experiment/policies.hpp"
 
+#include "policies/all.hpp"
 #include "support/memory_trace.hpp"
 
 namespace kvcast::tests {

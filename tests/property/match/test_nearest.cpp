@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "policies/all.hpp"
 #include "property/policies/settings.hpp"
 #include "study/match.hpp"
 

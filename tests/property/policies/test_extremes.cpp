@@ -1,6 +1,7 @@
 // Whatever stands in a policy's settings: it is refused by name and place, or it runs.
 #include <catch2/catch.hpp>
 
+#include "policies/all.hpp"
 #include "settings.hpp"
 #include "support/error_of.hpp"
 #include "support/memory_trace.hpp"

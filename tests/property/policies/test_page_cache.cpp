@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.hpp"
+#include "policies/all.hpp"
 #include "settings.hpp"
 #include "support/ops.hpp"
 #include "support/select.hpp"

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "policies/all.hpp"
 #include "policy/recorder.hpp"
 #include "settings.hpp"
 #include "support/error_of.hpp"

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "policies/all.hpp"
 #include "policy/recorder.hpp"
 #include "settings.hpp"
 #include "support/memory_trace.hpp"

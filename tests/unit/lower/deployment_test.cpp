@@ -7,6 +7,7 @@
 #include "lower/decode.hpp"
 #include "lower/dense.hpp"
 #include "lower/prefill.hpp"
+#include "policies/all.hpp"
 #include "policy/policy.hpp"
 
 using namespace kvcast;

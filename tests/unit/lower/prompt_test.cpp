@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "lower/prefill.hpp"
+#include "policies/all.hpp"
 
 namespace kvcast::lower {
 namespace {

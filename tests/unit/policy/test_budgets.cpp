@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "base/random.hpp"
-#include "policy/budgets.hpp"
+#include "policy_parts/budgets.hpp"
 
 namespace kvcast::policy {
 namespace {

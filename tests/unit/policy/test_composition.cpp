@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "policies/all.hpp"
 #include "support/error_of.hpp"
 #include "support/memory_trace.hpp"
 #include "support/ops.hpp"

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
+#include "policies/all.hpp"
 #include "policy/policy.hpp"
 
 namespace kvcast::policy {

@@ -2,7 +2,7 @@
 // bytes, 4 bytes a score; prompts of 100 tokens, 40 stay.
 #include <catch2/catch.hpp>
 
-#include "policy/head_split.hpp"
+#include "policy_parts/head_split.hpp"
 #include "unit/policy/two_sequences.hpp"
 
 namespace kvcast::tests {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "policy/vector_index.hpp"
+#include "policy_parts/vector_index.hpp"
 #include "support/ops.hpp"
 #include "support/select.hpp"
 #include "unit/policy/small_model.hpp"

@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
-#include "policy/keydiff.hpp"
-#include "policy/ranking.hpp"
+#include "policies/keydiff.hpp"
+#include "policy_parts/ranking.hpp"
 #include "support/memory_trace.hpp"
 
 namespace kvcast::policy {

@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 
-#include "policy/page_cache.hpp"
 #include "policy/pages.hpp"
-#include "policy/token_list.hpp"
+#include "policy_parts/page_cache.hpp"
+#include "policy_parts/token_list.hpp"
 
 namespace kvcast::policy {
 namespace {

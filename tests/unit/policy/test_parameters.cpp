@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "config/yaml.hpp"
+#include "policies/all.hpp"
 #include "policy/parameters.hpp"
 #include "policy/policy.hpp"
 #include "support/error_of.hpp"

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/random.hpp"
-#include "policy/ranking.hpp"
+#include "policy_parts/ranking.hpp"
 
 namespace kvcast::policy {
 namespace {

@@ -2,9 +2,9 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "policies/hsa.hpp"
+#include "policies/rocketkv.hpp"
 #include "policy/costs.hpp"
-#include "policy/hsa.hpp"
-#include "policy/rocketkv.hpp"
 #include "support/ops.hpp"
 #include "support/select.hpp"
 

@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 
-#include "policy/bases.hpp"
+#include "policy_parts/bases.hpp"
 #include "replay/profile.hpp"
 #include "support/error_of.hpp"
 #include "support/memory_trace.hpp"

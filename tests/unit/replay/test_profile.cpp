@@ -3,6 +3,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "policies/all.hpp"
 #include "policy/profile.hpp"
 #include "replay/profile.hpp"
 #include "support/error_of.hpp"

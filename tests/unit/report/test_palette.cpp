@@ -7,6 +7,7 @@
 #include <fstream>
 #include <set>
 
+#include "policies/all.hpp"
 #include "policy/policy.hpp"
 
 namespace {

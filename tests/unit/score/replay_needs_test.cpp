@@ -1,11 +1,12 @@
 // The sample traces that a policy needs follow from the policy: methods.yaml must not contradict it.
-#include "policy/replay_needs.hpp"
+#include "policies/replay_needs.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "policies/all.hpp"
 #include "score/catalogue.hpp"
-#include "trace/recipe.hpp"
+#include "synth/recipe.hpp"
 
 namespace kvcast::score {
 namespace {

@@ -4,8 +4,8 @@
 #include <map>
 #include <vector>
 
+#include "synth/synthetic.hpp"
 #include "trace/statistics.hpp"
-#include "trace/synthetic.hpp"
 
 using namespace kvcast;
 using namespace kvcast::trace;

@@ -5,8 +5,8 @@
 
 #include "base/error.hpp"
 #include "support.hpp"
+#include "synth/synthetic.hpp"
 #include "trace/rope.hpp"
-#include "trace/synthetic.hpp"
 #include "trace/trace_file.hpp"
 
 using namespace kvcast;

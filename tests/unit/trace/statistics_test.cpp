@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "trace/synthetic.hpp"
+#include "synth/synthetic.hpp"
 
 using namespace kvcast;
 using namespace kvcast::trace;

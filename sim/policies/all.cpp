@@ -1,0 +1,139 @@
+#include "policies/all.hpp"
+
+#include "base/error.hpp"
+#include "config/text.hpp"
+#include "policy/fields.hpp"
+#include "policy_parts/host_pages.hpp"
+#include "policy_parts/stages.hpp"
+
+namespace kvcast::policy {
+
+// Each policy's file defines describe_NAME(). A new policy is one file and one line here.
+#define KVCAST_POLICIES(X) \
+  X(full)                  \
+  X(exact_topk)            \
+  X(streaming_llm)         \
+  X(h2o)                   \
+  X(tova)                  \
+  X(raas)                  \
+  X(d2o)                   \
+  X(keydiff)               \
+  X(keyl2norm)             \
+  X(rkv)                   \
+  X(snapkv)                \
+  X(pyramidkv)             \
+  X(adakv)                 \
+  X(headkv)                \
+  X(cake)                  \
+  X(compresskv)            \
+  X(expected_attention)    \
+  X(kvzip)                 \
+  X(duo_attention)         \
+  X(razor_attention)       \
+  X(quest)                 \
+  X(sparq)                 \
+  X(loki)                  \
+  X(hsa)                   \
+  X(rocketkv)              \
+  X(rocketkv_mt)           \
+  X(squeezed_attention)    \
+  X(double_sparsity)       \
+  X(infllm_v2)             \
+  X(seer_attention)        \
+  X(twilight)              \
+  X(arkvale)               \
+  X(shadowkv)              \
+  X(infinigen)             \
+  X(freekv)                \
+  X(omnikv)                \
+  X(retroinfer)            \
+  X(magicpig)              \
+  X(retrieval_attention)   \
+  X(ctkvr)                 \
+  X(dsa)                   \
+  X(hisparse)              \
+  X(kivi)                  \
+  X(minference)            \
+  X(xattention)
+
+#define KVCAST_DECLARE(name) Descriptor describe_##name();
+KVCAST_POLICIES(KVCAST_DECLARE)
+#undef KVCAST_DECLARE
+
+namespace {
+
+void add_page_cache(Descriptor& d) {
+  d.parameters.push_back(whole("page_cache", 0, "tokens",
+                               "tokens of each head that stay on the GPU when a selection gives them up, the least "
+                               "recently used going first; 0: none, as published"));
+  d.make = [inner = std::move(d.make), page = d.recall_page](const ParameterValues& values, const Lengths& lengths) {
+    const KeptPages kept{values.integer("page_cache"), page(values)};
+    if (kept.tokens == 0) return inner(values, lengths);
+    if (kept.page == 0) throw UserError(values.where("page_cache"), "page_cache: nothing is in host memory");
+    if (kept.tokens < kept.page) {
+      throw UserError(values.where("page_cache"),
+                      fmt::format("page_cache: {} tokens hold no page of {}; 0 keeps none", kept.tokens, kept.page));
+    }
+    return keep_recalled(kept, inner(values, lengths));
+  };
+}
+
+std::vector<Descriptor> make_list() {
+  std::vector<Descriptor> list;
+#define KVCAST_ADD(name) list.push_back(describe_##name());
+  KVCAST_POLICIES(KVCAST_ADD)
+#undef KVCAST_ADD
+  for (Descriptor& d : list) {
+    if (!d.make) {
+      d.make = [stages = d.stages](const ParameterValues& values, const Lengths& lengths) {
+        Stages both = stages(values, lengths);
+        return two_stages(std::move(both.first), std::move(both.second));
+      };
+    }
+    if (d.recall_page) add_page_cache(d);
+    if (d.name == "full") continue;  // no layer of it is compressed
+    d.parameters.push_back(
+        whole("first_dense_layers", 0, "layers", "layers at the start that are left uncompressed", 0, 1000));
+    d.uncompressed_layers.emplace_back("first_dense_layers");
+    d.make = [inner = std::move(d.make)](const ParameterValues& values, const Lengths& lengths) {
+      return dense_first(static_cast<int>(values.integer("first_dense_layers")), inner(values, lengths));
+    };
+  }
+  return list;
+}
+
+}  // namespace
+
+const std::vector<Descriptor>& all_policies() {
+  static const std::vector<Descriptor> list = make_list();
+  return list;
+}
+
+void check_model(const Descriptor& descriptor, const config::Model& model, const SourceLocation& asked_at) {
+  if (model.latent && !descriptor.for_latent) {
+    std::vector<std::string> known;
+    for (const Descriptor& d : all_policies()) {
+      if (d.for_latent) known.push_back(d.name);
+    }
+    throw UserError(asked_at,
+                    fmt::format("policy: {} chooses by the keys of single heads, and in {} all heads share one latent "
+                                "vector a token",
+                                descriptor.name, model.title),
+                    known);
+  }
+  if (model.cache != config::Precision::kBf16 && descriptor.packs_cache) {
+    throw UserError(asked_at, fmt::format("policy: {} packs the cache by itself; leave deployment.kv_cache at bf16",
+                                          descriptor.name));
+  }
+}
+
+const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at) {
+  std::vector<std::string> known;
+  for (const Descriptor& d : all_policies()) {
+    if (d.name == name) return d;
+    known.push_back(d.name);
+  }
+  throw UserError(asked_at, fmt::format("unknown policy \"{}\"{}", name, config::did_you_mean(name, known)), known);
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,18 @@
+// The registry of policies.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "policy/policy.hpp"
+
+namespace kvcast::policy {
+
+// All policies in the order of presentation.
+const std::vector<Descriptor>& all_policies();
+// UserError with all names if there is no policy of that name.
+const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at = {});
+// UserError with the reason if the policy is undefined for the model.
+void check_model(const Descriptor& descriptor, const config::Model& model, const SourceLocation& asked_at);
+
+}  // namespace kvcast::policy

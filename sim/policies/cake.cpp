@@ -1,0 +1,108 @@
+// CAKE (Qin et al., "CAKE: Cascading and Adaptive KV Cache Eviction with Layer Preferences", ICLR 2025, arXiv
+// 2503.12491).
+//
+// Idea: layers whose attention is spread, and moves from query to query, need more; tokens whose weight varies matter.
+// Selection after the prompt: a layer's preference is H^(1/tau1)·V^(1/tau2), H = −Σ a·log a and V = Σ of the variances
+//   over the window's rows, both over all heads and the columns before the window; layers share (budget − w)·layers
+//   tokens by it. A token's score is the mean plus gamma times the variance of its weights over the rows, the mean over
+//   the group, pooled; the layer's best and the window stay.
+// `decode_eviction`: a step's own weights, reduced and pooled, rank what stands before the last w tokens; the cache
+//   stays as large as after the prompt.
+// Cost: SnapKV's with two more passes over the window's scores; decode eviction writes and ranks each step's weights.
+// Storage: SnapKV's in sum. The cascade (evicting layer by layer while the prompt is read) ends with the same budgets
+//   up to rounding; its smaller peak during the prompt is not modelled.
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy_parts/prompt_eviction.hpp"
+#include "policy_parts/shared_parameters.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+// CAKE that evicts at every step.
+class DecodingCake final : public Policy {
+ public:
+  explicit DecodingCake(const PromptEviction& setting) : s_(setting) {}
+
+  void survey(std::span<const LayerInput* const> layers) override { preferences_ = survey_preferences(s_, layers); }
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    const trace::TraceInfo& info = layer.info();
+    std::vector<double> preferences = preferences_;
+    if (preferences.empty()) {  // replayed alone, without a survey
+      const LayerInput* const alone = &layer;
+      preferences = survey_preferences(s_, {&alone, 1});
+    }
+    const std::int64_t budget = info.prompt_tokens <= s_.budget ? s_.budget
+                                                                : layer_budget(s_, layer.layer().id(), info.n_layers,
+                                                                               info.prompt_tokens, preferences);
+    return evicting_selector(layer, prompt_rule(s_, layer, budget), s_.block, false);
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    prompt_eviction_cost(s_, shape, static_cast<double>(s_.budget), ops);
+  }
+
+  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.budget}; }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    attend_and_evict(shape, false, shape.model->n_kv_heads, ops);
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const std::int64_t held = std::min(shape.tokens, s_.budget + 1);
+    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
+  }
+
+ private:
+  PromptEviction s_;
+  std::vector<double> preferences_;
+};
+
+Fields<PromptEviction> fields() {
+  using S = PromptEviction;
+  return prompt_eviction_fields(32, "avg", 5, {})
+      .add(group_parameter({"mean_weights", "sum_weights", "max_weights"}), &S::group)
+      .add(real("gamma", 200.0, "weight of a token's variance relative to its mean", 0, 1e9), &S::gamma)
+      .add(real("tau1", 1.0, "temperature of a layer's entropy in its preference", 0.01, 100), &S::tau1)
+      .add(real("tau2", 1.0, "temperature of a layer's variance in its preference", 0.01, 100), &S::tau2)
+      .add(choice("layers", {"preference", "uniform"}, "how layers share the budget: by preference, or equally"),
+           &S::layers, {LayerBudgets::kPreference, LayerBudgets::kUniform})
+      .add(flag("decode_eviction", false, "evict at every step, too, as the released code does"), &S::decode_eviction);
+}
+
+}  // namespace
+
+Descriptor describe_cake() {
+  Descriptor d;
+  d.name = "cake";
+  d.sentence = "SnapKV with scores that reward varying attention, and layers sharing the budget by how they attend.";
+  d.category = "drop";
+  d.paper = "Qin et al., CAKE, ICLR 2025 (arXiv 2503.12491)";
+  const PromptEviction start = {.scores = TokenScores::kVariance};
+  describe_prompt_eviction(d, fields(), start);
+  d.budget_convention =
+      "retained: of the prompt, the window included, on average over layers; generated tokens on top, "
+      "or, with decode_eviction, the current token";
+  d.formulas = {"traffic: 2·n_kv·(B_l + T)·d·b a step in layer l, Σ B_l = layers·budget",
+                "storage: 2·n_kv·Σ_l (B_l + T)·d·b; with decode_eviction T is at most 1"};
+  d.differences = {"the released code leaves prompts up to budget + window whole; here a prompt over the budget is cut",
+                   "tau1 and tau2 come from the released tables by model and budget; 1 and 1 are its fall-back",
+                   "preferences of layers that the trace does not hold are those of the nearest one that it does",
+                   "the cascade's smaller memory peak during the prompt is not modelled; with block, preferences are "
+                   "those of the whole prompt"};
+  d.make = [fields = fields(), start](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
+    const PromptEviction s = read_prompt_eviction(fields, values, start);
+    if (s.decode_eviction) return std::make_unique<DecodingCake>(s);
+    return two_stages(evict_after_prompt(s), read_all());
+  };
+  d.stages = [stages = d.stages](const ParameterValues& values, const Lengths& lengths) {
+    if (values.flag("decode_eviction")) {
+      throw UserError(values.where("decode_eviction"), "cake is a first stage only where it evicts once");
+    }
+    return stages(values, lengths);
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy

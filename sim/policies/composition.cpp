@@ -1,0 +1,91 @@
+#include "policies/composition.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "config/run.hpp"
+#include "policies/all.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+bool declares(const Descriptor& d, const char* key) {
+  return std::any_of(d.parameters.begin(), d.parameters.end(), [&](const Parameter& p) { return p.key == key; });
+}
+
+// A file that names itself would never end.
+class Inside {
+ public:
+  explicit Inside(const config::PolicyChoice& choice) {
+    if (++depth() <= 8) return;
+    --depth();
+    throw UserError(choice.where, fmt::format("policies inside policies more than 8 deep: {} again", choice.name));
+  }
+  ~Inside() { --depth(); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  static int& depth() {
+    thread_local int now = 0;
+    return now;
+  }
+};
+
+config::Node number(std::int64_t n) { return config::Node::scalar(std::to_string(n), {}); }
+
+}  // namespace
+
+Parameter policy_parameter(std::string key, std::string fallback, std::string meaning, std::vector<std::string> names) {
+  names.emplace_back("<policy>");
+  return {.key = std::move(key),
+          .fallback = std::move(fallback),
+          .unit = "",
+          .meaning = std::move(meaning) + "; a name, a file, or a map of one and its parameters",
+          .names = std::move(names)};
+}
+
+std::unique_ptr<Policy> read_policy(const ParameterValues& values, const std::string& key, const Lengths& lengths) {
+  const config::PolicyChoice choice = config::read_policy(values.node(key));
+  const Inside inside(choice);
+  return make_policy(find_policy(choice.name, choice.where), choice.parameters, lengths, values.profile());
+}
+
+Stages read_stages(const ParameterValues& values, const std::string& key, const Lengths& lengths,
+                   std::optional<std::int64_t> budget, bool traffic) {
+  const config::PolicyChoice choice = config::read_policy(values.node(key));
+  const Inside inside(choice);
+  const Descriptor& d = find_policy(choice.name, choice.where);
+  const auto refuse = [&](const std::string& why) {
+    return UserError(choice.where, fmt::format("{}: {} {}", key, d.name, why));
+  };
+  if (!d.stages) {
+    std::vector<std::string> known;
+    for (const Descriptor& other : all_policies()) {
+      if (other.stages) known.push_back(other.name);
+    }
+    throw UserError(choice.where, fmt::format("{}: {} does not split into two stages", key, d.name), known);
+  }
+  config::Node parameters = choice.parameters;
+  if (parameters.find("first_dense_layers") != nullptr) {
+    throw refuse("must not set first_dense_layers: the policy around it does");
+  }
+  if (budget) {
+    // A file's budget gives way; one written here would be silently lost.
+    const config::Node written = values.node(key);
+    for (const char* own : {"budget", "budget_convention"}) {
+      if (written.kind() != config::Node::Kind::kMap || written.find(own) == nullptr) continue;
+      throw refuse(fmt::format("must not set {}: the policy around it does", own));
+    }
+    if (!declares(d, "budget")) throw refuse("has no budget");
+    parameters = parameters.with("budget", number(*budget));
+    if (traffic && declares(d, "budget_convention")) {
+      parameters = parameters.with("budget_convention", config::Node::scalar("traffic", {}));
+    }
+  }
+  ParameterValues inner(d, parameters);
+  inner.set_profile(values.profile());
+  return d.stages(inner, lengths);
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,378 @@
+// CTkvr (Lu et al., "CTKVR: Efficient KV Cache Retrieval for Long-Context LLMs via Centroid-then-Token Indexing", 2025,
+// section 3, algorithms 1 and 2).
+//
+// Idea: queries that are near in position are alike after RoPE, and like queries score the same keys high. The last
+//   prompt queries serve as centroids of an inverted file over the keys; what a decode query's nearest centroids list
+//   is reranked by true scores.
+// Selection. After the prompt: for each of C prompt queries and each KV head, the best ρ = ⌊recall_factor·budget⌋ keys
+//   by max over the group of softmax weight over all prompt keys; sink and window, which stay on the GPU, are left out
+//   before the best are taken. Each step: (recall) the C' centroids of the largest cosine, max over the group; the
+//   union of their lists is K_rec; (rerank) the best `budget` of it by max over the group of softmax(q·k / √d) over
+//   K_rec; (update) the step's query becomes a centroid with the best ρ of K_rec and the oldest one goes, from the next
+//   step on.
+// Cost. Prefill: centroids copied and normalised, scores 2·n_q·C·S·d flops, top-ρ of n_kv·C rows, KV to the host.
+//   Step: n_q·C·d·b read for cosines, top-C', lists deduplicated (n_kv·C'·ρ·4); positions and queries to the host; the
+//   CPU scores n_kv·L_rec keys, ranks them by n_q·L_rec scores of 4 bytes and attends to n_kv·budget pairs while the
+//   GPU attends to sink and window; outputs back, merged. The update copies ρ positions a KV head to the GPU beside
+//   that.
+// Storage: n_kv·C·ρ·4 + n_q·C·d·b + KV of sink and window on the GPU, a layer; all other KV in host memory.
+// Limit: a budget that covers all tokens leaves everything on the GPU: full attention.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy_parts/centroid_index.hpp"
+#include "policy_parts/ranking.hpp"
+#include "policy_parts/shared_parameters.hpp"
+#include "policy_parts/stages.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kind;
+using graph::Lane;
+using graph::OpId;
+
+constexpr const char* kUpdated = "centroids updated";  // what the next step's recall waits for
+
+struct Setting {
+  std::int64_t budget = 0, lists = 0;      // ρ', ρ
+  std::int64_t centroids = 0, looked = 0;  // C, C'
+  Place place = Place::kLast;
+  std::uint64_t seed = 0;
+  bool rerank = true, update = true, departed = false, pairwise = false;
+  StaticTokens fixed;
+};
+
+class CentroidSearch final : public HostSearch {
+ public:
+  CentroidSearch(const LayerInput& input, int kv_head, std::span<const std::size_t> rows, const Setting& setting)
+      : layer_(input.layer()),
+        kv_head_(kv_head),
+        s_(setting),
+        centroids_(rows.size()),
+        at_prompt_(setting.fixed.host(input.info().prompt_tokens, input.info().prompt_tokens)),
+        marked_(static_cast<std::size_t>(input.info().positions())) {
+    find_nearest(rows);
+    // Of thousands of lists a few are looked up, and which ones does not depend on what is in them: those alone are
+    // made.
+    std::vector<std::size_t> looked_up;
+    for (std::size_t c = 0; c < centroids_; ++c) {
+      if (slots_[c] == kNever) continue;
+      slots_[c] = looked_up.size();
+      looked_up.push_back(rows[c]);
+    }
+    lists_.emplace(layer_, kv_head, looked_up, at_prompt_, static_cast<std::size_t>(setting.lists));
+  }
+
+  void step(int t, Range host, std::span<HeadSelection> out) override {
+    recall(t, host);
+    HeadSelection& head = out[0];
+    head.counts.scored = static_cast<std::int64_t>(centroids_);
+    head.counts.candidates = static_cast<std::int64_t>(recalled_.size());
+    rerank(t);
+    best_of_recalled(s_.rerank ? s_.budget : head.counts.candidates, head.attended);
+    if (s_.update) best_of_recalled(s_.lists, updates_.emplace_back());
+  }
+
+ private:
+  static constexpr std::size_t kNever = ~std::size_t{0};
+
+  // The nearest centroids of every step. With updates, step t finds the queries of the steps before it at the end of
+  // the queue, and as many of the oldest gone from its front.
+  void find_nearest(std::span<const std::size_t> rows) {
+    const std::vector<float> likeness = query_likeness(layer_, kv_head_, rows);
+    const auto steps = static_cast<std::size_t>(layer_.info().decode_steps);
+    const std::size_t columns = likeness.size() / steps;
+    slots_.assign(centroids_, kNever);
+    for (std::size_t t = 0; t < steps; ++t) {
+      const std::size_t oldest = s_.update ? t : 0;
+      std::vector<std::int32_t>& nearest = nearest_.emplace_back();
+      ranking_.select(std::span(likeness).subspan(t * columns + oldest, centroids_),
+                      static_cast<std::size_t>(s_.looked), nearest);
+      for (std::int32_t& centroid : nearest) {
+        centroid += static_cast<std::int32_t>(oldest);
+        if (static_cast<std::size_t>(centroid) < centroids_) slots_[static_cast<std::size_t>(centroid)] = 0;
+      }
+    }
+  }
+
+  // The union of the lists of the nearest centroids, ascending.
+  void recall(int t, Range host) {
+    for (const std::int32_t centroid : nearest_[static_cast<std::size_t>(t)]) {
+      for (const std::int32_t p : list(static_cast<std::size_t>(centroid))) marked_[static_cast<std::size_t>(p)] = 1;
+    }
+    if (s_.departed) {
+      for (std::int64_t p = at_prompt_.end; p < host.end; ++p) marked_[static_cast<std::size_t>(p)] = 1;
+    }
+    recalled_.clear();
+    for (std::int64_t p = host.begin; p < host.end; ++p) {
+      char& mark = marked_[static_cast<std::size_t>(p)];
+      if (mark != 0) recalled_.push_back(static_cast<std::int32_t>(p));
+      mark = 0;
+    }
+  }
+
+  std::span<const std::int32_t> list(std::size_t centroid) const {
+    if (centroid < centroids_) return lists_->list(slots_[centroid]);
+    return updates_[centroid - centroids_];
+  }
+
+  void rerank(int t) {
+    const int members = layer_.info().group();
+    const float scale = 1.0f / std::sqrt(static_cast<float>(layer_.info().head_dim));
+    scores_.assign(recalled_.size(), 0.0f);
+    weights_.resize(recalled_.size());
+    if (recalled_.empty()) return;
+    for (int g = 0; g < members; ++g) {
+      const float* const row = layer_.decode_scores(kv_head_ * members + g).row(static_cast<std::size_t>(t));
+      for (std::size_t i = 0; i < recalled_.size(); ++i) weights_[i] = row[recalled_[i]];
+      softmax(weights_, scale);
+      for (std::size_t i = 0; i < scores_.size(); ++i) scores_[i] = std::max(scores_[i], weights_[i]);
+    }
+  }
+
+  void best_of_recalled(std::int64_t k, std::vector<std::int32_t>& out) {
+    ranking_.select(scores_, static_cast<std::size_t>(k), out);
+    for (std::int32_t& i : out) i = recalled_[static_cast<std::size_t>(i)];
+  }
+
+  const trace::Layer& layer_;
+  int kv_head_;
+  const Setting& s_;
+  std::size_t centroids_;
+  Range at_prompt_;
+  std::vector<std::vector<std::int32_t>> nearest_;  // by step; prompt queries, then decode queries
+  std::vector<std::size_t> slots_;                  // of prompt queries among the lists, kNever where none looks there
+  std::optional<CentroidLists> lists_;
+  std::vector<std::vector<std::int32_t>> updates_;  // lists of the decode queries
+  std::vector<char> marked_;
+  Ranking ranking_;
+  std::vector<std::int32_t> recalled_;
+  std::vector<float> scores_, weights_;
+};
+
+class Ctkvr final : public Policy {
+ public:
+  explicit Ctkvr(const Setting& setting) : s_(setting) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    const trace::TraceInfo& info = layer.info();
+    const std::vector<std::int64_t> positions =
+        centroid_positions(s_.place, s_.centroids, info.prompt_tokens, Stream(s_.seed));
+    const std::vector<std::size_t> rows = query_rows(info, positions);
+    return search_host(layer, s_.fixed, false, [&](const LayerInput& input, int kv_head) {
+      return std::make_unique<CentroidSearch>(input, kv_head, rows, s_);
+    });
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    offload_prompt(shape, s_.fixed, ops);
+    const auto prompt = static_cast<double>(shape.prompt_tokens), queries = static_cast<double>(s_.centroids);
+    const double host = static_cast<double>(s_.fixed.host(shape.prompt_tokens, shape.prompt_tokens).size());
+    const double rows = shape.batch * m.q_heads * queries, shared = shape.batch * m.kv_heads * queries;
+    // The prompt's last queries in one piece, for the product with the keys; normalised, for the steps' cosines.
+    const graph::Kernel copy{graph::KernelClass::kElementwise, rows * m.row(), rows * m.row()};
+    const OpId taken = ops.kernel(Lane::kCompute, Kind::kIndex, "take centroids", copy, {ops.ready()});
+    const OpId normal = ops.kernel(Lane::kCompute, Kind::kIndex, "normalise centroids", copy, {taken});
+    const OpId scores = ops.kernel(Lane::kCompute, Kind::kIndex, "centroid scores",
+                                   graph::Gemm{rows, prompt, m.d, m.element}, {normal});
+    graph::Kernel reduce{graph::KernelClass::kReduce, rows * prompt * m.element, shared * prompt * m.element};
+    reduce.blocks = rows;
+    reduce.flops = 4 * rows * prompt;  // maximum, exponential, sum, quotient
+    const OpId weights = ops.kernel(Lane::kCompute, Kind::kIndex, "softmax, max over group", reduce, {scores});
+    const double kept = std::min(static_cast<double>(s_.lists), host);
+    if (kept <= 0) return;
+    ops.kernel(Lane::kCompute, Kind::kIndex, "centroid lists", graph::TopK{shared, host, kept, m.element}, {weights});
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    offload_token(shape, ops);
+    const double centroids = shape.sum(&HeadCounts::scored), recalled = shape.sum(&HeadCounts::candidates);
+    const OpId start = ops.join(Lane::kCompute, {ops.ready(), ops.noted(kUpdated)});
+    const OpId nearest = score_and_rank(shape, centroids * m.group * m.row(), 2 * centroids * m.group * m.d,
+                                        static_cast<double>(s_.looked), ops, start);
+    const OpId united = unite(shape, recalled, ops, nearest);
+    const double queries = shape.batch * m.q_heads * m.row();
+    const OpId sent = send_to_host("recalled positions and queries", recalled * kIndexBytes + queries, ops, united);
+    const OpId attended = s_.rerank ? rerank_and_attend(shape, ops, sent) : attend_to_recalled(shape, ops, sent);
+    attend_and_merge(shape, ops, united, attended);
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const Dims m(*shape.model);
+    const double copies = shape.batch * shape.model->layers * static_cast<double>(s_.centroids);
+    const std::int64_t prompt = shape.lengths.prompt_tokens;
+    const auto listed = static_cast<double>(std::min(s_.lists, s_.fixed.host(prompt, prompt).size()));
+    std::vector<MemoryItem> items = split_cache(shape, s_.fixed.on_gpu(prompt, shape.tokens));
+    items.push_back({graph::Pool::kHbm, "centroid lists", copies * m.kv_heads * listed * kIndexBytes});
+    items.push_back({graph::Pool::kHbm, "centroids", copies * m.q_heads * m.row()});
+    return items;
+  }
+
+ private:
+  // The union of the lists looked up. Hashed: each entry is marked in a table. Pairwise: each list is compared with
+  // those before it, entry by entry, in one thread block a KV head.
+  OpId unite(const DecodeLayer& shape, double recalled, LayerOps& ops, OpId after) const {
+    const auto heads = static_cast<double>(shape.heads.size());
+    const auto lists = static_cast<double>(s_.looked), entries = static_cast<double>(s_.lists);
+    graph::Kernel work{graph::KernelClass::kGather, heads * lists * entries * kIndexBytes, recalled * kIndexBytes};
+    if (s_.pairwise) {
+      work.flops = heads * lists * (lists - 1) / 2 * entries * entries * 2;  // comparison, then the mark
+      work.blocks = heads;
+    }
+    return ops.kernel(Lane::kCompute, Kind::kScore, "unite lists", work, {after});
+  }
+
+  // Scores of the recalled keys on the CPU.
+  static graph::CpuWork score_recalled(const DecodeLayer& shape) {
+    const Dims m(*shape.model);
+    const auto rows = static_cast<double>(shape.heads.size());
+    const double recalled = shape.sum(&HeadCounts::candidates) / rows;
+    return {.items = rows,
+            .bytes_per_item = recalled * m.row(),
+            .flops_per_item = 2 * m.group * recalled * m.d,
+            .unit_bytes = m.row(),
+            .places_per_item = recalled,
+            .region_bytes = static_cast<double>(shape.tokens) * m.row()};
+  }
+
+  OpId rerank_and_attend(const DecodeLayer& shape, LayerOps& ops, OpId sent) const {
+    const OpId scored = ops.cpu("rerank", score_recalled(shape), {sent});
+    const OpId ranked = rank(shape, shape.sum(&HeadCounts::cpu_attended), ops, scored);
+    const OpId attended = ops.cpu("attention to the found", cpu_attention(shape), {ranked});
+    if (s_.update) update(shape, ops, ranked);
+    return attended;
+  }
+
+  OpId attend_to_recalled(const DecodeLayer& shape, LayerOps& ops, OpId sent) const {
+    const OpId attended = ops.cpu("attention to the found", cpu_attention(shape), {sent});
+    if (s_.update) update(shape, ops, rank(shape, listed(shape), ops, attended));
+    return attended;
+  }
+
+  // The `kept` best of the recalled, over all heads, by scores that lie in memory: one pass to reduce them over the
+  // group, one to rank.
+  static OpId rank(const DecodeLayer& shape, double kept, LayerOps& ops, OpId after) {
+    const auto rows = static_cast<double>(shape.heads.size());
+    const double scores = Dims(*shape.model).group * shape.sum(&HeadCounts::candidates) / rows;
+    const double ranked = shape.sum(&HeadCounts::candidates) / rows;
+    return ops.cpu("top-k on the CPU",
+                   {.items = rows,
+                    .bytes_per_item = scores * kScoreBytes,
+                    .flops_per_item = scores,
+                    .unit_bytes = scores * kScoreBytes,
+                    .ranked_per_item = ranked,
+                    .kept_per_item = kept / rows},
+                   {after});
+  }
+
+  // Positions of a new list, over all heads.
+  double listed(const DecodeLayer& shape) const {
+    double positions = 0;
+    for (const HeadCounts& head : shape.heads) {
+      positions += static_cast<double>(std::min(s_.lists, head.candidates));
+    }
+    return positions;
+  }
+
+  // A list of each KV head to the GPU, where the query takes the oldest centroid's place; nothing waits for it in this
+  // step.
+  void update(const DecodeLayer& shape, LayerOps& ops, OpId ranked) const {
+    const Dims m(*shape.model);
+    const double positions = listed(shape);
+    if (positions <= 0) return;
+    graph::Copy copy;
+    copy.direction = graph::Direction::kHostToDevice;
+    copy.runs = 1;
+    copy.run_bytes = positions * kIndexBytes;
+    const OpId lists = ops.copy(Lane::kCopyA, "new centroid's lists", copy, {ranked});
+    const double queries = shape.batch * m.q_heads * m.row();
+    ops.note(kUpdated, ops.kernel(Lane::kSelect, Kind::kIndex, "replace oldest centroid",
+                                  graph::Kernel{graph::KernelClass::kElementwise, queries, queries}, {lists}));
+  }
+
+  Setting s_;
+};
+
+std::int64_t centroids_of(const ParameterValues& values, std::int64_t prompt) {
+  return values.is_text("centroids") ? std::clamp<std::int64_t>(prompt / 16, 1, 2048)
+                                     : std::min(values.integer("centroids"), prompt);
+}
+
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens that rerank leaves of the recalled, a KV head", 1024), &S::budget)
+          .add(whole_or("centroids", "adaptive", "queries",
+                        "prompt queries that serve as centroids; adaptive: min(2048, prompt/16)", 1, 1e6))
+          .add(whole("retrieved_centroids", 4, "centroids", "nearest centroids whose lists are recalled", 1, 1e6),
+               &S::looked)
+          .add(real("recall_factor", 2.5, "keys that a centroid lists, as a multiple of the budget", 1, 1000))
+          .add(choice("positions", place_names(), "which prompt queries become centroids"), &S::place)
+          .add(whole("seed", 1, "", "of random positions", 0, 1e15), &S::seed)
+          .add(flag("rerank", true, "false: attends to all that was recalled"), &S::rerank)
+          .add(flag("update", true, "each decode query becomes a centroid in the oldest one's place"), &S::update)
+          .add(choice("dedup", {"hashed", "pairwise"},
+                      "how the lists looked up are united: by marks in a table, or by comparing each two of them"),
+               &S::pairwise)
+          .add(flag("departed", false, "tokens that left the window are candidates at every step"), &S::departed)
+          .add(static_fields(128, 512), &S::fixed);
+  return all;
+}
+
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+  Setting s = fields().read(values);
+  if (s.budget >= lengths.bound() || s.fixed.sink + s.fixed.recent >= lengths.bound()) {
+    return two_stages(keep_all(), read_all());
+  }
+  s.lists = static_cast<std::int64_t>(values.number("recall_factor") * static_cast<double>(s.budget));
+  s.centroids = centroids_of(values, lengths.prompt_tokens);
+  s.looked = std::min(s.looked, s.centroids);
+  return std::make_unique<Ctkvr>(s);
+}
+
+}  // namespace
+
+Descriptor describe_ctkvr() {
+  Descriptor d;
+  d.name = "ctkvr";
+  d.sentence = "Looks up what the most similar prompt queries scored high, reranks it on the CPU and attends there.";
+  d.category = "retrieval (CPU)";
+  d.paper = "Lu et al., CTKVR: Efficient KV Cache Retrieval via Centroid-then-Token Indexing, 2025";
+  d.parameters = fields().parameters();
+  d.budget_convention =
+      "selected: tokens attended to on the CPU, a KV head; sink and recent come on top (rerank: false: as many as were "
+      "recalled)";
+  d.formulas = {
+      "traffic: GPU n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; CPU n_kv·(L_rec + 2·budget)·d·b + n_q·L_rec·4; to the host "
+      "n_kv·L_rec·4 "
+      "+ n_q·d·b, back n_q·(d·b + 4) a step and, with update, n_kv·ρ·4",
+      "storage: GPU n_kv·C·ρ·4 + n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; host 2·n_kv·(L − sink − recent)·d·b",
+      "CPU work with rerank over without: (L_rec + 2·budget) / (2·L_rec)"};
+  d.differences = {"the paper does not state how long the static parts are; here they are outside the lists",
+                   "a token that leaves the window can be found only where a list names it, as the paper's update "
+                   "ranks recalled keys alone; departed: true makes all of them candidates",
+                   "static attention runs on the model's stream behind the recall, not on a second stream"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    const Setting s = fields().read(values);
+    const auto listed = static_cast<std::int64_t>(values.number("recall_factor") * static_cast<double>(s.budget));
+    return BudgetRule{.tokens = s.rerank ? s.budget : s.looked * listed,
+                      .beside = s.fixed.sink + s.fixed.recent,
+                      .fewer = BudgetRule::kAny,
+                      .counts = BudgetRule::Counts::kSelected};
+  };
+  d.needs = [](const ParameterValues& values, const Lengths& lengths) {
+    const bool last = parse_place(values.text("positions")) == Place::kLast;
+    return ReplayNeeds{.whole_prompt = !last, .window = centroids_of(values, lengths.prompt_tokens)};
+  };
+  d.make = make;
+  return d;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,213 @@
+// Double Sparsity (Yang et al., "Post-Training Sparse Attention with Double Sparsity", 2024, arXiv 2408.07092; code:
+// andy-yang-1/DoubleSparse).
+//
+// Idea: which channels decide the scores of a head hardly depends on the input, so that a small copy of these channels
+//   alone, in few bits, finds the tokens that matter.
+// Offline, for every KV head: the `channels` heaviest channels by mean |k|, mean |q| or their product (`calibrate_on`),
+//   q summed over the group. Weights that only calibration text shows are stood for by the prompt: all of its keys and
+//   its last `window` queries.
+// Selection, each step: q and k of these channels, each rounded to `label_bits` between its least and largest channel;
+//   score = their product, for each query head or reduced over the group; the best `budget` tokens.
+// Cost: n_kv·L·(r·bits/8 + 4) bytes of labels read; top-k over L; attention 2·n·budget·d·b; a label is appended. All
+//   serial.
+// Storage: 2·n_kv·L·d·b + the labels.
+#include <algorithm>
+#include <cmath>
+
+#include "policies/kivi.hpp"
+#include "policy/costs.hpp"
+#include "policy/fields.hpp"
+#include "policy_parts/shared_parameters.hpp"
+#include "policy_parts/stages.hpp"
+#include "policy_parts/token_top_k.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kernel;
+using graph::KernelClass;
+using graph::Kind;
+using graph::Lane;
+
+constexpr int kUnrounded = 16;  // bits at which labels are as the keys
+
+struct DoubleSetting {
+  std::int64_t budget = 0, channels = 0;
+  int label_bits = kUnrounded, window = 0;
+  std::string calibrate_on;
+  Group group = Group::kPerHead;
+  bool covers_all = false;
+
+  std::int64_t channels_of(int head_dim) const { return std::min<std::int64_t>(channels, head_dim); }
+  bool uses_queries() const { return calibrate_on != "k"; }
+  // A token's label with its scale and minimum.
+  double label_bytes(const Dims& m) const {
+    const double r = std::min(static_cast<double>(channels), m.d);
+    return label_bits == kUnrounded ? r * m.element : r * label_bits / 8 + 4;
+  }
+};
+
+class DoubleHead final : public HeadRetrieval {
+ public:
+  DoubleHead(const LayerInput& input, int kv_head, const TokenList& tokens, const DoubleSetting& setting)
+      : layer_(input.layer()),
+        first_q_(kv_head * input.info().group()),
+        r_(static_cast<std::size_t>(setting.channels_of(input.info().head_dim))),
+        s_(setting),
+        channels_(heaviest(kv_head)),
+        labels_(make_labels(kv_head)),
+        ranks_({{labels_.data(), labels_.size() / r_, r_, r_},
+                input.info().decode_steps,
+                static_cast<std::size_t>(input.info().group()),
+                [this](int t, std::size_t g, std::span<float> out) {
+                  label(layer_.decode_query(first_q_ + static_cast<int>(g), t), out.data());
+                }},
+               tokens, {setting.budget, 0, setting.group, 1.0f / std::sqrt(static_cast<float>(r_))}) {}
+
+  void step(int t, std::span<HeadSelection> out) override { ranks_.step(t, out); }
+
+ private:
+  // Σ |x| of a channel over the rows, added to `sum`.
+  static void add_magnitudes(const MatrixView& rows, std::vector<double>& sum) {
+    for (std::size_t i = 0; i < rows.rows; ++i) {
+      for (std::size_t j = 0; j < rows.cols; ++j) sum[j] += std::abs(static_cast<double>(rows.row(i)[j]));
+    }
+  }
+
+  std::vector<std::int32_t> heaviest(int kv_head) const {
+    const trace::TraceInfo& info = layer_.info();
+    std::vector<double> keys(static_cast<std::size_t>(info.head_dim)), queries(keys.size());
+    MatrixView prompt = layer_.keys(kv_head);
+    prompt.rows = static_cast<std::size_t>(info.prompt_tokens);
+    add_magnitudes(prompt, keys);
+    for (int g = 0; g < info.group() && s_.uses_queries(); ++g) {
+      add_magnitudes(layer_.window_queries(first_q_ + g, s_.window), queries);
+    }
+    std::vector<float> weight;
+    for (std::size_t j = 0; j < keys.size(); ++j) {
+      const double k = s_.calibrate_on == "q" ? 1 : keys[j], q = s_.uses_queries() ? queries[j] : 1;
+      weight.push_back(static_cast<float>(k * q));
+    }
+    std::vector<std::int32_t> best;
+    Ranking().select(weight, r_, best);
+    return best;
+  }
+
+  void label(const float* x, float* out) const {
+    for (std::size_t i = 0; i < r_; ++i) out[i] = x[channels_[i]];
+    if (s_.label_bits < kUnrounded) quantise(out, static_cast<std::int64_t>(r_), 1, s_.label_bits);
+  }
+
+  std::vector<float> make_labels(int kv_head) const {
+    const MatrixView keys = layer_.keys(kv_head);
+    std::vector<float> out(keys.rows * r_);
+    for (std::size_t i = 0; i < keys.rows; ++i) label(keys.row(i), out.data() + i * r_);
+    return out;
+  }
+
+  const trace::Layer& layer_;
+  int first_q_;
+  std::size_t r_;
+  DoubleSetting s_;
+  std::vector<std::int32_t> channels_;
+  std::vector<float> labels_;  // [positions × r]
+  TokenTopK ranks_;
+};
+
+class DoubleSparsity final : public Retrieval {
+ public:
+  explicit DoubleSparsity(const DoubleSetting& setting) : s_(setting) {}
+
+  bool per_query_head() const override { return s_.group == Group::kPerHead; }
+
+  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
+    return std::make_unique<DoubleHead>(layer, kv_head, tokens, s_);
+  }
+
+  void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    make_labels(shape.batch * m.kv_heads * static_cast<double>(kept), m, "labels of keys", ops);
+  }
+
+  void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    const graph::OpId labelled = make_labels(shape.batch * (m.kv_heads + m.q_heads), m, "labels of query and key", ops);
+    // Query heads that select for themselves still share the labels that are read.
+    const double keys = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
+    const auto r = static_cast<double>(s_.channels_of(shape.model->head_dim));
+    const graph::OpId chosen = score_and_rank(shape, keys * s_.label_bytes(m), 2 * keys * m.group * r,
+                                              static_cast<double>(s_.budget), ops, labelled);
+    ops.done(ops.attention(attention_over(shape, gathered_unit(shape)), {chosen}));
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
+    const Dims m(*shape.model);
+    const double heads = shape.batch * shape.model->layers * m.kv_heads;
+    return {{graph::Pool::kHbm, "labels of keys", heads * static_cast<double>(tokens) * s_.label_bytes(m)}};
+  }
+
+  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1}; }
+
+ private:
+  // Channels lie apart in the vectors that they are taken from.
+  graph::OpId make_labels(double vectors, const Dims& m, const char* label, LayerOps& ops) const {
+    const auto r = std::min(static_cast<double>(s_.channels), m.d);
+    Kernel work{KernelClass::kGather, vectors * r * m.element, vectors * s_.label_bytes(m)};
+    work.unit_bytes = m.element;
+    work.flops = 4 * vectors * r;  // smallest, largest, scale, round
+    return ops.kernel(Lane::kCompute, Kind::kIndex, label, work, {ops.ready()});
+  }
+
+  DoubleSetting s_;
+};
+
+const Fields<DoubleSetting>& fields() {
+  using S = DoubleSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens attended to a selecting head"), &S::budget)
+          .add(whole("channels", 16, "channels", "r: heaviest channels that labels hold, at most the head dimension", 1,
+                     65536),
+               &S::channels)
+          .add(whole("label_bits", 4, "bits", "of a channel in a label; 16: as in the key", 1, kUnrounded),
+               &S::label_bits)
+          .add(choice("calibrate_on", {"qk", "q", "k"},
+                      "magnitudes that make a channel heavy: of queries and keys, or one"),
+               &S::calibrate_on)
+          .add(whole("window", 32, "queries", "last prompt queries that calibration looks at", 1, 65536), &S::window)
+          .add(group_parameter({"per_head", "sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights",
+                                "max_weights"}),
+               &S::group);
+  return all;
+}
+
+}  // namespace
+
+Descriptor describe_double_sparsity() {
+  Descriptor d;
+  d.name = "double_sparsity";
+  d.sentence = "Keeps everything on the GPU and finds tokens by a few channels of their keys in few bits.";
+  d.category = "retrieval (GPU)";
+  d.paper = "Yang et al., Double Sparsity, 2024 (arXiv 2408.07092)";
+  d.parameters = fields().parameters();
+  d.budget_convention = "attended: per query head with group: per_head, else per KV head";
+  d.formulas = {"traffic: n_kv·L·(r·bits/8 + 4) + 2·n·budget·d·b a step, n = n_q per head, else n_kv",
+                "storage: 2·n_kv·L·d·b + n_kv·L·(r·bits/8 + 4)"};
+  d.differences = {
+      "channels follow from the prompt that they are used on; the released code calibrates once on other text, which "
+      "fits less well",
+      "the query heads of a KV head share one set of channels; the released code repeats keys for each query head",
+      "Double Sparsity-Offload, which fetches the tokens of the next layer from host memory, is left out"};
+  d.needs = [](const ParameterValues& values, const Lengths&) {
+    const DoubleSetting s = fields().read(values);
+    return ReplayNeeds{.window = s.uses_queries() ? s.window : 0};
+  };
+  d.stages = [](const ParameterValues& values, const Lengths& lengths) {
+    DoubleSetting s = fields().read(values);
+    s.covers_all = s.budget >= lengths.bound();
+    return Stages{keep_all(), std::make_unique<DoubleSparsity>(s)};
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,313 @@
+// DeepSeek sparse attention and its cache in host memory.
+//
+// dsa: DeepSeek-V3.2-Exp's lightning indexer (DeepSeek-AI, technical report, 2025). hisparse: the same with all pairs
+// in host memory (sgl-project/sglang, HiSparse).
+//
+// Idea: a small indexer with heads and keys of its own scores every token for all heads of a layer at once; attention
+//   reads the best ones alone, from HBM, or from a buffer that misses are fetched into.
+// Selection, each step: index(s) = Σ over index heads of w_h·ReLU(q_h·k_s); the `budget` best tokens, one set a KV head
+//   (with latent attention one a layer). The trained queries, keys and weights are in no trace. They are trained to
+//   match the sum of the attention weights of all heads, and that sum stands for their scores. hisparse: what is chosen
+//   must be in the buffer, whose least recently used tokens go (lower positions first among equals); it starts with the
+//   prompt's last tokens.
+// Cost: index keys read L·(d_I + 4) bytes of FP8 numbers and a scale, scores 2·L·H_I·d_I operations, top-k over L,
+//   attention over the budget's single tokens. hisparse: a kernel reads the misses from host memory before attention.
+// Storage: HBM as full and L·(d_I + 4) a layer; hisparse: HBM budget + spare tokens and the index, pinned DRAM as full.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy_parts/host_pages.hpp"
+#include "policy_parts/ranking.hpp"
+#include "policy_parts/shared_parameters.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kind;
+using graph::Lane;
+
+constexpr double kIndexScale = 4;  // bytes beside the FP8 numbers of an index key
+
+struct Setting {
+  std::int64_t budget = 2048;
+  double index_heads = 64, index_dim = 128;
+  std::int64_t buffer = 0;  // tokens on the GPU; 0: all
+  bool covers_all = false;
+};
+
+// Which tokens of a head are on the GPU, and when each was used last.
+class TokenBuffer {
+ public:
+  // Holds the last `size` of `tokens` tokens.
+  void start(std::int64_t tokens, std::int64_t size) {
+    used_.assign(static_cast<std::size_t>(tokens), kAbsent);
+    held_ = std::min(tokens, size);
+    std::fill(used_.end() - held_, used_.end(), -1);
+  }
+
+  // Step t chose `chosen` (ascending), and the newest token, the last of `tokens`, was appended.
+  void use(int t, std::int64_t tokens, std::int64_t size, HeadSelection& out) {
+    used_.resize(static_cast<std::size_t>(tokens), kAbsent);
+    take(static_cast<std::int32_t>(tokens) - 1, t);
+    for (const std::int32_t i : out.attended) {
+      if (take(i, t)) out.fetched.push_back(i);
+    }
+    const std::int64_t surplus = held_ - size;
+    if (surplus <= 0) return;
+    std::vector<std::pair<int, std::int32_t>> oldest;
+    for (std::size_t i = 0; i < used_.size(); ++i) {
+      if (used_[i] != kAbsent && used_[i] < t) oldest.emplace_back(used_[i], static_cast<std::int32_t>(i));
+    }
+    std::nth_element(oldest.begin(), oldest.begin() + surplus - 1, oldest.end());
+    for (std::int64_t i = 0; i < surplus; ++i) {
+      const std::int32_t gone = oldest[static_cast<std::size_t>(i)].second;
+      used_[static_cast<std::size_t>(gone)] = kAbsent;
+      out.evicted.push_back(gone);
+    }
+    held_ = size;
+    std::sort(out.evicted.begin(), out.evicted.end());
+  }
+
+ private:
+  static constexpr int kAbsent = -2;
+
+  bool take(std::int32_t token, int t) {
+    int& last = used_[static_cast<std::size_t>(token)];
+    const bool missed = last == kAbsent;
+    if (missed) ++held_;
+    last = t;
+    return missed;
+  }
+
+  std::vector<int> used_;  // by position: step of last use, -1 before the first
+  std::int64_t held_ = 0;
+};
+
+class DsaSelector final : public Selector {
+ public:
+  DsaSelector(const LayerInput& layer, const Setting& setting)
+      : layer_(layer.layer()), s_(setting), buffers_(static_cast<std::size_t>(layer.info().n_kv_heads)) {}
+
+  void prefill(LayerSelection& resident) override {
+    const std::int64_t prompt = layer_.info().prompt_tokens;
+    const std::int64_t held = s_.buffer > 0 && !s_.covers_all ? std::min(prompt, s_.buffer) : prompt;
+    resident.reset(buffers_.size(), false);
+    for (std::size_t h = 0; h < buffers_.size(); ++h) {
+      buffers_[h].start(prompt, held);
+      append_range(prompt - held, prompt, resident.heads[h].attended);
+    }
+  }
+
+  void step(int t, LayerSelection& out) override {
+    const std::int64_t n = layer_.info().prompt_tokens + t + 1;
+    out.reset(buffers_.size(), false);
+    for (std::size_t h = 0; h < buffers_.size(); ++h) {
+      HeadSelection& head = out.heads[h];
+      if (s_.budget >= n) {
+        append_range(0, n, head.attended);
+      } else {
+        score(static_cast<int>(h), t, n);
+        ranking_.select(scores_, static_cast<std::size_t>(s_.budget), head.attended);
+        head.counts.scored = n;
+      }
+      if (s_.buffer == 0 || s_.covers_all) continue;
+      buffers_[h].use(t, n, s_.buffer, head);
+      head.counts.fetched_runs = static_cast<std::int64_t>(head.fetched.size());
+      head.counts.corrected = !head.fetched.empty();
+    }
+  }
+
+ private:
+  static void append_range(std::int64_t begin, std::int64_t end, std::vector<std::int32_t>& out) {
+    for (std::int64_t i = begin; i < end; ++i) out.push_back(static_cast<std::int32_t>(i));
+  }
+
+  void score(int kv_head, int t, std::int64_t n) {
+    scores_.assign(static_cast<std::size_t>(n), 0.0f);
+    const int members = layer_.info().group();
+    const float scale = 1.0f / std::sqrt(static_cast<float>(layer_.info().head_dim));
+    for (int g = 0; g < members; ++g) {
+      const float* const row = layer_.decode_scores(kv_head * members + g).row(static_cast<std::size_t>(t));
+      weights_.assign(row, row + n);
+      softmax(weights_, scale);
+      for (std::size_t i = 0; i < scores_.size(); ++i) scores_[i] += weights_[i];
+    }
+  }
+
+  const trace::Layer& layer_;
+  Setting s_;
+  std::vector<TokenBuffer> buffers_;  // by KV head
+  Ranking ranking_;
+  std::vector<float> scores_, weights_;
+};
+
+class Dsa final : public Policy {
+ public:
+  explicit Dsa(const Setting& setting) : s_(setting) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return std::make_unique<DsaSelector>(layer, s_);
+  }
+
+  graph::OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
+    const graph::OpId projected = project(*chunk.model, chunk.batch * chunk.length(), ops);
+    const double chosen = chunk.length() * static_cast<double>(s_.budget);
+    if (s_.covers_all || chosen >= chunk.pairs()) return attend(causal_attention(chunk), ops, projected);
+    const double seen = chunk.held + chunk.length(), sets = chunk.batch * index_sets(*chunk.model);
+    graph::PrefillAttention index;
+    index.flops = 2 * sets * chunk.pairs() * s_.index_heads * s_.index_dim;
+    index.read_bytes = sets * seen * index_key();
+    index.write_bytes = sets * chunk.pairs() * kScoreBytes;
+    graph::OpId op = ops.kernel(Lane::kCompute, Kind::kScore, "index scores", index, {projected});
+    const graph::TopK best{sets * chunk.length(), chunk.pairs() / chunk.length(), static_cast<double>(s_.budget),
+                           kScoreBytes};
+    op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k", best, {op});
+    PrefillChunk sparse = chunk;
+    sparse.density = chosen / chunk.pairs();
+    return attend(causal_attention(sparse), ops, op);
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    if (s_.buffer == 0) return;
+    const double tokens = shape.batch * static_cast<double>(shape.length());
+    back_up(tokens * shape.model->kv_bytes_per_token_layer(), shape.batch, ops);
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    graph::OpId op = project(*shape.model, shape.batch, ops);
+    if (s_.buffer > 0) back_up(shape.batch * shape.model->kv_bytes_per_token_layer(), shape.batch, ops);
+    const double scored = shape.sum(&HeadCounts::scored);
+    const double token = shape.model->kv_bytes_per_token_layer() / shape.model->n_kv_heads;
+    if (scored > 0) {
+      // A product of all index heads with one key a token, on tensor cores.
+      const graph::PrefillAttention index{2 * scored * s_.index_heads * s_.index_dim, scored * index_key(),
+                                          scored * kScoreBytes};
+      op = ops.kernel(Lane::kCompute, Kind::kScore, "index scores", index, {op});
+      const auto rows = static_cast<double>(shape.heads.size());
+      const graph::TopK best{rows, scored / rows, static_cast<double>(s_.budget), kScoreBytes};
+      op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k", best, {op});
+      op = fetch(shape, token, ops, op);
+    }
+    const double unit = scored > 0 ? token / 2 * gathered_run(shape) : 0;
+    ops.done(ops.attention(attention_over(shape, unit), {op}));
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const auto all = static_cast<double>(shape.tokens);
+    const double held = s_.buffer > 0 ? std::min(all, static_cast<double>(s_.buffer)) : all;
+    const double index = shape.batch * shape.model->layers * index_sets(*shape.model) * all * index_key();
+    std::vector<MemoryItem> items = {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, held)},
+                                     {graph::Pool::kHbm, "index keys", index}};
+    if (s_.buffer > 0) items.push_back(host_copy(shape));
+    return items;
+  }
+
+  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1}; }
+
+ private:
+  double index_key() const { return s_.index_dim + kIndexScale; }
+  // A set of tokens a KV head; every GPU that shares the layer works out the same one.
+  static double index_sets(const config::Model& model) { return model.n_kv_heads; }
+
+  // Neighbours among the tokens attended to share a piece.
+  static double gathered_run(const DecodeLayer& shape) {
+    const double runs = shape.sum(&HeadCounts::attended_runs);
+    return runs > 0 ? std::max(1.0, shape.sum(&HeadCounts::attended) / runs) : 1.0;
+  }
+
+  // The indexer's queries, keys and weights of so many rows.
+  graph::OpId project(const config::Model& model, double rows, LayerOps& ops) const {
+    const double hidden = model.hidden;
+    const double from = model.latent && model.latent->query_rank > 0 ? model.latent->query_rank : hidden;
+    const graph::OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "index queries",
+                                      graph::Gemm{rows, s_.index_heads * s_.index_dim, from}, {ops.ready()});
+    return ops.kernel(Lane::kCompute, Kind::kIndex, "index keys and weights",
+                      graph::Gemm{rows, s_.index_dim + s_.index_heads, hidden}, {op});
+  }
+
+  static graph::OpId attend(const graph::PrefillAttention& work, LayerOps& ops, graph::OpId after) {
+    return ops.kernel(Lane::kCompute, Kind::kAttention, "prefill attention", work, {after});
+  }
+
+  static void back_up(double bytes, double sequences, LayerOps& ops) {
+    const graph::Copy copy{graph::Direction::kDeviceToHost,
+                           graph::CopyKind::kBatched,
+                           sequences,
+                           bytes / sequences,
+                           1,
+                           Lane::kBackupThread};
+    ops.copy(Lane::kBackup, "back up pairs", copy, {ops.ready()});
+  }
+
+  // One kernel reads the missing tokens from the host's memory.
+  static graph::OpId fetch(const DecodeLayer& shape, double token, LayerOps& ops, graph::OpId after) {
+    const double missed = shape.sum(&HeadCounts::fetched_runs);
+    if (missed <= 0) return after;
+    const graph::Copy copy{graph::Direction::kHostToDevice, graph::CopyKind::kZeroCopy, missed, token, 1, Lane::kHost};
+    return ops.copy(Lane::kCompute, "fetch misses", copy, {after});
+  }
+
+  Setting s_;
+};
+
+Fields<Setting> indexer() {
+  using S = Setting;
+  return Fields<S>()
+      .add(budget_parameter("tokens attended to"), &S::budget)
+      .add(whole("index_heads", 64, "", "query heads of the indexer", 1, 1e5), &S::index_heads)
+      .add(whole("index_dim", 128, "", "dimensions of an index key", 1, 1e5), &S::index_dim);
+}
+
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths, std::int64_t spare) {
+  Setting s = indexer().read(values);
+  s.buffer = spare > 0 ? s.budget + spare : 0;
+  s.covers_all = s.budget >= lengths.bound();
+  return std::make_unique<Dsa>(s);
+}
+
+const char* const kStandIn =
+    "the trained indexer is in no trace: the sum of the heads' attention weights, which it is trained to match, stands "
+    "for its scores";
+
+}  // namespace
+
+Descriptor describe_dsa() {
+  Descriptor d;
+  d.name = "dsa";
+  d.sentence = "Keeps everything on the GPU; a small indexer chooses one set of tokens for all heads of a layer.";
+  d.category = "retrieval (GPU)";
+  d.paper = "DeepSeek-AI, DeepSeek-V3.2-Exp, technical report, 2025";
+  d.for_latent = true;
+  d.parameters = indexer().parameters();
+  d.budget_convention = "attended: tokens a layer (a KV head, where attention is not latent)";
+  d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b a step", "storage: L·(r + d_R)·b + L·(d_I + 4)"};
+  d.differences = {kStandIn, "the prompt's own attention is timed as sparse and replayed as full",
+                   "scores in single precision; the released kernel multiplies FP8 numbers"};
+  d.make = [](const ParameterValues& values, const Lengths& lengths) { return make(values, lengths, 0); };
+  return d;
+}
+
+Descriptor describe_hisparse() {
+  Descriptor d;
+  d.name = "hisparse";
+  d.sentence = "DSA with all pairs in host memory and the tokens used last in a buffer on the GPU; misses are fetched.";
+  d.category = "retrieval (host)";
+  d.paper = "SGLang, HiSparse, 2026 (sgl-project/sglang), over DeepSeek-V3.2-Exp";
+  d.for_latent = true;
+  d.parameters = indexer().parameters();
+  d.parameters.push_back(
+      whole("spare", 2048, "tokens", "tokens that the buffer of a sequence and layer holds beyond the budget", 1));
+  d.budget_convention = "attended: tokens a layer (a KV head, where attention is not latent)";
+  d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b a step; host to device (r + d_R)·b a miss",
+                "storage: HBM (budget + spare)·(r + d_R)·b + L·(d_I + 4), pinned DRAM L·(r + d_R)·b"};
+  d.differences = {kStandIn, "the buffer starts with the prompt's last tokens",
+                   "the prompt's own attention is timed as sparse and replayed as full"};
+  d.make = [](const ParameterValues& values, const Lengths& lengths) {
+    return make(values, lengths, values.integer("spare"));
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy

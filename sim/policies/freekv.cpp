@@ -1,0 +1,363 @@
+// FreeKV (Liu et al., "FreeKV: Boosting KV Cache Retrieval for Efficient LLM Inference", 2025, arXiv 2505.13109).
+//
+// Idea: queries of neighbouring steps are alike, so that the pages chosen with the last step's query serve this step
+//   while those for the next are recalled behind the computation; a head whose query turned too far is corrected.
+// Selection, once a sequence exceeds the budget: sink and window are always attended to; pages start after the sink;
+//   the window is the partial page and the last recent / p full pages, one fewer where the partial page holds more than
+//   p / 2. Full pages before the window compete by Σ_j max(q_j·min_j, q_j·max_j), softmax over pages (not scaled), mean
+//   over the group, pages whose weights underflow by the weights' logarithms; Sel(q) are the best ⌊(budget − sink −
+//   recent) / p⌋. Step i attends to Sel(q_i) where the group's mean cos(q_i, q_{i−1}) < tau (correction), else to
+//   Sel(q_{i−1}) as chosen then. The first step over budget uses its own query. Whatever happened, Sel(q_i) is resident
+//   when step i + 1 begins.
+// Cost: with speculation: wait for the recall of the last step; cosine and a scalar to the host; attention; then
+//   estimate, top-k and recall on side streams, driven by a host thread. If any head of any sequence is corrected, the
+//   estimate of all heads and the recall of those corrected stand before attention. hybrid layout: one copy of 2·p·d
+//   elements a page and head into a staging buffer, then a conversion; two buffers on two streams overlap copy and
+//   conversion, one buffer waits after every head. nhd: 2·p copies of d elements. Filled pages are backed up (and
+//   transposed) on a stream of their own.
+// Storage: HBM 2·n_kv·(budget + ⌈L/p⌉)·d·b + last queries + staging; pinned DRAM 2·n_kv·L·d·b.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy_parts/host_pages.hpp"
+#include "policy_parts/page_scorer.hpp"
+#include "policy_parts/ranking.hpp"
+#include "policy_parts/shared_parameters.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kind;
+using graph::Lane;
+
+struct Setting {
+  std::int64_t budget = 0;  // sink and recent included
+  std::int64_t sink = 0, recent = 0;
+  int page = 1;
+  double tau = 0;
+  Summary summary = Summary::kMinMax;
+  Group group = Group::kMeanWeights;
+  bool speculation = true, correction = true, double_buffering = true, python = false;
+  HostLayout layout = HostLayout::kHnd;
+  RecallCopies copies = RecallCopies::kCalls;
+  std::int64_t chosen() const { return (budget - sink - recent) / page; }  // pages a selection holds
+};
+
+// Where pages and window stand at a length.
+struct Cut {
+  std::int64_t tokens = 0, full = 0, selectable = 0;  // full pages, and those of them before the window
+  Cut() = default;
+  Cut(std::int64_t length, const Setting& s) : tokens(length) {
+    const std::int64_t paged = std::max<std::int64_t>(0, length - s.sink);
+    full = paged / s.page;
+    const std::int64_t partial = paged % s.page;
+    const std::int64_t window = std::max<std::int64_t>(0, s.recent / s.page - (2 * partial > s.page ? 1 : 0));
+    selectable = std::max<std::int64_t>(0, full - window);
+  }
+};
+
+class FreeKvHead {
+ public:
+  FreeKvHead(const LayerInput& layer, int kv_head, const Setting& setting)
+      : layer_(layer.layer()),
+        s_(setting),
+        kv_head_(kv_head),
+        scorer_(
+            layer, kv_head, TokenList(layer.info().prompt_tokens),
+            {.page = s_.page, .first = s_.sink, .summary = s_.summary, .group = s_.group, .ranks_underflow = true}) {}
+
+  // The prompt went to the host layer by layer: sink and window are all that is left on the GPU.
+  void prefill(HeadSelection& resident) {
+    before_ = Cut(layer_.info().prompt_tokens, s_);
+    all_held_ = before_.tokens <= s_.budget;
+    list(before_, all_held_, {}, resident.attended);
+  }
+
+  void step(int t, HeadSelection& out) {
+    scorer_.append(t);
+    const Cut now(before_.tokens + 1, s_);
+    if (now.tokens <= s_.budget) {
+      list(now, true, {}, out.attended);
+    } else {
+      compressed_step(t, now, out);
+    }
+    before_ = now;
+  }
+
+ private:
+  void compressed_step(int t, const Cut& now, HeadSelection& out) {
+    const auto n = static_cast<std::size_t>(now.selectable);
+    if (n > 0) scorer_.score(t, n, 1.0f, scores_);
+    ranking_.select(std::span(scores_).first(n), static_cast<std::size_t>(s_.chosen()), chosen_);
+    out.counts.scored = now.selectable;
+    out.counts.corrected = !speculated_ || !s_.speculation || (s_.correction && turned(t));
+    list(now, false, out.counts.corrected ? chosen_ : last_chosen_, out.attended);
+    move_pages(now, out);
+    last_chosen_ = chosen_;
+    speculated_ = true;
+    all_held_ = false;
+  }
+
+  bool turned(int t) const {
+    const int members = layer_.info().group();
+    const auto d = static_cast<std::size_t>(layer_.info().head_dim);
+    double sum = 0;
+    for (int g = 0; g < members; ++g) {
+      const float* const now = layer_.decode_query(kv_head_ * members + g, t);
+      const float* const last = layer_.decode_query(kv_head_ * members + g, t - 1);
+      const double norms = std::sqrt(static_cast<double>(dot(now, now, d)) * static_cast<double>(dot(last, last, d)));
+      sum += norms > 0 ? static_cast<double>(dot(now, last, d)) / norms : 0;
+    }
+    return sum / members < s_.tau;
+  }
+
+  // On the GPU so far: the last selection and everything from the last window on, or all pages. From now on: this
+  // selection and this window.
+  void move_pages(const Cut& now, HeadSelection& out) {
+    fetched_.clear(), evicted_.clear();
+    std::vector<std::int32_t> held = last_chosen_;
+    const std::int64_t first = all_held_ ? 0 : before_.selectable;
+    for (std::int64_t p = first; p < now.selectable; ++p) held.push_back(static_cast<std::int32_t>(p));
+    std::set_difference(chosen_.begin(), chosen_.end(), held.begin(), held.end(), std::back_inserter(fetched_));
+    std::set_difference(held.begin(), held.end(), chosen_.begin(), chosen_.end(), std::back_inserter(evicted_));
+    append_page_tokens(fetched_, s_.page, s_.sink, now.tokens, out.fetched);
+    append_page_tokens(evicted_, s_.page, s_.sink, now.tokens, out.evicted);
+    out.counts.fetched_runs = static_cast<std::int64_t>(fetched_.size());
+  }
+
+  // Sink, pages and window; or all.
+  void list(const Cut& at, bool all, std::span<const std::int32_t> pages, std::vector<std::int32_t>& out) const {
+    const std::int64_t sink = std::min(at.tokens, s_.sink);
+    for (std::int64_t i = 0; i < (all ? at.tokens : sink); ++i) out.push_back(static_cast<std::int32_t>(i));
+    if (all) return;
+    append_page_tokens(pages, s_.page, s_.sink, at.tokens, out);
+    for (std::int64_t i = s_.sink + at.selectable * s_.page; i < at.tokens; ++i) {
+      out.push_back(static_cast<std::int32_t>(i));
+    }
+  }
+
+  const trace::Layer& layer_;
+  Setting s_;
+  int kv_head_;
+  PageScorer scorer_;
+  Ranking ranking_;
+  Cut before_;
+  bool all_held_ = false;    // the sequence did not exceed the budget so far
+  bool speculated_ = false;  // last_chosen_ is the last step's selection
+  std::vector<float> scores_;
+  std::vector<std::int32_t> chosen_, last_chosen_, fetched_, evicted_;
+};
+
+class FreeKvSelector final : public Selector {
+ public:
+  FreeKvSelector(const LayerInput& layer, const Setting& setting) {
+    for (int h = 0; h < layer.info().n_kv_heads; ++h) heads_.emplace_back(layer, h, setting);
+  }
+  void prefill(LayerSelection& resident) override {
+    resident.reset(heads_.size(), false);
+    for (std::size_t h = 0; h < heads_.size(); ++h) heads_[h].prefill(resident.heads[h]);
+  }
+  void step(int t, LayerSelection& out) override {
+    out.reset(heads_.size(), false);
+    for (std::size_t h = 0; h < heads_.size(); ++h) heads_[h].step(t, out.heads[h]);
+  }
+
+ private:
+  std::vector<FreeKvHead> heads_;
+};
+
+class FreeKv final : public Policy {
+ public:
+  FreeKv(const Setting& setting, bool covers_all) : s_(setting), covers_all_(covers_all) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return std::make_unique<FreeKvSelector>(layer, s_);
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    back_up_prompt(shape, s_.page, s_.layout, s_.python, ops);
+    summarise_pages(shape, shape.prompt_tokens, s_.page, ops, ops.ready());
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    back_up_token(shape, s_.page, s_.layout, ops);
+    const graph::OpId updated = update_page_summary(shape, ops);
+    if (shape.sum(&HeadCounts::scored) <= 0) {
+      ops.done(attend(shape, updated, ops));
+    } else if (s_.speculation) {
+      speculative_step(shape, updated, ops);
+    } else {
+      const graph::OpId ready = recall_now(
+          shape, [](const HeadCounts&) { return true; }, updated, ops);
+      ops.done(attend(shape, ready, ops));
+    }
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const Dims m(*shape.model);
+    const std::int64_t held = covers_all_ ? shape.tokens : std::min(shape.tokens, s_.budget);
+    std::vector<MemoryItem> items = {
+        {graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))},
+        {graph::Pool::kHbm, "page summaries", summary_bytes(shape, shape.tokens, s_.page)}};
+    if (s_.speculation && s_.correction) {
+      items.push_back({graph::Pool::kHbm, "last queries", shape.batch * shape.model->layers * m.q_heads * m.row()});
+    }
+    if (s_.layout == HostLayout::kHnd) {
+      // A buffer takes the pages of one head of one sequence, at most all that a selection holds.
+      const double buffer = static_cast<double>(s_.budget / s_.page) * 2 * s_.page * m.row();
+      items.push_back({graph::Pool::kHbm, "staging buffers", (s_.double_buffering ? 2 : 1) * buffer});
+    }
+    items.push_back(host_copy(shape));
+    return items;
+  }
+
+  Growth growth() const override { return covers_all_ ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page}; }
+
+ private:
+  graph::OpId attend(const DecodeLayer& shape, graph::OpId after, LayerOps& ops) const {
+    return ops.attention(attention_over(shape, s_.page * Dims(*shape.model).row()), {after});
+  }
+
+  void speculative_step(const DecodeLayer& shape, graph::OpId updated, LayerOps& ops) const {
+    const Dims m(*shape.model);
+    graph::OpId op = ops.join(Lane::kCompute, {updated, ops.noted("recalled a"), ops.noted("recalled b")});
+    if (s_.correction) {
+      graph::Kernel cosine{graph::KernelClass::kReduce, shape.batch * 2 * m.q_heads * m.row(),
+                           shape.batch * m.kv_heads};
+      cosine.flops = 6 * shape.batch * m.q_heads * m.d;
+      op = ops.kernel(Lane::kCompute, Kind::kScore, "cosine of queries", cosine, {op});
+      op = ops.host(Lane::kHost, Kind::kSync, "wait for correction flags", graph::HostCall::kItemSync, 1, {op});
+    }
+    const auto corrected = [](const HeadCounts& head) { return head.corrected; };
+    const bool any = std::any_of(shape.heads.begin(), shape.heads.end(), corrected);
+    if (any) op = recall_now(shape, corrected, op, ops);
+    const graph::OpId attended = attend(shape, op, ops);
+    ops.done(attended);
+    graph::OpId ids = ops.host(Lane::kHost, Kind::kLaunch, "hand over recall", graph::HostCall::kTask, 1, {});
+    ids = ops.join(Lane::kSelect, {attended, ids});
+    // A correction has already chosen for all heads.
+    if (!any)
+      ids = fetch_ids(chosen_ids(shape), {Lane::kSelect, Lane::kRecallThread}, ops,
+                      estimate(shape, Lane::kSelect, ids, ops));
+    const Recalled recalled = recall(shape, std::not_fn(corrected), ids, ops);
+    // What was noted before has been waited for: a stream that was left idle leaves nothing to wait for.
+    ops.note("recalled a", recalled.a);
+    ops.note("recalled b", recalled.b);
+  }
+
+  // Chooses for all heads and waits for the pages of those that `which` holds for.
+  graph::OpId recall_now(const DecodeLayer& shape, const HeadTest& which, graph::OpId after, LayerOps& ops) const {
+    const graph::OpId chosen = estimate(shape, Lane::kCompute, after, ops);
+    const graph::OpId ids = fetch_ids(chosen_ids(shape), {Lane::kCompute, Lane::kHost}, ops, chosen);
+    const Recalled recalled = recall(shape, which, ids, ops);
+    if (recalled.a < 0 && recalled.b < 0) return ids;
+    return ops.host(Lane::kHost, Kind::kSync, "wait for recall", graph::HostCall::kStreamSync, 1,
+                    {recalled.a, recalled.b});
+  }
+
+  graph::OpId estimate(const DecodeLayer& shape, Lane lane, graph::OpId after, LayerOps& ops) const {
+    const Dims m(*shape.model);
+    const double pages = shape.sum(&HeadCounts::scored);
+    return score_and_rank(shape, pages * 2 * m.row(), 4 * pages * m.group * m.d, static_cast<double>(s_.chosen()), ops,
+                          after, lane);
+  }
+
+  double chosen_ids(const DecodeLayer& shape) const {
+    return static_cast<double>(shape.heads.size()) * static_cast<double>(s_.chosen());
+  }
+
+  Recalled recall(const DecodeLayer& shape, const HeadTest& which, graph::OpId after, LayerOps& ops) const {
+    return recall_pages(shape, {s_.layout, s_.page, s_.double_buffering, s_.copies}, which, after, ops);
+  }
+
+  Setting s_;
+  bool covers_all_;
+};
+
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens attended to"), &S::budget)
+          .add(whole("sink", 0, "tokens", "first tokens always attended to"), &S::sink)
+          .add(whole("recent", 0, "tokens",
+                     "local window: the partial page and the last recent / page full pages, about"),
+               &S::recent)
+          .add(page_parameter(32), &S::page)
+          .add(real("tau", 0.8, "a head whose query's cosine with the last one is below this is corrected", -1),
+               &S::tau)
+          .add(flag("speculation", true,
+                    "attend to what the last step's query chose; false: select and recall before attention"),
+               &S::speculation)
+          .add(flag("correction", true, "correct heads whose query turned too far"), &S::correction)
+          .add(choice("layout", {"hybrid", "nhd"},
+                      "host pages head by head, converted on arrival (hybrid), or token by token (nhd)"),
+               &S::layout, {HostLayout::kHnd, HostLayout::kNhd})
+          .add(recall_parameter())
+          .add(flag("double_buffering", true, "two staging buffers on two streams (hybrid layout)"),
+               &S::double_buffering)
+          .add(choice("summary", {"min_max", "cuboid_mean"},
+                      "summary of a page: smallest and largest, or centre ± mean distance"),
+               &S::summary, {Summary::kMinMax, Summary::kCuboidMean})
+          .add(group_parameter({"mean_weights", "sum_weights", "max_weights", "mean_scores", "sum_scores", "max_scores",
+                                "mean_query", "max_query"}),
+               &S::group)
+          .add(choice("budget_convention", {"attended", "selected"}, "whether the budget counts sink and recent"))
+          .add(runtime_parameter(), &S::python);
+  return all;
+}
+
+Setting read_setting(const ParameterValues& values) {
+  Setting s = fields().read(values);
+  if (values.text("budget_convention") == "selected") s.budget += s.sink + s.recent;
+  s.copies = parse_recall(values.text("recall"));
+  return s;
+}
+
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+  const Setting s = read_setting(values);
+  const bool covers_all = s.budget >= lengths.bound();
+  if (!covers_all && s.chosen() < 1) {
+    throw UserError(values.where("budget"),
+                    fmt::format("a budget of {} tokens must hold sink ({}), recent ({}) and one page of {}", s.budget,
+                                s.sink, s.recent, s.page));
+  }
+  return std::make_unique<FreeKv>(s, covers_all);
+}
+
+}  // namespace
+
+Descriptor describe_freekv() {
+  Descriptor d;
+  d.name = "freekv";
+  d.sentence = "Keeps pages in host memory and attends to those that the last step's query chose, recalled meanwhile.";
+  d.category = "retrieval (host)";
+  d.paper = "Liu et al., FreeKV, 2025 (arXiv 2505.13109)";
+  d.parameters = fields().parameters();
+  d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
+  d.budget_convention =
+      "attended: sink, window and selected pages (up to a page more while the last one fills); selected: "
+      "the selected pages alone";
+  d.formulas = {
+      "traffic: 2·n_kv·budget·d·b a step; beside it 2·n_kv·⌈L/p⌉·d·b of summaries and 2·p·d·b a missing page and "
+      "KV head from the host",
+      "storage: HBM 2·n_kv·(budget + ⌈L/p⌉)·d·b, pinned DRAM 2·n_kv·L·d·b"};
+  d.differences = {
+      "sink and recent are 0 by default; the paper uses 128 or 512 of each",
+      "selection follows the paper and the accuracy code; the released runtime has ArkVale's digests and mean raw "
+      "scores: summary: cuboid_mean, group: mean_scores",
+      "double buffering alternates by KV head, as in the released runtime, not by page as in the paper",
+      "the first layer is compressed by default; the paper leaves it: first_dense_layers: 1"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    const Setting s = read_setting(values);
+    BudgetRule rule{.tokens = s.budget, .beside = s.page - 1, .fewer = 4 * s.page};
+    if (values.text("budget_convention") == "selected") rule.counts = BudgetRule::Counts::kSelected;
+    return rule;
+  };
+  d.make = make;
+  return d;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,119 @@
+// Full attention: the uncompressed cache that every policy is measured against.
+//
+// Selection: all tokens. Cost: reads 2·n_kv·L·d·b a layer and step. Storage: 2·n_kv·L·d·b a layer.
+//
+// On the CPU (He and Zhai, "FastDecode", arXiv 2403.11421; NEO, arXiv 2411.01142): the cache lies in host memory. Each
+// layer sends queries and the new pair there, (n_q + 2·n_kv)·d·b a sequence; cores attend to parts of 512 tokens of a
+// KV head, as vLLM's CPU kernel splits rows (csrc/cpu/attention.cpp, PARTITION_SIZE); outputs n_q·d·b come back. The
+// layers wait for each other: batches that take turns between GPU and CPU, as those systems have them, are not
+// modelled.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy/fields.hpp"
+#include "policy_parts/host_attention.hpp"
+#include "policy_parts/shared_parameters.hpp"
+#include "policy_parts/stages.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+constexpr double kPart = 512;  // tokens
+
+class AllOnHost final : public Selector {
+ public:
+  explicit AllOnHost(const trace::TraceInfo& info) : info_(info) {}
+  void prefill(LayerSelection& resident) override { resident.reset(static_cast<std::size_t>(info_.n_kv_heads), false); }
+  void step(int t, LayerSelection& out) override {
+    out.reset(static_cast<std::size_t>(info_.n_kv_heads), false);
+    for (HeadSelection& head : out.heads) {
+      head.attended.resize(static_cast<std::size_t>(info_.prompt_tokens + t + 1));
+      std::iota(head.attended.begin(), head.attended.end(), 0);
+      head.counts.cpu_attended = static_cast<std::int64_t>(head.attended.size());
+      head.evicted = {head.attended.back()};  // the new pair goes to the host
+    }
+  }
+
+ private:
+  const trace::TraceInfo& info_;
+};
+
+class FullOnCpu final : public Policy {
+ public:
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return std::make_unique<AllOnHost>(layer.info());
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    const double bytes = shape.batch * shape.model->kv_bytes_per_token_layer() * shape.prompt_tokens;
+    copy(ops, graph::Direction::kDeviceToHost, graph::Lane::kBackup, "offload to host", 2.0 * shape.batch, bytes,
+         ops.ready());
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    const config::Model& model = *shape.model;
+    const Dims m(model);
+    const graph::DecodeAttention on_gpu = attention_over(shape, 0);  // for its widths
+    const double pair = 2 * on_gpu.head_dim * on_gpu.element_bytes;
+    const double products = on_gpu.product_dims > 0 ? on_gpu.product_dims : 2 * on_gpu.head_dim;
+    const double query = model.latent ? model.latent->cached() : m.d, output = model.latent ? model.latent->rank : m.d;
+    const double rows = shape.batch * m.q_heads * config::Model::kElementBytes;
+    const auto tokens = static_cast<double>(shape.tokens);
+    const double parts = std::ceil(tokens / kPart), each = tokens / parts;
+    const graph::OpId there =
+        send_to_host("queries and new pairs", rows * query + shape.batch * m.kv_heads * pair, ops, ops.ready());
+    const graph::CpuWork work{.items = shape.batch * m.kv_heads * parts,
+                              .bytes_per_item = each * pair,
+                              .flops_per_item = 2 * m.group * each * products,
+                              .unit_bytes = each * pair / 2,
+                              .places_per_item = 2,
+                              .region_bytes = tokens * pair};
+    const graph::OpId attended = ops.cpu("attention on the CPU", work, {there});
+    const graph::OpId back = copy(ops, graph::Direction::kHostToDevice, graph::Lane::kCopyB, "outputs of the CPU", 1,
+                                  rows * output, attended);
+    ops.done(ops.join(graph::Lane::kCompute, {back}));
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override { return split_cache(shape, 0); }
+
+ private:
+  static graph::OpId copy(LayerOps& ops, graph::Direction direction, graph::Lane lane, const char* label, double runs,
+                          double bytes, graph::OpId after) {
+    graph::Copy work;
+    work.direction = direction;
+    work.runs = runs;
+    work.run_bytes = bytes / runs;
+    work.issuer = lane == graph::Lane::kBackup ? graph::Lane::kBackupThread : graph::Lane::kHost;
+    return ops.copy(lane, label, work, {after});
+  }
+};
+
+bool on_cpu(const ParameterValues& values) { return values.text("attention") == "cpu"; }
+
+}  // namespace
+
+Descriptor describe_full() {
+  Descriptor d;
+  d.name = "full";
+  d.sentence = "Keeps every token and attends to every token: the reference in accuracy, memory and time.";
+  d.for_latent = true;
+  d.category = "none";
+  d.paper = "Vaswani et al., Attention Is All You Need, 2017 (arXiv 1706.03762)";
+  d.parameters = {choice("attention", {"gpu", "cpu"}, "where the cache lies and attention is computed")};
+  d.formulas = {"traffic: 2·n_kv·L·d·b a step", "storage: 2·n_kv·L·d·b"};
+  d.stages = [](const ParameterValues& values, const Lengths&) {
+    if (on_cpu(values))
+      throw UserError(values.where("attention"), "attention: on the CPU, full is no stage of another policy");
+    return Stages{keep_all(), read_all()};
+  };
+  d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
+    if (on_cpu(values)) return std::make_unique<FullOnCpu>();
+    return two_stages(keep_all(), read_all());
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy

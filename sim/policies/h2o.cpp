@@ -1,0 +1,256 @@
+// H2O (Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models", NeurIPS
+// 2023, arXiv 2306.14048).
+//
+// Idea: a few tokens collect most of the attention; those that have collected most so far stay.
+// Selection: each token's weights of all queries so far are added up, over the prompt and then step by step, and the
+//   query heads of a KV head are averaged (`group`). Once there are more than `budget` tokens, the last `recent` stay
+//   and the best of the others; a step attends to budget + 1 tokens, adds its weights, and evicts one.
+// Cost: prompt: sums of the columns of the whole causal matrix, n_q·S²·d FLOP that fused attention does not give away:
+//   computed a second time, or written out (n_q·S²/2·4 bytes) as in the released code; top-k; compaction. Step: weights
+//   written (n_q·N·4 bytes), added to totals, argmin.
+// Storage: 2·n_kv·(budget + 1)·d·b and 4 bytes a token and list of totals.
+// The trace must hold all prompt queries; their weights are summed a few rows at a time.
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy_parts/eviction.hpp"
+#include "policy_parts/heavy_hitters.hpp"
+#include "policy_parts/shared_parameters.hpp"
+
+namespace kvcast::policy {
+
+HeavyHitters::HeavyHitters(const trace::Layer& layer, Group group) : layer_(layer), group_(group), rows_(layer) {
+  const trace::TraceInfo& info = layer.info();
+  totals_.assign(static_cast<std::size_t>(info.n_q_heads),
+                 std::vector<double>(static_cast<std::size_t>(info.positions()), 0.0));
+}
+
+int HeavyHitters::members() const { return group_ == Group::kPerHead ? 1 : layer_.info().group(); }
+
+void HeavyHitters::add_prompt(const LayerInput& layer) {
+  const auto sums = layer.prompt_totals();
+  for (std::size_t q = 0; q < totals_.size(); ++q) {
+    for (std::size_t i = 0; i < (*sums)[q].size(); ++i) totals_[q][i] += (*sums)[q][i];
+  }
+}
+
+void HeavyHitters::add_block(std::int64_t first, std::int64_t end, const std::vector<Held>& held) {
+  for (int q = 0; q < static_cast<int>(totals_.size()); ++q) {
+    const Held& list = held[static_cast<std::size_t>(q / members())];
+    if (q % members() == 0) rows_.hold(q / layer_.info().group(), list);
+    sums_.assign(list.size(), 0.0);
+    rows_.visit(q, first, end, [&](std::int64_t, std::span<const float> weights) {
+      for (std::size_t i = 0; i < weights.size(); ++i) sums_[i] += static_cast<double>(weights[i]);
+    });
+    std::vector<double>& totals = totals_[static_cast<std::size_t>(q)];
+    for (std::size_t i = 0; i < list.size(); ++i) totals[static_cast<std::size_t>(list[i])] += sums_[i];
+  }
+}
+
+void HeavyHitters::add_step(int t, const std::vector<Held>& held) {
+  for (std::size_t q = 0; q < totals_.size(); ++q) {
+    const Held& list = held[q / static_cast<std::size_t>(members())];
+    step_weights(layer_, static_cast<int>(q), t, list, weights_);
+    add(q, list, weights_);
+  }
+}
+
+void HeavyHitters::add(std::size_t q_head, const Held& list, std::span<const float> weights) {
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    totals_[q_head][static_cast<std::size_t>(list[i])] += static_cast<double>(weights[i]);
+  }
+}
+
+void HeavyHitters::scores(std::size_t head, const Held& held, std::vector<float>& out) const {
+  const auto n = static_cast<std::size_t>(members());
+  out.resize(held.size());
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    const auto position = static_cast<std::size_t>(held[i]);
+    double score = totals_[head * n][position];
+    for (std::size_t g = 1; g < n; ++g) {
+      const double other = totals_[head * n + g][position];
+      score = group_ == Group::kMaxWeights ? std::max(score, other) : score + other;
+    }
+    out[i] = static_cast<float>(group_ == Group::kMeanWeights ? score / static_cast<double>(n) : score);
+  }
+}
+
+void sum_prompt_columns(const PrefillLayer& shape, std::int64_t held, bool materialise, LayerOps& ops) {
+  const Dims m(*shape.model);
+  const auto rows = static_cast<double>(shape.length()), before = static_cast<double>(held);
+  const double scores = shape.batch * m.q_heads * (rows * before + rows * (rows + 1) / 2);
+  const double queries = shape.batch * m.q_heads * rows * m.row();
+  const double keys = shape.batch * m.kv_heads * (before + rows) * m.row(),
+               sums = shape.batch * m.q_heads * (before + rows) * kScoreBytes;
+  if (materialise) {
+    // The attention that went before wrote the weights; here they are written and read once more for their sums.
+    graph::Kernel sum{graph::KernelClass::kReduce, scores * kScoreBytes, scores * kScoreBytes + sums};
+    sum.flops = scores;
+    ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "write and sum weights", sum, {ops.ready()});
+    return;
+  }
+  graph::PrefillAttention again;
+  again.flops = 2 * scores * m.d;
+  again.read_bytes = queries + keys;
+  again.write_bytes = sums;
+  ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "column sums", again, {ops.ready()});
+}
+
+namespace {
+
+struct H2oSetting {
+  Quota quota;
+  std::int64_t block = 0;
+  Group group = Group::kMeanWeights;
+  bool every_step = true, materialise = false;
+  bool covers_all = false;  // the budget holds every token that will ever be there
+};
+
+class H2oRule final : public EvictionRule {
+ public:
+  H2oRule(const LayerInput& input, const H2oSetting& setting)
+      : input_(input), totals_(input.layer(), setting.group), s_(setting) {
+    const trace::TraceInfo& info = input.info();
+    whole_ = prompt_ends(info, s_.block).size() == 1;
+    evicts_ = (s_.every_step ? info.positions() : info.prompt_tokens) > s_.quota.budget;
+    if (evicts_) require_prompt_queries(info, 0, "h2o sums the weights of all prompt queries");
+  }
+
+  void after_block(std::int64_t first, std::int64_t end, std::vector<Held>& held) override {
+    if (!evicts_) return;
+    if (whole_) {
+      totals_.add_prompt(input_);
+    } else {
+      totals_.add_block(first, end, held);
+    }
+    evict(held);
+  }
+
+  void after_step(int t, std::vector<Held>& held) override {
+    if (!evicts_ || !s_.every_step) return;
+    totals_.add_step(t, held);
+    evict(held);
+  }
+
+ private:
+  void evict(std::vector<Held>& held) {
+    for (std::size_t h = 0; h < held.size(); ++h) {
+      if (static_cast<std::int64_t>(held[h].size()) <= s_.quota.budget) continue;
+      totals_.scores(h, held[h], scores_);
+      choose_stay(held[h], scores_, s_.quota, stay_);
+      keep_only(held[h], stay_);
+    }
+  }
+
+  const LayerInput& input_;
+  HeavyHitters totals_;
+  H2oSetting s_;
+  bool evicts_ = false, whole_ = true;  // the prompt is read at once
+  std::vector<float> scores_;
+  std::vector<std::int32_t> stay_;
+};
+
+class H2o final : public Policy {
+ public:
+  explicit H2o(const H2oSetting& setting) : s_(setting) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return evicting_selector(layer, std::make_unique<H2oRule>(layer, s_), s_.block, per_head());
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    if (!s_.every_step && shape.prompt_tokens <= s_.quota.budget) return;
+    sum_prompt_columns(shape, std::min(shape.start, s_.quota.budget), s_.materialise, ops);
+    const double n = tokens_to_rank(shape, s_.quota.budget), rows = shape.batch * lists(*shape.model);
+    if (n == 0) return;
+    rank_and_compact(*shape.model, rows, rows, n, static_cast<double>(s_.quota.budget),
+                     static_cast<double>(s_.quota.budget), ops, ops.ready());
+  }
+
+  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.quota.budget}; }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    if (s_.every_step) return attend_and_evict(shape, true, lists(*shape.model), ops);
+    ops.done(ops.attention(attention_over(shape, 0), {ops.ready()}));
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const std::int64_t prompt = std::min(shape.lengths.prompt_tokens, s_.quota.budget);
+    const std::int64_t held = s_.every_step ? std::min(shape.tokens, s_.quota.budget + 1)
+                                            : prompt + shape.tokens - shape.lengths.prompt_tokens;
+    std::vector<MemoryItem> items = {
+        {graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held), per_head())}};
+    if (s_.every_step) {
+      const double totals = shape.batch * shape.model->layers * lists(*shape.model) * static_cast<double>(held);
+      items.push_back({graph::Pool::kHbm, "attention totals", totals * kScoreBytes});
+    }
+    return items;
+  }
+
+  Growth growth() const override { return {.attended = s_.every_step && !s_.covers_all ? 0.0 : 1.0}; }
+
+ private:
+  bool per_head() const { return s_.group == Group::kPerHead; }
+  double lists(const config::Model& model) const { return per_head() ? model.n_q_heads : model.n_kv_heads; }
+  H2oSetting s_;
+};
+
+const Fields<H2oSetting>& fields() {
+  using S = H2oSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens held a list between steps"), &S::quota, &Quota::budget)
+          .add(whole_or("recent", "half", "tokens",
+                        "last tokens that are never evicted, the current one included; half: of the budget", 0, 1e9),
+               &S::quota, &Quota::recent)
+          .add(sink_parameter(), &S::quota, &Quota::sink)
+          .add(group_parameter({"mean_weights", "sum_weights", "max_weights", "per_head"}), &S::group)
+          .add(flag("decode_eviction", true, "evict after each step, too; false: only after the prompt"),
+               &S::every_step)
+          .add(block_parameter(), &S::block)
+          .add(column_sums_parameter(), &S::materialise);
+  return all;
+}
+
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+  H2oSetting s = fields().read(values);
+  if (values.is_text("recent")) s.quota.recent = s.quota.budget / 2;
+  check_quota(values, s.quota);
+  s.covers_all = s.quota.budget >= lengths.bound();
+  return std::make_unique<H2o>(s);
+}
+
+}  // namespace
+
+Parameter column_sums_parameter() {
+  return choice("column_sums", {"recompute", "materialise"},
+                "how the prompt's weights are summed: a second pass over queries and keys, or by writing them all");
+}
+
+Descriptor describe_h2o() {
+  Descriptor d;
+  d.name = "h2o";
+  d.sentence = "Keeps the last tokens and those that have collected the most attention so far.";
+  d.category = "drop";
+  d.paper = "Zhang et al., H2O, NeurIPS 2023 (arXiv 2306.14048)";
+  d.parameters = fields().parameters();
+  d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";
+  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b a step, n_q·(budget + 1)·4 of weights written and read, totals",
+                "prompt: n_q·S·(S + 1)·d FLOP for the column sums",
+                "storage: 2·n_kv·(budget + 1)·d·b + 4·n_kv·(budget + 1) (n_q instead of n_kv per head)"};
+  d.differences = {
+      "the released code evicts per query head: group: per_head; the average over the group is KeyDiff's "
+      "version of H2O (arXiv 2504.15364, appendix F.2)",
+      "some code evicts after the prompt only: decode_eviction: false",
+      "with block, a token's total counts the queries of its own and later blocks while it is held"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    const H2oSetting s = fields().read(values);
+    return s.every_step ? evicts_always(s.quota.budget) : evicts_once(s.quota.budget);
+  };
+  d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.whole_prompt = true}; };
+  d.make = make;
+  return d;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,372 @@
+// HSA, hybrid sparse attention: the second stage of RocketKV on its own (Behnam et al., "RocketKV", 2025, arXiv
+// 2502.14051, algorithm 1).
+//
+// Idea: estimate scores from few head dimensions (as SparQ) of page bounds (as Quest): each is then compressed only a
+//   little.
+// Selection, each step, for every KV head: (1) i1 = the k1 dimensions with the largest Σ_heads |q|; (2) each takes a
+//   page's maximum where Σ_heads q is positive, its minimum where it is negative; (3) every query head scores the pages
+//   over i1, divided by √(d·‖q[i1]‖₁ / ‖q‖₁) (SparQ's correction, in the released code only), softmax over tokens, each
+//   with its page's score; (4) mean over the group; (5) the k2 = ⌊t / 2⌋ tokens with the largest value: whole pages,
+//   the last one cut.
+// Split: ratio c2 = S_max / t; page p = ⌈√c2⌉, at most ⌊c2⌋; k1 = d·p / c2: estimation reads ⌈N/p⌉·k1 ≈ t·d elements,
+//   half of the 2·t·d of the budget.
+// Cost: summed |q| and its top-k1; estimation n_kv·⌈N/p⌉·k1·b, one bound an element (the index lies dimension by
+//   dimension); softmax and reduction; top-k; attention 2·n_kv·k2·d·b; the new token updates one page's bounds. All
+//   serial.
+// Storage: KV pairs + 2·n_kv·⌈N/p⌉·d·b.
+#include "policies/hsa.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/floats.hpp"
+#include "policy/costs.hpp"
+#include "policy/pages.hpp"
+#include "policy_parts/ranking.hpp"
+#include "policy_parts/shared_parameters.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kind;
+using graph::Lane;
+
+class HsaHead final : public HeadRetrieval {
+ public:
+  HsaHead(const LayerInput& input, int kv_head, const TokenList& tokens, const HsaSetting& setting)
+      : layer_(input.layer()),
+        kv_head_(kv_head),
+        members_(static_cast<std::size_t>(input.info().group())),
+        d_(static_cast<std::size_t>(input.info().head_dim)),
+        tokens_(tokens),
+        s_(setting),
+        dims_(static_cast<std::size_t>(setting.dims(input.info().head_dim))),
+        tail_(input.info().head_dim, setting.page(), input.info().decode_steps / setting.page() + 2, Summary::kMinMax) {
+    if (s_.budget < s_.length) index_prompt();
+  }
+
+  void step(int t, std::span<HeadSelection> out) override {
+    const trace::TraceInfo& info = layer_.info();
+    const std::int64_t n = tokens_.size(t);
+    if (s_.budget >= s_.length) return tokens_.append_all(t, out[0].attended);
+    tail_.append(layer_.keys(kv_head_).row(static_cast<std::size_t>(info.prompt_tokens + t)));
+    if (s_.budget >= info.prompt_tokens + t + 1) return tokens_.append_all(t, out[0].attended);
+    choose_dims(t);
+    estimate(t);
+    out[0].counts.scored = static_cast<std::int64_t>(reduced_.size());
+    take_tokens(n, out[0]);
+  }
+
+ private:
+  // Bounds of the prompt's full pages, block by block, in a block dimension by dimension: a scan over pages reads
+  // neighbours. Only bounds that some step reads are kept; the rest of the prompt begins the tail.
+  void index_prompt() {
+    number_bounds();
+    const MatrixView keys = layer_.keys(kv_head_);
+    const std::int64_t page = s_.page(), kept = tokens_.prompt_tokens_kept();
+    full_ = static_cast<std::size_t>(kept / page);
+    index_ = uninitialised_floats((full_ + kBlock - 1) / kBlock * block_size());
+    const std::size_t row = 2 * d_ + kBlock;  // not a power of two, which would crowd few sets of the cache
+    std::vector<float> bounds(kBlock * row);
+    for (std::size_t begin = 0; begin < full_; begin += kBlock) {
+      const std::size_t n = std::min(kBlock, full_ - begin);
+      for (std::size_t p = 0; p < n; ++p) bound_page(keys, begin + p, bounds.data() + p * row);
+      float* out = index_.get() + begin / kBlock * block_size();
+      for (const std::size_t bound : kept_bounds_) {
+        for (std::size_t p = 0; p < kBlock; ++p) *out++ = bounds[p * row + bound];
+      }
+    }
+    for (auto i = static_cast<std::int64_t>(full_) * page; i < kept; ++i) {
+      tail_.append(keys.row(static_cast<std::size_t>(tokens_.position(i))));
+    }
+  }
+
+  // Which bounds the decode steps read, and where in a block each of them stands.
+  void number_bounds() {
+    place_.assign(2 * d_, 2 * d_);
+    for (int t = 0; t < layer_.info().decode_steps; ++t) {
+      choose_dims(t);
+      for (const std::size_t bound : bound_) {
+        if (place_[bound] < 2 * d_) continue;
+        place_[bound] = kept_bounds_.size();
+        kept_bounds_.push_back(bound);
+      }
+    }
+  }
+
+  std::size_t block_size() const { return kept_bounds_.size() * kBlock; }
+
+  // Upper, then lower bounds of one of the prompt's full pages.
+  void bound_page(const MatrixView& keys, std::size_t index, float* out) const {
+    const auto first = static_cast<std::int64_t>(index) * s_.page();
+    const auto key = [&](std::int64_t i) { return keys.row(static_cast<std::size_t>(tokens_.position(i))); };
+    float *const upper = out, *const lower = out + d_;
+    std::copy_n(key(first), d_, upper);
+    std::copy_n(key(first), d_, lower);
+    for (std::int64_t i = first + 1; i < first + s_.page(); ++i) widen_bounds(key(i), d_, upper, lower);
+  }
+
+  std::size_t pages() const { return full_ + tail_.pages(); }
+  std::int64_t tokens_in(std::size_t index) const { return index < full_ ? s_.page() : tail_.tokens_in(index - full_); }
+
+  const float* query(int t, std::size_t member) const {
+    return layer_.decode_query(kv_head_ * static_cast<int>(members_) + static_cast<int>(member), t);
+  }
+
+  // i1, and where in a row of bounds each of them is read.
+  void choose_dims(int t) {
+    magnitude_.assign(d_, 0);
+    signed_.assign(d_, 0);
+    for (std::size_t g = 0; g < members_; ++g) {
+      const float* const q = query(t, g);
+      for (std::size_t j = 0; j < d_; ++j) magnitude_[j] += std::abs(q[j]), signed_[j] += q[j];
+    }
+    ranking_.select(magnitude_, dims_, chosen_dims_);
+    bound_.clear();
+    for (const std::int32_t j : chosen_dims_) {
+      const float sign = signed_[static_cast<std::size_t>(j)];
+      const bool upper = sign > 0 || (sign == 0 && s_.zero_is_max);
+      bound_.push_back(static_cast<std::size_t>(j) + (upper ? 0 : d_));
+    }
+  }
+
+  void estimate(int t) {
+    const std::size_t n = pages();
+    scores_.resize(members_ * n);
+    reduced_.resize(n);
+    for (std::size_t g = 0; g < members_; ++g) score_pages(query(t, g), std::span(scores_).subspan(g * n, n));
+    std::vector<std::span<float>> rows;
+    for (std::size_t g = 0; g < members_; ++g) {
+      const std::span row(scores_.data() + g * n, n);
+      const float scale = temperature(query(t, g));
+      for (float& x : row) x *= scale;
+      if (s_.group == Group::kMeanWeights || s_.group == Group::kSumWeights || s_.group == Group::kMaxWeights) {
+        softmax_over_tokens(row);
+      }
+      rows.push_back(row);
+    }
+    reduce_group(without_softmax(s_.group), rows, 1, reduced_);
+  }
+
+  // Of one query head. The sums of a block stay in registers, where the compiler would not keep an array.
+  void score_pages(const float* q, std::span<float> out) const {
+    for (std::size_t begin = 0; begin < full_; begin += kBlock) {
+      const float* const block = index_.get() + begin / kBlock * block_size();
+      Lanes sums0 = {}, sums1 = {}, sums2 = {}, sums3 = {};
+      for (std::size_t k = 0; k < chosen_dims_.size(); ++k) {
+        const auto* const bounds = reinterpret_cast<const Lanes*>(block + place_[bound_[k]] * kBlock);
+        const float factor = q[chosen_dims_[k]];
+        sums0 += factor * bounds[0], sums1 += factor * bounds[1];
+        sums2 += factor * bounds[2], sums3 += factor * bounds[3];
+      }
+      const Lanes sums[] = {sums0, sums1, sums2, sums3};
+      std::memcpy(out.data() + begin, sums, std::min(kBlock, full_ - begin) * sizeof(float));
+    }
+    const MatrixView tail = tail_.rows();
+    for (std::size_t page = full_; page < out.size(); ++page) {
+      float sum = 0;
+      for (std::size_t k = 0; k < chosen_dims_.size(); ++k) {
+        sum += q[chosen_dims_[k]] * tail.row(page - full_)[bound_[k]];
+      }
+      out[page] = sum;
+    }
+  }
+
+  // 1 / √(d·‖q[i1]‖₁ / ‖q‖₁), or 1 / √d.
+  float temperature(const float* q) const {
+    float all = 0, chosen = 0;
+    for (std::size_t j = 0; j < d_; ++j) all += std::abs(q[j]);
+    for (const std::int32_t j : chosen_dims_) chosen += std::abs(q[j]);
+    const float share = s_.norm_correction && all > 0 && chosen > 0 ? chosen / all : 1.0f;
+    return 1.0f / std::sqrt(static_cast<float>(d_) * share);
+  }
+
+  // Every token has its page's score: a page of m tokens counts m times in the sum.
+  void softmax_over_tokens(std::span<float> row) const {
+    softmax(row);
+    const auto page = static_cast<double>(s_.page());
+    const auto last = static_cast<double>(tokens_in(row.size() - 1));
+    const double sum = page - (page - last) * static_cast<double>(row.back());
+    for (float& x : row) x = static_cast<float>(static_cast<double>(x) / sum);
+  }
+
+  static Group without_softmax(Group group) {
+    if (group == Group::kMeanWeights) return Group::kMeanScores;
+    if (group == Group::kSumWeights) return Group::kSumScores;
+    return group == Group::kMaxWeights ? Group::kMaxScores : group;
+  }
+
+  void take_tokens(std::int64_t n, HeadSelection& out) {
+    const std::int64_t page = s_.page();
+    std::int64_t left = std::min(s_.tokens(), n);
+    // One page more than enough, for the last one may be partial and rank among the best.
+    const std::int64_t enough =
+        std::min<std::int64_t>((left + page - 1) / page + 1, static_cast<std::int64_t>(pages()));
+    ranking_.rank(reduced_, static_cast<std::size_t>(enough), chosen_pages_);
+    takes_.clear();
+    for (const std::int32_t index : chosen_pages_) {
+      const std::int64_t take = std::min(left, tokens_in(static_cast<std::size_t>(index)));
+      takes_.emplace_back(index, take);
+      left -= take;
+    }
+    std::sort(takes_.begin(), takes_.end());
+    for (const auto& [index, take] : takes_) {
+      for (std::int64_t i = 0; i < take; ++i) out.attended.push_back(tokens_.position(index * page + i));
+    }
+  }
+
+  const trace::Layer& layer_;
+  int kv_head_;
+  std::size_t members_, d_;
+  TokenList tokens_;
+  HsaSetting s_;
+  std::size_t dims_;
+  PageBounds tail_;                                              // pages after the prompt's full ones
+  std::size_t full_ = 0;                                         // full pages of the prompt
+  static constexpr std::size_t kLanes = 8, kBlock = 4 * kLanes;  // pages
+  using Lanes = float __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
+  std::vector<std::size_t> kept_bounds_;  // of the 2·d of a page, upper ones first, those in the index
+  std::vector<std::size_t> place_;        // of each bound among them; 2·d for others
+  Floats index_;                          // [block × bound kept × page of the block]
+  Ranking ranking_;
+  std::vector<float> magnitude_, signed_, scores_, reduced_;
+  std::vector<std::int32_t> chosen_dims_, chosen_pages_;
+  std::vector<std::size_t> bound_;
+  std::vector<std::pair<std::int32_t, std::int64_t>> takes_;  // page and how many of its tokens
+};
+
+class Hsa final : public Retrieval {
+ public:
+  explicit Hsa(const HsaSetting& setting) : s_(setting) {}
+
+  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
+    return std::make_unique<HsaHead>(layer, kv_head, tokens, s_);
+  }
+
+  void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
+    summarise_pages(shape, kept, s_.page(), ops, ops.ready());
+  }
+
+  void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    graph::OpId op = update_page_summary(shape, ops);
+    const double pages = shape.sum(&HeadCounts::scored);
+    if (pages > 0) {
+      const double dims = s_.dims(shape.model->head_dim), heads = shape.batch * m.kv_heads;
+      graph::Kernel sum{graph::KernelClass::kReduce, shape.batch * m.q_heads * m.row(), heads * 2 * m.d * kScoreBytes};
+      sum.flops = 2 * shape.batch * m.q_heads * m.d;
+      op = ops.kernel(Lane::kCompute, Kind::kScore, "sum of |q|", sum, {op});
+      op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k1 dimensions", graph::TopK{heads, m.d, dims, kScoreBytes},
+                      {op});
+      const double best = std::ceil(static_cast<double>(s_.tokens()) / s_.page());
+      op = score_and_rank(shape, pages * dims * m.element, 2 * pages * m.group * dims, best, ops, op);
+    }
+    ops.done(ops.attention(attention_over(shape, gathered_unit(shape)), {op}));
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
+    const std::int64_t generated = shape.tokens - shape.lengths.prompt_tokens;
+    const std::int64_t room = tokens + std::max<std::int64_t>(0, s_.reserved - generated);
+    return {{graph::Pool::kHbm, "page summaries", summary_bytes(shape, room, s_.page())}};
+  }
+
+  Growth growth() const override {
+    return s_.budget >= s_.length ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page()};
+  }
+
+ private:
+  HsaSetting s_;
+};
+
+}  // namespace
+
+int HsaSetting::page() const { return static_cast<int>(std::min(std::floor(ratio), std::ceil(std::sqrt(ratio)))); }
+
+int HsaSetting::dims(int head_dim) const {
+  const double exact = head_dim * page() / ratio;
+  return static_cast<int>(std::clamp(nearest_dims ? std::nearbyint(exact) : std::floor(exact), 1.0, double(head_dim)));
+}
+
+std::unique_ptr<Retrieval> retrieve_hsa(const HsaSetting& setting) {
+  KVCAST_CHECK(setting.ratio >= 1 && setting.group != Group::kPerHead && !combines_queries(setting.group));
+  return std::make_unique<Hsa>(setting);
+}
+
+std::int64_t max_new_tokens(const ParameterValues& values, const Lengths& lengths) {
+  return values.is_text("max_new_tokens") ? lengths.decode_steps : values.integer("max_new_tokens");
+}
+
+const Fields<HsaSetting>& hsa_fields() {
+  using S = HsaSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(whole_or(
+              "max_new_tokens", "decode_steps", "tokens",
+              "T_max: generated tokens planned for; page summaries have room for them (RocketKV: also taken from "
+              "what the prompt keeps); 0: the paper's formula without it",
+              0, 1e9))
+          .add(group_parameter(
+                   {"mean_weights", "sum_weights", "max_weights", "sum_scores", "mean_scores", "max_scores"}),
+               &S::group)
+          .add(choice("dims_rounding", {"down", "nearest"},
+                      "rounding of the number of head dimensions that the estimate reads"),
+               &S::nearest_dims)
+          .add(flag("norm_correction", true,
+                    "scale each head's estimate by the share of ‖q‖₁ that the chosen dimensions hold"),
+               &S::norm_correction)
+          .add(choice("zero_sign", {"min", "max"}, "bound that a dimension takes whose queries sum to 0"),
+               &S::zero_is_max);
+  return all;
+}
+
+namespace {
+
+const Fields<HsaSetting>& fields() {
+  static const Fields<HsaSetting> all =
+      Fields<HsaSetting>()
+          .add(budget_parameter("the step's traffic in tokens, half for estimation, half for attention"),
+               &HsaSetting::budget)
+          .add(hsa_fields());
+  return all;
+}
+
+Stages make(const ParameterValues& values, const Lengths& lengths) {
+  HsaSetting s = fields().read(values);
+  s.reserved = max_new_tokens(values, lengths);
+  s.length = lengths.bound();
+  s.ratio = std::max(1.0, static_cast<double>(s.length) / static_cast<double>(s.budget));
+  return {keep_all(), retrieve_hsa(s)};
+}
+
+}  // namespace
+
+Descriptor describe_hsa() {
+  Descriptor d;
+  d.name = "hsa";
+  d.sentence =
+      "Keeps everything on the GPU and finds tokens by a few head dimensions of page bounds (RocketKV's second stage).";
+  d.category = "retrieval (GPU)";
+  d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051), algorithm 1";
+  d.parameters = fields().parameters();
+  d.budget_convention =
+      "traffic: all KV-equivalent bytes of a step in units of one token's keys and values; ⌊budget / 2⌋ "
+      "tokens are attended to";
+  d.formulas = {"traffic: n_kv·⌈L/p⌉·k1·b + 2·n_kv·⌊t/2⌋·d·b a step, about 2·n_kv·t·d·b",
+                "storage: 2·n_kv·(L + ⌈L/p⌉)·d·b"};
+  d.differences = {
+      "k1 is rounded down (the Hugging Face code; its gpt-fast code rounds to nearest: dims_rounding: nearest)",
+      "the paper's algorithm has no norm correction (norm_correction: false) and takes the maximum at a sign "
+      "of 0 (zero_sign: max)",
+      "top-k runs over pages; the released code spreads scores over tokens first"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
+    BudgetRule rule = chooses(values.integer("budget"), values.integer("budget") / 2, 0, lengths.prompt_tokens);
+    rule.counts = BudgetRule::Counts::kTraffic;
+    return rule;
+  };
+  d.stages = make;
+  return d;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,351 @@
+// InfiniGen (Lee et al., "InfiniGen: Efficient Generative Inference of Large Language Models with Dynamic KV Cache
+// Management", OSDI 2024, arXiv 2406.19707; code: snu-comparch/InfiniGen).
+//
+// Idea: the input of attention changes little from layer to layer, so that a layer's input foretells the next layer's
+//   query; with the few columns of query and key that matter, it foretells which pairs the next layer will need, and
+//   those are fetched from the host while this layer still works.
+// Offline: queries and keys of a head are turned so that few columns hold most of the query (skewing).
+// Prefill: the d' = partial_ratio · d columns with the largest Σ|q| of the prompt's queries; keys of these columns stay
+//   on the GPU, all pairs go to the host.
+// Selection, each step: scores q̃·k / √d over these columns, mean over the group; n = mean over the layer's KV heads of
+//   the number of tokens above (largest score − alpha), at most max_share of all; every head fetches its best n. The
+//   current token's pair is at hand; nothing stays on the GPU for the next step.
+// Cost, beside the layer before: partial query product, n_kv·L·d'·b of partial keys, token numbers to the host; the CPU
+//   gathers n pairs a head into a pinned buffer, and one copy brings them; attention waits for it. New pairs go to the
+//   host.
+// Storage: HBM partial keys n_kv·L·d'·b, partial query weights n_q·d'·hidden·b, buffers of two layers; DRAM
+//   2·n_kv·L·d·b.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "policy/costs.hpp"
+#include "policy/fields.hpp"
+#include "policy_parts/bases.hpp"
+#include "policy_parts/host_pages.hpp"
+#include "policy_parts/ranking.hpp"
+#include "policy_parts/shared_parameters.hpp"
+#include "policy_parts/spectrum.hpp"
+#include "policy_parts/step_scores.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kernel;
+using graph::KernelClass;
+using graph::Kind;
+using graph::Lane;
+
+struct Setting {
+  double alpha = 0, ratio = 0, max_share = 0, cosine = 1;
+  bool skew = true, overlap = true;
+  std::shared_ptr<const Bases> basis;  // null: the prompt's own directions
+  std::uint64_t seed = 0;
+  int dims_of(int head_dim) const { return std::max(1, static_cast<int>(ratio * head_dim)); }
+};
+
+// Partial scores of one KV head.
+class SpeculatedHead {
+ public:
+  SpeculatedHead(const trace::Layer& layer, int kv_head, const Setting& setting)
+      : layer_(layer),
+        kv_head_(kv_head),
+        d_(static_cast<std::size_t>(layer.info().head_dim)),
+        s_(setting),
+        columns_(choose_columns()),
+        partial_keys_(project(layer.keys(kv_head))),
+        products_({partial_keys_.data(), layer.keys(kv_head).rows, dims(), dims()}, layer.info().decode_steps, 1,
+                  [this](int t, std::size_t, std::span<float> out) { speculate(t, out); }) {}
+
+  // Of all tokens before position `end`.
+  std::span<const float> scores(int t, std::int64_t end) {
+    return products_.row(t, 0).first(static_cast<std::size_t>(end));
+  }
+
+ private:
+  std::size_t dims() const { return static_cast<std::size_t>(s_.dims_of(layer_.info().head_dim)); }
+
+  // Captured prompt queries of the group, one below the other.
+  std::vector<float> prompt_queries() const {
+    const trace::TraceInfo& info = layer_.info();
+    const auto n = static_cast<std::size_t>(info.prompt_queries());
+    if (n == 0) {
+      throw UserError({}, "infinigen chooses columns by the prompt's queries: the trace holds none of them");
+    }
+    std::vector<float> out;
+    for (int g = 0; g < info.group(); ++g) {
+      const MatrixView queries = layer_.queries(kv_head_ * info.group() + g);
+      for (std::size_t i = 0; i < n; ++i) out.insert(out.end(), queries.row(i), queries.row(i) + d_);
+    }
+    return out;
+  }
+
+  // [d' × d]: a row for every column that is kept, as a direction in the trace's own columns.
+  std::vector<float> choose_columns() const {
+    const std::vector<float> queries = prompt_queries();
+    const MatrixView rows{queries.data(), queries.size() / d_, d_, d_};
+    std::vector<float> directions(d_ * d_);
+    if (s_.basis != nullptr) {
+      s_.basis->check_shape(layer_.info());
+      const MatrixView known = s_.basis->of("queries", layer_.id(), kv_head_);
+      directions.assign(known.data, known.data + d_ * d_);
+    } else if (s_.skew) {
+      directions = leading_directions(second_moments(rows, false), d_, d_);
+    } else {
+      for (std::size_t j = 0; j < d_; ++j) directions[j * d_ + j] = 1;
+    }
+    std::vector<float> magnitude(d_);
+    for (std::size_t i = 0; i < rows.rows; ++i) {
+      for (std::size_t j = 0; j < d_; ++j) magnitude[j] += std::abs(dot(directions.data() + j * d_, rows.row(i), d_));
+    }
+    std::vector<std::int32_t> chosen;
+    Ranking().select(magnitude, dims(), chosen);
+    std::vector<float> out;
+    for (const std::int32_t j : chosen) {
+      const float* const direction = directions.data() + static_cast<std::size_t>(j) * d_;
+      out.insert(out.end(), direction, direction + d_);
+    }
+    return out;
+  }
+
+  std::vector<float> project(const MatrixView& rows) const {
+    std::vector<float> out(rows.rows * dims());
+    multiply_transposed(rows, {columns_.data(), dims(), d_, d_}, out.data(), dims());
+    return out;
+  }
+
+  // Mean over the group of the speculated queries in the chosen columns, scaled: its products are the mean scores.
+  void speculate(int t, std::span<float> out) const {
+    const int members = layer_.info().group();
+    const float scale = 1.0f / (std::sqrt(static_cast<float>(d_)) * static_cast<float>(members));
+    for (int g = 0; g < members; ++g) {
+      const int q_head = kv_head_ * members + g;
+      const std::vector<float> query = foretold(q_head, t);
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] += scale * dot(columns_.data() + i * d_, query.data(), d_);
+    }
+  }
+
+  // The step's query, turned away from itself in a random direction to the given cosine.
+  std::vector<float> foretold(int q_head, int t) const {
+    const float* const q = layer_.decode_query(q_head, t);
+    std::vector<float> out(q, q + d_);
+    if (s_.cosine == 1) return out;
+    const Stream stream = Stream(s_.seed).child(
+        {static_cast<std::uint64_t>(layer_.id()), static_cast<std::uint64_t>(q_head), static_cast<std::uint64_t>(t)});
+    std::vector<float> aside(d_);
+    for (std::size_t j = 0; j < d_; ++j) aside[j] = static_cast<float>(stream.normal(j));
+    const float along = dot(q, q, d_) > 0 ? dot(aside.data(), q, d_) / dot(q, q, d_) : 0.0f;
+    for (std::size_t j = 0; j < d_; ++j) aside[j] -= along * q[j];
+    const float length = std::sqrt(dot(aside.data(), aside.data(), d_));
+    if (length == 0) return out;
+    const float cosine = static_cast<float>(s_.cosine);
+    const float factor = std::sqrt((1 - cosine * cosine) * dot(q, q, d_)) / length;
+    for (std::size_t j = 0; j < d_; ++j) out[j] = cosine * q[j] + factor * aside[j];
+    return out;
+  }
+
+  const trace::Layer& layer_;
+  int kv_head_;
+  std::size_t d_;
+  Setting s_;
+  std::vector<float> columns_, partial_keys_;
+  StepScores products_;
+};
+
+class InfiniGenSelector final : public Selector {
+ public:
+  InfiniGenSelector(const LayerInput& input, const Setting& setting) : info_(input.info()), s_(setting) {
+    for (int h = 0; h < info_.n_kv_heads; ++h) {
+      heads_.push_back(std::make_unique<SpeculatedHead>(input.layer(), h, setting));
+    }
+  }
+
+  // All pairs are in host memory.
+  void prefill(LayerSelection& resident) override { resident.reset(heads_.size(), false); }
+
+  void step(int t, LayerSelection& out) override {
+    out.reset(heads_.size(), false);
+    const std::int64_t pool = info_.prompt_tokens + t;
+    const std::size_t n = fetched_tokens(t, pool);
+    for (std::size_t h = 0; h < heads_.size(); ++h) {
+      HeadSelection& head = out.heads[h];
+      ranking_.select(heads_[h]->scores(t, pool), n, head.fetched);
+      head.attended = head.fetched;
+      head.attended.push_back(static_cast<std::int32_t>(pool));
+      head.evicted = head.attended;
+      head.counts.scored = pool;
+      head.counts.fetched_runs = static_cast<std::int64_t>(head.fetched.size());
+    }
+  }
+
+ private:
+  // n, the same in every head.
+  std::size_t fetched_tokens(int t, std::int64_t pool) {
+    double above = 0;
+    for (const auto& head : heads_) {
+      const std::span<const float> scores = head->scores(t, pool);
+      const float bar = *std::max_element(scores.begin(), scores.end()) - static_cast<float>(s_.alpha);
+      above += static_cast<double>(std::count_if(scores.begin(), scores.end(), [&](float x) { return x > bar; }));
+    }
+    const double mean = std::floor(above / static_cast<double>(heads_.size()));
+    const double most = std::floor(s_.max_share * static_cast<double>(pool));
+    return static_cast<std::size_t>(std::max(1.0, std::min(mean, most)));
+  }
+
+  const trace::TraceInfo& info_;
+  Setting s_;
+  std::vector<std::unique_ptr<SpeculatedHead>> heads_;
+  Ranking ranking_;
+};
+
+class InfiniGen final : public Policy {
+ public:
+  explicit InfiniGen(const Setting& setting) : s_(setting) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return std::make_unique<InfiniGenSelector>(layer, s_);
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    const double keys = shape.batch * m.kv_heads * static_cast<double>(shape.prompt_tokens);
+    const double queries = shape.batch * m.q_heads * static_cast<double>(shape.prompt_tokens);
+    const double dims = s_.dims_of(shape.model->head_dim);
+    graph::OpId op = ops.ready();
+    if (s_.skew) {
+      op = ops.kernel(Lane::kCompute, Kind::kIndex, "skew queries and keys", graph::Gemm{keys + queries, m.d, m.d},
+                      {op});
+    }
+    Kernel columns{KernelClass::kReduce, queries * m.row(), shape.batch * m.q_heads * m.d * kScoreBytes};
+    columns.flops = queries * m.d;
+    op = ops.kernel(Lane::kCompute, Kind::kIndex, "magnitude of columns", columns, {op});
+    op = ops.kernel(Lane::kCompute, Kind::kTopK, "choose columns",
+                    graph::TopK{shape.batch * m.kv_heads, m.d, dims, kScoreBytes}, {op});
+    const double bytes = keys * dims * m.element;
+    ops.kernel(Lane::kCompute, Kind::kIndex, "partial keys", Kernel{KernelClass::kGather, bytes, bytes, 0, m.element},
+               {op});
+    back_up_prompt(shape, static_cast<int>(shape.prompt_tokens), HostLayout::kNhd, false, ops);
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    back_up_token(shape, 1, HostLayout::kNhd, ops);
+    const double dims = s_.dims_of(shape.model->head_dim), row = shape.batch * m.kv_heads * dims * m.element;
+    const graph::OpId appended = ops.kernel(Lane::kCompute, Kind::kIndex, "append partial key",
+                                            Kernel{KernelClass::kElementwise, row, row}, {ops.ready()});
+    graph::OpId fetched = prefetch(shape, m, dims, ops);
+    if (!s_.overlap) {
+      fetched = ops.host(Lane::kHost, Kind::kSync, "wait for the device", graph::HostCall::kStreamSync, 1, {fetched});
+    }
+    const graph::OpId both = ops.join(Lane::kCompute, {appended, fetched});
+    ops.done(ops.attention(attention_over(shape, 0), {both}));
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const Dims m(*shape.model);
+    const double dims = s_.dims_of(shape.model->head_dim), layers = shape.model->layers;
+    const double pairs = 2 * shape.batch * m.kv_heads * m.row();
+    return {{graph::Pool::kHbm, "fetched pairs", 2 * pairs * shape.attended},  // of this layer and the next
+            {graph::Pool::kHbm, "partial keys",
+             shape.batch * layers * m.kv_heads * static_cast<double>(shape.tokens) * dims * m.element},
+            {graph::Pool::kHbm, "partial query weights", layers * m.q_heads * dims * shape.model->hidden * m.element},
+            host_copy(shape)};
+  }
+
+  // The number above the threshold is the replay's; the pool it comes from grows.
+  Growth growth() const override { return {.scored = 1}; }
+
+ private:
+  // Speculation, gathering and copy, from the input of the layer before on; without overlap, from this layer's own.
+  graph::OpId prefetch(const DecodeLayer& shape, const Dims& m, double dims, LayerOps& ops) const {
+    const double scored = shape.sum(&HeadCounts::scored), tokens = shape.sum(&HeadCounts::fetched);
+    graph::OpId op = s_.overlap ? ops.ready_before() : ops.ready();
+    op = ops.kernel(
+        Lane::kSelect, Kind::kScore, "speculated query",
+        graph::Gemm{static_cast<double>(shape.batch), m.q_heads * dims, static_cast<double>(shape.model->hidden)},
+        {op});
+    op = score_and_rank(shape, scored * dims * m.element, 2 * scored * m.group * dims,
+                        tokens / static_cast<double>(shape.heads.size()), ops, op, Lane::kSelect);
+    op = fetch_ids(tokens, {Lane::kSelect, Lane::kRecallThread}, ops, op);
+    if (tokens <= 0) return op;
+    graph::CpuWork gather;
+    gather.items = tokens;
+    gather.bytes_per_item = 2 * 2 * m.row();  // key and value, read and written
+    gather.unit_bytes = m.row();
+    gather.places_per_item = 2;
+    const double of_a_head = tokens / static_cast<double>(shape.heads.size());
+    gather.region_bytes = 2 * static_cast<double>(shape.tokens) * m.row() / of_a_head;
+    op = ops.cpu("gather pairs", gather, {op});
+    graph::Copy pairs;
+    pairs.runs = 1;
+    pairs.run_bytes = tokens * 2 * m.row();
+    pairs.issuer = Lane::kRecallThread;
+    return ops.copy(Lane::kCopyA, "fetch pairs", pairs, {op});
+  }
+
+  Setting s_;
+};
+
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(real("alpha", 4,
+                    "tokens whose partial score, scaled by 1 / √d, lies less than this below the largest are wanted", 0,
+                    1e9),
+               &S::alpha)
+          .add(real("partial_ratio", 0.2, "share of the columns of queries and keys that speculation uses", 1e-3),
+               &S::ratio)
+          .add(real("max_share", 0.2, "share of all tokens that a head fetches at most", 1e-6), &S::max_share)
+          .add(flag("skew", true, "turn queries and keys so that few columns hold most of the query"), &S::skew)
+          .add(basis_parameter("where the directions that they are turned into come from"))
+          .add(real("query_cosine", 1,
+                    "cosine between the query foretold from the layer before and the real one; 1: foretold exactly"),
+               &S::cosine)
+          .add(whole("seed", 1, "", "draws how a foretold query is off"), &S::seed)
+          .add(flag("overlap", true,
+                    "speculate and fetch while the layer before works; false: each layer waits for its own fetch"),
+               &S::overlap);
+  return all;
+}
+
+}  // namespace
+
+Descriptor describe_infinigen() {
+  Descriptor d;
+  d.name = "infinigen";
+  d.sentence =
+      "Keeps pairs in host memory and, while a layer works, fetches those that its input foretells the next will need.";
+  d.category = "retrieval (host)";
+  d.paper = "Lee et al., InfiniGen, OSDI 2024 (arXiv 2406.19707)";
+  d.parameters = fields().parameters();
+  d.recall_page = [](const ParameterValues&) { return 1; };
+  d.formulas = {
+      "traffic: n_kv·L·d'·b + n_q·d'·hidden·b of speculation, 2·n_kv·n·d·b from the host, 2·n_kv·(n + 1)·d·b of "
+      "attention a step",
+      "storage: HBM n_kv·L·d'·b + n_q·d'·hidden·b, DRAM 2·n_kv·L·d·b"};
+  d.differences = {
+      "a trace holds no weights: the foretold query is the real one, turned to query_cosine; at 1 speculation is "
+      "better "
+      "than any model's",
+      "skewing follows from the prompt queries that the trace holds; the released code makes it from other text: "
+      "basis: FILE, measured on other traces",
+      "selects for a KV head by the mean over its query heads; the released models are multi-head",
+      "the first two layers, which the released code loads whole, are like the others by default: first_dense_layers: "
+      "2 "
+      "(kept on the GPU)",
+      "the released loop synchronises the device every layer: overlap: false",
+      "the host's pool holds all tokens; eviction from it is left out"};
+  d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
+    Setting s = fields().read(values);
+    s.basis = load_basis(values, "queries");
+    if (s.basis != nullptr && !s.skew) {
+      throw UserError(values.where("basis"), "a basis is what queries and keys are turned into: it needs skew: true");
+    }
+    return std::make_unique<InfiniGen>(s);
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy

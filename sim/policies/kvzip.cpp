@@ -1,0 +1,218 @@
+// KVzip (Kim et al., "KVzip: Query-Agnostic KV Cache Compression with Context Reconstruction", NeurIPS 2025, arXiv
+// 2505.23416; code: snu-mllab/KVzip, NVIDIA/kvpress, kvzip_press.py).
+//
+// Idea: a pair that the model does not look at while it repeats its context will not be needed for any question about
+//   it, so that one compressed cache serves all questions.
+// Selection, once after the prompt: the prompt is repeated in pieces of `chunk` tokens; a token's score is the largest
+//   weight that a query of a repeated token gives it, over the piece and the query heads of its group, in a softmax
+//   over the sink, the piece as cached and the piece as repeated so far. The `sink` first tokens stay, and the best
+//   others: of all KV heads of the layer together (scope: layer), n_kv·budget in all, or of each head.
+// A trace does not hold the repetition. The prompt's own queries stand for it: the query of token i, turned from its
+//   position to the one at which i would be repeated, S + i − start of the piece; repeated keys likewise, so that a
+//   repeated query's products with them are those of the prompt.
+// Cost: a second forward pass over the prompt, its attention over prompt and piece; scores n_q·S·2·chunk·4 bytes
+// written
+//   and read; top-k; compaction. A step reads 2·n_kv·(budget + T)·d·b. Storage: the same.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "policy/costs.hpp"
+#include "policy/fields.hpp"
+#include "policy_parts/eviction.hpp"
+#include "policy_parts/pre_rope.hpp"
+#include "policy_parts/ranking.hpp"
+#include "policy_parts/shared_parameters.hpp"
+#include "trace/rope.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kernel;
+using graph::KernelClass;
+using graph::Kind;
+using graph::Lane;
+
+struct KvzipSetting {
+  std::int64_t budget = 0, sink = 0, chunk = 1;
+  bool by_head = false;
+  Quota quota() const { return {budget, sink, 0}; }
+};
+
+// Scores of the prompt tokens of one KV head.
+class RepeatedContext {
+ public:
+  RepeatedContext(const trace::Layer& layer, int kv_head, const KvzipSetting& setting)
+      : layer_(layer), s_(setting), kv_head_(kv_head), d_(static_cast<std::size_t>(layer.info().head_dim)) {}
+
+  std::vector<float> scores() {
+    const trace::TraceInfo& info = layer_.info();
+    std::vector<float> out(static_cast<std::size_t>(info.prompt_tokens));
+    for (std::int64_t first = 0; first < info.prompt_tokens; first += s_.chunk) {
+      const std::int64_t end = std::min(first + s_.chunk, info.prompt_tokens);
+      for (int g = 0; g < info.group(); ++g) repeat(kv_head_ * info.group() + g, first, end, out);
+    }
+    return out;
+  }
+
+ private:
+  // Rows first … end − 1 of the prompt.
+  MatrixView part(MatrixView all, std::int64_t first, std::int64_t end) const {
+    return {all.row(static_cast<std::size_t>(first)), static_cast<std::size_t>(end - first), d_, all.stride};
+  }
+
+  void repeat(int q_head, std::int64_t first, std::int64_t end, std::vector<float>& out) {
+    const std::int64_t prompt = layer_.info().prompt_tokens;
+    const auto n = static_cast<std::size_t>(end - first);
+    const auto sink = static_cast<std::size_t>(std::min(s_.sink, first));
+    const MatrixView keys = layer_.keys(kv_head_);
+    const MatrixView queries = part(layer_.queries(q_head), first, end);
+    std::vector<float> later(n * d_), row, own(n * n), seen(n * (sink + n));
+    trace::RotationTable table(trace_frequencies(layer_.info()));
+    table.fill(prompt - first, 1);
+    for (std::size_t i = 0; i < n; ++i) {
+      std::copy_n(queries.row(i), d_, later.data() + i * d_);
+      table.rotate(0, later.data() + i * d_);
+    }
+    const MatrixView turned{later.data(), n, d_, d_};
+    if (sink > 0) multiply_transposed(turned, part(keys, 0, static_cast<std::int64_t>(sink)), seen.data(), sink + n);
+    multiply_transposed(turned, part(keys, first, end), seen.data() + sink, sink + n);
+    multiply_transposed(queries, part(keys, first, end), own.data(), n);
+    const float scale = 1 / std::sqrt(static_cast<float>(d_));
+    for (std::size_t i = 0; i < n; ++i) {
+      row.assign(seen.begin() + static_cast<std::ptrdiff_t>(i * (sink + n)),
+                 seen.begin() + static_cast<std::ptrdiff_t>((i + 1) * (sink + n)));
+      const auto own_row = own.begin() + static_cast<std::ptrdiff_t>(i * n);
+      row.insert(row.end(), own_row, own_row + static_cast<std::ptrdiff_t>(i) + 1);
+      softmax(row, scale);
+      for (std::size_t j = 0; j < n; ++j) {
+        float& best = out[static_cast<std::size_t>(first) + j];
+        best = std::max(best, row[sink + j]);
+      }
+    }
+  }
+
+  const trace::Layer& layer_;
+  KvzipSetting s_;
+  int kv_head_;
+  std::size_t d_;
+};
+
+class Kvzip final : public Retention {
+ public:
+  explicit Kvzip(const KvzipSetting& setting) : s_(setting) {}
+
+  std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override {
+    const trace::TraceInfo& info = layer.info();
+    const auto prompt = static_cast<std::size_t>(info.prompt_tokens), heads = static_cast<std::size_t>(info.n_kv_heads);
+    if (info.prompt_tokens <= s_.budget) return {};
+    require_prompt_queries(info, 0, "kvzip repeats the prompt with its own queries");
+    std::vector<float> all;
+    for (int h = 0; h < info.n_kv_heads; ++h) {
+      std::vector<float> scores = RepeatedContext(layer.layer(), h, s_).scores();
+      std::fill_n(scores.begin(), s_.sink, 2.0f);  // above any weight
+      all.insert(all.end(), scores.begin(), scores.end());
+    }
+    const auto budget = static_cast<std::size_t>(s_.budget);
+    std::vector<std::vector<std::int32_t>> kept(heads);
+    Ranking ranking;
+    if (s_.by_head) {
+      for (std::size_t h = 0; h < heads; ++h)
+        ranking.select(std::span(all).subspan(h * prompt, prompt), budget, kept[h]);
+      return kept;
+    }
+    std::vector<std::int32_t> best;
+    ranking.select(all, budget * heads, best);
+    for (const std::int32_t i : best) {
+      kept[static_cast<std::size_t>(i) / prompt].push_back(
+          static_cast<std::int32_t>(static_cast<std::size_t>(i) % prompt));
+    }
+    return kept;
+  }
+
+  std::int64_t kept(std::int64_t prompt) const override { return std::min(prompt, s_.budget); }
+
+  void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const override {
+    const double n = tokens_to_rank(shape, s_.budget);
+    if (n == 0) return;
+    const Dims m(*shape.model);
+    const double rows = shape.batch * n, lists = shape.batch * m.kv_heads;
+    const auto hidden = static_cast<double>(shape.model->hidden), ffn = static_cast<double>(shape.model->ffn);
+    const double piece = std::min(n, static_cast<double>(s_.chunk));
+    graph::OpId op = ops.ready();
+    const auto project = [&](const char* label, double out, double in) {
+      op = ops.kernel(Lane::kCompute, Kind::kGemm, label, graph::Gemm{rows, out, in}, {op});
+    };
+    project("repeat: queries, keys and values", (m.q_heads + 2 * m.kv_heads) * m.d, hidden);
+    graph::PrefillAttention attention;
+    attention.flops = 4 * rows * m.q_heads * m.d * (n + (piece + 1) / 2);
+    attention.read_bytes = rows * m.q_heads * m.row() + std::ceil(n / piece) * 2 * lists * (n + piece / 2) * m.row();
+    attention.write_bytes = rows * m.q_heads * m.row();
+    op = ops.kernel(Lane::kCompute, Kind::kAttention, "repeat: attention", attention, {op});
+    project("repeat: output", hidden, m.q_heads * m.d);
+    project("repeat: up and gate", 2 * ffn, hidden);
+    project("repeat: down", hidden, ffn);
+    const double weights = rows * m.q_heads * 2 * piece;
+    op = ops.kernel(Lane::kCompute, Kind::kScore, "scores of the repeated prompt",
+                    graph::Gemm{rows * m.q_heads, 2 * piece, m.d}, {op});
+    Kernel largest{KernelClass::kReduce, weights * kScoreBytes, lists * n * kScoreBytes};
+    largest.flops = 5 * weights;  // largest, difference and exponential, sum, division, largest of a column
+    op = ops.kernel(Lane::kCompute, Kind::kScore, "largest weights", largest, {op});
+    const auto kept = static_cast<double>(s_.budget);
+    const double ranked = s_.by_head ? lists : shape.batch, each = lists / ranked;
+    rank_and_compact(*shape.model, ranked, lists, n * each, kept * each, kept, ops, op);
+  }
+
+ private:
+  KvzipSetting s_;
+};
+
+const Fields<KvzipSetting>& fields() {
+  using S = KvzipSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("prompt tokens kept a KV head, on average"), &S::budget)
+          .add(whole("sink", 4, "tokens", "first tokens, which stay; inside the budget"), &S::sink)
+          .add(whole("chunk", 2048, "tokens", "piece of the prompt that is repeated at a time", 1, 16384), &S::chunk)
+          .add(choice("scope", {"layer", "head"}, "tokens that compete: of all KV heads of a layer, or of each"),
+               &S::by_head);
+  return all;
+}
+
+}  // namespace
+
+Descriptor describe_kvzip() {
+  Descriptor d;
+  d.name = "kvzip";
+  d.sentence = "Keeps the prompt tokens that the model looks at while it repeats its prompt, and everything generated.";
+  d.category = "drop";
+  d.paper = "Kim et al., KVzip, NeurIPS 2025 (arXiv 2505.23416)";
+  d.parameters = fields().parameters();
+  d.budget_convention =
+      "retained: of the prompt, the sink included, on average over the heads of a layer; generated "
+      "tokens come on top";
+  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b a step",
+                "prompt: a second forward pass, 4·n_q·S²·d FLOP of attention in it, and 4·n_q·S·chunk·d FLOP of scores",
+                "storage: 2·n_kv·(min(S, budget) + T)·d·b"};
+  d.differences = {
+      "a trace holds no repetition of the prompt: the prompt's own queries, turned to the positions of the repeated "
+      "tokens, stand for those of the repetition, and the words that ask for it are left out",
+      "the released code also lets layers compete with each other; here every layer keeps as much",
+      "FastKVzip and KVzap, which foretell these scores by trained gates, are left out"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    BudgetRule rule = evicts_once(values.integer("budget"));
+    if (!fields().read(values).by_head) rule.over = BudgetRule::Over::kLayer;
+    return rule;
+  };
+  d.needs = [](const ParameterValues& values, const Lengths&) {
+    return ReplayNeeds{.coupled = !fields().read(values).by_head, .whole_prompt = true};
+  };
+  d.stages = [](const ParameterValues& values, const Lengths&) {
+    const KvzipSetting s = fields().read(values);
+    check_quota(values, s.quota());
+    return Stages{std::make_unique<Kvzip>(s), read_all()};
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy

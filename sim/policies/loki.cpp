@@ -1,0 +1,210 @@
+// Loki (Singhania et al., "Loki: Low-rank Keys for Efficient Sparse Attention", NeurIPS 2024, arXiv 2406.02542; code:
+// hpcgroup/loki).
+//
+// Idea: keys of a head lie near a space of few dimensions; the leading principal components rank tokens well.
+// Offline, for every layer and KV head: R = the principal components of its keys (mean removed), all d of them.
+// Selection, each step: q̂ = R·q, k̂ = R·k; estimated score = q̂[0, r)·k̂[0, r) / √d, reduced over the group (per_head:
+//   each query head for itself, as released); the best k = budget, the last `recent` tokens first.
+// Output: softmax over these with all dimensions: R is orthogonal, so that q̂·k̂ = q·k.
+// Cost: rotation of q and k 2·(n_q + n_kv)·d² flop, n_kv·d²·b of matrices read; n_kv·L·r·b of keys read; top-k over L;
+//   attention 2·n·k·d·b. All serial.
+// Storage: 2·n_kv·L·d·b, keys rotated in place, + n_kv·d²·b.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy/fields.hpp"
+#include "policy_parts/bases.hpp"
+#include "policy_parts/pre_rope.hpp"
+#include "policy_parts/shared_parameters.hpp"
+#include "policy_parts/spectrum.hpp"
+#include "policy_parts/stages.hpp"
+#include "policy_parts/token_top_k.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kernel;
+using graph::KernelClass;
+using graph::Kind;
+using graph::Lane;
+
+const char* basis_kind(bool before_rope) { return before_rope ? "keys_before_rope" : "keys"; }
+
+struct Setting {
+  std::int64_t budget = 0, recent = 0;
+  std::int64_t dims = 0;         // r, at most the head dimension
+  std::int64_t calibration = 0;  // first prompt tokens that the components follow from; 0: all
+  bool before_rope = false;
+  std::shared_ptr<const Bases> basis;  // null: the prompt's own components
+  Group group = Group::kSumScores;
+  bool covers_all = false;
+  std::int64_t dims_of(int head_dim) const { return std::min<std::int64_t>(dims, head_dim); }
+  TokenTopK::Shape ranks(const trace::TraceInfo& info) const {
+    return {budget, recent, group, 1.0f / std::sqrt(static_cast<float>(info.head_dim))};
+  }
+};
+
+class LokiHead final : public HeadRetrieval {
+ public:
+  LokiHead(const LayerInput& input, int kv_head, const TokenList& tokens, const Setting& setting)
+      : layer_(input.layer()),
+        kv_head_(kv_head),
+        members_(static_cast<std::size_t>(input.info().group())),
+        d_(static_cast<std::size_t>(input.info().head_dim)),
+        dims_(static_cast<std::size_t>(setting.dims_of(input.info().head_dim))),
+        s_(setting),
+        components_(find_components()),
+        rotated_(rotate_keys()),
+        ranks_({{rotated_.data(), rotated_.size() / dims_, dims_, dims_},
+                input.info().decode_steps,
+                members_,
+                [this](int t, std::size_t member, std::span<float> out) { rotate_query(t, member, out); }},
+               tokens, setting.ranks(input.info())) {}
+
+  void step(int t, std::span<HeadSelection> out) override { ranks_.step(t, out); }
+
+ private:
+  // [dims × d], the component of the largest variance first.
+  std::vector<float> find_components() const {
+    if (s_.basis != nullptr) {
+      s_.basis->check_shape(layer_.info());
+      const MatrixView rows = s_.basis->of(basis_kind(s_.before_rope), layer_.id(), kv_head_);
+      return {rows.data, rows.data + dims_ * d_};
+    }
+    const std::int64_t prompt = layer_.info().prompt_tokens;
+    const std::int64_t n = s_.calibration == 0 ? prompt : std::min(prompt, s_.calibration);
+    const auto rows = static_cast<std::size_t>(n);
+    std::vector<float> unrotated;
+    MatrixView keys{layer_.keys(kv_head_).data, rows, d_, layer_.keys(kv_head_).stride};
+    if (s_.before_rope) {
+      unrotated = keys_before_rope(layer_, kv_head_, n);
+      keys = {unrotated.data(), rows, d_, d_};
+    }
+    return leading_directions(second_moments(keys, true), d_, dims_);
+  }
+
+  std::vector<float> rotate_keys() const {
+    const MatrixView keys = layer_.keys(kv_head_);
+    std::vector<float> out(keys.rows * dims_);
+    multiply_transposed(keys, {components_.data(), dims_, d_, d_}, out.data(), dims_);
+    return out;
+  }
+
+  void rotate_query(int t, std::size_t member, std::span<float> out) const {
+    const float* const q = layer_.decode_query(kv_head_ * static_cast<int>(members_) + static_cast<int>(member), t);
+    for (std::size_t i = 0; i < dims_; ++i) out[i] = dot(components_.data() + i * d_, q, d_);
+  }
+
+  const trace::Layer& layer_;
+  int kv_head_;
+  std::size_t members_, d_, dims_;
+  Setting s_;
+  std::vector<float> components_, rotated_;  // the leading components of all positions' keys
+  TokenTopK ranks_;
+};
+
+class Loki final : public Retrieval {
+ public:
+  explicit Loki(const Setting& setting) : s_(setting) {}
+
+  bool per_query_head() const override { return s_.group == Group::kPerHead; }
+
+  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
+    return std::make_unique<LokiHead>(layer, kv_head, tokens, s_);
+  }
+
+  void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    const double tokens = shape.batch * m.kv_heads * static_cast<double>(kept);
+    rotate(tokens, m, ops, "rotate keys");
+  }
+
+  void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    graph::OpId op = rotate(shape.batch * (m.q_heads + m.kv_heads), m, ops, "rotate query and key");
+    // Query heads that select for themselves still share the keys that are read.
+    const double keys = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
+    const auto dims = static_cast<double>(s_.dims_of(shape.model->head_dim));
+    op = score_and_rank(shape, keys * dims * m.element, 2 * keys * m.group * dims, static_cast<double>(s_.budget), ops,
+                        op);
+    ops.done(ops.attention(attention_over(shape, gathered_unit(shape)), {op}));
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t) const override {
+    const Dims m(*shape.model);
+    return {{graph::Pool::kHbm, "principal components", shape.model->layers * m.kv_heads * m.d * m.row()}};
+  }
+
+  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1}; }
+
+ private:
+  // All d components: attention needs the whole rotated key.
+  static graph::OpId rotate(double vectors, const Dims& m, LayerOps& ops, const char* label) {
+    Kernel work{KernelClass::kElementwise, vectors * m.row() + m.kv_heads * m.d * m.row(), vectors * m.row()};
+    work.flops = 2 * vectors * m.d * m.d;
+    return ops.kernel(Lane::kCompute, Kind::kIndex, label, work, {ops.ready()});
+  }
+
+  Setting s_;
+};
+
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("k: tokens attended to a selecting head"), &S::budget)
+          .add(whole("dims", 32, "dimensions",
+                     "r: leading principal components that the estimate reads, at most the head dimension", 1, 65536),
+               &S::dims)
+          .add(whole("recent", 0, "tokens", "last tokens always attended to, the current one included"), &S::recent)
+          .add(group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights",
+                                "per_head"}),
+               &S::group)
+          .add(whole("calibration_tokens", 0, "tokens",
+                     "first prompt tokens whose keys give the principal components; 0: all of the prompt"),
+               &S::calibration)
+          .add(basis_parameter("where the principal components come from"))
+          .add(choice("calibrate_on", {"keys", "keys_before_rope"},
+                      "components of the cached keys, or of the keys before rotary position embedding"),
+               &S::before_rope);
+  return all;
+}
+
+Stages make(const ParameterValues& values, const Lengths& lengths) {
+  Setting s = fields().read(values);
+  s.basis = load_basis(values, basis_kind(s.before_rope));
+  if (s.basis != nullptr && values.given("calibration_tokens")) {
+    throw UserError(values.where("calibration_tokens"), "the components are those of `basis`, not of prompt tokens");
+  }
+  s.covers_all = s.budget >= lengths.bound();
+  if (s.recent > s.budget) {
+    throw UserError(values.where("recent"),
+                    fmt::format("recent ({}) must fit into the budget ({})", s.recent, s.budget));
+  }
+  return {keep_all(), std::make_unique<Loki>(s)};
+}
+
+}  // namespace
+
+Descriptor describe_loki() {
+  Descriptor d;
+  d.name = "loki";
+  d.sentence = "Keeps everything on the GPU and finds tokens by the leading principal components of the keys.";
+  d.category = "retrieval (GPU)";
+  d.paper = "Singhania et al., Loki, NeurIPS 2024 (arXiv 2406.02542)";
+  d.parameters = fields().parameters();
+  d.budget_convention = "attended: per KV head, or per query head with group: per_head";
+  d.formulas = {"traffic: n_kv·L·r·b + n_kv·d²·b + 2·n·budget·d·b a step, n = n_q per head, else n_kv",
+                "storage: 2·n_kv·L·d·b + n_kv·d²·b"};
+  d.differences = {
+      "components follow from the prompt's own keys; the paper calibrates once on WikiText-103, which fits less well: "
+      "basis: FILE, measured on other traces",
+      "the released code selects per query head: group: per_head",
+      "r is a number of dimensions; the released code may derive it from a share of explained variance"};
+  d.stages = make;
+  return d;
+}
+
+}  // namespace kvcast::policy

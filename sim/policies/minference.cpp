@@ -1,0 +1,204 @@
+// MInference (Jiang et al., "MInference 1.0: Accelerating Pre-filling for Long-Context LLMs via Dynamic Sparse
+// Attention", NeurIPS 2024, arXiv 2407.02490; code: microsoft/MInference).
+//
+// Idea: a head's attention over the prompt lies on a few vertical and slash lines; the last queries show which.
+// Selection, each query head: softmax weights of the last 64 prompt queries; their sums by key give the `vertical` best
+//   columns, the first 30 among them; their sums by distance the `slash` best diagonals, the nearest 100 among them. A
+//   block of 64 queries from position a computes, for each diagonal at distance o, the 64 keys from a − o on, and the
+//   columns. `pattern: a_shape`: the first `vertical` keys and the last `slash` before each query, without an index.
+// Decoding is that of `then`: the cache is whole.
+// Cost, a query head: index 2·64·S·d flops, S·d·b read, two rankings of S; attention 4·d flops for each pair left, as
+//   many as the replay counts on the trace.
+#include <algorithm>
+#include <numeric>
+
+#include "policies/prompt_sparsity.hpp"
+#include "policy/costs.hpp"
+#include "policy/weights.hpp"
+#include "policy_parts/ranking.hpp"
+#include "policy_parts/shared_parameters.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kind;
+using graph::Lane;
+using graph::OpId;
+
+constexpr std::int64_t kBlock = 64;     // queries and keys of a block of the sparse kernel
+constexpr std::int64_t kLooking = 64;   // last queries that the index is made of
+constexpr std::int64_t kFirst = 30;     // columns taken for certain
+constexpr std::int64_t kNearest = 100;  // diagonals taken for certain
+
+struct Setting {
+  std::int64_t vertical = 0, slash = 0;
+  bool a_shape = false;
+  std::int64_t columns(std::int64_t prompt) const { return std::min(prompt, std::max(vertical, kFirst)); }
+  std::int64_t diagonals(std::int64_t prompt) const { return std::min(prompt, std::max<std::int64_t>(slash, 50)); }
+};
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Columns and blocks of one query head. Relative to the first query of its block a diagonal covers the same keys
+// everywhere; only the prompt's start and the causal mask cut it.
+class Pattern {
+ public:
+  Pattern(std::int64_t prompt, std::vector<std::int32_t> columns, const std::vector<std::int32_t>& distances)
+      : prompt_(prompt), columns_(std::move(columns)), is_column_(index(prompt)), covered_(index(prompt + kBlock)) {
+    for (const std::int32_t j : columns_) is_column_[index(j)] = 1;
+    std::vector<std::int32_t> edges(index(prompt + kBlock) + 1);
+    for (const std::int32_t o : distances) ++edges[index(prompt - o)], --edges[index(prompt - o + kBlock)];
+    before_.assign(1, 0);
+    std::int32_t lines = 0;
+    for (std::size_t i = 0; i < covered_.size(); ++i) {
+      covered_[i] = (lines += edges[i]) > 0;
+      before_.push_back(before_.back() + covered_[i]);
+    }
+  }
+
+  bool keeps(std::int64_t query, std::int64_t key) const {
+    return is_column_[index(key)] || in_block(query / kBlock * kBlock, key);
+  }
+
+  double pairs() const {
+    double sum = 0;
+    for (std::int64_t a = 0; a < prompt_; a += kBlock) {
+      const std::int64_t end = std::min(prompt_, a + kBlock);
+      for (std::int64_t i = a; i < end; ++i) sum += static_cast<double>(before_[at(a, i) + 1] - before_[at(a, 0)]);
+      for (const std::int32_t j : columns_) {
+        if (j >= end) break;
+        if (!in_block(a, j)) sum += static_cast<double>(end - std::max<std::int64_t>(a, j));
+      }
+    }
+    return sum;
+  }
+
+ private:
+  // Keys relative to a block's first query, from −prompt on.
+  std::size_t at(std::int64_t block, std::int64_t key) const { return index(key - block + prompt_); }
+  bool in_block(std::int64_t block, std::int64_t key) const { return covered_[at(block, key)] != 0; }
+
+  std::int64_t prompt_;
+  std::vector<std::int32_t> columns_;
+  std::vector<char> is_column_, covered_;
+  std::vector<std::int64_t> before_;  // covered keys below one
+};
+
+// The best k of the sums, the first `certain` among them.
+std::vector<std::int32_t> lines_of(std::vector<float> sums, std::int64_t certain, std::int64_t k) {
+  const std::int64_t sure = std::min({certain, k, static_cast<std::int64_t>(sums.size())});
+  std::vector<std::int32_t> out(index(sure)), rest;
+  std::iota(out.begin(), out.end(), 0);
+  Ranking().select(std::span<const float>(sums).subspan(index(sure)), index(k - sure), rest);
+  for (const std::int32_t i : rest) out.push_back(i + static_cast<std::int32_t>(sure));
+  return out;
+}
+
+Pattern vertical_slash(const trace::Layer& layer, int q_head, const Setting& s) {
+  const std::int64_t prompt = layer.info().prompt_tokens;
+  Held all(index(prompt));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<float> columns(index(prompt)), diagonals(index(prompt));
+  visit_prompt_rows(layer, q_head, std::max<std::int64_t>(0, prompt - kLooking), prompt, all,
+                    [&](std::int64_t i, std::span<const float> weights) {
+                      for (std::size_t j = 0; j < weights.size(); ++j) {
+                        columns[j] += weights[j];
+                        diagonals[index(i) - j] += weights[j];
+                      }
+                    });
+  return {prompt, lines_of(std::move(columns), kFirst, s.columns(prompt)),
+          lines_of(std::move(diagonals), kNearest, s.diagonals(prompt))};
+}
+
+class MInference final : public SparsePrompt {
+ public:
+  MInference(const Setting& setting, std::unique_ptr<Policy> inner, const SourceLocation& where)
+      : SparsePrompt(std::move(inner), where), s_(setting) {}
+
+  PromptAttention prompt_attention(const LayerInput& input) const override {
+    const trace::TraceInfo& info = input.info();
+    const std::int64_t prompt = info.prompt_tokens;
+    if (!s_.a_shape) {
+      require_prompt_queries(info, std::max<std::int64_t>(0, prompt - kLooking),
+                             "minference finds its pattern by the last 64 queries of the prompt");
+    }
+    PromptAttention out{true, 0, 0};
+    for (int q = 0; q < info.n_q_heads; ++q) {
+      double pairs = 0, recall = 0;
+      if (s_.a_shape) {
+        for (std::int64_t i = 0; i < prompt; ++i) {
+          pairs += static_cast<double>(std::min(i + 1, s_.vertical + s_.slash));
+        }
+        recall = prompt_recall(input.layer(), q,
+                               [&](std::int64_t i, std::int64_t j) { return j < s_.vertical || i - j < s_.slash; });
+      } else {
+        const Pattern pattern = vertical_slash(input.layer(), q, s_);
+        pairs = pattern.pairs();
+        recall = prompt_recall(input.layer(), q, [&](std::int64_t i, std::int64_t j) { return pattern.keeps(i, j); });
+      }
+      out.density += pairs / causal_pairs(prompt) / info.n_q_heads;
+      out.recall_mass += recall / info.n_q_heads;
+    }
+    return out;
+  }
+
+  OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
+    if (s_.a_shape) return sparse_attention(chunk, ops, ops.ready());
+    const Dims m(*chunk.model);
+    const double heads = chunk.batch * m.q_heads, keys = chunk.held + chunk.length();
+    const double rows = heads * std::min(static_cast<double>(kLooking), chunk.length());
+    graph::Kernel look{graph::KernelClass::kScore, (heads * keys + rows) * m.row(), rows * keys * kScoreBytes};
+    look.flops = 2 * rows * keys * m.d;
+    OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "last queries' scores", look, {ops.ready()});
+    // Softmax, then sums by column and by diagonal.
+    graph::Kernel sums{graph::KernelClass::kReduce, 3 * rows * keys * kScoreBytes, 2 * heads * keys * kScoreBytes};
+    sums.flops = 6 * rows * keys;
+    op = ops.kernel(Lane::kCompute, Kind::kIndex, "softmax, column and diagonal sums", sums, {op});
+    const auto most = static_cast<std::int64_t>(keys);
+    const double columns = static_cast<double>(s_.columns(most)), slashes = static_cast<double>(s_.diagonals(most));
+    op = ops.kernel(Lane::kCompute, Kind::kIndex, "vertical lines", graph::TopK{heads, keys, columns, kScoreBytes},
+                    {op});
+    op = ops.kernel(Lane::kCompute, Kind::kIndex, "slash lines", graph::TopK{heads, keys, slashes, kScoreBytes}, {op});
+    return sparse_attention(chunk, ops, op);
+  }
+
+ private:
+  Setting s_;
+};
+
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(then_parameter())
+          .add(whole("vertical", 1000, "keys", "columns of a head; a_shape: first tokens"), &S::vertical)
+          .add(whole("slash", 6096, "diagonals", "distances of a head; a_shape: last tokens before each query", 1),
+               &S::slash)
+          .add(choice("pattern", {"vertical_slash", "a_shape"}, "what all heads compute"), &S::a_shape);
+  return all;
+}
+
+}  // namespace
+
+Descriptor describe_minference() {
+  Descriptor d;
+  d.name = "minference";
+  d.sentence = "Computes the prompt's attention on a few vertical and slash lines; decoding is another policy's.";
+  d.category = "sparse prefill";
+  d.paper = "Jiang et al., MInference 1.0, NeurIPS 2024 (arXiv 2407.02490)";
+  d.parameters = fields().parameters();
+  d.formulas = {"prompt, a query head: 2·64·S·d FLOP and S·d·b read for the pattern, 4·d FLOP a pair left",
+                "traffic of a step and storage: those of `then`"};
+  d.differences = {
+      "every head has the same number of lines; the released code assigns one of several sizes to each head (for "
+      "Llama-3.1-8B six vertical-slash sizes, 1000 and 6096 in 279 of 1024 heads)",
+      "block-sparse heads, of which that configuration has none, are not there",
+      "keys and values of later layers are the trace's: what sparse attention changes in them is not seen"};
+  d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kSparsePromptUnseen}; };
+  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+    return std::make_unique<MInference>(fields().read(values), read_then(values, lengths), values.where("then"));
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,274 @@
+// OmniKV (Hao et al., "OmniKV: Dynamic Context Selection for Efficient Long-Context LLMs", ICLR 2025; code:
+// antgroup/OmniKV).
+//
+// Idea: neighbouring layers attend to the same tokens, so that a few filter layers, which attend to everything, can
+//   choose for the layers after them.
+// Layers: those before `first_filter` and the `filter_layers` filter layers, evenly spaced from it on, are dense; every
+//   other one takes over the choice of the last filter layer before it.
+// Selection, each step: the filter layer's query weighs the prompt (softmax over the prompt alone; max_scores: none);
+//   the largest over all query heads ranks its tokens; the best `budget` of the prompt, and all generated tokens, for
+//   every head of the layers that take the choice over.
+// Cost: filter layer: prompt keys read once more, n_kv·S·d·b, weights n_q·S·4 written and read, top-k; attention over
+//   everything. Layers after it: their pairs of the chosen tokens, 2·n_kv·budget·d·b, are gathered by the CPU and
+//   fetched while the layer before works; attention over them and what was generated.
+// Storage: HBM: dense and filter layers whole, generated tokens of the others and the chosen pairs of one run of
+// layers;
+//   DRAM: the prompt's pairs of the others.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "policy/costs.hpp"
+#include "policy/fields.hpp"
+#include "policy_parts/host_attention.hpp"
+#include "policy_parts/host_pages.hpp"
+#include "policy_parts/ranking.hpp"
+#include "policy_parts/shared_parameters.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kernel;
+using graph::KernelClass;
+using graph::Kind;
+using graph::Lane;
+
+struct OmniSetting {
+  std::int64_t budget = 0;
+  int first_filter = 0, filter_layers = 1;
+  Group scores = Group::kMaxWeights;
+  bool on_gpu = false;      // nothing is offloaded
+  bool covers_all = false;  // the budget holds every token that will ever be there
+  std::int64_t prompt = 0;
+
+  // Ascending filter layers of a model; none where it is too short for them.
+  std::vector<int> filters(int layers) const {
+    std::vector<int> out;
+    for (int i = 0; i < filter_layers && first_filter < layers; ++i) {
+      const int next = first_filter + i * (layers - first_filter) / filter_layers;
+      if (out.empty() || next > out.back()) out.push_back(next);
+    }
+    return out;
+  }
+  std::int64_t chosen() const { return std::min(budget, prompt); }
+};
+
+enum class Role { kDense, kFilter, kFollows };
+
+class OmniSelector final : public Selector {
+ public:
+  OmniSelector(const trace::Layer& layer, const trace::Layer& source, const OmniSetting& setting)
+      : info_(layer.info()), source_(source), s_(setting) {}
+
+  void prefill(LayerSelection& resident) override {
+    resident.reset(static_cast<std::size_t>(info_.n_kv_heads), false);
+    if (!s_.covers_all && !s_.on_gpu) return;
+    for (HeadSelection& head : resident.heads) add(0, info_.prompt_tokens, head.attended);
+  }
+
+  void step(int t, LayerSelection& out) override {
+    out.reset(static_cast<std::size_t>(info_.n_kv_heads), false);
+    std::vector<std::int32_t> chosen;
+    if (s_.covers_all) {
+      add(0, info_.prompt_tokens, chosen);
+    } else {
+      choose(t, chosen);
+    }
+    for (HeadSelection& head : out.heads) {
+      head.attended = chosen;
+      add(info_.prompt_tokens, info_.prompt_tokens + t + 1, head.attended);
+      if (s_.covers_all || s_.on_gpu) continue;
+      head.fetched = head.evicted = chosen;  // what was fetched gives way to the next layer's
+      head.counts.fetched_runs = static_cast<std::int64_t>(chosen.size());
+    }
+  }
+
+ private:
+  static void add(std::int64_t begin, std::int64_t end, std::vector<std::int32_t>& out) {
+    for (std::int64_t i = begin; i < end; ++i) out.push_back(static_cast<std::int32_t>(i));
+  }
+
+  void choose(int t, std::vector<std::int32_t>& out) {
+    const auto prompt = static_cast<std::size_t>(info_.prompt_tokens);
+    best_.assign(prompt, -std::numeric_limits<float>::infinity());
+    for (int q = 0; q < info_.n_q_heads; ++q) {
+      const float* const scores = source_.decode_scores(q).row(static_cast<std::size_t>(t));
+      row_.assign(scores, scores + prompt);
+      if (s_.scores == Group::kMaxWeights) softmax(row_, 1 / std::sqrt(static_cast<float>(info_.head_dim)));
+      for (std::size_t i = 0; i < prompt; ++i) best_[i] = std::max(best_[i], row_[i]);
+    }
+    ranking_.select(best_, static_cast<std::size_t>(s_.budget), out);
+  }
+
+  const trace::TraceInfo& info_;
+  const trace::Layer& source_;
+  OmniSetting s_;
+  Ranking ranking_;
+  std::vector<float> best_, row_;
+};
+
+class OmniKv final : public Policy {
+ public:
+  explicit OmniKv(const OmniSetting& setting) : s_(setting) {}
+
+  void survey(std::span<const LayerInput* const> layers) override { layers_.assign(layers.begin(), layers.end()); }
+
+  // Every captured layer is replayed as one that takes over a choice: the filter layer's, or where the trace lacks it,
+  // that of the captured layer nearest to it.
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    const int id = layer.layer().id();
+    int filter = -1;
+    for (const int f : s_.filters(layer.info().n_layers)) filter = f <= id || filter < 0 ? f : filter;
+    const LayerInput* source = nullptr;
+    for (const LayerInput* other : layers_) {
+      const int at = other->layer().id();
+      if (at == id && id != filter) continue;
+      const int wanted = filter < 0 ? id : filter;
+      if (source == nullptr || std::abs(at - wanted) < std::abs(source->layer().id() - wanted)) source = other;
+    }
+    return std::make_unique<OmniSelector>(layer.layer(), (source == nullptr ? layer : *source).layer(), s_);
+  }
+
+  double recalling_share(const config::Model& model) const override {
+    int follow = 0;
+    for (int l = 0; l < model.layers; ++l) follow += role(l, model.layers) == Role::kFollows ? 1 : 0;
+    return static_cast<double>(follow) / model.layers;
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    if (s_.on_gpu || role(shape.layer, shape.model->layers) != Role::kFollows) return;
+    offload_prompt(shape, {0, 0, true}, ops);
+  }
+
+  // How much each role reads follows from the setting, whatever captured layer the counts come from.
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    const Role here = role(shape.layer, shape.model->layers);
+    const std::int64_t read = here == Role::kFollows ? s_.chosen() + shape.tokens - s_.prompt : shape.tokens;
+    const std::vector<HeadCounts> heads(static_cast<std::size_t>(shape.batch * shape.model->n_kv_heads),
+                                        HeadCounts{.attended = read});
+    DecodeLayer own = shape;
+    own.heads = heads, own.per_query_head = false;
+    graph::OpId op = ops.ready();
+    if (here == Role::kFilter) op = choose(shape, ops);
+    if (here == Role::kFollows && !s_.on_gpu) op = ops.join(Lane::kCompute, {op, fetch(shape, ops)});
+    const double unit = here == Role::kFollows && s_.on_gpu ? Dims(*shape.model).row() : 0;
+    ops.done(ops.attention(attention_over(own, unit), {op}));
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const int layers = shape.model->layers;
+    const auto all = static_cast<double>(shape.tokens), prompt = static_cast<double>(s_.prompt);
+    int longest = 0, run = 0;
+    for (int l = 0; l < layers; ++l) {
+      run = role(l, layers) == Role::kFollows ? run + 1 : 0;
+      longest = std::max(longest, run);
+    }
+    if (s_.on_gpu) return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, all)}};
+    const double share = recalling_share(*shape.model);
+    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, all - share * prompt)},
+            {graph::Pool::kHbm, "fetched pairs", kv_bytes(shape, static_cast<double>(s_.chosen())) * longest / layers},
+            {graph::Pool::kDram, "KV cache in host memory", share * kv_bytes(shape, prompt)}};
+  }
+
+  Growth growth() const override { return {.attended = 1}; }
+
+ private:
+  Role role(int layer, int layers) const {
+    const std::vector<int> filters = s_.filters(layers);
+    if (s_.covers_all || layer < s_.first_filter) return Role::kDense;
+    return std::find(filters.begin(), filters.end(), layer) != filters.end() ? Role::kFilter : Role::kFollows;
+  }
+
+  // Weights of the prompt's tokens, the best of them, and their numbers on the way to the host.
+  graph::OpId choose(const DecodeLayer& shape, LayerOps& ops) const {
+    const Dims m(*shape.model);
+    const double prompt = static_cast<double>(s_.prompt), weights = shape.batch * m.q_heads * prompt;
+    Kernel score{KernelClass::kScore, shape.batch * m.kv_heads * prompt * m.row(), weights * kScoreBytes};
+    score.flops = 2 * weights * m.d;
+    graph::OpId op = ops.kernel(Lane::kCompute, Kind::kScore, "scores of the prompt", score, {ops.ready()});
+    const double passes = s_.scores == Group::kMaxWeights ? 2 : 1;
+    Kernel largest{KernelClass::kReduce, passes * weights * kScoreBytes, shape.batch * prompt * kScoreBytes};
+    largest.flops = weights * (passes == 2 ? 5 : 1);
+    op = ops.kernel(Lane::kCompute, Kind::kScore, "largest over heads", largest, {op});
+    const auto chosen = static_cast<double>(s_.chosen());
+    op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k",
+                    graph::TopK{static_cast<double>(shape.batch), prompt, chosen, kScoreBytes}, {op});
+    if (!s_.on_gpu) fetch_ids(shape.batch * chosen, {Lane::kCompute, Lane::kRecallThread}, ops, op);
+    return op;
+  }
+
+  // From the layer before on, once the thread has the filter layer's numbers.
+  graph::OpId fetch(const DecodeLayer& shape, LayerOps& ops) const {
+    const Dims m(*shape.model);
+    graph::CpuWork gather;
+    gather.items = shape.sum(&HeadCounts::fetched);
+    gather.bytes_per_item = 2 * 2 * m.row();  // key and value, read and written
+    gather.unit_bytes = m.row();
+    gather.places_per_item = 2;
+    gather.region_bytes = 2 * static_cast<double>(s_.prompt) * m.row() / static_cast<double>(s_.chosen());
+    if (gather.items <= 0) return ops.ready();
+    const graph::OpId free = ops.join(Lane::kRecallThread, {ops.ready_before()});
+    graph::Copy pairs;
+    pairs.runs = 1;
+    pairs.run_bytes = gather.items * 2 * m.row();
+    pairs.issuer = Lane::kRecallThread;
+    return ops.copy(Lane::kCopyA, "fetch pairs", pairs, {ops.cpu("gather pairs", gather, {free})});
+  }
+
+  OmniSetting s_;
+  std::vector<const LayerInput*> layers_;  // that were surveyed
+};
+
+const Fields<OmniSetting>& fields() {
+  using S = OmniSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("prompt tokens that a filter layer chooses"), &S::budget)
+          .add(whole("first_filter", 2, "layers", "layers before the first filter layer, which are dense", 0, 1000),
+               &S::first_filter)
+          .add(whole("filter_layers", 3, "layers", "filter layers, evenly spaced", 1, 1000), &S::filter_layers)
+          .add(group_parameter({"max_weights", "max_scores"}), &S::scores)
+          .add(choice("place", {"host", "gpu"}, "where the prompt's pairs of layers without a choice of their own lie"),
+               &S::on_gpu);
+  return all;
+}
+
+}  // namespace
+
+Descriptor describe_omnikv() {
+  Descriptor d;
+  d.name = "omnikv";
+  d.sentence =
+      "Lets a few layers that attend to everything choose the tokens that the layers after them fetch and read.";
+  d.category = "retrieval (host)";
+  d.paper = "Hao et al., OmniKV, ICLR 2025 (openreview ulCAPXYXfa)";
+  d.parameters = fields().parameters();
+  d.recall_page = [](const ParameterValues& values) { return values.text("place") == "host" ? 1 : 0; };
+  d.budget_convention = "attended: of the prompt, in layers that take over a choice; generated tokens come on top";
+  d.formulas = {
+      "traffic: n_kv·S·d·b + 2·n_kv·L·d·b in a filter layer, 2·n_kv·(budget + T)·d·b in others a step, "
+      "2·n_kv·budget·d·b of it from the host",
+      "storage: HBM 2·n_kv·L·d·b of dense and filter layers, 2·n_kv·(T + budget)·d·b of others, DRAM 2·n_kv·S·d·b"};
+  d.differences = {
+      "filter layers are evenly spaced; the released ones are chosen by hand for each model (2, 8 and 18 of the 32 of "
+      "Llama-3-8B)",
+      "a replay shows the layers that take over a choice; where the trace lacks their filter layer, the captured layer "
+      "nearest to it chooses, and a trace of one layer chooses for itself, which is better than any other layer's "
+      "choice",
+      "every step fetches all that was chosen; page_cache keeps what steps before fetched",
+      "the choice by a window of queries (uniform, exponential) is left out"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    return BudgetRule{.tokens = values.integer("budget"), .generated_on_top = true};
+  };
+  d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
+  d.uncompressed_layers = {"first_filter", "filter_layers"};
+  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+    OmniSetting s = fields().read(values);
+    s.prompt = lengths.prompt_tokens;
+    s.covers_all = s.budget >= lengths.bound();
+    return std::make_unique<OmniKv>(s);
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy

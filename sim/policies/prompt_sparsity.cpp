@@ -1,0 +1,58 @@
+#include "policies/prompt_sparsity.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "policies/composition.hpp"
+#include "policy/costs.hpp"
+
+namespace kvcast::policy {
+
+SparsePrompt::SparsePrompt(std::unique_ptr<Policy> inner, const SourceLocation& where) : inner_(std::move(inner)) {
+  if (inner_->prompt_blocks({}, 0).tokens == 0) return;
+  throw UserError(where, "then: a policy that reads the prompt in blocks has no whole prompt for a sparse pattern");
+}
+
+Parameter then_parameter() { return policy_parameter("then", "full", "what becomes of the cache after the prompt"); }
+
+std::unique_ptr<Policy> read_then(const ParameterValues& values, const Lengths& lengths) {
+  return read_policy(values, "then", lengths);
+}
+
+double causal_pairs(std::int64_t tokens) { return static_cast<double>(tokens) * (static_cast<double>(tokens) + 1) / 2; }
+
+double prompt_recall(const trace::Layer& layer, int q_head, const Keeps& keeps) {
+  constexpr std::int64_t kRows = 32;
+  const trace::TraceInfo& info = layer.info();
+  const std::int64_t there = std::min(info.longest_window(), info.prompt_tokens), rows = std::min(kRows, there);
+  if (rows == 0) return 1;
+  const auto index = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  const MatrixView all = layer.queries(q_head);
+  std::vector<std::int64_t> positions;
+  std::vector<float> queries, scores(index(rows * info.prompt_tokens));
+  for (std::int64_t r = 1; r <= rows; ++r) {
+    positions.push_back(info.prompt_tokens - there + r * there / rows - 1);
+    const float* const query = all.row(index(info.prompt_queries() - info.prompt_tokens + positions.back()));
+    queries.insert(queries.end(), query, query + all.cols);
+  }
+  MatrixView keys = layer.keys(q_head / info.group());
+  keys.rows = index(info.prompt_tokens);
+  multiply_transposed({queries.data(), index(rows), all.cols, all.cols}, keys, scores.data(), keys.rows);
+  double sum = 0;
+  for (std::size_t r = 0; r < positions.size(); ++r) {
+    const std::span row(scores.data() + r * keys.rows, index(positions[r] + 1));
+    softmax(row, 1 / std::sqrt(static_cast<float>(info.head_dim)));
+    for (std::size_t j = 0; j < row.size(); ++j) {
+      if (keeps(positions[r], static_cast<std::int64_t>(j))) sum += static_cast<double>(row[j]);
+    }
+  }
+  return sum / static_cast<double>(rows);
+}
+
+graph::OpId sparse_attention(const PrefillChunk& chunk, LayerOps& ops, graph::OpId after) {
+  return ops.kernel(graph::Lane::kCompute, graph::Kind::kAttention, "sparse prefill attention", causal_attention(chunk),
+                    {after});
+}
+
+}  // namespace kvcast::policy

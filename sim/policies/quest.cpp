@@ -1,0 +1,224 @@
+// Quest (Tang et al., "Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference", ICML 2024, arXiv
+// 2406.10774).
+//
+// Idea: the element-wise minimum and maximum of a page's keys bound the score of any key in it; read the pages whose
+//   bound is highest.
+// Selection, each step: score(page) = Σ_j max(q_j·min_j, q_j·max_j) for every query head, reduced over the group; the
+//   best ⌊budget / page⌋ pages, the partial last one competing like any other. sink, recent: the pages that hold the
+//   first `sink` and the last `recent` tokens, the current one included, are always among the ⌊budget / page⌋, and so
+//   many fewer are chosen (FreeKV's comparison, arXiv 2505.13109, section 2.2: of a budget B every retrieval method
+//   keeps S and W, and B − S − W are left to choose). force_last_page (the released runtime): as recent: 1.
+// Cost: bounds read 2·n_kv·⌈L/p⌉·d·b, scores n_q·⌈L/p⌉·4 written, reduced, top-k; attention 2·n_kv·budget·d·b; the new
+//   token updates one page's bounds. All serial on the model's stream.
+// Storage: 2·n_kv·L·d·b + 2·n_kv·⌈L/p⌉·d·b.
+// budget_convention traffic (RocketKV's comparison, arXiv 2502.14051, section 3.6 and appendix A.3): the budget t pays
+// for estimation and attention alike, in units of one token's keys and values; half goes to each: p = ⌈S_max / t⌉ with
+// one bound read an element, and ⌊t / 2 / p⌋ pages; where half the budget holds no page, ⌊t / 2⌋ tokens of the best
+// one. budget_convention traffic_tokens reads ⌊t / 2⌋ tokens always, cutting the last page, as that appendix ("top-k
+// token indices") may be meant.
+#include "policies/quest.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy_parts/page_scorer.hpp"
+#include "policy_parts/ranking.hpp"
+#include "policy_parts/shared_parameters.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+class QuestHead final : public HeadRetrieval {
+ public:
+  QuestHead(const LayerInput& layer, int kv_head, const TokenList& tokens, const QuestPages& setting)
+      : tokens_(tokens),
+        s_(setting),
+        scale_(1.0f / std::sqrt(static_cast<float>(layer.info().head_dim))),
+        scorer_(layer, kv_head, tokens, {.page = setting.page, .group = setting.group}) {}
+
+  void step(int t, std::span<HeadSelection> out) override {
+    scorer_.append(t);
+    const std::int64_t n = tokens_.size(t);
+    for (std::size_t g = 0; g < out.size(); ++g) {
+      if (s_.budget >= n) {
+        tokens_.append_all(t, out[g].attended);
+        continue;
+      }
+      if (s_.group == Group::kPerHead) {
+        scorer_.score_head(t, static_cast<int>(g), scorer_.pages(), scores_);
+      } else {
+        scorer_.score(t, scorer_.pages(), scale_, scores_);
+      }
+      out[g].counts.scored = static_cast<std::int64_t>(scores_.size());
+      choose(out[g]);
+      for (std::int32_t& i : out[g].attended) i = tokens_.position(i);
+    }
+  }
+
+ private:
+  void choose(HeadSelection& out) {
+    const std::int64_t n = scorer_.tokens(), page = s_.page;
+    const std::int64_t window =
+        s_.recent > 0 ? (n - 1) / page - std::max<std::int64_t>(0, n - s_.recent) / page + 1 : 0;
+    rank_first(scores_, static_cast<std::size_t>((s_.sink + page - 1) / page), static_cast<std::size_t>(window));
+    if (s_.tokens > 0) return take_tokens(n, out);
+    ranking_.select(scores_, static_cast<std::size_t>(s_.pages), chosen_);
+    append_page_tokens(chosen_, s_.page, 0, n, out.attended);
+  }
+
+  void take_tokens(std::int64_t n, HeadSelection& out) {
+    // One page more than enough, for the last one of the sequence may be partial and rank among the best.
+    ranking_.rank(scores_, std::min(static_cast<std::size_t>(s_.pages) + 1, scores_.size()), chosen_);
+    std::int64_t left = s_.tokens;
+    for (const std::int32_t page : chosen_) {
+      const std::int64_t begin = std::int64_t{page} * s_.page,
+                         end = std::min(begin + std::min<std::int64_t>(s_.page, left), n);
+      for (std::int64_t i = begin; i < end; ++i) out.attended.push_back(static_cast<std::int32_t>(i));
+      left -= end - begin;
+    }
+    std::sort(out.attended.begin(), out.attended.end());
+  }
+
+  TokenList tokens_;
+  QuestPages s_;
+  float scale_;
+  PageScorer scorer_;
+  Ranking ranking_;
+  std::vector<float> scores_;
+  std::vector<std::int32_t> chosen_;
+};
+
+class Quest final : public Retrieval {
+ public:
+  explicit Quest(const QuestPages& setting) : s_(setting) {}
+
+  bool per_query_head() const override { return s_.group == Group::kPerHead; }
+
+  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
+    return std::make_unique<QuestHead>(layer, kv_head, tokens, s_);
+  }
+
+  void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
+    summarise_pages(shape, kept, s_.page, ops, ops.ready());
+  }
+
+  void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    const graph::OpId updated = update_page_summary(shape, ops);
+    // Heads that select for themselves still share the pages' bounds: a KV head's index is read once.
+    const double pages = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
+    const double read = pages * (s_.one_bound ? 1 : 2) * m.row();
+    const graph::OpId chosen =
+        score_and_rank(shape, read, 4 * pages * m.group * m.d, static_cast<double>(s_.pages), ops, updated);
+    ops.done(ops.attention(attention_over(shape, s_.page * m.row()), {chosen}));
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
+    return {{graph::Pool::kHbm, "page summaries", summary_bytes(shape, tokens, s_.page)}};
+  }
+
+  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page}; }
+
+ private:
+  QuestPages s_;
+};
+
+const Fields<QuestPages>& fields() {
+  using S = QuestPages;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens attended to, or the step's traffic in tokens"), &S::budget)
+          .add(page_parameter(16), &S::page)
+          .add(group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights",
+                                "mean_query", "max_query", "per_head"}),
+               &S::group)
+          .add(flag("force_last_page", false, "the page of the current token is always read, inside the budget"))
+          .add(choice("budget_convention", {"attended", "traffic", "traffic_tokens"},
+                      "what the budget counts: tokens attended to, or all traffic of the step; traffic_tokens: as many "
+                      "tokens as that pays for, the last page cut"))
+          .add(read_always_parameter("sink"), &S::sink)
+          .add(read_always_parameter("recent"), &S::recent);
+  return all;
+}
+
+QuestPages read_pages(const ParameterValues& values, const Lengths& lengths) {
+  QuestPages s = fields().read(values);
+  s.pages = s.budget / s.page;
+  s.covers_all = s.budget >= lengths.bound();
+  if (values.flag("force_last_page")) s.recent = std::max<std::int64_t>(s.recent, 1);
+  if (const std::string& convention = values.text("budget_convention"); convention != "attended") {
+    if (values.given("page")) {
+      throw UserError(values.where("page"), "under the traffic convention the page follows from the budget");
+    }
+    s.page = static_cast<int>(std::max<std::int64_t>(1, (lengths.bound() + s.budget - 1) / s.budget));
+    s.one_bound = true;
+    if (convention == "traffic") {
+      spend_half(s);
+    } else {
+      s.tokens = s.budget / 2;
+      s.pages = (s.tokens + s.page - 1) / s.page;
+    }
+  }
+  return s;
+}
+
+Stages make(const ParameterValues& values, const Lengths& lengths) {
+  const QuestPages s = read_pages(values, lengths);
+  if (s.covers_all) return {keep_all(), retrieve_quest_pages(s)};
+  if (s.pages < 1) {
+    throw UserError(values.where("budget"),
+                    fmt::format("a budget of {} tokens does not hold one page of {}", s.budget, s.page));
+  }
+  // A window lies in one page more than it fills where it does not end with one.
+  const std::int64_t page = s.page, room = s.tokens > 0 ? std::max<std::int64_t>(1, s.tokens / page) : s.pages;
+  const std::int64_t fixed = (s.sink + page - 1) / page + (s.recent > 0 ? (s.recent + page - 2) / page + 1 : 0);
+  if (fixed > room) {
+    throw UserError(values.where(values.given("sink") ? "sink" : "recent"),
+                    fmt::format("sink ({}) and recent ({}) tokens lie in up to {} pages of {}, but {} are read", s.sink,
+                                s.recent, fixed, page, room));
+  }
+  return {keep_all(), retrieve_quest_pages(s)};
+}
+
+BudgetRule rule(const ParameterValues& values, const Lengths& lengths) {
+  const QuestPages s = read_pages(values, lengths);
+  BudgetRule rule = s.tokens > 0 ? chooses(s.budget, s.tokens, 0, lengths.prompt_tokens)
+                                 : chooses(s.budget, s.pages * s.page, s.page - 1, lengths.prompt_tokens);
+  if (values.text("budget_convention") != "attended") rule.counts = BudgetRule::Counts::kTraffic;
+  return rule;
+}
+
+}  // namespace
+
+void spend_half(QuestPages& setting) {
+  const std::int64_t half = setting.budget / 2;
+  setting.pages = half / setting.page;
+  if (setting.pages > 0 || half == 0) return;
+  setting.pages = 1;
+  setting.tokens = half;
+}
+
+std::unique_ptr<Retrieval> retrieve_quest_pages(const QuestPages& setting) { return std::make_unique<Quest>(setting); }
+
+Descriptor describe_quest() {
+  Descriptor d;
+  d.name = "quest";
+  d.sentence = "Keeps everything on the GPU and reads the pages whose key bounds promise the highest scores.";
+  d.category = "retrieval (GPU)";
+  d.paper = "Tang et al., Quest, ICML 2024 (arXiv 2406.10774)";
+  d.parameters = fields().parameters();
+  d.budget_convention =
+      "attended: ⌊budget / page⌋ pages a KV head (a query head with group: per_head); traffic: half for "
+      "estimation, half for attention (⌊budget / 2 / page⌋ pages, or ⌊budget / 2⌋ tokens where a page is larger)";
+  d.formulas = {"traffic: 2·n_kv·⌈L/p⌉·d·b + 2·n_kv·budget·d·b a step", "storage: 2·n_kv·(L + ⌈L/p⌉)·d·b"};
+  d.differences = {"the original selects per query head (its models have no groups): group: per_head",
+                   "the released runtime always reads the last page: force_last_page: true",
+                   "the original leaves two layers dense: first_dense_layers: 2"};
+  d.budget_rule = rule;
+  d.stages = make;
+  return d;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,287 @@
+// RetrievalAttention (Liu et al., "RetrievalAttention: Accelerating Long-Context LLM Inference via Vector Retrieval",
+// 2024, arXiv 2409.10516).
+//
+// Idea: attention is a nearest-neighbour search; a vector index in host memory answers it, if it is built for queries
+//   and not for keys, whose distributions differ.
+// Selection, each query head: the `budget` offloaded tokens of largest q·k. What a real index misses is drawn: going
+//   down the exact ranking, each token is found with probability `recall`, until `budget` are. Sink and window stay on
+//   the GPU; a token that leaves the window joins the index (`generated: gpu`: the window stands at the prompt's end).
+// Cost. Step: queries to the host (n_q·d·b); a CPU thread a query head reads `scanned` of the keys (`index: flat`: all;
+//   ivf: the centroids, too), 4 bytes an element and 4 an edge, then the values it found, while the GPU attends to the
+//   static part; outputs back, merged. Prefill: KV to the host; graph: the nearest keys of `build_queries` of the
+//   prompt queries on the GPU, 2·n_q·S²·d flops if of all, and the graph on the CPU, `build_scored` keys scored a key;
+//   hnsw, ivf: as the libraries build them (vector_index.cpp).
+// Storage: host KV, keys in single precision, graph 4·degree·tokens a KV head (hnsw: twice that, its lowest layer; ivf:
+//   a position of 8 bytes a token, centroids); GPU KV of the static part.
+// Limit: recall 1 is exact top-k over what is offloaded; a budget that covers all tokens, full attention.
+#include <algorithm>
+#include <cmath>
+
+#include "base/random.hpp"
+#include "policy/costs.hpp"
+#include "policy_parts/host_attention.hpp"
+#include "policy_parts/ranking.hpp"
+#include "policy_parts/shared_parameters.hpp"
+#include "policy_parts/stages.hpp"
+#include "policy_parts/vector_index.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kind;
+using graph::Lane;
+using graph::OpId;
+
+constexpr double kListedKey = 8;  // position of a key in Faiss's lists
+
+enum class IndexKind { kGraph, kFlat, kHnsw, kIvf };
+const std::vector<std::string>& index_names() {
+  static const std::vector<std::string> names = {"graph", "flat", "hnsw", "ivf"};
+  return names;
+}
+
+struct Setting {
+  std::int64_t budget = 0;
+  double recall = 1, scanned = 0.02;
+  std::int64_t degree = 0, build_scored = 0, build_beam = 0, rounds = 0;
+  double build_queries = 1;
+  std::int64_t lists = 0;  // 0: by the number of keys
+  IndexKind index = IndexKind::kGraph;
+  std::uint64_t seed = 0;
+  StaticTokens fixed;
+
+  // Keys that a search over `tokens` of them reads.
+  std::int64_t candidates(std::int64_t tokens, std::int64_t found) const {
+    if (index == IndexKind::kFlat) return tokens;
+    const std::int64_t read =
+        std::max(found, static_cast<std::int64_t>(std::ceil(scanned * static_cast<double>(tokens))));
+    return index == IndexKind::kIvf ? read + lists_of(tokens) : read;
+  }
+  // Of an inverted file over so many keys: 4 √n, the least that Faiss's guidelines give.
+  std::int64_t lists_of(std::int64_t tokens) const {
+    if (lists > 0) return std::min(lists, std::max<std::int64_t>(1, tokens));
+    return std::llround(4 * std::sqrt(static_cast<double>(std::max<std::int64_t>(1, tokens))));
+  }
+  bool follows_edges() const { return index == IndexKind::kGraph || index == IndexKind::kHnsw; }
+};
+
+class VectorSearch final : public HostSearch {
+ public:
+  VectorSearch(const LayerInput& input, int kv_head, const Setting& setting)
+      : layer_(input.layer()), kv_head_(kv_head), s_(setting) {}
+
+  void step(int t, Range host, std::span<HeadSelection> out) override {
+    for (std::size_t g = 0; g < out.size(); ++g) {
+      const int q_head = kv_head_ * layer_.info().group() + static_cast<int>(g);
+      find(t, q_head, host, out[g].attended);
+      out[g].counts.candidates = s_.candidates(host.size(), static_cast<std::int64_t>(out[g].attended.size()));
+    }
+  }
+
+ private:
+  // The best of those that the index can find: what a walk down the ranking stops with.
+  void find(int t, int q_head, Range host, std::vector<std::int32_t>& out) {
+    const float* const row = layer_.decode_scores(q_head).row(static_cast<std::size_t>(t));
+    const auto name = [](int n) { return static_cast<std::uint64_t>(n); };
+    const Stream stream = Stream(s_.seed).child({name(layer_.id()), name(q_head), name(t)});
+    known_.clear(), scores_.clear();
+    for (std::int64_t i = host.begin; i < host.end; ++i) {
+      if (s_.recall < 1 && stream.uniform(static_cast<std::uint64_t>(i)) >= s_.recall) continue;
+      known_.push_back(static_cast<std::int32_t>(i));
+      scores_.push_back(row[i]);
+    }
+    ranking_.select(scores_, static_cast<std::size_t>(s_.budget), out);
+    for (std::int32_t& i : out) i = known_[static_cast<std::size_t>(i)];
+  }
+
+  const trace::Layer& layer_;
+  int kv_head_;
+  const Setting& s_;
+  Ranking ranking_;
+  std::vector<std::int32_t> known_;
+  std::vector<float> scores_;
+};
+
+class RetrievalAttention final : public Policy {
+ public:
+  explicit RetrievalAttention(const Setting& setting) : s_(setting) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return search_host(layer, s_.fixed, true, [&](const LayerInput& input, int kv_head) {
+      return std::make_unique<VectorSearch>(input, kv_head, s_);
+    });
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    offload_prompt(shape, s_.fixed, ops);
+    const double keys = host_tokens(shape.prompt_tokens, shape.prompt_tokens);
+    if (s_.index == IndexKind::kFlat || keys <= 0) return;
+    const IndexedKeys indexed{shape.batch * m.kv_heads, keys, m.d};
+    const auto degree = static_cast<double>(s_.degree);
+    OpId built = 0;
+    if (s_.index == IndexKind::kGraph) {
+      built = build_graph(shape, indexed, ops);
+    } else if (s_.index == IndexKind::kHnsw) {
+      const double scored = hnsw_scored(keys, degree, static_cast<double>(s_.build_beam));
+      built = insert_all(indexed, scored, 2 * degree, ops, keys_at_host(shape, indexed, ops));
+    } else {
+      const Lists lists{static_cast<double>(s_.lists_of(static_cast<std::int64_t>(keys))),
+                        static_cast<double>(s_.rounds)};
+      built = cluster_all(indexed, lists, ops, keys_at_host(shape, indexed, ops));
+    }
+    // The prompt is read once the last layer's index is whole.
+    if (shape.layer == shape.model->layers - 1) ops.join(Lane::kCompute, {built});
+  }
+
+  // Exact neighbours of the prompt's queries, which the graph is built from, then the graph.
+  OpId build_graph(const PrefillLayer& shape, const IndexedKeys& indexed, LayerOps& ops) const {
+    const Dims m(*shape.model);
+    const double keys = indexed.keys;
+    const double rows =
+        shape.batch * m.q_heads * std::ceil(s_.build_queries * static_cast<double>(shape.prompt_tokens));
+    const OpId scores = ops.kernel(Lane::kCompute, Kind::kIndex, "nearest keys of the prompt's queries",
+                                   graph::Gemm{rows, keys, m.d, m.element}, {ops.ready()});
+    const double near = std::min(keys, static_cast<double>(s_.degree));
+    const OpId ranked =
+        ops.kernel(Lane::kCompute, Kind::kIndex, "their top-k", graph::TopK{rows, keys, near, m.element}, {scores});
+    const OpId sent = send_to_host("neighbours", rows * near * kIndexBytes, ops, ranked);
+    const double scored = s_.build_scored < 0 ? roargraph_scored(keys, near, static_cast<double>(s_.build_beam))
+                                              : static_cast<double>(s_.build_scored);
+    return insert_all(indexed, scored, near, ops, sent);
+  }
+
+  // The index is built from a copy of the keys in host memory.
+  static OpId keys_at_host(const PrefillLayer& shape, const IndexedKeys& indexed, LayerOps& ops) {
+    const Dims m(*shape.model);
+    return send_to_host("keys to index", indexed.heads * indexed.keys * m.row(), ops, ops.ready());
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    offload_token(shape, ops);
+    const OpId sent = send_to_host("queries", shape.batch * m.q_heads * m.row(), ops, ops.ready());
+    const auto rows = static_cast<double>(shape.heads.size());
+    const double read = shape.sum(&HeadCounts::candidates) / rows, vector = m.d * kIndexElement;
+    const double edges = s_.follows_edges() ? kIndexBytes : 0;
+    graph::CpuWork search{rows, read * (vector + edges), 2 * read * m.d, vector};
+    const auto context = static_cast<double>(shape.tokens);
+    // Edges lead anywhere; the keys of a list lie side by side.
+    if (s_.follows_edges()) search.places_per_item = read, search.region_bytes = context * vector;
+    const OpId found = ops.cpu("search index", search, {sent});
+    // Scores are those of the search: values are left to read.
+    const double values = shape.sum(&HeadCounts::cpu_attended) / rows;
+    graph::CpuWork attend{rows, values * m.row(), 2 * values * m.d, m.row()};
+    attend.places_per_item = values, attend.region_bytes = context * m.row();
+    const OpId attended = ops.cpu("CPU attention", attend, {found});
+    attend_and_merge(shape, ops, sent, attended);
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const Dims m(*shape.model);
+    const std::int64_t prompt = shape.lengths.prompt_tokens;
+    const double keys = shape.batch * shape.model->layers * m.kv_heads * host_tokens(prompt, shape.tokens);
+    std::vector<MemoryItem> items = split_cache(shape, s_.fixed.on_gpu(prompt, shape.tokens));
+    items.push_back({graph::Pool::kDram, "keys of the index", keys * m.d * kIndexElement});
+    const double edges = static_cast<double>(s_.degree) * (s_.index == IndexKind::kHnsw ? 2 : 1);
+    if (s_.follows_edges()) items.push_back({graph::Pool::kDram, "index graph", keys * edges * kIndexBytes});
+    if (s_.index == IndexKind::kIvf) {
+      const double heads = shape.batch * shape.model->layers * m.kv_heads;
+      const auto lists = static_cast<double>(s_.lists_of(s_.fixed.host(prompt, prompt).size()));
+      items.push_back({graph::Pool::kDram, "index lists", keys * kListedKey + heads * lists * m.d * kIndexElement});
+    }
+    return items;
+  }
+
+  Growth growth() const override { return {.attended = s_.fixed.generated_stay ? 1.0 : 0.0}; }
+
+ private:
+  double host_tokens(std::int64_t prompt, std::int64_t tokens) const {
+    return static_cast<double>(s_.fixed.host(prompt, tokens).size());
+  }
+  Setting s_;
+};
+
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens that each query head finds in host memory", 1024), &S::budget)
+          .add(real("recall", 1.0, "chance that the index finds a token of the exact ranking", 0.01), &S::recall)
+          .add(choice("index", index_names(),
+                      "what is searched: a graph made from the prompt's queries, all keys one after the other, or a "
+                      "library's "
+                      "graph (HNSW) or inverted file"),
+               &S::index)
+          .add(real("scanned", 0.02, "share of the offloaded keys that a search of the graph reads"), &S::scanned)
+          .add(whole("degree", 32, "edges", "of a key in the graph", 1, 4096), &S::degree)
+          .add(whole_or(
+                   "build_scored", "adaptive", "keys",
+                   "scored on the CPU for each key while the graph is made from queries; adaptive: by beam and degree",
+                   0, 1e9),
+               &S::build_scored)
+          .add(real("build_queries", 1.0, "share of the prompt's queries whose nearest keys the graph is made from",
+                    1e-4),
+               &S::build_queries)
+          .add(whole("build_beam", 40, "keys",
+                     "candidates kept while a key is inserted: Faiss's efConstruction, whose M is degree, or "
+                     "RoarGraph's L",
+                     1, 1e6),
+               &S::build_beam)
+          .add(whole_or("lists", "adaptive", "lists", "ivf: centroids; adaptive: 4·√keys", 1, 1e7), &S::lists)
+          .add(whole("rounds", 10, "", "ivf: of k-means (Faiss: 10 of an inverted file, 25 of a k-means by itself)", 1,
+                     10000),
+               &S::rounds)
+          .add(choice("generated", {"index", "gpu"},
+                      "where generated tokens go as the window slides: into the index, or they stay on the GPU"),
+               &S::fixed, &StaticTokens::generated_stay)
+          .add(whole("seed", 1, "", "of what a search misses", 0, 1e15), &S::seed)
+          .add(static_fields(128, 512), &S::fixed);
+  return all;
+}
+
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+  Setting s = fields().read(values);
+  if (s.budget >= lengths.bound() || s.fixed.sink + s.fixed.recent >= lengths.bound()) {
+    return two_stages(keep_all(), read_all());
+  }
+  if (values.is_text("build_scored")) s.build_scored = -1;
+  return std::make_unique<RetrievalAttention>(s);
+}
+
+}  // namespace
+
+Descriptor describe_retrieval_attention() {
+  Descriptor d;
+  d.name = "retrieval_attention";
+  d.sentence =
+      "Each query head searches a vector index of the keys in host memory and attends to its finds on the CPU.";
+  d.category = "retrieval (CPU)";
+  d.paper = "Liu et al., RetrievalAttention, 2024 (arXiv 2409.10516)";
+  d.parameters = fields().parameters();
+  d.budget_convention = "selected: tokens attended to on the CPU, a query head; sink and recent come on top";
+  d.formulas = {
+      "traffic: GPU 2·n_kv·(sink + recent)·d·b; CPU n_q·(scanned·L·(4·d + 4) + budget·d·b); to the host n_q·d·b, back "
+      "n_q·(d·b + 4) a step",
+      "prompt: 2·n_q·build_queries·S²·d FLOP for neighbours, 2·n_kv·build_scored·S·d on the CPU (adaptive: "
+      "build_beam·degree keys); hnsw: 2·n_kv·S·d·(1.5·"
+      "build_beam·degree + degree² + degree·log S / log degree); ivf: 2·n_kv·lists·d·(rounds·min(S, 256·lists) + S)",
+      "storage: GPU 2·n_kv·(sink + recent)·d·b; host n_kv·(L − sink − recent)·(2·d·b + 4·d + 4·degree)"};
+  d.differences = {
+      "the graph is not searched: its misses are drawn at random, independently of rank and of one another",
+      "how much of the graph a search reads (the paper: 1 to 3 % of the keys), its degree and the work of building it "
+      "are assumptions, not measurements",
+      "the paper retrieves 100 tokens, the code released with SCBench 2000 from a flat index"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    const Setting s = fields().read(values);
+    return BudgetRule{.tokens = s.budget,
+                      .beside = s.fixed.sink + s.fixed.recent,
+                      .fewer = s.recall < 1 ? BudgetRule::kAny : 0,  // what the index does not find
+                      .generated_on_top = s.fixed.generated_stay,
+                      .counts = BudgetRule::Counts::kSelected};
+  };
+  d.make = make;
+  return d;
+}
+
+}  // namespace kvcast::policy

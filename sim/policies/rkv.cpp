@@ -1,0 +1,248 @@
+// R-KV (Cai et al., "R-KV: Redundancy-aware KV Cache Compression for Reasoning Models", 2025, arXiv 2505.24133; code:
+// Zefan-Cai/R-KV).
+//
+// Idea: long reasoning repeats itself: of tokens that attention rates alike, those whose keys are like many others can
+//   go.
+// Selection, per KV head, whenever it holds budget + buffer tokens: importance = softmax over the tokens before the
+// last
+//   `window` of the largest q·k/√d of the group, mean over the last `window` queries, the largest of `pool_kernel`
+//   neighbours; redundancy = softmax over all tokens of the mean cosine with the other keys, from which each row leaves
+//   out the last key that is more than `similarity` like it (a row without one: the first key, as released). The last
+//   `window` tokens stay, and the best by lambda·importance − (1 − lambda)·redundancy, `budget` in all. A prompt of so
+//   many tokens is compressed when it has been read, or after each `block`.
+// Cost of one compression of n tokens: all cosines, 2·n_kv·n²·d FLOP, written and read as n_kv·n²·4 bytes; window
+//   scores; top-k; compaction. Spread evenly over the `buffer` steps from one to the next.
+// Storage: 2·n_kv·(budget + buffer)·d·b, the last `window` queries n_q·window·d·b.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy/fields.hpp"
+#include "policy/window.hpp"
+#include "policy_parts/eviction.hpp"
+#include "policy_parts/shared_parameters.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kernel;
+using graph::KernelClass;
+using graph::Kind;
+using graph::Lane;
+
+struct RkvSetting {
+  std::int64_t budget = 0, buffer = 0, window = 0, block = 0;
+  int pool_kernel = 1;
+  double lambda = 0, similarity = 0;
+  std::int64_t full() const { return budget + buffer; }
+};
+
+class RkvRule final : public EvictionRule {
+ public:
+  RkvRule(const trace::Layer& layer, const RkvSetting& setting) : layer_(layer), s_(setting) {
+    const trace::TraceInfo& info = layer.info();
+    if (info.positions() < s_.full()) return;
+    const std::vector<std::int64_t> ends = prompt_ends(info, s_.block);
+    const auto full = std::lower_bound(ends.begin(), ends.end(), s_.full());
+    // Query of the first compression.
+    const std::int64_t first = (full == ends.end() ? s_.full() : *full) - s_.window;
+    if (first < info.prompt_tokens)
+      require_prompt_queries(info, first, "rkv ranks by the last queries before each compression");
+  }
+
+  void after_block(std::int64_t, std::int64_t end, std::vector<Held>& held) override { compress(end, held); }
+  void after_step(int t, std::vector<Held>& held) override { compress(layer_.info().prompt_tokens + t + 1, held); }
+
+ private:
+  void compress(std::int64_t end, std::vector<Held>& held) {
+    if (static_cast<std::int64_t>(held[0].size()) < s_.full()) return;
+    for (std::size_t h = 0; h < held.size(); ++h) {
+      score(static_cast<int>(h), end, held[h]);
+      choose_stay(held[h], scores_, {s_.budget, 0, s_.window}, stay_);
+      keep_only(held[h], stay_);
+    }
+  }
+
+  void score(int kv_head, std::int64_t end, const Held& held) {
+    const std::vector<float> like = redundancy(layer_.keys(kv_head), held);
+    rate(kv_head, end, held);
+    pool(Pool::kMax, s_.pool_kernel, rated_, pooled_);
+    scores_.assign(held.size(), 0.0f);  // the window's own tokens stay unseen
+    const auto share = static_cast<float>(s_.lambda);
+    for (std::size_t i = 0; i < pooled_.size(); ++i) scores_[i] = share * pooled_[i] - (1 - share) * like[i];
+  }
+
+  // Mean weights of the last queries on the tokens before the window.
+  void rate(int kv_head, std::int64_t end, const Held& held) {
+    const trace::TraceInfo& info = layer_.info();
+    const auto d = static_cast<std::size_t>(info.head_dim);
+    const std::size_t n = held.size() - static_cast<std::size_t>(s_.window);
+    rated_.assign(n, 0.0f);
+    for (std::int64_t position = end - s_.window; position < end; ++position) {
+      const auto row = static_cast<std::size_t>(info.prompt_queries() - info.prompt_tokens + position);
+      row_.assign(n, -std::numeric_limits<float>::infinity());
+      for (int g = 0; g < info.group(); ++g) {
+        const float* const query = layer_.queries(kv_head * info.group() + g).row(row);
+        for (std::size_t i = 0; i < n; ++i) {
+          row_[i] = std::max(row_[i], dot(query, layer_.keys(kv_head).row(static_cast<std::size_t>(held[i])), d));
+        }
+      }
+      softmax(row_, 1 / std::sqrt(static_cast<float>(info.head_dim)));
+      for (std::size_t i = 0; i < n; ++i) rated_[i] += row_[i] / static_cast<float>(s_.window);
+    }
+  }
+
+  // Rows of cosines are made some at a time.
+  std::vector<float> redundancy(const MatrixView& keys, const Held& held) const {
+    constexpr std::size_t kRows = 256;
+    const std::size_t n = held.size(), d = keys.cols;
+    std::vector<float> unit(n * d), out(n), cosines(std::min(n, kRows) * n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const float* const key = keys.row(static_cast<std::size_t>(held[i]));
+      const float norm = std::sqrt(dot(key, key, d)) + 1e-8f;
+      for (std::size_t j = 0; j < d; ++j) unit[i * d + j] = key[j] / norm;
+    }
+    for (std::size_t first = 0; first < n; first += kRows) {
+      const std::size_t rows = std::min(kRows, n - first);
+      multiply_transposed({&unit[first * d], rows, d, d}, {unit.data(), n, d, d}, cosines.data(), n);
+      for (std::size_t i = 0; i < rows; ++i) {
+        float* const row = &cosines[i * n];
+        row[first + i] = 0;
+        std::size_t last = n - 1;
+        while (last > 0 && (last == first + i || row[last] <= static_cast<float>(s_.similarity))) --last;
+        row[last] = 0;
+        for (std::size_t j = 0; j < n; ++j) out[j] += row[j];
+      }
+    }
+    for (float& x : out) x /= static_cast<float>(n);
+    softmax(out);
+    return out;
+  }
+
+  const trace::Layer& layer_;
+  RkvSetting s_;
+  std::vector<float> scores_, rated_, pooled_, row_;
+  std::vector<std::int32_t> stay_;
+};
+
+class Rkv final : public Policy {
+ public:
+  Rkv(const RkvSetting& setting, bool covers_all) : s_(setting), covers_all_(covers_all) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return evicting_selector(layer, std::make_unique<RkvRule>(layer.layer(), s_), s_.block, false);
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    const std::int64_t n = std::min(shape.start, s_.full()) + shape.length();
+    if (n < s_.full()) return;
+    const double lists = shape.batch * Dims(*shape.model).kv_heads;
+    const graph::OpId op = score(*shape.model, lists, static_cast<double>(n), ops, ops.ready());
+    const auto kept = static_cast<double>(s_.budget);
+    rank_and_compact(*shape.model, lists, lists, static_cast<double>(n), kept, kept, ops, op);
+  }
+
+  PromptBlocks prompt_blocks(const config::Model&, int) const override {
+    return {.tokens = s_.block, .held = s_.budget, .from = s_.full()};
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    graph::OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
+    ops.done(op);
+    if (covers_all_) return;
+    const double lists = static_cast<double>(shape.heads.size()) / static_cast<double>(s_.buffer);
+    op = score(*shape.model, lists, static_cast<double>(s_.full()), ops, op);
+    const auto kept = static_cast<double>(s_.budget);
+    rank_and_compact(*shape.model, lists, lists, static_cast<double>(s_.full()), kept, kept, ops, op);
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const Dims m(*shape.model);
+    const std::int64_t held = std::min(shape.tokens, s_.full());
+    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))},
+            {graph::Pool::kHbm, "last queries",
+             shape.batch * shape.model->layers * m.q_heads * static_cast<double>(s_.window) * m.row()}};
+  }
+
+  Growth growth() const override { return {.attended = covers_all_ ? 1.0 : 0.0}; }
+
+ private:
+  // Scores the tokens of `lists` lists of n keys each.
+  graph::OpId score(const config::Model& model, double lists, double n, LayerOps& ops, graph::OpId after) const {
+    const Dims m(model);
+    after = ops.kernel(Lane::kCompute, Kind::kScore, "cosines of keys", graph::Gemm{lists * n, n, m.d}, {after});
+    // Compared with the threshold for the last alike, then averaged.
+    Kernel reduce{KernelClass::kReduce, 2 * lists * n * n * kScoreBytes, lists * n * kScoreBytes};
+    reduce.flops = 2 * lists * n * n;
+    after = ops.kernel(Lane::kCompute, Kind::kScore, "mean cosine", reduce, {after});
+    const double rows = lists * m.group * static_cast<double>(s_.window);
+    Kernel window{KernelClass::kScore, (lists * n + rows) * m.row(), lists * n * kScoreBytes};
+    window.flops = 2 * rows * n * m.d;
+    return ops.kernel(Lane::kCompute, Kind::kScore, "window scores", window, {after});
+  }
+
+  RkvSetting s_;
+  bool covers_all_;  // a cache that never fills
+};
+
+const Fields<RkvSetting>& fields() {
+  using S = RkvSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens left a KV head by a compression", 1024), &S::budget)
+          .add(whole("buffer", 128, "tokens", "tokens on top of the budget at which the cache is compressed", 1),
+               &S::buffer)
+          .add(whole("window", 8, "queries", "last queries that rate the tokens before them; their tokens stay", 1,
+                     65536),
+               &S::window)
+          .add(whole("pool_kernel", 7, "tokens", "width of the pooling of importance, odd", 1, 65535), &S::pool_kernel)
+          .add(real("lambda", 0.07, "share of importance in a token's score; the rest is redundancy"), &S::lambda)
+          .add(real("similarity", 0.5, "cosine above which two keys are alike", -1, 1), &S::similarity)
+          .add(block_parameter(), &S::block);
+  return all;
+}
+
+std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
+  const RkvSetting s = fields().read(values);
+  if (s.pool_kernel % 2 == 0) throw UserError(values.where("pool_kernel"), "pool_kernel must be odd");
+  if (s.window >= s.budget) {
+    throw UserError(values.where(values.given("window") ? "window" : "budget"),
+                    fmt::format("window ({}) must be smaller than the budget ({})", s.window, s.budget));
+  }
+  return std::make_unique<Rkv>(s, s.full() > lengths.bound());
+}
+
+}  // namespace
+
+Descriptor describe_rkv() {
+  Descriptor d;
+  d.name = "rkv";
+  d.sentence = "Keeps tokens that recent queries attend to and whose keys repeat no other, once a buffer is full.";
+  d.category = "drop";
+  d.paper = "Cai et al., R-KV, 2025 (arXiv 2505.24133)";
+  d.parameters = fields().parameters();
+  d.budget_convention = "retained by a compression; a step attends to up to budget + buffer tokens";
+  d.formulas = {"traffic: 2·n_kv·N·d·b a step, budget < N ≤ budget + buffer",
+                "compression of n tokens: 2·n_kv·n²·d FLOP and 12·n_kv·n² bytes, every buffer-th step",
+                "storage: 2·n_kv·(budget + buffer)·d·b + n_q·window·d·b"};
+  d.differences = {
+      "lambda is the released code's 0.07; the paper's experiments use 0.1",
+      "a long prompt is compressed as soon as it has been read; the released code waits until a buffer of generated "
+      "tokens is full, then compares all tokens with each other as well",
+      "a compression is charged in equal parts to the steps from one to the next, so that short replays see its share"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    const RkvSetting s = fields().read(values);
+    return BudgetRule{
+        .tokens = s.budget, .beside = s.buffer, .fewer = s.buffer - 1, .counts = BudgetRule::Counts::kRetained};
+  };
+  d.needs = [](const ParameterValues& values, const Lengths&) {
+    const RkvSetting s = fields().read(values);
+    return ReplayNeeds{.whole_prompt = s.block > 0, .window = s.window};
+  };
+  d.make = make;
+  return d;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,201 @@
+// SeerAttention-R (Gao et al., "SeerAttention-R: Sparse Attention Adaptation for Long Reasoning", 2025, arXiv
+// 2506.08889; code: microsoft/SeerAttention).
+//
+// Idea: a small gate, distilled from the model's own attention, foretells which blocks of keys a query needs.
+// Selection, each step, per KV head: score of a block of `page` tokens = the largest softmax weight that a query head
+// of
+//   the group gives one of its tokens: what the gate is trained to foretell, which stands for the trained gate. The
+//   last block, and the best of the others, ⌊budget/page⌋ in all; of these only the ones whose share of the scores' sum
+//   is above `threshold`, where it is not 0.
+// Cost: the gate alone: queries of a group through one matrix of (group·d)·gate_dim; gate keys read, n_kv·(L/page)·
+//   gate_dim·b; top-k; attention 2·n_kv·attended·d·b. A block that fills is pooled three ways and goes
+//   through a matrix of 3·d·gate_dim. All serial.
+// Storage: 2·n_kv·L·d·b + n_kv·(L/page)·gate_dim·b + the gate's weights, n_kv·(group + 3)·d·gate_dim·b.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy/fields.hpp"
+#include "policy/pages.hpp"
+#include "policy_parts/ranking.hpp"
+#include "policy_parts/shared_parameters.hpp"
+#include "policy_parts/stages.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kernel;
+using graph::KernelClass;
+using graph::Kind;
+using graph::Lane;
+
+struct SeerSetting {
+  std::int64_t budget = 0, page = 1, gate_dim = 1;
+  double threshold = 0;
+  bool covers_all = false;
+};
+
+class SeerHead final : public HeadRetrieval {
+ public:
+  SeerHead(const LayerInput& input, int kv_head, const TokenList& tokens, const SeerSetting& setting)
+      : layer_(input.layer()), kv_head_(kv_head), tokens_(tokens), s_(setting) {}
+
+  void step(int t, std::span<HeadSelection> out) override {
+    const std::int64_t n = tokens_.size(t);
+    if (s_.threshold == 0 && s_.budget >= n) return tokens_.append_all(t, out[0].attended);
+    const std::vector<float> scores = score(t, n);
+    const auto last = static_cast<std::int32_t>(scores.size()) - 1;
+    std::vector<std::int32_t> blocks;
+    ranking_.select(std::span(scores).first(scores.size() - 1), static_cast<std::size_t>(s_.budget / s_.page - 1),
+                    blocks);
+    double sum = 0;
+    for (const float x : scores) sum += static_cast<double>(x);
+    std::erase_if(blocks, [&](std::int32_t b) {
+      return s_.threshold > 0 && static_cast<double>(scores[static_cast<std::size_t>(b)]) <= s_.threshold * sum;
+    });
+    blocks.push_back(last);
+    out[0].counts.scored = static_cast<std::int64_t>(scores.size());
+    append_page_tokens(blocks, static_cast<int>(s_.page), 0, n, out[0].attended);
+    for (std::int32_t& i : out[0].attended) i = tokens_.position(i);
+  }
+
+ private:
+  // Largest weight of each block.
+  std::vector<float> score(int t, std::int64_t n) {
+    const trace::TraceInfo& info = layer_.info();
+    std::vector<float> out(static_cast<std::size_t>((n + s_.page - 1) / s_.page));
+    for (int g = 0; g < info.group(); ++g) {
+      const float* const row = layer_.decode_scores(kv_head_ * info.group() + g).row(static_cast<std::size_t>(t));
+      row_.clear();
+      for (std::int64_t i = 0; i < n; ++i) row_.push_back(row[tokens_.position(i)]);
+      softmax(row_, 1 / std::sqrt(static_cast<float>(info.head_dim)));
+      for (std::size_t i = 0; i < row_.size(); ++i) {
+        float& block = out[i / static_cast<std::size_t>(s_.page)];
+        block = std::max(block, row_[i]);
+      }
+    }
+    return out;
+  }
+
+  const trace::Layer& layer_;
+  int kv_head_;
+  TokenList tokens_;
+  SeerSetting s_;
+  Ranking ranking_;
+  std::vector<float> row_;
+};
+
+class Seer final : public Retrieval {
+ public:
+  explicit Seer(const SeerSetting& setting) : s_(setting) {}
+
+  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
+    return std::make_unique<SeerHead>(layer, kv_head, tokens, s_);
+  }
+
+  void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
+    gate_keys(*shape.model, shape.batch * static_cast<double>(kept) / static_cast<double>(s_.page), ops);
+  }
+
+  void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    const auto gate = static_cast<double>(s_.gate_dim);
+    graph::OpId op = gate_keys(*shape.model, shape.batch / static_cast<double>(s_.page), ops);
+    // Every KV head has a matrix of its own for the queries of its group.
+    op = ops.kernel(Lane::kCompute, Kind::kScore, "gate query",
+                    graph::Gemm{static_cast<double>(shape.batch), m.kv_heads * gate, m.group * m.d}, {op});
+    const double blocks = shape.sum(&HeadCounts::scored), heads = static_cast<double>(shape.heads.size());
+    if (blocks > 0) {
+      Kernel estimate{KernelClass::kScore, (blocks + heads) * gate * m.element, blocks * kScoreBytes};
+      estimate.flops = 2 * blocks * gate;
+      op = ops.kernel(Lane::kCompute, Kind::kScore, "gate scores", estimate, {op});
+      const double most = std::min(blocks / heads, static_cast<double>(s_.budget / s_.page));
+      op =
+          ops.kernel(Lane::kCompute, Kind::kTopK, "top-k", graph::TopK{heads, blocks / heads, most, kScoreBytes}, {op});
+    }
+    ops.done(ops.attention(attention_over(shape, blocks > 0 ? static_cast<double>(s_.page) * m.row() : 0), {op}));
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
+    const Dims m(*shape.model);
+    const double numbers = shape.model->layers * m.kv_heads * static_cast<double>(s_.gate_dim) * m.element;
+    const double blocks = static_cast<double>((tokens + s_.page - 1) / s_.page);
+    return {{graph::Pool::kHbm, "gate keys", shape.batch * numbers * blocks},
+            {graph::Pool::kHbm, "gate weights", numbers * (m.group + 3) * m.d}};
+  }
+
+  Growth growth() const override {
+    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1.0 / static_cast<double>(s_.page)};
+  }
+
+ private:
+  // The largest, smallest and mean key of `blocks` blocks of every KV head go through a matrix a KV head.
+  graph::OpId gate_keys(const config::Model& model, double blocks, LayerOps& ops) const {
+    const Dims m(model);
+    const double heads = blocks * m.kv_heads, keys = heads * static_cast<double>(s_.page);
+    Kernel pooled{KernelClass::kReduce, keys * m.row(), 3 * heads * m.row()};
+    pooled.flops = 3 * keys * m.d;
+    const graph::OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "pool keys", pooled, {ops.ready()});
+    return ops.kernel(Lane::kCompute, Kind::kIndex, "gate keys",
+                      graph::Gemm{blocks, m.kv_heads * static_cast<double>(s_.gate_dim), 3 * m.d}, {op});
+  }
+
+  SeerSetting s_;
+};
+
+const Fields<SeerSetting>& fields() {
+  using S = SeerSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens attended to a KV head, at most", 4096), &S::budget)
+          .add(page_parameter(64), &S::page)
+          .add(real("threshold", 0,
+                    "share of the scores' sum above which a block is read; 0: all that the budget holds"),
+               &S::threshold)
+          .add(whole("gate_dim", 128, "dimensions", "of the gate's queries and keys", 1, 65536), &S::gate_dim);
+  return all;
+}
+
+Stages make(const ParameterValues& values, const Lengths& lengths) {
+  SeerSetting s = fields().read(values);
+  s.covers_all = s.threshold == 0 && s.budget >= lengths.bound();
+  if (s.budget < s.page && !s.covers_all) {
+    throw UserError(values.where("budget"),
+                    fmt::format("a budget of {} tokens does not hold one page of {}", s.budget, s.page));
+  }
+  return {keep_all(), std::make_unique<Seer>(s)};
+}
+
+}  // namespace
+
+Descriptor describe_seer_attention() {
+  Descriptor d;
+  d.name = "seer_attention";
+  d.sentence =
+      "Keeps everything on the GPU and reads the blocks that a gate, trained on the model's attention, points to.";
+  d.category = "retrieval (GPU)";
+  d.paper = "Gao et al., SeerAttention-R, 2025 (arXiv 2506.08889)";
+  d.parameters = fields().parameters();
+  d.budget_convention = "attended: ⌊budget / page⌋ blocks a KV head at most, the last one among them";
+  d.formulas = {"traffic: n_kv·(L/page)·g·b + n_q·d·g·b + 2·n_kv·budget·d·b a step, g = gate_dim",
+                "storage: 2·n_kv·L·d·b + n_kv·(L/page)·g·b + n_kv·(group + 3)·d·g·b"};
+  d.differences = {
+      "a trace holds no gate: blocks are scored by the weights that the gate learns to foretell, so that selections "
+      "are "
+      "better than any trained gate's; the cost is the gate's",
+      "a threshold is a share of the sum of these scores and ends a selection that the budget ends, too; the released "
+      "one "
+      "is compared with the gate's softmax",
+      "rotary embedding of the gate's queries and keys is not charged"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
+    const SeerSetting s = fields().read(values);
+    BudgetRule rule = chooses(s.budget, s.budget / s.page * s.page, s.page - 1, lengths.prompt_tokens);
+    if (s.threshold > 0) rule.fewer = BudgetRule::kAny;
+    return rule;
+  };
+  d.stages = make;
+  return d;
+}
+
+}  // namespace kvcast::policy

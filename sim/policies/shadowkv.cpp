@@ -1,0 +1,363 @@
+// ShadowKV (Sun et al., "ShadowKV: KV Cache in Shadows for High-Throughput Long-Context LLM Inference", ICML 2025,
+// arXiv 2410.21465; code: bytedance/ShadowKV).
+//
+// Idea: keys before rotary position embedding have low rank, so that a thin factor of them stays on the GPU and values
+//   go to the host; a step fetches the values and rebuilds the keys of the chunks that it selects, at the same time.
+// Prefill: K (all KV heads side by side, before RoPE) ≈ U·SV of rank r. The prompt's full chunks of c tokens before its
+//   last `recent` tokens have a landmark, the mean of their keys after RoPE. Of every KV head the `outliers` chunks
+//   with the smallest cosine between landmark and one of their keys stay on the GPU and compete no more.
+// Selection, each step: softmax(q·landmark / √d) over the chunks, largest over the group; the best budget / c chunks.
+//   Attended: those with rebuilt keys; outliers, local part and all generated tokens as they are. Chunks of the last
+//   step that are chosen again are not fetched again.
+// Cost: landmarks n_kv·(S/c)·d·b, top-k; then values n_kv·m·d·b over the bus in pieces of c·d·b (m missing tokens)
+//   beside the rebuilding of keys: U rows m·r·b a KV head, product 2·m·r·d; hits move within the GPU; attention over
+//   all.
+// Storage: HBM S·r·b + n_kv·r·d·b + n_kv·(S/c)·d·b + 2·n_kv·(budget + outliers + local + generated)·d·b; DRAM
+//   n_kv·S·d·b.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "base/error.hpp"
+#include "policies/shadowkv.hpp"
+#include "policy/costs.hpp"
+#include "policy_parts/host_pages.hpp"
+#include "policy_parts/low_rank_keys.hpp"
+#include "policy_parts/ranking.hpp"
+#include "policy_parts/shared_parameters.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kernel;
+using graph::KernelClass;
+using graph::Kind;
+using graph::Lane;
+
+using Setting = ShadowSetting;
+
+class ShadowHead {
+ public:
+  ShadowHead(const trace::Layer& layer, int kv_head, const Setting& setting)
+      : layer_(layer), kv_head_(kv_head), d_(static_cast<std::size_t>(layer.info().head_dim)), s_(setting) {
+    chunks_ = s_.chunks(layer.info().prompt_tokens);
+    if (chunks_ == 0) return;
+    make_landmarks();
+    std::vector<const float*> last;
+    for (int g = 0; g < members(); ++g) last.push_back(layer.window_queries(first_head() + g, 1).row(0));
+    held_ = choose(last);
+  }
+
+  void prefill(HeadSelection& resident) const {
+    list(layer_.info().prompt_tokens, s_.operators ? std::vector<std::int32_t>{} : held_, resident.attended);
+  }
+
+  void step(int t, HeadSelection& out) {
+    const std::int64_t tokens = layer_.info().prompt_tokens + t + 1;
+    if (!competing_.empty()) {
+      std::vector<const float*> queries;
+      for (int g = 0; g < members(); ++g) queries.push_back(layer_.decode_query(first_head() + g, t));
+      move(choose(queries), tokens, out);
+    }
+    list(tokens, held_, out.attended);
+    step_ = t;
+  }
+
+  // Attention of the last step with rebuilt keys where a token is neither in an outlier chunk nor local.
+  void attend(int member, const MatrixView& rebuilt, std::span<float> out) const {
+    KVCAST_CHECK(step_ >= 0);
+    const float* const query = layer_.decode_query(first_head() + member, step_);
+    const float* const exact = layer_.decode_scores(first_head() + member).row(static_cast<std::size_t>(step_));
+    std::vector<std::int32_t> tokens;
+    list(layer_.info().prompt_tokens + step_ + 1, held_, tokens);
+    std::vector<float> weights;
+    for (const std::int32_t i : tokens) {
+      const bool is_rebuilt = std::binary_search(held_.begin(), held_.end(), i / s_.page);
+      weights.push_back(is_rebuilt ? dot(query, rebuilt.row(static_cast<std::size_t>(i)), d_) : exact[i]);
+    }
+    softmax(weights, 1.0f / std::sqrt(static_cast<float>(d_)));
+    std::fill(out.begin(), out.end(), 0.0f);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const float* const value = layer_.values(kv_head_).row(static_cast<std::size_t>(tokens[i]));
+      for (std::size_t j = 0; j < d_; ++j) out[j] += weights[i] * value[j];
+    }
+  }
+
+ private:
+  int members() const { return layer_.info().group(); }
+  int first_head() const { return kv_head_ * members(); }
+
+  // Landmarks of all chunks; outliers are those that describe one of their keys worst.
+  void make_landmarks() {
+    const MatrixView keys = layer_.keys(kv_head_);
+    std::vector<float> all(static_cast<std::size_t>(chunks_) * d_), unlikeness;
+    for (std::int64_t c = 0; c < chunks_; ++c) {
+      float* const mean = all.data() + static_cast<std::size_t>(c) * d_;
+      for (std::int64_t i = c * s_.page; i < (c + 1) * s_.page; ++i) {
+        for (std::size_t j = 0; j < d_; ++j) mean[j] += keys.row(static_cast<std::size_t>(i))[j];
+      }
+      for (std::size_t j = 0; j < d_; ++j) mean[j] /= static_cast<float>(s_.page);
+      float least = 1;
+      for (std::int64_t i = c * s_.page; i < (c + 1) * s_.page; ++i) {
+        const float* const key = keys.row(static_cast<std::size_t>(i));
+        const float norms = std::sqrt(dot(key, key, d_) * dot(mean, mean, d_));
+        least = std::min(least, norms > 0 ? dot(key, mean, d_) / norms : 0.0f);
+      }
+      unlikeness.push_back(-least);
+    }
+    ranking_.select(unlikeness, static_cast<std::size_t>(s_.outlier_chunks(layer_.info().prompt_tokens)), outliers_);
+    for (std::int32_t c = 0; c < chunks_; ++c) {
+      if (std::binary_search(outliers_.begin(), outliers_.end(), c)) continue;
+      competing_.push_back(c);
+      const float* const mean = all.data() + static_cast<std::size_t>(c) * d_;
+      landmarks_.insert(landmarks_.end(), mean, mean + d_);
+    }
+  }
+
+  // Chunks, ascending.
+  std::vector<std::int32_t> choose(std::span<const float* const> queries) {
+    const std::size_t n = competing_.size();
+    std::vector<std::vector<float>> rows(queries.size(), std::vector<float>(n));
+    for (std::size_t g = 0; g < queries.size(); ++g) {
+      multiply_transposed({queries[g], 1, d_, d_}, {landmarks_.data(), n, d_, d_}, rows[g].data(), n);
+    }
+    const std::vector<std::span<float>> views(rows.begin(), rows.end());
+    std::vector<float> scores(n);
+    reduce_group(s_.group, views, 1.0f / std::sqrt(static_cast<float>(d_)), scores);
+    std::vector<std::int32_t> chosen;
+    ranking_.select(scores, static_cast<std::size_t>(s_.chosen(layer_.info().prompt_tokens)), chosen);
+    for (std::int32_t& c : chosen) c = competing_[static_cast<std::size_t>(c)];
+    return chosen;
+  }
+
+  void move(std::vector<std::int32_t> chosen, std::int64_t tokens, HeadSelection& out) {
+    std::vector<std::int32_t> come, go;
+    if (s_.operators) {  // what a step brings is not looked for in the next
+      come = go = chosen;
+    } else {
+      std::set_difference(chosen.begin(), chosen.end(), held_.begin(), held_.end(), std::back_inserter(come));
+      std::set_difference(held_.begin(), held_.end(), chosen.begin(), chosen.end(), std::back_inserter(go));
+    }
+    append_page_tokens(come, s_.page, 0, tokens, out.fetched);
+    append_page_tokens(go, s_.page, 0, tokens, out.evicted);
+    out.counts.scored = static_cast<std::int64_t>(competing_.size());
+    out.counts.candidates = static_cast<std::int64_t>(chosen.size()) * s_.page;
+    out.counts.fetched_runs = static_cast<std::int64_t>(come.size());
+    held_ = std::move(chosen);
+  }
+
+  // Outliers and chosen chunks in order, then everything from the local part on.
+  void list(std::int64_t tokens, const std::vector<std::int32_t>& chosen, std::vector<std::int32_t>& out) const {
+    std::vector<std::int32_t> both;
+    std::merge(outliers_.begin(), outliers_.end(), chosen.begin(), chosen.end(), std::back_inserter(both));
+    append_page_tokens(both, s_.page, 0, tokens, out);
+    for (std::int64_t i = chunks_ * s_.page; i < tokens; ++i) out.push_back(static_cast<std::int32_t>(i));
+  }
+
+  const trace::Layer& layer_;
+  int kv_head_;
+  std::size_t d_;
+  Setting s_;
+  std::int64_t chunks_ = 0;
+  int step_ = -1;  // the last one
+  Ranking ranking_;
+  std::vector<std::int32_t> outliers_, competing_, held_;  // chunks, ascending; held: of the last selection
+  std::vector<float> landmarks_;                           // of the competing chunks
+};
+
+class ShadowSelector final : public Selector {
+ public:
+  ShadowSelector(const LayerInput& layer, const Setting& setting)
+      : layer_(layer.layer()),
+        rank_(setting.rank),
+        rebuilt_tokens_(setting.chunks(layer.info().prompt_tokens) * setting.page) {
+    for (int h = 0; h < layer.info().n_kv_heads; ++h) heads_.emplace_back(layer_, h, setting);
+  }
+  void prefill(LayerSelection& resident) override {
+    resident.reset(heads_.size(), false);
+    for (std::size_t h = 0; h < heads_.size(); ++h) heads_[h].prefill(resident.heads[h]);
+  }
+  void step(int t, LayerSelection& out) override {
+    out.reset(heads_.size(), false);
+    for (std::size_t h = 0; h < heads_.size(); ++h) heads_[h].step(t, out.heads[h]);
+  }
+  // No selection depends on the rebuilt keys, which take most of the time: they are made for who asks for outputs.
+  std::span<const float> output(int q_head) const override {
+    if (rebuilt_tokens_ == 0) return {};
+    if (!rebuilt_) rebuilt_.emplace(layer_, rebuilt_tokens_, rank_);
+    const int group = layer_.info().group(), kv_head = q_head / group;
+    const auto d = static_cast<std::size_t>(layer_.info().head_dim);
+    outputs_.resize(static_cast<std::size_t>(layer_.info().n_q_heads) * d);
+    const std::span out = std::span(outputs_).subspan(static_cast<std::size_t>(q_head) * d, d);
+    heads_[static_cast<std::size_t>(kv_head)].attend(q_head % group, rebuilt_->head(kv_head), out);
+    return out;
+  }
+
+ private:
+  const trace::Layer& layer_;
+  std::int64_t rank_, rebuilt_tokens_;
+  std::vector<ShadowHead> heads_;
+  mutable std::optional<LowRankKeys> rebuilt_;
+  mutable std::vector<float> outputs_;
+};
+
+class ShadowKv final : public Policy {
+ public:
+  explicit ShadowKv(const Setting& setting) : s_(setting) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return std::make_unique<ShadowSelector>(layer, s_);
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    if (s_.chunks(shape.prompt_tokens) == 0) return;
+    const Dims m(*shape.model);
+    const auto tokens = static_cast<double>(shape.prompt_tokens);
+    factorise_keys(s_, m, shape.batch, tokens, 1, ops, ops.ready());
+    const double bytes = shape.batch * m.kv_heads * tokens * m.row();
+    const auto chunks = static_cast<double>(s_.chunks(shape.prompt_tokens));
+    Kernel landmarks{KernelClass::kReduce, 2 * bytes, shape.batch * m.kv_heads * chunks * m.row()};
+    landmarks.flops = 4 * bytes / m.element;  // means, then cosines
+    const graph::OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "landmarks", landmarks, {ops.ready()});
+    const auto outliers = static_cast<double>(s_.outlier_chunks(shape.prompt_tokens));
+    if (outliers > 0) {
+      ops.kernel(Lane::kCompute, Kind::kTopK, "outlier chunks",
+                 graph::TopK{shape.batch * m.kv_heads, chunks, outliers, kScoreBytes}, {op});
+    }
+    values_to_host(s_, shape, ops);
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    const double scored = shape.sum(&HeadCounts::scored);
+    graph::OpId op = ops.ready();
+    if (scored > 0) {
+      if (s_.refactorised > 0) refactorise(shape, m, ops);
+      op = bring_chosen(s_, shape, ops, choose_chunks(s_, shape, ops));
+    }
+    // Operators leave what was chosen in one piece, kernels in chunks.
+    const double unit = scored > 0 && !s_.operators ? s_.page * m.row() : 0;
+    ops.done(ops.attention(attention_over(shape, unit), {op}));
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const Dims m(*shape.model);
+    const std::int64_t prompt = shape.lengths.prompt_tokens;
+    if (s_.chunks(prompt) == 0) {
+      return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(shape.tokens))}};
+    }
+    const double layers = shape.batch * shape.model->layers, heads = layers * m.kv_heads;
+    const double tokens = factorised(prompt, shape.tokens), rank = s_.rank_of(m);
+    const double moved = tokens - static_cast<double>(s_.chunks(prompt) * s_.page);
+    const double held =
+        static_cast<double>(s_.chosen(prompt) * s_.page + s_.exact(prompt) + shape.tokens - prompt) - moved;
+    const std::int64_t landmarks = s_.chunks(prompt) - s_.outlier_chunks(prompt);
+    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, held)},
+            {graph::Pool::kHbm, "low-rank keys", layers * tokens * rank * m.element + heads * rank * m.row()},
+            {graph::Pool::kHbm, "landmarks", heads * static_cast<double>(landmarks) * (m.row() + kIndexBytes)},
+            {graph::Pool::kDram, "values in host memory", heads * (static_cast<double>(prompt) + moved) * m.row()}};
+  }
+
+  // Generated tokens are always read, up to those that were factorised; chunks are those of the prompt.
+  Growth growth() const override { return {.attended = s_.refactorised > 0 ? 0.0 : 1.0}; }
+
+ private:
+  // Tokens whose keys are factors at a context of `tokens`: the prompt's chunks, and whole rounds of generated tokens.
+  double factorised(std::int64_t prompt, std::int64_t tokens) const {
+    const std::int64_t rounds = s_.refactorised > 0 ? (tokens - prompt) / s_.refactorised : 0;
+    return static_cast<double>(s_.chunks(prompt) * s_.page + rounds * s_.refactorised);
+  }
+
+  // A step's share of what comes round every so many: all keys are factorised anew, the new ones' values go to the
+  // host.
+  void refactorise(const DecodeLayer& shape, const Dims& m, LayerOps& ops) const {
+    const double share = 1 / static_cast<double>(s_.refactorised);
+    factorise_keys(s_, m, shape.batch, static_cast<double>(shape.tokens), share, ops, ops.ready());
+    graph::Copy values;
+    values.direction = graph::Direction::kDeviceToHost;
+    values.runs = share * shape.batch;
+    values.run_bytes = m.kv_heads * m.row() / share;
+    values.issuer = Lane::kBackupThread;
+    ops.copy(Lane::kBackup, "new values to host", values, {ops.ready()});
+  }
+
+  Setting s_;
+};
+
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens of selected chunks, a KV head"), &S::budget)
+          .add(page_parameter(8), &S::page)
+          .add(whole("recent", 32, "tokens",
+                     "last prompt tokens that stay on the GPU, with those that fill no whole chunk"),
+               &S::recent)
+          .add(whole("outliers", 48, "chunks",
+                     "chunks a KV head that their mean key describes worst; they stay on the GPU"),
+               &S::outliers)
+          .add(whole("rank", 160, "", "rank of the keys before RoPE, all KV heads side by side", 1, 1e6), &S::rank)
+          .add(choice("runtime", {"kernels", "operators"},
+                      "the released class with kernels of its own, or the one of PyTorch operators, which keeps no "
+                      "chunk from step to step and gathers values on the CPU"),
+               &S::operators)
+          .add(choice("factorisation", {"moments", "library"},
+                      "of the keys: by eigenvectors of their second moments, or by a library's SVD, as released"),
+               &S::library)
+          .add(whole("refactorised_every", 0, "tokens",
+                     "generated tokens after which all keys are factorised anew, at their mean cost a step; 0: never"),
+               &S::refactorised)
+          .add(group_parameter(
+                   {"max_weights", "mean_weights", "sum_weights", "max_scores", "mean_scores", "sum_scores"}),
+               &S::group);
+  return all;
+}
+
+}  // namespace
+
+Descriptor describe_shadowkv() {
+  Descriptor d;
+  d.name = "shadowkv";
+  d.sentence =
+      "Keeps a low-rank factor of the keys on the GPU and the values in host memory; rebuilds and fetches the chunks "
+      "that each step selects.";
+  d.category = "retrieval (host)";
+  d.paper = "Sun et al., ShadowKV, ICML 2025 (arXiv 2410.21465)";
+  d.parameters = fields().parameters();
+  d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
+  d.budget_convention =
+      "selected: tokens of the selected chunks; the outlier chunks, the local part of the prompt and all generated "
+      "tokens come beside them";
+  d.formulas = {
+      "traffic: n_kv·(S/c)·d·b + 2·n_kv·(budget + outliers + local + generated)·d·b a step; m missing tokens a KV "
+      "head: "
+      "n_kv·m·d·b from the host, n_kv·m·r·b of the factor",
+      "storage: HBM S·r·b + n_kv·r·d·b + n_kv·(S/c)·d·b + 2·n_kv·(budget + outliers + local + generated)·d·b; DRAM "
+      "n_kv·S·d·b"};
+  d.differences = {
+      "keys before RoPE are had by turning the trace's keys back, with the frequencies of its model where "
+      "configs/models "
+      "has it, else of rope_theta alone",
+      "48 outlier chunks, as released for a budget of 2048, whatever the budget",
+      "the number of chunks is not rounded to a multiple of 8",
+      "the released code divides scores by √128 whatever the head dimension is",
+      "tokens factorised anew are no candidates: the replay selects among the prompt's chunks",
+      "a budget of all tokens ever there leaves the cache on the GPU as it is"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
+    Setting s = fields().read(values);
+    s.covers_all = s.budget >= lengths.bound();
+    return BudgetRule{.tokens = s.chosen(lengths.prompt_tokens) * s.page,
+                      .beside = s.exact(lengths.prompt_tokens),
+                      .generated_on_top = true,
+                      .counts = BudgetRule::Counts::kSelected};
+  };
+  d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
+  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+    Setting s = fields().read(values);
+    s.covers_all = s.budget >= lengths.bound();
+    return std::make_unique<ShadowKv>(s);
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,164 @@
+// Kernels: bytedance/ShadowKV, class ShadowKVCache_CPU, released for chunks of 8 tokens. Missing values come
+// over the bus while the keys are rebuilt, and chunks of the last step move within the GPU.
+//
+// Operators: class ShadowKVCache of the same file, PyTorch alone and for chunks of any length, with its values where
+// they belong, in host memory: nothing is kept from step to step. Token positions go to the host, which gathers the
+// values there and copies the result, pageable memory, to the GPU; only then are the keys' rows gathered, multiplied,
+// turned and copied into their buffer.
+//
+// Library: both classes call torch.svd on the keys in single precision, one sequence after the other (cuSOLVER), and
+// wait for its error code. A thin SVD by QR takes 6·m·n² + 20·n³ flops (Golub and Van Loan, Matrix Computations,
+// section 8.6): the first part in products, the second in steps that wait for each other.
+#include "policies/shadowkv.hpp"
+#include "policy/costs.hpp"
+#include "policy_parts/host_attention.hpp"
+
+namespace kvcast::policy {
+
+using graph::Kernel;
+using graph::KernelClass;
+using graph::Kind;
+using graph::Lane;
+using graph::OpId;
+
+namespace {
+
+constexpr double kPositionBytes = 8;  // PyTorch's indices
+
+// Operators that read and write `bytes` each.
+OpId passes(LayerOps& ops, std::initializer_list<const char*> labels, double bytes, OpId after) {
+  for (const char* label : labels) {
+    after = ops.kernel(Lane::kCompute, Kind::kIndex, label, Kernel{KernelClass::kElementwise, bytes, bytes}, {after});
+  }
+  return after;
+}
+
+// Second moments of the keys in single precision, their eigenvectors (about 10·n³), and the factor U.
+void by_second_moments(const ShadowSetting& s, const Dims& m, double batch, double rows, double share, LayerOps& ops,
+                       OpId after) {
+  const double width = m.kv_heads * m.d, rank = s.rank_of(m);
+  OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "second moments of keys",
+                       graph::Gemm{width, width, rows * share, kScoreBytes}, {after});
+  Kernel eigen{KernelClass::kReduce, share * batch * width * width * kScoreBytes,
+               share * batch * width * rank * kScoreBytes};
+  eigen.flops = 10 * share * batch * width * width * width;
+  op = ops.kernel(Lane::kCompute, Kind::kIndex, "eigenvectors", eigen, {op});
+  ops.kernel(Lane::kCompute, Kind::kIndex, "low-rank factor", graph::Gemm{rows * share, rank, width}, {op});
+}
+
+void by_library(const Dims& m, double batch, double rows, double share, LayerOps& ops, OpId after) {
+  const double width = m.kv_heads * m.d, matrix = share * rows * width * kScoreBytes;
+  Kernel triangle{KernelClass::kReduce, 2 * matrix, matrix};
+  triangle.flops = 6 * share * rows * width * width;
+  OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "QR of keys", triangle, {after});
+  const double square = share * batch * width * width * kScoreBytes;
+  Kernel decomposed{KernelClass::kFactorise, square, 2 * square};
+  decomposed.flops = 20 * share * batch * width * width * width;
+  decomposed.unit_bytes = width * kScoreBytes;
+  op = ops.kernel(Lane::kCompute, Kind::kIndex, "SVD of the triangle", decomposed, {op});
+  ops.host(Lane::kHost, Kind::kSync, "error codes of the SVD", graph::HostCall::kItemSync, share * batch, {op});
+}
+
+OpId rebuild_keys(const ShadowSetting& s, const Dims& m, double tokens, LayerOps& ops, OpId after) {
+  const double rank = s.rank_of(m), rows = tokens * rank * m.element, keys = tokens * m.row();
+  OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "gather low-rank rows",
+                       Kernel{KernelClass::kGather, rows, rows, 0, s.page * rank * m.element}, {after});
+  op = ops.kernel(Lane::kCompute, Kind::kIndex, "rebuild keys", graph::Gemm{tokens, m.d, rank}, {op});
+  if (s.operators) {
+    return passes(ops, {"keys cos", "negate half", "join halves", "rotated keys sin", "sum of both", "keys to buffer"},
+                  keys, op);
+  }
+  return ops.kernel(Lane::kCompute, Kind::kIndex, "RoPE of rebuilt keys",
+                    Kernel{KernelClass::kElementwise, keys, keys, 3 * tokens * m.d}, {op});
+}
+
+OpId bring_by_operators(const ShadowSetting& s, const DecodeLayer& shape, LayerOps& ops, OpId after) {
+  const Dims m(*shape.model);
+  const double tokens = shape.sum(&HeadCounts::fetched), bytes = tokens * m.row();
+  const auto heads = static_cast<double>(shape.heads.size());
+  const OpId op =
+      passes(ops, {"chunk numbers", "times chunk length", "token positions"}, tokens * kPositionBytes, after);
+  const OpId sent = send_to_host("token positions", tokens * kPositionBytes, ops, op);
+  // What is gathered is read and written.
+  graph::CpuWork gather;
+  gather.items = heads;
+  gather.bytes_per_item = 2 * bytes / heads;
+  gather.unit_bytes = static_cast<double>(s.page) * m.row();
+  gather.places_per_item = bytes / heads / gather.unit_bytes;
+  gather.region_bytes = static_cast<double>(shape.tokens) * m.row();
+  const OpId gathered = ops.cpu("gather values", gather, {sent});
+  graph::Copy values;
+  values.kind = graph::CopyKind::kPageable;
+  values.runs = 1;
+  values.run_bytes = bytes;
+  values.issuer = Lane::kHost;
+  const OpId copied = ops.copy(Lane::kCopyA, "values", values, {gathered});
+  const OpId there =
+      ops.host(Lane::kHost, Kind::kSync, "wait for the values", graph::HostCall::kStreamSync, 1, {copied});
+  return rebuild_keys(s, m, tokens, ops, passes(ops, {"values to buffer"}, bytes, there));
+}
+
+OpId bring_by_kernels(const ShadowSetting& s, const DecodeLayer& shape, LayerOps& ops, OpId after) {
+  const Dims m(*shape.model);
+  const double missing = shape.sum(&HeadCounts::fetched);
+  const double hits = shape.sum(&HeadCounts::candidates) - missing;
+  Kernel analyse{KernelClass::kElementwise, 2 * (hits + missing) / s.page * kIndexBytes,
+                 (hits + missing) / s.page * kIndexBytes};
+  OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "hits and misses", analyse, {after});
+  OpId fetched = op;
+  if (missing > 0) {
+    graph::Copy values;
+    values.kind = graph::CopyKind::kZeroCopy;
+    values.runs = shape.sum(&HeadCounts::fetched_runs);
+    values.run_bytes = s.page * m.row();
+    fetched = ops.copy(Lane::kCopyA, "fetch values", values, {op});
+  }
+  if (hits > 0) {
+    const Kernel move{KernelClass::kGather, hits * 2 * m.row(), hits * 2 * m.row(), 0, s.page * m.row()};
+    op = ops.kernel(Lane::kCompute, Kind::kIndex, "move hits", move, {op});
+  }
+  if (missing > 0) op = rebuild_keys(s, m, missing, ops, op);
+  return ops.join(Lane::kCompute, {op, fetched});
+}
+
+}  // namespace
+
+void factorise_keys(const ShadowSetting& setting, const Dims& m, double batch, double tokens, double share,
+                    LayerOps& ops, OpId after) {
+  if (setting.library) {
+    by_library(m, batch, batch * tokens, share, ops, after);
+  } else {
+    by_second_moments(setting, m, batch, batch * tokens, share, ops, after);
+  }
+}
+
+OpId bring_chosen(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops, OpId after) {
+  return setting.operators ? bring_by_operators(setting, shape, ops, after)
+                           : bring_by_kernels(setting, shape, ops, after);
+}
+
+void values_to_host(const ShadowSetting& setting, const PrefillLayer& shape, LayerOps& ops) {
+  const Dims m(*shape.model);
+  graph::Copy values;
+  values.direction = graph::Direction::kDeviceToHost;
+  values.kind = setting.operators ? graph::CopyKind::kPageable : graph::CopyKind::kMemcpyAsync;
+  values.runs = shape.batch;
+  values.run_bytes = m.kv_heads * static_cast<double>(shape.prompt_tokens) * m.row();
+  values.issuer = Lane::kBackupThread;
+  ops.copy(Lane::kBackup, "values to host", values, {ops.ready()});
+}
+
+OpId choose_chunks(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops) {
+  const Dims m(*shape.model);
+  const double scored = shape.sum(&HeadCounts::scored);
+  const double wanted = shape.sum(&HeadCounts::candidates) / setting.page / static_cast<double>(shape.heads.size());
+  OpId op = ops.ready();
+  if (setting.operators) {
+    // They stand between the product and the maximum over the group; one after the other, they cost the same here.
+    const double scores = scored * m.group * kScoreBytes;
+    op = passes(ops, {"scale scores", "softmax of scores", "convert scores"}, scores, op);
+  }
+  return score_and_rank(shape, scored * m.row(), 2 * scored * m.group * m.d, wanted, ops, op);
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,325 @@
+// SparQ attention (Ribar et al., "SparQ Attention: Bandwidth-Efficient LLM Inference", ICML 2024, arXiv 2312.04985,
+// algorithm 1; code: graphcore-research/llm-inference-research).
+//
+// Idea: the few dimensions in which a query is large decide most of its scores; what is left out is answered by the
+//   mean value.
+// Selection, each step, for every KV head: (1) i1 = the r dimensions with the largest Σ_heads |q|; (2) every query head
+//   estimates ŝ = softmax(q[i1]·K[i1] / √(d·‖q[i1]‖₁ / ‖q‖₁)); (3) the logits are summed over the group, the last
+//   `recent` tokens go first, and the best k + 1 tokens are taken: k = budget, and the current token's pair is at hand.
+// Output: α·softmax(q·K/√d)·V over these + (1 − α)·v̄, with α = Σ ŝ of the tokens taken and v̄ the mean of all values.
+// Cost: Σ|q| and its top-r; n_kv·L·r·b read, contiguous where a second copy of the keys lies dimension by dimension,
+//   else r of d elements a row; top-k over L; attention 2·n_kv·(k + 1)·d·b; α from the scores; v̄. All serial.
+// Storage: 3·n_kv·L·d·b with the second copy, 2·n_kv·L·d·b without; v̄ n_kv·d·b.
+// budget_convention traffic (RocketKV's comparison, arXiv 2502.14051, section 3.6): r = d·t / S_max, k = ⌊t / 2⌋.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy_parts/ranking.hpp"
+#include "policy_parts/shared_parameters.hpp"
+#include "policy_parts/stages.hpp"
+#include "policy_parts/step_scores.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kernel;
+using graph::KernelClass;
+using graph::Kind;
+using graph::Lane;
+
+struct Setting {
+  std::int64_t budget = 0;  // a step with no more tokens than this reads all of them
+  std::int64_t tokens = 0;  // k
+  std::int64_t recent = 0;
+  std::int64_t dims = 0;   // r, where it is given; at most the head dimension
+  std::int64_t bound = 0;  // else S_max, of which the budget is a share: r of d
+  Group group = Group::kSumScores;
+  bool mean_value = true, second_copy = true, covers_all = false;
+
+  std::int64_t dims_of(int head_dim) const {
+    if (bound == 0) return std::min<std::int64_t>(dims, head_dim);
+    // Halves go to the even number, as Python's round has them.
+    const double share = static_cast<double>(budget) * head_dim / static_cast<double>(bound);
+    return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::nearbyint(share)), 1, head_dim);
+  }
+};
+
+class SparqHead final : public HeadRetrieval {
+ public:
+  SparqHead(const LayerInput& input, int kv_head, const TokenList& tokens, const Setting& setting)
+      : layer_(input.layer()),
+        kv_head_(kv_head),
+        members_(static_cast<std::size_t>(input.info().group())),
+        d_(static_cast<std::size_t>(input.info().head_dim)),
+        tokens_(tokens),
+        s_(setting),
+        dims_(static_cast<std::size_t>(setting.dims_of(input.info().head_dim))),
+        products_(layer_.keys(kv_head), input.info().decode_steps, members_,
+                  [this](int t, std::size_t member, std::span<float> out) { write_query(t, member, out); }),
+        value_sum_(d_),
+        rows_(members_),
+        outputs_(members_ * d_) {
+    for (std::int64_t i = 0; s_.mean_value && i < tokens_.prompt_tokens_kept(); ++i) add_value(tokens_.position(i));
+  }
+
+  void step(int t, std::span<HeadSelection> out) override {
+    const std::int64_t n = tokens_.size(t);
+    if (s_.mean_value) add_value(tokens_.position(n - 1));
+    replaced_ = false;
+    if (s_.budget >= n || s_.tokens + 1 >= n) {
+      tokens_.append_all(t, out[0].attended);
+      return;
+    }
+    estimate(t, static_cast<std::size_t>(n));
+    std::vector<float> ranked = reduced_;
+    for (std::int64_t i = std::max<std::int64_t>(0, n - s_.recent); i < n; ++i) {
+      ranked[static_cast<std::size_t>(i)] = std::numeric_limits<float>::infinity();
+    }
+    ranking_.select(ranked, static_cast<std::size_t>(s_.tokens + 1), out[0].attended);
+    out[0].counts.scored = n;
+    const std::vector<std::int32_t> indices = out[0].attended;
+    for (std::int32_t& i : out[0].attended) i = tokens_.position(i);
+    if (!s_.mean_value) return;
+    replaced_ = true;
+    for (std::size_t g = 0; g < members_; ++g) blend(t, g, indices, out[0].attended);
+  }
+
+  std::span<const float> output(int member) const override {
+    if (!replaced_) return {};
+    return {outputs_.data() + static_cast<std::size_t>(member) * d_, d_};
+  }
+
+ private:
+  const float* query(int t, std::size_t member) const {
+    return layer_.decode_query(kv_head_ * static_cast<int>(members_) + static_cast<int>(member), t);
+  }
+
+  // The query, scaled, with zeros in the dimensions that are not read.
+  void write_query(int t, std::size_t member, std::span<float> out) const {
+    const float* const q = query(t, member);
+    float all = 0, chosen = 0;
+    for (std::size_t j = 0; j < d_; ++j) all += std::abs(q[j]);
+    for (const std::int32_t i : largest_dims(layer_, kv_head_, t, dims_)) {
+      const auto j = static_cast<std::size_t>(i);
+      out[j] = q[j];
+      chosen += std::abs(q[j]);
+    }
+    const float share = all > 0 && chosen > 0 ? chosen / all : 1.0f;
+    const float scale = 1.0f / std::sqrt(static_cast<float>(d_) * share);
+    for (float& x : out) x *= scale;
+  }
+
+  // Logits of every query head over the list, and their agreement.
+  void estimate(int t, std::size_t n) {
+    for (std::size_t g = 0; g < members_; ++g) {
+      const std::span<const float> all = products_.row(t, g);
+      rows_[g].resize(n);
+      for (std::size_t i = 0; i < n; ++i) {
+        rows_[g][i] = all[static_cast<std::size_t>(tokens_.position(static_cast<std::int64_t>(i)))];
+      }
+    }
+    // Weights of the group are made in place; what α needs is kept apart.
+    work_ = rows_;
+    const std::vector<std::span<float>> views(work_.begin(), work_.end());
+    reduced_.resize(n);
+    reduce_group(s_.group, views, 1.0f, reduced_);
+  }
+
+  void blend(int t, std::size_t member, const std::vector<std::int32_t>& indices,
+             std::span<const std::int32_t> attended) {
+    softmax(rows_[member]);
+    float mass = 0;
+    for (const std::int32_t i : indices) mass += rows_[member][static_cast<std::size_t>(i)];
+    const std::span out(outputs_.data() + member * d_, d_);
+    attend_to(layer_, kv_head_ * static_cast<int>(members_) + static_cast<int>(member), t, attended, out);
+    for (std::size_t j = 0; j < d_; ++j) {
+      const auto mean = static_cast<float>(value_sum_[j] / static_cast<double>(values_));
+      out[j] = mass * out[j] + (1 - mass) * mean;
+    }
+  }
+
+  void add_value(std::int32_t position) {
+    const float* const value = layer_.values(kv_head_).row(static_cast<std::size_t>(position));
+    for (std::size_t j = 0; j < d_; ++j) value_sum_[j] += static_cast<double>(value[j]);
+    ++values_;
+  }
+
+  const trace::Layer& layer_;
+  int kv_head_;
+  std::size_t members_, d_;
+  TokenList tokens_;
+  Setting s_;
+  std::size_t dims_;
+  StepScores products_;
+  Ranking ranking_;
+  std::vector<double> value_sum_;
+  std::int64_t values_ = 0;
+  std::vector<std::vector<float>> rows_, work_;  // logits by query head
+  std::vector<float> reduced_, outputs_;
+  bool replaced_ = false;
+};
+
+class Sparq final : public Retrieval {
+ public:
+  explicit Sparq(const Setting& setting) : s_(setting) {}
+
+  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
+    return std::make_unique<SparqHead>(layer, kv_head, tokens, s_);
+  }
+
+  void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    const double bytes = shape.batch * m.kv_heads * static_cast<double>(kept) * m.row();
+    if (s_.second_copy) {
+      ops.kernel(Lane::kCompute, Kind::kIndex, "second copy of keys", Kernel{KernelClass::kConvert, bytes, bytes},
+                 {ops.ready()});
+    }
+    if (s_.mean_value) {
+      Kernel mean{KernelClass::kReduce, bytes, shape.batch * m.kv_heads * m.row()};
+      mean.flops = bytes / m.element;
+      ops.kernel(Lane::kCompute, Kind::kIndex, "mean value", mean, {ops.ready()});
+    }
+  }
+
+  void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    const graph::OpId appended = append(shape, ops);
+    const double scored = shape.sum(&HeadCounts::scored);
+    if (scored <= 0) {
+      ops.done(ops.attention(attention_over(shape, 0), {appended}));
+      return;
+    }
+    const auto dims = static_cast<double>(s_.dims_of(shape.model->head_dim));
+    const double heads = shape.batch * m.kv_heads;
+    Kernel sum{KernelClass::kReduce, shape.batch * m.q_heads * m.row(), heads * m.d * kScoreBytes};
+    sum.flops = shape.batch * m.q_heads * m.d;
+    graph::OpId op = ops.kernel(Lane::kCompute, Kind::kScore, "sum of |q|", sum, {appended});
+    op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-r dimensions", graph::TopK{heads, m.d, dims, kScoreBytes}, {op});
+    op = estimate(shape, scored, dims, ops, op);
+    op = ops.attention(attention_over(shape, gathered_unit(shape)), {op});
+    ops.done(s_.mean_value ? blend(shape, scored, ops, op) : op);
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
+    const Dims m(*shape.model);
+    const double heads = shape.batch * shape.model->layers * m.kv_heads;
+    std::vector<MemoryItem> items;
+    if (s_.second_copy) {
+      items.push_back({graph::Pool::kHbm, "second copy of keys", heads * static_cast<double>(tokens) * m.row()});
+    }
+    if (s_.mean_value) items.push_back({graph::Pool::kHbm, "mean values", heads * m.row()});
+    return items;
+  }
+
+  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1}; }
+
+ private:
+  // The new key goes to the second copy, the new value into the mean.
+  graph::OpId append(const DecodeLayer& shape, LayerOps& ops) const {
+    const Dims m(*shape.model);
+    const double row = shape.batch * m.kv_heads * m.row();
+    if (!s_.second_copy && !s_.mean_value) return ops.ready();
+    Kernel work{KernelClass::kElementwise, 0, 0};
+    if (s_.second_copy) work.read_bytes += row, work.write_bytes += row;
+    if (s_.mean_value) work.read_bytes += 2 * row, work.write_bytes += row;
+    return ops.kernel(Lane::kCompute, Kind::kIndex, "append to key copy and mean value", work, {ops.ready()});
+  }
+
+  // Without the second copy a row's r elements are picked one by one.
+  graph::OpId estimate(const DecodeLayer& shape, double scored, double dims, LayerOps& ops, graph::OpId after) const {
+    const Dims m(*shape.model);
+    if (!s_.second_copy) {
+      Kernel gather{KernelClass::kGather, scored * dims * m.element, scored * dims * m.element};
+      gather.unit_bytes = m.element;
+      after = ops.kernel(Lane::kCompute, Kind::kScore, "gather dimensions", gather, {after});
+    }
+    return score_and_rank(shape, scored * dims * m.element, 2 * scored * m.group * dims,
+                          static_cast<double>(s_.tokens + 1), ops, after);
+  }
+
+  // α reads the logits once more.
+  graph::OpId blend(const DecodeLayer& shape, double scored, LayerOps& ops, graph::OpId after) const {
+    const Dims m(*shape.model);
+    const double logits = scored * m.group, outputs = shape.batch * m.q_heads;
+    Kernel mass{KernelClass::kReduce, logits * kScoreBytes, outputs * kScoreBytes};
+    mass.flops = 2 * logits;
+    after = ops.kernel(Lane::kCompute, Kind::kScore, "mass of the selected", mass, {after});
+    Kernel mix{KernelClass::kElementwise, (outputs + shape.batch * m.kv_heads) * m.row(), outputs * m.row()};
+    mix.flops = 3 * outputs * m.d;
+    return ops.kernel(Lane::kCompute, Kind::kAttention, "add mean value", mix, {after});
+  }
+
+  Setting s_;
+};
+
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("k: tokens attended to beside the current one"), &S::budget)
+          .add(whole("dims", 32, "dimensions", "r: head dimensions that the estimate reads, at most all", 1, 65536),
+               &S::dims)
+          .add(whole("recent", 0, "tokens", "last tokens always attended to, the current one included"), &S::recent)
+          .add(group_parameter(
+                   {"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights"}),
+               &S::group)
+          .add(flag("mean_value", true, "give the estimated mass of the tokens left out to the mean of all values"),
+               &S::mean_value)
+          .add(choice("keys", {"stored_twice", "stored_once"},
+                      "a second copy of the keys, dimension by dimension, that is read without gaps, or none"),
+               &S::second_copy, {true, false})
+          .add(choice("budget_convention", {"attended", "traffic"},
+                      "whether the budget counts the tokens attended to, or all traffic in units of a token"));
+  return all;
+}
+
+Stages make(const ParameterValues& values, const Lengths& lengths) {
+  Setting s = fields().read(values);
+  s.tokens = s.budget;
+  s.covers_all = s.budget >= lengths.bound();
+  if (values.text("budget_convention") == "traffic") {
+    if (values.given("dims")) {
+      throw UserError(values.where("dims"), "under the traffic convention the dimensions follow from the budget");
+    }
+    s.tokens = s.budget / 2;
+    s.bound = lengths.bound();
+  }
+  if (s.recent > s.tokens + 1 && !s.covers_all) {
+    throw UserError(values.where("recent"),
+                    fmt::format("recent ({}) must fit into the {} tokens attended to", s.recent, s.tokens + 1));
+  }
+  return {keep_all(), std::make_unique<Sparq>(s)};
+}
+
+}  // namespace
+
+Descriptor describe_sparq() {
+  Descriptor d;
+  d.name = "sparq";
+  d.sentence =
+      "Keeps everything on the GPU, finds tokens by the few dimensions in which the query is large, and fills in the "
+      "mean value for the rest.";
+  d.category = "retrieval (GPU)";
+  d.paper = "Ribar et al., SparQ Attention, ICML 2024 (arXiv 2312.04985)";
+  d.parameters = fields().parameters();
+  d.budget_convention =
+      "attended: budget + 1 tokens, for the current token's pair is at hand; traffic: r = d·budget / S_max dimensions "
+      "and ⌊budget / 2⌋ + 1 tokens";
+  d.formulas = {"traffic: n_kv·L·r·b + 2·n_kv·(k + 1)·d·b a step", "storage: 3·n_kv·L·d·b + n_kv·d·b"};
+  d.differences = {"the local window is 0 by default; the paper's runs give it a part of k: recent",
+                   "keys stored twice cost 1.5 times the cache; RocketKV's table of storage counts 2"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
+    const std::int64_t budget = values.integer("budget");
+    const bool traffic = values.text("budget_convention") == "traffic";
+    BudgetRule rule = chooses(budget, traffic ? budget / 2 : budget, 0, lengths.prompt_tokens);
+    rule.beside = 1;
+    if (traffic) rule.counts = BudgetRule::Counts::kTraffic;
+    return rule;
+  };
+  d.stages = make;
+  return d;
+}
+
+}  // namespace kvcast::policy

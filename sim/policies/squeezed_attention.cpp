@@ -1,0 +1,327 @@
+// Squeezed Attention (Hooper et al., "Squeezed Attention: Accelerating Long Context Length LLM Inference", 2024, arXiv
+// 2411.09688; code: SqueezeAILab/SqueezedAttention).
+//
+// Idea: keys of a fixed context fall into clusters; a query reads the clusters whose estimated attention is large, as
+//   many as there are: the number of keys follows from the query, not from a budget.
+// Offline, for every KV head: k-means by direction of the context's keys but for the last `window`; centroid = mean of
+//   the members as they are; N_c = centroid_share · (F − window).
+// Threshold: for the last `window` queries, S_c = mean of e^{q·c/√d} / Σ_c' n_c' e^{q·c'/√d}, largest over the group;
+//   every key has its cluster's; one quantile (`sparsity`) over all keys of all heads and captured layers.
+// Selection, each step: S_c of the query, largest over the group; keys of clusters above the threshold, the window's
+//   keys and all generated ones.
+// Cost: centroids twice (once for the sum, once for the scores) 2·n_kv·N_c·d·b; labels n_kv·F·4 to list the keys;
+//   attention 2·n_kv·kept·d·b. All serial.
+// Storage: 2·n_kv·L·d·b + n_kv·N_c·d·b + labels n_kv·F·4.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy/fields.hpp"
+#include "policy_parts/kmeans.hpp"
+#include "policy_parts/shared_parameters.hpp"
+#include "policy_parts/step_scores.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kernel;
+using graph::KernelClass;
+using graph::Kind;
+using graph::Lane;
+
+struct Setting {
+  double share = 0, sparsity = 0;
+  int window = 0, iterations = 1;
+  bool online = false;
+  std::uint64_t seed = 0;
+
+  // Keys that are clustered, and the number of clusters.
+  std::int64_t clustered(std::int64_t prompt) const { return std::max<std::int64_t>(0, prompt - window); }
+  std::int64_t clusters(std::int64_t prompt) const {
+    const std::int64_t keys = clustered(prompt);
+    return std::clamp<std::int64_t>(std::llround(share * static_cast<double>(keys)), std::min<std::int64_t>(1, keys),
+                                    keys);
+  }
+};
+
+// Products of queries with centroids, [queries × clusters], become their share of S_c and are added to `mean`.
+void add_estimates(const Clusters& clusters, std::span<float> products, std::size_t d, std::vector<float>& mean) {
+  const std::size_t n = clusters.sizes.size(), queries = products.size() / n;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
+  for (std::size_t i = 0; i < queries; ++i) {
+    const std::span<float> row = products.subspan(i * n, n);
+    softmax(row, scale);
+    double sum = 0;
+    for (std::size_t c = 0; c < n; ++c) sum += static_cast<double>(clusters.sizes[c]) * static_cast<double>(row[c]);
+    const auto factor = static_cast<float>(1 / (sum * static_cast<double>(queries)));
+    for (std::size_t c = 0; c < n; ++c) mean[c] += row[c] * factor;
+  }
+}
+
+// S_c of each cluster, mean over the rows of each query head, largest over the heads.
+std::vector<float> estimate(const Clusters& clusters, std::span<const MatrixView> heads) {
+  const std::size_t n = clusters.sizes.size(), d = heads[0].cols;
+  std::vector<float> best(n), products;
+  for (const MatrixView& queries : heads) {
+    products.resize(queries.rows * n);
+    multiply_transposed(queries, {clusters.centroids.data(), n, d, d}, products.data(), n);
+    std::vector<float> mean(n);
+    add_estimates(clusters, products, d, mean);
+    for (std::size_t c = 0; c < n; ++c) best[c] = std::max(best[c], mean[c]);
+  }
+  return best;
+}
+
+// One layer's clusters by KV head, and the score that the last prompt queries give each.
+struct Index {
+  std::vector<Clusters> heads;
+  std::vector<std::vector<float>> scores;
+};
+
+Index build(const LayerInput& input, const Setting& s) {
+  const trace::Layer& layer = input.layer();
+  const trace::TraceInfo& info = input.info();
+  Index index;
+  const std::int64_t keys = s.clustered(info.prompt_tokens);
+  if (keys == 0) return index;
+  const Stream stream = Stream(s.seed).child({static_cast<std::uint64_t>(layer.id())});
+  for (int h = 0; h < info.n_kv_heads; ++h) {
+    MatrixView rows = layer.keys(h);
+    rows.rows = static_cast<std::size_t>(keys);
+    index.heads.push_back(cluster_by_direction(rows, static_cast<std::size_t>(s.clusters(info.prompt_tokens)),
+                                               s.iterations, stream.child({static_cast<std::uint64_t>(h)})));
+    std::vector<MatrixView> queries;
+    for (int g = 0; g < info.group(); ++g) queries.push_back(layer.window_queries(h * info.group() + g, s.window));
+    index.scores.push_back(estimate(index.heads.back(), queries));
+  }
+  return index;
+}
+
+// The quantile, between neighbours by their distance, of the scores of all keys.
+float quantile(std::span<const Index* const> layers, double share) {
+  std::vector<std::pair<float, std::int64_t>> scores;  // of a cluster, and how many keys have it
+  std::int64_t keys = 0;
+  for (const Index* layer : layers) {
+    for (std::size_t h = 0; h < layer->heads.size(); ++h) {
+      const std::vector<std::int64_t>& sizes = layer->heads[h].sizes;
+      for (std::size_t c = 0; c < sizes.size(); ++c) scores.emplace_back(layer->scores[h][c], sizes[c]);
+    }
+  }
+  std::sort(scores.begin(), scores.end());
+  for (const auto& [score, size] : scores) keys += size;
+  if (keys == 0) return 0;
+  const double rank = share * static_cast<double>(keys - 1), below = std::floor(rank);
+  const auto at = [&](double wanted) {
+    double passed = 0;
+    for (const auto& [score, size] : scores) {
+      passed += static_cast<double>(size);
+      if (wanted < passed) return static_cast<double>(score);
+    }
+    return static_cast<double>(scores.back().first);
+  };
+  return static_cast<float>(at(below) + (rank - below) * (at(below + 1) - at(below)));
+}
+
+class SqueezedSelector final : public Selector {
+ public:
+  SqueezedSelector(const LayerInput& layer, std::shared_ptr<const Index> index, const Setting& setting, float threshold)
+      : layer_(layer.layer()), index_(std::move(index)), s_(setting), threshold_(threshold) {
+    const auto d = static_cast<std::size_t>(layer_.info().head_dim);
+    for (std::size_t h = 0; h < index_->heads.size(); ++h) {
+      const Clusters& clusters = index_->heads[h];
+      const int first = static_cast<int>(h) * layer_.info().group();
+      products_.emplace_back(MatrixView{clusters.centroids.data(), clusters.sizes.size(), d, d},
+                             layer_.info().decode_steps, static_cast<std::size_t>(layer_.info().group()),
+                             [this, first, d](int t, std::size_t g, std::span<float> out) {
+                               std::copy_n(layer_.decode_query(first + static_cast<int>(g), t), d, out.data());
+                             });
+    }
+  }
+
+  void prefill(LayerSelection& resident) override {
+    resident.reset(static_cast<std::size_t>(layer_.info().n_kv_heads), false);
+    for (HeadSelection& head : resident.heads) add(0, layer_.info().prompt_tokens, head.attended);
+  }
+
+  void step(int t, LayerSelection& out) override {
+    const trace::TraceInfo& info = layer_.info();
+    out.reset(static_cast<std::size_t>(info.n_kv_heads), false);
+    for (std::size_t h = 0; h < out.heads.size(); ++h) {
+      std::int64_t dense_from = 0;
+      if (!index_->heads.empty() && s_.sparsity > 0) {
+        dense_from = s_.clustered(info.prompt_tokens);
+        choose(t, h, out.heads[h]);
+      }
+      add(dense_from, info.prompt_tokens + t + 1, out.heads[h].attended);
+    }
+  }
+
+ private:
+  static void add(std::int64_t begin, std::int64_t end, std::vector<std::int32_t>& out) {
+    for (std::int64_t i = begin; i < end; ++i) out.push_back(static_cast<std::int32_t>(i));
+  }
+
+  void choose(int t, std::size_t head, HeadSelection& out) {
+    const trace::TraceInfo& info = layer_.info();
+    const Clusters& clusters = index_->heads[head];
+    const auto d = static_cast<std::size_t>(info.head_dim);
+    std::vector<float> scores(clusters.sizes.size()), row, one;
+    for (std::size_t g = 0; g < static_cast<std::size_t>(info.group()); ++g) {
+      const std::span<const float> products = products_[head].row(t, g);
+      row.assign(products.begin(), products.end());
+      one.assign(scores.size(), 0.0f);
+      add_estimates(clusters, row, d, one);
+      for (std::size_t c = 0; c < scores.size(); ++c) scores[c] = std::max(scores[c], one[c]);
+    }
+    for (std::size_t i = 0; i < clusters.labels.size(); ++i) {
+      if (scores[static_cast<std::size_t>(clusters.labels[i])] > threshold_) {
+        out.attended.push_back(static_cast<std::int32_t>(i));
+      }
+    }
+    out.counts.scored = static_cast<std::int64_t>(clusters.sizes.size());
+    out.counts.candidates = static_cast<std::int64_t>(clusters.labels.size());
+  }
+
+  const trace::Layer& layer_;
+  std::shared_ptr<const Index> index_;
+  Setting s_;
+  float threshold_;
+  std::vector<StepScores> products_;  // of decode queries with centroids, by KV head
+};
+
+class SqueezedAttention final : public Policy {
+ public:
+  explicit SqueezedAttention(const Setting& setting) : s_(setting) {}
+
+  void survey(std::span<const LayerInput* const> layers) override {
+    std::vector<const Index*> all;
+    indices_.clear();
+    if (s_.sparsity == 0) return;
+    for (const LayerInput* layer : layers) {
+      auto& index = indices_[layer->layer().id()];
+      index = std::make_shared<const Index>(build(*layer, s_));
+      all.push_back(index.get());
+    }
+    threshold_ = quantile(all, s_.sparsity);
+  }
+
+  // Without a survey the layer's own keys alone give the threshold.
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    if (s_.sparsity == 0) return std::make_unique<SqueezedSelector>(layer, std::make_shared<Index>(), s_, 0.0f);
+    const auto found = indices_.find(layer.layer().id());
+    if (found != indices_.end()) return std::make_unique<SqueezedSelector>(layer, found->second, s_, threshold_);
+    const auto index = std::make_shared<const Index>(build(layer, s_));
+    const Index* const alone[] = {index.get()};
+    return std::make_unique<SqueezedSelector>(layer, index, s_, quantile(alone, s_.sparsity));
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    const auto keys = static_cast<double>(s_.clustered(shape.prompt_tokens));
+    if (!s_.online || keys == 0 || s_.sparsity == 0) return;
+    // The released code hands keys in single precision to cuML, whose kernel finds the nearest centroid (fusedL2NN of
+    // RAFT) without writing distances.
+    constexpr double kSingle = 4;
+    const double heads = shape.batch * m.kv_heads, rows = heads * keys, row = m.d * kSingle;
+    const auto clusters = static_cast<double>(s_.clusters(shape.prompt_tokens));
+    graph::OpId op = ops.ready();
+    for (int i = 0; i < s_.iterations; ++i) {
+      Kernel nearest{KernelClass::kReduce, (rows + heads * clusters) * row, rows * kIndexBytes};
+      nearest.flops = 2 * rows * clusters * m.d;
+      op = ops.kernel(Lane::kCompute, Kind::kIndex, "nearest centroid", nearest, {op});
+      Kernel move{KernelClass::kReduce, rows * (row + kIndexBytes), heads * clusters * row};
+      move.flops = rows * m.d;
+      op = ops.kernel(Lane::kCompute, Kind::kIndex, "move centroids", move, {op});
+    }
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    const Dims m(*shape.model);
+    const double scored = shape.sum(&HeadCounts::scored), keys = shape.sum(&HeadCounts::candidates);
+    graph::OpId op = ops.ready();
+    if (scored > 0) {
+      const double scores = scored * m.group;
+      for (const char* label : {"sum over centroids", "scores of centroids"}) {
+        Kernel pass{KernelClass::kScore, scored * m.row(), scores * kScoreBytes};
+        pass.flops = 2 * scores * m.d;
+        op = ops.kernel(Lane::kCompute, Kind::kScore, label, pass, {op});
+      }
+      Kernel list{KernelClass::kReduce, scores * kScoreBytes + keys * kIndexBytes,
+                  shape.sum(&HeadCounts::attended) * kIndexBytes};
+      list.flops = keys;
+      op = ops.kernel(Lane::kCompute, Kind::kTopK, "list keys above threshold", list, {op});
+    }
+    ops.done(ops.attention(attention_over(shape, scored > 0 ? gathered_unit(shape) : 0), {op}));
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const Dims m(*shape.model);
+    const double heads = shape.batch * shape.model->layers * m.kv_heads;
+    std::vector<MemoryItem> items = {
+        {graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(shape.tokens))}};
+    if (s_.sparsity == 0) return items;
+    const std::int64_t prompt = shape.lengths.prompt_tokens;
+    items.push_back({graph::Pool::kHbm, "centroids", heads * static_cast<double>(s_.clusters(prompt)) * m.row()});
+    items.push_back(
+        {graph::Pool::kHbm, "labels of keys", heads * static_cast<double>(s_.clustered(prompt)) * kIndexBytes});
+    return items;
+  }
+
+  // Generated tokens are always read.
+  Growth growth() const override { return {.attended = 1}; }
+
+ private:
+  Setting s_;
+  std::map<int, std::shared_ptr<const Index>> indices_;  // by layer, once surveyed
+  float threshold_ = 0;
+};
+
+const Fields<Setting>& fields() {
+  using S = Setting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(real("sparsity", 0.7,
+                    "share of the context's keys below the threshold, judged by the last prompt queries; 0: all are "
+                    "read"),
+               &S::sparsity)
+          .add(real("centroid_share", 0.05, "clusters a clustered key", 1e-6), &S::share)
+          .add(whole("window", 100, "queries",
+                     "last prompt queries that set the threshold; their keys are not clustered and always read", 1,
+                     65536),
+               &S::window)
+          .add(whole("iterations", 10, "", "rounds of k-means, at most", 1, 1000), &S::iterations)
+          .add(whole("seed", 1, "", "draws the keys k-means starts from"), &S::seed)
+          .add(choice("clustering", {"offline", "online"},
+                      "whether clusters are there before the request (a context known in advance) or are made in "
+                      "prefill; a matter of cost alone"),
+               &S::online);
+  return all;
+}
+
+}  // namespace
+
+Descriptor describe_squeezed_attention() {
+  Descriptor d;
+  d.name = "squeezed_attention";
+  d.sentence =
+      "Keeps everything on the GPU and reads the clusters of the prompt's keys whose estimated attention passes a "
+      "threshold, however many there are.";
+  d.category = "retrieval (GPU)";
+  d.paper = "Hooper et al., Squeezed Attention, 2024 (arXiv 2411.09688)";
+  d.parameters = fields().parameters();
+  d.formulas = {"traffic: 2·n_kv·N_c·d·b + 4·n_kv·F + 2·n_kv·kept·d·b a step",
+                "storage: 2·n_kv·L·d·b + n_kv·N_c·d·b + 4·n_kv·F"};
+  d.differences = {
+      "selects for a KV head by the largest estimate of its query heads; the released code is for multi-head attention",
+      "k-means starts from randomly drawn keys and makes 10 rounds; the released code starts by k-means++ and makes up "
+      "to 300",
+      "one level of clusters; the paper's second, coarser level is left out", "the whole prompt is the fixed context"};
+  d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
+    return std::make_unique<SqueezedAttention>(fields().read(values));
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy

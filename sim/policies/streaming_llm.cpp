@@ -1,0 +1,130 @@
+// StreamingLLM (Xiao et al., "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, arXiv 2309.17453).
+//
+// Idea: the first tokens soak up attention that has nowhere to go; keep them and a sliding window, drop the rest.
+// Selection: positions [0, sink) and the last `recent`, the current token included; every head the same. A token leaves
+//   before the step's attention, so that a step reads at most sink + recent tokens.
+// Cost: reads 2·n_kv·(sink + recent)·d·b; a ring buffer makes eviction free. Storage: the same.
+// The original keeps keys before RoPE and numbers positions within the cache; traces hold keys after RoPE at their true
+// positions, so that re-rotation is not modelled.
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy_parts/eviction.hpp"
+#include "policy_parts/shared_parameters.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+struct StreamingSetting {
+  std::int64_t budget = 0, sink = 0, recent = 0, block = 0;
+  bool covers_all = false;  // the budget holds every token that will ever be there
+};
+
+class StreamingSelector final : public Selector {
+ public:
+  StreamingSelector(const LayerInput& layer, std::int64_t sink, std::int64_t recent)
+      : info_(layer.info()), sink_(sink), recent_(recent) {}
+
+  void prefill(LayerSelection& resident) override { fill(info_.prompt_tokens, resident); }
+
+  void step(int t, LayerSelection& out) override {
+    const std::int64_t tokens = info_.prompt_tokens + t + 1;
+    fill(tokens, out);
+    if (tokens <= sink_ + recent_) return;
+    // The token that slides out of the window to make room for the current one; with recent = 0, the current one
+    // itself.
+    for (HeadSelection& head : out.heads) head.evicted.push_back(static_cast<std::int32_t>(tokens - 1 - recent_));
+  }
+
+ private:
+  void fill(std::int64_t tokens, LayerSelection& out) const {
+    out.reset(static_cast<std::size_t>(info_.n_kv_heads), false);
+    const std::int64_t window = std::max(std::min(sink_, tokens), tokens - recent_);
+    for (HeadSelection& head : out.heads) {
+      for (std::int64_t i = 0; i < std::min(sink_, tokens); ++i) head.attended.push_back(static_cast<std::int32_t>(i));
+      for (std::int64_t i = window; i < tokens; ++i) head.attended.push_back(static_cast<std::int32_t>(i));
+    }
+  }
+
+  const trace::TraceInfo& info_;
+  std::int64_t sink_, recent_;
+};
+
+class StreamingLlm final : public Policy {
+ public:
+  explicit StreamingLlm(const StreamingSetting& setting) : s_(setting) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return std::make_unique<StreamingSelector>(layer, s_.sink, s_.recent);
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    ops.done(ops.attention(attention_over(shape, 0), {ops.ready()}));
+  }
+
+  // In blocks, what slid out of the window is gone before the next one comes.
+  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.budget}; }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const std::int64_t held = std::min(shape.tokens, s_.budget);
+    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
+  }
+
+  Growth growth() const override { return {.attended = s_.covers_all ? 1.0 : 0.0}; }
+
+ private:
+  StreamingSetting s_;
+};
+
+const Fields<StreamingSetting>& fields() {
+  using S = StreamingSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens kept a KV head, sink + recent"), &S::budget)
+          .add(whole("sink", 4, "tokens", "first tokens kept"), &S::sink)
+          .add(whole_or("recent", "budget-sink", "tokens", "last tokens kept, the current one included", 0, 1e9),
+               &S::recent)
+          .add(block_parameter(), &S::block);
+  return all;
+}
+
+// Two of budget, sink and recent say what the third is.
+StreamingSetting read_setting(const ParameterValues& values) {
+  StreamingSetting s = fields().read(values);
+  const bool recent_given = !values.is_text("recent");
+  if (recent_given && !values.given("budget")) s.budget = s.sink + s.recent;
+  if (recent_given && values.given("budget") && !values.given("sink")) s.sink = s.budget - s.recent;
+  if (!recent_given) s.recent = s.budget - s.sink;
+  if (s.sink < 0 || s.recent < 0 || s.sink + s.recent != s.budget) {
+    throw UserError(values.where(recent_given ? "recent" : "budget"),
+                    fmt::format("budget ({}) must be sink ({}) + recent ({})", s.budget, s.sink, s.recent));
+  }
+  return s;
+}
+
+}  // namespace
+
+Descriptor describe_streaming_llm() {
+  Descriptor d;
+  d.name = "streaming_llm";
+  d.sentence = "Keeps the first tokens and a sliding window; whatever lies between is gone for good.";
+  d.category = "drop";
+  d.paper = "Xiao et al., StreamingLLM, ICLR 2024 (arXiv 2309.17453)";
+  d.parameters = fields().parameters();
+  d.budget_convention = "retained: sink + recent, the current token included";
+  d.formulas = {"traffic: 2·n_kv·min(L, sink + recent)·d·b a step", "storage: 2·n_kv·min(L, sink + recent)·d·b"};
+  d.differences = {"keys stay at their own positions; the original re-rotates them to positions within the cache"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+    return BudgetRule{.tokens = read_setting(values).budget, .counts = BudgetRule::Counts::kRetained};
+  };
+  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+    StreamingSetting s = read_setting(values);
+    s.covers_all = s.budget >= lengths.bound();
+    return std::make_unique<StreamingLlm>(s);
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,163 @@
+// TOVA (Oren et al., "Transformers are Multi-State RNNs", 2024, arXiv 2401.06104).
+//
+// Idea: what the latest query does not look at can go.
+// Selection: after the prompt, and after each step, the weights of the last query alone, averaged over all query heads
+//   of the layer (`scope: layer`): the budget's worth of best tokens stay, the same in every head; `scope: group`
+//   averages over each KV head's query heads. No sink and nothing recent is protected by default. A step attends to
+//   budget + 1 tokens, then evicts one.
+// Cost: prompt: one query row a head, 2·n_q·S·d FLOP, keys read once, one top-k; step: weights written (n_q·N·4 bytes)
+//   and averaged, argmin, the free slot is written over.
+// Storage: 2·n_kv·(budget + 1)·d·b.
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy_parts/eviction.hpp"
+#include "policy_parts/shared_parameters.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+struct TovaSetting {
+  Quota quota;
+  std::int64_t block = 0;
+  bool whole_layer = true;
+  bool covers_all = false;  // the budget holds every token that will ever be there
+};
+
+class TovaRule final : public EvictionRule {
+ public:
+  TovaRule(const trace::Layer& layer, const TovaSetting& setting) : layer_(layer), rows_(layer), s_(setting) {
+    const std::int64_t prompt = layer.info().prompt_tokens;
+    if (prompt <= s_.quota.budget) return;
+    require_prompt_queries(layer.info(), prompt_ends(layer.info(), s_.block)[0] - 1,
+                           "tova ranks by the last query of the prompt or of each block and turn");
+  }
+
+  void after_block(std::int64_t, std::int64_t end, std::vector<Held>& held) override {
+    evict(held, [&](int q_head, const Held& list) {
+      const int group = layer_.info().group();
+      if (q_head % group == 0) rows_.hold(q_head / group, list);
+      rows_.visit(q_head, end - 1, end, [&](std::int64_t, std::span<const float> weights) {
+        weights_.assign(weights.begin(), weights.end());
+      });
+    });
+  }
+
+  void after_step(int t, std::vector<Held>& held) override {
+    evict(held, [&](int q_head, const Held& list) { step_weights(layer_, q_head, t, list, weights_); });
+  }
+
+ private:
+  // weigh(q head, list) leaves the last query's weights in weights_.
+  template <typename Weigh>
+  void evict(std::vector<Held>& held, const Weigh& weigh) {
+    if (static_cast<std::int64_t>(held[0].size()) <= s_.quota.budget) return;
+    const trace::TraceInfo& info = layer_.info();
+    const int lists = s_.whole_layer ? 1 : info.n_kv_heads;
+    const int members = info.n_q_heads / lists;
+    for (int h = 0; h < lists; ++h) {
+      Held& list = held[static_cast<std::size_t>(h)];
+      scores_.assign(list.size(), 0.0f);
+      for (int g = 0; g < members; ++g) {
+        weigh(h * members + g, list);
+        for (std::size_t i = 0; i < scores_.size(); ++i) scores_[i] += weights_[i];
+      }
+      for (float& x : scores_) x /= static_cast<float>(members);
+      choose_stay(list, scores_, s_.quota, stay_);
+      keep_only(list, stay_);
+    }
+    if (s_.whole_layer) std::fill(held.begin() + 1, held.end(), held[0]);
+  }
+
+  const trace::Layer& layer_;
+  PromptRows rows_;
+  TovaSetting s_;
+  std::vector<float> weights_, scores_;
+  std::vector<std::int32_t> stay_;
+};
+
+class Tova final : public Policy {
+ public:
+  explicit Tova(const TovaSetting& setting) : s_(setting) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return evicting_selector(layer, std::make_unique<TovaRule>(layer.layer(), s_), s_.block, false);
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    const double n = tokens_to_rank(shape, s_.quota.budget), times = shape.batch;
+    if (n == 0) return;
+    const Dims m(*shape.model);
+    graph::Kernel row{graph::KernelClass::kScore, times * (m.kv_heads * n + m.q_heads) * m.row(),
+                      times * m.q_heads * n * kScoreBytes};
+    row.flops = 2 * times * m.q_heads * n * m.d;
+    graph::OpId op = ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "last query's weights", row, {ops.ready()});
+    graph::Kernel mean{graph::KernelClass::kReduce, times * m.q_heads * n * kScoreBytes,
+                       times * lists(*shape.model) * n * kScoreBytes};
+    mean.flops = times * m.q_heads * n * 5;  // largest, difference and exponential, sum, division, mean
+    op = ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "softmax and mean", mean, {op});
+    rank_and_compact(*shape.model, times * lists(*shape.model), times * m.kv_heads, n,
+                     static_cast<double>(s_.quota.budget), static_cast<double>(s_.quota.budget), ops, op);
+  }
+
+  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.quota.budget}; }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    attend_and_evict(shape, false, lists(*shape.model), ops);
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const std::int64_t held = std::min(shape.tokens, s_.quota.budget + 1);
+    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
+  }
+
+  Growth growth() const override { return {.attended = s_.covers_all ? 1.0 : 0.0}; }
+
+ private:
+  double lists(const config::Model& model) const { return s_.whole_layer ? 1 : model.n_kv_heads; }
+  TovaSetting s_;
+};
+
+const Fields<TovaSetting>& fields() {
+  using S = TovaSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(budget_parameter("tokens held a KV head between steps"), &S::quota, &Quota::budget)
+          .add(choice("scope", {"layer", "group"}, "query heads that agree: all of the layer, or those of a KV head"),
+               &S::whole_layer, {true, false})
+          .add(block_parameter(), &S::block)
+          .add(sink_parameter(), &S::quota, &Quota::sink)
+          .add(recent_parameter(), &S::quota, &Quota::recent);
+  return all;
+}
+
+}  // namespace
+
+Descriptor describe_tova() {
+  Descriptor d;
+  d.name = "tova";
+  d.sentence = "Drops what the latest query attends to least, the same tokens in all heads of a layer.";
+  d.category = "drop";
+  d.paper = "Oren et al., Transformers are Multi-State RNNs, 2024 (arXiv 2401.06104)";
+  d.parameters = fields().parameters();
+  d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";
+  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b a step, and n_q·(budget + 1)·4 of weights written and read",
+                "storage: 2·n_kv·(budget + 1)·d·b"};
+  d.differences = {"the released code compacts the cache at every step; here the free slot is written over",
+                   "kvpress never evicts the last token: recent: 1",
+                   "KeyDiff's comparison averages over each KV head's query heads: scope: group"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths&) { return evicts_always(values.integer("budget")); };
+  d.needs = [](const ParameterValues& values, const Lengths&) {
+    return ReplayNeeds{.whole_prompt = fields().read(values).block > 0};
+  };
+  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+    TovaSetting s = fields().read(values);
+    check_quota(values, s.quota);
+    s.covers_all = s.quota.budget >= lengths.bound();
+    return std::make_unique<Tova>(s);
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,207 @@
+// Twilight (Lin et al., "Twilight: Adaptive Attention Sparsity with Hierarchical Top-p Pruning", NeurIPS 2025, arXiv
+// 2502.02770).
+//
+// Idea: how many tokens a query needs differs by head and step; a share of the attention, top-p, says so, a number of
+//   tokens, top-k, does not.
+// Selection, each step: `selector` chooses generously; of what it chose every query head takes the fewest tokens whose
+//   estimated weights, softmax of q·k̂/√d with k̂ the key in `bits` bits (a scale and a minimum a token), add up to at
+//   least `p`. A KV head reads what any of its query heads takes.
+// Cost: the selector's own; the packed keys of what it chose, n_kv·chosen·(d·bits/8 + 4) bytes; a search for the weight
+//   at which the share is reached, `kPasses` passes over the weights; attention 2·n_kv·attended·d·b. A key is packed a
+//   step. All serial.
+// Storage: the selector's + n_kv·L·(d·bits/8 + 4).
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "policies/composition.hpp"
+#include "policies/kivi.hpp"
+#include "policy/costs.hpp"
+#include "policy/fields.hpp"
+#include "policy_parts/forwarded_ops.hpp"
+#include "policy_parts/shared_parameters.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kernel;
+using graph::KernelClass;
+using graph::Kind;
+using graph::Lane;
+
+constexpr double kPasses = 16;  // of a binary search for a weight in half precision
+
+struct TwilightSetting {
+  double p = 0;
+  int bits = 4;
+  // A packed key with its scale and minimum.
+  double key_bytes(const Dims& m) const { return m.d * bits / 8 + 4; }
+};
+
+class TwilightHead final : public HeadRetrieval {
+ public:
+  TwilightHead(const LayerInput& input, int kv_head, const TwilightSetting& setting,
+               std::unique_ptr<HeadRetrieval> selector)
+      : layer_(input.layer()), kv_head_(kv_head), s_(setting), selector_(std::move(selector)) {
+    const MatrixView keys = layer_.keys(kv_head);
+    d_ = keys.cols;
+    for (std::size_t i = 0; i < keys.rows; ++i) {
+      packed_.insert(packed_.end(), keys.row(i), keys.row(i) + d_);
+      quantise(packed_.data() + i * d_, static_cast<std::int64_t>(d_), 1, s_.bits);
+    }
+  }
+
+  void step(int t, std::span<HeadSelection> out) override {
+    selector_->step(t, out);
+    if (!selector_->output(0).empty()) {
+      throw UserError(
+          "twilight's selector gives attention outputs of its own, which are not those of the tokens that are left "
+          "(sparq: mean_value: false)");
+    }
+    const int each = layer_.info().group() / static_cast<int>(out.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::vector<std::int32_t> chosen = std::move(out[i].attended);
+      std::vector<char> taken(chosen.size());
+      for (int g = 0; g < each; ++g) take(t, static_cast<int>(i) * each + g, chosen, taken);
+      out[i].attended.clear();
+      for (std::size_t j = 0; j < chosen.size(); ++j) {
+        if (taken[j] != 0) out[i].attended.push_back(chosen[j]);
+      }
+      out[i].counts.candidates = static_cast<std::int64_t>(chosen.size());
+    }
+  }
+
+ private:
+  // Marks the fewest of `chosen` whose weights reach the share; among equal weights the lower position.
+  void take(int t, int member, const std::vector<std::int32_t>& chosen, std::vector<char>& taken) {
+    const float* const query = layer_.decode_query(kv_head_ * layer_.info().group() + member, t);
+    weights_.clear();
+    for (const std::int32_t i : chosen) weights_.push_back(dot(query, &packed_[static_cast<std::size_t>(i) * d_], d_));
+    softmax(weights_, 1 / std::sqrt(static_cast<float>(d_)));
+    order_.resize(chosen.size());
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](std::size_t a, std::size_t b) { return weights_[a] > weights_[b]; });
+    double sum = 0;
+    for (std::size_t i = 0; i < order_.size() && (i == 0 || sum < s_.p); ++i) {
+      taken[order_[i]] = 1;
+      sum += static_cast<double>(weights_[order_[i]]);
+    }
+  }
+
+  const trace::Layer& layer_;
+  int kv_head_;
+  TwilightSetting s_;
+  std::unique_ptr<HeadRetrieval> selector_;
+  std::size_t d_ = 0;
+  std::vector<float> packed_, weights_;  // packed_: [positions × d], as the keys come back
+  std::vector<std::size_t> order_;
+};
+
+// The selector's work with the pruning before its attention.
+class PrunedAttention final : public ForwardedOps {
+ public:
+  PrunedAttention(LayerOps& ops, const DecodeLayer& shape, const TwilightSetting& setting)
+      : ForwardedOps(ops), shape_(shape), s_(setting) {}
+
+  graph::OpId attention(const graph::DecodeAttention& work, After after) override {
+    const Dims m(*shape_.model);
+    const double chosen = shape_.sum(&HeadCounts::candidates);
+    if (chosen <= 0) return ForwardedOps::attention(work, after);
+    const double weights = chosen * (shape_.per_query_head ? 1 : m.group);
+    Kernel estimate{KernelClass::kScore, chosen * s_.key_bytes(m), weights * kScoreBytes};
+    estimate.flops = (2 * weights + 4 * chosen) * m.d;  // products, and unpacking
+    graph::OpId op = ForwardedOps::kernel(Lane::kCompute, Kind::kScore, "weights of packed keys", estimate, after);
+    Kernel search{KernelClass::kReduce, weights * kScoreBytes, chosen * kIndexBytes};
+    search.flops = kPasses * weights;
+    op = ForwardedOps::kernel(Lane::kCompute, Kind::kTopK, "top-p", search, {op});
+    return ForwardedOps::attention(work, {op});
+  }
+
+ private:
+  const DecodeLayer& shape_;
+  TwilightSetting s_;
+};
+
+class Twilight final : public Retrieval {
+ public:
+  Twilight(const TwilightSetting& setting, std::unique_ptr<Retrieval> selector)
+      : s_(setting), selector_(std::move(selector)) {}
+
+  bool per_query_head() const override { return selector_->per_query_head(); }
+
+  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
+    return std::make_unique<TwilightHead>(layer, kv_head, s_, selector_->begin(layer, kv_head, tokens));
+  }
+
+  void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
+    selector_->build_cost(shape, kept, ops);
+    pack(shape.batch * Dims(*shape.model).kv_heads * static_cast<double>(kept), *shape.model, ops);
+  }
+
+  void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
+    pack(shape.batch * Dims(*shape.model).kv_heads, *shape.model, ops);
+    PrunedAttention pruned(ops, shape, s_);
+    selector_->decode_cost(shape, pruned);
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
+    const Dims m(*shape.model);
+    std::vector<MemoryItem> items = selector_->memory(shape, tokens);
+    const double keys = shape.batch * shape.model->layers * m.kv_heads * static_cast<double>(tokens);
+    items.push_back({graph::Pool::kHbm, "packed keys", keys * s_.key_bytes(m)});
+    return items;
+  }
+
+  // How many tokens reach the share is the replay's.
+  Growth growth() const override { return {.scored = selector_->growth().scored}; }
+
+ private:
+  void pack(double keys, const config::Model& model, LayerOps& ops) const {
+    const Dims m(model);
+    Kernel work{KernelClass::kConvert, keys * m.row(), keys * s_.key_bytes(m)};
+    work.flops = 4 * keys * m.d;  // smallest, largest, scale, round
+    ops.kernel(Lane::kCompute, Kind::kConvert, "pack keys", work, {ops.ready()});
+  }
+
+  TwilightSetting s_;
+  std::unique_ptr<Retrieval> selector_;
+};
+
+const Fields<TwilightSetting>& fields() {
+  using S = TwilightSetting;
+  static const Fields<S> all =
+      Fields<S>()
+          .add(real("p", 0.85, "share of the estimated attention, over what the selector chose, that is kept"), &S::p)
+          .add(whole("bits", 4, "bits", "of an element of the keys that weights are estimated from", 1, 8), &S::bits);
+  return all;
+}
+
+}  // namespace
+
+Descriptor describe_twilight() {
+  Descriptor d;
+  d.name = "twilight";
+  d.sentence = "Reads as few of the tokens that another policy chose as make up a share of the attention.";
+  d.category = "retrieval (GPU)";
+  d.paper = "Lin et al., Twilight, NeurIPS 2025 (arXiv 2502.02770)";
+  d.parameters = fields().parameters();
+  d.parameters.push_back(policy_parameter("selector", "quest", "what chooses the tokens that are pruned"));
+  d.formulas = {"traffic: the selector's estimate + n_kv·chosen·(d·bits/8 + 4) + 2·n_kv·attended·d·b a step",
+                "storage: the selector's + n_kv·L·(d·bits/8 + 4)"};
+  d.differences = {
+      "the search for the weight at which the share is reached ends at the exact token; the released kernel stops at a "
+      "precision",
+      "attention with a number of tokens of its own for each head is charged as for equal numbers with a longest row"};
+  d.stages = [](const ParameterValues& values, const Lengths& lengths) {
+    Stages inner = read_stages(values, "selector", lengths);
+    if (inner.first->per_query_head()) {
+      throw UserError(values.where("selector"), "keys are packed by KV head: group must not be per_head");
+    }
+    return Stages{std::move(inner.first), std::make_unique<Twilight>(fields().read(values), std::move(inner.second))};
+  };
+  return d;
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,86 @@
+// Most released code leaves one or two layers at the start uncompressed: their attention is spread too widely.
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "policy_parts/stages.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+class DenseFirst final : public Policy {
+ public:
+  DenseFirst(int layers, std::unique_ptr<Policy> inner)
+      : layers_(layers), full_(two_stages(keep_all(), read_all())), inner_(std::move(inner)) {}
+
+  void survey(std::span<const LayerInput* const> layers) override {
+    std::vector<const LayerInput*> others;
+    for (const LayerInput* layer : layers) {
+      if (layer->layer().id() >= layers_) others.push_back(layer);
+    }
+    inner_->survey(others);
+  }
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return layer.layer().id() < layers_ ? full_->selector(layer) : inner_->selector(layer);
+  }
+
+  int dense_layers() const override { return layers_; }
+
+  PromptAttention prompt_attention(const LayerInput& layer) const override {
+    return layer.layer().id() < layers_ ? PromptAttention{} : inner_->prompt_attention(layer);
+  }
+
+  // Dense layers keep all of what they have read.
+  PromptBlocks prompt_blocks(const config::Model& model, int layer) const override {
+    PromptBlocks blocks = inner_->prompt_blocks(model, std::max(layer, std::min(layers_, model.layers - 1)));
+    if (layer < layers_) blocks.whole_share = 1;
+    return blocks;
+  }
+
+  graph::OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
+    return (chunk.layer < layers_ ? *full_ : *inner_).prefill_attention(chunk, ops);
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    (shape.layer < layers_ ? *full_ : *inner_).prefill_layer(shape, ops);
+  }
+
+  // Counts come from the nearest captured layer and may be a compressed one's: a dense layer attends to all tokens.
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    if (shape.layer >= layers_) return inner_->decode_layer(shape, ops);
+    const std::vector<HeadCounts> all(static_cast<std::size_t>(shape.batch * shape.model->n_kv_heads),
+                                      HeadCounts{.attended = shape.tokens, .attended_runs = 1});
+    DecodeLayer dense = shape;
+    dense.heads = all;
+    dense.per_query_head = false;
+    full_->decode_layer(dense, ops);
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const int dense = std::min(layers_, shape.model->layers);
+    config::Model part = *shape.model;
+    MemoryShape of_part = shape;
+    of_part.model = &part;
+    part.layers = dense;
+    std::vector<MemoryItem> items = full_->memory(of_part);
+    items.front().owner = "KV cache of uncompressed layers";
+    part.layers = shape.model->layers - dense;
+    for (MemoryItem& item : inner_->memory(of_part)) items.push_back(std::move(item));
+    return items;
+  }
+
+  Growth growth() const override { return inner_->growth(); }
+
+ private:
+  int layers_;
+  std::unique_ptr<Policy> full_, inner_;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> dense_first(int layers, std::unique_ptr<Policy> inner) {
+  KVCAST_CHECK(layers >= 0);
+  return layers == 0 ? std::move(inner) : std::make_unique<DenseFirst>(layers, std::move(inner));
+}
+
+}  // namespace kvcast::policy

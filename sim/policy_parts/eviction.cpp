@@ -1,0 +1,170 @@
+// The frame that H2O, TOVA, D2O, KeyDiff and CAKE's decode mode share, and that runs prompt-end eviction block by block
+// (Park et al., "KeyDiff", 2025, arXiv 2504.15364, section 2: block prompt processing).
+#include "policy_parts/eviction.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy_parts/ranking.hpp"
+#include "trace/metadata.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kind;
+using graph::Lane;
+
+std::int64_t size_of(const Held& held) { return static_cast<std::int64_t>(held.size()); }
+
+class EvictingSelector final : public Selector {
+ public:
+  EvictingSelector(const LayerInput& layer, std::unique_ptr<EvictionRule> rule, std::int64_t block, bool per_query_head)
+      : info_(layer.info()), rule_(std::move(rule)), block_(block), per_query_head_(per_query_head) {}
+
+  void prefill(LayerSelection& resident) override {
+    held_ = evict_prompt(*rule_, prompt_ends(info_, block_), per_query_head_ ? info_.n_q_heads : info_.n_kv_heads);
+    resident.reset(held_.size(), per_query_head_);
+    for (std::size_t h = 0; h < held_.size(); ++h) resident.heads[h].attended = held_[h];
+  }
+
+  void step(int t, LayerSelection& out) override {
+    out.reset(held_.size(), per_query_head_);
+    for (std::size_t h = 0; h < held_.size(); ++h) {
+      held_[h].push_back(static_cast<std::int32_t>(info_.prompt_tokens + t));
+      out.heads[h].attended = held_[h];
+    }
+    rule_->after_step(t, held_);
+    for (std::size_t h = 0; h < held_.size(); ++h) {
+      const Held& before = out.heads[h].attended;
+      std::set_difference(before.begin(), before.end(), held_[h].begin(), held_[h].end(),
+                          std::back_inserter(out.heads[h].evicted));
+    }
+  }
+
+  std::span<const float> output(int q_head) const override { return rule_->output(q_head); }
+
+ private:
+  const trace::TraceInfo& info_;
+  std::unique_ptr<EvictionRule> rule_;
+  std::int64_t block_;
+  bool per_query_head_;
+  std::vector<Held> held_;
+};
+
+}  // namespace
+
+void EvictionRule::after_step(int, std::vector<Held>&) {}
+
+void choose_stay(const Held& held, std::span<const float> scores, const Quota& quota, std::vector<std::int32_t>& stay) {
+  KVCAST_CHECK(scores.size() == held.size() && quota.sink + quota.recent <= quota.budget);
+  if (size_of(held) <= quota.budget) {
+    stay.resize(held.size());
+    std::iota(stay.begin(), stay.end(), 0);
+    return;
+  }
+  // Sinks were never evicted, so they stand first; the recent ones stand last.
+  const auto sinks = std::lower_bound(held.begin(), held.end(), quota.sink) - held.begin();
+  const auto end = static_cast<std::ptrdiff_t>(held.size()) - quota.recent;
+  KVCAST_CHECK(sinks <= end);
+  Ranking ranking;
+  std::vector<std::int32_t> best;
+  ranking.select(scores.subspan(static_cast<std::size_t>(sinks), static_cast<std::size_t>(end - sinks)),
+                 static_cast<std::size_t>(quota.budget - sinks - quota.recent), best);
+  stay.resize(static_cast<std::size_t>(sinks));
+  std::iota(stay.begin(), stay.end(), 0);
+  for (const std::int32_t i : best) stay.push_back(i + static_cast<std::int32_t>(sinks));
+  for (std::ptrdiff_t i = end; i < static_cast<std::ptrdiff_t>(held.size()); ++i) {
+    stay.push_back(static_cast<std::int32_t>(i));
+  }
+}
+
+void keep_only(Held& held, const std::vector<std::int32_t>& stay) {
+  for (std::size_t i = 0; i < stay.size(); ++i) held[i] = held[static_cast<std::size_t>(stay[i])];
+  held.resize(stay.size());
+}
+
+std::vector<std::int64_t> prompt_ends(const trace::TraceInfo& info, std::int64_t block) {
+  std::vector<std::int64_t> starts = {0}, ends;
+  for (const std::int64_t turn : trace::turns_of(info)) {
+    if (turn > 0 && turn < info.prompt_tokens) starts.push_back(turn);
+  }
+  starts.push_back(info.prompt_tokens);
+  for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
+    for (std::int64_t end = starts[i] + block; block > 0 && end < starts[i + 1]; end += block) ends.push_back(end);
+    ends.push_back(starts[i + 1]);
+  }
+  return ends;
+}
+
+std::vector<Held> evict_prompt(EvictionRule& rule, std::span<const std::int64_t> ends, int heads) {
+  std::vector<Held> held(static_cast<std::size_t>(heads));
+  std::int64_t first = 0;
+  for (const std::int64_t end : ends) {
+    for (Held& head : held) {
+      for (std::int64_t i = first; i < end; ++i) head.push_back(static_cast<std::int32_t>(i));
+    }
+    rule.after_block(first, end, held);
+    first = end;
+  }
+  return held;
+}
+
+std::unique_ptr<Selector> evicting_selector(const LayerInput& layer, std::unique_ptr<EvictionRule> rule,
+                                            std::int64_t block, bool per_query_head) {
+  return std::make_unique<EvictingSelector>(layer, std::move(rule), block, per_query_head);
+}
+
+void check_quota(const ParameterValues& values, const Quota& quota) {
+  if (quota.sink + quota.recent > quota.budget) {
+    throw UserError(values.where(values.given("recent") ? "recent"
+                                 : values.given("sink") ? "sink"
+                                                        : "budget"),
+                    fmt::format("sink ({}) and recent ({}) tokens do not fit into a budget of {}", quota.sink,
+                                quota.recent, quota.budget));
+  }
+}
+
+double tokens_to_rank(const PrefillLayer& shape, std::int64_t budget) {
+  const std::int64_t held = std::min(shape.start, budget) + shape.length();
+  return held > budget ? static_cast<double>(held) : 0;
+}
+
+void rank_and_compact(const config::Model& model, double rows, double lists, double ranked, double chosen, double kept,
+                      LayerOps& ops, graph::OpId after) {
+  const Dims m(model);
+  const graph::TopK best{rows, ranked, std::min(chosen, ranked), kScoreBytes};
+  const graph::OpId picked = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k", best, {after});
+  const double moved = 2 * lists * kept * m.row();
+  graph::Kernel compact{graph::KernelClass::kGather, moved, moved};
+  compact.unit_bytes = m.row();
+  ops.kernel(Lane::kCompute, Kind::kIndex, "compact", compact, {picked});
+}
+
+void attend_and_evict(const DecodeLayer& shape, bool accumulates, double lists, LayerOps& ops) {
+  const Dims m(*shape.model);
+  const double held = shape.sum(&HeadCounts::attended), evicted = shape.sum(&HeadCounts::evicted);
+  const double weights = held * (shape.per_query_head ? 1 : m.group) * kScoreBytes;
+  graph::DecodeAttention work = attention_over(shape, 0);
+  work.score_bytes = weights;
+  graph::OpId op = ops.attention(work, {ops.ready()});
+  ops.done(op);
+  const double totals = held * kScoreBytes;
+  graph::Kernel reduce{graph::KernelClass::kReduce, weights + (accumulates ? totals : 0), totals};
+  reduce.flops = weights / kScoreBytes;
+  op = ops.kernel(Lane::kCompute, Kind::kScore, accumulates ? "add weights" : "reduce weights", reduce, {op});
+  if (evicted > 0) evict_least(shape, shape.batch * lists, ops, op);
+}
+
+void evict_least(const DecodeLayer& shape, double rows, LayerOps& ops, graph::OpId after) {
+  const double held = shape.sum(&HeadCounts::attended) / static_cast<double>(shape.heads.size());
+  const double numbers = shape.sum(&HeadCounts::evicted) * kIndexBytes;
+  after = ops.kernel(Lane::kCompute, Kind::kTopK, "argmin", graph::TopK{rows, held, 1, kScoreBytes}, {after});
+  // The next token is written where the evicted one stood; here its slot's number is.
+  ops.kernel(Lane::kCompute, Kind::kIndex, "free slot",
+             graph::Kernel{graph::KernelClass::kElementwise, numbers, numbers}, {after});
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,173 @@
+// The order of work in a step, as the released systems run it: what the CPU needs goes to the host; static attention
+// runs on the GPU while the CPU searches and attends; outputs (d elements) and log-sum-exps (one float) of all query
+// heads come back; one kernel merges. Static tokens are the same for all query heads, so their keys and values are read
+// once a KV head even where the CPU's part is selected by query head.
+#include "policy_parts/host_attention.hpp"
+#include "policy/fields.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "base/parallel.hpp"
+#include "policy/costs.hpp"
+
+namespace kvcast::policy {
+
+using graph::Kind;
+using graph::Lane;
+using graph::OpId;
+
+Range StaticTokens::host(std::int64_t prompt, std::int64_t tokens) const {
+  const std::int64_t begin = std::min(sink, tokens);
+  return {begin, std::max(begin, (generated_stay ? prompt : tokens) - recent)};
+}
+
+namespace {
+
+class HostSearchSelector final : public Selector {
+ public:
+  HostSearchSelector(const LayerInput& layer, const StaticTokens& fixed, bool per_query_head, const MakeSearch& make)
+      : info_(layer.info()), fixed_(fixed), per_query_head_(per_query_head) {
+    width_ = per_query_head ? static_cast<std::size_t>(info_.group()) : 1;
+    searches_.resize(static_cast<std::size_t>(info_.n_kv_heads));
+    parallel_for(searches_.size(), hardware_threads(),
+                 [&](std::size_t h) { searches_[h] = make(layer, static_cast<int>(h)); });
+  }
+
+  void prefill(LayerSelection& resident) override {
+    resident.reset(searches_.size() * width_, per_query_head_);
+    for (HeadSelection& head : resident.heads) add_static(info_.prompt_tokens, head);
+  }
+
+  void step(int t, LayerSelection& out) override {
+    out.reset(searches_.size() * width_, per_query_head_);
+    const std::int64_t tokens = info_.prompt_tokens + t + 1;
+    const Range before = fixed_.host(info_.prompt_tokens, tokens - 1), host = fixed_.host(info_.prompt_tokens, tokens);
+    for (std::size_t h = 0; h < searches_.size(); ++h) {
+      const std::span<HeadSelection> heads = std::span(out.heads).subspan(h * width_, width_);
+      searches_[h]->step(t, host, heads);
+      for (HeadSelection& head : heads) {
+        head.counts.cpu_attended = static_cast<std::int64_t>(head.attended.size());
+        if (host.size() > before.size()) head.evicted.push_back(static_cast<std::int32_t>(host.end - 1));
+        add_static(tokens, head);
+      }
+    }
+  }
+
+  std::span<const float> output(int q_head) const override {
+    return searches_[static_cast<std::size_t>(q_head / info_.group())]->output(q_head % info_.group());
+  }
+
+  std::span<const float> log_weights(int q_head) const override {
+    return searches_[static_cast<std::size_t>(q_head / info_.group())]->log_weights(q_head % info_.group());
+  }
+
+ private:
+  // Sink before and window behind what was found.
+  void add_static(std::int64_t tokens, HeadSelection& head) const {
+    const Range host = fixed_.host(info_.prompt_tokens, tokens);
+    std::vector<std::int32_t>& list = head.attended;
+    const std::size_t found = list.size();
+    list.resize(found + static_cast<std::size_t>(tokens - host.size()));
+    const auto sink = static_cast<std::ptrdiff_t>(host.begin);
+    std::copy_backward(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(found),
+                       list.begin() + static_cast<std::ptrdiff_t>(found) + sink);
+    std::iota(list.begin(), list.begin() + sink, 0);
+    std::iota(list.begin() + sink + static_cast<std::ptrdiff_t>(found), list.end(),
+              static_cast<std::int32_t>(host.end));
+  }
+
+  const trace::TraceInfo& info_;
+  StaticTokens fixed_;
+  bool per_query_head_;
+  std::size_t width_;
+  std::vector<std::unique_ptr<HostSearch>> searches_;
+};
+
+graph::Copy copy_of(graph::Direction direction, double runs, double bytes, Lane issuer) {
+  graph::Copy copy;
+  copy.direction = direction;
+  copy.runs = runs;
+  copy.run_bytes = bytes / runs;
+  copy.issuer = issuer;
+  return copy;
+}
+
+// Keys and values are two arrays: two pieces a sequence.
+void offload(const config::Model& model, int batch, double tokens, LayerOps& ops) {
+  const Dims m(model);
+  if (tokens <= 0) return;
+  const double bytes = batch * 2 * m.kv_heads * tokens * m.row();
+  ops.copy(Lane::kBackup, "offload to host",
+           copy_of(graph::Direction::kDeviceToHost, 2.0 * batch, bytes, Lane::kBackupThread), {ops.ready()});
+}
+
+}  // namespace
+
+std::unique_ptr<Selector> search_host(const LayerInput& layer, const StaticTokens& fixed, bool per_query_head,
+                                      const MakeSearch& make) {
+  return std::make_unique<HostSearchSelector>(layer, fixed, per_query_head, make);
+}
+
+void offload_prompt(const PrefillLayer& shape, const StaticTokens& fixed, LayerOps& ops) {
+  const std::int64_t prompt = shape.prompt_tokens;
+  offload(*shape.model, shape.batch, static_cast<double>(fixed.host(prompt, prompt).size()), ops);
+}
+
+void offload_token(const DecodeLayer& shape, LayerOps& ops) {
+  if (shape.largest(&HeadCounts::evicted) > 0) offload(*shape.model, shape.batch, 1, ops);
+}
+
+OpId send_to_host(const char* label, double bytes, LayerOps& ops, OpId after) {
+  const OpId copied =
+      ops.copy(Lane::kCopyA, label, copy_of(graph::Direction::kDeviceToHost, 1, bytes, Lane::kHost), {after});
+  return ops.host(Lane::kHost, Kind::kSync, "wait for the copy", graph::HostCall::kStreamSync, 1, {copied});
+}
+
+graph::CpuWork cpu_attention(const DecodeLayer& shape) {
+  const Dims m(*shape.model);
+  const auto rows = static_cast<double>(shape.heads.size());
+  const double found = shape.sum(&HeadCounts::cpu_attended) / rows;
+  return {.items = rows,
+          .bytes_per_item = found * 2 * m.row(),
+          .flops_per_item = 4 * (shape.per_query_head ? 1 : m.group) * found * m.d,
+          .unit_bytes = m.row(),
+          .places_per_item = 2 * found,
+          .region_bytes = 2 * static_cast<double>(shape.tokens) * m.row()};
+}
+
+void attend_and_merge(const DecodeLayer& shape, LayerOps& ops, OpId queries_left, OpId cpu_done) {
+  const Dims m(*shape.model);
+  graph::DecodeAttention work;
+  work.rows = shape.batch * m.kv_heads;
+  work.group = m.group;
+  work.head_dim = m.d;
+  work.tokens = shape.sum(&HeadCounts::attended) / (shape.per_query_head ? m.group : 1);
+  work.longest = shape.largest(&HeadCounts::attended);
+  work.element_bytes = m.element;
+  const OpId on_gpu = ops.attention(work, {queries_left});
+  const double outputs = shape.batch * m.q_heads * (m.row() + kScoreBytes);
+  const OpId back = ops.copy(Lane::kCopyB, "outputs of the CPU",
+                             copy_of(graph::Direction::kHostToDevice, 1, outputs, Lane::kHost), {cpu_done});
+  graph::Kernel merge{graph::KernelClass::kElementwise, 2 * outputs, shape.batch * m.q_heads * m.row()};
+  merge.flops = 4 * shape.batch * m.q_heads * m.d;
+  ops.done(ops.kernel(Lane::kCompute, Kind::kAttention, "merge", merge, {on_gpu, back}));
+}
+
+std::vector<MemoryItem> split_cache(const MemoryShape& shape, std::int64_t on_gpu) {
+  const std::int64_t held = std::min(on_gpu, shape.tokens);
+  return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))},
+          {graph::Pool::kDram, "KV cache in host memory", kv_bytes(shape, static_cast<double>(shape.tokens - held))}};
+}
+
+Fields<StaticTokens> static_fields(std::int64_t sink, std::int64_t recent) {
+  return Fields<StaticTokens>()
+      .add(whole("sink", sink, "tokens", "first tokens, which stay on the GPU; not counted as selected"),
+           &StaticTokens::sink)
+      .add(whole("recent", recent, "tokens", "last tokens, which stay on the GPU; not counted as selected"),
+           &StaticTokens::recent);
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,137 @@
+#include "policy_parts/host_pages.hpp"
+#include "policy/fields.hpp"
+
+namespace kvcast::policy {
+
+using graph::Kind;
+using graph::Lane;
+
+namespace {
+
+// bytes of keys and values, pages of them; in NHD the keys and the values of a page are two pieces, in HND one.
+void back_up(double bytes, double pages, HostLayout layout, LayerOps& ops, graph::OpId after) {
+  if (layout == HostLayout::kHnd) {
+    after = ops.kernel(Lane::kBackup, Kind::kConvert, "transpose pages",
+                       graph::Kernel{graph::KernelClass::kConvert, bytes, bytes}, {after});
+  }
+  graph::Copy copy;
+  copy.direction = graph::Direction::kDeviceToHost;
+  copy.runs = pages * (layout == HostLayout::kHnd ? 1 : 2);
+  copy.run_bytes = bytes / copy.runs;
+  copy.issuer = Lane::kBackupThread;
+  ops.copy(Lane::kBackup, "back up pages", copy, {after});
+}
+
+}  // namespace
+
+void back_up_prompt(const PrefillLayer& shape, int page, HostLayout layout, bool python, LayerOps& ops) {
+  const Dims m(*shape.model);
+  const auto tokens = static_cast<double>(shape.prompt_tokens);
+  const double pages = shape.batch * static_cast<double>((shape.prompt_tokens + page - 1) / page);
+  graph::OpId after = ops.ready();
+  if (python) {
+    // The loop reads page numbers on the backup stream: it holds up the next launches, but not for the device's sake.
+    const graph::OpId loop = ops.host(Lane::kHost, Kind::kLaunch, "page loop", graph::HostCall::kPythonPage, pages, {});
+    after = ops.join(Lane::kBackup, {after, loop});
+  }
+  back_up(shape.batch * 2 * m.kv_heads * tokens * m.row(), pages, layout, ops, after);
+}
+
+void back_up_token(const DecodeLayer& shape, int page, HostLayout layout, LayerOps& ops) {
+  const Dims m(*shape.model);
+  back_up(shape.batch * 2 * m.kv_heads * m.row(), static_cast<double>(shape.batch) / page, layout, ops, ops.ready());
+}
+
+graph::OpId fetch_ids(double ids, const IdPath& path, LayerOps& ops, graph::OpId after) {
+  graph::Copy copy;
+  copy.direction = graph::Direction::kDeviceToHost;
+  copy.runs = 1;
+  copy.run_bytes = ids * kIndexBytes;
+  copy.issuer = path.thread;
+  const graph::OpId copied = ops.copy(path.stream, "chosen pages", copy, {after});
+  return ops.host(path.thread, Kind::kSync, "wait for page numbers", graph::HostCall::kStreamSync, 1, {copied});
+}
+
+namespace {
+
+// The pieces of `pages` pages of one KV head.
+graph::Copy recall_copy(const RecallPath& path, double pages, double row) {
+  graph::Copy copy;
+  copy.issuer = Lane::kRecallThread;
+  copy.runs = pages;
+  copy.run_bytes = 2 * path.page * row;
+  if (path.layout == HostLayout::kNhd) {
+    const double pieces = path.copies == RecallCopies::kStrided ? 2 : 2 * path.page;
+    copy.kind = graph::CopyKind::kMemcpy2D;
+    copy.rows = path.copies == RecallCopies::kStrided ? path.page : 1;
+    copy.runs *= pieces;
+    copy.run_bytes /= pieces;
+  }
+  if (path.copies == RecallCopies::kBatched) copy.kind = graph::CopyKind::kBatched;
+  if (path.copies == RecallCopies::kZeroCopy) copy.kind = graph::CopyKind::kZeroCopy;
+  return copy;
+}
+
+// `pages` of one KV head, of `sequences` sequences.
+graph::OpId recall_head(const DecodeLayer& shape, const RecallPath& path, Lane lane, double pages, double sequences,
+                        graph::OpId after, LayerOps& ops) {
+  const double row = Dims(*shape.model).row();
+  const graph::Copy copy = recall_copy(path, pages, row);
+  const graph::OpId copied = ops.copy(lane, "recall pages", copy, {after});
+  if (path.layout == HostLayout::kNhd) return copied;
+  const double bytes = copy.runs * copy.run_bytes;
+  graph::Kernel convert{graph::KernelClass::kConvert, bytes, bytes};
+  convert.unit_bytes = row;
+  const graph::OpId converted = ops.kernel(lane, Kind::kConvert, "convert layout", convert, {copied});
+  if (path.double_buffering) return converted;
+  return ops.host(Lane::kRecallThread, Kind::kSync, "wait for buffer", graph::HostCall::kStreamSync, sequences,
+                  {converted});
+}
+
+}  // namespace
+
+Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const HeadTest& which, graph::OpId after,
+                      LayerOps& ops) {
+  const auto heads = static_cast<std::size_t>(shape.heads_per_sequence());
+  const bool two = path.double_buffering && path.layout == HostLayout::kHnd;
+  Recalled last;
+  bool second = false;
+  for (std::size_t h = 0; h < heads; ++h) {
+    double pages = 0, sequences = 0;
+    for (std::size_t i = h; i < shape.heads.size(); i += heads) {
+      if (!which(shape.heads[i]) || shape.heads[i].fetched_runs == 0) continue;
+      pages += static_cast<double>(shape.heads[i].fetched_runs), sequences += 1;
+    }
+    if (pages == 0) continue;
+    const Lane lane = second ? Lane::kCopyB : Lane::kCopyA;
+    (second ? last.b : last.a) = recall_head(shape, path, lane, pages, sequences, after, ops);
+    if (!two) after = last.a;  // the one buffer is free again
+    if (two) second = !second;
+  }
+  return last;
+}
+
+MemoryItem host_copy(const MemoryShape& shape) {
+  return {graph::Pool::kDram, "KV cache in host memory", kv_bytes(shape, static_cast<double>(shape.tokens))};
+}
+
+Parameter runtime_parameter() {
+  return choice("runtime", {"compiled", "python"},
+                "whether the host's page loops run as compiled code or in Python, as released");
+}
+
+Parameter recall_parameter() {
+  return choice("recall", {"calls", "strided", "batched", "zero_copy"},
+                "a copy call for each contiguous piece, as released (calls), one for pieces at equal distances, as "
+                "the keys of a page in nhd are (strided), one for all of a head (batched), or a kernel that reads "
+                "host memory (zero_copy)");
+}
+
+RecallCopies parse_recall(const std::string& name) {
+  return name == "strided"     ? RecallCopies::kStrided
+         : name == "batched"   ? RecallCopies::kBatched
+         : name == "zero_copy" ? RecallCopies::kZeroCopy
+                               : RecallCopies::kCalls;
+}
+
+}  // namespace kvcast::policy

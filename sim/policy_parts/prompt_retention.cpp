@@ -1,0 +1,194 @@
+// The SnapKV family as a first stage: parameters, budgets of all layers, and cost.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "policy/costs.hpp"
+#include "policy_parts/prompt_eviction.hpp"
+#include "policy_parts/shared_parameters.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+using graph::Kind;
+using graph::Lane;
+
+class PromptRetention final : public Retention {
+ public:
+  explicit PromptRetention(const PromptEviction& setting) : s_(setting) {}
+
+  bool per_query_head() const override { return s_.group == Group::kPerHead; }
+  void survey(std::span<const LayerInput* const> layers) override { preferences_ = survey_preferences(s_, layers); }
+
+  std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override {
+    const trace::TraceInfo& info = layer.info();
+    std::vector<double> preferences = preferences_;
+    if (preferences.empty()) {  // replayed alone, without a survey
+      const LayerInput* const alone = &layer;
+      preferences = survey_preferences(s_, {&alone, 1});
+    }
+    const std::int64_t budget = info.prompt_tokens <= s_.budget ? s_.budget
+                                                                : layer_budget(s_, layer.layer().id(), info.n_layers,
+                                                                               info.prompt_tokens, preferences);
+    const auto rule = prompt_rule(s_, layer, budget);
+    return evict_prompt(*rule, s_.ends(info), per_query_head() ? info.n_q_heads : info.n_kv_heads);
+  }
+
+  std::int64_t kept(std::int64_t prompt) const override { return std::min(prompt, s_.budget); }
+
+  double mean_kept(const config::Model& model, std::int64_t prompt) const override {
+    const int layers = s_.profile ? s_.profile->n_layers : model.layers;
+    if (prompt <= s_.budget || layers == 0) return static_cast<double>(kept(prompt));
+    double sum = 0;
+    for (int l = 0; l < layers; ++l) sum += layer_kept(l, layers, prompt);
+    return sum / layers;
+  }
+
+  void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const override {
+    if (shape.prompt_tokens <= s_.budget) return;
+    const int layers = s_.profile ? s_.profile->n_layers : shape.model->layers;
+    prompt_eviction_cost(s_, shape, layer_kept(std::min(shape.layer, layers - 1), layers, shape.prompt_tokens), ops);
+  }
+
+  // Layers and heads with budgets of their own: their mean.
+  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.budget}; }
+
+ private:
+  // CAKE's layers differ by what they attend to; together they keep what is asked for.
+  double layer_kept(int layer, int layers, std::int64_t prompt) const {
+    if (s_.layers == LayerBudgets::kPreference) return static_cast<double>(s_.budget);
+    return static_cast<double>(std::min(prompt, layer_budget(s_, layer, layers, prompt, {})));
+  }
+
+  PromptEviction s_;
+  std::vector<double> preferences_;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> PromptEviction::ends(const trace::TraceInfo& info) const {
+  return each_turn ? std::vector<std::int64_t>{info.prompt_tokens} : prompt_ends(info, block);
+}
+
+void check_pool(const ParameterValues& values, const PromptEviction& s) {
+  if (s.pool_kernel % 2 == 0) {
+    throw UserError(values.where("pool_kernel"), fmt::format("pool_kernel must be odd, found {}", s.pool_kernel));
+  }
+}
+
+void check_window(const ParameterValues& values, const PromptEviction& s) {
+  check_pool(values, s);
+  if (s.window > s.budget) {
+    throw UserError(values.where("window"),
+                    fmt::format("the window of {} tokens does not fit into the {} tokens that stay of the prompt",
+                                s.window, s.budget));
+  }
+}
+
+std::unique_ptr<Retention> evict_after_prompt(const PromptEviction& setting) {
+  return std::make_unique<PromptRetention>(setting);
+}
+
+void prompt_eviction_cost(const PromptEviction& s, const PrefillLayer& shape, double kept, LayerOps& ops) {
+  const Dims m(*shape.model);
+  const double n = tokens_to_rank(shape, s.budget);
+  if (n == 0) return;
+  const bool few = s.scores == TokenScores::kRetrievalHeads && s.heads != HeadBudgets::kAdaptive;
+  const double heads = few ? std::min<double>(s.retrieval_heads, m.q_heads) : m.q_heads;
+  const double rankings = few ? 1 : s.group == Group::kPerHead ? m.q_heads : m.kv_heads;
+  const double times = shape.batch, rows = times * heads * s.window;
+  graph::Kernel score{graph::KernelClass::kScore, times * std::min(heads, m.kv_heads) * n * m.row() + rows * m.row(),
+                      rows * n * kScoreBytes};
+  score.flops = 2 * rows * n * m.d;
+  graph::OpId op = ops.kernel(Lane::kCompute, Kind::kScore, "window scores", score, {ops.ready()});
+  const double scored = n - s.window, pooled = times * rankings * scored * kScoreBytes;
+  const bool variance = s.scores == TokenScores::kVariance;
+  // Softmax and sums read the scores twice; CAKE's variance and its layers' entropy once more each.
+  graph::Kernel reduce{graph::KernelClass::kReduce, (variance ? 4 : 2) * rows * n * kScoreBytes, pooled};
+  reduce.flops = (variance ? 10 : 4) * rows * n;
+  op = ops.kernel(Lane::kCompute, Kind::kScore, "softmax and sum", reduce, {op});
+  graph::Kernel pooling{graph::KernelClass::kElementwise, pooled, pooled};
+  pooling.flops = times * rankings * scored * s.pool_kernel;
+  op = ops.kernel(Lane::kCompute, Kind::kScore, "pool", pooling, {op});
+  if (s.heads == HeadBudgets::kAdaptive) {
+    const graph::TopK layer{times, m.kv_heads * scored, m.kv_heads * (kept - s.window), kScoreBytes};
+    op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k over heads", layer, {op});
+  }
+  const double lists = times * (s.group == Group::kPerHead ? m.q_heads : m.kv_heads);
+  rank_and_compact(*shape.model, times * rankings, lists, scored, kept - s.window, kept, ops, op);
+}
+
+Fields<PromptEviction> prompt_eviction_fields(std::int64_t window, const char* pool, std::int64_t kernel,
+                                              std::vector<std::string> groups) {
+  using S = PromptEviction;
+  Fields<S> fields;
+  fields.add(budget_parameter("prompt tokens kept a KV head, the window included"), &S::budget)
+      .add(window_parameter(window), &S::window)
+      .add(pool_parameter(pool), &S::pool)
+      .add(pool_kernel_parameter(kernel), &S::pool_kernel);
+  if (!groups.empty()) fields.add(group_parameter(std::move(groups)), &S::group);
+  return fields.add(block_parameter(), &S::block);
+}
+
+void add_retrieval_scores(Fields<PromptEviction>& fields) {
+  using S = PromptEviction;
+  fields
+      .add(whole("retrieval_heads", 4, "query heads", "semantic retrieval heads a layer that rank tokens for all heads",
+                 1, 10000),
+           &S::retrieval_heads)
+      .add(real_or("retrieval_share", "none",
+                   "adaptive number of heads: also all whose share of the model's scores is above this", 0, 1),
+           &S::retrieval_at_least);
+}
+
+void add_error_budgets(Fields<PromptEviction>& fields) {
+  using S = PromptEviction;
+  fields.add(whole("least_layer_budget", 32, "tokens", "what every layer gets at least, window included", 1), &S::least)
+      .add(whole("most_layer_factor", 3, "", "what a layer gets at most, in budgets", 1, 1e6), &S::most_factor);
+}
+
+PromptEviction read_prompt_eviction(const Fields<PromptEviction>& fields, const ParameterValues& values,
+                                    const PromptEviction& start) {
+  PromptEviction s = fields.read(values, start);
+  check_window(values, s);
+  std::vector<std::string> kinds;  // that the profile must have
+  if (s.heads == HeadBudgets::kImportance) kinds.emplace_back("retrieval");
+  if (s.layers == LayerBudgets::kErrors) {
+    kinds.emplace_back("layer_errors");
+    if (s.least < s.window) {
+      throw UserError(values.where("least_layer_budget"),
+                      fmt::format("a layer of {} tokens does not hold the window of {}", s.least, s.window));
+    }
+  }
+  if (s.scores == TokenScores::kRetrievalHeads) {
+    kinds.emplace_back("semantic");
+    if (s.block > 0 && s.heads != HeadBudgets::kUniform) {
+      throw UserError(values.where("block"),
+                      "heads with budgets of their own hold different tokens after a block: a ranking shared by the "
+                      "layer is not defined for them");
+    }
+  }
+  if (!kinds.empty()) s.profile = load_profile(values, kinds);
+  return s;
+}
+
+void describe_prompt_eviction(Descriptor& d, const Fields<PromptEviction>& fields, const PromptEviction& start,
+                              bool coupled) {
+  d.parameters = fields.parameters();
+  d.budget_rule = [fields, start](const ParameterValues& values, const Lengths&) {
+    const PromptEviction s = fields.read(values, start);
+    BudgetRule rule = s.decode_eviction ? evicts_always(s.budget) : evicts_once(s.budget);
+    if (s.heads == HeadBudgets::kAdaptive) rule.over = BudgetRule::Over::kLayer;
+    if (s.layers != LayerBudgets::kUniform || s.heads == HeadBudgets::kImportance) rule.over = BudgetRule::Over::kModel;
+    return rule;
+  };
+  d.needs = [fields, start, coupled](const ParameterValues& values, const Lengths&) {
+    const PromptEviction s = fields.read(values, start);
+    return ReplayNeeds{.coupled = coupled, .whole_prompt = s.block > 0, .window = s.window};
+  };
+  d.stages = [fields, start](const ParameterValues& values, const Lengths&) {
+    return Stages{evict_after_prompt(read_prompt_eviction(fields, values, start)), read_all()};
+  };
+}
+
+}  // namespace kvcast::policy

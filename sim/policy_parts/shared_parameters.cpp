@@ -1,0 +1,52 @@
+#include "policy_parts/shared_parameters.hpp"
+
+namespace kvcast::policy {
+
+Parameter budget_parameter(std::string meaning, std::int64_t fallback) {
+  return whole("budget", fallback, "tokens", std::move(meaning), 1);
+}
+
+Parameter page_parameter(std::int64_t fallback) {
+  return whole("page", fallback, "tokens", "tokens in a page", 1, 65536);
+}
+
+Parameter group_parameter(std::vector<std::string> names) {
+  return choice("group", std::move(names), "how the query heads of a KV head agree on one selection");
+}
+
+Parameter window_parameter(std::int64_t fallback) {
+  return whole("window", fallback, "queries",
+               "last prompt queries that score the prompt; their tokens are kept, inside the budget", 1, 65536);
+}
+
+Parameter pool_parameter(const char* kind) {
+  Parameter pool = choice("pool", {"max", "avg"}, "pooling of the window's scores along the positions");
+  pool.fallback = std::string(kind);
+  return pool;
+}
+
+Parameter pool_kernel_parameter(std::int64_t kernel) {
+  return whole("pool_kernel", kernel, "tokens", "width of the pooling, odd", 1, 65535);
+}
+
+Parameter block_parameter() {
+  return whole_or("block", "prompt", "tokens",
+                  "the prompt is read in blocks of so many tokens, with an eviction after each", 1, 1e9);
+}
+
+Parameter read_always_parameter(const std::string& key) {
+  return whole(key, 0, "tokens",
+               key == "sink" ? "first tokens always read, inside the budget"
+                             : "last tokens always read, the current one included, inside the budget");
+}
+
+Parameter sink_parameter() {
+  return whole("sink", 0, "tokens", "first tokens that are never evicted, inside the budget");
+}
+
+Parameter recent_parameter() {
+  return whole("recent", 0, "tokens",
+               "last tokens that are never evicted, the current one included, inside the budget");
+}
+
+}  // namespace kvcast::policy

@@ -1,0 +1,38 @@
+// The best tokens of one KV head by products of rewritten queries with rewritten keys: Loki's components, Double
+// Sparsity's channels.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "policy/group.hpp"
+#include "policy/selection.hpp"
+#include "policy_parts/ranking.hpp"
+#include "policy_parts/step_scores.hpp"
+#include "policy_parts/token_list.hpp"
+
+namespace kvcast::policy {
+
+class TokenTopK {
+ public:
+  struct Shape {
+    std::int64_t budget = 0, recent = 0;  // tokens; the last `recent` go first, inside the budget
+    Group group = Group::kPerHead;
+    float scale = 1;  // of products before a softmax
+  };
+  // products: rows by position, one query a member of the group.
+  TokenTopK(StepScores products, const TokenList& tokens, const Shape& shape);
+  // As HeadRetrieval::step: fills `attended` and `scored`; a step with no more tokens than the budget takes all.
+  void step(int t, std::span<HeadSelection> out);
+
+ private:
+  void take(std::span<float> scores, HeadSelection& out);
+  StepScores products_;
+  TokenList tokens_;
+  Shape s_;
+  Ranking ranking_;
+  std::vector<std::vector<float>> rows_;  // by member
+  std::vector<float> reduced_;
+};
+
+}  // namespace kvcast::policy

@@ -1,0 +1,50 @@
+// The layout of a synthetic sequence, the same for all layers and heads: needles, decoys, and the targets of the
+// question and of each decode step.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/random.hpp"
+#include "synth/recipe.hpp"
+#include "trace/targets.hpp"
+
+namespace kvcast::trace {
+
+// A prompt token that is not haystack.
+struct SpecialToken {
+  enum class Kind : unsigned char { kPhrase, kValue, kDecoy, kEvidence, kOdd };
+  std::int64_t position = 0;
+  Kind kind = Kind::kPhrase;
+  bool asked = false;  // part of a needle that is asked for
+  int item = 0;        // needle, spot of evidence, or number of the decoy or odd token
+  // token of the phrase or value; for a decoy: the free question query that it matches; for evidence: its offset from
+  // the middle of the spot; for an odd token: its kind
+  int index = 0;
+};
+
+// The target of a captured query.
+struct Sought {
+  enum class Kind : unsigned char { kFree, kPhrase, kValue, kType, kSpots, kNext };
+  static constexpr int kSharedKey = -1;
+  Kind kind = Kind::kFree;
+  // needle, for a phrase also the common part of the needles' keys; first spot of evidence; for a continuation: its
+  // index in Document::tokens
+  int item = 0;
+  // value token; number of spots from the first on; for a free prompt query: its number, which names its content
+  int index = 0;
+};
+
+struct Document {
+  std::vector<SpecialToken> tokens;  // ascending positions
+  std::vector<Sought> window;        // of the captured prompt queries, oldest first
+  std::vector<Sought> steps;         // of the decode steps
+  // Positions that each decode step must attend to; empty for a free step.
+  Targets targets;
+};
+
+// Throws UserError if the prompt is too short for the task.
+Document make_document(const Recipe& recipe, std::int64_t prompt_tokens, int decode_steps, int window,
+                       const Stream& stream);
+
+}  // namespace kvcast::trace

@@ -1,0 +1,78 @@
+#include "synth/recipe.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "base/error.hpp"
+#include "support.hpp"
+
+using namespace kvcast;
+using namespace kvcast::trace;
+
+namespace {
+
+Recipe read(const std::string& text) {
+  const trace_test::TemporaryFolder folder;
+  trace_test::write_bytes(folder / "r.yaml", text);
+  return read_recipe(folder / "r.yaml");
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    read(text);
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("a recipe takes what it is given and keeps the rest") {
+  const Recipe r = read(
+      "description: d\nwindow: 40\nheads: {retrieval: 0.5, local: 0.5, streaming: 0}\ntask: {name: t, haystack: "
+      "repeated, needles: 3}\nquestion: {key_queries: 4}\n");
+  CHECK(r.name == "r");
+  CHECK(r.description == "d");
+  CHECK(r.window == 40);
+  CHECK(r.heads.retrieval == 0.5);
+  CHECK(r.task.name == "t");
+  CHECK(r.task.haystack == "repeated");
+  CHECK(r.task.needles == 3);
+  CHECK(r.question.key_queries == 4);
+  CHECK(r.queries.strength == Recipe().queries.strength);
+  CHECK(read("description: d\n").task.name == "r");
+}
+
+TEST_CASE("what a recipe must not say is refused with its place") {
+  CHECK(refusal("description: d\nneedels: {amplitude: 1}\n").find("r.yaml:2:") != std::string::npos);
+  CHECK(refusal("description: d\nneedles:\n  amplitud: 1\n").find("r.yaml:3:") != std::string::npos);
+  CHECK(refusal("description: d\nneedles: {amplitude: -1}\n").find("amplitude") != std::string::npos);
+  CHECK(refusal("description: d\nneedles: {amplitude: many}\n").find("r.yaml:2:") != std::string::npos);
+  CHECK(refusal("description: d\ntask: {haystack: hay}\n").find("text, repeated") != std::string::npos);
+  CHECK(refusal("description: d\nheads: {retrieval: 0.5}\n").find("must add up to 1") != std::string::npos);
+  CHECK(refusal("description: d\ntask: {needles: 12}\n").find("37 queries ask for the needles, it has 32 tokens") !=
+        std::string::npos);
+  CHECK(refusal("description: d\nchannels: {recency_shortest: 100, recency_longest: 50}\n").find("recency_longest") !=
+        std::string::npos);
+  CHECK(refusal("description: d\ntask: {earliest: 0.5, latest: 0.5}\n").find("latest must be above earliest") !=
+        std::string::npos);
+  CHECK(refusal("description: d\ntask: {back_steps: 1}\n").find("back_steps need sections") != std::string::npos);
+  CHECK(refusal("description: d\ntask: {section_steps: 9}\n").find("rest on spots of evidence") != std::string::npos);
+  // Three steps on evidence and four on what was written, and one without targets after them.
+  const std::string sections =
+      "description: d\nquestion: {key_queries: 1}\ntask: {needles: 0, spots: 2, spot_radius: 2, ";
+  CHECK(refusal(sections + "back_steps: 4, section_steps: 7}\n").find("need 8 at least") != std::string::npos);
+  CHECK(refusal(sections + "back_steps: 4, section_steps: 8}\n") == "accepted");
+  CHECK(refusal("description: d\nquestion: {earlier: 1}\ntask: {needles: 0}\n").find("earlier needs needles") !=
+        std::string::npos);
+  CHECK(refusal("window: 5\n").find("description") != std::string::npos);
+}
+
+TEST_CASE("recipes are found by name, and the known ones are named") {
+  for (const char* name : {"needle", "mixed", "local"}) CHECK(read_recipe(find_recipe(name)).name == name);
+  CHECK_THROWS_WITH(find_recipe("nedle"),
+                    Catch::Contains("there is no recipe \"nedle\"") && Catch::Contains("needle, niah"));
+  const trace_test::TemporaryFolder folder;
+  trace_test::write_bytes(folder / "own.yaml", "description: d\n");
+  CHECK(read_recipe(find_recipe(folder / "own.yaml")).name == "own");
+}
