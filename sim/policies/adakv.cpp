@@ -1,14 +1,15 @@
 // AdaKV (Feng et al., "Ada-KV: Optimizing KV Cache Eviction by Adaptive Budget Allocation for Efficient LLM Inference",
 // 2024, arXiv 2407.11550).
 //
-// Idea: heads that spread their attention need more tokens than heads that concentrate it.
-// Selection: SnapKV's scores; the best base·heads of all heads of the layer together (base = budget − w) say how many
-//   each head gets, tempered by a floor: cap = round(count·(1 − floor) + ⌊base·floor⌋); each head keeps its best cap
-//   tokens and the window. normalise: a head's scores are first multiplied by the share of its best `base`.
+// Idea: heads with spread attention need more tokens than heads with concentrated attention.
+// Selection: SnapKV's scores. The number of a head's scores among the best base·heads of the layer (base = budget − w)
+// gives its budget, tempered by a floor: cap = round(count·(1 − floor) + ⌊base·floor⌋). Each head keeps its best cap
+// tokens and the window. normalise: first multiplies a head's scores by the share of its own best `base`.
 // Variants: `layers: pyramid` (Ada-PyramidKV) or `errors` (CompressKV's layer budgets); `scores: retrieval_heads` ranks
-//   tokens by CompressKV's heads within AdaKV's budgets (AdaCompressKV with both).
-// Cost: SnapKV's, a ranking over all heads of a layer, and attention over lists of different length: the longest one
-//   bounds its time. Storage: SnapKV's in sum.
+// tokens by CompressKV's heads within AdaKV's budgets (AdaCompressKV with both).
+// Cost: SnapKV's, a ranking over all heads of a layer, and attention over lists of different lengths, of which the
+// longest bounds the time.
+// Storage: that of SnapKV in total.
 #include "policy_parts/prompt_eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
 

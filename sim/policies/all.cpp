@@ -91,7 +91,7 @@ std::vector<Descriptor> make_list() {
       };
     }
     if (d.recall_page) add_page_cache(d);
-    if (d.name == "full") continue;  // no layer of it is compressed
+    if (d.name == "full") continue;  // it compresses no layer
     d.parameters.push_back(
         whole("first_dense_layers", 0, "layers", "layers at the start that are left uncompressed", 0, 1000));
     d.uncompressed_layers.emplace_back("first_dense_layers");

@@ -10,9 +10,9 @@ namespace kvcast::policy {
 
 // All policies in the order of presentation.
 const std::vector<Descriptor>& all_policies();
-// UserError with all names if there is no policy of that name.
+// Throws UserError with all names for an unknown name.
 const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at = {});
-// UserError with the reason if the policy is undefined for the model.
+// Throws UserError with the reason if the policy is not applicable to the model.
 void check_model(const Descriptor& descriptor, const config::Model& model, const SourceLocation& asked_at);
 
 }  // namespace kvcast::policy

@@ -1,16 +1,17 @@
 // CAKE (Qin et al., "CAKE: Cascading and Adaptive KV Cache Eviction with Layer Preferences", ICLR 2025, arXiv
 // 2503.12491).
 //
-// Idea: layers whose attention is spread, and moves from query to query, need more; tokens whose weight varies matter.
+// Idea: layers whose attention is spread, and moves from query to query, need more tokens; tokens whose weight varies
+// are important.
 // Selection after the prompt: a layer's preference is H^(1/tau1)·V^(1/tau2), H = −Σ a·log a and V = Σ of the variances
-//   over the window's rows, both over all heads and the columns before the window; layers share (budget − w)·layers
-//   tokens by it. A token's score is the mean plus gamma times the variance of its weights over the rows, the mean over
-//   the group, pooled; the layer's best and the window stay.
-// `decode_eviction`: a step's own weights, reduced and pooled, rank what stands before the last w tokens; the cache
-//   stays as large as after the prompt.
+// over the window's rows, both over all heads and the columns before the window. Layers share (budget − w)·layers
+// tokens in proportion. A token's score is the mean plus gamma times the variance of its weights over the rows,
+// averaged over the group and pooled. The layer's best tokens and the window are kept.
+// `decode_eviction`: a step's own weights, reduced and pooled, rank the tokens before the last w; the cache stays as
+// large as after the prompt.
 // Cost: SnapKV's with two more passes over the window's scores; decode eviction writes and ranks each step's weights.
-// Storage: SnapKV's in sum. The cascade (evicting layer by layer while the prompt is read) ends with the same budgets
-//   up to rounding; its smaller peak during the prompt is not modelled.
+// Storage: that of SnapKV in total. The cascade (evicting layer by layer while the prompt is read) ends with the same
+// budgets up to rounding; its smaller peak during the prompt is not modelled.
 #include "base/error.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/prompt_eviction.hpp"
@@ -19,7 +20,7 @@
 namespace kvcast::policy {
 namespace {
 
-// CAKE that evicts at every step.
+// CAKE with an eviction at every step.
 class DecodingCake final : public Policy {
  public:
   explicit DecodingCake(const PromptEviction& setting) : s_(setting) {}
@@ -29,7 +30,7 @@ class DecodingCake final : public Policy {
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     const trace::TraceInfo& info = layer.info();
     std::vector<double> preferences = preferences_;
-    if (preferences.empty()) {  // replayed alone, without a survey
+    if (preferences.empty()) {  // replayed without a survey
       const LayerInput* const alone = &layer;
       preferences = survey_preferences(s_, {&alone, 1});
     }

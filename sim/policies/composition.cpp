@@ -13,7 +13,7 @@ bool declares(const Descriptor& d, const char* key) {
   return std::any_of(d.parameters.begin(), d.parameters.end(), [&](const Parameter& p) { return p.key == key; });
 }
 
-// A file that names itself would never end.
+// Detects files that name themselves, which would never end.
 class Inside {
  public:
   explicit Inside(const config::PolicyChoice& choice) {
@@ -71,7 +71,7 @@ Stages read_stages(const ParameterValues& values, const std::string& key, const 
     throw refuse("must not set first_dense_layers: the policy around it does");
   }
   if (budget) {
-    // A file's budget gives way; one written here would be silently lost.
+    // The budget of a file is replaced; one written here is rejected, as it would be lost silently.
     const config::Node written = values.node(key);
     for (const char* own : {"budget", "budget_convention"}) {
       if (written.kind() != config::Node::Kind::kMap || written.find(own) == nullptr) continue;

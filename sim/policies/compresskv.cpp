@@ -1,13 +1,14 @@
 // CompressKV (Lin et al., "CompressKV: Semantic Retrieval Heads Know What Tokens are Not Important Before Generation",
 // 2025, arXiv 2508.02401).
 //
-// Idea: most heads look at the ends of the prompt; the few that find the answer's surroundings should choose for all.
-// Selection, once after the prompt: in each layer the semantic retrieval heads (equation 5, from the model's profile)
-//   score all tokens with the last `window` queries: sum over rows, pooling, mean over these heads; the best tokens and
-//   the window stay, the same in every head of the layer. Layers share the budget by what compression does to their
-//   output (equations 8 to 12, algorithm 1), between `least_layer_budget` and `most_layer_factor` budgets.
-// Cost: the window scores of a few heads alone (2·h·w·S·d FLOP), one top-k a layer, compaction. Storage: SnapKV's in
-// sum.
+// Idea: most heads attend to the ends of the prompt; the few that find the answer's surroundings select for all.
+// Selection, once after the prompt: in each layer the semantic retrieval heads (equation 5, from the model's head
+// profile) score all tokens with the last `window` queries: sum over rows, pooling, mean over these heads. The best
+// tokens and the window are kept, the same in every head of the layer. Layers share the budget by the effect of
+// compression on their output (equations 8 to 12, algorithm 1), between `least_layer_budget` and `most_layer_factor`
+// budgets.
+// Cost: the window scores of a few heads only (2·h·w·S·d FLOP), one top-k per layer, compaction.
+// Storage: that of SnapKV in total.
 #include "policies/kivi.hpp"
 #include "policy_parts/prompt_eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
@@ -16,7 +17,7 @@ namespace kvcast::policy {
 namespace {
 
 Fields<PromptEviction> fields() {
-  // One ranking a layer: query heads of a group have nothing to agree on.
+  // There is one ranking per layer, so query heads of a group need no agreement.
   Fields<PromptEviction> all = prompt_eviction_fields(8, "avg", 5, {});
   add_retrieval_scores(all);
   all.add(choice("layers", {"errors", "uniform"},

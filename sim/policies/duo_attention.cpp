@@ -1,12 +1,13 @@
 // DuoAttention (Xiao et al., "DuoAttention: Efficient Long-Context LLM Inference with Retrieval and Streaming Heads",
 // ICLR 2025, arXiv 2410.10819).
 //
-// Idea: only retrieval heads need the whole context; streaming heads do with a sink and a window.
-// Selection: of all KV heads of the model, the share `sparsity` with the lowest scores streams: its heads keep the
-//   first `sink` and last `recent` tokens, the current one included; all others keep everything. `threshold`: heads at
-//   or above it keep everything, instead of a share. `budget`: as many full heads as keep the mean number of tokens
-//   within it at the longest context (RocketKV's comparison, arXiv 2502.14051, appendix A).
-// Cost: 2·d·b·(n_f·L + (n_kv − n_f)·min(L, sink + recent)) a step, n_f full heads of the layer. Storage: the same.
+// Idea: only retrieval heads need the whole context; for streaming heads a sink and a window suffice.
+// Selection: of all KV heads of the model, the share `sparsity` with the lowest scores are streaming heads. They keep
+// the first `sink` and the last `recent` tokens, including the current one; all others keep everything. `threshold`:
+// heads at or above it keep everything, instead of a share. `budget`: the largest number of full heads for which the
+// mean number of tokens stays within it at the longest context (RocketKV's comparison, arXiv 2502.14051, appendix A).
+// Cost: 2·d·b·(n_f·L + (n_kv − n_f)·min(L, sink + recent)) per step, n_f full heads of the layer.
+// Storage: the same.
 // Limit: sink + recent ≥ all tokens, or sparsity 0, is full attention.
 #include <algorithm>
 #include <cmath>
@@ -44,7 +45,7 @@ const Fields<DuoSetting>& fields() {
   return all;
 }
 
-// As many full heads as fit; below sink + recent all heads stream, within the budget.
+// Finds the largest number of full heads; below sink + recent all heads stream, within the budget.
 std::int64_t fit_budget(std::int64_t budget, std::int64_t heads, std::int64_t bound, HeadSplit& split) {
   const std::int64_t streaming = std::min(bound, split.sink + split.recent);
   if (budget >= bound) return heads;
@@ -95,7 +96,7 @@ Descriptor describe_duo_attention() {
       "block"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     return BudgetRule{.tokens = values.integer("budget"),
-                      .fewer = BudgetRule::kAny,
+                      .slack = BudgetRule::kAny,
                       .counts = BudgetRule::Counts::kRetained,
                       .over = BudgetRule::Over::kModel};
   };

@@ -1,15 +1,15 @@
 // Expected Attention (Devoto et al., "Expected Attention: KV Cache Compression by Estimating Attention from Future
 // Queries Distribution", 2025, arXiv 2510.00636; code: NVIDIA/kvpress, expected_attention_press.py).
 //
-// Idea: queries of a head are nearly Gaussian before rotary embedding, so that the attention which queries yet to come
-//   will pay to a key has a closed form.
-// Selection, once after the prompt: per query head mean μ and covariance Σ of the prompt's queries before RoPE, from
-//   position `sink` on; both are turned by the mean rotation of the `future` positions after the prompt; weights =
-//   softmax over the tokens after the sink of μ·k/√d + kᵀΣk/(2d), their mean over the group, plus `epsilon`, times
-//   ‖v‖₂. The first `sink` tokens and the best others stay, `budget` a KV head; generated tokens stay.
-// Cost: prompt: queries' covariance and keys times Σ, 2·n_q·S·d² FLOP each; values read for their norms; top-k,
-//   compaction. A step reads 2·n_kv·(budget + T)·d·b. Storage: the same.
-// The trace must hold the prompt's queries, or the last `queries` of them.
+// Idea: queries of a head are nearly Gaussian before rotary embedding, so that the expected attention of future queries
+// to a key has a closed form.
+// Selection, once after the prompt: per query head the mean μ and the covariance Σ of the prompt's queries before RoPE,
+// from position `sink` on, both rotated by the mean rotation of the `future` positions after the prompt. Weights =
+// softmax over the tokens after the sink of μ·k/√d + kᵀΣk/(2d), averaged over the group, plus `epsilon`, times ‖v‖₂.
+// The first `sink` tokens and the best others are kept, `budget` per KV head; generated tokens are kept.
+// Cost of the prompt: the queries' covariance and keys times Σ, 2·n_q·S·d² FLOP each; values read for their norms;
+// top-k, compaction. A step reads 2·n_kv·(budget + T)·d·b.
+// Storage: the same. The trace must contain the prompt's queries, or the last `queries` of them.
 #include <algorithm>
 #include <cmath>
 
@@ -53,7 +53,7 @@ class ExpectedScores {
     }
   }
 
-  // One score a prompt token of a KV head; those of the sink are 0.
+  // One score per prompt token of a KV head; those of the sink are 0.
   std::vector<float> of(int kv_head) const {
     const trace::TraceInfo& info = layer_.info();
     const auto sink = static_cast<std::size_t>(s_.sink), prompt = static_cast<std::size_t>(info.prompt_tokens);
@@ -91,7 +91,7 @@ class ExpectedScores {
     return out;
   }
 
-  // R̄ᵀk of the keys after the sink, R̄ being the mean rotation: then μ and Σ stay as they are.
+  // R̄ᵀk of the keys after the sink, with the mean rotation R̄; μ and Σ need no rotation then.
   std::vector<float> turn_keys(int kv_head) const {
     const MatrixView keys = layer_.keys(kv_head);
     std::vector<float> out;
@@ -121,7 +121,7 @@ class ExpectedScores {
   ExpectedSetting s_;
   std::size_t d_;
   std::int64_t first_ = 0;        // prompt position of the first query
-  std::vector<float> cos_, sin_;  // of the mean rotation, by pair of channels
+  std::vector<float> cos_, sin_;  // mean rotation by pair of channels
 };
 
 class ExpectedAttention final : public Retention {

@@ -1,12 +1,13 @@
-// Full attention: the uncompressed cache that every policy is measured against.
+// Full attention: the uncompressed cache with which every policy is compared.
 //
-// Selection: all tokens. Cost: reads 2·n_kv·L·d·b a layer and step. Storage: 2·n_kv·L·d·b a layer.
+// Selection: all tokens.
+// Cost: reads 2·n_kv·L·d·b per layer and step.
+// Storage: 2·n_kv·L·d·b per layer.
 //
-// On the CPU (He and Zhai, "FastDecode", arXiv 2403.11421; NEO, arXiv 2411.01142): the cache lies in host memory. Each
-// layer sends queries and the new pair there, (n_q + 2·n_kv)·d·b a sequence; cores attend to parts of 512 tokens of a
-// KV head, as vLLM's CPU kernel splits rows (csrc/cpu/attention.cpp, PARTITION_SIZE); outputs n_q·d·b come back. The
-// layers wait for each other: batches that take turns between GPU and CPU, as those systems have them, are not
-// modelled.
+// On the CPU (He and Zhai, "FastDecode", arXiv 2403.11421; NEO, arXiv 2411.01142): the cache is in host memory. Each
+// layer sends queries and the new pair to it, (n_q + 2·n_kv)·d·b per sequence; cores attend to parts of 512 tokens of a
+// KV head, as vLLM's CPU kernel splits rows (csrc/cpu/attention.cpp, PARTITION_SIZE); outputs n_q·d·b return. Layers
+// run in sequence: batches that alternate between GPU and CPU, as in those systems, are not modelled.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -33,7 +34,7 @@ class AllOnHost final : public Selector {
       head.attended.resize(static_cast<std::size_t>(info_.prompt_tokens + t + 1));
       std::iota(head.attended.begin(), head.attended.end(), 0);
       head.counts.cpu_attended = static_cast<std::int64_t>(head.attended.size());
-      head.evicted = {head.attended.back()};  // the new pair goes to the host
+      head.evicted = {head.attended.back()};  // the new pair moves to the host
     }
   }
 

@@ -1,11 +1,13 @@
 // HeadKV (Fu et al., "Not All Heads Matter: A Head-Level KV Cache Compression Method with Integrated Retrieval and
 // Reasoning", 2024, arXiv 2410.19258).
 //
-// Idea: heads that retrieve deserve more of the cache; probes say once and for all which they are.
-// Selection: SnapKV's scores within a budget a head that the model's profile fixes: base − ⌊base/β⌋ tokens for each and
-//   a share of the pool of all ⌊base/β⌋ by importance, base = budget − w. A KV head gets the mean of its query heads'.
+// Idea: heads that retrieve deserve a larger share of the cache; probes identify them once per model.
+// Selection: SnapKV's scores within a budget per head that the model's head profile determines: base − ⌊base/β⌋ tokens
+// for each, and a share of the pool of all ⌊base/β⌋ by importance, base = budget − w. A KV head gets the mean of its
+// query heads' budgets.
 // Variant: `scores: retrieval_heads` ranks tokens by CompressKV's heads within these budgets (HeadCompressKV).
-// Cost: SnapKV's; lists of different length. Storage: SnapKV's in sum over the model.
+// Cost: SnapKV's, with lists of different lengths.
+// Storage: that of SnapKV in total over the model.
 #include <cmath>
 
 #include "policy_parts/prompt_eviction.hpp"

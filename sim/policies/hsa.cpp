@@ -1,18 +1,18 @@
-// HSA, hybrid sparse attention: the second stage of RocketKV on its own (Behnam et al., "RocketKV", 2025, arXiv
-// 2502.14051, algorithm 1).
+// HSA, hybrid sparse attention: the second stage of RocketKV alone (Behnam et al., "RocketKV", 2025, arXiv 2502.14051,
+// algorithm 1).
 //
-// Idea: estimate scores from few head dimensions (as SparQ) of page bounds (as Quest): each is then compressed only a
-//   little.
-// Selection, each step, for every KV head: (1) i1 = the k1 dimensions with the largest Σ_heads |q|; (2) each takes a
-//   page's maximum where Σ_heads q is positive, its minimum where it is negative; (3) every query head scores the pages
-//   over i1, divided by √(d·‖q[i1]‖₁ / ‖q‖₁) (SparQ's correction, in the released code only), softmax over tokens, each
-//   with its page's score; (4) mean over the group; (5) the k2 = ⌊t / 2⌋ tokens with the largest value: whole pages,
-//   the last one cut.
-// Split: ratio c2 = S_max / t; page p = ⌈√c2⌉, at most ⌊c2⌋; k1 = d·p / c2: estimation reads ⌈N/p⌉·k1 ≈ t·d elements,
-//   half of the 2·t·d of the budget.
-// Cost: summed |q| and its top-k1; estimation n_kv·⌈N/p⌉·k1·b, one bound an element (the index lies dimension by
-//   dimension); softmax and reduction; top-k; attention 2·n_kv·k2·d·b; the new token updates one page's bounds. All
-//   serial.
+// Idea: estimate scores from a few head dimensions (as SparQ) of page bounds (as Quest), so that each is compressed
+// only moderately.
+// Selection in each step, for every KV head: (1) i1 = the k1 dimensions with the largest Σ_heads |q|. (2) Each takes a
+// page's maximum if Σ_heads q is positive, and its minimum if it is negative. (3) Every query head scores the pages
+// over i1, divided by √(d·‖q[i1]‖₁ / ‖q‖₁) (SparQ's correction, in the released code only); softmax over tokens, each
+// with its page's score. (4) Mean over the group. (5) The k2 = ⌊t / 2⌋ tokens with the largest value: whole pages, the
+// last one cut.
+// Split: ratio c2 = S_max / t; page p = ⌈√c2⌉, at most ⌊c2⌋; k1 = d·p / c2, so that estimation reads ⌈N/p⌉·k1 ≈ t·d
+// elements, half of the 2·t·d of the budget.
+// Cost: summed |q| and its top-k1; estimation n_kv·⌈N/p⌉·k1·b, one bound per element (the index is stored dimension by
+// dimension); softmax and reduction; top-k; attention 2·n_kv·k2·d·b; the new token updates one page's bounds. All in
+// sequence.
 // Storage: KV pairs + 2·n_kv·⌈N/p⌉·d·b.
 #include "policies/hsa.hpp"
 
@@ -60,15 +60,15 @@ class HsaHead final : public HeadRetrieval {
   }
 
  private:
-  // Bounds of the prompt's full pages, block by block, in a block dimension by dimension: a scan over pages reads
-  // neighbours. Only bounds that some step reads are kept; the rest of the prompt begins the tail.
+  // Stores bounds of the prompt's full pages in blocks of pages, each dimension by dimension, so that a scan over pages
+  // reads contiguous memory. Only bounds that some step reads are stored; the rest of the prompt begins the tail.
   void index_prompt() {
     number_bounds();
     const MatrixView keys = layer_.keys(kv_head_);
     const std::int64_t page = s_.page(), kept = tokens_.prompt_tokens_kept();
     full_ = static_cast<std::size_t>(kept / page);
     index_ = uninitialised_floats((full_ + kBlock - 1) / kBlock * block_size());
-    const std::size_t row = 2 * d_ + kBlock;  // not a power of two, which would crowd few sets of the cache
+    const std::size_t row = 2 * d_ + kBlock;  // not a power of two, which would map to few cache sets
     std::vector<float> bounds(kBlock * row);
     for (std::size_t begin = 0; begin < full_; begin += kBlock) {
       const std::size_t n = std::min(kBlock, full_ - begin);
@@ -83,7 +83,7 @@ class HsaHead final : public HeadRetrieval {
     }
   }
 
-  // Which bounds the decode steps read, and where in a block each of them stands.
+  // Finds the bounds that decode steps read, and their index in a block.
   void number_bounds() {
     place_.assign(2 * d_, 2 * d_);
     for (int t = 0; t < layer_.info().decode_steps; ++t) {
@@ -98,7 +98,7 @@ class HsaHead final : public HeadRetrieval {
 
   std::size_t block_size() const { return kept_bounds_.size() * kBlock; }
 
-  // Upper, then lower bounds of one of the prompt's full pages.
+  // Writes upper, then lower bounds of one of the prompt's full pages.
   void bound_page(const MatrixView& keys, std::size_t index, float* out) const {
     const auto first = static_cast<std::int64_t>(index) * s_.page();
     const auto key = [&](std::int64_t i) { return keys.row(static_cast<std::size_t>(tokens_.position(i))); };
@@ -115,7 +115,7 @@ class HsaHead final : public HeadRetrieval {
     return layer_.decode_query(kv_head_ * static_cast<int>(members_) + static_cast<int>(member), t);
   }
 
-  // i1, and where in a row of bounds each of them is read.
+  // Finds i1, and the index of each of its bounds in a row.
   void choose_dims(int t) {
     magnitude_.assign(d_, 0);
     signed_.assign(d_, 0);
@@ -150,7 +150,7 @@ class HsaHead final : public HeadRetrieval {
     reduce_group(without_softmax(s_.group), rows, 1, reduced_);
   }
 
-  // Of one query head. The sums of a block stay in registers, where the compiler would not keep an array.
+  // Scores of one query head. The sums of a block stay in registers, where the compiler would not keep an array.
   void score_pages(const float* q, std::span<float> out) const {
     for (std::size_t begin = 0; begin < full_; begin += kBlock) {
       const float* const block = index_.get() + begin / kBlock * block_size();
@@ -201,7 +201,7 @@ class HsaHead final : public HeadRetrieval {
   void take_tokens(std::int64_t n, HeadSelection& out) {
     const std::int64_t page = s_.page();
     std::int64_t left = std::min(s_.tokens(), n);
-    // One page more than enough, for the last one may be partial and rank among the best.
+    // One page more than necessary, because the last one may be partial and rank among the best.
     const std::int64_t enough =
         std::min<std::int64_t>((left + page - 1) / page + 1, static_cast<std::int64_t>(pages()));
     ranking_.rank(reduced_, static_cast<std::size_t>(enough), chosen_pages_);
@@ -227,14 +227,14 @@ class HsaHead final : public HeadRetrieval {
   std::size_t full_ = 0;                                         // full pages of the prompt
   static constexpr std::size_t kLanes = 8, kBlock = 4 * kLanes;  // pages
   using Lanes = float __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
-  std::vector<std::size_t> kept_bounds_;  // of the 2·d of a page, upper ones first, those in the index
-  std::vector<std::size_t> place_;        // of each bound among them; 2·d for others
+  std::vector<std::size_t> kept_bounds_;  // the bounds in the index, of the 2·d of a page, upper ones first
+  std::vector<std::size_t> place_;        // index of each bound among them; 2·d for others
   Floats index_;                          // [block × bound kept × page of the block]
   Ranking ranking_;
   std::vector<float> magnitude_, signed_, scores_, reduced_;
   std::vector<std::int32_t> chosen_dims_, chosen_pages_;
   std::vector<std::size_t> bound_;
-  std::vector<std::pair<std::int32_t, std::int64_t>> takes_;  // page and how many of its tokens
+  std::vector<std::pair<std::int32_t, std::int64_t>> takes_;  // page, and number of its tokens that are taken
 };
 
 class Hsa final : public Retrieval {

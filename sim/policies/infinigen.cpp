@@ -1,20 +1,20 @@
 // InfiniGen (Lee et al., "InfiniGen: Efficient Generative Inference of Large Language Models with Dynamic KV Cache
 // Management", OSDI 2024, arXiv 2406.19707; code: snu-comparch/InfiniGen).
 //
-// Idea: the input of attention changes little from layer to layer, so that a layer's input foretells the next layer's
-//   query; with the few columns of query and key that matter, it foretells which pairs the next layer will need, and
-//   those are fetched from the host while this layer still works.
-// Offline: queries and keys of a head are turned so that few columns hold most of the query (skewing).
-// Prefill: the d' = partial_ratio · d columns with the largest Σ|q| of the prompt's queries; keys of these columns stay
-//   on the GPU, all pairs go to the host.
-// Selection, each step: scores q̃·k / √d over these columns, mean over the group; n = mean over the layer's KV heads of
-//   the number of tokens above (largest score − alpha), at most max_share of all; every head fetches its best n. The
-//   current token's pair is at hand; nothing stays on the GPU for the next step.
-// Cost, beside the layer before: partial query product, n_kv·L·d'·b of partial keys, token numbers to the host; the CPU
-//   gathers n pairs a head into a pinned buffer, and one copy brings them; attention waits for it. New pairs go to the
-//   host.
+// Idea: the input of attention changes little from layer to layer, so that a layer's input predicts the next layer's
+// query. With the few columns of query and key that matter, it predicts the pairs that the next layer needs, and they
+// are fetched from the host while this layer is computed.
+// Offline: queries and keys of a head are rotated so that few columns contain most of the query (skewing).
+// Prefill: the d' = partial_ratio · d columns with the largest Σ|q| of the prompt's queries. Keys of these columns stay
+// on the GPU; all pairs are copied to the host.
+// Selection in each step: scores q̃·k / √d over these columns, mean over the group; n = mean over the layer's KV heads
+// of the number of tokens above (largest score − alpha), at most max_share of all; every head fetches its best n. The
+// current token's pair is on the GPU; nothing else stays there for the next step.
+// Cost, concurrent with the layer before: partial query product, n_kv·L·d'·b of partial keys, token numbers to the
+// host. The CPU gathers n pairs per head into a pinned buffer, and one copy transfers them; attention waits for it. New
+// pairs are copied to the host.
 // Storage: HBM partial keys n_kv·L·d'·b, partial query weights n_q·d'·hidden·b, buffers of two layers; DRAM
-//   2·n_kv·L·d·b.
+// 2·n_kv·L·d·b.
 #include <algorithm>
 #include <cmath>
 
@@ -40,7 +40,7 @@ using graph::Lane;
 struct Setting {
   double alpha = 0, ratio = 0, max_share = 0, cosine = 1;
   bool skew = true, overlap = true;
-  std::shared_ptr<const Bases> basis;  // null: the prompt's own directions
+  std::shared_ptr<const Bases> basis;  // null: computed from the prompt
   std::uint64_t seed = 0;
   int dims_of(int head_dim) const { return std::max(1, static_cast<int>(ratio * head_dim)); }
 };
@@ -58,7 +58,7 @@ class SpeculatedHead {
         products_({partial_keys_.data(), layer.keys(kv_head).rows, dims(), dims()}, layer.info().decode_steps, 1,
                   [this](int t, std::size_t, std::span<float> out) { speculate(t, out); }) {}
 
-  // Of all tokens before position `end`.
+  // Scores of all tokens before position `end`.
   std::span<const float> scores(int t, std::int64_t end) {
     return products_.row(t, 0).first(static_cast<std::size_t>(end));
   }
@@ -66,7 +66,7 @@ class SpeculatedHead {
  private:
   std::size_t dims() const { return static_cast<std::size_t>(s_.dims_of(layer_.info().head_dim)); }
 
-  // Captured prompt queries of the group, one below the other.
+  // Captured prompt queries of the group, stacked.
   std::vector<float> prompt_queries() const {
     const trace::TraceInfo& info = layer_.info();
     const auto n = static_cast<std::size_t>(info.prompt_queries());
@@ -81,7 +81,7 @@ class SpeculatedHead {
     return out;
   }
 
-  // [d' × d]: a row for every column that is kept, as a direction in the trace's own columns.
+  // [d' × d]: one row for every column that is kept, as a direction in the trace's own columns.
   std::vector<float> choose_columns() const {
     const std::vector<float> queries = prompt_queries();
     const MatrixView rows{queries.data(), queries.size() / d_, d_, d_};
@@ -115,19 +115,20 @@ class SpeculatedHead {
     return out;
   }
 
-  // Mean over the group of the speculated queries in the chosen columns, scaled: its products are the mean scores.
+  // Mean over the group of the predicted queries in the selected columns, scaled so that its products are the mean
+  // scores.
   void speculate(int t, std::span<float> out) const {
     const int members = layer_.info().group();
     const float scale = 1.0f / (std::sqrt(static_cast<float>(d_)) * static_cast<float>(members));
     for (int g = 0; g < members; ++g) {
       const int q_head = kv_head_ * members + g;
-      const std::vector<float> query = foretold(q_head, t);
+      const std::vector<float> query = predicted_query(q_head, t);
       for (std::size_t i = 0; i < out.size(); ++i) out[i] += scale * dot(columns_.data() + i * d_, query.data(), d_);
     }
   }
 
-  // The step's query, turned away from itself in a random direction to the given cosine.
-  std::vector<float> foretold(int q_head, int t) const {
+  // The step's query, rotated in a random direction until it has the given cosine with itself.
+  std::vector<float> predicted_query(int q_head, int t) const {
     const float* const q = layer_.decode_query(q_head, t);
     std::vector<float> out(q, q + d_);
     if (s_.cosine == 1) return out;
@@ -180,7 +181,7 @@ class InfiniGenSelector final : public Selector {
   }
 
  private:
-  // n, the same in every head.
+  // n, the same for every head.
   std::size_t fetched_tokens(int t, std::int64_t pool) {
     double above = 0;
     for (const auto& head : heads_) {
@@ -253,11 +254,12 @@ class InfiniGen final : public Policy {
             host_copy(shape)};
   }
 
-  // The number above the threshold is the replay's; the pool it comes from grows.
+  // The number above the threshold is that of the replay; the pool grows with the context.
   Growth growth() const override { return {.scored = 1}; }
 
  private:
-  // Speculation, gathering and copy, from the input of the layer before on; without overlap, from this layer's own.
+  // Prediction, gathering and copy, starting from the input of the layer before or, without overlap, from this layer's
+  // own.
   graph::OpId prefetch(const DecodeLayer& shape, const Dims& m, double dims, LayerOps& ops) const {
     const double scored = shape.sum(&HeadCounts::scored), tokens = shape.sum(&HeadCounts::fetched);
     graph::OpId op = s_.overlap ? ops.ready_before() : ops.ready();

@@ -1,11 +1,11 @@
 // KeyL2Norm (Devoto et al., "A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression", EMNLP 2024, arXiv
 // 2406.11430).
 //
-// Idea: keys of small norm draw the most attention.
-// Selection, once after the prompt: per KV head the `budget` tokens of smallest ‖k‖₂ stay; nothing is protected;
-//   generated tokens stay. Prompts shorter than `prune_after` stay whole.
-// Cost: prompt: keys read once (n_kv·S·d·b), top-k, compaction; a step reads 2·n_kv·(budget + T)·d·b. Storage: the
-// same.
+// Idea: keys of small norm receive the most attention.
+// Selection, once after the prompt: per KV head the `budget` tokens of smallest ‖k‖₂ are kept; no token is protected;
+// generated tokens are kept. Prompts shorter than `prune_after` are not compressed.
+// Cost of the prompt: keys read once (n_kv·S·d·b), top-k, compaction; a step reads 2·n_kv·(budget + T)·d·b.
+// Storage: the same.
 #include <algorithm>
 
 #include "policy/costs.hpp"
@@ -32,7 +32,7 @@ class NormRule final : public EvictionRule {
       scores_.clear();
       for (const std::int32_t i : held[h]) {
         const float* const key = keys.row(static_cast<std::size_t>(i));
-        scores_.push_back(-dot(key, key, keys.cols));  // ranks as the norm does
+        scores_.push_back(-dot(key, key, keys.cols));  // has the same ranking as the norm
       }
       choose_stay(held[h], scores_, s_.quota, stay_);
       keep_only(held[h], stay_);
@@ -60,7 +60,7 @@ class NormRetention final : public Retention {
   }
 
   void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const override {
-    // Before prune_after nothing was evicted yet.
+    // Nothing is evicted before prune_after.
     const double n = static_cast<double>(shape.start < s_.prune_after ? shape.start : std::min(shape.start, kept_)) +
                      static_cast<double>(shape.length());
     if (shape.stop() < s_.prune_after || n <= static_cast<double>(kept_)) return;

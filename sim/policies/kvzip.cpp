@@ -1,18 +1,18 @@
 // KVzip (Kim et al., "KVzip: Query-Agnostic KV Cache Compression with Context Reconstruction", NeurIPS 2025, arXiv
 // 2505.23416; code: snu-mllab/KVzip, NVIDIA/kvpress, kvzip_press.py).
 //
-// Idea: a pair that the model does not look at while it repeats its context will not be needed for any question about
-//   it, so that one compressed cache serves all questions.
-// Selection, once after the prompt: the prompt is repeated in pieces of `chunk` tokens; a token's score is the largest
-//   weight that a query of a repeated token gives it, over the piece and the query heads of its group, in a softmax
-//   over the sink, the piece as cached and the piece as repeated so far. The `sink` first tokens stay, and the best
-//   others: of all KV heads of the layer together (scope: layer), n_kv·budget in all, or of each head.
-// A trace does not hold the repetition. The prompt's own queries stand for it: the query of token i, turned from its
-//   position to the one at which i would be repeated, S + i − start of the piece; repeated keys likewise, so that a
-//   repeated query's products with them are those of the prompt.
-// Cost: a second forward pass over the prompt, its attention over prompt and piece; scores n_q·S·2·chunk·4 bytes
-// written
-//   and read; top-k; compaction. A step reads 2·n_kv·(budget + T)·d·b. Storage: the same.
+// Idea: a pair that the model does not attend to while it repeats its context is not needed for any question about it,
+// so that one compressed cache serves all questions.
+// Selection, once after the prompt: the prompt is repeated in pieces of `chunk` tokens. A token's score is the largest
+// weight that a query of a repeated token gives it, over the piece and the query heads of its group, in a softmax over
+// the sink, the piece as cached and the piece as repeated so far. The first `sink` tokens and the best others are kept:
+// n_kv·budget in all over the KV heads of the layer (scope: layer), or `budget` in each head.
+// A trace does not contain the repetition. The prompt's own queries represent it: the query of token i, rotated from
+// its position to the one at which i would be repeated, S + i − start of the piece; repeated keys likewise, so that a
+// repeated query's products with them are those of the prompt.
+// Cost: a second forward pass over the prompt, with attention over prompt and piece; scores n_q·S·2·chunk·4 bytes
+// written and read; top-k; compaction. A step reads 2·n_kv·(budget + T)·d·b.
+// Storage: the same.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -156,7 +156,7 @@ class Kvzip final : public Retention {
     op = ops.kernel(Lane::kCompute, Kind::kScore, "scores of the repeated prompt",
                     graph::Gemm{rows * m.q_heads, 2 * piece, m.d}, {op});
     Kernel largest{KernelClass::kReduce, weights * kScoreBytes, lists * n * kScoreBytes};
-    largest.flops = 5 * weights;  // largest, difference and exponential, sum, division, largest of a column
+    largest.flops = 5 * weights;  // maximum, difference and exponential, sum, division, maximum of a column
     op = ops.kernel(Lane::kCompute, Kind::kScore, "largest weights", largest, {op});
     const auto kept = static_cast<double>(s_.budget);
     const double ranked = s_.by_head ? lists : shape.batch, each = lists / ranked;

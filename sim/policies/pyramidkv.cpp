@@ -1,10 +1,10 @@
 // PyramidKV (Cai et al., "PyramidKV: Dynamic KV Cache Compression based on Pyramidal Information Funneling", 2024,
 // arXiv 2406.02069).
 //
-// Idea: lower layers spread their attention and need more tokens, upper layers fewer.
+// Idea: lower layers spread their attention and need more tokens than upper layers.
 // Selection: SnapKV's, with layer l keeping most − l·step tokens and the window: most = 2·(budget − w) − least, least =
-//   ⌊(budget − w)/β⌋, step = ⌊(most − least)/(layers − 1)⌋; least and most give way where the prompt is shorter than
-//   most, and a prompt shorter than 2·(budget − w) has the same budget in every layer.
+// ⌊(budget − w)/β⌋, step = ⌊(most − least)/(layers − 1)⌋. least and most are adapted if the prompt is shorter than
+// most, and a prompt shorter than 2·(budget − w) has the same budget in every layer.
 // Cost and storage: SnapKV's, layer by layer.
 #include "policy_parts/prompt_eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"

@@ -1,13 +1,13 @@
 // RazorAttention (Tang et al., "RazorAttention: Efficient KV Cache Compression Through Retrieval Heads", ICLR 2025,
 // arXiv 2407.15891).
 //
-// Idea: heads that echo or continue earlier occurrences of a token carry all long-range information; what the others
-//   drop, one averaged token can stand for.
+// Idea: heads that attend to earlier occurrences of a token, or to the token after these, carry all long-range
+// information; one averaged token can replace what the other heads drop.
 // Selection: full heads are the best `echo_share` of all KV heads by echo score and the best `induction_share` by
-//   induction score, a KV head having the largest of its query heads' scores. Any other keeps the first `sink` and the
-//   last max(least_buffer, prompt/divisor) tokens; the D tokens that left enter the softmax as one pair of means with
-//   weight D·exp(q·k̂/√d) (`compensation`).
-// Cost and storage: as DuoAttention with that window, one pair of means a streaming head, read at each step.
+// induction score; a KV head has the largest of its query heads' scores. All others keep the first `sink` and the last
+// max(least_buffer, prompt/divisor) tokens; the D tokens that left enter the softmax as one pair of means with weight
+// D·exp(q·k̂/√d) (`compensation`).
+// Cost and storage: as DuoAttention with that window, and one pair of means per streaming head, read at each step.
 // Limit: a window over all tokens, or shares of 1, is full attention.
 #include <algorithm>
 #include <cmath>
@@ -52,7 +52,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   split.recent = std::max(s.least_buffer, static_cast<std::int64_t>(scaled));
   const auto heads = static_cast<double>(split.profile->n_layers * split.profile->n_kv_heads);
   for (const auto& [kind, share] : {std::pair("echo", s.echo_share), std::pair("induction", s.induction_share)}) {
-    // Rounded up, but 0.14 · 100 is 14 although its floating-point product may lie above it.
+    // Rounds up, with a tolerance: 0.14 · 100 is 14, although the floating-point product may be larger.
     const double n = std::ceil(share * heads - 1e-9);
     const FullHeads best =
         best_heads(kv_head_scores(*split.profile, kind, HeadReduce::kMax), static_cast<std::int64_t>(n));

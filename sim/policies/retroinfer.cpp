@@ -1,18 +1,19 @@
 // RetroInfer (Chen et al., "RetroInfer: A Vector-Storage Approach for Scalable Long-Context LLM Inference", 2025, arXiv
 // 2505.02922; code: microsoft/RetrievalAttention).
 //
-// Idea: a few clusters of keys hold what a query needs exactly; what the next ones add is nearly what their centroids
-//   say; the rest adds nothing.
+// Idea: a query needs a few clusters of keys exactly; the contribution of the next ones is close to that of their
+// centroids; the others contribute nothing.
 // Index, for every KV head: the prompt between the first `sink` and last `recent` tokens in segments of `segment`
-//   tokens, each clustered by direction into one cluster per `cluster_tokens` tokens; centroid c = mean key, v̄ = mean
-//   value, n = size.
-// Selection, each step: softmax of q·c/√d over the clusters, summed over the group; the best ⌈retrieved·clusters⌉ are
-//   read whole, with the sink, the recent tokens and everything generated; the next ⌈estimated·clusters⌉ are estimated.
-// Output: each estimated cluster counts as n tokens of key c and value v̄ in the softmax over what is read.
-// Pairs lie in host memory; a GPU cache of `cache` of the clusters keeps those used last; missing ones are fetched.
-// Cost: centroids read n_kv·C·d·b, top-k; numbers to the host and missing clusters back, read by a kernel from pinned
-//   memory; what is read is brought together, 2·n_kv·retrieved·d·b read and written, and attended to; estimated
-//   centroids and mean values read. The cache is brought up to date while the model goes on.
+// tokens, each clustered by direction into one cluster per `cluster_tokens` tokens; centroid c = mean key, v̄ = mean
+// value, n = size.
+// Selection in each step: softmax of q·c/√d over the clusters, summed over the group. The best ⌈retrieved·clusters⌉ are
+// read in full, with the sink, the recent tokens and all generated tokens; the next ⌈estimated·clusters⌉ are estimated.
+// Output: each estimated cluster counts as n tokens of key c and value v̄ in the softmax with the tokens that are read.
+// Pairs are in host memory; a GPU cache of the share `cache` of the clusters keeps the most recently used ones; missing
+// ones are fetched.
+// Cost: centroids read n_kv·C·d·b, top-k; numbers to the host, and missing clusters read by a kernel from pinned
+// memory. The clusters are gathered, 2·n_kv·retrieved·d·b read and written, and attended to; estimated centroids and
+// mean values are read. The cache is updated concurrently with the model.
 // Storage: HBM 2·n_kv·(C + cache·S + retrieved + sink + recent + T)·d·b, DRAM 2·n_kv·S·d·b.
 #include <algorithm>
 #include <cmath>
@@ -45,7 +46,7 @@ struct RetroSetting {
   // Prompt tokens that are clustered.
   Range indexed(std::int64_t prompt) const { return StaticTokens{sink, recent, true}.host(prompt, prompt); }
   std::int64_t clusters_of(std::int64_t tokens) const { return std::max<std::int64_t>(1, tokens / cluster_tokens); }
-  // Clusters of a prompt, where none stays empty.
+  // Number of clusters of a prompt, if none is empty.
   std::int64_t clusters(std::int64_t prompt) const {
     const std::int64_t tokens = indexed(prompt).size(), rest = tokens % segment;
     return tokens / segment * clusters_of(segment) + (rest > 0 ? clusters_of(rest) : 0);
@@ -59,7 +60,7 @@ std::size_t share_of(double share, std::size_t clusters) {
 // The clusters of one KV head.
 struct RetroIndex {
   std::vector<float> centroids, values;           // [clusters × d]: mean keys, mean values
-  std::vector<std::vector<std::int32_t>> tokens;  // ascending positions of each
+  std::vector<std::vector<std::int32_t>> tokens;  // ascending positions of each cluster
 
   RetroIndex(const trace::Layer& layer, int kv_head, const RetroSetting& s) {
     const Range range = s.indexed(layer.info().prompt_tokens);
@@ -309,7 +310,7 @@ class RetroInfer final : public Policy {
         {graph::Pool::kHbm, "KV cache", kv_bytes(shape, steady)},
         {graph::Pool::kHbm, "centroids and mean values", kv_bytes(shape, clusters)},
         {graph::Pool::kHbm, "cache of clusters", kv_bytes(shape, std::max(s_.cache, s_.retrieved) * indexed)},
-        // Used by one layer after the other.
+        // Used by all layers in turn.
         {graph::Pool::kHbm, "execution buffer", kv_bytes(shape, s_.retrieved * indexed + steady) / shape.model->layers},
         {graph::Pool::kDram, "KV cache in host memory", kv_bytes(shape, indexed)}};
   }

@@ -1,17 +1,16 @@
 // R-KV (Cai et al., "R-KV: Redundancy-aware KV Cache Compression for Reasoning Models", 2025, arXiv 2505.24133; code:
 // Zefan-Cai/R-KV).
 //
-// Idea: long reasoning repeats itself: of tokens that attention rates alike, those whose keys are like many others can
-//   go.
-// Selection, per KV head, whenever it holds budget + buffer tokens: importance = softmax over the tokens before the
-// last
-//   `window` of the largest q·k/√d of the group, mean over the last `window` queries, the largest of `pool_kernel`
-//   neighbours; redundancy = softmax over all tokens of the mean cosine with the other keys, from which each row leaves
-//   out the last key that is more than `similarity` like it (a row without one: the first key, as released). The last
-//   `window` tokens stay, and the best by lambda·importance − (1 − lambda)·redundancy, `budget` in all. A prompt of so
-//   many tokens is compressed when it has been read, or after each `block`.
+// Idea: long reasoning repeats itself: of tokens with similar attention, those whose keys are similar to many others
+// can be evicted.
+// Selection, per KV head, whenever it has budget + buffer tokens: importance = softmax over the tokens before the last
+// `window` of the largest q·k/√d of the group, mean over the last `window` queries, maximum over `pool_kernel`
+// neighbours. Redundancy = softmax over all tokens of the mean cosine with the other keys, from which each row excludes
+// the last key with a cosine above `similarity` (a row without one: the first key, as released). The last `window`
+// tokens stay, and the best by lambda·importance − (1 − lambda)·redundancy, `budget` in all. A prompt of that many
+// tokens is compressed at its end, or after each `block`.
 // Cost of one compression of n tokens: all cosines, 2·n_kv·n²·d FLOP, written and read as n_kv·n²·4 bytes; window
-//   scores; top-k; compaction. Spread evenly over the `buffer` steps from one to the next.
+// scores; top-k; compaction. It is spread evenly over the `buffer` steps between two of them.
 // Storage: 2·n_kv·(budget + buffer)·d·b, the last `window` queries n_q·window·d·b.
 #include <algorithm>
 #include <cmath>
@@ -46,7 +45,7 @@ class RkvRule final : public EvictionRule {
     if (info.positions() < s_.full()) return;
     const std::vector<std::int64_t> ends = prompt_ends(info, s_.block);
     const auto full = std::lower_bound(ends.begin(), ends.end(), s_.full());
-    // Query of the first compression.
+    // First query of the first compression.
     const std::int64_t first = (full == ends.end() ? s_.full() : *full) - s_.window;
     if (first < info.prompt_tokens)
       require_prompt_queries(info, first, "rkv ranks by the last queries before each compression");
@@ -69,7 +68,7 @@ class RkvRule final : public EvictionRule {
     const std::vector<float> like = redundancy(layer_.keys(kv_head), held);
     rate(kv_head, end, held);
     pool(Pool::kMax, s_.pool_kernel, rated_, pooled_);
-    scores_.assign(held.size(), 0.0f);  // the window's own tokens stay unseen
+    scores_.assign(held.size(), 0.0f);  // the window's own tokens are not scored
     const auto share = static_cast<float>(s_.lambda);
     for (std::size_t i = 0; i < pooled_.size(); ++i) scores_[i] = share * pooled_[i] - (1 - share) * like[i];
   }
@@ -94,7 +93,7 @@ class RkvRule final : public EvictionRule {
     }
   }
 
-  // Rows of cosines are made some at a time.
+  // Cosines are computed in blocks of rows.
   std::vector<float> redundancy(const MatrixView& keys, const Held& held) const {
     constexpr std::size_t kRows = 256;
     const std::size_t n = held.size(), d = keys.cols;
@@ -173,7 +172,7 @@ class Rkv final : public Policy {
   graph::OpId score(const config::Model& model, double lists, double n, LayerOps& ops, graph::OpId after) const {
     const Dims m(model);
     after = ops.kernel(Lane::kCompute, Kind::kScore, "cosines of keys", graph::Gemm{lists * n, n, m.d}, {after});
-    // Compared with the threshold for the last alike, then averaged.
+    // Compared with the threshold to find the last similar key, then averaged.
     Kernel reduce{KernelClass::kReduce, 2 * lists * n * n * kScoreBytes, lists * n * kScoreBytes};
     reduce.flops = 2 * lists * n * n;
     after = ops.kernel(Lane::kCompute, Kind::kScore, "mean cosine", reduce, {after});
@@ -184,7 +183,7 @@ class Rkv final : public Policy {
   }
 
   RkvSetting s_;
-  bool covers_all_;  // a cache that never fills
+  bool covers_all_;  // the cache is never full
 };
 
 const Fields<RkvSetting>& fields() {
@@ -235,7 +234,7 @@ Descriptor describe_rkv() {
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     const RkvSetting s = fields().read(values);
     return BudgetRule{
-        .tokens = s.budget, .beside = s.buffer, .fewer = s.buffer - 1, .counts = BudgetRule::Counts::kRetained};
+        .tokens = s.budget, .extra = s.buffer, .slack = s.buffer - 1, .counts = BudgetRule::Counts::kRetained};
   };
   d.needs = [](const ParameterValues& values, const Lengths&) {
     const RkvSetting s = fields().read(values);

@@ -1,19 +1,19 @@
 // RocketKV and RocketKV-MT (Behnam et al., "RocketKV: Accelerating Long-Context LLM Inference via Two-Stage KV Cache
 // Compression", 2025, arXiv 2502.14051).
 //
-// Idea: compress twice, each time mildly: evict from the prompt what no later query will need, then retrieve from the
-//   rest.
-// Split: c = max(1, S_max / t); r = min(0.2 + 0.06·log2 c, 0.8) or given; N = ⌊S_max / c^r⌋ tokens a head after the
-//   first stage, at least min(2·T_max, S_max); the second stage compresses by c2 = max(1, N / t) = c^(1−r).
+// Idea: compress twice, each time moderately: evict from the prompt the tokens that no later query needs, then retrieve
+// from the remaining ones.
+// Split: c = max(1, S_max / t); r = min(0.2 + 0.06·log2 c, 0.8) or given; N = ⌊S_max / c^r⌋ tokens per head after the
+// first stage, at least min(2·T_max, S_max); the second stage compresses by c2 = max(1, N / t) = c^(1−r).
 // Selection: once after the prompt, window eviction (SnapKV with the sum over the group and a pooling kernel of 63)
-//   down to N − T_max tokens, which leaves room for T_max generated ones; then HSA over what is left and generated,
-//   pages running over the kept tokens in position order.
+// down to N − T_max tokens, which leaves space for T_max generated ones; then HSA over the kept and the generated
+// tokens, with pages over them in position order.
 // Cost: SnapKV's prefill work, page bounds of the kept tokens; decode as HSA over N tokens.
-// Storage: 2·n_kv·(N + ⌈N/p⌉)·d·b = (1/c^r + 1/c^((1+r)/2)) of full; the paper prints 2/c^((1+r)/2) for the second
-//   term, counting keys as whole KV pairs.
-// RocketKV-MT keeps all tokens for later turns and decodes from a filtered copy: 1 + 1/c^r + 1/c^((1+r)/2) of full.
-//   If the prompt holds several turns (a trace's `turns`), it filters the whole of it by the last turn's queries, as if
-//   nothing had been filtered before (section 3.5); RocketKV evicts after each turn, and what it evicted is gone.
+// Storage: 2·n_kv·(N + ⌈N/p⌉)·d·b = (1/c^r + 1/c^((1+r)/2)) of full; the paper has 2/c^((1+r)/2) for the second term,
+// counting keys as whole KV pairs.
+// RocketKV-MT keeps all tokens for later turns and decodes from a filtered copy: 1 + 1/c^r + 1/c^((1+r)/2) of full. If
+// the prompt contains several turns (a trace's `turns`), it filters the whole prompt by the last turn's queries, as if
+// nothing had been filtered before (section 3.5); RocketKV evicts after each turn, and evicted tokens are lost.
 #include <algorithm>
 #include <cmath>
 
@@ -41,10 +41,10 @@ RocketSplit split_rocket(std::int64_t bound, std::int64_t budget, std::int64_t r
 
 namespace {
 
-// What a frame keeps is a copy beside the whole cache.
+// Keeps the selection of a first stage as a copy in addition to the whole cache.
 class Filtered final : public Retention {
  public:
-  // again: the inner one chooses from everything at each turn.
+  // again: the inner stage selects from everything at each turn.
   Filtered(std::unique_ptr<Retention> inner, bool again) : inner_(std::move(inner)), again_(again) {}
   bool per_query_head() const override { return inner_->per_query_head(); }
   void survey(std::span<const LayerInput* const> layers) override { inner_->survey(layers); }
@@ -69,9 +69,9 @@ class Filtered final : public Retention {
 };
 
 struct RocketSetting {
-  HsaSetting hsa;  // with the budget
+  HsaSetting hsa;  // including the budget
   PromptEviction eviction;
-  std::optional<double> split_factor;  // none: adaptive
+  std::optional<double> split_factor;  // adaptive if empty
   std::string first_stage, second_stage;
 };
 
@@ -79,7 +79,7 @@ const Fields<RocketSetting>& fields() {
   using S = RocketSetting;
   static const Fields<S> all = [] {
     Parameter budget = budget_parameter("the step's traffic in tokens, half for estimation, half for attention");
-    budget.low = 2;  // half of it is attention
+    budget.low = 2;  // half of it is for attention
     return Fields<S>()
         .add(budget, &S::hsa, &HsaSetting::budget)
         .add(real_or("split_factor", "adaptive", "r: the first stage compresses by c^r, the second by c^(1 − r)", 0, 1),
@@ -105,14 +105,14 @@ const Fields<RocketSetting>& fields() {
   return all;
 }
 
-// The setting with the budgets of both stages.
+// Reads the setting, with the budgets of both stages.
 RocketSetting read_rocket(const ParameterValues& values, const Lengths& lengths) {
   RocketSetting s = fields().read(values);
   s.hsa.reserved = max_new_tokens(values, lengths);
   const RocketSplit split = split_rocket(lengths.bound(), s.hsa.budget, s.hsa.reserved, s.split_factor.value_or(-1));
   s.hsa.length = split.length;
   s.hsa.ratio = split.second_ratio;
-  // A budget that covers every token evicts nothing, however many generated tokens are planned for.
+  // A budget that covers every token evicts nothing, whatever number of generated tokens is planned for.
   s.eviction.budget =
       s.hsa.budget >= lengths.bound() ? std::max(split.prompt_budget, lengths.prompt_tokens) : split.prompt_budget;
   return s;
@@ -122,7 +122,7 @@ std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const Roc
   const std::int64_t budget = s.hsa.budget;
   if (s.second_stage == "hsa") return retrieve_hsa(s.hsa);
   if (s.second_stage != "quest") {
-    // To any other the N tokens are all that there is.
+    // Any other second stage sees the N tokens as the whole context.
     const Lengths kept{std::max<std::int64_t>(1, s.hsa.length - s.hsa.reserved), s.hsa.reserved};
     return read_stages(values, "second_stage", kept, budget, true).second;
   }
@@ -154,7 +154,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   check_pool(values, s.eviction);
   if (!whole && own) check_window(values, s.eviction);
   if (stay < 1) throw UserError(values.where("max_new_tokens"), "the tokens planned for leave the prompt none");
-  // One that is written is read even where nothing is left for it to do.
+  // A configured first stage is read, and thereby checked, even if nothing is left for it to do.
   std::unique_ptr<Retention> first = own && whole ? keep_all() : first_stage(values, lengths, s);
   if (!frees && first->prompt_blocks({}, 0).tokens > 0) {
     throw UserError(values.where("first_stage"), "block: what is kept whole is not evicted block by block");
@@ -169,10 +169,10 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 
 BudgetRule rule(const ParameterValues& values, const Lengths& lengths) {
   const RocketSetting s = read_rocket(values, lengths);
-  // Other second stages may spend more of it on attention.
+  // Other second stages may spend a larger part of it on attention.
   const bool known = s.second_stage == "hsa" || s.second_stage == "quest";
   BudgetRule rule = chooses(s.hsa.budget, known ? s.hsa.budget / 2 : s.hsa.budget, 0, lengths.prompt_tokens);
-  rule.fewer = BudgetRule::kAny;
+  rule.slack = BudgetRule::kAny;
   rule.counts = BudgetRule::Counts::kTraffic;
   return rule;
 }

@@ -1,15 +1,14 @@
 // SeerAttention-R (Gao et al., "SeerAttention-R: Sparse Attention Adaptation for Long Reasoning", 2025, arXiv
 // 2506.08889; code: microsoft/SeerAttention).
 //
-// Idea: a small gate, distilled from the model's own attention, foretells which blocks of keys a query needs.
-// Selection, each step, per KV head: score of a block of `page` tokens = the largest softmax weight that a query head
-// of
-//   the group gives one of its tokens: what the gate is trained to foretell, which stands for the trained gate. The
-//   last block, and the best of the others, ⌊budget/page⌋ in all; of these only the ones whose share of the scores' sum
-//   is above `threshold`, where it is not 0.
-// Cost: the gate alone: queries of a group through one matrix of (group·d)·gate_dim; gate keys read, n_kv·(L/page)·
-//   gate_dim·b; top-k; attention 2·n_kv·attended·d·b. A block that fills is pooled three ways and goes
-//   through a matrix of 3·d·gate_dim. All serial.
+// Idea: a small gate, distilled from the model's own attention, predicts the blocks of keys that a query needs.
+// Selection in each step, per KV head: score of a block of `page` tokens = the largest softmax weight that a query head
+// of the group gives one of its tokens. The gate is trained to predict this weight, which represents the trained gate
+// here. The last block, and the best of the others, ⌊budget/page⌋ in all; if `threshold` is not 0, only those whose
+// share of the scores' sum is above it.
+// Cost: the gate alone: queries of a group through one matrix of (group·d)·gate_dim; gate keys read,
+// n_kv·(L/page)·gate_dim·b; top-k; attention 2·n_kv·attended·d·b. A block that becomes full is pooled in three ways and
+// multiplied by a matrix of 3·d·gate_dim. All in sequence.
 // Storage: 2·n_kv·L·d·b + n_kv·(L/page)·gate_dim·b + the gate's weights, n_kv·(group + 3)·d·gate_dim·b.
 #include <algorithm>
 #include <cmath>
@@ -102,7 +101,7 @@ class Seer final : public Retrieval {
     const Dims m(*shape.model);
     const auto gate = static_cast<double>(s_.gate_dim);
     graph::OpId op = gate_keys(*shape.model, shape.batch / static_cast<double>(s_.page), ops);
-    // Every KV head has a matrix of its own for the queries of its group.
+    // Every KV head has its own matrix for the queries of its group.
     op = ops.kernel(Lane::kCompute, Kind::kScore, "gate query",
                     graph::Gemm{static_cast<double>(shape.batch), m.kv_heads * gate, m.group * m.d}, {op});
     const double blocks = shape.sum(&HeadCounts::scored), heads = static_cast<double>(shape.heads.size());
@@ -130,7 +129,7 @@ class Seer final : public Retrieval {
   }
 
  private:
-  // The largest, smallest and mean key of `blocks` blocks of every KV head go through a matrix a KV head.
+  // Multiplies the maximum, minimum and mean key of `blocks` blocks of every KV head by a matrix per KV head.
   graph::OpId gate_keys(const config::Model& model, double blocks, LayerOps& ops) const {
     const Dims m(model);
     const double heads = blocks * m.kv_heads, keys = heads * static_cast<double>(s_.page);
@@ -191,7 +190,7 @@ Descriptor describe_seer_attention() {
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     const SeerSetting s = fields().read(values);
     BudgetRule rule = chooses(s.budget, s.budget / s.page * s.page, s.page - 1, lengths.prompt_tokens);
-    if (s.threshold > 0) rule.fewer = BudgetRule::kAny;
+    if (s.threshold > 0) rule.slack = BudgetRule::kAny;
     return rule;
   };
   d.stages = make;

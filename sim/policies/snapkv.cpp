@@ -1,12 +1,12 @@
 // SnapKV (Li et al., 2024, arXiv 2404.14469).
 //
-// Idea: what the end of the prompt attends to is what the answer will attend to.
-// Selection, once after the prompt: the last `window` queries' softmax weights summed over rows, reduced over the
-//   group, pooled along positions; the best budget − window positions stay, and the window itself. Generated tokens are
-//   never evicted. A prompt of at most `budget` tokens stays whole.
-// Cost: prefill: window scores (flops 2·n_q·w·S·d, keys read once, scores n_q·w·S·4 bytes written and read twice),
-//   top-k, compaction of the kept tokens; decode: 2·n_kv·(budget + T)·d·b, per head n_q instead of n_kv.
-// Storage: 2·n_kv·(budget + T)·d·b; per head every query head keeps its own copy, n_q instead of n_kv.
+// Idea: the answer attends to the same tokens as the end of the prompt.
+// Selection, once after the prompt: the last `window` queries' softmax weights, summed over rows, reduced over the
+// group, pooled along positions. The best budget − window positions and the window itself are kept. Generated tokens
+// are never evicted. A prompt of at most `budget` tokens is not compressed.
+// Cost of the prefill: window scores (flops 2·n_q·w·S·d, keys read once, scores n_q·w·S·4 bytes written and read
+// twice), top-k, compaction of the kept tokens. Decode: 2·n_kv·(budget + T)·d·b; per head, n_q instead of n_kv.
+// Storage: 2·n_kv·(budget + T)·d·b; per head every query head has its own copy, n_q instead of n_kv.
 #include "policy_parts/prompt_eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
 

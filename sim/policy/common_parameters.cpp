@@ -8,7 +8,7 @@
 namespace kvcast::policy {
 
 std::vector<Parameter> common_parameters(const Descriptor& policy) {
-  // The first word of what the budget counts.
+  // The first word of the budget convention.
   const std::string counts = policy.budget_convention.substr(0, policy.budget_convention.find_first_of(":, "));
   std::vector<Parameter> all = {
       whole("sink", 0, "tokens", "first tokens that always stay or are always read", 0, 0),

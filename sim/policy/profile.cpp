@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kFormat = "kvcast-profile/1";
 
-// The entry of the nearest layer; the lower one of two.
+// The entry of the nearest layer; the lower one of two equally near.
 template <typename Value>
 const Value& nearest(const std::map<int, Value>& layers, int layer) {
   KVCAST_CHECK(!layers.empty());
@@ -25,7 +25,7 @@ const Value& nearest(const std::map<int, Value>& layers, int layer) {
   return layer - below->first <= above->first - layer ? below->second : above->second;
 }
 
-// Items are maps with `layer`; each layer once.
+// Reads items that are maps with `layer`, each layer once.
 template <typename Read>
 void read_layers(const config::Node& list, int n_layers, const std::string& title, const Read& read) {
   if (list.kind() != config::Node::Kind::kList || list.items().empty()) {

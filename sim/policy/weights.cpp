@@ -1,5 +1,5 @@
-// Rows come in blocks of a few queries: one matrix product a block against the held keys, then a softmax a row. Where
-// the held tokens are not one contiguous piece, their keys are gathered once a call.
+// Rows are computed in blocks of a few queries: one matrix product per block with the held keys, then a softmax per
+// row. If the held tokens are not contiguous, their keys are gathered once per call.
 #include "policy/weights.hpp"
 
 #include <algorithm>

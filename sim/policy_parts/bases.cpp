@@ -13,7 +13,7 @@
 namespace kvcast::policy {
 namespace {
 
-constexpr double kOrthonormal = 1e-3;  // of rows in single precision
+constexpr double kOrthonormal = 1e-3;  // tolerance for rows in single precision
 
 UserError wrong(const std::string& path, const std::string& what) { return UserError({path, 0, 0}, what); }
 
@@ -26,7 +26,7 @@ int whole(const trace::SafetensorsFile& file, const std::string& key) {
   return n;
 }
 
-// "layers.L.KIND".
+// Parses "layers.L.KIND".
 std::pair<int, std::string> name_parts(const std::string& name, const std::string& path, int layers) {
   const std::size_t dot = name.find('.', 7);
   if (name.starts_with("layers.") && dot != std::string::npos && dot > 7 && dot < 14) {

@@ -23,7 +23,7 @@ class PromptRetention final : public Retention {
   std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override {
     const trace::TraceInfo& info = layer.info();
     std::vector<double> preferences = preferences_;
-    if (preferences.empty()) {  // replayed alone, without a survey
+    if (preferences.empty()) {  // replayed without a survey
       const LayerInput* const alone = &layer;
       preferences = survey_preferences(s_, {&alone, 1});
     }
@@ -50,11 +50,11 @@ class PromptRetention final : public Retention {
     prompt_eviction_cost(s_, shape, layer_kept(std::min(shape.layer, layers - 1), layers, shape.prompt_tokens), ops);
   }
 
-  // Layers and heads with budgets of their own: their mean.
+  // Mean over layers and heads, if these have different budgets.
   PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.budget}; }
 
  private:
-  // CAKE's layers differ by what they attend to; together they keep what is asked for.
+  // CAKE's layers differ by their attention; together they keep the requested number.
   double layer_kept(int layer, int layers, std::int64_t prompt) const {
     if (s_.layers == LayerBudgets::kPreference) return static_cast<double>(s_.budget);
     return static_cast<double>(std::min(prompt, layer_budget(s_, layer, layers, prompt, {})));
@@ -103,7 +103,7 @@ void prompt_eviction_cost(const PromptEviction& s, const PrefillLayer& shape, do
   graph::OpId op = ops.kernel(Lane::kCompute, Kind::kScore, "window scores", score, {ops.ready()});
   const double scored = n - s.window, pooled = times * rankings * scored * kScoreBytes;
   const bool variance = s.scores == TokenScores::kVariance;
-  // Softmax and sums read the scores twice; CAKE's variance and its layers' entropy once more each.
+  // Softmax and sums read the scores twice; CAKE's variance and its layers' entropy read them once more each.
   graph::Kernel reduce{graph::KernelClass::kReduce, (variance ? 4 : 2) * rows * n * kScoreBytes, pooled};
   reduce.flops = (variance ? 10 : 4) * rows * n;
   op = ops.kernel(Lane::kCompute, Kind::kScore, "softmax and sum", reduce, {op});
@@ -151,7 +151,7 @@ PromptEviction read_prompt_eviction(const Fields<PromptEviction>& fields, const 
                                     const PromptEviction& start) {
   PromptEviction s = fields.read(values, start);
   check_window(values, s);
-  std::vector<std::string> kinds;  // that the profile must have
+  std::vector<std::string> kinds;  // required in the profile
   if (s.heads == HeadBudgets::kImportance) kinds.emplace_back("retrieval");
   if (s.layers == LayerBudgets::kErrors) {
     kinds.emplace_back("layer_errors");

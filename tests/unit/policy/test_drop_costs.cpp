@@ -54,18 +54,18 @@ TEST_CASE("D2O compares what leaves with what stays, and merges it") {
   // The first step evicts 61 of 101: cosines of each with each of 40, in 4 lists; pairs that leave are read, those that
   // stay are written.
   const auto prompt = after_prompt("d2o", setting);
-  check_kernel(prompt, "likeness of evicted keys", 4 * 101 * 16, 4 * 61 * 4, 2.0 * 4 * 61 * 40 * 8);
+  check_kernel(prompt, "similarity of evicted keys", 4 * 101 * 16, 4 * 61 * 4, 2.0 * 4 * 61 * 40 * 8);
   check_kernel(prompt, "merge", 2 * 4 * 61 * 16, 2 * 4 * 40 * 16, 0);
   CHECK(top_k(prompt, "top-k").columns == 101);
   // One a list later on: its pair and the one that it is merged into are read, that one is written.
   const auto step = first_step("d2o", setting, kEvicts);
-  check_kernel(step, "likeness of evicted keys", 4 * 41 * 16, 4 * 4, 2 * 4 * 41 * 8);
+  check_kernel(step, "similarity of evicted keys", 4 * 41 * 16, 4 * 4, 2 * 4 * 41 * 8);
   check_kernel(step, "merge", 2 * 2 * 4 * 16, 2 * 4 * 16, 0);
 }
 
 TEST_CASE("KeyDiff reads keys twice after the prompt, and once a step where the anchor runs along") {
   const auto passes = [](const std::vector<graph::Op>& ops, double keys) {
-    return kernel(only(ops, "key likeness")).read_bytes / (keys * 16);
+    return kernel(only(ops, "key similarity")).read_bytes / (keys * 16);
   };
   CHECK(passes(after_prompt("keydiff", "budget: 40"), 4 * 100) == 2);
   CHECK(passes(first_step("keydiff", "budget: 40", kEvicts), 4 * 41) == 1);
