@@ -297,14 +297,15 @@ const Fields<Setting>& fields() {
   using S = Setting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens of the pages on the GPU, all of which are attended to", 4096), &S::budget)
+          .add(budget_parameter("tokens in pages on the GPU, all of which are attended to", 4096), &S::budget)
           .add(page_parameter(32), &S::page)
           .add(whole("topk", 32, "pages",
-                     "pages that a step insists on, sink and window included but for the current page", 1))
+                     "pages that must be resident at a step, including sink and window but not the current page", 1))
           .add(whole("sink", 0, "tokens", "first tokens always resident, in whole pages"))
-          .add(whole("recent", 0, "tokens", "last tokens always resident, in whole pages; the current page always is"))
+          .add(whole("recent", 0, "tokens",
+                     "last tokens always resident, in whole pages; the current page is always resident"))
           .add(choice("summary", {"cuboid_mean", "min_max"},
-                      "digest of a page: centre ± mean distance, or smallest and largest"),
+                      "digest of a page: centre ± mean distance, or minimum and maximum"),
                &S::summary, {Summary::kCuboidMean, Summary::kMinMax})
           .add(group_parameter({"mean_scores", "max_scores", "mean_weights", "max_weights"}), &S::group)
           .add(choice("selection_heads", {"layer", "kv_head"}, "heads that select one set of pages together"),
@@ -323,8 +324,8 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   if (!covers_all && s.slots() < 1) {
     throw UserError(
         values.where("budget"),
-        fmt::format("a budget of {} tokens must hold {} pages of {}: {} of sink, {} of window, and one more", s.budget,
-                    s.sink_pages + s.window_pages + 1, s.page, s.sink_pages, s.window_pages));
+        fmt::format("budget ({} tokens) is smaller than {} pages of {}: {} of sink, {} of window, and one more",
+                    s.budget, s.sink_pages + s.window_pages + 1, s.page, s.sink_pages, s.window_pages));
   }
   return std::make_unique<ArkVale>(s, covers_all);
 }
@@ -334,21 +335,20 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 Descriptor describe_arkvale() {
   Descriptor d;
   d.name = "arkvale";
-  d.sentence = "Keeps a page cache on the GPU and everything in host memory; each step waits for the pages it misses.";
+  d.sentence = "Keeps everything in host memory and some pages on the GPU; each step waits for missing pages.";
   d.category = "retrieval (host)";
   d.paper = "Chen et al., ArkVale, NeurIPS 2024";
   d.parameters = fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
-  d.budget_convention = "attended: ⌊budget / page⌋ resident pages, sink and window included";
+  d.budget_convention = "attended: ⌊budget / page⌋ resident pages, including sink and window";
   d.formulas = {
-      "traffic: 2·n_kv·⌊L/p⌋·d·b + 2·n_kv·budget·d·b a step; host to device 2·p·d·b a missing page and KV head",
+      "traffic: 2·n_kv·⌊L/p⌋·d·b + 2·n_kv·budget·d·b per step; host to device 2·p·d·b per missing page and KV head",
       "storage: HBM 2·n_kv·(budget + ⌈L/p⌉)·d·b, pinned DRAM 2·n_kv·L·d·b"};
-  d.differences = {
-      "sink and recent are 0 by default; the released code keeps 2 pages of each",
-      "all heads of a layer select together, as released: what few of them look for is lost in their mean; "
-      "FreeKV's comparison lets KV heads select apart: selection_heads: kv_head",
-      "recalls are issued by compiled code; the released loop is in Python: runtime: python",
-      "prefetching for later layers is not modelled"};
+  d.differences = {"sink and recent are 0 by default; the released code keeps 2 pages of each",
+                   "all heads of a layer select together, as released, which loses tokens that only few of them search "
+                   "for; in FreeKV's comparison KV heads select separately: selection_heads: kv_head",
+                   "recalls are issued by compiled code; the released loop is in Python: runtime: python",
+                   "prefetching for later layers is not modelled"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     const Setting s = fields().read(values);
     return chooses(s.budget, s.budget / s.page * s.page, s.page - 1, lengths.prompt_tokens);

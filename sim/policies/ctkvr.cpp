@@ -244,13 +244,13 @@ class Ctkvr final : public Policy {
   OpId rerank_and_attend(const DecodeLayer& shape, LayerOps& ops, OpId sent) const {
     const OpId scored = ops.cpu("rerank", score_recalled(shape), {sent});
     const OpId ranked = rank(shape, shape.sum(&HeadCounts::cpu_attended), ops, scored);
-    const OpId attended = ops.cpu("attention to the found", cpu_attention(shape), {ranked});
+    const OpId attended = ops.cpu("attention to recalled tokens", cpu_attention(shape), {ranked});
     if (s_.update) update(shape, ops, ranked);
     return attended;
   }
 
   OpId attend_to_recalled(const DecodeLayer& shape, LayerOps& ops, OpId sent) const {
-    const OpId attended = ops.cpu("attention to the found", cpu_attention(shape), {sent});
+    const OpId attended = ops.cpu("attention to recalled tokens", cpu_attention(shape), {sent});
     if (s_.update) update(shape, ops, rank(shape, listed(shape), ops, attended));
     return attended;
   }
@@ -308,20 +308,21 @@ const Fields<Setting>& fields() {
   using S = Setting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens that rerank leaves of the recalled, a KV head", 1024), &S::budget)
+          .add(budget_parameter("recalled tokens that are left after reranking, per KV head", 1024), &S::budget)
           .add(whole_or("centroids", "adaptive", "queries",
-                        "prompt queries that serve as centroids; adaptive: min(2048, prompt/16)", 1, 1e6))
+                        "prompt queries used as centroids; adaptive: min(2048, prompt/16)", 1, 1e6))
           .add(whole("retrieved_centroids", 4, "centroids", "nearest centroids whose lists are recalled", 1, 1e6),
                &S::looked)
-          .add(real("recall_factor", 2.5, "keys that a centroid lists, as a multiple of the budget", 1, 1000))
-          .add(choice("positions", place_names(), "which prompt queries become centroids"), &S::place)
+          .add(real("recall_factor", 2.5, "length of a centroid's list, as a multiple of the budget", 1, 1000))
+          .add(choice("positions", place_names(), "prompt queries that become centroids"), &S::place)
           .add(whole("seed", 1, "", "of random positions", 0, 1e15), &S::seed)
-          .add(flag("rerank", true, "false: attends to all that was recalled"), &S::rerank)
-          .add(flag("update", true, "each decode query becomes a centroid in the oldest one's place"), &S::update)
+          .add(flag("rerank", true, "rank the recalled tokens by true scores; false: attend to all of them"),
+               &S::rerank)
+          .add(flag("update", true, "each decode query replaces the oldest centroid"), &S::update)
           .add(choice("dedup", {"hashed", "pairwise"},
-                      "how the lists looked up are united: by marks in a table, or by comparing each two of them"),
+                      "method of uniting the lists: marks in a table, or pairwise comparison"),
                &S::pairwise)
-          .add(flag("departed", false, "tokens that left the window are candidates at every step"), &S::departed)
+          .add(flag("departed", false, "tokens that have left the window are candidates at every step"), &S::departed)
           .add(static_fields(128, 512), &S::fixed);
   return all;
 }
@@ -342,23 +343,25 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 Descriptor describe_ctkvr() {
   Descriptor d;
   d.name = "ctkvr";
-  d.sentence = "Looks up what the most similar prompt queries scored high, reranks it on the CPU and attends there.";
+  d.sentence =
+      "Looks up the keys that the most similar prompt queries scored high, reranks them and attends to them on the "
+      "CPU.";
   d.category = "retrieval (CPU)";
   d.paper = "Lu et al., CTKVR: Efficient KV Cache Retrieval via Centroid-then-Token Indexing, 2025";
   d.parameters = fields().parameters();
   d.budget_convention =
-      "selected: tokens attended to on the CPU, a KV head; sink and recent come on top (rerank: false: as many as were "
-      "recalled)";
+      "selected: tokens attended to on the CPU, per KV head, in addition to sink and recent (rerank: false: all "
+      "recalled tokens)";
   d.formulas = {
       "traffic: GPU n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; CPU n_kv·(L_rec + 2·budget)·d·b + n_q·L_rec·4; to the host "
       "n_kv·L_rec·4 "
       "+ n_q·d·b, back n_q·(d·b + 4) a step and, with update, n_kv·ρ·4",
       "storage: GPU n_kv·C·ρ·4 + n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; host 2·n_kv·(L − sink − recent)·d·b",
       "CPU work with rerank over without: (L_rec + 2·budget) / (2·L_rec)"};
-  d.differences = {"the paper does not state how long the static parts are; here they are outside the lists",
-                   "a token that leaves the window can be found only where a list names it, as the paper's update "
-                   "ranks recalled keys alone; departed: true makes all of them candidates",
-                   "static attention runs on the model's stream behind the recall, not on a second stream"};
+  d.differences = {"the paper does not state the length of the static parts; here they are excluded from the lists",
+                   "a token that leaves the window is found only if a list contains it, because the paper's update "
+                   "ranks recalled keys only; departed: true makes all such tokens candidates",
+                   "static attention runs on the model's stream after the recall, not on a second stream"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     const Setting s = fields().read(values);
     const auto listed = static_cast<std::int64_t>(values.number("recall_factor") * static_cast<double>(s.budget));

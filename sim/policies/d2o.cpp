@@ -286,17 +286,17 @@ const Fields<D2oSetting>& fields() {
   using S = D2oSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens held a KV head between steps, on average over layers"), &S::budget)
-          .add(whole("sink", 4, "tokens", "first tokens that are never evicted, inside the budget"), &S::sink)
+          .add(budget_parameter("tokens per KV head kept between steps, on average over layers"), &S::budget)
+          .add(whole("sink", 4, "tokens", "first tokens that are never evicted, within the budget"), &S::sink)
           .add(real("recent_share", 0.5, "share of a layer's budget for its last tokens"), &S::recent_share)
           .add(real("alpha", 0.5, "weight of the old merge threshold at each eviction"), &S::alpha)
-          .add(real("beta", 0.5, "weight of the new mean similarity in it"), &S::beta)
-          .add(flag("merge", true, "merge what is evicted; false: drop it"), &S::merge)
+          .add(real("beta", 0.5, "weight of the new mean similarity in the threshold"), &S::beta)
+          .add(flag("merge", true, "merge evicted tokens; false: drop them"), &S::merge)
           .add(choice("layers", {"adaptive", "uniform"},
-                      "how layers share the budget: by how evenly they attend, or equally"),
+                      "distribution of the budget over layers: by the evenness of their attention, or equal"),
                &S::adaptive, {true, false})
           .add(choice("exempt", {"none", "released"},
-                      "layers left uncompressed: none, or the first two and the last (released code)"),
+                      "uncompressed layers: none, or the first two and the last (released code)"),
                &S::exempt)
           .add(block_parameter(), &S::block)
           .add(column_sums_parameter(), &S::materialise);
@@ -308,22 +308,22 @@ const Fields<D2oSetting>& fields() {
 Descriptor describe_d2o() {
   Descriptor d;
   d.name = "d2o";
-  d.sentence = "H2O that merges what it evicts into the most similar kept token, with budgets by layer.";
+  d.sentence = "H2O that merges evicted tokens into the most similar kept ones, with budgets by layer.";
   d.category = "drop";
   d.paper = "Wan et al., D2O, ICLR 2025 (arXiv 2406.13035)";
   d.parameters = fields().parameters();
   d.budget_convention =
-      "retained, on average over layers: the first step attends to everything, a later one to one "
-      "token more than its layer holds, the current one included";
-  d.formulas = {"traffic: 2·n_kv·(N_l + 1)·d·b a step, n_kv·(N_l + 1)·d·b for cosines, weights and totals as h2o",
+      "retained, on average over layers: the first step attends to everything, later ones to one token more than the "
+      "layer keeps, including the current one";
+  d.formulas = {"traffic: 2·n_kv·(N_l + 1)·d·b per step, n_kv·(N_l + 1)·d·b for cosines, weights and totals as h2o",
                 "prompt: n_q·S·(S + 1)·d FLOP for the column sums, 2·n_kv·E·N·d for the first merge",
                 "storage: 2·n_kv·Σ_l (N_l + 1)·d·b + 4·n_kv·Σ_l (N_l + 1)"};
   d.differences = {
-      "as the released code: unnormalised cosines as merge weights, threshold 0.5/0.5, half of the budget "
-      "recent; the paper has exponential weights, 0.3/0.7, and a quarter",
-      "the code works on copies of the keys for every query head; here scores are averaged over the group "
-      "and pairs merge once a KV head",
-      "with block, which only layers: uniform allows (the layers' budgets rest on sums over the whole prompt), each "
+      "as in the released code: unnormalised cosines as merge weights, threshold 0.5/0.5, half of the budget recent; "
+      "the paper has exponential weights, 0.3/0.7, and a quarter",
+      "the code works on copies of the keys for every query head; here scores are averaged over the group, and pairs "
+      "are merged once per KV head",
+      "with block, which requires layers: uniform (other layer budgets depend on sums over the whole prompt), each "
       "block is followed by an eviction, and later queries of the prompt see merged pairs"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     BudgetRule rule = evicts_always(values.integer("budget"));
@@ -336,7 +336,7 @@ Descriptor describe_d2o() {
     const D2oSetting setting = fields().read(values);
     if (setting.block > 0 && setting.adaptive) {
       throw UserError(values.where("block"),
-                      "the layers' budgets rest on the whole prompt: block needs layers: uniform");
+                      "block requires layers: uniform, because other layer budgets depend on the whole prompt");
     }
     return std::make_unique<D2o>(setting, lengths);
   };

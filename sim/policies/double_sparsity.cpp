@@ -164,16 +164,16 @@ const Fields<DoubleSetting>& fields() {
   using S = DoubleSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens attended to a selecting head"), &S::budget)
-          .add(whole("channels", 16, "channels", "r: heaviest channels that labels hold, at most the head dimension", 1,
-                     65536),
+          .add(budget_parameter("tokens attended to per selecting head"), &S::budget)
+          .add(whole("channels", 16, "channels",
+                     "r: number of heaviest channels in a label, at most the head dimension", 1, 65536),
                &S::channels)
-          .add(whole("label_bits", 4, "bits", "of a channel in a label; 16: as in the key", 1, kUnrounded),
+          .add(whole("label_bits", 4, "bits", "bits of a channel in a label; 16: as in the key", 1, kUnrounded),
                &S::label_bits)
           .add(choice("calibrate_on", {"qk", "q", "k"},
-                      "magnitudes that make a channel heavy: of queries and keys, or one"),
+                      "magnitudes that define heavy channels: those of queries and keys, or of one of them"),
                &S::calibrate_on)
-          .add(whole("window", 32, "queries", "last prompt queries that calibration looks at", 1, 65536), &S::window)
+          .add(whole("window", 32, "queries", "last prompt queries used for calibration", 1, 65536), &S::window)
           .add(group_parameter({"per_head", "sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights",
                                 "max_weights"}),
                &S::group);
@@ -185,18 +185,18 @@ const Fields<DoubleSetting>& fields() {
 Descriptor describe_double_sparsity() {
   Descriptor d;
   d.name = "double_sparsity";
-  d.sentence = "Keeps everything on the GPU and finds tokens by a few channels of their keys in few bits.";
+  d.sentence = "Keeps everything on the GPU and finds tokens by a few channels of their keys, stored in few bits.";
   d.category = "retrieval (GPU)";
   d.paper = "Yang et al., Double Sparsity, 2024 (arXiv 2408.07092)";
   d.parameters = fields().parameters();
-  d.budget_convention = "attended: per query head with group: per_head, else per KV head";
-  d.formulas = {"traffic: n_kv·L·(r·bits/8 + 4) + 2·n·budget·d·b a step, n = n_q per head, else n_kv",
+  d.budget_convention = "attended: per query head with group: per_head, otherwise per KV head";
+  d.formulas = {"traffic: n_kv·L·(r·bits/8 + 4) + 2·n·budget·d·b per step, n = n_q per head, otherwise n_kv",
                 "storage: 2·n_kv·L·d·b + n_kv·L·(r·bits/8 + 4)"};
   d.differences = {
-      "channels follow from the prompt that they are used on; the released code calibrates once on other text, which "
-      "fits less well",
+      "channels are computed from the prompt itself; the released code calibrates once on other text, which fits less "
+      "well",
       "the query heads of a KV head share one set of channels; the released code repeats keys for each query head",
-      "Double Sparsity-Offload, which fetches the tokens of the next layer from host memory, is left out"};
+      "Double Sparsity-Offload, which fetches the tokens of the next layer from host memory, is not modelled"};
   d.needs = [](const ParameterValues& values, const Lengths&) {
     const DoubleSetting s = fields().read(values);
     return ReplayNeeds{.window = s.uses_queries() ? s.window : 0};

@@ -269,21 +269,21 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 }
 
 const char* const kStandIn =
-    "the trained indexer is in no trace: the sum of the heads' attention weights, which it is trained to match, stands "
-    "for its scores";
+    "traces do not contain the trained indexer: the sum of the heads' attention weights, which it is trained to match, "
+    "replaces its scores";
 
 }  // namespace
 
 Descriptor describe_dsa() {
   Descriptor d;
   d.name = "dsa";
-  d.sentence = "Keeps everything on the GPU; a small indexer chooses one set of tokens for all heads of a layer.";
+  d.sentence = "Keeps everything on the GPU; a small indexer selects one set of tokens for all heads of a layer.";
   d.category = "retrieval (GPU)";
   d.paper = "DeepSeek-AI, DeepSeek-V3.2-Exp, technical report, 2025";
   d.for_latent = true;
   d.parameters = indexer().parameters();
-  d.budget_convention = "attended: tokens a layer (a KV head, where attention is not latent)";
-  d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b a step", "storage: L·(r + d_R)·b + L·(d_I + 4)"};
+  d.budget_convention = "attended: tokens per layer (per KV head, if attention is not latent)";
+  d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b per step", "storage: L·(r + d_R)·b + L·(d_I + 4)"};
   d.differences = {kStandIn, "the prompt's own attention is timed as sparse and replayed as full",
                    "scores in single precision; the released kernel multiplies FP8 numbers"};
   d.make = [](const ParameterValues& values, const Lengths& lengths) { return make(values, lengths, 0); };
@@ -293,15 +293,15 @@ Descriptor describe_dsa() {
 Descriptor describe_hisparse() {
   Descriptor d;
   d.name = "hisparse";
-  d.sentence = "DSA with all pairs in host memory and the tokens used last in a buffer on the GPU; misses are fetched.";
+  d.sentence = "DSA with all pairs in host memory and an LRU buffer of tokens on the GPU; misses are fetched.";
   d.category = "retrieval (host)";
   d.paper = "SGLang, HiSparse, 2026 (sgl-project/sglang), over DeepSeek-V3.2-Exp";
   d.for_latent = true;
   d.parameters = indexer().parameters();
   d.parameters.push_back(
-      whole("spare", 2048, "tokens", "tokens that the buffer of a sequence and layer holds beyond the budget", 1));
-  d.budget_convention = "attended: tokens a layer (a KV head, where attention is not latent)";
-  d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b a step; host to device (r + d_R)·b a miss",
+      whole("spare", 2048, "tokens", "tokens of a sequence's buffer in each layer in addition to the budget", 1));
+  d.budget_convention = "attended: tokens per layer (per KV head, if attention is not latent)";
+  d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b per step; host to device (r + d_R)·b per miss",
                 "storage: HBM (budget + spare)·(r + d_R)·b + L·(d_I + 4), pinned DRAM L·(r + d_R)·b"};
   d.differences = {kStandIn, "the buffer starts with the prompt's last tokens",
                    "the prompt's own attention is timed as sparse and replayed as full"};

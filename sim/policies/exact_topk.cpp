@@ -141,12 +141,11 @@ const Fields<ExactSetting>& fields() {
   using S = ExactSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens attended to a selecting head"), &S::budget)
+          .add(budget_parameter("tokens attended to per selecting head"), &S::budget)
           .add(group_parameter({"per_head", "sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights",
                                 "max_weights", "mean_query", "max_query"}),
                &S::group)
-          .add(choice("identification", {"scan", "free"},
-                      "whether finding the tokens costs a scan of all keys or nothing"),
+          .add(choice("identification", {"scan", "free"}, "cost of finding the tokens: a scan of all keys, or none"),
                &S::free)
           .add(read_always_parameter("sink"), &S::sink)
           .add(read_always_parameter("recent"), &S::recent);
@@ -169,9 +168,11 @@ Descriptor describe_exact_topk() {
   d.category = "retrieval (oracle)";
   d.paper = "the oracle of Behnam et al., RocketKV, 2025 (arXiv 2502.14051), appendix A";
   d.parameters = fields().parameters();
-  d.budget_convention = "attended: per query head with group: per_head, else per KV head; sink and recent inside";
-  d.formulas = {"traffic: n_kv·L·d·b (scan) + 2·n·budget·d·b, n = n_q per head, else n_kv", "storage: 2·n_kv·L·d·b"};
-  d.differences = {"papers count the gather alone: identification: free"};
+  d.budget_convention =
+      "attended: per query head with group: per_head, otherwise per KV head; includes sink and recent";
+  d.formulas = {"traffic: n_kv·L·d·b (scan) + 2·n·budget·d·b, n = n_q per head, otherwise n_kv",
+                "storage: 2·n_kv·L·d·b"};
+  d.differences = {"papers count only the gather: identification: free"};
   d.stages = make;
   return d;
 }

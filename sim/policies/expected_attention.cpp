@@ -41,7 +41,7 @@ class ExpectedScores {
       : layer_(layer), s_(setting), d_(static_cast<std::size_t>(layer.info().head_dim)) {
     const trace::TraceInfo& info = layer.info();
     first_ = s_.queries > 0 ? std::max(s_.sink, info.prompt_tokens - s_.queries) : s_.sink;
-    require_prompt_queries(info, first_, "expected_attention takes moments of the prompt's queries");
+    require_prompt_queries(info, first_, "expected_attention needs moments of the prompt's queries");
     for (const double frequency : trace_frequencies(info)) {
       double cosine = 0, sine = 0;
       for (std::int64_t f = 0; f < s_.future; ++f) {
@@ -174,16 +174,18 @@ const Fields<ExpectedSetting>& fields() {
   using S = ExpectedSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("prompt tokens kept a KV head"), &S::budget)
-          .add(whole("sink", 4, "tokens", "first tokens, which stay and whose queries are left out; inside the budget"),
+          .add(budget_parameter("prompt tokens kept per KV head"), &S::budget)
+          .add(whole("sink", 4, "tokens",
+                     "first tokens, which are kept and whose queries are not used; within the budget"),
                &S::sink)
-          .add(whole("future", 512, "tokens", "positions after the prompt whose mean rotation is taken", 1, 1e6),
+          .add(whole("future", 512, "tokens", "positions after the prompt over which the rotation is averaged", 1, 1e6),
                &S::future)
-          .add(whole_or("queries", "prompt", "queries", "last prompt queries that give the moments", 1, 1e9),
+          .add(whole_or("queries", "prompt", "queries", "last prompt queries from which the moments are computed", 1,
+                        1e9),
                &S::queries)
-          .add(flag("covariance", true, "the spread of queries counts as well as their mean"), &S::covariance)
-          .add(flag("value_norm", true, "weights are multiplied by the norm of the value"), &S::value_norm)
-          .add(real("epsilon", 0, "added to a weight before it is multiplied by the norm of the value"), &S::epsilon);
+          .add(flag("covariance", true, "use the covariance of queries in addition to their mean"), &S::covariance)
+          .add(flag("value_norm", true, "multiply weights by the norm of the value"), &S::value_norm)
+          .add(real("epsilon", 0, "added to a weight before the multiplication by the norm of the value"), &S::epsilon);
   return all;
 }
 
@@ -192,18 +194,18 @@ const Fields<ExpectedSetting>& fields() {
 Descriptor describe_expected_attention() {
   Descriptor d;
   d.name = "expected_attention";
-  d.sentence = "Keeps the prompt tokens that queries yet to come are expected to attend to, and everything generated.";
+  d.sentence = "Keeps the prompt tokens to which future queries are expected to attend, and all generated tokens.";
   d.category = "drop";
   d.paper = "Devoto et al., Expected Attention, 2025 (arXiv 2510.00636)";
   d.parameters = fields().parameters();
-  d.budget_convention = "retained: of the prompt, the sink included; generated tokens come on top";
-  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b a step", "prompt: 4·n_q·S·d² FLOP",
+  d.budget_convention = "retained: prompt tokens, including the sink; generated tokens are kept in addition";
+  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step", "prompt: 4·n_q·S·d² FLOP",
                 "storage: 2·n_kv·(min(S, budget) + T)·d·b"};
   d.differences = {
-      "queries are those of the trace, turned back by its rotary embedding; the released code makes them from hidden "
-      "states and refuses models that normalise queries",
-      "every KV head keeps as many tokens; kvpress recommends AdaKV's budgets around it, which are left out",
-      "the prompt alone is compressed; the paper also compresses what is generated"};
+      "queries are those of the trace, with its rotary embedding undone; the released code computes them from hidden "
+      "states and rejects models that normalise queries",
+      "every KV head keeps the same number of tokens; kvpress recommends AdaKV's head budgets, which are not modelled",
+      "only the prompt is compressed; the paper also compresses generated tokens"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) { return evicts_once(values.integer("budget")); };
   d.needs = [](const ParameterValues& values, const Lengths&) {
     const ExpectedSetting s = fields().read(values);

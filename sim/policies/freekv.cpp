@@ -284,28 +284,31 @@ const Fields<Setting>& fields() {
           .add(budget_parameter("tokens attended to"), &S::budget)
           .add(whole("sink", 0, "tokens", "first tokens always attended to"), &S::sink)
           .add(whole("recent", 0, "tokens",
-                     "local window: the partial page and the last recent / page full pages, about"),
+                     "local window: the partial page and about recent / page full pages before it"),
                &S::recent)
           .add(page_parameter(32), &S::page)
-          .add(real("tau", 0.8, "a head whose query's cosine with the last one is below this is corrected", -1),
+          .add(real("tau", 0.8, "heads are corrected if the cosine of the query with the last one is below this", -1),
                &S::tau)
-          .add(flag("speculation", true,
-                    "attend to what the last step's query chose; false: select and recall before attention"),
-               &S::speculation)
-          .add(flag("correction", true, "correct heads whose query turned too far"), &S::correction)
+          .add(
+              flag(
+                  "speculation", true,
+                  "attend to the pages that the last step's query selected; false: select and recall before attention"),
+              &S::speculation)
+          .add(flag("correction", true, "correct heads whose query has changed direction (tau)"), &S::correction)
           .add(choice("layout", {"hybrid", "nhd"},
-                      "host pages head by head, converted on arrival (hybrid), or token by token (nhd)"),
+                      "layout of host pages: head by head, converted on arrival (hybrid), or token by token (nhd)"),
                &S::layout, {HostLayout::kHnd, HostLayout::kNhd})
           .add(recall_parameter())
           .add(flag("double_buffering", true, "two staging buffers on two streams (hybrid layout)"),
                &S::double_buffering)
           .add(choice("summary", {"min_max", "cuboid_mean"},
-                      "summary of a page: smallest and largest, or centre ± mean distance"),
+                      "summary of a page: minimum and maximum, or centre ± mean distance"),
                &S::summary, {Summary::kMinMax, Summary::kCuboidMean})
           .add(group_parameter({"mean_weights", "sum_weights", "max_weights", "mean_scores", "sum_scores", "max_scores",
                                 "mean_query", "max_query"}),
                &S::group)
-          .add(choice("budget_convention", {"attended", "selected"}, "whether the budget counts sink and recent"))
+          .add(choice("budget_convention", {"attended", "selected"},
+                      "quantity that the budget counts: with sink and recent (attended) or without (selected)"))
           .add(runtime_parameter(), &S::python);
   return all;
 }
@@ -322,7 +325,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   const bool covers_all = s.budget >= lengths.bound();
   if (!covers_all && s.chosen() < 1) {
     throw UserError(values.where("budget"),
-                    fmt::format("a budget of {} tokens must hold sink ({}), recent ({}) and one page of {}", s.budget,
+                    fmt::format("budget ({} tokens) is smaller than sink ({}), recent ({}) and one page ({})", s.budget,
                                 s.sink, s.recent, s.page));
   }
   return std::make_unique<FreeKv>(s, covers_all);
@@ -333,16 +336,17 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 Descriptor describe_freekv() {
   Descriptor d;
   d.name = "freekv";
-  d.sentence = "Keeps pages in host memory and attends to those that the last step's query chose, recalled meanwhile.";
+  d.sentence =
+      "Keeps pages in host memory and attends to those selected by the last step's query, recalled concurrently.";
   d.category = "retrieval (host)";
   d.paper = "Liu et al., FreeKV, 2025 (arXiv 2505.13109)";
   d.parameters = fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
   d.budget_convention =
-      "attended: sink, window and selected pages (up to a page more while the last one fills); selected: "
-      "the selected pages alone";
+      "attended: sink, window and selected pages (up to one page more while the last one is not full); selected: the "
+      "selected pages only";
   d.formulas = {
-      "traffic: 2·n_kv·budget·d·b a step; beside it 2·n_kv·⌈L/p⌉·d·b of summaries and 2·p·d·b a missing page and "
+      "traffic: 2·n_kv·budget·d·b per step; in addition 2·n_kv·⌈L/p⌉·d·b of summaries and 2·p·d·b per missing page and "
       "KV head from the host",
       "storage: HBM 2·n_kv·(budget + ⌈L/p⌉)·d·b, pinned DRAM 2·n_kv·L·d·b"};
   d.differences = {
@@ -350,7 +354,7 @@ Descriptor describe_freekv() {
       "selection follows the paper and the accuracy code; the released runtime has ArkVale's digests and mean raw "
       "scores: summary: cuboid_mean, group: mean_scores",
       "double buffering alternates by KV head, as in the released runtime, not by page as in the paper",
-      "the first layer is compressed by default; the paper leaves it: first_dense_layers: 1"};
+      "the first layer is compressed by default; the paper leaves it uncompressed: first_dense_layers: 1"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     const Setting s = read_setting(values);
     BudgetRule rule{.tokens = s.budget, .extra = s.page - 1, .slack = 4 * s.page};

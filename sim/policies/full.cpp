@@ -99,15 +99,15 @@ bool on_cpu(const ParameterValues& values) { return values.text("attention") == 
 Descriptor describe_full() {
   Descriptor d;
   d.name = "full";
-  d.sentence = "Keeps every token and attends to every token: the reference in accuracy, memory and time.";
+  d.sentence = "Keeps all tokens and attends to all of them: the reference for accuracy, memory and time.";
   d.for_latent = true;
   d.category = "none";
   d.paper = "Vaswani et al., Attention Is All You Need, 2017 (arXiv 1706.03762)";
-  d.parameters = {choice("attention", {"gpu", "cpu"}, "where the cache lies and attention is computed")};
-  d.formulas = {"traffic: 2·n_kv·L·d·b a step", "storage: 2·n_kv·L·d·b"};
+  d.parameters = {choice("attention", {"gpu", "cpu"}, "location of the cache and of attention")};
+  d.formulas = {"traffic: 2·n_kv·L·d·b per step", "storage: 2·n_kv·L·d·b"};
   d.stages = [](const ParameterValues& values, const Lengths&) {
     if (on_cpu(values))
-      throw UserError(values.where("attention"), "attention: on the CPU, full is no stage of another policy");
+      throw UserError(values.where("attention"), "attention: cpu cannot be a stage of another policy");
     return Stages{keep_all(), read_all()};
   };
   d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {

@@ -200,13 +200,14 @@ const Fields<H2oSetting>& fields() {
   using S = H2oSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens held a list between steps"), &S::quota, &Quota::budget)
+          .add(budget_parameter("tokens per list kept between steps"), &S::quota, &Quota::budget)
           .add(whole_or("recent", "half", "tokens",
-                        "last tokens that are never evicted, the current one included; half: of the budget", 0, 1e9),
+                        "last tokens that are never evicted, including the current one; half: half of the budget", 0,
+                        1e9),
                &S::quota, &Quota::recent)
           .add(sink_parameter(), &S::quota, &Quota::sink)
           .add(group_parameter({"mean_weights", "sum_weights", "max_weights", "per_head"}), &S::group)
-          .add(flag("decode_eviction", true, "evict after each step, too; false: only after the prompt"),
+          .add(flag("decode_eviction", true, "also evict after each step; false: only after the prompt"),
                &S::every_step)
           .add(block_parameter(), &S::block)
           .add(column_sums_parameter(), &S::materialise);
@@ -225,18 +226,18 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 
 Parameter column_sums_parameter() {
   return choice("column_sums", {"recompute", "materialise"},
-                "how the prompt's weights are summed: a second pass over queries and keys, or by writing them all");
+                "method of summing the prompt's weights: a second pass over queries and keys, or writing all weights");
 }
 
 Descriptor describe_h2o() {
   Descriptor d;
   d.name = "h2o";
-  d.sentence = "Keeps the last tokens and those that have collected the most attention so far.";
+  d.sentence = "Keeps the last tokens and those that have received the most attention so far.";
   d.category = "drop";
   d.paper = "Zhang et al., H2O, NeurIPS 2023 (arXiv 2306.14048)";
   d.parameters = fields().parameters();
-  d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";
-  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b a step, n_q·(budget + 1)·4 of weights written and read, totals",
+  d.budget_convention = "retained: a step attends to budget + 1 tokens, including the current one, then evicts one";
+  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b per step, n_q·(budget + 1)·4 of weights written and read, totals",
                 "prompt: n_q·S·(S + 1)·d FLOP for the column sums",
                 "storage: 2·n_kv·(budget + 1)·d·b + 4·n_kv·(budget + 1) (n_q instead of n_kv per head)"};
   d.differences = {

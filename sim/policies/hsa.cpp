@@ -302,21 +302,20 @@ const Fields<HsaSetting>& hsa_fields() {
   using S = HsaSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(whole_or(
-              "max_new_tokens", "decode_steps", "tokens",
-              "T_max: generated tokens planned for; page summaries have room for them (RocketKV: also taken from "
-              "what the prompt keeps); 0: the paper's formula without it",
-              0, 1e9))
+          .add(whole_or("max_new_tokens", "decode_steps", "tokens",
+                        "T_max: planned number of generated tokens, for which page summaries are allocated (RocketKV: "
+                        "also subtracted from the prompt's budget); 0: the paper's formula without it",
+                        0, 1e9))
           .add(group_parameter(
                    {"mean_weights", "sum_weights", "max_weights", "sum_scores", "mean_scores", "max_scores"}),
                &S::group)
           .add(choice("dims_rounding", {"down", "nearest"},
-                      "rounding of the number of head dimensions that the estimate reads"),
+                      "rounding of the number of head dimensions read by the estimate"),
                &S::nearest_dims)
           .add(flag("norm_correction", true,
-                    "scale each head's estimate by the share of ‖q‖₁ that the chosen dimensions hold"),
+                    "scale each head's estimate by the share of ‖q‖₁ in the selected dimensions"),
                &S::norm_correction)
-          .add(choice("zero_sign", {"min", "max"}, "bound that a dimension takes whose queries sum to 0"),
+          .add(choice("zero_sign", {"min", "max"}, "bound for a dimension in which the sum of queries is 0"),
                &S::zero_is_max);
   return all;
 }
@@ -346,14 +345,14 @@ Descriptor describe_hsa() {
   Descriptor d;
   d.name = "hsa";
   d.sentence =
-      "Keeps everything on the GPU and finds tokens by a few head dimensions of page bounds (RocketKV's second stage).";
+      "Keeps everything on the GPU and finds tokens by a few dimensions of page bounds (RocketKV's second stage).";
   d.category = "retrieval (GPU)";
   d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051), algorithm 1";
   d.parameters = fields().parameters();
   d.budget_convention =
       "traffic: all KV-equivalent bytes of a step in units of one token's keys and values; ⌊budget / 2⌋ "
       "tokens are attended to";
-  d.formulas = {"traffic: n_kv·⌈L/p⌉·k1·b + 2·n_kv·⌊t/2⌋·d·b a step, about 2·n_kv·t·d·b",
+  d.formulas = {"traffic: n_kv·⌈L/p⌉·k1·b + 2·n_kv·⌊t/2⌋·d·b per step, about 2·n_kv·t·d·b",
                 "storage: 2·n_kv·(L + ⌈L/p⌉)·d·b"};
   d.differences = {
       "k1 is rounded down (the Hugging Face code; its gpt-fast code rounds to nearest: dims_rounding: nearest)",

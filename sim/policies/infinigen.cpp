@@ -71,7 +71,7 @@ class SpeculatedHead {
     const trace::TraceInfo& info = layer_.info();
     const auto n = static_cast<std::size_t>(info.prompt_queries());
     if (n == 0) {
-      throw UserError({}, "infinigen chooses columns by the prompt's queries: the trace holds none of them");
+      throw UserError({}, "infinigen selects columns by the prompt's queries, but the trace has none");
     }
     std::vector<float> out;
     for (int g = 0; g < info.group(); ++g) {
@@ -293,21 +293,22 @@ const Fields<Setting>& fields() {
   using S = Setting;
   static const Fields<S> all =
       Fields<S>()
-          .add(real("alpha", 4,
-                    "tokens whose partial score, scaled by 1 / √d, lies less than this below the largest are wanted", 0,
-                    1e9),
-               &S::alpha)
+          .add(
+              real("alpha", 4,
+                   "tokens are requested if their partial score, scaled by 1 / √d, is less than this below the largest",
+                   0, 1e9),
+              &S::alpha)
           .add(real("partial_ratio", 0.2, "share of the columns of queries and keys that speculation uses", 1e-3),
                &S::ratio)
-          .add(real("max_share", 0.2, "share of all tokens that a head fetches at most", 1e-6), &S::max_share)
-          .add(flag("skew", true, "turn queries and keys so that few columns hold most of the query"), &S::skew)
-          .add(basis_parameter("where the directions that they are turned into come from"))
+          .add(real("max_share", 0.2, "largest share of all tokens that a head fetches", 1e-6), &S::max_share)
+          .add(flag("skew", true, "rotate queries and keys so that few columns contain most of the query"), &S::skew)
+          .add(basis_parameter("source of the directions of this rotation"))
           .add(real("query_cosine", 1,
-                    "cosine between the query foretold from the layer before and the real one; 1: foretold exactly"),
+                    "cosine between the query predicted from the layer before and the true one; 1: exact prediction"),
                &S::cosine)
-          .add(whole("seed", 1, "", "draws how a foretold query is off"), &S::seed)
+          .add(whole("seed", 1, "", "seed of the errors of predicted queries"), &S::seed)
           .add(flag("overlap", true,
-                    "speculate and fetch while the layer before works; false: each layer waits for its own fetch"),
+                    "predict and fetch while the layer before is computed; false: each layer waits for its own fetch"),
                &S::overlap);
   return all;
 }
@@ -318,7 +319,7 @@ Descriptor describe_infinigen() {
   Descriptor d;
   d.name = "infinigen";
   d.sentence =
-      "Keeps pairs in host memory and, while a layer works, fetches those that its input foretells the next will need.";
+      "Keeps pairs in host memory and, during each layer, fetches those that it predicts the next layer needs.";
   d.category = "retrieval (host)";
   d.paper = "Lee et al., InfiniGen, OSDI 2024 (arXiv 2406.19707)";
   d.parameters = fields().parameters();
@@ -328,22 +329,20 @@ Descriptor describe_infinigen() {
       "attention a step",
       "storage: HBM n_kv·L·d'·b + n_q·d'·hidden·b, DRAM 2·n_kv·L·d·b"};
   d.differences = {
-      "a trace holds no weights: the foretold query is the real one, turned to query_cosine; at 1 speculation is "
-      "better "
-      "than any model's",
-      "skewing follows from the prompt queries that the trace holds; the released code makes it from other text: "
-      "basis: FILE, measured on other traces",
-      "selects for a KV head by the mean over its query heads; the released models are multi-head",
-      "the first two layers, which the released code loads whole, are like the others by default: first_dense_layers: "
-      "2 "
-      "(kept on the GPU)",
+      "traces do not contain the weights: the predicted query is the true one, rotated to a cosine of query_cosine; at "
+      "1 the prediction is better than any model's",
+      "skewing is computed from the prompt queries in the trace; the released code computes it from other text: basis: "
+      "FILE, measured on other traces",
+      "selects for each KV head by the mean over its query heads; the released models have multi-head attention",
+      "the first two layers, which the released code loads completely, are treated like the others by default: "
+      "first_dense_layers: 2 (kept on the GPU)",
       "the released loop synchronises the device every layer: overlap: false",
-      "the host's pool holds all tokens; eviction from it is left out"};
+      "host memory contains all tokens; eviction from it is not modelled"};
   d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
     Setting s = fields().read(values);
     s.basis = load_basis(values, "queries");
     if (s.basis != nullptr && !s.skew) {
-      throw UserError(values.where("basis"), "a basis is what queries and keys are turned into: it needs skew: true");
+      throw UserError(values.where("basis"), "basis requires skew: true");
     }
     return std::make_unique<InfiniGen>(s);
   };

@@ -163,13 +163,13 @@ const Fields<InfLlmSetting>& fields() {
   using S = InfLlmSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens attended to a KV head, first and last blocks among them", 6144), &S::budget)
+          .add(budget_parameter("tokens attended to per KV head, including first and last blocks", 6144), &S::budget)
           .add(page_parameter(64), &S::page)
           .add(whole("sink", 64, "tokens", "first tokens, whose blocks are always read"), &S::sink)
-          .add(whole("recent", 2048, "tokens", "last blocks of so many tokens are always read"), &S::recent)
-          .add(whole("kernel", 32, "tokens", "run of keys that one mean is taken of", 1, 65536), &S::kernel)
-          .add(whole("stride", 16, "tokens", "from the start of a run to the next", 1, 65536), &S::stride)
-          .add(whole("dense_below", 8192, "tokens", "contexts of at most this many are attended to whole"),
+          .add(whole("recent", 2048, "tokens", "last tokens, whose blocks are always read"), &S::recent)
+          .add(whole("kernel", 32, "tokens", "tokens per mean key", 1, 65536), &S::kernel)
+          .add(whole("stride", 16, "tokens", "distance between the starts of two runs", 1, 65536), &S::stride)
+          .add(whole("dense_below", 8192, "tokens", "contexts of at most this many tokens are attended to in full"),
                &S::dense_below);
   return all;
 }
@@ -179,7 +179,7 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
   s.covers_all = std::max(s.budget, s.dense_below) >= lengths.bound();
   if (s.chosen() < 1 && !s.covers_all) {
     throw UserError(values.where("budget"),
-                    fmt::format("a budget of {} blocks leaves none to choose after {} first and {} last ones",
+                    fmt::format("a budget of {} blocks leaves none to select after {} first and {} last ones",
                                 s.budget / s.page, s.blocks(s.sink), s.blocks(s.recent)));
   }
   return {keep_all(), std::make_unique<InfLlm>(s)};
@@ -190,17 +190,18 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
 Descriptor describe_infllm_v2() {
   Descriptor d;
   d.name = "infllm_v2";
-  d.sentence = "Keeps everything on the GPU and reads the blocks that the means of short runs of their keys point to.";
+  d.sentence = "Keeps everything on the GPU and reads the blocks with the best means of short runs of keys.";
   d.category = "retrieval (GPU)";
   d.paper = "Zhao et al., InfLLM-V2, 2025 (arXiv 2509.24663)";
   d.parameters = fields().parameters();
-  d.budget_convention = "attended: ⌊budget / page⌋ blocks a KV head, first and last ones among them";
-  d.formulas = {"traffic: n_kv·(L/stride)·d·b + 2·n_kv·budget·d·b a step",
+  d.budget_convention = "attended: ⌊budget / page⌋ blocks per KV head, including first and last ones";
+  d.formulas = {"traffic: n_kv·(L/stride)·d·b + 2·n_kv·budget·d·b per step",
                 "storage: 2·n_kv·L·d·b + n_kv·(L/stride)·d·b"};
   d.differences = {
-      "the models are trained with this attention; a trace of another model shows what it selects without training",
-      "attention over the prompt is dense; InfLLM-V2 selects blocks there, too",
-      "scores are softmax weights over all runs; the released kernels take the sum of exponentials from coarser runs"};
+      "the models are trained with this attention; a trace of another model shows its selections without training",
+      "attention over the prompt is dense; InfLLM-V2 selects blocks there as well",
+      "scores are softmax weights over all runs; the released kernels compute the sum of exponentials from coarser "
+      "runs"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     const InfLlmSetting s = fields().read(values);
     return chooses(std::max(s.budget, s.dense_below), s.budget / s.page * s.page, s.page - 1, lengths.prompt_tokens);

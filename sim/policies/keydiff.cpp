@@ -222,12 +222,12 @@ const Fields<KeyDiffSetting>& fields() {
   using S = KeyDiffSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens held a KV head between steps"), &S::quota, &Quota::budget)
+          .add(budget_parameter("tokens per KV head kept between steps"), &S::quota, &Quota::budget)
           .add(choice("anchor", {"mean", "mean_raw", "median", "pairwise"},
-                      "what keys are compared with: the mean of the normalised keys, of the keys as they are, "
-                      "their median, or each other"),
+                      "anchor that keys are compared with: mean of the normalised keys, mean of the unnormalised keys, "
+                      "their median, or all pairs"),
                &S::anchor)
-          .add(choice("metric", {"cosine", "dot", "euclid"}, "how they are compared"), &S::metric)
+          .add(choice("metric", {"cosine", "dot", "euclid"}, "measure of similarity"), &S::metric)
           .add(real("recent_fraction", 0.0, "share of the budget for the last tokens, which are never evicted", 0,
                     0.999999),
                &S::recent_fraction)
@@ -244,13 +244,13 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   if (s.recent_fraction > 0) {
     if (s.quota.recent > 0) {
       throw UserError(values.where("recent"),
-                      "recent and recent_fraction both say how many last tokens stay: give one");
+                      "recent and recent_fraction both set the number of last tokens: give one");
     }
     // Rounds down, with a tolerance: 0.1 · 30 is 3, although the floating-point product may be smaller.
     s.quota.recent =
         static_cast<std::int64_t>(std::floor(s.recent_fraction * static_cast<double>(s.quota.budget) + 1e-9));
     if (s.quota.sink + s.quota.recent > s.quota.budget) {
-      throw UserError(values.where("recent_fraction"), "sink and the recent fraction do not fit into the budget");
+      throw UserError(values.where("recent_fraction"), "sink and the recent fraction together exceed the budget");
     }
   }
   return std::make_unique<KeyDiff>(s);
@@ -354,12 +354,12 @@ KeyDiffOperations count_keydiff(double n, double d) {
 Descriptor describe_keydiff() {
   Descriptor d;
   d.name = "keydiff";
-  d.sentence = "Keeps the keys that are least like the mean key, without looking at any query.";
+  d.sentence = "Keeps the keys that are least similar to the mean key, independent of queries.";
   d.category = "drop";
   d.paper = "Park et al., KeyDiff, 2025 (arXiv 2504.15364)";
   d.parameters = fields().parameters();
-  d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";
-  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b a step, and n_kv·(budget + 1)·d·b to rank the keys",
+  d.budget_convention = "retained: a step attends to budget + 1 tokens, including the current one, then evicts one";
+  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b per step, and n_kv·(budget + 1)·d·b to rank the keys",
                 "ranking n keys: 3nd + n + d multiplications, 3nd − n − 1 additions, 2n + 1 divisions, n + 1 roots",
                 "storage: 2·n_kv·(budget + 1)·d·b"};
   d.differences = {"the paper's sections disagree on whether keys are normalised before the mean: anchor: mean_raw",

@@ -85,9 +85,8 @@ const Fields<NormSetting>& fields() {
   using S = NormSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("prompt tokens kept a KV head"), &S::quota, &Quota::budget)
-          .add(whole("prune_after", 0, "tokens",
-                     "prompts (or, in blocks, what was read so far) shorter than this stay whole"),
+          .add(budget_parameter("prompt tokens kept per KV head"), &S::quota, &Quota::budget)
+          .add(whole("prune_after", 0, "tokens", "no eviction before this many prompt tokens have been read"),
                &S::prune_after)
           .add(block_parameter(), &S::block)
           .add(sink_parameter(), &S::quota, &Quota::sink)
@@ -100,12 +99,12 @@ const Fields<NormSetting>& fields() {
 Descriptor describe_keyl2norm() {
   Descriptor d;
   d.name = "keyl2norm";
-  d.sentence = "Keeps the prompt tokens whose keys have the smallest norm, and everything generated.";
+  d.sentence = "Keeps the prompt tokens whose keys have the smallest norm, and all generated tokens.";
   d.category = "drop";
   d.paper = "Devoto et al., L2 Norm-Based KV Cache Compression, EMNLP 2024 (arXiv 2406.11430)";
   d.parameters = fields().parameters();
-  d.budget_convention = "retained: of the prompt; generated tokens come on top";
-  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b a step", "prompt: n_kv·S·d·b to read the keys",
+  d.budget_convention = "retained: prompt tokens; generated tokens are kept in addition";
+  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step", "prompt: n_kv·S·d·b to read the keys",
                 "storage: 2·n_kv·(min(S, budget) + T)·d·b"};
   d.differences = {"the released code keeps a ratio of the prompt, and only from 2048 tokens on: prune_after: 2048",
                    "some code leaves the first two layers uncompressed: first_dense_layers: 2"};

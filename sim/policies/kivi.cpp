@@ -55,8 +55,8 @@ class KiviHead final : public HeadRetrieval {
     selector_->step(t, out);
     if (!selector_->output(0).empty()) {
       throw UserError(
-          "kivi's selector gives attention outputs of its own, which pairs in few bits would change "
-          "(sparq: mean_value: false)");
+          "kivi's selector computes its own attention outputs, which quantised pairs would change (sparq: mean_value: "
+          "false)");
     }
     attend_to_selected(t, out);
   }
@@ -289,12 +289,12 @@ const Fields<KiviSetting>& fields() {
   using S = KiviSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(whole("key_bits", 2, "bits", "of a packed key element", 1, 8), &S::key_bits)
-          .add(whole("value_bits", 2, "bits", "of a packed value element", 1, 8), &S::value_bits)
+          .add(whole("key_bits", 2, "bits", "bits of a packed key element", 1, 8), &S::key_bits)
+          .add(whole("value_bits", 2, "bits", "bits of a packed value element", 1, 8), &S::value_bits)
           .add(whole("quant_group", 32, "elements",
                      "tokens of a key channel, or channels of a value, that share a scale", 1, 65536),
                &S::group)
-          .add(whole("residual", 32, "tokens", "R: newest tokens left in half precision; a multiple of quant_group", 1),
+          .add(whole("residual", 32, "tokens", "R: newest tokens kept in half precision; a multiple of quant_group", 1),
                &S::residual);
   return all;
 }
@@ -312,7 +312,8 @@ KiviSetting read_kivi(const ParameterValues& values) {
 
 std::vector<Parameter> quantisation_parameters() {
   std::vector<Parameter> all = fields().parameters();
-  all.insert(all.begin(), choice("quantisation", {"none", "kivi"}, "whether what is kept is packed as KIVI does"));
+  all.insert(all.begin(),
+             choice("quantisation", {"none", "kivi"}, "format of the kept pairs: as they are, or packed like KIVI's"));
   return all;
 }
 
@@ -323,23 +324,23 @@ std::unique_ptr<Retrieval> read_as_stored(const ParameterValues& values) {
 Descriptor describe_kivi() {
   Descriptor d;
   d.name = "kivi";
-  d.sentence = "Keeps and reads every pair, most of them in few bits: keys by channel, values by token.";
+  d.sentence = "Keeps and reads all pairs, most of them in few bits: keys by channel, values by token.";
   d.packs_cache = true;
   d.category = "quantisation";
   d.paper = "Liu et al., KIVI, ICML 2024 (arXiv 2402.02750)";
   d.parameters = fields().parameters();
-  d.parameters.push_back(policy_parameter("selector", "full", "what keeps and chooses among the packed pairs"));
+  d.parameters.push_back(policy_parameter("selector", "full", "policy that keeps and selects the packed pairs"));
   d.formulas = {
-      "traffic: n_kv·[(L − r_k) + (L − r_v)]·d·(bits/8 + 4/group) + n_kv·(r_k + r_v)·d·2 a step, r_k = ((L − 1) mod R) "
-      "+ "
-      "1, r_v = min(L, R + 1)",
-      "arithmetic: 4 operations to unpack an element, on the vector units beside the reading; products on tensor cores",
+      "traffic: n_kv·[(L − r_k) + (L − r_v)]·d·(bits/8 + 4/group) + n_kv·(r_k + r_v)·d·2 per step, r_k = ((L − 1) mod "
+      "R) + 1, r_v = min(L, R + 1)",
+      "arithmetic: 4 operations to unpack an element, on the vector units, concurrent with the reads; products on "
+      "tensor cores",
       "storage: the same bytes"};
   d.differences = {
-      "a residual of 32 tokens, as the released example; the paper's runs on LongBench have 128: residual: 128",
+      "a residual of 32 tokens, as in the released example; the paper's runs on LongBench have 128: residual: 128",
       "scales and minima are not rounded to half precision",
-      "a selector's index is over the keys before quantisation, and what it reads is charged as if the newest residual "
-      "tokens of it were in half precision",
+      "a selector's index is over the keys before quantisation, and its selection is charged as if the newest residual "
+      "tokens in it were in half precision",
       "dequantisation is part of the attention kernel and its arithmetic is not charged"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kRoundingUnseen}; };
   d.stages = [](const ParameterValues& values, const Lengths& lengths) {

@@ -31,7 +31,7 @@ KiviSetting read_kivi(const ParameterValues& values);
 
 // The reason why replayed attention does not show the loss from rounding.
 inline constexpr const char* kRoundingUnseen =
-    "it rounds what it keeps, and the attention on targets that scores rest on does not see rounding";
+    "it rounds the cache, and scores are based on the attention on targets, which does not show rounding";
 
 // For policies that read everything they keep: the parameter `quantisation` (none or kivi) with KIVI's parameters, and
 // the second stage for their values. Not after a first stage that selects by query head.

@@ -154,20 +154,20 @@ const Fields<Setting>& fields() {
   using S = Setting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("k: tokens attended to a selecting head"), &S::budget)
+          .add(budget_parameter("k: tokens attended to per selecting head"), &S::budget)
           .add(whole("dims", 32, "dimensions",
-                     "r: leading principal components that the estimate reads, at most the head dimension", 1, 65536),
+                     "r: leading principal components read by the estimate, at most the head dimension", 1, 65536),
                &S::dims)
-          .add(whole("recent", 0, "tokens", "last tokens always attended to, the current one included"), &S::recent)
+          .add(whole("recent", 0, "tokens", "last tokens always attended to, including the current one"), &S::recent)
           .add(group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights",
                                 "per_head"}),
                &S::group)
           .add(whole("calibration_tokens", 0, "tokens",
-                     "first prompt tokens whose keys give the principal components; 0: all of the prompt"),
+                     "first prompt tokens from whose keys the principal components are computed; 0: all of them"),
                &S::calibration)
-          .add(basis_parameter("where the principal components come from"))
+          .add(basis_parameter("source of the principal components"))
           .add(choice("calibrate_on", {"keys", "keys_before_rope"},
-                      "components of the cached keys, or of the keys before rotary position embedding"),
+                      "keys whose components are used: as cached, or before rotary position embedding"),
                &S::before_rope);
   return all;
 }
@@ -180,8 +180,7 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
   }
   s.covers_all = s.budget >= lengths.bound();
   if (s.recent > s.budget) {
-    throw UserError(values.where("recent"),
-                    fmt::format("recent ({}) must fit into the budget ({})", s.recent, s.budget));
+    throw UserError(values.where("recent"), fmt::format("recent ({}) exceeds the budget ({})", s.recent, s.budget));
   }
   return {keep_all(), std::make_unique<Loki>(s)};
 }
@@ -196,13 +195,13 @@ Descriptor describe_loki() {
   d.paper = "Singhania et al., Loki, NeurIPS 2024 (arXiv 2406.02542)";
   d.parameters = fields().parameters();
   d.budget_convention = "attended: per KV head, or per query head with group: per_head";
-  d.formulas = {"traffic: n_kv·L·r·b + n_kv·d²·b + 2·n·budget·d·b a step, n = n_q per head, else n_kv",
+  d.formulas = {"traffic: n_kv·L·r·b + n_kv·d²·b + 2·n·budget·d·b per step, n = n_q per head, otherwise n_kv",
                 "storage: 2·n_kv·L·d·b + n_kv·d²·b"};
   d.differences = {
-      "components follow from the prompt's own keys; the paper calibrates once on WikiText-103, which fits less well: "
-      "basis: FILE, measured on other traces",
+      "components are computed from the prompt's own keys; the paper calibrates once on WikiText-103, which fits less "
+      "well: basis: FILE, measured on other traces",
       "the released code selects per query head: group: per_head",
-      "r is a number of dimensions; the released code may derive it from a share of explained variance"};
+      "r is a number of dimensions; the released code can derive it from a share of explained variance"};
   d.stages = make;
   return d;
 }

@@ -302,13 +302,13 @@ const Fields<Setting>& fields() {
   using S = Setting;
   static const Fields<S> all =
       Fields<S>()
-          .add(whole("hash_bits", 10, "", "random hyperplanes a table (K)", 1, 16), &S::bits)
+          .add(whole("hash_bits", 10, "", "random hyperplanes per table (K)", 1, 16), &S::bits)
           .add(whole("hash_tables", 150, "", "tables (L)", 2, 1000), &S::tables)
-          .add(whole("min_collisions", 2, "", "tables in which a sampled key shares the query's bucket", 1, 2),
+          .add(whole("min_collisions", 2, "", "number of tables in which a sampled key is in the query's bucket", 1, 2),
                &S::collisions)
-          .add(flag("centre", true, "keys are centred before hashing"), &S::centre)
-          .add(flag("estimator", true, "weights are divided by the probability of being sampled"), &S::estimator)
-          .add(whole("seed", 1, "", "of the random hyperplanes", 0, 1e15), &S::seed)
+          .add(flag("centre", true, "centre keys before hashing"), &S::centre)
+          .add(flag("estimator", true, "divide weights by the sampling probability"), &S::estimator)
+          .add(whole("seed", 1, "", "seed of the random hyperplanes", 0, 1e15), &S::seed)
           .add(static_fields(4, 64), &S::fixed);
   return all;
 }
@@ -324,19 +324,18 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths&) {
 Descriptor describe_magicpig() {
   Descriptor d;
   d.name = "magicpig";
-  d.sentence = "Samples keys by hashing them, attends to the sample on the CPU and corrects for its probabilities.";
+  d.sentence = "Samples keys by hashing, attends to the sample on the CPU and corrects for the sampling probabilities.";
   d.category = "retrieval (CPU)";
   d.paper = "Chen et al., MagicPIG, ICLR 2025 (arXiv 2410.16179)";
   d.parameters = fields().parameters();
   d.formulas = {
       "traffic: GPU d·K·L·b + 2·n_kv·(sink + recent + generated)·d·b; CPU n_q·(S + 8·L + 4·looked up + sampled·(2·d·b "
-      "+ "
-      "4)); to the host n_q·(4·L + d·b), back n_q·(d·b + 4) a step",
+      "+ 4)); to the host n_q·(4·L + d·b), back n_q·(d·b + 4) per step",
       "storage: GPU static KV; host KV + n_kv·(4·L·S + 8·L·2^K + 4·S)"};
-  d.differences = {"samples have no fixed size: there is no budget",
-                   "one set of hyperplanes for all layers and heads, as the released server; its accuracy reference "
-                   "has one a KV head and 16 layers",
-                   "the released code leaves layers 0, 16, 32, … dense; here only layers at the start can be"};
+  d.differences = {"there is no budget, because samples have no fixed size",
+                   "one set of hyperplanes for all layers and heads, as in the released server; its accuracy reference "
+                   "has one per KV head and 16 layers",
+                   "the released code leaves layers 0, 16, 32, … dense; here only first layers can be"};
   d.make = make;
   return d;
 }

@@ -120,7 +120,7 @@ class MInference final : public SparsePrompt {
     const std::int64_t prompt = info.prompt_tokens;
     if (!s_.a_shape) {
       require_prompt_queries(info, std::max<std::int64_t>(0, prompt - kLooking),
-                             "minference finds its pattern by the last 64 queries of the prompt");
+                             "minference derives its pattern from the last 64 queries of the prompt");
     }
     PromptAttention out{true, 0, 0};
     for (int q = 0; q < info.n_q_heads; ++q) {
@@ -171,10 +171,12 @@ const Fields<Setting>& fields() {
   static const Fields<S> all =
       Fields<S>()
           .add(then_parameter())
-          .add(whole("vertical", 1000, "keys", "columns of a head; a_shape: first tokens"), &S::vertical)
-          .add(whole("slash", 6096, "diagonals", "distances of a head; a_shape: last tokens before each query", 1),
+          .add(whole("vertical", 1000, "keys", "number of columns of a head; a_shape: number of first tokens"),
+               &S::vertical)
+          .add(whole("slash", 6096, "diagonals",
+                     "number of diagonals of a head; a_shape: number of last tokens before each query", 1),
                &S::slash)
-          .add(choice("pattern", {"vertical_slash", "a_shape"}, "what all heads compute"), &S::a_shape);
+          .add(choice("pattern", {"vertical_slash", "a_shape"}, "pattern of all heads"), &S::a_shape);
   return all;
 }
 
@@ -183,17 +185,17 @@ const Fields<Setting>& fields() {
 Descriptor describe_minference() {
   Descriptor d;
   d.name = "minference";
-  d.sentence = "Computes the prompt's attention on a few vertical and slash lines; decoding is another policy's.";
+  d.sentence = "Computes the prompt's attention on a few vertical and slash lines; another policy handles decoding.";
   d.category = "sparse prefill";
   d.paper = "Jiang et al., MInference 1.0, NeurIPS 2024 (arXiv 2407.02490)";
   d.parameters = fields().parameters();
-  d.formulas = {"prompt, a query head: 2·64·S·d FLOP and S·d·b read for the pattern, 4·d FLOP a pair left",
+  d.formulas = {"prompt, per query head: 2·64·S·d FLOP and S·d·b read for the pattern, 4·d FLOP per remaining pair",
                 "traffic of a step and storage: those of `then`"};
   d.differences = {
       "every head has the same number of lines; the released code assigns one of several sizes to each head (for "
       "Llama-3.1-8B six vertical-slash sizes, 1000 and 6096 in 279 of 1024 heads)",
-      "block-sparse heads, of which that configuration has none, are not there",
-      "keys and values of later layers are the trace's: what sparse attention changes in them is not seen"};
+      "block-sparse heads, of which that configuration has none, are not modelled",
+      "keys and values of later layers are those of the trace, without the effect of sparse attention on them"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kSparsePromptUnseen}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     return std::make_unique<MInference>(fields().read(values), read_then(values, lengths), values.where("then"));

@@ -222,12 +222,12 @@ const Fields<OmniSetting>& fields() {
   using S = OmniSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("prompt tokens that a filter layer chooses"), &S::budget)
+          .add(budget_parameter("prompt tokens that a filter layer selects"), &S::budget)
           .add(whole("first_filter", 2, "layers", "layers before the first filter layer, which are dense", 0, 1000),
                &S::first_filter)
           .add(whole("filter_layers", 3, "layers", "filter layers, evenly spaced", 1, 1000), &S::filter_layers)
           .add(group_parameter({"max_weights", "max_scores"}), &S::scores)
-          .add(choice("place", {"host", "gpu"}, "where the prompt's pairs of layers without a choice of their own lie"),
+          .add(choice("place", {"host", "gpu"}, "location of the prompt's pairs of the layers after filter layers"),
                &S::on_gpu);
   return all;
 }
@@ -237,25 +237,24 @@ const Fields<OmniSetting>& fields() {
 Descriptor describe_omnikv() {
   Descriptor d;
   d.name = "omnikv";
-  d.sentence =
-      "Lets a few layers that attend to everything choose the tokens that the layers after them fetch and read.";
+  d.sentence = "A few layers that attend to everything select the tokens that the layers after them fetch and read.";
   d.category = "retrieval (host)";
   d.paper = "Hao et al., OmniKV, ICLR 2025 (openreview ulCAPXYXfa)";
   d.parameters = fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.text("place") == "host" ? 1 : 0; };
-  d.budget_convention = "attended: of the prompt, in layers that take over a choice; generated tokens come on top";
+  d.budget_convention = "attended: prompt tokens, in the layers after filter layers; generated tokens in addition";
   d.formulas = {
-      "traffic: n_kv·S·d·b + 2·n_kv·L·d·b in a filter layer, 2·n_kv·(budget + T)·d·b in others a step, "
-      "2·n_kv·budget·d·b of it from the host",
+      "traffic per step: n_kv·S·d·b + 2·n_kv·L·d·b in a filter layer, 2·n_kv·(budget + T)·d·b in others, of which "
+      "2·n_kv·budget·d·b from the host",
       "storage: HBM 2·n_kv·L·d·b of dense and filter layers, 2·n_kv·(T + budget)·d·b of others, DRAM 2·n_kv·S·d·b"};
   d.differences = {
       "filter layers are evenly spaced; the released ones are chosen by hand for each model (2, 8 and 18 of the 32 of "
       "Llama-3-8B)",
-      "a replay shows the layers that take over a choice; where the trace lacks their filter layer, the captured layer "
-      "nearest to it chooses, and a trace of one layer chooses for itself, which is better than any other layer's "
-      "choice",
-      "every step fetches all that was chosen; page_cache keeps what steps before fetched",
-      "the choice by a window of queries (uniform, exponential) is left out"};
+      "a replay shows the layers after filter layers; if the trace lacks their filter layer, the captured layer "
+      "nearest to it selects, and in a trace of one layer that layer itself, which is better than any other layer's "
+      "selection",
+      "every step fetches all selected tokens; page_cache keeps those of earlier steps",
+      "selection by a window of queries (uniform, exponential) is not modelled"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     return BudgetRule{.tokens = values.integer("budget"), .generated_on_top = true};
   };

@@ -31,9 +31,8 @@ class SparsePrompt : public Policy {
 
 // The reason why a replay over given keys and values does not show such a policy's loss.
 inline constexpr const char* kSparsePromptUnseen =
-    "keys and values of a replay are those of full attention over the prompt, and what sparse attention changes in "
-    "them "
-    "is not seen";
+    "keys and values of a replay are those of full attention over the prompt, without the effect of sparse attention "
+    "on them";
 
 // Declares the parameter `then`, and makes the policy that it names.
 Parameter then_parameter();

@@ -135,10 +135,10 @@ const Fields<QuestPages>& fields() {
           .add(group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights",
                                 "mean_query", "max_query", "per_head"}),
                &S::group)
-          .add(flag("force_last_page", false, "the page of the current token is always read, inside the budget"))
+          .add(flag("force_last_page", false, "always read the page of the current token, within the budget"))
           .add(choice("budget_convention", {"attended", "traffic", "traffic_tokens"},
-                      "what the budget counts: tokens attended to, or all traffic of the step; traffic_tokens: as many "
-                      "tokens as that pays for, the last page cut"))
+                      "quantity that the budget counts: tokens attended to, or all traffic of the step; "
+                      "traffic_tokens: the same, with the last page cut to the tokens paid for"))
           .add(read_always_parameter("sink"), &S::sink)
           .add(read_always_parameter("recent"), &S::recent);
   return all;
@@ -151,7 +151,7 @@ QuestPages read_pages(const ParameterValues& values, const Lengths& lengths) {
   if (values.flag("force_last_page")) s.recent = std::max<std::int64_t>(s.recent, 1);
   if (const std::string& convention = values.text("budget_convention"); convention != "attended") {
     if (values.given("page")) {
-      throw UserError(values.where("page"), "under the traffic convention the page follows from the budget");
+      throw UserError(values.where("page"), "under the traffic convention the budget determines the page");
     }
     s.page = static_cast<int>(std::max<std::int64_t>(1, (lengths.bound() + s.budget - 1) / s.budget));
     s.one_bound = true;
@@ -170,14 +170,14 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
   if (s.covers_all) return {keep_all(), retrieve_quest_pages(s)};
   if (s.pages < 1) {
     throw UserError(values.where("budget"),
-                    fmt::format("a budget of {} tokens does not hold one page of {}", s.budget, s.page));
+                    fmt::format("budget ({} tokens) is smaller than one page ({} tokens)", s.budget, s.page));
   }
   // A window covers one more page than it fills unless it ends at a page boundary.
   const std::int64_t page = s.page, room = s.tokens > 0 ? std::max<std::int64_t>(1, s.tokens / page) : s.pages;
   const std::int64_t fixed = (s.sink + page - 1) / page + (s.recent > 0 ? (s.recent + page - 2) / page + 1 : 0);
   if (fixed > room) {
     throw UserError(values.where(values.given("sink") ? "sink" : "recent"),
-                    fmt::format("sink ({}) and recent ({}) tokens lie in up to {} pages of {}, but {} are read", s.sink,
+                    fmt::format("sink ({}) and recent ({}) tokens are in up to {} pages of {}, but {} are read", s.sink,
                                 s.recent, fixed, page, room));
   }
   return {keep_all(), retrieve_quest_pages(s)};
@@ -206,15 +206,15 @@ std::unique_ptr<Retrieval> retrieve_quest_pages(const QuestPages& setting) { ret
 Descriptor describe_quest() {
   Descriptor d;
   d.name = "quest";
-  d.sentence = "Keeps everything on the GPU and reads the pages whose key bounds promise the highest scores.";
+  d.sentence = "Keeps everything on the GPU and reads the pages whose keys have the highest bounds on scores.";
   d.category = "retrieval (GPU)";
   d.paper = "Tang et al., Quest, ICML 2024 (arXiv 2406.10774)";
   d.parameters = fields().parameters();
   d.budget_convention =
-      "attended: ⌊budget / page⌋ pages a KV head (a query head with group: per_head); traffic: half for "
-      "estimation, half for attention (⌊budget / 2 / page⌋ pages, or ⌊budget / 2⌋ tokens where a page is larger)";
-  d.formulas = {"traffic: 2·n_kv·⌈L/p⌉·d·b + 2·n_kv·budget·d·b a step", "storage: 2·n_kv·(L + ⌈L/p⌉)·d·b"};
-  d.differences = {"the original selects per query head (its models have no groups): group: per_head",
+      "attended: ⌊budget / page⌋ pages per KV head (per query head with group: per_head); traffic: half for "
+      "estimation, half for attention (⌊budget / 2 / page⌋ pages, or ⌊budget / 2⌋ tokens if a page is larger)";
+  d.formulas = {"traffic: 2·n_kv·⌈L/p⌉·d·b + 2·n_kv·budget·d·b per step", "storage: 2·n_kv·(L + ⌈L/p⌉)·d·b"};
+  d.differences = {"the original selects per query head (its models have no grouped queries): group: per_head",
                    "the released runtime always reads the last page: force_last_page: true",
                    "the original leaves two layers dense: first_dense_layers: 2"};
   d.budget_rule = rule;

@@ -249,11 +249,11 @@ const Fields<RaasSetting>& fields() {
   using S = RaasSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens in pages a KV head; sink and recent come on top"), &S::budget)
+          .add(budget_parameter("tokens in pages per KV head, in addition to sink and recent"), &S::budget)
           .add(page_parameter(32), &S::page)
           .add(whole("sink", 0, "tokens", "first tokens kept"), &S::sink)
           .add(whole("recent", 0, "tokens",
-                     "last tokens kept, the current one included; up to a page more until they fill one"),
+                     "last tokens kept, including the current one; up to a page more until they fill one"),
                &S::recent)
           .add(real("alpha", 1e-4,
                     "share of the pages' softmax (page: 1: of the attention) above which a page counts as used"),
@@ -267,19 +267,19 @@ const Fields<RaasSetting>& fields() {
 Descriptor describe_raas() {
   Descriptor d;
   d.name = "raas";
-  d.sentence = "Keeps pages that recent steps looked at and evicts the one whose last use is oldest.";
+  d.sentence = "Keeps pages that recent steps attended to and evicts the least recently used one.";
   d.category = "drop";
   d.paper = "Hu et al., RaaS, 2025 (arXiv 2502.11147)";
   d.parameters = fields().parameters();
-  d.budget_convention = "retained: tokens in pages; sink and recent (up to recent + page − 1 tokens) come on top";
-  d.formulas = {"traffic: 2·n_kv·(sink + budget + recent)·d·b a step and 2·n_kv·(budget/page)·d·b of bounds",
+  d.budget_convention = "retained: tokens in pages, in addition to sink and recent (up to recent + page − 1 tokens)";
+  d.formulas = {"traffic: 2·n_kv·(sink + budget + recent)·d·b per step and 2·n_kv·(budget/page)·d·b of bounds",
                 "storage: 2·n_kv·(sink + budget + recent + page)·d·b, 2·n_kv·(budget/page)·d·b, 4·n_kv·budget/page"};
   d.differences = {
-      "as in FreeKV's comparison; the paper itself keeps the whole prompt and only limits what is generated",
-      "prompt tokens are packed into pages in position order, and bounds are those of the packed tokens; "
-      "FreeKV's code takes the bounds of the first tokens in place of the packed ones",
-      "FreeKV's paper says that groups agree by the maximum, its code uses the mean: group: max_weights",
-      "the prompt is read at once: its pages are chosen when it has ended"};
+      "as in FreeKV's comparison; the paper itself keeps the whole prompt and limits only generated tokens",
+      "prompt tokens are packed into pages in position order, and bounds are those of the packed tokens; FreeKV's code "
+      "uses the bounds of the first tokens instead",
+      "FreeKV's paper reduces groups by the maximum (group: max_weights), its code by the mean",
+      "the prompt is read at once, and its pages are selected at its end"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     const RaasSetting s = fields().read(values);
     return BudgetRule{.tokens = s.budget,
@@ -292,8 +292,8 @@ Descriptor describe_raas() {
     setting.pages = setting.budget / setting.page;
     setting.covers_all = setting.budget >= lengths.bound();
     if (setting.pages < 1) {
-      throw UserError(values.where("budget"),
-                      fmt::format("a budget of {} tokens does not hold one page of {}", setting.budget, setting.page));
+      throw UserError(values.where("budget"), fmt::format("budget ({} tokens) is smaller than one page ({} tokens)",
+                                                          setting.budget, setting.page));
     }
     return std::make_unique<Raas>(setting);
   };

@@ -28,16 +28,18 @@ const Fields<RazorSetting>& fields() {
   using S = RazorSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(real("echo_share", 0.01, "share of all KV heads that keep everything for their echo score, rounded up"),
+          .add(real("echo_share", 0.01,
+                    "share of all KV heads that keep everything because of their echo score, rounded up"),
                &S::echo_share)
           .add(real("induction_share", 0.14,
-                    "share of all KV heads that keep everything for their induction score, rounded up"),
+                    "share of all KV heads that keep everything because of their induction score, rounded up"),
                &S::induction_share)
           .add(whole("sink", 4, "tokens", "first tokens that the other heads keep"), &S::split, &HeadSplit::sink)
-          .add(whole("least_buffer", 4000, "tokens", "last tokens that they keep at least, the current one included"),
+          .add(whole("least_buffer", 4000, "tokens",
+                     "smallest number of last tokens that the other heads keep, including the current one"),
                &S::least_buffer)
-          .add(real("divisor", 5.0, "they keep at least the prompt over this", 1, 1e9), &S::divisor)
-          .add(flag("compensation", true, "the mean pair of what was dropped stands in for it"), &S::split,
+          .add(real("divisor", 5.0, "the other heads keep at least the prompt's length over this", 1, 1e9), &S::divisor)
+          .add(flag("compensation", true, "replace dropped tokens by their mean pair"), &S::split,
                &HeadSplit::compensate)
           .add(block_parameter(), &S::split, &HeadSplit::block)
           .add(profile_parameter("echo and induction scores of heads"));
@@ -71,16 +73,16 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 Descriptor describe_razor_attention() {
   Descriptor d;
   d.name = "razor_attention";
-  d.sentence = "Retrieval heads keep everything; in the others one averaged token stands for all that is dropped.";
+  d.sentence = "Retrieval heads keep everything; in the others one averaged token replaces all dropped ones.";
   d.category = "drop";
   d.paper = "Tang et al., RazorAttention, ICLR 2025 (arXiv 2407.15891)";
   d.parameters = fields().parameters();
-  d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·(min(L, sink + buffer) + 1)) a step",
+  d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·(min(L, sink + buffer) + 1)) per step",
                 "storage: the same number of bytes; buffer = max(least_buffer, ⌊S/divisor⌋)"};
   d.differences = {"the buffer's length is fixed at the end of the prompt",
-                   "FreeKV's comparison uses a share of 0.15, streaming heads as DuoAttention's and no compensation",
+                   "FreeKV's comparison uses a share of 0.15, DuoAttention's streaming heads and no compensation",
                    "models with ALiBi, for which the paper derives the window from the bias, are not modelled",
-                   "attended counts leave the averaged pair out; its effect is in output_error, its bytes in the cost"};
+                   "attended counts exclude the averaged pair; output_error and the cost include it"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
   d.make = make;
   return d;

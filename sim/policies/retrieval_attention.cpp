@@ -209,20 +209,19 @@ const Fields<Setting>& fields() {
   static const Fields<S> all =
       Fields<S>()
           .add(budget_parameter("tokens that each query head finds in host memory", 1024), &S::budget)
-          .add(real("recall", 1.0, "chance that the index finds a token of the exact ranking", 0.01), &S::recall)
+          .add(real("recall", 1.0, "probability that the index finds a token of the exact ranking", 0.01), &S::recall)
           .add(choice("index", index_names(),
-                      "what is searched: a graph made from the prompt's queries, all keys one after the other, or a "
-                      "library's "
+                      "index: a graph made from the prompt's queries, none (all keys are scanned), or a library's "
                       "graph (HNSW) or inverted file"),
                &S::index)
-          .add(real("scanned", 0.02, "share of the offloaded keys that a search of the graph reads"), &S::scanned)
-          .add(whole("degree", 32, "edges", "of a key in the graph", 1, 4096), &S::degree)
-          .add(whole_or(
-                   "build_scored", "adaptive", "keys",
-                   "scored on the CPU for each key while the graph is made from queries; adaptive: by beam and degree",
-                   0, 1e9),
+          .add(real("scanned", 0.02, "share of the offloaded keys read by a search of the graph"), &S::scanned)
+          .add(whole("degree", 32, "edges", "edges of a key in the graph", 1, 4096), &S::degree)
+          .add(whole_or("build_scored", "adaptive", "keys",
+                        "keys scored on the CPU for each key while the graph is made from queries; adaptive: by beam "
+                        "and degree",
+                        0, 1e9),
                &S::build_scored)
-          .add(real("build_queries", 1.0, "share of the prompt's queries whose nearest keys the graph is made from",
+          .add(real("build_queries", 1.0, "share of the prompt's queries from whose nearest keys the graph is made",
                     1e-4),
                &S::build_queries)
           .add(whole("build_beam", 40, "keys",
@@ -231,13 +230,13 @@ const Fields<Setting>& fields() {
                      1, 1e6),
                &S::build_beam)
           .add(whole_or("lists", "adaptive", "lists", "ivf: centroids; adaptive: 4·√keys", 1, 1e7), &S::lists)
-          .add(whole("rounds", 10, "", "ivf: of k-means (Faiss: 10 of an inverted file, 25 of a k-means by itself)", 1,
-                     10000),
+          .add(whole("rounds", 10, "", "ivf: rounds of k-means (Faiss: 10 for an inverted file, 25 for k-means alone)",
+                     1, 10000),
                &S::rounds)
           .add(choice("generated", {"index", "gpu"},
-                      "where generated tokens go as the window slides: into the index, or they stay on the GPU"),
+                      "location of generated tokens as the window slides: the index, or the GPU"),
                &S::fixed, &StaticTokens::generated_stay)
-          .add(whole("seed", 1, "", "of what a search misses", 0, 1e15), &S::seed)
+          .add(whole("seed", 1, "", "seed of the misses of a search", 0, 1e15), &S::seed)
           .add(static_fields(128, 512), &S::fixed);
   return all;
 }
@@ -257,23 +256,23 @@ Descriptor describe_retrieval_attention() {
   Descriptor d;
   d.name = "retrieval_attention";
   d.sentence =
-      "Each query head searches a vector index of the keys in host memory and attends to its finds on the CPU.";
+      "Each query head searches a vector index of the keys in host memory and attends to the results on the CPU.";
   d.category = "retrieval (CPU)";
   d.paper = "Liu et al., RetrievalAttention, 2024 (arXiv 2409.10516)";
   d.parameters = fields().parameters();
-  d.budget_convention = "selected: tokens attended to on the CPU, a query head; sink and recent come on top";
+  d.budget_convention = "selected: tokens attended to on the CPU, per query head, in addition to sink and recent";
   d.formulas = {
       "traffic: GPU 2·n_kv·(sink + recent)·d·b; CPU n_q·(scanned·L·(4·d + 4) + budget·d·b); to the host n_q·d·b, back "
-      "n_q·(d·b + 4) a step",
+      "n_q·(d·b + 4) per step",
       "prompt: 2·n_q·build_queries·S²·d FLOP for neighbours, 2·n_kv·build_scored·S·d on the CPU (adaptive: "
       "build_beam·degree keys); hnsw: 2·n_kv·S·d·(1.5·"
       "build_beam·degree + degree² + degree·log S / log degree); ivf: 2·n_kv·lists·d·(rounds·min(S, 256·lists) + S)",
       "storage: GPU 2·n_kv·(sink + recent)·d·b; host n_kv·(L − sink − recent)·(2·d·b + 4·d + 4·degree)"};
   d.differences = {
       "the graph is not searched: its misses are drawn at random, independently of rank and of one another",
-      "how much of the graph a search reads (the paper: 1 to 3 % of the keys), its degree and the work of building it "
-      "are assumptions, not measurements",
-      "the paper retrieves 100 tokens, the code released with SCBench 2000 from a flat index"};
+      "the share of the graph that a search reads (the paper: 1 to 3 % of the keys), its degree and the work of "
+      "building it are assumptions, not measurements",
+      "the paper retrieves 100 tokens; the code released with SCBench 2000, from a flat index"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     const Setting s = fields().read(values);
     return BudgetRule{.tokens = s.budget,

@@ -329,13 +329,13 @@ const Fields<RetroSetting>& fields() {
           .add(whole("sink", 4, "tokens", "first tokens, which stay on the GPU and are always read"), &S::sink)
           .add(whole("recent", 64, "tokens", "last prompt tokens, which stay on the GPU and are always read"),
                &S::recent)
-          .add(whole("segment", 8192, "tokens", "part of the prompt that is clustered by itself", 1), &S::segment)
-          .add(whole("cluster_tokens", 16, "tokens", "tokens to a cluster on average", 1, 65536), &S::cluster_tokens)
+          .add(whole("segment", 8192, "tokens", "tokens that are clustered together", 1), &S::segment)
+          .add(whole("cluster_tokens", 16, "tokens", "mean tokens per cluster", 1, 65536), &S::cluster_tokens)
           .add(real("retrieved", 0.018, "share of the clusters that are read", 1e-6), &S::retrieved)
-          .add(real("estimated", 0.232, "share of the clusters whose centroids stand for them"), &S::estimated)
-          .add(real("cache", 0.05, "share of the clusters that the GPU's cache holds"), &S::cache)
-          .add(whole("iterations", 10, "", "rounds of k-means, at most", 1, 1000), &S::iterations)
-          .add(whole("seed", 1, "", "draws the keys k-means starts from"), &S::seed);
+          .add(real("estimated", 0.232, "share of the clusters that are represented by their centroids"), &S::estimated)
+          .add(real("cache", 0.05, "share of the clusters in the GPU's cache"), &S::cache)
+          .add(whole("iterations", 10, "", "largest number of k-means rounds", 1, 1000), &S::iterations)
+          .add(whole("seed", 1, "", "seed of the initial keys of k-means"), &S::seed);
   return all;
 }
 
@@ -345,17 +345,17 @@ Descriptor describe_retroinfer() {
   Descriptor d;
   d.name = "retroinfer";
   d.sentence =
-      "Fetches the clusters of keys that matter most from host memory, and lets centroids stand for the next ones.";
+      "Fetches the most important clusters of keys from host memory, and represents the next ones by their centroids.";
   d.category = "retrieval (host)";
   d.paper = "Chen et al., RetroInfer, 2025 (arXiv 2505.02922)";
   d.parameters = fields().parameters();
-  d.formulas = {"traffic: n_kv·C·d·b + 2·n_kv·(estimated·C + read)·d·b a step, misses·2·d·b from the host",
+  d.formulas = {"traffic: n_kv·C·d·b + 2·n_kv·(estimated·C + read)·d·b per step, misses·2·d·b from the host",
                 "storage: HBM 2·n_kv·(C + cache·S + sink + recent + T)·d·b, DRAM 2·n_kv·S·d·b, C = S / cluster_tokens"};
   d.differences = {"generated tokens stay in the steady zone; the released code clusters them 1024 at a time",
-                   "the cache is counted in clusters; the released one holds blocks of equal size",
-                   "clusters are chosen by the sum of softmax weights over the group; a cluster is estimated by its "
+                   "the cache is counted in clusters; the released one consists of blocks of equal size",
+                   "clusters are selected by the sum of softmax weights over the group; a cluster is estimated by its "
                    "mean value alone",
-                   "look-ups in the mapping table on the CPU are part of the wait for the chosen numbers"};
+                   "look-ups in the mapping table on the CPU are part of the wait for the selected numbers"};
   d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
     return std::make_unique<RetroInfer>(fields().read(values));
   };

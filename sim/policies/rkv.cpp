@@ -190,15 +190,15 @@ const Fields<RkvSetting>& fields() {
   using S = RkvSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens left a KV head by a compression", 1024), &S::budget)
-          .add(whole("buffer", 128, "tokens", "tokens on top of the budget at which the cache is compressed", 1),
+          .add(budget_parameter("tokens per KV head after a compression", 1024), &S::budget)
+          .add(whole("buffer", 128, "tokens", "tokens in addition to the budget at which the cache is compressed", 1),
                &S::buffer)
-          .add(whole("window", 8, "queries", "last queries that rate the tokens before them; their tokens stay", 1,
-                     65536),
+          .add(whole("window", 8, "queries",
+                     "last queries that score the tokens before them; their own tokens are kept", 1, 65536),
                &S::window)
           .add(whole("pool_kernel", 7, "tokens", "width of the pooling of importance, odd", 1, 65535), &S::pool_kernel)
           .add(real("lambda", 0.07, "share of importance in a token's score; the rest is redundancy"), &S::lambda)
-          .add(real("similarity", 0.5, "cosine above which two keys are alike", -1, 1), &S::similarity)
+          .add(real("similarity", 0.5, "cosine above which two keys are similar", -1, 1), &S::similarity)
           .add(block_parameter(), &S::block);
   return all;
 }
@@ -218,19 +218,20 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 Descriptor describe_rkv() {
   Descriptor d;
   d.name = "rkv";
-  d.sentence = "Keeps tokens that recent queries attend to and whose keys repeat no other, once a buffer is full.";
+  d.sentence =
+      "Whenever a buffer is full, keeps tokens that recent queries attend to and whose keys are not redundant.";
   d.category = "drop";
   d.paper = "Cai et al., R-KV, 2025 (arXiv 2505.24133)";
   d.parameters = fields().parameters();
   d.budget_convention = "retained by a compression; a step attends to up to budget + buffer tokens";
-  d.formulas = {"traffic: 2·n_kv·N·d·b a step, budget < N ≤ budget + buffer",
+  d.formulas = {"traffic: 2·n_kv·N·d·b per step, budget < N ≤ budget + buffer",
                 "compression of n tokens: 2·n_kv·n²·d FLOP and 12·n_kv·n² bytes, every buffer-th step",
                 "storage: 2·n_kv·(budget + buffer)·d·b + n_q·window·d·b"};
-  d.differences = {
-      "lambda is the released code's 0.07; the paper's experiments use 0.1",
-      "a long prompt is compressed as soon as it has been read; the released code waits until a buffer of generated "
-      "tokens is full, then compares all tokens with each other as well",
-      "a compression is charged in equal parts to the steps from one to the next, so that short replays see its share"};
+  d.differences = {"lambda is the released code's 0.07; the paper's experiments use 0.1",
+                   "a long prompt is compressed as soon as it has been read; the released code waits until a buffer of "
+                   "generated tokens is full, then also compares all tokens with each other",
+                   "a compression is charged in equal parts to the steps between two compressions, so that short "
+                   "replays include its share"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     const RkvSetting s = fields().read(values);
     return BudgetRule{

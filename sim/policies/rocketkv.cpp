@@ -51,8 +51,8 @@ class Filtered final : public Retention {
   std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override {
     if (!again_ && prompt_ends(layer.info(), 0).size() > 1) {
       throw UserError(
-          "rocketkv_mt filters the whole prompt again at each turn, which of the first stages snapkv alone "
-          "does: leave first_stage at snapkv for a trace of several turns");
+          "rocketkv_mt filters the whole prompt again at each turn, which only the first stage snapkv supports: leave "
+          "first_stage at snapkv for a trace of several turns");
     }
     return inner_->keep(layer);
   }
@@ -88,16 +88,16 @@ const Fields<RocketSetting>& fields() {
         .add(pool_parameter("max"), &S::eviction, &PromptEviction::pool)
         .add(pool_kernel_parameter(63), &S::eviction, &PromptEviction::pool_kernel)
         .add(choice("eviction_group", {"sum_weights", "mean_weights", "max_weights"},
-                    "how the query heads of a KV head agree in the first stage"),
+                    "rule by which the query heads of a KV head agree in the first stage"),
              &S::eviction, &PromptEviction::group)
         .add(policy_parameter("first_stage", "snapkv",
-                              "what evicts from the prompt: snapkv with the parameters above, or a policy that "
-                              "evicts once, with its own",
+                              "eviction from the prompt: snapkv with the parameters above, or a policy that evicts "
+                              "once, with its own parameters",
                               {"snapkv"}),
              &S::first_stage)
         .add(policy_parameter("second_stage", "hsa",
-                              "what retrieves from the tokens that the first stage kept: hsa or quest with the "
-                              "parameters here, or a policy, with its own and N tokens in place of the sequence",
+                              "retrieval from the tokens that the first stage kept: hsa or quest with the parameters "
+                              "here, or a policy with its own parameters, for which the sequence has N tokens",
                               {"hsa", "quest"}),
              &S::second_stage)
         .add(hsa_fields(), &S::hsa);
@@ -134,7 +134,8 @@ std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const Roc
   setting.group = s.hsa.group;
   setting.one_bound = true;
   if (setting.pages < 1 && !setting.covers_all) {
-    throw UserError(values.where("budget"), fmt::format("half a budget of {} tokens holds no token", budget));
+    throw UserError(values.where("budget"),
+                    fmt::format("half of the budget ({} tokens) is less than one token", budget));
   }
   return retrieve_quest_pages(setting);
 }
@@ -153,11 +154,12 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   const bool own = s.first_stage == "snapkv", whole = stay >= lengths.prompt_tokens;
   check_pool(values, s.eviction);
   if (!whole && own) check_window(values, s.eviction);
-  if (stay < 1) throw UserError(values.where("max_new_tokens"), "the tokens planned for leave the prompt none");
+  if (stay < 1) throw UserError(values.where("max_new_tokens"), "max_new_tokens leaves no tokens for the prompt");
   // A configured first stage is read, and thereby checked, even if nothing is left for it to do.
   std::unique_ptr<Retention> first = own && whole ? keep_all() : first_stage(values, lengths, s);
   if (!frees && first->prompt_blocks({}, 0).tokens > 0) {
-    throw UserError(values.where("first_stage"), "block: what is kept whole is not evicted block by block");
+    throw UserError(values.where("first_stage"),
+                    "block: rocketkv_mt keeps the whole prompt, so it is not evicted in blocks");
   }
   if (whole) {
     first = keep_all();
@@ -180,13 +182,16 @@ BudgetRule rule(const ParameterValues& values, const Lengths& lengths) {
 Descriptor describe(bool frees) {
   Descriptor d;
   d.name = frees ? "rocketkv" : "rocketkv_mt";
-  d.sentence = frees ? "Evicts part of the prompt for good, then retrieves from the rest by cheap estimates."
-                     : "As rocketkv, but keeps what it filters out for later turns: as fast, without the memory saved.";
+  d.sentence =
+      frees
+          ? "Evicts part of the prompt for good, then retrieves from the rest by cheap estimates."
+          : "Like rocketkv, but keeps filtered tokens for later turns: the same speed, without the savings of memory.";
   d.category = frees ? "drop and retrieval (GPU)" : "retrieval (GPU)";
   d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051)";
   d.parameters = fields().parameters();
-  d.budget_convention = "traffic: all KV-equivalent bytes of a step in units of one token's keys and values, a KV head";
-  d.formulas = {"traffic: n_kv·⌈N/p⌉·k1·b + 2·n_kv·⌊t/2⌋·d·b a step, about 1/c of full",
+  d.budget_convention =
+      "traffic: all KV-equivalent bytes of a step in units of one token's keys and values, per KV head";
+  d.formulas = {"traffic: n_kv·⌈N/p⌉·k1·b + 2·n_kv·⌊t/2⌋·d·b per step, about 1/c of full",
                 frees ? "storage: 1/c^r + 1/c^((1+r)/2) of full, byte-true"
                       : "storage: 1 + 1/c^r + 1/c^((1+r)/2) of full, byte-true",
                 frees ? "storage as the paper prints it (table 1): 1/c^r + 2/c^((1+r)/2)"
@@ -194,10 +199,9 @@ Descriptor describe(bool frees) {
   d.differences = {
       "pages run over the kept tokens in position order, as in the Hugging Face code; the gpt-fast code leaves "
       "them in order of score",
-      "what the prompt keeps is N − T_max, as in the code; max_new_tokens: 0 gives the paper's formula",
-      "a second stage that does not know the traffic convention (exact_topk, loki) attends to t tokens and its "
-      "estimate "
-      "comes on top"};
+      "N − T_max prompt tokens are kept, as in the code; max_new_tokens: 0 gives the paper's formula",
+      "a second stage without the traffic convention (exact_topk, loki) attends to t tokens; its estimate is "
+      "additional traffic"};
   if (!frees)
     d.differences.push_back(
         "a trace is one turn's answer: its prompt is the whole history, filtered by its last queries");

@@ -147,12 +147,13 @@ const Fields<SeerSetting>& fields() {
   using S = SeerSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens attended to a KV head, at most", 4096), &S::budget)
+          .add(budget_parameter("largest number of tokens attended to per KV head", 4096), &S::budget)
           .add(page_parameter(64), &S::page)
           .add(real("threshold", 0,
-                    "share of the scores' sum above which a block is read; 0: all that the budget holds"),
+                    "share of the scores' sum above which a block is read; 0: all blocks of the budget are read"),
                &S::threshold)
-          .add(whole("gate_dim", 128, "dimensions", "of the gate's queries and keys", 1, 65536), &S::gate_dim);
+          .add(whole("gate_dim", 128, "dimensions", "dimension of the gate's queries and keys", 1, 65536),
+               &S::gate_dim);
   return all;
 }
 
@@ -161,7 +162,7 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
   s.covers_all = s.threshold == 0 && s.budget >= lengths.bound();
   if (s.budget < s.page && !s.covers_all) {
     throw UserError(values.where("budget"),
-                    fmt::format("a budget of {} tokens does not hold one page of {}", s.budget, s.page));
+                    fmt::format("budget ({} tokens) is smaller than one page ({} tokens)", s.budget, s.page));
   }
   return {keep_all(), std::make_unique<Seer>(s)};
 }
@@ -172,20 +173,18 @@ Descriptor describe_seer_attention() {
   Descriptor d;
   d.name = "seer_attention";
   d.sentence =
-      "Keeps everything on the GPU and reads the blocks that a gate, trained on the model's attention, points to.";
+      "Keeps everything on the GPU and reads the blocks selected by a gate that is trained on the model's attention.";
   d.category = "retrieval (GPU)";
   d.paper = "Gao et al., SeerAttention-R, 2025 (arXiv 2506.08889)";
   d.parameters = fields().parameters();
-  d.budget_convention = "attended: ⌊budget / page⌋ blocks a KV head at most, the last one among them";
-  d.formulas = {"traffic: n_kv·(L/page)·g·b + n_q·d·g·b + 2·n_kv·budget·d·b a step, g = gate_dim",
+  d.budget_convention = "attended: at most ⌊budget / page⌋ blocks per KV head, including the last one";
+  d.formulas = {"traffic: n_kv·(L/page)·g·b + n_q·d·g·b + 2·n_kv·budget·d·b per step, g = gate_dim",
                 "storage: 2·n_kv·L·d·b + n_kv·(L/page)·g·b + n_kv·(group + 3)·d·g·b"};
   d.differences = {
-      "a trace holds no gate: blocks are scored by the weights that the gate learns to foretell, so that selections "
-      "are "
-      "better than any trained gate's; the cost is the gate's",
-      "a threshold is a share of the sum of these scores and ends a selection that the budget ends, too; the released "
-      "one "
-      "is compared with the gate's softmax",
+      "traces do not contain the gate: blocks are scored by the weights that the gate learns to predict, so that "
+      "selections are better than any trained gate's; the cost is the gate's",
+      "the threshold is a share of the sum of these scores, and the budget limits the selection as well; the released "
+      "threshold is compared with the gate's softmax",
       "rotary embedding of the gate's queries and keys is not charged"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     const SeerSetting s = fields().read(values);

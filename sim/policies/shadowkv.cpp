@@ -288,24 +288,26 @@ const Fields<Setting>& fields() {
   using S = Setting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens of selected chunks, a KV head"), &S::budget)
+          .add(budget_parameter("tokens of selected chunks per KV head"), &S::budget)
           .add(page_parameter(8), &S::page)
           .add(whole("recent", 32, "tokens",
-                     "last prompt tokens that stay on the GPU, with those that fill no whole chunk"),
+                     "last prompt tokens that stay on the GPU, in addition to those of an incomplete chunk"),
                &S::recent)
           .add(whole("outliers", 48, "chunks",
-                     "chunks a KV head that their mean key describes worst; they stay on the GPU"),
+                     "chunks per KV head whose mean key represents them worst; they stay on the GPU"),
                &S::outliers)
           .add(whole("rank", 160, "", "rank of the keys before RoPE, all KV heads side by side", 1, 1e6), &S::rank)
           .add(choice("runtime", {"kernels", "operators"},
-                      "the released class with kernels of its own, or the one of PyTorch operators, which keeps no "
-                      "chunk from step to step and gathers values on the CPU"),
+                      "the released class with custom kernels, or the one of PyTorch operators, which keeps no chunk "
+                      "from step to step and gathers values on the CPU"),
                &S::operators)
           .add(choice("factorisation", {"moments", "library"},
-                      "of the keys: by eigenvectors of their second moments, or by a library's SVD, as released"),
+                      "factorisation of the keys: by eigenvectors of their second moments, or by a library's SVD, as "
+                      "released"),
                &S::library)
           .add(whole("refactorised_every", 0, "tokens",
-                     "generated tokens after which all keys are factorised anew, at their mean cost a step; 0: never"),
+                     "generated tokens after which all keys are factorised again, charged at its mean cost per step; "
+                     "0: never"),
                &S::refactorised)
           .add(group_parameter(
                    {"max_weights", "mean_weights", "sum_weights", "max_scores", "mean_scores", "sum_scores"}),
@@ -319,30 +321,28 @@ Descriptor describe_shadowkv() {
   Descriptor d;
   d.name = "shadowkv";
   d.sentence =
-      "Keeps a low-rank factor of the keys on the GPU and the values in host memory; rebuilds and fetches the chunks "
-      "that each step selects.";
+      "Keeps a low-rank factor of the keys on the GPU and the values in host memory; reconstructs keys and fetches "
+      "values of the chunks that each step selects.";
   d.category = "retrieval (host)";
   d.paper = "Sun et al., ShadowKV, ICML 2025 (arXiv 2410.21465)";
   d.parameters = fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
   d.budget_convention =
-      "selected: tokens of the selected chunks; the outlier chunks, the local part of the prompt and all generated "
-      "tokens come beside them";
+      "selected: tokens of the selected chunks, in addition to the outlier chunks, the local part of the prompt and "
+      "all generated tokens";
   d.formulas = {
-      "traffic: n_kv·(S/c)·d·b + 2·n_kv·(budget + outliers + local + generated)·d·b a step; m missing tokens a KV "
-      "head: "
-      "n_kv·m·d·b from the host, n_kv·m·r·b of the factor",
+      "traffic: n_kv·(S/c)·d·b + 2·n_kv·(budget + outliers + local + generated)·d·b per step; m missing tokens per KV "
+      "head: n_kv·m·d·b from the host, n_kv·m·r·b of the factor",
       "storage: HBM S·r·b + n_kv·r·d·b + n_kv·(S/c)·d·b + 2·n_kv·(budget + outliers + local + generated)·d·b; DRAM "
       "n_kv·S·d·b"};
   d.differences = {
-      "keys before RoPE are had by turning the trace's keys back, with the frequencies of its model where "
-      "configs/models "
-      "has it, else of rope_theta alone",
+      "keys before RoPE are computed by rotating the trace's keys back, with the frequencies of its model if "
+      "configs/models has it, otherwise with rope_theta alone",
       "48 outlier chunks, as released for a budget of 2048, whatever the budget",
       "the number of chunks is not rounded to a multiple of 8",
-      "the released code divides scores by √128 whatever the head dimension is",
-      "tokens factorised anew are no candidates: the replay selects among the prompt's chunks",
-      "a budget of all tokens ever there leaves the cache on the GPU as it is"};
+      "the released code divides scores by √128 for all head dimensions",
+      "tokens factorised later are not candidates: the replay selects among the prompt's chunks",
+      "a budget that covers all tokens keeps the uncompressed cache on the GPU"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     Setting s = fields().read(values);
     s.covers_all = s.budget >= lengths.bound();

@@ -68,7 +68,7 @@ OpId rebuild_keys(const ShadowSetting& s, const Dims& m, double tokens, LayerOps
     return passes(ops, {"keys cos", "negate half", "join halves", "rotated keys sin", "sum of both", "keys to buffer"},
                   keys, op);
   }
-  return ops.kernel(Lane::kCompute, Kind::kIndex, "RoPE of rebuilt keys",
+  return ops.kernel(Lane::kCompute, Kind::kIndex, "RoPE of reconstructed keys",
                     Kernel{KernelClass::kElementwise, keys, keys, 3 * tokens * m.d}, {op});
 }
 

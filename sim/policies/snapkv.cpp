@@ -15,13 +15,13 @@ namespace kvcast::policy {
 Descriptor describe_snapkv() {
   Descriptor d;
   d.name = "snapkv";
-  d.sentence = "Keeps the prompt tokens that the last prompt queries attend to, and everything generated.";
+  d.sentence = "Keeps the prompt tokens to which the last prompt queries attend, and all generated tokens.";
   d.category = "drop";
   d.paper = "Li et al., SnapKV, 2024 (arXiv 2404.14469)";
   describe_prompt_eviction(
       d, prompt_eviction_fields(32, "max", 7, {"sum_weights", "mean_weights", "max_weights", "per_head"}), {}, false);
-  d.budget_convention = "retained: of the prompt, the window included; generated tokens come on top";
-  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b a step (n_q instead of n_kv per head)",
+  d.budget_convention = "retained: prompt tokens, including the window; generated tokens are kept in addition";
+  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step (n_q instead of n_kv per head)",
                 "storage: the same number of bytes"};
   d.differences = {"the released code selects per query head and stores a copy for each: group: per_head",
                    "defaults are those of its LongBench settings (window 32, max pooling over 7)"};

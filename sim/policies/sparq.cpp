@@ -248,7 +248,7 @@ class Sparq final : public Retrieval {
     const double logits = scored * m.group, outputs = shape.batch * m.q_heads;
     Kernel mass{KernelClass::kReduce, logits * kScoreBytes, outputs * kScoreBytes};
     mass.flops = 2 * logits;
-    after = ops.kernel(Lane::kCompute, Kind::kScore, "mass of the selected", mass, {after});
+    after = ops.kernel(Lane::kCompute, Kind::kScore, "mass of selected tokens", mass, {after});
     Kernel mix{KernelClass::kElementwise, (outputs + shape.batch * m.kv_heads) * m.row(), outputs * m.row()};
     mix.flops = 3 * outputs * m.d;
     return ops.kernel(Lane::kCompute, Kind::kAttention, "add mean value", mix, {after});
@@ -261,20 +261,21 @@ const Fields<Setting>& fields() {
   using S = Setting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("k: tokens attended to beside the current one"), &S::budget)
-          .add(whole("dims", 32, "dimensions", "r: head dimensions that the estimate reads, at most all", 1, 65536),
+          .add(budget_parameter("k: tokens attended to in addition to the current one"), &S::budget)
+          .add(whole("dims", 32, "dimensions", "r: head dimensions read by the estimate, at most the head dimension", 1,
+                     65536),
                &S::dims)
-          .add(whole("recent", 0, "tokens", "last tokens always attended to, the current one included"), &S::recent)
+          .add(whole("recent", 0, "tokens", "last tokens always attended to, including the current one"), &S::recent)
           .add(group_parameter(
                    {"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights"}),
                &S::group)
-          .add(flag("mean_value", true, "give the estimated mass of the tokens left out to the mean of all values"),
+          .add(flag("mean_value", true, "weight the mean of all values by the estimated mass of the omitted tokens"),
                &S::mean_value)
           .add(choice("keys", {"stored_twice", "stored_once"},
-                      "a second copy of the keys, dimension by dimension, that is read without gaps, or none"),
+                      "storage of keys: with a second copy by dimension, which is read contiguously, or without"),
                &S::second_copy, {true, false})
           .add(choice("budget_convention", {"attended", "traffic"},
-                      "whether the budget counts the tokens attended to, or all traffic in units of a token"));
+                      "quantity that the budget counts: tokens attended to, or all traffic in units of a token"));
   return all;
 }
 
@@ -284,14 +285,14 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
   s.covers_all = s.budget >= lengths.bound();
   if (values.text("budget_convention") == "traffic") {
     if (values.given("dims")) {
-      throw UserError(values.where("dims"), "under the traffic convention the dimensions follow from the budget");
+      throw UserError(values.where("dims"), "under the traffic convention the budget determines dims");
     }
     s.tokens = s.budget / 2;
     s.bound = lengths.bound();
   }
   if (s.recent > s.tokens + 1 && !s.covers_all) {
     throw UserError(values.where("recent"),
-                    fmt::format("recent ({}) must fit into the {} tokens attended to", s.recent, s.tokens + 1));
+                    fmt::format("recent ({}) exceeds the {} tokens attended to", s.recent, s.tokens + 1));
   }
   return {keep_all(), std::make_unique<Sparq>(s)};
 }
@@ -302,17 +303,17 @@ Descriptor describe_sparq() {
   Descriptor d;
   d.name = "sparq";
   d.sentence =
-      "Keeps everything on the GPU, finds tokens by the few dimensions in which the query is large, and fills in the "
-      "mean value for the rest.";
+      "Keeps everything on the GPU, finds tokens by the few dimensions in which the query is large, and uses the mean "
+      "value for the others.";
   d.category = "retrieval (GPU)";
   d.paper = "Ribar et al., SparQ Attention, ICML 2024 (arXiv 2312.04985)";
   d.parameters = fields().parameters();
   d.budget_convention =
-      "attended: budget + 1 tokens, for the current token's pair is at hand; traffic: r = d·budget / S_max dimensions "
-      "and ⌊budget / 2⌋ + 1 tokens";
-  d.formulas = {"traffic: n_kv·L·r·b + 2·n_kv·(k + 1)·d·b a step", "storage: 3·n_kv·L·d·b + n_kv·d·b"};
-  d.differences = {"the local window is 0 by default; the paper's runs give it a part of k: recent",
-                   "keys stored twice cost 1.5 times the cache; RocketKV's table of storage counts 2"};
+      "attended: budget + 1 tokens, including the current one; traffic: r = d·budget / S_max dimensions and ⌊budget / "
+      "2⌋ + 1 tokens";
+  d.formulas = {"traffic: n_kv·L·r·b + 2·n_kv·(k + 1)·d·b per step", "storage: 3·n_kv·L·d·b + n_kv·d·b"};
+  d.differences = {"the local window is 0 by default; in the paper's runs it is a part of k: recent",
+                   "keys stored twice take 1.5 times the memory of the cache; RocketKV's table of storage counts 2"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     const std::int64_t budget = values.integer("budget");
     const bool traffic = values.text("budget_convention") == "traffic";

@@ -284,19 +284,18 @@ const Fields<Setting>& fields() {
   static const Fields<S> all =
       Fields<S>()
           .add(real("sparsity", 0.7,
-                    "share of the context's keys below the threshold, judged by the last prompt queries; 0: all are "
-                    "read"),
+                    "share of the context's keys below the threshold, by the last prompt queries; 0: all are read"),
                &S::sparsity)
-          .add(real("centroid_share", 0.05, "clusters a clustered key", 1e-6), &S::share)
+          .add(real("centroid_share", 0.05, "clusters per clustered key", 1e-6), &S::share)
           .add(whole("window", 100, "queries",
-                     "last prompt queries that set the threshold; their keys are not clustered and always read", 1,
-                     65536),
+                     "last prompt queries, which set the threshold; their keys are not clustered and are always read",
+                     1, 65536),
                &S::window)
-          .add(whole("iterations", 10, "", "rounds of k-means, at most", 1, 1000), &S::iterations)
-          .add(whole("seed", 1, "", "draws the keys k-means starts from"), &S::seed)
+          .add(whole("iterations", 10, "", "largest number of k-means rounds", 1, 1000), &S::iterations)
+          .add(whole("seed", 1, "", "seed of the initial keys of k-means"), &S::seed)
           .add(choice("clustering", {"offline", "online"},
-                      "whether clusters are there before the request (a context known in advance) or are made in "
-                      "prefill; a matter of cost alone"),
+                      "time of clustering: before the request (a context known in advance) or in the prefill; affects "
+                      "the cost only"),
                &S::online);
   return all;
 }
@@ -307,18 +306,20 @@ Descriptor describe_squeezed_attention() {
   Descriptor d;
   d.name = "squeezed_attention";
   d.sentence =
-      "Keeps everything on the GPU and reads the clusters of the prompt's keys whose estimated attention passes a "
-      "threshold, however many there are.";
+      "Keeps everything on the GPU and reads all clusters of the prompt's keys whose estimated attention exceeds a "
+      "threshold.";
   d.category = "retrieval (GPU)";
   d.paper = "Hooper et al., Squeezed Attention, 2024 (arXiv 2411.09688)";
   d.parameters = fields().parameters();
-  d.formulas = {"traffic: 2·n_kv·N_c·d·b + 4·n_kv·F + 2·n_kv·kept·d·b a step",
+  d.formulas = {"traffic: 2·n_kv·N_c·d·b + 4·n_kv·F + 2·n_kv·kept·d·b per step",
                 "storage: 2·n_kv·L·d·b + n_kv·N_c·d·b + 4·n_kv·F"};
   d.differences = {
-      "selects for a KV head by the largest estimate of its query heads; the released code is for multi-head attention",
-      "k-means starts from randomly drawn keys and makes 10 rounds; the released code starts by k-means++ and makes up "
+      "selects for each KV head by the largest estimate of its query heads; the released code is for multi-head "
+      "attention",
+      "k-means starts from randomly drawn keys and runs 10 rounds; the released code starts with k-means++ and runs up "
       "to 300",
-      "one level of clusters; the paper's second, coarser level is left out", "the whole prompt is the fixed context"};
+      "one level of clusters; the paper's second, coarser level is not modelled",
+      "the whole prompt is the fixed context"};
   d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
     return std::make_unique<SqueezedAttention>(fields().read(values));
   };

@@ -82,9 +82,9 @@ const Fields<StreamingSetting>& fields() {
   using S = StreamingSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens kept a KV head, sink + recent"), &S::budget)
+          .add(budget_parameter("tokens kept per KV head, sink + recent"), &S::budget)
           .add(whole("sink", 4, "tokens", "first tokens kept"), &S::sink)
-          .add(whole_or("recent", "budget-sink", "tokens", "last tokens kept, the current one included", 0, 1e9),
+          .add(whole_or("recent", "budget-sink", "tokens", "last tokens kept, including the current one", 0, 1e9),
                &S::recent)
           .add(block_parameter(), &S::block);
   return all;
@@ -99,7 +99,7 @@ StreamingSetting read_setting(const ParameterValues& values) {
   if (!recent_given) s.recent = s.budget - s.sink;
   if (s.sink < 0 || s.recent < 0 || s.sink + s.recent != s.budget) {
     throw UserError(values.where(recent_given ? "recent" : "budget"),
-                    fmt::format("budget ({}) must be sink ({}) + recent ({})", s.budget, s.sink, s.recent));
+                    fmt::format("budget ({}) must equal sink ({}) + recent ({})", s.budget, s.sink, s.recent));
   }
   return s;
 }
@@ -109,12 +109,12 @@ StreamingSetting read_setting(const ParameterValues& values) {
 Descriptor describe_streaming_llm() {
   Descriptor d;
   d.name = "streaming_llm";
-  d.sentence = "Keeps the first tokens and a sliding window; whatever lies between is gone for good.";
+  d.sentence = "Keeps the first tokens and a sliding window, and drops all others for good.";
   d.category = "drop";
   d.paper = "Xiao et al., StreamingLLM, ICLR 2024 (arXiv 2309.17453)";
   d.parameters = fields().parameters();
-  d.budget_convention = "retained: sink + recent, the current token included";
-  d.formulas = {"traffic: 2·n_kv·min(L, sink + recent)·d·b a step", "storage: 2·n_kv·min(L, sink + recent)·d·b"};
+  d.budget_convention = "retained: sink + recent, including the current token";
+  d.formulas = {"traffic: 2·n_kv·min(L, sink + recent)·d·b per step", "storage: 2·n_kv·min(L, sink + recent)·d·b"};
   d.differences = {"keys stay at their own positions; the original re-rotates them to positions within the cache"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     return BudgetRule{.tokens = read_setting(values).budget, .counts = BudgetRule::Counts::kRetained};

@@ -123,8 +123,9 @@ const Fields<TovaSetting>& fields() {
   using S = TovaSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens held a KV head between steps"), &S::quota, &Quota::budget)
-          .add(choice("scope", {"layer", "group"}, "query heads that agree: all of the layer, or those of a KV head"),
+          .add(budget_parameter("tokens per KV head kept between steps"), &S::quota, &Quota::budget)
+          .add(choice("scope", {"layer", "group"},
+                      "query heads whose weights are averaged: all of the layer, or those of a KV head"),
                &S::whole_layer, {true, false})
           .add(block_parameter(), &S::block)
           .add(sink_parameter(), &S::quota, &Quota::sink)
@@ -137,14 +138,14 @@ const Fields<TovaSetting>& fields() {
 Descriptor describe_tova() {
   Descriptor d;
   d.name = "tova";
-  d.sentence = "Drops what the latest query attends to least, the same tokens in all heads of a layer.";
+  d.sentence = "Drops the tokens to which the latest query attends least, the same ones in all heads of a layer.";
   d.category = "drop";
   d.paper = "Oren et al., Transformers are Multi-State RNNs, 2024 (arXiv 2401.06104)";
   d.parameters = fields().parameters();
-  d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";
-  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b a step, and n_q·(budget + 1)·4 of weights written and read",
+  d.budget_convention = "retained: a step attends to budget + 1 tokens, including the current one, then evicts one";
+  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b per step, and n_q·(budget + 1)·4 of weights written and read",
                 "storage: 2·n_kv·(budget + 1)·d·b"};
-  d.differences = {"the released code compacts the cache at every step; here the free slot is written over",
+  d.differences = {"the released code compacts the cache at every step; here the free slot is overwritten",
                    "kvpress never evicts the last token: recent: 1",
                    "KeyDiff's comparison averages over each KV head's query heads: scope: group"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) { return evicts_always(values.integer("budget")); };

@@ -56,7 +56,7 @@ class TwilightHead final : public HeadRetrieval {
     selector_->step(t, out);
     if (!selector_->output(0).empty()) {
       throw UserError(
-          "twilight's selector gives attention outputs of its own, which are not those of the tokens that are left "
+          "twilight's selector computes its own attention outputs, which differ from those of the remaining tokens "
           "(sparq: mean_value: false)");
     }
     const int each = layer_.info().group() / static_cast<int>(out.size());
@@ -173,8 +173,8 @@ const Fields<TwilightSetting>& fields() {
   using S = TwilightSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(real("p", 0.85, "share of the estimated attention, over what the selector chose, that is kept"), &S::p)
-          .add(whole("bits", 4, "bits", "of an element of the keys that weights are estimated from", 1, 8), &S::bits);
+          .add(real("p", 0.85, "share of the estimated attention over the selector's tokens that is kept"), &S::p)
+          .add(whole("bits", 4, "bits", "bits of a key's element in the estimate of weights", 1, 8), &S::bits);
   return all;
 }
 
@@ -183,17 +183,16 @@ const Fields<TwilightSetting>& fields() {
 Descriptor describe_twilight() {
   Descriptor d;
   d.name = "twilight";
-  d.sentence = "Reads as few of the tokens that another policy chose as make up a share of the attention.";
+  d.sentence = "Reads the fewest tokens of another policy's selection that make up a share of the attention.";
   d.category = "retrieval (GPU)";
   d.paper = "Lin et al., Twilight, NeurIPS 2025 (arXiv 2502.02770)";
   d.parameters = fields().parameters();
-  d.parameters.push_back(policy_parameter("selector", "quest", "what chooses the tokens that are pruned"));
-  d.formulas = {"traffic: the selector's estimate + n_kv·chosen·(d·bits/8 + 4) + 2·n_kv·attended·d·b a step",
+  d.parameters.push_back(policy_parameter("selector", "quest", "policy whose selection is pruned"));
+  d.formulas = {"traffic: the selector's estimate + n_kv·chosen·(d·bits/8 + 4) + 2·n_kv·attended·d·b per step",
                 "storage: the selector's + n_kv·L·(d·bits/8 + 4)"};
   d.differences = {
-      "the search for the weight at which the share is reached ends at the exact token; the released kernel stops at a "
-      "precision",
-      "attention with a number of tokens of its own for each head is charged as for equal numbers with a longest row"};
+      "the search for the threshold weight ends at the exact token; the released kernel stops at a tolerance",
+      "attention with different numbers of tokens per head is charged by their sum and the longest row"};
   d.stages = [](const ParameterValues& values, const Lengths& lengths) {
     Stages inner = read_stages(values, "selector", lengths);
     if (inner.first->per_query_head()) {

@@ -174,10 +174,10 @@ const Fields<Setting>& fields() {
           .add(whole("stride", 8, "tokens", "σ: tokens between the antidiagonals that are summed", 1, 65536),
                &S::stride)
           .add(whole("tile", 128, "tokens", "queries and keys of a block, a multiple of stride", 1, 65536), &S::block)
-          .add(real("threshold", 0.9, "share of its estimated mass that a block of queries computes at least"),
+          .add(real("threshold", 0.9, "smallest share of its estimated mass that a block of queries computes"),
                &S::threshold)
           .add(real_or("density", "trace",
-                       "share of the causal pairs computed: as on the trace, or a number taken from elsewhere", 0, 1),
+                       "share of the causal pairs computed: measured on the trace, or a given number", 0, 1),
                &S::density);
   return all;
 }
@@ -187,16 +187,18 @@ const Fields<Setting>& fields() {
 Descriptor describe_xattention() {
   Descriptor d;
   d.name = "xattention";
-  d.sentence = "Computes the blocks of the prompt's attention whose antidiagonals weigh most; decoding is another's.";
+  d.sentence =
+      "Computes the blocks of the prompt's attention whose antidiagonals have the largest sums; another policy handles "
+      "decoding.";
   d.category = "sparse prefill";
   d.paper = "Xu et al., XAttention, ICML 2025 (arXiv 2503.16428)";
   d.parameters = fields().parameters();
-  d.formulas = {"prompt, a query head: S²·d/σ FLOP for the estimate, S²/(2·σ²) scores, 4·d FLOP a pair left",
+  d.formulas = {"prompt, per query head: S²·d/σ FLOP for the estimate, S²/(2·σ²) scores, 4·d FLOP per remaining pair",
                 "traffic of a step and storage: those of `then`"};
   d.differences = {
-      "one threshold for all heads; the released code can read one for each",
-      "a given density says nothing of what the pairs hold: no share of the prompt's attention mass is stated then",
-      "keys and values of later layers are the trace's: what sparse attention changes in them is not seen"};
+      "one threshold for all heads; the released code can read one per head",
+      "with a given density the share of the prompt's attention mass is unknown and not stated",
+      "keys and values of later layers are those of the trace, without the effect of sparse attention on them"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kSparsePromptUnseen}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     const Setting s = fields().read(values);

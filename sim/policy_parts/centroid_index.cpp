@@ -73,11 +73,11 @@ std::vector<std::size_t> query_rows(const trace::TraceInfo& info, std::span<cons
   for (const std::int64_t position : positions) {
     const auto found = std::lower_bound(info.query_positions.begin(), info.query_positions.end(), position);
     if (found == info.query_positions.end() || *found != position) {
-      throw UserError(fmt::format(
-          "ctkvr: the query of prompt position {} is to be one of {} centroids, but the trace holds {} prompt queries, "
-          "the last {} without a gap; ask for fewer centroids or for more prompt queries (trace: window: {}, "
-          "or a capture that has them)",
-          position, positions.size(), info.prompt_queries(), info.longest_window(), positions.size()));
+      throw UserError(
+          fmt::format("ctkvr needs the query of prompt position {} as one of {} centroids; the trace captured only {} "
+                      "prompt queries, the last {} without a gap. Reduce centroids, set trace.window: {} or use a "
+                      "capture with more queries",
+                      position, positions.size(), info.prompt_queries(), info.longest_window(), positions.size()));
     }
     rows.push_back(index(found - info.query_positions.begin()));
   }

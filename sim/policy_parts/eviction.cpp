@@ -122,8 +122,8 @@ void check_quota(const ParameterValues& values, const Quota& quota) {
     throw UserError(values.where(values.given("recent") ? "recent"
                                  : values.given("sink") ? "sink"
                                                         : "budget"),
-                    fmt::format("sink ({}) and recent ({}) tokens do not fit into a budget of {}", quota.sink,
-                                quota.recent, quota.budget));
+                    fmt::format("sink ({}) and recent ({}) together exceed the budget ({})", quota.sink, quota.recent,
+                                quota.budget));
   }
 }
 

@@ -155,7 +155,7 @@ class SplitPolicy final : public Policy {
     const double held = std::min(tokens, static_cast<double>(split_.sink + split_.recent));
     std::vector<MemoryItem> items = {
         {graph::Pool::kHbm, "KV cache", kv_bytes(shape, (1 - streaming) * tokens + streaming * held)}};
-    if (split_.compensate) items.push_back({graph::Pool::kHbm, "means of what left", kv_bytes(shape, streaming)});
+    if (split_.compensate) items.push_back({graph::Pool::kHbm, "means of dropped pairs", kv_bytes(shape, streaming)});
     return items;
   }
 
@@ -184,7 +184,7 @@ class SplitPolicy final : public Policy {
   static graph::OpId sum_up(const Dims& m, double pairs, double read, double write, LayerOps& ops, graph::OpId after) {
     graph::Kernel work{graph::KernelClass::kReduce, read, write};
     work.flops = 2 * pairs * m.d;
-    return ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "means of what left", work, {after});
+    return ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "means of dropped pairs", work, {after});
   }
 
   HeadSplit split_;

@@ -118,15 +118,14 @@ MemoryItem host_copy(const MemoryShape& shape) {
 }
 
 Parameter runtime_parameter() {
-  return choice("runtime", {"compiled", "python"},
-                "whether the host's page loops run as compiled code or in Python, as released");
+  return choice("runtime", {"compiled", "python"}, "the host's page loops: compiled code, or Python, as released");
 }
 
 Parameter recall_parameter() {
   return choice("recall", {"calls", "strided", "batched", "zero_copy"},
-                "a copy call for each contiguous piece, as released (calls), one for pieces at equal distances, as "
-                "the keys of a page in nhd are (strided), one for all of a head (batched), or a kernel that reads "
-                "host memory (zero_copy)");
+                "copy calls: one for each contiguous piece, as released (calls), one for pieces at equal distances, "
+                "such as the keys of a page in nhd (strided), one for all pieces of a head (batched), or a kernel that "
+                "reads host memory (zero_copy)");
 }
 
 RecallCopies parse_recall(const std::string& name) {

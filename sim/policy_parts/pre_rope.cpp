@@ -12,7 +12,7 @@ namespace kvcast::policy {
 std::vector<double> trace_frequencies(const trace::TraceInfo& info) {
   if (info.head_dim % 2 != 0) {
     throw UserError(
-        {}, fmt::format("rotary position embedding needs an even head dimension, the trace has {}", info.head_dim));
+        {}, fmt::format("rotary position embedding requires an even head dimension; the trace has {}", info.head_dim));
   }
   config::Rope rope;
   rope.theta = info.rope_theta;

@@ -91,7 +91,7 @@ TEST_CASE("models lists the shapes, and what follows from one") {
   const Output refused = kvcast::test::kvcast({"run", std::string(KVCAST_SOURCE_DIR) + "/configs/runs/quickstart.yaml",
                                                "--set", "model=deepseek-v3", "--set", "policy=quest"});
   CHECK(refused.code == 2);
-  CHECK_THAT(refused.err, Contains("quest chooses by the keys of single heads") && Contains("known: full, dsa"));
+  CHECK_THAT(refused.err, Contains("quest selects by the keys of single heads") && Contains("known: full, dsa"));
   CHECK(kvcast::test::kvcast({"models", "gpt-9"}).code == 2);
 }
 

@@ -139,7 +139,7 @@ TEST_CASE("a policy that asks for more than the trace holds is refused at its pl
     CHECK(o.code == 2);
     CHECK_THAT(o.err, Catch::Contains(there) &&
                           Catch::Contains("sweep.yaml:13:22: h2o sums the weights of all prompt queries") &&
-                          Catch::Contains("(trace: window: 600, or a capture that has them)\n4 experiments were "
+                          Catch::Contains("Set trace.window: 600 or use a capture with more queries\n4 experiments were "
                                           "refused; all others are in the store"));
   }
   CHECK(results_of(scratch / "s", kvcast::result::Status::kOk) == 2 * 2 * 7);

@@ -128,7 +128,7 @@ TEST_CASE("a cache that can hold no page, or of a policy that recalls nothing, i
     return std::string();
   };
   CHECK_THAT(refusal("freekv", "budget: 64, page: 32, page_cache: 31"),
-             Catch::Contains("page_cache: 31 tokens hold no page of 32"));
+             Catch::Contains("page_cache (31 tokens) is smaller than one page (32 tokens)"));
   CHECK_THAT(refusal("omnikv", "budget: 64, place: gpu, page_cache: 31"),
              Catch::Contains("page_cache: nothing is in host memory"));
   CHECK_THAT(refusal("quest", "budget: 64, page_cache: 31"), Catch::Contains("page_cache"));

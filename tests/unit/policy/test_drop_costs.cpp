@@ -93,12 +93,12 @@ TEST_CASE("a pair that leaves a streaming head joins its means") {
   const std::vector<policy::HeadCounts> heads(4, policy::HeadCounts{.attended = 12});
   policy::Recorder ops;
   policy->decode_layer({&model, 0, 2, 101, heads, false}, ops);
-  check_kernel(ops.ops(), "means of what left", 2 * (2 + 2) * 16, 2 * 2 * 16, 2 * 2 * 8);
+  check_kernel(ops.ops(), "means of dropped pairs", 2 * (2 + 2) * 16, 2 * 2 * 16, 2 * 2 * 8);
   CHECK(std::get<graph::DecodeAttention>(only(ops.ops(), "attention").work).tokens == 2 * (101 + 12));
   // After the prompt 88 of 100 have left.
   policy::Recorder prompt;
   policy->prefill_layer({&model, 0, 2, 100}, prompt);
-  check_kernel(prompt.ops(), "means of what left", 2 * 2 * 88 * 16, 2 * 2 * 16, 2 * 2 * 88 * 8);
+  check_kernel(prompt.ops(), "means of dropped pairs", 2 * 2 * 88 * 16, 2 * 2 * 16, 2 * 2 * 88 * 8);
 }
 
 TEST_CASE("CAKE goes over the window's scores twice as often as SnapKV") {
