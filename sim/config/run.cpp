@@ -75,7 +75,7 @@ TraceChoice read_trace(Section section) {
     trace.where = section.where("file");
     for (const char* key : {"recipe", "seed", "layers", "steps", "window"}) {
       if (!section.has(key)) continue;
-      throw UserError(section.where(key), fmt::format("trace: \"{}\" belongs to a recipe, and `file` is given", key));
+      throw UserError(section.where(key), fmt::format("trace: \"{}\" belongs to a recipe, but `file` is given", key));
     }
     trace.recipe.clear();
     section.finish();
@@ -103,7 +103,7 @@ std::vector<TraceChoice> read_traces(const Node& list) {
     const TraceChoice trace = read_trace(Section(item, "trace"));
     const bool stands = std::any_of(traces.begin(), traces.end(),
                                     [&](const TraceChoice& earlier) { return key(earlier) == key(trace); });
-    if (stands) throw UserError(item.where(), "traces: the same trace stands twice");
+    if (stands) throw UserError(item.where(), "traces: the same trace is listed twice");
     traces.push_back(trace);
   }
   return traces;

@@ -140,7 +140,8 @@ std::string place_of_row(const Result& r, const Result& best) {
 std::string lead_text(const Result& best, const Result& other, const std::string& name) {
   const Comparison c = compare(best, other, throughput());
   const std::string who = name + place_of_row(other, best);
-  return fmt::format("{} as fast as {}{}", times_text(c), who, c.told_apart() ? "" : ", which is not told apart");
+  return fmt::format("{} as fast as {}{}", times_text(c), who,
+                     c.beyond_uncertainty() ? "" : ", within uncertainty");
 }
 
 // Returns the fastest result of full KV at the context.
@@ -170,7 +171,7 @@ std::string safe_text(const View& view) {
 
 // Describes the settings that were left out because they have no score, with a reason.
 std::string unscored_text(const View& view) {
-  if (view.score.benchmark == config::ScoreChoice::kNone) return "no score was asked for: nothing is held to a floor";
+  if (view.score.benchmark == config::ScoreChoice::kNone) return "no score was requested, so there is no floor";
   std::set<std::string> settings;
   std::string reason;
   for (const Result* r : view.longest) {
@@ -219,7 +220,7 @@ Line best_line(const View& view) {
   return line;
 }
 
-// By context, the smallest swept batch at which the recommended setting is faster than full KV.
+// The smallest swept batch, by context, at which the recommended setting is faster than full KV.
 std::map<std::int64_t, std::string> first_batches(const View& view, std::vector<Bar>& bars) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::pair<const Result*, const Result*>> pairs;  // setting, full
   const std::string setting = setting_of(view.best());

@@ -157,7 +157,7 @@ double read_value(const Key& key, const Node& node) {
   const auto factor = config::read_factor(node, key.path);
   if (factor && std::isnan(key.now)) {
     throw UserError(node.where(),
-                    fmt::format("{}: a factor needs a number to start from, and the run gives none", key.path));
+                    fmt::format("{}: a factor needs a number to multiply, but the run sets none", key.path));
   }
   if (key.factor && !factor) {
     throw UserError(node.where(), fmt::format("{}: a curve: expected a factor such as x2, found {}", key.path,

@@ -52,7 +52,7 @@ class Estimate {
     }
   }
 
-  // By key block, including its own: whether block number `block` of queries computes it.
+  // Returns for each key block, including its own, whether query block `block` computes it.
   std::vector<char> blocks(std::int64_t block) const {
     std::vector<double> mass = masses(block);
     const double wanted = s_.threshold * std::accumulate(mass.begin(), mass.end(), 0.0);

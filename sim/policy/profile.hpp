@@ -28,7 +28,7 @@ struct Profile {
   std::string model;   // name of the model, for readers
   std::string source;  // data that it was measured on, for readers
   int n_layers = 0, n_q_heads = 0, n_kv_heads = 0;
-  // By kind, then by layer: one score per query head. Layers may be missing.
+  // One score per query head, by kind, then by layer. Layers may be missing.
   std::map<std::string, std::map<int, std::vector<double>>> heads;
   std::map<int, double> layer_errors;  // ≥ 0; CompressKV's equation 9; layers may be missing
 

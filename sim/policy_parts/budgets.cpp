@@ -35,7 +35,7 @@ Budgets smooth_pyramid_budgets(const Pyramid& p, int layers) {
     least = 2 * base - most;
   }
   Budgets out(static_cast<std::size_t>(layers), p.base);
-  // As in the code: no pyramid if its last layer could not contain the window, or would have more than the first one.
+  // The code has no pyramid if its last layer could not contain the window, or would have more than the first one.
   if (least < static_cast<double>(p.window) || most < least || layers == 1) return out;
   const double step = (most - least) / (layers - 1);
   for (std::size_t l = 0; l < out.size(); ++l) {

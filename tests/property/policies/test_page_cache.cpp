@@ -16,7 +16,7 @@ namespace {
 using policy::HeadSelection;
 using Tokens = std::vector<std::int32_t>;
 
-// By stack distance, from the selections of the policy without a cache: a token given up at one step is still there
+// Stack distances from the selections of the policy without a cache: a token given up at one step is still there
 // when it is recalled at a later one if at no step between them as many tokens as there is room for had been given up
 // after it, tokens that had been recalled since then not counted.
 class StackDistance {

@@ -87,7 +87,7 @@ TEST_CASE("odd plans are refused before anything runs, with the place and what i
   CHECK(error_of_plan(even + "against: {policy: full}}") == "no error");
   CHECK_THAT(error_of_plan(even + "against: {policy: ful}}"), Contains("ful"));
   CHECK_THAT(error_of_plan(even + "targets: {tpot: <= 1 s}}"), Contains("`targets` name their metrics themselves"));
-  CHECK_THAT(error_of_plan(even + "against: {policy: [full, quest]}}"), Contains("a list stands for several"));
+  CHECK_THAT(error_of_plan(even + "against: {policy: [full, quest]}}"), Contains("a list means several"));
   CHECK_THAT(error_of_plan("break_even: {key: workload.batch, from: 8, to: 2, targets: {tpot: <= 1 s}}"),
              Contains("must be above `from`"));
   CHECK_THAT(error_of_plan("break_even: {key: workload.batch, from: 1, to: 2}"), Contains("give either `against`"));
