@@ -44,10 +44,10 @@ Node with_includes(const Node& map, const std::string& folder, const std::vector
   return result;
 }
 
-std::optional<Likeness> likeness(const Node& map, Sources& sources) {
+std::optional<Variation> read_variation(const Node& map, Sources& sources) {
   if (map.kind() != Node::Kind::kMap || map.find("like") == nullptr) return {};
   Section section(*map.find("like"), "like");
-  Likeness like;
+  Variation like;
   like.name = section.text("name");
   like.uncertainty = section.quantity("uncertainty", Dimension::kFraction, 0, 10);
   like.same_architecture = section.choice("architecture", {"same", "other"}, "same") == "same";

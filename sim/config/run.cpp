@@ -239,7 +239,7 @@ Node with_budget(const Node& config, std::int64_t budget) {
 Run read_run(const Node& config) {
   Section section(config, "run");
   if (config.find("sweep") != nullptr) {
-    throw UserError(config.key_where("sweep"), "a run has no `sweep:`; `kvcast sweep` runs the points of one");
+    throw UserError(config.key_where("sweep"), "a run cannot have `sweep:`; `kvcast sweep` runs its points");
   }
   section.only({"name", "description", "model", "hardware", "policy", "match", "workload", "trace", "traces", "score",
                 "framework", "deployment", "price_per_hour"});

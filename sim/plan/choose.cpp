@@ -57,7 +57,7 @@ class Choose final : public Question {
       if (miss) {
         ++misses[*miss];
       } else if (is_oracle(*s.result)) {
-        ++misses["being an oracle, which is no system"];
+        ++misses["oracles are not systems"];
       } else {
         good.push_back(&s);
       }
@@ -103,7 +103,7 @@ class Choose final : public Question {
     for (const auto& [name, value] : prices.entries()) {
       if (std::find(machines.begin(), machines.end(), name) == machines.end()) {
         throw UserError(prices.key_where(name),
-                        fmt::format("price_per_hour: \"{}\" is none of the machines here{}", name,
+                        fmt::format("price_per_hour: \"{}\" is not a machine of this question{}", name,
                                     config::did_you_mean(name, machines)),
                         machines);
       }
@@ -145,8 +145,9 @@ class Choose final : public Question {
       if (!s.price_per_s && std::find(missing.begin(), missing.end(), machine_of(s)) == missing.end())
         missing.push_back(machine_of(s));
     }
-    throw UserError(where, fmt::format("choose: the cheapest needs price_per_hour of every machine; missing: {}",
-                                       fmt::join(missing, ", ")));
+    throw UserError(where,
+                    fmt::format("choose: the objective `cheapest` needs price_per_hour of every machine; missing: {}",
+                                fmt::join(missing, ", ")));
   }
 
   // ---- conclusion
@@ -240,8 +241,7 @@ class Choose final : public Question {
   std::string lead_text(const Setting& best, const Setting& next) const {
     const Comparison c = lead(best, next);
     return fmt::format("It is {} as {} as the next, {} ({}){}.", times_text(c), cheapest_ ? "cheap" : "fast",
-                       label_of(next.values), numbers_text(next),
-                       c.beyond_uncertainty() ? "" : ", within uncertainty");
+                       label_of(next.values), numbers_text(next), c.beyond_uncertainty() ? "" : ", within uncertainty");
   }
 
   void add_front(const std::vector<const Setting*>& good, std::int64_t simulated, Answer& out) const {

@@ -140,8 +140,7 @@ std::string place_of_row(const Result& r, const Result& best) {
 std::string lead_text(const Result& best, const Result& other, const std::string& name) {
   const Comparison c = compare(best, other, throughput());
   const std::string who = name + place_of_row(other, best);
-  return fmt::format("{} as fast as {}{}", times_text(c), who,
-                     c.beyond_uncertainty() ? "" : ", within uncertainty");
+  return fmt::format("{} as fast as {}{}", times_text(c), who, c.beyond_uncertainty() ? "" : ", within uncertainty");
 }
 
 // Returns the fastest result of full KV at the context.
@@ -180,7 +179,7 @@ std::string unscored_text(const View& view) {
     if (reason.empty()) reason = r->benchmark_refused;
   }
   if (settings.empty()) return "";
-  return fmt::format("not considered for want of a predicted score: {}{}",
+  return fmt::format("not considered, because no score is predicted: {}{}",
                      settings.size() == 1 ? *settings.begin() : fmt::format("{} settings", settings.size()),
                      reason.empty() ? "" : fmt::format(" ({})", reason));
 }
@@ -302,14 +301,14 @@ Line uncertain_line(const View& view) {
   std::vector<result::Effect> effects = best.experiment.effects;
   std::erase_if(effects, [](const auto& e) { return !is_significant(e.longer.step, e.shorter.step); });
   effects = result::by_reach(std::move(effects));
-  if (effects.empty()) return {fmt::format("no cost moves {} by a per cent", setting_of(best)), ""};
+  if (effects.empty()) return {fmt::format("no cost changes {} by one per cent", setting_of(best)), ""};
   std::vector<std::string> texts;
   std::vector<Bar> bars;
   for (std::size_t i = 0; i < std::min(kTold, effects.size()); ++i) {
     const result::Effect& e = effects[i];
     const std::string name = e.source == result::kTraceSample ? "other texts and layers" : name_of(e.keys);
     const std::string range = fmt::format("{} to {}", percent_text(e.shorter.step), percent_text(e.longer.step));
-    texts.push_back(i == 0 ? fmt::format("{} may move a step of {} by {}", name, setting_of(best), range)
+    texts.push_back(i == 0 ? fmt::format("{} may change a step of {} by {}", name, setting_of(best), range)
                            : fmt::format("{}: {}", name, range));
     bars.push_back({name, range, e.shorter.step - 1, e.longer.step - 1});
   }

@@ -139,7 +139,7 @@ Key find_key(const Node& run, const std::string& path, const SourceLocation& ask
   if (!key) {
     const std::vector<std::string> known = known_keys(run);
     throw UserError(asked_at,
-                    fmt::format("\"{}\" is no numeric key of this run{}", path, config::did_you_mean(path, known)),
+                    fmt::format("\"{}\" is not a numeric key of this run{}", path, config::did_you_mean(path, known)),
                     known);
   }
   key->path = path, key->where = asked_at;

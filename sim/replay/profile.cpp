@@ -150,8 +150,8 @@ policy::Profile make_profile(std::span<const trace::Trace* const> traces, std::i
       set.push_back(layer_error(oracle, *policy));
     }
     if (std::all_of(set.begin(), set.end(), [](double e) { return e == 0; })) {
-      throw UserError(
-          fmt::format("keeping {} tokens per layer loses nothing on this trace, so that layer errors are zero", kept));
+      throw UserError(fmt::format(
+          "keeping {} tokens per layer loses nothing on this trace, so that layers have no errors to compare", kept));
     }
   }
   const std::vector<double> shares = average_errors(errors);

@@ -279,5 +279,5 @@ TEST_CASE("a run says which budget was solved for, and what stands in the way") 
   CHECK_THAT(both.err, Catch::Contains("`match:` solves for the budget"));
   const auto far = kvcast::test::kvcast({"run", config, "--set", "match.tokens_attended=5000"});
   CHECK(far.code == 2);
-  CHECK_THAT(far.err, Catch::Contains("out of reach") && Catch::Contains("602.5"));
+  CHECK_THAT(far.err, Catch::Contains("cannot be reached") && Catch::Contains("602.5"));
 }

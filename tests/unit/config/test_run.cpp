@@ -185,7 +185,7 @@ TEST_CASE("each of the launch modes is read", "[run]") {
 
 TEST_CASE("a sweep is no run", "[run]") {
   CHECK(error_in(kHead + "policy: full\nsweep: {workload.batch: [1, 2]}") ==
-        "run.yaml:4:1: a run has no `sweep:`; `kvcast sweep` runs the points of one");
+        "run.yaml:4:1: a run cannot have `sweep:`; `kvcast sweep` runs its points");
 }
 
 TEST_CASE("unknown models and hardware are named with what is known", "[run]") {

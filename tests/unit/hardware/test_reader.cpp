@@ -364,7 +364,7 @@ TEST_CASE("a profile like another has its numbers, assumed and less certain, but
   }
 }
 
-TEST_CASE("a likeness is stated with its uncertainty, to a profile that stands by itself") {
+TEST_CASE("a variation states its uncertainty, and a base that is not a variation itself") {
   const TemporaryDirectory folder;
   const std::string faster = "  hbm_bandwidth: " + number("4.85 TB/s");
   const auto message = [&](const std::string& like, const std::string& gpu) {

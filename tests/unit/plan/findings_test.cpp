@@ -54,7 +54,7 @@ TEST_CASE("the fastest setting of any batch that meets the floor is recommended"
   CHECK_THAT(found[1].text, Contains("fast beats full KV from batch 2 at 2000"));
   CHECK(found[2].text == "card: fast is bound by host link");
   CHECK_THAT(found[2].detail, Contains("full KV at batch 2: host link"));
-  CHECK_THAT(found[3].text, Contains("link.h2d_bandwidth may move a step of fast by -10 % to +10 %"));
+  CHECK_THAT(found[3].text, Contains("link.h2d_bandwidth may change a step of fast by -10 % to +10 %"));
 }
 
 TEST_CASE("a conclusion's number and bars are told place by place") {
@@ -96,7 +96,7 @@ TEST_CASE("where full KV beats everything that meets the floor it is recommended
 TEST_CASE("a setting without a score is not recommended, and the reason is told") {
   const auto found = conclude({row(2000, 1, "full", 100, 1), row(2000, 1, "unknown", 500, -1)});
   CHECK_THAT(found[0].text, Contains("full (100"));
-  CHECK_THAT(found[0].detail, Contains("not considered for want of a predicted score: unknown (no such heads)"));
+  CHECK_THAT(found[0].detail, Contains("not considered, because no score is predicted: unknown (no such heads)"));
   // If no score is requested, there is no floor, and the text says so.
   config::ScoreChoice none;
   none.benchmark = "none";

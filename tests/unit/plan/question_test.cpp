@@ -40,7 +40,7 @@ TEST_CASE("a key is found in the workload, the policy and the machine") {
   CHECK(curve.now == 1);
   CHECK(find_key(run, "hardware.host.cores", {}).integer);
   CHECK_THAT(error_of([&] { find_key(run, "policy.budgt", {}); }), Contains("did you mean \"policy.budget\""));
-  CHECK_THAT(error_of([&] { find_key(run, "policy.group", {}); }), Contains("is no numeric key"));
+  CHECK_THAT(error_of([&] { find_key(run, "policy.group", {}); }), Contains("is not a numeric key"));
 }
 
 TEST_CASE("values of a key are quantities, integers or factors, and are written as they are read") {
