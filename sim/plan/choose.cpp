@@ -57,7 +57,7 @@ class Choose final : public Question {
       if (miss) {
         ++misses[*miss];
       } else if (is_oracle(*s.result)) {
-        ++misses["oracles are not systems"];
+        ++misses["being an oracle"];
       } else {
         good.push_back(&s);
       }
