@@ -27,7 +27,7 @@ KVCAST_DEVICE void split_by_sign(const Vec16& all, Vec16& negative, Vec16& posit
   }
 }
 
-// With kVectors = 2 a unit has its smallest and its largest, low ≤ high: Σ_j max(q_j·low_j, q_j·high_j) is
+// If kVectors is 2, a unit has its smallest and its largest, low ≤ high: Σ_j max(q_j·low_j, q_j·high_j) is
 // Σ_j q_j⁻·low_j + q_j⁺·high_j, with q_j⁻ = min(q_j, 0) and q_j⁺ = max(q_j, 0), two products on tensor cores. Of
 // kVectors = 1 it has one, and the score is q · unit. A query head is a row of the product, a unit a column. A lane
 // reads eight numbers at once, so that the products take dimensions in another order, the same on both sides

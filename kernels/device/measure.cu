@@ -291,7 +291,7 @@ void allow_shared(const void* kernel, std::size_t bytes) {
   std::size_t& most = allowed[kernel];
   if (bytes <= most) return;
   KVCAST_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-  // As many blocks per multiprocessor as its memory allows: none of these kernels depends on the L1.
+  // Allows as many blocks per multiprocessor as fit in its memory: none of these kernels depends on the L1.
   KVCAST_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                    static_cast<int>(cudaSharedmemCarveoutMaxShared)));
   most = bytes;

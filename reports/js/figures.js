@@ -43,7 +43,7 @@ function buildFigures() {
   });
 }
 
-// What a control of a figure says at first.
+// The initial value of a figure's control.
 function firstChoice(spec, signal) {
   return signal === 'measure' ? page.defaults.measure : spec.signals.find(({ name }) => name === signal).value;
 }

@@ -1,4 +1,4 @@
-// What is selected: one object, changed only through select(), kept in the address so that a view can be linked to.
+// The selection: one object, changed only through select() and kept in the address, so that views can be linked.
 const selection = { ...page.defaults, hidden: [...page.defaults.hidden] };
 const listeners = [];
 
@@ -19,7 +19,7 @@ const axes = [
   { signal: 'budget', label: 'Budget', none: null, show: (tokens) => formatCount(tokens) + ' tokens' },
 ];
 
-// Whether an experiment is in the selection; the table's counterpart of the filters in the charts' specifications.
+// Returns whether an experiment is in the selection: the table's counterpart of the filters in the charts' specifications.
 function isSelected(row) {
   for (const { signal } of axes) {
     if (selection[signal] === null || row[signal] === selection[signal]) continue;

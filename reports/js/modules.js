@@ -16,7 +16,7 @@ const kvcastModules = (function () {
     return module.exports;
   }
 
-  // What Vega's own bundle does: the exports of `api` under one name, and the transforms of all parts in one list.
+  // As Vega's own bundle: the exports of `api` under one name, and the transforms of all parts in one list.
   function join(api, transforms) {
     const vega = {};
     for (const name of api) Object.assign(vega, require(name));

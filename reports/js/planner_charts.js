@@ -1,7 +1,7 @@
 // The figures of the planner: one Vega view each, whose rows and signals are set anew with every answer.
 const figures = new Map();  // by name: {spec, node, view, plot}
 
-// A policy's colour, or a shade of it where the policy stands there more than once.
+// A policy's colour, or a shade of it if the policy occurs more than once.
 function policyColor(index) {
   const { policies, shades } = page.palette;
   const { name } = state.policies[index];

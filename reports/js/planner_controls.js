@@ -1,5 +1,5 @@
-// The controls: every one writes the state and asks for new results.
-const kFactorReach = 3;  // sliders of the machine's numbers reach from 1/8 to 8 of what stands in its profile
+// The controls: each writes the state and requests new results.
+const kFactorReach = 3;  // sliders of the machine's numbers reach from 1/8 to 8 times the profile's value
 
 function select(attributes, options, current, onchange) {
   return element('select', { ...attributes, onchange: (event) => onchange(event.target.value) },

@@ -17,7 +17,7 @@ function stateToHash() {
   return Object.keys(changed).length ? '#' + encodeURIComponent(JSON.stringify(changed)) : '';
 }
 
-// A URL that cannot be read, or that names what is not there, leaves the beginning in place.
+// A URL that cannot be read, or that contains unknown names, leaves the initial state.
 function stateFromHash(hash) {
   const fresh = JSON.parse(JSON.stringify(initialState));
   if (hash.length > 1) {

@@ -25,7 +25,7 @@ function drawHead() {
     : [element('p', { class: 'empty' }, 'This store holds no findings: either its sweep has not finished, or nothing was concluded from it.')]));
 }
 
-// The place that the cards tell of: that of the fastest recommendation. The others are in the cards' folds.
+// The group that the cards describe: that of the fastest recommendation. The others are in the cards' details.
 function toldPlace(findings) {
   const rate = ({ bars }) => (bars.length ? bars[0].to : -1);
   const places = findings[0].places;
@@ -35,7 +35,7 @@ function toldPlace(findings) {
 // One number, one sentence, one picture; the rest in a fold.
 function drawFinding({ title, text, detail, places }, told) {
   const lines = text.split('\n');
-  // A finding without places is its text alone: a number where it is as short as one.
+  // A finding without groups is its text alone, shown like a number if it is short enough.
   const alone = text.length <= 24 ? { number: text, text: '', bars: [] } : { number: '', text: lines[0], bars: [] };
   const shown = places.find(({ place }) => place === told) || places[0] || alone;
   const sentence = shown.place ? 'On ' + shown.place + ': ' + shown.text + '.' : shown.text;

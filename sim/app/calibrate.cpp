@@ -150,7 +150,7 @@ int fit_machine(const Target& target, const MachineOptions& options) {
     fmt::print(stderr, "a lower bound of the speed, kept as in {}: {}\n", options.profile, why);
   }
   for (const std::string& key : std::set<std::string>(result.at_bounds.begin(), result.at_bounds.end())) {
-    fmt::print(stderr, "at the end of what is possible, so that the cases hardly tell it: {}\n", key);
+    fmt::print(stderr, "at the end of its range, so that the cases hardly determine it: {}\n", key);
   }
   return finish(result.calibrations, !result.calibrations.empty(), options.out, result.yaml);
 }
@@ -159,10 +159,12 @@ void add_machine(CLI::App& calibrate, const Target& target, int& result) {
   CLI::App* command = calibrate.add_subcommand(target.name, fmt::format("measure with {} and fit", target.program));
   auto options = std::make_shared<MachineOptions>();
   options->profile = "h100-sxm";
-  command->add_option("-o,--out", options->out, "the profile to write (YAML); results go beside it")->required();
+  command->add_option("-o,--out", options->out, "the profile to write (YAML); results are written next to it")
+      ->required();
   command->add_option("--from", options->from,
                       "results of one machine to fit instead of measuring (JSON, kvcast-kernels/1)");
-  command->add_option("--profile", options->profile, "has what is not measured, and where fits start (h100-sxm)");
+  command->add_option("--profile", options->profile,
+                      "profile for numbers that are not measured and for the start of fits (h100-sxm)");
   if (std::string_view(target.name) == "cuda") {
     command->add_option("--host", options->host,
                         "the host, as calibrate cpu wrote it (YAML), instead of the profile's");
@@ -172,7 +174,7 @@ void add_machine(CLI::App& calibrate, const Target& target, int& result) {
   command->add_option("--passes", options->passes, "over all cases; how far they are apart is noted (2); --short: 1")
       ->check(CLI::Range(1, 100));
   command->add_flag("--short", options->quick, "a few cases of each benchmark");
-  command->add_option("--program", options->program, "the measuring program, where it is not beside kvcast");
+  command->add_option("--program", options->program, "the measuring program, if it is not in the folder of kvcast");
   command->add_option("--budget-median", options->budget_median, "median error allowed on held-out cases, per cent")
       ->check(CLI::Range(0.1, 1e9));
   command->add_option("--budget-p90", options->budget_p90, "p90 error allowed on held-out cases, per cent")
@@ -230,7 +232,7 @@ void add_table(CLI::App& calibrate, int& result) {
   command->add_option("CSV", options->files, "points of one kernel on one device, as for validate kernels --points")
       ->required();
   command->add_option("--profile", options->profile, "the machine that the points are from")->required();
-  command->add_option("--source", options->source, "where the points are from")->required();
+  command->add_option("--source", options->source, "source of the points")->required();
   add_budget(*command, *options);
   command->callback([options, &result] { result = fit_tables(*options); });
 }

@@ -51,8 +51,9 @@ int run(const Options& options) {
   score::Link link = accuracy::fit_link({all.begin(), all.begin() + cells}, of_cells);
   std::size_t used = 0;
   for (const accuracy::Replays& r : of_cells) used += r.empty() ? 0 : 1;
-  if (used == 0) throw UserError({paths.front(), 0, 0}, "no row to fit: none that is not held out has a prediction");
-  link.source = fmt::format("kvcast fit accuracy: {} rows of {} that are not held out, {} traces a task", used,
+  if (used == 0)
+    throw UserError({paths.front(), 0, 0}, "no row to fit: no row outside the held-out ones has a prediction");
+  link.source = fmt::format("kvcast fit accuracy: {} rows of {} that are not held out, {} traces per task", used,
                             fmt::join(names, " and "), options.seeds);
   accuracy::predict_cells(all, replays, link);
   accuracy::settle(plan, std::move(all), link);
@@ -63,7 +64,7 @@ int run(const Options& options) {
                                        return a.refused.empty() && a.parts.size() > 1;
                                      }));
   }
-  write_whole_file(options.out, "# Written by `kvcast fit accuracy`; what the parameters mean: sim/score/link.hpp.\n" +
+  write_whole_file(options.out, "# Written by `kvcast fit accuracy`; sim/score/link.hpp describes the parameters.\n" +
                                     score::write_link(link));
   fmt::print("{}", score::write_link(link));
   return 0;
@@ -72,7 +73,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_fit(CLI::App& app, int& result) {
-  CLI::App* command = app.add_subcommand("fit", "choose a model's parameters by what was published");
+  CLI::App* command = app.add_subcommand("fit", "fit a model's parameters to published values");
   command->require_subcommand(1);
   CLI::App* link = command->add_subcommand("accuracy", "the link from kept attention to task scores");
   auto options = std::make_shared<Options>();

@@ -71,7 +71,7 @@ int run(const Options& options) {
 
 void add_fit_evidence(CLI::App& fit, int& result) {
   CLI::App* command = fit.add_subcommand(
-      "evidence", "how predicted scores follow from published rows and the simulation, by what is left out of both");
+      "evidence", "the estimate of scores from published rows and the simulation, and its errors on rows left out");
   auto options = std::make_shared<Options>();
   command->add_option("--published", options->published,
                       "simulate the rows of these tables (CSV) anew; default: the rows as they are");

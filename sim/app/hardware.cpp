@@ -36,7 +36,7 @@ std::string curve_text(const ConstKnob& knob) {
 
 void print_changes(const Hardware& machine) {
   for (const config::MachineChange& c : machine.changes) {
-    const std::string base = c.base.empty() ? "" : fmt::format(" in place of {}", c.base);
+    const std::string base = c.base.empty() ? "" : fmt::format(" instead of {}", c.base);
     const std::string why = c.follows.empty() ? "set" : fmt::format("follows {}: {}", c.follows, c.rule);
     fmt::print("  {} = {}{} ({})\n", c.key, c.value, base, why);
   }

@@ -50,7 +50,7 @@ void handle_signal(int signal) {
   const std::lock_guard lock(now.mutex);
   if (now.stop == nullptr || now.stop->signal_ != 0) end_by(signal);
   now.stop->signal_ = signal;
-  fmt::print(stderr, "\nkvcast: stopping after the work under way; a second signal ends it at once. {}\n",
+  fmt::print(stderr, "\nkvcast: stopping after the running experiments; a second signal ends it at once. {}\n",
              now.stop->how_to_go_on_);
   now.stop->source_.request_stop();
 }

@@ -52,9 +52,9 @@ std::string failure(const CLI::App* failed, const CLI::Error& error) {
 
 int run(int argc, char** argv) {
   CLI::App app{
-      "kvcast forecasts what KV-cache compression and retrieval does to a long-context LLM: tokens per second,\n"
-      "memory and accuracy, on hardware that you own or only think about.\n"
-      "Start with: kvcast run configs/runs/quickstart.yaml",
+      "kvcast predicts what KV-cache compression and retrieval does to a long-context LLM: tokens per second,\nmemory "
+      "and accuracy, on hardware that you have or consider buying.\nStart with: kvcast run "
+      "configs/runs/quickstart.yaml",
       "kvcast"};
   app.set_version_flag("--version", kvcast::version());
   app.require_subcommand(1);

@@ -32,7 +32,7 @@ int merge(const Options& options) {
 void add_merge(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("merge", "join the stores of a sweep's shards (`sweep --shard i/n`)");
   auto options = std::make_shared<Options>();
-  command->add_option("DIR", options->dirs, "folders that hold results.sqlite, in any order")->required();
+  command->add_option("DIR", options->dirs, "folders with results.sqlite, in any order")->required();
   command->add_option("-o,--out", options->out, "folder of the joined store; made, or added to")->required();
   command->callback([options, &result] { result = merge(*options); });
 }

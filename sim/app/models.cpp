@@ -29,7 +29,7 @@ void print_one(const Model& m) {
   }
   fmt::print("; contexts up to {} tokens\n", m.max_context);
   if (m.experts) {
-    fmt::print("{} experts of width {}, {} of them for a token, {} shared\n", m.experts->count, m.experts->ffn,
+    fmt::print("{} experts of width {}, {} of them active per token, {} shared\n", m.experts->count, m.experts->ffn,
                m.experts->active, m.experts->shared);
   }
   if (m.sliding_window > 0) {
@@ -40,14 +40,14 @@ void print_one(const Model& m) {
     fmt::print("released in {}, experts in {}\n", config::precision_name(m.weights),
                config::precision_name(m.expert_weights));
   }
-  fmt::print("{:.2f} billion parameters, {} of weights; {} of KV cache a token\n", m.parameters() / kBillion,
+  fmt::print("{:.2f} billion parameters, {} of weights; {} of KV cache per token\n", m.parameters() / kBillion,
              format_quantity(m.weight_bytes(), Dimension::kBytes),
              format_quantity(m.kv_bytes_per_token(), Dimension::kBytes));
   fmt::print("Source: {}\n", m.source);
 }
 
 void print_line(const Model& m) {
-  fmt::print("  {:<30} {:<40} weights {:>8}, KV cache {:>8} a token\n", m.name, m.title,
+  fmt::print("  {:<30} {:<40} weights {:>8}, KV cache {:>8} per token\n", m.name, m.title,
              format_quantity(m.weight_bytes(), Dimension::kBytes),
              format_quantity(m.kv_bytes_per_token(), Dimension::kBytes));
 }

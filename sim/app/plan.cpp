@@ -108,7 +108,7 @@ int plan(const Options& options) {
 }  // namespace
 
 void add_plan(CLI::App& app, int& result) {
-  CLI::App* command = app.add_subcommand("plan", "what-if questions: break-even points, limits, reasons, choices");
+  CLI::App* command = app.add_subcommand("plan", "what-if questions: break-even points, limits, causes, choices");
   auto options = std::make_shared<Options>();
   command->add_option("CONFIG", options->config, "YAML of a run with a `plan:` list of questions")->required();
   command->add_option("-o,--out", options->dir,

@@ -40,11 +40,12 @@ int run(const Options& options) {
 void add_profile(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("profile", "measure heads and layers on traces, for policies that need it");
   auto options = std::make_shared<Options>();
-  command->add_option("--trace", options->traces, "traces with targets, each a data set; may be given several times")
-      ->required();
+  command->add_option("--trace", options->traces, "traces with targets, each a data set; can be repeated")->required();
   command->add_option("-o,--out", options->out, "the profile to write (YAML)")->required();
   command->add_option("--bases", options->bases, "also write principal directions of keys and queries (safetensors)");
-  command->add_option("--kept", options->kept, "tokens a layer in the runs that give its error (default 32)")
+  command
+      ->add_option("--kept", options->kept,
+                   "tokens per layer in the runs from which its error is computed (default 32)")
       ->check(CLI::Range(9, 1000000));
   command->callback([options, &result] { result = run(*options); });
 }

@@ -69,7 +69,7 @@ void print_text(const std::string& policy, const replay::ReplayResult& r) {
              100 * p.recall_mass_p10);
   fmt::print("  output error           {:.4f}\n", p.output_error_mean);
   fmt::print("  overlap with exact top {:.2f} %\n", 100 * p.topk_overlap_mean);
-  fmt::print("  tokens attended        {:.1f} a head and step\n", p.attended_mean);
+  fmt::print("  tokens attended        {:.1f} per head and step\n", p.attended_mean);
   if (const auto prompt = replay::prompt_attention(r.layers)) {
     fmt::print("  prompt                 {:.2f} % of the attention computed, {:.2f} % of its mass\n",
                100 * prompt->density, 100 * prompt->recall_mass);
@@ -79,7 +79,7 @@ void print_text(const std::string& policy, const replay::ReplayResult& r) {
                100 * task->share_of_full, 100 * task->interval.low, 100 * task->interval.high);
   }
   fmt::print(
-      "  bytes a step, captured layers of one sequence: {:.0f} read from HBM, {:.0f} in, {:.0f} out, {:.0f} read by "
+      "  bytes per step, captured layers of one sequence: {:.0f} read from HBM, {:.0f} in, {:.0f} out, {:.0f} read by "
       "the CPU\n",
       r.traffic.hbm_read, r.traffic.h2d, r.traffic.d2h, r.traffic.cpu_dram);
 }
@@ -108,13 +108,13 @@ int run(const Options& options) {
 }  // namespace
 
 void add_replay(CLI::App& app, int& result) {
-  CLI::App* command =
-      app.add_subcommand("replay", "what a policy selects on a trace, and how near that is to full attention");
+  CLI::App* command = app.add_subcommand(
+      "replay", "replay a policy over a trace: its selections, and their similarity to full attention");
   auto options = std::make_shared<Options>();
   command->add_option("--trace", options->trace, "a trace file (safetensors)")->required();
   command->add_option("--policy", options->policy, "a policy's name, or a YAML file of one")->required();
   command->add_option("--set", options->settings, "change a parameter: budget=96")->allow_extra_args(false);
-  command->add_option("--selections", options->selections, "write what was selected, one JSON object a line");
+  command->add_option("--selections", options->selections, "write the selections, one JSON object per line");
   command->add_flag("--json", options->as_json, "print JSON");
   command->callback([options, &result] { result = run(*options); });
 }

@@ -27,8 +27,8 @@ void print_findings(const std::string& dir) {
   const std::int64_t there =
       store.count(result::Status::kOk) + store.count(result::Status::kOom) + store.count(result::Status::kFailed);
   if (planned && std::to_string(there) != *planned) {
-    fmt::print("{} of {} experiments are there: `kvcast sweep` with the same file and folder goes on\n", there,
-               *planned);
+    fmt::print("{} of {} experiments are finished: `kvcast sweep` with the same file and folder resumes the sweep\n",
+               there, *planned);
   }
   for (const store::Finding& finding : store.findings()) {
     fmt::print("{}\n  {}\n", finding.title, boost::replace_all_copy(finding.text, "\n", "\n  "));
@@ -84,7 +84,7 @@ void add_report(CLI::App& app, int& result) {
   auto options = std::make_shared<Options>();
   command
       ->add_option("DIR", options->dirs,
-                   "folder that holds results.sqlite, validation.json or both; of several, what changed from the first")
+                   "folder with results.sqlite, validation.json or both; several are compared with the first")
       ->required();
   command->add_option("-o,--out", options->out, "folder to write to (default: report/ in the last DIR)");
   CLI::Option* figures = command->add_option(

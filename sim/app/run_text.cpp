@@ -32,8 +32,8 @@ void print_remedy(const config::Run& run, const std::string& requested_for) {
     fmt::print("Weights and caches are stored in 16 bits, and the whole model resides on one GPU.\n");
   } else if (requested_for == "activations" && (w.prefill_chunk == 0 || w.prefill_batch == 0)) {
     fmt::print(
-        "Activations are held for {} of {} tokens at once. workload.prefill_chunk (tokens) and "
-        "workload.prefill_batch (prompts prefilled together) reduce them.\n",
+        "Activations are held for {} of {} tokens at once. workload.prefill_chunk (tokens) and workload.prefill_batch "
+        "(prompts prefilled together) reduce them.\n",
         w.prefill_batch == 0 ? fmt::format("{} prompts", w.batch) : fmt::format("{} of the prompts", w.prefill_batch),
         w.prefill_chunk == 0 ? w.prompt_tokens : w.prefill_chunk);
   }
@@ -108,7 +108,7 @@ void print_benchmark(const Result& r) {
     lowest.push_back(fmt::format("{} {:.0f} % ({:.0f} to {:.0f})", task.task, 100 * task.share_of_full,
                                  100 * task.interval.low, 100 * task.interval.high));
   }
-  fmt::print("The benchmark score is the mean over {} tasks of {}, lowest in {}.\nIt rests on {}.\n",
+  fmt::print("The benchmark score is the mean over {} tasks of {}, lowest in {}.\nIt is based on {}.\n",
              score.tasks.size(), score.benchmark, fmt::join(lowest, ", "), score.rests_on);
 }
 
@@ -146,7 +146,7 @@ void print_result(const study::Task& task, const Result& r) {
              s.decode_tokens, s.batch);
   if (task.prepared.matched) fmt::print("{}\n", study::text_of(*task.prepared.matched, s.policy));
   if (run.hardware.fit != config::Fit::kFitted) {
-    fmt::print("{} has {}; its times are as uncertain as such cards were (docs/cards.md)\n", s.hardware,
+    fmt::print("{} has {}; the uncertainty of its times is that found for such GPUs (docs/cards.md)\n", s.hardware,
                config::fit_text(run.hardware));
   }
   print_traces(run);

@@ -42,7 +42,7 @@ int serve_page(const Options& options) {
 void add_serve(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("serve", "the planner as a page in a browser, on this machine");
   auto options = std::make_shared<Options>();
-  command->add_option("--port", options->address.port, "the port; 0 takes a free one")->capture_default_str();
+  command->add_option("--port", options->address.port, "the port; 0 selects a free one")->capture_default_str();
   command->add_option("--host", options->address.host, "the address to listen on; other machines reach 0.0.0.0")
       ->capture_default_str();
   command->add_option("-j,--jobs", options->jobs, "threads for each request (default: all cores)")

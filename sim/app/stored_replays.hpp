@@ -21,7 +21,7 @@ auto keep(const Keep& keep) {
   try {
     return keep();
   } catch (const UserError& why) {
-    throw OutputError(fmt::format("{}\nFinished experiments are in the store; the same command goes on", why.what()));
+    throw OutputError(fmt::format("{}\nFinished experiments are in the store; the same command resumes", why.what()));
   }
 }
 

@@ -81,7 +81,7 @@ class Sweep {
       : options_(options),
         config_(config),
         shard_(parse_shard(options.shard)),
-        stop_(fmt::format("The same command goes on; finished experiments are in {}.", options.dir)),
+        stop_(fmt::format("The same command resumes; finished experiments are in {}.", options.dir)),
         points_(config),
         part_(points_.plan(numbers(0, std::min(kPart, points_.size())))),
         store_(store::Store::open(options.dir, store::Store::Open::kCreate)),
@@ -273,7 +273,7 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
 
 void add_sweep(CLI::App& app, int& result) {
   CLI::App* command =
-      app.add_subcommand("sweep", "run a grid of experiments into DIR/results.sqlite; run again, it goes on");
+      app.add_subcommand("sweep", "run a grid of experiments into DIR/results.sqlite; the same command resumes it");
   auto options = std::make_shared<SweepOptions>();
   add_sweep_options(*command, *options);
   command->add_option("--shard", options->shard, "do part i of n only: 1/4; `kvcast merge` joins the parts");

@@ -112,7 +112,7 @@ void add_trace(CLI::App& app, int& result) {
   add_synth(*command, result);
   CLI::App* tell = command->add_subcommand("info", "describe a trace: shape, positions, how its heads attend");
   tell->callback([options = look_options(*tell), &result] { result = info(*options); });
-  CLI::App* verify = command->add_subcommand("check", "verify a trace; ends with 1 where it is unfit to be replayed");
+  CLI::App* verify = command->add_subcommand("check", "verify a trace; exits with 1 if it cannot be replayed");
   verify->callback([options = look_options(*verify), &result] { result = check(*options); });
 }
 

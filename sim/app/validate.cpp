@@ -254,7 +254,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_validate(CLI::App& app, int& result) {
-  CLI::App* command = app.add_subcommand("validate", "predictions beside what was measured, with their errors");
+  CLI::App* command = app.add_subcommand("validate", "compare predictions with measured and published values");
   auto options = std::make_shared<Options>();
   std::string names;
   for (const Entry& entry : entries()) names += std::string(names.empty() ? "" : ", ") + entry.name;
@@ -265,7 +265,7 @@ void add_validate(CLI::App& app, int& result) {
   command->add_option("--profile", options->profile, "the profile calibrated on the machine of --from");
   command->add_option("--claims", options->claims, "papers: folder of claims (default: configs/validation/papers)");
   command->add_option("--intervals", options->intervals,
-                      "times: write the half-widths that the residuals of each group ask for to this file");
+                      "times: write the half-widths that follow from the residuals of each group to this file");
   command->add_option("--published", options->published, "accuracy: published tables (CSV)");
   command->add_flag("--without-evidence", options->without_evidence,
                     "accuracy --published: predict by simulation alone, without the published rows of other tables");
@@ -274,10 +274,10 @@ void add_validate(CLI::App& app, int& result) {
   command->add_option("--ablation", options->ablation,
                       "accuracy: predict again without a part of the trace generator (a name in "
                       "configs/accuracy/ablations.yaml, or all)");
-  command->add_option("--seeds", options->seeds, "accuracy: traces a task (2; some minutes on a few cores)")
+  command->add_option("--seeds", options->seeds, "accuracy: traces per task (2; some minutes on a few cores)")
       ->check(CLI::Range(1, 64));
   command->add_flag("--json", options->as_json, "print JSON");
-  command->add_option("-o,--out", options->out, "folder for validation.json, which `kvcast report` puts on a page");
+  command->add_option("-o,--out", options->out, "folder for validation.json, from which `kvcast report` makes a page");
   command->callback([options, &result] { result = run(*options); });
 }
 

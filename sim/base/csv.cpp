@@ -81,7 +81,7 @@ class Reader {
 CsvHeader::CsvHeader(const CsvRow& row) {
   for (std::size_t i = 0; i < row.fields.size(); ++i) {
     if (!columns_.emplace(row.fields[i], i).second) {
-      throw UserError(row.at(i), fmt::format("column \"{}\" stands twice", row.fields[i].substr(0, 40)));
+      throw UserError(row.at(i), fmt::format("column \"{}\" occurs twice", row.fields[i].substr(0, 40)));
     }
   }
 }

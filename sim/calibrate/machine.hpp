@@ -1,4 +1,4 @@
-// From results of the measuring programs to a profile of their machine.
+// Makes a hardware profile from results of the measuring programs.
 #pragma once
 
 #include <string>

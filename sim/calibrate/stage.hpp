@@ -38,7 +38,7 @@ struct MeasuredOp {
 };
 
 // Marks every fourth case of each bench as held out, beginning with the third: a fixed rule. None of a bench that has
-// fewer than `least`, because so few held-out cases decide nothing.
+// fewer than `least`, because too few held-out cases decide nothing.
 void hold_out(std::vector<MeasuredOp>& cases, std::size_t least = 0);
 
 // Seconds of these cases on a machine.

@@ -1,4 +1,4 @@
-// From tables of measured kernel times to the part of a profile that they establish.
+// Fits a part of a profile to tables of measured kernel times.
 #pragma once
 
 #include <string>

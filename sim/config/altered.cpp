@@ -99,8 +99,8 @@ class Alteration {
     const Node* mha = find_below(choice_, "gpu.attention_mha");
     if (mha == nullptr) return;
     if (!machine_.gpu.attention_mha) {
-      throw UserError(mha->where(), fmt::format("hardware.gpu.attention_mha: {} has no kernel of its own for query "
-                                                "heads with KV heads of their own; its attention keys stand for both",
+      throw UserError(mha->where(), fmt::format("hardware.gpu.attention_mha: {} has no separate kernel for multi-head "
+                                                "attention; its attention keys apply to both",
                                                 machine_.name));
     }
     refuse_unknown(*mha, "gpu.attention_mha.", {});

@@ -79,7 +79,7 @@ std::optional<std::string> find_alias(const std::string& folder, const std::stri
     const std::optional<std::string> path = find_name(folder, candidate);
     if (!path || !answers_to(load_yaml(*path), name, spelling)) continue;
     if (found) {
-      throw UserError(asked_at, fmt::format("\"{}\" is ambiguous: both {} and {} answer to it", name, *found, *path));
+      throw UserError(asked_at, fmt::format("\"{}\" is ambiguous: both {} and {} match it", name, *found, *path));
     }
     found = path;
   }

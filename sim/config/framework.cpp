@@ -130,7 +130,7 @@ Framework read_keys(Section section) {
   f.reread_kv_heads = section.flag("reread_kv_heads", f.reread_kv_heads);
   if (f.expand_kv_heads && f.reread_kv_heads) {
     throw UserError(section.where("reread_kv_heads"),
-                    "framework: expand_kv_heads and reread_kv_heads are two ways of the same step: give one");
+                    "framework: expand_kv_heads and reread_kv_heads are alternatives: give one");
   }
   f.unfused = section.flag("unfused", f.unfused);
   f.torch_topk = section.flag("torch_topk", f.torch_topk);
@@ -186,7 +186,7 @@ std::string find_framework(const std::string& name, const SourceLocation& where)
     const bool late = !file.before.empty() && asked >= version_of(file.before);
     if (!early && !late) return path;
   }
-  const std::string why = version.empty() ? "" : fmt::format(", and none of \"{}\" stands for this version", family);
+  const std::string why = version.empty() ? "" : fmt::format(", and no file of \"{}\" covers this version", family);
   throw UserError(
       where,
       fmt::format("nothing named \"{}\" under configs/frameworks{}{}", shorten(name),

@@ -133,7 +133,7 @@ Host host_of(Section& section, Sources& sources) {
 
 Hardware read_profile(const std::string& path, Sources& sources) {
   const Node file = with_includes(sources.load(path), "hardware/common", {"gpu", "link"}, sources);
-  const std::optional<Likeness> like = likeness(file, sources);
+  const std::optional<Variation> like = read_variation(file, sources);
   const Node& whole = like ? like->whole : file;
   Section section(whole, "hardware profile");
   Hardware hardware;

@@ -35,7 +35,7 @@ Node with_includes(const Node& map, const std::string& folder, const std::vector
   if (list->kind() != Node::Kind::kList) throw UserError(list->where(), "include: expected a list of names");
   for (const Node& name : list->items()) {
     const Node base = sources.load(folder, read_text(name, "include"), name.where());
-    if (base.kind() != Node::Kind::kMap) throw UserError(base.where(), "an included file must hold a map");
+    if (base.kind() != Node::Kind::kMap) throw UserError(base.where(), "an included file must contain a map");
     if (const Node* nested = base.find("include")) {
       throw UserError(nested->where(), "an included file may not include others");
     }
@@ -44,10 +44,10 @@ Node with_includes(const Node& map, const std::string& folder, const std::vector
   return result;
 }
 
-std::optional<Likeness> likeness(const Node& map, Sources& sources) {
+std::optional<Variation> read_variation(const Node& map, Sources& sources) {
   if (map.kind() != Node::Kind::kMap || map.find("like") == nullptr) return {};
   Section section(*map.find("like"), "like");
-  Likeness like;
+  Variation like;
   like.name = section.text("name");
   like.uncertainty = section.quantity("uncertainty", Dimension::kFraction, 0, 10);
   like.same_architecture = section.choice("architecture", {"same", "other"}, "same") == "same";

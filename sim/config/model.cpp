@@ -161,7 +161,7 @@ Model rank_of(const Model& model, int ranks, bool expert_parallel) {
   split(rank.n_q_heads, "query heads");
   if (model.n_kv_heads < ranks) {
     if (ranks % model.n_kv_heads != 0) {
-      throw std::invalid_argument(fmt::format("{} is no multiple of {} KV heads", ranks, model.n_kv_heads));
+      throw std::invalid_argument(fmt::format("{} is not a multiple of {} KV heads", ranks, model.n_kv_heads));
     }
     rank.n_kv_heads = 1;
   } else {

@@ -75,7 +75,7 @@ TraceChoice read_trace(Section section) {
     trace.where = section.where("file");
     for (const char* key : {"recipe", "seed", "layers", "steps", "window"}) {
       if (!section.has(key)) continue;
-      throw UserError(section.where(key), fmt::format("trace: \"{}\" belongs to a recipe, and `file` is given", key));
+      throw UserError(section.where(key), fmt::format("trace: \"{}\" belongs to a recipe, but `file` is given", key));
     }
     trace.recipe.clear();
     section.finish();
@@ -103,7 +103,7 @@ std::vector<TraceChoice> read_traces(const Node& list) {
     const TraceChoice trace = read_trace(Section(item, "trace"));
     const bool stands = std::any_of(traces.begin(), traces.end(),
                                     [&](const TraceChoice& earlier) { return key(earlier) == key(trace); });
-    if (stands) throw UserError(item.where(), "traces: the same trace stands twice");
+    if (stands) throw UserError(item.where(), "traces: the same trace is listed twice");
     traces.push_back(trace);
   }
   return traces;
@@ -239,7 +239,7 @@ Node with_budget(const Node& config, std::int64_t budget) {
 Run read_run(const Node& config) {
   Section section(config, "run");
   if (config.find("sweep") != nullptr) {
-    throw UserError(config.key_where("sweep"), "a run has no `sweep:`; `kvcast sweep` runs the points of one");
+    throw UserError(config.key_where("sweep"), "a run cannot have `sweep:`; `kvcast sweep` runs its points");
   }
   section.only({"name", "description", "model", "hardware", "policy", "match", "workload", "trace", "traces", "score",
                 "framework", "deployment", "price_per_hour"});

@@ -153,7 +153,7 @@ Axis axis_of_zipped_lists(const Node& zip) {
 
 void refuse_lists(const Node& node) {
   if (node.kind() == Node::Kind::kList) {
-    throw UserError(node.where(), "sweep: zip: in a list of maps, each map holds single values");
+    throw UserError(node.where(), "sweep: zip: in a list of maps, each map must have single values");
   }
   for (const auto& [key, value] : node.entries()) refuse_lists(value);
 }
@@ -247,9 +247,11 @@ void add_axes(const std::string& prefix, const Node& map, Singles singles, std::
       add_settings(path, value, single.front());
       axes.push_back(std::move(single));
     } else {
-      throw UserError(value.where(), fmt::format("sweep: \"{}\" must be a list of values, found {}; what does not vary "
-                                                 "belongs outside of `sweep:`",
-                                                 path, describe(value)));
+      throw UserError(
+          value.where(),
+          fmt::format(
+              "sweep: \"{}\" must be a list of values, found {}; keys that do not vary belong outside of `sweep:`",
+              path, describe(value)));
     }
   }
 }

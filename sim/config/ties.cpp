@@ -39,7 +39,7 @@ struct Tie {
 // NVIDIA data sheets and architecture white papers: peak = SMs x FLOP per SM and cycle x clock; the L2 serves each SM a
 // fixed number of bytes per cycle.
 constexpr const char* kPeak = "peaks are SMs times operations of an SM and cycle times clock";
-constexpr const char* kL2 = "the L2 serves each SM so many bytes a cycle";
+constexpr const char* kL2 = "the L2 serves each SM a fixed number of bytes per cycle";
 constexpr const char* kMemory = "the L2 is no slower than the memory behind it";
 // te42kyfo/gpu-benches, NVIDIA/nvbandwidth, vLLM: 0.78, 0.79 and 0.83 of theory on PCIe 3.0, 4.0 and 5.0.
 constexpr const char* kShare = "copies reach about the same share of a link's theory from one generation to the next";

@@ -221,7 +221,7 @@ std::string_view tab_hint(std::string_view text, int line) {
   }
   const std::size_t indent = std::min(here.find_first_not_of(" \t"), here.size());
   const bool tab = std::string_view(here).substr(0, indent).find('\t') != std::string_view::npos;
-  return tab ? "; the line is indented with a tab, and YAML takes spaces alone" : "";
+  return tab ? "; the line is indented with a tab, but YAML allows only spaces" : "";
 }
 
 }  // namespace

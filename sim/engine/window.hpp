@@ -36,7 +36,7 @@ class OpWindow {
 
   // Adds the next op, one of the block; its id is the number of ops before it. The cost must outlive the op.
   void add(const Block& block, const Op& op, const Cost& cost);
-  // From now on, new ops belong to the block after this op; −1: to the first block.
+  // New ops belong to the block after this op from now on; −1: to the first block.
   void set_gate(OpId gate) { gate_ = gate; }
 
   OpId arrived() const { return next_id_; }

@@ -86,9 +86,10 @@ struct WrittenOnCpu {
 
 // CTkvr's; its paper names kernels of its own for the GPU alone.
 constexpr std::array kWrittenOnCpu = {
-    WrittenOnCpu{"rerank", 1, 1, 2},                  // gathered keys, product; softmax, maximum over the group
-    WrittenOnCpu{"top-k on the CPU", 0, 0, 1},        // top-k; positions of the best
-    WrittenOnCpu{"attention to the found", 2, 3, 2},  // gathered keys and values, 2 products; softmax, log-sum-exp
+    WrittenOnCpu{"rerank", 1, 1, 2},            // gathered keys, product; softmax, maximum over the group
+    WrittenOnCpu{"top-k on the CPU", 0, 0, 1},  // top-k; positions of the best
+    WrittenOnCpu{"attention to recalled tokens", 2, 3,
+                 2},  // gathered keys and values, 2 products; softmax, log-sum-exp
 };
 
 // pytorch/pytorch, aten/src/ATen/native/cuda/SoftMax.cu: one block a row, which holds it in shared memory where it fits

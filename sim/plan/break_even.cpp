@@ -76,7 +76,7 @@ class BreakEven final : public Question {
     if (against_) {
       s.comparison = compare(*s.of, *s.against, *metric_);
       s.state = !s.comparison.known() ? 0 : s.comparison.first_better() ? 1 : -1;
-      s.settled = s.comparison.told_apart() && !fit_is_open(s.of) && !fit_is_open(s.against);
+      s.settled = s.comparison.beyond_uncertainty() && !fit_is_open(s.of) && !fit_is_open(s.against);
       return;
     }
     s.state = missed(*s.of, targets_) ? -1 : 1;
@@ -183,9 +183,9 @@ class BreakEven final : public Question {
     out.kind = "break_even";
     const std::string range =
         fmt::format("{} from {} to {}", key_.path, short_text(key_, from_), short_text(key_, to_));
-    out.question = against_ ? fmt::format("Over {}, where does {} beat {} in {}?", range, of_.label, against_->label,
-                                          metric_->label)
-                            : fmt::format("Over {}, where does {} meet its targets?", range, of_.label);
+    out.question =
+        against_ ? fmt::format("At which {} does {} beat {} in {}?", range, of_.label, against_->label, metric_->label)
+                 : fmt::format("At which {} does {} meet its targets?", range, of_.label);
     out.data = {{"key", key_.path},
                 {"metric", metric_ == nullptr ? json() : json(metric_->path)},
                 {"crossings", json::array()},

@@ -140,7 +140,7 @@ struct Change {
   Comparison comparison;  // after over before
 
   bool none() const { return std::abs(std::log(comparison.times)) < kNoChange; }
-  bool beyond() const { return comparison.told_apart(); }
+  bool beyond() const { return comparison.beyond_uncertainty(); }
 };
 
 // Changes in the pairs of which both have the metric.

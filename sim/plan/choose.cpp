@@ -57,7 +57,7 @@ class Choose final : public Question {
       if (miss) {
         ++misses[*miss];
       } else if (is_oracle(*s.result)) {
-        ++misses["being an oracle, which is no system"];
+        ++misses["being an oracle"];
       } else {
         good.push_back(&s);
       }
@@ -103,7 +103,7 @@ class Choose final : public Question {
     for (const auto& [name, value] : prices.entries()) {
       if (std::find(machines.begin(), machines.end(), name) == machines.end()) {
         throw UserError(prices.key_where(name),
-                        fmt::format("price_per_hour: \"{}\" is none of the machines here{}", name,
+                        fmt::format("price_per_hour: \"{}\" is not a machine of this question{}", name,
                                     config::did_you_mean(name, machines)),
                         machines);
       }
@@ -145,8 +145,9 @@ class Choose final : public Question {
       if (!s.price_per_s && std::find(missing.begin(), missing.end(), machine_of(s)) == missing.end())
         missing.push_back(machine_of(s));
     }
-    throw UserError(where, fmt::format("choose: the cheapest needs price_per_hour of every machine; missing: {}",
-                                       fmt::join(missing, ", ")));
+    throw UserError(where,
+                    fmt::format("choose: the objective `cheapest` needs price_per_hour of every machine; missing: {}",
+                                fmt::join(missing, ", ")));
   }
 
   // ---- conclusion
@@ -222,14 +223,14 @@ class Choose final : public Question {
     for (const Setting* s : good) {
       if (s == &best) continue;
       if (next == nullptr) next = s;
-      if (lead(best, *s).told_apart()) continue;
+      if (lead(best, *s).beyond_uncertainty()) continue;
       out.data["best"].push_back(entry(*s));
       tied.push_back(label_of(s->values));
     }
     add_front(good, std::count_if(grid.begin(), grid.end(), [](const Setting& s) { return s.result != nullptr; }), out);
     out.text = fmt::format("{}: {}.", label_of(best.values), numbers_text(best));
     if (next != nullptr) out.details.insert(out.details.begin(), lead_text(best, *next));
-    if (!tied.empty()) out.details.push_back(fmt::format("Not told apart from it: {}.", fmt::join(tied, "; ")));
+    if (!tied.empty()) out.details.push_back(fmt::format("Within its uncertainty: {}.", fmt::join(tied, "; ")));
     const std::string moved = most_sensitive(*best.result, *result::find_metric("decode.tokens_per_s"));
     out.details.push_back(fmt::format("Grounds: {}; bottleneck {}{}.", grounds_of(*best.result),
                                       result::bottleneck(best.result->experiment.step),
@@ -240,8 +241,7 @@ class Choose final : public Question {
   std::string lead_text(const Setting& best, const Setting& next) const {
     const Comparison c = lead(best, next);
     return fmt::format("It is {} as {} as the next, {} ({}){}.", times_text(c), cheapest_ ? "cheap" : "fast",
-                       label_of(next.values), numbers_text(next),
-                       c.told_apart() ? "" : ", which uncertain costs do not tell apart");
+                       label_of(next.values), numbers_text(next), c.beyond_uncertainty() ? "" : ", within uncertainty");
   }
 
   void add_front(const std::vector<const Setting*>& good, std::int64_t simulated, Answer& out) const {
@@ -255,7 +255,7 @@ class Choose final : public Question {
         texts.push_back(fmt::format("{}: {}", label_of(good[i]->values), numbers_text(*good[i])));
     }
     out.details.push_back(fmt::format(
-        "Pareto front over throughput, score, memory{} ({} of {} settings simulated; equal ones stand once):",
+        "Pareto front over throughput, score, memory{} ({} of {} settings simulated; equal ones are listed once):",
         cheapest_ ? " and cost" : "", simulated, grid_.size()));
     for (std::string& text : texts) out.details.push_back("  " + std::move(text));
   }

@@ -19,7 +19,7 @@ struct Comparison {
 
   bool first_better() const { return times > 1; }
   bool known() const { return times == times; }
-  bool told_apart() const { return interval.low > 1 || interval.high < 1; }
+  bool beyond_uncertainty() const { return interval.low > 1 || interval.high < 1; }
 };
 
 // Compares by a metric of which higher or lower is better. The uncertainty of a machine's costs that affect both

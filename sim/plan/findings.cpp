@@ -140,7 +140,7 @@ std::string place_of_row(const Result& r, const Result& best) {
 std::string lead_text(const Result& best, const Result& other, const std::string& name) {
   const Comparison c = compare(best, other, throughput());
   const std::string who = name + place_of_row(other, best);
-  return fmt::format("{} as fast as {}{}", times_text(c), who, c.told_apart() ? "" : ", which is not told apart");
+  return fmt::format("{} as fast as {}{}", times_text(c), who, c.beyond_uncertainty() ? "" : ", within uncertainty");
 }
 
 // Returns the fastest result of full KV at the context.
@@ -170,7 +170,7 @@ std::string safe_text(const View& view) {
 
 // Describes the settings that were left out because they have no score, with a reason.
 std::string unscored_text(const View& view) {
-  if (view.score.benchmark == config::ScoreChoice::kNone) return "no score was asked for: nothing is held to a floor";
+  if (view.score.benchmark == config::ScoreChoice::kNone) return "no score was requested, so there is no floor";
   std::set<std::string> settings;
   std::string reason;
   for (const Result* r : view.longest) {
@@ -179,7 +179,7 @@ std::string unscored_text(const View& view) {
     if (reason.empty()) reason = r->benchmark_refused;
   }
   if (settings.empty()) return "";
-  return fmt::format("not considered for want of a predicted score: {}{}",
+  return fmt::format("not considered, because no score is predicted: {}{}",
                      settings.size() == 1 ? *settings.begin() : fmt::format("{} settings", settings.size()),
                      reason.empty() ? "" : fmt::format(" ({})", reason));
 }
@@ -219,7 +219,7 @@ Line best_line(const View& view) {
   return line;
 }
 
-// By context, the smallest swept batch at which the recommended setting is faster than full KV.
+// The smallest swept batch, by context, at which the recommended setting is faster than full KV.
 std::map<std::int64_t, std::string> first_batches(const View& view, std::vector<Bar>& bars) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::pair<const Result*, const Result*>> pairs;  // setting, full
   const std::string setting = setting_of(view.best());
@@ -301,14 +301,14 @@ Line uncertain_line(const View& view) {
   std::vector<result::Effect> effects = best.experiment.effects;
   std::erase_if(effects, [](const auto& e) { return !is_significant(e.longer.step, e.shorter.step); });
   effects = result::by_reach(std::move(effects));
-  if (effects.empty()) return {fmt::format("no cost moves {} by a per cent", setting_of(best)), ""};
+  if (effects.empty()) return {fmt::format("no cost changes {} by one per cent", setting_of(best)), ""};
   std::vector<std::string> texts;
   std::vector<Bar> bars;
   for (std::size_t i = 0; i < std::min(kTold, effects.size()); ++i) {
     const result::Effect& e = effects[i];
     const std::string name = e.source == result::kTraceSample ? "other texts and layers" : name_of(e.keys);
     const std::string range = fmt::format("{} to {}", percent_text(e.shorter.step), percent_text(e.longer.step));
-    texts.push_back(i == 0 ? fmt::format("{} may move a step of {} by {}", name, setting_of(best), range)
+    texts.push_back(i == 0 ? fmt::format("{} may change a step of {} by {}", name, setting_of(best), range)
                            : fmt::format("{}: {}", name, range));
     bars.push_back({name, range, e.shorter.step - 1, e.longer.step - 1});
   }

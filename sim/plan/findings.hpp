@@ -39,7 +39,7 @@ using Finding = store::Finding;
 using Group = std::tuple<std::string, std::string, std::string, std::int64_t>;
 Group group_of(const result::Result& result);
 
-// Findings describe so many groups, in order of appearance.
+// Findings describe this many groups, in order of appearance.
 inline constexpr std::size_t kMostGroups = 64;
 class FirstGroups {
  public:

@@ -139,7 +139,7 @@ Key find_key(const Node& run, const std::string& path, const SourceLocation& ask
   if (!key) {
     const std::vector<std::string> known = known_keys(run);
     throw UserError(asked_at,
-                    fmt::format("\"{}\" is no numeric key of this run{}", path, config::did_you_mean(path, known)),
+                    fmt::format("\"{}\" is not a numeric key of this run{}", path, config::did_you_mean(path, known)),
                     known);
   }
   key->path = path, key->where = asked_at;
@@ -157,7 +157,7 @@ double read_value(const Key& key, const Node& node) {
   const auto factor = config::read_factor(node, key.path);
   if (factor && std::isnan(key.now)) {
     throw UserError(node.where(),
-                    fmt::format("{}: a factor needs a number to start from, and the run gives none", key.path));
+                    fmt::format("{}: a factor needs a number to multiply, but the run sets none", key.path));
   }
   if (key.factor && !factor) {
     throw UserError(node.where(), fmt::format("{}: a curve: expected a factor such as x2, found {}", key.path,

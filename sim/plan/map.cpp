@@ -53,7 +53,7 @@ using Place = std::array<int, 2>;
 
 struct Cell {
   int best = -1;  // index of the policy; -1: none fits and meets the targets
-  bool simulated = false, told_apart = false;
+  bool simulated = false, distinguished = false;
   double times = 1;  // factor by which it is better than the second best
   std::string binding;
 };
@@ -201,13 +201,13 @@ class Map final : public Question {
         second = i;
       }
     }
-    cell.told_apart = !second;
+    cell.distinguished = !second;
     if (cell.best < 0) return cell;
     const result::Result& best = *results[static_cast<std::size_t>(cell.best)];
     cell.binding = result::bottleneck(best.experiment.step);
     if (second) {
       const Comparison c = compare(best, *results[*second], *metric_);
-      cell.times = c.times, cell.told_apart = c.told_apart();
+      cell.times = c.times, cell.distinguished = c.beyond_uncertainty();
     }
     return cell;
   }
@@ -263,14 +263,14 @@ class Map final : public Question {
                       {"y", axes_[1][place[1]]},
                       {"best", name_of_cell(cell)},
                       {"simulated", cell.simulated},
-                      {"told_apart", cell.told_apart},
+                      {"told_apart", cell.distinguished},
                       {"times", cell.times},
                       {"binding_resource", cell.binding}});
     }
     out.data = {{"x", x.path}, {"y", y.path}, {"metric", metric_->path}, {"cells", list}, {"borders", borders(cells)}};
     std::vector<std::string> shares;
     for (const auto& [name, count] : counts)
-      shares.push_back(fmt::format("{} in {} of {} places", name, count, cells.size()));
+      shares.push_back(fmt::format("{} in {} of {} cells", name, count, cells.size()));
     out.text = fmt::format("Best: {}.", fmt::join(shares, ", "));
     draw(cells, out);
     return out;
@@ -283,12 +283,12 @@ class Map final : public Question {
     for (std::size_t i = 0; i < policies_.size(); ++i) {
       legend += fmt::format("{}{} {}", i == 0 ? "" : ", ", static_cast<char>('A' + i), policies_[i].label);
     }
-    out.details.push_back(fmt::format("{}, . none; small letters where the second best is not told apart.", legend));
+    out.details.push_back(fmt::format("{}, . none; lower case: the second best is within uncertainty.", legend));
     for (int j = axes_[1].size() - 1; j >= 0; --j) {
       std::string row;
       for (int i = 0; i < axes_[0].size(); ++i) {
         const Cell& cell = cells.at({i, j});
-        row += cell.best < 0 ? '.' : static_cast<char>((cell.told_apart ? 'A' : 'a') + cell.best);
+        row += cell.best < 0 ? '.' : static_cast<char>((cell.distinguished ? 'A' : 'a') + cell.best);
       }
       out.details.push_back(fmt::format("  {:>12} {}", short_text(axes_[1].key(), axes_[1][j]), row));
     }

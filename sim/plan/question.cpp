@@ -60,7 +60,7 @@ std::vector<std::unique_ptr<Question>> read_plan(const Node& config) {
   const Node* const list = config.find("plan");
   if (list == nullptr) throw UserError(config.where(), "a plan needs `plan:`, a list of questions", question_kinds());
   if (config.find("sweep") != nullptr) {
-    throw UserError(config.key_where("sweep"), "a plan has no `sweep:`; `choose` goes through lists of settings");
+    throw UserError(config.key_where("sweep"), "a plan cannot have `sweep:`; `choose` takes lists of settings");
   }
   if (list->kind() != Node::Kind::kList || list->items().empty()) {
     throw UserError(list->where(), "plan: expected a list of questions, found " + config::describe(*list),
@@ -120,7 +120,7 @@ Variant read_variant(const Node& run, const Node& overrides) {
                     "expected a map of keys to values such as {policy: full}, found " + config::describe(overrides));
   }
   const auto points = points_of(run, overrides);
-  if (points.size() != 1) throw UserError(overrides.where(), "a list stands for several experiments; give one value");
+  if (points.size() != 1) throw UserError(overrides.where(), "a list means several experiments; give one value");
   check_run(points.front().config);
   return {label_of(points.front().values), points.front().config, points.front().values};
 }

@@ -51,7 +51,7 @@ struct Variant {
   config::Node run;
   std::vector<std::pair<std::string, std::string>> values;  // changed values: dotted key, value
 };
-// Expands a map of keys in which lists stand for several settings, like a case of a sweep.
+// Expands a map of keys in which lists mean several settings, like a case of a sweep.
 std::vector<config::SweepPoint> points_of(const config::Node& run, const config::Node& map);
 // Throws UserError if the node is not a map, or contains lists.
 Variant read_variant(const config::Node& run, const config::Node& overrides);

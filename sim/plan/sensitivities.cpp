@@ -59,7 +59,7 @@ class Sensitivities final : public Question {
     out.data = {{"metric", metric_->path}};
     const auto value = result::value(*base, *metric_);
     if (!value || *value == 0) {
-      out.text = base->experiment.oom ? "The run does not fit in memory, so that nothing can be told of its times."
+      out.text = base->experiment.oom ? "The run does not fit in memory, so that it has no times."
                                       : fmt::format("The run has no {}.", metric_->path);
       out.data["sensitivities"] = json::array();
       return out;

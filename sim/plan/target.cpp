@@ -45,7 +45,7 @@ Target read_target(const Metric& metric, const config::Node& node) {
   if (dimension_of(metric.unit) == Dimension::kNone && value.ends_with(unit)) value.resize(value.size() - unit.size());
   const auto limit = parse_quantity(value, dimension_of(metric.unit));
   if (!limit) {
-    throw UserError(node.where(), fmt::format("targets: {}: \"{}\" is no quantity in {}", metric.path, value,
+    throw UserError(node.where(), fmt::format("targets: {}: \"{}\" is not a quantity in {}", metric.path, value,
                                               result::unit_name(metric.unit)));
   }
   target.limit = *limit;

@@ -45,7 +45,7 @@ std::string copies_reason(const Result& r, const std::string& key) {
   if (key.find("h2d") != std::string::npos && t.h2d == 0) return "a decode step copies nothing to the GPU";
   if (key.find("bandwidth") != std::string::npos && t.h2d_pieces > 0) {
     return fmt::format(
-        "a decode step copies {:.0f} pieces of {}, which take as long as their calls and the copy engine need",
+        "a decode step copies {:.0f} pieces of {}, and the calls and the copy engine are their bottleneck",
         t.h2d_pieces, format_quantity(t.h2d / t.h2d_pieces, Dimension::kBytes));
   }
   return fmt::format("its copies do not depend on it; the bottleneck is {}", result::bottleneck(r.experiment.step));

@@ -64,16 +64,17 @@ Descriptor describe_replayed();
 namespace {
 
 void add_page_cache(Descriptor& d) {
-  d.parameters.push_back(whole("page_cache", 0, "tokens",
-                               "tokens of each head that stay on the GPU when a selection gives them up, the least "
-                               "recently used going first; 0: none, as published"));
+  d.parameters.push_back(whole(
+      "page_cache", 0, "tokens",
+      "tokens of each head that stay on the GPU after leaving the selection, in an LRU cache; 0: none, as published"));
   d.make = [inner = std::move(d.make), page = d.recall_page](const ParameterValues& values, const Lengths& lengths) {
     const KeptPages kept{values.integer("page_cache"), page(values)};
     if (kept.tokens == 0) return inner(values, lengths);
     if (kept.page == 0) throw UserError(values.where("page_cache"), "page_cache: nothing is in host memory");
     if (kept.tokens < kept.page) {
       throw UserError(values.where("page_cache"),
-                      fmt::format("page_cache: {} tokens hold no page of {}; 0 keeps none", kept.tokens, kept.page));
+                      fmt::format("page_cache ({} tokens) is smaller than one page ({} tokens); 0 disables it",
+                                  kept.tokens, kept.page));
     }
     return keep_recalled(kept, inner(values, lengths));
   };
@@ -88,9 +89,9 @@ Descriptor finished(Descriptor d) {
     };
   }
   if (d.recall_page) add_page_cache(d);
-  if (d.name == "full") return d;  // no layer of it is compressed
+  if (d.name == "full") return d;  // it compresses no layer
   d.parameters.push_back(
-      whole("first_dense_layers", 0, "layers", "layers at the start that are left uncompressed", 0, 1000));
+      whole("first_dense_layers", 0, "layers", "first layers that are left uncompressed", 0, 1000));
   d.uncompressed_layers.emplace_back("first_dense_layers");
   d.make = [inner = std::move(d.make)](const ParameterValues& values, const Lengths& lengths) {
     return dense_first(static_cast<int>(values.integer("first_dense_layers")), inner(values, lengths));
@@ -118,15 +119,16 @@ void check_model(const Descriptor& descriptor, const config::Model& model, const
     for (const Descriptor& d : all_policies()) {
       if (d.for_latent) known.push_back(d.name);
     }
-    throw UserError(asked_at,
-                    fmt::format("policy: {} chooses by the keys of single heads, and in {} all heads share one latent "
-                                "vector a token",
-                                descriptor.name, model.title),
-                    known);
+    throw UserError(
+        asked_at,
+        fmt::format(
+            "policy: {} selects by the keys of single heads, but in {} all heads share one latent vector per token",
+            descriptor.name, model.title),
+        known);
   }
   if (model.cache != config::Precision::kBf16 && descriptor.packs_cache) {
-    throw UserError(asked_at, fmt::format("policy: {} packs the cache by itself; leave deployment.kv_cache at bf16",
-                                          descriptor.name));
+    throw UserError(
+        asked_at, fmt::format("policy: {} packs the cache itself; leave deployment.kv_cache at bf16", descriptor.name));
   }
 }
 

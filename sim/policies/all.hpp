@@ -12,9 +12,9 @@ namespace kvcast::policy {
 const std::vector<Descriptor>& all_policies();
 // The policy that replays the selections of a file; not among all_policies(), because it stands for no method.
 const Descriptor& replayed_policy();
-// Finds either by name. UserError with all names if there is no policy of that name.
+// Finds either by name. Throws UserError with all names for an unknown name.
 const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at = {});
-// UserError with the reason if the policy is undefined for the model.
+// Throws UserError with the reason if the policy is not applicable to the model.
 void check_model(const Descriptor& descriptor, const config::Model& model, const SourceLocation& asked_at);
 
 }  // namespace kvcast::policy

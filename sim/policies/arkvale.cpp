@@ -1,22 +1,22 @@
 // ArkVale (Chen et al., "ArkVale: Efficient Generative LLM Inference with Recallable Key-Value Eviction", NeurIPS
 // 2024).
 //
-// Idea: evict pages to host memory, keep a digest of each on the GPU, and recall a page when its digest says it matters
-//   again.
-// Selection, once the pages exceed the budget's: (1) digests of filled pages: centre of the bounding box ± the mean
-//   distance of the keys from it; score(page) = Σ_j max(q_j·min'_j, q_j·max'_j), raw, mean over the query heads that
-//   select together (all of a layer as released, or a KV head's); (2) the topk − n_sink − (n_win − 1) best, sink and
-//   window pages excluded, must be resident; (3) pages recalled take the slots of resident ones with the lowest current
-//   score; (4) the step attends to ALL resident pages. After the prompt the budget is filled by the last prompt query's
-//   scores.
-// One set of pages a layer, as released, loses what only a few of its heads look for: the mean of raw scores over all
-//   heads hardly moves for them. Of the attention on a UUID among others (recipe ruler-multikey3, 32K, budget 1024) the
-//   synthetic heads keep nothing; with selection_heads: kv_head 0.26, with min_max and max_scores as well 0.42, as
-//   quest with pages of 32 tokens (0.44) and less than quest with pages of 16 (0.64). Predicted scores of 0 follow from
-//   it.
-// Cost: digests read 2·n_kv·⌊L/p⌋·d·b, top-k, page numbers to the host and a wait, then one copy a missing page (keys
-//   and values of all heads; 2·p rows of one head where KV heads select apart), all before attention over budget
-//   tokens; filled pages are backed up on a stream of their own.
+// Idea: evict pages to host memory, keep a digest of each on the GPU, and recall a page when its digest shows that it
+// matters again.
+// Selection, once the pages exceed the budget's. (1) A filled page has a digest: centre of the bounding box ± the mean
+// distance of the keys from it. score(page) = Σ_j max(q_j·min'_j, q_j·max'_j), raw, mean over the query heads that
+// select together (all of a layer as released, or those of a KV head). (2) The best topk − n_sink − (n_win − 1) pages
+// other than sink and window must be resident. (3) Recalled pages take the slots of resident pages with the lowest
+// current score. (4) The step attends to all resident pages. After the prompt the budget is filled by the scores of the
+// last prompt query.
+// A single set of pages per layer, as released, loses the tokens that only a few of its heads search for: they hardly
+// change the mean of raw scores over all heads. On a UUID among others (recipe ruler-multikey3, 32K, budget 1024) the
+// synthetic heads keep no attention mass; with selection_heads: kv_head 0.26, with min_max and max_scores in addition
+// 0.42, comparable to quest with pages of 32 tokens (0.44) and less than quest with pages of 16 (0.64). Predicted
+// scores of 0 are a consequence.
+// Cost: digests read 2·n_kv·⌊L/p⌋·d·b, top-k, page numbers copied to the host and a wait, then one copy per missing
+// page (keys and values of all heads; 2·p rows of one head if KV heads select separately), all before attention over
+// `budget` tokens. Filled pages are backed up on their own stream.
 // Storage: HBM 2·n_kv·budget·d·b + digests; pinned DRAM 2·n_kv·L·d·b.
 #include <algorithm>
 #include <numeric>
@@ -38,19 +38,19 @@ using graph::Lane;
 struct Setting {
   std::int64_t budget = 0;
   int page = 1;
-  std::int64_t pages = 0;         // the budget's
+  std::int64_t pages = 0;         // pages of the budget
   std::int64_t sink_pages = 0;    // n_sink
-  std::int64_t window_pages = 1;  // n_win, the page of the current token included
-  std::int64_t chosen = 0;        // pages that must be resident besides sink and window
+  std::int64_t window_pages = 1;  // n_win, including the page of the current token
+  std::int64_t chosen = 0;        // pages that must be resident in addition to sink and window
   Summary summary = Summary::kCuboidMean;
   Group group = Group::kMeanScores;
   bool whole_layer = true;  // all heads of a layer select together
   bool python = false;
-  // Slots for pages that come and go.
+  // Slots for pages that are recalled and evicted.
   std::int64_t slots() const { return pages - sink_pages - window_pages; }
 };
 
-// The heads that select together.
+// The pages of the heads that select together.
 class ArkValeSet {
  public:
   ArkValeSet(const LayerInput& layer, int first_head, int heads, const Setting& setting)
@@ -104,7 +104,7 @@ class ArkValeSet {
  private:
   std::int64_t pages_of(std::int64_t tokens) const { return (tokens + s_.page - 1) / s_.page; }
 
-  // Everything fits: all pages between sink and window are held.
+  // Holds all pages between sink and window: the budget covers everything.
   void hold_all(std::int64_t tokens) {
     const std::int64_t end = std::max(s_.sink_pages, pages_of(tokens) - s_.window_pages);
     std::vector<std::int32_t> pages(static_cast<std::size_t>(end - s_.sink_pages));
@@ -113,7 +113,7 @@ class ArkValeSet {
     last_left_ = static_cast<std::int32_t>(end) - 1;
   }
 
-  // A page that has just left the window is resident like any other until it becomes a victim.
+  // A page that has just left the window is resident until it is evicted.
   void take_page_leaving_window(std::int64_t pages) {
     const auto left = static_cast<std::int32_t>(pages - s_.window_pages - 1);
     if (left < s_.sink_pages || left <= last_left_) return;
@@ -123,7 +123,7 @@ class ArkValeSet {
     cache_.assign(std::move(held));
   }
 
-  // Mean (or maximum) over the KV heads of what each group agreed on.
+  // Merges the groups' scores: their mean, or maximum, over the KV heads.
   void merge_scores(std::size_t n, const std::vector<std::vector<float>>& parts) {
     const bool largest = s_.group == Group::kMaxScores || s_.group == Group::kMaxWeights;
     scores_.assign(n, largest ? -HUGE_VALF : 0.0f);
@@ -155,7 +155,7 @@ class ArkValeSet {
     merge_scores(n, parts_);
   }
 
-  // The k best of the pages between sink and window.
+  // Selects the k best of the pages between sink and window.
   void choose(std::size_t candidates, std::size_t k, std::vector<std::int32_t>& out) {
     const auto sink = std::min(static_cast<std::size_t>(s_.sink_pages), candidates);
     ranking_.select(std::span(scores_).subspan(sink), k, out);
@@ -266,7 +266,7 @@ class ArkVale final : public Policy {
   Growth growth() const override { return covers_all_ ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page}; }
 
  private:
-  // Missing pages come one by one, before attention.
+  // Recalls missing pages one after the other, before attention.
   graph::OpId recall(const DecodeLayer& shape, graph::OpId after, LayerOps& ops) const {
     const Dims m(*shape.model);
     const double fetched = shape.sum(&HeadCounts::fetched_runs);  // (page, KV head) pairs
@@ -280,8 +280,8 @@ class ArkVale final : public Policy {
     const double bytes = fetched * 2 * s_.page * m.row();
     graph::Copy copy;
     copy.kind = s_.python ? graph::CopyKind::kPageable : graph::CopyKind::kMemcpyAsync;
-    // Keys and values of a page apart; one head's rows lie between those of the others, and a loop in Python gathers
-    // them.
+    // Keys and values of a page are separate. One head's rows lie between those of the others, and a loop in Python
+    // gathers them.
     const bool rows_apart = !s_.whole_layer && !s_.python;
     copy.runs = 2 * pages * (rows_apart ? s_.page : 1);
     if (rows_apart) copy.kind = graph::CopyKind::kMemcpy2D;
@@ -297,14 +297,15 @@ const Fields<Setting>& fields() {
   using S = Setting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens of the pages on the GPU, all of which are attended to", 4096), &S::budget)
+          .add(budget_parameter("tokens in pages on the GPU, all of which are attended to", 4096), &S::budget)
           .add(page_parameter(32), &S::page)
           .add(whole("topk", 32, "pages",
-                     "pages that a step insists on, sink and window included but for the current page", 1))
+                     "pages that must be resident at a step, including sink and window but not the current page", 1))
           .add(whole("sink", 0, "tokens", "first tokens always resident, in whole pages"))
-          .add(whole("recent", 0, "tokens", "last tokens always resident, in whole pages; the current page always is"))
+          .add(whole("recent", 0, "tokens",
+                     "last tokens always resident, in whole pages; the current page is always resident"))
           .add(choice("summary", {"cuboid_mean", "min_max"},
-                      "digest of a page: centre ± mean distance, or smallest and largest"),
+                      "digest of a page: centre ± mean distance, or minimum and maximum"),
                &S::summary, {Summary::kCuboidMean, Summary::kMinMax})
           .add(group_parameter({"mean_scores", "max_scores", "mean_weights", "max_weights"}), &S::group)
           .add(choice("selection_heads", {"layer", "kv_head"}, "heads that select one set of pages together"),
@@ -323,8 +324,8 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   if (!covers_all && s.slots() < 1) {
     throw UserError(
         values.where("budget"),
-        fmt::format("a budget of {} tokens must hold {} pages of {}: {} of sink, {} of window, and one more", s.budget,
-                    s.sink_pages + s.window_pages + 1, s.page, s.sink_pages, s.window_pages));
+        fmt::format("budget ({} tokens) is smaller than {} pages of {}: {} of sink, {} of window, and one more",
+                    s.budget, s.sink_pages + s.window_pages + 1, s.page, s.sink_pages, s.window_pages));
   }
   return std::make_unique<ArkVale>(s, covers_all);
 }
@@ -334,21 +335,20 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 Descriptor describe_arkvale() {
   Descriptor d;
   d.name = "arkvale";
-  d.sentence = "Keeps a page cache on the GPU and everything in host memory; each step waits for the pages it misses.";
+  d.sentence = "Keeps everything in host memory and some pages on the GPU; each step waits for missing pages.";
   d.category = "retrieval (host)";
   d.paper = "Chen et al., ArkVale, NeurIPS 2024";
   d.parameters = fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
-  d.budget_convention = "attended: ⌊budget / page⌋ resident pages, sink and window included";
+  d.budget_convention = "attended: ⌊budget / page⌋ resident pages, including sink and window";
   d.formulas = {
-      "traffic: 2·n_kv·⌊L/p⌋·d·b + 2·n_kv·budget·d·b a step; host to device 2·p·d·b a missing page and KV head",
+      "traffic: 2·n_kv·⌊L/p⌋·d·b + 2·n_kv·budget·d·b per step; host to device 2·p·d·b per missing page and KV head",
       "storage: HBM 2·n_kv·(budget + ⌈L/p⌉)·d·b, pinned DRAM 2·n_kv·L·d·b"};
-  d.differences = {
-      "sink and recent are 0 by default; the released code keeps 2 pages of each",
-      "all heads of a layer select together, as released: what few of them look for is lost in their mean; "
-      "FreeKV's comparison lets KV heads select apart: selection_heads: kv_head",
-      "recalls are issued by compiled code; the released loop is in Python: runtime: python",
-      "prefetching for later layers is not modelled"};
+  d.differences = {"sink and recent are 0 by default; the released code keeps 2 pages of each",
+                   "all heads of a layer select together, as released, which loses tokens that only few of them search "
+                   "for; in FreeKV's comparison KV heads select separately: selection_heads: kv_head",
+                   "recalls are issued by compiled code; the released loop is in Python: runtime: python",
+                   "prefetching for later layers is not modelled"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     const Setting s = fields().read(values);
     return chooses(s.budget, s.budget / s.page * s.page, s.page - 1, lengths.prompt_tokens);

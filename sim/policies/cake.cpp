@@ -1,16 +1,17 @@
 // CAKE (Qin et al., "CAKE: Cascading and Adaptive KV Cache Eviction with Layer Preferences", ICLR 2025, arXiv
 // 2503.12491).
 //
-// Idea: layers whose attention is spread, and moves from query to query, need more; tokens whose weight varies matter.
+// Idea: layers whose attention is spread, and moves from query to query, need more tokens; tokens whose weight varies
+// are important.
 // Selection after the prompt: a layer's preference is H^(1/tau1)·V^(1/tau2), H = −Σ a·log a and V = Σ of the variances
-//   over the window's rows, both over all heads and the columns before the window; layers share (budget − w)·layers
-//   tokens by it. A token's score is the mean plus gamma times the variance of its weights over the rows, the mean over
-//   the group, pooled; the layer's best and the window stay.
-// `decode_eviction`: a step's own weights, reduced and pooled, rank what stands before the last w tokens; the cache
-//   stays as large as after the prompt.
+// over the window's rows, both over all heads and the columns before the window. Layers share (budget − w)·layers
+// tokens in proportion. A token's score is the mean plus gamma times the variance of its weights over the rows,
+// averaged over the group and pooled. The layer's best tokens and the window are kept.
+// `decode_eviction`: a step's own weights, reduced and pooled, rank the tokens before the last w; the cache stays as
+// large as after the prompt.
 // Cost: SnapKV's with two more passes over the window's scores; decode eviction writes and ranks each step's weights.
-// Storage: SnapKV's in sum. The cascade (evicting layer by layer while the prompt is read) ends with the same budgets
-//   up to rounding; its smaller peak during the prompt is not modelled.
+// Storage: that of SnapKV in total. The cascade (evicting layer by layer while the prompt is read) ends with the same
+// budgets up to rounding; its smaller peak during the prompt is not modelled.
 #include "base/error.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/prompt_eviction.hpp"
@@ -19,7 +20,7 @@
 namespace kvcast::policy {
 namespace {
 
-// CAKE that evicts at every step.
+// CAKE with an eviction at every step.
 class DecodingCake final : public Policy {
  public:
   explicit DecodingCake(const PromptEviction& setting) : s_(setting) {}
@@ -29,7 +30,7 @@ class DecodingCake final : public Policy {
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     const trace::TraceInfo& info = layer.info();
     std::vector<double> preferences = preferences_;
-    if (preferences.empty()) {  // replayed alone, without a survey
+    if (preferences.empty()) {  // replayed without a survey
       const LayerInput* const alone = &layer;
       preferences = survey_preferences(s_, {&alone, 1});
     }
@@ -66,9 +67,10 @@ Fields<PromptEviction> fields() {
       .add(real("gamma", 200.0, "weight of a token's variance relative to its mean", 0, 1e9), &S::gamma)
       .add(real("tau1", 1.0, "temperature of a layer's entropy in its preference", 0.01, 100), &S::tau1)
       .add(real("tau2", 1.0, "temperature of a layer's variance in its preference", 0.01, 100), &S::tau2)
-      .add(choice("layers", {"preference", "uniform"}, "how layers share the budget: by preference, or equally"),
+      .add(choice("layers", {"preference", "uniform"},
+                  "distribution of the budget over layers: by preference, or equal"),
            &S::layers, {LayerBudgets::kPreference, LayerBudgets::kUniform})
-      .add(flag("decode_eviction", false, "evict at every step, too, as the released code does"), &S::decode_eviction);
+      .add(flag("decode_eviction", false, "also evict at every step, as the released code does"), &S::decode_eviction);
 }
 
 }  // namespace
@@ -76,21 +78,24 @@ Fields<PromptEviction> fields() {
 Descriptor describe_cake() {
   Descriptor d;
   d.name = "cake";
-  d.sentence = "SnapKV with scores that reward varying attention, and layers sharing the budget by how they attend.";
+  d.sentence =
+      "SnapKV with scores that reward varying attention, and layer budgets by the spread and shift of their attention.";
   d.category = "drop";
   d.paper = "Qin et al., CAKE, ICLR 2025 (arXiv 2503.12491)";
   const PromptEviction start = {.scores = TokenScores::kVariance};
   describe_prompt_eviction(d, fields(), start);
   d.budget_convention =
-      "retained: of the prompt, the window included, on average over layers; generated tokens on top, "
-      "or, with decode_eviction, the current token";
-  d.formulas = {"traffic: 2·n_kv·(B_l + T)·d·b a step in layer l, Σ B_l = layers·budget",
+      "retained: prompt tokens, including the window, on average over layers; in addition generated tokens or, with "
+      "decode_eviction, the current token";
+  d.formulas = {"traffic: 2·n_kv·(B_l + T)·d·b per step in layer l, Σ B_l = layers·budget",
                 "storage: 2·n_kv·Σ_l (B_l + T)·d·b; with decode_eviction T is at most 1"};
-  d.differences = {"the released code leaves prompts up to budget + window whole; here a prompt over the budget is cut",
-                   "tau1 and tau2 come from the released tables by model and budget; 1 and 1 are its fall-back",
-                   "preferences of layers that the trace does not hold are those of the nearest one that it does",
-                   "the cascade's smaller memory peak during the prompt is not modelled; with block, preferences are "
-                   "those of the whole prompt"};
+  d.differences = {
+      "the released code does not compress prompts up to budget + window; here any prompt over the budget is "
+      "compressed",
+      "the released code has tables of tau1 and tau2 by model and budget; its fallback is 1 and 1",
+      "preferences of layers that the trace lacks are those of the nearest layer in it",
+      "the cascade's smaller memory peak during the prompt is not modelled; with block, preferences are "
+      "those of the whole prompt"};
   d.make = [fields = fields(), start](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
     const PromptEviction s = read_prompt_eviction(fields, values, start);
     if (s.decode_eviction) return std::make_unique<DecodingCake>(s);
@@ -98,7 +103,7 @@ Descriptor describe_cake() {
   };
   d.stages = [stages = d.stages](const ParameterValues& values, const Lengths& lengths) {
     if (values.flag("decode_eviction")) {
-      throw UserError(values.where("decode_eviction"), "cake is a first stage only where it evicts once");
+      throw UserError(values.where("decode_eviction"), "cake is a first stage only without decode_eviction");
     }
     return stages(values, lengths);
   };

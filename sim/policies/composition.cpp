@@ -13,13 +13,13 @@ bool declares(const Descriptor& d, const char* key) {
   return std::any_of(d.parameters.begin(), d.parameters.end(), [&](const Parameter& p) { return p.key == key; });
 }
 
-// A file that names itself would never end.
+// Detects files that name themselves, which would never end.
 class Inside {
  public:
   explicit Inside(const config::PolicyChoice& choice) {
     if (++depth() <= 8) return;
     --depth();
-    throw UserError(choice.where, fmt::format("policies inside policies more than 8 deep: {} again", choice.name));
+    throw UserError(choice.where, fmt::format("policies are nested more than 8 deep: {} again", choice.name));
   }
   ~Inside() { --depth(); }
   Inside(const Inside&) = delete;
@@ -64,18 +64,18 @@ Stages read_stages(const ParameterValues& values, const std::string& key, const 
     for (const Descriptor& other : all_policies()) {
       if (other.stages) known.push_back(other.name);
     }
-    throw UserError(choice.where, fmt::format("{}: {} does not split into two stages", key, d.name), known);
+    throw UserError(choice.where, fmt::format("{}: {} does not consist of two stages", key, d.name), known);
   }
   config::Node parameters = choice.parameters;
   if (parameters.find("first_dense_layers") != nullptr) {
-    throw refuse("must not set first_dense_layers: the policy around it does");
+    throw refuse("must not set first_dense_layers: the outer policy does");
   }
   if (budget) {
-    // A file's budget gives way; one written here would be silently lost.
+    // The budget of a file is replaced; one written here is rejected, as it would be lost silently.
     const config::Node written = values.node(key);
     for (const char* own : {"budget", "budget_convention"}) {
       if (written.kind() != config::Node::Kind::kMap || written.find(own) == nullptr) continue;
-      throw refuse(fmt::format("must not set {}: the policy around it does", own));
+      throw refuse(fmt::format("must not set {}: the outer policy does", own));
     }
     if (!declares(d, "budget")) throw refuse("has no budget");
     parameters = parameters.with("budget", number(*budget));

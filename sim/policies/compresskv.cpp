@@ -1,13 +1,14 @@
 // CompressKV (Lin et al., "CompressKV: Semantic Retrieval Heads Know What Tokens are Not Important Before Generation",
 // 2025, arXiv 2508.02401).
 //
-// Idea: most heads look at the ends of the prompt; the few that find the answer's surroundings should choose for all.
-// Selection, once after the prompt: in each layer the semantic retrieval heads (equation 5, from the model's profile)
-//   score all tokens with the last `window` queries: sum over rows, pooling, mean over these heads; the best tokens and
-//   the window stay, the same in every head of the layer. Layers share the budget by what compression does to their
-//   output (equations 8 to 12, algorithm 1), between `least_layer_budget` and `most_layer_factor` budgets.
-// Cost: the window scores of a few heads alone (2·h·w·S·d FLOP), one top-k a layer, compaction. Storage: SnapKV's in
-// sum.
+// Idea: most heads attend to the ends of the prompt; the few that find the answer's surroundings select for all.
+// Selection, once after the prompt: in each layer the semantic retrieval heads (equation 5, from the model's head
+// profile) score all tokens with the last `window` queries: sum over rows, pooling, mean over these heads. The best
+// tokens and the window are kept, the same in every head of the layer. Layers share the budget by the effect of
+// compression on their output (equations 8 to 12, algorithm 1), between `least_layer_budget` and `most_layer_factor`
+// budgets.
+// Cost: the window scores of a few heads only (2·h·w·S·d FLOP), one top-k per layer, compaction.
+// Storage: that of SnapKV in total.
 #include "policies/kivi.hpp"
 #include "policy_parts/prompt_eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
@@ -16,15 +17,15 @@ namespace kvcast::policy {
 namespace {
 
 Fields<PromptEviction> fields() {
-  // One ranking a layer: query heads of a group have nothing to agree on.
+  // There is one ranking per layer, so query heads of a group need no agreement.
   Fields<PromptEviction> all = prompt_eviction_fields(8, "avg", 5, {});
   add_retrieval_scores(all);
   all.add(choice("layers", {"errors", "uniform"},
-                 "how layers share the budget: by their error under compression, or equally"),
+                 "distribution of the budget over layers: by their error under compression, or equal"),
           &PromptEviction::layers, {LayerBudgets::kErrors, LayerBudgets::kUniform});
   add_error_budgets(all);
   return all.add(quantisation_parameters())
-      .add(profile_parameter("semantic scores of heads, and layer errors for layers: errors"));
+      .add(profile_parameter("semantic scores of heads, and layer errors if layers: errors"));
 }
 
 }  // namespace
@@ -32,19 +33,21 @@ Fields<PromptEviction> fields() {
 Descriptor describe_compresskv() {
   Descriptor d;
   d.name = "compresskv";
-  d.sentence = "Lets the heads that find answers choose the tokens of all heads, with more tokens where loss hurts.";
+  d.sentence =
+      "The heads that find answers select the tokens of all heads; layers that suffer more from compression keep more "
+      "tokens.";
   d.category = "drop";
   d.paper = "Lin et al., CompressKV, 2025 (arXiv 2508.02401)";
   describe_prompt_eviction(d, fields(), {.scores = TokenScores::kRetrievalHeads});
   d.budget_convention =
-      "retained: of the prompt, the window included, on average over layers; generated tokens come on top";
-  d.formulas = {"traffic: 2·n_kv·(B_l + T)·d·b a step in layer l, Σ B_l = layers·budget",
+      "retained: prompt tokens, including the window, on average over layers; generated tokens are kept in addition";
+  d.formulas = {"traffic: 2·n_kv·(B_l + T)·d·b per step in layer l, Σ B_l = layers·budget",
                 "prompt: 2·retrieval_heads·w·S·d FLOP and min(retrieval_heads, n_kv)·S·d·b read",
                 "storage: 2·n_kv·Σ_l (B_l + T)·d·b"};
   d.differences = {
-      "layer errors are of the attention output before its projection, where traces end; the paper's are "
-      "after it (equations 6 and 7)",
-      "layers that the profile's trace does not hold have the scores of the nearest one that it does"};
+      "layer errors are those of the attention output before its projection, which traces do not contain; the paper's "
+      "are after it (equations 6 and 7)",
+      "layers that the profile lacks have the scores of the nearest layer in it"};
   d.needs = [needs = d.needs](const ParameterValues& values, const Lengths& lengths) {
     ReplayNeeds all = needs(values, lengths);
     if (values.text("quantisation") == "kivi") all.unseen = kRoundingUnseen;

@@ -1,22 +1,22 @@
 // CTkvr (Lu et al., "CTKVR: Efficient KV Cache Retrieval for Long-Context LLMs via Centroid-then-Token Indexing", 2025,
 // section 3, algorithms 1 and 2).
 //
-// Idea: queries that are near in position are alike after RoPE, and like queries score the same keys high. The last
-//   prompt queries serve as centroids of an inverted file over the keys; what a decode query's nearest centroids list
-//   is reranked by true scores.
-// Selection. After the prompt: for each of C prompt queries and each KV head, the best ρ = ⌊recall_factor·budget⌋ keys
-//   by max over the group of softmax weight over all prompt keys; sink and window, which stay on the GPU, are left out
-//   before the best are taken. Each step: (recall) the C' centroids of the largest cosine, max over the group; the
-//   union of their lists is K_rec; (rerank) the best `budget` of it by max over the group of softmax(q·k / √d) over
-//   K_rec; (update) the step's query becomes a centroid with the best ρ of K_rec and the oldest one goes, from the next
-//   step on.
-// Cost. Prefill: centroids copied and normalised, scores 2·n_q·C·S·d flops, top-ρ of n_kv·C rows, KV to the host.
-//   Step: n_q·C·d·b read for cosines, top-C', lists deduplicated (n_kv·C'·ρ·4); positions and queries to the host; the
-//   CPU scores n_kv·L_rec keys, ranks them by n_q·L_rec scores of 4 bytes and attends to n_kv·budget pairs while the
-//   GPU attends to sink and window; outputs back, merged. The update copies ρ positions a KV head to the GPU beside
-//   that.
-// Storage: n_kv·C·ρ·4 + n_q·C·d·b + KV of sink and window on the GPU, a layer; all other KV in host memory.
-// Limit: a budget that covers all tokens leaves everything on the GPU: full attention.
+// Idea: queries at nearby positions are similar after RoPE, and similar queries score the same keys high. The last
+// prompt queries are the centroids of an inverted file over the keys; the keys listed by a decode query's nearest
+// centroids are reranked by true scores.
+// Selection after the prompt: for each of C prompt queries and each KV head, the best ρ = ⌊recall_factor·budget⌋ keys
+// by max over the group of the softmax weight over all prompt keys. Sink and window stay on the GPU and are excluded
+// from the lists.
+// Selection in each step: (recall) the C' centroids of the largest cosine, max over the group; K_rec is the union of
+// their lists. (rerank) The best `budget` keys of K_rec by max over the group of softmax(q·k / √d) over K_rec. (update)
+// From the next step on, the step's query is a centroid with the best ρ keys of K_rec, and replaces the oldest one.
+// Cost of the prefill: centroids copied and normalised, scores 2·n_q·C·S·d flops, top-ρ of n_kv·C rows, KV to the host.
+// Cost of a step: n_q·C·d·b read for cosines, top-C', lists deduplicated (n_kv·C'·ρ·4); positions and queries to the
+// host. The CPU scores n_kv·L_rec keys, ranks them by n_q·L_rec scores of 4 bytes and attends to n_kv·budget pairs
+// while the GPU attends to sink and window; outputs are copied back and merged. The update concurrently copies ρ
+// positions per KV head to the GPU.
+// Storage: n_kv·C·ρ·4 + n_q·C·d·b + KV of sink and window on the GPU, per layer; all other KV in host memory.
+// Limit: a budget that covers all tokens keeps everything on the GPU: full attention.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -35,7 +35,7 @@ using graph::Kind;
 using graph::Lane;
 using graph::OpId;
 
-constexpr const char* kUpdated = "centroids updated";  // what the next step's recall waits for
+constexpr const char* kUpdated = "centroids updated";  // the next step's recall waits for it
 
 struct Setting {
   std::int64_t budget = 0, lists = 0;      // ρ', ρ
@@ -56,8 +56,7 @@ class CentroidSearch final : public HostSearch {
         at_prompt_(setting.fixed.host(input.info().prompt_tokens, input.info().prompt_tokens)),
         marked_(static_cast<std::size_t>(input.info().positions())) {
     find_nearest(rows);
-    // Of thousands of lists a few are looked up, and which ones does not depend on what is in them: those alone are
-    // made.
+    // Only the lists that are looked up are made: a few of thousands, and which ones does not depend on their contents.
     std::vector<std::size_t> looked_up;
     for (std::size_t c = 0; c < centroids_; ++c) {
       if (slots_[c] == kNever) continue;
@@ -80,17 +79,17 @@ class CentroidSearch final : public HostSearch {
  private:
   static constexpr std::size_t kNever = ~std::size_t{0};
 
-  // The nearest centroids of every step. With updates, step t finds the queries of the steps before it at the end of
-  // the queue, and as many of the oldest gone from its front.
+  // Finds the nearest centroids of every step. With updates, step t finds the queries of earlier steps at the end of
+  // the queue, and as many of the oldest removed from its front.
   void find_nearest(std::span<const std::size_t> rows) {
-    const std::vector<float> likeness = query_likeness(layer_, kv_head_, rows);
+    const std::vector<float> similarity = query_similarity(layer_, kv_head_, rows);
     const auto steps = static_cast<std::size_t>(layer_.info().decode_steps);
-    const std::size_t columns = likeness.size() / steps;
+    const std::size_t columns = similarity.size() / steps;
     slots_.assign(centroids_, kNever);
     for (std::size_t t = 0; t < steps; ++t) {
       const std::size_t oldest = s_.update ? t : 0;
       std::vector<std::int32_t>& nearest = nearest_.emplace_back();
-      ranking_.select(std::span(likeness).subspan(t * columns + oldest, centroids_),
+      ranking_.select(std::span(similarity).subspan(t * columns + oldest, centroids_),
                       static_cast<std::size_t>(s_.looked), nearest);
       for (std::int32_t& centroid : nearest) {
         centroid += static_cast<std::int32_t>(oldest);
@@ -99,7 +98,7 @@ class CentroidSearch final : public HostSearch {
     }
   }
 
-  // The union of the lists of the nearest centroids, ascending.
+  // Collects the union of the lists of the nearest centroids, ascending.
   void recall(int t, Range host) {
     for (const std::int32_t centroid : nearest_[static_cast<std::size_t>(t)]) {
       for (const std::int32_t p : list(static_cast<std::size_t>(centroid))) marked_[static_cast<std::size_t>(p)] = 1;
@@ -145,7 +144,7 @@ class CentroidSearch final : public HostSearch {
   std::size_t centroids_;
   Range at_prompt_;
   std::vector<std::vector<std::int32_t>> nearest_;  // by step; prompt queries, then decode queries
-  std::vector<std::size_t> slots_;                  // of prompt queries among the lists, kNever where none looks there
+  std::vector<std::size_t> slots_;                  // index of each prompt query's list, kNever if no step looks it up
   std::optional<CentroidLists> lists_;
   std::vector<std::vector<std::int32_t>> updates_;  // lists of the decode queries
   std::vector<char> marked_;
@@ -174,7 +173,8 @@ class Ctkvr final : public Policy {
     const auto prompt = static_cast<double>(shape.prompt_tokens), queries = static_cast<double>(s_.centroids);
     const double host = static_cast<double>(s_.fixed.host(shape.prompt_tokens, shape.prompt_tokens).size());
     const double rows = shape.batch * m.q_heads * queries, shared = shape.batch * m.kv_heads * queries;
-    // The prompt's last queries in one piece, for the product with the keys; normalised, for the steps' cosines.
+    // Copies the prompt's last queries into one piece for the product with the keys, and normalises them for the steps'
+    // cosines.
     const graph::Kernel copy{graph::KernelClass::kElementwise, rows * m.row(), rows * m.row()};
     const OpId taken = ops.kernel(Lane::kCompute, Kind::kIndex, "take centroids", copy, {ops.ready()});
     const OpId normal = ops.kernel(Lane::kCompute, Kind::kIndex, "normalise centroids", copy, {taken});
@@ -215,8 +215,8 @@ class Ctkvr final : public Policy {
   }
 
  private:
-  // The union of the lists looked up. Hashed: each entry is marked in a table. Pairwise: each list is compared with
-  // those before it, entry by entry, in one thread block a KV head.
+  // Computes the union of the lists looked up. Hashed: marks each entry in a table. Pairwise: compares each list with
+  // those before it, entry by entry, in one thread block per KV head.
   OpId unite(const DecodeLayer& shape, double recalled, LayerOps& ops, OpId after) const {
     const auto heads = static_cast<double>(shape.heads.size());
     const auto lists = static_cast<double>(s_.looked), entries = static_cast<double>(s_.lists);
@@ -244,19 +244,19 @@ class Ctkvr final : public Policy {
   OpId rerank_and_attend(const DecodeLayer& shape, LayerOps& ops, OpId sent) const {
     const OpId scored = ops.cpu("rerank", score_recalled(shape), {sent});
     const OpId ranked = rank(shape, shape.sum(&HeadCounts::cpu_attended), ops, scored);
-    const OpId attended = ops.cpu("attention to the found", cpu_attention(shape), {ranked});
+    const OpId attended = ops.cpu("attention to recalled tokens", cpu_attention(shape), {ranked});
     if (s_.update) update(shape, ops, ranked);
     return attended;
   }
 
   OpId attend_to_recalled(const DecodeLayer& shape, LayerOps& ops, OpId sent) const {
-    const OpId attended = ops.cpu("attention to the found", cpu_attention(shape), {sent});
+    const OpId attended = ops.cpu("attention to recalled tokens", cpu_attention(shape), {sent});
     if (s_.update) update(shape, ops, rank(shape, listed(shape), ops, attended));
     return attended;
   }
 
-  // The `kept` best of the recalled, over all heads, by scores that lie in memory: one pass to reduce them over the
-  // group, one to rank.
+  // Finds the `kept` best of the recalled keys of all heads by scores in memory: one pass reduces them over the group,
+  // one ranks.
   static OpId rank(const DecodeLayer& shape, double kept, LayerOps& ops, OpId after) {
     const auto rows = static_cast<double>(shape.heads.size());
     const double scores = Dims(*shape.model).group * shape.sum(&HeadCounts::candidates) / rows;
@@ -280,8 +280,8 @@ class Ctkvr final : public Policy {
     return positions;
   }
 
-  // A list of each KV head to the GPU, where the query takes the oldest centroid's place; nothing waits for it in this
-  // step.
+  // Copies a list of each KV head to the GPU, where the query replaces the oldest centroid; nothing in this step waits
+  // for it.
   void update(const DecodeLayer& shape, LayerOps& ops, OpId ranked) const {
     const Dims m(*shape.model);
     const double positions = listed(shape);
@@ -308,20 +308,21 @@ const Fields<Setting>& fields() {
   using S = Setting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens that rerank leaves of the recalled, a KV head", 1024), &S::budget)
+          .add(budget_parameter("recalled tokens that are left after reranking, per KV head", 1024), &S::budget)
           .add(whole_or("centroids", "adaptive", "queries",
-                        "prompt queries that serve as centroids; adaptive: min(2048, prompt/16)", 1, 1e6))
+                        "prompt queries used as centroids; adaptive: min(2048, prompt/16)", 1, 1e6))
           .add(whole("retrieved_centroids", 4, "centroids", "nearest centroids whose lists are recalled", 1, 1e6),
                &S::looked)
-          .add(real("recall_factor", 2.5, "keys that a centroid lists, as a multiple of the budget", 1, 1000))
-          .add(choice("positions", place_names(), "which prompt queries become centroids"), &S::place)
+          .add(real("recall_factor", 2.5, "length of a centroid's list, as a multiple of the budget", 1, 1000))
+          .add(choice("positions", place_names(), "prompt queries that become centroids"), &S::place)
           .add(whole("seed", 1, "", "of random positions", 0, 1e15), &S::seed)
-          .add(flag("rerank", true, "false: attends to all that was recalled"), &S::rerank)
-          .add(flag("update", true, "each decode query becomes a centroid in the oldest one's place"), &S::update)
+          .add(flag("rerank", true, "rank the recalled tokens by true scores; false: attend to all of them"),
+               &S::rerank)
+          .add(flag("update", true, "each decode query replaces the oldest centroid"), &S::update)
           .add(choice("dedup", {"hashed", "pairwise"},
-                      "how the lists looked up are united: by marks in a table, or by comparing each two of them"),
+                      "method of uniting the lists: marks in a table, or pairwise comparison"),
                &S::pairwise)
-          .add(flag("departed", false, "tokens that left the window are candidates at every step"), &S::departed)
+          .add(flag("departed", false, "tokens that have left the window are candidates at every step"), &S::departed)
           .add(static_fields(128, 512), &S::fixed);
   return all;
 }
@@ -342,29 +343,31 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 Descriptor describe_ctkvr() {
   Descriptor d;
   d.name = "ctkvr";
-  d.sentence = "Looks up what the most similar prompt queries scored high, reranks it on the CPU and attends there.";
+  d.sentence =
+      "Looks up the keys that the most similar prompt queries scored high, reranks them and attends to them on the "
+      "CPU.";
   d.category = "retrieval (CPU)";
   d.paper = "Lu et al., CTKVR: Efficient KV Cache Retrieval via Centroid-then-Token Indexing, 2025";
   d.parameters = fields().parameters();
   d.budget_convention =
-      "selected: tokens attended to on the CPU, a KV head; sink and recent come on top (rerank: false: as many as were "
-      "recalled)";
+      "selected: tokens attended to on the CPU, per KV head, in addition to sink and recent (rerank: false: all "
+      "recalled tokens)";
   d.formulas = {
       "traffic: GPU n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; CPU n_kv·(L_rec + 2·budget)·d·b + n_q·L_rec·4; to the host "
       "n_kv·L_rec·4 "
       "+ n_q·d·b, back n_q·(d·b + 4) a step and, with update, n_kv·ρ·4",
       "storage: GPU n_kv·C·ρ·4 + n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; host 2·n_kv·(L − sink − recent)·d·b",
       "CPU work with rerank over without: (L_rec + 2·budget) / (2·L_rec)"};
-  d.differences = {"the paper does not state how long the static parts are; here they are outside the lists",
-                   "a token that leaves the window can be found only where a list names it, as the paper's update "
-                   "ranks recalled keys alone; departed: true makes all of them candidates",
-                   "static attention runs on the model's stream behind the recall, not on a second stream"};
+  d.differences = {"the paper does not state the length of the static parts; here they are excluded from the lists",
+                   "a token that leaves the window is found only if a list contains it, because the paper's update "
+                   "ranks recalled keys only; departed: true makes all such tokens candidates",
+                   "static attention runs on the model's stream after the recall, not on a second stream"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     const Setting s = fields().read(values);
     const auto listed = static_cast<std::int64_t>(values.number("recall_factor") * static_cast<double>(s.budget));
     return BudgetRule{.tokens = s.rerank ? s.budget : s.looked * listed,
-                      .beside = s.fixed.sink + s.fixed.recent,
-                      .fewer = BudgetRule::kAny,
+                      .extra = s.fixed.sink + s.fixed.recent,
+                      .slack = BudgetRule::kAny,
                       .counts = BudgetRule::Counts::kSelected};
   };
   d.needs = [](const ParameterValues& values, const Lengths& lengths) {

@@ -1,19 +1,21 @@
 // D2O (Wan et al., "D2O: Dynamic Discriminative Operations for Efficient Long-Context Inference of Large Language
-// Models", ICLR 2025, arXiv 2406.13035), as its released code does it.
+// Models", ICLR 2025, arXiv 2406.13035), as in its released code.
 //
-// Idea: evict as H2O, but merge what goes into its most similar neighbour, and give layers with even attention less.
+// Idea: evict like H2O, but merge evicted pairs into their most similar neighbours, and give less to layers with even
+// attention.
 // Selection: F_l = mean over heads of the variance over tokens of the prompt's column sums, scaled to [0, 1] over the
-//   heads of the layer; layer budget = clamp(layers·budget·softmax_l(−F), 1 % of the tokens, all). The first decode
-//   step attends to everything; then the last ⌊share·budget⌋ tokens stay and of the others the ⌊(1 − share)·budget⌋
-//   best by total weight, the first `sink` among them, share being recent_share and budget the layer's. Later steps
-//   attend to one token more than that, add their weights, evict one.
+// heads of the layer; layer budget = clamp(layers·budget·softmax_l(−F), 1 % of the tokens, all). The first decode step
+// attends to everything. Then the last ⌊share·budget⌋ tokens stay, and of the others the ⌊(1 − share)·budget⌋ best by
+// total weight, including the first `sink`; share is recent_share, and budget the layer's. Later steps attend to one
+// more token, add their weights and evict one.
 // Merge: u = largest cosine of an evicted key to a kept one, j = its position. A slot (the i-th evicted token of every
-//   head) merges where the mean of u over heads reaches tau: the mean over slots and heads at first, later alpha·tau +
-//   beta·that mean. K_j becomes the mean of itself and all u·K_e merged into it, V_j likewise. Later attention, and
-//   what output_error is taken of, uses merged pairs.
-// `block`: the prompt in blocks, an eviction and a merge after each (layers: uniform).
-// Cost: H2O's, and cosines: 2·n_kv·E·N·d FLOP for E evicted against N kept, a read of all kept keys at each step.
-// Storage: 2·Σ_l N_l·n_kv·d·b, totals.
+// head) is merged if the mean of u over heads reaches tau: the mean over slots and heads at first, later alpha·tau +
+// beta·that mean. K_j becomes the mean of itself and all u·K_e merged into it, and V_j likewise. Later attention, and
+// output_error, use merged pairs.
+// `block`: the prompt is read in blocks, with an eviction and a merge after each (layers: uniform).
+// Cost: H2O's, and cosines: 2·n_kv·E·N·d FLOP for E evicted and N kept tokens, with a read of all kept keys at each
+// step.
+// Storage: 2·Σ_l N_l·n_kv·d·b, and totals.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -67,18 +69,18 @@ Surveyed survey_layer(const LayerInput& input) {
 
 class D2oRule final : public EvictionRule {
  public:
-  // budget: the layer's, which need not be whole. No totals: nothing is evicted.
+  // budget: that of the layer, which need not be an integer. Without totals nothing is evicted.
   D2oRule(const LayerInput& input, const D2oSetting& setting, double budget, const HeavyHitters* prompt)
       : layer_(input.layer()), s_(setting) {
     if (prompt != nullptr) totals_ = std::make_unique<HeavyHitters>(*prompt);
-    // Rounded down, but 0.3 · 10 is 3 although its floating-point product may fall short of it.
+    // Rounds down, with a tolerance: 0.3 · 10 is 3, although the floating-point product may be smaller.
     const auto part = [&](double share) { return static_cast<std::int64_t>(share * budget + 1e-9); };
     const std::int64_t recent = part(s_.recent_share);
     budget_ = std::max<std::int64_t>(1, part(1 - s_.recent_share) + recent);
     quota_ = {budget_, std::min(s_.sink, budget_ - recent), recent};
   }
 
-  // Where the prompt comes in blocks, its queries see what was merged before them; else the first step evicts.
+  // If the prompt is read in blocks, its queries see the pairs merged before them; otherwise the first step evicts.
   void after_block(std::int64_t first, std::int64_t end, std::vector<Held>& held) override {
     if (s_.block == 0 || totals_ == nullptr) return;
     for (std::size_t h = 0; h < held.size(); ++h) {
@@ -111,7 +113,7 @@ class D2oRule final : public EvictionRule {
   }
 
  private:
-  // The weights of a block's queries over the pairs before them join the totals.
+  // Adds the weights of a block's queries over the pairs before them to the totals.
   void weigh_block(std::size_t h, std::int64_t first, std::int64_t end, std::size_t before, const Held& held) {
     const trace::TraceInfo& info = layer_.info();
     for (int g = 0; g < info.group(); ++g) {
@@ -135,7 +137,7 @@ class D2oRule final : public EvictionRule {
     merge(stay);
   }
 
-  // Attention over merged pairs and the current one; its weights join the totals.
+  // Attends to merged pairs and the current one, and adds the weights to the totals.
   void attend(int t, const std::vector<Held>& held) {
     const int members = layer_.info().group();
     outputs_.resize(index(layer_.info().n_q_heads));
@@ -152,10 +154,10 @@ class D2oRule final : public EvictionRule {
   void merge(const std::vector<std::vector<std::int32_t>>& stay) {
     std::vector<Departures> gone;
     for (std::size_t h = 0; h < caches_.size(); ++h) gone.push_back(caches_[h].shrink(stay[h]));
-    const std::size_t slots = gone[0].likeness.size();
+    const std::size_t slots = gone[0].similarity.size();
     std::vector<double> means(slots, 0.0);
     for (const Departures& head : gone) {
-      for (std::size_t i = 0; i < slots; ++i) means[i] += head.likeness[i] / static_cast<double>(gone.size());
+      for (std::size_t i = 0; i < slots; ++i) means[i] += head.similarity[i] / static_cast<double>(gone.size());
     }
     const double mean = std::accumulate(means.begin(), means.end(), 0.0) / static_cast<double>(slots);
     tau_ = has_tau_ ? s_.alpha * tau_ + s_.beta * mean : mean;
@@ -168,7 +170,7 @@ class D2oRule final : public EvictionRule {
 
   const trace::Layer& layer_;
   D2oSetting s_;
-  std::int64_t budget_ = 1;  // tokens that stay
+  std::int64_t budget_ = 1;  // tokens that are kept
   Quota quota_;
   std::unique_ptr<HeavyHitters> totals_;
   std::vector<MergingCache> caches_;
@@ -211,16 +213,16 @@ class D2o final : public Policy {
     sum_prompt_columns(shape, std::min(shape.start, s_.budget), s_.materialise, ops);
     const Dims m(*shape.model);
     const auto kept = static_cast<double>(s_.budget);
-    // A prompt that comes at once is compressed by the first step.
+    // A prompt that is read at once is compressed by the first step.
     const double evicted =
         s_.block > 0 ? tokens_to_rank(shape, s_.budget) - kept : static_cast<double>(shape.prompt_tokens + 1) - kept;
     if (evicted <= 0) return;
     const double lists = shape.batch * m.kv_heads;
-    graph::Kernel likeness{graph::KernelClass::kScore, lists * (evicted + kept) * m.row(),
-                           lists * evicted * kScoreBytes};
-    likeness.flops = 2 * lists * evicted * kept * m.d;
+    graph::Kernel similarity{graph::KernelClass::kScore, lists * (evicted + kept) * m.row(),
+                             lists * evicted * kScoreBytes};
+    similarity.flops = 2 * lists * evicted * kept * m.d;
     graph::OpId op =
-        ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "likeness of evicted keys", likeness, {ops.ready()});
+        ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "similarity of evicted keys", similarity, {ops.ready()});
     graph::Kernel merging{graph::KernelClass::kGather, 2 * lists * evicted * m.row(), 2 * lists * kept * m.row()};
     merging.unit_bytes = m.row();
     op = ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "merge", merging, {op});
@@ -241,10 +243,10 @@ class D2o final : public Policy {
     const Dims m(*shape.model);
     const double held = shape.sum(&HeadCounts::attended), evicted = shape.sum(&HeadCounts::evicted);
     if (evicted <= 0) return;
-    graph::Kernel likeness{graph::KernelClass::kScore, held * m.row(), evicted * kScoreBytes};
-    likeness.flops = 2 * held * m.d;
+    graph::Kernel similarity{graph::KernelClass::kScore, held * m.row(), evicted * kScoreBytes};
+    similarity.flops = 2 * held * m.d;
     const graph::OpId op =
-        ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "likeness of evicted keys", likeness, {ops.ready()});
+        ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "similarity of evicted keys", similarity, {ops.ready()});
     const double moved = 2 * evicted * m.row();
     ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "merge",
                graph::Kernel{graph::KernelClass::kGather, 2 * moved, moved, 0, m.row()}, {op});
@@ -284,17 +286,17 @@ const Fields<D2oSetting>& fields() {
   using S = D2oSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens held a KV head between steps, on average over layers"), &S::budget)
-          .add(whole("sink", 4, "tokens", "first tokens that are never evicted, inside the budget"), &S::sink)
+          .add(budget_parameter("tokens per KV head kept between steps, on average over layers"), &S::budget)
+          .add(whole("sink", 4, "tokens", "first tokens that are never evicted, within the budget"), &S::sink)
           .add(real("recent_share", 0.5, "share of a layer's budget for its last tokens"), &S::recent_share)
           .add(real("alpha", 0.5, "weight of the old merge threshold at each eviction"), &S::alpha)
-          .add(real("beta", 0.5, "weight of the new mean likeness in it"), &S::beta)
-          .add(flag("merge", true, "merge what is evicted; false: drop it"), &S::merge)
+          .add(real("beta", 0.5, "weight of the new mean similarity in the threshold"), &S::beta)
+          .add(flag("merge", true, "merge evicted tokens; false: drop them"), &S::merge)
           .add(choice("layers", {"adaptive", "uniform"},
-                      "how layers share the budget: by how evenly they attend, or equally"),
+                      "distribution of the budget over layers: by the evenness of their attention, or equal"),
                &S::adaptive, {true, false})
           .add(choice("exempt", {"none", "released"},
-                      "layers left uncompressed: none, or the first two and the last (released code)"),
+                      "uncompressed layers: none, or the first two and the last (released code)"),
                &S::exempt)
           .add(block_parameter(), &S::block)
           .add(column_sums_parameter(), &S::materialise);
@@ -306,22 +308,22 @@ const Fields<D2oSetting>& fields() {
 Descriptor describe_d2o() {
   Descriptor d;
   d.name = "d2o";
-  d.sentence = "H2O that merges what it evicts into the most similar kept token, with budgets by layer.";
+  d.sentence = "H2O that merges evicted tokens into the most similar kept ones, with budgets by layer.";
   d.category = "drop";
   d.paper = "Wan et al., D2O, ICLR 2025 (arXiv 2406.13035)";
   d.parameters = fields().parameters();
   d.budget_convention =
-      "retained, on average over layers: the first step attends to everything, a later one to one "
-      "token more than its layer holds, the current one included";
-  d.formulas = {"traffic: 2·n_kv·(N_l + 1)·d·b a step, n_kv·(N_l + 1)·d·b for cosines, weights and totals as h2o",
+      "retained, on average over layers: the first step attends to everything, later ones to one token more than the "
+      "layer keeps, including the current one";
+  d.formulas = {"traffic: 2·n_kv·(N_l + 1)·d·b per step, n_kv·(N_l + 1)·d·b for cosines, weights and totals as h2o",
                 "prompt: n_q·S·(S + 1)·d FLOP for the column sums, 2·n_kv·E·N·d for the first merge",
                 "storage: 2·n_kv·Σ_l (N_l + 1)·d·b + 4·n_kv·Σ_l (N_l + 1)"};
   d.differences = {
-      "as the released code: unnormalised cosines as merge weights, threshold 0.5/0.5, half of the budget "
-      "recent; the paper has exponential weights, 0.3/0.7, and a quarter",
-      "the code works on copies of the keys for every query head; here scores are averaged over the group "
-      "and pairs merge once a KV head",
-      "with block, which only layers: uniform allows (the layers' budgets rest on sums over the whole prompt), each "
+      "as in the released code: unnormalised cosines as merge weights, threshold 0.5/0.5, half of the budget recent; "
+      "the paper has exponential weights, 0.3/0.7, and a quarter",
+      "the code works on copies of the keys for every query head; here scores are averaged over the group, and pairs "
+      "are merged once per KV head",
+      "with block, which requires layers: uniform (other layer budgets depend on sums over the whole prompt), each "
       "block is followed by an eviction, and later queries of the prompt see merged pairs"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     BudgetRule rule = evicts_always(values.integer("budget"));
@@ -334,7 +336,7 @@ Descriptor describe_d2o() {
     const D2oSetting setting = fields().read(values);
     if (setting.block > 0 && setting.adaptive) {
       throw UserError(values.where("block"),
-                      "the layers' budgets rest on the whole prompt: block needs layers: uniform");
+                      "block requires layers: uniform, because other layer budgets depend on the whole prompt");
     }
     return std::make_unique<D2o>(setting, lengths);
   };

@@ -1,15 +1,14 @@
 // Double Sparsity (Yang et al., "Post-Training Sparse Attention with Double Sparsity", 2024, arXiv 2408.07092; code:
 // andy-yang-1/DoubleSparse).
 //
-// Idea: which channels decide the scores of a head hardly depends on the input, so that a small copy of these channels
-//   alone, in few bits, finds the tokens that matter.
+// Idea: the channels that decide the scores of a head hardly depend on the input, so that a small copy of these
+// channels in few bits finds the important tokens.
 // Offline, for every KV head: the `channels` heaviest channels by mean |k|, mean |q| or their product (`calibrate_on`),
-//   q summed over the group. Weights that only calibration text shows are stood for by the prompt: all of its keys and
-//   its last `window` queries.
-// Selection, each step: q and k of these channels, each rounded to `label_bits` between its least and largest channel;
-//   score = their product, for each query head or reduced over the group; the best `budget` tokens.
-// Cost: n_kv·L·(r·bits/8 + 4) bytes of labels read; top-k over L; attention 2·n·budget·d·b; a label is appended. All
-//   serial.
+// q summed over the group. The prompt replaces the calibration text: all of its keys and its last `window` queries.
+// Selection in each step: q and k of these channels, each rounded to `label_bits` between its smallest and largest
+// channel; score = their product, for each query head or reduced over the group; the best `budget` tokens.
+// Cost: n_kv·L·(r·bits/8 + 4) bytes of labels read; top-k over L; attention 2·n·budget·d·b; a label appended. All in
+// sequence.
 // Storage: 2·n_kv·L·d·b + the labels.
 #include <algorithm>
 #include <cmath>
@@ -29,7 +28,7 @@ using graph::KernelClass;
 using graph::Kind;
 using graph::Lane;
 
-constexpr int kUnrounded = 16;  // bits at which labels are as the keys
+constexpr int kUnrounded = 16;  // bits with which labels equal the keys
 
 struct DoubleSetting {
   std::int64_t budget = 0, channels = 0;
@@ -40,7 +39,7 @@ struct DoubleSetting {
 
   std::int64_t channels_of(int head_dim) const { return std::min<std::int64_t>(channels, head_dim); }
   bool uses_queries() const { return calibrate_on != "k"; }
-  // A token's label with its scale and minimum.
+  // Bytes of a token's label with its scale and minimum.
   double label_bytes(const Dims& m) const {
     const double r = std::min(static_cast<double>(channels), m.d);
     return label_bits == kUnrounded ? r * m.element : r * label_bits / 8 + 4;
@@ -67,7 +66,7 @@ class DoubleHead final : public HeadRetrieval {
   void step(int t, std::span<HeadSelection> out) override { ranks_.step(t, out); }
 
  private:
-  // Σ |x| of a channel over the rows, added to `sum`.
+  // Adds Σ |x| of each channel over the rows to `sum`.
   static void add_magnitudes(const MatrixView& rows, std::vector<double>& sum) {
     for (std::size_t i = 0; i < rows.rows; ++i) {
       for (std::size_t j = 0; j < rows.cols; ++j) sum[j] += std::abs(static_cast<double>(rows.row(i)[j]));
@@ -132,7 +131,7 @@ class DoubleSparsity final : public Retrieval {
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     const graph::OpId labelled = make_labels(shape.batch * (m.kv_heads + m.q_heads), m, "labels of query and key", ops);
-    // Query heads that select for themselves still share the labels that are read.
+    // Query heads that select separately share the labels that are read.
     const double keys = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
     const auto r = static_cast<double>(s_.channels_of(shape.model->head_dim));
     const graph::OpId chosen = score_and_rank(shape, keys * s_.label_bytes(m), 2 * keys * m.group * r,
@@ -149,12 +148,12 @@ class DoubleSparsity final : public Retrieval {
   Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1}; }
 
  private:
-  // Channels lie apart in the vectors that they are taken from.
+  // Channels are not adjacent in the vectors from which they are taken.
   graph::OpId make_labels(double vectors, const Dims& m, const char* label, LayerOps& ops) const {
     const auto r = std::min(static_cast<double>(s_.channels), m.d);
     Kernel work{KernelClass::kGather, vectors * r * m.element, vectors * s_.label_bytes(m)};
     work.unit_bytes = m.element;
-    work.flops = 4 * vectors * r;  // smallest, largest, scale, round
+    work.flops = 4 * vectors * r;  // minimum, maximum, scale, rounding
     return ops.kernel(Lane::kCompute, Kind::kIndex, label, work, {ops.ready()});
   }
 
@@ -165,16 +164,16 @@ const Fields<DoubleSetting>& fields() {
   using S = DoubleSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens attended to a selecting head"), &S::budget)
-          .add(whole("channels", 16, "channels", "r: heaviest channels that labels hold, at most the head dimension", 1,
-                     65536),
+          .add(budget_parameter("tokens attended to per selecting head"), &S::budget)
+          .add(whole("channels", 16, "channels",
+                     "r: number of heaviest channels in a label, at most the head dimension", 1, 65536),
                &S::channels)
-          .add(whole("label_bits", 4, "bits", "of a channel in a label; 16: as in the key", 1, kUnrounded),
+          .add(whole("label_bits", 4, "bits", "bits of a channel in a label; 16: as in the key", 1, kUnrounded),
                &S::label_bits)
           .add(choice("calibrate_on", {"qk", "q", "k"},
-                      "magnitudes that make a channel heavy: of queries and keys, or one"),
+                      "magnitudes that define heavy channels: those of queries and keys, or of one of them"),
                &S::calibrate_on)
-          .add(whole("window", 32, "queries", "last prompt queries that calibration looks at", 1, 65536), &S::window)
+          .add(whole("window", 32, "queries", "last prompt queries used for calibration", 1, 65536), &S::window)
           .add(group_parameter({"per_head", "sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights",
                                 "max_weights"}),
                &S::group);
@@ -186,18 +185,18 @@ const Fields<DoubleSetting>& fields() {
 Descriptor describe_double_sparsity() {
   Descriptor d;
   d.name = "double_sparsity";
-  d.sentence = "Keeps everything on the GPU and finds tokens by a few channels of their keys in few bits.";
+  d.sentence = "Keeps everything on the GPU and finds tokens by a few channels of their keys, stored in few bits.";
   d.category = "retrieval (GPU)";
   d.paper = "Yang et al., Double Sparsity, 2024 (arXiv 2408.07092)";
   d.parameters = fields().parameters();
-  d.budget_convention = "attended: per query head with group: per_head, else per KV head";
-  d.formulas = {"traffic: n_kv·L·(r·bits/8 + 4) + 2·n·budget·d·b a step, n = n_q per head, else n_kv",
+  d.budget_convention = "attended: per query head with group: per_head, otherwise per KV head";
+  d.formulas = {"traffic: n_kv·L·(r·bits/8 + 4) + 2·n·budget·d·b per step, n = n_q per head, otherwise n_kv",
                 "storage: 2·n_kv·L·d·b + n_kv·L·(r·bits/8 + 4)"};
   d.differences = {
-      "channels follow from the prompt that they are used on; the released code calibrates once on other text, which "
-      "fits less well",
+      "channels are computed from the prompt itself; the released code calibrates once on other text, which fits less "
+      "well",
       "the query heads of a KV head share one set of channels; the released code repeats keys for each query head",
-      "Double Sparsity-Offload, which fetches the tokens of the next layer from host memory, is left out"};
+      "Double Sparsity-Offload, which fetches the tokens of the next layer from host memory, is not modelled"};
   d.needs = [](const ParameterValues& values, const Lengths&) {
     const DoubleSetting s = fields().read(values);
     return ReplayNeeds{.window = s.uses_queries() ? s.window : 0};

@@ -1,18 +1,18 @@
 // DeepSeek sparse attention and its cache in host memory.
+// dsa: DeepSeek-V3.2-Exp's lightning indexer (DeepSeek-AI, technical report, 2025).
+// hisparse: the same with all pairs in host memory (sgl-project/sglang, HiSparse).
 //
-// dsa: DeepSeek-V3.2-Exp's lightning indexer (DeepSeek-AI, technical report, 2025). hisparse: the same with all pairs
-// in host memory (sgl-project/sglang, HiSparse).
-//
-// Idea: a small indexer with heads and keys of its own scores every token for all heads of a layer at once; attention
-//   reads the best ones alone, from HBM, or from a buffer that misses are fetched into.
-// Selection, each step: index(s) = Σ over index heads of w_h·ReLU(q_h·k_s); the `budget` best tokens, one set a KV head
-//   (with latent attention one a layer). The trained queries, keys and weights are in no trace. They are trained to
-//   match the sum of the attention weights of all heads, and that sum stands for their scores. hisparse: what is chosen
-//   must be in the buffer, whose least recently used tokens go (lower positions first among equals); it starts with the
-//   prompt's last tokens.
+// Idea: a small indexer with its own heads and keys scores every token for all heads of a layer at once; attention
+// reads only the best ones, from HBM, or from a buffer into which misses are fetched.
+// Selection in each step: index(s) = Σ over index heads of w_h·ReLU(q_h·k_s); the `budget` best tokens, one set per KV
+// head (with latent attention one per layer). Traces do not contain the trained queries, keys and weights. These are
+// trained to match the sum of the attention weights of all heads, which represents their scores here. hisparse:
+// selected tokens must be in the buffer, from which the least recently used tokens are evicted (ties: lower positions
+// first); it starts with the prompt's last tokens.
 // Cost: index keys read L·(d_I + 4) bytes of FP8 numbers and a scale, scores 2·L·H_I·d_I operations, top-k over L,
-//   attention over the budget's single tokens. hisparse: a kernel reads the misses from host memory before attention.
-// Storage: HBM as full and L·(d_I + 4) a layer; hisparse: HBM budget + spare tokens and the index, pinned DRAM as full.
+// attention over `budget` single tokens. hisparse: a kernel reads the misses from host memory before attention.
+// Storage: HBM as full and L·(d_I + 4) per layer; hisparse: HBM budget + spare tokens and the index, pinned DRAM as
+// full.
 #include <algorithm>
 #include <cmath>
 
@@ -28,7 +28,7 @@ namespace {
 using graph::Kind;
 using graph::Lane;
 
-constexpr double kIndexScale = 4;  // bytes beside the FP8 numbers of an index key
+constexpr double kIndexScale = 4;  // bytes of an index key's scale, in addition to its FP8 numbers
 
 struct Setting {
   std::int64_t budget = 2048;
@@ -37,17 +37,18 @@ struct Setting {
   bool covers_all = false;
 };
 
-// Which tokens of a head are on the GPU, and when each was used last.
+// The tokens of a head on the GPU, and the step in which each was last used.
 class TokenBuffer {
  public:
-  // Holds the last `size` of `tokens` tokens.
+  // Starts with the last `size` of `tokens` tokens.
   void start(std::int64_t tokens, std::int64_t size) {
     used_.assign(static_cast<std::size_t>(tokens), kAbsent);
     held_ = std::min(tokens, size);
     std::fill(used_.end() - held_, used_.end(), -1);
   }
 
-  // Step t chose `chosen` (ascending), and the newest token, the last of `tokens`, was appended.
+  // Updates the buffer for step t, which selected `chosen` (ascending) after appending the newest token, the last of
+  // `tokens`.
   void use(int t, std::int64_t tokens, std::int64_t size, HeadSelection& out) {
     used_.resize(static_cast<std::size_t>(tokens), kAbsent);
     take(static_cast<std::int32_t>(tokens) - 1, t);
@@ -181,7 +182,7 @@ class Dsa final : public Policy {
     const double scored = shape.sum(&HeadCounts::scored);
     const double token = shape.model->kv_bytes_per_token_layer() / shape.model->n_kv_heads;
     if (scored > 0) {
-      // A product of all index heads with one key a token, on tensor cores.
+      // The product of all index heads with one key per token, on tensor cores.
       const graph::PrefillAttention index{2 * scored * s_.index_heads * s_.index_dim, scored * index_key(),
                                           scored * kScoreBytes};
       op = ops.kernel(Lane::kCompute, Kind::kScore, "index scores", index, {op});
@@ -208,16 +209,16 @@ class Dsa final : public Policy {
 
  private:
   double index_key() const { return s_.index_dim + kIndexScale; }
-  // A set of tokens a KV head; every GPU that shares the layer works out the same one.
+  // Number of token sets: one per KV head. Every GPU that shares the layer computes the same ones.
   static double index_sets(const config::Model& model) { return model.n_kv_heads; }
 
-  // Neighbours among the tokens attended to share a piece.
+  // Mean length of a contiguous piece of the attended tokens.
   static double gathered_run(const DecodeLayer& shape) {
     const double runs = shape.sum(&HeadCounts::attended_runs);
     return runs > 0 ? std::max(1.0, shape.sum(&HeadCounts::attended) / runs) : 1.0;
   }
 
-  // The indexer's queries, keys and weights of so many rows.
+  // Computes the indexer's queries, keys and weights of `rows` tokens.
   graph::OpId project(const config::Model& model, double rows, LayerOps& ops) const {
     const double hidden = model.hidden;
     const double from = model.latent && model.latent->query_rank > 0 ? model.latent->query_rank : hidden;
@@ -241,7 +242,7 @@ class Dsa final : public Policy {
     ops.copy(Lane::kBackup, "back up pairs", copy, {ops.ready()});
   }
 
-  // One kernel reads the missing tokens from the host's memory.
+  // Reads the missing tokens from host memory in one kernel.
   static graph::OpId fetch(const DecodeLayer& shape, double token, LayerOps& ops, graph::OpId after) {
     const double missed = shape.sum(&HeadCounts::fetched_runs);
     if (missed <= 0) return after;
@@ -268,21 +269,21 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 }
 
 const char* const kStandIn =
-    "the trained indexer is in no trace: the sum of the heads' attention weights, which it is trained to match, stands "
-    "for its scores";
+    "traces do not contain the trained indexer: the sum of the heads' attention weights, which it is trained to match, "
+    "replaces its scores";
 
 }  // namespace
 
 Descriptor describe_dsa() {
   Descriptor d;
   d.name = "dsa";
-  d.sentence = "Keeps everything on the GPU; a small indexer chooses one set of tokens for all heads of a layer.";
+  d.sentence = "Keeps everything on the GPU; a small indexer selects one set of tokens for all heads of a layer.";
   d.category = "retrieval (GPU)";
   d.paper = "DeepSeek-AI, DeepSeek-V3.2-Exp, technical report, 2025";
   d.for_latent = true;
   d.parameters = indexer().parameters();
-  d.budget_convention = "attended: tokens a layer (a KV head, where attention is not latent)";
-  d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b a step", "storage: L·(r + d_R)·b + L·(d_I + 4)"};
+  d.budget_convention = "attended: tokens per layer (per KV head, if attention is not latent)";
+  d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b per step", "storage: L·(r + d_R)·b + L·(d_I + 4)"};
   d.differences = {kStandIn, "the prompt's own attention is timed as sparse and replayed as full",
                    "scores in single precision; the released kernel multiplies FP8 numbers"};
   d.make = [](const ParameterValues& values, const Lengths& lengths) { return make(values, lengths, 0); };
@@ -292,15 +293,15 @@ Descriptor describe_dsa() {
 Descriptor describe_hisparse() {
   Descriptor d;
   d.name = "hisparse";
-  d.sentence = "DSA with all pairs in host memory and the tokens used last in a buffer on the GPU; misses are fetched.";
+  d.sentence = "DSA with all pairs in host memory and an LRU buffer of tokens on the GPU; misses are fetched.";
   d.category = "retrieval (host)";
   d.paper = "SGLang, HiSparse, 2026 (sgl-project/sglang), over DeepSeek-V3.2-Exp";
   d.for_latent = true;
   d.parameters = indexer().parameters();
   d.parameters.push_back(
-      whole("spare", 2048, "tokens", "tokens that the buffer of a sequence and layer holds beyond the budget", 1));
-  d.budget_convention = "attended: tokens a layer (a KV head, where attention is not latent)";
-  d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b a step; host to device (r + d_R)·b a miss",
+      whole("spare", 2048, "tokens", "tokens of a sequence's buffer in each layer in addition to the budget", 1));
+  d.budget_convention = "attended: tokens per layer (per KV head, if attention is not latent)";
+  d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b per step; host to device (r + d_R)·b per miss",
                 "storage: HBM (budget + spare)·(r + d_R)·b + L·(d_I + 4), pinned DRAM L·(r + d_R)·b"};
   d.differences = {kStandIn, "the buffer starts with the prompt's last tokens",
                    "the prompt's own attention is timed as sparse and replayed as full"};

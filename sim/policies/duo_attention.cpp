@@ -1,12 +1,13 @@
 // DuoAttention (Xiao et al., "DuoAttention: Efficient Long-Context LLM Inference with Retrieval and Streaming Heads",
 // ICLR 2025, arXiv 2410.10819).
 //
-// Idea: only retrieval heads need the whole context; streaming heads do with a sink and a window.
-// Selection: of all KV heads of the model, the share `sparsity` with the lowest scores streams: its heads keep the
-//   first `sink` and last `recent` tokens, the current one included; all others keep everything. `threshold`: heads at
-//   or above it keep everything, instead of a share. `budget`: as many full heads as keep the mean number of tokens
-//   within it at the longest context (RocketKV's comparison, arXiv 2502.14051, appendix A).
-// Cost: 2·d·b·(n_f·L + (n_kv − n_f)·min(L, sink + recent)) a step, n_f full heads of the layer. Storage: the same.
+// Idea: only retrieval heads need the whole context; for streaming heads a sink and a window suffice.
+// Selection: of all KV heads of the model, the share `sparsity` with the lowest scores are streaming heads. They keep
+// the first `sink` and the last `recent` tokens, including the current one; all others keep everything. `threshold`:
+// heads at or above it keep everything, instead of a share. `budget`: the largest number of full heads for which the
+// mean number of tokens stays within it at the longest context (RocketKV's comparison, arXiv 2502.14051, appendix A).
+// Cost: 2·d·b·(n_f·L + (n_kv − n_f)·min(L, sink + recent)) per step, n_f full heads of the layer.
+// Storage: the same.
 // Limit: sink + recent ≥ all tokens, or sparsity 0, is full attention.
 #include <algorithm>
 #include <cmath>
@@ -29,22 +30,24 @@ const Fields<DuoSetting>& fields() {
   using S = DuoSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(real("sparsity", 0.5, "share of the KV heads that stream"), &S::sparsity)
+          .add(real("sparsity", 0.5, "share of streaming heads among the KV heads"), &S::sparsity)
           .add(whole("sink", 64, "tokens", "first tokens that streaming heads keep"), &S::split, &HeadSplit::sink)
-          .add(whole("recent", 256, "tokens", "last tokens that streaming heads keep, the current one included"),
+          .add(whole("recent", 256, "tokens", "last tokens that streaming heads keep, including the current one"),
                &S::split, &HeadSplit::recent)
           .add(real_or("threshold", "none", "instead of sparsity: heads with at least this score keep everything", 0,
                        1e12),
                &S::threshold)
           .add(whole_or("budget", "none", "tokens",
-                        "instead of sparsity: as many full heads as keep the mean over heads within this", 1, 1e9),
+                        "instead of sparsity: the largest number of full heads for which the mean over heads stays "
+                        "within this",
+                        1, 1e9),
                &S::budget)
           .add(block_parameter(), &S::split, &HeadSplit::block)
           .add(profile_parameter("retrieval scores of heads"));
   return all;
 }
 
-// As many full heads as fit; below sink + recent all heads stream, within the budget.
+// Finds the largest number of full heads; below sink + recent all heads stream, within the budget.
 std::int64_t fit_budget(std::int64_t budget, std::int64_t heads, std::int64_t bound, HeadSplit& split) {
   const std::int64_t streaming = std::min(bound, split.sink + split.recent);
   if (budget >= bound) return heads;
@@ -62,7 +65,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   const std::int64_t heads = split.profile->n_layers * split.profile->n_kv_heads;
   if (s.threshold.has_value() + s.budget.has_value() + values.given("sparsity") > 1) {
     throw UserError(values.where(s.budget ? "budget" : "threshold"),
-                    "sparsity, threshold and budget each say which heads stream: give one");
+                    "set only one of sparsity, threshold and budget: each determines the streaming heads");
   }
   std::int64_t full = heads - std::llround(s.sparsity * static_cast<double>(heads));
   if (s.budget) full = fit_budget(*s.budget, heads, lengths.bound(), split);
@@ -81,21 +84,21 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 Descriptor describe_duo_attention() {
   Descriptor d;
   d.name = "duo_attention";
-  d.sentence = "Some heads keep the whole context, the others only its first tokens and a sliding window.";
+  d.sentence = "Some heads keep the whole context, the others only the first tokens and a sliding window.";
   d.category = "drop";
   d.paper = "Xiao et al., DuoAttention, ICLR 2025 (arXiv 2410.10819)";
   d.parameters = fields().parameters();
   d.budget_convention = "retained: on average over all KV heads, at the last decode step";
-  d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·min(L, sink + recent)) a step",
+  d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·min(L, sink + recent)) per step",
                 "storage: the same number of bytes"};
   d.differences = {
-      "the paper optimises a gate for each KV head on synthetic data; here a head's score is its measured "
-      "attention on what probes must retrieve, the mean over its query heads",
-      "by default the prompt is dense in all heads; the released code streams it in streaming heads, chunk by chunk: "
+      "the paper optimises a gate for each KV head on synthetic data; here a head's score is its measured attention on "
+      "the targets of probes, the mean over its query heads",
+      "by default the prompt is dense in all heads; in the released code streaming heads evict after each chunk of it: "
       "block"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     return BudgetRule{.tokens = values.integer("budget"),
-                      .fewer = BudgetRule::kAny,
+                      .slack = BudgetRule::kAny,
                       .counts = BudgetRule::Counts::kRetained,
                       .over = BudgetRule::Over::kModel};
   };

@@ -1,13 +1,12 @@
-// Exact top-k: the oracle that approximate retrieval is measured against.
+// Exact top-k: the oracle with which approximate retrieval is compared.
 //
-// Idea: the budget's worth of tokens with the largest scores, with perfect knowledge of all of them.
-// Selection: the k = budget best of q·k / √d at each step. `per_head` (the oracle of RocketKV's comparison, arXiv
-//   2502.14051, appendix A): every query head for itself; else one set a KV head by the group rule. The first `sink`
-//   and the last `recent` tokens, the current one included, are always among the k, and k − sink − recent others
-//   compete (as every retrieval method keeps them in FreeKV, arXiv 2505.13109, section 2.2: B − S − W are left to
-//   choose).
-// Cost: `scan` (what an implementation must do): read all keys (n_kv·L·d·b), write n_q·L scores, top-k over L; then
-//   gather 2·n·k·d·b. `free`: the gather alone, the papers' accounting.
+// Idea: select the `budget` tokens with the largest scores, with perfect knowledge of all scores.
+// Selection: the k = budget best tokens by q·k / √d at each step. `per_head` (the oracle of RocketKV's comparison,
+// arXiv 2502.14051, appendix A): every query head selects separately; otherwise one set per KV head by the group rule.
+// The first `sink` and the last `recent` tokens, including the current one, are always among the k; the others compete
+// for k − sink − recent places (as in all retrieval methods in FreeKV, arXiv 2505.13109, section 2.2: B − S − W).
+// Cost: `scan` (the minimum for an implementation): reads all keys (n_kv·L·d·b), writes n_q·L scores, top-k over L,
+// then gathers 2·n·k·d·b. `free`: the gather only, as papers count it.
 // Storage: as full.
 #include <cmath>
 
@@ -23,8 +22,8 @@ namespace {
 struct ExactSetting {
   std::int64_t budget = 0, sink = 0, recent = 0;
   Group group = Group::kPerHead;
-  bool free = false;        // finding the tokens costs nothing
-  bool covers_all = false;  // the budget holds every token that will ever be there
+  bool free = false;        // finding the tokens has no cost
+  bool covers_all = false;  // the budget covers every token of the sequence
 };
 
 class ExactHead final : public HeadRetrieval {
@@ -68,7 +67,7 @@ class ExactHead final : public HeadRetrieval {
     return static_cast<std::size_t>(i);
   }
 
-  // Scores of the list's tokens, from those of all positions.
+  // Scores of the list's tokens, taken from those of all positions.
   std::span<const float> listed(const float* row, std::int64_t n) {
     if (tokens_.whole()) return {row, index(n)};
     gathered_.resize(index(n));
@@ -142,12 +141,11 @@ const Fields<ExactSetting>& fields() {
   using S = ExactSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens attended to a selecting head"), &S::budget)
+          .add(budget_parameter("tokens attended to per selecting head"), &S::budget)
           .add(group_parameter({"per_head", "sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights",
                                 "max_weights", "mean_query", "max_query"}),
                &S::group)
-          .add(choice("identification", {"scan", "free"},
-                      "whether finding the tokens costs a scan of all keys or nothing"),
+          .add(choice("identification", {"scan", "free"}, "cost of finding the tokens: a scan of all keys, or none"),
                &S::free)
           .add(read_always_parameter("sink"), &S::sink)
           .add(read_always_parameter("recent"), &S::recent);
@@ -170,9 +168,11 @@ Descriptor describe_exact_topk() {
   d.category = "retrieval (oracle)";
   d.paper = "the oracle of Behnam et al., RocketKV, 2025 (arXiv 2502.14051), appendix A";
   d.parameters = fields().parameters();
-  d.budget_convention = "attended: per query head with group: per_head, else per KV head; sink and recent inside";
-  d.formulas = {"traffic: n_kv·L·d·b (scan) + 2·n·budget·d·b, n = n_q per head, else n_kv", "storage: 2·n_kv·L·d·b"};
-  d.differences = {"papers count the gather alone: identification: free"};
+  d.budget_convention =
+      "attended: per query head with group: per_head, otherwise per KV head; includes sink and recent";
+  d.formulas = {"traffic: n_kv·L·d·b (scan) + 2·n·budget·d·b, n = n_q per head, otherwise n_kv",
+                "storage: 2·n_kv·L·d·b"};
+  d.differences = {"papers count only the gather: identification: free"};
   d.stages = make;
   return d;
 }

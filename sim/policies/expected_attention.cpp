@@ -1,15 +1,15 @@
 // Expected Attention (Devoto et al., "Expected Attention: KV Cache Compression by Estimating Attention from Future
 // Queries Distribution", 2025, arXiv 2510.00636; code: NVIDIA/kvpress, expected_attention_press.py).
 //
-// Idea: queries of a head are nearly Gaussian before rotary embedding, so that the attention which queries yet to come
-//   will pay to a key has a closed form.
-// Selection, once after the prompt: per query head mean μ and covariance Σ of the prompt's queries before RoPE, from
-//   position `sink` on; both are turned by the mean rotation of the `future` positions after the prompt; weights =
-//   softmax over the tokens after the sink of μ·k/√d + kᵀΣk/(2d), their mean over the group, plus `epsilon`, times
-//   ‖v‖₂. The first `sink` tokens and the best others stay, `budget` a KV head; generated tokens stay.
-// Cost: prompt: queries' covariance and keys times Σ, 2·n_q·S·d² FLOP each; values read for their norms; top-k,
-//   compaction. A step reads 2·n_kv·(budget + T)·d·b. Storage: the same.
-// The trace must hold the prompt's queries, or the last `queries` of them.
+// Idea: queries of a head are nearly Gaussian before rotary embedding, so that the expected attention of future queries
+// to a key has a closed form.
+// Selection, once after the prompt: per query head the mean μ and the covariance Σ of the prompt's queries before RoPE,
+// from position `sink` on, both rotated by the mean rotation of the `future` positions after the prompt. Weights =
+// softmax over the tokens after the sink of μ·k/√d + kᵀΣk/(2d), averaged over the group, plus `epsilon`, times ‖v‖₂.
+// The first `sink` tokens and the best others are kept, `budget` per KV head; generated tokens are kept.
+// Cost of the prompt: the queries' covariance and keys times Σ, 2·n_q·S·d² FLOP each; values read for their norms;
+// top-k, compaction. A step reads 2·n_kv·(budget + T)·d·b.
+// Storage: the same. The trace must contain the prompt's queries, or the last `queries` of them.
 #include <algorithm>
 #include <cmath>
 
@@ -41,7 +41,7 @@ class ExpectedScores {
       : layer_(layer), s_(setting), d_(static_cast<std::size_t>(layer.info().head_dim)) {
     const trace::TraceInfo& info = layer.info();
     first_ = s_.queries > 0 ? std::max(s_.sink, info.prompt_tokens - s_.queries) : s_.sink;
-    require_prompt_queries(info, first_, "expected_attention takes moments of the prompt's queries");
+    require_prompt_queries(info, first_, "expected_attention needs moments of the prompt's queries");
     for (const double frequency : trace_frequencies(info)) {
       double cosine = 0, sine = 0;
       for (std::int64_t f = 0; f < s_.future; ++f) {
@@ -53,7 +53,7 @@ class ExpectedScores {
     }
   }
 
-  // One score a prompt token of a KV head; those of the sink are 0.
+  // One score per prompt token of a KV head; those of the sink are 0.
   std::vector<float> of(int kv_head) const {
     const trace::TraceInfo& info = layer_.info();
     const auto sink = static_cast<std::size_t>(s_.sink), prompt = static_cast<std::size_t>(info.prompt_tokens);
@@ -91,7 +91,7 @@ class ExpectedScores {
     return out;
   }
 
-  // R̄ᵀk of the keys after the sink, R̄ being the mean rotation: then μ and Σ stay as they are.
+  // R̄ᵀk of the keys after the sink, with the mean rotation R̄; μ and Σ need no rotation then.
   std::vector<float> turn_keys(int kv_head) const {
     const MatrixView keys = layer_.keys(kv_head);
     std::vector<float> out;
@@ -121,7 +121,7 @@ class ExpectedScores {
   ExpectedSetting s_;
   std::size_t d_;
   std::int64_t first_ = 0;        // prompt position of the first query
-  std::vector<float> cos_, sin_;  // of the mean rotation, by pair of channels
+  std::vector<float> cos_, sin_;  // mean rotation by pair of channels
 };
 
 class ExpectedAttention final : public Retention {
@@ -174,16 +174,18 @@ const Fields<ExpectedSetting>& fields() {
   using S = ExpectedSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("prompt tokens kept a KV head"), &S::budget)
-          .add(whole("sink", 4, "tokens", "first tokens, which stay and whose queries are left out; inside the budget"),
+          .add(budget_parameter("prompt tokens kept per KV head"), &S::budget)
+          .add(whole("sink", 4, "tokens",
+                     "first tokens, which are kept and whose queries are not used; within the budget"),
                &S::sink)
-          .add(whole("future", 512, "tokens", "positions after the prompt whose mean rotation is taken", 1, 1e6),
+          .add(whole("future", 512, "tokens", "positions after the prompt over which the rotation is averaged", 1, 1e6),
                &S::future)
-          .add(whole_or("queries", "prompt", "queries", "last prompt queries that give the moments", 1, 1e9),
+          .add(whole_or("queries", "prompt", "queries", "last prompt queries from which the moments are computed", 1,
+                        1e9),
                &S::queries)
-          .add(flag("covariance", true, "the spread of queries counts as well as their mean"), &S::covariance)
-          .add(flag("value_norm", true, "weights are multiplied by the norm of the value"), &S::value_norm)
-          .add(real("epsilon", 0, "added to a weight before it is multiplied by the norm of the value"), &S::epsilon);
+          .add(flag("covariance", true, "use the covariance of queries in addition to their mean"), &S::covariance)
+          .add(flag("value_norm", true, "multiply weights by the norm of the value"), &S::value_norm)
+          .add(real("epsilon", 0, "added to a weight before the multiplication by the norm of the value"), &S::epsilon);
   return all;
 }
 
@@ -192,18 +194,18 @@ const Fields<ExpectedSetting>& fields() {
 Descriptor describe_expected_attention() {
   Descriptor d;
   d.name = "expected_attention";
-  d.sentence = "Keeps the prompt tokens that queries yet to come are expected to attend to, and everything generated.";
+  d.sentence = "Keeps the prompt tokens to which future queries are expected to attend, and all generated tokens.";
   d.category = "drop";
   d.paper = "Devoto et al., Expected Attention, 2025 (arXiv 2510.00636)";
   d.parameters = fields().parameters();
-  d.budget_convention = "retained: of the prompt, the sink included; generated tokens come on top";
-  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b a step", "prompt: 4·n_q·S·d² FLOP",
+  d.budget_convention = "retained: prompt tokens, including the sink; generated tokens are kept in addition";
+  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step", "prompt: 4·n_q·S·d² FLOP",
                 "storage: 2·n_kv·(min(S, budget) + T)·d·b"};
   d.differences = {
-      "queries are those of the trace, turned back by its rotary embedding; the released code makes them from hidden "
-      "states and refuses models that normalise queries",
-      "every KV head keeps as many tokens; kvpress recommends AdaKV's budgets around it, which are left out",
-      "the prompt alone is compressed; the paper also compresses what is generated"};
+      "queries are those of the trace, with its rotary embedding undone; the released code computes them from hidden "
+      "states and rejects models that normalise queries",
+      "every KV head keeps the same number of tokens; kvpress recommends AdaKV's head budgets, which are not modelled",
+      "only the prompt is compressed; the paper also compresses generated tokens"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) { return evicts_once(values.integer("budget")); };
   d.needs = [](const ParameterValues& values, const Lengths&) {
     const ExpectedSetting s = fields().read(values);

@@ -1,20 +1,21 @@
 // FreeKV (Liu et al., "FreeKV: Boosting KV Cache Retrieval for Efficient LLM Inference", 2025, arXiv 2505.13109).
 //
-// Idea: queries of neighbouring steps are alike, so that the pages chosen with the last step's query serve this step
-//   while those for the next are recalled behind the computation; a head whose query turned too far is corrected.
-// Selection, once a sequence exceeds the budget: sink and window are always attended to; pages start after the sink;
-//   the window is the partial page and the last recent / p full pages, one fewer where the partial page holds more than
-//   p / 2. Full pages before the window compete by Σ_j max(q_j·min_j, q_j·max_j), softmax over pages (not scaled), mean
-//   over the group, pages whose weights underflow by the weights' logarithms; Sel(q) are the best ⌊(budget − sink −
-//   recent) / p⌋. Step i attends to Sel(q_i) where the group's mean cos(q_i, q_{i−1}) < tau (correction), else to
-//   Sel(q_{i−1}) as chosen then. The first step over budget uses its own query. Whatever happened, Sel(q_i) is resident
-//   when step i + 1 begins.
-// Cost: with speculation: wait for the recall of the last step; cosine and a scalar to the host; attention; then
-//   estimate, top-k and recall on side streams, driven by a host thread. If any head of any sequence is corrected, the
-//   estimate of all heads and the recall of those corrected stand before attention. hybrid layout: one copy of 2·p·d
-//   elements a page and head into a staging buffer, then a conversion; two buffers on two streams overlap copy and
-//   conversion, one buffer waits after every head. nhd: 2·p copies of d elements. Filled pages are backed up (and
-//   transposed) on a stream of their own.
+// Idea: queries of neighbouring steps are similar, so that a step can use the pages selected with the query of the step
+// before, while those for the next step are recalled concurrently with the computation. A head whose query has changed
+// direction too much is corrected.
+// Selection, once a sequence exceeds the budget: sink and window are always attended to. Pages start after the sink.
+// The window consists of the partial page and the last recent / p full pages, one fewer if the partial page contains
+// more than p / 2 tokens. Full pages before the window compete by Σ_j max(q_j·min_j, q_j·max_j), softmax over pages
+// (not scaled), mean over the group; pages whose weights underflow compete by the logarithms of the weights. Sel(q) are
+// the best ⌊(budget − sink − recent) / p⌋. Step i attends to Sel(q_i) if the group's mean cos(q_i, q_{i−1}) < tau
+// (correction), otherwise to Sel(q_{i−1}) as selected then. The first step over budget uses its own query. In either
+// case Sel(q_i) is resident when step i + 1 begins.
+// Cost with speculation: wait for the recall of the last step; cosine, and a scalar to the host; attention; then
+// estimation, top-k and recall on side streams, driven by a host thread. If any head of any sequence is corrected, the
+// estimation of all heads and the recall of the corrected ones precede attention. Hybrid layout: one copy of 2·p·d
+// elements per page and head into a staging buffer, then a conversion; two buffers on two streams overlap copy and
+// conversion, one buffer waits after every head. nhd: 2·p copies of d elements. Filled pages are backed up (and
+// transposed) on their own stream.
 // Storage: HBM 2·n_kv·(budget + ⌈L/p⌉)·d·b + last queries + staging; pinned DRAM 2·n_kv·L·d·b.
 #include <algorithm>
 #include <cmath>
@@ -33,7 +34,7 @@ using graph::Kind;
 using graph::Lane;
 
 struct Setting {
-  std::int64_t budget = 0;  // sink and recent included
+  std::int64_t budget = 0;  // including sink and recent
   std::int64_t sink = 0, recent = 0;
   int page = 1;
   double tau = 0;
@@ -42,10 +43,10 @@ struct Setting {
   bool speculation = true, correction = true, double_buffering = true, python = false;
   HostLayout layout = HostLayout::kHnd;
   RecallCopies copies = RecallCopies::kCalls;
-  std::int64_t chosen() const { return (budget - sink - recent) / page; }  // pages a selection holds
+  std::int64_t chosen() const { return (budget - sink - recent) / page; }  // pages of a selection
 };
 
-// Where pages and window stand at a length.
+// The division of a sequence of a given length into sink, pages and window.
 struct Cut {
   std::int64_t tokens = 0, full = 0, selectable = 0;  // full pages, and those of them before the window
   Cut() = default;
@@ -68,7 +69,7 @@ class FreeKvHead {
             layer, kv_head, TokenList(layer.info().prompt_tokens),
             {.page = s_.page, .first = s_.sink, .summary = s_.summary, .group = s_.group, .ranks_underflow = true}) {}
 
-  // The prompt went to the host layer by layer: sink and window are all that is left on the GPU.
+  // The prompt was copied to the host layer by layer: only sink and window remain on the GPU.
   void prefill(HeadSelection& resident) {
     before_ = Cut(layer_.info().prompt_tokens, s_);
     all_held_ = before_.tokens <= s_.budget;
@@ -113,8 +114,8 @@ class FreeKvHead {
     return sum / members < s_.tau;
   }
 
-  // On the GPU so far: the last selection and everything from the last window on, or all pages. From now on: this
-  // selection and this window.
+  // Moves from the pages on the GPU so far (the last selection and everything from the last window on, or all pages) to
+  // this selection and this window.
   void move_pages(const Cut& now, HeadSelection& out) {
     fetched_.clear(), evicted_.clear();
     std::vector<std::int32_t> held = last_chosen_;
@@ -127,7 +128,7 @@ class FreeKvHead {
     out.counts.fetched_runs = static_cast<std::int64_t>(fetched_.size());
   }
 
-  // Sink, pages and window; or all.
+  // Lists sink, selected pages and window, or all tokens.
   void list(const Cut& at, bool all, std::span<const std::int32_t> pages, std::vector<std::int32_t>& out) const {
     const std::int64_t sink = std::min(at.tokens, s_.sink);
     for (std::int64_t i = 0; i < (all ? at.tokens : sink); ++i) out.push_back(static_cast<std::int32_t>(i));
@@ -144,7 +145,7 @@ class FreeKvHead {
   PageScorer scorer_;
   Ranking ranking_;
   Cut before_;
-  bool all_held_ = false;    // the sequence did not exceed the budget so far
+  bool all_held_ = false;    // the sequence has not exceeded the budget so far
   bool speculated_ = false;  // last_chosen_ is the last step's selection
   std::vector<float> scores_;
   std::vector<std::int32_t> chosen_, last_chosen_, fetched_, evicted_;
@@ -205,7 +206,7 @@ class FreeKv final : public Policy {
       items.push_back({graph::Pool::kHbm, "last queries", shape.batch * shape.model->layers * m.q_heads * m.row()});
     }
     if (s_.layout == HostLayout::kHnd) {
-      // A buffer takes the pages of one head of one sequence, at most all that a selection holds.
+      // A buffer has space for the pages of one head of one sequence: at most those of a selection.
       const double buffer = static_cast<double>(s_.budget / s_.page) * 2 * s_.page * m.row();
       items.push_back({graph::Pool::kHbm, "staging buffers", (s_.double_buffering ? 2 : 1) * buffer});
     }
@@ -237,17 +238,17 @@ class FreeKv final : public Policy {
     ops.done(attended);
     graph::OpId ids = ops.host(Lane::kHost, Kind::kLaunch, "hand over recall", graph::HostCall::kTask, 1, {});
     ids = ops.join(Lane::kSelect, {attended, ids});
-    // A correction has already chosen for all heads.
+    // A correction has already selected for all heads.
     if (!any)
       ids = fetch_ids(chosen_ids(shape), {Lane::kSelect, Lane::kRecallThread}, ops,
                       estimate(shape, Lane::kSelect, ids, ops));
     const Recalled recalled = recall(shape, std::not_fn(corrected), ids, ops);
-    // What was noted before has been waited for: a stream that was left idle leaves nothing to wait for.
+    // Earlier events need no waiting: an idle stream has nothing left to wait for.
     ops.note("recalled a", recalled.a);
     ops.note("recalled b", recalled.b);
   }
 
-  // Chooses for all heads and waits for the pages of those that `which` holds for.
+  // Selects for all heads and waits for the pages of those for which `which` returns true.
   graph::OpId recall_now(const DecodeLayer& shape, const HeadTest& which, graph::OpId after, LayerOps& ops) const {
     const graph::OpId chosen = estimate(shape, Lane::kCompute, after, ops);
     const graph::OpId ids = fetch_ids(chosen_ids(shape), {Lane::kCompute, Lane::kHost}, ops, chosen);
@@ -283,28 +284,31 @@ const Fields<Setting>& fields() {
           .add(budget_parameter("tokens attended to"), &S::budget)
           .add(whole("sink", 0, "tokens", "first tokens always attended to"), &S::sink)
           .add(whole("recent", 0, "tokens",
-                     "local window: the partial page and the last recent / page full pages, about"),
+                     "local window: the partial page and about recent / page full pages before it"),
                &S::recent)
           .add(page_parameter(32), &S::page)
-          .add(real("tau", 0.8, "a head whose query's cosine with the last one is below this is corrected", -1),
+          .add(real("tau", 0.8, "heads are corrected if the cosine of the query with the last one is below this", -1),
                &S::tau)
-          .add(flag("speculation", true,
-                    "attend to what the last step's query chose; false: select and recall before attention"),
-               &S::speculation)
-          .add(flag("correction", true, "correct heads whose query turned too far"), &S::correction)
+          .add(
+              flag(
+                  "speculation", true,
+                  "attend to the pages that the last step's query selected; false: select and recall before attention"),
+              &S::speculation)
+          .add(flag("correction", true, "correct heads whose query has changed direction (tau)"), &S::correction)
           .add(choice("layout", {"hybrid", "nhd"},
-                      "host pages head by head, converted on arrival (hybrid), or token by token (nhd)"),
+                      "layout of host pages: head by head, converted on arrival (hybrid), or token by token (nhd)"),
                &S::layout, {HostLayout::kHnd, HostLayout::kNhd})
           .add(recall_parameter())
           .add(flag("double_buffering", true, "two staging buffers on two streams (hybrid layout)"),
                &S::double_buffering)
           .add(choice("summary", {"min_max", "cuboid_mean"},
-                      "summary of a page: smallest and largest, or centre ± mean distance"),
+                      "summary of a page: minimum and maximum, or centre ± mean distance"),
                &S::summary, {Summary::kMinMax, Summary::kCuboidMean})
           .add(group_parameter({"mean_weights", "sum_weights", "max_weights", "mean_scores", "sum_scores", "max_scores",
                                 "mean_query", "max_query"}),
                &S::group)
-          .add(choice("budget_convention", {"attended", "selected"}, "whether the budget counts sink and recent"))
+          .add(choice("budget_convention", {"attended", "selected"},
+                      "quantity that the budget counts: with sink and recent (attended) or without (selected)"))
           .add(runtime_parameter(), &S::python);
   return all;
 }
@@ -321,7 +325,7 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   const bool covers_all = s.budget >= lengths.bound();
   if (!covers_all && s.chosen() < 1) {
     throw UserError(values.where("budget"),
-                    fmt::format("a budget of {} tokens must hold sink ({}), recent ({}) and one page of {}", s.budget,
+                    fmt::format("budget ({} tokens) is smaller than sink ({}), recent ({}) and one page ({})", s.budget,
                                 s.sink, s.recent, s.page));
   }
   return std::make_unique<FreeKv>(s, covers_all);
@@ -332,16 +336,17 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 Descriptor describe_freekv() {
   Descriptor d;
   d.name = "freekv";
-  d.sentence = "Keeps pages in host memory and attends to those that the last step's query chose, recalled meanwhile.";
+  d.sentence =
+      "Keeps pages in host memory and attends to those selected by the last step's query, recalled concurrently.";
   d.category = "retrieval (host)";
   d.paper = "Liu et al., FreeKV, 2025 (arXiv 2505.13109)";
   d.parameters = fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
   d.budget_convention =
-      "attended: sink, window and selected pages (up to a page more while the last one fills); selected: "
-      "the selected pages alone";
+      "attended: sink, window and selected pages (up to one page more while the last one is not full); selected: the "
+      "selected pages only";
   d.formulas = {
-      "traffic: 2·n_kv·budget·d·b a step; beside it 2·n_kv·⌈L/p⌉·d·b of summaries and 2·p·d·b a missing page and "
+      "traffic: 2·n_kv·budget·d·b per step; in addition 2·n_kv·⌈L/p⌉·d·b of summaries and 2·p·d·b per missing page and "
       "KV head from the host",
       "storage: HBM 2·n_kv·(budget + ⌈L/p⌉)·d·b, pinned DRAM 2·n_kv·L·d·b"};
   d.differences = {
@@ -349,10 +354,10 @@ Descriptor describe_freekv() {
       "selection follows the paper and the accuracy code; the released runtime has ArkVale's digests and mean raw "
       "scores: summary: cuboid_mean, group: mean_scores",
       "double buffering alternates by KV head, as in the released runtime, not by page as in the paper",
-      "the first layer is compressed by default; the paper leaves it: first_dense_layers: 1"};
+      "the first layer is compressed by default; the paper leaves it uncompressed: first_dense_layers: 1"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     const Setting s = read_setting(values);
-    BudgetRule rule{.tokens = s.budget, .beside = s.page - 1, .fewer = 4 * s.page};
+    BudgetRule rule{.tokens = s.budget, .extra = s.page - 1, .slack = 4 * s.page};
     if (values.text("budget_convention") == "selected") rule.counts = BudgetRule::Counts::kSelected;
     return rule;
   };

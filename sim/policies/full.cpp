@@ -1,12 +1,13 @@
-// Full attention: the uncompressed cache that every policy is measured against.
+// Full attention: the uncompressed cache with which every policy is compared.
 //
-// Selection: all tokens. Cost: reads 2·n_kv·L·d·b a layer and step. Storage: 2·n_kv·L·d·b a layer.
+// Selection: all tokens.
+// Cost: reads 2·n_kv·L·d·b per layer and step.
+// Storage: 2·n_kv·L·d·b per layer.
 //
-// On the CPU (He and Zhai, "FastDecode", arXiv 2403.11421; NEO, arXiv 2411.01142): the cache lies in host memory. Each
-// layer sends queries and the new pair there, (n_q + 2·n_kv)·d·b a sequence; cores attend to parts of 512 tokens of a
-// KV head, as vLLM's CPU kernel splits rows (csrc/cpu/attention.cpp, PARTITION_SIZE); outputs n_q·d·b come back. The
-// layers wait for each other: batches that take turns between GPU and CPU, as those systems have them, are not
-// modelled.
+// On the CPU (He and Zhai, "FastDecode", arXiv 2403.11421; NEO, arXiv 2411.01142): the cache is in host memory. Each
+// layer sends queries and the new pair to it, (n_q + 2·n_kv)·d·b per sequence; cores attend to parts of 512 tokens of a
+// KV head, as vLLM's CPU kernel splits rows (csrc/cpu/attention.cpp, PARTITION_SIZE); outputs n_q·d·b return. Layers
+// run in sequence: batches that alternate between GPU and CPU, as in those systems, are not modelled.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -33,7 +34,7 @@ class AllOnHost final : public Selector {
       head.attended.resize(static_cast<std::size_t>(info_.prompt_tokens + t + 1));
       std::iota(head.attended.begin(), head.attended.end(), 0);
       head.counts.cpu_attended = static_cast<std::int64_t>(head.attended.size());
-      head.evicted = {head.attended.back()};  // the new pair goes to the host
+      head.evicted = {head.attended.back()};  // the new pair moves to the host
     }
   }
 
@@ -98,15 +99,15 @@ bool on_cpu(const ParameterValues& values) { return values.text("attention") == 
 Descriptor describe_full() {
   Descriptor d;
   d.name = "full";
-  d.sentence = "Keeps every token and attends to every token: the reference in accuracy, memory and time.";
+  d.sentence = "Keeps all tokens and attends to all of them: the reference for accuracy, memory and time.";
   d.for_latent = true;
   d.category = "none";
   d.paper = "Vaswani et al., Attention Is All You Need, 2017 (arXiv 1706.03762)";
-  d.parameters = {choice("attention", {"gpu", "cpu"}, "where the cache lies and attention is computed")};
-  d.formulas = {"traffic: 2·n_kv·L·d·b a step", "storage: 2·n_kv·L·d·b"};
+  d.parameters = {choice("attention", {"gpu", "cpu"}, "location of the cache and of attention")};
+  d.formulas = {"traffic: 2·n_kv·L·d·b per step", "storage: 2·n_kv·L·d·b"};
   d.stages = [](const ParameterValues& values, const Lengths&) {
     if (on_cpu(values))
-      throw UserError(values.where("attention"), "attention: on the CPU, full is no stage of another policy");
+      throw UserError(values.where("attention"), "attention: cpu cannot be a stage of another policy");
     return Stages{keep_all(), read_all()};
   };
   d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {

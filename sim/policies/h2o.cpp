@@ -1,15 +1,15 @@
 // H2O (Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models", NeurIPS
 // 2023, arXiv 2306.14048).
 //
-// Idea: a few tokens collect most of the attention; those that have collected most so far stay.
-// Selection: each token's weights of all queries so far are added up, over the prompt and then step by step, and the
-//   query heads of a KV head are averaged (`group`). Once there are more than `budget` tokens, the last `recent` stay
-//   and the best of the others; a step attends to budget + 1 tokens, adds its weights, and evicts one.
-// Cost: prompt: sums of the columns of the whole causal matrix, n_q·S²·d FLOP that fused attention does not give away:
-//   computed a second time, or written out (n_q·S²/2·4 bytes) as in the released code; top-k; compaction. Step: weights
-//   written (n_q·N·4 bytes), added to totals, argmin.
-// Storage: 2·n_kv·(budget + 1)·d·b and 4 bytes a token and list of totals.
-// The trace must hold all prompt queries; their weights are summed a few rows at a time.
+// Idea: a few tokens receive most of the attention; the tokens that have received most so far are kept.
+// Selection: each token's weights of all queries so far are summed, over the prompt and then step by step, and averaged
+// over the query heads of a KV head (`group`). Once there are more than `budget` tokens, the last `recent` and the best
+// of the others stay. A step attends to budget + 1 tokens, adds its weights, and evicts one.
+// Cost of the prompt: column sums of the whole causal matrix, n_q·S²·d FLOP, which fused attention does not return: the
+// matrix is computed a second time, or written out (n_q·S²/2·4 bytes) as in the released code; top-k; compaction.
+// Cost of a step: weights written (n_q·N·4 bytes), added to totals, argmin.
+// Storage: 2·n_kv·(budget + 1)·d·b, and 4 bytes per token and list of totals. The trace must contain all prompt
+// queries; their weights are summed a few rows at a time.
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -84,7 +84,7 @@ void sum_prompt_columns(const PrefillLayer& shape, std::int64_t held, bool mater
   const double keys = shape.batch * m.kv_heads * (before + rows) * m.row(),
                sums = shape.batch * m.q_heads * (before + rows) * kScoreBytes;
   if (materialise) {
-    // The attention that went before wrote the weights; here they are written and read once more for their sums.
+    // The preceding attention wrote the weights; here they are written and read once more for their sums.
     graph::Kernel sum{graph::KernelClass::kReduce, scores * kScoreBytes, scores * kScoreBytes + sums};
     sum.flops = scores;
     ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "write and sum weights", sum, {ops.ready()});
@@ -104,7 +104,7 @@ struct H2oSetting {
   std::int64_t block = 0;
   Group group = Group::kMeanWeights;
   bool every_step = true, materialise = false;
-  bool covers_all = false;  // the budget holds every token that will ever be there
+  bool covers_all = false;  // the budget covers every token of the sequence
 };
 
 class H2oRule final : public EvictionRule {
@@ -146,7 +146,7 @@ class H2oRule final : public EvictionRule {
   const LayerInput& input_;
   HeavyHitters totals_;
   H2oSetting s_;
-  bool evicts_ = false, whole_ = true;  // the prompt is read at once
+  bool evicts_ = false, whole_ = true;  // whole_: the prompt is read at once
   std::vector<float> scores_;
   std::vector<std::int32_t> stay_;
 };
@@ -200,13 +200,14 @@ const Fields<H2oSetting>& fields() {
   using S = H2oSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens held a list between steps"), &S::quota, &Quota::budget)
+          .add(budget_parameter("tokens per list kept between steps"), &S::quota, &Quota::budget)
           .add(whole_or("recent", "half", "tokens",
-                        "last tokens that are never evicted, the current one included; half: of the budget", 0, 1e9),
+                        "last tokens that are never evicted, including the current one; half: half of the budget", 0,
+                        1e9),
                &S::quota, &Quota::recent)
           .add(sink_parameter(), &S::quota, &Quota::sink)
           .add(group_parameter({"mean_weights", "sum_weights", "max_weights", "per_head"}), &S::group)
-          .add(flag("decode_eviction", true, "evict after each step, too; false: only after the prompt"),
+          .add(flag("decode_eviction", true, "also evict after each step; false: only after the prompt"),
                &S::every_step)
           .add(block_parameter(), &S::block)
           .add(column_sums_parameter(), &S::materialise);
@@ -225,18 +226,18 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 
 Parameter column_sums_parameter() {
   return choice("column_sums", {"recompute", "materialise"},
-                "how the prompt's weights are summed: a second pass over queries and keys, or by writing them all");
+                "method of summing the prompt's weights: a second pass over queries and keys, or writing all weights");
 }
 
 Descriptor describe_h2o() {
   Descriptor d;
   d.name = "h2o";
-  d.sentence = "Keeps the last tokens and those that have collected the most attention so far.";
+  d.sentence = "Keeps the last tokens and those that have received the most attention so far.";
   d.category = "drop";
   d.paper = "Zhang et al., H2O, NeurIPS 2023 (arXiv 2306.14048)";
   d.parameters = fields().parameters();
-  d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";
-  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b a step, n_q·(budget + 1)·4 of weights written and read, totals",
+  d.budget_convention = "retained: a step attends to budget + 1 tokens, including the current one, then evicts one";
+  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b per step, n_q·(budget + 1)·4 of weights written and read, totals",
                 "prompt: n_q·S·(S + 1)·d FLOP for the column sums",
                 "storage: 2·n_kv·(budget + 1)·d·b + 4·n_kv·(budget + 1) (n_q instead of n_kv per head)"};
   d.differences = {

@@ -1,18 +1,18 @@
-// HSA, hybrid sparse attention: the second stage of RocketKV on its own (Behnam et al., "RocketKV", 2025, arXiv
-// 2502.14051, algorithm 1).
+// HSA, hybrid sparse attention: the second stage of RocketKV alone (Behnam et al., "RocketKV", 2025, arXiv 2502.14051,
+// algorithm 1).
 //
-// Idea: estimate scores from few head dimensions (as SparQ) of page bounds (as Quest): each is then compressed only a
-//   little.
-// Selection, each step, for every KV head: (1) i1 = the k1 dimensions with the largest Σ_heads |q|; (2) each takes a
-//   page's maximum where Σ_heads q is positive, its minimum where it is negative; (3) every query head scores the pages
-//   over i1, divided by √(d·‖q[i1]‖₁ / ‖q‖₁) (SparQ's correction, in the released code only), softmax over tokens, each
-//   with its page's score; (4) mean over the group; (5) the k2 = ⌊t / 2⌋ tokens with the largest value: whole pages,
-//   the last one cut.
-// Split: ratio c2 = S_max / t; page p = ⌈√c2⌉, at most ⌊c2⌋; k1 = d·p / c2: estimation reads ⌈N/p⌉·k1 ≈ t·d elements,
-//   half of the 2·t·d of the budget.
-// Cost: summed |q| and its top-k1; estimation n_kv·⌈N/p⌉·k1·b, one bound an element (the index lies dimension by
-//   dimension); softmax and reduction; top-k; attention 2·n_kv·k2·d·b; the new token updates one page's bounds. All
-//   serial.
+// Idea: estimate scores from a few head dimensions (as SparQ) of page bounds (as Quest), so that each is compressed
+// only moderately.
+// Selection in each step, for every KV head: (1) i1 = the k1 dimensions with the largest Σ_heads |q|. (2) Each takes a
+// page's maximum if Σ_heads q is positive, and its minimum if it is negative. (3) Every query head scores the pages
+// over i1, divided by √(d·‖q[i1]‖₁ / ‖q‖₁) (SparQ's correction, in the released code only); softmax over tokens, each
+// with its page's score. (4) Mean over the group. (5) The k2 = ⌊t / 2⌋ tokens with the largest value: whole pages, the
+// last one cut.
+// Split: ratio c2 = S_max / t; page p = ⌈√c2⌉, at most ⌊c2⌋; k1 = d·p / c2, so that estimation reads ⌈N/p⌉·k1 ≈ t·d
+// elements, half of the 2·t·d of the budget.
+// Cost: summed |q| and its top-k1; estimation n_kv·⌈N/p⌉·k1·b, one bound per element (the index is stored dimension by
+// dimension); softmax and reduction; top-k; attention 2·n_kv·k2·d·b; the new token updates one page's bounds. All in
+// sequence.
 // Storage: KV pairs + 2·n_kv·⌈N/p⌉·d·b.
 #include "policies/hsa.hpp"
 
@@ -60,15 +60,15 @@ class HsaHead final : public HeadRetrieval {
   }
 
  private:
-  // Bounds of the prompt's full pages, block by block, in a block dimension by dimension: a scan over pages reads
-  // neighbours. Only bounds that some step reads are kept; the rest of the prompt begins the tail.
+  // Stores bounds of the prompt's full pages in blocks of pages, each dimension by dimension, so that a scan over pages
+  // reads contiguous memory. Only bounds that some step reads are stored; the rest of the prompt begins the tail.
   void index_prompt() {
     number_bounds();
     const MatrixView keys = layer_.keys(kv_head_);
     const std::int64_t page = s_.page(), kept = tokens_.prompt_tokens_kept();
     full_ = static_cast<std::size_t>(kept / page);
     index_ = uninitialised_floats((full_ + kBlock - 1) / kBlock * block_size());
-    const std::size_t row = 2 * d_ + kBlock;  // not a power of two, which would crowd few sets of the cache
+    const std::size_t row = 2 * d_ + kBlock;  // not a power of two, which would map to few cache sets
     std::vector<float> bounds(kBlock * row);
     for (std::size_t begin = 0; begin < full_; begin += kBlock) {
       const std::size_t n = std::min(kBlock, full_ - begin);
@@ -83,7 +83,7 @@ class HsaHead final : public HeadRetrieval {
     }
   }
 
-  // Which bounds the decode steps read, and where in a block each of them stands.
+  // Finds the bounds that decode steps read, and their index in a block.
   void number_bounds() {
     place_.assign(2 * d_, 2 * d_);
     for (int t = 0; t < layer_.info().decode_steps; ++t) {
@@ -98,7 +98,7 @@ class HsaHead final : public HeadRetrieval {
 
   std::size_t block_size() const { return kept_bounds_.size() * kBlock; }
 
-  // Upper, then lower bounds of one of the prompt's full pages.
+  // Writes upper, then lower bounds of one of the prompt's full pages.
   void bound_page(const MatrixView& keys, std::size_t index, float* out) const {
     const auto first = static_cast<std::int64_t>(index) * s_.page();
     const auto key = [&](std::int64_t i) { return keys.row(static_cast<std::size_t>(tokens_.position(i))); };
@@ -115,7 +115,7 @@ class HsaHead final : public HeadRetrieval {
     return layer_.decode_query(kv_head_ * static_cast<int>(members_) + static_cast<int>(member), t);
   }
 
-  // i1, and where in a row of bounds each of them is read.
+  // Finds i1, and the index of each of its bounds in a row.
   void choose_dims(int t) {
     magnitude_.assign(d_, 0);
     signed_.assign(d_, 0);
@@ -150,7 +150,7 @@ class HsaHead final : public HeadRetrieval {
     reduce_group(without_softmax(s_.group), rows, 1, reduced_);
   }
 
-  // Of one query head. The sums of a block stay in registers, where the compiler would not keep an array.
+  // Scores of one query head. The sums of a block stay in registers, where the compiler would not keep an array.
   void score_pages(const float* q, std::span<float> out) const {
     for (std::size_t begin = 0; begin < full_; begin += kBlock) {
       const float* const block = index_.get() + begin / kBlock * block_size();
@@ -201,7 +201,7 @@ class HsaHead final : public HeadRetrieval {
   void take_tokens(std::int64_t n, HeadSelection& out) {
     const std::int64_t page = s_.page();
     std::int64_t left = std::min(s_.tokens(), n);
-    // One page more than enough, for the last one may be partial and rank among the best.
+    // One page more than necessary, because the last one may be partial and rank among the best.
     const std::int64_t enough =
         std::min<std::int64_t>((left + page - 1) / page + 1, static_cast<std::int64_t>(pages()));
     ranking_.rank(reduced_, static_cast<std::size_t>(enough), chosen_pages_);
@@ -227,14 +227,14 @@ class HsaHead final : public HeadRetrieval {
   std::size_t full_ = 0;                                         // full pages of the prompt
   static constexpr std::size_t kLanes = 8, kBlock = 4 * kLanes;  // pages
   using Lanes = float __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
-  std::vector<std::size_t> kept_bounds_;  // of the 2·d of a page, upper ones first, those in the index
-  std::vector<std::size_t> place_;        // of each bound among them; 2·d for others
+  std::vector<std::size_t> kept_bounds_;  // the bounds in the index, of the 2·d of a page, upper ones first
+  std::vector<std::size_t> place_;        // index of each bound among them; 2·d for others
   Floats index_;                          // [block × bound kept × page of the block]
   Ranking ranking_;
   std::vector<float> magnitude_, signed_, scores_, reduced_;
   std::vector<std::int32_t> chosen_dims_, chosen_pages_;
   std::vector<std::size_t> bound_;
-  std::vector<std::pair<std::int32_t, std::int64_t>> takes_;  // page and how many of its tokens
+  std::vector<std::pair<std::int32_t, std::int64_t>> takes_;  // page, and number of its tokens that are taken
 };
 
 class Hsa final : public Retrieval {
@@ -302,21 +302,20 @@ const Fields<HsaSetting>& hsa_fields() {
   using S = HsaSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(whole_or(
-              "max_new_tokens", "decode_steps", "tokens",
-              "T_max: generated tokens planned for; page summaries have room for them (RocketKV: also taken from "
-              "what the prompt keeps); 0: the paper's formula without it",
-              0, 1e9))
+          .add(whole_or("max_new_tokens", "decode_steps", "tokens",
+                        "T_max: planned number of generated tokens, for which page summaries are allocated (RocketKV: "
+                        "also subtracted from the prompt's budget); 0: the paper's formula without it",
+                        0, 1e9))
           .add(group_parameter(
                    {"mean_weights", "sum_weights", "max_weights", "sum_scores", "mean_scores", "max_scores"}),
                &S::group)
           .add(choice("dims_rounding", {"down", "nearest"},
-                      "rounding of the number of head dimensions that the estimate reads"),
+                      "rounding of the number of head dimensions read by the estimate"),
                &S::nearest_dims)
           .add(flag("norm_correction", true,
-                    "scale each head's estimate by the share of ‖q‖₁ that the chosen dimensions hold"),
+                    "scale each head's estimate by the share of ‖q‖₁ in the selected dimensions"),
                &S::norm_correction)
-          .add(choice("zero_sign", {"min", "max"}, "bound that a dimension takes whose queries sum to 0"),
+          .add(choice("zero_sign", {"min", "max"}, "bound for a dimension in which the sum of queries is 0"),
                &S::zero_is_max);
   return all;
 }
@@ -346,14 +345,14 @@ Descriptor describe_hsa() {
   Descriptor d;
   d.name = "hsa";
   d.sentence =
-      "Keeps everything on the GPU and finds tokens by a few head dimensions of page bounds (RocketKV's second stage).";
+      "Keeps everything on the GPU and finds tokens by a few dimensions of page bounds (RocketKV's second stage).";
   d.category = "retrieval (GPU)";
   d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051), algorithm 1";
   d.parameters = fields().parameters();
   d.budget_convention =
       "traffic: all KV-equivalent bytes of a step in units of one token's keys and values; ⌊budget / 2⌋ "
       "tokens are attended to";
-  d.formulas = {"traffic: n_kv·⌈L/p⌉·k1·b + 2·n_kv·⌊t/2⌋·d·b a step, about 2·n_kv·t·d·b",
+  d.formulas = {"traffic: n_kv·⌈L/p⌉·k1·b + 2·n_kv·⌊t/2⌋·d·b per step, about 2·n_kv·t·d·b",
                 "storage: 2·n_kv·(L + ⌈L/p⌉)·d·b"};
   d.differences = {
       "k1 is rounded down (the Hugging Face code; its gpt-fast code rounds to nearest: dims_rounding: nearest)",

@@ -1,20 +1,20 @@
 // InfiniGen (Lee et al., "InfiniGen: Efficient Generative Inference of Large Language Models with Dynamic KV Cache
 // Management", OSDI 2024, arXiv 2406.19707; code: snu-comparch/InfiniGen).
 //
-// Idea: the input of attention changes little from layer to layer, so that a layer's input foretells the next layer's
-//   query; with the few columns of query and key that matter, it foretells which pairs the next layer will need, and
-//   those are fetched from the host while this layer still works.
-// Offline: queries and keys of a head are turned so that few columns hold most of the query (skewing).
-// Prefill: the d' = partial_ratio · d columns with the largest Σ|q| of the prompt's queries; keys of these columns stay
-//   on the GPU, all pairs go to the host.
-// Selection, each step: scores q̃·k / √d over these columns, mean over the group; n = mean over the layer's KV heads of
-//   the number of tokens above (largest score − alpha), at most max_share of all; every head fetches its best n. The
-//   current token's pair is at hand; nothing stays on the GPU for the next step.
-// Cost, beside the layer before: partial query product, n_kv·L·d'·b of partial keys, token numbers to the host; the CPU
-//   gathers n pairs a head into a pinned buffer, and one copy brings them; attention waits for it. New pairs go to the
-//   host.
+// Idea: the input of attention changes little from layer to layer, so that a layer's input predicts the next layer's
+// query. With the few columns of query and key that matter, it predicts the pairs that the next layer needs, and they
+// are fetched from the host while this layer is computed.
+// Offline: queries and keys of a head are rotated so that few columns contain most of the query (skewing).
+// Prefill: the d' = partial_ratio · d columns with the largest Σ|q| of the prompt's queries. Keys of these columns stay
+// on the GPU; all pairs are copied to the host.
+// Selection in each step: scores q̃·k / √d over these columns, mean over the group; n = mean over the layer's KV heads
+// of the number of tokens above (largest score − alpha), at most max_share of all; every head fetches its best n. The
+// current token's pair is on the GPU; nothing else stays there for the next step.
+// Cost, concurrent with the layer before: partial query product, n_kv·L·d'·b of partial keys, token numbers to the
+// host. The CPU gathers n pairs per head into a pinned buffer, and one copy transfers them; attention waits for it. New
+// pairs are copied to the host.
 // Storage: HBM partial keys n_kv·L·d'·b, partial query weights n_q·d'·hidden·b, buffers of two layers; DRAM
-//   2·n_kv·L·d·b.
+// 2·n_kv·L·d·b.
 #include <algorithm>
 #include <cmath>
 
@@ -40,7 +40,7 @@ using graph::Lane;
 struct Setting {
   double alpha = 0, ratio = 0, max_share = 0, cosine = 1;
   bool skew = true, overlap = true;
-  std::shared_ptr<const Bases> basis;  // null: the prompt's own directions
+  std::shared_ptr<const Bases> basis;  // null: computed from the prompt
   std::uint64_t seed = 0;
   int dims_of(int head_dim) const { return std::max(1, static_cast<int>(ratio * head_dim)); }
 };
@@ -58,7 +58,7 @@ class SpeculatedHead {
         products_({partial_keys_.data(), layer.keys(kv_head).rows, dims(), dims()}, layer.info().decode_steps, 1,
                   [this](int t, std::size_t, std::span<float> out) { speculate(t, out); }) {}
 
-  // Of all tokens before position `end`.
+  // Scores of all tokens before position `end`.
   std::span<const float> scores(int t, std::int64_t end) {
     return products_.row(t, 0).first(static_cast<std::size_t>(end));
   }
@@ -66,12 +66,12 @@ class SpeculatedHead {
  private:
   std::size_t dims() const { return static_cast<std::size_t>(s_.dims_of(layer_.info().head_dim)); }
 
-  // Captured prompt queries of the group, one below the other.
+  // Captured prompt queries of the group, stacked.
   std::vector<float> prompt_queries() const {
     const trace::TraceInfo& info = layer_.info();
     const auto n = static_cast<std::size_t>(info.prompt_queries());
     if (n == 0) {
-      throw UserError({}, "infinigen chooses columns by the prompt's queries: the trace holds none of them");
+      throw UserError({}, "infinigen selects columns by the prompt's queries, but the trace has none");
     }
     std::vector<float> out;
     for (int g = 0; g < info.group(); ++g) {
@@ -81,7 +81,7 @@ class SpeculatedHead {
     return out;
   }
 
-  // [d' × d]: a row for every column that is kept, as a direction in the trace's own columns.
+  // [d' × d]: one row for every column that is kept, as a direction in the trace's own columns.
   std::vector<float> choose_columns() const {
     const std::vector<float> queries = prompt_queries();
     const MatrixView rows{queries.data(), queries.size() / d_, d_, d_};
@@ -115,19 +115,20 @@ class SpeculatedHead {
     return out;
   }
 
-  // Mean over the group of the speculated queries in the chosen columns, scaled: its products are the mean scores.
+  // Mean over the group of the predicted queries in the selected columns, scaled so that its products are the mean
+  // scores.
   void speculate(int t, std::span<float> out) const {
     const int members = layer_.info().group();
     const float scale = 1.0f / (std::sqrt(static_cast<float>(d_)) * static_cast<float>(members));
     for (int g = 0; g < members; ++g) {
       const int q_head = kv_head_ * members + g;
-      const std::vector<float> query = foretold(q_head, t);
+      const std::vector<float> query = predicted_query(q_head, t);
       for (std::size_t i = 0; i < out.size(); ++i) out[i] += scale * dot(columns_.data() + i * d_, query.data(), d_);
     }
   }
 
-  // The step's query, turned away from itself in a random direction to the given cosine.
-  std::vector<float> foretold(int q_head, int t) const {
+  // The step's query, rotated in a random direction until it has the given cosine with itself.
+  std::vector<float> predicted_query(int q_head, int t) const {
     const float* const q = layer_.decode_query(q_head, t);
     std::vector<float> out(q, q + d_);
     if (s_.cosine == 1) return out;
@@ -180,7 +181,7 @@ class InfiniGenSelector final : public Selector {
   }
 
  private:
-  // n, the same in every head.
+  // n, the same for every head.
   std::size_t fetched_tokens(int t, std::int64_t pool) {
     double above = 0;
     for (const auto& head : heads_) {
@@ -253,11 +254,12 @@ class InfiniGen final : public Policy {
             host_copy(shape)};
   }
 
-  // The number above the threshold is the replay's; the pool it comes from grows.
+  // The number above the threshold is that of the replay; the pool grows with the context.
   Growth growth() const override { return {.scored = 1}; }
 
  private:
-  // Speculation, gathering and copy, from the input of the layer before on; without overlap, from this layer's own.
+  // Prediction, gathering and copy, starting from the input of the layer before or, without overlap, from this layer's
+  // own.
   graph::OpId prefetch(const DecodeLayer& shape, const Dims& m, double dims, LayerOps& ops) const {
     const double scored = shape.sum(&HeadCounts::scored), tokens = shape.sum(&HeadCounts::fetched);
     graph::OpId op = s_.overlap ? ops.ready_before() : ops.ready();
@@ -291,21 +293,22 @@ const Fields<Setting>& fields() {
   using S = Setting;
   static const Fields<S> all =
       Fields<S>()
-          .add(real("alpha", 4,
-                    "tokens whose partial score, scaled by 1 / √d, lies less than this below the largest are wanted", 0,
-                    1e9),
-               &S::alpha)
+          .add(
+              real("alpha", 4,
+                   "tokens are requested if their partial score, scaled by 1 / √d, is less than this below the largest",
+                   0, 1e9),
+              &S::alpha)
           .add(real("partial_ratio", 0.2, "share of the columns of queries and keys that speculation uses", 1e-3),
                &S::ratio)
-          .add(real("max_share", 0.2, "share of all tokens that a head fetches at most", 1e-6), &S::max_share)
-          .add(flag("skew", true, "turn queries and keys so that few columns hold most of the query"), &S::skew)
-          .add(basis_parameter("where the directions that they are turned into come from"))
+          .add(real("max_share", 0.2, "largest share of all tokens that a head fetches", 1e-6), &S::max_share)
+          .add(flag("skew", true, "rotate queries and keys so that few columns contain most of the query"), &S::skew)
+          .add(basis_parameter("source of the directions of this rotation"))
           .add(real("query_cosine", 1,
-                    "cosine between the query foretold from the layer before and the real one; 1: foretold exactly"),
+                    "cosine between the query predicted from the layer before and the true one; 1: exact prediction"),
                &S::cosine)
-          .add(whole("seed", 1, "", "draws how a foretold query is off"), &S::seed)
+          .add(whole("seed", 1, "", "seed of the errors of predicted queries"), &S::seed)
           .add(flag("overlap", true,
-                    "speculate and fetch while the layer before works; false: each layer waits for its own fetch"),
+                    "predict and fetch while the layer before is computed; false: each layer waits for its own fetch"),
                &S::overlap);
   return all;
 }
@@ -316,7 +319,7 @@ Descriptor describe_infinigen() {
   Descriptor d;
   d.name = "infinigen";
   d.sentence =
-      "Keeps pairs in host memory and, while a layer works, fetches those that its input foretells the next will need.";
+      "Keeps pairs in host memory and, during each layer, fetches those that it predicts the next layer needs.";
   d.category = "retrieval (host)";
   d.paper = "Lee et al., InfiniGen, OSDI 2024 (arXiv 2406.19707)";
   d.parameters = fields().parameters();
@@ -326,22 +329,20 @@ Descriptor describe_infinigen() {
       "attention a step",
       "storage: HBM n_kv·L·d'·b + n_q·d'·hidden·b, DRAM 2·n_kv·L·d·b"};
   d.differences = {
-      "a trace holds no weights: the foretold query is the real one, turned to query_cosine; at 1 speculation is "
-      "better "
-      "than any model's",
-      "skewing follows from the prompt queries that the trace holds; the released code makes it from other text: "
-      "basis: FILE, measured on other traces",
-      "selects for a KV head by the mean over its query heads; the released models are multi-head",
-      "the first two layers, which the released code loads whole, are like the others by default: first_dense_layers: "
-      "2 "
-      "(kept on the GPU)",
+      "traces do not contain the weights: the predicted query is the true one, rotated to a cosine of query_cosine; at "
+      "1 the prediction is better than any model's",
+      "skewing is computed from the prompt queries in the trace; the released code computes it from other text: basis: "
+      "FILE, measured on other traces",
+      "selects for each KV head by the mean over its query heads; the released models have multi-head attention",
+      "the first two layers, which the released code loads completely, are treated like the others by default: "
+      "first_dense_layers: 2 (kept on the GPU)",
       "the released loop synchronises the device every layer: overlap: false",
-      "the host's pool holds all tokens; eviction from it is left out"};
+      "host memory contains all tokens; eviction from it is not modelled"};
   d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
     Setting s = fields().read(values);
     s.basis = load_basis(values, "queries");
     if (s.basis != nullptr && !s.skew) {
-      throw UserError(values.where("basis"), "a basis is what queries and keys are turned into: it needs skew: true");
+      throw UserError(values.where("basis"), "basis requires skew: true");
     }
     return std::make_unique<InfiniGen>(s);
   };

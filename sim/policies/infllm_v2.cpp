@@ -1,13 +1,13 @@
 // InfLLM-V2 (Zhao et al., "InfLLM-V2: Dense-Sparse Switchable Attention for Seamless Short-to-Long Adaptation", 2025,
 // arXiv 2509.24663; code: OpenBMB/infllmv2_cuda_impl), the sparse attention of MiniCPM4 (arXiv 2506.07900).
 //
-// Idea: means of short, overlapping runs of keys tell which blocks matter, without weights of their own.
-// Selection, each step, per KV head: the mean key of every whole run of `kernel` tokens, one every `stride` tokens;
-//   softmax over them of q·k̄/√d for every query head, summed over the group; a block of `page` tokens has the largest
-//   score of the runs that overlap it. The first blocks (`sink` tokens), the last ones (`recent`), and the best others,
-//   ⌊budget/page⌋ in all. A context of at most `dense_below` tokens is attended to whole.
+// Idea: means of short, overlapping windows of keys show which blocks matter, without additional weights.
+// Selection in each step, per KV head: the mean key of every complete run of `kernel` tokens, one every `stride`
+// tokens; softmax over them of q·k̄/√d for every query head, summed over the group. A block of `page` tokens has the
+// largest score of the runs that overlap it. The first blocks (`sink` tokens), the last ones (`recent`) and the best
+// others are attended to, ⌊budget/page⌋ in all. A context of at most `dense_below` tokens is attended to in full.
 // Cost: mean keys read n_kv·(L/stride)·d·b; scores n_q·(L/stride)·4 written, summed over the group; top-k; attention
-//   2·n_kv·budget·d·b. All serial. A new token enters the mean keys that it completes.
+// 2·n_kv·budget·d·b. All in sequence. A new token is added to the mean keys that it completes.
 // Storage: 2·n_kv·L·d·b + n_kv·(L/stride)·d·b.
 #include <algorithm>
 #include <cmath>
@@ -33,10 +33,10 @@ struct InfLlmSetting {
   std::int64_t budget = 0, page = 1, sink = 0, recent = 0, kernel = 1, stride = 1, dense_below = 0;
   bool covers_all = false;
 
-  // Mean keys of n tokens.
+  // Number of mean keys of n tokens.
   std::int64_t means(std::int64_t n) const { return n < kernel ? 0 : (n - kernel) / stride + 1; }
   std::int64_t blocks(std::int64_t tokens) const { return (tokens + page - 1) / page; }
-  // Blocks that scores decide on.
+  // Number of blocks that are selected by score.
   std::int64_t chosen() const { return budget / page - blocks(sink) - blocks(recent); }
 };
 
@@ -74,7 +74,7 @@ class InfLlmHead final : public HeadRetrieval {
  private:
   std::size_t width() const { return static_cast<std::size_t>(layer_.info().head_dim); }
 
-  // Means of all runs that are ever whole.
+  // Means of all runs that are complete by the last step.
   std::vector<float> mean_keys(int kv_head) const {
     const std::size_t d = width(), n = static_cast<std::size_t>(s_.means(tokens_.size(layer_.info().decode_steps - 1)));
     std::vector<float> out(n * d);
@@ -92,11 +92,11 @@ class InfLlmHead final : public HeadRetrieval {
     const std::int64_t all = s_.blocks(n), begin = s_.blocks(s_.sink), end = all - s_.blocks(s_.recent);
     std::vector<float> of_blocks;
     for (std::int64_t b = begin; b < end; ++b) {
-      // Runs from the first that ends behind the block's start to the last that starts before its end.
+      // Runs from the first that ends after the block's start to the last that starts before its end.
       const std::int64_t first =
           std::max<std::int64_t>(0, (b * s_.page - s_.kernel) / s_.stride + (b * s_.page >= s_.kernel));
       const std::int64_t last = std::min(s_.means(n) - 1, ((b + 1) * s_.page - 1) / s_.stride);
-      float best = -1;  // no run overlaps it; weights are not negative
+      float best = -1;  // no run overlaps the block; weights are not negative
       for (std::int64_t m = first; m <= last; ++m) best = std::max(best, scores[static_cast<std::size_t>(m)]);
       of_blocks.push_back(best);
     }
@@ -163,13 +163,13 @@ const Fields<InfLlmSetting>& fields() {
   using S = InfLlmSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens attended to a KV head, first and last blocks among them", 6144), &S::budget)
+          .add(budget_parameter("tokens attended to per KV head, including first and last blocks", 6144), &S::budget)
           .add(page_parameter(64), &S::page)
           .add(whole("sink", 64, "tokens", "first tokens, whose blocks are always read"), &S::sink)
-          .add(whole("recent", 2048, "tokens", "last blocks of so many tokens are always read"), &S::recent)
-          .add(whole("kernel", 32, "tokens", "run of keys that one mean is taken of", 1, 65536), &S::kernel)
-          .add(whole("stride", 16, "tokens", "from the start of a run to the next", 1, 65536), &S::stride)
-          .add(whole("dense_below", 8192, "tokens", "contexts of at most this many are attended to whole"),
+          .add(whole("recent", 2048, "tokens", "last tokens, whose blocks are always read"), &S::recent)
+          .add(whole("kernel", 32, "tokens", "tokens per mean key", 1, 65536), &S::kernel)
+          .add(whole("stride", 16, "tokens", "distance between the starts of two runs", 1, 65536), &S::stride)
+          .add(whole("dense_below", 8192, "tokens", "contexts of at most this many tokens are attended to in full"),
                &S::dense_below);
   return all;
 }
@@ -179,7 +179,7 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
   s.covers_all = std::max(s.budget, s.dense_below) >= lengths.bound();
   if (s.chosen() < 1 && !s.covers_all) {
     throw UserError(values.where("budget"),
-                    fmt::format("a budget of {} blocks leaves none to choose after {} first and {} last ones",
+                    fmt::format("a budget of {} blocks leaves none to select after {} first and {} last ones",
                                 s.budget / s.page, s.blocks(s.sink), s.blocks(s.recent)));
   }
   return {keep_all(), std::make_unique<InfLlm>(s)};
@@ -190,17 +190,18 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
 Descriptor describe_infllm_v2() {
   Descriptor d;
   d.name = "infllm_v2";
-  d.sentence = "Keeps everything on the GPU and reads the blocks that the means of short runs of their keys point to.";
+  d.sentence = "Keeps everything on the GPU and reads the blocks with the best means of short runs of keys.";
   d.category = "retrieval (GPU)";
   d.paper = "Zhao et al., InfLLM-V2, 2025 (arXiv 2509.24663)";
   d.parameters = fields().parameters();
-  d.budget_convention = "attended: ⌊budget / page⌋ blocks a KV head, first and last ones among them";
-  d.formulas = {"traffic: n_kv·(L/stride)·d·b + 2·n_kv·budget·d·b a step",
+  d.budget_convention = "attended: ⌊budget / page⌋ blocks per KV head, including first and last ones";
+  d.formulas = {"traffic: n_kv·(L/stride)·d·b + 2·n_kv·budget·d·b per step",
                 "storage: 2·n_kv·L·d·b + n_kv·(L/stride)·d·b"};
   d.differences = {
-      "the models are trained with this attention; a trace of another model shows what it selects without training",
-      "attention over the prompt is dense; InfLLM-V2 selects blocks there, too",
-      "scores are softmax weights over all runs; the released kernels take the sum of exponentials from coarser runs"};
+      "the models are trained with this attention; a trace of another model shows its selections without training",
+      "attention over the prompt is dense; InfLLM-V2 selects blocks there as well",
+      "scores are softmax weights over all runs; the released kernels compute the sum of exponentials from coarser "
+      "runs"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     const InfLlmSetting s = fields().read(values);
     return chooses(std::max(s.budget, s.dense_below), s.budget / s.page * s.page, s.page - 1, lengths.prompt_tokens);

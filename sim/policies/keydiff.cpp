@@ -1,14 +1,15 @@
 // KeyDiff (Park et al., "KeyDiff: Key Similarity-Based KV Cache Eviction for Long-Context LLM Inference in
 // Resource-Constrained Environments", 2025, arXiv 2504.15364).
 //
-// Idea: keys unlike the others draw attention whatever the query, so no query is needed to choose.
-// Selection, per KV head: score = −cos(anchor, key), anchor = mean of the normalised keys that the head holds now; the
-//   budget's worth of highest scores stay. After each prompt block (`block`), and after each decode step, which has
-//   attended to budget + 1 tokens. `recent_fraction` of the budget is a sliding window that is never evicted; the
-//   anchor is the mean of all held keys, those of the window included.
-// Cost of ranking n keys: about 6·n·d FLOP a head (count_keydiff); keys are read twice after a prompt block (anchor,
-//   then scores) and once in a decode step, whose running anchor gains one key and loses one; `pairwise` multiplies all
-//   keys with all. No attention weights are written: attention stays as fast as with a full cache of that size.
+// Idea: keys that differ from the others receive attention from any query, so that selection needs no query.
+// Selection, per KV head: score = −cos(anchor, key), anchor = mean of the normalised keys that the head keeps now; the
+// `budget` highest scores stay. Evicts after each prompt block (`block`), and after each decode step, which attends to
+// budget + 1 tokens. `recent_fraction` of the budget is a sliding window that is never evicted; the anchor is the mean
+// of all held keys, including those of the window.
+// Cost of ranking n keys: about 6·n·d FLOP per head (count_keydiff). Keys are read twice after a prompt block (anchor,
+// then scores) and once in a decode step, in which the running anchor gains one key and loses one; `pairwise`
+// multiplies all keys with all. No attention weights are written: attention is as fast as over a full cache of that
+// size.
 // Storage: 2·n_kv·(budget + 1)·d·b.
 #include "policies/keydiff.hpp"
 
@@ -24,11 +25,11 @@
 namespace kvcast::policy {
 namespace {
 
-constexpr double kLeastNorm = 1e-12;  // a key of zeros is like nothing
+constexpr double kLeastNorm = 1e-12;  // a zero key is similar to nothing
 
 double norm_of(const float* key, std::size_t d) { return std::sqrt(static_cast<double>(dot(key, key, d))); }
 
-// Σ of the held keys, each over its norm first where `normalised`.
+// Σ of the held keys, each divided by its norm first if `normalised`.
 std::vector<float> sum_keys(const MatrixView& keys, const Held& held, bool normalised) {
   std::vector<double> sum(keys.cols, 0.0);
   for (const std::int32_t i : held) {
@@ -52,7 +53,7 @@ std::vector<float> median_key(const MatrixView& keys, const Held& held) {
 }
 
 double distance(const float* a, const float* b, std::size_t d) {
-  constexpr std::size_t kLanes = 8;  // sums that do not wait for one another
+  constexpr std::size_t kLanes = 8;  // independent partial sums
   float lanes[kLanes] = {};
   std::size_t j = 0;
   for (; j + kLanes <= d; j += kLanes) {
@@ -64,7 +65,7 @@ double distance(const float* a, const float* b, std::size_t d) {
   return std::sqrt(sum);
 }
 
-// Σ of the distances of each held key to all of them, by ‖a‖² + ‖b‖² − 2·a·b: a matrix product in place of n² loops.
+// Σ of the distances of each held key to all of them, by ‖a‖² + ‖b‖² − 2·a·b: a matrix product instead of n² loops.
 void sum_distances(const MatrixView& keys, const Held& held, std::vector<float>& out) {
   constexpr std::size_t kRows = 256;
   const std::size_t n = held.size(), d = keys.cols;
@@ -90,7 +91,7 @@ void sum_distances(const MatrixView& keys, const Held& held, std::vector<float>&
   }
 }
 
-// Cosines and dot products with all keys add up to one with their sum; distances do not.
+// Cosines and dot products with all keys can be summed by one product with their sum; distances cannot.
 std::vector<float> anchor_of(const MatrixView& keys, const Held& held, Anchor anchor, Metric metric) {
   if (anchor == Anchor::kMedian) return median_key(keys, held);
   const bool pairwise = anchor == Anchor::kPairwise;
@@ -101,7 +102,7 @@ std::vector<float> anchor_of(const MatrixView& keys, const Held& held, Anchor an
   return sum;
 }
 
-double likeness(const float* key, const std::vector<float>& anchor, double anchor_norm, Metric metric) {
+double similarity(const float* key, const std::vector<float>& anchor, double anchor_norm, Metric metric) {
   const std::size_t d = anchor.size();
   if (metric == Metric::kEuclid) return -distance(key, anchor.data(), d);
   const double product = dot(key, anchor.data(), d);
@@ -109,21 +110,21 @@ double likeness(const float* key, const std::vector<float>& anchor, double ancho
   return product / (std::max(norm_of(key, d), kLeastNorm) * anchor_norm);
 }
 
-// The negated likeness of each held key to an anchor.
+// The negated similarity of each held key to an anchor.
 void score_to(const MatrixView& keys, const Held& held, const std::vector<float>& anchor, Metric metric,
               std::vector<float>& out) {
   const double norm = std::max(norm_of(anchor.data(), anchor.size()), kLeastNorm);
   out.resize(held.size());
   for (std::size_t i = 0; i < held.size(); ++i) {
-    out[i] = static_cast<float>(-likeness(keys.row(static_cast<std::size_t>(held[i])), anchor, norm, metric));
+    out[i] = static_cast<float>(-similarity(keys.row(static_cast<std::size_t>(held[i])), anchor, norm, metric));
   }
 }
 
 struct KeyDiffSetting {
   Quota quota;
-  bool covers_all = false;  // the budget holds every token that will ever be there
+  bool covers_all = false;  // the budget covers every token of the sequence
   std::int64_t block = 0;
-  double recent_fraction = 0;  // of the budget, in place of quota.recent
+  double recent_fraction = 0;  // share of the budget, instead of quota.recent
   Anchor anchor = Anchor::kMean;
   Metric metric = Metric::kCosine;
 };
@@ -146,7 +147,7 @@ class KeyDiffRule final : public EvictionRule {
   }
 
  private:
-  // rate(head) leaves the scores of its list in scores_.
+  // rate(head) writes the scores of the head's list to scores_.
   template <typename Rate>
   void evict(std::vector<Held>& held, const Rate& rate) {
     for (std::size_t h = 0; h < held.size(); ++h) {
@@ -202,7 +203,7 @@ class KeyDiff final : public Policy {
   Growth growth() const override { return {.attended = s_.covers_all ? 1.0 : 0.0}; }
 
  private:
-  // `rows` lists of n keys each, read `passes` times.
+  // Scores `rows` lists of n keys each, read `passes` times.
   graph::OpId score(const config::Model& model, double rows, double n, double passes, LayerOps& ops,
                     graph::OpId after) const {
     const Dims m(model);
@@ -211,7 +212,7 @@ class KeyDiff final : public Policy {
     work.flops =
         rows * (s_.anchor == Anchor::kPairwise ? 2 * n * n * m.d
                                                : one.multiplications + one.additions + one.divisions + one.roots);
-    return ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "key likeness", work, {after});
+    return ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "key similarity", work, {after});
   }
 
   KeyDiffSetting s_;
@@ -221,12 +222,12 @@ const Fields<KeyDiffSetting>& fields() {
   using S = KeyDiffSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens held a KV head between steps"), &S::quota, &Quota::budget)
+          .add(budget_parameter("tokens per KV head kept between steps"), &S::quota, &Quota::budget)
           .add(choice("anchor", {"mean", "mean_raw", "median", "pairwise"},
-                      "what keys are compared with: the mean of the normalised keys, of the keys as they are, "
-                      "their median, or each other"),
+                      "anchor that keys are compared with: mean of the normalised keys, mean of the unnormalised keys, "
+                      "their median, or all pairs"),
                &S::anchor)
-          .add(choice("metric", {"cosine", "dot", "euclid"}, "how they are compared"), &S::metric)
+          .add(choice("metric", {"cosine", "dot", "euclid"}, "measure of similarity"), &S::metric)
           .add(real("recent_fraction", 0.0, "share of the budget for the last tokens, which are never evicted", 0,
                     0.999999),
                &S::recent_fraction)
@@ -243,13 +244,13 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   if (s.recent_fraction > 0) {
     if (s.quota.recent > 0) {
       throw UserError(values.where("recent"),
-                      "recent and recent_fraction both say how many last tokens stay: give one");
+                      "recent and recent_fraction both set the number of last tokens: give one");
     }
-    // Rounded down, but 0.1 · 30 is 3 although its floating-point product may fall short of it.
+    // Rounds down, with a tolerance: 0.1 · 30 is 3, although the floating-point product may be smaller.
     s.quota.recent =
         static_cast<std::int64_t>(std::floor(s.recent_fraction * static_cast<double>(s.quota.budget) + 1e-9));
     if (s.quota.sink + s.quota.recent > s.quota.budget) {
-      throw UserError(values.where("recent_fraction"), "sink and the recent fraction do not fit into the budget");
+      throw UserError(values.where("recent_fraction"), "sink and the recent fraction together exceed the budget");
     }
   }
   return std::make_unique<KeyDiff>(s);
@@ -341,7 +342,7 @@ void RunningDistinctness::score(const Held& held, std::vector<float>& out) {
 
 KeyDiffOperations count_keydiff(double n, double d) {
   KeyDiffOperations all;
-  // Norms of n keys; the keys over their norms; their mean; n products with it; its norm; n products of norms, n
+  // Norms of n keys; the keys divided by their norms; their mean; n products with it; its norm; n products of norms, n
   // comparisons with the least norm (counted as additions) and n divisions.
   all.multiplications = n * d + n * d + n * d + d + n;
   all.additions = n * (d - 1) + (n - 1) * d + n * (d - 1) + (d - 1) + n;
@@ -353,12 +354,12 @@ KeyDiffOperations count_keydiff(double n, double d) {
 Descriptor describe_keydiff() {
   Descriptor d;
   d.name = "keydiff";
-  d.sentence = "Keeps the keys that are least like the mean key, without looking at any query.";
+  d.sentence = "Keeps the keys that are least similar to the mean key, independent of queries.";
   d.category = "drop";
   d.paper = "Park et al., KeyDiff, 2025 (arXiv 2504.15364)";
   d.parameters = fields().parameters();
-  d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";
-  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b a step, and n_kv·(budget + 1)·d·b to rank the keys",
+  d.budget_convention = "retained: a step attends to budget + 1 tokens, including the current one, then evicts one";
+  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b per step, and n_kv·(budget + 1)·d·b to rank the keys",
                 "ranking n keys: 3nd + n + d multiplications, 3nd − n − 1 additions, 2n + 1 divisions, n + 1 roots",
                 "storage: 2·n_kv·(budget + 1)·d·b"};
   d.differences = {"the paper's sections disagree on whether keys are normalised before the mean: anchor: mean_raw",

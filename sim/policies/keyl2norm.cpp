@@ -1,11 +1,11 @@
 // KeyL2Norm (Devoto et al., "A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression", EMNLP 2024, arXiv
 // 2406.11430).
 //
-// Idea: keys of small norm draw the most attention.
-// Selection, once after the prompt: per KV head the `budget` tokens of smallest ‖k‖₂ stay; nothing is protected;
-//   generated tokens stay. Prompts shorter than `prune_after` stay whole.
-// Cost: prompt: keys read once (n_kv·S·d·b), top-k, compaction; a step reads 2·n_kv·(budget + T)·d·b. Storage: the
-// same.
+// Idea: keys of small norm receive the most attention.
+// Selection, once after the prompt: per KV head the `budget` tokens of smallest ‖k‖₂ are kept; no token is protected;
+// generated tokens are kept. Prompts shorter than `prune_after` are not compressed.
+// Cost of the prompt: keys read once (n_kv·S·d·b), top-k, compaction; a step reads 2·n_kv·(budget + T)·d·b.
+// Storage: the same.
 #include <algorithm>
 
 #include "policy/costs.hpp"
@@ -32,7 +32,7 @@ class NormRule final : public EvictionRule {
       scores_.clear();
       for (const std::int32_t i : held[h]) {
         const float* const key = keys.row(static_cast<std::size_t>(i));
-        scores_.push_back(-dot(key, key, keys.cols));  // ranks as the norm does
+        scores_.push_back(-dot(key, key, keys.cols));  // has the same ranking as the norm
       }
       choose_stay(held[h], scores_, s_.quota, stay_);
       keep_only(held[h], stay_);
@@ -60,7 +60,7 @@ class NormRetention final : public Retention {
   }
 
   void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const override {
-    // Before prune_after nothing was evicted yet.
+    // Nothing is evicted before prune_after.
     const double n = static_cast<double>(shape.start < s_.prune_after ? shape.start : std::min(shape.start, kept_)) +
                      static_cast<double>(shape.length());
     if (shape.stop() < s_.prune_after || n <= static_cast<double>(kept_)) return;
@@ -85,9 +85,8 @@ const Fields<NormSetting>& fields() {
   using S = NormSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("prompt tokens kept a KV head"), &S::quota, &Quota::budget)
-          .add(whole("prune_after", 0, "tokens",
-                     "prompts (or, in blocks, what was read so far) shorter than this stay whole"),
+          .add(budget_parameter("prompt tokens kept per KV head"), &S::quota, &Quota::budget)
+          .add(whole("prune_after", 0, "tokens", "no eviction before this many prompt tokens have been read"),
                &S::prune_after)
           .add(block_parameter(), &S::block)
           .add(sink_parameter(), &S::quota, &Quota::sink)
@@ -100,12 +99,12 @@ const Fields<NormSetting>& fields() {
 Descriptor describe_keyl2norm() {
   Descriptor d;
   d.name = "keyl2norm";
-  d.sentence = "Keeps the prompt tokens whose keys have the smallest norm, and everything generated.";
+  d.sentence = "Keeps the prompt tokens whose keys have the smallest norm, and all generated tokens.";
   d.category = "drop";
   d.paper = "Devoto et al., L2 Norm-Based KV Cache Compression, EMNLP 2024 (arXiv 2406.11430)";
   d.parameters = fields().parameters();
-  d.budget_convention = "retained: of the prompt; generated tokens come on top";
-  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b a step", "prompt: n_kv·S·d·b to read the keys",
+  d.budget_convention = "retained: prompt tokens; generated tokens are kept in addition";
+  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step", "prompt: n_kv·S·d·b to read the keys",
                 "storage: 2·n_kv·(min(S, budget) + T)·d·b"};
   d.differences = {"the released code keeps a ratio of the prompt, and only from 2048 tokens on: prune_after: 2048",
                    "some code leaves the first two layers uncompressed: first_dense_layers: 2"};

@@ -1,13 +1,13 @@
 // KIVI (Liu et al., "KIVI: A Tuning-Free Asymmetric 2bit Quantization for KV Cache", ICML 2024, arXiv 2402.02750; code:
 // jy-yuan/KIVI).
 //
-// Idea: outliers of keys sit in fixed channels, those of values do not: keys are quantised by channel over groups of
-//   tokens, values by token over groups of channels; the newest tokens stay in half precision.
-// Selection: all tokens, or those of `selector`, whose index is over the keys as they were.
-// State when a step attends to n tokens: keys of the first R·⌊(n − 1) / R⌋ tokens are packed, a block of R at a time;
-//   values of all but the last R + 1, one token a step. Keys are quantised after RoPE; prefill attention is exact.
-// Cost: packed pairs read, (bits / 8 + 4 / group) bytes an element with a scale and a minimum of two bytes a group, and
-//   the rest at 2 bytes; dequantisation within the attention kernel; one key and one value quantised a step.
+// Idea: outliers of keys are in fixed channels, those of values are not. Keys are quantised by channel over groups of
+// tokens, values by token over groups of channels; the newest tokens stay in half precision.
+// Selection: all tokens, or those of `selector`, whose index is over the unquantised keys.
+// State when a step attends to n tokens: keys of the first R·⌊(n − 1) / R⌋ tokens are packed, a block of R at a time,
+// and values of all but the last R + 1, one token per step. Keys are quantised after RoPE; prefill attention is exact.
+// Cost: packed pairs read, (bits / 8 + 4 / group) bytes per element with a scale and a minimum of two bytes per group,
+// and the others at 2 bytes; dequantisation within the attention kernel; one key and one value quantised per step.
 // Storage: the same bytes.
 #include "policies/kivi.hpp"
 
@@ -55,8 +55,8 @@ class KiviHead final : public HeadRetrieval {
     selector_->step(t, out);
     if (!selector_->output(0).empty()) {
       throw UserError(
-          "kivi's selector gives attention outputs of its own, which pairs in few bits would change "
-          "(sparq: mean_value: false)");
+          "kivi's selector computes its own attention outputs, which quantised pairs would change (sparq: mean_value: "
+          "false)");
     }
     attend_to_selected(t, out);
   }
@@ -79,7 +79,7 @@ class KiviHead final : public HeadRetrieval {
     return out;
   }
 
-  // Of all tokens that are packed by the last step.
+  // Quantised keys of all tokens that are packed by the last step.
   std::vector<float> pack_keys() const {
     const std::int64_t n = s_.packed_keys(tokens_.size(layer_.info().decode_steps - 1));
     std::vector<float> keys = listed(layer_.keys(kv_head_), n);
@@ -128,7 +128,7 @@ class KiviHead final : public HeadRetrieval {
     }
   }
 
-  // A list of positions for all query heads, or one for each.
+  // Attends to one list of positions for all query heads, or to one list for each.
   void attend_to_selected(int t, std::span<const HeadSelection> selected) {
     const std::int64_t n = tokens_.size(t), keys = s_.packed_keys(n), values = s_.packed_values(n);
     outputs_.assign(members_ * d_, 0.0f);
@@ -139,7 +139,7 @@ class KiviHead final : public HeadRetrieval {
       const float* const exact = layer_.decode_scores(q_head(g)).row(static_cast<std::size_t>(t));
       const float* const packed = keys > 0 ? products_.row(t, g).data() : nullptr;
       weights_.resize(list.size()), indices_.resize(list.size());
-      std::int64_t at = 0;  // in the list of tokens, which ascends as the selection does
+      std::int64_t at = 0;  // index in the list of tokens, which ascends like the selection
       for (std::size_t i = 0; i < list.size(); ++i) {
         while (tokens_.position(at) != list[i]) ++at;
         indices_[i] = at;
@@ -162,16 +162,16 @@ class KiviHead final : public HeadRetrieval {
   TokenList tokens_;
   KiviSetting s_;
   std::unique_ptr<HeadRetrieval> selector_;
-  std::vector<float> packed_keys_, packed_values_;  // by index in the list, as they come back from quantisation
+  std::vector<float> packed_keys_, packed_values_;  // dequantised, by index in the list
   StepScores products_;
   std::vector<float> weights_, outputs_;
   std::vector<std::int64_t> indices_;
 };
 
-// A selector's work with attention that reads fewer bytes an element, and unpacks some.
+// A selector's work, with attention that reads fewer bytes per element and unpacks some.
 class PackedAttention final : public ForwardedOps {
  public:
-  // share: of the bytes in half precision that are read; packed: of the elements that are packed.
+  // share: bytes read, as a share of those in half precision; packed: share of the elements that are packed.
   PackedAttention(LayerOps& ops, double share, double packed) : ForwardedOps(ops), share_(share), packed_(packed) {}
   graph::OpId attention(const graph::DecodeAttention& work, After after) override {
     graph::DecodeAttention packed = work;
@@ -181,7 +181,7 @@ class PackedAttention final : public ForwardedOps {
   }
 
  private:
-  // Of an element: its bits out of a word, their conversion, times the scale, plus the minimum.
+  // Operations to unpack an element: extract its bits, convert them, multiply by the scale, add the minimum.
   static constexpr double kUnpack = 4;
 
   double share_, packed_;
@@ -205,7 +205,8 @@ class Kivi final : public Retrieval {
     quantise_pairs(shape.batch * m.kv_heads * static_cast<double>(kept), m, ops);
   }
 
-  // Of what a head attends to, the newest is charged as in half precision, as if it were all that there is.
+  // The newest of a head's attended tokens are charged in half precision, as if the attended tokens were the whole
+  // cache.
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     const auto heads = static_cast<double>(shape.heads.size());
@@ -233,11 +234,11 @@ class Kivi final : public Retrieval {
   Growth growth() const override { return inner().growth(); }
 
  private:
-  // Keys and values of `pairs` tokens, read and written packed.
+  // Reads keys and values of `pairs` tokens and writes them packed.
   graph::OpId quantise_pairs(double pairs, const Dims& m, LayerOps& ops) const {
     const double out = pairs * m.d * (s_.packed_bytes(s_.key_bits) + s_.packed_bytes(s_.value_bits));
     Kernel work{KernelClass::kConvert, pairs * 2 * m.row(), out};
-    work.flops = 4 * pairs * 2 * m.d;  // smallest, largest, scale, round
+    work.flops = 4 * pairs * 2 * m.d;  // minimum, maximum, scale, rounding
     return ops.kernel(Lane::kCompute, Kind::kConvert, "quantise", work, {ops.ready()});
   }
 
@@ -288,12 +289,12 @@ const Fields<KiviSetting>& fields() {
   using S = KiviSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(whole("key_bits", 2, "bits", "of a packed key element", 1, 8), &S::key_bits)
-          .add(whole("value_bits", 2, "bits", "of a packed value element", 1, 8), &S::value_bits)
+          .add(whole("key_bits", 2, "bits", "bits of a packed key element", 1, 8), &S::key_bits)
+          .add(whole("value_bits", 2, "bits", "bits of a packed value element", 1, 8), &S::value_bits)
           .add(whole("quant_group", 32, "elements",
                      "tokens of a key channel, or channels of a value, that share a scale", 1, 65536),
                &S::group)
-          .add(whole("residual", 32, "tokens", "R: newest tokens left in half precision; a multiple of quant_group", 1),
+          .add(whole("residual", 32, "tokens", "R: newest tokens kept in half precision; a multiple of quant_group", 1),
                &S::residual);
   return all;
 }
@@ -311,7 +312,8 @@ KiviSetting read_kivi(const ParameterValues& values) {
 
 std::vector<Parameter> quantisation_parameters() {
   std::vector<Parameter> all = fields().parameters();
-  all.insert(all.begin(), choice("quantisation", {"none", "kivi"}, "whether what is kept is packed as KIVI does"));
+  all.insert(all.begin(),
+             choice("quantisation", {"none", "kivi"}, "format of the kept pairs: as they are, or packed like KIVI's"));
   return all;
 }
 
@@ -322,23 +324,23 @@ std::unique_ptr<Retrieval> read_as_stored(const ParameterValues& values) {
 Descriptor describe_kivi() {
   Descriptor d;
   d.name = "kivi";
-  d.sentence = "Keeps and reads every pair, most of them in few bits: keys by channel, values by token.";
+  d.sentence = "Keeps and reads all pairs, most of them in few bits: keys by channel, values by token.";
   d.packs_cache = true;
   d.category = "quantisation";
   d.paper = "Liu et al., KIVI, ICML 2024 (arXiv 2402.02750)";
   d.parameters = fields().parameters();
-  d.parameters.push_back(policy_parameter("selector", "full", "what keeps and chooses among the packed pairs"));
+  d.parameters.push_back(policy_parameter("selector", "full", "policy that keeps and selects the packed pairs"));
   d.formulas = {
-      "traffic: n_kv·[(L − r_k) + (L − r_v)]·d·(bits/8 + 4/group) + n_kv·(r_k + r_v)·d·2 a step, r_k = ((L − 1) mod R) "
-      "+ "
-      "1, r_v = min(L, R + 1)",
-      "arithmetic: 4 operations to unpack an element, on the vector units beside the reading; products on tensor cores",
+      "traffic: n_kv·[(L − r_k) + (L − r_v)]·d·(bits/8 + 4/group) + n_kv·(r_k + r_v)·d·2 per step, r_k = ((L − 1) mod "
+      "R) + 1, r_v = min(L, R + 1)",
+      "arithmetic: 4 operations to unpack an element, on the vector units, concurrent with the reads; products on "
+      "tensor cores",
       "storage: the same bytes"};
   d.differences = {
-      "a residual of 32 tokens, as the released example; the paper's runs on LongBench have 128: residual: 128",
+      "a residual of 32 tokens, as in the released example; the paper's runs on LongBench have 128: residual: 128",
       "scales and minima are not rounded to half precision",
-      "a selector's index is over the keys before quantisation, and what it reads is charged as if the newest residual "
-      "tokens of it were in half precision",
+      "a selector's index is over the keys before quantisation, and its selection is charged as if the newest residual "
+      "tokens in it were in half precision",
       "dequantisation is part of the attention kernel and its arithmetic is not charged"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kRoundingUnseen}; };
   d.stages = [](const ParameterValues& values, const Lengths& lengths) {

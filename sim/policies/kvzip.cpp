@@ -1,18 +1,18 @@
 // KVzip (Kim et al., "KVzip: Query-Agnostic KV Cache Compression with Context Reconstruction", NeurIPS 2025, arXiv
 // 2505.23416; code: snu-mllab/KVzip, NVIDIA/kvpress, kvzip_press.py).
 //
-// Idea: a pair that the model does not look at while it repeats its context will not be needed for any question about
-//   it, so that one compressed cache serves all questions.
-// Selection, once after the prompt: the prompt is repeated in pieces of `chunk` tokens; a token's score is the largest
-//   weight that a query of a repeated token gives it, over the piece and the query heads of its group, in a softmax
-//   over the sink, the piece as cached and the piece as repeated so far. The `sink` first tokens stay, and the best
-//   others: of all KV heads of the layer together (scope: layer), n_kv·budget in all, or of each head.
-// A trace does not hold the repetition. The prompt's own queries stand for it: the query of token i, turned from its
-//   position to the one at which i would be repeated, S + i − start of the piece; repeated keys likewise, so that a
-//   repeated query's products with them are those of the prompt.
-// Cost: a second forward pass over the prompt, its attention over prompt and piece; scores n_q·S·2·chunk·4 bytes
-// written
-//   and read; top-k; compaction. A step reads 2·n_kv·(budget + T)·d·b. Storage: the same.
+// Idea: a pair that the model does not attend to while it repeats its context is not needed for any question about it,
+// so that one compressed cache serves all questions.
+// Selection, once after the prompt: the prompt is repeated in pieces of `chunk` tokens. A token's score is the largest
+// weight that a query of a repeated token gives it, over the piece and the query heads of its group, in a softmax over
+// the sink, the piece as cached and the piece as repeated so far. The first `sink` tokens and the best others are kept:
+// n_kv·budget in all over the KV heads of the layer (scope: layer), or `budget` in each head.
+// A trace does not contain the repetition. The prompt's own queries represent it: the query of token i, rotated from
+// its position to the one at which i would be repeated, S + i − start of the piece; repeated keys likewise, so that a
+// repeated query's products with them are those of the prompt.
+// Cost: a second forward pass over the prompt, with attention over prompt and piece; scores n_q·S·2·chunk·4 bytes
+// written and read; top-k; compaction. A step reads 2·n_kv·(budget + T)·d·b.
+// Storage: the same.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -156,7 +156,7 @@ class Kvzip final : public Retention {
     op = ops.kernel(Lane::kCompute, Kind::kScore, "scores of the repeated prompt",
                     graph::Gemm{rows * m.q_heads, 2 * piece, m.d}, {op});
     Kernel largest{KernelClass::kReduce, weights * kScoreBytes, lists * n * kScoreBytes};
-    largest.flops = 5 * weights;  // largest, difference and exponential, sum, division, largest of a column
+    largest.flops = 5 * weights;  // maximum, difference and exponential, sum, division, maximum of a column
     op = ops.kernel(Lane::kCompute, Kind::kScore, "largest weights", largest, {op});
     const auto kept = static_cast<double>(s_.budget);
     const double ranked = s_.by_head ? lists : shape.batch, each = lists / ranked;
@@ -171,10 +171,11 @@ const Fields<KvzipSetting>& fields() {
   using S = KvzipSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("prompt tokens kept a KV head, on average"), &S::budget)
-          .add(whole("sink", 4, "tokens", "first tokens, which stay; inside the budget"), &S::sink)
+          .add(budget_parameter("prompt tokens kept per KV head, on average"), &S::budget)
+          .add(whole("sink", 4, "tokens", "first tokens, which are kept; within the budget"), &S::sink)
           .add(whole("chunk", 2048, "tokens", "piece of the prompt that is repeated at a time", 1, 16384), &S::chunk)
-          .add(choice("scope", {"layer", "head"}, "tokens that compete: of all KV heads of a layer, or of each"),
+          .add(choice("scope", {"layer", "head"},
+                      "scope of the competition between tokens: all KV heads of a layer, or each head"),
                &S::by_head);
   return all;
 }
@@ -184,21 +185,22 @@ const Fields<KvzipSetting>& fields() {
 Descriptor describe_kvzip() {
   Descriptor d;
   d.name = "kvzip";
-  d.sentence = "Keeps the prompt tokens that the model looks at while it repeats its prompt, and everything generated.";
+  d.sentence =
+      "Keeps the prompt tokens to which the model attends while it repeats its prompt, and all generated tokens.";
   d.category = "drop";
   d.paper = "Kim et al., KVzip, NeurIPS 2025 (arXiv 2505.23416)";
   d.parameters = fields().parameters();
   d.budget_convention =
-      "retained: of the prompt, the sink included, on average over the heads of a layer; generated "
-      "tokens come on top";
-  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b a step",
+      "retained: prompt tokens, including the sink, on average over the heads of a layer; generated tokens are kept in "
+      "addition";
+  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step",
                 "prompt: a second forward pass, 4·n_q·S²·d FLOP of attention in it, and 4·n_q·S·chunk·d FLOP of scores",
                 "storage: 2·n_kv·(min(S, budget) + T)·d·b"};
   d.differences = {
-      "a trace holds no repetition of the prompt: the prompt's own queries, turned to the positions of the repeated "
-      "tokens, stand for those of the repetition, and the words that ask for it are left out",
-      "the released code also lets layers compete with each other; here every layer keeps as much",
-      "FastKVzip and KVzap, which foretell these scores by trained gates, are left out"};
+      "traces do not contain the repetition of the prompt: the prompt's own queries, rotated to the positions of the "
+      "repeated tokens, replace those of the repetition; the instruction to repeat is left out",
+      "in the released code layers compete with each other as well; here all layers keep the same number",
+      "FastKVzip and KVzap, which predict these scores by trained gates, are not modelled"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     BudgetRule rule = evicts_once(values.integer("budget"));
     if (!fields().read(values).by_head) rule.over = BudgetRule::Over::kLayer;

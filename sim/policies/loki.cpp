@@ -1,13 +1,13 @@
 // Loki (Singhania et al., "Loki: Low-rank Keys for Efficient Sparse Attention", NeurIPS 2024, arXiv 2406.02542; code:
 // hpcgroup/loki).
 //
-// Idea: keys of a head lie near a space of few dimensions; the leading principal components rank tokens well.
-// Offline, for every layer and KV head: R = the principal components of its keys (mean removed), all d of them.
-// Selection, each step: q̂ = R·q, k̂ = R·k; estimated score = q̂[0, r)·k̂[0, r) / √d, reduced over the group (per_head:
-//   each query head for itself, as released); the best k = budget, the last `recent` tokens first.
+// Idea: keys of a head are close to a space of few dimensions; the leading principal components rank tokens well.
+// Offline, for every layer and KV head: R = all d principal components of its keys (mean removed).
+// Selection in each step: q̂ = R·q, k̂ = R·k; estimated score = q̂[0, r)·k̂[0, r) / √d, reduced over the group
+// (per_head: each query head separately, as released); the best k = budget, with the last `recent` tokens first.
 // Output: softmax over these with all dimensions: R is orthogonal, so that q̂·k̂ = q·k.
 // Cost: rotation of q and k 2·(n_q + n_kv)·d² flop, n_kv·d²·b of matrices read; n_kv·L·r·b of keys read; top-k over L;
-//   attention 2·n·k·d·b. All serial.
+// attention 2·n·k·d·b. All in sequence.
 // Storage: 2·n_kv·L·d·b, keys rotated in place, + n_kv·d²·b.
 #include <algorithm>
 #include <cmath>
@@ -35,7 +35,7 @@ const char* basis_kind(bool before_rope) { return before_rope ? "keys_before_rop
 struct Setting {
   std::int64_t budget = 0, recent = 0;
   std::int64_t dims = 0;         // r, at most the head dimension
-  std::int64_t calibration = 0;  // first prompt tokens that the components follow from; 0: all
+  std::int64_t calibration = 0;  // first prompt tokens from which the components are computed; 0: all
   bool before_rope = false;
   std::shared_ptr<const Bases> basis;  // null: the prompt's own components
   Group group = Group::kSumScores;
@@ -66,7 +66,7 @@ class LokiHead final : public HeadRetrieval {
   void step(int t, std::span<HeadSelection> out) override { ranks_.step(t, out); }
 
  private:
-  // [dims × d], the component of the largest variance first.
+  // [dims × d], in descending order of variance.
   std::vector<float> find_components() const {
     if (s_.basis != nullptr) {
       s_.basis->check_shape(layer_.info());
@@ -101,7 +101,7 @@ class LokiHead final : public HeadRetrieval {
   int kv_head_;
   std::size_t members_, d_, dims_;
   Setting s_;
-  std::vector<float> components_, rotated_;  // the leading components of all positions' keys
+  std::vector<float> components_, rotated_;  // rotated_: the leading components of the keys at all positions
   TokenTopK ranks_;
 };
 
@@ -124,7 +124,7 @@ class Loki final : public Retrieval {
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     graph::OpId op = rotate(shape.batch * (m.q_heads + m.kv_heads), m, ops, "rotate query and key");
-    // Query heads that select for themselves still share the keys that are read.
+    // Query heads that select separately share the keys that are read.
     const double keys = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
     const auto dims = static_cast<double>(s_.dims_of(shape.model->head_dim));
     op = score_and_rank(shape, keys * dims * m.element, 2 * keys * m.group * dims, static_cast<double>(s_.budget), ops,
@@ -140,7 +140,7 @@ class Loki final : public Retrieval {
   Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1}; }
 
  private:
-  // All d components: attention needs the whole rotated key.
+  // Rotates to all d components, because attention needs the whole key.
   static graph::OpId rotate(double vectors, const Dims& m, LayerOps& ops, const char* label) {
     Kernel work{KernelClass::kElementwise, vectors * m.row() + m.kv_heads * m.d * m.row(), vectors * m.row()};
     work.flops = 2 * vectors * m.d * m.d;
@@ -154,20 +154,20 @@ const Fields<Setting>& fields() {
   using S = Setting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("k: tokens attended to a selecting head"), &S::budget)
+          .add(budget_parameter("k: tokens attended to per selecting head"), &S::budget)
           .add(whole("dims", 32, "dimensions",
-                     "r: leading principal components that the estimate reads, at most the head dimension", 1, 65536),
+                     "r: leading principal components read by the estimate, at most the head dimension", 1, 65536),
                &S::dims)
-          .add(whole("recent", 0, "tokens", "last tokens always attended to, the current one included"), &S::recent)
+          .add(whole("recent", 0, "tokens", "last tokens always attended to, including the current one"), &S::recent)
           .add(group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights",
                                 "per_head"}),
                &S::group)
           .add(whole("calibration_tokens", 0, "tokens",
-                     "first prompt tokens whose keys give the principal components; 0: all of the prompt"),
+                     "first prompt tokens from whose keys the principal components are computed; 0: all of them"),
                &S::calibration)
-          .add(basis_parameter("where the principal components come from"))
+          .add(basis_parameter("source of the principal components"))
           .add(choice("calibrate_on", {"keys", "keys_before_rope"},
-                      "components of the cached keys, or of the keys before rotary position embedding"),
+                      "keys whose components are used: as cached, or before rotary position embedding"),
                &S::before_rope);
   return all;
 }
@@ -180,8 +180,7 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
   }
   s.covers_all = s.budget >= lengths.bound();
   if (s.recent > s.budget) {
-    throw UserError(values.where("recent"),
-                    fmt::format("recent ({}) must fit into the budget ({})", s.recent, s.budget));
+    throw UserError(values.where("recent"), fmt::format("recent ({}) exceeds the budget ({})", s.recent, s.budget));
   }
   return {keep_all(), std::make_unique<Loki>(s)};
 }
@@ -196,13 +195,13 @@ Descriptor describe_loki() {
   d.paper = "Singhania et al., Loki, NeurIPS 2024 (arXiv 2406.02542)";
   d.parameters = fields().parameters();
   d.budget_convention = "attended: per KV head, or per query head with group: per_head";
-  d.formulas = {"traffic: n_kv·L·r·b + n_kv·d²·b + 2·n·budget·d·b a step, n = n_q per head, else n_kv",
+  d.formulas = {"traffic: n_kv·L·r·b + n_kv·d²·b + 2·n·budget·d·b per step, n = n_q per head, otherwise n_kv",
                 "storage: 2·n_kv·L·d·b + n_kv·d²·b"};
   d.differences = {
-      "components follow from the prompt's own keys; the paper calibrates once on WikiText-103, which fits less well: "
-      "basis: FILE, measured on other traces",
+      "components are computed from the prompt's own keys; the paper calibrates once on WikiText-103, which fits less "
+      "well: basis: FILE, measured on other traces",
       "the released code selects per query head: group: per_head",
-      "r is a number of dimensions; the released code may derive it from a share of explained variance"};
+      "r is a number of dimensions; the released code can derive it from a share of explained variance"};
   d.stages = make;
   return d;
 }

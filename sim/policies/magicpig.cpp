@@ -1,16 +1,17 @@
 // MagicPIG (Chen et al., "MagicPIG: LSH Sampling for Efficient LLM Generation", ICLR 2025, arXiv 2410.16179).
 //
-// Idea: top-k is a biased estimate of attention; sample keys with a known probability that grows with their likeness to
-//   the query, by locality-sensitive hashing, and divide by it.
-// Selection, each query head: L tables of K random hyperplanes; a key is sampled where it shares the query's bucket in
-//   at least `min_collisions` = 2 tables. Keys are centred on the mean of the offloaded ones before hashing, which the
-//   softmax does not see. Sink, the prompt's last `recent` tokens and generated ones stay on the GPU.
+// Idea: top-k is a biased estimate of attention. Sample keys with a known probability that grows with their similarity
+// to the query, by locality-sensitive hashing, and divide by it.
+// Selection, for each query head: L tables of K random hyperplanes; a key is sampled if it is in the query's bucket in
+// at least `min_collisions` = 2 tables. Keys are centred on the mean of the offloaded ones before hashing, which does
+// not change the softmax. Sink, the prompt's last `recent` tokens and generated ones stay on the GPU.
 // Output: sampled logits q·k/√d − log(u + 1e-4), u = 1 − (1 − p)^L − L·p·(1 − p)^(L−1), p = (1 − θ/π)^K, θ the angle
-//   between query and centred key; static logits as they are; one softmax over both.
-// Cost: hashing reads d·K·L·b; codes and queries to the host n_q·(4·L + d·b); a CPU thread a query head clears a mask
-//   of a byte a key, reads 8·L of bucket bounds and 4 a candidate, then attends to what it found; outputs back, merged.
+// between query and centred key; unchanged static logits; one softmax over both.
+// Cost: hashing reads d·K·L·b; codes and queries to the host n_q·(4·L + d·b). A CPU thread per query head clears a mask
+// of one byte per key, reads 8·L of bucket bounds and 4 per candidate, then attends to the keys found. Outputs are
+// copied back and merged.
 // Storage: host KV, tables n_kv·(4·L·S + 8·L·2^K), norms n_kv·4·S; GPU KV of the static part.
-// Limit: sink + recent ≥ the prompt is full attention; more tables approach it for what is like the query.
+// Limit: sink + recent ≥ the prompt is full attention; more tables approach it for keys similar to the query.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -41,12 +42,12 @@ std::size_t index(T i) {
   return static_cast<std::size_t>(i);
 }
 
-// Chance that a key at this cosine to the query collides in two tables or more.
+// Probability that a key with this cosine to the query collides in two tables or more.
 double sampling_probability(double cosine, const Setting& s) {
-  const double alike = 1 - std::acos(std::clamp(cosine, -1.0, 1.0)) / std::numbers::pi;
-  const double p = std::pow(alike, s.bits), none = std::pow(1 - p, s.tables - 1);
-  const double fewer = none * (1 - p) + (s.collisions > 1 ? s.tables * p * none : 0.0);
-  return 1 - fewer;
+  const double same_side = 1 - std::acos(std::clamp(cosine, -1.0, 1.0)) / std::numbers::pi;
+  const double p = std::pow(same_side, s.bits), none = std::pow(1 - p, s.tables - 1);
+  const double missed = none * (1 - p) + (s.collisions > 1 ? s.tables * p * none : 0.0);
+  return 1 - missed;
 }
 
 // Codes of vectors: rows × tables.
@@ -98,7 +99,7 @@ class LshSearch final : public HostSearch {
     }
   }
 
-  // Estimated for who asks: no selection depends on it.
+  // Estimated on request: no selection depends on it.
   std::span<const float> output(int member) const override {
     if (!s_.estimator) return {};
     const auto d = index(layer_.info().head_dim);
@@ -135,7 +136,7 @@ class LshSearch final : public HostSearch {
     }
   }
 
-  // Keys by bucket, table after table: a counting sort.
+  // Sorts keys by bucket, table by table: a counting sort.
   void build_tables(const std::vector<float>& planes) {
     const std::size_t d = mean_.size(), n = norms_.size(), buckets = std::size_t{1} << s_.bits;
     const std::vector<std::uint32_t> codes = hash({centred_.data(), n, d, d}, planes, s_);
@@ -156,7 +157,7 @@ class LshSearch final : public HostSearch {
     hits_.assign(n, 0);
   }
 
-  // Keys that collide often enough, ascending; returns how many entries of buckets were read.
+  // Finds the keys that collide often enough, ascending. Returns the number of bucket entries that were read.
   std::int64_t look_up(int t, std::size_t member, std::vector<std::int32_t>& out) {
     const std::size_t n = hits_.size(), tables = index(s_.tables), buckets = std::size_t{1} << s_.bits;
     std::int64_t read = 0;
@@ -174,7 +175,7 @@ class LshSearch final : public HostSearch {
     return read;
   }
 
-  // Appends −log of the chance that each was sampled with.
+  // Appends −log of the probability with which each key was sampled.
   void add_chances(int t, int member, const std::vector<std::int32_t>& sampled) const {
     const trace::TraceInfo& info = layer_.info();
     const int q_head = kv_head_ * info.group() + member;
@@ -225,7 +226,7 @@ class LshSearch final : public HostSearch {
   Range host_;
   std::vector<float> mean_, centred_, norms_;
   std::vector<std::int32_t> starts_, ids_;
-  int step_ = 0;  // the last one, and what it sampled for each query head
+  int step_ = 0;  // the last step; sampled_: its samples by query head
   std::vector<std::vector<std::int32_t>> sampled_;
   mutable std::vector<float> outputs_, added_;
   std::vector<std::vector<std::uint32_t>> codes_;  // of decode queries, by query head
@@ -267,7 +268,7 @@ class MagicPig final : public Policy {
     const auto rows = static_cast<double>(shape.heads.size());
     const double looked = shape.sum(&HeadCounts::candidates) / rows;
     const double mask = host_tokens(shape.tokens);
-    // A byte for each token is cleared, in one stretch.
+    // Clears one byte per token, contiguously.
     graph::CpuWork look_up{rows, mask, 0, mask, 0, looked, static_cast<double>(s_.tables)};
     look_up.places_per_item = s_.tables;
     look_up.region_bytes = s_.tables * kIndexBytes * mask / m.group;  // a KV head's tables serve all its query heads
@@ -301,13 +302,13 @@ const Fields<Setting>& fields() {
   using S = Setting;
   static const Fields<S> all =
       Fields<S>()
-          .add(whole("hash_bits", 10, "", "random hyperplanes a table (K)", 1, 16), &S::bits)
+          .add(whole("hash_bits", 10, "", "random hyperplanes per table (K)", 1, 16), &S::bits)
           .add(whole("hash_tables", 150, "", "tables (L)", 2, 1000), &S::tables)
-          .add(whole("min_collisions", 2, "", "tables in which a sampled key shares the query's bucket", 1, 2),
+          .add(whole("min_collisions", 2, "", "number of tables in which a sampled key is in the query's bucket", 1, 2),
                &S::collisions)
-          .add(flag("centre", true, "keys are centred before hashing"), &S::centre)
-          .add(flag("estimator", true, "weights are divided by the probability of being sampled"), &S::estimator)
-          .add(whole("seed", 1, "", "of the random hyperplanes", 0, 1e15), &S::seed)
+          .add(flag("centre", true, "centre keys before hashing"), &S::centre)
+          .add(flag("estimator", true, "divide weights by the sampling probability"), &S::estimator)
+          .add(whole("seed", 1, "", "seed of the random hyperplanes", 0, 1e15), &S::seed)
           .add(static_fields(4, 64), &S::fixed);
   return all;
 }
@@ -323,19 +324,18 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths&) {
 Descriptor describe_magicpig() {
   Descriptor d;
   d.name = "magicpig";
-  d.sentence = "Samples keys by hashing them, attends to the sample on the CPU and corrects for its probabilities.";
+  d.sentence = "Samples keys by hashing, attends to the sample on the CPU and corrects for the sampling probabilities.";
   d.category = "retrieval (CPU)";
   d.paper = "Chen et al., MagicPIG, ICLR 2025 (arXiv 2410.16179)";
   d.parameters = fields().parameters();
   d.formulas = {
       "traffic: GPU d·K·L·b + 2·n_kv·(sink + recent + generated)·d·b; CPU n_q·(S + 8·L + 4·looked up + sampled·(2·d·b "
-      "+ "
-      "4)); to the host n_q·(4·L + d·b), back n_q·(d·b + 4) a step",
+      "+ 4)); to the host n_q·(4·L + d·b), back n_q·(d·b + 4) per step",
       "storage: GPU static KV; host KV + n_kv·(4·L·S + 8·L·2^K + 4·S)"};
-  d.differences = {"samples have no fixed size: there is no budget",
-                   "one set of hyperplanes for all layers and heads, as the released server; its accuracy reference "
-                   "has one a KV head and 16 layers",
-                   "the released code leaves layers 0, 16, 32, … dense; here only layers at the start can be"};
+  d.differences = {"there is no budget, because samples have no fixed size",
+                   "one set of hyperplanes for all layers and heads, as in the released server; its accuracy reference "
+                   "has one per KV head and 16 layers",
+                   "the released code leaves layers 0, 16, 32, … dense; here only first layers can be"};
   d.make = make;
   return d;
 }

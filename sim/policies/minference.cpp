@@ -1,14 +1,14 @@
 // MInference (Jiang et al., "MInference 1.0: Accelerating Pre-filling for Long-Context LLMs via Dynamic Sparse
 // Attention", NeurIPS 2024, arXiv 2407.02490; code: microsoft/MInference).
 //
-// Idea: a head's attention over the prompt lies on a few vertical and slash lines; the last queries show which.
-// Selection, each query head: softmax weights of the last 64 prompt queries; their sums by key give the `vertical` best
-//   columns, the first 30 among them; their sums by distance the `slash` best diagonals, the nearest 100 among them. A
-//   block of 64 queries from position a computes, for each diagonal at distance o, the 64 keys from a − o on, and the
-//   columns. `pattern: a_shape`: the first `vertical` keys and the last `slash` before each query, without an index.
-// Decoding is that of `then`: the cache is whole.
-// Cost, a query head: index 2·64·S·d flops, S·d·b read, two rankings of S; attention 4·d flops for each pair left, as
-//   many as the replay counts on the trace.
+// Idea: a head's attention over the prompt is on a few vertical and slash lines, which the last queries show.
+// Selection, for each query head: softmax weights of the last 64 prompt queries. Their sums by key give the `vertical`
+// best columns, including the first 30; their sums by distance the `slash` best diagonals, including the nearest 100. A
+// block of 64 queries from position a computes, for each diagonal at distance o, the 64 keys from a − o on, and the
+// columns. `pattern: a_shape`: the first `vertical` keys and the last `slash` before each query, without an index.
+// Decoding is that of `then`: the cache is complete.
+// Cost per query head: index 2·64·S·d flops, S·d·b read, two rankings of S; attention 4·d flops for each remaining
+// pair, as counted by the replay.
 #include <algorithm>
 #include <numeric>
 
@@ -26,9 +26,9 @@ using graph::Lane;
 using graph::OpId;
 
 constexpr std::int64_t kBlock = 64;     // queries and keys of a block of the sparse kernel
-constexpr std::int64_t kLooking = 64;   // last queries that the index is made of
-constexpr std::int64_t kFirst = 30;     // columns taken for certain
-constexpr std::int64_t kNearest = 100;  // diagonals taken for certain
+constexpr std::int64_t kLooking = 64;   // last queries from which the index is made
+constexpr std::int64_t kFirst = 30;     // columns that are always included
+constexpr std::int64_t kNearest = 100;  // diagonals that are always included
 
 struct Setting {
   std::int64_t vertical = 0, slash = 0;
@@ -39,8 +39,8 @@ struct Setting {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Columns and blocks of one query head. Relative to the first query of its block a diagonal covers the same keys
-// everywhere; only the prompt's start and the causal mask cut it.
+// Columns and blocks of one query head. Relative to the first query of a block a diagonal always covers the same keys,
+// limited only by the start of the prompt and the causal mask.
 class Pattern {
  public:
   Pattern(std::int64_t prompt, std::vector<std::int32_t> columns, const std::vector<std::int32_t>& distances)
@@ -74,17 +74,17 @@ class Pattern {
   }
 
  private:
-  // Keys relative to a block's first query, from −prompt on.
+  // Index of a key relative to a block's first query, counted from −prompt.
   std::size_t at(std::int64_t block, std::int64_t key) const { return index(key - block + prompt_); }
   bool in_block(std::int64_t block, std::int64_t key) const { return covered_[at(block, key)] != 0; }
 
   std::int64_t prompt_;
   std::vector<std::int32_t> columns_;
   std::vector<char> is_column_, covered_;
-  std::vector<std::int64_t> before_;  // covered keys below one
+  std::vector<std::int64_t> before_;  // number of covered keys before each key
 };
 
-// The best k of the sums, the first `certain` among them.
+// The best k lines by their sums, including the first `certain`.
 std::vector<std::int32_t> lines_of(std::vector<float> sums, std::int64_t certain, std::int64_t k) {
   const std::int64_t sure = std::min({certain, k, static_cast<std::int64_t>(sums.size())});
   std::vector<std::int32_t> out(index(sure)), rest;
@@ -120,7 +120,7 @@ class MInference final : public SparsePrompt {
     const std::int64_t prompt = info.prompt_tokens;
     if (!s_.a_shape) {
       require_prompt_queries(info, std::max<std::int64_t>(0, prompt - kLooking),
-                             "minference finds its pattern by the last 64 queries of the prompt");
+                             "minference derives its pattern from the last 64 queries of the prompt");
     }
     PromptAttention out{true, 0, 0};
     for (int q = 0; q < info.n_q_heads; ++q) {
@@ -150,7 +150,7 @@ class MInference final : public SparsePrompt {
     graph::Kernel look{graph::KernelClass::kScore, (heads * keys + rows) * m.row(), rows * keys * kScoreBytes};
     look.flops = 2 * rows * keys * m.d;
     OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "last queries' scores", look, {ops.ready()});
-    // Softmax, then sums by column and by diagonal.
+    // Computes the softmax, then sums by column and by diagonal.
     graph::Kernel sums{graph::KernelClass::kReduce, 3 * rows * keys * kScoreBytes, 2 * heads * keys * kScoreBytes};
     sums.flops = 6 * rows * keys;
     op = ops.kernel(Lane::kCompute, Kind::kIndex, "softmax, column and diagonal sums", sums, {op});
@@ -171,10 +171,12 @@ const Fields<Setting>& fields() {
   static const Fields<S> all =
       Fields<S>()
           .add(then_parameter())
-          .add(whole("vertical", 1000, "keys", "columns of a head; a_shape: first tokens"), &S::vertical)
-          .add(whole("slash", 6096, "diagonals", "distances of a head; a_shape: last tokens before each query", 1),
+          .add(whole("vertical", 1000, "keys", "number of columns of a head; a_shape: number of first tokens"),
+               &S::vertical)
+          .add(whole("slash", 6096, "diagonals",
+                     "number of diagonals of a head; a_shape: number of last tokens before each query", 1),
                &S::slash)
-          .add(choice("pattern", {"vertical_slash", "a_shape"}, "what all heads compute"), &S::a_shape);
+          .add(choice("pattern", {"vertical_slash", "a_shape"}, "pattern of all heads"), &S::a_shape);
   return all;
 }
 
@@ -183,17 +185,17 @@ const Fields<Setting>& fields() {
 Descriptor describe_minference() {
   Descriptor d;
   d.name = "minference";
-  d.sentence = "Computes the prompt's attention on a few vertical and slash lines; decoding is another policy's.";
+  d.sentence = "Computes the prompt's attention on a few vertical and slash lines; another policy handles decoding.";
   d.category = "sparse prefill";
   d.paper = "Jiang et al., MInference 1.0, NeurIPS 2024 (arXiv 2407.02490)";
   d.parameters = fields().parameters();
-  d.formulas = {"prompt, a query head: 2·64·S·d FLOP and S·d·b read for the pattern, 4·d FLOP a pair left",
+  d.formulas = {"prompt, per query head: 2·64·S·d FLOP and S·d·b read for the pattern, 4·d FLOP per remaining pair",
                 "traffic of a step and storage: those of `then`"};
   d.differences = {
       "every head has the same number of lines; the released code assigns one of several sizes to each head (for "
       "Llama-3.1-8B six vertical-slash sizes, 1000 and 6096 in 279 of 1024 heads)",
-      "block-sparse heads, of which that configuration has none, are not there",
-      "keys and values of later layers are the trace's: what sparse attention changes in them is not seen"};
+      "block-sparse heads, of which that configuration has none, are not modelled",
+      "keys and values of later layers are those of the trace, without the effect of sparse attention on them"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kSparsePromptUnseen}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     return std::make_unique<MInference>(fields().read(values), read_then(values, lengths), values.where("then"));

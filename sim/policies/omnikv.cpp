@@ -2,18 +2,17 @@
 // antgroup/OmniKV).
 //
 // Idea: neighbouring layers attend to the same tokens, so that a few filter layers, which attend to everything, can
-//   choose for the layers after them.
+// select for the layers after them.
 // Layers: those before `first_filter` and the `filter_layers` filter layers, evenly spaced from it on, are dense; every
-//   other one takes over the choice of the last filter layer before it.
-// Selection, each step: the filter layer's query weighs the prompt (softmax over the prompt alone; max_scores: none);
-//   the largest over all query heads ranks its tokens; the best `budget` of the prompt, and all generated tokens, for
-//   every head of the layers that take the choice over.
-// Cost: filter layer: prompt keys read once more, n_kv·S·d·b, weights n_q·S·4 written and read, top-k; attention over
-//   everything. Layers after it: their pairs of the chosen tokens, 2·n_kv·budget·d·b, are gathered by the CPU and
-//   fetched while the layer before works; attention over them and what was generated.
-// Storage: HBM: dense and filter layers whole, generated tokens of the others and the chosen pairs of one run of
-// layers;
-//   DRAM: the prompt's pairs of the others.
+// other layer uses the selection of the last filter layer before it.
+// Selection in each step: the filter layer's query weighs the prompt (softmax over the prompt alone; max_scores: none).
+// The maximum over all query heads ranks its tokens. Every head of the following layers attends to the best `budget` of
+// the prompt and to all generated tokens.
+// Cost of a filter layer: prompt keys read once more, n_kv·S·d·b, weights n_q·S·4 written and read, top-k; attention
+// over everything. In the following layers the CPU gathers the selected tokens' pairs, 2·n_kv·budget·d·b, which are
+// fetched while the layer before is computed; attention over them and the generated tokens.
+// Storage: HBM: the whole cache of dense and filter layers, generated tokens of the others, and the selected pairs of
+// one run of layers; DRAM: the prompt's pairs of the other layers.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -38,10 +37,10 @@ struct OmniSetting {
   int first_filter = 0, filter_layers = 1;
   Group scores = Group::kMaxWeights;
   bool on_gpu = false;      // nothing is offloaded
-  bool covers_all = false;  // the budget holds every token that will ever be there
+  bool covers_all = false;  // the budget covers every token of the sequence
   std::int64_t prompt = 0;
 
-  // Ascending filter layers of a model; none where it is too short for them.
+  // Ascending filter layers of a model; none if it has too few layers.
   std::vector<int> filters(int layers) const {
     std::vector<int> out;
     for (int i = 0; i < filter_layers && first_filter < layers; ++i) {
@@ -78,7 +77,7 @@ class OmniSelector final : public Selector {
       head.attended = chosen;
       add(info_.prompt_tokens, info_.prompt_tokens + t + 1, head.attended);
       if (s_.covers_all || s_.on_gpu) continue;
-      head.fetched = head.evicted = chosen;  // what was fetched gives way to the next layer's
+      head.fetched = head.evicted = chosen;  // fetched pairs are replaced by those of the next layer
       head.counts.fetched_runs = static_cast<std::int64_t>(chosen.size());
     }
   }
@@ -113,8 +112,8 @@ class OmniKv final : public Policy {
 
   void survey(std::span<const LayerInput* const> layers) override { layers_.assign(layers.begin(), layers.end()); }
 
-  // Every captured layer is replayed as one that takes over a choice: the filter layer's, or where the trace lacks it,
-  // that of the captured layer nearest to it.
+  // Every captured layer is replayed as one that uses the selection of its filter layer or, if the trace lacks that
+  // layer, of the captured layer nearest to it.
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     const int id = layer.layer().id();
     int filter = -1;
@@ -140,7 +139,7 @@ class OmniKv final : public Policy {
     offload_prompt(shape, {0, 0, true}, ops);
   }
 
-  // How much each role reads follows from the setting, whatever captured layer the counts come from.
+  // The tokens that each role reads follow from the setting, whichever captured layer the counts are from.
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     const Role here = role(shape.layer, shape.model->layers);
     const std::int64_t read = here == Role::kFollows ? s_.chosen() + shape.tokens - s_.prompt : shape.tokens;
@@ -179,7 +178,7 @@ class OmniKv final : public Policy {
     return std::find(filters.begin(), filters.end(), layer) != filters.end() ? Role::kFilter : Role::kFollows;
   }
 
-  // Weights of the prompt's tokens, the best of them, and their numbers on the way to the host.
+  // Computes weights of the prompt's tokens, selects the best, and copies their numbers to the host.
   graph::OpId choose(const DecodeLayer& shape, LayerOps& ops) const {
     const Dims m(*shape.model);
     const double prompt = static_cast<double>(s_.prompt), weights = shape.batch * m.q_heads * prompt;
@@ -197,7 +196,7 @@ class OmniKv final : public Policy {
     return op;
   }
 
-  // From the layer before on, once the thread has the filter layer's numbers.
+  // Starts with the layer before, once the thread has the filter layer's numbers.
   graph::OpId fetch(const DecodeLayer& shape, LayerOps& ops) const {
     const Dims m(*shape.model);
     graph::CpuWork gather;
@@ -216,19 +215,19 @@ class OmniKv final : public Policy {
   }
 
   OmniSetting s_;
-  std::vector<const LayerInput*> layers_;  // that were surveyed
+  std::vector<const LayerInput*> layers_;  // the surveyed layers
 };
 
 const Fields<OmniSetting>& fields() {
   using S = OmniSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("prompt tokens that a filter layer chooses"), &S::budget)
+          .add(budget_parameter("prompt tokens that a filter layer selects"), &S::budget)
           .add(whole("first_filter", 2, "layers", "layers before the first filter layer, which are dense", 0, 1000),
                &S::first_filter)
           .add(whole("filter_layers", 3, "layers", "filter layers, evenly spaced", 1, 1000), &S::filter_layers)
           .add(group_parameter({"max_weights", "max_scores"}), &S::scores)
-          .add(choice("place", {"host", "gpu"}, "where the prompt's pairs of layers without a choice of their own lie"),
+          .add(choice("place", {"host", "gpu"}, "location of the prompt's pairs of the layers after filter layers"),
                &S::on_gpu);
   return all;
 }
@@ -238,25 +237,24 @@ const Fields<OmniSetting>& fields() {
 Descriptor describe_omnikv() {
   Descriptor d;
   d.name = "omnikv";
-  d.sentence =
-      "Lets a few layers that attend to everything choose the tokens that the layers after them fetch and read.";
+  d.sentence = "A few layers that attend to everything select the tokens that the layers after them fetch and read.";
   d.category = "retrieval (host)";
   d.paper = "Hao et al., OmniKV, ICLR 2025 (openreview ulCAPXYXfa)";
   d.parameters = fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.text("place") == "host" ? 1 : 0; };
-  d.budget_convention = "attended: of the prompt, in layers that take over a choice; generated tokens come on top";
+  d.budget_convention = "attended: prompt tokens, in the layers after filter layers; generated tokens in addition";
   d.formulas = {
-      "traffic: n_kv·S·d·b + 2·n_kv·L·d·b in a filter layer, 2·n_kv·(budget + T)·d·b in others a step, "
-      "2·n_kv·budget·d·b of it from the host",
+      "traffic per step: n_kv·S·d·b + 2·n_kv·L·d·b in a filter layer, 2·n_kv·(budget + T)·d·b in others, of which "
+      "2·n_kv·budget·d·b from the host",
       "storage: HBM 2·n_kv·L·d·b of dense and filter layers, 2·n_kv·(T + budget)·d·b of others, DRAM 2·n_kv·S·d·b"};
   d.differences = {
       "filter layers are evenly spaced; the released ones are chosen by hand for each model (2, 8 and 18 of the 32 of "
       "Llama-3-8B)",
-      "a replay shows the layers that take over a choice; where the trace lacks their filter layer, the captured layer "
-      "nearest to it chooses, and a trace of one layer chooses for itself, which is better than any other layer's "
-      "choice",
-      "every step fetches all that was chosen; page_cache keeps what steps before fetched",
-      "the choice by a window of queries (uniform, exponential) is left out"};
+      "a replay shows the layers after filter layers; if the trace lacks their filter layer, the captured layer "
+      "nearest to it selects, and in a trace of one layer that layer itself, which is better than any other layer's "
+      "selection",
+      "every step fetches all selected tokens; page_cache keeps those of earlier steps",
+      "selection by a window of queries (uniform, exponential) is not modelled"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     return BudgetRule{.tokens = values.integer("budget"), .generated_on_top = true};
   };

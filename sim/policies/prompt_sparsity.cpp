@@ -11,10 +11,12 @@ namespace kvcast::policy {
 
 SparsePrompt::SparsePrompt(std::unique_ptr<Policy> inner, const SourceLocation& where) : inner_(std::move(inner)) {
   if (inner_->prompt_blocks({}, 0).tokens == 0) return;
-  throw UserError(where, "then: a policy that reads the prompt in blocks has no whole prompt for a sparse pattern");
+  throw UserError(where, "then: the sparse pattern needs the whole prompt, but this policy reads the prompt in blocks");
 }
 
-Parameter then_parameter() { return policy_parameter("then", "full", "what becomes of the cache after the prompt"); }
+Parameter then_parameter() {
+  return policy_parameter("then", "full", "policy that handles the cache after the prompt");
+}
 
 std::unique_ptr<Policy> read_then(const ParameterValues& values, const Lengths& lengths) {
   return read_policy(values, "then", lengths);

@@ -1,5 +1,5 @@
-// Sparse attention over the prompt before any policy: MInference and XAttention compute part of the prompt's attention;
-// the cache is whole when decoding starts, and `then` says what happens to it.
+// Sparse attention over the prompt before any policy. MInference and XAttention compute part of the prompt's attention;
+// the cache is complete when decoding starts, and `then` names the policy that handles it.
 #pragma once
 
 #include <functional>
@@ -10,10 +10,11 @@
 
 namespace kvcast::policy {
 
-// Everything but the attention over the prompt is the inner policy's.
+// Adds sparse attention over the prompt to an inner policy.
 class SparsePrompt : public Policy {
  public:
-  // UserError (at `where`) for an inner policy that reads the prompt in blocks: the pattern is of a whole prompt.
+  // Throws UserError (at `where`) if the inner policy reads the prompt in blocks: the pattern is that of a whole
+  // prompt.
   SparsePrompt(std::unique_ptr<Policy> inner, const SourceLocation& where);
 
   void survey(std::span<const LayerInput* const> layers) override { inner_->survey(layers); }
@@ -28,25 +29,24 @@ class SparsePrompt : public Policy {
   std::unique_ptr<Policy> inner_;
 };
 
-// Why a replay over given keys and values does not show what such a policy loses.
+// The reason why a replay over given keys and values does not show such a policy's loss.
 inline constexpr const char* kSparsePromptUnseen =
-    "keys and values of a replay are those of full attention over the prompt, and what sparse attention changes in "
-    "them "
-    "is not seen";
+    "keys and values of a replay are those of full attention over the prompt, without the effect of sparse attention "
+    "on them";
 
-// The parameter `then`, and the policy that it names.
+// Declares the parameter `then`, and makes the policy that it names.
 Parameter then_parameter();
 std::unique_ptr<Policy> read_then(const ParameterValues& values, const Lengths& lengths);
 
 // Causal pairs of a prompt: a query sees all keys up to its own.
 double causal_pairs(std::int64_t tokens);
 
-// Share of the softmax mass that a query head keeps, mean over at most 32 captured prompt queries, evenly spaced among
-// the last without a gap: keeps(i, j) says whether query i sees key j ≤ i.
+// Share of the softmax mass that a query head keeps: mean over at most 32 captured prompt queries, evenly spaced among
+// the last contiguous ones. keeps(i, j) returns whether query i sees key j ≤ i.
 using Keeps = std::function<bool(std::int64_t query, std::int64_t key)>;
 double prompt_recall(const trace::Layer& layer, int q_head, const Keeps& keeps);
 
-// Attention over the pairs that are left, after the pattern is known.
+// Attention over the remaining pairs, once the pattern is known.
 graph::OpId sparse_attention(const PrefillChunk& chunk, LayerOps& ops, graph::OpId after);
 
 }  // namespace kvcast::policy

@@ -1,10 +1,10 @@
 // PyramidKV (Cai et al., "PyramidKV: Dynamic KV Cache Compression based on Pyramidal Information Funneling", 2024,
 // arXiv 2406.02069).
 //
-// Idea: lower layers spread their attention and need more tokens, upper layers fewer.
+// Idea: lower layers spread their attention and need more tokens than upper layers.
 // Selection: SnapKV's, with layer l keeping most − l·step tokens and the window: most = 2·(budget − w) − least, least =
-//   ⌊(budget − w)/β⌋, step = ⌊(most − least)/(layers − 1)⌋; least and most give way where the prompt is shorter than
-//   most, and a prompt shorter than 2·(budget − w) has the same budget in every layer.
+// ⌊(budget − w)/β⌋, step = ⌊(most − least)/(layers − 1)⌋. least and most are adapted if the prompt is shorter than
+// most, and a prompt shorter than 2·(budget − w) has the same budget in every layer.
 // Cost and storage: SnapKV's, layer by layer.
 #include "policy_parts/prompt_eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
@@ -14,24 +14,24 @@ namespace kvcast::policy {
 Descriptor describe_pyramidkv() {
   Descriptor d;
   d.name = "pyramidkv";
-  d.sentence = "SnapKV with more tokens in the lower layers and fewer in the upper ones, by a fixed schedule.";
+  d.sentence = "SnapKV with more tokens in lower layers and fewer in upper ones, by a fixed schedule.";
   d.category = "drop";
   d.paper = "Cai et al., PyramidKV, 2024 (arXiv 2406.02069)";
   using S = PromptEviction;
   Fields<S> fields = prompt_eviction_fields(32, "max", 7);
   fields.add(whole("beta", 20, "", "the last layer keeps 1/beta of the budget", 1, 1e6), &S::beta)
       .add(choice("schedule", {"whole", "smooth"},
-                  "whole: steps in whole tokens, window on top (released code); smooth: real steps, "
-                  "rounded at the end, window inside (kvpress)"),
+                  "whole: steps in whole tokens, budgets exclude the window (released code); smooth: real steps, "
+                  "rounded at the end, budgets include the window (kvpress)"),
            &S::layers, {LayerBudgets::kPyramid, LayerBudgets::kSmoothPyramid});
   describe_prompt_eviction(d, fields);
   d.budget_convention =
-      "retained: of the prompt, the window included, on average over layers; generated tokens come on top";
+      "retained: prompt tokens, including the window, on average over layers; generated tokens are kept in addition";
   d.formulas = {
-      "traffic: 2·n_kv·(keep_l + w + T)·d·b a step in layer l",
-      "storage: the sum of this over layers; rounding the step down adds up to (layers − 1)/2 tokens a layer"};
+      "traffic: 2·n_kv·(keep_l + w + T)·d·b per step in layer l",
+      "storage: the sum of this over layers; rounding the step down adds up to (layers − 1)/2 tokens per layer"};
   d.differences = {"the released script sets window 8, max pooling over 7; defaults here are SnapKV's window of 32",
-                   "the released code keeps a set per query head: group: per_head"};
+                   "the released code keeps one set per query head: group: per_head"};
   return d;
 }
 

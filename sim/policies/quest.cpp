@@ -1,21 +1,22 @@
 // Quest (Tang et al., "Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference", ICML 2024, arXiv
 // 2406.10774).
 //
-// Idea: the element-wise minimum and maximum of a page's keys bound the score of any key in it; read the pages whose
-//   bound is highest.
-// Selection, each step: score(page) = Σ_j max(q_j·min_j, q_j·max_j) for every query head, reduced over the group; the
-//   best ⌊budget / page⌋ pages, the partial last one competing like any other. sink, recent: the pages that hold the
-//   first `sink` and the last `recent` tokens, the current one included, are always among the ⌊budget / page⌋, and so
-//   many fewer are chosen (FreeKV's comparison, arXiv 2505.13109, section 2.2: of a budget B every retrieval method
-//   keeps S and W, and B − S − W are left to choose). force_last_page (the released runtime): as recent: 1.
+// Idea: the element-wise minimum and maximum of a page's keys bound the score of any key in it; read the pages with the
+// highest bounds.
+// Selection in each step: score(page) = Σ_j max(q_j·min_j, q_j·max_j) for every query head, reduced over the group; the
+// best ⌊budget / page⌋ pages, among which the partial last one competes like any other. sink, recent: the pages with
+// the first `sink` and the last `recent` tokens, including the current one, are always among the ⌊budget / page⌋
+// (FreeKV's comparison, arXiv 2505.13109, section 2.2: of a budget B every retrieval method keeps S and W, and selects
+// B − S − W). force_last_page (the released runtime): the same as recent: 1.
 // Cost: bounds read 2·n_kv·⌈L/p⌉·d·b, scores n_q·⌈L/p⌉·4 written, reduced, top-k; attention 2·n_kv·budget·d·b; the new
-//   token updates one page's bounds. All serial on the model's stream.
+// token updates one page's bounds. All in sequence on the model's stream.
 // Storage: 2·n_kv·L·d·b + 2·n_kv·⌈L/p⌉·d·b.
+//
 // budget_convention traffic (RocketKV's comparison, arXiv 2502.14051, section 3.6 and appendix A.3): the budget t pays
-// for estimation and attention alike, in units of one token's keys and values; half goes to each: p = ⌈S_max / t⌉ with
-// one bound read an element, and ⌊t / 2 / p⌋ pages; where half the budget holds no page, ⌊t / 2⌋ tokens of the best
-// one. budget_convention traffic_tokens reads ⌊t / 2⌋ tokens always, cutting the last page, as that appendix ("top-k
-// token indices") may be meant.
+// for estimation and attention, half each, in units of one token's keys and values: p = ⌈S_max / t⌉ with one bound read
+// per element, and ⌊t / 2 / p⌋ pages; if half the budget is smaller than a page, ⌊t / 2⌋ tokens of the best one.
+// budget_convention traffic_tokens always reads ⌊t / 2⌋ tokens, cutting the last page, another reading of that appendix
+// ("top-k token indices").
 #include "policies/quest.hpp"
 
 #include <algorithm>
@@ -69,7 +70,7 @@ class QuestHead final : public HeadRetrieval {
   }
 
   void take_tokens(std::int64_t n, HeadSelection& out) {
-    // One page more than enough, for the last one of the sequence may be partial and rank among the best.
+    // One page more than necessary, because the last one of the sequence may be partial and rank among the best.
     ranking_.rank(scores_, std::min(static_cast<std::size_t>(s_.pages) + 1, scores_.size()), chosen_);
     std::int64_t left = s_.tokens;
     for (const std::int32_t page : chosen_) {
@@ -107,7 +108,7 @@ class Quest final : public Retrieval {
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     const graph::OpId updated = update_page_summary(shape, ops);
-    // Heads that select for themselves still share the pages' bounds: a KV head's index is read once.
+    // Heads that select separately share the pages' bounds: a KV head's index is read once.
     const double pages = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
     const double read = pages * (s_.one_bound ? 1 : 2) * m.row();
     const graph::OpId chosen =
@@ -134,10 +135,10 @@ const Fields<QuestPages>& fields() {
           .add(group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights",
                                 "mean_query", "max_query", "per_head"}),
                &S::group)
-          .add(flag("force_last_page", false, "the page of the current token is always read, inside the budget"))
+          .add(flag("force_last_page", false, "always read the page of the current token, within the budget"))
           .add(choice("budget_convention", {"attended", "traffic", "traffic_tokens"},
-                      "what the budget counts: tokens attended to, or all traffic of the step; traffic_tokens: as many "
-                      "tokens as that pays for, the last page cut"))
+                      "quantity that the budget counts: tokens attended to, or all traffic of the step; "
+                      "traffic_tokens: the same, with the last page cut to the tokens paid for"))
           .add(read_always_parameter("sink"), &S::sink)
           .add(read_always_parameter("recent"), &S::recent);
   return all;
@@ -150,7 +151,7 @@ QuestPages read_pages(const ParameterValues& values, const Lengths& lengths) {
   if (values.flag("force_last_page")) s.recent = std::max<std::int64_t>(s.recent, 1);
   if (const std::string& convention = values.text("budget_convention"); convention != "attended") {
     if (values.given("page")) {
-      throw UserError(values.where("page"), "under the traffic convention the page follows from the budget");
+      throw UserError(values.where("page"), "under the traffic convention the budget determines the page");
     }
     s.page = static_cast<int>(std::max<std::int64_t>(1, (lengths.bound() + s.budget - 1) / s.budget));
     s.one_bound = true;
@@ -169,14 +170,14 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
   if (s.covers_all) return {keep_all(), retrieve_quest_pages(s)};
   if (s.pages < 1) {
     throw UserError(values.where("budget"),
-                    fmt::format("a budget of {} tokens does not hold one page of {}", s.budget, s.page));
+                    fmt::format("budget ({} tokens) is smaller than one page ({} tokens)", s.budget, s.page));
   }
-  // A window lies in one page more than it fills where it does not end with one.
+  // A window covers one more page than it fills unless it ends at a page boundary.
   const std::int64_t page = s.page, room = s.tokens > 0 ? std::max<std::int64_t>(1, s.tokens / page) : s.pages;
   const std::int64_t fixed = (s.sink + page - 1) / page + (s.recent > 0 ? (s.recent + page - 2) / page + 1 : 0);
   if (fixed > room) {
     throw UserError(values.where(values.given("sink") ? "sink" : "recent"),
-                    fmt::format("sink ({}) and recent ({}) tokens lie in up to {} pages of {}, but {} are read", s.sink,
+                    fmt::format("sink ({}) and recent ({}) tokens are in up to {} pages of {}, but {} are read", s.sink,
                                 s.recent, fixed, page, room));
   }
   return {keep_all(), retrieve_quest_pages(s)};
@@ -205,15 +206,15 @@ std::unique_ptr<Retrieval> retrieve_quest_pages(const QuestPages& setting) { ret
 Descriptor describe_quest() {
   Descriptor d;
   d.name = "quest";
-  d.sentence = "Keeps everything on the GPU and reads the pages whose key bounds promise the highest scores.";
+  d.sentence = "Keeps everything on the GPU and reads the pages whose keys have the highest bounds on scores.";
   d.category = "retrieval (GPU)";
   d.paper = "Tang et al., Quest, ICML 2024 (arXiv 2406.10774)";
   d.parameters = fields().parameters();
   d.budget_convention =
-      "attended: ⌊budget / page⌋ pages a KV head (a query head with group: per_head); traffic: half for "
-      "estimation, half for attention (⌊budget / 2 / page⌋ pages, or ⌊budget / 2⌋ tokens where a page is larger)";
-  d.formulas = {"traffic: 2·n_kv·⌈L/p⌉·d·b + 2·n_kv·budget·d·b a step", "storage: 2·n_kv·(L + ⌈L/p⌉)·d·b"};
-  d.differences = {"the original selects per query head (its models have no groups): group: per_head",
+      "attended: ⌊budget / page⌋ pages per KV head (per query head with group: per_head); traffic: half for "
+      "estimation, half for attention (⌊budget / 2 / page⌋ pages, or ⌊budget / 2⌋ tokens if a page is larger)";
+  d.formulas = {"traffic: 2·n_kv·⌈L/p⌉·d·b + 2·n_kv·budget·d·b per step", "storage: 2·n_kv·(L + ⌈L/p⌉)·d·b"};
+  d.differences = {"the original selects per query head (its models have no grouped queries): group: per_head",
                    "the released runtime always reads the last page: force_last_page: true",
                    "the original leaves two layers dense: first_dense_layers: 2"};
   d.budget_rule = rule;

@@ -8,18 +8,18 @@
 namespace kvcast::policy {
 
 struct QuestPages {
-  std::int64_t budget = 0;  // tokens; a step with no more tokens than this reads all of them
-  std::int64_t pages = 0;   // that a step attends to
-  std::int64_t tokens = 0;  // where set: no more of them, the last of the pages in order of bounds being cut
+  std::int64_t budget = 0;  // tokens; a step with at most this many tokens reads all of them
+  std::int64_t pages = 0;   // pages that a step attends to
+  std::int64_t tokens = 0;  // if set, the largest number of tokens; the last of the pages in order of bounds is cut
   int page = 1;
   Group group = Group::kSumScores;
-  bool covers_all = false;  // the budget holds every token that will ever be there
-  // The pages that hold the first `sink` and the last `recent` tokens are always among those.
+  bool covers_all = false;  // the budget covers every token of the sequence
+  // The pages with the first `sink` and the last `recent` tokens are always among those attended to.
   std::int64_t sink = 0, recent = 0;
-  bool one_bound = false;  // the index is laid out so that only the bound that the query's sign asks for is read
+  bool one_bound = false;  // the index layout lets a query read only the bound that its sign selects
 };
-// The whole pages of `setting.page` that half of a traffic budget pays for; of a page that is larger than half, its
-// first tokens.
+// Sets the whole pages of `setting.page` that half of a traffic budget pays for, or the first tokens of one page if a
+// page is larger than half.
 void spend_half(QuestPages& setting);
 std::unique_ptr<Retrieval> retrieve_quest_pages(const QuestPages& setting);
 

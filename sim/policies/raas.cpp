@@ -1,16 +1,16 @@
 // RaaS (Hu et al., "Efficient Long-Decoding Inference with Reasoning-Aware Attention Sparsity", 2025, arXiv
 // 2502.11147), as FreeKV's authors implemented it for comparison (arXiv 2505.13109).
 //
-// Idea: a token that no recent step looked at will not be looked at again: evict the page whose last use is oldest.
-// Selection, per KV head: the first `sink` and last `recent` tokens stay; between them ⌊budget/page⌋ pages. Of a longer
-//   prompt the tokens with the largest (mean of the group's last queries)·k fill the pages. Every page-th step the
-//   oldest `page` tokens of the recent part become a page, in a free place or that of the stalest one. A step scores
-//   pages by their bounds, as Quest, softmax over pages (unscaled), mean over the group (pages of one token: its weight
-//   in the step's attention); pages above `alpha` are marked as used now, once the cache can be full. It attends to
-//   everything held.
-// Cost: attention over sink + budget + recent tokens; bounds of all pages read (2·n_kv·pages·d·b) beside it; each new
-//   token is written once more, into its page. Storage: 2·n_kv·(sink + budget + recent + page)·d·b, bounds, time
-//   stamps.
+// Idea: a token that no recent step attended to will not be attended to again: evict the page whose last use is oldest.
+// Selection, per KV head: the first `sink` and the last `recent` tokens stay, and between them ⌊budget/page⌋ pages. Of
+// a longer prompt the tokens with the largest (mean of the group's last queries)·k fill the pages. Every page-th step
+// the oldest `page` tokens of the recent part become a page, in a free slot or in that of the least recently used page.
+// A step scores pages by their bounds, like Quest, softmax over pages (unscaled), mean over the group (for pages of one
+// token: its weight in the step's attention). Pages above `alpha` are marked as used, once the cache can be full. The
+// step attends to everything held.
+// Cost: attention over sink + budget + recent tokens; bounds of all pages read (2·n_kv·pages·d·b) in addition; each new
+// token is written once more, into its page.
+// Storage: 2·n_kv·(sink + budget + recent + page)·d·b, bounds, time stamps.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -31,13 +31,13 @@ struct RaasSetting {
   int page = 0;
   double alpha = 0;
   Group group = Group::kMeanWeights;
-  bool covers_all = false;  // the budget holds every token that will ever be there
+  bool covers_all = false;  // the budget covers every token of the sequence
 };
 
 struct CachedPage {
   std::vector<std::int32_t> tokens;  // ascending
   std::vector<float> upper, lower;
-  std::int64_t used = 0;  // length of the context when it was last worth attention
+  std::int64_t used = 0;  // context length at its last use
 };
 
 class RaasSelector final : public Selector {
@@ -82,7 +82,7 @@ class RaasSelector final : public Selector {
     if (turn) next_ += s_.page;
     for (std::size_t h = 0; h < heads_.size(); ++h) {
       fill(h, tokens, out.heads[h]);
-      // Nothing can be full before: until then attention is dense and pages are not looked at.
+      // The cache cannot be full earlier: until then attention is dense and pages are not scored.
       if (tokens < s_.sink + s_.recent + s_.budget) continue;
       mark_used(static_cast<int>(h), t, tokens, out.heads[h].attended);
       out.heads[h].counts.scored = static_cast<std::int64_t>(heads_[h].size());
@@ -90,7 +90,7 @@ class RaasSelector final : public Selector {
   }
 
  private:
-  // Numbers, from the end of the sink, of the best tokens of the prompt's whole pages, packed in position order.
+  // Indices, from the end of the sink, of the best tokens in the prompt's complete pages, packed in position order.
   void best_of_prompt(int kv_head, std::size_t n, std::vector<std::int32_t>& out) const {
     const trace::TraceInfo& info = layer_.info();
     std::vector<float> query(static_cast<std::size_t>(info.head_dim)), scores(n);
@@ -147,7 +147,7 @@ class RaasSelector final : public Selector {
     }
   }
 
-  // Pages of one token have its weight in this step's attention, to sink and recent tokens too.
+  // Pages of one token have its weight in this step's attention, which includes sink and recent tokens.
   void weigh_tokens(int kv_head, int t, const Held& held, std::span<float> out) const {
     const trace::TraceInfo& info = layer_.info();
     std::vector<std::vector<float>> scores(static_cast<std::size_t>(info.group()));
@@ -167,7 +167,7 @@ class RaasSelector final : public Selector {
     }
   }
 
-  // Others have their share of the softmax over pages of the bounds' scores.
+  // Other pages have their share of the softmax over pages of the bounds' scores.
   void weigh_pages(int kv_head, int t, std::span<float> out) const {
     const std::vector<CachedPage>& pages = heads_[static_cast<std::size_t>(kv_head)];
     const int members = layer_.info().group();
@@ -201,7 +201,7 @@ class RaasSelector final : public Selector {
 
   const trace::Layer& layer_;
   RaasSetting s_;
-  std::int64_t prompt_pages_ = 0, next_ = 0;  // next_: first token that is in no page yet
+  std::int64_t prompt_pages_ = 0, next_ = 0;  // next_: first token that belongs to no page yet
   std::vector<std::vector<CachedPage>> heads_;
 };
 
@@ -225,7 +225,8 @@ class Raas final : public Policy {
     graph::Kernel mark{graph::KernelClass::kScore, pages * (2 * m.row() + kIndexBytes), pages * kIndexBytes};
     mark.flops = 4 * pages * m.group * m.d;
     ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "mark used pages", mark, {ops.ready()});
-    const double moved = 2 * static_cast<double>(shape.heads.size()) * m.row();  // every token enters a page once
+    const double moved =
+        2 * static_cast<double>(shape.heads.size()) * m.row();  // every token is moved into a page once
     ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "fill page",
                graph::Kernel{graph::KernelClass::kElementwise, moved, moved}, {ops.ready()});
   }
@@ -248,11 +249,11 @@ const Fields<RaasSetting>& fields() {
   using S = RaasSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens in pages a KV head; sink and recent come on top"), &S::budget)
+          .add(budget_parameter("tokens in pages per KV head, in addition to sink and recent"), &S::budget)
           .add(page_parameter(32), &S::page)
           .add(whole("sink", 0, "tokens", "first tokens kept"), &S::sink)
           .add(whole("recent", 0, "tokens",
-                     "last tokens kept, the current one included; up to a page more until they fill one"),
+                     "last tokens kept, including the current one; up to a page more until they fill one"),
                &S::recent)
           .add(real("alpha", 1e-4,
                     "share of the pages' softmax (page: 1: of the attention) above which a page counts as used"),
@@ -266,24 +267,24 @@ const Fields<RaasSetting>& fields() {
 Descriptor describe_raas() {
   Descriptor d;
   d.name = "raas";
-  d.sentence = "Keeps pages that recent steps looked at and evicts the one whose last use is oldest.";
+  d.sentence = "Keeps pages that recent steps attended to and evicts the least recently used one.";
   d.category = "drop";
   d.paper = "Hu et al., RaaS, 2025 (arXiv 2502.11147)";
   d.parameters = fields().parameters();
-  d.budget_convention = "retained: tokens in pages; sink and recent (up to recent + page − 1 tokens) come on top";
-  d.formulas = {"traffic: 2·n_kv·(sink + budget + recent)·d·b a step and 2·n_kv·(budget/page)·d·b of bounds",
+  d.budget_convention = "retained: tokens in pages, in addition to sink and recent (up to recent + page − 1 tokens)";
+  d.formulas = {"traffic: 2·n_kv·(sink + budget + recent)·d·b per step and 2·n_kv·(budget/page)·d·b of bounds",
                 "storage: 2·n_kv·(sink + budget + recent + page)·d·b, 2·n_kv·(budget/page)·d·b, 4·n_kv·budget/page"};
   d.differences = {
-      "as in FreeKV's comparison; the paper itself keeps the whole prompt and only limits what is generated",
-      "prompt tokens are packed into pages in position order, and bounds are those of the packed tokens; "
-      "FreeKV's code takes the bounds of the first tokens in place of the packed ones",
-      "FreeKV's paper says that groups agree by the maximum, its code uses the mean: group: max_weights",
-      "the prompt is read at once: its pages are chosen when it has ended"};
+      "as in FreeKV's comparison; the paper itself keeps the whole prompt and limits only generated tokens",
+      "prompt tokens are packed into pages in position order, and bounds are those of the packed tokens; FreeKV's code "
+      "uses the bounds of the first tokens instead",
+      "FreeKV's paper reduces groups by the maximum (group: max_weights), its code by the mean",
+      "the prompt is read at once, and its pages are selected at its end"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     const RaasSetting s = fields().read(values);
     return BudgetRule{.tokens = s.budget,
-                      .beside = s.sink + s.recent + s.page - 1,
-                      .fewer = BudgetRule::kAny,
+                      .extra = s.sink + s.recent + s.page - 1,
+                      .slack = BudgetRule::kAny,
                       .counts = BudgetRule::Counts::kRetained};
   };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
@@ -291,8 +292,8 @@ Descriptor describe_raas() {
     setting.pages = setting.budget / setting.page;
     setting.covers_all = setting.budget >= lengths.bound();
     if (setting.pages < 1) {
-      throw UserError(values.where("budget"),
-                      fmt::format("a budget of {} tokens does not hold one page of {}", setting.budget, setting.page));
+      throw UserError(values.where("budget"), fmt::format("budget ({} tokens) is smaller than one page ({} tokens)",
+                                                          setting.budget, setting.page));
     }
     return std::make_unique<Raas>(setting);
   };

@@ -13,7 +13,7 @@ namespace {
 
 bool takes_policy(const Parameter& p) { return std::find(p.names.begin(), p.names.end(), "<policy>") != p.names.end(); }
 
-// A name that the parameter itself knows ("auto") is no policy.
+// A name that the parameter itself defines ("auto") is not a policy.
 bool names_policy(const Parameter& p, const config::Node& node) {
   if (node.kind() != config::Node::Kind::kScalar) return true;
   const bool own = node.text() != "<policy>" && std::find(p.names.begin(), p.names.end(), node.text()) != p.names.end();

@@ -1,19 +1,21 @@
 // RetrievalAttention (Liu et al., "RetrievalAttention: Accelerating Long-Context LLM Inference via Vector Retrieval",
 // 2024, arXiv 2409.10516).
 //
-// Idea: attention is a nearest-neighbour search; a vector index in host memory answers it, if it is built for queries
-//   and not for keys, whose distributions differ.
-// Selection, each query head: the `budget` offloaded tokens of largest q·k. What a real index misses is drawn: going
-//   down the exact ranking, each token is found with probability `recall`, until `budget` are. Sink and window stay on
-//   the GPU; a token that leaves the window joins the index (`generated: gpu`: the window stands at the prompt's end).
-// Cost. Step: queries to the host (n_q·d·b); a CPU thread a query head reads `scanned` of the keys (`index: flat`: all;
-//   ivf: the centroids, too), 4 bytes an element and 4 an edge, then the values it found, while the GPU attends to the
-//   static part; outputs back, merged. Prefill: KV to the host; graph: the nearest keys of `build_queries` of the
-//   prompt queries on the GPU, 2·n_q·S²·d flops if of all, and the graph on the CPU, `build_scored` keys scored a key;
-//   hnsw, ivf: as the libraries build them (vector_index.cpp).
-// Storage: host KV, keys in single precision, graph 4·degree·tokens a KV head (hnsw: twice that, its lowest layer; ivf:
-//   a position of 8 bytes a token, centroids); GPU KV of the static part.
-// Limit: recall 1 is exact top-k over what is offloaded; a budget that covers all tokens, full attention.
+// Idea: attention is a nearest-neighbour search, which a vector index in host memory can answer if it is built for
+// queries rather than for keys, whose distributions differ.
+// Selection, for each query head: the `budget` offloaded tokens of largest q·k. Misses of a real index are drawn at
+// random: in the order of the exact ranking, each token is found with probability `recall`, until `budget` are. Sink
+// and window stay on the GPU; a token that leaves the window is added to the index (`generated: gpu`: the window stays
+// at the prompt's end).
+// Cost of a step: queries to the host (n_q·d·b). A CPU thread per query head reads `scanned` of the keys (`index:
+// flat`: all; ivf: the centroids, too), 4 bytes per element and 4 per edge, then the values of the tokens found, while
+// the GPU attends to the static part; outputs are copied back and merged.
+// Cost of the prefill: KV to the host. graph: the nearest keys of `build_queries` of the prompt queries on the GPU,
+// 2·n_q·S²·d flops for all, and the graph on the CPU, with `build_scored` keys scored per key. hnsw, ivf: as the
+// libraries build them (vector_index.cpp).
+// Storage: host KV, keys in single precision, graph 4·degree·tokens per KV head (hnsw: twice that, its lowest layer;
+// ivf: a position of 8 bytes per token, centroids); GPU KV of the static part.
+// Limit: recall 1 is exact top-k over the offloaded tokens; a budget that covers all tokens is full attention.
 #include <algorithm>
 #include <cmath>
 
@@ -45,19 +47,19 @@ struct Setting {
   double recall = 1, scanned = 0.02;
   std::int64_t degree = 0, build_scored = 0, build_beam = 0, rounds = 0;
   double build_queries = 1;
-  std::int64_t lists = 0;  // 0: by the number of keys
+  std::int64_t lists = 0;  // 0: determined by the number of keys
   IndexKind index = IndexKind::kGraph;
   std::uint64_t seed = 0;
   StaticTokens fixed;
 
-  // Keys that a search over `tokens` of them reads.
+  // Number of keys that a search over `tokens` of them reads.
   std::int64_t candidates(std::int64_t tokens, std::int64_t found) const {
     if (index == IndexKind::kFlat) return tokens;
     const std::int64_t read =
         std::max(found, static_cast<std::int64_t>(std::ceil(scanned * static_cast<double>(tokens))));
     return index == IndexKind::kIvf ? read + lists_of(tokens) : read;
   }
-  // Of an inverted file over so many keys: 4 √n, the least that Faiss's guidelines give.
+  // Number of lists of an inverted file over this many keys: 4 √n, the minimum in Faiss's guidelines.
   std::int64_t lists_of(std::int64_t tokens) const {
     if (lists > 0) return std::min(lists, std::max<std::int64_t>(1, tokens));
     return std::llround(4 * std::sqrt(static_cast<double>(std::max<std::int64_t>(1, tokens))));
@@ -79,7 +81,7 @@ class VectorSearch final : public HostSearch {
   }
 
  private:
-  // The best of those that the index can find: what a walk down the ranking stops with.
+  // Finds the best of the tokens that the index can find, walking down the ranking.
   void find(int t, int q_head, Range host, std::vector<std::int32_t>& out) {
     const float* const row = layer_.decode_scores(q_head).row(static_cast<std::size_t>(t));
     const auto name = [](int n) { return static_cast<std::uint64_t>(n); };
@@ -130,11 +132,11 @@ class RetrievalAttention final : public Policy {
                         static_cast<double>(s_.rounds)};
       built = cluster_all(indexed, lists, ops, keys_at_host(shape, indexed, ops));
     }
-    // The prompt is read once the last layer's index is whole.
+    // The prompt is finished when the last layer's index is complete.
     if (shape.layer == shape.model->layers - 1) ops.join(Lane::kCompute, {built});
   }
 
-  // Exact neighbours of the prompt's queries, which the graph is built from, then the graph.
+  // Finds exact neighbours of the prompt's queries, from which the graph is built, then builds the graph.
   OpId build_graph(const PrefillLayer& shape, const IndexedKeys& indexed, LayerOps& ops) const {
     const Dims m(*shape.model);
     const double keys = indexed.keys;
@@ -151,7 +153,7 @@ class RetrievalAttention final : public Policy {
     return insert_all(indexed, scored, near, ops, sent);
   }
 
-  // The index is built from a copy of the keys in host memory.
+  // Copies the keys to host memory, where the index is built.
   static OpId keys_at_host(const PrefillLayer& shape, const IndexedKeys& indexed, LayerOps& ops) {
     const Dims m(*shape.model);
     return send_to_host("keys to index", indexed.heads * indexed.keys * m.row(), ops, ops.ready());
@@ -166,10 +168,10 @@ class RetrievalAttention final : public Policy {
     const double edges = s_.follows_edges() ? kIndexBytes : 0;
     graph::CpuWork search{rows, read * (vector + edges), 2 * read * m.d, vector};
     const auto context = static_cast<double>(shape.tokens);
-    // Edges lead anywhere; the keys of a list lie side by side.
+    // Edges lead to arbitrary addresses; the keys of a list are contiguous.
     if (s_.follows_edges()) search.places_per_item = read, search.region_bytes = context * vector;
     const OpId found = ops.cpu("search index", search, {sent});
-    // Scores are those of the search: values are left to read.
+    // The search has computed the scores, so that only values remain to be read.
     const double values = shape.sum(&HeadCounts::cpu_attended) / rows;
     graph::CpuWork attend{rows, values * m.row(), 2 * values * m.d, m.row()};
     attend.places_per_item = values, attend.region_bytes = context * m.row();
@@ -207,20 +209,19 @@ const Fields<Setting>& fields() {
   static const Fields<S> all =
       Fields<S>()
           .add(budget_parameter("tokens that each query head finds in host memory", 1024), &S::budget)
-          .add(real("recall", 1.0, "chance that the index finds a token of the exact ranking", 0.01), &S::recall)
+          .add(real("recall", 1.0, "probability that the index finds a token of the exact ranking", 0.01), &S::recall)
           .add(choice("index", index_names(),
-                      "what is searched: a graph made from the prompt's queries, all keys one after the other, or a "
-                      "library's "
+                      "index: a graph made from the prompt's queries, none (all keys are scanned), or a library's "
                       "graph (HNSW) or inverted file"),
                &S::index)
-          .add(real("scanned", 0.02, "share of the offloaded keys that a search of the graph reads"), &S::scanned)
-          .add(whole("degree", 32, "edges", "of a key in the graph", 1, 4096), &S::degree)
-          .add(whole_or(
-                   "build_scored", "adaptive", "keys",
-                   "scored on the CPU for each key while the graph is made from queries; adaptive: by beam and degree",
-                   0, 1e9),
+          .add(real("scanned", 0.02, "share of the offloaded keys read by a search of the graph"), &S::scanned)
+          .add(whole("degree", 32, "edges", "edges of a key in the graph", 1, 4096), &S::degree)
+          .add(whole_or("build_scored", "adaptive", "keys",
+                        "keys scored on the CPU for each key while the graph is made from queries; adaptive: by beam "
+                        "and degree",
+                        0, 1e9),
                &S::build_scored)
-          .add(real("build_queries", 1.0, "share of the prompt's queries whose nearest keys the graph is made from",
+          .add(real("build_queries", 1.0, "share of the prompt's queries from whose nearest keys the graph is made",
                     1e-4),
                &S::build_queries)
           .add(whole("build_beam", 40, "keys",
@@ -229,13 +230,13 @@ const Fields<Setting>& fields() {
                      1, 1e6),
                &S::build_beam)
           .add(whole_or("lists", "adaptive", "lists", "ivf: centroids; adaptive: 4·√keys", 1, 1e7), &S::lists)
-          .add(whole("rounds", 10, "", "ivf: of k-means (Faiss: 10 of an inverted file, 25 of a k-means by itself)", 1,
-                     10000),
+          .add(whole("rounds", 10, "", "ivf: rounds of k-means (Faiss: 10 for an inverted file, 25 for k-means alone)",
+                     1, 10000),
                &S::rounds)
           .add(choice("generated", {"index", "gpu"},
-                      "where generated tokens go as the window slides: into the index, or they stay on the GPU"),
+                      "location of generated tokens as the window slides: the index, or the GPU"),
                &S::fixed, &StaticTokens::generated_stay)
-          .add(whole("seed", 1, "", "of what a search misses", 0, 1e15), &S::seed)
+          .add(whole("seed", 1, "", "seed of the misses of a search", 0, 1e15), &S::seed)
           .add(static_fields(128, 512), &S::fixed);
   return all;
 }
@@ -255,28 +256,28 @@ Descriptor describe_retrieval_attention() {
   Descriptor d;
   d.name = "retrieval_attention";
   d.sentence =
-      "Each query head searches a vector index of the keys in host memory and attends to its finds on the CPU.";
+      "Each query head searches a vector index of the keys in host memory and attends to the results on the CPU.";
   d.category = "retrieval (CPU)";
   d.paper = "Liu et al., RetrievalAttention, 2024 (arXiv 2409.10516)";
   d.parameters = fields().parameters();
-  d.budget_convention = "selected: tokens attended to on the CPU, a query head; sink and recent come on top";
+  d.budget_convention = "selected: tokens attended to on the CPU, per query head, in addition to sink and recent";
   d.formulas = {
       "traffic: GPU 2·n_kv·(sink + recent)·d·b; CPU n_q·(scanned·L·(4·d + 4) + budget·d·b); to the host n_q·d·b, back "
-      "n_q·(d·b + 4) a step",
+      "n_q·(d·b + 4) per step",
       "prompt: 2·n_q·build_queries·S²·d FLOP for neighbours, 2·n_kv·build_scored·S·d on the CPU (adaptive: "
       "build_beam·degree keys); hnsw: 2·n_kv·S·d·(1.5·"
       "build_beam·degree + degree² + degree·log S / log degree); ivf: 2·n_kv·lists·d·(rounds·min(S, 256·lists) + S)",
       "storage: GPU 2·n_kv·(sink + recent)·d·b; host n_kv·(L − sink − recent)·(2·d·b + 4·d + 4·degree)"};
   d.differences = {
       "the graph is not searched: its misses are drawn at random, independently of rank and of one another",
-      "how much of the graph a search reads (the paper: 1 to 3 % of the keys), its degree and the work of building it "
-      "are assumptions, not measurements",
-      "the paper retrieves 100 tokens, the code released with SCBench 2000 from a flat index"};
+      "the share of the graph that a search reads (the paper: 1 to 3 % of the keys), its degree and the work of "
+      "building it are assumptions, not measurements",
+      "the paper retrieves 100 tokens; the code released with SCBench 2000, from a flat index"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     const Setting s = fields().read(values);
     return BudgetRule{.tokens = s.budget,
-                      .beside = s.fixed.sink + s.fixed.recent,
-                      .fewer = s.recall < 1 ? BudgetRule::kAny : 0,  // what the index does not find
+                      .extra = s.fixed.sink + s.fixed.recent,
+                      .slack = s.recall < 1 ? BudgetRule::kAny : 0,  // tokens that the index misses
                       .generated_on_top = s.fixed.generated_stay,
                       .counts = BudgetRule::Counts::kSelected};
   };

@@ -1,18 +1,19 @@
 // RetroInfer (Chen et al., "RetroInfer: A Vector-Storage Approach for Scalable Long-Context LLM Inference", 2025, arXiv
 // 2505.02922; code: microsoft/RetrievalAttention).
 //
-// Idea: a few clusters of keys hold what a query needs exactly; what the next ones add is nearly what their centroids
-//   say; the rest adds nothing.
+// Idea: a query needs a few clusters of keys exactly; the contribution of the next ones is close to that of their
+// centroids; the others contribute nothing.
 // Index, for every KV head: the prompt between the first `sink` and last `recent` tokens in segments of `segment`
-//   tokens, each clustered by direction into one cluster per `cluster_tokens` tokens; centroid c = mean key, v̄ = mean
-//   value, n = size.
-// Selection, each step: softmax of q·c/√d over the clusters, summed over the group; the best ⌈retrieved·clusters⌉ are
-//   read whole, with the sink, the recent tokens and everything generated; the next ⌈estimated·clusters⌉ are estimated.
-// Output: each estimated cluster counts as n tokens of key c and value v̄ in the softmax over what is read.
-// Pairs lie in host memory; a GPU cache of `cache` of the clusters keeps those used last; missing ones are fetched.
-// Cost: centroids read n_kv·C·d·b, top-k; numbers to the host and missing clusters back, read by a kernel from pinned
-//   memory; what is read is brought together, 2·n_kv·retrieved·d·b read and written, and attended to; estimated
-//   centroids and mean values read. The cache is brought up to date while the model goes on.
+// tokens, each clustered by direction into one cluster per `cluster_tokens` tokens; centroid c = mean key, v̄ = mean
+// value, n = size.
+// Selection in each step: softmax of q·c/√d over the clusters, summed over the group. The best ⌈retrieved·clusters⌉ are
+// read in full, with the sink, the recent tokens and all generated tokens; the next ⌈estimated·clusters⌉ are estimated.
+// Output: each estimated cluster counts as n tokens of key c and value v̄ in the softmax with the tokens that are read.
+// Pairs are in host memory; a GPU cache of the share `cache` of the clusters keeps the most recently used ones; missing
+// ones are fetched.
+// Cost: centroids read n_kv·C·d·b, top-k; numbers to the host, and missing clusters read by a kernel from pinned
+// memory. The clusters are gathered, 2·n_kv·retrieved·d·b read and written, and attended to; estimated centroids and
+// mean values are read. The cache is updated concurrently with the model.
 // Storage: HBM 2·n_kv·(C + cache·S + retrieved + sink + recent + T)·d·b, DRAM 2·n_kv·S·d·b.
 #include <algorithm>
 #include <cmath>
@@ -45,7 +46,7 @@ struct RetroSetting {
   // Prompt tokens that are clustered.
   Range indexed(std::int64_t prompt) const { return StaticTokens{sink, recent, true}.host(prompt, prompt); }
   std::int64_t clusters_of(std::int64_t tokens) const { return std::max<std::int64_t>(1, tokens / cluster_tokens); }
-  // Clusters of a prompt, where none stays empty.
+  // Number of clusters of a prompt, if none is empty.
   std::int64_t clusters(std::int64_t prompt) const {
     const std::int64_t tokens = indexed(prompt).size(), rest = tokens % segment;
     return tokens / segment * clusters_of(segment) + (rest > 0 ? clusters_of(rest) : 0);
@@ -59,7 +60,7 @@ std::size_t share_of(double share, std::size_t clusters) {
 // The clusters of one KV head.
 struct RetroIndex {
   std::vector<float> centroids, values;           // [clusters × d]: mean keys, mean values
-  std::vector<std::vector<std::int32_t>> tokens;  // ascending positions of each
+  std::vector<std::vector<std::int32_t>> tokens;  // ascending positions of each cluster
 
   RetroIndex(const trace::Layer& layer, int kv_head, const RetroSetting& s) {
     const Range range = s.indexed(layer.info().prompt_tokens);
@@ -309,7 +310,7 @@ class RetroInfer final : public Policy {
         {graph::Pool::kHbm, "KV cache", kv_bytes(shape, steady)},
         {graph::Pool::kHbm, "centroids and mean values", kv_bytes(shape, clusters)},
         {graph::Pool::kHbm, "cache of clusters", kv_bytes(shape, std::max(s_.cache, s_.retrieved) * indexed)},
-        // Used by one layer after the other.
+        // Used by all layers in turn.
         {graph::Pool::kHbm, "execution buffer", kv_bytes(shape, s_.retrieved * indexed + steady) / shape.model->layers},
         {graph::Pool::kDram, "KV cache in host memory", kv_bytes(shape, indexed)}};
   }
@@ -328,13 +329,13 @@ const Fields<RetroSetting>& fields() {
           .add(whole("sink", 4, "tokens", "first tokens, which stay on the GPU and are always read"), &S::sink)
           .add(whole("recent", 64, "tokens", "last prompt tokens, which stay on the GPU and are always read"),
                &S::recent)
-          .add(whole("segment", 8192, "tokens", "part of the prompt that is clustered by itself", 1), &S::segment)
-          .add(whole("cluster_tokens", 16, "tokens", "tokens to a cluster on average", 1, 65536), &S::cluster_tokens)
+          .add(whole("segment", 8192, "tokens", "tokens that are clustered together", 1), &S::segment)
+          .add(whole("cluster_tokens", 16, "tokens", "mean tokens per cluster", 1, 65536), &S::cluster_tokens)
           .add(real("retrieved", 0.018, "share of the clusters that are read", 1e-6), &S::retrieved)
-          .add(real("estimated", 0.232, "share of the clusters whose centroids stand for them"), &S::estimated)
-          .add(real("cache", 0.05, "share of the clusters that the GPU's cache holds"), &S::cache)
-          .add(whole("iterations", 10, "", "rounds of k-means, at most", 1, 1000), &S::iterations)
-          .add(whole("seed", 1, "", "draws the keys k-means starts from"), &S::seed);
+          .add(real("estimated", 0.232, "share of the clusters that are represented by their centroids"), &S::estimated)
+          .add(real("cache", 0.05, "share of the clusters in the GPU's cache"), &S::cache)
+          .add(whole("iterations", 10, "", "largest number of k-means rounds", 1, 1000), &S::iterations)
+          .add(whole("seed", 1, "", "seed of the initial keys of k-means"), &S::seed);
   return all;
 }
 
@@ -344,17 +345,17 @@ Descriptor describe_retroinfer() {
   Descriptor d;
   d.name = "retroinfer";
   d.sentence =
-      "Fetches the clusters of keys that matter most from host memory, and lets centroids stand for the next ones.";
+      "Fetches the most important clusters of keys from host memory, and represents the next ones by their centroids.";
   d.category = "retrieval (host)";
   d.paper = "Chen et al., RetroInfer, 2025 (arXiv 2505.02922)";
   d.parameters = fields().parameters();
-  d.formulas = {"traffic: n_kv·C·d·b + 2·n_kv·(estimated·C + read)·d·b a step, misses·2·d·b from the host",
+  d.formulas = {"traffic: n_kv·C·d·b + 2·n_kv·(estimated·C + read)·d·b per step, misses·2·d·b from the host",
                 "storage: HBM 2·n_kv·(C + cache·S + sink + recent + T)·d·b, DRAM 2·n_kv·S·d·b, C = S / cluster_tokens"};
   d.differences = {"generated tokens stay in the steady zone; the released code clusters them 1024 at a time",
-                   "the cache is counted in clusters; the released one holds blocks of equal size",
-                   "clusters are chosen by the sum of softmax weights over the group; a cluster is estimated by its "
+                   "the cache is counted in clusters; the released one consists of blocks of equal size",
+                   "clusters are selected by the sum of softmax weights over the group; a cluster is estimated by its "
                    "mean value alone",
-                   "look-ups in the mapping table on the CPU are part of the wait for the chosen numbers"};
+                   "look-ups in the mapping table on the CPU are part of the wait for the selected numbers"};
   d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
     return std::make_unique<RetroInfer>(fields().read(values));
   };

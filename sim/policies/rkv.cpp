@@ -1,17 +1,16 @@
 // R-KV (Cai et al., "R-KV: Redundancy-aware KV Cache Compression for Reasoning Models", 2025, arXiv 2505.24133; code:
 // Zefan-Cai/R-KV).
 //
-// Idea: long reasoning repeats itself: of tokens that attention rates alike, those whose keys are like many others can
-//   go.
-// Selection, per KV head, whenever it holds budget + buffer tokens: importance = softmax over the tokens before the
-// last
-//   `window` of the largest q·k/√d of the group, mean over the last `window` queries, the largest of `pool_kernel`
-//   neighbours; redundancy = softmax over all tokens of the mean cosine with the other keys, from which each row leaves
-//   out the last key that is more than `similarity` like it (a row without one: the first key, as released). The last
-//   `window` tokens stay, and the best by lambda·importance − (1 − lambda)·redundancy, `budget` in all. A prompt of so
-//   many tokens is compressed when it has been read, or after each `block`.
+// Idea: long reasoning repeats itself: of tokens with similar attention, those whose keys are similar to many others
+// can be evicted.
+// Selection, per KV head, whenever it has budget + buffer tokens: importance = softmax over the tokens before the last
+// `window` of the largest q·k/√d of the group, mean over the last `window` queries, maximum over `pool_kernel`
+// neighbours. Redundancy = softmax over all tokens of the mean cosine with the other keys, from which each row excludes
+// the last key with a cosine above `similarity` (a row without one: the first key, as released). The last `window`
+// tokens stay, and the best by lambda·importance − (1 − lambda)·redundancy, `budget` in all. A prompt of that many
+// tokens is compressed at its end, or after each `block`.
 // Cost of one compression of n tokens: all cosines, 2·n_kv·n²·d FLOP, written and read as n_kv·n²·4 bytes; window
-//   scores; top-k; compaction. Spread evenly over the `buffer` steps from one to the next.
+// scores; top-k; compaction. It is spread evenly over the `buffer` steps between two of them.
 // Storage: 2·n_kv·(budget + buffer)·d·b, the last `window` queries n_q·window·d·b.
 #include <algorithm>
 #include <cmath>
@@ -46,7 +45,7 @@ class RkvRule final : public EvictionRule {
     if (info.positions() < s_.full()) return;
     const std::vector<std::int64_t> ends = prompt_ends(info, s_.block);
     const auto full = std::lower_bound(ends.begin(), ends.end(), s_.full());
-    // Query of the first compression.
+    // First query of the first compression.
     const std::int64_t first = (full == ends.end() ? s_.full() : *full) - s_.window;
     if (first < info.prompt_tokens)
       require_prompt_queries(info, first, "rkv ranks by the last queries before each compression");
@@ -69,7 +68,7 @@ class RkvRule final : public EvictionRule {
     const std::vector<float> like = redundancy(layer_.keys(kv_head), held);
     rate(kv_head, end, held);
     pool(Pool::kMax, s_.pool_kernel, rated_, pooled_);
-    scores_.assign(held.size(), 0.0f);  // the window's own tokens stay unseen
+    scores_.assign(held.size(), 0.0f);  // the window's own tokens are not scored
     const auto share = static_cast<float>(s_.lambda);
     for (std::size_t i = 0; i < pooled_.size(); ++i) scores_[i] = share * pooled_[i] - (1 - share) * like[i];
   }
@@ -94,7 +93,7 @@ class RkvRule final : public EvictionRule {
     }
   }
 
-  // Rows of cosines are made some at a time.
+  // Cosines are computed in blocks of rows.
   std::vector<float> redundancy(const MatrixView& keys, const Held& held) const {
     constexpr std::size_t kRows = 256;
     const std::size_t n = held.size(), d = keys.cols;
@@ -173,7 +172,7 @@ class Rkv final : public Policy {
   graph::OpId score(const config::Model& model, double lists, double n, LayerOps& ops, graph::OpId after) const {
     const Dims m(model);
     after = ops.kernel(Lane::kCompute, Kind::kScore, "cosines of keys", graph::Gemm{lists * n, n, m.d}, {after});
-    // Compared with the threshold for the last alike, then averaged.
+    // Compared with the threshold to find the last similar key, then averaged.
     Kernel reduce{KernelClass::kReduce, 2 * lists * n * n * kScoreBytes, lists * n * kScoreBytes};
     reduce.flops = 2 * lists * n * n;
     after = ops.kernel(Lane::kCompute, Kind::kScore, "mean cosine", reduce, {after});
@@ -184,22 +183,22 @@ class Rkv final : public Policy {
   }
 
   RkvSetting s_;
-  bool covers_all_;  // a cache that never fills
+  bool covers_all_;  // the cache is never full
 };
 
 const Fields<RkvSetting>& fields() {
   using S = RkvSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens left a KV head by a compression", 1024), &S::budget)
-          .add(whole("buffer", 128, "tokens", "tokens on top of the budget at which the cache is compressed", 1),
+          .add(budget_parameter("tokens per KV head after a compression", 1024), &S::budget)
+          .add(whole("buffer", 128, "tokens", "tokens in addition to the budget at which the cache is compressed", 1),
                &S::buffer)
-          .add(whole("window", 8, "queries", "last queries that rate the tokens before them; their tokens stay", 1,
-                     65536),
+          .add(whole("window", 8, "queries",
+                     "last queries that score the tokens before them; their own tokens are kept", 1, 65536),
                &S::window)
           .add(whole("pool_kernel", 7, "tokens", "width of the pooling of importance, odd", 1, 65535), &S::pool_kernel)
           .add(real("lambda", 0.07, "share of importance in a token's score; the rest is redundancy"), &S::lambda)
-          .add(real("similarity", 0.5, "cosine above which two keys are alike", -1, 1), &S::similarity)
+          .add(real("similarity", 0.5, "cosine above which two keys are similar", -1, 1), &S::similarity)
           .add(block_parameter(), &S::block);
   return all;
 }
@@ -219,23 +218,24 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 Descriptor describe_rkv() {
   Descriptor d;
   d.name = "rkv";
-  d.sentence = "Keeps tokens that recent queries attend to and whose keys repeat no other, once a buffer is full.";
+  d.sentence =
+      "Whenever a buffer is full, keeps tokens that recent queries attend to and whose keys are not redundant.";
   d.category = "drop";
   d.paper = "Cai et al., R-KV, 2025 (arXiv 2505.24133)";
   d.parameters = fields().parameters();
   d.budget_convention = "retained by a compression; a step attends to up to budget + buffer tokens";
-  d.formulas = {"traffic: 2·n_kv·N·d·b a step, budget < N ≤ budget + buffer",
+  d.formulas = {"traffic: 2·n_kv·N·d·b per step, budget < N ≤ budget + buffer",
                 "compression of n tokens: 2·n_kv·n²·d FLOP and 12·n_kv·n² bytes, every buffer-th step",
                 "storage: 2·n_kv·(budget + buffer)·d·b + n_q·window·d·b"};
-  d.differences = {
-      "lambda is the released code's 0.07; the paper's experiments use 0.1",
-      "a long prompt is compressed as soon as it has been read; the released code waits until a buffer of generated "
-      "tokens is full, then compares all tokens with each other as well",
-      "a compression is charged in equal parts to the steps from one to the next, so that short replays see its share"};
+  d.differences = {"lambda is the released code's 0.07; the paper's experiments use 0.1",
+                   "a long prompt is compressed as soon as it has been read; the released code waits until a buffer of "
+                   "generated tokens is full, then also compares all tokens with each other",
+                   "a compression is charged in equal parts to the steps between two compressions, so that short "
+                   "replays include its share"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     const RkvSetting s = fields().read(values);
     return BudgetRule{
-        .tokens = s.budget, .beside = s.buffer, .fewer = s.buffer - 1, .counts = BudgetRule::Counts::kRetained};
+        .tokens = s.budget, .extra = s.buffer, .slack = s.buffer - 1, .counts = BudgetRule::Counts::kRetained};
   };
   d.needs = [](const ParameterValues& values, const Lengths&) {
     const RkvSetting s = fields().read(values);

@@ -1,19 +1,19 @@
 // RocketKV and RocketKV-MT (Behnam et al., "RocketKV: Accelerating Long-Context LLM Inference via Two-Stage KV Cache
 // Compression", 2025, arXiv 2502.14051).
 //
-// Idea: compress twice, each time mildly: evict from the prompt what no later query will need, then retrieve from the
-//   rest.
-// Split: c = max(1, S_max / t); r = min(0.2 + 0.06·log2 c, 0.8) or given; N = ⌊S_max / c^r⌋ tokens a head after the
-//   first stage, at least min(2·T_max, S_max); the second stage compresses by c2 = max(1, N / t) = c^(1−r).
+// Idea: compress twice, each time moderately: evict from the prompt the tokens that no later query needs, then retrieve
+// from the remaining ones.
+// Split: c = max(1, S_max / t); r = min(0.2 + 0.06·log2 c, 0.8) or given; N = ⌊S_max / c^r⌋ tokens per head after the
+// first stage, at least min(2·T_max, S_max); the second stage compresses by c2 = max(1, N / t) = c^(1−r).
 // Selection: once after the prompt, window eviction (SnapKV with the sum over the group and a pooling kernel of 63)
-//   down to N − T_max tokens, which leaves room for T_max generated ones; then HSA over what is left and generated,
-//   pages running over the kept tokens in position order.
+// down to N − T_max tokens, which leaves space for T_max generated ones; then HSA over the kept and the generated
+// tokens, with pages over them in position order.
 // Cost: SnapKV's prefill work, page bounds of the kept tokens; decode as HSA over N tokens.
-// Storage: 2·n_kv·(N + ⌈N/p⌉)·d·b = (1/c^r + 1/c^((1+r)/2)) of full; the paper prints 2/c^((1+r)/2) for the second
-//   term, counting keys as whole KV pairs.
-// RocketKV-MT keeps all tokens for later turns and decodes from a filtered copy: 1 + 1/c^r + 1/c^((1+r)/2) of full.
-//   If the prompt holds several turns (a trace's `turns`), it filters the whole of it by the last turn's queries, as if
-//   nothing had been filtered before (section 3.5); RocketKV evicts after each turn, and what it evicted is gone.
+// Storage: 2·n_kv·(N + ⌈N/p⌉)·d·b = (1/c^r + 1/c^((1+r)/2)) of full; the paper has 2/c^((1+r)/2) for the second term,
+// counting keys as whole KV pairs.
+// RocketKV-MT keeps all tokens for later turns and decodes from a filtered copy: 1 + 1/c^r + 1/c^((1+r)/2) of full. If
+// the prompt contains several turns (a trace's `turns`), it filters the whole prompt by the last turn's queries, as if
+// nothing had been filtered before (section 3.5); RocketKV evicts after each turn, and evicted tokens are lost.
 #include <algorithm>
 #include <cmath>
 
@@ -41,18 +41,18 @@ RocketSplit split_rocket(std::int64_t bound, std::int64_t budget, std::int64_t r
 
 namespace {
 
-// What a frame keeps is a copy beside the whole cache.
+// Keeps the selection of a first stage as a copy in addition to the whole cache.
 class Filtered final : public Retention {
  public:
-  // again: the inner one chooses from everything at each turn.
+  // again: the inner stage selects from everything at each turn.
   Filtered(std::unique_ptr<Retention> inner, bool again) : inner_(std::move(inner)), again_(again) {}
   bool per_query_head() const override { return inner_->per_query_head(); }
   void survey(std::span<const LayerInput* const> layers) override { inner_->survey(layers); }
   std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override {
     if (!again_ && prompt_ends(layer.info(), 0).size() > 1) {
       throw UserError(
-          "rocketkv_mt filters the whole prompt again at each turn, which of the first stages snapkv alone "
-          "does: leave first_stage at snapkv for a trace of several turns");
+          "rocketkv_mt filters the whole prompt again at each turn, which only the first stage snapkv supports: leave "
+          "first_stage at snapkv for a trace of several turns");
     }
     return inner_->keep(layer);
   }
@@ -69,9 +69,9 @@ class Filtered final : public Retention {
 };
 
 struct RocketSetting {
-  HsaSetting hsa;  // with the budget
+  HsaSetting hsa;  // including the budget
   PromptEviction eviction;
-  std::optional<double> split_factor;  // none: adaptive
+  std::optional<double> split_factor;  // adaptive if empty
   std::string first_stage, second_stage;
 };
 
@@ -79,7 +79,7 @@ const Fields<RocketSetting>& fields() {
   using S = RocketSetting;
   static const Fields<S> all = [] {
     Parameter budget = budget_parameter("the step's traffic in tokens, half for estimation, half for attention");
-    budget.low = 2;  // half of it is attention
+    budget.low = 2;  // half of it is for attention
     return Fields<S>()
         .add(budget, &S::hsa, &HsaSetting::budget)
         .add(real_or("split_factor", "adaptive", "r: the first stage compresses by c^r, the second by c^(1 − r)", 0, 1),
@@ -88,16 +88,16 @@ const Fields<RocketSetting>& fields() {
         .add(pool_parameter("max"), &S::eviction, &PromptEviction::pool)
         .add(pool_kernel_parameter(63), &S::eviction, &PromptEviction::pool_kernel)
         .add(choice("eviction_group", {"sum_weights", "mean_weights", "max_weights"},
-                    "how the query heads of a KV head agree in the first stage"),
+                    "rule by which the query heads of a KV head agree in the first stage"),
              &S::eviction, &PromptEviction::group)
         .add(policy_parameter("first_stage", "snapkv",
-                              "what evicts from the prompt: snapkv with the parameters above, or a policy that "
-                              "evicts once, with its own",
+                              "eviction from the prompt: snapkv with the parameters above, or a policy that evicts "
+                              "once, with its own parameters",
                               {"snapkv"}),
              &S::first_stage)
         .add(policy_parameter("second_stage", "hsa",
-                              "what retrieves from the tokens that the first stage kept: hsa or quest with the "
-                              "parameters here, or a policy, with its own and N tokens in place of the sequence",
+                              "retrieval from the tokens that the first stage kept: hsa or quest with the parameters "
+                              "here, or a policy with its own parameters, for which the sequence has N tokens",
                               {"hsa", "quest"}),
              &S::second_stage)
         .add(hsa_fields(), &S::hsa);
@@ -105,14 +105,14 @@ const Fields<RocketSetting>& fields() {
   return all;
 }
 
-// The setting with the budgets of both stages.
+// Reads the setting, with the budgets of both stages.
 RocketSetting read_rocket(const ParameterValues& values, const Lengths& lengths) {
   RocketSetting s = fields().read(values);
   s.hsa.reserved = max_new_tokens(values, lengths);
   const RocketSplit split = split_rocket(lengths.bound(), s.hsa.budget, s.hsa.reserved, s.split_factor.value_or(-1));
   s.hsa.length = split.length;
   s.hsa.ratio = split.second_ratio;
-  // A budget that covers every token evicts nothing, however many generated tokens are planned for.
+  // A budget that covers every token evicts nothing, whatever number of generated tokens is planned for.
   s.eviction.budget =
       s.hsa.budget >= lengths.bound() ? std::max(split.prompt_budget, lengths.prompt_tokens) : split.prompt_budget;
   return s;
@@ -122,7 +122,7 @@ std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const Roc
   const std::int64_t budget = s.hsa.budget;
   if (s.second_stage == "hsa") return retrieve_hsa(s.hsa);
   if (s.second_stage != "quest") {
-    // To any other the N tokens are all that there is.
+    // Any other second stage sees the N tokens as the whole context.
     const Lengths kept{std::max<std::int64_t>(1, s.hsa.length - s.hsa.reserved), s.hsa.reserved};
     return read_stages(values, "second_stage", kept, budget, true).second;
   }
@@ -134,7 +134,8 @@ std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const Roc
   setting.group = s.hsa.group;
   setting.one_bound = true;
   if (setting.pages < 1 && !setting.covers_all) {
-    throw UserError(values.where("budget"), fmt::format("half a budget of {} tokens holds no token", budget));
+    throw UserError(values.where("budget"),
+                    fmt::format("half of the budget ({} tokens) is less than one token", budget));
   }
   return retrieve_quest_pages(setting);
 }
@@ -153,11 +154,12 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
   const bool own = s.first_stage == "snapkv", whole = stay >= lengths.prompt_tokens;
   check_pool(values, s.eviction);
   if (!whole && own) check_window(values, s.eviction);
-  if (stay < 1) throw UserError(values.where("max_new_tokens"), "the tokens planned for leave the prompt none");
-  // One that is written is read even where nothing is left for it to do.
+  if (stay < 1) throw UserError(values.where("max_new_tokens"), "max_new_tokens leaves no tokens for the prompt");
+  // A configured first stage is read, and thereby checked, even if nothing is left for it to do.
   std::unique_ptr<Retention> first = own && whole ? keep_all() : first_stage(values, lengths, s);
   if (!frees && first->prompt_blocks({}, 0).tokens > 0) {
-    throw UserError(values.where("first_stage"), "block: what is kept whole is not evicted block by block");
+    throw UserError(values.where("first_stage"),
+                    "block: rocketkv_mt keeps the whole prompt, so it is not evicted in blocks");
   }
   if (whole) {
     first = keep_all();
@@ -169,10 +171,10 @@ std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengt
 
 BudgetRule rule(const ParameterValues& values, const Lengths& lengths) {
   const RocketSetting s = read_rocket(values, lengths);
-  // Other second stages may spend more of it on attention.
+  // Other second stages may spend a larger part of it on attention.
   const bool known = s.second_stage == "hsa" || s.second_stage == "quest";
   BudgetRule rule = chooses(s.hsa.budget, known ? s.hsa.budget / 2 : s.hsa.budget, 0, lengths.prompt_tokens);
-  rule.fewer = BudgetRule::kAny;
+  rule.slack = BudgetRule::kAny;
   rule.counts = BudgetRule::Counts::kTraffic;
   return rule;
 }
@@ -180,13 +182,16 @@ BudgetRule rule(const ParameterValues& values, const Lengths& lengths) {
 Descriptor describe(bool frees) {
   Descriptor d;
   d.name = frees ? "rocketkv" : "rocketkv_mt";
-  d.sentence = frees ? "Evicts part of the prompt for good, then retrieves from the rest by cheap estimates."
-                     : "As rocketkv, but keeps what it filters out for later turns: as fast, without the memory saved.";
+  d.sentence =
+      frees
+          ? "Evicts part of the prompt for good, then retrieves from the rest by cheap estimates."
+          : "Like rocketkv, but keeps filtered tokens for later turns: the same speed, without the savings of memory.";
   d.category = frees ? "drop and retrieval (GPU)" : "retrieval (GPU)";
   d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051)";
   d.parameters = fields().parameters();
-  d.budget_convention = "traffic: all KV-equivalent bytes of a step in units of one token's keys and values, a KV head";
-  d.formulas = {"traffic: n_kv·⌈N/p⌉·k1·b + 2·n_kv·⌊t/2⌋·d·b a step, about 1/c of full",
+  d.budget_convention =
+      "traffic: all KV-equivalent bytes of a step in units of one token's keys and values, per KV head";
+  d.formulas = {"traffic: n_kv·⌈N/p⌉·k1·b + 2·n_kv·⌊t/2⌋·d·b per step, about 1/c of full",
                 frees ? "storage: 1/c^r + 1/c^((1+r)/2) of full, byte-true"
                       : "storage: 1 + 1/c^r + 1/c^((1+r)/2) of full, byte-true",
                 frees ? "storage as the paper prints it (table 1): 1/c^r + 2/c^((1+r)/2)"
@@ -194,10 +199,9 @@ Descriptor describe(bool frees) {
   d.differences = {
       "pages run over the kept tokens in position order, as in the Hugging Face code; the gpt-fast code leaves "
       "them in order of score",
-      "what the prompt keeps is N − T_max, as in the code; max_new_tokens: 0 gives the paper's formula",
-      "a second stage that does not know the traffic convention (exact_topk, loki) attends to t tokens and its "
-      "estimate "
-      "comes on top"};
+      "N − T_max prompt tokens are kept, as in the code; max_new_tokens: 0 gives the paper's formula",
+      "a second stage without the traffic convention (exact_topk, loki) attends to t tokens; its estimate is "
+      "additional traffic"};
   if (!frees)
     d.differences.push_back(
         "a trace is one turn's answer: its prompt is the whole history, filtered by its last queries");

@@ -1,15 +1,14 @@
 // SeerAttention-R (Gao et al., "SeerAttention-R: Sparse Attention Adaptation for Long Reasoning", 2025, arXiv
 // 2506.08889; code: microsoft/SeerAttention).
 //
-// Idea: a small gate, distilled from the model's own attention, foretells which blocks of keys a query needs.
-// Selection, each step, per KV head: score of a block of `page` tokens = the largest softmax weight that a query head
-// of
-//   the group gives one of its tokens: what the gate is trained to foretell, which stands for the trained gate. The
-//   last block, and the best of the others, ⌊budget/page⌋ in all; of these only the ones whose share of the scores' sum
-//   is above `threshold`, where it is not 0.
-// Cost: the gate alone: queries of a group through one matrix of (group·d)·gate_dim; gate keys read, n_kv·(L/page)·
-//   gate_dim·b; top-k; attention 2·n_kv·attended·d·b. A block that fills is pooled three ways and goes
-//   through a matrix of 3·d·gate_dim. All serial.
+// Idea: a small gate, distilled from the model's own attention, predicts the blocks of keys that a query needs.
+// Selection in each step, per KV head: score of a block of `page` tokens = the largest softmax weight that a query head
+// of the group gives one of its tokens. The gate is trained to predict this weight, which represents the trained gate
+// here. The last block, and the best of the others, ⌊budget/page⌋ in all; if `threshold` is not 0, only those whose
+// share of the scores' sum is above it.
+// Cost: the gate alone: queries of a group through one matrix of (group·d)·gate_dim; gate keys read,
+// n_kv·(L/page)·gate_dim·b; top-k; attention 2·n_kv·attended·d·b. A block that becomes full is pooled in three ways and
+// multiplied by a matrix of 3·d·gate_dim. All in sequence.
 // Storage: 2·n_kv·L·d·b + n_kv·(L/page)·gate_dim·b + the gate's weights, n_kv·(group + 3)·d·gate_dim·b.
 #include <algorithm>
 #include <cmath>
@@ -102,7 +101,7 @@ class Seer final : public Retrieval {
     const Dims m(*shape.model);
     const auto gate = static_cast<double>(s_.gate_dim);
     graph::OpId op = gate_keys(*shape.model, shape.batch / static_cast<double>(s_.page), ops);
-    // Every KV head has a matrix of its own for the queries of its group.
+    // Every KV head has its own matrix for the queries of its group.
     op = ops.kernel(Lane::kCompute, Kind::kScore, "gate query",
                     graph::Gemm{static_cast<double>(shape.batch), m.kv_heads * gate, m.group * m.d}, {op});
     const double blocks = shape.sum(&HeadCounts::scored), heads = static_cast<double>(shape.heads.size());
@@ -130,7 +129,7 @@ class Seer final : public Retrieval {
   }
 
  private:
-  // The largest, smallest and mean key of `blocks` blocks of every KV head go through a matrix a KV head.
+  // Multiplies the maximum, minimum and mean key of `blocks` blocks of every KV head by a matrix per KV head.
   graph::OpId gate_keys(const config::Model& model, double blocks, LayerOps& ops) const {
     const Dims m(model);
     const double heads = blocks * m.kv_heads, keys = heads * static_cast<double>(s_.page);
@@ -148,12 +147,13 @@ const Fields<SeerSetting>& fields() {
   using S = SeerSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens attended to a KV head, at most", 4096), &S::budget)
+          .add(budget_parameter("largest number of tokens attended to per KV head", 4096), &S::budget)
           .add(page_parameter(64), &S::page)
           .add(real("threshold", 0,
-                    "share of the scores' sum above which a block is read; 0: all that the budget holds"),
+                    "share of the scores' sum above which a block is read; 0: all blocks of the budget are read"),
                &S::threshold)
-          .add(whole("gate_dim", 128, "dimensions", "of the gate's queries and keys", 1, 65536), &S::gate_dim);
+          .add(whole("gate_dim", 128, "dimensions", "dimension of the gate's queries and keys", 1, 65536),
+               &S::gate_dim);
   return all;
 }
 
@@ -162,7 +162,7 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
   s.covers_all = s.threshold == 0 && s.budget >= lengths.bound();
   if (s.budget < s.page && !s.covers_all) {
     throw UserError(values.where("budget"),
-                    fmt::format("a budget of {} tokens does not hold one page of {}", s.budget, s.page));
+                    fmt::format("budget ({} tokens) is smaller than one page ({} tokens)", s.budget, s.page));
   }
   return {keep_all(), std::make_unique<Seer>(s)};
 }
@@ -173,25 +173,23 @@ Descriptor describe_seer_attention() {
   Descriptor d;
   d.name = "seer_attention";
   d.sentence =
-      "Keeps everything on the GPU and reads the blocks that a gate, trained on the model's attention, points to.";
+      "Keeps everything on the GPU and reads the blocks selected by a gate that is trained on the model's attention.";
   d.category = "retrieval (GPU)";
   d.paper = "Gao et al., SeerAttention-R, 2025 (arXiv 2506.08889)";
   d.parameters = fields().parameters();
-  d.budget_convention = "attended: ⌊budget / page⌋ blocks a KV head at most, the last one among them";
-  d.formulas = {"traffic: n_kv·(L/page)·g·b + n_q·d·g·b + 2·n_kv·budget·d·b a step, g = gate_dim",
+  d.budget_convention = "attended: at most ⌊budget / page⌋ blocks per KV head, including the last one";
+  d.formulas = {"traffic: n_kv·(L/page)·g·b + n_q·d·g·b + 2·n_kv·budget·d·b per step, g = gate_dim",
                 "storage: 2·n_kv·L·d·b + n_kv·(L/page)·g·b + n_kv·(group + 3)·d·g·b"};
   d.differences = {
-      "a trace holds no gate: blocks are scored by the weights that the gate learns to foretell, so that selections "
-      "are "
-      "better than any trained gate's; the cost is the gate's",
-      "a threshold is a share of the sum of these scores and ends a selection that the budget ends, too; the released "
-      "one "
-      "is compared with the gate's softmax",
+      "traces do not contain the gate: blocks are scored by the weights that the gate learns to predict, so that "
+      "selections are better than any trained gate's; the cost is the gate's",
+      "the threshold is a share of the sum of these scores, and the budget limits the selection as well; the released "
+      "threshold is compared with the gate's softmax",
       "rotary embedding of the gate's queries and keys is not charged"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     const SeerSetting s = fields().read(values);
     BudgetRule rule = chooses(s.budget, s.budget / s.page * s.page, s.page - 1, lengths.prompt_tokens);
-    if (s.threshold > 0) rule.fewer = BudgetRule::kAny;
+    if (s.threshold > 0) rule.slack = BudgetRule::kAny;
     return rule;
   };
   d.stages = make;

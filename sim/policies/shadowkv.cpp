@@ -2,18 +2,19 @@
 // arXiv 2410.21465; code: bytedance/ShadowKV).
 //
 // Idea: keys before rotary position embedding have low rank, so that a thin factor of them stays on the GPU and values
-//   go to the host; a step fetches the values and rebuilds the keys of the chunks that it selects, at the same time.
+// are stored in host memory. A step fetches the values of the selected chunks and reconstructs their keys at the same
+// time.
 // Prefill: K (all KV heads side by side, before RoPE) ≈ U·SV of rank r. The prompt's full chunks of c tokens before its
-//   last `recent` tokens have a landmark, the mean of their keys after RoPE. Of every KV head the `outliers` chunks
-//   with the smallest cosine between landmark and one of their keys stay on the GPU and compete no more.
-// Selection, each step: softmax(q·landmark / √d) over the chunks, largest over the group; the best budget / c chunks.
-//   Attended: those with rebuilt keys; outliers, local part and all generated tokens as they are. Chunks of the last
-//   step that are chosen again are not fetched again.
-// Cost: landmarks n_kv·(S/c)·d·b, top-k; then values n_kv·m·d·b over the bus in pieces of c·d·b (m missing tokens)
-//   beside the rebuilding of keys: U rows m·r·b a KV head, product 2·m·r·d; hits move within the GPU; attention over
-//   all.
+// last `recent` tokens have a landmark, the mean of their keys after RoPE. Of every KV head, the `outliers` chunks with
+// the smallest cosine between the landmark and one of their keys stay on the GPU and are excluded from the selection.
+// Selection in each step: softmax(q·landmark / √d) over the chunks, maximum over the group; the best budget / c chunks.
+// Attended: those with reconstructed keys; outliers, local part and all generated tokens with exact keys. Chunks of the
+// last step that are selected again are not fetched again.
+// Cost: landmarks n_kv·(S/c)·d·b, top-k; then values n_kv·m·d·b over the link in pieces of c·d·b (m missing tokens),
+// concurrent with the reconstruction of keys: U rows m·r·b per KV head, product 2·m·r·d; hits move within the GPU;
+// attention over all.
 // Storage: HBM S·r·b + n_kv·r·d·b + n_kv·(S/c)·d·b + 2·n_kv·(budget + outliers + local + generated)·d·b; DRAM
-//   n_kv·S·d·b.
+// n_kv·S·d·b.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -63,7 +64,7 @@ class ShadowHead {
     step_ = t;
   }
 
-  // Attention of the last step with rebuilt keys where a token is neither in an outlier chunk nor local.
+  // Attention of the last step, with reconstructed keys for tokens that are neither in an outlier chunk nor local.
   void attend(int member, const MatrixView& rebuilt, std::span<float> out) const {
     KVCAST_CHECK(step_ >= 0);
     const float* const query = layer_.decode_query(first_head() + member, step_);
@@ -87,10 +88,10 @@ class ShadowHead {
   int members() const { return layer_.info().group(); }
   int first_head() const { return kv_head_ * members(); }
 
-  // Landmarks of all chunks; outliers are those that describe one of their keys worst.
+  // Computes the landmarks of all chunks; outliers are the chunks whose landmark represents one of their keys worst.
   void make_landmarks() {
     const MatrixView keys = layer_.keys(kv_head_);
-    std::vector<float> all(static_cast<std::size_t>(chunks_) * d_), unlikeness;
+    std::vector<float> all(static_cast<std::size_t>(chunks_) * d_), dissimilarity;
     for (std::int64_t c = 0; c < chunks_; ++c) {
       float* const mean = all.data() + static_cast<std::size_t>(c) * d_;
       for (std::int64_t i = c * s_.page; i < (c + 1) * s_.page; ++i) {
@@ -103,9 +104,9 @@ class ShadowHead {
         const float norms = std::sqrt(dot(key, key, d_) * dot(mean, mean, d_));
         least = std::min(least, norms > 0 ? dot(key, mean, d_) / norms : 0.0f);
       }
-      unlikeness.push_back(-least);
+      dissimilarity.push_back(-least);
     }
-    ranking_.select(unlikeness, static_cast<std::size_t>(s_.outlier_chunks(layer_.info().prompt_tokens)), outliers_);
+    ranking_.select(dissimilarity, static_cast<std::size_t>(s_.outlier_chunks(layer_.info().prompt_tokens)), outliers_);
     for (std::int32_t c = 0; c < chunks_; ++c) {
       if (std::binary_search(outliers_.begin(), outliers_.end(), c)) continue;
       competing_.push_back(c);
@@ -114,7 +115,7 @@ class ShadowHead {
     }
   }
 
-  // Chunks, ascending.
+  // Selects chunks, ascending.
   std::vector<std::int32_t> choose(std::span<const float* const> queries) {
     const std::size_t n = competing_.size();
     std::vector<std::vector<float>> rows(queries.size(), std::vector<float>(n));
@@ -132,7 +133,7 @@ class ShadowHead {
 
   void move(std::vector<std::int32_t> chosen, std::int64_t tokens, HeadSelection& out) {
     std::vector<std::int32_t> come, go;
-    if (s_.operators) {  // what a step brings is not looked for in the next
+    if (s_.operators) {  // chunks fetched in a step are not reused in the next one
       come = go = chosen;
     } else {
       std::set_difference(chosen.begin(), chosen.end(), held_.begin(), held_.end(), std::back_inserter(come));
@@ -146,7 +147,7 @@ class ShadowHead {
     held_ = std::move(chosen);
   }
 
-  // Outliers and chosen chunks in order, then everything from the local part on.
+  // Lists outliers and selected chunks in order, then everything from the local part on.
   void list(std::int64_t tokens, const std::vector<std::int32_t>& chosen, std::vector<std::int32_t>& out) const {
     std::vector<std::int32_t> both;
     std::merge(outliers_.begin(), outliers_.end(), chosen.begin(), chosen.end(), std::back_inserter(both));
@@ -159,9 +160,9 @@ class ShadowHead {
   std::size_t d_;
   Setting s_;
   std::int64_t chunks_ = 0;
-  int step_ = -1;  // the last one
+  int step_ = -1;  // the last step
   Ranking ranking_;
-  std::vector<std::int32_t> outliers_, competing_, held_;  // chunks, ascending; held: of the last selection
+  std::vector<std::int32_t> outliers_, competing_, held_;  // chunks, ascending; held_: those of the last selection
   std::vector<float> landmarks_;                           // of the competing chunks
 };
 
@@ -181,7 +182,7 @@ class ShadowSelector final : public Selector {
     out.reset(heads_.size(), false);
     for (std::size_t h = 0; h < heads_.size(); ++h) heads_[h].step(t, out.heads[h]);
   }
-  // No selection depends on the rebuilt keys, which take most of the time: they are made for who asks for outputs.
+  // Keys are reconstructed, which takes most of the time, only if outputs are requested: no selection depends on them.
   std::span<const float> output(int q_head) const override {
     if (rebuilt_tokens_ == 0) return {};
     if (!rebuilt_) rebuilt_.emplace(layer_, rebuilt_tokens_, rank_);
@@ -235,7 +236,7 @@ class ShadowKv final : public Policy {
       if (s_.refactorised > 0) refactorise(shape, m, ops);
       op = bring_chosen(s_, shape, ops, choose_chunks(s_, shape, ops));
     }
-    // Operators leave what was chosen in one piece, kernels in chunks.
+    // Operators leave the selected tokens contiguous, kernels in chunks.
     const double unit = scored > 0 && !s_.operators ? s_.page * m.row() : 0;
     ops.done(ops.attention(attention_over(shape, unit), {op}));
   }
@@ -262,14 +263,13 @@ class ShadowKv final : public Policy {
   Growth growth() const override { return {.attended = s_.refactorised > 0 ? 0.0 : 1.0}; }
 
  private:
-  // Tokens whose keys are factors at a context of `tokens`: the prompt's chunks, and whole rounds of generated tokens.
+  // Tokens with factorised keys at a context of `tokens`: the prompt's chunks, and whole rounds of generated tokens.
   double factorised(std::int64_t prompt, std::int64_t tokens) const {
     const std::int64_t rounds = s_.refactorised > 0 ? (tokens - prompt) / s_.refactorised : 0;
     return static_cast<double>(s_.chunks(prompt) * s_.page + rounds * s_.refactorised);
   }
 
-  // A step's share of what comes round every so many: all keys are factorised anew, the new ones' values go to the
-  // host.
+  // A step's share of periodic work: all keys are factorised again, and the new ones' values are copied to the host.
   void refactorise(const DecodeLayer& shape, const Dims& m, LayerOps& ops) const {
     const double share = 1 / static_cast<double>(s_.refactorised);
     factorise_keys(s_, m, shape.batch, static_cast<double>(shape.tokens), share, ops, ops.ready());
@@ -288,24 +288,26 @@ const Fields<Setting>& fields() {
   using S = Setting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens of selected chunks, a KV head"), &S::budget)
+          .add(budget_parameter("tokens of selected chunks per KV head"), &S::budget)
           .add(page_parameter(8), &S::page)
           .add(whole("recent", 32, "tokens",
-                     "last prompt tokens that stay on the GPU, with those that fill no whole chunk"),
+                     "last prompt tokens that stay on the GPU, in addition to those of an incomplete chunk"),
                &S::recent)
           .add(whole("outliers", 48, "chunks",
-                     "chunks a KV head that their mean key describes worst; they stay on the GPU"),
+                     "chunks per KV head whose mean key represents them worst; they stay on the GPU"),
                &S::outliers)
           .add(whole("rank", 160, "", "rank of the keys before RoPE, all KV heads side by side", 1, 1e6), &S::rank)
           .add(choice("runtime", {"kernels", "operators"},
-                      "the released class with kernels of its own, or the one of PyTorch operators, which keeps no "
-                      "chunk from step to step and gathers values on the CPU"),
+                      "the released class with custom kernels, or the one of PyTorch operators, which keeps no chunk "
+                      "from step to step and gathers values on the CPU"),
                &S::operators)
           .add(choice("factorisation", {"moments", "library"},
-                      "of the keys: by eigenvectors of their second moments, or by a library's SVD, as released"),
+                      "factorisation of the keys: by eigenvectors of their second moments, or by a library's SVD, as "
+                      "released"),
                &S::library)
           .add(whole("refactorised_every", 0, "tokens",
-                     "generated tokens after which all keys are factorised anew, at their mean cost a step; 0: never"),
+                     "generated tokens after which all keys are factorised again, charged at its mean cost per step; "
+                     "0: never"),
                &S::refactorised)
           .add(group_parameter(
                    {"max_weights", "mean_weights", "sum_weights", "max_scores", "mean_scores", "sum_scores"}),
@@ -319,35 +321,33 @@ Descriptor describe_shadowkv() {
   Descriptor d;
   d.name = "shadowkv";
   d.sentence =
-      "Keeps a low-rank factor of the keys on the GPU and the values in host memory; rebuilds and fetches the chunks "
-      "that each step selects.";
+      "Keeps a low-rank factor of the keys on the GPU and the values in host memory; reconstructs keys and fetches "
+      "values of the chunks that each step selects.";
   d.category = "retrieval (host)";
   d.paper = "Sun et al., ShadowKV, ICML 2025 (arXiv 2410.21465)";
   d.parameters = fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
   d.budget_convention =
-      "selected: tokens of the selected chunks; the outlier chunks, the local part of the prompt and all generated "
-      "tokens come beside them";
+      "selected: tokens of the selected chunks, in addition to the outlier chunks, the local part of the prompt and "
+      "all generated tokens";
   d.formulas = {
-      "traffic: n_kv·(S/c)·d·b + 2·n_kv·(budget + outliers + local + generated)·d·b a step; m missing tokens a KV "
-      "head: "
-      "n_kv·m·d·b from the host, n_kv·m·r·b of the factor",
+      "traffic: n_kv·(S/c)·d·b + 2·n_kv·(budget + outliers + local + generated)·d·b per step; m missing tokens per KV "
+      "head: n_kv·m·d·b from the host, n_kv·m·r·b of the factor",
       "storage: HBM S·r·b + n_kv·r·d·b + n_kv·(S/c)·d·b + 2·n_kv·(budget + outliers + local + generated)·d·b; DRAM "
       "n_kv·S·d·b"};
   d.differences = {
-      "keys before RoPE are had by turning the trace's keys back, with the frequencies of its model where "
-      "configs/models "
-      "has it, else of rope_theta alone",
+      "keys before RoPE are computed by rotating the trace's keys back, with the frequencies of its model if "
+      "configs/models has it, otherwise with rope_theta alone",
       "48 outlier chunks, as released for a budget of 2048, whatever the budget",
       "the number of chunks is not rounded to a multiple of 8",
-      "the released code divides scores by √128 whatever the head dimension is",
-      "tokens factorised anew are no candidates: the replay selects among the prompt's chunks",
-      "a budget of all tokens ever there leaves the cache on the GPU as it is"};
+      "the released code divides scores by √128 for all head dimensions",
+      "tokens factorised later are not candidates: the replay selects among the prompt's chunks",
+      "a budget that covers all tokens keeps the uncompressed cache on the GPU"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     Setting s = fields().read(values);
     s.covers_all = s.budget >= lengths.bound();
     return BudgetRule{.tokens = s.chosen(lengths.prompt_tokens) * s.page,
-                      .beside = s.exact(lengths.prompt_tokens),
+                      .extra = s.exact(lengths.prompt_tokens),
                       .generated_on_top = true,
                       .counts = BudgetRule::Counts::kSelected};
   };

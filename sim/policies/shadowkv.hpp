@@ -1,4 +1,5 @@
-// ShadowKV's setting, and its work where that depends on how it is run: factorising keys, and bringing what was chosen.
+// ShadowKV's setting, and the work that depends on its implementation: factorising keys, and fetching the selected
+// chunks.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +14,9 @@ struct ShadowSetting {
   int page = 1;
   Group group = Group::kMaxWeights;
   bool covers_all = false;
-  bool operators = false;         // the released class of plain operators, not the one with kernels of its own
-  bool library = false;           // keys are factorised by a library's SVD, not by second moments
-  std::int64_t refactorised = 0;  // generated tokens after which keys are factorised anew; 0: never
+  bool operators = false;         // the released class of PyTorch operators rather than the one with custom kernels
+  bool library = false;           // keys are factorised by a library's SVD rather than by second moments
+  std::int64_t refactorised = 0;  // generated tokens after which keys are factorised again; 0: never
 
   std::int64_t chunks(std::int64_t prompt) const {
     return covers_all ? 0 : std::max<std::int64_t>(0, (prompt - recent) / page);
@@ -24,21 +25,21 @@ struct ShadowSetting {
   std::int64_t chosen(std::int64_t prompt) const {
     return std::min(budget / page, chunks(prompt) - outlier_chunks(prompt));
   }
-  // Prompt tokens that stay as they are: outliers and the local part.
+  // Prompt tokens that are stored exactly: outliers and the local part.
   std::int64_t exact(std::int64_t prompt) const { return prompt - (chunks(prompt) - outlier_chunks(prompt)) * page; }
   double rank_of(const Dims& m) const { return std::min(static_cast<double>(rank), m.kv_heads * m.d); }
 };
 
-// Factors of the keys of `batch` sequences of `tokens`, on the compute stream after `after`. share: of a factorisation
-// that comes round only every so many steps.
+// Adds the factorisation of the keys of `batch` sequences of `tokens`, on the compute stream after `after`. share: of
+// one factorisation, if it happens only every few steps.
 void factorise_keys(const ShadowSetting& setting, const Dims& m, double batch, double tokens, double share,
                     LayerOps& ops, graph::OpId after);
-// Values of the chosen chunks from the host and their keys from the factor, after the choice; the op after which both
-// lie in the buffers.
+// Fetches the values of the selected chunks from the host and reconstructs their keys from the factor, after the
+// selection. Returns the op after which both are in the buffers.
 graph::OpId bring_chosen(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops, graph::OpId after);
-// The prompt's values to the host, once they exist.
+// Copies the prompt's values to the host once they exist.
 void values_to_host(const ShadowSetting& setting, const PrefillLayer& shape, LayerOps& ops);
-// From the query to the chosen chunks.
+// Adds the work from the query to the selected chunks.
 graph::OpId choose_chunks(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops);
 
 }  // namespace kvcast::policy

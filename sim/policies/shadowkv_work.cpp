@@ -1,14 +1,14 @@
-// Kernels: bytedance/ShadowKV, class ShadowKVCache_CPU, released for chunks of 8 tokens. Missing values come
-// over the bus while the keys are rebuilt, and chunks of the last step move within the GPU.
+// Kernels: bytedance/ShadowKV, class ShadowKVCache_CPU, released for chunks of 8 tokens. Missing values are copied over
+// the link while the keys are reconstructed, and chunks of the last step move within the GPU.
 //
-// Operators: class ShadowKVCache of the same file, PyTorch alone and for chunks of any length, with its values where
-// they belong, in host memory: nothing is kept from step to step. Token positions go to the host, which gathers the
-// values there and copies the result, pageable memory, to the GPU; only then are the keys' rows gathered, multiplied,
-// turned and copied into their buffer.
+// Operators: class ShadowKVCache of the same file, which uses PyTorch only and chunks of any length, with its values in
+// host memory. Nothing is kept from step to step. Token positions are copied to the host, which gathers the values and
+// copies the result, in pageable memory, to the GPU; only then are the keys' rows gathered, multiplied, rotated and
+// copied into their buffer.
 //
 // Library: both classes call torch.svd on the keys in single precision, one sequence after the other (cuSOLVER), and
 // wait for its error code. A thin SVD by QR takes 6·m·n² + 20·n³ flops (Golub and Van Loan, Matrix Computations,
-// section 8.6): the first part in products, the second in steps that wait for each other.
+// section 8.6): the first term in products, the second in steps that wait for each other.
 #include "policies/shadowkv.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/host_attention.hpp"
@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kPositionBytes = 8;  // PyTorch's indices
 
-// Operators that read and write `bytes` each.
+// Adds operators that read and write `bytes` each.
 OpId passes(LayerOps& ops, std::initializer_list<const char*> labels, double bytes, OpId after) {
   for (const char* label : labels) {
     after = ops.kernel(Lane::kCompute, Kind::kIndex, label, Kernel{KernelClass::kElementwise, bytes, bytes}, {after});
@@ -68,7 +68,7 @@ OpId rebuild_keys(const ShadowSetting& s, const Dims& m, double tokens, LayerOps
     return passes(ops, {"keys cos", "negate half", "join halves", "rotated keys sin", "sum of both", "keys to buffer"},
                   keys, op);
   }
-  return ops.kernel(Lane::kCompute, Kind::kIndex, "RoPE of rebuilt keys",
+  return ops.kernel(Lane::kCompute, Kind::kIndex, "RoPE of reconstructed keys",
                     Kernel{KernelClass::kElementwise, keys, keys, 3 * tokens * m.d}, {op});
 }
 
@@ -79,7 +79,7 @@ OpId bring_by_operators(const ShadowSetting& s, const DecodeLayer& shape, LayerO
   const OpId op =
       passes(ops, {"chunk numbers", "times chunk length", "token positions"}, tokens * kPositionBytes, after);
   const OpId sent = send_to_host("token positions", tokens * kPositionBytes, ops, op);
-  // What is gathered is read and written.
+  // Gathered data are read and written.
   graph::CpuWork gather;
   gather.items = heads;
   gather.bytes_per_item = 2 * bytes / heads;
@@ -154,7 +154,7 @@ OpId choose_chunks(const ShadowSetting& setting, const DecodeLayer& shape, Layer
   const double wanted = shape.sum(&HeadCounts::candidates) / setting.page / static_cast<double>(shape.heads.size());
   OpId op = ops.ready();
   if (setting.operators) {
-    // They stand between the product and the maximum over the group; one after the other, they cost the same here.
+    // These precede the maximum over the group; in sequence they cost the same here.
     const double scores = scored * m.group * kScoreBytes;
     op = passes(ops, {"scale scores", "softmax of scores", "convert scores"}, scores, op);
   }

@@ -1,12 +1,12 @@
 // SnapKV (Li et al., 2024, arXiv 2404.14469).
 //
-// Idea: what the end of the prompt attends to is what the answer will attend to.
-// Selection, once after the prompt: the last `window` queries' softmax weights summed over rows, reduced over the
-//   group, pooled along positions; the best budget − window positions stay, and the window itself. Generated tokens are
-//   never evicted. A prompt of at most `budget` tokens stays whole.
-// Cost: prefill: window scores (flops 2·n_q·w·S·d, keys read once, scores n_q·w·S·4 bytes written and read twice),
-//   top-k, compaction of the kept tokens; decode: 2·n_kv·(budget + T)·d·b, per head n_q instead of n_kv.
-// Storage: 2·n_kv·(budget + T)·d·b; per head every query head keeps its own copy, n_q instead of n_kv.
+// Idea: the answer attends to the same tokens as the end of the prompt.
+// Selection, once after the prompt: the last `window` queries' softmax weights, summed over rows, reduced over the
+// group, pooled along positions. The best budget − window positions and the window itself are kept. Generated tokens
+// are never evicted. A prompt of at most `budget` tokens is not compressed.
+// Cost of the prefill: window scores (flops 2·n_q·w·S·d, keys read once, scores n_q·w·S·4 bytes written and read
+// twice), top-k, compaction of the kept tokens. Decode: 2·n_kv·(budget + T)·d·b; per head, n_q instead of n_kv.
+// Storage: 2·n_kv·(budget + T)·d·b; per head every query head has its own copy, n_q instead of n_kv.
 #include "policy_parts/prompt_eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
@@ -15,13 +15,13 @@ namespace kvcast::policy {
 Descriptor describe_snapkv() {
   Descriptor d;
   d.name = "snapkv";
-  d.sentence = "Keeps the prompt tokens that the last prompt queries attend to, and everything generated.";
+  d.sentence = "Keeps the prompt tokens to which the last prompt queries attend, and all generated tokens.";
   d.category = "drop";
   d.paper = "Li et al., SnapKV, 2024 (arXiv 2404.14469)";
   describe_prompt_eviction(
       d, prompt_eviction_fields(32, "max", 7, {"sum_weights", "mean_weights", "max_weights", "per_head"}), {}, false);
-  d.budget_convention = "retained: of the prompt, the window included; generated tokens come on top";
-  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b a step (n_q instead of n_kv per head)",
+  d.budget_convention = "retained: prompt tokens, including the window; generated tokens are kept in addition";
+  d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step (n_q instead of n_kv per head)",
                 "storage: the same number of bytes"};
   d.differences = {"the released code selects per query head and stores a copy for each: group: per_head",
                    "defaults are those of its LongBench settings (window 32, max pooling over 7)"};

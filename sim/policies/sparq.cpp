@@ -1,15 +1,18 @@
 // SparQ attention (Ribar et al., "SparQ Attention: Bandwidth-Efficient LLM Inference", ICML 2024, arXiv 2312.04985,
 // algorithm 1; code: graphcore-research/llm-inference-research).
 //
-// Idea: the few dimensions in which a query is large decide most of its scores; what is left out is answered by the
-//   mean value.
-// Selection, each step, for every KV head: (1) i1 = the r dimensions with the largest Σ_heads |q|; (2) every query head
-//   estimates ŝ = softmax(q[i1]·K[i1] / √(d·‖q[i1]‖₁ / ‖q‖₁)); (3) the logits are summed over the group, the last
-//   `recent` tokens go first, and the best k + 1 tokens are taken: k = budget, and the current token's pair is at hand.
-// Output: α·softmax(q·K/√d)·V over these + (1 − α)·v̄, with α = Σ ŝ of the tokens taken and v̄ the mean of all values.
-// Cost: Σ|q| and its top-r; n_kv·L·r·b read, contiguous where a second copy of the keys lies dimension by dimension,
-//   else r of d elements a row; top-k over L; attention 2·n_kv·(k + 1)·d·b; α from the scores; v̄. All serial.
+// Idea: the few dimensions in which a query is large determine most of its scores; the mean value replaces the omitted
+// tokens.
+// Selection in each step, for every KV head: (1) i1 = the r dimensions with the largest Σ_heads |q|. (2) Every query
+// head estimates ŝ = softmax(q[i1]·K[i1] / √(d·‖q[i1]‖₁ / ‖q‖₁)). (3) The logits are summed over the group, the last
+// `recent` tokens are selected first, and then the best, k + 1 tokens in all: k = budget, plus the current token.
+// Output: α·softmax(q·K/√d)·V over these + (1 − α)·v̄, with α = Σ ŝ of the selected tokens and v̄ the mean of all
+// values.
+// Cost: Σ|q| and its top-r; n_kv·L·r·b read, contiguously from a second copy of the keys stored dimension by dimension,
+// otherwise r of d elements per row; top-k over L; attention 2·n_kv·(k + 1)·d·b; α from the scores; v̄. All in
+// sequence.
 // Storage: 3·n_kv·L·d·b with the second copy, 2·n_kv·L·d·b without; v̄ n_kv·d·b.
+//
 // budget_convention traffic (RocketKV's comparison, arXiv 2502.14051, section 3.6): r = d·t / S_max, k = ⌊t / 2⌋.
 #include <algorithm>
 #include <cmath>
@@ -30,17 +33,17 @@ using graph::Kind;
 using graph::Lane;
 
 struct Setting {
-  std::int64_t budget = 0;  // a step with no more tokens than this reads all of them
+  std::int64_t budget = 0;  // a step with at most this many tokens reads all of them
   std::int64_t tokens = 0;  // k
   std::int64_t recent = 0;
-  std::int64_t dims = 0;   // r, where it is given; at most the head dimension
-  std::int64_t bound = 0;  // else S_max, of which the budget is a share: r of d
+  std::int64_t dims = 0;   // r, if it is given; at most the head dimension
+  std::int64_t bound = 0;  // otherwise S_max: r / d is the budget's share of it
   Group group = Group::kSumScores;
   bool mean_value = true, second_copy = true, covers_all = false;
 
   std::int64_t dims_of(int head_dim) const {
     if (bound == 0) return std::min<std::int64_t>(dims, head_dim);
-    // Halves go to the even number, as Python's round has them.
+    // Rounds halves to even, like Python's round.
     const double share = static_cast<double>(budget) * head_dim / static_cast<double>(bound);
     return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::nearbyint(share)), 1, head_dim);
   }
@@ -96,7 +99,7 @@ class SparqHead final : public HeadRetrieval {
     return layer_.decode_query(kv_head_ * static_cast<int>(members_) + static_cast<int>(member), t);
   }
 
-  // The query, scaled, with zeros in the dimensions that are not read.
+  // The scaled query, with zeros in the dimensions that are not read.
   void write_query(int t, std::size_t member, std::span<float> out) const {
     const float* const q = query(t, member);
     float all = 0, chosen = 0;
@@ -111,7 +114,7 @@ class SparqHead final : public HeadRetrieval {
     for (float& x : out) x *= scale;
   }
 
-  // Logits of every query head over the list, and their agreement.
+  // Computes logits of every query head over the list, and their reduction over the group.
   void estimate(int t, std::size_t n) {
     for (std::size_t g = 0; g < members_; ++g) {
       const std::span<const float> all = products_.row(t, g);
@@ -120,7 +123,7 @@ class SparqHead final : public HeadRetrieval {
         rows_[g][i] = all[static_cast<std::size_t>(tokens_.position(static_cast<std::int64_t>(i)))];
       }
     }
-    // Weights of the group are made in place; what α needs is kept apart.
+    // The group's weights are computed in place on a copy, because α needs the logits.
     work_ = rows_;
     const std::vector<std::span<float>> views(work_.begin(), work_.end());
     reduced_.resize(n);
@@ -216,7 +219,7 @@ class Sparq final : public Retrieval {
   Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1}; }
 
  private:
-  // The new key goes to the second copy, the new value into the mean.
+  // Adds the new key to the second copy and the new value to the mean.
   graph::OpId append(const DecodeLayer& shape, LayerOps& ops) const {
     const Dims m(*shape.model);
     const double row = shape.batch * m.kv_heads * m.row();
@@ -227,7 +230,7 @@ class Sparq final : public Retrieval {
     return ops.kernel(Lane::kCompute, Kind::kIndex, "append to key copy and mean value", work, {ops.ready()});
   }
 
-  // Without the second copy a row's r elements are picked one by one.
+  // Without the second copy a row's r elements are gathered one at a time.
   graph::OpId estimate(const DecodeLayer& shape, double scored, double dims, LayerOps& ops, graph::OpId after) const {
     const Dims m(*shape.model);
     if (!s_.second_copy) {
@@ -245,7 +248,7 @@ class Sparq final : public Retrieval {
     const double logits = scored * m.group, outputs = shape.batch * m.q_heads;
     Kernel mass{KernelClass::kReduce, logits * kScoreBytes, outputs * kScoreBytes};
     mass.flops = 2 * logits;
-    after = ops.kernel(Lane::kCompute, Kind::kScore, "mass of the selected", mass, {after});
+    after = ops.kernel(Lane::kCompute, Kind::kScore, "mass of selected tokens", mass, {after});
     Kernel mix{KernelClass::kElementwise, (outputs + shape.batch * m.kv_heads) * m.row(), outputs * m.row()};
     mix.flops = 3 * outputs * m.d;
     return ops.kernel(Lane::kCompute, Kind::kAttention, "add mean value", mix, {after});
@@ -258,20 +261,21 @@ const Fields<Setting>& fields() {
   using S = Setting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("k: tokens attended to beside the current one"), &S::budget)
-          .add(whole("dims", 32, "dimensions", "r: head dimensions that the estimate reads, at most all", 1, 65536),
+          .add(budget_parameter("k: tokens attended to in addition to the current one"), &S::budget)
+          .add(whole("dims", 32, "dimensions", "r: head dimensions read by the estimate, at most the head dimension", 1,
+                     65536),
                &S::dims)
-          .add(whole("recent", 0, "tokens", "last tokens always attended to, the current one included"), &S::recent)
+          .add(whole("recent", 0, "tokens", "last tokens always attended to, including the current one"), &S::recent)
           .add(group_parameter(
                    {"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights"}),
                &S::group)
-          .add(flag("mean_value", true, "give the estimated mass of the tokens left out to the mean of all values"),
+          .add(flag("mean_value", true, "weight the mean of all values by the estimated mass of the omitted tokens"),
                &S::mean_value)
           .add(choice("keys", {"stored_twice", "stored_once"},
-                      "a second copy of the keys, dimension by dimension, that is read without gaps, or none"),
+                      "storage of keys: with a second copy by dimension, which is read contiguously, or without"),
                &S::second_copy, {true, false})
           .add(choice("budget_convention", {"attended", "traffic"},
-                      "whether the budget counts the tokens attended to, or all traffic in units of a token"));
+                      "quantity that the budget counts: tokens attended to, or all traffic in units of a token"));
   return all;
 }
 
@@ -281,14 +285,14 @@ Stages make(const ParameterValues& values, const Lengths& lengths) {
   s.covers_all = s.budget >= lengths.bound();
   if (values.text("budget_convention") == "traffic") {
     if (values.given("dims")) {
-      throw UserError(values.where("dims"), "under the traffic convention the dimensions follow from the budget");
+      throw UserError(values.where("dims"), "under the traffic convention the budget determines dims");
     }
     s.tokens = s.budget / 2;
     s.bound = lengths.bound();
   }
   if (s.recent > s.tokens + 1 && !s.covers_all) {
     throw UserError(values.where("recent"),
-                    fmt::format("recent ({}) must fit into the {} tokens attended to", s.recent, s.tokens + 1));
+                    fmt::format("recent ({}) exceeds the {} tokens attended to", s.recent, s.tokens + 1));
   }
   return {keep_all(), std::make_unique<Sparq>(s)};
 }
@@ -299,22 +303,22 @@ Descriptor describe_sparq() {
   Descriptor d;
   d.name = "sparq";
   d.sentence =
-      "Keeps everything on the GPU, finds tokens by the few dimensions in which the query is large, and fills in the "
-      "mean value for the rest.";
+      "Keeps everything on the GPU, finds tokens by the few dimensions in which the query is large, and uses the mean "
+      "value for the others.";
   d.category = "retrieval (GPU)";
   d.paper = "Ribar et al., SparQ Attention, ICML 2024 (arXiv 2312.04985)";
   d.parameters = fields().parameters();
   d.budget_convention =
-      "attended: budget + 1 tokens, for the current token's pair is at hand; traffic: r = d·budget / S_max dimensions "
-      "and ⌊budget / 2⌋ + 1 tokens";
-  d.formulas = {"traffic: n_kv·L·r·b + 2·n_kv·(k + 1)·d·b a step", "storage: 3·n_kv·L·d·b + n_kv·d·b"};
-  d.differences = {"the local window is 0 by default; the paper's runs give it a part of k: recent",
-                   "keys stored twice cost 1.5 times the cache; RocketKV's table of storage counts 2"};
+      "attended: budget + 1 tokens, including the current one; traffic: r = d·budget / S_max dimensions and ⌊budget / "
+      "2⌋ + 1 tokens";
+  d.formulas = {"traffic: n_kv·L·r·b + 2·n_kv·(k + 1)·d·b per step", "storage: 3·n_kv·L·d·b + n_kv·d·b"};
+  d.differences = {"the local window is 0 by default; in the paper's runs it is a part of k: recent",
+                   "keys stored twice take 1.5 times the memory of the cache; RocketKV's table of storage counts 2"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     const std::int64_t budget = values.integer("budget");
     const bool traffic = values.text("budget_convention") == "traffic";
     BudgetRule rule = chooses(budget, traffic ? budget / 2 : budget, 0, lengths.prompt_tokens);
-    rule.beside = 1;
+    rule.extra = 1;
     if (traffic) rule.counts = BudgetRule::Counts::kTraffic;
     return rule;
   };

@@ -1,16 +1,17 @@
 // Squeezed Attention (Hooper et al., "Squeezed Attention: Accelerating Long Context Length LLM Inference", 2024, arXiv
 // 2411.09688; code: SqueezeAILab/SqueezedAttention).
 //
-// Idea: keys of a fixed context fall into clusters; a query reads the clusters whose estimated attention is large, as
-//   many as there are: the number of keys follows from the query, not from a budget.
-// Offline, for every KV head: k-means by direction of the context's keys but for the last `window`; centroid = mean of
-//   the members as they are; N_c = centroid_share · (F − window).
-// Threshold: for the last `window` queries, S_c = mean of e^{q·c/√d} / Σ_c' n_c' e^{q·c'/√d}, largest over the group;
-//   every key has its cluster's; one quantile (`sparsity`) over all keys of all heads and captured layers.
-// Selection, each step: S_c of the query, largest over the group; keys of clusters above the threshold, the window's
-//   keys and all generated ones.
-// Cost: centroids twice (once for the sum, once for the scores) 2·n_kv·N_c·d·b; labels n_kv·F·4 to list the keys;
-//   attention 2·n_kv·kept·d·b. All serial.
+// Idea: keys of a fixed context form clusters. A query reads the clusters whose estimated attention is large, so that
+// the number of keys follows from the query and not from a budget.
+// Offline, for every KV head: k-means by direction of the context's keys except the last `window`; centroid = mean of
+// the unnormalised members; N_c = centroid_share · (F − window).
+// Threshold: for the last `window` queries, S_c = mean of e^{q·c/√d} / Σ_c' n_c' e^{q·c'/√d}, maximum over the group.
+// Every key has its cluster's score, and the threshold is one quantile (`sparsity`) over all keys of all heads and
+// captured layers.
+// Selection in each step: S_c of the query, maximum over the group; keys of clusters above the threshold, the window's
+// keys and all generated ones.
+// Cost: centroids twice (for the sum and for the scores) 2·n_kv·N_c·d·b; labels n_kv·F·4 to list the keys; attention
+// 2·n_kv·kept·d·b. All in sequence.
 // Storage: 2·n_kv·L·d·b + n_kv·N_c·d·b + labels n_kv·F·4.
 #include <algorithm>
 #include <cmath>
@@ -37,7 +38,7 @@ struct Setting {
   bool online = false;
   std::uint64_t seed = 0;
 
-  // Keys that are clustered, and the number of clusters.
+  // Number of clustered keys, and number of clusters.
   std::int64_t clustered(std::int64_t prompt) const { return std::max<std::int64_t>(0, prompt - window); }
   std::int64_t clusters(std::int64_t prompt) const {
     const std::int64_t keys = clustered(prompt);
@@ -46,7 +47,7 @@ struct Setting {
   }
 };
 
-// Products of queries with centroids, [queries × clusters], become their share of S_c and are added to `mean`.
+// Converts products of queries with centroids, [queries × clusters], to their shares of S_c, and adds these to `mean`.
 void add_estimates(const Clusters& clusters, std::span<float> products, std::size_t d, std::vector<float>& mean) {
   const std::size_t n = clusters.sizes.size(), queries = products.size() / n;
   const float scale = 1.0f / std::sqrt(static_cast<float>(d));
@@ -60,7 +61,7 @@ void add_estimates(const Clusters& clusters, std::span<float> products, std::siz
   }
 }
 
-// S_c of each cluster, mean over the rows of each query head, largest over the heads.
+// S_c of each cluster, mean over the rows of each query head, maximum over the heads.
 std::vector<float> estimate(const Clusters& clusters, std::span<const MatrixView> heads) {
   const std::size_t n = clusters.sizes.size(), d = heads[0].cols;
   std::vector<float> best(n), products;
@@ -74,7 +75,7 @@ std::vector<float> estimate(const Clusters& clusters, std::span<const MatrixView
   return best;
 }
 
-// One layer's clusters by KV head, and the score that the last prompt queries give each.
+// One layer's clusters by KV head, and the scores that the last prompt queries give them.
 struct Index {
   std::vector<Clusters> heads;
   std::vector<std::vector<float>> scores;
@@ -99,9 +100,9 @@ Index build(const LayerInput& input, const Setting& s) {
   return index;
 }
 
-// The quantile, between neighbours by their distance, of the scores of all keys.
+// The quantile of the scores of all keys, interpolated linearly.
 float quantile(std::span<const Index* const> layers, double share) {
-  std::vector<std::pair<float, std::int64_t>> scores;  // of a cluster, and how many keys have it
+  std::vector<std::pair<float, std::int64_t>> scores;  // score of a cluster, and number of keys in it
   std::int64_t keys = 0;
   for (const Index* layer : layers) {
     for (std::size_t h = 0; h < layer->heads.size(); ++h) {
@@ -207,7 +208,7 @@ class SqueezedAttention final : public Policy {
     threshold_ = quantile(all, s_.sparsity);
   }
 
-  // Without a survey the layer's own keys alone give the threshold.
+  // Without a survey the layer's own keys determine the threshold.
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     if (s_.sparsity == 0) return std::make_unique<SqueezedSelector>(layer, std::make_shared<Index>(), s_, 0.0f);
     const auto found = indices_.find(layer.layer().id());
@@ -221,7 +222,7 @@ class SqueezedAttention final : public Policy {
     const Dims m(*shape.model);
     const auto keys = static_cast<double>(s_.clustered(shape.prompt_tokens));
     if (!s_.online || keys == 0 || s_.sparsity == 0) return;
-    // The released code hands keys in single precision to cuML, whose kernel finds the nearest centroid (fusedL2NN of
+    // The released code passes keys in single precision to cuML, whose kernel finds the nearest centroid (fusedL2NN of
     // RAFT) without writing distances.
     constexpr double kSingle = 4;
     const double heads = shape.batch * m.kv_heads, rows = heads * keys, row = m.d * kSingle;
@@ -274,7 +275,7 @@ class SqueezedAttention final : public Policy {
 
  private:
   Setting s_;
-  std::map<int, std::shared_ptr<const Index>> indices_;  // by layer, once surveyed
+  std::map<int, std::shared_ptr<const Index>> indices_;  // by layer, after the survey
   float threshold_ = 0;
 };
 
@@ -283,19 +284,18 @@ const Fields<Setting>& fields() {
   static const Fields<S> all =
       Fields<S>()
           .add(real("sparsity", 0.7,
-                    "share of the context's keys below the threshold, judged by the last prompt queries; 0: all are "
-                    "read"),
+                    "share of the context's keys below the threshold, by the last prompt queries; 0: all are read"),
                &S::sparsity)
-          .add(real("centroid_share", 0.05, "clusters a clustered key", 1e-6), &S::share)
+          .add(real("centroid_share", 0.05, "clusters per clustered key", 1e-6), &S::share)
           .add(whole("window", 100, "queries",
-                     "last prompt queries that set the threshold; their keys are not clustered and always read", 1,
-                     65536),
+                     "last prompt queries, which set the threshold; their keys are not clustered and are always read",
+                     1, 65536),
                &S::window)
-          .add(whole("iterations", 10, "", "rounds of k-means, at most", 1, 1000), &S::iterations)
-          .add(whole("seed", 1, "", "draws the keys k-means starts from"), &S::seed)
+          .add(whole("iterations", 10, "", "largest number of k-means rounds", 1, 1000), &S::iterations)
+          .add(whole("seed", 1, "", "seed of the initial keys of k-means"), &S::seed)
           .add(choice("clustering", {"offline", "online"},
-                      "whether clusters are there before the request (a context known in advance) or are made in "
-                      "prefill; a matter of cost alone"),
+                      "time of clustering: before the request (a context known in advance) or in the prefill; affects "
+                      "the cost only"),
                &S::online);
   return all;
 }
@@ -306,18 +306,20 @@ Descriptor describe_squeezed_attention() {
   Descriptor d;
   d.name = "squeezed_attention";
   d.sentence =
-      "Keeps everything on the GPU and reads the clusters of the prompt's keys whose estimated attention passes a "
-      "threshold, however many there are.";
+      "Keeps everything on the GPU and reads all clusters of the prompt's keys whose estimated attention exceeds a "
+      "threshold.";
   d.category = "retrieval (GPU)";
   d.paper = "Hooper et al., Squeezed Attention, 2024 (arXiv 2411.09688)";
   d.parameters = fields().parameters();
-  d.formulas = {"traffic: 2·n_kv·N_c·d·b + 4·n_kv·F + 2·n_kv·kept·d·b a step",
+  d.formulas = {"traffic: 2·n_kv·N_c·d·b + 4·n_kv·F + 2·n_kv·kept·d·b per step",
                 "storage: 2·n_kv·L·d·b + n_kv·N_c·d·b + 4·n_kv·F"};
   d.differences = {
-      "selects for a KV head by the largest estimate of its query heads; the released code is for multi-head attention",
-      "k-means starts from randomly drawn keys and makes 10 rounds; the released code starts by k-means++ and makes up "
+      "selects for each KV head by the largest estimate of its query heads; the released code is for multi-head "
+      "attention",
+      "k-means starts from randomly drawn keys and runs 10 rounds; the released code starts with k-means++ and runs up "
       "to 300",
-      "one level of clusters; the paper's second, coarser level is left out", "the whole prompt is the fixed context"};
+      "one level of clusters; the paper's second, coarser level is not modelled",
+      "the whole prompt is the fixed context"};
   d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
     return std::make_unique<SqueezedAttention>(fields().read(values));
   };

@@ -1,11 +1,12 @@
 // StreamingLLM (Xiao et al., "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, arXiv 2309.17453).
 //
-// Idea: the first tokens soak up attention that has nowhere to go; keep them and a sliding window, drop the rest.
-// Selection: positions [0, sink) and the last `recent`, the current token included; every head the same. A token leaves
-//   before the step's attention, so that a step reads at most sink + recent tokens.
-// Cost: reads 2·n_kv·(sink + recent)·d·b; a ring buffer makes eviction free. Storage: the same.
-// The original keeps keys before RoPE and numbers positions within the cache; traces hold keys after RoPE at their true
-// positions, so that re-rotation is not modelled.
+// Idea: the first tokens absorb attention that other tokens do not need; keep them and a sliding window, drop the rest.
+// Selection: positions [0, sink) and the last `recent`, including the current token; the same in every head. A token is
+// evicted before the step's attention, so that a step reads at most sink + recent tokens.
+// Cost: reads 2·n_kv·(sink + recent)·d·b; in a ring buffer eviction is free.
+// Storage: the same.
+// The original keeps keys before RoPE and numbers positions within the cache. Traces contain keys after RoPE at their
+// true positions, so that this is not modelled.
 #include <algorithm>
 #include <numeric>
 
@@ -19,7 +20,7 @@ namespace {
 
 struct StreamingSetting {
   std::int64_t budget = 0, sink = 0, recent = 0, block = 0;
-  bool covers_all = false;  // the budget holds every token that will ever be there
+  bool covers_all = false;  // the budget covers every token of the sequence
 };
 
 class StreamingSelector final : public Selector {
@@ -33,8 +34,7 @@ class StreamingSelector final : public Selector {
     const std::int64_t tokens = info_.prompt_tokens + t + 1;
     fill(tokens, out);
     if (tokens <= sink_ + recent_) return;
-    // The token that slides out of the window to make room for the current one; with recent = 0, the current one
-    // itself.
+    // The token that leaves the window to make room for the current one; with recent = 0, the current one itself.
     for (HeadSelection& head : out.heads) head.evicted.push_back(static_cast<std::int32_t>(tokens - 1 - recent_));
   }
 
@@ -64,7 +64,7 @@ class StreamingLlm final : public Policy {
     ops.done(ops.attention(attention_over(shape, 0), {ops.ready()}));
   }
 
-  // In blocks, what slid out of the window is gone before the next one comes.
+  // In blocks, tokens that left the window are evicted before the next block.
   PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.budget}; }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
@@ -82,15 +82,15 @@ const Fields<StreamingSetting>& fields() {
   using S = StreamingSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens kept a KV head, sink + recent"), &S::budget)
+          .add(budget_parameter("tokens kept per KV head, sink + recent"), &S::budget)
           .add(whole("sink", 4, "tokens", "first tokens kept"), &S::sink)
-          .add(whole_or("recent", "budget-sink", "tokens", "last tokens kept, the current one included", 0, 1e9),
+          .add(whole_or("recent", "budget-sink", "tokens", "last tokens kept, including the current one", 0, 1e9),
                &S::recent)
           .add(block_parameter(), &S::block);
   return all;
 }
 
-// Two of budget, sink and recent say what the third is.
+// Two of budget, sink and recent determine the third.
 StreamingSetting read_setting(const ParameterValues& values) {
   StreamingSetting s = fields().read(values);
   const bool recent_given = !values.is_text("recent");
@@ -99,7 +99,7 @@ StreamingSetting read_setting(const ParameterValues& values) {
   if (!recent_given) s.recent = s.budget - s.sink;
   if (s.sink < 0 || s.recent < 0 || s.sink + s.recent != s.budget) {
     throw UserError(values.where(recent_given ? "recent" : "budget"),
-                    fmt::format("budget ({}) must be sink ({}) + recent ({})", s.budget, s.sink, s.recent));
+                    fmt::format("budget ({}) must equal sink ({}) + recent ({})", s.budget, s.sink, s.recent));
   }
   return s;
 }
@@ -109,12 +109,12 @@ StreamingSetting read_setting(const ParameterValues& values) {
 Descriptor describe_streaming_llm() {
   Descriptor d;
   d.name = "streaming_llm";
-  d.sentence = "Keeps the first tokens and a sliding window; whatever lies between is gone for good.";
+  d.sentence = "Keeps the first tokens and a sliding window, and drops all others for good.";
   d.category = "drop";
   d.paper = "Xiao et al., StreamingLLM, ICLR 2024 (arXiv 2309.17453)";
   d.parameters = fields().parameters();
-  d.budget_convention = "retained: sink + recent, the current token included";
-  d.formulas = {"traffic: 2·n_kv·min(L, sink + recent)·d·b a step", "storage: 2·n_kv·min(L, sink + recent)·d·b"};
+  d.budget_convention = "retained: sink + recent, including the current token";
+  d.formulas = {"traffic: 2·n_kv·min(L, sink + recent)·d·b per step", "storage: 2·n_kv·min(L, sink + recent)·d·b"};
   d.differences = {"keys stay at their own positions; the original re-rotates them to positions within the cache"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     return BudgetRule{.tokens = read_setting(values).budget, .counts = BudgetRule::Counts::kRetained};

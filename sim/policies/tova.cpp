@@ -1,12 +1,12 @@
 // TOVA (Oren et al., "Transformers are Multi-State RNNs", 2024, arXiv 2401.06104).
 //
-// Idea: what the latest query does not look at can go.
-// Selection: after the prompt, and after each step, the weights of the last query alone, averaged over all query heads
-//   of the layer (`scope: layer`): the budget's worth of best tokens stay, the same in every head; `scope: group`
-//   averages over each KV head's query heads. No sink and nothing recent is protected by default. A step attends to
-//   budget + 1 tokens, then evicts one.
-// Cost: prompt: one query row a head, 2·n_q·S·d FLOP, keys read once, one top-k; step: weights written (n_q·N·4 bytes)
-//   and averaged, argmin, the free slot is written over.
+// Idea: tokens to which the latest query does not attend can be evicted.
+// Selection: after the prompt, and after each step, by the weights of the last query alone, averaged over all query
+// heads of the layer (`scope: layer`). The `budget` best tokens stay, the same in every head; `scope: group` averages
+// over each KV head's query heads. No sink and no recent tokens are protected by default. A step attends to budget + 1
+// tokens, then evicts one.
+// Cost of the prompt: one query row per head, 2·n_q·S·d FLOP, keys read once, one top-k. Step: weights written (n_q·N·4
+// bytes) and averaged, argmin, the free slot overwritten.
 // Storage: 2·n_kv·(budget + 1)·d·b.
 #include <algorithm>
 
@@ -22,7 +22,7 @@ struct TovaSetting {
   Quota quota;
   std::int64_t block = 0;
   bool whole_layer = true;
-  bool covers_all = false;  // the budget holds every token that will ever be there
+  bool covers_all = false;  // the budget covers every token of the sequence
 };
 
 class TovaRule final : public EvictionRule {
@@ -49,7 +49,7 @@ class TovaRule final : public EvictionRule {
   }
 
  private:
-  // weigh(q head, list) leaves the last query's weights in weights_.
+  // weigh(q head, list) writes the last query's weights to weights_.
   template <typename Weigh>
   void evict(std::vector<Held>& held, const Weigh& weigh) {
     if (static_cast<std::int64_t>(held[0].size()) <= s_.quota.budget) return;
@@ -95,7 +95,7 @@ class Tova final : public Policy {
     graph::OpId op = ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "last query's weights", row, {ops.ready()});
     graph::Kernel mean{graph::KernelClass::kReduce, times * m.q_heads * n * kScoreBytes,
                        times * lists(*shape.model) * n * kScoreBytes};
-    mean.flops = times * m.q_heads * n * 5;  // largest, difference and exponential, sum, division, mean
+    mean.flops = times * m.q_heads * n * 5;  // maximum, difference and exponential, sum, division, mean
     op = ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "softmax and mean", mean, {op});
     rank_and_compact(*shape.model, times * lists(*shape.model), times * m.kv_heads, n,
                      static_cast<double>(s_.quota.budget), static_cast<double>(s_.quota.budget), ops, op);
@@ -123,8 +123,9 @@ const Fields<TovaSetting>& fields() {
   using S = TovaSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("tokens held a KV head between steps"), &S::quota, &Quota::budget)
-          .add(choice("scope", {"layer", "group"}, "query heads that agree: all of the layer, or those of a KV head"),
+          .add(budget_parameter("tokens per KV head kept between steps"), &S::quota, &Quota::budget)
+          .add(choice("scope", {"layer", "group"},
+                      "query heads whose weights are averaged: all of the layer, or those of a KV head"),
                &S::whole_layer, {true, false})
           .add(block_parameter(), &S::block)
           .add(sink_parameter(), &S::quota, &Quota::sink)
@@ -137,14 +138,14 @@ const Fields<TovaSetting>& fields() {
 Descriptor describe_tova() {
   Descriptor d;
   d.name = "tova";
-  d.sentence = "Drops what the latest query attends to least, the same tokens in all heads of a layer.";
+  d.sentence = "Drops the tokens to which the latest query attends least, the same ones in all heads of a layer.";
   d.category = "drop";
   d.paper = "Oren et al., Transformers are Multi-State RNNs, 2024 (arXiv 2401.06104)";
   d.parameters = fields().parameters();
-  d.budget_convention = "retained: a step attends to budget + 1 tokens, the current one included, then evicts one";
-  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b a step, and n_q·(budget + 1)·4 of weights written and read",
+  d.budget_convention = "retained: a step attends to budget + 1 tokens, including the current one, then evicts one";
+  d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b per step, and n_q·(budget + 1)·4 of weights written and read",
                 "storage: 2·n_kv·(budget + 1)·d·b"};
-  d.differences = {"the released code compacts the cache at every step; here the free slot is written over",
+  d.differences = {"the released code compacts the cache at every step; here the free slot is overwritten",
                    "kvpress never evicts the last token: recent: 1",
                    "KeyDiff's comparison averages over each KV head's query heads: scope: group"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) { return evicts_always(values.integer("budget")); };

@@ -1,14 +1,14 @@
 // Twilight (Lin et al., "Twilight: Adaptive Attention Sparsity with Hierarchical Top-p Pruning", NeurIPS 2025, arXiv
 // 2502.02770).
 //
-// Idea: how many tokens a query needs differs by head and step; a share of the attention, top-p, says so, a number of
-//   tokens, top-k, does not.
-// Selection, each step: `selector` chooses generously; of what it chose every query head takes the fewest tokens whose
-//   estimated weights, softmax of q·k̂/√d with k̂ the key in `bits` bits (a scale and a minimum a token), add up to at
-//   least `p`. A KV head reads what any of its query heads takes.
-// Cost: the selector's own; the packed keys of what it chose, n_kv·chosen·(d·bits/8 + 4) bytes; a search for the weight
-//   at which the share is reached, `kPasses` passes over the weights; attention 2·n_kv·attended·d·b. A key is packed a
-//   step. All serial.
+// Idea: the number of tokens that a query needs differs by head and step; a share of the attention (top-p) adapts to
+// it, a number of tokens (top-k) does not.
+// Selection in each step: `selector` selects generously. Of its tokens every query head takes the fewest whose
+// estimated weights, softmax of q·k̂/√d with k̂ the key in `bits` bits (a scale and a minimum per token), add up to at
+// least `p`. A KV head reads the tokens that any of its query heads takes.
+// Cost: that of the selector; the packed keys of its selection, n_kv·chosen·(d·bits/8 + 4) bytes; a search for the
+// weight at which the share is reached, `kPasses` passes over the weights; attention 2·n_kv·attended·d·b. One key is
+// packed per step. All in sequence.
 // Storage: the selector's + n_kv·L·(d·bits/8 + 4).
 #include <algorithm>
 #include <cmath>
@@ -30,12 +30,12 @@ using graph::KernelClass;
 using graph::Kind;
 using graph::Lane;
 
-constexpr double kPasses = 16;  // of a binary search for a weight in half precision
+constexpr double kPasses = 16;  // passes of a binary search for a weight in half precision
 
 struct TwilightSetting {
   double p = 0;
   int bits = 4;
-  // A packed key with its scale and minimum.
+  // Bytes of a packed key with its scale and minimum.
   double key_bytes(const Dims& m) const { return m.d * bits / 8 + 4; }
 };
 
@@ -56,7 +56,7 @@ class TwilightHead final : public HeadRetrieval {
     selector_->step(t, out);
     if (!selector_->output(0).empty()) {
       throw UserError(
-          "twilight's selector gives attention outputs of its own, which are not those of the tokens that are left "
+          "twilight's selector computes its own attention outputs, which differ from those of the remaining tokens "
           "(sparq: mean_value: false)");
     }
     const int each = layer_.info().group() / static_cast<int>(out.size());
@@ -73,7 +73,7 @@ class TwilightHead final : public HeadRetrieval {
   }
 
  private:
-  // Marks the fewest of `chosen` whose weights reach the share; among equal weights the lower position.
+  // Marks the fewest of `chosen` whose weights reach the share; ties go to the lower position.
   void take(int t, int member, const std::vector<std::int32_t>& chosen, std::vector<char>& taken) {
     const float* const query = layer_.decode_query(kv_head_ * layer_.info().group() + member, t);
     weights_.clear();
@@ -95,11 +95,11 @@ class TwilightHead final : public HeadRetrieval {
   TwilightSetting s_;
   std::unique_ptr<HeadRetrieval> selector_;
   std::size_t d_ = 0;
-  std::vector<float> packed_, weights_;  // packed_: [positions × d], as the keys come back
+  std::vector<float> packed_, weights_;  // packed_: [positions × d], dequantised keys
   std::vector<std::size_t> order_;
 };
 
-// The selector's work with the pruning before its attention.
+// A selector's work, with the pruning before its attention.
 class PrunedAttention final : public ForwardedOps {
  public:
   PrunedAttention(LayerOps& ops, const DecodeLayer& shape, const TwilightSetting& setting)
@@ -154,14 +154,14 @@ class Twilight final : public Retrieval {
     return items;
   }
 
-  // How many tokens reach the share is the replay's.
+  // The number of tokens that reach the share is that of the replay.
   Growth growth() const override { return {.scored = selector_->growth().scored}; }
 
  private:
   void pack(double keys, const config::Model& model, LayerOps& ops) const {
     const Dims m(model);
     Kernel work{KernelClass::kConvert, keys * m.row(), keys * s_.key_bytes(m)};
-    work.flops = 4 * keys * m.d;  // smallest, largest, scale, round
+    work.flops = 4 * keys * m.d;  // minimum, maximum, scale, rounding
     ops.kernel(Lane::kCompute, Kind::kConvert, "pack keys", work, {ops.ready()});
   }
 
@@ -173,8 +173,8 @@ const Fields<TwilightSetting>& fields() {
   using S = TwilightSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(real("p", 0.85, "share of the estimated attention, over what the selector chose, that is kept"), &S::p)
-          .add(whole("bits", 4, "bits", "of an element of the keys that weights are estimated from", 1, 8), &S::bits);
+          .add(real("p", 0.85, "share of the estimated attention over the selector's tokens that is kept"), &S::p)
+          .add(whole("bits", 4, "bits", "bits of a key's element in the estimate of weights", 1, 8), &S::bits);
   return all;
 }
 
@@ -183,17 +183,16 @@ const Fields<TwilightSetting>& fields() {
 Descriptor describe_twilight() {
   Descriptor d;
   d.name = "twilight";
-  d.sentence = "Reads as few of the tokens that another policy chose as make up a share of the attention.";
+  d.sentence = "Reads the fewest tokens of another policy's selection that make up a share of the attention.";
   d.category = "retrieval (GPU)";
   d.paper = "Lin et al., Twilight, NeurIPS 2025 (arXiv 2502.02770)";
   d.parameters = fields().parameters();
-  d.parameters.push_back(policy_parameter("selector", "quest", "what chooses the tokens that are pruned"));
-  d.formulas = {"traffic: the selector's estimate + n_kv·chosen·(d·bits/8 + 4) + 2·n_kv·attended·d·b a step",
+  d.parameters.push_back(policy_parameter("selector", "quest", "policy whose selection is pruned"));
+  d.formulas = {"traffic: the selector's estimate + n_kv·chosen·(d·bits/8 + 4) + 2·n_kv·attended·d·b per step",
                 "storage: the selector's + n_kv·L·(d·bits/8 + 4)"};
   d.differences = {
-      "the search for the weight at which the share is reached ends at the exact token; the released kernel stops at a "
-      "precision",
-      "attention with a number of tokens of its own for each head is charged as for equal numbers with a longest row"};
+      "the search for the threshold weight ends at the exact token; the released kernel stops at a tolerance",
+      "attention with different numbers of tokens per head is charged by their sum and the longest row"};
   d.stages = [](const ParameterValues& values, const Lengths& lengths) {
     Stages inner = read_stages(values, "selector", lengths);
     if (inner.first->per_query_head()) {

@@ -1,16 +1,16 @@
 // XAttention (Xu et al., "XAttention: Block Sparse Attention with Antidiagonal Scoring", ICML 2025, arXiv 2503.16428;
 // code: mit-han-lab/x-attention).
 //
-// Idea: every line of a block of attention crosses its antidiagonals, so that their sums tell which blocks matter.
-// Selection, each query head: queries and keys are cut into pieces of `stride` tokens, laid end to end, those of a
-//   query piece in reverse, so that one product of σ·d elements is the sum of an antidiagonal; scores over √d·σ, a
-//   causal softmax over the key pieces, summed within blocks of `tile` = 128 tokens. A block of queries computes the
-//   first and its own key block and, while they hold less than `threshold` of its mass, the best of the others.
-//   Decoding is that of `then`: the cache is whole.
-// Cost, a query head: S²·d/σ flops for the estimate, a softmax over S²/(2·σ²) scores, a sort of each row of blocks;
-//   attention 4·d flops for each pair left, as many as the replay counts on the trace, or as `density` says.
-// The trace must hold all prompt queries, unless `density` is given; at most 64 blocks of queries, evenly spaced, are
-// looked at.
+// Idea: every line of a block of attention crosses its antidiagonals, so that their sums show which blocks matter.
+// Selection, for each query head: queries and keys are divided into pieces of `stride` tokens and concatenated, those
+// of a query piece in reverse, so that one product of σ·d elements is the sum of an antidiagonal. Scores over √d·σ, a
+// causal softmax over the key pieces, summed within blocks of `tile` = 128 tokens. A block of queries computes the
+// first and its own key block and, until they contain `threshold` of its mass, the best of the others.
+// Decoding is that of `then`: the cache is complete.
+// Cost per query head: S²·d/σ flops for the estimate, a softmax over S²/(2·σ²) scores, a sort of each row of blocks;
+// attention 4·d flops for each remaining pair, as counted by the replay, or as `density` states.
+// The trace must contain all prompt queries, unless `density` is given; at most 64 blocks of queries, evenly spaced,
+// are examined.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -33,12 +33,12 @@ constexpr std::int64_t kSampledBlocks = 64;
 struct Setting {
   std::int64_t stride = 8, block = 128;
   double threshold = 0.9;
-  std::optional<double> density;  // none: the trace's
+  std::optional<double> density;  // measured on the trace if empty
 };
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Key blocks of one block of queries by mass, after one of the prompt's query heads.
+// Masses of the key blocks of a query block, for one of the prompt's query heads.
 class Estimate {
  public:
   Estimate(const trace::Layer& layer, int q_head, const Setting& setting)
@@ -46,13 +46,13 @@ class Estimate {
     const std::int64_t prompt = layer.info().prompt_tokens;
     wide_ = index(s_.stride) * keys_.cols;
     pieces_ = index((prompt + s_.stride - 1) / s_.stride);
-    laid_keys_.assign(pieces_ * wide_, 0.0f);  // what the prompt lacks in its last piece counts as zeros
+    laid_keys_.assign(pieces_ * wide_, 0.0f);  // the missing tokens of an incomplete last piece are zeros
     for (std::int64_t i = 0; i < prompt; ++i) {
       std::copy_n(keys_.row(index(i)), keys_.cols, laid_keys_.data() + index(i) * keys_.cols);
     }
   }
 
-  // By key block, this one included: whether block number `block` of queries computes it.
+  // Returns for each key block, including its own, whether query block `block` computes it.
   std::vector<char> blocks(std::int64_t block) const {
     std::vector<double> mass = masses(block);
     const double wanted = s_.threshold * std::accumulate(mass.begin(), mass.end(), 0.0);
@@ -174,10 +174,10 @@ const Fields<Setting>& fields() {
           .add(whole("stride", 8, "tokens", "σ: tokens between the antidiagonals that are summed", 1, 65536),
                &S::stride)
           .add(whole("tile", 128, "tokens", "queries and keys of a block, a multiple of stride", 1, 65536), &S::block)
-          .add(real("threshold", 0.9, "share of its estimated mass that a block of queries computes at least"),
+          .add(real("threshold", 0.9, "smallest share of its estimated mass that a block of queries computes"),
                &S::threshold)
           .add(real_or("density", "trace",
-                       "share of the causal pairs computed: as on the trace, or a number taken from elsewhere", 0, 1),
+                       "share of the causal pairs computed: measured on the trace, or a given number", 0, 1),
                &S::density);
   return all;
 }
@@ -187,16 +187,18 @@ const Fields<Setting>& fields() {
 Descriptor describe_xattention() {
   Descriptor d;
   d.name = "xattention";
-  d.sentence = "Computes the blocks of the prompt's attention whose antidiagonals weigh most; decoding is another's.";
+  d.sentence =
+      "Computes the blocks of the prompt's attention whose antidiagonals have the largest sums; another policy handles "
+      "decoding.";
   d.category = "sparse prefill";
   d.paper = "Xu et al., XAttention, ICML 2025 (arXiv 2503.16428)";
   d.parameters = fields().parameters();
-  d.formulas = {"prompt, a query head: S²·d/σ FLOP for the estimate, S²/(2·σ²) scores, 4·d FLOP a pair left",
+  d.formulas = {"prompt, per query head: S²·d/σ FLOP for the estimate, S²/(2·σ²) scores, 4·d FLOP per remaining pair",
                 "traffic of a step and storage: those of `then`"};
   d.differences = {
-      "one threshold for all heads; the released code can read one for each",
-      "a given density says nothing of what the pairs hold: no share of the prompt's attention mass is stated then",
-      "keys and values of later layers are the trace's: what sparse attention changes in them is not seen"};
+      "one threshold for all heads; the released code can read one per head",
+      "with a given density the share of the prompt's attention mass is unknown and not stated",
+      "keys and values of later layers are those of the trace, without the effect of sparse attention on them"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kSparsePromptUnseen}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     const Setting s = fields().read(values);

@@ -1,4 +1,4 @@
-// What a policy's budget allows: how many tokens a head attends to at a decode step.
+// The number of tokens that a head may attend to at a decode step under a budget.
 #pragma once
 
 #include <algorithm>
@@ -7,47 +7,51 @@
 
 namespace kvcast::policy {
 
+// Bounds on the attended tokens of a head.
 struct BudgetRule {
-  // What the budget counts: tokens attended to at a step, tokens held between steps, tokens chosen beside others that
-  // are always there, or all traffic of a step in units of one token's keys and values.
+  // The quantity that the budget counts: tokens attended to at a step, tokens kept between steps, tokens selected in
+  // addition to those always read, or all traffic of a step in units of one token's keys and values.
   enum class Counts { kAttended, kRetained, kSelected, kTraffic };
-  // What the rule holds of: every head, or the mean over the heads of a layer or over all heads of the model.
+  // The scope of the rule: every head, or the mean over the heads of a layer or over all heads of the model.
   enum class Over { kHead, kLayer, kModel };
   static constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 
-  std::int64_t tokens = 0;        // that the budget pays for
-  std::int64_t beside = 0;        // on top of them at most: sink and window, the current token, what fills a page
-  std::int64_t fewer = 0;         // a step may attend to so many fewer than most(); kAny: to any number of them
-  bool generated_on_top = false;  // both are of the prompt, and every generated token comes on top
+  std::int64_t tokens = 0;  // tokens that the budget pays for
+  // Largest number of tokens in addition: sink and window, the current token, the rest of a page.
+  std::int64_t extra = 0;
+  std::int64_t slack = 0;  // difference between most() and least(); kAny: least() is 1
+  // tokens and extra limit prompt tokens only, and every generated token is attended to as well.
+  bool generated_on_top = false;
   Counts counts = Counts::kAttended;
   Over over = Over::kHead;
 
-  // The most that a head attends to after `prompt` and `generated` tokens, the current one included.
+  // Largest and smallest number of tokens that a head attends to after `prompt` and `generated` tokens, the current one
+  // included.
   std::int64_t most(std::int64_t prompt, std::int64_t generated) const {
-    const std::int64_t held = tokens + beside;
+    const std::int64_t held = tokens + extra;
     return generated_on_top ? std::min(prompt, held) + generated : std::min(prompt + generated, held);
   }
   std::int64_t least(std::int64_t prompt, std::int64_t generated) const {
     const std::int64_t n = most(prompt, generated);
-    return fewer < n ? n - fewer : 1;
+    return slack < n ? n - slack : 1;
   }
 };
 
-// The word for it in `budget_convention`.
+// The word for a quantity in `budget_convention`.
 const char* name(BudgetRule::Counts counts);
 
-// Of a policy that evicts once, after the prompt, and of one that evicts after each step.
+// Rules of policies that evict once, after the prompt, and of those that evict after each step.
 inline BudgetRule evicts_once(std::int64_t budget) {
   return {.tokens = budget, .generated_on_top = true, .counts = BudgetRule::Counts::kRetained};
 }
 inline BudgetRule evicts_always(std::int64_t budget) {
-  return {.tokens = budget, .beside = 1, .counts = BudgetRule::Counts::kRetained};
+  return {.tokens = budget, .extra = 1, .counts = BudgetRule::Counts::kRetained};
 }
-// Of one that reads everything while there are at most `budget` tokens, and of more tokens `chosen`, up to `unfilled`
-// of which may be missing in a page that is not full.
+// Rule of a policy that reads everything up to `budget` tokens, and beyond that selects `chosen` tokens, of which up to
+// `unfilled` may be missing because a page is not full.
 inline BudgetRule chooses(std::int64_t budget, std::int64_t chosen, std::int64_t unfilled, std::int64_t prompt) {
   const std::int64_t most = prompt < budget ? budget : chosen;
-  return {.tokens = most, .fewer = most - chosen + unfilled};
+  return {.tokens = most, .slack = most - chosen + unfilled};
 }
 
 }  // namespace kvcast::policy

@@ -8,12 +8,12 @@
 namespace kvcast::policy {
 
 std::vector<Parameter> common_parameters(const Descriptor& policy) {
-  // The first word of what the budget counts.
+  // The first word of the budget convention.
   const std::string counts = policy.budget_convention.substr(0, policy.budget_convention.find_first_of(":, "));
   std::vector<Parameter> all = {
-      whole("sink", 0, "tokens", "first tokens that always stay or are always read", 0, 0),
-      whole("recent", 0, "tokens", "last tokens that always stay or are always read", 0, 0),
-      choice("budget_convention", {counts.empty() ? "attended" : counts}, "what the budget counts")};
+      whole("sink", 0, "tokens", "first tokens that are always kept or always read", 0, 0),
+      whole("recent", 0, "tokens", "last tokens that are always kept or always read", 0, 0),
+      choice("budget_convention", {counts.empty() ? "attended" : counts}, "quantity that the budget counts")};
   std::erase_if(all, [&](const Parameter& p) {
     return std::any_of(policy.parameters.begin(), policy.parameters.end(),
                        [&](const Parameter& own) { return own.key == p.key; });
@@ -30,7 +30,7 @@ config::Node own_parameters(const Descriptor& policy, const config::Node& given)
     if (node == nullptr) continue;
     const std::string only = p.names.empty() ? "0" : p.names.front();
     if (node->kind() != config::Node::Kind::kScalar || node->text() != only) {
-      throw UserError(node->where(), fmt::format("{} knows no {} but {} ({})", policy.name, p.key, only, p.meaning),
+      throw UserError(node->where(), fmt::format("{} accepts no {} but {} ({})", policy.name, p.key, only, p.meaning),
                       {only});
     }
     common.push_back(p.key);

@@ -1,4 +1,4 @@
-// Parameters that every policy takes.
+// Parameters that every policy accepts.
 #pragma once
 
 #include "policy/policy.hpp"
@@ -6,10 +6,9 @@
 namespace kvcast::policy {
 
 // sink, recent and budget_convention, so that a sweep over policies can set them. Returns those that `policy` does not
-// declare, for they mean nothing to it: each takes its default alone, which changes nothing (no token, and the
-// convention that the policy has).
+// declare. Each of these accepts only its default, which changes nothing (no tokens, and the policy's own convention).
 std::vector<Parameter> common_parameters(const Descriptor& policy);
-// The parameters without these. UserError (policy, place, the one value) where one has another value.
+// The parameters without these. Throws UserError (policy, location, the accepted value) if one has another value.
 config::Node own_parameters(const Descriptor& policy, const config::Node& given);
 
 }  // namespace kvcast::policy

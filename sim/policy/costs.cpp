@@ -9,7 +9,7 @@ using graph::Lane;
 
 namespace {
 
-// Conversion of a cached number to 16 bits and its product with the scale.
+// FLOP to convert a cached number to 16 bits and multiply it by the scale.
 constexpr double kUnpack = 2;
 
 }  // namespace
@@ -21,7 +21,7 @@ graph::PrefillAttention causal_attention(const PrefillChunk& chunk) {
   double queries = rows * m.q_heads * m.d * config::Model::kElementBytes;
   double pairs = 2 * seen * m.kv_heads * m.row();
   double dims = 2 * m.d;
-  if (const auto& latent = chunk.model->latent) {  // keys and values of all heads have been made of the latent vectors
+  if (const auto& latent = chunk.model->latent) {  // keys and values of all heads are computed from the latent vectors
     dims = latent->key_dim + latent->rope_dim + latent->value_dim;
     queries = rows * m.q_heads * dims / 2 * config::Model::kElementBytes;
     pairs = seen * m.q_heads * dims * config::Model::kElementBytes;
@@ -45,8 +45,7 @@ graph::DecodeAttention attention_over(const DecodeLayer& shape, double unit_byte
   work.unit_bytes = unit_bytes;
   work.unpack_flops = shape.model->cache == config::Precision::kBf16 ? 0 : kUnpack * 2 * work.tokens * m.d;
   if (const auto& latent = shape.model->latent) {
-    // Queries have been carried into the latent space: all heads read one vector, as key with RoPE and as value
-    // without.
+    // Queries are projected into the latent space: all heads read one vector, as key with RoPE and as value without.
     work.head_dim = latent->cached() / 2.0;
     work.element_bytes = config::cache_element_bytes(shape.model->cache, latent->cached());
     work.product_dims = latent->cached() + latent->rank;
@@ -66,7 +65,7 @@ graph::OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double f
   const double scored = shape.sum(&HeadCounts::scored);
   if (scored <= 0) return after;
   const auto rows = static_cast<double>(shape.heads.size());
-  const double scores = scored * (shape.per_query_head ? 1 : m.group);  // each query head scores every unit
+  const double scores = scored * (shape.per_query_head ? 1 : m.group);  // every query head scores each unit
   graph::Kernel estimate{graph::KernelClass::kScore, read_bytes, scores * kScoreBytes};
   estimate.flops = flops;
   graph::OpId op = ops.kernel(lane, Kind::kScore, "estimate", estimate, {after});
@@ -85,7 +84,7 @@ graph::OpId summarise_pages(const PrefillLayer& shape, std::int64_t tokens, int 
   const double pages = static_cast<double>((tokens + page - 1) / page);
   const double read = shape.batch * m.kv_heads * static_cast<double>(tokens) * m.row();
   graph::Kernel work{graph::KernelClass::kReduce, read, shape.batch * m.kv_heads * pages * 2 * m.row()};
-  work.flops = 2 * read / m.element;  // one comparison for the minimum, one for the maximum
+  work.flops = 2 * read / m.element;  // a comparison for the minimum and one for the maximum
   return ops.kernel(Lane::kCompute, Kind::kIndex, "page summaries", work, {after});
 }
 

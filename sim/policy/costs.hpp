@@ -1,4 +1,4 @@
-// Pieces of work that many policies have in common. Bytes, flops and order; never time.
+// Pieces of work that many policies share: bytes, flops and order, never time.
 #pragma once
 
 #include "policy/layer_ops.hpp"
@@ -6,10 +6,10 @@
 
 namespace kvcast::policy {
 
-inline constexpr double kScoreBytes = 4;  // a score in single precision
+inline constexpr double kScoreBytes = 4;  // a single-precision score
 inline constexpr double kIndexBytes = 4;  // a page or token number
 
-// Shapes that costs are made of, in double precision for products. element: bytes of a number of a cached key or value.
+// Dimensions of a model as doubles, for products. element: bytes of one number of a cached key or value.
 struct Dims {
   double q_heads, kv_heads, group, d, element;
   explicit Dims(const config::Model& model)
@@ -21,27 +21,28 @@ struct Dims {
   double row() const { return d * element; }  // bytes of one key of one head
 };
 
-// Both products over the chunk's pairs, as many of them as its density says; queries, keys and values read once,
-// outputs written.
+// Both products over the chunk's query-key pairs, scaled by its density. Queries, keys and values are read once,
+// outputs written once.
 graph::PrefillAttention causal_attention(const PrefillChunk& chunk);
-// Attention over what the heads of `shape` attend to. unit_bytes: contiguous bytes of K behind one index, 0 where the
-// rows lie contiguous.
+// Attention over the tokens that the heads of `shape` attend to. unit_bytes: contiguous bytes of K behind one index; 0
+// if rows are contiguous.
 graph::DecodeAttention attention_over(const DecodeLayer& shape, double unit_bytes);
-// Contiguous bytes of K that single gathered tokens lie in on average: neighbours among them share a piece.
+// Mean contiguous bytes of K around a token that is gathered by itself: neighbouring tokens form one piece.
 double gathered_unit(const DecodeLayer& shape);
 
-// Scoring `read_bytes` of an index, reducing the scores over the group where heads share a selection, and the k best of
-// each selecting head; on the compute stream after `after`. Nothing where nothing was scored. flops: of the scoring.
+// Reads `read_bytes` of an index to compute scores, reduces them over the group if heads share a selection, and finds
+// the k best of each selecting head; on the compute stream after `after`. Adds no op if nothing was scored. flops:
+// those of the scoring.
 graph::OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double flops, double k, LayerOps& ops,
                            graph::OpId after, graph::Lane lane = graph::Lane::kCompute);
 
-// Reads the prompt's keys once and writes [min | max] of its pages, `tokens` a head.
+// Reads the prompt's keys once and writes [min | max] of its pages, for `tokens` tokens per head.
 graph::OpId summarise_pages(const PrefillLayer& shape, std::int64_t tokens, int page, LayerOps& ops, graph::OpId after);
-// Reads and writes the bounds of the page that the new token falls into.
+// Reads and writes the bounds of the page that the new token belongs to.
 graph::OpId update_page_summary(const DecodeLayer& shape, LayerOps& ops);
-// KV pairs of `tokens` a head, all layers and sequences.
+// KV pairs of `tokens` tokens per head, over all layers and sequences.
 double kv_bytes(const MemoryShape& shape, double tokens, bool per_query_head = false);
-// Page summaries [min | max] of `tokens` a head, all layers and sequences.
+// Page summaries [min | max] of `tokens` tokens per head, over all layers and sequences.
 double summary_bytes(const MemoryShape& shape, std::int64_t tokens, int page);
 
 }  // namespace kvcast::policy

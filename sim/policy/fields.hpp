@@ -1,4 +1,4 @@
-// Parameters bound to members of a struct of settings: each is declared, documented and read in one statement.
+// Parameters bound to members of a struct of settings: one statement declares, documents and reads a parameter.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace kvcast::policy {
 
-// A whole number, a real one, and a text of several; the default of a choice is its first name.
+// An integer, a real number, and a choice among texts, whose default is the first one.
 inline Parameter whole(std::string key, std::int64_t fallback, std::string unit, std::string meaning, double low = 0,
                        double high = 1e9) {
   return {.key = std::move(key),
@@ -27,7 +27,7 @@ inline Parameter real(std::string key, double fallback, std::string meaning, dou
   return {
       .key = std::move(key), .fallback = fallback, .unit = "", .meaning = std::move(meaning), .low = low, .high = high};
 }
-// A number, or by default a word that stands for one.
+// An integer whose default is a word.
 inline Parameter whole_or(std::string key, std::string word, std::string unit, std::string meaning, double low,
                           double high) {
   return {.key = std::move(key),
@@ -61,20 +61,20 @@ inline Parameter choice(std::string key, std::vector<std::string> names, std::st
 template <typename S>
 class Fields {
  public:
-  // A choice is read as whether it is not its first name (bool), as the Group of that name, as the enumerator whose
-  // place among the enumerators is that of the name among the names, or as text; a text in place of a whole number
-  // ("prompt") is read as 0, and in place of an optional one as none.
+  // Binds a parameter to a member by the member's type. A choice becomes false for its first name and true otherwise
+  // (bool), the Group of that name, the enumerator at the same index as the name, or a text. A text in place of an
+  // integer ("prompt") becomes 0, and in place of an optional number nothing.
   template <typename T, typename Base>
   Fields& add(Parameter p, T Base::*member) {
     return bind(std::move(p), [member](S& s) -> T& { return s.*member; });
   }
-  // A member of a struct inside the settings.
+  // Binds a parameter to a member of a struct inside the settings.
   template <typename T, typename Inner, typename Base>
   Fields& add(Parameter p, Inner Base::*inner, T Inner::*member) {
     return bind(std::move(p), [inner, member](S& s) -> T& { return s.*inner.*member; });
   }
 
-  // A choice whose names stand for these values, in their order.
+  // Binds a choice whose names represent these values, in order.
   template <typename T, typename Base>
   Fields& add(Parameter p, T Base::*member, std::vector<T> meanings) {
     readers_.push_back([key = p.key, names = p.names, member, meanings](const ParameterValues& values, S& s) {
@@ -84,12 +84,12 @@ class Fields {
     return add(std::move(p));
   }
 
-  // All of another list.
+  // Adds all parameters of another list.
   Fields& add(const Fields& other) {
     readers_.insert(readers_.end(), other.readers_.begin(), other.readers_.end());
     return add(other.parameters_);
   }
-  // Those of a struct that is a part of these settings.
+  // Adds the parameters of a struct that is a member of these settings.
   template <typename Inner, typename Base>
   Fields& add(const Fields<Inner>& part, Inner Base::*inner) {
     readers_.push_back(
@@ -97,7 +97,7 @@ class Fields {
     return add(part.parameters());
   }
 
-  // Those that are read elsewhere.
+  // Declares parameters that are read elsewhere.
   Fields& add(Parameter p) {
     parameters_.push_back(std::move(p));
     return *this;
@@ -109,7 +109,7 @@ class Fields {
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   S read(const ParameterValues& values) const { return read(values, S()); }
-  // Over what is set already.
+  // Reads the parameters into settings that may already have other values.
   S read(const ParameterValues& values, S s) const {
     for (const auto& reader : readers_) reader(values, s);
     return s;

@@ -1,4 +1,4 @@
-// How the query heads that share a KV head agree on one selection.
+// Ways in which the query heads that share a KV head agree on one selection.
 #pragma once
 
 #include <cstdint>
@@ -10,29 +10,29 @@
 namespace kvcast::policy {
 
 enum class Group : std::uint8_t {
-  kSumScores,  // Σ, mean, max over the heads of the raw scores
+  kSumScores,  // sum, mean or maximum over the heads of the raw scores
   kMeanScores,
   kMaxScores,
-  kSumWeights,  // the same of softmax weights, each head's over all units that compete
+  kSumWeights,  // the same for softmax weights, each head's over all units that compete
   kMeanWeights,
   kMaxWeights,
   kMeanQuery,  // one query: element-wise mean or maximum of the heads' queries
   kMaxQuery,
-  kPerHead,  // no agreement: every query head selects for itself
+  kPerHead,  // no agreement: every query head selects separately
 };
 
 const std::vector<std::string>& group_names();
-// name is one of group_names().
+// `name` is one of group_names().
 Group parse_group(std::string_view name);
 
-// Rows of scores that a KV head's queries give: 1 for a combined query, else one a query head.
+// Returns whether a KV head's queries give one row of scores (a combined query) rather than one per query head.
 inline bool combines_queries(Group group) { return group == Group::kMeanQuery || group == Group::kMaxQuery; }
 
-// The combined query of `heads` queries of d floats each; group is kMeanQuery or kMaxQuery.
+// Combines the queries of `heads`, d floats each; group is kMeanQuery or kMaxQuery.
 void combine_queries(Group group, std::span<const float* const> heads, std::size_t d, std::span<float> out);
 
-// Reduces rows of raw scores (one a query head, all as long as `out`) to one. Weights are softmax(scale · score) and
-// are made in place; raw scores stay unscaled, which no ranking sees. Not for kPerHead.
+// Reduces rows of raw scores (one per query head, each as long as `out`) to one row. Weights are softmax(scale ·
+// score), computed in place; raw scores stay unscaled, which does not change their ranking. Not for kPerHead.
 void reduce_group(Group group, std::span<const std::span<float>> rows, float scale, std::span<float> out);
 
 }  // namespace kvcast::policy

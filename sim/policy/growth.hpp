@@ -1,4 +1,4 @@
-// Counts of one context moved to another by a policy's growth.
+// Moves counts of one context to another one by a policy's growth.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace kvcast::policy {
 
-// Moves the counts of heads `tokens` later (earlier where negative) in their sequences; none below zero. Made once for
-// many heads: how far counts move depends on the tokens alone.
+// Moves counts of heads to a context of `tokens` more tokens (fewer if negative); counts stay ≥ 0. One object serves
+// many heads, because the shift depends on `tokens` alone.
 class GrowthBy {
  public:
   GrowthBy(const Growth& growth, std::int64_t tokens);

@@ -8,7 +8,7 @@
 namespace kvcast::policy {
 namespace {
 
-// Enough for the policies of a sweep that run side by side; page bounds of a long layer are large.
+// Enough for the policies of a sweep that run concurrently; page bounds of a long layer are large.
 constexpr std::size_t kKept = 3;
 
 }  // namespace

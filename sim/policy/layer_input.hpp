@@ -1,7 +1,7 @@
-// One captured layer as policies see it: the trace's layer, and what several policies derive from it, made once.
+// One captured layer as policies see it: the trace's layer, and data derived from it that several policies use.
 //
-// A sweep replays many policies over one layer. What depends on the layer alone (the scores of an observation window,
-// the bounds of pages) is made by the first who asks and shared by the others.
+// A sweep replays many policies over one layer. Data that depend on the layer alone (scores of an observation window,
+// bounds of pages) are computed on first use and shared.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace kvcast::policy {
 
-// Safe to use from several threads. The layer must outlive it, and its decode scores must be there before it is shared
-// between threads (trace::Layer::compute_scores).
+// Safe to use from several threads. The layer must outlive the object, and its decode scores must be computed
+// (trace::Layer::compute_scores) before it is shared between threads.
 class LayerInput {
  public:
   explicit LayerInput(const trace::Layer& layer) : layer_(layer) {}
@@ -27,18 +27,20 @@ class LayerInput {
   const trace::Layer& layer() const { return layer_; }
   const trace::TraceInfo& info() const { return layer_.info(); }
 
-  // Of every query head. UserError where the trace holds fewer than `window` last prompt queries.
+  // Scores and moments of every query head. Throws UserError if the trace contains fewer than `window` of the last
+  // prompt queries.
   std::shared_ptr<const WindowScores> window_scores(int window) const;
   std::shared_ptr<const std::vector<WindowMoments>> window_moments(int window) const;
-  // sum_prompt_weights, H2O's and D2O's totals after a prompt read at once. The trace must hold all prompt queries.
+  // sum_prompt_weights: the totals of H2O and D2O after a prompt that is read at once. The trace must contain all
+  // prompt queries.
   std::shared_ptr<const std::vector<std::vector<double>>> prompt_totals() const;
 
-  // Bounds of the full pages of the prompt, one entry a KV head; pages start at position `first`.
+  // Bounds of the full pages of the prompt, one entry per KV head; pages start at position `first`.
   using Pages = std::vector<PageBounds>;
   std::shared_ptr<const Pages> page_bounds(int page, std::int64_t first, Summary summary) const;
 
  private:
-  // The few values used last, by key; one is made while others wait for it, never twice.
+  // The most recently used values by key. Threads that request a value wait while another one computes it.
   template <typename Key, typename Value>
   class Memo {
    public:
@@ -51,13 +53,13 @@ class LayerInput {
       std::shared_ptr<const Value> value;
     };
     std::mutex mutex_;
-    std::list<std::pair<Key, std::shared_ptr<Entry>>> entries_;  // the one used last in front
+    std::list<std::pair<Key, std::shared_ptr<Entry>>> entries_;  // most recently used first
   };
 
   const trace::Layer& layer_;
   mutable Memo<int, WindowScores> windows_;
   mutable Memo<int, std::vector<WindowMoments>> moments_;
-  mutable Memo<int, std::vector<std::vector<double>>> totals_;  // one key
+  mutable Memo<int, std::vector<std::vector<double>>> totals_;  // a single key
   mutable Memo<std::tuple<int, std::int64_t, Summary>, Pages> pages_;
 };
 

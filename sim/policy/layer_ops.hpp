@@ -1,4 +1,5 @@
-// How a policy states its work: ops of one layer, added between "keys are appended" and "attention is done".
+// The interface through which a policy states its work: ops of one layer, between "keys are appended" and "attention is
+// done".
 #pragma once
 
 #include <initializer_list>
@@ -17,8 +18,9 @@ struct PrefillLayer {
   int layer = 0;
   int batch = 1;
   std::int64_t prompt_tokens = 0;
-  // A block of the prompt, for policies that read it so (Policy::prompt_blocks); all others act once, after all of it.
-  std::int64_t start = 0, end = 0;  // end 0: the prompt's
+  // A block of the prompt, for policies that read it in blocks (Policy::prompt_blocks); all others act once, after the
+  // prompt.
+  std::int64_t start = 0, end = 0;  // end 0: the end of the prompt
   std::int64_t stop() const { return end > 0 ? end : prompt_tokens; }
   bool last() const { return stop() == prompt_tokens; }
   std::int64_t length() const { return stop() - start; }
@@ -30,10 +32,10 @@ struct PrefillChunk {
   int layer = 0;
   int batch = 1;
   std::int64_t start = 0, end = 0;
-  double held = 0;     // tokens before `start` that a head still holds
+  double held = 0;     // tokens before `start` that a head still keeps
   double density = 1;  // share of the causal pairs that sparse prompt attention computes, from the replay
   double length() const { return static_cast<double>(end - start); }
-  // Query-key pairs of a head: what is held, and the causal part of the chunk itself.
+  // Query-key pairs of a head: those with held tokens, and the causal part of the chunk itself.
   double pairs() const { return length() * held + length() * (length() + 1) / 2; }
 };
 
@@ -43,18 +45,18 @@ struct DecodeLayer {
   int layer = 0;
   int batch = 1;
   std::int64_t tokens = 0;  // context L of each sequence, the new token included
-  // [batch × heads]: what the replay saw, drawn for each sequence; heads are KV heads, or query heads (per_query_head).
+  // [batch × heads]: counts of the replay, drawn for each sequence; heads are KV heads, or query heads
+  // (per_query_head).
   std::span<const HeadCounts> heads;
   bool per_query_head = false;
 
   int heads_per_sequence() const { return static_cast<int>(heads.size()) / batch; }
-  // Σ over sequences and heads.
+  // Sum and maximum over sequences and heads.
   double sum(std::int64_t HeadCounts::*field) const;
   double largest(std::int64_t HeadCounts::*field) const;
 };
 
-// Adds ops to the graph of one layer. A kernel's launch on the host, and the framework's overhead, are added by
-// lowering.
+// Adds ops to the graph of one layer. Lowering adds the launches of kernels on the host and the framework's overhead.
 class LayerOps {
  public:
   virtual ~LayerOps() = default;
@@ -64,10 +66,10 @@ class LayerOps {
   // The op after which this layer's query and the appended key and value exist (decode), or its attention is done
   // (prefill).
   virtual graph::OpId ready() const = 0;
-  // What ready() was for the layer before in the same decode step, for work that starts a layer ahead; ready() in the
-  // first layer.
+  // The result of ready() in the layer before of the same decode step, for work that starts one layer ahead; ready() in
+  // the first layer.
   virtual graph::OpId ready_before() const { return ready(); }
-  // One kernel on a stream, after the ops named and what its lane holds before.
+  // Adds one kernel on a stream, after the named ops and earlier work of its lane.
   virtual graph::OpId kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work,
                              After after) = 0;
   virtual graph::OpId host(graph::Lane thread, graph::Kind kind, const char* label, graph::HostCall call, double count,
@@ -75,13 +77,15 @@ class LayerOps {
   virtual graph::OpId copy(graph::Lane lane, const char* label, const graph::Copy& copy, After after) = 0;
   virtual graph::OpId cpu(const char* label, const graph::CpuWork& work, After after) = 0;
   virtual graph::OpId join(graph::Lane lane, After after) = 0;
-  // Attention over what the step reads, with the framework's own factors (expanded heads) applied; usually the last op.
+  // Adds attention over the tokens that the step reads, with the framework's factors (expanded heads) applied; usually
+  // the last op.
   virtual graph::OpId attention(const graph::DecodeAttention& work, After after) = 0;
 
-  // Ops that later steps wait for, by (name, this layer), within graph::WorkSource::kReach; −1: none, or no longer.
+  // Ops that later steps wait for, by (event, this layer), within graph::WorkSource::kReach steps; −1 if there is none,
+  // or no longer.
   virtual void note(std::string_view event, graph::OpId op) = 0;
   virtual graph::OpId noted(std::string_view event) const = 0;
-  // The next layers of this step go on after this op: call exactly once in decode_layer.
+  // The next layers of this step wait for this op. Call exactly once in decode_layer.
   virtual void done(graph::OpId op) = 0;
 };
 

@@ -52,7 +52,7 @@ void PageBounds::close_page(const float* keys) {
   centre_.resize(d_);
   distance_.assign(d_, 0.0f);
   for (std::size_t j = 0; j < d_; ++j) centre_[j] = (upper[j] + lower[j]) / 2;
-  // Key by key, so that the inner loop runs over neighbours and vectorises.
+  // Iterates over keys first, so that the inner loop has contiguous elements and vectorises.
   for (std::size_t token = 0; token < static_cast<std::size_t>(page_); ++token) {
     const float* const key = keys + token * d_;
     for (std::size_t j = 0; j < d_; ++j) distance_[j] += std::abs(centre_[j] - key[j]);

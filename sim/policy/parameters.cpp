@@ -13,7 +13,7 @@ bool lists(const Parameter& p, const char* name) {
   return std::find(p.names.begin(), p.names.end(), name) != p.names.end();
 }
 
-// "text or number": a number where the text reads as one, else one of the names.
+// Reads a text or a number: a number if the text can be read as one, otherwise one of the names.
 ParameterValue read_text_or_number(const Parameter& p, const config::Node& node) {
   if (lists(p, "<policy>") && node.kind() == config::Node::Kind::kMap) return node.canonical();
   const std::string text = config::read_text(node, p.key);

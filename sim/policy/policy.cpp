@@ -36,7 +36,7 @@ double DecodeLayer::largest(std::int64_t HeadCounts::*field) const {
 
 double PromptBlocks::held_at(std::int64_t end) const {
   if (tokens == 0) return static_cast<double>(end);
-  const std::int64_t whole = end / tokens * tokens;  // of blocks that have ended
+  const std::int64_t whole = end / tokens * tokens;  // tokens of complete blocks
   const std::int64_t kept = whole < from ? whole : std::min(whole, held);
   return static_cast<double>(end - whole) + whole_share * static_cast<double>(whole) +
          (1 - whole_share) * static_cast<double>(kept);

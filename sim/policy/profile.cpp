@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kFormat = "kvcast-profile/1";
 
-// The entry of the nearest layer; the lower one of two.
+// The entry of the nearest layer; the lower one of two equally near.
 template <typename Value>
 const Value& nearest(const std::map<int, Value>& layers, int layer) {
   KVCAST_CHECK(!layers.empty());
@@ -25,18 +25,18 @@ const Value& nearest(const std::map<int, Value>& layers, int layer) {
   return layer - below->first <= above->first - layer ? below->second : above->second;
 }
 
-// Items are maps with `layer`; each layer once.
+// Reads items that are maps with `layer`, each layer once.
 template <typename Read>
 void read_layers(const config::Node& list, int n_layers, const std::string& title, const Read& read) {
   if (list.kind() != config::Node::Kind::kList || list.items().empty()) {
-    throw UserError(list.where(), fmt::format("{}: expected a list with an entry a layer", title));
+    throw UserError(list.where(), fmt::format("{}: expected a list with one entry per layer", title));
   }
   std::vector<bool> seen(static_cast<std::size_t>(n_layers), false);
   for (const config::Node& item : list.items()) {
     config::Section entry(item, title);
     const auto layer = static_cast<int>(entry.integer("layer", 0, n_layers - 1));
     if (seen[static_cast<std::size_t>(layer)]) {
-      throw UserError(entry.where("layer"), fmt::format("{}: layer {} stands there twice", title, layer));
+      throw UserError(entry.where("layer"), fmt::format("{}: layer {} occurs twice", title, layer));
     }
     seen[static_cast<std::size_t>(layer)] = true;
     read(layer, entry);

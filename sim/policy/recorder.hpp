@@ -1,4 +1,4 @@
-// A layer's ops as a plain list: what a policy would have done, without a framework around it.
+// Records a layer's ops as a plain list: a policy's work without a framework.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ namespace kvcast::policy {
 
 class Recorder final : public LayerOps {
  public:
-  // Starts with one marker on the compute stream: what ready() names.
+  // Starts with one marker on the compute stream, which ready() returns.
   Recorder() { add(graph::Kind::kMarker, graph::Lane::kCompute, "ready", graph::Marker{}, {}); }
 
   graph::OpId ready() const override { return ready_; }
@@ -29,7 +29,7 @@ class Recorder final : public LayerOps {
   graph::OpId noted(std::string_view event) const override;
   void done(graph::OpId op) override;
 
-  // A further step of the same layer: a new ready marker; events noted so far stay.
+  // Starts a further step of the same layer: adds a new ready marker and keeps the events noted so far.
   void next_step();
 
   const std::vector<graph::Op>& ops() const { return ops_; }

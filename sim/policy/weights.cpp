@@ -1,5 +1,5 @@
-// Rows come in blocks of a few queries: one matrix product a block against the held keys, then a softmax a row. Where
-// the held tokens are not one contiguous piece, their keys are gathered once a call.
+// Rows are computed in blocks of a few queries: one matrix product per block with the held keys, then a softmax per
+// row. If the held tokens are not contiguous, their keys are gathered once per call.
 #include "policy/weights.hpp"
 
 #include <algorithm>
@@ -26,10 +26,10 @@ bool contiguous(const Held& held) {
 void require_prompt_queries(const trace::TraceInfo& info, std::int64_t first, std::string_view who) {
   const std::int64_t there = info.longest_window();
   if (first >= info.prompt_tokens - there) return;
-  throw UserError(fmt::format(
-      "{}: the queries of prompt positions {} to {} are needed, the trace holds the last {} of its {} without a gap "
-      "(trace: window: {}, or a capture that has them)",
-      who, first, info.prompt_tokens - 1, there, info.prompt_tokens, info.prompt_tokens - first));
+  throw UserError(
+      fmt::format("{}: it needs the queries of prompt positions {} to {}, but the trace captured only the last {} of "
+                  "{} without a gap. Set trace.window: {} or use a capture with more queries",
+                  who, first, info.prompt_tokens - 1, there, info.prompt_tokens, info.prompt_tokens - first));
 }
 
 void PromptRows::hold(int kv_head, const Held& held) {

@@ -1,4 +1,4 @@
-// One matrix product a KV head gives the window's scores of its query heads; softmax row by row; column sums.
+// One matrix product per KV head gives the window's scores of its query heads; then softmax by row, and column sums.
 #include "policy/window.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace kvcast::policy {
 namespace {
 
-constexpr std::size_t kRowsAtOnce = 512;  // of window queries: their scores against a long prompt stay below a gigabyte
+constexpr std::size_t kRowsAtOnce = 512;  // window queries: keeps their scores for a long prompt below a gigabyte
 
 }  // namespace
 
@@ -23,7 +23,8 @@ WindowScores score_window(const trace::Layer& layer, int window) {
   const std::size_t scored = prompt - w;
   const float scale = 1.0f / std::sqrt(static_cast<float>(info.head_dim));
   WindowScores out{window, {}};
-  // The cost of a product with few rows is in the keys: query heads that share them go together, unless they are many.
+  // Reading the keys dominates the cost of a product with few rows, so query heads that share keys are multiplied
+  // together, unless they are many.
   const int together = w * static_cast<std::size_t>(info.group()) <= kRowsAtOnce ? info.group() : 1;
   const std::size_t d = static_cast<std::size_t>(info.head_dim), rows = w * static_cast<std::size_t>(together);
   const auto queries = std::make_unique_for_overwrite<float[]>(rows * d);
@@ -67,15 +68,15 @@ void reduce_window(const WindowScores& scores, int kv_head, int group_size, Grou
 
 namespace {
 
-// Largest of the `kernel` values around each: maxima over 2, 4, 8, ... neighbours, then two of these overlapping.
+// Maximum of the `kernel` values around each: maxima over 2, 4, 8, ... neighbours, then two of these overlapping.
 void pool_largest(std::size_t kernel, std::span<const float> in, std::vector<float>& out) {
   const std::size_t n = in.size();
-  kernel = std::min(kernel, 2 * std::max<std::size_t>(1, n) - 1);  // a wider one sees nothing more
+  kernel = std::min(kernel, 2 * std::max<std::size_t>(1, n) - 1);  // a wider one gives the same result
   const std::size_t half = kernel / 2;
   std::vector<float> most(n + 2 * half, -HUGE_VALF);
-  // What is not a number is never the largest.
+  // NaN is never the maximum.
   for (std::size_t i = 0; i < n; ++i) most[half + i] = std::max(-HUGE_VALF, in[i]);
-  std::size_t width = 1;  // most[i] is the largest of so many from i on
+  std::size_t width = 1;  // most[i] is the maximum of `width` values from i on
   for (; 2 * width <= kernel; width *= 2) {
     for (std::size_t i = 0; i + width < most.size(); ++i) most[i] = std::max(most[i], most[i + width]);
   }
@@ -91,7 +92,7 @@ void pool(Pool kind, int kernel, std::span<const float> in, std::vector<float>& 
   const auto n = static_cast<std::ptrdiff_t>(in.size());
   const std::ptrdiff_t half = kernel / 2;
   out.assign(in.size(), 0.0f);
-  // Offset by offset, so that the inner loop runs over neighbours and vectorises.
+  // Iterates over offsets first, so that the inner loop has contiguous elements and vectorises.
   for (std::ptrdiff_t offset = -half; offset <= half; ++offset) {
     const std::ptrdiff_t begin = std::max<std::ptrdiff_t>(0, -offset), end = std::min(n, n - offset);
     for (std::ptrdiff_t i = begin; i < end; ++i) {

@@ -21,25 +21,25 @@ struct WindowScores {
   std::vector<std::vector<float>> q_heads;
 };
 
-// 1 ≤ window ≤ prompt_tokens. UserError where the trace holds fewer last prompt queries.
+// Requires 1 ≤ window ≤ prompt_tokens. Throws UserError if the trace contains fewer of the last prompt queries.
 WindowScores score_window(const trace::Layer& layer, int window);
 
-// Of one query head, for each token before the window: sums of the same weights over the window's rows, and of their
-// squares; − Σ a·log(a + 1e-10) over all these weights a.
+// Moments of one query head, for each token before the window: sums of the same weights over the window's rows, and of
+// their squares; − Σ a·log(a + 1e-10) over all these weights a.
 struct WindowMoments {
   std::vector<double> sum, squares;
   double entropy = 0;
-  // Unbiased, over `rows` rows; 0 for a single row.
+  // Unbiased variance over `rows` rows; 0 for a single row.
   double variance(std::size_t token, int rows) const;
 };
 
-// The group's scores of one KV head: sum, mean or max of the query heads' weights.
+// Reduces the scores of a KV head's group: sum, mean or maximum of the query heads' weights.
 void reduce_window(const WindowScores& scores, int kv_head, int group_size, Group group, std::vector<float>& out);
 
 enum class Pool { kMax, kAverage };
 
 // Pools with an odd kernel and stride 1; `out` is as long as `in`. The average counts zeros beyond the ends and always
-// divides by the kernel; the maximum ignores what lies beyond.
+// divides by the kernel; the maximum ignores positions beyond the ends.
 void pool(Pool kind, int kernel, std::span<const float> in, std::vector<float>& out);
 
 }  // namespace kvcast::policy

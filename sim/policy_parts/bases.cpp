@@ -13,7 +13,7 @@
 namespace kvcast::policy {
 namespace {
 
-constexpr double kOrthonormal = 1e-3;  // of rows in single precision
+constexpr double kOrthonormal = 1e-3;  // tolerance for rows in single precision
 
 UserError wrong(const std::string& path, const std::string& what) { return UserError({path, 0, 0}, what); }
 
@@ -26,7 +26,7 @@ int whole(const trace::SafetensorsFile& file, const std::string& key) {
   return n;
 }
 
-// "layers.L.KIND".
+// Parses "layers.L.KIND".
 std::pair<int, std::string> name_parts(const std::string& name, const std::string& path, int layers) {
   const std::size_t dot = name.find('.', 7);
   if (name.starts_with("layers.") && dot != std::string::npos && dot > 7 && dot < 14) {
@@ -83,7 +83,7 @@ std::shared_ptr<const Bases> Bases::read(const std::string& path) {
     std::vector<float>& rows = bases->kinds_[kind][layer];
     rows.resize(tensor.elements());
     if (!trace::to_floats(tensor.dtype, tensor.data.data(), rows.size(), rows.data())) {
-      throw wrong(path, fmt::format("tensor \"{}\": holds numbers that are not finite", name));
+      throw wrong(path, fmt::format("tensor \"{}\": contains numbers that are not finite", name));
     }
     check_orthonormal(rows, bases->n_kv_heads_, bases->head_dim_, path, name);
   }
@@ -93,8 +93,9 @@ std::shared_ptr<const Bases> Bases::read(const std::string& path) {
 
 void Bases::check_shape(const trace::TraceInfo& info) const {
   if (info.n_layers == n_layers_ && info.n_kv_heads == n_kv_heads_ && info.head_dim == head_dim_) return;
-  throw wrong(path_, fmt::format("of a model with {} layers and {} KV heads of {}; the trace has {}, {}, {}", n_layers_,
-                                 n_kv_heads_, head_dim_, info.n_layers, info.n_kv_heads, info.head_dim));
+  throw wrong(path_,
+              fmt::format("the file is of a model with {} layers and {} KV heads of {}; the trace has {}, {}, {}",
+                          n_layers_, n_kv_heads_, head_dim_, info.n_layers, info.n_kv_heads, info.head_dim));
 }
 
 MatrixView Bases::of(const std::string& kind, int layer, int kv_head) const {
@@ -139,7 +140,7 @@ std::vector<float> basis_moments(const std::string& kind, const trace::Layer& la
     return second_moments({keys.data(), prompt, d, d}, true);
   }
   if (info.prompt_queries() == 0) {
-    throw UserError("directions of queries follow from the prompt's queries: the trace holds none of them");
+    throw UserError("directions of queries are computed from the prompt's queries, but the trace has none");
   }
   std::vector<float> sum(d * d);
   for (int g = 0; g < info.group(); ++g) {

@@ -1,5 +1,5 @@
-// Directions of keys and queries that some policies know of a model before they see a prompt: principal components
-// (Loki), columns that hold most of the query (InfiniGen's skewed weights). `kvcast profile --bases` measures them and
+// Bases of keys and queries that some policies know for a model before they see a prompt: principal components (Loki),
+// columns that contain most of the query (InfiniGen's skewed weights). `kvcast profile --bases` measures them and
 // writes a safetensors file that configurations name.
 #pragma once
 
@@ -14,22 +14,22 @@
 
 namespace kvcast::policy {
 
-// keys: principal components of the keys of a KV head as they are cached; keys_before_rope: of the keys before rotary
-// embedding; queries: right singular vectors of the queries of its group.
+// The kinds of bases. keys: principal components of a KV head's cached keys; keys_before_rope: of its keys before
+// rotary embedding; queries: right singular vectors of the queries of its group.
 const std::vector<std::string>& basis_kinds();
 
-// The file: metadata format = kvcast-bases/1, n_layers, n_kv_heads, head_dim; tensors layers.L.KIND, F32, [n_kv_heads,
-// head_dim, head_dim], a head's rows orthonormal, the one of the largest share first. Some layers and kinds may be
-// missing.
+// A file of bases. Metadata: format = kvcast-bases/1, n_layers, n_kv_heads, head_dim. Tensors: layers.L.KIND, F32,
+// [n_kv_heads, head_dim, head_dim], with orthonormal rows for each head, in descending order of their share. Layers and
+// kinds may be missing.
 class Bases {
  public:
-  // UserError (file, tensor) for anything else.
+  // Throws UserError (file, tensor) for anything else.
   static std::shared_ptr<const Bases> read(const std::string& path);
 
   bool holds(const std::string& kind) const { return kinds_.contains(kind); }
-  // UserError where the trace's layers or heads are others.
+  // Throws UserError unless the trace has the same layers and heads.
   void check_shape(const trace::TraceInfo& info) const;
-  // Of any layer: of the nearest one that the file holds, the lower where two are equally near.
+  // Returns the basis of the layer in the file that is nearest to `layer`, the lower one of two equally near.
   MatrixView of(const std::string& kind, int layer, int kv_head) const;
 
  private:
@@ -38,13 +38,13 @@ class Bases {
   std::map<std::string, std::map<int, std::vector<float>>> kinds_;  // by kind, then layer
 };
 
-// The parameter `basis`: "prompt", or a file.
+// Declares the parameter `basis`: "prompt", or a file.
 Parameter basis_parameter(std::string meaning);
-// Reads it; null for "prompt". UserError where the file lacks the kind.
+// Reads the parameter; null for "prompt". Throws UserError if the file lacks the kind.
 std::shared_ptr<const Bases> load_basis(const ParameterValues& values, const std::string& kind);
 
-// Second moments of one KV head of a layer's prompt, [d × d], whose eigenvectors are the directions of that kind; those
-// of several traces add up. UserError where the trace lacks prompt queries.
+// Second moments of one KV head over a layer's prompt, [d × d]; their eigenvectors are the basis of that kind. Moments
+// of several traces add up. Throws UserError if the trace lacks prompt queries.
 std::vector<float> basis_moments(const std::string& kind, const trace::Layer& layer, int kv_head);
 
 }  // namespace kvcast::policy

@@ -1,5 +1,5 @@
-// Each function follows the released code it names, floors and all: totals drift from the nominal budget where the
-// code's do.
+// Each function follows the released code that it names, including its rounding: totals differ from the nominal budget
+// as they do there.
 #include "policy_parts/budgets.hpp"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ Budgets smooth_pyramid_budgets(const Pyramid& p, int layers) {
     least = 2 * base - most;
   }
   Budgets out(static_cast<std::size_t>(layers), p.base);
-  // As the code: no pyramid where its last layer could not hold the window, or would hold more than its first.
+  // The code has no pyramid if its last layer could not contain the window, or would have more than the first one.
   if (least < static_cast<double>(p.window) || most < least || layers == 1) return out;
   const double step = (most - least) / (layers - 1);
   for (std::size_t l = 0; l < out.size(); ++l) {
@@ -92,7 +92,7 @@ Budgets preference_budgets(std::span<const double> preferences, std::int64_t tot
 
 namespace {
 
-// A head's scores as they compete with those of the other heads of the layer.
+// Appends a head's scores in the form in which they compete with those of the other heads of the layer.
 void append_competing(const Adaptive& setting, std::size_t base, const std::vector<float>& head,
                       std::vector<float>& all) {
   Ranking ranking;
@@ -118,7 +118,7 @@ Budgets adaptive_budgets(const Adaptive& setting, std::span<const std::vector<fl
   KVCAST_CHECK(setting.base >= 0 && !scores.empty());
   const auto base = static_cast<std::size_t>(setting.base);
   std::vector<float> all;
-  std::vector<std::int32_t> ends;  // of each head's scores among all
+  std::vector<std::int32_t> ends;  // end of each head's scores among all
   for (const std::vector<float>& head : scores) {
     append_competing(setting, base, head, all);
     ends.push_back(static_cast<std::int32_t>(all.size()));

@@ -1,5 +1,5 @@
-// Blocks of centroids against all keys, one matrix product a query head and block. Keys are ranked by the logarithm of
-// their weight, q·k/√d − log Σ, so that weights too small for single precision keep their order.
+// Multiplies blocks of centroids with all keys, one matrix product per query head and block. Keys are ranked by the
+// logarithm of their weight, q·k/√d − log Σ, so that weights too small for single precision keep their order.
 #include "policy_parts/centroid_index.hpp"
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 namespace kvcast::policy {
 namespace {
 
-constexpr std::size_t kCentroidsAtOnce = 128;  // enough for products to outweigh the packing of the keys
+constexpr std::size_t kCentroidsAtOnce = 128;  // enough for the products to outweigh the packing of the keys
 
 template <typename T>
 std::size_t index(T i) {
   return static_cast<std::size_t>(i);
 }
 
-// Copies of the rows of a matrix.
+// Copies rows of a matrix.
 std::vector<float> gather(const MatrixView& all, std::span<const std::size_t> rows) {
   std::vector<float> out(rows.size() * all.cols);
   for (std::size_t i = 0; i < rows.size(); ++i) std::copy_n(all.row(rows[i]), all.cols, out.data() + i * all.cols);
@@ -73,11 +73,11 @@ std::vector<std::size_t> query_rows(const trace::TraceInfo& info, std::span<cons
   for (const std::int64_t position : positions) {
     const auto found = std::lower_bound(info.query_positions.begin(), info.query_positions.end(), position);
     if (found == info.query_positions.end() || *found != position) {
-      throw UserError(fmt::format(
-          "ctkvr: the query of prompt position {} is to be one of {} centroids, but the trace holds {} prompt queries, "
-          "the last {} without a gap; ask for fewer centroids or for more prompt queries (trace: window: {}, "
-          "or a capture that has them)",
-          position, positions.size(), info.prompt_queries(), info.longest_window(), positions.size()));
+      throw UserError(
+          fmt::format("ctkvr needs the query of prompt position {} as one of {} centroids; the trace captured only {} "
+                      "prompt queries, the last {} without a gap. Reduce centroids, set trace.window: {} or use a "
+                      "capture with more queries",
+                      position, positions.size(), info.prompt_queries(), info.longest_window(), positions.size()));
     }
     rows.push_back(index(found - info.query_positions.begin()));
   }
@@ -119,7 +119,7 @@ CentroidLists::CentroidLists(const trace::Layer& layer, int kv_head, std::span<c
   }
 }
 
-std::vector<float> query_likeness(const trace::Layer& layer, int kv_head, std::span<const std::size_t> rows) {
+std::vector<float> query_similarity(const trace::Layer& layer, int kv_head, std::span<const std::size_t> rows) {
   const trace::TraceInfo& info = layer.info();
   const std::size_t steps = index(info.decode_steps), d = index(info.head_dim), n = rows.size() + steps;
   std::vector<std::size_t> all(rows.begin(), rows.end());

@@ -1,5 +1,5 @@
-// Queries as centroids of an inverted file (CTkvr's qcIVF): prompt queries, and for each the positions of the keys that
-// it scores highest. A new query looks up the lists of the prompt queries that it resembles.
+// Prompt queries as centroids of an inverted file (CTkvr's qcIVF). The list of a centroid contains the positions of the
+// keys that it scores highest; a new query looks up the lists of the most similar centroids.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@ namespace kvcast::policy {
 
 enum class Place : std::uint8_t { kLast, kFirst, kUniform, kRandom };
 const std::vector<std::string>& place_names();
-Place parse_place(std::string_view name);  // one of place_names()
+Place parse_place(std::string_view name);  // `name` is one of place_names()
 
-// Ascending prompt positions of `count` ≤ prompt queries: the last, the first, ⌊i·prompt/count⌋ for i = 0, 1, …, or as
-// many drawn without repetition.
+// Ascending prompt positions of `count` ≤ prompt queries: the last ones, the first ones, ⌊i·prompt/count⌋ for i = 0, 1,
+// …, or a random sample without repetition.
 std::vector<std::int64_t> centroid_positions(Place place, std::int64_t count, std::int64_t prompt,
                                              const Stream& stream);
-// Rows of a trace's queries at these prompt positions. UserError where it lacks one.
+// Rows of a trace's queries at these prompt positions. Throws UserError if one is missing.
 std::vector<std::size_t> query_rows(const trace::TraceInfo& info, std::span<const std::int64_t> positions);
 
-// The lists of one KV head. A list holds the best `length` keys by max over the group of softmax(q·k / √d), each query
-// head's softmax over all prompt keys, without a causal mask; only keys in `host` compete.
+// The lists of one KV head. A list contains the best `length` keys by max over the group of softmax(q·k / √d); each
+// query head's softmax is over all prompt keys, without a causal mask. Only keys in `host` compete.
 class CentroidLists {
  public:
   CentroidLists(const trace::Layer& layer, int kv_head, std::span<const std::size_t> rows, Range host,
                 std::size_t length);
-  // Ascending positions; centroids are numbered from 0.
+  // Ascending positions. Centroids are numbered from 0.
   std::span<const std::int32_t> list(std::size_t centroid) const {
     return std::span(lists_).subspan(centroid * length_, length_);
   }
@@ -40,8 +40,8 @@ class CentroidLists {
   std::vector<std::int32_t> lists_;
 };
 
-// Likeness of decode queries to centroids and to the decode queries before them: max over the group of the cosine,
-// [steps × (centroids + steps)], decode query t being centroid number `centroids + t`.
-std::vector<float> query_likeness(const trace::Layer& layer, int kv_head, std::span<const std::size_t> rows);
+// Similarity of decode queries to centroids and to earlier decode queries: max over the group of the cosine, [steps ×
+// (centroids + steps)]. Decode query t is centroid number `centroids + t`.
+std::vector<float> query_similarity(const trace::Layer& layer, int kv_head, std::span<const std::size_t> rows);
 
 }  // namespace kvcast::policy

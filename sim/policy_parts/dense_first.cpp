@@ -1,4 +1,4 @@
-// Most released code leaves one or two layers at the start uncompressed: their attention is spread too widely.
+// Most released code leaves the first one or two layers uncompressed, because their attention is too widely spread.
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -30,7 +30,7 @@ class DenseFirst final : public Policy {
     return layer.layer().id() < layers_ ? PromptAttention{} : inner_->prompt_attention(layer);
   }
 
-  // Dense layers keep all of what they have read.
+  // Dense layers keep all that they have read.
   PromptBlocks prompt_blocks(const config::Model& model, int layer) const override {
     PromptBlocks blocks = inner_->prompt_blocks(model, std::max(layer, std::min(layers_, model.layers - 1)));
     if (layer < layers_) blocks.whole_share = 1;
@@ -45,7 +45,7 @@ class DenseFirst final : public Policy {
     (shape.layer < layers_ ? *full_ : *inner_).prefill_layer(shape, ops);
   }
 
-  // Counts come from the nearest captured layer and may be a compressed one's: a dense layer attends to all tokens.
+  // Counts are those of the nearest captured layer, which may be a compressed one; a dense layer attends to all tokens.
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     if (shape.layer >= layers_) return inner_->decode_layer(shape, ops);
     const std::vector<HeadCounts> all(static_cast<std::size_t>(shape.batch * shape.model->n_kv_heads),

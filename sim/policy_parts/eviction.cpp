@@ -1,5 +1,5 @@
-// The frame that H2O, TOVA, D2O, KeyDiff and CAKE's decode mode share, and that runs prompt-end eviction block by block
-// (Park et al., "KeyDiff", 2025, arXiv 2504.15364, section 2: block prompt processing).
+// The frame of H2O, TOVA, D2O, KeyDiff and CAKE's decode mode, which also runs prompt-end eviction block by block (Park
+// et al., "KeyDiff", 2025, arXiv 2504.15364, section 2: block prompt processing).
 #include "policy_parts/eviction.hpp"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ void choose_stay(const Held& held, std::span<const float> scores, const Quota& q
     std::iota(stay.begin(), stay.end(), 0);
     return;
   }
-  // Sinks were never evicted, so they stand first; the recent ones stand last.
+  // Sink tokens were never evicted, so they are first in the list; the recent ones are last.
   const auto sinks = std::lower_bound(held.begin(), held.end(), quota.sink) - held.begin();
   const auto end = static_cast<std::ptrdiff_t>(held.size()) - quota.recent;
   KVCAST_CHECK(sinks <= end);
@@ -122,8 +122,8 @@ void check_quota(const ParameterValues& values, const Quota& quota) {
     throw UserError(values.where(values.given("recent") ? "recent"
                                  : values.given("sink") ? "sink"
                                                         : "budget"),
-                    fmt::format("sink ({}) and recent ({}) tokens do not fit into a budget of {}", quota.sink,
-                                quota.recent, quota.budget));
+                    fmt::format("sink ({}) and recent ({}) together exceed the budget ({})", quota.sink, quota.recent,
+                                quota.budget));
   }
 }
 
@@ -162,7 +162,7 @@ void evict_least(const DecodeLayer& shape, double rows, LayerOps& ops, graph::Op
   const double held = shape.sum(&HeadCounts::attended) / static_cast<double>(shape.heads.size());
   const double numbers = shape.sum(&HeadCounts::evicted) * kIndexBytes;
   after = ops.kernel(Lane::kCompute, Kind::kTopK, "argmin", graph::TopK{rows, held, 1, kScoreBytes}, {after});
-  // The next token is written where the evicted one stood; here its slot's number is.
+  // Records the slot of the evicted token, where the next token is written.
   ops.kernel(Lane::kCompute, Kind::kIndex, "free slot",
              graph::Kernel{graph::KernelClass::kElementwise, numbers, numbers}, {after});
 }

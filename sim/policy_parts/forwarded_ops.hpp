@@ -1,4 +1,4 @@
-// A policy's work handed on to another LayerOps, for policies that change some of the work of one inside them.
+// Forwards a policy's work to another LayerOps, for policies that change part of the work of a nested policy.
 #pragma once
 
 #include "policy/layer_ops.hpp"

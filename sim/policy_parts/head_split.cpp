@@ -1,5 +1,5 @@
-// Full heads read everything; streaming heads their sink and window, and with compensation one pair more: the means of
-// the keys and values that left, which enters the softmax as often as tokens left (weight D·exp(q·k̂/√d)).
+// Full heads read everything. Streaming heads read their sink and window and, with compensation, one more pair: the
+// means of the keys and values that left, which enters the softmax as often as tokens left (weight D·exp(q·k̂/√d)).
 #include "policy_parts/head_split.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Running means of the pairs that left one KV head.
+// Running means of the pairs that have left one KV head.
 struct Departed {
   std::int64_t count = 0, next = 0;  // next: first position that has not left yet
   std::vector<double> keys, values;  // sums
@@ -39,7 +39,7 @@ class SplitSelector final : public Selector {
     fill(tokens, out);
     for (std::size_t h = 0; h < full_.size(); ++h) {
       if (full_[h] || tokens <= split_.sink + split_.recent) continue;
-      // Evicts first, as StreamingLLM does; with recent = 0 the current token itself leaves.
+      // Evicts before attention, as StreamingLLM does; with recent = 0 the current token itself is evicted.
       out.heads[h].evicted.push_back(static_cast<std::int32_t>(tokens - 1 - split_.recent));
       if (split_.compensate) compensate(static_cast<int>(h), t, out.heads[h].attended);
     }
@@ -141,7 +141,8 @@ class SplitPolicy final : public Policy {
     const double evicted = shape.sum(&HeadCounts::evicted);
     graph::OpId ready = ops.ready();
     if (split_.compensate && evicted > 0) {
-      // The pair that leaves and the means are read, the means written; attention's look at them is counted here.
+      // Reads the pair that leaves and the means, and writes the means; this includes the read of the means by
+      // attention.
       const Dims m(*shape.model);
       ready = sum_up(m, evicted, 4 * evicted * m.row(), 2 * evicted * m.row(), ops, ready);
     }
@@ -154,14 +155,14 @@ class SplitPolicy final : public Policy {
     const double held = std::min(tokens, static_cast<double>(split_.sink + split_.recent));
     std::vector<MemoryItem> items = {
         {graph::Pool::kHbm, "KV cache", kv_bytes(shape, (1 - streaming) * tokens + streaming * held)}};
-    if (split_.compensate) items.push_back({graph::Pool::kHbm, "means of what left", kv_bytes(shape, streaming)});
+    if (split_.compensate) items.push_back({graph::Pool::kHbm, "means of dropped pairs", kv_bytes(shape, streaming)});
     return items;
   }
 
   Growth growth() const override { return {.attended = 1 - streaming_share()}; }
 
  private:
-  // What a head reads follows from its kind; the layer whose replay stands for this one may have others.
+  // A head's tokens follow from its kind; the layer whose replay represents this one may have other kinds of heads.
   std::vector<HeadCounts> own_heads(const DecodeLayer& drawn) const {
     const std::vector<bool>& full = split_.full[std::min(index(drawn.layer), split_.full.size() - 1)];
     const std::int64_t held = std::min(drawn.tokens, split_.sink + split_.recent);
@@ -179,11 +180,11 @@ class SplitPolicy final : public Policy {
     return 1 - static_cast<double>(count_full(split_.full)) / heads;
   }
 
-  // `pairs` enter the means of their heads.
+  // Adds `pairs` to the means of their heads.
   static graph::OpId sum_up(const Dims& m, double pairs, double read, double write, LayerOps& ops, graph::OpId after) {
     graph::Kernel work{graph::KernelClass::kReduce, read, write};
     work.flops = 2 * pairs * m.d;
-    return ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "means of what left", work, {after});
+    return ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "means of dropped pairs", work, {after});
   }
 
   HeadSplit split_;

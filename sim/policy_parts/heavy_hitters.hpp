@@ -1,4 +1,4 @@
-// Attention that tokens have collected so far: H2O's scores, which D2O uses as well.
+// Attention accumulated by each token: the scores of H2O and D2O.
 #pragma once
 
 #include <vector>
@@ -10,22 +10,22 @@
 
 namespace kvcast::policy {
 
-// Totals of softmax weights by query head and position, over the tokens held when each query came. The trace must hold
-// the prompt queries that are asked for.
+// Sums of softmax weights by query head and position, over the tokens held at the time of each query. The trace must
+// contain the prompt queries that are used.
 class HeavyHitters {
  public:
-  // group: of weights (a list of held tokens a KV head), or kPerHead (a list a query head).
+  // group: a reduction of weights (one list of held tokens per KV head), or kPerHead (one list per query head).
   HeavyHitters(const trace::Layer& layer, Group group);
 
-  // All queries of a prompt read at once.
+  // Adds all queries of a prompt that is read at once.
   void add_prompt(const LayerInput& layer);
   void add_block(std::int64_t first, std::int64_t end, const std::vector<Held>& held);
   void add_step(int t, const std::vector<Held>& held);
-  // Weights of one query of a head, one a token of the list.
+  // Adds the weights of one query of a head, one per token of the list.
   void add(std::size_t q_head, const Held& list, std::span<const float> weights);
-  // Of the held tokens of one list, reduced over its query heads.
+  // Totals of the held tokens of one list, reduced over its query heads.
   void scores(std::size_t head, const Held& held, std::vector<float>& out) const;
-  // Of one query head at a position.
+  // Total of one query head at a position.
   double total(std::size_t q_head, std::int64_t position) const {
     return totals_[q_head][static_cast<std::size_t>(position)];
   }
@@ -40,7 +40,7 @@ class HeavyHitters {
   std::vector<float> weights_;
 };
 
-// The work of summing the columns of a block's attention over `held` tokens before it and itself, after it.
+// Adds the work of summing the columns of a block's attention over itself and the `held` tokens before it.
 void sum_prompt_columns(const PrefillLayer& shape, std::int64_t held, bool materialise, LayerOps& ops);
 Parameter column_sums_parameter();
 

@@ -1,7 +1,7 @@
-// The order of work in a step, as the released systems run it: what the CPU needs goes to the host; static attention
+// Work of a step in the order of the released systems: the inputs of the CPU are copied to the host; static attention
 // runs on the GPU while the CPU searches and attends; outputs (d elements) and log-sum-exps (one float) of all query
-// heads come back; one kernel merges. Static tokens are the same for all query heads, so their keys and values are read
-// once a KV head even where the CPU's part is selected by query head.
+// heads return; one kernel merges them. Static tokens are the same for all query heads, so their keys and values are
+// read once per KV head even if the CPU selects by query head.
 #include "policy_parts/host_attention.hpp"
 #include "policy/fields.hpp"
 
@@ -65,7 +65,7 @@ class HostSearchSelector final : public Selector {
   }
 
  private:
-  // Sink before and window behind what was found.
+  // Adds the sink before and the window after the tokens found.
   void add_static(std::int64_t tokens, HeadSelection& head) const {
     const Range host = fixed_.host(info_.prompt_tokens, tokens);
     std::vector<std::int32_t>& list = head.attended;
@@ -95,7 +95,7 @@ graph::Copy copy_of(graph::Direction direction, double runs, double bytes, Lane 
   return copy;
 }
 
-// Keys and values are two arrays: two pieces a sequence.
+// Keys and values are two arrays: two pieces per sequence.
 void offload(const config::Model& model, int batch, double tokens, LayerOps& ops) {
   const Dims m(model);
   if (tokens <= 0) return;

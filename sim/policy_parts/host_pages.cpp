@@ -8,7 +8,8 @@ using graph::Lane;
 
 namespace {
 
-// bytes of keys and values, pages of them; in NHD the keys and the values of a page are two pieces, in HND one.
+// bytes: those of keys and values; pages: their number. In NHD the keys and the values of a page are two pieces, in HND
+// one.
 void back_up(double bytes, double pages, HostLayout layout, LayerOps& ops, graph::OpId after) {
   if (layout == HostLayout::kHnd) {
     after = ops.kernel(Lane::kBackup, Kind::kConvert, "transpose pages",
@@ -30,7 +31,8 @@ void back_up_prompt(const PrefillLayer& shape, int page, HostLayout layout, bool
   const double pages = shape.batch * static_cast<double>((shape.prompt_tokens + page - 1) / page);
   graph::OpId after = ops.ready();
   if (python) {
-    // The loop reads page numbers on the backup stream: it holds up the next launches, but not for the device's sake.
+    // The loop reads page numbers on the backup stream: it delays the following launches, but does not wait for the
+    // device.
     const graph::OpId loop = ops.host(Lane::kHost, Kind::kLaunch, "page loop", graph::HostCall::kPythonPage, pages, {});
     after = ops.join(Lane::kBackup, {after, loop});
   }
@@ -54,7 +56,7 @@ graph::OpId fetch_ids(double ids, const IdPath& path, LayerOps& ops, graph::OpId
 
 namespace {
 
-// The pieces of `pages` pages of one KV head.
+// The copies of `pages` pages of one KV head.
 graph::Copy recall_copy(const RecallPath& path, double pages, double row) {
   graph::Copy copy;
   copy.issuer = Lane::kRecallThread;
@@ -72,7 +74,7 @@ graph::Copy recall_copy(const RecallPath& path, double pages, double row) {
   return copy;
 }
 
-// `pages` of one KV head, of `sequences` sequences.
+// Recalls `pages` pages of one KV head for `sequences` sequences.
 graph::OpId recall_head(const DecodeLayer& shape, const RecallPath& path, Lane lane, double pages, double sequences,
                         graph::OpId after, LayerOps& ops) {
   const double row = Dims(*shape.model).row();
@@ -105,7 +107,7 @@ Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const He
     if (pages == 0) continue;
     const Lane lane = second ? Lane::kCopyB : Lane::kCopyA;
     (second ? last.b : last.a) = recall_head(shape, path, lane, pages, sequences, after, ops);
-    if (!two) after = last.a;  // the one buffer is free again
+    if (!two) after = last.a;  // the single buffer is free again
     if (two) second = !second;
   }
   return last;
@@ -116,15 +118,14 @@ MemoryItem host_copy(const MemoryShape& shape) {
 }
 
 Parameter runtime_parameter() {
-  return choice("runtime", {"compiled", "python"},
-                "whether the host's page loops run as compiled code or in Python, as released");
+  return choice("runtime", {"compiled", "python"}, "the host's page loops: compiled code, or Python, as released");
 }
 
 Parameter recall_parameter() {
   return choice("recall", {"calls", "strided", "batched", "zero_copy"},
-                "a copy call for each contiguous piece, as released (calls), one for pieces at equal distances, as "
-                "the keys of a page in nhd are (strided), one for all of a head (batched), or a kernel that reads "
-                "host memory (zero_copy)");
+                "copy calls: one for each contiguous piece, as released (calls), one for pieces at equal distances, "
+                "such as the keys of a page in nhd (strided), one for all pieces of a head (batched), or a kernel that "
+                "reads host memory (zero_copy)");
 }
 
 RecallCopies parse_recall(const std::string& name) {

@@ -1,4 +1,4 @@
-// A page that a selection gives up may be wanted again soon: what is left of the GPU's memory can keep it until then.
+// Keeps pages that leave a selection on the GPU while memory remains, because they may be needed again soon.
 #include <algorithm>
 #include <deque>
 
@@ -12,10 +12,11 @@ namespace {
 using graph::Kind;
 using graph::Lane;
 
-// Tokens of one head that left its selection, the least recently used first; whole pages come and go together.
+// Tokens of one head that left its selection, least recently used first; pages are added and removed whole.
 class GivenUp {
  public:
-  // Takes what is here out of `fetched`, takes in `evicted`, and puts in its place what had to go for it.
+  // Removes the tokens that are here from `fetched`, adds those in `evicted`, and replaces these by the ones that had
+  // to make room.
   void step(std::int64_t room, std::vector<std::int32_t>& fetched, std::vector<std::int32_t>& evicted) {
     ++now_;
     std::erase_if(fetched, [&](std::int32_t token) { return take(token); });
@@ -24,7 +25,7 @@ class GivenUp {
     while (held_ > room) {
       const auto [token, since] = oldest_.front();
       oldest_.pop_front();
-      if (since_[static_cast<std::size_t>(token)] != since) continue;  // it was wanted again meanwhile
+      if (since_[static_cast<std::size_t>(token)] != since) continue;  // it has been selected again since
       take(token);
       evicted.push_back(token);
     }
@@ -51,8 +52,8 @@ class GivenUp {
 
   int now_ = 0;
   std::int64_t held_ = 0;
-  std::vector<int> since_;                           // by position: the step that gave it up; 0: not here
-  std::deque<std::pair<std::int32_t, int>> oldest_;  // in the order of their steps
+  std::vector<int> since_;  // by position: the step in which it left the selection; 0: not here
+  std::deque<std::pair<std::int32_t, int>> oldest_;  // in the order of these steps
 };
 
 class KeptSelector final : public Selector {
@@ -103,7 +104,7 @@ class Kept final : public Policy {
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     inner_->decode_layer(shape, ops);
     if (shape.sum(&HeadCounts::scored) <= 0) return;
-    // One kernel looks up the pages chosen in the table of slots and renews their time of use.
+    // One kernel looks up the selected pages in the table of slots and updates their time of use.
     const double entries = shape.sum(&HeadCounts::attended) / static_cast<double>(kept_.page) * 2 * kIndexBytes;
     ops.kernel(Lane::kCompute, Kind::kIndex, "page table",
                graph::Kernel{graph::KernelClass::kGather, entries, entries, 0, 2 * kIndexBytes}, {ops.ready()});

@@ -20,7 +20,7 @@ void normalise(float* x, std::size_t d) {
   }
 }
 
-// `count` of n numbers, each set as likely as any other: the head of a shuffle.
+// Draws `count` of n numbers, each set with equal probability: the start of a shuffle.
 std::vector<std::size_t> draw_distinct(std::size_t n, std::size_t count, const Stream& stream) {
   std::vector<std::size_t> order(n);
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -29,7 +29,7 @@ std::vector<std::size_t> draw_distinct(std::size_t n, std::size_t count, const S
   return order;
 }
 
-// The first of the largest. Lanes that do not wait for one another find the largest; a second pass, where it stands.
+// Index of the first maximum. Independent lanes find the maximum; a second pass finds its index.
 std::int32_t largest(std::span<const float> row) {
   constexpr std::size_t kLanes = 16;
   float lanes[kLanes];
@@ -43,7 +43,7 @@ std::int32_t largest(std::span<const float> row) {
   return static_cast<std::int32_t>(std::find(row.begin(), row.end(), top) - row.begin());
 }
 
-// Labels of all rows by the largest product with a centre; whether any changed.
+// Labels all rows by the largest product with a centre. Returns whether any label changed.
 bool assign(const MatrixView& unit, const MatrixView& centres, std::vector<std::int32_t>& labels) {
   std::vector<float> scores(kBlock * centres.rows);
   bool changed = false;
@@ -69,7 +69,7 @@ std::vector<float> sum_members(const MatrixView& rows, const std::vector<std::in
   return sums;
 }
 
-// Means of the rows as they are; empty clusters go, labels are renumbered.
+// Means of the unnormalised rows; removes empty clusters and renumbers the labels.
 Clusters close(const MatrixView& rows, std::vector<std::int32_t> labels, std::size_t clusters) {
   const std::vector<float> sums = sum_members(rows, labels, clusters);
   std::vector<std::int64_t> sizes(clusters);
@@ -109,7 +109,7 @@ Clusters cluster_by_direction(const MatrixView& rows, std::size_t count, int ite
     const std::vector<float> sums = sum_members(points, labels, count);
     for (std::size_t c = 0; c < count; ++c) {
       const float* const sum = sums.data() + c * d;
-      if (dot(sum, sum, d) == 0) continue;  // nobody's centre stays where it is
+      if (dot(sum, sum, d) == 0) continue;  // an empty cluster's centre stays
       std::copy_n(sum, d, centres.data() + c * d);
       normalise(centres.data() + c * d, d);
     }

@@ -1,4 +1,4 @@
-// Clusters of keys by direction: spherical k-means with a stated number of iterations.
+// Clusters of keys by direction: spherical k-means with a fixed number of iterations.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 namespace kvcast::policy {
 
 struct Clusters {
-  std::vector<float> centroids;      // [clusters × d]: means of the members as they are, not normalised
-  std::vector<std::int64_t> sizes;   // of each cluster, at least 1
-  std::vector<std::int32_t> labels;  // of each row, its cluster
+  std::vector<float> centroids;      // [clusters × d]: means of the members, not normalised
+  std::vector<std::int64_t> sizes;   // members of each cluster, at least 1
+  std::vector<std::int32_t> labels;  // cluster of each row
 };
 
-// At most `count` ≥ 1 clusters of the rows: fewer where some stay empty. Starts from `count` distinct rows that the
-// stream draws; each of `iterations` ≥ 1 rounds gives every row to the centre of the largest cosine (ties: the first)
-// and moves the centres; stops early once nothing moves. The same input gives the same result.
+// Returns at most `count` ≥ 1 clusters of the rows; empty clusters are dropped. Starts from `count` distinct rows drawn
+// from the stream. Each of `iterations` ≥ 1 rounds assigns every row to the centre of largest cosine (ties: the first)
+// and moves the centres; stops early if nothing changes. Deterministic.
 Clusters cluster_by_direction(const MatrixView& rows, std::size_t count, int iterations, const Stream& stream);
 
 }  // namespace kvcast::policy

@@ -1,5 +1,5 @@
-// With V the leading eigenvectors of KᵀK (its right singular vectors), K·V·Vᵀ is the best approximation of that rank
-// (Eckart and Young, 1936); KᵀK has n_kv·d columns however long the prompt is.
+// With V the leading eigenvectors of KᵀK (the right singular vectors of K), K·V·Vᵀ is the best approximation of that
+// rank (Eckart and Young, 1936). KᵀK has n_kv·d columns whatever the length of the prompt.
 #include "policy_parts/low_rank_keys.hpp"
 
 #include <algorithm>

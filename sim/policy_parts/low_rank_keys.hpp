@@ -1,4 +1,4 @@
-// Keys rebuilt from a low-rank factor of what they were before rotary position embedding.
+// Keys reconstructed from a low-rank factor of the keys before rotary position embedding.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace kvcast::policy {
 
-// The keys of all KV heads side by side, [tokens × n_kv·d], before RoPE, are replaced by their best approximation of
-// rank `rank` (singular value decomposition), and turned to their positions again.
+// Replaces the keys of all KV heads side by side, [tokens × n_kv·d], before RoPE, by their best approximation of rank
+// `rank` (singular value decomposition), and rotates them to their positions again.
 class LowRankKeys {
  public:
-  // Of positions 0 … tokens − 1, tokens ≥ 1; a rank of n_kv·d and more rebuilds all of them up to rounding.
+  // Reconstructs positions 0 … tokens − 1, tokens ≥ 1. A rank of n_kv·d or more reconstructs them up to rounding.
   LowRankKeys(const trace::Layer& layer, std::int64_t tokens, std::int64_t rank);
-  // [tokens × d] of a KV head.
+  // Keys of a KV head, [tokens × d].
   MatrixView head(int kv_head) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace kvcast::policy {
 namespace {
 
-// Rows over their norms; a row of zeros stays.
+// Rows divided by their norms; a row of zeros stays.
 std::vector<float> normalised(const std::vector<float>& rows, std::size_t d) {
   std::vector<float> out(rows);
   for (std::size_t first = 0; first < out.size(); first += d) {
@@ -72,7 +72,7 @@ Departures MergingCache::shrink(const std::vector<std::int32_t>& stay) {
     for (std::size_t i = 0; i < n; ++i) {
       const auto row = cosines.begin() + static_cast<std::ptrdiff_t>(i * size());
       const auto best = std::max_element(row, row + static_cast<std::ptrdiff_t>(size()));
-      gone.likeness.push_back(*best);
+      gone.similarity.push_back(*best);
       gone.nearest.push_back(static_cast<std::size_t>(best - row));
     }
   }
@@ -85,7 +85,7 @@ void MergingCache::merge(const Departures& gone, const std::vector<bool>& merges
     if (!merges[i]) continue;
     const std::size_t to = gone.nearest[i];
     ++members[to];
-    const auto weight = static_cast<float>(gone.likeness[i]);
+    const auto weight = static_cast<float>(gone.similarity[i]);
     for (std::size_t j = 0; j < d_; ++j) {
       keys_[to * d_ + j] += weight * gone.keys[i * d_ + j];
       values_[to * d_ + j] += weight * gone.values[i * d_ + j];

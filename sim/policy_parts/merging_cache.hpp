@@ -1,4 +1,4 @@
-// Pairs of one KV head that change as evicted ones are merged into them (D2O).
+// KV pairs of one head that change as evicted pairs are merged into them (D2O).
 #pragma once
 
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace kvcast::policy {
 
-// What an eviction took out: by slot, in position order, its pair, and the most similar key that stayed.
+// The slots removed by an eviction, in position order: each slot's pair, and the most similar key that stayed.
 struct Departures {
   std::vector<float> keys, values;   // [slots × d]
-  std::vector<double> likeness;      // largest cosine to a key that stayed
-  std::vector<std::size_t> nearest;  // index of that key; the first of equals
+  std::vector<double> similarity;    // largest cosine to a key that stayed
+  std::vector<std::size_t> nearest;  // index of that key; the first one of ties
 };
 
 class MergingCache {
@@ -19,13 +19,14 @@ class MergingCache {
   // Starts with the trace's pairs of the held tokens.
   MergingCache(const trace::Layer& layer, int kv_head, const Held& held);
   void append(const trace::Layer& layer, int kv_head, std::int32_t position);
-  // Softmax weights of a query over all pairs, and its output.
+  // Computes the softmax weights of a query over all pairs, and its output.
   void attend(const float* query, std::vector<float>& weights, std::vector<float>& output) const;
-  // The weights alone, over the first `count` pairs.
+  // Computes only the weights, over the first `count` pairs.
   void weigh(const float* query, std::size_t count, std::vector<float>& weights) const;
-  // Leaves the pairs with these ascending indices, at least one.
+  // Keeps only the pairs with these ascending indices, at least one.
   Departures shrink(const std::vector<std::int32_t>& stay);
-  // Each pair that some merging slots are nearest to becomes the mean of itself and likeness · pair of each of these.
+  // Replaces each pair that is nearest to some merging slots by the mean of itself and similarity · pair of each of
+  // these slots.
   void merge(const Departures& gone, const std::vector<bool>& merges);
 
  private:

@@ -1,5 +1,5 @@
 // One matrix product scores all full pages of the prompt for several steps at once: with the query split by sign into
-// [q⁺ | q⁻], Σ_j max(q_j·min_j, q_j·max_j) = q⁺·max + q⁻·min. Pages that decoding fills are scored one by one.
+// [q⁺ | q⁻], Σ_j max(q_j·min_j, q_j·max_j) = q⁺·max + q⁻·min. Pages that decoding fills are scored one at a time.
 #include "policy_parts/page_scorer.hpp"
 
 #include <algorithm>
@@ -12,8 +12,7 @@ namespace {
 
 constexpr int kStepsAtOnce = 16;
 
-// As the matrix product sums, term after term, so that a page that decoding filled ties with an equal one of the
-// prompt.
+// Sums in the order of the matrix product, so that a page filled by decoding ties with an equal one of the prompt.
 float product_in_order(const float* a, const float* b, std::size_t n) {
   float sum = 0;
   for (std::size_t j = 0; j < n; ++j) sum = std::fma(a[j], b[j], sum);
@@ -28,10 +27,10 @@ double log_sum(std::span<const float> row, float scale) {
   return static_cast<double>(scale) * most + std::log(sum);
 }
 
-// softmax() gives the smallest weights of single precision in place of those below.
+// softmax() replaces weights below single precision by the smallest ones.
 bool has_weight(float weight) { return weight > 1e-36f; }
 
-// Scores of the pages without a weight: the logarithm of the sum of their weights over the heads, or of the largest.
+// Scores of the pages without a weight: the logarithm of the sum of their weights over the heads, or of the maximum.
 void rank_underflow(std::span<const std::vector<float>> products, bool largest, float scale, std::span<float> out) {
   if (std::all_of(out.begin(), out.end(), has_weight)) return;
   std::vector<double> sums;
@@ -49,7 +48,7 @@ void rank_underflow(std::span<const std::vector<float>> products, bool largest, 
   }
 }
 
-// Shared between policies where the list is the whole prompt, own ones else.
+// Bounds that policies share if the list is the whole prompt; otherwise separate ones.
 std::shared_ptr<const PageBounds> prompt_pages(const LayerInput& layer, int kv_head, const TokenList& tokens,
                                                const PageScorer::Shape& shape) {
   if (tokens.whole()) {

@@ -1,4 +1,4 @@
-// Scores of the pages of one KV head against the decode queries of its group; shared by the policies that rank pages.
+// Scores of the pages of one KV head for the decode queries of its group; shared by policies that rank pages.
 #pragma once
 
 #include <memory>
@@ -12,23 +12,23 @@
 
 namespace kvcast::policy {
 
-// Pages are cut from a list of tokens in position order: all of the prompt from `first` on, or what a first stage kept
-// of it, then the generated ones. Page i holds tokens i·page … (i + 1)·page − 1 of that list. The layer, and what the
-// list refers to, must outlive the scorer.
+// Pages divide a list of tokens in position order: the prompt from `first` on, or the part of it that a first stage
+// kept, then the generated tokens. Page i contains tokens i·page … (i + 1)·page − 1 of that list. The layer, and the
+// objects that the list refers to, must outlive the scorer.
 class PageScorer {
  public:
   struct Shape {
     int page = 0;
-    std::int64_t first = 0;  // 0 unless the list is whole
+    std::int64_t first = 0;  // 0 unless the list is the whole prompt
     Summary summary = Summary::kMinMax;
     Group group = Group::kSumScores;
-    // For ranking alone: a page whose weight underflows has its logarithm, less than 0, as its score. A softmax of
-    // unscaled products leaves most pages without a weight in single precision, and they would tie.
+    // For ranking only: a page whose weight underflows is scored by its logarithm, which is negative. A softmax of
+    // unscaled products leaves most pages without a weight in single precision, so that they would tie.
     bool ranks_underflow = false;
   };
   PageScorer(const LayerInput& layer, int kv_head, const TokenList& tokens, const Shape& shape);
 
-  // The key of decode step t is cached from now on. Call for t = 0, 1, ... in order.
+  // Caches the key of decode step t. Call for t = 0, 1, ... in order.
   void append(int t);
   std::int64_t tokens() const { return static_cast<std::int64_t>(full_before_) * shape_.page + tail_.tokens(); }
   std::size_t pages() const { return full_before_ + tail_.pages(); }
@@ -37,9 +37,9 @@ class PageScorer {
   // Scores of the first `n` pages at step t, reduced over the group; weights are softmax(scale · score) over these
   // pages. Not for Group::kPerHead.
   void score(int t, std::size_t n, float scale, std::vector<float>& out);
-  // The unscaled scores of one query head of the group, 0 ≤ member < group size.
+  // Unscaled scores for one query head of the group, 0 ≤ member < group size.
   void score_head(int t, int member, std::size_t n, std::vector<float>& out);
-  // As score, of queries that are not a decode step's (one a query head of the group).
+  // Like score(), for queries other than a decode step's (one per query head of the group).
   void score_queries(std::span<const float* const> heads, std::size_t n, float scale, std::vector<float>& out);
 
  private:
@@ -54,7 +54,7 @@ class PageScorer {
   std::shared_ptr<const PageBounds> before_;  // the full pages of the prompt
   std::size_t full_before_;
   PageBounds tail_;  // all later pages
-  // Split queries and scores against the full pages of the prompt of the steps block_ .. block_ + block_steps_ − 1, by
+  // Split queries of steps block_ .. block_ + block_steps_ − 1 and their scores for the full pages of the prompt, by
   // step and row.
   int block_ = 0, block_steps_ = 0;
   std::vector<float> queries_, scores_;

@@ -12,13 +12,13 @@ namespace kvcast::policy {
 std::vector<double> trace_frequencies(const trace::TraceInfo& info) {
   if (info.head_dim % 2 != 0) {
     throw UserError(
-        {}, fmt::format("rotary position embedding needs an even head dimension, the trace has {}", info.head_dim));
+        {}, fmt::format("rotary position embedding requires an even head dimension; the trace has {}", info.head_dim));
   }
   config::Rope rope;
   rope.theta = info.rope_theta;
   if (const auto path = config::find_config_if_any("models", info.model, {})) {
     const config::Model model = config::read_model(*path);
-    // The trace's own theta decides whether it is that model's embedding.
+    // The model's embedding applies only if the trace has the same theta.
     if (model.rope.theta == rope.theta) rope = model.rope;
   }
   return trace::rope_frequencies(rope, info.head_dim);
@@ -30,7 +30,7 @@ std::vector<float> turned_back(const trace::TraceInfo& info, const MatrixView& r
   trace::RotationTable table(std::move(backwards));
   constexpr std::int64_t kBlock = trace::RotationTable::kBlock;
   std::vector<float> out(rows.rows * rows.cols);
-  std::int64_t begin = -1;  // of the run that the table holds
+  std::int64_t begin = -1;  // first position of the run in the table
   for (std::size_t i = 0; i < rows.rows; ++i) {
     const std::int64_t position = first + static_cast<std::int64_t>(i), run = position / kBlock * kBlock;
     if (run != begin) table.fill(begin = run, static_cast<int>(kBlock));

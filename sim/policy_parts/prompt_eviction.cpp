@@ -1,5 +1,6 @@
-// The rule of one layer: scores of the window's queries over what is held before the window, the heads' budgets, and
-// the best tokens of each head. Window scores of a prompt read at once are shared with other policies (LayerInput).
+// The eviction rule of one layer: scores of the window's queries over the tokens before the window, the heads' budgets,
+// and the best tokens of each head. Window scores of a prompt that is read at once are shared with other policies
+// (LayerInput).
 #include "policy_parts/prompt_eviction.hpp"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// The query heads of a layer that rank for all: the best by score (the lower of equals), and all above a share of the
+// The query heads of a layer that rank for all heads: the best by score (ties: the lower), and all above a share of the
 // whole model's scores.
 std::vector<int> ranking_heads(const PromptEviction& s, int layer) {
   const std::vector<double>& scores = s.profile->head_scores("semantic", layer);
@@ -33,7 +34,7 @@ std::vector<int> ranking_heads(const PromptEviction& s, int layer) {
   return order;
 }
 
-// HeadKV's budgets of one layer's selecting heads, the window left out.
+// HeadKV's budgets of one layer's selecting heads, without the window.
 Budgets importance_of_layer(const PromptEviction& s, int layer, bool per_query_head) {
   const Profile& p = *s.profile;
   std::vector<double> importance;
@@ -88,7 +89,7 @@ class WindowRule final : public EvictionRule {
     keep_best(caps, held);
   }
 
-  // CAKE: the step's own weights rank what stands before the last `window` tokens.
+  // CAKE: the step's own weights rank the tokens before the last `window`.
   void after_step(int t, std::vector<Held>& held) override {
     if (!s_.decode_eviction || static_cast<std::int64_t>(held[0].size()) <= budget_) return;
     WindowScores rows{s_.window, std::vector<std::vector<float>>(index(input_.info().n_q_heads))};
@@ -151,7 +152,7 @@ class WindowRule final : public EvictionRule {
     return row;
   }
 
-  // All lists are the same: only uniform head budgets come in blocks (evict_after_prompt refuses others).
+  // All lists are equal: a prompt in blocks requires uniform head budgets (evict_after_prompt rejects others).
   void score_by_retrieval_heads(std::int64_t end, const std::vector<Held>& held) {
     std::vector<float> sum(held[0].size() - index(s_.window), 0.0f), pooled;
     for (const int q : heads_) {
@@ -168,7 +169,7 @@ class WindowRule final : public EvictionRule {
     std::vector<std::int32_t> stay;
     for (std::size_t h = 0; h < held.size(); ++h) {
       std::vector<float>& scores = scores_[h];
-      scores.resize(held[h].size());  // the window's own, which choose_stay does not rank
+      scores.resize(held[h].size());  // adds the window's tokens, which choose_stay does not rank
       choose_stay(held[h], scores, {caps[h] + s_.window, 0, s_.window}, stay);
       keep_only(held[h], stay);
     }

@@ -23,7 +23,7 @@ class PromptRetention final : public Retention {
   std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override {
     const trace::TraceInfo& info = layer.info();
     std::vector<double> preferences = preferences_;
-    if (preferences.empty()) {  // replayed alone, without a survey
+    if (preferences.empty()) {  // replayed without a survey
       const LayerInput* const alone = &layer;
       preferences = survey_preferences(s_, {&alone, 1});
     }
@@ -50,11 +50,11 @@ class PromptRetention final : public Retention {
     prompt_eviction_cost(s_, shape, layer_kept(std::min(shape.layer, layers - 1), layers, shape.prompt_tokens), ops);
   }
 
-  // Layers and heads with budgets of their own: their mean.
+  // Mean over layers and heads, if these have different budgets.
   PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.budget}; }
 
  private:
-  // CAKE's layers differ by what they attend to; together they keep what is asked for.
+  // CAKE's layers differ by their attention; together they keep the requested number.
   double layer_kept(int layer, int layers, std::int64_t prompt) const {
     if (s_.layers == LayerBudgets::kPreference) return static_cast<double>(s_.budget);
     return static_cast<double>(std::min(prompt, layer_budget(s_, layer, layers, prompt, {})));
@@ -79,9 +79,9 @@ void check_pool(const ParameterValues& values, const PromptEviction& s) {
 void check_window(const ParameterValues& values, const PromptEviction& s) {
   check_pool(values, s);
   if (s.window > s.budget) {
-    throw UserError(values.where("window"),
-                    fmt::format("the window of {} tokens does not fit into the {} tokens that stay of the prompt",
-                                s.window, s.budget));
+    throw UserError(
+        values.where("window"),
+        fmt::format("the window ({} tokens) exceeds the {} tokens that are kept of the prompt", s.window, s.budget));
   }
 }
 
@@ -103,7 +103,7 @@ void prompt_eviction_cost(const PromptEviction& s, const PrefillLayer& shape, do
   graph::OpId op = ops.kernel(Lane::kCompute, Kind::kScore, "window scores", score, {ops.ready()});
   const double scored = n - s.window, pooled = times * rankings * scored * kScoreBytes;
   const bool variance = s.scores == TokenScores::kVariance;
-  // Softmax and sums read the scores twice; CAKE's variance and its layers' entropy once more each.
+  // Softmax and sums read the scores twice; CAKE's variance and its layers' entropy read them once more each.
   graph::Kernel reduce{graph::KernelClass::kReduce, (variance ? 4 : 2) * rows * n * kScoreBytes, pooled};
   reduce.flops = (variance ? 10 : 4) * rows * n;
   op = ops.kernel(Lane::kCompute, Kind::kScore, "softmax and sum", reduce, {op});
@@ -122,7 +122,7 @@ Fields<PromptEviction> prompt_eviction_fields(std::int64_t window, const char* p
                                               std::vector<std::string> groups) {
   using S = PromptEviction;
   Fields<S> fields;
-  fields.add(budget_parameter("prompt tokens kept a KV head, the window included"), &S::budget)
+  fields.add(budget_parameter("prompt tokens kept per KV head, including the window"), &S::budget)
       .add(window_parameter(window), &S::window)
       .add(pool_parameter(pool), &S::pool)
       .add(pool_kernel_parameter(kernel), &S::pool_kernel);
@@ -133,39 +133,42 @@ Fields<PromptEviction> prompt_eviction_fields(std::int64_t window, const char* p
 void add_retrieval_scores(Fields<PromptEviction>& fields) {
   using S = PromptEviction;
   fields
-      .add(whole("retrieval_heads", 4, "query heads", "semantic retrieval heads a layer that rank tokens for all heads",
-                 1, 10000),
+      .add(whole("retrieval_heads", 4, "query heads",
+                 "semantic retrieval heads per layer, which rank tokens for all heads", 1, 10000),
            &S::retrieval_heads)
       .add(real_or("retrieval_share", "none",
-                   "adaptive number of heads: also all whose share of the model's scores is above this", 0, 1),
+                   "adaptive number of heads: also all heads whose share of the model's scores is above this", 0, 1),
            &S::retrieval_at_least);
 }
 
 void add_error_budgets(Fields<PromptEviction>& fields) {
   using S = PromptEviction;
-  fields.add(whole("least_layer_budget", 32, "tokens", "what every layer gets at least, window included", 1), &S::least)
-      .add(whole("most_layer_factor", 3, "", "what a layer gets at most, in budgets", 1, 1e6), &S::most_factor);
+  fields
+      .add(whole("least_layer_budget", 32, "tokens", "smallest budget of a layer, including the window", 1), &S::least)
+      .add(whole("most_layer_factor", 3, "", "largest budget of a layer, as a multiple of the budget", 1, 1e6),
+           &S::most_factor);
 }
 
 PromptEviction read_prompt_eviction(const Fields<PromptEviction>& fields, const ParameterValues& values,
                                     const PromptEviction& start) {
   PromptEviction s = fields.read(values, start);
   check_window(values, s);
-  std::vector<std::string> kinds;  // that the profile must have
+  std::vector<std::string> kinds;  // required in the profile
   if (s.heads == HeadBudgets::kImportance) kinds.emplace_back("retrieval");
   if (s.layers == LayerBudgets::kErrors) {
     kinds.emplace_back("layer_errors");
     if (s.least < s.window) {
-      throw UserError(values.where("least_layer_budget"),
-                      fmt::format("a layer of {} tokens does not hold the window of {}", s.least, s.window));
+      throw UserError(
+          values.where("least_layer_budget"),
+          fmt::format("the budget of a layer ({} tokens) is smaller than the window ({})", s.least, s.window));
     }
   }
   if (s.scores == TokenScores::kRetrievalHeads) {
     kinds.emplace_back("semantic");
     if (s.block > 0 && s.heads != HeadBudgets::kUniform) {
       throw UserError(values.where("block"),
-                      "heads with budgets of their own hold different tokens after a block: a ranking shared by the "
-                      "layer is not defined for them");
+                      "with budgets by head, heads keep different tokens after a block, so that a ranking shared by "
+                      "the layer is not defined");
     }
   }
   if (!kinds.empty()) s.profile = load_profile(values, kinds);

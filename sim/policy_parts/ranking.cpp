@@ -1,6 +1,6 @@
-// Selection by a guessed threshold: an evenly spaced sample gives a value that a little more than k scores reach, one
-// pass collects those, and std::nth_element settles the rest. The guess only costs time when it is wrong, never
-// exactness. Ranks come from a radix sort of the scores' bits, which costs no comparison that is foretold wrongly.
+// Selection by a guessed threshold: an evenly spaced sample gives a value that slightly more than k scores reach, one
+// pass collects those, and std::nth_element finds the k best. A wrong guess costs time, never exactness. Ranks come
+// from a radix sort of the scores' bits, which has no mispredicted comparisons.
 #include "policy_parts/ranking.hpp"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kSample = 1024;
 
-// A value that, judged by the sample, at least k of the scores reach; −∞ where a guess would not pay.
+// A value that at least k of the scores reach, judging by the sample; −∞ if a guess would not save time.
 float guessed_threshold(std::span<const float> scores, std::size_t k, std::vector<float>& sample) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   if (scores.size() < 4 * kSample) return kNone;
@@ -27,7 +27,7 @@ float guessed_threshold(std::span<const float> scores, std::size_t k, std::vecto
   for (std::size_t i = stride / 2; i < scores.size(); i += stride) sample.push_back(scores[i]);
   const double expected =
       static_cast<double>(k) / static_cast<double>(scores.size()) * static_cast<double>(sample.size());
-  // The sample's rank scatters like the root of itself; three such steps keep failures rare.
+  // The sample's rank has a standard deviation of about its square root; three of them make failures rare.
   const auto rank = static_cast<std::size_t>(expected + 3 * std::sqrt(expected) + 2);
   if (rank >= sample.size() / 2 || std::any_of(sample.begin(), sample.end(), [](float x) { return std::isnan(x); })) {
     return kNone;
@@ -36,8 +36,8 @@ float guessed_threshold(std::span<const float> scores, std::size_t k, std::vecto
   return sample[rank];
 }
 
-// Numbers that ascend as scores descend, the score in the upper half and the position in the lower one. Zeros of either
-// sign are equal; what is not a number stands behind all numbers.
+// Numbers that ascend as scores descend, with the score in the upper half and the position in the lower one. Zeros of
+// either sign are equal; NaN is after all numbers.
 std::uint64_t order_of(float score, std::int32_t position) {
   const float number = std::isnan(score) ? -std::numeric_limits<float>::infinity() : score + 0.0f;
   const auto bits = std::bit_cast<std::uint32_t>(number);
@@ -45,7 +45,7 @@ std::uint64_t order_of(float score, std::int32_t position) {
   return std::uint64_t{descending} << 32 | static_cast<std::uint32_t>(position);
 }
 
-// By the upper halves, digit after digit; entries come with ascending lower halves, and the passes are stable.
+// Sorts by the upper halves, digit by digit; lower halves ascend in the input, and the passes are stable.
 void radix_sort(std::vector<std::uint64_t>& entries, std::vector<std::uint64_t>& spare) {
   constexpr int kBits = 11, kPasses = 3;
   constexpr std::size_t kDigits = std::size_t{1} << kBits;
@@ -76,7 +76,7 @@ void Ranking::gather_candidates(std::span<const float> scores, std::size_t k) {
         n += scores[i] >= threshold ? 1 : 0;  // false for NaN
       }
     };
-    // Most blocks hold none, which a few vector instructions find out.
+    // Most blocks contain none, which a few vector instructions detect.
     constexpr std::size_t kBlock = 32;
     std::size_t i = 0;
     for (; i + kBlock <= scores.size(); i += kBlock) {
@@ -132,7 +132,7 @@ void Ranking::rank(std::span<const float> scores, std::size_t k, std::vector<std
   select(scores, k, out);
   order_.clear();
   for (const std::int32_t i : out) order_.push_back(order_of(scores[static_cast<std::size_t>(i)], i));
-  constexpr std::size_t kFew = 256;  // below it the radix sort's tables cost more than comparisons
+  constexpr std::size_t kFew = 256;  // below this number the radix sort's tables cost more than comparisons
   if (order_.size() < kFew) {
     std::sort(order_.begin(), order_.end());
   } else {

@@ -1,4 +1,4 @@
-// The k best of n scores; ties go to the lower position. Exact, without sorting all of them.
+// Exact selection of the k best of n scores without sorting all of them; ties go to the lower position.
 #pragma once
 
 #include <cstdint>
@@ -7,32 +7,32 @@
 
 namespace kvcast::policy {
 
-// Where a selection of the best ends: exactly the scores above `value`, and those equal to it up to position `last`.
+// The threshold of a selection: it contains the scores above `value`, and those equal to it up to position `last`.
 struct Cut {
   float value = 0;
   std::int32_t last = -1;
   bool holds(float score, std::int32_t position) const { return score > value || (score == value && position <= last); }
 };
 
-// Keeps its buffers between calls. Scores that are not numbers are never selected.
+// Keeps its buffers between calls. NaN scores are never selected.
 class Ranking {
  public:
-  // Ascending indices of the k best (all, where k ≥ n).
+  // Ascending indices of the k best (all if k ≥ n).
   void select(std::span<const float> scores, std::size_t k, std::vector<std::int32_t>& out);
-  // The k best in order of rank.
+  // Indices of the k best in order of rank.
   void rank(std::span<const float> scores, std::size_t k, std::vector<std::int32_t>& out);
-  // 1 ≤ k ≤ n.
+  // Requires 1 ≤ k ≤ n.
   Cut cut(std::span<const float> scores, std::size_t k);
 
  private:
   void gather_candidates(std::span<const float> scores, std::size_t k);
-  std::vector<std::int32_t> candidates_;  // ascending; holds at least the k best
+  std::vector<std::int32_t> candidates_;  // ascending; contains at least the k best
   std::size_t candidate_count_ = 0;
   std::vector<float> values_;
   std::vector<std::uint64_t> order_, spare_;
 };
 
-// Scores above all others for the first `head` and the last `tail`.
+// Raises the scores of the first `head` and the last `tail` above all others.
 void rank_first(std::span<float> scores, std::size_t head, std::size_t tail);
 
 }  // namespace kvcast::policy

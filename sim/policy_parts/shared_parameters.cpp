@@ -7,16 +7,16 @@ Parameter budget_parameter(std::string meaning, std::int64_t fallback) {
 }
 
 Parameter page_parameter(std::int64_t fallback) {
-  return whole("page", fallback, "tokens", "tokens in a page", 1, 65536);
+  return whole("page", fallback, "tokens", "tokens per page", 1, 65536);
 }
 
 Parameter group_parameter(std::vector<std::string> names) {
-  return choice("group", std::move(names), "how the query heads of a KV head agree on one selection");
+  return choice("group", std::move(names), "rule by which the query heads of a KV head agree on one selection");
 }
 
 Parameter window_parameter(std::int64_t fallback) {
   return whole("window", fallback, "queries",
-               "last prompt queries that score the prompt; their tokens are kept, inside the budget", 1, 65536);
+               "last prompt queries, which score the prompt; their tokens are kept, within the budget", 1, 65536);
 }
 
 Parameter pool_parameter(const char* kind) {
@@ -31,22 +31,22 @@ Parameter pool_kernel_parameter(std::int64_t kernel) {
 
 Parameter block_parameter() {
   return whole_or("block", "prompt", "tokens",
-                  "the prompt is read in blocks of so many tokens, with an eviction after each", 1, 1e9);
+                  "tokens of a prompt block, each followed by an eviction; prompt: the whole prompt at once", 1, 1e9);
 }
 
 Parameter read_always_parameter(const std::string& key) {
   return whole(key, 0, "tokens",
-               key == "sink" ? "first tokens always read, inside the budget"
-                             : "last tokens always read, the current one included, inside the budget");
+               key == "sink" ? "first tokens always read, within the budget"
+                             : "last tokens always read, including the current one, within the budget");
 }
 
 Parameter sink_parameter() {
-  return whole("sink", 0, "tokens", "first tokens that are never evicted, inside the budget");
+  return whole("sink", 0, "tokens", "first tokens that are never evicted, within the budget");
 }
 
 Parameter recent_parameter() {
   return whole("recent", 0, "tokens",
-               "last tokens that are never evicted, the current one included, inside the budget");
+               "last tokens that are never evicted, including the current one, within the budget");
 }
 
 }  // namespace kvcast::policy

@@ -1,4 +1,4 @@
-// Parameters that several policies share, with the meaning that they have in all of them.
+// Parameters that several policies share, with the same meaning in each.
 #pragma once
 
 #include "policy/fields.hpp"
@@ -8,17 +8,17 @@ namespace kvcast::policy {
 
 Parameter budget_parameter(std::string meaning, std::int64_t fallback = 2048);
 Parameter page_parameter(std::int64_t fallback);
-// The names that the policy understands, its default first.
+// Accepts the names that the policy supports, its default first.
 Parameter group_parameter(std::vector<std::string> names);
 Parameter window_parameter(std::int64_t fallback);
-// Pooling of scores along the positions: by `kind` ("max" or "avg"), and over how many.
+// Pooling of scores along the positions: its kind ("max" or "avg") and its width.
 Parameter pool_parameter(const char* kind);
 Parameter pool_kernel_parameter(std::int64_t kernel);
-// The prompt is read in blocks of so many tokens, or whole.
+// The prompt is read in blocks of this many tokens, or at once.
 Parameter block_parameter();
-// Of a retrieval policy, `sink` or `recent`: tokens that every step reads, inside the budget.
+// `sink` or `recent` of a retrieval policy: tokens that every step reads, within the budget.
 Parameter read_always_parameter(const std::string& key);
-// Tokens that are never evicted, inside the budget.
+// `sink` and `recent` tokens that are never evicted, within the budget.
 Parameter sink_parameter();
 Parameter recent_parameter();
 

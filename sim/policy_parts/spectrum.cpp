@@ -1,5 +1,5 @@
 // LAPACK's ssyevr (Dhillon and Parlett, "Multiple representations to compute orthogonal eigenvectors of symmetric
-// tridiagonal matrices", 2004), as OpenBLAS has it.
+// tridiagonal matrices", 2004), as implemented in OpenBLAS.
 #include "policy_parts/spectrum.hpp"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::vector<float> second_moments(const MatrixView& x, bool centred) {
       for (std::size_t j = 0; j < n; ++j) mean[j] += static_cast<double>(x.row(i)[j]) / static_cast<double>(x.rows);
     }
   }
-  // Transposed in blocks of rows, so that the product reads both sides row by row.
+  // Transposes blocks of rows, so that the product reads both sides row by row.
   constexpr std::size_t kBlock = 2048;
   std::vector<float> sum(n * n), part(n * n), columns(n * kBlock);
   for (std::size_t begin = 0; begin < x.rows; begin += kBlock) {
@@ -47,7 +47,7 @@ std::vector<float> leading_directions(std::vector<float> symmetric, std::size_t 
   float work_needed = 0;
   std::vector<float> values(n), vectors(n * count);
   std::vector<int> support(2 * n);
-  // Column-major for LAPACK: of a symmetric matrix the same, and the columns of its result are rows here.
+  // LAPACK is column-major: a symmetric matrix is the same, and the columns of its result are rows here.
   ssyevr_("V", "I", "U", &size, symmetric.data(), &size, &none, &none, &first, &last, &none, &found, values.data(),
           vectors.data(), &size, support.data(), &work_needed, &minus_one, &integers_needed, &minus_one, &info);
   std::vector<float> work(static_cast<std::size_t>(work_needed));

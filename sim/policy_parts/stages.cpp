@@ -34,14 +34,14 @@ class ReadAll final : public Retrieval {
   std::unique_ptr<HeadRetrieval> begin(const LayerInput&, int, const TokenList& tokens) const override {
     return std::make_unique<ReadAllHead>(tokens);
   }
-  // Caches that eviction left are compacted: rows lie contiguous.
+  // Caches are compacted after eviction, so that rows are contiguous.
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     ops.done(ops.attention(attention_over(shape, 0), {ops.ready()}));
   }
   Growth growth() const override { return {.attended = 1}; }
 };
 
-// Selects with one HeadRetrieval for each list of tokens: one a KV head, or one a query head.
+// Selects with one HeadRetrieval for each list of tokens: one per KV head or per query head.
 class StageSelector final : public Selector {
  public:
   StageSelector(const Retention& first, const Retrieval& second, const LayerInput& layer)

@@ -1,8 +1,8 @@
-// Policies as two stages: which prompt tokens stay once the prompt has been read, and which of the tokens that are
-// there a decode step attends to. Any first stage goes with any second one.
+// Policies as two stages: the prompt tokens that are kept after the prompt, and the kept tokens that a decode step
+// attends to. Any first stage can be combined with any second one.
 //
-// full = everything stays × everything is read; SnapKV = window eviction × everything is read; Quest = everything stays
-// × pages; RocketKV = window eviction × HSA.
+// full = keep all × read all; SnapKV = window eviction × read all; Quest = keep all × pages; RocketKV = window eviction
+// × HSA.
 #pragma once
 
 #include <memory>
@@ -14,25 +14,27 @@
 
 namespace kvcast::policy {
 
-// First stage. Acts once, after the prompt.
+// First stage: acts once, after the prompt.
 class Retention {
  public:
   virtual ~Retention() = default;
   virtual bool per_query_head() const { return false; }
-  // As Policy::survey.
+  // Like Policy::survey.
   virtual void survey(std::span<const LayerInput* const>) {}
-  // Ascending positions of the prompt tokens that stay: a list a KV head, or a query head; no lists where all stay.
+  // Ascending positions of the prompt tokens that are kept: one list per KV head or per query head; no lists if all are
+  // kept.
   virtual std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const = 0;
-  // How many stay in each head of a prompt of this length.
+  // Number of tokens that each head keeps of a prompt of this length.
   virtual std::int64_t kept(std::int64_t prompt) const = 0;
-  // The same as a mean over a model's layers and heads, where they differ.
+  // The mean over a model's layers and heads, if they differ.
   virtual double mean_kept(const config::Model&, std::int64_t prompt) const {
     return static_cast<double>(kept(prompt));
   }
-  // What does not stay is freed; false: the whole cache is held beside a compact copy of what stays.
+  // Returns whether tokens that are not kept are freed; false: the whole cache stays, in addition to a compact copy of
+  // the kept tokens.
   virtual bool frees() const { return true; }
   virtual void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const = 0;
-  // As Policy::prompt_blocks.
+  // Like Policy::prompt_blocks.
   virtual PromptBlocks prompt_blocks(const config::Model&, int /*layer*/) const { return {}; }
 };
 
@@ -40,32 +42,33 @@ class Retention {
 class HeadRetrieval {
  public:
   virtual ~HeadRetrieval() = default;
-  // Fills `attended` and the counts of estimation. One entry, or one a query head of the group (per_query_head).
+  // Fills `attended` and the counts of estimation. `out` has one entry, or one per query head of the group
+  // (per_query_head).
   virtual void step(int t, std::span<HeadSelection> out) = 0;
-  // As Selector::output, of a query head of the group counted from 0.
+  // Like Selector::output, for a query head of the group, counted from 0.
   virtual std::span<const float> output(int) const { return {}; }
 };
 
 class Retrieval {
  public:
   virtual ~Retrieval() = default;
-  // Each query head of a group selects for itself. Not after a first stage that does so already.
+  // Returns whether each query head of a group selects separately. Not after a first stage that already does.
   virtual bool per_query_head() const { return false; }
-  // `tokens` is copied; what it refers to and the layer outlive the result.
+  // `tokens` is copied. The layer, and the list that `tokens` refers to, must outlive the result.
   virtual std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const = 0;
-  // kept: tokens of a head that the first stage left. The index over them; default: none.
+  // Adds the work of building the index over the `kept` tokens of a head that the first stage left; none by default.
   virtual void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const;
   virtual void decode_cost(const DecodeLayer& shape, LayerOps& ops) const = 0;
-  // What is kept beside the KV pairs; `tokens` in a head's list.
+  // Memory in addition to the KV pairs; `tokens` in a head's list.
   virtual std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const;
-  // Bytes that the pairs of a head with `tokens` take, as a share of those in half precision.
+  // Bytes of the pairs of a head with `tokens`, as a share of those in half precision.
   virtual double stored_share(const config::Model&, double /*tokens*/) const { return 1; }
   virtual Growth growth() const = 0;
 };
 
-// Everything stays.
+// Keeps all tokens.
 std::unique_ptr<Retention> keep_all();
-// Everything that is there is read.
+// Reads all tokens.
 std::unique_ptr<Retrieval> read_all();
 
 struct Stages {
@@ -75,7 +78,7 @@ struct Stages {
 
 std::unique_ptr<Policy> two_stages(std::unique_ptr<Retention> first, std::unique_ptr<Retrieval> second);
 
-// Its first `layers` layers are left uncompressed, as `full`; the others are `inner`'s.
+// Leaves the first `layers` layers uncompressed, as `full` does; `inner` handles the others.
 std::unique_ptr<Policy> dense_first(int layers, std::unique_ptr<Policy> inner);
 
 }  // namespace kvcast::policy

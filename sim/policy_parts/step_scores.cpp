@@ -9,12 +9,12 @@
 namespace kvcast::policy {
 namespace {
 
-// As many steps as a matrix product needs to be fast and to read the keys seldom; fewer where a long context's scores
-// would become many.
+// Enough steps for an efficient matrix product that reads the keys rarely; fewer for long contexts, to limit the number
+// of scores.
 constexpr int kMostSteps = 16, kLeastSteps = 8;
 constexpr std::size_t kScores = std::size_t{1} << 24;
 
-// Dimensions that any of the queries has something in.
+// Dimensions in which any of the queries is not zero.
 std::vector<std::size_t> used_dims(const std::vector<float>& queries, std::size_t d) {
   std::vector<std::size_t> used;
   for (std::size_t j = 0; j < d; ++j) {
@@ -56,7 +56,7 @@ void StepScores::make_block(int first) {
     multiply_transposed({queries_.data(), n, d, d}, keys_, scores_.get(), keys_.rows);
     return;
   }
-  // Few dimensions: products over these alone.
+  // Few dimensions: computes products over these only.
   const std::size_t m = used.size();
   if (m == 0) {
     std::fill_n(scores_.get(), n * keys_.rows, 0.0f);

@@ -1,5 +1,5 @@
-// Scores of rewritten queries, and attention outputs over lists of tokens: what several retrieval policies compute for
-// every decode step.
+// Scores of transformed queries, and attention outputs over lists of tokens, which several retrieval policies compute
+// at every decode step.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,15 @@
 
 namespace kvcast::policy {
 
-// Products of some queries of every decode step with all rows of `keys`, by matrix products over a block of steps.
+// Products of some queries of every decode step with all rows of `keys`, computed by matrix products over a block of
+// steps.
 class StepScores {
  public:
   // Writes query `row` of step t, keys.cols floats.
   using Query = std::function<void(int t, std::size_t row, std::span<float> out)>;
-  // `rows` queries a step. What `keys` views, and what `query` refers to, must outlive this.
+  // `rows` queries per step. The data of `keys`, and the objects that `query` refers to, must outlive this object.
   StepScores(MatrixView keys, int steps, std::size_t rows, Query query);
-  // keys.rows unscaled products. Valid until a step of another block is asked for; steps are cheap in ascending order.
+  // Returns keys.rows unscaled products, valid until a step of another block is requested; fast if steps ascend.
   std::span<const float> row(int t, std::size_t row);
   std::size_t rows() const { return rows_; }
 
@@ -33,14 +34,14 @@ class StepScores {
   int block_ = 0, block_steps_ = 0;
   std::vector<float> queries_;
   Floats scores_;
-  std::size_t room_ = 0;  // of scores_
+  std::size_t room_ = 0;  // capacity of scores_
 };
 
-// Indices of the n entries of largest value of Σ over the group of |q_j| at step t, ascending; ties to the lower index.
+// Ascending indices of the n entries with the largest Σ over the group of |q_j| at step t; ties go to the lower index.
 std::vector<std::int32_t> largest_dims(const trace::Layer& layer, int kv_head, int t, std::size_t n);
 
-// softmax(q·k / √d)·V of a query head at decode step t over the tokens listed, which must not be empty; head_dim
-// floats.
+// Computes softmax(q·k / √d)·V of a query head at decode step t over the listed tokens, which must not be empty;
+// head_dim floats.
 void attend_to(const trace::Layer& layer, int q_head, int t, std::span<const std::int32_t> tokens,
                std::span<float> out);
 

@@ -1,4 +1,4 @@
-// The best tokens of one KV head by products of rewritten queries with rewritten keys: Loki's components, Double
+// The best tokens of one KV head by products of transformed queries with transformed keys: Loki's components, Double
 // Sparsity's channels.
 #pragma once
 
@@ -16,13 +16,13 @@ namespace kvcast::policy {
 class TokenTopK {
  public:
   struct Shape {
-    std::int64_t budget = 0, recent = 0;  // tokens; the last `recent` go first, inside the budget
+    std::int64_t budget = 0, recent = 0;  // tokens; the last `recent` are selected first, within the budget
     Group group = Group::kPerHead;
-    float scale = 1;  // of products before a softmax
+    float scale = 1;  // scale of products before a softmax
   };
-  // products: rows by position, one query a member of the group.
+  // products: rows by position, one query per member of the group.
   TokenTopK(StepScores products, const TokenList& tokens, const Shape& shape);
-  // As HeadRetrieval::step: fills `attended` and `scored`; a step with no more tokens than the budget takes all.
+  // Like HeadRetrieval::step: fills `attended` and `scored`. A step with at most `budget` tokens selects all of them.
   void step(int t, std::span<HeadSelection> out);
 
  private:
@@ -31,7 +31,7 @@ class TokenTopK {
   TokenList tokens_;
   Shape s_;
   Ranking ranking_;
-  std::vector<std::vector<float>> rows_;  // by member
+  std::vector<std::vector<float>> rows_;  // by member of the group
   std::vector<float> reduced_;
 };
 

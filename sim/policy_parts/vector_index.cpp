@@ -1,15 +1,15 @@
-// HNSW, an insertion into n keys (faiss/impl/HNSW.cpp: search_neighbors_to_add, shrink_neighbor_list, add_link):
+// HNSW, one insertion into n keys (faiss/impl/HNSW.cpp: search_neighbors_to_add, shrink_neighbor_list, add_link):
 // - a greedy walk down log_M n layers, M edges each;
-// - the beam of the lowest layer: ef expansions of 2M edges, half of which lead to what was seen before: ef·M, at most
-//   n;
-// - the choice of neighbours: ef candidates, each against those chosen so far, half of M on average: ef·M / 2;
-// - the way back: the key enters the lists of M neighbours. A full list of 2M is chosen anew, 2M · M / 2, which leaves
-//   half of it, so that this happens once in M entries: M a neighbour, M² in all.
-// RoarGraph, a key (index_bipartite.cpp, matchyc/RoarGraph): L expansions of up to M edges, half of which lead to what
-// was seen before, at most n keys; the choice of M out of L, each against those chosen so far, half of M on average.
+// - the beam of the lowest layer: ef expansions of 2M edges, half of which lead to visited keys: ef·M, at most n;
+// - the selection of neighbours: ef candidates, each compared with those selected so far, M/2 on average: ef·M / 2;
+// - the back edges: the key is added to the lists of M neighbours. A full list of 2M is selected again, 2M · M / 2,
+// which leaves half of it, so that this happens once in M additions: M per neighbour, M² in all.
 //
-// k-means (faiss/Clustering.cpp): each round is a search of all training keys among the centroids, which Faiss does by
-// a library's matrix product for 20 queries and more, and new means. min(n, 256·lists) keys are trained on
+// RoarGraph, per key (index_bipartite.cpp, matchyc/RoarGraph): L expansions of up to M edges, half of which lead to
+// visited keys, at most n keys; the selection of M out of L, each compared with those selected so far, M/2 on average.
+//
+// k-means (faiss/Clustering.cpp): each round searches the centroids for all training keys, with a library's matrix
+// product if there are at least 20 queries, and computes new means. It trains on min(n, 256·lists) keys
 // (max_points_per_centroid).
 #include "policy_parts/vector_index.hpp"
 
@@ -21,7 +21,7 @@
 namespace kvcast::policy {
 namespace {
 
-constexpr double kTogether = 64;             // keys that a core takes at a time
+constexpr double kTogether = 64;             // keys that a core processes at a time
 constexpr double kTrainedPerCentroid = 256;  // faiss::ClusteringParameters::max_points_per_centroid
 
 double index_row(const IndexedKeys& what) { return what.d * kIndexElement; }  // bytes of a key
@@ -30,7 +30,7 @@ double index_row(const IndexedKeys& what) { return what.d * kIndexElement; }  //
 
 graph::OpId insert_all(const IndexedKeys& what, double scored, double edges, LayerOps& ops, graph::OpId after) {
   const double pieces = std::ceil(what.keys / kTogether), inserted = what.keys / pieces;
-  // All pieces of a head go over the same keys.
+  // All pieces of a head read the same keys.
   return ops.cpu("build graph",
                  {.items = what.heads * pieces,
                   .bytes_per_item = inserted * (scored * index_row(what) + edges * kIndexBytes),
@@ -58,7 +58,7 @@ graph::OpId cluster_all(const IndexedKeys& what, const Lists& lists, LayerOps& o
     work.bytes_per_item = together * index_row(what);
     work.unit_bytes = together * index_row(what);
     work.product_flops_per_item = 2 * together * lists.count * what.d;
-    work.flops_per_item = 2 * together * what.d;  // distances to the nearest, sums of the new means
+    work.flops_per_item = 2 * together * what.d;  // distances to the nearest centroid, sums of the new means
     after = ops.cpu(label, work, {after});
   };
   const double trained = std::min(what.keys, kTrainedPerCentroid * lists.count);

@@ -1,34 +1,34 @@
-// What building the indices of vector libraries takes on the CPU, in operations.
+// Operations on the CPU to build the indices of vector libraries.
 #pragma once
 
 #include "policy/layer_ops.hpp"
 
 namespace kvcast::policy {
 
-// Keys to be indexed: each of `heads` (sequences × KV heads) has an index of its own.
+// Keys to be indexed: each of `heads` (sequences × KV heads) has its own index.
 struct IndexedKeys {
-  double heads = 0, keys = 0;  // keys a head
+  double heads = 0, keys = 0;  // keys per head
   double d = 128;
 };
 
-inline constexpr double kIndexElement = 4;  // bytes of a channel of a key: libraries keep single precision
+inline constexpr double kIndexElement = 4;  // bytes of a channel of a key: libraries store single precision
 
-// Every key is inserted by scoring `scored` others, whose rows lie anywhere, and written with `edges` edges. All cores
-// insert, some keys at a time each.
+// Inserts every key by scoring `scored` others, at arbitrary addresses, and writes it with `edges` edges. All cores
+// insert, each several keys at a time.
 graph::OpId insert_all(const IndexedKeys& what, double scored, double edges, LayerOps& ops, graph::OpId after);
 
-// Keys that Hnsw (Malkov, Yashunin, arXiv 1603.09320) scores to insert one: M edges a key, twice as many in the lowest
-// layer, a beam of `beam` while inserting.
+// Keys that Hnsw (Malkov, Yashunin, arXiv 1603.09320) scores to insert one: `degree` edges per key, twice as many in
+// the lowest layer, and a beam of `beam`.
 double hnsw_scored(double keys, double degree, double beam);
 
-// The same of RoarGraph's last stage (Chen et al., arXiv 2408.08933): each key is searched for in the graph that the
-// queries gave, with a beam of `beam`, and takes up to `degree` of what it met.
+// The same for RoarGraph's last stage (Chen et al., arXiv 2408.08933): each key is searched for, with a beam of `beam`,
+// in the graph derived from the queries, and gets up to `degree` of the keys visited.
 double roargraph_scored(double keys, double degree, double beam);
 
-// An inverted file as Faiss builds it: k-means of `rounds` rounds over at most 256 keys a list, then every key to its
-// list; products of keys and centroids by a library.
+// An inverted file as Faiss builds it: k-means of `rounds` rounds over at most 256 keys per list, then the assignment
+// of every key to its list; a library multiplies keys and centroids.
 struct Lists {
-  double count = 0, rounds = 0;  // count a head
+  double count = 0, rounds = 0;  // lists per head
 };
 graph::OpId cluster_all(const IndexedKeys& what, const Lists& lists, LayerOps& ops, graph::OpId after);
 

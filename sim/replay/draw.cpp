@@ -20,7 +20,7 @@ std::size_t nearest_captured(const ReplayResult& replay, int layer) {
   }
   if (best == replay.layers.size()) {
     throw UserError(
-        fmt::format("the trace holds only layers below first_dense_layers ({}): none shows what the policy does",
+        fmt::format("the trace has only layers below first_dense_layers ({}), which the policy does not compress",
                     replay.dense_layers));
   }
   return best;

@@ -55,7 +55,7 @@ void check_alike(const trace::TraceInfo& a, const trace::TraceInfo& b) {
   if (a.n_layers == b.n_layers && a.n_q_heads == b.n_q_heads && a.n_kv_heads == b.n_kv_heads && a.layers == b.layers) {
     return;
   }
-  throw UserError("the traces of a profile must be of one model and hold the same layers");
+  throw UserError("the traces of a profile must be of one model and have the same layers");
 }
 
 }  // namespace
@@ -150,7 +150,8 @@ policy::Profile make_profile(std::span<const trace::Trace* const> traces, std::i
       set.push_back(layer_error(oracle, *policy));
     }
     if (std::all_of(set.begin(), set.end(), [](double e) { return e == 0; })) {
-      throw UserError(fmt::format("keeping {} tokens a layer loses nothing of this trace: no layer errors", kept));
+      throw UserError(fmt::format(
+          "keeping {} tokens per layer loses nothing on this trace, so that layers have no errors to compare", kept));
     }
   }
   const std::vector<double> shares = average_errors(errors);

@@ -74,8 +74,8 @@ FullMass::FullMass(const trace::Layer& layer, trace::Targets targets, int thread
       // A NaN would count as kept in full.
       if (!std::isfinite(mass)) {
         throw UserError(fmt::format(
-            "{} at {} tokens: attention on the targets of step {} is not a number (layer {}, query head {}); "
-            "a synthetic trace is so where no rotary pair of the model turns slowly enough for its prompt",
+            "{} at {} tokens: attention on the targets of step {} is not a number (layer {}, query head {}); this "
+            "happens on synthetic traces if no rotary pair of the model is slow enough for the prompt",
             info.model, info.prompt_tokens, t, layer.id(), q));
       }
       masses_[at(q, t)] = mass;

@@ -314,7 +314,7 @@ plan::Results results_of(const Source& source) {
   return all;
 }
 
-// NaN for null, which stands for a ratio to nothing.
+// NaN for null, which means a ratio without a reference.
 double number_of(const json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
 
 // A table with one row per pair whose metric changed.

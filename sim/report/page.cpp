@@ -52,7 +52,7 @@ std::string fill(const std::string& page, const std::vector<std::pair<std::strin
   for (const auto& [marker, text] : parts) {
     const std::size_t at = page.find(marker, from);
     if (at == std::string::npos)
-      throw UserError(fmt::format("the report's page template lacks {} in its place", marker));
+      throw UserError(fmt::format("the report's page template lacks {}, or has it in another order", marker));
     filled += page.substr(from, at - from) + text;
     from = at + marker.size();
   }

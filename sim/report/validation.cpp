@@ -64,7 +64,7 @@ json read_validation(const std::string& path) {
     for (const json& suite : document.at("suites")) check_suite(suite);
     return document;
   } catch (const json::exception& error) {
-    throw UserError({path, 0, 0}, fmt::format("not what `kvcast validate -o` writes: {}", error.what()));
+    throw UserError({path, 0, 0}, fmt::format("not a file of `kvcast validate -o`: {}", error.what()));
   }
 }
 

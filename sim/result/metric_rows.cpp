@@ -94,7 +94,7 @@ void add_times(Row& rows) {
                   "Cost per million tokens",
                   "cost/M tokens",
                   "Price of the time in which a million tokens are generated while decoding, in the currency of "
-                  "price_per_hour; there only where the run states a price.",
+                  "price_per_hour; only if the run states a price.",
                   {"", 1, ",.3r"},
                   nullptr,
                   [](const Result& r, int) { return cost_of(r, r.experiment.tokens_per_s); }});
@@ -133,8 +133,8 @@ void add_accuracy(Row& rows) {
                   accuracy_field<&A::recall_mass_p10>});
   rows.push_back({"accuracy.topk_overlap_mean", "topk_overlap", kShare, kHigher, kReplay,
                   "Overlap with the exact top-k", "",
-                  "Share of the attended tokens that are among as many tokens with the largest exact scores.", kPercent,
-                  accuracy_field<&A::topk_overlap_mean>});
+                  "Share of the attended tokens that are in the exact top-k, with k the number of attended tokens.",
+                  kPercent, accuracy_field<&A::topk_overlap_mean>});
   rows.push_back({"accuracy.output_error_mean", "output_error", kShare, kLower, kReplay,
                   "Relative error of the attention output", "",
                   "L2 norm of the difference between sparse and full attention outputs over the norm of the full one.",

@@ -236,7 +236,7 @@ class Server::Impl {
     const std::string host(message[http::field::host]);
     if (!any_name_ && !names_.contains(host)) return fmt::format("Host \"{}\" is not this server", host);
     const std::string origin(message[http::field::origin]);
-    if (!origin.empty() && origin != "http://" + host) return "requests from other pages are refused";
+    if (!origin.empty() && origin != "http://" + host) return "requests from other pages are rejected";
     return "";
   }
 

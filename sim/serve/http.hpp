@@ -66,7 +66,7 @@ class Server {
   ~Server();
 
   std::string url() const;  // "http://127.0.0.1:8080/"
-  // From now on SIGINT and SIGTERM stop it.
+  // Makes SIGINT and SIGTERM stop the server.
   void stop_on_signals();
   // Serves until it is stopped.
   void run();

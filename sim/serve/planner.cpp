@@ -34,8 +34,8 @@ bool names_file(const std::string& text) {
 // A page that anyone may have written must not choose which files are read.
 void refuse_files(const config::Node& node) {
   const auto refuse = [](const SourceLocation& where) {
-    throw UserError(where,
-                    "files cannot be named in a request; known: what `kvcast models`, `hardware` and `policies` list");
+    throw UserError(
+        where, "requests cannot name files; known: the names that `kvcast models`, `hardware` and `policies` list");
   };
   if (node.kind() == config::Node::Kind::kScalar && names_file(node.text())) refuse(node.where());
   if (node.kind() == config::Node::Kind::kList) {

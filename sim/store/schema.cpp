@@ -105,7 +105,7 @@ void verify_schema(Database& database) {
   const char* const remedy = "use the version of kvcast that wrote it, or run the sweep again into another directory";
   const std::int64_t version = database.query_integer("PRAGMA user_version");
   if (version != kSchemaVersion) {
-    throw UserError(file, fmt::format("a store of schema version {}, where this kvcast reads version {}; {}", version,
+    throw UserError(file, fmt::format("a store of schema version {}, but this kvcast reads version {}; {}", version,
                                       kSchemaVersion, remedy));
   }
   const std::string verdict = database.query_text("PRAGMA quick_check(1)");
@@ -123,10 +123,9 @@ void add_missing_columns(Database& database, const Row& row) {
   for (const auto& [column, cell] : row) {
     if (there.count(column) != 0) continue;
     if (there.size() >= static_cast<std::size_t>(database.column_limit())) {
-      throw UserError({database.path(), 0, 0},
-                      fmt::format("the store has {} columns, as many as SQLite can hold, and none is left for {}; use "
-                                  "another directory for sweeps over other keys",
-                                  there.size(), column));
+      throw UserError({database.path(), 0, 0}, fmt::format("the store has {} columns, SQLite's limit, and none is left "
+                                                           "for {}; use another directory for sweeps over other keys",
+                                                           there.size(), column));
     }
     database.execute(fmt::format("ALTER TABLE experiments ADD COLUMN {}", sql_name(column)));
     there.insert(column);

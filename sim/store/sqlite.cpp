@@ -103,7 +103,7 @@ Cell Statement::cell(int column) const {
     case SQLITE_TEXT:
       return text(column);
     default:
-      throw std::runtime_error(fmt::format("{} holds a blob", sqlite3_column_name(statement_.get(), column)));
+      throw std::runtime_error(fmt::format("{} contains a blob", sqlite3_column_name(statement_.get(), column)));
   }
 }
 
@@ -168,7 +168,7 @@ void Database::fail(int code, const char* message) const {
       throw UserError({path_, 0, 0}, fmt::format("not a readable store of results ({})", reason));
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-      throw UserError({path_, 0, 0}, fmt::format("another process holds the store and does not let go ({})", reason));
+      throw UserError({path_, 0, 0}, fmt::format("another process keeps the store locked ({})", reason));
     default:
       throw UserError({path_, 0, 0}, fmt::format("the store cannot be used ({})", reason));
   }

@@ -142,11 +142,12 @@ class Request {
   UserError out_of_reach(const BudgetRange& range, const BudgetSolution& solution) const {
     const MatchChoice& request = prepared().matched->request;
     const auto text = [&](double cost) { return cost_text(request, cost); };
-    return UserError(request.where,
-                     fmt::format("match: {} {} is out of reach: {} comes to {} with its smallest budget, {}, and to {} "
-                                 "with its largest, {}",
-                                 config::quantity_name(request.quantity), text(request.value), prepared().policy->name,
-                                 text(solution.lowest), range.low, text(solution.highest), solution.largest));
+    return UserError(
+        request.where,
+        fmt::format(
+            "match: {} {} cannot be reached: {} reaches {} with its smallest budget, {}, and {} with its largest, {}",
+            config::quantity_name(request.quantity), text(request.value), prepared().policy->name,
+            text(solution.lowest), range.low, text(solution.highest), solution.largest));
   }
 
   std::vector<Task*> tasks_;

@@ -118,11 +118,10 @@ std::unique_ptr<trace::Trace> make_trace(const config::Run& run, const config::T
     auto trace = trace::open_trace(choice.file);
     check_shape(trace->info(), run, choice.file);
     if (trace->info().prompt_tokens != run.workload.prompt_tokens) {
-      throw UserError(
-          {choice.file, 0, 0},
-          fmt::format("the trace has a prompt of {} tokens, workload.prompt_tokens is {}: counts taken at one "
-                      "length do not hold for another",
-                      trace->info().prompt_tokens, run.workload.prompt_tokens));
+      throw UserError({choice.file, 0, 0},
+                      fmt::format("the trace has a prompt of {} tokens, but workload.prompt_tokens is {}: counts of "
+                                  "one length are not valid for another",
+                                  trace->info().prompt_tokens, run.workload.prompt_tokens));
     }
     return trace;
   }

@@ -1,4 +1,4 @@
-// From a config to everything that one experiment needs, with the keys by which work is shared and cached.
+// Derives from a configuration everything that one experiment needs, with the keys by which work is shared and cached.
 #pragma once
 
 #include <map>

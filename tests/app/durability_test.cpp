@@ -127,7 +127,7 @@ TEST_CASE("stores that do not belong together are not merged, and nothing is wri
   SECTION("an older schema") {
     std::filesystem::copy(scratch / "a", scratch / "b");
     Database(scratch / "b/results.sqlite", false, 1000).execute("PRAGMA user_version = 5");
-    refused("schema version 5, where this kvcast reads version 6");
+    refused("schema version 5, but this kvcast reads version 6");
   }
   SECTION("a damaged row") {
     std::filesystem::copy(scratch / "a", scratch / "b");
@@ -235,7 +235,7 @@ TEST_CASE("a signal stops a sweep, which says how to go on and does so") {
   kill(child, signal);
   CHECK(wait_for(child) == 128 + signal);
   CHECK_THAT(slurp(scratch / "err"),
-             Contains("The same command goes on; finished experiments are in " + (scratch / "s")));
+             Contains("The same command resumes; finished experiments are in " + (scratch / "s")));
   CHECK_FALSE(std::filesystem::exists(scratch / "s/results.sqlite-wal"));  // the store was closed
   sweep(config, scratch / "s");
   CHECK(existing(scratch / "s").count(kvcast::result::Status::kOk) == 2 * kPoints);

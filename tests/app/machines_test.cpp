@@ -68,7 +68,7 @@ TEST_CASE("hardware shows what moves with a number") {
   CHECK(follows["link.h2d_bandwidth"] == "");
   CHECK(follows["link.theory_bandwidth"] == "link.h2d_bandwidth");
   CHECK_THAT(kvcast::test::kvcast({"hardware", "h200", "--set", "gpu.clock=x2"}).out,
-             Contains("gpu.tensor_flops = 1.978 PFLOP/s in place of 989 TFLOP/s (follows gpu.clock: "));
+             Contains("gpu.tensor_flops = 1.978 PFLOP/s instead of 989 TFLOP/s (follows gpu.clock: "));
   const Output o = kvcast::test::kvcast({"hardware", "h200", "--set", "gpu.clok=x2"});
   CHECK(o.code == 2);
   CHECK_THAT(o.err, Contains("unknown key \"clok\" (did you mean \"clock\"?)"));
@@ -84,14 +84,15 @@ TEST_CASE("models lists the shapes, and what follows from one") {
   CHECK_THAT(kvcast::test::kvcast({"models", "llama-3.1-8b"}).out, Contains("8.03 billion parameters"));
   CHECK_THAT(kvcast::test::kvcast({"models", "deepseek-v3"}).out,
              Contains("128 query heads over a latent vector of 512 and a shared key of 64 dimensions") &&
-                 Contains("256 experts of width 2048, 8 of them for a token, 1 shared") && Contains("released in fp8"));
+                 Contains("256 experts of width 2048, 8 of them active per token, 1 shared") &&
+                 Contains("released in fp8"));
   CHECK_THAT(kvcast::test::kvcast({"models", "gpt-oss-120b"}).out,
              Contains("18 of 36 layers attend to the last 128 tokens alone") && Contains("experts in mxfp4"));
   // Policies that select by single heads' keys make no sense if heads share one vector.
   const Output refused = kvcast::test::kvcast({"run", std::string(KVCAST_SOURCE_DIR) + "/configs/runs/quickstart.yaml",
                                                "--set", "model=deepseek-v3", "--set", "policy=quest"});
   CHECK(refused.code == 2);
-  CHECK_THAT(refused.err, Contains("quest chooses by the keys of single heads") && Contains("known: full, dsa"));
+  CHECK_THAT(refused.err, Contains("quest selects by the keys of single heads") && Contains("known: full, dsa"));
   CHECK(kvcast::test::kvcast({"models", "gpt-9"}).code == 2);
 }
 

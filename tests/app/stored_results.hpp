@@ -11,7 +11,7 @@
 
 namespace kvcast::test {
 
-// By key, without the parts that may differ between two runs of one sweep.
+// Results by key, without the parts that may differ between two runs of one sweep.
 inline std::map<std::string, nlohmann::json> stored_results(const std::string& dir) {
   std::map<std::string, nlohmann::json> rows;
   const auto store = store::Store::open(dir, store::Store::Open::kExisting);

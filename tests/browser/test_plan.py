@@ -73,8 +73,8 @@ MAP = {'x': 'workload.batch', 'y': 'workload.prompt_tokens', 'metric': 'decode.t
        'borders': [{'x': [1, 8], 'y': [4096, 4096], 'between': [FULL, QUEST]}, {'x': [1, 8], 'y': [8192, 8192], 'between': [FULL, QUEST]},
                    {'x': [1, 8], 'y': [16384, 16384], 'between': [FULL, 'none']}, {'x': [8, 8], 'y': [8192, 16384], 'between': [QUEST, 'none']}]}
 LARGEST = {'key': 'workload.batch', 'value': 16, 'interval': [8, 32], 'limited_by': 'hbm', 'range': [1, 256]}
-ANSWERS = [('break_even', BREAK_EVEN, 'Over workload.batch from 1 to 64, where does quest, budget 2048 beat full in Decode throughput?'),
-           ('break_even', TARGETS, 'Over workload.prompt_tokens from 4096 to 65536, where does the run meet its targets?'),
+ANSWERS = [('break_even', BREAK_EVEN, 'At which workload.batch from 1 to 64 does quest, budget 2048 beat full in Decode throughput?'),
+           ('break_even', TARGETS, 'At which workload.prompt_tokens from 4096 to 65536 does the run meet its targets?'),
            ('why', WHY, 'Why does quest, budget 2048 differ from full in Time per output token, mean?'),
            ('sensitivities', SENSITIVITIES, 'What does Decode throughput depend on?'),
            ('choose', CHOOSE, 'Which of 12 settings is the fastest?'),

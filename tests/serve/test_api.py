@@ -106,7 +106,7 @@ class ApiCase(unittest.TestCase):
                      RUN.replace('{name: quest, budget: 512}', '{file: /tmp/p.yaml}'), RUN.replace('score: none', 'score: mine.yaml'), RUN + 'trace.file: x\n'):
             status, body = self.server.post('/api/run', text)
             self.assertEqual(status, 400, body)
-            self.assertIn('files cannot be named', json.loads(body)['error'])
+            self.assertIn('requests cannot name files', json.loads(body)['error'])
 
     def test_a_type_that_a_form_could_send_is_refused(self):
         status, body = self.server.post('/api/run', RUN, 'text/plain')

@@ -81,7 +81,7 @@ TEST_CASE("the SQL on the page gives the results on the page") {
     REQUIRE_FALSE(example.shown.empty());
     CHECK(run(dir.path(), example.sql) == example.shown);
   }
-  // By hand: the throughputs of page_stores.hpp, 80 and 125 % of them, 16 GB and 1 GB a sequence.
+  // Derived by hand: the throughputs of page_stores.hpp, 80 and 125 % of them, 16 GB and 1 GB a sequence.
   CHECK(all[0].shown ==
         "policy|batch|tps|low|high|hbm_gb\n"
         "quest|4|400.0|320|500|20.0\n"

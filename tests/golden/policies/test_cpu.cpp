@@ -134,7 +134,7 @@ TEST_CASE("ctkvr's published sizes and savings") {
         ->decode_layer({&model, 0, 1, 100001, heads, false}, ops);
     double sum = 0;
     for (const graph::Op& op : ops.ops()) {
-      if (std::string(op.label) != "rerank" && std::string(op.label) != "attention to the found") continue;
+      if (std::string(op.label) != "rerank" && std::string(op.label) != "attention to recalled tokens") continue;
       sum += std::get<graph::CpuWork>(op.work).items * std::get<graph::CpuWork>(op.work).flops_per_item;
     }
     return sum;
@@ -158,7 +158,7 @@ TEST_CASE("ctkvr's static attention runs beside the CPU, its update behind the r
   CHECK_FALSE(waits_for(ops, at("attention"), at("rerank")));
   CHECK_FALSE(waits_for(ops, at("rerank"), at("attention")));
   CHECK(waits_for(ops, at("rerank"), at("unite lists")));
-  CHECK(waits_for(ops, at("merge"), at("attention to the found")));
+  CHECK(waits_for(ops, at("merge"), at("attention to recalled tokens")));
   CHECK(waits_for(ops, at("merge"), at("attention")));
   CHECK_FALSE(waits_for(ops, at("merge"), at("replace oldest centroid")));
   // To the host: 8 heads · 5000 positions of 4 bytes, 32 queries of 256 bytes, and the evicted token of 8·2·256. Back:

@@ -55,9 +55,10 @@ TEST_CASE("h2o says what the trace lacks") {
   Paper paper = powers({2, 0, 1, 0, 3, 0}, {1, 0, 1, 0}, {0, 1});
   paper.prompt_queries = {{1, 0}};
   CHECK_THAT(error_of([&] { select("h2o", "budget: 3", paper); }),
-             Catch::Contains("positions 0 to 3 are needed") && Catch::Contains("the last 2 of its 4"));
+             Catch::Contains("prompt positions 0 to 3") && Catch::Contains("the last 2 of 4"));
   CHECK(error_of([&] { select("h2o", "budget: 6", paper); }) == "no error");
-  CHECK_THAT(error_of([&] { select("h2o", "budget: 3, sink: 2, recent: 2", paper); }), Catch::Contains("do not fit"));
+  CHECK_THAT(error_of([&] { select("h2o", "budget: 3, sink: 2, recent: 2", paper); }),
+             Catch::Contains("exceed the budget"));
 }
 
 TEST_CASE("tova, by hand") {
@@ -201,7 +202,7 @@ TEST_CASE("compresskv lets its retrieval head choose, by hand") {
 TEST_CASE("cake prefers what varies, by hand") {
   // Window 2, queries 1 and −1 over keys 1 −1 0 | 0 0: weights 2 1/2 1 and 1/2 2 1 over sums 4.5 (one window token) and
   // 5.5 (both): .444 .111 .222 and .0909 .3636 .1818. Means .268 .237 .202; unbiased variances .0625 .0319 .00082.
-  // gamma 200 ranks 0 1 2; one token beside the window of 2 in a budget of 3: 0.
+  // gamma 200 ranks 0 1 2; one token in addition to the window of 2 in a budget of 3: 0.
   Paper paper = powers({1, -1, 0, 0, 0, 0}, {1, -1}, {1});
   const std::string rest = "budget: 3, window: 2, pool_kernel: 1, layers: uniform";
   CHECK(select("cake", rest, paper).resident.heads[0].attended == Positions{0, 3, 4});
@@ -258,8 +259,8 @@ TEST_CASE("duo_attention reads what a layer's own heads keep, whichever layer wa
 }
 
 TEST_CASE("razor_attention's averaged pair stands for all that left, by hand") {
-  // Equal keys: every token weighs the same, and so does the average for each it stands for: the output is the mean of
-  // all values, 0 1 2 3 4 5 6: 3; of 0 5 6 alone it would be 11/3.
+  // Equal keys: every token weighs the same, and so does the average for each token that it replaces: the output is the
+  // mean of all values, 0 1 2 3 4 5 6: 3; of 0 5 6 alone it would be 11/3.
   const Paper paper = powers({1, 1, 1, 1, 1, 1, 1}, {1}, {1});
   const MemoryTrace trace = write_down(paper);
   const auto layer = trace.load(0, 1);

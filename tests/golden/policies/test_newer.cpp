@@ -40,7 +40,7 @@ TEST_CASE("expected_attention, by hand") {
   const std::string spread = "budget: 2, future: 1, queries: 2, sink: 0, value_norm: false";
   CHECK(select("expected_attention", spread, paper).resident.heads[0].attended == Positions{0, 3});
   CHECK_THAT(error_of([&] { select("expected_attention", "budget: 2, sink: 3", paper); }),
-             Catch::Contains("do not fit"));
+             Catch::Contains("exceed the budget"));
 }
 
 TEST_CASE("kvzip, by hand") {
@@ -109,7 +109,7 @@ TEST_CASE("infllm_v2, by hand") {
   CHECK(select("infllm_v2", setting + "1", paper).steps[0].heads[0].attended == Positions{4, 5, 8});
   CHECK(select("infllm_v2", "budget: 4, page: 2, sink: 0, recent: 1", paper).steps[0].heads[0].attended.size() == 9);
   CHECK_THAT(error_of([&] { select("infllm_v2", "budget: 2, page: 2, sink: 2, recent: 2, dense_below: 0", paper); }),
-             Catch::Contains("leaves none to choose"));
+             Catch::Contains("leaves none to select"));
 }
 
 // One dimension, keys in units of ln 2: a query of 1 gives weights that are powers of 2.

@@ -7,7 +7,7 @@
 namespace kvcast::tests {
 namespace {
 
-// Queries of zeros look everywhere alike: query i gives each of its i + 1 keys 1 / (i + 1).
+// Zero queries attend evenly: query i gives each of its i + 1 keys 1 / (i + 1).
 Paper even(std::int64_t prompt, std::int64_t queries) {
   return {.prompt = prompt,
           .head_dim = 1,

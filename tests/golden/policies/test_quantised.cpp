@@ -96,7 +96,7 @@ TEST_CASE("kivi's attention reads packed bytes, by hand") {
   policy::Recorder ops;
   policy->decode_layer({&model, 0, 1, 100, heads, false}, ops);
   CHECK(ops.traffic().kv_read == Approx(1081));
-  // And holds as much.
+  // Its memory is the same.
   CHECK(policy->memory({&model, 1, 100, {90, 10}, 100})[0].bytes == Approx(1081));
 }
 

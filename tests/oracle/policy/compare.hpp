@@ -1,4 +1,5 @@
-// A policy's selections beside those of its definition: what is resident after the prompt, what each step attends to.
+// Compares a policy's selections with those of its definition: tokens resident after the prompt, and attended at each
+// step.
 #pragma once
 
 #include <catch2/catch.hpp>

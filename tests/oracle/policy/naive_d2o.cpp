@@ -96,7 +96,7 @@ class Run {
     return static_cast<std::int64_t>(static_cast<double>(s_.drop.budget) * (1 - s_.recent_share));
   }
 
-  // What stays of a head, and what goes.
+  // The tokens of a head that stay, and those that are evicted.
   void split(std::size_t h, Cache& gone) {
     const auto members = at(layer_.info().group());
     const std::int64_t sink = std::min(s_.drop.sink, heavy());

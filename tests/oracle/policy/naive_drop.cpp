@@ -28,7 +28,7 @@ void evict(Heads& held, const Matrix& scores, const Drop& s, const Caps& caps) {
   if (s.whole_layer) std::fill(held.begin() + 1, held.end(), held[0]);
 }
 
-// From scores by query head to scores by list.
+// Reduces scores by query head to scores by list.
 Matrix by_group(const Matrix& heads, int members, const std::string& how) {
   Matrix out;
   for (std::size_t h = 0; h < heads.size(); h += at(members)) {

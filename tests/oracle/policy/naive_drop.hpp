@@ -17,7 +17,7 @@ struct Drop {
 
 // A score for each token of each list, after positions first … end − 1 have been read.
 using Scores = std::function<Matrix(const Heads& held, std::int64_t first, std::int64_t end)>;
-// How many tokens each list may keep, where not the budget; by the scores.
+// Number of tokens that each list may keep, by the scores, if it is not the budget.
 using Caps = std::function<std::vector<std::int64_t>(const Matrix& scores)>;
 
 Steps drop(const trace::Layer& layer, const Drop& setting, const Scores& scores, const Caps& caps = {});

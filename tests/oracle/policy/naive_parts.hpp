@@ -1,4 +1,4 @@
-// What the naive selections are made of: vectors in double precision and full sorts.
+// Building blocks of the naive selections: vectors in double precision and full sorts.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ Matrix queries(const trace::Layer& layer, int head, int step);
 // Ascending indices of the k best, ties to the lower.
 Positions best(const Vector& scores, std::int64_t k);
 Vector softmax_of(const Vector& x, double scale);
-// By a name that starts with sum, mean or max.
+// Reduces by a name that starts with sum, mean or max.
 double reduce(const std::string& how, const Vector& x);
 // score(query) gives a row of unit scores; the group's agreement on them.
 Vector agree(const Matrix& group, const std::string& how, double scale,

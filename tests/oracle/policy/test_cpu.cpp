@@ -80,7 +80,7 @@ std::deque<Centroid> centroids_of(const trace::Layer& layer, int kv_head, const 
   return out;
 }
 
-// What one KV head attends to at a step; moves its queue on.
+// The tokens that one KV head attends to at a step; advances its queue.
 Positions ctkvr_step(const trace::Layer& layer, int kv_head, int t, const Ctkvr& s, std::deque<Centroid>& queue) {
   const std::int64_t tokens = layer.info().prompt_tokens + t + 1;
   const Matrix group = naive::queries(layer, kv_head, t);

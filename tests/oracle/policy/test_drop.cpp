@@ -1,4 +1,4 @@
-// Policies that evict, position by position, beside their definitions; prompts at once and in blocks.
+// Compares policies that evict, position by position, with their definitions; prompts at once and in blocks.
 #include <catch2/catch.hpp>
 
 #include "compare.hpp"

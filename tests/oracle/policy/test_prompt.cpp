@@ -1,4 +1,4 @@
-// Sparse prompts and drawn misses beside slow code that follows the definition pair by pair.
+// Compares sparse prompts and drawn misses with slow code that follows the definition pair by pair.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <set>
@@ -188,7 +188,7 @@ TEST_CASE("retrieval_attention walks down the exact ranking and misses some") {
             CHECK(got.steps[at(t)].heads[at(h)].attended == Positions(wanted.begin(), wanted.end()));
           }
         }
-        // Of the exact best 20, as many are found as recall says.
+        // The share `recall` of the exact best 20 is found.
         CHECK(shared / found == Approx(recall).margin(0.05));
       }
     }

@@ -1,4 +1,4 @@
-// Every policy's selections, position by position, beside the slow and obvious implementation of the same rule.
+// Compares every policy's selections, position by position, with a slow and obvious implementation of the same rule.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <list>

@@ -346,7 +346,7 @@ TEST_CASE("retroinfer with clusters of one token: what is estimated is exact, an
         CHECK(got.fetched == missing);
         cache.insert(missing.begin(), missing.end());
         for (const auto i : chosen) used[at(h)][at(i - 2)] = t;
-        // As many go as no longer fit, none of which was read later than one that stays.
+        // Only tokens that no longer fit are evicted, and none of them was read later than one that stays.
         const auto slots = std::max(chosen.size(), at(share(0.4)));
         CHECK(got.evicted.size() == cache.size() - std::min(cache.size(), slots));
         for (const auto i : got.evicted) CHECK(cache.erase(i) == 1);

@@ -37,7 +37,7 @@ TEST_CASE("every number of a machine moves a prediction") {
     config::Hardware turned = all.front().hardware();
     const config::Knob knob = config::knobs(turned)[k];
     if (knob.key == "link.theory_bandwidth") continue;  // bounds the others when a profile is read
-    // What is read again at once; a step reads every KV pair once. Points measured without a flush need it.
+    // Data that are read again immediately. A step reads every KV pair once; points measured without a flush need it.
     if (knob.key == "gpu.l2_capacity" || knob.key == "gpu.l2_bandwidth") continue;
     turn(knob);
     bool moved = false;

@@ -54,7 +54,7 @@ inline std::vector<std::string> experiments() {
   };
 }
 
-// What a run predicts, without what depends on the machine that the test runs on.
+// Predictions of a run, without values that depend on the machine that runs the test.
 inline std::string prediction(const config::Run& run, const policy::Policy& policy,
                               const replay::ReplayResult& replayed) {
   static const score::ScoreModel scores;

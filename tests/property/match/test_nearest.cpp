@@ -17,7 +17,7 @@ constexpr const char* kRun =
     "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nworkload: {prompt_tokens: 320, decode_tokens: 8}\n"
     "trace: {recipe: needle, layers: 1, steps: 3, window: 320}\n";
 
-// What a run with this budget comes to, by a replay of its own.
+// Cost of a run with this budget, by a separate replay.
 class Costs {
  public:
   explicit Costs(const std::string& run)

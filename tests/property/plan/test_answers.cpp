@@ -177,7 +177,7 @@ TEST_CASE("reasons add up to the difference") {
       const double whole = asked.data["seconds"]["of"];
       CHECK(sum == Approx(asked.data["difference"].get<double>()).margin(1e-6 * whole));
       CHECK(of == Approx(whole).epsilon(1e-6));
-      // What costs nothing cannot make a step longer.
+      // A free resource cannot make a step longer.
       for (const json& free : asked.data["free"]) CHECK(free["of"].get<double>() > -1e-3 * whole);
     }
   }

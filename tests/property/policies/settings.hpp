@@ -90,7 +90,7 @@ inline std::string small_settings(const policy::Descriptor& d, std::int64_t budg
 
 inline bool has_budget(const std::string& settings) { return settings.find("budget: ") != std::string::npos; }
 
-// The small settings, and beside them every value of every parameter that names its values.
+// The small settings, and every value of every parameter that names its values.
 inline std::vector<std::string> settings_of(const policy::Descriptor& d, std::int64_t budget,
                                             const std::string& profile) {
   const std::string base = small_settings(d, budget, profile);

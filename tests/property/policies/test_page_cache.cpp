@@ -16,7 +16,7 @@ namespace {
 using policy::HeadSelection;
 using Tokens = std::vector<std::int32_t>;
 
-// By stack distance, from the selections of the policy without a cache: a token given up at one step is still there
+// Stack distances from the selections of the policy without a cache: a token given up at one step is still there
 // when it is recalled at a later one if at no step between them as many tokens as there is room for had been given up
 // after it, tokens that had been recalled since then not counted.
 class StackDistance {
@@ -128,7 +128,7 @@ TEST_CASE("a cache that can hold no page, or of a policy that recalls nothing, i
     return std::string();
   };
   CHECK_THAT(refusal("freekv", "budget: 64, page: 32, page_cache: 31"),
-             Catch::Contains("page_cache: 31 tokens hold no page of 32"));
+             Catch::Contains("page_cache (31 tokens) is smaller than one page (32 tokens)"));
   CHECK_THAT(refusal("omnikv", "budget: 64, place: gpu, page_cache: 31"),
              Catch::Contains("page_cache: nothing is in host memory"));
   CHECK_THAT(refusal("quest", "budget: 64, page_cache: 31"), Catch::Contains("page_cache"));

@@ -134,7 +134,7 @@ std::vector<std::string> variants(const policy::Parameter& p) {
   return out;
 }
 
-// Whether some other value of the parameter shows. A refused value is no change of what is done.
+// Returns whether another value of the parameter changes an output. A rejected value is not a change.
 bool moves(const policy::Descriptor& d, const policy::Parameter& p, const std::string& base, const Layers& layers) {
   std::string before;
   error_of([&] { before = seen(d, base, layers); });

@@ -1,4 +1,4 @@
-// What must hold of every policy's selection, whatever the policy is.
+// Rules that every policy's selection must keep.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
@@ -240,7 +240,7 @@ TEST_CASE("bytes that the cost states are bytes that the selection implies") {
             CHECK(ops.traffic().kv_read <= attended * pair * 1.01);
             continue;
           }
-          // RazorAttention's compensation pair stands for all dropped tokens and for none of them.
+          // RazorAttention's compensation pair replaces all dropped tokens, and represents none of them singly.
           const bool stand_in = declares(d, "compensation") && setting.find("compensation: false") == std::string::npos;
           if (stand_in) {
             CHECK(ops.traffic().kv_read >= attended * pair);

@@ -200,7 +200,7 @@ TEST_CASE("calibrate cuda finds the GPU that made the results") {
   truth.link.h2d_bandwidth.value = 45e9, truth.link.issue_batched.value = 0.4e-6;
   json doc = gpu_document();
   time_rows(doc, path, truth, calibrate::gpu_cases, 0.005);
-  // From a machine that is another one.
+  // The file is of another machine.
   const auto result = calibrate::fit_gpu(calibrate::read_results(path), made_up_request(machine_of("a100-80gb-sxm")));
   for (const std::string& miss : result.misses) UNSCOPED_INFO(miss);
   CHECK(result.misses.empty());

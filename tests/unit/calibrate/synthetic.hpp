@@ -122,7 +122,7 @@ inline void add_pass(nlohmann::json& document, double times) {
   }
 }
 
-// Fills in the times: the machine's times of `cases`, with an error of up to `noise` either way. Rows that stand for
+// Fills in the times: the machine's times of `cases`, with an error of up to `noise` either way. Rows that represent
 // nothing keep one second.
 inline void time_rows(nlohmann::json& document, const std::string& path, const config::Hardware& machine,
                       std::vector<calibrate::MeasuredOp> (*cases)(const calibrate::Results&), double noise) {

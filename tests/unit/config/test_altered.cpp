@@ -352,7 +352,7 @@ TEST_CASE("what a run says of a machine is refused where the run says it", "[har
   CHECK(of_text("{gpu: {clock: x2}}") == "run.yaml:1:1: hardware: the required key \"like\" is missing");
   CHECK(of_text("[h200]") == "run.yaml:1:1: hardware: expected a name, or a map with `like`, found a list");
   CHECK_THAT(of_text("{like: h200, gpu: {attention_mha: {l2_bandwidth: x2}}}"),
-             StartsWith("run.yaml:1:35: hardware.gpu.attention_mha: h200 has no kernel of its own"));
+             StartsWith("run.yaml:1:35: hardware.gpu.attention_mha: h200 has no separate kernel"));
 }
 
 TEST_CASE("PCIe by generation and lanes", "[hardware]") {

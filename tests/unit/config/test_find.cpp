@@ -66,7 +66,7 @@ TEST_CASE("an alias that two files claim is refused", "[find]") {
   own.write("configs/models/b.yaml", "title: Both\n");
   CHECK(error_of([] {
           find_config("models", "Both", {"run.yaml", 1, 8});
-        }) == "run.yaml:1:8: \"Both\" is ambiguous: both configs/models/a.yaml and configs/models/b.yaml answer to it");
+        }) == "run.yaml:1:8: \"Both\" is ambiguous: both configs/models/a.yaml and configs/models/b.yaml match it");
 }
 
 TEST_CASE("an alias is found but for case, hyphens, underscores and spaces, the exact one first", "[find]") {

@@ -58,7 +58,7 @@ TEST_CASE("a name with a version means the file that stands for it", "[framework
   CHECK(file_of("transformers-4.56-eager") == "transformers-eager");
   const std::string none = error_of([] { find_framework("sglang-0.1", {"run.yaml", 3, 4}); });
   CHECK_THAT(none, Catch::Contains("run.yaml:3:4: nothing named \"sglang-0.1\"") &&
-                       Catch::Contains("none of \"sglang\" stands for this version") && Catch::Contains("vllm-0.6"));
+                       Catch::Contains("no file of \"sglang\" covers this version") && Catch::Contains("vllm-0.6"));
 }
 
 TEST_CASE("what a framework does with some models alone is theirs", "[framework]") {

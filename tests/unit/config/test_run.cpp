@@ -116,7 +116,7 @@ TEST_CASE("traces that are no list, empty, twice the same or beside a trace are 
   CHECK_THAT(error_in(kHead + "policy: full\ntraces: []"), Catch::Contains("expected a list of traces"));
   CHECK_THAT(error_in(kHead + "policy: full\ntraces: {seed: 1}"), Catch::Contains("expected a list of traces"));
   CHECK_THAT(error_in(kHead + "policy: full\ntraces: [{recipe: needle}, {seed: 1, layers: 2}]"),
-             Catch::StartsWith("run.yaml:4:28:") && Catch::Contains("the same trace stands twice"));
+             Catch::StartsWith("run.yaml:4:28:") && Catch::Contains("the same trace is listed twice"));
   CHECK_THAT(error_in(kHead + "policy: full\ntrace: {seed: 1}\ntraces: [{seed: 2}]"),
              Catch::Contains("either `trace:` or `traces:`"));
   CHECK_THAT(error_in(kHead + "policy: full\ntraces: [{seed: 1}, {layers: 33}]"),
@@ -128,7 +128,7 @@ TEST_CASE("a trace comes from a recipe or a file", "[run]") {
   CHECK(run.trace.file == "t.safetensors");
   CHECK(run.trace.recipe.empty());
   CHECK(error_in(kHead + "policy: full\ntrace: {file: t.safetensors, seed: 1}") ==
-        "run.yaml:4:36: trace: \"seed\" belongs to a recipe, and `file` is given");
+        "run.yaml:4:36: trace: \"seed\" belongs to a recipe, but `file` is given");
   CHECK(error_in(kHead + "policy: full\ntrace: {steps: 4097}") ==
         "run.yaml:4:16: steps: 4097 is out of range, must be between 1 and 4096");
   CHECK(error_in(kHead + "policy: full\ntrace: {seed: -1}") ==
@@ -185,7 +185,7 @@ TEST_CASE("each of the launch modes is read", "[run]") {
 
 TEST_CASE("a sweep is no run", "[run]") {
   CHECK(error_in(kHead + "policy: full\nsweep: {workload.batch: [1, 2]}") ==
-        "run.yaml:4:1: a run has no `sweep:`; `kvcast sweep` runs the points of one");
+        "run.yaml:4:1: a run cannot have `sweep:`; `kvcast sweep` runs its points");
 }
 
 TEST_CASE("unknown models and hardware are named with what is known", "[run]") {

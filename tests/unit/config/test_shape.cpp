@@ -21,7 +21,7 @@ TEST_CASE("a reader's keys have the types, ranges and defaults that it reads the
     section.flag("on", true);
     if (section.has("either")) {
       section.text("either");
-      throw kvcast::UserError("two ways");
+      throw kvcast::UserError("alternatives");
     }
     section.finish();
   });

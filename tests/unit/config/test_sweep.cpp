@@ -206,7 +206,7 @@ TEST_CASE("sweeps that say nothing or too much are refused at their place", "[sw
   CHECK(error_in("  - a") == "sweep.yaml:4:3: sweep: expected a map of keys to lists, found a list");
   CHECK(error_in("  a: []") == "sweep.yaml:4:6: sweep: \"a\" is an empty list");
   CHECK(error_in("  a: 1") ==
-        "sweep.yaml:4:6: sweep: \"a\" must be a list of values, found \"1\"; what does not vary belongs outside of "
+        "sweep.yaml:4:6: sweep: \"a\" must be a list of values, found \"1\"; keys that do not vary belong outside of "
         "`sweep:`");
   CHECK_THAT(error_in("  a: {b: 1}"), Catch::StartsWith("sweep.yaml:4:10: sweep: \"a.b\" must be a list of values"));
   // In the sweep itself, unlike in a case, a single name is not an axis.
@@ -248,7 +248,7 @@ TEST_CASE("zips that do not fit together are refused", "[sweep]") {
   CHECK(error_in("  zip: 3") == "sweep.yaml:4:8: sweep: zip: expected a list of maps, or a map of lists, found \"3\"");
   CHECK(error_in("  zip: [3]") == "sweep.yaml:4:9: sweep: zip: expected a map, found \"3\"");
   CHECK(error_in("  zip: [{a: [1, 2]}]") ==
-        "sweep.yaml:4:13: sweep: zip: in a list of maps, each map holds single values");
+        "sweep.yaml:4:13: sweep: zip: in a list of maps, each map must have single values");
 }
 
 TEST_CASE("cases that are no maps are refused", "[sweep]") {

@@ -125,7 +125,7 @@ TEST_CASE("each thing that YAML allows and kvcast does not is refused at its pla
       {"a: \"open", "f.yaml:1:9: not valid YAML: illegal EOF in scalar"},
       {"a: }", "f.yaml:1:4: not valid YAML: illegal flow end"},
       {"\tb: 1",
-       "f.yaml:1:3: not valid YAML: illegal map value; the line is indented with a tab, and YAML takes spaces alone"},
+       "f.yaml:1:3: not valid YAML: illegal map value; the line is indented with a tab, but YAML allows only spaces"},
       {"%YAML 2.0\n---\na: 1", "f.yaml:1:1: not valid YAML: YAML major version too large"},
   };
   for (const auto& [text, message] : cases) {

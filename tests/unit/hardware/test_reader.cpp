@@ -248,7 +248,7 @@ TEST_CASE("errors in included files are placed there") {
   CHECK_THAT(error_with("gpu:\n  gap_graph: " + number("1 us") + "  warp: 32\n"),
              StartsWith(part + ":3:9: gpu: unknown key"));
   CHECK_THAT(error_with("include: [kernels]\n"), Contains("may not include others"));
-  CHECK_THAT(error_with("[1, 2]\n"), Contains("must hold a map"));
+  CHECK_THAT(error_with("[1, 2]\n"), Contains("must contain a map"));
   CHECK_THAT(Profile().append("include: kernels\n").error(), Contains("expected a list of names"));
   CHECK_THAT(Profile().append("include: [no-such-part]\n").error(), Contains("no-such-part"));
 }
@@ -364,7 +364,7 @@ TEST_CASE("a profile like another has its numbers, assumed and less certain, but
   }
 }
 
-TEST_CASE("a likeness is stated with its uncertainty, to a profile that stands by itself") {
+TEST_CASE("a variation states its uncertainty, and a base that is not a variation itself") {
   const TemporaryDirectory folder;
   const std::string faster = "  hbm_bandwidth: " + number("4.85 TB/s");
   const auto message = [&](const std::string& like, const std::string& gpu) {

@@ -145,7 +145,7 @@ TEST_CASE("operators on the CPU wake a thread for each 32768 numbers") {
   CHECK(threads(6) == 1);
   // Keys and values of 500 tokens: 512000 numbers each, 15.6 shares; 16000 scores. Three operators over those, two over
   // these, behind the first.
-  block.cpu("attention to the found", {8, 500 * 512.0, 4 * 4 * 500 * 128.0, 256}, {first});
+  block.cpu("attention to recalled tokens", {8, 500 * 512.0, 4 * 4 * 500 * 128.0, 256}, {first});
   REQUIRE(layer.ops.size() == 13);
   for (std::size_t i = 7; i < 11; ++i) CHECK(threads(i) == 16);
   CHECK(threads(11) == 1);

@@ -31,9 +31,9 @@ TEST_CASE("costs that both depend on alike cancel, others stay") {
   const Comparison c = compare(a, b, tpot());
   CHECK(c.interval.low == Approx(1.5 / 1.1));
   CHECK(c.interval.high == Approx(1.5 / 0.9));
-  CHECK(c.told_apart());
+  CHECK(c.beyond_uncertainty());
   b.experiment.tpot_mean_s = 0.0105;
-  CHECK_FALSE(compare(a, b, tpot()).told_apart());
+  CHECK_FALSE(compare(a, b, tpot()).beyond_uncertainty());
 }
 
 TEST_CASE("the sample of a trace moves each by itself") {

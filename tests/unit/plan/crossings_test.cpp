@@ -27,7 +27,7 @@ struct Formula {
       s.comparison.times = times(x);
       s.comparison.interval = {s.comparison.times / open, s.comparison.times * open};
       s.state = s.comparison.first_better() ? 1 : -1;
-      s.settled = s.comparison.told_apart();
+      s.settled = s.comparison.beyond_uncertainty();
     }
     return samples;
   }

@@ -54,7 +54,7 @@ TEST_CASE("the fastest setting of any batch that meets the floor is recommended"
   CHECK_THAT(found[1].text, Contains("fast beats full KV from batch 2 at 2000"));
   CHECK(found[2].text == "card: fast is bound by host link");
   CHECK_THAT(found[2].detail, Contains("full KV at batch 2: host link"));
-  CHECK_THAT(found[3].text, Contains("link.h2d_bandwidth may move a step of fast by -10 % to +10 %"));
+  CHECK_THAT(found[3].text, Contains("link.h2d_bandwidth may change a step of fast by -10 % to +10 %"));
 }
 
 TEST_CASE("a conclusion's number and bars are told place by place") {
@@ -96,14 +96,14 @@ TEST_CASE("where full KV beats everything that meets the floor it is recommended
 TEST_CASE("a setting without a score is not recommended, and the reason is told") {
   const auto found = conclude({row(2000, 1, "full", 100, 1), row(2000, 1, "unknown", 500, -1)});
   CHECK_THAT(found[0].text, Contains("full (100"));
-  CHECK_THAT(found[0].detail, Contains("not considered for want of a predicted score: unknown (no such heads)"));
+  CHECK_THAT(found[0].detail, Contains("not considered, because no score is predicted: unknown (no such heads)"));
   // If no score is requested, there is no floor, and the text says so.
   config::ScoreChoice none;
   none.benchmark = "none";
   const std::vector<Result> rows = {row(2000, 1, "full", 100, -1), row(2000, 1, "unknown", 500, -1)};
   const auto unheld = findings(rows, none);
   CHECK_THAT(unheld[0].text, Contains("unknown (500"));
-  CHECK_THAT(unheld[0].detail, Contains("no score was asked for"));
+  CHECK_THAT(unheld[0].detail, Contains("no score was requested"));
 }
 
 TEST_CASE("the floor is the configuration's, and a score that may be below it is told with one that is not") {
@@ -125,11 +125,11 @@ TEST_CASE("what costs leave open is not told apart") {
   // The costs of both are the same and cancel, except the effect of the second one's own trace.
   std::vector<Result> rows = {row(2000, 1, "first", 110, 1), row(2000, 1, "second", 100, 1)};
   CHECK_THAT(conclude(rows)[0].detail,
-             Contains("1.1 times as fast as the next policy, second") && !Contains("not told apart"));
+             Contains("1.1 times as fast as the next policy, second") && !Contains("within uncertainty"));
   result::Effect trace{result::kTraceSample, {result::kTraceSample}, {}, {}};
   trace.longer.step = 1.3, trace.shorter.step = 0.7;
   rows[1].experiment.effects.push_back(trace);
-  CHECK_THAT(conclude(rows)[0].detail, Contains("which is not told apart"));
+  CHECK_THAT(conclude(rows)[0].detail, Contains("within uncertainty"));
 }
 
 TEST_CASE("places that a comparison must not mix are told apart") {

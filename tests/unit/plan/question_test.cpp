@@ -40,7 +40,7 @@ TEST_CASE("a key is found in the workload, the policy and the machine") {
   CHECK(curve.now == 1);
   CHECK(find_key(run, "hardware.host.cores", {}).integer);
   CHECK_THAT(error_of([&] { find_key(run, "policy.budgt", {}); }), Contains("did you mean \"policy.budget\""));
-  CHECK_THAT(error_of([&] { find_key(run, "policy.group", {}); }), Contains("is no numeric key"));
+  CHECK_THAT(error_of([&] { find_key(run, "policy.group", {}); }), Contains("is not a numeric key"));
 }
 
 TEST_CASE("values of a key are quantities, integers or factors, and are written as they are read") {
@@ -87,7 +87,7 @@ TEST_CASE("odd plans are refused before anything runs, with the place and what i
   CHECK(error_of_plan(even + "against: {policy: full}}") == "no error");
   CHECK_THAT(error_of_plan(even + "against: {policy: ful}}"), Contains("ful"));
   CHECK_THAT(error_of_plan(even + "targets: {tpot: <= 1 s}}"), Contains("`targets` name their metrics themselves"));
-  CHECK_THAT(error_of_plan(even + "against: {policy: [full, quest]}}"), Contains("a list stands for several"));
+  CHECK_THAT(error_of_plan(even + "against: {policy: [full, quest]}}"), Contains("a list means several"));
   CHECK_THAT(error_of_plan("break_even: {key: workload.batch, from: 8, to: 2, targets: {tpot: <= 1 s}}"),
              Contains("must be above `from`"));
   CHECK_THAT(error_of_plan("break_even: {key: workload.batch, from: 1, to: 2}"), Contains("give either `against`"));

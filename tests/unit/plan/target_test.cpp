@@ -47,7 +47,7 @@ TEST_CASE("odd targets are refused with the place") {
   CHECK_THAT(error_of([] { targets("tpott: <= 1 s"); }), Contains("plan.yaml:1:1") && Contains("did you mean"));
   CHECK_THAT(error_of([] { targets("tpot: 1 s"); }),
              Contains("expected a relation") && Contains("known: <=, >=, <, >"));
-  CHECK_THAT(error_of([] { targets("tpot: <= 1 GB"); }), Contains("is no quantity in s"));
+  CHECK_THAT(error_of([] { targets("tpot: <= 1 GB"); }), Contains("is not a quantity in s"));
   CHECK_THAT(error_of([] { targets("tpot: <="); }), Contains("expected a relation"));
   CHECK_THAT(error_of([] { targets("tpot: == 1 s"); }), Contains("expected a relation"));
   CHECK_THAT(error_of([] { targets("[tpot]"); }), Contains("expected a map of metrics"));

@@ -179,7 +179,7 @@ TEST_CASE("a policy inside a policy is refused where it does not fit") {
   CHECK(error("rocketkv", "budget: 16, first_stage: {name: snapkv, budget: 20}").find("must not set budget") !=
         std::string::npos);
   CHECK(error("rocketkv", "budget: 16, first_stage: full").find("has no budget") != std::string::npos);
-  CHECK(error("rocketkv", "budget: 16, first_stage: freekv").find("does not split into two stages") !=
+  CHECK(error("rocketkv", "budget: 16, first_stage: freekv").find("does not consist of two stages") !=
         std::string::npos);
   CHECK(error("rocketkv", "budget: 16, first_stage: {name: snapkv, group: per_head, window: 4}").find("per_head") !=
         std::string::npos);

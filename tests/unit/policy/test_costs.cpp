@@ -17,7 +17,7 @@ using tests::waits_for;
 
 constexpr Lengths kLengths{100, 20};
 
-// Decode of two sequences, all four heads alike.
+// Decode of two sequences, all four heads equal.
 Recorder decode(const Policy& policy, const HeadCounts& head, bool per_query_head = false, int steps = 1) {
   static const config::Model model = small_model();
   const std::vector<HeadCounts> heads(per_query_head ? 8 : 4, head);
@@ -283,7 +283,7 @@ TEST_CASE("offloading the prompt moves every pair once, and a loop in Python cos
     CHECK(labelled(compiled.ops(), "page loop").empty());
     const Recorder python = prefill(*tests::make(name, "budget: 40, page: 4, runtime: python", kLengths));
     CHECK(std::get<graph::Host>(only(python.ops(), "page loop").work).count == 50);  // 2 sequences × 25 pages
-    // It runs beside what the device does; the copies wait for both.
+    // It runs concurrently with the device; the copies wait for both.
     const std::vector<graph::Op>& list = python.ops();
     const graph::OpId loop = labelled(list, "page loop")[0];
     CHECK_FALSE(waits_for(list, loop, python.ready()));

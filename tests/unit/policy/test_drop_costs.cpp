@@ -54,18 +54,18 @@ TEST_CASE("D2O compares what leaves with what stays, and merges it") {
   // The first step evicts 61 of 101: cosines of each with each of 40, in 4 lists; pairs that leave are read, those that
   // stay are written.
   const auto prompt = after_prompt("d2o", setting);
-  check_kernel(prompt, "likeness of evicted keys", 4 * 101 * 16, 4 * 61 * 4, 2.0 * 4 * 61 * 40 * 8);
+  check_kernel(prompt, "similarity of evicted keys", 4 * 101 * 16, 4 * 61 * 4, 2.0 * 4 * 61 * 40 * 8);
   check_kernel(prompt, "merge", 2 * 4 * 61 * 16, 2 * 4 * 40 * 16, 0);
   CHECK(top_k(prompt, "top-k").columns == 101);
   // One a list later on: its pair and the one that it is merged into are read, that one is written.
   const auto step = first_step("d2o", setting, kEvicts);
-  check_kernel(step, "likeness of evicted keys", 4 * 41 * 16, 4 * 4, 2 * 4 * 41 * 8);
+  check_kernel(step, "similarity of evicted keys", 4 * 41 * 16, 4 * 4, 2 * 4 * 41 * 8);
   check_kernel(step, "merge", 2 * 2 * 4 * 16, 2 * 4 * 16, 0);
 }
 
 TEST_CASE("KeyDiff reads keys twice after the prompt, and once a step where the anchor runs along") {
   const auto passes = [](const std::vector<graph::Op>& ops, double keys) {
-    return kernel(only(ops, "key likeness")).read_bytes / (keys * 16);
+    return kernel(only(ops, "key similarity")).read_bytes / (keys * 16);
   };
   CHECK(passes(after_prompt("keydiff", "budget: 40"), 4 * 100) == 2);
   CHECK(passes(first_step("keydiff", "budget: 40", kEvicts), 4 * 41) == 1);
@@ -93,12 +93,12 @@ TEST_CASE("a pair that leaves a streaming head joins its means") {
   const std::vector<policy::HeadCounts> heads(4, policy::HeadCounts{.attended = 12});
   policy::Recorder ops;
   policy->decode_layer({&model, 0, 2, 101, heads, false}, ops);
-  check_kernel(ops.ops(), "means of what left", 2 * (2 + 2) * 16, 2 * 2 * 16, 2 * 2 * 8);
+  check_kernel(ops.ops(), "means of dropped pairs", 2 * (2 + 2) * 16, 2 * 2 * 16, 2 * 2 * 8);
   CHECK(std::get<graph::DecodeAttention>(only(ops.ops(), "attention").work).tokens == 2 * (101 + 12));
   // After the prompt 88 of 100 have left.
   policy::Recorder prompt;
   policy->prefill_layer({&model, 0, 2, 100}, prompt);
-  check_kernel(prompt.ops(), "means of what left", 2 * 2 * 88 * 16, 2 * 2 * 16, 2 * 2 * 88 * 8);
+  check_kernel(prompt.ops(), "means of dropped pairs", 2 * 2 * 88 * 16, 2 * 2 * 16, 2 * 2 * 88 * 8);
 }
 
 TEST_CASE("CAKE goes over the window's scores twice as often as SnapKV") {

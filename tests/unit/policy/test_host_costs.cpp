@@ -152,7 +152,7 @@ TEST_CASE("what attends or gathers on the CPU says in how many places, and how l
   const std::string setting = "budget: 20, sink: 8, recent: 8";
   const Recorder ctkvr = decode(*tests::make("ctkvr", setting + ", centroids: 8", kLengths), found);
   check(cpu(only(ctkvr.ops(), "rerank")), 70, 401 * 16);
-  check(cpu(only(ctkvr.ops(), "attention to the found")), 2 * 20, 2 * 401 * 16);
+  check(cpu(only(ctkvr.ops(), "attention to recalled tokens")), 2 * 20, 2 * 401 * 16);
   check(cpu(only(ctkvr.ops(), "top-k on the CPU")), 0, 0);  // scores lie side by side
   const Recorder magic = decode(*tests::make("magicpig", "sink: 8, recent: 8, hash_tables: 5", kLengths), found);
   check(cpu(only(magic.ops(), "CPU attention")), 2 * 20, 2 * 401 * 16);

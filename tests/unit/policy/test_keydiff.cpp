@@ -91,7 +91,7 @@ TEST_CASE("running scores are those made anew") {
 }
 
 TEST_CASE("the mean of normalised keys ranks as all pairs do") {
-  // Σ_j cos(k_i, k_j), pair by pair in double precision, beside the anchor's cosine.
+  // Σ_j cos(k_i, k_j), pair by pair in double precision, compared with the anchor's cosine.
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     const tests::MemoryTrace trace = tests::random_trace({.prompt = 90}, seed);
     const auto layer = trace.load(0, 1);

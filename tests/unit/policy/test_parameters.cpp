@@ -87,13 +87,13 @@ TEST_CASE("parameters that contradict each other are refused") {
   CHECK(refused_policy("streaming_llm", "{budget: 64, sink: 4, recent: 60}") == "no error");
   CHECK(refused_policy("streaming_llm", "{sink: 8, recent: 32}") == "no error");
   CHECK_THAT(refused_policy("streaming_llm", "{budget: 3}"), Catch::Contains("sink (4)"));
-  CHECK_THAT(refused_policy("snapkv", "{budget: 64, window: 65}"), Catch::Contains("window of 65"));
+  CHECK_THAT(refused_policy("snapkv", "{budget: 64, window: 65}"), Catch::Contains("window (65 tokens)"));
   CHECK_THAT(refused_policy("snapkv", "{budget: 64, pool_kernel: 4}"), Catch::Contains("odd"));
-  CHECK_THAT(refused_policy("quest", "{budget: 8}"), Catch::Contains("one page of 16"));
+  CHECK_THAT(refused_policy("quest", "{budget: 8}"), Catch::Contains("one page (16 tokens)"));
   CHECK_THAT(refused_policy("quest", "{budget_convention: traffic, page: 8}"),
-             Catch::Contains("follows from the budget"));
+             Catch::Contains("the budget determines the page"));
   CHECK_THAT(refused_policy("arkvale", "{budget: 96, sink: 32, recent: 64}"), Catch::Contains("4 pages of 32"));
-  CHECK_THAT(refused_policy("freekv", "{budget: 512, sink: 512}"), Catch::Contains("one page of 32"));
+  CHECK_THAT(refused_policy("freekv", "{budget: 512, sink: 512}"), Catch::Contains("one page (32)"));
   CHECK(refused_policy("freekv", "{budget: 512, sink: 512, budget_convention: selected}") == "no error");
   CHECK_THAT(refused_policy("full", "{budget: 8}"), Catch::Contains("budget"));
   CHECK_THAT(error_of([] { find_policy("snapvk"); }),
@@ -125,7 +125,7 @@ TEST_CASE("every policy takes sink, recent and budget_convention, with their neu
   }
   CHECK_THAT(refused_policy("quest", "{budget: 64, sink: 33, recent: 2}"), Catch::Contains("5 pages of 16, but 4"));
   CHECK(refused_policy("quest", "{budget: 64, sink: 32, recent: 2}") == "no error");
-  CHECK_THAT(refused_policy("exact_topk", "{budget: 64, sink: 33, recent: 32}"), Catch::Contains("do not fit"));
+  CHECK_THAT(refused_policy("exact_topk", "{budget: 64, sink: 33, recent: 32}"), Catch::Contains("exceed the budget"));
 }
 
 TEST_CASE("every policy describes itself") {

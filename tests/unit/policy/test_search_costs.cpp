@@ -13,7 +13,7 @@ TEST_CASE("SparQ keeps a second copy and a mean, and looks at the logits once mo
   // A key is read and written; the mean and a value are read, the mean is written.
   check_kernel(step, "append to key copy and mean value", 4 * 16 + 2 * 4 * 16, 4 * 16 + 4 * 16, 0);
   check_kernel(step, "estimate", 4 * 101 * 4 * 2, 8 * 101 * 4, 2 * 8 * 101 * 4);
-  check_kernel(step, "mass of the selected", 8 * 101 * 4, 8 * 4, 2 * 8 * 101);
+  check_kernel(step, "mass of selected tokens", 8 * 101 * 4, 8 * 4, 2 * 8 * 101);
   check_kernel(step, "add mean value", (8 + 4) * 16, 8 * 16, 3 * 8 * 8);
   CHECK(held_by("sparq", setting, "second copy of keys") == 3 * 4 * 110 * 16);
   CHECK(held_by("sparq", setting, "mean values") == 3 * 4 * 16);

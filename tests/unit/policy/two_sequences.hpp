@@ -9,7 +9,7 @@ namespace kvcast::tests {
 
 inline constexpr policy::Lengths kHundred{100, 20};
 
-// The first step; all four KV heads alike.
+// The first step; all four KV heads equal.
 inline std::vector<graph::Op> first_step(const std::string& name, const std::string& setting,
                                          const policy::HeadCounts& head) {
   const config::Model model = small_model();

@@ -1,4 +1,4 @@
-// From a plan's answers to the data of their charts.
+// Chart data made from a plan's answers.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>

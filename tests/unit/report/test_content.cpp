@@ -1,4 +1,4 @@
-// From results to tables, series and the initial view.
+// Tables, series and the initial view made from results.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>

@@ -128,7 +128,7 @@ TEST_CASE("kill -9 at any moment loses no committed row and doubles none") {
       }
     });
     close(report[1]);
-    // From before the file is open to some hundred rows later.
+    // Delays range from before the file is open to some hundred rows later.
     usleep(static_cast<useconds_t>(random.uniform(static_cast<std::uint64_t>(round)) * 60000));
     kill(child, SIGKILL);
     int done = 0;

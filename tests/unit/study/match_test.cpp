@@ -138,7 +138,7 @@ TEST_CASE("a cost that no budget has is refused with those in reach, and the oth
   });
   REQUIRE(results.size() == 3);
   CHECK(results[0].status == Status::kFailed);
-  CHECK_THAT(results[0].error, Catch::Contains("run.yaml:7:26: match: tokens_attended 5000 is out of reach"));
+  CHECK_THAT(results[0].error, Catch::Contains("run.yaml:7:26: match: tokens_attended 5000 cannot be reached"));
   CHECK_THAT(results[0].error, Catch::Contains("to 1026.5 with its largest"));
   CHECK(results[1].status == Status::kOk);
   CHECK(results[2].status == Status::kFailed);  // h2o sums the weights of all prompt queries; the recipe has the last
