@@ -224,7 +224,7 @@ class ShadowKv final : public Policy {
       ops.kernel(Lane::kCompute, Kind::kTopK, "outlier chunks",
                  graph::TopK{shape.batch * m.kv_heads, chunks, outliers, kScoreBytes}, {op});
     }
-    values_to_host(s_, shape, ops);
+    prompt_to_host(s_, shape, ops);
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -251,10 +251,11 @@ class ShadowKv final : public Policy {
     const double moved = tokens - static_cast<double>(s_.chunks(prompt) * s_.page);
     const double held =
         static_cast<double>(s_.chosen(prompt) * s_.page + s_.exact(prompt) + shape.tokens - prompt) - moved;
-    const std::int64_t landmarks = s_.chunks(prompt) - s_.outlier_chunks(prompt);
+    const double factors = layers * tokens * rank * m.element + heads * rank * m.row();
+    const double landmarks = heads * static_cast<double>(s_.landmarks(prompt)) * (m.row() + kIndexBytes);
     return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, held)},
-            {graph::Pool::kHbm, "low-rank keys", layers * tokens * rank * m.element + heads * rank * m.row()},
-            {graph::Pool::kHbm, "landmarks", heads * static_cast<double>(landmarks) * (m.row() + kIndexBytes)},
+            {graph::Pool::kHbm, "low-rank keys", factors, s_.staged},
+            {graph::Pool::kHbm, "landmarks", landmarks, s_.staged},
             {graph::Pool::kDram, "values in host memory", heads * (static_cast<double>(prompt) + moved) * m.row()}};
   }
 
@@ -304,6 +305,10 @@ const Fields<Setting>& fields() {
           .add(choice("factorisation", {"moments", "library"},
                       "of the keys: by eigenvectors of their second moments, or by a library's SVD, as released"),
                &S::library)
+          .add(choice("prompt_index", {"gpu", "host"},
+                      "where factors and landmarks lie while prompts are read: on the GPU, or in pageable memory of "
+                      "the host until all have been read, as released, which leaves the prompts more room"),
+               &S::staged)
           .add(whole("refactorised_every", 0, "tokens",
                      "generated tokens after which all keys are factorised anew, at their mean cost a step; 0: never"),
                &S::refactorised)
@@ -340,6 +345,7 @@ Descriptor describe_shadowkv() {
       "has it, else of rope_theta alone",
       "48 outlier chunks, as released for a budget of 2048, whatever the budget",
       "the number of chunks is not rounded to a multiple of 8",
+      "prompt_index: host: the way back to the GPU, between the first token and the second, is in no time",
       "the released code divides scores by √128 whatever the head dimension is",
       "tokens factorised anew are no candidates: the replay selects among the prompt's chunks",
       "a budget of all tokens ever there leaves the cache on the GPU as it is"};

@@ -15,6 +15,7 @@ struct ShadowSetting {
   bool covers_all = false;
   bool operators = false;         // the released class of plain operators, not the one with kernels of its own
   bool library = false;           // keys are factorised by a library's SVD, not by second moments
+  bool staged = false;            // factors and landmarks lie in host memory until all prompts have been read
   std::int64_t refactorised = 0;  // generated tokens after which keys are factorised anew; 0: never
 
   std::int64_t chunks(std::int64_t prompt) const {
@@ -26,6 +27,7 @@ struct ShadowSetting {
   }
   // Prompt tokens that stay as they are: outliers and the local part.
   std::int64_t exact(std::int64_t prompt) const { return prompt - (chunks(prompt) - outlier_chunks(prompt)) * page; }
+  std::int64_t landmarks(std::int64_t prompt) const { return chunks(prompt) - outlier_chunks(prompt); }
   double rank_of(const Dims& m) const { return std::min(static_cast<double>(rank), m.kv_heads * m.d); }
 };
 
@@ -36,8 +38,8 @@ void factorise_keys(const ShadowSetting& setting, const Dims& m, double batch, d
 // Values of the chosen chunks from the host and their keys from the factor, after the choice; the op after which both
 // lie in the buffers.
 graph::OpId bring_chosen(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops, graph::OpId after);
-// The prompt's values to the host, once they exist.
-void values_to_host(const ShadowSetting& setting, const PrefillLayer& shape, LayerOps& ops);
+// The prompt's values to the host, once they exist, and its index where it is staged there.
+void prompt_to_host(const ShadowSetting& setting, const PrefillLayer& shape, LayerOps& ops);
 // From the query to the chosen chunks.
 graph::OpId choose_chunks(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops);
 

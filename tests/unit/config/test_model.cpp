@@ -82,6 +82,7 @@ TEST_CASE("the models have the sizes of their checkpoints", "[model]") {
       {"mixtral-8x7b", 46702792704, 4096},
       {"qwen3-30b-a3b", 30532122624, 2048},
       {"qwen3-235b-a22b", 235093634560, 2048},
+      {"qwen3-0.6b", 596049920, 4096},
       {"qwen3-4b", 4022468096, 4096},
       {"qwen3-8b", 8190735360, 4096},
       {"qwen3-32b", 32762123264, 4096},

@@ -100,6 +100,22 @@ TEST_CASE("a library's factorisation is a QR of all rows and a square decomposit
   CHECK(labelled(prefill(*tests::make("shadowkv", kShadow, kLengths)).ops(), "SVD of the triangle").empty());
 }
 
+TEST_CASE("an index that waits on the host goes there, and is on the GPU after the prompts alone") {
+  const auto staged = tests::make("shadowkv", std::string(kShadow) + ", prompt_index: host", kLengths);
+  const Recorder ops = prefill(*staged);
+  // Two sequences: 400 rows of 6 numbers; a head 6 rows of 16 bytes, and 94 of 96 chunks' means with their positions.
+  const graph::Copy& index = copy(only(ops.ops(), "factors and landmarks to host"));
+  CHECK(index.kind == graph::CopyKind::kPageable);
+  CHECK(index.runs * index.run_bytes == 2 * (400 * 12 + 2 * (6 * 16 + 94 * 20)));
+  const config::Model model = small_model();
+  for (const bool waits : {false, true}) {
+    const auto policy = tests::make("shadowkv", std::string(kShadow) + (waits ? ", prompt_index: host" : ""), kLengths);
+    for (const MemoryItem& item : policy->memory({&model, 2, 401, kLengths, 0})) {
+      CHECK(item.after_prompts == (waits && (item.owner == "low-rank keys" || item.owner == "landmarks")));
+    }
+  }
+}
+
 TEST_CASE("what is factorised anew every so many tokens costs its share a step") {
   const auto again =
       tests::make("shadowkv", std::string(kShadow) + ", factorisation: library, refactorised_every: 10", kLengths);
