@@ -85,7 +85,6 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
     op = block.between_steps(chunk.sequences, op);
   }
   block.memory(op, Pool::kHbm, owners_.id("activations"), -activations);
-  if (chunk.last && done_sequences_ + chunk.sequences == sequences()) take_after_prompts(block, op);
   gate_ = op;
   next_id_ = block.next();
   done_tokens_ = chunk.last ? 0 : done_tokens_ + chunk.length;
@@ -139,13 +138,6 @@ OpId Prefill::attend_eagerly(Block& block, const policy::PrefillChunk& part, OpI
   return attended;
 }
 
-// What a policy made of the prompts and kept elsewhere until now.
-void Prefill::take_after_prompts(Block& block, OpId op) {
-  for (const policy::MemoryItem& item : storage_) {
-    if (item.after_prompts) block.memory(op, item.pool, owners_.id(item.owner), item.bytes);
-  }
-}
-
 // The policy's hook, then the exchange of what the layer holds of the prompt for what the policy keeps of it.
 void Prefill::settle_layer(Block& block, int layer, OpId attention, const Chunk& chunk) {
   policy::PrefillLayer shape;
@@ -171,9 +163,8 @@ void Prefill::settle_layer(Block& block, int layer, OpId attention, const Chunk&
   if (!chunk.last) return;
   const OpId kept = block.join(Lane::kBackupThread, {freed});
   const double share = static_cast<double>(chunk.sequences) / sequences() / stage_full_layers_;
-  for (const policy::MemoryItem& item : storage_) {
-    if (!item.after_prompts) block.memory(kept, item.pool, owners_.id(item.owner), item.bytes * share);
-  }
+  for (const policy::MemoryItem& item : storage_)
+    block.memory(kept, item.pool, owners_.id(item.owner), item.bytes * share);
 }
 
 }  // namespace kvcast::lower

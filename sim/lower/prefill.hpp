@@ -44,7 +44,6 @@ class Prefill final : public graph::WorkSource {
   graph::OpId attend_eagerly(Block& block, const policy::PrefillChunk& part, graph::OpId ready);
   void settle_layer(Block& block, int layer, graph::OpId attention, const Chunk& chunk);
   void take_fixed(Block& block);
-  void take_after_prompts(Block& block, graph::OpId op);
 
   DecodeSetting setting_;
   Owners& owners_;

@@ -251,11 +251,13 @@ class ShadowKv final : public Policy {
     const double moved = tokens - static_cast<double>(s_.chunks(prompt) * s_.page);
     const double held =
         static_cast<double>(s_.chosen(prompt) * s_.page + s_.exact(prompt) + shape.tokens - prompt) - moved;
+    // At the prompt's end the index still waits elsewhere.
+    const double there = s_.staged && shape.tokens <= prompt ? 0 : 1;
     const double factors = layers * tokens * rank * m.element + heads * rank * m.row();
     const double landmarks = heads * static_cast<double>(s_.landmarks(prompt)) * (m.row() + kIndexBytes);
     return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, held)},
-            {graph::Pool::kHbm, "low-rank keys", factors, s_.staged},
-            {graph::Pool::kHbm, "landmarks", landmarks, s_.staged},
+            {graph::Pool::kHbm, "low-rank keys", there * factors},
+            {graph::Pool::kHbm, "landmarks", there * landmarks},
             {graph::Pool::kDram, "values in host memory", heads * (static_cast<double>(prompt) + moved) * m.row()}};
   }
 

@@ -151,8 +151,7 @@ void prompt_to_host(const ShadowSetting& setting, const PrefillLayer& shape, Lay
   index.kind = graph::CopyKind::kPageable;
   const double rank = setting.rank_of(m), prompt = static_cast<double>(shape.prompt_tokens);
   const auto landmarks = static_cast<double>(setting.landmarks(shape.prompt_tokens));
-  index.run_bytes =
-      prompt * rank * m.element + m.kv_heads * (rank * m.row() + landmarks * (m.row() + kIndexBytes));
+  index.run_bytes = prompt * rank * m.element + m.kv_heads * (rank * m.row() + landmarks * (m.row() + kIndexBytes));
   ops.copy(Lane::kBackup, "factors and landmarks to host", index, {there});
 }
 

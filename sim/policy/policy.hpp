@@ -75,8 +75,6 @@ struct MemoryItem {
   graph::Pool pool = graph::Pool::kHbm;
   std::string owner;  // "KV cache", "page summaries", ...
   double bytes = 0;   // at `tokens` of context
-  // Not there while prompts are read: what a policy makes of them waits elsewhere until all have been.
-  bool after_prompts = false;
 };
 struct MemoryShape {
   const config::Model* model = nullptr;

@@ -46,11 +46,8 @@ class Background final : public policy::Policy {
     ops.done(attended);
   }
   std::vector<policy::MemoryItem> memory(const policy::MemoryShape& shape) const override {
-    std::vector<policy::MemoryItem> items = {{graph::Pool::kHbm, "KV cache", 10.0 * static_cast<double>(shape.tokens)}};
-    if (indexes) items.push_back({graph::Pool::kHbm, "index", 500, true});
-    return items;
+    return {{graph::Pool::kHbm, "KV cache", 10.0 * static_cast<double>(shape.tokens)}};
   }
-  bool indexes = false;
   policy::Growth growth() const override { return {1.0, 0}; }
   mutable std::vector<std::int64_t> seen_tokens, seen_attended;
 };
@@ -359,31 +356,6 @@ TEST_CASE("sequences prefilled in groups do the same work with the activations o
   CHECK(peak_kv == Approx(2 * 100 * 128 + 1000.0 / 3));
   CHECK(kv == Approx(1000));
   CHECK(prefill.first_token() > 0);
-}
-
-TEST_CASE("what waits for all prompts is taken once, when the activations are gone") {
-  Fixture f;
-  f.policy.indexes = true;
-  f.run.workload.prefill_batch = 1;
-  Prefill prefill(f.setting, f.owners);
-  std::map<std::string, double> held;
-  int taken = 0;
-  const auto blocks = f.blocks(prefill);
-  for (const auto& block : blocks) {
-    for (const graph::Op& op : block) {
-      for (const graph::MemoryDelta& m : op.memory) {
-        const std::string& owner = f.owners.names()[m.owner];
-        held[owner] += m.bytes;
-        if (owner != "index") continue;
-        ++taken;
-        CHECK(held["activations"] == 0);
-        CHECK(op.id == prefill.first_token());
-      }
-    }
-  }
-  CHECK(blocks.size() == 3);
-  CHECK(taken == 1);
-  CHECK(held["index"] == 500);
 }
 
 TEST_CASE("a sliced network holds its activations for a slice, everything else for all rows") {
