@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/origin.hpp"
+#include "config/hardware.hpp"
 
 namespace kvcast::config {
 
@@ -14,6 +15,10 @@ struct LeftOut {
   Value other_kernels;    // GPUs with neither
   Value fused;            // steps and prefills of serving engines and compiled code
   Value eager;            // those of frameworks that launch operators one by one
+
+  const Value& of(Fit fit) const {
+    return fit == Fit::kFitted ? kernels : fit == Fit::kDerived ? derived_kernels : other_kernels;
+  }
 };
 
 // Read once. Throws UserError if the file lacks a group.

@@ -225,7 +225,7 @@ class ShadowKv final : public Policy {
       ops.kernel(Lane::kCompute, Kind::kTopK, "outlier chunks",
                  graph::TopK{shape.batch * m.kv_heads, chunks, outliers, kScoreBytes}, {op});
     }
-    values_to_host(s_, shape, ops);
+    prompt_to_host(s_, shape, ops);
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -252,10 +252,13 @@ class ShadowKv final : public Policy {
     const double moved = tokens - static_cast<double>(s_.chunks(prompt) * s_.page);
     const double held =
         static_cast<double>(s_.chosen(prompt) * s_.page + s_.exact(prompt) + shape.tokens - prompt) - moved;
-    const std::int64_t landmarks = s_.chunks(prompt) - s_.outlier_chunks(prompt);
+    // At the prompt's end the index still waits elsewhere.
+    const double there = s_.staged && shape.tokens <= prompt ? 0 : 1;
+    const double factors = layers * tokens * rank * m.element + heads * rank * m.row();
+    const double landmarks = heads * static_cast<double>(s_.landmarks(prompt)) * (m.row() + kIndexBytes);
     return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, held)},
-            {graph::Pool::kHbm, "low-rank keys", layers * tokens * rank * m.element + heads * rank * m.row()},
-            {graph::Pool::kHbm, "landmarks", heads * static_cast<double>(landmarks) * (m.row() + kIndexBytes)},
+            {graph::Pool::kHbm, "low-rank keys", there * factors},
+            {graph::Pool::kHbm, "landmarks", there * landmarks},
             {graph::Pool::kDram, "values in host memory", heads * (static_cast<double>(prompt) + moved) * m.row()}};
   }
 
@@ -305,6 +308,10 @@ const Fields<Setting>& fields() {
                       "factorisation of the keys: by eigenvectors of their second moments, or by a library's SVD, as "
                       "released"),
                &S::library)
+          .add(choice("prompt_index", {"gpu", "host"},
+                      "where factors and landmarks lie while prompts are read: on the GPU, or in pageable memory of "
+                      "the host until all have been read, as released, which leaves the prompts more room"),
+               &S::staged)
           .add(whole("refactorised_every", 0, "tokens",
                      "generated tokens after which all keys are factorised again, charged at its mean cost per step; "
                      "0: never"),
@@ -340,6 +347,7 @@ Descriptor describe_shadowkv() {
       "configs/models has it, otherwise with rope_theta alone",
       "48 outlier chunks, as released for a budget of 2048, whatever the budget",
       "the number of chunks is not rounded to a multiple of 8",
+      "prompt_index: host: the copy back to the GPU between the first token and the second takes no time",
       "the released code divides scores by √128 for all head dimensions",
       "tokens factorised later are not candidates: the replay selects among the prompt's chunks",
       "a budget that covers all tokens keeps the uncompressed cache on the GPU"};

@@ -16,6 +16,7 @@ struct ShadowSetting {
   bool covers_all = false;
   bool operators = false;         // the released class of PyTorch operators rather than the one with custom kernels
   bool library = false;           // keys are factorised by a library's SVD rather than by second moments
+  bool staged = false;            // factors and landmarks are in host memory until all prompts have been read
   std::int64_t refactorised = 0;  // generated tokens after which keys are factorised again; 0: never
 
   std::int64_t chunks(std::int64_t prompt) const {
@@ -27,6 +28,7 @@ struct ShadowSetting {
   }
   // Prompt tokens that are stored exactly: outliers and the local part.
   std::int64_t exact(std::int64_t prompt) const { return prompt - (chunks(prompt) - outlier_chunks(prompt)) * page; }
+  std::int64_t landmarks(std::int64_t prompt) const { return chunks(prompt) - outlier_chunks(prompt); }
   double rank_of(const Dims& m) const { return std::min(static_cast<double>(rank), m.kv_heads * m.d); }
 };
 
@@ -37,8 +39,8 @@ void factorise_keys(const ShadowSetting& setting, const Dims& m, double batch, d
 // Fetches the values of the selected chunks from the host and reconstructs their keys from the factor, after the
 // selection. Returns the op after which both are in the buffers.
 graph::OpId bring_chosen(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops, graph::OpId after);
-// Copies the prompt's values to the host once they exist.
-void values_to_host(const ShadowSetting& setting, const PrefillLayer& shape, LayerOps& ops);
+// Copies the prompt's values to the host once they exist, and its index if it is staged there.
+void prompt_to_host(const ShadowSetting& setting, const PrefillLayer& shape, LayerOps& ops);
 // Adds the work from the query to the selected chunks.
 graph::OpId choose_chunks(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops);
 

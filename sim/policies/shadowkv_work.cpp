@@ -137,7 +137,7 @@ OpId bring_chosen(const ShadowSetting& setting, const DecodeLayer& shape, LayerO
                            : bring_by_kernels(setting, shape, ops, after);
 }
 
-void values_to_host(const ShadowSetting& setting, const PrefillLayer& shape, LayerOps& ops) {
+void prompt_to_host(const ShadowSetting& setting, const PrefillLayer& shape, LayerOps& ops) {
   const Dims m(*shape.model);
   graph::Copy values;
   values.direction = graph::Direction::kDeviceToHost;
@@ -145,7 +145,14 @@ void values_to_host(const ShadowSetting& setting, const PrefillLayer& shape, Lay
   values.runs = shape.batch;
   values.run_bytes = m.kv_heads * static_cast<double>(shape.prompt_tokens) * m.row();
   values.issuer = Lane::kBackupThread;
-  ops.copy(Lane::kBackup, "values to host", values, {ops.ready()});
+  const OpId there = ops.copy(Lane::kBackup, "values to host", values, {ops.ready()});
+  if (!setting.staged) return;
+  graph::Copy index = values;
+  index.kind = graph::CopyKind::kPageable;
+  const double rank = setting.rank_of(m), prompt = static_cast<double>(shape.prompt_tokens);
+  const auto landmarks = static_cast<double>(setting.landmarks(shape.prompt_tokens));
+  index.run_bytes = prompt * rank * m.element + m.kv_heads * (rank * m.row() + landmarks * (m.row() + kIndexBytes));
+  ops.copy(Lane::kBackup, "factors and landmarks to host", index, {there});
 }
 
 OpId choose_chunks(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops) {

@@ -289,7 +289,7 @@ class Simulation {
         eager ? out.eager : out.fused);
     const config::Hardware& card = model_.hardware();
     if (card.fit == config::Fit::kFitted) return;
-    add("no fit of " + card.title, card.fit == config::Fit::kDerived ? out.derived_kernels : out.other_kernels);
+    add("no fit of " + card.title, out.of(card.fit));
   }
 
   // By how many times a step may be longer or shorter than with all layers of the model replayed; 1 where it does not

@@ -95,11 +95,7 @@ Case case_of(const calibrate::MeasuredPoint& point, const hardware::Cost& cost, 
   c.unit = "us";
   c.expected = point.seconds * kMicro;
   c.predicted = cost.alone * kMicro;
-  const config::LeftOut& out = config::left_out();
-  set_interval(c, cost.uncertainty,
-               card.fit == config::Fit::kFitted    ? out.kernels
-               : card.fit == config::Fit::kDerived ? out.derived_kernels
-                                                   : out.other_kernels);
+  set_interval(c, cost.uncertainty, config::left_out().of(card.fit));
   c.baseline = roofline_seconds(point.op.work, card.gpu) * kMicro;
   c.tolerance = cost.uncertainty;
   const graph::Traffic traffic = graph::traffic_of(point.op.work);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "base/csv.hpp"
 #include "base/units.hpp"
@@ -29,13 +30,15 @@ struct Group {
   // their residuals are smaller than those of the next ones.
   double least;
 };
-constexpr Group kGroups[] = {{"kernels", kFittedCards, &config::LeftOut::kernels, false, 0},
+// Held-out points of a fit say nothing of kernels in other releases and programs: those of others do.
+constexpr Group kGroups[] = {{"kernels", kOtherKernels, &config::LeftOut::kernels, false, 0},
                              {"derived_kernels", kDerivedCards, &config::LeftOut::derived_kernels, false, 0},
                              {"other_kernels", kOtherCards, &config::LeftOut::other_kernels, false, 0},
                              {"fused", kFusedRuntimes, &config::LeftOut::fused, true, 0.1},
                              {"eager", kEagerFrameworks, &config::LeftOut::eager, true, 0.2}};
 
-// Rows of configs/validation/times/kernels.csv: attention of one layer, or its keys and values copied to the device.
+// Rows of configs/validation/times/kernels.csv: attention of one layer, its keys and values copied to the device or
+// read from the host, or the product of `queries` rows with a matrix of k x n.
 class KernelRow {
  public:
   KernelRow(const CsvHeader& header, const CsvRow& row) : header_(header), row_(row) {}
@@ -49,14 +52,17 @@ class KernelRow {
     const graph::Op op = work();
     const hardware::Cost cost = model.cost(op);
     Case c;
-    c.id = text("id"), c.group = kOtherKernels, c.unit = "us";
-    c.quantity = fmt::format("{}, {} query and {} KV heads, {} queries, {} tokens before, {}", text("work"),
-                             text("n_q"), text("n_kv"), text("queries"), text("tokens"), machine.title);
+    c.id = text("id"), c.unit = "us", c.held_out = number("held_out") > 0;
+    c.group = machine.fit == config::Fit::kFitted    ? kOtherKernels
+              : machine.fit == config::Fit::kDerived ? kDerivedCards
+                                                     : kOtherCards;
+    c.quantity = quantity() + ", " + machine.title;
     c.expected = number("latency_us"), c.predicted = cost.alone * kMicro;
-    const double link = std::holds_alternative<graph::Copy>(op.work) ? bytes() / machine.link.theory_bandwidth : 0;
+    const bool copies = std::holds_alternative<graph::Copy>(op.work);
+    const double link = copies ? bytes() / machine.link.theory_bandwidth : 0;
     c.baseline = std::max(link, roofline_seconds(op.work, machine.gpu)) * kMicro;
     c.tolerance = 0.15, c.origin = cost.origin, c.source = text("source"), c.note = text("note");
-    set_interval(c, cost.uncertainty, config::left_out().kernels);
+    set_interval(c, cost.uncertainty, config::left_out().of(machine.fit));
     c.verdict = verdict_of(c, false);
     return c;
   }
@@ -69,6 +75,11 @@ class KernelRow {
     if (!value || *value < 0)
       throw UserError(where(column), fmt::format("{}: expected a number of at least 0", column));
     return *value;
+  }
+  std::string quantity() const {
+    if (text("work") == "gemm") return fmt::format("GEMM {} x {} x {}", text("queries"), text("n"), text("k"));
+    return fmt::format("{}, {} query and {} KV heads, {} queries, {} tokens before", text("work"), text("n_q"),
+                       text("n_kv"), text("queries"), text("tokens"));
   }
   double pairs() const { return number("batch") * number("n_kv") * (number("tokens") + number("queries")); }
   double bytes() const { return 2 * pairs() * number("head_dim") * config::Model::kElementBytes; }
@@ -89,12 +100,16 @@ class KernelRow {
                                        .tokens = rows * before,
                                        .longest = before,
                                        .unit_bytes = number("page") * head_dim * config::Model::kElementBytes};
-    } else if (work == "copy_in") {
+    } else if (work == "gemm") {
+      op.work = graph::Gemm{q, number("n"), number("k"), config::Model::kElementBytes};
+    } else if (work == "copy_in" || work == "read_host") {
+      const double runs = work == "copy_in" ? 2 : 1;
+      const graph::CopyKind kind = work == "copy_in" ? graph::CopyKind::kMemcpyAsync : graph::CopyKind::kZeroCopy;
       op.lane = graph::Lane::kCopyA;
-      op.work = graph::Copy{graph::Direction::kHostToDevice, graph::CopyKind::kMemcpyAsync, 2, bytes() / 2};
+      op.work = graph::Copy{graph::Direction::kHostToDevice, kind, runs, bytes() / runs};
     } else {
       throw UserError(where("work"), fmt::format("work: \"{}\"", work),
-                      {"prefill_attention", "decode_attention", "copy_in"});
+                      {"prefill_attention", "decode_attention", "gemm", "copy_in", "read_host"});
     }
     return op;
   }
@@ -108,7 +123,7 @@ void add_kernels(const std::string& path, Suite& suite) {
   if (rows.empty()) throw UserError({path, 0, 0}, "an empty table");
   const CsvHeader header(rows.front());
   for (const char* column : {"id", "source", "profile", "work", "batch", "queries", "tokens", "n_q", "n_kv", "head_dim",
-                             "page", "flash_2", "latency_us", "note"}) {
+                             "page", "flash_2", "n", "k", "held_out", "latency_us", "note"}) {
     if (!header.has(column)) throw UserError(rows.front().where, fmt::format("no column \"{}\"", column));
   }
   for (std::size_t i = 1; i < rows.size(); ++i) {
@@ -139,13 +154,22 @@ struct Residual {
   }
 };
 
+// Who measured: the file's source, or, where that gathers others, the one that the claim names.
+std::string source_of(const Case& c) {
+  const std::size_t comma = c.source.find(',');
+  const std::string first = c.source.substr(0, comma);
+  if (first != kOthers || comma == std::string::npos) return first;
+  const std::string rest = c.source.substr(comma + 2);
+  return rest.substr(0, rest.find(','));
+}
+
 std::vector<Residual> residuals(const Suite& suite, const Group& group) {
   const double in_use = config::left_out().*group.half_width;
   std::vector<Residual> all;
   for (const Case& c : suite.cases) {
     if (c.group != group.group || !c.held_out || !c.predicted || !c.expected || !c.low || !c.high) continue;
     Residual& r = all.emplace_back();
-    r.source = c.source.substr(0, c.source.find(','));
+    r.source = source_of(c);
     r.off = *c.expected / *c.predicted - 1;
     const double side = r.off > 0 ? *c.high / *c.predicted - 1 : 1 - *c.low / *c.predicted;
     const double beside = r.off > 0 ? std::exp(in_use) - 1 : 1 - std::exp(-in_use);
@@ -224,7 +248,12 @@ Suite times(const std::vector<Paper>& papers, const std::string& kernel_table, c
 
 std::vector<Widening> widenings(const Suite& suite) {
   std::vector<Widening> all;
-  for (const Group& group : kGroups) all.push_back(widening_of(suite, group));
+  for (const Group& group : kGroups) {
+    Widening& w = all.emplace_back(widening_of(suite, group));
+    // What is left out of a kernel on a GPU with a fit is left out on one without.
+    const std::string_view of = group.group;
+    if (of == kDerivedCards || of == kOtherCards) w.half_width = std::max(w.half_width, all[0].half_width);
+  }
   return all;
 }
 

@@ -15,6 +15,9 @@ inline constexpr const char* kFusedRuntimes = "fused runtimes";
 inline constexpr const char* kEagerFrameworks = "eager frameworks";
 inline constexpr const char* kOtherKernels = "other kernels and copies";
 
+// The source of a file whose claims name their own, in front of the place.
+inline constexpr const char* kOthers = "others";
+
 // Claims of these papers that belong to a group of times, among them all of a paper whose claims name such a group;
 // kernels of a table (see configs/validation/times); held-out points of the profiles, by their own and by each other.
 Suite times(const std::vector<Paper>& papers, const std::string& kernel_table, const RunAll& run_all);

@@ -98,7 +98,6 @@ void set_interval(Case& c, double uncertainty, double half_width) {
 
 std::vector<Case> transfers() {
   std::vector<Case> cases;
-  const config::LeftOut& out = config::left_out();
   const std::vector<Fitted> cards = fitted_cards();
   for (const Fitted& to : cards) {
     for (const Fitted& from : cards) {
@@ -115,7 +114,7 @@ std::vector<Case> transfers() {
         c.unit = "us";
         c.expected = point.seconds * kMicro, c.predicted = cost.alone * kMicro;
         c.baseline = roofline_seconds(point.op.work, to.machine.gpu) * kMicro;
-        set_interval(c, cost.uncertainty, within ? out.derived_kernels : out.other_kernels);
+        set_interval(c, cost.uncertainty, config::left_out().of(model.hardware().fit));
         c.origin = cost.origin;
         c.source = fmt::format("{}, {}, as if it were known as {} alone", to.device, to.framework, from.device);
         c.verdict = verdict_of(c, false);

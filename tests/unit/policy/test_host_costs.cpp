@@ -100,6 +100,26 @@ TEST_CASE("a library's factorisation is a QR of all rows and a square decomposit
   CHECK(labelled(prefill(*tests::make("shadowkv", kShadow, kLengths)).ops(), "SVD of the triangle").empty());
 }
 
+TEST_CASE("an index that waits on the host goes there, and is on the GPU after the prompts alone") {
+  const auto staged = tests::make("shadowkv", std::string(kShadow) + ", prompt_index: host", kLengths);
+  const Recorder ops = prefill(*staged);
+  // Two sequences: 400 rows of 6 numbers; a head 6 rows of 16 bytes, and 94 of 96 chunks' means with their positions.
+  const graph::Copy& index = copy(only(ops.ops(), "factors and landmarks to host"));
+  CHECK(index.kind == graph::CopyKind::kPageable);
+  CHECK(index.runs * index.run_bytes == 2 * (400 * 12 + 2 * (6 * 16 + 94 * 20)));
+  const config::Model model = small_model();
+  const auto on_gpu = tests::make("shadowkv", kShadow, kLengths);
+  for (const std::int64_t tokens : {400, 401}) {
+    const auto held = staged->memory({&model, 2, tokens, kLengths, 0});
+    const auto all = on_gpu->memory({&model, 2, tokens, kLengths, 0});
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const bool index = all[i].owner == "low-rank keys" || all[i].owner == "landmarks";
+      CHECK(all[i].bytes > 0);
+      CHECK(held[i].bytes == (index && tokens == 400 ? 0 : all[i].bytes));
+    }
+  }
+}
+
 TEST_CASE("what is factorised anew every so many tokens costs its share a step") {
   const auto again =
       tests::make("shadowkv", std::string(kShadow) + ", factorisation: library, refactorised_every: 10", kLengths);
