@@ -58,7 +58,7 @@ int run(const Options& options) {
   }
   const evidence::JointFit fit(records, components);
   write_whole_file(options.records, evidence::write_records(fit.records()));
-  const std::string text = evidence::write_parameters(evidence::with_unseen(fit, components));
+  const std::string text = evidence::write_parameters(evidence::with_spreads(fit, components));
   write_whole_file(
       options.parameters,
       "# Written by `kvcast fit evidence`; what the parameters mean: sim/evidence/estimator.hpp, predictor.hpp.\n" +
