@@ -197,7 +197,9 @@ Descriptor describe_xattention() {
       "one threshold for all heads; the released code can read one for each",
       "a given density says nothing of what the pairs hold: no share of the prompt's attention mass is stated then",
       "keys and values of later layers are the trace's: what sparse attention changes in them is not seen"};
-  d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kSparsePromptUnseen}; };
+  d.needs = [](const ParameterValues& values, const Lengths&) {
+    return ReplayNeeds{.whole_prompt = !fields().read(values).density, .unseen = kSparsePromptUnseen};
+  };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     const Setting s = fields().read(values);
     if (s.block % s.stride != 0) {
