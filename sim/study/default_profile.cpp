@@ -45,10 +45,14 @@ std::shared_ptr<const policy::Profile> of_recipe(const config::Model& model, con
 
 std::shared_ptr<const policy::Profile> default_profile(const config::Run& run, const config::PolicyChoice& policy,
                                                        const config::TraceChoice& trace) {
-  if (names_profile(policy.parameters)) return nullptr;
-  if (trace.file.empty()) return of_recipe(run.model, trace);
-  const auto path = config::find_file("profiles/" + run.model.name + ".yaml");
-  return path ? std::make_shared<const policy::Profile>(policy::read_profile(*path)) : nullptr;
+  if (!trace.file.empty()) return profile_of_model(run.model.name, policy);
+  return names_profile(policy.parameters) ? nullptr : of_recipe(run.model, trace);
+}
+
+std::shared_ptr<const policy::Profile> profile_of_model(const std::string& model, const config::PolicyChoice& policy) {
+  const auto path = config::find_file("profiles/" + model + ".yaml");
+  if (!path || names_profile(policy.parameters)) return nullptr;
+  return std::make_shared<const policy::Profile>(policy::read_profile(*path));
 }
 
 int needed_window(const config::Run& run, const config::PolicyChoice& policy, const config::TraceChoice& trace) {
