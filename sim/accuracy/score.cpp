@@ -159,7 +159,6 @@ class Planner {
     if (budget_in_tokens(*method, row) && !context_tokens(row.context)) {
       score::spread_over_lengths(cell, budget_of(cell.policy), shape.max_context);
     }
-    if (reads_sparsely(*method, row)) cell.task.floor = cell.task.unread_floor;
     cell.coupled = method->coupled;
     cell.whole_prompt = method->whole_prompt;
     score::check_whole_prompt(cell, row.method);

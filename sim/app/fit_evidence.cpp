@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
+#include <tuple>
 
 #include "accuracy/evaluate.hpp"
 #include "accuracy/records.hpp"
@@ -17,18 +19,18 @@ namespace kvcast::app {
 namespace {
 
 struct Options {
-  std::vector<std::string> published;
+  std::vector<std::string> published, rows;
   std::string replays, records = "configs/accuracy/evidence.csv", parameters = "configs/accuracy/evidence.yaml";
   int seeds = 1;
   bool components = false;
 };
 
-// Rows of published tables, each with its simulated score.
-std::vector<evidence::Record> simulated(const Options& options) {
+// Rows of tables, each with its simulated score.
+std::vector<evidence::Record> simulated(const std::vector<std::string>& tables, const Options& options) {
   const score::Link link = score::read_link(config::find_config("accuracy", "link", {}));
   const score::Catalogue catalogue;
   std::vector<evidence::Record> all;
-  for (const std::string& path : options.published) {
+  for (const std::string& path : tables) {
     accuracy::Plan plan = accuracy::make_plan(score::read_table(path), catalogue);
     accuracy::EvaluateOptions evaluate;
     evaluate.plan.seeds = options.seeds, evaluate.cache = options.replays, evaluate.threads = hardware_threads();
@@ -45,9 +47,20 @@ std::vector<evidence::Record> simulated(const Options& options) {
   return all;
 }
 
+std::vector<evidence::Record> records_of(const Options& options) {
+  std::vector<evidence::Record> records =
+      options.published.empty() ? evidence::read_records(options.records) : simulated(options.published, options);
+  const std::vector<evidence::Record> own = simulated(options.rows, options);
+  const auto table = [](const evidence::Record& r) { return std::tie(r.paper, r.table, r.model); };
+  std::erase_if(records, [&](const evidence::Record& r) {
+    return std::any_of(own.begin(), own.end(), [&](const evidence::Record& o) { return table(o) == table(r); });
+  });
+  records.insert(records.end(), own.begin(), own.end());
+  return records;
+}
+
 int run(const Options& options) {
-  if (!options.published.empty()) write_whole_file(options.records, evidence::write_records(simulated(options)));
-  const std::vector<evidence::Record> records = evidence::read_records(options.records);
+  const std::vector<evidence::Record> records = records_of(options);
   evidence::Components components = evidence::read_parameters(options.parameters).components;
   if (options.components) {
     std::unique_ptr<Progress> progress;
@@ -58,7 +71,7 @@ int run(const Options& options) {
   }
   const evidence::JointFit fit(records, components);
   write_whole_file(options.records, evidence::write_records(fit.records()));
-  const std::string text = evidence::write_parameters(evidence::with_unseen(fit, components));
+  const std::string text = evidence::write_parameters(evidence::with_spreads(fit, components));
   write_whole_file(
       options.parameters,
       "# Written by `kvcast fit evidence`; what the parameters mean: sim/evidence/estimator.hpp, predictor.hpp.\n" +
@@ -75,6 +88,9 @@ void add_fit_evidence(CLI::App& fit, int& result) {
   auto options = std::make_shared<Options>();
   command->add_option("--published", options->published,
                       "simulate the rows of these tables (CSV) anew; default: the rows as they are");
+  command->add_option("--rows", options->rows,
+                      "simulate the rows of these tables (CSV) and add them, or put them in place of those of the "
+                      "same paper, table and model");
   command->add_option("--replays", options->replays, "keep replays in this file, and use those that are there");
   command->add_option("--seeds", options->seeds, "traces a task")->check(CLI::Range(1, 64));
   command->add_flag("--components", options->components, "choose the variances of the levels, too (some minutes)");

@@ -13,6 +13,7 @@
 #include "replay/replay.hpp"
 #include "result/json.hpp"
 #include "score/task_score.hpp"
+#include "study/default_profile.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -89,7 +90,9 @@ int run(const Options& options) {
   const policy::Descriptor& descriptor = policy::find_policy(choice.name, choice.where);
   const auto trace = trace::open_trace(options.trace);
   const policy::Lengths lengths{trace->info().prompt_tokens, trace->info().decode_steps};
-  const auto policy = policy::make_policy(descriptor, choice.parameters, lengths);
+  const bool captured = trace->info().source == "captured";
+  const auto policy = policy::make_policy(descriptor, choice.parameters, lengths,
+                                          captured ? study::profile_of_model(trace->info().model, choice) : nullptr);
   const replay::ReplayResult result = replay::replay(replay::prepare(*trace, hardware_threads()), *policy,
                                                      {hardware_threads(), !options.selections.empty()});
   if (!options.selections.empty()) {

@@ -21,7 +21,18 @@ constexpr int kReweightings = 4;
 // Rows that a single estimate looks at: those most alike. More change no estimate by a tenth of a point.
 constexpr std::size_t kMostAlike = 192;
 
-double residual_of(const Record& r) { return to_angle(r.published, r.full) - to_angle(r.simulated, r.full); }
+bool all(std::size_t) { return true; }
+
+std::vector<Point> points_of(std::span<const Record* const> records, Kernel& kernel) {
+  std::vector<Point> points, pooled;
+  for (const Record* r : records) points.push_back(kernel.point(*r));
+  pooled = points;
+  for (std::size_t i = 0; i < points.size(); ++i)
+    pooled[i].angle = pooled_angle(*records[i], points[i], records, points, all);
+  return pooled;
+}
+
+double residual_of(const Record& r, const Point& p) { return to_angle(r.published, r.full) - p.angle; }
 
 constexpr Eigen::Index kBlock = 128;  // columns that are worked on together
 
@@ -47,7 +58,7 @@ Matrix squared(const Matrix& lower) {
     const Eigen::Index rows = std::min(kBlock, n - i);
     const auto left = lower.block(i, i, n - i, rows).transpose();
     product.block(i, 0, rows, i + rows).noalias() = left * lower.block(i, 0, n - i, i + rows);
-    product.block(0, i, i + rows, rows) = product.block(i, 0, rows, i + rows).transpose();
+    if (i > 0) product.block(0, i, i, rows) = product.block(i, 0, rows, i).transpose();
   }
   return product;
 }
@@ -87,7 +98,8 @@ struct JointFit::Fit {
   Fit(std::vector<Record> of_benchmark, const Components& components, JointFit::Noise from)
       : records(std::move(of_benchmark)), kernel(components, records.front().benchmark) {
     const auto n = static_cast<Eigen::Index>(records.size());
-    for (const Record& r : records) points.push_back(kernel.point(r));
+    for (const Record& r : records) pointers.push_back(&r);
+    points = points_of(pointers, kernel);
     Matrix prior(n, n);
     for (Eigen::Index i = 0; i < n; ++i) {
       for (Eigen::Index j = 0; j <= i; ++j)
@@ -96,7 +108,7 @@ struct JointFit::Fit {
     Vector residuals(n), base(n);
     for (Eigen::Index i = 0; i < n; ++i) {
       const Record& r = records[static_cast<std::size_t>(i)];
-      residuals[i] = residual_of(r), base[i] = kernel.noise(r);
+      residuals[i] = residual_of(r, points[static_cast<std::size_t>(i)]), base[i] = kernel.noise(r);
     }
     noise = base;
     if (from == JointFit::Noise::kOfRecords) {
@@ -124,6 +136,7 @@ struct JointFit::Fit {
   }
 
   std::vector<Record> records;
+  std::vector<const Record*> pointers;
   Kernel kernel;
   std::vector<Point> points;
   Vector noise, weights;  // weights: the inverse times the residuals
@@ -156,9 +169,9 @@ Estimator::Estimator(std::vector<Record> records, const Components& components)
   for (const Record& r : records_) {
     std::unique_ptr<Benchmark>& benchmark = benchmarks_[r.benchmark];
     if (!benchmark) benchmark.reset(new Benchmark{Kernel(components_, r.benchmark), {}, {}});
-    benchmark->points.push_back(benchmark->kernel.point(r));
     benchmark->records.push_back(&r);
   }
+  for (auto& [name, benchmark] : benchmarks_) benchmark->points = points_of(benchmark->records, benchmark->kernel);
 }
 Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;
@@ -168,7 +181,12 @@ Estimate Estimator::estimate(const Setting& setting, const IsLeftOut& is_left_ou
   const auto found = benchmarks_.find(setting.benchmark);
   // Groups that no record has are numbered in a copy.
   Kernel kernel = found == benchmarks_.end() ? Kernel(components_, setting.benchmark) : found->second->kernel;
-  const Point at = kernel.point(setting);
+  Point at = kernel.point(setting);
+  if (found != benchmarks_.end()) {
+    const Benchmark& b = *found->second;
+    at.angle = pooled_angle(setting, at, b.records, b.points,
+                            [&](std::size_t i) { return !is_left_out || !is_left_out(*b.records[i]); });
+  }
   double mean = at.angle, variance = kernel(at, at) + kernel.noise(setting);
   if (found != benchmarks_.end()) {
     const Benchmark& benchmark = *found->second;
@@ -189,7 +207,7 @@ Estimate Estimator::estimate(const Setting& setting, const IsLeftOut& is_left_ou
       const std::size_t place = order[static_cast<std::size_t>(i)];
       const Record& r = *benchmark.records[place];
       k[i] = alike[place];
-      residuals[i] = residual_of(r);
+      residuals[i] = residual_of(r, benchmark.points[place]);
       for (Eigen::Index j = 0; j < i; ++j)
         total(i, j) = kernel(benchmark.points[place], benchmark.points[order[static_cast<std::size_t>(j)]]);
       total(i, i) =
@@ -221,12 +239,18 @@ std::vector<Estimate> JointFit::leave_out(std::span<const std::size_t> places) c
     }
     const Matrix covariance = inverse_of_covariance(block);
     const Vector off = covariance * weights;
+    std::vector<bool> gone(fit.records.size());
+    for (Eigen::Index i = 0; i < n; ++i) gone[static_cast<std::size_t>(at(i))] = true;
     for (Eigen::Index i = 0; i < n; ++i) {
-      const Record& r = fit.records[static_cast<std::size_t>(at(i))];
+      const auto place = static_cast<std::size_t>(at(i));
+      const Record& r = fit.records[place];
+      const Point& p = fit.points[place];
+      const double own = pooled_angle(r, p, fit.pointers, fit.points, [&](std::size_t j) { return !gone[j]; });
       // The noise of a row left out is that of a new one, without its weight.
       const double variance = covariance(i, i) - fit.noise[at(i)] + fit.kernel.noise(r);
-      estimates[indices[static_cast<std::size_t>(i)]] = {to_points(to_angle(r.published, r.full) - off[i], r.full),
-                                                         std::sqrt(std::max(variance, 1e-9))};
+      estimates[indices[static_cast<std::size_t>(i)]] = {
+          to_points(to_angle(r.published, r.full) - off[i] + own - p.angle, r.full),
+          std::sqrt(std::max(variance, 1e-9))};
     }
   }
   return estimates;
@@ -234,7 +258,6 @@ std::vector<Estimate> JointFit::leave_out(std::span<const std::size_t> places) c
 
 void for_each_component(Components& c, const std::function<void(const std::string&, double&)>& visit) {
   for (std::size_t l = 0; l < kLevels; ++l) visit(std::string(level_name(static_cast<Level>(l))), c.variance[l]);
-  visit("constant", c.constant), visit("slope", c.slope);
   for (std::size_t f = 0; f < kFamilies; ++f) {
     const std::string name(family_name(static_cast<Family>(f)));
     visit("scale_" + name, c.scale[f]), visit("noise_" + name, c.noise[f]);

@@ -1,13 +1,16 @@
 // One estimate from published scores and the simulation: a Gaussian process over what the simulator gets wrong.
 //
-// With y = asin √(share of the full score / 1.1) of a published score and s the same of the simulated one,
+// With y = asin √(share of the full score / 1.1) of a published score and s the same of the simulated one, other
+// models' simulations of the same method and task taken into the mean,
 //
-//   y − s = a smooth function of s + Σ over levels + noise.
+//   y = s + Σ over levels + noise.
 //
 // A level is a set of groups of rows, such as the rows of one method on one benchmark, and a function of the budget
 // that all rows of a group share and that is drawn anew for each group. So a row pulls a prediction as far as the two
-// are alike, and a method or a model without rows keeps the simulation with the spread between methods or models. The
-// noise is Student's t with kDegrees degrees of freedom by iterated weights, so that odd rows pull less.
+// are alike. What is common to all methods has a small variance beside what methods differ in: a method without rows
+// keeps the simulation, with the spread between methods. A model without rows gets what other models' rows say, as far
+// as models agree. The noise is Student's t with kDegrees degrees of freedom by iterated weights, so that odd rows pull
+// less.
 #pragma once
 
 #include <array>
@@ -27,17 +30,16 @@ namespace kvcast::evidence {
 // What rows have in common. Of each level the variance is a component of the model.
 enum class Level {
   kBenchmark,         // all rows of a benchmark
-  kPaperBenchmark,    // of a paper's on it
   kTask,              // of a task
   kMethod,            // of a method on a benchmark, in any paper
   kPaperMethod,       // of a paper's method on a benchmark
-  kPaperMethodTask,   // on a task, by the budget alone
-  kPaperMethodScore,  // on a task, by the budget and the simulated score
+  kPaperMethodTask,   // on a task
   kModelTask,         // of a model on a task, whatever the method
-  kModelMethod,       // of a model and a method on a task
-  kTableMethod,       // of a method in a table
+  kModelMethod,       // of a model and a paper's method on a benchmark
+  kModelMethodTask,   // on a task, by the budget alone
+  kModelMethodScore,  // on a task in any paper, by the budget and the simulated score
 };
-inline constexpr std::size_t kLevels = 10;
+inline constexpr std::size_t kLevels = 9;
 std::string_view level_name(Level level);
 
 // Benchmarks differ in how much the simulator errs, and in how far two published scores of one setting are apart.
@@ -48,7 +50,6 @@ std::string_view family_name(Family family);  // "ruler", "longbench", "other"
 
 struct Components {
   std::array<double, kLevels> variance{};
-  double constant = 0, slope = 0;         // variances of the function of s
   std::array<double, kFamilies> scale{};  // factor on all of these
   std::array<double, kFamilies> noise{};  // variance
 };
@@ -98,7 +99,8 @@ class JointFit {
 
   // With the noise that the fit gives to each.
   const std::vector<Record>& records() const { return records_; }
-  // Estimates of these records by all others; places in records(). What the fit's weights owe to them stays.
+  // Estimates of these records by all others; places in records(). What the others' weights and their means of
+  // simulations owe to them stays.
   std::vector<Estimate> leave_out(std::span<const std::size_t> places) const;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace kvcast::evidence {
 namespace {
@@ -17,23 +18,20 @@ struct LevelRow {
   bool budget, score, full;  // what its functions depend on
 };
 constexpr LevelRow kRows[kLevels] = {{"benchmark", true, true, true},
-                                     {"paper_benchmark", true, true, false},
                                      {"task", true, true, false},
                                      {"method", true, true, false},
                                      {"paper_method", true, true, false},
                                      {"paper_method_task", true, false, false},
-                                     {"paper_method_score", true, true, false},
                                      {"model_task", false, false, false},
                                      {"model_method", true, true, false},
-                                     {"table_method", false, false, false}};
+                                     {"model_method_task", true, false, false},
+                                     {"model_method_score", true, true, false}};
 
 std::string group_of(const Setting& s, Level level) {
   const auto join = [&](auto&... parts) { return ((parts + "\n") + ...); };
   switch (level) {
     case Level::kBenchmark:
       return s.benchmark;
-    case Level::kPaperBenchmark:
-      return join(s.paper, s.benchmark);
     case Level::kTask:
       return join(s.benchmark, s.task);
     case Level::kMethod:
@@ -41,31 +39,24 @@ std::string group_of(const Setting& s, Level level) {
     case Level::kPaperMethod:
       return join(s.paper, s.method, s.benchmark);
     case Level::kPaperMethodTask:
-    case Level::kPaperMethodScore:
       return join(s.paper, s.method, s.benchmark, s.task);
     case Level::kModelTask:
       return join(s.model, s.benchmark, s.task);
     case Level::kModelMethod:
+      return join(s.model, s.paper, s.method, s.benchmark);
+    case Level::kModelMethodTask:
+      return join(s.model, s.paper, s.method, s.benchmark, s.task);
+    case Level::kModelMethodScore:
       return join(s.model, s.method, s.benchmark, s.task);
-    case Level::kTableMethod:
-      return join(s.paper, s.table, s.model, s.method);
   }
   return "";
 }
 
-// Settings of no paper share no level with a paper; those of no table, none with a table.
+// Settings of no paper share no level with a paper.
 bool has_level(const Setting& s, Level level) {
-  switch (level) {
-    case Level::kPaperBenchmark:
-    case Level::kPaperMethod:
-    case Level::kPaperMethodTask:
-    case Level::kPaperMethodScore:
-      return !s.paper.empty();
-    case Level::kTableMethod:
-      return !s.table.empty();
-    default:
-      return true;
-  }
+  const bool of_paper = level == Level::kPaperMethod || level == Level::kPaperMethodTask ||
+                        level == Level::kModelMethod || level == Level::kModelMethodTask;
+  return !of_paper || !s.paper.empty();
 }
 
 double squared(double x) { return x * x; }
@@ -73,6 +64,29 @@ double squared(double x) { return x * x; }
 constexpr std::size_t kNamed = std::size_t{1} << 40;  // numbers below are of groups of one setting
 
 }  // namespace
+
+double pooled_angle(const Setting& setting, const Point& at, std::span<const Record* const> records,
+                    std::span<const Point> points, const std::function<bool(std::size_t place)>& is_seen) {
+  constexpr double kShare = .5, kTokens = 1;  // lengths, in powers of two
+  constexpr double kLeast = .3;               // of a model's rows, lest budgets far away count
+  struct Sum {
+    double weight = 0, angle = 0;
+  };
+  std::map<std::string, Sum> models;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const Record& r = *records[i];
+    if (r.method != setting.method || r.task != setting.task || r.model == setting.model || !is_seen(i)) continue;
+    const double weight = std::exp(
+        -.5 * (squared((at.share - points[i].share) / kShare) + squared((at.tokens - points[i].tokens) / kTokens)));
+    Sum& sum = models[r.model];
+    sum.weight += weight, sum.angle += weight * to_angle(r.simulated, r.full);
+  }
+  double angle = to_angle(setting.simulated, setting.full), count = 1;
+  for (const auto& [model, sum] : models) {
+    if (sum.weight > kLeast) angle += sum.angle / sum.weight, count += 1;
+  }
+  return angle / count;
+}
 
 std::string_view level_name(Level level) { return kRows[static_cast<std::size_t>(level)].name; }
 
@@ -97,7 +111,7 @@ double Kernel::operator()(const Point& a, const Point& b) const {
       std::exp(-.5 * (squared((a.share - b.share) / kShareLength) + squared((a.tokens - b.tokens) / kTokensLength)));
   const double score = std::exp(-.5 * squared((a.angle - b.angle) / kAngleLength));
   const double full = std::exp(-.5 * squared((a.full - b.full) / kFullLength));
-  double k = components_.constant + components_.slope * a.angle * b.angle;
+  double k = 0;
   for (std::size_t l = 0; l < kLevels; ++l) {
     if (a.group[l] != b.group[l]) continue;
     const LevelRow& row = kRows[l];

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
+#include <span>
 #include <string>
 #include <unordered_map>
 
@@ -15,6 +17,12 @@ struct Point {
   double angle = 0, share = 0, tokens = 0, full = 0;  // of the budget: share and tokens as powers of two
   std::array<std::size_t, kLevels> group{};
 };
+
+// Returns what the simulation says of a setting, as an angle: the mean over models of its own simulation and those of
+// other models' rows with the same method and task, at like budgets. What the simulator makes of the difference between
+// two models is mostly noise. `is_seen` is asked for places of the rows.
+double pooled_angle(const Setting& setting, const Point& at, std::span<const Record* const> records,
+                    std::span<const Point> points, const std::function<bool(std::size_t place)>& is_seen);
 
 // Of one benchmark: benchmarks share no level.
 class Kernel {

@@ -111,8 +111,10 @@ void add_lengths(const JointFit& fit, const std::string& group, const Places& pl
   }
 }
 
-double angle_off(const LeftOut& l, double points) {
-  return std::abs(to_angle(l.record->published, l.record->full) - to_angle(points, l.record->full));
+// In deviations of the estimate.
+double off(const LeftOut& l) {
+  const double full = l.record->full;
+  return std::abs(to_angle(l.record->published, full) - to_angle(l.estimate.mean, full)) / l.estimate.deviation;
 }
 
 }  // namespace
@@ -135,52 +137,37 @@ std::vector<LeftOut> leave_out(const JointFit& fit, Novelty novelty) {
   return all;
 }
 
-Unseen best_unseen(const std::vector<const LeftOut*>& left_out) {
-  constexpr int kParts = 6;
-  Unseen best;
-  double least = std::numeric_limits<double>::infinity();
-  for (int e = kParts; e >= 0; --e) {
-    for (int s = 0; s + e <= kParts; ++s) {
-      const Stack stack{e / double{kParts}, s / double{kParts}, (kParts - e - s) / double{kParts}};
-      double error = 0;
-      for (const LeftOut* l : left_out) error += std::abs(l->stacked(stack) - l->record->published);
-      if (error < least) least = error, best.stack = stack;
-    }
-  }
-  std::vector<double> off;
-  for (const LeftOut* l : left_out) off.push_back(angle_off(*l, l->stacked(best.stack)) / l->estimate.deviation);
-  if (!off.empty()) best.spread = quantile(off, .8);
-  return best;
+double spread_of(const std::vector<const LeftOut*>& left_out) {
+  constexpr double kNormal = 1.28;
+  std::vector<double> all;
+  for (const LeftOut* l : left_out) all.push_back(off(*l));
+  return all.empty() ? kNormal : quantile(all, .8);
 }
 
 std::vector<HeldOut> held_out(const std::vector<LeftOut>& left_out) {
-  std::map<std::string, Unseen> by_group;
+  std::map<std::string, double> spreads;  // by group
   for (const LeftOut& l : left_out) {
-    if (by_group.contains(l.group)) continue;
+    if (spreads.contains(l.group)) continue;
     std::vector<const LeftOut*> others;
     for (const LeftOut& other : left_out) {
       if (other.group != l.group) others.push_back(&other);
     }
-    by_group[l.group] = best_unseen(others);
+    spreads[l.group] = spread_of(others);
   }
   std::vector<HeldOut> all;
-  for (const LeftOut& l : left_out) {
-    const Unseen& u = by_group.at(l.group);
-    const double points = l.stacked(u.stack);
-    all.push_back({&l, points, angle_off(l, points) <= u.spread * l.estimate.deviation});
-  }
+  for (const LeftOut& l : left_out) all.push_back({&l, off(l) <= spreads.at(l.group)});
   return all;
 }
 
-double log_density(const std::vector<LeftOut>& left_out) {
-  constexpr double kDegrees = 4;
-  double sum = 0;
+double log_error(const std::vector<LeftOut>& left_out) {
+  std::map<Family, std::pair<double, double>> families;  // → sum of errors, rows
   for (const LeftOut& l : left_out) {
-    const double full = l.record->full;
-    const double z = (to_angle(l.record->published, full) - to_angle(l.estimate.mean, full)) / l.estimate.deviation;
-    sum -= (kDegrees + 1) / 2 * std::log1p(z * z / kDegrees) + std::log(l.estimate.deviation);
+    auto& [sum, rows] = families[family_of(l.record->benchmark)];
+    sum += std::abs(l.estimate.mean - l.record->published), rows += 1;
   }
-  return left_out.empty() ? 0 : sum / static_cast<double>(left_out.size());
+  double all = 0;
+  for (const auto& [family, errors] : families) all += std::log(errors.first / errors.second);
+  return all;
 }
 
 }  // namespace kvcast::evidence

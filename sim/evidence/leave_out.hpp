@@ -25,44 +25,30 @@ std::string_view novelty_name(Novelty novelty);  // "table", "length", "model", 
 // budget; without these, the full score.
 double look_up(const std::vector<Record>& records, const Setting& setting, const IsLeftOut& is_left_out);
 
-// Shares of estimate, simulation and lookup in a prediction; they add up to 1.
-struct Stack {
-  double estimate = 1, simulation = 0, lookup = 0;
-};
-
 struct LeftOut {
   const Record* record;
   Estimate estimate;
   double lookup = 0;
   std::string group;  // that was left out with it
-
-  double stacked(const Stack& stack) const {
-    return stack.estimate * estimate.mean + stack.simulation * record->simulated + stack.lookup * lookup;
-  }
 };
 
 // Each record once, with all of its table, model or method left out. Of lengths, only records of benchmarks that name
 // lengths, of prompts longer than the model's shortest, with all that are as long or longer left out.
 std::vector<LeftOut> leave_out(const JointFit& fit, Novelty novelty);
 
-// What predictions of one kind are made with.
-struct Unseen {
-  Stack stack;
-  double spread = 1.28;  // half-widths of 80 % intervals over the estimate's deviation
-};
-// The shares, in sixths, by which these have the least error, and what 80 % of the published scores are within then.
-Unseen best_unseen(const std::vector<const LeftOut*>& left_out);
+// Half-width of intervals over the estimate's deviation, with which 80 % of these published scores are within; that of
+// a normal distribution where there are none.
+double spread_of(const std::vector<const LeftOut*>& left_out);
 
-// A prediction of what was left out, in points, by shares and a spread that were chosen on the other groups: nothing
-// of its group was seen but by the components and the noise.
+// What was left out, with intervals whose spread was chosen on the other groups: nothing of its group was seen but by
+// the components and the noise.
 struct HeldOut {
   const LeftOut* row;
-  double points = 0;
   bool within = false;  // the interval
 };
 std::vector<HeldOut> held_out(const std::vector<LeftOut>& left_out);
 
-// Mean logarithm of the density of what was left out, with heavy tails: what components are chosen by.
-double log_density(const std::vector<LeftOut>& left_out);
+// Sum over families of the logarithm of the mean error in points: what components are chosen by.
+double log_error(const std::vector<LeftOut>& left_out);
 
 }  // namespace kvcast::evidence

@@ -13,11 +13,11 @@ namespace kvcast::evidence {
 namespace {
 
 template <typename Parameters, typename Visit>
-void for_each_unseen(Parameters& parameters, const Visit& visit) {
+void for_each_spread(Parameters& parameters, const Visit& visit) {
   for (const Novelty novelty : kAllNovelties) {
     for (std::size_t f = 0; f < kFamilies; ++f) {
       visit(fmt::format("{}_{}", novelty_name(novelty), family_name(static_cast<Family>(f))),
-            parameters.unseen[static_cast<std::size_t>(novelty)][f]);
+            parameters.spread[static_cast<std::size_t>(novelty)][f]);
     }
   }
 }
@@ -58,27 +58,20 @@ Parameters read_parameters(const std::string& path) {
   config::Section section(config::load_yaml(path), "evidence");
   Parameters parameters;
   parameters.components = read_components(section.section("components", "components"));
-  config::Section unseen = section.section("unseen", "unseen");
-  for_each_unseen(parameters, [&](const std::string& name, Unseen& u) {
-    config::Section one = unseen.section(name, name);
-    u.stack = {one.number("estimate", 0, 1), one.number("simulation", 0, 1), one.number("lookup", 0, 1)};
-    u.spread = one.number("spread", 0, 100);
-    one.finish();
-  });
-  unseen.finish(), section.finish();
+  config::Section spread = section.section("spread", "spread");
+  for_each_spread(parameters, [&](const std::string& name, double& s) { s = spread.number(name, 0, 100); });
+  spread.finish(), section.finish();
   return parameters;
 }
 
 std::string write_parameters(const Parameters& parameters) {
-  std::string text = "components:\n" + write_components(parameters.components) + "unseen:\n";
-  for_each_unseen(parameters, [&](const std::string& name, const Unseen& u) {
-    text += fmt::format("  {}: {{estimate: {:.4g}, simulation: {:.4g}, lookup: {:.4g}, spread: {:.3g}}}\n", name,
-                        u.stack.estimate, u.stack.simulation, u.stack.lookup, u.spread);
-  });
+  std::string text = "components:\n" + write_components(parameters.components) + "spread:\n";
+  for_each_spread(parameters,
+                  [&](const std::string& name, double s) { text += fmt::format("  {}: {:.3g}\n", name, s); });
   return text;
 }
 
-Parameters with_unseen(const JointFit& fit, const Components& components) {
+Parameters with_spreads(const JointFit& fit, const Components& components) {
   Parameters parameters;
   parameters.components = components;
   for (const Novelty novelty : kAllNovelties) {
@@ -88,12 +81,11 @@ Parameters with_unseen(const JointFit& fit, const Components& components) {
       for (const LeftOut& l : all) {
         if (family_of(l.record->benchmark) == static_cast<Family>(f)) of_family.push_back(&l);
       }
-      Unseen& u = parameters.unseen[static_cast<std::size_t>(novelty)][f];
-      if (!of_family.empty()) {
-        u = best_unseen(of_family);
-      } else if (novelty == Novelty::kLength) {  // tasks with lengths of their own
-        u = parameters.unseen[static_cast<std::size_t>(Novelty::kTable)][f];
-      }
+      double& spread = parameters.spread[static_cast<std::size_t>(novelty)][f];
+      spread = spread_of(of_family);
+      // Tasks with lengths of their own have none that is longer.
+      if (of_family.empty() && novelty == Novelty::kLength)
+        spread = parameters.spread[static_cast<std::size_t>(Novelty::kTable)][f];
     }
   }
   return parameters;
@@ -104,7 +96,7 @@ Components fit_components(const std::vector<Record>& records, Components compone
   // What is odd stays so: rows keep the noise that the first components gave them, in ratio to the noise's variance.
   const JointFit first(records, components);
   const Components at_first = components;
-  const auto density = [&](const Components& c) {
+  const auto error = [&](const Components& c) {
     std::vector<Record> weighed = first.records();
     for (Record& r : weighed) {
       const auto family = static_cast<std::size_t>(family_of(r.benchmark));
@@ -112,21 +104,21 @@ Components fit_components(const std::vector<Record>& records, Components compone
     }
     const JointFit fit(std::move(weighed), c, JointFit::Noise::kOfRecords);
     double sum = 0;
-    for (const Novelty novelty : kAllNovelties) sum += log_density(leave_out(fit, novelty));
+    for (const Novelty novelty : kAllNovelties) sum += log_error(leave_out(fit, novelty));
     return sum;
   };
   std::vector<double*> all;
   for_each_component(components, [&all](const std::string&, double& value) { all.push_back(&value); });
-  constexpr double kFactors[] = {3, 1 / 3.0};
-  constexpr double kGain = 1e-3;
-  double best = density(components);
+  constexpr double kFactors[] = {2, .5};
+  constexpr double kGain = 3e-3;
+  double best = error(components);
   std::size_t done = 0;
   for (double* const value : all) {
     for (const double factor : kFactors) {
       const double before = *value;
       *value *= factor;
-      const double now = density(components);
-      if (now > best + kGain) {
+      const double now = error(components);
+      if (now < best - kGain) {
         best = now;
       } else {
         *value = before;
@@ -157,14 +149,11 @@ Prediction Predictor::predict(const Setting& s, const IsLeftOut& is_left_out) co
   const auto family = static_cast<std::size_t>(family_of(s.benchmark));
   const auto novel = novelty(s, is_left_out);
   const Estimate estimate = estimator_.estimate(s, is_left_out);
-  // A benchmark without rows is left to the simulation.
-  const Unseen unseen = novel ? parameters_.unseen[static_cast<std::size_t>(*novel)][family]
-                              : Unseen{{0, 1, 0}, parameters_.unseen[0][family].spread};
-  const double lookup = look_up(estimator_.records(), s, is_left_out);
+  const double half =
+      parameters_.spread[static_cast<std::size_t>(novel.value_or(Novelty::kTable))][family] * estimate.deviation;
+  const double angle = to_angle(estimate.mean, s.full);
   Prediction p;
-  p.points =
-      unseen.stack.estimate * estimate.mean + unseen.stack.simulation * s.simulated + unseen.stack.lookup * lookup;
-  const double angle = to_angle(p.points, s.full), half = unseen.spread * estimate.deviation;
+  p.points = estimate.mean;
   p.low = std::min(p.points, to_points(angle - half, s.full));
   p.high = std::max(p.points, to_points(angle + half, s.full));
   return p;

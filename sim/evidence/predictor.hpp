@@ -13,15 +13,15 @@ namespace kvcast::evidence {
 
 struct Parameters {
   Components components;
-  std::array<std::array<Unseen, kFamilies>, kNovelties> unseen{};
+  std::array<std::array<double, kFamilies>, kNovelties> spread{};  // of intervals, see spread_of()
 };
 // configs/accuracy/evidence.yaml. UserError with the place for anything odd.
 Parameters read_parameters(const std::string& path);
 std::string write_parameters(const Parameters& parameters);
 
-// Chooses shares and spreads by what is left out.
-Parameters with_unseen(const JointFit& fit, const Components& components);
-// Changes one component after the other as long as what is left out becomes more likely; one pass over all of them.
+// Chooses spreads by what is left out.
+Parameters with_spreads(const JointFit& fit, const Components& components);
+// Changes one component after the other as long as what is left out is estimated better; one pass over all of them.
 // `advance` is told how many changes have been tried.
 Components fit_components(const std::vector<Record>& records, Components components,
                           const std::function<void(std::size_t done, std::size_t total)>& advance);

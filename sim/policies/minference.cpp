@@ -5,7 +5,9 @@
 // Selection, for each query head: softmax weights of the last 64 prompt queries. Their sums by key give the `vertical`
 // best columns, including the first 30; their sums by distance the `slash` best diagonals, including the nearest 100. A
 // block of 64 queries from position a computes, for each diagonal at distance o, the 64 keys from a − o on, and the
-// columns. `pattern: a_shape`: the first `vertical` keys and the last `slash` before each query, without an index.
+// columns. If these keys begin in a stretch that is already computed, or right after it, and end beyond it, the stretch
+// grows by a whole 64 keys, as in the released kernel. `pattern: a_shape`: the first `vertical` keys and the last `slash`
+// before each query, without an index.
 // Decoding is that of `then`: the cache is complete.
 // Cost per query head: index 2·64·S·d flops, S·d·b read, two rankings of S; attention 4·d flops for each remaining
 // pair, as counted by the replay.
@@ -39,49 +41,63 @@ struct Setting {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Columns and blocks of one query head. Relative to the first query of a block a diagonal always covers the same keys,
-// limited only by the start of the prompt and the causal mask.
+// Columns and blocks of one query head.
 class Pattern {
  public:
-  Pattern(std::int64_t prompt, std::vector<std::int32_t> columns, const std::vector<std::int32_t>& distances)
-      : prompt_(prompt), columns_(std::move(columns)), is_column_(index(prompt)), covered_(index(prompt + kBlock)) {
+  Pattern(std::int64_t prompt, std::vector<std::int32_t> columns, std::vector<std::int32_t> distances)
+      : prompt_(prompt), columns_(std::move(columns)), distances_(std::move(distances)), is_column_(index(prompt)) {
     for (const std::int32_t j : columns_) is_column_[index(j)] = 1;
-    std::vector<std::int32_t> edges(index(prompt + kBlock) + 1);
-    for (const std::int32_t o : distances) ++edges[index(prompt - o)], --edges[index(prompt - o + kBlock)];
-    before_.assign(1, 0);
-    std::int32_t lines = 0;
-    for (std::size_t i = 0; i < covered_.size(); ++i) {
-      covered_[i] = (lines += edges[i]) > 0;
-      before_.push_back(before_.back() + covered_[i]);
-    }
+    std::sort(columns_.begin(), columns_.end());
+    std::sort(distances_.rbegin(), distances_.rend());
   }
 
-  bool keeps(std::int64_t query, std::int64_t key) const {
-    return is_column_[index(key)] || in_block(query / kBlock * kBlock, key);
+  struct Stretch {
+    std::int64_t first, end;  // keys
+  };
+  // In ascending order, of the block of queries from position `first` on.
+  std::vector<Stretch> stretches(std::int64_t first) const {
+    std::vector<Stretch> out;
+    for (const std::int32_t o : distances_) {
+      if (o >= first + kBlock) continue;
+      const std::int64_t end = std::max(first + kBlock - o, kBlock);
+      if (out.empty() || end > out.back().end + kBlock) {
+        out.push_back({end - kBlock, end});
+      } else if (end > out.back().end) {
+        out.back().end += kBlock;
+      }
+    }
+    return out;
+  }
+
+  bool keeps(std::int64_t query, std::int64_t key, const std::vector<Stretch>& of_block) const {
+    KVCAST_CHECK(key <= query);
+    return is_column_[index(key)] || std::any_of(of_block.begin(), of_block.end(),
+                                                 [key](const Stretch& s) { return s.first <= key && key < s.end; });
   }
 
   double pairs() const {
     double sum = 0;
     for (std::int64_t a = 0; a < prompt_; a += kBlock) {
       const std::int64_t end = std::min(prompt_, a + kBlock);
-      for (std::int64_t i = a; i < end; ++i) sum += static_cast<double>(before_[at(a, i) + 1] - before_[at(a, 0)]);
-      for (const std::int32_t j : columns_) {
+      const std::vector<Stretch> of_block = stretches(a);
+      for (const Stretch& s : of_block) {
+        for (std::int64_t i = a; i < end; ++i)
+          sum += static_cast<double>(std::max<std::int64_t>(0, std::min(s.end, i + 1) - s.first));
+      }
+      auto next = of_block.begin();
+      for (const std::int64_t j : columns_) {
         if (j >= end) break;
-        if (!in_block(a, j)) sum += static_cast<double>(end - std::max<std::int64_t>(a, j));
+        while (next != of_block.end() && next->end <= j) ++next;
+        if (next == of_block.end() || j < next->first) sum += static_cast<double>(end - std::max(a, j));
       }
     }
     return sum;
   }
 
  private:
-  // Index of a key relative to a block's first query, counted from −prompt.
-  std::size_t at(std::int64_t block, std::int64_t key) const { return index(key - block + prompt_); }
-  bool in_block(std::int64_t block, std::int64_t key) const { return covered_[at(block, key)] != 0; }
-
   std::int64_t prompt_;
-  std::vector<std::int32_t> columns_;
-  std::vector<char> is_column_, covered_;
-  std::vector<std::int64_t> before_;  // number of covered keys before each key
+  std::vector<std::int32_t> columns_, distances_;  // ascending, descending
+  std::vector<char> is_column_;
 };
 
 // The best k lines by their sums, including the first `certain`.
@@ -134,7 +150,12 @@ class MInference final : public SparsePrompt {
       } else {
         const Pattern pattern = vertical_slash(input.layer(), q, s_);
         pairs = pattern.pairs();
-        recall = prompt_recall(input.layer(), q, [&](std::int64_t i, std::int64_t j) { return pattern.keeps(i, j); });
+        std::int64_t known = -1;
+        std::vector<Pattern::Stretch> of_block;
+        recall = prompt_recall(input.layer(), q, [&](std::int64_t i, std::int64_t j) {
+          if (i / kBlock != known) known = i / kBlock, of_block = pattern.stretches(known * kBlock);
+          return pattern.keeps(i, j, of_block);
+        });
       }
       out.density += pairs / causal_pairs(prompt) / info.n_q_heads;
       out.recall_mass += recall / info.n_q_heads;

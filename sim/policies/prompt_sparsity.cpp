@@ -24,8 +24,21 @@ std::unique_ptr<Policy> read_then(const ParameterValues& values, const Lengths& 
 
 double causal_pairs(std::int64_t tokens) { return static_cast<double>(tokens) * (static_cast<double>(tokens) + 1) / 2; }
 
+namespace {
+
+// Of `there` queries one in each of `rows` equal parts, elsewhere in each: what repeats, such as the ends of tiles, is
+// met as often as it occurs.
+std::int64_t looked_at(std::int64_t part, std::int64_t rows, std::int64_t there) {
+  constexpr double kGolden = 0.6180339887498949;
+  const std::int64_t first = part * there / rows, next = (part + 1) * there / rows;
+  const double turn = kGolden * static_cast<double>(part + 1);
+  return first + static_cast<std::int64_t>((turn - std::floor(turn)) * static_cast<double>(next - first));
+}
+
+}  // namespace
+
 double prompt_recall(const trace::Layer& layer, int q_head, const Keeps& keeps) {
-  constexpr std::int64_t kRows = 32;
+  constexpr std::int64_t kRows = 128;
   const trace::TraceInfo& info = layer.info();
   const std::int64_t there = std::min(info.longest_window(), info.prompt_tokens), rows = std::min(kRows, there);
   if (rows == 0) return 1;
@@ -33,8 +46,8 @@ double prompt_recall(const trace::Layer& layer, int q_head, const Keeps& keeps) 
   const MatrixView all = layer.queries(q_head);
   std::vector<std::int64_t> positions;
   std::vector<float> queries, scores(index(rows * info.prompt_tokens));
-  for (std::int64_t r = 1; r <= rows; ++r) {
-    positions.push_back(info.prompt_tokens - there + r * there / rows - 1);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    positions.push_back(info.prompt_tokens - there + looked_at(r, rows, there));
     const float* const query = all.row(index(info.prompt_queries() - info.prompt_tokens + positions.back()));
     queries.insert(queries.end(), query, query + all.cols);
   }

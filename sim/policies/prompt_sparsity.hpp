@@ -41,8 +41,8 @@ std::unique_ptr<Policy> read_then(const ParameterValues& values, const Lengths& 
 // Causal pairs of a prompt: a query sees all keys up to its own.
 double causal_pairs(std::int64_t tokens);
 
-// Share of the softmax mass that a query head keeps: mean over at most 32 captured prompt queries, evenly spaced among
-// the last contiguous ones. keeps(i, j) returns whether query i sees key j ≤ i.
+// Share of the softmax mass that a query head keeps: mean over at most 128 captured prompt queries, one from each of as
+// many equal parts of the last contiguous ones. keeps(i, j) returns whether query i sees key j ≤ i.
 using Keeps = std::function<bool(std::int64_t query, std::int64_t key)>;
 double prompt_recall(const trace::Layer& layer, int q_head, const Keeps& keeps);
 

@@ -199,7 +199,9 @@ Descriptor describe_xattention() {
       "one threshold for all heads; the released code can read one per head",
       "with a given density the share of the prompt's attention mass is unknown and not stated",
       "keys and values of later layers are those of the trace, without the effect of sparse attention on them"};
-  d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kSparsePromptUnseen}; };
+  d.needs = [](const ParameterValues& values, const Lengths&) {
+    return ReplayNeeds{.whole_prompt = !fields().read(values).density, .unseen = kSparsePromptUnseen};
+  };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
     const Setting s = fields().read(values);
     if (s.block % s.stride != 0) {

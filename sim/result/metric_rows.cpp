@@ -155,11 +155,11 @@ void add_accuracy(Row& rows) {
                   accuracy_field<&A::attended_mean>});
   rows.push_back({"accuracy.prompt_density", "prompt_density", kShare, kNeither, kReplay,
                   "Density of the prompt's attention", "",
-                  "Share of the causal pairs that sparse prompt attention computes.", kPercent,
+                  "Share of the causal pairs that sparse prompt attention computes, mean over all layers.", kPercent,
                   optional_accuracy<&A::prompt_density>});
   rows.push_back({"accuracy.prompt_recall_mass_mean", "prompt_recall", kShare, kHigher, kReplay,
                   "Attention mass kept in the prompt", "",
-                  "Share of the full softmax mass that sparse prompt attention keeps.", kPercent,
+                  "Share of the full softmax mass that sparse prompt attention keeps, mean over all layers.", kPercent,
                   optional_accuracy<&A::prompt_recall_mass_mean>});
 }
 

@@ -107,7 +107,6 @@ TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, cons
   replay.whole_prompt = needs.whole_prompt;
   replay.each_turn = needs.each_turn;
   replay.window = needs.window;
-  if (needs.in_blocks) replay.task.floor = task.unread_floor;
   check_whole_prompt(replay, descriptor.name);
   return replay;
 }

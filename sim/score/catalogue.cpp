@@ -57,7 +57,6 @@ TaskSpec read_task(const config::Node& node) {
   const std::string score = s.choice("score", {"exact", "overlap", "count"});
   task.score = score == "exact" ? Score::kExact : score == "overlap" ? Score::kOverlap : Score::kCount;
   task.floor = s.number("floor", 0, 1, 0.0);
-  task.unread_floor = s.number("unread_floor", 0, 1, task.floor);
   task.turns = static_cast<int>(s.integer("turns", 1, 1000, 1));
   if (s.has("lengths")) task.lengths = read_lengths(s.node("lengths"));
   if (s.has("context_shares")) task.context_shares = s.numbers("context_shares", 0.001, 1);
@@ -86,7 +85,6 @@ MethodSpec read_method(const config::Node& node) {
   method.whole_prompt = s.flag("whole_prompt", false);
   method.each_turn = s.flag("each_turn", false);
   method.row_block = s.flag("row_block", false);
-  method.reads_sparsely = s.flag("reads_sparsely", false);
   method.window_share = s.number("window_share", 0, 1, 0.0);
   method.beside = s.integer("beside", 0, 1'000'000, 0);
   method.bits = static_cast<int>(s.integer("bits", 1, 16, 16));
@@ -129,7 +127,7 @@ MethodSpec method_of(const policy::Descriptor& policy) {
   constexpr policy::Lengths kUsual{16384, 16};
   const policy::ReplayNeeds needs = policy::replay_needs(policy, config::Node::map({}, {}), kUsual);
   method.coupled = needs.coupled, method.whole_prompt = needs.whole_prompt, method.each_turn = needs.each_turn;
-  method.window = needs.window, method.reads_sparsely = needs.in_blocks, method.refused = needs.unseen;
+  method.window = needs.window, method.refused = needs.unseen;
   return method;
 }
 
@@ -267,10 +265,6 @@ config::Node block_of(const Row& row) {
 }
 
 }  // namespace
-
-bool reads_sparsely(const MethodSpec& method, const Row& row) {
-  return method.reads_sparsely || (method.row_block && block_tokens(row).has_value());
-}
 
 bool budget_in_tokens(const MethodSpec& method, const Row& row) {
   return method.budget != MethodSpec::Budget::kNone && method.budget != MethodSpec::Budget::kSparsity &&

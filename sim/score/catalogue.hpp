@@ -32,7 +32,6 @@ struct TaskSpec {
   int answer = 0;  // tokens of one answer
   Score score = Score::kExact;
   double floor = 0;
-  double unread_floor = 0;             // where the prompt was read through a cache that lost tokens on the way
   std::int64_t context = 0;            // tokens, where the table names none; 0: the table must
   std::vector<double> context_shares;  // instead: of the model's longest context, the score being the mean over them
   std::vector<PromptLength> lengths;   // of its prompts, ascending; none: all are about as long as `context`
@@ -64,12 +63,11 @@ struct MethodSpec {
   std::vector<std::string> methods, papers, benchmarks, contexts;
   enum class Budget { kTokens, kQueryHeads, kSparsity, kNone } budget = Budget::kTokens;
   bool coupled = false, whole_prompt = false;
-  int bits = 16;                // of what it keeps; budgets are of memory at 16
-  std::int64_t beside = 0;      // tokens of the row's budget that the policy's own does not count
-  std::string refused;          // why the method has no policy here
-  bool each_turn = false;       // chooses from the whole prompt again at each turn's question
-  bool row_block = false;       // the policy's block is the row's, of its context "block=N"; else the prompt
-  bool reads_sparsely = false;  // the prompt, too, was read through the policy's cache
+  int bits = 16;            // of what it keeps; budgets are of memory at 16
+  std::int64_t beside = 0;  // tokens of the row's budget that the policy's own does not count
+  std::string refused;      // why the method has no policy here
+  bool each_turn = false;   // chooses from the whole prompt again at each turn's question
+  bool row_block = false;   // the policy's block is the row's, of its context "block=N"; else the prompt
   double window_share = 0;  // of the prompt, whose last queries the policy looks at; 0: no more than recipes capture
   std::int64_t window = 0;  // or so many of them
   config::Node policy;
@@ -101,9 +99,6 @@ class Catalogue {
   std::map<std::string, std::map<std::string, TaskSpec>> tasks_;
   std::vector<MethodSpec> methods_;
 };
-
-// The prompt came in blocks, with evictions between them, or through a window.
-bool reads_sparsely(const MethodSpec& method, const Row& row);
 
 // Tokens that a row's context ("16K", "32768", "max_ctx=8192") stands for; nothing where it says none ("",
 // "block=128").

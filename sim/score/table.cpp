@@ -30,9 +30,11 @@ class Header {
     Row row;
     row.where = line.where;
     for (std::size_t i = 0; i < std::size(kTexts); ++i) row.*kTexts[i] = fields[columns_.at(kColumns[i])];
+    double unit_points = 1;
     if (const auto unit = columns_.find("unit")) {
       const std::string& name = fields[*unit];
-      if (!name.empty() && name != "accuracy_%" && name != "score_0_100") return {};
+      if (!name.empty() && name != "accuracy_%" && name != "score_0_100" && name != "fraction") return {};
+      unit_points = name == "fraction" ? 100 : 1;
     }
     if (const auto held = columns_.find("held_out")) {
       const std::string& flag = fields[*held];
@@ -45,6 +47,7 @@ class Header {
     const std::string& text = fields[columns_.at("value")];
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), row.value);
     if (error != std::errc() || end != text.data() + text.size()) return {};
+    row.value *= unit_points;
     if (!(row.value >= 0 && row.value <= 100)) return {};
     return row;
   }

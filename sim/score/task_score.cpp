@@ -19,6 +19,13 @@ TaskSpec as_replayed(const replay::TargetRecall& recall) {
   return task;
 }
 
+// Of needed tokens that a sparse prompt read with the share `mass` of its attention, each step finds no more than that
+// share.
+replay::TargetRecall after_sparse_prompt(replay::TargetRecall recall, double mass) {
+  for (replay::StepRecall& step : recall.steps) step.kept *= mass, step.tokens *= mass;
+  return recall;
+}
+
 }  // namespace
 
 ScoreModel::ScoreModel() : link(read_link(config::find_config("accuracy", "link", {}))) {}
@@ -34,9 +41,11 @@ const evidence::Predictor& ScoreModel::evidence() const {
 }
 
 std::optional<result::TaskScore> task_score(const ScoreModel& model, const replay::ReplayResult& replay) {
+  const auto prompt = replay::prompt_attention(replay.layers);
+  const replay::TargetRecall targets = after_sparse_prompt(replay.targets, prompt ? prompt->recall_mass : 1);
   double recall = 0, least = 1;
   int steps = 0;
-  for (const replay::StepRecall& step : replay.targets.steps) {
+  for (const replay::StepRecall& step : targets.steps) {
     if (step.targets == 0) continue;
     ++steps;
     recall += step.recall();
@@ -44,15 +53,16 @@ std::optional<result::TaskScore> task_score(const ScoreModel& model, const repla
   }
   if (steps == 0) return {};
   const TaskSpec* const known = model.catalogue.task_of_trace(replay.task);
-  const TaskSpec task = known != nullptr ? *known : as_replayed(replay.targets);
-  const Sample sample{replay.prompt_tokens, replay.targets, 0};
-  const Prediction p = predict(model.link, task, {&sample, 1}, 100);
+  const TaskSpec task = known != nullptr ? *known : as_replayed(targets);
+  const Sample sample{replay.prompt_tokens, targets, 0}, dense{replay.prompt_tokens, replay.targets, 0};
+  Prediction p = predict(model.link, task, {&sample, 1}, 100);
+  if (prompt) p.high = std::max(p.high, predict(model.link, task, {&dense, 1}, 100).high);
   result::TaskScore out;
   out.task = replay.task, out.known = known != nullptr;
   out.share_of_full = p.share;
   out.interval = {p.low, std::min(1.0, p.high)};
   out.steps = steps;
-  out.recall_mean = recall / steps, out.recall_min = least, out.other_recall = replay.targets.other_recall();
+  out.recall_mean = recall / steps, out.recall_min = least, out.other_recall = targets.other_recall();
   out.source = model.link.source;
   return out;
 }

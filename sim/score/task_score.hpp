@@ -28,7 +28,10 @@ class ScoreModel {
 };
 
 // The share of the uncompressed model's score on the trace's task, with its interval. A task that configs/accuracy does
-// not describe counts as one whose answers must be right token by token. Nothing where the trace has no targets.
+// not describe counts as one whose answers must be right token by token. Where the prompt's attention was sparse, every
+// step is assumed to find no more of what it needs than the share of its mass that the prompt kept, which no
+// measurement backs: the interval reaches up to what the same cache scores after a dense prompt. Nothing where the
+// trace has no targets.
 std::optional<result::TaskScore> task_score(const ScoreModel& model, const replay::ReplayResult& replay);
 
 }  // namespace kvcast::score

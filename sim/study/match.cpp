@@ -115,12 +115,12 @@ class Request {
       const std::string key = replay_key(prepared().traces[i].trace, choice, prepared().run.workload);
       auto replayed = cache == nullptr ? std::nullopt : cache->get(key);
       if (!replayed) {
-        const auto policy = make_policy(prepared(), choice);
+        const auto policy = make_policy(prepared(), choice, i);
         replayed = replay_on(i, *policy, traces);
         if (cache != nullptr) cache->put(key, *replayed);
       }
       // A policy that has not seen the trace, as for a replay from the cache.
-      costs[i] = cost_of(request, prepared().run, *make_policy(prepared(), choice), *replayed);
+      costs[i] = cost_of(request, prepared().run, *make_policy(prepared(), choice, i), *replayed);
     });
     if (request.quantity == MatchChoice::Quantity::kBytesResident) return *std::max_element(costs.begin(), costs.end());
     double sum = 0;

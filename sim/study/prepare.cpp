@@ -13,6 +13,7 @@
 #include "config/find.hpp"
 #include "policies/all.hpp"
 #include "score/benchmark.hpp"
+#include "study/default_profile.hpp"
 #include "synth/synthetic.hpp"
 
 namespace kvcast::study {
@@ -84,12 +85,14 @@ std::string files_of_predictions() {
 
 policy::Lengths lengths_of(const config::Run& run) { return {run.workload.prompt_tokens, run.workload.decode_tokens}; }
 
-std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared) {
-  return make_policy(prepared, prepared.run.policy);
+std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, std::size_t trace) {
+  return make_policy(prepared, prepared.run.policy, trace);
 }
 
-std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, const config::PolicyChoice& choice) {
-  return policy::make_policy(*prepared.policy, choice.parameters, lengths_of(prepared.run));
+std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, const config::PolicyChoice& choice,
+                                            std::size_t trace) {
+  return policy::make_policy(*prepared.policy, choice.parameters, lengths_of(prepared.run),
+                             default_profile(prepared.run, choice, prepared.run.traces.at(trace)));
 }
 
 bool compresses_nothing(const policy::Descriptor& descriptor) { return descriptor.category == "none"; }
@@ -227,6 +230,10 @@ Prepared Preparer::prepare(const config::Node& config) {
   } else {
     make_policy(p);  // throws if the policy does not accept its parameters
   }
+  for (config::TraceChoice& choice : p.run.traces) {
+    if (choice.file.empty() && choice.window == 0) choice.window = needed_window(p.run, p.run.policy, choice);
+  }
+  p.run.trace = p.run.traces.front();
   const std::string& policy = policy_text(p.run.policy);
   const std::string model = config::canonical(p.run.model);
   // A trace's part of the work is independent of the run's other traces, and a description is for readers only.
@@ -236,8 +243,10 @@ Prepared Preparer::prepare(const config::Node& config) {
   std::string all_lowered;
   for (const config::TraceChoice& choice : p.run.traces) {
     TraceKeys& keys = p.traces.emplace_back();
-    keys.trace = hash_of(
-        {code_version(), trace_identity(p.run, choice), std::string(config::precision_name(p.run.model.cache))});
+    const auto scores = config::find_file("profiles/" + p.run.model.name + ".yaml");
+    keys.trace =
+        hash_of({code_version(), trace_identity(p.run, choice), std::string(config::precision_name(p.run.model.cache)),
+                 choice.file.empty() || !scores ? "" : read_bytes(*scores)});
     keys.replay = replay_hash(keys.trace, policy, p.run.workload);
     keys.lowered = hash_of({keys.replay, model, lowering});
     p.replays += keys.replay, all_lowered += keys.lowered;

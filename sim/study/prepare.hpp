@@ -65,9 +65,11 @@ class Preparer {
 Prepared prepare(const config::Node& config);
 
 policy::Lengths lengths_of(const config::Run& run);
-std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared);
+// Makes the policy for a trace of the run, from which it may have its scores of heads (default_profile.hpp).
+std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, std::size_t trace = 0);
 // Returns the same policy with other parameters.
-std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, const config::PolicyChoice& choice);
+std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, const config::PolicyChoice& choice,
+                                            std::size_t trace = 0);
 // TraceKeys::replay of a policy over the trace with this key.
 std::string replay_key(const std::string& trace_key, const config::PolicyChoice& policy,
                        const config::Workload& workload);

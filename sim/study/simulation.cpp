@@ -124,6 +124,11 @@ Result Replayed::simulate(const Task& task, std::size_t trace, const Variation& 
   if (result.experiment.unsettled && !variation.fits_only) what.all_warmup = true, run_it();
   result.status = result.experiment.oom ? Status::kOom : Status::kOk;
   result.accuracy = accuracy_;
+  if (result.accuracy.prompt_density) {
+    const double dense = static_cast<double>(replayed_.dense_layers) / static_cast<double>(run.model.layers);
+    for (auto* const share : {&result.accuracy.prompt_density, &result.accuracy.prompt_recall_mass_mean})
+      *share = dense + (1 - dense) * **share;
+  }
   result.wall_s = seconds_since(begin);
   return result;
 }

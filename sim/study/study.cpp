@@ -109,7 +109,8 @@ class TraceGroup final : public replay::TraceWork {
 
  private:
   std::shared_ptr<const Replayed> replayed_by(std::size_t i) {
-    auto policy = make_policy(groups_[i].waiting.front().group->prepared());
+    const auto& [group, trace] = groups_[i].waiting.front();
+    auto policy = make_policy(group->prepared(), trace);
     replay::ReplayResult replayed;
     if (kept_[i]) {
       replayed = std::move(*kept_[i]);

@@ -40,7 +40,7 @@ Errors errors_of(const std::vector<const HeldOut*>& rows) {
   Errors errors;
   for (const HeldOut* h : rows) {
     const evidence::Record& r = *h->row->record;
-    const std::array values{h->points, r.simulated, h->row->lookup, r.full};
+    const std::array values{h->row->estimate.mean, r.simulated, h->row->lookup, r.full};
     for (std::size_t i = 0; i < values.size(); ++i) errors.predicted[i].push_back(values[i]);
     errors.published.push_back(r.published);
     if (h->within) ++errors.within;
@@ -63,7 +63,7 @@ std::optional<double> best_chosen(const std::vector<const HeldOut*>& rows) {
         evidence::family_of(r.benchmark) == evidence::Family::kRuler ? fmt::format("{:.0f}", r.context) : "";
     Means& m = places[fmt::format("{}|{}|{}|{}|{}|{:.0f}", r.paper, r.table, r.model, r.benchmark, length, r.budget)]
                      [r.method];
-    m.tasks.insert(r.task), m.predicted += h->points, m.published += r.published;
+    m.tasks.insert(r.task), m.predicted += h->row->estimate.mean, m.published += r.published;
   }
   double chosen = 0, all = 0;
   for (const auto& [place, methods] : places) {

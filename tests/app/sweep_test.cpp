@@ -132,8 +132,9 @@ TEST_CASE("a policy that asks for more than the trace holds is refused at its pl
   std::string text = kSweep;
   text += "    - policy: {name: h2o, budget: 64}\n";
   text.replace(text.find("[300, 600]"), 10, "[600]");
+  text.replace(text.find("steps: 4"), 8, "steps: 4, window: 128");
   const std::string config = scratch.write("sweep.yaml", text);
-  // 2 GPUs, 2 batches; 7 policies that run. A synthetic trace contains at most the last 128 queries of a prompt.
+  // 2 GPUs, 2 batches; 7 policies that run.
   for (const char* there : {"32 experiments, 0 of them", "32 experiments, 28 of them"}) {
     const Output o = kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"});
     CHECK(o.code == 2);

@@ -49,8 +49,16 @@ def minference(q: np.ndarray, keys: np.ndarray, vertical: int, slash: int) -> np
     pairs = np.zeros((tokens, tokens), bool)
     pairs[:, best(columns, max(vertical, 30))] = True
     for first in range(0, tokens, 64):
-        for distance in best(distances, max(slash, 50)):
-            pairs[first:first + 64, max(0, first - distance):max(0, first - distance + 64)] = True
+        start, end = None, 0
+        for distance in sorted(best(distances, max(slash, 50)), reverse=True):
+            if distance >= first + 64:
+                continue
+            reach = max(first + 64 - distance, 64)
+            if start is None or reach > end + 64:
+                start, end = reach - 64, reach
+            elif reach > end:
+                end += 64
+            pairs[first:first + 64, start:end] = True
     return pairs
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,18 @@ class Measure(unittest.TestCase):
             # kvcast took every setting that the model's attention took.
             self.assertEqual(compared['proxies']['recall_mass_mean']['cells'], len(measured))
             self.assertEqual(json.loads((out / 'environment.json').read_text())['device'], 'CPU')
+
+    def test_weights_alone_are_measured_as_they_are(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder)
+            kept = SCRIPT.parent / 'measured' / 'tiny' / 'model.pt'
+            shutil.copy(kept, out)
+            settings = {'SIZE': 'tiny', 'DEVICE': 'cpu', 'CONTEXTS': '128', 'ITEMS': '2', 'TRACES': '1', 'TASKS': 'tracking', 'MINUTES': '0',
+                        'TOTAL_MINUTES': '30', 'KVCAST': support.KVCAST, 'PYTHON': sys.executable, 'OMP_NUM_THREADS': '1'}
+            done = subprocess.run([SCRIPT, out], env={**os.environ, **settings}, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn('minutes, finished', done.stdout)
+            self.assertEqual((out / 'model.pt').read_bytes(), kept.read_bytes())
 
 
 if __name__ == '__main__':

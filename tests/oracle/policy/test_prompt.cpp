@@ -1,6 +1,8 @@
 // Compares sparse prompts and drawn misses with slow code that follows the definition pair by pair.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "base/random.hpp"
@@ -35,7 +37,7 @@ Matrix prompt_weights(const trace::Layer& layer, int q_head) {
 
 // Density and recall over the rows that the policy looks at.
 void compare(const policy::PromptAttention& got, const std::vector<Pairs>& heads, const trace::Layer& layer) {
-  const std::int64_t prompt = layer.info().prompt_tokens, rows = std::min<std::int64_t>(32, prompt);
+  const std::int64_t prompt = layer.info().prompt_tokens, rows = std::min<std::int64_t>(128, prompt);
   double density = 0, recall = 0;
   for (std::size_t h = 0; h < heads.size(); ++h) {
     const Matrix weights = prompt_weights(layer, static_cast<int>(h));
@@ -44,8 +46,11 @@ void compare(const policy::PromptAttention& got, const std::vector<Pairs>& heads
       for (std::int64_t j = 0; j <= i; ++j) kept += heads[h][at(i)][at(j)] ? 1 : 0, all += 1;
     }
     density += kept / all;
-    for (std::int64_t r = 1; r <= rows; ++r) {
-      const std::int64_t i = r * prompt / rows - 1;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      // One query of each part, at the golden ratio's multiple.
+      const std::int64_t first = r * prompt / rows, width = (r + 1) * prompt / rows - first;
+      const double turn = std::fmod(0.6180339887498949 * static_cast<double>(r + 1), 1.0);
+      const std::int64_t i = first + static_cast<std::int64_t>(turn * static_cast<double>(width));
       for (std::int64_t j = 0; j <= i; ++j) recall += heads[h][at(i)][at(j)] ? weights[at(i)][at(j)] / rows : 0;
     }
   }
@@ -76,11 +81,20 @@ TEST_CASE("minference computes the columns and diagonals of its last queries") {
       for (const auto j : naive::best(columns, std::max(vertical, 30))) {
         for (std::int64_t i = j; i < 331; ++i) pairs[at(i)][at(j)] = true;
       }
-      for (const auto o : naive::best(diagonals, std::max(slash, 50))) {
-        for (std::int64_t i = 0; i < 331; ++i) {
-          const std::int64_t block = i / 64 * 64;
-          for (std::int64_t j = std::max<std::int64_t>(0, block - o); j < block - o + 64 && j <= i; ++j) {
-            pairs[at(i)][at(j)] = true;
+      auto far_first = naive::best(diagonals, std::max(slash, 50));
+      std::sort(far_first.begin(), far_first.end(), std::greater<>());
+      for (std::int64_t block = 0; block < 331; block += 64) {
+        std::int64_t first = -1, end = -1;  // of the last stretch
+        for (const auto o : far_first) {
+          if (o >= block + 64) continue;
+          const std::int64_t reach = std::max<std::int64_t>(block + 64 - o, 64);
+          if (first < 0 || reach > end + 64) {
+            first = reach - 64, end = reach;
+          } else if (reach > end) {
+            end += 64;
+          }
+          for (std::int64_t i = block; i < std::min<std::int64_t>(331, block + 64); ++i) {
+            for (std::int64_t j = first; j < end && j <= i; ++j) pairs[at(i)][at(j)] = true;
           }
         }
       }

@@ -72,6 +72,7 @@ TEST_CASE("what is left out is estimated by the others as if it had never been t
   std::vector<Record> rows{row("a", "quest", 256, 30, 35), row("a", "quest", 512, 40, 50),
                            row("a", "quest", 1024, 60, 70), row("b", "quest", 1024, 55, 80),
                            row("b", "tova", 512, 20, 10)};
+  for (Record& r : rows) r.simulated = 50;  // of all models alike, so that no mean over them changes
   const JointFit fit(rows, components);
   const std::size_t places[] = {2, 3};
   const std::vector<Estimate> left_out = fit.leave_out(places);
@@ -104,7 +105,7 @@ TEST_CASE("a prediction from the rows most alike is that from all of them") {
     rows.push_back(r);
   }
   Components c;
-  c.variance.fill(.01), c.constant = c.slope = .01, c.scale.fill(1), c.noise.fill(.008);
+  c.variance.fill(.01), c.scale.fill(1), c.noise.fill(.008);
   const JointFit fit(rows, c);
   const Estimator estimator(fit.records(), c);
   for (const std::size_t i : {3u, 200u, 479u}) {
@@ -135,26 +136,47 @@ TEST_CASE("a lookup takes the nearest budget, of the same model where there is o
   CHECK(look_up(rows, s, [](const Record& r) { return r.model == "a"; }) == Approx(60));
 }
 
-TEST_CASE("the best shares are those with the least error") {
-  const Record r = row("a", "quest", 1024, 80, 60);
-  LeftOut l{&r, {90, .1}, 60, "a"};
-  // The estimate says 90, the simulation 80, the lookup 60; the interval is as wide as it must be for 80 %.
-  CHECK(best_unseen({&l}).stack.lookup == 1);
-  CHECK(best_unseen({&l}).spread == Approx(0).margin(1e-9));
-  l.lookup = 20;
-  const Unseen u = best_unseen({&l});
-  CHECK(l.stacked(u.stack) == Approx(60).margin(4.2));  // by sixths
-  CHECK(u.spread == Approx(std::abs(angle(l.stacked(u.stack)) - angle(60)) / .1));
+TEST_CASE("other models' simulations of the same method and task count as much as the own one") {
+  // Model a's row at half of the budget is e⁻¹ᐟ² · e⁻²: below the least weight of 0.3; at nine tenths it counts.
+  const auto pooled = [](double budget, const char* method) {
+    Record other = row("a", method, budget, 80, 0);
+    const Setting s = row("b", "quest", 1024, 20, 0);
+    Kernel kernel(only(Level::kMethod, .04, .008), "ruler");
+    const Record* const records[] = {&other};
+    const Point points[] = {kernel.point(other)};
+    return pooled_angle(s, kernel.point(s), records, points, [](std::size_t) { return true; });
+  };
+  CHECK(pooled(922, "quest") == Approx((angle(80) + angle(20)) / 2));
+  CHECK(pooled(512, "quest") == Approx(angle(20)));
+  CHECK(pooled(1024, "tova") == Approx(angle(20)));
 }
 
-TEST_CASE("what is held out is predicted with the shares that others ask for") {
-  // The estimate is right in group a, the simulation in group b: each is predicted by the other's shares.
+TEST_CASE("rows of the setting's own model are no second opinion, and two rows of a model are one") {
+  const Record rows[] = {row("a", "quest", 1024, 80, 0), row("a", "quest", 1024, 60, 0), row("b", "quest", 1024, 90, 0),
+                         row("c", "quest", 1024, 70, 0)};
+  const Setting s = row("b", "quest", 1024, 20, 0);
+  Kernel kernel(only(Level::kMethod, .04, .008), "ruler");
+  std::vector<const Record*> records;
+  std::vector<Point> points;
+  for (const Record& r : rows) records.push_back(&r), points.push_back(kernel.point(r));
+  const auto seen = [](std::size_t place) { return place != 3; };
+  CHECK(pooled_angle(s, kernel.point(s), records, points, seen) ==
+        Approx(((angle(80) + angle(60)) / 2 + angle(20)) / 2));
+}
+
+TEST_CASE("the spread of intervals is that of the other groups") {
   const Record a = row("a", "quest", 1024, 30, 60), b = row("b", "quest", 1024, 60, 60);
-  const std::vector<HeldOut> held = held_out({{&a, {60, .1}, 90, "a"}, {&b, {30, .1}, 30, "b"}});
+  const LeftOut near{&a, {50, .1}, 90, "a"}, far{&b, {20, .1}, 30, "b"};
+  const double off_near = (angle(60) - angle(50)) / .1, off_far = (angle(60) - angle(20)) / .1;
+  CHECK(spread_of({&near}) == Approx(off_near));
+  CHECK(spread_of({}) == Approx(1.28));
+  const std::vector<HeldOut> held = held_out({near, far});
   REQUIRE(held.size() == 2);
-  CHECK(held[0].points == Approx(30));
-  CHECK(held[1].points == Approx(30));
-  CHECK_FALSE(held[0].within);  // the other's error was 0, so that its interval has no width
+  CHECK(off_near < off_far);
+  CHECK(held[0].within);  // far is off by more
+  CHECK_FALSE(held[1].within);
+  // Errors of 10 and 40 points.
+  CHECK(log_error({near, far}) == Approx(std::log((10 + 40) / 2.)));
 }
 
 TEST_CASE("longer prompts of a model are left out together, and its shortest never") {
@@ -193,13 +215,13 @@ TEST_CASE("a prediction says what it rests on, and how new it is") {
                                  row("b", "tova", 512, 20, 10)};
   Parameters parameters;
   parameters.components = only(Level::kMethod, .04, .008);
-  for (auto& of_novelty : parameters.unseen) of_novelty.fill({{0, 1, 0}, 1.28});
+  for (auto& of_novelty : parameters.spread) of_novelty.fill(1.28);
   const Predictor predictor(rows, parameters);
   Setting s = row("a", "quest", 512, 50, 0);
   CHECK(predictor.novelty(s) == Novelty::kTable);
   CHECK(predictor.rests_on(s) ==
         "published: P 1 (a, budgets of 256 to 1024 tokens, prompts of 16384 tokens); simulated from there");
-  CHECK(predictor.predict(s).points == Approx(50));  // the simulation alone, as the shares say
+  CHECK(predictor.predict(s).points == Approx(Estimator(rows, parameters.components).estimate(s).mean));
   s.context = 20480;
   CHECK(predictor.novelty(s) == Novelty::kLength);  // a quarter longer
   s.context = 16384, s.model = std::string("c");

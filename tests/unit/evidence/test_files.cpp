@@ -61,18 +61,16 @@ TEST_CASE("records that are odd are refused at their place") {
 TEST_CASE("parameters are written and read back, and odd ones refused") {
   const kvcast::TemporaryDirectory dir;
   Parameters p;
-  p.components.variance[2] = .0125, p.components.slope = .5, p.components.scale = {1, .25, 2};
-  p.unseen[1][2] = {{.5, .25, .25}, 1.5};
+  p.components.variance[2] = .0125, p.components.scale = {1, .25, 2};
+  p.spread[1][2] = 1.5;
   const std::string text = write_parameters(p);
   const Parameters read = read_parameters(file(dir, text));
   CHECK(read.components.variance[2] == .0125);
-  CHECK(read.components.slope == .5);
   CHECK(read.components.scale[1] == .25);
-  CHECK(read.unseen[1][2].stack.lookup == .25);
-  CHECK(read.unseen[1][2].spread == 1.5);
+  CHECK(read.spread[1][2] == 1.5);
   CHECK(write_parameters(read) == text);
   CHECK_THROWS_WITH(read_parameters(file(dir, text + "more: 1\n")), Contains("unknown key \"more\""));
-  CHECK_THROWS_WITH(read_parameters(file(dir, "components: {}\nunseen: {}\n")), Contains("missing"));
+  CHECK_THROWS_WITH(read_parameters(file(dir, "components: {}\nspread: {}\n")), Contains("missing"));
 }
 
 }  // namespace

@@ -143,10 +143,11 @@ TEST_CASE("a study that was stopped goes on from the replays that it made") {
 }
 
 TEST_CASE("a refusal by one of the traces refuses the point once and names the trace") {
-  // The last 200 prompt queries score the prompt; the recipes capture 128 of them where no window says otherwise.
+  // The last 200 prompt queries score the prompt.
   const std::string snapkv = "{name: snapkv, budget: 256, window: 200}";
   const char* wide = "{recipe: needle, layers: 2, steps: 6, window: 200}";
-  const study::Plan plan({point_of(snapkv, list_of({wide, kDocument, kKeys})), point_of(snapkv, wide),
+  const char* narrow = "{recipe: longbench-single-doc, seed: 2, layers: 2, steps: 6, window: 128}";
+  const study::Plan plan({point_of(snapkv, list_of({wide, narrow, kKeys})), point_of(snapkv, wide),
                           point_of("full", list_of({wide, kDocument}))});
   const auto results = results_of(plan, {});
   REQUIRE(results.size() == 3);
@@ -155,6 +156,18 @@ TEST_CASE("a refusal by one of the traces refuses the point once and names the t
              Catch::StartsWith("run.yaml:6:16: on recipe longbench-single-doc, seed 2: ") && Catch::Contains("200"));
   CHECK(results.at(1).status == Status::kOk);
   CHECK(results.at(2).status == Status::kOk);
+}
+
+TEST_CASE("a trace without a window holds the queries that its policy needs, and the scores of its own heads") {
+  const auto prepared = [](const std::string& policy) { return study::prepare(point_of(policy, kNeedle).config); };
+  CHECK(prepared("full").run.trace.window == 0);
+  CHECK(prepared("{name: snapkv, budget: 256, window: 100}").run.trace.window == 0);  // the recipe holds 128
+  CHECK(prepared("{name: snapkv, budget: 256, window: 200}").run.trace.window == 200);
+  CHECK(prepared("{name: h2o, budget: 256}").run.trace.window == prepared("full").run.workload.prompt_tokens);
+  // Of 2 layers' heads those that the recipe lets retrieve keep everything.
+  const Result r = study::run_all({point_of("{name: duo_attention, threshold: 0.5}", kNeedle)}, {}).front();
+  CHECK(r.status == Status::kOk);
+  CHECK(r.accuracy.task->recall_mean > 0.9);
 }
 
 TEST_CASE("the timeline of a run is that of its first trace") {

@@ -50,6 +50,7 @@ class State:
     seconds: float = 0.0
     stage: int = 0  # contexts up to first_context · 2^stage
     right: float = 0.0  # smoothed share of answer tokens that are right at the stage's context
+    ended: bool = False  # the checkpoint holds the weights alone, from which training cannot go on
 
 
 def contexts(size: Size) -> list[int]:
@@ -121,6 +122,9 @@ class Trainer:
         if found["config"] != self.size.config.plain() or found["seed"] != self.seed:
             raise SystemExit(f"{path} is of another model or seed: name another folder or remove it")
         self.model.load_state_dict(found["model"])
+        if "optimizer" not in found:
+            self.state.ended = True
+            return
         self.optimizer.load_state_dict(found["optimizer"])
         self.state = State(**found["state"])
 
@@ -147,6 +151,8 @@ def run(size_name: str, folder: Path, device: str, seed: int, minutes: float, to
     if checkpoint.exists():
         trainer.load(checkpoint)
     state, began, first = trainer.state, time.monotonic(), trainer.state.step
+    if state.ended:
+        return state
     before, saved = state.seconds, began
     with open(folder / "training.jsonl", "a", encoding="utf-8") as log:
         while state.seconds < 60 * total_minutes and time.monotonic() - began < 60 * minutes:
@@ -176,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     p.add_argument("--total-minutes", type=float, default=20, help="of all pieces (default 20)")
     args = p.parse_args(arguments)
     state = run(args.size, args.folder, args.device, args.seed, args.minutes, args.total_minutes)
-    finished = state.seconds >= 60 * args.total_minutes
+    finished = state.ended or state.seconds >= 60 * args.total_minutes
     print(f"{args.folder}: {state.step} steps, {state.seconds / 60:.1f} of {args.total_minutes} minutes, "
           f"{'finished' if finished else 'the same command goes on'}")
     return 0

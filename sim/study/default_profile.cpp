@@ -1,0 +1,67 @@
+#include "study/default_profile.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "config/find.hpp"
+#include "policies/all.hpp"
+#include "policies/replay_needs.hpp"
+#include "synth/synthetic.hpp"
+
+namespace kvcast::study {
+namespace {
+
+bool names_profile(const config::Node& parameters) {
+  return std::any_of(parameters.entries().begin(), parameters.entries().end(), [](const auto& entry) {
+    const auto& [key, value] = entry;
+    if (value.kind() == config::Node::Kind::kMap) return names_profile(value);
+    if (value.kind() != config::Node::Kind::kScalar) return false;
+    if (key == "profile") return value.text() != "none";
+    const auto path = config::find_config_if_any("policies", value.text(), value.where());
+    return path && names_profile(config::load_yaml(*path));
+  });
+}
+
+constexpr double kOther = 0.01;  // of a head that does not retrieve
+
+std::shared_ptr<const policy::Profile> of_recipe(const config::Model& model, const config::TraceChoice& choice) {
+  const trace::Recipe recipe = trace::read_recipe(trace::find_recipe(choice.recipe, choice.where));
+  auto profile = std::make_shared<policy::Profile>();
+  profile->path = "recipe " + choice.recipe, profile->model = model.name, profile->source = profile->path;
+  profile->n_layers = model.layers, profile->n_q_heads = model.n_q_heads, profile->n_kv_heads = model.n_kv_heads;
+  for (const int layer : trace::spread_layers(model.layers, choice.layers)) {
+    std::vector<double> scores;
+    for (const trace::HeadKind kind : trace::head_kinds(recipe.heads, layer, model.n_kv_heads, choice.seed)) {
+      scores.insert(scores.end(), static_cast<std::size_t>(model.group()),
+                    kind == trace::HeadKind::kRetrieval ? 1 : kOther);
+    }
+    for (const std::string& kind : policy::head_score_kinds()) profile->heads[kind][layer] = scores;
+    profile->layer_errors[layer] = 1;
+  }
+  return profile;
+}
+
+}  // namespace
+
+std::shared_ptr<const policy::Profile> default_profile(const config::Run& run, const config::PolicyChoice& policy,
+                                                       const config::TraceChoice& trace) {
+  if (!trace.file.empty()) return profile_of_model(run.model.name, policy);
+  return names_profile(policy.parameters) ? nullptr : of_recipe(run.model, trace);
+}
+
+std::shared_ptr<const policy::Profile> profile_of_model(const std::string& model, const config::PolicyChoice& policy) {
+  const auto path = config::find_file("profiles/" + model + ".yaml");
+  if (!path || names_profile(policy.parameters)) return nullptr;
+  return std::make_shared<const policy::Profile>(policy::read_profile(*path));
+}
+
+int needed_window(const config::Run& run, const config::PolicyChoice& policy, const config::TraceChoice& trace) {
+  const std::int64_t prompt = run.workload.prompt_tokens;
+  const policy::ReplayNeeds needs = policy::replay_needs(policy::find_policy(policy.name, policy.where),
+                                                         policy.parameters, {prompt, run.workload.decode_tokens});
+  const std::int64_t window = needs.whole_prompt ? prompt : std::min(needs.window, prompt);
+  const int captured = trace::read_recipe(trace::find_recipe(trace.recipe, trace.where)).window;
+  return window > captured ? static_cast<int>(window) : 0;
+}
+
+}  // namespace kvcast::study

@@ -1,0 +1,27 @@
+// The score of one replay, by hand.
+#include "score/task_score.hpp"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+namespace kvcast::score {
+namespace {
+
+TEST_CASE("a step finds no more than what a sparse prompt kept") {
+  const ScoreModel model;
+  replay::ReplayResult replayed;
+  replayed.prompt_tokens = 1000, replayed.task = "a task of nobody";
+  replayed.targets.steps = {{1, 1.0, 1.0, 1.0}};  // all of what it needs is in the cache
+  replayed.layers.emplace_back();
+  const auto dense = task_score(model, replayed);
+  REQUIRE(dense.has_value());
+  CHECK(dense->share_of_full == 1);
+  replayed.layers.front().prompt = {true, .25, .4};
+  const auto sparse = task_score(model, replayed);
+  CHECK(sparse->recall_mean == Approx(.4));
+  CHECK(sparse->share_of_full == Approx(1 - std::pow(.6, model.link.kappa.value)));
+  CHECK(sparse->interval.high == Approx(dense->interval.high));
+}
+
+}  // namespace
+}  // namespace kvcast::score
