@@ -119,12 +119,12 @@ class Copies {
   std::vector<std::size_t> sizes_;
 };
 
-// A copy of pageable memory keeps the host busy until its end; one call says what the link moves both ways; several
+// A copy of pageable memory keeps the host busy until its end, and only copies to the device occur; one call says what the link moves both ways; several
 // pieces in one call differ from single ones in what their issue costs, rows of a 2D copy in what the engine needs.
 bool feeds_a_fit(const CopyCase& c) {
   constexpr std::size_t kLarge = 1 << 20;
   const bool calls = c.how == "calls", both = c.direction == "both";
-  if (c.memory == "pageable") return calls && !both && c.clock == "host" && c.bytes >= kLarge;
+  if (c.memory == "pageable") return calls && c.direction == "h2d" && c.clock == "host" && c.bytes >= kLarge;
   if (c.clock == "host") return false;
   if (both) return calls && c.clock == "device" && c.bytes >= kLarge;
   return calls || c.how == "2d" || c.clock == "issue";

@@ -54,7 +54,7 @@ struct Form {
   std::vector<Parameter> parameters() const {
     std::vector<Parameter> all = {
         {"floor_gemm", 0.05e-6, 20e-6, 3e-6}, {"gemm_overlap", 1, 12, 4}, {"gemm_row_loss", 0.002, 0.4, 0.05}};
-    for (std::size_t i = 0; i < memory_values(); ++i) all.push_back({"gemm_memory_efficiency", 0.3, 1, 0.8});
+    for (std::size_t i = 0; i < memory_values(); ++i) all.push_back({"gemm_memory_efficiency", 0.1, 1, 0.8});
     for (const double tiles : kTiles) all.push_back({"gemm_compute_efficiency", 0.02, 1, tiles < 1 ? 0.4 : 0.8});
     if (prior == nullptr) return all;
     const auto hold = [&](std::size_t i, const hardware::Number& n) { believe(all[i], n.value, n.uncertainty); };
