@@ -100,7 +100,6 @@ void Dense::head(Stream& stream) {
                  1.0f / std::sqrt(static_cast<float>(s_.hidden)));
   launch({as_unsigned(s_.batch)}, 256, 64, stream.queue(), pick_token, logits_.data(), tokens_.data(), s_.vocab);
   stream.copy(tokens_host_.host<void>(), tokens_.data(), as_size(s_.batch) * 4);
-  stream.synchronize();
 }
 
 }  // namespace kvcast::kernels

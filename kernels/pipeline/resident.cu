@@ -217,6 +217,8 @@ class Rocket final : public Chosen {
   TopkRun top_dims_;
 };
 
+Launches launches_of(const State& state) { return state.integer("graph") != 0 ? Launches::kGraph : Launches::kSingle; }
+
 double cache_bytes(const PipelineShape& s, double tokens) {
   return 4.0 * s.layers * s.batch * tokens * s.kv_heads * s.dim;
 }
@@ -228,7 +230,8 @@ void run_full(State& state) {
   if (page < 1) return state.skip("pages have at least one token");
   if (too_large_pipeline(state, s, cache_bytes(s, s.context), 0)) return;
   state_counts(state, {.attended = double{1} * s.context});
-  run_scheme(state, s, [&] { return std::make_unique<Full>(s, page, state.machine().sm_count); });
+  run_scheme(
+      state, s, [&] { return std::make_unique<Full>(s, page, state.machine().sm_count); }, launches_of(state));
 }
 
 void run_quest(State& state) {
@@ -240,9 +243,12 @@ void run_quest(State& state) {
   const int pages = s.context / page, chosen = budget / page;
   if (too_large_pipeline(state, s, cache_bytes(s, s.context + double{1} * pages), 0)) return;
   state_counts(state, {.attended = double{1} * chosen * page, .scored = double{1} * pages});
-  run_scheme(state, s, [&] {
-    return std::make_unique<Quest>(s, s.context, page, pages, chosen, chosen * page, state.machine().sm_count);
-  });
+  run_scheme(
+      state, s,
+      [&] {
+        return std::make_unique<Quest>(s, s.context, page, pages, chosen, chosen * page, state.machine().sm_count);
+      },
+      launches_of(state));
 }
 
 // The split of a budget between the stages, and of the second stage between estimate and attention (RocketKV, arXiv
@@ -271,27 +277,30 @@ void run_rocket(State& state) {
   state_counts(state, {.attended = double{1} * split.attended, .scored = double{1} * pages});
   state.work("page", split.page);
   state.work("dims", split.dims);
-  run_scheme(state, s, [&] {
-    return std::make_unique<Rocket>(s, pages * split.page, split.page, pages, chosen, split.attended,
-                                    state.machine().sm_count, split.dims);
-  });
+  run_scheme(
+      state, s,
+      [&] {
+        return std::make_unique<Rocket>(s, pages * split.page, split.page, pages, chosen, split.attended,
+                                        state.machine().sm_count, split.dims);
+      },
+      launches_of(state));
 }
 
 }  // namespace
 
 Bench pipeline_full(const Machine&) {
-  return pipeline_bench("full", "decode steps with attention over the whole cache", {numbers("page", {32})},
-                        {numbers("context", {100, 256})}, run_full);
+  return pipeline_bench("full", "decode steps with attention over the whole cache",
+                        {numbers("page", {32}), numbers("graph", {0, 1})}, {numbers("context", {100, 256})}, run_full);
 }
 Bench pipeline_quest(const Machine&) {
   return pipeline_bench("quest", "decode steps with Quest's pages, the largest score of a group counting",
-                        {numbers("budget", {2048}), numbers("page", {32})},
+                        {numbers("budget", {2048}), numbers("page", {32}), numbers("graph", {0, 1})},
                         {numbers("budget", {64}), numbers("page", {16})}, run_quest);
 }
 Bench pipeline_rocketkv(const Machine&) {
   return pipeline_bench("rocketkv", "decode steps with RocketKV's second stage over what its first one keeps",
-                        {numbers("budget", {1024})}, {numbers("context", {256, 512}), numbers("budget", {32, 64})},
-                        run_rocket);
+                        {numbers("budget", {1024}), numbers("graph", {0, 1})},
+                        {numbers("context", {256, 512}), numbers("budget", {32, 64})}, run_rocket);
 }
 
 }  // namespace kvcast::kernels

@@ -253,7 +253,8 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& f
   const Number reads = exact(work.read_bytes) / read_rate, writes = exact(work.write_bytes) / rate;
   terms.work("reads", Resource::kHbm, reads);
   terms.work("writes", Resource::kHbm, writes);
-  add_ramp(terms, gpu, reads.value + writes.value);
+  // Floors of scores and efficiencies of gathers are established on such kernels, their ramp included.
+  if (!gathers && !scores) add_ramp(terms, gpu, reads.value + writes.value);
   if (factorises) return add_factorisation(terms, gpu, work);
   if (by_element) {
     const Value& bytes_a_cycle = repeats ? framework.repeat_bytes : framework.concatenate_bytes;
