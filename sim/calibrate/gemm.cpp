@@ -112,9 +112,17 @@ Solution solve_for(const Form& form, std::span<const MeasuredPoint* const> point
   return solution;
 }
 
+// Leaves out one matrix after another, except the smallest and the largest ones where there are others: without these
+// no curve over sizes could know its end.
 LeftOut cross_validate(const Form& form, std::span<const MeasuredPoint> points, config::Gpu gpu) {
-  std::set<std::pair<double, double>> matrices;
-  for (const MeasuredPoint& point : points) matrices.emplace(work_of(point).n, work_of(point).k);
+  std::set<std::pair<double, double>> matrices, between;
+  for (const MeasuredPoint& point : points) {
+    const auto& work = work_of(point);
+    matrices.emplace(work.n, work.k);
+    const double bytes = repeated_bytes(point);
+    if (bytes > form.sizes.front() && bytes < form.sizes.back()) between.emplace(work.n, work.k);
+  }
+  if (!between.empty()) matrices = between;
   LeftOut left_out;
   for (const auto& matrix : matrices) {
     std::vector<const MeasuredPoint*> seen, unseen;
