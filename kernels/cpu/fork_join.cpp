@@ -17,9 +17,8 @@ struct alignas(64) Count {
 void run(State& state) {
   const std::int64_t threads = state.integer("threads");
   if (too_many_threads(state.machine(), threads)) return state.skip("more threads than cores");
-  const std::string& wait = state.word("wait");
-  if (wait != "spin" && wait != "block") throw UsageError("wait: '" + wait + "' is neither spin nor block");
-  Pool pool(static_cast<int>(threads), wait == "spin");
+  if (state.word("wait") != "spin") throw UsageError("wait: '" + state.word("wait") + "' is not spin");
+  Pool pool(static_cast<int>(threads));
   std::vector<Count> counts(static_cast<std::size_t>(threads));
   std::int64_t forks = 0;
   const auto call = [&] {
@@ -39,7 +38,7 @@ void run(State& state) {
 Bench cpu_fork_join(const Machine& machine) {
   return {"cpu_fork_join",
           "an empty task on each thread of a pool, and back",
-          {words("wait", {"spin", "block"}), numbers("threads", doubling(machine.cores))},
+          {words("wait", {"spin"}), numbers("threads", {machine.cores})},
           {numbers("threads", {1, 2, 3})},
           {Mode::kBatch},
           run};

@@ -46,7 +46,7 @@ void run(State& state) {
   const std::size_t calls = fresh_calls(state, rows, gathered);
   const std::vector<std::uint32_t> ids = random_runs(5, rows, gathered * static_cast<std::uint32_t>(calls), run_length);
   std::vector<float> scores(gathered, -1.0f);
-  Pool pool(static_cast<int>(threads), true);
+  Pool pool(static_cast<int>(threads));
   std::size_t turn = 0;
   const auto call = [&] {
     turn = (turn + 1) % calls;

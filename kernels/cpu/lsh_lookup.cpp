@@ -134,7 +134,7 @@ void run(State& state) {
   std::vector<std::size_t> sizes(s.queries);
   std::vector<std::vector<std::uint8_t>> counts(static_cast<std::size_t>(threads),
                                                 std::vector<std::uint8_t>(s.context));
-  Pool pool(static_cast<int>(threads), true);
+  Pool pool(static_cast<int>(threads));
   std::size_t turn = 0;
   const auto call = [&] {
     turn = (turn + 1) % calls;

@@ -123,7 +123,7 @@ void run(State& state) {
   }
   std::vector<Job> jobs;
   for (std::int64_t t = 0; t < threads; ++t) jobs.emplace_back(s, static_cast<std::uint64_t>(43 + 2 * t));
-  Pool pool(static_cast<int>(threads), true);
+  Pool pool(static_cast<int>(threads));
   const auto call = [&] { pool.run([&](int t) { multiply(jobs[static_cast<std::size_t>(t)], s); }); };
   state.moves(each * static_cast<double>(threads), Resource::kCache);
   state.work("flops", 2.0 * static_cast<double>(threads) * static_cast<double>(s.m * s.n) * static_cast<double>(s.k));

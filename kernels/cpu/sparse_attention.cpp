@@ -72,7 +72,7 @@ void run(State& state) {
   const std::size_t calls = fresh_calls(state, s.context, s.tokens);
   Tensors x = make_tensors(s, calls, state.checking());
   std::vector<std::vector<float>> logits(static_cast<std::size_t>(threads), std::vector<float>(s.group * s.tokens));
-  Pool pool(static_cast<int>(threads), true);
+  Pool pool(static_cast<int>(threads));
   std::size_t turn = 0;
   const auto call = [&] {
     turn = (turn + 1) % calls;

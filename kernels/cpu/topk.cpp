@@ -31,7 +31,7 @@ void run(State& state) {
   }
   std::vector<std::uint32_t> ids(rows * k, ~0u);
   std::vector<std::vector<std::uint64_t>> keys(static_cast<std::size_t>(threads), std::vector<std::uint64_t>(n));
-  Pool pool(static_cast<int>(threads), true);
+  Pool pool(static_cast<int>(threads));
   std::size_t set = 0;
   const auto call = [&] {
     set = (set + 1) % sets;

@@ -29,6 +29,7 @@ Bench launch_chain(const Machine& machine);
 Bench host_sync(const Machine& machine);
 Bench host_copy(const Machine& machine);
 Bench zero_copy_gather(const Machine& machine);
+Bench copy_beside_stream(const Machine& machine);
 Bench gemm(const Machine& machine);
 
 // Benchmarks whose kernels also run on the emulator.

@@ -6,6 +6,8 @@
 // mma.m16n8k16: keys and values are read once for the whole group. Warps, and then blocks, join by log-sum-exp.
 #pragma once
 
+#include <algorithm>
+
 #include "device/device.hpp"
 #include "device/runtime.hpp"
 
@@ -29,6 +31,7 @@ struct AttentionShape {
 inline constexpr int kAttentionTile = 16;
 inline constexpr int kAttentionWarps = 4;
 inline constexpr int kAttentionStages = 3;
+inline constexpr int kAttentionResident = 2;  // blocks that fit on a multiprocessor
 
 // First token of a split; splits are whole block steps, and splits + 1 is the end.
 KVCAST_HD inline int split_begin(int tokens, int splits, int split) {
@@ -346,12 +349,17 @@ class AttentionRun {
     const std::size_t sums = std::size_t{kAttentionWarps} * 16 * static_cast<std::size_t>(dim + 2) * 4;
     return tiles > sums ? tiles : sums;
   }
-  // Enough blocks for twice the multiprocessors' capacity (two blocks fit on one), while each keeps four steps.
-  static int splits_for(int tokens, int blocks_without, int sm_count) {
-    const int wanted = (4 * (sm_count > 0 ? sm_count : 4) + blocks_without - 1) / blocks_without;
-    const int most = (tokens + 4 * 64 - 1) / (4 * 64);
-    const int splits = wanted < most ? wanted : most;
-    return splits < 1 ? 1 : splits > 128 ? 128 : splits;
+  // Returns into how many parts each row is split. Blocks run in rounds of `resident` to a multiprocessor, and a round
+  // takes as long whether it is full or not: the fewest parts with the shortest total time within three rounds. Each
+  // block keeps four steps.
+  static int splits_for(int tokens, int blocks_without, int sm_count, int resident = kAttentionResident) {
+    const int slots = resident * (sm_count > 0 ? sm_count : 4), most = std::min(128, (tokens + 4 * 64 - 1) / (4 * 64));
+    const auto rounds = [&](int splits) { return (blocks_without * splits + slots - 1) / slots; };
+    int best = 1;
+    for (int splits = 2; splits <= most && rounds(splits) <= 3; ++splits) {
+      if (rounds(splits) * best < rounds(best) * splits) best = splits;
+    }
+    return best;
   }
 
  private:

@@ -31,6 +31,7 @@ struct Packed {
 };
 
 constexpr int kStages = 3;
+constexpr int kResident = 4;  // blocks on a multiprocessor
 constexpr int kBlockBytes = 3072;  // codes and scales of a block of keys, then those of the values
 constexpr float kCodeUnits = 0x1.0p24f;
 
@@ -175,9 +176,9 @@ KVCAST_DEVICE void leave_packed(PackedSums& r, float* to) {
   }
 }
 
-// partial [splits][rows][dim], lse [splits][rows], as attention_kernel leaves them.
-KVCAST_KERNEL KVCAST_BOUNDS(128)
-    packed_attention(PackedShape s, const Half* query, Packed x, float* partial, float* lse) {
+// partial [splits][rows][dim], lse [splits][rows] and out_rows [rows][dim], as attention_kernel leaves them.
+KVCAST_KERNEL KVCAST_BOUNDS_RESIDENT(128, kResident)
+    packed_attention(PackedShape s, const Half* query, Packed x, float* partial, float* lse, Half* out_rows) {
   const int head = static_cast<int>(block_y()), sequence = static_cast<int>(block_z()),
             warp = static_cast<int>(warp_index());
   const int row0 = (sequence * s.kv_heads + head) * s.group;
@@ -223,7 +224,12 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
     }
     const std::size_t rows = static_cast<std::size_t>(s.batch) * static_cast<std::size_t>(s.kv_heads * s.group);
     const std::size_t row = std::size_t{block_x()} * rows + static_cast<std::size_t>(row0 + g);
-    partial[row * kDim + static_cast<std::size_t>(d)] = total > 0 ? sum / total : 0;
+    const float mean = total > 0 ? sum / total : 0;
+    if (s.splits == 1) {
+      out_rows[row * kDim + static_cast<std::size_t>(d)] = to_half(mean);
+    } else {
+      partial[row * kDim + static_cast<std::size_t>(d)] = mean;
+    }
     if (d == 0) lse[row] = total > 0 ? (most + log2_fast(total)) * 0.69314718f : kLowest;
   }
 }
@@ -284,7 +290,7 @@ void run(State& state) {
   const std::size_t items = as_size(s.batch) * as_size(s.kv_heads) * as_size(s.blocks),
                     rows = as_size(s.batch) * as_size(s.kv_heads * s.group);
   if (too_large(state, 3072.0 * static_cast<double>(items))) return;
-  s.splits = AttentionRun::splits_for(tokens, s.batch * s.kv_heads, state.machine().sm_count);
+  s.splits = AttentionRun::splits_for(tokens, s.batch * s.kv_heads, state.machine().sm_count, kResident);
   const HostPacked h{random_words(121, items * kDim * 2), random_scales(122, items * kDim),
                      random_words(123, items * kBlock * kDim / 16), random_scales(124, items * kBlock * kDim / kBlock)};
   const DeviceArray<std::uint32_t> kc(h.key_codes), ks(h.key_scales), vc(h.value_codes), vs(h.value_scales);
@@ -294,7 +300,8 @@ void run(State& state) {
   constexpr std::size_t shared = kWarps * kStages * kBlockBytes;
   const auto call = [&](Queue queue) {
     launch({as_unsigned(s.splits), as_unsigned(s.kv_heads), as_unsigned(s.batch)}, 128, shared, queue, packed_attention,
-           s, query.data(), x, partial.data(), lse.data());
+           s, query.data(), x, partial.data(), lse.data(), out.data());
+    if (s.splits == 1) return;
     launch({static_cast<unsigned>(rows)}, kDim, 0, queue, merge_kernel, s.splits, static_cast<int>(rows),
            partial.data(), lse.data(), out.data(), out_lse.data());
   };
@@ -302,7 +309,8 @@ void run(State& state) {
   state.moves(static_cast<double>(items) * 2 * (kBlock * kDim / 4 + kDim * 4) + 4.0 * static_cast<double>(rows * kDim),
               Resource::kHbm);
   state.work("flops", 4.0 * static_cast<double>(items) * kBlock * kDim * s.group);
-  state.work("launches", 2);
+  const int launches = s.splits == 1 ? 1 : 2;
+  state.work("launches", launches);
   state.note("splits", s.splits);
   run_and_wait(call);
   const std::size_t step = state.checking() ? 1 : std::max<std::size_t>(1, rows / 2);
@@ -310,7 +318,7 @@ void run(State& state) {
   std::vector<float> got;
   for (std::size_t row = 0; row < rows; row += step) got.insert(got.end(), &all[row * kDim], &all[row * kDim] + kDim);
   state.compare("attention", got, expected_rows(s, h, floats_of(query), step), 1e-3);
-  if (!state.checking()) measure_device(state, call, {.launches = 2});
+  if (!state.checking()) measure_device(state, call, {.launches = launches});
 }
 
 }  // namespace

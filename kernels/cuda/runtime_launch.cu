@@ -3,6 +3,7 @@
 
 #include "cuda/all.hpp"
 #include "cuda/case.hpp"
+#include "device/async.hpp"
 #include "device/streams.hpp"
 
 namespace kvcast::kernels {
@@ -21,25 +22,13 @@ class Chain {
     // load now: modules load lazily, and not every driver allows that while a stream is captured
     cudaFuncAttributes loaded;
     KVCAST_CUDA(cudaFuncGetAttributes(&loaded, count_up));
-    cudaStream_t stream;
-    cudaGraph_t captured;
-    KVCAST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    KVCAST_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    enqueue(stream);
-    KVCAST_CUDA(cudaStreamEndCapture(stream, &captured));
-    KVCAST_CUDA(cudaGraphInstantiate(&exec_, captured, 0));
-    KVCAST_CUDA(cudaGraphDestroy(captured));
-    KVCAST_CUDA(cudaStreamDestroy(stream));
+    Stream stream;
+    graph_.record(stream, [&] { enqueue(stream.queue()); });
   }
-  ~Chain() {
-    if (exec_) cudaGraphExecDestroy(exec_);
-  }
-  Chain(const Chain&) = delete;
-  Chain& operator=(const Chain&) = delete;
 
   void operator()(Queue queue) const {
-    if (exec_) {
-      KVCAST_CUDA(cudaGraphLaunch(exec_, queue));
+    if (graph_.recorded()) {
+      graph_.launch(queue);
     } else {
       enqueue(queue);
     }
@@ -52,7 +41,7 @@ class Chain {
   }
   int kernels_;
   DeviceArray<std::uint32_t> counter_;
-  cudaGraphExec_t exec_ = nullptr;
+  Graph graph_;
 };
 
 void run_chain(State& state) {
@@ -60,15 +49,13 @@ void run_chain(State& state) {
   const std::string& how = state.word("how");
   const std::string& clock = state.word("clock");
   if (how != "stream" && how != "graph") throw UsageError("how: '" + how + "' is neither stream nor graph");
-  if (clock != "device" && clock != "host" && clock != "issue")
-    throw UsageError("clock: '" + clock + "' is not device, host or issue");
+  if (clock != "device" && clock != "issue") throw UsageError("clock: '" + clock + "' is neither device nor issue");
   const Chain chain(kernels, how == "graph");
   const auto call = [&](Queue queue) { chain(queue); };
   state.work("launches", kernels);
   if (!state.checking()) {
     return measure_device(state, call,
-                          {.waits_for_host = clock == "host",
-                           .issue_only = clock == "issue",
+                          {.issue_only = clock == "issue",
                            .flush = false,
                            .launches = how == "graph" ? 1 : kernels});
   }
@@ -82,24 +69,8 @@ void run_sync(State& state) {
   const Chain one(1, false);
   HostBuffer answer(64, true);
   DeviceArray<std::uint32_t> device(std::vector<std::uint32_t>(1, 77u));
-  cudaEvent_t event;
-  KVCAST_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   std::function<void(Queue)> call;
   if (what == "stream_sync_idle") call = [&](Queue q) { KVCAST_CUDA(cudaStreamSynchronize(q)); };
-  if (what == "event_record") call = [&](Queue q) { KVCAST_CUDA(cudaEventRecord(event, q)); };
-  if (what == "event_query") call = [&](Queue) { KVCAST_CUDA(cudaEventQuery(event)); };
-  if (what == "event_round_trip") {
-    call = [&](Queue q) {
-      KVCAST_CUDA(cudaEventRecord(event, q));
-      KVCAST_CUDA(cudaEventSynchronize(event));
-    };
-  }
-  if (what == "launch_round_trip") {
-    call = [&](Queue q) {
-      one(q);
-      KVCAST_CUDA(cudaStreamSynchronize(q));
-    };
-  }
   // A value is read back, as for a decision on the host: kernel, copy of 4 bytes, wait.
   if (what == "value_round_trip") {
     call = [&](Queue q) {
@@ -113,13 +84,12 @@ void run_sync(State& state) {
     run_and_wait(call);
     std::uint32_t value = 0;
     std::memcpy(&value, answer.data(), 4);
-    const bool launched = what == "launch_round_trip" || what == "value_round_trip";
+    const bool launched = what == "value_round_trip";
     state.require(one.count() == (launched ? 1u : 0u), "kernels ran as often as launched");
-    state.require(what != "value_round_trip" || value == 77u, "the value came back");
+    state.require(!launched || value == 77u, "the value came back");
   } else {
     measure_device(state, call, {.waits_for_host = true, .flush = false});
   }
-  KVCAST_CUDA(cudaEventDestroy(event));
 }
 
 }  // namespace
@@ -138,9 +108,8 @@ Bench launch_chain(const Machine&) {
 
 Bench host_sync(const Machine&) {
   return {"host_sync",
-          "what a host thread pays to record, query and wait, with and without a kernel and a value",
-          {words("what", {"stream_sync_idle", "event_record", "event_query", "event_round_trip", "launch_round_trip",
-                          "value_round_trip"})},
+          "time of a host thread to wait for an idle stream, and for a kernel and a value",
+          {words("what", {"stream_sync_idle", "value_round_trip"})},
           {},
           {Mode::kBatch},
           run_sync};

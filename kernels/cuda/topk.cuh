@@ -7,7 +7,7 @@ namespace kvcast::kernels {
 
 inline constexpr unsigned kTopkThreads = 512;
 inline constexpr unsigned kTopkWarps = kTopkThreads / 32;
-inline constexpr int kTopkRowInShared = 16384;
+inline constexpr int kTopkInShared = 16384;  // scores that a block selects from
 
 // Larger float, larger key; −0 equals +0.
 KVCAST_DEVICE std::uint32_t ordered_bits(float x) {
@@ -17,9 +17,10 @@ KVCAST_DEVICE std::uint32_t ordered_bits(float x) {
 
 struct TopkScratch {
   std::uint32_t* histogram;  // 256 counts
-  std::uint32_t* chosen;     // digit, number still wanted within it, number of scores with it; number written
-  std::uint32_t* offsets;    // of each warp
-  std::uint32_t* row;        // the row's keys, if they fit
+  std::uint32_t* chosen;     // digit, number still wanted within it
+  std::uint32_t* above;      // of each warp's stretch: scores above the k-th largest
+  std::uint32_t* equal;      // and those equal to it
+  std::uint32_t* keys;
 };
 
 // The digit of the k-th largest and the rank within it, by a suffix sum of the histogram in one warp.
@@ -39,7 +40,6 @@ KVCAST_DEVICE void choose_digit(const TopkScratch& m, std::uint32_t wanted) {
       if (wanted <= before + count) {
         m.chosen[0] = 255 - (lane * 8 + i);
         m.chosen[1] = wanted - before;
-        m.chosen[2] = count;
         return;
       }
       before += count;
@@ -47,97 +47,109 @@ KVCAST_DEVICE void choose_digit(const TopkScratch& m, std::uint32_t wanted) {
   }
 }
 
-// Output indices for the threads of the block that have something to write, in order of thread; all threads call it
-// together.
-KVCAST_DEVICE std::uint32_t place_in_block(std::uint32_t* offsets, bool has, std::uint32_t& total) {
-  const std::uint32_t mask = warp_ballot(has);
-  const unsigned warp = warp_index(), lane = lane_index();
-  if (lane == 0) offsets[warp] = count_bits(mask);
-  block_sync();
-  std::uint32_t before = 0;
-  total = 0;
-  for (unsigned w = 0; w < kTopkWarps; ++w) {
-    before += w < warp ? offsets[w] : 0;
-    total += offsets[w];
+// Writes the indices of the `wanted` first keys equal to `last` and of all keys above it, in order of index. Each warp
+// counts those of a stretch of its own, and then writes them behind those of the warps before it.
+template <typename Id>
+KVCAST_DEVICE void write_in_order(const TopkScratch& m, int count, std::uint32_t last, std::uint32_t wanted, Id id_of,
+                                  std::uint32_t* out) {
+  const int stretch = (count + static_cast<int>(kTopkThreads) - 1) / static_cast<int>(kTopkThreads) * 32;
+  const int lane = static_cast<int>(lane_index()), begin = static_cast<int>(warp_index()) * stretch,
+            end = begin + stretch < count ? begin + stretch : count;
+  const auto masks = [&](int base, std::uint32_t& above, std::uint32_t& equal) {
+    const bool inside = base + lane < end;
+    const std::uint32_t key = inside ? m.keys[base + lane] : 0;
+    above = warp_ballot(inside && key > last), equal = warp_ballot(inside && key == last);
+  };
+  std::uint32_t above = 0, equal = 0, above_before = 0, equal_before = 0;
+  for (int base = begin; base < end; base += 32) {
+    masks(base, above, equal);
+    above_before += count_bits(above), equal_before += count_bits(equal);
   }
+  if (lane == 0) m.above[warp_index()] = above_before, m.equal[warp_index()] = equal_before;
   block_sync();
-  return before + count_bits(mask & ((1u << lane) - 1u));
+  above_before = equal_before = 0;
+  for (unsigned w = 0; w < warp_index(); ++w) above_before += m.above[w], equal_before += m.equal[w];
+  const std::uint32_t lower = (1u << lane) - 1u;
+  for (int base = begin; base < end; base += 32) {
+    masks(base, above, equal);
+    const std::uint32_t rank = equal_before + count_bits(equal & lower), ties = rank < wanted ? rank : wanted;
+    const bool taken = (above >> lane & 1u) != 0 || ((equal >> lane & 1u) != 0 && rank < wanted);
+    if (taken) out[above_before + count_bits(above & lower) + ties] = id_of(base + lane);
+    above_before += count_bits(above), equal_before += count_bits(equal);
+  }
 }
 
-// Calls of(index, key, is there such an index) with all lanes of a warp for each score of the row, in no order: from
-// shared memory, or sixteen loads of a thread at a time, since one block alone has to keep the memory busy.
-template <typename Of>
-KVCAST_DEVICE void each_key(const TopkScratch& m, const float* in, int n, bool kept, Of of) {
+// Block (row, slice) selects the k largest of its part of the row's n scores, or of those that `from` lists, slices · k
+// for each row; in order of index. scores [rows][n], from [rows][listed] or null -> out [rows][slices][k].
+KVCAST_KERNEL KVCAST_BOUNDS(512)
+    topk_kernel(const float* scores, int n, int k, const std::uint32_t* from, int listed, std::uint32_t* out) {
   constexpr int kInFlight = 16, kThreads = static_cast<int>(kTopkThreads);
-  const int lane = static_cast<int>(lane_index()), warp = static_cast<int>(thread_x()) - lane;
-  if (kept) {
-    for (int i = warp + lane; i - lane < n; i += kThreads) of(i, i < n ? m.row[i] : 0, i < n);
-    return;
-  }
-  for (int first = warp + lane; first - lane < n; first += kInFlight * kThreads) {
+  std::uint32_t* shared = reinterpret_cast<std::uint32_t*>(shared_memory());
+  const TopkScratch m{shared, shared + 256, shared + 258, shared + 258 + kTopkWarps, shared + 258 + 2 * kTopkWarps};
+  const std::size_t row = block_x(), slices = grid_y();
+  const long long of_row = from ? listed : n;
+  const int begin = static_cast<int>(of_row * static_cast<int>(block_y()) / static_cast<int>(slices)),
+            count = static_cast<int>(of_row * (static_cast<int>(block_y()) + 1) / static_cast<int>(slices)) - begin;
+  const float* in = scores + row * static_cast<std::size_t>(n);
+  const std::uint32_t* list = from ? from + row * static_cast<std::size_t>(listed) : nullptr;
+  const auto id_of = [&](int i) { return list ? list[begin + i] : static_cast<std::uint32_t>(begin + i); };
+  const int thread = static_cast<int>(thread_x());
+  for (int first = thread; first < count; first += kInFlight * kThreads) {
     float x[kInFlight];
     KVCAST_UNROLL
-    for (int j = 0; j < kInFlight; ++j) x[j] = first + j * kThreads < n ? in[first + j * kThreads] : 0;
+    for (int j = 0; j < kInFlight; ++j) x[j] = first + j * kThreads < count ? in[id_of(first + j * kThreads)] : 0;
     KVCAST_UNROLL
-    for (int j = 0; j < kInFlight; ++j) of(first + j * kThreads, ordered_bits(x[j]), first + j * kThreads < n);
+    for (int j = 0; j < kInFlight; ++j) {
+      if (first + j * kThreads < count) m.keys[first + j * kThreads] = ordered_bits(x[j]);
+    }
   }
-}
-
-KVCAST_KERNEL KVCAST_BOUNDS(512) topk_kernel(const float* scores, int n, int k, std::uint32_t* out) {
-  std::uint32_t* shared = reinterpret_cast<std::uint32_t*>(shared_memory());
-  const TopkScratch m{shared, shared + 256, shared + 260, shared + 260 + kTopkWarps};
-  const float* in = scores + static_cast<std::size_t>(block_x()) * static_cast<std::size_t>(n);
-  std::uint32_t* ids = out + static_cast<std::size_t>(block_x()) * static_cast<std::size_t>(k);
-  const int thread = static_cast<int>(thread_x()), threads = static_cast<int>(kTopkThreads);
-  const bool kept = n <= kTopkRowInShared;
-  if (kept) {
-    each_key(m, in, n, false, [&](int i, std::uint32_t key, bool inside) {
-      if (inside) m.row[i] = key;
-    });
-  }
-  if (thread == 0) m.chosen[3] = 0;
   std::uint32_t prefix = 0, wanted = static_cast<std::uint32_t>(k);
   for (int shift = 24; shift >= 0; shift -= 8) {
     if (thread < 256) m.histogram[thread] = 0;
     block_sync();
-    each_key(m, in, n, kept, [&](int, std::uint32_t key, bool inside) {
+    for (int i = thread; i < count; i += kThreads) {
+      const std::uint32_t key = m.keys[i];
       const bool alive = shift == 24 || (key >> (shift + 8)) == (prefix >> (shift + 8));
-      if (inside && alive) atomic_add(m.histogram + ((key >> shift) & 255u), 1u);
-    });
+      if (alive) atomic_add(m.histogram + ((key >> shift) & 255u), 1u);
+    }
     block_sync();
     choose_digit(m, wanted);
     block_sync();
     prefix |= m.chosen[0] << shift;
     wanted = m.chosen[1];
   }
-  // Scores above the k-th: k − wanted of them, at the front, in any order. Scores equal to it: in any order, too, if
-  // all are selected.
-  const bool all_equal = m.chosen[2] == wanted;
-  each_key(m, in, n, kept, [&](int i, std::uint32_t key, bool inside) {
-    const bool taken = inside && (key > prefix || (all_equal && key == prefix));
-    const std::uint32_t mask = warp_ballot(taken), lane = lane_index();
-    if (mask == 0) return;
-    std::uint32_t first = 0;
-    if (lane == 0) first = atomic_add(m.chosen + 3, count_bits(mask));
-    first = warp_from(first, 0);
-    if (taken) ids[first + count_bits(mask & ((1u << lane) - 1u))] = static_cast<std::uint32_t>(i);
-  });
-  if (all_equal) return;
-  // Otherwise the first of them in order of index, after those.
-  std::uint32_t* ties = ids + (static_cast<std::uint32_t>(k) - wanted);
-  std::uint32_t equal = 0;
-  for (int base = 0; base < n && equal < wanted; base += threads) {
-    const int i = base + thread;
-    const bool is_equal = i < n && (kept ? m.row[i] : ordered_bits(in[i])) == prefix;
-    std::uint32_t more = 0;
-    const std::uint32_t at = equal + place_in_block(m.offsets, is_equal, more);
-    if (is_equal && at < wanted) ties[at] = static_cast<std::uint32_t>(i);
-    equal += more;
-  }
+  write_in_order(m, count, prefix, wanted, id_of, out + (row * slices + block_y()) * static_cast<std::size_t>(k));
 }
 
-inline std::size_t topk_shared_bytes(int n) {
-  return 4 * (260 + kTopkWarps + (n <= kTopkRowInShared ? as_size(n) : 0));
-}
+// Selection of the k largest of each row: one kernel, or two for rows that a block cannot hold.
+class TopkRun {
+ public:
+  TopkRun(int rows, int n, int k) : rows_(rows), n_(n), k_(k), slices_(slices_for(n, k)) {
+    if (slices_ > 1) candidates_ = DeviceArray<std::uint32_t>(as_size(rows) * as_size(slices_) * as_size(k));
+  }
+  // Slices of a row that leave no more candidates than a block holds; 0 if there is no such number.
+  static int slices_for(int n, int k) {
+    if (n <= kTopkInShared) return 1;
+    constexpr int kSlice = 4096;  // scores of a slice, unless that leaves too many candidates
+    const int most = kTopkInShared / k, wanted = std::min(most, (n + kSlice - 1) / kSlice);
+    return (n + kTopkInShared - 1) / kTopkInShared <= most ? wanted : 0;
+  }
+  int launches() const { return slices_ > 1 ? 2 : 1; }
+
+  void operator()(Queue queue, const float* scores, std::uint32_t* out) const {
+    const auto select = [&](int slices, const std::uint32_t* from, int listed, std::uint32_t* to) {
+      const int held = from ? listed : (n_ + slices - 1) / slices;
+      launch({as_unsigned(rows_), as_unsigned(slices)}, kTopkThreads,
+             4 * (258 + 2 * kTopkWarps + as_size(held)), queue, topk_kernel, scores, n_, k_, from, listed, to);
+    };
+    if (slices_ == 1) return select(1, nullptr, 0, out);
+    select(slices_, nullptr, 0, candidates_.data());
+    select(1, candidates_.data(), slices_ * k_, out);
+  }
+
+ private:
+  int rows_, n_, k_, slices_;
+  DeviceArray<std::uint32_t> candidates_;
+};
 
 }  // namespace kvcast::kernels

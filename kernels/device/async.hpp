@@ -1,4 +1,4 @@
-// Streams, events, copies and pinned memory for programs that run several streams: CUDA's, or the emulator's.
+// Streams, events, copies, graphs and pinned memory for programs that run several streams: CUDA's, or the emulator's.
 #pragma once
 
 #include <algorithm>
@@ -41,6 +41,31 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
+// Work of one stream, recorded once and launched as a whole.
+class Graph {
+ public:
+  Graph() = default;
+  ~Graph() {
+    if (exec_) cudaGraphExecDestroy(exec_);
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  bool recorded() const { return exec_ != nullptr; }
+  // Records what `work` queues on the stream. It must have run before: kernels are loaded outside of a recording.
+  void record(Stream& stream, const std::function<void()>& work) {
+    cudaGraph_t graph;
+    KVCAST_CUDA(cudaStreamBeginCapture(stream.queue(), cudaStreamCaptureModeThreadLocal));
+    work();
+    KVCAST_CUDA(cudaStreamEndCapture(stream.queue(), &graph));
+    KVCAST_CUDA(cudaGraphInstantiate(&exec_, graph, 0));
+    KVCAST_CUDA(cudaGraphDestroy(graph));
+  }
+  void launch(Queue queue) const { KVCAST_CUDA(cudaGraphLaunch(exec_, queue)); }
+
+ private:
+  cudaGraphExec_t exec_ = nullptr;
+};
+
 // Page-locked host memory that the device can address.
 class PinnedMemory {
  public:
@@ -72,6 +97,22 @@ class Stream {
 
  private:
   mutable emulator::LazyQueue queue_;
+};
+
+class Graph {
+ public:
+  bool recorded() const { return !works_.empty(); }
+  void record(Stream& stream, const std::function<void()>& work) {
+    stream.queue()->record(&works_);
+    work();
+    stream.queue()->record(nullptr);
+  }
+  void launch(Queue queue) const {
+    for (const std::function<void()>& work : works_) queue->push(work);
+  }
+
+ private:
+  std::vector<std::function<void()> > works_;
 };
 
 class PinnedMemory {

@@ -24,8 +24,14 @@ void set_order(Order chosen) {
 
 void LazyQueue::push(std::function<void()> work) {
   const Lock lock(everything());
+  if (recording_) return recording_->push_back(std::move(work));
   work_.push_back(std::move(work));
   if (order() == Order::kSoon) drain(nullptr);
+}
+
+void LazyQueue::record(std::vector<std::function<void()>>* list) {
+  const Lock lock(everything());
+  recording_ = list;
 }
 
 std::shared_ptr<Mark> LazyQueue::mark() {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace kvcast::kernels::emulator {
 
@@ -25,6 +26,8 @@ class LazyQueue {
  public:
   ~LazyQueue() { drain(nullptr); }
   void push(std::function<void()> work);
+  // Pushed work is appended to this list instead of being queued, until the next call with null.
+  void record(std::vector<std::function<void()>>* list);
   std::shared_ptr<Mark> mark();
   // Work pushed later begins when the mark has been reached; at once for no mark.
   void wait(std::shared_ptr<Mark> mark);
@@ -35,6 +38,7 @@ class LazyQueue {
  private:
   void advance();
   std::deque<std::function<void()>> work_;
+  std::vector<std::function<void()>>* recording_ = nullptr;
   bool draining_ = false;
 };
 

@@ -110,6 +110,8 @@ struct Bench {
   std::vector<Mode> modes;
   void (*run)(State&);
   int turns = 1;  // cases of it that a round over the benchmarks takes, where time is short
+  // Chooses the cases that come before the others where time is short; null: none.
+  bool (*urgent)(const Case&) = nullptr;
 };
 
 // Explains why a measured number cannot be true: it exceeds a known peak by more than 2 %. Empty if it does not. Cold

@@ -30,7 +30,7 @@ inline void relax() {
 
 }  // namespace
 
-Pool::Pool(int threads, bool spin) : threads_(threads), spin_(spin) {
+Pool::Pool(int threads) : threads_(threads) {
   for (int i = 1; i < threads; ++i) {
     workers_.emplace_back([this, i] { work(i); });
     pin(workers_.back().native_handle(), i);
@@ -38,53 +38,28 @@ Pool::Pool(int threads, bool spin) : threads_(threads), spin_(spin) {
 }
 
 Pool::~Pool() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-    ++round_;
-  }
-  wake_.notify_all();
+  stop_ = true;
+  ++round_;
   for (std::thread& worker : workers_) worker.join();
 }
 
 void Pool::work(int index) {
   unsigned seen = 0;
   while (true) {
-    if (spin_) {
-      while (round_.load(std::memory_order_acquire) == seen) relax();
-    } else {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return round_.load() != seen; });
-    }
+    while (round_.load(std::memory_order_acquire) == seen) relax();
     seen = round_.load(std::memory_order_acquire);
     if (stop_) return;
     (*task_)(index);
-    if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1 && !spin_) {
-      const std::lock_guard lock(mutex_);
-      done_.notify_one();
-    }
+    left_.fetch_sub(1, std::memory_order_acq_rel);
   }
 }
 
 void Pool::run(const std::function<void(int)>& task) {
   task_ = &task;
   left_.store(threads_ - 1, std::memory_order_relaxed);
-  if (spin_) {
-    round_.fetch_add(1, std::memory_order_release);
-  } else {
-    {
-      const std::lock_guard lock(mutex_);
-      ++round_;
-    }
-    wake_.notify_all();
-  }
+  round_.fetch_add(1, std::memory_order_release);
   task(0);
-  if (spin_) {
-    while (left_.load(std::memory_order_acquire) > 0) relax();
-  } else {
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return left_.load() == 0; });
-  }
+  while (left_.load(std::memory_order_acquire) > 0) relax();
 }
 
 void Pool::split(std::size_t items, const std::function<void(std::size_t, std::size_t)>& task) {

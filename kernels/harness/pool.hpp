@@ -1,11 +1,10 @@
-// Fork and join over a fixed set of pinned threads; the caller is thread 0.
+// Fork and join over a fixed set of pinned threads; the caller is thread 0. Workers poll between forks, which burns
+// cores and takes microseconds.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -13,8 +12,7 @@ namespace kvcast::kernels {
 
 class Pool {
  public:
-  // spin: workers poll between forks (microseconds, burns cores); otherwise they sleep (a wake-up costs more).
-  Pool(int threads, bool spin);
+  explicit Pool(int threads);
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -28,14 +26,11 @@ class Pool {
  private:
   void work(int index);
   int threads_;
-  bool spin_;
   std::vector<std::thread> workers_;
   const std::function<void(int)>* task_ = nullptr;
   std::atomic<unsigned> round_{0};
   std::atomic<int> left_{0};
   std::atomic<bool> stop_{false};
-  std::mutex mutex_;
-  std::condition_variable wake_, done_;
 };
 
 }  // namespace kvcast::kernels

@@ -133,7 +133,11 @@ Visits::Visits(std::vector<Pending> cases, bool spread) : spread_(spread), left_
   for (Group& group : groups_) {
     std::vector<Pending> ordered;
     for (const std::size_t i : spread_order(spread ? group.cases.size() : 0)) ordered.push_back(group.cases[i]);
-    if (spread) group.cases = std::move(ordered);
+    if (!spread) continue;
+    group.cases = std::move(ordered);
+    if (const auto urgent = group.cases.front().bench->urgent) {
+      std::stable_partition(group.cases.begin(), group.cases.end(), [&](const Pending& p) { return urgent(p.axes); });
+    }
   }
 }
 

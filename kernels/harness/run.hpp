@@ -44,9 +44,9 @@ struct Pending {
   Mode mode;
 };
 
-// The order of a session. As listed; or, where time is short, round robin over the benchmarks, each in spread order and
-// with as many cases a round as it has turns: what is left unmeasured is then a thinner grid everywhere, and not
-// everything at the end of the list. Benchmarks stand side by side in `cases`.
+// The order of a session. As listed; or, where time is short, round robin over the benchmarks, each in spread order,
+// urgent cases first, with as many cases a round as it has turns: unmeasured cases then thin out every grid, instead of
+// being all those at the end of the list. The cases of a benchmark are adjacent in `cases`.
 class Visits {
  public:
   Visits(std::vector<Pending> cases, bool spread);

@@ -22,6 +22,7 @@ class ArkVale final : public Scheme {
         scores_(as_size(s.batch) * as_size(units_)),
         ids_(as_size(s.batch * p.chosen)),
         ids_host_(ids_.size() * 4),
+        topk_(s.batch, units_, p.chosen),
         attention_(pages_.attention(state.machine().sm_count), s.dim),
         backup_(s, pages_) {}
 
@@ -38,8 +39,7 @@ class ArkVale final : public Scheme {
            bounds + as_size(p.pages - 1) * as_size(s_.heads()) * 2 * as_size(s_.dim));
     launch({as_unsigned(units_), as_unsigned(s_.batch)}, 256, 64, main.queue(), score_layer, query_.data(), bounds,
            s_.kv_heads, s_.group(), s_.dim, scores_.data());
-    launch({as_unsigned(s_.batch)}, kTopkThreads, topk_shared_bytes(units_), main.queue(), topk_kernel, scores_.data(),
-           units_, p.chosen, ids_.data());
+    topk_(main.queue(), scores_.data(), ids_.data());
     main.copy(ids_host_.host<void>(), ids_.data(), ids_.size() * 4);
     main.synchronize();
     recall(layer);
@@ -83,6 +83,7 @@ class ArkVale final : public Scheme {
   DeviceArray<float> scores_;
   DeviceArray<std::uint32_t> ids_;
   PinnedMemory ids_host_;
+  TopkRun topk_;
   AttentionRun attention_;
   Event recalled_;
   Stream copies_;

@@ -66,7 +66,7 @@ class Ctkvr final : public Scheme {
         from_cpu_host_(back_bytes()),
         attention_(attention_shape(machine.sm_count), s.dim),
         scratch_(as_size(s.heads())),
-        pool_(machine.cores, true) {
+        pool_(machine.cores) {
     run_and_wait([&](Queue queue) {
       launch({1024}, 256, 0, queue, fill_lists, lists_.data(), lists_.size(), p.list, s.context);
     });

@@ -88,8 +88,8 @@ void Dense::after(Queue queue, int layer, const Half* attended) {
   norm(queue);
   blas_.multiply(queue, normed_.data(), weights(up_weights_, layer), gate_up_.data(), {s_.batch, 2 * s_.ffn, s_.hidden},
                  scale(s_.hidden));
-  launch({blocks_for(as_size(s_.batch) * as_size(s_.ffn / 8), 256)}, 256, 0, queue, silu_multiply, gate_up_.data(),
-         active_.data(), s_.batch, s_.ffn);
+  launch({blocks_for(as_size(s_.ffn / 8), 256), as_unsigned(s_.batch)}, 256, 0, queue, silu_multiply, gate_up_.data(),
+         active_.data(), s_.ffn);
   blas_.multiply(queue, active_.data(), weights(down_weights_, layer), branch_.data(), {s_.batch, s_.hidden, s_.ffn},
                  scale(s_.ffn));
 }
@@ -100,7 +100,6 @@ void Dense::head(Stream& stream) {
                  1.0f / std::sqrt(static_cast<float>(s_.hidden)));
   launch({as_unsigned(s_.batch)}, 256, 64, stream.queue(), pick_token, logits_.data(), tokens_.data(), s_.vocab);
   stream.copy(tokens_host_.host<void>(), tokens_.data(), as_size(s_.batch) * 4);
-  stream.synchronize();
 }
 
 }  // namespace kvcast::kernels

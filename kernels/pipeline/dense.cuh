@@ -64,18 +64,17 @@ KVCAST_KERNEL KVCAST_BOUNDS(64) rope_append(HeadShape s, AppendPlace place, cons
 }
 
 // gate_up [rows][2][width] -> out [rows][width]: gate · sigmoid(gate) · up.
-KVCAST_KERNEL KVCAST_BOUNDS(256) silu_multiply(const Half* gate_up, Half* out, int rows, int width) {
-  const std::size_t chunks = static_cast<std::size_t>(width / 8), total = static_cast<std::size_t>(rows) * chunks;
-  for (std::size_t i = std::size_t{block_x()} * block_threads() + thread_x(); i < total;
-       i += std::size_t{grid_x()} * block_threads()) {
-    const std::size_t row = i / chunks, c = i % chunks * 8;
-    const Half* from = gate_up + row * 2 * static_cast<std::size_t>(width) + c;
+KVCAST_KERNEL KVCAST_BOUNDS(256) silu_multiply(const Half* gate_up, Half* out, int width) {
+  const std::size_t row = block_y(), n = static_cast<std::size_t>(width);
+  for (std::size_t c = (std::size_t{block_x()} * block_threads() + thread_x()) * 8; c < n;
+       c += std::size_t{grid_x()} * block_threads() * 8) {
+    const Half* from = gate_up + row * 2 * n + c;
     float g[8], u[8];
     unpack8(load16(from), g);
-    unpack8(load16(from + width), u);
+    unpack8(load16(from + n), u);
     KVCAST_UNROLL
     for (int j = 0; j < 8; ++j) g[j] = g[j] / (1.0f + exp2_fast(g[j] * -1.44269504f)) * u[j];
-    store16(out + row * static_cast<std::size_t>(width) + c,
+    store16(out + row * n + c,
             {{pack2(g[0], g[1]), pack2(g[2], g[3]), pack2(g[4], g[5]), pack2(g[6], g[7])}});
   }
 }

@@ -37,7 +37,7 @@ class Dense {
   void before(Queue queue, int layer, Half* query, const AppendTo& append);
   // Computes the branch that the next layer adds from the attention output [batch][q heads][dim].
   void after(Queue queue, int layer, const Half* attended);
-  // Final norm, head, the tokens on the host; synchronous.
+  // Final norm, head, and the copy of the tokens to the host.
   void head(Stream& stream);
 
  private:

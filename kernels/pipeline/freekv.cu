@@ -25,11 +25,13 @@ struct Selection {
   DeviceArray<float> raw, reduced;
   DeviceArray<std::uint32_t> ids;
   PinnedMemory ids_host;
+  TopkRun topk;
   Selection(const PipelineShape& s, int units, int chosen)
       : raw(as_size(s.batch * s.q_heads) * as_size(units)),
         reduced(as_size(s.heads()) * as_size(units)),
         ids(as_size(s.heads() * chosen)),
-        ids_host(ids.size() * 4) {}
+        ids_host(ids.size() * 4),
+        topk(s.heads(), units, chosen) {}
 };
 
 class FreeKv final : public Scheme {
@@ -119,8 +121,7 @@ class FreeKv final : public Scheme {
     launch_scores<2>(stream.queue(), shape, 1.0f, query(step, layer), bounds(layer), to.raw.data(), nullptr);
     launch({as_unsigned(s_.heads())}, softmax_threads(units_), kSoftmaxShared, stream.queue(), softmax_mean, shape,
            to.raw.data(), to.reduced.data());
-    launch({as_unsigned(s_.heads())}, kTopkThreads, topk_shared_bytes(units_), stream.queue(), topk_kernel,
-           to.reduced.data(), units_, pages_.setting().chosen, to.ids.data());
+    to.topk(stream.queue(), to.reduced.data(), to.ids.data());
     stream.copy(to.ids_host.host<void>(), to.ids.data(), to.ids.size() * 4);
     stream.synchronize();
   }
@@ -180,8 +181,8 @@ class FreeKv final : public Scheme {
         stream.copy(to, pages_.host_page(layer, b, page) + as_size(head) * pages_.head_bytes(), pages_.head_bytes());
       }
     }
-    const PlaceShape shape{end - begin, p.missing,          p.page,   s_.kv_heads, s_.dim, head,
-                           p.sink,      pages_.turn(layer), p.chosen, p.slots()};
+    const PlaceShape shape{end - begin, Divisor(p.missing), Divisor(p.page), Divisor(s_.dim / 8), s_.kv_heads,
+                           head,        p.sink,             pages_.turn(layer), p.chosen,         p.slots()};
     launch({blocks_for(as_size(end - begin) * as_size(p.missing) * pages_.head_bytes() / 16, 256)}, 256, 0,
            stream.queue(), place_pages, shape, staging_[as_size(lane)].data(),
            pages_.keys(layer) + pages_.slot_row(begin, 0), pages_.values(layer) + pages_.slot_row(begin, 0));

@@ -9,22 +9,24 @@ namespace kvcast::kernels {
 // Recalled pages of one KV head: `pages` for each of the sequences, as staged [sequences][pages][K, V][page][dim], go
 // to the slots first + (turn + i) % slots of pools [sequences][pool_pages][page][KV heads][dim].
 struct PlaceShape {
-  int sequences, pages, page, kv_heads, dim, head;
+  int sequences;
+  Divisor pages, page, chunks;  // chunks: of 16 bytes in a row of dim halves
+  int kv_heads, head;
   int first, turn, slots, pool_pages;
 };
 KVCAST_KERNEL KVCAST_BOUNDS(256) place_pages(PlaceShape s, const Half* staged, Half* keys, Half* values) {
-  const int chunks = s.dim / 8, total = s.sequences * s.pages * 2 * s.page * chunks;
-  for (int i = static_cast<int>(block_x() * block_threads() + thread_x()); i < total;
-       i += static_cast<int>(grid_x() * block_threads())) {
-    const int chunk = i % chunks, row = i / chunks % s.page, which = i / (chunks * s.page) % 2;
-    const int p = i / (chunks * s.page * 2) % s.pages, b = i / (chunks * s.page * 2 * s.pages);
-    const std::size_t slot = static_cast<std::size_t>(b * s.pool_pages + s.first + (s.turn + p) % s.slots);
-    const std::size_t to = ((slot * static_cast<std::size_t>(s.page) + static_cast<std::size_t>(row)) *
-                                static_cast<std::size_t>(s.kv_heads) +
+  const std::uint32_t total = static_cast<std::uint32_t>(s.sequences) * s.pages.by * 2 * s.page.by * s.chunks.by;
+  for (std::uint32_t i = block_x() * block_threads() + thread_x(); i < total; i += grid_x() * block_threads()) {
+    const std::uint32_t row = s.chunks.quotient(i), plane = s.page.quotient(row), staged_page = plane / 2,
+                        sequence = s.pages.quotient(staged_page);
+    int slot = s.turn + static_cast<int>(staged_page - sequence * s.pages.by);
+    if (slot >= s.slots) slot -= s.slots;
+    const std::size_t page = sequence * static_cast<std::size_t>(s.pool_pages) + static_cast<std::size_t>(s.first + slot);
+    const std::size_t to = ((page * s.page.by + (row - plane * s.page.by)) * static_cast<std::size_t>(s.kv_heads) +
                             static_cast<std::size_t>(s.head)) *
-                               static_cast<std::size_t>(s.dim) +
-                           static_cast<std::size_t>(chunk) * 8;
-    store16((which == 0 ? keys : values) + to, load16(staged + static_cast<std::size_t>(i) * 8));
+                               s.chunks.by +
+                           (i - row * s.chunks.by);
+    store16((plane % 2 == 0 ? keys : values) + to * 8, load16(staged + std::size_t{i} * 8));
   }
 }
 

@@ -113,6 +113,7 @@ class Chosen : public Scheme {
         raw_(as_size(s.batch * s.q_heads) * as_size(pages)),
         reduced_(as_size(s.heads()) * as_size(pages)),
         ids_(as_size(s.heads() * chosen)),
+        topk_(s.heads(), pages, chosen),
         attention_(attention_of(cache_, attended, true, sm_count), s.dim) {}
 
   AppendTo append_to(int, int layer) override { return cache_.last_row(layer, tokens_); }
@@ -123,8 +124,7 @@ class Chosen : public Scheme {
     Half* bounds = bounds_.data() + bounds_.size() / as_size(s.layers) * as_size(layer);
     widen(main.queue(), row, bounds);
     score(main.queue(), bounds);
-    launch({as_unsigned(s.heads())}, kTopkThreads, topk_shared_bytes(cache_.pages), main.queue(), topk_kernel,
-           reduced_.data(), cache_.pages, chosen_, ids_.data());
+    topk_(main.queue(), reduced_.data(), ids_.data());
     attention_(main.queue(), query_.data(), cache_.layer_keys(layer), cache_.layer_values(layer), ids_.data());
     return attention_.out().data();
   }
@@ -160,6 +160,7 @@ class Chosen : public Scheme {
   DeviceArray<Half> query_, bounds_;
   DeviceArray<float> raw_, reduced_;
   DeviceArray<std::uint32_t> ids_;
+  TopkRun topk_;
   AttentionRun attention_;
 };
 
@@ -177,8 +178,8 @@ class Quest final : public Chosen {
   void score(Queue queue, const Half* bounds) override {
     const ScoreShape s = score_shape();
     launch_scores<2>(queue, s, 1.0f, query_.data(), bounds, raw_.data(), nullptr);
-    launch({blocks_for(reduced_.size(), 256)}, 256, 0, queue, group_most, raw_.data(), reduced_.data(), s.kv_heads,
-           s.group, s.pages);
+    launch({blocks_for(as_size(s.pages), 256), as_unsigned(s.kv_heads)}, 256, 0, queue, group_most, raw_.data(),
+           reduced_.data(), s.group, s.pages);
   }
 };
 
@@ -189,7 +190,8 @@ class Rocket final : public Chosen {
         dims_(dims),
         magnitudes_(as_size(s.heads() * s.dim)),
         signs_(as_size(s.heads() * s.dim)),
-        best_dims_(as_size(s.heads() * dims)) {}
+        best_dims_(as_size(s.heads() * dims)),
+        top_dims_(s.heads(), s.dim, dims) {}
 
  private:
   void widen(Queue queue, const AppendTo& row, Half* bounds) override {
@@ -201,8 +203,7 @@ class Rocket final : public Chosen {
     const ScoreShape s = score_shape();
     launch({as_unsigned(s.kv_heads)}, as_unsigned(s.dim), 0, queue, sum_magnitudes, query_.data(), s.group,
            magnitudes_.data(), signs_.data());
-    launch({as_unsigned(s.kv_heads)}, kTopkThreads, topk_shared_bytes(s.dim), queue, topk_kernel, magnitudes_.data(),
-           s.dim, dims_, best_dims_.data());
+    top_dims_(queue, magnitudes_.data(), best_dims_.data());
     launch({blocks_for(as_size(s.pages), kDimColumns), as_unsigned(s.kv_heads)}, 128, score_dims_shared(dims_), queue,
            score_dims, DimShape{s.pages, s.kv_heads, s.group, s.dim, dims_, 2}, bounds, best_dims_.data(),
            query_.data(), signs_.data(), raw_.data());
@@ -213,7 +214,10 @@ class Rocket final : public Chosen {
   int dims_;
   DeviceArray<float> magnitudes_, signs_;
   DeviceArray<std::uint32_t> best_dims_;
+  TopkRun top_dims_;
 };
+
+Launches launches_of(const State& state) { return state.integer("graph") != 0 ? Launches::kGraph : Launches::kSingle; }
 
 double cache_bytes(const PipelineShape& s, double tokens) {
   return 4.0 * s.layers * s.batch * tokens * s.kv_heads * s.dim;
@@ -226,7 +230,8 @@ void run_full(State& state) {
   if (page < 1) return state.skip("pages have at least one token");
   if (too_large_pipeline(state, s, cache_bytes(s, s.context), 0)) return;
   state_counts(state, {.attended = double{1} * s.context});
-  run_scheme(state, s, [&] { return std::make_unique<Full>(s, page, state.machine().sm_count); });
+  run_scheme(
+      state, s, [&] { return std::make_unique<Full>(s, page, state.machine().sm_count); }, launches_of(state));
 }
 
 void run_quest(State& state) {
@@ -238,9 +243,12 @@ void run_quest(State& state) {
   const int pages = s.context / page, chosen = budget / page;
   if (too_large_pipeline(state, s, cache_bytes(s, s.context + double{1} * pages), 0)) return;
   state_counts(state, {.attended = double{1} * chosen * page, .scored = double{1} * pages});
-  run_scheme(state, s, [&] {
-    return std::make_unique<Quest>(s, s.context, page, pages, chosen, chosen * page, state.machine().sm_count);
-  });
+  run_scheme(
+      state, s,
+      [&] {
+        return std::make_unique<Quest>(s, s.context, page, pages, chosen, chosen * page, state.machine().sm_count);
+      },
+      launches_of(state));
 }
 
 // The split of a budget between the stages, and of the second stage between estimate and attention (RocketKV, arXiv
@@ -269,27 +277,30 @@ void run_rocket(State& state) {
   state_counts(state, {.attended = double{1} * split.attended, .scored = double{1} * pages});
   state.work("page", split.page);
   state.work("dims", split.dims);
-  run_scheme(state, s, [&] {
-    return std::make_unique<Rocket>(s, pages * split.page, split.page, pages, chosen, split.attended,
-                                    state.machine().sm_count, split.dims);
-  });
+  run_scheme(
+      state, s,
+      [&] {
+        return std::make_unique<Rocket>(s, pages * split.page, split.page, pages, chosen, split.attended,
+                                        state.machine().sm_count, split.dims);
+      },
+      launches_of(state));
 }
 
 }  // namespace
 
 Bench pipeline_full(const Machine&) {
-  return pipeline_bench("full", "decode steps with attention over the whole cache", {numbers("page", {32})},
-                        {numbers("context", {100, 256})}, run_full);
+  return pipeline_bench("full", "decode steps with attention over the whole cache",
+                        {numbers("page", {32}), numbers("graph", {0, 1})}, {numbers("context", {100, 256})}, run_full);
 }
 Bench pipeline_quest(const Machine&) {
   return pipeline_bench("quest", "decode steps with Quest's pages, the largest score of a group counting",
-                        {numbers("budget", {2048}), numbers("page", {32})},
+                        {numbers("budget", {2048}), numbers("page", {32}), numbers("graph", {0, 1})},
                         {numbers("budget", {64}), numbers("page", {16})}, run_quest);
 }
 Bench pipeline_rocketkv(const Machine&) {
   return pipeline_bench("rocketkv", "decode steps with RocketKV's second stage over what its first one keeps",
-                        {numbers("budget", {1024})}, {numbers("context", {256, 512}), numbers("budget", {32, 64})},
-                        run_rocket);
+                        {numbers("budget", {1024}), numbers("graph", {0, 1})},
+                        {numbers("context", {256, 512}), numbers("budget", {32, 64})}, run_rocket);
 }
 
 }  // namespace kvcast::kernels

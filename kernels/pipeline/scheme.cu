@@ -16,31 +16,44 @@ std::vector<float> floats_at(const Half* data, std::size_t n) {
 
 class Pipeline {
  public:
-  Pipeline(const PipelineShape& shape, std::unique_ptr<Scheme> scheme)
-      : s_(shape), dense_(shape), scheme_(std::move(scheme)) {}
+  Pipeline(const PipelineShape& shape, std::unique_ptr<Scheme> scheme, Launches launches)
+      : s_(shape), launches_(launches), dense_(shape), scheme_(std::move(scheme)) {}
 
   void call() {
     for (int i = 0; i < s_.steps; ++i, ++step_) {
-      dense_.begin_step(step_);
-      for (int layer = 0; layer < s_.layers; ++layer) {
-        dense_.before(main_.queue(), layer, scheme_->query(step_, layer), scheme_->append_to(step_, layer));
-        dense_.after(main_.queue(), layer, scheme_->attend(main_, step_, layer));
+      if (launches_ == Launches::kSingle || !step_graph_.recorded()) {
+        queue_step();
+      } else {
+        step_graph_.launch(main_.queue());
       }
-      dense_.head(main_);
+      main_.synchronize();
+      if (launches_ == Launches::kGraph && !step_graph_.recorded()) step_graph_.record(main_, [this] { queue_step(); });
     }
   }
   Scheme& scheme() { return *scheme_; }
 
  private:
+  void queue_step() {
+    dense_.begin_step(step_);
+    for (int layer = 0; layer < s_.layers; ++layer) {
+      dense_.before(main_.queue(), layer, scheme_->query(step_, layer), scheme_->append_to(step_, layer));
+      dense_.after(main_.queue(), layer, scheme_->attend(main_, step_, layer));
+    }
+    dense_.head(main_);
+  }
+
   PipelineShape s_;
+  Launches launches_;
   Dense dense_;
   std::unique_ptr<Scheme> scheme_;
+  Graph step_graph_;
   Stream main_;  // destroyed first: nothing is queued when memory is freed
   int step_ = 0;
 };
 
-void check_once(State& state, const PipelineShape& shape, const std::function<std::unique_ptr<Scheme>()>& make) {
-  Pipeline pipeline(shape, make());
+void check_once(State& state, const PipelineShape& shape, const std::function<std::unique_ptr<Scheme>()>& make,
+                Launches launches) {
+  Pipeline pipeline(shape, make(), launches);
   pipeline.call();
   pipeline.call();
   pipeline.scheme().finish();
@@ -49,16 +62,17 @@ void check_once(State& state, const PipelineShape& shape, const std::function<st
 
 }  // namespace
 
-void run_scheme(State& state, const PipelineShape& shape, const std::function<std::unique_ptr<Scheme>()>& make) {
+void run_scheme(State& state, const PipelineShape& shape, const std::function<std::unique_ptr<Scheme>()>& make,
+                Launches launches) {
   if (state.checking()) {
 #ifndef __CUDACC__
     emulator::set_order(emulator::Order::kSoon);
-    check_once(state, shape, make);
+    check_once(state, shape, make, launches);
     emulator::set_order(emulator::Order::kLate);
 #endif
-    return check_once(state, shape, make);
+    return check_once(state, shape, make, launches);
   }
-  Pipeline pipeline(shape, make());
+  Pipeline pipeline(shape, make(), launches);
   measure_device(state, [&](Queue) { pipeline.call(); }, {.waits_for_host = true, .flush = false});
   pipeline.scheme().finish();
 }

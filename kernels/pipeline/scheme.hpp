@@ -24,8 +24,13 @@ class Scheme {
   virtual void check(State& state) = 0;
 };
 
+// How kernels are launched: one by one, or a step as one CUDA graph, for schemes that queue all work on the main stream
+// and never wait for the device.
+enum class Launches { kSingle, kGraph };
+
 // Runs steps of the scheme: checks it, or measures calls of shape.steps steps. UsageError, or a skip, comes before.
-void run_scheme(State& state, const PipelineShape& shape, const std::function<std::unique_ptr<Scheme>()>& make);
+void run_scheme(State& state, const PipelineShape& shape, const std::function<std::unique_ptr<Scheme>()>& make,
+                Launches launches = Launches::kSingle);
 
 // The counts of a step's selection, for each KV head of a sequence; in tokens unless said otherwise. Inputs of the
 // simulator's prediction.

@@ -41,15 +41,15 @@ KVCAST_KERNEL KVCAST_BOUNDS(128) widen_columns(const Half* keys, std::size_t seq
   *low = to_half(fminf(to_float(*low), x));
 }
 
-// raw -> out [heads][units]: the largest of the group.
-KVCAST_KERNEL KVCAST_BOUNDS(256) group_most(const float* raw, float* out, int heads, int group, int units) {
-  const std::size_t n = static_cast<std::size_t>(units), total = static_cast<std::size_t>(heads) * n;
-  for (std::size_t i = std::size_t{block_x()} * block_threads() + thread_x(); i < total;
+// raw -> out [heads][units]: the largest of the group; block_y is the head.
+KVCAST_KERNEL KVCAST_BOUNDS(256) group_most(const float* raw, float* out, int group, int units) {
+  const std::size_t n = static_cast<std::size_t>(units), head = block_y();
+  const float* rows = raw + head * static_cast<std::size_t>(group) * n;
+  for (std::size_t i = std::size_t{block_x()} * block_threads() + thread_x(); i < n;
        i += std::size_t{grid_x()} * block_threads()) {
-    const float* from = raw + i / n * static_cast<std::size_t>(group) * n + i % n;
-    float most = from[0];
-    for (int g = 1; g < group; ++g) most = fmaxf(most, from[static_cast<std::size_t>(g) * n]);
-    out[i] = most;
+    float most = rows[i];
+    for (int g = 1; g < group; ++g) most = fmaxf(most, rows[static_cast<std::size_t>(g) * n + i]);
+    out[head * n + i] = most;
   }
 }
 

@@ -93,6 +93,7 @@ class ShadowKv final : public Scheme {
         numbers_(as_size(s.heads()) * as_size(4 * p.missing + 4 * (p.chosen - p.missing) + kChunk * p.missing)),
         lists_(list(s, p)),
         values_(host_runs(s) * kChunk * kRebuildDim * 2),
+        topk_(s.heads(), competing_, p.chosen),
         attention_(attention_shape(sm_count), s.dim) {
     const DeviceArray<Half> numbers = half_normals(245, std::min<std::size_t>(values_.size() / 2, 32 << 20));
     for (std::size_t at = 0; at < values_.size(); at += numbers.size() * 2) {
@@ -175,8 +176,7 @@ class ShadowKv final : public Scheme {
                      raw_.data(), nullptr);
     launch({as_unsigned(s_.heads())}, softmax_threads(competing_), kSoftmaxShared, queue, softmax_mean, shape,
            raw_.data(), reduced_.data());
-    launch({as_unsigned(s_.heads())}, kTopkThreads, topk_shared_bytes(competing_), queue, topk_kernel, reduced_.data(),
-           competing_, p_.chosen, ids_.data());
+    topk_(queue, reduced_.data(), ids_.data());
   }
   ShadowPlan make_plan() const {
     const std::size_t m = as_size(s_.heads() * p_.missing), h = 2 * as_size(s_.heads() * (p_.chosen - p_.missing));
@@ -196,6 +196,7 @@ class ShadowKv final : public Scheme {
   DeviceArray<float> raw_, reduced_, cosines_, sines_;
   DeviceArray<std::uint32_t> ids_, numbers_, lists_;
   PinnedMemory values_;
+  TopkRun topk_;
   AttentionRun attention_;
   Event planned_, fetched_;
   int last_step_ = 0;

@@ -38,13 +38,18 @@ std::optional<config::Calibration::Residuals> repeated(std::span<const MeasuredO
   return config::Calibration::Residuals{s.n, s.median, s.p90};
 }
 
-// Sets the errors that a stage is allowed: its budget plus the noise of its own rows, which no model can predict.
-void set_budget(config::Calibration& c, const MachineRequest& request, Cases cases) {
-  // of the absolute value of a normal variable, in standard deviations
-  constexpr double kMedianOfNormal = 0.67, kP90OfNormal = 1.64;
+// Quantiles of the absolute value of a normal variable, in standard deviations.
+constexpr double kMedianOfNormal = 0.67, kP90OfNormal = 1.64;
+
+double typical_noise(Cases cases) {
   std::vector<double> noise;
   for (const MeasuredOp& one : cases) noise.push_back(one.noise);
-  const double typical = metrics::summarise_errors(noise).median;
+  return metrics::summarise_errors(noise).median;
+}
+
+// Sets the errors that a stage is allowed: its budget plus the noise of its own rows, which no model can predict.
+void set_budget(config::Calibration& c, const MachineRequest& request, Cases cases) {
+  const double typical = typical_noise(cases);
   c.budget_median = std::hypot(request.budget_median, kMedianOfNormal * typical);
   c.budget_p90 = std::hypot(request.budget_p90, kP90OfNormal * typical);
 }
@@ -239,7 +244,9 @@ std::string libraries_of(Cases cases) {
 
 void mark(const Fitted& one, const std::map<std::string_view, double>& spreads, const std::string& source,
           MachineResult& result) {
-  const double least = one.cases.size() < kFew ? kUncertaintyOfFew : kLeastUncertainty;
+  const auto n = static_cast<double>(one.cases.size());
+  const double least = std::max(one.cases.size() < kFew ? kUncertaintyOfFew : kLeastUncertainty,
+                                kP90OfNormal * typical_noise(one.cases) / std::sqrt(n));
   // For a table that follows its cases, the held-out ones are more informative.
   const double off = std::max(
       {least, residuals(result.hardware, one.cases, false).p90, residuals(result.hardware, one.cases, true).p90});

@@ -54,7 +54,7 @@ struct Form {
   std::vector<Parameter> parameters() const {
     std::vector<Parameter> all = {
         {"floor_gemm", 0.05e-6, 20e-6, 3e-6}, {"gemm_overlap", 1, 12, 4}, {"gemm_row_loss", 0.002, 0.4, 0.05}};
-    for (std::size_t i = 0; i < memory_values(); ++i) all.push_back({"gemm_memory_efficiency", 0.3, 1, 0.8});
+    for (std::size_t i = 0; i < memory_values(); ++i) all.push_back({"gemm_memory_efficiency", 0.1, 1, 0.8});
     for (const double tiles : kTiles) all.push_back({"gemm_compute_efficiency", 0.02, 1, tiles < 1 ? 0.4 : 0.8});
     if (prior == nullptr) return all;
     const auto hold = [&](std::size_t i, const hardware::Number& n) { believe(all[i], n.value, n.uncertainty); };
@@ -112,9 +112,17 @@ Solution solve_for(const Form& form, std::span<const MeasuredPoint* const> point
   return solution;
 }
 
+// Leaves out one matrix after another, except the smallest and the largest ones where there are others: without these
+// no curve over sizes could know its end.
 LeftOut cross_validate(const Form& form, std::span<const MeasuredPoint> points, config::Gpu gpu) {
-  std::set<std::pair<double, double>> matrices;
-  for (const MeasuredPoint& point : points) matrices.emplace(work_of(point).n, work_of(point).k);
+  std::set<std::pair<double, double>> matrices, between;
+  for (const MeasuredPoint& point : points) {
+    const auto& work = work_of(point);
+    matrices.emplace(work.n, work.k);
+    const double bytes = repeated_bytes(point);
+    if (bytes > form.sizes.front() && bytes < form.sizes.back()) between.emplace(work.n, work.k);
+  }
+  if (!between.empty()) matrices = between;
   LeftOut left_out;
   for (const auto& matrix : matrices) {
     std::vector<const MeasuredPoint*> seen, unseen;

@@ -42,6 +42,8 @@ graph::DecodeAttention attention_of(const Row& row) {
   return work;
 }
 
+bool is(const Row& row, const char* axis, const char* value) { return row.word(axis) == value; }
+
 // The op of a kernel's row; Marker for rows of other kinds.
 graph::Work kernel_of(const Row& row) {
   const auto bytes = [&] { return row.of_work("bytes"); };
@@ -52,25 +54,15 @@ graph::Work kernel_of(const Row& row) {
                          row.number("row_bytes") * row.number("run")};
   }
   if (row.bench == "convert") return graph::Kernel{KernelClass::kConvert, bytes() / 2, bytes() / 2, 0, 0};
-  if (row.bench == "page_score") return graph::Kernel{KernelClass::kScore, bytes(), 0, row.of_work("flops"), 0};
+  // Rows with a softmax are of two kernels, and validated.
+  if (row.bench == "page_score" && is(row, "reduce", "group_max"))
+    return graph::Kernel{KernelClass::kScore, bytes(), 0, row.of_work("flops"), 0};
   if (row.bench == "topk") return graph::TopK{row.number("rows"), row.number("n"), row.number("k"), 4};
   if (row.bench == "prefill_attention") return graph::PrefillAttention{row.of_work("flops"), bytes(), 0};
   if (row.bench == "decode_attention") return attention_of(row);
   if (row.bench == "gemm") return graph::Gemm{row.number("m"), row.number("n"), row.number("k"), kHalf};
   return graph::Marker{};
 }
-
-// The softmax over the pages of each query head and the mean over its group: three passes over the scores.
-graph::Op softmax_of(const Row& row) {
-  constexpr double kPasses = 3, kScore = 4;
-  const double pages = row.number("pages") * row.number("kv_heads"), scores = pages * row.number("group");
-  graph::Op op;
-  op.kind = graph::Kind::kScore;
-  op.work = graph::Kernel{KernelClass::kReduce, kPasses * scores * kScore, pages * kScore, kPasses * scores};
-  return op;
-}
-
-bool is(const Row& row, const char* axis, const char* value) { return row.word(axis) == value; }
 
 void add_chain(const Row& row, std::vector<MeasuredOp>& cases) {
   MeasuredOp one = measured(row);
@@ -103,7 +95,8 @@ void add_sync(const Row& row, std::vector<MeasuredOp>& cases) {
 std::string copy_bench(const Row& row, double bytes, bool both) {
   const bool device = is(row, "clock", "device"), issue = is(row, "clock", "issue");
   if (is(row, "memory", "pageable")) {
-    return is(row, "how", "calls") && is(row, "clock", "host") && bytes >= kLargeCopy && !both ? "pageable copies" : "";
+    const bool read = is(row, "direction", "h2d") && is(row, "how", "calls") && is(row, "clock", "host");
+    return read && bytes >= kLargeCopy ? "pageable copies" : "";
   }
   if (both) return device && is(row, "how", "calls") && bytes >= kLargeCopy ? "copies both ways" : "";
   if (is(row, "how", "calls")) {
@@ -210,7 +203,6 @@ std::vector<MeasuredOp> gpu_cases(const Results& results) {
     MeasuredOp one = measured(row);
     one.op.kind = row.bench == "gemm" ? graph::Kind::kGemm : graph::Kind::kAttention;
     one.op.work = std::move(work);
-    if (row.bench == "page_score" && is(row, "reduce", "softmax_mean")) one.then.push_back(softmax_of(row));
     cases.push_back(std::move(one));
   }
   take_off_events(results, cases);

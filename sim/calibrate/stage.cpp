@@ -17,6 +17,7 @@ namespace kvcast::calibrate {
 namespace {
 
 constexpr double kReach = 1000;
+constexpr double kFromZero = 0.1e-6;  // seconds from which the search for a time starts that the machine has as 0
 constexpr std::size_t kOneIn = 4, kFirst = 2;
 
 // The machine with some of its CPU workers: rates fall with the busy ones as they do on all of them.
@@ -46,11 +47,8 @@ double seconds_of(const MeasuredOp& one, const hardware::CostModel& model) {
   using hardware::Resource;
   const config::Hardware& machine = model.hardware();
   switch (one.measure) {
-    case Measure::kAlone: {
-      double seconds = model.cost(one.op).alone;
-      for (const graph::Op& op : one.then) seconds += model.cost(op).alone;
-      return seconds;
-    }
+    case Measure::kAlone:
+      return model.cost(one.op).alone;
     case Measure::kIssue: {
       const hardware::Cost cost = model.cost(one.op);
       return cost.issue ? cost.issue->first + cost.issue->rest : demand_of(cost, {Resource::kHostThread});
@@ -75,10 +73,13 @@ struct Numbers {
   std::vector<Parameter> parameters;
 
   void add(std::string_view key, double& value, double high, double believed, double uncertainty) {
-    const double start = std::log(value), most = std::min(start + std::log(kReach), std::log(high));
+    const double start = std::log(value > 0 ? value : kFromZero);
+    const double most = std::min(start + std::log(kReach), std::log(high));
     values.push_back(&value);
-    parameters.push_back({std::string(key), start - std::log(kReach), most, std::min(start, most), std::log(believed),
-                          belief_width(uncertainty)});
+    // A 0 stands for a number that nobody knows: it is no prior.
+    const double width = believed > 0 ? belief_width(uncertainty) : 0;
+    parameters.push_back({std::string(key), start - std::log(kReach), most, std::min(start, most),
+                          width > 0 ? std::log(believed) : start, width});
   }
   void set(std::span<const double> logarithms) const {
     for (std::size_t i = 0; i < values.size(); ++i) *values[i] = std::exp(logarithms[i]);

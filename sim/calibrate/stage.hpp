@@ -26,7 +26,6 @@ enum class Measure : unsigned char {
 struct MeasuredOp {
   std::string id, bench;  // bench: the group in which it is held out and fitted
   graph::Op op;
-  std::vector<graph::Op> then;  // kernels after it that belong to the same call
   double seconds = 0;
   double spread = 0, noise = 0;  // of its row
   double weight = 1;             // weight in a fit

@@ -57,7 +57,9 @@ struct Gpu {
   Value floor_gemm, floor_score, floor_topk, floor_small;  // seconds
   Value gap_stream, gap_graph;                             // seconds, in a stream and in a CUDA graph
   Value stream_efficiency;                                 // fraction of hbm_bandwidth that streaming kernels reach
+  Value memory_ramp;         // seconds that a large transfer loses while it reaches its rate and while it drains
   Value convert_efficiency;  // fraction of the streaming rate that layout conversions reach
+  Value score_efficiency{1, Origin::kAssumed, 0, ""};  // the same of kernels that score keys or pages
   Value vector_efficiency;   // fraction of vector_flops
   Value l2_capacity;         // bytes
   Value prefill_efficiency;  // fraction of tensor_flops in attention
@@ -93,6 +95,7 @@ struct Link {
   Value peer_bandwidth;        // B/s that a GPU receives from another one while all of them exchange
   Value peer_latency;          // minimum seconds of an exchange between GPUs, in addition to a kernel's
   Value copy_latency;          // seconds from the start of a copy to its first byte
+  Value issue_2d;              // additional seconds of host time of a 2D copy's call
   Value issue_row;             // additional seconds of host time for each row of a 2D copy
   Value issue_batched;         // seconds of host time for each piece of a batched call
   Value engine_row;            // additional seconds of the copy engine for each further row of a 2D copy

@@ -41,6 +41,12 @@ void add_floor(Terms& terms, const config::Gpu& gpu, const char* what, const Val
   terms.wait(what, at_clock(gpu, number(floor)));
 }
 
+// Latency during which the memory is not yet, or no longer, busy: no longer than the transfer itself.
+void add_ramp(Terms& terms, const config::Gpu& gpu, double transfer) {
+  if (gpu.memory_ramp <= 0 || transfer <= 0) return;
+  terms.wait("memory ramp", number(gpu.memory_ramp) * (transfer / (transfer + gpu.memory_ramp)));
+}
+
 // Beyond the shapes that a number was established for it is as uncertain as beyond the end of a curve.
 Number within(const config::Span& span, double x, const Number& number) {
   return span.holds(x) ? number : outside(number, x, x < span.low ? span.low : span.high);
@@ -233,8 +239,8 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& f
   const bool scores = work.cls == graph::KernelClass::kScore;
   add_floor(terms, gpu, scores ? "score floor" : "kernel floor", scores ? gpu.floor_score : gpu.floor_small);
   Number rate = stream_rate(gpu);
-  const bool reduces = scores || work.cls == graph::KernelClass::kReduce;
-  if (reduces) rate.uncertainty = std::hypot(rate.uncertainty, kReductionSpread);
+  if (work.cls == graph::KernelClass::kReduce) rate.uncertainty = std::hypot(rate.uncertainty, kReductionSpread);
+  if (scores) rate = rate * number(gpu.score_efficiency);
   // torch.cat writes what it reads; what writes more is a copy of an expanded tensor.
   const bool by_element = work.cls == graph::KernelClass::kConcatenate;
   const bool repeats = by_element && work.write_bytes > work.read_bytes;
@@ -244,8 +250,11 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& f
   // The gathered side is the read one; outputs are written densely.
   const bool gathers = work.unit_bytes > 0 && !factorises;
   const Number read_rate = gathers ? rate * at(gpu.gather_efficiency, work.unit_bytes) : rate;
-  terms.work("reads", Resource::kHbm, exact(work.read_bytes) / read_rate);
-  terms.work("writes", Resource::kHbm, exact(work.write_bytes) / rate);
+  const Number reads = exact(work.read_bytes) / read_rate, writes = exact(work.write_bytes) / rate;
+  terms.work("reads", Resource::kHbm, reads);
+  terms.work("writes", Resource::kHbm, writes);
+  // Floors of scores and efficiencies of gathers are established on such kernels, their ramp included.
+  if (!gathers && !scores) add_ramp(terms, gpu, reads.value + writes.value);
   if (factorises) return add_factorisation(terms, gpu, work);
   if (by_element) {
     const Value& bytes_a_cycle = repeats ? framework.repeat_bytes : framework.concatenate_bytes;

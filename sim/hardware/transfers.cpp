@@ -49,7 +49,8 @@ Number issue_of_run(const config::Link& link, const Copy& work) {
     case CopyKind::kMemcpyAsync:
       return call;
     case CopyKind::kMemcpy2D:
-      return sum(call, number(link.issue_row) * work.rows);
+      // A single row is a plain copy.
+      return sum(sum(call, number(link.issue_2d) * (work.rows > 1 ? 1 : 0)), number(link.issue_row) * work.rows);
     case CopyKind::kBatched:
       return sum(number(link.issue_batched), call * (1 / work.runs));  // one call serves all
     case CopyKind::kPageable:

@@ -36,7 +36,7 @@ std::vector<Source> committed() {
 // What tells one row of a scheme from another: the axes that are not the model's.
 std::string variant_of(const calibrate::Row& row) {
   std::string text = row.bench;
-  for (const char* name : {"speculation", "correction", "buffers"}) {
+  for (const char* name : {"graph", "speculation", "correction", "buffers"}) {
     const auto at = row.numbers.find(name);
     if (at != row.numbers.end()) text += fmt::format(", {} {}", name, at->second);
   }

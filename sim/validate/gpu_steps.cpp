@@ -1,6 +1,6 @@
 // The program's schemes are the policies of the same name: their parameters follow from its axes, and what the heads
 // did from the counts that it states. Everything else (kernels, launches, copies, threads and their order) is the
-// policies' own lowering. The step has no CUDA graph: kernels are launched one by one by compiled code.
+// policies' own lowering. Kernels are launched one by one by compiled code, or as one CUDA graph a step.
 #include "validate/gpu_steps.hpp"
 
 #include <fmt/format.h>
@@ -135,7 +135,8 @@ GpuStep gpu_step(const Row& row, const config::Hardware& machine) {
   step.run.hardware = machine;
   step.run.workload.prompt_tokens = axis(row, "context"), step.run.workload.decode_tokens = 1;
   step.run.workload.batch = static_cast<int>(axis(row, "batch"));
-  step.run.framework.launch = config::Framework::Launch::kCompiled;
+  const bool graph = row.numbers.contains("graph") && flag(row, "graph");
+  step.run.framework.launch = graph ? config::Framework::Launch::kCudaGraph : config::Framework::Launch::kCompiled;
   step.steps = static_cast<int>(axis(row, "steps"));
   step.lengths = {step.run.workload.prompt_tokens, 0};
   step.policy = policy::make_policy(policy::find_policy(row.bench), config::parse_yaml(scheme->second(row), row.id()),

@@ -9,7 +9,9 @@
 #include "base/error.hpp"
 #include "calibrate/machine.hpp"
 #include "config/find.hpp"
+#include "engine/engine.hpp"
 #include "hardware/cost_model.hpp"
+#include "simulate/timed.hpp"
 
 namespace kvcast::validate {
 namespace {
@@ -82,6 +84,14 @@ std::vector<graph::Work> lse_merge(const Row& row) {
   return {Kernel{KernelClass::kReduce, parts * (dim + 1) * kSingle, rows * dim * kHalf, 3 * parts * dim}};
 }
 
+// Scores of pages, then the softmax over them of each query head and the mean over its group: three passes.
+std::vector<graph::Work> page_softmax(const Row& row) {
+  constexpr double kPasses = 3;
+  const double pages = row.number("pages") * row.number("kv_heads"), scores = pages * row.number("group");
+  return {Kernel{KernelClass::kScore, pages * 2 * row.number("dim") * kHalf, scores * kSingle, row.of_work("flops")},
+          Kernel{KernelClass::kReduce, kPasses * scores * kSingle, pages * kSingle, kPasses * scores}};
+}
+
 // Projections on random directions, a product on tensor cores.
 std::vector<graph::Work> lsh_hash(const Row& row) {
   const double codes = row.number("vectors") * row.number("tables");
@@ -119,6 +129,7 @@ constexpr Known kKnown[] = {{"sparse_attention", sparse_attention, "every policy
                             {"query_similarity", query_similarity, "FreeKV"},
                             {"lse_merge", lse_merge, "MagicPIG, CTkvr, RetrievalAttention"},
                             {"lsh_hash", lsh_hash, "MagicPIG"},
+                            {"page_score", page_softmax, "FreeKV, ShadowKV"},
                             {"centroid_recall", centroid_recall, "CTkvr"},
                             {"key_rebuild", key_rebuild, "ShadowKV"}};
 
@@ -129,13 +140,18 @@ hardware::CostModel model_of(const config::Hardware& machine) {
   return {machine, framework};
 }
 
-Case case_of(const Row& row, const Known& known, const hardware::CostModel& model, double between_events) {
+Case measured(const Row& row, const std::string& quantity, double seconds) {
   Case c;
-  c.id = row.id(), c.group = known.bench;
-  c.quantity = "kernel time", c.unit = "us";
-  c.expected = 1e6 * std::max(0.1 * row.seconds, row.seconds - between_events);
+  c.id = row.id(), c.group = row.bench;
+  c.quantity = quantity, c.unit = "us";
+  c.expected = 1e6 * seconds;
   c.tolerance = kP90Budget / 100;
   c.size = c.expected;
+  return c;
+}
+
+Case case_of(const Row& row, const Known& known, const hardware::CostModel& model, double between_events) {
+  Case c = measured(row, "kernel time", std::max(0.1 * row.seconds, row.seconds - between_events));
   c.rests_on = fmt::format("the class, bytes and operations of the work that {} states", known.used_by);
   double seconds = 0, spread = 0;
   for (const graph::Work& work : known.works(row)) {
@@ -145,6 +161,37 @@ Case case_of(const Row& row, const Known& known, const hardware::CostModel& mode
   }
   c.predicted = 1e6 * seconds;
   c.low = 1e6 * std::max(0.0, seconds - spread), c.high = 1e6 * (seconds + spread);
+  c.verdict = verdict_of(c, false);
+  return c;
+}
+
+void add_op(engine::Block& block, const hardware::Cost& cost, graph::Lane lane) {
+  const double issued = cost.issue ? cost.issue->first * kPicosPerSecond : 0;  // ps before the copy starts
+  block.add_work(static_cast<double>(cost.latency) + issued, cost.pace);
+  for (const hardware::Demand& demand : cost.demands) {
+    block.add_demand(static_cast<std::uint16_t>(demand.resource), demand.amount);
+  }
+  block.add_op(static_cast<std::uint16_t>(lane), static_cast<engine::WorkId>(block.works.size() - 1));
+}
+
+// A copy beside kernels that stream through device memory: the engine shares the memory between them.
+Case copy_beside_stream(const Row& row, const hardware::CostModel& model) {
+  Case c = measured(row, "time of a copy and kernels together", row.seconds);
+  graph::Copy copy;
+  copy.run_bytes = row.number("copied");
+  if (row.word("direction") == "d2h") copy.direction = graph::Direction::kDeviceToHost;
+  const hardware::Cost copied = model.cost(copy, graph::Lane::kCopyA);
+  const hardware::Cost read = model.cost(Kernel{KernelClass::kElementwise, row.number("bytes")}, graph::Lane::kCompute);
+  engine::Block block;
+  add_op(block, copied, graph::Lane::kCopyA);
+  for (int i = 0; i < static_cast<int>(row.number("kernels")); ++i) add_op(block, read, graph::Lane::kCompute);
+  engine::OneBlock source(std::move(block));
+  const double seconds = to_seconds(engine::run(simulate::make_system(model, {}), source, nullptr).makespan);
+  c.predicted = 1e6 * seconds;
+  const double spread = static_cast<double>(std::max(copied.uncertainty, read.uncertainty));
+  c.low = *c.predicted * std::max(0.0, 1 - spread), c.high = *c.predicted * (1 + spread);
+  c.origin = std::max(copied.origin, read.origin);
+  c.rests_on = "the link, the memory's streaming rate, and their fair sharing";
   c.verdict = verdict_of(c, false);
   return c;
 }
@@ -169,14 +216,21 @@ Suite policy_kernels(const PolicyKernelsInput& input) {
   const hardware::CostModel model = model_of(config::read_hardware(config::find_config("hardware", input.profile, {})));
   const double between_events = calibrate::time_between_events(results);
   const auto device = results.texts.find("device");
+  const std::string source =
+      fmt::format("kvcast-kernels on {}", device == results.texts.end() ? "an unnamed device" : device->second);
   for (const Row& row : results.rows) {
+    if (row.bench == "copy_beside_stream") {
+      suite.cases.push_back(copy_beside_stream(row, model));
+      suite.cases.back().source = source;
+      continue;
+    }
+    const bool fitted = row.bench == "page_score" && row.word("reduce") == "group_max";
     const auto known =
         std::find_if(std::begin(kKnown), std::end(kKnown), [&](const Known& one) { return row.bench == one.bench; });
     // Small kernels are only measured back to back.
-    if (known == std::end(kKnown) || (row.mode != "cold" && row.bench != "query_similarity")) continue;
+    if (fitted || known == std::end(kKnown) || (row.mode != "cold" && row.bench != "query_similarity")) continue;
     suite.cases.push_back(case_of(row, *known, model, between_events));
-    suite.cases.back().source =
-        fmt::format("kvcast-kernels on {}", device == results.texts.end() ? "an unnamed device" : device->second);
+    suite.cases.back().source = source;
   }
   if (suite.cases.empty()) throw UserError({input.results, 0, 0}, "no row of a policy's kernel");
   std::vector<double> errors;

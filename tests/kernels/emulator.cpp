@@ -6,6 +6,8 @@
 
 #include "cuda/attention.cuh"
 #include "cuda/convert.cuh"
+#include "cuda/topk.cuh"
+#include "device/async.hpp"
 #include "device/device.hpp"
 #include "device/runtime.hpp"
 
@@ -174,4 +176,45 @@ TEST_CASE("page layouts: every row of both pools has its own place in the other 
   // Page 1, slot 2, head 1 by hand: ((1 · 4 + 2) · 2 + 1) · 8 = 104; V: (((1 · 2 + 1) · 2 + 1) · 4 + 2) · 8 = 240.
   CHECK(nhd_row(s, 1, 2, 1) == 104);
   CHECK(hnd_row(s, 1, 2, 1, 1) == 240);
+}
+
+TEST_CASE("rows are split so that the rounds of blocks over the multiprocessors are full") {
+  const auto splits = [](int tokens, int blocks) { return AttentionRun::splits_for(tokens, blocks, 132); };
+  // Two blocks fit on each of 132: 264 in a round. Eight rows fill one with 33 parts each.
+  CHECK(splits(131072, 8) == 33);
+  // 180 rows fill 180 of 264 places; four parts come to 720 blocks in three rounds, each a quarter as long: 0.75.
+  CHECK(splits(131072, 180) == 4);
+  // 300 rows take two rounds; two parts take three rounds half as long.
+  CHECK(splits(131072, 300) == 2);
+  // Parts keep four steps of 64 tokens.
+  CHECK(splits(256, 8) == 1);
+  CHECK(splits(1000, 8) == 4);
+  CHECK(AttentionRun::splits_for(131072, 8, 132, 4) == 66);
+}
+
+TEST_CASE("rows that one block cannot hold are cut into slices that leave few enough candidates") {
+  CHECK(TopkRun::slices_for(16384, 2048) == 1);
+  CHECK(TopkRun::slices_for(131072, 64) == 32);   // of 4096 scores
+  CHECK(TopkRun::slices_for(131072, 2048) == 8);  // 8 times 2048 candidates are what a block holds
+  CHECK(TopkRun::slices_for(131073, 2048) == 0);
+  CHECK(TopkRun::slices_for(20000, 17000) == 0);
+}
+
+TEST_CASE("a recorded graph runs what was queued, as often as it is launched") {
+  Stream stream;
+  Graph graph;
+  int from = 1, to = 0, runs = 0;
+  const auto work = [&] {
+    stream.copy(&to, &from, sizeof to);
+    stream.queue()->push([&] { ++runs; });
+  };
+  graph.record(stream, work);
+  stream.synchronize();
+  CHECK(to == 0);
+  CHECK(runs == 0);
+  graph.launch(stream.queue());
+  graph.launch(stream.queue());
+  stream.synchronize();
+  CHECK(to == 1);
+  CHECK(runs == 2);
 }

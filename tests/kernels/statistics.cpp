@@ -137,6 +137,14 @@ TEST_CASE("where time is short benchmarks take turns, some of them several a rou
   CHECK(all(Visits({}, true)).empty());
 }
 
+TEST_CASE("urgent cases of a benchmark come before its others where time is short") {
+  VisitCases v;
+  v.benches[0].urgent = [](const Case& c) { return c.front().second == "1" || c.front().second == "3"; };
+  // Spread order 0 4 2 1 3, with 1 and 3 brought forward.
+  CHECK(all(Visits(v.cases, true)) == "a1 a3 b0 d0 a0 a4 d1 a2 ");
+  CHECK(all(Visits(v.cases, false)) == "a0 a1 a2 a3 a4 b0 d0 d1 ");
+}
+
 TEST_CASE("a skipped case takes no turn, and a benchmark can be taken out") {
   const VisitCases v;
   Visits visits(v.cases, true);

@@ -167,7 +167,7 @@ TEST_CASE("shapes outside of what a fit has seen are marked and trusted less") {
   CHECK(beyond.alone == Approx(round_model().cost(op_of(attention_of(400))).alone));
 }
 
-TEST_CASE("rates of copies are trusted less for reductions and scores") {
+TEST_CASE("rates of copies are trusted less for reductions, and for scores by their own efficiency") {
   // 80 GB at 0.8 TB/s, 0.1 s beside microseconds of waits: the rate's tenth, and 0.15 beside it where it is no stream.
   const auto uncertainty = [](graph::KernelClass cls) {
     return round_model().cost(op_of(graph::Kernel{cls, 80e9, 0})).uncertainty;
@@ -226,6 +226,28 @@ TEST_CASE("streaming kernels by class") {
   CHECK(alone({KernelClass::kConvert, 8e6, 8e6, 0, 0}) == us(2 + 40));  // half the stream rate
   // Reads of 500-byte pieces at half the rate, 20 us; dense writes 10 us.
   CHECK(alone({KernelClass::kGather, 8e6, 8e6, 0, 500}) == us(2 + 30));
+}
+
+TEST_CASE("scores stream at their own efficiency") {
+  config::Hardware machine = round_machine();
+  machine.gpu.score_efficiency.value = 0.5;
+  const hardware::CostModel model(machine, {});
+  // 16 MB at half of 0.8 TB/s: 40 us; gap 1, floor 3. Other kernels keep the stream's rate.
+  CHECK(model.cost(op_of(graph::Kernel{graph::KernelClass::kScore, 8e6, 8e6, 0, 0})).alone == us(1 + 3 + 40));
+  CHECK(model.cost(op_of(graph::Kernel{graph::KernelClass::kReduce, 8e6, 8e6, 0, 0})).alone == us(2 + 20));
+}
+
+TEST_CASE("a transfer loses the memory's ramp, or less if it is shorter") {
+  config::Hardware machine = round_machine();
+  machine.gpu.memory_ramp.value = 5e-6;
+  const hardware::CostModel model(machine, {});
+  const auto alone = [&](double bytes) {
+    return model.cost(op_of(graph::Kernel{graph::KernelClass::kElementwise, bytes, 0, 0, 0})).alone;
+  };
+  // 16 MB take 20 us at 0.8 TB/s: 5 · 20 / 25 = 4 us are lost; 4 MB take 5 us, of which half is lost again.
+  CHECK(alone(16e6) == us(2 + 20 + 4));
+  CHECK(alone(4e6) == us(2 + 5 + 2.5));
+  CHECK(alone(0) == us(2));
 }
 
 TEST_CASE("a decomposition waits for its own steps, arithmetic on few SMs for itself") {

@@ -112,6 +112,19 @@ TEST_CASE("2D copies pay for rows in the call and in the engine") {
   CHECK(amount(cost, Resource::kLink) == Approx(163840));  // run_bytes are those of all rows
 }
 
+TEST_CASE("the call of a 2D copy costs more than that of a plain one, which a single row is") {
+  config::Hardware machine = round_machine();
+  machine.link.issue_2d.value = 2e-6;
+  Copy rows = copy_of(CopyKind::kMemcpy2D, 10, 16384);
+  const auto issued = [&] {
+    return amount(hardware::CostModel(machine, {}).cost(op_of(rows, Lane::kCopyA)), Resource::kHostThread);
+  };
+  rows.rows = 64;  // 4 + 2 + 64 · 0.1 us a call
+  CHECK(issued() == us(124));
+  rows.rows = 1;
+  CHECK(issued() == us(41));
+}
+
 TEST_CASE("one batched call issues cheaply") {
   // 4 us for the call and 0.5 us a piece: 54 us for 100, below the engine's 163.84 us.
   const Cost cost = cost_of(copy_of(CopyKind::kBatched, 100, 16384));
