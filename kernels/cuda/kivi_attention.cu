@@ -31,7 +31,7 @@ struct Packed {
 };
 
 constexpr int kStages = 3;
-constexpr int kResident = 4;  // blocks on a multiprocessor
+constexpr int kResident = 4;       // blocks on a multiprocessor
 constexpr int kBlockBytes = 3072;  // codes and scales of a block of keys, then those of the values
 constexpr float kCodeUnits = 0x1.0p24f;
 

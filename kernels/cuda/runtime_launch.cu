@@ -55,9 +55,7 @@ void run_chain(State& state) {
   state.work("launches", kernels);
   if (!state.checking()) {
     return measure_device(state, call,
-                          {.issue_only = clock == "issue",
-                           .flush = false,
-                           .launches = how == "graph" ? 1 : kernels});
+                          {.issue_only = clock == "issue", .flush = false, .launches = how == "graph" ? 1 : kernels});
   }
   for (int i = 0; i < 3; ++i) run_and_wait(call);
   state.require(chain.count() == 3u * static_cast<unsigned>(kernels), "every kernel of the chain ran");

@@ -139,8 +139,8 @@ class TopkRun {
   void operator()(Queue queue, const float* scores, std::uint32_t* out) const {
     const auto select = [&](int slices, const std::uint32_t* from, int listed, std::uint32_t* to) {
       const int held = from ? listed : (n_ + slices - 1) / slices;
-      launch({as_unsigned(rows_), as_unsigned(slices)}, kTopkThreads,
-             4 * (258 + 2 * kTopkWarps + as_size(held)), queue, topk_kernel, scores, n_, k_, from, listed, to);
+      launch({as_unsigned(rows_), as_unsigned(slices)}, kTopkThreads, 4 * (258 + 2 * kTopkWarps + as_size(held)), queue,
+             topk_kernel, scores, n_, k_, from, listed, to);
     };
     if (slices_ == 1) return select(1, nullptr, 0, out);
     select(slices_, nullptr, 0, candidates_.data());

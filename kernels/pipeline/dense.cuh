@@ -74,8 +74,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(256) silu_multiply(const Half* gate_up, Half* out, i
     unpack8(load16(from + n), u);
     KVCAST_UNROLL
     for (int j = 0; j < 8; ++j) g[j] = g[j] / (1.0f + exp2_fast(g[j] * -1.44269504f)) * u[j];
-    store16(out + row * n + c,
-            {{pack2(g[0], g[1]), pack2(g[2], g[3]), pack2(g[4], g[5]), pack2(g[6], g[7])}});
+    store16(out + row * n + c, {{pack2(g[0], g[1]), pack2(g[2], g[3]), pack2(g[4], g[5]), pack2(g[6], g[7])}});
   }
 }
 

@@ -181,8 +181,9 @@ class FreeKv final : public Scheme {
         stream.copy(to, pages_.host_page(layer, b, page) + as_size(head) * pages_.head_bytes(), pages_.head_bytes());
       }
     }
-    const PlaceShape shape{end - begin, Divisor(p.missing), Divisor(p.page), Divisor(s_.dim / 8), s_.kv_heads,
-                           head,        p.sink,             pages_.turn(layer), p.chosen,         p.slots()};
+    const PlaceShape shape{
+        end - begin,        Divisor(p.missing), Divisor(p.page), Divisor(s_.dim / 8), s_.kv_heads, head, p.sink,
+        pages_.turn(layer), p.chosen,           p.slots()};
     launch({blocks_for(as_size(end - begin) * as_size(p.missing) * pages_.head_bytes() / 16, 256)}, 256, 0,
            stream.queue(), place_pages, shape, staging_[as_size(lane)].data(),
            pages_.keys(layer) + pages_.slot_row(begin, 0), pages_.values(layer) + pages_.slot_row(begin, 0));

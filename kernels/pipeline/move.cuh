@@ -21,7 +21,8 @@ KVCAST_KERNEL KVCAST_BOUNDS(256) place_pages(PlaceShape s, const Half* staged, H
                         sequence = s.pages.quotient(staged_page);
     int slot = s.turn + static_cast<int>(staged_page - sequence * s.pages.by);
     if (slot >= s.slots) slot -= s.slots;
-    const std::size_t page = sequence * static_cast<std::size_t>(s.pool_pages) + static_cast<std::size_t>(s.first + slot);
+    const std::size_t page =
+        sequence * static_cast<std::size_t>(s.pool_pages) + static_cast<std::size_t>(s.first + slot);
     const std::size_t to = ((page * s.page.by + (row - plane * s.page.by)) * static_cast<std::size_t>(s.kv_heads) +
                             static_cast<std::size_t>(s.head)) *
                                s.chunks.by +

@@ -203,10 +203,10 @@ class Why final : public Question {
                              : per_token_              ? "a generated token"
                                                        : "a decode step";
     const bool equal = std::abs(difference) <= kEqual * std::max(of, against);
-    const std::string verdict = equal             ? "No significant difference"
+    const std::string verdict = equal                     ? "No significant difference"
                                 : !c.beyond_uncertainty() ? "The two are within uncertainty of each other"
-                                : difference < 0  ? fmt::format("{} is {} as fast", of_.label, times_text(c))
-                                                  : fmt::format("{} is slower: {} as fast", of_.label, times_text(c));
+                                : difference < 0          ? fmt::format("{} is {} as fast", of_.label, times_text(c))
+                                                 : fmt::format("{} is slower: {} as fast", of_.label, times_text(c));
     out.text = fmt::format("{}: {} takes {} with {} and {} with {}{}.", verdict, what, time_text(of), of_.label,
                            time_text(against), against_.label, equal ? "" : largest_parts(parts));
     out.details.push_back(fmt::format("{} is bound by {}, {} by {}.", of_.label, result::bottleneck(time_of(a)),

@@ -90,8 +90,7 @@ Descriptor finished(Descriptor d) {
   }
   if (d.recall_page) add_page_cache(d);
   if (d.name == "full") return d;  // it compresses no layer
-  d.parameters.push_back(
-      whole("first_dense_layers", 0, "layers", "first layers that are left uncompressed", 0, 1000));
+  d.parameters.push_back(whole("first_dense_layers", 0, "layers", "first layers that are left uncompressed", 0, 1000));
   d.uncompressed_layers.emplace_back("first_dense_layers");
   d.make = [inner = std::move(d.make)](const ParameterValues& values, const Lengths& lengths) {
     return dense_first(static_cast<int>(values.integer("first_dense_layers")), inner(values, lengths));

@@ -6,11 +6,10 @@
 // best columns, including the first 30; their sums by distance the `slash` best diagonals, including the nearest 100. A
 // block of 64 queries from position a computes, for each diagonal at distance o, the 64 keys from a − o on, and the
 // columns. If these keys begin in a stretch that is already computed, or right after it, and end beyond it, the stretch
-// grows by a whole 64 keys, as in the released kernel. `pattern: a_shape`: the first `vertical` keys and the last `slash`
-// before each query, without an index.
-// Decoding is that of `then`: the cache is complete.
-// Cost per query head: index 2·64·S·d flops, S·d·b read, two rankings of S; attention 4·d flops for each remaining
-// pair, as counted by the replay.
+// grows by a whole 64 keys, as in the released kernel. `pattern: a_shape`: the first `vertical` keys and the last
+// `slash` before each query, without an index. Decoding is that of `then`: the cache is complete. Cost per query head:
+// index 2·64·S·d flops, S·d·b read, two rankings of S; attention 4·d flops for each remaining pair, as counted by the
+// replay.
 #include <algorithm>
 #include <numeric>
 

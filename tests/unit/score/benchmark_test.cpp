@@ -146,7 +146,8 @@ TEST_CASE("what a replay does not show is refused in the policy's words") {
     return error_of([&] { scores.score(request); });
   };
   CHECK_THAT(why("kivi"), Contains("does not show rounding"));
-  CHECK_THAT(why("{name: minference, then: {name: snapkv, budget: 512}}"), Contains("without the effect of sparse attention"));
+  CHECK_THAT(why("{name: minference, then: {name: snapkv, budget: 512}}"),
+             Contains("without the effect of sparse attention"));
   CHECK_THAT(why("{name: h2o, budget: 512}", 131072), Contains("up to 65536 tokens, not 130944"));
   const std::string unknown = error_of([&] { scores.request(request_of("{name: snapkv}", "rule")); });
   CHECK_THAT(unknown, Contains("unknown benchmark \"rule\"") && Contains("ruler, longbench, niah, scbench"));
