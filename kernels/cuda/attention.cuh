@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "device/device.hpp"
+#include "device/divisor.hpp"
 #include "device/runtime.hpp"
 
 namespace kvcast::kernels {
@@ -19,7 +20,7 @@ struct AttentionShape {
   int heads_per_group;  // query heads of a group, 1 to 16
   int groups_per_kv;    // groups that read the same KV head: 1, or all its query heads if each selects for itself
   int tokens;           // tokens that each group attends to
-  int page;             // tokens per page, a power of two
+  int page;             // tokens per page
   int pages_per_list;
   int lists;  // 1: the groups of a sequence share one list; groups: each has its own
   int splits;
@@ -59,6 +60,7 @@ struct AttentionWarp {
   static constexpr int kNBlocks = kDim / 8;
 
   const AttentionShape& s;
+  Divisor page;  // s.page
   const Half* keys;
   const Half* values;
   const std::uint32_t* list;
@@ -88,9 +90,9 @@ struct AttentionWarp {
     const int lane = static_cast<int>(lane_index());
     const int token = first + (tile * kAttentionWarps + static_cast<int>(warp_index())) * kAttentionTile + lane % 16;
     const bool inside = token < last;
-    const std::uint32_t within = static_cast<std::uint32_t>(s.page) - 1, shift = count_bits(within);
-    const std::uint32_t page = inside ? first_page + list[token >> shift] : 0;
-    const std::uint32_t row = (page << shift) + (static_cast<std::uint32_t>(token) & within);
+    const std::uint32_t listed = page.quotient(static_cast<std::uint32_t>(token));
+    const std::uint32_t number = inside ? first_page + list[listed] : 0;
+    const std::uint32_t row = number * page.by + (static_cast<std::uint32_t>(token) - listed * page.by);
     unsigned char* to = buffer + stage * 2 * kTileBytes;
     KVCAST_UNROLL
     for (int i = 0; i < kAttentionTile * kChunks / 32; ++i) {
@@ -235,7 +237,7 @@ KVCAST_DEVICE void leave_sums(const AttentionWarp<kDim>& w, const WarpSums& sums
 // With one split there is nothing to join: out [rows][dim] instead of partial.
 template <int kDim>
 KVCAST_KERNEL KVCAST_BOUNDS(128)
-    attention_kernel(AttentionShape s, const Half* query, const Half* keys, const Half* values,
+    attention_kernel(AttentionShape s, Divisor page, const Half* query, const Half* keys, const Half* values,
                      const std::uint32_t* lists, float* partial, float* lse, Half* out_rows) {
   const int split = static_cast<int>(block_x()), group = static_cast<int>(block_y()),
             sequence = static_cast<int>(block_z());
@@ -243,6 +245,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
   unsigned char* shared = shared_memory();
   using Warp = AttentionWarp<kDim>;
   Warp w{s,
+         page,
          keys,
          values,
          lists + list_at(s, sequence, group),
@@ -334,8 +337,8 @@ class AttentionRun {
     const Grid grid{static_cast<unsigned>(s_.splits), static_cast<unsigned>(s_.groups),
                     static_cast<unsigned>(s_.sequences)};
     const auto kernel = dim_ == 128 ? attention_kernel<128> : attention_kernel<64>;
-    launch(grid, kAttentionWarps * 32, shared_bytes(dim_), queue, kernel, s_, query, keys, values, lists,
-           partial_.data(), s_.splits == 1 ? out_lse_.data() : lse_.data(), out_.data());
+    launch(grid, kAttentionWarps * 32, shared_bytes(dim_), queue, kernel, s_, Divisor(s_.page), query, keys, values,
+           lists, partial_.data(), s_.splits == 1 ? out_lse_.data() : lse_.data(), out_.data());
     if (s_.splits == 1) return;
     launch({static_cast<unsigned>(rows_)}, static_cast<unsigned>(dim_), 0, queue, merge_kernel, s_.splits, rows_,
            partial_.data(), lse_.data(), out_.data(), out_lse_.data());

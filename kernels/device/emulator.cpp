@@ -31,6 +31,7 @@ struct Thread {
   unsigned index = 0;
   Wait wait = Wait::kNone;
   unsigned collectives = 0;
+  std::uint32_t live = 0;  // lanes that took part in the last one
   std::deque<std::vector<Copy>> groups;
   std::vector<Copy> open;
   std::exception_ptr error;
@@ -38,7 +39,6 @@ struct Thread {
 
 struct Warp {
   std::uint32_t words[2][kLanes][kWords];  // two in turn: a fast lane may begin the next while others still read
-  std::uint32_t live = 0;
 };
 
 class Block {
@@ -111,9 +111,11 @@ bool Block::release() {
     const auto to = threads_.begin() + static_cast<std::ptrdiff_t>(std::min(last, threads_.size()));
     const bool all = std::all_of(from, to, [&](const Thread& t) { return t.wait == kind || t.wait == Wait::kDone; });
     if (!all) return;
+    std::uint32_t live = 0;
+    for (auto t = from; kind == Wait::kWarp && t != to; ++t) live |= t->wait == kind ? 1u << (t - from) : 0;
     for (auto t = from; t != to; ++t) {
       if (t->wait != kind) continue;
-      t->wait = Wait::kNone;
+      t->wait = Wait::kNone, t->live = live;
       opened = true;
     }
   };
@@ -185,15 +187,7 @@ Exchange exchange(const std::uint32_t* words, int count) {
   return {slots};
 }
 
-std::uint32_t live_lanes() {
-  Block& block = *current();
-  const std::size_t first = block.now_->index / kLanes * kLanes;
-  std::uint32_t live = 0;
-  for (std::size_t l = 0; l < kLanes && first + l < block.threads_.size(); ++l) {
-    if (block.threads_[first + l].wait != Wait::kDone) live |= 1u << l;
-  }
-  return live;
-}
+std::uint32_t live_lanes() { return current()->now_->live; }
 
 void copy_async(void* to, const void* from, bool valid) {
   require_aligned(to, 16);

@@ -57,6 +57,12 @@ TEST_CASE("threads that wait at different barriers are reported, and exceptions 
   CHECK_THROWS_WITH(on_block(32, [] { load16(shared_memory() + 8); }), Catch::Contains("not aligned"));
 }
 
+TEST_CASE("a ballot has all lanes that took part, though some end before others look at it") {
+  std::vector<std::uint32_t> got(32);
+  on_block(32, [&] { got[thread_x()] = warp_ballot(thread_x() != 3); });
+  for (const std::uint32_t mask : got) CHECK(mask == 0xFFFFFFF7u);
+}
+
 TEST_CASE("an asynchronous copy arrives with its wait, and not before") {
   alignas(16) const float from[8] = {1, 2, 3, 4, 5, 6, 7, 8};
   std::vector<float> got;
