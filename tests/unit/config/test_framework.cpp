@@ -52,6 +52,9 @@ TEST_CASE("a name with a version means the file that stands for it", "[framework
   CHECK(file_of("vllm-0.8.0") == "vllm-0.8");
   CHECK(file_of("vllm-0.10") == "vllm-0.8");  // ten is more than eight
   CHECK(file_of("vllm-0.26.0") == "vllm");
+  CHECK(file_of("vllm-0.2.3-eager") == "vllm-0.5-eager");
+  CHECK(file_of("vllm-0.7-eager") == "vllm-0.6-eager");
+  CHECK(file_of("vllm-0.26-eager") == "vllm-eager");
   CHECK(file_of("sglang-0.4") == "sglang");
   CHECK(file_of("transformers-4.46.2-flash") == "transformers-4.46-flash");
   CHECK(file_of("transformers-4.51-sdpa") == "transformers-4.48-sdpa");

@@ -90,6 +90,31 @@ TEST_CASE("steps of one source count together, and known ones ask for a least ha
   CHECK_THAT(intervals_text({w}), Catch::Contains("fused: {value: 0.100, origin: assumed"));
 }
 
+TEST_CASE("GPUs without a fit leave out what kernels of other programs ask for, at the least") {
+  Suite suite;
+  const double in_use = config::left_out().kernels;
+  // Points of the fit itself say nothing; of four others, each off by a half, costs explain 0.1.
+  for (int i = 0; i < 9; ++i) suite.cases.push_back(case_of(kFittedCards, "a, b", 1, in_use));
+  for (const char* source : {"c", "d", "e", "f"}) suite.cases.push_back(case_of(kOtherKernels, source, 1.5, in_use));
+  const std::vector<Widening> all = widenings(suite);
+  CHECK(all[0].key == "kernels");
+  CHECK(all[0].n == 4);
+  CHECK(all[0].half_width == Approx(std::log1p(std::sqrt(0.25 - 0.01))));
+  for (const std::size_t derived : {1u, 2u}) {
+    CHECK(all[derived].learnt == 0);
+    CHECK(all[derived].half_width == all[0].half_width);
+  }
+  CHECK(all[3].half_width < all[0].half_width);  // engines have their own
+}
+
+TEST_CASE("claims of a file that gathers others count by the source that each names") {
+  Suite suite;
+  const double in_use = config::left_out().eager;
+  for (const char* source : {"others, a issue 1, table", "others, a issue 1, figure", "others, b issue 2", "c, page 1"})
+    suite.cases.push_back(case_of(kEagerFrameworks, source, 1.02, in_use));
+  CHECK(widenings(suite).at(4).sources == 3);
+}
+
 TEST_CASE("the headline counts each time once, and none that somebody knew") {
   Suite suite;
   const auto add = [&](double factor, bool knowing, bool repeated, Origin origin) {
