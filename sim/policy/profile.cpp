@@ -162,9 +162,10 @@ std::shared_ptr<const Profile> load_profile(const ParameterValues& values, const
   const std::string& name = values.text("profile");
   const SourceLocation where = values.where("profile");
   if (!values.profile() && name == "none") {
-    throw UserError(where, fmt::format("this policy needs a profile of the model with {}: name one under configs/profiles as "
-                                       "`profile: NAME`; `kvcast profile` makes one from a trace",
-                                       fmt::join(kinds, " and ")));
+    throw UserError(where,
+                    fmt::format("this policy needs a profile of the model with {}: name one under configs/profiles as "
+                                "`profile: NAME`; `kvcast profile` makes one from a trace",
+                                fmt::join(kinds, " and ")));
   }
   const auto profile =
       values.profile() ? values.profile()
