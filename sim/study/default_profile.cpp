@@ -17,6 +17,7 @@ bool names_profile(const config::Node& parameters) {
     if (value.kind() == config::Node::Kind::kMap) return names_profile(value);
     if (value.kind() != config::Node::Kind::kScalar) return false;
     if (key == "profile") return value.text() != "none";
+    if (key == "selections") return false;  // a record is no policy
     const auto path = config::find_config_if_any("policies", value.text(), value.where());
     return path && names_profile(config::load_yaml(*path));
   });

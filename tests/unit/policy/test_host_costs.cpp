@@ -113,9 +113,9 @@ TEST_CASE("an index that waits on the host goes there, and is on the GPU after t
     const auto held = staged->memory({&model, 2, tokens, kLengths, 0});
     const auto all = on_gpu->memory({&model, 2, tokens, kLengths, 0});
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const bool index = all[i].owner == "low-rank keys" || all[i].owner == "landmarks";
+      const bool staged_item = all[i].owner == "low-rank keys" || all[i].owner == "landmarks";
       CHECK(all[i].bytes > 0);
-      CHECK(held[i].bytes == (index && tokens == 400 ? 0 : all[i].bytes));
+      CHECK(held[i].bytes == (staged_item && tokens == 400 ? 0 : all[i].bytes));
     }
   }
 }

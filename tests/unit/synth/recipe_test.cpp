@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
-#include "support.hpp"
+#include "unit/trace/support.hpp"
 
 using namespace kvcast;
 using namespace kvcast::trace;

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "base/error.hpp"
-#include "support.hpp"
+#include "unit/trace/support.hpp"
 #include "synth/recipe.hpp"
 #include "synth/synthetic.hpp"
 #include "trace/inspect.hpp"
