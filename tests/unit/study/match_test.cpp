@@ -140,7 +140,7 @@ TEST_CASE("a cost that no budget has is refused with those in reach, and the oth
   REQUIRE(results.size() == 3);
   CHECK(results[0].status == Status::kFailed);
   CHECK_THAT(results[0].error, Catch::Contains("run.yaml:7:26: match: tokens_attended 5000 cannot be reached"));
-  CHECK_THAT(results[0].error, Catch::Contains("to 1026.5 with its largest"));
+  CHECK_THAT(results[0].error, Catch::Contains("and 1026.5 with its largest"));
   CHECK(results[1].status == Status::kOk);
   CHECK(results[2].status == Status::kFailed);  // h2o sums the weights of all prompt queries
   CHECK_THAT(results[2].error, Catch::Contains("run.yaml:6:16") && Catch::Contains("h2o"));
