@@ -82,10 +82,10 @@ TEST_CASE("a copy and streaming kernels share the memory, and the longer of both
   const config::Hardware machine = config::read_hardware(KVCAST_SOURCE_DIR "/configs/hardware/h100-sxm.yaml");
   const double mib256 = 1 << 28, gib = 1 << 30, hbm = machine.gpu.hbm_bandwidth, link = machine.link.d2h_bandwidth;
   // A GiB is read in less than half a millisecond; the copy needs 5 ms, whatever the kernel does beside it.
-  const Suite copy = judged({beside("d2h", 1 << 28, 1)});
+  const Suite copy = judged(json::array({beside("d2h", 1 << 28, 1)}));
   CHECK(*copy.cases[0].predicted == Approx(1e6 * mib256 / link).epsilon(0.01));
   // 64 GiB take 20 ms and more: the memory also serves the copy's bytes meanwhile.
-  const Suite kernels = judged({beside("d2h", 1 << 28, 64)});
+  const Suite kernels = judged(json::array({beside("d2h", 1 << 28, 64)}));
   const double streams = 64 * gib / (hbm * machine.gpu.stream_efficiency), both = streams + mib256 / hbm;
   CHECK(*kernels.cases[0].predicted == Approx(1e6 * both).epsilon(0.01));
 }
