@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a clean clone to a report: installs what is missing, builds kvcast, makes a trace, sweeps, reports.
+# From a clean clone to a report: installs what is missing, builds kvcast, sweeps, reports.
 #   ./quickstart.sh                 all of it; a second run rebuilds nothing and goes on from the store
 #   ./quickstart.sh --install-only [PACKAGE]...  stops after the packages, these among them
 set -euo pipefail
@@ -47,12 +47,7 @@ say "Building kvcast (release) in $BUILD/"
 cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVCAST_TESTS=OFF >/dev/null
 cmake --build "$BUILD" --target kvcast
 
-say "Making a synthetic trace: 16K tokens, a needle in a haystack"
 mkdir -p "$OUT"
-TRACE=$OUT/needle-16k.safetensors
-[ -f "$TRACE" ] || "$BUILD/kvcast" trace synth needle -o "$TRACE" --set prompt_tokens=16384
-"$BUILD/kvcast" trace info "$TRACE"
-
 say "Sweeping configs/sweeps/quickstart.yaml"
 "$BUILD/kvcast" sweep configs/sweeps/quickstart.yaml -o "$OUT"
 
