@@ -1,4 +1,4 @@
-// The reading stream of hbm_stream.cu, which others run beside copies.
+// The reading stream of hbm_stream.cu, which other benchmarks run concurrently with copies.
 #pragma once
 
 #include "cuda/case.hpp"

@@ -24,7 +24,7 @@ class Scheme {
   virtual void check(State& state) = 0;
 };
 
-// How kernels are launched: one by one, or a step as one CUDA graph, for schemes that queue all work on the main stream
+// Launch mode of kernels: one by one, or a step as one CUDA graph, for schemes that queue all work on the main stream
 // and never wait for the device.
 enum class Launches { kSingle, kGraph };
 

@@ -76,7 +76,7 @@ struct Numbers {
     const double start = std::log(value > 0 ? value : kFromZero);
     const double most = std::min(start + std::log(kReach), std::log(high));
     values.push_back(&value);
-    // A 0 stands for a number that nobody knows: it is no prior.
+    // A 0 means that the number is unknown, so it is no prior.
     const double width = believed > 0 ? belief_width(uncertainty) : 0;
     parameters.push_back({std::string(key), start - std::log(kReach), most, std::min(start, most),
                           width > 0 ? std::log(believed) : start, width});

@@ -10,7 +10,7 @@ namespace kvcast::policy {
 
 // All policies in the order of presentation.
 const std::vector<Descriptor>& all_policies();
-// The policy that replays the selections of a file; not among all_policies(), because it stands for no method.
+// The policy that replays the selections of a file; not among all_policies(), because it is no method.
 const Descriptor& replayed_policy();
 // Finds either by name. Throws UserError with all names for an unknown name.
 const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at = {});

@@ -26,8 +26,9 @@ double causal_pairs(std::int64_t tokens) { return static_cast<double>(tokens) * 
 
 namespace {
 
-// Of `there` queries one in each of `rows` equal parts, elsewhere in each: what repeats, such as the ends of tiles, is
-// met as often as it occurs.
+// Returns the query that is looked at in the part-th of `rows` equal parts of `there` queries. Its place within the
+// part differs from part to part, so that periodic positions, such as the ends of tiles, are sampled as often as they
+// occur.
 std::int64_t looked_at(std::int64_t part, std::int64_t rows, std::int64_t there) {
   constexpr double kGolden = 0.6180339887498949;
   const std::int64_t first = part * there / rows, next = (part + 1) * there / rows;

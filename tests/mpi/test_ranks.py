@@ -23,7 +23,7 @@ SWEEP = '''name: ranks
 model: llama-3.2-1b
 score: none
 workload: {decode_tokens: 16}
-trace: {recipe: needle, layers: 1, steps: 4}
+trace: {recipe: needle, layers: 1, steps: 4, window: 32}  # too few queries for h2o
 framework: {warmup_steps: 3, measured_steps: 3, sampled_contexts: 2}
 sweep:
   workload.prompt_tokens: [300, 600, 3000]

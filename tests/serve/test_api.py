@@ -95,7 +95,7 @@ class ApiCase(unittest.TestCase):
             self.assertIn(said, json.loads(body)['error'])
 
     def test_a_failure_within_a_sweep_is_a_result(self):
-        lines = self.server.lines('/api/sweep', BASE + 'sweep:\n  policy: [full, {name: h2o, budget: 512}]\n')
+        lines = self.server.lines('/api/sweep', BASE.replace('steps: 4', 'steps: 4, window: 32') + 'sweep:\n  policy: [full, {name: h2o, budget: 512}]\n')
         results = {line['index']: line['result'] for line in lines if 'result' in line}
         self.assertEqual(results[0]['status'], 'ok')
         self.assertEqual(results[1]['status'], 'failed')

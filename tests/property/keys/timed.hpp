@@ -51,8 +51,6 @@ inline std::vector<std::string> experiments() {
       with_policy("full") + "deployment: {weights: nvfp4}\n",
       with_policy("{name: magicpig}"),
       with_policy("{name: retrieval_attention, index: ivf, budget: 128, sink: 16, recent: 32}"),
-      // The wire and not the engine's least time sets the pace of its pages: both directions at once fill the link.
-      with_policy("{name: freekv, budget: 384, sink: 64, recent: 64, page: 64}"),
   };
 }
 

@@ -4,11 +4,11 @@
 #include <set>
 
 #include "base/error.hpp"
-#include "unit/trace/support.hpp"
 #include "synth/recipe.hpp"
 #include "synth/synthetic.hpp"
 #include "trace/inspect.hpp"
 #include "trace/trace_file.hpp"
+#include "unit/trace/support.hpp"
 
 using namespace kvcast;
 using namespace kvcast::trace;
