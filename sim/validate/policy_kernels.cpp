@@ -178,7 +178,7 @@ void add_op(engine::Block& block, const hardware::Cost& cost, graph::Lane lane) 
 Case copy_beside_stream(const Row& row, const hardware::CostModel& model) {
   Case c = measured(row, "time of a copy and kernels together", row.seconds);
   graph::Copy copy;
-  copy.run_bytes = row.number("copied");
+  copy.runs = 1, copy.run_bytes = row.number("copied");
   if (row.word("direction") == "d2h") copy.direction = graph::Direction::kDeviceToHost;
   const hardware::Cost copied = model.cost(copy, graph::Lane::kCopyA);
   const hardware::Cost read = model.cost(Kernel{KernelClass::kElementwise, row.number("bytes")}, graph::Lane::kCompute);
