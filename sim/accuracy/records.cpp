@@ -38,7 +38,7 @@ evidence::Record record_of(const Cell& cell, const Catalogue& catalogue) {
   return r;
 }
 
-// The row itself, in its table or in another one of the paper, and what stands beside it.
+// Returns whether `r` is in the table of `own`, or repeats its score in another table of the paper.
 bool is_of_table(const evidence::Record& r, const evidence::Record& own) {
   if (r.paper != own.paper || r.model != own.model) return false;
   return r.table == own.table || (r.benchmark == own.benchmark && r.task == own.task && r.method == own.method &&
@@ -75,7 +75,7 @@ void estimate(Plan& plan, const evidence::Predictor& predictor, const Catalogue&
     const evidence::Prediction p =
         predictor.predict(own, [&own](const evidence::Record& r) { return is_of_table(r, own); });
     cell.simulated = cell.predicted;
-    // What is not known of the full score of cut prompts widens these intervals, too.
+    // The uncertainty of the full score of truncated prompts widens these intervals, too.
     cell.predicted = p.points, cell.low = p.low * cell.full_low;
     cell.high = std::min(100.0, p.high * cell.full_high);
   }

@@ -1,4 +1,4 @@
-// Published rows beside their simulation, as evidence, and predictions of such rows from the evidence of others.
+// Published rows with their simulated scores as evidence, and predictions of rows from the evidence of other rows.
 #pragma once
 
 #include <vector>
@@ -12,12 +12,12 @@ namespace kvcast::accuracy {
 // blocks make a benchmark of their own ("longbench block"), as what a method loses then is another thing.
 std::vector<evidence::Record> records_of(const Plan& plan, const Catalogue& catalogue);
 
-// Puts a lookup in the evidence beside the cells and averages of a simulated plan. Evidence of a cell's own table is
-// not seen, nor the same score in another one.
+// Adds to each cell and average of a simulated plan the score that a lookup in the evidence gives. The lookup ignores
+// the cell's own table, and the same score in another table.
 void add_lookups(Plan& plan, const std::vector<evidence::Record>& records, const Catalogue& catalogue,
                  const Link& link);
 
-// Predicts them from the same evidence and their simulation together, and keeps the simulation beside the prediction.
+// Predicts the cells and averages from that evidence and their simulation, and also keeps the simulated score.
 void estimate(Plan& plan, const evidence::Predictor& predictor, const Catalogue& catalogue, const Link& link);
 
 }  // namespace kvcast::accuracy

@@ -18,7 +18,8 @@ bool is_average(const Row& row, const Catalogue& catalogue) {
          (row.task.starts_with("avg") || row.task.starts_with("cat:") || row.task == "overall");
 }
 
-// What makes rows comparable with one row of the uncompressed model: of a table, or of any table of the paper ("").
+// Returns the key of rows that are compared with one row of the uncompressed model: of a table, or of any table of the
+// paper ("").
 std::string place_of(const Row& row, const std::string& table, const std::string& context, const std::string& task,
                      const std::string& beside) {
   return fmt::format("{}|{}|{}|{}|{}|{}|{}", row.paper, table, row.model, row.benchmark, context, task, beside);
