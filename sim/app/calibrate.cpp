@@ -51,13 +51,13 @@ std::string as_path(const std::string& file) {
   return std::filesystem::path(file).has_parent_path() ? file : "./" + file;
 }
 
-struct Options {
+struct CalibrateOptions {
   std::vector<std::string> files;
   std::string profile, source, out;
   double budget_median = 5, budget_p90 = 13;  // per cent
 };
 
-int fit_tables(const Options& options) {
+int fit_tables(const CalibrateOptions& options) {
   calibrate::TableRequest request;
   for (const std::string& file : options.files) request.files.push_back(as_path(file));
   request.base = config::read_hardware(config::find_config("hardware", options.profile, {}));
@@ -76,7 +76,8 @@ struct Target {
   calibrate::MachineResult (*fit)(const calibrate::Results&, const calibrate::MachineRequest&);
   double budget_median, budget_p90;  // per cent
   std::vector<std::string> benches;  // benchmarks to run; empty: all
-  // Options of the calls of a shortened measurement that still determines every number: a few cases of each benchmark.
+  // CalibrateOptions of the calls of a shortened measurement that still determines every number: a few cases of each
+  // benchmark.
   std::vector<std::vector<std::string>> shorter;
 };
 
@@ -218,7 +219,7 @@ const Target& cuda() {
   return target;
 }
 
-void add_budget(CLI::App& command, Options& options) {
+void add_budget(CLI::App& command, CalibrateOptions& options) {
   command.add_option("--budget-median", options.budget_median, "median error allowed on held-out points, per cent")
       ->check(CLI::Range(0.1, 1e9));
   command.add_option("--budget-p90", options.budget_p90, "p90 error allowed on held-out points, per cent")
@@ -228,7 +229,7 @@ void add_budget(CLI::App& command, Options& options) {
 
 void add_table(CLI::App& calibrate, int& result) {
   CLI::App* command = calibrate.add_subcommand("table", "fit attention and GEMM parameters to tables of kernel times");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CalibrateOptions>();
   command->add_option("CSV", options->files, "points of one kernel on one device, as for validate kernels --points")
       ->required();
   command->add_option("--profile", options->profile, "the machine that the points are from")->required();

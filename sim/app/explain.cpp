@@ -19,7 +19,7 @@
 namespace kvcast::app {
 namespace {
 
-struct Options {
+struct ExplainOptions {
   std::string config;
   std::vector<std::string> settings;
   int step = 0, layer = 0;
@@ -52,7 +52,7 @@ void print_head(const policy::HeadSelection& head, bool per_query_head, std::siz
   if (c.corrected) fmt::print("    corrected: the step waited for this head's own selection\n");
 }
 
-const replay::StepSelection& find_selection(const replay::ReplayResult& replayed, const Options& options,
+const replay::StepSelection& find_selection(const replay::ReplayResult& replayed, const ExplainOptions& options,
                                             int captured) {
   for (const replay::StepSelection& s : replayed.selections) {
     if (s.layer == captured && s.step == options.step) return s;
@@ -105,7 +105,7 @@ study::Prepared prepared_run(config::Node config) {
   return task.prepared;
 }
 
-int run(const Options& options) {
+int run(const ExplainOptions& options) {
   const study::Prepared prepared = prepared_run(load_with_settings(options.config, options.settings));
   const int layers = prepared.run.model.layers;
   if (options.layer < 0 || options.layer >= layers) {
@@ -137,7 +137,7 @@ int run(const Options& options) {
 void add_explain(CLI::App& app, int& result) {
   CLI::App* command =
       app.add_subcommand("explain", "one decode step of one layer as text: selection, operations, times");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExplainOptions>();
   command->add_option("CONFIG", options->config, "YAML of a run")->required();
   command->add_option("--step", options->step, "captured decode step, from 0");
   command->add_option("--layer", options->layer, "layer of the model, from 0");

@@ -16,13 +16,13 @@
 namespace kvcast::app {
 namespace {
 
-struct Options {
+struct FitOptions {
   std::vector<std::string> published;
   std::string replays, out = "configs/accuracy/link.yaml";
   int seeds = 2;
 };
 
-int run(const Options& options) {
+int run(const FitOptions& options) {
   std::vector<std::string> paths = options.published, names;
   if (paths.empty()) paths = {score::own_table("ruler"), score::own_table("blocks")};
   std::vector<score::Row> rows;
@@ -76,7 +76,7 @@ void add_fit(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("fit", "fit a model's parameters to published values");
   command->require_subcommand(1);
   CLI::App* link = command->add_subcommand("accuracy", "the link from kept attention to task scores");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<FitOptions>();
   link->add_option("--published", options->published, "tables (CSV); default: ruler and blocks of configs/validation");
   link->add_option("--replays", options->replays, "keep replays in this file, and use those that are there");
   link->add_option("--seeds", options->seeds, "traces a task")->check(CLI::Range(1, 64));

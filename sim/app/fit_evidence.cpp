@@ -18,7 +18,7 @@
 namespace kvcast::app {
 namespace {
 
-struct Options {
+struct FitEvidenceOptions {
   std::vector<std::string> published, rows;
   std::string replays, records = "configs/accuracy/evidence.csv", parameters = "configs/accuracy/evidence.yaml";
   int seeds = 1;
@@ -26,7 +26,7 @@ struct Options {
 };
 
 // Rows of tables, each with its simulated score.
-std::vector<evidence::Record> simulated(const std::vector<std::string>& tables, const Options& options) {
+std::vector<evidence::Record> simulated(const std::vector<std::string>& tables, const FitEvidenceOptions& options) {
   const score::Link link = score::read_link(config::find_config("accuracy", "link", {}));
   const score::Catalogue catalogue;
   std::vector<evidence::Record> all;
@@ -47,7 +47,7 @@ std::vector<evidence::Record> simulated(const std::vector<std::string>& tables, 
   return all;
 }
 
-std::vector<evidence::Record> records_of(const Options& options) {
+std::vector<evidence::Record> records_of(const FitEvidenceOptions& options) {
   std::vector<evidence::Record> records =
       options.published.empty() ? evidence::read_records(options.records) : simulated(options.published, options);
   const std::vector<evidence::Record> own = simulated(options.rows, options);
@@ -59,7 +59,7 @@ std::vector<evidence::Record> records_of(const Options& options) {
   return records;
 }
 
-int run(const Options& options) {
+int run(const FitEvidenceOptions& options) {
   const std::vector<evidence::Record> records = records_of(options);
   evidence::Components components = evidence::read_parameters(options.parameters).components;
   if (options.components) {
@@ -85,7 +85,7 @@ int run(const Options& options) {
 void add_fit_evidence(CLI::App& fit, int& result) {
   CLI::App* command = fit.add_subcommand(
       "evidence", "the estimate of scores from published rows and the simulation, and its errors on rows left out");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<FitEvidenceOptions>();
   command->add_option("--published", options->published,
                       "simulate the rows of these tables (CSV) anew; default: the rows as they are");
   command->add_option("--rows", options->rows,

@@ -20,7 +20,7 @@
 namespace kvcast::app {
 namespace {
 
-struct Options {
+struct FitScoresOptions {
   std::vector<std::string> sweeps;
   std::vector<std::int64_t> contexts = {4096, 8192, 16384, 32768, 65536, 131072};
   std::vector<std::int64_t> budgets = {256, 512, 1024, 2048, 4096};
@@ -59,7 +59,7 @@ class Choices {
   std::set<std::string> seen_;
 };
 
-Choices choices_of(const Options& options) {
+Choices choices_of(const FitScoresOptions& options) {
   Choices choices;
   for (const std::string& path : options.sweeps) {
     for (const config::SweepPoint& point : config::expand_sweep(config::load_yaml(path))) {
@@ -90,7 +90,7 @@ std::vector<score::ScoreRow> rows_that_hold(const std::string& path, const std::
 }
 
 // Adds a context's rows, and returns how many policies are refused.
-std::size_t add_rows(const Options& options, const score::ScoreModel& model, const Choices& choices,
+std::size_t add_rows(const FitScoresOptions& options, const score::ScoreModel& model, const Choices& choices,
                      std::int64_t context, std::vector<score::ScoreRow>& rows) {
   score::BenchmarkScores scores(model, nullptr, options.replays, hardware_threads());
   std::vector<score::BenchmarkRequest> requests;
@@ -121,7 +121,7 @@ std::size_t add_rows(const Options& options, const score::ScoreModel& model, con
   return refused;
 }
 
-int run(const Options& options) {
+int run(const FitScoresOptions& options) {
   const score::ScoreModel model;
   const Choices choices = choices_of(options);
   const score::Benchmark benchmark = score::find_benchmark(model.catalogue, config::ScoreChoice());
@@ -141,7 +141,7 @@ int run(const Options& options) {
 
 void add_fit_scores(CLI::App& fit, int& result) {
   CLI::App* command = fit.add_subcommand("scores", "the table of benchmark scores that need no replay");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<FitScoresOptions>();
   command->add_option("--sweep", options->sweeps, "the policies of these sweeps")->take_all();
   command->add_flag("--all", options->all, "every policy and every file under configs/policies, at --budgets, too");
   command->add_option("--contexts", options->contexts, "lengths of prompts as tables state them")->delimiter(',');

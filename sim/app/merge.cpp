@@ -11,12 +11,12 @@
 namespace kvcast::app {
 namespace {
 
-struct Options {
+struct MergeOptions {
   std::vector<std::string> dirs;
   std::string out;
 };
 
-int merge(const Options& options) {
+int merge(const MergeOptions& options) {
   const store::Merged merged = store::merge(options.dirs, options.out);
   auto store = store::Store::open(options.out, store::Store::Open::kExisting);
   fmt::print(stderr, "{} rows in {} stores, {} of them new in {}\n", merged.rows, options.dirs.size(), merged.added,
@@ -31,7 +31,7 @@ int merge(const Options& options) {
 
 void add_merge(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("merge", "join the stores of a sweep's shards (`sweep --shard i/n`)");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<MergeOptions>();
   command->add_option("DIR", options->dirs, "folders with results.sqlite, in any order")->required();
   command->add_option("-o,--out", options->out, "folder of the joined store; made, or added to")->required();
   command->callback([options, &result] { result = merge(*options); });

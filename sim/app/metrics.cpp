@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 using result::Metric;
 
-struct Options {
+struct MetricsOptions {
   std::string name;
   bool as_json = false, as_markdown = false;
 };
@@ -93,7 +93,7 @@ void print_json() {
   fmt::print("{}\n", list.dump(1));
 }
 
-void run(const Options& options) {
+void run(const MetricsOptions& options) {
   if (options.name.empty()) {
     return options.as_json ? print_json() : options.as_markdown ? print_markdown() : print_list();
   }
@@ -106,7 +106,7 @@ void run(const Options& options) {
 
 void add_metrics(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("metrics", "list the numbers that a result has, or describe one");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<MetricsOptions>();
   CLI::Option* name = command->add_option("NAME", options->name, "path or alias of a metric: decode.tpot_s.mean, tpot");
   CLI::Option* as_json = command->add_flag("--json", options->as_json, "print JSON");
   command->add_flag("--markdown", options->as_markdown, "print the page docs/metrics.md")

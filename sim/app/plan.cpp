@@ -18,7 +18,7 @@
 namespace kvcast::app {
 namespace {
 
-struct Options {
+struct PlanOptions {
   std::string config, dir;
   std::vector<std::string> settings;
   int jobs = 0;
@@ -72,7 +72,7 @@ void print_answer(const plan::Answer& answer) {
   fmt::print("    ({} experiments)\n\n", answer.runs);
 }
 
-int plan(const Options& options) {
+int plan(const PlanOptions& options) {
   const config::Node config = load_with_settings(options.config, options.settings);
   const auto questions = plan::read_plan(config);
   std::unique_ptr<PlanStore> store;
@@ -109,7 +109,7 @@ int plan(const Options& options) {
 
 void add_plan(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("plan", "what-if questions: break-even points, limits, causes, choices");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanOptions>();
   command->add_option("CONFIG", options->config, "YAML of a run with a `plan:` list of questions")->required();
   command->add_option("-o,--out", options->dir,
                       "folder for the experiments and the answers, from which a report is made");

@@ -12,13 +12,13 @@
 namespace kvcast::app {
 namespace {
 
-struct Options {
+struct ProfileOptions {
   std::vector<std::string> traces;
   std::string out, bases;
   std::int64_t kept = 32;
 };
 
-int run(const Options& options) {
+int run(const ProfileOptions& options) {
   std::vector<std::unique_ptr<trace::Trace>> traces;
   std::vector<const trace::Trace*> views;
   for (const std::string& path : options.traces) {
@@ -39,7 +39,7 @@ int run(const Options& options) {
 
 void add_profile(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("profile", "measure heads and layers on traces, for policies that need it");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ProfileOptions>();
   command->add_option("--trace", options->traces, "traces with targets, each a data set; can be repeated")->required();
   command->add_option("-o,--out", options->out, "the profile to write (YAML)")->required();
   command->add_option("--bases", options->bases, "also write principal directions of keys and queries (safetensors)");

@@ -20,14 +20,14 @@ namespace {
 
 using nlohmann::json;
 
-struct Options {
+struct ReplayOptions {
   std::string trace, policy, selections;
   std::vector<std::string> settings;
   bool as_json = false;
 };
 
 // --policy NAME or FILE.yaml; --set is rooted at the policy.
-config::PolicyChoice read_choice(const Options& options) {
+config::PolicyChoice read_choice(const ReplayOptions& options) {
   config::Node choice = config::Node::scalar(options.policy, {"--policy", 0, 0});
   if (!options.settings.empty()) {
     const bool is_file = options.policy.find('/') != std::string::npos || options.policy.ends_with(".yaml");
@@ -85,7 +85,7 @@ void print_text(const std::string& policy, const replay::ReplayResult& r) {
       r.traffic.hbm_read, r.traffic.h2d, r.traffic.d2h, r.traffic.cpu_dram);
 }
 
-int run(const Options& options) {
+int run(const ReplayOptions& options) {
   const config::PolicyChoice choice = read_choice(options);
   const policy::Descriptor& descriptor = policy::find_policy(choice.name, choice.where);
   const auto trace = trace::open_trace(options.trace);
@@ -113,7 +113,7 @@ int run(const Options& options) {
 void add_replay(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand(
       "replay", "replay a policy over a trace: its selections, and their similarity to full attention");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ReplayOptions>();
   command->add_option("--trace", options->trace, "a trace file (safetensors)")->required();
   command->add_option("--policy", options->policy, "a policy's name, or a YAML file of one")->required();
   command->add_option("--set", options->settings, "change a parameter: budget=96")->allow_extra_args(false);

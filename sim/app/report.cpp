@@ -42,7 +42,7 @@ void print_changes(const std::vector<std::string>& dirs) {
     fmt::print("{}\n  {}\n", answer.question, answer.text);
 }
 
-struct Options {
+struct ReportOptions {
   std::vector<std::string> dirs;
   std::string out, figures, width = "single", font = "sans-serif", view;
 };
@@ -53,7 +53,7 @@ std::string make_scratch() {
   return path;
 }
 
-int print_figures(const Options& options) {
+int print_figures(const ReportOptions& options) {
   const std::string node = program_on_path("node", "nodejs");
   program_on_path("rsvg-convert", "librsvg2-bin");
   program_on_path("fc-match", "fontconfig");
@@ -67,7 +67,7 @@ int print_figures(const Options& options) {
   return run_program(node, {job.at("program").get<std::string>(), path});
 }
 
-int write_page(const Options& options) {
+int write_page(const ReportOptions& options) {
   const std::string& last = options.dirs.back();
   const std::string target = options.out.empty() ? last + "/report" : options.out;
   report::write_report(options.dirs, target);
@@ -81,7 +81,7 @@ int write_page(const Options& options) {
 void add_report(CLI::App& app, int& result) {
   CLI::App* command =
       app.add_subcommand("report", "write a self-contained page (OUT/index.html) from a sweep's results");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ReportOptions>();
   command
       ->add_option("DIR", options->dirs,
                    "folder with results.sqlite, validation.json or both; several are compared with the first")

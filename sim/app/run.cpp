@@ -18,13 +18,13 @@
 namespace kvcast::app {
 namespace {
 
-struct Options {
+struct RunOptions {
   std::string config, timeline;
   std::vector<std::string> settings;
   bool as_json = false;
 };
 
-int run(const Options& options) {
+int run(const RunOptions& options) {
   study::Point point{load_with_settings(options.config, options.settings), {}, {}};
   std::optional<WholeFile> timeline;
   if (!options.timeline.empty()) point.ask.chrome_trace = &timeline.emplace(options.timeline).stream();
@@ -61,7 +61,7 @@ int run(const Options& options) {
 
 void add_run(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("run", "one experiment: time, memory and accuracy proxies of a policy");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RunOptions>();
   command->add_option("CONFIG", options->config, "YAML: model, hardware, policy, workload, trace")->required();
   command->add_option("--set", options->settings, "change a key: policy.budget=96, policy=quest, workload.batch=8")
       ->allow_extra_args(false);

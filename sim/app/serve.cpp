@@ -14,12 +14,12 @@
 namespace kvcast::app {
 namespace {
 
-struct Options {
+struct ServeOptions {
   serve::Server::Address address{"127.0.0.1", 8642};
   int jobs = 0;
 };
 
-int serve_page(const Options& options) {
+int serve_page(const ServeOptions& options) {
   const serve::Limits limits;
   const report::Assets assets = report::load_assets({});
   serve::Planner planner(options.jobs > 0 ? options.jobs : hardware_threads(), assets);
@@ -41,7 +41,7 @@ int serve_page(const Options& options) {
 
 void add_serve(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("serve", "the planner as a page in a browser, on this machine");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ServeOptions>();
   command->add_option("--port", options->address.port, "the port; 0 selects a free one")->capture_default_str();
   command->add_option("--host", options->address.host, "the address to listen on; other machines reach 0.0.0.0")
       ->capture_default_str();

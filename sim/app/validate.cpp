@@ -37,7 +37,7 @@ namespace {
 using nlohmann::json;
 using validate::Suite;
 
-struct Options {
+struct ValidateOptions {
   std::vector<std::string> suites;
   std::string points, claims, published, replays, ablation, from, profile, intervals, out;
   int seeds = 2;
@@ -48,17 +48,17 @@ struct Options {
 struct Entry {
   const char* name;
   bool measures;
-  std::function<Suite(const Options&)> run;
+  std::function<Suite(const ValidateOptions&)> run;
 };
 
 // Returns whether to answer about a user's own file, in the form that the command's interface promises.
-bool answers_a_file(const Options& options) { return !options.points.empty() || !options.published.empty(); }
+bool answers_a_file(const ValidateOptions& options) { return !options.points.empty() || !options.published.empty(); }
 
-Suite kernels(const Options& options) {
+Suite kernels(const ValidateOptions& options) {
   return options.points.empty() ? validate::kernels_of_profiles() : validate::kernels_of_points(options.points);
 }
 
-Suite accuracy_suite(const Options& options) {
+Suite accuracy_suite(const ValidateOptions& options) {
   validate::Ablations ablations;
   if (!options.ablation.empty()) {
     ablations = accuracy::choose_ablations(accuracy::read_ablations(config::find_config("accuracy", "ablations", {})),
@@ -101,12 +101,12 @@ std::vector<result::Result> run_points(std::vector<study::Point> points) {
                         [&progress](const study::Task& task) { progress.advance(1, task.prepared.run.policy.name); });
 }
 
-Suite papers(const Options& options) {
+Suite papers(const ValidateOptions& options) {
   return validate::papers(validate::read_papers(options.claims.empty() ? folder_of("papers") : options.claims),
                           run_points);
 }
 
-Suite times(const Options& options) {
+Suite times(const ValidateOptions& options) {
   const std::string folder = folder_of("times");
   std::vector<validate::Paper> all = validate::read_papers(folder);
   for (validate::Paper& paper : validate::read_papers(folder_of("papers"))) all.push_back(std::move(paper));
@@ -123,18 +123,18 @@ const std::vector<Entry>& entries() {
       {"times", true, times},
       {"accuracy", true, accuracy_suite},
       {"evidence", true,
-       [](const Options&) {
+       [](const ValidateOptions&) {
          return validate::evidence_suite(
              evidence::read_records(
                  config::find_file("accuracy/evidence.csv").value_or("configs/accuracy/evidence.csv")),
              evidence::read_parameters(config::find_config("accuracy", "evidence", {})).components);
        }},
-      {"cpu_pipeline", true, [](const Options&) { return validate::cpu_pipeline(); }},
+      {"cpu_pipeline", true, [](const ValidateOptions&) { return validate::cpu_pipeline(); }},
       {"gpu_pipeline", false,
-       [](const Options& o) {
+       [](const ValidateOptions& o) {
          return validate::gpu_pipeline({o.from, o.profile});
        }},
-      {"policy_kernels", false, [](const Options& o) {
+      {"policy_kernels", false, [](const ValidateOptions& o) {
          return validate::policy_kernels({o.from, o.profile});
        }}};
   return all;
@@ -218,7 +218,7 @@ void write_document(const std::string& folder, const std::vector<Suite>& suites)
   fmt::print(stderr, "{} (kvcast report {} makes a page of it)\n", path, folder);
 }
 
-int run(const Options& options) {
+int run(const ValidateOptions& options) {
   const bool file_given = answers_a_file(options);
   if (!options.points.empty() && !options.published.empty()) {
     throw UserError("validate: --points is for the suite kernels, --published for accuracy: give one");
@@ -255,7 +255,7 @@ int run(const Options& options) {
 
 void add_validate(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("validate", "compare predictions with measured and published values");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ValidateOptions>();
   std::string names;
   for (const Entry& entry : entries()) names += std::string(names.empty() ? "" : ", ") + entry.name;
   command->add_option("SUITE", options->suites, names + "; default: all that need no measuring");

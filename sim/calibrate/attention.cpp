@@ -20,7 +20,7 @@ namespace kvcast::calibrate {
 namespace {
 
 constexpr int kFolds = kSmoothFolds;
-constexpr std::size_t kLeastPoints = 30;
+constexpr std::size_t kLeastAttentionPoints = 30;
 // Two kernels have twice the parameters: they must reduce the loss on held-out folds by this share.
 constexpr double kGainOfTwo = 0.2;
 
@@ -36,10 +36,6 @@ std::vector<AttentionStructure> structures() {
     }
   }
   return all;
-}
-
-const graph::DecodeAttention& work_of(const MeasuredPoint& point) {
-  return std::get<graph::DecodeAttention>(point.op.work);
 }
 
 // The continuous parameters, in the order in which they are solved for: the row times come last, one for each measured
@@ -137,7 +133,7 @@ struct KernelFit {
 
 void start_rows(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
   std::set<double> groups;
-  for (const MeasuredPoint& point : points) groups.insert(work_of(point).group);
+  for (const MeasuredPoint& point : points) groups.insert(attention_of(point).group);
   gpu.attention_mha.reset();
   gpu.attention_correction.reset();
   gpu.attention.row.x.assign(groups.begin(), groups.end());
@@ -168,8 +164,9 @@ KernelFit fit_kernel(std::span<const MeasuredPoint> points, const config::Gpu* p
 std::vector<MeasuredPoint> not_held_out(std::span<const MeasuredPoint> points) {
   std::vector<MeasuredPoint> used;
   std::copy_if(points.begin(), points.end(), std::back_inserter(used), [](auto& point) { return !point.held_out; });
-  if (used.size() < kLeastPoints) {
-    throw TooFewCases(fmt::format("attention: {} points to fit to, at least {} are needed", used.size(), kLeastPoints));
+  if (used.size() < kLeastAttentionPoints) {
+    throw TooFewCases(
+        fmt::format("attention: {} points to fit to, at least {} are needed", used.size(), kLeastAttentionPoints));
   }
   return used;
 }
@@ -178,8 +175,8 @@ void set_range(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
   const auto span_of = [&](auto&& number) {
     config::Span span{std::numeric_limits<double>::infinity(), 0};
     for (const MeasuredPoint& point : points) {
-      span.low = std::min(span.low, number(work_of(point)));
-      span.high = std::max(span.high, number(work_of(point)));
+      span.low = std::min(span.low, number(attention_of(point)));
+      span.high = std::max(span.high, number(attention_of(point)));
     }
     return span;
   };
@@ -210,10 +207,11 @@ AttentionFit fit_together(std::span<const MeasuredPoint> used, const config::Gpu
 // Fits two kernels instead of one, if they reduce the loss enough.
 AttentionFit fit_apart(std::span<const MeasuredPoint> used, const AttentionFit& together, config::Gpu& gpu) {
   std::vector<MeasuredPoint> shared(used.begin(), used.end());
-  const auto own = std::partition(shared.begin(), shared.end(), [](auto& point) { return work_of(point).group != 1; });
+  const auto own =
+      std::partition(shared.begin(), shared.end(), [](auto& point) { return attention_of(point).group != 1; });
   const std::vector<MeasuredPoint> alone(own, shared.end());
   shared.erase(own, shared.end());
-  if (std::min(shared.size(), alone.size()) < kLeastPoints) return together;
+  if (std::min(shared.size(), alone.size()) < kLeastAttentionPoints) return together;
   const KernelFit gqa = fit_kernel(shared, nullptr, gpu), mha = fit_kernel(alone, nullptr, gpu);
   LeftOut apart = gqa.left_out;
   apart.errors.insert(apart.errors.end(), mha.left_out.errors.begin(), mha.left_out.errors.end());

@@ -15,10 +15,6 @@ namespace {
 
 constexpr double kGain = 0.1;  // share of the loss that justifies a table
 
-const graph::DecodeAttention& work_of(const MeasuredPoint& point) {
-  return std::get<graph::DecodeAttention>(point.op.work);
-}
-
 Coordinates coordinates(double rows, double tokens, double group) {
   return {std::log2(rows), std::log2(tokens), std::log2(group)};
 }
@@ -39,7 +35,7 @@ std::vector<double> powers_of_two(double low, double high) {
 }  // namespace
 
 int attention_fold(const MeasuredPoint& point) {
-  const graph::DecodeAttention& work = work_of(point);
+  const graph::DecodeAttention& work = attention_of(point);
   const double context = work.tokens / work.rows;
   const auto diagonal = std::lround(std::log2(work.rows) + 3 * std::log2(context));
   return static_cast<int>((diagonal % kSmoothFolds + kSmoothFolds) % kSmoothFolds);
@@ -52,7 +48,7 @@ std::optional<FittedCorrection> fit_correction(std::span<const MeasuredPoint> po
   double least_rows = 1e9, most_rows = 1, least_tokens = 1e9, most_tokens = 1;
   bool repeated = false;
   for (const MeasuredPoint& point : points) {
-    const graph::DecodeAttention& work = work_of(point);
+    const graph::DecodeAttention& work = attention_of(point);
     const double tokens = work.tokens / work.rows;
     samples.push_back({coordinates(work.rows, tokens, work.group), log_ratio(point, gpu),
                        weight_of(point, gpu.l2_capacity), attention_fold(point)});

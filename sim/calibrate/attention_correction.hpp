@@ -3,11 +3,16 @@
 
 #include <optional>
 #include <span>
+#include <variant>
 
 #include "calibrate/points.hpp"
 #include "config/hardware.hpp"
 
 namespace kvcast::calibrate {
+
+inline const graph::DecodeAttention& attention_of(const MeasuredPoint& point) {
+  return std::get<graph::DecodeAttention>(point.op.work);
+}
 
 // The fold in which a point is left out: folds run along the diagonals of the (batch, context) table, so that a pair is
 // left out whole.

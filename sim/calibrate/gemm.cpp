@@ -14,7 +14,7 @@
 namespace kvcast::calibrate {
 namespace {
 
-constexpr std::size_t kLeastPoints = 25;
+constexpr std::size_t kLeastGemmPoints = 25;
 
 // Output tiles per SM between which the compute efficiency is linear in the logarithm; it is written out as a curve
 // with a point per octave. Fewer tiles leave SMs idle in proportion.
@@ -22,7 +22,7 @@ constexpr std::array<double, 5> kTiles = {0.25, 1, 4, 32, 256};
 constexpr double kFewestTiles = 0.01;
 constexpr double kMargin = 1.02;  // for the rounding of written numbers
 
-const graph::Gemm& work_of(const MeasuredPoint& point) { return std::get<graph::Gemm>(point.op.work); }
+const graph::Gemm& product_of(const MeasuredPoint& point) { return std::get<graph::Gemm>(point.op.work); }
 
 // Interpolates y over log x, the nodes ascending.
 double interpolate(std::span<const double> nodes, std::span<const double> y, double x) {
@@ -117,7 +117,7 @@ Solution solve_for(const Form& form, std::span<const MeasuredPoint* const> point
 LeftOut cross_validate(const Form& form, std::span<const MeasuredPoint> points, config::Gpu gpu) {
   std::set<std::pair<double, double>> matrices, between;
   for (const MeasuredPoint& point : points) {
-    const auto& work = work_of(point);
+    const auto& work = product_of(point);
     matrices.emplace(work.n, work.k);
     const double bytes = repeated_bytes(point);
     if (bytes > form.sizes.front() && bytes < form.sizes.back()) between.emplace(work.n, work.k);
@@ -127,7 +127,7 @@ LeftOut cross_validate(const Form& form, std::span<const MeasuredPoint> points, 
   for (const auto& matrix : matrices) {
     std::vector<const MeasuredPoint*> seen, unseen;
     for (const MeasuredPoint& point : points) {
-      const bool same = work_of(point).n == matrix.first && work_of(point).k == matrix.second;
+      const bool same = product_of(point).n == matrix.first && product_of(point).k == matrix.second;
       (same ? unseen : seen).push_back(&point);
     }
     if (seen.size() < form.parameters().size()) continue;
@@ -147,8 +147,8 @@ GemmFit fit_gemm(std::span<const MeasuredPoint> points, const config::Gpu* prior
   for (const MeasuredPoint& point : points) {
     if (!point.held_out) used.push_back(point);
   }
-  if (used.size() < kLeastPoints) {
-    throw TooFewCases(fmt::format("GEMM: {} points to fit to, at least {} are needed", used.size(), kLeastPoints));
+  if (used.size() < kLeastGemmPoints) {
+    throw TooFewCases(fmt::format("GEMM: {} points to fit to, at least {} are needed", used.size(), kLeastGemmPoints));
   }
   const std::vector<Form> all = forms(used, prior);
   std::size_t best = 0;

@@ -20,7 +20,7 @@ constexpr double kElementBytes = 2;     // bfloat16
 constexpr double kIdBytes = 4;          // per token in a hash table
 constexpr double kLongPiece = 1 << 20;  // pieces of a stream: longer ones are not read faster
 
-graph::CpuWork work_of(const Row& row) {
+graph::CpuWork cpu_work_of(const Row& row) {
   if (row.bench == "cpu_fork_join") return {.items = 0};
   if (row.bench == "cpu_dram") {
     const double threads = row.number("threads"), each = row.of_work("bytes") / threads;
@@ -95,7 +95,7 @@ std::vector<std::string> set_dram(Cases cases, const Trial&, config::Hardware& m
 }
 
 // Places nodes at the measured sizes of pieces, between which the rate of a core is linear; streams are the last.
-void place_nodes(Cases cases, config::Hardware& machine) {
+void place_host_nodes(Cases cases, config::Hardware& machine) {
   config::Curve& curve = machine.host.core_bandwidth;
   std::set<double> units;
   for (const MeasuredOp& one : cases) {
@@ -133,7 +133,7 @@ std::vector<Stage> host_stages() {
           {"gathers and products",
            {"cpu_dram", kAllStreams, "cpu_gather_dot", "cpu_sparse_attention"},
            {"host.core_bandwidth", "host.core_translation", "host.core_flops", "host.all_core_derate"},
-           place_nodes},
+           place_host_nodes},
           {"matrix products", {"cpu_product"}, {"host.core_products"}},
           {"top-k on the CPU", {"cpu_topk"}, {"host.core_rank", "host.core_rank_again"}},
           {"hash look-up", {"cpu_lsh_lookup"}, {"host.core_lookup", "host.core_bucket"}}};
@@ -148,7 +148,7 @@ std::vector<MeasuredOp> host_cases(const Results& results) {
     one.threads = row.number("threads");
     if (row.bench == "cpu_dram" && one.threads == cores) one.bench = kAllStreams;
     one.op.kind = graph::Kind::kCpuWork, one.op.lane = graph::Lane::kCpu;
-    one.op.work = work_of(row);
+    one.op.work = cpu_work_of(row);
     cases.push_back(std::move(one));
   }
   hold_out(cases);

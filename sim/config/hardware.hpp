@@ -61,10 +61,12 @@ struct Gpu {
   Value convert_efficiency;  // fraction of the streaming rate that layout conversions reach
   Value score_efficiency{1, Origin::kAssumed, 0, ""};  // the same of kernels that score keys or pages
   Value vector_efficiency;                             // fraction of vector_flops
-  Value l2_capacity;                                   // bytes
-  Value prefill_efficiency;                            // fraction of tensor_flops in attention
-  Value flash2_efficiency;                             // the same for FlashAttention-2, whose products are mma.sync
-  Value gemm_overlap;  // exponent p of the overlap of a GEMM's memory traffic and products
+  // Cached numbers of 8 bits or fewer that attention makes 16-bit ones, per clock and SM.
+  Value convert_rate{8, Origin::kAssumed, 0, ""};
+  Value l2_capacity;         // bytes
+  Value prefill_efficiency;  // fraction of tensor_flops in attention
+  Value flash2_efficiency;   // the same for FlashAttention-2, whose products are mma.sync
+  Value gemm_overlap;        // exponent p of the overlap of a GEMM's memory traffic and products
   // share of gemm_memory_efficiency lost at 64 rows and more; fewer rows lose in proportion to their logarithm
   Value gemm_row_loss;
   Value gemm_tile;                // rows and columns of the output that one SM computes at a time

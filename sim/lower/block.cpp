@@ -14,6 +14,7 @@ namespace {
 // Attention kernels of serving systems were measured on caches in pages; from so many tokens on a page's length hardly
 // shows (FlashInfer's blog), and it is in what was measured.
 constexpr int kPageOfFits = 16;
+constexpr double kConvertFlops = 2;  // to convert a cached number and multiply it by its scale
 
 }  // namespace
 
@@ -45,8 +46,14 @@ OpId Events::noted(std::string_view event, int layer) const {
   return -1;
 }
 
-Block::Block(const config::Framework& framework, OpId first, OpId gate, Events& events, std::vector<graph::Op>& out)
-    : framework_(framework), first_(first), next_(first), gate_(gate), events_(events), out_(out) {}
+bool multiplies_fp8(const config::Run& run) {
+  return run.hardware.gpu.fp8_rate > 1 &&
+         run.framework.attention_kernels == config::Framework::AttentionKernels::kNative;
+}
+
+Block::Block(const config::Framework& framework, OpId first, OpId gate, Events& events, std::vector<graph::Op>& out,
+             bool fp8)
+    : framework_(framework), first_(first), next_(first), gate_(gate), events_(events), out_(out), fp8_(fp8) {}
 
 OpId Block::add(Kind kind, Lane lane, const char* label, const graph::Work& work, After after) {
   graph::Op& op = out_.emplace_back();
@@ -202,10 +209,12 @@ OpId Block::attention(const graph::DecodeAttention& work, After after) {
     op = kernel(Lane::kCompute, Kind::kIndex, "concatenate values", copied, {op});
   }
   if (!framework_.eager_attention) return fused_attention(work, {op});
-  if (work.unpack_flops > 0) {  // operators multiply plain numbers
+  if (work.unpack_flops > 0 || work.converted > 0) {  // operators multiply plain numbers
     const double plain = 2 * work.tokens * work.head_dim * config::Model::kElementBytes;
-    op = kernel(Lane::kCompute, Kind::kAttention, "unpack pairs",
-                graph::Kernel{graph::KernelClass::kConvert, pairs, plain, work.unpack_flops}, {op});
+    op = kernel(
+        Lane::kCompute, Kind::kAttention, "unpack pairs",
+        graph::Kernel{graph::KernelClass::kConvert, pairs, plain, work.unpack_flops + kConvertFlops * work.converted},
+        {op});
     pairs = plain;
   }
   const double q_bytes = work.rows * work.group * work.head_dim * config::Model::kElementBytes;
@@ -218,6 +227,7 @@ OpId Block::fused_attention(const graph::DecodeAttention& work, After after) {
     scaled.unit_bytes = framework_.page * work.head_dim * work.element_bytes;
   }
   if (framework_.reread_kv_heads) scaled.kv_reads = std::max(work.kv_reads, work.group);
+  scaled.converted = work.fp8 && fp8_ ? 0 : work.converted * scaled.kv_reads;
   if (!framework_.expand_kv_heads || work.group <= 1) {
     return kernel(Lane::kCompute, Kind::kAttention, "attention", scaled, after);
   }
@@ -226,7 +236,7 @@ OpId Block::fused_attention(const graph::DecodeAttention& work, After after) {
   const graph::Kernel repeated{graph::KernelClass::kConcatenate, half, half * work.group, 0, work.unit_bytes};
   OpId op = kernel(Lane::kCompute, Kind::kAttention, "repeat keys", repeated, after);
   op = kernel(Lane::kCompute, Kind::kAttention, "repeat values", repeated, {op});
-  scaled.rows *= work.group, scaled.tokens *= work.group;
+  scaled.rows *= work.group, scaled.tokens *= work.group, scaled.converted *= work.group;
   scaled.group = 1, scaled.unit_bytes = 0;
   return kernel(Lane::kCompute, Kind::kAttention, "attention", scaled, {op});
 }

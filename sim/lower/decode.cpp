@@ -82,7 +82,8 @@ bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
   if (step_ == sampled_.steps) return false;
   const config::Model& model = setting_.rank;
   const double rows = setting_.step_batch();
-  Block block(setting_.run->framework, next_id_, step_ends_.empty() ? -1 : step_ends_.back(), events_, out);
+  Block block(setting_.run->framework, next_id_, step_ends_.empty() ? -1 : step_ends_.back(), events_, out,
+              multiplies_fp8(*setting_.run));
   if (step_ == 0) take_memory(block);
   OpId op = enter_layers(block, model, rows, -1);
   for (int layer = 0; layer < model.layers; ++layer) {

@@ -159,9 +159,8 @@ OpId before_attention(Block& block, const config::Model& model, double rows, OpI
     }
   }
   op = block.kernel(Lane::kCompute, Kind::kSmall, "rope and append", streaming(rows * (q + kv), rows * (q + kv)), {op});
-  if (model.cache != config::Precision::kFp8) return op;
-  // Kernels for FP8 caches multiply FP8 queries, which a kernel of its own makes (vLLM); at short contexts that costs
-  // more than the cache saves.
+  if (model.cache != config::Precision::kFp8 || !block.multiplies_fp8()) return op;
+  // FP8 queries are made by a kernel of its own (vLLM); at short contexts that costs more than the cache saves.
   const graph::Kernel rounding{graph::KernelClass::kElementwise, rows * q * kBytes, rows * q};
   return block.kernel(Lane::kCompute, Kind::kSmall, "quantise queries", rounding, {op});
 }

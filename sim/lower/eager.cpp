@@ -9,12 +9,6 @@ using graph::Kind;
 using graph::Lane;
 using graph::OpId;
 
-namespace {
-
-constexpr double kHalf = 2, kSingle = 4;
-
-}  // namespace
-
 OpId eager_attention(Block& block, const EagerAttention& work, OpId after) {
   const auto pass = [&](const char* label, double read, double write, double flops,
                         graph::KernelClass cls = graph::KernelClass::kElementwise) {
@@ -29,15 +23,15 @@ OpId eager_attention(Block& block, const EagerAttention& work, OpId after) {
     pass("repeat keys", work.kv_bytes / 2, repeated / 2, 0, graph::KernelClass::kConcatenate);
     pass("repeat values", work.kv_bytes / 2, repeated / 2, 0, graph::KernelClass::kConcatenate);
   }
-  product("scores", work.q_bytes + repeated / 2, s * kHalf);
-  pass("scale", s * kHalf, s * kHalf, s);
-  pass("mask", s * kHalf, s * kHalf, s);
-  pass("softmax", s * kHalf, s * kSingle, 4 * s);
-  pass("convert weights", s * kSingle, s * kHalf, 0);
-  product("weighted values", s * kHalf + repeated / 2, work.q_bytes);
+  product("scores", work.q_bytes + repeated / 2, s * kHalfBytes);
+  pass("scale", s * kHalfBytes, s * kHalfBytes, s);
+  pass("mask", s * kHalfBytes, s * kHalfBytes, s);
+  pass("softmax", s * kHalfBytes, s * kSingleBytes, 4 * s);
+  pass("convert weights", s * kSingleBytes, s * kHalfBytes, 0);
+  product("weighted values", s * kHalfBytes + repeated / 2, work.q_bytes);
   return after;
 }
 
-double eager_score_bytes(const EagerAttention& work) { return work.scores * (kHalf + kSingle + kHalf); }
+double eager_score_bytes(const EagerAttention& work) { return work.scores * (kHalfBytes + kSingleBytes + kHalfBytes); }
 
 }  // namespace kvcast::lower

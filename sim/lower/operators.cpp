@@ -15,8 +15,6 @@ using graph::Kind;
 using graph::Lane;
 using graph::OpId;
 
-constexpr double kHalf = 2, kSingle = 4;
-
 OpId run(Block& block, std::initializer_list<Pass> passes, OpId after) {
   for (const Pass& pass : passes) {
     const graph::Kernel work{graph::KernelClass::kElementwise, pass.read_bytes, pass.write_bytes};
@@ -26,7 +24,7 @@ OpId run(Block& block, std::initializer_list<Pass> passes, OpId after) {
 }
 
 OpId rotate(Block& block, double values, OpId after) {
-  const double bytes = values * kHalf;
+  const double bytes = values * kHalfBytes;
   return run(block,
              {{"x cos", bytes, bytes},
               {"negate half", bytes / 2, bytes / 2},
@@ -57,7 +55,8 @@ constexpr std::array kAfter = {
 template <std::size_t n>
 OpId run_all(Block& block, const std::array<Around, n>& parts, double rows, OpId after) {
   for (const Around& part : parts) {
-    for (int i = 0; i < part.operators; ++i) after = run(block, {{part.label, rows * kSingle, rows * kSingle}}, after);
+    for (int i = 0; i < part.operators; ++i)
+      after = run(block, {{part.label, rows * kSingleBytes, rows * kSingleBytes}}, after);
   }
   return after;
 }
@@ -105,7 +104,7 @@ double threads_for(double numbers) { return std::max(1.0, std::ceil(numbers / kG
 }  // namespace
 
 OpId unfused_norm(Block& block, double values, OpId after, bool residual) {
-  const double half = values * kHalf, single = values * kSingle;
+  const double half = values * kHalfBytes, single = values * kSingleBytes;
   if (residual) after = run(block, {{"add residual", 2 * half, half}}, after);
   return run(block,
              {{"norm to single", half, single},
@@ -121,23 +120,25 @@ OpId unfused_norm(Block& block, double values, OpId after, bool residual) {
 
 OpId unfused_rope(Block& block, double queries, double keys, OpId after) {
   after = rotate(block, keys, rotate(block, queries, after));
-  return run(block, {{"append keys", keys * kHalf, keys * kHalf}, {"append values", keys * kHalf, keys * kHalf}},
-             after);
+  return run(
+      block,
+      {{"append keys", keys * kHalfBytes, keys * kHalfBytes}, {"append values", keys * kHalfBytes, keys * kHalfBytes}},
+      after);
 }
 
 OpId unfused_activation(Block& block, double values, OpId after) {
-  const double bytes = values * kHalf;
+  const double bytes = values * kHalfBytes;
   return run(block, {{"silu", bytes, bytes}, {"gate x up", 2 * bytes, bytes}}, after);
 }
 
 OpId unfused_inputs(Block& block, double rows, double hidden, OpId after) {
-  after = run(block, {{"embedding", rows * hidden * kHalf, rows * hidden * kHalf}}, after);
+  after = run(block, {{"embedding", rows * hidden * kHalfBytes, rows * hidden * kHalfBytes}}, after);
   after = run_all(block, kBefore, rows, after);
   return block.host(Lane::kHost, Kind::kSync, "mask is full", graph::HostCall::kItemSync, 1, {after});
 }
 
 OpId unfused_choice(Block& block, double rows, double logits, OpId after) {
-  after = run(block, {{"logits to single", logits * kHalf, logits * kSingle}}, after);
+  after = run(block, {{"logits to single", logits * kHalfBytes, logits * kSingleBytes}}, after);
   return run_all(block, kAfter, rows, after);
 }
 
@@ -165,8 +166,8 @@ std::vector<graph::CpuWork> cpu_operators(std::string_view label, const graph::C
   std::vector<graph::CpuWork> operators = {work};
   for (const WrittenOnCpu& w : kWrittenOnCpu) {
     if (w.label != label) continue;
-    const double width = work.unit_bytes / kHalf;  // of a key
-    const double rows = w.reads > 0 ? threads_for(work.items * work.bytes_per_item / kHalf / w.reads) : 0;
+    const double width = work.unit_bytes / kHalfBytes;  // of a key
+    const double rows = w.reads > 0 ? threads_for(work.items * work.bytes_per_item / kHalfBytes / w.reads) : 0;
     const double scores =
         threads_for(work.items * (w.reads > 0 ? work.flops_per_item / (2 * w.reads * width) : work.ranked_per_item));
     operators.front().threads = w.reads > 0 ? rows : scores;

@@ -15,7 +15,6 @@ namespace {
 using nlohmann::json;
 using result::Metric;
 using result::Result;
-using result::Setting;
 using result::Subject;
 
 constexpr double kNoChange = 1e-3;  // ratios with a smaller |ln(ratio)| count as equal
@@ -40,7 +39,7 @@ class Values {
   explicit Values(const std::vector<Result>& results) {
     for (const Result& r : results) {
       ++experiments_[""], ++experiments_[r.subject.policy];
-      for (const Setting& s : r.subject.settings) {
+      for (const result::Setting& s : r.subject.settings) {
         const KeyOf key = key_of(r.subject, s.key);
         values_[key].insert(result::text_of(s.value)), ++times_[key];
       }
@@ -74,7 +73,7 @@ bool is_free(const Values& a, const Values& b, const KeyOf& key) {
 
 std::string identity(const Subject& subject, const Values& a, const Values& b) {
   std::string text;
-  for (const Setting& s : subject.settings) {
+  for (const result::Setting& s : subject.settings) {
     if (is_setting(s.key) && !is_free(a, b, key_of(subject, s.key)))
       text += fmt::format("{}={}\n", s.key, result::text_of(s.value));
   }
@@ -95,7 +94,7 @@ std::map<std::string, std::size_t> places(const std::vector<Result>& results, co
 
 std::string setting_of(const Subject& subject, const Values& a, const Values& b) {
   std::vector<std::pair<std::string, std::string>> values;
-  for (const Setting& s : subject.settings) {
+  for (const result::Setting& s : subject.settings) {
     const KeyOf key = key_of(subject, s.key);
     if (!is_setting(s.key) || is_free(a, b, key)) continue;
     if (s.key == "policy.name" || !b.only(key)) values.emplace_back(s.key, result::text_of(s.value));

@@ -14,7 +14,7 @@ constexpr const char* kBatch = "workload.batch";
 constexpr double kScoreStep = 0.005;
 // Step time is close to linear in the batch, and memory is linear except for the rounding of prefill batches.
 constexpr double kStepShare = 0.85, kMemoryShare = 0.98;
-constexpr const char* kStep = "decode.tpot_s.mean";
+constexpr const char* kStepTime = "decode.tpot_s.mean";
 constexpr const char* kMemory = "memory.hbm_peak_bytes";
 
 Goodness goodness_of_numbers(double tokens_per_s, std::optional<double> score, double memory,
@@ -140,7 +140,7 @@ bool GridSearch::is_ruled_out(const Setting& below, const Setting* above, const 
   for (const Target& t : targets_) {
     if (misses_beyond(r, t)) return true;
   }
-  const double most = static_cast<double>(s.batch) / least(below, above, s, kStep, kStepShare);
+  const double most = static_cast<double>(s.batch) / least(below, above, s, kStepTime, kStepShare);
   const Goodness best =
       goodness_of_numbers(most, below.score(), least(below, above, s, kMemory, kMemoryShare), s.cost(most));
   return std::any_of(known.begin(), known.end(), [&](const Goodness& k) { return dominates(k, best); });

@@ -22,7 +22,7 @@ namespace {
 using config::Node;
 using nlohmann::json;
 
-constexpr double kStep = 2;  // from one value of the first pass to the next
+constexpr double kFirstPassFactor = 2;  // from one value of the first pass to the next
 constexpr double kClosedInterval = 1e-2;
 constexpr double kClosed = 1e-3;  // relative width at which the search of a non-integer ends
 
@@ -162,7 +162,7 @@ class Largest final : public Question {
     }
 
     double next_of(double x) const {
-      const double next = std::max(x * kStep, q_.key_.integer ? x + 1 : x * kStep);
+      const double next = std::max(x * kFirstPassFactor, q_.key_.integer ? x + 1 : x * kFirstPassFactor);
       return std::min(q_.to_, next > x ? next : q_.to_);
     }
 

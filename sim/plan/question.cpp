@@ -81,7 +81,7 @@ void check_run(const Node& run) { study::prepare(run); }
 
 namespace {
 
-std::string after(const std::string& key, std::string_view prefix) {
+std::string without(const std::string& key, std::string_view prefix) {
   return key.starts_with(prefix) ? key.substr(prefix.size()) : key;
 }
 
@@ -90,7 +90,7 @@ std::string setting_text(const std::string& key, const std::string& value) {
   if (key == "hardware") return "on " + value;
   if (key == "hardware.link.pcie.generation") return "PCIe " + value;
   if (key == "hardware.link.pcie.lanes") return value + " lanes";
-  return fmt::format("{} {}", after(after(after(key, "policy."), "workload."), "hardware."), value);
+  return fmt::format("{} {}", without(without(without(key, "policy."), "workload."), "hardware."), value);
 }
 
 }  // namespace

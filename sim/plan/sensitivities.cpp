@@ -22,9 +22,9 @@ namespace {
 using config::Node;
 using nlohmann::json;
 
-constexpr double kStep = 1.1;        // factor for a number of the machine, up and down
-constexpr double kLargeStep = 1.25;  // factor for counts of the policy and the workload
-constexpr double kMatters = 0.01;    // smaller elasticities are not followed further
+constexpr double kMachineStep = 1.1;  // factor for a number of the machine, up and down
+constexpr double kLargeStep = 1.25;   // factor for counts of the policy and the workload
+constexpr double kMatters = 0.01;     // smaller elasticities are not followed further
 constexpr double kGrowth[] = {2, 4, 8};
 constexpr double kMostReplayed = 2;  // largest growth of keys whose every value needs its own replay
 
@@ -99,7 +99,7 @@ class Sensitivities final : public Question {
     return keys;
   }
 
-  static double step_of(const Key& key) { return key.path.starts_with("hardware.") ? kStep : kLargeStep; }
+  static double step_of(const Key& key) { return key.path.starts_with("hardware.") ? kMachineStep : kLargeStep; }
 
   static double moved_to(const Key& key, double factor) {
     double x = key.now * factor;

@@ -17,11 +17,11 @@ namespace {
 using result::Result;
 
 // A relative change below this counts as none: planners decide on larger ones, and intervals are wider.
-constexpr double kEqual = 1e-3;
+constexpr double kSameShare = 1e-3;
 
 bool same_number(std::optional<double> a, std::optional<double> b) {
   if (a.has_value() != b.has_value()) return false;
-  return !a || std::abs(*a - *b) <= kEqual * std::max(std::abs(*a), std::abs(*b));
+  return !a || std::abs(*a - *b) <= kSameShare * std::max(std::abs(*a), std::abs(*b));
 }
 
 // Compares the numbers of short tables: throughput, times, memory, scores.

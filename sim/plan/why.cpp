@@ -81,7 +81,7 @@ const std::vector<Resource>& resources() {
 
 enum class Phase { kDecode, kPrefill };
 
-constexpr double kEqual = 1e-3;  // smaller relative differences count as none
+constexpr double kLeastDifference = 1e-3;  // smaller relative differences count as none
 
 class Why final : public Question {
  public:
@@ -202,7 +202,7 @@ class Why final : public Question {
     const std::string what = phase_ == Phase::kPrefill ? "the time to first token"
                              : per_token_              ? "a generated token"
                                                        : "a decode step";
-    const bool equal = std::abs(difference) <= kEqual * std::max(of, against);
+    const bool equal = std::abs(difference) <= kLeastDifference * std::max(of, against);
     const std::string verdict = equal                     ? "No significant difference"
                                 : !c.beyond_uncertainty() ? "The two are within uncertainty of each other"
                                 : difference < 0          ? fmt::format("{} is {} as fast", of_.label, times_text(c))

@@ -16,7 +16,7 @@
 namespace kvcast::policy {
 namespace {
 
-Fields<PromptEviction> fields() {
+Fields<PromptEviction> adakv_fields() {
   using S = PromptEviction;
   Fields<S> all = prompt_eviction_fields(32, "max", 7);
   all.add(real("floor", 0.2, "share of the budget that every head is guaranteed"), &S::adaptive, &Adaptive::floor)
@@ -46,7 +46,7 @@ Descriptor describe_adakv() {
   d.sentence = "SnapKV with budgets that are moved, within a layer, to the heads with the most spread attention.";
   d.category = "drop";
   d.paper = "Feng et al., Ada-KV, 2024 (arXiv 2407.11550)";
-  describe_prompt_eviction(d, fields(), {.heads = HeadBudgets::kAdaptive});
+  describe_prompt_eviction(d, adakv_fields(), {.heads = HeadBudgets::kAdaptive});
   d.budget_convention =
       "retained: prompt tokens, including the window, on average over the heads of a layer; generated tokens are kept "
       "in addition";

@@ -35,7 +35,7 @@ namespace {
 using graph::Kind;
 using graph::Lane;
 
-struct Setting {
+struct ArkvaleSetting {
   std::int64_t budget = 0;
   int page = 1;
   std::int64_t pages = 0;         // pages of the budget
@@ -53,7 +53,7 @@ struct Setting {
 // The pages of the heads that select together.
 class ArkValeSet {
  public:
-  ArkValeSet(const LayerInput& layer, int first_head, int heads, const Setting& setting)
+  ArkValeSet(const LayerInput& layer, int first_head, int heads, const ArkvaleSetting& setting)
       : layer_(layer.layer()),
         s_(setting),
         prompt_(layer.info().prompt_tokens),
@@ -174,7 +174,7 @@ class ArkValeSet {
   }
 
   const trace::Layer& layer_;
-  Setting s_;
+  ArkvaleSetting s_;
   std::int64_t prompt_;
   int first_head_, heads_;
   std::int32_t last_left_ = -1;  // the last page that has left the window
@@ -188,7 +188,7 @@ class ArkValeSet {
 
 class ArkValeSelector final : public Selector {
  public:
-  ArkValeSelector(const LayerInput& layer, const Setting& setting) : heads_(layer.info().n_kv_heads) {
+  ArkValeSelector(const LayerInput& layer, const ArkvaleSetting& setting) : heads_(layer.info().n_kv_heads) {
     const int together = setting.whole_layer ? heads_ : 1;
     for (int h = 0; h < heads_; h += together) sets_.emplace_back(layer, h, together, setting);
   }
@@ -217,7 +217,7 @@ class ArkValeSelector final : public Selector {
 
 class ArkVale final : public Policy {
  public:
-  ArkVale(const Setting& setting, bool covers_all) : s_(setting), covers_all_(covers_all) {}
+  ArkVale(const ArkvaleSetting& setting, bool covers_all) : s_(setting), covers_all_(covers_all) {}
 
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     return std::make_unique<ArkValeSelector>(layer, s_);
@@ -289,12 +289,12 @@ class ArkVale final : public Policy {
     return ops.copy(Lane::kCopyA, "recall pages", copy, {after});
   }
 
-  Setting s_;
+  ArkvaleSetting s_;
   bool covers_all_;
 };
 
-const Fields<Setting>& fields() {
-  using S = Setting;
+const Fields<ArkvaleSetting>& arkvale_fields() {
+  using S = ArkvaleSetting;
   static const Fields<S> all =
       Fields<S>()
           .add(budget_parameter("tokens in pages on the GPU, all of which are attended to", 4096), &S::budget)
@@ -314,8 +314,8 @@ const Fields<Setting>& fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  Setting s = fields().read(values);
+std::unique_ptr<Policy> make_arkvale(const ParameterValues& values, const Lengths& lengths) {
+  ArkvaleSetting s = arkvale_fields().read(values);
   s.pages = s.budget / s.page;
   s.sink_pages = (values.integer("sink") + s.page - 1) / s.page;
   s.window_pages = std::max<std::int64_t>(1, (values.integer("recent") + s.page - 1) / s.page);
@@ -338,7 +338,7 @@ Descriptor describe_arkvale() {
   d.sentence = "Keeps everything in host memory and some pages on the GPU; each step waits for missing pages.";
   d.category = "retrieval (host)";
   d.paper = "Chen et al., ArkVale, NeurIPS 2024";
-  d.parameters = fields().parameters();
+  d.parameters = arkvale_fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
   d.budget_convention = "attended: ⌊budget / page⌋ resident pages, including sink and window";
   d.formulas = {
@@ -350,10 +350,10 @@ Descriptor describe_arkvale() {
                    "recalls are issued by compiled code; the released loop is in Python: runtime: python",
                    "prefetching for later layers is not modelled"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
-    const Setting s = fields().read(values);
+    const ArkvaleSetting s = arkvale_fields().read(values);
     return chooses(s.budget, s.budget / s.page * s.page, s.page - 1, lengths.prompt_tokens);
   };
-  d.make = make;
+  d.make = make_arkvale;
   return d;
 }
 

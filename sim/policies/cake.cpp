@@ -60,7 +60,7 @@ class DecodingCake final : public Policy {
   std::vector<double> preferences_;
 };
 
-Fields<PromptEviction> fields() {
+Fields<PromptEviction> cake_fields() {
   using S = PromptEviction;
   return prompt_eviction_fields(32, "avg", 5, {})
       .add(group_parameter({"mean_weights", "sum_weights", "max_weights"}), &S::group)
@@ -83,7 +83,7 @@ Descriptor describe_cake() {
   d.category = "drop";
   d.paper = "Qin et al., CAKE, ICLR 2025 (arXiv 2503.12491)";
   const PromptEviction start = {.scores = TokenScores::kVariance};
-  describe_prompt_eviction(d, fields(), start);
+  describe_prompt_eviction(d, cake_fields(), start);
   d.budget_convention =
       "retained: prompt tokens, including the window, on average over layers; in addition generated tokens or, with "
       "decode_eviction, the current token";
@@ -96,7 +96,7 @@ Descriptor describe_cake() {
       "preferences of layers that the trace lacks are those of the nearest layer in it",
       "the cascade's smaller memory peak during the prompt is not modelled; with block, preferences are "
       "those of the whole prompt"};
-  d.make = [fields = fields(), start](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
+  d.make = [fields = cake_fields(), start](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
     const PromptEviction s = read_prompt_eviction(fields, values, start);
     if (s.decode_eviction) return std::make_unique<DecodingCake>(s);
     return two_stages(evict_after_prompt(s), read_all());

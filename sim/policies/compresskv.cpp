@@ -16,7 +16,7 @@
 namespace kvcast::policy {
 namespace {
 
-Fields<PromptEviction> fields() {
+Fields<PromptEviction> compresskv_fields() {
   // There is one ranking per layer, so query heads of a group need no agreement.
   Fields<PromptEviction> all = prompt_eviction_fields(8, "avg", 5, {});
   add_retrieval_scores(all);
@@ -38,7 +38,7 @@ Descriptor describe_compresskv() {
       "tokens.";
   d.category = "drop";
   d.paper = "Lin et al., CompressKV, 2025 (arXiv 2508.02401)";
-  describe_prompt_eviction(d, fields(), {.scores = TokenScores::kRetrievalHeads});
+  describe_prompt_eviction(d, compresskv_fields(), {.scores = TokenScores::kRetrievalHeads});
   d.budget_convention =
       "retained: prompt tokens, including the window, on average over layers; generated tokens are kept in addition";
   d.formulas = {"traffic: 2·n_kv·(B_l + T)·d·b per step in layer l, Σ B_l = layers·budget",

@@ -37,7 +37,7 @@ using graph::OpId;
 
 constexpr const char* kUpdated = "centroids updated";  // the next step's recall waits for it
 
-struct Setting {
+struct CtkvrSetting {
   std::int64_t budget = 0, lists = 0;      // ρ', ρ
   std::int64_t centroids = 0, looked = 0;  // C, C'
   Place place = Place::kLast;
@@ -48,7 +48,7 @@ struct Setting {
 
 class CentroidSearch final : public HostSearch {
  public:
-  CentroidSearch(const LayerInput& input, int kv_head, std::span<const std::size_t> rows, const Setting& setting)
+  CentroidSearch(const LayerInput& input, int kv_head, std::span<const std::size_t> rows, const CtkvrSetting& setting)
       : layer_(input.layer()),
         kv_head_(kv_head),
         s_(setting),
@@ -140,7 +140,7 @@ class CentroidSearch final : public HostSearch {
 
   const trace::Layer& layer_;
   int kv_head_;
-  const Setting& s_;
+  const CtkvrSetting& s_;
   std::size_t centroids_;
   Range at_prompt_;
   std::vector<std::vector<std::int32_t>> nearest_;  // by step; prompt queries, then decode queries
@@ -155,7 +155,7 @@ class CentroidSearch final : public HostSearch {
 
 class Ctkvr final : public Policy {
  public:
-  explicit Ctkvr(const Setting& setting) : s_(setting) {}
+  explicit Ctkvr(const CtkvrSetting& setting) : s_(setting) {}
 
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     const trace::TraceInfo& info = layer.info();
@@ -296,7 +296,7 @@ class Ctkvr final : public Policy {
                                   graph::Kernel{graph::KernelClass::kElementwise, queries, queries}, {lists}));
   }
 
-  Setting s_;
+  CtkvrSetting s_;
 };
 
 std::int64_t centroids_of(const ParameterValues& values, std::int64_t prompt) {
@@ -304,8 +304,8 @@ std::int64_t centroids_of(const ParameterValues& values, std::int64_t prompt) {
                                      : std::min(values.integer("centroids"), prompt);
 }
 
-const Fields<Setting>& fields() {
-  using S = Setting;
+const Fields<CtkvrSetting>& ctkvr_fields() {
+  using S = CtkvrSetting;
   static const Fields<S> all =
       Fields<S>()
           .add(budget_parameter("recalled tokens that are left after reranking, per KV head", 1024), &S::budget)
@@ -327,8 +327,8 @@ const Fields<Setting>& fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  Setting s = fields().read(values);
+std::unique_ptr<Policy> make_ctkvr(const ParameterValues& values, const Lengths& lengths) {
+  CtkvrSetting s = ctkvr_fields().read(values);
   if (s.budget >= lengths.bound() || s.fixed.sink + s.fixed.recent >= lengths.bound()) {
     return two_stages(keep_all(), read_all());
   }
@@ -348,7 +348,7 @@ Descriptor describe_ctkvr() {
       "CPU.";
   d.category = "retrieval (CPU)";
   d.paper = "Lu et al., CTKVR: Efficient KV Cache Retrieval via Centroid-then-Token Indexing, 2025";
-  d.parameters = fields().parameters();
+  d.parameters = ctkvr_fields().parameters();
   d.budget_convention =
       "selected: tokens attended to on the CPU, per KV head, in addition to sink and recent (rerank: false: all "
       "recalled tokens)";
@@ -363,7 +363,7 @@ Descriptor describe_ctkvr() {
                    "ranks recalled keys only; departed: true makes all such tokens candidates",
                    "static attention runs on the model's stream after the recall, not on a second stream"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
-    const Setting s = fields().read(values);
+    const CtkvrSetting s = ctkvr_fields().read(values);
     const auto listed = static_cast<std::int64_t>(values.number("recall_factor") * static_cast<double>(s.budget));
     return BudgetRule{.tokens = s.rerank ? s.budget : s.looked * listed,
                       .extra = s.fixed.sink + s.fixed.recent,
@@ -374,7 +374,7 @@ Descriptor describe_ctkvr() {
     const bool last = parse_place(values.text("positions")) == Place::kLast;
     return ReplayNeeds{.whole_prompt = !last, .window = centroids_of(values, lengths.prompt_tokens)};
   };
-  d.make = make;
+  d.make = make_ctkvr;
   return d;
 }
 

@@ -282,7 +282,7 @@ class D2o final : public Policy {
   std::map<int, Surveyed> surveyed_;
 };
 
-const Fields<D2oSetting>& fields() {
+const Fields<D2oSetting>& d2o_fields() {
   using S = D2oSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -311,7 +311,7 @@ Descriptor describe_d2o() {
   d.sentence = "H2O that merges evicted tokens into the most similar kept ones, with budgets by layer.";
   d.category = "drop";
   d.paper = "Wan et al., D2O, ICLR 2025 (arXiv 2406.13035)";
-  d.parameters = fields().parameters();
+  d.parameters = d2o_fields().parameters();
   d.budget_convention =
       "retained, on average over layers: the first step attends to everything, later ones to one token more than the "
       "layer keeps, including the current one";
@@ -333,7 +333,7 @@ Descriptor describe_d2o() {
   d.uncompressed_layers = {"exempt"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.whole_prompt = true}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    const D2oSetting setting = fields().read(values);
+    const D2oSetting setting = d2o_fields().read(values);
     if (setting.block > 0 && setting.adaptive) {
       throw UserError(values.where("block"),
                       "block requires layers: uniform, because other layer budgets depend on the whole prompt");

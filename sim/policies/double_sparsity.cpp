@@ -160,7 +160,7 @@ class DoubleSparsity final : public Retrieval {
   DoubleSetting s_;
 };
 
-const Fields<DoubleSetting>& fields() {
+const Fields<DoubleSetting>& double_sparsity_fields() {
   using S = DoubleSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -188,7 +188,7 @@ Descriptor describe_double_sparsity() {
   d.sentence = "Keeps everything on the GPU and finds tokens by a few channels of their keys, stored in few bits.";
   d.category = "retrieval (GPU)";
   d.paper = "Yang et al., Double Sparsity, 2024 (arXiv 2408.07092)";
-  d.parameters = fields().parameters();
+  d.parameters = double_sparsity_fields().parameters();
   d.budget_convention = "attended: per query head with group: per_head, otherwise per KV head";
   d.formulas = {"traffic: n_kv·L·(r·bits/8 + 4) + 2·n·budget·d·b per step, n = n_q per head, otherwise n_kv",
                 "storage: 2·n_kv·L·d·b + n_kv·L·(r·bits/8 + 4)"};
@@ -198,11 +198,11 @@ Descriptor describe_double_sparsity() {
       "the query heads of a KV head share one set of channels; the released code repeats keys for each query head",
       "Double Sparsity-Offload, which fetches the tokens of the next layer from host memory, is not modelled"};
   d.needs = [](const ParameterValues& values, const Lengths&) {
-    const DoubleSetting s = fields().read(values);
+    const DoubleSetting s = double_sparsity_fields().read(values);
     return ReplayNeeds{.window = s.uses_queries() ? s.window : 0};
   };
   d.stages = [](const ParameterValues& values, const Lengths& lengths) {
-    DoubleSetting s = fields().read(values);
+    DoubleSetting s = double_sparsity_fields().read(values);
     s.covers_all = s.budget >= lengths.bound();
     return Stages{keep_all(), std::make_unique<DoubleSparsity>(s)};
   };

@@ -30,7 +30,7 @@ using graph::Lane;
 
 constexpr double kIndexScale = 4;  // bytes of an index key's scale, in addition to its FP8 numbers
 
-struct Setting {
+struct DsaSetting {
   std::int64_t budget = 2048;
   double index_heads = 64, index_dim = 128;
   std::int64_t buffer = 0;  // tokens on the GPU; 0: all
@@ -88,7 +88,7 @@ class TokenBuffer {
 
 class DsaSelector final : public Selector {
  public:
-  DsaSelector(const LayerInput& layer, const Setting& setting)
+  DsaSelector(const LayerInput& layer, const DsaSetting& setting)
       : layer_(layer.layer()), s_(setting), buffers_(static_cast<std::size_t>(layer.info().n_kv_heads)) {}
 
   void prefill(LayerSelection& resident) override {
@@ -138,7 +138,7 @@ class DsaSelector final : public Selector {
   }
 
   const trace::Layer& layer_;
-  Setting s_;
+  DsaSetting s_;
   std::vector<TokenBuffer> buffers_;  // by KV head
   Ranking ranking_;
   std::vector<float> scores_, weights_;
@@ -146,7 +146,7 @@ class DsaSelector final : public Selector {
 
 class Dsa final : public Policy {
  public:
-  explicit Dsa(const Setting& setting) : s_(setting) {}
+  explicit Dsa(const DsaSetting& setting) : s_(setting) {}
 
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     return std::make_unique<DsaSelector>(layer, s_);
@@ -250,19 +250,19 @@ class Dsa final : public Policy {
     return ops.copy(Lane::kCompute, "fetch misses", copy, {after});
   }
 
-  Setting s_;
+  DsaSetting s_;
 };
 
-Fields<Setting> indexer() {
-  using S = Setting;
+Fields<DsaSetting> indexer() {
+  using S = DsaSetting;
   return Fields<S>()
       .add(budget_parameter("tokens attended to"), &S::budget)
       .add(whole("index_heads", 64, "", "query heads of the indexer", 1, 1e5), &S::index_heads)
       .add(whole("index_dim", 128, "", "dimensions of an index key", 1, 1e5), &S::index_dim);
 }
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths, std::int64_t spare) {
-  Setting s = indexer().read(values);
+std::unique_ptr<Policy> make_dsa(const ParameterValues& values, const Lengths& lengths, std::int64_t spare) {
+  DsaSetting s = indexer().read(values);
   s.buffer = spare > 0 ? s.budget + spare : 0;
   s.covers_all = s.budget >= lengths.bound();
   return std::make_unique<Dsa>(s);
@@ -286,7 +286,7 @@ Descriptor describe_dsa() {
   d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b per step", "storage: L·(r + d_R)·b + L·(d_I + 4)"};
   d.differences = {kStandIn, "the prompt's own attention is timed as sparse and replayed as full",
                    "scores in single precision; the released kernel multiplies FP8 numbers"};
-  d.make = [](const ParameterValues& values, const Lengths& lengths) { return make(values, lengths, 0); };
+  d.make = [](const ParameterValues& values, const Lengths& lengths) { return make_dsa(values, lengths, 0); };
   return d;
 }
 
@@ -306,7 +306,7 @@ Descriptor describe_hisparse() {
   d.differences = {kStandIn, "the buffer starts with the prompt's last tokens",
                    "the prompt's own attention is timed as sparse and replayed as full"};
   d.make = [](const ParameterValues& values, const Lengths& lengths) {
-    return make(values, lengths, values.integer("spare"));
+    return make_dsa(values, lengths, values.integer("spare"));
   };
   return d;
 }

@@ -26,7 +26,7 @@ struct DuoSetting {
   std::optional<std::int64_t> budget;
 };
 
-const Fields<DuoSetting>& fields() {
+const Fields<DuoSetting>& duo_attention_fields() {
   using S = DuoSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -57,8 +57,8 @@ std::int64_t fit_budget(std::int64_t budget, std::int64_t heads, std::int64_t bo
   return 0;
 }
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  DuoSetting s = fields().read(values);
+std::unique_ptr<Policy> make_duo_attention(const ParameterValues& values, const Lengths& lengths) {
+  DuoSetting s = duo_attention_fields().read(values);
   HeadSplit& split = s.split;
   split.profile = load_profile(values, {"retrieval"});
   const auto scores = kv_head_scores(*split.profile, "retrieval", HeadReduce::kMean);
@@ -87,7 +87,7 @@ Descriptor describe_duo_attention() {
   d.sentence = "Some heads keep the whole context, the others only the first tokens and a sliding window.";
   d.category = "drop";
   d.paper = "Xiao et al., DuoAttention, ICLR 2025 (arXiv 2410.10819)";
-  d.parameters = fields().parameters();
+  d.parameters = duo_attention_fields().parameters();
   d.budget_convention = "retained: on average over all KV heads, at the last decode step";
   d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·min(L, sink + recent)) per step",
                 "storage: the same number of bytes"};
@@ -103,7 +103,7 @@ Descriptor describe_duo_attention() {
                       .over = BudgetRule::Over::kModel};
   };
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
-  d.make = make;
+  d.make = make_duo_attention;
   return d;
 }
 

@@ -137,7 +137,7 @@ class ExactTopK final : public Retrieval {
   ExactSetting s_;
 };
 
-const Fields<ExactSetting>& fields() {
+const Fields<ExactSetting>& exact_topk_fields() {
   using S = ExactSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -152,8 +152,8 @@ const Fields<ExactSetting>& fields() {
   return all;
 }
 
-Stages make(const ParameterValues& values, const Lengths& lengths) {
-  ExactSetting s = fields().read(values);
+Stages make_exact_topk(const ParameterValues& values, const Lengths& lengths) {
+  ExactSetting s = exact_topk_fields().read(values);
   s.covers_all = s.budget >= lengths.bound();
   if (!s.covers_all) check_quota(values, {s.budget, s.sink, s.recent});
   return {keep_all(), std::make_unique<ExactTopK>(s)};
@@ -167,13 +167,13 @@ Descriptor describe_exact_topk() {
   d.sentence = "Attends to the tokens with the largest true scores: an upper bound for retrieval, not a fast method.";
   d.category = "retrieval (oracle)";
   d.paper = "the oracle of Behnam et al., RocketKV, 2025 (arXiv 2502.14051), appendix A";
-  d.parameters = fields().parameters();
+  d.parameters = exact_topk_fields().parameters();
   d.budget_convention =
       "attended: per query head with group: per_head, otherwise per KV head; includes sink and recent";
   d.formulas = {"traffic: n_kv·L·d·b (scan) + 2·n·budget·d·b, n = n_q per head, otherwise n_kv",
                 "storage: 2·n_kv·L·d·b"};
   d.differences = {"papers count only the gather: identification: free"};
-  d.stages = make;
+  d.stages = make_exact_topk;
   return d;
 }
 

@@ -170,7 +170,7 @@ class ExpectedAttention final : public Retention {
   ExpectedSetting s_;
 };
 
-const Fields<ExpectedSetting>& fields() {
+const Fields<ExpectedSetting>& expected_attention_fields() {
   using S = ExpectedSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -197,7 +197,7 @@ Descriptor describe_expected_attention() {
   d.sentence = "Keeps the prompt tokens to which future queries are expected to attend, and all generated tokens.";
   d.category = "drop";
   d.paper = "Devoto et al., Expected Attention, 2025 (arXiv 2510.00636)";
-  d.parameters = fields().parameters();
+  d.parameters = expected_attention_fields().parameters();
   d.budget_convention = "retained: prompt tokens, including the sink; generated tokens are kept in addition";
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step", "prompt: 4·n_q·S·d² FLOP",
                 "storage: 2·n_kv·(min(S, budget) + T)·d·b"};
@@ -208,11 +208,11 @@ Descriptor describe_expected_attention() {
       "only the prompt is compressed; the paper also compresses generated tokens"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) { return evicts_once(values.integer("budget")); };
   d.needs = [](const ParameterValues& values, const Lengths&) {
-    const ExpectedSetting s = fields().read(values);
+    const ExpectedSetting s = expected_attention_fields().read(values);
     return ReplayNeeds{.whole_prompt = s.queries == 0, .window = s.queries};
   };
   d.stages = [](const ParameterValues& values, const Lengths&) {
-    const ExpectedSetting s = fields().read(values);
+    const ExpectedSetting s = expected_attention_fields().read(values);
     check_quota(values, s.quota());
     return Stages{std::make_unique<ExpectedAttention>(s), read_all()};
   };

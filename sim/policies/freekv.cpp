@@ -33,7 +33,7 @@ namespace {
 using graph::Kind;
 using graph::Lane;
 
-struct Setting {
+struct FreekvSetting {
   std::int64_t budget = 0;  // including sink and recent
   std::int64_t sink = 0, recent = 0;
   int page = 1;
@@ -50,7 +50,7 @@ struct Setting {
 struct Cut {
   std::int64_t tokens = 0, full = 0, selectable = 0;  // full pages, and those of them before the window
   Cut() = default;
-  Cut(std::int64_t length, const Setting& s) : tokens(length) {
+  Cut(std::int64_t length, const FreekvSetting& s) : tokens(length) {
     const std::int64_t paged = std::max<std::int64_t>(0, length - s.sink);
     full = paged / s.page;
     const std::int64_t partial = paged % s.page;
@@ -61,7 +61,7 @@ struct Cut {
 
 class FreeKvHead {
  public:
-  FreeKvHead(const LayerInput& layer, int kv_head, const Setting& setting)
+  FreeKvHead(const LayerInput& layer, int kv_head, const FreekvSetting& setting)
       : layer_(layer.layer()),
         s_(setting),
         kv_head_(kv_head),
@@ -140,7 +140,7 @@ class FreeKvHead {
   }
 
   const trace::Layer& layer_;
-  Setting s_;
+  FreekvSetting s_;
   int kv_head_;
   PageScorer scorer_;
   Ranking ranking_;
@@ -153,7 +153,7 @@ class FreeKvHead {
 
 class FreeKvSelector final : public Selector {
  public:
-  FreeKvSelector(const LayerInput& layer, const Setting& setting) {
+  FreeKvSelector(const LayerInput& layer, const FreekvSetting& setting) {
     for (int h = 0; h < layer.info().n_kv_heads; ++h) heads_.emplace_back(layer, h, setting);
   }
   void prefill(LayerSelection& resident) override {
@@ -171,7 +171,7 @@ class FreeKvSelector final : public Selector {
 
 class FreeKv final : public Policy {
  public:
-  FreeKv(const Setting& setting, bool covers_all) : s_(setting), covers_all_(covers_all) {}
+  FreeKv(const FreekvSetting& setting, bool covers_all) : s_(setting), covers_all_(covers_all) {}
 
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     return std::make_unique<FreeKvSelector>(layer, s_);
@@ -273,12 +273,12 @@ class FreeKv final : public Policy {
     return recall_pages(shape, {s_.layout, s_.page, s_.double_buffering, s_.copies}, which, after, ops);
   }
 
-  Setting s_;
+  FreekvSetting s_;
   bool covers_all_;
 };
 
-const Fields<Setting>& fields() {
-  using S = Setting;
+const Fields<FreekvSetting>& freekv_fields() {
+  using S = FreekvSetting;
   static const Fields<S> all =
       Fields<S>()
           .add(budget_parameter("tokens attended to"), &S::budget)
@@ -313,15 +313,15 @@ const Fields<Setting>& fields() {
   return all;
 }
 
-Setting read_setting(const ParameterValues& values) {
-  Setting s = fields().read(values);
+FreekvSetting read_setting(const ParameterValues& values) {
+  FreekvSetting s = freekv_fields().read(values);
   if (values.text("budget_convention") == "selected") s.budget += s.sink + s.recent;
   s.copies = parse_recall(values.text("recall"));
   return s;
 }
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  const Setting s = read_setting(values);
+std::unique_ptr<Policy> make_freekv(const ParameterValues& values, const Lengths& lengths) {
+  const FreekvSetting s = read_setting(values);
   const bool covers_all = s.budget >= lengths.bound();
   if (!covers_all && s.chosen() < 1) {
     throw UserError(values.where("budget"),
@@ -340,7 +340,7 @@ Descriptor describe_freekv() {
       "Keeps pages in host memory and attends to those selected by the last step's query, recalled concurrently.";
   d.category = "retrieval (host)";
   d.paper = "Liu et al., FreeKV, 2025 (arXiv 2505.13109)";
-  d.parameters = fields().parameters();
+  d.parameters = freekv_fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
   d.budget_convention =
       "attended: sink, window and selected pages (up to one page more while the last one is not full); selected: the "
@@ -356,12 +356,12 @@ Descriptor describe_freekv() {
       "double buffering alternates by KV head, as in the released runtime, not by page as in the paper",
       "the first layer is compressed by default; the paper leaves it uncompressed: first_dense_layers: 1"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
-    const Setting s = read_setting(values);
+    const FreekvSetting s = read_setting(values);
     BudgetRule rule{.tokens = s.budget, .extra = s.page - 1, .slack = 4 * s.page};
     if (values.text("budget_convention") == "selected") rule.counts = BudgetRule::Counts::kSelected;
     return rule;
   };
-  d.make = make;
+  d.make = make_freekv;
   return d;
 }
 

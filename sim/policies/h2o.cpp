@@ -196,7 +196,7 @@ class H2o final : public Policy {
   H2oSetting s_;
 };
 
-const Fields<H2oSetting>& fields() {
+const Fields<H2oSetting>& h2o_fields() {
   using S = H2oSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -214,8 +214,8 @@ const Fields<H2oSetting>& fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  H2oSetting s = fields().read(values);
+std::unique_ptr<Policy> make_h2o(const ParameterValues& values, const Lengths& lengths) {
+  H2oSetting s = h2o_fields().read(values);
   if (values.is_text("recent")) s.quota.recent = s.quota.budget / 2;
   check_quota(values, s.quota);
   s.covers_all = s.quota.budget >= lengths.bound();
@@ -235,7 +235,7 @@ Descriptor describe_h2o() {
   d.sentence = "Keeps the last tokens and those that have received the most attention so far.";
   d.category = "drop";
   d.paper = "Zhang et al., H2O, NeurIPS 2023 (arXiv 2306.14048)";
-  d.parameters = fields().parameters();
+  d.parameters = h2o_fields().parameters();
   d.budget_convention = "retained: a step attends to budget + 1 tokens, including the current one, then evicts one";
   d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b per step, n_q·(budget + 1)·4 of weights written and read, totals",
                 "prompt: n_q·S·(S + 1)·d FLOP for the column sums",
@@ -246,11 +246,11 @@ Descriptor describe_h2o() {
       "some code evicts after the prompt only: decode_eviction: false",
       "with block, a token's total counts the queries of its own and later blocks while it is held"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
-    const H2oSetting s = fields().read(values);
+    const H2oSetting s = h2o_fields().read(values);
     return s.every_step ? evicts_always(s.quota.budget) : evicts_once(s.quota.budget);
   };
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.whole_prompt = true}; };
-  d.make = make;
+  d.make = make_h2o;
   return d;
 }
 

@@ -16,7 +16,7 @@
 namespace kvcast::policy {
 namespace {
 
-Fields<PromptEviction> fields() {
+Fields<PromptEviction> headkv_fields() {
   using S = PromptEviction;
   Fields<S> all = prompt_eviction_fields(32, "max", 7);
   all.add(real("beta", 1.01, "1/beta of every head's budget goes into the pool that is distributed by importance", 1,
@@ -42,7 +42,7 @@ Descriptor describe_headkv() {
   d.sentence = "SnapKV with a budget for each head by its measured retrieval score.";
   d.category = "drop";
   d.paper = "Fu et al., HeadKV, 2024 (arXiv 2410.19258)";
-  describe_prompt_eviction(d, fields(), {.heads = HeadBudgets::kImportance});
+  describe_prompt_eviction(d, headkv_fields(), {.heads = HeadBudgets::kImportance});
   d.budget_convention =
       "retained: prompt tokens, including the window, on average over all heads of the model; generated tokens are "
       "kept in addition";

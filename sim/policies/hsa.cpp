@@ -322,7 +322,7 @@ const Fields<HsaSetting>& hsa_fields() {
 
 namespace {
 
-const Fields<HsaSetting>& fields() {
+const Fields<HsaSetting>& own_hsa_fields() {
   static const Fields<HsaSetting> all =
       Fields<HsaSetting>()
           .add(budget_parameter("the step's traffic in tokens, half for estimation, half for attention"),
@@ -331,8 +331,8 @@ const Fields<HsaSetting>& fields() {
   return all;
 }
 
-Stages make(const ParameterValues& values, const Lengths& lengths) {
-  HsaSetting s = fields().read(values);
+Stages make_hsa(const ParameterValues& values, const Lengths& lengths) {
+  HsaSetting s = own_hsa_fields().read(values);
   s.reserved = max_new_tokens(values, lengths);
   s.length = lengths.bound();
   s.ratio = std::max(1.0, static_cast<double>(s.length) / static_cast<double>(s.budget));
@@ -348,7 +348,7 @@ Descriptor describe_hsa() {
       "Keeps everything on the GPU and finds tokens by a few dimensions of page bounds (RocketKV's second stage).";
   d.category = "retrieval (GPU)";
   d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051), algorithm 1";
-  d.parameters = fields().parameters();
+  d.parameters = own_hsa_fields().parameters();
   d.budget_convention =
       "traffic: all KV-equivalent bytes of a step in units of one token's keys and values; ⌊budget / 2⌋ "
       "tokens are attended to";
@@ -364,7 +364,7 @@ Descriptor describe_hsa() {
     rule.counts = BudgetRule::Counts::kTraffic;
     return rule;
   };
-  d.stages = make;
+  d.stages = make_hsa;
   return d;
 }
 

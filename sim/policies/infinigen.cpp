@@ -37,7 +37,7 @@ using graph::KernelClass;
 using graph::Kind;
 using graph::Lane;
 
-struct Setting {
+struct InfinigenSetting {
   double alpha = 0, ratio = 0, max_share = 0, cosine = 1;
   bool skew = true, overlap = true;
   std::shared_ptr<const Bases> basis;  // null: computed from the prompt
@@ -48,7 +48,7 @@ struct Setting {
 // Partial scores of one KV head.
 class SpeculatedHead {
  public:
-  SpeculatedHead(const trace::Layer& layer, int kv_head, const Setting& setting)
+  SpeculatedHead(const trace::Layer& layer, int kv_head, const InfinigenSetting& setting)
       : layer_(layer),
         kv_head_(kv_head),
         d_(static_cast<std::size_t>(layer.info().head_dim)),
@@ -149,14 +149,14 @@ class SpeculatedHead {
   const trace::Layer& layer_;
   int kv_head_;
   std::size_t d_;
-  Setting s_;
+  InfinigenSetting s_;
   std::vector<float> columns_, partial_keys_;
   StepScores products_;
 };
 
 class InfiniGenSelector final : public Selector {
  public:
-  InfiniGenSelector(const LayerInput& input, const Setting& setting) : info_(input.info()), s_(setting) {
+  InfiniGenSelector(const LayerInput& input, const InfinigenSetting& setting) : info_(input.info()), s_(setting) {
     for (int h = 0; h < info_.n_kv_heads; ++h) {
       heads_.push_back(std::make_unique<SpeculatedHead>(input.layer(), h, setting));
     }
@@ -195,14 +195,14 @@ class InfiniGenSelector final : public Selector {
   }
 
   const trace::TraceInfo& info_;
-  Setting s_;
+  InfinigenSetting s_;
   std::vector<std::unique_ptr<SpeculatedHead>> heads_;
   Ranking ranking_;
 };
 
 class InfiniGen final : public Policy {
  public:
-  explicit InfiniGen(const Setting& setting) : s_(setting) {}
+  explicit InfiniGen(const InfinigenSetting& setting) : s_(setting) {}
 
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     return std::make_unique<InfiniGenSelector>(layer, s_);
@@ -286,11 +286,11 @@ class InfiniGen final : public Policy {
     return ops.copy(Lane::kCopyA, "fetch pairs", pairs, {op});
   }
 
-  Setting s_;
+  InfinigenSetting s_;
 };
 
-const Fields<Setting>& fields() {
-  using S = Setting;
+const Fields<InfinigenSetting>& infinigen_fields() {
+  using S = InfinigenSetting;
   static const Fields<S> all =
       Fields<S>()
           .add(
@@ -322,7 +322,7 @@ Descriptor describe_infinigen() {
       "Keeps pairs in host memory and, during each layer, fetches those that it predicts the next layer needs.";
   d.category = "retrieval (host)";
   d.paper = "Lee et al., InfiniGen, OSDI 2024 (arXiv 2406.19707)";
-  d.parameters = fields().parameters();
+  d.parameters = infinigen_fields().parameters();
   d.recall_page = [](const ParameterValues&) { return 1; };
   d.formulas = {
       "traffic: n_kv·L·d'·b + n_q·d'·hidden·b of speculation, 2·n_kv·n·d·b from the host, 2·n_kv·(n + 1)·d·b of "
@@ -339,7 +339,7 @@ Descriptor describe_infinigen() {
       "the released loop synchronises the device every layer: overlap: false",
       "host memory contains all tokens; eviction from it is not modelled"};
   d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
-    Setting s = fields().read(values);
+    InfinigenSetting s = infinigen_fields().read(values);
     s.basis = load_basis(values, "queries");
     if (s.basis != nullptr && !s.skew) {
       throw UserError(values.where("basis"), "basis requires skew: true");

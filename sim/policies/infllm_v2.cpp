@@ -159,7 +159,7 @@ class InfLlm final : public Retrieval {
   InfLlmSetting s_;
 };
 
-const Fields<InfLlmSetting>& fields() {
+const Fields<InfLlmSetting>& infllm_v2_fields() {
   using S = InfLlmSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -174,8 +174,8 @@ const Fields<InfLlmSetting>& fields() {
   return all;
 }
 
-Stages make(const ParameterValues& values, const Lengths& lengths) {
-  InfLlmSetting s = fields().read(values);
+Stages make_infllm_v2(const ParameterValues& values, const Lengths& lengths) {
+  InfLlmSetting s = infllm_v2_fields().read(values);
   s.covers_all = std::max(s.budget, s.dense_below) >= lengths.bound();
   if (s.chosen() < 1 && !s.covers_all) {
     throw UserError(values.where("budget"),
@@ -193,7 +193,7 @@ Descriptor describe_infllm_v2() {
   d.sentence = "Keeps everything on the GPU and reads the blocks with the best means of short runs of keys.";
   d.category = "retrieval (GPU)";
   d.paper = "Zhao et al., InfLLM-V2, 2025 (arXiv 2509.24663)";
-  d.parameters = fields().parameters();
+  d.parameters = infllm_v2_fields().parameters();
   d.budget_convention = "attended: ⌊budget / page⌋ blocks per KV head, including first and last ones";
   d.formulas = {"traffic: n_kv·(L/stride)·d·b + 2·n_kv·budget·d·b per step",
                 "storage: 2·n_kv·L·d·b + n_kv·(L/stride)·d·b"};
@@ -203,10 +203,10 @@ Descriptor describe_infllm_v2() {
       "scores are softmax weights over all runs; the released kernels compute the sum of exponentials from coarser "
       "runs"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
-    const InfLlmSetting s = fields().read(values);
+    const InfLlmSetting s = infllm_v2_fields().read(values);
     return chooses(std::max(s.budget, s.dense_below), s.budget / s.page * s.page, s.page - 1, lengths.prompt_tokens);
   };
-  d.stages = make;
+  d.stages = make_infllm_v2;
   return d;
 }
 

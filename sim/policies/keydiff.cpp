@@ -218,7 +218,7 @@ class KeyDiff final : public Policy {
   KeyDiffSetting s_;
 };
 
-const Fields<KeyDiffSetting>& fields() {
+const Fields<KeyDiffSetting>& keydiff_fields() {
   using S = KeyDiffSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -237,8 +237,8 @@ const Fields<KeyDiffSetting>& fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  KeyDiffSetting s = fields().read(values);
+std::unique_ptr<Policy> make_keydiff(const ParameterValues& values, const Lengths& lengths) {
+  KeyDiffSetting s = keydiff_fields().read(values);
   check_quota(values, s.quota);
   s.covers_all = s.quota.budget >= lengths.bound();
   if (s.recent_fraction > 0) {
@@ -357,7 +357,7 @@ Descriptor describe_keydiff() {
   d.sentence = "Keeps the keys that are least similar to the mean key, independent of queries.";
   d.category = "drop";
   d.paper = "Park et al., KeyDiff, 2025 (arXiv 2504.15364)";
-  d.parameters = fields().parameters();
+  d.parameters = keydiff_fields().parameters();
   d.budget_convention = "retained: a step attends to budget + 1 tokens, including the current one, then evicts one";
   d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b per step, and n_kv·(budget + 1)·d·b to rank the keys",
                 "ranking n keys: 3nd + n + d multiplications, 3nd − n − 1 additions, 2n + 1 divisions, n + 1 roots",
@@ -365,7 +365,7 @@ Descriptor describe_keydiff() {
   d.differences = {"the paper's sections disagree on whether keys are normalised before the mean: anchor: mean_raw",
                    "the anchor of a decode step is charged as a running sum: the keys are read once"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) { return evicts_always(values.integer("budget")); };
-  d.make = make;
+  d.make = make_keydiff;
   return d;
 }
 

@@ -81,7 +81,7 @@ class NormRetention final : public Retention {
   std::int64_t kept_;
 };
 
-const Fields<NormSetting>& fields() {
+const Fields<NormSetting>& keyl2norm_fields() {
   using S = NormSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -102,18 +102,18 @@ Descriptor describe_keyl2norm() {
   d.sentence = "Keeps the prompt tokens whose keys have the smallest norm, and all generated tokens.";
   d.category = "drop";
   d.paper = "Devoto et al., L2 Norm-Based KV Cache Compression, EMNLP 2024 (arXiv 2406.11430)";
-  d.parameters = fields().parameters();
+  d.parameters = keyl2norm_fields().parameters();
   d.budget_convention = "retained: prompt tokens; generated tokens are kept in addition";
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step", "prompt: n_kv·S·d·b to read the keys",
                 "storage: 2·n_kv·(min(S, budget) + T)·d·b"};
   d.differences = {"the released code keeps a ratio of the prompt, and only from 2048 tokens on: prune_after: 2048",
                    "some code leaves the first two layers uncompressed: first_dense_layers: 2"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
-    const NormSetting s = fields().read(values);
+    const NormSetting s = keyl2norm_fields().read(values);
     return evicts_once(lengths.prompt_tokens < s.prune_after ? lengths.prompt_tokens : s.quota.budget);
   };
   d.stages = [](const ParameterValues& values, const Lengths&) {
-    const NormSetting setting = fields().read(values);
+    const NormSetting setting = keyl2norm_fields().read(values);
     check_quota(values, setting.quota);
     return Stages{std::make_unique<NormRetention>(setting), read_all()};
   };

@@ -285,7 +285,7 @@ std::unique_ptr<Retrieval> read_quantised(const KiviSetting& setting, std::uniqu
 
 namespace {
 
-const Fields<KiviSetting>& fields() {
+const Fields<KiviSetting>& kivi_fields() {
   using S = KiviSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -302,7 +302,7 @@ const Fields<KiviSetting>& fields() {
 }  // namespace
 
 KiviSetting read_kivi(const ParameterValues& values) {
-  const KiviSetting s = fields().read(values);
+  const KiviSetting s = kivi_fields().read(values);
   if (s.residual % s.group != 0) {
     throw UserError(values.where("residual"),
                     fmt::format("residual ({}) must be a multiple of quant_group ({})", s.residual, s.group));
@@ -311,7 +311,7 @@ KiviSetting read_kivi(const ParameterValues& values) {
 }
 
 std::vector<Parameter> quantisation_parameters() {
-  std::vector<Parameter> all = fields().parameters();
+  std::vector<Parameter> all = kivi_fields().parameters();
   all.insert(all.begin(),
              choice("quantisation", {"none", "kivi"}, "format of the kept pairs: as they are, or packed like KIVI's"));
   return all;
@@ -328,7 +328,7 @@ Descriptor describe_kivi() {
   d.packs_cache = true;
   d.category = "quantisation";
   d.paper = "Liu et al., KIVI, ICML 2024 (arXiv 2402.02750)";
-  d.parameters = fields().parameters();
+  d.parameters = kivi_fields().parameters();
   d.parameters.push_back(policy_parameter("selector", "full", "policy that keeps and selects the packed pairs"));
   d.formulas = {
       "traffic: n_kv·[(L − r_k) + (L − r_v)]·d·(bits/8 + 4/group) + n_kv·(r_k + r_v)·d·2 per step, r_k = ((L − 1) mod "

@@ -167,7 +167,7 @@ class Kvzip final : public Retention {
   KvzipSetting s_;
 };
 
-const Fields<KvzipSetting>& fields() {
+const Fields<KvzipSetting>& kvzip_fields() {
   using S = KvzipSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -189,7 +189,7 @@ Descriptor describe_kvzip() {
       "Keeps the prompt tokens to which the model attends while it repeats its prompt, and all generated tokens.";
   d.category = "drop";
   d.paper = "Kim et al., KVzip, NeurIPS 2025 (arXiv 2505.23416)";
-  d.parameters = fields().parameters();
+  d.parameters = kvzip_fields().parameters();
   d.budget_convention =
       "retained: prompt tokens, including the sink, on average over the heads of a layer; generated tokens are kept in "
       "addition";
@@ -203,14 +203,14 @@ Descriptor describe_kvzip() {
       "FastKVzip and KVzap, which predict these scores by trained gates, are not modelled"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     BudgetRule rule = evicts_once(values.integer("budget"));
-    if (!fields().read(values).by_head) rule.over = BudgetRule::Over::kLayer;
+    if (!kvzip_fields().read(values).by_head) rule.over = BudgetRule::Over::kLayer;
     return rule;
   };
   d.needs = [](const ParameterValues& values, const Lengths&) {
-    return ReplayNeeds{.coupled = !fields().read(values).by_head, .whole_prompt = true};
+    return ReplayNeeds{.coupled = !kvzip_fields().read(values).by_head, .whole_prompt = true};
   };
   d.stages = [](const ParameterValues& values, const Lengths&) {
-    const KvzipSetting s = fields().read(values);
+    const KvzipSetting s = kvzip_fields().read(values);
     check_quota(values, s.quota());
     return Stages{std::make_unique<Kvzip>(s), read_all()};
   };

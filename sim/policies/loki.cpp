@@ -32,7 +32,7 @@ using graph::Lane;
 
 const char* basis_kind(bool before_rope) { return before_rope ? "keys_before_rope" : "keys"; }
 
-struct Setting {
+struct LokiSetting {
   std::int64_t budget = 0, recent = 0;
   std::int64_t dims = 0;         // r, at most the head dimension
   std::int64_t calibration = 0;  // first prompt tokens from which the components are computed; 0: all
@@ -48,7 +48,7 @@ struct Setting {
 
 class LokiHead final : public HeadRetrieval {
  public:
-  LokiHead(const LayerInput& input, int kv_head, const TokenList& tokens, const Setting& setting)
+  LokiHead(const LayerInput& input, int kv_head, const TokenList& tokens, const LokiSetting& setting)
       : layer_(input.layer()),
         kv_head_(kv_head),
         members_(static_cast<std::size_t>(input.info().group())),
@@ -100,14 +100,14 @@ class LokiHead final : public HeadRetrieval {
   const trace::Layer& layer_;
   int kv_head_;
   std::size_t members_, d_, dims_;
-  Setting s_;
+  LokiSetting s_;
   std::vector<float> components_, rotated_;  // rotated_: the leading components of the keys at all positions
   TokenTopK ranks_;
 };
 
 class Loki final : public Retrieval {
  public:
-  explicit Loki(const Setting& setting) : s_(setting) {}
+  explicit Loki(const LokiSetting& setting) : s_(setting) {}
 
   bool per_query_head() const override { return s_.group == Group::kPerHead; }
 
@@ -147,11 +147,11 @@ class Loki final : public Retrieval {
     return ops.kernel(Lane::kCompute, Kind::kIndex, label, work, {ops.ready()});
   }
 
-  Setting s_;
+  LokiSetting s_;
 };
 
-const Fields<Setting>& fields() {
-  using S = Setting;
+const Fields<LokiSetting>& loki_fields() {
+  using S = LokiSetting;
   static const Fields<S> all =
       Fields<S>()
           .add(budget_parameter("k: tokens attended to per selecting head"), &S::budget)
@@ -172,8 +172,8 @@ const Fields<Setting>& fields() {
   return all;
 }
 
-Stages make(const ParameterValues& values, const Lengths& lengths) {
-  Setting s = fields().read(values);
+Stages make_loki(const ParameterValues& values, const Lengths& lengths) {
+  LokiSetting s = loki_fields().read(values);
   s.basis = load_basis(values, basis_kind(s.before_rope));
   if (s.basis != nullptr && values.given("calibration_tokens")) {
     throw UserError(values.where("calibration_tokens"), "the components are those of `basis`, not of prompt tokens");
@@ -193,7 +193,7 @@ Descriptor describe_loki() {
   d.sentence = "Keeps everything on the GPU and finds tokens by the leading principal components of the keys.";
   d.category = "retrieval (GPU)";
   d.paper = "Singhania et al., Loki, NeurIPS 2024 (arXiv 2406.02542)";
-  d.parameters = fields().parameters();
+  d.parameters = loki_fields().parameters();
   d.budget_convention = "attended: per KV head, or per query head with group: per_head";
   d.formulas = {"traffic: n_kv·L·r·b + n_kv·d²·b + 2·n·budget·d·b per step, n = n_q per head, otherwise n_kv",
                 "storage: 2·n_kv·L·d·b + n_kv·d²·b"};
@@ -202,7 +202,7 @@ Descriptor describe_loki() {
       "well: basis: FILE, measured on other traces",
       "the released code selects per query head: group: per_head",
       "r is a number of dimensions; the released code can derive it from a share of explained variance"};
-  d.stages = make;
+  d.stages = make_loki;
   return d;
 }
 

@@ -30,7 +30,7 @@ using graph::Kind;
 using graph::Lane;
 using graph::OpId;
 
-struct Setting {
+struct MagicpigSetting {
   int bits = 10, tables = 150, collisions = 2;  // K, L
   bool centre = true, estimator = true;
   std::uint64_t seed = 0;
@@ -43,7 +43,7 @@ std::size_t index(T i) {
 }
 
 // Probability that a key with this cosine to the query collides in two tables or more.
-double sampling_probability(double cosine, const Setting& s) {
+double sampling_probability(double cosine, const MagicpigSetting& s) {
   const double same_side = 1 - std::acos(std::clamp(cosine, -1.0, 1.0)) / std::numbers::pi;
   const double p = std::pow(same_side, s.bits), none = std::pow(1 - p, s.tables - 1);
   const double missed = none * (1 - p) + (s.collisions > 1 ? s.tables * p * none : 0.0);
@@ -51,7 +51,7 @@ double sampling_probability(double cosine, const Setting& s) {
 }
 
 // Codes of vectors: rows × tables.
-std::vector<std::uint32_t> hash(const MatrixView& rows, const std::vector<float>& planes, const Setting& s) {
+std::vector<std::uint32_t> hash(const MatrixView& rows, const std::vector<float>& planes, const MagicpigSetting& s) {
   const std::size_t n = index(s.bits * s.tables);
   constexpr std::size_t kAtOnce = 256;
   std::vector<std::uint32_t> codes(rows.rows * index(s.tables));
@@ -74,7 +74,7 @@ std::vector<std::uint32_t> hash(const MatrixView& rows, const std::vector<float>
 
 class LshSearch final : public HostSearch {
  public:
-  LshSearch(const LayerInput& input, int kv_head, const std::vector<float>& planes, const Setting& setting)
+  LshSearch(const LayerInput& input, int kv_head, const std::vector<float>& planes, const MagicpigSetting& setting)
       : layer_(input.layer()),
         kv_head_(kv_head),
         s_(setting),
@@ -222,7 +222,7 @@ class LshSearch final : public HostSearch {
 
   const trace::Layer& layer_;
   int kv_head_;
-  const Setting& s_;
+  const MagicpigSetting& s_;
   Range host_;
   std::vector<float> mean_, centred_, norms_;
   std::vector<std::int32_t> starts_, ids_;
@@ -235,7 +235,7 @@ class LshSearch final : public HostSearch {
 
 class MagicPig final : public Policy {
  public:
-  explicit MagicPig(const Setting& setting) : s_(setting) {}
+  explicit MagicPig(const MagicpigSetting& setting) : s_(setting) {}
 
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     const std::size_t n = index(s_.bits * s_.tables * layer.info().head_dim);
@@ -295,11 +295,11 @@ class MagicPig final : public Policy {
  private:
   double planes() const { return static_cast<double>(s_.bits) * s_.tables; }
   double host_tokens(std::int64_t prompt) const { return static_cast<double>(s_.fixed.host(prompt, prompt).size()); }
-  Setting s_;
+  MagicpigSetting s_;
 };
 
-const Fields<Setting>& fields() {
-  using S = Setting;
+const Fields<MagicpigSetting>& magicpig_fields() {
+  using S = MagicpigSetting;
   static const Fields<S> all =
       Fields<S>()
           .add(whole("hash_bits", 10, "", "random hyperplanes per table (K)", 1, 16), &S::bits)
@@ -313,8 +313,8 @@ const Fields<Setting>& fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths&) {
-  Setting s = fields().read(values);
+std::unique_ptr<Policy> make_magicpig(const ParameterValues& values, const Lengths&) {
+  MagicpigSetting s = magicpig_fields().read(values);
   s.fixed.generated_stay = true;
   return std::make_unique<MagicPig>(s);
 }
@@ -327,7 +327,7 @@ Descriptor describe_magicpig() {
   d.sentence = "Samples keys by hashing, attends to the sample on the CPU and corrects for the sampling probabilities.";
   d.category = "retrieval (CPU)";
   d.paper = "Chen et al., MagicPIG, ICLR 2025 (arXiv 2410.16179)";
-  d.parameters = fields().parameters();
+  d.parameters = magicpig_fields().parameters();
   d.formulas = {
       "traffic: GPU d·K·L·b + 2·n_kv·(sink + recent + generated)·d·b; CPU n_q·(S + 8·L + 4·looked up + sampled·(2·d·b "
       "+ 4)); to the host n_q·(4·L + d·b), back n_q·(d·b + 4) per step",
@@ -336,7 +336,7 @@ Descriptor describe_magicpig() {
                    "one set of hyperplanes for all layers and heads, as in the released server; its accuracy reference "
                    "has one per KV head and 16 layers",
                    "the released code leaves layers 0, 16, 32, … dense; here only first layers can be"};
-  d.make = make;
+  d.make = make_magicpig;
   return d;
 }
 

@@ -31,7 +31,7 @@ constexpr std::int64_t kLooking = 64;   // last queries from which the index is 
 constexpr std::int64_t kFirst = 30;     // columns that are always included
 constexpr std::int64_t kNearest = 100;  // diagonals that are always included
 
-struct Setting {
+struct MinferenceSetting {
   std::int64_t vertical = 0, slash = 0;
   bool a_shape = false;
   std::int64_t columns(std::int64_t prompt) const { return std::min(prompt, std::max(vertical, kFirst)); }
@@ -109,7 +109,7 @@ std::vector<std::int32_t> lines_of(std::vector<float> sums, std::int64_t certain
   return out;
 }
 
-Pattern vertical_slash(const trace::Layer& layer, int q_head, const Setting& s) {
+Pattern vertical_slash(const trace::Layer& layer, int q_head, const MinferenceSetting& s) {
   const std::int64_t prompt = layer.info().prompt_tokens;
   Held all(index(prompt));
   std::iota(all.begin(), all.end(), 0);
@@ -127,7 +127,7 @@ Pattern vertical_slash(const trace::Layer& layer, int q_head, const Setting& s) 
 
 class MInference final : public SparsePrompt {
  public:
-  MInference(const Setting& setting, std::unique_ptr<Policy> inner, const SourceLocation& where)
+  MInference(const MinferenceSetting& setting, std::unique_ptr<Policy> inner, const SourceLocation& where)
       : SparsePrompt(std::move(inner), where), s_(setting) {}
 
   PromptAttention prompt_attention(const LayerInput& input) const override {
@@ -183,11 +183,11 @@ class MInference final : public SparsePrompt {
   }
 
  private:
-  Setting s_;
+  MinferenceSetting s_;
 };
 
-const Fields<Setting>& fields() {
-  using S = Setting;
+const Fields<MinferenceSetting>& minference_fields() {
+  using S = MinferenceSetting;
   static const Fields<S> all =
       Fields<S>()
           .add(then_parameter())
@@ -208,7 +208,7 @@ Descriptor describe_minference() {
   d.sentence = "Computes the prompt's attention on a few vertical and slash lines; another policy handles decoding.";
   d.category = "sparse prefill";
   d.paper = "Jiang et al., MInference 1.0, NeurIPS 2024 (arXiv 2407.02490)";
-  d.parameters = fields().parameters();
+  d.parameters = minference_fields().parameters();
   d.formulas = {"prompt, per query head: 2·64·S·d FLOP and S·d·b read for the pattern, 4·d FLOP per remaining pair",
                 "traffic of a step and storage: those of `then`"};
   d.differences = {
@@ -218,7 +218,8 @@ Descriptor describe_minference() {
       "keys and values of later layers are those of the trace, without the effect of sparse attention on them"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kSparsePromptUnseen}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    return std::make_unique<MInference>(fields().read(values), read_then(values, lengths), values.where("then"));
+    return std::make_unique<MInference>(minference_fields().read(values), read_then(values, lengths),
+                                        values.where("then"));
   };
   return d;
 }

@@ -218,7 +218,7 @@ class OmniKv final : public Policy {
   std::vector<const LayerInput*> layers_;  // the surveyed layers
 };
 
-const Fields<OmniSetting>& fields() {
+const Fields<OmniSetting>& omnikv_fields() {
   using S = OmniSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -240,7 +240,7 @@ Descriptor describe_omnikv() {
   d.sentence = "A few layers that attend to everything select the tokens that the layers after them fetch and read.";
   d.category = "retrieval (host)";
   d.paper = "Hao et al., OmniKV, ICLR 2025 (openreview ulCAPXYXfa)";
-  d.parameters = fields().parameters();
+  d.parameters = omnikv_fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.text("place") == "host" ? 1 : 0; };
   d.budget_convention = "attended: prompt tokens, in the layers after filter layers; generated tokens in addition";
   d.formulas = {
@@ -261,7 +261,7 @@ Descriptor describe_omnikv() {
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
   d.uncompressed_layers = {"first_filter", "filter_layers"};
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    OmniSetting s = fields().read(values);
+    OmniSetting s = omnikv_fields().read(values);
     s.prompt = lengths.prompt_tokens;
     s.covers_all = s.budget >= lengths.bound();
     return std::make_unique<OmniKv>(s);

@@ -126,7 +126,7 @@ class Quest final : public Retrieval {
   QuestPages s_;
 };
 
-const Fields<QuestPages>& fields() {
+const Fields<QuestPages>& quest_fields() {
   using S = QuestPages;
   static const Fields<S> all =
       Fields<S>()
@@ -145,7 +145,7 @@ const Fields<QuestPages>& fields() {
 }
 
 QuestPages read_pages(const ParameterValues& values, const Lengths& lengths) {
-  QuestPages s = fields().read(values);
+  QuestPages s = quest_fields().read(values);
   s.pages = s.budget / s.page;
   s.covers_all = s.budget >= lengths.bound();
   if (values.flag("force_last_page")) s.recent = std::max<std::int64_t>(s.recent, 1);
@@ -165,7 +165,7 @@ QuestPages read_pages(const ParameterValues& values, const Lengths& lengths) {
   return s;
 }
 
-Stages make(const ParameterValues& values, const Lengths& lengths) {
+Stages make_quest(const ParameterValues& values, const Lengths& lengths) {
   const QuestPages s = read_pages(values, lengths);
   if (s.covers_all) return {keep_all(), retrieve_quest_pages(s)};
   if (s.pages < 1) {
@@ -209,7 +209,7 @@ Descriptor describe_quest() {
   d.sentence = "Keeps everything on the GPU and reads the pages whose keys have the highest bounds on scores.";
   d.category = "retrieval (GPU)";
   d.paper = "Tang et al., Quest, ICML 2024 (arXiv 2406.10774)";
-  d.parameters = fields().parameters();
+  d.parameters = quest_fields().parameters();
   d.budget_convention =
       "attended: ⌊budget / page⌋ pages per KV head (per query head with group: per_head); traffic: half for "
       "estimation, half for attention (⌊budget / 2 / page⌋ pages, or ⌊budget / 2⌋ tokens if a page is larger)";
@@ -218,7 +218,7 @@ Descriptor describe_quest() {
                    "the released runtime always reads the last page: force_last_page: true",
                    "the original leaves two layers dense: first_dense_layers: 2"};
   d.budget_rule = rule;
-  d.stages = make;
+  d.stages = make_quest;
   return d;
 }
 

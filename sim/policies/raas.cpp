@@ -245,7 +245,7 @@ class Raas final : public Policy {
   RaasSetting s_;
 };
 
-const Fields<RaasSetting>& fields() {
+const Fields<RaasSetting>& raas_fields() {
   using S = RaasSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -270,7 +270,7 @@ Descriptor describe_raas() {
   d.sentence = "Keeps pages that recent steps attended to and evicts the least recently used one.";
   d.category = "drop";
   d.paper = "Hu et al., RaaS, 2025 (arXiv 2502.11147)";
-  d.parameters = fields().parameters();
+  d.parameters = raas_fields().parameters();
   d.budget_convention = "retained: tokens in pages, in addition to sink and recent (up to recent + page − 1 tokens)";
   d.formulas = {"traffic: 2·n_kv·(sink + budget + recent)·d·b per step and 2·n_kv·(budget/page)·d·b of bounds",
                 "storage: 2·n_kv·(sink + budget + recent + page)·d·b, 2·n_kv·(budget/page)·d·b, 4·n_kv·budget/page"};
@@ -281,14 +281,14 @@ Descriptor describe_raas() {
       "FreeKV's paper reduces groups by the maximum (group: max_weights), its code by the mean",
       "the prompt is read at once, and its pages are selected at its end"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
-    const RaasSetting s = fields().read(values);
+    const RaasSetting s = raas_fields().read(values);
     return BudgetRule{.tokens = s.budget,
                       .extra = s.sink + s.recent + s.page - 1,
                       .slack = BudgetRule::kAny,
                       .counts = BudgetRule::Counts::kRetained};
   };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    RaasSetting setting = fields().read(values);
+    RaasSetting setting = raas_fields().read(values);
     setting.pages = setting.budget / setting.page;
     setting.covers_all = setting.budget >= lengths.bound();
     if (setting.pages < 1) {

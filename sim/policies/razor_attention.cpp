@@ -24,7 +24,7 @@ struct RazorSetting {
   std::int64_t least_buffer = 0;
 };
 
-const Fields<RazorSetting>& fields() {
+const Fields<RazorSetting>& razor_attention_fields() {
   using S = RazorSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -46,8 +46,8 @@ const Fields<RazorSetting>& fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  RazorSetting s = fields().read(values);
+std::unique_ptr<Policy> make_razor_attention(const ParameterValues& values, const Lengths& lengths) {
+  RazorSetting s = razor_attention_fields().read(values);
   HeadSplit& split = s.split;
   split.profile = load_profile(values, {"echo", "induction"});
   const double scaled = static_cast<double>(lengths.prompt_tokens) / s.divisor;
@@ -76,7 +76,7 @@ Descriptor describe_razor_attention() {
   d.sentence = "Retrieval heads keep everything; in the others one averaged token replaces all dropped ones.";
   d.category = "drop";
   d.paper = "Tang et al., RazorAttention, ICLR 2025 (arXiv 2407.15891)";
-  d.parameters = fields().parameters();
+  d.parameters = razor_attention_fields().parameters();
   d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·(min(L, sink + buffer) + 1)) per step",
                 "storage: the same number of bytes; buffer = max(least_buffer, ⌊S/divisor⌋)"};
   d.differences = {"the buffer's length is fixed at the end of the prompt",
@@ -84,7 +84,7 @@ Descriptor describe_razor_attention() {
                    "models with ALiBi, for which the paper derives the window from the bias, are not modelled",
                    "attended counts exclude the averaged pair; output_error and the cost include it"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
-  d.make = make;
+  d.make = make_razor_attention;
   return d;
 }
 

@@ -175,14 +175,15 @@ class RecordedSelector final : public Selector {
   const std::map<int, LayerSelection>* steps_;
 };
 
-struct Setting {
+struct ReplayedSetting {
   std::string selections;
   double index_bytes = 0;
 };
 
 class Replayed final : public Policy {
  public:
-  Replayed(Record record, const Setting& setting, const Lengths& lengths) : record_(std::move(record)), s_(setting) {
+  Replayed(Record record, const ReplayedSetting& setting, const Lengths& lengths)
+      : record_(std::move(record)), s_(setting) {
     // The record grows with the context as far as its last step attends to more tokens than its first.
     const auto& steps = record_.layers.begin()->second;
     const int last = steps.rbegin()->first;
@@ -240,22 +241,22 @@ class Replayed final : public Policy {
   }
 
   Record record_;
-  Setting s_;
+  ReplayedSetting s_;
   double growth_ = 0;
 };
 
-const Fields<Setting>& fields() {
-  static const Fields<Setting> all =
-      Fields<Setting>()
+const Fields<ReplayedSetting>& replayed_fields() {
+  static const Fields<ReplayedSetting> all =
+      Fields<ReplayedSetting>()
           .add({.key = "selections",
                 .fallback = std::string("none"),
                 .unit = "",
                 .meaning = "file of selections, one JSON object per line as `kvcast replay --selections` writes them",
                 .names = {"none", "<path>"}},
-               &Setting::selections)
+               &ReplayedSetting::selections)
           .add(real("index_bytes", 0, "bytes of an index per cached token and KV head that each step reads to choose",
                     0, 1e6),
-               &Setting::index_bytes);
+               &ReplayedSetting::index_bytes);
   return all;
 }
 
@@ -267,14 +268,14 @@ Descriptor describe_replayed() {
   d.sentence = "Replays the selections of a file, so that a method can be timed without being written in C++.";
   d.category = "recorded";
   d.paper = "none: the record's own";
-  d.parameters = fields().parameters();
+  d.parameters = replayed_fields().parameters();
   d.formulas = {"traffic: index_bytes·n_kv·L + 2·attended·d·b a step; host to device 2·fetched·d·b",
                 "storage: 2·n_kv·L·d·b, or 2·n_kv·attended·d·b where tokens are evicted or fetched"};
   d.needs = [](const ParameterValues&, const Lengths&) {
     return ReplayNeeds{.unseen = "the recorded selections belong to one trace, which is no sample of a benchmark"};
   };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    const Setting s = fields().read(values);
+    const ReplayedSetting s = replayed_fields().read(values);
     if (s.selections == "none") {
       throw UserError(values.where("selections"), "replayed needs the file of selections: `selections: FILE.jsonl`");
     }

@@ -42,7 +42,7 @@ const std::vector<std::string>& index_names() {
   return names;
 }
 
-struct Setting {
+struct RetrievalAttentionSetting {
   std::int64_t budget = 0;
   double recall = 1, scanned = 0.02;
   std::int64_t degree = 0, build_scored = 0, build_beam = 0, rounds = 0;
@@ -69,7 +69,7 @@ struct Setting {
 
 class VectorSearch final : public HostSearch {
  public:
-  VectorSearch(const LayerInput& input, int kv_head, const Setting& setting)
+  VectorSearch(const LayerInput& input, int kv_head, const RetrievalAttentionSetting& setting)
       : layer_(input.layer()), kv_head_(kv_head), s_(setting) {}
 
   void step(int t, Range host, std::span<HeadSelection> out) override {
@@ -98,7 +98,7 @@ class VectorSearch final : public HostSearch {
 
   const trace::Layer& layer_;
   int kv_head_;
-  const Setting& s_;
+  const RetrievalAttentionSetting& s_;
   Ranking ranking_;
   std::vector<std::int32_t> known_;
   std::vector<float> scores_;
@@ -106,7 +106,7 @@ class VectorSearch final : public HostSearch {
 
 class RetrievalAttention final : public Policy {
  public:
-  explicit RetrievalAttention(const Setting& setting) : s_(setting) {}
+  explicit RetrievalAttention(const RetrievalAttentionSetting& setting) : s_(setting) {}
 
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     return search_host(layer, s_.fixed, true, [&](const LayerInput& input, int kv_head) {
@@ -201,11 +201,11 @@ class RetrievalAttention final : public Policy {
   double host_tokens(std::int64_t prompt, std::int64_t tokens) const {
     return static_cast<double>(s_.fixed.host(prompt, tokens).size());
   }
-  Setting s_;
+  RetrievalAttentionSetting s_;
 };
 
-const Fields<Setting>& fields() {
-  using S = Setting;
+const Fields<RetrievalAttentionSetting>& retrieval_attention_fields() {
+  using S = RetrievalAttentionSetting;
   static const Fields<S> all =
       Fields<S>()
           .add(budget_parameter("tokens that each query head finds in host memory", 1024), &S::budget)
@@ -241,8 +241,8 @@ const Fields<Setting>& fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  Setting s = fields().read(values);
+std::unique_ptr<Policy> make_retrieval_attention(const ParameterValues& values, const Lengths& lengths) {
+  RetrievalAttentionSetting s = retrieval_attention_fields().read(values);
   if (s.budget >= lengths.bound() || s.fixed.sink + s.fixed.recent >= lengths.bound()) {
     return two_stages(keep_all(), read_all());
   }
@@ -259,7 +259,7 @@ Descriptor describe_retrieval_attention() {
       "Each query head searches a vector index of the keys in host memory and attends to the results on the CPU.";
   d.category = "retrieval (CPU)";
   d.paper = "Liu et al., RetrievalAttention, 2024 (arXiv 2409.10516)";
-  d.parameters = fields().parameters();
+  d.parameters = retrieval_attention_fields().parameters();
   d.budget_convention = "selected: tokens attended to on the CPU, per query head, in addition to sink and recent";
   d.formulas = {
       "traffic: GPU 2·n_kv·(sink + recent)·d·b; CPU n_q·(scanned·L·(4·d + 4) + budget·d·b); to the host n_q·d·b, back "
@@ -274,14 +274,14 @@ Descriptor describe_retrieval_attention() {
       "building it are assumptions, not measurements",
       "the paper retrieves 100 tokens; the code released with SCBench 2000, from a flat index"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
-    const Setting s = fields().read(values);
+    const RetrievalAttentionSetting s = retrieval_attention_fields().read(values);
     return BudgetRule{.tokens = s.budget,
                       .extra = s.fixed.sink + s.fixed.recent,
                       .slack = s.recall < 1 ? BudgetRule::kAny : 0,  // tokens that the index misses
                       .generated_on_top = s.fixed.generated_stay,
                       .counts = BudgetRule::Counts::kSelected};
   };
-  d.make = make;
+  d.make = make_retrieval_attention;
   return d;
 }
 

@@ -322,7 +322,7 @@ class RetroInfer final : public Policy {
   RetroSetting s_;
 };
 
-const Fields<RetroSetting>& fields() {
+const Fields<RetroSetting>& retroinfer_fields() {
   using S = RetroSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -348,7 +348,7 @@ Descriptor describe_retroinfer() {
       "Fetches the most important clusters of keys from host memory, and represents the next ones by their centroids.";
   d.category = "retrieval (host)";
   d.paper = "Chen et al., RetroInfer, 2025 (arXiv 2505.02922)";
-  d.parameters = fields().parameters();
+  d.parameters = retroinfer_fields().parameters();
   d.formulas = {"traffic: n_kv·C·d·b + 2·n_kv·(estimated·C + read)·d·b per step, misses·2·d·b from the host",
                 "storage: HBM 2·n_kv·(C + cache·S + sink + recent + T)·d·b, DRAM 2·n_kv·S·d·b, C = S / cluster_tokens"};
   d.differences = {"generated tokens stay in the steady zone; the released code clusters them 1024 at a time",
@@ -357,7 +357,7 @@ Descriptor describe_retroinfer() {
                    "mean value alone",
                    "look-ups in the mapping table on the CPU are part of the wait for the selected numbers"};
   d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
-    return std::make_unique<RetroInfer>(fields().read(values));
+    return std::make_unique<RetroInfer>(retroinfer_fields().read(values));
   };
   return d;
 }

@@ -186,7 +186,7 @@ class Rkv final : public Policy {
   bool covers_all_;  // the cache is never full
 };
 
-const Fields<RkvSetting>& fields() {
+const Fields<RkvSetting>& rkv_fields() {
   using S = RkvSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -203,8 +203,8 @@ const Fields<RkvSetting>& fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths) {
-  const RkvSetting s = fields().read(values);
+std::unique_ptr<Policy> make_rkv(const ParameterValues& values, const Lengths& lengths) {
+  const RkvSetting s = rkv_fields().read(values);
   if (s.pool_kernel % 2 == 0) throw UserError(values.where("pool_kernel"), "pool_kernel must be odd");
   if (s.window >= s.budget) {
     throw UserError(values.where(values.given("window") ? "window" : "budget"),
@@ -222,7 +222,7 @@ Descriptor describe_rkv() {
       "Whenever a buffer is full, keeps tokens that recent queries attend to and whose keys are not redundant.";
   d.category = "drop";
   d.paper = "Cai et al., R-KV, 2025 (arXiv 2505.24133)";
-  d.parameters = fields().parameters();
+  d.parameters = rkv_fields().parameters();
   d.budget_convention = "retained by a compression; a step attends to up to budget + buffer tokens";
   d.formulas = {"traffic: 2·n_kv·N·d·b per step, budget < N ≤ budget + buffer",
                 "compression of n tokens: 2·n_kv·n²·d FLOP and 12·n_kv·n² bytes, every buffer-th step",
@@ -233,15 +233,15 @@ Descriptor describe_rkv() {
                    "a compression is charged in equal parts to the steps between two compressions, so that short "
                    "replays include its share"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
-    const RkvSetting s = fields().read(values);
+    const RkvSetting s = rkv_fields().read(values);
     return BudgetRule{
         .tokens = s.budget, .extra = s.buffer, .slack = s.buffer - 1, .counts = BudgetRule::Counts::kRetained};
   };
   d.needs = [](const ParameterValues& values, const Lengths&) {
-    const RkvSetting s = fields().read(values);
+    const RkvSetting s = rkv_fields().read(values);
     return ReplayNeeds{.whole_prompt = s.block > 0, .window = s.window};
   };
-  d.make = make;
+  d.make = make_rkv;
   return d;
 }
 

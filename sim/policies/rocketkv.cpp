@@ -75,7 +75,7 @@ struct RocketSetting {
   std::string first_stage, second_stage;
 };
 
-const Fields<RocketSetting>& fields() {
+const Fields<RocketSetting>& rocketkv_fields() {
   using S = RocketSetting;
   static const Fields<S> all = [] {
     Parameter budget = budget_parameter("the step's traffic in tokens, half for estimation, half for attention");
@@ -107,7 +107,7 @@ const Fields<RocketSetting>& fields() {
 
 // Reads the setting, with the budgets of both stages.
 RocketSetting read_rocket(const ParameterValues& values, const Lengths& lengths) {
-  RocketSetting s = fields().read(values);
+  RocketSetting s = rocketkv_fields().read(values);
   s.hsa.reserved = max_new_tokens(values, lengths);
   const RocketSplit split = split_rocket(lengths.bound(), s.hsa.budget, s.hsa.reserved, s.split_factor.value_or(-1));
   s.hsa.length = split.length;
@@ -147,7 +147,7 @@ std::unique_ptr<Retention> first_stage(const ParameterValues& values, const Leng
   throw UserError(values.where("first_stage"), "the second stage selects for KV heads: group must not be per_head");
 }
 
-std::unique_ptr<Policy> make(const ParameterValues& values, const Lengths& lengths, bool frees) {
+std::unique_ptr<Policy> make_rocketkv(const ParameterValues& values, const Lengths& lengths, bool frees) {
   RocketSetting s = read_rocket(values, lengths);
   s.eviction.each_turn = !frees;
   const std::int64_t stay = s.eviction.budget;
@@ -188,7 +188,7 @@ Descriptor describe(bool frees) {
           : "Like rocketkv, but keeps filtered tokens for later turns: the same speed, without the savings of memory.";
   d.category = frees ? "drop and retrieval (GPU)" : "retrieval (GPU)";
   d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051)";
-  d.parameters = fields().parameters();
+  d.parameters = rocketkv_fields().parameters();
   d.budget_convention =
       "traffic: all KV-equivalent bytes of a step in units of one token's keys and values, per KV head";
   d.formulas = {"traffic: n_kv·⌈N/p⌉·k1·b + 2·n_kv·⌊t/2⌋·d·b per step, about 1/c of full",
@@ -203,13 +203,15 @@ Descriptor describe(bool frees) {
       "a second stage without the traffic convention (exact_topk, loki) attends to t tokens; its estimate is "
       "additional traffic"};
   if (!frees)
-    d.differences.push_back(
+    d.differences.emplace_back(
         "a trace is one turn's answer: its prompt is the whole history, filtered by its last queries");
   d.budget_rule = rule;
   d.needs = [frees](const ParameterValues& values, const Lengths&) {
     return ReplayNeeds{.each_turn = !frees, .window = values.integer("window")};
   };
-  d.make = [frees](const ParameterValues& values, const Lengths& lengths) { return make(values, lengths, frees); };
+  d.make = [frees](const ParameterValues& values, const Lengths& lengths) {
+    return make_rocketkv(values, lengths, frees);
+  };
   return d;
 }
 

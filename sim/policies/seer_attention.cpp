@@ -143,7 +143,7 @@ class Seer final : public Retrieval {
   SeerSetting s_;
 };
 
-const Fields<SeerSetting>& fields() {
+const Fields<SeerSetting>& seer_attention_fields() {
   using S = SeerSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -157,8 +157,8 @@ const Fields<SeerSetting>& fields() {
   return all;
 }
 
-Stages make(const ParameterValues& values, const Lengths& lengths) {
-  SeerSetting s = fields().read(values);
+Stages make_seer_attention(const ParameterValues& values, const Lengths& lengths) {
+  SeerSetting s = seer_attention_fields().read(values);
   s.covers_all = s.threshold == 0 && s.budget >= lengths.bound();
   if (s.budget < s.page && !s.covers_all) {
     throw UserError(values.where("budget"),
@@ -176,7 +176,7 @@ Descriptor describe_seer_attention() {
       "Keeps everything on the GPU and reads the blocks selected by a gate that is trained on the model's attention.";
   d.category = "retrieval (GPU)";
   d.paper = "Gao et al., SeerAttention-R, 2025 (arXiv 2506.08889)";
-  d.parameters = fields().parameters();
+  d.parameters = seer_attention_fields().parameters();
   d.budget_convention = "attended: at most ⌊budget / page⌋ blocks per KV head, including the last one";
   d.formulas = {"traffic: n_kv·(L/page)·g·b + n_q·d·g·b + 2·n_kv·budget·d·b per step, g = gate_dim",
                 "storage: 2·n_kv·L·d·b + n_kv·(L/page)·g·b + n_kv·(group + 3)·d·g·b"};
@@ -187,12 +187,12 @@ Descriptor describe_seer_attention() {
       "threshold is compared with the gate's softmax",
       "rotary embedding of the gate's queries and keys is not charged"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
-    const SeerSetting s = fields().read(values);
+    const SeerSetting s = seer_attention_fields().read(values);
     BudgetRule rule = chooses(s.budget, s.budget / s.page * s.page, s.page - 1, lengths.prompt_tokens);
     if (s.threshold > 0) rule.slack = BudgetRule::kAny;
     return rule;
   };
-  d.stages = make;
+  d.stages = make_seer_attention;
   return d;
 }
 

@@ -287,7 +287,7 @@ class ShadowKv final : public Policy {
   Setting s_;
 };
 
-const Fields<Setting>& fields() {
+const Fields<Setting>& shadowkv_fields() {
   using S = Setting;
   static const Fields<S> all =
       Fields<S>()
@@ -332,7 +332,7 @@ Descriptor describe_shadowkv() {
       "values of the chunks that each step selects.";
   d.category = "retrieval (host)";
   d.paper = "Sun et al., ShadowKV, ICML 2025 (arXiv 2410.21465)";
-  d.parameters = fields().parameters();
+  d.parameters = shadowkv_fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
   d.budget_convention =
       "selected: tokens of the selected chunks, in addition to the outlier chunks, the local part of the prompt and "
@@ -352,7 +352,7 @@ Descriptor describe_shadowkv() {
       "tokens factorised later are not candidates: the replay selects among the prompt's chunks",
       "a budget that covers all tokens keeps the uncompressed cache on the GPU"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
-    Setting s = fields().read(values);
+    Setting s = shadowkv_fields().read(values);
     s.covers_all = s.budget >= lengths.bound();
     return BudgetRule{.tokens = s.chosen(lengths.prompt_tokens) * s.page,
                       .extra = s.exact(lengths.prompt_tokens),
@@ -361,7 +361,7 @@ Descriptor describe_shadowkv() {
   };
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    Setting s = fields().read(values);
+    Setting s = shadowkv_fields().read(values);
     s.covers_all = s.budget >= lengths.bound();
     return std::make_unique<ShadowKv>(s);
   };

@@ -32,7 +32,7 @@ using graph::KernelClass;
 using graph::Kind;
 using graph::Lane;
 
-struct Setting {
+struct SparqSetting {
   std::int64_t budget = 0;  // a step with at most this many tokens reads all of them
   std::int64_t tokens = 0;  // k
   std::int64_t recent = 0;
@@ -51,7 +51,7 @@ struct Setting {
 
 class SparqHead final : public HeadRetrieval {
  public:
-  SparqHead(const LayerInput& input, int kv_head, const TokenList& tokens, const Setting& setting)
+  SparqHead(const LayerInput& input, int kv_head, const TokenList& tokens, const SparqSetting& setting)
       : layer_(input.layer()),
         kv_head_(kv_head),
         members_(static_cast<std::size_t>(input.info().group())),
@@ -153,7 +153,7 @@ class SparqHead final : public HeadRetrieval {
   int kv_head_;
   std::size_t members_, d_;
   TokenList tokens_;
-  Setting s_;
+  SparqSetting s_;
   std::size_t dims_;
   StepScores products_;
   Ranking ranking_;
@@ -166,7 +166,7 @@ class SparqHead final : public HeadRetrieval {
 
 class Sparq final : public Retrieval {
  public:
-  explicit Sparq(const Setting& setting) : s_(setting) {}
+  explicit Sparq(const SparqSetting& setting) : s_(setting) {}
 
   std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
     return std::make_unique<SparqHead>(layer, kv_head, tokens, s_);
@@ -254,11 +254,11 @@ class Sparq final : public Retrieval {
     return ops.kernel(Lane::kCompute, Kind::kAttention, "add mean value", mix, {after});
   }
 
-  Setting s_;
+  SparqSetting s_;
 };
 
-const Fields<Setting>& fields() {
-  using S = Setting;
+const Fields<SparqSetting>& sparq_fields() {
+  using S = SparqSetting;
   static const Fields<S> all =
       Fields<S>()
           .add(budget_parameter("k: tokens attended to in addition to the current one"), &S::budget)
@@ -279,8 +279,8 @@ const Fields<Setting>& fields() {
   return all;
 }
 
-Stages make(const ParameterValues& values, const Lengths& lengths) {
-  Setting s = fields().read(values);
+Stages make_sparq(const ParameterValues& values, const Lengths& lengths) {
+  SparqSetting s = sparq_fields().read(values);
   s.tokens = s.budget;
   s.covers_all = s.budget >= lengths.bound();
   if (values.text("budget_convention") == "traffic") {
@@ -307,7 +307,7 @@ Descriptor describe_sparq() {
       "value for the others.";
   d.category = "retrieval (GPU)";
   d.paper = "Ribar et al., SparQ Attention, ICML 2024 (arXiv 2312.04985)";
-  d.parameters = fields().parameters();
+  d.parameters = sparq_fields().parameters();
   d.budget_convention =
       "attended: budget + 1 tokens, including the current one; traffic: r = d·budget / S_max dimensions and ⌊budget / "
       "2⌋ + 1 tokens";
@@ -322,7 +322,7 @@ Descriptor describe_sparq() {
     if (traffic) rule.counts = BudgetRule::Counts::kTraffic;
     return rule;
   };
-  d.stages = make;
+  d.stages = make_sparq;
   return d;
 }
 

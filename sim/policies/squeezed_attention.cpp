@@ -32,7 +32,7 @@ using graph::KernelClass;
 using graph::Kind;
 using graph::Lane;
 
-struct Setting {
+struct SqueezedAttentionSetting {
   double share = 0, sparsity = 0;
   int window = 0, iterations = 1;
   bool online = false;
@@ -81,7 +81,7 @@ struct Index {
   std::vector<std::vector<float>> scores;
 };
 
-Index build(const LayerInput& input, const Setting& s) {
+Index build(const LayerInput& input, const SqueezedAttentionSetting& s) {
   const trace::Layer& layer = input.layer();
   const trace::TraceInfo& info = input.info();
   Index index;
@@ -127,7 +127,8 @@ float quantile(std::span<const Index* const> layers, double share) {
 
 class SqueezedSelector final : public Selector {
  public:
-  SqueezedSelector(const LayerInput& layer, std::shared_ptr<const Index> index, const Setting& setting, float threshold)
+  SqueezedSelector(const LayerInput& layer, std::shared_ptr<const Index> index, const SqueezedAttentionSetting& setting,
+                   float threshold)
       : layer_(layer.layer()), index_(std::move(index)), s_(setting), threshold_(threshold) {
     const auto d = static_cast<std::size_t>(layer_.info().head_dim);
     for (std::size_t h = 0; h < index_->heads.size(); ++h) {
@@ -187,14 +188,14 @@ class SqueezedSelector final : public Selector {
 
   const trace::Layer& layer_;
   std::shared_ptr<const Index> index_;
-  Setting s_;
+  SqueezedAttentionSetting s_;
   float threshold_;
   std::vector<StepScores> products_;  // of decode queries with centroids, by KV head
 };
 
 class SqueezedAttention final : public Policy {
  public:
-  explicit SqueezedAttention(const Setting& setting) : s_(setting) {}
+  explicit SqueezedAttention(const SqueezedAttentionSetting& setting) : s_(setting) {}
 
   void survey(std::span<const LayerInput* const> layers) override {
     std::vector<const Index*> all;
@@ -274,13 +275,13 @@ class SqueezedAttention final : public Policy {
   Growth growth() const override { return {.attended = 1}; }
 
  private:
-  Setting s_;
+  SqueezedAttentionSetting s_;
   std::map<int, std::shared_ptr<const Index>> indices_;  // by layer, after the survey
   float threshold_ = 0;
 };
 
-const Fields<Setting>& fields() {
-  using S = Setting;
+const Fields<SqueezedAttentionSetting>& squeezed_attention_fields() {
+  using S = SqueezedAttentionSetting;
   static const Fields<S> all =
       Fields<S>()
           .add(real("sparsity", 0.7,
@@ -310,7 +311,7 @@ Descriptor describe_squeezed_attention() {
       "threshold.";
   d.category = "retrieval (GPU)";
   d.paper = "Hooper et al., Squeezed Attention, 2024 (arXiv 2411.09688)";
-  d.parameters = fields().parameters();
+  d.parameters = squeezed_attention_fields().parameters();
   d.formulas = {"traffic: 2·n_kv·N_c·d·b + 4·n_kv·F + 2·n_kv·kept·d·b per step",
                 "storage: 2·n_kv·L·d·b + n_kv·N_c·d·b + 4·n_kv·F"};
   d.differences = {
@@ -321,7 +322,7 @@ Descriptor describe_squeezed_attention() {
       "one level of clusters; the paper's second, coarser level is not modelled",
       "the whole prompt is the fixed context"};
   d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
-    return std::make_unique<SqueezedAttention>(fields().read(values));
+    return std::make_unique<SqueezedAttention>(squeezed_attention_fields().read(values));
   };
   return d;
 }

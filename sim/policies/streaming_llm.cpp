@@ -78,7 +78,7 @@ class StreamingLlm final : public Policy {
   StreamingSetting s_;
 };
 
-const Fields<StreamingSetting>& fields() {
+const Fields<StreamingSetting>& streaming_llm_fields() {
   using S = StreamingSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -92,7 +92,7 @@ const Fields<StreamingSetting>& fields() {
 
 // Two of budget, sink and recent determine the third.
 StreamingSetting read_setting(const ParameterValues& values) {
-  StreamingSetting s = fields().read(values);
+  StreamingSetting s = streaming_llm_fields().read(values);
   const bool recent_given = !values.is_text("recent");
   if (recent_given && !values.given("budget")) s.budget = s.sink + s.recent;
   if (recent_given && values.given("budget") && !values.given("sink")) s.sink = s.budget - s.recent;
@@ -112,7 +112,7 @@ Descriptor describe_streaming_llm() {
   d.sentence = "Keeps the first tokens and a sliding window, and drops all others for good.";
   d.category = "drop";
   d.paper = "Xiao et al., StreamingLLM, ICLR 2024 (arXiv 2309.17453)";
-  d.parameters = fields().parameters();
+  d.parameters = streaming_llm_fields().parameters();
   d.budget_convention = "retained: sink + recent, including the current token";
   d.formulas = {"traffic: 2·n_kv·min(L, sink + recent)·d·b per step", "storage: 2·n_kv·min(L, sink + recent)·d·b"};
   d.differences = {"keys stay at their own positions; the original re-rotates them to positions within the cache"};

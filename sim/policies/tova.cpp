@@ -119,7 +119,7 @@ class Tova final : public Policy {
   TovaSetting s_;
 };
 
-const Fields<TovaSetting>& fields() {
+const Fields<TovaSetting>& tova_fields() {
   using S = TovaSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -141,7 +141,7 @@ Descriptor describe_tova() {
   d.sentence = "Drops the tokens to which the latest query attends least, the same ones in all heads of a layer.";
   d.category = "drop";
   d.paper = "Oren et al., Transformers are Multi-State RNNs, 2024 (arXiv 2401.06104)";
-  d.parameters = fields().parameters();
+  d.parameters = tova_fields().parameters();
   d.budget_convention = "retained: a step attends to budget + 1 tokens, including the current one, then evicts one";
   d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b per step, and n_q·(budget + 1)·4 of weights written and read",
                 "storage: 2·n_kv·(budget + 1)·d·b"};
@@ -150,10 +150,10 @@ Descriptor describe_tova() {
                    "KeyDiff's comparison averages over each KV head's query heads: scope: group"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) { return evicts_always(values.integer("budget")); };
   d.needs = [](const ParameterValues& values, const Lengths&) {
-    return ReplayNeeds{.whole_prompt = fields().read(values).block > 0};
+    return ReplayNeeds{.whole_prompt = tova_fields().read(values).block > 0};
   };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    TovaSetting s = fields().read(values);
+    TovaSetting s = tova_fields().read(values);
     check_quota(values, s.quota);
     s.covers_all = s.quota.budget >= lengths.bound();
     return std::make_unique<Tova>(s);

@@ -169,7 +169,7 @@ class Twilight final : public Retrieval {
   std::unique_ptr<Retrieval> selector_;
 };
 
-const Fields<TwilightSetting>& fields() {
+const Fields<TwilightSetting>& twilight_fields() {
   using S = TwilightSetting;
   static const Fields<S> all =
       Fields<S>()
@@ -186,7 +186,7 @@ Descriptor describe_twilight() {
   d.sentence = "Reads the fewest tokens of another policy's selection that make up a share of the attention.";
   d.category = "retrieval (GPU)";
   d.paper = "Lin et al., Twilight, NeurIPS 2025 (arXiv 2502.02770)";
-  d.parameters = fields().parameters();
+  d.parameters = twilight_fields().parameters();
   d.parameters.push_back(policy_parameter("selector", "quest", "policy whose selection is pruned"));
   d.formulas = {"traffic: the selector's estimate + n_kv·chosen·(d·bits/8 + 4) + 2·n_kv·attended·d·b per step",
                 "storage: the selector's + n_kv·L·(d·bits/8 + 4)"};
@@ -198,7 +198,8 @@ Descriptor describe_twilight() {
     if (inner.first->per_query_head()) {
       throw UserError(values.where("selector"), "keys are packed by KV head: group must not be per_head");
     }
-    return Stages{std::move(inner.first), std::make_unique<Twilight>(fields().read(values), std::move(inner.second))};
+    return Stages{std::move(inner.first),
+                  std::make_unique<Twilight>(twilight_fields().read(values), std::move(inner.second))};
   };
   return d;
 }

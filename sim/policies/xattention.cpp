@@ -30,7 +30,7 @@ using graph::OpId;
 
 constexpr std::int64_t kSampledBlocks = 64;
 
-struct Setting {
+struct XattentionSetting {
   std::int64_t stride = 8, block = 128;
   double threshold = 0.9;
   std::optional<double> density;  // measured on the trace if empty
@@ -41,7 +41,7 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 // Masses of the key blocks of a query block, for one of the prompt's query heads.
 class Estimate {
  public:
-  Estimate(const trace::Layer& layer, int q_head, const Setting& setting)
+  Estimate(const trace::Layer& layer, int q_head, const XattentionSetting& setting)
       : layer_(layer), s_(setting), queries_(layer.queries(q_head)), keys_(layer.keys(q_head / layer.info().group())) {
     const std::int64_t prompt = layer.info().prompt_tokens;
     wide_ = index(s_.stride) * keys_.cols;
@@ -95,7 +95,7 @@ class Estimate {
   }
 
   const trace::Layer& layer_;
-  const Setting& s_;
+  const XattentionSetting& s_;
   MatrixView queries_, keys_;
   std::size_t wide_ = 0, pieces_ = 0;
   std::vector<float> laid_keys_;
@@ -103,7 +103,7 @@ class Estimate {
 
 class XAttention final : public SparsePrompt {
  public:
-  XAttention(const Setting& setting, std::unique_ptr<Policy> inner, const SourceLocation& where)
+  XAttention(const XattentionSetting& setting, std::unique_ptr<Policy> inner, const SourceLocation& where)
       : SparsePrompt(std::move(inner), where), s_(setting) {}
 
   PromptAttention prompt_attention(const LayerInput& input) const override {
@@ -163,11 +163,11 @@ class XAttention final : public SparsePrompt {
     return kept / all;
   }
 
-  Setting s_;
+  XattentionSetting s_;
 };
 
-const Fields<Setting>& fields() {
-  using S = Setting;
+const Fields<XattentionSetting>& xattention_fields() {
+  using S = XattentionSetting;
   static const Fields<S> all =
       Fields<S>()
           .add(then_parameter())
@@ -192,7 +192,7 @@ Descriptor describe_xattention() {
       "decoding.";
   d.category = "sparse prefill";
   d.paper = "Xu et al., XAttention, ICML 2025 (arXiv 2503.16428)";
-  d.parameters = fields().parameters();
+  d.parameters = xattention_fields().parameters();
   d.formulas = {"prompt, per query head: S²·d/σ FLOP for the estimate, S²/(2·σ²) scores, 4·d FLOP per remaining pair",
                 "traffic of a step and storage: those of `then`"};
   d.differences = {
@@ -200,10 +200,10 @@ Descriptor describe_xattention() {
       "with a given density the share of the prompt's attention mass is unknown and not stated",
       "keys and values of later layers are those of the trace, without the effect of sparse attention on them"};
   d.needs = [](const ParameterValues& values, const Lengths&) {
-    return ReplayNeeds{.whole_prompt = !fields().read(values).density, .unseen = kSparsePromptUnseen};
+    return ReplayNeeds{.whole_prompt = !xattention_fields().read(values).density, .unseen = kSparsePromptUnseen};
   };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    const Setting s = fields().read(values);
+    const XattentionSetting s = xattention_fields().read(values);
     if (s.block % s.stride != 0) {
       throw UserError(values.where("tile"),
                       fmt::format("tile ({}) must be a multiple of stride ({})", s.block, s.stride));

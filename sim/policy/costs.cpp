@@ -7,13 +7,6 @@ namespace kvcast::policy {
 using graph::Kind;
 using graph::Lane;
 
-namespace {
-
-// FLOP to convert a cached number to 16 bits and multiply it by the scale.
-constexpr double kUnpack = 2;
-
-}  // namespace
-
 graph::PrefillAttention causal_attention(const PrefillChunk& chunk) {
   const Dims m(*chunk.model);
   const double rows = chunk.batch * chunk.length();
@@ -43,13 +36,16 @@ graph::DecodeAttention attention_over(const DecodeLayer& shape, double unit_byte
   work.longest = shape.largest(&HeadCounts::attended);
   work.element_bytes = m.element;
   work.unit_bytes = unit_bytes;
-  work.unpack_flops = shape.model->cache == config::Precision::kBf16 ? 0 : kUnpack * 2 * work.tokens * m.d;
+  double numbers = 2 * m.d;
   if (const auto& latent = shape.model->latent) {
     // Queries are projected into the latent space: all heads read one vector, as key with RoPE and as value without.
     work.head_dim = latent->cached() / 2.0;
     work.element_bytes = config::cache_element_bytes(shape.model->cache, latent->cached());
     work.product_dims = latent->cached() + latent->rank;
+    numbers = latent->cached();
   }
+  if (shape.model->cache != config::Precision::kBf16) work.converted = numbers * work.tokens;
+  work.fp8 = shape.model->cache == config::Precision::kFp8;
   return work;
 }
 

@@ -11,7 +11,7 @@
 namespace kvcast::policy {
 namespace {
 
-constexpr std::int64_t kRowsAtOnce = 128;
+constexpr std::int64_t kRowsOfBlock = 128;
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -54,8 +54,8 @@ void PromptRows::visit(int q_head, std::int64_t first, std::int64_t end, const V
   const auto visible = [&](std::int64_t position) {
     return index(std::upper_bound(held_->begin(), held_->end(), position) - held_->begin());
   };
-  for (std::int64_t at = first; at < end; at += kRowsAtOnce) {
-    const std::int64_t n = std::min(kRowsAtOnce, end - at);
+  for (std::int64_t at = first; at < end; at += kRowsOfBlock) {
+    const std::int64_t n = std::min(kRowsOfBlock, end - at);
     const std::size_t columns = visible(at + n - 1);
     if (columns == 0) continue;
     rows_.resize(index(n) * columns);

@@ -11,7 +11,7 @@
 namespace kvcast::policy {
 namespace {
 
-constexpr std::size_t kRowsAtOnce = 512;  // window queries: keeps their scores for a long prompt below a gigabyte
+constexpr std::size_t kMostRows = 512;  // window queries: keeps their scores for a long prompt below a gigabyte
 
 }  // namespace
 
@@ -25,7 +25,7 @@ WindowScores score_window(const trace::Layer& layer, int window) {
   WindowScores out{window, {}};
   // Reading the keys dominates the cost of a product with few rows, so query heads that share keys are multiplied
   // together, unless they are many.
-  const int together = w * static_cast<std::size_t>(info.group()) <= kRowsAtOnce ? info.group() : 1;
+  const int together = w * static_cast<std::size_t>(info.group()) <= kMostRows ? info.group() : 1;
   const std::size_t d = static_cast<std::size_t>(info.head_dim), rows = w * static_cast<std::size_t>(together);
   const auto queries = std::make_unique_for_overwrite<float[]>(rows * d);
   const Floats scores = uninitialised_floats(rows * prompt);

@@ -12,16 +12,16 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* kTexts[] = {"id", "group", "quantity", "unit", "verdict", "rests_on", "note", "source"};
-constexpr const char* kNumbers[] = {"predicted", "low", "high", "error", "tolerance", "size"};
+constexpr const char* kTextColumns[] = {"id", "group", "quantity", "unit", "verdict", "rests_on", "note", "source"};
+constexpr const char* kNumberColumns[] = {"predicted", "low", "high", "error", "tolerance", "size"};
 
 void check_suite(const json& suite) {
   for (const char* key : {"name", "question", "status", "expected_is", "size_unit"}) {
     suite.at(key).get_ref<const std::string&>();
   }
   for (const json& row : suite.at("cases")) {
-    for (const char* key : kTexts) row.at(key).get_ref<const std::string&>();
-    for (const char* key : kNumbers) {
+    for (const char* key : kTextColumns) row.at(key).get_ref<const std::string&>();
+    for (const char* key : kNumberColumns) {
       if (!row.at(key).is_null()) row.at(key).get<double>();
     }
     row.at("held_out").get<bool>();
@@ -41,9 +41,9 @@ Table table_of(const json& document) {
     for (const json& row : suite.at("cases")) {
       table.begin_row();
       table.set("suite", suite.at("name").get<std::string>());
-      for (const char* key : kTexts) table.set(key, row.at(key).get<std::string>());
+      for (const char* key : kTextColumns) table.set(key, row.at(key).get<std::string>());
       if (row.contains("origin") && row["origin"].is_string()) table.set("origin", row["origin"].get<std::string>());
-      for (const char* key : kNumbers) {
+      for (const char* key : kNumberColumns) {
         if (row.at(key).is_number()) table.set(key, row.at(key).get<double>());
       }
       if (row.contains(expected_is) && row[expected_is].is_number()) {

@@ -14,8 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kTexts[] = {"model", "hardware"};
-constexpr const char* kNumbers[] = {"context", "batch", "budget"};
+constexpr const char* kTextKeys[] = {"model", "hardware"};
+constexpr const char* kNumberKeys[] = {"context", "batch", "budget"};
 
 int hex(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0 ? c - '0' : (std::tolower(c) - 'a' + 10); }
 
@@ -127,9 +127,9 @@ View::View(const std::string& address) {
 void View::filter(Content& content) const {
   for (const auto& [key, value] : parts_) {
     const auto is_key = [&key = key](const char* name) { return key == name; };
-    if (std::any_of(std::begin(kTexts), std::end(kTexts), is_key)) {
+    if (std::any_of(std::begin(kTextKeys), std::end(kTextKeys), is_key)) {
       content.defaults[key] = text_in(content.experiments, key, value);
-    } else if (std::any_of(std::begin(kNumbers), std::end(kNumbers), is_key)) {
+    } else if (std::any_of(std::begin(kNumberKeys), std::end(kNumberKeys), is_key)) {
       content.defaults[key] = number_in(content.experiments, key, value);
     } else if (key == "hidden") {
       content.defaults[key] = hidden_in(content.series, value);

@@ -16,7 +16,7 @@ namespace kvcast::score {
 namespace {
 
 constexpr std::size_t kFixed = 4;  // columns before the tasks'
-const std::vector<std::string> kColumns = {"made_with", "model", "context", "policy"};
+const std::vector<std::string> kFirstColumns = {"made_with", "model", "context", "policy"};
 
 std::int64_t integer(const CsvRow& line, std::size_t field, std::string_view text, std::int64_t high) {
   std::int64_t value = 0;
@@ -56,7 +56,8 @@ ScoreTable::ScoreTable(const std::string& path) {
   std::vector<std::string> tasks;
   for (const CsvRow& line : read_csv(path, "the table of scores")) {
     if (tasks.empty()) {
-      if (line.fields.size() <= kFixed || !std::equal(kColumns.begin(), kColumns.end(), line.fields.begin())) {
+      if (line.fields.size() <= kFixed ||
+          !std::equal(kFirstColumns.begin(), kFirstColumns.end(), line.fields.begin())) {
         throw UserError(line.where, "expected the columns made_with, model, context, policy and a column a task");
       }
       tasks.assign(line.fields.begin() + kFixed, line.fields.end());
@@ -86,7 +87,7 @@ std::optional<std::string> score_table_file() { return config::find_file("accura
 std::string write_score_table(std::vector<ScoreRow> rows) {
   const auto order = [](const ScoreRow& r) { return std::tie(r.model, r.context, r.policy, r.made_with); };
   std::sort(rows.begin(), rows.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
-  std::string out = fmt::format("{},{},{},{}", kColumns[0], kColumns[1], kColumns[2], kColumns[3]);
+  std::string out = fmt::format("{},{},{},{}", kFirstColumns[0], kFirstColumns[1], kFirstColumns[2], kFirstColumns[3]);
   if (!rows.empty()) {
     for (const result::BenchmarkTask& task : rows.front().tasks) out += "," + task.task;
   }

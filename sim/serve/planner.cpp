@@ -21,7 +21,7 @@ using nlohmann::json;
 
 constexpr std::size_t kReplays = 512;     // replays kept: a hundred policies on a handful of traces
 constexpr std::size_t kMostPoints = 256;  // of a sweep: larger ones are for `kvcast sweep`
-constexpr const char* kJson = "application/json";
+constexpr const char* kJsonType = "application/json";
 
 bool names_file(const std::string& text) {
   if (text.starts_with('/') || text.starts_with('.') || text.starts_with('~')) return true;
@@ -49,7 +49,7 @@ void refuse_files(const config::Node& node) {
 }
 
 config::Node read_body(const Request& request) {
-  static const std::set<std::string> known = {kJson, "application/yaml", "application/x-yaml", "text/yaml"};
+  static const std::set<std::string> known = {kJsonType, "application/yaml", "application/x-yaml", "text/yaml"};
   // Any other type could come from a form on another page.
   if (!known.contains(request.content_type)) {
     throw UserError({}, fmt::format("Content-Type \"{}\" is not read", request.content_type),
@@ -89,11 +89,11 @@ class Planner::Impl {
       if (request.path == "/api/run") return run(config, request.query, reply);
       if (request.path == "/api/sweep") return sweep(config, request.query, reply, begun);
       if (request.path == "/api/plan") return plan(config, reply, begun);
-      reply.send(404, kJson, error_text(fmt::format("nothing at {}", request.path)));
+      reply.send(404, kJsonType, error_text(fmt::format("nothing at {}", request.path)));
     } catch (const UserError& error) {
       if (reply.stop().stop_requested()) return;
       if (begun) return reply.line(json{{"error", error.what()}}.dump());
-      reply.send(400, kJson, error_text(error.what()));
+      reply.send(400, kJsonType, error_text(error.what()));
     }
   }
 
@@ -119,7 +119,7 @@ class Planner::Impl {
       if (result.status == result::Status::kFailed) throw UserError(result.error);
       text = run_json(task, result).dump();
     });
-    if (!text.empty()) reply.send(200, kJson, text + "\n");
+    if (!text.empty()) reply.send(200, kJsonType, text + "\n");
   }
 
   void sweep(const config::Node& config, const std::string& query, Reply& reply, bool& begun) {

@@ -11,7 +11,7 @@ namespace {
 using graph::Lane;
 using graph::OpId;
 
-constexpr double kLeastEffect = 0.01;  // of the time
+constexpr double kLeastBuildEffect = 0.01;  // of the time
 
 // One block: the policy's work on a layer, then the wait of a host that takes the time.
 class OneLayer final : public graph::WorkSource {
@@ -69,7 +69,7 @@ IndexBuild build_index(const config::Run& run, const policy::Policy& policy, int
   build.seconds = to_seconds(recorder.block_ends().front());
   build.time = attribute_blocks(built);
   if (!effects) return build;
-  for (TimeEffect& e : time_effects({&built, 1}, kLeastEffect, true)) {
+  for (TimeEffect& e : time_effects({&built, 1}, kLeastBuildEffect, true)) {
     result::Effect& effect = build.effects.emplace_back();
     effect.source = e.source, effect.keys = keys_of(run.hardware, run.framework, e.source);
     effect.longer.build = e.longer, effect.shorter.build = e.shorter;

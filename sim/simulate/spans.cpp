@@ -11,7 +11,7 @@ namespace {
 using engine::Record;
 
 // Times that the engine rounded to whole picoseconds differ by at most this where they are equal.
-constexpr Picoseconds kSameTime = 2;
+constexpr Picoseconds kSameStart = 2;
 
 }  // namespace
 
@@ -37,13 +37,13 @@ std::optional<double> Waits::bytes_of(const Record& r) const {
 }
 
 const Record* Waits::awaited(const Record& r) const {
-  if (r.start - lane_free_.at(r.id) <= kSameTime) return nullptr;
+  if (r.start - lane_free_.at(r.id) <= kSameStart) return nullptr;
   const Record* cause = last_predecessor(r);
   while (cause != nullptr && is_empty(*cause)) {
-    if (r.start - cause->finish > kSameTime) return nullptr;
+    if (r.start - cause->finish > kSameStart) return nullptr;
     cause = last_predecessor(*cause);
   }
-  return cause == nullptr || cause->lane == r.lane || r.start - cause->finish > kSameTime ? nullptr : cause;
+  return cause == nullptr || cause->lane == r.lane || r.start - cause->finish > kSameStart ? nullptr : cause;
 }
 
 // Of the operations that it names, the one that ended last; of a copy's calls and the copy, the first call.

@@ -12,7 +12,7 @@
 namespace kvcast::trace {
 namespace {
 
-enum Draw : std::uint64_t { kOutlierCount = 1 };
+enum ChannelsDraw : std::uint64_t { kOutlierCount = 1 };
 
 // The first pair of the slowest that make up a share and turn by at most this many radians over the prompt. A context
 // beyond what the frequencies were made for leaves none; the slowest four are then used, since codes in one or two

@@ -7,7 +7,7 @@
 namespace kvcast::trace {
 namespace {
 
-enum Draw : std::uint64_t {
+enum CodeDraw : std::uint64_t {
   kType,
   kKey,
   kItem,

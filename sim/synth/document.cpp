@@ -12,7 +12,17 @@
 namespace kvcast::trace {
 namespace {
 
-enum Draw : std::uint64_t { kPlace, kAsked, kAsking, kDecoyPlace, kDecoyQuery, kCopyPlace, kBack, kOddPlace, kOddKind };
+enum DocumentDraw : std::uint64_t {
+  kPlace,
+  kAsked,
+  kAsking,
+  kDecoyPlace,
+  kDecoyQuery,
+  kCopyPlace,
+  kBack,
+  kOddPlace,
+  kOddKind
+};
 
 constexpr std::int64_t kFirstToken = 4;  // positions before it: the sink and the tokens that often share its role
 

@@ -13,7 +13,7 @@
 namespace kvcast::trace {
 namespace {
 
-enum Draw : std::uint64_t { kDocument, kKinds, kHead, kTopicOffset };
+enum SyntheticDraw : std::uint64_t { kDocument, kKinds, kHead, kTopicOffset };
 
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 30;
 constexpr std::int64_t kChunk = 16 * HeadModel::kBlock;  // positions that one thread makes at a time

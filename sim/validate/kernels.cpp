@@ -72,7 +72,6 @@ class Profiles {
   std::map<std::string, std::optional<hardware::CostModel>> models_;
 };
 
-constexpr double kMicro = 1e6;
 // Up to which a held-out case of a calibration of our own counts as foretold.
 constexpr double kOwnTolerance = 0.1;
 

@@ -17,7 +17,6 @@
 namespace kvcast::validate {
 namespace {
 
-constexpr double kMicro = 1e6;
 constexpr double kShare = 0.8;  // of the numbers that an interval is meant to hold
 
 // Which half-width of LeftOut a group has, and the key under which it is written.

@@ -15,7 +15,6 @@ namespace {
 
 // As the profiles of such cards state it (docs/cards.md).
 constexpr double kWithin = 0.2, kAcross = 0.3;
-constexpr double kMicro = 1e6;
 
 // GH100 is the one architecture of which two cards are fitted.
 bool is_gh100(const std::string& name) { return name.starts_with("h100") || name.starts_with("h200"); }

@@ -9,6 +9,8 @@
 
 namespace kvcast::validate {
 
+inline constexpr double kMicro = 1e6;  // microseconds in a second
+
 // The card `to` as if nobody had measured it: capacities, rates of the data sheet, SMs and clock are its own; the
 // bandwidth of the L2 goes by SMs and clock; all else is taken over from `from`, as uncertain as profiles state of such
 // cards. configs/hardware/h20.yaml and others are made so by hand.

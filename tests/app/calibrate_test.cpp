@@ -19,7 +19,7 @@ std::vector<std::string> measure_host(const std::string& out) {
 
 }  // namespace
 
-TEST_CASE("calibrate cpu measures this machine, and its profile can be fitted again and used") {
+TEST_CASE("calibrate cpu measures this machine, and its profile can be fitted again and used", "[minutes]") {
   const Scratch scratch;
   const std::string profile = scratch / "host.yaml", results = scratch / "host.results.json";
   const Output measured = kvcast::test::kvcast(measure_host(profile));

@@ -182,7 +182,7 @@ TEST_CASE("no key is without effect") {
   }
 }
 
-TEST_CASE("full KV at batch 4 and 32K does not fit in 40 GB with a one-shot prefill, FreeKV does") {
+TEST_CASE("full KV at batch 4 and 32K does not fit in 40 GB with a one-shot prefill, FreeKV does", "[minutes]") {
   const Output full = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--json"});
   REQUIRE(full.code == 0);
   const json oom = json::parse(full.out)["oom"];
@@ -203,7 +203,7 @@ TEST_CASE("help is a word as well as an option") {
   CHECK_THAT(o.out, Contains("Usage: kvcast trace synth"));
 }
 
-TEST_CASE("the commands in the README and the guide that run and explain work as written") {
+TEST_CASE("the commands in the README and the guide that run and explain work as written", "[minutes]") {
   const Scratch scratch;
   const std::string source = KVCAST_SOURCE_DIR;
   std::istringstream lines(kvcast::test::slurp(source + "/README.md") + kvcast::test::slurp(source + "/docs/guide.md"));
@@ -223,7 +223,7 @@ TEST_CASE("the commands in the README and the guide that run and explain work as
   CHECK(found >= 5);
 }
 
-TEST_CASE("what does not fit says what asked for the memory, and which keys make it smaller") {
+TEST_CASE("what does not fit says what asked for the memory, and which keys make it smaller", "[minutes]") {
   const auto text = [](const std::vector<std::string>& settings) {
     std::vector<std::string> arguments = {"run", "configs/runs/quickstart.yaml", "--set", "policy=full"};
     for (const std::string& s : settings) arguments.insert(arguments.end(), {"--set", s});

@@ -83,7 +83,7 @@ TEST_CASE("--set changes the run of a plan, and mistakes name their place") {
   CHECK(kvcast::test::kvcast({"plan", "configs/runs/quickstart.yaml"}).code == 2);
 }
 
-TEST_CASE("every ready plan answers all of its questions") {
+TEST_CASE("every ready plan answers all of its questions", "[minutes]") {
   const Scratch scratch;
   for (const auto& entry : std::filesystem::directory_iterator(KVCAST_SOURCE_DIR "/configs/plans")) {
     INFO(entry.path());

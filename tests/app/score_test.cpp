@@ -11,7 +11,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char* kRun =
+constexpr const char* kScoredRun =
     "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nworkload: {prompt_tokens: 1024, decode_tokens: 16}\n"
     "trace: {recipe: needle, layers: 1, steps: 4}\n"
     "framework: {warmup_steps: 1, measured_steps: 2, sampled_contexts: 2}\n";
@@ -27,7 +27,7 @@ TEST_CASE("a run shows the score that it asks for") {
   const Scratch scratch;
   const std::string tasks = scratch.write("tasks.yaml", kTasks);
   const std::string config = scratch.write(
-      "run.yaml", std::string(kRun) + "policy: {name: streaming_llm, budget: 64}\nscore: " + tasks + "\n");
+      "run.yaml", std::string(kScoredRun) + "policy: {name: streaming_llm, budget: 64}\nscore: " + tasks + "\n");
   const Output text = kvcast::test::kvcast({"run", config});
   REQUIRE(text.code == 0);
   // The task without a floor loses most; that with the highest one is not among the three.
@@ -46,8 +46,8 @@ TEST_CASE("a run shows the score that it asks for") {
 TEST_CASE("replays that cannot be kept are a warning, and the score is there") {
   const Scratch scratch;
   const std::string config = scratch.write(
-      "run.yaml",
-      std::string(kRun) + "policy: {name: snapkv, budget: 64}\nscore: " + scratch.write("tasks.yaml", kTasks) + "\n");
+      "run.yaml", std::string(kScoredRun) +
+                      "policy: {name: snapkv, budget: 64}\nscore: " + scratch.write("tasks.yaml", kTasks) + "\n");
   const char* const before = std::getenv("XDG_CACHE_HOME");
   const std::string kept = before == nullptr ? "" : before;
   setenv("XDG_CACHE_HOME", config.c_str(), 1);  // a file: no folder can be made below it
@@ -65,7 +65,7 @@ TEST_CASE("replays that cannot be kept are a warning, and the score is there") {
 TEST_CASE("a sweep stores scores, and none where it says so") {
   const Scratch scratch;
   const std::string sweep =
-      std::string(kRun) + "sweep: {workload.batch: [1, 2], policy: [full, {name: snapkv, budget: 64}, kivi]}\n";
+      std::string(kScoredRun) + "sweep: {workload.batch: [1, 2], policy: [full, {name: snapkv, budget: 64}, kivi]}\n";
   const std::string asked = scratch.write(
       "asked.yaml", sweep + "score: {benchmark: " + scratch.write("tasks.yaml", kTasks) + ", floor: 90 %}\n");
   const std::string none = scratch.write("none.yaml", sweep + "score: none\n");

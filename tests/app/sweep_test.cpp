@@ -127,7 +127,7 @@ TEST_CASE("a setting that the sweep overrides everywhere is refused, not ignored
   CHECK(with("workload.decode_tokens=16").code == 0);  // the value it has already, and the sweep does not set it
 }
 
-TEST_CASE("a policy that asks for more than the trace holds is refused at its place, and the others run") {
+TEST_CASE("a policy that asks for more than the trace holds is refused at its place, and the others run", "[minutes]") {
   const Scratch scratch;
   std::string text = kSweep;
   text += "    - policy: {name: h2o, budget: 64}\n";

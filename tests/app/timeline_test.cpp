@@ -52,7 +52,7 @@ TEST_CASE("a timeline nests steps, layers and operations, and its arrows lead fr
   CHECK(rows.size() >= 3);  // such as compute waiting for copies, and copies waiting for compute
 }
 
-TEST_CASE("no timeline is left of a run that does not fit, and one that was there stays") {
+TEST_CASE("no timeline is left of a run that does not fit, and one that was there stays", "[minutes]") {
   const Scratch scratch;
   const std::string earlier = scratch.write("earlier.json", "{}");
   const Output second =

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "support/memory_trace.hpp"
 #include "support/select.hpp"
 
 namespace kvcast::tests {
+
+inline const float kLn2 = std::log(2.0f);  // a score of n·ln 2 weighs 2 to the power of n
 
 using Positions = std::vector<std::int32_t>;
 

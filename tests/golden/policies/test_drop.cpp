@@ -13,8 +13,6 @@
 namespace kvcast::tests {
 namespace {
 
-const float kLn2 = std::log(2.0f);
-
 // One dimension: scores are products of two numbers; keys in units of ln 2, so that a query of 1 gives weights that are
 // powers of 2, and one of 0 equal weights.
 Paper powers(std::vector<float> keys, std::vector<float> prompt_queries, std::vector<float> queries) {

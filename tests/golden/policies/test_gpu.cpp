@@ -7,8 +7,6 @@
 namespace kvcast::tests {
 namespace {
 
-const float kLn2 = std::log(2.0f);
-
 // One dimension, so that scores are products of two numbers. Six prompt tokens, two decode steps.
 Paper digits(std::vector<std::vector<float>> queries) {
   return {.prompt = 6,

@@ -8,7 +8,7 @@
 namespace kvcast::tests {
 namespace {
 
-const float kLn2 = std::log(2.0f), kRoot2 = std::sqrt(2.0f);
+const float kRoot2 = std::sqrt(2.0f);
 
 // (x, y) turned by an angle, as rotary embedding turns a vector of two numbers by one radian a position.
 std::vector<float> turned(float x, float y, float angle) {

@@ -18,7 +18,7 @@ using naive::Matrix;
 using naive::Positions;
 using naive::Vector;
 
-const std::vector<TraceShape>& shapes() {
+const std::vector<TraceShape>& cpu_shapes() {
   static const std::vector<TraceShape> all = {
       {.kv_heads = 3, .group = 1, .head_dim = 8, .prompt = 80, .steps = 12, .window = 99},
       {.kv_heads = 2, .group = 4, .head_dim = 8, .prompt = 70, .steps = 9, .window = 99},
@@ -107,7 +107,7 @@ Positions ctkvr_step(const trace::Layer& layer, int kv_head, int t, const Ctkvr&
 }
 
 TEST_CASE("ctkvr recalls by like queries and reranks") {
-  for (const TraceShape& shape : shapes()) {
+  for (const TraceShape& shape : cpu_shapes()) {
     for (const Ctkvr& s : {Ctkvr{}, Ctkvr{5, 20, 1, 0, 4, 1.5}, Ctkvr{8, 12, 3, 2, 6, 2.5, false},
                            Ctkvr{8, 12, 12, 2, 6, 2.5, true, false}, Ctkvr{3, 7, 2, 4, 9, 4, true, true}}) {
       CAPTURE(shape.prompt, s.budget, s.centroids, s.rerank, s.update);
@@ -201,7 +201,7 @@ void for_steps(const TraceShape& shape, const std::string& setting, const Body& 
 }
 
 TEST_CASE("magicpig samples what collides twice, and corrects for it") {
-  for (const TraceShape& shape : shapes()) {
+  for (const TraceShape& shape : cpu_shapes()) {
     for (const auto& [bits, tables] : {std::pair{3, 8}, {5, 30}, {1, 4}}) {
       CAPTURE(shape.prompt, bits, tables);
       for_steps(shape, fmt::format("hash_bits: {}, hash_tables: {}, sink: 2, recent: 5, seed: 3", bits, tables),
@@ -251,7 +251,7 @@ double error_of_output(const TraceShape& shape, const std::string& setting) {
 }
 
 TEST_CASE("magicpig's limits: all static is full attention, and so are tables without end") {
-  const TraceShape& shape = shapes()[1];
+  const TraceShape& shape = cpu_shapes()[1];
   // Nothing is left to sample.
   for_steps(shape, "sink: 20, recent: 50", [&](const trace::Layer& layer, const auto&, int t, const auto& step) {
     for (const auto& head : step.heads) {

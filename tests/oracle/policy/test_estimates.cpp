@@ -4,30 +4,22 @@
 #include <cmath>
 #include <numeric>
 
+#include "naive_parts.hpp"
 #include "support/memory_trace.hpp"
 #include "support/select.hpp"
 
 namespace kvcast::tests {
 namespace {
 
-using Positions = std::vector<std::int32_t>;
-using Vector = std::vector<double>;
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+using naive::at;
+using naive::best;
+using naive::Positions;
+using naive::Vector;
 
 double product(const float* a, const float* b, std::int64_t d) {
   double sum = 0;
   for (std::int64_t j = 0; j < d; ++j) sum += static_cast<double>(a[j]) * static_cast<double>(b[j]);
   return sum;
-}
-
-Positions best(const Vector& scores, std::int64_t k) {
-  Positions order(scores.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return scores[at(a)] > scores[at(b)]; });
-  order.resize(std::min(order.size(), at(k)));
-  std::sort(order.begin(), order.end());
-  return order;
 }
 
 Vector softmax_of(Vector x) {
@@ -38,7 +30,7 @@ Vector softmax_of(Vector x) {
   return x;
 }
 
-const std::vector<TraceShape>& shapes() {
+const std::vector<TraceShape>& estimate_shapes() {
   static const std::vector<TraceShape> all = {
       {.kv_heads = 4, .group = 1, .head_dim = 8, .prompt = 61, .steps = 6, .window = 8},
       {.kv_heads = 2, .group = 4, .head_dim = 8, .prompt = 70, .steps = 11, .window = 8},
@@ -51,7 +43,7 @@ const std::vector<TraceShape>& shapes() {
 // body(layer, policy's selector after prefill and t, the step) for every step of every shape and seed.
 template <typename Body>
 void for_steps(const std::string& name, const std::string& setting, const Body& body) {
-  for (const TraceShape& shape : shapes()) {
+  for (const TraceShape& shape : estimate_shapes()) {
     for (std::uint64_t seed = 31; seed < 34; ++seed) {
       CAPTURE(name, setting, shape.prompt, seed);
       const MemoryTrace trace = random_trace(shape, seed);

@@ -18,20 +18,6 @@ using naive::Positions;
 using naive::Steps;
 using naive::Vector;
 
-template <typename Body>
-void for_layers(const Body& body) {
-  for (const TraceShape& shape :
-       {TraceShape{.kv_heads = 3, .group = 1, .prompt = 61, .steps = 9, .window = 99},
-        {.kv_heads = 2, .group = 4, .prompt = 70, .steps = 12, .window = 99},
-        {.kv_heads = 1, .group = 2, .head_dim = 16, .prompt = 17, .steps = 25, .window = 99}}) {
-    for (std::uint64_t seed = 41; seed < 44; ++seed) {
-      CAPTURE(shape.prompt, shape.group, seed);
-      const MemoryTrace trace = random_trace(shape, seed);
-      body(*trace.load(0, 1));
-    }
-  }
-}
-
 // The query of a prompt position or a later one, all of which the traces hold.
 Vector query_at(const trace::Layer& layer, int q_head, std::int64_t position) {
   return naive::row(layer.queries(q_head).row(at(position)), layer.info().head_dim);
@@ -123,7 +109,7 @@ Steps expected_attention(const trace::Layer& layer, std::int64_t sink, std::int6
 }
 
 TEST_CASE("expected attention keeps what later queries are expected to attend to") {
-  for_layers([](const trace::Layer& layer) {
+  for_random_layers(99, 41, [](const trace::Layer& layer) {
     for (const std::int64_t sink : {0, 3}) {
       for (const std::int64_t queries : {0, 12}) {
         for (const auto& [covariance, norm] : {std::pair(true, true), {true, false}, {false, true}}) {
@@ -167,7 +153,7 @@ Vector repeated(const trace::Layer& layer, int head, std::int64_t sink, std::int
 }
 
 TEST_CASE("kvzip keeps what the repeated prompt looks at") {
-  for_layers([](const trace::Layer& layer) {
+  for_random_layers(99, 41, [](const trace::Layer& layer) {
     const auto& info = layer.info();
     for (const auto& [sink, chunk] : {std::pair<std::int64_t, std::int64_t>{0, 100}, {2, 16}, {4, 7}}) {
       for (const bool by_head : {false, true}) {
@@ -270,7 +256,7 @@ Steps rkv(const trace::Layer& layer, const Rkv& s) {
 }
 
 TEST_CASE("rkv keeps what is looked at and not repeated") {
-  for_layers([](const trace::Layer& layer) {
+  for_random_layers(99, 41, [](const trace::Layer& layer) {
     for (const Rkv& s : {Rkv{}, Rkv{.buffer = 3, .window = 2, .lambda = 0.07}, Rkv{.similarity = 0.2},
                          Rkv{.buffer = 5, .block = 9, .kernel = 1, .lambda = 1}, Rkv{.block = 30, .lambda = 0}}) {
       CAPTURE(s.buffer, s.block, s.lambda);

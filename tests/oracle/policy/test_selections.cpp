@@ -39,7 +39,7 @@ const std::vector<Case>& cases() {
 
 // Runs body(layer) for every case and two seeds.
 template <typename Body>
-void for_layers(const Body& body) {
+void for_cases(const Body& body) {
   for (const Case& c : cases()) {
     for (std::uint64_t seed = 1; seed <= 2; ++seed) {
       CAPTURE(c.name, seed);
@@ -59,11 +59,11 @@ constexpr const char* kGroups[] = {"per_head",     "sum_scores",  "mean_scores",
                                    "mean_weights", "max_weights", "mean_query",  "max_query"};
 
 TEST_CASE("full attends to everything") {
-  for_layers([](const trace::Layer& layer, const Case&) { compare(select("full", "", layer), naive::full(layer)); });
+  for_cases([](const trace::Layer& layer, const Case&) { compare(select("full", "", layer), naive::full(layer)); });
 }
 
 TEST_CASE("exact_topk selects what a full sort selects") {
-  for_layers([](const trace::Layer& layer, const Case& c) {
+  for_cases([](const trace::Layer& layer, const Case& c) {
     for (const std::string group : kGroups) {
       if (!settles_ties(c, group)) continue;
       for (const std::int64_t budget : {1, 24}) {
@@ -83,7 +83,7 @@ TEST_CASE("exact_topk selects what a full sort selects") {
 }
 
 TEST_CASE("dsa selects by the heads' summed weights, and hisparse fetches what its buffer lacks") {
-  for_layers([](const trace::Layer& layer, const Case& c) {
+  for_cases([](const trace::Layer& layer, const Case& c) {
     if (!settles_ties(c, "sum_weights")) return;
     const auto& info = layer.info();
     for (const std::int64_t budget : {1, 24}) {
@@ -122,7 +122,7 @@ TEST_CASE("dsa selects by the heads' summed weights, and hisparse fetches what i
 }
 
 TEST_CASE("streaming_llm keeps sink and window") {
-  for_layers([](const trace::Layer& layer, const Case&) {
+  for_cases([](const trace::Layer& layer, const Case&) {
     for (const auto& [sink, recent] : {std::pair{4, 12}, {0, 5}, {3, 0}, {0, 1}, {20, 20}}) {
       CAPTURE(sink, recent);
       compare(select("streaming_llm", fmt::format("sink: {}, recent: {}", sink, recent), layer),
@@ -132,7 +132,7 @@ TEST_CASE("streaming_llm keeps sink and window") {
 }
 
 TEST_CASE("snapkv keeps what the window's attention pools to") {
-  for_layers([](const trace::Layer& layer, const Case& c) {
+  for_cases([](const trace::Layer& layer, const Case& c) {
     if (c.grain == Grain::kQuarters) return;
     for (const naive::Window& w : {naive::Window{8, "max", 7, "sum_weights"},
                                    {3, "avg", 5, "mean_weights"},
@@ -152,7 +152,7 @@ TEST_CASE("snapkv keeps what the window's attention pools to") {
 }
 
 TEST_CASE("quest reads the pages of the highest bounds") {
-  for_layers([](const trace::Layer& layer, const Case& c) {
+  for_cases([](const trace::Layer& layer, const Case& c) {
     for (const std::string group : kGroups) {
       if (!settles_ties(c, group)) continue;
       for (const std::int64_t page : {1, 7}) {
@@ -177,7 +177,7 @@ TEST_CASE("quest reads the pages of the highest bounds") {
 }
 
 TEST_CASE("quest under the traffic convention") {
-  for_layers([](const trace::Layer& layer, const Case&) {
+  for_cases([](const trace::Layer& layer, const Case&) {
     const std::int64_t bound = layer.info().prompt_tokens + layer.info().decode_steps;
     for (const std::int64_t budget : {5, 17, 30}) {
       CAPTURE(budget);
@@ -192,7 +192,7 @@ TEST_CASE("quest under the traffic convention") {
 }
 
 TEST_CASE("hsa takes the tokens of the best estimates") {
-  for_layers([](const trace::Layer& layer, const Case& c) {
+  for_cases([](const trace::Layer& layer, const Case& c) {
     const std::int64_t bound = layer.info().prompt_tokens + layer.info().decode_steps;
     for (const std::string group :
          {"mean_weights", "sum_weights", "max_weights", "sum_scores", "mean_scores", "max_scores"}) {
@@ -216,7 +216,7 @@ TEST_CASE("hsa takes the tokens of the best estimates") {
 }
 
 TEST_CASE("rocketkv evicts, then retrieves from what is left") {
-  for_layers([](const trace::Layer& layer, const Case& c) {
+  for_cases([](const trace::Layer& layer, const Case& c) {
     if (c.grain == Grain::kQuarters) return;
     const int steps = layer.info().decode_steps;
     for (const double split : {-1.0, 0.0, 0.3, 0.7, 1.0}) {
@@ -239,7 +239,7 @@ TEST_CASE("rocketkv evicts, then retrieves from what is left") {
 }
 
 TEST_CASE("arkvale's page cache holds what recalls and victims leave") {
-  for_layers([](const trace::Layer& layer, const Case& c) {
+  for_cases([](const trace::Layer& layer, const Case& c) {
     for (const bool whole : {true, false}) {
       for (const std::string group : {"mean_scores", "max_scores", "mean_weights"}) {
         if (!settles_ties(c, group)) continue;
@@ -267,7 +267,7 @@ TEST_CASE("arkvale's page cache holds what recalls and victims leave") {
 }
 
 TEST_CASE("freekv attends to the last step's selection, corrected where the query turned") {
-  for_layers([](const trace::Layer& layer, const Case& c) {
+  for_cases([](const trace::Layer& layer, const Case& c) {
     for (const std::string group : {"mean_weights", "max_weights", "mean_scores", "mean_query", "max_query"}) {
       if (!settles_ties(c, group)) continue;
       for (const naive::FreeKv& s : {naive::FreeKv{24, 4, 0, 0, 0.9},

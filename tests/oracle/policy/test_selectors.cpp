@@ -20,20 +20,6 @@ using naive::Positions;
 using naive::Steps;
 using naive::Vector;
 
-template <typename Body>
-void for_layers(const Body& body) {
-  for (const TraceShape& shape :
-       {TraceShape{.kv_heads = 3, .group = 1, .prompt = 61, .steps = 9, .window = 6},
-        {.kv_heads = 2, .group = 4, .prompt = 70, .steps = 12, .window = 6},
-        {.kv_heads = 1, .group = 2, .head_dim = 16, .prompt = 17, .steps = 25, .window = 6}}) {
-    for (std::uint64_t seed = 51; seed < 54; ++seed) {
-      CAPTURE(shape.prompt, shape.group, seed);
-      const MemoryTrace trace = random_trace(shape, seed);
-      body(*trace.load(0, 1));
-    }
-  }
-}
-
 // choose(KV head, step, tokens) for every KV head of every step.
 template <typename Choose>
 Steps for_heads(const trace::Layer& layer, const Heads& resident, const Choose& choose) {
@@ -66,7 +52,7 @@ Vector rounded(const Vector& x, int bits) {
 }
 
 TEST_CASE("double sparsity ranks by a few channels in few bits") {
-  for_layers([](const trace::Layer& layer) {
+  for_random_layers(6, 51, [](const trace::Layer& layer) {
     const auto& info = layer.info();
     for (const std::string on : {"qk", "q", "k"}) {
       for (const std::string group : {"per_head", "sum_scores", "max_weights"}) {
@@ -162,7 +148,7 @@ Positions infllm(const trace::Layer& layer, int head, int t, std::int64_t n, con
 }
 
 TEST_CASE("infllm_v2 reads the blocks that mean keys point to") {
-  for_layers([](const trace::Layer& layer) {
+  for_random_layers(6, 51, [](const trace::Layer& layer) {
     for (const Blocks& s :
          {Blocks{}, Blocks{.sink = 3, .recent = 8}, Blocks{.page = 6, .recent = 6, .kernel = 5, .stride = 3},
           Blocks{.page = 3, .sink = 4, .kernel = 7, .stride = 1}, Blocks{.recent = 4, .dense = 66}}) {
@@ -180,7 +166,7 @@ TEST_CASE("infllm_v2 reads the blocks that mean keys point to") {
 }
 
 TEST_CASE("seer_attention reads the blocks of the largest weights") {
-  for_layers([](const trace::Layer& layer) {
+  for_random_layers(6, 51, [](const trace::Layer& layer) {
     for (const auto& [page, threshold] : {std::pair(4, 0.0), {5, 0.0}, {4, 0.06}, {1, 0.03}}) {
       CAPTURE(page, threshold);
       const Steps wanted =
@@ -212,7 +198,7 @@ TEST_CASE("seer_attention reads the blocks of the largest weights") {
 }
 
 TEST_CASE("twilight takes the fewest tokens that make up its share") {
-  for_layers([](const trace::Layer& layer) {
+  for_random_layers(6, 51, [](const trace::Layer& layer) {
     const auto& info = layer.info();
     for (const std::string group : {"per_head", "sum_scores"}) {
       for (const auto& [p, bits] : {std::pair(0.85, 4), {0.3, 8}, {0.0, 4}}) {
@@ -309,7 +295,7 @@ Vector attention(const trace::Layer& layer, int head, const Vector& query, const
 }
 
 TEST_CASE("retroinfer with clusters of one token: what is estimated is exact, and the cache keeps what was read last") {
-  for_layers([](const trace::Layer& layer) {
+  for_random_layers(6, 51, [](const trace::Layer& layer) {
     const auto& info = layer.info();
     const std::int64_t end = info.prompt_tokens - 5, n = end - 2;  // 2 first and 5 last tokens stay
     const auto share = [&](double x) {

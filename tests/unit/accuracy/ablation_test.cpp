@@ -12,9 +12,9 @@
 namespace kvcast::accuracy {
 namespace {
 
-class File {
+class AblationFile {
  public:
-  explicit File(const std::string& text) : path_(folder_.path() + "/a.yaml") { std::ofstream(path_) << text; }
+  explicit AblationFile(const std::string& text) : path_(folder_.path() + "/a.yaml") { std::ofstream(path_) << text; }
   const std::string& path() const { return path_; }
 
  private:
@@ -23,12 +23,12 @@ class File {
 };
 
 std::string refusal(const std::string& text) {
-  const File file(text);
+  const AblationFile file(text);
   return error_of([&] { read_ablations(file.path()); });
 }
 
 TEST_CASE("an ablation sets keys of recipes, and nothing that a recipe does not have") {
-  const File file("one: {takes_away: x, set: {needles.amplitude: 1, question.tokens: 40}}\n");
+  const AblationFile file("one: {takes_away: x, set: {needles.amplitude: 1, question.tokens: 40}}\n");
   const Ablation one = read_ablations(file.path()).at(0);
   trace::Recipe recipe;
   recipe.needles.noise = 0.5;
@@ -40,7 +40,7 @@ TEST_CASE("an ablation sets keys of recipes, and nothing that a recipe does not 
   trace::Recipe three;
   three.task.needles = 3;
   three.question.tokens = 12;
-  const File less("less: {takes_away: x, set: {question.value_queries: 4}}\n");
+  const AblationFile less("less: {takes_away: x, set: {question.value_queries: 4}}\n");
   CHECK_THAT(error_of([&] { ablate(read_ablations(less.path()).at(0), three); }),
              Catch::Contains("a.yaml:1:28") && Catch::Contains("13 queries ask for the needles"));
 }
@@ -77,7 +77,7 @@ TEST_CASE("broken ablation files are refused, never followed") {
       std::string broken = text;
       broken[i] = c;
       try {
-        read_ablations(File(broken).path());
+        read_ablations(AblationFile(broken).path());
       } catch (const UserError&) {
       }
     }
@@ -147,7 +147,7 @@ TEST_CASE("an ablation reaches the replay") {
     for (const replay::StepRecall& step : samples.recall(trace, policy).steps) full += step.full;
     return full;
   };
-  const File file(
+  const AblationFile file(
       "small: {takes_away: x, set: {needles.amplitude: 0.3}}\n"
       "unscaled: {takes_away: x, scales_rope: false}\n");
   const std::vector<Ablation> all = read_ablations(file.path());

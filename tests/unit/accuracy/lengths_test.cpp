@@ -20,7 +20,7 @@ std::vector<Row> table(const std::string& rows) {
   return score::read_table(path);
 }
 
-Cell cell(const std::string& context, const std::string& budget, const std::string& unit = "tokens") {
+Cell length_cell(const std::string& context, const std::string& budget, const std::string& unit = "tokens") {
   const std::string text = "KeyDiff,T,Llama-3.1-8B-Instruct,LongBench," + context + ",multi_news,";
   return make_plan(table(text + "Full,full,tokens,27\n" + text + "H2O," + budget + "," + unit + ",17\n"), Catalogue())
       .cells.at(0);
@@ -32,14 +32,14 @@ TEST_CASE("prompts of all lengths stand for a task where the budget covers some 
   REQUIRE(task.lengths.size() == 4);
   REQUIRE(task.lengths.front().tokens == 1400);
   const std::vector<PromptLength> one = {{task.context}};
-  CHECK(cell("block=128", "2048").contexts == task.lengths);
-  CHECK(cell("block=inf", "1400").contexts == task.lengths);
-  CHECK(cell("block=128", "1399").contexts == one);
+  CHECK(length_cell("block=128", "2048").contexts == task.lengths);
+  CHECK(length_cell("block=inf", "1400").contexts == task.lengths);
+  CHECK(length_cell("block=128", "1399").contexts == one);
   // A share of each prompt covers none.
-  CHECK(cell("block=128", "0.5", "fraction_of_context").contexts == one);
+  CHECK(length_cell("block=128", "0.5", "fraction_of_context").contexts == one);
   // The table's own length, or cut.
-  CHECK(cell("2560", "2048").contexts == std::vector<PromptLength>{{2560 - 128}});
-  const std::vector<PartTrace> traces = traces_of(cell("block=128", "2048"), 2);
+  CHECK(length_cell("2560", "2048").contexts == std::vector<PromptLength>{{2560 - 128}});
+  const std::vector<PartTrace> traces = traces_of(length_cell("block=128", "2048"), 2);
   REQUIRE(traces.size() == 2 * 4);
   CHECK(traces[0].trace.prompt_tokens == 1400);
   CHECK(traces[0].weight == 99);
@@ -48,7 +48,7 @@ TEST_CASE("prompts of all lengths stand for a task where the budget covers some 
 }
 
 TEST_CASE("a task can ask for several prompts a trace") {
-  Cell one = cell("block=128", "1399");
+  Cell one = length_cell("block=128", "1399");
   one.task.prompts = 3;
   const std::vector<PartTrace> traces = traces_of(one, 2);
   std::vector<std::uint64_t> seeds;

@@ -9,8 +9,8 @@ namespace kvcast::accuracy {
 namespace {
 
 // A cell of RULER beside its full score; budget: with its unit.
-Cell cell(const std::string& paper, const std::string& method, const std::string& budget,
-          const std::string& full = "Full Attention", const std::string& context = "16K") {
+Cell method_cell(const std::string& paper, const std::string& method, const std::string& budget,
+                 const std::string& full = "Full Attention", const std::string& context = "16K") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/t.csv";
   const std::string start = paper + ",T,llama-3.1-8b,RULER," + context + ",single2,";
@@ -21,35 +21,36 @@ Cell cell(const std::string& paper, const std::string& method, const std::string
 }
 
 TEST_CASE("a table of a paper that is not known takes methods as their own papers have them") {
-  const Cell snapkv = cell("Somebody 2031", "SnapKV", "512,tokens");
+  const Cell snapkv = method_cell("Somebody 2031", "SnapKV", "512,tokens");
   CHECK(snapkv.refused.empty());
   CHECK(snapkv.policy.name == "snapkv");
   CHECK(snapkv.policy.parameters.find("budget")->text() == "512");
-  CHECK(cell("Somebody 2031", "Quest", "512,tokens").policy.parameters.find("group")->text() == "per_head");
+  CHECK(method_cell("Somebody 2031", "Quest", "512,tokens").policy.parameters.find("group")->text() == "per_head");
   // The papers that are known keep their own: RocketKV's budget of a group is split over four query heads.
-  CHECK(cell("RocketKV", "SnapKV", "512,tokens").policy.parameters.find("budget")->text() == "128");
-  CHECK_THAT(cell("Somebody 2031", "KIVI", "512,tokens").refused, Catch::Contains("rounds"));
+  CHECK(method_cell("RocketKV", "SnapKV", "512,tokens").policy.parameters.find("budget")->text() == "128");
+  CHECK_THAT(method_cell("Somebody 2031", "KIVI", "512,tokens").refused, Catch::Contains("rounds"));
   // No budget sets what InfiniGen reads: it runs with its threshold, whatever the table calls its budget.
-  CHECK(cell("Somebody 2031", "InfiniGen", "512,tokens").policy.parameters.find("budget") == nullptr);
-  CHECK_THAT(cell("Somebody 2031", "Nobody's", "512,tokens").refused, Catch::Contains("no policy for the method"));
+  CHECK(method_cell("Somebody 2031", "InfiniGen", "512,tokens").policy.parameters.find("budget") == nullptr);
+  CHECK_THAT(method_cell("Somebody 2031", "Nobody's", "512,tokens").refused,
+             Catch::Contains("no policy for the method"));
 }
 
 TEST_CASE("methods and full scores are known in any case and without marks") {
   for (const char* name : {"Ada-KV", "adakv", "ADA KV"}) {
     CAPTURE(name);
-    CHECK(cell("Somebody 2031", name, "512,tokens").policy.name == "adakv");
+    CHECK(method_cell("Somebody 2031", name, "512,tokens").policy.name == "adakv");
   }
-  CHECK(cell("rocket-kv", "SNAPKV", "512,tokens").policy.parameters.find("budget")->text() == "128");
+  CHECK(method_cell("rocket-kv", "SNAPKV", "512,tokens").policy.parameters.find("budget")->text() == "128");
   for (const char* full : {"Full", "Full-KV", "FullKV", "full KV", "Full Attention", "Full Cache"}) {
     CAPTURE(full);
-    CHECK(cell("Somebody 2031", "SnapKV", "512,tokens", full).full == 90);
+    CHECK(method_cell("Somebody 2031", "SnapKV", "512,tokens", full).full == 90);
   }
-  CHECK_THAT(cell("Somebody 2031", "SnapKV", "512,tokens", "Fuller").refused, Catch::Contains("no score"));
+  CHECK_THAT(method_cell("Somebody 2031", "SnapKV", "512,tokens", "Fuller").refused, Catch::Contains("no score"));
 }
 
 TEST_CASE("a policy that reads what passes a threshold takes a budget as what it leaves out") {
   const auto sparsity = [](const std::string& budget) {
-    return cell("CTkvr", "SqueezedAttention", budget).policy.parameters.find("sparsity")->text();
+    return method_cell("CTkvr", "SqueezedAttention", budget).policy.parameters.find("sparsity")->text();
   };
   // 16384 tokens less the answer's room of 128: 1 − 512 / 16256 = 0.96850.
   CHECK(sparsity("512,tokens") == "0.9685");
@@ -58,10 +59,10 @@ TEST_CASE("a policy that reads what passes a threshold takes a budget as what it
 }
 
 TEST_CASE("policies that look at all queries of a prompt are refused where those are too many to replay") {
-  CHECK(cell("Somebody 2031", "H2O", "512,tokens", "Full", "64K").refused.empty());
-  CHECK_THAT(cell("Somebody 2031", "H2O", "512,tokens", "Full", "128K").refused,
+  CHECK(method_cell("Somebody 2031", "H2O", "512,tokens", "Full", "64K").refused.empty());
+  CHECK_THAT(method_cell("Somebody 2031", "H2O", "512,tokens", "Full", "128K").refused,
              Catch::Contains("all queries") && Catch::Contains("not 130944"));  // 131072 less the answer's 128
-  CHECK(cell("Somebody 2031", "SnapKV", "512,tokens", "Full", "128K").refused.empty());
+  CHECK(method_cell("Somebody 2031", "SnapKV", "512,tokens", "Full", "128K").refused.empty());
 }
 
 }  // namespace

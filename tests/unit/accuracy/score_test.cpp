@@ -13,7 +13,7 @@ namespace {
 
 const std::string kHeader = "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n";
 
-class File {
+class TableFile {
  public:
   std::string write(const std::string& text) const {
     const std::string path = folder_.path() + "/t.csv";
@@ -38,7 +38,7 @@ TEST_CASE("Kendall's tau-b and Spearman's rho, by hand") {
 }
 
 TEST_CASE("rows that are no scores are left out, lines that are no rows are refused") {
-  const File file;
+  const TableFile file;
   std::int64_t left_out = 0;
   const auto rows = score::read_table(file.write(kHeader + "P,T,M,RULER,16K,vt,Quest,256,tokens,12.5\n"
                                                            "P,T,M,RULER,16K,vt,Quest,512,tokens,n/a\n"
@@ -79,7 +79,7 @@ TEST_CASE("a context is a number of tokens, or none") {
   CHECK_FALSE(context_tokens("-4K"));
 }
 
-std::vector<Row> table(const std::string& rows) { return score::read_table(File().write(kHeader + rows)); }
+std::vector<Row> table(const std::string& rows) { return score::read_table(TableFile().write(kHeader + rows)); }
 
 TEST_CASE("a plan says what each row takes, and why a row cannot be predicted") {
   const std::string full = "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Full-KV,full,tokens,80\n";

@@ -59,7 +59,7 @@ TEST_CASE("a link that carries more than the stated generation could is of the o
   CHECK_THAT(link.theory_bandwidth.source, Contains("PCIe 5: copies were faster"));
 }
 
-TEST_CASE("a slower kernel of kvcast's own does not replace a number that has a source") {
+TEST_CASE("a slower kernel of kvcast's own does not replace a number that has a source", "[minutes]") {
   config::Hardware base = machine_of("h100-sxm");
   base.gpu.attention_correction.reset();
   base.gpu.prefill_efficiency = {0.62, Origin::kLiterature, 0.1, "a paper"};
@@ -79,7 +79,7 @@ TEST_CASE("a slower kernel of kvcast's own does not replace a number that has a 
   CHECK(assumed.hardware.gpu.prefill_efficiency == Approx(0.31).epsilon(0.02));
 }
 
-TEST_CASE("the faster of a library's and an own row is fitted, and the source names the library") {
+TEST_CASE("the faster of a library's and an own row is fitted, and the source names the library", "[minutes]") {
   config::Hardware base = machine_of("h100-sxm");
   base.gpu.attention_correction.reset();
   base.gpu.prefill_efficiency = {0.62, Origin::kLiterature, 0.1, "a paper"};

@@ -144,7 +144,8 @@ TEST_CASE("what a fit writes is read back as what it found") {
   CHECK(read.calibrations[0].budget_p90 == Approx(0.13));
 }
 
-TEST_CASE("a framework's other kernel for heads of their own is found where there is one, and only there") {
+TEST_CASE("a framework's other kernel for heads of their own is found where there is one, and only there",
+          "[minutes]") {
   const TemporaryDirectory folder;
   const auto fit = [&](const config::Hardware& machine) {
     return calibrate::fit_tables(request({write_attention(folder, 0.01, true, machine, {8, 32, 64})}));
@@ -168,7 +169,7 @@ TEST_CASE("a framework's other kernel for heads of their own is found where ther
   CHECK(read.gpu.attention_mha->row.x.front() == 1);
 }
 
-TEST_CASE("what the terms cannot say is found in what they leave, and only there") {
+TEST_CASE("what the terms cannot say is found in what they leave, and only there", "[minutes]") {
   const TemporaryDirectory folder;
   const auto fit = [&](const config::Hardware& machine) {
     return calibrate::fit_tables(request({write_attention(folder, 0.01, true, machine)}));

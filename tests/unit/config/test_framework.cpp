@@ -19,7 +19,7 @@ Framework framework_of(const std::string& text, const char* model = "llama-3.1-8
   return read_framework(*parse_yaml("framework: " + text, "run.yaml").find("framework"), model_named(model));
 }
 
-std::string error_in(const std::string& text) {
+std::string error_of_framework(const std::string& text) {
   return error_of([&] { framework_of(text); });
 }
 
@@ -93,11 +93,12 @@ TEST_CASE("keys beside a name change it, and a changed number says so", "[framew
 }
 
 TEST_CASE("odd frameworks are refused at their place", "[framework]") {
-  CHECK_THAT(error_in("[eager]"), Catch::Contains("run.yaml:1:12: framework: expected a name or a map"));
-  CHECK_THAT(error_in("vlm"), Catch::Contains("run.yaml:1:12: nothing named \"vlm\"") && Catch::Contains("vllm"));
-  CHECK_THAT(error_in("{name: vllm, engine_steps: 1 ms}"), Catch::Contains("engine_steps"));
-  CHECK_THAT(error_in("{name: vllm, engine_step: 1}"), Catch::Contains("run.yaml:1:38"));
-  CHECK_THAT(error_in("{engine_step: x2}"), Catch::Contains("a factor needs a framework by name"));
-  CHECK_THAT(error_in("{page: -1}"), Catch::Contains("run.yaml:1:19"));
-  CHECK_THAT(error_in("{attention_kernels: flash_9}"), Catch::Contains("known: native, flash_2"));
+  CHECK_THAT(error_of_framework("[eager]"), Catch::Contains("run.yaml:1:12: framework: expected a name or a map"));
+  CHECK_THAT(error_of_framework("vlm"),
+             Catch::Contains("run.yaml:1:12: nothing named \"vlm\"") && Catch::Contains("vllm"));
+  CHECK_THAT(error_of_framework("{name: vllm, engine_steps: 1 ms}"), Catch::Contains("engine_steps"));
+  CHECK_THAT(error_of_framework("{name: vllm, engine_step: 1}"), Catch::Contains("run.yaml:1:38"));
+  CHECK_THAT(error_of_framework("{engine_step: x2}"), Catch::Contains("a factor needs a framework by name"));
+  CHECK_THAT(error_of_framework("{page: -1}"), Catch::Contains("run.yaml:1:19"));
+  CHECK_THAT(error_of_framework("{attention_kernels: flash_9}"), Catch::Contains("known: native, flash_2"));
 }

@@ -18,7 +18,7 @@ const std::string kHead = "model: llama-3.1-8b\nhardware: a100-40gb-pcie4\n";  /
 
 Run run_of(const std::string& text) { return read_run(parse_yaml(text, "run.yaml")); }
 
-std::string error_in(const std::string& text) {
+std::string error_of_run(const std::string& text) {
   return error_of([&] { run_of(text); });
 }
 
@@ -77,14 +77,15 @@ TEST_CASE("a run needs a model, hardware and a policy; the rest has defaults", "
   CHECK(run.trace.steps == 16);
   CHECK(run.framework.launch == Framework::Launch::kCudaGraph);
   CHECK_FALSE(run.framework.expand_kv_heads);
-  CHECK(error_in("hardware: a100-40gb-pcie4\npolicy: full") ==
+  CHECK(error_of_run("hardware: a100-40gb-pcie4\npolicy: full") ==
         "run.yaml:1:1: run: the required key \"model\" is missing");
-  CHECK_THAT(error_in("model: llama-3.1-8b\nhardwares: h100-sxm\npolicy: full"),
+  CHECK_THAT(error_of_run("model: llama-3.1-8b\nhardwares: h100-sxm\npolicy: full"),
              Catch::Contains("run.yaml:2:1: run: unknown key \"hardwares\" (did you mean \"hardware\"?)"));
-  CHECK_THAT(error_in("model: llama-3.1-8b\nhardware: h100-sxm\npolicy: [full]"),
+  CHECK_THAT(error_of_run("model: llama-3.1-8b\nhardware: h100-sxm\npolicy: [full]"),
              Catch::Contains("policy: expected a name, or a map with a name, found a list"));
-  CHECK(error_in("model: llama-3.1-8b\npolicy: full") == "run.yaml:1:1: run: the required key \"hardware\" is missing");
-  CHECK(error_in(kHead) == "run.yaml:1:1: run: the required key \"policy\" is missing");
+  CHECK(error_of_run("model: llama-3.1-8b\npolicy: full") ==
+        "run.yaml:1:1: run: the required key \"hardware\" is missing");
+  CHECK(error_of_run(kHead) == "run.yaml:1:1: run: the required key \"policy\" is missing");
 }
 
 TEST_CASE("a run stands on several traces unless it names one", "[run]") {
@@ -113,13 +114,13 @@ TEST_CASE("a run stands on several traces unless it names one", "[run]") {
 }
 
 TEST_CASE("traces that are no list, empty, twice the same or beside a trace are refused", "[run]") {
-  CHECK_THAT(error_in(kHead + "policy: full\ntraces: []"), Catch::Contains("expected a list of traces"));
-  CHECK_THAT(error_in(kHead + "policy: full\ntraces: {seed: 1}"), Catch::Contains("expected a list of traces"));
-  CHECK_THAT(error_in(kHead + "policy: full\ntraces: [{recipe: needle}, {seed: 1, layers: 2}]"),
+  CHECK_THAT(error_of_run(kHead + "policy: full\ntraces: []"), Catch::Contains("expected a list of traces"));
+  CHECK_THAT(error_of_run(kHead + "policy: full\ntraces: {seed: 1}"), Catch::Contains("expected a list of traces"));
+  CHECK_THAT(error_of_run(kHead + "policy: full\ntraces: [{recipe: needle}, {seed: 1, layers: 2}]"),
              Catch::StartsWith("run.yaml:4:28:") && Catch::Contains("the same trace is listed twice"));
-  CHECK_THAT(error_in(kHead + "policy: full\ntrace: {seed: 1}\ntraces: [{seed: 2}]"),
+  CHECK_THAT(error_of_run(kHead + "policy: full\ntrace: {seed: 1}\ntraces: [{seed: 2}]"),
              Catch::Contains("either `trace:` or `traces:`"));
-  CHECK_THAT(error_in(kHead + "policy: full\ntraces: [{seed: 1}, {layers: 33}]"),
+  CHECK_THAT(error_of_run(kHead + "policy: full\ntraces: [{seed: 1}, {layers: 33}]"),
              Catch::Contains("33 captured layers"));
 }
 
@@ -127,15 +128,15 @@ TEST_CASE("a trace comes from a recipe or a file", "[run]") {
   const Run run = run_of(kHead + "policy: full\ntrace: {file: t.safetensors}\n");
   CHECK(run.trace.file == "t.safetensors");
   CHECK(run.trace.recipe.empty());
-  CHECK(error_in(kHead + "policy: full\ntrace: {file: t.safetensors, seed: 1}") ==
+  CHECK(error_of_run(kHead + "policy: full\ntrace: {file: t.safetensors, seed: 1}") ==
         "run.yaml:4:36: trace: \"seed\" belongs to a recipe, but `file` is given");
-  CHECK(error_in(kHead + "policy: full\ntrace: {steps: 4097}") ==
+  CHECK(error_of_run(kHead + "policy: full\ntrace: {steps: 4097}") ==
         "run.yaml:4:16: steps: 4097 is out of range, must be between 1 and 4096");
-  CHECK(error_in(kHead + "policy: full\ntrace: {seed: -1}") ==
+  CHECK(error_of_run(kHead + "policy: full\ntrace: {seed: -1}") ==
         "run.yaml:4:15: seed: -1 is out of range, must be at least 0");
-  CHECK(error_in(kHead + "policy: full\ntrace: {layers: 33}") ==
+  CHECK(error_of_run(kHead + "policy: full\ntrace: {layers: 33}") ==
         "run.yaml:4:8: trace: 33 captured layers, but Llama-3.1-8B has 32");
-  CHECK(error_in(kHead + "policy: full\ntrace: needle") ==
+  CHECK(error_of_run(kHead + "policy: full\ntrace: needle") ==
         "run.yaml:4:8: trace: expected a map of keys to values, found \"needle\"");
 }
 
@@ -146,13 +147,13 @@ TEST_CASE("a context beyond the model's is refused, one that fills it is not", "
   };
   CHECK(run_of(with_prompt(130560)).workload.prompt_tokens == 130560);
   CHECK(
-      error_in(with_prompt(130561)) ==
+      error_of_run(with_prompt(130561)) ==
       "run.yaml:4:27: workload: 130561 prompt and 512 decode tokens are 131073, above the 131072 that Llama-3.1-8B can "
       "attend to");
 }
 
 TEST_CASE("odd workloads and frameworks are refused", "[run]") {
-  const auto section = [](const std::string& text) { return error_in(kHead + "policy: full\n" + text); };
+  const auto section = [](const std::string& text) { return error_of_run(kHead + "policy: full\n" + text); };
   CHECK(section("workload: {batch: 0}") == "run.yaml:4:19: batch: 0 is out of range, must be between 1 and 65536");
   CHECK(section("workload: {prompt_tokens: 32k}") ==
         "run.yaml:4:27: prompt_tokens: expected an integer, found \"32k\"");
@@ -184,16 +185,16 @@ TEST_CASE("each of the launch modes is read", "[run]") {
 }
 
 TEST_CASE("a sweep is no run", "[run]") {
-  CHECK(error_in(kHead + "policy: full\nsweep: {workload.batch: [1, 2]}") ==
+  CHECK(error_of_run(kHead + "policy: full\nsweep: {workload.batch: [1, 2]}") ==
         "run.yaml:4:1: a run cannot have `sweep:`; `kvcast sweep` runs its points");
 }
 
 TEST_CASE("unknown models and hardware are named with what is known", "[run]") {
-  CHECK_THAT(error_in("model: llama-3.1-9b\nhardware: x\npolicy: full"),
+  CHECK_THAT(error_of_run("model: llama-3.1-9b\nhardware: x\npolicy: full"),
              Catch::StartsWith("run.yaml:1:8: nothing named \"llama-3.1-9b\" under configs/models (did you mean "
                                "\"llama-3.1-8b\"?); known: ") &&
                  Catch::Contains("qwen2.5-7b"));
-  CHECK_THAT(error_in("model: llama-3.1-8b\nhardware: abacus\npolicy: full"),
+  CHECK_THAT(error_of_run("model: llama-3.1-8b\nhardware: abacus\npolicy: full"),
              Catch::StartsWith("run.yaml:2:11: nothing named \"abacus\" under configs/hardware"));
 }
 
@@ -295,13 +296,14 @@ TEST_CASE("a match is one quantity in place of a budget", "[run][match]") {
 
 TEST_CASE("odd matches are refused", "[run][match]") {
   const std::string head = kHead + "policy: quest\n";
-  CHECK(error_in(head + "match: {}\n") ==
+  CHECK(error_of_run(head + "match: {}\n") ==
         "run.yaml:4:8: match: give one of the quantities; known: bytes_read, bytes_resident, tokens_attended");
-  CHECK(error_in(head + "match: {bytes_read: 4 MB, tokens_attended: 8}\n") ==
+  CHECK(error_of_run(head + "match: {bytes_read: 4 MB, tokens_attended: 8}\n") ==
         "run.yaml:4:44: match: bytes_read and tokens_attended: a budget is solved for one of them");
-  CHECK(error_in(kHead + "policy: {name: quest, budget: 64}\nmatch: {tokens_attended: 8}\n") ==
+  CHECK(error_of_run(kHead + "policy: {name: quest, budget: 64}\nmatch: {tokens_attended: 8}\n") ==
         "run.yaml:3:31: policy: `match:` solves for the budget; give one of the two");
-  CHECK_THAT(error_in(head + "match: {tokens: 8}\n"), Catch::StartsWith("run.yaml:4:9: match: unknown key \"tokens\""));
-  CHECK_THAT(error_in(head + "match: {bytes_read: 8}\n"), Catch::Contains("expected bytes with a unit"));
-  CHECK_THAT(error_in(head + "match: {tokens_attended: 0}\n"), Catch::StartsWith("run.yaml:4:26: "));
+  CHECK_THAT(error_of_run(head + "match: {tokens: 8}\n"),
+             Catch::StartsWith("run.yaml:4:9: match: unknown key \"tokens\""));
+  CHECK_THAT(error_of_run(head + "match: {bytes_read: 8}\n"), Catch::Contains("expected bytes with a unit"));
+  CHECK_THAT(error_of_run(head + "match: {tokens_attended: 0}\n"), Catch::StartsWith("run.yaml:4:26: "));
 }

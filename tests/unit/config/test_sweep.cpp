@@ -19,7 +19,7 @@ std::vector<SweepPoint> points_of(const std::string& sweep) {
   return expand_sweep(parse_yaml(kBase + "sweep:\n" + sweep, "sweep.yaml"));
 }
 
-std::string error_in(const std::string& sweep) {
+std::string error_of_sweep(const std::string& sweep) {
   return error_of([&] { points_of(sweep); });
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("a machine's key has one name however it is written", "[sweep]") {
         "  hardware.gpu.clock: [x1, x2]\n  hardware: [a, {like: b, gpu: {clock: {value: x3}}}]",
         "  hardware.host: [h]\n  hardware.host.like: [i]"}) {
     INFO(sweep);
-    CHECK_THAT(error_in(sweep), Catch::Contains("two axes set \"hardware") || Catch::Contains("duplicate key"));
+    CHECK_THAT(error_of_sweep(sweep), Catch::Contains("two axes set \"hardware") || Catch::Contains("duplicate key"));
   }
 }
 
@@ -202,60 +202,62 @@ TEST_CASE("the quickstart sweep", "[sweep]") {
 }
 
 TEST_CASE("sweeps that say nothing or too much are refused at their place", "[sweep]") {
-  CHECK(error_in("  {}") == "sweep.yaml:4:3: sweep: expected a map of keys to lists, found an empty map");
-  CHECK(error_in("  - a") == "sweep.yaml:4:3: sweep: expected a map of keys to lists, found a list");
-  CHECK(error_in("  a: []") == "sweep.yaml:4:6: sweep: \"a\" is an empty list");
-  CHECK(error_in("  a: 1") ==
+  CHECK(error_of_sweep("  {}") == "sweep.yaml:4:3: sweep: expected a map of keys to lists, found an empty map");
+  CHECK(error_of_sweep("  - a") == "sweep.yaml:4:3: sweep: expected a map of keys to lists, found a list");
+  CHECK(error_of_sweep("  a: []") == "sweep.yaml:4:6: sweep: \"a\" is an empty list");
+  CHECK(error_of_sweep("  a: 1") ==
         "sweep.yaml:4:6: sweep: \"a\" must be a list of values, found \"1\"; keys that do not vary belong outside of "
         "`sweep:`");
-  CHECK_THAT(error_in("  a: {b: 1}"), Catch::StartsWith("sweep.yaml:4:10: sweep: \"a.b\" must be a list of values"));
+  CHECK_THAT(error_of_sweep("  a: {b: 1}"),
+             Catch::StartsWith("sweep.yaml:4:10: sweep: \"a.b\" must be a list of values"));
   // In the sweep itself, unlike in a case, a single name is not an axis.
-  CHECK_THAT(error_in("  policy: {name: quest, budget: [1, 2]}"),
+  CHECK_THAT(error_of_sweep("  policy: {name: quest, budget: [1, 2]}"),
              Catch::StartsWith("sweep.yaml:4:18: sweep: \"policy.name\" must be a list of values, found \"quest\""));
-  CHECK_THAT(error_in("  a: {}"),
+  CHECK_THAT(error_of_sweep("  a: {}"),
              Catch::StartsWith("sweep.yaml:4:6: sweep: \"a\" must be a list of values, found an empty map"));
-  CHECK(error_in("  a: [{}]") == "sweep.yaml:4:7: sweep: an empty map sets nothing");
-  CHECK(error_in("  a b: [1]") == "sweep.yaml:4:9: \"a b\" is not a path of keys such as workload.batch");
-  CHECK(error_in("  workload.batch.x: [7]") ==
+  CHECK(error_of_sweep("  a: [{}]") == "sweep.yaml:4:7: sweep: an empty map sets nothing");
+  CHECK(error_of_sweep("  a b: [1]") == "sweep.yaml:4:9: \"a b\" is not a path of keys such as workload.batch");
+  CHECK(error_of_sweep("  workload.batch.x: [7]") ==
         "sweep.yaml:4:22: cannot set \"workload.batch.x\": \"workload.batch\" is \"1\", not a map");
 }
 
 TEST_CASE("a key that two axes set is refused", "[sweep]") {
-  CHECK(error_in("  workload.batch: [1, 2]\n  workload: {batch: [3, 4]}") ==
+  CHECK(error_of_sweep("  workload.batch: [1, 2]\n  workload: {batch: [3, 4]}") ==
         "sweep.yaml:3:1: sweep: two axes set \"workload.batch\"");
-  CHECK(error_in("  policy: [full, {name: quest, budget: 3}]\n  policy.budget: [1, 2]") ==
+  CHECK(error_of_sweep("  policy: [full, {name: quest, budget: 3}]\n  policy.budget: [1, 2]") ==
         "sweep.yaml:3:1: sweep: two axes set \"policy.budget\"");
-  CHECK(error_in("  policy: [full, quest]\n  policy.name: [tova, h2o]") ==
+  CHECK(error_of_sweep("  policy: [full, quest]\n  policy.name: [tova, h2o]") ==
         "sweep.yaml:3:1: sweep: two axes set \"policy.name\"");
-  CHECK(error_in("  cases: [{policy: {name: quest, budget: 1}, policy.budget: [2, 3]}]") ==
+  CHECK(error_of_sweep("  cases: [{policy: {name: quest, budget: 1}, policy.budget: [2, 3]}]") ==
         "sweep.yaml:4:11: sweep: two axes set \"policy.budget\"");
 }
 
 TEST_CASE("points that are the same are refused, naming both", "[sweep]") {
-  CHECK(error_in("  a: [1, 2, 1]") == "sweep.yaml:3:1: sweep: point 3 (a=1) is the same as point 1 (a=1)");
-  CHECK(error_in("  cases: [{policy: full}, {policy: quest}, {policy: full}]\n  workload.batch: [1, 2]") ==
+  CHECK(error_of_sweep("  a: [1, 2, 1]") == "sweep.yaml:3:1: sweep: point 3 (a=1) is the same as point 1 (a=1)");
+  CHECK(error_of_sweep("  cases: [{policy: full}, {policy: quest}, {policy: full}]\n  workload.batch: [1, 2]") ==
         "sweep.yaml:3:1: sweep: point 5 (policy.name=full, workload.batch=1) is the same as point 1 (policy.name=full, "
         "workload.batch=1)");
 }
 
 TEST_CASE("zips that do not fit together are refused", "[sweep]") {
-  CHECK(error_in("  zip: {a: [1, 2], b: [1, 2, 3]}") ==
+  CHECK(error_of_sweep("  zip: {a: [1, 2], b: [1, 2, 3]}") ==
         "sweep.yaml:4:23: sweep: zip: \"b\" has 3 values, but \"a\" has 2");
-  CHECK(error_in("  zip: {a: 1}") == "sweep.yaml:4:12: sweep: zip: \"a\" must be a list, found \"1\"");
-  CHECK(error_in("  zip: {}") == "sweep.yaml:4:8: sweep: zip: no lists");
-  CHECK(error_in("  zip: []") ==
+  CHECK(error_of_sweep("  zip: {a: 1}") == "sweep.yaml:4:12: sweep: zip: \"a\" must be a list, found \"1\"");
+  CHECK(error_of_sweep("  zip: {}") == "sweep.yaml:4:8: sweep: zip: no lists");
+  CHECK(error_of_sweep("  zip: []") ==
         "sweep.yaml:4:8: sweep: zip: expected a list of maps, or a map of lists, found an empty list");
-  CHECK(error_in("  zip: 3") == "sweep.yaml:4:8: sweep: zip: expected a list of maps, or a map of lists, found \"3\"");
-  CHECK(error_in("  zip: [3]") == "sweep.yaml:4:9: sweep: zip: expected a map, found \"3\"");
-  CHECK(error_in("  zip: [{a: [1, 2]}]") ==
+  CHECK(error_of_sweep("  zip: 3") ==
+        "sweep.yaml:4:8: sweep: zip: expected a list of maps, or a map of lists, found \"3\"");
+  CHECK(error_of_sweep("  zip: [3]") == "sweep.yaml:4:9: sweep: zip: expected a map, found \"3\"");
+  CHECK(error_of_sweep("  zip: [{a: [1, 2]}]") ==
         "sweep.yaml:4:13: sweep: zip: in a list of maps, each map must have single values");
 }
 
 TEST_CASE("cases that are no maps are refused", "[sweep]") {
-  CHECK(error_in("  cases: 3") == "sweep.yaml:4:10: sweep: cases: expected a list of maps, found \"3\"");
-  CHECK(error_in("  cases: []") == "sweep.yaml:4:10: sweep: cases: expected a list of maps, found an empty list");
-  CHECK(error_in("  cases: [full]") == "sweep.yaml:4:11: sweep: cases: expected a map, found \"full\"");
-  CHECK(error_in("  cases: [{}]") == "sweep.yaml:4:11: sweep: cases: expected a map, found an empty map");
+  CHECK(error_of_sweep("  cases: 3") == "sweep.yaml:4:10: sweep: cases: expected a list of maps, found \"3\"");
+  CHECK(error_of_sweep("  cases: []") == "sweep.yaml:4:10: sweep: cases: expected a list of maps, found an empty list");
+  CHECK(error_of_sweep("  cases: [full]") == "sweep.yaml:4:11: sweep: cases: expected a map, found \"full\"");
+  CHECK(error_of_sweep("  cases: [{}]") == "sweep.yaml:4:11: sweep: cases: expected a map, found an empty map");
 }
 
 TEST_CASE("more than a million points are refused before they are made", "[sweep]") {
@@ -263,7 +265,7 @@ TEST_CASE("more than a million points are refused before they are made", "[sweep
   for (const int axes : {11, 64}) {
     std::string sweep;
     for (int i = 0; i < axes; ++i) sweep += fmt::format("  a{}: [1, 2, 3, 4]\n", i);
-    CHECK(error_in(sweep) == "sweep.yaml:3:1: sweep: more than 1000000 points");
+    CHECK(error_of_sweep(sweep) == "sweep.yaml:3:1: sweep: more than 1000000 points");
   }
   // Four cases of 4^9 = 262 144 points each are 1 048 576 together.
   std::string one = "{";
@@ -273,5 +275,5 @@ TEST_CASE("more than a million points are refused before they are made", "[sweep
     for (int i = 0; i < n; ++i) sweep += fmt::format("    - {}b: {}}}\n", one, i);
     return sweep;
   };
-  CHECK(error_in(cases(4)) == "sweep.yaml:5:5: sweep: more than 1000000 points");
+  CHECK(error_of_sweep(cases(4)) == "sweep.yaml:5:5: sweep: more than 1000000 points");
 }

@@ -16,7 +16,7 @@ using namespace kvcast::config;
 
 namespace {
 
-std::string error_in(const std::string& text) {
+std::string error_of_yaml(const std::string& text) {
   return error_of([&] { parse_yaml(text, "f.yaml"); });
 }
 
@@ -130,14 +130,14 @@ TEST_CASE("each thing that YAML allows and kvcast does not is refused at its pla
   };
   for (const auto& [text, message] : cases) {
     CAPTURE(text);
-    CHECK(error_in(text) == message);
+    CHECK(error_of_yaml(text) == message);
   }
 }
 
 TEST_CASE("bytes that are not text are refused at their place", "[yaml]") {
-  CHECK(error_in(std::string("a: 1\nb: x\0y", 11)) == "f.yaml:2:5: a control character (byte 0x00)");
-  CHECK(error_in("a: \x07") == "f.yaml:1:4: a control character (byte 0x07)");
-  CHECK(error_in("a: \x7F") == "f.yaml:1:4: a control character (byte 0x7F)");
+  CHECK(error_of_yaml(std::string("a: 1\nb: x\0y", 11)) == "f.yaml:2:5: a control character (byte 0x00)");
+  CHECK(error_of_yaml("a: \x07") == "f.yaml:1:4: a control character (byte 0x07)");
+  CHECK(error_of_yaml("a: \x7F") == "f.yaml:1:4: a control character (byte 0x7F)");
   const std::vector<std::string> broken = {
       "\xFF\xFE"
       "a",                      // UTF-16
@@ -150,7 +150,7 @@ TEST_CASE("bytes that are not text are refused at their place", "[yaml]") {
       "\xF0\x8F\xBF\xBF",       // overlong, four bytes
       "\xF8\x88\x80\x80\x80"};  // five bytes
   for (const std::string& bytes : broken)
-    CHECK(error_in("a: 1\n" + bytes) == "f.yaml:2:1: bytes that are not valid UTF-8");
+    CHECK(error_of_yaml("a: 1\n" + bytes) == "f.yaml:2:1: bytes that are not valid UTF-8");
 }
 
 TEST_CASE("nesting ends at 64 levels", "[yaml]") {
@@ -159,29 +159,29 @@ TEST_CASE("nesting ends at 64 levels", "[yaml]") {
            std::string(static_cast<std::size_t>(levels), ']');
   };
   CHECK(parse_yaml(nested(64), "f.yaml").depth() == 64);
-  CHECK(error_in(nested(65)) == "f.yaml:1:65: lists and maps nested deeper than 64 levels");
+  CHECK(error_of_yaml(nested(65)) == "f.yaml:1:65: lists and maps nested deeper than 64 levels");
   // Depth accumulated by aliases: x is 40 deep, and its position is 30 deep.
-  CHECK_THAT(error_in("x: &x " + nested(40) + "\ny: " + std::string(30, '[') + "*x" + std::string(30, ']')),
+  CHECK_THAT(error_of_yaml("x: &x " + nested(40) + "\ny: " + std::string(30, '[') + "*x" + std::string(30, ']')),
              Catch::Contains("f.yaml:2:34: lists and maps nested deeper than 64 levels"));
   // Far deeper than a stack can hold, in each way of nesting.
   std::string block, dashes;
   for (int i = 0; i < 3000; ++i) block += std::string(static_cast<std::size_t>(i), ' ') + "a:\n";
   for (int i = 0; i < 100'000; ++i) dashes += "- ";
   for (const std::string& deep : {std::string(100'000, '['), std::string(100'000, '{'), block, dashes}) {
-    CHECK_THAT(error_in(deep), Catch::StartsWith("f.yaml:"));
+    CHECK_THAT(error_of_yaml(deep), Catch::StartsWith("f.yaml:"));
   }
 }
 
 TEST_CASE("aliases that blow up are refused", "[yaml]") {
   // Level i contains 10^(i+1) texts; four levels are about 11 000 values, seven would be eleven million.
   CHECK(parse_yaml(laughing(4), "f.yaml").size() > 11'000);
-  CHECK_THAT(error_in(laughing(7)), Catch::Contains("more than 100000 values, aliases written out"));
-  CHECK_THAT(error_in(laughing(30)), Catch::Contains("more than 100000 values, aliases written out"));
+  CHECK_THAT(error_of_yaml(laughing(7)), Catch::Contains("more than 100000 values, aliases written out"));
+  CHECK_THAT(error_of_yaml(laughing(30)), Catch::Contains("more than 100000 values, aliases written out"));
 }
 
 TEST_CASE("text of more than a mebibyte is refused", "[yaml]") {
-  CHECK(error_in(std::string((1u << 20) + 1, '#')) == "f.yaml: larger than 1 MiB");
-  CHECK(error_in("a: 1\n" + std::string((1u << 20) - 5, '#')) == "no error");
+  CHECK(error_of_yaml(std::string((1u << 20) + 1, '#')) == "f.yaml: larger than 1 MiB");
+  CHECK(error_of_yaml("a: 1\n" + std::string((1u << 20) - 5, '#')) == "no error");
 }
 
 TEST_CASE("files that cannot be read say why", "[yaml]") {
@@ -199,6 +199,7 @@ TEST_CASE("files that cannot be read say why", "[yaml]") {
 }
 
 TEST_CASE("a tab in the indentation is named", "[yaml]") {
-  CHECK_THAT(error_in("a:\n\tb: 1\n\tc: 2\n"), Catch::Contains("f.yaml:2:") && Catch::Contains("indented with a tab"));
-  CHECK_THAT(error_in("a: [1\tb\n"), !Catch::Contains("tab"));
+  CHECK_THAT(error_of_yaml("a:\n\tb: 1\n\tc: 2\n"),
+             Catch::Contains("f.yaml:2:") && Catch::Contains("indented with a tab"));
+  CHECK_THAT(error_of_yaml("a: [1\tb\n"), !Catch::Contains("tab"));
 }

@@ -24,7 +24,7 @@ const std::string kExample = R"({"resources":[{"name":"hbm","rate":3.35e12,"shar
         {"id":2,"lane":"compute","latency_s":0,"demand":{},"after":[0,1]}]})";
 
 // The graph with the ops given, on lanes "a", "b" and "c", with resources "fair", "fifo" and "dead" (rate 0).
-std::string graph(const std::string& ops) {
+std::string graph_text(const std::string& ops) {
   return R"({"resources":[{"name":"fair","rate":1e6,"sharing":"fair"},{"name":"fifo","rate":1e6,"sharing":"fifo"},
 {"name":"dead","rate":0,"sharing":"fair"}],"lanes":["a","b","c"],
 "ops":[)" +
@@ -59,7 +59,7 @@ TEST_CASE("the example of the documentation") {
 TEST_CASE("ids may have any order and gaps; results are by id") {
   // 900 waits for 5, which comes later in the file: 5 from 0 to 2, 900 from 2 to 3.
   const json result = json::parse(simulate_json(
-      graph(R"({"id":900,"lane":"a","latency_s":1,"after":[5]},{"id":5,"lane":"b","latency_s":2})"), "g.json"));
+      graph_text(R"({"id":900,"lane":"a","latency_s":1,"after":[5]},{"id":5,"lane":"b","latency_s":2})"), "g.json"));
   CHECK(result["ops"][0] == json{{"id", 5}, {"start_s", 0.0}, {"finish_s", 2.0}});
   CHECK(result["ops"][1] == json{{"id", 900}, {"start_s", 2.0}, {"finish_s", 3.0}});
 }
@@ -67,7 +67,7 @@ TEST_CASE("ids may have any order and gaps; results are by id") {
 TEST_CASE("ties for a fifo go to the lower id, wherever it stands") {
   // Both ready at 0: op 3 first, although op 8 comes first in the file. 1e6 units a second: 1 s each.
   const json result = json::parse(simulate_json(
-      graph(R"({"id":8,"lane":"a","demand":{"fifo":1e6}},{"id":3,"lane":"b","demand":{"fifo":1e6}})"), "g.json"));
+      graph_text(R"({"id":8,"lane":"a","demand":{"fifo":1e6}},{"id":3,"lane":"b","demand":{"fifo":1e6}})"), "g.json"));
   CHECK(result["ops"][0]["finish_s"] == 1.0);
   CHECK(result["ops"][1]["finish_s"] == 2.0);
 }
@@ -90,7 +90,7 @@ TEST_CASE("keys of the graph may have any order, and strings escapes") {
 }
 
 TEST_CASE("a graph without ops takes no time") {
-  CHECK(json::parse(simulate_json(graph(""), "g.json")) == json{{"makespan_s", 0.0}, {"ops", json::array()}});
+  CHECK(json::parse(simulate_json(graph_text(""), "g.json")) == json{{"makespan_s", 0.0}, {"ops", json::array()}});
 }
 
 TEST_CASE("what is refused, where, and why") {
@@ -102,8 +102,8 @@ TEST_CASE("what is refused, where, and why") {
       {"", "g.json:1:1: syntax error"},
       {"{\n  \"lanes\": [}", "g.json:2:13: syntax error"},
       {"{\"resources\":[],\n\"lanes\":[],\"ops\":[]} trailing", "g.json:2:24: syntax error"},
-      {graph(R"({"id":0,"lane":"a","latency_s":1e999})"), "g.json:3:39: number overflow"},
-      {graph(R"({"id":0,"lane":"a","latency_s":NaN})"), "g.json:3:39: syntax error"},
+      {graph_text(R"({"id":0,"lane":"a","latency_s":1e999})"), "g.json:3:39: number overflow"},
+      {graph_text(R"({"id":0,"lane":"a","latency_s":NaN})"), "g.json:3:39: syntax error"},
       {std::string("{\"lanes\":[\"\xff\"]}"), "invalid string: ill-formed UTF-8"},
       {std::string(100'000, '['), "g.json:1:1: the graph must be an object, found a list"},
       // Keys.
@@ -111,54 +111,55 @@ TEST_CASE("what is refused, where, and why") {
        "g.json:1:37: unknown key \"opps\" in the graph; known: resources, lanes, ops"},
       {R"({"resources":[],"lanes":[],"ops":[],"lanes":[]})", "g.json:1:37: duplicate key \"lanes\""},
       {R"({"resources":[],"lanes":[]})", "g.json:1:1: the graph lacks the key \"ops\""},
-      {graph(R"({"id":0,"lane":"a","latency":1})"),
+      {graph_text(R"({"id":0,"lane":"a","latency":1})"),
        "g.json:3:27: unknown key \"latency\" in an op; known: id, lane, latency_s, demand, after"},
-      {graph(R"({"id":0})"), "g.json:3:8: an op lacks the key \"lane\""},
-      {graph(R"({"lane":"a"})"), "g.json:3:8: an op lacks the key \"id\""},
-      {graph(R"({"id":0,"lane":"a","demand":{"fair":1,"fair":2}})"), "g.json:3:46: duplicate key \"fair\""},
+      {graph_text(R"({"id":0})"), "g.json:3:8: an op lacks the key \"lane\""},
+      {graph_text(R"({"lane":"a"})"), "g.json:3:8: an op lacks the key \"id\""},
+      {graph_text(R"({"id":0,"lane":"a","demand":{"fair":1,"fair":2}})"), "g.json:3:46: duplicate key \"fair\""},
       {R"({"resources":[{"name":"x","rate":1}],"lanes":[],"ops":[]})", "a resource lacks the key \"sharing\""},
       // Types.
       {"[]", "the graph must be an object, found a list"},
       {R"({"resources":{}})", "g.json:1:14: \"resources\" must be a list, found an object"},
       {R"({"lanes":[1]})", "g.json:1:11: the name of a lane must be a string, found 1"},
-      {graph(R"({"id":0,"lane":"a","latency_s":"2 us"})"),
+      {graph_text(R"({"id":0,"lane":"a","latency_s":"2 us"})"),
        "g.json:3:39: \"latency_s\" must be a number, found \"2 us\""},
-      {graph(R"({"id":0,"lane":"a","latency_s":null})"), "\"latency_s\" must be a number, found null"},
-      {graph(R"({"id":true,"lane":"a"})"), "g.json:3:14: the id of an op must be a whole number, found true"},
-      {graph(R"({"id":0.5,"lane":"a"})"), "the id of an op must be a whole number, found 0.5"},
-      {graph(R"({"id":18446744073709551615,"lane":"a"})"), "the id of an op must be a whole number"},
-      {graph(R"({"id":0,"lane":"a","after":0})"), "\"after\" must be a list, found 0"},
-      {graph(R"({"id":0,"lane":"a","after":[[0]]})"),
+      {graph_text(R"({"id":0,"lane":"a","latency_s":null})"), "\"latency_s\" must be a number, found null"},
+      {graph_text(R"({"id":true,"lane":"a"})"), "g.json:3:14: the id of an op must be a whole number, found true"},
+      {graph_text(R"({"id":0.5,"lane":"a"})"), "the id of an op must be a whole number, found 0.5"},
+      {graph_text(R"({"id":18446744073709551615,"lane":"a"})"), "the id of an op must be a whole number"},
+      {graph_text(R"({"id":0,"lane":"a","after":0})"), "\"after\" must be a list, found 0"},
+      {graph_text(R"({"id":0,"lane":"a","after":[[0]]})"),
        "g.json:3:36: an id in \"after\" must be a whole number, found a list"},
-      {graph("3"), "g.json:3:8: an op must be an object, found 3"},
+      {graph_text("3"), "g.json:3:8: an op must be an object, found 3"},
       // Numbers.
-      {graph(R"({"id":-1,"lane":"a"})"), "g.json:3:14: the id of an op must not be negative, found -1"},
-      {graph(R"({"id":0,"lane":"a","latency_s":-1e-9})"), "\"latency_s\" must not be negative, found -1e-09"},
-      {graph(R"({"id":0,"lane":"a","demand":{"fair":-2}})"), "the amount of a demand must not be negative, found -2"},
+      {graph_text(R"({"id":-1,"lane":"a"})"), "g.json:3:14: the id of an op must not be negative, found -1"},
+      {graph_text(R"({"id":0,"lane":"a","latency_s":-1e-9})"), "\"latency_s\" must not be negative, found -1e-09"},
+      {graph_text(R"({"id":0,"lane":"a","demand":{"fair":-2}})"),
+       "the amount of a demand must not be negative, found -2"},
       {R"({"resources":[{"name":"x","rate":-1,"sharing":"fair"}],"lanes":[],"ops":[]})",
        "\"rate\" must not be negative"},
-      {graph(R"({"id":0,"lane":"a","demand":{"dead":1}})"), "g.json:3:37: demand on \"dead\", whose rate is 0"},
-      {graph(R"({"id":0,"lane":"a","latency_s":1e7})"), "\"latency_s\" is more than 4.6e+06 s"},
-      {graph(R"({"id":0,"lane":"a","demand":{"fair":1e14}})"), "the demand on \"fair\" takes more than 4.6e+06 s"},
-      {graph(R"({"id":0,"lane":"a","latency_s":4e6},{"id":1,"lane":"a","latency_s":4e6})"),
+      {graph_text(R"({"id":0,"lane":"a","demand":{"dead":1}})"), "g.json:3:37: demand on \"dead\", whose rate is 0"},
+      {graph_text(R"({"id":0,"lane":"a","latency_s":1e7})"), "\"latency_s\" is more than 4.6e+06 s"},
+      {graph_text(R"({"id":0,"lane":"a","demand":{"fair":1e14}})"), "the demand on \"fair\" takes more than 4.6e+06 s"},
+      {graph_text(R"({"id":0,"lane":"a","latency_s":4e6},{"id":1,"lane":"a","latency_s":4e6})"),
        "g.json: the simulated time passes"},
       // Names.
-      {graph(R"({"id":0,"lane":"z"})"), "g.json:3:23: unknown lane \"z\"; known: a, b, c"},
-      {graph(R"({"id":0,"lane":"a","demand":{"hbm":1}})"),
+      {graph_text(R"({"id":0,"lane":"z"})"), "g.json:3:23: unknown lane \"z\"; known: a, b, c"},
+      {graph_text(R"({"id":0,"lane":"a","demand":{"hbm":1}})"),
        "g.json:3:37: unknown resource \"hbm\"; known: fair, fifo, dead"},
       {R"({"resources":[{"name":"x","rate":1,"sharing":"fifi"}],"lanes":[],"ops":[]})",
        "g.json:1:46: unknown sharing \"fifi\"; known: fair, fifo"},
       {R"({"resources":[],"lanes":["a","b","a"],"ops":[]})", "g.json:1:34: duplicate lane \"a\""},
       {R"({"resources":[{"name":"x","rate":1,"sharing":"fifo"},{"name":"x","rate":1,"sharing":"fifo"}],"lanes":[],"ops":[]})",
        "g.json:1:54: duplicate resource \"x\""},
-      {graph(R"({"id":4,"lane":"a"},{"id":4,"lane":"b"})"), "g.json:3:28: duplicate op id 4"},
-      {graph(R"({"id":4,"lane":"a","after":[3]})"), "g.json:3:36: op 4 waits for op 3, which does not exist"},
-      {graph(R"({"id":0,"lane":"x\"\\"})"), "g.json:3:23: unknown lane \"x\"\\\""},
+      {graph_text(R"({"id":4,"lane":"a"},{"id":4,"lane":"b"})"), "g.json:3:28: duplicate op id 4"},
+      {graph_text(R"({"id":4,"lane":"a","after":[3]})"), "g.json:3:36: op 4 waits for op 3, which does not exist"},
+      {graph_text(R"({"id":0,"lane":"x\"\\"})"), "g.json:3:23: unknown lane \"x\"\\\""},
       // Cycles.
-      {graph(R"({"id":4,"lane":"a","after":[4]})"), "g.json:3:8: cycle: op 4 waits for op 4"},
-      {graph(R"({"id":1,"lane":"a","after":[2]},{"id":2,"lane":"b","after":[1]})"),
+      {graph_text(R"({"id":4,"lane":"a","after":[4]})"), "g.json:3:8: cycle: op 4 waits for op 4"},
+      {graph_text(R"({"id":1,"lane":"a","after":[2]},{"id":2,"lane":"b","after":[1]})"),
        "cycle: op 1 waits for op 2, which waits for op 1"},
-      {graph(R"({"id":1,"lane":"a","after":[2]},{"id":2,"lane":"a"})"),
+      {graph_text(R"({"id":1,"lane":"a","after":[2]},{"id":2,"lane":"a"})"),
        "cycle: op 1 waits for op 2, which waits for op 1 (before it on lane \"a\")"},
   };
   for (const Case& c : cases) {
@@ -172,7 +173,7 @@ TEST_CASE("what is refused, where, and why") {
 TEST_CASE("a cycle is found among ops that are not on it") {
   // On the cycle: 2 waits for 3, 3 for 4, 4 for 2. Before it: 0 and 1. After it: 5 and 6.
   const std::string message =
-      refusal(graph(R"({"id":5,"lane":"c","after":[3]},{"id":6,"lane":"c","after":[5]},{"id":0,"lane":"a"},
+      refusal(graph_text(R"({"id":5,"lane":"c","after":[3]},{"id":6,"lane":"c","after":[5]},{"id":0,"lane":"a"},
 {"id":1,"lane":"a","after":[0]},{"id":2,"lane":"a","after":[1,3]},{"id":3,"lane":"b","after":[4]},{"id":4,"lane":"a"})"));
   CHECK(contains(message,
                  "cycle: op 3 waits for op 4, which waits for op 2 (before it on lane \"a\"), which waits for op 3"));
@@ -196,7 +197,7 @@ TEST_CASE("a large graph in a chain is read and run") {
     ops += fmt::format(R"({}{{"id":{},"lane":"{}","latency_s":1e-6,"after":[{}]}})", i ? ",\n" : "", i,
                        i % 2 ? "a" : "b", i ? std::to_string(i - 1) : "");
   }
-  const json result = json::parse(simulate_json(graph(ops), "g.json"));
+  const json result = json::parse(simulate_json(graph_text(ops), "g.json"));
   CHECK(result["makespan_s"] == 0.1);
 }
 

@@ -104,6 +104,14 @@ TEST_CASE(
   CHECK(round_model().cost(op_of(work)).bound == Resource::kVector);
 }
 
+TEST_CASE("cached numbers are converted beside the reading, at a rate by clock and SM") {
+  graph::DecodeAttention work = attention_of(100);
+  work.converted = 5e6;  // 5 numbers a clock of 1 GHz on 100 SMs: 10 us, behind 13 us of reading
+  CHECK(round_model().cost(op_of(work)).alone == us(11 + 4.5 + 12.5 + 0.5));
+  work.converted = 50e6;  // 100 us
+  CHECK(round_model().cost(op_of(work)).alone == us(11 + 4.5 + 100));
+}
+
 TEST_CASE("one long row holds up all the others") {
   graph::DecodeAttention work = attention_of(100);
   work.longest = 5000;  // same tokens in all: 50 tiles of 0.5 us after 2 rounds of 2 us

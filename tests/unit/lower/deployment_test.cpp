@@ -17,14 +17,14 @@ using graph::Kind;
 namespace {
 
 // Four layers of two KV heads and four query heads of 16 numbers; contexts of 100 tokens, 8 generated.
-struct Fixture {
+struct DeployedStep {
   config::Run run;
   std::unique_ptr<policy::Policy> policy;
   std::vector<policy::HeadCounts> counts;
   DecodeSetting setting;
   Owners owners;
 
-  explicit Fixture(int batch = 3) {
+  explicit DeployedStep(int batch = 3) {
     run.model.layers = 4, run.model.hidden = 64, run.model.n_q_heads = 4, run.model.n_kv_heads = 2;
     run.model.head_dim = 16, run.model.ffn = 128, run.model.vocab = 1000;
     run.workload = {100, 8, batch, 0};
@@ -68,7 +68,7 @@ Work first(const std::vector<graph::Op>& ops, const std::string& label) {
 }  // namespace
 
 TEST_CASE("two GPUs halve the products and sum their outputs twice a layer") {
-  Fixture f;
+  DeployedStep f;
   CHECK(labels(f.step()).count("all-reduce") == 0);
   f.run.deployment.tensor_parallel = 2;
   const auto ops = f.step();
@@ -86,7 +86,7 @@ TEST_CASE("two GPUs halve the products and sum their outputs twice a layer") {
 }
 
 TEST_CASE("memory of a GPU is its share of weights and cache") {
-  Fixture f;
+  DeployedStep f;
   // K and V of 2 heads of 16 numbers of 2 bytes in 4 layers: 512 bytes a token, 3 sequences of 101.
   CHECK(f.held("KV cache") == 512 * 303);
   const double weights = f.held("weights");
@@ -100,7 +100,7 @@ TEST_CASE("memory of a GPU is its share of weights and cache") {
 }
 
 TEST_CASE("pipeline stages hold their layers, and pass micro-batches on") {
-  Fixture f(4);
+  DeployedStep f(4);
   f.run.deployment.pipeline_parallel = 2;
   const auto ops = f.step();
   CHECK(f.setting.step_batch() == 2);
@@ -113,7 +113,7 @@ TEST_CASE("pipeline stages hold their layers, and pass micro-batches on") {
 }
 
 TEST_CASE("weights in other formats are read as stored, and multiplied by their own units") {
-  Fixture f;
+  DeployedStep f;
   f.run.model.weights = config::Precision::kFp8;
   const auto ops = f.step();
   const auto down = first<graph::Gemm>(ops, "down projection");
@@ -128,19 +128,34 @@ TEST_CASE("weights in other formats are read as stored, and multiplied by their 
 }
 
 TEST_CASE("a cache in eight bits is read at half the bytes and unpacked") {
-  Fixture f;
-  CHECK(first<graph::DecodeAttention>(f.step(), "attention").unpack_flops == 0);
+  DeployedStep f;
+  CHECK(first<graph::DecodeAttention>(f.step(), "attention").converted == 0);
   f.run.model.cache = config::Precision::kFp8;
+  f.run.hardware.gpu.fp8_rate.value = 1;
   const auto attention = first<graph::DecodeAttention>(f.step(), "attention");
   CHECK(attention.element_bytes == 1);
-  CHECK(labels(f.step())["quantise queries"] == 4);
-  // Conversion and scale of 2 · 16 numbers of 6 heads' 101 pairs.
-  CHECK(attention.unpack_flops == 2 * 32 * 606);
+  CHECK(attention.converted == 32 * 606);  // 2 · 16 numbers of 6 heads' 101 pairs
+  CHECK(labels(f.step()).count("quantise queries") == 0);
   CHECK(f.held("KV cache") == 256 * 303);
 }
 
+TEST_CASE("an FP8 cache is multiplied as it is where card and kernels can, other formats are converted") {
+  DeployedStep f;
+  f.run.model.cache = config::Precision::kFp8;
+  f.run.hardware.gpu.fp8_rate.value = 2;
+  CHECK(first<graph::DecodeAttention>(f.step(), "attention").converted == 0);
+  CHECK(labels(f.step())["quantise queries"] == 4);
+  f.run.framework.attention_kernels = config::Framework::AttentionKernels::kFlash2;
+  CHECK(first<graph::DecodeAttention>(f.step(), "attention").converted == 32 * 606);
+  CHECK(labels(f.step()).count("quantise queries") == 0);
+  f.run.framework.attention_kernels = config::Framework::AttentionKernels::kNative;
+  f.run.model.cache = config::Precision::kInt8;
+  CHECK(first<graph::DecodeAttention>(f.step(), "attention").converted == 32 * 606);
+  CHECK(labels(f.step()).count("quantise queries") == 0);
+}
+
 TEST_CASE("experts are products of the rows that meet them") {
-  Fixture f;
+  DeployedStep f;
   f.run.model.experts = config::Experts{8, 2, 1, 32, 1};
   const auto ops = f.step();
   auto seen = labels(ops);
@@ -156,7 +171,7 @@ TEST_CASE("experts are products of the rows that meet them") {
 }
 
 TEST_CASE("sliding layers attend to their window and keep no more") {
-  Fixture f;
+  DeployedStep f;
   f.run.model.sliding_window = 40, f.run.model.full_every = 2;
   const auto ops = f.step();
   std::vector<double> tokens;
@@ -171,7 +186,7 @@ TEST_CASE("sliding layers attend to their window and keep no more") {
 }
 
 TEST_CASE("latent attention caches one vector and multiplies in its space") {
-  Fixture f;
+  DeployedStep f;
   f.run.model.latent = config::Latent{48, 24, 8, 16, 12};
   f.run.model.n_kv_heads = 1;
   const auto ops = f.step();

@@ -25,13 +25,13 @@ class Attending final : public policy::Policy {
 };
 
 // Two layers of two KV heads and four query heads of 16 numbers, three sequences.
-struct Fixture {
+struct FrameworkStep {
   config::Run run;
   Attending policy;
   std::vector<policy::HeadCounts> counts = std::vector<policy::HeadCounts>(6);
   DecodeSetting setting;
   Owners owners;
-  Fixture() {
+  FrameworkStep() {
     run.model.layers = 2, run.model.hidden = 64, run.model.n_q_heads = 4, run.model.n_kv_heads = 2;
     run.model.head_dim = 16, run.model.ffn = 128, run.model.vocab = 1000;
     run.workload = {100, 8, 3, 0};
@@ -50,7 +50,7 @@ struct Fixture {
 }  // namespace
 
 TEST_CASE("expanded KV heads are two copies, and attention with heads of their own") {
-  Fixture f;
+  FrameworkStep f;
   f.run.framework.expand_kv_heads = true;
   DecodeWindow window(f.setting, 101, 1, f.owners);
   const auto blocks = f.blocks(window);
@@ -75,7 +75,7 @@ TEST_CASE("expanded KV heads are two copies, and attention with heads of their o
 }
 
 TEST_CASE("an engine works on the host behind the token, once a step and once a sequence") {
-  Fixture f;
+  FrameworkStep f;
   const auto calls = [&f] {
     std::map<graph::HostCall, double> counts;
     DecodeWindow window(f.setting, 101, 1, f.owners);
@@ -98,7 +98,7 @@ TEST_CASE("an engine works on the host behind the token, once a step and once a 
 }
 
 TEST_CASE("a cache in pages holds its last page whole") {
-  Fixture f;
+  FrameworkStep f;
   const auto lacking = [&f](int page, std::int64_t tokens) {
     f.run.framework.page = page;
     double bytes = 0;
@@ -114,7 +114,7 @@ TEST_CASE("a cache in pages holds its last page whole") {
 }
 
 TEST_CASE("a layer's scalar is read back after attention, and the host launches nothing before") {
-  Fixture f;
+  FrameworkStep f;
   f.run.framework.launch = config::Framework::Launch::kEager;
   const auto syncs = [&] {
     DecodeWindow window(f.setting, 101, 1, f.owners);
@@ -139,7 +139,7 @@ TEST_CASE("a layer's scalar is read back after attention, and the host launches 
 }
 
 TEST_CASE("norms of queries and keys are operators where operators are launched one by one") {
-  Fixture f;
+  FrameworkStep f;
   const auto kernels = [&] {
     DecodeWindow window(f.setting, 101, 1, f.owners);
     std::size_t count = 0;

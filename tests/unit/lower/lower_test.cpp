@@ -52,13 +52,13 @@ class Background final : public policy::Policy {
   mutable std::vector<std::int64_t> seen_tokens, seen_attended;
 };
 
-struct Fixture {
+struct LoweredStep {
   config::Run run = tiny_run();
   Background policy;
   std::vector<policy::HeadCounts> counts = std::vector<policy::HeadCounts>(6);
   DecodeSetting setting;
   Owners owners;
-  Fixture() {
+  LoweredStep() {
     for (auto& c : counts) c.attended = 101;
     setting.rank = run.model;
     setting.run = &run;
@@ -83,7 +83,7 @@ std::map<Kind, int> count_kinds(const std::vector<graph::Op>& ops) {
 }  // namespace
 
 TEST_CASE("a decode step is nine kernels a layer, and a head") {
-  Fixture f;
+  LoweredStep f;
   DecodeWindow window(f.setting, 101, 1, f.owners);
   const auto blocks = f.blocks(window);
   REQUIRE(blocks.size() == 1);
@@ -104,7 +104,7 @@ TEST_CASE("a decode step is nine kernels a layer, and a head") {
 }
 
 TEST_CASE("launch modes differ in the host's work only") {
-  Fixture f;
+  LoweredStep f;
   const auto launches = [&f](config::Framework::Launch mode) {
     f.run.framework.launch = mode;
     DecodeWindow window(f.setting, 101, 1, f.owners);
@@ -117,7 +117,7 @@ TEST_CASE("launch modes differ in the host's work only") {
 }
 
 TEST_CASE("a step waits for the recall of the step before, across blocks") {
-  Fixture f;
+  LoweredStep f;
   DecodeWindow window(f.setting, 101, 2, f.owners);
   const auto blocks = f.blocks(window);
   std::vector<graph::OpId> recalls;
@@ -134,7 +134,7 @@ TEST_CASE("a step waits for the recall of the step before, across blocks") {
 }
 
 TEST_CASE("every op of a later block waits for the gate, through deps or the order of its lane") {
-  Fixture f;
+  LoweredStep f;
   DecodeWindow window(f.setting, 101, 3, f.owners);
   graph::OpId first = 0, gate = -1;
   for (const auto& block : f.blocks(window)) {
@@ -158,7 +158,7 @@ TEST_CASE("every op of a later block waits for the gate, through deps or the ord
 }
 
 TEST_CASE("counts grow with the context as the policy says") {
-  Fixture f;
+  LoweredStep f;
   DecodeWindow window(f.setting, 105, 2, f.owners);
   f.blocks(window);
   // 101 pairs were counted at 101 tokens; one more for each token since.
@@ -214,7 +214,7 @@ TEST_CASE("attention by operators moves 24 bytes a score, and the repeated heads
 }
 
 TEST_CASE("a cache that is concatenated is read and written once more a step") {
-  Fixture f;
+  LoweredStep f;
   const auto bytes = [&f] {
     DecodeWindow window(f.setting, 101, 1, f.owners);
     const auto blocks = f.blocks(window);
@@ -235,7 +235,7 @@ TEST_CASE("a cache that is concatenated is read and written once more a step") {
 }
 
 TEST_CASE("chunked prefill does the same attention work as one shot") {
-  Fixture f;
+  LoweredStep f;
   const auto flops = [&f](std::int64_t chunk) {
     f.run.workload.prefill_chunk = chunk;
     Prefill prefill(f.setting, f.owners);
@@ -254,7 +254,7 @@ TEST_CASE("chunked prefill does the same attention work as one shot") {
 }
 
 TEST_CASE("prefill gives back what it takes and keeps the policy's storage") {
-  Fixture f;
+  LoweredStep f;
   for (const std::int64_t chunk : {0, 32}) {
     f.run.workload.prefill_chunk = chunk;
     Prefill prefill(f.setting, f.owners);
@@ -279,7 +279,7 @@ TEST_CASE("prefill gives back what it takes and keeps the policy's storage") {
 }
 
 TEST_CASE("a window of decode steps holds what its last step does, and no more than the run ever does") {
-  Fixture f;
+  LoweredStep f;
   const auto held = [&f](std::int64_t context, int steps) {
     DecodeWindow window(f.setting, context, steps, f.owners);
     double bytes = 0;
@@ -296,7 +296,7 @@ TEST_CASE("a window of decode steps holds what its last step does, and no more t
 }
 
 TEST_CASE("a framework's mask has a byte for each pair of positions up to the end") {
-  Fixture f;
+  LoweredStep f;
   f.run.framework.quadratic_mask = true;
   DecodeWindow window(f.setting, 101, 1, f.owners);
   const auto blocks = f.blocks(window);
@@ -308,7 +308,7 @@ TEST_CASE("a framework's mask has a byte for each pair of positions up to the en
 }
 
 TEST_CASE("no head attends to more than there is") {
-  Fixture f;
+  LoweredStep f;
   for (auto& c : f.counts) c.attended = 200;  // counted at 101 tokens
   DecodeWindow window(f.setting, 105, 1, f.owners);
   f.blocks(window);
@@ -316,7 +316,7 @@ TEST_CASE("no head attends to more than there is") {
 }
 
 TEST_CASE("operators repeat a prompt's keys for the query heads of a group") {
-  Fixture f;
+  LoweredStep f;
   f.run.framework.eager_attention = true;
   Prefill prefill(f.setting, f.owners);
   const auto blocks = f.blocks(prefill);
@@ -332,7 +332,7 @@ TEST_CASE("operators repeat a prompt's keys for the query heads of a group") {
 }
 
 TEST_CASE("sequences prefilled in groups do the same work with the activations of the largest group") {
-  Fixture f;
+  LoweredStep f;
   f.run.workload.prefill_batch = 2;  // of a batch of 3: groups of 2 and 1
   Prefill prefill(f.setting, f.owners);
   double flops = 0, activations = 0, kv = 0, peak_kv = 0;

@@ -18,9 +18,9 @@ using tests::only;
 using tests::small_model;
 using tests::waits_for;
 
-constexpr Lengths kLengths{400, 20};
+constexpr Lengths kHostLengths{400, 20};
 
-Recorder decode(const Policy& policy, const HeadCounts& head) {
+Recorder host_decode(const Policy& policy, const HeadCounts& head) {
   static const config::Model model = small_model();
   const std::vector<HeadCounts> heads(4, head);  // two sequences
   Recorder ops;
@@ -29,10 +29,10 @@ Recorder decode(const Policy& policy, const HeadCounts& head) {
   return ops;
 }
 
-Recorder prefill(const Policy& policy, int layer = 0) {
+Recorder host_prefill(const Policy& policy, int layer = 0) {
   static const config::Model model = small_model();
   Recorder ops;
-  policy.prefill_layer({&model, layer, 2, kLengths.prompt_tokens}, ops);
+  policy.prefill_layer({&model, layer, 2, kHostLengths.prompt_tokens}, ops);
   return ops;
 }
 
@@ -40,8 +40,8 @@ const graph::CpuWork& cpu(const graph::Op& op) { return std::get<graph::CpuWork>
 
 TEST_CASE("full attention on the CPU reads the whole cache there, and nothing of it lies on the GPU") {
   // Two sequences of 401 tokens, 2 KV heads, 8 dimensions of 2 bytes; rows of up to 512 tokens are one part each.
-  const auto full = tests::make("full", "attention: cpu", kLengths);
-  const Recorder ops = decode(*full, {.cpu_attended = 401});
+  const auto full = tests::make("full", "attention: cpu", kHostLengths);
+  const Recorder ops = host_decode(*full, {.cpu_attended = 401});
   const config::Model model = small_model();
   const double group = model.group(), q_heads = model.n_q_heads;
   const graph::CpuWork& work = cpu(only(ops.ops(), "attention on the CPU"));
@@ -51,8 +51,8 @@ TEST_CASE("full attention on the CPU reads the whole cache there, and nothing of
   CHECK(ops.traffic().d2h == 2 * (q_heads + 2 * 2) * 16);
   CHECK(ops.traffic().h2d == 2 * q_heads * 16);
   CHECK(waits_for(ops.ops(), ops.done_op(), labelled(ops.ops(), "attention on the CPU")[0]));
-  CHECK(prefill(*full).traffic().d2h == 2 * 2 * 400 * 2 * 16);
-  for (const MemoryItem& item : full->memory({&model, 2, 401, kLengths, 401})) {
+  CHECK(host_prefill(*full).traffic().d2h == 2 * 2 * 400 * 2 * 16);
+  for (const MemoryItem& item : full->memory({&model, 2, 401, kHostLengths, 401})) {
     CHECK(item.bytes == (item.pool == graph::Pool::kDram ? model.layers * 2.0 * 2 * 401 * 2 * 16 : 0));
   }
 }
@@ -62,15 +62,15 @@ constexpr HeadCounts kChosen{.attended = 60, .scored = 90, .candidates = 32, .fe
 constexpr const char* kShadow = "budget: 32, page: 4, recent: 16, outliers: 2, rank: 6";
 
 TEST_CASE("ShadowKV's kernels fetch what misses, its operators all that was chosen, through the CPU") {
-  const Recorder kernels = decode(*tests::make("shadowkv", kShadow, kLengths), kChosen);
+  const Recorder kernels = host_decode(*tests::make("shadowkv", kShadow, kHostLengths), kChosen);
   CHECK(kernels.traffic().h2d == 4 * 12 * 16);
   CHECK(copy(only(kernels.ops(), "fetch values")).kind == graph::CopyKind::kZeroCopy);
   CHECK(copy(only(kernels.ops(), "fetch values")).run_bytes == 4 * 16);
 
-  const auto operators = tests::make("shadowkv", std::string(kShadow) + ", runtime: operators", kLengths);
+  const auto operators = tests::make("shadowkv", std::string(kShadow) + ", runtime: operators", kHostLengths);
   HeadCounts all = kChosen;
   all.fetched = 32, all.fetched_runs = 8;
-  const Recorder ops = decode(*operators, all);
+  const Recorder ops = host_decode(*operators, all);
   const std::vector<graph::Op>& list = ops.ops();
   CHECK(ops.traffic().h2d == 4 * 32 * 16);
   CHECK(copy(only(list, "values")).kind == graph::CopyKind::kPageable);
@@ -89,29 +89,29 @@ TEST_CASE("ShadowKV's kernels fetch what misses, its operators all that was chos
 }
 
 TEST_CASE("a library's factorisation is a QR of all rows and a square decomposition a sequence") {
-  const auto library = tests::make("shadowkv", std::string(kShadow) + ", factorisation: library", kLengths);
-  const Recorder ops = prefill(*library);
+  const auto library = tests::make("shadowkv", std::string(kShadow) + ", factorisation: library", kHostLengths);
+  const Recorder ops = host_prefill(*library);
   // 2 sequences of 400 rows, 2·8 columns: 6·m·n² and 20·n³.
   CHECK(kernel(only(ops.ops(), "QR of keys")).flops == 6.0 * 800 * 16 * 16);
   const graph::Kernel& square = kernel(only(ops.ops(), "SVD of the triangle"));
   CHECK(square.flops == 20.0 * 2 * 16 * 16 * 16);
   CHECK(square.cls == graph::KernelClass::kFactorise);
   CHECK(square.unit_bytes == 16 * 4);  // single precision
-  CHECK(labelled(prefill(*tests::make("shadowkv", kShadow, kLengths)).ops(), "SVD of the triangle").empty());
+  CHECK(labelled(host_prefill(*tests::make("shadowkv", kShadow, kHostLengths)).ops(), "SVD of the triangle").empty());
 }
 
 TEST_CASE("an index that waits on the host goes there, and is on the GPU after the prompts alone") {
-  const auto staged = tests::make("shadowkv", std::string(kShadow) + ", prompt_index: host", kLengths);
-  const Recorder ops = prefill(*staged);
+  const auto staged = tests::make("shadowkv", std::string(kShadow) + ", prompt_index: host", kHostLengths);
+  const Recorder ops = host_prefill(*staged);
   // Two sequences: 400 rows of 6 numbers; a head 6 rows of 16 bytes, and 94 of 96 chunks' means with their positions.
   const graph::Copy& index = copy(only(ops.ops(), "factors and landmarks to host"));
   CHECK(index.kind == graph::CopyKind::kPageable);
   CHECK(index.runs * index.run_bytes == 2 * (400 * 12 + 2 * (6 * 16 + 94 * 20)));
   const config::Model model = small_model();
-  const auto on_gpu = tests::make("shadowkv", kShadow, kLengths);
+  const auto on_gpu = tests::make("shadowkv", kShadow, kHostLengths);
   for (const std::int64_t tokens : {400, 401}) {
-    const auto held = staged->memory({&model, 2, tokens, kLengths, 0});
-    const auto all = on_gpu->memory({&model, 2, tokens, kLengths, 0});
+    const auto held = staged->memory({&model, 2, tokens, kHostLengths, 0});
+    const auto all = on_gpu->memory({&model, 2, tokens, kHostLengths, 0});
     for (std::size_t i = 0; i < all.size(); ++i) {
       const bool staged_item = all[i].owner == "low-rank keys" || all[i].owner == "landmarks";
       CHECK(all[i].bytes > 0);
@@ -122,8 +122,8 @@ TEST_CASE("an index that waits on the host goes there, and is on the GPU after t
 
 TEST_CASE("what is factorised anew every so many tokens costs its share a step") {
   const auto again =
-      tests::make("shadowkv", std::string(kShadow) + ", factorisation: library, refactorised_every: 10", kLengths);
-  const Recorder ops = decode(*again, kChosen);
+      tests::make("shadowkv", std::string(kShadow) + ", factorisation: library, refactorised_every: 10", kHostLengths);
+  const Recorder ops = host_decode(*again, kChosen);
   // A tenth of both sequences' 401 rows.
   CHECK(kernel(only(ops.ops(), "QR of keys")).flops == Approx(0.1 * 6 * 802 * 16 * 16));
   CHECK(kernel(only(ops.ops(), "SVD of the triangle")).flops == Approx(0.1 * 20 * 2 * 16 * 16 * 16));
@@ -131,14 +131,15 @@ TEST_CASE("what is factorised anew every so many tokens costs its share a step")
   // Generated tokens leave the buffer in whole rounds: of 15, ten.
   const config::Model model = small_model();
   const auto held = [&](const char* more) {
-    const auto policy = tests::make("shadowkv", std::string(kShadow) + more, kLengths);
-    return policy->memory({&model, 1, 415, kLengths, 0}).front().bytes;
+    const auto policy = tests::make("shadowkv", std::string(kShadow) + more, kHostLengths);
+    return policy->memory({&model, 1, 415, kHostLengths, 0}).front().bytes;
   };
   CHECK(held("") - held(", refactorised_every: 10") == 3 * 2 * 10 * 32);
 }
 
 TEST_CASE("CTkvr's index takes the last queries in one piece, normalises them and scores all keys by each") {
-  const Recorder ops = prefill(*tests::make("ctkvr", "budget: 20, centroids: 5, sink: 8, recent: 8", kLengths));
+  const Recorder ops =
+      host_prefill(*tests::make("ctkvr", "budget: 20, centroids: 5, sink: 8, recent: 8", kHostLengths));
   const std::vector<graph::Op>& list = ops.ops();
   // 2 sequences of 4 query heads, 5 centroids each: 40 rows of 8 numbers.
   for (const char* label : {"take centroids", "normalise centroids"}) {
@@ -154,9 +155,9 @@ TEST_CASE("CTkvr's index takes the last queries in one piece, normalises them an
 TEST_CASE("CTkvr compares lists two by two in one block a head, or marks them") {
   const HeadCounts found{.attended = 50, .cpu_attended = 20, .scored = 8, .candidates = 70};
   const std::string setting = "budget: 20, centroids: 8, retrieved_centroids: 4, sink: 8, recent: 8, dedup: ";
-  const Recorder marked = decode(*tests::make("ctkvr", setting + "hashed", kLengths), found);
+  const Recorder marked = host_decode(*tests::make("ctkvr", setting + "hashed", kHostLengths), found);
   CHECK(kernel(only(marked.ops(), "unite lists")).flops == 0);
-  const Recorder compared = decode(*tests::make("ctkvr", setting + "pairwise", kLengths), found);
+  const Recorder compared = host_decode(*tests::make("ctkvr", setting + "pairwise", kHostLengths), found);
   // Lists of 50: 4 heads × 6 pairs × 50² comparisons of two operations.
   CHECK(kernel(only(compared.ops(), "unite lists")).flops == 4.0 * 6 * 2500 * 2);
   CHECK(kernel(only(compared.ops(), "unite lists")).blocks == 4);
@@ -170,29 +171,30 @@ TEST_CASE("what attends or gathers on the CPU says in how many places, and how l
   };
   // 401 rows of 16 bytes. Keys alone; keys and values.
   const std::string setting = "budget: 20, sink: 8, recent: 8";
-  const Recorder ctkvr = decode(*tests::make("ctkvr", setting + ", centroids: 8", kLengths), found);
+  const Recorder ctkvr = host_decode(*tests::make("ctkvr", setting + ", centroids: 8", kHostLengths), found);
   check(cpu(only(ctkvr.ops(), "rerank")), 70, 401 * 16);
   check(cpu(only(ctkvr.ops(), "attention to recalled tokens")), 2 * 20, 2 * 401 * 16);
   check(cpu(only(ctkvr.ops(), "top-k on the CPU")), 0, 0);  // scores lie side by side
-  const Recorder magic = decode(*tests::make("magicpig", "sink: 8, recent: 8, hash_tables: 5", kLengths), found);
+  const Recorder magic =
+      host_decode(*tests::make("magicpig", "sink: 8, recent: 8, hash_tables: 5", kHostLengths), found);
   check(cpu(only(magic.ops(), "CPU attention")), 2 * 20, 2 * 401 * 16);
   check(cpu(only(magic.ops(), "look up")), 5,
         5 * 385 * 4 / 2.0);  // ids of 4 bytes of all tokens but 16; two query heads share tables
   // A pair is an item; the 12 of a head share its keys and values.
-  const Recorder infinigen = decode(*tests::make("infinigen", "", kLengths), found);
+  const Recorder infinigen = host_decode(*tests::make("infinigen", "", kHostLengths), found);
   check(cpu(only(infinigen.ops(), "gather pairs")), 2, 2 * 401 * 16 / 12.0);
   // An index holds single precision. Edges lead anywhere; the keys of a list lie side by side.
-  const Recorder graph = decode(*tests::make("retrieval_attention", setting, kLengths), found);
+  const Recorder graph = host_decode(*tests::make("retrieval_attention", setting, kHostLengths), found);
   check(cpu(only(graph.ops(), "search index")), 70, 401 * 32);
   check(cpu(only(graph.ops(), "CPU attention")), 20, 401 * 16);
-  const Recorder file = decode(*tests::make("retrieval_attention", setting + ", index: ivf", kLengths), found);
+  const Recorder file = host_decode(*tests::make("retrieval_attention", setting + ", index: ivf", kHostLengths), found);
   check(cpu(only(file.ops(), "search index")), 0, 0);
 }
 
 TEST_CASE("RetrievalAttention's graph is built by all cores, and the prompt ends with the last one") {
   const auto policy =
-      tests::make("retrieval_attention", "budget: 10, sink: 8, recent: 8, build_scored: 5, degree: 3", kLengths);
-  const Recorder first = prefill(*policy), last = prefill(*policy, 2);
+      tests::make("retrieval_attention", "budget: 10, sink: 8, recent: 8, build_scored: 5, degree: 3", kHostLengths);
+  const Recorder first = host_prefill(*policy), last = host_prefill(*policy, 2);
   // 384 keys of 4 heads in pieces of 64; 5 vectors of 32 bytes and 3 edges of 4 a key.
   const graph::CpuWork& built = cpu(only(first.ops(), "build graph"));
   CHECK(built.items == 4 * 6);
@@ -207,8 +209,9 @@ TEST_CASE("RetrievalAttention's graph is built by all cores, and the prompt ends
 
 TEST_CASE("RetrievalAttention's graph follows the neighbours of as many queries as are asked for") {
   const std::string setting = "budget: 10, sink: 8, recent: 8, degree: 3";
-  const Recorder all = prefill(*tests::make("retrieval_attention", setting, kLengths));
-  const Recorder tenth = prefill(*tests::make("retrieval_attention", setting + ", build_queries: 0.1", kLengths));
+  const Recorder all = host_prefill(*tests::make("retrieval_attention", setting, kHostLengths));
+  const Recorder tenth =
+      host_prefill(*tests::make("retrieval_attention", setting + ", build_queries: 0.1", kHostLengths));
   const auto rows = [](const Recorder& ops) {
     return std::get<graph::Gemm>(only(ops.ops(), "nearest keys of the prompt's queries").work).m;
   };
@@ -227,10 +230,10 @@ TEST_CASE("libraries' indices cost what their algorithms do") {
   CHECK(roargraph_scored(15, 4, 10) == 15 + 20);
   const std::string setting = "budget: 10, sink: 8, recent: 8, ";
   const Recorder by_beam =
-      prefill(*tests::make("retrieval_attention", setting + "degree: 4, build_beam: 10", kLengths));
+      host_prefill(*tests::make("retrieval_attention", setting + "degree: 4, build_beam: 10", kHostLengths));
   CHECK(cpu(only(by_beam.ops(), "build graph")).flops_per_item == 2.0 * 64 * 40 * 8);
-  const Recorder graph =
-      prefill(*tests::make("retrieval_attention", setting + "index: hnsw, degree: 4, build_beam: 10", kLengths));
+  const Recorder graph = host_prefill(
+      *tests::make("retrieval_attention", setting + "index: hnsw, degree: 4, build_beam: 10", kHostLengths));
   const graph::CpuWork& built = cpu(only(graph.ops(), "build graph"));
   CHECK(built.items == 4 * 6);
   CHECK(built.bytes_per_item == Approx(64 * (scored * 32 + 8 * 4)));
@@ -238,7 +241,7 @@ TEST_CASE("libraries' indices cost what their algorithms do") {
 
   // An inverted file of 5 lists: three rounds over all 384 keys (fewer than 256 a list), then every key to its list.
   const Recorder file =
-      prefill(*tests::make("retrieval_attention", setting + "index: ivf, lists: 5, rounds: 3", kLengths));
+      host_prefill(*tests::make("retrieval_attention", setting + "index: ivf, lists: 5, rounds: 3", kHostLengths));
   int rounds = 0;
   for (const graph::Op& op : file.ops()) {
     if (std::string(op.label) != "k-means round") continue;
@@ -251,7 +254,7 @@ TEST_CASE("libraries' indices cost what their algorithms do") {
   CHECK(cpu(only(file.ops(), "keys to their lists")).product_flops_per_item == 2.0 * 64 * 5 * 8);
   // One list trains on 256 of 384 keys: four pieces.
   const Recorder one =
-      prefill(*tests::make("retrieval_attention", setting + "index: ivf, lists: 1, rounds: 1", kLengths));
+      host_prefill(*tests::make("retrieval_attention", setting + "index: ivf, lists: 1, rounds: 1", kHostLengths));
   CHECK(cpu(only(one.ops(), "k-means round")).items == 4 * 4);
   CHECK(cpu(only(one.ops(), "keys to their lists")).items == 4 * 6);
 }

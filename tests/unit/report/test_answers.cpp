@@ -24,7 +24,7 @@ using nlohmann::json;
 
 namespace {
 
-Palette palette() {
+Palette answer_palette() {
   return Palette(json::parse(R"({
     "policies": {"full": {"color": "grey", "symbol": "circle"}, "quest": {"color": "#ff0000", "symbol": "square"}},
     "shades": [0, -0.5], "signs": {"more": "orange", "less": "blue", "none": "pale"}
@@ -40,7 +40,7 @@ json read(const std::vector<Answer>& answers) {
   store.set_answers(answers);
   Table experiments;
   for (const char* policy : {"full", "quest"}) experiments.begin_row(), experiments.set("policy", std::string(policy));
-  Palette colors = palette();
+  Palette colors = answer_palette();
   return answers_json(answers, store.machines(), experiments, colors);
 }
 

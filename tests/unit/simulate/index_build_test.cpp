@@ -10,7 +10,7 @@ using namespace kvcast;
 
 namespace {
 
-config::Run small_run() {
+config::Run indexed_run() {
   config::Run run;
   run.hardware = test::round_machine();
   run.model.layers = 4, run.model.hidden = 64, run.model.n_q_heads = 8, run.model.n_kv_heads = 4;
@@ -20,7 +20,7 @@ config::Run small_run() {
 }
 
 double seconds(const std::string& name, const std::string& setting, int heads) {
-  const config::Run run = small_run();
+  const config::Run run = indexed_run();
   const auto policy = tests::make(name, setting, {1040, 10});
   return simulate::build_index(run, *policy, heads).seconds;
 }
@@ -53,7 +53,7 @@ TEST_CASE("what goes to host memory beside it is not waited for") {
 }
 
 TEST_CASE("a build has its time, its parts and their origin") {
-  const config::Run run = small_run();
+  const config::Run run = indexed_run();
   const auto policy = tests::make("ctkvr", "budget: 10, centroids: 2, sink: 8, recent: 8", {1040, 10});
   const result::IndexBuild build = simulate::build_index(run, *policy, 2);
   CHECK(build.seconds > 0);

@@ -16,7 +16,7 @@ using config::Node;
 using result::Result;
 using result::Status;
 
-study::Point point_of(const std::string& more) {
+study::Point matched_point(const std::string& more) {
   study::Point point{config::parse_yaml("model: llama-3.2-1b\nhardware: a100-40gb-pcie4\n"
                                         "workload: {prompt_tokens: 1024, decode_tokens: 16, batch: 2}\n"
                                         "trace: {recipe: needle, layers: 1, steps: 4}\n"
@@ -29,7 +29,7 @@ study::Point point_of(const std::string& more) {
   return point;
 }
 
-class Counted final : public study::ReplayCache {
+class CountedReplays final : public study::ReplayCache {
  public:
   std::optional<replay::ReplayResult> get(const std::string& key) override { return kept_.get(key); }
   void put(const std::string& key, const replay::ReplayResult& replayed) override {
@@ -43,7 +43,7 @@ class Counted final : public study::ReplayCache {
 };
 
 study::Prepared solved(const std::string& more, study::ReplayCache* cache = nullptr) {
-  study::Plan plan({point_of(more)});
+  study::Plan plan({matched_point(more)});
   study::StudyOptions options;
   options.replays = cache;
   plan.solve(options);
@@ -70,7 +70,8 @@ TEST_CASE("a window attends to as many tokens as its budget: the request is the 
 
 TEST_CASE("a result states the solved budget, the request and what was reached") {
   const Result r =
-      study::run_all({point_of("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 200}\n")}, {}).front();
+      study::run_all({matched_point("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 200}\n")}, {})
+          .front();
   CHECK(r.status == Status::kOk);
   CHECK(r.subject.number("policy.budget") == 200);
   CHECK(r.subject.number("match.tokens_attended") == 200);
@@ -81,23 +82,24 @@ TEST_CASE("a result states the solved budget, the request and what was reached")
 TEST_CASE("a solved run shares the replays and the lowered work of the run with that budget, not its result") {
   const study::Prepared p = solved("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 200}\n");
   const study::Prepared plain =
-      study::prepare(point_of("policy: {name: streaming_llm, sink: 4, budget: 200}\n").config);
+      study::prepare(matched_point("policy: {name: streaming_llm, sink: 4, budget: 200}\n").config);
   CHECK(p.replays == plain.replays);
   CHECK(p.traces.front().lowered == plain.traces.front().lowered);
   CHECK(p.key != plain.key);  // its result states the request
   const study::Prepared file =
       solved("policy: {file: freekv-nhd, sink: 32, recent: 32}\nmatch: {tokens_attended: 264}\n");
   const std::string budget = std::to_string(file.matched->budget.value());
-  CHECK(file.replays ==
-        study::prepare(point_of("policy: {file: freekv-nhd, sink: 32, recent: 32, budget: " + budget + "}\n").config)
-            .replays);  // the budget of the file gives way
+  CHECK(
+      file.replays ==
+      study::prepare(matched_point("policy: {file: freekv-nhd, sink: 32, recent: 32, budget: " + budget + "}\n").config)
+          .replays);  // the budget of the file gives way
 }
 
 TEST_CASE("each candidate is one replay in the cache, and a study that is repeated makes none") {
-  Counted cache;
+  CountedReplays cache;
   study::StudyOptions options;
   options.replays = &cache;
-  const auto point = point_of("policy: {name: quest, page: 16}\nmatch: {tokens_attended: 250}\n");
+  const auto point = matched_point("policy: {name: quest, page: 16}\nmatch: {tokens_attended: 250}\n");
   const Result first = study::run_all({point}, options).front();
   const int puts = cache.puts;
   // 13 halvings of 4 · 1040 budgets, the two ends, a step of 16 budgets and the neighbours.
@@ -114,25 +116,26 @@ TEST_CASE("each candidate is one replay in the cache, and a study that is repeat
 }
 
 TEST_CASE("the uncompressed cache runs as it is, and a policy without a budget is refused before any work") {
-  const Result r = study::run_all({point_of("policy: full\nmatch: {tokens_attended: 256}\n")}, {}).front();
+  const Result r = study::run_all({matched_point("policy: full\nmatch: {tokens_attended: 256}\n")}, {}).front();
   CHECK(r.status == Status::kOk);
   CHECK(r.subject.number("match.tokens_attended") == 256);
   // All that a step sees: 1025 to 1028 tokens at the four replayed steps.
   CHECK(r.subject.number("match.reached") == 1026.5);
   CHECK(r.subject.find("policy.budget") == nullptr);
-  CHECK_THROWS_WITH(study::Plan({point_of("policy: magicpig\nmatch: {tokens_attended: 256}\n")}),
+  CHECK_THROWS_WITH(study::Plan({matched_point("policy: magicpig\nmatch: {tokens_attended: 256}\n")}),
                     Catch::Contains("run.yaml:7:26: match: magicpig has no budget"));
-  CHECK_THROWS_WITH(study::Plan({point_of("policy: {name: quest, pag: 8}\nmatch: {tokens_attended: 256}\n")}),
+  CHECK_THROWS_WITH(study::Plan({matched_point("policy: {name: quest, pag: 8}\nmatch: {tokens_attended: 256}\n")}),
                     Catch::Contains("pag"));
 }
 
 TEST_CASE("a cost that no budget has is refused with those in reach, and the other experiments go on") {
   std::mutex mutex;
   std::map<std::size_t, Result> results;
-  study::Point narrow = point_of("policy: {name: h2o, sink: 0}\nmatch: {tokens_attended: 50}\n");
+  study::Point narrow = matched_point("policy: {name: h2o, sink: 0}\nmatch: {tokens_attended: 50}\n");
   narrow.config = narrow.config.with("trace.window", Node::scalar("64", {}));
-  const study::Plan plan({point_of("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 5000}\n"),
-                          point_of("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 50}\n"), narrow});
+  const study::Plan plan({matched_point("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 5000}\n"),
+                          matched_point("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 50}\n"),
+                          narrow});
   study::run(plan, {}, [&](const study::Task& task, Result&& r) {
     const std::lock_guard lock(mutex);
     results[task.index] = std::move(r);
@@ -151,12 +154,12 @@ TEST_CASE("a study of several policies at equal tokens that is stopped goes on w
     std::vector<study::Point> all;
     for (const char* policy : {"quest", "streaming_llm"}) {
       for (const char* tokens : {"128", "256"}) {
-        all.push_back(point_of(std::string("policy: ") + policy + "\nmatch: {tokens_attended: " + tokens + "}\n"));
+        all.push_back(matched_point(std::string("policy: ") + policy + "\nmatch: {tokens_attended: " + tokens + "}\n"));
       }
     }
     return all;
   };
-  Counted cache;
+  CountedReplays cache;
   std::stop_source stop;
   study::StudyOptions options;
   options.replays = &cache, options.stop = stop.get_token();
@@ -183,7 +186,7 @@ TEST_CASE("a study of several policies at equal tokens that is stopped goes on w
 
 TEST_CASE("bytes read and bytes resident of the uncompressed cache follow from the model") {
   // 16 layers, 8 KV heads and 32 query heads of 64 numbers of 2 bytes.
-  const study::Prepared p = study::prepare(point_of("policy: full\n").config);
+  const study::Prepared p = study::prepare(matched_point("policy: full\n").config);
   const auto replayed = replay_of(p);
   const auto policy = study::make_policy(p);
   // Keys and values of 1026.5 tokens, the mean over the four steps, and the queries.
@@ -194,7 +197,7 @@ TEST_CASE("bytes read and bytes resident of the uncompressed cache follow from t
 
 TEST_CASE("bytes read are a mean over all layers, the uncompressed ones among them") {
   const std::string policy = "policy: {name: streaming_llm, sink: 4, budget: 128, first_dense_layers: 4}\n";
-  const study::Prepared p = study::prepare(point_of(policy).config);
+  const study::Prepared p = study::prepare(matched_point(policy).config);
   const double queries = 32 * 64 * 2, token = 2 * 8 * 64 * 2;
   const double dense = 1026.5 * token + queries, window = 128 * token + queries;
   CHECK(study::bytes_read(p.run.model, *study::make_policy(p), replay_of(p)) == Approx((4 * dense + 12 * window) / 16));
@@ -202,7 +205,7 @@ TEST_CASE("bytes read are a mean over all layers, the uncompressed ones among th
 
 TEST_CASE("bytes that CPU workers read count like those of kernels") {
   const study::Prepared p =
-      study::prepare(point_of("policy: {name: retrieval_attention, budget: 128, sink: 16, recent: 32}\n").config);
+      study::prepare(matched_point("policy: {name: retrieval_attention, budget: 128, sink: 16, recent: 32}\n").config);
   const auto replayed = replay_of(p);
   REQUIRE(replayed.traffic.cpu_dram > 0);
   CHECK(study::bytes_read(p.run.model, *study::make_policy(p), replayed) ==

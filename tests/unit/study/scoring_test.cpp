@@ -25,7 +25,7 @@ class Files {
   TemporaryDirectory folder_;
 };
 
-config::Node run_of(const std::string& more) {
+config::Node scored_run(const std::string& more) {
   return config::parse_yaml(
       "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nworkload: {prompt_tokens: 1024, decode_tokens: 16}\n"
       "trace: {recipe: needle, layers: 1, steps: 4}\n" +
@@ -34,11 +34,11 @@ config::Node run_of(const std::string& more) {
 }
 
 std::string key(const std::string& score) {
-  return study::prepare(run_of("policy: {name: quest, budget: 128}\n" + score)).key;
+  return study::prepare(scored_run("policy: {name: quest, budget: 128}\n" + score)).key;
 }
 
 result::Result scored(const std::string& more, study::Scores scores) {
-  study::Point point{run_of(more), {}, {}};
+  study::Point point{scored_run(more), {}, {}};
   point.ask.effects = simulate::Effects::kNone;
   study::StudyOptions options;
   options.scores = scores;

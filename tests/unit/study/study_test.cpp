@@ -15,7 +15,7 @@ using config::Node;
 using result::Result;
 using result::Status;
 
-Node run_of(const std::string& more) {
+Node studied_run(const std::string& more) {
   return config::parse_yaml(
       "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nworkload: {prompt_tokens: 1024, decode_tokens: 16, batch: 2}\n"
       "trace: {recipe: needle, layers: 2, steps: 6}\nframework: {warmup_steps: 1, measured_steps: 2, sampled_contexts: "
@@ -24,8 +24,8 @@ Node run_of(const std::string& more) {
       "run.yaml");
 }
 
-study::Point point_of(const std::string& more) {
-  study::Point point{run_of(more), {}, {}};
+study::Point studied_point(const std::string& more) {
+  study::Point point{studied_run(more), {}, {}};
   point.ask.effects = simulate::Effects::kNone;
   return point;
 }
@@ -51,13 +51,13 @@ class Kept final : public study::ReplayCache {
   std::map<std::string, replay::ReplayResult> replays_;
 };
 
-double tpot(const Result& r) { return r.experiment.tpot_mean_s; }
+double mean_step(const Result& r) { return r.experiment.tpot_mean_s; }
 
 TEST_CASE("results come in the order of the points and equal those of each point alone") {
   const std::vector<std::string> policies = {"policy: full\n", "policy: {name: quest, budget: 128}\n",
                                              "policy: {name: quest, budget: 256}\n"};
   std::vector<study::Point> points;
-  for (const std::string& p : policies) points.push_back(point_of(p));
+  for (const std::string& p : policies) points.push_back(studied_point(p));
   study::StudyOptions options;
   options.threads = 2;
   const std::vector<Result> all = study::run_all(points, options);
@@ -80,25 +80,25 @@ TEST_CASE("one replay serves all machines and batches, and a cache serves later 
   study::StudyOptions options;
   options.replays = &cache;
   const std::string quest = "policy: {name: quest, budget: 128}\n";
-  std::vector<study::Point> points = {point_of(quest), point_of(quest), point_of("policy: full\n")};
+  std::vector<study::Point> points = {studied_point(quest), studied_point(quest), studied_point("policy: full\n")};
   points[1].config = points[1].config.with("hardware", Node::scalar("h100-sxm", {}));
   const std::vector<Result> first = study::run_all(points, options);
   CHECK(cache.puts == 2);
   CHECK(cache.hits == 0);
-  CHECK(tpot(first[1]) < tpot(first[0]));  // HBM of an H100 is twice as fast
+  CHECK(mean_step(first[1]) < mean_step(first[0]));  // HBM of an H100 is twice as fast
   const std::vector<Result> again = study::run_all(points, options);
   CHECK(cache.puts == 2);
   CHECK(cache.hits == 2);
-  for (std::size_t i = 0; i < points.size(); ++i) CHECK(tpot(again[i]) == tpot(first[i]));
+  for (std::size_t i = 0; i < points.size(); ++i) CHECK(mean_step(again[i]) == mean_step(first[i]));
 }
 
 TEST_CASE("an experiment that its trace refuses is a result, and the others go on") {
   std::mutex mutex;
   std::map<std::size_t, Result> results;
   // h2o sums the weights of all prompt queries.
-  study::Point narrow = point_of("policy: {name: h2o, budget: 128}\n");
+  study::Point narrow = studied_point("policy: {name: h2o, budget: 128}\n");
   narrow.config = narrow.config.with("trace.window", Node::scalar("64", {}));
-  const study::Plan plan({narrow, point_of("policy: full\n")});
+  const study::Plan plan({narrow, studied_point("policy: full\n")});
   study::run(plan, {}, [&](const study::Task& task, Result&& r) {
     const std::lock_guard lock(mutex);
     results[task.index] = std::move(r);
@@ -111,7 +111,7 @@ TEST_CASE("an experiment that its trace refuses is a result, and the others go o
 }
 
 TEST_CASE("a mistake in any point is found before work begins") {
-  CHECK_THROWS_WITH(study::Plan({point_of("policy: full\n"), point_of("policy: {name: quest, budgt: 1}\n")}),
+  CHECK_THROWS_WITH(study::Plan({studied_point("policy: full\n"), studied_point("policy: {name: quest, budgt: 1}\n")}),
                     Catch::Contains("budgt"));
 }
 
@@ -119,7 +119,7 @@ TEST_CASE("a part of a plan has the tasks of the whole, with their numbers") {
   const auto points = [](const std::vector<std::string>& budgets) {
     std::vector<study::Point> all;
     for (const std::string& budget : budgets)
-      all.push_back(point_of("policy: {name: quest, budget: " + budget + "}\n"));
+      all.push_back(studied_point("policy: {name: quest, budget: " + budget + "}\n"));
     return all;
   };
   study::Plan whole(points({"64", "128", "192", "256"}));
@@ -143,7 +143,7 @@ TEST_CASE("a stop leaves the rest undone") {
   study::StudyOptions options;
   options.stop = stop.get_token();
   int done = 0;
-  const study::Plan plan({point_of("policy: full\n"), point_of("policy: {name: quest, budget: 64}\n")});
+  const study::Plan plan({studied_point("policy: full\n"), studied_point("policy: {name: quest, budget: 64}\n")});
   study::run(plan, options, [&](const study::Task&, Result&&) {
     ++done;
     stop.request_stop();
@@ -151,8 +151,8 @@ TEST_CASE("a stop leaves the rest undone") {
   CHECK(done == 1);
 }
 
-TEST_CASE("the largest batch is the last one that fits, and memory may move it") {
-  study::Point point = point_of("policy: full\n");
+TEST_CASE("the largest batch is the last one that fits, and memory may move it", "[minutes]") {
+  study::Point point = studied_point("policy: full\n");
   point.ask.largest_batch = 4;
   point.ask.effects = simulate::Effects::kDetailed;
   const Result r = study::run_all({point}, {}).front();

@@ -184,7 +184,7 @@ TEST_CASE("the timeline of a run is that of its first trace") {
   CHECK(both.second != timeline_of(kNeedle).second);
 }
 
-TEST_CASE("the largest batch fits on every trace") {
+TEST_CASE("the largest batch fits on every trace", "[minutes]") {
   const auto largest = [](const std::string& traces, int limit) {
     study::Point point = point_of("{name: hsa, budget: 256}", traces);
     point.config = point.config.with("workload.prompt_tokens", Node::scalar("100000", {}))

@@ -26,7 +26,7 @@ json beside(const std::string& direction, int copied, int kernels) {
 }
 
 // One row of every kernel.
-json all_rows() {
+json kernel_rows() {
   return {row("sparse_attention",
               {{"batch", 8},
                {"context", 131072},
@@ -65,8 +65,8 @@ Suite judged(const json& rows) {
 }  // namespace
 
 TEST_CASE("every kernel of a policy is compared with the cost of its work") {
-  const Suite suite = judged(all_rows());
-  REQUIRE(suite.cases.size() == all_rows().size());
+  const Suite suite = judged(kernel_rows());
+  REQUIRE(suite.cases.size() == kernel_rows().size());
   for (const Case& c : suite.cases) {
     INFO(c.group);
     CHECK(*c.predicted > 1);  // us
@@ -97,7 +97,7 @@ TEST_CASE("scores without a softmax feed a fit, and are not validated again") {
 }
 
 TEST_CASE("a kernel's time is that of its bytes, and the time between events is taken off what was measured") {
-  json rows = all_rows();
+  json rows = kernel_rows();
   // One empty kernel takes 5 us between its events and eleven take 15: 1 us each, so that 4 us belong to the events.
   for (const auto& [kernels, seconds] : {std::pair(1, 5e-6), std::pair(11, 15e-6)}) {
     rows.push_back(row("launch_chain", {{"how", "stream"}, {"clock", "device"}, {"kernels", kernels}}, seconds));
