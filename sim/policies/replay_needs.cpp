@@ -2,22 +2,55 @@
 
 #include <algorithm>
 #include <functional>
+#include <string_view>
+#include <utility>
 
+#include "config/find.hpp"
 #include "config/run.hpp"
 #include "policies/all.hpp"
 #include "policy/common_parameters.hpp"
+#include "policy/profile.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
 
-bool takes_policy(const Parameter& p) { return std::find(p.names.begin(), p.names.end(), "<policy>") != p.names.end(); }
+bool lists(const Parameter& p, std::string_view name) {
+  return std::find(p.names.begin(), p.names.end(), name) != p.names.end();
+}
 
-// A name that the parameter itself defines ("auto") is not a policy.
-bool names_policy(const Parameter& p, const config::Node& node) {
+bool takes_policy(const Parameter& p) { return lists(p, "<policy>"); }
+
+// A word that the parameter itself defines ("auto", "none") names neither a policy nor a file.
+bool names_another(const Parameter& p, const config::Node& node) {
   if (node.kind() != config::Node::Kind::kScalar) return true;
-  const bool own = node.text() != "<policy>" && std::find(p.names.begin(), p.names.end(), node.text()) != p.names.end();
-  return !own && !node.text().empty();
+  return !node.text().empty() && (node.text() == "<policy>" || !lists(p, node.text()));
+}
+
+// The name or the file by which a nested policy is given, which read_policy has accepted.
+const config::Node& name_of(const config::Node& policy) {
+  if (policy.kind() != config::Node::Kind::kMap) return policy;
+  const config::Node* const name = policy.find("name");
+  return name != nullptr ? *name : *policy.find("file");
+}
+
+void add_files(NamedFiles& files, const Descriptor& descriptor, const config::Node& parameters) {
+  for (const Parameter& p : descriptor.parameters) {
+    const config::Node* const node = parameters.find(p.key);
+    if (node == nullptr || !names_another(p, *node)) continue;
+    if (takes_policy(p)) {
+      const config::PolicyChoice inner = config::read_policy(*node);
+      if (auto path = config::find_config_if_any("policies", name_of(*node).text(), node->where())) {
+        files.paths.push_back(*std::move(path));
+      }
+      add_files(files, find_policy(inner.name, inner.where), inner.parameters);
+    } else if (p.key == kProfileKey) {
+      files.paths.push_back(config::find_config("profiles", node->text(), node->where()));
+      files.profile = true;
+    } else if (lists(p, "<path>")) {
+      files.paths.push_back(node->text());
+    }
+  }
 }
 
 void add(ReplayNeeds& needs, const ReplayNeeds& more) {
@@ -31,6 +64,12 @@ void add(ReplayNeeds& needs, const ReplayNeeds& more) {
 
 }  // namespace
 
+NamedFiles named_files(const Descriptor& descriptor, const config::Node& parameters) {
+  NamedFiles files;
+  add_files(files, descriptor, parameters);
+  return files;
+}
+
 ReplayNeeds replay_needs(const Descriptor& descriptor, const config::Node& parameters, const Lengths& lengths) {
   const ParameterValues values(descriptor, parameters);
   ReplayNeeds needs;
@@ -39,7 +78,7 @@ ReplayNeeds replay_needs(const Descriptor& descriptor, const config::Node& param
   for (const Parameter& p : descriptor.parameters) {
     if (!takes_policy(p)) continue;
     const config::Node node = values.node(p.key);
-    if (!names_policy(p, node)) continue;
+    if (!names_another(p, node)) continue;
     const config::PolicyChoice inner = config::read_policy(node);
     add(needs, replay_needs(find_policy(inner.name, inner.where), inner.parameters, lengths));
   }
@@ -50,7 +89,7 @@ config::Node for_compressed_layers(const Descriptor& descriptor, const config::N
   config::Node out = own_parameters(descriptor, parameters).without(descriptor.uncompressed_layers);
   for (const Parameter& p : descriptor.parameters) {
     const config::Node* const node = takes_policy(p) ? out.find(p.key) : nullptr;
-    if (node == nullptr || !names_policy(p, *node)) continue;
+    if (node == nullptr || !names_another(p, *node)) continue;
     const config::PolicyChoice inner = config::read_policy(*node);
     const config::Node resolved = for_compressed_layers(find_policy(inner.name, inner.where), inner.parameters);
     out = out.with(p.key, resolved.with("name", config::Node::scalar(inner.name, inner.where)));

@@ -151,7 +151,7 @@ std::string write_profile(const Profile& profile) {
 }
 
 Parameter profile_parameter(const std::string& needed_for) {
-  return {.key = "profile",
+  return {.key = kProfileKey,
           .fallback = std::string("none"),
           .unit = "",
           .meaning = "file of `kvcast profile` (a name under configs/profiles or a path): " + needed_for,

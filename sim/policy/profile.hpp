@@ -45,6 +45,7 @@ Profile read_profile(const std::string& path);
 // Writes the text that read_profile reads.
 std::string write_profile(const Profile& profile);
 
+inline constexpr const char* kProfileKey = "profile";
 // Declares the parameter `profile`: a name under configs/profiles or a path.
 Parameter profile_parameter(const std::string& needed_for);
 // Reads the profile. Throws UserError if the parameter names none, or if the profile lacks `kind` (a kind of head

@@ -1,7 +1,5 @@
 #include "study/default_profile.hpp"
 
-#include <algorithm>
-
 #include "base/error.hpp"
 #include "config/find.hpp"
 #include "policies/all.hpp"
@@ -11,16 +9,8 @@
 namespace kvcast::study {
 namespace {
 
-bool names_profile(const config::Node& parameters) {
-  return std::any_of(parameters.entries().begin(), parameters.entries().end(), [](const auto& entry) {
-    const auto& [key, value] = entry;
-    if (value.kind() == config::Node::Kind::kMap) return names_profile(value);
-    if (value.kind() != config::Node::Kind::kScalar) return false;
-    if (key == "profile") return value.text() != "none";
-    if (key == "selections") return false;  // a record is no policy
-    const auto path = config::find_config_if_any("policies", value.text(), value.where());
-    return path && names_profile(config::load_yaml(*path));
-  });
+bool names_profile(const config::PolicyChoice& policy) {
+  return policy::named_files(policy::find_policy(policy.name, policy.where), policy.parameters).profile;
 }
 
 constexpr double kOther = 0.01;  // of a head that does not retrieve
@@ -47,12 +37,12 @@ std::shared_ptr<const policy::Profile> of_recipe(const config::Model& model, con
 std::shared_ptr<const policy::Profile> default_profile(const config::Run& run, const config::PolicyChoice& policy,
                                                        const config::TraceChoice& trace) {
   if (!trace.file.empty()) return profile_of_model(run.model.name, policy);
-  return names_profile(policy.parameters) ? nullptr : of_recipe(run.model, trace);
+  return names_profile(policy) ? nullptr : of_recipe(run.model, trace);
 }
 
 std::shared_ptr<const policy::Profile> profile_of_model(const std::string& model, const config::PolicyChoice& policy) {
   const auto path = config::find_file("profiles/" + model + ".yaml");
-  if (!path || names_profile(policy.parameters)) return nullptr;
+  if (!path || names_profile(policy)) return nullptr;
   return std::make_shared<const policy::Profile>(policy::read_profile(*path));
 }
 

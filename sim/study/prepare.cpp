@@ -12,6 +12,7 @@
 #include "base/hash.hpp"
 #include "config/find.hpp"
 #include "policies/all.hpp"
+#include "policies/replay_needs.hpp"
 #include "score/benchmark.hpp"
 #include "study/default_profile.hpp"
 #include "synth/synthetic.hpp"
@@ -46,22 +47,11 @@ void check_shape(const trace::TraceInfo& info, const config::Run& run, const std
                   m.n_kv_heads, m.head_dim));
 }
 
-// The content of files that parameters name: other policies, profiles, recorded selections.
-std::string named_files(const config::Node& parameters) {
+// The content of the files that the policy's parameters name.
+std::string content_of_files(const config::PolicyChoice& policy) {
   std::string text;
-  for (const auto& [key, value] : parameters.entries()) {
-    if (value.kind() == config::Node::Kind::kMap) text += named_files(value);
-    if (value.kind() != config::Node::Kind::kScalar) continue;
-    if (key == "selections") {
-      text += value.text() == "none" ? "" : read_bytes(value.text());
-      continue;
-    }
-    const bool is_profile = key == "profile";
-    const auto path = config::find_config_if_any(is_profile ? "profiles" : "policies", value.text(), value.where());
-    if (!path) continue;
-    text += read_bytes(*path);
-    if (!is_profile) text += named_files(config::load_yaml(*path));
-  }
+  const auto files = policy::named_files(policy::find_policy(policy.name, policy.where), policy.parameters);
+  for (const std::string& path : files.paths) text += read_bytes(path);
   return text;
 }
 
@@ -172,14 +162,14 @@ std::string replay_hash(const std::string& trace_key, const std::string& policy_
 
 std::string replay_key(const std::string& trace_key, const config::PolicyChoice& policy,
                        const config::Workload& workload) {
-  return replay_hash(trace_key, text_of(policy) + " " + named_files(policy.parameters), workload);
+  return replay_hash(trace_key, text_of(policy) + " " + content_of_files(policy), workload);
 }
 
 // A policy's name, parameters and the content of the files that they name.
 const std::string& Preparer::policy_text(const config::PolicyChoice& policy) {
   const std::string written = text_of(policy);
   const auto [at, fresh] = policies_.try_emplace(written);
-  if (fresh) at->second = written + " " + named_files(policy.parameters);
+  if (fresh) at->second = written + " " + content_of_files(policy);
   return at->second;
 }
 
