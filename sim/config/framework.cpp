@@ -142,6 +142,7 @@ Framework read_keys(Section section) {
   f.attention_kernels = static_cast<Framework::AttentionKernels>(at(kAttentionKernels, kernels));
   f.mlp_slice = section.integer("mlp_slice", 0, kMaxTokens, f.mlp_slice);
   f.quadratic_mask = section.flag("quadratic_mask", f.quadratic_mask);
+  f.reserve_full_cache = section.flag("reserve_full_cache", f.reserve_full_cache);
   const auto count = [&](std::string_view key, int low, int fallback) {
     return static_cast<int>(section.integer(key, low, 1'000'000, fallback));
   };
@@ -253,10 +254,10 @@ std::int64_t default_chunk(const Node& choice, std::int64_t context) {
 
 std::string canonical(const Framework& f) {
   std::string text =
-      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", f.name, static_cast<int>(f.launch),
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", f.name, static_cast<int>(f.launch),
                   f.expand_kv_heads, f.reread_kv_heads, f.unfused, f.torch_topk, f.eager_attention, f.concatenate_cache,
-                  f.layer_sync, static_cast<int>(f.attention_kernels), f.mlp_slice, f.quadratic_mask, f.max_batch,
-                  f.page, f.warmup_steps, f.measured_steps, f.sampled_contexts);
+                  f.layer_sync, static_cast<int>(f.attention_kernels), f.mlp_slice, f.quadratic_mask,
+                  f.reserve_full_cache, f.max_batch, f.page, f.warmup_steps, f.measured_steps, f.sampled_contexts);
   for (const FrameworkNumber& n : framework_numbers()) {
     const Value& v = f.*n.member;
     text += fmt::format("\n{} {} {} {} {}", n.key, v.value, origin_name(v.origin), v.uncertainty, v.source);

@@ -41,11 +41,14 @@ struct Framework {
   // all tokens of a chunk (transformers).
   std::int64_t mlp_slice = 0;
   bool quadratic_mask = false;  // a boolean S×S mask kept on the GPU (gpt-fast)
-  int max_batch = 0;            // sequences that the engine runs at a time; 0: as many as fit
-  int page = 0;                 // tokens per page of the cache; 0: contiguous
-  int warmup_steps = 10;        // dropped before the steady state is measured
-  int measured_steps = 10;      // per context; fewer are run if they are equal or known from another context
-  int sampled_contexts = 3;     // contexts at which decode is simulated, integrated over the decode length
+  // The scheduler reserves memory for the KV pairs of all tokens of a sequence, including those that a policy has
+  // evicted or keeps elsewhere.
+  bool reserve_full_cache = false;
+  int max_batch = 0;         // sequences that the engine runs at a time; 0: as many as fit
+  int page = 0;              // tokens per page of the cache; 0: contiguous
+  int warmup_steps = 10;     // dropped before the steady state is measured
+  int measured_steps = 10;   // per context; fewer are run if they are equal or known from another context
+  int sampled_contexts = 3;  // contexts at which decode is simulated, integrated over the decode length
 
   // Host time during which the device is idle, seconds; 0 for none.
   Value engine_step;      // between the last kernel of a step and the first launch of the next one

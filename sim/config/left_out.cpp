@@ -12,7 +12,7 @@ LeftOut read_left_out(const std::string& path) {
   const auto read = [&](const char* key) { return section.value(key, Dimension::kNone, 0, 10); };
   out.kernels = read("kernels");
   out.derived_kernels = read("derived_kernels"), out.other_kernels = read("other_kernels");
-  out.fused = read("fused"), out.eager = read("eager");
+  out.fused = read("fused"), out.eager = read("eager"), out.policies = read("policies");
   section.finish();
   return out;
 }

@@ -79,7 +79,7 @@ struct DecodeAttention {
   double score_bytes = 0;   // bytes of attention scores written out, 0 = none
   double unpack_flops = 0;  // on the vector units, before the products: unpacks packed pairs
   double converted = 0;     // cached numbers of 8 bits or fewer that are made 16-bit ones before the products
-  bool fp8 = false;         // the cache is of FP8 numbers, which some kernels multiply as they are
+  bool fp8 = false;         // they are FP8 numbers, which a GPU that can multiplies as they are
   double product_dims =
       0;  // multiply-adds per query head and pair; 0: 2 · head_dim, queries with keys and weights with values
   bool warm = false;  // the same KV pairs were just read: those that fit are in the L2

@@ -212,7 +212,7 @@ void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::Dec
   // Not part of what attention in half precision was measured to take.
   terms.work("unpacking", Resource::kVector,
              exact(work.unpack_flops) / reached(gpu.vector_flops, number(gpu.vector_efficiency)));
-  if (work.converted > 0) {
+  if (work.converted > 0 && !(work.fp8 && gpu.fp8_rate > 1)) {
     const Number rate = number(gpu.convert_rate) * exact(gpu.sm_count) * exact(gpu.clock);
     terms.work("numbers converted", Resource::kVector, exact(work.converted) / rate);
   }

@@ -46,14 +46,8 @@ OpId Events::noted(std::string_view event, int layer) const {
   return -1;
 }
 
-bool multiplies_fp8(const config::Run& run) {
-  return run.hardware.gpu.fp8_rate > 1 &&
-         run.framework.attention_kernels == config::Framework::AttentionKernels::kNative;
-}
-
-Block::Block(const config::Framework& framework, OpId first, OpId gate, Events& events, std::vector<graph::Op>& out,
-             bool fp8)
-    : framework_(framework), first_(first), next_(first), gate_(gate), events_(events), out_(out), fp8_(fp8) {}
+Block::Block(const config::Framework& framework, OpId first, OpId gate, Events& events, std::vector<graph::Op>& out)
+    : framework_(framework), first_(first), next_(first), gate_(gate), events_(events), out_(out) {}
 
 OpId Block::add(Kind kind, Lane lane, const char* label, const graph::Work& work, After after) {
   graph::Op& op = out_.emplace_back();
@@ -227,7 +221,7 @@ OpId Block::fused_attention(const graph::DecodeAttention& work, After after) {
     scaled.unit_bytes = framework_.page * work.head_dim * work.element_bytes;
   }
   if (framework_.reread_kv_heads) scaled.kv_reads = std::max(work.kv_reads, work.group);
-  scaled.converted = work.fp8 && fp8_ ? 0 : work.converted * scaled.kv_reads;
+  scaled.converted *= scaled.kv_reads, scaled.fp8 = work.fp8 && multiplies_fp8();
   if (!framework_.expand_kv_heads || work.group <= 1) {
     return kernel(Lane::kCompute, Kind::kAttention, "attention", scaled, after);
   }

@@ -39,10 +39,6 @@ class Events {
   std::vector<Event> events_;
 };
 
-// Whether attention multiplies FP8 numbers of a cache as they are. FlashAttention-2 and kernels of its generation
-// (FlashInfer's decode kernels) turn them into 16-bit numbers on any card.
-bool multiplies_fp8(const config::Run& run);
-
 // Appends ops to a block and numbers them. Knows how kernels get launched:
 //   cuda_graph: one graph launch a stretch of kernels; a stretch ends where the host waits for the device;
 //   compiled:   one launch a kernel, the host runs ahead of the device;
@@ -51,9 +47,8 @@ bool multiplies_fp8(const config::Run& run);
 class Block final : public policy::LayerOps {
  public:
   // first: id of the block's first op; gate: the op that the whole block waits for, −1 in the first block.
-  // fp8: attention multiplies the FP8 numbers of a cache as they are, with queries rounded to FP8.
   Block(const config::Framework& framework, graph::OpId first, graph::OpId gate, Events& events,
-        std::vector<graph::Op>& out, bool fp8 = false);
+        std::vector<graph::Op>& out);
 
   // The layer that ops belong to from now on, and the op its policy starts from.
   void enter_layer(int layer);
@@ -88,7 +83,9 @@ class Block final : public policy::LayerOps {
   bool unfused() const { return framework_.unfused; }
   // Whether every kernel is launched by a Python operator.
   bool eager() const { return framework_.launch == config::Framework::Launch::kEager; }
-  bool multiplies_fp8() const { return fp8_; }
+  // Whether attention multiplies the FP8 numbers of a cache as they are, with queries rounded to FP8, on GPUs that can.
+  // FlashAttention-2 and kernels of its generation (FlashInfer's decode kernels) make 16-bit numbers of them anywhere.
+  bool multiplies_fp8() const { return framework_.attention_kernels == config::Framework::AttentionKernels::kNative; }
   graph::OpId last() const { return next_ - 1; }
   graph::OpId next() const { return next_; }
 
@@ -107,7 +104,6 @@ class Block final : public policy::LayerOps {
   graph::OpId first_, next_, gate_;
   Events& events_;
   std::vector<graph::Op>& out_;
-  bool fp8_;
   int layer_ = -1;
   graph::OpId ready_ = -1, ready_before_ = -1, done_ = -1;
   graph::OpId graph_launch_ = -1;  // of the stretch of kernels in progress

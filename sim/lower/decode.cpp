@@ -58,7 +58,12 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
   if (model.sliding_window > 0) items.push_back(sliding_cache(setting, tokens));
   model.layers = model.full_layers();
   policy::MemoryShape shape{&model, run.workload.batch, tokens, setting.lengths, setting.attended_mean};
-  for (policy::MemoryItem& item : setting.policy->memory(shape)) items.push_back(std::move(item));
+  double unused = run.workload.batch * static_cast<double>(tokens) * model.layers * model.kv_bytes_per_token_layer();
+  for (policy::MemoryItem& item : setting.policy->memory(shape)) {
+    if (item.pool == graph::Pool::kHbm && item.owner == "KV cache") unused -= item.bytes;
+    items.push_back(std::move(item));
+  }
+  if (run.framework.reserve_full_cache && unused > 0) items.push_back({graph::Pool::kHbm, "reserved cache", unused});
   return items;
 }
 
@@ -82,8 +87,7 @@ bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
   if (step_ == sampled_.steps) return false;
   const config::Model& model = setting_.rank;
   const double rows = setting_.step_batch();
-  Block block(setting_.run->framework, next_id_, step_ends_.empty() ? -1 : step_ends_.back(), events_, out,
-              multiplies_fp8(*setting_.run));
+  Block block(setting_.run->framework, next_id_, step_ends_.empty() ? -1 : step_ends_.back(), events_, out);
   if (step_ == 0) take_memory(block);
   OpId op = enter_layers(block, model, rows, -1);
   for (int layer = 0; layer < model.layers; ++layer) {

@@ -64,7 +64,7 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   const config::Model& model = setting_.rank;
   if (done_sequences_ == sequences()) return false;
   const Chunk chunk = next_chunk();
-  Block block(run.framework, next_id_, gate_, events_, out, multiplies_fp8(run));
+  Block block(run.framework, next_id_, gate_, events_, out);
   if (gate_ < 0) take_fixed(block);
 
   const double activations =

@@ -287,6 +287,9 @@ class Simulation {
     const bool eager = lowered_.framework.launch == config::Framework::Launch::kEager;
     add(eager ? "what the model leaves out of eager frameworks" : "what the model leaves out of fused runtimes",
         eager ? out.eager : out.fused);
+    if (!lowered_.full_attention && lowered_.framework.engine_step > 0) {
+      add("what the model leaves out of policies in serving engines", out.policies);
+    }
     const config::Hardware& card = model_.hardware();
     if (card.fit == config::Fit::kFitted) return;
     add("no fit of " + card.title, out.of(card.fit));

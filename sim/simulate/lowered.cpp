@@ -99,6 +99,7 @@ class Lowering {
       : input_(input), run_(*input.run), draw_(draw_counts(input)), setting_(decode_setting(input, draw_)) {
     out_.framework = run_.framework, out_.batch = run_.workload.batch;
     out_.gpus = run_.deployment.gpus();
+    out_.full_attention = run_.policy.name == "full";
     const double stages = run_.deployment.pipeline_parallel;
     const double parts = std::ceil(static_cast<double>(run_.workload.batch) / setting_.step_batch());
     out_.micro_batches_behind = 1 + (parts - 1) / stages;

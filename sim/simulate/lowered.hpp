@@ -55,6 +55,7 @@ struct Lowered {
   // Steps at the middle context drawn from parts of the replay (replay/parts.hpp), each of which stands for the whole.
   std::vector<DecodeSteps> parts;
   double replayed_layers = 1;  // share of the model's layers
+  bool full_attention = true;  // whether the policy is `full`, whose kernels every engine has
 };
 
 // The parts of an experiment that are lowered.

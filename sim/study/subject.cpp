@@ -53,6 +53,7 @@ void add_framework(SettingList& list, const config::Framework& f) {
   list.add("framework.concatenate_cache", result::SettingValue(f.concatenate_cache));
   list.add("framework.layer_sync", result::SettingValue(f.layer_sync));
   list.add("framework.quadratic_mask", result::SettingValue(f.quadratic_mask));
+  list.add("framework.reserve_full_cache", result::SettingValue(f.reserve_full_cache));
   list.add("framework.mlp_slice", f.mlp_slice);
   const bool flash_2 = f.attention_kernels == config::Framework::AttentionKernels::kFlash2;
   list.add("framework.attention_kernels", std::string(flash_2 ? "flash_2" : "native"));

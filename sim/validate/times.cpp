@@ -34,7 +34,8 @@ constexpr Group kGroups[] = {{"kernels", kOtherKernels, &config::LeftOut::kernel
                              {"derived_kernels", kDerivedCards, &config::LeftOut::derived_kernels, false, 0},
                              {"other_kernels", kOtherCards, &config::LeftOut::other_kernels, false, 0},
                              {"fused", kFusedRuntimes, &config::LeftOut::fused, true, 0.1},
-                             {"eager", kEagerFrameworks, &config::LeftOut::eager, true, 0.2}};
+                             {"eager", kEagerFrameworks, &config::LeftOut::eager, true, 0.2},
+                             {"policies", kPoliciesInEngines, &config::LeftOut::policies, true, 0.2}};
 
 // Rows of configs/validation/times/kernels.csv: attention of one layer, its keys and values copied to the device or
 // read from the host, or the product of `queries` rows with a matrix of k x n.

@@ -13,6 +13,7 @@ namespace kvcast::validate {
 inline constexpr const char* kFittedCards = "kernels, fitted cards";
 inline constexpr const char* kFusedRuntimes = "fused runtimes";
 inline constexpr const char* kEagerFrameworks = "eager frameworks";
+inline constexpr const char* kPoliciesInEngines = "policies in engines";
 inline constexpr const char* kOtherKernels = "other kernels and copies";
 
 // The source of a file whose claims name their own, in front of the place.

@@ -47,6 +47,10 @@ TEST_CASE("every key of a run moves a prediction") {
     INFO(key << " = " << value);
     CHECK(Timed(parsed(base).with(key, Node::scalar(value, {}))).here() != before);
   }
+  // Only a policy that evicts leaves memory that can be reserved.
+  const Node evicting = parsed(base).with("policy", parsed("{name: snapkv, budget: 256, window: 16}"));
+  CHECK(Timed(evicting.with("framework.reserve_full_cache", Node::scalar("true", {}))).here() !=
+        Timed(evicting).here());
 }
 
 TEST_CASE("experts dealt out whole and a price move a prediction") {

@@ -110,6 +110,11 @@ TEST_CASE("cached numbers are converted beside the reading, at a rate by clock a
   CHECK(round_model().cost(op_of(work)).alone == us(11 + 4.5 + 12.5 + 0.5));
   work.converted = 50e6;  // 100 us
   CHECK(round_model().cost(op_of(work)).alone == us(11 + 4.5 + 100));
+  work.fp8 = true;  // the GPU multiplies FP8 numbers
+  CHECK(round_model().cost(op_of(work)).alone == us(11 + 4.5 + 12.5 + 0.5));
+  config::Hardware older = round_machine();
+  older.gpu.fp8_rate.value = 1;
+  CHECK(hardware::CostModel(older, {}).cost(op_of(work)).alone == us(11 + 4.5 + 100));
 }
 
 TEST_CASE("one long row holds up all the others") {

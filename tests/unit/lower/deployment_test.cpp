@@ -127,31 +127,28 @@ TEST_CASE("weights in other formats are read as stored, and multiplied by their 
   CHECK(labels(f.step()).count("quantise attention output") == 0);
 }
 
-TEST_CASE("a cache in eight bits is read at half the bytes and unpacked") {
+TEST_CASE(
+    "a cache in eight bits is read at half the bytes, and its numbers are converted unless kernels multiply them") {
   DeployedStep f;
   CHECK(first<graph::DecodeAttention>(f.step(), "attention").converted == 0);
   f.run.model.cache = config::Precision::kFp8;
-  f.run.hardware.gpu.fp8_rate.value = 1;
-  const auto attention = first<graph::DecodeAttention>(f.step(), "attention");
+  auto attention = first<graph::DecodeAttention>(f.step(), "attention");
   CHECK(attention.element_bytes == 1);
   CHECK(attention.converted == 32 * 606);  // 2 · 16 numbers of 6 heads' 101 pairs
-  CHECK(labels(f.step()).count("quantise queries") == 0);
-  CHECK(f.held("KV cache") == 256 * 303);
-}
-
-TEST_CASE("an FP8 cache is multiplied as it is where card and kernels can, other formats are converted") {
-  DeployedStep f;
-  f.run.model.cache = config::Precision::kFp8;
-  f.run.hardware.gpu.fp8_rate.value = 2;
-  CHECK(first<graph::DecodeAttention>(f.step(), "attention").converted == 0);
+  CHECK(attention.fp8);
   CHECK(labels(f.step())["quantise queries"] == 4);
+  CHECK(f.held("KV cache") == 256 * 303);
+
   f.run.framework.attention_kernels = config::Framework::AttentionKernels::kFlash2;
-  CHECK(first<graph::DecodeAttention>(f.step(), "attention").converted == 32 * 606);
+  attention = first<graph::DecodeAttention>(f.step(), "attention");
+  CHECK(attention.converted == 32 * 606);
+  CHECK_FALSE(attention.fp8);
   CHECK(labels(f.step()).count("quantise queries") == 0);
+
   f.run.framework.attention_kernels = config::Framework::AttentionKernels::kNative;
   f.run.model.cache = config::Precision::kInt8;
   CHECK(first<graph::DecodeAttention>(f.step(), "attention").converted == 32 * 606);
-  CHECK(labels(f.step()).count("quantise queries") == 0);
+  CHECK_FALSE(first<graph::DecodeAttention>(f.step(), "attention").fp8);
 }
 
 TEST_CASE("experts are products of the rows that meet them") {

@@ -307,6 +307,24 @@ TEST_CASE("a framework's mask has a byte for each pair of positions up to the en
   CHECK(bytes == 108 * 108);
 }
 
+TEST_CASE("a scheduler that reserves the full cache holds what a policy does not") {
+  LoweredStep f;
+  const auto held = [&](const std::string& owner) {
+    DecodeWindow window(f.setting, 101, 1, f.owners);
+    double bytes = 0;
+    for (const graph::Op& op : f.blocks(window)[0]) {
+      for (const graph::MemoryDelta& m : op.memory) bytes += f.owners.names()[m.owner] == owner ? m.bytes : 0;
+    }
+    return bytes;
+  };
+  CHECK(held("reserved cache") == 0);
+  f.run.framework.reserve_full_cache = true;
+  // 3 sequences of 101 tokens; 2 layers of 2 KV heads with a key and a value of 16 numbers in 2 bytes. The policy
+  // states 10 bytes a token.
+  CHECK(held("KV cache") == 1010);
+  CHECK(held("reserved cache") == 3 * 101 * 2 * 2 * 2 * 16 * 2 - 1010);
+}
+
 TEST_CASE("no head attends to more than there is") {
   LoweredStep f;
   for (auto& c : f.counts) c.attended = 200;  // counted at 101 tokens
