@@ -97,8 +97,7 @@ std::string write_shadowkv(const Row& row) {
 }
 
 std::string write_ctkvr(const Row& row) {
-  const auto fixed = axis(row, "fixed"), sink = fixed / 5;  // 128 of 640; the split between the two does not change the
-                                                            // work
+  const auto fixed = axis(row, "fixed"), sink = fixed / 5;  // 128 of 640; the split does not change the work
   return fmt::format("{{budget: {}, sink: {}, recent: {}, retrieved_centroids: {}, update: false}}",
                      axis(row, "budget"), sink, fixed - sink, axis(row, "probes"));
 }

@@ -64,7 +64,7 @@ class Profiles {
   static std::optional<hardware::CostModel> load(const std::string& name) {
     try {
       const std::string path = config::find_config("hardware", name, {});
-      // Kernel times are measured in a stream or graph of their own and include the overhead of that.
+      // Kernel times are measured in a stream or graph of their own and include its overhead.
       return hardware::CostModel(config::read_hardware(path), config::Framework{});
     } catch (const UserError&) {
       return {};

@@ -23,7 +23,7 @@ class Records {
     if (!on_other_traces.empty()) others_[name] = std::move(on_other_traces);
   }
 
-  // Empty if a number is missing; `missing` then names it and the pool that it did not fit in, if there is one.
+  // Empty if a number is missing; `missing` then names it and, if its run did not fit in memory, the pool.
   std::optional<double> value(const Formula& formula, std::string& missing) const;
 
   // The interval of the formula's value given the uncertainty of costs and of the trace. All costs with the same source

@@ -97,8 +97,7 @@ struct IntervalSummary {
 struct GroupSummary {
   std::string group;
   metrics::ErrorSummary errors;
-  metrics::ErrorSummary times;     // errors of cases whose prediction is based on a cost: leaves out those that follow
-                                   // from counts alone
+  metrics::ErrorSummary times;     // errors of predictions that depend on costs, not on counts alone
   metrics::ErrorSummary baseline;  // errors of the baseline, over the cases that have one
   metrics::ErrorSummary beside;    // errors of the predictions of these cases
   IntervalSummary intervals;
