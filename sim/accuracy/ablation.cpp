@@ -12,12 +12,12 @@ namespace {
 
 using nlohmann::json;
 
-// A replay for scores samples heads in shares of its own, and what a task is does not belong to the generator.
+// A replay for scores sets the shares of sampled heads itself, and the task is not part of the generator.
 bool is_fixed(const std::string& section, const std::string& key) {
   return section == "task" || (section == "heads" && key != "least_share" && key != "most_share");
 }
 
-// Takes the values of the keys that it meets from a map of them.
+// Sets the visited parameters whose keys are in a map to the values there.
 class Setter final : public trace::ParameterVisitor {
  public:
   explicit Setter(const config::Node& set) : set_(set) {}
@@ -31,7 +31,7 @@ class Setter final : public trace::ParameterVisitor {
       value = static_cast<int>(config::read_integer(*node, name(key), low, high));
     }
   }
-  // UserError for a key that no recipe has.
+  // Throws UserError for a key that no recipe has.
   void finish() const {
     for (const auto& [key, node] : set_.entries()) {
       if (known_.count(key) > 0) continue;
@@ -91,7 +91,7 @@ struct Mean {
   }
 };
 
-// Budgets as numbers where they are such, so that a curve is in order.
+// Orders whole numbers by value, so that a curve over budgets is in order.
 struct BudgetOrder {
   bool operator()(const std::string& a, const std::string& b) const {
     return a.size() != b.size() ? a.size() < b.size() : a < b;

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// Published scores have one decimal; what differs by less is the same.
+// Published scores have one decimal; smaller differences do not count.
 double rounded(double points) { return std::round(10 * points) / 10; }
 
 template <typename Predicted>
@@ -33,8 +33,8 @@ json entry(const Predicted& p) {
   return j;
 }
 
-// The mean over its tasks; where the table lacks the tasks' own full scores, the mean's full score times the mean
-// share.
+// Predicts an average as the mean over its tasks, scaled to the average's full score: if the table lacks the tasks' own
+// full scores, this is the average's full score times the mean share.
 void settle(Average& average, const Link& link) {
   if (!average.refused.empty()) return;
   average.predicted = average.low = average.high = 0;

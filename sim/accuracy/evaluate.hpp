@@ -1,4 +1,4 @@
-// Predicted scores of a published table, and how they rank and err.
+// Predicted scores of a published table, with their rank correlation and errors.
 #pragma once
 
 #include <functional>
@@ -13,38 +13,38 @@ namespace kvcast::accuracy {
 
 struct EvaluateOptions {
   PlanOptions plan;
-  std::string cache;  // file of replays: read, and added to; empty: none
+  std::string cache;  // file of replays to read and append to; empty: none
   int threads = 1;
-  score::RecipeChange change;  // of the generator
+  score::RecipeChange change;  // applied to the generator
   std::function<void(std::int64_t done, std::int64_t total)> advance = [](std::int64_t, std::int64_t) {};
 };
 
-// Of one cell, a sample a seed; none where it was refused.
+// The samples of one cell, per seed; empty if the cell was refused.
 using Replays = std::vector<Sample>;
 
-// Runs what the cells need; sets `refused` where a policy or a trace refuses. One entry a cell.
+// Runs the replays that the cells need; sets `refused` if a policy or a trace refuses. Returns one entry per cell.
 std::vector<Replays> replay_cells(std::vector<Cell>& cells, const EvaluateOptions& options);
 
-// Fills in predicted, low and high.
+// Sets predicted, low and high.
 void predict_cells(std::vector<Cell>& cells, const std::vector<Replays>& replays, const Link& link);
 
 // The cells of a plan and, after them, the parts of its averages.
 std::vector<Cell> all_cells(const Plan& plan);
-// Puts these back, predicted, and predicts the averages from them.
+// Puts these cells, once predicted, back into the plan and predicts the averages from them.
 void settle(Plan& plan, std::vector<Cell> all, const Link& link);
 
-// Replays and predicts cells and averages alike.
+// Replays and predicts both cells and averages.
 void evaluate(Plan& plan, const Link& link, const EvaluateOptions& options);
 
-// Of the cells that have a prediction.
+// Agreement over the cells that have a prediction.
 struct Agreement {
   std::size_t n = 0, refused = 0;
   double kendall = 0, spearman = 0, mae = 0;
   double order = 0;  // share of pairs whose published scores differ by 10 points or more that are in the right order
   std::size_t pairs = 0;
   double within = 0;  // share of published scores within their intervals
-  // Mean errors of what one would say without kvcast: the full score, and a lookup in the evidence; and of the
-  // simulation alone. The last two only where cells are predicted from evidence.
+  // Mean errors of predictions without kvcast, by the full score and by a lookup in the evidence, and of the simulation
+  // alone. The last two are only set if cells are predicted from evidence.
   double full = 0;
   std::optional<double> lookup, simulated;
 };
@@ -52,8 +52,8 @@ Agreement agreement(const std::vector<const Cell*>& cells);
 // {n, kendall, spearman, mae, order, pairs, refused, within, mae_full[, mae_lookup, mae_simulated]}
 nlohmann::json to_json(const Agreement& agreement);
 
-// The same of all cells, with cells: [...], averages: [...], by_table: {...}: what
-// `validate accuracy --published --json` prints.
+// The same over all cells, with cells: [...], averages: [...], by_table: {...}: what `validate accuracy --published
+// --json` prints.
 nlohmann::json report(const Plan& plan);
 
 }  // namespace kvcast::accuracy

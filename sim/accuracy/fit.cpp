@@ -1,4 +1,4 @@
-// One parameter after the other by golden-section search, until nothing moves: each moves few cells of the others.
+// Four rounds of golden-section search over one parameter after the other: each moves few cells of the others.
 #include "accuracy/fit.hpp"
 
 #include <algorithm>
@@ -78,7 +78,7 @@ class Fit {
     return indices;
   }
 
-  // The cells that a parameter can move by a tenth of their full score: only they know it.
+  // The cells that a parameter can move by a tenth of their full score: only these determine it.
   std::vector<std::size_t> moved_by(Link link, const Range& r) const {
     std::vector<std::size_t> moved;
     for (const std::size_t i : all()) {

@@ -1,4 +1,4 @@
-// Chooses the link's parameters by published scores.
+// Fits the parameters of the score model to published scores.
 #pragma once
 
 #include <optional>
@@ -8,13 +8,13 @@
 
 namespace kvcast::accuracy {
 
-// Least mean absolute error over the cells that have a prediction; `replays` as evaluate's, one list a cell. Intervals
-// and residuals as link.hpp says.
+// Minimises the mean absolute error over the cells that have a prediction; `replays` as for evaluate, one list per
+// cell. Intervals and residuals are defined in link.hpp.
 Link fit_link(const std::vector<Cell>& cells, const std::vector<Replays>& replays);
 
-// The share of the tasks' errors that is common to the tasks of a mean: the least with which 80 % of the published
-// averages lie within their intervals. The averages are predicted with a link whose `common` is 1; those without a
-// prediction, or of one task, say nothing. Nothing where none is left.
+// The share of the tasks' errors that the tasks of a mean have in common: the smallest share for which 80 % of the
+// published averages lie within their intervals. The averages must be predicted with a score model whose `common` is 1;
+// those without a prediction, or of a single task, do not count. Empty if none is left.
 std::optional<double> fit_common(const std::vector<Average>& averages);
 
 }  // namespace kvcast::accuracy

@@ -75,7 +75,7 @@ void estimate(Plan& plan, const evidence::Predictor& predictor, const Catalogue&
     const evidence::Prediction p =
         predictor.predict(own, [&own](const evidence::Record& r) { return is_of_table(r, own); });
     cell.simulated = cell.predicted;
-    // The uncertainty of the full score of truncated prompts widens these intervals, too.
+    // The uncertainty of the full score of truncated prompts also widens these intervals.
     cell.predicted = p.points, cell.low = p.low * cell.full_low;
     cell.high = std::min(100.0, p.high * cell.full_high);
   }

@@ -8,8 +8,8 @@
 
 namespace kvcast::accuracy {
 
-// Of the predicted cells of a plan, with the first name that the catalogue has for a method. Prompts that came in
-// blocks make a benchmark of their own ("longbench block"), as what a method loses then is another thing.
+// Records of the predicted cells of a plan, with the first name that the catalogue has for a method. Prompts that came
+// in blocks form a benchmark of their own ("longbench block"), because a method's loss on them is different.
 std::vector<evidence::Record> records_of(const Plan& plan, const Catalogue& catalogue);
 
 // Adds to each cell and average of a simulated plan the score that a lookup in the evidence gives. The lookup ignores

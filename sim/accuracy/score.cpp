@@ -25,7 +25,7 @@ std::string place_of(const Row& row, const std::string& table, const std::string
   return fmt::format("{}|{}|{}|{}|{}|{}|{}", row.paper, table, row.model, row.benchmark, context, task, beside);
 }
 
-// What a method is combined with: "MInference" of MInference+CTkvr.
+// The method that a method is combined with: "MInference" for MInference+CTkvr.
 std::string beside_of(const Row& row) {
   const std::size_t plus = row.method.find('+');
   return plus == std::string::npos ? "" : row.method.substr(0, plus);
@@ -33,7 +33,8 @@ std::string beside_of(const Row& row) {
 
 bool is_cut(const Row& row) { return row.context.starts_with("max_ctx="); }
 
-// The score of whole prompts where they were cut, to full: what the cut takes away is lost, but for the task's floor.
+// Scales the full score of whole prompts to that of truncated ones: what the cut removes is lost, except for the task's
+// floor.
 void cut_full_score(Cell& cell, std::int64_t whole) {
   const std::int64_t tokens = cell.contexts.front().tokens;
   if (whole <= tokens) return;
@@ -98,7 +99,8 @@ class Planner {
   }
 
  private:
-  // Beside what the method is combined with, if there is such a row, else alone; of the row's table before others.
+  // The uncompressed row combined with the same method if there is one, otherwise the plain one; a row of the same
+  // table takes precedence over those of others.
   std::optional<double> full_in(const Row& row, const std::string& context, const std::string& task) const {
     for (const std::string& beside : {beside_of(row), std::string()}) {
       for (const std::string& table : {row.table, std::string()}) {
@@ -109,13 +111,13 @@ class Planner {
     return {};
   }
 
-  // Of cut prompts, where there is none, that of whole ones.
+  // The full score of truncated prompts or, if there is none, that of whole ones.
   std::optional<double> full_score(const Row& row, const std::string& task) const {
     const std::optional<double> own = full_in(row, row.context, task);
     return own || !is_cut(row) ? own : full_in(row, "", task);
   }
 
-  // The table's own avg@k beside pass@k says how much one attempt finds of what all find.
+  // The ratio of the table's own avg@k to pass@k is the share of what all attempts find that one attempt finds.
   void take_attempt(Cell& cell) const {
     if (cell.task.attempts == 1 || !cell.row.task.starts_with("pass")) return;
     const std::optional<double> one = full_in(cell.row, cell.row.context, "avg" + cell.row.task.substr(4));
@@ -141,7 +143,8 @@ class Planner {
         .first->second;
   }
 
-  // All but the full score. A part of an average keeps its prediction where a cell would be refused for its low score.
+  // Fills in everything except the full score. A part of an average keeps its prediction even if a cell would be
+  // refused for its low full score.
   void fill(Cell& cell) {
     const Row& row = cell.row;
     const config::Model& shape = model(row);

@@ -1,4 +1,4 @@
-// Predicted beside published accuracy, cell by cell.
+// Predicted accuracy compared with published accuracy, cell by cell.
 #pragma once
 
 #include <optional>
@@ -23,12 +23,12 @@ using score::Score, score::TaskPart, score::TaskSpec;
 struct Cell : score::TaskReplay {
   Row row;
   double full = 0;  // the uncompressed model's published score
-  // Where prompts were cut and the score is of whole ones: what the model can lose or keep of it by that, as factors of
-  // `full`; 1 elsewhere.
+  // Uncertainty if prompts were truncated and the score is of whole ones: what the model may lose or keep by that, as
+  // factors of `full`; otherwise 1.
   double full_low = 1, full_high = 1;
   std::string refused;  // why there is no prediction
   double predicted = 0, low = 0, high = 0;
-  // Where the prediction is from evidence: what the simulation says alone, and a lookup in the evidence.
+  // If the prediction is from evidence: the simulation alone, and a lookup in the evidence.
   std::optional<double> simulated, lookup;
 };
 
@@ -36,10 +36,10 @@ struct Cell : score::TaskReplay {
 struct Average {
   Row row;
   double full = 0;
-  std::vector<Cell> parts;  // their `full` is the mean's where the table does not give their own
+  std::vector<Cell> parts;  // their `full` is that of the mean if the table does not give their own
   std::string refused;
   double predicted = 0, low = 0, high = 0;
-  std::optional<double> simulated, lookup;  // as a cell's
+  std::optional<double> simulated, lookup;  // as for a cell
 };
 
 struct Plan {
@@ -51,11 +51,11 @@ struct PlanOptions {
   int seeds = 2;
 };
 
-// A row of the uncompressed model, an input: Full, Full-KV, Full Attention, Full Cache in any spelling; beside
-// something else: X+FullKV.
+// Returns whether a row is of the uncompressed model, an input: Full, Full-KV, Full Attention or Full Cache in any
+// spelling; combined with another method: X+FullKV.
 bool is_full(const Row& row);
 
-// A row that cannot be predicted is a cell with its reason.
+// A row that cannot be predicted becomes a cell with the reason.
 Plan make_plan(const std::vector<Row>& rows, const Catalogue& catalogue);
 
 // Rank correlations of two lists of the same length: Kendall's tau-b, Spearman's rho with mean ranks of ties.

@@ -7,7 +7,8 @@
 namespace kvcast::hardware {
 namespace {
 
-// Where a number lies on an axis: between two nodes (the same one at the ends), and what is left of them out there.
+// Position of a number on an axis: the two nodes around it (the same one at the ends), and the share of their
+// correction that is kept beyond the ends.
 struct Place {
   std::array<std::size_t, 2> node{};
   std::array<double, 2> weight{};

@@ -13,8 +13,8 @@
 namespace kvcast::hardware {
 namespace {
 
-// Kernels of the model's streams are captured in CUDA graphs where the framework uses them; those of recalls and
-// backups come one by one from their threads.
+// Kernels of the model's streams are captured in CUDA graphs if the framework uses them; those of recalls and backups
+// are launched one by one from their threads.
 const Value& gap_before(const config::Gpu& gpu, const config::Framework& framework, graph::Lane lane) {
   const bool of_model = lane == graph::Lane::kCompute || lane == graph::Lane::kSelect;
   const bool in_graph = framework.launch == config::Framework::Launch::kCudaGraph;
@@ -48,7 +48,7 @@ struct AddWork {
   void operator()(const graph::CpuWork& work) const { add_cpu_work(terms, machine.host, work); }
 };
 
-// The other GPUs do the same at the same time, and leave this one its share of the host.
+// The other GPUs do the same work at the same time; each gets an equal share of the host.
 config::Hardware share_of(config::Hardware machine, int gpus) {
   config::Host& host = machine.host;
   host.dram_bandwidth.value /= gpus, host.dram_capacity.value /= gpus;
@@ -56,8 +56,9 @@ config::Hardware share_of(config::Hardware machine, int gpus) {
   return machine;
 }
 
-// Writes of the device to the host need no answer, its reads do: where the two directions are not equals, copies to the
-// host grow as many times faster than those to the device that a full link ends up with both_h2d_share.
+// Writes of the device to the host are posted, its reads need an answer: if the two directions are not served equally,
+// the speed of copies to the host grows faster than that of copies to the device, by the ratio that leaves the latter
+// both_h2d_share of a full link.
 double pace_of(const graph::Copy& copy, const config::Link& link) {
   const double in = link.both_h2d_share;
   if (copy.direction != graph::Direction::kDeviceToHost || in <= 0 || in >= 1) return 1;

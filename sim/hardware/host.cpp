@@ -1,13 +1,13 @@
 // Work of the host: calls of the threads that drive the GPU, and CPU attention.
 //
-// CPU workers take whole items, so that `items` take ceil(items / cores) rounds: with b · n_kv items on 56 cores the
-// last round is mostly idle (CTkvr's throughput depends on it). A core gathers pieces and multiplies at rates of its
-// own, one after the other: rows asked for ahead of time come no sooner while it multiplies (cpu_sparse_attention by
-// the query heads of a group, on an EPYC: a roofline is off by 28 % in the median, the sum by 12 %). Where pieces lie
-// at random, lines of the page tables come from memory, too, once for all pieces that they serve: 4096 rows of 256 B
-// out of 16 MiB take half as long as out of 128 MiB. Picking and counting have rates by the entry, and each bucket of a
-// hash table a time to get to it. The clock falls as more cores are busy, linearly between one and all: in a last round
-// of few items it is higher.
+// CPU workers take whole items, so `items` take ceil(items / cores) rounds: with b · n_kv items on 56 cores the last
+// round is mostly idle (CTkvr's throughput depends on it). A core gathers pieces and multiplies at rates of its own,
+// one after the other: prefetched rows arrive no sooner while it multiplies (cpu_sparse_attention over the query heads
+// of a group, on an EPYC: the median error of a roofline is 28 %, that of the sum 12 %). If pieces lie at random, lines
+// of the page tables come from memory too, once for all pieces that they serve: 4096 rows of 256 B out of 16 MiB take
+// half as long as out of 128 MiB. Picking and counting have rates per entry, and each bucket of a hash table has an
+// access time. The clock falls linearly as more cores are busy, from one to all: in a last round of few items it is
+// higher.
 //
 // An operator of a framework wakes as many workers as it has work for: it takes an operator's time and a share of fork
 // and join.
@@ -44,7 +44,7 @@ void add_host_calls(Terms& terms, const config::Host& host, const config::Framew
   switch (work.call) {
     case HostCall::kLaunch:
       return calls("kernel launches", host.launch);
-    case HostCall::kGraphLaunch:  // one graph; count: its kernels
+    case HostCall::kGraphLaunch:  // one graph; count is the number of its kernels
       terms.work("graph launch", thread, number(host.graph_launch));
       return calls("graph nodes", host.graph_node);
     case HostCall::kEagerOp:
@@ -73,33 +73,34 @@ void add_host_calls(Terms& terms, const config::Host& host, const config::Framew
 
 namespace {
 
-// Scores that quickselect passes over beyond the first time: its comparisons are 2 n (1 + H) on average, H being the
-// entropy in nats of whether a score is kept (Knuth, Mathematical Analysis of Algorithms, 1971).
+// Scores that quickselect passes over again after the first time: its comparisons are 2 n (1 + H) on average, H being
+// the entropy in nats of whether a score is kept (Knuth, Mathematical Analysis of Algorithms, 1971).
 double ranked_again(const graph::CpuWork& work) {
   const double kept = work.ranked_per_item > 0 ? work.kept_per_item / work.ranked_per_item : 0;
   if (kept <= 0 || kept >= 1) return 0;
   return -work.ranked_per_item * (kept * std::log(kept) + (1 - kept) * std::log1p(-kept));
 }
 
-// Parts of `part` bytes, of those that cover its region, that an item's places lie in: each in any with the same
-// chance, parts · (1 − (1 − 1 / parts)^places).
+// Expected number of parts of `part` bytes, out of those that cover its region, that contain a place of an item: each
+// place is equally likely to be in any part, parts · (1 − (1 − 1 / parts)^places).
 double parts_met(const graph::CpuWork& work, double part) {
   const double parts = work.region_bytes / part;
   return parts * -std::expm1(work.places_per_item * std::log1p(-std::min(1 / parts, 1.0)));
 }
 
-// Lines of the page tables that an item has to fetch; what is there once serves all later places. A line holds 8
-// entries of 4 KiB each, pages as the CUDA runtime pins them. A page of such entries, 2 MiB of memory, takes two lines
-// more: its entry in the directory, and in a virtual machine its own translation (cpu_gather_dot on an EPYC, off by 5.8
-// % in the median without, 3.6 % with two, 3.7 % with three; where nothing is virtual 8 pages share a line of the
-// directory).
+// Lines of the page tables that an item has to fetch; a line that is there serves all later places. A line holds 8
+// entries of 4 KiB each, the size of the pages that the CUDA runtime pins. A page of such entries, 2 MiB of memory,
+// takes two more lines: its entry in the directory and, in a virtual machine, its own translation (cpu_gather_dot on an
+// EPYC: median error 5.8 % without, 3.6 % with two, 3.7 % with three; without virtualisation 8 pages share a line of
+// the directory).
 double translation_lines(const graph::CpuWork& work) {
   constexpr double kPage = 4096, kEntries = 512, kEntriesOfLine = 8, kLinesOfTable = 2;
   if (work.places_per_item <= 0 || work.region_bytes <= 0) return 0;
   return parts_met(work, kEntriesOfLine * kPage) + kLinesOfTable * parts_met(work, kEntries * kPage);
 }
 
-// Mean rate of a core over all rounds, of its rate alone: in the last round only the rest is busy.
+// Mean rate of a core over all rounds, relative to its rate alone: in the last round only the remaining items keep
+// cores busy.
 double clock_share(const config::Host& host, double items, double workers) {
   const double cores = host.cores;
   const auto share = [&](double busy) {

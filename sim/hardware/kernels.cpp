@@ -1,16 +1,18 @@
 // GPU kernels: floor + max(bytes / reached bandwidth, FLOP / reached rate), with the terms that a plain roofline lacks.
-// All were found on the operator tables of ai-dynamo/aiconfigurator, and chosen there by cross-validation.
+// All were found on the operator tables of ai-dynamo/aiconfigurator and chosen by cross-validation on them.
 //
-// - Decode attention (flash-decoding) splits rows into parts until the SMs have enough of them. A part holds an SM for
-//   a time by the row, however short it is: sparse attention over many rows lives on that term, and with bytes alone
-//   comes out up to 28 times too fast. Parts go round by round over the SMs, the last round as long as any; the tiles
-//   of a part follow each other. All this overlaps with the transfer only in part: (t1^p + t2^p)^(1/p).
-//   What such terms leave of measured times, smoothed, is a factor on them (correction.cpp).
-// - What was read just before and fits in the L2 is read from there; benchmarks that flush nothing live on it.
-// - A GEMM reads its weights at a fraction of the bandwidth, less with more rows, and computes at a fraction of the
-//   peak that depends on the output tiles per SM: wave quantisation. One curve over tiles per SM serves all row counts,
-//   where a curve over rows does not.
-// - Gathers run slower the shorter their contiguous pieces. Top-k takes a time by columns on one SM a row.
+// - Decode attention (flash-decoding) splits rows into parts until the SMs have enough of them. A part occupies an SM
+//   for a time per row, however short it is: this term dominates sparse attention over many rows, which bytes alone
+//   make up to 28 times too fast. Parts are distributed over the SMs in rounds, the last of which takes as long as any;
+//   the tiles of a part follow each other. All this overlaps with the transfer only in part: (t1^p + t2^p)^(1/p). The
+//   smoothed ratio of measured times to these terms is a factor on them (correction.cpp).
+// - Data that was read just before and fits in the L2 is read from there; benchmarks that do not flush it depend on
+//   this.
+// - A GEMM reads its weights at a fraction of the bandwidth, lower with more rows, and computes at a fraction of the
+//   peak that depends on the output tiles per SM: wave quantisation. One curve over tiles per SM serves all row counts;
+//   a curve over rows does not.
+// - Gathers are slower the shorter their contiguous pieces. Top-k takes a time that depends on the columns, on one SM
+//   per row.
 
 #include <algorithm>
 #include <cmath>
@@ -24,8 +26,8 @@ namespace {
 // Rows of the smallest matrix product instruction (mma.m16n8k16, PTX ISA): fewer rows take as long.
 constexpr double kMmaRows = 16;
 
-// Streaming rates were measured on copies and triads. By how much reductions, softmax and scores miss them depends on
-// how they are written. Judgement, for want of a public table: half-width of what such a rate may be off beside.
+// Streaming rates were measured on copies and triads. How far reductions, softmax and scores stay below them depends on
+// their implementation. Additional half-width of such a rate; a judgement, for want of a public table.
 constexpr double kReductionSpread = 0.15;
 
 double round_up(double x, double step) { return std::ceil(x / step) * step; }
@@ -41,18 +43,18 @@ void add_floor(Terms& terms, const config::Gpu& gpu, const char* what, const Val
   terms.wait(what, at_clock(gpu, number(floor)));
 }
 
-// Latency during which the memory is not yet, or no longer, busy: no longer than the transfer itself.
+// Latency during which the memory is not yet, or no longer, busy; at most as long as the transfer itself.
 void add_ramp(Terms& terms, const config::Gpu& gpu, double transfer) {
   if (gpu.memory_ramp <= 0 || transfer <= 0) return;
   terms.wait("memory ramp", number(gpu.memory_ramp) * (transfer / (transfer + gpu.memory_ramp)));
 }
 
-// Beyond the shapes that a number was established for it is as uncertain as beyond the end of a curve.
+// Beyond the shapes for which a number was established it is as uncertain as beyond the end of a curve.
 Number within(const config::Span& span, double x, const Number& number) {
   return span.holds(x) ? number : outside(number, x, x < span.low ? span.low : span.high);
 }
 
-// Time by which two works on different units take longer together than the longer one: p as in config::Gpu.
+// Time that two works on different units take together beyond the longer of the two; p as in config::Gpu.
 double beyond_longer(double a, double b, double p) {
   const double longer = std::max(a, b), shorter = std::min(a, b);
   return longer <= 0 ? 0 : longer * (std::pow(1 + std::pow(shorter / longer, p), 1 / p) - 1);
@@ -66,17 +68,17 @@ void add_factorisation(Terms& terms, const config::Gpu& gpu, const graph::Kernel
   terms.wait("steps of the decomposition", at_clock(gpu, exact(work.flops) / rate));
 }
 
-// By how many times rounds of whole blocks over the SMs take longer than their work. A block has 128 queries of a head
-// of 128 dimensions (FlashAttention-2), so that chunks of a prompt come to few; where they leave a fifth of the SMs
-// without one, rows are split, and fill them.
+// Factor by which rounds of whole blocks over the SMs take longer than their work. A block has 128 queries of a head of
+// 128 dimensions (FlashAttention-2), so chunks of a prompt have few blocks; if they leave a fifth of the SMs without
+// one, rows are split to fill them.
 double rounds_of_prompt(const graph::PrefillAttention& work, const config::Gpu& gpu) {
   constexpr double kBlockBytes = 128 * 128 * 2, kFilled = 0.8;
   const double rounds = work.write_bytes / kBlockBytes / gpu.sm_count;
   return rounds < kFilled ? 1 : std::ceil(rounds) / rounds;
 }
 
-// PyTorch's torch.cat and its copies of expanded tensors move an element an instruction, so that the SMs and not the
-// memory set the pace: what that takes longer than the memory is waited for.
+// PyTorch's torch.cat and its copies of expanded tensors move one element per instruction, so that the SMs and not the
+// memory are the bottleneck: the time beyond that of the memory is waited for.
 void add_element_copy(Terms& terms, const config::Gpu& gpu, const Value& bytes_a_cycle, const graph::Kernel& work) {
   Number copying = exact(work.write_bytes) / (number(bytes_a_cycle) * (gpu.sm_count * gpu.clock));
   const double beyond = copying.value - (work.read_bytes + work.write_bytes) / stream_rate(gpu).value;
@@ -86,7 +88,7 @@ void add_element_copy(Terms& terms, const config::Gpu& gpu, const Value& bytes_a
   terms.wait("elements copied by the SMs", copying);
 }
 
-// A share by the logarithm of the rows: 0 for one row, 1 for 64 and more.
+// Share that grows with the logarithm of the rows: 0 for one row, 1 for 64 and more.
 double share_of_rows(double m) { return std::clamp(std::log2(std::max(1.0, m)) / 6, 0.0, 1.0); }
 
 // Conversion of a packed number and its product with the scale, as in Marlin's kernels (arXiv 2408.11743).
@@ -109,8 +111,8 @@ const Value& products_rate(const config::Gpu& gpu, graph::Products products) {
 
 double pair_bytes(const graph::DecodeAttention& work) { return 2 * work.tokens * work.head_dim * work.element_bytes; }
 
-// The share of the KV pairs that a call finds in the L2 when the call before has read the same: from all at 0.75 of
-// its size it falls to nothing at 1.25, as least recently used lines go.
+// The share of the KV pairs that a call finds in the L2 if the call before has read the same ones: it falls from all at
+// 0.75 of the L2 size to none at 1.25, as under least-recently-used replacement.
 double found_in_l2(const config::Gpu& gpu, const graph::DecodeAttention& work) {
   return std::clamp(2.5 - 2 * pair_bytes(work) / gpu.l2_capacity, 0.0, 1.0);
 }
@@ -123,7 +125,8 @@ void add_gemm(Terms& terms, const config::Gpu& gpu, const graph::Gemm& work) {
   const Number memory = at(gpu.gemm_memory_efficiency, weights) * (1 - gpu.gemm_row_loss * share_of_rows(work.m));
   const Number transfer = exact(hbm_bytes(work)) / reached(gpu.hbm_bandwidth, memory);
   terms.work("weights and activations", Resource::kHbm, transfer);
-  // Tiles are counted in parts: whole ones would make 129 rows faster than 128, by the better fill of twice as many.
+  // Tiles are counted in fractions: whole ones would make 129 rows faster than 128, because twice as many tiles fill
+  // the SMs better.
   const double rows = round_up(work.m, kMmaRows);
   const double row_tiles = std::max(1.0, rows / gpu.gemm_tile);
   const double tiles = work.groups * row_tiles * std::max(1.0, work.n / gpu.gemm_tile);
@@ -132,7 +135,7 @@ void add_gemm(Terms& terms, const config::Gpu& gpu, const graph::Gemm& work) {
   const Number rate = at(gpu.gemm_compute_efficiency, tiles / gpu.sm_count) * number(faster);
   const Number products = exact(flops) / reached(gpu.tensor_flops, rate);
   if (faster <= 1 && work.weight_bytes > 0 && work.weight_bytes < work.element_bytes) {
-    // 16-bit products of smaller weights: each is converted and scaled once for every row of output tiles.
+    // 16-bit products of smaller weights: each weight is converted and scaled once for every row of output tiles.
     const double numbers = work.groups * work.n * work.k * std::ceil(row_tiles);
     terms.work("weights unpacked", Resource::kVector,
                exact(kUnpackOps * numbers) / reached(gpu.vector_flops, number(gpu.vector_efficiency)));
@@ -159,7 +162,7 @@ AttentionParts attention_parts(const graph::DecodeAttention& work, const config:
   parts.count = std::max(work.rows, std::min(work.rows * pieces, wanted));
   parts.split = parts.count > work.rows;
   parts.rounds = std::max(1.0, std::ceil(parts.count / gpu.sm_count));
-  // The longest row is cut into as many parts as the mean one; its part is what the kernel waits for.
+  // The longest row is cut into as many parts as the mean one; the kernel waits for its part.
   const double longest = std::max(work.longest, work.tokens / work.rows);
   const double pieces_of_part = std::ceil(std::ceil(longest / kernel.part) / (parts.count / work.rows));
   parts.tiles = std::ceil(std::min(longest, pieces_of_part * kernel.part) / kernel.tile);
@@ -168,7 +171,7 @@ AttentionParts attention_parts(const graph::DecodeAttention& work, const config:
 
 namespace {
 
-// The terms of the model, before what was measured beyond them.
+// Adds the modelled terms, before the correction by measurements.
 void add_attention_terms(Terms& terms, const config::Gpu& gpu, const graph::DecodeAttention& work) {
   const config::AttentionKernel& kernel = gpu.attention_of(work.group);
   add_floor(terms, gpu, "attention floor", kernel.floor);
@@ -197,7 +200,7 @@ void add_attention_terms(Terms& terms, const config::Gpu& gpu, const graph::Deco
   terms.work("attention products", Resource::kTensor,
              exact(flops) / reached(gpu.tensor_flops, number(gpu.prefill_efficiency)));
 
-  // Where parts wait for their turn the bandwidth stays free for others, so that this is waiting and not work.
+  // While parts wait for their turn the bandwidth is free for others, so this is waiting and not work.
   Number row = within(range.attention_rows, work.rows, at_clock(gpu, at(kernel.row, work.group)));
   const Number tile = at_clock(gpu, number(kernel.tile_time));
   const double chain = row.value * parts.rounds + tile.value * parts.tiles;
@@ -209,7 +212,7 @@ void add_attention_terms(Terms& terms, const config::Gpu& gpu, const graph::Deco
 }  // namespace
 
 void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::DecodeAttention& work) {
-  // Not part of what attention in half precision was measured to take.
+  // Unpacking is not part of the measured time of attention in half precision.
   terms.work("unpacking", Resource::kVector,
              exact(work.unpack_flops) / reached(gpu.vector_flops, number(gpu.vector_efficiency)));
   if (work.converted > 0 && !(work.fp8 && gpu.fp8_rate > 1)) {
@@ -221,7 +224,7 @@ void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::Dec
   add_attention_terms(modelled, gpu, work);
   const double found = found_in_l2(gpu, work);
   double factor = attention_factor(*gpu.attention_correction, work);
-  // Where a benchmark found its pairs in the L2 and this work does not, they were not the same kernel's time.
+  // If the benchmark found its pairs in the L2 and this work does not, the measured factor does not apply to it.
   if (gpu.attention_correction->repeated && !work.warm) factor = 1 + (1 - found) * (factor - 1);
   const double from_memory = (work.warm ? 1 - found : 1) * pair_bytes(work) / gpu.hbm_bandwidth;
   factor = std::max(factor, std::min(1.0, from_memory / modelled.alone()));  // no faster than the memory
@@ -245,26 +248,27 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& f
   Number rate = stream_rate(gpu);
   if (work.cls == graph::KernelClass::kReduce) rate.uncertainty = std::hypot(rate.uncertainty, kReductionSpread);
   if (scores) rate = rate * number(gpu.score_efficiency);
-  // torch.cat writes what it reads; what writes more is a copy of an expanded tensor.
+  // torch.cat writes what it reads; a kernel that writes more copies an expanded tensor.
   const bool by_element = work.cls == graph::KernelClass::kConcatenate;
   const bool repeats = by_element && work.write_bytes > work.read_bytes;
   if (work.cls == graph::KernelClass::kConvert || (repeats && framework.repeat_bytes <= 0))
     rate = rate * number(gpu.convert_efficiency);
   const bool factorises = work.cls == graph::KernelClass::kFactorise;
-  // The gathered side is the read one; outputs are written densely.
+  // Gathers apply to reads; outputs are written densely.
   const bool gathers = work.unit_bytes > 0 && !factorises;
   const Number read_rate = gathers ? rate * at(gpu.gather_efficiency, work.unit_bytes) : rate;
   const Number reads = exact(work.read_bytes) / read_rate, writes = exact(work.write_bytes) / rate;
   terms.work("reads", Resource::kHbm, reads);
   terms.work("writes", Resource::kHbm, writes);
-  // Floors of scores and efficiencies of gathers are established on such kernels, their ramp included.
+  // Floors of scores and efficiencies of gathers were established on such kernels and include their ramp.
   if (!gathers && !scores) add_ramp(terms, gpu, reads.value + writes.value);
   if (factorises) return add_factorisation(terms, gpu, work);
   if (by_element) {
     const Value& bytes_a_cycle = repeats ? framework.repeat_bytes : framework.concatenate_bytes;
     return bytes_a_cycle > 0 ? add_element_copy(terms, gpu, bytes_a_cycle, work) : void();
   }
-  // Fewer blocks than SMs leave the others to other kernels: what the slower arithmetic takes longer is waited for.
+  // Fewer blocks than SMs leave the other SMs to other kernels: the additional time of the slower arithmetic is
+  // waiting.
   const Number products = exact(work.flops) / reached(gpu.vector_flops, number(gpu.vector_efficiency));
   terms.work("arithmetic", Resource::kVector, products);
   const double idle = work.blocks > 0 ? std::max(0.0, gpu.sm_count / work.blocks - 1) : 0;
@@ -274,7 +278,7 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& f
 void add_topk(Terms& terms, const config::Gpu& gpu, const graph::TopK& work) {
   add_floor(terms, gpu, "top-k floor", gpu.floor_topk);
   if (work.rows <= 0 || work.columns <= 0) return;
-  // A row is selected by one thread block; rows beyond the SMs queue. Two blocks may share an SM, so that the time
+  // A row is selected by one thread block; rows in excess of the SMs queue. Two blocks may share an SM, so the time
   // grows smoothly and not by whole waves.
   const double waves = std::max(1.0, work.rows / gpu.sm_count);
   terms.wait("scan of the scores", at_clock(gpu, at(gpu.topk_row, work.columns)) * (waves * work.passes));

@@ -9,8 +9,8 @@ namespace {
 constexpr double kMostGrowth = 1;
 constexpr double kLeastGrowth = 0.05;  // per doubling: a curve that is flat at its end may bend beyond it
 
-// How much a curve changes with a doubling of x at the end where the points `end` and `inner` are, as a part of its
-// value there: what holding the end value for another doubling may be off, if it goes on as it came.
+// Relative change of a curve with a doubling of x at the end with the points `end` and `inner`: the error of holding
+// the end value for another doubling if the trend continues.
 double growth_at(const config::Curve& curve, std::size_t end, std::size_t inner) {
   const double doublings = std::abs(std::log2(curve.x[end] / curve.x[inner]));
   if (end == inner || !(curve.x[end] > 0 && curve.x[inner] > 0) || curve.y[end] == 0) return kGrowthPerDoubling;
@@ -28,7 +28,7 @@ Number combine(double value, const Number& a, const Number& b) {
           a.uncertainty >= b.uncertainty ? a.over_rate : b.over_rate};
 }
 
-constexpr double kLeastFactor = 0.1;  // of what is stated, where it may be off by more than itself
+constexpr double kLeastFactor = 0.1;  // of the stated value, if its uncertainty exceeds it
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Numbers of a profile in use: a value with what it rests on, carried through products and quotients.
+// Numbers of a profile in use: a value with its origin and uncertainty, carried through products and quotients.
 #pragma once
 
 #include <string>
@@ -14,38 +14,38 @@ struct Number {
   double uncertainty = 0;  // relative half-width
   bool extrapolated = false;
   const std::string* source = nullptr;  // of the least certain factor; lives in the profile
-  bool over_rate = false;               // that factor divides: a rate that is half as high makes a time twice as long
+  bool over_rate = false;               // that factor divides: half the rate makes a time twice as long
 };
 
-// What a number is multiplied by where its least certain factor is off by its uncertainty: upwards (sign 1) or
-// downwards (-1). A factor is never less than a tenth of what is stated.
+// The factor on a number whose least certain factor is off by its uncertainty, upwards (sign 1) or downwards (-1). That
+// factor is never less than a tenth of its stated value.
 double factor_when_off(const Number& number, double sign);
 
 Number number(const Value& value);
 inline Number exact(double value) { return {value}; }
 
-// The curve at x: linear between its points. Outside them the end value, marked extrapolated; with every doubling away
-// from the end the uncertainty grows by as much as the value still changes with a doubling between the last two points
-// there, by 0.05 at least, in all at most by 1. By 0.25 where a curve is one point.
+// The curve at x: linear between its points. Outside them it is the end value, marked as extrapolated; with every
+// doubling away from the end the uncertainty grows by the relative change of the curve per doubling between the last
+// two points there, at least by 0.05, at most by 1 in total. For a curve of one point it grows by 0.25 per doubling.
 Number at(const config::Curve& curve, double x);
 
-// The number used at x, outside of where it was established, whose nearest end is `end`: marked extrapolated, its
-// uncertainty larger by `growth` for every doubling between, at most by 1.
-constexpr double kGrowthPerDoubling = 0.25;  // where nothing tells how the number goes on; a judgement
+// The number used at x, outside the range for which it was established, whose nearest end is `end`: marked as
+// extrapolated, with an uncertainty that is larger by `growth` for every doubling between, at most by 1.
+constexpr double kGrowthPerDoubling = 0.25;  // if nothing indicates the trend of the number; a judgement
 Number outside(const Number& number, double x, double end, double growth = kGrowthPerDoubling);
 
-// Whether both come from one fit. A fit states how far the times are off that its numbers come to together, so that
-// these are off together, and not by chance in different directions.
+// Returns whether both come from one fit. A fit states the error of the times that its numbers yield together, so these
+// err together and not independently.
 bool same_fit(const Number& a, const Number& b);
 
-// Errors of factors are taken as independent: relative uncertainties add as squares; of one fit the larger one holds.
-// The origin is the worse one.
+// Errors of factors are taken as independent: relative uncertainties add in quadrature; of two factors from one fit the
+// larger uncertainty counts. The origin is the worse one.
 Number operator*(const Number& a, const Number& b);
 Number operator/(const Number& a, const Number& b);
 Number operator*(const Number& a, double factor);
 
-// The part of a peak that is reached. An efficiency is stated against that very peak, which therefore cancels: its own
-// error is all there is. Against a peak that is assumed nothing was ever stated: there both errors count.
+// The part of a peak that is reached. An efficiency is stated relative to that same peak, which therefore cancels: only
+// its own error counts. Nothing was ever measured against an assumed peak: there both errors count.
 Number reached(const Value& peak, const Number& efficiency);
 
 }  // namespace kvcast::hardware

@@ -1,5 +1,5 @@
-// What ops compete for. Units and sharing are the engine's: fair resources are shared by all ops that work, fifo
-// resources serve one op at a time in the order in which ops become ready.
+// Resources that ops compete for. Units and sharing are the engine's: fair resources are shared by all ops that work,
+// fifo resources serve one op at a time in the order in which ops become ready.
 #pragma once
 
 #include <cstdint>

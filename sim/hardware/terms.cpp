@@ -1,6 +1,6 @@
 // An op alone takes issue->first + its waits + its longest work: demands are served in proportion, so the largest one
-// in seconds sets the pace (roofline: Williams, Waterman, Patterson, CACM 52(4), 2009). Uncertainties of these parts
-// are independent and add as squares of seconds, but for those of one fit, which add as they are.
+// in seconds is the bottleneck (roofline: Williams, Waterman, Patterson, CACM 52(4), 2009). Uncertainties of these
+// parts are independent and add in quadrature in seconds, except for those of one fit, which add linearly.
 
 #include "hardware/terms.hpp"
 
@@ -12,7 +12,7 @@
 namespace kvcast::hardware {
 namespace {
 
-// Parts shorter than this share of the whole do not spoil its origin: a launch gap that is assumed does not make a long
+// Parts shorter than this share of the whole do not affect its origin: an assumed launch gap does not make a long
 // kernel assumed.
 constexpr double kTelling = 0.05;
 
@@ -27,7 +27,7 @@ const Term* longest_work(const boost::container::small_vector<Term, 8>& parts) {
 
 bool counts(const Term& part, const Term* longest) { return part.role != Term::Role::kWork || &part == longest; }
 
-// Square of the seconds by which the parts of this part's fit are off together; 0 where an earlier part stands for it.
+// Square of the seconds by which the parts from this part's fit err together; 0 if an earlier part already includes it.
 double square_of_fit(const boost::container::small_vector<Term, 8>& parts, const Term& part, const Term* longest) {
   double off = part.seconds.value * part.seconds.uncertainty;
   for (const Term& other : parts) {

@@ -1,15 +1,16 @@
 // Host-device copies by count, size and kind.
 //
-// A host thread issues one call a run (or one for all), and the copy engine of the direction serves the runs one after
-// the other: issue and wire are a pipeline, so n runs take about max(n · issue, n · engine). Small runs are bound by
-// their issue: 16 KiB cost 2.3 to 7 us to issue (FlexKV issue 193; arXiv 2602.21548) and 0.7 us on PCIe 4. The driver
-// never merges neighbours (vLLM PR 48434), so the length of a run, not the number of pages, decides.
+// A host thread issues one call per run (or one for all), and the copy engine of the direction serves the runs one
+// after the other: issue and wire form a pipeline, so n runs take about max(n · issue, n · engine). Small runs are
+// bound by their issue: 16 KiB cost 2.3 to 7 us to issue (FlexKV issue 193; arXiv 2602.21548) and 0.7 us on PCIe 4. The
+// driver never merges neighbours (vLLM PR 48434), so the time depends on the length of a run, not on the number of
+// pages.
 //
-// A kernel that reads pinned host memory needs no issue a run. Its rate is bytes in flight over the round trip, which
+// A kernel that reads pinned host memory needs no issue per run. Its rate is bytes in flight over the round trip, which
 // falls with the contiguous length; it leaves the copy engine free.
 //
 // Pageable memory is staged by the issuing thread through a pinned buffer of the driver: the source is read, the buffer
-// written, and read again by the engine.
+// is written, and the engine reads it again.
 
 #include <algorithm>
 
@@ -34,7 +35,7 @@ Path path_of(const config::Link& link, graph::Direction direction) {
   return {Resource::kD2h, Resource::kLinkOut, number(link.d2h_bandwidth)};
 }
 
-// Sum and maximum of times; the longer one says what the result rests on.
+// Sum and maximum of times; the longer one determines origin and uncertainty.
 Number sum(const Number& a, const Number& b) {
   Number longer = a.value >= b.value ? a : b;
   longer.value = a.value + b.value;
@@ -92,7 +93,8 @@ void add_dma(Terms& terms, const config::Hardware& machine, const Copy& work, co
   terms.wait("copy latency", number(machine.link.copy_latency));
   terms.work("copy engine", path.engine, engine * work.runs);
   if (work.kind == CopyKind::kPageable) {
-    // Staged inside the call, a small buffer at a time: the thread is held, and nothing is left to drain.
+    // Staging happens inside the call, one small buffer at a time: the thread is occupied, and nothing is left to
+    // drain.
     terms.work("staging", thread, issue * work.runs);
   } else if (issue.value >= engine.value) {
     terms.work("copy calls", thread, issue * work.runs);
@@ -113,7 +115,8 @@ void add_collective(Terms& terms, const config::Hardware& machine, const graph::
   double rounds = 1, received = work.bytes;
   if (work.exchange == graph::Exchange::kAllGather) received = work.bytes * others;
   if (work.exchange == graph::Exchange::kAllReduce) {
-    // One round in which each GPU reads all others' numbers, or two in which it sums its part and hands that out.
+    // Either one round in which each GPU reads all others' numbers, or two in which it sums its part and distributes
+    // the result.
     const double once = work.bytes * others, twice = 2 * work.bytes * others / work.ranks;
     const bool two = 2 * latency.value + twice / bandwidth.value < latency.value + once / bandwidth.value;
     rounds = two ? 2 : 1, received = two ? twice : once;
@@ -123,7 +126,7 @@ void add_collective(Terms& terms, const config::Hardware& machine, const graph::
   terms.work("from other GPUs", Resource::kPeer, wire);
   terms.work("device memory", Resource::kHbm, exact(work.bytes + received) / number(machine.gpu.hbm_bandwidth));
   if (link.peer_bandwidth > link.theory_bandwidth) return;
-  // Without a link of their own GPUs meet on the host link, where copies of the cache go.
+  // Without peer links, GPUs exchange over the host link, which copies of the cache also use.
   terms.work("host link", Resource::kLinkIn, exact(received) / number(link.h2d_bandwidth));
   terms.work("host link, both ways", Resource::kLink, exact(2 * received) / number(link.both_bandwidth));
 }

@@ -1,4 +1,4 @@
-// The formulas, one function a kind of work: each adds its parts to the terms of an op.
+// The formulas, one function per kind of work: each adds its parts to the terms of an op.
 #pragma once
 
 #include "config/framework.hpp"
@@ -8,7 +8,7 @@
 
 namespace kvcast::hardware {
 
-// Kernels (kernels.cpp); the gap before the kernel is added by the caller.
+// Kernels (kernels.cpp); the caller adds the gap before the kernel.
 void add_gemm(Terms& terms, const config::Gpu& gpu, const graph::Gemm& work);
 void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::DecodeAttention& work);
 void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const config::Framework& framework,
@@ -16,25 +16,25 @@ void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const config::F
 void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& framework, const graph::Kernel& work);
 void add_topk(Terms& terms, const config::Gpu& gpu, const graph::TopK& work);
 
-// How decode attention is spread over the SMs; rows and tokens > 0.
+// Distribution of decode attention over the SMs; rows and tokens > 0.
 struct AttentionParts {
-  double count = 0;    // parts of all rows
+  double count = 0;    // of all rows
   bool split = false;  // more parts than rows
-  double rounds = 0;   // of parts over the SMs, whole
-  double tiles = 0;    // of the longest part, whole
+  double rounds = 0;   // of parts over the SMs, rounded up
+  double tiles = 0;    // of the longest part, rounded up
 };
 AttentionParts attention_parts(const graph::DecodeAttention& work, const config::Gpu& gpu);
 
-// KV bytes that are read: rows end in tiles that are filled up in part.
+// KV bytes that are read, including part of the padding in the last tile of each row.
 double attention_bytes(const graph::DecodeAttention& work, const config::Gpu& gpu);
 
-// Measured over modelled time of a shape, > 0 (correction.cpp): linear between the nodes in the logarithms of the axes;
-// beyond the lattice what its end says, fading to 1 within an octave.
+// Ratio of measured to modelled time of a shape, > 0 (correction.cpp): linear between the nodes in the logarithms of
+// the axes; beyond the lattice the value at its end, fading to 1 within an octave.
 double attention_factor(const config::AttentionCorrection& correction, const graph::DecodeAttention& work);
 
-// An exchange between GPUs (transfers.cpp), by the faster of its algorithms.
+// An exchange between GPUs (transfers.cpp), by the fastest of its algorithms.
 void add_collective(Terms& terms, const config::Hardware& machine, const graph::Collective& work);
-// Host-device copies (transfers.cpp); a zero-copy transfer is a kernel as well.
+// Host-device copies (transfers.cpp); a zero-copy transfer is also a kernel.
 void add_copy(Terms& terms, const config::Hardware& machine, const graph::Copy& work);
 
 // Work of the host (host.cpp).
@@ -42,12 +42,12 @@ void add_host_calls(Terms& terms, const config::Host& host, const config::Framew
                     Resource thread);
 void add_cpu_work(Terms& terms, const config::Host& host, const graph::CpuWork& work);
 
-// The fifo of a host thread's lane. Aborts for lanes that are no host thread.
+// The fifo resource of a host thread's lane. Aborts if the lane is not a host thread.
 Resource thread_of(graph::Lane lane);
 
-// Floors were established at floor_clock; latency-bound time shrinks with the clock and not with bandwidth.
+// Floors were established at floor_clock; latency-bound time scales with the clock and not with bandwidth.
 inline Number at_clock(const config::Gpu& gpu, const Number& seconds) {
-  if (gpu.floor_clock.value == gpu.clock.value) return seconds;  // nothing to convert, no error of a clock
+  if (gpu.floor_clock.value == gpu.clock.value) return seconds;  // nothing to convert, and no clock error
   return seconds * number(gpu.floor_clock) / number(gpu.clock);
 }
 

@@ -28,7 +28,7 @@ void add_recipes(const TaskSpec& task, std::string& text) {
   text += "\n" + trace::canonical(sample_recipe(task.recipe, {}));
 }
 
-// Weights of tasks are no part of it: they change the mean, and no task's share.
+// Weights of tasks are not included: they change the mean, but no task's share.
 std::string identity_of(const config::Node& list, const std::map<std::string, TaskSpec>& tasks) {
   std::vector<std::pair<std::string, config::Node>> unweighted;
   for (const auto& [name, task] : list.entries()) unweighted.emplace_back(name, task.without({"full"}));
@@ -213,11 +213,11 @@ bool BenchmarkScores::is_known(const BenchmarkRequest& request) const {
 std::string BenchmarkScores::made_with(const Benchmark& benchmark, const config::Model& model) const {
   Link link = model_.link;
   link.source.clear(), link.common_source.clear();
-  link.common = 1;  // matters to means alone
+  link.common = 1;  // affects only means
   return content_hash(benchmark.identity + write_link(link) + config::canonical(model)).substr(0, 16);
 }
 
-// Without a replay: of the uncompressed model, or from the table.
+// Looks up a score that needs no replay: that of the uncompressed model, or one from the table.
 std::optional<result::BenchmarkScore> BenchmarkScores::known_score(const Requested& r) const {
   if (r.request.cache != config::Precision::kBf16) return {};
   std::vector<result::BenchmarkTask> tasks;

@@ -1,7 +1,8 @@
-// Predicted scores of policies on whole benchmarks, from the machinery that is held against published tables.
+// Predicted scores of policies on whole benchmarks, from the same replays and score model that are validated against
+// published tables.
 //
 // A score is the equal-weight mean over the benchmark's tasks of the share of the uncompressed model's score. Replays
-// are shared: one trace serves all policies that need the same heads of it, and none is made twice.
+// are shared: one trace serves all policies that need the same heads of it, and no trace is made twice.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +22,21 @@
 
 namespace kvcast::score {
 
-// Traces a task.
+// Traces per task.
 inline constexpr int kBenchmarkSeeds = 2;
 
 struct Benchmark {
   std::string name;
   std::map<std::string, TaskSpec> tasks;
-  // A hash of its tasks, their recipes and the generator's version. Scores also depend on link, model and policy.
+  // A hash of its tasks, their recipes and the generator's version. Scores also depend on the score model, the model
+  // and the policy.
   std::string identity;
 };
 // Finds ruler, longbench, niah or scbench in configs/accuracy/tasks.yaml, or reads a file of one benchmark's tasks.
-// UserError with the place for an unknown name, listing the known ones, and for anything odd in a file.
+// Throws UserError with the location if the name is unknown, listing the known ones, or a file is invalid.
 Benchmark find_benchmark(const Catalogue& catalogue, const config::ScoreChoice& choice);
 
-// A policy on a model, at a run's prompt length.
+// A policy on a model at the prompt length of a run.
 struct BenchmarkRequest {
   config::PolicyChoice policy;
   std::string model;               // a name under configs/models, or a path
@@ -47,48 +49,49 @@ struct BenchmarkRequest {
 // uncompressed. Policies of equal text have equal scores.
 std::string policy_text(const config::PolicyChoice& policy);
 
-// The length of 4K, 8K, ..., 128K that is nearest in ratio to the run's prompt, among those that the model can attend
-// to.
+// The length out of 4K, 8K, ..., 128K that is nearest in ratio to the run's prompt, among those that the model
+// supports.
 std::int64_t stated_context(std::int64_t prompt_tokens, const config::Model& model);
 
-// Says how a policy is replayed on a task in a run whose prompts are `stated` tokens long. UserError where it cannot be
-// replayed.
+// Defines the replay of a policy on a task in a run whose prompts are `stated` tokens long. Throws UserError if the
+// policy cannot be replayed.
 TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, const config::Model& model,
                      std::int64_t stated);
 
-// A policy as published tables name it: the first entry of configs/accuracy/methods.yaml with its settings, but for the
-// budget, and the paper of that; else the name of an entry that has the same policy, or the policy's own, and no paper.
+// A policy as published tables name it: the first entry of configs/accuracy/methods.yaml with its settings except for
+// the budget, and that entry's paper; otherwise the name of an entry with the same policy, or the policy's own name,
+// and no paper.
 struct PublishedMethod {
-  std::string paper, method;  // the method bare
+  std::string paper, method;  // `method` as a bare name
 };
 PublishedMethod published_method(const Catalogue& catalogue, const config::PolicyChoice& policy,
                                  const std::string& benchmark);
 
-// The mean of tasks' predictions, lowest first.
+// The mean of the tasks' predictions; its tasks are sorted, lowest first.
 result::BenchmarkScore mean_score(const std::string& benchmark, std::vector<result::BenchmarkTask> tasks,
                                   const Link& link);
 
 class BenchmarkScores {
  public:
-  // `cache`: a file of replays, see RecallReplays; empty: none. The model outlives the object. `table`: scores that are
-  // known without a replay; may be null.
+  // `cache`: a file of replays, see RecallReplays; empty: none. `model` must outlive the object. `table`: scores that
+  // need no replay; may be null.
   BenchmarkScores(const ScoreModel& model, const ScoreTable* table, std::string cache, int threads);
 
-  // The same score may be requested any number of times. UserError for what is wrong with the choice of a benchmark; a
-  // policy that cannot be replayed is refused by score().
+  // The same score may be requested any number of times. Throws UserError if the choice of a benchmark is invalid; the
+  // refusal of a policy that cannot be replayed is thrown by score().
   void request(const BenchmarkRequest& request);
-  // Whether the score is known without a replay.
+  // Returns whether the score is known without a replay.
   bool is_known(const BenchmarkRequest& request) const;
-  // Makes all that was requested and is not there. `advance` is called after each replay, from any thread. Once a stop
+  // Computes all requested scores that are missing. `advance` is called after each replay, from any thread. Once a stop
   // is requested no further replay is begun, and scores that lack one are refused.
   void run(const std::function<void(std::int64_t done, std::int64_t total)>& advance, const std::stop_token& stop = {});
-  // The score of a request that was run, from published rows and the simulation unless the choice is without evidence
-  // (evidence/estimator.hpp). UserError with the policy's or the trace's own words where it cannot be predicted.
+  // The score of a request that was run, from published rows and the simulation unless the choice excludes evidence
+  // (evidence/estimator.hpp). Throws UserError with the policy's or the trace's own message if it cannot be predicted.
   result::BenchmarkScore score(const BenchmarkRequest& request) const;
 
-  // The score as a row of a table; nothing where it was refused, or is the uncompressed model's.
+  // The score as a row of a table; empty if it was refused or is the uncompressed model's.
   std::optional<ScoreRow> row_of(const BenchmarkRequest& request) const;
-  // The `made_with` of rows that hold for this program's generator and configuration.
+  // The `made_with` of rows that are valid for this program's generator and configuration.
   std::string made_with(const Benchmark& benchmark, const config::Model& model) const;
 
  private:
@@ -96,7 +99,7 @@ class BenchmarkScores {
     BenchmarkRequest request;
     Benchmark benchmark;
     config::Model model;
-    std::int64_t stated = 0, context = 0;  // context: 0 where all tasks have lengths of their own
+    std::int64_t stated = 0, context = 0;  // context: 0 if all tasks have lengths of their own
     std::vector<std::pair<std::string, TaskReplay>> tasks;
   };
   using Outcome = std::variant<result::BenchmarkScore, UserError>;
@@ -113,9 +116,9 @@ class BenchmarkScores {
   const ScoreTable* table_;
   RecallReplays replays_;
   std::map<std::string, Requested> requested_;               // by key
-  std::map<std::string, Outcome> scores_;                    // by simulation
-  std::map<std::string, result::BenchmarkScore> estimated_;  // with evidence
-  mutable std::map<std::string, Benchmark> benchmarks_;      // by how they are written
+  std::map<std::string, Outcome> scores_;                    // by key; from the simulation
+  std::map<std::string, result::BenchmarkScore> estimated_;  // by key; with evidence
+  mutable std::map<std::string, Benchmark> benchmarks_;      // by name as the request writes it
 };
 
 }  // namespace kvcast::score

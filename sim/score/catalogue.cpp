@@ -13,7 +13,7 @@
 namespace kvcast::score {
 namespace {
 
-// {tokens: prompts, ...}
+// Reads {tokens: points, ...}.
 std::map<std::int64_t, double> read_full_scores(const config::Node& node) {
   std::map<std::int64_t, double> scores;
   if (node.entries().empty()) throw UserError(node.where(), "full: expected {tokens: points, ...}");
@@ -115,7 +115,7 @@ auto named(const std::map<std::string, Value>& map, const std::string& name) {
                       [&](const auto& entry) { return bare_name(entry.first) == bare_name(name); });
 }
 
-// A policy by its own name and with its own settings, where no entry says what tables mean by it.
+// A policy under its own name and with its own settings, for policies that no entry defines.
 MethodSpec method_of(const policy::Descriptor& policy) {
   MethodSpec method;
   method.methods = {policy.name};
@@ -206,7 +206,7 @@ const TaskSpec* Catalogue::task(const std::string& benchmark, const std::string&
   const auto list = named(tasks_, benchmark);
   if (list == tasks_.end()) return nullptr;
   auto at = named(list->second, name);
-  // RULER's own files prefix its needle tasks so; tables mostly leave it out.
+  // RULER's own files prefix its needle tasks with "niah"; tables mostly omit the prefix.
   const std::string letters = bare_name(name);
   if (at == list->second.end() && letters.starts_with("niah")) at = named(list->second, letters.substr(4));
   return at == list->second.end() ? nullptr : &at->second;

@@ -1,4 +1,4 @@
-// Answers are the runs of steps that have targets, as free steps stand between them.
+// An answer is a run of steps with targets; free steps separate answers.
 #include "score/link.hpp"
 
 #include <algorithm>
@@ -19,19 +19,19 @@ double success(const Link& link, const TaskSpec& task, double context, const rep
   return 1 - std::pow(missed, link.kappa.value);
 }
 
-// That the model neither sees what it has written nor reads the rest.
+// Probability that the model neither sees what it has written nor reads the rest.
 double lost(const Link& link, const replay::TargetRecall& recall) {
   const double unseen = std::clamp(1 - recall.written_recall(), 0.0, 1.0);
   return std::clamp(1 - recall.other_recall(), 0.0, 1.0) * std::pow(unseen, link.writers.value);
 }
 
-// The mean over an answer's tokens of the chance that the text has come so far.
+// The mean over an answer's tokens of the probability that the text has not gone astray before them.
 double written_share(int tokens, double on) { return on >= 1 ? 1 : (1 - std::pow(on, tokens)) / (tokens * (1 - on)); }
 
-// Of one answer's replayed steps.
+// The share of one answer from its replayed steps.
 double answer_share(const TaskSpec& task, const std::vector<double>& steps) {
   if (task.score != Score::kExact) return mean(steps);
-  // Replayed steps stand for all: the first one starts the answer from the question, the others go on.
+  // Replayed steps represent all steps: the first one starts the answer from the question, the others continue it.
   double log_all = 0;
   const double stands_for =
       steps.size() > 1 ? std::max(0.0, static_cast<double>(task.answer - 1) / static_cast<double>(steps.size() - 1))
@@ -103,12 +103,12 @@ double share_of_full(const Link& link, const TaskSpec& task, const Sample& sampl
   close();
   const double found = answers.empty() ? 1 : mean(answers);
   const double adrift = lost(link, sample.recall), on = 1 - link.astray.value * adrift;
-  // An exact answer is worth nothing before its last token.
+  // An exact answer scores nothing before its last token.
   const double written = task.score == Score::kExact ? std::pow(on, task.answer - 1) : written_share(task.answer, on);
   const double share = (1 - adrift) * written * (task.floor + (1 - task.floor) * found);
   if (task.attempts == 1) return share;
-  // What the full model finds at all it finds in an attempt with the chance `attempt`, the other one with a share of
-  // it.
+  // One attempt of the full model finds what that model finds at all with probability `attempt`; the compressed model
+  // finds it with a share of that probability.
   const auto in_any = [&](double chance) { return 1 - std::pow(1 - chance, task.attempts); };
   return in_any(share * task.attempt) / in_any(task.attempt);
 }

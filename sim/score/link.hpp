@@ -1,16 +1,18 @@
-// From what attention keeps to what a benchmark scores: one link for all methods, tables and models.
+// The score model: maps the attention that a policy keeps to a benchmark score, with one map for all methods, tables
+// and models.
 //
-// A step whose targets keep the share R of their attention gives its token with probability 1 − (1 − R)^κ; a task with
-// score `exact` needs all tokens of an answer, and the answers before it: what is generated wrong leads what follows
-// astray. With `overlap` each token counts by itself; with `count` a word is known by the places of it that are seen, n
-// for 1000 tokens of the prompt, with probability 1 − exp(−n / ν). A part of a task's score is had without finding
-// anything (its floor).
+// A step whose targets keep the share R of their attention yields its token with probability 1 − (1 − R)^κ. A task with
+// score `exact` needs all tokens of an answer and the answers before it: wrong output leads the rest astray. With
+// `overlap` each token counts by itself; with `count` a word is known from the places where it is seen, n per 1000
+// tokens of the prompt, with probability 1 − exp(−n / ν). A part of a task's score is reached without finding anything
+// (its floor).
 //
-// Both need a model that knows what it is about, from what it has just written or from what it reads elsewhere. It is
-// lost with probability u = (1 − O) · (1 − W)^λ: O is the share that heads which do not retrieve keep of all of their
-// attention, W of their attention to generated tokens, which λ of them see each for itself. A lost model makes nothing
-// of what is found, nor of what it knows; and each token after the first leads the text astray with probability η · u,
-// η being the share of tokens that rest on more than the prompt and the token before. What follows is worth nothing.
+// Both require a model that knows what the text is about, from what it has just written or from what it reads
+// elsewhere. It is lost with probability u = (1 − O) · (1 − W)^λ: O is the share of all their attention that
+// non-retrieval heads keep, W that of their attention to generated tokens, which λ of them see independently. A lost
+// model uses neither what is found nor what it knows; and each token after the first leads the text astray with
+// probability η · u, η being the share of tokens that depend on more than the prompt and the previous token. Everything
+// after that scores nothing.
 #pragma once
 
 #include <span>
@@ -24,7 +26,7 @@ namespace kvcast::score {
 
 struct Parameter {
   double value = 0;
-  double low = 0, high = 0;  // where the error of the rows that it moves stays within a twentieth of their least
+  double low = 0, high = 0;  // range in which the error of the rows that it moves is at most 5 % above its minimum
 };
 
 struct Link {
@@ -32,18 +34,19 @@ struct Link {
   Parameter places{0.37, 0.37, 0.37};  // ν
   Parameter astray{0.1, 0.1, 0.1};     // η
   Parameter writers{20, 20, 20};       // λ
-  // Half-widths of intervals, points: what 80 % of the fitted cells are within, by the predicted share of the full
+  // Half-widths of intervals in points, which contain 80 % of the fitted cells, by the predicted share of the full
   // score: below 0.1, up to 0.9, above.
   double residual_low = 0, residual_middle = 0, residual_high = 0;
-  // The share of the tasks' errors that all tasks of a benchmark have in common, so that it stays in a mean over them.
+  // The share of the tasks' errors that all tasks of a benchmark have in common, which a mean over them does not
+  // reduce.
   double common = 1;
   std::string source, common_source;
 
-  // Half-widths of the intervals of n tasks, averaged, to that of the tasks' mean.
+  // Ratio of the half-width of the mean of n tasks to the mean half-width of their intervals.
   double width_of_mean(std::size_t n) const;
 };
 
-// Of configs/accuracy/link.yaml. UserError with the place for anything odd.
+// Reads configs/accuracy/link.yaml. Throws UserError with the location of anything invalid.
 Link read_link(const std::string& path);
 std::string write_link(const Link& link);
 
@@ -51,20 +54,20 @@ std::string write_link(const Link& link);
 struct Sample {
   std::int64_t context = 0;  // tokens of its prompt
   replay::TargetRecall recall;
-  std::size_t part = 0;  // of the task
-  double weight = 1;     // among samples of the part: prompts that are as long
+  std::size_t part = 0;  // index of the task's part
+  double weight = 1;     // among samples of the part: number of prompts of this length
 };
 
-// Share of the full-KV score, in [0, 1].
+// Share of the score with the full KV cache, in [0, 1].
 double share_of_full(const Link& link, const TaskSpec& task, const Sample& sample);
-// The parts' weighted mean, or product, each its samples' weighted mean.
+// The weighted mean, or the product, of the parts, each the weighted mean of its samples.
 double share_of_full(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples);
 
 struct Prediction {
-  double share = 0, low = 0, high = 0;  // of the full-KV score
+  double share = 0, low = 0, high = 0;  // of the score with the full KV cache
 };
-// Over samples (seeds) of the task's parts; the interval covers the spread of their mean, the link's own and its
-// residuals. `full` in points.
+// The prediction over samples (seeds) of the task's parts; the interval covers the spread of their mean, the ranges of
+// the score model's parameters and its residuals. `full` is in points.
 Prediction predict(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples, double full);
 Prediction predict(const Link& link, const TaskSpec& task, std::span<const Sample> samples, double full);
 

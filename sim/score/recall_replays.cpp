@@ -22,7 +22,7 @@ using nlohmann::json;
 
 std::string policy_key(const config::PolicyChoice& policy) { return policy.name + " " + policy.parameters.canonical(); }
 
-// Head scores for policies that choose heads beforehand: how much of its attention each head puts on targets.
+// Head scores for policies that select heads beforehand: the share of each head's attention on targets.
 std::shared_ptr<const policy::Profile> profile_of(const std::vector<std::unique_ptr<replay::FullMass>>& masses) {
   const trace::TraceInfo& info = masses[0]->layer().info();
   auto made = std::make_shared<policy::Profile>();
@@ -47,7 +47,7 @@ std::shared_ptr<const policy::Profile> profile_of(const std::vector<std::unique_
   return made;
 }
 
-// Policies inside it may want one.
+// Policies nested in this one may also need a profile.
 bool wants_profile(const policy::Descriptor& descriptor) {
   return std::any_of(descriptor.parameters.begin(), descriptor.parameters.end(), [](const policy::Parameter& p) {
     return p.key == "profile" || std::find(p.names.begin(), p.names.end(), "<policy>") != p.names.end();
@@ -56,7 +56,7 @@ bool wants_profile(const policy::Descriptor& descriptor) {
 
 }  // namespace
 
-// The replays over one sample trace, one after the other.
+// The replays over one sample trace, run one after the other.
 class SampleWork final : public replay::TraceWork {
  public:
   SampleWork(RecallReplays& owner, const RecallReplays::Requested& requested, std::function<void()> advance)
@@ -74,7 +74,7 @@ class SampleWork final : public replay::TraceWork {
       layers_.push_back(made_->load(i, 1));
       masses_.push_back(std::make_unique<replay::FullMass>(*layers_.back(), targets, 1));
       if (one_at_a_time_) layers_.back()->drop_scores();
-      // A rounded cache is what policies see; what of the targets' mass they keep is that of the layer as it is.
+      // Policies see a rounded cache; the mass of the targets that they keep is that of the unrounded layer.
       const bool rounds = trace_.cache != config::Precision::kBf16;
       if (rounds) rounded_.push_back(replay::with_rounded_cache(*layers_.back(), trace_.cache, 1));
       inputs_.push_back(std::make_unique<policy::LayerInput>(rounds ? *rounded_.back() : *layers_.back()));
@@ -105,8 +105,8 @@ class SampleWork final : public replay::TraceWork {
         made_.reset();
   }
 
-  // Larger samples first, so that the last one to end is short: the tokens of their heads, made once and read once by
-  // each policy.
+  // Larger samples run first, so that the last one to end is short. The cost counts the tokens of their heads, which
+  // are made once and read once by each policy.
   double cost() const {
     const double tokens = static_cast<double>(trace_.prompt_tokens) * (trace_.coupled ? 3 : 1);
     return tokens * (trace_.whole_prompt ? static_cast<double>(trace_.prompt_tokens) / 100 : 1) *
@@ -151,7 +151,7 @@ const std::string& RecallReplays::recipe_hash(const std::string& recipe) const {
   return at->second;
 }
 
-// Its name and what it is: a file of the user's own may have the name of another.
+// The model's name and a hash of its shape: a user's file may have the name of another model.
 const std::string& RecallReplays::model_key(const std::string& model) const {
   const auto [at, fresh] = models_.try_emplace(model);
   if (fresh) {
@@ -200,7 +200,7 @@ void RecallReplays::keep(const std::string& key, Outcome outcome) {
   if (!cache_.empty() && outcome.refused.empty()) {
     json line = replay::to_json(outcome.recall);
     line["key"] = key;
-    // In one piece: other processes may write to the file, too.
+    // Written in one piece, because other processes may also write to the file.
     const std::string text = line.dump() + '\n';
     std::ofstream out(cache_, std::ios::app);
     out.write(text.data(), static_cast<std::streamsize>(text.size()));

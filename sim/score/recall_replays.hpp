@@ -1,4 +1,4 @@
-// Replays that predicted scores are computed from: many policies over a few sample traces, results kept.
+// Replays from which scores are predicted: many policies over a few sample traces, with results kept.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@ namespace kvcast::score {
 
 class RecallReplays {
  public:
-  // Results are read from and appended to the file `cache` where it is not empty: one JSON object a line. The change
-  // is made to all recipes.
+  // Results are read from and appended to the file `cache`, unless it is empty: one JSON object per line. The change
+  // applies to all recipes.
   RecallReplays(std::string cache, int threads, RecipeChange change = {});
 
   // Requests a replay; the same one may be requested any number of times.
   void request(const TraceRequest& trace, const config::PolicyChoice& policy);
-  // Makes all that was requested and is not there. `advance` is called after each replay, from any thread. Once a stop
-  // is requested no further replay is begun.
+  // Runs all requested replays whose results are missing. `advance` is called after each replay, from any thread. Once
+  // a stop is requested no further replay is begun.
   void run(const std::function<void(std::int64_t done, std::int64_t total)>& advance, const std::stop_token& stop = {});
   bool has(const TraceRequest& trace, const config::PolicyChoice& policy) const;
-  // UserError with the policy's or the trace's own words where the replay was refused.
+  // Throws UserError with the policy's or the trace's own message if the replay was refused.
   const replay::TargetRecall& recall(const TraceRequest& trace, const config::PolicyChoice& policy) const;
 
  private:
@@ -51,7 +51,7 @@ class RecallReplays {
   std::map<TraceRequest, Requested> requested_;
   std::mutex results_mutex_;
   std::map<std::string, Outcome> results_;
-  mutable std::map<std::string, std::string> hashes_, models_;  // of recipes, of models
+  mutable std::map<std::string, std::string> hashes_, models_;  // by recipe, by model
 };
 
 }  // namespace kvcast::score

@@ -9,7 +9,7 @@
 namespace kvcast::score {
 namespace {
 
-// The scores of thousands of steps fill the memory: fewer heads, of each group no more than these.
+// The scores of thousands of steps fill the memory, so fewer heads are made, and fewer query heads per group.
 trace::SynthShape long_generation(const TraceRequest& request, trace::SynthShape shape, int group,
                                   trace::Recipe& recipe) {
   shape.n_kv_heads = request.coupled ? 8 : std::max(4, 8 / group);
@@ -22,7 +22,8 @@ trace::SynthShape long_generation(const TraceRequest& request, trace::SynthShape
   return shape;
 }
 
-// A sample of the model's heads; its layers are all there are, so that what runs over layers is whole.
+// A sample of the model's heads. The trace has no layers other than the captured ones, so that a policy that works
+// across layers sees all of them.
 trace::SynthShape sample_shape(const TraceRequest& request, const config::Model& model, trace::Recipe& recipe) {
   trace::SynthShape shape = trace::synth_shape(model, request.prompt_tokens, request.steps, 1, request.seed);
   const int group = model.group();
@@ -44,7 +45,7 @@ trace::SynthShape sample_shape(const TraceRequest& request, const config::Model&
   if (request.whole_prompt) {  // its cost grows with the square of the prompt: fewer heads
     shape.window = static_cast<int>(request.prompt_tokens);
     shape.n_kv_heads = group >= 3 ? 4 : 8;
-    if (!request.coupled) {  // of every kind
+    if (!request.coupled) {  // heads of every kind
       recipe.heads.retrieval = 0.5;
       recipe.heads.local = recipe.heads.streaming = 0.25;
     }
@@ -53,8 +54,8 @@ trace::SynthShape sample_shape(const TraceRequest& request, const config::Model&
   return shape;
 }
 
-// The question that a policy saw asked for another needle of the kind: it shares with the later one what all needles
-// share. Passages share nothing that a question about another one would seek.
+// The question that a policy saw was about another needle of the same kind: it shares with the later one what all
+// needles share. Passages share nothing that a question about another one would seek.
 void ask_for_another(trace::Recipe& recipe) {
   trace::QuestionModel& question = recipe.question;
   if (recipe.task.needles > 0) {

@@ -1,8 +1,8 @@
-// Traces that stand for a model in predicted scores: a sample of its heads at the lengths of a task.
+// Traces that represent a model in predicted scores: a sample of its heads at the lengths of a task.
 //
-// A trace holds a sample of a model's heads, not all of them: policies that treat each KV head by itself are replayed
-// over a layer that is rich in retrieving heads; the others ("coupled": they share a budget or a choice between heads)
-// over layers with heads of all kinds in their usual shares.
+// A trace contains a sample of a model's heads, not all of them: policies that treat each KV head by itself are
+// replayed over a layer with a large share of retrieval heads; the others ("coupled": they share a budget or a
+// selection between heads) over layers with heads of all kinds in their usual shares.
 #pragma once
 
 #include <cstdint>
@@ -24,25 +24,26 @@ struct TraceRequest {
   std::uint64_t seed = 1;
   bool coupled = false;
   bool whole_prompt = false;  // all prompt queries captured
-  int window = 0;             // else so many of the last ones; 0: as many as the recipe says
-  bool later_turn = false;    // the prompt's last question asked for something else of the kind
-  config::Precision cache = config::Precision::kBf16;  // that policies see keys and values in
+  int window = 0;             // otherwise the number of last ones; 0: the recipe's
+  bool later_turn = false;    // the prompt's last question asked for another item of the same kind
+  config::Precision cache = config::Precision::kBf16;  // precision of the keys and values that policies see
   auto operator<=>(const TraceRequest&) const = default;
 };
 
-// A change to every recipe and model before traces are made of them; by default none.
+// A change to every recipe and model before traces are made from them; none by default.
 struct RecipeChange {
-  std::function<void(trace::Recipe&)> apply;  // none: recipes stay as they are
+  std::function<void(trace::Recipe&)> apply;  // empty: recipes are unchanged
   bool scales_rope = true;                    // false: no model's rotary embedding is scaled
 };
 
-// The recipe of the request's name, changed.
+// The named recipe after the change.
 trace::Recipe sample_recipe(const std::string& name, const RecipeChange& change);
 
-// The trace of a request. UserError where its prompt is too short for the task.
+// Makes the trace of a request. Throws UserError if its prompt is too short for the task.
 std::unique_ptr<trace::Trace> make_sample(const TraceRequest& request, const RecipeChange& change);
 
-// Whether the scores of several layers do not fit in memory together, so that they are made again for each policy.
+// Returns whether the scores of several layers do not fit in memory together, so that they are recomputed for each
+// policy.
 bool scores_fill_memory(const TraceRequest& request, const RecipeChange& change, const trace::Trace& trace);
 
 }  // namespace kvcast::score

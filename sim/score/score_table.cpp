@@ -15,7 +15,7 @@
 namespace kvcast::score {
 namespace {
 
-constexpr std::size_t kFixed = 4;  // columns before the tasks'
+constexpr std::size_t kFixed = 4;  // columns before those of the tasks
 const std::vector<std::string> kFirstColumns = {"made_with", "model", "context", "policy"};
 
 std::int64_t integer(const CsvRow& line, std::size_t field, std::string_view text, std::int64_t high) {
@@ -26,7 +26,7 @@ std::int64_t integer(const CsvRow& line, std::size_t field, std::string_view tex
                   fmt::format("expected an integer from 0 to {}, found \"{}\"", high, std::string(text.substr(0, 40))));
 }
 
-// "983 941 1000": the share, low and high.
+// Reads "983 941 1000": the share, low and high.
 result::BenchmarkTask read_task(const CsvRow& line, std::size_t field, const std::string& name) {
   const std::string& text = line.fields[field];
   const std::size_t first = text.find(' '), second = first == std::string::npos ? first : text.find(' ', first + 1);

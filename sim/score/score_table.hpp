@@ -1,8 +1,9 @@
 // Tables of scores that need no replay: configs/accuracy/scores/ruler.csv, written by `kvcast fit scores`.
 //
-// One row a model, context and policy; a column a task, which holds the predicted share of the full score and the two
-// ends of its interval, in thousandths; the link's parameter ranges and residuals are in the interval. `made_with` is a
-// hash of generator version, recipes, tasks, link and model: rows of another version are not used.
+// One row per model, context and policy; one column per task, with the predicted share of the full score and the two
+// ends of its interval, in thousandths; the interval includes the parameter ranges and the residuals of the score
+// model. `made_with` is a hash of generator version, recipes, tasks, score model and model: rows of another version are
+// not used.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +25,11 @@ struct ScoreRow {
 class ScoreTable {
  public:
   ScoreTable() = default;
-  // UserError with the place for anything odd.
+  // Throws UserError with the location of anything invalid.
   explicit ScoreTable(const std::string& path);
 
   const std::vector<ScoreRow>& rows() const { return rows_; }
-  // Null where there is none of this version.
+  // Null if there is no row of this version.
   const ScoreRow* find(const std::string& made_with, const std::string& model, std::int64_t context,
                        const std::string& policy) const;
 
@@ -37,10 +38,10 @@ class ScoreTable {
   std::map<std::string, std::size_t> by_key_;
 };
 
-// configs/accuracy/scores/ruler.csv, from the working directory or the source tree; nothing where it is missing.
+// configs/accuracy/scores/ruler.csv, from the working directory or the source tree; empty if it is missing.
 std::optional<std::string> score_table_file();
 
-// The text of a table, which ScoreTable reads; rows sorted.
+// The text of a table as ScoreTable reads it, with sorted rows.
 std::string write_score_table(std::vector<ScoreRow> rows);
 
 }  // namespace kvcast::score

@@ -9,17 +9,18 @@
 
 namespace kvcast::score {
 
-// Columns paper, table, model, benchmark, context, task, method, budget, budget_unit, value; others are ignored.
+// Columns paper, table, model, benchmark, context, task, method, budget, budget_unit, value; unit and held_out are
+// optional, others are ignored.
 struct Row {
   SourceLocation where;
   std::string paper, table, model, benchmark, context, task, method, budget, budget_unit;
-  double value = 0;      // points of 100
-  bool held_out = true;  // column held_out, true or false, where there is one: nothing was fitted to it
+  double value = 0;      // points out of 100
+  bool held_out = true;  // column held_out, true or false, if there is one: nothing was fitted to it
 };
 
-// Rows that hold no score are left out, and counted where `left_out` is given: a value that is no number from 0 to 100,
-// another unit (count, text, ...). UserError for a file that cannot be read, columns that are missing or stand twice,
-// lines of another width.
+// Rows without a score are left out, and counted if `left_out` is given: their value is not a number from 0 to 100, or
+// has another unit (count, text, ...). Throws UserError if the file cannot be read, columns are missing or duplicated,
+// or a line has another width.
 std::vector<Row> read_table(const std::string& path, std::int64_t* left_out = nullptr);
 
 // configs/validation/accuracy/NAME.csv, from the working directory or the source tree.

@@ -8,7 +8,7 @@
 namespace kvcast::score {
 namespace {
 
-// Of a length that a table states (RULER).
+// Room for the answer in a length that a table states (RULER).
 constexpr std::int64_t kAnswerRoom = 128;
 // All queries of a longer prompt take hours and tens of gigabytes.
 constexpr std::int64_t kLongestWhole = 65536;
@@ -32,7 +32,7 @@ std::vector<PromptLength> prompts_of(const TaskSpec& task, const config::Model& 
   if (prompts.empty()) {
     prompts.push_back({stated && *stated > 2 * kAnswerRoom ? *stated - kAnswerRoom : stated.value_or(task.context)});
   }
-  // Longer prompts are cut to fit the model, or what the table lets it see.
+  // Longer prompts are cut to fit the model or the limit that the table sets.
   for (PromptLength& prompt : prompts) {
     if (task.context > 0) prompt.tokens = std::min({prompt.tokens, task.context, model.max_context});
   }

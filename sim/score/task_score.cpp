@@ -7,7 +7,7 @@
 namespace kvcast::score {
 namespace {
 
-// Tokens of the answers as they stand in the trace, for a task that nobody described: its longest run of steps.
+// The answer length found in the trace, its longest run of steps with targets, for a task without a description.
 TaskSpec as_replayed(const replay::TargetRecall& recall) {
   TaskSpec task;
   int run = 0;
@@ -19,8 +19,8 @@ TaskSpec as_replayed(const replay::TargetRecall& recall) {
   return task;
 }
 
-// Of needed tokens that a sparse prompt read with the share `mass` of its attention, each step finds no more than that
-// share.
+// Each step finds at most the share `mass` of the needed tokens, as a sparse prompt read them with that share of its
+// attention.
 replay::TargetRecall after_sparse_prompt(replay::TargetRecall recall, double mass) {
   for (replay::StepRecall& step : recall.steps) step.kept *= mass, step.tokens *= mass;
   return recall;

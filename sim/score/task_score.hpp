@@ -13,13 +13,13 @@
 
 namespace kvcast::score {
 
-// The tasks and the link of configs/accuracy, read once. UserError where they cannot be read.
+// The tasks and the score model of configs/accuracy, read once. Throws UserError if they cannot be read.
 class ScoreModel {
  public:
   Catalogue catalogue;
   Link link;
   ScoreModel();
-  // configs/accuracy/evidence.csv and evidence.yaml, read when they are asked for first; from any thread.
+  // configs/accuracy/evidence.csv and evidence.yaml, read on first use; may be called from any thread.
   const evidence::Predictor& evidence() const;
 
  private:
@@ -28,9 +28,9 @@ class ScoreModel {
 };
 
 // The share of the uncompressed model's score on the trace's task, with its interval. A task that configs/accuracy does
-// not describe counts as one whose answers must be right token by token. Where the prompt's attention was sparse, every
-// step is assumed to find no more of what it needs than the share of its mass that the prompt kept, which no
-// measurement backs: the interval reaches up to what the same cache scores after a dense prompt. Nothing where the
+// not describe is treated as one whose answers must be right token by token. If the prompt's attention was sparse,
+// every step is assumed to find no more of what it needs than the share of its mass that the prompt kept. No
+// measurement supports this, so the interval extends to the score of the same cache after a dense prompt. Empty if the
 // trace has no targets.
 std::optional<result::TaskScore> task_score(const ScoreModel& model, const replay::ReplayResult& replay);
 

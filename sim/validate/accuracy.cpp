@@ -10,7 +10,7 @@
 namespace kvcast::validate {
 namespace {
 
-// Points by which a published average may be off before the case counts as such, relative to it.
+// Error of a published average, relative to it, within which a case agrees.
 constexpr double kTolerance = 0.1;
 
 Case case_of(const accuracy::Average& average, bool held_out) {
@@ -58,7 +58,7 @@ void add_budgets(Suite& suite, const accuracy::Plan& plan, bool held_out, double
 
 using Judge = std::function<void(accuracy::Plan&, const score::Catalogue&, const score::Link&)>;
 
-// `judge` puts beside the simulation what else there is to say, or in its place.
+// `judge` adds what else predicts the scores to the simulation, or replaces the simulation with it.
 Suite suite_of(const std::vector<score::Row>& rows, const accuracy::EvaluateOptions& options,
                const Ablations& ablations, const Judge& judge) {
   Suite suite;

@@ -11,19 +11,19 @@
 
 namespace kvcast::validate {
 
-// A file of published scores (score/table.hpp), predicted from the simulation and, where a predictor is given, from the
-// evidence beside it but for what it has of the row's own table. `detail` is what `validate accuracy --published
-// --json` prints (accuracy::report); cases are the published averages, predicted from their tasks. Budgets: rank
-// correlation, mean error, order of pairs, share of refused cells, over the rows held out of the link's fit and over
-// the others. UserError as read_table. `no_score` in detail counts the rows that read_table leaves out. With ablations,
-// the cells are predicted once more for each, the link frozen, and `detail` gains `ablations`, a list of
-// accuracy::ablation_report; they go with the simulation alone.
+// Predicts a file of published scores (score/table.hpp) from the simulation and, if a predictor is given, also from the
+// evidence without the row's own table. `detail` is what `validate accuracy --published --json` prints
+// (accuracy::report), and its `no_score` counts the rows that read_table leaves out; cases are the published averages,
+// predicted from their tasks. Budgets: rank correlation, mean error, order of pairs and share of refused cells, over
+// the rows held out of the fit of the score model and over the others. Throws UserError as read_table does. For each
+// ablation the cells are predicted once more by the simulation alone with the score model unchanged, and `detail` gains
+// `ablations`, a list of accuracy::ablation_report.
 using Ablations = std::vector<accuracy::Ablation>;
 Suite accuracy_of_table(const std::string& path, const accuracy::EvaluateOptions& options,
                         const Ablations& ablations = {}, const evidence::Predictor* predictor = nullptr);
 
-// The simulation of the tables under configs/validation/accuracy that take minutes, all but blocks, with a lookup in
-// the evidence beside it.
+// The simulation of the tables under configs/validation/accuracy that take minutes (all but blocks.csv), together with
+// a lookup in the evidence.
 Suite accuracy_of_own_tables(const accuracy::EvaluateOptions& options, const Ablations& ablations,
                              const evidence::Predictor& predictor);
 

@@ -1,7 +1,7 @@
-// Method. Each round measures the rate of every kind of work alone and beside dense work, the time of a hand-over, and
-// every pipeline once; a round's pipelines are predicted from the same round's rates, so that what drifts between
-// rounds (clocks, other users of the machine) drifts for both sides. Rates come from single ops that take turns with
-// dense work; no pipeline is used for them, so that all pipelines are held out.
+// Method: each round measures the rate of every kind of work, alone and during dense work, the time of a hand-over, and
+// every pipeline once. A round's pipelines are predicted from the rates of the same round, so that drift between rounds
+// (clocks, other users of the machine) affects both sides. Rates come from single ops that alternate with dense work;
+// no pipeline is used for them, so all pipelines are held out.
 #include "validate/cpu_pipeline.hpp"
 
 #include <fmt/format.h>
@@ -16,20 +16,20 @@ namespace {
 
 constexpr double kMiB = 1024.0 * 1024;
 constexpr double kStepBudget = 10, kExposedBudget = 15;  // per cent
-// What is exposed is the difference of two step times: where each is right within 3 %, it is right within 15 % only
-// from a fifth of the step on.
+// The exposed time is the difference of two step times: if each has an error within 3 %, the difference has an error
+// within 15 % only if it is at least a fifth of the step.
 constexpr double kLeastExposed = 0.2;
-// Undisturbed steps without which a median means nothing.
+// A median of fewer undisturbed steps is meaningless.
 constexpr std::size_t kLeastSamples = 5;
 constexpr std::size_t kLeastRounds = 3;
-// Ops of the larger size that a rate is measured by.
+// Number of ops of the larger size from which a rate is measured.
 constexpr int kLargeOps = 24;
-// MiB of a layer's dense work, to be scaled: before attention, attention, behind it.
+// MiB of a layer's dense work, before scaling: before attention, in attention, after it.
 constexpr double kBefore = 6, kAttention = 4, kAfter = 14, kLayerDense = kBefore + kAttention + kAfter;
 
 struct Plan {
   Pipeline pipeline;
-  double moved_mib = 0;  // a layer
+  double moved_mib = 0;  // per layer
 };
 
 std::vector<Plan> plans(const PipelineTest& test) {
@@ -53,20 +53,20 @@ std::vector<Plan> plans(const PipelineTest& test) {
           make("CTkvr, attention on the CPU", Scheme::kBeside, 8)};
 }
 
-// Undisturbed samples.
+// Collects undisturbed samples.
 class Samples {
  public:
   void add(double seconds, bool disturbed) {
     ++seen_;
     if (!disturbed) kept_.push_back(seconds);
   }
-  // The run's steps behind the warm-up.
+  // Adds the steps of a run after the warm-up.
   void add(const PipelineRun& run, int warmup) {
     for (std::size_t i = static_cast<std::size_t>(warmup); i < run.steps.size(); ++i) {
       add(run.steps[i], run.disturbed[i]);
     }
   }
-  // Nothing where too few are left.
+  // Empty if too few samples are left.
   std::optional<double> median() const {
     return kept_.size() < kLeastSamples ? std::nullopt : std::optional(quantile(kept_, 0.5));
   }
@@ -83,7 +83,7 @@ double steady(const std::vector<double>& steps, int warmup) {
   return quantile(std::span(steps).subspan(static_cast<std::size_t>(warmup)), 0.5);
 }
 
-// `count` dense ops back to back, each a step.
+// `count` dense ops back to back, each of them a step.
 Pipeline dense_alone(double bytes, int count) {
   Pipeline p;
   for (int i = 0; i < count; ++i) {
@@ -93,8 +93,8 @@ Pipeline dense_alone(double bytes, int count) {
   return p;
 }
 
-// `count` ops of the second worker, each after dense work of the first, and that after the op before: a step. What the
-// first worker does beside the op is the step's second op, if it does anything.
+// `count` steps, each an op of the second worker after dense work of the first, which itself follows the op of the step
+// before. If the first worker has work during the op, that is the second op of the step.
 Pipeline behind_dense(WorkKind kind, double bytes, double dense_bytes, double beside_bytes, int count) {
   Pipeline p;
   const auto add = [&p](int worker, WorkKind k, double b, std::vector<int> after) {
@@ -121,8 +121,9 @@ Pipeline ping_pong() {
   return p;
 }
 
-// Seconds of a dense op back to back with others like it; nothing where too few undisturbed samples came. Ops of any
-// size run as long: the first millisecond after other work is slower, which is no part of an op in a pipeline.
+// Seconds of a dense op back to back with others of the same kind; empty if there were too few undisturbed samples. The
+// measurement takes equally long for ops of any size: the first millisecond after other work is slower, which is not
+// part of an op in a pipeline.
 std::optional<double> dense_seconds(double bytes, double all_bytes, PipelineMemory& memory) {
   const int ops = static_cast<int>(all_bytes / bytes);
   Samples samples;
@@ -130,13 +131,14 @@ std::optional<double> dense_seconds(double bytes, double all_bytes, PipelineMemo
   return samples.median();
 }
 
-// What goes before an op in a pipeline.
+// Dense work and hand-over that precede an op in a pipeline.
 struct Surroundings {
   double dense_bytes = 0, hand_over = 0;
 };
 
-// Seconds of an op of the second worker that has waited for dense work: it finds in the caches what such work leaves
-// there, as in a pipeline, and not what the op before it had. And of dense work that the first does beside it, if any.
+// Seconds of an op of the second worker that has waited for dense work: as in a pipeline, it finds in the caches what
+// such work leaves there, not what the op before it read. Also those of the first worker's dense work during the op, if
+// there is any.
 struct Waited {
   std::optional<double> op, beside;
 };
@@ -154,20 +156,20 @@ Waited waited_seconds(WorkKind kind, double bytes, const Surroundings& around, d
   return {op.median(), beside.median()};
 }
 
-// Start and rate of an op from two sizes.
+// Computes start and rate of an op from two sizes.
 bool set_rate(PipelineRates& rates, WorkKind kind, double small, double large, std::optional<double> little,
               std::optional<double> much) {
   if (!little || !much || *much <= *little) return false;
   const auto k = static_cast<std::size_t>(kind);
-  // A small op that is not slower by the byte than a large one has no start.
+  // An op whose small size is no slower per byte than its large one has no start.
   const double rate = (large - small) / (*much - *little);
   rates.start[k] = std::max(0.0, *little - small / rate);
   rates.bytes_per_s[k] = rates.start[k] > 0 ? rate : large / *much;
   return true;
 }
 
-// Share of their speed that an op and dense work as long as it have left beside each other: how long it takes until
-// both are done. The model slows both alike; where one is slowed more, it is the one that a step waits for.
+// Share of their speed that an op and dense work of the same duration retain when they run together, from the time
+// until both are done. The model slows both equally; if one is slowed more, it is the one that a step waits for.
 std::optional<double> share_together(WorkKind kind, double bytes, const PipelineRates& rates,
                                      const Surroundings& around, PipelineMemory& memory) {
   const double alone = rates.seconds(kind, bytes);
@@ -201,7 +203,7 @@ std::optional<PipelineRates> measure_rates(PipelineMemory& memory, double scale)
   return r;
 }
 
-// What one round found of each pipeline, seconds of a step. The first pipeline is the dense work alone.
+// Step times in one round, in seconds, by pipeline. The first pipeline is the dense work alone.
 struct Round {
   PipelineRates rates;
   std::vector<double> measured, predicted;
@@ -235,15 +237,15 @@ class Rounds {
     return fmt::format("{} of {} steps undisturbed", kept_[plan], seen_[plan]);
   }
 
-  // Median over the rounds of what `of` says of one.
+  // Median over the rounds of what `of` returns for one.
   template <typename Of>
   double median(Of of) const {
     std::vector<double> values;
     for (const Round& round : rounds_) values.push_back(of(round));
     return quantile(values, 0.5);
   }
-  // The same for what was measured, and for it plus the median of what the prediction of the same round is off by:
-  // what drifts between rounds is in neither.
+  // The median of the measurements, and that plus the median error of the predictions from the same round: neither
+  // contains drift between rounds.
   template <typename Of>
   std::pair<double, double> compare(Of of) const {
     const double measured = median([&](const Round& r) { return of(r.measured); });
@@ -258,7 +260,7 @@ class Rounds {
  private:
   const std::vector<Plan>& plans_;
   std::vector<Round> rounds_;
-  std::vector<int> kept_, seen_;  // steps of each pipeline
+  std::vector<int> kept_, seen_;  // steps by pipeline
   int tried_ = 0;
 };
 

@@ -19,13 +19,13 @@ using evidence::LeftOut;
 using evidence::Novelty;
 using nlohmann::json;
 
-constexpr double kAboveBest = 1.03;         // of the best null's error
+constexpr double kAboveBest = 1.03;         // of the error of the best null model
 constexpr double kHeld = 80, kHeldOff = 7;  // per cent within intervals
-constexpr double kBest = 90, kRegret = 2;   // per cent of choices that lose no more points
+constexpr double kBest = 90, kRegret = 2;   // per cent of choices that lose at most so many points
 constexpr std::array<const char*, 4> kNames{"evidence", "simulation", "lookup", "full"};
 
 struct Errors {
-  std::array<std::vector<double>, 4> predicted;  // as kNames
+  std::array<std::vector<double>, 4> predicted;  // in the order of kNames
   std::vector<double> published;
   std::size_t within = 0;
 
@@ -48,14 +48,14 @@ Errors errors_of(const std::vector<const HeldOut*>& rows) {
   return errors;
 }
 
-// Of tables, models, prompts and budgets in which several methods stand on the same tasks: the share of those in which
-// the method predicted to be best is within kRegret points of the one that is. Nothing where there are none.
+// Share of the tables, models, prompts and budgets with several methods on the same tasks for which the method
+// predicted to be best is within kRegret points of the best published one. Empty if there are none.
 std::optional<double> best_chosen(const std::vector<const HeldOut*>& rows) {
   struct Means {
     std::set<std::string> tasks;
     double predicted = 0, published = 0;
   };
-  std::map<std::string, std::map<std::string, Means>> places;  // → by method
+  std::map<std::string, std::map<std::string, Means>> places;  // mapped to means by method
   for (const HeldOut* h : rows) {
     const evidence::Record& r = *h->row->record;
     if (r.budget <= 0) continue;

@@ -27,7 +27,7 @@ Formula::Formula(const std::string& text, const SourceLocation& where) : text_(t
   try {
     mu::Parser parser = parser_of(text);
     for (const auto& [name, place] : parser.GetUsedVar()) names_.push_back(name);
-    // Naming the variables shows what is wrong beyond them.
+    // Evaluating with every variable defined reveals all other errors.
     std::map<std::string, double> ones;
     for (const std::string& name : names_) parser.DefineVar(name, &(ones[name] = 1));
     parser.Eval();

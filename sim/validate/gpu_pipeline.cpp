@@ -13,14 +13,14 @@ namespace kvcast::validate {
 namespace {
 
 constexpr double kMedianBudget = 5, kWorstBudget = 12, kOrderBudget = 95;  // per cent
-// Steps that are measured closer to each other than this have no order that could be missed.
+// Steps whose measured times are closer than this have no order to predict.
 constexpr double kTie = 0.01;
 
 struct Source {
   std::string results, profile;
 };
 
-// configs/validation/gpu_pipeline in the working directory, else in the source tree.
+// configs/validation/gpu_pipeline in the working directory, otherwise in the source tree.
 std::vector<Source> committed() {
   std::string folder = "configs/validation/gpu_pipeline";
   if (!std::filesystem::is_directory(folder)) folder = data_dir() + "/" + folder;
@@ -33,7 +33,7 @@ std::vector<Source> committed() {
   return all;
 }
 
-// What tells one row of a scheme from another: the axes that are not the model's.
+// Text that distinguishes rows of a scheme: the axes that are not the model's.
 std::string variant_of(const calibrate::Row& row) {
   std::string text = row.bench;
   for (const char* name : {"graph", "speculation", "correction", "buffers"}) {
@@ -70,7 +70,7 @@ Case case_of(const calibrate::Row& row, const config::Hardware& machine, const s
   return c;
 }
 
-// Share of the pairs of schemes at one context and batch that are predicted in the order in which they were measured.
+// Share of the pairs of schemes at one context and batch whose predicted order is the measured one.
 std::optional<double> ordered_share(const Suite& suite, const std::vector<std::string>& places) {
   double right = 0, pairs = 0;
   for (std::size_t i = 0; i < suite.cases.size(); ++i) {

@@ -1,4 +1,4 @@
-// Suite `gpu_pipeline`: does the simulator foretell decode steps of real kernels and streams on a GPU?
+// Suite `gpu_pipeline`: does the simulator predict decode steps of real kernels and streams on a GPU?
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@ namespace kvcast::validate {
 
 struct GpuPipelineInput {
   std::string results;  // of kvcast-pipeline (kernels/README.md); empty: the files of configs/validation/gpu_pipeline
-  std::string profile;  // that calibrate made on that machine; for a file of that folder: configs/hardware has its name
+  std::string profile;  // made by calibrate on that machine; a file of that folder has its name in configs/hardware
 };
 
-// Each measured step beside the prediction by lowering, cost model and engine. Counts (pages recalled, tokens attended
-// to) are those that the program states; no parameter was chosen with a pipeline in view. Where there are no results
-// the suite says what to run, and has no cases. UserError for results that are malformed, name an unknown scheme or
-// lack what a prediction needs.
+// Compares each measured step with the prediction by lowering, cost model and engine. Counts (pages recalled, tokens
+// attended to) are those that the program states; no parameter was chosen with a pipeline in view. Without results the
+// suite states what to run and has no cases. Throws UserError if results are malformed, name an unknown scheme or lack
+// what a prediction needs.
 Suite gpu_pipeline(const GpuPipelineInput& input);
 
 }  // namespace kvcast::validate

@@ -1,6 +1,7 @@
-// The program's schemes are the policies of the same name: their parameters follow from its axes, and what the heads
-// did from the counts that it states. Everything else (kernels, launches, copies, threads and their order) is the
-// policies' own lowering. Kernels are launched one by one by compiled code, or as one CUDA graph a step.
+// The program's schemes are the policies of the same name: a policy's parameters follow from the axes, and the work of
+// its heads from the counts that the program states. Everything else (kernels, launches, copies, threads and their
+// order) is the policies' own lowering. Kernels are launched one by one by compiled code, or as one CUDA graph per
+// step.
 #include "validate/gpu_steps.hpp"
 
 #include <fmt/format.h>
@@ -50,7 +51,7 @@ config::Model model_of(const Row& row) {
   return model;
 }
 
-// The policy's name and parameters as a user would write them.
+// The policy's parameters as a user would write them.
 using Written = std::string (*)(const Row&);
 
 std::string write_full(const Row&) { return "{}"; }
@@ -60,7 +61,7 @@ std::string write_quest(const Row& row) {
 }
 
 std::string write_rocketkv(const Row& row) {
-  // The program splits the budget by the same formulas: a difference would be compared with something else.
+  // The program splits the budget by the same formulas; with a difference the comparison would be invalid.
   const policy::RocketSplit split = policy::split_rocket(axis(row, "context"), axis(row, "budget"), 0, -1);
   policy::HsaSetting second;
   second.ratio = split.second_ratio;
@@ -74,7 +75,7 @@ std::string write_rocketkv(const Row& row) {
 
 std::string write_arkvale(const Row& row) {
   const auto budget = axis(row, "budget"), page = axis(row, "page"), fixed = axis(row, "fixed");
-  // topk counts sink and window but for the current page; every slot between them is chosen.
+  // topk includes sink and window but not the current page; every slot between them is chosen.
   return fmt::format("{{budget: {}, page: {}, sink: {}, recent: {}, topk: {}}}", budget, page, fixed, fixed,
                      budget / page - 1);
 }
@@ -89,14 +90,14 @@ std::string write_freekv(const Row& row) {
 }
 
 std::string write_shadowkv(const Row& row) {
-  constexpr std::int64_t kChunk = 8, kLast = 32;  // the program's: tokens of a chunk, last tokens that stay
+  constexpr std::int64_t kChunk = 8, kLast = 32;  // the program's values: tokens of a chunk, last tokens that stay
   const auto fixed = axis(row, "fixed"), last = std::min(kLast, fixed - kChunk);
   return fmt::format("{{budget: {}, page: {}, recent: {}, outliers: {}, rank: {}}}", axis(row, "budget"), kChunk, last,
                      (fixed - last) / kChunk, axis(row, "rank"));
 }
 
 std::string write_ctkvr(const Row& row) {
-  const auto fixed = axis(row, "fixed"), sink = fixed / 5;  // 128 of 640; how the two share it changes no work
+  const auto fixed = axis(row, "fixed"), sink = fixed / 5;  // 128 of 640; the split does not change the work
   return fmt::format("{{budget: {}, sink: {}, recent: {}, retrieved_centroids: {}, update: false}}",
                      axis(row, "budget"), sink, fixed - sink, axis(row, "probes"));
 }
@@ -113,7 +114,7 @@ policy::HeadCounts counts_of(const Row& row) {
   head.attended = count(row, "attended"), head.cpu_attended = count(row, "cpu_attended");
   head.scored = count(row, "scored"), head.candidates = count(row, "candidates");
   head.fetched = count(row, "fetched"), head.fetched_runs = count(row, "fetched_runs");
-  // What is attended to lies in whole pages, and tokens that were chosen one by one are the CPU's.
+  // Attended tokens lie in whole pages; tokens that are chosen one by one are attended to on the CPU.
   const auto page = row.work.find("page");
   const double unit = page != row.work.end() ? page->second : static_cast<double>(head.attended);
   head.attended_runs = std::max<std::int64_t>(
@@ -156,7 +157,7 @@ GpuStep gpu_step(const Row& row, const config::Hardware& machine) {
 }
 
 StepPrediction predict_step(const GpuStep& step) {
-  constexpr int kCalls = 3;  // the last one counts
+  constexpr int kCalls = 3;  // only the last one is timed
   lower::DecodeSetting setting;
   setting.rank = step.run.model;
   setting.run = &step.run, setting.policy = step.policy.get(), setting.lengths = step.lengths;

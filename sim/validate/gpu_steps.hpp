@@ -1,4 +1,4 @@
-// A decode step that kvcast-pipeline ran, as a run of the simulator.
+// A decode step run by kvcast-pipeline, as a run of the simulator.
 #pragma once
 
 #include <memory>
@@ -11,25 +11,25 @@
 
 namespace kvcast::validate {
 
-// What stands for a row of results: the model, the policy with its parameters, and what its heads did.
+// Simulator input for one row of results: the model, the policy with its parameters, and the counts of its heads.
 struct GpuStep {
   config::Run run;
   std::unique_ptr<policy::Policy> policy;
   policy::Lengths lengths;
-  int steps = 1;                             // of one call
+  int steps = 1;                             // per call
   std::vector<policy::HeadCounts> heads;     // [batch × KV heads], in every step but the first of a call
-  std::vector<policy::HeadCounts> at_first;  // in that one
+  std::vector<policy::HeadCounts> at_first;  // [batch × KV heads], in the first step of a call
 };
 
-// UserError, with the row, where an axis or a count is missing, is no whole number, or contradicts the policy.
+// Throws UserError with the row if an axis or a count is missing, is not a whole number or contradicts the policy.
 GpuStep gpu_step(const calibrate::Row& row, const config::Hardware& machine);
 
-// Seconds of one step in steady state, the mean over a call, by lowering, cost model and engine.
+// Time of one step in steady state, the mean over a call, predicted by lowering, cost model and engine.
 struct StepPrediction {
   double seconds = 0;
   double uncertainty = 0;          // relative half-width
-  Origin origin = Origin::kExact;  // worst of what makes up a twentieth of the step
-  std::string out_of_memory;       // the pool, where the step does not fit: no seconds then
+  Origin origin = Origin::kExact;  // worst origin among parts of at least a twentieth of the step
+  std::string out_of_memory;       // the pool, if the step does not fit; there are no seconds then
 };
 StepPrediction predict_step(const GpuStep& step);
 

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// Errors of one device and framework, or of all.
+// Errors of one device and framework, or of all of them.
 struct Tally {
   std::vector<double> errors;
   std::int64_t outside_range = 0, no_profile = 0, no_fit = 0, held = 0;
@@ -28,7 +28,7 @@ struct Tally {
 
   json to_json() const {
     const metrics::ErrorSummary s = metrics::summarise_errors(errors), roofline = metrics::summarise_errors(baseline);
-    // Nothing predicted has no error, not an error of nothing.
+    // Without predictions the error is unknown, not zero.
     const auto known = [&s](double x) { return s.n > 0 ? json(x) : json(nullptr); };
     return {{"n", s.n},
             {"median", known(s.median)},
@@ -46,7 +46,8 @@ struct Tally {
 // Profiles by "device/framework", looked up once each.
 class Profiles {
  public:
-  // Null where no profile has that name or alias. A profile for the very kernel goes before that of its framework.
+  // Null if no profile has that name or alias. A profile of the kernel itself takes precedence over that of its
+  // framework.
   const hardware::CostModel* find(const calibrate::MeasuredPoint& point) {
     const std::string name = point.device + "/" + point.framework;
     const hardware::CostModel* of_kernel = point.kernel.empty() ? nullptr : find(name + "/" + point.kernel);
@@ -63,7 +64,7 @@ class Profiles {
   static std::optional<hardware::CostModel> load(const std::string& name) {
     try {
       const std::string path = config::find_config("hardware", name, {});
-      // Kernel times are taken in a stream or a graph of their own: what surrounds them is in the measured time.
+      // Kernel times are measured in a stream or graph of their own and include its overhead.
       return hardware::CostModel(config::read_hardware(path), config::Framework{});
     } catch (const UserError&) {
       return {};
@@ -72,11 +73,11 @@ class Profiles {
   std::map<std::string, std::optional<hardware::CostModel>> models_;
 };
 
-// Up to which a held-out case of a calibration of our own counts as foretold.
+// Error up to which a held-out case of kvcast's own calibrations counts as predicted.
 constexpr double kOwnTolerance = 0.1;
 
-// What was run, with the sizes that its time depends on: m x n x k, or KV heads of the batch x tokens, and query heads
-// of a KV head.
+// The kernel with the sizes that determine its time: m x n x k, or KV heads of the batch x tokens, and query heads per
+// KV head.
 std::string quantity_of(const graph::Work& work) {
   if (const auto* gemm = std::get_if<graph::Gemm>(&work)) {
     return fmt::format("GEMM {:.0f} x {:.0f} x {:.0f}", gemm->m, gemm->n, gemm->k);
@@ -117,13 +118,13 @@ Suite empty_suite() {
   return suite;
 }
 
-// A calibration and a machine that rests on it.
+// A calibration and a machine that is based on it.
 struct Calibrated {
   config::Calibration calibration;
   config::Hardware machine;
 };
 
-// Each once, though several profiles may rest on it.
+// Lists each calibration once, even if several profiles are based on it.
 std::vector<Calibrated> calibrations() {
   std::vector<Calibrated> all;
   std::set<std::pair<std::string, std::string>> seen;
@@ -138,7 +139,7 @@ std::vector<Calibrated> calibrations() {
     add(machine.calibrations, machine);
     add(machine.host.calibrations, machine);
   }
-  for (const std::string& file : config::config_files("hosts")) {  // with any GPU: the work of cores knows of none
+  for (const std::string& file : config::config_files("hosts")) {  // with any GPU: it does not affect work of CPU cores
     machine.host = config::read_host(file);
     add(machine.host.calibrations, machine);
   }
@@ -153,7 +154,7 @@ void add_budgets(const config::Calibration& c, const std::string& name, const st
   suite.budgets.push_back({name + ", p90 error", "%", 100 * c.budget_p90, value(s.p90)});
 }
 
-// Cases of kvcast's own measuring programs.
+// Adds cases measured by kvcast's own programs.
 void add_measured(const Calibrated& calibrated, Suite& suite) {
   const config::Calibration& c = calibrated.calibration;
   const std::string file = config::find_config("hardware", c.points, {});
@@ -167,7 +168,7 @@ void add_measured(const Calibrated& calibrated, Suite& suite) {
     one.id = cases[i].id, one.group = group, one.quantity = cases[i].bench, one.unit = "us";
     one.expected = 1e6 * cases[i].seconds, one.predicted = 1e6 * predicted[i];
     one.tolerance = kOwnTolerance, one.origin = Origin::kFitted, one.source = c.source;
-    // What the fit is off by on its own points is what its costs may be off by.
+    // The interval is the p90 error of the fit on its own points.
     one.low = predicted[i] * 1e6 * (1 - std::min(1.0, c.fit.p90)), one.high = predicted[i] * 1e6 * (1 + c.fit.p90);
     if (cases[i].spread > 0) one.note = fmt::format("measured again: {:.1f} % apart", 100 * cases[i].spread);
     one.verdict = verdict_of(one, false);

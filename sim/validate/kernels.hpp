@@ -1,4 +1,4 @@
-// Suite `kernels`: does the cost model foretell how long single kernels take?
+// Suite `kernels`: does the cost model predict how long single kernels take?
 #pragma once
 
 #include <string>
@@ -7,13 +7,14 @@
 
 namespace kvcast::validate {
 
-// The points that the fits of the profiles under configs/hardware have not seen, each against the profile of its device
-// and framework; budgets are those that the profiles set themselves, for points beyond twice the L2.
+// Compares the points held out of the fits of the profiles under configs/hardware with the profile of their device and
+// framework; budgets are those that the profiles state, which may count only points beyond twice the L2.
 Suite kernels_of_profiles();
 
-// Points that the user measured, held against the profiles of their device and framework. `detail` holds, over all and
-// under by_source per device/framework: n, median, p90, max, bias (fractions; null where n is 0), outside_range,
-// no_profile; and `points`, the file. UserError as read_points.
+// Compares points that the user measured with the profiles of their device and framework. `detail` contains, over all
+// points and under by_source per device/framework: n, median, p90, max, bias and in_interval (fractions; null if n is
+// 0), the same errors of the baseline, and the counts outside_range, no_fit and no_profile; `points` is the file.
+// Throws UserError as read_points does.
 Suite kernels_of_points(const std::string& path);
 
 }  // namespace kvcast::validate

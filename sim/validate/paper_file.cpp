@@ -14,7 +14,7 @@ namespace {
 using config::Node;
 using config::Section;
 
-// `over` put over `base`, maps key by key; but a policy replaces the one before, whose parameters are others.
+// Merges `over` into `base`, maps key by key; but a policy replaces the one in `base`, which has other parameters.
 Node laid_over(const Node& base, const Node& over) {
   Node all = base;
   for (const auto& [key, value] : over.entries()) {
@@ -121,10 +121,10 @@ Claim read_claim(const Node& node, const std::string& group, const std::string& 
   return claim;
 }
 
-// The runs that claims name, and whether a claim is about fitting in memory.
+// The runs that claims name, and whether a claim asks if the run fits in memory.
 using UsedRuns = std::map<std::string, bool>;
 
-// Every name of a formula is RUN.NUMBER; notes the runs.
+// Checks that every name of a formula is RUN.NUMBER, and records the runs.
 void check_names(const Formula& formula, const Node& runs, UsedRuns& used) {
   for (const std::string& name : formula.names()) {
     const std::string run = name.substr(0, name.find('.'));

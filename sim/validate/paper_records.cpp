@@ -1,4 +1,5 @@
-// The effect of a source is the formula's value with that source's costs longer, and shorter, in every run.
+// The effect of a source is the change of the formula's value if that source's costs are longer, or shorter, in every
+// run.
 #include "validate/paper_records.hpp"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace {
 using result::Direction;
 using result::Result;
 
-constexpr double kLeastEffect = 1e-3;  // share of a value from which an effect makes it uncertain
+constexpr double kLeastEffect = 1e-3;  // smallest effect, as a share of the value, that makes the value uncertain
 
 bool moves(const std::vector<double>& moved, double middle) {
   return std::any_of(moved.begin(), moved.end(),
@@ -22,8 +23,8 @@ bool moves(const std::vector<double>& moved, double middle) {
 
 Origin origin_at(const Result& r, const std::string& name) {
   const result::Metric* const metric = result::find_metric(name);
-  // Bytes and counts follow from selections; how much activations take widens their interval and is no origin of
-  // theirs.
+  // Bytes and counts follow from selections; the uncertain size of activations widens their interval but is not their
+  // origin.
   const bool is_time = metric != nullptr && metric->unit != result::Unit::kBytes &&
                        metric->unit != result::Unit::kCount && metric->basis != result::Basis::kReplay &&
                        metric->basis != result::Basis::kTaskScore;

@@ -27,7 +27,7 @@ void raise(Case& c, double value) {
   c.high = c.high ? std::max(*c.high, value) : value;
 }
 
-// The verdict on readings alone: what costs may be off by excuses nothing.
+// Gives the verdict on readings alone: uncertainty of costs excuses nothing.
 Case judge(const Claim& claim, const Records& records) {
   Case c = claim.base;
   if (claim.readings.empty()) {
@@ -45,7 +45,7 @@ Case judge(const Claim& claim, const Records& records) {
   const bool several = values.size() > 1;
   append(c.note, missing);
   if (values.empty() || !records.value(claim.readings.front().predict, missing)) {
-    c.verdict = Verdict::kOff;  // asked for, and nothing came out
+    c.verdict = Verdict::kOff;  // the claim has a formula, but no value came out
     return c;
   }
   c.predicted = values.front().second;
@@ -66,7 +66,7 @@ Case judge(const Claim& claim, const Records& records) {
   return c;
 }
 
-// Times by bytes over bandwidth and products over the peak alone; nothing where an experiment has no times.
+// Times by bytes over bandwidth and products over the peak alone; empty if an experiment has no times.
 struct Roofline {
   std::optional<double> step, prefill;  // seconds
   double batch = 1;
@@ -87,7 +87,7 @@ Roofline roofline_of(const PaperRun& run, const result::Result& r) {
   return line;
 }
 
-// The formula's value by rooflines; nothing where it asks for other numbers than times of steps and prompts.
+// The formula's value by rooflines; empty if it uses numbers other than times of steps and prompts.
 std::optional<double> baseline_of(const Formula& formula, const std::map<std::string, Roofline>& rooflines) {
   const auto number = [&](const std::string& name) -> std::optional<double> {
     const std::size_t dot = name.find('.');
@@ -104,12 +104,12 @@ std::optional<double> baseline_of(const Formula& formula, const std::map<std::st
   }
   try {
     return formula.value([&](const std::string& name) { return number(name).value(); });
-  } catch (const UserError&) {  // a ratio to a difference that rooflines do not have
+  } catch (const UserError&) {  // e.g. a ratio to a difference that is zero for rooflines
     return {};
   }
 }
 
-// Limits that the suite sets itself: they keep a change from making the whole worse unseen.
+// Limits that the suite sets itself, so that no change worsens the overall result unnoticed.
 std::vector<Budget> budgets(const Suite& suite) {
   constexpr double kMedian = 15, kShare = 60;  // per cent
   const GroupSummary all = summarise(suite).front();

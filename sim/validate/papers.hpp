@@ -1,7 +1,7 @@
-// Suite `papers`: what do published efficiency claims look like from here?
+// Suite `papers`: do published efficiency claims follow from the mechanisms simulated here?
 //
-// Claims are data: files of configs/validation/papers. Each claim is answered by a formula over results of
-// runs, or says why no model here can. Nothing is fitted here: what a run's numbers rest on is told with the claim.
+// Claims are data: files of configs/validation/papers. Each claim is answered by a formula over results of runs, or
+// states why no model here can answer it. Nothing is fitted here: each claim lists the inputs of its prediction.
 #pragma once
 
 #include <functional>
@@ -17,24 +17,24 @@
 
 namespace kvcast::validate {
 
-// An experiment that claims are computed from.
+// An experiment from which claims are computed.
 struct PaperRun {
   std::string name;                           // letters, digits and _
-  study::Point point;                         // its configuration, and which effects a claim is computed from
+  study::Point point;                         // its configuration, and the effects that claims are computed from
   std::vector<config::Node> on_other_traces;  // configurations of the same run on other traces
 };
 
 // One way to read an under-specified setting.
 struct Reading {
-  std::string of;  // which one; empty where there is only one
+  std::string of;  // name of the reading; empty if there is only one
   Formula predict;
 };
 
 struct Claim {
   Case base;                      // id, group, quantity, unit, expected, tolerance, size, texts, held_out
   std::vector<Reading> readings;  // the first is the prediction; empty: not answered, base.note says why
-  std::optional<Formula> holds;   // of a trend: true where it comes out
-  std::string times;              // group of the suite `times` that it belongs to as well; empty where to none
+  std::optional<Formula> holds;   // of a trend: true if it is reproduced
+  std::string times;              // group of the suite `times` that it also belongs to; empty: none
 };
 
 struct Paper {
@@ -43,17 +43,17 @@ struct Paper {
   std::vector<Claim> claims;
 };
 
-// UserError for anything odd: a claim with both an answer and a reason for none, or neither, a formula that names no
-// run, a run that no claim uses.
+// Throws UserError for an invalid file: a claim with both an answer and a reason for having none, or with neither, a
+// formula that names no run, or a run that no claim uses.
 Paper read_paper(const std::string& path);
-// All files of a folder, in alphabetical order; UserError where an id stands twice.
+// Reads all files of a folder in alphabetical order; throws UserError if an id occurs twice.
 std::vector<Paper> read_papers(const std::string& folder);
 
 // Runs the points and returns their results in order.
 using RunAll = std::function<std::vector<result::Result>(std::vector<study::Point>)>;
 
 // Every claim as a case, in order. Claims on times of single experiments have a baseline: the bytes of weights and of
-// the KV pairs that are attended to over the memory's bandwidth, and the products of a prompt over the peak.
+// attended KV pairs over the memory bandwidth, and the products of a prompt over the peak.
 std::vector<Case> cases_of(const std::vector<Paper>& papers, const RunAll& run_all);
 inline constexpr const char* kStepBaseline = "weights and KV pairs over the bandwidth";
 

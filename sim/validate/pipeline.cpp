@@ -1,6 +1,6 @@
-// Prediction: an op takes a start and its bytes over the rate of its kind alone. While both workers are busy they slow
-// each other: a shared resource of rate 1, of which an op needs 1 / (2 s) a second of work where a pair runs at s of
-// its speed, is oversubscribed by two and by nothing less.
+// Prediction: an op takes its start plus its bytes over the rate of its kind alone. While both workers are busy they
+// slow each other down through a shared resource of rate 1, of which an op needs 1 / (2 s) per second of work, s being
+// the share of its speed that a pair retains: two ops oversubscribe the resource, one does not.
 #include "validate/pipeline.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace kvcast::validate {
 namespace {
 
-constexpr std::uint16_t kShared = kWorkers;  // resource behind those of the workers
+constexpr std::uint16_t kShared = kWorkers;  // resource after those of the workers
 
 class Builder {
  public:
@@ -25,7 +25,7 @@ class Builder {
   Pipeline out_;
 };
 
-// The step's layers; `recalled` holds each layer's last op of the second worker, −1 at first.
+// Adds the step's layers; `recalled` contains each layer's last op of the second worker, −1 at first.
 int add_step(Builder& builder, Scheme scheme, const LayerBytes& bytes, std::vector<int>& recalled) {
   int last = -1;
   for (int& moved : recalled) {
@@ -51,7 +51,7 @@ class StepEnds final : public engine::Observer {
       seconds_.push_back(to_seconds(record.finish));
     }
   }
-  // Durations instead of ends.
+  // Converts the ends of steps to durations.
   std::vector<double> steps() const {
     std::vector<double> out = seconds_;
     for (std::size_t i = out.size(); i-- > 1;) out[i] -= out[i - 1];
@@ -79,7 +79,7 @@ std::vector<double> predict_steps(const Pipeline& pipeline, const PipelineRates&
   system.resources = {{"first core", 1, engine::Sharing::kFair},
                       {"second core", 1, engine::Sharing::kFair},
                       {"shared", 1, engine::Sharing::kFair}};
-  // The kind beside dense work decides how much a pair slows each other.
+  // The kind of work that runs together with dense work determines how much the two slow each other down.
   double together = 1;
   for (const PipelineOp& op : pipeline.ops) {
     if (op.worker == 1) together = rates.together[static_cast<std::size_t>(op.kind)];

@@ -1,4 +1,4 @@
-// What the workers of a pipeline do, and how they wait for each other.
+// The work of a pipeline's workers, and the way they wait for each other.
 #include <sched.h>
 #include <sys/resource.h>
 
@@ -32,11 +32,11 @@ std::uint64_t sum_of(const std::uint64_t* words, std::size_t n) {
 struct PipelineMemory::Body {
   std::vector<std::uint64_t> weights, pool, staging, cache;
   std::atomic<std::uint64_t> sum{0};
-  // Where the next op goes on: what an op touches was last touched a whole memory ago, so that no run finds in the
-  // caches what an earlier one left there.
+  // Start of the next op: an op reuses a location only after the whole memory has been passed over, so that no run
+  // finds in the caches what an earlier one left there.
   std::atomic<std::size_t> next_word{0}, next_page{0}, next_row{0};
 
-  // Scattered and repeatable.
+  // Scatters indices repeatably.
   std::size_t place(std::size_t i, std::size_t slots) const { return (i * 2654435761u + 40503u) % slots; }
 
   void stream(std::size_t bytes) {
@@ -54,7 +54,7 @@ struct PipelineMemory::Body {
     for (std::size_t p = 0; p < pages; ++p) {
       char* const buffer = to + (p % 2) * kPage;
       std::memcpy(buffer, from + place(first + p, slots) * kPage, kPage);
-      // Rows of one head go to every other row of the cache.
+      // The rows of one head go to every other row of the cache.
       char* const target = spread + ((first + p) * 2 * kPage) % (kCache - 2 * kPage);
       for (std::size_t r = 0; r < kPage / kRow; ++r) std::memcpy(target + 2 * r * kRow, buffer + r * kRow, kRow);
     }
@@ -75,7 +75,8 @@ struct PipelineMemory::Body {
 
 namespace {
 
-// In large pages: what walking small ones costs depends on what ran before, which no rate of an op can tell.
+// Uses large pages: the cost of page walks for small ones depends on what ran before, which the rate of an op cannot
+// reflect.
 void fill(std::vector<std::uint64_t>& words, std::size_t bytes, std::uint64_t value) {
   words.reserve(bytes / sizeof(std::uint64_t));
   advise_large_pages(words.data(), bytes);
@@ -110,16 +111,16 @@ std::uint64_t PipelineMemory::checksum() const { return body_->sum; }
 
 namespace {
 
-// Times that the system has taken the core away from the calling thread.
+// Number of times that the system has taken the core away from the calling thread.
 long taken_away() {
   rusage usage{};
   getrusage(RUSAGE_THREAD, &usage);
   return usage.ru_nivcsw;
 }
 
-// Some forty nanoseconds of next to nothing: a chain of products, each of which waits for the one before, leaves a
-// core's units to the other hardware thread, should there be one. (A pause instruction would do the same, but
-// hypervisors take the core away from a guest that pauses again and again.)
+// Spends some forty nanoseconds on next to nothing: a chain of dependent products leaves the core's units to the other
+// hardware thread, if there is one. (A pause instruction would do the same, but hypervisors take the core away from a
+// guest that pauses again and again.)
 void relax() {
   std::uint64_t x = 3;
   for (int i = 0; i < 32; ++i) {
@@ -128,7 +129,7 @@ void relax() {
   }
 }
 
-// Each worker has a core of its own, and always the same one where the system lets it: cores of a shared machine are
+// Gives each worker a core of its own, always the same one if the system allows it: the cores of a shared machine are
 // not equally fast.
 void take_core(int worker) {
   cpu_set_t allowed;
@@ -143,12 +144,12 @@ void take_core(int worker) {
   }
 }
 
-// What the workers of one run share.
+// State shared by the workers of one run.
 struct Shared {
   explicit Shared(std::size_t ops) : done(ops), ends(ops), away(ops) {}
   std::vector<std::atomic<bool>> done;
   std::vector<Clock::time_point> ends;
-  std::vector<long> away;  // of the op's worker, counted up to the op's end
+  std::vector<long> away;  // preemptions of the op's worker up to the op's end
   std::atomic<int> arrived{0};
   Clock::time_point start;
 };
@@ -161,7 +162,7 @@ void run_worker(int worker, const Pipeline& pipeline, PipelineMemory& memory, Sh
   for (std::size_t i = 0; i < pipeline.ops.size(); ++i) {
     const PipelineOp& op = pipeline.ops[i];
     if (op.worker != worker) continue;
-    // Waiting without sleep: a sleeping thread comes back when the system lets it, which says nothing of the pipeline.
+    // Waits without sleeping: when a sleeping thread resumes is up to the system and says nothing about the pipeline.
     for (const int id : op.after) {
       while (!shared.done[static_cast<std::size_t>(id)].load(std::memory_order_acquire)) relax();
     }

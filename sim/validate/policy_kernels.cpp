@@ -1,5 +1,5 @@
-// No number of a profile is fitted to these kernels: they are priced by their class, bytes and operations alone, so
-// that their errors show what a policy's time is worth where its kernel was not measured.
+// No number of a profile is fitted to these kernels: they are priced by class, bytes and operations alone, so their
+// errors show how accurate a policy's time is if its kernel was not measured.
 #include "validate/policy_kernels.hpp"
 
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ std::vector<graph::Work> sparse_attention(const Row& row) {
   return {work};
 }
 
-// Codes of 2 bits, a scale and a minimum in half precision for every 32 numbers.
+// Codes of 2 bits, plus a scale and a minimum in half precision for every 32 numbers.
 std::vector<graph::Work> kivi_attention(const Row& row) {
   constexpr double kBytes = 2.0 / 8 + 2 * kHalf / 32, kUnpack = 4;
   graph::DecodeAttention work =
@@ -48,7 +48,7 @@ std::vector<graph::Work> kivi_attention(const Row& row) {
   return {work};
 }
 
-// Scores by a few dimensions, for each query head.
+// Scores over a few dimensions, for each query head.
 std::vector<graph::Work> dim_score(const Row& row) {
   const double columns = row.number("n") * row.number("kv_heads"), r = row.number("r"), group = row.number("group");
   return {Kernel{KernelClass::kScore, columns * r * kHalf, columns * group * kSingle, 2 * columns * group * r}};
@@ -84,7 +84,7 @@ std::vector<graph::Work> lse_merge(const Row& row) {
   return {Kernel{KernelClass::kReduce, parts * (dim + 1) * kSingle, rows * dim * kHalf, 3 * parts * dim}};
 }
 
-// Scores of pages, then the softmax over them of each query head and the mean over its group: three passes.
+// Scores of pages, then for each query head the softmax over them, then the mean over the group: three passes.
 std::vector<graph::Work> page_softmax(const Row& row) {
   constexpr double kPasses = 3;
   const double pages = row.number("pages") * row.number("kv_heads"), scores = pages * row.number("group");
@@ -92,7 +92,7 @@ std::vector<graph::Work> page_softmax(const Row& row) {
           Kernel{KernelClass::kReduce, kPasses * scores * kSingle, pages * kSingle, kPasses * scores}};
 }
 
-// Projections on random directions, a product on tensor cores.
+// Projections onto random directions, computed as a product on tensor cores.
 std::vector<graph::Work> lsh_hash(const Row& row) {
   const double codes = row.number("vectors") * row.number("tables");
   return {graph::Gemm{row.number("vectors"), row.number("tables") * row.number("bits"), kDim},
@@ -106,7 +106,7 @@ std::vector<graph::Work> centroid_recall(const Row& row) {
           Kernel{KernelClass::kGather, row.of_work("ids") * kId, row.of_work("ids") * kId}};
 }
 
-// Rows of the low-rank factor, their product with the other factor, the rotation.
+// Gathers rows of the low-rank factor, multiplies them by the other factor, and applies the rotation.
 std::vector<graph::Work> key_rebuild(const Row& row) {
   constexpr double kChunk = 8;
   const double heads = row.number("kv_heads"), tokens = row.number("selected") * kChunk, rank = row.number("rank");
@@ -133,7 +133,7 @@ constexpr Known kKnown[] = {{"sparse_attention", sparse_attention, "every policy
                             {"centroid_recall", centroid_recall, "CTkvr"},
                             {"key_rebuild", key_rebuild, "ShadowKV"}};
 
-// A machine whose kernels are launched one by one, as the measuring program does.
+// A machine whose kernels are launched one by one, as in the measuring program.
 hardware::CostModel model_of(const config::Hardware& machine) {
   config::Framework framework;
   framework.launch = config::Framework::Launch::kCompiled;
@@ -174,7 +174,7 @@ void add_op(engine::Block& block, const hardware::Cost& cost, graph::Lane lane) 
   block.add_op(static_cast<std::uint16_t>(lane), static_cast<engine::WorkId>(block.works.size() - 1));
 }
 
-// A copy beside kernels that stream through device memory: the engine shares the memory between them.
+// A copy that runs during kernels that stream through device memory, which the engine shares between them.
 Case copy_beside_stream(const Row& row, const hardware::CostModel& model) {
   Case c = measured(row, "time of a copy and kernels together", row.seconds);
   graph::Copy copy;

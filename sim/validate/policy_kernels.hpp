@@ -1,4 +1,4 @@
-// Suite `policy_kernels`: kernels that only policies run, as predicted by a profile that was not fitted to them.
+// Suite `policy_kernels`: kernels that only policies run, predicted by a profile that was not fitted to them.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 namespace kvcast::validate {
 
 struct PolicyKernelsInput {
-  std::string results;  // of kvcast-kernels (kernels/README.md); empty: the suite says how to make them
-  std::string profile;  // a machine (configs/hardware) that was calibrated where the results are from
+  std::string results;  // output of kvcast-kernels (kernels/README.md); empty: the suite says how to produce it
+  std::string profile;  // a machine (configs/hardware) that was calibrated where the results were measured
 };
 
-// Compares each measured kernel of a policy with the cost of the work that the policy states for it. UserError for
-// malformed results, and for rows that lack what their work needs.
+// Compares each measured kernel of a policy with the cost of the work that the policy states for it. Throws UserError
+// if results are malformed or a row lacks what its work needs.
 Suite policy_kernels(const PolicyKernelsInput& input);
 
 }  // namespace kvcast::validate

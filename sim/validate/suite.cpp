@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kVerdicts = 6;
-// A value at its tolerance's very end is within, whatever the last bit says.
+// A value exactly at its tolerance is within it, whatever the last bit.
 constexpr double kRounding = 1e-9;
 
 json number(const std::optional<double>& value) { return value && std::isfinite(*value) ? json(*value) : json(); }
@@ -78,7 +78,7 @@ json summary_json(const GroupSummary& s) {
             {"equal", s.intervals.equal}}}};
 }
 
-// Half a unit of the last digit that a number is written with: 0.05 for 13.7, 0.5 for 400.
+// Half a unit of the last digit with which a number is written: 0.05 for 13.7, 0.5 for 400.
 double rounding_of(double value) {
   const std::string text = fmt::format("{}", value);
   const std::size_t exponent = text.find('e'), point = text.find('.');
@@ -89,9 +89,9 @@ double rounding_of(double value) {
   return 0.5 * std::pow(10.0, -digits);
 }
 
-constexpr double kPoint = 1e-6;  // bounds nearer than this are one number
+constexpr double kPoint = 1e-6;  // bounds closer than this, relative to the upper one, are one number
 
-// The intervals of a group of cases, gathered.
+// Accumulates the intervals of a group of cases.
 class Intervals {
  public:
   void add(const Case& c) {
@@ -133,7 +133,7 @@ std::string short_number(const std::optional<double>& value) {
   return value ? fmt::format("{:.4g}", *value) : std::string("-");
 }
 
-constexpr int kMostLines = 400;  // of cases of a group on a terminal
+constexpr int kMostLines = 400;  // most cases of a group that a terminal lists
 
 std::string interval_lines(const IntervalSummary& s, const std::string& expected_is) {
   std::string text;

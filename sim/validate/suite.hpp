@@ -1,6 +1,6 @@
-// What validation finds: predictions beside what was measured or published, case by case and in sum.
+// Results of validation: predictions compared with measured or published values, case by case and in summary.
 //
-// A suite fills in cases; judge() derives errors, the summary and the verdict of the whole. Cases whose parameters were
+// A suite fills in cases and their verdicts; errors and summaries are derived from them. Cases whose parameters were
 // chosen with the case in view (held_out false), and cases without a number on either side, never enter an average.
 #pragma once
 
@@ -18,108 +18,109 @@ namespace kvcast::validate {
 enum class Verdict : unsigned char {
   kAgrees,      // within the case's tolerance
   kBracketed,   // the setting is under-specified; its readings span the expected value
-  kFitted,      // within tolerance, with a parameter that was fitted to this very value
-  kOff,         // outside of all that
+  kFitted,      // within tolerance, with a parameter that was fitted to this value
+  kOff,         // none of the above
   kUnanswered,  // no model here can answer; the note says why
-  kUnmeasured,  // to be measured on a machine that is not at hand
+  kUnmeasured,  // to be measured on a machine that is not available
 };
 std::string_view verdict_name(Verdict verdict);
 
 struct Case {
   std::string id;                   // unique in its suite
-  std::string group;                // what summaries are made by: a paper, a device/framework
+  std::string group;                // key of summaries: a paper, a device/framework
   std::string quantity;             // "decode speed-up over full KV"
   std::string unit;                 // "x", "ms", "%"; empty for a trend or a plain number
   std::optional<double> expected;   // measured or published
-  std::optional<double> predicted;  // in the same unit
-  // Where the truth may lie by the model: readings of the setting, each with its interval.
+  std::optional<double> predicted;  // in `unit`
+  // Bounds of the true value according to the model: all readings of the setting, each with its interval.
   std::optional<double> low, high;
-  // The prediction alone, by what its costs may be off; where it is not stated low to high is that.
+  // Interval of the prediction alone, from the uncertainty of costs; if unset, low to high is that interval.
   std::optional<double> cost_low, cost_high;
-  std::optional<double> baseline;  // what one would say without a model, in the same unit; see Suite::baseline_is
+  std::optional<double> baseline;  // estimate without a model, in the same unit; see Suite::baseline_is
   double tolerance = 0;            // relative to expected, as a fraction
-  std::optional<double> size;      // what residuals are drawn over, in Suite::size_unit
-  std::optional<Origin> origin;    // the worst that a twentieth of the prediction rests on
+  std::optional<double> size;      // x axis of residual plots, in Suite::size_unit
+  std::optional<Origin> origin;    // worst origin of the parts that make up a twentieth of the prediction or more
   Verdict verdict = Verdict::kUnmeasured;
   std::string rests_on;  // parameters and readings that the prediction needs, for the reader
-  std::string note;      // what does not come out and why; why it cannot be answered
-  std::string source;    // of the expected value: paper and place, measurement
+  std::string note;      // what is not reproduced and why; why it cannot be answered
+  std::string source;    // source of the expected value: paper and location, measurement
   bool held_out = true;  // no parameter was chosen with this value in view
-  // A reading, a setting or a parameter that it depends on was chosen by someone who knew the value.
+  // A reading, a setting or a parameter of the prediction was chosen by someone who knew the value.
   bool chosen_knowing = false;
-  bool repeated = false;  // another case asks for the same prediction, or it is 1 by construction
+  bool repeated = false;  // another case has the same prediction, or it is 1 by construction
 };
 
-// predicted / expected − 1; nothing where a side is missing or zero is expected.
+// predicted / expected − 1; empty if either is missing or the expected value is zero.
 std::optional<double> relative_error(const Case& c);
 
-// Verdict by the numbers: agrees within tolerance; else bracketed where low ≤ expected ≤ high, bounds widened by the
-// tolerance, and `readings` says that the bounds are readings of an under-specified setting; fitted instead of agrees
-// where the case is not held out.
+// The verdict by the numbers: agrees within tolerance; otherwise bracketed if low ≤ expected ≤ high, with bounds
+// widened by the tolerance, and `readings` says that the bounds are readings of an under-specified setting; fitted
+// instead of agrees if the case is not held out.
 Verdict verdict_of(const Case& c, bool readings);
 
 // A limit that a suite sets itself.
 struct Budget {
   std::string name;             // "step time, median error"
   std::string unit;             // "%"
-  double limit = 0;             // value ≤ limit passes, or ≥ where at_least
-  std::optional<double> value;  // nothing where there is nothing to judge
+  double limit = 0;             // value ≤ limit passes, or value ≥ limit if at_least
+  std::optional<double> value;  // empty if there is nothing to judge
   bool at_least = false;
   bool passed() const { return !value || (at_least ? *value >= limit : *value <= limit); }
 };
 
 struct Suite {
   std::string name;                      // "papers"
-  std::string question;                  // what it answers, one sentence
-  std::string expected_is = "measured";  // what the expected values are, and their key in JSON: measured, published
-  std::string baseline_is;               // what Case::baseline is: "weights and KV pairs over the bandwidth"
-  std::string size_unit;                 // of Case::size
-  std::string status;                    // empty where it ran; else why not, and what to do about it
+  std::string question;                  // question that it answers, one sentence
+  std::string expected_is = "measured";  // kind of expected values, and their key in JSON: measured, published
+  std::string baseline_is;               // kind of Case::baseline: "weights and KV pairs over the bandwidth"
+  std::string size_unit;                 // unit of Case::size
+  std::string status;                    // empty if it ran; otherwise why not, and what to do about it
   std::vector<Case> cases;
   std::vector<Budget> budgets;
-  nlohmann::json detail;  // what the suite has to say in a form of its own; `--json` prints it alone where it is the
-                          // answer to a file that the user gave
+  nlohmann::json detail;  // details in a form of the suite's own; `--json` prints it alone if it answers a file given
+                          // by the user
   bool passed() const;
 };
 
-// How intervals fared, of held-out cases whose ends lie apart: how many hold the expected value, and the median of high
-// over low: an interval that always holds because it is wide says little.
+// Coverage of the intervals of held-out cases whose bounds differ: how many contain the expected value, and the median
+// of high over low, since an interval that is always wide enough says little.
 struct Coverage {
   int n = 0, covered = 0;
-  double median_width = 0;  // 0 without n
+  double median_width = 0;  // 0 if n is 0
 };
 struct IntervalSummary {
-  Coverage costs;            // of the prediction, by what its costs may be off
-  Coverage bounds;           // low to high: with the other readings of the setting and theirs
-  int exact = 0, equal = 0;  // without an interval; equal to the expected value in all digits that it is given with
+  Coverage costs;            // intervals of the prediction, from the uncertainty of costs
+  Coverage bounds;           // low to high: including the other readings of the setting and their intervals
+  int exact = 0, equal = 0;  // cases without an interval; those equal to the expected value in all its digits
 };
 
 struct GroupSummary {
   std::string group;
   metrics::ErrorSummary errors;
-  metrics::ErrorSummary times;     // of those whose prediction rests on a cost: what follows from counts alone left out
-  metrics::ErrorSummary baseline;  // of the cases that have one
-  metrics::ErrorSummary beside;    // of the predictions of these cases
+  metrics::ErrorSummary times;     // errors of predictions that depend on costs, not on counts alone
+  metrics::ErrorSummary baseline;  // errors of the baseline, over the cases that have one
+  metrics::ErrorSummary beside;    // errors of the predictions of these cases
   IntervalSummary intervals;
   std::vector<int> verdicts;  // cases by Verdict
 };
-// Of the held-out cases that have both numbers: over all (group ""), then by group in order of appearance.
+// Summarises the held-out cases that have both numbers: over all (group ""), then by group in order of appearance.
 std::vector<GroupSummary> summarise(const Suite& suite);
 
-// Of predictions that rest on times, each counted once, whose readings and parameters nobody chose knowing the value.
+// Summary of predictions based on times, each counted once, for which nobody who knew the value chose readings or
+// parameters.
 struct Headline {
   metrics::ErrorSummary errors;
   Coverage intervals;
 };
 Headline headline(const Suite& suite);
 
-// {name, question, status, passed, expected_is, size_unit, cases: [..], budgets: [..], summary: [..], detail}. Errors
-// are fractions. Absent numbers are null.
+// {name, question, status, passed, expected_is, baseline_is, size_unit, cases: [..], budgets: [..], summary: [..],
+// detail, blind_times}. Errors are fractions. Absent numbers are null.
 nlohmann::json to_json(const Suite& suite);
-// {"suites": [..], "passed"}: what `validate --json` prints and DIR/validation.json holds.
+// {"suites": [..], "passed"}: what `validate --json` prints and DIR/validation.json contains.
 nlohmann::json to_json(const std::vector<Suite>& suites);
 
-// The same for a terminal.
+// The same as text for a terminal.
 std::string to_text(const Suite& suite);
 
 }  // namespace kvcast::validate

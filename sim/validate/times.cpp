@@ -17,19 +17,19 @@
 namespace kvcast::validate {
 namespace {
 
-constexpr double kShare = 0.8;  // of the numbers that an interval is meant to hold
+constexpr double kShare = 0.8;  // share of the numbers that an interval is meant to contain
 
-// Which half-width of LeftOut a group has, and the key under which it is written.
+// The half-width of LeftOut that a group has, and the key under which it is written.
 struct Group {
   const char* key;
   const char* group;
   Value config::LeftOut::*half_width;
-  bool by_source;  // whether numbers of one source are off together
-  // Never less: a judgement. The numbers of engines and frameworks were known when these were written down, so that
-  // their residuals are smaller than those of the next ones.
+  bool by_source;  // whether numbers of one source err together
+  // Smallest half-width allowed, a judgement: the numbers of engines and frameworks were known when these were written
+  // down, so their residuals are smaller than those of the next ones will be.
   double least;
 };
-// Held-out points of a fit say nothing of kernels in other releases and programs: those of others do.
+// Points held out of a fit say nothing about kernels in other releases and programs; numbers that others measured do.
 constexpr Group kGroups[] = {{"kernels", kOtherKernels, &config::LeftOut::kernels, false, 0},
                              {"derived_kernels", kDerivedCards, &config::LeftOut::derived_kernels, false, 0},
                              {"other_kernels", kOtherCards, &config::LeftOut::other_kernels, false, 0},
@@ -37,8 +37,8 @@ constexpr Group kGroups[] = {{"kernels", kOtherKernels, &config::LeftOut::kernel
                              {"eager", kEagerFrameworks, &config::LeftOut::eager, true, 0.2},
                              {"policies", kPoliciesInEngines, &config::LeftOut::policies, true, 0.2}};
 
-// Rows of configs/validation/times/kernels.csv: attention of one layer, its keys and values copied to the device or
-// read from the host, or the product of `queries` rows with a matrix of k x n.
+// A row of configs/validation/times/kernels.csv: attention of one layer, its keys and values copied to the device or
+// read from the host, or the product of `queries` rows with a k x n matrix.
 class KernelRow {
  public:
   KernelRow(const CsvHeader& header, const CsvRow& row) : header_(header), row_(row) {}
@@ -132,7 +132,7 @@ void add_kernels(const std::string& path, Suite& suite) {
   }
 }
 
-// Claims of times, those of other papers under the group that they name.
+// Claims about times; those of other papers are listed under the group that they name.
 std::vector<Case> claims(std::vector<Paper> papers, const RunAll& run_all) {
   for (Paper& paper : papers) {
     std::erase_if(paper.claims, [](const Claim& c) { return c.times.empty(); });
@@ -142,19 +142,19 @@ std::vector<Case> claims(std::vector<Paper> papers, const RunAll& run_all) {
   return cases_of(papers, run_all);
 }
 
-// How far a case's costs let it be off, and how far it is, as shares of the prediction.
+// Error of a case and the half-width that its costs account for, as shares of the prediction.
 struct Residual {
   std::string source;
   double off = 0;    // expected / predicted − 1
   double costs = 0;  // half-width on that side
-  // The least half-width of a logarithm with which the interval holds the number.
+  // Smallest half-width of the logarithm for which the interval contains the number.
   double needed() const {
     const double beside = std::sqrt(std::max(0.0, off * off - costs * costs));
     return off > 0 ? std::log1p(beside) : -std::log1p(-std::min(beside, 0.999));
   }
 };
 
-// Who measured: the file's source, or, where that gathers others, the one that the claim names.
+// Who measured: the file's source or, if that collects others, the source that the claim names.
 std::string source_of(const Case& c) {
   const std::size_t comma = c.source.find(',');
   const std::string first = c.source.substr(0, comma);
@@ -178,7 +178,7 @@ std::vector<Residual> residuals(const Suite& suite, const Group& group) {
   return all;
 }
 
-// The least half-width that is enough for four fifths of these and one more.
+// Smallest half-width that suffices for four fifths of these and one more.
 double enough_for(std::vector<double> needed) {
   if (needed.empty()) return 0;
   std::sort(needed.begin(), needed.end());
@@ -187,8 +187,9 @@ double enough_for(std::vector<double> needed) {
   return needed[std::min(rank, needed.size()) - 1];
 }
 
-// Of a group without one of its sources. Steps of one source are off together, as its engine, host and card are: there
-// the next source counts, and what is enough for four fifths of the sources, each by four fifths of its own numbers.
+// Half-width of a group without one of its sources. Steps of one source err together, since they share engine, host and
+// GPU: for such groups the next source counts, and the half-width suffices for four fifths of the sources, each by four
+// fifths of its own numbers.
 double half_width_of(const std::vector<Residual>& all, const Group& group, const std::string& without) {
   std::map<std::string, std::vector<double>> by_source;
   for (const Residual& r : all) {
@@ -250,7 +251,7 @@ std::vector<Widening> widenings(const Suite& suite) {
   std::vector<Widening> all;
   for (const Group& group : kGroups) {
     Widening& w = all.emplace_back(widening_of(suite, group));
-    // What is left out of a kernel on a GPU with a fit is left out on one without.
+    // Whatever is left out for a kernel on a GPU with a fit is also left out on a GPU without one.
     const std::string_view of = group.group;
     if (of == kDerivedCards || of == kOtherCards) w.half_width = std::max(w.half_width, all[0].half_width);
   }

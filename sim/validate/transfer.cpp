@@ -13,14 +13,14 @@
 namespace kvcast::validate {
 namespace {
 
-// As the profiles of such cards state it (docs/cards.md).
+// Uncertainties that the profiles of such GPUs state (docs/cards.md).
 constexpr double kWithin = 0.2, kAcross = 0.3;
 
-// GH100 is the one architecture of which two cards are fitted.
+// GH100 is the only architecture with two fitted GPUs.
 bool is_gh100(const std::string& name) { return name.starts_with("h100") || name.starts_with("h200"); }
 bool same_architecture(const std::string& a, const std::string& b) { return is_gh100(a) && is_gh100(b); }
 
-// A framework's profile of a device, and the points that its fit has not seen.
+// A framework's profile of a device, and the points held out of its fit.
 struct Fitted {
   std::string device, framework;
   config::Hardware machine;
@@ -47,7 +47,7 @@ std::vector<Fitted> fitted_cards() {
   return all;
 }
 
-// Whether the card's own fit says something of such kernels.
+// Returns whether the GPU's own fit covers such kernels.
 bool knows(const Fitted& card, const calibrate::MeasuredPoint& point) {
   return std::any_of(card.held_out.begin(), card.held_out.end(),
                      [&](const calibrate::MeasuredPoint& own) { return own.attention() == point.attention(); });
