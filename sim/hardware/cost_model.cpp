@@ -69,7 +69,7 @@ std::string describe(const Term& term, const Cost& cost) {
   std::string text = fmt::format("{:>10}  {}", format_quantity(term.seconds.value, Dimension::kSeconds), term.what);
   if (term.role == Term::Role::kWork) text += fmt::format(" ({})", resource_name(term.resource));
   if (term.role == Term::Role::kIssue) text += fmt::format(" (first one; {})", resource_name(term.resource));
-  if (term.role == Term::Role::kWork && cost.bound == term.resource) text += ", sets the pace";
+  if (term.role == Term::Role::kWork && cost.bound == term.resource) text += ", the bottleneck";
   text += fmt::format("; {}", origin_name(term.seconds.origin));
   if (term.seconds.uncertainty > 0) text += fmt::format(" \u00b1{:.0f} %", 100 * term.seconds.uncertainty);
   if (term.seconds.source != nullptr) text += fmt::format(": {}", *term.seconds.source);

@@ -94,7 +94,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& name) override {
     key_ = name;
     auto& seen = place_ == Place::kTop ? top_keys_ : place_ == Place::kMetadata ? metadata_keys_ : tensor_keys_;
-    if (!seen.insert(name).second) fail(fmt::format("{}: key {} stands twice", title(), quote(name)));
+    if (!seen.insert(name).second) fail(fmt::format("{}: key {} appears twice", title(), quote(name)));
     if (place_ == Place::kTensor && name != "dtype" && name != "shape" && name != "data_offsets") {
       throw UserError({file_}, fmt::format("{}: unknown key {}", title(), quote(name)),
                       {"dtype", "shape", "data_offsets"});

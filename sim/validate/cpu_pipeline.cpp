@@ -298,9 +298,9 @@ void add_cases(Suite& suite, const std::vector<Plan>& all, const Rounds& rounds)
         fmt::format("{}; rounds differ by {:.0f} % (10th to 90th percentile)", rounds.text(i), 100 * rounds.spread(i));
     const auto [step, predicted] = rounds.compare([i](const std::vector<double>& t) { return t[i]; });
     suite.cases.push_back(case_of("step time", all[i], step, predicted, kStepBudget, note));
-    const auto [exposed, foretold] = rounds.compare([i](const std::vector<double>& t) { return t[i] - t[0]; });
+    const auto [exposed, predicted] = rounds.compare([i](const std::vector<double>& t) { return t[i] - t[0]; });
     if (all[i].moved_mib == 0 || exposed < kLeastExposed * step) continue;
-    suite.cases.push_back(case_of("exposed transfer", all[i], exposed, foretold, kExposedBudget, note));
+    suite.cases.push_back(case_of("exposed transfer", all[i], exposed, predicted, kExposedBudget, note));
   }
 }
 
@@ -309,7 +309,7 @@ void add_cases(Suite& suite, const std::vector<Plan>& all, const Rounds& rounds)
 Suite cpu_pipeline(const PipelineTest& test) {
   Suite suite;
   suite.name = "cpu_pipeline";
-  suite.question = "Does the engine foretell how two workers of this machine overlap?";
+  suite.question = "How accurately is the overlap of two workers of this machine predicted?";
   suite.size_unit = "bytes moved a layer";
   const std::vector<Plan> all = plans(test);
   const auto size = static_cast<std::size_t>(test.memory_mib * kMiB);

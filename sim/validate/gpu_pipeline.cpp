@@ -107,7 +107,7 @@ void add(const Source& from, Suite& suite, std::vector<std::string>& places, std
 Suite gpu_pipeline(const GpuPipelineInput& input) {
   Suite suite;
   suite.name = "gpu_pipeline";
-  suite.question = "Does the simulator foretell a decode layer's pipeline of real kernels and streams?";
+  suite.question = "How accurately are a decode layer's pipelines of real kernels and streams predicted?";
   suite.size_unit = "tokens of context";
   if (!input.results.empty() && input.profile.empty()) {
     throw UserError("gpu_pipeline: --from needs --profile, the machine's own (kvcast calibrate cuda)");

@@ -112,7 +112,7 @@ Case case_of(const calibrate::MeasuredPoint& point, const hardware::Cost& cost, 
 Suite empty_suite() {
   Suite suite;
   suite.name = "kernels";
-  suite.question = "Does the cost model foretell how long single kernels take?";
+  suite.question = "How accurately are the times of single kernels predicted?";
   suite.baseline_is = "bytes over the bandwidth, products over the peak";
   suite.size_unit = "bytes moved";
   return suite;

@@ -189,7 +189,7 @@ std::vector<Paper> read_papers(const std::string& folder) {
     papers.push_back(read_paper(path));
     for (const Claim& claim : papers.back().claims) {
       if (!ids.insert(claim.base.id).second) {
-        throw UserError({path, 0, 0}, fmt::format("claim {} stands twice", claim.base.id));
+        throw UserError({path, 0, 0}, fmt::format("claim {} appears twice", claim.base.id));
       }
     }
   }

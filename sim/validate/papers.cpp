@@ -167,7 +167,7 @@ std::vector<Case> cases_of(const std::vector<Paper>& papers, const RunAll& run_a
 Suite papers(const std::vector<Paper>& papers, const RunAll& run_all) {
   Suite suite;
   suite.name = "papers";
-  suite.question = "Do the papers' efficiency claims come out of the mechanisms?";
+  suite.question = "How accurately are the papers' efficiency claims predicted from mechanisms?";
   suite.expected_is = "published";
   suite.baseline_is = kStepBaseline;
   suite.size_unit = "context, tokens";

@@ -284,7 +284,7 @@ std::string to_text(const Suite& suite) {
                     s.group.empty() ? "\nerrors" : " ", s.group.empty() ? "over all" : s.group, s.errors.n,
                     100 * s.errors.median, 100 * s.errors.p90, 100 * s.errors.max, 100 * s.errors.bias);
     if (s.times.n > 0 && s.times.n < s.errors.n) {
-      text += fmt::format("    of these {} rest on times: error median {:.1f} %, p90 {:.1f} %, bias {:+.1f} %\n",
+      text += fmt::format("    of these {} are based on times: error median {:.1f} %, p90 {:.1f} %, bias {:+.1f} %\n",
                           s.times.n, 100 * s.times.median, 100 * s.times.p90, 100 * s.times.bias);
     }
     if (s.baseline.n > 0) {

@@ -228,7 +228,7 @@ void add_budget(Suite& suite, const GroupSummary& s, double median, double p90) 
 Suite times(const std::vector<Paper>& papers, const std::string& kernel_table, const RunAll& run_all) {
   Suite suite;
   suite.name = "times";
-  suite.question = "Do times that others measured come out, and do the intervals hold them?";
+  suite.question = "How accurately are times that others measured predicted, and do the intervals contain them?";
   suite.baseline_is = "bytes over the bandwidth, products over the peak";
   suite.size_unit = "context, tokens";
   for (Case& c : kernels_of_profiles().cases) {

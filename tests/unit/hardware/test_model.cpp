@@ -178,7 +178,7 @@ TEST_CASE("an explanation names the parts, longest first, and what sets the pace
   CAPTURE(text);
   CHECK(text.starts_with("69.9 us alone, literature \u00b110 %; paced by HBM\n"));
   const auto weights =
-      text.find("66.9 us  weights and activations (HBM), sets the pace; literature \u00b110 %: made up");
+      text.find("66.9 us  weights and activations (HBM), the bottleneck; literature \u00b110 %: made up");
   const auto products = text.find("26.7 us  matrix products (tensor cores); literature");
   const auto floor = text.find("2 us  GEMM floor");
   CHECK(weights != std::string::npos);

@@ -91,7 +91,7 @@ TEST_CASE("other JSON than the format's is refused with the place") {
   const auto tensor = [](const std::string& body) { return fmt::format("{{\"a\":{{{}}}}}", body); };
   const std::string whole = R"("dtype":"F32","shape":[0],"data_offsets":[0,0])";
   CHECK(refusal(tensor(whole), 0) == "accepted");
-  CHECK(refusal(tensor(whole + R"(,"dtype":"F32")"), 0).find("tensor \"a\": key \"dtype\" stands twice") !=
+  CHECK(refusal(tensor(whole + R"(,"dtype":"F32")"), 0).find("tensor \"a\": key \"dtype\" appears twice") !=
         std::string::npos);
   CHECK(refusal(tensor(whole + R"(,"stride":[1])"), 0).find("unknown key \"stride\"; known: dtype") !=
         std::string::npos);
@@ -111,12 +111,12 @@ TEST_CASE("other JSON than the format's is refused with the place") {
         std::string::npos);
   CHECK(refusal(tensor(R"("dtype":"F32","shape":[0],"data_offsets":[0,0,0])"), 0).find("must be two") !=
         std::string::npos);
-  CHECK(refusal(fmt::format("{{\"a\":{{{0}}},\"a\":{{{0}}}}}", whole), 0).find("key \"a\" stands twice") !=
+  CHECK(refusal(fmt::format("{{\"a\":{{{0}}},\"a\":{{{0}}}}}", whole), 0).find("key \"a\" appears twice") !=
         std::string::npos);
   CHECK(refusal(R"({"a":[]})", 0).find("found an array instead of an object") != std::string::npos);
   CHECK(refusal(R"({"__metadata__":{"k":1}})", 0).find("__metadata__ at key \"k\": found a number") !=
         std::string::npos);
-  CHECK(refusal(R"({"__metadata__":{"k":"1","k":"1"}})", 0).find("key \"k\" stands twice") != std::string::npos);
+  CHECK(refusal(R"({"__metadata__":{"k":"1","k":"1"}})", 0).find("key \"k\" appears twice") != std::string::npos);
   CHECK(refusal(R"({"__metadata__":"x"})", 0).find("found a string") != std::string::npos);
   CHECK(refusal("{\"a\":}", 0).find("not JSON (at its byte 6)") != std::string::npos);
   CHECK(refusal("{} {}", 0).find("not JSON") != std::string::npos);

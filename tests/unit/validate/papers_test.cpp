@@ -135,7 +135,7 @@ TEST_CASE("claims that say too little or too much are refused") {
   const TemporaryDirectory folder;
   std::ofstream(folder.path() + "/a.yaml") << kFile;
   std::ofstream(folder.path() + "/b.yaml") << kFile;
-  CHECK(error_of([&] { read_papers(folder.path()); }).find("EX-1 stands twice") != std::string::npos);
+  CHECK(error_of([&] { read_papers(folder.path()); }).find("EX-1 appears twice") != std::string::npos);
 }
 
 TEST_CASE("a mutated paper is read or refused, never worse") {
@@ -252,7 +252,7 @@ TEST_CASE("what does not fit in memory leaves its claims without a prediction, a
   CHECK(suite.cases[0].note.find("does not fit in hbm at prefill, layer 3") != std::string::npos);
 }
 
-TEST_CASE("the committed claims are well formed and no id stands twice") {
+TEST_CASE("the committed claims are well formed and no id appears twice") {
   const std::vector<Paper> all = read_papers(std::string(KVCAST_SOURCE_DIR) + "/configs/validation/papers");
   std::size_t claims = 0;
   for (const Paper& paper : all) claims += paper.claims.size();

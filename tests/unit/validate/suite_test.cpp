@@ -126,7 +126,7 @@ TEST_CASE("errors of what rests on times stand apart from those of counts") {
   CHECK(all.times.n == 2);
   CHECK(all.times.median == Approx(0.15));  // 0.2 and 0.1
   CHECK(to_json(suite)["summary"][0]["times"]["n"] == 2);
-  CHECK(to_text(suite).find("of these 2 rest on times: error median 15.0 %") != std::string::npos);
+  CHECK(to_text(suite).find("of these 2 are based on times: error median 15.0 %") != std::string::npos);
 }
 
 TEST_CASE("a suite passes when every budget with a value is met") {
