@@ -298,9 +298,9 @@ void add_cases(Suite& suite, const std::vector<Plan>& all, const Rounds& rounds)
         fmt::format("{}; rounds differ by {:.0f} % (10th to 90th percentile)", rounds.text(i), 100 * rounds.spread(i));
     const auto [step, predicted] = rounds.compare([i](const std::vector<double>& t) { return t[i]; });
     suite.cases.push_back(case_of("step time", all[i], step, predicted, kStepBudget, note));
-    const auto [exposed, predicted] = rounds.compare([i](const std::vector<double>& t) { return t[i] - t[0]; });
+    const auto [exposed, predicted_exposed] = rounds.compare([i](const std::vector<double>& t) { return t[i] - t[0]; });
     if (all[i].moved_mib == 0 || exposed < kLeastExposed * step) continue;
-    suite.cases.push_back(case_of("exposed transfer", all[i], exposed, predicted, kExposedBudget, note));
+    suite.cases.push_back(case_of("exposed transfer", all[i], exposed, predicted_exposed, kExposedBudget, note));
   }
 }
 
