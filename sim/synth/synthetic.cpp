@@ -59,8 +59,8 @@ class SyntheticTrace final : public Trace {
     const auto window = static_cast<int>(std::min<std::int64_t>(wanted, shape.prompt_tokens));
     describe(recipe, window);
     sequence_.recipe = recipe;
-    // With sections, heads also retrieve from generated text and are made for the whole sequence; otherwise for the
-    // prompt.
+    // In recipes with sections, heads also retrieve from generated text and are made for the whole sequence; otherwise
+    // for the prompt.
     sequence_.prompt_tokens = recipe.task.section_steps > 0 ? info_.positions() : shape.prompt_tokens;
     sequence_.roles = pair_roles(recipe.channels, shape.rope, shape.head_dim, sequence_.prompt_tokens);
     sequence_.document =
