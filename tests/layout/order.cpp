@@ -70,32 +70,16 @@ std::vector<std::string> violations(const std::vector<Include>& includes, const 
 }
 
 // Folders whose comments are in whole sentences and in the terms of the field. Add a folder once its comments are.
-constexpr const char* kEdited[] = {"kernels",
-                                   "sim/app",
-                                   "sim/base",
-                                   "sim/calibrate",
-                                   "sim/config",
-                                   "sim/engine",
-                                   "sim/graph",
-                                   "sim/metrics",
-                                   "sim/plan",
-                                   "sim/policies",
-                                   "sim/policy",
-                                   "sim/policy_parts",
-                                   "sim/replay",
-                                   "sim/report",
-                                   "sim/result",
-                                   "sim/serve",
-                                   "sim/store",
-                                   "sim/study",
-                                   "sim/trace",
-                                   "tests/app",
-                                   "tests/bench",
-                                   "tests/kernels",
-                                   "tests/oracle/policy",
-                                   "tests/property",
-                                   "tests/support",
-                                   "tests/unit/calibrate"};
+constexpr const char* kEdited[] = {"kernels",        "sim/app",          "sim/base",
+                                   "sim/calibrate",  "sim/config",       "sim/engine",
+                                   "sim/evidence",   "sim/graph",        "sim/lower",
+                                   "sim/metrics",    "sim/plan",         "sim/policies",
+                                   "sim/policy",     "sim/policy_parts", "sim/replay",
+                                   "sim/report",     "sim/result",       "sim/serve",
+                                   "sim/simulate",   "sim/store",        "sim/study",
+                                   "sim/synth",      "sim/trace",        "tests/app",
+                                   "tests/bench",    "tests/kernels",    "tests/oracle/policy",
+                                   "tests/property", "tests/support",    "tests/unit/calibrate"};
 
 // Comments that a reader has to decode: blocks that open without a main clause, and idioms in place of terms.
 std::vector<std::string> riddles(const std::vector<std::string>& lines) {
