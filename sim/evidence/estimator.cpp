@@ -15,10 +15,11 @@ namespace {
 using Matrix = Eigen::MatrixXd;
 using Vector = Eigen::VectorXd;
 
-constexpr double kHeadroom = 1.1;  // scores above the full one are seen up to this share
-constexpr double kDegrees = 4;     // of freedom, of the noise
+constexpr double kHeadroom = 1.1;  // scores above the full one are distinguished up to this share of it
+constexpr double kDegrees = 4;     // degrees of freedom of the noise
 constexpr int kReweightings = 4;
-// Rows that a single estimate looks at: those most alike. More change no estimate by a tenth of a point.
+// Number of rows that a single estimate uses: the most similar ones. More rows change no estimate by a tenth of a
+// point.
 constexpr std::size_t kMostAlike = 192;
 
 bool all(std::size_t) { return true; }
@@ -34,9 +35,9 @@ std::vector<Point> points_of(std::span<const Record* const> records, Kernel& ker
 
 double residual_of(const Record& r, const Point& p) { return to_angle(r.published, r.full) - p.angle; }
 
-constexpr Eigen::Index kBlock = 128;  // columns that are worked on together
+constexpr Eigen::Index kBlock = 128;  // columns that are processed together
 
-// Of the lower factor; half of what solving for the identity would take, and what comes of it is triangular, too.
+// Inverse of a lower triangular factor, itself lower triangular, at half the cost of solving for the identity.
 Matrix inverse_of(const Matrix& lower) {
   const Eigen::Index n = lower.rows();
   Matrix inverse = Matrix::Zero(n, n);
@@ -50,7 +51,7 @@ Matrix inverse_of(const Matrix& lower) {
   return inverse;
 }
 
-// XᵀX of a lower triangular X.
+// XᵀX for a lower triangular X.
 Matrix squared(const Matrix& lower) {
   const Eigen::Index n = lower.rows();
   Matrix product(n, n);
@@ -63,7 +64,7 @@ Matrix squared(const Matrix& lower) {
   return product;
 }
 
-// The inverse of a positive definite matrix, of which the lower half is read.
+// Inverse of a positive definite matrix, of which only the lower half is read.
 Matrix inverse_of_covariance(const Matrix& covariance) {
   const Eigen::LLT<Matrix> factor(covariance);
   KVCAST_CHECK(factor.info() == Eigen::Success);
@@ -93,7 +94,7 @@ double to_points(double angle, double full) {
   return std::min(100.0, full * kHeadroom * s * s);
 }
 
-// Benchmarks share no level, so that each is a process of its own.
+// Fit of one benchmark. Benchmarks share no level, so each is a Gaussian process of its own.
 struct JointFit::Fit {
   Fit(std::vector<Record> of_benchmark, const Components& components, JointFit::Noise from)
       : records(std::move(of_benchmark)), kernel(components, records.front().benchmark) {
@@ -124,7 +125,7 @@ struct JointFit::Fit {
       KVCAST_CHECK(factor.info() == Eigen::Success);
       weights = factor.solve(residuals);
       const Matrix lower = inverse_of(factor.matrixL());
-      // Of y about what the model makes of it: the noise's own share of the residual, squared, and its variance.
+      // Posterior mean and variance of the noise of each y.
       for (Eigen::Index i = 0; i < n; ++i) {
         const double off = noise[i] * weights[i];
         const double variance = noise[i] - noise[i] * noise[i] * lower.col(i).squaredNorm();
@@ -179,7 +180,7 @@ Estimator& Estimator::operator=(Estimator&&) noexcept = default;
 
 Estimate Estimator::estimate(const Setting& setting, const IsLeftOut& is_left_out) const {
   const auto found = benchmarks_.find(setting.benchmark);
-  // Groups that no record has are numbered in a copy.
+  // Groups without records are numbered in a copy of the kernel.
   Kernel kernel = found == benchmarks_.end() ? Kernel(components_, setting.benchmark) : found->second->kernel;
   Point at = kernel.point(setting);
   if (found != benchmarks_.end()) {
@@ -220,7 +221,8 @@ Estimate Estimator::estimate(const Setting& setting, const IsLeftOut& is_left_ou
   return {to_points(mean, setting.full), std::sqrt(std::max(variance, 1e-9))};
 }
 
-// With B the places left out and A the inverse: y_B − A_BB⁻¹ (A r)_B are the others' means, A_BB⁻¹ their covariance.
+// Let B be the places left out and A the inverse. The others predict y_B with mean y_B − A_BB⁻¹ (A r)_B and covariance
+// A_BB⁻¹.
 std::vector<Estimate> JointFit::leave_out(std::span<const std::size_t> places) const {
   std::map<std::string, std::vector<std::size_t>> benchmarks;  // → indices of `places`
   for (std::size_t i = 0; i < places.size(); ++i) benchmarks[records_[places[i]].benchmark].push_back(i);
@@ -246,7 +248,7 @@ std::vector<Estimate> JointFit::leave_out(std::span<const std::size_t> places) c
       const Record& r = fit.records[place];
       const Point& p = fit.points[place];
       const double own = pooled_angle(r, p, fit.pointers, fit.points, [&](std::size_t j) { return !gone[j]; });
-      // The noise of a row left out is that of a new one, without its weight.
+      // A row left out has the noise of a new row, not the fitted one.
       const double variance = covariance(i, i) - fit.noise[at(i)] + fit.kernel.noise(r);
       estimates[indices[static_cast<std::size_t>(i)]] = {
           to_points(to_angle(r.published, r.full) - off[i] + own - p.angle, r.full),

@@ -1,16 +1,16 @@
-// One estimate from published scores and the simulation: a Gaussian process over what the simulator gets wrong.
+// Estimates scores from published scores and the simulation: a Gaussian process models the errors of the simulator.
 //
-// With y = asin √(share of the full score / 1.1) of a published score and s the same of the simulated one, other
-// models' simulations of the same method and task taken into the mean,
+// Let y = asin √(share of the full score / 1.1) of a published score, and s the same transform of the simulated score,
+// averaged with other models' simulations of the same method and task. Then
 //
 //   y = s + Σ over levels + noise.
 //
-// A level is a set of groups of rows, such as the rows of one method on one benchmark, and a function of the budget
-// that all rows of a group share and that is drawn anew for each group. So a row pulls a prediction as far as the two
-// are alike. What is common to all methods has a small variance beside what methods differ in: a method without rows
-// keeps the simulation, with the spread between methods. A model without rows gets what other models' rows say, as far
-// as models agree. The noise is Student's t with kDegrees degrees of freedom by iterated weights, so that odd rows pull
-// less.
+// A level is a set of groups of rows, such as the rows of one method on one benchmark, and a function of the budget and
+// the scores that all rows of a group share and that is drawn independently for each group. A row therefore affects a
+// prediction to the extent that the two are similar. The part common to all methods has a small variance compared with
+// the differences between methods: the prediction for a method without rows stays at the simulation, with the spread
+// between methods. A model without rows is predicted from other models' rows, as far as models agree. The noise is
+// Student's t with kDegrees degrees of freedom, fitted by iterative reweighting, so that outliers have less influence.
 #pragma once
 
 #include <array>
@@ -27,22 +27,22 @@
 
 namespace kvcast::evidence {
 
-// What rows have in common. Of each level the variance is a component of the model.
+// Properties that rows may share. The variance of each level is a component of the model.
 enum class Level {
   kBenchmark,         // all rows of a benchmark
-  kTask,              // of a task
-  kMethod,            // of a method on a benchmark, in any paper
-  kPaperMethod,       // of a paper's method on a benchmark
-  kPaperMethodTask,   // on a task
-  kModelTask,         // of a model on a task, whatever the method
-  kModelMethod,       // of a model and a paper's method on a benchmark
-  kModelMethodTask,   // on a task, by the budget alone
-  kModelMethodScore,  // on a task in any paper, by the budget and the simulated score
+  kTask,              // all rows of a task
+  kMethod,            // rows of a method on a benchmark, in any paper
+  kPaperMethod,       // rows of a paper's method on a benchmark
+  kPaperMethodTask,   // rows of a paper's method on a task, by the budget alone
+  kModelTask,         // rows of a model on a task, with any method
+  kModelMethod,       // rows of a model and a paper's method on a benchmark
+  kModelMethodTask,   // rows of a model and a paper's method on a task, by the budget alone
+  kModelMethodScore,  // rows of a model and a method on a task in any paper, by the budget and the simulated score
 };
 inline constexpr std::size_t kLevels = 9;
 std::string_view level_name(Level level);
 
-// Benchmarks differ in how much the simulator errs, and in how far two published scores of one setting are apart.
+// Benchmarks differ in the error of the simulator, and in the difference between two published scores of one setting.
 enum class Family { kRuler, kLongBench, kOther };
 inline constexpr std::size_t kFamilies = 3;
 Family family_of(const std::string& benchmark);
@@ -50,36 +50,36 @@ std::string_view family_name(Family family);  // "ruler", "longbench", "other"
 
 struct Components {
   std::array<double, kLevels> variance{};
-  std::array<double, kFamilies> scale{};  // factor on all of these
+  std::array<double, kFamilies> scale{};  // factor on all variances of levels
   std::array<double, kFamilies> noise{};  // variance
 };
 // Visits every component with its name.
 void for_each_component(Components& components, const std::function<void(const std::string&, double&)>& visit);
-// `components:` of configs/accuracy/evidence.yaml. UserError with the place for anything odd.
+// Reads `components:` of configs/accuracy/evidence.yaml. Throws UserError with the location for invalid content.
 Components read_components(config::Section section);
 std::string write_components(Components components);
 
-// Points of 100.
+// An estimated score in points of 100.
 struct Estimate {
-  double mean = 0;       // y of the mean, back in points
+  double mean = 0;       // mean of y, transformed back to points
   double deviation = 0;  // standard deviation of y about the mean, noise of a published score included
 };
 
-// The transform and its inverse, of points and the full score.
+// The transform of points, given the full score, and its inverse.
 double to_angle(double points, double full);
 double to_points(double angle, double full);
 
-// Estimates settings from the rows that are most like them, whose noise is known.
+// Estimates settings from their most similar rows, whose noise is known.
 class Estimator {
  public:
-  // Records have a noise, as JointFit finds it.
+  // Records have the noise that JointFit gives to them; those without one (0) get the kernel's.
   Estimator(std::vector<Record> records, const Components& components);
   ~Estimator();
   Estimator(Estimator&&) noexcept;
   Estimator& operator=(Estimator&&) noexcept;
 
   const std::vector<Record>& records() const { return records_; }
-  // Rows for which `is_left_out` holds are not seen; none: all are.
+  // Ignores the rows for which `is_left_out` returns true; an empty function ignores none.
   Estimate estimate(const Setting& setting, const IsLeftOut& is_left_out = {}) const;
 
  private:
@@ -89,24 +89,24 @@ class Estimator {
   std::map<std::string, std::unique_ptr<Benchmark>> benchmarks_;
 };
 
-// All records at once: weighs odd ones, and estimates records from others. Some seconds for 3000 records of a
-// benchmark; a fifth of that where the noise of each is known.
+// Fits all records at once: reduces the weight of outliers, and estimates records from the others. Takes some seconds
+// for 3000 records of a benchmark, a fifth of that if the noise of each is known.
 class JointFit {
  public:
   enum class Noise { kFitted, kOfRecords };
   JointFit(std::vector<Record> records, const Components& components, Noise noise = Noise::kFitted);
   ~JointFit();
 
-  // With the noise that the fit gives to each.
+  // The records, with the noise that the fit gives to each.
   const std::vector<Record>& records() const { return records_; }
-  // Estimates of these records by all others; places in records(). What the others' weights and their means of
-  // simulations owe to them stays.
+  // Estimates the records at these places of records() from all others. The weights of the others and their means of
+  // simulations still include the contribution of those left out.
   std::vector<Estimate> leave_out(std::span<const std::size_t> places) const;
 
  private:
   struct Fit;
   std::vector<Record> records_;
-  std::vector<std::size_t> places_;                   // of records in their benchmark's fit
+  std::vector<std::size_t> places_;                   // index of each record in its benchmark's fit
   std::map<std::string, std::unique_ptr<Fit>> fits_;  // by benchmark
 };
 

@@ -7,7 +7,7 @@
 namespace kvcast::evidence {
 namespace {
 
-// Lengths over which functions of the budget and the scores change.
+// Length scales of the functions of the budget and the scores.
 constexpr double kShareLength = 2;   // powers of two of the budget's share of the prompt
 constexpr double kTokensLength = 4;  // powers of two of the budget in tokens
 constexpr double kAngleLength = .375;
@@ -15,7 +15,7 @@ constexpr double kFullLength = 40;  // points
 
 struct LevelRow {
   const char* name;
-  bool budget, score, full;  // what its functions depend on
+  bool budget, score, full;  // variables of its functions
 };
 constexpr LevelRow kRows[kLevels] = {{"benchmark", true, true, true},
                                      {"task", true, true, false},
@@ -52,7 +52,7 @@ std::string group_of(const Setting& s, Level level) {
   return "";
 }
 
-// Settings of no paper share no level with a paper.
+// Settings without a paper have none of the levels that involve one.
 bool has_level(const Setting& s, Level level) {
   const bool of_paper = level == Level::kPaperMethod || level == Level::kPaperMethodTask ||
                         level == Level::kModelMethod || level == Level::kModelMethodTask;
@@ -61,14 +61,14 @@ bool has_level(const Setting& s, Level level) {
 
 double squared(double x) { return x * x; }
 
-constexpr std::size_t kNamed = std::size_t{1} << 40;  // numbers below are of groups of one setting
+constexpr std::size_t kNamed = std::size_t{1} << 40;  // lower numbers are groups of a single setting
 
 }  // namespace
 
 double pooled_angle(const Setting& setting, const Point& at, std::span<const Record* const> records,
                     std::span<const Point> points, const std::function<bool(std::size_t place)>& is_seen) {
-  constexpr double kShare = .5, kTokens = 1;  // lengths, in powers of two
-  constexpr double kLeast = .3;               // of a model's rows, lest budgets far away count
+  constexpr double kShare = .5, kTokens = 1;  // length scales, in powers of two
+  constexpr double kLeast = .3;               // minimum weight of a model's rows: distant budgets do not count
   struct Sum {
     double weight = 0, angle = 0;
   };

@@ -1,4 +1,4 @@
-// How alike two settings are: the covariance of what the simulator gets wrong in them.
+// Similarity of two settings: the covariance of the simulator's errors in them.
 #pragma once
 
 #include <array>
@@ -12,27 +12,27 @@
 
 namespace kvcast::evidence {
 
-// A setting with what the kernel needs of it.
+// Properties of a setting that the kernel needs.
 struct Point {
-  double angle = 0, share = 0, tokens = 0, full = 0;  // of the budget: share and tokens as powers of two
+  double angle = 0, share = 0, tokens = 0, full = 0;  // share and tokens: log2 of the budget
   std::array<std::size_t, kLevels> group{};
 };
 
-// Returns what the simulation says of a setting, as an angle: the mean over models of its own simulation and those of
-// other models' rows with the same method and task, at like budgets. What the simulator makes of the difference between
-// two models is mostly noise. `is_seen` is asked for places of the rows.
+// Returns the simulated score of a setting as an angle: the mean over models of its own simulation and those of other
+// models' rows with the same method and task, at similar budgets. Simulated differences between two models are mostly
+// noise. `is_seen` takes places of the rows.
 double pooled_angle(const Setting& setting, const Point& at, std::span<const Record* const> records,
                     std::span<const Point> points, const std::function<bool(std::size_t place)>& is_seen);
 
-// Of one benchmark: benchmarks share no level.
+// Kernel of one benchmark; benchmarks share no level.
 class Kernel {
  public:
   Kernel(const Components& components, const std::string& benchmark);
 
-  // Groups are numbered as they are met.
+  // Numbers new groups in the order of their use.
   Point point(const Setting& setting);
   double operator()(const Point& a, const Point& b) const;
-  // Variance of a published score about what the model makes of it; one of few points says little about its share.
+  // Variance of a published score about the model; larger for small full scores, whose shares are less precise.
   double noise(const Setting& setting) const;
 
  private:
@@ -41,7 +41,7 @@ class Kernel {
   Components components_;
   double scale_ = 1, noise_ = 0;
   std::unordered_map<std::string, std::size_t> numbers_;
-  std::size_t alone_ = 0;  // groups of one setting
+  std::size_t alone_ = 0;  // number of groups of a single setting
 };
 
 }  // namespace kvcast::evidence

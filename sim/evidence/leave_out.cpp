@@ -28,7 +28,7 @@ std::string group_of(const Record& r, Novelty novelty) {
   return "";
 }
 
-// Mean share of the rows nearest in budget.
+// Mean share of the full score over the rows nearest in budget.
 class Nearest {
  public:
   explicit Nearest(const Setting& setting) : setting_(setting) {}
@@ -80,7 +80,7 @@ namespace {
 
 using Places = std::vector<std::size_t>;
 
-// Adds the records of `wanted`, a part of a group of which all records in `places` are left out.
+// Adds the records of `wanted`, which are among those of the group in `places` that are left out together.
 void add_left_out(const JointFit& fit, const std::string& group, const Places& places, const Places& wanted,
                   std::vector<LeftOut>& all) {
   const std::vector<Record>& records = fit.records();
@@ -97,7 +97,7 @@ void add_left_out(const JointFit& fit, const std::string& group, const Places& p
   }
 }
 
-// Of the records of a model on a benchmark that names the lengths of its prompts.
+// Adds the records of a model on a benchmark that states the lengths of its prompts.
 void add_lengths(const JointFit& fit, const std::string& group, const Places& places, std::vector<LeftOut>& all) {
   const std::vector<Record>& records = fit.records();
   std::map<double, Places> lengths;
@@ -111,7 +111,7 @@ void add_lengths(const JointFit& fit, const std::string& group, const Places& pl
   }
 }
 
-// In deviations of the estimate.
+// Error of the estimate in units of its standard deviation.
 double off(const LeftOut& l) {
   const double full = l.record->full;
   return std::abs(to_angle(l.record->published, full) - to_angle(l.estimate.mean, full)) / l.estimate.deviation;

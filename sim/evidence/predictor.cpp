@@ -27,7 +27,7 @@ std::string range_text(double low, double high) {
   return low == high ? fmt::format("{:.0f}", low) : fmt::format("{:.0f} to {:.0f}", low, high);
 }
 
-// Tables, budgets and prompts of rows.
+// Tables, models, budgets and prompt lengths of rows.
 class Rows {
  public:
   void add(const Record& r) {
@@ -83,7 +83,7 @@ Parameters with_spreads(const JointFit& fit, const Components& components) {
       }
       double& spread = parameters.spread[static_cast<std::size_t>(novelty)][f];
       spread = spread_of(of_family);
-      // Tasks with lengths of their own have none that is longer.
+      // Tasks of fixed length have no longer prompts: they get the spread of a new table.
       if (of_family.empty() && novelty == Novelty::kLength)
         spread = parameters.spread[static_cast<std::size_t>(Novelty::kTable)][f];
     }
@@ -93,7 +93,8 @@ Parameters with_spreads(const JointFit& fit, const Components& components) {
 
 Components fit_components(const std::vector<Record>& records, Components components,
                           const std::function<void(std::size_t done, std::size_t total)>& advance) {
-  // What is odd stays so: rows keep the noise that the first components gave them, in ratio to the noise's variance.
+  // Outliers stay outliers: rows keep the noise fitted with the first components, in proportion to the variance of
+  // noise.
   const JointFit first(records, components);
   const Components at_first = components;
   const auto error = [&](const Components& c) {

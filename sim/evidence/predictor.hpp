@@ -1,5 +1,4 @@
-// Predictions from evidence and simulation together, with intervals that held as often as they say on what was left
-// out.
+// Predictions from evidence and simulation together, with intervals whose coverage is calibrated on records left out.
 #pragma once
 
 #include <array>
@@ -15,32 +14,32 @@ struct Parameters {
   Components components;
   std::array<std::array<double, kFamilies>, kNovelties> spread{};  // of intervals, see spread_of()
 };
-// configs/accuracy/evidence.yaml. UserError with the place for anything odd.
+// Reads configs/accuracy/evidence.yaml. Throws UserError with the location for invalid content.
 Parameters read_parameters(const std::string& path);
 std::string write_parameters(const Parameters& parameters);
 
-// Chooses spreads by what is left out.
+// Chooses the spreads by the errors on records left out.
 Parameters with_spreads(const JointFit& fit, const Components& components);
-// Changes one component after the other as long as what is left out is estimated better; one pass over all of them.
-// `advance` is told how many changes have been tried.
+// Doubles or halves one component after the other, and keeps changes by which records left out are estimated better;
+// one pass over all components. `advance` receives the number of changes tried so far.
 Components fit_components(const std::vector<Record>& records, Components components,
                           const std::function<void(std::size_t done, std::size_t total)>& advance);
 
 struct Prediction {
-  double points = 0, low = 0, high = 0;  // 80 % of published scores are to lie within
+  double points = 0, low = 0, high = 0;  // interval expected to contain 80 % of published scores
 };
 
 class Predictor {
  public:
   Predictor(std::vector<Record> records, Parameters parameters);
 
-  // Rows for which `is_left_out` holds are not seen; none: all are.
+  // Ignores the rows for which `is_left_out` returns true; an empty function ignores none.
   Prediction predict(const Setting& setting, const IsLeftOut& is_left_out = {}) const;
-  // "published: RocketKV Table 6 (llama-3.1-8b, ruler, budgets of 256 to 4096 tokens, prompts of 16384)", and what is
-  // simulated.
+  // Returns the basis of a prediction: "published: RocketKV Table 6 (llama-3.1-8b, budgets of 256 to 4096 tokens,
+  // prompts of 16384 tokens); simulated from there".
   std::string rests_on(const Setting& setting) const;
-  // What the records of the setting's benchmark lack: its model, its method (which counts where both are new), prompts
-  // as long of its model, or none of these, which is a new table. Nothing where the benchmark itself is new.
+  // Returns the property of the setting that the records of its benchmark lack: its method (also if its model is new),
+  // its model, prompts as long with its model, or none of these (a new table). Empty if the benchmark itself is new.
   std::optional<Novelty> novelty(const Setting& setting, const IsLeftOut& is_left_out = {}) const;
   const std::vector<Record>& records() const { return estimator_.records(); }
 

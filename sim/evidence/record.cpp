@@ -42,7 +42,7 @@ auto key_of(const Record& r) {
                   r.published);
 }
 
-// Tables of papers have commas in their names.
+// Returns the text as a CSV field: names of tables contain commas.
 std::string quoted(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
   std::string out = "\"";
@@ -71,7 +71,7 @@ std::vector<Record> read_records(const std::string& path) {
 }
 
 std::string write_records(std::vector<Record> records) {
-  // Papers repeat rows of a table in others.
+  // Papers repeat rows of one table in others.
   const auto same = [](const Record& a, const Record& b) {
     Record c = a;
     c.table = b.table;

@@ -1,4 +1,4 @@
-// Published scores, each with what the simulator makes of it: the evidence that predictions rest on.
+// Published scores with the simulator's score for each: the evidence that predictions are based on.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace kvcast::evidence {
 
-// A method on a task: a published row, or a score to be predicted. Names are compared as they stand; those of tasks,
-// benchmarks and methods are bare (letters and digits, lower case).
+// A method on a task: a published row, or a score to be predicted. Names are compared literally; those of tasks,
+// benchmarks and methods consist of lower-case letters and digits.
 struct Setting {
-  std::string paper;      // empty: of no paper
+  std::string paper;      // empty: no paper
   std::string table;      // of the paper; empty: none
   std::string model;      // a name under configs/models
   std::string benchmark;  // "ruler"
@@ -27,16 +27,16 @@ struct Setting {
 
 struct Record : Setting {
   double published = 0;  // points
-  double noise = 0;      // variance of y about what the estimator makes of it, as a fit found it; 0: not known
+  double noise = 0;      // fitted variance of y about the estimator's model; 0: unknown
 };
 
-// Rows that a prediction is not to see; an empty function: it sees all.
+// Returns whether a prediction ignores a row; an empty function: it ignores none.
 using IsLeftOut = std::function<bool(const Record&)>;
 
-// Columns as the members are named. UserError with the place for a file that cannot be read, a missing column, a number
-// that is none or out of range, and a row that stands twice.
+// Reads a file with a column for each member. Throws UserError with the location for an unreadable file, a missing or
+// duplicate column, a row of the wrong length, and a number that is invalid or out of range.
 std::vector<Record> read_records(const std::string& path);
-// The text of such a file: rows sorted, and once where a paper repeats them in several tables.
+// Returns the text of such a file: rows sorted, and without the repetitions of a paper's rows in several tables.
 std::string write_records(std::vector<Record> records);
 
 }  // namespace kvcast::evidence

@@ -11,10 +11,10 @@
 namespace kvcast::lower {
 namespace {
 
-// Attention kernels of serving systems were measured on caches in pages; from so many tokens on a page's length hardly
-// shows (FlashInfer's blog), and it is in what was measured.
+// Attention kernels of serving systems were measured on paged caches. From pages of this many tokens on, the length of
+// a page hardly matters (FlashInfer's blog), and its effect is part of the measurements.
 constexpr int kPageOfFits = 16;
-constexpr double kConvertFlops = 2;  // to convert a cached number and multiply it by its scale
+constexpr double kConvertFlops = 2;  // FLOP to convert a cached number and multiply it by its scale
 
 }  // namespace
 
@@ -59,7 +59,7 @@ OpId Block::add(Kind kind, Lane lane, const char* label, const graph::Work& work
   for (const OpId id : after) {
     if (id >= 0) op.after.push_back(id);
   }
-  // The first op of a lane in this block may not run ahead of the gate; the later ones are held back by lane order.
+  // The first op of a lane in this block must wait for the gate; lane order delays the later ones.
   bool& used = lane_used_[static_cast<std::size_t>(lane)];
   if (!used && gate_ >= 0) op.after.push_back(gate_);
   used = true;
@@ -108,7 +108,7 @@ OpId Block::launch(Lane lane, bool inside) {
     graph_launch_ = one(Lane::kHost, HostCall::kGraphLaunch, "graph launch");
     return graph_launch_;
   }
-  // The rest of the stretch follows by the order of its lane; the launch grows by a node.
+  // The rest of the stretch follows in lane order; the graph launch grows by one node.
   std::get<graph::Host>(out_[static_cast<std::size_t>(graph_launch_ - first_)].work).count += 1;
   return -1;
 }
@@ -124,7 +124,7 @@ OpId Block::kernel(Lane lane, Kind kind, const char* label, const graph::Work& w
   OpId op = by_torch ? selected_by_torch(kind, label, *selection, join(lane, after))
                      : one_kernel(lane, kind, label, work, after);
   if (!unfused) return op;
-  // Further operators pass over what the first one wrote.
+  // Further operators read and write the output of the first one.
   double bytes = first != nullptr ? first->write_bytes : 0;
   if (selection != nullptr) bytes = selection->rows * selection->k * kTorchIndex;
   for (int i = further_operators(label); i > 0; --i) {
@@ -151,7 +151,7 @@ OpId Block::one_kernel(Lane lane, Kind kind, const char* label, const graph::Wor
 
 OpId Block::host(Lane thread, Kind kind, const char* label, HostCall call, double count, After after) {
   const OpId op = add(kind, thread, label, graph::Host{call, count}, after);
-  // What the host learns from the device may change what comes next: the captured graph ends here.
+  // A result read by the host may change the work that follows, so the captured graph ends here.
   if (thread == Lane::kHost && (call == HostCall::kStreamSync || call == HostCall::kItemSync)) graph_launch_ = -1;
   return op;
 }
@@ -203,7 +203,7 @@ OpId Block::attention(const graph::DecodeAttention& work, After after) {
     op = kernel(Lane::kCompute, Kind::kIndex, "concatenate values", copied, {op});
   }
   if (!framework_.eager_attention) return fused_attention(work, {op});
-  if (work.unpack_flops > 0 || work.converted > 0) {  // operators multiply plain numbers
+  if (work.unpack_flops > 0 || work.converted > 0) {  // operators multiply unquantised numbers
     const double plain = 2 * work.tokens * work.head_dim * config::Model::kElementBytes;
     op = kernel(
         Lane::kCompute, Kind::kAttention, "unpack pairs",
@@ -225,7 +225,7 @@ OpId Block::fused_attention(const graph::DecodeAttention& work, After after) {
   if (!framework_.expand_kv_heads || work.group <= 1) {
     return kernel(Lane::kCompute, Kind::kAttention, "attention", scaled, after);
   }
-  // repeat_kv: keys and values are copied out to all query heads, and the kernel sees heads of their own.
+  // repeat_kv copies keys and values to all query heads, and the kernel sees one KV head per query head.
   const double half = work.tokens * work.head_dim * work.element_bytes;
   const graph::Kernel repeated{graph::KernelClass::kConcatenate, half, half * work.group, 0, work.unit_bytes};
   OpId op = kernel(Lane::kCompute, Kind::kAttention, "repeat keys", repeated, after);

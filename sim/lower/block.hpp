@@ -1,4 +1,4 @@
-// Builds one block of ops: kernels with the host's side of their launch, as the framework launches them.
+// Builds one block of ops: kernels and the host's work to launch them, as in the framework.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@
 
 namespace kvcast::lower {
 
-inline constexpr double kHalfBytes = 2, kSingleBytes = 4;  // bytes of a number in half and in single precision
+inline constexpr double kHalfBytes = 2, kSingleBytes = 4;  // bytes of a number in half and single precision
 
-// Names of memory owners, by the number that memory deltas carry.
+// Names of memory owners; a name's index is the owner's number in memory deltas.
 class Owners {
  public:
   std::uint16_t id(const std::string& name);
@@ -23,40 +23,40 @@ class Owners {
   std::vector<std::string> names_;
 };
 
-// Ops that later blocks wait for, by event and layer. Policies name a handful of events, so a scan finds one fastest.
+// Ops that later blocks wait for, by event and layer. Policies name a handful of events, so a linear scan is fastest.
 class Events {
  public:
   void note(std::string_view event, int layer, graph::OpId op);
   bool empty() const { return events_.empty(); }
-  // The op noted last; −1: none.
+  // Returns the op noted last; −1: none.
   graph::OpId noted(std::string_view event, int layer) const;
 
  private:
   struct Event {
     std::string name;
-    std::vector<graph::OpId> by_layer;  // from layer −1 on
+    std::vector<graph::OpId> by_layer;  // index 0 is layer −1
   };
   std::vector<Event> events_;
 };
 
-// Appends ops to a block and numbers them. Knows how kernels get launched:
-//   cuda_graph: one graph launch a stretch of kernels; a stretch ends where the host waits for the device;
-//   compiled:   one launch a kernel, the host runs ahead of the device;
-//   eager:      one framework operator a kernel, and a layer's own overhead.
-// Kernels of the side streams are launched by the thread that serves them (recall, backup), one by one.
+// Appends ops to a block and numbers them. Models the launch of kernels:
+//   cuda_graph: one graph launch per stretch of kernels; a stretch ends where the host waits for the device;
+//   compiled:   one launch per kernel; the host runs ahead of the device;
+//   eager:      one framework operator per kernel, and the overhead of each layer.
+// Kernels of the side streams are launched one by one, by the thread that serves them (recall, backup).
 class Block final : public policy::LayerOps {
  public:
   // first: id of the block's first op; gate: the op that the whole block waits for, −1 in the first block.
   Block(const config::Framework& framework, graph::OpId first, graph::OpId gate, Events& events,
         std::vector<graph::Op>& out);
 
-  // The layer that ops belong to from now on, and the op its policy starts from.
+  // Set the layer that ops belong to from now on, and the op that its policy starts from.
   void enter_layer(int layer);
   void set_ready(graph::OpId op) {
     ready_before_ = ready_ < 0 ? op : ready_;
     ready_ = op;
   }
-  graph::OpId taken_done();  // what the policy declared done; aborts if it did not
+  graph::OpId taken_done();  // the op that the policy declared done; aborts if there is none
 
   graph::OpId ready() const override { return ready_; }
   graph::OpId ready_before() const override { return ready_before_; }
@@ -72,32 +72,32 @@ class Block final : public policy::LayerOps {
   graph::OpId noted(std::string_view event) const override;
   void done(graph::OpId op) override { done_ = op; }
 
-  // What the engine does on the host behind the op that ends a step of so many sequences; the last op.
+  // Adds the engine's work on the host after the op that ends a step of this many sequences. Returns the last op.
   graph::OpId between_steps(double sequences, graph::OpId after);
-  // Memory that the op takes when it starts (bytes > 0) or returns when it finishes (bytes < 0).
+  // Adds memory that the op allocates when it starts (bytes > 0) or frees when it finishes (bytes < 0).
   void memory(graph::OpId op, graph::Pool pool, std::uint16_t owner, double bytes);
-  // A marker on the backup thread's lane after ops first .. last of this block and `also`: waits without holding up
-  // others.
+  // Adds a marker on the backup thread's lane after ops first .. last of this block and `also`. It waits without
+  // delaying others.
   graph::OpId join_all(graph::OpId first, graph::OpId last, graph::OpId also);
-  // Whether the framework runs operators that others fuse one by one.
+  // Returns whether the framework runs separate operators where others fuse them.
   bool unfused() const { return framework_.unfused; }
-  // Whether every kernel is launched by a Python operator.
+  // Returns whether every kernel is launched by a Python operator.
   bool eager() const { return framework_.launch == config::Framework::Launch::kEager; }
-  // Whether attention multiplies the FP8 numbers of a cache as they are, with queries rounded to FP8, on GPUs that can.
-  // FlashAttention-2 and kernels of its generation (FlashInfer's decode kernels) make 16-bit numbers of them anywhere.
+  // Returns whether attention multiplies the FP8 numbers of a cache as they are, with queries rounded to FP8, on GPUs
+  // that can. FlashAttention-2 and kernels of its generation (FlashInfer's decode kernels) convert them on any GPU.
   bool multiplies_fp8() const { return framework_.attention_kernels == config::Framework::AttentionKernels::kNative; }
   graph::OpId last() const { return next_ - 1; }
   graph::OpId next() const { return next_; }
 
  private:
   graph::OpId add(graph::Kind kind, graph::Lane lane, const char* label, const graph::Work& work, After after);
-  // inside: launched by an operator that has launched one before.
+  // inside: launched by an operator that has already launched a kernel.
   graph::OpId one_kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work, After after,
                          bool inside = false);
   graph::OpId selected_by_torch(graph::Kind kind, const char* label, const graph::TopK& work, graph::OpId after);
-  // One kernel, however it reads KV heads.
+  // Adds attention as one kernel, after copies of keys and values if the framework repeats KV heads.
   graph::OpId fused_attention(const graph::DecodeAttention& work, After after);
-  // The host op that launches a kernel on this lane; −1 where the launch in progress covers it.
+  // Adds the host op that launches a kernel on this lane; returns −1 if the launch in progress covers it.
   graph::OpId launch(graph::Lane lane, bool inside);
 
   const config::Framework& framework_;
@@ -106,7 +106,7 @@ class Block final : public policy::LayerOps {
   std::vector<graph::Op>& out_;
   int layer_ = -1;
   graph::OpId ready_ = -1, ready_before_ = -1, done_ = -1;
-  graph::OpId graph_launch_ = -1;  // of the stretch of kernels in progress
+  graph::OpId graph_launch_ = -1;  // launch of the stretch of kernels in progress
   bool lane_used_[graph::kLaneCount] = {};
 };
 

@@ -25,7 +25,7 @@ int DecodeSetting::stage_layers() const { return ceil_div(rank.layers, run->depl
 config::Model stage_of(const DecodeSetting& setting) {
   config::Model stage = setting.rank;
   stage.layers = setting.stage_layers();
-  // The first stage has the embedding and the last one the head, which are as large.
+  // The first stage has the embedding, and the last one the head, which is as large.
   stage.tie_embeddings = stage.tie_embeddings || setting.run->deployment.pipeline_parallel > 1;
   return stage;
 }
@@ -46,7 +46,7 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
       {graph::Pool::kHbm, "weights", model.weight_bytes()},
       {graph::Pool::kHbm, "activations", setting.temporaries * activation_bytes(model, rows, rows)}};
   if (run.framework.quadratic_mask) {
-    // One byte for each pair of positions up to the bound of the sequence (gpt-fast's causal mask).
+    // One byte per pair of positions up to the bound of the sequence (gpt-fast's causal mask).
     const auto bound = static_cast<double>(setting.lengths.bound());
     items.push_back({graph::Pool::kHbm, "causal mask", bound * bound});
   }
@@ -134,7 +134,7 @@ std::span<const policy::HeadCounts> DecodeWindow::counts_at(int layer, std::int6
   scratch_.clear();
   for (const policy::HeadCounts& head : seen) {
     scratch_.push_back(here(head));
-    // Counts of a later context do not exceed an earlier one.
+    // Counts from a longer context are limited to this one.
     scratch_.back().attended = std::min(scratch_.back().attended, tokens);
   }
   return scratch_;

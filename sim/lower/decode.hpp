@@ -1,4 +1,4 @@
-// A window of decode steps at one context as a stream of blocks, one block a step.
+// A window of decode steps at one context as a stream of blocks, one block per step.
 #pragma once
 
 #include <functional>
@@ -12,51 +12,51 @@
 
 namespace kvcast::lower {
 
-// What happened in a layer at a step, for all sequences of the batch: [batch × heads], drawn from a replay.
+// Counts of a layer at a step, for all sequences of the batch: [batch × heads], drawn from a replay.
 using CountSource = std::function<std::span<const policy::HeadCounts>(int layer, std::int64_t step)>;
 
-// Everything that a window needs; refers to objects that outlive it.
+// Inputs of a window; refers to objects that must outlive it.
 struct DecodeSetting {
   const config::Run* run = nullptr;
   const policy::Policy* policy = nullptr;
-  config::Model rank;  // what one GPU computes of the run's model (config::rank_model)
+  config::Model rank;  // one GPU's part of the run's model (config::rank_model)
   policy::Lengths lengths;
   CountSource counts;
   bool per_query_head = false;
-  std::int64_t counted_tokens = 0;  // context that the counts were taken at
-  double attended_mean = 0;         // KV pairs a head attends to, for storage that depends on it
-  // Share of the causal pairs that sparse prompt attention computes, by layer; none: all of them.
+  std::int64_t counted_tokens = 0;  // context at which the counts were taken
+  double attended_mean = 0;         // KV pairs that a head attends to, mean; for storage that depends on it
+  // Share of the causal pairs that sparse prompt attention computes, by layer; empty: all pairs.
   std::function<double(int layer)> prompt_density;
   double temporaries = 1;  // factor on the bytes of activations and attention scores
 
-  // Sequences of a step: under pipeline stages the batch comes in as many parts.
+  // Number of sequences in a step: under pipeline stages the batch is split into as many micro-batches.
   int step_batch() const;
-  int stage_layers() const;  // that a GPU holds
+  int stage_layers() const;  // layers of one GPU
 };
 
-// Steps drawn from the replay: first_draw, first_draw + 1, … of CountSource. They stand for the steps around one
-// context and are lowered at it, so that steps which do the same are the same work; or they are consecutive, and each
-// has one more token cached than the one before.
+// Steps drawn from the replay: first_draw, first_draw + 1, … of CountSource. They either represent the steps around one
+// context and are all lowered at it, so that equal steps are the same work, or they are consecutive, and each has one
+// more cached token than the one before.
 struct SampledSteps {
-  std::int64_t context = 0;  // tokens cached a sequence, the new one included
+  std::int64_t context = 0;  // cached tokens per sequence, the new one included
   int steps = 1;
   std::int64_t first_draw = 0;
-  std::int64_t held = 0;  // context at which memory is taken
+  std::int64_t held = 0;  // context that determines the memory
   bool consecutive = false;
 };
 
-// A block a step. The first block starts with a marker that takes the memory; counts follow the context by the policy's
-// growth.
+// One block per step. The first block starts with a marker that allocates the memory. Counts are adjusted to the
+// context by the policy's growth.
 class DecodeWindow final : public graph::WorkSource {
  public:
-  // Consecutive steps, the first with `context` tokens cached (the new one included); memory is that held at the last
-  // of them, or at the run's end where the window goes on beyond it.
+  // Consecutive steps, the first with `context` tokens cached (the new one included). Memory is that of the last of
+  // them, or of the run's end if the window extends beyond it.
   DecodeWindow(const DecodeSetting& setting, std::int64_t context, int steps, Owners& owners);
   DecodeWindow(const DecodeSetting& setting, const SampledSteps& sampled, Owners& owners);
   bool next_block(std::vector<graph::Op>& out) override;
-  // Whether steps so far have noted ops for later ones to wait for.
+  // Returns whether steps so far have noted ops for later ones to wait for.
   bool has_notes() const { return !events_.empty(); }
-  // Id of the last op of each step so far: the token.
+  // Ids of the last op of each step so far, which delivers the token.
   const std::vector<graph::OpId>& step_ends() const { return step_ends_; }
 
  private:
@@ -74,12 +74,12 @@ class DecodeWindow final : public graph::WorkSource {
   graph::OpId next_id_ = 0;
 };
 
-// The model as the GPU of one pipeline stage holds it.
+// Returns the part of the model that the GPU of one pipeline stage holds.
 config::Model stage_of(const DecodeSetting& setting);
-// The cache of the layers with a sliding window, for the whole batch with `tokens` in each sequence.
+// Returns the cache of the sliding-window layers, for the whole batch with `tokens` in each sequence.
 policy::MemoryItem sliding_cache(const DecodeSetting& setting, std::int64_t tokens);
-// Bytes held while decoding with `tokens` cached a sequence: weights, the policy's storage, activations of a step, the
-// mask of frameworks that keep one.
+// Returns the bytes held while decoding with `tokens` cached per sequence: weights, the policy's storage, activations
+// of a step, and the mask of frameworks that keep one.
 std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std::int64_t tokens);
 
 }  // namespace kvcast::lower

@@ -19,7 +19,8 @@ graph::Kernel streaming(double read_values, double write_values) {
 
 OpId norm(Block& block, const config::Model& model, double rows, OpId after) {
   if (block.unfused()) return unfused_norm(block, rows * model.hidden, after);
-  // Fused with the residual addition: reads the branch and the residual, writes the residual and the normed rows.
+  // The norm is fused with the residual addition: it reads the branch and the residual, and writes the residual and the
+  // normalised rows.
   return block.kernel(Lane::kCompute, Kind::kSmall, "norm", streaming(2 * rows * model.hidden, 2 * rows * model.hidden),
                       {after});
 }
@@ -34,7 +35,7 @@ graph::Products products_of(config::Precision precision) {
     case config::Precision::kNvfp4:
       return graph::Products::kFp4;
     case config::Precision::kBf16:
-    case config::Precision::kInt4:  // of weights alone: products of 16-bit numbers
+    case config::Precision::kInt4:  // only weights are quantised: products of 16-bit numbers
       break;
   }
   return graph::Products::kHalf;
@@ -62,15 +63,16 @@ OpId all_reduce(Block& block, const config::Model& model, double rows, OpId afte
   return exchange(block, "all-reduce", {graph::Exchange::kAllReduce, rows * model.hidden * kBytes, ranks}, after);
 }
 
-// Compressed and expanded queries, the latent vector and the shared key, and the keys' share of the expansion: of the
-// queries where they go into the latent space, of `expanded` tokens' keys and values where a prompt is read.
+// Projections of latent attention: compressed and expanded queries, the latent vector and the shared key, and the keys'
+// part of the expansion. It is applied to the queries if they go into the latent space, and to the keys and values of
+// `expanded` tokens if a prompt is read.
 OpId latent_projections(Block& block, const config::Model& model, double rows, double expanded, OpId op) {
   const config::Latent& l = *model.latent;
   const double heads = model.n_q_heads, width = heads * (l.key_dim + l.rope_dim);
   const auto project = [&](const char* label, double count, double n, double k) {
     op = gemm(block, label, product(model.weights, count, n, k), op);
   };
-  // Queries and the latent vector are made of the same rows by one kernel.
+  // One kernel computes the compressed queries and the latent vector from the same rows.
   project("compress queries and pairs", rows, l.query_rank + l.cached(), model.hidden);
   project("expand queries", rows, width, l.query_rank > 0 ? l.query_rank : model.hidden);
   op = block.kernel(Lane::kCompute, Kind::kSmall, "rope and append",
@@ -84,7 +86,7 @@ OpId latent_projections(Block& block, const config::Model& model, double rows, d
   return gemm(block, "queries into latent space", absorbed, op);
 }
 
-// Routing, the experts that the tokens touch, and their sum.
+// Routing, the experts that tokens are routed to, and the sum of their outputs.
 OpId mixture(Block& block, const config::Model& model, double rows, OpId op) {
   const config::Experts& e = *model.experts;
   op = gemm(block, "router", {rows, static_cast<double>(e.count), static_cast<double>(model.hidden), kBytes}, op);
@@ -132,7 +134,7 @@ OpId enter_layers(Block& block, const config::Model& model, double rows, OpId af
   if (!block.unfused() && model.ranks <= 1) return after;
   block.enter_layer(-1);
   if (block.unfused()) after = unfused_inputs(block, rows, model.hidden, after);
-  return all_reduce(block, model, rows, after);  // of the embedding, which is split over the vocabulary
+  return all_reduce(block, model, rows, after);  // for the embedding, which is split over the vocabulary
 }
 
 OpId before_attention(Block& block, const config::Model& model, double rows, OpId after, double expanded) {
@@ -151,8 +153,8 @@ OpId before_attention(Block& block, const config::Model& model, double rows, OpI
     return unfused_rope(block, rows * q, rows * kv / 2, op);
   }
   project("qkv projection", q + kv);
-  // RoPE on queries and keys, QK norm where the model has one, and the append of keys and values: one fused kernel
-  // where a compiler fuses them; engines without one launch a norm each for queries and keys.
+  // RoPE on queries and keys, QK norm if the model has one, and the append of keys and values: one kernel where a
+  // compiler fuses them. Engines without a compiler launch separate norms for queries and keys.
   if (model.qk_norm && block.eager()) {
     for (const double values : {q, kv / 2}) {
       op = block.kernel(Lane::kCompute, Kind::kSmall, "norm of heads", streaming(rows * values, rows * values), {op});
@@ -160,7 +162,7 @@ OpId before_attention(Block& block, const config::Model& model, double rows, OpI
   }
   op = block.kernel(Lane::kCompute, Kind::kSmall, "rope and append", streaming(rows * (q + kv), rows * (q + kv)), {op});
   if (model.cache != config::Precision::kFp8 || !block.multiplies_fp8()) return op;
-  // FP8 queries are made by a kernel of its own (vLLM); at short contexts that costs more than the cache saves.
+  // A separate kernel makes FP8 queries (vLLM); at short contexts it costs more than the FP8 cache saves.
   const graph::Kernel rounding{graph::KernelClass::kElementwise, rows * q * kBytes, rows * q};
   return block.kernel(Lane::kCompute, Kind::kSmall, "quantise queries", rounding, {op});
 }
@@ -174,7 +176,7 @@ OpId after_attention(Block& block, const config::Model& model, int layer, double
     op = gemm(block, "values out of latent space", values, op);
   }
   if (products_of(model.weights) != graph::Products::kHalf) {
-    // Norms and activations write what the next product reads in its own format; attention does not.
+    // Norms and activations write the input of the next product in its own format; attention does not.
     const graph::Kernel rounding{graph::KernelClass::kElementwise, rows * q * kBytes, rows * q};
     op = block.kernel(Lane::kCompute, Kind::kSmall, "quantise attention output", rounding, {op});
   }
@@ -202,7 +204,7 @@ OpId head_and_sample(Block& block, const config::Model& model, double rows, OpId
 double activation_bytes(const config::Model& model, double rows, double sampled, double in_network) {
   const double wide = in_network > 0 ? std::min(in_network, rows) : rows;
   double width = model.ffn;
-  // Each token has rows in `active` experts, and in the shared ones.
+  // Each token has rows in `active` experts and in the shared ones.
   if (model.experts) width = std::max(width, (model.experts->active + model.experts->shared) * model.experts->ffn);
   return (wide * 3.0 * width + rows * 4.0 * model.hidden) * kBytes + sampled * model.vocab * model.ranks * 4.0;
 }

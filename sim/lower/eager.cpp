@@ -1,6 +1,6 @@
-// Bytes a score in half precision (huggingface/transformers, models/llama/modeling_llama.py, eager_attention_forward):
-// written by QKᵀ 2, scaled 2 + 2, masked 2 + 2, softmax 2 + 4, converted 4 + 2, read by the product with V 2: 24 in
-// all.
+// Bytes per score in half precision (huggingface/transformers, models/llama/modeling_llama.py,
+// eager_attention_forward): written by QKᵀ 2, scaled 2 + 2, masked 2 + 2, softmax 2 + 4, converted 4 + 2, read by the
+// product with V 2: 24 in all.
 #include "lower/eager.hpp"
 
 namespace kvcast::lower {

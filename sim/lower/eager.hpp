@@ -1,5 +1,5 @@
-// Attention operator by operator, its scores in memory: what models run that cannot use a fused kernel, as policies
-// that need attention weights of the whole prompt.
+// Attention operator by operator, with scores in memory, for models that cannot use a fused kernel, such as those under
+// policies that need attention weights of the whole prompt.
 #pragma once
 
 #include "lower/block.hpp"
@@ -10,16 +10,17 @@ namespace kvcast::lower {
 struct EagerAttention {
   double scores = 0;    // query-key pairs, masked ones included: eager kernels compute them all
   double kv_bytes = 0;  // keys and values as cached
-  double q_bytes = 0;   // queries; outputs are as many
-  double group = 1;     // query heads a KV head: keys and values are repeated for each
+  double q_bytes = 0;   // queries; outputs have the same size
+  double group = 1;     // query heads per KV head: keys and values are repeated for each
   double head_dim = 128;
 };
 
-// The pairs' products by `after`, then transformers' eager_attention_forward: repeat_kv, QKᵀ, scaling, mask, softmax in
-// single precision, conversion back, product with V. The last op.
+// Adds transformers' eager_attention_forward after `after`: repeat_kv, QKᵀ, scaling, mask, softmax in single precision,
+// conversion back, product with V. Returns the last op.
 graph::OpId eager_attention(Block& block, const EagerAttention& work, graph::OpId after);
 
-// Bytes of scores that lie in memory at once: half precision in, single precision out of the softmax, and its result.
+// Bytes of scores in memory at once: half precision before the softmax, single precision after it, and the result of
+// the conversion.
 double eager_score_bytes(const EagerAttention& work);
 
 }  // namespace kvcast::lower

@@ -8,9 +8,9 @@
 namespace kvcast::lower {
 namespace {
 
-constexpr std::size_t kUsualBlock = 2048;  // ops of a decode step: growing a block copies them
+constexpr std::size_t kUsualBlock = 2048;  // ops of a decode step; reserved because growing a block copies them
 
-// Multiply and fold: good enough for a table, and a few cycles a number.
+// Multiplies and folds: sufficient for a hash table, at a few cycles per number.
 class Hash {
  public:
   template <class... Numbers>

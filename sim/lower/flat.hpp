@@ -1,4 +1,4 @@
-// A stream of work as flat arrays: the same for every machine, lowered once and timed on any number of them.
+// A stream of work as flat arrays: the same for every machine, lowered once and timed on any number of machines.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class Works {
     bool operator==(const Entry& other) const { return lane == other.lane && work == other.work; }
   };
 
-  // The number of the entry that equals this work; appends one if there is none.
+  // Returns the id of the entry that equals this work; appends one if there is none.
   WorkId add(const graph::Work& work, graph::Lane lane);
   const Entry& operator[](WorkId id) const { return entries_[id]; }
   std::size_t size() const { return entries_.size(); }
@@ -33,8 +33,8 @@ class Works {
   void grow();
 
   std::vector<Entry> entries_;
-  std::vector<std::uint64_t> hashes_;  // of the entries
-  std::vector<WorkId> slots_;          // open addressing, a power of two of them, at most half full
+  std::vector<std::uint64_t> hashes_;  // hashes of the entries
+  std::vector<WorkId> slots_;          // open addressing; the size is a power of two, at most half of it used
 };
 
 struct FlatOp {
@@ -50,7 +50,7 @@ struct FlatOp {
 // Ops are numbered from 0 over all blocks; each waits for earlier ones only.
 struct FlatStream {
   struct Block {
-    std::uint32_t end = 0;  // the number of the op behind the block's last one, its gate
+    std::uint32_t end = 0;  // one past the block's last op, which is the next block's gate
     graph::Traffic traffic;
   };
   std::vector<FlatOp> ops;
@@ -67,7 +67,7 @@ struct FlatStream {
   std::uint32_t begin_of(std::size_t block) const { return block == 0 ? 0 : blocks[block - 1].end; }
 };
 
-// All blocks of the source; its works are added to `works`.
+// Flattens all blocks of the source; adds their works to `works`.
 FlatStream flatten(graph::WorkSource& source, Works& works);
 
 }  // namespace kvcast::lower

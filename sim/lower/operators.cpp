@@ -1,4 +1,4 @@
-// Operators as in huggingface/transformers, models/llama/modeling_llama.py. LlamaRMSNorm: to single precision, square,
+// Operators of huggingface/transformers, models/llama/modeling_llama.py. LlamaRMSNorm: to single precision, square,
 // mean, + eps, rsqrt, product, to half precision, product with the weight. apply_rotary_pos_emb: q cos, rotate_half
 // (negation, concatenation), product with sin, sum; the same for k.
 #include "lower/operators.hpp"
@@ -34,21 +34,22 @@ OpId rotate(Block& block, double values, OpId after) {
              after);
 }
 
-// huggingface/transformers, generation/utils.py (_sample, _update_model_kwargs_for_generation), modeling_llama.py and
-// modeling_attn_mask_utils.py, greedy: operators on a few numbers, as many as stand beside each label.
+// Operators on a few numbers around the layers, with their count for each label. Source: huggingface/transformers,
+// generation/utils.py (_sample, _update_model_kwargs_for_generation), modeling_llama.py and
+// modeling_attn_mask_utils.py, greedy decoding.
 struct Around {
   const char* label;
   int operators;
 };
 constexpr std::array kBefore = {
-    Around{"next inputs", 4},     // mask: a one, appended; cache position; the token alone
-    Around{"positions", 5},       // mask to integers, its sums, less one; padding: comparison, fill
-    Around{"rotary angles", 10},  // two to single, product, both halves joined; cosine, sine, scaled, to half
-    Around{"mask is full", 2},    // comparison, all; read back, for the mask is left out then
+    Around{"next inputs", 4},     // mask: appends a one; cache position; the token alone
+    Around{"positions", 5},       // mask to integers, their sums, minus one; padding: comparison, fill
+    Around{"rotary angles", 10},  // two to single, product, join of halves; cosine, sine, scaling, to half
+    Around{"mask is full", 2},    // comparison, all; the host reads the result, because a full mask is left out
 };
 constexpr std::array kAfter = {
-    Around{"next token", 5},         // last position; kept or padding: 2 products, difference, sum
-    Around{"append token", 1},       // to what was generated
+    Around{"next token", 5},         // last position; token or padding: 2 products, difference, sum
+    Around{"append token", 1},       // appends it to the generated tokens
     Around{"stopping criteria", 8},  // length; end token: comparison, any; either, not, and; largest, comparison
 };
 
@@ -66,9 +67,10 @@ struct Written {
   int further;
 };
 
-// A policy's work that papers write as chains of operators; top-k, gathers and hand-written kernels are one.
+// Work of policies that papers write as chains of operators, with the number of operators after the first. Top-k,
+// gathers and hand-written kernels are one operator.
 constexpr std::array kWritten = {
-    Written{"estimate", 2},             // norm or scale of the queries, product, softmax over what is scored
+    Written{"estimate", 2},             // norm or scale of the queries, product, softmax over the scores
     Written{"reduce over group", 0},    // one maximum or mean
     Written{"normalise centroids", 2},  // norm, its bound, quotient
     Written{"centroid lists", 2},       // positions past the sink, as integers of 4 bytes
@@ -76,28 +78,27 @@ constexpr std::array kWritten = {
                                         // 2 products, sum, quotient
 };
 
-// A policy's work on the CPU: what its first operator reads of a head (1: keys, 2: keys and values, 0: scores), and
-// the operators behind that one, by what they go over.
+// Work of policies on the CPU: what its first operator reads per head (1: keys, 2: keys and values, 0: scores), and the
+// numbers of further operators over rows and over scores.
 struct WrittenOnCpu {
   std::string_view label;
   int reads, over_rows, over_scores;
 };
 
-// CTkvr's; its paper names kernels of its own for the GPU alone.
+// Operators of CTkvr, whose paper states hand-written kernels for the GPU only.
 constexpr std::array kWrittenOnCpu = {
-    WrittenOnCpu{"rerank", 1, 1, 2},            // gathered keys, product; softmax, maximum over the group
-    WrittenOnCpu{"top-k on the CPU", 0, 0, 1},  // top-k; positions of the best
-    WrittenOnCpu{"attention to recalled tokens", 2, 3,
-                 2},  // gathered keys and values, 2 products; softmax, log-sum-exp
+    WrittenOnCpu{"rerank", 1, 1, 2},                        // gathered keys, product; softmax, maximum over the group
+    WrittenOnCpu{"top-k on the CPU", 0, 0, 1},              // top-k; positions of the best
+    WrittenOnCpu{"attention to recalled tokens", 2, 3, 2},  // gathered pairs, 2 products; softmax, log-sum-exp
 };
 
-// pytorch/pytorch, aten/src/ATen/native/cuda/SoftMax.cu: one block a row, which holds it in shared memory where it fits
-// in what a block has without asking for more, and else reads it thrice: for the maximum, for the sum, for the
-// quotient. Scores that the smallest L2 of a data-centre card of these years holds (A6000, V100) are found there;
-// larger ones are charged to the memory, though a larger L2 may hold some.
+// Softmax in pytorch/pytorch, aten/src/ATen/native/cuda/SoftMax.cu: one block per row holds the row in shared memory if
+// it fits in the default allotment of a block, and otherwise reads it three times: for the maximum, the sum and the
+// quotient. Scores that fit in the smallest L2 of recent data-centre GPUs (A6000, V100) are read from there; larger
+// ones are charged to memory, though a larger L2 may hold some of them.
 constexpr double kSharedMemory = 48 * 1024, kSmallestL2 = 6e6;
 
-// pytorch/pytorch, aten/src/ATen/TensorIterator.h, GRAIN_SIZE: one thread for so many numbers.
+// GRAIN_SIZE in pytorch/pytorch, aten/src/ATen/TensorIterator.h: one thread for this many numbers.
 constexpr double kGrain = 32768;
 double threads_for(double numbers) { return std::max(1.0, std::ceil(numbers / kGrain)); }
 
@@ -142,7 +143,7 @@ OpId unfused_choice(Block& block, double rows, double logits, OpId after) {
   return run_all(block, kAfter, rows, after);
 }
 
-// Quotient by √d, softmax, maximum, and a copy of the candidates alone in one piece, as torch.topk asks for.
+// Quotient by √d, softmax, maximum, and a contiguous copy of the candidates alone, which torch.topk requires.
 OpId unfused_group_softmax(Block& block, Kind kind, const graph::Kernel& fused, OpId after) {
   const double scores = fused.read_bytes, maxima = fused.write_bytes;
   const bool again = fused.blocks > 0 && scores / fused.blocks > kSharedMemory && scores > kSmallestL2;
@@ -166,7 +167,7 @@ std::vector<graph::CpuWork> cpu_operators(std::string_view label, const graph::C
   std::vector<graph::CpuWork> operators = {work};
   for (const WrittenOnCpu& w : kWrittenOnCpu) {
     if (w.label != label) continue;
-    const double width = work.unit_bytes / kHalfBytes;  // of a key
+    const double width = work.unit_bytes / kHalfBytes;  // numbers of a key
     const double rows = w.reads > 0 ? threads_for(work.items * work.bytes_per_item / kHalfBytes / w.reads) : 0;
     const double scores =
         threads_for(work.items * (w.reads > 0 ? work.flops_per_item / (2 * w.reads * width) : work.ranked_per_item));

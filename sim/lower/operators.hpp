@@ -1,4 +1,4 @@
-// What PyTorch runs as several operators where serving systems have one fused kernel.
+// Work that PyTorch runs as several operators where serving systems have one fused kernel.
 #pragma once
 
 #include <string_view>
@@ -8,37 +8,37 @@
 
 namespace kvcast::lower {
 
-// Passes over memory that a fused kernel does in one: each an elementwise kernel of its own launch.
+// A pass over memory that a fused kernel avoids: an elementwise kernel with its own launch.
 struct Pass {
   const char* label = "";
   double read_bytes = 0, write_bytes = 0;
 };
 
-// LlamaRMSNorm over `values` half-precision numbers, behind a residual addition where there is one; the last op.
+// Adds LlamaRMSNorm over `values` half-precision numbers, after a residual addition if `residual`; returns the last op.
 graph::OpId unfused_norm(Block& block, double values, graph::OpId after, bool residual = true);
-// apply_rotary_pos_emb on queries and keys of so many numbers, and their and the values' way into the cache.
+// Adds apply_rotary_pos_emb on queries and keys of this many numbers, and the append of keys and values to the cache.
 graph::OpId unfused_rope(Block& block, double queries, double keys, graph::OpId after);
-// SiLU and the product with the other half, over `values` numbers each.
+// Adds SiLU and the product with the other half, over `values` numbers each.
 graph::OpId unfused_activation(Block& block, double values, graph::OpId after);
 
-// What generate() and the model run before the layers, on `rows` tokens of `hidden` numbers; the last op, a wait of the
-// host's.
+// Adds the operators of generate() and of the model before the layers, on `rows` tokens of `hidden` numbers. Returns
+// the last op, a wait of the host.
 graph::OpId unfused_inputs(Block& block, double rows, double hidden, graph::OpId after);
-// And behind the head, which wrote `logits` numbers for `rows` sequences, up to the one that the host reads; the last
-// op.
+// Adds the operators after the head, which wrote `logits` numbers for `rows` sequences, up to the one that the host
+// reads. Returns the last op.
 graph::OpId unfused_choice(Block& block, double rows, double logits, graph::OpId after);
 
-// Softmax over scores and the maximum over a group's query heads, as a policy's one kernel of this label has it: reads
-// the scores, writes their maxima; blocks: rows of the softmax.
+// Softmax over scores and the maximum over a group's query heads; a policy has one kernel of this label. `fused` reads
+// the scores and writes their maxima; its blocks are the rows of the softmax.
 inline constexpr std::string_view kGroupSoftmax = "softmax, max over group";
 graph::OpId unfused_group_softmax(Block& block, graph::Kind kind, const graph::Kernel& fused, graph::OpId after);
 
-// Operators beyond the first of which a policy's kernel of this label consists as PyTorch writes it; 0 for what is
-// written by hand, and for labels that are not known.
+// Returns the number of operators after the first that PyTorch runs for a policy's kernel of this label; 0 for
+// hand-written kernels and unknown labels.
 int further_operators(std::string_view label);
 
-// The operators of which a policy's work on the CPU of this label consists, each with the threads that its numbers
-// wake; the first carries the work of all. `work` alone for labels that are not known.
+// Returns the operators of a policy's work on the CPU of this label, each with the number of threads that it wakes; the
+// first carries the work of all. Returns `work` alone for unknown labels.
 std::vector<graph::CpuWork> cpu_operators(std::string_view label, const graph::CpuWork& work);
 
 }  // namespace kvcast::lower

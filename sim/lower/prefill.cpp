@@ -29,7 +29,7 @@ Prefill::Prefill(const DecodeSetting& setting, Owners& owners) : setting_(settin
   for (const policy::MemoryItem& item : storage_) owners_.id(item.owner);
 }
 
-// Weights and what a framework keeps for the whole run.
+// Allocates the weights and the framework's memory for the whole run.
 void Prefill::take_fixed(Block& block) {
   const OpId held = block.join(Lane::kHost, {});
   block.memory(held, Pool::kHbm, owners_.id("weights"), stage_of(setting_).weight_bytes());
@@ -138,7 +138,7 @@ OpId Prefill::attend_eagerly(Block& block, const policy::PrefillChunk& part, OpI
   return attended;
 }
 
-// The policy's hook, then the exchange of what the layer holds of the prompt for what the policy keeps of it.
+// Runs the policy's hook, then replaces the layer's cache of the prompt by the part that the policy keeps.
 void Prefill::settle_layer(Block& block, int layer, OpId attention, const Chunk& chunk) {
   policy::PrefillLayer shape;
   shape.model = &setting_.rank;

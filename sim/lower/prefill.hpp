@@ -1,4 +1,4 @@
-// The prompts' way through the model, group by group, chunk by chunk and layer by layer; one block a chunk.
+// Prefill of the prompts through the model, group by group, chunk by chunk and layer by layer; one block per chunk.
 #pragma once
 
 #include <vector>
@@ -7,17 +7,17 @@
 
 namespace kvcast::lower {
 
-// Workload::prefill_batch sequences are prefilled together (0: all of the batch), each group after the one before, in
-// chunks of Workload::prefill_chunk tokens (0: the whole prompt at once). A policy that reads the prompt in blocks
-// (Policy::prompt_blocks) has no chunk longer than a block, acts after each, and its next queries see what it held. The
-// first token counts when the last group has its own.
+// Workload::prefill_batch sequences are prefilled together (0: the whole batch), one group after another, in chunks of
+// Workload::prefill_chunk tokens (0: the whole prompt at once). A policy that reads the prompt in blocks
+// (Policy::prompt_blocks) has no chunk longer than a block and acts after each block; later queries see the tokens that
+// it held then. The time of the first token is when the last group has its own.
 //
 // Under pipeline stages the first micro-batch of the batch is followed through all of them, and memory is that of the
 // first stage.
 //
-// Memory: a layer's KV pairs are taken when its chunk starts. After each block the policy's hook runs, and once its
-// work has finished what it evicted is given back; after the last one all of the layer's KV is, and the policy's own
-// share of that layer is taken. Activations are held from the first op of a chunk to its last.
+// Memory: a layer's KV pairs are allocated when its chunk starts. The policy's hook runs after each block, and once its
+// work has finished the evicted pairs are freed. After the last block all KV pairs of the layer are freed, and the
+// policy's own storage of that layer is allocated. Activations are held from the first op of a chunk to its last.
 class Prefill final : public graph::WorkSource {
  public:
   Prefill(const DecodeSetting& setting, Owners& owners);
@@ -30,14 +30,14 @@ class Prefill final : public graph::WorkSource {
   struct Chunk {
     int sequences = 0;
     std::int64_t start = 0, length = 0, block = 0;
-    bool acts = false;  // the policy acts after it
+    bool acts = false;  // the policy acts after this chunk
     bool last = false;
     std::int64_t end() const { return start + length; }
     double rows() const { return static_cast<double>(length) * sequences; }
   };
   Chunk next_chunk() const;
   int sequences() const { return setting_.step_batch(); }
-  // Whether the layer's cache is on the GPU whose memory is counted, and grows with the prompt.
+  // Returns whether the layer's cache is on the GPU whose memory is counted, and grows with the prompt.
   bool holds(int layer) const { return layer < setting_.stage_layers() && !setting_.rank.slides(layer); }
   graph::OpId prefill_layer(Block& block, int layer, graph::OpId after, const Chunk& chunk);
   const policy::PromptBlocks& layer_blocks(int layer) const { return blocks_[static_cast<std::size_t>(layer)]; }
@@ -51,8 +51,8 @@ class Prefill final : public graph::WorkSource {
   std::vector<policy::MemoryItem> storage_;
   std::vector<policy::PromptBlocks> blocks_;  // by layer
   int stage_full_layers_ = 1;
-  int done_sequences_ = 0;        // whole groups
-  std::int64_t done_tokens_ = 0;  // of the group in progress
+  int done_sequences_ = 0;        // in finished groups
+  std::int64_t done_tokens_ = 0;  // in the group in progress
   graph::OpId next_id_ = 0, gate_ = -1, first_token_ = -1;
 };
 

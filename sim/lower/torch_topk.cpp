@@ -1,8 +1,8 @@
-// Radix selection. One block a row looks at two bits of a score a pass, then goes over the row twice to write what is
-// above the last pick and what equals it: 8 or 16 passes and two, where a selection made for the purpose looks at eight
-// bits a pass and goes over the row once more to write. Several blocks a row look at eight bits a pass, each pass a
-// kernel over the scores and one that adds up the blocks' counts; two scans place the blocks' picks, and a last kernel
-// over the scores writes them. The picks of up to 4096 are sorted by one kernel, a block a row.
+// Radix selection. One block per row examines two bits of a score per pass, then reads the row twice to write the
+// scores above the last pick and those equal to it: 8 or 16 passes and two. A special-purpose selection examines eight
+// bits per pass and reads the row once more to write. Several blocks per row examine eight bits per pass; each pass is
+// one kernel over the scores and one that adds up the blocks' counts. Two scans place the blocks' picks, and a last
+// kernel over the scores writes them. Up to 4096 picks are sorted by one kernel, with one block per row.
 #include "lower/torch_topk.hpp"
 
 #include <algorithm>
@@ -15,10 +15,10 @@ using graph::Kernel;
 using graph::KernelClass;
 using graph::TopK;
 
-constexpr double kDigitBits = 8;             // of a pass by several blocks
-constexpr double kBlockDigitBits = 2;        // of a pass by one block
+constexpr double kDigitBits = 8;             // bits per pass of several blocks
+constexpr double kBlockDigitBits = 2;        // bits per pass of one block
 constexpr double kCounts = 256, kCount = 2;  // counters of a block, bytes of each
-constexpr double kBlockScores = 256 * 16;    // threads of a block, scores of a thread
+constexpr double kBlockScores = 256 * 16;    // threads per block, scores per thread
 
 void by_several_blocks(const TopK& work, TopKKernels& kernels) {
   const double scores = work.rows * work.columns * work.score_bytes;
@@ -27,7 +27,7 @@ void by_several_blocks(const TopK& work, TopKKernels& kernels) {
     kernels.push_back(Kernel{KernelClass::kReduce, scores, counts});
     kernels.push_back(Kernel{KernelClass::kReduce, counts, blocks * 4});
   }
-  for (int scan = 0; scan < 2; ++scan) {  // of what is above the last pick, of what equals it; each with its set-up
+  for (int scan = 0; scan < 2; ++scan) {  // for scores above the last pick, and for those equal to it; with set-up
     kernels.push_back(Kernel{KernelClass::kElementwise, 0, blocks});
     kernels.push_back(Kernel{KernelClass::kReduce, blocks * 4, blocks * 4});
   }
@@ -57,7 +57,7 @@ TopKKernels torch_topk(const TopK& work) {
     selection.passes = (bits / kBlockDigitBits + 2) / (bits / kDigitBits + 1);
     kernels.push_back(selection);
   }
-  // Sorting takes the passes of a selection over the picks at least.
+  // Sorting takes at least the passes of a selection over the picks.
   if (work.k > 1) kernels.push_back(TopK{work.rows, work.k, 0, work.score_bytes});
   return kernels;
 }

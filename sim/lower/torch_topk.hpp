@@ -7,13 +7,13 @@
 
 namespace kvcast::lower {
 
-// The kernels of one call, in order; the first is launched by the operator, the others from inside it.
+// Kernels of one call, in order; the operator launches the first one directly, and the others from inside it.
 using TopKKernels = boost::container::small_vector<graph::Work, 16>;
 TopKKernels torch_topk(const graph::TopK& work);
 
 inline constexpr double kTorchIndex = 8;  // bytes of a position: torch.long
 
-// Whether several thread blocks share a row: should_use_multiblock's table.
+// Returns whether several thread blocks share a row, by the table of should_use_multiblock.
 bool shares_rows(double rows, double columns);
 
 }  // namespace kvcast::lower

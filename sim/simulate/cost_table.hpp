@@ -12,20 +12,20 @@
 
 namespace kvcast::simulate {
 
-// Prices a work when it is first asked for.
+// Prices each work when it is first requested.
 class CostTable {
  public:
   struct Entry {
     double latency = 0;  // picoseconds
     double pace = 1;
     std::uint32_t demands_begin = 0, demands_end = 0;
-    hardware::Issue issue;  // where `issued`
+    hardware::Issue issue;  // valid if `issued`
     float uncertainty = 0;
     Origin origin = Origin::kExact;
     metrics::Bound bound = metrics::Bound::kKernelLatency;
-    bool waits = false;       // latency limits the op, not its work
-    bool issued = false;      // the copy's first call and its other calls are ops of their own
-    std::uint16_t fifos = 0;  // bit set of the fifo resources that the work takes
+    bool waits = false;       // latency, not work, limits the op
+    bool issued = false;      // the copy's first call and its other calls are separate ops
+    std::uint16_t fifos = 0;  // bit set of the fifo resources that the work occupies
     bool priced = false;
   };
 

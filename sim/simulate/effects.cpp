@@ -8,7 +8,7 @@
 namespace kvcast::simulate {
 namespace {
 
-// A run's schedule with the costs that its ops have.
+// Schedule of a run, with the costs of its ops.
 struct Timeline {
   RecordedBlocks blocks;
   Schedule schedule;
@@ -24,9 +24,9 @@ double mean_seconds(const RecordedBlocks& b) {
          static_cast<double>(b.count);
 }
 
-// Returns by source the seconds by which the weighted mean time of a block may be off, as if its ops ran one by one.
+// Returns, by source, the uncertainty in seconds of the weighted mean time of a block if its ops ran one after another.
 std::map<std::string, double> uncertain_seconds(const std::vector<Timeline>& runs) {
-  std::unordered_map<const std::string*, double> by_number;  // profiles write a source once for each number
+  std::unordered_map<const std::string*, double> by_number;  // a profile repeats a source for each number
   for (const Timeline& run : runs) {
     const double weight = run.blocks.weight / static_cast<double>(run.blocks.count);
     for (const Schedule::UsedWork& work : run.used) {
@@ -43,7 +43,7 @@ std::map<std::string, double> uncertain_seconds(const std::vector<Timeline>& run
 
 Picoseconds rounded(double picoseconds) { return static_cast<Picoseconds>(picoseconds + 0.5); }
 
-// Time and attribution, by a weight, of blocks under one of the shifts.
+// Weighted time and attribution of blocks under one shift.
 struct ShiftedTime {
   double seconds = 0;
   metrics::Attribution attribution;
@@ -70,13 +70,13 @@ void add_shifted(const Timeline& run, const Schedule::Times& times, std::size_t 
   add_scaled(sum.attribution, metrics::attribute(std::move(spans), rounded(begin), rounded(end)), weight);
 }
 
-// Whether a shift moves the blocks differently: what the blocks before leave over, such as a backlog of recalls, builds
-// up or drains under it, and the recorded blocks are no steady state.
+// Returns whether a shift affects the blocks unequally. Work left over from earlier blocks, such as a backlog of
+// recalls, then builds up or drains under the shift, and the recorded blocks are not a steady state.
 bool is_transient(const Timeline& run, const Schedule::Times& times, std::size_t shift) {
-  constexpr double kSteady = 0.05;  // difference of factors on the length of a block
+  constexpr double kSteady = 0.05;  // difference between the factors on the lengths of blocks
   const RecordedBlocks& b = run.blocks;
   const std::vector<Picoseconds>& ends = b.recorder->block_ends();
-  if (b.first == 0) return false;  // recorded from its start on
+  if (b.first == 0) return false;  // the run is recorded from its start
   double least = std::numeric_limits<double>::infinity(), most = 0;
   for (std::size_t block = std::max(b.first, b.recorder->detailed_from() + 1); block <= last_of(b); ++block) {
     const double shifted = run.schedule.end_of(block, times)[shift] - run.schedule.end_of(block - 1, times)[shift];
@@ -86,15 +86,15 @@ bool is_transient(const Timeline& run, const Schedule::Times& times, std::size_t
   return most - least > kSteady;
 }
 
-// Shifts under which the work that blocks leave over grows, as it does not without: from some block on it holds up the
-// steps, maybe after the recorded ones.
+// Returns the shifts under which the work left over by blocks grows faster than as recorded. From some block on,
+// possibly after the recorded ones, it delays the steps.
 std::array<bool, kShifts> grows_backlog(const Timeline& run, const Schedule::Times& times) {
-  constexpr double kSteady = 0.03;  // of a block's length
+  constexpr double kSteady = 0.03;  // share of a block's length
   const RecordedBlocks& b = run.blocks;
-  if (b.first == 0 || b.count < 2) return {};  // recorded from its start on
+  if (b.first == 0 || b.count < 2) return {};  // the run is recorded from its start
   const auto& blocks = b.source->blocks();
   const std::size_t last = last_of(b);
-  ByShift at_first{}, at_last{};  // last finishes
+  ByShift at_first{}, at_last{};  // finish of the last op of the first and of the last block
   const std::vector<engine::Record>& records = b.recorder->records();
   for (std::size_t i = 0; i < records.size(); ++i) {
     const bool of_first = records[i].id >= blocks[b.first].first && records[i].id <= blocks[b.first].last;
@@ -112,7 +112,7 @@ std::array<bool, kShifts> grows_backlog(const Timeline& run, const Schedule::Tim
   return grows;
 }
 
-// The same by the engine, for shifts under which the recorded schedule is no guide.
+// Same as add_shifted(), by running the engine: for shifts under which the recorded schedule does not apply.
 void add_rerun(const RecordedBlocks& as_is, const hardware::Shift& shift, bool attributed, ShiftedTime& sum) {
   const hardware::CostModel model = as_is.source->costs().model().shifted(shift);
   CostTable costs(as_is.source->costs().works(), model);

@@ -1,7 +1,7 @@
 // Sensitivity of recorded times to the costs of each source, from one pass over the recorded schedule.
 //
-// Costs that rest on one source are off together, which is why two experiments can be compared: effects of a source
-// that both rest on cancel.
+// Costs with the same source err together. Two experiments can therefore be compared: the effects of a source that both
+// depend on cancel.
 #pragma once
 
 #include <optional>
@@ -14,36 +14,36 @@
 
 namespace kvcast::simulate {
 
-// Blocks of a recorded run whose time is meant. The recorder must have kept the block before them, too, if there is
-// one: ops that it leaves running are part of the schedule.
+// Blocks of a recorded run whose time is analysed. The recorder must also have kept the block before them, if there is
+// one: ops that still run when that block ends are part of the schedule.
 struct RecordedBlocks {
   const engine::System* system = nullptr;
   const TimedSource* source = nullptr;
   const Recorder* recorder = nullptr;
   std::size_t first = 0, count = 1;
-  double weight = 1;  // of their mean time among those of other runs
+  double weight = 1;  // weight of their mean time among those of other runs
 };
 
-// How a time moves where the costs of one source are longer, and shorter, by their uncertainty.
+// Factors on a time when the costs of one source are longer, and shorter, by their uncertainty.
 struct TimeEffect {
-  std::string source;              // as the profile writes it
-  double longer = 1, shorter = 1;  // times as long
-  // Where asked for: the attribution of the shifted time, a block's mean.
+  std::string source;              // as written in the profile
+  double longer = 1, shorter = 1;  // shifted time over the time as recorded
+  // Attribution of the shifted time, mean over blocks; only if requested.
   std::optional<metrics::Attribution> longer_time, shorter_time;
-  // A backlog of work was still growing under a shift: more warm-up steps would show where it ends.
+  // A backlog of work was still growing under a shift; more warm-up steps would show where it ends.
   bool unsettled = false;
 };
 
-// Effects on the weighted mean time of a block, of the sources that could move it by this share; by source. The seconds
-// that an op's cost may be off bound how much longer a schedule becomes by it, so that sources whose sum over all ops
-// is less than the share are left out unseen.
+// Effects of the sources that could change the weighted mean time of a block by at least `least_share`, ordered by
+// source. A schedule does not become longer by more than the sum of the uncertainties of its ops, so sources for which
+// this sum is below the share are skipped.
 std::vector<TimeEffect> time_effects(std::span<const RecordedBlocks> runs, double least_share, bool attributed);
 
-// The machine's and the framework's numbers that have this source: "gpu.hbm_bandwidth", "framework.engine_step".
+// Keys of the machine's and the framework's numbers with this source: "gpu.hbm_bandwidth", "framework.engine_step".
 std::vector<std::string> keys_of(const config::Hardware& hardware, const config::Framework& framework,
                                  const std::string& source);
 
-// Where the mean time of these blocks goes.
+// Attribution of the mean time of these blocks.
 metrics::Attribution attribute_blocks(const RecordedBlocks& blocks);
 
 // Adds `weight` times a part to the sum.

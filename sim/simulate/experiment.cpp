@@ -1,5 +1,5 @@
-// Prefill is simulated once, whole. Decode is simulated in windows of steps at a few contexts (lowered.hpp). The mean
-// over the decode length follows by Simpson's rule over the contexts: time per token is close to linear in context.
+// Prefill is simulated once, in full. Decode is simulated in windows of steps at a few contexts (lowered.hpp).
+// Simpson's rule over the contexts gives the mean over the decode length: time per token is close to linear in context.
 #include "simulate/experiment.hpp"
 
 #include <algorithm>
@@ -22,11 +22,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using result::OwnedBytes;
 
-// Steps at the end of a window whose time is charged op by op.
+// Number of steps at the end of a window whose time is attributed op by op.
 constexpr std::size_t kAttributedSteps = 3;
-// Growth of the work that steps leave over, as a share of a step, from which a window has not settled.
+// A window is unsettled if the work left over by its steps grows by more than this share of a step.
 constexpr double kBacklog = 0.03;
-// Least effects on times that are looked at: smaller ones would not be seen next to others, as these add as squares.
+// Smallest effects on times that are evaluated. Smaller ones are negligible next to others, since effects add in
+// quadrature.
 constexpr double kLeastEffect = 0.02, kLeastDetailedEffect = 0.01;
 
 std::vector<OwnedBytes> name_owners(const std::vector<engine::OwnerBytes>& owners,
@@ -36,7 +37,7 @@ std::vector<OwnedBytes> name_owners(const std::vector<engine::OwnerBytes>& owner
   return out;
 }
 
-// A stream on the machine, and the record of its run.
+// A stream timed on the machine, and the record of its run.
 struct Run {
   TimedSource source;
   Recorder recorder;
@@ -53,7 +54,7 @@ std::vector<double> step_seconds(const DecodeSteps& steps, const Recorder& recor
   return seconds;
 }
 
-// The run of a window: its last steps are recorded, and one before, whose ops may still run in them.
+// Run of a window. It records the last steps and the one before them, whose ops may still be running.
 struct Window {
   const DecodeSteps* steps = nullptr;
   std::size_t attributed = 0;  // steps
@@ -67,7 +68,7 @@ struct Window {
     return {&system, &run.source, &run.recorder, steps->stream.blocks.size() - attributed, attributed, steps->weight};
   }
   std::vector<double> seconds() const { return step_seconds(*steps, run.recorder); }
-  // Mean of the last steps that were measured.
+  // Mean over the last `last` measured steps.
   graph::Traffic traffic(std::size_t last) const {
     graph::Traffic sum;
     const auto& blocks = steps->stream.blocks;
@@ -105,7 +106,8 @@ class Simulation {
   }
 
  private:
-  // Runs one stream of work; keeps peaks, counts and an allocation that did not fit.
+  // Runs one stream of work and stores memory peaks and counts. If an allocation does not fit, stores it and returns
+  // false.
   bool simulate(Run& run, const std::string& phase, std::ostream* chrome_trace = nullptr) {
     const auto begin = Clock::now();
     const engine::Outcome outcome =
@@ -144,7 +146,7 @@ class Simulation {
     return outcome;
   }
 
-  // Times from before something did not fit are part of a result and none by themselves.
+  // Discards the times from before an allocation failed: they are not meaningful without the rest.
   void drop_times() {
     result_.ttft_s = result_.tpot_mean_s = 0;
     result_.traffic = {};
@@ -191,7 +193,7 @@ class Simulation {
     result_.tokens_per_s = lowered_.batch / result_.tpot_mean_s;
   }
 
-  // Whether recalls and other work beside the steps falls behind over the measured ones.
+  // Returns whether recalls and other work that overlaps with the steps fall behind over the measured steps.
   static bool has_backlog(const Window& window) {
     const Recorder& recorder = window.run.recorder;
     const std::size_t last = window.steps->stream.blocks.size() - 1;
@@ -200,7 +202,8 @@ class Simulation {
     return to_seconds(growth) > kBacklog * mean(window.seconds());
   }
 
-  // Seconds of the middle window's steps at another window's context: those that both have differ by their contexts.
+  // Seconds of the middle window's steps at another window's context. The steps that both windows measure give the
+  // difference between the contexts.
   static std::vector<double> steps_like(const Window& middle, const Window& window) {
     std::vector<double> here = window.seconds(), all = middle.seconds();
     if (here.size() == all.size()) return here;
@@ -269,7 +272,7 @@ class Simulation {
     }
   }
 
-  // Causes that no number of a profile stands for: times may be longer and shorter by these factors.
+  // Adds the causes of error that no number of a profile covers: times may be longer and shorter by these factors.
   void add_left_out() {
     const auto add = [this](std::string source, double half_width) {
       result::Effect effect{std::move(source), {}, {}, {}};
@@ -295,8 +298,8 @@ class Simulation {
     add("no fit of " + card.title, out.of(card.fit));
   }
 
-  // By how many times a step may be longer or shorter than with all layers of the model replayed; 1 where it does not
-  // depend on those that were.
+  // Factor by which a step may be longer or shorter than with all layers of the model replayed; 1 if it does not depend
+  // on the choice of replayed layers.
   double off_by_sample() {
     std::vector<double> logarithms;
     for (const DecodeSteps& part : lowered_.parts) {
@@ -305,7 +308,7 @@ class Simulation {
       logarithms.push_back(std::log(mean(step_seconds(part, run.recorder))));
     }
     if (logarithms.empty()) return 1;
-    // Drawn without replacement: where all layers were replayed nothing is left to chance.
+    // Layers are drawn without replacement: with all layers replayed there is no sampling error.
     return std::exp(off_of_mean(logarithms) * std::sqrt(1 - lowered_.replayed_layers));
   }
 

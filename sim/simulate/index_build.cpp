@@ -11,9 +11,9 @@ namespace {
 using graph::Lane;
 using graph::OpId;
 
-constexpr double kLeastBuildEffect = 0.01;  // of the time
+constexpr double kLeastBuildEffect = 0.01;  // share of the time
 
-// One block: the policy's work on a layer, then the wait of a host that takes the time.
+// One block: the policy's work on a layer, then the synchronisation of the host that measures the time.
 class OneLayer final : public graph::WorkSource {
  public:
   OneLayer(const config::Run& run, const policy::Policy& policy, const config::Model& model)

@@ -1,4 +1,4 @@
-// The time that a policy takes to build its index, by itself: what papers measure beside whole prefills.
+// Time that a policy takes to build its index alone, which papers report in addition to that of whole prefills.
 #pragma once
 
 #include "config/run.hpp"
@@ -10,9 +10,9 @@ namespace kvcast::simulate {
 using result::IndexBuild;
 
 // Runs Policy::prefill_layer for one layer with `kv_heads` of the model's KV heads and their query heads, keys and
-// queries at hand. What the policy sends to host memory for later runs beside it and is not waited for. A policy that
-// builds nothing takes no time but for the wait. effects: with those of the sources that could move the time by a per
-// cent, in detail.
+// queries already computed. Copies to host memory for later use overlap with it and are not waited for. A policy that
+// builds no index takes only the time of the host's synchronisation. effects: adds those of the sources that could
+// change the time by 1 %, with attributions.
 IndexBuild build_index(const config::Run& run, const policy::Policy& policy, int kv_heads, bool effects = false);
 
 }  // namespace kvcast::simulate

@@ -1,6 +1,6 @@
-// Windows are short. A step differs from the next by what is drawn from the replay alone, since all steps of a window
-// are lowered at one context. Where the drawn steps are the same work, two of them are measured. Otherwise the middle
-// context has all, and the others a few of the same drawn steps: the difference between contexts varies far less than
+// Windows are short. All steps of a window are lowered at one context, so steps differ only by what is drawn from the
+// replay. If the drawn steps are the same work, two of them are measured. Otherwise all steps are measured at the
+// middle context, and a few of the same drawn steps at the others: the difference between contexts varies far less than
 // the steps do (common random numbers).
 #include "simulate/lowered.hpp"
 
@@ -13,21 +13,21 @@
 namespace kvcast::simulate {
 namespace {
 
-// Seed of the draws that let replayed steps stand for all layers, sequences and steps.
+// Seed of the draws by which replayed steps represent all layers, sequences and steps.
 constexpr std::uint64_t kDrawSeed = 1;
-// The draw of the first measured step. Warm-up steps have those before it.
+// Draw of the first measured step if all steps are measured. Warm-up steps use the draws before it.
 constexpr std::int64_t kFirstDraw = 10;
-// Windows of at most so many steps stand for one context. Over more of them a growing context shows.
+// Longest window, in steps, that one context represents. In longer ones the growth of the context is noticeable.
 constexpr int kStepsOfContext = 32;
-// Warm-up steps of policies none of whose steps waits for ops of the one before: they fill the streams that outlive a
-// step. Of others the first step that waits for another must be past; where recalls take longer than a step, their
-// backlog must have built up as well, which only a run on the machine shows (Experiment::unsettled).
+// Numbers of warm-up steps. In stateless policies no step waits for ops of the step before, and warm-up fills the
+// streams that outlive a step. In others the first step that waits for another must have passed. If recalls take longer
+// than a step, their backlog must have built up as well, which only a run on the machine shows (Experiment::unsettled).
 constexpr int kStatelessWarmup = 1, kStatefulWarmup = 2;
-constexpr int kSteadySteps = 2;  // measured where all are the same work
-constexpr int kCommonSteps = 2;  // measured at each context but the middle one
-constexpr int kPartSteps = 1;    // measured of each part of the sample
+constexpr int kSteadySteps = 2;  // measured if all are the same work
+constexpr int kCommonSteps = 2;  // measured at each context except the middle one
+constexpr int kPartSteps = 1;    // measured for each part of the sample
 
-// Whether the blocks of two steps are the same work in the same order.
+// Returns whether the blocks of two steps are the same work in the same order.
 bool same_step(const lower::FlatStream& s, std::size_t a, std::size_t b) {
   const std::uint32_t first_a = s.begin_of(a), first_b = s.begin_of(b), size = s.blocks[a].end - first_a;
   if (s.blocks[b].end - first_b != size) return false;
@@ -48,8 +48,8 @@ void keep_blocks(lower::FlatStream& s, std::size_t blocks) {
   s.memory.resize(s.ops.back().memory_end);
 }
 
-// Weights of equally spaced contexts from the first to the last token: Simpson for 3, 5, ...; trapezoid for even
-// numbers.
+// Weights of equally spaced contexts from the first to the last token: Simpson's rule for 3, 5, ... contexts; the
+// trapezoidal rule for even numbers.
 std::vector<double> context_weights(const config::Run& run) {
   const auto n = static_cast<int>(std::min<std::int64_t>(run.framework.sampled_contexts, run.workload.decode_tokens));
   if (n == 1) return {1.0};
@@ -61,8 +61,8 @@ std::vector<double> context_weights(const config::Run& run) {
   return weights;
 }
 
-// The counts of the GPU with the most to do among those that share a layer: all wait for it at the layer's end. Its
-// heads are consecutive ones of each sequence; where there are fewer heads than GPUs several hold the same one.
+// Counts of the GPU with the most work among those that share a layer; all wait for it at the end of the layer. Each
+// GPU has consecutive heads of every sequence. With fewer heads than GPUs, several GPUs hold the same head.
 class HeadsOfRank {
  public:
   HeadsOfRank(replay::Draw& draw, int ranks) : draw_(&draw), ranks_(ranks) {}
@@ -135,7 +135,7 @@ class Lowering {
     return setting_.lengths.prompt_tokens + 1 + static_cast<std::int64_t>(std::llround(share * last));
   }
 
-  // Of `all` steps around a context, the `last` ones that are drawn.
+  // The last `last` of `all` drawn steps around a context.
   DecodeSteps steps(const lower::DecodeSetting& setting, std::int64_t at, int all, int last) {
     DecodeSteps out;
     out.start = std::max(setting.lengths.prompt_tokens + 1, at - warmup_ - (all - 1) / 2);

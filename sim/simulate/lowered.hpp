@@ -1,7 +1,7 @@
-// An experiment's work, lowered once: the same for every machine, immutable, shareable between threads.
+// Work of an experiment, lowered once: the same for every machine, immutable, shareable between threads.
 //
-// Decode is represented by windows of steps at a few contexts between the first and the last generated token. In each,
-// the first steps are warm-up (caches fill, recalls of the step before are under way) and are not measured.
+// Decode is represented by windows of steps at a few contexts between the first and the last generated token. The first
+// steps of each window are warm-up (caches fill, recalls of the step before are under way) and are not measured.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,24 @@
 
 namespace kvcast::simulate {
 
-// The parts of an experiment, which outlive the call that they are passed to. Lowering ignores the run's hardware.
+// Inputs of an experiment, which must outlive the call that they are passed to. Lowering ignores the run's hardware.
 struct ExperimentInput {
   const config::Run* run = nullptr;
   const policy::Policy* policy = nullptr;
   const replay::ReplayResult* replay = nullptr;
 };
 
-// The draw by which the replay's layers and steps stand for the run's: the same in every command.
+// The draw by which the layers and steps of the replay represent those of the run: the same in every command.
 replay::Draw draw_counts(const ExperimentInput& input);
-// Lowering's view of the input. Counts come from `draw`, which must outlive the setting.
+// The input in the form that lowering takes. Counts come from `draw`, which must outlive the setting.
 lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& draw);
 
 // Steps at one context.
 struct DecodeSteps {
-  lower::FlatStream stream;  // a block a step
-  std::int64_t start = 0;    // context of the first step, as messages name it
+  lower::FlatStream stream;  // one block per step
+  std::int64_t start = 0;    // context of the first step, as stated in messages
   std::size_t warmup = 0;    // steps
-  double weight = 1;         // in the mean over the decode length
+  double weight = 1;         // weight in the mean over the decode length
   std::size_t measured() const { return stream.blocks.size() - warmup; }
 };
 
@@ -43,16 +43,16 @@ struct Lowered {
   config::Framework framework;
   int batch = 1;
   int gpus = 1;  // of the deployment, on one host
-  // Time until the last micro-batch has passed the pipeline's stages over that of one: each further one leaves a
-  // stage's time later.
+  // Time until the last micro-batch has passed all pipeline stages, over the time of one micro-batch: each further one
+  // finishes one stage's time later.
   double micro_batches_behind = 1;
   lower::Works works;  // of all streams
   lower::Owners owners;
   std::optional<lower::FlatStream> prefill;
-  // By ascending context. The middle one has all measured steps; the others repeat its last ones, or all.
+  // In ascending order of context. The middle one has all measured steps; the others repeat its last ones, or all.
   std::vector<DecodeSteps> contexts;
   std::size_t middle = 0;
-  // Steps at the middle context drawn from parts of the replay (replay/parts.hpp), each of which stands for the whole.
+  // Steps at the middle context drawn from parts of the replay (replay/parts.hpp), each of which represents the whole.
   std::vector<DecodeSteps> parts;
   double replayed_layers = 1;  // share of the model's layers
   bool full_attention = true;  // whether the policy is `full`, whose kernels every engine has
@@ -61,14 +61,14 @@ struct Lowered {
 // The parts of an experiment that are lowered.
 struct LoweringOptions {
   bool prefill = true, decode = true;
-  bool parts = true;  // what effects on times need
-  // All warm-up steps that the framework allows, where two are enough unless work is left over from step to step.
+  bool parts = true;  // needed for effects on times
+  // Use all warm-up steps that the framework allows. Two are enough unless work is left over from step to step.
   bool all_warmup = false;
 };
 
 Lowered lower_experiment(const ExperimentInput& input, const LoweringOptions& options = {});
 
-// Whether two lowerings of one run, on different replays, are the same work: then they take the same time on every
+// Returns whether two lowerings of one run, on different replays, are the same work and so take the same time on every
 // machine.
 bool same_work(const Lowered& a, const Lowered& b);
 

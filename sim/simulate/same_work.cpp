@@ -11,7 +11,7 @@ auto key(const graph::Traffic& t) {
   return std::tie(t.hbm_read, t.hbm_write, t.h2d, t.d2h, t.cpu_dram, t.kv_read, t.h2d_pieces);
 }
 auto key(const graph::MemoryDelta& m) { return std::tie(m.pool, m.owner, m.bytes); }
-auto key(const lower::FlatOp& op) {  // labels are static texts
+auto key(const lower::FlatOp& op) {  // labels are static strings
   return std::tie(op.label, op.work, op.after_begin, op.after_end, op.memory_begin, op.memory_end, op.layer, op.kind,
                   op.lane);
 }

@@ -10,14 +10,14 @@ namespace kvcast::simulate {
 namespace {
 
 constexpr double kNever = -1e300;
-// Times that the engine rounded to whole picoseconds differ by at most this where they are equal.
+// Equal times differ by at most this once the engine has rounded them to whole picoseconds.
 constexpr double kSameTime = 2;
-// Other orders of a fifo's holders that change little: copies of two streams that take turns a little earlier or later
-// move no step by more than 2 %. From these shares on (of the schedule's length; of all overtaking) some steps moved by
-// a tenth and more, over all policies on three machines.
+// Limits up to which a different order of a fifo's holders changes little: copies of two streams that alternate
+// slightly earlier or later change no step by more than 2 %. Above these shares (of the schedule's length; of all
+// overtaking) some steps changed by 10 % and more, over all policies on three machines.
 constexpr double kMostOvertaken = 0.06, kMostIdle = 0.5;
 
-// Plain loops over a fixed number of shifts, which compilers turn into vector instructions.
+// Plain loop over a fixed number of shifts, which compilers vectorise.
 void raise(ByShift& into, const ByShift& other) {
   for (std::size_t i = 0; i < kShifts; ++i) into[i] = into[i] < other[i] ? other[i] : into[i];
 }
@@ -45,7 +45,8 @@ std::size_t Schedule::block_end(std::size_t block) const {
   return record_of_[static_cast<std::size_t>(source_.blocks()[block].last - first_id_)];
 }
 
-// Appends the ops that this one's start waits for; `known`: the latest finish of those recorded.
+// Appends the ops that the start of this one waits for. `known`: latest finish of those recorded; `missing`: some were
+// not.
 void Schedule::add_waits(std::size_t record, double& known, bool& missing) {
   const engine::Record& r = recorder_.records()[record];
   const auto wait = [&](std::uint32_t earlier) {
@@ -106,7 +107,7 @@ void Schedule::add(std::size_t record) {
     last_ready_[fifo] = since;
   }
   node.holders_end = static_cast<std::uint32_t>(waits_.size());
-  // A holder from before the record began bounds the work by itself.
+  // A holder from before the start of the record is a bound on the work by itself.
   node.earliest_work = work_start - ready > kSameTime ? work_start : kNever;
   node.work_slack = work_start - std::max(ready, node.earliest_work);
   nodes_.push_back(node);
@@ -130,7 +131,7 @@ std::vector<Schedule::UsedWork> Schedule::used_works(std::size_t first_block) co
 
 std::vector<Schedule::Move> Schedule::moves_of(std::span<const UsedWork> used, std::span<const hardware::Shift> shifts,
                                                std::vector<std::uint32_t>& move_of_work) const {
-  std::vector<Move> moves(1);  // of works that no shift moves
+  std::vector<Move> moves(1);  // for works that no shift changes
   moves[0].work.fill(1), moves[0].calls.fill(1);
   move_of_work.assign(source_.costs().works().size(), 0);
   for (const UsedWork& work : used) {

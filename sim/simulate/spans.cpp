@@ -10,7 +10,7 @@ namespace {
 
 using engine::Record;
 
-// Times that the engine rounded to whole picoseconds differ by at most this where they are equal.
+// Equal times differ by at most this once the engine has rounded them to whole picoseconds.
 constexpr Picoseconds kSameStart = 2;
 
 }  // namespace
@@ -46,7 +46,7 @@ const Record* Waits::awaited(const Record& r) const {
   return cause == nullptr || cause->lane == r.lane || r.start - cause->finish > kSameStart ? nullptr : cause;
 }
 
-// Of the operations that it names, the one that ended last; of a copy's calls and the copy, the first call.
+// The predecessor that ended last; for a split copy and its later calls, the first call.
 const Record* Waits::last_predecessor(const Record& r) const {
   const auto [op, is_issue] = OpTag::unpack(r.tag);
   const lower::FlatOp& flat = source_.stream().ops[op];
@@ -82,7 +82,7 @@ std::vector<result::TimelineSpan> timeline_spans(const Recorder& recorder, const
                                                                          to_seconds(r.finish - r.start),
                                                                          waits.bytes_of(r),
                                                                          {}});
-    // Ends of earlier operations come earlier in the list.
+    // Operations that ended earlier come earlier in the list.
     if (const Record* const cause = waits.awaited(r)) {
       const auto found = place.find(cause->id);
       if (found != place.end()) span.waited_for = found->second;

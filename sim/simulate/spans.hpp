@@ -1,4 +1,4 @@
-// The spans of a decode step: what ran when, the bytes of copies, and which operation each one waited for.
+// Spans of a decode step: the times of operations, the bytes of copies, and the operation that each one waited for.
 #pragma once
 
 #include <optional>
@@ -12,18 +12,18 @@
 
 namespace kvcast::simulate {
 
-// Why operations started when they did.
+// Explains the start times of operations.
 class Waits {
  public:
-  // All must outlive this. `records` are in order of finish.
+  // The arguments must outlive the object. `records` are in order of finish.
   Waits(std::span<const engine::Record> records, const TimedSource& source);
 
-  // The operation on another lane whose end let this one start, because its lane was free before; joins are looked
-  // through. Null where there is none among the records.
+  // The operation on another lane whose end let this one start, if its own lane was free before. A join is replaced by
+  // the operation that it waited for. Null if there is none among the records.
   const engine::Record* awaited(const engine::Record& record) const;
-  // Joins and other operations that take no time.
+  // Returns true for joins and other operations that take no time.
   bool is_empty(const engine::Record& record) const;
-  // Of a copy itself, not of the calls that issue it.
+  // Bytes of a copy; none for the calls that issue it and for other operations.
   std::optional<double> bytes_of(const engine::Record& record) const;
 
  private:
@@ -32,15 +32,15 @@ class Waits {
 
   const TimedSource& source_;
   std::unordered_map<engine::OpId, const engine::Record*> by_id_;
-  std::unordered_map<engine::OpId, Picoseconds> lane_free_;  // when the lane had finished what it ran before
+  std::unordered_map<engine::OpId, Picoseconds> lane_free_;  // when the lane had finished its previous operation
 };
 
-// Operations that overlap the block, which the recorder must have kept in full with the block before it, in order of
-// their ends. Times count from the start of the block.
+// Operations that overlap the block, in order of their ends. The recorder must have kept this block and the one before
+// it in full. Times count from the start of the block.
 std::vector<result::TimelineSpan> timeline_spans(const Recorder& recorder, const TimedSource& source,
                                                  std::size_t block);
 
-// How a Chrome trace shows an operation: in the slices of its step, counted from 1, and of its layer.
+// Label of an operation in a Chrome trace, inside the slices of its step, counted from 1, and of its layer.
 engine::TimelineLabel timeline_label(const engine::Record& record, const Waits& waits, const TimedSource& source);
 
 }  // namespace kvcast::simulate

@@ -111,7 +111,7 @@ Recorder::Recorder(const TimedSource& source, std::size_t detailed_from)
     : source_(source), detailed_from_(detailed_from) {
   const lower::FlatStream& stream = source.stream();
   ends_.reserve(stream.blocks.size());
-  // Calls that issue copies come on top.
+  // The calls that issue copies are not included.
   if (detailed_from < stream.blocks.size()) records_.reserve(stream.ops.size() - stream.begin_of(detailed_from));
 }
 
@@ -123,7 +123,7 @@ void Recorder::finished(const engine::Record& record) {
   } else if (!ends_.empty() && record.id < blocks[ends_.size() - 1].last) {
     std::size_t block = ends_.size() - 1;
     while (record.id < blocks[block].first) --block;
-    last_finishes_[block] = record.finish;  // ops are seen in order of time
+    last_finishes_[block] = record.finish;  // ops are reported in order of finish
   }
   if (detailed_from_ < blocks.size() && record.id >= blocks[detailed_from_].first) records_.push_back(record);
 }

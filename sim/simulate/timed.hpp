@@ -1,4 +1,4 @@
-// Lowered work in, timed ops out: joins lowering to the engine through the costs of a machine, and keeps what the
+// Converts lowered work to timed ops: connects lowering to the engine by the costs of a machine, and records what the
 // metrics need.
 #pragma once
 
@@ -18,13 +18,13 @@ namespace kvcast::simulate {
 
 // The origin of an engine op, carried through the engine in its tag.
 struct OpTag {
-  std::uint32_t op = 0;   // of the stream
-  bool is_issue = false;  // a call that issues the op, a copy
+  std::uint32_t op = 0;   // index in the stream
+  bool is_issue = false;  // a call that issues the op, which is a copy
   std::uint64_t packed() const { return std::uint64_t{op} << 1 | (is_issue ? 1 : 0); }
   static OpTag unpack(std::uint64_t tag) { return {static_cast<std::uint32_t>(tag >> 1), (tag & 1) != 0}; }
 };
 
-// The part of an engine op that timelines, breakdowns and messages show.
+// Properties of an engine op that timelines, breakdowns and messages show.
 struct OpNote {
   graph::Kind kind = graph::Kind::kMarker;
   graph::Lane lane = graph::Lane::kCompute;
@@ -39,8 +39,8 @@ struct OpNote {
 // ops: the first call on the thread, the copy, and the other calls, which overlap with it.
 class TimedSource final : public engine::OpSource {
  public:
-  // All must outlive the source. memory_scales: factors on the bytes of each owner; empty: none. blocks: that are
-  // handed over at most.
+  // All arguments must outlive the source. memory_scales: factors on the bytes of each owner; empty: none. blocks:
+  // largest number of blocks to hand over.
   TimedSource(const lower::FlatStream& stream, CostTable& costs, std::span<const double> memory_scales = {},
               std::size_t blocks = static_cast<std::size_t>(-1));
   bool next_block(engine::Block& out) override;
@@ -53,7 +53,7 @@ class TimedSource final : public engine::OpSource {
   OpNote note(std::uint64_t tag) const;
   const lower::FlatStream& stream() const { return stream_; }
   CostTable& costs() const { return costs_; }
-  // Of an op that has been handed over; of a copy, not of its calls.
+  // Engine id of an op that has been handed over; for a copy that of the copy, not of its calls.
   engine::OpId engine_id(std::uint32_t op) const { return ids_[op]; }
 
  private:
@@ -74,13 +74,13 @@ class TimedSource final : public engine::OpSource {
   std::vector<BlockIds> blocks_;
   std::vector<engine::OpId> ids_;      // by op
   std::vector<engine::WorkId> works_;  // engine's number of a work
-  std::vector<engine::WorkId> calls_;  // of a work's first call; that of the other calls follows it
+  std::vector<engine::WorkId> calls_;  // number of a work's first call; the other calls have the next one
   engine::OpId next_id_ = 0;
   engine::WorkId next_work_ = 0;
 };
 
-// Keeps the finish of every block's last op, and the records of all ops from block `detailed_from` on, which may lie
-// beyond the last one.
+// Keeps the finish of every block's last op, and the records of all ops from block `detailed_from` on, which may be
+// beyond the last block.
 class Recorder final : public engine::Observer {
  public:
   Recorder(const TimedSource& source, std::size_t detailed_from);
@@ -89,7 +89,8 @@ class Recorder final : public engine::Observer {
   const std::vector<Picoseconds>& block_ends() const { return ends_; }
   Picoseconds start_of(std::size_t block) const { return block == 0 ? Picoseconds{0} : ends_[block - 1]; }
   std::size_t detailed_from() const { return detailed_from_; }
-  // By how much the last op of a block that has ended outlives the block: work that is left over for the next ones.
+  // Time by which the ops of a block outlive its end: work that is left over for later blocks. The block must have
+  // ended.
   Picoseconds lag(std::size_t block) const { return std::max<Picoseconds>(0, last_finishes_[block] - ends_[block]); }
   // Ops that overlap [begin, end), as spans for the attribution.
   std::vector<metrics::Span> spans(Picoseconds begin, Picoseconds end) const;
@@ -100,7 +101,7 @@ class Recorder final : public engine::Observer {
   const TimedSource& source_;
   std::size_t detailed_from_;
   std::vector<Picoseconds> ends_;
-  std::vector<Picoseconds> last_finishes_;  // by ended block, of its ops so far
+  std::vector<Picoseconds> last_finishes_;  // by ended block: last finish among its ops so far
   std::vector<engine::Record> records_;
 };
 

@@ -1,5 +1,5 @@
-// Slow pairs encode content, faster ones position, and a few outlier channels of large, opposed means provide the
-// sink's logit gap: "Round and Round We Go" (Barbero et al. 2025, arXiv:2410.06205) finds the first two in trained
+// Slow pairs encode content, faster ones position, and a few outlier channels with large means of opposite sign provide
+// the sink's logit gap. "Round and Round We Go" (Barbero et al. 2025, arXiv:2410.06205) finds the first two in trained
 // models, "Massive Activations" (Sun et al. 2024, arXiv:2402.17762) the third.
 #include "synth/channels.hpp"
 
@@ -14,9 +14,9 @@ namespace {
 
 enum ChannelsDraw : std::uint64_t { kOutlierCount = 1 };
 
-// The first pair of the slowest that make up a share and turn by at most this many radians over the prompt. A context
-// beyond what the frequencies were made for leaves none; the slowest four are then used, since codes in one or two
-// channels may cancel out.
+// Returns the first of the slowest pairs that make up a share and turn by at most this many radians over the prompt.
+// Contexts longer than the frequencies were made for leave none; the slowest four are then used, since codes in one or
+// two channels may cancel out.
 int first_quiet(const std::vector<double>& frequencies, double share, double most_turn, std::int64_t prompt_tokens) {
   const auto pairs = static_cast<int>(frequencies.size());
   const int last = std::max(0, pairs - 2);

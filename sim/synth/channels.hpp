@@ -14,9 +14,9 @@ namespace kvcast::trace {
 struct PairRoles {
   int head_dim = 0;
   std::vector<double> frequencies;  // radians per token
-  std::vector<int> content;         // slow pairs: their phase hardly moves over the prompt
-  std::vector<int> outlier;         // slowest pairs: outlier channels are drawn from them
-  std::vector<int> recency;         // pairs of medium wavelength: their phase encodes the distance
+  std::vector<int> content;         // slow pairs, whose phase hardly changes over the prompt
+  std::vector<int> outlier;         // slowest pairs, from which outlier channels are drawn
+  std::vector<int> recency;         // pairs of medium wavelength, whose phase encodes the distance
 };
 
 PairRoles pair_roles(const ChannelModel& model, const config::Rope& rope, int head_dim, std::int64_t prompt_tokens);
@@ -25,7 +25,7 @@ PairRoles pair_roles(const ChannelModel& model, const config::Rope& rope, int he
 struct HeadChannels {
   std::vector<int> content;  // without outliers
   std::vector<int> outliers;
-  std::vector<float> outlier_sign;  // of the queries in outlier channels; keys have the opposite
+  std::vector<float> outlier_sign;  // sign of the queries in outlier channels; keys have the opposite one
 };
 
 HeadChannels head_channels(const PairRoles& roles, const ChannelModel& model, const Stream& stream);

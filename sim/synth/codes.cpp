@@ -1,5 +1,5 @@
-// A code is a sum of independent parts (kind of item, this item, this token of it), each with its share of variance,
-// scaled to one length.
+// A code is a sum of independent parts (the kind of item, this item, this token of it), each with its share of the
+// variance, scaled to a common length.
 #include "synth/codes.hpp"
 
 #include <cmath>

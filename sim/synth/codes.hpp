@@ -1,4 +1,4 @@
-// Content as vectors of one KV head: codes of tokens, and of what queries look for. Every code has the length √n of n
+// Content as vectors of one KV head: codes of tokens and of the targets of queries. Every code has the length √n for n
 // channels.
 #pragma once
 
@@ -19,14 +19,14 @@ class CodeBook {
   CodeBook(const Recipe& recipe, std::size_t channels, const Stream& stream);
 
   Code identity(int item, bool asked) const;           // code of a needle
-  Code shared_key() const;                             // common part of the keys of those asked for
-  Code phrase(int item, int index, bool asked) const;  // a token of its key phrase
-  Code value(int item, int index, bool asked) const;   // a token of its value
-  Code odd(int item, int kind) const;                  // a number or name of running text
+  Code shared_key() const;                             // common part of the keys of the needles asked for
+  Code phrase(int item, int index, bool asked) const;  // a token of a needle's key phrase
+  Code value(int item, int index, bool asked) const;   // a token of a needle's value
+  Code odd(int item, int kind) const;                  // a number or name in running text
   Code type() const;                                   // common part of all needles
   Code spot(int item) const;                           // subject of a spot of evidence
-  Code evidence(int item, int index) const;            // a token of it
-  Code spots(int first, int count) const;              // joint subject of several of them
+  Code evidence(int item, int index) const;            // a token of a spot of evidence
+  Code spots(int first, int count) const;              // joint subject of several spots
   Code free(int query) const;                          // target of a free prompt query
   Code with_common(const Code& own) const;             // common target of the head's free queries, plus its own part
   Code decoy(int query) const { return free(query); }

@@ -1,5 +1,6 @@
-// Needles and spots of evidence are placed in equal stretches of the prompt, one each, anywhere inside; which of them
-// are asked for, and in what order, is drawn. Words with many occurrences, and decoys, are placed anywhere between.
+// Needles and spots of evidence are placed in equal stretches of the prompt, one in each, anywhere inside; the
+// selection and the order of those asked for are drawn. Words with many occurrences, and decoys, are placed anywhere in
+// between.
 #include "synth/document.hpp"
 
 #include <algorithm>
@@ -24,9 +25,9 @@ enum DocumentDraw : std::uint64_t {
   kOddKind
 };
 
-constexpr std::int64_t kFirstToken = 4;  // positions before it: the sink and the tokens that often share its role
+constexpr std::int64_t kFirstToken = 4;  // earlier positions are the sink and the tokens that often share its role
 
-// A permutation of 0 .. n − 1 (Fisher and Yates).
+// Returns a random permutation of 0 .. n − 1 (Fisher–Yates).
 std::vector<int> shuffled(int n, const Stream& stream) {
   std::vector<int> order(static_cast<std::size_t>(n));
   std::iota(order.begin(), order.end(), 0);
@@ -54,7 +55,7 @@ class Author {
   }
 
  private:
-  // Start positions of one item of `length` tokens in each of `items` equal stretches.
+  // Returns the start positions of items of `length` tokens, one in each of `items` equal stretches.
   std::vector<std::int64_t> places(std::int64_t items, std::int64_t length) const {
     const auto haystack = static_cast<double>(std::max<std::int64_t>(0, end_ - kFirstToken));
     const std::int64_t begin = kFirstToken + std::llround(r_.task.earliest * haystack);
@@ -82,15 +83,15 @@ class Author {
     const int asked = r_.task.needles;
     if (asked == 0 && r_.task.distractors == 0 && r_.task.distractor_density <= 0) return;
     const auto dense = static_cast<int>(r_.task.distractor_density * static_cast<double>(prompt_) / 1000);
-    // Needles that an earlier turn asked for are distractors by now.
+    // Needles that an earlier turn asked for are distractors now.
     const int others = std::max(r_.task.distractors + dense, r_.question.earlier);
     const int items = asked + others;
     const std::int64_t length = r_.task.key_tokens + r_.task.gap_tokens + r_.task.value_tokens;
-    const std::vector<std::int64_t> first = places(items, length);  // those below `asked` are asked for, in this order
+    const std::vector<std::int64_t> first = places(items, length);  // items below `asked` are asked for, in this order
     for (int item = 0; item < items; ++item) place_needle(item, first[static_cast<std::size_t>(item)], item < asked);
   }
 
-  // Each needle is a word with many occurrences; the more frequent ones come first.
+  // Places needles that are words with many occurrences, in descending order of frequency.
   void place_words() {
     const Stream stream = stream_.child({kCopyPlace});
     std::uint64_t drawn = 0;
@@ -118,14 +119,14 @@ class Author {
     for (int spot = 0; spot < static_cast<int>(first.size()); ++spot) {
       const std::int64_t middle = first[static_cast<std::size_t>(spot)] + radius;
       const bool asked = spot < r_.task.spots;
-      // Passages that are not asked for have negative numbers, apart from those of generated evidence.
+      // Passages that are not asked for have negative numbers, distinct from those of generated evidence.
       const int item = asked ? spot : -spot;
       for (int i = -radius; i <= radius; ++i) add({middle + i, SpecialToken::Kind::kEvidence, asked, item, i});
       if (asked) spots_.push_back(middle);
     }
   }
 
-  // The beginning of each generated section, which later ones look back at: evidence whose number follows those of the
+  // Places the beginning of each generated section, which later sections refer to: evidence numbered after that of the
   // prompt.
   void place_beginnings(int decode_steps) {
     if (r_.task.back_steps == 0) return;
@@ -155,7 +156,7 @@ class Author {
     taken_[static_cast<std::size_t>(token.position)] = true;
   }
 
-  // Some of the question's tokens ask for the needles; the captured queries before and the rest of them are free.
+  // Some of the question's queries seek the needles; its other queries, and the captured ones before it, are free.
   void ask(int window) {
     const int question = std::min(r_.question.tokens, window);
     auto& out = document_.window;
@@ -191,7 +192,7 @@ class Author {
     const double grown = r_.decoys.count * std::pow(static_cast<double>(prompt_) / 16384, r_.decoys.growth);
     const std::size_t matched = std::min(free_.size(), static_cast<std::size_t>(r_.decoys.queries));
     if (matched == 0 || end_ <= kFirstToken) return;
-    // At most one token in 32: on short prompts decoys must not become the haystack.
+    // At most one token in 32 is a decoy: on short prompts decoys must not become the haystack.
     const auto count = std::min(static_cast<std::int64_t>(std::lround(grown)), (end_ - kFirstToken) / 32);
     const Stream places = stream_.child({kDecoyPlace});
     const Stream queries = stream_.child({kDecoyQuery});
@@ -217,7 +218,7 @@ class Author {
     }
   }
 
-  // Before the question, a query looks for what followed earlier occurrences of the token that it reads, as decode
+  // A query before the question seeks the successors of earlier occurrences of the token that it reads, as decode
   // queries do in a needle. The tokens are sorted by now.
   void read_on() {
     const std::int64_t window = std::ssize(document_.window);
@@ -250,7 +251,7 @@ class Author {
     }
   }
 
-  // Step t needs the next few spots, or all of them each time; in sections, each continues where the last one stopped.
+  // Step t needs the next few spots, or all of them each time. Each section continues where the previous one stopped.
   void answer_from_spots(int t) {
     const int section = r_.task.section_steps == 0 ? 0 : t / r_.task.section_steps;
     const int step = t - section * r_.task.section_steps;
@@ -263,7 +264,7 @@ class Author {
     }
   }
 
-  // Number of sections between this one and the one that it looks back at.
+  // Returns the number of sections between this one and the earlier one that it refers to.
   int distance_back(int section) const {
     const int reach = std::min(section, r_.task.back_reach);
     double all = 0, below = 0;

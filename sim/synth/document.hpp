@@ -18,8 +18,8 @@ struct SpecialToken {
   Kind kind = Kind::kPhrase;
   bool asked = false;  // part of a needle that is asked for
   int item = 0;        // needle, spot of evidence, or number of the decoy or odd token
-  // token of the phrase or value; for a decoy: the free question query that it matches; for evidence: its offset from
-  // the middle of the spot; for an odd token: its kind
+  // Token of the phrase or value; for a decoy: the free question query that it matches; for evidence: the offset from
+  // the middle of the spot; for an odd token: its kind.
   int index = 0;
 };
 
@@ -28,17 +28,17 @@ struct Sought {
   enum class Kind : unsigned char { kFree, kPhrase, kValue, kType, kSpots, kNext };
   static constexpr int kSharedKey = -1;
   Kind kind = Kind::kFree;
-  // needle, for a phrase also the common part of the needles' keys; first spot of evidence; for a continuation: its
-  // index in Document::tokens
+  // Needle, or kSharedKey in a phrase: the common part of the needles' keys; first spot of evidence; for a
+  // continuation: its index in Document::tokens.
   int item = 0;
-  // value token; number of spots from the first on; for a free prompt query: its number, which names its content
+  // Value token; number of spots from the first on; for a free prompt query: its number, which identifies its content.
   int index = 0;
 };
 
 struct Document {
   std::vector<SpecialToken> tokens;  // ascending positions
-  std::vector<Sought> window;        // of the captured prompt queries, oldest first
-  std::vector<Sought> steps;         // of the decode steps
+  std::vector<Sought> window;        // targets of the captured prompt queries, oldest first
+  std::vector<Sought> steps;         // targets of the decode steps
   // Positions that each decode step must attend to; empty for a free step.
   Targets targets;
 };

@@ -1,4 +1,4 @@
-// Names of the random streams of one KV head. Their order is part of the generator's version.
+// Names of the random streams of one KV head. A change of their order requires a new kGeneratorVersion.
 #pragma once
 
 #include <cstdint>

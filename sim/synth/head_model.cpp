@@ -1,5 +1,5 @@
-// Keys: mean + scale · content per channel, content shared with the topic or drawn for the token; needles, decoys and
-// the sink replace the content of their tokens; RoPE last. The statistics are in recipe.hpp.
+// Keys are mean + scale · content per channel, with content shared with the topic or drawn for the token. Needles,
+// decoys and the sink replace the content of their tokens. RoPE is applied last. The statistics are in recipe.hpp.
 #include "synth/head_model.hpp"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ static_assert(HeadModel::kBlock % RotationTable::kBlock == 0);
 
 // The amplitude of needles is stated for this many content channels; matches grow with √channels.
 constexpr double kReferenceChannels = 48;
-constexpr double kReferencePrompt = 16384;  // tokens; and for a prompt of this length
+constexpr double kReferencePrompt = 16384;  // tokens; the amplitude is also stated for this prompt length
 
 std::vector<bool> draw_retrieving(const HeadMix& mix, int group, const Stream& stream) {
   const int least = std::clamp(static_cast<int>(std::ceil(mix.least_share * group - 1e-9)), 1, group);
@@ -46,7 +46,7 @@ HeadModel::HeadModel(const Sequence& sequence, HeadKind kind, const Stream& stre
       codes_(sequence.recipe, channels_.content.size(), stream.child({kCodes})),
       q_retrieves_(draw_retrieving(sequence.recipe.heads, sequence.group, stream.child({kRetrieving}))) {
   const NeedleModel& needles = sequence.recipe.needles;
-  // Keys and queries share the adjustment for fewer channels, length and RoPE.
+  // Keys and queries share the adjustment to the number of channels, the prompt length and RoPE.
   trained_gain_ = trained_gain();
   const double by_channels = std::sqrt(kReferenceChannels / static_cast<double>(channels_.content.size()));
   needle_amplitude_ = needles.amplitude *
@@ -57,8 +57,9 @@ HeadModel::HeadModel(const Sequence& sequence, HeadKind kind, const Stream& stre
   make_topics();
 }
 
-// The target's logit is strength · amplitude · √channels · overlap of code and query; it grows with the logarithm of
-// the prompt, and by the inverse of the mean cosine that RoPE leaves of it over all distances in the prompt.
+// Factor on keys and on queries. The target's logit is strength · amplitude · √channels · overlap of code and query. It
+// grows with the logarithm of the prompt length, and with the inverse of the mean cosine that RoPE leaves over all
+// distances in the prompt.
 double HeadModel::trained_gain() const {
   const Recipe& r = sequence_.recipe;
   const double logit =
@@ -103,7 +104,7 @@ void HeadModel::make_channels() {
   }
 }
 
-// Consecutive topics are correlated; a repeated haystack has one "topic" for each token of its period.
+// Makes correlated consecutive topics; a repeated haystack has one "topic" for each token of its period.
 void HeadModel::make_topics() {
   const std::int64_t last = sequence_.positions - 1 + sequence_.topic_offset;
   const std::int64_t count =
@@ -142,7 +143,7 @@ void HeadModel::write_sink(const float* noise, float* key) const {
   const double gap = kind_ == HeadKind::kRetrieval ? sink.retrieval
                      : kind_ == HeadKind::kLocal   ? sink.local
                                                    : sink.streaming;
-  // Queries have length q on each of n outlier channels, the mean key −m: n · q · (k + m) / √d is the gap.
+  // Queries have length q on each of n outlier channels, and the mean key has −m, so the gap is n · q · (k + m) / √d.
   const double along =
       gap * std::sqrt(static_cast<double>(d_)) / (static_cast<double>(channels_.outliers.size()) * outlier_length()) -
       sequence_.recipe.keys.outlier_mean;

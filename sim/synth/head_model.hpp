@@ -26,7 +26,8 @@ struct Sequence {
   std::int64_t topic_offset = 0;  // tokens of the first topic that precede the sequence
 };
 
-// Immutable; its parts can be made on several threads and in any order. The sequence must outlive it.
+// Model of one KV head: immutable, so that its parts can be made on several threads and in any order. The sequence must
+// outlive it.
 class HeadModel {
  public:
   HeadModel(const Sequence& sequence, HeadKind kind, const Stream& stream);
@@ -52,7 +53,7 @@ class HeadModel {
   void write_content(const SpecialToken& token, const float* noise, float* key) const;
   void write_sink(const float* noise, float* key) const;
   Code code_of(const SpecialToken& token) const;
-  // Target of the i-th captured query of the prompt, and of a decode step's query.
+  // Targets of the i-th captured query of the prompt and of a decode step's query.
   Code asked(std::size_t i, const Stream& stream) const;
   Code recalled(const Sought& what, const Code& drift) const;
   std::vector<float> recency_sought() const;
@@ -68,10 +69,10 @@ class HeadModel {
   const CodeBook codes_;
   double needle_amplitude_ = 0;
   double trained_gain_ = 1;          // factor on queries
-  std::vector<float> mean_, scale_;  // of keys, by channel
-  std::vector<float> recency_;       // unit vectors of the recency pairs, zero elsewhere
-  std::vector<float> topics_;        // [topic or haystack token × d], scaled by its part of the content
-  float own_part_ = 1;               // share of the content that is the token's own
+  std::vector<float> mean_, scale_;  // mean and scale of keys, by channel
+  std::vector<float> recency_;       // unit vectors of the recency pairs; zero elsewhere
+  std::vector<float> topics_;        // [topic or haystack token × d], scaled by the topic's part of the content
+  float own_part_ = 1;               // factor on the token's own content
   std::vector<bool> q_retrieves_;
 };
 

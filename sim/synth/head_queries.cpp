@@ -1,5 +1,5 @@
-// Queries: the head's mean, opposed to the keys', plus its weighted view of the target; position through the recency
-// pairs; RoPE last.
+// A query is the head's mean, opposite to that of the keys, plus the weighted code of its target. The recency pairs
+// encode position, and RoPE is applied last.
 #include <cmath>
 
 #include "synth/head_draws.hpp"
@@ -26,11 +26,11 @@ enum QueryDraw : std::uint64_t {
 struct HeadModel::QueryHead {
   Stream stream{0};
   bool retrieves = false;
-  std::vector<float> mean;     // by channel, recency and outliers included
+  std::vector<float> mean;     // by channel; includes recency and outliers
   std::vector<float> weights;  // by content channel; includes the head's strength
 };
 
-// The keys' recency pairs some tokens before the query.
+// The recency pairs of keys some tokens before the query.
 std::vector<float> HeadModel::recency_sought() const {
   std::vector<float> sought = recency_;
   if (kind_ == HeadKind::kRetrieval) return sought;
@@ -73,7 +73,7 @@ HeadModel::QueryHead HeadModel::query_head(int q) const {
   const double not_retrieving = idle ? r.queries.idle_strength : r.queries.other_strength;
   double strength = r.queries.strength * (head.retrieves ? trained_gain_ : not_retrieving);
   if (head.retrieves) strength *= std::exp(r.queries.strength_spread * head.stream.child({kStrength}).normal(0));
-  double square = 0;  // of the logit over a token of unit content, before scaling
+  double square = 0;  // variance of the logit over tokens of unit content, before scaling
   for (std::size_t i = 0; i < channels_.content.size(); ++i) {
     const double weight = std::exp(r.queries.weight_spread * head.stream.child({kWeight}).normal(i));
     const double reached = weight * static_cast<double>(scale_[static_cast<std::size_t>(channels_.content[i])]);

@@ -1,4 +1,4 @@
-// One list of parameters (visit_parameters), read and printed by visitors.
+// One list of parameters (visit_parameters), which visitors read and print.
 #include "synth/recipe.hpp"
 
 #include <algorithm>
@@ -146,14 +146,14 @@ void visit_task(Recipe& r, ParameterVisitor& v) {
   v.integer("back_reach", r.task.back_reach, 1, 1'000'000);
 }
 
-// Takes what the file gives; everything else keeps its default.
+// Reads the values that the file contains; all others keep their defaults.
 class Reader final : public ParameterVisitor {
  public:
   explicit Reader(config::Section& root) : root_(root) {}
 
   void section(const char* name) override {
     finish();
-    // `task` and every other section may be left out.
+    // Every section, `task` included, is optional.
     if (root_.has(name)) current_.emplace(root_.section(name, name));
   }
   void number(const char* key, double& value, double low, double high) override {
@@ -187,7 +187,7 @@ void check_sections(const Task& task, const SourceLocation& where) {
     return;
   }
   if (task.spots == 0) throw UserError(where, "task: sections rest on spots of evidence in the prompt (spots)");
-  // Between answers there are steps without targets.
+  // Answers are separated by steps without targets.
   const int least = std::max(task.spot_steps + task.back_steps, 2 * task.spot_radius + 1) + 1;
   if (task.section_steps < least) {
     throw UserError(where, fmt::format("task: section_steps is {}, its steps and its beginning need {} at least",
@@ -227,7 +227,7 @@ void visit_parameters(Recipe& recipe, ParameterVisitor& visitor) {
   visit_keys_and_queries(recipe, visitor);
   visit_heads(recipe, visitor);
   visit_content(recipe, visitor);
-  visit_task(recipe, visitor);  // the task's section comes last: read_recipe adds its texts
+  visit_task(recipe, visitor);  // the task's section comes last because read_recipe adds its texts
 }
 
 Recipe read_recipe(const std::string& path) {

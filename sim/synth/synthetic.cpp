@@ -16,7 +16,7 @@ namespace {
 enum SyntheticDraw : std::uint64_t { kDocument, kKinds, kHead, kTopicOffset };
 
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 30;
-constexpr std::int64_t kChunk = 16 * HeadModel::kBlock;  // positions that one thread makes at a time
+constexpr std::int64_t kChunk = 16 * HeadModel::kBlock;  // number of positions that one thread makes at a time
 
 void check(const SynthShape& s) {
   const auto require = [](bool holds, const std::string& what) {
@@ -59,7 +59,8 @@ class SyntheticTrace final : public Trace {
     const auto window = static_cast<int>(std::min<std::int64_t>(wanted, shape.prompt_tokens));
     describe(recipe, window);
     sequence_.recipe = recipe;
-    // Heads that retrieve from generated text are made for all of it, the others for the prompt.
+    // In recipes with sections, heads also retrieve from generated text and are made for the whole sequence; otherwise
+    // for the prompt.
     sequence_.prompt_tokens = recipe.task.section_steps > 0 ? info_.positions() : shape.prompt_tokens;
     sequence_.roles = pair_roles(recipe.channels, shape.rope, shape.head_dim, sequence_.prompt_tokens);
     sequence_.document =
@@ -67,7 +68,7 @@ class SyntheticTrace final : public Trace {
     sequence_.positions = info_.positions();
     sequence_.query_positions = info_.query_positions;
     sequence_.group = info_.group();
-    // Topics must not begin where pages do.
+    // Topic boundaries must not coincide with page boundaries.
     sequence_.topic_offset = static_cast<std::int64_t>(
         root_.child({kTopicOffset}).below(0, static_cast<std::uint64_t>(recipe.keys.topic_tokens)));
     info_.optional["task"] = recipe.task.name;
@@ -136,7 +137,7 @@ class SyntheticTrace final : public Trace {
 
   SynthShape shape_;
   Stream root_;
-  // Layers share ownership of it until their values are made.
+  // Shared with the layers until their values are made.
   const std::shared_ptr<Sequence> shared_sequence_ = std::make_shared<Sequence>();
   Sequence& sequence_ = *shared_sequence_;
 };
@@ -165,8 +166,8 @@ std::vector<int> spread_layers(int n_layers, int count) {
   return layers;
 }
 
-// Heads are assigned over the whole model one after the other, each to the kind that is furthest behind its share;
-// within a layer the order is shuffled.
+// Assigns the heads of the whole model one after the other, each to the kind that is furthest below its share; the
+// order within a layer is shuffled.
 std::vector<HeadKind> head_kinds(const HeadMix& mix, int layer, int n_kv_heads, std::uint64_t seed) {
   const double shares[] = {mix.retrieval, mix.local, mix.streaming};
   std::int64_t given[] = {0, 0, 0};
@@ -190,8 +191,8 @@ std::vector<HeadKind> head_kinds(const HeadMix& mix, int layer, int n_kv_heads, 
 
 namespace {
 
-// One layer's keys and values are in memory at once, as 32-bit floats. Rejected beforehand, because the system may
-// promise more memory than it has.
+// Checks that one layer's keys and values fit in memory at once, as 32-bit floats. They are checked beforehand, because
+// the system may grant more memory than it has.
 void check_memory(const SynthShape& shape) {
   const double positions = static_cast<double>(shape.prompt_tokens) + shape.decode_steps;
   const double needed = positions * shape.n_kv_heads * shape.head_dim * 2 * sizeof(float);

@@ -1,5 +1,5 @@
-// Traces made from a recipe: any model shape, any context, no file. A layer is made when it is loaded and is a pure
-// function of recipe, shape, seed, layer, head and position.
+// Traces generated from a recipe: any model shape, any context, no file. A layer is generated when it is loaded and is
+// a pure function of recipe, shape, seed, layer, head and position.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace kvcast::trace {
 inline constexpr int kGeneratorVersion = 6;
 
 struct SynthShape {
-  std::string model;  // its name
+  std::string model;  // name of the model
   int n_layers = 32;
-  int captured_layers = 2;  // spread evenly, see spread_layers
+  int captured_layers = 2;  // spread evenly, see spread_layers()
   int n_q_heads = 32;
   int n_kv_heads = 8;
   int head_dim = 128;
@@ -35,14 +35,14 @@ struct SynthShape {
 SynthShape synth_shape(const config::Model& model, std::int64_t prompt_tokens, int decode_steps, int captured_layers,
                        std::uint64_t seed);
 
-// The middle layer of each of `count` equal stretches of the model.
+// Returns the middle layer of each of `count` equal stretches of the model.
 std::vector<int> spread_layers(int n_layers, int count);
 
-// Kind of each KV head of a layer; shares of the mix hold over any few layers.
+// Returns the kind of each KV head of a layer; the shares of the mix hold over any few layers.
 std::vector<HeadKind> head_kinds(const HeadMix& mix, int layer, int n_kv_heads, std::uint64_t seed);
 
-// Throws UserError for impossible shapes (odd head_dim or below 8, more captured layers than there are, a prompt too
-// short for the task, a layer above the memory of this machine).
+// Throws UserError for impossible shapes (a head_dim that is odd or below 8, more captured layers than there are, a
+// prompt too short for the task, a layer larger than the memory of this machine).
 std::unique_ptr<Trace> synthesize(const Recipe& recipe, const SynthShape& shape);
 
 }  // namespace kvcast::trace
