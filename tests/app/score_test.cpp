@@ -1,6 +1,8 @@
 // Benchmark scores of runs and sweeps: text, JSON, columns, and replays that cannot be kept.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "app/process.hpp"
 #include "store/store.hpp"
@@ -88,4 +90,46 @@ TEST_CASE("a sweep stores scores, and none where it says so") {
     CHECK_FALSE(r.benchmark);
     CHECK(r.benchmark_refused.empty());
   });
+}
+
+TEST_CASE("rows of one's own are simulated and join the evidence, and measured again they replace the first") {
+  const Scratch scratch;
+  // Published records of one table are enough.
+  std::istringstream all(slurp(std::string(KVCAST_SOURCE_DIR) + "/configs/accuracy/evidence.csv"));
+  std::string published, line;
+  std::getline(all, published);
+  for (published += '\n'; std::getline(all, line);) {
+    if (line.starts_with("CTkvr,Table 10,")) published += line + "\n";
+  }
+  const std::string records = scratch.write("records.csv", published);
+  const std::string parameters =
+      scratch.write("parameters.yaml", slurp(std::string(KVCAST_SOURCE_DIR) + "/configs/accuracy/evidence.yaml"));
+  const auto fit = [&](const std::string& value) {
+    const std::string rows =
+        "paper,table,model,benchmark,context,task,method,budget,budget_unit,value,unit\n"
+        "Mine,Table 1,Llama-3.1-8B-Instruct,RULER,4K,niah_single_1,FullKV,full,tokens,99,accuracy_%\n"
+        "Mine,Table 1,Llama-3.1-8B-Instruct,RULER,4K,niah_single_1,SnapKV,512,tokens," +
+        value + ",accuracy_%\n";
+    const Output out = kvcast::test::kvcast(
+        {"fit", "evidence", "--rows", scratch.write("mine.csv", rows), "--records", records, "--out", parameters});
+    REQUIRE(out.code == 0);
+    return slurp(records);
+  };
+  const std::string first = fit("81"), again = fit("41");
+  // 4K are 3,968 tokens of prompt and 128 of answer. The full score is the table's; a needle that SnapKV keeps scores
+  // 100.
+  const std::string own = "Mine,Table 1,llama-3.1-8b,ruler,niahsingle1,snapkv,3968,512,99,99,";
+  CHECK(first.find(own + "81,") != std::string::npos);
+  CHECK(again.find(own + "41,") != std::string::npos);
+  CHECK(again.find(own + "81,") == std::string::npos);
+  const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
+  CHECK(lines(first) == lines(published) + 1);
+  CHECK(lines(again) == lines(first));
+  CHECK_THAT(slurp(parameters), Contains("# Written by `kvcast fit evidence`") && Contains("components:"));
+
+  const std::string twice = slurp(records);
+  CHECK(kvcast::test::kvcast({"fit", "evidence", "--rows", scratch.write("no.csv", "paper,table\nMine,Table 1\n"),
+                              "--records", records, "--out", parameters})
+            .code == 2);
+  CHECK(slurp(records) == twice);  // a refused table changes nothing
 }
