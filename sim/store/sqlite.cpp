@@ -159,6 +159,11 @@ int Database::changes() const { return sqlite3_changes(connection_.get()); }
 
 int Database::column_limit() const { return sqlite3_limit(connection_.get(), SQLITE_LIMIT_COLUMN, -1); }
 
+bool Database::is_locked() const {
+  const int code = sqlite3_errcode(connection_.get()) & 0xff;
+  return code == SQLITE_BUSY || code == SQLITE_LOCKED;
+}
+
 void Database::fail(int code, const char* message) const {
   KVCAST_CHECK(code != SQLITE_MISUSE && code != SQLITE_RANGE);
   const std::string reason = message;

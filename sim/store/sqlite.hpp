@@ -66,6 +66,9 @@ class Database {
 
   const std::string& path() const { return path_; }
 
+  // Returns whether the last statement failed because others hold a lock.
+  bool is_locked() const;
+
   // Turns SQLite's code into a UserError, or aborts if only a defect of kvcast can be the cause.
   [[noreturn]] void fail(int code, const char* message) const;
 

@@ -97,7 +97,7 @@ void use_write_ahead_log(Database& database) {
     try {
       mode = database.query_text("PRAGMA journal_mode = WAL");
     } catch (const UserError&) {
-      if (steady_clock::now() > give_up) throw;
+      if (!database.is_locked() || steady_clock::now() > give_up) throw;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
