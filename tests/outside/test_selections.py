@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from program import KVCAST, main, need
+from program import KVCAST, main, need, seed_of_day
 
 need('numpy')
 
@@ -23,6 +23,7 @@ from splits import write_profile
 FOLDER = tempfile.TemporaryDirectory()
 CASES = int(os.environ.get('OUTSIDE_CASES', 14))
 SEED = int(os.environ.get('OUTSIDE_SEED', 6))
+DAY, DAYS_CASES = seed_of_day(), 4
 
 
 def kvcast(*arguments) -> subprocess.CompletedProcess:
@@ -96,7 +97,7 @@ class Case:
 class Selections(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.cases = [Case(SEED * 1000 + i) for i in range(CASES)]
+        cls.cases = [Case(SEED * 1000 + i) for i in range(CASES)] + [Case(DAY * 1000 + i) for i in range(DAYS_CASES)]
 
     def compare(self, policy: str) -> None:
         compared, fallback = 0, defaults(policy)

@@ -1,5 +1,7 @@
-"""What Python suites share: the program that they run, the modules that they need, their end."""
+"""What Python suites share: the program that they run, the modules that they need, seeds, their end."""
 
+import datetime
+import os
 import sys
 import unittest
 
@@ -15,6 +17,13 @@ def need(*modules: str) -> None:
         except ImportError as error:
             print(f'skipped: {error} (this suite needs {", ".join(modules)})')
             sys.exit(SKIPPED)
+
+
+def seed_of_day() -> int:
+    """A seed for cases that are other ones every day; DAY_SEED repeats those of another day."""
+    seed = int(os.environ.get('DAY_SEED', datetime.date.today().toordinal()))
+    print(f'cases of the day: DAY_SEED={seed}', flush=True)
+    return seed
 
 
 def main() -> None:
