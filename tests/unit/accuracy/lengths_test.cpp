@@ -13,7 +13,7 @@
 namespace kvcast::accuracy {
 namespace {
 
-std::vector<Row> table(const std::string& rows) {
+std::vector<Row> length_table(const std::string& rows) {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/t.csv";
   std::ofstream(path) << "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n" << rows;
@@ -22,7 +22,8 @@ std::vector<Row> table(const std::string& rows) {
 
 Cell length_cell(const std::string& context, const std::string& budget, const std::string& unit = "tokens") {
   const std::string text = "KeyDiff,T,Llama-3.1-8B-Instruct,LongBench," + context + ",multi_news,";
-  return make_plan(table(text + "Full,full,tokens,27\n" + text + "H2O," + budget + "," + unit + ",17\n"), Catalogue())
+  return make_plan(length_table(text + "Full,full,tokens,27\n" + text + "H2O," + budget + "," + unit + ",17\n"),
+                   Catalogue())
       .cells.at(0);
 }
 
