@@ -87,6 +87,9 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
   };
   add_attention(machine.gpu.attention, 4);
   if (machine.gpu.attention_mha) add_attention(*machine.gpu.attention_mha, 1);
+  DecodeAttention converted{8, 4, 128, 8 * 300, 300, 1};
+  converted.converted = 1e12;
+  add(converted, Lane::kCompute);
   add(PrefillAttention{1e12, 1e6, 1e6}, Lane::kCompute);
   for (int cls = 0; cls < 5; ++cls) add(Kernel{static_cast<KernelClass>(cls), 1e8, 1e8, 1e6, 0}, Lane::kCompute);
   add(Kernel{KernelClass::kScore, 1e3, 1e3, 1e12, 0}, Lane::kCopyA);

@@ -311,8 +311,9 @@ TEST_CASE("a scheduler that reserves the full cache holds what a policy does not
   LoweredStep f;
   const auto held = [&](const std::string& owner) {
     DecodeWindow window(f.setting, 101, 1, f.owners);
+    const auto blocks = f.blocks(window);
     double bytes = 0;
-    for (const graph::Op& op : f.blocks(window)[0]) {
+    for (const graph::Op& op : blocks[0]) {
       for (const graph::MemoryDelta& m : op.memory) bytes += f.owners.names()[m.owner] == owner ? m.bytes : 0;
     }
     return bytes;
