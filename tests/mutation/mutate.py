@@ -64,6 +64,9 @@ def main(arguments):
     if arguments == ['--check']:
         print(f'{len(mutants())} mutants name one place each')
         return 0
+    if not (pathlib.Path(arguments[0]) / 'CMakeCache.txt').is_file():  # a build that fails would kill every mutant
+        print(f'{arguments[0]}: not a configured build folder')
+        return 2
     chosen = [int(text) for text in arguments[1:]] or range(len(mutants()))
     survived = 0
     for number in chosen:
