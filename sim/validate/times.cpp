@@ -265,12 +265,15 @@ std::string intervals_text(const std::vector<Widening>& widenings) {
       "uncertain numbers\n"
       "# explain. Written by `kvcast validate times --intervals configs/validation/intervals.yaml`.\n";
   for (const Widening& w : widenings) {
+    const std::string check =
+        w.sources < 2 ? "no other source to compare with"
+                      : fmt::format("what the other sources ask for holds {:.0f} % of each source's numbers",
+                                    100 * w.coverage_apart);
     text += fmt::format(
-        "{}: {{value: {:.3f}, origin: {}, source: \"{}; residuals of {} numbers from {} sources ask for {:.3f}; what "
-        "the other sources "
-        "ask for holds {:.0f} % of each source's numbers\"}}\n",
+        "{}: {{value: {:.3f}, origin: {}, source: \"{}; residuals of {} numbers from {} source{} ask for {:.3f}; "
+        "{}\"}}\n",
         w.key, w.half_width, w.half_width > w.learnt ? "assumed, uncertainty: 50 %" : "fitted", w.group, w.n, w.sources,
-        w.learnt, 100 * w.coverage_apart);
+        w.sources == 1 ? "" : "s", w.learnt, check);
   }
   return text;
 }
