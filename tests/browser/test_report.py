@@ -37,21 +37,21 @@ def click(selector, text):
 
 
 class ReportCase(unittest.TestCase):
-    fixture = writer = None
-    pages = {}
+    fixture = writer = folder = None
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix='kvcast-report-'))
-        for kind in ('sweep', 'large', 'seeds', 'bare', 'empty'):
-            subprocess.run([cls.fixture, cls.folder / kind, kind], check=True)
-            subprocess.run([cls.writer, cls.folder / kind, cls.folder / kind / 'out'], check=True, stdout=subprocess.DEVNULL)
+        if ReportCase.folder is None:  # once for all classes
+            ReportCase.folder = pathlib.Path(tempfile.mkdtemp(prefix='kvcast-report-'))
+            unittest.addModuleCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+            for kind in ('sweep', 'large', 'seeds', 'bare', 'empty'):
+                subprocess.run([cls.fixture, cls.folder / kind, kind], check=True)
+                subprocess.run([cls.writer, cls.folder / kind, cls.folder / kind / 'out'], check=True, stdout=subprocess.DEVNULL)
         cls.browser = chromium.Browser()
 
     @classmethod
     def tearDownClass(cls):
         cls.browser.__exit__()
-        shutil.rmtree(cls.folder, ignore_errors=True)
 
     def open(self, kind, fragment=None, **options):
         # Unless asked otherwise at 32K, where the fixture has its timelines.
