@@ -23,7 +23,6 @@ if [ "${1:-}" != --quick ]; then
   sanitized=ON
 fi
 echo "== Release"
-# Each source alone, so that a missing #include is found.
-configure build -DCMAKE_BUILD_TYPE=Release -DKVCAST_SANITIZE=OFF -DKVCAST_UNITY=OFF -DKVCAST_TESTED_ELSEWHERE=$sanitized
+configure build -DCMAKE_BUILD_TYPE=Release -DKVCAST_SANITIZE=OFF -DKVCAST_TESTED_ELSEWHERE=$sanitized
 cmake --build build -j "$jobs" -- --quiet
 ctest --test-dir build --output-on-failure -j "$jobs"

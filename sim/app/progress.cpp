@@ -42,10 +42,11 @@ void Progress::advance(std::int64_t pieces, const std::string& now_at) {
   draw(now_at);
 }
 
-// "2 min 05 s left", at the average speed so far; empty before there is any.
+// Returns "2 min 05 s left", at the average speed so far. Empty until one piece in a hundred is done: the first pieces
+// prepare what the others share.
 std::string Progress::left() const {
   const std::int64_t fresh = done_ - at_start_;
-  if (fresh == 0) return "";
+  if (fresh == 0 || 100 * fresh < total_ - at_start_) return "";
   const double elapsed = std::chrono::duration<double>(drawn_ - begin_).count();
   return ", " + format_duration(elapsed / static_cast<double>(fresh) * static_cast<double>(total_ - done_)) + " left";
 }
