@@ -8,18 +8,11 @@
 #include <set>
 #include <sstream>
 
+#include "lines.hpp"
+
 namespace fs = std::filesystem;
 
 namespace {
-
-const fs::path kRoot = KVCAST_SOURCE_DIR;
-
-std::vector<std::string> lines_of(const fs::path& path) {
-  std::ifstream in(path);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
 
 // The table as written: the modules in order, and the modules that each may include.
 std::vector<std::pair<std::string, std::set<std::string>>> read_modules(const std::vector<std::string>& lines) {

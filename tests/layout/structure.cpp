@@ -2,27 +2,18 @@
 #include <catch2/catch.hpp>
 
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <regex>
 #include <set>
 
+#include "lines.hpp"
+
 namespace fs = std::filesystem;
 
 namespace {
 
-const fs::path kRoot = KVCAST_SOURCE_DIR;
 constexpr std::size_t kMostLines = 60;  // between the braces
-
-using Lines = std::vector<std::string>;
-
-Lines lines_of(const fs::path& path) {
-  std::ifstream in(path);
-  Lines lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
 
 struct Function {
   std::size_t line = 0, lines = 0;  // the line of its opening brace, counted from 1; lines of its body
