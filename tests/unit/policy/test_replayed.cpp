@@ -44,11 +44,11 @@ TEST_CASE("a record is replayed list by list") {
   const auto layer = trace.load(0, 1);
   const Recorded record(kOneHead);
   const tests::Selected got = tests::select("replayed", record.settings(), *layer);
-  using Positions = std::vector<std::int32_t>;
-  CHECK(got.resident.heads.at(0).attended == Positions{0, 2});
-  CHECK(got.steps.at(0).heads.at(0).attended == Positions{0, 3});
+  using Attended = std::vector<std::int32_t>;
+  CHECK(got.resident.heads.at(0).attended == Attended{0, 2});
+  CHECK(got.steps.at(0).heads.at(0).attended == Attended{0, 3});
   CHECK(got.steps.at(0).heads.at(0).counts.evicted == 1);
-  CHECK(got.steps.at(1).heads.at(0).attended == Positions{1, 3, 4});
+  CHECK(got.steps.at(1).heads.at(0).attended == Attended{1, 3, 4});
   CHECK(got.steps.at(1).heads.at(0).counts.fetched == 1);
   CHECK(got.steps.at(1).heads.at(0).counts.fetched_runs == 1);
   CHECK(got.steps.at(1).heads.at(0).counts.attended_runs == 2);
