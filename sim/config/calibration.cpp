@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "config/fields.hpp"
 #include "config/section.hpp"
 
 namespace kvcast::config {
 namespace {
-
-constexpr double kMostValue = 1e18;
 
 struct SpanField {
   const char* key;
@@ -24,8 +23,8 @@ Calibration::Residuals read_residuals(Section& entry, const char* key) {
   Section map = entry.section(key, key);
   Calibration::Residuals r;
   r.n = map.integer("points", 0, 1000000000);
-  r.median = map.quantity("median", Dimension::kFraction, 0, kMostValue);
-  r.p90 = map.quantity("p90", Dimension::kFraction, r.median, kMostValue);
+  r.median = map.quantity("median", Dimension::kFraction, 0, kHuge);
+  r.p90 = map.quantity("p90", Dimension::kFraction, r.median, kHuge);
   map.finish();
   return r;
 }
@@ -53,8 +52,8 @@ Calibration read_calibration(const Node& node) {
   if (entry.has("repeated")) c.repeated = read_residuals(entry, "repeated");
   if (entry.has("beyond_cache")) c.beyond_cache = read_residuals(entry, "beyond_cache");
   Section budget = entry.section("budget", "budget");
-  c.budget_median = budget.quantity("median", Dimension::kFraction, 0, kMostValue);
-  c.budget_p90 = budget.quantity("p90", Dimension::kFraction, 0, kMostValue);
+  c.budget_median = budget.quantity("median", Dimension::kFraction, 0, kHuge);
+  c.budget_p90 = budget.quantity("p90", Dimension::kFraction, 0, kHuge);
   budget.finish();
   entry.finish();
   check_budget(entry, c);
@@ -69,7 +68,7 @@ KernelRange read_range(Section& gpu) {
   Section map = gpu.section("range", "range");
   for (const SpanField& field : kSpans) {
     if (!map.has(field.key)) continue;
-    const std::vector<double> ends = map.numbers(field.key, 0, kMostValue);
+    const std::vector<double> ends = map.numbers(field.key, 0, kHuge);
     if (ends.size() != 2 || ends[0] > ends[1]) {
       throw UserError(map.where(field.key), fmt::format("{}: expected [low, high]", field.key));
     }

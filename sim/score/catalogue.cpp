@@ -86,7 +86,7 @@ MethodSpec read_method(const config::Node& node) {
   method.each_turn = s.flag("each_turn", false);
   method.row_block = s.flag("row_block", false);
   method.window_share = s.number("window_share", 0, 1, 0.0);
-  method.beside = s.integer("beside", 0, 1'000'000, 0);
+  method.uncounted = s.integer("beside", 0, 1'000'000, 0);
   method.bits = static_cast<int>(s.integer("bits", 1, 16, 16));
   if (s.has("refused")) {
     method.refused = s.text("refused");
@@ -296,7 +296,7 @@ config::PolicyChoice policy_of(const MethodSpec& method, const Row& row, const c
     return choice;
   }
   if (method.budget == MethodSpec::Budget::kQueryHeads) tokens /= model.group();
-  tokens = 16.0 / method.bits * tokens - static_cast<double>(method.beside);
+  tokens = 16.0 / method.bits * tokens - static_cast<double>(method.uncounted);
   const auto budget = std::max<std::int64_t>(1, std::llround(tokens));
   choice.parameters = choice.parameters.with("budget", config::Node::scalar(std::to_string(budget), row.where));
   return choice;

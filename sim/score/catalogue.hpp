@@ -64,11 +64,11 @@ struct MethodSpec {
   std::vector<std::string> methods, papers, benchmarks, contexts;
   enum class Budget { kTokens, kQueryHeads, kSparsity, kNone } budget = Budget::kTokens;
   bool coupled = false, whole_prompt = false;
-  int bits = 16;            // per number that it keeps; budgets are in memory at 16 bits
-  std::int64_t beside = 0;  // tokens of the row's budget that the policy's own budget does not include
-  std::string refused;      // why the method has no policy here
-  bool each_turn = false;   // selects from the whole prompt again at each turn's question
-  bool row_block = false;   // the policy's block is that of the row's context "block=N", otherwise the prompt
+  int bits = 16;               // per number that it keeps; budgets are in memory at 16 bits
+  std::int64_t uncounted = 0;  // tokens of a row's budget that the budget of the policy does not include
+  std::string refused;         // why the method has no policy here
+  bool each_turn = false;      // selects from the whole prompt again at each turn's question
+  bool row_block = false;      // the policy's block is that of the row's context "block=N", otherwise the prompt
   double window_share = 0;  // share of the prompt whose last queries the policy sees; 0: no more than recipes capture
   std::int64_t window = 0;  // or the number of these queries
   config::Node policy;

@@ -193,7 +193,7 @@ std::vector<GroupSummary> summarise(const Suite& suite) {
   std::vector<GroupSummary> out;
   for (const std::string& group : groups) {
     GroupSummary summary{group, {}, {}, {}, {}, {}, std::vector<int>(kVerdicts, 0)};
-    std::vector<double> errors, times, baseline, beside;
+    std::vector<double> errors, times, baseline, with_baseline;
     Intervals intervals;
     for (const Case& c : suite.cases) {
       if (!group.empty() && c.group != group) continue;
@@ -203,7 +203,7 @@ std::vector<GroupSummary> summarise(const Suite& suite) {
       if (error && c.held_out && c.origin && *c.origin != Origin::kExact) times.push_back(*error);
       if (error && c.held_out && c.baseline) {
         baseline.push_back(*c.baseline / *c.expected - 1);
-        beside.push_back(*error);
+        with_baseline.push_back(*error);
       }
       intervals.add(c);
     }
@@ -211,7 +211,7 @@ std::vector<GroupSummary> summarise(const Suite& suite) {
     summary.errors = metrics::summarise_errors(errors);
     summary.times = metrics::summarise_errors(times);
     summary.baseline = metrics::summarise_errors(baseline);
-    summary.beside = metrics::summarise_errors(beside);
+    summary.with_baseline = metrics::summarise_errors(with_baseline);
     out.push_back(std::move(summary));
   }
   return out;
@@ -291,7 +291,7 @@ std::string to_text(const Suite& suite) {
       text += fmt::format(
           "    {} {} without a model ({}): error median {:.1f} %, p90 {:.1f} %; predicted {:.1f} and {:.1f} %\n",
           s.baseline.n, s.baseline.n == 1 ? "number" : "numbers", suite.baseline_is, 100 * s.baseline.median,
-          100 * s.baseline.p90, 100 * s.beside.median, 100 * s.beside.p90);
+          100 * s.baseline.p90, 100 * s.with_baseline.median, 100 * s.with_baseline.p90);
     }
     text += interval_lines(s.intervals, suite.expected_is);
   }

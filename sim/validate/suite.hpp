@@ -97,9 +97,9 @@ struct IntervalSummary {
 struct GroupSummary {
   std::string group;
   metrics::ErrorSummary errors;
-  metrics::ErrorSummary times;     // errors of predictions that depend on costs, not on counts alone
-  metrics::ErrorSummary baseline;  // errors of the baseline, over the cases that have one
-  metrics::ErrorSummary beside;    // errors of the predictions of these cases
+  metrics::ErrorSummary times;          // errors of predictions that depend on costs, not on counts alone
+  metrics::ErrorSummary baseline;       // errors of the baseline, over the cases that have one
+  metrics::ErrorSummary with_baseline;  // errors of the predictions of the cases that have a baseline
   IntervalSummary intervals;
   std::vector<int> verdicts;  // cases by Verdict
 };

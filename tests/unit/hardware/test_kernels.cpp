@@ -104,7 +104,7 @@ TEST_CASE(
   CHECK(round_model().cost(op_of(work)).bound == Resource::kVector);
 }
 
-TEST_CASE("cached numbers are converted beside the reading, at a rate by clock and SM") {
+TEST_CASE("cached numbers are converted concurrently with the reads, at a rate per clock and SM") {
   graph::DecodeAttention work = attention_of(100);
   work.converted = 5e6;  // 5 numbers a clock of 1 GHz on 100 SMs: 10 us, behind 13 us of reading
   CHECK(round_model().cost(op_of(work)).alone == us(11 + 4.5 + 12.5 + 0.5));

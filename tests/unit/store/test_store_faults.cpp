@@ -14,16 +14,17 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/hash.hpp"
 #include "base/random.hpp"
+#include "numbered_rows.hpp"
 #include "store/store.hpp"
-#include "support/small_result.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace kvcast::store {
 namespace {
 
 namespace fs = std::filesystem;
+using tests::check_whole;
+using tests::put;
 
 // A disk of which writes that were not flushed may be lost, in whole or in part, when the power goes.
 struct Disk {
@@ -176,25 +177,12 @@ class FaultyDisk {
   sqlite3_vfs vfs_{};
 };
 
-result::Result numbered(int number) {
-  result::Result r = tests::small_result();
-  r.key = content_hash(std::to_string(number));
-  r.subject.settings = {{"n", std::int64_t{number}}};
-  if (number % 5 == 0) r.subject.settings.push_back({"n" + std::to_string(number), std::int64_t{number}});
-  r.subject.trace = std::string(static_cast<std::size_t>(100 + number * 977 % 9000), 'a');
-  return r;
-}
-
-bool put(Store& store, int number) { return store.put(number, numbered(number), "v"); }
-
 // The numbers of a store's rows, each of which is whole.
 std::set<int> numbers_in(const std::string& dir) {
   std::set<int> numbers;
   Store::open(dir, Store::Open::kExisting).for_each([&](const Stored& s) {
-    const auto number = static_cast<int>(s.ordinal);
-    CHECK(s.result.subject.trace == numbered(number).subject.trace);
-    CHECK(s.result.key == numbered(number).key);
-    numbers.insert(number);
+    check_whole(s);
+    numbers.insert(static_cast<int>(s.ordinal));
   });
   return numbers;
 }

@@ -1,0 +1,36 @@
+// Rows that can be checked against themselves: everything in a row follows from its number.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "base/hash.hpp"
+#include "store/store.hpp"
+#include "support/small_result.hpp"
+
+namespace kvcast::tests {
+
+// Long enough to span pages; every tenth number has a setting, and so a column, of its own.
+inline result::Result numbered(int number) {
+  result::Result r = small_result();
+  r.key = content_hash(std::to_string(number));
+  r.subject.settings = {{"n", std::int64_t{number}}};
+  if (number % 10 == 0) r.subject.settings.push_back({fmt::format("n{:05}", number % 300), std::int64_t{number}});
+  r.subject.trace = std::string(static_cast<std::size_t>(100 + (number * 37) % 9000), 'a');
+  r.experiment.tokens_per_s = 2 * number;
+  return r;
+}
+
+inline bool put(store::Store& store, int number) { return store.put(number, numbered(number), "v"); }
+
+inline void check_whole(const store::Stored& s) {
+  const result::Result expected = numbered(static_cast<int>(s.ordinal));
+  CHECK(s.result.key == expected.key);
+  CHECK(s.result.subject.settings == expected.subject.settings);
+  CHECK(s.result.subject.trace == expected.subject.trace);
+  CHECK(s.result.experiment.tokens_per_s == expected.experiment.tokens_per_s);
+}
+
+}  // namespace kvcast::tests
