@@ -43,7 +43,8 @@ class HsaHead final : public HeadRetrieval {
         tokens_(tokens),
         s_(setting),
         dims_(static_cast<std::size_t>(setting.dims(input.info().head_dim))),
-        tail_(input.info().head_dim, setting.page(), input.info().decode_steps / setting.page() + 2, Summary::kMinMax) {
+        tail_(input.info().head_dim, setting.page(), input.info().decode_steps / setting.page() + 2, Summary::kMinMax,
+              setting.format) {
     if (s_.budget < s_.length) index_prompt();
   }
 
@@ -106,6 +107,7 @@ class HsaHead final : public HeadRetrieval {
     std::copy_n(key(first), d_, upper);
     std::copy_n(key(first), d_, lower);
     for (std::int64_t i = first + 1; i < first + s_.page(); ++i) widen_bounds(key(i), d_, upper, lower);
+    round_summary(s_.format, {out, 2 * d_});
   }
 
   std::size_t pages() const { return full_ + tail_.pages(); }
@@ -246,12 +248,12 @@ class Hsa final : public Retrieval {
   }
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
-    summarise_pages(shape, kept, s_.page(), ops, ops.ready());
+    summarise_pages(shape, kept, s_.page(), ops, ops.ready(), s_.format);
   }
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    graph::OpId op = update_page_summary(shape, ops);
+    graph::OpId op = update_page_summary(shape, ops, s_.format);
     const double pages = shape.sum(&HeadCounts::scored);
     if (pages > 0) {
       const double dims = s_.dims(shape.model->head_dim), heads = shape.batch * m.kv_heads;
@@ -261,7 +263,8 @@ class Hsa final : public Retrieval {
       op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k1 dimensions", graph::TopK{heads, m.d, dims, kScoreBytes},
                       {op});
       const double best = std::ceil(static_cast<double>(s_.tokens()) / s_.page());
-      op = score_and_rank(shape, pages * dims * m.element, 2 * pages * m.group * dims, best, ops, op);
+      op = score_and_rank(shape, pages * dims * summary_element(*shape.model, s_.format), 2 * pages * m.group * dims,
+                          best, ops, op);
     }
     ops.done(ops.attention(attention_over(shape, gathered_unit(shape)), {op}));
   }
@@ -269,7 +272,7 @@ class Hsa final : public Retrieval {
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
     const std::int64_t generated = shape.tokens - shape.lengths.prompt_tokens;
     const std::int64_t room = tokens + std::max<std::int64_t>(0, s_.reserved - generated);
-    return {{graph::Pool::kHbm, "page summaries", summary_bytes(shape, room, s_.page())}};
+    return {{graph::Pool::kHbm, "page summaries", summary_bytes(shape, room, s_.page(), s_.format)}};
   }
 
   Growth growth() const override {
@@ -316,7 +319,8 @@ const Fields<HsaSetting>& hsa_fields() {
                     "scale each head's estimate by the share of ‖q‖₁ in the selected dimensions"),
                &S::norm_correction)
           .add(choice("zero_sign", {"min", "max"}, "bound for a dimension in which the sum of queries is 0"),
-               &S::zero_is_max);
+               &S::zero_is_max)
+          .add(summary_format_parameter(), &S::format);
   return all;
 }
 

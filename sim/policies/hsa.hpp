@@ -16,7 +16,8 @@ struct HsaSetting {
   Group group = Group::kMeanWeights;
   bool norm_correction = true;  // SparQ's temperature for the omitted dimensions
   bool zero_is_max = false;     // whether a dimension whose summed query is 0 takes its upper bound
-  std::int64_t reserved = 0;    // generated tokens for which the summaries are allocated from the start
+  SummaryFormat format = SummaryFormat::kCache;
+  std::int64_t reserved = 0;  // generated tokens for which the summaries are allocated from the start
 
   int page() const;                                   // p = min(⌊c2⌋, ⌈√c2⌉)
   int dims(int head_dim) const;                       // k1 = d·p / c2, in [1, d]

@@ -37,7 +37,7 @@ class QuestHead final : public HeadRetrieval {
       : tokens_(tokens),
         s_(setting),
         scale_(1.0f / std::sqrt(static_cast<float>(layer.info().head_dim))),
-        scorer_(layer, kv_head, tokens, {.page = setting.page, .group = setting.group}) {}
+        scorer_(layer, kv_head, tokens, {.page = setting.page, .format = setting.format, .group = setting.group}) {}
 
   void step(int t, std::span<HeadSelection> out) override {
     scorer_.append(t);
@@ -102,22 +102,22 @@ class Quest final : public Retrieval {
   }
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
-    summarise_pages(shape, kept, s_.page, ops, ops.ready());
+    summarise_pages(shape, kept, s_.page, ops, ops.ready(), s_.format);
   }
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    const graph::OpId updated = update_page_summary(shape, ops);
+    const graph::OpId updated = update_page_summary(shape, ops, s_.format);
     // Heads that select separately share the pages' bounds: a KV head's index is read once.
     const double pages = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
-    const double read = pages * (s_.one_bound ? 1 : 2) * m.row();
+    const double read = pages * (s_.one_bound ? 1 : 2) * m.d * summary_element(*shape.model, s_.format);
     const graph::OpId chosen =
         score_and_rank(shape, read, 4 * pages * m.group * m.d, static_cast<double>(s_.pages), ops, updated);
     ops.done(ops.attention(attention_over(shape, s_.page * m.row()), {chosen}));
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
-    return {{graph::Pool::kHbm, "page summaries", summary_bytes(shape, tokens, s_.page)}};
+    return {{graph::Pool::kHbm, "page summaries", summary_bytes(shape, tokens, s_.page, s_.format)}};
   }
 
   Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page}; }
@@ -140,7 +140,8 @@ const Fields<QuestPages>& quest_fields() {
                       "quantity that the budget counts: tokens attended to, or all traffic of the step; "
                       "traffic_tokens: the same, with the last page cut to the tokens paid for"))
           .add(read_always_parameter("sink"), &S::sink)
-          .add(read_always_parameter("recent"), &S::recent);
+          .add(read_always_parameter("recent"), &S::recent)
+          .add(summary_format_parameter(), &S::format);
   return all;
 }
 

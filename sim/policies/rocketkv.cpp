@@ -132,6 +132,7 @@ std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const Roc
   setting.page = static_cast<int>(std::ceil(s.hsa.ratio));
   spend_half(setting);
   setting.group = s.hsa.group;
+  setting.format = s.hsa.format;
   setting.one_bound = true;
   if (setting.pages < 1 && !setting.covers_all) {
     throw UserError(values.where("budget"),

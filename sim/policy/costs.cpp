@@ -74,19 +74,24 @@ graph::OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double f
   return ops.kernel(lane, Kind::kTopK, "top-k", best, {op});
 }
 
-graph::OpId summarise_pages(const PrefillLayer& shape, std::int64_t tokens, int page, LayerOps& ops,
-                            graph::OpId after) {
+double summary_element(const config::Model& model, SummaryFormat format) {
+  return format == SummaryFormat::kCache ? model.cache_bytes() : 1;
+}
+
+graph::OpId summarise_pages(const PrefillLayer& shape, std::int64_t tokens, int page, LayerOps& ops, graph::OpId after,
+                            SummaryFormat format) {
   const Dims m(*shape.model);
   const double pages = static_cast<double>((tokens + page - 1) / page);
   const double read = shape.batch * m.kv_heads * static_cast<double>(tokens) * m.row();
-  graph::Kernel work{graph::KernelClass::kReduce, read, shape.batch * m.kv_heads * pages * 2 * m.row()};
+  const double written = shape.batch * m.kv_heads * pages * 2 * m.d * summary_element(*shape.model, format);
+  graph::Kernel work{graph::KernelClass::kReduce, read, written};
   work.flops = 2 * read / m.element;  // a comparison for the minimum and one for the maximum
   return ops.kernel(Lane::kCompute, Kind::kIndex, "page summaries", work, {after});
 }
 
-graph::OpId update_page_summary(const DecodeLayer& shape, LayerOps& ops) {
+graph::OpId update_page_summary(const DecodeLayer& shape, LayerOps& ops, SummaryFormat format) {
   const Dims m(*shape.model);
-  const double bytes = shape.batch * m.kv_heads * 2 * m.row();
+  const double bytes = shape.batch * m.kv_heads * 2 * m.d * summary_element(*shape.model, format);
   const graph::Kernel work{graph::KernelClass::kElementwise, bytes, bytes};
   return ops.kernel(Lane::kCompute, Kind::kIndex, "update page summary", work, {ops.ready()});
 }
@@ -97,8 +102,9 @@ double kv_bytes(const MemoryShape& shape, double tokens, bool per_query_head) {
   return shape.batch * shape.model->layers * token * tokens;
 }
 
-double summary_bytes(const MemoryShape& shape, std::int64_t tokens, int page) {
-  return kv_bytes(shape, static_cast<double>((tokens + page - 1) / page));
+double summary_bytes(const MemoryShape& shape, std::int64_t tokens, int page, SummaryFormat format) {
+  const double share = summary_element(*shape.model, format) / shape.model->cache_bytes();
+  return share * kv_bytes(shape, static_cast<double>((tokens + page - 1) / page));
 }
 
 }  // namespace kvcast::policy

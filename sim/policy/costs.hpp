@@ -2,6 +2,7 @@
 #pragma once
 
 #include "policy/layer_ops.hpp"
+#include "policy/pages.hpp"
 #include "policy/policy.hpp"
 
 namespace kvcast::policy {
@@ -36,13 +37,17 @@ double gathered_unit(const DecodeLayer& shape);
 graph::OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double flops, double k, LayerOps& ops,
                            graph::OpId after, graph::Lane lane = graph::Lane::kCompute);
 
+// Bytes of one number of a page summary.
+double summary_element(const config::Model& model, SummaryFormat format);
 // Reads the prompt's keys once and writes [min | max] of its pages, for `tokens` tokens per head.
-graph::OpId summarise_pages(const PrefillLayer& shape, std::int64_t tokens, int page, LayerOps& ops, graph::OpId after);
+graph::OpId summarise_pages(const PrefillLayer& shape, std::int64_t tokens, int page, LayerOps& ops, graph::OpId after,
+                            SummaryFormat format = SummaryFormat::kCache);
 // Reads and writes the bounds of the page that the new token belongs to.
-graph::OpId update_page_summary(const DecodeLayer& shape, LayerOps& ops);
+graph::OpId update_page_summary(const DecodeLayer& shape, LayerOps& ops, SummaryFormat format = SummaryFormat::kCache);
 // KV pairs of `tokens` tokens per head, over all layers and sequences.
 double kv_bytes(const MemoryShape& shape, double tokens, bool per_query_head = false);
 // Page summaries [min | max] of `tokens` tokens per head, over all layers and sequences.
-double summary_bytes(const MemoryShape& shape, std::int64_t tokens, int page);
+double summary_bytes(const MemoryShape& shape, std::int64_t tokens, int page,
+                     SummaryFormat format = SummaryFormat::kCache);
 
 }  // namespace kvcast::policy

@@ -53,13 +53,14 @@ std::shared_ptr<const std::vector<std::vector<double>>> LayerInput::prompt_total
   return totals_.get(0, [&] { return sum_prompt_weights(layer_); });
 }
 
-std::shared_ptr<const LayerInput::Pages> LayerInput::page_bounds(int page, std::int64_t first, Summary summary) const {
-  return pages_.get({page, first, summary}, [&] {
+std::shared_ptr<const LayerInput::Pages> LayerInput::page_bounds(int page, std::int64_t first, Summary summary,
+                                                                 SummaryFormat format) const {
+  return pages_.get({page, first, summary, format}, [&] {
     const std::int64_t tokens = std::max<std::int64_t>(0, info().prompt_tokens - first);
     const std::int64_t full = tokens / page;
     Pages heads;
     for (int head = 0; head < info().n_kv_heads; ++head) {
-      PageBounds& bounds = heads.emplace_back(info().head_dim, page, full, summary);
+      PageBounds& bounds = heads.emplace_back(info().head_dim, page, full, summary, format);
       if (full > 0) bounds.append_pages(layer_.keys(head).row(static_cast<std::size_t>(first)), full);
     }
     return heads;

@@ -37,7 +37,8 @@ class LayerInput {
 
   // Bounds of the full pages of the prompt, one entry per KV head; pages start at position `first`.
   using Pages = std::vector<PageBounds>;
-  std::shared_ptr<const Pages> page_bounds(int page, std::int64_t first, Summary summary) const;
+  std::shared_ptr<const Pages> page_bounds(int page, std::int64_t first, Summary summary,
+                                           SummaryFormat format = SummaryFormat::kCache) const;
 
  private:
   // The most recently used values by key. Threads that request a value wait while another one computes it.
@@ -60,7 +61,7 @@ class LayerInput {
   mutable Memo<int, WindowScores> windows_;
   mutable Memo<int, std::vector<WindowMoments>> moments_;
   mutable Memo<int, std::vector<std::vector<double>>> totals_;  // a single key
-  mutable Memo<std::tuple<int, std::int64_t, Summary>, Pages> pages_;
+  mutable Memo<std::tuple<int, std::int64_t, Summary, SummaryFormat>, Pages> pages_;
 };
 
 }  // namespace kvcast::policy

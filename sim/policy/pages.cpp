@@ -4,11 +4,19 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/float8.hpp"
 
 namespace kvcast::policy {
 
-PageBounds::PageBounds(int head_dim, int page, std::int64_t capacity, Summary summary)
-    : page_(page), summary_(summary), d_(static_cast<std::size_t>(head_dim)) {
+std::vector<std::string> summary_formats() { return {"cache", "fp8_e4m3", "fp8_e5m2"}; }
+
+void round_summary(SummaryFormat format, std::span<float> bounds) {
+  if (format == SummaryFormat::kCache) return;
+  for (float& x : bounds) x = format == SummaryFormat::kE4m3 ? nearest_e4m3(x) : nearest_e5m2(x);
+}
+
+PageBounds::PageBounds(int head_dim, int page, std::int64_t capacity, Summary summary, SummaryFormat format)
+    : page_(page), summary_(summary), format_(format), d_(static_cast<std::size_t>(head_dim)) {
   KVCAST_CHECK(page >= 1 && capacity >= 0);
   bounds_.reserve(static_cast<std::size_t>(capacity) * 2 * d_);
 }
@@ -29,7 +37,12 @@ void PageBounds::append(const float* key) {
   }
   if (summary_ == Summary::kCuboidMean) open_.insert(open_.end(), key, key + d_);
   if (++tokens_ % page_ == 0 && summary_ == Summary::kCuboidMean) close_page(open_.data());
+  round_last();
 }
+
+// Rounds the last page's bounds. Rounding keeps order, so that rounded bounds that are widened and rounded again are
+// those of the page's keys, rounded once.
+void PageBounds::round_last() { round_summary(format_, {bounds_.data() + bounds_.size() - 2 * d_, 2 * d_}); }
 
 void PageBounds::append_pages(const float* keys, std::int64_t n) {
   KVCAST_CHECK(tokens_ % page_ == 0);
@@ -41,6 +54,7 @@ void PageBounds::append_pages(const float* keys, std::int64_t n) {
       widen_bounds(keys + token * d_, d_, upper, upper + d_);
     }
     if (summary_ == Summary::kCuboidMean) close_page(keys);
+    round_last();
     keys += static_cast<std::size_t>(page_) * d_;
     tokens_ += page_;
   }

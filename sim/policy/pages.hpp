@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/matrix.hpp"
@@ -14,12 +15,18 @@ namespace kvcast::policy {
 
 enum class Summary : std::uint8_t { kMinMax, kCuboidMean };
 
+// The format in which bounds are stored: that of the cached keys, or an 8-bit one without a scale.
+enum class SummaryFormat : std::uint8_t { kCache, kE4m3, kE5m2 };
+std::vector<std::string> summary_formats();  // names, in the order of the enumerators
+void round_summary(SummaryFormat format, std::span<float> bounds);
+
 // Bounds of the pages of one KV head, updated token by token. A page that is not full has the bounds of its tokens;
 // with kCuboidMean these are minimum and maximum until it is full.
 class PageBounds {
  public:
   // Allocates `capacity` pages; grows if more are appended.
-  PageBounds(int head_dim, int page, std::int64_t capacity, Summary summary);
+  PageBounds(int head_dim, int page, std::int64_t capacity, Summary summary,
+             SummaryFormat format = SummaryFormat::kCache);
 
   void append(const float* key);
   // Appends n whole pages of contiguous keys after whole pages: like append(), with less copying.
@@ -37,8 +44,10 @@ class PageBounds {
  private:
   // Computes the kCuboidMean bounds of the last page from its contiguous keys.
   void close_page(const float* keys);
+  void round_last();
   int page_;
   Summary summary_;
+  SummaryFormat format_;
   std::size_t d_;
   std::int64_t tokens_ = 0;
   std::vector<float> bounds_;

@@ -52,11 +52,11 @@ void rank_underflow(std::span<const std::vector<float>> products, bool largest, 
 std::shared_ptr<const PageBounds> prompt_pages(const LayerInput& layer, int kv_head, const TokenList& tokens,
                                                const PageScorer::Shape& shape) {
   if (tokens.whole()) {
-    const auto shared = layer.page_bounds(shape.page, shape.first, shape.summary);
+    const auto shared = layer.page_bounds(shape.page, shape.first, shape.summary, shape.format);
     return {shared, &(*shared)[static_cast<std::size_t>(kv_head)]};
   }
   const std::int64_t full = tokens.prompt_tokens_kept() / shape.page;
-  auto bounds = std::make_shared<PageBounds>(layer.info().head_dim, shape.page, full, shape.summary);
+  auto bounds = std::make_shared<PageBounds>(layer.info().head_dim, shape.page, full, shape.summary, shape.format);
   const MatrixView keys = layer.layer().keys(kv_head);
   for (std::int64_t i = 0; i < full * shape.page; ++i) {
     bounds->append(keys.row(static_cast<std::size_t>(tokens.position(i))));
@@ -73,7 +73,8 @@ PageScorer::PageScorer(const LayerInput& layer, int kv_head, const TokenList& to
       shape_(shape),
       before_(prompt_pages(layer, kv_head, tokens, shape)),
       full_before_(before_->full_pages()),
-      tail_(layer.info().head_dim, shape.page, layer.info().decode_steps / shape.page + 2, shape.summary) {
+      tail_(layer.info().head_dim, shape.page, layer.info().decode_steps / shape.page + 2, shape.summary,
+            shape.format) {
   KVCAST_CHECK(tokens.whole() || shape.first == 0);
   const MatrixView keys = layer_.keys(kv_head);
   const std::int64_t begin = shape.first + static_cast<std::int64_t>(full_before_) * shape.page;

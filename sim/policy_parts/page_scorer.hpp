@@ -21,6 +21,7 @@ class PageScorer {
     int page = 0;
     std::int64_t first = 0;  // 0 unless the list is the whole prompt
     Summary summary = Summary::kMinMax;
+    SummaryFormat format = SummaryFormat::kCache;
     Group group = Group::kSumScores;
     // For ranking only: a page whose weight underflows is scored by its logarithm, which is negative. A softmax of
     // unscaled products leaves most pages without a weight in single precision, so that they would tie.

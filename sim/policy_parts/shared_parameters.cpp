@@ -10,6 +10,11 @@ Parameter page_parameter(std::int64_t fallback) {
   return whole("page", fallback, "tokens", "tokens per page", 1, 65536);
 }
 
+Parameter summary_format_parameter() {
+  return choice("summary_format", summary_formats(),
+                "numbers of the page summaries: those of the KV cache, or 8-bit ones without a scale");
+}
+
 Parameter group_parameter(std::vector<std::string> names) {
   return choice("group", std::move(names), "rule by which the query heads of a KV head agree on one selection");
 }

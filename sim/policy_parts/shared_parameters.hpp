@@ -8,6 +8,7 @@ namespace kvcast::policy {
 
 Parameter budget_parameter(std::string meaning, std::int64_t fallback = 2048);
 Parameter page_parameter(std::int64_t fallback);
+Parameter summary_format_parameter();  // names in the order of SummaryFormat
 // Accepts the names that the policy supports, its default first.
 Parameter group_parameter(std::vector<std::string> names);
 Parameter window_parameter(std::int64_t fallback);

@@ -4,22 +4,11 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/float8.hpp"
 #include "base/parallel.hpp"
 
 namespace kvcast::replay {
 namespace {
-
-// The nearest E4M3 number, ties to even: three bits after the leading one, down to steps of 2^-9, at most 448 (OCP
-// 8-bit floating point specification).
-float nearest_e4m3(float x) {
-  constexpr float kLargest = 448;
-  constexpr int kFraction = 3, kLeastExponent = -6;
-  if (x == 0) return x;
-  int exponent = 0;
-  std::frexp(x, &exponent);  // |x| in [2^(exponent − 1), 2^exponent)
-  const float step = std::ldexp(1.0f, std::max(exponent - 1, kLeastExponent) - kFraction);
-  return std::clamp(std::nearbyint(x / step) * step, -kLargest, kLargest);
-}
 
 void round_evenly(std::span<float> row, int bits) {
   const auto [low, high] = std::minmax_element(row.begin(), row.end());

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parts import Log, REDUCE, best, page_bounds, reduced, softmax
+from parts import Log, REDUCE, best, page_bounds, reduced, softmax, stored
 from pages import heads_of
 from prompt import window_scores
 from traces import Trace
@@ -73,7 +73,7 @@ def hsa_sizes(ratio: float, d: int, rounding: str) -> tuple:
 def hsa_select(t: Trace, p: dict, layer: int, head: int, held: np.ndarray, page: int, k1: int, count: int) -> list:
     """Of the tokens held (positions in order) the `count` that the estimate ranks highest for the last of them's query."""
     q = t.q(layer, head, int(held[-1]))
-    low, high = page_bounds(t.keys[layer][head][held], page)
+    low, high = page_bounds(stored(t.keys[layer][head][held], p['summary_format']), page)
     chosen = best(np.abs(q).sum(axis=0), k1)
     sign = q.sum(axis=0)[chosen]
     take_high = sign > 0 if p['zero_sign'] == 'min' else sign >= 0

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parts import Closeness, Log, REDUCE, best, bound_scores, page_bounds, reduced, softmax
+from parts import Closeness, Log, REDUCE, best, bound_scores, page_bounds, reduced, softmax, stored
 from traces import Trace
 
 
@@ -66,7 +66,7 @@ def quest(t: Trace, p: dict) -> Log:
         if budget >= length:
             log.add(layer, step, name, range(length), kind=kind)
             continue
-        low, high = page_bounds(keys, page)
+        low, high = page_bounds(stored(keys, p['summary_format']), page)
         scores = reduced(reduction(p), queries, lambda q: bound_scores(q, low, high), 1 / np.sqrt(t.d))
         if count == 0:  # half the budget is less than a page
             log.add(layer, step, name, best(np.repeat(scores, page)[:length], tokens), kind=kind)

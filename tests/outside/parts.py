@@ -90,6 +90,30 @@ def pooled(scores: np.ndarray, kind: str, kernel: int) -> np.ndarray:
     return out
 
 
+def float8(fraction: int) -> np.ndarray:
+    """The finite numbers of an 8-bit format with this many bits of fraction, by code, those of positive sign."""
+    bias, last = (7, 0x7e) if fraction == 3 else (15, 0x7b)
+    numbers = []
+    for code in range(last + 1):
+        exponent, part = code >> fraction, (code & (1 << fraction) - 1) / (1 << fraction)
+        numbers.append((1 + part) * 2.0 ** (exponent - bias) if exponent else part * 2.0 ** (1 - bias))
+    return np.array(numbers)
+
+
+FLOAT8 = {'fp8_e4m3': float8(3), 'fp8_e5m2': float8(2)}
+
+
+def stored(keys: np.ndarray, how: str) -> np.ndarray:
+    """Keys as page summaries hold them: each number the nearest of the format, of two as near the one with the even code."""
+    if how == 'cache':
+        return keys
+    numbers, size = FLOAT8[how], np.abs(keys)
+    above = np.clip(np.searchsorted(numbers, size), 1, len(numbers) - 1)
+    down, up = size - numbers[above - 1], numbers[above] - size
+    code = np.where((up < down) | ((up == down) & (above % 2 == 0)), above, above - 1)
+    return np.copysign(numbers[code], keys)
+
+
 def page_bounds(keys: np.ndarray, page: int) -> tuple:
     """(smallest, largest): [pages, d] of consecutive tokens, the last page perhaps partial."""
     starts = range(0, len(keys), page)

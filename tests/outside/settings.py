@@ -14,6 +14,7 @@ from traces import Trace
 SCORES = ['sum_scores', 'mean_scores', 'max_scores']
 WEIGHTS = ['sum_weights', 'mean_weights', 'max_weights']
 QUERIES = ['mean_query', 'max_query']
+FORMATS = ['cache', 'cache', 'fp8_e4m3', 'fp8_e5m2']
 
 
 class Draw:
@@ -91,6 +92,7 @@ def page_settings(d: Draw) -> dict:
     held = {'sink': d.one(0, d.r.randint(0, p)), 'recent': d.one(0, 1)}
     quest = d.one({'budget': d.budget(2 * p), 'page': p, **held, 'force_last_page': d.one(False, True), 'group': d.one(*SCORES, *WEIGHTS, *QUERIES, 'per_head')},
                   {'budget': d.budget(2), 'budget_convention': 'traffic', 'group': d.one(*SCORES, *WEIGHTS, *QUERIES)})
+    quest['summary_format'] = d.one(*FORMATS)
     return {
         'full': {},
         'exact_topk': {'budget': d.budget(p + 1), **held, 'group': d.one('per_head', *SCORES, *WEIGHTS, *QUERIES)},
@@ -111,7 +113,7 @@ def other_settings(d: Draw) -> dict:
     b = d.budget(2)
     planned = lambda: {'max_new_tokens': d.one('decode_steps', 'decode_steps', 0, 5)}
     estimate = lambda: {'group': d.one(*SCORES, *WEIGHTS), 'dims_rounding': d.one('down', 'nearest'), 'norm_correction': d.one(True, False),
-                        'zero_sign': d.one('min', 'max'), **planned()}
+                        'zero_sign': d.one('min', 'max'), 'summary_format': d.one(*FORMATS), **planned()}
     static = {'sink': d.r.randint(0, 9), 'recent': d.r.randint(1, 20)}
     small = d.t.prompt // 4
     rocket = {'budget': max(2, d.t.prompt // d.one(2, 3, 5)), 'window': min(4, max(1, small)), 'pool': d.one('max', 'avg'),

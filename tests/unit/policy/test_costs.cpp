@@ -113,6 +113,28 @@ TEST_CASE("Quest updates a page, scores, reduces, ranks and attends, one after t
   CHECK(bytes_held(*policy, "page summaries") == 10752);
 }
 
+TEST_CASE("page summaries of 8 bits have half the bytes of those of 16") {
+  // As above: 26 pages, 2 bounds of 8 numbers of one byte; attention and the cache stay as they are.
+  const auto policy = tests::make("quest", "budget: 40, page: 4, summary_format: fp8_e4m3", kLengths);
+  const Recorder ops = decode(*policy, {.attended = 40, .scored = 26, .attended_runs = 8});
+  CHECK(kernel(only(ops.ops(), "update page summary")).read_bytes == 64);
+  CHECK(kernel(only(ops.ops(), "estimate")).read_bytes == 1664);
+  CHECK(attention(ops).unit_bytes == 64);
+  CHECK(bytes_held(*policy, "page summaries") == 5376);
+  // HSA and RocketKV, by the numbers of the cases below.
+  const auto hsa = tests::make("hsa", "budget: 30, summary_format: fp8_e5m2", kLengths);
+  CHECK(kernel(only(decode(*hsa, {.attended = 15, .scored = 51, .attended_runs = 15}).ops(), "estimate")).read_bytes ==
+        816);
+  CHECK(bytes_held(*hsa, "page summaries") == 11520);
+  const auto prefilled = prefill(*hsa);
+  CHECK(kernel(only(prefilled.ops(), "page summaries")).write_bytes == 2 * 2 * 50 * 2 * 8);  // 100 tokens
+  const auto rocket =
+      tests::make("rocketkv", "budget: 30, window: 8, second_stage: quest, summary_format: fp8_e5m2", kLengths);
+  const auto wide = tests::make("rocketkv", "budget: 30, window: 8, second_stage: quest", kLengths);
+  CHECK(bytes_held(*rocket, "page summaries") * 2 == bytes_held(*wide, "page summaries"));
+  CHECK(bytes_held(*rocket, "KV cache") == bytes_held(*wide, "KV cache"));
+}
+
 TEST_CASE("a step that reads everything estimates nothing") {
   const auto policy = tests::make("quest", "budget: 4000, page: 4", kLengths);
   const Recorder ops = decode(*policy, {.attended = 101});

@@ -37,6 +37,23 @@ TEST_CASE("a cuboid is the box's centre plus and minus the mean distance from it
   CHECK(row[3] == 5.0f);
 }
 
+TEST_CASE("bounds of 8 bits are the nearest of their format, whichever way the keys arrive") {
+  // E4M3 has steps of 1/8 between 1 and 2, E5M2 of 1/4: 1.3 is near 1.25 in both, 1.1 near 1.125 and near 1. Between 4
+  // and 8 the steps are 1/2 and 1: 5.5 is a number of E4M3, and half-way for E5M2, whose even neighbour is 6.
+  const float keys[] = {1.1f, -5.5f, 1.3f, -1.1f};
+  const auto row = [&](SummaryFormat format, bool at_once) {
+    PageBounds bounds(2, 2, 1, Summary::kMinMax, format);
+    at_once ? bounds.append_pages(keys, 1) : (bounds.append(keys), bounds.append(keys + 2));
+    const float* const first = bounds.rows().row(0);  // upper, then lower
+    return std::vector<float>(first, first + 4);
+  };
+  for (const bool at_once : {false, true}) {
+    CHECK(row(SummaryFormat::kCache, at_once) == std::vector<float>{1.3f, -1.1f, 1.1f, -5.5f});
+    CHECK(row(SummaryFormat::kE4m3, at_once) == std::vector<float>{1.25f, -1.125f, 1.125f, -5.5f});
+    CHECK(row(SummaryFormat::kE5m2, at_once) == std::vector<float>{1.25f, -1, 1, -6});
+  }
+}
+
 TEST_CASE("whole pages at once have the bounds that their tokens have one by one") {
   // Page 0: dimension 0 holds 1 and 3 (centre 2, mean distance 1), dimension 1 −2 and −5 (centre −3.5, 1.5).
   // Page 1: 0 and 8 (centre 4, mean distance 4), 4 and 4.
