@@ -50,7 +50,7 @@ std::shared_ptr<const std::vector<WindowMoments>> LayerInput::window_moments(int
 }
 
 std::shared_ptr<const std::vector<std::vector<double>>> LayerInput::prompt_totals() const {
-  return totals_.get(0, [&] { return sum_prompt_weights(layer_); });
+  return totals_.get(0, [&] { return sum_prompt_weights(layer_, threads_); });
 }
 
 std::shared_ptr<const LayerInput::Pages> LayerInput::page_bounds(int page, std::int64_t first, Summary summary,

@@ -22,7 +22,8 @@ namespace kvcast::policy {
 // (trace::Layer::compute_scores) before it is shared between threads.
 class LayerInput {
  public:
-  explicit LayerInput(const trace::Layer& layer) : layer_(layer) {}
+  // threads: as many sum the weights of a whole prompt, which takes minutes.
+  explicit LayerInput(const trace::Layer& layer, int threads = 1) : layer_(layer), threads_(threads) {}
 
   const trace::Layer& layer() const { return layer_; }
   const trace::TraceInfo& info() const { return layer_.info(); }
@@ -58,6 +59,7 @@ class LayerInput {
   };
 
   const trace::Layer& layer_;
+  int threads_;
   mutable Memo<int, WindowScores> windows_;
   mutable Memo<int, std::vector<WindowMoments>> moments_;
   mutable Memo<int, std::vector<std::vector<double>>> totals_;  // a single key

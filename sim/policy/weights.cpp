@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/parallel.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -103,19 +104,19 @@ WindowMoments measure_window(const trace::Layer& layer, int q_head, std::int64_t
   return measure_window(rows, q_head, end, window, held.size(), which);
 }
 
-std::vector<std::vector<double>> sum_prompt_weights(const trace::Layer& layer) {
+std::vector<std::vector<double>> sum_prompt_weights(const trace::Layer& layer, int threads) {
   const trace::TraceInfo& info = layer.info();
   Held all(index(info.prompt_tokens));
   std::iota(all.begin(), all.end(), 0);
-  PromptRows rows(layer);
-  std::vector<std::vector<double>> sums;
-  for (int q = 0; q < info.n_q_heads; ++q) {
-    if (q % info.group() == 0) rows.hold(q / info.group(), all);
-    std::vector<double>& sum = sums.emplace_back(all.size(), 0.0);
-    rows.visit(q, 0, info.prompt_tokens, [&](std::int64_t, std::span<const float> weights) {
-      for (std::size_t i = 0; i < weights.size(); ++i) sum[i] += static_cast<double>(weights[i]);
-    });
-  }
+  std::vector<std::vector<double>> sums(index(info.n_q_heads));
+  parallel_for(sums.size(), threads, [&](std::size_t q) {
+    std::vector<double>& sum = sums[q];
+    sum.assign(all.size(), 0.0);
+    visit_prompt_rows(layer, static_cast<int>(q), 0, info.prompt_tokens, all,
+                      [&](std::int64_t, std::span<const float> weights) {
+                        for (std::size_t i = 0; i < weights.size(); ++i) sum[i] += static_cast<double>(weights[i]);
+                      });
+  });
   return sums;
 }
 

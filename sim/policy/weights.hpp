@@ -53,7 +53,7 @@ WindowMoments measure_window(const trace::Layer& layer, int q_head, std::int64_t
                              Moments which);
 
 // Σ of the weights of all prompt queries: one list per query head, one sum per prompt token.
-std::vector<std::vector<double>> sum_prompt_weights(const trace::Layer& layer);
+std::vector<std::vector<double>> sum_prompt_weights(const trace::Layer& layer, int threads);
 
 // Weights of the query of decode step t over all of `held`, whose last token is at most the step's own. Uses the
 // layer's decode scores.

@@ -20,7 +20,7 @@ constexpr int kStepsAtOnce = 16;  // of weights held in addition to the scores
 Oracle::Oracle(std::unique_ptr<trace::Layer> layer, int threads, config::Precision cache)
     : layer_(std::move(layer)),
       rounded_(cache == config::Precision::kBf16 ? nullptr : with_rounded_cache(*layer_, cache, threads)),
-      input_(rounded_ ? *rounded_ : *layer_) {
+      input_(rounded_ ? *rounded_ : *layer_, threads) {
   KVCAST_CHECK(info().decode_steps >= 1);
   layer_->compute_scores(threads);
   layer_->make_values(threads);

@@ -86,7 +86,7 @@ class TraceGroup final : public replay::TraceWork {
   void replay(std::size_t i, int threads) override {
     const ReplayGroup& of_trace = groups_[i];
     if (!of_trace.is_wanted()) return;
-    const auto replayed = replayed_by(i);
+    const auto replayed = replayed_by(i, threads);
     for (const auto& [group, trace] : of_trace.waiting) group->replays[trace] = replayed;
     for (const auto& [group, trace] : of_trace.waiting) simulate_if_complete(*group, threads);
   }
@@ -108,14 +108,14 @@ class TraceGroup final : public replay::TraceWork {
   void close() override { layers_.clear(), trace_.reset(), kept_.clear(); }
 
  private:
-  std::shared_ptr<const Replayed> replayed_by(std::size_t i) {
+  std::shared_ptr<const Replayed> replayed_by(std::size_t i, int threads) {
     const auto& [group, trace] = groups_[i].waiting.front();
     auto policy = make_policy(group->prepared(), trace);
     replay::ReplayResult replayed;
     if (kept_[i]) {
       replayed = std::move(*kept_[i]);
     } else {
-      replayed = replay::replay(layers_, *policy, {});
+      replayed = replay::replay(layers_, *policy, {.threads = threads});
       if (options_.replays != nullptr) options_.replays->put(groups_[i].keys().replay, replayed);
     }
     return std::make_shared<const Replayed>(std::move(policy), std::move(replayed), scores_);
