@@ -147,14 +147,6 @@ std::optional<Fitted> fit(const Stage& stage, std::vector<MeasuredOp> cases, con
   return fitted;
 }
 
-config::Knob knob_of(config::Hardware& hardware, std::string_view key) {
-  for (config::Knob& knob : config::knobs(hardware)) {
-    if (knob.key == key) return knob;
-  }
-  KVCAST_CHECK(!"no such number");
-  return {};
-}
-
 // Numbers of later stages change the predictions of earlier ones. A stage that misses its budget because of them gets
 // its old numbers back, until all remaining stages are within theirs.
 void drop_spoilt(std::vector<Fitted>& fitted, const MachineRequest& request, MachineResult& result) {
@@ -166,7 +158,7 @@ void drop_spoilt(std::vector<Fitted>& fitted, const MachineRequest& request, Mac
   };
   for (auto at = fitted.begin(); (at = std::find_if(fitted.begin(), fitted.end(), spoilt)) != fitted.end();) {
     for (const std::string_view key : at->stage->keys) {
-      const config::Knob now = knob_of(result.hardware, key), before = knob_of(base, key);
+      const config::Knob now = config::knob_of(result.hardware, key), before = config::knob_of(base, key);
       now.value ? void(*now.value = *before.value) : void(*now.curve = *before.curve);
     }
     fitted.erase(at);
@@ -217,7 +209,7 @@ std::map<std::string_view, double> spreads(const std::vector<Fitted>& fitted, co
       const std::vector<MeasuredOp> cases = redrawn(fitted[s].cases, stream.child({1, s}));
       fit_one(*fitted[s].stage, cases, {prior, i + 1}, other);
       for (const std::string_view key : fitted[s].stage->keys) {
-        tried[i][key] = difference(knob_of(found, key), knob_of(other, key));
+        tried[i][key] = difference(config::knob_of(found, key), config::knob_of(other, key));
       }
     }
   });

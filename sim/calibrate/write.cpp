@@ -4,18 +4,8 @@
 
 #include <algorithm>
 
-#include "base/error.hpp"
-
 namespace kvcast::calibrate {
 namespace {
-
-config::Knob knob_of(config::Hardware& hardware, std::string_view key) {
-  for (const config::Knob& knob : config::knobs(hardware)) {
-    if (knob.key == key) return knob;
-  }
-  KVCAST_CHECK(!"no such key");
-  return {};
-}
 
 constexpr double kMostUncertainty = 10;  // the largest that a profile may state: the number is meaningless
 constexpr double kDigit = 0.01;          // larger than the rounding to three digits
@@ -47,7 +37,7 @@ void mark_fitted(config::Hardware& hardware, std::span<const std::string_view> k
                  const std::string& source) {
   uncertainty = std::min(uncertainty, kMostUncertainty);
   for (const std::string_view key : keys) {
-    const config::Knob knob = knob_of(hardware, key);
+    const config::Knob knob = config::knob_of(hardware, key);
     if (knob.value != nullptr) {
       *knob.value = {rounded(knob.value->value, knob.y), Origin::kFitted, uncertainty, source};
       continue;
@@ -65,7 +55,7 @@ std::string yaml_of(config::Hardware& hardware, std::span<const std::string_view
   std::string text;
   std::string_view within;
   for (const std::string_view key : keys) {
-    const config::Knob knob = knob_of(hardware, key);
+    const config::Knob knob = config::knob_of(hardware, key);
     const std::size_t first = key.find('.'), last = key.rfind('.');
     const std::string_view name = key.substr(last + 1);
     const std::string_view inner = first == last ? "" : key.substr(first + 1, last - first - 1);

@@ -14,7 +14,6 @@
 namespace kvcast::config {
 namespace {
 
-constexpr std::int64_t kMaxTokens = 100'000'000;
 constexpr const char* kLaunches[] = {"cuda_graph", "compiled", "eager"};
 constexpr const char* kAttentionKernels[] = {"native", "flash_2"};
 

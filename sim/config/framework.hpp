@@ -2,6 +2,7 @@
 // that it launches. Frameworks are files under configs/frameworks; a run names one and may change its keys.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "config/yaml.hpp"
 
 namespace kvcast::config {
+
+inline constexpr std::int64_t kMaxTokens = 100'000'000;  // the most that a setting may count
 
 struct Framework {
   enum class Launch { kCudaGraph, kCompiled, kEager };

@@ -1,5 +1,6 @@
 // Every number of a machine as a list, and as the text that is the key of results.
 
+#include "base/error.hpp"
 #include "config/fields.hpp"
 #include "config/text.hpp"
 
@@ -35,6 +36,14 @@ void put_grounds(std::string& text, const Number& number) {
 
 std::vector<Knob> knobs(Hardware& hardware) { return list_knobs<Knob>(hardware); }
 std::vector<ConstKnob> knobs(const Hardware& hardware) { return list_knobs<ConstKnob>(hardware); }
+
+Knob knob_of(Hardware& hardware, std::string_view key) {
+  for (const Knob& knob : knobs(hardware)) {
+    if (knob.key == key) return knob;
+  }
+  KVCAST_CHECK(!"a key of a number");
+  return {};
+}
 
 std::string canonical(const Hardware& hardware) {
   std::string text;

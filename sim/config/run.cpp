@@ -11,8 +11,6 @@
 namespace kvcast::config {
 namespace {
 
-constexpr std::int64_t kMaxTokens = 100'000'000;
-
 // Reads a policy file: `name`, parameters, and texts for the reader that are not parameters.
 PolicyChoice read_policy_file(const std::string& path) {
   const Node file = load_yaml(path);

@@ -22,6 +22,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy/profile.hpp"
 #include "policy_parts/eviction.hpp"
@@ -37,8 +38,6 @@ struct D2oSetting {
   double recent_share = 0.5, alpha = 0.5, beta = 0.5;
   bool adaptive = true, exempt = false, materialise = false, merge = true;
 };
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 bool exempt(const D2oSetting& s, int layer, int layers) { return s.exempt && (layer < 2 || layer == layers - 1); }
 

@@ -313,7 +313,7 @@ const Fields<FreekvSetting>& freekv_fields() {
   return all;
 }
 
-FreekvSetting read_setting(const ParameterValues& values) {
+FreekvSetting read_freekv(const ParameterValues& values) {
   FreekvSetting s = freekv_fields().read(values);
   if (values.text("budget_convention") == "selected") s.budget += s.sink + s.recent;
   s.copies = parse_recall(values.text("recall"));
@@ -321,7 +321,7 @@ FreekvSetting read_setting(const ParameterValues& values) {
 }
 
 std::unique_ptr<Policy> make_freekv(const ParameterValues& values, const Lengths& lengths) {
-  const FreekvSetting s = read_setting(values);
+  const FreekvSetting s = read_freekv(values);
   const bool covers_all = s.budget >= lengths.bound();
   if (!covers_all && s.chosen() < 1) {
     throw UserError(values.where("budget"),
@@ -356,7 +356,7 @@ Descriptor describe_freekv() {
       "double buffering alternates by KV head, as in the released runtime, not by page as in the paper",
       "the first layer is compressed by default; the paper leaves it uncompressed: first_dense_layers: 1"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
-    const FreekvSetting s = read_setting(values);
+    const FreekvSetting s = read_freekv(values);
     BudgetRule rule{.tokens = s.budget, .extra = s.page - 1, .slack = 4 * s.page};
     if (values.text("budget_convention") == "selected") rule.counts = BudgetRule::Counts::kSelected;
     return rule;

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/index.hpp"
 #include "policies/prompt_sparsity.hpp"
 #include "policy/costs.hpp"
 #include "policy/weights.hpp"
@@ -37,8 +38,6 @@ struct MinferenceSetting {
   std::int64_t columns(std::int64_t prompt) const { return std::min(prompt, std::max(vertical, kFirst)); }
   std::int64_t diagonals(std::int64_t prompt) const { return std::min(prompt, std::max<std::int64_t>(slash, 50)); }
 };
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // Columns and blocks of one query head.
 class Pattern {

@@ -184,7 +184,7 @@ Stages make_quest(const ParameterValues& values, const Lengths& lengths) {
   return {keep_all(), retrieve_quest_pages(s)};
 }
 
-BudgetRule rule(const ParameterValues& values, const Lengths& lengths) {
+BudgetRule quest_rule(const ParameterValues& values, const Lengths& lengths) {
   const QuestPages s = read_pages(values, lengths);
   BudgetRule rule = s.tokens > 0 ? chooses(s.budget, s.tokens, 0, lengths.prompt_tokens)
                                  : chooses(s.budget, s.pages * s.page, s.page - 1, lengths.prompt_tokens);
@@ -218,7 +218,7 @@ Descriptor describe_quest() {
   d.differences = {"the original selects per query head (its models have no grouped queries): group: per_head",
                    "the released runtime always reads the last page: force_last_page: true",
                    "the original leaves two layers dense: first_dense_layers: 2"};
-  d.budget_rule = rule;
+  d.budget_rule = quest_rule;
   d.stages = make_quest;
   return d;
 }

@@ -15,16 +15,12 @@
 namespace kvcast::policy {
 namespace {
 
-bool lists(const Parameter& p, std::string_view name) {
-  return std::find(p.names.begin(), p.names.end(), name) != p.names.end();
-}
-
-bool takes_policy(const Parameter& p) { return lists(p, "<policy>"); }
+bool takes_policy(const Parameter& p) { return p.accepts("<policy>"); }
 
 // A word that the parameter itself defines ("auto", "none") names neither a policy nor a file.
 bool names_another(const Parameter& p, const config::Node& node) {
   if (node.kind() != config::Node::Kind::kScalar) return true;
-  return !node.text().empty() && (node.text() == "<policy>" || !lists(p, node.text()));
+  return !node.text().empty() && (node.text() == "<policy>" || !p.accepts(node.text()));
 }
 
 // The name or the file by which a nested policy is given, which read_policy has accepted.
@@ -47,7 +43,7 @@ void add_files(NamedFiles& files, const Descriptor& descriptor, const config::No
     } else if (p.key == kProfileKey) {
       files.paths.push_back(config::find_config("profiles", node->text(), node->where()));
       files.profile = true;
-    } else if (lists(p, "<path>")) {
+    } else if (p.accepts("<path>")) {
       files.paths.push_back(node->text());
     }
   }

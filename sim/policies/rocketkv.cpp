@@ -170,7 +170,7 @@ std::unique_ptr<Policy> make_rocketkv(const ParameterValues& values, const Lengt
   return two_stages(std::move(first), second_stage(values, s));
 }
 
-BudgetRule rule(const ParameterValues& values, const Lengths& lengths) {
+BudgetRule rocket_rule(const ParameterValues& values, const Lengths& lengths) {
   const RocketSetting s = read_rocket(values, lengths);
   // Other second stages may spend a larger part of it on attention.
   const bool known = s.second_stage == "hsa" || s.second_stage == "quest";
@@ -206,7 +206,7 @@ Descriptor describe(bool frees) {
   if (!frees)
     d.differences.emplace_back(
         "a trace is one turn's answer: its prompt is the whole history, filtered by its last queries");
-  d.budget_rule = rule;
+  d.budget_rule = rocket_rule;
   d.needs = [frees](const ParameterValues& values, const Lengths&) {
     return ReplayNeeds{.each_turn = !frees, .window = values.integer("window")};
   };

@@ -91,7 +91,7 @@ const Fields<StreamingSetting>& streaming_llm_fields() {
 }
 
 // Two of budget, sink and recent determine the third.
-StreamingSetting read_setting(const ParameterValues& values) {
+StreamingSetting read_streaming(const ParameterValues& values) {
   StreamingSetting s = streaming_llm_fields().read(values);
   const bool recent_given = !values.is_text("recent");
   if (recent_given && !values.given("budget")) s.budget = s.sink + s.recent;
@@ -117,10 +117,10 @@ Descriptor describe_streaming_llm() {
   d.formulas = {"traffic: 2·n_kv·min(L, sink + recent)·d·b per step", "storage: 2·n_kv·min(L, sink + recent)·d·b"};
   d.differences = {"keys stay at their own positions; the original re-rotates them to positions within the cache"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
-    return BudgetRule{.tokens = read_setting(values).budget, .counts = BudgetRule::Counts::kRetained};
+    return BudgetRule{.tokens = read_streaming(values).budget, .counts = BudgetRule::Counts::kRetained};
   };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    StreamingSetting s = read_setting(values);
+    StreamingSetting s = read_streaming(values);
     s.covers_all = s.budget >= lengths.bound();
     return std::make_unique<StreamingLlm>(s);
   };

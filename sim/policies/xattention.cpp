@@ -16,6 +16,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policies/prompt_sparsity.hpp"
 #include "policy/costs.hpp"
 #include "policy/weights.hpp"
@@ -35,8 +36,6 @@ struct XattentionSetting {
   double threshold = 0.9;
   std::optional<double> density;  // measured on the trace if empty
 };
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // Masses of the key blocks of a query block, for one of the prompt's query heads.
 class Estimate {

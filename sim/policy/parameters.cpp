@@ -9,21 +9,17 @@
 namespace kvcast::policy {
 namespace {
 
-bool lists(const Parameter& p, const char* name) {
-  return std::find(p.names.begin(), p.names.end(), name) != p.names.end();
-}
-
 // Reads a text or a number: a number if the text can be read as one, otherwise one of the names.
 ParameterValue read_text_or_number(const Parameter& p, const config::Node& node) {
-  if (lists(p, "<policy>") && node.kind() == config::Node::Kind::kMap) return node.canonical();
+  if (p.accepts("<policy>") && node.kind() == config::Node::Kind::kMap) return node.canonical();
   const std::string text = config::read_text(node, p.key);
-  if (std::find(p.names.begin(), p.names.end(), text) != p.names.end() && text.front() != '<') return text;
-  if (lists(p, "<path>") || lists(p, "<policy>")) return text;
+  if (p.accepts(text) && text.front() != '<') return text;
+  if (p.accepts("<path>") || p.accepts("<policy>")) return text;
   const bool numeric = !node.quoted() && text.find_first_of("0123456789") != std::string::npos;
-  if (numeric && lists(p, "<integer>")) {
+  if (numeric && p.accepts("<integer>")) {
     return config::read_integer(node, p.key, static_cast<std::int64_t>(p.low), static_cast<std::int64_t>(p.high));
   }
-  if (numeric && lists(p, "<number>")) return config::read_number(node, p.key, p.low, p.high);
+  if (numeric && p.accepts("<number>")) return config::read_number(node, p.key, p.low, p.high);
   throw UserError(node.where(), fmt::format("{}: unknown value \"{}\"", p.key, text), p.names);
 }
 
@@ -37,6 +33,10 @@ ParameterValue read(const Parameter& p, const config::Node& node) {
 }
 
 }  // namespace
+
+bool Parameter::accepts(std::string_view name) const {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 ParameterValues::ParameterValues(const std::vector<Parameter>& declared, const config::Node& given) {
   for (const Parameter& p : declared) values_[p.key] = p.fallback;

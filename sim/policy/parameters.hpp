@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct Parameter {
   // For texts: the accepted values. A text that may also be a number lists "<number>" or "<integer>". With "<path>" any
   // text is accepted; with "<policy>", a policy: a name, a file, or a map of one of them and parameters.
   std::vector<std::string> names = {};
+
+  bool accepts(std::string_view name) const;  // whether `names` contains it
 };
 
 struct Profile;     // policy/profile.hpp

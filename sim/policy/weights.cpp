@@ -7,14 +7,13 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "base/parallel.hpp"
 
 namespace kvcast::policy {
 namespace {
 
 constexpr std::int64_t kRowsOfBlock = 128;
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 float scale_of(const trace::TraceInfo& info) { return 1.0f / std::sqrt(static_cast<float>(info.head_dim)); }
 

@@ -7,12 +7,11 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 
 namespace kvcast::policy {
 namespace {
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // Running means of the pairs that have left one KV head.
 struct Departed {

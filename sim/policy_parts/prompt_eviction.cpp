@@ -8,12 +8,11 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy_parts/ranking.hpp"
 
 namespace kvcast::policy {
 namespace {
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // The query heads of a layer that rank for all heads: the best by score (ties: the lower), and all above a share of the
 // whole model's scores.

@@ -22,7 +22,7 @@ using graph::KernelClass;
 
 constexpr double kHalf = 2, kId = 4, kSingle = 4;  // bytes of a number
 constexpr double kDim = 128;                       // head dimension of benchmarks without such an axis
-constexpr double kMedianBudget = 10, kP90Budget = 30;
+constexpr double kKernelMedian = 10, kKernelP90 = 30;
 
 graph::DecodeAttention attention(double rows, double group, double tokens, double dim, double unit) {
   graph::DecodeAttention work;
@@ -145,7 +145,7 @@ Case measured(const Row& row, const std::string& quantity, double seconds) {
   c.id = row.id(), c.group = row.bench;
   c.quantity = quantity, c.unit = "us";
   c.expected = 1e6 * seconds;
-  c.tolerance = kP90Budget / 100;
+  c.tolerance = kKernelP90 / 100;
   c.size = c.expected;
   return c;
 }
@@ -236,8 +236,8 @@ Suite policy_kernels(const PolicyKernelsInput& input) {
   std::vector<double> errors;
   for (const Case& c : suite.cases) errors.push_back(*relative_error(c));
   const metrics::ErrorSummary s = metrics::summarise_errors(errors);
-  suite.budgets = {{"kernel time, median error", "%", kMedianBudget, 100 * s.median},
-                   {"kernel time, p90 error", "%", kP90Budget, 100 * s.p90}};
+  suite.budgets = {{"kernel time, median error", "%", kKernelMedian, 100 * s.median},
+                   {"kernel time, p90 error", "%", kKernelP90, 100 * s.p90}};
   return suite;
 }
 

@@ -21,7 +21,7 @@ using kvcast::store::Store;
 
 namespace {
 
-constexpr const char* kSweep =
+constexpr const char* kSmallSweep =
     "name: durable\n"
     "model: llama-3.2-1b\n"
     "score: none\n"
@@ -32,7 +32,7 @@ constexpr const char* kSweep =
     "  workload.prompt_tokens: [300, 600]\n"
     "  hardware: [a100-40gb-pcie4, h100-sxm]\n"
     "  policy: [full, {name: quest, budget: 64}, {name: snapkv, budget: 64}, {name: exact_topk, budget: 64}]\n";
-constexpr std::size_t kPoints = 2 * 2 * 4;
+constexpr std::size_t kSmallPoints = 2 * 2 * 4;
 
 Store existing(const std::string& dir) { return Store::open(dir, Store::Open::kExisting); }
 
@@ -52,10 +52,10 @@ void wait_for_text(const std::string& file, const std::string& text) {
 
 TEST_CASE("shards that are killed at any moment, go on and are merged equal one process") {
   const Scratch scratch;
-  const std::string config = scratch.write("sweep.yaml", kSweep);
+  const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "whole");
   const auto whole = stored_results(scratch / "whole");
-  REQUIRE(whole.size() == kPoints);
+  REQUIRE(whole.size() == kSmallPoints);
 
   const kvcast::Stream random(29);
   int killed = 0;
@@ -99,7 +99,7 @@ TEST_CASE("shards that are killed at any moment, go on and are merged equal one 
 
 TEST_CASE("stores that do not belong together are not merged, and nothing is written") {
   const Scratch scratch;
-  const std::string config = scratch.write("sweep.yaml", kSweep);
+  const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "a", "1/4");
   const auto refused = [&](const std::string& part) {
     const Output o = kvcast::test::kvcast({"merge", scratch / "a", scratch / "b", "-o", scratch / "out"});
@@ -138,7 +138,7 @@ TEST_CASE("stores that do not belong together are not merged, and nothing is wri
 
 TEST_CASE("a sweep in the folder of another one says so") {
   const Scratch scratch;
-  const std::string config = scratch.write("sweep.yaml", kSweep);
+  const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "s", "1/4");
   const auto there = existing(scratch / "s").keys().size();
   const Output other = kvcast::test::kvcast(
@@ -150,7 +150,7 @@ TEST_CASE("a sweep in the folder of another one says so") {
 
 TEST_CASE("a row that was changed is named by the report and computed again by the sweep") {
   const Scratch scratch;
-  const std::string config = scratch.write("sweep.yaml", kSweep);
+  const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "s");
   const auto whole = stored_results(scratch / "s");
   const std::string path = scratch / "s/results.sqlite", key = existing(scratch / "s").keys().at(3);
@@ -172,7 +172,7 @@ TEST_CASE("a row that was changed is named by the report and computed again by t
 
 TEST_CASE("a page of the file that was overwritten is noticed when the store is opened") {
   const Scratch scratch;
-  const std::string config = scratch.write("sweep.yaml", kSweep);
+  const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "s");
   const std::string path = scratch / "s/results.sqlite";
   {
@@ -193,7 +193,7 @@ TEST_CASE("a page of the file that was overwritten is noticed when the store is 
 
 TEST_CASE("a store in a folder that cannot be written is reported from") {
   const Scratch scratch;
-  sweep(scratch.write("sweep.yaml", kSweep), scratch / "s", "1/4");
+  sweep(scratch.write("sweep.yaml", kSmallSweep), scratch / "s", "1/4");
   std::filesystem::permissions(scratch / "s", std::filesystem::perms(0555));
   // Root writes everywhere, unless it gives that right up.
   const Output report = kvcast::test::kvcast({"report", scratch / "s", "-o", scratch / "page"},
@@ -207,7 +207,7 @@ TEST_CASE("a store in a folder that cannot be written is reported from") {
 
 TEST_CASE("a full disk ends a sweep, is no failure of a policy, and the sweep goes on where there is room") {
   const Scratch scratch;
-  const std::string config = scratch.write("sweep.yaml", kSweep);
+  const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "whole");
   for (const rlim_t limit : {rlim_t{200'000}, rlim_t{400'000}}) {
     const Output full = kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"}, [limit] {
@@ -226,7 +226,7 @@ TEST_CASE("a full disk ends a sweep, is no failure of a policy, and the sweep go
 
 TEST_CASE("a signal stops a sweep, which says how to go on and does so") {
   const Scratch scratch;
-  std::string text = kSweep;
+  std::string text = kSmallSweep;
   text.replace(text.find("[300, 600]"), 10, "[300, 600, 5000, 9000]");
   const std::string config = scratch.write("sweep.yaml", text);
   const int signal = GENERATE(SIGINT, SIGTERM);
@@ -238,7 +238,7 @@ TEST_CASE("a signal stops a sweep, which says how to go on and does so") {
              Contains("The same command resumes; finished experiments are in " + (scratch / "s")));
   CHECK_FALSE(std::filesystem::exists(scratch / "s/results.sqlite-wal"));  // the store was closed
   sweep(config, scratch / "s");
-  CHECK(existing(scratch / "s").count(kvcast::result::Status::kOk) == 2 * kPoints);
+  CHECK(existing(scratch / "s").count(kvcast::result::Status::kOk) == 2 * kSmallPoints);
 }
 
 TEST_CASE("a signal leaves no temporary file") {

@@ -24,7 +24,7 @@ ReplayResult run(const trace::Trace& trace, const std::string& name, const std::
 }
 
 // One head of one dimension. Keys ln 2 · (1, 0, 2, 0): with query 1 the exponentials are 2, 1, 4, 1, together 8.
-MemoryTrace on_paper() {
+MemoryTrace trace_on_paper() {
   return {TraceShape{.kv_heads = 1, .group = 1, .head_dim = 1, .prompt = 3, .steps = 1, .window = 0},
           [](trace::Layer& layer) {
             const float ln2 = std::log(2.0f);
@@ -36,7 +36,7 @@ MemoryTrace on_paper() {
 }
 
 TEST_CASE("proxies, by hand") {
-  const ReplayResult got = run(on_paper(), "streaming_llm", "sink: 0, recent: 2");
+  const ReplayResult got = run(trace_on_paper(), "streaming_llm", "sink: 0, recent: 2");
   // Attended: tokens 2 and 3, exponentials 4 + 1 of 8.
   CHECK(got.proxies.recall_mass_mean == Approx(5.0 / 8));
   CHECK(got.proxies.recall_mass_p10 == Approx(5.0 / 8));

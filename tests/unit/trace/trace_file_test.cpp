@@ -30,7 +30,7 @@ double largest_difference(const Layer& a, const Layer& b) {
   return worst;
 }
 
-std::string refusal(const std::string& path) {
+std::string trace_refusal(const std::string& path) {
   try {
     open_trace(path);
   } catch (const UserError& e) {
@@ -45,7 +45,7 @@ std::string refusal_after(const std::function<void(TraceInfo&)>& change) {
   TraceInfo info = small_info();
   change(info);
   write_trace(folder / "t", RandomTrace(info), Dtype::kF32, 1);
-  return refusal(folder / "t");
+  return trace_refusal(folder / "t");
 }
 
 // The small trace's file with one piece of its header text replaced (offsets stay right: the header is its own length).
@@ -60,7 +60,7 @@ std::string refusal_with(const std::string& from, const std::string& to) {
   REQUIRE(at != std::string::npos);
   header.replace(at, from.size(), to);
   trace_test::write_bytes(folder / "t", trace_test::safetensors_bytes(header, bytes.substr(8 + length)));
-  return refusal(folder / "t");
+  return trace_refusal(folder / "t");
 }
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
@@ -195,7 +195,7 @@ TEST_CASE("hidden states: in all captured layers or in none") {
     std::string changed = bytes;
     changed[changed.find(layer) + 9] = 'X';
     trace_test::write_bytes(folder / "u", changed);
-    CHECK(contains(refusal(folder / "u"), "\"layers.2.hidden\": "));
+    CHECK(contains(trace_refusal(folder / "u"), "\"layers.2.hidden\": "));
   }
   CHECK(open_trace(folder / "t")->load(1, 1)->hidden().cols == 6);
 }

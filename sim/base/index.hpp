@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kvcast {
+
+// A position or a count, not negative, as an index of the standard library's containers.
+inline std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace kvcast
