@@ -14,7 +14,7 @@ std::vector<float> logits_of(std::vector<float> weights) {
 }
 
 TEST_CASE("squeezed_attention, by hand") {
-  // Of six prompt tokens the last two are the window. The others lie in two directions: cluster A, tokens 0 and 2, mean
+  // The last two of six prompt tokens are the window. The others lie in two directions: cluster A, tokens 0 and 2, mean
   // (3, 0); cluster B, tokens 1 and 3, mean (0, 2).
   const Paper paper{.prompt = 6,
                     .head_dim = 2,

@@ -9,8 +9,8 @@
 namespace kvcast::tests {
 namespace {
 
-// Two dimensions, so that a query points somewhere. Keys of the prompt (positions 0 … 7), then of three steps.
-// Prompt queries at positions 6 and 7: (1, 0) and (0, 1). With sink 1 and recent 2 positions 1 … 5 are in host memory.
+// Two dimensions, so that a query has a direction. Keys of the prompt (positions 0 … 7), then of three steps. Prompt
+// queries at positions 6 and 7: (1, 0) and (0, 1). With sink 1 and recent 2 positions 1 … 5 are in host memory.
 Paper centroid_paper() {
   return {.prompt = 8,
           .head_dim = 2,
@@ -41,7 +41,7 @@ TEST_CASE("ctkvr, by hand") {
   CHECK(got.steps[2].heads[0].attended == Positions{0, 1, 9, 10});
 }
 
-TEST_CASE("ctkvr without rerank attends to all that was recalled") {
+TEST_CASE("ctkvr without rerank attends to all recalled tokens") {
   const Selected got = select("ctkvr", std::string(kCentroids) + ", rerank: false", centroid_paper());
   CHECK(got.steps[0].heads[0].attended == Positions{0, 1, 2, 3, 7, 8});
   CHECK(got.steps[1].heads[0].attended == Positions{0, 3, 4, 5, 8, 9});
@@ -60,7 +60,7 @@ TEST_CASE("ctkvr's queries become centroids, first in, first out") {
   CHECK(got.steps[2].heads[0].attended == Positions{0, 1, 9, 10});
   CHECK(got.steps[2].heads[0].counts.scored == 2);  // the queue is no longer than before
 
-  // With two centroids recalled, all of 1 … 5: a list of three of them by the step's own scores. Step 0, (2, 1):
+  // Two recalled centroids cover all of 1 … 5: the new list has three of them by the step's own scores. Step 0, (2, 1):
   // 8, 7, 6, 5, 4. Steps 1 and 2 then know both queries before them: step 2 recalls what these two left.
   setting.replace(setting.find("retrieved_centroids: 1"), 22, "retrieved_centroids: 2");
   const Selected two = select("ctkvr", setting, centroid_paper());
@@ -71,7 +71,7 @@ TEST_CASE("ctkvr's queries become centroids, first in, first out") {
   CHECK(two.steps[2].heads[0].counts.candidates == 5);
 }
 
-TEST_CASE("ctkvr can take what left the window for candidates") {
+TEST_CASE("ctkvr can use tokens that left the window as candidates") {
   Paper paper = centroid_paper();
   paper.keys[12] = 9, paper.keys[13] = 9;  // position 6, which leaves the window at step 0
   const std::string departed = std::string(kCentroids) + ", departed: true";
@@ -80,7 +80,7 @@ TEST_CASE("ctkvr can take what left the window for candidates") {
   CHECK(select("ctkvr", departed, paper).steps[0].heads[0].attended == Positions{0, 6, 7, 8});
 }
 
-TEST_CASE("ctkvr's centroids stand where they are asked for") {
+TEST_CASE("ctkvr's centroids are at the configured positions") {
   // Queries of all eight positions: (1, 0) at 0 and 1, (0, 1) at 2 … 7. Four of eight evenly: 0, 2, 4, 6.
   Paper paper = centroid_paper();
   paper.prompt_queries = {{1, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1}};
@@ -101,7 +101,7 @@ TEST_CASE("ctkvr's centroids stand where they are asked for") {
   CHECK(recalled("random", 8) == Positions{0, 1, 2, 3, 7, 8});
 }
 
-TEST_CASE("ctkvr names the query that a trace lacks") {
+TEST_CASE("ctkvr reports the query that a trace lacks") {
   const std::string error =
       error_of([] { select("ctkvr", "budget: 1, centroids: 3, sink: 1, recent: 2", centroid_paper()); });
   CHECK(error.find("prompt position 5") != std::string::npos);
@@ -144,7 +144,7 @@ TEST_CASE("ctkvr's published sizes and savings") {
   CHECK(flops("true", 1000) / flops("false", 10000) == Approx(0.6));
 }
 
-TEST_CASE("ctkvr's static attention runs beside the CPU, its update behind the rerank") {
+TEST_CASE("ctkvr's static attention runs concurrently with the CPU, its update after the rerank") {
   const config::Model model = eight_heads();
   policy::HeadCounts counts;
   counts.attended = 640, counts.cpu_attended = 1000, counts.candidates = 5000, counts.scored = 512;
@@ -168,7 +168,7 @@ TEST_CASE("ctkvr's static attention runs beside the CPU, its update behind the r
 }
 
 TEST_CASE("magicpig in one dimension samples the keys of the query's sign") {
-  // A hyperplane of one dimension tells signs only: keys of the query's sign collide in every table, the others in
+  // A hyperplane of one dimension separates signs only: keys of the query's sign collide in every table, the others in
   // none. Sink 1, recent 1: positions 1 … 4 are hashed, centred on their mean (3 − 1 + 2 − 4) / 4 = 0.
   Paper paper{
       .prompt = 6, .head_dim = 1, .keys = {9, 3, -1, 2, -4, 0, 0, 0}, .prompt_queries = {}, .queries = {{1, -1}}};

@@ -1,4 +1,4 @@
-// Policies that evict by score and never look back.
+// Policies that evict by score and never recall.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fstream>
@@ -49,7 +49,7 @@ TEST_CASE("h2o without decode eviction, and in blocks, by hand") {
   CHECK(blocks.resident.heads[0].attended == Positions{0});
 }
 
-TEST_CASE("h2o says what the trace lacks") {
+TEST_CASE("h2o reports what the trace lacks") {
   Paper paper = powers({2, 0, 1, 0, 3, 0}, {1, 0, 1, 0}, {0, 1});
   paper.prompt_queries = {{1, 0}};
   CHECK_THAT(error_of([&] { select("h2o", "budget: 3", paper); }),
@@ -114,7 +114,7 @@ TEST_CASE("raas, by hand") {
   CHECK(got.steps[2].heads[0].attended == Positions{0, 5, 6, 7, 8});
 }
 
-TEST_CASE("raas replaces the page whose last use is oldest") {
+TEST_CASE("raas replaces the least recently used page") {
   // No sink, nothing recent, pages of 1, room for two: tokens 0 and 1 with keys ±5 (scores ±5 ln 2 with query ±1; the
   // weight of the worse one is 1/1025, below alpha .1). Step 0, token 2 (key 0) comes: both are from the prompt, the
   // first goes. Step 0 marks 1 (query −1: weights 32 : 1 of 1 and 2). Step 1, token 3: 2 is from step 0, as is 1's
@@ -127,7 +127,7 @@ TEST_CASE("raas replaces the page whose last use is oldest") {
   CHECK(got.steps[1].heads[0].evicted == Positions{2});
 }
 
-TEST_CASE("raas: a page of one token is used where the step's attention, to the sink too, gives it weight") {
+TEST_CASE("raas marks a page of one token by its weight in the step's attention, including the sink") {
   // Sink 0, recent 1, two pages of 1: tokens 1 and 2. Step 0 puts 3 in the place of 1, the first of equals. Of the
   // attention to 0 2 3 4, 2⁹ : 1 : 1 : 1, token 2 has 1/515, below alpha (of the pages it would have half): step 1, for
   // 4, evicts it.
@@ -138,7 +138,7 @@ TEST_CASE("raas: a page of one token is used where the step's attention, to the 
   CHECK(got.steps[1].heads[0].evicted == Positions{2});
 }
 
-TEST_CASE("raas does not look at pages before the cache is full") {
+TEST_CASE("raas does not mark pages before the cache is full") {
   // Room for four pages of 1. Step 1 (3 tokens) attends to 0 alone, but marks nothing; step 2 (4 tokens, full) marks 3.
   // Step 3 evicts the stalest: 0, as old as the prompt.
   const Paper paper = powers({5, -5, -5, -9, 0}, {1}, {1, 1, -1, 1});
@@ -148,8 +148,8 @@ TEST_CASE("raas does not look at pages before the cache is full") {
 }
 
 TEST_CASE("d2o, by hand") {
-  // As h2o, but the first step still attends to all. Keys 2 0 1 0 | 3 0: after step 0 (equal weights 1/5 each) the
-  // totals are 2.521 1.093 .736 .45 .2. Of a budget of 3, ⌊3/2⌋ = 1 is recent, 4, and ⌊3/2⌋ = 1 heavy, 0.
+  // The same as h2o, but the first step still attends to all. Keys 2 0 1 0 | 3 0: after step 0 (equal weights 1/5 each)
+  // the totals are 2.521 1.093 .736 .45 .2. Of a budget of 3, ⌊3/2⌋ = 1 is recent, 4, and ⌊3/2⌋ = 1 heavy, 0.
   const Paper paper = powers({2, 0, 1, 0, 3, 0}, {1, 0, 1, 0}, {0, 1});
   const Selected got = select("d2o", "budget: 3, sink: 0, layers: uniform", paper);
   CHECK(got.resident.heads[0].attended == Positions{0, 1, 2, 3});
@@ -197,7 +197,7 @@ TEST_CASE("compresskv lets its retrieval head choose, by hand") {
   CHECK_THAT(error_of([&] { select("compresskv", "budget: 8", paper); }), Catch::Contains("needs a profile"));
 }
 
-TEST_CASE("cake prefers what varies, by hand") {
+TEST_CASE("cake prefers tokens with varying attention, by hand") {
   // Window 2, queries 1 and −1 over keys 1 −1 0 | 0 0: weights 2 1/2 1 and 1/2 2 1 over sums 4.5 (one window token) and
   // 5.5 (both): .444 .111 .222 and .0909 .3636 .1818. Means .268 .237 .202; unbiased variances .0625 .0319 .00082.
   // gamma 200 ranks 0 1 2; one token in addition to the window of 2 in a budget of 3: 0.
@@ -235,7 +235,7 @@ TEST_CASE("duo_attention and razor_attention, by hand") {
   CHECK(select("razor_attention", razor, paper).steps[0].heads[0].attended == Positions{0, 5, 6});
 }
 
-TEST_CASE("duo_attention reads what a layer's own heads keep, whichever layer was replayed") {
+TEST_CASE("duo_attention reads the tokens kept by a layer's own heads, whichever layer was replayed") {
   // 4 layers of one KV head with equal scores: two keep everything, the first two. Replayed was one of those: 7 tokens.
   const TemporaryDirectory directory;
   const auto policy =
@@ -256,7 +256,7 @@ TEST_CASE("duo_attention reads what a layer's own heads keep, whichever layer wa
   CHECK(read(3) == 6);
 }
 
-TEST_CASE("razor_attention's averaged pair stands for all that left, by hand") {
+TEST_CASE("razor_attention's averaged pair replaces all evicted pairs, by hand") {
   // Equal keys: every token weighs the same, and so does the average for each token that it replaces: the output is the
   // mean of all values, 0 1 2 3 4 5 6: 3; of 0 5 6 alone it would be 11/3.
   const Paper paper = powers({1, 1, 1, 1, 1, 1, 1}, {1}, {1});

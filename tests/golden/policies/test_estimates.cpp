@@ -48,7 +48,7 @@ TEST_CASE("sparq under the traffic convention, by hand") {
         3);
 }
 
-TEST_CASE("sparq rounds half a dimension to the even number, as Python's round does") {
+TEST_CASE("sparq rounds half a dimension to even, like Python's round") {
   // S_max = 6, t = 3: r = round(5·3/6 = 2.5) = 2: |q| is largest in dimensions 0 and 1. Logits grow with 5·k₀ + 4·k₁: 5
   // 0 2 0 0 0; a third dimension, 3·k₂, would lift token 1 to 6.
   Paper paper{

@@ -1,4 +1,4 @@
-// Policies that leave all they use on the GPU.
+// Policies that keep all data on the GPU.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -31,13 +31,13 @@ TEST_CASE("exact_topk, by hand") {
   CHECK(got.steps[0].heads[0].attended == Positions{2, 4, 5});
   CHECK(got.steps[1].heads[0].attended == Positions{1, 3, 6});
   CHECK(got.steps[1].heads[0].counts.scored == 8);
-  // With the first token and the last one always among them, one other is left: 9 at 5, then −1 at 1.
+  // The first token and the last one are always selected, which leaves one other: 9 at 5, then −1 at 1.
   const Selected held = select("exact_topk", "budget: 3, sink: 1, recent: 1", digits({{1, -1}}));
   CHECK(held.steps[0].heads[0].attended == Positions{0, 5, 6});
   CHECK(held.steps[1].heads[0].attended == Positions{0, 1, 7});
 }
 
-TEST_CASE("exact_topk with a group that pulls both ways, by hand") {
+TEST_CASE("exact_topk with a group of opposite queries, by hand") {
   // Keys times ln 2 make powers of 2. Head 0 (query 1): 8 2 16 2 32 512 4, sum 576. Head 1 (query −1): 1/8 1/2 1/16 1/2
   // 1/32 1/512 1/4, sum 1.4707.
   Paper paper = digits({{1, 1}, {-1, -1}});
@@ -69,7 +69,7 @@ TEST_CASE("dsa, by hand") {
   CHECK(got.steps[1].heads[0].fetched.empty());
 }
 
-TEST_CASE("hisparse fetches misses into a buffer that forgets what was used least recently, by hand") {
+TEST_CASE("hisparse fetches misses into a buffer with LRU replacement, by hand") {
   // A buffer of 4 starts with tokens 2 to 5. Step 0 (query 1) chooses 9 at 5 and 5 at 4, which are there, and token 6
   // is appended: 2 goes. Step 1 (query -1) chooses the ones at 1 and 3: 1 is fetched, 7 appended. Of 4, 5 and 6, all
   // used last at step 0, two go: 4 and 5.
@@ -85,7 +85,7 @@ TEST_CASE("hisparse fetches misses into a buffer that forgets what was used leas
 }
 
 TEST_CASE("streaming_llm, by hand") {
-  // Sink 0 1, window of 3 ending at the current token; what slides out is evicted before attention.
+  // Sink 0 1, window of 3 ending at the current token; tokens that leave it are evicted before attention.
   const Selected got = select("streaming_llm", "sink: 2, recent: 3", digits({{1, 1}}));
   CHECK(got.resident.heads[0].attended == Positions{0, 1, 3, 4, 5});
   CHECK(got.steps[0].heads[0].attended == Positions{0, 1, 4, 5, 6});
@@ -110,7 +110,7 @@ TEST_CASE("snapkv, by hand") {
   CHECK(got.steps[0].heads[0].evicted.empty());
 }
 
-TEST_CASE("snapkv's pooling spreads what matters to its neighbours, by hand") {
+TEST_CASE("snapkv's pooling spreads importance to neighbours, by hand") {
   // Maximum over 3: .844 .844 .422 .422. Two picks: 0 and 1; three: and 2, which ties with 3.
   CHECK(select("snapkv", "budget: 4, window: 2, pool_kernel: 3", observed()).resident.heads[0].attended ==
         Positions{0, 1, 4, 5});
@@ -139,14 +139,14 @@ TEST_CASE("quest, by hand") {
   CHECK(select("quest", "budget: 4, page: 2, recent: 1", paper).steps[1].heads[0].attended == Positions{2, 3, 6});
   CHECK(select("quest", "budget: 4, page: 2, sink: 1, recent: 1", paper).steps[1].heads[0].attended ==
         Positions{0, 1, 6});
-  // Of three pages the sink's leaves two: 1 and 2.
+  // The sink's page leaves two of three: 1 and 2.
   CHECK(select("quest", "budget: 6, page: 2, sink: 2", paper).steps[1].heads[0].attended ==
         Positions{0, 1, 2, 3, 4, 5});
   // Under the traffic convention 6 tokens are pages of ⌈7 / 6⌉ = 2; half of them hold ⌊3 / 2⌋ = 1 page. 2 tokens are
   // pages of 4, of which half pays for the first token of the best.
   CHECK(select("quest", "budget: 6, budget_convention: traffic", paper).steps[1].heads[0].attended == Positions{2, 3});
   CHECK(select("quest", "budget: 2, budget_convention: traffic", paper).steps[0].heads[0].attended == Positions{0});
-  // Of 3 tokens with the last page cut, the third is of the next best page for query −1, page 2 (minus minimum 0).
+  // The last page is cut to fill 3 tokens: the third is from the next best page for query −1, page 2 (minus minimum 0).
   CHECK(select("quest", "budget: 6, budget_convention: traffic_tokens", paper).steps[1].heads[0].attended ==
         Positions{2, 3, 4});
 }

@@ -34,7 +34,7 @@ TEST_CASE("arkvale, by hand") {
   CHECK(second.counts.fetched_runs == 1);
 }
 
-TEST_CASE("arkvale attends to all resident pages, not only to the chosen") {
+TEST_CASE("arkvale attends to all resident pages, not only to the selected ones") {
   const Paper paper{.prompt = 8,
                     .head_dim = 1,
                     .keys = {5, 1, 2, 8, 4, 3, 0, 0, 7, 7},
@@ -86,7 +86,7 @@ TEST_CASE("freekv, by hand") {
   CHECK(third.counts.corrected);
 }
 
-TEST_CASE("freekv ranks pages by their weight where single precision has none") {
+TEST_CASE("freekv ranks pages correctly if their weights underflow single precision") {
   // Pages of one token, scores 0 300 0 20 10 5, not scaled: all weights but that of 300 are below e⁻²⁸⁰, 0 in single
   // precision. The best three are 300, 20 and 10.
   const Paper paper{.prompt = 5, .head_dim = 1, .keys = {0, 300, 0, 20, 10, 5}, .prompt_queries = {}, .queries = {{1}}};
@@ -97,7 +97,7 @@ TEST_CASE("freekv ranks pages by their weight where single precision has none") 
   CHECK(select("freekv", "budget: 3, page: 1", two).steps[0].heads[0].attended == Positions{1, 3, 4});
 }
 
-TEST_CASE("freekv without correction serves a turned query with the last one's pages") {
+TEST_CASE("freekv without correction uses the previous query's pages for a turned query") {
   const Selected got = select("freekv", std::string(kFree) + ", correction: false", free_paper());
   const policy::HeadSelection& third = got.steps[2].heads[0];
   CHECK(third.attended == Positions{0, 3, 4, 7, 8, 11, 12});

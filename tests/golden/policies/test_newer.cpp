@@ -1,4 +1,4 @@
-// Methods of 2024 and 2025 that choose by expected, repeated or reduced attention.
+// Methods of 2024 and 2025 that select by expected, repeated or reduced attention.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -58,8 +58,8 @@ TEST_CASE("kvzip, by hand") {
 }
 
 TEST_CASE("rkv, by hand") {
-  // Keys a a a b −b, a and b at right angles. Rows of a leave out the last other a: sums of cosines 2 1 0 for a a a;
-  // b and −b are −1 alike. The least redundant of the first four are 3 and 2; 4 is the window.
+  // Keys a a a b −b, a and b at right angles. Rows of a leave out the last other a: sums of cosines 2 1 0 for a a a; b
+  // and −b both have −1. The least redundant of the first four are 3 and 2; 4 is the window.
   Paper paper{.prompt = 5,
               .head_dim = 2,
               .keys = {1, 0, 1, 0, 1, 0, 0, 1, 0, -1, 5, 5, 5, 5, 5, 5},
@@ -74,7 +74,7 @@ TEST_CASE("rkv, by hand") {
   CHECK(got.steps[1].heads[0].attended == Positions{2, 3, 4, 5, 6});
   CHECK(got.steps[1].heads[0].evicted.size() == 2);
   CHECK(got.steps[2].heads[0].attended.size() == 4);
-  // By importance alone: the query turns from a to b; of equal a the first.
+  // Selection by importance alone: the query turns from a to b; the first of the equal a.
   CHECK(select("rkv", setting + "1", paper).resident.heads[0].attended == Positions{0, 3, 4});
   CHECK_THAT(error_of([&] { select("rkv", "budget: 3, window: 3", paper); }),
              Catch::Contains("must be smaller than the budget"));

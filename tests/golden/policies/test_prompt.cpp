@@ -27,11 +27,11 @@ TEST_CASE("minference's a-shape, by hand") {
   const policy::PromptAttention got = prompt_of("minference", "pattern: a_shape, vertical: 1, slash: 2", even(8, 2));
   CHECK(got.sparse);
   CHECK(got.density == Approx(21.0 / 36));
-  // Of the captured queries, 6 and 7: 3 of 7 and 3 of 8 equal weights.
+  // The captured queries are 6 and 7: 3 of 7 and 3 of 8 equal weights.
   CHECK(got.recall_mass == Approx((3.0 / 7 + 3.0 / 8) / 2));
 }
 
-TEST_CASE("minference's lines are those of its last 64 queries") {
+TEST_CASE("minference's lines are derived from its last 64 queries") {
   CHECK(error_of([] { prompt_of("minference", "", even(70, 63)); }).find("last 64 queries") != std::string::npos);
   // A prompt within the 100 nearest diagonals is computed whole.
   const policy::PromptAttention got = prompt_of("minference", "vertical: 1, slash: 100", even(90, 64));
@@ -64,7 +64,7 @@ TEST_CASE("xattention sums antidiagonals") {
   // Not reversed, q4 would meet k0 and k2: 5, 0, 0, and the first piece alone would do.
 }
 
-TEST_CASE("xattention wants all prompt queries, or a density") {
+TEST_CASE("xattention requires all prompt queries or a density") {
   CHECK(error_of([] { prompt_of("xattention", "", even(6, 5)); }).find("all prompt queries") != std::string::npos);
   CHECK_FALSE(prompt_of("xattention", "density: 0.25", even(6, 5)).sparse);
 }

@@ -29,7 +29,7 @@ TEST_CASE("quantisation rounds to evenly spaced levels, by hand") {
   CHECK(flat[1] == 5);
 }
 
-TEST_CASE("kivi packs keys in blocks and values one by one, by hand") {
+TEST_CASE("kivi packs keys in blocks and values singly, by hand") {
   policy::KiviSetting s;
   s.residual = 4, s.group = 2;
   // Keys: 4·⌊(n − 1) / 4⌋. Values: n − 5.
@@ -49,7 +49,7 @@ TEST_CASE("kivi packs keys in blocks and values one by one, by hand") {
   CHECK(1 - s.packed_bytes(1) / 2 == Approx(0.875));
 }
 
-TEST_CASE("kivi attends with what quantisation leaves, by hand") {
+TEST_CASE("kivi attends with quantised keys and values, by hand") {
   // One dimension, blocks and groups of 2, 1 bit: at the fifth token keys of four tokens are packed, values of two.
   // Keys (0 1) (1 0) are their own levels; all scores with the query 0 are 0 anyway, so that the output is the mean of
   // the values: 4 and 2 (one channel: each its own minimum and maximum, kept as it is), 0, 0, 4: 10 / 5 = 2.
@@ -65,7 +65,7 @@ TEST_CASE("kivi attends with what quantisation leaves, by hand") {
   CHECK(last_output("kivi", setting, paper)[0] == Approx(2));
 }
 
-TEST_CASE("kivi's rounded keys and values show in the output, by hand") {
+TEST_CASE("kivi's rounded keys and values affect the output, by hand") {
   // Two dimensions, R = 3 = group, 1 bit, four tokens: keys of three are packed, values of none.
   // Channel 0 holds 0, ln 2, 3·ln 2 → 0, 0, 3·ln 2 (0.33 rounds to 0); channel 1 is 0. Query (√2, 0): weights 1 1 8
   // and, for the current token, 1 of 11. Values in dimension 0: 0 11 0 11: (11 + 11) / 11 = 2. Exact keys would give

@@ -1,4 +1,4 @@
-// Policies that speculate, or rebuild what they do not keep.
+// Policies that speculate, or reconstruct keys they do not keep.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -28,7 +28,7 @@ TEST_CASE("shadowkv, by hand") {
   CHECK(got.steps[1].heads[0].fetched.empty());
 }
 
-TEST_CASE("shadowkv attends with keys of low rank, by hand") {
+TEST_CASE("shadowkv attends with low-rank keys, by hand") {
   // Before RoPE (one pair, a radian a token) the keys are (2, 0) (2, 0) (0, 1) (0, 1): KᵀK = diag(8, 2), and rank 1
   // keeps the first dimension: tokens 2 and 3 are rebuilt as 0. The current token's key is 0.
   Paper paper{.prompt = 4, .head_dim = 2, .keys = {}, .prompt_queries = {{1, 1}}, .queries = {{-1, -1}}};
@@ -54,7 +54,7 @@ TEST_CASE("shadowkv attends with keys of low rank, by hand") {
   CHECK(whole[1] == Approx(3 * 2.2252 / 5.7781).epsilon(1e-3));
 }
 
-TEST_CASE("shadowkv's factor of the keys takes the published 15 to 30 %") {
+TEST_CASE("shadowkv's key factor has the published size of 15 to 30 %") {
   // FreeKV, table 1 and section 2: rank 160 of n_kv·d. 8 KV heads of 128: 160 / 1024 = 15.6 % of the keys, 4 of 128:
   // 160 / 512 = 31.3 %; the other factor adds n_kv·160·128 elements whatever the length, next to nothing at 128K.
   for (const auto& [heads, share] : {std::pair{8, 0.156}, {4, 0.313}}) {
@@ -112,7 +112,7 @@ TEST_CASE("infinigen's skew finds the direction of the queries, by hand") {
             .fetched == Positions{1});
 }
 
-TEST_CASE("infinigen without prompt queries is refused") {
+TEST_CASE("infinigen without prompt queries is rejected") {
   const Paper paper{.prompt = 2, .head_dim = 1, .keys = {1, 2, 3}, .prompt_queries = {}, .queries = {{1}}};
   CHECK(error_of([&] { select("infinigen", "", paper); }).find("queries") != std::string::npos);
 }

@@ -51,7 +51,7 @@ Graph random_graph(const Shape& shape, std::uint64_t seed) {
   Graph g;
   g.lanes = shape.lanes;
   for (int r = 0; r < shape.resources; ++r) {
-    // Rates as of real devices, or 1 so that equal times stay equal.
+    // Rates of real devices, or 1, which keeps equal times equal.
     g.resources.push_back({grid ? 1.0L : std::pow(10.0L, 9 + 4 * uniform()), chance(shape.fifo)});
   }
   for (int o = 0; o < shape.ops; ++o) {

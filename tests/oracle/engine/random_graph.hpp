@@ -9,7 +9,7 @@
 
 namespace oracle {
 
-// A family of graphs. Chances are in [0, 1].
+// A family of graphs. Chances are probabilities.
 struct Shape {
   std::string name;
   int ops = 40, lanes = 6, resources = 4;

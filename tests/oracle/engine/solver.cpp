@@ -1,6 +1,6 @@
-// Discrete events without any cleverness. An op goes through waiting → latency → ready → working → done. Time moves to
-// the next end of a latency or of work, whichever comes first among all ops. Times within 1 ps are one
-// instant, which decides about order and not about times.
+// Discrete events without optimizations. An op goes through waiting → latency → ready → working → done. Time moves to
+// the next end of a latency or of work, whichever comes first among all ops. Times within 1 ps are one instant, which
+// decides about order and not about times.
 #include "solver.hpp"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class Solver {
     while (true) {
       settle();
       std::vector<int> works = in_state(State::kWorking);
-      // Work that ends within the instant under the present shares is settled before fifos are handed out.
+      // Work that ends within the instant under the present shares is settled before fifos are granted.
       if (next_end(works, speeds(g_, works)) > instant_ + kSame) {
         while (hand_out()) works = in_state(State::kWorking);
       }
@@ -139,7 +139,7 @@ class Solver {
     return since;
   }
 
-  // Lets the first op in ready order go whose fifos are all free.
+  // Starts the first op in ready order whose fifos are all free.
   bool hand_out() {
     std::vector<int> ready = in_state(State::kReady);
     std::stable_sort(ready.begin(), ready.end(),

@@ -1,5 +1,5 @@
-// The meaning of an operation graph, computed as plainly as it can be said: every op is looked at again at every
-// instant, and speeds are found by bisection on their definition. Shares no code with the engine.
+// A direct solver for operation graphs: every op is evaluated again at every instant, and speeds are found by bisection
+// on their definition. Shares no code with the engine.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Short windows and effects from one pass over a schedule, compared with slow ways that need neither: long windows of
+// Short windows and effects from one pass over a schedule, compared with slow methods that use neither: long windows of
 // consecutive steps, and the whole experiment run again under shifted costs. For every policy.
 #include <catch2/catch.hpp>
 
@@ -85,7 +85,7 @@ TEST_CASE("short windows give the step times of long ones") {
   });
 }
 
-TEST_CASE("a backlog of recalls has built up before steps are measured") {
+TEST_CASE("a backlog of recalls builds up before steps are measured") {
   const Cases cases("a100-40gb-pcie4", Framework::Launch::kCudaGraph);
   for (const auto& one : cases.all()) {
     if (one->name != "freekv") continue;
@@ -107,7 +107,7 @@ TEST_CASE("a backlog of recalls has built up before steps are measured") {
   }
 }
 
-TEST_CASE("a schedule without shifts is the recorded one") {
+TEST_CASE("a schedule without shifts equals the recorded one") {
   for_all_policies([](const Case& one) {
     const simulate::Lowered lowered = simulate::lower_experiment(one.input(), {});
     const hardware::CostModel model(one.run.hardware, one.run.framework);
@@ -134,7 +134,7 @@ TEST_CASE("a schedule without shifts is the recorded one") {
   });
 }
 
-TEST_CASE("effects from one pass give the intervals of experiments run again") {
+TEST_CASE("effects from one pass give the intervals of repeated experiments") {
   for_all_policies([](const Case& one) {
     const simulate::Lowered lowered = simulate::lower_experiment(one.input(), {});
     simulate::ExperimentOptions options;
@@ -142,7 +142,7 @@ TEST_CASE("effects from one pass give the intervals of experiments run again") {
     const simulate::Experiment e = simulate::simulate(lowered, one.run.hardware, options);
     FactorSpread step, prefill, step_again, prefill_again;
     for (const result::Effect& effect : e.effects) {
-      // Neither the trace nor what the model leaves out is a cost that could be shifted.
+      // The sample of the trace and the omissions of the model are not costs that can be shifted.
       if (effect.source == result::kTraceSample || effect.keys.front() == effect.source) continue;
       std::array<double, 2> steps{}, prefills{};
       for (const int sign : {1, -1}) {
@@ -166,7 +166,7 @@ TEST_CASE("effects from one pass give the intervals of experiments run again") {
   });
 }
 
-TEST_CASE("detailed effects state where the shifted times go") {
+TEST_CASE("detailed effects state the parts of the shifted times") {
   for_all_policies([](const Case& one) {
     simulate::ExperimentOptions options;
     options.effects = simulate::Effects::kDetailed;

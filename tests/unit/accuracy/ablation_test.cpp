@@ -1,4 +1,4 @@
-// Ablations: what the file may say, what it changes, and what its effect is, by hand.
+// Ablations: contents of the file, changed keys and their effect, worked out by hand.
 #include "accuracy/ablation.hpp"
 
 #include <catch2/catch.hpp>
@@ -27,7 +27,7 @@ std::string refusal(const std::string& text) {
   return error_of([&] { read_ablations(file.path()); });
 }
 
-TEST_CASE("an ablation sets keys of recipes, and nothing that a recipe does not have") {
+TEST_CASE("an ablation sets only keys that a recipe has") {
   const AblationFile file("one: {takes_away: x, set: {needles.amplitude: 1, question.tokens: 40}}\n");
   const Ablation one = read_ablations(file.path()).at(0);
   trace::Recipe recipe;
@@ -36,7 +36,7 @@ TEST_CASE("an ablation sets keys of recipes, and nothing that a recipe does not 
   CHECK(recipe.needles.amplitude == 1);
   CHECK(recipe.question.tokens == 40);
   CHECK(recipe.needles.noise == 0.5);
-  // Three needles with three queries for each key phrase and one for values ask with 10 of 12 queries.
+  // Three needles with three queries for each key phrase and one for values use 10 of the 12 queries.
   trace::Recipe three;
   three.task.needles = 3;
   three.question.tokens = 12;
@@ -45,7 +45,7 @@ TEST_CASE("an ablation sets keys of recipes, and nothing that a recipe does not 
              Catch::Contains("a.yaml:1:28") && Catch::Contains("13 queries ask for the needles"));
 }
 
-TEST_CASE("what is wrong with an ablation is said with its place") {
+TEST_CASE("errors in an ablation name their location") {
   using Catch::Contains;
   const std::string begin = "one: {takes_away: x, ";
   CHECK_THAT(
@@ -56,7 +56,7 @@ TEST_CASE("what is wrong with an ablation is said with its place") {
              Contains("a.yaml:1:") && Contains("needles.amplitude"));
   CHECK_THAT(refusal(begin + "set: {needles.amplitude: one}}\n"), Contains("a.yaml:1:"));
   CHECK_THAT(refusal(begin + "set: {decoys.queries: 1.5}}\n"), Contains("a.yaml:1:"));
-  // The shares of kinds of heads are the replay's, what the task is, the task's.
+  // The shares of the kinds of heads belong to the replay; the definition of the task belongs to the task.
   CHECK_THAT(refusal(begin + "set: {heads.retrieval: 1}}\n"), Contains("no key \"heads.retrieval\" that can be set"));
   CHECK_THAT(refusal(begin + "set: {task.needles: 2}}\n"), Contains("no key \"task.needles\" that can be set"));
   CHECK_THAT(refusal(begin + "set: {heads.most_share: 0.1}}\n"), Contains("most_share is below least_share"));
@@ -70,7 +70,7 @@ TEST_CASE("what is wrong with an ablation is said with its place") {
   CHECK_THAT(error_of([] { read_ablations("no such file"); }), Contains("no such file"));
 }
 
-TEST_CASE("broken ablation files are refused, never followed") {
+TEST_CASE("broken ablation files are rejected, never applied") {
   const std::string text = "one: {takes_away: x, set: {needles.amplitude: 1}, scales_rope: false}\n";
   for (std::size_t i = 0; i < text.size(); ++i) {
     for (const char c : {'{', ':', '\n', '"', '\0', '9'}) {
@@ -84,7 +84,7 @@ TEST_CASE("broken ablation files are refused, never followed") {
   }
 }
 
-TEST_CASE("the project's own ablations are read, and go with every recipe that scores rest on") {
+TEST_CASE("the project's own ablations are valid and apply to every recipe used for scores") {
   const std::vector<Ablation> all = read_ablations(config::find_config("accuracy", "ablations", {}));
   CHECK(all.size() >= 10);
   CHECK(choose_ablations(all, "all").size() == all.size());
@@ -156,7 +156,7 @@ TEST_CASE("an ablation reaches the replay") {
   CHECK(mass(change_of(all[1])) != whole);     // Llama 3.1 scales its embedding
 }
 
-TEST_CASE("a prompt too short for its task has no score, and leaves others theirs") {
+TEST_CASE("a prompt too short for its task has no score and does not affect other scores") {
   const TraceRequest short_prompt{"ruler-vt", "llama-3.1-8b", 48, 4, 1}, prompt{"niah", "llama-3.1-8b", 1024, 4, 1};
   const config::PolicyChoice policy = config::read_policy(config::parse_yaml("{name: snapkv, budget: 64}", "test"));
   RecallReplays samples("", 1);

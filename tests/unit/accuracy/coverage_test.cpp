@@ -1,4 +1,4 @@
-// Predicted scores where no published row is at hand: models of other shapes, short prompts, every method.
+// Predicted scores without a published row: models of other shapes, short prompts, every method.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
@@ -83,9 +83,9 @@ TEST_CASE("every method has a score on every shape of model, full with all token
   }
 }
 
-// Heads of kinds stand in equal shares in all replays, so that what retrieving heads spend on targets, for each head
-// that does not retrieve, is comparable where groups are of one size.
-TEST_CASE("needles draw as much attention whatever the model's embedding and the prompt's length") {
+// All replays have the same shares of the kinds of heads. The attention of retrieving heads on targets, per head that
+// does not retrieve, is therefore comparable between models with groups of the same size.
+TEST_CASE("needles draw similar attention for every embedding and prompt length") {
   const config::PolicyChoice full = config::read_policy(config::parse_yaml("{name: full}", "test"));
   std::vector<TraceRequest> traces;
   for (const char* model : {"llama-3.1-8b", "mistral-7b-v0.2", "llama-3-8b-262k", "llama-3-8b-1048k"}) {

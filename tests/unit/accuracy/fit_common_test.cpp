@@ -15,7 +15,7 @@ Average average(double published) {
   return a;
 }
 
-TEST_CASE("the common share of errors is the least that covers 80 % of the averages") {
+TEST_CASE("the common share of errors is the smallest one that covers 80 % of the averages") {
   // 14 points above: (14 / 20)² = 0.49 = ρ + (1 − ρ) / 4, so ρ = 0.32. 7 below: the same share of the 10 points there.
   CHECK(*fit_common({average(64)}) == Approx(0.32));
   CHECK(*fit_common({average(43)}) == Approx(0.32));

@@ -27,7 +27,7 @@ Cell length_cell(const std::string& context, const std::string& budget, const st
       .cells.at(0);
 }
 
-TEST_CASE("prompts of all lengths stand for a task where the budget covers some of them") {
+TEST_CASE("a task uses prompts of all lengths if the budget covers some of them") {
   const Catalogue catalogue;
   const TaskSpec& task = *catalogue.task("LongBench", "multi_news");
   REQUIRE(task.lengths.size() == 4);
@@ -36,7 +36,7 @@ TEST_CASE("prompts of all lengths stand for a task where the budget covers some 
   CHECK(length_cell("block=128", "2048").contexts == task.lengths);
   CHECK(length_cell("block=inf", "1400").contexts == task.lengths);
   CHECK(length_cell("block=128", "1399").contexts == one);
-  // A share of each prompt covers none.
+  // A budget that is a share of each prompt covers no prompt completely.
   CHECK(length_cell("block=128", "0.5", "fraction_of_context").contexts == one);
   // The table's own length, or cut.
   CHECK(length_cell("2560", "2048").contexts == std::vector<PromptLength>{{2560 - 128}});
@@ -48,18 +48,18 @@ TEST_CASE("prompts of all lengths stand for a task where the budget covers some 
   CHECK(traces[7].weight == 11);
 }
 
-TEST_CASE("a task can ask for several prompts a trace") {
+TEST_CASE("a task can use several prompts per trace") {
   Cell one = length_cell("block=128", "1399");
   one.task.prompts = 3;
   const std::vector<PartTrace> traces = traces_of(one, 2);
   std::vector<std::uint64_t> seeds;
   for (const PartTrace& t : traces) seeds.push_back(t.trace.seed);
   CHECK(seeds == std::vector<std::uint64_t>{1, 2, 3, 4, 5, 6});  // no prompt twice
-  // A passage of one stands at one place only.
+  // A single prompt would have the passage at one position only.
   CHECK(Catalogue().task("LongBench", "passage_retrieval_en")->prompts > 1);
 }
 
-TEST_CASE("a score is the mean over prompts, each length by how many there are") {
+TEST_CASE("a score is the mean over prompts, with lengths weighted by their counts") {
   TaskSpec task;
   task.answer = 1;
   task.score = Score::kOverlap;
@@ -73,11 +73,11 @@ TEST_CASE("a score is the mean over prompts, each length by how many there are")
   // Three prompts of four fit and keep all, the fourth keeps 0.2: (3 · 1 + 0.2) / 4.
   const std::vector<Sample> samples = {found(1, 3), found(0.2, 1)};
   CHECK(predict(link, task, samples, 100).share == Approx(0.8));
-  // With one κ and no residuals the interval is the spread alone: weights 0.75 and 0.25, 0.2 and 0.6 from the mean,
-  // √(2 · (0.15² + 0.15²)).
+  // One κ without residuals: the interval is the spread alone. Weights 0.75 and 0.25, 0.2 and 0.6 from the mean: √(2 ·
+  // (0.15² + 0.15²)).
   const Prediction p = predict(link, task, samples, 100);
   CHECK(p.share - p.low == Approx(0.3));
-  // Weights that are all the same are none: the standard error of a mean.
+  // Equal weights have no effect: the result is the standard error of a mean.
   const std::vector<Sample> same = {found(1, 5), found(0.5, 5)};
   CHECK(predict(link, task, same, 100).share == Approx(0.75));
   CHECK(0.75 - predict(link, task, same, 100).low == Approx(0.25));
@@ -96,7 +96,7 @@ class WorkingFolder {
   std::filesystem::path before_;
 };
 
-TEST_CASE("lengths that are none are refused with their place") {
+TEST_CASE("invalid lengths are rejected with their location") {
   const WorkingFolder folder;
   std::filesystem::create_directories("configs/accuracy");
   const auto read = [](const std::string& lengths) {
@@ -114,7 +114,7 @@ TEST_CASE("lengths that are none are refused with their place") {
 }
 
 // arXiv 2504.15364, table 8: share of a prompt that a budget covers, mean over a task's prompts.
-TEST_CASE("lengths of LongBench's prompts leave what the paper that counted them found") {
+TEST_CASE("lengths of LongBench's prompts reproduce the shares of the paper that counted them") {
   const std::map<std::string, std::vector<double>> published = {{"qasper", {0.47, 0.82, 0.96, 0.98}},
                                                                 {"multifieldqa_en", {0.40, 0.66, 0.82, 0.93}},
                                                                 {"multifieldqa_zh", {0.49, 0.78, 0.91, 0.98}},

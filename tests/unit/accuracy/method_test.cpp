@@ -1,4 +1,4 @@
-// Methods of tables whose papers are not known, and names as others write them.
+// Methods of tables whose papers are unknown, and names as other papers spell them.
 #include <catch2/catch.hpp>
 #include <fstream>
 
@@ -8,7 +8,7 @@
 namespace kvcast::accuracy {
 namespace {
 
-// A cell of RULER beside its full score; budget: with its unit.
+// A cell of RULER in a table that also contains its full score; `budget` includes its unit.
 Cell method_cell(const std::string& paper, const std::string& method, const std::string& budget,
                  const std::string& full = "Full Attention", const std::string& context = "16K") {
   const TemporaryDirectory folder;
@@ -20,7 +20,7 @@ Cell method_cell(const std::string& paper, const std::string& method, const std:
   return make_plan(score::read_table(path), Catalogue()).cells.at(0);
 }
 
-TEST_CASE("a table of a paper that is not known takes methods as their own papers have them") {
+TEST_CASE("methods in a table of an unknown paper are configured as in their own papers") {
   const Cell snapkv = method_cell("Somebody 2031", "SnapKV", "512,tokens");
   CHECK(snapkv.refused.empty());
   CHECK(snapkv.policy.name == "snapkv");
@@ -35,7 +35,7 @@ TEST_CASE("a table of a paper that is not known takes methods as their own paper
              Catch::Contains("no policy for the method"));
 }
 
-TEST_CASE("methods and full scores are known in any case and without marks") {
+TEST_CASE("names of methods and full scores are recognized in any case and without punctuation") {
   for (const char* name : {"Ada-KV", "adakv", "ADA KV"}) {
     CAPTURE(name);
     CHECK(method_cell("Somebody 2031", name, "512,tokens").policy.name == "adakv");
@@ -48,7 +48,7 @@ TEST_CASE("methods and full scores are known in any case and without marks") {
   CHECK_THAT(method_cell("Somebody 2031", "SnapKV", "512,tokens", "Fuller").refused, Catch::Contains("no score"));
 }
 
-TEST_CASE("a policy that reads what passes a threshold takes a budget as what it leaves out") {
+TEST_CASE("the budget of a policy with a threshold is converted to the share that it leaves out") {
   const auto sparsity = [](const std::string& budget) {
     return method_cell("CTkvr", "SqueezedAttention", budget).policy.parameters.find("sparsity")->text();
   };
@@ -58,7 +58,7 @@ TEST_CASE("a policy that reads what passes a threshold takes a budget as what it
   CHECK(sparsity("99999,tokens") == "0.0000");
 }
 
-TEST_CASE("policies that look at all queries of a prompt are refused where those are too many to replay") {
+TEST_CASE("policies that need all prompt queries are rejected if there are too many to replay") {
   CHECK(method_cell("Somebody 2031", "H2O", "512,tokens", "Full", "64K").refused.empty());
   CHECK_THAT(method_cell("Somebody 2031", "H2O", "512,tokens", "Full", "128K").refused,
              Catch::Contains("all queries") && Catch::Contains("not 130944"));  // 131072 less the answer's 128

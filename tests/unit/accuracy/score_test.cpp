@@ -37,7 +37,7 @@ TEST_CASE("Kendall's tau-b and Spearman's rho, by hand") {
   CHECK(kendall({1, 1}, {1, 2}) == 0);
 }
 
-TEST_CASE("rows that are no scores are left out, lines that are no rows are refused") {
+TEST_CASE("rows without scores are skipped, malformed lines are rejected") {
   const TableFile file;
   std::int64_t left_out = 0;
   const auto rows = score::read_table(file.write(kHeader + "P,T,M,RULER,16K,vt,Quest,256,tokens,12.5\n"
@@ -70,7 +70,7 @@ TEST_CASE("rows that are no scores are left out, lines that are no rows are refu
   }
 }
 
-TEST_CASE("a context is a number of tokens, or none") {
+TEST_CASE("a context is a number of tokens or absent") {
   CHECK(context_tokens("16K") == 16384);
   CHECK(context_tokens("32768") == 32768);
   CHECK(context_tokens("max_ctx=8192") == 8192);
@@ -81,7 +81,7 @@ TEST_CASE("a context is a number of tokens, or none") {
 
 std::vector<Row> table(const std::string& rows) { return score::read_table(TableFile().write(kHeader + rows)); }
 
-TEST_CASE("a plan says what each row takes, and why a row cannot be predicted") {
+TEST_CASE("a plan states the inputs of each row, and why a row cannot be predicted") {
   const std::string full = "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Full-KV,full,tokens,80\n";
   const std::string unit = "traffic_equiv_tokens_per_attn_group";
   const Plan plan = make_plan(table(full + "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,SnapKV,1024," + unit +
@@ -107,12 +107,12 @@ TEST_CASE("a plan says what each row takes, and why a row cannot be predicted") 
   CHECK_THAT(plan.cells[5].refused, Catch::Contains("unknown budget unit"));
 }
 
-TEST_CASE("budgets leave out what a policy keeps beside, and benchmarks differ in what is kept") {
+TEST_CASE("budgets exclude tokens that a policy always keeps, and their number depends on the benchmark") {
   const auto cell = [](const char* benchmark, const char* task) {
     const std::string text = fmt::format("FreeKV,T,Llama-3.1-8B-Instruct,{},max_gen=16K,{},", benchmark, task);
     return make_plan(table(text + "FullKV,full,tokens,30\n" + text + "RaaS,2048,tokens,28\n"), Catalogue()).cells.at(0);
   };
-  // Sink and window of 512 each beside pages of 2048 − 1024 tokens in long generation; of 128 each elsewhere.
+  // A sink and a window of 512 each leave pages of 2048 − 1024 tokens in long generation; both are 128 elsewhere.
   const Cell generation = cell("LongGenBench", "CR"), input = cell("LongBench v2", "overall");
   CHECK(generation.policy.parameters.find("budget")->text() == "1024");
   CHECK(generation.policy.parameters.find("sink")->text() == "512");
@@ -123,7 +123,7 @@ TEST_CASE("budgets leave out what a policy keeps beside, and benchmarks differ i
   CHECK(traces_of(cell("LongGenBench", "CRxAcc"), 1).size() == 2);
 }
 
-TEST_CASE("one attempt finds what the table says it does") {
+TEST_CASE("the success rate of one attempt is taken from the table") {
   const std::string row = "FreeKV,T,DeepSeek-R1-Llama-8B,AIME24,,";
   const std::string quest = row + "pass@k,Quest,2048,tokens,7\n";
   const std::string pass = row + "pass@k,FullKV,full,tokens,80\n", avg = row + "avg@k,FullKV,full,tokens,40\n";
@@ -145,7 +145,7 @@ TEST_CASE("a policy evicts after the blocks of its row, or after the prompt") {
   CHECK(block("") == "prompt");
 }
 
-TEST_CASE("what a method is combined with counts for its full score") {
+TEST_CASE("the full score of a combined method is that of the method it is combined with") {
   const std::string row = "CTkvr,T,Llama-3-8B-262K,RULER,8K,vt,";
   const Plan plan = make_plan(table(row + "FullKV,full,tokens,90\n" + row + "MInference+FullKV,full,tokens,80\n" + row +
                                     "MInference+CTkvr,512,tokens,7\n" + row + "CTkvr,512,tokens,7\n"),
@@ -155,7 +155,7 @@ TEST_CASE("what a method is combined with counts for its full score") {
   CHECK(plan.cells[1].full == 90);
 }
 
-TEST_CASE("cut prompts start from what their cut leaves of the score of whole ones") {
+TEST_CASE("the full score of truncated prompts is scaled by the truncation") {
   const std::string row = "CompressKV,T,Llama-3.1-8B-Instruct,LongBench,";
   const std::string all = row + ",musique,FullKV,full,tokens,30\n" + row + ",qasper,FullKV,full,tokens,40\n";
   const std::string cut = row + "max_ctx=8192,";
@@ -178,7 +178,7 @@ TEST_CASE("cut prompts start from what their cut leaves of the score of whole on
                   .refused.empty());
 }
 
-TEST_CASE("benchmarks and tasks are the same in any case, with dashes or without") {
+TEST_CASE("names of benchmarks and tasks ignore case and dashes") {
   const Catalogue catalogue;
   REQUIRE(catalogue.task("RULER", "qa-1") != nullptr);
   CHECK(catalogue.task("ruler", "QA_1") == catalogue.task("RULER", "qa-1"));
@@ -189,7 +189,7 @@ TEST_CASE("benchmarks and tasks are the same in any case, with dashes or without
   CHECK(catalogue.task("Rules", "qa-1") == nullptr);
 }
 
-TEST_CASE("where sparse attention beats full attention, no score is predicted") {
+TEST_CASE("no score is predicted if sparse attention beats full attention") {
   const auto rows = [](const char* full) {
     return table(
         fmt::format("RocketKV,T,Llama3.1-8B-Ins,RULER,16K,cwe,Full-KV,full,tokens,{}\n"
@@ -211,7 +211,7 @@ TEST_CASE("an average is predicted from its tasks") {
   for (const Cell& part : plan.averages[0].parts) CHECK(part.full == (part.row.task == "vt" ? 99 : 90));
 }
 
-TEST_CASE("a difference of scores is not taken for a mean of them") {
+TEST_CASE("a difference of scores is not mistaken for their mean") {
   const std::string row = "CTkvr,T,Yi-9B-200K,RULER,16K,";
   const Plan plan =
       make_plan(table(row + "avg,FullKV,full,tokens,90\n" + row + "avg_minus_FullKV,Quest,512,tokens,1\n" + row +
@@ -221,8 +221,8 @@ TEST_CASE("a difference of scores is not taken for a mean of them") {
   CHECK_THAT(plan.averages[0].refused, Catch::Contains("difference"));
 }
 
-// As RocketKV, CompressKV, KeyDiff, CTkvr and FreeKV write them, and their makers.
-TEST_CASE("models resolve by the names that papers give them") {
+// Names used by RocketKV, CompressKV, KeyDiff, CTkvr and FreeKV, and by the models' developers.
+TEST_CASE("models are found by the names used in papers") {
   const std::pair<const char*, const char*> names[] = {
       {"Llama3.1-8B-Ins", "llama-3.1-8b"},
       {"Llama 3.1-8B-Instruct", "llama-3.1-8b"},
@@ -274,12 +274,12 @@ TEST_CASE("agreement counts pairs that publications set ten points apart") {
   CHECK(a.order == 0.5);
 }
 
-TEST_CASE("later turns ask for something else than a policy saw, unless it chooses anew at each") {
+TEST_CASE("later turns have a different question from the one a policy saw, unless it selects anew in each turn") {
   TaskSpec kv, text, mix;
   kv.turns = 4;
   kv.weight = 3;
   mix.parts = {kv, text};
-  // A weight of 3 and one of 1; of four turns the first one's question stood in the prompt.
+  // Weights of 3 and 1. Only the first of four turns has its question in the prompt.
   const std::vector<TaskPart> parts = parts_of(mix, false);
   REQUIRE(parts.size() == 3);
   CHECK(parts[0].weight == Approx(0.75 / 4));
@@ -305,7 +305,7 @@ TEST_CASE("later turns ask for something else than a policy saw, unless it choos
   CHECK(seen_always[0].trace == seen_once[0].trace);
 }
 
-TEST_CASE("a policy that evicts by the first question loses what the second one asks for") {
+TEST_CASE("a policy that evicts by the first question loses the targets of the second one") {
   TraceRequest first{"niah", "llama-3.1-8b", 2048, 8, 1}, later = first;
   later.later_turn = true;
   const std::string text = "RocketKV,T,Llama3.1-8B-Ins,NIAH,,avg,";
@@ -326,13 +326,13 @@ TEST_CASE("a policy that evicts by the first question loses what the second one 
     return sum / 8;
   };
   CHECK(found(first, rocket) > found(later, rocket) + 0.1);
-  // The last prompt queries mean nothing to it.
+  // This policy does not depend on the last prompt queries.
   CHECK(found(first, free) == Approx(found(later, free)).margin(0.02));
 }
 
 // arXiv 2505.13109: pages that the last step chose serve this one, but where a query has turned; without that
 // correction accuracy falls.
-TEST_CASE("speculation finds what selection does, as long as it is corrected") {
+TEST_CASE("speculation recalls as much as selection if it is corrected") {
   const TraceRequest generation{"longgen-sections", "llama-3.1-8b", 640, 500, 1};
   const auto policy = [](const char* how) {
     return config::read_policy(config::parse_yaml(
@@ -356,8 +356,8 @@ TEST_CASE("speculation finds what selection does, as long as it is corrected") {
   CHECK(missed("correction: false") > 3 * corrected);
 }
 
-// Every name in the catalogue must lead somewhere.
-TEST_CASE("every task has a recipe that replays as many steps as it says") {
+// Every name in the catalogue must resolve.
+TEST_CASE("every task has a recipe that replays the stated number of steps") {
   const Catalogue catalogue;
   for (const char* benchmark : {"RULER", "NIAH", "LongBench", "SCBench", "LongGenBench", "MATH500", "AIME24", "GPQA"}) {
     CAPTURE(benchmark);

@@ -55,7 +55,7 @@ TEST_CASE("quotes keep commas, blanks, quotes and line ends; a backslash is a ch
   CHECK(rows[3].where.line == 5);
 }
 
-TEST_CASE("what is no CSV is refused where it begins") {
+TEST_CASE("malformed CSV is rejected with the location where it begins") {
   CHECK(error("a,b\n1,\"2\n3,4\n") == "t.csv:2:3: this quote is not closed");
   CHECK(error("a,b\n\"1\"2,3\n") == "t.csv:2:4: expected a comma after the quoted field");
   CHECK(error_of([] { read_csv("/no/such.csv", "the table"); }) == "/no/such.csv: cannot read the table");

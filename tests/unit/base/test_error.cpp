@@ -6,7 +6,7 @@
 
 using namespace kvcast;
 
-TEST_CASE("errors name the place as far as it is known", "[error]") {
+TEST_CASE("errors name the location as far as it is known", "[error]") {
   CHECK(format_location({"a.yaml", 3, 7}) == "a.yaml:3:7: ");
   CHECK(format_location({"a.yaml", 3, 0}) == "a.yaml:3: ");
   CHECK(format_location({"a.yaml", 0, 0}) == "a.yaml: ");
@@ -14,7 +14,7 @@ TEST_CASE("errors name the place as far as it is known", "[error]") {
   CHECK(format_location({}) == "");
 }
 
-TEST_CASE("errors list what is known", "[error]") {
+TEST_CASE("errors list the valid names", "[error]") {
   CHECK(std::string(UserError({"f", 1, 2}, "unknown key \"x\"", {"a", "b"}).what()) ==
         "f:1:2: unknown key \"x\"; known: a, b");
   CHECK(std::string(UserError({"f", 1, 2}, "broken").what()) == "f:1:2: broken");

@@ -7,7 +7,7 @@
 
 using namespace kvcast;
 
-TEST_CASE("independent causes add as squares, those that raise and those that lower apart") {
+TEST_CASE("independent causes add in quadrature, increases separately from decreases") {
   Spread spread(10);
   spread.add(std::array{7.0, 12.0});                  // 3 less, 2 more
   spread.add(std::array{6.0, 10.0});                  // 4 less, nothing more
@@ -16,14 +16,14 @@ TEST_CASE("independent causes add as squares, those that raise and those that lo
   CHECK(spread.interval().high == Approx(10 + 2.5));  // sqrt(4 + 2.25)
 }
 
-TEST_CASE("without causes the interval is a point") {
+TEST_CASE("the interval without causes is a point") {
   Spread spread(-3);
   CHECK(spread.interval().low == -3);
   spread.add(std::vector<double>{});
   CHECK(spread.interval().high == -3);
 }
 
-TEST_CASE("factors add by their logarithms, and never to less than nothing") {
+TEST_CASE("factors add by their logarithms, and the result is never negative") {
   FactorSpread spread;
   spread.add(std::array{0.5, 8.0});   // ln 2 below, 3 ln 2 above
   spread.add(std::array{0.5, 16.0});  // ln 2 below, 4 ln 2 above
@@ -33,7 +33,7 @@ TEST_CASE("factors add by their logarithms, and never to less than nothing") {
   CHECK(spread.interval(3).low > 0);
 }
 
-TEST_CASE("what the mean of a few draws may be off by is Student's") {
+TEST_CASE("the uncertainty of the mean of a few draws follows Student's distribution") {
   // Two draws 2 apart: their standard deviation is sqrt(2), that of the mean 1. One degree of freedom is Cauchy's
   // distribution, below whose 90th percentile tan(0.4 pi) lies.
   CHECK(off_of_mean(std::array{4.0, 6.0}) == Approx(std::tan(0.4 * 3.14159265358979)));

@@ -29,7 +29,7 @@ double allowed_error(std::size_t n) { return 1e-6 * (1 + static_cast<double>(n))
 
 }  // namespace
 
-TEST_CASE("multiply_transposed is all dot products of rows, strides included", "[matrix]") {
+TEST_CASE("multiply_transposed computes all dot products of rows, with strides", "[matrix]") {
   struct Shape {
     std::size_t rows_a, rows_b, cols, pad_a, pad_b, pad_out;
   };
@@ -70,7 +70,7 @@ TEST_CASE("dot products of every length around the vector width", "[matrix]") {
   }
 }
 
-TEST_CASE("softmax against exponentials in double precision", "[matrix]") {
+TEST_CASE("softmax agrees with exponentials in double precision", "[matrix]") {
   for (const std::size_t n : {1u, 2u, 7u, 8u, 9u, 511u, 512u, 513u, 5000u}) {
     for (const float scale : {1.0f, 0.088388348f, 12.0f, -1.0f}) {
       const std::vector<float> x = random_floats(Stream(n), n);
@@ -95,7 +95,7 @@ TEST_CASE("softmax against exponentials in double precision", "[matrix]") {
   }
 }
 
-TEST_CASE("the logarithm of the sum alone is the softmax's", "[matrix]") {
+TEST_CASE("log-sum-exp alone equals that of softmax", "[matrix]") {
   for (const std::size_t n : {1, 7, 8, 511, 512, 513, 4001}) {
     std::vector<float> x(n);
     for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(Stream(3).normal(i) * 5);
@@ -116,7 +116,7 @@ TEST_CASE("softmax of scores far apart neither overflows nor divides by zero", "
   CHECK(log_sum == Approx(30000 + std::log1p(std::exp(-1.0))).epsilon(1e-7));
 }
 
-TEST_CASE("softmax of equal scores is even", "[matrix]") {
+TEST_CASE("softmax of equal scores is uniform", "[matrix]") {
   std::vector<float> x(1000, -12345.0f);
   softmax(x);
   for (const float p : x) CHECK(p == Approx(1e-3f).epsilon(1e-5));

@@ -40,7 +40,7 @@ TEST_CASE("an exception reaches the caller after all threads have ended", "[para
   }
 }
 
-TEST_CASE("after a failure no new work is begun", "[parallel]") {
+TEST_CASE("no new work begins after a failure", "[parallel]") {
   // One thread: pieces 0 to 3 are done, 3 throws, and 4 to 999 never start.
   int done = 0;
   CHECK_THROWS_AS(parallel_for(1000, 1,

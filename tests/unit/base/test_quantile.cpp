@@ -16,7 +16,7 @@ TEST_CASE("quantiles interpolate between order statistics", "[quantile]") {
   CHECK(values == std::vector<double>({4, 1, 3, 2}));  // the caller's order stays
 }
 
-TEST_CASE("one value is every quantile", "[quantile]") {
+TEST_CASE("every quantile of a single value is that value", "[quantile]") {
   const std::vector<double> one = {7};
   for (const double q : {0.0, 0.3, 1.0}) CHECK(quantile(one, q) == 7);
 }

@@ -114,7 +114,7 @@ TEST_CASE("neighbouring names flip half of the bits", "[random]") {
   CHECK(std::abs(flipped / kPairs - 32) < 5 * 0.063);
 }
 
-TEST_CASE("uniform numbers fill [0, 1) evenly", "[random]") {
+TEST_CASE("uniform numbers fill [0, 1) uniformly", "[random]") {
   constexpr int kBins = 100;
   constexpr int kDraws = 200'000;
   std::vector<int> counts(kBins);
@@ -129,7 +129,7 @@ TEST_CASE("uniform numbers fill [0, 1) evenly", "[random]") {
   CHECK(std::abs(chi_square - 99) < 5 * 14.1);
 }
 
-TEST_CASE("below(n) is even and never n", "[random]") {
+TEST_CASE("below(n) is uniform and never n", "[random]") {
   constexpr std::uint64_t kBelow = 7;
   constexpr int kDraws = 70'000;
   std::vector<int> counts(kBelow);
@@ -147,7 +147,7 @@ TEST_CASE("below(n) is even and never n", "[random]") {
 TEST_CASE("normal numbers invert the distribution function", "[random]") {
   const Stream stream(5);
   for (std::uint64_t i = 0; i < 20'000; ++i) {
-    // The stream's own uniform number, and the distribution function of what it made of it.
+    // The stream's uniform number, and the distribution function of the normal number made from it.
     const double u = (static_cast<double>(stream.bits(i) >> 12) + 0.5) * 0x1.0p-52;
     const double x = stream.normal(i);
     const double tail = std::min(u, 1 - u);
@@ -164,7 +164,7 @@ TEST_CASE("normal numbers have the normal's moments", "[random]") {
   check_normal(moments_of(fast), kDraws, 1e-3 * 3);
 }
 
-TEST_CASE("fast normals are the same in any blocks", "[random]") {
+TEST_CASE("fast normals do not depend on the block size", "[random]") {
   const Stream stream(33);
   std::vector<float> whole(64);
   stream.normals(100, 64, whole.data());

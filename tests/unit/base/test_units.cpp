@@ -42,13 +42,13 @@ TEST_CASE("quantities are read in the base unit of their dimension", "[units]") 
   CHECK(parse_quantity("1.5E+3", kNone) == 1500);
 }
 
-TEST_CASE("the blank before a unit may be missing or several", "[units]") {
+TEST_CASE("the blank before a unit is optional and may be repeated", "[units]") {
   CHECK(parse_quantity("40GB", kBytes) == 40e9);
   CHECK(parse_quantity("40   GB", kBytes) == 40e9);
   CHECK(parse_quantity("5%", kFraction) == 0.05);
 }
 
-TEST_CASE("what is not exactly a number and a unit of the dimension is no quantity", "[units]") {
+TEST_CASE("a quantity is exactly a number and a unit of the dimension", "[units]") {
   const std::vector<std::pair<const char*, Dimension>> refused = {
       {"", kBytes},         {" ", kBytes},        {"GB", kBytes},
       {"40", kBytes},       {"40 ", kBytes},      {"40 gb", kBytes},
@@ -90,7 +90,7 @@ TEST_CASE("quantities are written with three significant digits and a decimal pr
   CHECK(format_quantity(std::numeric_limits<double>::infinity(), kSeconds) == "inf s");
 }
 
-TEST_CASE("what is written reads back to three digits", "[units][property]") {
+TEST_CASE("written quantities read back to three digits", "[units][property]") {
   const Stream stream(7);
   for (const Dimension dimension : {kBytes, kBytesPerSecond, kFlops, kFlopPerSecond, kSeconds, kHertz, kFraction}) {
     for (std::uint64_t i = 0; i < 2000; ++i) {

@@ -38,7 +38,7 @@ TEST_CASE("a file appears when it is committed, and not before") {
   CHECK(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()) == 1);
 }
 
-TEST_CASE("what is no regular file is written to and stays") {
+TEST_CASE("a target that is not a regular file is written to and not replaced") {
   const kvcast::TemporaryDirectory dir;
   const std::string link = dir.path() + "/null";
   fs::create_symlink("/dev/null", link);
@@ -48,7 +48,7 @@ TEST_CASE("what is no regular file is written to and stays") {
   CHECK(fs::is_symlink(link));
 }
 
-TEST_CASE("a place that cannot be written to is named") {
+TEST_CASE("errors name the path that cannot be written") {
   const kvcast::TemporaryDirectory dir;
   CHECK_THROWS_WITH(WholeFile(dir.path() + "/none/a.txt"), Catch::Contains("none/a.txt"));
   CHECK_THROWS_AS(WholeFile(dir.path()), kvcast::UserError);

@@ -1,4 +1,4 @@
-// A machine as a run alters it: which numbers change and which move along, worked out by hand on round numbers.
+// Machines altered by a run: changed numbers and the numbers derived from them, worked out by hand.
 #include <catch2/catch.hpp>
 
 #include <fstream>
@@ -63,7 +63,7 @@ std::map<std::string, std::vector<double>> numbers(const Hardware& machine) {
   return all;
 }
 
-// The numbers that differ from those of the machine as it is, of curves the last one.
+// The numbers that differ from those of the unaltered machine; for curves, the last value.
 std::map<std::string, double> differing(const RoundMachine& base, const std::vector<std::string>& settings) {
   const auto before = numbers(base.with({})), after = numbers(base.with(settings));
   std::map<std::string, double> found;
@@ -81,7 +81,7 @@ std::map<std::string, std::string> followed(const Hardware& machine) {
 
 }  // namespace
 
-TEST_CASE("a number that a run changes takes along what is tied to it, and nothing else", "[hardware]") {
+TEST_CASE("a changed number also changes the numbers derived from it, and no others", "[hardware]") {
   const RoundMachine base;
   const double mha = base.with({}).gpu.attention_mha->l2_bandwidth;  // h200-trtllm's 7.21 TB/s
   struct Case {
@@ -174,8 +174,8 @@ TEST_CASE("a number that a run changes takes along what is tied to it, and nothi
   }
 }
 
-TEST_CASE("a limit holds where neither side is the run's", "[hardware]") {
-  // The L2 is as fast as the memory: fewer SMs leave it there, and list nothing of it.
+TEST_CASE("a limit applies if the run sets neither of its sides", "[hardware]") {
+  // The L2 is as fast as the memory: fewer SMs do not change it, and no change of it is listed.
   const Node run = parse_yaml("{like: h200-trtllm, gpu: {sm_count: x0.5}}", "run.yaml");
   const Hardware base = read_hardware(parse_yaml("h200-trtllm", "run.yaml")), machine = read_hardware(run);
   REQUIRE(base.gpu.attention.l2_bandwidth == base.gpu.hbm_bandwidth);
@@ -185,7 +185,7 @@ TEST_CASE("a limit holds where neither side is the run's", "[hardware]") {
   CHECK(followed(machine)["gpu.tensor_flops"] == "gpu.sm_count");
 }
 
-TEST_CASE("changes say what they replace, what they follow and why", "[hardware]") {
+TEST_CASE("changes state the replaced value, the number they follow and the reason", "[hardware]") {
   const RoundMachine base;
   const Hardware machine = base.with({"link.h2d_bandwidth=30 GB/s"});
   REQUIRE(machine.changes.size() == 3);
@@ -203,7 +203,7 @@ TEST_CASE("changes say what they replace, what they follow and why", "[hardware]
   CHECK(followed(base.with({"link.pcie.generation=3"}))["link.theory_bandwidth"] == "link.pcie");
 }
 
-TEST_CASE("an altered machine has a name of its own, one that is not has the base's", "[hardware]") {
+TEST_CASE("an altered machine has its own name, an unaltered one has the base's", "[hardware]") {
   const RoundMachine base;
   const std::vector<std::pair<RoundMachine::Settings, std::string>> names = {
       {{}, "round"},
@@ -238,7 +238,7 @@ TEST_CASE("an altered machine has a name of its own, one that is not has the bas
   CHECK(base.with({one}).name != base.with({other}).name);
 }
 
-TEST_CASE("a changed number is assumed, and no more certain than the one that it replaces", "[hardware]") {
+TEST_CASE("a changed number is assumed and no more certain than the one it replaces", "[hardware]") {
   const RoundMachine base;
   const auto bandwidth = [&](const RoundMachine::Settings& settings) { return base.with(settings).gpu.hbm_bandwidth; };
   const Value plain = bandwidth({"gpu.hbm_bandwidth=x2"});
@@ -272,7 +272,7 @@ TEST_CASE("a changed number is assumed, and no more certain than the one that it
   CHECK(theory.uncertainty == 0);
 }
 
-TEST_CASE("like with an uncertainty makes all that is taken over an assumption, but for the host", "[hardware]") {
+TEST_CASE("`like` with an uncertainty makes all inherited numbers assumed, except for the host's", "[hardware]") {
   const RoundMachine base;
   const Hardware before = base.with({}), after = base.with({"like.uncertainty=12 %", "gpu.clock=x2"});
   CHECK(after.gpu.hbm_bandwidth.origin == Origin::kAssumed);
@@ -286,7 +286,7 @@ TEST_CASE("like with an uncertainty makes all that is taken over an assumption, 
   CHECK(after.calibrations.empty());
 }
 
-TEST_CASE("shapes that are no single number are replaced whole", "[hardware]") {
+TEST_CASE("curves and lists are replaced as a whole", "[hardware]") {
   const RoundMachine base;
   const Hardware narrow = base.with({"gpu.range={attention_rows: [2, 8]}"});
   CHECK(narrow.gpu.range.attention_rows.low == 2);
@@ -302,7 +302,7 @@ TEST_CASE("shapes that are no single number are replaced whole", "[hardware]") {
   CHECK(corrected.changes[0].key == "gpu.attention_correction");
 }
 
-TEST_CASE("what a run says of a machine is refused where the run says it", "[hardware]") {
+TEST_CASE("errors in a run's machine are reported at their location in the run", "[hardware]") {
   const RoundMachine base;
   const std::vector<std::pair<RoundMachine::Settings, std::vector<std::string>>> cases = {
       {{"gpu.nonsense=1"}, {"--set hardware.gpu.nonsense=1: hardware.gpu: unknown key \"nonsense\"; known: ", "clock"}},

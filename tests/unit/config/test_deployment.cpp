@@ -30,7 +30,7 @@ std::string refusal(const std::string& deployment, Model model = small()) {
 
 }  // namespace
 
-TEST_CASE("a stored matrix is its elements and its scales") {
+TEST_CASE("a stored matrix consists of its elements and its scales") {
   // 300 × 256. FP8: 3 × 2 blocks of 128 × 128 with 4 bytes each. INT8: 2 bytes for each of 300 outputs. INT4: half a
   // byte an element, and 2.5 bytes for each of 300 · 2 groups of 128. MXFP4: 300 · 8 scales. NVFP4: 300 · 16.
   CHECK(weight_bytes(Precision::kBf16, 300, 256) == 153600);
@@ -41,7 +41,7 @@ TEST_CASE("a stored matrix is its elements and its scales") {
   CHECK(weight_bytes(Precision::kNvfp4, 300, 256) == 38400 + 4800);
 }
 
-TEST_CASE("a cached element carries its share of the scales") {
+TEST_CASE("the size of a cached element includes its share of the scales") {
   // A head's key of 128 numbers: 256, 128, 128 + 4 and 64 + 4 bytes.
   CHECK(cache_element_bytes(Precision::kBf16, 128) == 2);
   CHECK(cache_element_bytes(Precision::kFp8, 128) == 1);
@@ -49,7 +49,7 @@ TEST_CASE("a cached element carries its share of the scales") {
   CHECK(cache_element_bytes(Precision::kInt4, 128) == Approx(68.0 / 128));
 }
 
-TEST_CASE("weights in eight bits leave embedding, head and norms as they are") {
+TEST_CASE("8-bit weights do not change embedding, head and norms") {
   Model m = small();
   // Embedding and head 2 · 1000 · 256. A layer: QKV (256 + 2 · 128) × 256, output 256 × 256, gate and up 1024 × 256,
   // down 256 × 512, norms 2 · 256. The last norm 256.
@@ -61,7 +61,7 @@ TEST_CASE("weights in eight bits leave embedding, head and norms as they are") {
   CHECK(m.weight_bytes() == 2 * (512000 + 2 * 512 + 256) + 2 * (matrices + 2 * outputs));
 }
 
-TEST_CASE("published parameter counts of models with experts and latent attention come out") {
+TEST_CASE("parameter counts of models with experts and latent attention equal the published ones") {
   CHECK(named("deepseek-v3").parameters() == Approx(671.03e9).epsilon(1e-4));
   CHECK(named("qwen3-235b-a22b").parameters() == Approx(235.09e9).epsilon(1e-4));
   CHECK(named("mixtral-8x7b").parameters() == Approx(46.703e9).epsilon(1e-4));
@@ -78,7 +78,7 @@ TEST_CASE("published parameter counts of models with experts and latent attentio
   CHECK(named("gpt-oss-120b").slides(2));
 }
 
-TEST_CASE("experts that rows touch") {
+TEST_CASE("number of experts used by a batch of rows") {
   const Experts e{.count = 8, .active = 2, .shared = 0, .ffn = 1, .dense_layers = 0};
   CHECK(e.touched(1) == Approx(2));
   CHECK(e.touched(2) == Approx(8 * (1 - 0.75 * 0.75)));
@@ -106,7 +106,7 @@ TEST_CASE("a rank holds its share of heads, network and vocabulary") {
   CHECK(whole.weight_bytes() == Approx(columns.weight_bytes()).epsilon(0.01));
 }
 
-TEST_CASE("a split that the shape does not allow is refused with the reason") {
+TEST_CASE("a split that the shape does not allow is rejected with the reason") {
   CHECK(refusal("{tensor_parallel: 3}") ==
         "test:1:19: tensor_parallel: small cannot be split over 3 GPUs: 3 does not divide 4 query heads");
   CHECK(refusal("{pipeline_parallel: 3}").find("pipeline_parallel: small has 2 layers") != std::string::npos);
@@ -117,7 +117,7 @@ TEST_CASE("a split that the shape does not allow is refused with the reason") {
   CHECK(refusal("{tensor_parallel: 2, weights: int4, kv_cache: fp8}") == "accepted");
 }
 
-TEST_CASE("a price is a number, or one of a map of machines") {
+TEST_CASE("a price is a number or a map from machines to numbers") {
   const auto price = [](const std::string& text) {
     return read_run(parse_yaml("model: llama-3.1-8b\nhardware: h100-sxm\npolicy: full\nprice_per_hour: " + text + "\n",
                                "test"))

@@ -42,7 +42,7 @@ TEST_CASE("names are looked up in the source tree from anywhere", "[find]") {
   CHECK(find_config("models", "configs/models/llama-3.1-8b.yaml", {}) == expected);
 }
 
-TEST_CASE("the working directory goes before the source tree", "[find]") {
+TEST_CASE("the working directory has precedence over the source tree", "[find]") {
   const OwnConfigs own;
   own.write("configs/models/llama-3.1-8b.yaml", "title: mine\n");
   own.write("configs/models/other.yaml", "title: Other\naliases: [My-Alias]\n");
@@ -60,7 +60,7 @@ TEST_CASE("an alias with a slash is found although it looks like a path", "[find
   CHECK(find_config("hardware", "box/pytorch", {}) == "configs/hardware/box.yaml");
 }
 
-TEST_CASE("an alias that two files claim is refused", "[find]") {
+TEST_CASE("an alias used by two files is rejected", "[find]") {
   const OwnConfigs own;
   own.write("configs/models/a.yaml", "aliases: [Both]\n");
   own.write("configs/models/b.yaml", "title: Both\n");
@@ -69,7 +69,7 @@ TEST_CASE("an alias that two files claim is refused", "[find]") {
         }) == "run.yaml:1:8: \"Both\" is ambiguous: both configs/models/a.yaml and configs/models/b.yaml match it");
 }
 
-TEST_CASE("an alias is found but for case, hyphens, underscores and spaces, the exact one first", "[find]") {
+TEST_CASE("aliases ignore case, hyphens, underscores and spaces; exact matches have precedence", "[find]") {
   const OwnConfigs own;
   own.write("configs/models/a.yaml", "title: My-Model-7B\naliases: [Mine]\n");
   own.write("configs/models/b.yaml", "aliases: [MINE]\n");
@@ -79,7 +79,7 @@ TEST_CASE("an alias is found but for case, hyphens, underscores and spaces, the 
   CHECK_THAT(error_of([] { find_config("models", "My-Model-7.B", {}); }), Catch::Contains("nothing named"));
 }
 
-TEST_CASE("what is not there is refused with what is", "[find]") {
+TEST_CASE("an unknown name is rejected with the list of known ones", "[find]") {
   const OwnConfigs own;
   own.write("configs/toys/apple.yaml", "title: Apple\n");
   own.write("configs/toys/pear.yaml", "title: Pear\n");
@@ -99,7 +99,7 @@ TEST_CASE("what is not there is refused with what is", "[find]") {
         }) == "run.yaml:1:8: no such file: x/pear");
 }
 
-TEST_CASE("a folder is no config", "[find]") {
+TEST_CASE("a folder is not a configuration", "[find]") {
   const OwnConfigs own;
   own.write("configs/toys/box.yaml/inner.txt", "x");  // a directory named like a file
   CHECK_THAT(error_of([] { find_config("toys", "box", {}); }), Catch::StartsWith("nothing named \"box\""));

@@ -27,7 +27,7 @@ std::string file_of(const std::string& name) { return std::filesystem::path(find
 
 }  // namespace
 
-TEST_CASE("every file of frameworks is read, and each of its numbers states source and uncertainty", "[framework]") {
+TEST_CASE("every framework file is valid, and each of its numbers states source and uncertainty", "[framework]") {
   int files = 0;
   for (const std::string& path : config_files("frameworks")) {
     INFO(path);
@@ -44,7 +44,7 @@ TEST_CASE("every file of frameworks is read, and each of its numbers states sour
   CHECK(files >= 9);
 }
 
-TEST_CASE("a name with a version means the file that stands for it", "[framework]") {
+TEST_CASE("a name with a version selects the file that covers it", "[framework]") {
   CHECK(file_of("vllm") == "vllm");
   CHECK(file_of("vllm-0.6") == "vllm-0.6");
   CHECK(file_of("vllm-0.6.3") == "vllm-0.6");
@@ -64,14 +64,14 @@ TEST_CASE("a name with a version means the file that stands for it", "[framework
                        Catch::Contains("no file of \"sglang\" covers this version") && Catch::Contains("vllm-0.6"));
 }
 
-TEST_CASE("what a framework does with some models alone is theirs", "[framework]") {
+TEST_CASE("model-specific behaviour of a framework applies only to those models", "[framework]") {
   CHECK_FALSE(framework_of("transformers-4.46-flash").expand_kv_heads);
   CHECK(framework_of("transformers-4.46-flash", "qwen2.5-7b").expand_kv_heads);
   CHECK_FALSE(framework_of("transformers-4.46-flash", "qwen3-8b").expand_kv_heads);
   CHECK(framework_of("transformers-4.46-sdpa").expand_kv_heads);
 }
 
-TEST_CASE("keys beside a name change it, and a changed number says so", "[framework]") {
+TEST_CASE("keys given next to a framework's name override it, and overridden numbers state so", "[framework]") {
   const Framework plain = framework_of("vllm-0.6");
   const Framework eager = framework_of("{name: vllm-0.6, launch: eager, engine_step: 3 ms}");
   CHECK(eager.launch == Framework::Launch::kEager);
@@ -92,7 +92,7 @@ TEST_CASE("keys beside a name change it, and a changed number says so", "[framew
   CHECK(framework_of("{engine_step: 1 ms}").name.empty());
 }
 
-TEST_CASE("odd frameworks are refused at their place", "[framework]") {
+TEST_CASE("invalid frameworks are rejected with their location", "[framework]") {
   CHECK_THAT(error_of_framework("[eager]"), Catch::Contains("run.yaml:1:12: framework: expected a name or a map"));
   CHECK_THAT(error_of_framework("vlm"),
              Catch::Contains("run.yaml:1:12: nothing named \"vlm\"") && Catch::Contains("vllm"));

@@ -44,7 +44,7 @@ std::string error_with(const std::map<int, std::string>& changed) {
 
 }  // namespace
 
-TEST_CASE("parameters are counted to the last weight", "[model]") {
+TEST_CASE("the parameter count is exact", "[model]") {
   // Per layer: q 8·24, k and v 2 · 8·12, o 24·8, feed-forward 3 · 8·10, norms 2 · 8: 192 + 192 + 192 + 240 + 16 = 832.
   // Embedding and head 2 · 20·8 = 320, final norm 8: 2 · 832 + 328 = 1992.
   CHECK(tiny().parameters() == 1992);
@@ -54,7 +54,7 @@ TEST_CASE("parameters are counted to the last weight", "[model]") {
   CHECK(tiny().weight_bytes() == 2 * 1992);
 }
 
-TEST_CASE("the models have the sizes of their checkpoints", "[model]") {
+TEST_CASE("models have the sizes of their checkpoints", "[model]") {
   struct Row {
     const char* name;
     double parameters;                // numbers in the checkpoint
@@ -105,7 +105,7 @@ TEST_CASE("the models have the sizes of their checkpoints", "[model]") {
   }
   for (const auto& file : fs::directory_iterator(fs::path(KVCAST_SOURCE_DIR) / "configs/models")) {
     const std::string name = file.path().stem().string();
-    // Those of whose tensors some are left out are checked to a thousandth with their experts (test_deployment.cpp).
+    // Models with omitted tensors are checked to a thousandth with their experts (test_deployment.cpp).
     const bool about = name.starts_with("deepseek-v3") || name.starts_with("gpt-oss") || name.starts_with("gemma-3");
     if (!about) CHECK(checked.count(name) == 1);  // no model without its size
   }
@@ -116,7 +116,7 @@ TEST_CASE("the KV cache of a batch", "[model]") {
   CHECK(model_named("llama-3.1-70b").kv_bytes_per_token() * 32 * 32768 == 320.0 * 1024 * 1024 * 1024);
 }
 
-TEST_CASE("positions are scaled as the checkpoints say", "[model]") {
+TEST_CASE("positions are scaled as in the checkpoints", "[model]") {
   const Rope llama = model_named("llama-3.1-8b").rope;
   CHECK(llama.scaling == Rope::Scaling::kLlama3);
   CHECK(llama.theta == 500000);
@@ -131,7 +131,7 @@ TEST_CASE("positions are scaled as the checkpoints say", "[model]") {
   CHECK(model_named("qwen2.5-7b").rope.scaling == Rope::Scaling::kNone);
 }
 
-TEST_CASE("the spellings of papers lead to the model", "[model][find]") {
+TEST_CASE("spellings used in papers resolve to the model", "[model][find]") {
   const std::map<std::string, std::string> spellings = {{"Llama-3.1-8B-Instruct", "llama-3.1-8b"},
                                                         {"Llama3.1-8B-Ins", "llama-3.1-8b"},
                                                         {"Llama3.1-70B-Instruct", "llama-3.1-70b"},
@@ -149,7 +149,7 @@ TEST_CASE("the spellings of papers lead to the model", "[model][find]") {
   for (const auto& [spelling, name] : spellings) CHECK(model_named(spelling).name == name);
 }
 
-TEST_CASE("no two models answer to the same name", "[model]") {
+TEST_CASE("no two models have the same name", "[model]") {
   std::map<std::string, std::string> owner;
   for (const auto& file : fs::directory_iterator(fs::path(KVCAST_SOURCE_DIR) / "configs/models")) {
     const std::string stem = file.path().stem().string();
@@ -165,7 +165,7 @@ TEST_CASE("no two models answer to the same name", "[model]") {
   }
 }
 
-TEST_CASE("latent attention states its widths", "[model]") {
+TEST_CASE("latent attention requires its widths", "[model]") {
   CHECK(error_with({{5, "attention: mla"}}).find("the required key \"latent\" is missing") != std::string::npos);
   const Model model = model_named("DeepSeek-V3");
   REQUIRE(model.latent.has_value());
@@ -174,7 +174,7 @@ TEST_CASE("latent attention states its widths", "[model]") {
   CHECK(model.experts->dense_layers == 3);
 }
 
-TEST_CASE("models that contradict themselves are refused", "[model]") {
+TEST_CASE("inconsistent models are rejected", "[model]") {
   CHECK(error_with({}) == "no error");
   CHECK(error_with({{5, "n_kv_heads: 3"}}) == "tiny.yaml:5:13: n_kv_heads: 3 KV heads do not divide 4 query heads");
   CHECK(error_with({{5, "n_kv_heads: 8"}}) == "tiny.yaml:5:13: n_kv_heads: 8 KV heads do not divide 4 query heads");
@@ -189,7 +189,7 @@ TEST_CASE("models that contradict themselves are refused", "[model]") {
   CHECK_THAT(error_with({{12, "attention: linear"}}), Catch::EndsWith("unknown value \"linear\"; known: gqa, mla"));
 }
 
-TEST_CASE("rope sections that contradict themselves are refused", "[model]") {
+TEST_CASE("inconsistent rope sections are rejected", "[model]") {
   const auto message = [](const std::string& rope) { return error_with({{10, "rope: " + rope}}); };
   CHECK(message("{theta: 0}") == "tiny.yaml:10:15: theta: 0 is out of range, must be between 1 and 1000000000000");
   CHECK(message("{theta: 1e4, scaling: ntk}") ==

@@ -181,11 +181,11 @@ void mutate_all(std::uint64_t rounds) {
 
 }  // namespace
 
-TEST_CASE("mutated YAML is read or refused", "[yaml][mutation]") { mutate_all(100); }
+TEST_CASE("mutated YAML is read or rejected", "[yaml][mutation]") { mutate_all(100); }
 
-TEST_CASE("mutated YAML is read or refused, at length", "[.long][yaml][mutation]") { mutate_all(20'000); }
+TEST_CASE("mutated YAML is read or rejected, long run", "[.long][yaml][mutation]") { mutate_all(20'000); }
 
-TEST_CASE("mutated models are read or refused", "[model][mutation]") {
+TEST_CASE("mutated models are read or rejected", "[model][mutation]") {
   const TemporaryDirectory directory;
   const std::string copy = directory.path() + "/model.yaml";
   Outcome outcome;
@@ -201,7 +201,7 @@ TEST_CASE("mutated models are read or refused", "[model][mutation]") {
   CHECK(outcome.refused > 100);
 }
 
-TEST_CASE("mutated runs and sweeps are read or refused", "[run][sweep][mutation]") {
+TEST_CASE("mutated runs and sweeps are read or rejected", "[run][sweep][mutation]") {
   Outcome outcome;
   for (const char* folder : {"runs", "sweeps"}) {
     for (const fs::path& path : files_under(folder)) {
@@ -216,7 +216,7 @@ TEST_CASE("mutated runs and sweeps are read or refused", "[run][sweep][mutation]
   CHECK(outcome.refused > 100);
 }
 
-TEST_CASE("mutated machines of runs are read or refused", "[run][hardware][mutation]") {
+TEST_CASE("mutated machines of runs are read or rejected", "[run][hardware][mutation]") {
   const TemporaryDirectory directory;
   const fs::path path = directory.path() + "/machine.yaml";
   std::ofstream(path) << R"(model: llama-3.1-8b

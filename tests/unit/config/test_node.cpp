@@ -22,13 +22,13 @@ std::string set(const std::string& text, const std::string& argument) {
 
 }  // namespace
 
-TEST_CASE("canonical text forgets order, comments, layout and quotes of texts", "[node]") {
+TEST_CASE("canonical text is independent of order, comments, layout and quotes", "[node]") {
   const std::string expected = R"({"a":"x y","b":[1,-2.5e3,true],"c":{"d":null,"e":40 GB}})";
   CHECK(parse("a: x y\nb: [1, -2.5e3, true]\nc: {d: ~, e: 40 GB}").canonical() == expected);
   CHECK(parse("# hello\nc:\n  e: 40 GB   # much\n  d:\nb:\n- 1\n- -2.5e3\n- true\na: 'x y'\n").canonical() == expected);
 }
 
-TEST_CASE("canonical text tells apart what means different things", "[node]") {
+TEST_CASE("canonical text differs for values with different meanings", "[node]") {
   const std::vector<std::string> different = {
       "a: 1",        "a: \"1\"", "a: 1.0",      "a: [1]", "a: {1: 1}",    "a: true",      "a: \"true\"",    "a: x",
       "a: \"\"",     "a: ~",     "a: \"null\"", "b: 1",   "{a: 1, b: 2}", "a: \"1,b:2\"", "a: '1,\"b\":2'", "a: [1, 2]",
@@ -40,7 +40,7 @@ TEST_CASE("canonical text tells apart what means different things", "[node]") {
   CHECK(parse("a: 1,\"b\":2").canonical() == R"({"a":"1,\"b\":2"})");
 }
 
-TEST_CASE("canonical text is YAML that reads back the same", "[node]") {
+TEST_CASE("canonical text is YAML that reads back to the same node", "[node]") {
   for (const char* text :
        {"a: 1\nb: {c: [x, \"2\", ~, {d: 40 GiB}], e: \"q\\\"\\\\\\tz\"}\n", "[a, [], {}]", "3.5", "µs"}) {
     const std::string once = parse(text).canonical();
@@ -48,7 +48,7 @@ TEST_CASE("canonical text is YAML that reads back the same", "[node]") {
   }
 }
 
-TEST_CASE("a value is put at a dotted path", "[node]") {
+TEST_CASE("a value is set at a dotted path", "[node]") {
   CHECK(set("a: 1", "a=2") == R"({"a":2})");
   CHECK(set("a: 1", "b=x") == R"({"a":1,"b":"x"})");
   CHECK(set("a: {b: {c: 1, d: 2}}", "a.b.c=3") == R"({"a":{"b":{"c":3,"d":2}}})");
@@ -66,7 +66,7 @@ TEST_CASE("a policy given by name alone takes parameters", "[node]") {
   CHECK(set("policy: {name: quest, budget: 1}", "policy=full") == R"({"policy":"full"})");
 }
 
-TEST_CASE("a machine given by name alone takes numbers, and so do its parts", "[node]") {
+TEST_CASE("a machine given by name alone, or a part of it, takes numbers", "[node]") {
   CHECK(set("hardware: h200", "hardware.gpu.clock=x2") == R"({"hardware":{"gpu":{"clock":"x2"},"like":"h200"}})");
   CHECK(set("hardware: h200", "hardware.like=l40s") == R"({"hardware":{"like":"l40s"}})");
   CHECK(set("hardware: h200", "hardware=l40s") == R"({"hardware":"l40s"})");
@@ -82,14 +82,14 @@ TEST_CASE("a machine given by name alone takes numbers, and so do its parts", "[
              Catch::Contains("\"hardware.gpu\" is \"x\", not a map"));
 }
 
-TEST_CASE("setting leaves the original alone", "[node]") {
+TEST_CASE("setting a value does not change the original node", "[node]") {
   const Node before = parse("a: {b: 1}");
   const Node after = before.with("a.b", Node::scalar("2", {}));
   CHECK(before.canonical() == R"({"a":{"b":1}})");
   CHECK(after.canonical() == R"({"a":{"b":2}})");
 }
 
-TEST_CASE("what stood in the file keeps its place, what was set has its own", "[node]") {
+TEST_CASE("values of the file keep their location, set values have that of the argument", "[node]") {
   const auto [path, value] = parse_setting("b.c=7");
   const Node node = parse("a: 1\nb: {c: 2, d: 3}").with(path, value);
   CHECK(node.find("a")->where().line == 1);
@@ -99,7 +99,7 @@ TEST_CASE("what stood in the file keeps its place, what was set has its own", "[
   CHECK(node.find("b")->find("c")->where().file == "--set b.c=7");
 }
 
-TEST_CASE("settings that cannot be are refused, naming the argument", "[node]") {
+TEST_CASE("impossible settings are rejected, naming the argument", "[node]") {
   const auto message = [](const std::string& argument) { return error_of([&] { set("a: 1\nl: [1]", argument); }); };
   CHECK(message("a") == "--set a: expected PATH=VALUE, such as workload.batch=4");
   CHECK(message("a=") == "--set a=: no value after \"=\"");
@@ -118,7 +118,7 @@ TEST_CASE("settings that cannot be are refused, naming the argument", "[node]") 
   CHECK_THAT(message(deep + "=1"), Catch::Contains("is not a path of keys"));
 }
 
-TEST_CASE("a policy name deeper down is only a scalar", "[node]") {
+TEST_CASE("a policy name at a deeper level is an ordinary scalar", "[node]") {
   CHECK_THAT(error_of([] { set("x: {policy: quest}", "x.policy.budget=1"); }),
              Catch::Contains("is \"quest\", not a map"));
   CHECK_THAT(error_of([] { set("policy: {name: quest}", "policy.name.x=1"); }),

@@ -28,7 +28,7 @@ PolicyChoice policy_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("the example of a run is read as written", "[run]") {
+TEST_CASE("the example run is read as written", "[run]") {
   const Run run =
       run_of(kHead +
              "name: example\n"
@@ -88,7 +88,7 @@ TEST_CASE("a run needs a model, hardware and a policy; the rest has defaults", "
   CHECK(error_of_run(kHead) == "run.yaml:1:1: run: the required key \"policy\" is missing");
 }
 
-TEST_CASE("a run stands on several traces unless it names one", "[run]") {
+TEST_CASE("a run uses several traces unless it names one", "[run]") {
   const Run by_default = run_of(kHead + "policy: full\n");
   REQUIRE(by_default.traces.size() == 3);
   CHECK(by_default.traces[0].recipe == "needle");
@@ -113,7 +113,7 @@ TEST_CASE("a run stands on several traces unless it names one", "[run]") {
   CHECK(listed.traces[2].file == "t");
 }
 
-TEST_CASE("traces that are no list, empty, twice the same or beside a trace are refused", "[run]") {
+TEST_CASE("`traces` must be a non-empty list without repetitions, and excludes `trace`", "[run]") {
   CHECK_THAT(error_of_run(kHead + "policy: full\ntraces: []"), Catch::Contains("expected a list of traces"));
   CHECK_THAT(error_of_run(kHead + "policy: full\ntraces: {seed: 1}"), Catch::Contains("expected a list of traces"));
   CHECK_THAT(error_of_run(kHead + "policy: full\ntraces: [{recipe: needle}, {seed: 1, layers: 2}]"),
@@ -140,7 +140,7 @@ TEST_CASE("a trace comes from a recipe or a file", "[run]") {
         "run.yaml:4:8: trace: expected a map of keys to values, found \"needle\"");
 }
 
-TEST_CASE("a context beyond the model's is refused, one that fills it is not", "[run]") {
+TEST_CASE("a context longer than the model's is rejected, one of equal length is not", "[run]") {
   // 130560 + 512 = 131072, all that Llama-3.1-8B attends to.
   const auto with_prompt = [](int tokens) {
     return kHead + "policy: full\nworkload: {prompt_tokens: " + std::to_string(tokens) + ", decode_tokens: 512}\n";
@@ -152,7 +152,7 @@ TEST_CASE("a context beyond the model's is refused, one that fills it is not", "
       "attend to");
 }
 
-TEST_CASE("odd workloads and frameworks are refused", "[run]") {
+TEST_CASE("invalid workloads and frameworks are rejected", "[run]") {
   const auto section = [](const std::string& text) { return error_of_run(kHead + "policy: full\n" + text); };
   CHECK(section("workload: {batch: 0}") == "run.yaml:4:19: batch: 0 is out of range, must be between 1 and 65536");
   CHECK(section("workload: {prompt_tokens: 32k}") ==
@@ -184,12 +184,12 @@ TEST_CASE("each of the launch modes is read", "[run]") {
   CHECK(launch("eager") == Framework::Launch::kEager);
 }
 
-TEST_CASE("a sweep is no run", "[run]") {
+TEST_CASE("a sweep is not a run", "[run]") {
   CHECK(error_of_run(kHead + "policy: full\nsweep: {workload.batch: [1, 2]}") ==
         "run.yaml:4:1: a run cannot have `sweep:`; `kvcast sweep` runs its points");
 }
 
-TEST_CASE("unknown models and hardware are named with what is known", "[run]") {
+TEST_CASE("unknown models and hardware are reported with the known names", "[run]") {
   CHECK_THAT(error_of_run("model: llama-3.1-9b\nhardware: x\npolicy: full"),
              Catch::StartsWith("run.yaml:1:8: nothing named \"llama-3.1-9b\" under configs/models (did you mean "
                                "\"llama-3.1-8b\"?); known: ") &&
@@ -218,7 +218,7 @@ TEST_CASE("a policy is a name, a map or a file", "[run][policy]") {
   CHECK(changed.parameters.find("tau")->where().file == "run.yaml");
 }
 
-TEST_CASE("a name under configs/policies means that file, any other is the policy's own", "[run][policy]") {
+TEST_CASE("a name under configs/policies selects that file, any other name is a built-in policy", "[run][policy]") {
   const TemporaryDirectory directory;
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(directory.path());
@@ -233,7 +233,7 @@ TEST_CASE("a name under configs/policies means that file, any other is the polic
   CHECK(own.parameters.canonical() == "{}");
 }
 
-TEST_CASE("settings reach into the policies that a policy holds", "[run][policy]") {
+TEST_CASE("settings apply to nested policies", "[run][policy]") {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/outer.yaml";
   std::ofstream(path) << "name: minference\nslash: 800\nthen: {name: ctkvr, budget: 1024, sink: 4}\nselector: quest\n";
@@ -248,7 +248,7 @@ TEST_CASE("settings reach into the policies that a policy holds", "[run][policy]
   CHECK(with(", slash: 900").find("slash")->text() == "900");
 }
 
-TEST_CASE("odd policies are refused", "[run][policy]") {
+TEST_CASE("invalid policies are rejected", "[run][policy]") {
   const auto message = [](const std::string& text) { return error_of([&] { policy_of(text); }); };
   CHECK(message("[quest]") == "run.yaml:1:9: policy: expected a name, or a map with a name, found a list");
   CHECK(message("{budget: 5}") == "run.yaml:1:9: policy: give either name or file");
@@ -262,7 +262,7 @@ TEST_CASE("odd policies are refused", "[run][policy]") {
   CHECK(message(path) == path + ":1:1: policy file: the required key \"name\" is missing");
 }
 
-TEST_CASE("settings reach the run", "[run]") {
+TEST_CASE("settings apply to the run", "[run]") {
   Node config = parse_yaml(kHead + "policy: full\n", "run.yaml");
   for (const char* argument : {"policy=quest", "policy.budget=96", "workload.batch=8", "model=qwen2.5-7b"}) {
     const auto [path, value] = parse_setting(argument);
@@ -279,7 +279,7 @@ TEST_CASE("settings reach the run", "[run]") {
         "--set workload.batch=0: batch: 0 is out of range, must be between 1 and 65536");
 }
 
-TEST_CASE("a match is one quantity in place of a budget", "[run][match]") {
+TEST_CASE("a match replaces the budget by one quantity", "[run][match]") {
   const std::string head = kHead + "policy: {name: quest, page: 8}\n";
   CHECK_FALSE(run_of(head).match);
   const Run tokens = run_of(head + "match: {tokens_attended: 1024}\n");
@@ -294,7 +294,7 @@ TEST_CASE("a match is one quantity in place of a budget", "[run][match]") {
   CHECK(solved.canonical() == parse_yaml(kHead + "policy: {name: quest, budget: 96}\n", "run.yaml").canonical());
 }
 
-TEST_CASE("odd matches are refused", "[run][match]") {
+TEST_CASE("invalid matches are rejected", "[run][match]") {
   const std::string head = kHead + "policy: quest\n";
   CHECK(error_of_run(head + "match: {}\n") ==
         "run.yaml:4:8: match: give one of the quantities; known: bytes_read, bytes_resident, tokens_attended");

@@ -26,7 +26,7 @@ std::string quantity_error(const std::string& value, Dimension dimension = Dimen
 
 }  // namespace
 
-TEST_CASE("integers are decimal and nothing else", "[section]") {
+TEST_CASE("integers are decimal only", "[section]") {
   CHECK(section_of("budget: 512").integer("budget", 1, 4096) == 512);
   CHECK(section_of("budget: 0").integer("budget", 0, 0) == 0);
   CHECK(section_of("budget: -7").integer("budget", -10, 10) == -7);
@@ -43,7 +43,7 @@ TEST_CASE("integers are decimal and nothing else", "[section]") {
   CHECK_THAT(integer_error("~"), Catch::Contains("budget: expected an integer, found nothing"));
 }
 
-TEST_CASE("integers out of range are refused with the range", "[section]") {
+TEST_CASE("integers out of range are rejected with the range", "[section]") {
   CHECK(integer_error("0") == "f.yaml:1:9: budget: 0 is out of range, must be between 1 and 4096");
   CHECK(integer_error("4097") == "f.yaml:1:9: budget: 4097 is out of range, must be between 1 and 4096");
   CHECK(integer_error("99999999999999999999") ==
@@ -133,7 +133,7 @@ TEST_CASE("lists of texts and numbers", "[section]") {
         "f.yaml:1:8: a: 5 is out of range, must be between 0 and 3");
 }
 
-TEST_CASE("missing keys are named with the map's place", "[section]") {
+TEST_CASE("missing keys are reported with the location of the map", "[section]") {
   CHECK(error_of([] { section_of("\na: 1").integer("budget", 0, 1); }) ==
         "f.yaml:2:1: policy: the required key \"budget\" is missing");
   CHECK(error_of([] { section_of("a: 1").section("gpu", "gpu"); }) ==
@@ -146,7 +146,7 @@ TEST_CASE("missing keys are named with the map's place", "[section]") {
   CHECK(section_of("a: 1").optional_node("a")->text() == "1");
 }
 
-TEST_CASE("unknown keys are named at the key, with the nearest known one and all of them", "[section]") {
+TEST_CASE("unknown keys are reported at their location, with the nearest and all known keys", "[section]") {
   Section section = section_of("budget: 512\nsinks:\n  deep: 1\n");
   section.integer("budget", 1, 4096);
   section.integer("sink", 0, 10, 4);
@@ -192,7 +192,7 @@ TEST_CASE("values carry origin, uncertainty and source", "[section]") {
              Catch::Contains("bw: unknown key \"sigma\"; known: value, origin, uncertainty, source"));
 }
 
-TEST_CASE("what is assumed says how far it may be off", "[section]") {
+TEST_CASE("assumed values require an uncertainty", "[section]") {
   const auto read = [](const std::string& text) {
     return section_of("bw: " + text).value("bw", Dimension::kBytesPerSecond, 1, 1e15).uncertainty;
   };
@@ -202,7 +202,7 @@ TEST_CASE("what is assumed says how far it may be off", "[section]") {
   CHECK(read("{value: 1 B/s, origin: datasheet, source: x}") == 0);
 }
 
-TEST_CASE("all missing keys are named at once, and a misspelt one where it stands", "[section]") {
+TEST_CASE("all missing keys are reported at once, and a misspelled one at its location", "[section]") {
   CHECK(error_of([] {
           section_of("a: 1").require({"b", "a", "c"});
         }) == "f.yaml:1:1: policy: 2 required keys are missing: b, c");
@@ -210,7 +210,7 @@ TEST_CASE("all missing keys are named at once, and a misspelt one where it stand
   CHECK(error_of([] {
           section_of("a: 1\nbudgt: 2").require({"c", "budget"});
         }) == "f.yaml:2:1: policy: the required key \"budget\" is missing; is \"budgt\" meant for it?");
-  // A key that is wanted itself is not meant for another.
+  // A key that is itself known is not taken for a misspelling of another one.
   CHECK(error_of([] {
           section_of("tensor_flops: 1").require({"vector_flops", "tensor_flops"});
         }) == "f.yaml:1:1: policy: the required key \"vector_flops\" is missing");

@@ -11,7 +11,7 @@ namespace {
 using namespace kvcast::config;
 using Type = KeyShape::Type;
 
-TEST_CASE("a reader's keys have the types, ranges and defaults that it reads them with") {
+TEST_CASE("a reader's recorded keys have its types, ranges and defaults") {
   const Node none = Node::map({}, {});
   const Shapes shapes = shapes_of([&] {
     Section section(none, "thing");
@@ -44,7 +44,7 @@ TEST_CASE("a reader's keys have the types, ranges and defaults that it reads the
   CHECK_FALSE(keys[4].required);
 }
 
-TEST_CASE("readers read as ever after they were taken down") {
+TEST_CASE("readers work as before after their keys were recorded") {
   const Shapes shapes = run_shapes();
   for (const char* title : {"run", "workload", "trace", "match", "score", "framework"}) CHECK(shapes.contains(title));
   CHECK_FALSE(shape::is_recording());

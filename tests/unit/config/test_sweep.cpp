@@ -1,4 +1,4 @@
-// Sweeps: which points, in which order, under which names; counts worked out by hand.
+// Sweeps: points, their order and their names; counts worked out by hand.
 #include <catch2/catch.hpp>
 
 #include <set>
@@ -62,7 +62,7 @@ TEST_CASE("a policy by name replaces the base's, a parameter does not", "[sweep]
   CHECK(points[2].config.find("policy")->canonical() == R"({"budget":3,"name":"base","tau":0.5})");
 }
 
-TEST_CASE("maps as values set several keys at once and leave the others", "[sweep]") {
+TEST_CASE("maps as values set several keys at once and keep the others", "[sweep]") {
   const std::vector<SweepPoint> points = points_of("  workload: [{batch: 4, decode_tokens: 9}, {batch: 8}]\n");
   CHECK(labels(points) == Labels{"workload.batch=4 workload.decode_tokens=9", "workload.batch=8"});
   CHECK(points[0].config.find("workload")->canonical() == R"({"batch":4,"decode_tokens":9,"prompt_tokens":64})");
@@ -75,13 +75,13 @@ TEST_CASE("a trace file replaces a recipe", "[sweep]") {
   CHECK(points[1].config.find("trace")->canonical() == R"({"recipe":"needle","seed":4})");
 }
 
-TEST_CASE("a whole policy is set before its parameters, however they are ordered", "[sweep]") {
+TEST_CASE("a whole policy is set before its parameters, whatever their order", "[sweep]") {
   const std::vector<SweepPoint> points = points_of("  policy.budget: [1, 2]\n  policy: [quest, hsa]\n");
   REQUIRE(points.size() == 4);
   CHECK(points[3].config.find("policy")->canonical() == R"({"budget":2,"name":"hsa"})");
 }
 
-TEST_CASE("a whole machine is set before its numbers, a name replaces what was set of another", "[sweep]") {
+TEST_CASE("a whole machine is set before its numbers, and a name replaces settings of another machine", "[sweep]") {
   const auto machines = [](const std::string& base, const std::string& sweep) {
     std::vector<std::string> out;
     for (const SweepPoint& point : expand_sweep(parse_yaml("hardware: " + base + "\nsweep:\n" + sweep, "f"))) {
@@ -108,7 +108,7 @@ TEST_CASE("a whole machine is set before its numbers, a name replaces what was s
       Texts{R"({"gpu":{"clock":"x1","sm_count":8},"like":"b"})", R"({"gpu":{"clock":"x2","sm_count":8},"like":"b"})"});
 }
 
-TEST_CASE("a machine's key has one name however it is written", "[sweep]") {
+TEST_CASE("all spellings of a machine's key have one name", "[sweep]") {
   CHECK(
       labels(points_of("  hardware: [a, {like: b, gpu: {clock: x2}}]\n  hardware.host: [h, {like: i, cores: 4}]\n")) ==
       Labels{"hardware=a hardware.host=h", "hardware=a hardware.host=i hardware.host.cores=4",
@@ -136,7 +136,7 @@ TEST_CASE("zipped lists advance together", "[sweep]") {
   CHECK(points_of("  zip: {policy.budget: [1, 2], workload.batch: [4, 8]}\n  hardware: [a, b, c]\n").size() == 6);
 }
 
-TEST_CASE("cases stand one after the other", "[sweep]") {
+TEST_CASE("cases follow one another", "[sweep]") {
   const std::vector<SweepPoint> points = points_of(
       "  cases:\n"
       "    - {policy: {name: quest}, policy.budget: [256, 512]}\n"
@@ -155,7 +155,7 @@ TEST_CASE("cases stand one after the other", "[sweep]") {
   CHECK(points[6].config.find("policy")->canonical() == R"({"budget":1,"name":"snapkv","tau":0.5})");
 }
 
-TEST_CASE("cases multiply with the other axes and may hold zips and cases", "[sweep]") {
+TEST_CASE("cases multiply with the other axes and may contain zips and cases", "[sweep]") {
   // hardware 2 · (2 of quest + 1 full) · batch 3 = 18.
   CHECK(points_of("  hardware: [a, b]\n"
                   "  cases: [{policy: quest, policy.budget: [1, 2]}, {policy: full}]\n"
@@ -172,14 +172,14 @@ TEST_CASE("values may be lists", "[sweep]") {
   CHECK(labels(points_of("  x: [[1, 2], [3]]\n")) == Labels{"x=[1,2]", "x=[3]"});
 }
 
-TEST_CASE("expansion is pure: the same points every time, the config as before", "[sweep]") {
+TEST_CASE("expansion is pure: it always gives the same points and does not change the configuration", "[sweep]") {
   const Node config = parse_yaml(kBase + "sweep: {policy.budget: [1, 2], hardware: [a, b]}", "f");
   const std::string before = config.canonical();
   CHECK(labels(expand_sweep(config)) == labels(expand_sweep(config)));
   CHECK(config.canonical() == before);
 }
 
-TEST_CASE("every point is another config without `sweep`", "[sweep]") {
+TEST_CASE("every point is a different configuration without `sweep`", "[sweep]") {
   const std::vector<SweepPoint> points = points_of("  a: [1, 2, 3]\n  b: [1, 2, 3]\n  c.d: [x, y]\n");
   CHECK(points.size() == 18);  // 3 · 3 · 2
   std::set<std::string> texts;
@@ -201,7 +201,7 @@ TEST_CASE("the quickstart sweep", "[sweep]") {
   CHECK(policies.size() == 10);
 }
 
-TEST_CASE("sweeps that say nothing or too much are refused at their place", "[sweep]") {
+TEST_CASE("empty and malformed sweeps are rejected with their location", "[sweep]") {
   CHECK(error_of_sweep("  {}") == "sweep.yaml:4:3: sweep: expected a map of keys to lists, found an empty map");
   CHECK(error_of_sweep("  - a") == "sweep.yaml:4:3: sweep: expected a map of keys to lists, found a list");
   CHECK(error_of_sweep("  a: []") == "sweep.yaml:4:6: sweep: \"a\" is an empty list");
@@ -221,7 +221,7 @@ TEST_CASE("sweeps that say nothing or too much are refused at their place", "[sw
         "sweep.yaml:4:22: cannot set \"workload.batch.x\": \"workload.batch\" is \"1\", not a map");
 }
 
-TEST_CASE("a key that two axes set is refused", "[sweep]") {
+TEST_CASE("a key that two axes set is rejected", "[sweep]") {
   CHECK(error_of_sweep("  workload.batch: [1, 2]\n  workload: {batch: [3, 4]}") ==
         "sweep.yaml:3:1: sweep: two axes set \"workload.batch\"");
   CHECK(error_of_sweep("  policy: [full, {name: quest, budget: 3}]\n  policy.budget: [1, 2]") ==
@@ -232,14 +232,14 @@ TEST_CASE("a key that two axes set is refused", "[sweep]") {
         "sweep.yaml:4:11: sweep: two axes set \"policy.budget\"");
 }
 
-TEST_CASE("points that are the same are refused, naming both", "[sweep]") {
+TEST_CASE("equal points are rejected, naming both", "[sweep]") {
   CHECK(error_of_sweep("  a: [1, 2, 1]") == "sweep.yaml:3:1: sweep: point 3 (a=1) is the same as point 1 (a=1)");
   CHECK(error_of_sweep("  cases: [{policy: full}, {policy: quest}, {policy: full}]\n  workload.batch: [1, 2]") ==
         "sweep.yaml:3:1: sweep: point 5 (policy.name=full, workload.batch=1) is the same as point 1 (policy.name=full, "
         "workload.batch=1)");
 }
 
-TEST_CASE("zips that do not fit together are refused", "[sweep]") {
+TEST_CASE("malformed zips are rejected", "[sweep]") {
   CHECK(error_of_sweep("  zip: {a: [1, 2], b: [1, 2, 3]}") ==
         "sweep.yaml:4:23: sweep: zip: \"b\" has 3 values, but \"a\" has 2");
   CHECK(error_of_sweep("  zip: {a: 1}") == "sweep.yaml:4:12: sweep: zip: \"a\" must be a list, found \"1\"");
@@ -253,14 +253,14 @@ TEST_CASE("zips that do not fit together are refused", "[sweep]") {
         "sweep.yaml:4:13: sweep: zip: in a list of maps, each map must have single values");
 }
 
-TEST_CASE("cases that are no maps are refused", "[sweep]") {
+TEST_CASE("cases that are not maps are rejected", "[sweep]") {
   CHECK(error_of_sweep("  cases: 3") == "sweep.yaml:4:10: sweep: cases: expected a list of maps, found \"3\"");
   CHECK(error_of_sweep("  cases: []") == "sweep.yaml:4:10: sweep: cases: expected a list of maps, found an empty list");
   CHECK(error_of_sweep("  cases: [full]") == "sweep.yaml:4:11: sweep: cases: expected a map, found \"full\"");
   CHECK(error_of_sweep("  cases: [{}]") == "sweep.yaml:4:11: sweep: cases: expected a map, found an empty map");
 }
 
-TEST_CASE("more than a million points are refused before they are made", "[sweep]") {
+TEST_CASE("more than a million points are rejected before expansion", "[sweep]") {
   // 11 axes of 4: 4^11 = 4 194 304; 64 axes of 4 would overflow every integer.
   for (const int axes : {11, 64}) {
     std::string sweep;

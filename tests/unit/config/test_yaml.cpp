@@ -35,7 +35,7 @@ std::string laughing(int levels) {
 
 }  // namespace
 
-TEST_CASE("maps, lists and scalars are read with their places", "[yaml]") {
+TEST_CASE("maps, lists and scalars are read with their locations", "[yaml]") {
   const Node root = parse_yaml("a: 1\nb:\n  - x\n  - {c: \"2\", d: ~}\n", "f.yaml");
   REQUIRE(root.kind() == Node::Kind::kMap);
   REQUIRE(root.entries().size() == 2);
@@ -67,7 +67,7 @@ TEST_CASE("a node counts its values and levels", "[yaml]") {
   CHECK(root.find("a")->depth() == 0);
 }
 
-TEST_CASE("a count of tokens may be written in K and M, and names stay as they are", "[yaml]") {
+TEST_CASE("a count of tokens may be written in K and M, and names do not change", "[yaml]") {
   CHECK(canonical("[128K, 1M, 3K]") == canonical("[131072, 1048576, 3072]"));
   CHECK(parse_setting("a.b=32K").second.text() == "32768");
   CHECK(parse_yaml("{name: 128K, description: 1M, budget: 1K}", "f.yaml").find("name")->text() == "128K");
@@ -75,7 +75,7 @@ TEST_CASE("a count of tokens may be written in K and M, and names stay as they a
     CHECK(parse_yaml(text, "f.yaml").text() == (text[0] == '"' ? "1K" : std::string(text)));
 }
 
-TEST_CASE("aliases stand for what they name", "[yaml]") {
+TEST_CASE("aliases are replaced by the anchored value", "[yaml]") {
   CHECK(canonical("a: &x {b: 1}\nc: *x\nd: [*x, *x]") == R"({"a":{"b":1},"c":{"b":1},"d":[{"b":1},{"b":1}]})");
   CHECK(canonical("a: &x 1\nb: &x 2\nc: *x") == R"({"a":1,"b":2,"c":2})");  // the latest anchor of the name
   CHECK(canonical("&k key: 1\nother: *k") == R"({"key":1,"other":"key"})");
@@ -89,7 +89,7 @@ TEST_CASE("a document may have a start marker, a directive, comments, CRLF and a
   CHECK(canonical("a: µs ≥ 日本") == R"({"a":"µs ≥ 日本"})");
 }
 
-TEST_CASE("each thing that YAML allows and kvcast does not is refused at its place", "[yaml]") {
+TEST_CASE("valid YAML that kvcast does not allow is rejected with its location", "[yaml]") {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "f.yaml: the document is empty"},
       {"  \n\n", "f.yaml: the document is empty"},
@@ -134,7 +134,7 @@ TEST_CASE("each thing that YAML allows and kvcast does not is refused at its pla
   }
 }
 
-TEST_CASE("bytes that are not text are refused at their place", "[yaml]") {
+TEST_CASE("bytes that are not text are rejected with their location", "[yaml]") {
   CHECK(error_of_yaml(std::string("a: 1\nb: x\0y", 11)) == "f.yaml:2:5: a control character (byte 0x00)");
   CHECK(error_of_yaml("a: \x07") == "f.yaml:1:4: a control character (byte 0x07)");
   CHECK(error_of_yaml("a: \x7F") == "f.yaml:1:4: a control character (byte 0x7F)");
@@ -153,7 +153,7 @@ TEST_CASE("bytes that are not text are refused at their place", "[yaml]") {
     CHECK(error_of_yaml("a: 1\n" + bytes) == "f.yaml:2:1: bytes that are not valid UTF-8");
 }
 
-TEST_CASE("nesting ends at 64 levels", "[yaml]") {
+TEST_CASE("nesting is limited to 64 levels", "[yaml]") {
   const auto nested = [](int levels) {
     return std::string(static_cast<std::size_t>(levels), '[') + "1" +
            std::string(static_cast<std::size_t>(levels), ']');
@@ -172,19 +172,19 @@ TEST_CASE("nesting ends at 64 levels", "[yaml]") {
   }
 }
 
-TEST_CASE("aliases that blow up are refused", "[yaml]") {
+TEST_CASE("aliases that expand exponentially are rejected", "[yaml]") {
   // Level i contains 10^(i+1) texts; four levels are about 11 000 values, seven would be eleven million.
   CHECK(parse_yaml(laughing(4), "f.yaml").size() > 11'000);
   CHECK_THAT(error_of_yaml(laughing(7)), Catch::Contains("more than 100000 values, aliases written out"));
   CHECK_THAT(error_of_yaml(laughing(30)), Catch::Contains("more than 100000 values, aliases written out"));
 }
 
-TEST_CASE("text of more than a mebibyte is refused", "[yaml]") {
+TEST_CASE("text of more than a mebibyte is rejected", "[yaml]") {
   CHECK(error_of_yaml(std::string((1u << 20) + 1, '#')) == "f.yaml: larger than 1 MiB");
   CHECK(error_of_yaml("a: 1\n" + std::string((1u << 20) - 5, '#')) == "no error");
 }
 
-TEST_CASE("files that cannot be read say why", "[yaml]") {
+TEST_CASE("the reason is reported if a file cannot be read", "[yaml]") {
   const TemporaryDirectory directory;
   const std::string& path = directory.path();
   CHECK(error_of([&] { load_yaml(path + "/none.yaml"); }) == path + "/none.yaml: no such file");
@@ -198,7 +198,7 @@ TEST_CASE("files that cannot be read say why", "[yaml]") {
   CHECK(load_yaml(path + "/good.yaml").find("a")->text() == "1");
 }
 
-TEST_CASE("a tab in the indentation is named", "[yaml]") {
+TEST_CASE("a tab in the indentation is reported", "[yaml]") {
   CHECK_THAT(error_of_yaml("a:\n\tb: 1\n\tc: 2\n"),
              Catch::Contains("f.yaml:2:") && Catch::Contains("indented with a tab"));
   CHECK_THAT(error_of_yaml("a: [1\tb\n"), !Catch::Contains("tab"));

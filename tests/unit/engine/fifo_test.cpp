@@ -14,7 +14,7 @@ using namespace kvcast::engine;
 
 namespace {
 
-// All waiting ops in ready order, passed over once: whoever finds all fifos free takes them.
+// All waiting ops in ready order, passed over once: an op that finds all its fifos free takes them.
 class PlainArbiter {
  public:
   explicit PlainArbiter(std::size_t resources) : taken_(resources, false), free_since_(resources, 0.0) {}
@@ -65,7 +65,7 @@ class PlainArbiter {
   std::vector<double> free_since_;
 };
 
-// Random instants: some ops give their fifos back, others become ready, then the fifos are handed out by both.
+// Random instants: some ops release their fifos, others become ready, then both methods grant the fifos.
 class Comparison {
  public:
   Comparison(std::uint64_t seed, std::size_t lanes, std::size_t resources)
@@ -145,7 +145,7 @@ class Comparison {
 
 }  // namespace
 
-TEST_CASE("queues grant the same ops in the same order as a pass over all that wait") {
+TEST_CASE("queues grant the same ops in the same order as a pass over all waiting ops") {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     INFO("seed " << seed);
     Comparison comparison(seed, 3 + seed, 1 + seed % 7);
@@ -155,7 +155,7 @@ TEST_CASE("queues grant the same ops in the same order as a pass over all that w
   }
 }
 
-TEST_CASE("thousands of lanes take one fifo in the order in which they become ready") {
+TEST_CASE("thousands of lanes take one fifo in ready order") {
   // Lane i is ready at 1 us + i mod 100 us, so that 100 groups of 50 lanes become ready together; the fifo takes 10 us
   // an op and is never idle from 1 us on. In order: by group, within a group by id.
   constexpr int kLanes = 5000, kGroups = 100;
@@ -173,7 +173,7 @@ TEST_CASE("thousands of lanes take one fifo in the order in which they become re
   }
 }
 
-TEST_CASE("an op in a long queue for two fifos is overtaken by those that need one of them") {
+TEST_CASE("ops that need one fifo overtake a long queue of ops that need two") {
   // Op 0 holds f0 until 100. Ops 1 to 500 need f0 and f1 and wait; ops 501 to 600 need f1 alone, 0.5 each, and
   // overtake: 0 to 50. At 100 op 1 takes both for 1, then op 2, and so on: 600.
   std::vector<LoneOp> ops{make_op(0, 0, {{0, 100 * kUs}})};

@@ -1,4 +1,4 @@
-// Memory pools: peaks, owners, and what does not fit.
+// Memory pools: peaks, owners, and requests that do not fit.
 #include <catch2/catch.hpp>
 
 #include "engine/pools.hpp"
@@ -41,7 +41,7 @@ TEST_CASE("memory is taken at the start and returned at the finish") {
   CHECK_FALSE(run.outcome.out_of_memory);
 }
 
-TEST_CASE("finishes of an instant return their memory before its starts take theirs") {
+TEST_CASE("ops that finish at an instant return their memory before others that start at it take theirs") {
   // Op 0 returns its 60 at 3; op 2 takes 60 at 3. Never both at once: a pool of 100 is enough.
   const auto run = run_all(with_pools(2, 100), {with_memory(make_op(0, 3 * kUs), {{0, 0, 60}, {0, 0, -60}}),
                                                 make_op(1, 3 * kUs), with_memory(make_op(1, 1 * kUs), {{0, 1, 60}})});
@@ -58,7 +58,7 @@ TEST_CASE("an op that ends at once returns its memory before the next one starts
   CHECK_FALSE(run.outcome.out_of_memory);
 }
 
-TEST_CASE("of ops that start at one instant the lower id takes its memory first") {
+TEST_CASE("the op with the lowest id takes its memory first if several start at one instant") {
   // 60 each of 100: ops 1 to 4 may all start at 1; op 1 gets its memory and op 2 does not.
   std::vector<LoneOp> ops{make_op(0, 1 * kUs)};
   for (int i = 1; i <= 4; ++i) ops.push_back(with_memory(make_op(i, 1 * kUs, {}, {0}), {{0, 0, 60}}));
@@ -67,7 +67,7 @@ TEST_CASE("of ops that start at one instant the lower id takes its memory first"
   CHECK(run.outcome.out_of_memory->op == 2);
 }
 
-TEST_CASE("what does not fit ends the run and says what, when and who") {
+TEST_CASE("a request that does not fit ends the run and reports the pool, the time and the owners") {
   LoneOp greedy = with_memory(make_op(1, 1 * kUs, {}, {0}), {{0, 2, 41}});
   greedy.tag = 77;
   const auto run = run_all(with_pools(2, 100),
@@ -91,12 +91,12 @@ TEST_CASE("what does not fit ends the run and says what, when and who") {
   CHECK(run.outcome.peaks[0].peak_bytes == 60);
 }
 
-TEST_CASE("memory that just fits fits") {
+TEST_CASE("a request that exactly fits is granted") {
   const auto run = run_all(with_pools(1, 100), {with_memory(make_op(0, 0), {{0, 0, 100}})});
   CHECK_FALSE(run.outcome.out_of_memory);
 }
 
-TEST_CASE("a pool is as the sum over its owners, and its peak as the largest of those sums") {
+TEST_CASE("the use of a pool is the sum over its owners, and its peak the largest sum") {
   const System system = with_pools(1, 1e6);
   MemoryPools pools(system);
   double held[3] = {}, largest = 0, at_peak[3] = {};

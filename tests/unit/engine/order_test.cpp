@@ -13,7 +13,7 @@ TEST_CASE("a lane runs its ops in order of arrival") {
   CHECK(run.outcome.makespan == 5'000'000);
 }
 
-TEST_CASE("an op that waits holds up its lane") {
+TEST_CASE("a waiting op blocks its lane") {
   // 0 on lane 0 ends at 5; 1 on lane 1 waits for it; 2 on lane 1 depends on nothing but follows 1: starts at 6.
   const auto run =
       run_all(make_system(2, {}), {make_op(0, 5 * kUs), make_op(1, 1 * kUs, {}, {0}), make_op(1, 1 * kUs)});
@@ -21,7 +21,7 @@ TEST_CASE("an op that waits holds up its lane") {
   CHECK(run.records[2].start == 6'000'000);
 }
 
-TEST_CASE("an op starts after the last of its predecessors, named twice or not") {
+TEST_CASE("an op starts after the last of its predecessors, even if one is listed twice") {
   const auto run = run_all(make_system(4, {}), {make_op(0, 1 * kUs), make_op(1, 4 * kUs), make_op(2, 2 * kUs),
                                                 make_op(3, 1 * kUs, {}, {0, 1, 2, 1})});
   CHECK(run.records[3].start == 4'000'000);
@@ -36,7 +36,7 @@ TEST_CASE("a cascade of ops without latency or demand happens at one instant") {
   CHECK(run.outcome.events == 101);  // one end of a latency, 100 ends of ops
 }
 
-TEST_CASE("no ops take no time") {
+TEST_CASE("a run without ops takes no time") {
   const auto run = run_all(make_system(1, {fair()}), {});
   CHECK(run.outcome.makespan == 0);
   CHECK(run.outcome.ops == 0);
@@ -73,7 +73,7 @@ TEST_CASE("times within a picosecond are equal") {
   CHECK(later.order == std::vector<OpId>{1, 0});
 }
 
-TEST_CASE("an instant decides about order and not about times") {
+TEST_CASE("an instant affects the order of ops but not their times") {
   // Op 1 ends 0.9 ps after op 0 is ready, in the same instant, which is therefore settled only then; op 0 still works
   // from the moment at which it was ready: 1 us to 3 us, and not a picosecond later.
   const auto run = run_all(make_system(2, {fifo()}), {make_op(0, 1 * kUs, {{0, 2 * kUs}}), make_op(1, 1 * kUs + 0.9)});
@@ -81,10 +81,10 @@ TEST_CASE("an instant decides about order and not about times") {
   CHECK(run.records[0].finish == 3'000'000);
 }
 
-TEST_CASE("an instant is settled before fifos are handed out") {
+TEST_CASE("an instant is settled before fifos are granted") {
   // At 1, op 1 becomes ready for the fifo. At 1, too, op 2 ends and sets off a cascade at whose end the op with the
   // lower id becomes ready: op 0 needs the fifo and waits for 2 through 3. Op 0 goes first. (Ids must count up along
-  // dependencies, so rank stands for the id.)
+  // dependencies, so rank replaces the id.)
   std::vector<LoneOp> ops{make_op(0, 1 * kUs, {{0, 5 * kUs}}), make_op(1, 1 * kUs), make_op(2, 0, {}, {1}),
                           make_op(3, 0, {{0, 5 * kUs}}, {2})};
   ops[0].rank = 7;
@@ -95,7 +95,7 @@ TEST_CASE("an instant is settled before fifos are handed out") {
 }
 
 TEST_CASE("work shorter than a picosecond belongs to its instant") {
-  // As above, with 0.4 ps of work instead of the op without demand: still equal times, op 3 still goes first.
+  // The previous case with 0.4 ps of work instead of no demand: times are still equal, op 3 still goes first.
   std::vector<LoneOp> ops{make_op(0, 1 * kUs, {{0, 5 * kUs}}), make_op(1, 1 * kUs), make_op(2, 0, {{1, 0.4}}, {1}),
                           make_op(3, 0, {{0, 5 * kUs}}, {2})};
   ops[0].rank = 7;
@@ -124,7 +124,7 @@ TEST_CASE("an op keeps all its fifos until the longest demand is served") {
   CHECK(run.records[1].work_start == 5'000'000);
 }
 
-TEST_CASE("of ops that become ready together the first whose fifos are free goes, then the next") {
+TEST_CASE("ops that become ready together start in ready order as their fifos are free") {
   // All ready at 0, in the order of their ranks: 3 (f1), 0 (f0 and f1), 1 (f1), 2 (f0). 3 takes f1 until 4, 0 and 1
   // cannot go, 2 takes f0 until 2. At 4 op 0 takes both, until 6. Then 1.
   std::vector<LoneOp> ops{make_op(0, 0, {{0, 2 * kUs}, {1, 2 * kUs}}), make_op(1, 0, {{1, 1 * kUs}}),

@@ -1,4 +1,4 @@
-// Properties that hold for every graph, whatever its times.
+// Properties of every graph, independent of its times.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -71,7 +71,7 @@ TEST_CASE("times scale with latencies and rates") {
   }
 }
 
-TEST_CASE("no run beats its critical path or its busiest resource, or loses to one op at a time") {
+TEST_CASE("no run is faster than its critical path or busiest resource, or slower than one op at a time") {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     INFO("seed " << seed);
     const Graph g = random_graph(seed);
@@ -119,7 +119,7 @@ TEST_CASE("records respect lanes, dependencies, latencies and fifos") {
   }
 }
 
-TEST_CASE("what an op does not touch does not touch it") {
+TEST_CASE("independent systems do not affect each other") {
   // A second system in the same run, with its own lanes and resources, changes nothing in the first.
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     INFO("seed " << seed);

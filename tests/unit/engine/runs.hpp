@@ -36,7 +36,7 @@ class Recorder final : public Observer {
   std::vector<OpId> order;
 };
 
-// An op by itself, with all that it refers to.
+// One op with everything that it refers to.
 struct LoneOp {
   std::uint16_t lane = 0;
   double latency = 0;  // picoseconds
@@ -111,7 +111,7 @@ inline bool aborts(const System& system, const std::vector<LoneOp>& ops, const s
   return aborts(system, source);
 }
 
-// Lanes with names that mean nothing.
+// Lanes with arbitrary names.
 inline System make_system(int lanes, std::vector<Resource> resources) {
   System system;
   system.resources = std::move(resources);

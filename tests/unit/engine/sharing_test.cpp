@@ -51,7 +51,7 @@ TEST_CASE("equal sharing on one resource") {
   }
 }
 
-TEST_CASE("an op that cannot use its equal part leaves it to the others") {
+TEST_CASE("an op that cannot use its equal share leaves the rest to the others") {
   // A: 4 on resource 0, but 10 on resource 1, so that alone it takes 10 and uses 0.4 of resource 0. B: 6 on resource 0.
   // Dominant shares grow to v: 0.4 v + v = 1 at v = 1/1.4. Both stop there: B's resource is full, and A uses it. B: 6
   // × 1.4 = 8.4. A then has 10 − 6 = 4 left: 12.4.
@@ -73,7 +73,7 @@ TEST_CASE("dominant shares over two resources, three ops") {
   CHECK(run.records[1].finish == 20'000'000);
 }
 
-TEST_CASE("an op limited by a fifo of its own leaves the fair resource to others") {
+TEST_CASE("an op limited by its own fifo leaves the fair resource to others") {
   // A holds the fifo for 10 and reads 2 of r0 meanwhile (0.2 of it). B: 10 on r0. 0.2 v + v = 1: v = 1/1.2 for both.
   // Both need 10 at speed 1/1.2: 12.
   const auto run = run_all(make_system(2, {fair(), fifo()}),
@@ -82,19 +82,19 @@ TEST_CASE("an op limited by a fifo of its own leaves the fair resource to others
   CHECK(run.records[1].finish == 12'000'000);
 }
 
-TEST_CASE("speeds grow at the paces of the works") {
+TEST_CASE("speeds grow in proportion to the paces of the works") {
   const auto at_pace = [](LoneOp op, double pace) {
     op.pace = pace;
     return op;
   };
-  SECTION("of two ops on one resource") {
+  SECTION("two ops on one resource") {
     // Speeds v and 3 v fill it at v = 0.25: the second is done at 6 / 0.75 = 8; the first has 6 - 2 = 4 left: 12.
     const auto run =
         run_all(make_system(2, {fair()}), {make_op(0, 0, {{0, 6 * kUs}}), at_pace(make_op(1, 0, {{0, 6 * kUs}}), 3)});
     CHECK(run.records[1].finish == 8'000'000);
     CHECK(run.records[0].finish == 12'000'000);
   }
-  SECTION("up to that of an op alone") {
+  SECTION("up to the speed of an op alone") {
     // Each has a resource of its own and uses 0.6 of a common one. 0.6 v + 0.6 * 3 v = 1 would be v = 0.4167, where the
     // second ran at 1.25: it stops at 1, and the first goes on to 0.4 / 0.6. Done at 10; 10 - 6.667 left: 13.333333.
     const auto run = run_all(
@@ -119,7 +119,7 @@ TEST_CASE("rates scale demands") {
   CHECK(run.outcome.makespan == 1'000'000'000);
 }
 
-TEST_CASE("a demand of 0 is no demand") {
+TEST_CASE("a demand of 0 has no effect") {
   // Neither waits for the fifo nor slows the other down; not even a rate of 0 matters.
   System system = make_system(2, {fifo(), {"dead", 0, Sharing::kFair}});
   const auto run = run_all(system, {make_op(0, 0, {{0, 5 * kUs}}), make_op(1, 1 * kUs, {{0, 0}, {1, 0}})});
@@ -138,7 +138,7 @@ TEST_CASE("fractions of a picosecond add up") {
   CHECK(run_all(make_system(1, {fair()}), works).outcome.makespan == 100'000'400);
 }
 
-TEST_CASE("sharing over a million changes of speed loses nothing") {
+TEST_CASE("no time is lost over a million changes of speed") {
   // Three lanes share one resource that is never idle: 300 000 ops of 10 000.1, 10 000.2 and 10 000.3 ps in turn make
   // 300 000 × 10 000.2 ps of work, whoever gets which part of it.
   std::vector<LoneOp> ops;
@@ -150,7 +150,7 @@ TEST_CASE("sharing over a million changes of speed loses nothing") {
   CHECK(std::abs(run.outcome.makespan - 3'000'060'000) <= 1);
 }
 
-TEST_CASE("picoseconds are kept after hours") {
+TEST_CASE("picoseconds are exact after hours") {
   // 3 ops of 2000 s and one of 7 ps: 6e15 + 7 ps.
   const double long_time = 2000 * kPicosPerSecond;
   const auto run = run_all(make_system(1, {fair()}), {make_op(0, long_time), make_op(0, 0, {{0, long_time}}),
@@ -159,7 +159,7 @@ TEST_CASE("picoseconds are kept after hours") {
   CHECK(run.records[3].finish - run.records[3].start == 7);
 }
 
-TEST_CASE("time past the clock's end is the user's error") {
+TEST_CASE("exceeding the range of the clock is a user error") {
   const double long_time = 4e6 * kPicosPerSecond;
   CHECK_THROWS_AS(run_all(make_system(1, {}), {make_op(0, long_time), make_op(0, long_time), make_op(0, long_time)}),
                   UserError);

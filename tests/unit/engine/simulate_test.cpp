@@ -45,7 +45,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 }  // namespace
 
-TEST_CASE("the example of the documentation") {
+TEST_CASE("the example from the documentation") {
   // 0: 2 us + 1 ms. 1: 1 us + 1 ms. 2 has no work: starts and ends when both are done.
   const json result = json::parse(simulate_json(kExample, "g.json"));
   CHECK(result.size() == 2);
@@ -56,7 +56,7 @@ TEST_CASE("the example of the documentation") {
   CHECK(result["ops"][2] == json{{"id", 2}, {"start_s", 1.002e-3}, {"finish_s", 1.002e-3}});
 }
 
-TEST_CASE("ids may have any order and gaps; results are by id") {
+TEST_CASE("ids may have any order and gaps; results are sorted by id") {
   // 900 waits for 5, which comes later in the file: 5 from 0 to 2, 900 from 2 to 3.
   const json result = json::parse(simulate_json(
       graph_text(R"({"id":900,"lane":"a","latency_s":1,"after":[5]},{"id":5,"lane":"b","latency_s":2})"), "g.json"));
@@ -64,7 +64,7 @@ TEST_CASE("ids may have any order and gaps; results are by id") {
   CHECK(result["ops"][1] == json{{"id", 900}, {"start_s", 2.0}, {"finish_s", 3.0}});
 }
 
-TEST_CASE("ties for a fifo go to the lower id, wherever it stands") {
+TEST_CASE("ties for a fifo go to the lower id, whatever the order in the file") {
   // Both ready at 0: op 3 first, although op 8 comes first in the file. 1e6 units a second: 1 s each.
   const json result = json::parse(simulate_json(
       graph_text(R"({"id":8,"lane":"a","demand":{"fifo":1e6}},{"id":3,"lane":"b","demand":{"fifo":1e6}})"), "g.json"));
@@ -72,7 +72,7 @@ TEST_CASE("ties for a fifo go to the lower id, wherever it stands") {
   CHECK(result["ops"][1]["finish_s"] == 2.0);
 }
 
-TEST_CASE("ops that wait for ops with higher ids keep their ties") {
+TEST_CASE("ops that wait for ops with higher ids keep their tie order") {
   // 1 waits for 10 (no work); 1 and 2 are ready at 0: 1 first, though in any order of execution 10 comes before 1.
   const json result =
       json::parse(simulate_json(R"({"resources":[{"name":"f","rate":1,"sharing":"fifo"}],"lanes":["a","b","c"],"ops":[
@@ -82,7 +82,7 @@ TEST_CASE("ops that wait for ops with higher ids keep their ties") {
   CHECK(result["ops"][1]["finish_s"] == 2.0);
 }
 
-TEST_CASE("keys of the graph may have any order, and strings escapes") {
+TEST_CASE("keys of the graph may have any order, and strings may contain escapes") {
   const json result = json::parse(simulate_json(
       R"({"ops":[{"lane":"\u0061\"","demand":{"\\":2},"id":0}],"lanes":["a\""],"resources":[{"sharing":"fair","rate":2,"name":"\\"}]})",
       "g.json"));
@@ -93,7 +93,7 @@ TEST_CASE("a graph without ops takes no time") {
   CHECK(json::parse(simulate_json(graph_text(""), "g.json")) == json{{"makespan_s", 0.0}, {"ops", json::array()}});
 }
 
-TEST_CASE("what is refused, where, and why") {
+TEST_CASE("invalid graphs are rejected with location and reason") {
   struct Case {
     std::string text, message;
   };
@@ -170,7 +170,7 @@ TEST_CASE("what is refused, where, and why") {
   }
 }
 
-TEST_CASE("a cycle is found among ops that are not on it") {
+TEST_CASE("a cycle is found among other ops") {
   // On the cycle: 2 waits for 3, 3 for 4, 4 for 2. Before it: 0 and 1. After it: 5 and 6.
   const std::string message =
       refusal(graph_text(R"({"id":5,"lane":"c","after":[3]},{"id":6,"lane":"c","after":[5]},{"id":0,"lane":"a"},
@@ -179,7 +179,7 @@ TEST_CASE("a cycle is found among ops that are not on it") {
                  "cycle: op 3 waits for op 4, which waits for op 2 (before it on lane \"a\"), which waits for op 3"));
 }
 
-TEST_CASE("a long cycle is cut short in its message") {
+TEST_CASE("a long cycle is abbreviated in its message") {
   std::string ops;
   for (int i = 0; i < 1000; ++i)
     ops += fmt::format(R"({}{{"id":{},"lane":"l{}","after":[{}]}})", i ? "," : "", i, i, (i + 1) % 1000);
@@ -191,7 +191,7 @@ TEST_CASE("a long cycle is cut short in its message") {
   CHECK(message.size() < 1000);
 }
 
-TEST_CASE("a large graph in a chain is read and run") {
+TEST_CASE("a long chain of ops is read and run") {
   std::string ops;
   for (int i = 0; i < 100'000; ++i) {
     ops += fmt::format(R"({}{{"id":{},"lane":"{}","latency_s":1e-6,"after":[{}]}})", i ? ",\n" : "", i,
@@ -201,7 +201,7 @@ TEST_CASE("a large graph in a chain is read and run") {
   CHECK(result["makespan_s"] == 0.1);
 }
 
-TEST_CASE("mutated graphs are run or refused with their place, and never more") {
+TEST_CASE("mutated graphs are run or rejected with a location") {
   const Stream stream(20);
   std::uint64_t i = 0;
   const auto pick = [&](std::uint64_t n) { return stream.below(i++, n); };
@@ -271,7 +271,7 @@ TEST_CASE("mutated graphs are run or refused with their place, and never more") 
       ++refused;
     }
   }
-  // Both happen, or the test would not test: most edits break the text, some hit only a digit or a blank.
+  // Both outcomes must occur: most edits break the text, some change only a digit or a blank.
   CHECK(refused > 2000);
   CHECK(ran > 100);
 }

@@ -1,4 +1,4 @@
-// Blocks and gates: streaming a graph equals having it all, in memory that does not grow with it.
+// Blocks and gates: streaming a graph gives the same run as the whole graph, in memory that does not grow with it.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -119,7 +119,7 @@ TEST_CASE("blocks give the same run as all ops at once") {
     }
     CHECK(streamed.outcome.peak_live_ops <= whole.outcome.peak_live_ops);
   }
-  // Some of the runs end for want of memory, most do not.
+  // Some of the runs run out of memory, most do not.
   CHECK(out_of_memory > 5);
   CHECK(out_of_memory < 150);
 }
@@ -134,7 +134,7 @@ TEST_CASE("memory follows the live ops over a million of them") {
   CHECK(outcome.peak_live_ops == 5);
 }
 
-TEST_CASE("an op that lasts while others come and go is kept, and the others are not") {
+TEST_CASE("a long op is kept while finished ones are released") {
   // Lane 3 is busy for longer than the whole concurrent run.
   class WithStraggler final : public OpSource {
    public:
@@ -156,7 +156,7 @@ TEST_CASE("an op that lasts while others come and go is kept, and the others are
   CHECK(outcome.peak_live_ops == 2);
 }
 
-TEST_CASE("empty blocks are passed over") {
+TEST_CASE("empty blocks are skipped") {
   class Hesitant final : public OpSource {
    public:
     bool next_block(Block& out) override {
@@ -173,7 +173,7 @@ TEST_CASE("empty blocks are passed over") {
   CHECK(outcome.makespan == 2'000'000);
 }
 
-TEST_CASE("what waits for a gate") {
+TEST_CASE("dependencies on a gate") {
   const auto waits = [](std::vector<OpId> after, OpId lane_before, OpId gate) {
     return waits_for_gate(after, lane_before, gate);
   };
@@ -186,7 +186,7 @@ TEST_CASE("what waits for a gate") {
   CHECK_FALSE(waits({8, 3}, 7, 9));
 }
 
-TEST_CASE("ops that break the rules end the program") {
+TEST_CASE("invalid ops abort the program") {
   const System system = make_system(2, {fair(), {"dead", 0, Sharing::kFair}});
   const LoneOp good = make_op(0, 1 * kUs);
   CHECK_FALSE(aborts(system, {good, good}, {1}));

@@ -1,4 +1,4 @@
-// The timeline is a Chrome trace that says what the run did, read as Perfetto reads it.
+// The timeline of a run as a Chrome trace, read as Perfetto reads it.
 #include "engine/timeline.hpp"
 
 #include <catch2/catch.hpp>
@@ -62,7 +62,7 @@ std::string path_of(const PerfettoTrace& trace, const PerfettoSlice& slice) {
 
 }  // namespace
 
-TEST_CASE("an op is a slice in the slices of its groups, in the row of its lane") {
+TEST_CASE("an op is a slice nested in the slices of its groups, in the row of its lane") {
   const PerfettoTrace trace = tests::read_as_perfetto(draw());
   CHECK(trace.refused == 0);
   std::vector<std::string> read;
@@ -85,7 +85,7 @@ TEST_CASE("a wait is an arrow between two ops") {
   CHECK(trace.slices[static_cast<std::size_t>(trace.arrows[0].second)].name == "op\nc");
 }
 
-TEST_CASE("rows stand in the order of the lanes, and those without ops are left out") {
+TEST_CASE("rows have the order of the lanes, and lanes without ops are omitted") {
   const json file = draw();
   std::vector<std::pair<int, int>> order;
   for (const json& e : file.at("traceEvents")) {
@@ -100,7 +100,7 @@ TEST_CASE("memory is a counter") {
   CHECK(trace.counters == std::map<std::string, Steps>{{"hbm", {{0, 64.0}, {5000, 0.0}}}});
 }
 
-TEST_CASE("a timeline without ops is still JSON") {
+TEST_CASE("a timeline without ops is valid JSON") {
   std::ostringstream out;
   write_timeline(out, system_with_pool(), TimelineLog(), [](const Record&) { return TimelineLabel{}; });
   CHECK(json::parse(out.str()).at("traceEvents").size() == 1);

@@ -28,7 +28,7 @@ class OpsOfWorks final : public OpSource {
 
 }  // namespace
 
-TEST_CASE("ops of one work run like ops with equal demands of their own") {
+TEST_CASE("ops that share a work run like ops with separate, equal works") {
   // One work: latency 1, 2 of the fair resource. Ops 0 and 1 share it from 1 on, each at half speed, until 5. Op 2
   // follows on lane 0 and is alone: 5 + 1 + 2 = 8.
   Block block;
@@ -51,7 +51,7 @@ TEST_CASE("ops of one work run like ops with equal demands of their own") {
   }
 }
 
-TEST_CASE("ops of one work take a fifo in turn") {
+TEST_CASE("ops that share a work take a fifo in turn") {
   // 3 of the fifo each, all ready at 1: 1 to 4, 4 to 7, 7 to 10.
   Block block;
   block.add_work(1 * kUs);
@@ -64,7 +64,7 @@ TEST_CASE("ops of one work take a fifo in turn") {
   CHECK(run.records[2].finish == 10'000'000);
 }
 
-TEST_CASE("works are numbered over all blocks and stay known") {
+TEST_CASE("works are numbered across blocks and remain available") {
   // Latencies 1 and 2 come with the first block, 4 with the second; the third block uses them all: 1, 4, 2 + 4 + 1.
   class ThreeBlocks final : public OpSource {
    public:
@@ -97,14 +97,14 @@ TEST_CASE("works are numbered over all blocks and stay known") {
   CHECK(run.outcome.makespan == 12'000'000);
 }
 
-TEST_CASE("an op of a work that was never handed over ends the program") {
+TEST_CASE("an op with an unknown work aborts the program") {
   OpsOfWorks known(2, {0, 1, 0}), unknown(2, {0, 2}), none(0, {0});
   CHECK_FALSE(aborts(make_system(1, {}), known));
   CHECK(aborts(make_system(1, {}), unknown));
   CHECK(aborts(make_system(1, {}), none));
 }
 
-TEST_CASE("a range beyond its array ends the program") {
+TEST_CASE("a range beyond its array aborts the program") {
   Block block;
   block.add_work(1 * kUs);
   block.add_op(0, 0);

@@ -1,4 +1,4 @@
-// The estimator on few rows, against numbers worked out by hand.
+// The estimator on few rows, compared with numbers worked out by hand.
 #include "evidence/estimator.hpp"
 
 #include <catch2/catch.hpp>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace kvcast::evidence;
 
-// One level alone, so that alike rows have the covariance of its variance.
+// A single level, so that the covariance of equal rows is its variance.
 Components only(Level level, double variance, double noise) {
   Components c;
   c.variance[static_cast<std::size_t>(level)] = variance;
@@ -27,7 +27,7 @@ Record row(const char* model, const char* method, double budget, double simulate
 
 double angle(double points) { return std::asin(std::sqrt(points / 100 / 1.1)); }
 
-TEST_CASE("shares and angles are each other's inverse, and a score never passes 100 points") {
+TEST_CASE("conversions between shares and angles are inverse, and a score never exceeds 100 points") {
   CHECK(to_angle(55, 100) == Approx(std::asin(std::sqrt(.5))));
   for (const double points : {0.0, 12.5, 60.0, 100.0}) CHECK(to_points(to_angle(points, 100), 100) == Approx(points));
   CHECK(to_points(to_angle(30, 50), 50) == Approx(30));
@@ -35,7 +35,7 @@ TEST_CASE("shares and angles are each other's inverse, and a score never passes 
   CHECK(to_points(-1, 100) == 0);
 }
 
-TEST_CASE("a row of the same group pulls a prediction as far as noise allows") {
+TEST_CASE("a row of the same group shifts a prediction as far as its noise allows") {
   // One row whose residual is e: the mean is s + v / (v + n) · e, with n = .008 · (1 + (10 / 100)²).
   const double v = .04, n = .008 * 1.01;
   std::vector<Record> rows{row("a", "quest", 1024, 50, 70)};
@@ -45,7 +45,7 @@ TEST_CASE("a row of the same group pulls a prediction as far as noise allows") {
   const Estimate same = estimator.estimate(row("b", "quest", 1024, 50, 0));
   CHECK(same.mean == Approx(to_points(angle(50) + v / (v + n) * e, 100)));
   CHECK(same.deviation == Approx(std::sqrt(v - v * v / (v + n) + n)));
-  // Half of the budget in tokens and as a share: exp(−½ (1/2)²) · exp(−½ (1/4)²) as much.
+  // Half of the budget in tokens and as a share: the covariance is multiplied by exp(−½ (1/2)²) · exp(−½ (1/4)²).
   const double alike = std::exp(-.5 / 4 - .5 / 16);
   const Estimate half = estimator.estimate(row("b", "quest", 512, 50, 0));
   CHECK(half.mean == Approx(to_points(angle(50) + v * alike / (v + n) * e, 100)));
@@ -58,7 +58,7 @@ TEST_CASE("a row of the same group pulls a prediction as far as noise allows") {
   CHECK(estimator.estimate(elsewhere).mean == Approx(50));
 }
 
-TEST_CASE("levels of papers and tables hold no setting that has none") {
+TEST_CASE("settings without paper or table do not take part in those levels") {
   std::vector<Record> rows{row("a", "quest", 1024, 50, 70)};
   const Estimator estimator(rows, only(Level::kPaperMethod, .04, .008));
   Record mine = row("a", "quest", 1024, 50, 0);
@@ -67,12 +67,12 @@ TEST_CASE("levels of papers and tables hold no setting that has none") {
   CHECK(estimator.estimate(mine).mean == Approx(50));
 }
 
-TEST_CASE("what is left out is estimated by the others as if it had never been there") {
+TEST_CASE("left-out rows are estimated as by a fit without them") {
   const Components components = only(Level::kMethod, .04, .008);
   std::vector<Record> rows{row("a", "quest", 256, 30, 35), row("a", "quest", 512, 40, 50),
                            row("a", "quest", 1024, 60, 70), row("b", "quest", 1024, 55, 80),
                            row("b", "tova", 512, 20, 10)};
-  for (Record& r : rows) r.simulated = 50;  // of all models alike, so that no mean over them changes
+  for (Record& r : rows) r.simulated = 50;  // equal for all models, so that no mean over them changes
   const JointFit fit(rows, components);
   const std::size_t places[] = {2, 3};
   const std::vector<Estimate> left_out = fit.leave_out(places);
@@ -86,7 +86,7 @@ TEST_CASE("what is left out is estimated by the others as if it had never been t
   }
 }
 
-TEST_CASE("an odd row is given more noise than its neighbours, and pulls less") {
+TEST_CASE("an outlier gets more noise than its neighbours and has less influence") {
   std::vector<Record> rows;
   for (int i = 0; i < 8; ++i) rows.push_back(row("a", "quest", 1024, 50, 52));
   rows.push_back(row("a", "quest", 1024, 50, 5));
@@ -96,8 +96,8 @@ TEST_CASE("an odd row is given more noise than its neighbours, and pulls less") 
   CHECK(estimator.estimate(rows[0]).mean == Approx(51.9).margin(.5));
 }
 
-TEST_CASE("a prediction from the rows most alike is that from all of them") {
-  // More rows than an estimate looks at.
+TEST_CASE("a prediction from the most similar rows agrees with that from all rows") {
+  // More rows than an estimate uses.
   std::vector<Record> rows;
   for (int i = 0; i < 480; ++i) {
     Record r = row("a", i % 3 == 0 ? "quest" : "tova", 128 * (1 + i % 30), 20 + i % 60, 25 + (7 * i) % 55);
@@ -118,7 +118,7 @@ TEST_CASE("a prediction from the rows most alike is that from all of them") {
   }
 }
 
-TEST_CASE("a lookup takes the nearest budget, of the same model where there is one") {
+TEST_CASE("a lookup takes the nearest budget, preferably of the same model") {
   const std::vector<Record> rows{row("a", "quest", 256, 0, 40), row("a", "quest", 1024, 0, 80),
                                  row("b", "quest", 512, 0, 60), row("b", "tova", 512, 0, 10)};
   const auto nothing = [](const Record&) { return false; };
@@ -136,7 +136,7 @@ TEST_CASE("a lookup takes the nearest budget, of the same model where there is o
   CHECK(look_up(rows, s, [](const Record& r) { return r.model == "a"; }) == Approx(60));
 }
 
-TEST_CASE("other models' simulations of the same method and task count as much as the own one") {
+TEST_CASE("simulations of other models for the same method and task have the weight of the setting's own") {
   // Model a's row at half of the budget is e⁻¹ᐟ² · e⁻²: below the least weight of 0.3; at nine tenths it counts.
   const auto pooled = [](double budget, const char* method) {
     Record other = row("a", method, budget, 80, 0);
@@ -151,7 +151,7 @@ TEST_CASE("other models' simulations of the same method and task count as much a
   CHECK(pooled(1024, "tova") == Approx(angle(20)));
 }
 
-TEST_CASE("rows of the setting's own model are no second opinion, and two rows of a model are one") {
+TEST_CASE("pooling ignores rows of the setting's own model and counts each other model once") {
   const Record rows[] = {row("a", "quest", 1024, 80, 0), row("a", "quest", 1024, 60, 0), row("b", "quest", 1024, 90, 0),
                          row("c", "quest", 1024, 70, 0)};
   const Setting s = row("b", "quest", 1024, 20, 0);
@@ -164,7 +164,7 @@ TEST_CASE("rows of the setting's own model are no second opinion, and two rows o
         Approx(((angle(80) + angle(60)) / 2 + angle(20)) / 2));
 }
 
-TEST_CASE("the spread of intervals is that of the other groups") {
+TEST_CASE("the spread of intervals is taken from the other groups") {
   const Record a = row("a", "quest", 1024, 30, 60), b = row("b", "quest", 1024, 60, 60);
   const LeftOut near{&a, {50, .1}, 90, "a"}, far{&b, {20, .1}, 30, "b"};
   const double off_near = (angle(60) - angle(50)) / .1, off_far = (angle(60) - angle(20)) / .1;
@@ -179,7 +179,7 @@ TEST_CASE("the spread of intervals is that of the other groups") {
   CHECK(log_error({near, far}) == Approx(std::log((10 + 40) / 2.)));
 }
 
-TEST_CASE("longer prompts of a model are left out together, and its shortest never") {
+TEST_CASE("longer prompts of a model are left out together, the shortest never") {
   std::vector<Record> rows;
   for (const double tokens : {8192., 9000., 16384., 32768.}) {
     rows.push_back(row("a", "quest", 1024, 50, 60));
@@ -189,7 +189,8 @@ TEST_CASE("longer prompts of a model are left out together, and its shortest nev
   const JointFit fit(rows, only(Level::kMethod, .04, .008));
   const std::vector<LeftOut> left_out = leave_out(fit, Novelty::kLength);
   REQUIRE(left_out.size() == 2);
-  // 32768 alone is left out for itself; for 16384 that as well: 9000 is less than a quarter longer than the shortest.
+  // The prediction for 32768 leaves out only 32768; that for 16384 leaves out both. 9000 is less than a quarter longer
+  // than the shortest.
   for (const std::size_t i : {0u, 1u}) {
     CHECK(left_out[i].record->context == (i == 0 ? 16384 : 32768));
     std::vector<std::size_t> places{2, 3};
@@ -198,7 +199,7 @@ TEST_CASE("longer prompts of a model are left out together, and its shortest nev
   }
 }
 
-TEST_CASE("a fit with known noise is that which found it") {
+TEST_CASE("a fit with known noise reproduces the fit that estimated it") {
   std::vector<Record> rows;
   for (int i = 0; i < 300; ++i) rows.push_back(row("a", i % 2 == 0 ? "quest" : "tova", 256 * (1 + i % 7), 50, i % 90));
   const Components c = only(Level::kMethod, .04, .008);
@@ -210,7 +211,7 @@ TEST_CASE("a fit with known noise is that which found it") {
   }
 }
 
-TEST_CASE("a prediction says what it rests on, and how new it is") {
+TEST_CASE("a prediction states its basis and its novelty") {
   const std::vector<Record> rows{row("a", "quest", 256, 30, 40), row("a", "quest", 1024, 70, 80),
                                  row("b", "tova", 512, 20, 10)};
   Parameters parameters;

@@ -24,7 +24,7 @@ std::string with_head(const char* rows) {
   return fmt::format("paper,table,model,benchmark,task,method,context,budget,full,simulated,published,noise\n{}", rows);
 }
 
-TEST_CASE("records are written and read back, sorted, and once where a paper repeats them") {
+TEST_CASE("records are written and read back sorted and without repetitions") {
   const kvcast::TemporaryDirectory dir;
   const Record a{{"P", "Table 2, right", "m", "ruler", "qa1", "quest", 16384, 512, 81.25, 40.5}, 44, .008};
   Record b = a;
@@ -40,7 +40,7 @@ TEST_CASE("records are written and read back, sorted, and once where a paper rep
   CHECK(read[1].noise == .008);
 }
 
-TEST_CASE("records that are odd are refused at their place") {
+TEST_CASE("invalid records are rejected with their location") {
   const kvcast::TemporaryDirectory dir;
   const auto error = [&](const std::string& text) {
     try {
@@ -58,7 +58,7 @@ TEST_CASE("records that are odd are refused at their place") {
   CHECK_THAT(error(with_head("P,1,m\n")), Contains("/f:2"));
 }
 
-TEST_CASE("parameters are written and read back, and odd ones refused") {
+TEST_CASE("parameters are written and read back, and invalid ones are rejected") {
   const kvcast::TemporaryDirectory dir;
   Parameters p;
   p.components.variance[2] = .0125, p.components.scale = {1, .25, 2};

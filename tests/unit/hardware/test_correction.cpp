@@ -1,4 +1,4 @@
-// The factor on decode attention that profiles may hold, by hand on the round machine, and how it is read.
+// The optional factor of a profile on decode attention: values by hand on the round machine, and reading it.
 #include <cmath>
 
 #include "config/section.hpp"
@@ -62,14 +62,14 @@ TEST_CASE("beyond the lattice the factor fades to 1 within an octave") {
   CHECK(factor(100, 10, 4) == 1);
 }
 
-TEST_CASE("the factor is on the kernel and not on the gap before it") {
+TEST_CASE("the factor applies to the kernel and not to the gap before it") {
   // test_kernels.cpp: 1 gap + 10 floor + 4.5 parts + 12.5 pairs + 0.5 others. 1.2 times 27.5 and the gap: 34 us.
   CHECK(seconds(0, false) == us(28.5));
   CHECK(seconds(0.2, false) == us(34));
   CHECK(seconds(-0.2, false) == us(23));
 }
 
-TEST_CASE("what was measured on pairs in the L2 says nothing about pairs in memory") {
+TEST_CASE("factors measured on pairs in the L2 are not applied to pairs in memory") {
   // 200 rows of 100 tokens are 10 MB, half of the L2: a benchmark finds all of them there.
   CHECK(seconds(0.2, true) == us(28.5));
   // 20 MB are found by half: half of the factor. Two parts a row, 400 in 4 rounds: 8 + 0.5 us, 5 us merged, 25 us of
@@ -80,12 +80,12 @@ TEST_CASE("what was measured on pairs in the L2 says nothing about pairs in memo
   CHECK(seconds(0.2, true, 100, true) == us(1 + 1.2 * (10 + 4.5 + 3.2)));
 }
 
-TEST_CASE("no factor reads faster than the memory") {
+TEST_CASE("no factor makes reads faster than the memory") {
   // 10 MB at 1 TB/s take 10 us.
   CHECK(seconds(-0.9, false) == us(1 + 10));
 }
 
-TEST_CASE("a correction is read as it is written") {
+TEST_CASE("a correction is read as written") {
   const config::AttentionCorrection c = read(
       "{rows: [8, 16], tokens: [2, 4, 8], groups: [4], percent: [[[1, 2, 3], [-4, 5.5, 6]]], repeated: true, "
       "source: made up}");
@@ -100,7 +100,7 @@ TEST_CASE("a correction is read as it is written") {
   CHECK(config::canonical(other) != config::canonical(c));
 }
 
-TEST_CASE("lists that do not fit their axes are refused where they stand") {
+TEST_CASE("lists that do not fit their axes are rejected with their location") {
   const auto error = [](const std::string& percent, const std::string& rows = "[8, 16]") {
     return error_of([&] {
       read("rows: " + rows + "\ntokens: [2, 4]\ngroups: [4]\nrepeated: true\nsource: s\npercent: " + percent + "\n");

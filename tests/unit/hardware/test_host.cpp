@@ -8,7 +8,7 @@ using graph::Lane;
 using hardware::Cost;
 using hardware::Resource;
 
-TEST_CASE("host calls take their thread") {
+TEST_CASE("host calls occupy their thread") {
   const auto seconds = [](HostCall call, double count) {
     const Cost cost = round_model().cost(op_of(graph::Host{call, count}, Lane::kHost));
     CHECK(cost.latency == 0);
@@ -26,7 +26,7 @@ TEST_CASE("host calls take their thread") {
   CHECK(seconds(HostCall::kTask, 2) == us(6));
 }
 
-TEST_CASE("an engine's time is the framework's, with its source") {
+TEST_CASE("an engine's time is taken from the framework, with its source") {
   config::Framework framework;
   framework.engine_step = {2e-3, Origin::kLiterature, 0.5, "a trace"};
   framework.engine_sequence = {3e-6, Origin::kAssumed, 0.5, "a guess"};
@@ -56,7 +56,7 @@ Cost cpu(double items, double flops = 0, double bytes = 7e6) {
 
 }  // namespace
 
-TEST_CASE("a library's products have a rate of their own, which all cores share the clock for") {
+TEST_CASE("a library's matrix products have their own rate per core, scaled by the all-core clock") {
   graph::CpuWork work;
   work.items = 1, work.product_flops_per_item = 50e6;
   // 50 MFLOP at 50 GFLOP/s of one core; dot products would take 5 ms at 10 GFLOP/s.
@@ -65,7 +65,7 @@ TEST_CASE("a library's products have a rate of their own, which all cores share 
   CHECK(round_model().cost(op_of(work, Lane::kCpu)).alone == us(20 + 2000 / 0.65));
 }
 
-TEST_CASE("CPU work goes in rounds over the cores, which slow each other") {
+TEST_CASE("CPU work runs in rounds over the cores, which slow each other down") {
   CHECK(cpu(1).alone == us(20 + 1000));
   // Four busy of eight: 1 − 0.35 · 3/7 = 0.85 of the rate. All: 0.65.
   CHECK(cpu(4).alone == us(20 + 1000 / 0.85));
@@ -81,7 +81,7 @@ TEST_CASE("CPU work goes in rounds over the cores, which slow each other") {
   CHECK(amount(cpu(9), Resource::kDram) == Approx(63e6));
 }
 
-TEST_CASE("an operator of a framework wakes the threads that it has work for") {
+TEST_CASE("an operator of a framework wakes only as many threads as it has work for") {
   const auto seconds = [](double threads, double items) {
     graph::CpuWork work{items, 7e6, 0, 500};
     work.threads = threads;
@@ -95,7 +95,7 @@ TEST_CASE("an operator of a framework wakes the threads that it has work for") {
   CHECK(seconds(2, 3) == us(10 + 5 + 1000 / 0.95 + 1000));
 }
 
-TEST_CASE("a core gathers, multiplies, picks and counts one after the other") {
+TEST_CASE("a core gathers, multiplies, selects and counts in sequence") {
   CHECK(cpu(1, 5e6).alone == us(20 + 1000 + 500));  // 5 MFLOP at 10 GFLOP/s: 0.5 ms
   CHECK(cpu(1, 20e6).alone == us(20 + 1000 + 2000));
   // 1000 scores of 2 ns, 3000 entries of 1 ns in 50 buckets of 0.1 us.
@@ -103,7 +103,7 @@ TEST_CASE("a core gathers, multiplies, picks and counts one after the other") {
   CHECK(round_model().cost(op_of(look_up, Lane::kCpu)).alone == us(20 + 2 + 3 + 5));
 }
 
-TEST_CASE("pieces that lie near each other share lines of the page tables") {
+TEST_CASE("neighbouring pieces share lines of the page tables") {
   const auto nanoseconds = [](double items, double places, double region) {
     const graph::CpuWork work{.items = items, .places_per_item = places, .region_bytes = region};
     return round_model().cost(op_of(work, Lane::kCpu)).alone * 1e9 - 20e3;
@@ -126,7 +126,7 @@ TEST_CASE("pieces that lie near each other share lines of the page tables") {
   CHECK(nanoseconds(1, 5, 0) == Approx(0).margin(1e-9));
 }
 
-TEST_CASE("the more open it is which scores are kept, the more often a core passes over them") {
+TEST_CASE("ranking time grows with the entropy of which scores are kept") {
   const auto seconds = [](double kept) {
     return round_model()
         .cost(op_of(graph::CpuWork{.items = 1, .ranked_per_item = 1e6, .kept_per_item = kept}, Lane::kCpu))

@@ -48,14 +48,14 @@ graph::DecodeAttention attention_of(double context) {
 
 }  // namespace
 
-TEST_CASE("decode attention: parts of rows go over the SMs in rounds, tiles of a part follow each other") {
+TEST_CASE("decode attention runs parts of rows in rounds over the SMs, and the tiles of a part in sequence") {
   // 200 rows of 100 tokens, one part each: 2 rounds over 100 SMs of 2 us, and one tile of 0.5 us: 4.5 us.
   // 20000 tokens · 500 B / 0.8 TB/s = 12.5 us, queries and outputs 2 · 200 · 4 · 125 · 2 B = 0.4 MB / 0.8 TB/s = 0.5
   // us. Latency: gap 1 + floor 10. With overlap 1 all of it adds up.
   const Cost whole = round_model().cost(op_of(attention_of(100)));
   CHECK(whole.alone == us(11 + 4.5 + 12.5 + 0.5));
   CHECK(latency_s(whole) == us(11 + 4.5));
-  // Products as of 16 query rows: 4 · 20000 · 16 · 125 = 160 MFLOP at half of the peak.
+  // Products are computed as for 16 query rows: 4 · 20000 · 16 · 125 = 160 MFLOP at half of the peak.
   CHECK(amount(whole, Resource::kTensor) == Approx(160e6 / 0.5));
   // One token: half of the 99 that fill its tile are read as well, 50.5 tokens a row: 6.3125 us.
   CHECK(round_model().cost(op_of(attention_of(1))).alone == us(11 + 4.5 + 6.3125 + 0.5));
@@ -65,7 +65,7 @@ TEST_CASE("decode attention: parts of rows go over the SMs in rounds, tiles of a
 
 TEST_CASE("rows are split until there are enough parts, and no further") {
   const config::Gpu gpu = round_gpu();
-  // 10 parts of 100 tokens in a row would make 2000; 4 a SM are wanted: 400, two a row of 5 tiles each.
+  // 10 parts of 100 tokens in a row would make 2000; 4 per SM are required: 400, two per row of 5 tiles each.
   const hardware::AttentionParts parts = hardware::attention_parts(attention_of(1000), gpu);
   CHECK(parts.count == 400);
   CHECK(parts.split);
@@ -78,12 +78,12 @@ TEST_CASE("rows are split until there are enough parts, and no further") {
   CHECK(hardware::attention_parts(many, gpu).tiles == 10);
 }
 
-TEST_CASE("query heads with KV heads of their own take the kernel that a profile has for them") {
+TEST_CASE("query heads with separate KV heads use the profile's kernel for them") {
   config::Hardware machine = round_machine();
   config::AttentionKernel& mha = machine.gpu.attention_mha.emplace(machine.gpu.attention);
   mha.floor = known(20e-6);
   const hardware::CostModel model(machine, {});
-  // Shared heads as ever: gap 1, floor 10.
+  // Shared heads as before: gap 1, floor 10.
   CHECK(model.cost(op_of(attention_of(100))).alone == us(11 + 4.5 + 12.5 + 0.5));
   // Heads of their own: floor 20, 2 rounds of 1 us, a tile of 0.5 us, the same bytes, queries and outputs 0.1 MB.
   graph::DecodeAttention work = attention_of(100);
@@ -117,24 +117,25 @@ TEST_CASE("cached numbers are converted concurrently with the reads, at a rate p
   CHECK(hardware::CostModel(older, {}).cost(op_of(work)).alone == us(11 + 4.5 + 100));
 }
 
-TEST_CASE("one long row holds up all the others") {
+TEST_CASE("one long row delays all the others") {
   graph::DecodeAttention work = attention_of(100);
   work.longest = 5000;  // same tokens in all: 50 tiles of 0.5 us after 2 rounds of 2 us
   CHECK(round_model().cost(op_of(work)).alone == us(11 + 4 + 25 + 12.5 + 0.5));
 }
 
-TEST_CASE("few rows wait, but leave bandwidth to others") {
+TEST_CASE("few rows wait but leave bandwidth to other ops") {
   graph::DecodeAttention work = attention_of(100);
   work.rows = 10, work.tokens = 1000;
-  // One round of 2 us and a tile of 0.5 us are waiting; 1000 · 500 B / 0.8 TB/s = 0.625 us, queries and outputs 20 kB.
+  // One round of 2 us and a tile of 0.5 us are waiting time; 1000 · 500 B / 0.8 TB/s = 0.625 us, queries and outputs 20
+  // kB.
   const Cost cost = round_model().cost(op_of(work));
   CHECK(latency_s(cost) == us(11 + 2.5));
   CHECK(amount(cost, Resource::kHbm) == Approx(0.65e6));
   CHECK(cost.alone == us(11 + 2.5 + 0.625 + 0.025));
-  CHECK_FALSE(cost.bound);  // latency sets the pace
+  CHECK_FALSE(cost.bound);  // latency is the bottleneck
 }
 
-TEST_CASE("the better two works overlap, the less the shorter one adds") {
+TEST_CASE("the shorter of two works adds less the better they overlap") {
   config::Hardware machine = round_machine();
   machine.gpu.attention.overlap.value = 2;
   const hardware::CostModel model(machine, {});
@@ -155,7 +156,7 @@ TEST_CASE("more rows of a GEMM lose memory efficiency") {
   CHECK(model.cost(op_of(graph::Gemm{1, 5000, 5000, 2})).alone == us(3 + 50.02 / 0.75));
 }
 
-TEST_CASE("what was read just before is found in the L2 as far as it fits") {
+TEST_CASE("data read just before is found in the L2 as far as it fits") {
   graph::DecodeAttention work = attention_of(100);
   work.warm = true;  // 10 MB in an L2 of 20 MB: 4 TB/s instead of 0.8, 2.5 us and 0.5 us of queries and outputs
   CHECK(amount(round_model().cost(op_of(work)), Resource::kHbm) == Approx(3e6));
@@ -168,7 +169,7 @@ TEST_CASE("what was read just before is found in the L2 as far as it fits") {
   CHECK(hardware::CostModel(machine, {}).cost(op_of(work)).alone == us(11 + 4.5 + 12.5 + 0.5));
 }
 
-TEST_CASE("shapes outside of what a fit has seen are marked and trusted less") {
+TEST_CASE("shapes outside a fit's range are marked and have a larger uncertainty") {
   config::Hardware machine = round_machine();
   machine.gpu.range.attention_tokens = {50, 100};
   const hardware::CostModel model(machine, {});
@@ -180,8 +181,9 @@ TEST_CASE("shapes outside of what a fit has seen are marked and trusted less") {
   CHECK(beyond.alone == Approx(round_model().cost(op_of(attention_of(400))).alone));
 }
 
-TEST_CASE("rates of copies are trusted less for reductions, and for scores by their own efficiency") {
-  // 80 GB at 0.8 TB/s, 0.1 s beside microseconds of waits: the rate's tenth, and 0.15 beside it where it is no stream.
+TEST_CASE("the copy rate is less certain for reductions, and scores have the uncertainty of their own efficiency") {
+  // 80 GB at 0.8 TB/s take 0.1 s, compared with microseconds of waits: the rate's tenth, and 0.15 added in quadrature
+  // for kernels that are not streams.
   const auto uncertainty = [](graph::KernelClass cls) {
     return round_model().cost(op_of(graph::Kernel{cls, 80e9, 0})).uncertainty;
   };
@@ -190,7 +192,7 @@ TEST_CASE("rates of copies are trusted less for reductions, and for scores by th
   CHECK(uncertainty(graph::KernelClass::kScore) == Approx(std::hypot(0.1, 0.15)).epsilon(1e-3));
 }
 
-TEST_CASE("gathered, repeated and scored attention move more") {
+TEST_CASE("gathered, repeated and scored attention moves more data") {
   // 400 parts in 4 rounds of 2 us, 5 tiles of 0.5 us: 10.5 us; gap, floor and merging 16 us; 125 us and 0.5 us of
   // bytes.
   const double plain = round_model().cost(op_of(attention_of(1000))).alone;
@@ -206,7 +208,7 @@ TEST_CASE("gathered, repeated and scored attention move more") {
   CHECK(round_model().cost(op_of(scored)).alone == us(26.5 + 125 + 0.5 + 10));
 }
 
-TEST_CASE("attention over nothing is a launch") {
+TEST_CASE("attention over no tokens costs a launch") {
   CHECK(round_model().cost(op_of(graph::DecodeAttention{})).alone == us(11));
 }
 
@@ -231,7 +233,7 @@ TEST_CASE("streaming kernels by class") {
   using graph::Kernel;
   using graph::KernelClass;
   const auto alone = [](const Kernel& work) { return round_model().cost(op_of(work)).alone; };
-  // 16 MB at 0.8 TB/s = 20 us; 50 MFLOP at half of 10 TFLOP/s = 10 us beside it; gap 1 + floor 1.
+  // 16 MB at 0.8 TB/s = 20 us; 50 MFLOP at half of 10 TFLOP/s = 10 us concurrently; gap 1 + floor 1.
   CHECK(alone({KernelClass::kElementwise, 8e6, 8e6, 50e6, 0}) == us(2 + 20));
   CHECK(alone({KernelClass::kElementwise, 8e6, 8e6, 500e6, 0}) == us(2 + 100));
   CHECK(alone({KernelClass::kReduce, 8e6, 8e6, 0, 0}) == us(2 + 20));
@@ -250,7 +252,7 @@ TEST_CASE("scores stream at their own efficiency") {
   CHECK(model.cost(op_of(graph::Kernel{graph::KernelClass::kReduce, 8e6, 8e6, 0, 0})).alone == us(2 + 20));
 }
 
-TEST_CASE("a transfer loses the memory's ramp, or less if it is shorter") {
+TEST_CASE("a transfer loses the memory's ramp-up time, or less if it is shorter") {
   config::Hardware machine = round_machine();
   machine.gpu.memory_ramp.value = 5e-6;
   const hardware::CostModel model(machine, {});
@@ -263,7 +265,7 @@ TEST_CASE("a transfer loses the memory's ramp, or less if it is shorter") {
   CHECK(alone(0) == us(2));
 }
 
-TEST_CASE("a decomposition waits for its own steps, arithmetic on few SMs for itself") {
+TEST_CASE("a decomposition waits for its steps, and for its arithmetic if few SMs are busy") {
   using graph::Kernel;
   using graph::KernelClass;
   // Rows of 600 bytes have 150 columns, half-way from 10 to 30 GFLOP/s: 2 MFLOP take 100 us, after 16 MB in 20 us.
@@ -289,7 +291,7 @@ TEST_CASE("top-k by columns, picks and rows") {
   CHECK(round_model().cost(op_of(graph::TopK{250, 6000, 100, 4})).alone == us(5 + 17.5 + 0.25 + 7.625));
 }
 
-TEST_CASE("the clock shortens what is bound by latency and nothing else") {
+TEST_CASE("a higher clock shortens only latency-bound parts") {
   config::Hardware fast = round_machine();
   fast.gpu.clock.value = 2e9;
   const hardware::CostModel model(fast, framework(config::Framework::Launch::kCudaGraph));
@@ -298,7 +300,7 @@ TEST_CASE("the clock shortens what is bound by latency and nothing else") {
   CHECK(model.cost(op_of(graph::TopK{50, 6000, 100, 4})).alone == us(1 + 2 + 3.5 + 0.05 + 1.525));
 }
 
-TEST_CASE("kernels follow each other closely only in the model's CUDA graphs") {
+TEST_CASE("only kernels of the model's CUDA graphs have the short gap") {
   const graph::Kernel nothing;
   const auto latency = [&](config::Framework::Launch launch, graph::Lane lane) {
     return latency_s(round_model(launch).cost(op_of(nothing, lane)));
@@ -311,9 +313,9 @@ TEST_CASE("kernels follow each other closely only in the model's CUDA graphs") {
   CHECK(latency(Launch::kEager, graph::Lane::kCompute) == us(2 + 1));
 }
 
-TEST_CASE("a peak that is assumed may be off beside what is reached of it") {
-  // 0.8 of 1 TB/s, each known to 10 %. Stated against a known peak the share alone counts; an assumed one adds as
-  // squares.
+TEST_CASE("the uncertainty of an assumed peak adds to that of the efficiency") {
+  // 0.8 of 1 TB/s, each known to 10 %. Stated against a known peak the share alone counts; an assumed one adds in
+  // quadrature.
   config::Gpu gpu = round_gpu();
   const hardware::Number share = hardware::number(gpu.stream_efficiency);
   CHECK(hardware::reached(gpu.hbm_bandwidth, share).uncertainty == Approx(0.1));
@@ -336,13 +338,13 @@ TEST_CASE("a cache is concatenated no faster than the SMs move elements") {
   CHECK(alone(round_model()) == us(252));
   CHECK(alone(slow) == us(502));
   CHECK(alone(slow.shifted({"a table", 1})) == Approx(557e-6).epsilon(0.02));  // 500 us / 0.9, of it 250 are waited
-  framework.concatenate_bytes.value = 8;                                       // 125 us: the memory sets the pace
+  framework.concatenate_bytes.value = 8;                                       // 125 us: memory is the bottleneck
   CHECK(alone(hardware::CostModel(round_machine(), framework)) == us(252));
 }
 
 TEST_CASE("keys and values are repeated no faster than the SMs move elements") {
   config::Framework framework;
-  framework.concatenate_bytes.value = 1;  // of what writes as much as it reads
+  framework.concatenate_bytes.value = 1;  // of kernels that write as much as they read
   framework.repeat_bytes.value = 4;
   const graph::Kernel repeated{graph::KernelClass::kConcatenate, 50e6, 400e6};
   const auto alone = [&] {
@@ -354,7 +356,7 @@ TEST_CASE("keys and values are repeated no faster than the SMs move elements") {
   CHECK(alone() == round_model().cost(op_of(converted, graph::Lane::kCompute)).alone);
 }
 
-TEST_CASE("FlashAttention-2 computes at a rate of its own") {
+TEST_CASE("FlashAttention-2 has its own compute rate") {
   config::Framework framework;
   framework.attention_kernels = config::Framework::AttentionKernels::kFlash2;
   const graph::PrefillAttention work{100e12 * 1e-3, 0, 0};

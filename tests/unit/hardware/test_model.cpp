@@ -12,7 +12,7 @@ using hardware::Cost;
 using hardware::Number;
 using hardware::Resource;
 
-TEST_CASE("curves are linear between their points and flat outside, where trust fades") {
+TEST_CASE("curves are linear between their points and flat outside, where the uncertainty grows") {
   const config::Curve c = curve({10, 20, 40}, {1, 2, 6});
   CHECK(at(c, 10).value == 1);
   CHECK(at(c, 15).value == Approx(1.5));
@@ -28,7 +28,7 @@ TEST_CASE("curves are linear between their points and flat outside, where trust 
   CHECK(at(c, 5).value == 1);
   CHECK(at(c, 80).extrapolated);
   CHECK(at(c, 80).origin == Origin::kExtrapolated);
-  // From 20 to 40 two thirds of the last value came on, so that another doubling may be off by as much of it.
+  // From 20 to 40 the value grew by two thirds of the last one, so the error after another doubling may be as large.
   CHECK(at(c, 80).uncertainty == Approx(0.1 + 2.0 / 3));
   CHECK(at(c, 40 * std::sqrt(2.0)).uncertainty == Approx(0.1 + 1.0 / 3));  // half a doubling
   CHECK(at(c, 160).uncertainty == Approx(0.1 + 1));                        // two: at most 1 more
@@ -37,12 +37,12 @@ TEST_CASE("curves are linear between their points and flat outside, where trust 
   // Points two doublings apart that differ by a fifth of the last one: a tenth a doubling.
   CHECK(at(curve({10, 40}, {4, 5}), 320).uncertainty == Approx(0.1 + 0.3));
   CHECK(at(curve({10, 40}, {5, 5}), 160).uncertainty == Approx(0.1 + 0.1));  // flat: 0.05 a doubling all the same
-  CHECK(at(curve({5}, {3}), 10).uncertainty == Approx(0.1 + 0.25));          // nothing tells
+  CHECK(at(curve({5}, {3}), 10).uncertainty == Approx(0.1 + 0.25));          // unknown
   CHECK(at(curve({0, 5}, {3, 3}), 20).uncertainty == Approx(0.1 + 0.5));
   CHECK(at(curve({5}, {3}), 5).value == 3);
 }
 
-TEST_CASE("errors of factors add as squares, the worse origin stays") {
+TEST_CASE("errors of factors add in quadrature, and the worse origin is kept") {
   const Value a{2, Origin::kDatasheet, 0.03, "the sheet"}, b{5, Origin::kAssumed, 0.04, "a guess"};
   const Number product = hardware::number(a) * hardware::number(b);
   CHECK(product.value == 10);
@@ -54,14 +54,14 @@ TEST_CASE("errors of factors add as squares, the worse origin stays") {
   CHECK(quotient.uncertainty == Approx(0.05));
 }
 
-TEST_CASE("numbers of one fit are off together") {
+TEST_CASE("errors of numbers from one fit are correlated") {
   const Value a{2, Origin::kFitted, 0.03, "the fit"}, b{5, Origin::kFitted, 0.04, "the fit"};
   const Value other{5, Origin::kFitted, 0.04, "another fit"};
   CHECK((hardware::number(a) * hardware::number(b)).uncertainty == Approx(0.04));
   CHECK((hardware::number(a) * hardware::number(other)).uncertainty == Approx(0.05));
 
-  // Waits of 10, 20 and 30 us, each ± 10 %: of one fit the first two are off by 3 us together, and √(3² + 3²) is 4.243
-  // us of 60. Of three fits √(1² + 2² + 3²) = 3.742 us.
+  // Waits of 10, 20 and 30 us, each ± 10 %. If the first two are from one fit, their error is 3 us together, and √(3² +
+  // 3²) is 4.243 us of 60. Three separate fits give √(1² + 2² + 3²) = 3.742 us.
   const std::array<double, hardware::kResourceCount> rates{};
   const auto uncertainty = [&](const std::string& second, Origin origin) {
     const std::string first = "a fit", third = "a third one";
@@ -100,7 +100,7 @@ TEST_CASE("the interval of a cost weighs its parts") {
   CHECK(launch.uncertainty == Approx(0.11136).epsilon(1e-3));
 }
 
-TEST_CASE("short parts do not spoil the origin of long ones") {
+TEST_CASE("short parts do not degrade the origin of long ones") {
   config::Hardware machine = round_machine();
   machine.gpu.gap_graph.origin = Origin::kAssumed;
   const hardware::CostModel model(machine, {});
@@ -108,12 +108,12 @@ TEST_CASE("short parts do not spoil the origin of long ones") {
   CHECK(model.cost(op_of(graph::Gemm{10, 5000, 5000, 2})).origin == Origin::kLiterature);
   // 1 us of gap + 1 us of floor.
   CHECK(model.cost(op_of(graph::Kernel{})).origin == Origin::kAssumed);
-  // A part that does not set the pace does not count either: products beside weights.
+  // A part that is not the bottleneck does not count either: products, compared with weights.
   machine.gpu.gemm_compute_efficiency.origin = Origin::kAssumed;
   CHECK(hardware::CostModel(machine, {}).cost(op_of(graph::Gemm{10, 5000, 5000, 2})).origin == Origin::kLiterature);
 }
 
-TEST_CASE("beyond a curve's end the cost says so") {
+TEST_CASE("a cost beyond a curve's end is marked as extrapolated") {
   // 200 MB of weights; the curve ends at 100 MB. One doubling: 0.35 of the weights' time.
   const Cost cost = round_model().cost(op_of(graph::Gemm{10, 10000, 10000, 2}));
   CHECK(cost.extrapolated);
@@ -145,21 +145,21 @@ TEST_CASE("rates and capacities are the machine's") {
   CHECK(model.capacity(graph::Pool::kDram) == Approx(90e9));
 }
 
-TEST_CASE("memory is off by its parts, which are independent of each other") {
+TEST_CASE("the uncertainties of the parts of a memory capacity are independent") {
   const auto capacity = [](const char* source, double sign, graph::Pool pool) {
     return hardware::CostModel(test::round_machine(), {}, {source, sign}).capacity(pool);
   };
-  // 40 GB and 1 GB, each off by a tenth.
+  // 40 GB and 1 GB, each with an uncertainty of a tenth.
   const double device = std::hypot(4e9, 0.1e9);
   CHECK(capacity(hardware::kDeviceMemory, 1, graph::Pool::kHbm) == Approx(39e9 - device));
   CHECK(capacity(hardware::kDeviceMemory, -1, graph::Pool::kHbm) == Approx(39e9 + device));
   CHECK(capacity(hardware::kDeviceMemory, 1, graph::Pool::kDram) == Approx(90e9));
   CHECK(capacity(hardware::kHostMemory, 1, graph::Pool::kDram) == Approx(90e9 * (1 - std::sqrt(0.02))));
   CHECK(capacity(hardware::kHostMemory, 1, graph::Pool::kHbm) == Approx(39e9));
-  CHECK(capacity("made up", 1, graph::Pool::kHbm) == Approx(39e9));  // costs of this source say nothing of memory
+  CHECK(capacity("made up", 1, graph::Pool::kHbm) == Approx(39e9));  // this source has no effect on memory
 }
 
-TEST_CASE("engines and host threads serve one at a time, all else is shared") {
+TEST_CASE("engines and host threads serve one op at a time, all other resources are shared") {
   int fifos = 0;
   for (int r = 0; r < hardware::kResourceCount; ++r) {
     const auto resource = static_cast<Resource>(r);
@@ -173,7 +173,7 @@ TEST_CASE("engines and host threads serve one at a time, all else is shared") {
   }
 }
 
-TEST_CASE("an explanation names the parts, longest first, and what sets the pace") {
+TEST_CASE("an explanation lists the parts, longest first, and names the bottleneck") {
   const std::string text = round_model().explain(op_of(graph::Gemm{10, 5000, 5000, 2}));
   CAPTURE(text);
   CHECK(text.starts_with("69.9 us alone, literature \u00b110 %; paced by HBM\n"));
@@ -188,25 +188,25 @@ TEST_CASE("an explanation names the parts, longest first, and what sets the pace
   CHECK(products < floor);
 }
 
-TEST_CASE("a rate that is off by half makes a time twice as long, or a third shorter") {
+TEST_CASE("a rate that is wrong by half makes a time twice as long, or a third shorter") {
   const Value rate{4, Origin::kAssumed, 0.5, "a rate"}, time{3, Origin::kAssumed, 0.25, "a time"};
   const Number alone = hardware::exact(8) / hardware::number(rate);  // 2 s; rates 2 and 6: 4 s and 1.333
   CHECK(hardware::factor_when_off(alone, 1) == Approx(2));
   CHECK(hardware::factor_when_off(alone, -1) == Approx(1 / 1.5));
   CHECK(hardware::factor_when_off(hardware::number(time), 1) == Approx(1.25));
   CHECK(hardware::factor_when_off(hardware::number(time), -1) == Approx(0.75));
-  // The least certain of several factors counts: the rate, below or above the line.
+  // The least certain of several factors counts: the rate, in the denominator or the numerator.
   CHECK(hardware::factor_when_off(alone * hardware::number(time), 1) ==
         Approx(1 / (1 - alone.uncertainty * std::sqrt(1.25))));
   CHECK_FALSE((hardware::number(rate) * hardware::number(time)).over_rate);
   CHECK_FALSE((hardware::exact(1) / alone).over_rate);
-  // Off by more than itself: a tenth.
+  // An uncertainty above 100 % is limited to a factor of ten.
   const Value wild{4, Origin::kAssumed, 3, "a guess"};
   CHECK(hardware::factor_when_off(hardware::exact(8) / hardware::number(wild), 1) == Approx(10));
   CHECK(hardware::factor_when_off(hardware::number(wild), -1) == Approx(0.1));
 }
 
-TEST_CASE("costs of one source are longer or shorter by their own uncertainty, all others as they are") {
+TEST_CASE("costs of the shifted source change by their own uncertainty, all others do not change") {
   const std::string first = "a sheet", second = "a guess";
   const auto terms = [&] {
     hardware::Terms made;
@@ -224,7 +224,7 @@ TEST_CASE("costs of one source are longer or shorter by their own uncertainty, a
   CHECK(alone(first, 1) == Approx(36e-6));   // 22 us of bytes
   CHECK(alone(first, -1) == Approx(32e-6));  // 18
   CHECK(alone(second, 1) == Approx(15e-6 + 20e-6 + 12e-6));
-  CHECK(alone(second, -1) == Approx(5e-6 + 20e-6 + 0.4e-6));  // to a tenth at the least
+  CHECK(alone(second, -1) == Approx(5e-6 + 20e-6 + 0.4e-6));  // limited to a tenth
   CHECK(alone("neither", 1) == Approx(34e-6));
   hardware::Terms made = terms();
   made.shift({second, 1});

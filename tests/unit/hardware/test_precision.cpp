@@ -19,7 +19,7 @@ TEST_CASE("products of FP8 numbers take half the time of 16-bit ones") {
   CHECK(cost.alone == us(3 + 25.2 / 0.625));
 }
 
-TEST_CASE("weights that a card cannot multiply are unpacked for every row of tiles") {
+TEST_CASE("weights in a format without tensor-core support are unpacked for every row of tiles") {
   // 12.5 MB at 0.5625; two operations for each of 25 M weights over 5 TFLOP/s: 10 us.
   const Cost few = round_model().cost(op_of(graph::Gemm{10, 5000, 5000, 2, 0.5, 1, Products::kFp4}));
   CHECK(amount(few, Resource::kHbm) == Approx(12.7e6 / 0.5625));
@@ -30,14 +30,14 @@ TEST_CASE("weights that a card cannot multiply are unpacked for every row of til
   CHECK(amount(many, Resource::kVector) == Approx(11 * 50e6 / 0.5));
 }
 
-TEST_CASE("groups of products read each its own weights and fill the SMs together") {
+TEST_CASE("products of a group read their own weights and fill the SMs together") {
   // 4 · 50 MB at the full bandwidth, 4 · 0.2 MB of activations. Four times 50 tiles over 100 SMs are 2 a SM: 0.55.
   const Cost cost = round_model().cost(op_of(graph::Gemm{10, 5000, 5000, 2, 0, 4}));
   CHECK(amount(cost, Resource::kHbm) == Approx(200.8e6));
   CHECK(amount(cost, Resource::kTensor) == Approx(4 * 0.8e9 / 0.55));
 }
 
-TEST_CASE("attention whose keys and values are one vector has products of its own length") {
+TEST_CASE("attention over latent vectors computes products of their length") {
   graph::DecodeAttention work;
   work.rows = 200, work.group = 16, work.head_dim = 50, work.tokens = 20000, work.longest = 100;
   CHECK(amount(round_model().cost(op_of(work)), Resource::kTensor) == Approx(2.0 * 20000 * 16 * 100 / 0.5));
@@ -45,7 +45,7 @@ TEST_CASE("attention whose keys and values are one vector has products of its ow
   CHECK(amount(round_model().cost(op_of(work)), Resource::kTensor) == Approx(2.0 * 20000 * 16 * 180 / 0.5));
 }
 
-TEST_CASE("an all-reduce takes one round where it is small, two where it is large") {
+TEST_CASE("an all-reduce takes one round if it is small, two if it is large") {
   const auto cost = [](Exchange exchange, double bytes) {
     return round_model().cost(op_of(graph::Collective{exchange, bytes, 4}));
   };
@@ -60,7 +60,7 @@ TEST_CASE("an all-reduce takes one round where it is small, two where it is larg
   CHECK(round_model().cost(op_of(graph::Collective{Exchange::kAllReduce, 1e6, 1})).alone == us(1));
 }
 
-TEST_CASE("GPUs without a link of their own meet on the host's") {
+TEST_CASE("GPUs without a peer link exchange data over the host link") {
   config::Hardware machine = round_machine();
   const graph::Op op = op_of(graph::Collective{Exchange::kAllReduce, 1e6, 4});
   CHECK(amount(hardware::CostModel(machine, {}).cost(op), Resource::kLinkIn) == 0);

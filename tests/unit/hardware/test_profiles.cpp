@@ -1,4 +1,4 @@
-// The committed profiles: they load, say where each number comes from, and give known physics.
+// The committed profiles: they load, state the source of each number, and reproduce published times.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -32,7 +32,7 @@ std::vector<std::string> profiles() {
 
 }  // namespace
 
-TEST_CASE("every committed profile loads and states what its numbers rest on") {
+TEST_CASE("every committed profile loads and states the origins of its numbers") {
   REQUIRE(profiles().size() >= 2);
   for (const std::string& path : profiles()) {
     INFO(path);
@@ -62,7 +62,7 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
   const auto add = [&](Work work, Lane lane) { ops.push_back(op_of(std::move(work), lane)); };
   for (const double bytes : machine.gpu.gemm_memory_efficiency.x) add(Gemm{1, bytes / 2, 1, 2}, Lane::kCompute);
   for (const double tiles : machine.gpu.gemm_compute_efficiency.x) {
-    // m rows of one tile, n wide enough for the tiles per SM asked for; k so large that products count.
+    // m rows of one tile, n wide enough for the requested tiles per SM; k so large that products count.
     const double n = std::max(1.0, tiles * machine.gpu.sm_count) * machine.gpu.gemm_tile;
     add(Gemm{machine.gpu.gemm_tile, n, 1e5, 2}, Lane::kCompute);
   }
@@ -74,14 +74,14 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
       add(DecodeAttention{8, group, 128, 8 * 300, 300, 2}, Lane::kSelect);
       add(DecodeAttention{8, group, 128, 8 * 3e5, 3e5, 2}, Lane::kSelect);
     }
-    // Rows of several tiles, few and many of them: where parts end shows in one of these on any number of SMs.
+    // Rows of several tiles, few and many: the ends of parts affect at least one of these on any number of SMs.
     for (const double rows : {10, 15, 20, 26, 33, 40, 50, 70, 90}) {
       add(DecodeAttention{rows, usual_group, 128, rows * 1000, 1000, 2}, Lane::kCompute);
     }
     DecodeAttention warm{8, usual_group, 128, 8 * 300, 300, 2};
     warm.warm = true;
     add(warm, Lane::kCompute);
-    // As much as the L2 holds, 512 bytes a pair.
+    // The capacity of the L2, with 512 bytes a pair.
     warm.tokens = machine.gpu.l2_capacity / 512, warm.longest = warm.tokens / 8;
     add(warm, Lane::kCompute);
   };
@@ -122,7 +122,7 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
   return ops;
 }
 
-// Everything that a cost model gives out, as one row of numbers.
+// All outputs of a cost model as one row of numbers.
 std::vector<double> answers(const config::Hardware& machine, const std::vector<graph::Op>& ops) {
   std::vector<double> row;
   for (const Framework::Launch launch : {Framework::Launch::kCudaGraph, Framework::Launch::kEager}) {
@@ -145,14 +145,14 @@ std::vector<double> answers(const config::Hardware& machine, const std::vector<g
 
 }  // namespace
 
-TEST_CASE("every number of every profile changes something") {
+TEST_CASE("every number of every profile affects a cost") {
   for (const std::string& path : profiles()) {
     config::Hardware machine = config::read_hardware(path);
     const std::vector<graph::Op> ops = probes(machine);
     const std::vector<double> before = answers(machine, ops);
     const auto moved = [&] { return answers(machine, ops) != before; };
     for (const config::Knob& knob : config::knobs(machine)) {
-      // Compared against when the profile is read, and nowhere else; test_reader.cpp has its refusals.
+      // Used only in checks when the profile is read; test_reader.cpp tests their errors.
       if (knob.key == "link.theory_bandwidth") continue;
       INFO(path << " " << knob.key);
       if (knob.value != nullptr) {
@@ -204,7 +204,7 @@ double weight_seconds(const hardware::CostModel& model, const Llama& l, double b
 
 }  // namespace
 
-TEST_CASE("reading the weights of Llama-3.1-8B takes what the memory allows") {
+TEST_CASE("the weights of Llama-3.1-8B are read at the speed of the memory") {
   // A layer: (6144 + 4096 + 28672 + 14336) · 4096 = 218.1e6 parameters; 32 of them and the head of 525.3e6 are 7.505e9,
   // 15.01 GB a step (the embedding is looked up). At 1555 GB/s: 9.65 ms at best. GEMMs reach 0.72 to 0.82 of it
   // (11.8 to 13.4 ms) and 129 gaps and floors of 3.3 us add 0.43 ms: 12.2 to 13.8 ms.

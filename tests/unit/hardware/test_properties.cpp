@@ -14,7 +14,7 @@ using hardware::CostModel;
 
 namespace {
 
-// The i-th of a long row of works of all kinds and sizes, `scale` times as large as drawn.
+// The i-th of a long sequence of works of all kinds and sizes, `scale` times as large as drawn.
 graph::Op work_of(const Stream& stream, std::uint64_t i, double scale) {
   const Stream s = stream.child({i});
   const auto size = [&](std::uint64_t n, double low, double high) { return low * std::pow(high / low, s.uniform(n)); };
@@ -86,7 +86,7 @@ TEST_CASE("more work is never faster") {
   }
 }
 
-TEST_CASE("alone is the issue, the latency and the longest demand") {
+TEST_CASE("the time alone is the sum of issue, latency and the longest demand") {
   const Stream stream(12);
   for (const config::Hardware& machine : machines()) {
     const CostModel model(machine, {});
@@ -108,7 +108,7 @@ TEST_CASE("alone is the issue, the latency and the longest demand") {
   }
 }
 
-TEST_CASE("no kernel moves bytes faster than the maker says, no copy faster than the link") {
+TEST_CASE("no kernel moves bytes faster than the data sheet states, no copy faster than the link") {
   const Stream stream(13);
   for (const config::Hardware& machine : machines()) {
     const CostModel model(machine, {});

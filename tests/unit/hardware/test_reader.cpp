@@ -154,7 +154,7 @@ TEST_CASE("a profile in one file reads as written") {
   CHECK(machine.host.cores == 32);
 }
 
-TEST_CASE("numbers keep the place where they are wrong") {
+TEST_CASE("invalid numbers are reported with their location") {
   Profile p;
   const int line = p.line_of("h2d_bandwidth");
   CHECK_THAT(p.set("h2d_bandwidth", number("fast")).error(),
@@ -167,7 +167,7 @@ TEST_CASE("numbers keep the place where they are wrong") {
              Contains("\"source\" is missing"));
 }
 
-TEST_CASE("a second attention kernel is read whole or refused") {
+TEST_CASE("a second attention kernel must be complete") {
   Profile p;
   p.set("attention_row",
         "{points: [[1, 1 us]], origin: assumed, uncertainty: 10 %, source: made up}\n  attention_mha: "
@@ -177,7 +177,7 @@ TEST_CASE("a second attention kernel is read whole or refused") {
   CHECK_FALSE(config::read_hardware(Profile().write(TemporaryDirectory())).gpu.attention_mha);
 }
 
-TEST_CASE("unknown and missing keys are refused") {
+TEST_CASE("unknown and missing keys are rejected") {
   CHECK_THAT(Profile().set("clock", "").error(), Contains("gpu: the required key \"clock\" is missing"));
   CHECK_THAT(Profile().set("host", "").error(), Contains("the required key \"host\" is missing"));
   CHECK_THAT(Profile().append("overclock: 2\n").error(), Contains("unknown key \"overclock\""));
@@ -187,7 +187,7 @@ TEST_CASE("unknown and missing keys are refused") {
   CHECK_THAT(Profile().set("host", "no-such-host").error(), Contains("no-such-host"));
 }
 
-TEST_CASE("curves ascend and are pairs") {
+TEST_CASE("curves are ascending pairs") {
   const auto with = [](const std::string& points) {
     return Profile()
         .set("gather_efficiency", "{points: " + points + ", origin: assumed, uncertainty: 10 %, source: made up}")
@@ -203,7 +203,7 @@ TEST_CASE("curves ascend and are pairs") {
              Contains("\"uncertainty\" is missing"));
 }
 
-TEST_CASE("what no device can do is refused at its line") {
+TEST_CASE("impossible numbers are rejected with their line") {
   const auto refused = [](const std::string& key, const std::string& value, const std::string& why) {
     Profile p;
     INFO(key << " " << value);
@@ -223,20 +223,20 @@ TEST_CASE("what no device can do is refused at its line") {
   refused("hbm_capacity", "0 GB", "out of range");
 }
 
-TEST_CASE("what is included fills the gaps and never overrides") {
+TEST_CASE("included files supply missing keys and never override") {
   const TemporaryDirectory folder;
   std::ofstream(folder.path() + "/first.yaml")
       << "gpu:\n  clock: " << number("3 GHz") << "  gap_graph: " << number("7 ns");
   std::ofstream(folder.path() + "/second.yaml")
       << "gpu:\n  clock: " << number("5 GHz") << "  gap_graph: " << number("9 ns");
   const std::string list = "include: [" + folder.path() + "/first.yaml, " + folder.path() + "/second.yaml]\n";
-  // The profile says 1 GHz itself; the gap it leaves to the files, of which the first wins.
+  // The profile states 1 GHz itself and leaves the gap to the files, of which the first has precedence.
   const config::Hardware machine = config::read_hardware(Profile().set("gap_graph", "").append(list).write(folder));
   CHECK(machine.gpu.clock == 1e9);
   CHECK(machine.gpu.gap_graph == 7e-9);
 }
 
-TEST_CASE("errors in included files are placed there") {
+TEST_CASE("errors in included files are located there") {
   const TemporaryDirectory folder;
   const std::string part = folder.path() + "/part.yaml";
   const auto error_with = [&](const std::string& text) {
@@ -253,7 +253,7 @@ TEST_CASE("errors in included files are placed there") {
   CHECK_THAT(Profile().append("include: [no-such-part]\n").error(), Contains("no-such-part"));
 }
 
-TEST_CASE("a host may stand in the profile itself") {
+TEST_CASE("a host may be part of the profile") {
   const TemporaryDirectory folder;
   Profile p;
   p.set("host", "\n  title: Mine\n  include: [cuda-calls, cores]\n  cores: " + number("4") + "  dram_capacity: " +
@@ -271,7 +271,7 @@ TEST_CASE("a host may stand in the profile itself") {
   CHECK_THAT(slow.error(), Contains("one core cannot read faster than dram_bandwidth"));
 }
 
-TEST_CASE("a damaged profile is read or refused, never worse") {
+TEST_CASE("a damaged profile is read or rejected") {
   const TemporaryDirectory folder;
   const std::string whole = [&] {
     std::ifstream in(Profile().write(folder));
@@ -305,7 +305,7 @@ TEST_CASE("a damaged profile is read or refused, never worse") {
   CHECK(refused > 200);
 }
 
-TEST_CASE("the canonical text changes with every number and with nothing else") {
+TEST_CASE("the canonical text depends on every number and on nothing else") {
   const TemporaryDirectory folder;
   config::Hardware machine = config::read_hardware(Profile().write(folder));
   const std::string text = config::canonical(machine);
@@ -334,13 +334,13 @@ config::Hardware like_h200(const TemporaryDirectory& folder, const std::string& 
 
 }  // namespace
 
-TEST_CASE("a profile like another has its numbers, assumed and less certain, but for those that it states") {
+TEST_CASE("a profile with `like` inherits the other's numbers as assumed and less certain, except those it states") {
   const TemporaryDirectory folder;
   config::Hardware next =
       like_h200(folder, "{name: h200, uncertainty: 15 %}", "  hbm_bandwidth: " + number("4.85 TB/s"));
   config::Hardware h200 = config::read_hardware(KVCAST_SOURCE_DIR "/configs/hardware/h200.yaml");
   CHECK(next.title == "Next");
-  CHECK(next.aliases.empty());       // h200 answers to them
+  CHECK(next.aliases.empty());       // they remain those of h200
   CHECK(next.calibrations.empty());  // nothing was fitted to this GPU
   CHECK(next.gpu.hbm_bandwidth == 4.85e12);
   CHECK(next.gpu.hbm_bandwidth.uncertainty == 0.1);
@@ -364,7 +364,7 @@ TEST_CASE("a profile like another has its numbers, assumed and less certain, but
   }
 }
 
-TEST_CASE("a variation states its uncertainty, and a base that is not a variation itself") {
+TEST_CASE("a variation requires an uncertainty and a base that is not a variation") {
   const TemporaryDirectory folder;
   const std::string faster = "  hbm_bandwidth: " + number("4.85 TB/s");
   const auto message = [&](const std::string& like, const std::string& gpu) {

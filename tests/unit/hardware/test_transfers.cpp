@@ -28,7 +28,7 @@ Cost cost_of(const Copy& copy) { return round_model().cost(op_of(copy, Lane::kCo
 
 TEST_CASE("small copies are bound by their calls, and hold the thread") {
   // 16 KiB: 4 us to issue, 16384 B / 10 GB/s = 1.6384 us in the engine. 100 of them: 400 us of calls; the engine's 164
-  // us run beside them but for the last one.
+  // us run concurrently except for the last copy.
   const Cost cost = cost_of(copy_of(CopyKind::kMemcpyAsync, 100, 16384));
   CHECK(amount(cost, Resource::kHostThread) == us(400));
   CHECK(amount(cost, Resource::kH2d) == us(163.84));
@@ -43,7 +43,7 @@ TEST_CASE("small copies are bound by their calls, and hold the thread") {
 }
 
 TEST_CASE("large copies are bound by the link, and leave the thread") {
-  // 1 MiB: 104.8576 us on the wire. The first call of 4 us comes before, the other 99 run beside.
+  // 1 MiB: 104.8576 us on the wire. The first call of 4 us comes before, the other 99 run concurrently.
   const Cost cost = cost_of(copy_of(CopyKind::kMemcpyAsync, 100, 1 << 20));
   REQUIRE(cost.issue);
   CHECK(cost.issue->thread == Resource::kHostThread);
@@ -55,7 +55,7 @@ TEST_CASE("large copies are bound by the link, and leave the thread") {
   CHECK(cost.bound == Resource::kH2d);
 }
 
-TEST_CASE("tiny copies take the engine a least time each") {
+TEST_CASE("each tiny copy takes the engine's minimum time") {
   // 100 B would be 0.01 us on the wire; the engine takes 1 us.
   CHECK(amount(cost_of(copy_of(CopyKind::kMemcpyAsync, 10, 100)), Resource::kH2d) == us(10));
 }
@@ -83,7 +83,7 @@ TEST_CASE("issue and engine are a pipeline: the closed form equals the loop") {
   }
 }
 
-TEST_CASE("the other direction has an engine and a rate of its own") {
+TEST_CASE("the other direction has its own engine and rate") {
   Copy back = copy_of(CopyKind::kMemcpyAsync, 100, 16384);
   back.direction = Direction::kDeviceToHost;
   const Cost cost = cost_of(back);
@@ -134,8 +134,8 @@ TEST_CASE("one batched call issues cheaply") {
 }
 
 TEST_CASE("pageable copies are staged by the thread") {
-  // 4 MB: the call of 4 us copies at 4 GB/s for 1000 us; the engine needs 400 us beside it. Host memory is read for the
-  // staging buffer, which is written and read: 12 MB.
+  // 4 MB: the call of 4 us copies at 4 GB/s for 1000 us; the engine needs 400 us concurrently. Host memory is read for
+  // the staging buffer, which is written and read: 12 MB.
   const Cost cost = cost_of(copy_of(CopyKind::kPageable, 1, 4e6));
   CHECK(amount(cost, Resource::kHostThread) == us(1004));
   CHECK(amount(cost, Resource::kDram) == Approx(12e6));
@@ -166,7 +166,7 @@ TEST_CASE("a copy of nothing takes nothing") {
   }
 }
 
-TEST_CASE("host memory slower than the link sets the pace of copies") {
+TEST_CASE("host memory slower than the link is the bottleneck of copies") {
   config::Hardware machine = round_machine();
   machine.host.dram_bandwidth.value = 5e9;  // half of the link
   const Cost cost = hardware::CostModel(machine, {}).cost(op_of(copy_of(CopyKind::kMemcpyAsync, 1, 1e6), Lane::kCopyA));
@@ -174,12 +174,12 @@ TEST_CASE("host memory slower than the link sets the pace of copies") {
   CHECK(cost.bound == Resource::kDram);
 }
 
-TEST_CASE("copies to the host leave those to the device less of a full link") {
+TEST_CASE("copies to the host reduce the share of a saturated link for copies to the device") {
   config::Hardware machine = round_machine();
   Copy in = copy_of(CopyKind::kMemcpyAsync, 1, 1e9), out = in;
   out.direction = Direction::kDeviceToHost;
   const auto pace = [&](const Copy& copy) { return hardware::CostModel(machine, {}).cost(op_of(copy)).pace; };
-  // 10 GB/s in and 8 out alone, 16 together: without a share both keep as much of their own.
+  // 10 GB/s in and 8 out alone, 16 together: without a share both keep the same fraction of their own rate.
   CHECK(pace(in) == 1);
   CHECK(pace(out) == 1);
   // A share of 0.375 is 6 GB/s in, 0.6 of that alone. 10 would be left, more than 8: out grows 1.25 / 0.6 times as

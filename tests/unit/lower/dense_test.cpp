@@ -1,5 +1,5 @@
-// The ops that are the same under every policy, by hand: 3 rows of a model of 64 hidden numbers, 4 query heads on 2 KV
-// heads of 16, a network of 128 and 1000 words; two bytes a number.
+// The ops that all policies share, by hand: 3 rows of a model of 64 hidden numbers, 4 query heads on 2 KV heads of 16,
+// a network of 128 and 1000 words; two bytes a number.
 #include <catch2/catch.hpp>
 
 #include "graph/traffic.hpp"
@@ -46,7 +46,7 @@ void check_pass(const graph::Op& op, double read, double written) {
 
 }  // namespace
 
-TEST_CASE("a layer's products and what passes between them") {
+TEST_CASE("a layer's matrix products and the kernels between them") {
   const config::Model model = tiny_model();
   const auto before = made([&](Block& block) { before_attention(block, model, 3, -1); });
   // Branch and residual in, residual and normed rows out.
@@ -63,11 +63,11 @@ TEST_CASE("a layer's products and what passes between them") {
   check_pass(tests::only(head, "sample"), 3 * 1000 * 2, 3 * 2);
 }
 
-TEST_CASE("rotary embedding by operators moves ten times what it turns") {
+TEST_CASE("rotary embedding by operators moves ten times the rotated data") {
   const auto ops = made([](Block& block) { unfused_rope(block, 64, 32, -1); });
   graph::Traffic moved;
   for (const graph::Op& op : ops) moved += graph::traffic_of(op.work);
-  // Of queries and keys, 96 numbers: products with cosine and sine 1 in and 1 out each, half negated ½ and ½, halves
+  // Queries and keys have 96 numbers: products with cosine and sine 1 in and 1 out each, half negated ½ and ½, halves
   // joined 1 and 1, sum 2 and 1. Then keys and values, 32 numbers each, into the cache.
   CHECK(moved.hbm_read == 96 * 2 * 5.5 + 2 * 32 * 2);
   CHECK(moved.hbm_write == 96 * 2 * 4.5 + 2 * 32 * 2);

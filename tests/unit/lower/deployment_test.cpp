@@ -73,7 +73,7 @@ TEST_CASE("two GPUs halve the products and sum their outputs twice a layer") {
   f.run.deployment.tensor_parallel = 2;
   const auto ops = f.step();
   auto seen = labels(ops);
-  CHECK(seen["all-reduce"] == 2 * 4 + 1);  // behind attention and network, and of the embedding
+  CHECK(seen["all-reduce"] == 2 * 4 + 1);  // after attention and network, and of the embedding
   CHECK(seen["gather logits"] == 1);
   // Three rows of 64 numbers of 2 bytes; each GPU has the logits of 500 of 1000 tokens.
   CHECK(first<graph::Collective>(ops, "all-reduce") == graph::Collective{graph::Exchange::kAllReduce, 384, 2});
@@ -85,7 +85,7 @@ TEST_CASE("two GPUs halve the products and sum their outputs twice a layer") {
   CHECK(first<graph::DecodeAttention>(ops, "attention").tokens == 3 * 101);
 }
 
-TEST_CASE("memory of a GPU is its share of weights and cache") {
+TEST_CASE("a GPU's memory contains its share of weights and cache") {
   DeployedStep f;
   // K and V of 2 heads of 16 numbers of 2 bytes in 4 layers: 512 bytes a token, 3 sequences of 101.
   CHECK(f.held("KV cache") == 512 * 303);
@@ -112,7 +112,7 @@ TEST_CASE("pipeline stages hold their layers, and pass micro-batches on") {
   CHECK(f.held("KV cache") == 256 * 4 * 101);
 }
 
-TEST_CASE("weights in other formats are read as stored, and multiplied by their own units") {
+TEST_CASE("weights in other formats are read as stored and multiplied at the rate of their format") {
   DeployedStep f;
   f.run.model.weights = config::Precision::kFp8;
   const auto ops = f.step();
@@ -151,7 +151,7 @@ TEST_CASE(
   CHECK_FALSE(first<graph::DecodeAttention>(f.step(), "attention").fp8);
 }
 
-TEST_CASE("experts are products of the rows that meet them") {
+TEST_CASE("experts are products with the rows routed to them") {
   DeployedStep f;
   f.run.model.experts = config::Experts{8, 2, 1, 32, 1};
   const auto ops = f.step();
@@ -167,7 +167,7 @@ TEST_CASE("experts are products of the rows that meet them") {
   CHECK(work.stored_bytes() == Approx(4.625 * 64 * 64 * 2));
 }
 
-TEST_CASE("sliding layers attend to their window and keep no more") {
+TEST_CASE("sliding-window layers attend to and keep their window only") {
   DeployedStep f;
   f.run.model.sliding_window = 40, f.run.model.full_every = 2;
   const auto ops = f.step();
@@ -182,7 +182,7 @@ TEST_CASE("sliding layers attend to their window and keep no more") {
   CHECK(f.held("sliding-window cache", 20) == 128 * 2 * 3 * 20);
 }
 
-TEST_CASE("latent attention caches one vector and multiplies in its space") {
+TEST_CASE("latent attention caches one vector and computes in its space") {
   DeployedStep f;
   f.run.model.latent = config::Latent{48, 24, 8, 16, 12};
   f.run.model.n_kv_heads = 1;

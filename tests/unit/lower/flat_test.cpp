@@ -1,4 +1,4 @@
-// Streams of work as flat arrays: equal works once, everything else as the source has it.
+// Streams of work as flat arrays: equal works are stored once, everything else as in the source.
 #include "lower/flat.hpp"
 
 #include <catch2/catch.hpp>
@@ -34,7 +34,7 @@ class TwoBlocks final : public graph::WorkSource {
 
 }  // namespace
 
-TEST_CASE("equal works on a lane are one, and on another lane another one") {
+TEST_CASE("equal works on one lane are merged, those of different lanes are not") {
   lower::Works works;
   const graph::Work gemm = graph::Gemm{8, 16, 32, 2};
   CHECK(works.add(gemm, Lane::kCompute) == 0);

@@ -49,7 +49,7 @@ struct FrameworkStep {
 
 }  // namespace
 
-TEST_CASE("expanded KV heads are two copies, and attention with heads of their own") {
+TEST_CASE("expanded KV heads cost two copies and attention with separate heads") {
   FrameworkStep f;
   f.run.framework.expand_kv_heads = true;
   DecodeWindow window(f.setting, 101, 1, f.owners);
@@ -74,7 +74,7 @@ TEST_CASE("expanded KV heads are two copies, and attention with heads of their o
   CHECK(kernels == 2);
 }
 
-TEST_CASE("an engine works on the host behind the token, once a step and once a sequence") {
+TEST_CASE("an engine's host work follows the token, once per step and once per sequence") {
   FrameworkStep f;
   const auto calls = [&f] {
     std::map<graph::HostCall, double> counts;
@@ -97,7 +97,7 @@ TEST_CASE("an engine works on the host behind the token, once a step and once a 
   CHECK(calls()[graph::HostCall::kEngineLayer] == 2);
 }
 
-TEST_CASE("a cache in pages holds its last page whole") {
+TEST_CASE("a paged cache allocates its last page in full") {
   FrameworkStep f;
   const auto lacking = [&f](int page, std::int64_t tokens) {
     f.run.framework.page = page;
@@ -138,7 +138,7 @@ TEST_CASE("a layer's scalar is read back after attention, and the host launches 
   CHECK(syncs() == 2);  // two layers
 }
 
-TEST_CASE("norms of queries and keys are operators where operators are launched one by one") {
+TEST_CASE("norms of queries and keys are operators in eager mode") {
   FrameworkStep f;
   const auto kernels = [&] {
     DecodeWindow window(f.setting, 101, 1, f.owners);

@@ -82,7 +82,7 @@ std::map<Kind, int> count_kinds(const std::vector<graph::Op>& ops) {
 
 }  // namespace
 
-TEST_CASE("a decode step is nine kernels a layer, and a head") {
+TEST_CASE("a decode step consists of nine kernels per layer and a head") {
   LoweredStep f;
   DecodeWindow window(f.setting, 101, 1, f.owners);
   const auto blocks = f.blocks(window);
@@ -166,7 +166,7 @@ TEST_CASE("counts grow with the context as the policy says") {
   CHECK(f.policy.seen_attended == std::vector<std::int64_t>{105, 105, 106, 106});
 }
 
-TEST_CASE("queries and outputs have half precision, whatever the cache is packed to") {
+TEST_CASE("queries and outputs have 16 bits for every cache precision") {
   // 2 KV heads of 4 query heads each and 16 numbers: 2 · 4 · 16 · 2 bytes either way; 100 pairs at half a byte.
   const graph::DecodeAttention packed{
       .rows = 2, .group = 4, .head_dim = 16, .tokens = 100, .longest = 50, .element_bytes = 0.5, .unpack_flops = 5000};
@@ -174,7 +174,7 @@ TEST_CASE("queries and outputs have half precision, whatever the cache is packed
   CHECK(moved.kv_read == 2 * 100 * 16 * 0.5);
   CHECK(moved.hbm_read == moved.kv_read + 256);
   CHECK(moved.hbm_write == 256);
-  // By operators pairs are unpacked first, 100 · 2 · 16 numbers, and then repeated for four query heads.
+  // Operators first unpack the pairs, 100 · 2 · 16 numbers, and then repeat them for four query heads.
   config::Framework framework;
   framework.eager_attention = true;
   Events events;
@@ -191,7 +191,7 @@ TEST_CASE("queries and outputs have half precision, whatever the cache is packed
   CHECK(std::get<graph::PrefillAttention>(by_label.at("weighted values")).write_bytes == 256);
 }
 
-TEST_CASE("attention by operators moves 24 bytes a score, and the repeated heads") {
+TEST_CASE("attention by operators moves 24 bytes per score and the repeated heads") {
   // 7 scores more, all else equal: 7 · (2 + 2·2 + 2·2 + 2 + 4 + 4 + 2 + 2) bytes.
   const auto bytes = [](double scores, double kv, double group) {
     config::Framework framework;
@@ -234,7 +234,7 @@ TEST_CASE("a cache that is concatenated is read and written once more a step") {
   CHECK(bytes() - without == Approx(2 * 600 * 2 * 128 * 2 * (2 - 1)));  // groups of two
 }
 
-TEST_CASE("chunked prefill does the same attention work as one shot") {
+TEST_CASE("chunked prefill does the same attention work as one-shot prefill") {
   LoweredStep f;
   const auto flops = [&f](std::int64_t chunk) {
     f.run.workload.prefill_chunk = chunk;
@@ -253,7 +253,7 @@ TEST_CASE("chunked prefill does the same attention work as one shot") {
   CHECK(flops(100) == flops(0));
 }
 
-TEST_CASE("prefill gives back what it takes and keeps the policy's storage") {
+TEST_CASE("prefill releases its temporary memory and keeps the policy's storage") {
   LoweredStep f;
   for (const std::int64_t chunk : {0, 32}) {
     f.run.workload.prefill_chunk = chunk;
@@ -278,7 +278,7 @@ TEST_CASE("prefill gives back what it takes and keeps the policy's storage") {
   }
 }
 
-TEST_CASE("a window of decode steps holds what its last step does, and no more than the run ever does") {
+TEST_CASE("a window of decode steps holds as much as its last step, and at most as much as the whole run") {
   LoweredStep f;
   const auto held = [&f](std::int64_t context, int steps) {
     DecodeWindow window(f.setting, context, steps, f.owners);
@@ -295,7 +295,7 @@ TEST_CASE("a window of decode steps holds what its last step does, and no more t
   CHECK(held(105, 10) == 1080);
 }
 
-TEST_CASE("a framework's mask has a byte for each pair of positions up to the end") {
+TEST_CASE("a framework's mask has one byte for each pair of positions") {
   LoweredStep f;
   f.run.framework.quadratic_mask = true;
   DecodeWindow window(f.setting, 101, 1, f.owners);
@@ -307,7 +307,7 @@ TEST_CASE("a framework's mask has a byte for each pair of positions up to the en
   CHECK(bytes == 108 * 108);
 }
 
-TEST_CASE("a scheduler that reserves the full cache holds what a policy does not") {
+TEST_CASE("a scheduler that reserves the full cache also allocates what a policy does not keep") {
   LoweredStep f;
   const auto held = [&](const std::string& owner) {
     DecodeWindow window(f.setting, 101, 1, f.owners);
@@ -326,7 +326,7 @@ TEST_CASE("a scheduler that reserves the full cache holds what a policy does not
   CHECK(held("reserved cache") == 3 * 101 * 2 * 2 * 2 * 16 * 2 - 1010);
 }
 
-TEST_CASE("no head attends to more than there is") {
+TEST_CASE("no head attends to more tokens than exist") {
   LoweredStep f;
   for (auto& c : f.counts) c.attended = 200;  // counted at 101 tokens
   DecodeWindow window(f.setting, 105, 1, f.owners);
@@ -350,7 +350,7 @@ TEST_CASE("operators repeat a prompt's keys for the query heads of a group") {
   CHECK(seen == 2);  // layers
 }
 
-TEST_CASE("sequences prefilled in groups do the same work with the activations of the largest group") {
+TEST_CASE("prefill in groups does the same work with the activations of the largest group") {
   LoweredStep f;
   f.run.workload.prefill_batch = 2;  // of a batch of 3: groups of 2 and 1
   Prefill prefill(f.setting, f.owners);
@@ -377,7 +377,7 @@ TEST_CASE("sequences prefilled in groups do the same work with the activations o
   CHECK(prefill.first_token() > 0);
 }
 
-TEST_CASE("a sliced network holds its activations for a slice, everything else for all rows") {
+TEST_CASE("a sliced network allocates activations for one slice, everything else for all rows") {
   const config::Model model = tiny_run().model;  // hidden 64, network 128, vocabulary 1000
   CHECK(activation_bytes(model, 100, 1) == 100 * (3 * 128 + 4 * 64) * 2 + 1000 * 4);
   CHECK(activation_bytes(model, 100, 1, 10) == (10 * 3 * 128 + 100 * 4 * 64) * 2 + 1000 * 4);

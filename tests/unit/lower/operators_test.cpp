@@ -48,14 +48,14 @@ struct Layer {
 
 }  // namespace
 
-TEST_CASE("an unfused layer is forty operators with its attention") {
+TEST_CASE("an unfused layer has forty operators, including attention") {
   Layer unfused;
   Block block(unfused.framework, 0, -1, unfused.events, unfused.ops);
   const graph::OpId ready = before_attention(block, unfused.model, 3, -1);
-  // Nine of the norm, three projections, five a rotation of queries and of keys, two appends.
+  // Nine for the norm, three projections, five for each rotation of queries and of keys, two appends.
   CHECK(unfused.kernels() == 9 + 3 + 10 + 2);
   after_attention(block, unfused.model, 0, 3, ready);
-  // Output projection, nine of the norm, gate, up, SiLU, product, down; 39 beside attention.
+  // Output projection, nine for the norm, gate, up, SiLU, product, down; 39 without attention.
   CHECK(unfused.kernels() == 24 + 1 + 9 + 5);
   CHECK(unfused.launches() == 39);
 
@@ -67,7 +67,7 @@ TEST_CASE("an unfused layer is forty operators with its attention") {
   CHECK(unfused.weights() == fused.weights());
 }
 
-TEST_CASE("around its layers generate() takes some forty operators") {
+TEST_CASE("generate() runs about forty operators outside its layers") {
   Layer unfused;
   Block block(unfused.framework, 0, -1, unfused.events, unfused.ops);
   enter_layers(block, unfused.model, 3, -1);
@@ -75,7 +75,7 @@ TEST_CASE("around its layers generate() takes some forty operators") {
   CHECK(unfused.kernels() == 1 + 4 + 5 + 10 + 2);
   CHECK(std::get<graph::Host>(unfused.ops.back().work).call == graph::HostCall::kItemSync);
   head_and_sample(block, unfused.model, 3, block.last());
-  // Nine of the norm, the head, its largest; logits to single; 5, 1 and 8 to choose, append and stop.
+  // Nine for the norm, the head, its maximum; logits to single; 5, 1 and 8 to choose, append and stop.
   CHECK(unfused.kernels() == 22 + 9 + 1 + 1 + 1 + (5 + 1 + 8));
   CHECK(unfused.launches() == unfused.kernels());
   Layer fused;
@@ -98,7 +98,7 @@ TEST_CASE("an unfused norm passes over its row in single precision") {
   CHECK(traffic.hbm_write == 100 * (2 + 4 + 4 + 4 + 2 + 2));
 }
 
-TEST_CASE("a policy's merge of two outputs is ten operators, its top-k one") {
+TEST_CASE("a policy's merge of two outputs takes ten operators, its top-k one") {
   Layer layer;
   Block block(layer.framework, 0, -1, layer.events, layer.ops);
   const graph::Kernel merge{graph::KernelClass::kElementwise, 400, 100};
@@ -160,7 +160,7 @@ TEST_CASE("lists of positions are shifted and shortened after their selection") 
   CHECK(std::get<graph::Kernel>(layer.ops.back().work).read_bytes == 8 * 10 * 8);
 }
 
-TEST_CASE("softmax and maximum over a group are four operators in PyTorch") {
+TEST_CASE("softmax and maximum over a group take four operators in PyTorch") {
   Layer layer;
   Block block(layer.framework, 0, -1, layer.events, layer.ops);
   // 4000 bytes of scores, 1000 of maxima over four heads.
@@ -175,7 +175,7 @@ TEST_CASE("softmax and maximum over a group are four operators in PyTorch") {
   CHECK(traffic.hbm_write == 2 * 4000 + 2 * 1000);
 }
 
-TEST_CASE("softmax reads a row thrice that does not fit in a block's shared memory, where no L2 holds all rows") {
+TEST_CASE("softmax reads rows three times if one exceeds shared memory and all exceed the L2") {
   const auto read = [](double rows, double columns) {
     Layer layer;
     Block block(layer.framework, 0, -1, layer.events, layer.ops);

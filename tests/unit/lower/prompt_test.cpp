@@ -54,20 +54,20 @@ Seen prefill(const std::string& name, const std::string& parameters, std::int64_
 constexpr double kPair = 2.0 * 4 * 3 * 4 * 16;   // flops of a query-key pair: 2 layers, 3 sequences, 4 heads
 constexpr double kToken = 3.0 * 2 * 2 * 16 * 2;  // bytes of a token in a layer
 
-TEST_CASE("a prompt in blocks attends to what was held") {
+TEST_CASE("a prompt in blocks attends to the tokens kept so far") {
   // Blocks of 30, 30, 30, 10 with 20 tokens held from one to the next: 465 causal pairs and 30·0, 30·20, 30·20; then 55
   // and 10·20.
   const Seen seen = prefill("keydiff", "budget: 20, block: 30");
   CHECK(seen.chunks == 4);
   CHECK(seen.evictions == 2 * 4);
   CHECK(seen.flops == kPair * (3 * 465 + 2 * 30 * 20 + 55 + 10 * 20));
-  // Layers hold 20 tokens each, one of them its block beside: 20 + 20 + 30.
+  // Layers hold 20 tokens each, and one of them its block in addition: 20 + 20 + 30.
   CHECK(seen.peak_kv == Approx(kToken * 70));
   // budget + 1 in both layers once the prompt has been read.
   CHECK(seen.last_kv == Approx(kToken * 2 * 21));
 }
 
-TEST_CASE("blocks of the whole prompt, and none, are one") {
+TEST_CASE("a block of the whole prompt and no blocks are equivalent") {
   const Seen one = prefill("keydiff", "budget: 20"), block = prefill("keydiff", "budget: 20, block: 100");
   CHECK(one.chunks == 1);
   CHECK(block.chunks == 1);
@@ -78,7 +78,7 @@ TEST_CASE("blocks of the whole prompt, and none, are one") {
   CHECK(one.peak_kv == Approx(kToken * (21 + 100)));
 }
 
-TEST_CASE("a chunk ends where a block does") {
+TEST_CASE("a chunk ends at the end of a block") {
   // Chunks of 20 in blocks of 30: 20, 10, 20, 10, 20, 10, 10; evictions after blocks only.
   const Seen seen = prefill("keydiff", "budget: 20, block: 30", 20);
   CHECK(seen.chunks == 7);

@@ -39,7 +39,7 @@ struct Launched {
 
 }  // namespace
 
-TEST_CASE("a short row is one block's: two bits a pass, then a sort") {
+TEST_CASE("a short row takes one block: two bits per pass, then a sort") {
   const TopKKernels half = torch_topk({8, 1000, 10, 2});
   REQUIRE(half.size() == 2);
   // 16 bits: 8 passes and two to write, where eight bits at a time make 2 and one.
@@ -52,7 +52,7 @@ TEST_CASE("a short row is one block's: two bits a pass, then a sort") {
   CHECK(torch_topk({8, 1000, 1, 4}).size() == 1);  // one pick needs no sort
 }
 
-TEST_CASE("a long row is shared by blocks: a dozen kernels") {
+TEST_CASE("a long row is split over blocks and takes a dozen kernels") {
   const TopKKernels half = torch_topk({64, 131072, 1280, 2});
   // Two digits of two kernels, two scans of two, the gather, the sort.
   REQUIRE(half.size() == 2 * 2 + 2 * 2 + 1 + 1);
@@ -68,7 +68,7 @@ TEST_CASE("a long row is shared by blocks: a dozen kernels") {
   CHECK(torch_topk({64, 131072, 1280, 4}).size() == 4 * 2 + 2 * 2 + 1 + 1);
 }
 
-TEST_CASE("which rows are shared is PyTorch's table") {
+TEST_CASE("PyTorch's table decides which rows are split") {
   CHECK(!shares_rows(20, 19999));
   CHECK(shares_rows(20, 20000));
   CHECK(!shares_rows(21, 9999));
@@ -82,7 +82,7 @@ TEST_CASE("which rows are shared is PyTorch's table") {
   CHECK(shares_rows(4001, 400));
 }
 
-TEST_CASE("an operator launches its further kernels from inside") {
+TEST_CASE("additional kernels of an operator cost a launch each, not an operator") {
   using Launch = config::Framework::Launch;
   const TopK shared{64, 131072, 1280, 2};
   const Launched eager(Launch::kEager, true, shared);

@@ -26,7 +26,7 @@ double exposed(const Attribution& a, Kind kind) { return us(a.exposed[static_cas
 double hidden(const Attribution& a, Kind kind) { return us(a.hidden[static_cast<std::size_t>(kind)]); }
 }  // namespace
 
-TEST_CASE("a transfer beside a kernel is hidden as long as the kernel runs, exposed after") {
+TEST_CASE("a transfer concurrent with a kernel is hidden while the kernel runs and exposed afterwards") {
   //  compute  |== gemm 0..10 ==|                |== attention 14..20 ==|
   //  copy A        |====== copy 4..14 ======|
   const Attribution a =
@@ -46,7 +46,7 @@ TEST_CASE("a transfer beside a kernel is hidden as long as the kernel runs, expo
   CHECK(us(a.uncertain_total()) == Approx(0.1 * 20));
 }
 
-TEST_CASE("an idle stream waits for the transfer before the host, and a gap nobody explains is idle") {
+TEST_CASE("an idle stream is charged to a transfer before the host, and an unexplained gap is idle") {
   // 0..2 launch, 2..6 gemm, 6..9 copy with a launch over it, 9..10 nothing
   const Attribution a = attribute({span(0, 2, Kind::kLaunch, Lane::kHost), span(2, 6, Kind::kGemm, Lane::kCompute),
                                    span(6, 9, Kind::kCopyIn, Lane::kCopyB), span(5, 9, Kind::kLaunch, Lane::kHost)},
@@ -82,7 +82,7 @@ TEST_CASE("exposed times and idle add up to the window, whatever the spans") {
   }
 }
 
-TEST_CASE("the order in which spans come changes nothing") {
+TEST_CASE("the order of spans does not matter") {
   // Work of two kinds on side streams, both 0..4, and a kernel that waited for them.
   const Span score = span(0, 4, Kind::kScore, Lane::kSelect, Bound::kVector);
   const Span topk = span(0, 4, Kind::kTopK, Lane::kSelect, Bound::kKernelLatency);
@@ -96,7 +96,7 @@ TEST_CASE("the order in which spans come changes nothing") {
   }
 }
 
-TEST_CASE("the pace is set by the calls where each kernel is shorter than the call for the next") {
+TEST_CASE("calls are the bottleneck if each kernel is shorter than the call for the next") {
   //  host     |== launch 0..5 ==|== launch 5..10 ==|== launch 10..15 ==|
   //  compute                    |= gemm 5..9 =|    |= gemm 10..14 =|   |= gemm 15..19 =|
   std::vector<Span> spans;
@@ -119,7 +119,7 @@ TEST_CASE("the pace is set by the calls where each kernel is shorter than the ca
   CHECK(us(fast_host.bound[static_cast<std::size_t>(Bound::kHbm)]) == Approx(12));
 }
 
-TEST_CASE("the critical path goes on across gaps, and never beyond the window") {
+TEST_CASE("the critical path continues across gaps but not beyond the window") {
   // 0..3 copy, a gap, 5..8 gemm, a gap to 10
   const Attribution a = attribute(
       {span(-4, 3, Kind::kCopyIn, Lane::kCopyA, Bound::kLink), span(5, 8, Kind::kGemm, Lane::kCompute)}, 0, 10 * kUs);

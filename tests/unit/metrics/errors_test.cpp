@@ -5,7 +5,7 @@
 
 using namespace kvcast::metrics;
 
-TEST_CASE("errors are summed up by size, the bias by sign") {
+TEST_CASE("errors are summarized by absolute value, the bias with its sign") {
   // sizes 0.1 0.1 0.2 0.4 0.5; the signed median is 0.1; p90 lies 0.6 of the way from 0.4 to 0.5
   const std::vector<double> errors = {0.1, -0.1, 0.2, -0.4, 0.5};
   const ErrorSummary s = summarise_errors(errors);

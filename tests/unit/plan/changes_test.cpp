@@ -51,19 +51,19 @@ TEST_CASE("experiments are paired by their settings, whatever their order") {
   CHECK(matched.differences.empty());
 }
 
-TEST_CASE("a key with one value in each set tells the sets apart, not the experiments") {
+TEST_CASE("a key with one value in each set distinguishes the sets, not the experiments") {
   const Results a = results("a", {with("quest", "512", 100, "h100"), with("quest", "1024", 200, "h100")});
   const Results b = results("b", {with("quest", "512", 100), with("quest", "1024", 200)});
   const Matched matched = match_settings(a, b);
   CHECK(matched.pairs.size() == 2);
   CHECK(matched.differences == Strings{"hardware: h100, h200"});
-  // The equal one of two values on one side is paired and nothing differs throughout.
+  // Only the equal one of two values on one side is paired, and no key differs between all pairs.
   const Results c = results("c", {with("quest", "512", 100, "h100"), with("quest", "512", 100)});
   CHECK(match_settings(c, b).pairs.size() == 1);
   CHECK(match_settings(c, b).differences.empty());
 }
 
-TEST_CASE("a policy's parameters are looked at policy by policy") {
+TEST_CASE("parameters are compared policy by policy") {
   Result full_a = with("full", "0", 40), full_b = full_a;
   const auto without_parameters = [](Result& r) {
     std::erase_if(r.subject.settings,
@@ -77,7 +77,7 @@ TEST_CASE("a policy's parameters are looked at policy by policy") {
   CHECK(matched.differences == Strings{"policy.tau of quest: 0.8, 0.9"});
 }
 
-TEST_CASE("a key that only one set knows tells nothing apart") {
+TEST_CASE("a key that exists in only one set distinguishes nothing") {
   Result newer = with("quest", "512", 100);
   newer.subject.settings.push_back({"framework.new_key", true});
   const Matched matched = match_settings(results("a", {with("quest", "512", 100)}), results("b", {newer}));
@@ -92,7 +92,7 @@ TEST_CASE("settings that several experiments share have no partner") {
   CHECK(matched.only_before == 2);
 }
 
-TEST_CASE("a change counts if it is larger than what uncertain costs leave open") {
+TEST_CASE("a change counts if it exceeds the uncertainty of the costs") {
   // Twice the throughput; equal; half; and one whose link's effect is its own: 1.05 times within 1 / 1.1 to 1 / 0.9.
   const Results a = results("a", {with("quest", "256", 100), with("quest", "512", 100), with("quest", "1024", 100),
                                   with("quest", "2048", 100)});
@@ -125,7 +125,7 @@ TEST_CASE("a change counts if it is larger than what uncertain costs leave open"
         answers[0].details.end());
 }
 
-TEST_CASE("a time is stated in its own direction, and less of it is better") {
+TEST_CASE("a time is stated as a time, and less is better") {
   Results a = results("a", {with("quest", "512", 100)}), b = a;
   b.name = "b";
   b.results[0].experiment.ttft_s = 1;  // 2 before; 1.02 and 0.98 in both, which cancels
@@ -136,7 +136,7 @@ TEST_CASE("a time is stated in its own direction, and less of it is better") {
   CHECK(row.at("better") == true);
 }
 
-TEST_CASE("the first answer names other statuses and changed numbers of machines") {
+TEST_CASE("the summary names other statuses and changed numbers of machines") {
   Results a = results("a", {with("quest", "512", 100), with("quest", "1024", 100)}), b = a;
   b.name = "b";
   b.results[1].status = result::Status::kOom;

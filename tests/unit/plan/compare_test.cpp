@@ -15,7 +15,7 @@ using namespace kvcast::plan;
 const result::Metric& tpot() { return *result::find_metric("tpot"); }
 const result::Metric& throughput() { return *result::find_metric("tps"); }
 
-TEST_CASE("costs that both depend on alike cancel, others stay") {
+TEST_CASE("costs that affect both equally cancel, others remain") {
   const result::Result a = small_result();
   result::Result b = a;
   b.experiment.tpot_mean_s = 0.015, b.experiment.tokens_per_s = 2 / 0.015;
@@ -36,7 +36,7 @@ TEST_CASE("costs that both depend on alike cancel, others stay") {
   CHECK_FALSE(compare(a, b, tpot()).beyond_uncertainty());
 }
 
-TEST_CASE("the sample of a trace moves each by itself") {
+TEST_CASE("the sampling errors of two traces are independent") {
   result::Result a = small_result();
   a.experiment.effects.clear();
   result::Effect trace{result::kTraceSample, {result::kTraceSample}, {}, {}};
@@ -44,13 +44,13 @@ TEST_CASE("the sample of a trace moves each by itself") {
   a.experiment.effects.push_back(trace);
   const Comparison c = compare(a, a, tpot());
   CHECK(c.times == 1);
-  // Logarithms add as squares: of a one way, of b the other.
+  // Logarithms add in quadrature: those of a in one direction, those of b in the other.
   const double up = std::hypot(std::log(1 / 0.8), std::log(1.2)), down = std::hypot(std::log(1.2), std::log(1 / 0.8));
   CHECK(c.interval.high == Approx(std::exp(up)));
   CHECK(c.interval.low == Approx(std::exp(-down)));
 }
 
-TEST_CASE("what does not fit loses, and two that do not fit are not compared") {
+TEST_CASE("an experiment that does not fit loses, and two that do not fit are not compared") {
   const result::Result fits = small_result();
   result::Result misfit = fits;
   misfit.status = result::Status::kOom;

@@ -38,7 +38,7 @@ std::vector<Crossing> crossings_of(Formula& formula, KeyRange range) {
   return search.find();
 }
 
-TEST_CASE("a ratio that grows in proportion crosses 1 where the formula says, in few evaluations") {
+TEST_CASE("a proportional ratio crosses 1 at the value of the formula, in few evaluations") {
   Formula linear{[](double x) { return x / 37.5; }};
   const auto found = crossings_of(linear, {1, 256, false});
   REQUIRE(found.size() == 1);
@@ -48,7 +48,7 @@ TEST_CASE("a ratio that grows in proportion crosses 1 where the formula says, in
   CHECK(linear.calls <= 10);  // two variants each: 20 experiments
 }
 
-TEST_CASE("of integers it is the first one from which the other one is better") {
+TEST_CASE("an integer crossing is the first value at which the other variant is better") {
   for (const double at : {1.5, 2.5, 37.5, 200.5, 255.5}) {
     Formula step{[at](double x) { return x / at; }};
     const auto found = crossings_of(step, {1, 256, true});
@@ -61,7 +61,7 @@ TEST_CASE("of integers it is the first one from which the other one is better") 
   CHECK(crossings_of(tie, {1, 64, true})[0].value == 9);
 }
 
-TEST_CASE("several crossings are found, also between values of the grid, and none is said") {
+TEST_CASE("several crossings are found, also between grid values, and their absence is reported") {
   // Better between 4 and 64 alone: log-parabola with roots 4 and 64 in log x.
   Formula hill{[](double x) { return std::exp(-(std::log(x) - std::log(4)) * (std::log(x) - std::log(64))); }};
   const auto found = crossings_of(hill, {1, 256, false});
@@ -78,7 +78,7 @@ TEST_CASE("several crossings are found, also between values of the grid, and non
   CHECK(crossings_of(never, {1, 256, false}).empty());
 }
 
-TEST_CASE("the interval of a crossing is where the ratio's own interval holds 1") {
+TEST_CASE("the interval of a crossing is where the ratio's interval contains 1") {
   // x / 32 within a factor of 2: open from 16 to 64.
   Formula linear{[](double x) { return x / 32; }, 2};
   const auto found = crossings_of(linear, {1, 1024, false});
@@ -92,7 +92,7 @@ TEST_CASE("the interval of a crossing is where the ratio's own interval holds 1"
   CHECK(wide[0].interval.high == 1024);
 }
 
-TEST_CASE("where one variant stops fitting, its memory is extrapolated") {
+TEST_CASE("the memory of a variant that stops fitting is extrapolated") {
   // 10 bytes and 1 a unit of x, of 1000: fits up to 990.
   int calls = 0;
   const auto evaluate = [&](const std::vector<double>& xs, const Crossings::Bracket&) {

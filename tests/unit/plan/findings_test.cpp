@@ -1,4 +1,4 @@
-// Conclusions from results by hand, and against the table that they are drawn from.
+// Findings worked out by hand, and compared with the table of results that they summarize.
 #include "plan/findings.hpp"
 
 #include <catch2/catch.hpp>
@@ -57,7 +57,7 @@ TEST_CASE("the fastest setting of any batch that meets the floor is recommended"
   CHECK_THAT(found[3].text, Contains("link.h2d_bandwidth may change a step of fast by -10 % to +10 %"));
 }
 
-TEST_CASE("a conclusion's number and bars are told place by place") {
+TEST_CASE("a finding's number and bars are reported for each group") {
   const auto found = conclude({row(2000, 1, "full", 100, 1), row(2000, 2, "full", 0, 1), row(2000, 1, "fast", 90, 0.97),
                                row(2000, 2, "fast", 250, 0.97), row(2000, 1, "slow", 150, 0.97)});
   const auto place = [&](std::size_t i) { return nlohmann::json::parse(found[i].places).at(0); };
@@ -74,7 +74,7 @@ TEST_CASE("a conclusion's number and bars are told place by place") {
   CHECK(place(3).at("number") == "-10 % to +10 %");
 }
 
-TEST_CASE("three seeds are one conclusion, that of the middle one") {
+TEST_CASE("three seeds give one finding, that of the median") {
   std::vector<Result> rows;
   for (const auto& [seed, rate] : {std::pair("1", 300.0), {"2", 100.0}, {"3", 200.0}}) {
     rows.push_back(row(2000, 1, "fast", rate, 0.97));
@@ -86,14 +86,14 @@ TEST_CASE("three seeds are one conclusion, that of the middle one") {
   CHECK(nlohmann::json::parse(found[0].places).size() == 1);
 }
 
-TEST_CASE("where full KV beats everything that meets the floor it is recommended") {
+TEST_CASE("full KV is recommended if it beats everything that meets the floor") {
   const auto found =
       conclude({row(2000, 1, "full", 100, 1), row(2000, 1, "lossy", 500, 0.3), row(2000, 1, "slow", 50, 0.99)});
   CHECK_THAT(found[0].text, Contains("full (100 tokens/s"));
   CHECK_THAT(found[1].text, Contains("full KV is the fastest that meets the floor"));
 }
 
-TEST_CASE("a setting without a score is not recommended, and the reason is told") {
+TEST_CASE("a setting without a score is not recommended, and the reason is reported") {
   const auto found = conclude({row(2000, 1, "full", 100, 1), row(2000, 1, "unknown", 500, -1)});
   CHECK_THAT(found[0].text, Contains("full (100"));
   CHECK_THAT(found[0].detail, Contains("not considered, because no score is predicted: unknown (no such heads)"));
@@ -106,7 +106,7 @@ TEST_CASE("a setting without a score is not recommended, and the reason is told"
   CHECK_THAT(unheld[0].detail, Contains("no score was requested"));
 }
 
-TEST_CASE("the floor is the configuration's, and a score that may be below it is told with one that is not") {
+TEST_CASE("the floor is configurable, and a score that may be below it comes with an alternative") {
   std::vector<Result> rows = {row(2000, 1, "full", 100, 1), row(2000, 1, "risky", 500, 0.96),
                               row(2000, 1, "safe", 300, 0.98)};
   rows[0].benchmark->interval = {1, 1};
@@ -121,7 +121,7 @@ TEST_CASE("the floor is the configuration's, and a score that may be below it is
              Contains("nothing that fits is predicted to keep 99 % of full KV's ruler score"));
 }
 
-TEST_CASE("what costs leave open is not told apart") {
+TEST_CASE("differences within the uncertainty of costs are reported as such") {
   // The costs of both are the same and cancel, except the effect of the second one's own trace.
   std::vector<Result> rows = {row(2000, 1, "first", 110, 1), row(2000, 1, "second", 100, 1)};
   CHECK_THAT(conclude(rows)[0].detail,
@@ -132,7 +132,7 @@ TEST_CASE("what costs leave open is not told apart") {
   CHECK_THAT(conclude(rows)[0].detail, Contains("within uncertainty"));
 }
 
-TEST_CASE("places that a comparison must not mix are told apart") {
+TEST_CASE("groups that must not be compared are separated") {
   std::vector<Result> rows = {row(2000, 1, "full", 50, 1), row(2000, 1, "slow", 40, 1), row(2000, 1, "full", 200, 1),
                               row(2000, 1, "fast", 300, 1)};
   for (int i = 0; i < 4; ++i) rows[static_cast<std::size_t>(i)].subject.model = std::string(1, i < 2 ? 'a' : 'b');
@@ -144,7 +144,7 @@ TEST_CASE("places that a comparison must not mix are told apart") {
              Contains("a on card: full KV is the fastest") && Contains("\nb on card: fast beats full KV from batch 1"));
 }
 
-TEST_CASE("an oracle is never recommended, and a sweep in which nothing fits says so") {
+TEST_CASE("an oracle is never recommended, and a sweep in which nothing fits is reported") {
   std::vector<Result> rows = {row(2000, 1, "full", 100, 1), row(2000, 1, "exact", 500, 1)};
   rows[1].subject.policy_category = "oracle of selection";
   CHECK_THAT(conclude(rows)[0].text, Contains("full (100"));
@@ -203,7 +203,7 @@ TEST_CASE("no recommended row is beaten by a row that meets the same floor") {
   }
 }
 
-TEST_CASE("findings describe the first groups of a sweep, and say how many more there are") {
+TEST_CASE("findings describe the first groups of a sweep and state the number of others") {
   std::vector<Result> rows;
   FirstGroups first;
   std::size_t described = 0;

@@ -61,25 +61,25 @@ TEST_CASE("values of a key are quantities, integers or factors, and are written 
   CHECK(find_key(with_value(run, batch, 7), "workload.batch", {}).now == 7);
 }
 
-TEST_CASE("batches end where the engine does") {
+TEST_CASE("batch sizes are limited by the engine") {
   const Node engine = node(std::string(kRun) + "framework: {max_batch: 8}\n");
   const Key batch = find_key(engine, "workload.batch", {});
   CHECK(end_of_range(batch, 64, engine) == 8);
   CHECK(end_of_range(batch, 4, engine) == 4);
   CHECK(end_of_range(batch, 64, node(kRun)) == 64);
-  // A run of more is refused, a choice among others leaves it out.
+  // A run with a larger batch is rejected, a choice among several omits it.
   const std::string plan = std::string(kRun) + "framework: {max_batch: 8}\nplan:\n  - choose: {workload.batch: ";
   CHECK(error_of([&] { read_plan(node(plan + "[4, 16]}\n")); }) == "no error");
   CHECK_THAT(error_of([&] { read_plan(node(plan + "[16, 32]}\n")); }), Contains("framework.max_batch"));
 }
 
-TEST_CASE("labels name the policy first, then what else is set") {
+TEST_CASE("labels name the policy first, then the other settings") {
   CHECK(label_of({{"hardware", "l40s"}, {"policy.name", "quest"}, {"policy.budget", "512"}, {"workload.batch", "4"}}) ==
         "quest, budget 512, on l40s, batch 4");
   CHECK(label_of({{"hardware.link.pcie.generation", "6"}}) == "PCIe 6");
 }
 
-TEST_CASE("odd plans are refused before anything runs, with the place and what is known") {
+TEST_CASE("invalid plans are rejected before any run, with the location and the valid names") {
   CHECK_THAT(error_of([] { read_plan(node(kRun)); }), Contains("a plan needs `plan:`"));
   CHECK_THAT(error_of_plan("whi: {}"), Contains("plan.yaml:7:5") && Contains("did you mean \"why\""));
   CHECK_THAT(error_of_plan("{why: {}, map: {}}"), Contains("expected a question"));

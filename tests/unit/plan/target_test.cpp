@@ -14,7 +14,7 @@ using Catch::Contains;
 
 std::vector<Target> targets(const std::string& text) { return read_targets(config::parse_yaml(text, "plan.yaml")); }
 
-TEST_CASE("targets are read with their units and held against results") {
+TEST_CASE("targets are read with their units and compared with results") {
   const result::Result r = small_result();  // TPOT 10 ms, p99 12 ms, 200 tokens/s, TTFT 2 s, HBM 50 GB
   CHECK_FALSE(missed(r, targets("decode.tpot_s.p99: <= 12 ms")));
   CHECK(missed(r, targets("decode.tpot_s.p99: < 12 ms")) == "decode.tpot_s.p99 < 12 ms");
@@ -31,7 +31,7 @@ TEST_CASE("targets are read with their units and held against results") {
   CHECK(missed(misfit, targets("ttft: <= 20 s")) == "dram");
 }
 
-TEST_CASE("the ends of intervals are held against targets on request") {
+TEST_CASE("the ends of intervals are compared with targets on request") {
   const result::Result r = small_result();
   // The interval of step times is exp(hypot(ln 1.1, ln 1.05)) = 1.113 above and exp(-hypot(ln 0.9, ln 0.96)) = 0.893
   // below.
@@ -43,7 +43,7 @@ TEST_CASE("the ends of intervals are held against targets on request") {
   CHECK(missed(r, targets("tpot: <= 8.9 ms"), Reading::kPossible));
 }
 
-TEST_CASE("odd targets are refused with the place") {
+TEST_CASE("invalid targets are rejected with their location") {
   CHECK_THAT(error_of([] { targets("tpott: <= 1 s"); }), Contains("plan.yaml:1:1") && Contains("did you mean"));
   CHECK_THAT(error_of([] { targets("tpot: 1 s"); }),
              Contains("expected a relation") && Contains("known: <=, >=, <, >"));
@@ -53,7 +53,7 @@ TEST_CASE("odd targets are refused with the place") {
   CHECK_THAT(error_of([] { targets("[tpot]"); }), Contains("expected a map of metrics"));
 }
 
-TEST_CASE("a Pareto front keeps what nothing beats in every number") {
+TEST_CASE("a Pareto front contains the points that are not dominated") {
   CHECK(dominates({2, 1}, {1, 1}));
   CHECK_FALSE(dominates({1, 1}, {1, 1}));
   CHECK_FALSE(dominates({2, 0}, {1, 1}));

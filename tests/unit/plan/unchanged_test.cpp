@@ -13,7 +13,7 @@ result::Result point(const std::string& policy, const std::string& link, const s
   return r;
 }
 
-TEST_CASE("a swept number of the machine is reported for the policies that it leaves as they are") {
+TEST_CASE("a swept number of the machine is reported for the policies that it does not affect") {
   std::vector<result::Result> all;
   for (const char* budget : {"256", "512"}) {
     for (const char* link : {"x1", "x2"}) {
@@ -41,7 +41,7 @@ TEST_CASE("a change of half a per cent counts, one of a twentieth does not") {
   CHECK(found[0].policy == "quest, budget 256");
 }
 
-TEST_CASE("keys that are no numbers of a machine, and single points, say nothing") {
+TEST_CASE("keys that are not numbers of a machine, and single points, are not reported") {
   result::Result a = point("quest", "x1", "256", 0.01), b = a;
   a.subject.swept = {{"workload.batch", "1"}}, b.subject.swept = {{"workload.batch", "2"}};
   CHECK(plan::unchanged_by(std::vector{a, b}).empty());

@@ -8,7 +8,7 @@
 namespace kvcast::policy {
 namespace {
 
-TEST_CASE("PyramidKV's layers fall in equal whole steps") {
+TEST_CASE("PyramidKV's budgets fall in equal integer steps over the layers") {
   // base 120, beta 20: least 6, most 240 − 6 = 234, step ⌊(234 − 6) / 4⌋ = 57.
   CHECK(pyramid_budgets({120, 1000, 8, 20}, 5) == Budgets{234, 177, 120, 63, 6});
   // step ⌊228 / 3⌋ = 76: nothing is lost; ⌊228 / 7⌋ = 32: the last layer keeps 234 − 7·32 = 10 in place of 6.
@@ -16,20 +16,20 @@ TEST_CASE("PyramidKV's layers fall in equal whole steps") {
   CHECK(pyramid_budgets({120, 1000, 8, 20}, 8).back() == 10);
 }
 
-TEST_CASE("PyramidKV gives way to short prompts") {
-  // 230 tokens before a window of 10: most 234 is not there, so most 230, least 240 − 230 = 10, step ⌊220 / 4⌋ = 55.
+TEST_CASE("PyramidKV adapts to short prompts") {
+  // 230 tokens before a window of 10 are fewer than 234, so most 230, least 240 − 230 = 10, step ⌊220 / 4⌋ = 55.
   CHECK(pyramid_budgets({120, 230, 10, 20}, 5) == Budgets{230, 175, 120, 65, 10});
   // A prompt of 229 + 10 = 239 < 2·120 tokens: no pyramid.
   CHECK(pyramid_budgets({120, 229, 10, 20}, 5) == Budgets(5, 120));
   CHECK(pyramid_budgets({120, 1000, 8, 20}, 1) == Budgets{234});
 }
 
-TEST_CASE("kvpress's pyramid has real steps with the window inside") {
+TEST_CASE("kvpress's pyramid has fractional steps and includes the window") {
   // base 100, beta 10: least 10, most 190, step 180 / 7 = 25.714: 190, 164.29, 138.57, 112.86, 87.14, 61.43, 35.71, 10.
   CHECK(smooth_pyramid_budgets({100, 1000, 8, 10}, 8) == Budgets{190, 164, 139, 113, 87, 61, 36, 10});
   // A last layer of 10 could not hold a window of 11.
   CHECK(smooth_pyramid_budgets({100, 1000, 11, 10}, 8) == Budgets(8, 100));
-  // 18 tokens before a window of 20: most 33.3 is not there, so most 18 and least 40 − 18 = 22, more than that.
+  // 18 tokens before a window of 20 are fewer than 33.3, so most 18 and least 40 − 18 = 22, more than that.
   CHECK(smooth_pyramid_budgets({20, 18, 20, 3}, 3) == Budgets(3, 20));
 }
 
@@ -46,11 +46,11 @@ TEST_CASE("CompressKV's algorithm 1") {
   // Shares of 5.5 and 5.5 round to 6 and 6 (halves to even): one too many, taken from the first of equals.
   const std::vector<double> halves = {0.5, 0.5};
   CHECK(error_aware_budgets(halves, 11, 0, 11) == Budgets{5, 6});
-  // All at their most: what is left over stays so.
+  // All layers are at their maximum: the remainder is not distributed.
   CHECK(error_aware_budgets(halves, 100, 0, 20) == Budgets{20, 20});
 }
 
-TEST_CASE("CompressKV's budgets add up wherever the bounds allow it") {
+TEST_CASE("CompressKV's budgets add up to the total if the bounds allow it") {
   const Stream stream(3);
   for (std::uint64_t run = 0; run < 300; ++run) {
     const Stream s = stream.child({run});
@@ -67,7 +67,7 @@ TEST_CASE("CompressKV's budgets add up wherever the bounds allow it") {
   }
 }
 
-TEST_CASE("CAKE's layers share by preference") {
+TEST_CASE("CAKE's layers share the budget by preference") {
   // 1 : 2 : 1 of 10 is 2.5, 5, 2.5, cut to 2 5 2; the one left over goes to the first layer.
   const std::vector<double> preferences = {1, 2, 1};
   CHECK(preference_budgets(preferences, 10, 100) == Budgets{3, 5, 2});
@@ -77,7 +77,7 @@ TEST_CASE("CAKE's layers share by preference") {
   CHECK(preference_budgets(std::vector<double>{0, 0}, 6, 100) == Budgets{3, 3});
 }
 
-TEST_CASE("AdaKV counts the best of all heads") {
+TEST_CASE("AdaKV assigns budgets by the best scores of all heads") {
   const std::vector<std::vector<float>> scores = {{8, 7, 6, 5}, {1, 1, 9, 1}};
   // The best 2·2 of all: 9 8 7 6: three of head 0, one of head 1.
   CHECK(adaptive_budgets({2, 0.0, false}, scores) == Budgets{3, 1});
@@ -92,7 +92,7 @@ TEST_CASE("AdaKV counts the best of all heads") {
   CHECK(adaptive_budgets({2, 1.0, true, true}, scores) == Budgets{2, 2});
 }
 
-TEST_CASE("HeadKV's heads share a pool by importance") {
+TEST_CASE("HeadKV's heads share a common pool by importance") {
   // base 100, beta 4: ⌊25⌋ of each of 4 heads, 100 in the pool; every head keeps 75.
   CHECK(importance_budgets(std::vector<double>{0.5, 0.25, 0.25, 0}, 100, 4) == std::vector<double>{125, 100, 100, 75});
   // beta 1.01: ⌊99.0099⌋ = 99, pool 396, 1 for each.

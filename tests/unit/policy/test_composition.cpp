@@ -1,4 +1,4 @@
-// Policies put together from configuration alone.
+// Policies composed by configuration alone.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -36,7 +36,7 @@ bool alike(const std::string& name, const std::string& a, const std::string& b) 
   return lists(select(name, a, *one)) == lists(select(name, b, *one));
 }
 
-TEST_CASE("RocketKV's stages written out are RocketKV") {
+TEST_CASE("RocketKV's stages configured separately equal RocketKV") {
   const std::string base = "budget: 20, window: 4, pool_kernel: 5, max_new_tokens: 3";
   const std::string first = ", first_stage: {name: snapkv, window: 4, pool_kernel: 5}";
   CHECK(alike("rocketkv", base, base + first));
@@ -47,7 +47,7 @@ TEST_CASE("RocketKV's stages written out are RocketKV") {
   CHECK_FALSE(alike("rocketkv", base, base + ", first_stage: {name: keyl2norm}"));
 }
 
-TEST_CASE("any first stage goes with any second one") {
+TEST_CASE("any first stage can be combined with any second one") {
   const auto one = layer();
   for (const char* first : {"snapkv", "{name: snapkv, window: 8, pool: avg}", "{name: adakv, window: 8}",
                             "{name: pyramidkv, window: 8, beta: 4}", "{name: cake, window: 8}", "keyl2norm"}) {
@@ -61,7 +61,7 @@ TEST_CASE("any first stage goes with any second one") {
       for (const LayerSelection& step : got.steps) {
         std::size_t all = 0;
         for (const HeadSelection& head : step.heads) all += head.attended.size();
-        CHECK(all <= step.heads.size() * 17);  // 16 tokens, and one that SparQ has at hand
+        CHECK(all <= step.heads.size() * 17);  // 16 tokens, and the current one of SparQ
         CHECK(all > 0);
       }
       // The first stage has kept every token that a step reads, or it was generated.
@@ -77,7 +77,7 @@ TEST_CASE("any first stage goes with any second one") {
   }
 }
 
-TEST_CASE("SparQ in RocketKV's frame spends half of the traffic on each part") {
+TEST_CASE("SparQ within RocketKV spends half of the traffic on each part") {
   // Prompt 90 + 6, budget 16: c = 6, r = 0.3551, N = ⌊96 / 6^0.3551⌋ = 50: r_SparQ = round(8·16/50) = 3 dimensions, 8
   // tokens and the current one.
   const Selected got = select("rocketkv", "budget: 16, window: 4, second_stage: sparq", *layer());
@@ -94,7 +94,7 @@ TEST_CASE("SparQ in RocketKV's frame spends half of the traffic on each part") {
   CHECK(std::get<graph::Kernel>(tests::only(ops.ops(), "estimate").work).read_bytes == 540);
 }
 
-TEST_CASE("KIVI's attention unpacks what is packed, for the selector that reads it") {
+TEST_CASE("KIVI's attention unpacks packed pairs for the selector that reads them") {
   config::Model model;
   model.layers = 4, model.n_q_heads = 4, model.n_kv_heads = 2, model.head_dim = 8;
   const auto unpacked = [&model](const std::string& parameters, const HeadCounts& head) {
@@ -103,7 +103,7 @@ TEST_CASE("KIVI's attention unpacks what is packed, for the selector that reads 
     policy->decode_layer({&model, 0, 1, 91, std::vector<HeadCounts>(2, head), false}, ops);
     return std::get<graph::DecodeAttention>(tests::only(ops.ops(), "attention").work).unpack_flops;
   };
-  // Of 91 tokens the keys of 88 and the values of 82 are packed, 8 numbers each; two heads, 4 operations a number.
+  // The keys of 88 of the 91 tokens and the values of 82 are packed, 8 numbers each; two heads, 4 operations a number.
   HeadCounts all;
   all.attended = 91;
   CHECK(unpacked("", all) == 4 * 2 * (88 + 82) * 8);
@@ -115,7 +115,7 @@ TEST_CASE("KIVI's attention unpacks what is packed, for the selector that reads 
   CHECK(unpacked("", all) == 0);
 }
 
-TEST_CASE("KIVI under a selector reads what it selects, in fewer bits") {
+TEST_CASE("KIVI below a selector reads the selected pairs in fewer bits") {
   const auto one = layer();
   const std::string selector = "{name: quest, budget: 24, page: 4}";
   CHECK(lists(select("kivi", "selector: " + selector, *one)) == lists(select("quest", "budget: 24, page: 4", *one)));
@@ -150,7 +150,7 @@ TEST_CASE("KIVI under a selector reads what it selects, in fewer bits") {
   CHECK(items[1].owner == "page summaries");
 }
 
-TEST_CASE("sparse prefill stands before any policy") {
+TEST_CASE("sparse prefill can precede any policy") {
   CHECK(alike("minference", "then: {name: quest, budget: 24, page: 4}",
               "then: {name: quest, budget: 24, page: 4}, slash: 200"));
   const auto one = layer();
@@ -167,7 +167,7 @@ TEST_CASE("sparse prefill stands before any policy") {
   }
 }
 
-TEST_CASE("a policy inside a policy is refused where it does not fit") {
+TEST_CASE("a nested policy that does not fit is rejected") {
   const Lengths lengths{90, 6};
   const auto error = [&](const std::string& name, const std::string& parameters) {
     return error_of([&] { tests::make(name, parameters, lengths); });

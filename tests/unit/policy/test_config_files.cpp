@@ -1,4 +1,4 @@
-// Every file under configs/policies names a policy and parameters that it has, and hides no built-in name.
+// Every file under configs/policies names a policy and valid parameters, and shadows no built-in name.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>

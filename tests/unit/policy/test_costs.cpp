@@ -63,7 +63,7 @@ TEST_CASE("full reads every pair of every KV head") {
   CHECK(bytes_held(*policy, "KV cache") == 42240);
 }
 
-TEST_CASE("per-head selection reads, and SnapKV stores, once a query head") {
+TEST_CASE("per-head selection reads, and SnapKV stores, once per query head") {
   const auto snap = tests::make("snapkv", "budget: 40, window: 8, group: per_head", kLengths);
   const Recorder ops = decode(*snap, {.attended = 41}, true);
   CHECK(attention(ops).rows == 8);
@@ -91,7 +91,7 @@ TEST_CASE("SnapKV scores the prompt after its attention, once") {
   CHECK(prefill(*tests::make("snapkv", "budget: 100", kLengths)).ops().size() == 1);
 }
 
-TEST_CASE("Quest updates a page, scores, reduces, ranks and attends, one after the other") {
+TEST_CASE("Quest updates a page, scores, reduces, ranks and attends in sequence") {
   const auto policy = tests::make("quest", "budget: 40, page: 4", kLengths);
   // 101 tokens are 26 pages.
   const Recorder ops = decode(*policy, {.attended = 40, .scored = 26, .attended_runs = 8});
@@ -114,7 +114,7 @@ TEST_CASE("Quest updates a page, scores, reduces, ranks and attends, one after t
 }
 
 TEST_CASE("page summaries of 8 bits have half the bytes of those of 16") {
-  // As above: 26 pages, 2 bounds of 8 numbers of one byte; attention and the cache stay as they are.
+  // The same 26 pages with 2 bounds of 8 numbers of one byte; attention and the cache do not change.
   const auto policy = tests::make("quest", "budget: 40, page: 4, summary_format: fp8_e4m3", kLengths);
   const Recorder ops = decode(*policy, {.attended = 40, .scored = 26, .attended_runs = 8});
   CHECK(kernel(only(ops.ops(), "update page summary")).read_bytes == 64);
@@ -144,13 +144,13 @@ TEST_CASE("a step that reads everything estimates nothing") {
   CHECK(policy->growth().scored == 0);
 }
 
-TEST_CASE("the traffic convention reads one bound an element") {
+TEST_CASE("the traffic convention reads one bound per element") {
   // p = ⌈120 / 40⌉ = 3; 101 tokens are 34 pages: 4 × 34 × 16 bytes.
   const auto policy = tests::make("quest", "budget: 40, budget_convention: traffic", kLengths);
   CHECK(kernel(only(decode(*policy, {.attended = 18, .scored = 34}).ops(), "estimate")).read_bytes == 2176);
 }
 
-TEST_CASE("exact top-k scans all keys once a KV head, or finds them for nothing") {
+TEST_CASE("exact top-k scans all keys once per KV head, or finds the best at no cost") {
   const HeadCounts head{.attended = 16, .scored = 101, .attended_runs = 4};
   const Recorder scan = decode(*tests::make("exact_topk", "budget: 16", kLengths), head, true);
   CHECK(kernel(only(scan.ops(), "estimate")).read_bytes == 6464);  // 2 sequences × 2 KV heads × 101 × 16
@@ -174,7 +174,7 @@ TEST_CASE("HSA reads few dimensions of one bound") {
   CHECK(bytes_held(*tests::make("hsa", "budget: 30, max_new_tokens: 0", kLengths), "page summaries") == 21120);
 }
 
-TEST_CASE("RocketKV holds what stays, and its copy besides the whole where nothing is freed") {
+TEST_CASE("RocketKV stores the kept pairs, RocketKV-MT a copy of them in addition to the full cache") {
   // c = 120 / 30 = 4, r = 0.32, N = ⌊120 / 4^0.32⌋ = ⌊77.0⌋ = 77; at least 2·20. The prompt keeps 57; with 10
   // generated, 67.
   const auto rocket = tests::make("rocketkv", "budget: 30, window: 8", kLengths);
@@ -188,7 +188,7 @@ TEST_CASE("RocketKV holds what stays, and its copy besides the whole where nothi
   CHECK(kernel(only(ops.ops(), "page summaries")).read_bytes == 2 * 2 * 57 * 16);
 }
 
-TEST_CASE("ArkVale waits for the pages that it misses") {
+TEST_CASE("ArkVale waits for missing pages") {
   const auto policy = tests::make("arkvale", "budget: 40, page: 4, topk: 6", kLengths);
   const HeadCounts head{.attended = 40, .scored = 25, .fetched = 8, .fetched_runs = 2, .evicted = 8};
   const Recorder ops = decode(*policy, head);
@@ -217,7 +217,7 @@ TEST_CASE("ArkVale waits for the pages that it misses") {
 constexpr const char* kFree = "budget: 40, page: 4";
 constexpr HeadCounts kMoved{.attended = 40, .scored = 25, .fetched = 12, .fetched_runs = 3, .evicted = 12};
 
-TEST_CASE("FreeKV recalls behind the computation, and the next step waits") {
+TEST_CASE("FreeKV recalls pages in the background, and the next step waits for them") {
   const auto policy = tests::make("freekv", kFree, kLengths);
   const Recorder ops = decode(*policy, kMoved, false, 2);
   const std::vector<graph::Op>& list = ops.ops();
@@ -244,13 +244,13 @@ TEST_CASE("FreeKV forgets a recall once it has waited for it") {
   policy->decode_layer({&model, 0, 2, 101, moved, false}, ops);
   CHECK(ops.noted("recalled a") == labelled(ops.ops(), "convert layout")[0]);
   CHECK(ops.noted("recalled b") == labelled(ops.ops(), "convert layout")[1]);
-  ops.next_step();  // waits for both and recalls nothing: of the steps to come none has to know them
+  ops.next_step();  // waits for both and recalls nothing: later steps do not depend on them
   policy->decode_layer({&model, 0, 2, 102, still, false}, ops);
   CHECK(ops.noted("recalled a") == -1);
   CHECK(ops.noted("recalled b") == -1);
 }
 
-TEST_CASE("a correction stands before attention, and alone") {
+TEST_CASE("attention waits only for the recalls of corrected heads") {
   const auto policy = tests::make("freekv", kFree, kLengths);
   std::vector<HeadCounts> heads(4, kMoved);
   heads[2].corrected = true;  // the second sequence's first head
@@ -270,7 +270,7 @@ TEST_CASE("a correction stands before attention, and alone") {
   CHECK(ops.traffic().h2d == 4 * 12 * 32);
 }
 
-TEST_CASE("FreeKV's three optimisations can each be left out") {
+TEST_CASE("FreeKV's three optimisations can be disabled separately") {
   const auto with = [](const char* more) { return tests::make("freekv", std::string(kFree) + ", " + more, kLengths); };
   const Recorder blocking = decode(*with("speculation: false"), kMoved);
   CHECK(waits_for(blocking.ops(), blocking.done_op(), labelled(blocking.ops(), "recall pages").back()));
@@ -297,7 +297,7 @@ TEST_CASE("FreeKV's three optimisations can each be left out") {
   CHECK(bytes_held(*with("tau: 0.5"), "last queries") == 2 * 3 * 4 * 16);
 }
 
-TEST_CASE("offloading the prompt moves every pair once, and a loop in Python costs its pages") {
+TEST_CASE("offloading the prompt moves every pair once, and a Python loop has a cost per page") {
   for (const char* name : {"arkvale", "freekv"}) {
     CAPTURE(name);
     const Recorder compiled = prefill(*tests::make(name, "budget: 40, page: 4", kLengths));
@@ -314,7 +314,7 @@ TEST_CASE("offloading the prompt moves every pair once, and a loop in Python cos
   }
 }
 
-TEST_CASE("dense layers cost and hold what full attention does") {
+TEST_CASE("dense layers have the cost and memory of full attention") {
   const auto policy = tests::make("quest", "budget: 40, page: 4, first_dense_layers: 1", kLengths);
   CHECK(policy->dense_layers() == 1);
   const Recorder ops = decode(*policy, {.attended = 40, .scored = 26});  // counts of a compressed layer: not read

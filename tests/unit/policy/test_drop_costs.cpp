@@ -37,7 +37,7 @@ TEST_CASE("H2O sums the columns of the whole causal matrix, then adds and ranks 
   CHECK(held_by("h2o", "budget: 40", "attention totals") == 3 * 4 * 41 * 4);
 }
 
-TEST_CASE("TOVA scores by the last query alone and ranks once a layer, or once a group") {
+TEST_CASE("TOVA scores by the last query alone and ranks once per layer or per group") {
   const auto prompt = after_prompt("tova", "budget: 40");
   check_kernel(prompt, "last query's weights", (4 * 100 + 8) * 16, 8 * 100 * 4, 2 * 8 * 100 * 8);
   check_kernel(prompt, "softmax and mean", 8 * 100 * 4, 2 * 100 * 4, 5 * 8 * 100);
@@ -49,7 +49,7 @@ TEST_CASE("TOVA scores by the last query alone and ranks once a layer, or once a
   CHECK(top_k(step, "argmin").rows == 2);
 }
 
-TEST_CASE("D2O compares what leaves with what stays, and merges it") {
+TEST_CASE("D2O compares evicted pairs with kept ones and merges them") {
   const std::string setting = "budget: 40, layers: uniform";
   // The first step evicts 61 of 101: cosines of each with each of 40, in 4 lists; pairs that leave are read, those that
   // stay are written.
@@ -57,13 +57,13 @@ TEST_CASE("D2O compares what leaves with what stays, and merges it") {
   check_kernel(prompt, "similarity of evicted keys", 4 * 101 * 16, 4 * 61 * 4, 2.0 * 4 * 61 * 40 * 8);
   check_kernel(prompt, "merge", 2 * 4 * 61 * 16, 2 * 4 * 40 * 16, 0);
   CHECK(top_k(prompt, "top-k").columns == 101);
-  // One a list later on: its pair and the one that it is merged into are read, that one is written.
+  // Later steps evict one per list: the pair and the one that it is merged into are read, the latter is written.
   const auto step = first_step("d2o", setting, kEvicts);
   check_kernel(step, "similarity of evicted keys", 4 * 41 * 16, 4 * 4, 2 * 4 * 41 * 8);
   check_kernel(step, "merge", 2 * 2 * 4 * 16, 2 * 4 * 16, 0);
 }
 
-TEST_CASE("KeyDiff reads keys twice after the prompt, and once a step where the anchor runs along") {
+TEST_CASE("KeyDiff reads keys twice after the prompt, and once per step with a running anchor") {
   const auto passes = [](const std::vector<graph::Op>& ops, double keys) {
     return kernel(only(ops, "key similarity")).read_bytes / (keys * 16);
   };
@@ -77,14 +77,14 @@ TEST_CASE("RaaS marks pages by their bounds and writes each token into its page"
   const auto step = first_step("raas", "budget: 40, page: 4", {.attended = 40, .scored = 10});
   check_kernel(step, "mark used pages", 40 * (2 * 16 + 4), 40 * 4, 4 * 40 * 2 * 8);
   check_kernel(step, "fill page", 2 * 4 * 16, 2 * 4 * 16, 0);
-  // A page more than the budget's while one fills; bounds and stamps of ten.
+  // One page more than the budget while it fills; bounds and stamps of ten pages.
   CHECK(held_by("raas", "budget: 40, page: 4", "KV cache") == 3 * 4 * 2 * 44 * 16);
   CHECK(held_by("raas", "budget: 40, page: 4", "page summaries") == 3 * 4 * 10 * (2 * 16 + 4));
 }
 
-TEST_CASE("a pair that leaves a streaming head joins its means") {
-  // Of 2 KV heads the second streams with 4 + 8 tokens; both sequences lose a pair a step: it and the means of keys and
-  // values are read, the means written, each number added once.
+TEST_CASE("a pair evicted from a streaming head is added to its means") {
+  // The second of 2 KV heads streams with 4 + 8 tokens. Both sequences evict a pair per step: the pair and the means of
+  // keys and values are read, the means written, each number added once.
   policy::HeadSplit split;
   split.full = policy::FullHeads(3, {true, false});
   split.sink = 4, split.recent = 8, split.compensate = true;
@@ -101,7 +101,7 @@ TEST_CASE("a pair that leaves a streaming head joins its means") {
   check_kernel(prompt.ops(), "means of dropped pairs", 2 * 2 * 88 * 16, 2 * 2 * 16, 2 * 2 * 88 * 8);
 }
 
-TEST_CASE("CAKE goes over the window's scores twice as often as SnapKV") {
+TEST_CASE("CAKE reads the window's scores twice as often as SnapKV") {
   // 8 queries of 8 heads over 100 keys, 4 bytes a score.
   const double scores = 8 * 8 * 100 * 4;
   const std::string setting = "budget: 40, window: 8";

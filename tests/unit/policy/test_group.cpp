@@ -16,14 +16,14 @@ std::vector<float> reduced(Group group, float scale = 1) {
   return out;
 }
 
-TEST_CASE("raw scores are summed, averaged or their largest taken") {
+TEST_CASE("raw scores are summed, averaged or maximized") {
   const float ln2 = std::log(2.0f);
   CHECK(reduced(Group::kSumScores)[0] == Approx(2 * ln2));
   CHECK(reduced(Group::kMeanScores)[1] == Approx(ln2));
   CHECK(reduced(Group::kMaxScores)[2] == Approx(ln2));
 }
 
-TEST_CASE("weights are softmax of the scaled scores of each head") {
+TEST_CASE("weights are the softmax of the scaled scores of each head") {
   for (const float scale : {1.0f, 0.25f}) {
     // Unit 0: 1/4 and 4/8; unit 1: 2/4 and 2/8; unit 2: 1/4 and 2/8.
     CHECK(reduced(Group::kSumWeights, scale)[0] == Approx(0.75));
@@ -33,7 +33,7 @@ TEST_CASE("weights are softmax of the scaled scores of each head") {
   }
 }
 
-TEST_CASE("one query stands for the group, element by element") {
+TEST_CASE("queries of a group are reduced to one, element by element") {
   const float a[] = {1, -4}, b[] = {3, 2};
   const float* const heads[] = {a, b};
   std::vector<float> out(2);
@@ -43,7 +43,7 @@ TEST_CASE("one query stands for the group, element by element") {
   CHECK(out == std::vector<float>{3, 2});
 }
 
-TEST_CASE("every name is understood and gives itself back") {
+TEST_CASE("every name is parsed and printed unchanged") {
   REQUIRE(group_names().size() == 9);
   for (std::size_t i = 0; i < group_names().size(); ++i) {
     CHECK(static_cast<std::size_t>(parse_group(group_names()[i])) == i);

@@ -6,7 +6,7 @@ using kvcast::policy::grown;
 using kvcast::policy::Growth;
 using kvcast::policy::HeadCounts;
 
-TEST_CASE("counts follow the context by the policy's growth, rounded and never below zero") {
+TEST_CASE("counts grow with the context at the policy's rate, rounded and never below zero") {
   HeadCounts seen;
   seen.attended = 100;
   seen.scored = 40;

@@ -38,7 +38,7 @@ Recorder host_prefill(const Policy& policy, int layer = 0) {
 
 const graph::CpuWork& cpu(const graph::Op& op) { return std::get<graph::CpuWork>(op.work); }
 
-TEST_CASE("full attention on the CPU reads the whole cache there, and nothing of it lies on the GPU") {
+TEST_CASE("full attention on the CPU reads the whole cache there and stores none of it on the GPU") {
   // Two sequences of 401 tokens, 2 KV heads, 8 dimensions of 2 bytes; rows of up to 512 tokens are one part each.
   const auto full = tests::make("full", "attention: cpu", kHostLengths);
   const Recorder ops = host_decode(*full, {.cpu_attended = 401});
@@ -61,7 +61,7 @@ TEST_CASE("full attention on the CPU reads the whole cache there, and nothing of
 constexpr HeadCounts kChosen{.attended = 60, .scored = 90, .candidates = 32, .fetched = 12, .fetched_runs = 3};
 constexpr const char* kShadow = "budget: 32, page: 4, recent: 16, outliers: 2, rank: 6";
 
-TEST_CASE("ShadowKV's kernels fetch what misses, its operators all that was chosen, through the CPU") {
+TEST_CASE("ShadowKV's kernels fetch missing chunks, its operators all selected ones through the CPU") {
   const Recorder kernels = host_decode(*tests::make("shadowkv", kShadow, kHostLengths), kChosen);
   CHECK(kernels.traffic().h2d == 4 * 12 * 16);
   CHECK(copy(only(kernels.ops(), "fetch values")).kind == graph::CopyKind::kZeroCopy);
@@ -88,7 +88,7 @@ TEST_CASE("ShadowKV's kernels fetch what misses, its operators all that was chos
   CHECK(std::get<graph::Gemm>(only(list, "rebuild keys").work).m == 4 * 32);
 }
 
-TEST_CASE("a library's factorisation is a QR of all rows and a square decomposition a sequence") {
+TEST_CASE("a library's factorisation is a QR of all rows and a square decomposition per sequence") {
   const auto library = tests::make("shadowkv", std::string(kShadow) + ", factorisation: library", kHostLengths);
   const Recorder ops = host_prefill(*library);
   // 2 sequences of 400 rows, 2·8 columns: 6·m·n² and 20·n³.
@@ -100,7 +100,7 @@ TEST_CASE("a library's factorisation is a QR of all rows and a square decomposit
   CHECK(labelled(host_prefill(*tests::make("shadowkv", kShadow, kHostLengths)).ops(), "SVD of the triangle").empty());
 }
 
-TEST_CASE("an index that waits on the host goes there, and is on the GPU after the prompts alone") {
+TEST_CASE("an index in host memory is copied there, and is on the GPU only after the prompts") {
   const auto staged = tests::make("shadowkv", std::string(kShadow) + ", prompt_index: host", kHostLengths);
   const Recorder ops = host_prefill(*staged);
   // Two sequences: 400 rows of 6 numbers; a head 6 rows of 16 bytes, and 94 of 96 chunks' means with their positions.
@@ -120,7 +120,7 @@ TEST_CASE("an index that waits on the host goes there, and is on the GPU after t
   }
 }
 
-TEST_CASE("what is factorised anew every so many tokens costs its share a step") {
+TEST_CASE("periodic factorisation costs its share per step") {
   const auto again =
       tests::make("shadowkv", std::string(kShadow) + ", factorisation: library, refactorised_every: 10", kHostLengths);
   const Recorder ops = host_decode(*again, kChosen);
@@ -137,7 +137,7 @@ TEST_CASE("what is factorised anew every so many tokens costs its share a step")
   CHECK(held("") - held(", refactorised_every: 10") == 3 * 2 * 10 * 32);
 }
 
-TEST_CASE("CTkvr's index takes the last queries in one piece, normalises them and scores all keys by each") {
+TEST_CASE("CTkvr's index copies the last queries at once, normalises them and scores all keys by each") {
   const Recorder ops =
       host_prefill(*tests::make("ctkvr", "budget: 20, centroids: 5, sink: 8, recent: 8", kHostLengths));
   const std::vector<graph::Op>& list = ops.ops();
@@ -152,7 +152,7 @@ TEST_CASE("CTkvr's index takes the last queries in one piece, normalises them an
   CHECK(waits_for(list, labelled(list, "centroid scores")[0], labelled(list, "take centroids")[0]));
 }
 
-TEST_CASE("CTkvr compares lists two by two in one block a head, or marks them") {
+TEST_CASE("CTkvr compares lists pairwise in one block per head, or marks them") {
   const HeadCounts found{.attended = 50, .cpu_attended = 20, .scored = 8, .candidates = 70};
   const std::string setting = "budget: 20, centroids: 8, retrieved_centroids: 4, sink: 8, recent: 8, dedup: ";
   const Recorder marked = host_decode(*tests::make("ctkvr", setting + "hashed", kHostLengths), found);
@@ -163,7 +163,7 @@ TEST_CASE("CTkvr compares lists two by two in one block a head, or marks them") 
   CHECK(kernel(only(compared.ops(), "unite lists")).blocks == 4);
 }
 
-TEST_CASE("what attends or gathers on the CPU says in how many places, and how large the table is that they lie in") {
+TEST_CASE("CPU attention and gathers state their number of pieces and the size of the table") {
   const HeadCounts found{.attended = 50, .cpu_attended = 20, .scored = 8, .candidates = 70, .fetched = 12};
   const auto check = [](const graph::CpuWork& work, double places, double region) {
     CHECK(work.places_per_item == places);
@@ -191,7 +191,7 @@ TEST_CASE("what attends or gathers on the CPU says in how many places, and how l
   check(cpu(only(file.ops(), "search index")), 0, 0);
 }
 
-TEST_CASE("RetrievalAttention's graph is built by all cores, and the prompt ends with the last one") {
+TEST_CASE("RetrievalAttention's graph is built by all cores, and the prompt ends when the last one finishes") {
   const auto policy =
       tests::make("retrieval_attention", "budget: 10, sink: 8, recent: 8, build_scored: 5, degree: 3", kHostLengths);
   const Recorder first = host_prefill(*policy), last = host_prefill(*policy, 2);
@@ -207,7 +207,7 @@ TEST_CASE("RetrievalAttention's graph is built by all cores, and the prompt ends
   CHECK(last.ops().back().lane == graph::Lane::kCompute);
 }
 
-TEST_CASE("RetrievalAttention's graph follows the neighbours of as many queries as are asked for") {
+TEST_CASE("RetrievalAttention's graph follows the neighbours of the configured number of queries") {
   const std::string setting = "budget: 10, sink: 8, recent: 8, degree: 3";
   const Recorder all = host_prefill(*tests::make("retrieval_attention", setting, kHostLengths));
   const Recorder tenth =
@@ -219,7 +219,7 @@ TEST_CASE("RetrievalAttention's graph follows the neighbours of as many queries 
   CHECK(rows(tenth) == 8 * 40);
 }
 
-TEST_CASE("libraries' indices cost what their algorithms do") {
+TEST_CASE("libraries' indices have the costs of their algorithms") {
   // HNSW over 384 keys, M = 4, beam 10: a beam of 40 keys, a walk down log_4 384 layers of 4, 10·4/2 comparisons to
   // choose, 4² on the way back.
   const double scored = 40 + 4 * std::log(384) / std::log(4) + 20 + 16;

@@ -35,7 +35,8 @@ TEST_CASE("anchors and metrics, by hand") {
   // Without the last the median is (3, 4): distances 4, 3, 0.
   score_distinctness(matrix, {0, 1, 2}, Anchor::kMedian, Metric::kEuclid, out);
   CHECK(out == std::vector<float>{4, 3, 0});
-  // Of four the middle pairs are (0, 3) and (2, 4): median (1.5, 3); first distance √(1.5² + 3²) = 3.354.
+  // The two middle values of four are (0, 3) in one dimension and (2, 4) in the other: median (1.5, 3); first distance
+  // √(1.5² + 3²) = 3.354.
   score_distinctness(matrix, {0, 1, 2, 3}, Anchor::kMedian, Metric::kEuclid, out);
   CHECK(out[0] == Approx(3.3541));
   // Normalised: (1, 0), (0, 1), (.6, .8): mean (.5333, .6); its norm .8028. Cosines .6644, .7474, (.32 + .48) / .8028.
@@ -45,7 +46,7 @@ TEST_CASE("anchors and metrics, by hand") {
   CHECK(out[2] == Approx(-0.99655).epsilon(1e-4));
 }
 
-TEST_CASE("distances of many keys, by products, are those of pairs") {
+TEST_CASE("distances of many keys by matrix products equal pairwise distances") {
   const tests::MemoryTrace trace = tests::random_trace({.head_dim = 16, .prompt = 1200, .steps = 1}, 6);
   const auto layer = trace.load(0, 1);
   const MatrixView keys = layer->keys(0);
@@ -67,7 +68,7 @@ TEST_CASE("distances of many keys, by products, are those of pairs") {
   }
 }
 
-TEST_CASE("running scores are those made anew") {
+TEST_CASE("running scores equal recomputed scores") {
   const tests::MemoryTrace trace = tests::random_trace({.prompt = 90, .steps = 30}, 4);
   const auto layer = trace.load(0, 1);
   const MatrixView keys = layer->keys(0);
@@ -90,7 +91,7 @@ TEST_CASE("running scores are those made anew") {
   }
 }
 
-TEST_CASE("the mean of normalised keys ranks as all pairs do") {
+TEST_CASE("the mean of normalised keys gives the ranking of all pairs") {
   // Σ_j cos(k_i, k_j), pair by pair in double precision, compared with the anchor's cosine.
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     const tests::MemoryTrace trace = tests::random_trace({.prompt = 90}, seed);

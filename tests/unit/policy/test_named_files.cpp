@@ -17,7 +17,7 @@ NamedFiles files_of(const std::string& policy, const std::string& parameters) {
 
 using Paths = std::vector<std::string>;
 
-TEST_CASE("the files that a policy names are those of its parameters, whatever their keys") {
+TEST_CASE("files named by a policy are found in its parameters, whatever their keys") {
   CHECK(files_of("loki", "basis: /x/bases.safetensors").paths == Paths{"/x/bases.safetensors"});
   CHECK(files_of("loki", "basis: prompt").paths.empty());
   CHECK(files_of("replayed", "selections: /x/s.jsonl").paths == Paths{"/x/s.jsonl"});
@@ -25,7 +25,7 @@ TEST_CASE("the files that a policy names are those of its parameters, whatever t
   CHECK(files_of("quest", "budget: 64").paths.empty());
 }
 
-TEST_CASE("a profile counts as one, also in a nested policy or in the file of one") {
+TEST_CASE("head profiles are also found in a nested policy and in its file") {
   const TemporaryDirectory scratch;
   const NamedFiles own = files_of("headkv", "profile: llama-3.1-8b");
   REQUIRE(own.paths.size() == 1);

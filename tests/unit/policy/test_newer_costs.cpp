@@ -15,7 +15,7 @@ double attended(const std::vector<graph::Op>& ops) {
   return std::get<graph::DecodeAttention>(only(ops, "attention").work).tokens;
 }
 
-TEST_CASE("Expected Attention multiplies queries with queries, and keys with their covariance") {
+TEST_CASE("Expected Attention multiplies queries by queries, and keys by their covariance") {
   const auto prompt = after_prompt("expected_attention", "budget: 40");
   CHECK(gemm(prompt, "query covariance") == graph::Gemm{800, 8, 8});
   CHECK(gemm(prompt, "keys by covariance") == graph::Gemm{800, 8, 8});
@@ -65,7 +65,7 @@ TEST_CASE("R-KV spreads a compression over the steps of its buffer") {
   CHECK(held_by("rkv", "budget: 40, buffer: 10, window: 4", "last queries") == 3 * 8 * 4 * 16);
 }
 
-TEST_CASE("Double Sparsity reads labels of half a byte a channel") {
+TEST_CASE("Double Sparsity reads labels of half a byte per channel") {
   // 4 channels of 4 bits, a scale and a minimum: 6 bytes a token.
   const std::string setting = "budget: 20, channels: 4";
   const auto step = first_step("double_sparsity", setting + ", group: sum_scores", {.attended = 20, .scored = 101});
@@ -88,7 +88,7 @@ TEST_CASE("InfLLM-V2 reads one mean key every stride") {
   CHECK(held_by("infllm_v2", setting, "mean keys") == 12 * 26 * 16);  // (110 − 8) / 4 + 1
 }
 
-TEST_CASE("SeerAttention's gate has matrices of its own") {
+TEST_CASE("SeerAttention's gate has its own matrices") {
   const std::string setting = "budget: 40, page: 4, gate_dim: 6";
   const auto step = first_step("seer_attention", setting, {.attended = 40, .scored = 26});
   // Two sequences; two KV heads' gates of 6 from two queries of 8.
@@ -100,7 +100,7 @@ TEST_CASE("SeerAttention's gate has matrices of its own") {
   CHECK(held_by("seer_attention", setting, "gate weights") == 3 * 2 * 6 * 2 * (2 + 3) * 8);
 }
 
-TEST_CASE("Twilight reads packed keys of what its selector chose") {
+TEST_CASE("Twilight reads packed keys of the tokens that its selector chose") {
   const std::string setting = "selector: {name: exact_topk, budget: 30, group: sum_scores}";
   const auto step = first_step("twilight", setting, {.attended = 12, .scored = 101, .candidates = 30});
   // 8 numbers of 4 bits, a scale and a minimum: 8 bytes.
@@ -139,7 +139,7 @@ TEST_CASE("OmniKV's filter layer scores the prompt, and the layer after it fetch
   CHECK(held_by("omnikv", setting, "KV cache in host memory") == Approx(4 * 2 * 16 * 100));
 }
 
-TEST_CASE("RetroInfer fetches missing clusters by a kernel and adds what centroids stand for") {
+TEST_CASE("RetroInfer fetches missing clusters with a kernel and adds estimates from centroids") {
   const std::string setting =
       "sink: 4, recent: 16, segment: 40, cluster_tokens: 8, retrieved: 0.2, estimated: 0.3, iterations: 2";
   // 80 tokens in two segments of five clusters.

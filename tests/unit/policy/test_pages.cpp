@@ -15,7 +15,7 @@ PageBounds bounds_of(const std::vector<std::vector<float>>& keys, int page, Summ
   return bounds;
 }
 
-TEST_CASE("bounds follow the tokens of a page, the partial one too") {
+TEST_CASE("bounds follow the tokens of a page, including the partial one") {
   const PageBounds bounds = bounds_of({{1, -2}, {3, -5}, {0, 4}}, 2, Summary::kMinMax);
   CHECK(bounds.pages() == 2);
   CHECK(bounds.full_pages() == 1);
@@ -37,7 +37,7 @@ TEST_CASE("a cuboid is the box's centre plus and minus the mean distance from it
   CHECK(row[3] == 5.0f);
 }
 
-TEST_CASE("bounds of 8 bits are the nearest of their format, whichever way the keys arrive") {
+TEST_CASE("8-bit bounds are the nearest numbers of their format, in whatever order keys arrive") {
   // E4M3 has steps of 1/8 between 1 and 2, E5M2 of 1/4: 1.3 is near 1.25 in both, 1.1 near 1.125 and near 1. Between 4
   // and 8 the steps are 1/2 and 1: 5.5 is a number of E4M3, and half-way for E5M2, whose even neighbour is 6.
   const float keys[] = {1.1f, -5.5f, 1.3f, -1.1f};
@@ -54,7 +54,7 @@ TEST_CASE("bounds of 8 bits are the nearest of their format, whichever way the k
   }
 }
 
-TEST_CASE("whole pages at once have the bounds that their tokens have one by one") {
+TEST_CASE("adding whole pages gives the same bounds as adding single tokens") {
   // Page 0: dimension 0 holds 1 and 3 (centre 2, mean distance 1), dimension 1 −2 and −5 (centre −3.5, 1.5).
   // Page 1: 0 and 8 (centre 4, mean distance 4), 4 and 4.
   const float keys[] = {1, -2, 3, -5, 0, 4, 8, 4};
@@ -64,10 +64,10 @@ TEST_CASE("whole pages at once have the bounds that their tokens have one by one
     CHECK(bounds.tokens() == 4);
     REQUIRE(bounds.full_pages() == 2);
     const float* const rows = bounds.rows().row(0);
-    // Of two keys the mean distance from the centre is half the box: both summaries agree.
+    // The mean distance of two keys from their centre is half the box: both summaries agree.
     CHECK(std::vector<float>(rows, rows + 8) == std::vector<float>{3, -2, 1, -5, 8, 4, 0, 4});
   }
-  // Four keys tell the two apart: 0, 1, 2, 8 as above, then a key that opens the next page.
+  // Four keys distinguish the two: 0, 1, 2, 8 as above, then a key that opens the next page.
   const float four[] = {0, 5, 1, 5, 2, 5, 8, 5}, next[] = {9, 9};
   PageBounds cuboid(2, 4, 1, Summary::kCuboidMean);
   cuboid.append_pages(four, 1);
@@ -85,13 +85,13 @@ TEST_CASE("a query split by sign picks the bound that makes the product largest"
   CHECK(dot(split, bounds.rows().row(0), 4) == 11.0f);
 }
 
-TEST_CASE("tokens of pages are cut off at the end of the sequence") {
+TEST_CASE("tokens of pages are truncated at the end of the sequence") {
   Positions out;
   append_page_tokens(Positions{0, 2}, 3, 10, 18, out);
   CHECK(out == Positions{10, 11, 12, 16, 17});
 }
 
-TEST_CASE("a page cache evicts the lowest scores, and never what was chosen") {
+TEST_CASE("a page cache evicts the lowest scores but never chosen pages") {
   PageCache cache;
   cache.assign({1, 3, 4, 6});
   const std::vector<float> scores = {0, 9, 8, 2, 2, 7, 1};
@@ -101,14 +101,14 @@ TEST_CASE("a page cache evicts the lowest scores, and never what was chosen") {
   CHECK(cache.held() == Positions{1, 2, 3, 6});
   CHECK(fetched == Positions{2});
   CHECK(evicted == Positions{4});
-  // With room for all, nothing goes.
+  // If all fit, none is evicted.
   cache.update(Positions{2}, 9, scores, fetched, evicted);
   CHECK(cache.held() == Positions{1, 2, 3, 6});
   CHECK(fetched.empty());
   CHECK(evicted.empty());
 }
 
-TEST_CASE("a list of tokens is what the first stage kept, then what was generated") {
+TEST_CASE("a list of tokens contains those kept by the first stage, then the generated ones") {
   const Positions kept = {1, 4};
   const TokenList list(6, kept);
   CHECK_FALSE(list.whole());

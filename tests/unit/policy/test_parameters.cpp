@@ -36,7 +36,7 @@ std::string refusal(const std::string& yaml) {
   return error_of([&] { values(yaml); });
 }
 
-TEST_CASE("defaults hold until something is given") {
+TEST_CASE("defaults apply unless a value is given") {
   const ParameterValues none(declared(), config::Node{});
   CHECK(none.integer("budget") == 64);
   CHECK(none.number("tau") == 0.8);
@@ -59,7 +59,7 @@ TEST_CASE("defaults hold until something is given") {
   CHECK(values("{split: adaptive, steps: all}").is_text("steps"));
 }
 
-TEST_CASE("what is not declared, of another type or out of range is refused at its place") {
+TEST_CASE("undeclared, mistyped and out-of-range values are rejected with their location") {
   CHECK_THAT(refusal("{budgte: 3}"), Catch::StartsWith("p.yaml:1:") && Catch::Contains("budgte") &&
                                          Catch::Contains("known: budget, tau, correction, pool, split, steps"));
   CHECK_THAT(refusal("budget: 64\ntau: 1.5"), Catch::StartsWith("p.yaml:2:") && Catch::Contains("out of range"));
@@ -81,7 +81,7 @@ std::string refused_policy(const std::string& name, const std::string& yaml) {
   return error_of([&] { make_policy(find_policy(name), config::parse_yaml(yaml, "p.yaml"), {1000, 10}); });
 }
 
-TEST_CASE("parameters that contradict each other are refused") {
+TEST_CASE("contradictory parameters are rejected") {
   CHECK_THAT(refused_policy("streaming_llm", "{budget: 64, sink: 4, recent: 32}"),
              Catch::Contains("64") && Catch::Contains("p.yaml:1:"));
   CHECK(refused_policy("streaming_llm", "{budget: 64, sink: 4, recent: 60}") == "no error");
@@ -100,7 +100,7 @@ TEST_CASE("parameters that contradict each other are refused") {
              Catch::Contains("snapvk") && Catch::Contains("snapkv, pyramidkv"));
 }
 
-TEST_CASE("every policy takes sink, recent and budget_convention, with their neutral values at least") {
+TEST_CASE("every policy accepts sink, recent and budget_convention, at least with neutral values") {
   for (const Descriptor& d : all_policies()) {
     CAPTURE(d.name);
     const auto own = [&](const std::string& key) {

@@ -25,7 +25,7 @@ std::vector<std::int32_t> by_full_sort(const std::vector<float>& scores, std::si
   return order;
 }
 
-TEST_CASE("the best come out ascending, ties to the lower position") {
+TEST_CASE("the best positions are returned in ascending order, ties go to the lower position") {
   // Ranked: 7 (1), 5 (0), 5 (3), 5 (4), 2 (2). The third place is the tie that position 3 wins over 4.
   const std::vector<float> scores = {5, 7, 2, 5, 5};
   CHECK(selected(scores, 1) == std::vector<std::int32_t>{1});
@@ -36,7 +36,7 @@ TEST_CASE("the best come out ascending, ties to the lower position") {
   CHECK(selected({}, 3).empty());
 }
 
-TEST_CASE("the order of rank is by score, then by position") {
+TEST_CASE("`rank` orders by score, then by position") {
   const std::vector<float> scores = {5, 7, 2, 5, 5};
   std::vector<std::int32_t> out;
   Ranking().rank(scores, 4, out);
@@ -64,7 +64,7 @@ TEST_CASE("selection equals a full sort, with ties and without, below and above 
   }
 }
 
-TEST_CASE("a sample that misleads costs no exactness") {
+TEST_CASE("a misleading sample does not affect the result") {
   // Evenly spaced large values at the sampled places: the guess is far too high.
   std::vector<float> scores(16384, 0.0f);
   for (std::size_t i = 8; i < scores.size(); i += 16) scores[i] = 1000.0f + static_cast<float>(i % 64);
@@ -74,7 +74,7 @@ TEST_CASE("a sample that misleads costs no exactness") {
   CHECK(selected(scores, 1500) == wanted);
 }
 
-TEST_CASE("a cut holds exactly the selected") {
+TEST_CASE("a cut contains exactly the selected positions") {
   const std::vector<float> scores = {5, 7, 2, 5, 5};
   const Cut cut = Ranking().cut(scores, 3);
   CHECK(cut.value == 5.0f);
@@ -83,7 +83,7 @@ TEST_CASE("a cut holds exactly the selected") {
   CHECK(std::equal(std::begin(held), std::end(held), std::begin({true, true, false, true, false})));
 }
 
-TEST_CASE("scores that are not numbers are never selected and break nothing") {
+TEST_CASE("scores that are NaN are never selected and do no harm") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   CHECK(selected({nan, 1, nan, 3}, 2) == std::vector<std::int32_t>{1, 3});
   std::vector<float> many(10000, nan);
@@ -93,12 +93,12 @@ TEST_CASE("scores that are not numbers are never selected and break nothing") {
   std::vector<std::int32_t> out;
   Ranking().rank(many, many.size(), out);
   REQUIRE(out.size() == many.size());
-  // The numbers by size, then the others as they stand.
+  // Numbers by value, then NaNs in their original order.
   CHECK(std::vector<std::int32_t>(out.begin(), out.begin() + 5) == std::vector<std::int32_t>{9000, 77, 0, 1, 2});
   CHECK(out.back() == 9999);
 }
 
-TEST_CASE("many ranks go by the value of negative scores too, and zeros of either sign are equal") {
+TEST_CASE("many ranks also order negative scores by value, and zeros of both signs are equal") {
   // In turn −2, −1, −0, 0, 1, 1.5: below and above the size from which ranks are sorted by bits.
   const float cycle[] = {-2, -1, -0.0f, 0, 1, 1.5f};
   for (const std::size_t n : {60u, 6000u}) {

@@ -39,7 +39,7 @@ constexpr const char* kOneHead =
 {"layer":0,"step":1,"kv_head":0,"attended":[1,3,4],"fetched":[1]}
 )";
 
-TEST_CASE("a record is replayed list by list") {
+TEST_CASE("a record is replayed one list at a time") {
   const tests::MemoryTrace trace = tests::random_trace({.kv_heads = 1, .prompt = 3, .steps = 2}, 1);
   const auto layer = trace.load(0, 1);
   const Recorded record(kOneHead);
@@ -54,7 +54,7 @@ TEST_CASE("a record is replayed list by list") {
   CHECK(got.steps.at(1).heads.at(0).counts.attended_runs == 2);
 }
 
-TEST_CASE("fetched tokens are copied before attention, and the cache lies on the host") {
+TEST_CASE("fetched tokens are copied before attention, and the cache is in host memory") {
   const config::Model model = small_model();  // 2 KV heads, 8 dimensions of 2 bytes: a row has 16 bytes
   const Recorded record(kOneHead);
   const auto policy = tests::make("replayed", record.settings() + ", index_bytes: 3", {3, 2});
@@ -88,7 +88,7 @@ TEST_CASE("a record that drops nothing keeps the whole cache, and grows as it at
   CHECK(items[0].bytes == model.layers * 2.0 * 100 * 2 * 16);
 }
 
-TEST_CASE("a faulty record is refused with its line") {
+TEST_CASE("an invalid record is rejected with its line") {
   const auto refused = [](const std::string& text) { return Recorded(text).refused({3, 2}); };
   const std::string good = R"({"layer":0,"step":0,"kv_head":0,"attended":[0]})";
   CHECK(refused(good + "\n{oops").find("record.jsonl:2: expected a JSON object per line") != std::string::npos);
@@ -102,7 +102,7 @@ TEST_CASE("a faulty record is refused with its line") {
   CHECK(error_of([] { tests::make("replayed", "", {3, 2}); }).find("selections: FILE.jsonl") != std::string::npos);
 }
 
-TEST_CASE("a record of another trace is refused") {
+TEST_CASE("a record of another trace is rejected") {
   const Recorded record(kOneHead);
   const auto refused = [&](const tests::TraceShape& shape) {
     const tests::MemoryTrace trace = tests::random_trace(shape, 1);

@@ -63,7 +63,7 @@ TEST_CASE("the ends of the split") {
   CHECK(planned.prompt_budget == 1000);
 }
 
-TEST_CASE("pages are as long as the root of the ratio, but no longer than the ratio") {
+TEST_CASE("page length is the square root of the ratio, and at most the ratio") {
   const auto page = [](double ratio) {
     HsaSetting s;
     s.ratio = ratio;
@@ -100,7 +100,7 @@ Read traffic(std::int64_t prompt, std::int64_t steps, std::int64_t budget, const
 }
 
 TEST_CASE("traffic is 1/c of full attention, up to three roundings") {
-  // With exact numbers, estimation reads N/p pages × d·p/c2 elements = t·d, and attention t/2 tokens × 2·d = t·d.
+  // Without rounding, estimation reads N/p pages × d·p/c2 elements = t·d, and attention t/2 tokens × 2·d = t·d.
   // ⌈N/p⌉ < N/p + 1 adds less than a page, d·p/c2 ≤ t·p·d/N elements: a share below p/N of t·d.
   // ⌊d·p/c2⌋ > d·p/c2 − 1 takes less than N/p elements: a share below N/(p·t·d) = c2/(p·d).
   // ⌊t/2⌋ ≥ (t − 1)/2 takes at most d elements: 1/t.

@@ -7,7 +7,7 @@
 namespace kvcast::tests {
 namespace {
 
-TEST_CASE("SparQ keeps a second copy and a mean, and looks at the logits once more for its share") {
+TEST_CASE("SparQ keeps a second copy and a mean, and reads the logits once more for its share") {
   const std::string setting = "budget: 20, dims: 4";
   const auto step = first_step("sparq", setting, {.attended = 21, .scored = 101});
   // A key is read and written; the mean and a value are read, the mean is written.
@@ -19,15 +19,15 @@ TEST_CASE("SparQ keeps a second copy and a mean, and looks at the logits once mo
   CHECK(held_by("sparq", setting, "mean values") == 3 * 4 * 16);
 }
 
-TEST_CASE("Loki turns queries and the key by a matrix a KV head") {
-  // 12 vectors by 8 × 8 matrices, of which one sequence's and the other's are the same two.
+TEST_CASE("Loki rotates queries and the key by one matrix per KV head") {
+  // 12 vectors times 8 × 8 matrices; both sequences use the same two.
   const auto step = first_step("loki", "budget: 20", {.attended = 20, .scored = 101});
   check_kernel(step, "rotate query and key", 12 * 16 + 2 * 8 * 16, 12 * 16, 2 * 12 * 8 * 8);
   check_kernel(after_prompt("loki", "budget: 20"), "rotate keys", 400 * 16 + 2 * 8 * 16, 400 * 16, 2 * 400 * 8 * 8);
   CHECK(held_by("loki", "budget: 20", "principal components") == 3 * 2 * 8 * 16);
 }
 
-TEST_CASE("squeezed attention reads its centroids twice, and a label a key") {
+TEST_CASE("squeezed attention reads its centroids twice, and one label per key") {
   const auto step = first_step("squeezed_attention", "", {.attended = 50, .scored = 5, .candidates = 95});
   for (const char* label : {"sum over centroids", "scores of centroids"}) {
     check_kernel(step, label, 4 * 5 * 16, 8 * 5 * 4, 2 * 8 * 5 * 8);
@@ -35,14 +35,14 @@ TEST_CASE("squeezed attention reads its centroids twice, and a label a key") {
   check_kernel(step, "list keys above threshold", 8 * 5 * 4 + 4 * 95 * 4, 4 * 50 * 4, 4 * 95);
 }
 
-TEST_CASE("KIVI packs a pair a list and step: smallest, largest, scale and rounding of each number") {
+TEST_CASE("KIVI packs one pair per list and step: minimum, maximum, scale and rounding") {
   // 2 bits and 4 bytes of scale and minimum a group of 8: 0.75 bytes a number.
   const std::string setting = "quant_group: 8, residual: 8";
   check_kernel(first_step("kivi", setting, {.attended = 101}), "quantise", 4 * 2 * 16, 4 * 2 * 8 * 0.75, 4 * 4 * 2 * 8);
   check_kernel(after_prompt("kivi", setting), "quantise", 400 * 2 * 16, 400 * 2 * 8 * 0.75, 4 * 400 * 2 * 8);
 }
 
-TEST_CASE("MagicPIG sends a code a table and query head to the host, and the query") {
+TEST_CASE("MagicPIG sends the query and one code per table and query head to the host") {
   // 3 bits in 5 tables: 15 planes.
   const std::string setting = "sink: 4, recent: 4, hash_bits: 3, hash_tables: 5";
   const auto step = first_step("magicpig", setting, {.attended = 8, .cpu_attended = 10, .candidates = 20});
@@ -50,7 +50,7 @@ TEST_CASE("MagicPIG sends a code a table and query head to the host, and the que
   CHECK(copy(only(step, "codes and queries")).run_bytes == 8 * (5 * 4 + 16));
 }
 
-TEST_CASE("outputs of the CPU come back with a log-sum-exp each, and both parts are read to be merged") {
+TEST_CASE("CPU outputs return with their log-sum-exp, and the merge reads both parts") {
   const auto step = first_step("ctkvr", "budget: 20, centroids: 8, sink: 8, recent: 8",
                                {.attended = 16, .cpu_attended = 20, .scored = 8, .candidates = 70});
   CHECK(copy(only(step, "recalled positions and queries")).run_bytes == 4 * 70 * 4 + 8 * 16);
@@ -58,7 +58,7 @@ TEST_CASE("outputs of the CPU come back with a log-sum-exp each, and both parts 
   check_kernel(step, "merge", 2 * 8 * (16 + 4), 8 * 16, 4 * 8 * 8);
 }
 
-TEST_CASE("InfiniGen gathers pairs on the CPU and holds those of two layers") {
+TEST_CASE("InfiniGen gathers pairs on the CPU and stores those of two layers") {
   const auto step = first_step("infinigen", "", {.attended = 12, .scored = 101, .fetched = 12});
   const auto& gather = std::get<graph::CpuWork>(only(step, "gather pairs").work);
   CHECK(gather.items == 4 * 12);
@@ -67,8 +67,8 @@ TEST_CASE("InfiniGen gathers pairs on the CPU and holds those of two layers") {
   CHECK(held_by("infinigen", "", "fetched pairs", 30) == 2 * 4 * 30 * 2 * 16);
 }
 
-TEST_CASE("ShadowKV holds factors, landmarks with their numbers and what stays as it is") {
-  // Of 100 tokens 21 chunks of 4 lie before the local 16; 2 are outliers, 8 are chosen. 12 heads of 3 layers.
+TEST_CASE("ShadowKV stores factors, landmarks with their positions and the uncompressed pairs") {
+  // 21 chunks of 4 of the 100 tokens precede the local 16; 2 are outliers, 8 are chosen. 12 heads of 3 layers.
   const std::string setting = "budget: 32, page: 4, recent: 16, outliers: 2, rank: 6";
   CHECK(held_by("shadowkv", setting, "landmarks") == 12 * 19 * (16 + 4));
   // 84 rows of 6 numbers a layer and sequence, and a key of each head for each of the 6.
@@ -78,7 +78,7 @@ TEST_CASE("ShadowKV holds factors, landmarks with their numbers and what stays a
   CHECK(held_by("shadowkv", setting, "values in host memory") == 12 * 100 * 16);
 }
 
-TEST_CASE("a page of all heads is backed up as keys and values token by token, in one piece head by head") {
+TEST_CASE("a page backup has separate keys and values in token-major layout, one piece in head-major layout") {
   // 25 pages of 4 tokens in each of two sequences; 2 · 2 · 4 · 16 bytes each.
   const graph::Copy nhd = copy(only(after_prompt("arkvale", "budget: 40, page: 4"), "back up pages"));
   CHECK(nhd.runs == 100);

@@ -14,12 +14,12 @@ std::vector<float> pooled(Pool kind, int kernel, const std::vector<float>& in) {
   return out;
 }
 
-TEST_CASE("the maximum ignores what lies beyond the ends") {
+TEST_CASE("the maximum ignores positions beyond the ends") {
   // Kernel 3 over {-1, -3, -2, -5}: max(-1,-3), max(-1,-3,-2), max(-3,-2,-5), max(-2,-5). A zero beyond would win.
   CHECK(pooled(Pool::kMax, 3, {-1, -3, -2, -5}) == std::vector<float>{-1, -1, -2, -2});
 }
 
-TEST_CASE("the maximum over a kernel that is no power of two, and over values that are not numbers") {
+TEST_CASE("the maximum over a kernel that is not a power of two, and over NaNs") {
   // Kernel 5: of {9, 1, 2} , {9, 1, 2, 3}, {9, 1, 2, 3, 4}, {1, 2, 3, 4, 0}, {2, 3, 4, 0, 0}, {3, 4, 0, 0}, {4, 0, 0}.
   CHECK(pooled(Pool::kMax, 5, {9, 1, 2, 3, 4, 0, 0}) == std::vector<float>{9, 9, 9, 4, 4, 4, 4});
   const float nan = std::nanf("");
@@ -32,9 +32,9 @@ TEST_CASE("the average counts zeros beyond the ends and divides by the kernel") 
   CHECK(pooled(Pool::kAverage, 3, {3, 6, 9}) == std::vector<float>{3, 6, 5});
 }
 
-TEST_CASE("a kernel wider than the row sees all of it") {
+TEST_CASE("a kernel wider than the row covers all of it") {
   CHECK(pooled(Pool::kMax, 63, {1, 4, 2}) == std::vector<float>{4, 4, 4});
-  // (1 + 4 + 2) / 7 = 1 at every place.
+  // (1 + 4 + 2) / 7 = 1 at every position.
   CHECK(pooled(Pool::kAverage, 7, {1, 4, 2}) == std::vector<float>{1, 1, 1});
   CHECK(pooled(Pool::kMax, 5, {}).empty());
   CHECK(pooled(Pool::kMax, 1, {2, 1}) == std::vector<float>{2, 1});
@@ -82,7 +82,7 @@ TEST_CASE("window scores are sums of causal softmax rows over the positions befo
   CHECK(reduced[1] == Approx(2.0 / 7 + 2.0 / 8));
 }
 
-TEST_CASE("a window longer than the captured prompt queries is refused by its length") {
+TEST_CASE("a window longer than the captured prompt queries is rejected with its length") {
   const tests::MemoryTrace trace = scalar_trace(1);
   const auto layer = trace.load(0, 1);
   CHECK_THAT(error_of([&] { score_window(*layer, 3); }),
