@@ -1,4 +1,4 @@
-// A table, through a file as every reader of one does.
+// A table, written to a file and read back as all tables are.
 #include "base/csv.hpp"
 
 #include <fstream>

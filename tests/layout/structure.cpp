@@ -1,4 +1,4 @@
-// Functions that fit on a screen, and headers that do not include each other in a circle.
+// Checks that functions fit on a screen, and that headers do not include each other in a cycle.
 #include <catch2/catch.hpp>
 
 #include <filesystem>
@@ -20,7 +20,7 @@ struct Function {
 };
 
 // Functions and member functions as clang-format lays them out: the opening brace ends a line, and the closing brace
-// has the indentation of the line where the declaration starts, which is none or two blanks.
+// has the indentation of the line where the declaration starts, which is zero or two spaces.
 std::vector<Function> functions_of(const Lines& lines) {
   static const std::regex opens(R"(^( {0,2})(\S.*)\{$)"), closes(R"(^( {0,2})\}$)");
   static const std::regex scope(
@@ -44,7 +44,7 @@ std::vector<Function> functions_of(const Lines& lines) {
   return found;
 }
 
-// The first circle that is found among files and what they include; empty where there is none.
+// The first include cycle that is found among the files; empty if there is none.
 Lines circle_in(const std::map<std::string, std::set<std::string>>& includes) {
   std::set<std::string> done;
   Lines path;
@@ -86,7 +86,7 @@ TEST_CASE("no function is longer than a screen") {
   CHECK(functions > 2000);
 }
 
-TEST_CASE("functions are found where they begin and end, and scopes are none") {
+TEST_CASE("functions are found from beginning to end, and other scopes are ignored") {
   const auto found = functions_of({"namespace a {", "int one() {", "  if (true) {", "  }", "}", "class B {",
                                    "  int two() const {", "    return 2;", "  }", "};", "}  // namespace a"});
   REQUIRE(found.size() == 2);
@@ -96,7 +96,7 @@ TEST_CASE("functions are found where they begin and end, and scopes are none") {
   CHECK(found[1].lines == 1);
 }
 
-TEST_CASE("headers do not include each other in a circle") {
+TEST_CASE("headers do not include each other in a cycle") {
   static const std::regex include(R"(^#include \"([a-z_]+/[^\"]*)\")");
   std::map<std::string, std::set<std::string>> includes;
   for (const auto& entry : fs::recursive_directory_iterator(kRoot / "sim")) {

@@ -1,4 +1,4 @@
-// Bases from traces to a file to the policies that read them.
+// Bases computed from traces, stored in a file and read by policies.
 #include <catch2/catch.hpp>
 #include <fstream>
 
@@ -24,7 +24,7 @@ std::vector<std::vector<std::int32_t>> attended(const std::string& name, const s
   return out;
 }
 
-TEST_CASE("a basis of the prompt itself is what policies find for themselves") {
+TEST_CASE("a basis computed from the prompt itself equals the one that policies compute") {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/bases.safetensors";
   const MemoryTrace trace = random_trace(kShape, 3), other = random_trace(kShape, 4);
@@ -39,13 +39,14 @@ TEST_CASE("a basis of the prompt itself is what policies find for themselves") {
   const std::string setting = "partial_ratio: 0.3, max_share: 0.3, alpha: 1";
   CHECK(attended("infinigen", setting, *layer) == attended("infinigen", setting + basis, *layer));
   CHECK(attended("infinigen", setting, *foreign) != attended("infinigen", setting + basis, *foreign));
-  // Any layer of the model has the basis of the nearest one that was measured.
+  // Every layer of the model uses the basis of the nearest measured layer.
   const auto bases = policy::Bases::read(path);
   CHECK(bases->of("keys", 3, 1).data == bases->of("keys", 1, 1).data);
 }
 
-TEST_CASE("bases of several traces are those of all their tokens") {
-  // Two traces whose keys vary along one axis each, the second with the larger spread: its axis comes first.
+TEST_CASE("the bases of several traces are computed over all their tokens") {
+  // The keys of each of the two traces vary along one axis. The second trace has the larger spread, so its axis comes
+  // first.
   const auto along = [](std::size_t axis, float size) {
     return MemoryTrace({.kv_heads = 1, .head_dim = 2, .prompt = 4, .steps = 1, .window = 0}, [=](trace::Layer& layer) {
       std::fill_n(layer.mutable_keys(0), 10, 0.0f);
@@ -58,7 +59,7 @@ TEST_CASE("bases of several traces are those of all their tokens") {
   const std::string path = directory.path() + "/bases.safetensors";
   const MemoryTrace first = along(0, 1), second = along(1, 2);
   const trace::Trace* const both[] = {&first, &second};
-  // Without prompt queries there are no directions of queries.
+  // Without prompt queries there are no query directions.
   CHECK(replay::write_bases(both, path, 1) == std::vector<std::string>{"keys", "keys_before_rope"});
   const auto bases = policy::Bases::read(path);
   const MatrixView rows = bases->of("keys", 0, 0);
@@ -66,7 +67,7 @@ TEST_CASE("bases of several traces are those of all their tokens") {
   CHECK(std::abs(rows.row(1)[0]) == Approx(1));
 }
 
-TEST_CASE("a file that is no basis, or of another model, is refused") {
+TEST_CASE("a file that is not a basis, or belongs to another model, is rejected") {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/bases.safetensors";
   const MemoryTrace trace = random_trace(kShape, 3);
@@ -91,7 +92,7 @@ TEST_CASE("a file that is no basis, or of another model, is refused") {
   CHECK(error(numbers).find("orthonormal") != std::string::npos);
   numbers[numbers.size() - 1] = '\x7f', numbers[numbers.size() - 2] = '\xc0';
   CHECK(error(numbers).find("not finite") != std::string::npos);
-  // Cut short or changed anywhere in the header: rejected, never misread.
+  // A file truncated or changed anywhere in the header is rejected, never misread.
   for (std::size_t i = 0; i < bytes.size(); i += 41) CHECK(error(bytes.substr(0, i)) != "no error");
   CHECK(error(bytes) == "no error");
   const MemoryTrace wider = random_trace({.kv_heads = 4, .head_dim = 8, .prompt = 40}, 1);

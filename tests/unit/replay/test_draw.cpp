@@ -16,7 +16,7 @@ config::Model model_of(int layers) {
 
 int layer_drawn(Draw& draw, int layer) { return static_cast<int>(draw.heads(layer, 0)[0].attended / 1000); }
 
-TEST_CASE("the nearest captured layer stands for a layer, the lower one of two") {
+TEST_CASE("a layer is represented by the nearest captured layer, the lower one of two") {
   const ReplayResult r = replay_of({0, 2, 5}, 3);
   Draw draw(r, model_of(9), 1, Stream(1));
   const int wanted[] = {0, 0, 2, 2, 5, 5, 5, 5, 5};
@@ -26,7 +26,7 @@ TEST_CASE("the nearest captured layer stands for a layer, the lower one of two")
   }
 }
 
-TEST_CASE("a layer that the policy leaves dense does not stand for a compressed one") {
+TEST_CASE("a layer that the policy leaves dense does not represent a compressed one") {
   const ReplayResult r = replay_of({0, 4}, 3, 1);
   Draw draw(r, model_of(6), 1, Stream(1));
   for (int layer = 1; layer < 6; ++layer) CHECK(layer_drawn(draw, layer) == 4);
@@ -34,7 +34,7 @@ TEST_CASE("a layer that the policy leaves dense does not stand for a compressed 
   CHECK_THAT(error_of([&] { Draw(only_dense, model_of(6), 1, Stream(1)); }), Catch::Contains("first_dense_layers (1)"));
 }
 
-TEST_CASE("steps after the warm-up are drawn, all of them, whole") {
+TEST_CASE("whole steps are drawn, from all those after the warm-up") {
   const ReplayResult r = replay_of({0}, 6);
   Draw draw(r, model_of(1), 3, Stream(1));
   std::set<std::int64_t> seen;
@@ -67,7 +67,7 @@ TEST_CASE("a draw is a function of its stream, sequence, layer and step") {
   CHECK(values(1, 1) != values(2, 1));
 }
 
-TEST_CASE("with few steps something is left to draw from") {
+TEST_CASE("a replay with few steps still has one to draw from") {
   for (const int steps : {1, 2, 3}) {
     const ReplayResult r = replay_of({0}, steps);
     Draw draw(r, model_of(1), 1, Stream(1));
@@ -75,7 +75,7 @@ TEST_CASE("with few steps something is left to draw from") {
   }
 }
 
-TEST_CASE("counts are moved to one context by the policy's growth") {
+TEST_CASE("counts are adjusted to one context by the policy's growth") {
   ReplayResult r = replay_of({0}, 12);
   r.growth = {.attended = 1, .scored = 0.25};
   for (int step = 0; step < 12; ++step) {
@@ -93,14 +93,14 @@ TEST_CASE("counts are moved to one context by the policy's growth") {
   }
 }
 
-TEST_CASE("a draw varies where a step that is drawn differs from another, growth aside") {
+TEST_CASE("a draw varies if its steps differ by more than growth") {
   ReplayResult r = replay_of({0}, 6);
   for (policy::HeadCounts& head : r.layers[0].counts) head = {.attended = 100};
-  r.layers[0].counts[0].attended = 7;  // steps of the warm-up
+  r.layers[0].counts[0].attended = 7;  // a warm-up step
   CHECK_FALSE(Draw(r, model_of(1), 2, Stream(1)).varies());
   r.layers[0].counts.back().attended = 101;
   CHECK(Draw(r, model_of(1), 2, Stream(1)).varies());
-  // One more pair each step is growth.
+  // One more pair per step is growth.
   r.growth = {.attended = 1};
   for (std::size_t i = 0; i < 12; ++i) r.layers[0].counts[i].attended = 100 + static_cast<std::int64_t>(i / 2);
   CHECK_FALSE(Draw(r, model_of(1), 2, Stream(1)).varies());

@@ -45,8 +45,8 @@ Row by_definition(const trace::Layer& layer, int q_head, int t) {
   return row;
 }
 
-TEST_CASE("the oracle is full attention") {
-  // More steps than are weighted at once; many heads to a group; one step.
+TEST_CASE("the oracle computes full attention") {
+  // Cases: more steps than are weighted at once, many heads per group, and a single step.
   for (const TraceShape& shape : {TraceShape{.kv_heads = 2, .group = 4, .head_dim = 8, .prompt = 37, .steps = 21},
                                   TraceShape{.kv_heads = 3, .group = 1, .head_dim = 16, .prompt = 1, .steps = 3},
                                   TraceShape{.kv_heads = 1, .group = 8, .head_dim = 4, .prompt = 200, .steps = 1}}) {
@@ -69,8 +69,8 @@ TEST_CASE("the oracle is full attention") {
   }
 }
 
-TEST_CASE("the exact top-k is that of a full sort, whether it is kept ready or not") {
-  // 5000 tokens are more than the ranks that are kept; quarters make ties.
+TEST_CASE("the exact top-k is that of a full sort, whether or not its ranks are stored") {
+  // 5000 tokens are more than the stored ranks; scores in multiples of a quarter produce ties.
   const MemoryTrace trace =
       random_trace({.kv_heads = 1, .group = 1, .head_dim = 4, .prompt = 5000, .steps = 2}, 6, tests::Grain::kQuarters);
   const Oracle oracle(trace.load(0, 1), 1);

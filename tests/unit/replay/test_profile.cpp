@@ -1,4 +1,4 @@
-// Measured properties of heads and layers, by hand.
+// Measured properties of heads and layers, compared with values computed by hand.
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <numeric>
@@ -14,7 +14,7 @@ namespace kvcast::replay {
 namespace {
 
 TEST_CASE("head scores, by hand") {
-  // Keys of 0: every visible token has the same weight: 1/4 at step 0, 1/5 at step 1 (prompt of 3).
+  // Keys of 0 give every visible token the same weight: 1/4 at step 0, 1/5 at step 1 (the prompt has 3 tokens).
   const tests::MemoryTrace trace({.kv_heads = 1, .head_dim = 2, .prompt = 3, .steps = 2, .window = 1},
                                  [](trace::Layer& layer) {
                                    std::fill_n(layer.mutable_keys(0), 10, 0.0f);
@@ -22,7 +22,8 @@ TEST_CASE("head scores, by hand") {
                                    std::fill_n(layer.mutable_queries(0), 6, 1.0f);
                                  });
   const Oracle oracle(trace.load(0, 1), 1);
-  // The answer's span is {1, 2}: 2/4 at step 0, 2/5 at step 1. Own targets: 1/4 and 1/5; the positions before likewise.
+  // The answer's span {1, 2} gets 2/4 at step 0 and 2/5 at step 1. A step's own targets get 1/4 and 1/5, as do the
+  // positions before them.
   const HeadProbe both = probe_heads(oracle, {{1}, {2}});
   CHECK(both.semantic[0] == Approx(0.9));
   CHECK(both.retrieval[0] == Approx(0.225));
@@ -36,7 +37,8 @@ TEST_CASE("head scores, by hand") {
 }
 
 TEST_CASE("a layer's error, by hand") {
-  // Equal weights; values 4 1 1 | 2: the mean is 2. A sink of 1 and the current token give 3: error 1/2 of the norm.
+  // All weights are equal, so that the values 4 1 1 | 2 have a mean of 2. A sink of 1 and the current token give 3, an
+  // error of 1/2 of the norm.
   const tests::MemoryTrace trace({.kv_heads = 1, .head_dim = 1, .prompt = 3, .steps = 1, .window = 1},
                                  [](trace::Layer& layer) {
                                    const float values[] = {4, 1, 1, 2};
@@ -56,7 +58,7 @@ TEST_CASE("errors of several data sets, by hand") {
   CHECK(average_errors(sets) == std::vector<double>{0.375, 0.625});
 }
 
-TEST_CASE("a profile survives its file, and a broken one is refused") {
+TEST_CASE("a profile is read back from its file, and a broken one is rejected") {
   policy::Profile profile;
   profile.model = "a \"model\"";
   profile.n_layers = 4, profile.n_q_heads = 2, profile.n_kv_heads = 1;

@@ -23,7 +23,7 @@ ReplayResult run(const trace::Trace& trace, const std::string& name, const std::
   return replay(layers, *policy, options);
 }
 
-// One head of one dimension. Keys ln 2 · (1, 0, 2, 0): with query 1 the exponentials are 2, 1, 4, 1, together 8.
+// One head of one dimension with keys ln 2 · (1, 0, 2, 0): for query 1 the exponentials are 2, 1, 4, 1, which sum to 8.
 MemoryTrace trace_on_paper() {
   return {TraceShape{.kv_heads = 1, .group = 1, .head_dim = 1, .prompt = 3, .steps = 1, .window = 0},
           [](trace::Layer& layer) {
@@ -37,17 +37,17 @@ MemoryTrace trace_on_paper() {
 
 TEST_CASE("proxies, by hand") {
   const ReplayResult got = run(trace_on_paper(), "streaming_llm", "sink: 0, recent: 2");
-  // Attended: tokens 2 and 3, exponentials 4 + 1 of 8.
+  // Tokens 2 and 3 are attended to: their exponentials are 4 + 1 of 8.
   CHECK(got.proxies.recall_mass_mean == Approx(5.0 / 8));
   CHECK(got.proxies.recall_mass_p10 == Approx(5.0 / 8));
-  // Full: (2·4 + 1·8 + 4·2 + 1·0)/8 = 3; over the two: (4·2 + 1·0)/5 = 1.6; the error is 1.4 of 3.
+  // Full attention gives (2·4 + 1·8 + 4·2 + 1·0)/8 = 3, the two tokens give (4·2 + 1·0)/5 = 1.6: an error of 1.4 of 3.
   CHECK(got.proxies.output_error_mean == Approx(1.4 / 3));
-  // The two largest scores are at 2 and 0: one of two.
+  // The two largest scores are at positions 2 and 0, so one of the two is attended to.
   CHECK(got.proxies.topk_overlap_mean == 0.5);
   CHECK(got.proxies.attended_mean == 2);
 }
 
-TEST_CASE("full attention loses nothing, and reads every pair once a step") {
+TEST_CASE("full attention loses nothing and reads every pair once per step") {
   const TraceShape shape{.kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 50, .steps = 4, .layers = {0, 3}};
   const ReplayResult got = run(random_trace(shape, 1), "full", "");
   CHECK(got.proxies.recall_mass_mean == 1);
@@ -55,7 +55,7 @@ TEST_CASE("full attention loses nothing, and reads every pair once a step") {
   CHECK(got.proxies.output_error_mean == 0);
   CHECK(got.proxies.topk_overlap_mean == 1);
   CHECK(got.proxies.attended_mean == 52.5);  // 51 … 54
-  // A step, two layers: 52.5 tokens × 2 heads × 2 × 8 × 2 bytes each.
+  // Bytes of a step in two layers: 52.5 tokens × 2 heads × 2 × 8 × 2 bytes in each.
   CHECK(got.traffic.kv_read == 2 * 52.5 * 2 * 32);
   CHECK(got.traffic.h2d == 0);
   REQUIRE(got.layers.size() == 2);
@@ -64,7 +64,7 @@ TEST_CASE("full attention loses nothing, and reads every pair once a step") {
   CHECK(got.layers[0].resident == std::vector<std::int64_t>{50, 50});
 }
 
-TEST_CASE("no set of as many tokens keeps more mass than the exact top-k") {
+TEST_CASE("no set of the same size keeps more attention mass than the exact top-k") {
   for (const TraceShape& shape :
        {TraceShape{.kv_heads = 2, .group = 1, .head_dim = 8, .prompt = 90, .steps = 5, .window = 90},
         TraceShape{.kv_heads = 1, .group = 4, .head_dim = 8, .prompt = 70, .steps = 9, .window = 70}}) {
@@ -125,7 +125,7 @@ TEST_CASE("selections are written line by line in the order of layer, step and h
   for (std::istringstream lines(out.str()); std::getline(lines, wanted);) CHECK_NOTHROW(nlohmann::json::parse(wanted));
 }
 
-TEST_CASE("lines name the query head where query heads select for themselves") {
+TEST_CASE("lines name the query head if query heads select independently") {
   const TraceShape shape{.kv_heads = 1, .group = 2, .head_dim = 4, .prompt = 5, .steps = 1};
   const ReplayResult got = run(random_trace(shape, 3), "exact_topk", "budget: 2", {.keep_selections = true});
   CHECK(got.per_query_head);
@@ -134,7 +134,7 @@ TEST_CASE("lines name the query head where query heads select for themselves") {
   CHECK_THAT(out.str(), Catch::Contains("\"q_head\":1") && !Catch::Contains("kv_head"));
 }
 
-TEST_CASE("any number of threads, and policies side by side, give the same result") {
+TEST_CASE("neither the number of threads nor concurrent policies change the result") {
   const TraceShape shape{
       .kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 120, .steps = 6, .window = 16, .layers = {0, 1, 2, 3}};
   const MemoryTrace trace = random_trace(shape, 4);
@@ -161,14 +161,14 @@ TEST_CASE("any number of threads, and policies side by side, give the same resul
   CHECK(together == alone);
 }
 
-TEST_CASE("what a trace lacks is said") {
+TEST_CASE("an error names what a trace lacks") {
   const TraceShape shape{.kv_heads = 1, .group = 1, .head_dim = 4, .prompt = 100, .steps = 1, .window = 8};
   const MemoryTrace trace = random_trace(shape, 5);
   CHECK_THAT(error_of([&] { run(trace, "snapkv", "budget: 64, window: 32"); }),
              Catch::Contains("window of 32") && Catch::Contains("last 8"));
 }
 
-TEST_CASE("a result comes back from JSON as it went in") {
+TEST_CASE("a result is unchanged by a round trip through JSON") {
   const TraceShape shape{.kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 80, .steps = 5, .layers = {0, 2}};
   const ReplayResult got = run(random_trace(shape, 6), "freekv", "budget: 24, page: 4, first_dense_layers: 1");
   const nlohmann::json written = to_json(got);

@@ -1,4 +1,4 @@
-// Caches in eight and four bits: what rounding makes of single numbers, and of a policy's choice.
+// Caches in 8 and 4 bits: the rounding of single numbers, and its effect on a policy's selection.
 #include <catch2/catch.hpp>
 
 #include "replay/accuracy.hpp"
@@ -19,9 +19,9 @@ std::vector<float> rounded(Precision precision, std::vector<float> row) {
 
 }  // namespace
 
-TEST_CASE("numbers of E4M3 are those of its specification") {
-  // Steps of an eighth between 1 and 2, of 2 between 16 and 32; 448 is the largest, 2^-9 the smallest step; ties go to
-  // the even neighbour.
+TEST_CASE("numbers in E4M3 follow its specification") {
+  // The spacing is 1/8 between 1 and 2, and 2 between 16 and 32; 448 is the largest number and 2^-9 the smallest step.
+  // Ties go to the even neighbour.
   CHECK(rounded(Precision::kFp8, {1.06f, 1.07f, -1.1f, 17, 19, 500, -1000}) ==
         std::vector<float>{1, 1.125f, -1.125f, 16, 20, 448, -448});
   CHECK(rounded(Precision::kFp8, {0, 0.0009f, 0.0011f, 1.0f / 512}) ==
@@ -29,16 +29,16 @@ TEST_CASE("numbers of E4M3 are those of its specification") {
   CHECK(rounded(Precision::kBf16, {1.06f}) == std::vector<float>{1.06f});
 }
 
-TEST_CASE("even steps lie between the smallest and the largest number") {
-  // 0 … 15 in 15 steps of 1; 0 … 30 in steps of 2: 3 is half-way and goes to the even step, 4.
+TEST_CASE("uniform steps lie between the smallest and the largest number") {
+  // 0 … 15 has 15 steps of 1. 0 … 30 has steps of 2: 3 is half-way and is rounded to the even step, 4.
   CHECK(rounded(Precision::kInt4, {0, 15, 3.4f, 7.6f}) == std::vector<float>{0, 15, 3, 8});
   CHECK(rounded(Precision::kInt4, {0, 30, 3, 6.9f}) == std::vector<float>{0, 30, 4, 6});
   CHECK(rounded(Precision::kInt8, {-1, 254, 0.4f, 99.6f}) == std::vector<float>{-1, 254, 0, 100});
   CHECK(rounded(Precision::kInt8, {2, 2, 2}) == std::vector<float>{2, 2, 2});
 }
 
-TEST_CASE("policies choose by rounded keys, and are measured by the layer as it is") {
-  // Keys 1.06 and 1.0 differ, and are one number in E4M3: the lower position wins, which is not the better token.
+TEST_CASE("policies select by rounded keys and are evaluated on the unrounded layer") {
+  // Keys 1.06 and 1.0 round to the same number in E4M3, so the lower position wins although it is not the better token.
   const tests::MemoryTrace trace({.kv_heads = 1, .group = 1, .head_dim = 2, .prompt = 3, .steps = 1, .window = 1},
                                  [](trace::Layer& layer) {
                                    const float keys[] = {1.0f, 0, 1.06f, 0, 0.5f, 0, 0.25f, 0};
@@ -57,7 +57,7 @@ TEST_CASE("policies choose by rounded keys, and are measured by the layer as it 
   CHECK(fp8.selections.back().selection.heads[0].attended == std::vector<std::int32_t>{0});
   CHECK(fp8.proxies.recall_mass_mean < exact.proxies.recall_mass_mean);
   CHECK(fp8.proxies.topk_overlap_mean == 0);
-  // Everything read is full attention where nothing is rounded, and not where keys are.
+  // Attending to all tokens equals full attention without rounding, but not with rounded keys.
   const auto all = [&](Precision cache) {
     const auto policy = tests::make("full", "", {3, 1});
     return replay(prepare(trace, 1, cache), *policy, {}).proxies;

@@ -62,7 +62,7 @@ TEST_CASE("each trace is opened once, replayed and closed before the next") {
   CHECK(f.log == "a open; a 0; a 1; a close; b open; b 0; b close; ");
 }
 
-TEST_CASE("a refused replay leaves the others alone, and a refused trace refuses all of its replays") {
+TEST_CASE("a rejected replay leaves the others unaffected, and a rejected trace rejects all of its replays") {
   Fixture f;
   f.add("a", 3).bad = 1;
   f.add("b", 2).refuse_trace = true;
@@ -71,7 +71,7 @@ TEST_CASE("a refused replay leaves the others alone, and a refused trace refuses
         "a open; a 0; a 1 not this one; a 2; a close; b open; b 0 no such trace; b 1 no such trace; b close; ");
 }
 
-TEST_CASE("after a stop no further replay begins") {
+TEST_CASE("no further replay begins after a stop") {
   Fixture f;
   std::stop_source stop;
   f.add("a", 3).on_replay = [&stop] { stop.request_stop(); };
@@ -80,7 +80,7 @@ TEST_CASE("after a stop no further replay begins") {
   CHECK(f.log == "a open; a 0; a close; ");
 }
 
-TEST_CASE("all replays are made with several threads, whichever way they are spread") {
+TEST_CASE("all replays are made with several threads, however they are distributed") {
   for (const replay::Spread spread : {replay::Spread::kReplays, replay::Spread::kTraces}) {
     Fixture f;
     std::atomic<int> replays{0};

@@ -65,8 +65,9 @@ TEST_CASE("recall of targets, by hand") {
   CHECK(meter.result().other_full == 0);  // both heads retrieve
 }
 
-// Sampled with a chance of a half and of a quarter: the first head's exponentials 1 and 4 count as 2 and 16 of 18.
-TEST_CASE("a sample keeps what its weights make of it, and no more than all") {
+// The tokens are sampled with probabilities 1/2 and 1/4, so the first head's exponentials 1 and 4 count as 2 and 16
+// of 18.
+TEST_CASE("the recall of a sample follows from its weights and is at most 1") {
   const MemoryTrace trace = on_paper();
   const auto layer = trace.load(0, 1);
   const FullMass full(*layer, {{2, 0}}, 1);
@@ -79,12 +80,13 @@ TEST_CASE("a sample keeps what its weights make of it, and no more than all") {
   CHECK(kept({1, 2}, {ln2, 2 * ln2}).kept == Approx(16.0 / 18 + 1.0 / 4));
   CHECK(kept({1, 3}, {ln2, 2 * ln2}).kept == 0);
   CHECK(kept({0, 1, 2, 3}, {0, 0, 0, 0}).recall() == Approx(1));
-  // With both targets alone: all of the first head's attention, 8 of 6 eighths, and half of the second's, as in full.
+  // The first head puts all of its attention, 8/8 instead of 6/8, on the two targets if it attends to nothing else; the
+  // second head has 2/4, as under full attention.
   CHECK(kept({0, 2}, {0, 0}).kept == Approx(1 + 2.0 / 4));
   CHECK(kept({0, 2}, {0, 0}).recall() == 1);
 }
 
-TEST_CASE("attention that is not a number is refused, and does not count as kept") {
+TEST_CASE("attention that is not a number is rejected and does not count as kept") {
   const MemoryTrace trace{TraceShape{.kv_heads = 1, .group = 1, .head_dim = 1, .prompt = 1, .steps = 1, .window = 0},
                           [](trace::Layer& layer) {
                             std::fill_n(layer.mutable_keys(0), 2, std::nanf(""));
@@ -96,7 +98,7 @@ TEST_CASE("attention that is not a number is refused, and does not count as kept
              Catch::Contains("step 0 is not a number") && Catch::Contains("query head 0"));
 }
 
-TEST_CASE("heads that put little on targets count apart") {
+TEST_CASE("heads that put little attention on targets are counted separately") {
   const MemoryTrace trace = on_paper();
   const auto layer = trace.load(0, 1);
   const FullMass full(*layer, {{}}, 1);  // no targets: no head retrieves
@@ -107,8 +109,8 @@ TEST_CASE("heads that put little on targets count apart") {
   CHECK(meter.result().steps[0].recall() == 1);
 }
 
-// The second step's query (1) has the exponentials 1 of the prompt's token, 2 and 4 of the generated ones.
-TEST_CASE("what is seen of what was generated, by hand") {
+// For the second step's query (1) the exponentials are 1 for the prompt's token, and 2 and 4 for the generated ones.
+TEST_CASE("the attended share of generated tokens, by hand") {
   const MemoryTrace trace{TraceShape{.kv_heads = 1, .group = 1, .head_dim = 1, .prompt = 1, .steps = 2, .window = 0},
                           [](trace::Layer& layer) {
                             const float ln2 = std::log(2.0f);
@@ -133,7 +135,7 @@ TEST_CASE("what is seen of what was generated, by hand") {
   CHECK(TargetRecall().written_recall() == 1);
 }
 
-TEST_CASE("layers add up, and a file keeps every number") {
+TEST_CASE("layers are summed, and a file preserves every number") {
   TargetRecall a;
   a.steps = {{1, 0.5, 0.25, 0.5}, {}};
   a.other_kept = 1, a.other_full = 2;

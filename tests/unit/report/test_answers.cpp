@@ -74,7 +74,7 @@ json part(const std::string& kind, double seconds) {
 
 }  // namespace
 
-TEST_CASE("answers are shown with their details as lines, and a kind without a chart draws nothing") {
+TEST_CASE("an answer is shown with its details as lines, and a kind without a chart draws nothing") {
   const json answers = read(
       {{"why", "Why?", "No difference.", "a\n  b", R"({"parts": []})", 2}, {"riddle", "What?", "That.", "", "{}", 0}});
   CHECK(answers == json::parse(R"([
@@ -85,12 +85,12 @@ TEST_CASE("answers are shown with their details as lines, and a kind without a c
   CHECK(read({}) == json::array());
 }
 
-TEST_CASE("an answer that cannot be read is named") {
+TEST_CASE("an unreadable answer is named") {
   CHECK_THROWS_AS(read({{"why", "Why?", "", "", "{", 2}}), kvcast::UserError);
   CHECK_THROWS_WITH(read({{"why", "Why?", "", "", R"({"parts": [1]})", 2}}), Catch::Contains("plan_1_why"));
 }
 
-TEST_CASE("keys have the units of machines, with a prefix for the largest value") {
+TEST_CASE("keys are shown in the units of machines, with a prefix for the largest value") {
   const Machines machines = {{"h100",
                               {{"gpu.hbm_bandwidth", 3.35e12, "bytes/s", kvcast::Origin::kDatasheet, 0, ""},
                                {"host.launch", 4e-6, "seconds", kvcast::Origin::kMeasured, 0, ""},
@@ -110,7 +110,7 @@ TEST_CASE("keys have the units of machines, with a prefix for the largest value"
   CHECK(axis_of("policy.split_factor", 1, machines).title == "policy.split_factor");
 }
 
-TEST_CASE("a break-even draws both variants, where they cross, and where one does not fit") {
+TEST_CASE("a break-even chart shows both variants, their crossing, and where one of them does not fit") {
   json data = {{"key", "workload.batch"}, {"of", "quest, budget 2048"}, {"against", "full"}, {"always", nullptr}};
   data["crossings"] = {{{"value", 4},
                         {"interval", {2, 7}},
@@ -134,13 +134,13 @@ TEST_CASE("a break-even draws both variants, where they cross, and where one doe
                                                    "interval": "80 %: 2 to 7", "better": "quest, budget 2048"}])"));
   CHECK(c["signals"]["y_title"] == "decode throughput, tokens/s");
   CHECK(c["signals"]["x_title"] == "batch, sequences");
-  // 64 over 1 is wide for the key, 900 over 60 for the metric.
+  // A range from 1 to 64 is wide for the key, and one from 60 to 900 for the metric.
   CHECK(c["scales"]["x"] == json::parse(R"({"type": "log", "base": 2})"));
   CHECK(c["scales"]["y"] == json::parse(R"({"type": "log", "base": 10, "padding": 8})"));
   CHECK(c["signals"]["y_values"] == json({100, 200, 500}));  // from 60 to 900
 }
 
-TEST_CASE("times are drawn in the unit of the page, and near values on a linear axis") {
+TEST_CASE("times are drawn in the unit of the page, and close values on a linear axis") {
   json data = {{"key", "hardware.gpu.hbm_bandwidth"}, {"of", "hardware x"}, {"against", "full"}, {"always", "full"}};
   data["crossings"] = json::array();
   data["samples"] = {{{"x", 1e12}, {"of", side(0.02)}, {"against", side(0.01)}},
@@ -151,11 +151,11 @@ TEST_CASE("times are drawn in the unit of the page, and near values on a linear 
   CHECK(column(c["data"]["points"], "y") == json({20, 15, 10, 7.5}));
   CHECK(column(c["data"]["points"], "x") == json({1, 3, 1, 3}));
   CHECK(c["signals"]["to"] == 3);
-  CHECK(c["scales"]["x"]["type"] == "linear");  // 3 over 1
+  CHECK(c["scales"]["x"]["type"] == "linear");  // the ratio is 3 to 1
   CHECK(c["scales"]["y"]["zero"] == true);
 }
 
-TEST_CASE("targets alone become the parts of the range in which they are met") {
+TEST_CASE("targets alone are drawn as the parts of the range in which they are met") {
   json data = {{"key", "workload.batch"}, {"of", "the run"}, {"against", nullptr}, {"always", nullptr}};
   data["samples"] = {{{"x", 1}, {"of", misfit()}, {"against", nullptr}},
                      {{"x", 8}, {"of", misfit()}, {"against", nullptr}}};
@@ -170,7 +170,7 @@ TEST_CASE("targets alone become the parts of the range in which they are met") {
   CHECK(chart("break_even", data)["data"]["parts"] == json::parse(R"([{"from": 1, "to": 8, "state": "met"}])"));
 }
 
-TEST_CASE("a waterfall ends at the second total, with the small parts together") {
+TEST_CASE("a waterfall ends at the second total and combines small parts") {
   // 10 ms less 4, 2 more, and ten parts of -0.01 ms each: 7.9 ms. Parts below a hundredth of the difference of 2.1 ms,
   // which is 0.021 ms, are combined.
   json parts = {part("attention", -4e-3), part("score", 2e-3)};
@@ -192,18 +192,18 @@ TEST_CASE("a waterfall ends at the second total, with the small parts together")
   CHECK(c["signals"]["x_title"] == "time, ms");
 }
 
-TEST_CASE("small differences between long times are not hidden by an axis from 0, which the axis says") {
+TEST_CASE("an axis that does not start at 0 shows small differences between long times, and says so") {
   const json c = chart("why", why(0.0999, 0.1, json::array({part("attention", -1e-4)})));
-  // 0.1 ms of 100 ms: the axis starts as far below the lesser total.
+  // The difference is 0.1 ms of 100 ms: the axis starts as far below the smaller total.
   CHECK(c["signals"]["x_min"].get<double>() == Approx(99.8));
   CHECK(c["signals"]["x_title"] == "time, ms (the axis does not start at 0)");
-  // A hundredth of that is too small a difference to enlarge.
+  // A difference a hundredth of that is too small to enlarge.
   const json equal = chart("why", why(0.099999, 0.1, json::array({part("attention", -1e-6)})));
   CHECK(equal["signals"]["x_min"] == 0);
   CHECK(equal["signals"]["x_title"] == "time, ms");
 }
 
-TEST_CASE("sensitivities are fifteen bars at most, and none of keys that move nothing") {
+TEST_CASE("sensitivities have at most fifteen bars, and none for keys without an effect") {
   json data = {{"metric", "decode.tokens_per_s"}, {"sensitivities", json::array()}};
   CHECK(chart("sensitivities", data).is_null());
   for (int i = 0; i < 20; ++i) {
@@ -218,7 +218,7 @@ TEST_CASE("sensitivities are fifteen bars at most, and none of keys that move no
   CHECK(chart("sensitivities", data)["data"]["elasticities"].size() == 2);
 }
 
-TEST_CASE("a choice draws the front and the best settings, each once") {
+TEST_CASE("a choice draws the front and the best settings once each") {
   const auto entry = [](const char* policy, const char* batch, double tps, double bytes) {
     return json{
         {"config", {{"policy.name", policy}, {"workload.batch", batch}}},
@@ -233,7 +233,7 @@ TEST_CASE("a choice draws the front and the best settings, each once") {
         json({"quest, batch 16", "full, batch 16", "full, batch 1", "full, batch 2"}));
   CHECK(column(c["data"]["points"], "best") == json({"best", "open", "", ""}));
   CHECK(column(c["data"]["points"], "hbm") == json({40, 50, 20, 30}));
-  // In order of memory only points faster than all before: not 80 at 30 GB, nor 880 at 50 GB.
+  // In order of memory, the edge has only points faster than all before: neither 80 at 30 GB nor 880 at 50 GB.
   CHECK(c["data"]["edge"] == json::parse(R"([{"hbm": 20, "tps": 90}, {"hbm": 40, "tps": 900}])"));
   CHECK(c["data"]["policies"] == json::parse(R"([{"policy": "full", "color": "grey", "symbol": "circle"},
                                                  {"policy": "quest", "color": "#ff0000", "symbol": "square"}])"));
@@ -275,7 +275,7 @@ TEST_CASE("a map has a colour for each policy, and its borders between the cells
   CHECK(c["signals"]["ys"] == json({1024, 2048}));
 }
 
-TEST_CASE("changes are ratios, filled where they are beyond their intervals, and those from nothing are left out") {
+TEST_CASE("changes are ratios, filled if they are beyond their intervals, and changes from zero are omitted") {
   const auto change = [](const char* setting, const json& times, double low, double high, bool beyond, bool better) {
     return json{{"setting", setting},      {"before", 1},      {"after", 2},      {"times", times},
                 {"interval", {low, high}}, {"beyond", beyond}, {"better", better}};
@@ -299,12 +299,12 @@ TEST_CASE("changes are ratios, filled where they are beyond their intervals, and
   CHECK(c.at("scales").at("x").at("type") == "linear");
 }
 
-TEST_CASE("the largest value stands on its range, with its interval and what limits it") {
+TEST_CASE("the largest value is drawn on its range, with its interval and what limits it") {
   json data = {{"key", "workload.batch"}, {"value", 11}, {"limited_by", "hbm"}, {"interval", {9, 16}}};
   json c = chart("largest", data);
   CHECK(c["data"]["values"] == json::parse(R"([{"value": 11, "low": 9, "high": 16, "text": "11", "interval": "9 to 16",
                                                 "limit": "GPU memory"}])"));
-  // Without a range the line goes from 0 to a quarter more than the interval.
+  // Without a range the line extends from 0 to a quarter more than the interval.
   CHECK(c["signals"]["from"] == 0);
   CHECK(c["signals"]["to"] == 20);
   CHECK(c["scales"]["x"]["type"] == "linear");

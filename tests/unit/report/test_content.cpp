@@ -121,7 +121,7 @@ TEST_CASE("an experiment's setting, metrics, intervals, origins and memory are c
     INFO(column);
     CHECK_FALSE(second.contains(column));
   }
-  // Owners of nothing are left out; where an allocation failed, its owners replace a peak that was never reached.
+  // Owners of no bytes are omitted; where an allocation failed, its owners replace a peak that was never reached.
   CHECK(content.owners.objects() == json::parse(R"([
     {"id": 0, "pool": "hbm", "owner": "weights", "bytes": 16000000000, "color": "o", "owner_order": 0},
     {"id": 0, "pool": "hbm", "owner": "activations", "bytes": 20000000000, "color": "o", "owner_order": 1},
@@ -137,7 +137,7 @@ TEST_CASE("an experiment's setting, metrics, intervals, origins and memory are c
   CHECK(content.sweep["code_versions"] == json::parse(R"(["v1"])"));
 }
 
-TEST_CASE("a series is a policy in a variant: what a sweep changes besides the axes of the page") {
+TEST_CASE("a series is a policy in a variant: the swept keys other than the axes of the page") {
   Sweep sweep;
   // Budgets are an axis; the split factor of one row comes from its configuration, not from the sweep.
   const std::string adaptive = "adaptive", key = "policy.split_factor";
@@ -162,14 +162,14 @@ TEST_CASE("a series is a policy in a variant: what a sweep changes besides the a
   // each is half way to white: (255 + 255) / 2, (0 + 255) / 2 and (128 + 255) / 2.
   CHECK(texts(content.series, "color") == Texts{"#ff0080", "#ff80c0", "#0000ff", "grey", "#00ff00", "#80ff80"});
   CHECK(texts(content.series, "symbol") == Texts{"cross", "cross", "circle", "diamond", "square", "square"});
-  // Short labels differ: a lone key's value says enough, and a switch is a word.
+  // Short labels differ: a single key is shown by its value alone, and a switch by a word.
   CHECK(texts(content.series, "label") ==
         Texts{"rocketkv, adaptive", "rocketkv, 0.3", "quest", "full", "freekv, no speculation", "freekv"});
   CHECK(texts(content.series, "dash") == Texts{"1,0", "4,2", "1,0", "1,0", "1,0", "4,2"});
   CHECK(content.defaults["hidden"] == json::parse(R"(["rocketkv, split_factor 0.3", "freekv"])"));
 }
 
-TEST_CASE("experiments that differ in their seeds alone are replicas of one series") {
+TEST_CASE("experiments that differ only in their seeds are replicas of one series") {
   Sweep sweep;
   for (const char* seed : {"1", "2"}) sweep.add("quest").subject.swept = {{"trace.seed", seed}};
   const Content content = sweep.read();
@@ -192,7 +192,7 @@ TEST_CASE("numbers of the machines are listed with the experiments on them, the 
     {"what": "h200: bandwidth", "origin": "datasheet", "uncertainty": 0.1, "source": "sheet", "experiments": 2}])"));
 }
 
-TEST_CASE("timelines start at zero, and one a model, device and series is kept") {
+TEST_CASE("timelines start at zero, and one is kept per model, device and series") {
   Sweep sweep;
   for (const auto& [hardware, model] : {std::pair("a", ""), {"a", ""}, {"b", ""}, {"b", "other"}}) {
     Result& r = sweep.add("quest");
@@ -236,7 +236,7 @@ TEST_CASE("the first view shows the longest context that half of the policies re
     add("t", 16384, 1024, Status::kOk);
     CHECK(sweep.read().defaults["budget"] == 1024);
   }
-  SECTION("four devices are four panels, and of five the one with most experiments is shown") {
+  SECTION("four devices get four panels, and of five only the one with most experiments is shown") {
     for (const char* device : {"b", "c", "d"}) add("p", 16384, 256, Status::kOk, device);
     CHECK(sweep.read().defaults["hardware"].is_null());
     add("p", 16384, 256, Status::kOk, "e");
@@ -244,7 +244,7 @@ TEST_CASE("the first view shows the longest context that half of the policies re
   }
 }
 
-TEST_CASE("an empty store has nothing to prefer") {
+TEST_CASE("an empty store has no defaults") {
   Sweep sweep;
   const Content content = sweep.read();
   CHECK(content.experiments.rows() == 0);
@@ -253,7 +253,7 @@ TEST_CASE("an empty store has nothing to prefer") {
                                             "hidden": [], "measure": "recall"})"));
 }
 
-TEST_CASE("findings are shown as they are stored, in order") {
+TEST_CASE("findings are shown as stored, in order") {
   Sweep sweep;
   CHECK(sweep.read().findings == json::array());
   sweep.store().set_findings({{"t", "3", "", R"([{"place": "h100", "number": "3"}])"}, {"", "", "d"}});
@@ -264,7 +264,7 @@ TEST_CASE("findings are shown as they are stored, in order") {
   CHECK_THROWS_WITH(sweep.read(), Catch::Contains("the finding \"t\" cannot be read"));
 }
 
-TEST_CASE("stores stand side by side: a series each, what changed, and each one's numbers of machines") {
+TEST_CASE("stores are compared side by side: a series for each, the changes, and each one's numbers of machines") {
   Sweep before, after;
   for (Sweep* sweep : {&before, &after}) {
     Result& r = sweep->add("quest", {{"policy.name", std::string("quest")}});

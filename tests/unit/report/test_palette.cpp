@@ -50,7 +50,7 @@ double distance(const Color& a, const Color& b) {
   return std::hypot(x[0] - y[0], x[1] - y[1], x[2] - y[2]);
 }
 
-// The least distance to eyes without deficiency, and with the two common ones (Machado et al. 2009, severity 1).
+// The smallest distance for normal vision and for the two common deficiencies (Machado et al. 2009, severity 1).
 double seen_distance(const std::string& a, const std::string& b) {
   static const std::array<Color, 3> protan = {
       {{.152286, 1.052583, -.204868}, {.114503, .786281, .099216}, {-.003882, -.048116, 1.051998}}};
@@ -63,7 +63,7 @@ double seen_distance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-TEST_CASE("every policy has a colour and a symbol of its own, and nothing else has") {
+TEST_CASE("every policy, and nothing else, has a colour and a symbol of its own") {
   std::set<std::string> known, given;
   for (const auto& policy : kvcast::policy::all_policies()) known.insert(policy.name);
   const json policies = definition().at("policies");
@@ -71,13 +71,13 @@ TEST_CASE("every policy has a colour and a symbol of its own, and nothing else h
   CHECK(given == known);
 }
 
-TEST_CASE("policies are told apart by colour, or by the symbol where colours come close to some eyes") {
+TEST_CASE("policies differ by colour, or by symbol where colours look similar with a colour-vision deficiency") {
   const json policies = definition().at("policies");
   for (const auto& [a, own] : policies.items()) {
     const Color light = light_of(own.at("color"));
     const double luminance = 0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2];
     INFO(a);
-    // Contrast of at least 3 (WCAG 1.4.11) with the papers of both themes, #ffffff and #181b20 (luminance 0.0106).
+    // Contrast of at least 3 (WCAG 1.4.11) with the backgrounds of both themes, #ffffff and #181b20 (luminance 0.0106).
     CHECK(1.05 / (luminance + 0.05) >= 3);
     CHECK((luminance + 0.05) / (0.0106 + 0.05) >= 2.95);
     for (const auto& [b, other] : policies.items()) {
@@ -89,7 +89,7 @@ TEST_CASE("policies are told apart by colour, or by the symbol where colours com
   }
 }
 
-TEST_CASE("a policy looks the same whatever was asked for before it") {
+TEST_CASE("a policy looks the same whatever was requested before it") {
   kvcast::report::Palette first(definition()), second(definition());
   for (const char* name : {"snapkv", "unknown", "full", "another"}) second.color("policies", name), second.symbol(name);
   CHECK(first.color("policies", "quest") == second.color("policies", "quest"));

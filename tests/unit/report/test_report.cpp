@@ -55,7 +55,7 @@ std::size_t count(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("a chart's specification comes after the shared one, and replaces what both name") {
+TEST_CASE("a chart's specification follows the shared one and overrides its entries") {
   const json merged = merge_spec(json::parse(R"({"width": 1, "signals": [{"name": "a", "value": 1}, {"name": "b"}],
                                                  "marks": [{"type": "rect"}]})"),
                                  json::parse(R"({"width": 2, "signals": [{"name": "c"}, {"name": "a", "value": 9}],
@@ -64,7 +64,7 @@ TEST_CASE("a chart's specification comes after the shared one, and replaces what
                                   "marks": [{"type": "rect"}, {"type": "line"}], "scales": [1]})"));
 }
 
-TEST_CASE("every chart says what a figure needs, and draws metrics that exist") {
+TEST_CASE("every chart states what a figure needs and draws metrics that exist") {
   const auto assets = load_assets(options());
   CHECK(assets.charts.size() == 6);
   for (const auto& chart : assets.charts) {
@@ -107,7 +107,7 @@ TEST_CASE("the page is complete in itself, and no text of the store becomes mark
   CHECK(found);
 }
 
-TEST_CASE("a report replaces an earlier one and leaves no parts behind") {
+TEST_CASE("a report replaces an earlier one and leaves no partial files") {
   const kvcast::TemporaryDirectory dir;
   make_store(dir.path());
   const std::string out = dir.path() + "/out";
@@ -137,7 +137,7 @@ TEST_CASE("the page of methods states every assumption with its source, and the 
       }
     }
   }
-  // Files that sources name are there.
+  // Files named by sources exist.
   std::istringstream words(topics.dump());
   std::size_t files = 0;
   for (std::string word; words >> word;) {
@@ -163,7 +163,7 @@ TEST_CASE("a report of two stores has a table of changes and both tables of expe
                     Catch::Contains("is given twice"));
 }
 
-TEST_CASE("what a report lacks is named") {
+TEST_CASE("a missing input of a report is named") {
   const kvcast::TemporaryDirectory dir;
   const std::string out = dir.path() + "/out";
   CHECK_THROWS_WITH(write_report({dir.path()}, out, options()), Catch::Contains("results.sqlite"));
@@ -175,7 +175,7 @@ TEST_CASE("what a report lacks is named") {
     CHECK_THROWS_WITH(write_report({dir.path()}, out, without),
                       Catch::Contains("apt-get install libjs-vega") && Catch::Contains(dir.path() + "/vega/"));
   }
-  SECTION("the page's parts are not there") {
+  SECTION("the page's parts are missing") {
     Options without = options();
     without.assets = dir.path() + "/nowhere";
     CHECK_THROWS_WITH(write_report({dir.path()}, out, without), Catch::Contains("nowhere/page.json"));
@@ -187,7 +187,7 @@ TEST_CASE("what a report lacks is named") {
     broken.assets = dir.path() + "/assets";
     CHECK_THROWS_WITH(write_report({dir.path()}, out, broken), Catch::Contains("split_factor.json"));
   }
-  SECTION("there is a file where a folder should be") {
+  SECTION("a file is in the place of a folder") {
     std::ofstream(out) << "in the way";
     CHECK_THROWS_WITH(write_report({dir.path()}, out, options()), Catch::Contains(out));
   }

@@ -1,4 +1,4 @@
-// Table: what goes in comes out in all three forms.
+// Tables keep their values in all three output forms.
 #include <catch2/catch.hpp>
 #include <limits>
 #include <sstream>
@@ -45,7 +45,7 @@ TEST_CASE("missing cells stay missing, before a column's first value and after i
   CHECK(csv.str() == "name,late,n\r\na,,1.0\r\n,0.1,\r\na,,3.5\r\n");
 }
 
-TEST_CASE("what is not a number or not a text is a missing cell") {
+TEST_CASE("a value that is not a number, or not a text, is a missing cell") {
   Table table;
   table.begin_row();
   table.set("x", std::numeric_limits<double>::quiet_NaN());

@@ -55,9 +55,9 @@ TEST_CASE("an interval combines independent sources as squares of logarithms") {
   CHECK_FALSE(interval(r, metric("h2d")).has_value());
 }
 
-TEST_CASE("a peak is uncertain only where activations are a twentieth of it") {
+TEST_CASE("a peak is uncertain only if activations are at least a twentieth of it") {
   const Result r = small_result();
-  // 20 of 50 GB are activations, ±40 % of 20 GB are 8 GB; while decoding 1 of 31 GB is below a twentieth.
+  // Activations are 20 of 50 GB, and ±40 % of 20 GB is 8 GB; during decoding, 1 of 31 GB is below a twentieth.
   CHECK(interval(r, metric("hbm")).value().high == Approx(58e9));
   CHECK(interval(r, metric("hbm")).value().low == Approx(42e9));
   CHECK(origin(r, metric("hbm")) == Origin::kAssumed);
@@ -65,14 +65,14 @@ TEST_CASE("a peak is uncertain only where activations are a twentieth of it") {
   CHECK(origin(r, metric("decode_hbm")) == Origin::kExact);
 }
 
-TEST_CASE("the origin is the worst that carries a twentieth of the time") {
+TEST_CASE("the origin of a time is the weakest one that accounts for a twentieth of it") {
   const Result r = small_result();
-  CHECK(origin(r, metric("tpot")) == Origin::kFitted);  // 3 % of the step are assumed
+  CHECK(origin(r, metric("tpot")) == Origin::kFitted);  // 3 % of the step is assumed
   CHECK(origin(r, metric("ttft")) == Origin::kLiterature);
   CHECK(bottleneck(r.experiment.step) == "host link");
 }
 
-TEST_CASE("a twentieth of the time names the origin of the whole, less does not") {
+TEST_CASE("a twentieth of the time determines the origin of the whole, a smaller share does not") {
   const auto with_assumed = [](double seconds) {
     metrics::Attribution time;
     time.exposed[static_cast<std::size_t>(graph::Kind::kGemm)] = 100;
@@ -119,7 +119,7 @@ TEST_CASE("a shifted source moves the times that it has effects on") {
   CHECK(sources_of(r) == std::vector<std::string>{"a link benchmark", kTemporaries, "an HBM benchmark"});
 }
 
-TEST_CASE("an alternative stands in for the result where memory is shifted") {
+TEST_CASE("an alternative replaces the result if memory is shifted") {
   Result r = small_result();
   auto smaller = std::make_shared<Result>(small_result());
   smaller->subject.batch = 1, smaller->experiment.tokens_per_s = 120;
@@ -128,7 +128,7 @@ TEST_CASE("an alternative stands in for the result where memory is shifted") {
   CHECK(number_shifted(r, "device memory", Direction::kShorter, "tps").value() == 200);
 }
 
-TEST_CASE("an alternative that does not fit changes nothing but whether it fits") {
+TEST_CASE("an alternative that does not fit changes only whether the result fits") {
   Result r = small_result();
   auto misfit = std::make_shared<Result>(small_result());
   misfit->status = Status::kOom, misfit->experiment.hbm.peak = 79e9;

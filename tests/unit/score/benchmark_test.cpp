@@ -1,5 +1,5 @@
-// Scores of whole benchmarks: the mean and its interval by hand, contexts, what cannot be predicted, and replays that
-// are kept.
+// Scores of whole benchmarks: mean and interval computed by hand, contexts, scores that cannot be predicted, and cached
+// replays.
 #include "score/benchmark.hpp"
 
 #include <catch2/catch.hpp>
@@ -23,7 +23,7 @@ BenchmarkRequest request_of(const std::string& policy_yaml, const std::string& b
   return request;
 }
 
-// Two tasks of prompts that take milliseconds.
+// Two tasks with prompts that are replayed within milliseconds.
 class SmallBenchmark {
  public:
   SmallBenchmark() : path(folder_.path() + "/small.yaml") {
@@ -62,12 +62,12 @@ TEST_CASE("a benchmark's score is the mean of its tasks, and errors that are not
   CHECK(task.full_at(23170) == 60.6);  // √2 · 16384 is 23170.5
   CHECK(task.full_at(23171) == 6);
   CHECK(task.full_at(131072) == 6);
-  // Wholly common errors stay, those of one task, too.
+  // Fully common errors do not average out, nor do those of a single task.
   CHECK(Link().width_of_mean(13) == 1);
   CHECK(link.width_of_mean(1) == 1);
 }
 
-TEST_CASE("a run's prompt stands for the stated length nearest in ratio") {
+TEST_CASE("a run's prompt is scored at the stated length that is nearest in ratio") {
   config::Model model;
   model.max_context = 131072;
   CHECK(stated_context(20000, model) == 16384);
@@ -79,7 +79,7 @@ TEST_CASE("a run's prompt stands for the stated length nearest in ratio") {
   CHECK(stated_context(131072, model) == 32768);
 }
 
-TEST_CASE("RULER is replayed at the stated length less the room for an answer, other benchmarks at their own") {
+TEST_CASE("RULER is replayed at the stated length minus the room for an answer, other benchmarks at their own") {
   const Catalogue catalogue;
   const config::Model model = config::read_model(config::find_config("models", "llama-3.1-8b", {}));
   const BenchmarkRequest request = request_of("{name: snapkv, budget: 1024}");
@@ -90,7 +90,7 @@ TEST_CASE("RULER is replayed at the stated length less the room for an answer, o
   CHECK(replay_of(request_of("{name: snapkv, budget: 2048}"), news, model, 16384).contexts == news.lengths);
 }
 
-TEST_CASE("layers that a policy leaves uncompressed are not among those replayed") {
+TEST_CASE("layers that a policy leaves uncompressed are not replayed") {
   CHECK(policy_text(policy("{name: quest, budget: 256, first_dense_layers: 2}")) ==
         policy_text(policy("{name: quest, budget: 256}")));
   CHECK(policy_text(policy("{name: d2o, budget: 256, exempt: released}")) ==
@@ -108,7 +108,7 @@ TEST_CASE("layers that a policy leaves uncompressed are not among those replayed
   CHECK(scores.score(all).share_of_full < 0.9);  // a window of 64 holds no needle
 }
 
-TEST_CASE("a budget that covers the prompt keeps the whole score") {
+TEST_CASE("a budget that covers the prompt keeps the full score") {
   const SmallBenchmark small;
   const ScoreModel model;
   BenchmarkScores scores(model, nullptr, "", 1);
@@ -121,7 +121,7 @@ TEST_CASE("a budget that covers the prompt keeps the whole score") {
   }
 }
 
-TEST_CASE("the uncompressed model has all of its score, without a replay") {
+TEST_CASE("the uncompressed model has the full score without a replay") {
   const ScoreModel model;
   BenchmarkScores scores(model, nullptr, "", 1);
   const BenchmarkRequest request = request_of("full");
@@ -136,7 +136,7 @@ TEST_CASE("the uncompressed model has all of its score, without a replay") {
   CHECK(scores.score(request).context == 16384);
 }
 
-TEST_CASE("what a replay does not show is refused in the policy's words") {
+TEST_CASE("a score that a replay cannot show is rejected in the policy's words") {
   const ScoreModel model;
   BenchmarkScores scores(model, nullptr, "", 1);
   const auto why = [&](const std::string& text, std::int64_t prompt = 16384) {
@@ -153,7 +153,7 @@ TEST_CASE("what a replay does not show is refused in the policy's words") {
   CHECK_THAT(unknown, Contains("unknown benchmark \"rule\"") && Contains("ruler, longbench, niah, scbench"));
 }
 
-TEST_CASE("a killed run finds its replays again") {
+TEST_CASE("a killed run finds its replays when it is repeated") {
   const SmallBenchmark small;
   const TemporaryDirectory folder;
   const ScoreModel model;

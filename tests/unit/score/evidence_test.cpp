@@ -29,20 +29,21 @@ Seen seen(RecallReplays& samples, const TraceRequest& trace, const config::Polic
   return {mean.recall / steps, mean.places / steps};
 }
 
-TEST_CASE("evidence that an answer takes in turn must all be kept, or found a part at a time") {
+TEST_CASE("evidence that an answer uses in turn must all be kept, or selected one part at a time") {
   const TraceRequest paper{"longbench-papers", "llama-3.1-8b", 5000, 16, 1};
   RecallReplays samples("", 1);
   for (const config::PolicyChoice& policy : {kDropping, kChoosing}) samples.request(paper, policy);
   samples.run([](std::int64_t, std::int64_t) {});
-  // Twelve places of 17 tokens are 204, of which a step needs 102: both fit 256, but only the choice is made of those.
+  // Twelve spots of 17 tokens are 204 tokens, of which a step needs 102. Both fit 256, but only the policy that selects
+  // at each step attends to those that the step needs.
   CHECK(samples.recall(paper, kChoosing).steps.front().targets == 102);
   CHECK(seen(samples, paper, kChoosing).recall > 0.98);
   CHECK(seen(samples, paper, kDropping).recall < 0.9);
-  // The question points at all of it: far more of it is kept than the 5 % of the text.
+  // The question refers to all of the evidence, so that far more of it is kept than of the text (5 %).
   CHECK(seen(samples, paper, kDropping).recall > 0.3);
 }
 
-TEST_CASE("of what a summary writes about a prompt's last queries keep no more than of the rest") {
+TEST_CASE("a prompt's last queries keep no more of what a summary is about than of the rest") {
   const TraceRequest report{"longbench-summary", "llama-3.1-8b", 5120, 16, 1};
   RecallReplays samples("", 1);
   for (const config::PolicyChoice& policy : {kDropping, kChoosing}) samples.request(report, policy);

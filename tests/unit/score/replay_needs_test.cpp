@@ -47,7 +47,7 @@ TEST_CASE("a policy inside another adds its needs") {
   CHECK_FALSE(needs_of("{name: snapkv, budget: 512}").whole_prompt);
   CHECK_FALSE(needs_of("{name: minference, then: {name: snapkv, budget: 512}}").unseen.empty());
   CHECK_FALSE(needs_of("{name: kivi, selector: {name: quest, budget: 512}}").unseen.empty());
-  // One centroid in 16 tokens of the prompt, 2048 at most.
+  // One centroid per 16 tokens of the prompt, 2048 at most.
   CHECK(needs_of("{name: ctkvr}", 16384).window == 1024);
   CHECK(needs_of("{name: ctkvr}", 131072).window == 2048);
 }

@@ -23,7 +23,7 @@ std::string refusal(const std::string& text) {
   return error_of([&] { ScoreTable(folder.path() + "/t.csv"); });
 }
 
-TEST_CASE("a table of scores is read as it was written") {
+TEST_CASE("a table of scores is read back as written") {
   const TemporaryDirectory folder;
   const ScoreRow row{"0123",
                      "llama",
@@ -43,7 +43,7 @@ TEST_CASE("a table of scores is read as it was written") {
   CHECK(found->tasks[1].interval.high == Approx(0.5));
 }
 
-TEST_CASE("a broken table of scores is refused with its place") {
+TEST_CASE("a broken table of scores is rejected with its location") {
   const std::string header = "made_with,model,context,policy,vt\n";
   CHECK_THAT(refusal("model,context\n"), Contains("expected the columns made_with, model, context, policy"));
   CHECK_THAT(refusal(header + "1,m,4096,p\n"), Contains("t.csv:2:1") && Contains("expected 5 fields, found 4"));
@@ -54,7 +54,7 @@ TEST_CASE("a broken table of scores is refused with its place") {
   CHECK_THAT(refusal(header + row + row), Contains("t.csv:3:1") && Contains("stand twice"));
 }
 
-TEST_CASE("the committed scores hold for this generator, these recipes and this link") {
+TEST_CASE("the committed scores are valid for this generator, these recipes and this link") {
   const auto path = score_table_file();
   REQUIRE(path);
   const ScoreTable table(*path);
@@ -72,7 +72,7 @@ TEST_CASE("the committed scores hold for this generator, these recipes and this 
   }
 }
 
-TEST_CASE("committed scores are what replays give, and need none") {
+TEST_CASE("committed scores equal those of replays, and need no replay") {
   const ScoreTable table(score_table_file().value());
   const ScoreModel model;
   BenchmarkScores scores(model, nullptr, "", 2);

@@ -7,7 +7,7 @@
 namespace kvcast::score {
 namespace {
 
-TEST_CASE("a step finds no more than what a sparse prompt kept") {
+TEST_CASE("a step finds no more than a sparse prompt kept") {
   const ScoreModel model;
   replay::ReplayResult replayed;
   replayed.prompt_tokens = 1000, replayed.task = "a task of nobody";

@@ -1,4 +1,4 @@
-// The server against clients that behave, that do not, and that go away. Limits are small here, so that each is met.
+// The server with well-behaved, misbehaving and disconnecting clients. Limits are small, so that each one is reached.
 #include <unistd.h>
 
 #include <arpa/inet.h>
@@ -115,7 +115,7 @@ TEST_CASE("documents and handled requests are answered, with headers that keep o
   CHECK(head.ends_with("\r\n\r\n"));
 }
 
-TEST_CASE("requests that are foreign, unknown or malformed are refused") {
+TEST_CASE("foreign, unknown and malformed requests are rejected") {
   Limits limits;
   limits.body_bytes = 64, limits.header_bytes = 512;
   const Running server(echo, limits);
@@ -132,7 +132,7 @@ TEST_CASE("requests that are foreign, unknown or malformed are refused") {
   CHECK(is(server.ask(server.head("GET /")), 200));  // and it still serves
 }
 
-TEST_CASE("lines are sent as they are made") {
+TEST_CASE("lines are sent as they are produced") {
   std::promise<void> first_was_read;
   const Running server([&](const Request&, Reply& reply) {
     reply.line("1");
@@ -145,10 +145,10 @@ TEST_CASE("lines are sent as they are made") {
   CHECK(begun.find("Content-Type: application/x-ndjson") != std::string::npos);
   CHECK(begun.find("2\n") == std::string::npos);
   first_was_read.set_value();
-  CHECK(client.read().ends_with("2\n\r\n0\r\n\r\n"));  // the last chunk says that the answer is whole
+  CHECK(client.read().ends_with("2\n\r\n0\r\n\r\n"));  // the last chunk marks the answer as complete
 }
 
-TEST_CASE("a client that goes away stops its work") {
+TEST_CASE("a client's work stops when the client disconnects") {
   std::atomic<bool> begun{false}, stopped{false};
   const Running server([&](const Request&, Reply& reply) {
     begun = true;
@@ -173,7 +173,7 @@ TEST_CASE("slow clients are dropped, and others are served meanwhile") {
   CHECK(slow.read().empty());
 }
 
-TEST_CASE("a flood of requests is refused, and the first ones are answered") {
+TEST_CASE("excess requests are rejected, and the first ones are answered") {
   Limits limits;
   limits.answers = 1, limits.waiting = 1;
   std::promise<void> go;
@@ -190,7 +190,7 @@ TEST_CASE("a flood of requests is refused, and the first ones are answered") {
   first.write(server.post(""));
   wait_for(begun);
   second.write(server.post(""));
-  // The second one waits once a third one is refused.
+  // The second one waits once a third one is rejected.
   std::string third;
   while (!third.starts_with("HTTP/1.1 503")) {
     Client client(server.url());
@@ -204,7 +204,7 @@ TEST_CASE("a flood of requests is refused, and the first ones are answered") {
   CHECK(second.read().ends_with("done"));
 }
 
-TEST_CASE("an answer that takes too long is ended, whole or in the middle") {
+TEST_CASE("an answer that takes too long is ended, before or after its first line") {
   Limits limits;
   limits.answering = 200ms;
   const auto endless = [](Reply& reply) {
@@ -218,7 +218,7 @@ TEST_CASE("an answer that takes too long is ended, whole or in the middle") {
   CHECK_FALSE(cut.ends_with("0\r\n\r\n"));
 }
 
-TEST_CASE("a handler that fails is an answer, and the server goes on") {
+TEST_CASE("a failing handler is answered with an error, and the server continues") {
   const Running server([](const Request& request, Reply&) { throw std::runtime_error("broken " + request.body); });
   const std::string failed = server.ask(server.post("x"));
   CHECK(is(failed, 500));
@@ -226,7 +226,7 @@ TEST_CASE("a handler that fails is an answer, and the server goes on") {
   CHECK(is(server.ask(server.head("GET /")), 200));
 }
 
-TEST_CASE("stopping ends what is running") {
+TEST_CASE("stopping the server ends running work") {
   std::atomic<bool> begun{false};
   Running server([&](const Request&, Reply& reply) {
     begun = true;
@@ -239,7 +239,7 @@ TEST_CASE("stopping ends what is running") {
   CHECK(idle.read().empty());
 }  // joined here
 
-TEST_CASE("an address that cannot be used is named") {
+TEST_CASE("an unusable address is named") {
   CHECK_THROWS_WITH(Server({"nowhere", 0}, {}, {}, {}), Catch::Contains("nowhere"));
   const Running server(echo);
   const auto port = static_cast<unsigned short>(std::stoi(server.url().substr(server.url().rfind(':') + 1)));

@@ -11,7 +11,7 @@ using namespace kvcast;
 
 namespace {
 
-// Operators one by one, whose calls on the host are off by half.
+// Operators launched one by one, whose calls on the host have an uncertainty of a half.
 config::Run eager_run(double call) {
   config::Run run;
   run.hardware = test::round_machine();
@@ -42,7 +42,7 @@ const result::Effect* effect_of(const std::vector<result::Effect>& list, const s
 
 }  // namespace
 
-TEST_CASE("costs that are off give the time of a machine with such costs") {
+TEST_CASE("the time under shifted costs is that of a machine with such costs") {
   for (const double call : {3e-6, 10e-6, 40e-6}) {  // hidden by the kernels, about as long, the bottleneck
     INFO(call);
     const std::vector<result::Effect> list = effects(eager_run(call));
@@ -58,7 +58,7 @@ TEST_CASE("costs that are off give the time of a machine with such costs") {
   }
 }
 
-TEST_CASE("a source that cannot move the time is left out") {
+TEST_CASE("a source without an effect on the time is omitted") {
   // A few operators of 1 ns: their uncertainty is far below a per cent of microseconds.
   const std::vector<result::Effect> list = effects(eager_run(1e-9));
   CHECK(effect_of(list, "calls") == nullptr);

@@ -1,6 +1,6 @@
-// Decode sampled at a few contexts: which steps count, with what weight, and what is held meanwhile. A full cache of
-// 3 sequences, 4 layers of 2 KV heads with 16 numbers: 3 · 4 · 2 · 2 · 16 · 2 = 1536 bytes a token of context, read by
-// each step.
+// Decoding sampled at a few contexts: the measured steps, their weights and the peak memory. A full cache of 3
+// sequences and 4 layers of 2 KV heads with 16 numbers has 3 · 4 · 2 · 2 · 16 · 2 = 1536 bytes per token of context,
+// read by each step.
 #include "simulate/experiment.hpp"
 
 #include <catch2/catch.hpp>
@@ -30,7 +30,7 @@ config::Run run_of(std::int64_t prompt, std::int64_t generated, int contexts) {
 Experiment decode(const config::Run& run) {
   replay::ReplayResult replay;
   replay.prompt_tokens = 990, replay.decode_steps = 10, replay.growth = {.attended = 1};
-  // All that there is at the last of the steps.
+  // Each step attends to all of its tokens.
   for (int layer = 0; layer < 4; ++layer) {
     replay::LayerCounts& counts = replay.layers.emplace_back();
     counts.layer = layer, counts.heads = 2;
@@ -42,7 +42,7 @@ Experiment decode(const config::Run& run) {
   return simulate::run_experiment({&run, policy.get(), &replay}, options);
 }
 
-// The step with this many tokens cached, by itself.
+// A single step with this many cached tokens.
 Experiment step_at(std::int64_t context) { return decode(run_of(context - 1, 1, 1)); }
 double seconds_at(std::int64_t context) { return step_at(context).tpot_mean_s; }
 
@@ -54,18 +54,18 @@ TEST_CASE("a step reads all pairs of its context") {
   CHECK(seconds_at(5001) > seconds_at(1001));
 }
 
-TEST_CASE("odd numbers of contexts are integrated by Simpson's rule, even ones by trapezoids") {
-  // Tokens 1001 to 5001: at both ends and in the middle.
+TEST_CASE("odd numbers of contexts are integrated by Simpson's rule, even ones by the trapezoidal rule") {
+  // Tokens 1001 to 5001 are sampled at both ends and in the middle.
   const Experiment three = decode(run_of(1000, 4001, 3));
   CHECK(three.tpot_mean_s == Approx((seconds_at(1001) + 4 * seconds_at(3001) + seconds_at(5001)) / 6).epsilon(1e-12));
   CHECK(three.traffic.kv_read == Approx(kTokenBytes * 3001));
   CHECK(three.tpot_p50_s == Approx(seconds_at(3001)).epsilon(1e-12));
   CHECK(three.tokens_per_s == Approx(3 / three.tpot_mean_s));
-  // Five: 1, 4, 2, 4, 1 twelfths.
+  // Five contexts have weights of 1, 4, 2, 4 and 1 twelfths.
   const double inner = 4 * seconds_at(2001) + 2 * seconds_at(3001) + 4 * seconds_at(4001);
   CHECK(decode(run_of(1000, 4001, 5)).tpot_mean_s ==
         Approx((seconds_at(1001) + inner + seconds_at(5001)) / 12).epsilon(1e-12));
-  // Four, the two inner ones twice.
+  // The two inner ones of four contexts count twice.
   CHECK(decode(run_of(1000, 3001, 4)).tpot_mean_s ==
         Approx((seconds_at(1001) + 2 * seconds_at(2001) + 2 * seconds_at(3001) + seconds_at(4001)) / 6).epsilon(1e-12));
 }
@@ -74,29 +74,29 @@ TEST_CASE("no more contexts are sampled than tokens are generated") {
   CHECK(decode(run_of(1000, 1, 9)).tpot_mean_s == Approx(seconds_at(1001)).epsilon(1e-12));
 }
 
-TEST_CASE("measured steps stand for the middle of theirs, and those before them are dropped") {
+TEST_CASE("measured steps represent the middle one of them, and the steps before them are dropped") {
   config::Run run = run_of(1000, 2001, 1);
   run.framework.warmup_steps = 2, run.framework.measured_steps = 3;
-  // In the middle of 1001 to 3001: 2000, 2001 and 2002.
+  // In the middle of 1001 to 3001, the steps 2000, 2001 and 2002 are measured.
   const Experiment middle = decode(run);
   CHECK(middle.traffic.kv_read == Approx(kTokenBytes * 2001));
   CHECK(middle.tpot_mean_s == Approx(seconds_at(2001)).margin(1e-12));  // whole picoseconds
   // No window begins before the first token. One warm-up step is enough where no step waits for work of the one before:
-  // 1002 to 1004 stand for the first token, 3000 to 3002 for the last.
+  // steps 1002 to 1004 represent the first token, and 3000 to 3002 the last.
   run.framework.sampled_contexts = 2;
   CHECK(decode(run).traffic.kv_read == Approx(kTokenBytes * (1003 + 3001) / 2));
 }
 
-TEST_CASE("at the peak of decoding the cache holds what the last token sees") {
+TEST_CASE("at the peak of decoding the cache contains what the last token attends to") {
   config::Run run = run_of(1000, 4001, 3);
   const double others = run.model.weight_bytes() + lower::activation_bytes(run.model, 3, 3);
   CHECK(decode(run).decode_hbm.peak == Approx(others + kTokenBytes * 5001).epsilon(1e-12));
-  // Steps at 5000 to 5002 are measured there; none but the first two will ever be taken.
+  // Steps at 5000 to 5002 are measured there, although decoding ends after the first two.
   run.framework.measured_steps = 3;
   CHECK(decode(run).decode_hbm.peak == Approx(others + kTokenBytes * 5001).epsilon(1e-12));
 }
 
-TEST_CASE("what does not fit while decoding is named, and leaves no times") {
+TEST_CASE("an allocation that fails during decoding is named and leaves no times") {
   config::Run run = run_of(1000, 1, 1);
   const double weights = run.model.weight_bytes();
   run.hardware.gpu.hbm_reserved = test::known(0);
@@ -108,7 +108,7 @@ TEST_CASE("what does not fit while decoding is named, and leaves no times") {
   CHECK(e.oom->requested == kTokenBytes * 1001);
   CHECK(e.oom->owners.front().owner == "weights");
   CHECK(e.oom->owners.front().bytes == weights);
-  // The same where the first of two contexts fits.
+  // The same holds if the first of two contexts fits.
   run = run_of(1000, 4001, 2);
   run.hardware.gpu.hbm_reserved = test::known(0);
   run.hardware.gpu.hbm_capacity = test::known(weights + lower::activation_bytes(run.model, 3, 3) + kTokenBytes * 2000);

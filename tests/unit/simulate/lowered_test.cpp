@@ -40,12 +40,12 @@ Lowered lower_small(const config::Run& run, const std::string& policy, int more)
 
 }  // namespace
 
-TEST_CASE("of steps that are the same work two are measured at each context") {
+TEST_CASE("two steps are measured at each context if all steps are the same work") {
   const Lowered lowered = lower_small(small_run(), "quest", 0);
   REQUIRE(lowered.contexts.size() == 3);
   CHECK(lowered.middle == 1);
   for (const simulate::DecodeSteps& steps : lowered.contexts) {
-    CHECK(steps.warmup == 1);  // no step of quest waits for work of the one before
+    CHECK(steps.warmup == 1);  // no step of quest waits for work of the previous one
     CHECK(steps.measured() == 2);
   }
   // No more than requested.
@@ -55,23 +55,23 @@ TEST_CASE("of steps that are the same work two are measured at each context") {
   CHECK(lower_small(run, "quest", 0).contexts[0].measured() == 1);
 }
 
-TEST_CASE("of steps that differ all are measured at the middle context, and the last two of them at the others") {
+TEST_CASE("if steps differ, all are measured at the middle context and the last two at the others") {
   const Lowered lowered = lower_small(small_run(), "quest", 1);
   CHECK(lowered.contexts[0].measured() == 2);
   CHECK(lowered.contexts[1].measured() == 10);
   CHECK(lowered.contexts[2].measured() == 2);
-  // The same drawn steps: quest reads as many pairs at any context.
+  // Both contexts draw the same steps: quest reads as many pairs at any context.
   const auto& middle = lowered.contexts[1].stream.blocks;
   const auto& last = lowered.contexts[2].stream.blocks;
   CHECK(last[1].traffic.kv_read == middle[9].traffic.kv_read);
   CHECK(last[2].traffic.kv_read == middle[10].traffic.kv_read);
 }
 
-TEST_CASE("steps that wait for work of the one before have all warm-up steps") {
+TEST_CASE("steps that wait for work of the previous step have all warm-up steps") {
   CHECK(lower_small(small_run(), "freekv", 1).contexts[1].warmup == 2);
 }
 
-TEST_CASE("replays that read and move as much are lowered to the same work") {
+TEST_CASE("replays that read and move the same amounts are lowered to the same work") {
   const config::Run run = small_run();
   const Lowered one = lower_small(run, "quest", 1);
   CHECK(same_work(one, lower_small(run, "quest", 1)));
@@ -85,7 +85,7 @@ TEST_CASE("replays that read and move as much are lowered to the same work") {
   CHECK_FALSE(same_work(one, other));
 }
 
-TEST_CASE("many measured steps are consecutive ones") {
+TEST_CASE("many measured steps are consecutive") {
   config::Run run = small_run();
   run.framework.measured_steps = 50;
   replay::ReplayResult replay;
@@ -100,6 +100,6 @@ TEST_CASE("many measured steps are consecutive ones") {
   const Lowered lowered = simulate::lower_experiment({&run, full.get(), &replay}, {.prefill = false, .parts = false});
   const auto& blocks = lowered.contexts[1].stream.blocks;
   REQUIRE(blocks.size() == 51);
-  // A token more is 4 layers · 2 KV heads · keys and values of 16 numbers of 2 bytes.
+  // Each further token adds 4 layers · 2 KV heads · keys and values of 16 numbers of 2 bytes.
   CHECK(blocks[50].traffic.kv_read - blocks[1].traffic.kv_read == 49 * 4 * 2 * 2 * 16 * 2);
 }

@@ -1,4 +1,4 @@
-// Results that use every member, for tests that nothing is lost.
+// Results that use every member, to test that nothing is lost.
 #pragma once
 
 #include "support/small_result.hpp"
@@ -20,7 +20,7 @@ inline metrics::Attribution filled_attribution(double start) {
 }
 
 // small_result() with every optional part: attributions without a zero, a timeline, a task score, detailed effects,
-// texts that are not UTF-8, and another result where memory is off.
+// texts that are not UTF-8, and an alternative result for shifted memory.
 inline result::Result full_result() {
   using namespace result;
   Result r = small_result();

@@ -1,4 +1,4 @@
-// CSV: every name and cell derived by hand from the results above it.
+// CSV export: every name and cell is derived by hand from the results above it.
 #include <catch2/catch.hpp>
 #include <map>
 #include <sstream>
@@ -13,7 +13,7 @@ using kvcast::store::Store;
 
 namespace {
 
-// A reader by the letter of RFC 4180, to read back what the writer wrote.
+// A strict RFC 4180 reader, to read back what the writer wrote.
 std::vector<std::vector<std::string>> read_csv(const std::string& text) {
   std::vector<std::vector<std::string>> rows(1, {""});
   bool quoted = false;
@@ -46,7 +46,7 @@ std::vector<std::vector<std::string>> read_csv(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("fields are quoted where RFC 4180 asks, and only there") {
+TEST_CASE("fields are quoted where RFC 4180 requires it, and only there") {
   const auto field = [](const std::string& text) {
     std::ostringstream out;
     kvcast::store::write_csv_field(out, text);
@@ -60,7 +60,7 @@ TEST_CASE("fields are quoted where RFC 4180 asks, and only there") {
   CHECK(field("cr\r") == "\"cr\r\"");
 }
 
-TEST_CASE("texts that a spreadsheet would run are marked as texts, and numbers stay numbers") {
+TEST_CASE("texts that a spreadsheet would execute are marked as text, and numbers stay numbers") {
   const auto field = [](const std::string& text) {
     std::ostringstream out;
     kvcast::store::write_csv_field(out, text);
@@ -75,7 +75,7 @@ TEST_CASE("texts that a spreadsheet would run are marked as texts, and numbers s
   for (const char* plain : {"-1", "+2.5", "-1e-07", "-inf", "a=1", "1-2"}) CHECK(field(plain) == plain);
 }
 
-TEST_CASE("the export has the settings of all rows and every metric, readable by the letter of the RFC") {
+TEST_CASE("the export has the settings of all rows and every metric, readable by a strict RFC 4180 reader") {
   const kvcast::TemporaryDirectory dir;
   Store store = Store::open(dir.path(), Store::Open::kCreate);
   Result a = kvcast::tests::small_result();

@@ -1,4 +1,4 @@
-// A stored result answers every question as the live one does.
+// A stored result gives the same answers as the live one.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -68,7 +68,7 @@ void require_same(const Result& a, const Result& b) {
   }
 }
 
-TEST_CASE("a result comes back whole, whether it ran, did not fit, failed or is an index build") {
+TEST_CASE("a result is read back in full, whether it ran, did not fit, failed or is an index build") {
   for (const Result& result : {small_result(), full_result(), misfit_result(), failed_result(), build_result(), [] {
                                  Result empty;
                                  empty.key = "empty";
@@ -79,7 +79,7 @@ TEST_CASE("a result comes back whole, whether it ran, did not fit, failed or is 
   }
 }
 
-TEST_CASE("members that no metric, JSON or shift shows come back as well") {
+TEST_CASE("members that appear in no metric, JSON or shift are also read back") {
   const Result in = full_result(), out = stored_and_read(in);
   CHECK(out.experiment.decode_hbm.capacity == 79e9);
   CHECK(out.experiment.step.bound == in.experiment.step.bound);
@@ -90,7 +90,7 @@ TEST_CASE("members that no metric, JSON or shift shows come back as well") {
     CHECK(out.experiment.by_trace[i].prefill_spread == in.experiment.by_trace[i].prefill_spread);
   }
   CHECK(out.experiment.prefill.uncertain == in.experiment.prefill.uncertain);
-  CHECK(out.experiment.step.exposed == in.experiment.step.exposed);  // of markers too
+  CHECK(out.experiment.step.exposed == in.experiment.step.exposed);  // including markers
   CHECK(out.experiment.engine_ops == 1000);
   CHECK(out.experiment.engine_events == 2000);
   CHECK(out.experiment.timeline[0].label == "label \xc3\x28");
@@ -112,7 +112,7 @@ TEST_CASE("members that no metric, JSON or shift shows come back as well") {
   CHECK(stored_and_read(build_result()).build->time.idle == build_result().build->time.idle);
 }
 
-TEST_CASE("numbers that are not finite come back") {
+TEST_CASE("numbers that are not finite are read back") {
   Result in = small_result();
   in.experiment.tpot_p99_s = std::numeric_limits<double>::quiet_NaN();
   in.experiment.ttft_s = std::numeric_limits<double>::infinity();
@@ -145,7 +145,7 @@ TEST_CASE("metrics and settings are columns of their own, and the view has short
   CHECK(text("SELECT count(*) FROM runs") == "1");
 }
 
-// Reading a row after `sql` spoilt it names the file, the row and a part of the reason.
+// Reading a row that `sql` corrupted reports the file, the row and a part of the reason.
 void require_damaged(const Result& result, const char* sql, const char* reason) {
   INFO(sql);
   const TemporaryDirectory dir;
@@ -158,7 +158,7 @@ void require_damaged(const Result& result, const char* sql, const char* reason) 
   }
 }
 
-TEST_CASE("rows that another program spoilt are refused with file, row and reason") {
+TEST_CASE("rows corrupted by another program are rejected with file, row and reason") {
   const auto set = [](const char* assignment) { return std::string("UPDATE experiments SET ") + assignment; };
   const auto parts = [&](const char* change) { return set("parts = ") + change; };
   const Result r = full_result();
@@ -188,7 +188,7 @@ TEST_CASE("rows that another program spoilt are refused with file, row and reaso
   require_damaged(r, parts("json_set(parts, '$.alternatives[0].longer.batch', 'x')").c_str(), "batch");
 }
 
-TEST_CASE("a store that lacks a metric, or has no room for another setting, is refused") {
+TEST_CASE("a store that lacks a metric, or has no room for another setting, is rejected") {
   const TemporaryDirectory dir;
   Store store = Store::open(dir.path(), Store::Open::kCreate);
   {

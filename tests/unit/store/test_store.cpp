@@ -42,7 +42,7 @@ void require_message(const std::function<void()>& action, const std::string& fil
 
 }  // namespace
 
-TEST_CASE("the first result of a key stays, and a failure gives way") {
+TEST_CASE("the first result of a key is kept, and a failure is replaced") {
   const kvcast::TemporaryDirectory dir;
   Store store = Store::open(dir.path(), Store::Open::kCreate);
   REQUIRE(store.put(1, result("k"), "v1"));
@@ -57,7 +57,7 @@ TEST_CASE("the first result of a key stays, and a failure gives way") {
   failed.subject.settings.push_back({"z", std::string("only here")});
   REQUIRE(store.put(3, failed, "v1"));
   CHECK_FALSE(store.has("f"));
-  CHECK(store.put(3, result("f", Status::kFailed), "v2"));  // failing again is news too
+  CHECK(store.put(3, result("f", Status::kFailed), "v2"));  // a repeated failure is stored, too
   CHECK(store.get("f")->code_version == "v2");
   CHECK(store.put(3, result("f", Status::kOom), "v3"));
   CHECK(store.has("f"));
@@ -70,10 +70,10 @@ TEST_CASE("the first result of a key stays, and a failure gives way") {
   CHECK(store.count(Status::kFailed) == 0);
 }
 
-TEST_CASE("reading goes by ordinal, then key, over block borders, and may call the store") {
+TEST_CASE("results are read by ordinal, then key, across block borders, and the reader may call the store") {
   const kvcast::TemporaryDirectory dir;
   Store store = Store::open(dir.path(), Store::Open::kCreate);
-  // 600 rows are three blocks of 256; two share each ordinal, put in reverse.
+  // 600 rows are three blocks of 256; two rows share each ordinal, and are put in reverse order.
   for (int i = 599; i >= 0; --i) store.put(i / 2, result(fmt::format("{:03}", i)), "v1");
   std::vector<std::string> seen;
   store.for_each([&](const Stored& s) {
@@ -85,7 +85,7 @@ TEST_CASE("reading goes by ordinal, then key, over block borders, and may call t
   CHECK(store.keys() == seen);
 }
 
-TEST_CASE("negative ordinals and empty stores are read too") {
+TEST_CASE("negative ordinals and empty stores can be read") {
   const kvcast::TemporaryDirectory dir;
   Store store = Store::open(dir.path(), Store::Open::kCreate);
   int seen = 0;
@@ -115,13 +115,13 @@ TEST_CASE("replays and metadata outlive the process") {
   CHECK_FALSE(store.metadata("description").has_value());
 }
 
-TEST_CASE("what is not a store is refused by name") {
+TEST_CASE("a path that is not a store is rejected by name") {
   const kvcast::TemporaryDirectory dir;
   const std::string path = dir.path() + "/results.sqlite";
   const auto open = [&] { Store::open(dir.path(), Store::Open::kExisting); };
   const auto create = [&] { Store::open(dir.path(), Store::Open::kCreate); };
 
-  SECTION("nothing there") { require_message(open, path, "no such store"); }
+  SECTION("a missing file") { require_message(open, path, "no such store"); }
   SECTION("a file of another kind") {
     std::ofstream(path) << std::string(4096, 'x');
     require_message(open, path, "not a readable store");
@@ -140,18 +140,18 @@ TEST_CASE("what is not a store is refused by name") {
       require_message(create, path, "run the sweep again into another directory");
     }
   }
-  SECTION("a directory in the file's place") {
+  SECTION("a directory in place of the file") {
     std::filesystem::create_directories(path);
     require_message(open, path, "cannot be used");
   }
-  SECTION("a file in the directory's place") {
+  SECTION("a file in place of the directory") {
     const std::string file = dir.path() + "/plain";
     std::ofstream(file) << "x";
     require_message([&] { Store::open(file, Store::Open::kCreate); }, file, "cannot be made");
   }
 }
 
-TEST_CASE("numbers of machines and findings come back, and later ones replace them") {
+TEST_CASE("numbers of machines and findings are read back, and later ones replace them") {
   using kvcast::store::MachineNumber;
   const kvcast::TemporaryDirectory dir;
   Store store = Store::open(dir.path(), Store::Open::kCreate);
@@ -163,7 +163,7 @@ TEST_CASE("numbers of machines and findings come back, and later ones replace th
                              {"gpu.curve", {}, "", kvcast::Origin::kFitted, 0.05, "own \xff"}});
   store.set_machine("a100", {});
   const auto machines = store.machines();
-  REQUIRE(machines.size() == 1);  // one without numbers has nothing to list
+  REQUIRE(machines.size() == 1);  // a machine without numbers is not listed
   const std::vector<MachineNumber>& numbers = machines.at("h200");
   REQUIRE(numbers.size() == 2);
   CHECK(numbers[0].key == "gpu.hbm_bandwidth");
@@ -185,7 +185,7 @@ TEST_CASE("numbers of machines and findings come back, and later ones replace th
   CHECK(store.findings()[1].places == R"([{"number": "2"}])");
 }
 
-TEST_CASE("a damaged file is refused or read right, never wrongly and never with a crash") {
+TEST_CASE("a damaged file is rejected or read correctly, and never causes a crash") {
   const kvcast::TemporaryDirectory dir;
   const std::string path = dir.path() + "/results.sqlite";
   {
@@ -213,7 +213,7 @@ TEST_CASE("a damaged file is refused or read right, never wrongly and never with
     write(whole.substr(0, cut));
     read_all();
   }
-  // A file of 0 bytes is an empty database and no store; every other cut loses pages that the header counts.
+  // A file of 0 bytes is an empty database, not a store; every other cut loses pages that the header counts.
   CHECK(refused == static_cast<int>((whole.size() + 1020) / 1021));
   for (std::size_t place = 0; place < whole.size(); place += 211) {
     std::string bytes = whole;

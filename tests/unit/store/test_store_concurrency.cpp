@@ -1,4 +1,4 @@
-// Many writers and sudden deaths: no row is lost, doubled or half written.
+// Many writers and killed processes: no row is lost, duplicated or half written.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -49,7 +49,7 @@ int exit_code(pid_t child) {
 TEST_CASE("threads of one store write every row once") {
   const kvcast::TemporaryDirectory dir;
   Store store = Store::open(dir.path(), Store::Open::kCreate);
-  // Eight threads, each number offered by two of them.
+  // Each number is put by two of the eight threads.
   std::atomic<int> stored = 0;
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
@@ -88,7 +88,7 @@ TEST_CASE("processes that start together on an empty directory write every row o
   CHECK(store.get_replay("shared") == std::string(100000, 'r'));
 }
 
-TEST_CASE("kill -9 at any moment loses no committed row and doubles none") {
+TEST_CASE("kill -9 at any moment loses no committed row and duplicates none") {
   const kvcast::TemporaryDirectory dir;
   kvcast::Stream random(20250131);
   int committed = 0;  // rows that some child reported before it died
@@ -111,7 +111,7 @@ TEST_CASE("kill -9 at any moment loses no committed row and doubles none") {
     // In every other round a row is stored before the delay, however slow the machine is.
     if (round % 2 == 1) REQUIRE(read(report[0], &done, sizeof done) == sizeof done);
     committed = std::max(committed, done);
-    // Delays range from before the file is open to some hundred rows later.
+    // Delays range from before the file is open to a few hundred rows later.
     usleep(static_cast<useconds_t>(random.uniform(static_cast<std::uint64_t>(round)) * 60000));
     kill(child, SIGKILL);
     while (read(report[0], &done, sizeof done) == sizeof done) committed = std::max(committed, done);

@@ -1,5 +1,4 @@
-// Writes that fail, power that goes, and memory that runs out: rows that were committed stay whole, and the store can
-// be used again.
+// Failing writes, power losses and exhausted memory: committed rows stay intact, and the store can be used again.
 #include <sqlite3.h>
 
 #include <algorithm>
@@ -26,7 +25,7 @@ namespace fs = std::filesystem;
 using tests::check_whole;
 using tests::put;
 
-// A disk of which writes that were not flushed may be lost, in whole or in part, when the power goes.
+// A disk that may lose writes that were not flushed, in whole or in part, in a power loss.
 struct Disk {
   struct Write {
     sqlite3_int64 at = 0;
@@ -51,7 +50,7 @@ struct Disk {
     return true;
   }
 
-  // Leaves on the real disk what the power loss leaves there.
+  // Writes to the real disk what the power loss leaves.
   void lose_power(const Stream& stream) {
     std::uint64_t draw = 0;
     for (auto& [path, file] : files) {
@@ -107,7 +106,7 @@ int write_file(sqlite3_file* f, const void* from, int n, sqlite3_int64 at) {
 int flush_file(sqlite3_file* f, int) {
   if (disk.fails()) return SQLITE_IOERR_FSYNC;
   disk.files[*own(f)->path] = {content_of(*own(f)->path), {}};
-  return SQLITE_OK;  // the real disk need not be waited for
+  return SQLITE_OK;  // there is no need to wait for the real disk
 }
 int truncate_file(sqlite3_file* f, sqlite3_int64 size) {
   if (disk.fails()) return SQLITE_IOERR_TRUNCATE;
@@ -155,7 +154,7 @@ int delete_file(sqlite3_vfs*, const char* name, int flush) {
   return real_vfs->xDelete(real_vfs, name, flush);
 }
 
-// SQLite's default file system for the time of a test.
+// SQLite's default file system for the duration of a test.
 class FaultyDisk {
  public:
   FaultyDisk() {
@@ -187,7 +186,7 @@ std::set<int> numbers_in(const std::string& dir) {
   return numbers;
 }
 
-// Puts rows [first, end), and returns those of which put() said that they are stored.
+// Puts rows [first, end) and returns those that put() reported as stored.
 std::set<int> put_until_fault(const std::string& dir, int first, int end) {
   std::set<int> stored;
   try {
@@ -206,7 +205,7 @@ std::set<int> below(int end) {
   return all;
 }
 
-TEST_CASE("a write that fails is an error, loses no committed row, and the store goes on") {
+TEST_CASE("a failed write is an error, loses no committed row and leaves the store usable") {
   for (int changes = 0; changes < 60; changes += 3) {
     CAPTURE(changes);
     const TemporaryDirectory scratch;
@@ -223,12 +222,12 @@ TEST_CASE("a write that fails is an error, loses no committed row, and the store
   }
 }
 
-TEST_CASE("after a power loss the rows that were flushed are there, every row is whole, and the store goes on") {
+TEST_CASE("after a power loss all flushed rows are there, every row is whole, and the store is usable") {
   int lost = 0, faults = 0;
   for (int changes = 0; changes < 90; changes += 2) {
     CAPTURE(changes);
     const TemporaryDirectory scratch;
-    const bool from_nothing = changes % 4 == 2;  // the store is created when the power goes
+    const bool from_nothing = changes % 4 == 2;  // the store is being created at the power loss
     const int flushed = from_nothing ? 0 : 6;    // closing flushes
     if (!from_nothing) put_until_fault(scratch.path(), 0, flushed);
     std::set<int> stored;
@@ -253,10 +252,10 @@ TEST_CASE("after a power loss the rows that were flushed are there, every row is
     CHECK(numbers_in(scratch.path()) == below(20));
   }
   CHECK(faults > 30);
-  CHECK(lost > 0);  // the power losses of this test do lose what was not flushed
+  CHECK(lost > 0);  // the power losses of this test do lose unflushed data
 }
 
-int allocations_left = -1;  // −1: without end
+int allocations_left = -1;  // −1: unlimited
 sqlite3_mem_methods real_memory;
 
 void* scarce_malloc(int n) {
@@ -266,7 +265,7 @@ void* scarce_malloc(int n) {
 }
 void* scarce_realloc(void* p, int n) { return allocations_left == 0 ? nullptr : real_memory.xRealloc(p, n); }
 
-TEST_CASE("a store without memory says so, and has lost nothing when there is some again") {
+TEST_CASE("a store that runs out of memory says so, and has lost nothing once memory is available again") {
   sqlite3_shutdown();
   REQUIRE(sqlite3_config(SQLITE_CONFIG_GETMALLOC, &real_memory) == SQLITE_OK);
   sqlite3_mem_methods scarce = real_memory;

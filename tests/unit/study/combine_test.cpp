@@ -1,4 +1,4 @@
-// Results on several traces as one, each expected number derived by hand.
+// Results on several traces combined into one; each expected number is derived by hand.
 #include "study/combine.hpp"
 
 #include <catch2/catch.hpp>
@@ -21,7 +21,7 @@ constexpr double kT1 = 3.0777, kT2 = 1.8856;
 constexpr auto kGemm = static_cast<std::size_t>(graph::Kind::kGemm);
 constexpr auto kCopyIn = static_cast<std::size_t>(graph::Kind::kCopyIn);
 
-// A step of which a quarter waits for copies.
+// A step that spends a quarter of its time on waiting for copies.
 Result on_trace(double step, double prefill) {
   Result r;
   r.subject.batch = 4;
@@ -84,7 +84,7 @@ TEST_CASE("times, traffic, parts and proxies are means, and throughput follows f
   CHECK(r.experiment.effects.empty());
 }
 
-TEST_CASE("memory is the largest with its owners, and the work of simulating is summed up") {
+TEST_CASE("memory is the largest peak with its owners, and the work of simulating is summed") {
   const Result r = study::combine({on_trace(0.3, 2), on_trace(0.1, 4)}, Effects::kNone);
   CHECK(r.experiment.hbm.peak == Approx(3));
   CHECK(r.experiment.hbm.capacity == Approx(100));
@@ -96,7 +96,7 @@ TEST_CASE("memory is the largest with its owners, and the work of simulating is 
   CHECK(r.wall_s == Approx(6));
 }
 
-TEST_CASE("a run does not fit where it does not fit on one of its traces") {
+TEST_CASE("a run does not fit if it does not fit on one of its traces") {
   Result oom = on_trace(0.5, 3);
   oom.status = Status::kOom;
   oom.experiment.oom = result::OutOfMemory{"hbm", "prefill", 1, 2, 3, {}, "activations"};
@@ -107,7 +107,7 @@ TEST_CASE("a run does not fit where it does not fit on one of its traces") {
   CHECK(r.experiment.oom->requested_for == "activations");
   CHECK_FALSE(result::value(r, *result::find_metric("decode.tpot_s.mean")));
   CHECK(r.experiment.hbm.peak == Approx(5));
-  CHECK(value_of(r, "accuracy.recall_mass_mean") == Approx(0.3));  // of 0.1, 0.5 and 0.3: a replay needs no memory
+  CHECK(value_of(r, "accuracy.recall_mass_mean") == Approx(0.3));  // mean of 0.1, 0.5 and 0.3: a replay needs no memory
   CHECK(r.experiment.effects.empty());
 }
 
@@ -132,13 +132,13 @@ TEST_CASE("parts of a shifted time are means of the traces' parts") {
   const Result r = study::combine({first, second}, Effects::kDetailed);
   REQUIRE(find(r, "a") != nullptr);
   REQUIRE(find(r, "a")->longer.step_parts);
-  // 0.2 on the first trace, and on the second one 0.225 of kernels and 0.075 of copies, as without the shift.
+  // Kernels take 0.2 on the first trace; the second one has 0.225 of kernels and 0.075 of copies, as without the shift.
   CHECK(find(r, "a")->longer.step_parts->exposed[kGemm] == Approx(0.2125));
   CHECK(find(r, "a")->longer.step_parts->exposed[kCopyIn] == Approx(0.0375));
   CHECK_FALSE(find(r, "a")->shorter.step_parts);
 }
 
-TEST_CASE("the interval is that of the time on one more text") {
+TEST_CASE("the interval is a prediction interval for one more text") {
   const Result r = study::combine({on_trace(0.1, 2), on_trace(0.4, 2)}, Effects::kTimes);
   // Logarithms: their mean is ln 0.2, and each is ln 2 away from it, so that s = ln 2 · sqrt(2).
   const double off = kT1 * std::log(2.0) * std::sqrt(2.0) * std::sqrt(1 + 1.0 / 2);
@@ -148,23 +148,23 @@ TEST_CASE("the interval is that of the time on one more text") {
   const Interval rate = interval_of(r, "decode.tokens_per_s");
   CHECK(rate.low == Approx(4 / step.high));
   CHECK(rate.high == Approx(4 / step.low));
-  const Interval prefill = interval_of(r, "prefill.ttft_s");  // both traces take as long
+  const Interval prefill = interval_of(r, "prefill.ttft_s");  // both traces take equally long
   CHECK(prefill.low == Approx(2));
   CHECK(prefill.high == Approx(2));
   CHECK(find(r, result::kTraceSample)->keys == std::vector<std::string>{result::kTraceSample});
 }
 
-TEST_CASE("steps and prefill have intervals of their own, and three traces a smaller t") {
+TEST_CASE("steps and prefill have their own intervals, and three traces a smaller t") {
   const Result r = study::combine({on_trace(0.1, 1), on_trace(0.1, 2), on_trace(0.1, 4)}, Effects::kTimes);
   CHECK(interval_of(r, "decode.tpot_s.mean").high == Approx(0.1));
-  // Logarithms −ln 2, 0 and ln 2 from ln 2: s = ln 2.
+  // The logarithms differ from ln 2 by −ln 2, 0 and ln 2: s = ln 2.
   const double off = kT2 * std::log(2.0) * std::sqrt(1 + 1.0 / 3);
   CHECK(value_of(r, "prefill.ttft_s") == Approx(7.0 / 3));
   CHECK(interval_of(r, "prefill.ttft_s").low == Approx(2 * std::exp(-off)).epsilon(1e-3));
   CHECK(interval_of(r, "prefill.ttft_s").high == Approx(2 * std::exp(off)).epsilon(1e-3));
 }
 
-TEST_CASE("the spread within traces is added as a square, and traces that agree leave it") {
+TEST_CASE("the spread within traces is added in quadrature, and remains if the traces agree") {
   Result first = on_trace(0.2, 2), second = on_trace(0.2, 2);
   first.experiment.effects = {effect_on_step(result::kTraceSample, std::exp(0.1))};
   second.experiment.effects = {effect_on_step(result::kTraceSample, std::exp(0.3))};
@@ -204,7 +204,7 @@ result::TaskScore score(const char* task, double share, double half_width, int s
   return s;
 }
 
-TEST_CASE("a task score is the mean over traces with tasks, its interval that of the mean over all texts") {
+TEST_CASE("a task score is the mean over traces with tasks, with the interval of the mean over all texts") {
   Result first = on_trace(0.1, 1), second = on_trace(0.1, 1);
   const Result without = on_trace(0.1, 1);
   first.accuracy.task = score("niah", 0.52, 0.02, 4), second.accuracy.task = score("qa", 0.48, 0.04, 6);
@@ -219,7 +219,8 @@ TEST_CASE("a task score is the mean over traces with tasks, its interval that of
   CHECK(task.recall_mean == Approx(0.5));
   CHECK(task.recall_min == Approx(0.24));
   CHECK(task.other_recall == Approx(0.5));
-  // Each is 0.02 from the mean: s = 0.02 · sqrt(2), over sqrt(2) traces; the own half-widths are 0.03 in the mean.
+  // Each score is 0.02 from the mean: s = 0.02 · sqrt(2), over sqrt(2) traces; the scores' own half-widths have a mean
+  // of 0.03.
   const double off = std::hypot(kT1 * 0.02, 0.03);
   CHECK(task.interval.low == Approx(0.5 - off).epsilon(1e-3));
   CHECK(task.interval.high == Approx(0.5 + off).epsilon(1e-3));
@@ -227,13 +228,13 @@ TEST_CASE("a task score is the mean over traces with tasks, its interval that of
   second.accuracy.task = score("niah", 1, 0, 6), first.accuracy.task = score("niah", 0, 0, 4);
   const Result far = study::combine({first, second}, Effects::kNone);
   CHECK(far.accuracy.task->task == "niah");
-  CHECK(far.accuracy.task->interval.low == 0);  // a share stays between nothing and all
+  CHECK(far.accuracy.task->interval.low == 0);  // a share is between 0 and 1
   CHECK(far.accuracy.task->interval.high == 1);
   CHECK(study::combine({first, without}, Effects::kNone).accuracy.task->interval.high == 0);
   CHECK_FALSE(study::combine({without, without}, Effects::kNone).accuracy.task);
 }
 
-TEST_CASE("a result on one trace stays as it is") {
+TEST_CASE("a result on one trace is unchanged") {
   Result only = on_trace(0.1, 2);
   only.experiment.tokens_per_s = 41;  // not derived from the step
   only.experiment.effects = {effect_on_step("a", 1.5), effect_on_step(result::kTraceSample, 1.3)};

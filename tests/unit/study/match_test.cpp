@@ -58,7 +58,7 @@ replay::ReplayResult replay_of(const study::Prepared& prepared) {
   return replay::replay(replay::prepare(*trace, 1), *study::make_policy(prepared), {});
 }
 
-TEST_CASE("a window attends to as many tokens as its budget: the request is the budget") {
+TEST_CASE("a window attends to as many tokens as its budget, so that the budget equals the request") {
   const std::string policy = "policy: {name: streaming_llm, sink: 4}\n";
   const study::Prepared p = solved(policy + "match: {tokens_attended: 200}\n");
   REQUIRE(p.matched);
@@ -79,7 +79,7 @@ TEST_CASE("a result states the solved budget, the request and what was reached")
   CHECK(r.accuracy.attended_mean == 200);
 }
 
-TEST_CASE("a solved run shares the replays and the lowered work of the run with that budget, not its result") {
+TEST_CASE("a solved run shares the replays and the lowered work of a run with that budget, not its result") {
   const study::Prepared p = solved("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 200}\n");
   const study::Prepared plain =
       study::prepare(matched_point("policy: {name: streaming_llm, sink: 4, budget: 200}\n").config);
@@ -92,10 +92,10 @@ TEST_CASE("a solved run shares the replays and the lowered work of the run with 
   CHECK(
       file.replays ==
       study::prepare(matched_point("policy: {file: freekv-nhd, sink: 32, recent: 32, budget: " + budget + "}\n").config)
-          .replays);  // the budget of the file gives way
+          .replays);  // the solved budget replaces the file's
 }
 
-TEST_CASE("each candidate is one replay in the cache, and a study that is repeated makes none") {
+TEST_CASE("each candidate is one replay in the cache, and a repeated study makes none") {
   CountedReplays cache;
   study::StudyOptions options;
   options.replays = &cache;
@@ -115,11 +115,11 @@ TEST_CASE("each candidate is one replay in the cache, and a study that is repeat
   CHECK(cache.puts == puts);
 }
 
-TEST_CASE("the uncompressed cache runs as it is, and a policy without a budget is refused before any work") {
+TEST_CASE("the uncompressed cache runs unchanged, and a policy without a budget is rejected before any work") {
   const Result r = study::run_all({matched_point("policy: full\nmatch: {tokens_attended: 256}\n")}, {}).front();
   CHECK(r.status == Status::kOk);
   CHECK(r.subject.number("match.tokens_attended") == 256);
-  // All that a step sees: 1025 to 1028 tokens at the four replayed steps.
+  // A step attends to all its tokens: 1025 to 1028 at the four replayed steps.
   CHECK(r.subject.number("match.reached") == 1026.5);
   CHECK(r.subject.find("policy.budget") == nullptr);
   CHECK_THROWS_WITH(study::Plan({matched_point("policy: magicpig\nmatch: {tokens_attended: 256}\n")}),
@@ -128,7 +128,7 @@ TEST_CASE("the uncompressed cache runs as it is, and a policy without a budget i
                     Catch::Contains("pag"));
 }
 
-TEST_CASE("a cost that no budget has is refused with those in reach, and the other experiments go on") {
+TEST_CASE("an unreachable cost is rejected with the reachable range, and the other experiments continue") {
   std::mutex mutex;
   std::map<std::size_t, Result> results;
   study::Point narrow = matched_point("policy: {name: h2o, sink: 0}\nmatch: {tokens_attended: 50}\n");
@@ -149,7 +149,7 @@ TEST_CASE("a cost that no budget has is refused with those in reach, and the oth
   CHECK_THAT(results[2].error, Catch::Contains("run.yaml:6:16") && Catch::Contains("h2o"));
 }
 
-TEST_CASE("a study of several policies at equal tokens that is stopped goes on with equal results") {
+TEST_CASE("a stopped study of several policies at equal tokens resumes with equal results") {
   const auto points = [] {
     std::vector<study::Point> all;
     for (const char* policy : {"quest", "streaming_llm"}) {
@@ -191,11 +191,11 @@ TEST_CASE("bytes read and bytes resident of the uncompressed cache follow from t
   const auto policy = study::make_policy(p);
   // Keys and values of 1026.5 tokens, the mean over the four steps, and the queries.
   CHECK(study::bytes_read(p.run.model, *policy, replayed) == Approx(2 * 1026.5 * 8 * 64 * 2 + 32 * 64 * 2));
-  // All layers' keys and values of 1024 + 16 tokens, of each of the two sequences.
+  // Keys and values of 1024 + 16 tokens in all layers, for each of the two sequences.
   CHECK(study::bytes_resident(p.run, *policy, replayed) == Approx(16.0 * 2 * 1040 * 8 * 64 * 2));
 }
 
-TEST_CASE("bytes read are a mean over all layers, the uncompressed ones among them") {
+TEST_CASE("bytes read are a mean over all layers, including the uncompressed ones") {
   const std::string policy = "policy: {name: streaming_llm, sink: 4, budget: 128, first_dense_layers: 4}\n";
   const study::Prepared p = study::prepare(matched_point(policy).config);
   const double queries = 32 * 64 * 2, token = 2 * 8 * 64 * 2;

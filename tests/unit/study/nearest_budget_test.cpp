@@ -1,4 +1,4 @@
-// Budgets that come nearest to a cost, by curves whose solution can be worked out by hand.
+// Budgets nearest to a cost, for curves whose solution can be derived by hand.
 #include "study/nearest_budget.hpp"
 
 #include <catch2/catch.hpp>
@@ -15,7 +15,7 @@ double twice(std::int64_t budget) { return 2.0 * static_cast<double>(budget); }
 // Whole pages of 16 tokens.
 double pages(std::int64_t budget) { return static_cast<double>(budget / 16 * 16); }
 
-TEST_CASE("a cost that some budget has is reached exactly") {
+TEST_CASE("the cost of a budget is reached exactly") {
   const BudgetSolution s = nearest_budget(twice, {1, 1000}, 600);
   CHECK(s.budget == 300);
   CHECK(s.reached == 600);
@@ -23,14 +23,14 @@ TEST_CASE("a cost that some budget has is reached exactly") {
   CHECK(s.highest == 2000);
 }
 
-TEST_CASE("between two budgets the nearer one is taken, and the smaller one of two that are equally near") {
+TEST_CASE("between two budgets the nearer one is taken, and the smaller one if both are equally near") {
   CHECK(nearest_budget(twice, {1, 1000}, 600.5).budget == 300);  // 600 is 0.5 away, 602 is 1.5
   CHECK(nearest_budget(twice, {1, 1000}, 601.5).budget == 301);  // 602 is 0.5 away
   CHECK(nearest_budget(twice, {1, 1000}, 601).budget == 300);    // both are 1 away
   CHECK(nearest_budget(twice, {1, 1000}, 601).reached == 600);
 }
 
-TEST_CASE("of the budgets of one step the smallest is taken") {
+TEST_CASE("the smallest of several budgets with the same cost is taken") {
   CHECK(nearest_budget(pages, {16, 4096}, 1000).budget == 992);   // 992 and 1008 are 8 away
   CHECK(nearest_budget(pages, {16, 4096}, 999).budget == 992);    // 7 away, 1008 is 9
   CHECK(nearest_budget(pages, {16, 4096}, 1001).budget == 1008);  // 7 away, 992 is 9
@@ -38,7 +38,7 @@ TEST_CASE("of the budgets of one step the smallest is taken") {
   CHECK(nearest_budget(pages, {20, 4096}, 17).budget == 20);  // only 20 to 31 of this step are in the range
 }
 
-TEST_CASE("the ends of the range are in reach, and beyond them the solution has none") {
+TEST_CASE("the ends of the range are reachable, and costs beyond them have no solution") {
   CHECK(nearest_budget(twice, {5, 50}, 10).budget == 5);
   CHECK(nearest_budget(twice, {5, 50}, 100).budget == 50);
   for (const double outside : {9.9, 100.1}) {
@@ -53,8 +53,8 @@ TEST_CASE("the ends of the range are in reach, and beyond them the solution has 
   CHECK(nearest_budget(capped, {1, 1000}, 80).budget == 40);
 }
 
-TEST_CASE("where covering everything costs less than just below, costs in between are in reach") {
-  // 5 more a budget for choosing, below 100; from 100 on nothing is chosen.
+TEST_CASE("if covering everything costs less than a slightly smaller budget, costs in between are reachable") {
+  // Selecting costs 5 more for budgets below 100; from 100 on nothing is selected.
   const auto covers = [](std::int64_t budget) { return budget < 100 ? twice(budget) + 5 : 200.0; };
   CHECK(nearest_budget(covers, {1, 400}, 202).budget == 98);  // 2 · 98 + 5 = 201, 2 · 99 + 5 = 203: both 1 away
   CHECK(nearest_budget(covers, {1, 400}, 203).budget == 99);
@@ -65,7 +65,7 @@ TEST_CASE("where covering everything costs less than just below, costs in betwee
   CHECK(s.largest == 99);
 }
 
-TEST_CASE("where the cost falls on its way up, no neighbour is nearer") {
+TEST_CASE("if the cost falls on its way up, no neighbour is nearer") {
   // 1, 4, 3, 6, 5, 8, 7, ...: budgets from 2 on in swapped pairs.
   const auto zigzag = [](std::int64_t budget) {
     return static_cast<double>(budget == 1 ? 1 : budget % 2 == 0 ? budget + 2 : budget);
@@ -79,7 +79,7 @@ TEST_CASE("where the cost falls on its way up, no neighbour is nearer") {
   }
 }
 
-TEST_CASE("no budget is evaluated twice, and few are") {
+TEST_CASE("no budget is evaluated twice, and few are evaluated") {
   std::map<std::int64_t, int> evaluated;
   const auto counted = [&](std::int64_t budget) { return ++evaluated[budget], pages(budget); };
   CHECK(nearest_budget(counted, {16, 1 << 20}, 1003).budget == 1008);

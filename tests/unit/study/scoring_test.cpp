@@ -59,7 +59,7 @@ TEST_CASE("the benchmark is part of an experiment's key, the floor is not") {
   CHECK_THAT(error_of([] { key("score: ruller\n"); }), Contains("run.yaml:6:8") && Contains("scbench"));
 }
 
-TEST_CASE("a study makes the scores that are asked for") {
+TEST_CASE("a study makes the requested scores") {
   const Files files;
   const std::string quest = "policy: {name: quest, budget: 128}\n", asked = "score: " + files.path() + "\n";
   CHECK_FALSE(scored(quest + asked, study::Scores::kNone).benchmark);
@@ -83,7 +83,7 @@ TEST_CASE("a study makes the scores that are asked for") {
   CHECK_THAT(json["rests_on"].get<std::string>(), Contains("2 synthetic traces a task"));
 }
 
-TEST_CASE("a score that cannot be predicted says why, and the experiment is what it is") {
+TEST_CASE("a score that cannot be predicted states the reason, and the experiment is unaffected") {
   const Files files;
   const result::Result result = scored("policy: kivi\nscore: " + files.path() + "\n", study::Scores::kAll);
   CHECK(result.status == result::Status::kOk);

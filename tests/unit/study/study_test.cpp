@@ -92,7 +92,7 @@ TEST_CASE("one replay serves all machines and batches, and a cache serves later 
   for (std::size_t i = 0; i < points.size(); ++i) CHECK(mean_step(again[i]) == mean_step(first[i]));
 }
 
-TEST_CASE("an experiment that its trace refuses is a result, and the others go on") {
+TEST_CASE("an experiment that its trace rejects is a result, and the others continue") {
   std::mutex mutex;
   std::map<std::size_t, Result> results;
   // h2o sums the weights of all prompt queries.
@@ -135,10 +135,10 @@ TEST_CASE("a part of a plan has the tasks of the whole, with their numbers") {
   }
   CHECK(whole.drop([](const study::Task& t) { return t.index % 2 == 0; }) == 2);
   REQUIRE(whole.tasks().size() == 2);
-  CHECK(whole.tasks()[1].index == 3);  // the number of its point stays
+  CHECK(whole.tasks()[1].index == 3);  // it keeps the number of its point
 }
 
-TEST_CASE("a stop leaves the rest undone") {
+TEST_CASE("a stop leaves the remaining tasks undone") {
   std::stop_source stop;
   study::StudyOptions options;
   options.stop = stop.get_token();
@@ -151,12 +151,12 @@ TEST_CASE("a stop leaves the rest undone") {
   CHECK(done == 1);
 }
 
-TEST_CASE("the largest batch is the last one that fits, and memory may move it", "[minutes]") {
+TEST_CASE("the largest batch is the last one that fits, and shifted memory may change it", "[minutes]") {
   study::Point point = studied_point("policy: full\n");
   point.ask.largest_batch = 4;
   point.ask.effects = simulate::Effects::kDetailed;
   const Result r = study::run_all({point}, {}).front();
-  CHECK(r.subject.batch == 4);  // small prompts: the limit holds
+  CHECK(r.subject.batch == 4);  // prompts are small, so the limit is reached
   CHECK(r.subject.text("workload.batch") == "4");
   CHECK(r.status == Status::kOk);
   study::Point too_large = point;

@@ -83,7 +83,7 @@ TEST_CASE("a run on several traces is the mean of the runs on each of them") {
   CHECK(all.subject.find("trace.recipe") == nullptr);
 }
 
-TEST_CASE("a list of one trace is that trace") {
+TEST_CASE("a list of one trace is equivalent to that trace") {
   const Result one = study::run_all({point_of(kFreeKv, kNeedle)}, {}).front();
   study::Point listed = point_of(kFreeKv, kNeedle);
   listed.config = listed.config.without({"trace"}).with(
@@ -96,7 +96,7 @@ TEST_CASE("a list of one trace is that trace") {
   }
 }
 
-TEST_CASE("traces that are captured unlike say so in their names") {
+TEST_CASE("traces that are captured differently say so in their names") {
   const Result r =
       study::run_all({point_of("full", list_of({kNeedle, "{recipe: local, layers: 1, steps: 4, window: 8}"}))}, {})
           .front();
@@ -104,7 +104,7 @@ TEST_CASE("traces that are captured unlike say so in their names") {
   CHECK(r.subject.find("trace.layers") == nullptr);
 }
 
-TEST_CASE("points on the same trace share its replay, and results come with the last trace of each") {
+TEST_CASE("points on the same trace share its replay, and a result comes with the last trace of its point") {
   Counted cache;
   study::StudyOptions options;
   options.replays = &cache;
@@ -121,7 +121,7 @@ TEST_CASE("points on the same trace share its replay, and results come with the 
   for (const auto& [index, r] : first) CHECK(tpot(again.at(index)) == tpot(r));
 }
 
-TEST_CASE("a study that was stopped goes on from the replays that it made") {
+TEST_CASE("a stopped study resumes from the replays that it made") {
   Counted cache;
   std::stop_source stop;
   study::StudyOptions options;
@@ -142,7 +142,7 @@ TEST_CASE("a study that was stopped goes on from the replays that it made") {
   for (const auto& [index, r] : afresh) CHECK(tpot(resumed.at(index)) == tpot(r));
 }
 
-TEST_CASE("a refusal by one of the traces refuses the point once and names the trace") {
+TEST_CASE("a rejection by one of the traces rejects the point once and names the trace") {
   // The last 200 prompt queries score the prompt.
   const std::string snapkv = "{name: snapkv, budget: 256, window: 200}";
   const char* wide = "{recipe: needle, layers: 2, steps: 6, window: 200}";
@@ -158,13 +158,13 @@ TEST_CASE("a refusal by one of the traces refuses the point once and names the t
   CHECK(results.at(2).status == Status::kOk);
 }
 
-TEST_CASE("a trace without a window holds the queries that its policy needs, and the scores of its own heads") {
+TEST_CASE("a trace without a window has the queries that its policy needs, and the scores of its own heads") {
   const auto prepared = [](const std::string& policy) { return study::prepare(point_of(policy, kNeedle).config); };
   CHECK(prepared("full").run.trace.window == 0);
   CHECK(prepared("{name: snapkv, budget: 256, window: 100}").run.trace.window == 0);  // the recipe holds 128
   CHECK(prepared("{name: snapkv, budget: 256, window: 200}").run.trace.window == 200);
   CHECK(prepared("{name: h2o, budget: 256}").run.trace.window == prepared("full").run.workload.prompt_tokens);
-  // Of 2 layers' heads those that the recipe lets retrieve keep everything.
+  // In the 2 layers, the heads that retrieve in the recipe keep everything.
   const Result r = study::run_all({point_of("{name: duo_attention, threshold: 0.5}", kNeedle)}, {}).front();
   CHECK(r.status == Status::kOk);
   CHECK(r.accuracy.task->recall_mean > 0.9);
@@ -202,8 +202,8 @@ TEST_CASE("the largest batch fits on every trace", "[minutes]") {
   CHECK(tpot(all) > 0);
 }
 
-// Coverage: at least four fifths of the texts that an 80 % interval is computed from are within it.
-TEST_CASE("the interval of a run holds the times of the traces that it stands on") {
+// Coverage: an 80 % interval contains at least four fifths of the texts from which it is computed.
+TEST_CASE("the interval of a run contains the times of the traces that it is based on") {
   int inside = 0, texts = 0;
   for (const char* policy : {kFreeKv, "{name: arkvale, budget: 128}", "{name: quest, budget: 128}",
                              "{name: magicpig, sink: 16, recent: 16}", "{name: infinigen}"}) {

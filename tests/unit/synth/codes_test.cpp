@@ -19,7 +19,7 @@ double cosine(const Code& a, const Code& b) {
 
 }  // namespace
 
-TEST_CASE("codes share what they are said to share") {
+TEST_CASE("codes share as much as the recipe states") {
   Recipe recipe;
   recipe.codes.item = 0.36;
   const CodeBook book(recipe, kChannels, Stream(3));
@@ -35,14 +35,14 @@ TEST_CASE("codes share what they are said to share") {
   // Value token j is √(0.36 exp(−j / 2.5)) identity: 0.6 for j = 0, 0.6 · exp(−1) = 0.221 for j = 5.
   CHECK(cosine(book.value(0, 0, true), book.identity(0, true)) == Approx(0.6).margin(margin));
   CHECK(cosine(book.value(0, 5, true), book.identity(0, true)) == Approx(0.221).margin(margin));
-  // A spot's tokens are √0.8 of what it is about; two spots share their type, 0.15; three spots together are
-  // (1 + 2·0.15) / √(3 + 6·0.15) = 0.658 of each.
+  // A spot's tokens are √0.8 of its subject; two spots share their type, 0.15; three spots together are (1 + 2·0.15) /
+  // √(3 + 6·0.15) = 0.658 of each.
   CHECK(cosine(book.evidence(1, -2), book.spot(1)) == Approx(std::sqrt(0.8)).margin(margin));
   CHECK(cosine(book.spot(0), book.spot(1)) == Approx(0.15).margin(margin));
   CHECK(cosine(book.spots(0, 3), book.spot(1)) == Approx(0.658).margin(margin));
   CHECK(cosine(book.type(), book.identity(3, true)) == Approx(std::sqrt(0.15)).margin(margin));
-  // A value token and one of running text share 0.5 of what is not the value's identity (0.36 · exp(−10 / 2.5) = 0.007
-  // of the variance at its eleventh token) where they are of a kind, nothing else.
+  // A value token and a token of running text share 0.5 of what is not the value's identity (0.36 · exp(−10 / 2.5) =
+  // 0.007 of the variance at its eleventh token) if they are of the same kind, and nothing otherwise.
   int alike = 0;
   for (int kind = 0; kind < recipe.codes.token_kinds; ++kind) {
     const double shared = cosine(book.value(0, 10, true), book.odd(7, kind));
@@ -52,7 +52,8 @@ TEST_CASE("codes share what they are said to share") {
     ++alike;
   }
   CHECK(alike == 1);
-  // Free queries have 0.5 in common and are otherwise themselves; what comes to mind in a decode step has it too.
+  // Free queries have 0.5 in common and are otherwise independent; other queries of a decode step contain the common
+  // part, too.
   CHECK(cosine(book.free(0), book.free(1)) == Approx(0.5).margin(margin));
   CHECK(cosine(book.free(0), book.with_common(book.type())) == Approx(0.5).margin(margin));
   CHECK(book.free(4) == book.decoy(4));

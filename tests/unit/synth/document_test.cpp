@@ -11,7 +11,7 @@
 using namespace kvcast;
 using namespace kvcast::trace;
 
-TEST_CASE("a document's tokens lie in order, apart, between the sink and the question") {
+TEST_CASE("a document's tokens are ordered and separate, between the sink and the question") {
   Recipe recipe;
   recipe.task.needles = 3;
   recipe.task.distractors = 4;
@@ -39,7 +39,7 @@ TEST_CASE("a document's tokens lie in order, apart, between the sink and the que
   CHECK(decoys <= 70);
 }
 
-TEST_CASE("targets are the value tokens in order, then the model is free") {
+TEST_CASE("targets are the value tokens in order, followed by free steps") {
   Recipe recipe;
   recipe.task.needles = 2;
   recipe.task.value_tokens = 3;
@@ -61,7 +61,7 @@ TEST_CASE("targets are the value tokens in order, then the model is free") {
   }
 }
 
-TEST_CASE("the question asks as the recipe says, in its last tokens only") {
+TEST_CASE("the question's queries follow the recipe, in its last tokens only") {
   Recipe recipe;
   recipe.task.needles = 2;
   recipe.question.key_queries = 5;
@@ -89,7 +89,7 @@ TEST_CASE("the question asks as the recipe says, in its last tokens only") {
   }
 }
 
-TEST_CASE("a question about several values of one key names the key and none of them") {
+TEST_CASE("a question about several values of one key names the key and none of the values") {
   Recipe recipe;
   recipe.task.needles = 4;
   recipe.task.value_tokens = 3;
@@ -104,7 +104,7 @@ TEST_CASE("a question about several values of one key names the key and none of 
   CHECK(of_key == 3);  // not three for each of the four values
 }
 
-TEST_CASE("decoys are few on short prompts and grow slowly on long ones") {
+TEST_CASE("the number of decoys is small for short prompts and grows slowly with their length") {
   Recipe recipe;
   recipe.task.needles = 0;
   recipe.codes.odd = 0;
@@ -117,14 +117,15 @@ TEST_CASE("decoys are few on short prompts and grow slowly on long ones") {
   CHECK(count(20) == 0);
 }
 
-TEST_CASE("running text has odd tokens of all kinds, a sentence that repeats has none") {
+TEST_CASE("running text has odd tokens of all kinds, a repeated sentence has none") {
   Recipe recipe;
   recipe.codes.odd = 0.05;
   recipe.codes.token_kinds = 4;
   recipe.task.needles = 0;
   recipe.decoys.count = 0;
   const Document d = make_document(recipe, 20036, 1, 32, Stream(2));
-  // 0.05 of 20000 places; the standard deviation is √950 = 31, of a kind's quarter √(1000 · 3 / 16) = 14.
+  // The expected number is 0.05 of 20000; the standard deviation is √950 = 31, and √(1000 · 3 / 16) = 14 for a kind's
+  // quarter.
   int kinds[4] = {};
   for (std::size_t i = 0; i < d.tokens.size(); ++i) {
     REQUIRE(d.tokens[i].kind == SpecialToken::Kind::kOdd);
@@ -137,7 +138,7 @@ TEST_CASE("running text has odd tokens of all kinds, a sentence that repeats has
   CHECK(make_document(recipe, 20036, 1, 32, Stream(2)).tokens.empty());
 }
 
-TEST_CASE("before the question, a query seeks the token that follows where that is no mere text") {
+TEST_CASE("before the question, a query seeks the next token unless that is plain text") {
   Recipe recipe;
   recipe.task.needles = 1;
   recipe.task.distractor_density = 20;  // 2000 tokens: 40 more
@@ -156,17 +157,17 @@ TEST_CASE("before the question, a query seeks the token that follows where that 
   CHECK(followed > 268 / 10);  // 41 needles of 9 tokens make up a fifth of the text
 }
 
-TEST_CASE("a prompt too short for its task is refused with what it needs") {
+TEST_CASE("a prompt too short for its task is rejected with the task's requirements") {
   Recipe recipe;
   recipe.task.needles = 2;
   recipe.question.key_queries = 2;
-  // 4 + 2 · (4 + 1 + 22) + 32 = 90: of 89 tokens 53 are left for 54.
+  // The task needs 4 + 2 · (4 + 1 + 22) + 32 = 90 tokens: 89 leave 53 for the needles' 54.
   CHECK_THROWS_WITH(make_document(recipe, 89, 4, 32, Stream(1)),
                     Catch::Contains("too short for the task: 2 needles of 27 tokens each, 53 tokens of haystack"));
   CHECK_NOTHROW(make_document(recipe, 90, 4, 32, Stream(1)));
 }
 
-TEST_CASE("needles stay in the part of the haystack that the recipe gives them") {
+TEST_CASE("needles stay in the part of the haystack that the recipe assigns to them") {
   Recipe recipe;
   recipe.task.earliest = 0.25;
   recipe.task.latest = 0.5;
@@ -180,7 +181,7 @@ TEST_CASE("needles stay in the part of the haystack that the recipe gives them")
   }
 }
 
-TEST_CASE("words stand in many places, the frequent ones in more, and a step needs all of them") {
+TEST_CASE("words occur in many positions, frequent ones in more, and a step needs all of them") {
   Recipe recipe;
   recipe.task.needles = 3;
   recipe.task.key_tokens = 0;
@@ -207,7 +208,7 @@ TEST_CASE("words stand in many places, the frequent ones in more, and a step nee
   CHECK(types == 5);
 }
 
-TEST_CASE("an answer from evidence needs its spots, a few at a time or all") {
+TEST_CASE("an answer from evidence needs its spots, a few at a time or all at once") {
   Recipe recipe;
   recipe.task.needles = 0;
   recipe.task.spots = 4;
@@ -227,11 +228,11 @@ TEST_CASE("an answer from evidence needs its spots, a few at a time or all") {
   }
 }
 
-TEST_CASE("each fact of several documents stands in a passage of its own, among passages that are not asked for") {
+TEST_CASE("each fact of several documents has a passage of its own, among passages that are not asked about") {
   Recipe recipe = read_recipe(find_recipe("longbench-multi-doc"));
   CHECK(recipe.task.spots == 4);
   CHECK(recipe.task.distractors == 6);
-  // 4 + 10 · 400 tokens of haystack behind the first four, then the question.
+  // The prompt is 4 + 10 · 400 tokens, the haystack after the first four, and then the question.
   const std::int64_t prompt = 4 + 4000 + recipe.question.tokens;
   const Document d = make_document(recipe, prompt, 4, 32, Stream(1));
   std::map<std::int64_t, std::set<int>> passages;  // items in each
@@ -250,7 +251,7 @@ TEST_CASE("each fact of several documents stands in a passage of its own, among 
     items.insert(in_it.begin(), in_it.end());
   }
   CHECK(items.size() == 10);
-  // A step needs the facts of two passages, and none of those that distract.
+  // A step needs the facts of two passages and no distractors.
   for (int t = 0; t < 3; ++t) {
     std::set<std::int64_t> needed;
     for (const std::int64_t position : d.targets[static_cast<std::size_t>(t)]) needed.insert((position - 4) / 400);
@@ -262,7 +263,7 @@ TEST_CASE("each fact of several documents stands in a passage of its own, among 
   CHECK(make_document(single, prompt, 4, 32, Stream(1)).targets != d.targets);
 }
 
-TEST_CASE("sections of a long generation need the prompt's spots in turn and how earlier ones began") {
+TEST_CASE("sections of a long generation need the prompt's spots in turn and the beginnings of earlier sections") {
   Recipe recipe;
   recipe.task.needles = 0;
   recipe.task.spots = 3;
@@ -273,8 +274,8 @@ TEST_CASE("sections of a long generation need the prompt's spots in turn and how
   recipe.task.back_steps = 1;
   recipe.question.key_queries = 1;
   const Document d = make_document(recipe, 1000, 45, 32, Stream(4));
-  // Steps 10 s and 10 s + 1 need spots 2 s and 2 s + 1, modulo 3; step 10 s + 2 the five tokens that section s − 1
-  // generated first; the first section has none before it.
+  // Steps 10 s and 10 s + 1 need spots 2 s and 2 s + 1, modulo 3. Step 10 s + 2 needs the first five tokens that
+  // section s − 1 generated; the first section has none before it.
   CHECK(d.targets[0] == d.targets[11]);   // spots 0 and 3 mod 3
   CHECK(d.targets[1] == d.targets[20]);   // 1 and 4 mod 3
   CHECK(d.targets[10] == d.targets[21]);  // 2 and 5 mod 3
@@ -288,7 +289,7 @@ TEST_CASE("sections of a long generation need the prompt's spots in turn and how
   }
 }
 
-TEST_CASE("how far sections look back falls as one over the distance") {
+TEST_CASE("sections look back with a probability inversely proportional to the distance") {
   Recipe recipe;
   recipe.task.needles = 0;
   recipe.task.spots = 1;
@@ -309,7 +310,7 @@ TEST_CASE("how far sections look back falls as one over the distance") {
   for (int k = 1; k <= 4; ++k) CHECK(seen[k] == Approx(12.0 / 25 / k).margin(0.04));
 }
 
-TEST_CASE("a later turn's prompt ends with the question of an earlier one, for needles that stand there too") {
+TEST_CASE("a later turn's prompt ends with the question of an earlier one, whose needles it also contains") {
   Recipe recipe;
   recipe.task.needles = 2;
   recipe.task.value_tokens = 3;

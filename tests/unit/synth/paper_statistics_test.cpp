@@ -87,7 +87,7 @@ double cosine_at(const Heads& heads, int q, std::size_t distance) {
 
 }  // namespace
 
-TEST_CASE("over a long generation every head's next query is like its last one") {
+TEST_CASE("in a long generation every head's next query is similar to its last one") {
   // FreeKV, arXiv 2505.13109, figure 3a: over 13000 generated tokens every head is above 0.84, most above 0.9.
   const Heads heads = heads_of("longgen-sections", 640, 600, 128);
   int above = 0;
@@ -102,9 +102,9 @@ TEST_CASE("over a long generation every head's next query is like its last one")
   CHECK(above > heads.n() * 3 / 4);
 }
 
-TEST_CASE("what any head ever selects is a small part of a long prompt") {
-  // RocketKV, arXiv 2502.14051, section 3.1: on Qasper, of up to 25000 tokens the top 256 of one head over all steps
-  // are at most 1200. Answers have 16 tokens.
+TEST_CASE("a head's selections over all steps are a small part of a long prompt") {
+  // RocketKV, arXiv 2502.14051, section 3.1: on Qasper, with up to 25000 tokens, the union of one head's top 256 over
+  // all steps has at most 1200 tokens. Answers have 16 tokens.
   const Heads heads = heads_of("longbench-papers", 12000, 16, 128);
   for (int q = 0; q < heads.n(); ++q) {
     std::set<int> all;
@@ -114,12 +114,12 @@ TEST_CASE("what any head ever selects is a small part of a long prompt") {
     }
     CAPTURE(q);
     CHECK(all.size() <= 1200);
-    // Heads that retrieve turn to other evidence as they write on.
+    // Retrieval heads turn to other evidence during the answer.
     if (heads.kind(q) == HeadKind::kRetrieval) CHECK(all.size() > 640);
   }
 }
 
-TEST_CASE("close queries are alike, less so with distance") {
+TEST_CASE("nearby queries are similar, distant ones less so") {
   // CTkvr's observation 1, on tasks of RULER: above 0.8 within 1000 tokens, falling with the distance.
   for (const char* const task : {"ruler-multikey1", "ruler-vt", "ruler-qa-1"}) {
     const Heads heads = heads_of(task, 4096, 4, 1500);
@@ -137,7 +137,7 @@ TEST_CASE("close queries are alike, less so with distance") {
   }
 }
 
-TEST_CASE("queries that are alike select the same keys") {
+TEST_CASE("similar queries select the same keys") {
   // CTkvr's observation 2: over pairs of queries, cosine and overlap of their best keys are clearly correlated.
   const Heads heads = heads_of("ruler-multikey1", 6144, 4, 1024);
   const std::size_t keys_before = 6144 - 1024, best = keys_before / 6;
@@ -160,7 +160,7 @@ TEST_CASE("queries that are alike select the same keys") {
     }
     CAPTURE(q);
     CHECK(correlation(alike, overlap) > 0.25);
-    // By chance a sixth of the keys would be shared; heads that look near share less where they are far apart.
+    // A sixth of the keys would be shared by chance; local heads share fewer if the queries are far apart.
     if (heads.kind(q) == HeadKind::kRetrieval) CHECK(std::accumulate(overlap.begin(), overlap.end(), 0.0) / 120 > 0.25);
   }
 }
@@ -206,9 +206,9 @@ double found_by_like_queries(const Heads& heads, const Targets& targets, int kv_
 
 }  // namespace
 
-TEST_CASE("prompt queries that are like a step's find its token if there are enough of them") {
-  // CTkvr, table 14 (a UUID among UUIDs, 96K tokens): with the last 20 or 40 queries 0.42 and 0.30 of the answers, from
-  // 640 on 0.86; by chance, four lists of 4 % contain at most 0.16 of the tokens.
+TEST_CASE("prompt queries similar to a step's query find its token if there are enough of them") {
+  // CTkvr, table 14 (a UUID among UUIDs, 96K tokens): the last 20 or 40 queries find 0.42 and 0.30 of the answers, and
+  // from 640 queries on 0.86; by chance, four lists of 4 % contain at most 0.16 of the tokens.
   const Heads heads = heads_of("ruler-multikey3", 8192, 11, 640);
   const Targets targets = read_targets(heads.layer->info());
   double few = 0, many = 0, groups = 0;
@@ -222,9 +222,9 @@ TEST_CASE("prompt queries that are like a step's find its token if there are eno
   CHECK(few / groups < 0.5);
 }
 
-TEST_CASE("of the pages that a step selects, the step before had most") {
-  // Scores that correlate by 0.95 to 0.99 from step to step, as queries of cosine 0.84 to 0.95 give, change 3 to 9 of
-  // the best 32 of some hundred pages; FreeKV's latencies (arXiv 2505.13109, figure 1) require 3 to 6.
+TEST_CASE("most pages that a step selects were selected by the step before") {
+  // Queries with cosines of 0.84 to 0.95 give scores with correlations of 0.95 to 0.99 between steps, which changes 3
+  // to 9 of the best 32 of a few hundred pages; FreeKV's latencies (arXiv 2505.13109, figure 1) require 3 to 6.
   const Heads heads = heads_of("longbench-single-doc", 16384, 24, 128);
   double missing = 0;
   for (int q = 0; q < heads.n(); ++q) {
@@ -242,7 +242,7 @@ TEST_CASE("of the pages that a step selects, the step before had most") {
       before = chosen;
     }
     if (heads.kind(q) != HeadKind::kRetrieval) CHECK(of_head < 6);
-    CHECK(of_head < 16);  // half of them stay even in heads that retrieve
+    CHECK(of_head < 16);  // half of them stay even in retrieval heads
     missing += of_head / heads.n();
   }
   CHECK(missing > 3);

@@ -27,7 +27,7 @@ std::string refusal(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a recipe takes what it is given and keeps the rest") {
+TEST_CASE("a recipe takes the given values and keeps the others") {
   const Recipe r = read(
       "description: d\nwindow: 40\nheads: {retrieval: 0.5, local: 0.5, streaming: 0}\ntask: {name: t, haystack: "
       "repeated, needles: 3}\nquestion: {key_queries: 4}\n");
@@ -43,7 +43,7 @@ TEST_CASE("a recipe takes what it is given and keeps the rest") {
   CHECK(read("description: d\n").task.name == "r");
 }
 
-TEST_CASE("what a recipe must not say is refused with its place") {
+TEST_CASE("invalid content of a recipe is rejected with its location") {
   CHECK(refusal("description: d\nneedels: {amplitude: 1}\n").find("r.yaml:2:") != std::string::npos);
   CHECK(refusal("description: d\nneedles:\n  amplitud: 1\n").find("r.yaml:3:") != std::string::npos);
   CHECK(refusal("description: d\nneedles: {amplitude: -1}\n").find("amplitude") != std::string::npos);
@@ -58,7 +58,7 @@ TEST_CASE("what a recipe must not say is refused with its place") {
         std::string::npos);
   CHECK(refusal("description: d\ntask: {back_steps: 1}\n").find("back_steps need sections") != std::string::npos);
   CHECK(refusal("description: d\ntask: {section_steps: 9}\n").find("rest on spots of evidence") != std::string::npos);
-  // Three steps on evidence and four on what was written, and one without targets after them.
+  // Three steps on evidence, four on written text, and then one without targets.
   const std::string sections =
       "description: d\nquestion: {key_queries: 1}\ntask: {needles: 0, spots: 2, spot_radius: 2, ";
   CHECK(refusal(sections + "back_steps: 4, section_steps: 7}\n").find("need 8 at least") != std::string::npos);

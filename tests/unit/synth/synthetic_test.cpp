@@ -64,7 +64,7 @@ class Perturber final : public ParameterVisitor {
   std::string section_;
 };
 
-// A recipe in which every part is alive.
+// A recipe in which every part has an effect.
 Recipe rich_recipe(bool repeated) {
   Recipe r;
   r.name = "rich";
@@ -96,7 +96,7 @@ TEST_CASE("a layer is the same on any number of threads, at any time, and whatev
   CHECK(fingerprint(*synthesize(recipe, shape)->load(4, 2)) == second);
 }
 
-TEST_CASE("identity names what layers follow from, and nothing else") {
+TEST_CASE("the identity names the inputs of the layers, and nothing else") {
   const Recipe recipe = rich_recipe(false);
   const SynthShape shape = small_shape();
   const std::string id = synthesize(recipe, shape)->identity();
@@ -155,7 +155,7 @@ TEST_CASE("every number of a recipe changes the trace and its identity") {
         shape.head_dim = 64;
         shape.n_kv_heads = 5;  // two of them retrieve
         shape.n_q_heads = 20;
-        shape.seed = 2;  // some query heads of theirs idle
+        shape.seed = 2;  // some of their query heads are idle
         if (kind == Kind::kSections) shape.decode_steps = 60;
         Recipe recipe = recipe_of(kind);
         static std::map<std::pair<Kind, double>, std::pair<std::string, std::string>> originals;
@@ -199,10 +199,10 @@ TEST_CASE("positions, targets and metadata of a synthetic trace") {
   brief.window = 0;
   CHECK(synthesize(recipe, brief)->info().longest_window() == 128);  // the recipe's
   brief.window = 1000;
-  CHECK(synthesize(recipe, brief)->info().longest_window() == 150);  // all there are
+  CHECK(synthesize(recipe, brief)->info().longest_window() == 150);  // all prompt queries
 }
 
-TEST_CASE("heads are dealt out by their shares, in any few layers") {
+TEST_CASE("heads are assigned by their shares, however few layers there are") {
   const HeadMix mix{0.25, 0.5, 0.25, 0.5};
   for (const int layer : {0, 7, 31}) {
     int count[3] = {};
@@ -222,7 +222,7 @@ TEST_CASE("heads are dealt out by their shares, in any few layers") {
   CHECK(spread_layers(80, 1) == std::vector<int>{40});
 }
 
-TEST_CASE("shapes that cannot be made are refused") {
+TEST_CASE("impossible shapes are rejected") {
   const Recipe recipe;
   const auto refused = [&](auto change, const char* why) {
     SynthShape shape = small_shape();

@@ -1,4 +1,4 @@
-// The committed tiny traces are what their recipe makes, bit for bit.
+// The committed tiny traces equal the output of their recipe, bit for bit.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <set>
@@ -64,7 +64,7 @@ std::map<std::string, std::string> without_provenance(std::map<std::string, std:
 
 }  // namespace
 
-TEST_CASE("tiny traces are what their recipe makes", "[tiny]") {
+TEST_CASE("tiny traces equal the output of their recipe", "[tiny]") {
   const trace_test::TemporaryFolder folder;
   for (const Tiny& tiny : tiny_traces()) {
     INFO(tiny.file);
@@ -103,15 +103,15 @@ TEST_CASE("the tiny recipe writes out every parameter", "[tiny]") {
   }
 }
 
-TEST_CASE("tiny traces are sound and small", "[tiny]") {
+TEST_CASE("tiny traces are valid and small", "[tiny]") {
   std::uintmax_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder)) bytes += entry.file_size();
   CHECK(bytes < 300'000);
   for (const Tiny& tiny : tiny_traces()) CHECK_FALSE(has_errors(check_trace_file(kFolder + tiny.file, 1)));
 }
 
-TEST_CASE("write the tiny traces anew", "[.][make-tiny]") {
-  // A separate test, so that a pattern that leaves out other cases does not run this one.
+TEST_CASE("rewrite the tiny traces", "[.][make-tiny]") {
+  // A separate test, so that a pattern that excludes other cases does not run this one.
   if (std::getenv("KVCAST_MAKE_TINY") == nullptr) return;
   for (const Tiny& tiny : tiny_traces()) {
     write_trace(kFolder + tiny.file, *synthesize(tiny_recipe(), tiny.shape), tiny.dtype, 1);

@@ -1,4 +1,5 @@
-// Synthetic heads attend as heads of trained models do. Means over seeds and heads, with room for the draw.
+// Synthetic heads attend like heads of trained models. Means over seeds and heads are compared with a margin for the
+// draw.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
@@ -60,7 +61,7 @@ std::vector<Sample> only(const std::vector<Sample>& samples, HeadKind kind) {
 
 }  // namespace
 
-TEST_CASE("heads of the needle recipe attend as trained heads do") {
+TEST_CASE("heads of the needle recipe attend like trained heads") {
   const std::int64_t tokens = 8192;
   const std::vector<Sample> all = sample(read_recipe(find_recipe("needle")), tokens);
   const auto retrieval = only(all, HeadKind::kRetrieval);
@@ -74,27 +75,28 @@ TEST_CASE("heads of the needle recipe attend as trained heads do") {
   CHECK(cosine > 0.84);
   CHECK(cosine < 0.95);
 
-  // The needle: much of the softmax in heads that retrieve (an idle head in four takes none), none elsewhere.
+  // The needle gets much of the softmax in retrieval heads (one in four is idle and gives it none), and nothing
+  // elsewhere.
   CHECK(mean_of(retrieval, &HeadStatistics::target_mass) > 0.3);
   CHECK(mean_of(retrieval, &HeadStatistics::target_mass) < 0.9);
   CHECK(mean_of(local, &HeadStatistics::target_mass) < 0.001);
   CHECK(mean_of(streaming, &HeadStatistics::target_mass) < 0.001);
 
-  // The sink shows everywhere and rules streaming heads.
+  // The sink is visible everywhere and dominates streaming heads.
   CHECK(mean_of(retrieval, &HeadStatistics::sink_mass) > 0.1);
   CHECK(mean_of(local, &HeadStatistics::sink_mass) > 0.1);
   CHECK(mean_of(streaming, &HeadStatistics::sink_mass) > 0.7);
 
-  // 64 of 8192 tokens are 0.8 %: local heads give them fifty times as much, retrieval heads do not.
+  // 64 of 8192 tokens are 0.8 %: local heads give them fifty times that, retrieval heads do not.
   CHECK(mean_of(local, &HeadStatistics::recent_mass) > 0.4);
   CHECK(mean_of(retrieval, &HeadStatistics::recent_mass) < 0.05);
 
-  // Top 1/16 of positions from step to step: by chance 0.06 would stay.
+  // Overlap of the top 1/16 of positions between steps: 0.06 is expected by chance.
   CHECK(mean_of(retrieval, &HeadStatistics::top_overlap) > 0.15);
   CHECK(mean_of(local, &HeadStatistics::top_overlap) > 0.7);
 }
 
-TEST_CASE("mean query and mean key are opposed, and keys unlike the mean key are attended to") {
+TEST_CASE("the mean query opposes the mean key, and keys that differ from the mean key are attended to") {
   // KeyDiff (arXiv:2504.15364): low cosine to the mean key goes with high attention.
   const std::vector<Sample> all = sample(read_recipe(find_recipe("mixed")), 4096);
   int opposed = 0, distinct = 0;
@@ -102,7 +104,7 @@ TEST_CASE("mean query and mean key are opposed, and keys unlike the mean key are
     opposed += s.head.key_mean_cosine < -0.3;
     distinct += s.head.distinct_mass < 0;
   }
-  // Heads draw two to six outlier channels; the few that draw the fewest are opposed by less.
+  // Heads draw two to six outlier channels; the opposition is weaker in the few that draw the fewest.
   CHECK(opposed > static_cast<int>(all.size()) * 19 / 20);
   CHECK(distinct > static_cast<int>(all.size()) * 3 / 4);
   CHECK(mean_of(all, &HeadStatistics::distinct_mass) < -0.03);
@@ -115,7 +117,7 @@ TEST_CASE("mean query and mean key are opposed, and keys unlike the mean key are
   }
 }
 
-TEST_CASE("where nothing is to be found, recent tokens and the sink take it all") {
+TEST_CASE("with nothing to find, recent tokens and the sink take all attention") {
   const std::vector<Sample> all = sample(read_recipe(find_recipe("local")), 4096);
   CHECK(only(all, HeadKind::kRetrieval).empty());
   CHECK(mean_of(all, &HeadStatistics::recent_mass) + mean_of(all, &HeadStatistics::sink_mass) > 0.9);

@@ -45,7 +45,7 @@ TEST_CASE("binary16 values by hand") {
   CHECK(std::isnan(one_half(0x7E00)));
 }
 
-TEST_CASE("every binary16 pattern: the vector conversion equals the bit-level one, and comes back") {
+TEST_CASE("the vector conversion of every binary16 pattern equals the bit-level one and is reversible") {
   std::vector<std::uint16_t> all(65536);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
   std::vector<float> wide(all.size());
@@ -62,7 +62,7 @@ TEST_CASE("every binary16 pattern: the vector conversion equals the bit-level on
   CHECK(not_portable == 0);
 }
 
-TEST_CASE("rounding to binary16 is to nearest, ties to even, vector and bit-level alike") {
+TEST_CASE("both conversions to binary16 round to nearest, ties to even") {
   std::vector<float> values;
   for (std::uint32_t bits = 0; bits < 0x48000000u; bits += 4099) {  // 0 .. 131072, across subnormals and overflow
     values.push_back(std::bit_cast<float>(bits));
@@ -114,7 +114,7 @@ TEST_CASE("bfloat16 is the upper half of a float, rounded to even") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("what does not fit the type is told") {
+TEST_CASE("a value that does not fit the type is reported") {
   bool finite = true;
   to_16(Dtype::kF16, {1.0f, 70000.0f}, &finite);
   CHECK_FALSE(finite);
@@ -130,7 +130,7 @@ TEST_CASE("what does not fit the type is told") {
   CHECK(to_floats(Dtype::kF32, bytes_of(bad), bad.size(), out.data()));
 }
 
-TEST_CASE("data at an odd address is read the same") {
+TEST_CASE("data at an unaligned address are read correctly") {
   const std::vector<float> values = {0.5f, -3.25f, 1e-3f, 17.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f};
   for (const Dtype dtype : {Dtype::kF16, Dtype::kBF16, Dtype::kF32}) {
     std::vector<std::byte> bytes(values.size() * dtype_bytes(dtype) + 1);

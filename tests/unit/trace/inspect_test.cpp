@@ -32,7 +32,7 @@ std::unique_ptr<Trace> some_trace(const char* recipe) {
 
 std::unique_ptr<Trace> needle_trace() { return some_trace("needle"); }
 
-// A trace whose layers are spoilt after loading.
+// A trace whose layers are corrupted after loading.
 class Spoilt final : public Trace {
  public:
   using Spoil = void (*)(Layer&);
@@ -61,7 +61,7 @@ std::size_t key_floats(const Layer& layer) {
 
 }  // namespace
 
-TEST_CASE("a sound trace has no findings, in memory and as a file") {
+TEST_CASE("a valid trace has no findings, in memory and as a file") {
   const auto trace = needle_trace();
   CHECK(found(check_trace(*trace, 2)) == "nothing found\n");
   const trace_test::TemporaryFolder folder;
@@ -71,7 +71,7 @@ TEST_CASE("a sound trace has no findings, in memory and as a file") {
   CHECK(findings_json(findings) == nlohmann::json::parse(R"({"ok":true,"findings":[]})"));
 }
 
-TEST_CASE("what is wrong in the data is found") {
+TEST_CASE("problems in the data are found") {
   CHECK(found_when([](Layer& l) {
           std::fill_n(l.mutable_keys(2), key_floats(l), 0.0f);
         }).find("error: layers.1.keys: KV head 2 is all zero") != std::string::npos);
@@ -92,7 +92,7 @@ TEST_CASE("what is wrong in the data is found") {
           for (std::size_t i = 0; i < l.queries(3).rows * 64; ++i) l.mutable_queries(3)[i] *= 1e30f;
           for (std::size_t i = 0; i < key_floats(l); ++i) l.mutable_keys(1)[i] *= 1e30f;
         }).find("error: layers.1.queries: query head 3: its attention is not a number") != std::string::npos);
-  // Queries turned by half a circle in every pair give nearby keys a low score.
+  // Queries rotated by half a turn in every pair give nearby keys a low score.
   const auto look_away = [](Layer& l) {
     for (int q = 0; q < 8; ++q) {
       float* const x = l.mutable_queries(q);
@@ -103,7 +103,7 @@ TEST_CASE("what is wrong in the data is found") {
         std::string::npos);
 }
 
-TEST_CASE("keys from before RoPE are noticed") {
+TEST_CASE("keys from before RoPE are detected") {
   // Undo the rotation: turn each key back by its position.
   const std::string text = found_when([](Layer& l) {
     config::Rope rope;
@@ -123,7 +123,7 @@ TEST_CASE("keys from before RoPE are noticed") {
   CHECK(text.find("keys must be stored after RoPE") != std::string::npos);
 }
 
-TEST_CASE("what is wrong in the metadata is found") {
+TEST_CASE("problems in the metadata are found") {
   const auto findings = [](auto change) {
     TraceInfo info = small_info();
     change(info);
@@ -141,7 +141,7 @@ TEST_CASE("what is wrong in the metadata is found") {
         std::string::npos);
 }
 
-TEST_CASE("a file that cannot be opened, or holds what nobody reads, is told") {
+TEST_CASE("an unreadable file and unused tensors are reported") {
   const trace_test::TemporaryFolder folder;
   write_trace(folder / "t", *needle_trace(), Dtype::kF16, 1);
   std::string bytes = trace_test::read_bytes(folder / "t");
@@ -160,7 +160,7 @@ TEST_CASE("a file that cannot be opened, or holds what nobody reads, is told") {
   CHECK(found(check_trace_file(folder / "more", 1)).find("query_positions\": is missing") != std::string::npos);
 }
 
-TEST_CASE("trace info says what is in it, as JSON and as text") {
+TEST_CASE("trace info shows the contents of a trace, as JSON and as text") {
   const auto trace = needle_trace();
   const nlohmann::json info = trace_info(*trace, 2);
   CHECK(info.at("prompt_tokens") == 700);

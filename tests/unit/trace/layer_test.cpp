@@ -47,7 +47,7 @@ TEST_CASE("decode queries are the last rows, windows the rows before them") {
   CHECK(layer->hidden().rows == 0);
 }
 
-TEST_CASE("a window that the trace does not hold is refused") {
+TEST_CASE("a window that the trace does not contain is rejected") {
   TraceInfo info = small_info();
   info.query_positions = {3, 14, 16, 17, 18, 19, 20, 21};  // 16, 17, 18 without a gap
   CHECK(info.longest_window() == 3);
@@ -61,7 +61,7 @@ TEST_CASE("a window that the trace does not hold is refused") {
   CHECK(info.longest_window() == 0);
 }
 
-TEST_CASE("values are made once, by whoever asks first, and only where they were not written") {
+TEST_CASE("values are computed once, by the first caller, and only where they were not written") {
   TraceInfo info;
   info.model = "made", info.source = "synthetic", info.layers = {0};
   info.n_layers = 1, info.n_q_heads = info.n_kv_heads = 3, info.head_dim = 2;
@@ -82,7 +82,7 @@ TEST_CASE("values are made once, by whoever asks first, and only where they were
   CHECK(layer.values(0).row(0)[0] == 0);
 }
 
-TEST_CASE("a layer does not need its trace any more") {
+TEST_CASE("a layer remains valid without its trace") {
   const auto layer = RandomTrace(small_info()).load(0, 1);
   CHECK(layer->info().positions() == 22);
   CHECK(layer->keys(1).rows == 22);

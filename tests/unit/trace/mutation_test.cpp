@@ -88,7 +88,7 @@ const std::vector<std::string>& pieces() {
   return all;
 }
 
-// Replaces a run of digits by another number.
+// Replaces a run of digits with another number.
 void change_number(std::string& text, Dice& dice) {
   const std::size_t from = dice.below(text.size());
   const std::size_t first = text.find_first_of("0123456789", from);
@@ -150,7 +150,7 @@ void use(const Trace& trace) {
 
 }  // namespace
 
-TEST_CASE("broken bytes are refused or harmless") {
+TEST_CASE("malformed bytes are rejected or harmless") {
   const Parts sound = sound_file();
   use(*open_trace(SafetensorsFile::from_bytes(trace_test::safetensors_bytes(sound.header, sound.data), "whole")));
   Dice dice(2024);
@@ -173,7 +173,7 @@ TEST_CASE("broken bytes are refused or harmless") {
   CHECK(reasons.size() > 100);  // the mutants reach many different checks
 }
 
-TEST_CASE("broken files on disk behave as broken bytes") {
+TEST_CASE("malformed files on disk behave like malformed bytes") {
   const Parts sound = sound_file();
   const trace_test::TemporaryFolder folder;
   Dice dice(7);
@@ -197,7 +197,7 @@ TEST_CASE("broken files on disk behave as broken bytes") {
   CHECK(differing == 0);
 }
 
-TEST_CASE("every truncation is refused") {
+TEST_CASE("every truncation is rejected") {
   const Parts sound = sound_file();
   const std::string bytes = trace_test::safetensors_bytes(sound.header, sound.data);
   int accepted = 0;

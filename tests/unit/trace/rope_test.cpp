@@ -35,7 +35,7 @@ TEST_CASE("frequencies of Llama 3.1 by hand") {
   CHECK(scaled[32] == Approx(5.248463e-4).epsilon(1e-6));
 }
 
-TEST_CASE("rotated products depend on the distance alone") {
+TEST_CASE("rotated products depend only on the distance") {
   config::Rope rope;
   const int d = 32;
   RotationTable table(rope_frequencies(rope, d));
@@ -59,7 +59,7 @@ TEST_CASE("rotated products depend on the distance alone") {
   CHECK(std::fabs(product(1000, 500) - product(1000, 1000)) > 0.1);
 }
 
-TEST_CASE("a table has the same bits whatever run it is filled in, and does not drift") {
+TEST_CASE("a table has the same bits in whichever range it is filled, and does not drift") {
   config::Rope rope;
   RotationTable table(rope_frequencies(rope, 16));
   const auto turned = [&](std::int64_t first, int n, int row) {
@@ -70,7 +70,7 @@ TEST_CASE("a table has the same bits whatever run it is filled in, and does not 
   };
   CHECK(turned(0, 256, 200) == turned(192, 64, 8));
   CHECK(turned(131072, 64, 63) == turned(131008, 128, 127));
-  // Channel 0 and 8 are pair 0, which turns by one radian a token.
+  // Channels 0 and 8 are pair 0, which turns by one radian per token.
   const std::vector<float> v = turned(131072, 64, 63);
   const double angle = 131072 + 63;
   CHECK(static_cast<double>(v[0]) == Approx(std::cos(angle) - std::sin(angle)).margin(1e-6));

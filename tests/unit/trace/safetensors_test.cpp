@@ -48,7 +48,7 @@ TEST_CASE("a file by hand: header, metadata, tensors in any order, data where th
   CHECK(file.find("c") == nullptr);
 }
 
-TEST_CASE("lengths that lie are refused") {
+TEST_CASE("false lengths are rejected") {
   CHECK(refusal("").find("0 bytes are too few") != std::string::npos);
   CHECK(refusal(std::string(7, '\0')).find("7 bytes are too few") != std::string::npos);
   CHECK(refusal(std::string(8, '\0')).find("does not begin with '{'") != std::string::npos);
@@ -77,7 +77,7 @@ TEST_CASE("offsets must tile the data") {
   CHECK(refusal(two("[0,8]", "[8,18446744073709551615]"), 12).find("outside of") != std::string::npos);
 }
 
-TEST_CASE("shapes whose size overflows are refused, with a zero among them or not") {
+TEST_CASE("shapes whose size overflows are rejected, with or without a zero") {
   const auto shaped = [](const char* shape) {
     return std::string(R"({"a":{"dtype":"F32","shape":)") + shape + R"(,"data_offsets":[0,0]}})";
   };
@@ -87,7 +87,7 @@ TEST_CASE("shapes whose size overflows are refused, with a zero among them or no
   CHECK(refusal(shaped("[1,1,1,1,1,1,1,1,1]"), 0).find("more than 8 dimensions") != std::string::npos);
 }
 
-TEST_CASE("other JSON than the format's is refused with the place") {
+TEST_CASE("JSON outside the format is rejected with its location") {
   const auto tensor = [](const std::string& body) { return fmt::format("{{\"a\":{{{}}}}}", body); };
   const std::string whole = R"("dtype":"F32","shape":[0],"data_offsets":[0,0])";
   CHECK(refusal(tensor(whole), 0) == "accepted");
@@ -138,7 +138,7 @@ TEST_CASE("text of a file is quoted whole, cut between characters, without contr
   CHECK(quote(std::string(79, 'x') + "\xc3\xa9") == "\"" + std::string(79, 'x') + "...\"");
 }
 
-TEST_CASE("what cannot be opened says so") {
+TEST_CASE("a file that cannot be opened is reported") {
   const trace_test::TemporaryFolder folder;
   trace_test::write_bytes(folder / "empty", "");
   const auto why = [](const std::string& path) -> std::string {
@@ -155,7 +155,7 @@ TEST_CASE("what cannot be opened says so") {
   CHECK(why("/dev/zero").find("not a regular file") != std::string::npos);
 }
 
-TEST_CASE("the writer's file is read back, whatever the pieces") {
+TEST_CASE("the writer's file is read back, however it was divided into pieces") {
   const trace_test::TemporaryFolder folder;
   const std::string path = folder / "w.safetensors";
   {
@@ -180,7 +180,7 @@ TEST_CASE("the writer's file is read back, whatever the pieces") {
   CHECK((n[0] == -7 && n[1] == 8));
 }
 
-TEST_CASE("an abandoned or failing write leaves the old file and no rest") {
+TEST_CASE("an abandoned or failed write leaves the old file and nothing else") {
   const trace_test::TemporaryFolder folder;
   const std::string path = folder / "w.safetensors";
   trace_test::write_bytes(path, "old");

@@ -65,7 +65,7 @@ TEST_CASE("key statistics by hand") {
   CHECK(k.fast_pair_mean == Approx(std::sqrt(1.04) / std::sqrt(12.0 / 5)).epsilon(1e-6));
 }
 
-TEST_CASE("targets: read, or refused with the step") {
+TEST_CASE("targets are read, or rejected with the step") {
   TraceInfo info = ByHand().info;
   CHECK(read_targets(info) == Targets{{}, {}});
   const auto refusal = [&](const std::string& text) -> std::string {

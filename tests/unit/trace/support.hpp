@@ -1,4 +1,4 @@
-// Shared by the trace tests: a small trace of random numbers, temporary files, raw safetensors bytes.
+// Helpers of the trace tests: a small trace of random numbers, temporary files, raw safetensors bytes.
 #pragma once
 
 #include <unistd.h>
@@ -45,7 +45,7 @@ inline std::string safetensors_bytes(const std::string& header, const std::strin
   return bytes + header + data;
 }
 
-// Random normals, no structure: for what does not look at content.
+// Random normal numbers without structure, for tests that do not depend on content.
 class RandomTrace final : public kvcast::trace::Trace {
  public:
   explicit RandomTrace(const kvcast::trace::TraceInfo& info) { info_ = info; }

@@ -67,7 +67,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 }  // namespace
 
-TEST_CASE("a trace comes back from its file in every dtype") {
+TEST_CASE("a trace is read back from its file in every dtype") {
   const trace_test::TemporaryFolder folder;
   TraceInfo info = small_info();
   info.hidden = GENERATE(0, 5);
@@ -99,7 +99,7 @@ TEST_CASE("a trace comes back from its file in every dtype") {
   CHECK(open_trace(folder / "again")->identity() == trace->identity());
 }
 
-TEST_CASE("identity changes with any byte") {
+TEST_CASE("the identity changes with any byte") {
   const trace_test::TemporaryFolder folder;
   write_trace(folder / "t", RandomTrace(small_info()), Dtype::kF32, 1);
   std::string bytes = trace_test::read_bytes(folder / "t");
@@ -108,7 +108,7 @@ TEST_CASE("identity changes with any byte") {
   CHECK(open_trace(folder / "t")->identity() != open_trace(folder / "u")->identity());
 }
 
-TEST_CASE("metadata: each key is needed and checked") {
+TEST_CASE("each metadata key is required and checked") {
   for (const char* key : {"format", "model", "source", "layers", "n_layers", "n_q_heads", "n_kv_heads", "head_dim",
                           "rope_theta", "prompt_tokens", "decode_steps"}) {
     const std::string quoted = fmt::format("\"{}\"", key);
@@ -147,7 +147,7 @@ TEST_CASE("tensors must have the shapes that the metadata imply") {
       contains(refusal_with("{\"dtype\":\"I64\"", "{\"dtype\":\"F64\""), "dtype F64 cannot be used; known: I32, I64"));
 }
 
-TEST_CASE("query positions are ascending, in range, and hold every decode position") {
+TEST_CASE("query positions are ascending, in range, and include every decode position") {
   CHECK(refusal_after([](TraceInfo& i) { i.query_positions = {19, 20, 21}; }) == "accepted");
   CHECK(refusal_after([](TraceInfo& i) { i.query_positions = {0, 7, 19, 20, 21}; }) == "accepted");
   CHECK(contains(refusal_after([](TraceInfo& i) {
@@ -171,7 +171,7 @@ TEST_CASE("query positions are ascending, in range, and hold every decode positi
       contains(refusal_after([](TraceInfo& i) { i.decode_steps = 0, i.query_positions = {18}; }), "decode_steps is 0"));
 }
 
-TEST_CASE("numbers that are not finite are refused at load, with the place") {
+TEST_CASE("numbers that are not finite are rejected at load, with their location") {
   const trace_test::TemporaryFolder folder;
   write_trace(folder / "t", RandomTrace(small_info()), Dtype::kF16, 1);
   std::string bytes = trace_test::read_bytes(folder / "t");

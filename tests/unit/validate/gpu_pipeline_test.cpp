@@ -1,5 +1,5 @@
-// Decode steps of a GPU's pipeline against predictions. No GPU has run one: rows here are made by hand, and their times
-// are the simulator's own predictions times known factors.
+// Decode steps of pipelines on a GPU compared with predictions. No GPU has run one: the rows here are made by hand, and
+// their times are the simulator's own predictions times known factors.
 #include "validate/gpu_pipeline.hpp"
 
 #include <catch2/catch.hpp>
@@ -53,7 +53,8 @@ json freekv(int context, int batch, int speculation, int correction, const char*
 }
 
 // At 32768 tokens and a budget of 1024: c = 32, r = 0.2 + 0.06 · 5 = 0.5, N = 32768 / √32 = 5792; 5792 / 1024 = 5.66,
-// so pages of min(5, 3) = 3 and ⌊128 · 3 / 5.66⌋ = 67 dimensions; 5792 / 3 = 1930 pages, in eights 1936.
+// so pages of min(5, 3) = 3 and ⌊128 · 3 / 5.66⌋ = 67 dimensions; 5792 / 3 = 1930 pages, rounded up to 1936, a multiple
+// of 8.
 std::vector<json> all_rows(int batch = 1) {
   return {row("full", 32768, batch, {{"page", 32}}, {{"attended", 32768}}),
           row("quest", 32768, batch, {{"budget", 2048}, {"page", 32}}, {{"attended", 2048}, {"scored", 1024}}),
@@ -93,7 +94,7 @@ double predicted_ms(const json& one) {
   return results.judge({one}).cases.at(0).predicted.value();
 }
 
-// Rows whose steps take the predicted time, times a factor.
+// Rows whose measured steps take the predicted time, multiplied by a factor.
 std::vector<json> timed(std::vector<json> rows, double factor) {
   for (json& one : rows) one["time_s"]["median"] = 8 * 1e-3 * predicted_ms(one) * factor;
   return rows;
@@ -101,7 +102,7 @@ std::vector<json> timed(std::vector<json> rows, double factor) {
 
 }  // namespace
 
-TEST_CASE("what no GPU has run is said to be unmeasured, and fails nothing") {
+TEST_CASE("a pipeline that no GPU has run is reported as unmeasured, and fails nothing") {
   const Suite suite = gpu_pipeline({});
   CHECK(suite.status.find("unmeasured") != std::string::npos);
   CHECK(suite.status.find("kernels/measure.sh") != std::string::npos);
@@ -109,7 +110,7 @@ TEST_CASE("what no GPU has run is said to be unmeasured, and fails nothing") {
   CHECK(suite.passed());
 }
 
-TEST_CASE("a row that was skipped is no case") {
+TEST_CASE("a skipped row is not a case") {
   Results results;
   json skipped = all_rows()[0];
   skipped["skip_reason"] = "the data does not fit in device memory";
@@ -119,7 +120,7 @@ TEST_CASE("a row that was skipped is no case") {
   CHECK(suite.detail["skipped"] == 1);
 }
 
-TEST_CASE("a dense step takes what its bytes need of the memory, and some launches") {
+TEST_CASE("a dense step takes the memory time of its bytes, and some launches") {
   // A layer's weights: 4096 · 6144 + 4096 · 4096 + 3 · 4096 · 14336 = 218 M elements; four layers and a head of
   // 4096 · 4096 are 1.779 GB. Keys and values: 4 layers · 32768 tokens · 8 heads · 128 · 4 bytes = 0.537 GB.
   const double bytes =
@@ -130,7 +131,7 @@ TEST_CASE("a dense step takes what its bytes need of the memory, and some launch
   CHECK(step < 1.5 * least);
 }
 
-TEST_CASE("a step in a CUDA graph is shorter by gaps and launches, and an axis that is absent means none") {
+TEST_CASE("a step in a CUDA graph is shorter by gaps and launches, and without the axis there is no graph") {
   json graph = all_rows()[0], single = graph;
   single["axes"]["graph"] = 0, graph["axes"]["graph"] = 1;
   const double with = predicted_ms(graph), without = predicted_ms(single);
@@ -139,7 +140,7 @@ TEST_CASE("a step in a CUDA graph is shorter by gaps and launches, and an axis t
   CHECK(with > 0.9 * without);  // most of the step is reading weights
 }
 
-TEST_CASE("every scheme is predicted, and held against its own row") {
+TEST_CASE("every scheme is predicted and compared with its own row") {
   Results results;
   // Measured 4 % slower than predicted: all are 1 / 1.04 − 1 = −3.8 % off.
   const std::vector<json> rows = timed(all_rows(), 1.04);
@@ -160,7 +161,7 @@ TEST_CASE("every scheme is predicted, and held against its own row") {
   CHECK(suite.status.find("made by hand") != std::string::npos);
 }
 
-TEST_CASE("a step that is far off, and a wrong order, miss their budgets") {
+TEST_CASE("a step that is far off and a wrong order miss their budgets") {
   Results results;
   std::vector<json> rows = timed(all_rows(), 1);
   const Suite right = results.judge(rows);
@@ -172,14 +173,14 @@ TEST_CASE("a step that is far off, and a wrong order, miss their budgets") {
   CHECK(wrong.cases[0].verdict == Verdict::kOff);
 }
 
-TEST_CASE("only schemes at the same context and batch have an order") {
+TEST_CASE("only schemes with the same context and batch are ordered") {
   Results results;
   std::vector<json> rows = {all_rows(1)[0], all_rows(4)[1]};
   CHECK_FALSE(results.judge(rows).budgets[2].value.has_value());
 }
 
 TEST_CASE("FreeKV's optimisations shorten the predicted step, and corrections lengthen it") {
-  // One missing page a head: the calls that copy take less than the step, so that speculation hides them.
+  // One page per head is missing: the calls that copy take less time than the step, so that speculation hides them.
   const auto step = [](int speculation, int correction, const char* layout, int buffers) {
     json one = freekv(32768, 1, speculation, correction, layout, buffers);
     one["work"]["fetched"] = 32, one["work"]["fetched_runs"] = 1;
@@ -197,7 +198,7 @@ TEST_CASE("FreeKV's optimisations shorten the predicted step, and corrections le
   CHECK(predicted_ms(none) < corrected);
 }
 
-TEST_CASE("a step that the simulator finds no room for is said to be so") {
+TEST_CASE("a step that does not fit in the simulated memory is reported as such") {
   Results results;
   json large = row("full", 131072, 64, {{"page", 32}}, {{"attended", 131072}});  // 4 layers of 34 GB each
   const Suite suite = results.judge({large});
@@ -206,7 +207,7 @@ TEST_CASE("a step that the simulator finds no room for is said to be so") {
   CHECK_FALSE(suite.budgets[0].value.has_value());
 }
 
-TEST_CASE("what is wrong with results is said with the row") {
+TEST_CASE("errors in results are reported with the row") {
   Results results;
   const auto message = [&](const json& one) { return error_of([&] { results.judge({one}); }); };
   json bad = all_rows()[0];
@@ -230,7 +231,7 @@ TEST_CASE("what is wrong with results is said with the row") {
   CHECK(error_of([&] { gpu_pipeline({results.path, ""}); }).find("--profile") != std::string::npos);
 }
 
-TEST_CASE("a row without one of its entries is refused or reads the same") {
+TEST_CASE("a row without one of its entries is rejected or predicted the same") {
   Results results;
   int refused = 0;
   for (const json& whole : all_rows()) {
@@ -240,7 +241,7 @@ TEST_CASE("a row without one of its entries is refused or reads the same") {
         json less = whole;
         less[part].erase(key);
         try {
-          // Entries that the program states and no prediction needs, as what was missing: their counts say it.
+          // Some entries, such as `missing`, are recorded but not needed for a prediction: the counts imply them.
           const double again = predicted_ms(less);
           CHECK(again == Approx(step));
         } catch (const UserError&) {

@@ -1,4 +1,4 @@
-// Results of runs with numbers that are easily worked with by hand.
+// Results of runs with numbers that are easy to work with by hand.
 #pragma once
 
 #include <string>
@@ -39,7 +39,7 @@ inline result::Result misfit(const char* moment) {
   return r;
 }
 
-// The times of a run whose steps take `tpot` with one source's costs longer, and shorter; half of them are GEMM.
+// Effect of one source on a run with steps of `tpot`: longer and shorter steps, half of which are GEMM.
 inline result::Effect effect(const char* source, double tpot, double longer, double shorter) {
   result::Effect e{source, {}, {}, {}};
   e.longer.step = longer / tpot, e.shorter.step = shorter / tpot;

@@ -1,4 +1,4 @@
-// Intervals of formulas over made-up results: what cancels, what adds up.
+// Intervals of formulas over made-up results: errors that cancel and errors that add up.
 #include "validate/paper_records.hpp"
 
 #include <catch2/catch.hpp>
@@ -14,7 +14,8 @@ using tests::effect, tests::gemm_for, tests::made_up, tests::misfit;
 
 namespace {
 
-// a, 8 s a step: 8.6 or 7.4 by one source, 8.8 or 7.2 by another. b, 2 s: 2.2 or 1.8 by the first alone.
+// Run a takes 8 s per step: 8.6 or 7.4 under one source, 8.8 or 7.2 under another. Run b takes 2 s: 2.2 or 1.8 under
+// the first alone.
 Records two_records() {
   Result a = made_up(8, 5, 100), b = made_up(2, 5, 50);
   a.experiment.effects = {effect("kernels", 8, 8.6, 7.4), effect("cores", 8, 8.8, 7.2)};
@@ -27,19 +28,20 @@ Records two_records() {
 
 }  // namespace
 
-TEST_CASE("what rests on one source is off together in all runs, and sources add as squares") {
+TEST_CASE("errors of one source are shared by all runs, and sources add in quadrature") {
   const Records records = two_records();
   const auto interval = [&](const char* formula) { return records.interval(Formula(formula, {})).value(); };
-  // 0.6 and 0.8 s of 8: 1 s.
+  // 0.6 and 0.8 s of 8 s add up to 1 s.
   CHECK(interval("a.tpot").low == Approx(7));
   CHECK(interval("a.tpot").high == Approx(9));
-  // A ratio of 4. Kernels longer in both: 8.6 / 2.2 = 3.909; shorter: 7.4 / 1.8 = 4.111. The cores: 3.6 and 4.4.
+  // The ratio is 4. With longer kernels in both runs it is 8.6 / 2.2 = 3.909, with shorter ones 7.4 / 1.8 = 4.111. The
+  // cores give 3.6 and 4.4.
   CHECK(interval("a.tpot / b.tpot").low == Approx(4 - std::hypot(4 - 8.6 / 2.2, 0.4)));
   CHECK(interval("a.tpot / b.tpot").high == Approx(4 + std::hypot(7.4 / 1.8 - 4, 0.4)));
   // Terms of both sides cancel.
   CHECK(interval("b.tpot / b.tpot").high == Approx(1));
   CHECK(interval("b.tps").low == Approx(1 / 2.2));  // longer steps, fewer tokens
-  // 6 s of GEMM in the middle; 4.3, 3.7, 4.4 and 3.6 with costs that are off: both ways below.
+  // GEMM takes 6 s at nominal costs, and 4.3, 3.7, 4.4 and 3.6 s at shifted costs: less in both directions.
   CHECK(interval("a.exposed.gemm").low == Approx(6 - std::hypot(6 - 3.7, 6 - 3.6)));
   CHECK(interval("a.exposed.gemm").high == 6);
   CHECK(interval("a.hbm / b.hbm").low == 2);
@@ -48,9 +50,9 @@ TEST_CASE("what rests on one source is off together in all runs, and sources add
   CHECK(!records.interval(Formula("a.build", {})));
 }
 
-TEST_CASE("shifted memory moves peaks, or all of a run at another batch") {
+TEST_CASE("shifted memory moves peaks, or a whole run if its batch changes") {
   Result a = made_up(8, 5, 100), b = made_up(2, 5, 50);
-  a.experiment.hbm.owners = {{"activations", 25}};  // ±40 % of 25 bytes are 10
+  a.experiment.hbm.owners = {{"activations", 25}};  // ±40 % of 25 bytes is 10
   auto more = std::make_shared<Result>(made_up(3, 5, 70));
   auto none = std::make_shared<Result>(misfit("prefill"));
   more->subject.batch = 6, none->subject.batch = 1;
@@ -69,8 +71,8 @@ TEST_CASE("shifted memory moves peaks, or all of a run at another batch") {
   CHECK(interval("b.fits").low == 0);
 }
 
-TEST_CASE("a difference of peaks moves by all activations in them; nothing moves by less than a thousandth") {
-  // Weights of 1000, activations of 40 and 20, scores of 400 and 100, all ±40 %: both differences scale alike.
+TEST_CASE("a difference of peaks moves with all activations in them, and moves below a thousandth are ignored") {
+  // Weights of 1000, activations of 40 and 20, scores of 400 and 100, all ±40 %: both differences scale equally.
   const auto peaks = [](double estimated) {
     Result r = made_up(1, 1, 1000 + estimated);
     r.experiment.hbm.owners = {{"weights", 1000}, {"activations", estimated}};
@@ -88,7 +90,7 @@ TEST_CASE("a difference of peaks moves by all activations in them; nothing moves
   CHECK(interval("tiny.hbm").high == 1000.9);  // 0.36 of 1000.9
 }
 
-TEST_CASE("whether a run fits is uncertain, by all of memory once") {
+TEST_CASE("the uncertainty of all memory applies once to whether a run fits") {
   Result fits = made_up(8, 5, 100), too_large = misfit("prefill");
   fits.alternatives = {{"memory", std::make_shared<Result>(misfit("prefill")), nullptr}};
   too_large.alternatives = {{"memory", nullptr, std::make_shared<Result>(made_up(8, 5, 100))}};
@@ -102,7 +104,7 @@ TEST_CASE("whether a run fits is uncertain, by all of memory once") {
   CHECK(interval("a.tpot").low == 8);  // nothing else is known of a run that does not fit
 }
 
-TEST_CASE("what other traces give lies in the interval, each taken with the like of it") {
+TEST_CASE("results on other traces widen the interval, each paired with its counterpart") {
   Records records;
   records.add("a", made_up(8, 5, 100), {made_up(10, 5, 100), made_up(7, 5, 100)});
   records.add("b", made_up(2, 5, 50), {made_up(2.5, 5, 50)});
@@ -110,7 +112,7 @@ TEST_CASE("what other traces give lies in the interval, each taken with the like
   const auto interval = [&](const char* formula) { return records.interval(Formula(formula, {})).value(); };
   CHECK(interval("a.tpot").low == 7);
   CHECK(interval("a.tpot").high == 10);
-  // 8 / 2; 10 / 2.5, and 7 / 2 where b has no second other.
+  // 8 / 2, 10 / 2.5, and 7 / 2 since b has no second other trace.
   CHECK(interval("a.tpot / b.tpot").low == 3.5);
   CHECK(interval("a.tpot / b.tpot").high == 4);
   CHECK(interval("a.tpot / c.tpot").high == 5);

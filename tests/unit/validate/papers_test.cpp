@@ -1,4 +1,4 @@
-// Claims as data: formulas by hand, files that are rejected, and a suite's summary of made-up results.
+// Claims as data: formulas evaluated by hand, rejected files, and a suite's summary of made-up results.
 #include "validate/papers.hpp"
 
 #include <catch2/catch.hpp>
@@ -70,7 +70,7 @@ TEST_CASE("formulas are arithmetic over dotted names") {
   CHECK(Formula("b.x + a + b.x", {}).names() == std::vector<std::string>{"a", "b.x"});
 }
 
-TEST_CASE("what is no formula is refused at its place") {
+TEST_CASE("an invalid formula is rejected at its location") {
   for (const char* bad : {"a +", "(a", "a b", "a $ b", ""}) {
     INFO(bad);
     CHECK(error_of([&] { Formula(bad, {"f.yaml", 3, 4}); }).find("f.yaml:3:4") != std::string::npos);
@@ -78,7 +78,7 @@ TEST_CASE("what is no formula is refused at its place") {
   CHECK(error_of([] { value_of("1 / (a.b - 2)"); }).find("no finite number") != std::string::npos);
 }
 
-TEST_CASE("a paper's runs inherit, and a policy replaces the one before") {
+TEST_CASE("a paper's runs inherit, and a policy replaces the inherited one") {
   const Paper paper = paper_of(kFile);
   REQUIRE(paper.runs.size() == 2);
   CHECK(paper.runs[0].point.config.canonical() ==
@@ -93,14 +93,14 @@ TEST_CASE("a paper's runs inherit, and a policy replaces the one before") {
   CHECK(paper.claims[1].base.note == "a setting");
 }
 
-TEST_CASE("memory is varied where a claim is about fitting") {
+TEST_CASE("memory is varied if a claim is about fitting") {
   CHECK(!paper_of(kFile).runs[0].point.ask.fit_effects);
   const Paper paper = paper_of(replaced(kFile, "holds: slow.hbm > fast.hbm", "holds: slow.fits > fast.hbm"));
   CHECK(paper.runs[0].point.ask.fit_effects);
   CHECK(!paper.runs[1].point.ask.fit_effects);
 }
 
-TEST_CASE("a run that builds an index alone") {
+TEST_CASE("a run may build an index alone") {
   const auto with = [](const std::string& more) {
     const std::string text = replaced(kFile, ", largest_batch: 9", "");
     return replaced(text, "  slow: {policy: full}\n", "  slow: {policy: full, index_heads: 2" + more + "}\n");
@@ -117,7 +117,7 @@ TEST_CASE("a run that builds an index alone") {
   CHECK(!number_named(built, "tpot"));
 }
 
-TEST_CASE("claims that say too little or too much are refused") {
+TEST_CASE("claims that state too little or too much are rejected") {
   const auto refused = [](const std::string& from, const std::string& to) {
     return error_of([&] { paper_of(replaced(kFile, from, to)); });
   };
@@ -138,7 +138,7 @@ TEST_CASE("claims that say too little or too much are refused") {
   CHECK(error_of([&] { read_papers(folder.path()); }).find("EX-1 appears twice") != std::string::npos);
 }
 
-TEST_CASE("a mutated paper is read or refused, never worse") {
+TEST_CASE("a mutated paper is either read or rejected") {
   std::mt19937 random(7);
   for (int i = 0; i < 400; ++i) {
     std::string text = kFile;
@@ -162,7 +162,7 @@ TEST_CASE("a mutated paper is read or refused, never worse") {
   }
 }
 
-TEST_CASE("numbers of a result by their short names") {
+TEST_CASE("numbers of a result are found by their short names") {
   const Result r = made_up(0.5, 2, 100);
   CHECK(number_named(r, "tpot") == 0.5);
   CHECK(number_named(r, "fits") == 1);
@@ -185,7 +185,7 @@ TEST_CASE("claims are judged from the results of their runs") {
     return std::vector<Result>{made_up(6, 10, 100), made_up(2, 2, 50)};
   });
   REQUIRE(suite.cases.size() == 4);
-  // 6 / 2 = 3 where 4 is published; the other reading is 10 / 2 = 5.
+  // The prediction is 6 / 2 = 3, the published value 4; the other reading is 10 / 2 = 5.
   CHECK(suite.cases[0].predicted == 3);
   CHECK(suite.cases[0].low == 3);
   CHECK(suite.cases[0].high == 5);
@@ -196,7 +196,7 @@ TEST_CASE("claims are judged from the results of their runs") {
   CHECK(suite.cases[2].predicted == 2);
   CHECK(suite.cases[3].verdict == Verdict::kFitted);
   CHECK(suite.cases[3].origin == Origin::kExact);
-  // One held-out number, 3 for 4; of the held-out claims one is bracketed and one agrees.
+  // One held-out number is 3 instead of 4; of the held-out claims, one is bracketed and one agrees.
   REQUIRE(suite.budgets.size() == 2);
   CHECK(suite.budgets[0].value.value() == Approx(25));
   CHECK(!suite.budgets[0].passed());
@@ -212,9 +212,9 @@ TEST_CASE("a run on other traces is requested once for each, without effects") {
   CHECK(paper.runs[0].point.config.find("traces") == nullptr);
   const config::Node& trace = *paper.runs[0].on_other_traces[0].find("trace");
   CHECK(trace.find("recipe")->text() == "b");
-  CHECK(trace.find("steps")->text() == "3");  // all else as it was
+  CHECK(trace.find("steps")->text() == "3");  // everything else is unchanged
   const Suite suite = papers({paper}, [&](const std::vector<study::Point>& points) {
-    REQUIRE(points.size() == 4);  // slow and fast, which is like it, each followed by itself on the other trace
+    REQUIRE(points.size() == 4);  // slow and fast, which inherits from it, each followed by itself on the other trace
     CHECK(points[1].config.find("trace")->find("recipe")->text() == "b");
     CHECK(points[1].ask.effects == simulate::Effects::kNone);
     CHECK(points[0].ask.effects == simulate::Effects::kDetailed);
@@ -227,14 +227,14 @@ TEST_CASE("a run on other traces is requested once for each, without effects") {
         }).find("a list of maps") != std::string::npos);
 }
 
-TEST_CASE("a case's bounds are its readings, each with what costs may be off by; its verdict is the readings'") {
+TEST_CASE("a case's bounds are its readings widened by cost uncertainty, its verdict that of the readings") {
   const Paper paper = paper_of(replaced(kFile, "published: 4\n", "published: 5.9\n"));
   Result slow = made_up(6, 10, 100);
   slow.experiment.effects = {effect("cores", 6, 9, 3)};
   const Suite suite = papers({paper}, [&](const std::vector<study::Point>&) {
     return std::vector<Result>{slow, made_up(2, 2, 50)};
   });
-  // Readings 3 and 5; the first is between 1.5 and 4.5. 5.9 lies beyond both readings and their tolerance of 15 %.
+  // The readings are 3 and 5; the first is between 1.5 and 4.5. 5.9 is beyond both readings and their 15 % tolerance.
   CHECK(suite.cases[0].low == 1.5);
   CHECK(suite.cases[0].high == 5);
   CHECK(suite.cases[0].cost_low == 1.5);
@@ -242,7 +242,7 @@ TEST_CASE("a case's bounds are its readings, each with what costs may be off by;
   CHECK(suite.cases[0].verdict == Verdict::kOff);
 }
 
-TEST_CASE("what does not fit in memory leaves its claims without a prediction, and says so") {
+TEST_CASE("claims of a run that does not fit in memory have no prediction, and say so") {
   const Paper paper = paper_of(kFile);
   const Suite suite = papers({paper}, [](const std::vector<study::Point>&) {
     return std::vector<Result>{misfit("prefill, layer 3"), made_up(2, 2, 50)};

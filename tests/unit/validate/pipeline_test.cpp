@@ -1,4 +1,4 @@
-// Pipelines of two workers: their order, their predicted times by hand, and that threads keep to the order.
+// Pipelines of two workers: their order, their predicted times computed by hand, and threads that keep to the order.
 #include "validate/pipeline.hpp"
 
 #include <catch2/catch.hpp>
@@ -9,7 +9,7 @@ using namespace kvcast::validate;
 
 namespace {
 
-// 1 byte a second of everything, no hand-over, and no slowing of one worker by the other.
+// Rates of 1 byte per second for everything, no hand-over time, and no interference between the workers.
 PipelineRates unit_rates() {
   PipelineRates rates;
   rates.bytes_per_s = {1, 1, 1};
@@ -27,23 +27,23 @@ TEST_CASE("dense work alone takes the sum of its parts") {
   CHECK(steady_step(Scheme::kAlone, {2, 3, 5, 100}, unit_rates()) == Approx(3 * (2 + 3 + 5)));
 }
 
-TEST_CASE("a blocking recall stands in the way in full") {
+TEST_CASE("a blocking recall is fully exposed") {
   CHECK(steady_step(Scheme::kBlocking, {2, 3, 5, 4}, unit_rates()) == Approx(3 * (2 + 4 + 3 + 5)));
 }
 
-TEST_CASE("a speculative recall hides until the second worker is the slower one") {
-  // A layer may be recalled until it comes again, so that some steps pass before a slow worker holds the first one up:
-  // 30 s for three recalls of 4, hidden; of 11, 33 s a step.
+TEST_CASE("a speculative recall is hidden until the second worker is the slower one") {
+  // A recall may take until its layer comes again, so that some steps pass before a slow worker delays the first one.
+  // Three recalls of 4 s are hidden in a step of 30 s; three of 11 s take 33 s per step.
   CHECK(steady_step(Scheme::kSpeculative, {2, 3, 5, 4}, unit_rates()) == Approx(30));
   CHECK(steady_step(Scheme::kSpeculative, {2, 3, 5, 11}, unit_rates()) == Approx(33));
 }
 
-TEST_CASE("attention on the CPU hides behind the static attention only") {
+TEST_CASE("attention on the CPU is hidden only by the static attention") {
   CHECK(steady_step(Scheme::kBeside, {2, 3, 5, 1}, unit_rates()) == Approx(30));
   CHECK(steady_step(Scheme::kBeside, {2, 3, 5, 7}, unit_rates()) == Approx(3 * (2 + 7 + 5)));
 }
 
-TEST_CASE("two workers that share slow each other while both are busy") {
+TEST_CASE("two workers that share a resource slow each other down while both are busy") {
   PipelineRates rates = unit_rates();
   rates.together = {0.5, 0.5, 0.5};
   // Both run 3 s of work at half speed, 6 s; then the second has 4 s left and runs them alone.
@@ -56,7 +56,7 @@ TEST_CASE("a hand-over costs its time in each direction") {
   CHECK(steady_step(Scheme::kBlocking, {2, 3, 5, 4}, rates) == Approx(3 * (2 + 0.25 + 4 + 0.25 + 3 + 5)));
 }
 
-TEST_CASE("threads keep to the order of the pipeline") {
+TEST_CASE("threads follow the order of the pipeline") {
   PipelineMemory memory(1 << 20, 1 << 20);
   for (const Scheme scheme : {Scheme::kAlone, Scheme::kSpeculative, Scheme::kBlocking, Scheme::kBeside}) {
     const Pipeline p = make_pipeline(scheme, {4096, 4096, 4096, 32768}, 2, 20);
@@ -72,7 +72,7 @@ TEST_CASE("threads keep to the order of the pipeline") {
   CHECK(memory.checksum() > 0);
 }
 
-TEST_CASE("the suite measures every pipeline and judges steps and exposed transfers apart, or says that it cannot") {
+TEST_CASE("every pipeline is measured and judged by steps and by exposed transfers, or the suite says that it cannot") {
   PipelineTest small;
   small.rounds = 4, small.layers = 2, small.scale = 0.01, small.memory_mib = 4;
   const Suite suite = cpu_pipeline(small);

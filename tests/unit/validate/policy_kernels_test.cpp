@@ -78,13 +78,13 @@ TEST_CASE("every kernel of a policy is compared with the cost of its work") {
   CHECK_FALSE(suite.passed());  // the times are made up
 }
 
-TEST_CASE("a copy and streaming kernels share the memory, and the longer of both is waited for") {
+TEST_CASE("a copy and streaming kernels share the memory, and the longer of the two determines the time") {
   const config::Hardware machine = config::read_hardware(KVCAST_SOURCE_DIR "/configs/hardware/h100-sxm.yaml");
   const double mib256 = 1 << 28, gib = 1 << 30, hbm = machine.gpu.hbm_bandwidth, link = machine.link.d2h_bandwidth;
-  // A GiB is read in less than half a millisecond; the copy needs 5 ms, whatever the kernel does beside it.
+  // A GiB is read in less than half a millisecond; the copy needs 5 ms, whatever the concurrent kernel does.
   const Suite copy = judged(json::array({beside("d2h", 1 << 28, 1)}));
   CHECK(*copy.cases[0].predicted == Approx(1e6 * mib256 / link).epsilon(0.01));
-  // 64 GiB take 20 ms and more: the memory also serves the copy's bytes meanwhile.
+  // 64 GiB take 20 ms and more, during which the memory also serves the copy's bytes.
   const Suite kernels = judged(json::array({beside("d2h", 1 << 28, 64)}));
   const double streams = 64 * gib / (hbm * machine.gpu.stream_efficiency), both = streams + mib256 / hbm;
   CHECK(*kernels.cases[0].predicted == Approx(1e6 * both).epsilon(0.01));
@@ -96,7 +96,7 @@ TEST_CASE("scores without a softmax feed a fit, and are not validated again") {
   CHECK(suite.cases.size() == 1);
 }
 
-TEST_CASE("a kernel's time is that of its bytes, and the time between events is taken off what was measured") {
+TEST_CASE("a kernel's time is that of its bytes, and the time between events is subtracted from measurements") {
   json rows = kernel_rows();
   // One empty kernel takes 5 us between its events and eleven take 15: 1 us each, so that 4 us belong to the events.
   for (const auto& [kernels, seconds] : {std::pair(1, 5e-6), std::pair(11, 15e-6)}) {
@@ -113,7 +113,7 @@ TEST_CASE("a kernel's time is that of its bytes, and the time between events is 
   CHECK(*merge.predicted == Approx(1e6 * seconds).epsilon(0.02));
 }
 
-TEST_CASE("without results the suite says how to make them, and odd ones are refused") {
+TEST_CASE("without results the suite says how to make them, and invalid ones are rejected") {
   const Suite none = policy_kernels({});
   CHECK(none.cases.empty());
   CHECK(none.status.find("kernels/measure.sh") != std::string::npos);

@@ -27,7 +27,7 @@ TEST_CASE("a case agrees within its tolerance, both ends included") {
   CHECK(verdict_of(made("a", "g", -4, -4.4), false) == Verdict::kAgrees);
 }
 
-TEST_CASE("what a parameter was chosen for is fitted, and never agrees") {
+TEST_CASE("a value that a parameter was chosen for is fitted, and never agrees") {
   Case c = made("a", "g", 4, 4);
   c.held_out = false;
   CHECK(verdict_of(c, false) == Verdict::kFitted);
@@ -74,24 +74,24 @@ TEST_CASE("averages take held-out cases with both numbers only, over all and by 
   CHECK(all[2].verdicts[static_cast<int>(Verdict::kOff)] == 2);
 }
 
-TEST_CASE("intervals are counted by what they hold and how wide they are, exact numbers by equality") {
+TEST_CASE("intervals are summarised by coverage and width, exact numbers by equality") {
   const auto bounded = [](double expected, double low, double high) {
     Case c = made("a", "x", expected, (low + high) / 2);
     c.low = low, c.high = high;
     return c;
   };
   Suite suite;
-  // Held: 10 in 8 to 12, and 13.7 in 13.74 to 15, for it is rounded from as much as 13.75. Not held: 400 in 401 to
-  // 1203.
+  // Covered: 10 by 8 to 12, and 13.7 by 13.74 to 15, since it may be rounded from as much as 13.75. Not covered: 400 by
+  // 401 to 1203.
   suite.cases = {bounded(10, 8, 12), bounded(13.7, 13.74, 15), bounded(400, 401, 1203)};
-  // Exact: 256 is 256, 10.3 may be 10.26, 0.015625 is not 0.0166.
+  // Exact: 256 equals 256, 10.3 may be 10.26, 0.015625 is not 0.0166.
   for (const auto& [expected, value] : {std::pair{256.0, 256.0}, {10.3, 10.26}, {0.015625, 0.0166}}) {
     suite.cases.push_back(bounded(expected, value, value));
   }
   suite.cases.push_back(bounded(1, 0, 2));
   suite.cases.back().held_out = false;
   suite.cases.push_back(made("no bounds", "x", 1, 1));
-  // Readings from 1 to 9 that hold 8; costs alone give 2 to 4.
+  // Readings from 1 to 9 cover 8; costs alone give 2 to 4.
   suite.cases.push_back(bounded(8, 1, 9));
   suite.cases.back().cost_low = 2, suite.cases.back().cost_high = 4;
   const IntervalSummary all = summarise(suite).front().intervals;
@@ -115,7 +115,7 @@ TEST_CASE("intervals are counted by what they hold and how wide they are, exact 
   CHECK(to_text(suite).find("    intervals: 2 of 3 hold") != std::string::npos);
 }
 
-TEST_CASE("errors of what rests on times stand apart from those of counts") {
+TEST_CASE("errors of time-based numbers are listed separately from those of counts") {
   Suite suite;
   suite.cases = {made("a", "x", 10, 10), made("b", "x", 10, 12), made("c", "x", 10, 9)};
   suite.cases[0].origin = kvcast::Origin::kExact;
@@ -142,7 +142,7 @@ TEST_CASE("a suite passes when every budget with a value is met") {
   CHECK(!suite.passed());
 }
 
-TEST_CASE("the document keeps absent numbers absent, and names expected values for what they are") {
+TEST_CASE("the document keeps absent numbers absent, and names expected values by their kind") {
   Suite suite;
   suite.name = "papers";
   suite.expected_is = "published";

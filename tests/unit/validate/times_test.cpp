@@ -15,7 +15,7 @@ namespace {
 
 config::Hardware card(const char* name) { return config::read_hardware(config::find_config("hardware", name, {})); }
 
-// A number of a group that is off by a factor, predicted with costs that explain a tenth.
+// A number of a group whose expected value is `factor` times its prediction; costs explain a tenth.
 Case case_of(const char* group, const char* source, double factor, double in_use) {
   Case c;
   c.group = std::string(group), c.source = std::string(source), c.unit = std::string("us");
@@ -27,7 +27,7 @@ Case case_of(const char* group, const char* source, double factor, double in_use
 
 }  // namespace
 
-TEST_CASE("a card is derived by what its data sheet states") {
+TEST_CASE("a GPU is derived from what its data sheet states") {
   const config::Hardware h100 = card("h100-sxm"), h200 = card("h200"), a100 = card("a100-80gb-sxm");
   const config::Hardware as_h200 = derived(h100, h200);
   CHECK(as_h200.gpu.hbm_bandwidth == h200.gpu.hbm_bandwidth);
@@ -36,7 +36,7 @@ TEST_CASE("a card is derived by what its data sheet states") {
   CHECK(config::fit_text(as_h200) == "no fit: derived from h100-sxm");
   const config::Hardware as_a100 = derived(h100, a100);
   CHECK(as_a100.fit == config::Fit::kNone);
-  // 108 SMs at 1410 MHz of 132 at 1755 MHz, and no less than the memory's.
+  // The bandwidth scales with 108 SMs at 1410 MHz over 132 at 1755 MHz, and is no less than the memory's.
   const double cores = 108 * 1410.0 / (132 * 1755.0);
   CHECK(as_a100.gpu.attention.l2_bandwidth.value == Approx(std::max(h100.gpu.attention.l2_bandwidth * cores, 2039e9)));
   CHECK(card("h20").fit == config::Fit::kDerived);
@@ -51,7 +51,7 @@ TEST_CASE("a roofline is bytes over the bandwidth or products over the peak") {
   CHECK(roofline_seconds(narrow, gpu) == Approx((4096.0 * 4096 + 2 * 4096) * 2 / 2039e9));
 }
 
-TEST_CASE("intervals add what is left out to what costs may be off") {
+TEST_CASE("intervals add the effects left out to the cost uncertainty") {
   Case c;
   c.predicted = 100;
   set_interval(c, 0.3, std::log(1.4));
@@ -59,13 +59,14 @@ TEST_CASE("intervals add what is left out to what costs may be off") {
   CHECK(*c.low == Approx(100 * (1 - std::hypot(0.3, 1 - 1 / 1.4))));
 }
 
-TEST_CASE("the half-width of a group is what four fifths of its numbers need beside their costs") {
+TEST_CASE("the half-width of a group is what four fifths of its numbers need in addition to their costs") {
   Suite suite;
   const double in_use = config::left_out().other_kernels;
-  // Off by 2 to 11 tenths upwards: of n = 10 the ninth counts, 0.8 times 11 rounded up, off by 1; costs explain 0.1.
+  // The numbers are 2 to 11 tenths above their predictions: of n = 10 the ninth counts (0.8 times 11, rounded up),
+  // which is off by 1; costs explain 0.1.
   for (int i = 2; i <= 11; ++i) suite.cases.push_back(case_of(kOtherCards, "a, b", 1 + 0.1 * i, in_use));
   suite.cases.push_back(case_of(kOtherCards, "c, d", 1.05, in_use));
-  suite.cases.back().held_out = false;  // says nothing
+  suite.cases.back().held_out = false;  // does not count
   const Widening w = widenings(suite).at(2);
   CHECK(w.key == "other_kernels");
   CHECK(w.n == 10);
@@ -76,7 +77,7 @@ TEST_CASE("the half-width of a group is what four fifths of its numbers need bes
                                       Catch::Contains("from 1 source ask for 0.691; no other source to compare with"));
 }
 
-TEST_CASE("steps of one source count together, and known ones ask for a least half-width") {
+TEST_CASE("steps of one source count together, and well-predicted ones get the minimum half-width") {
   Suite suite;
   const double in_use = config::left_out().fused;
   for (const char* source : {"a, 1", "b, 1"}) {
@@ -91,10 +92,10 @@ TEST_CASE("steps of one source count together, and known ones ask for a least ha
   CHECK_THAT(intervals_text({w}), Catch::Contains("fused: {value: 0.100, origin: assumed"));
 }
 
-TEST_CASE("GPUs without a fit leave out what kernels of other programs ask for, at the least") {
+TEST_CASE("GPUs without a fit get at least the half-width of other programs' kernels") {
   Suite suite;
   const double in_use = config::left_out().kernels;
-  // Points of the fit itself say nothing; of four others, each off by a half, costs explain 0.1.
+  // Points of the fit itself do not count; four others are off by a half each, and costs explain 0.1.
   for (int i = 0; i < 9; ++i) suite.cases.push_back(case_of(kFittedCards, "a, b", 1, in_use));
   for (const char* source : {"c", "d", "e", "f"}) suite.cases.push_back(case_of(kOtherKernels, source, 1.5, in_use));
   const std::vector<Widening> all = widenings(suite);
@@ -105,10 +106,10 @@ TEST_CASE("GPUs without a fit leave out what kernels of other programs ask for, 
     CHECK(all[derived].learnt == 0);
     CHECK(all[derived].half_width == all[0].half_width);
   }
-  CHECK(all[3].half_width < all[0].half_width);  // engines have their own
+  CHECK(all[3].half_width < all[0].half_width);  // engines have a half-width of their own
 }
 
-TEST_CASE("claims of a file that gathers others count by the source that each names") {
+TEST_CASE("claims of a collection file count by the source that each one names") {
   Suite suite;
   const double in_use = config::left_out().eager;
   for (const char* source : {"others, a issue 1, table", "others, a issue 1, figure", "others, b issue 2", "c, page 1"})
@@ -116,7 +117,7 @@ TEST_CASE("claims of a file that gathers others count by the source that each na
   CHECK(widenings(suite).at(4).sources == 3);
 }
 
-TEST_CASE("the headline counts each time once, and none that somebody knew") {
+TEST_CASE("the headline counts each time once, and none that was known beforehand") {
   Suite suite;
   const auto add = [&](double factor, bool knowing, bool repeated, Origin origin) {
     Case& c = suite.cases.emplace_back(case_of("x", "a", factor, 0));
@@ -124,7 +125,7 @@ TEST_CASE("the headline counts each time once, and none that somebody knew") {
   };
   add(2, false, false, Origin::kFitted);  // 50 % low
   add(4, true, false, Origin::kFitted);   // known
-  add(4, false, true, Origin::kFitted);   // another one's number
+  add(4, false, true, Origin::kFitted);   // the same number as another
   add(4, false, false, Origin::kExact);   // a count
   const Headline blind = headline(suite);
   CHECK(blind.errors.n == 1);
