@@ -62,7 +62,7 @@ std::vector<std::string> violations(const std::vector<Include>& includes, const 
   return found;
 }
 
-// Folders whose comments are in whole sentences and in the terms of the field. Add a folder once its comments are.
+// Folders whose comments are in whole sentences and in the terms of the field.
 constexpr const char* kEdited[] = {"kernels", "sim", "tests"};
 
 // Comments that a reader has to decode: blocks that open without a main clause, and idioms in place of terms.
@@ -88,6 +88,7 @@ TEST_CASE("comments open with a main clause and use the terms of the field") {
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
       const std::string extension = entry.path().extension().string();
       if (extension != ".cpp" && extension != ".hpp" && extension != ".cu" && extension != ".cuh") continue;
+      if (entry.path() == kRoot / "tests" / "layout" / "order.cpp") continue;  // the examples of this check
       for (const std::string& line : riddles(lines_of(entry.path()))) {
         INFO(entry.path());
         FAIL_CHECK(line);
