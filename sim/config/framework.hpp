@@ -13,7 +13,7 @@
 
 namespace kvcast::config {
 
-inline constexpr std::int64_t kMaxTokens = 100'000'000;  // the most that a setting may count
+inline constexpr std::int64_t kMaxTokens = 100'000'000;  // the largest number of tokens that a setting may state
 
 struct Framework {
   enum class Launch { kCudaGraph, kCompiled, kEager };

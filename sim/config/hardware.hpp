@@ -171,8 +171,8 @@ struct BasicKnob {
 using Knob = BasicKnob<Value, Curve>;
 using ConstKnob = BasicKnob<const Value, const Curve>;
 std::vector<Knob> knobs(Hardware& hardware);
-Knob knob_of(Hardware& hardware, std::string_view key);  // aborts for a key that no number has
 std::vector<ConstKnob> knobs(const Hardware& hardware);
+Knob knob_of(Hardware& hardware, std::string_view key);  // aborts if no number has this key
 
 // All inputs of a prediction, as text: equal machines give equal text whatever files they were read from. The key of
 // results.

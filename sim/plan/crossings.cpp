@@ -6,9 +6,8 @@
 namespace kvcast::plan {
 namespace {
 
-constexpr int kGridSteps = 4;            // initial steps of a range
-constexpr double kClosedBracket = 1e-3;  // relative width of a closed bracket; 1 for integers
-constexpr int kMostSteps = 40;           // halving closes any bracket in fewer
+constexpr int kGridSteps = 4;   // initial steps of a range
+constexpr int kMostSteps = 40;  // halving closes any bracket in fewer
 
 }  // namespace
 
@@ -85,7 +84,7 @@ std::vector<Crossing> Crossings::find() {
 }
 
 bool Crossings::is_closed(double low, double high) const {
-  return range_.integer ? high - low <= 1 : high - low <= kClosedBracket * std::abs(high);
+  return range_.integer ? high - low <= 1 : high - low <= kClosed * std::abs(high);
 }
 
 // The value at which the variant that fits at only one end fills its memory, extrapolated from the two nearest samples

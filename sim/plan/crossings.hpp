@@ -17,6 +17,9 @@
 
 namespace kvcast::plan {
 
+// Relative width at which the search for a number that is not an integer ends.
+inline constexpr double kClosed = 1e-3;
+
 // Both variants at one value of the key.
 struct Sample {
   double x = 0;

@@ -24,7 +24,6 @@ using nlohmann::json;
 
 constexpr double kFirstPassFactor = 2;  // from one value of the first pass to the next
 constexpr double kClosedInterval = 1e-2;
-constexpr double kClosed = 1e-3;  // relative width at which the search of a non-integer ends
 
 class Largest final : public Question {
  public:

@@ -22,7 +22,7 @@ namespace kvcast::policy {
 // (trace::Layer::compute_scores) before it is shared between threads.
 class LayerInput {
  public:
-  // threads: as many sum the weights of a whole prompt, which takes minutes.
+  // threads: number of threads that sum the attention weights of a whole prompt, which takes minutes.
   explicit LayerInput(const trace::Layer& layer, int threads = 1) : layer_(layer), threads_(threads) {}
 
   const trace::Layer& layer() const { return layer_; }

@@ -86,7 +86,7 @@ MethodSpec read_method(const config::Node& node) {
   method.each_turn = s.flag("each_turn", false);
   method.row_block = s.flag("row_block", false);
   method.window_share = s.number("window_share", 0, 1, 0.0);
-  method.uncounted = s.integer("beside", 0, 1'000'000, 0);
+  method.uncounted = s.integer("uncounted", 0, 1'000'000, 0);
   method.bits = static_cast<int>(s.integer("bits", 1, 16, 16));
   if (s.has("refused")) {
     method.refused = s.text("refused");
