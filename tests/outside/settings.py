@@ -6,6 +6,7 @@ import numpy as np
 
 import dimensions
 import drop
+import newer
 import pages
 import prompt
 import splits
@@ -140,9 +141,21 @@ def split_settings(d: Draw) -> dict:
     }
 
 
+def newer_settings(d: Draw) -> dict:
+    b, sink = d.budget(2), d.r.randint(0, 4)
+    expected = max(b, sink + 1)
+    return {
+        'expected_attention': {'budget': expected, 'sink': sink, 'future': d.one(512, 1, 7),
+                               'queries': d.one('prompt', d.r.randint(1, d.t.prompt)), 'covariance': d.one(True, False),
+                               'value_norm': d.one(True, False), 'epsilon': d.one(0, 0.01)},
+        'kvzip': {'budget': expected, 'sink': sink, 'chunk': d.one(2048, d.r.randint(1, d.t.prompt)), 'scope': d.one('layer', 'head')},
+    }
+
+
 def all_settings(r: random.Random, t: Trace) -> dict:
     d = Draw(r, t)
-    return {**drop_settings(d), **prompt_settings(d), **page_settings(d), **other_settings(d), **split_settings(d)}
+    rooms = [drop_settings, prompt_settings, page_settings, other_settings, split_settings, newer_settings]
+    return {policy: settings for room in rooms for policy, settings in room(d).items()}
 
 
 class Offline:
@@ -159,7 +172,8 @@ def oracles(known: Offline) -> dict:
         drop: ['streaming_llm', 'h2o', 'tova', 'raas', 'keydiff', 'keyl2norm', 'd2o'],
         prompt: ['snapkv', 'pyramidkv', 'adakv', 'cake'],
         pages: ['full', 'exact_topk', 'quest', 'freekv', 'arkvale', 'shadowkv', 'squeezed_attention'],
-        dimensions: ['sparq', 'loki', 'hsa', 'rocketkv', 'infinigen', 'retrieval_attention', 'ctkvr']}.items() for name in names}
+        dimensions: ['sparq', 'loki', 'hsa', 'rocketkv', 'infinigen', 'retrieval_attention', 'ctkvr'],
+        newer: ['expected_attention', 'kvzip']}.items() for name in names}
     return {**plain,
             'rocketkv_mt': lambda t, p: dimensions.rocketkv(t, p, multi_turn=True),
             'headkv': lambda t, p: prompt.headkv(t, p, s['retrieval']),
@@ -170,4 +184,5 @@ def oracles(known: Offline) -> dict:
 
 NEEDS_PROFILE = ('headkv', 'compresskv', 'duo_attention', 'razor_attention')
 # Estimates that are scaled before they are summed: in single precision equal sums of different numbers differ.
-NO_COINCIDENCES = ('sparq', 'loki', 'hsa', 'rocketkv', 'rocketkv_mt', 'infinigen', 'arkvale', 'squeezed_attention', 'd2o', 'keydiff', 'shadowkv')
+NO_COINCIDENCES = ('sparq', 'loki', 'hsa', 'rocketkv', 'rocketkv_mt', 'infinigen', 'arkvale', 'squeezed_attention', 'd2o', 'keydiff',
+                   'shadowkv')

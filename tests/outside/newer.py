@@ -1,0 +1,78 @@
+"""Policies published since the others: by expected, repeated, pooled or shared attention."""
+
+import numpy as np
+
+from drop import blocks_of
+from parts import Log, best, softmax
+from prompt import kept_lines
+from traces import Trace
+
+
+def rotated(x: np.ndarray, positions, theta: float = 10000.0) -> np.ndarray:
+    """Rotary embedding of [..., tokens, d] by so many positions: dimension i turns with dimension i + d / 2."""
+    half = x.shape[-1] // 2
+    angles = np.outer(positions, theta ** (-np.arange(half) / half))
+    a, b = x[..., :half], x[..., half:]
+    return np.concatenate([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], axis=-1)
+
+
+def expected_attention(t: Trace, p: dict) -> Log:
+    log, sink = Log(), p['sink']
+    seen = t.prompt if p['queries'] == 'prompt' else int(p['queries'])
+    first = max(sink, t.prompt - seen)
+    ahead = range(t.prompt, t.prompt + p['future'])
+    turn = np.mean([rotated(np.eye(t.d), [i] * t.d).T for i in ahead], axis=0)
+    for layer in sorted(t.keys):
+        for head in range(t.n_kv):
+            kept = range(t.prompt)
+            if t.prompt > p['budget']:
+                keys, values = t.keys[layer][head][sink:t.prompt], t.values[layer][head][sink:t.prompt]
+                rows = rotated(t.q_rows(layer, head, first, t.prompt), -np.arange(first, t.prompt))
+                scores = np.mean([expected_weights(q, keys, turn, p['covariance']) for q in rows], axis=0)
+                if p['value_norm']:
+                    scores = (scores + p['epsilon']) * np.linalg.norm(values, axis=1)
+                kept = list(range(sink)) + [sink + i for i in best(scores, p['budget'] - sink)]
+            kept_lines(log, t, layer, head, kept, 'kv_head')
+    return log
+
+
+def expected_weights(q: np.ndarray, keys: np.ndarray, turn: np.ndarray, covariance: bool) -> np.ndarray:
+    """Softmax of the logarithm of E[exp(q·k / √d)] over queries of these moments; q: unrotated rows of a query head."""
+    d, mean = q.shape[1], q.mean(axis=0)
+    logits = keys @ (turn @ mean) / np.sqrt(d)
+    if covariance:
+        spread = turn @ ((q - mean).T @ (q - mean) / len(q)) @ turn.T
+        logits = logits + np.einsum('ti,ij,tj->t', keys, spread, keys) / (2 * d)
+    return softmax(logits)
+
+
+def kvzip_scores(t: Trace, p: dict, layer: int, head: int) -> np.ndarray:
+    """The largest weight that a token gets from any query while its piece is repeated after the prompt."""
+    keys, scores = t.keys[layer][head][:t.prompt], np.zeros(t.prompt)
+    for begin, end in blocks_of(t.prompt, p['chunk']):
+        size, sinks = end - begin, min(p['sink'], begin)
+        later = [t.prompt - begin] * size
+        known = np.concatenate([keys[:sinks], keys[begin:end], rotated(keys[begin:end], later)])
+        logits = rotated(t.q_rows(layer, head, begin, end), later) @ known.T / np.sqrt(t.d)
+        unseen = np.triu(np.ones((size, size), bool), 1)
+        logits[:, :, sinks + size:][:, unseen] = -np.inf
+        scores[begin:end] = softmax(logits)[:, :, sinks:sinks + size].max(axis=(0, 1))
+    return scores
+
+
+def kvzip(t: Trace, p: dict) -> Log:
+    log, sink = Log(), p['sink']
+    for layer in sorted(t.keys):
+        kept = [list(range(t.prompt))] * t.n_kv
+        if t.prompt > p['budget']:
+            scores = [kvzip_scores(t, p, layer, head)[sink:] for head in range(t.n_kv)]
+            count, size = p['budget'] - sink, t.prompt - sink
+            if p['scope'] == 'layer':
+                chosen = best(np.concatenate(scores), count * t.n_kv)
+                won = [[i % size for i in chosen if i // size == head] for head in range(t.n_kv)]
+            else:
+                won = [best(s, count) for s in scores]
+            kept = [list(range(sink)) + [sink + i for i in w] for w in won]
+        for head in range(t.n_kv):
+            kept_lines(log, t, layer, head, kept[head], 'kv_head')
+    return log
