@@ -3,7 +3,7 @@
 import numpy as np
 
 from drop import blocks_of
-from parts import Log, best, softmax
+from parts import Closeness, Log, best, pooled, softmax
 from prompt import kept_lines
 from traces import Trace
 
@@ -14,6 +14,12 @@ def rotated(x: np.ndarray, positions, theta: float = 10000.0) -> np.ndarray:
     angles = np.outer(positions, theta ** (-np.arange(half) / half))
     a, b = x[..., :half], x[..., half:]
     return np.concatenate([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], axis=-1)
+
+
+def see_near(values: np.ndarray, bound) -> None:
+    """Single precision may find a value on the other side of a bound that it is next to."""
+    if (np.abs(values - bound) < 1e-6 * np.maximum(np.abs(values), 1e-3)).any():
+        Closeness.see_tie(False)
 
 
 def expected_attention(t: Trace, p: dict) -> Log:
@@ -76,3 +82,42 @@ def kvzip(t: Trace, p: dict) -> Log:
         for head in range(t.n_kv):
             kept_lines(log, t, layer, head, kept[head], 'kv_head')
     return log
+
+
+def rkv(t: Trace, p: dict) -> Log:
+    log = Log()
+    for layer in sorted(t.keys):
+        for head in range(t.n_kv):
+            at = np.array([], int)
+            for begin, end in blocks_of(t.prompt, p['block']):
+                at = rkv_compressed(t, p, layer, head, np.concatenate([at, np.arange(begin, end)]))
+            log.add(layer, -1, head, at)
+            for step in range(t.steps):
+                attended = np.append(at, t.prompt + step)
+                at = rkv_compressed(t, p, layer, head, attended)
+                log.add(layer, step, head, attended, evicted=set(attended) - set(at))
+    return log
+
+
+def rkv_compressed(t: Trace, p: dict, layer: int, head: int, at: np.ndarray) -> np.ndarray:
+    """What stays of the tokens held (positions `at`) once they fill the buffer."""
+    if len(at) < p['budget'] + p['buffer']:
+        return at
+    window, keys = p['window'], t.keys[layer][head][at]
+    q = t.q_rows(layer, head, at[-1] + 1 - window, at[-1] + 1)
+    logits = np.einsum('gwd,td->gwt', q, keys[:-window]).max(axis=0) / np.sqrt(t.d)
+    importance = pooled(softmax(logits).mean(axis=0), 'max', p['pool_kernel'])
+    scores = p['lambda'] * importance - (1 - p['lambda']) * redundancy(keys, p['similarity'])[:-window]
+    return np.concatenate([at[best(scores, p['budget'] - window)], at[-window:]])
+
+
+def redundancy(keys: np.ndarray, similarity: float) -> np.ndarray:
+    """Softmax of the mean cosine with the other keys, of which each leaves out the last that is similar to it; one that has none
+    leaves out the first key, as in the released code, whose search for the last ends there."""
+    unit = keys / np.maximum(np.linalg.norm(keys, axis=1, keepdims=True), 1e-300)
+    cosine = unit @ unit.T
+    see_near(cosine, similarity)
+    np.fill_diagonal(cosine, 0)
+    for row in cosine:
+        row[max(np.flatnonzero(row > similarity), default=0)] = 0
+    return softmax(cosine.mean(axis=0))

@@ -142,13 +142,17 @@ def split_settings(d: Draw) -> dict:
 
 
 def newer_settings(d: Draw) -> dict:
-    b, sink = d.budget(2), d.r.randint(0, 4)
-    expected = max(b, sink + 1)
+    b, sink, buffer = d.budget(2), d.r.randint(0, 4), d.r.randint(1, 8)
+    window = d.r.randint(1, max(1, min(8, d.t.prompt - 1)))
+    expected, half = max(b, sink + 1), d.t.prompt // 2
     return {
         'expected_attention': {'budget': expected, 'sink': sink, 'future': d.one(512, 1, 7),
                                'queries': d.one('prompt', d.r.randint(1, d.t.prompt)), 'covariance': d.one(True, False),
                                'value_norm': d.one(True, False), 'epsilon': d.one(0, 0.01)},
         'kvzip': {'budget': expected, 'sink': sink, 'chunk': d.one(2048, d.r.randint(1, d.t.prompt)), 'scope': d.one('layer', 'head')},
+        'rkv': {'budget': d.budget(window + 1), 'buffer': buffer, 'window': window, 'pool_kernel': d.one(1, 3, 7, 63),
+                'lambda': d.one(0.07, 0.5, 0, 1), 'similarity': d.one(0.5, 0.8, 0.1),
+                'block': 'prompt' if half < window else d.one('prompt', d.t.prompt - half, d.t.prompt + 3)},
     }
 
 
@@ -173,7 +177,7 @@ def oracles(known: Offline) -> dict:
         prompt: ['snapkv', 'pyramidkv', 'adakv', 'cake'],
         pages: ['full', 'exact_topk', 'quest', 'freekv', 'arkvale', 'shadowkv', 'squeezed_attention'],
         dimensions: ['sparq', 'loki', 'hsa', 'rocketkv', 'infinigen', 'retrieval_attention', 'ctkvr'],
-        newer: ['expected_attention', 'kvzip']}.items() for name in names}
+        newer: ['expected_attention', 'kvzip', 'rkv']}.items() for name in names}
     return {**plain,
             'rocketkv_mt': lambda t, p: dimensions.rocketkv(t, p, multi_turn=True),
             'headkv': lambda t, p: prompt.headkv(t, p, s['retrieval']),
@@ -185,4 +189,4 @@ def oracles(known: Offline) -> dict:
 NEEDS_PROFILE = ('headkv', 'compresskv', 'duo_attention', 'razor_attention')
 # Estimates that are scaled before they are summed: in single precision equal sums of different numbers differ.
 NO_COINCIDENCES = ('sparq', 'loki', 'hsa', 'rocketkv', 'rocketkv_mt', 'infinigen', 'arkvale', 'squeezed_attention', 'd2o', 'keydiff',
-                   'shadowkv')
+                   'shadowkv', 'rkv')
