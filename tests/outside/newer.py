@@ -3,6 +3,7 @@
 import numpy as np
 
 from drop import blocks_of
+from pages import among, steps_of
 from parts import Closeness, Log, best, pooled, softmax
 from prompt import kept_lines
 from traces import Trace
@@ -121,3 +122,46 @@ def redundancy(keys: np.ndarray, similarity: float) -> np.ndarray:
     for row in cosine:
         row[max(np.flatnonzero(row > similarity), default=0)] = 0
     return softmax(cosine.mean(axis=0))
+
+
+def distinct(t: Trace) -> bool:
+    """Whether no head has two equal keys."""
+    return all(len(np.unique(keys, axis=0)) == len(keys) for layer in t.keys.values() for keys in layer)
+
+
+def infllm_v2(t: Trace, p: dict) -> Log:
+    log, page, kernel = Log(), p['page'], p['kernel']
+    Closeness.ties_hold |= distinct(t)  # then ties are of neighbouring blocks and the run that they share
+    for layer, step, kind, name, keys, queries in steps_of(t, 'one', log):
+        length = len(keys)
+        if length <= max(p['budget'], p['dense_below']):
+            log.add(layer, step, name, range(length))
+            continue
+        starts = np.arange(0, length - kernel + 1, p['stride'])
+        means = np.array([keys[i:i + kernel].mean(axis=0) for i in starts])
+        weights = softmax(queries @ means.T / np.sqrt(t.d)).sum(axis=0) if len(starts) else np.array([])
+        blocks = range(-(-length // page))
+        scores = np.array([weights[(starts < (c + 1) * page) & (starts + kernel > c * page)].max(initial=0) for c in blocks])
+        always = [c for c in blocks if c * page < p['sink'] or min(length, (c + 1) * page) > length - p['recent']]
+        log.add(layer, step, name, tokens_of(among(always, scores, p['budget'] // page), page, length))
+    return log
+
+
+def tokens_of(blocks: list, page: int, length: int) -> list:
+    return [i for c in blocks for i in range(c * page, min(length, (c + 1) * page))]
+
+
+def seer_attention(t: Trace, p: dict) -> Log:
+    log, page = Log(), p['page']
+    for layer, step, kind, name, keys, queries in steps_of(t, 'one', log):
+        length = len(keys)
+        weights = softmax(queries @ keys.T / np.sqrt(t.d)).max(axis=0)
+        scores = np.array([weights[i:i + page].max() for i in range(0, length, page)])
+        last = len(scores) - 1
+        everything = p['budget'] >= length and not p['threshold']
+        chosen = among([last], scores, len(scores) if everything else p['budget'] // page)
+        if p['threshold']:
+            see_near(scores, p['threshold'] * scores.sum())
+            chosen = [c for c in chosen if c == last or scores[c] > p['threshold'] * scores.sum()]
+        log.add(layer, step, name, tokens_of(chosen, page, length))
+    return log

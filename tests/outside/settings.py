@@ -142,9 +142,13 @@ def split_settings(d: Draw) -> dict:
 
 
 def newer_settings(d: Draw) -> dict:
-    b, sink, buffer = d.budget(2), d.r.randint(0, 4), d.r.randint(1, 8)
+    b, p, sink, buffer = d.budget(2), d.page(), d.r.randint(0, 4), d.r.randint(1, 8)
     window = d.r.randint(1, max(1, min(8, d.t.prompt - 1)))
     expected, half = max(b, sink + 1), d.t.prompt // 2
+    kernel = d.one(1, 2, 4, 7)
+    # InfLLM-V2's last tokens: of other numbers kvcast does not always read the block that holds the first of them.
+    recent = d.one(0, 1 + p * d.r.randint(0, 3))
+    certain = -(-sink // p) + -(-recent // p) + 1
     return {
         'expected_attention': {'budget': expected, 'sink': sink, 'future': d.one(512, 1, 7),
                                'queries': d.one('prompt', d.r.randint(1, d.t.prompt)), 'covariance': d.one(True, False),
@@ -153,6 +157,9 @@ def newer_settings(d: Draw) -> dict:
         'rkv': {'budget': d.budget(window + 1), 'buffer': buffer, 'window': window, 'pool_kernel': d.one(1, 3, 7, 63),
                 'lambda': d.one(0.07, 0.5, 0, 1), 'similarity': d.one(0.5, 0.8, 0.1),
                 'block': 'prompt' if half < window else d.one('prompt', d.t.prompt - half, d.t.prompt + 3)},
+        'infllm_v2': {'budget': d.budget(certain * p), 'page': p, 'sink': sink, 'recent': recent, 'kernel': kernel,
+                      'stride': d.r.randint(1, kernel), 'dense_below': d.one(0, 0, d.t.prompt)},
+        'seer_attention': {'budget': d.budget(p), 'page': p, 'threshold': d.one(0, 0, 0.05, 0.2)},
     }
 
 
@@ -177,7 +184,7 @@ def oracles(known: Offline) -> dict:
         prompt: ['snapkv', 'pyramidkv', 'adakv', 'cake'],
         pages: ['full', 'exact_topk', 'quest', 'freekv', 'arkvale', 'shadowkv', 'squeezed_attention'],
         dimensions: ['sparq', 'loki', 'hsa', 'rocketkv', 'infinigen', 'retrieval_attention', 'ctkvr'],
-        newer: ['expected_attention', 'kvzip', 'rkv']}.items() for name in names}
+        newer: ['expected_attention', 'kvzip', 'rkv', 'infllm_v2', 'seer_attention']}.items() for name in names}
     return {**plain,
             'rocketkv_mt': lambda t, p: dimensions.rocketkv(t, p, multi_turn=True),
             'headkv': lambda t, p: prompt.headkv(t, p, s['retrieval']),
