@@ -165,3 +165,50 @@ def seer_attention(t: Trace, p: dict) -> Log:
             chosen = [c for c in chosen if c == last or scores[c] > p['threshold'] * scores.sum()]
         log.add(layer, step, name, tokens_of(chosen, page, length))
     return log
+
+
+def indexed(t: Trace, p: dict, layer: int, head: int, length: int) -> list:
+    """By the sum of the weights of the KV head's queries, which an indexer is trained to match."""
+    keys = t.keys[layer][head][:length]
+    return best(softmax(t.q(layer, head, length - 1) @ keys.T / np.sqrt(t.d)).sum(axis=0), p['budget'])
+
+
+def dsa(t: Trace, p: dict) -> Log:
+    log = Log()
+    for layer in sorted(t.keys):
+        for head in range(t.n_kv):
+            log.add(layer, -1, head, range(t.prompt))
+            for step in range(t.steps):
+                log.add(layer, step, head, indexed(t, p, layer, head, t.prompt + step + 1))
+    return log
+
+
+class Lru:
+    """Units on the GPU by the step of their last use. Of those used last at the same step, whose order no source states, the first
+    one leaves first."""
+
+    def __init__(self, room: int, first=()):
+        self.room, self.used = room, {i: -1 for i in first}
+
+    def use(self, units, step: int) -> tuple:
+        """(those that were missing, those that leave)"""
+        missing = [i for i in units if i not in self.used]
+        self.used.update({i: step for i in units})
+        gone = sorted(self.used, key=lambda i: (self.used[i], i))[:max(0, len(self.used) - self.room)]
+        for i in gone:
+            del self.used[i]
+        return missing, gone
+
+
+def hisparse(t: Trace, p: dict) -> Log:
+    log, room = Log(), p['budget'] + p['spare']
+    for layer in sorted(t.keys):
+        for head in range(t.n_kv):
+            held = Lru(room, range(max(0, t.prompt - room), t.prompt))
+            log.add(layer, -1, head, held.used)
+            for step in range(t.steps):
+                now = t.prompt + step
+                chosen = indexed(t, p, layer, head, now + 1)
+                missing, gone = held.use({*chosen, now}, step)
+                log.add(layer, step, head, chosen, fetched=set(missing) - {now}, evicted=gone)
+    return log

@@ -160,6 +160,8 @@ def newer_settings(d: Draw) -> dict:
         'infllm_v2': {'budget': d.budget(certain * p), 'page': p, 'sink': sink, 'recent': recent, 'kernel': kernel,
                       'stride': d.r.randint(1, kernel), 'dense_below': d.one(0, 0, d.t.prompt)},
         'seer_attention': {'budget': d.budget(p), 'page': p, 'threshold': d.one(0, 0, 0.05, 0.2)},
+        'dsa': {'budget': d.budget()},
+        'hisparse': {'budget': b, 'spare': d.one(1, d.r.randint(1, 20))},
     }
 
 
@@ -184,7 +186,7 @@ def oracles(known: Offline) -> dict:
         prompt: ['snapkv', 'pyramidkv', 'adakv', 'cake'],
         pages: ['full', 'exact_topk', 'quest', 'freekv', 'arkvale', 'shadowkv', 'squeezed_attention'],
         dimensions: ['sparq', 'loki', 'hsa', 'rocketkv', 'infinigen', 'retrieval_attention', 'ctkvr'],
-        newer: ['expected_attention', 'kvzip', 'rkv', 'infllm_v2', 'seer_attention']}.items() for name in names}
+        newer: ['expected_attention', 'kvzip', 'rkv', 'infllm_v2', 'seer_attention', 'dsa', 'hisparse']}.items() for name in names}
     return {**plain,
             'rocketkv_mt': lambda t, p: dimensions.rocketkv(t, p, multi_turn=True),
             'headkv': lambda t, p: prompt.headkv(t, p, s['retrieval']),
