@@ -3,8 +3,8 @@
 import numpy as np
 
 from drop import blocks_of
-from pages import among, steps_of
-from parts import Closeness, Log, best, pooled, softmax
+from pages import among, reduction, steps_of
+from parts import Closeness, Log, best, pooled, reduced, softmax
 from prompt import kept_lines
 from traces import Trace
 
@@ -167,6 +167,40 @@ def seer_attention(t: Trace, p: dict) -> Log:
     return log
 
 
+def in_bits(x: np.ndarray, bits: int) -> np.ndarray:
+    """Rows rounded to 2^bits levels between their smallest and largest number."""
+    if bits >= 16:
+        return x
+    low, high = x.min(axis=1, keepdims=True), x.max(axis=1, keepdims=True)
+    unit = np.where(high > low, (high - low) / (2 ** bits - 1), 1)
+    level = (x - low) / unit
+    see_near(level, np.floor(level) + 0.5)
+    return np.round(level) * unit + low
+
+
+def twilight(t: Trace, p: dict, selected: Log) -> Log:
+    """selected: what the selector chooses; a KV head reads what any of its query heads keeps."""
+    log = Log()
+    for line in selected.lines:
+        kind = 'q_head' if 'q_head' in line else 'kv_head'
+        name, at = line[kind], line['attended']
+        if line['step'] >= 0:
+            head = name // t.group if kind == 'q_head' else name
+            rows = t.q(line['layer'], head, t.prompt + line['step'])
+            rows = rows[name % t.group:name % t.group + 1] if kind == 'q_head' else rows
+            keys = in_bits(t.keys[line['layer']][head][at], p['bits'])
+            at = set().union(*({at[i] for i in fewest(softmax(keys @ q / np.sqrt(t.d)), p['p'])} for q in rows))
+        log.add(line['layer'], line['step'], name, at, kind=kind)
+    return log
+
+
+def fewest(weights: np.ndarray, share: float) -> list:
+    """The smallest set of the largest weights whose sum is the share."""
+    sums = np.cumsum(np.sort(weights)[::-1])
+    see_near(sums, share)
+    return best(weights, min(int((sums < share).sum()) + 1, len(weights)))
+
+
 def indexed(t: Trace, p: dict, layer: int, head: int, length: int) -> list:
     """By the sum of the weights of the KV head's queries, which an indexer is trained to match."""
     keys = t.keys[layer][head][:length]
@@ -211,4 +245,18 @@ def hisparse(t: Trace, p: dict) -> Log:
                 chosen = indexed(t, p, layer, head, now + 1)
                 missing, gone = held.use({*chosen, now}, step)
                 log.add(layer, step, head, chosen, fetched=set(missing) - {now}, evicted=gone)
+    return log
+
+
+def double_sparsity(t: Trace, p: dict) -> Log:
+    log = Log()
+    first = max(int(t.positions[0]), t.prompt - p['window'])
+    for layer, step, kind, name, keys, queries in steps_of(t, p['group'], log):
+        head = name // t.group if kind == 'q_head' else name
+        large = {'q': np.abs(t.q_rows(layer, head, first, t.prompt)).sum(axis=(0, 1)), 'k': np.abs(keys[:t.prompt]).sum(axis=0)}
+        large['qk'] = large['q'] * large['k']
+        chosen = best(large[p['calibrate_on']], p['channels'])
+        labels, asked = (in_bits(x[:, chosen], p['label_bits']) for x in (keys, queries))  # both, as in the released code
+        scores = reduced(reduction(p), asked, lambda q: labels @ q, 1 / np.sqrt(len(chosen)))
+        log.add(layer, step, name, best(scores, p['budget']), kind=kind)
     return log

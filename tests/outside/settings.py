@@ -149,6 +149,12 @@ def newer_settings(d: Draw) -> dict:
     # InfLLM-V2's last tokens: of other numbers kvcast does not always read the block that holds the first of them.
     recent = d.one(0, 1 + p * d.r.randint(0, 3))
     certain = -(-sink // p) + -(-recent // p) + 1
+    double = {'budget': b, 'channels': d.r.randint(1, d.t.d), 'label_bits': d.one(4, 2, 8, 16), 'window': d.r.randint(1, d.t.prompt),
+              'calibrate_on': d.one('qk', 'q', 'k'), 'group': d.one('per_head', *SCORES, *WEIGHTS)}
+    quest = {'budget': d.budget(2 * p), 'page': p, 'sink': 0, 'recent': 0, 'force_last_page': d.one(False, True),
+             'group': d.one(*SCORES), 'budget_convention': 'attended', 'summary_format': 'cache'}
+    selectors = {'quest': quest, 'double_sparsity': double, 'exact_topk': page_settings(d)['exact_topk'], 'full': {}}
+    selector = d.one(*selectors)
     return {
         'expected_attention': {'budget': expected, 'sink': sink, 'future': d.one(512, 1, 7),
                                'queries': d.one('prompt', d.r.randint(1, d.t.prompt)), 'covariance': d.one(True, False),
@@ -160,8 +166,10 @@ def newer_settings(d: Draw) -> dict:
         'infllm_v2': {'budget': d.budget(certain * p), 'page': p, 'sink': sink, 'recent': recent, 'kernel': kernel,
                       'stride': d.r.randint(1, kernel), 'dense_below': d.one(0, 0, d.t.prompt)},
         'seer_attention': {'budget': d.budget(p), 'page': p, 'threshold': d.one(0, 0, 0.05, 0.2)},
+        'twilight': {'p': d.one(0.85, 0.5, 0.95, 0), 'bits': d.one(4, 2, 8), 'selector': {'name': selector, **selectors[selector]}},
         'dsa': {'budget': d.budget()},
         'hisparse': {'budget': b, 'spare': d.one(1, d.r.randint(1, 20))},
+        'double_sparsity': double,
     }
 
 
@@ -186,8 +194,10 @@ def oracles(known: Offline) -> dict:
         prompt: ['snapkv', 'pyramidkv', 'adakv', 'cake'],
         pages: ['full', 'exact_topk', 'quest', 'freekv', 'arkvale', 'shadowkv', 'squeezed_attention'],
         dimensions: ['sparq', 'loki', 'hsa', 'rocketkv', 'infinigen', 'retrieval_attention', 'ctkvr'],
-        newer: ['expected_attention', 'kvzip', 'rkv', 'infllm_v2', 'seer_attention', 'dsa', 'hisparse']}.items() for name in names}
+        newer: ['expected_attention', 'kvzip', 'rkv', 'infllm_v2', 'seer_attention', 'dsa', 'hisparse', 'double_sparsity']}.items() for name in names}
+    selected = lambda t, p: plain[p['selector']['name']](t, p['selector'])
     return {**plain,
+            'twilight': lambda t, p: newer.twilight(t, p, selected(t, p)),
             'rocketkv_mt': lambda t, p: dimensions.rocketkv(t, p, multi_turn=True),
             'headkv': lambda t, p: prompt.headkv(t, p, s['retrieval']),
             'compresskv': lambda t, p: prompt.compresskv(t, p, s['semantic'], known.errors / known.errors.sum()),
@@ -198,4 +208,4 @@ def oracles(known: Offline) -> dict:
 NEEDS_PROFILE = ('headkv', 'compresskv', 'duo_attention', 'razor_attention')
 # Estimates that are scaled before they are summed: in single precision equal sums of different numbers differ.
 NO_COINCIDENCES = ('sparq', 'loki', 'hsa', 'rocketkv', 'rocketkv_mt', 'infinigen', 'arkvale', 'squeezed_attention', 'd2o', 'keydiff',
-                   'shadowkv', 'rkv')
+                   'shadowkv', 'rkv', 'double_sparsity', 'twilight')

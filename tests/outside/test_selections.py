@@ -33,8 +33,8 @@ def kvcast(*arguments) -> subprocess.CompletedProcess:
 def replay(trace: Path, policy: str, settings: dict) -> tuple:
     """(answer, lines), or (None, why it is refused)"""
     out = Path(FOLDER.name) / 'selections.jsonl'
-    sets = [part for key, value in settings.items()
-            for part in ('--set', f'{key}={str(value).lower() if isinstance(value, bool) else value}')]
+    text = lambda value: json.dumps(value) if isinstance(value, (bool, dict)) else value
+    sets = [part for key, value in settings.items() for part in ('--set', f'{key}={text(value)}')]
     done = kvcast('replay', '--trace', trace, '--policy', policy, *sets, '--selections', out, '--json')
     if done.returncode:
         return None, f'exit {done.returncode}: {done.stderr}'
