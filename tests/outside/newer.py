@@ -260,3 +260,52 @@ def double_sparsity(t: Trace, p: dict) -> Log:
         scores = reduced(reduction(p), asked, lambda q: labels @ q, 1 / np.sqrt(len(chosen)))
         log.add(layer, step, name, best(scores, p['budget']), kind=kind)
     return log
+
+
+def filter_of(t: Trace, p: dict, layer: int) -> int:
+    """The filter layer whose selection a layer reads. A replay shows dense and filter layers, too, as if they read one."""
+    first = p['first_filter']
+    filters = [first + i * (t.n_layers - first) // p['filter_layers'] for i in range(p['filter_layers'])]
+    return max((f for f in filters if f <= layer), default=first)
+
+
+def omnikv(t: Trace, p: dict) -> Log:
+    log, host = Log(), p['place'] == 'host' and p['budget'] < t.prompt + t.steps
+    for layer in sorted(t.keys):
+        source, held = filter_of(t, p, layer), Lru(p['page_cache'])
+        for head in range(t.n_kv):
+            log.add(layer, -1, head, [] if host else range(t.prompt))
+        for step in range(t.steps):
+            rows = []
+            for head in range(t.n_kv):
+                logits = t.q(source, head, t.prompt + step) @ t.keys[source][head][:t.prompt].T / np.sqrt(t.d)
+                rows.append(softmax(logits) if p['group'] == 'max_weights' else logits)
+            chosen = best(np.concatenate(rows).max(axis=0), p['budget'])
+            fetched, gone = held.use(chosen, step)
+            for head in range(t.n_kv):
+                log.add(layer, step, head, chosen + list(range(t.prompt, t.prompt + step + 1)), fetched=fetched if host else [],
+                        evicted=gone if host else [])
+    return log
+
+
+def retroinfer(t: Trace, p: dict) -> Log:
+    """With a cluster for every key or for every segment: nothing is drawn."""
+    assert p['cluster_tokens'] in (1, p['segment'])
+    log = Log()
+    first, last = p['sink'], max(p['sink'], t.prompt - p['recent'])
+    clusters = [range(i, min(last, i + p['cluster_tokens'])) for i in range(first, last, p['cluster_tokens'])]
+    steady = [i for i in range(t.prompt) if i < first or i >= last]
+    count = max(1, round(p['retrieved'] * len(clusters)))
+    for layer in sorted(t.keys):
+        for head in range(t.n_kv):
+            keys, held = t.keys[layer][head], Lru(round(p['cache'] * len(clusters)))
+            centroids = np.array([keys[list(c)].mean(axis=0) for c in clusters]).reshape(-1, t.d)
+            log.add(layer, -1, head, steady)
+            for step in range(t.steps):
+                scores = softmax(t.q(layer, head, t.prompt + step) @ centroids.T / np.sqrt(t.d)).sum(axis=0) if clusters else []
+                chosen = best(scores, count)
+                fetched, gone = held.use(chosen, step)
+                spread = lambda some: [i for c in some for i in clusters[c]]
+                generated = list(range(t.prompt, t.prompt + step + 1))
+                log.add(layer, step, head, steady + generated + spread(chosen), fetched=spread(fetched), evicted=spread(gone))
+    return log

@@ -141,6 +141,18 @@ def split_settings(d: Draw) -> dict:
     }
 
 
+def clusters(d: Draw) -> dict:
+    """A cluster for every key, unless equal keys would share one, or for every segment. Shares are whole numbers of clusters: how
+    others are rounded is not published, nor which of the clusters last read at the same step leaves the cache first."""
+    size, sink, recent = d.page(), d.r.randint(0, 4), d.r.randint(0, 9)
+    tokens = d.one(1, size) if newer.distinct(d.t) else size
+    count = max(1, -(-(d.t.prompt - sink - recent) // tokens))
+    read = d.one(1, d.r.randint(1, max(1, count // 3)))
+    slots = d.r.randint(1, count) if read == 1 else d.one(read, count)
+    shares = {'retrieved': read / count, 'cache': slots / count}
+    return {'sink': sink, 'recent': recent, 'segment': size, 'cluster_tokens': tokens, **shares}
+
+
 def newer_settings(d: Draw) -> dict:
     b, p, sink, buffer = d.budget(2), d.page(), d.r.randint(0, 4), d.r.randint(1, 8)
     window = d.r.randint(1, max(1, min(8, d.t.prompt - 1)))
@@ -170,6 +182,9 @@ def newer_settings(d: Draw) -> dict:
         'dsa': {'budget': d.budget()},
         'hisparse': {'budget': b, 'spare': d.one(1, d.r.randint(1, 20))},
         'double_sparsity': double,
+        'omnikv': {'budget': d.budget(), 'first_filter': d.r.randint(0, d.t.n_layers - 1), 'filter_layers': d.r.randint(1, 3),
+                   'group': d.one('max_weights', 'max_scores'), **d.one({'place': 'gpu'}, {'page_cache': d.one(0, d.r.randint(1, 30))})},
+        'retroinfer': clusters(d),
     }
 
 
@@ -194,7 +209,8 @@ def oracles(known: Offline) -> dict:
         prompt: ['snapkv', 'pyramidkv', 'adakv', 'cake'],
         pages: ['full', 'exact_topk', 'quest', 'freekv', 'arkvale', 'shadowkv', 'squeezed_attention'],
         dimensions: ['sparq', 'loki', 'hsa', 'rocketkv', 'infinigen', 'retrieval_attention', 'ctkvr'],
-        newer: ['expected_attention', 'kvzip', 'rkv', 'infllm_v2', 'seer_attention', 'dsa', 'hisparse', 'double_sparsity']}.items() for name in names}
+        newer: ['expected_attention', 'kvzip', 'rkv', 'infllm_v2', 'seer_attention', 'dsa', 'hisparse', 'double_sparsity', 'omnikv',
+                'retroinfer']}.items() for name in names}
     selected = lambda t, p: plain[p['selector']['name']](t, p['selector'])
     return {**plain,
             'twilight': lambda t, p: newer.twilight(t, p, selected(t, p)),
