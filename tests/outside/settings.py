@@ -158,7 +158,7 @@ def newer_settings(d: Draw) -> dict:
     window = d.r.randint(1, max(1, min(8, d.t.prompt - 1)))
     expected, half = max(b, sink + 1), d.t.prompt // 2
     kernel = d.one(1, 2, 4, 7)
-    # InfLLM-V2's last tokens: of other numbers kvcast does not always read the block that holds the first of them.
+    # InfLLM-V2's last tokens: of other numbers kvcast reads so many blocks, but not always the one that holds the first of them.
     recent = d.one(0, 1 + p * d.r.randint(0, 3))
     certain = -(-sink // p) + -(-recent // p) + 1
     double = {'budget': b, 'channels': d.r.randint(1, d.t.d), 'label_bits': d.one(4, 2, 8, 16), 'window': d.r.randint(1, d.t.prompt),
@@ -222,6 +222,6 @@ def oracles(known: Offline) -> dict:
 
 
 NEEDS_PROFILE = ('headkv', 'compresskv', 'duo_attention', 'razor_attention')
-# Estimates that are scaled before they are summed: in single precision equal sums of different numbers differ.
+# Estimates that are scaled or rotated before they are summed: in single precision equal sums of different numbers differ.
 NO_COINCIDENCES = ('sparq', 'loki', 'hsa', 'rocketkv', 'rocketkv_mt', 'infinigen', 'arkvale', 'squeezed_attention', 'd2o', 'keydiff',
-                   'shadowkv', 'rkv', 'double_sparsity', 'twilight')
+                   'shadowkv', 'expected_attention', 'kvzip', 'rkv', 'double_sparsity', 'twilight', 'retroinfer')
