@@ -29,7 +29,8 @@ void print_owners(const std::vector<result::OwnedBytes>& owners) {
 void print_remedy(const config::Run& run, const std::string& requested_for) {
   const config::Workload& w = run.workload;
   if (requested_for == "weights") {
-    fmt::print("Weights and caches are stored in 16 bits, and the whole model resides on one GPU.\n");
+    fmt::print(
+        "deployment.weights (fewer bits) and deployment.tensor_parallel (more GPUs) reduce the weights on each GPU.\n");
   } else if (requested_for == "activations" && (w.prefill_chunk == 0 || w.prefill_batch == 0)) {
     fmt::print(
         "Activations are held for {} of {} tokens at once. workload.prefill_chunk (tokens) and workload.prefill_batch "
@@ -58,7 +59,7 @@ void print_metrics(const Result& r) {
   fmt::print("{:<46} {:>16}  {:<26} {}\n", "", "", "80 % interval", "origin");
   for (const Metric& metric : result::all_metrics()) {
     const auto number = is_listed(metric) ? result::value(r, metric) : std::nullopt;
-    if (!number) continue;
+    if (!number || (r.experiment.oom && *number == 0)) continue;  // a peak that was never reached
     const auto range = result::interval(r, metric);
     const std::string between = range && range->low < range->high
                                     ? fmt::format("{} to {}", result::format_value(metric, range->low),

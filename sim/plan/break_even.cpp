@@ -192,6 +192,7 @@ class BreakEven final : public Question {
                 {"always", nullptr},
                 {"of", of_.label},
                 {"against", against_ ? json(against_->label) : json()}};
+    const std::vector<std::string> unfit = add_unfit(samples, out.data);
     std::vector<std::string> texts;
     for (const Crossing& c : crossings) {
       out.data["crossings"].push_back(crossing_json(c, samples));
@@ -203,10 +204,11 @@ class BreakEven final : public Question {
     if (crossings.empty()) {
       const int state = first.state != 0 ? first.state : last.state;
       out.data["always"] = name_of_state(state);
-      out.text = always_text(state, range, samples);
+      out.text = always_text(state, range, samples, unfit);
       out.details.push_back(fmt::format("At {}: {}. At {}: {}.", short_text(key_, first.x), side_text(first),
                                         short_text(key_, last.x), side_text(last)));
     } else {
+      texts.insert(texts.end(), unfit.begin(), unfit.end());
       out.text = fmt::format("{}: {}.", against_ ? metric_->label : of_.label, fmt::join(texts, "; "));
     }
     out.details.push_back(grounds(samples));
@@ -217,11 +219,33 @@ class BreakEven final : public Question {
     return out;
   }
 
-  std::string always_text(int state, const std::string& range, const std::map<double, Sample>& samples) const {
+  // Adds the ranges in which neither variant fits to `data`, and describes each.
+  std::vector<std::string> add_unfit(const std::map<double, Sample>& samples, json& data) const {
+    data["neither_fits"] = json::array();
+    std::vector<std::string> texts;
+    if (!against_) return texts;
+    for (auto at = samples.begin(); at != samples.end();) {
+      const auto fits = [](const auto& s) { return s.second.state != 0; };
+      const auto first = std::find_if_not(at, samples.end(), fits);
+      if (first == samples.end()) break;
+      at = std::find_if(first, samples.end(), fits);
+      const double low = first->first, high = std::prev(at)->first;
+      data["neither_fits"].push_back({low, high});
+      const std::string from = short_text(key_, low), to = short_text(key_, high);
+      texts.push_back(at == samples.end()        ? fmt::format("neither fits from {} on", from)
+                      : first == samples.begin() ? fmt::format("neither fits up to {}", to)
+                                                 : fmt::format("neither fits from {} to {}", from, to));
+    }
+    return texts;
+  }
+
+  std::string always_text(int state, const std::string& range, const std::map<double, Sample>& samples,
+                          const std::vector<std::string>& unfit) const {
     if (!against_) return fmt::format("{}'s targets are {} for all of {}.", of_.label, name_of_state(state), range);
     if (state == 0) return fmt::format("Neither {} nor {} fits for {}.", of_.label, against_->label, range);
     const bool told = std::all_of(samples.begin(), samples.end(), [](const auto& s) { return s.second.settled; });
-    return fmt::format("No crossing: {} is better for all of {}{}.", name_of_state(state), range,
+    return fmt::format("No crossing: {} is better for all of {}{}{}.", name_of_state(state), range,
+                       unfit.empty() ? "" : fmt::format(" at which either fits; {}", fmt::join(unfit, "; ")),
                        told ? "" : ", though uncertain costs leave this open in part");
   }
 

@@ -212,6 +212,7 @@ class Choose final : public Question {
                 {"best", json::array()},
                 {"front", json::array()}};
     add_misses(misses, out);
+    if (!needs_scores()) out.details.push_back("No score was requested, so there is no floor.");
     if (good.empty()) {
       out.text = "None of the settings fits and meets the targets.";
       return out;
@@ -255,8 +256,8 @@ class Choose final : public Question {
         texts.push_back(fmt::format("{}: {}", label_of(good[i]->values), numbers_text(*good[i])));
     }
     out.details.push_back(fmt::format(
-        "Pareto front over throughput, score, memory{} ({} of {} settings simulated; equal ones are listed once):",
-        cheapest_ ? " and cost" : "", simulated, grid_.size()));
+        "Pareto front over throughput, {}memory{} ({} of {} settings simulated; equal ones are listed once):",
+        needs_scores() ? "score, " : "", cheapest_ ? " and cost" : "", simulated, grid_.size()));
     for (std::string& text : texts) out.details.push_back("  " + std::move(text));
   }
 

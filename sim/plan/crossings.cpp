@@ -70,9 +70,28 @@ void Crossings::add_dips() {
   if (!extremes.empty()) add(extremes);
 }
 
+// Closes every bracket with a variant that fits at one end only, while the other one fits at neither.
+void Crossings::close_fits() {
+  std::vector<std::pair<double, double>> brackets;
+  for (auto at = samples_.begin(); std::next(at) != samples_.end(); ++at) {
+    const Sample &low = at->second, &high = std::next(at)->second;
+    if ((low.state == 0) != (high.state == 0)) brackets.emplace_back(low.x, high.x);
+  }
+  for (auto [low, high] : brackets) {
+    const bool fits_below = samples_.at(low).state != 0;
+    while (!is_closed(low, high)) {
+      const double middle = range_.between(low, high, 0.5);
+      if (middle <= low || middle >= high) break;
+      add({middle});
+      ((samples_.at(middle).state != 0) == fits_below ? low : high) = middle;
+    }
+  }
+}
+
 std::vector<Crossing> Crossings::find() {
   add(range_.values(kGridSteps));
   add_dips();
+  close_fits();
   std::vector<std::pair<double, double>> brackets;
   for (auto at = samples_.begin(); std::next(at) != samples_.end(); ++at) {
     const Sample &low = at->second, &high = std::next(at)->second;

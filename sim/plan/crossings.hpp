@@ -2,8 +2,8 @@
 //
 // A grid over the range brackets every change of the better one; if the ratio dips towards 1 between grid values, its
 // extreme is examined as well. A false-position search on the logarithm of the ratio closes each bracket. If one
-// variant
-// does not fit in memory at one end, the value at which its memory is full is extrapolated from those at which it fits.
+// variant does not fit in memory at one end, the value at which its memory is full is extrapolated from those at which
+// it fits. Values from which on neither fits are bisected.
 #pragma once
 
 #include <cmath>
@@ -70,6 +70,7 @@ class Crossings {
  private:
   void add(const std::vector<double>& xs, const Bracket& between = {});
   void add_dips();
+  void close_fits();
   Crossing close(double low, double high);
   bool is_closed(double low, double high) const;
   double proposal(const Sample& low, const Sample& high, bool middle) const;

@@ -234,8 +234,7 @@ TEST_CASE("what does not fit says what asked for the memory, and which keys make
                         Contains("Activations are held for 8 prompts of 65536 tokens at once. workload.prefill_chunk"));
   // The bytes occur once: those in use, not a peak that was never reached.
   CHECK(whole.find("weights  ") == whole.rfind("weights  "));
-  CHECK_THAT(text({"model=llama-3.1-70b"}),
-             Contains("weights request 141 GB more\nWeights and caches are stored in 16 bits"));
+  CHECK_THAT(text({"model=llama-3.1-70b"}), Contains("weights request 141 GB more\ndeployment.weights (fewer bits)"));
 }
 
 TEST_CASE("a run prints every number with its unit, interval and origin") {

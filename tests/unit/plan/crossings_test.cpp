@@ -48,6 +48,22 @@ TEST_CASE("a proportional ratio crosses 1 at the value of the formula, in few ev
   CHECK(linear.calls <= 10);  // two variants each: 20 experiments
 }
 
+TEST_CASE("the value from which on neither variant fits is found among integers") {
+  // The first variant is better up to 100; from 101 on neither fits.
+  Formula better{[](double) { return 2; }};
+  Crossings search({1, 256, true}, [&](const std::vector<double>& xs, const Crossings::Bracket&) {
+    std::vector<Sample> samples = better(xs);
+    for (Sample& s : samples) {
+      if (s.x > 100) s.state = 0, s.comparison.times = NAN;
+    }
+    return samples;
+  });
+  CHECK(search.find().empty());
+  REQUIRE(search.samples().count(100) == 1);
+  REQUIRE(search.samples().count(101) == 1);
+  for (const auto& [x, s] : search.samples()) CHECK(s.state == (x <= 100 ? 1 : 0));
+}
+
 TEST_CASE("an integer crossing is the first value at which the other variant is better") {
   for (const double at : {1.5, 2.5, 37.5, 200.5, 255.5}) {
     Formula step{[at](double x) { return x / at; }};
