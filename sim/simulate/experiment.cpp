@@ -26,9 +26,9 @@ using result::OwnedBytes;
 constexpr std::size_t kAttributedSteps = 3;
 // A window is unsettled if the work left over by its steps grows by more than this share of a step.
 constexpr double kBacklog = 0.03;
-// Smallest effects on times that are evaluated. Smaller ones are negligible next to others, since effects add in
-// quadrature.
-constexpr double kLeastEffect = 0.02, kLeastDetailedEffect = 0.01;
+// Smallest effect on times that is evaluated, as a share of a time. Far smaller ones than an interval's width count:
+// two runs are compared by the difference of their effects, which decides whether a difference of 1 % is certain.
+constexpr double kLeastEffect = 0.002;
 
 std::vector<OwnedBytes> name_owners(const std::vector<engine::OwnerBytes>& owners,
                                     const std::vector<std::string>& names) {
@@ -221,20 +221,19 @@ class Simulation {
 
   void effects() {
     const bool detailed = options_.effects == Effects::kDetailed;
-    const double least = detailed ? kLeastDetailedEffect : kLeastEffect;
     std::vector<TimeEffect> on_step, on_prefill;
     if (options_.decode) {
       std::vector<RecordedBlocks> blocks;
       for (std::size_t i = 0; i < windows_.size(); ++i) {
         if (detailed || i == lowered_.middle) blocks.push_back(windows_[i].recorded(system_));
       }
-      on_step = time_effects(blocks, least, detailed);
+      on_step = time_effects(blocks, kLeastEffect, detailed);
       result_.unsettled = result_.unsettled ||
                           std::any_of(on_step.begin(), on_step.end(), [](const TimeEffect& e) { return e.unsettled; });
     }
     if (options_.prefill) {
       const RecordedBlocks blocks = recorded_prefill();
-      on_prefill = time_effects({&blocks, 1}, least, detailed);
+      on_prefill = time_effects({&blocks, 1}, kLeastEffect, detailed);
     }
     merge(std::move(on_step), std::move(on_prefill));
     add_left_out();
