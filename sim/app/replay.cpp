@@ -10,6 +10,7 @@
 #include "base/whole_file.hpp"
 #include "config/run.hpp"
 #include "policies/all.hpp"
+#include "policies/replay_needs.hpp"
 #include "replay/replay.hpp"
 #include "result/json.hpp"
 #include "score/task_score.hpp"
@@ -40,7 +41,9 @@ config::PolicyChoice read_choice(const ReplayOptions& options) {
   return config::read_policy(choice);
 }
 
-json to_json(const std::string& policy, const replay::ReplayResult& r) {
+using TaskScore = std::optional<result::TaskScore>;
+
+json to_json(const std::string& policy, const replay::ReplayResult& r, const TaskScore& task) {
   const replay::Proxies& p = r.proxies;
   json out = {{"policy", policy},
               {"trace_source", r.trace_source},
@@ -51,7 +54,7 @@ json to_json(const std::string& policy, const replay::ReplayResult& r) {
               {"output_error_mean", p.output_error_mean},
               {"topk_overlap_mean", p.topk_overlap_mean},
               {"attended_mean", p.attended_mean},
-              {"task", result::to_json(score::task_score(score::ScoreModel(), r))},
+              {"task", result::to_json(task)},
               {"bytes",
                {{"hbm", {{"read", r.traffic.hbm_read}, {"write", r.traffic.hbm_write}, {"kv_read", r.traffic.kv_read}}},
                 {"link", {{"h2d", r.traffic.h2d}, {"d2h", r.traffic.d2h}}},
@@ -62,7 +65,7 @@ json to_json(const std::string& policy, const replay::ReplayResult& r) {
   return out;
 }
 
-void print_text(const std::string& policy, const replay::ReplayResult& r) {
+void print_text(const std::string& policy, const replay::ReplayResult& r, const TaskScore& task) {
   const replay::Proxies& p = r.proxies;
   fmt::print("{}: {} layers, {} steps after {} prompt tokens ({} trace)\n", policy, r.layers.size(), r.decode_steps,
              r.prompt_tokens, r.trace_source);
@@ -75,7 +78,7 @@ void print_text(const std::string& policy, const replay::ReplayResult& r) {
     fmt::print("  prompt                 {:.2f} % of the attention computed, {:.2f} % of its mass\n",
                100 * prompt->density, 100 * prompt->recall_mass);
   }
-  if (const auto task = score::task_score(score::ScoreModel(), r)) {
+  if (task) {
     fmt::print("  task score             {:.1f} % of the uncompressed model's ({:.1f} .. {:.1f} %)\n",
                100 * task->share_of_full, 100 * task->interval.low, 100 * task->interval.high);
   }
@@ -100,10 +103,14 @@ int run(const ReplayOptions& options) {
     replay::write_selections(result, out.stream());
     out.commit();
   }
+  TaskScore task;
+  if (!policy::replay_needs(descriptor, choice.parameters, lengths).rounds) {
+    task = score::task_score(score::ScoreModel(), result);
+  }
   if (options.as_json) {
-    fmt::print("{}\n", to_json(choice.name, result).dump(1));
+    fmt::print("{}\n", to_json(choice.name, result, task).dump(1));
   } else {
-    print_text(choice.name, result);
+    print_text(choice.name, result, task);
   }
   return 0;
 }

@@ -155,8 +155,13 @@ void print_result(const study::Task& task, const Result& r) {
   if (r.experiment.oom) print_oom(*r.experiment.oom, run);
   print_metrics(r);
   if (r.accuracy.task) {
-    const bool several = r.accuracy.task->task.find(", ") != std::string::npos;
-    fmt::print("The task score is {} {}.\n", several ? "the mean of" : "that of", r.accuracy.task->task);
+    const result::TaskScore& score = *r.accuracy.task;
+    const bool several = score.task.find(", ") != std::string::npos;
+    fmt::print("The task score is {} {}{}.\n", several ? "the mean of" : "that of", score.task,
+               several ? ", one text each" : ", one text");
+    if (!r.benchmark && score.interval.low < score.interval.high) {
+      fmt::print("So few texts say little; --set score=ruler predicts the mean score over a benchmark.\n");
+    }
   }
   print_benchmark(r);
   if (!r.has_times()) return;

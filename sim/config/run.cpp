@@ -239,6 +239,9 @@ Run read_run(const Node& config) {
   if (config.find("sweep") != nullptr) {
     throw UserError(config.key_where("sweep"), "a run cannot have `sweep:`; `kvcast sweep` runs its points");
   }
+  if (config.find("plan") != nullptr) {
+    throw UserError(config.key_where("plan"), "a run cannot have `plan:`; `kvcast plan` answers its questions");
+  }
   section.only({"name", "description", "model", "hardware", "policy", "match", "workload", "trace", "traces", "score",
                 "framework", "deployment", "price_per_hour"});
   section.require({"model", "hardware", "policy"});

@@ -50,7 +50,7 @@ Descriptor describe_compresskv() {
       "layers that the profile lacks have the scores of the nearest layer in it"};
   d.needs = [needs = d.needs](const ParameterValues& values, const Lengths& lengths) {
     ReplayNeeds all = needs(values, lengths);
-    if (values.text("quantisation") == "kivi") all.unseen = kRoundingUnseen;
+    if (values.text("quantisation") == "kivi") all.rounds = true, all.unseen = kRoundingUnseen;
     return all;
   };
   d.stages = [stages = d.stages](const ParameterValues& values, const Lengths& lengths) {

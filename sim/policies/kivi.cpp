@@ -342,7 +342,9 @@ Descriptor describe_kivi() {
       "a selector's index is over the keys before quantisation, and its selection is charged as if the newest residual "
       "tokens in it were in half precision",
       "dequantisation is part of the attention kernel and its arithmetic is not charged"};
-  d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kRoundingUnseen}; };
+  d.needs = [](const ParameterValues&, const Lengths&) {
+    return ReplayNeeds{.rounds = true, .unseen = kRoundingUnseen};
+  };
   d.stages = [](const ParameterValues& values, const Lengths& lengths) {
     const KiviSetting setting = read_kivi(values);
     if (values.text("selector") == "full") return Stages{keep_all(), read_quantised(setting)};

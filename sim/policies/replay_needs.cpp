@@ -55,6 +55,7 @@ void add(ReplayNeeds& needs, const ReplayNeeds& more) {
   needs.in_blocks = needs.in_blocks || more.in_blocks;
   needs.each_turn = needs.each_turn || more.each_turn;
   needs.window = std::max(needs.window, more.window);
+  needs.rounds = needs.rounds || more.rounds;
   if (needs.unseen.empty()) needs.unseen = more.unseen;
 }
 

@@ -129,6 +129,7 @@ struct ReplayNeeds {
   bool in_blocks = false;     // the prompt is read in blocks, each followed by an eviction
   bool each_turn = false;     // it selects from the whole prompt again at each turn's question
   std::int64_t window = 0;    // number of last prompt queries that it reads
+  bool rounds = false;        // it rounds the cache, which the attention on a text's targets does not show either
   std::string unseen = {};    // reason why a replay does not show the policy's loss; empty if it does
 };
 

@@ -89,7 +89,7 @@ void add_times(json& out, const Result& r) {
   const std::string_view decode = origin_name(origin_of(e.step));
   for (const char* group : {"decode.tpot_s", "transfer", "breakdown", "binding_resource"})
     out["origin"][group] = decode;
-  out["origin"]["traffic"] = origin_name(Origin::kExact);
+  out["origin"]["traffic"] = origin_name(origin(r, *find_metric("traffic.hbm_read_bytes")));
 }
 
 void add_memory(json& out, const Experiment& e) {
@@ -151,6 +151,7 @@ const char* basis_text(Basis basis) {
     case Basis::kDecodeMemory:
       return "memory";
     case Basis::kReplay:
+    case Basis::kTraffic:
       return "replay";
     case Basis::kTaskScore:
     case Basis::kBenchmark:
@@ -202,7 +203,7 @@ json to_json(const std::optional<TaskScore>& task) {
           {"recall_mean", task->recall_mean},
           {"recall_min", task->recall_min},
           {"other_recall", task->other_recall},
-          {"origin", origin_name(Origin::kFitted)},
+          {"origin", origin_name(task->interval.low < task->interval.high ? Origin::kFitted : Origin::kExact)},
           {"rests_on", task->source}};
 }
 
@@ -233,7 +234,9 @@ json to_json(const Result& r) {
   add_memory(out, r.experiment);
   out["accuracy"]["task"] = to_json(r.accuracy.task);
   out["origin"]["accuracy"] = origin_name(r.accuracy.origin);
-  if (r.accuracy.task) out["origin"]["accuracy.task"] = origin_name(Origin::kFitted);
+  if (r.accuracy.task) {
+    out["origin"]["accuracy.task"] = origin_name(origin(r, *find_metric("accuracy.task.share_of_full")));
+  }
   add_score(out, r);
   add_timeline(out, r.experiment.timeline);
   return out;

@@ -68,6 +68,18 @@ std::optional<Interval> time_interval(const Result& result, const Metric& metric
   return spread.interval(middle);
 }
 
+// Returns whether the policy's work differs between texts, or between steps and layers of the only one.
+bool depends_on_text(const Result& result) {
+  const auto is_sample = [](const Effect& e) { return e.source == kTraceSample; };
+  return std::any_of(result.experiment.effects.begin(), result.experiment.effects.end(), is_sample);
+}
+
+// Returns whether a score follows from the method alone, as full attention's share of itself does.
+template <class Score>
+bool is_certain(const std::optional<Score>& score) {
+  return score && score->interval.low == score->interval.high;
+}
+
 }  // namespace
 
 std::string_view better_name(Better better) {
@@ -124,9 +136,12 @@ Origin origin(const Result& result, const Metric& metric) {
       return is_estimate(result.experiment.decode_hbm) ? Origin::kAssumed : Origin::kExact;
     case Basis::kReplay:
       return result.accuracy.origin;
+    case Basis::kTraffic:
+      return depends_on_text(result) ? result.accuracy.origin : Origin::kExact;
     case Basis::kTaskScore:
+      return is_certain(result.accuracy.task) ? Origin::kExact : Origin::kFitted;
     case Basis::kBenchmark:
-      return Origin::kFitted;
+      return is_certain(result.benchmark) ? Origin::kExact : Origin::kFitted;
     case Basis::kExact:
     case Basis::kProgram:
       break;
@@ -143,7 +158,7 @@ double time_factor(const Metric& metric, const ShiftedTimes& shifted) {
 bool has_interval(const Metric& metric) {
   const Basis b = metric.basis;
   return factor_of(b) != nullptr || b == Basis::kPeakMemory || b == Basis::kDecodeMemory || b == Basis::kTaskScore ||
-         b == Basis::kBenchmark;
+         b == Basis::kBenchmark || b == Basis::kReplay || b == Basis::kTraffic;
 }
 
 std::optional<Interval> interval(const Result& result, const Metric& metric) {
@@ -154,6 +169,9 @@ std::optional<Interval> interval(const Result& result, const Metric& metric) {
   if (metric.basis == Basis::kDecodeMemory) return peak_interval(result.experiment.decode_hbm);
   if (metric.basis == Basis::kTaskScore) return result.accuracy.task->interval;
   if (metric.basis == Basis::kBenchmark) return result.benchmark->interval;
+  for (const TextInterval& other : result.by_text) {
+    if (other.metric == metric.path) return other.interval;
+  }
   return {};
 }
 

@@ -32,8 +32,9 @@ enum class Basis {
   kBuildPart,
   kPeakMemory,    // HBM at the peak: activations are estimates
   kDecodeMemory,  // HBM at the peak of decoding
-  kExact,         // follows from shapes and selections
-  kReplay,        // exact for the replayed trace
+  kExact,         // follows from shapes
+  kTraffic,       // follows from shapes and what was selected on the replayed traces
+  kReplay,        // how the replayed selections compare with full attention
   kTaskScore,
   kBenchmark,
   kProgram,  // about the simulation itself

@@ -190,21 +190,21 @@ void add_memory(Row& rows) {
 
 void add_traffic(Row& rows) {
   using T = graph::Traffic;
-  rows.push_back({"traffic.hbm_read_bytes", "hbm_read", kBytes, kLower, kExact, "HBM reads per step", "",
+  rows.push_back({"traffic.hbm_read_bytes", "hbm_read", kBytes, kLower, kTraffic, "HBM reads per step", "",
                   "Bytes that kernels of a decode step read from GPU memory.", kGb, traffic_field<&T::hbm_read>});
-  rows.push_back({"traffic.hbm_write_bytes", "hbm_write", kBytes, kLower, kExact, "HBM writes per step", "",
+  rows.push_back({"traffic.hbm_write_bytes", "hbm_write", kBytes, kLower, kTraffic, "HBM writes per step", "",
                   "Bytes that kernels of a decode step write to GPU memory.", kMb, traffic_field<&T::hbm_write>});
-  rows.push_back({"traffic.kv_read_bytes", "kv_read", kBytes, kLower, kExact, "KV reads per step", "",
+  rows.push_back({"traffic.kv_read_bytes", "kv_read", kBytes, kLower, kTraffic, "KV reads per step", "",
                   "Share of the HBM reads of a decode step that is KV pairs read by attention.", kGb,
                   traffic_field<&T::kv_read>});
-  rows.push_back({"traffic.h2d_bytes", "h2d", kBytes, kLower, kExact, "Host to device per step", "",
+  rows.push_back({"traffic.h2d_bytes", "h2d", kBytes, kLower, kTraffic, "Host to device per step", "",
                   "Bytes that a decode step copies from the host to the GPU.", kMb, traffic_field<&T::h2d>});
-  rows.push_back({"traffic.h2d_pieces", "h2d_pieces", kCount, kLower, kExact, "Pieces from host to device per step", "",
-                  "Contiguous pieces in which a decode step's bytes arrive from the host.", kCountAs,
+  rows.push_back({"traffic.h2d_pieces", "h2d_pieces", kCount, kLower, kTraffic, "Pieces from host to device per step",
+                  "", "Contiguous pieces in which a decode step's bytes arrive from the host.", kCountAs,
                   traffic_field<&T::h2d_pieces>});
-  rows.push_back({"traffic.d2h_bytes", "d2h", kBytes, kLower, kExact, "Device to host per step", "",
+  rows.push_back({"traffic.d2h_bytes", "d2h", kBytes, kLower, kTraffic, "Device to host per step", "",
                   "Bytes that a decode step copies from the GPU to the host.", kMb, traffic_field<&T::d2h>});
-  rows.push_back({"traffic.cpu_dram_bytes", "cpu_dram", kBytes, kLower, kExact,
+  rows.push_back({"traffic.cpu_dram_bytes", "cpu_dram", kBytes, kLower, kTraffic,
                   "Host DRAM reads by CPU threads per step", "",
                   "Bytes that CPU workers read from host memory in a decode step.", kMb, traffic_field<&T::cpu_dram>});
 }

@@ -101,6 +101,12 @@ struct Accuracy {
 
 struct Result;
 
+// The 80 % interval of a number on another text, from its spread over the traces of a run.
+struct TextInterval {
+  std::string metric;  // its path
+  Interval interval;
+};
+
 // The outcome under a shifted amount of memory: another largest batch, or an experiment that fits or no longer does.
 struct Alternative {
   std::string source;
@@ -115,6 +121,7 @@ struct Result {
   Experiment experiment;
   std::optional<IndexBuild> build;  // an index build by itself; the experiment is then empty
   Accuracy accuracy;
+  std::vector<TextInterval> by_text;        // of replayed numbers that differ between the traces of a run
   std::optional<BenchmarkScore> benchmark;  // if one was requested and can be predicted; ...
   std::string benchmark_refused;            // ... otherwise the reason why it cannot
   std::vector<Alternative> alternatives;    // if effects on memory were requested

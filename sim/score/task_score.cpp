@@ -60,7 +60,9 @@ std::optional<result::TaskScore> task_score(const ScoreModel& model, const repla
   result::TaskScore out;
   out.task = replay.task, out.known = known != nullptr;
   out.share_of_full = p.share;
-  out.interval = {p.low, std::min(1.0, p.high)};
+  // A policy that computes what full attention does keeps its score exactly.
+  const bool is_full = replay.proxies.output_error_mean == 0 && !prompt;
+  out.interval = is_full ? Interval{p.share, p.share} : Interval{p.low, std::min(1.0, p.high)};
   out.steps = steps;
   out.recall_mean = recall / steps, out.recall_min = least, out.other_recall = targets.other_recall();
   out.source = model.link.source;

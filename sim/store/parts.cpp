@@ -79,6 +79,11 @@ static void members(Io& io, Effect& e) {
 }
 
 template <class Io>
+static void members(Io& io, TextInterval& t) {
+  io("metric", t.metric), io("low", t.interval.low), io("high", t.interval.high);
+}
+
+template <class Io>
 static void members(Io& io, TraceTimes& t) {
   io("step_s", t.step_s), io("prefill_s", t.prefill_s);
   io("step_spread", t.step_spread), io("prefill_spread", t.prefill_spread);
@@ -167,7 +172,7 @@ void members(Io& io, Parts& p) {
   io("decode_hbm_capacity_bytes", e.decode_hbm.capacity);
   io("oom", e.oom);
   io("decode", e.step), io("prefill", e.prefill);
-  io("effects", e.effects), io("by_trace", e.by_trace), io("timeline", e.timeline);
+  io("effects", e.effects), io("by_trace", e.by_trace), io("by_text", r.by_text), io("timeline", e.timeline);
   io("build", r.build);
   io("accuracy_origin", r.accuracy.origin), io("task", r.accuracy.task);
   io("benchmark", r.benchmark), io("benchmark_refused", r.benchmark_refused);

@@ -24,6 +24,8 @@ using result::ShiftedTimes;
 using result::TaskScore;
 using Results = std::vector<Result>;
 
+constexpr double kRounding = 1e-9;  // of a sum of equal numbers
+
 double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
@@ -46,17 +48,37 @@ void open_optional(const Results& results, Accuracy& accuracy) {
   }
 }
 
+// The interval of a replayed number on another text of these kinds. Shares are at most 1, and none is negative.
+std::optional<Interval> on_another_text(const result::Metric& metric, const std::vector<double>& values) {
+  if (metric.basis != result::Basis::kReplay && metric.basis != result::Basis::kTraffic) return {};
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  if (values.size() < 2 || *most - *least <= kRounding * *most) return {};
+  if (metric.unit == result::Unit::kShare) {
+    const double middle = mean_of(values), off = off_of_next(values);
+    const double limit = metric.better == result::Better::kLower ? std::max(1.0, *most) : 1.0;
+    return Interval{std::max(0.0, middle - off), std::min(limit, middle + off)};
+  }
+  if (*least <= 0) return Interval{0, mean_of(values) + off_of_next(values)};
+  std::vector<double> logarithms;
+  for (const double value : values) logarithms.push_back(std::log(value));
+  const double middle = mean_of(logarithms), off = off_of_next(logarithms);
+  return Interval{std::exp(middle - off), std::exp(middle + off)};
+}
+
 void combine_numbers(const Results& results, Result& combined) {
   open_optional(results, combined.accuracy);
+  combined.by_text.clear();
   for (const result::Metric& metric : result::all_metrics()) {
     double* const field = metric.field == nullptr ? nullptr : metric.field(combined, metric.which);
     if (field == nullptr) continue;
-    double sum = 0;
-    int count = 0;
+    std::vector<double> values;
     for (const Result& r : results) {
-      if (const auto number = result::value(r, metric)) sum += *number, ++count;
+      if (const auto number = result::value(r, metric)) values.push_back(*number);
     }
-    if (count > 0) *field = metric.basis == result::Basis::kProgram ? sum : sum / count;
+    if (values.empty()) continue;
+    const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+    *field = metric.basis == result::Basis::kProgram ? sum : mean_of(values);
+    if (const auto interval = on_another_text(metric, values)) combined.by_text.push_back({metric.path, *interval});
   }
   if (combined.has_times()) {
     Experiment& e = combined.experiment;
@@ -196,7 +218,6 @@ void combine_effects(const Results& results, bool detailed, Experiment& combined
     combined.effects.push_back({source, find_effect(*has, source)->keys, mean_shifted(results, source, &Effect::longer),
                                 mean_shifted(results, source, &Effect::shorter)});
   }
-  constexpr double kRounding = 1e-9;  // of a sum of equal times
   Effect by_traces{result::kTraceSample, {result::kTraceSample}, {}, {}};
   bool moves = false;
   for (const Phase& phase : kPhases) {

@@ -10,6 +10,7 @@
 
 #include "base/build.hpp"
 #include "config/section.hpp"
+#include "config/text.hpp"
 #include "config/yaml.hpp"
 
 namespace kvcast::trace {
@@ -261,15 +262,18 @@ std::string find_recipe(const std::string& name, const SourceLocation& asked_at)
   namespace fs = std::filesystem;
   const bool is_path = name.find('/') != std::string::npos || name.ends_with(".yaml");
   const fs::path below = is_path ? fs::path(name) : fs::path("traces/recipes") / (name + ".yaml");
-  std::set<std::string> known;
+  std::set<std::string> names;
   for (const fs::path& root : {fs::path("."), fs::path(data_dir())}) {
     std::error_code failure;
     if (fs::is_regular_file(root / below, failure)) return (root / below).lexically_normal().string();
     for (const auto& entry : fs::directory_iterator(root / "traces/recipes", failure)) {
-      if (entry.path().extension() == ".yaml") known.insert(entry.path().stem().string());
+      if (entry.path().extension() == ".yaml") names.insert(entry.path().stem().string());
     }
   }
-  throw UserError(asked_at, fmt::format("there is no recipe \"{}\"", name.substr(0, 80)), {known.begin(), known.end()});
+  const std::vector<std::string> known(names.begin(), names.end());
+  throw UserError(asked_at,
+                  fmt::format("there is no recipe \"{}\"{}", config::shorten(name), config::did_you_mean(name, known)),
+                  known);
 }
 
 }  // namespace kvcast::trace

@@ -156,7 +156,8 @@ std::vector<Finding> check_trace_file(const std::string& path, int threads) {
     }
     return findings;
   } catch (const UserError& e) {
-    return {{Finding::Severity::kError, path, e.what()}};
+    const std::string what = e.what(), place = path + ": ";
+    return {{Finding::Severity::kError, path, what.starts_with(place) ? what.substr(place.size()) : what}};
   }
 }
 

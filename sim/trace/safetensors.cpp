@@ -113,7 +113,11 @@ void SafetensorsFile::read_header() {
     refuse(name_, fmt::format("{} bytes are too few for a safetensors file", bytes_.size()));
   std::uint64_t length = 0;
   std::memcpy(&length, bytes_.data(), kLengthBytes);
-  if (length > kMaxHeader) refuse(name_, fmt::format("header length {} is above the limit of {}", length, kMaxHeader));
+  if (length > kMaxHeader) {
+    refuse(name_,
+           fmt::format("no safetensors file: its first 8 bytes give a header length of {} bytes, above the limit of {}",
+                       length, kMaxHeader));
+  }
   if (length > bytes_.size() - kLengthBytes) {
     refuse(name_, fmt::format("header length {} runs beyond the end of the file", length));
   }

@@ -1,0 +1,45 @@
+"""Uses the GPU that configs/README.md adds, as written there.
+
+usage: test_configs.py KVCAST
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / 'configs' / 'README.md'
+RUN = ('model: llama-3.1-8b\nhardware: HARDWARE\npolicy: full\ntrace: {recipe: needle, steps: 4}\n'
+       'workload: {prompt_tokens: 8192, decode_tokens: 16, batch: 1}\n')
+
+
+class AddAGpu(unittest.TestCase):
+    tool = ''
+
+    def kvcast(self, folder, *command):
+        return subprocess.run([self.tool, *command], cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    def decode_seconds(self, folder, hardware):
+        (folder / 'run.yaml').write_text(RUN.replace('HARDWARE', hardware))
+        return json.loads(self.kvcast(folder, 'run', 'run.yaml', '--json'))['decode']['tpot_s']['mean']
+
+    def test_the_example_is_listed_and_runs(self):
+        example = re.search(r'## Add a GPU.*?```yaml\n(.*?)```\n', PAGE.read_text(), re.DOTALL).group(1)
+        with tempfile.TemporaryDirectory(prefix='kvcast-configs-') as name:
+            folder = pathlib.Path(name)
+            (folder / 'configs' / 'hardware').mkdir(parents=True)
+            (folder / 'configs' / 'hardware' / 'example.yaml').write_text(example)
+            listed = json.loads(self.kvcast(folder, 'hardware', 'example', '--json'))
+            self.assertIn('NVIDIA Example 48 GB', json.dumps(listed))
+            # 16 GB of weights at 864 GB/s take at least 18.6 ms.
+            self.assertGreater(self.decode_seconds(folder, 'example'), 16.06e9 / 864e9)
+            self.assertLess(self.decode_seconds(folder, 'example'), 1.5 * 16.06e9 / 864e9)
+
+
+if __name__ == '__main__':
+    AddAGpu.tool = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
