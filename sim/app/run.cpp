@@ -24,11 +24,27 @@ struct RunOptions {
   bool as_json = false;
 };
 
+// Prints the largest batch that fits, if the experiment's own does not.
+void print_fitting_batch(study::Point point, std::int64_t batch) {
+  point.ask = {};
+  point.ask.effects = simulate::Effects::kNone;
+  point.ask.largest_batch = static_cast<int>(batch) - 1;
+  study::StudyOptions study;
+  study.threads = hardware_threads(), study.scores = study::Scores::kNone;
+  study::run(study::Plan({std::move(point)}), study, [](const study::Task&, result::Result&& largest) {
+    if (largest.has_times()) {
+      fmt::print("The largest batch that fits is {}.\n", largest.subject.batch);
+    } else {
+      fmt::print("Not even one sequence fits.\n");
+    }
+  });
+}
+
 int run(const RunOptions& options) {
   study::Point point{load_with_settings(options.config, options.settings), {}, {}};
   std::optional<WholeFile> timeline;
   if (!options.timeline.empty()) point.ask.chrome_trace = &timeline.emplace(options.timeline).stream();
-  const study::Plan plan({std::move(point)});
+  const study::Plan plan({point});
   std::optional<study::Task> task;  // as simulated, with the budget that a `match:` was solved for
   result::Result result;
   study::StudyOptions study;
@@ -51,6 +67,7 @@ int run(const RunOptions& options) {
     return 0;
   }
   print_result(*task, result);
+  if (result.experiment.oom && result.subject.batch > 1) print_fitting_batch(std::move(point), result.subject.batch);
   if (!options.timeline.empty() && !result.experiment.oom) {
     fmt::print("Timeline: {} (opens in Perfetto)\n", options.timeline);
   }

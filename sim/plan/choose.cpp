@@ -48,7 +48,7 @@ class Choose final : public Question {
   Answer answer(Experiments& experiments) const override {
     std::vector<Setting> grid = grid_;
     GridSearch(experiments, targets_).run(grid);
-    std::vector<const Setting*> good;
+    std::vector<const Setting*> good, perhaps;
     std::map<std::string, int> misses;
     if (beyond_engine_ > 0) misses["framework.max_batch"] = beyond_engine_;
     for (const Setting& s : grid) {
@@ -56,15 +56,20 @@ class Choose final : public Question {
       const auto miss = missed(*s.result, targets_);
       if (miss) {
         ++misses[*miss];
+        if (!is_oracle(*s.result) && !missed(*s.result, targets_, Reading::kPossible)) perhaps.push_back(&s);
       } else if (is_oracle(*s.result)) {
         ++misses["being an oracle"];
       } else {
         good.push_back(&s);
       }
     }
-    std::stable_sort(good.begin(), good.end(),
-                     [this](const Setting* a, const Setting* b) { return merit(*a) > merit(*b); });
-    return conclude(grid, good, misses);
+    for (auto* const settings : {&good, &perhaps}) {
+      std::stable_sort(settings->begin(), settings->end(),
+                       [this](const Setting* a, const Setting* b) { return merit(*a) > merit(*b); });
+    }
+    Answer out = conclude(grid, good, misses);
+    add_perhaps(perhaps, out);
+    return out;
   }
 
   bool needs_scores() const override { return plan::needs_scores(targets_); }
@@ -270,6 +275,36 @@ class Choose final : public Question {
     if (!texts.empty())
       out.details.push_back(fmt::format("Ruled out among those simulated: {}.", fmt::join(texts, "; ")));
     out.data["ruled_out"] = misses;
+  }
+
+  // Settings whose intervals leave open whether they meet the targets, best first. Larger batches of theirs are not
+  // simulated, so that batches are left out.
+  void add_perhaps(const std::vector<const Setting*>& perhaps, Answer& out) const {
+    constexpr std::size_t kShown = 4;
+    std::vector<std::string> texts;
+    out.data["uncertain"] = json::array();
+    for (const Setting* s : perhaps) {
+      out.data["uncertain"].push_back(entry(*s));
+      auto values = s->values;
+      std::erase_if(values, [](const auto& value) { return value.first == "workload.batch"; });
+      std::string text = label_of(values);
+      for (const Target& t : targets_) text += missed_text(*s->result, t);
+      if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(std::move(text));
+    }
+    if (texts.empty()) return;
+    const std::size_t more = texts.size() - std::min(kShown, texts.size());
+    texts.resize(texts.size() - more);
+    out.details.push_back(fmt::format("Ruled out, though their intervals reach the limit: {}{}.",
+                                      fmt::join(texts, "; "), more > 0 ? fmt::format("; and {} more", more) : ""));
+  }
+
+  // " (score.share_of_full 92.63 %, 78.70 % to 97.32 %)", or nothing if the target is met.
+  static std::string missed_text(const result::Result& result, const Target& target) {
+    const auto value = result::value(result, *target.metric);
+    const auto range = result::interval(result, *target.metric);
+    if (!value || !range || target.holds_for(*value)) return "";
+    const auto text = [&](double number) { return result::format_value(*target.metric, number); };
+    return fmt::format(" ({} {}, {} to {})", target.metric->path, text(*value), text(range->low), text(range->high));
   }
 
   std::vector<Setting> grid_;

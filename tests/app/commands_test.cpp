@@ -232,9 +232,13 @@ TEST_CASE("what does not fit says what asked for the memory, and which keys make
   const std::string whole = text({"workload.prompt_tokens=65536", "workload.batch=8"});
   CHECK_THAT(whole, Contains("are in use and activations request") &&
                         Contains("Activations are held for 8 prompts of 65536 tokens at once. workload.prefill_chunk"));
+  // A sequence takes 8.6 GB of cache and 7.8 GB of activations next to 16.1 GB of weights, of 41.5 GB.
+  CHECK_THAT(whole, Contains("The largest batch that fits is 1."));
   // The bytes occur once: those in use, not a peak that was never reached.
   CHECK(whole.find("weights  ") == whole.rfind("weights  "));
-  CHECK_THAT(text({"model=llama-3.1-70b"}), Contains("weights request 141 GB more\ndeployment.weights (fewer bits)"));
+  CHECK_THAT(text({"model=llama-3.1-70b"}),
+             Contains("weights request 141 GB more, 99.6 GB too much\ndeployment.weights (fewer bits)") &&
+                 Contains("Not even one sequence fits."));
 }
 
 TEST_CASE("a run prints every number with its unit, interval and origin") {

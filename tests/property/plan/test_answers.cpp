@@ -253,6 +253,21 @@ TEST_CASE("a choice finds the front of the full grid with a part of its experime
   }
 }
 
+TEST_CASE("a choice names the settings that miss a target only within their intervals") {
+  Experiments e = make_experiments();
+  const auto r = e.run(run_with("{policy: full}"));
+  const auto range = result::interval(*r, metric("tpot")).value();
+  const double tpot = result::value(*r, metric("tpot")).value();
+  const auto uncertain_at = [&](double limit) {
+    Experiments own = make_experiments();
+    const std::string target = fmt::format("\"<= {:.9f} s\"", limit);
+    return ask(own, "choose: {policy: [full], targets: {tpot: " + target + "}}").data["uncertain"].size();
+  };
+  CHECK(uncertain_at(0.5 * (range.low + tpot)) == 1);
+  CHECK(uncertain_at(0.99 * range.low) == 0);  // certainly missed
+  CHECK(uncertain_at(1.01 * tpot) == 0);       // met
+}
+
 TEST_CASE("a map has the winner of each of its places, simulated or inferred") {
   Experiments e = make_experiments();
   const Asked asked =
