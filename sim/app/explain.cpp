@@ -45,7 +45,7 @@ std::string positions_text(const std::vector<std::int32_t>& positions) {
 void print_head(const policy::HeadSelection& head, bool per_query_head, std::size_t number) {
   fmt::print("  {} head {}: attends to {}\n", per_query_head ? "query" : "KV", number, positions_text(head.attended));
   const policy::HeadCounts& c = head.counts;
-  if (!head.fetched.empty()) fmt::print("    fetches {} in {} runs\n", positions_text(head.fetched), c.fetched_runs);
+  if (!head.fetched.empty()) fmt::print("    fetches {} as {} pieces\n", positions_text(head.fetched), c.fetched_runs);
   if (!head.evicted.empty()) fmt::print("    evicts {}\n", positions_text(head.evicted));
   if (c.scored > 0)
     fmt::print("    scores {} units{}\n", c.scored, c.candidates > 0 ? fmt::format(", reranks {}", c.candidates) : "");
@@ -90,7 +90,7 @@ void print_ops(const study::Prepared& prepared, const policy::Policy& policy, co
     fmt::print("\n#{} {} ({}) on {}", first + static_cast<graph::OpId>(i), op.label, graph::kind_name(op.kind),
                graph::lane_name(op.lane));
     if (!op.after.empty()) fmt::print(", after #{}", fmt::join(op.after, ", #"));
-    fmt::print("\n{}\n", costs.explain(op));
+    fmt::print("\n{}", costs.explain(op));
   }
 }
 

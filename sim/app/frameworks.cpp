@@ -88,7 +88,7 @@ void add_frameworks(CLI::App& app, int& result) {
       all.push_back(to_json(file, framework));
       if (*as_json) continue;
       if (!name->empty()) return print_one(file, framework);
-      fmt::print("  {:<26} {:<24} {}\n", file.name, versions_text(file), file.title);
+      fmt::print("  {:<31} {:<20} {}\n", file.name, versions_text(file), file.title);
     }
     if (*as_json) return fmt::print("{}\n", (name->empty() ? all : all.front()).dump(1));
     fmt::print("\n`kvcast frameworks NAME` prints every key of one with its source.\n");

@@ -1,6 +1,7 @@
 // kvcast policies [NAME]: a one-sentence description of each policy, and everything needed to use it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -40,16 +41,19 @@ void print_one(const policy::Descriptor& d) {
   print_lines("Differs from the paper or its released code", d.differences);
 }
 
+// Lists the policies by category, in the order in which categories first occur.
 void print_all() {
-  std::string category;
-  const auto print = [&](const policy::Descriptor& d) {
-    if (d.category != category) fmt::print("{}{}\n", category.empty() ? "" : "\n", d.category);
-    category = d.category;
-    fmt::print("  {:<20} {}\n", d.name, d.sentence);
+  std::vector<std::pair<std::string, std::string>> groups;  // category, lines
+  const auto add = [&](const policy::Descriptor& d) {
+    auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const auto& other) { return other.first == d.category; });
+    if (group == groups.end()) group = groups.insert(group, {d.category, ""});
+    group->second += fmt::format("  {:<20} {}\n", d.name, d.sentence);
   };
-  for (const policy::Descriptor& d : policy::all_policies()) print(d);
-  print(policy::replayed_policy());
-  fmt::print("\nkvcast policies NAME tells more.\n");
+  for (const policy::Descriptor& d : policy::all_policies()) add(d);
+  add(policy::replayed_policy());
+  for (const auto& [category, lines] : groups) fmt::print("{}\n{}\n", category, lines);
+  fmt::print("kvcast policies NAME tells more.\n");
 }
 
 }  // namespace
