@@ -171,7 +171,8 @@ const Fields<DoubleSetting>& double_sparsity_fields() {
           .add(whole("label_bits", 4, "bits", "bits of a channel in a label; 16: as in the key", 1, kUnrounded),
                &S::label_bits)
           .add(choice("calibrate_on", {"qk", "q", "k"},
-                      "magnitudes that define heavy channels: those of queries and keys, or of one of them"),
+                      "mean magnitudes that define heavy channels: the product of those of queries and keys, or those "
+                      "of one"),
                &S::calibrate_on)
           .add(whole("window", 32, "queries", "last prompt queries used for calibration", 1, 65536), &S::window)
           .add(group_parameter({"per_head", "sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights",

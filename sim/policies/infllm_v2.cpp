@@ -165,8 +165,10 @@ const Fields<InfLlmSetting>& infllm_v2_fields() {
       Fields<S>()
           .add(budget_parameter("tokens attended to per KV head, including first and last blocks", 6144), &S::budget)
           .add(page_parameter(64), &S::page)
-          .add(whole("sink", 64, "tokens", "first tokens, whose blocks are always read"), &S::sink)
-          .add(whole("recent", 2048, "tokens", "last tokens, whose blocks are always read"), &S::recent)
+          .add(whole("sink", 64, "tokens", "first tokens, read always, as ⌈sink / page⌉ blocks"), &S::sink)
+          .add(whole("recent", 2048, "tokens",
+                     "last tokens, read always, as ⌈recent / page⌉ blocks, the unfinished one included"),
+               &S::recent)
           .add(whole("kernel", 32, "tokens", "tokens per mean key", 1, 65536), &S::kernel)
           .add(whole("stride", 16, "tokens", "distance between the starts of two runs", 1, 65536), &S::stride)
           .add(whole("dense_below", 8192, "tokens", "contexts of at most this many tokens are attended to in full"),

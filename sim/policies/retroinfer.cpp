@@ -331,9 +331,12 @@ const Fields<RetroSetting>& retroinfer_fields() {
                &S::recent)
           .add(whole("segment", 8192, "tokens", "tokens that are clustered together", 1), &S::segment)
           .add(whole("cluster_tokens", 16, "tokens", "mean tokens per cluster", 1, 65536), &S::cluster_tokens)
-          .add(real("retrieved", 0.018, "share of the clusters that are read", 1e-6), &S::retrieved)
-          .add(real("estimated", 0.232, "share of the clusters that are represented by their centroids"), &S::estimated)
-          .add(real("cache", 0.05, "share of the clusters in the GPU's cache"), &S::cache)
+          .add(real("retrieved", 0.018, "share of the clusters that are read, rounded up to whole ones", 1e-6),
+               &S::retrieved)
+          .add(real("estimated", 0.232, "share of the clusters that are represented by their centroids, rounded up"),
+               &S::estimated)
+          .add(real("cache", 0.05, "share of the clusters in the GPU's cache, and at least those of the last step"),
+               &S::cache)
           .add(whole("iterations", 10, "", "largest number of k-means rounds", 1, 1000), &S::iterations)
           .add(whole("seed", 1, "", "seed of the initial keys of k-means"), &S::seed);
   return all;

@@ -150,7 +150,8 @@ const Fields<SeerSetting>& seer_attention_fields() {
           .add(budget_parameter("largest number of tokens attended to per KV head", 4096), &S::budget)
           .add(page_parameter(64), &S::page)
           .add(real("threshold", 0,
-                    "share of the scores' sum above which a block is read; 0: all blocks of the budget are read"),
+                    "share of the scores' sum that a block must exceed to be read, even if the budget covers all; 0: "
+                    "none"),
                &S::threshold)
           .add(whole("gate_dim", 128, "dimensions", "dimension of the gate's queries and keys", 1, 65536),
                &S::gate_dim);
