@@ -154,6 +154,30 @@ TEST_CASE("the interval is a prediction interval for one more text") {
   CHECK(find(r, result::kTraceSample)->keys == std::vector<std::string>{result::kTraceSample});
 }
 
+TEST_CASE("bytes and shares that differ between texts have the interval of one more text") {
+  std::vector<Result> traces = {on_trace(0.1, 1), on_trace(0.1, 1), on_trace(0.1, 1)};
+  for (std::size_t i = 0; i < traces.size(); ++i) {
+    traces[i].experiment.traffic.h2d = 100 << i;  // 100, 200, 400: ln 2 is the standard deviation of the logarithms
+    traces[i].experiment.traffic.hbm_read = 7;
+    traces[i].accuracy.recall_mass_mean = 0.8 + 0.1 * static_cast<double>(i);
+    traces[i].accuracy.output_error_mean = 0.1 * static_cast<double>(i);
+  }
+  Result r = study::combine(traces, Effects::kNone);
+  const double off = kT2 * std::sqrt(4.0 / 3);
+  CHECK(interval_of(r, "traffic.h2d_bytes").low == Approx(200 * std::pow(2, -off)).epsilon(1e-4));
+  CHECK(interval_of(r, "traffic.h2d_bytes").high == Approx(200 * std::pow(2, off)).epsilon(1e-4));
+  CHECK(interval_of(r, "accuracy.recall_mass_mean").low == Approx(0.9 - 0.1 * off).epsilon(1e-4));
+  CHECK(interval_of(r, "accuracy.recall_mass_mean").high == 1);  // no share is above
+  CHECK(interval_of(r, "accuracy.output_error_mean").low == 0);  // nor below
+  CHECK_FALSE(result::interval(r, *result::find_metric("traffic.hbm_read_bytes")));
+
+  // Bytes follow from shapes alone if no text changes the policy's work.
+  const result::Metric& read = *result::find_metric("traffic.hbm_read_bytes");
+  CHECK(result::origin(r, read) == Origin::kExact);
+  r.experiment.effects = {effect_on_step(result::kTraceSample, 1.1)};
+  CHECK(result::origin(r, read) == Origin::kAssumed);
+}
+
 TEST_CASE("steps and prefill have their own intervals, and three traces a smaller t") {
   const Result r = study::combine({on_trace(0.1, 1), on_trace(0.1, 2), on_trace(0.1, 4)}, Effects::kTimes);
   CHECK(interval_of(r, "decode.tpot_s.mean").high == Approx(0.1));
