@@ -223,6 +223,17 @@ TEST_CASE("the commands in the README and the guide that run and explain work as
   CHECK(found >= 5);
 }
 
+TEST_CASE("full attention keeps its task score for certain, and rounded caches have none") {
+  const json full = run_json("full");
+  CHECK(full["accuracy"]["task"]["share_of_full"] == 1);
+  CHECK(full["accuracy"]["task"]["interval"] == json({1, 1}));
+  CHECK(full["origin"]["accuracy.task"] == "exact");
+  CHECK(run_json("{name: quest, budget: 256}")["origin"]["accuracy.task"] == "fitted");
+  CHECK(run_json("{name: kivi, residual: 32}")["accuracy"]["task"].is_null());
+  CHECK(run_json("{name: compresskv, budget: 256, quantisation: kivi}")["accuracy"]["task"].is_null());
+  CHECK_FALSE(run_json("{name: compresskv, budget: 256}")["accuracy"]["task"].is_null());
+}
+
 TEST_CASE("what does not fit says what asked for the memory, and which keys make it smaller", "[minutes]") {
   const auto text = [](const std::vector<std::string>& settings) {
     std::vector<std::string> arguments = {"run", "configs/runs/quickstart.yaml", "--set", "policy=full"};
