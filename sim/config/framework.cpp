@@ -145,6 +145,7 @@ Framework read_keys(Section section) {
   const auto count = [&](std::string_view key, int low, int fallback) {
     return static_cast<int>(section.integer(key, low, 1'000'000, fallback));
   };
+  f.selection_operators = count("selection_operators", 0, f.selection_operators);
   f.max_batch = count("max_batch", 0, f.max_batch);
   f.page = count("page", 0, f.page);
   section.integer("prefill_chunk", 0, kMaxTokens, 0);  // range and default of default_chunk
@@ -165,6 +166,7 @@ const std::vector<FrameworkNumber>& framework_numbers() {
   static const std::vector<FrameworkNumber> all = {
       {"engine_step", &Framework::engine_step, Dimension::kSeconds},
       {"engine_sequence", &Framework::engine_sequence, Dimension::kSeconds},
+      {"policy_step", &Framework::policy_step, Dimension::kSeconds},
       {"engine_layer", &Framework::engine_layer, Dimension::kSeconds},
       {"concatenate_bytes", &Framework::concatenate_bytes, Dimension::kBytes},
       {"repeat_bytes", &Framework::repeat_bytes, Dimension::kBytes}};
@@ -252,11 +254,11 @@ std::int64_t default_chunk(const Node& choice, std::int64_t context) {
 }
 
 std::string canonical(const Framework& f) {
-  std::string text =
-      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", f.name, static_cast<int>(f.launch),
-                  f.expand_kv_heads, f.reread_kv_heads, f.unfused, f.torch_topk, f.eager_attention, f.concatenate_cache,
-                  f.layer_sync, static_cast<int>(f.attention_kernels), f.mlp_slice, f.quadratic_mask,
-                  f.reserve_full_cache, f.max_batch, f.page, f.warmup_steps, f.measured_steps, f.sampled_contexts);
+  std::string text = fmt::format(
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", f.name, static_cast<int>(f.launch), f.expand_kv_heads,
+      f.reread_kv_heads, f.unfused, f.torch_topk, f.selection_operators, f.eager_attention, f.concatenate_cache,
+      f.layer_sync, static_cast<int>(f.attention_kernels), f.mlp_slice, f.quadratic_mask, f.reserve_full_cache,
+      f.max_batch, f.page, f.warmup_steps, f.measured_steps, f.sampled_contexts);
   for (const FrameworkNumber& n : framework_numbers()) {
     const Value& v = f.*n.member;
     text += fmt::format("\n{} {} {} {} {}", n.key, v.value, origin_name(v.origin), v.uncertainty, v.source);

@@ -29,6 +29,9 @@ struct Framework {
   bool unfused = false;
   // Top-k selection runs as torch.topk (see lower/torch_topk.hpp), not as one custom kernel.
   bool torch_topk = false;
+  // Kernels around a policy's top-k in addition to those of its definition, each of which reads and writes the scores
+  // once: an engine's code for a policy is less fused than the policy allows.
+  int selection_operators = 0;
   // Attention runs as separate operators that write the scores to memory (Hugging Face transformers,
   // attn_implementation eager).
   bool eager_attention = false;
@@ -56,6 +59,7 @@ struct Framework {
   // Host time during which the device is idle, seconds; 0 for none.
   Value engine_step;      // between the last kernel of a step and the first launch of the next one
   Value engine_sequence;  // additional time per sequence of the step
+  Value policy_step;      // additional time of a step for any policy except full: preparing its indices
   Value engine_layer;     // Python time per layer in addition to the host's eager_layer, for operators launched eagerly
   // Bytes per cycle that an SM appends when a step copies the cache; 0: at the rate at which the memory streams.
   Value concatenate_bytes;

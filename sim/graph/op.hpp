@@ -155,6 +155,7 @@ enum class HostCall : std::uint8_t {
   kTask,            // hand a task to another host thread
   kEngineStep,      // work of a serving engine between two steps
   kEngineSequence,  // the same, for each of `count` sequences
+  kPolicyStep,      // the same for a policy
   kEngineLayer,     // Python time of a framework per layer, in addition to kEagerLayer
 };
 struct Host {

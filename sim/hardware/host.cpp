@@ -65,6 +65,8 @@ void add_host_calls(Terms& terms, const config::Host& host, const config::Framew
       return calls("engine between steps", framework.engine_step);
     case HostCall::kEngineSequence:
       return calls("engine for each sequence", framework.engine_sequence);
+    case HostCall::kPolicyStep:
+      return calls("policy between steps", framework.policy_step);
     case HostCall::kEngineLayer:
       return calls("Python of the layers", framework.engine_layer);
   }

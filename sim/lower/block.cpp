@@ -114,6 +114,18 @@ OpId Block::launch(Lane lane, bool inside) {
 }
 
 OpId Block::kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) {
+  const auto* const selection = std::get_if<graph::TopK>(&work);
+  if (selection == nullptr || lane != Lane::kCompute || framework_.selection_operators == 0)
+    return as_written(lane, kind, label, work, after);
+  const double scores = selection->rows * selection->columns * selection->score_bytes;
+  const graph::Kernel further{graph::KernelClass::kElementwise, scores, scores};
+  OpId op = join(lane, after);
+  for (int i = framework_.selection_operators; i > 0; --i)
+    op = one_kernel(lane, kind, "operator around top-k", further, {op});
+  return as_written(lane, kind, label, work, {op});
+}
+
+OpId Block::as_written(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) {
   const bool unfused = framework_.unfused && lane == Lane::kCompute;
   const graph::Kernel* const first = std::get_if<graph::Kernel>(&work);
   if (unfused && first != nullptr && label == kGroupSoftmax) {
@@ -184,12 +196,13 @@ OpId Block::join_all(OpId first, OpId last, OpId also) {
   return op;
 }
 
-OpId Block::between_steps(double sequences, OpId after) {
+OpId Block::between_steps(double sequences, bool of_policy, OpId after) {
   const auto add_host = [&](const Value& seconds, const char* label, HostCall call, double count) {
     if (seconds.value > 0) after = host(Lane::kHost, Kind::kLaunch, label, call, count, {after});
   };
   add_host(framework_.engine_step, "engine between steps", HostCall::kEngineStep, 1);
   add_host(framework_.engine_sequence, "engine for each sequence", HostCall::kEngineSequence, sequences);
+  if (of_policy) add_host(framework_.policy_step, "policy between steps", HostCall::kPolicyStep, 1);
   return after;
 }
 

@@ -72,8 +72,9 @@ class Block final : public policy::LayerOps {
   graph::OpId noted(std::string_view event) const override;
   void done(graph::OpId op) override { done_ = op; }
 
-  // Adds the engine's work on the host after the op that ends a step of this many sequences. Returns the last op.
-  graph::OpId between_steps(double sequences, graph::OpId after);
+  // Adds the engine's work on the host after the op that ends a step of this many sequences, and what it does there for
+  // a policy. Returns the last op.
+  graph::OpId between_steps(double sequences, bool of_policy, graph::OpId after);
   // Adds memory that the op allocates when it starts (bytes > 0) or frees when it finishes (bytes < 0).
   void memory(graph::OpId op, graph::Pool pool, std::uint16_t owner, double bytes);
   // Adds a marker on the backup thread's lane after ops first .. last of this block and `also`. It waits without
@@ -94,6 +95,8 @@ class Block final : public policy::LayerOps {
   // inside: launched by an operator that has already launched a kernel.
   graph::OpId one_kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work, After after,
                          bool inside = false);
+  // A policy's kernel as the framework writes it: fused, or as a chain of operators.
+  graph::OpId as_written(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work, After after);
   graph::OpId selected_by_torch(graph::Kind kind, const char* label, const graph::TopK& work, graph::OpId after);
   // Adds attention as one kernel, after copies of keys and values if the framework repeats KV heads.
   graph::OpId fused_attention(const graph::DecodeAttention& work, After after);

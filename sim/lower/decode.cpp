@@ -94,7 +94,8 @@ bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
     if (layer > 0 && layer % setting_.stage_layers() == 0) op = hand_over(block, model, rows, op);
     op = decode_layer(block, layer, op);
   }
-  step_ends_.push_back(block.between_steps(rows, head_and_sample(block, model, rows, op)));
+  step_ends_.push_back(
+      block.between_steps(rows, setting_.run->policy.name != "full", head_and_sample(block, model, rows, op)));
   KVCAST_CHECK(step_ends_.back() == block.last());
   next_id_ = block.next();
   ++step_;

@@ -78,11 +78,11 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
     op = prefill_layer(block, layer, op, chunk);
   }
   if (chunk.last) {
-    op = block.between_steps(chunk.sequences, head_and_sample(block, model, chunk.sequences, op));
+    op = block.between_steps(chunk.sequences, false, head_and_sample(block, model, chunk.sequences, op));
   } else {
     block.enter_layer(-1);
     op = block.host(Lane::kHost, Kind::kSync, "chunk done", graph::HostCall::kStreamSync, 1, {op});
-    op = block.between_steps(chunk.sequences, op);
+    op = block.between_steps(chunk.sequences, false, op);
   }
   block.memory(op, Pool::kHbm, owners_.id("activations"), -activations);
   gate_ = op;

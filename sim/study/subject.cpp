@@ -49,6 +49,7 @@ void add_framework(SettingList& list, const config::Framework& f) {
   list.add("framework.reread_kv_heads", result::SettingValue(f.reread_kv_heads));
   list.add("framework.unfused", result::SettingValue(f.unfused));
   list.add("framework.torch_topk", result::SettingValue(f.torch_topk));
+  list.add("framework.selection_operators", f.selection_operators);
   list.add("framework.eager_attention", result::SettingValue(f.eager_attention));
   list.add("framework.concatenate_cache", result::SettingValue(f.concatenate_cache));
   list.add("framework.layer_sync", result::SettingValue(f.layer_sync));

@@ -35,6 +35,8 @@ TEST_CASE("every key of a run moves a prediction") {
       {"framework.mlp_slice", "256"},
       {"framework.page", "500"},
       {"framework.engine_step", "1 ms"},
+      {"framework.policy_step", "1 ms"},
+      {"framework.selection_operators", "3"},
       {"framework.warmup_steps", "0"},
       {"framework.measured_steps", "7"},
       {"framework.sampled_contexts", "4"},

@@ -95,6 +95,13 @@ TEST_CASE("an engine's host work follows the token, once per step and once per s
   CHECK(counts.count(graph::HostCall::kEngineLayer) == 0);  // there are no operators of Python's in a graph
   f.run.framework.launch = config::Framework::Launch::kEager;
   CHECK(calls()[graph::HostCall::kEngineLayer] == 2);
+
+  // Its work for a policy is none for full attention, and once per step for any other.
+  f.run.framework.policy_step.value = 1e-3;
+  f.run.policy.name = "full";
+  CHECK(calls().count(graph::HostCall::kPolicyStep) == 0);
+  f.run.policy.name = "quest";
+  CHECK(calls()[graph::HostCall::kPolicyStep] == 1);
 }
 
 TEST_CASE("a paged cache allocates its last page in full") {

@@ -116,6 +116,25 @@ TEST_CASE("a policy's merge of two outputs takes ten operators, its top-k one") 
   CHECK(layer.kernels() == 11);
 }
 
+TEST_CASE("an engine's operators around a top-k read and write its scores once each") {
+  Layer layer;
+  layer.framework.unfused = false, layer.framework.selection_operators = 3;
+  Block block(layer.framework, 0, -1, layer.events, layer.ops);
+  const graph::OpId chosen = block.kernel(Lane::kCompute, Kind::kTopK, "top-k", graph::TopK{8, 100, 10, 4}, {});
+  CHECK(chosen == block.last());
+  CHECK(layer.kernels() == 4);
+  graph::Traffic all, chain;
+  for (const graph::Op& op : layer.ops) {
+    all += graph::traffic_of(op.work);
+    if (std::holds_alternative<graph::Kernel>(op.work)) chain += graph::traffic_of(op.work);
+  }
+  CHECK(chain.hbm_read == 3 * 8 * 100 * 4);
+  CHECK(chain.hbm_write == 3 * 8 * 100 * 4);
+  CHECK(all.hbm_read > chain.hbm_read);  // the top-k itself
+  block.kernel(Lane::kSelect, Kind::kTopK, "top-k", graph::TopK{8, 100, 10, 4}, {});
+  CHECK(layer.kernels() == 4);  // on another stream a system's own kernel chooses
+}
+
 TEST_CASE("operators on the CPU wake a thread for each 32768 numbers") {
   Layer layer;
   Block block(layer.framework, 0, -1, layer.events, layer.ops);
