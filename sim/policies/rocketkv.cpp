@@ -206,8 +206,7 @@ Descriptor describe(bool frees) {
   if (!frees)
     d.differences.emplace_back(
         "a trace is one turn's answer: its prompt is the whole history, filtered by its last queries. Without `turns` "
-        "in "
-        "the trace the selections are rocketkv's; scores of benchmarks with several turns (scbench) differ");
+        "in the trace the selections are rocketkv's; scores of benchmarks with several turns (scbench) differ");
   d.budget_rule = rocket_rule;
   d.needs = [frees](const ParameterValues& values, const Lengths&) {
     return ReplayNeeds{.each_turn = !frees, .window = values.integer("window")};
