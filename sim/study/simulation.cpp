@@ -8,7 +8,6 @@
 
 #include "base/error.hpp"
 #include "hardware/cost_model.hpp"
-#include "policies/replay_needs.hpp"
 #include "simulate/index_build.hpp"
 #include "study/combine.hpp"
 
@@ -60,15 +59,12 @@ result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::
 }
 
 Replayed::Replayed(std::unique_ptr<const policy::Policy> policy, replay::ReplayResult replayed,
-                   const score::ScoreModel& scores)
-    : policy_(std::move(policy)), replayed_(std::move(replayed)), accuracy_(accuracy_of(replayed_, scores)) {}
+                   const score::ScoreModel& scores, bool rounds)
+    : policy_(std::move(policy)), replayed_(std::move(replayed)), accuracy_(accuracy_of(replayed_, scores)) {
+  if (rounds) accuracy_.task.reset();
+}
 
 namespace {
-
-bool rounds_cache(const Task& task) {
-  const config::Run& run = task.prepared.run;
-  return policy::replay_needs(*task.prepared.policy, run.policy.parameters, lengths_of(run)).rounds;
-}
 
 // Many policies do the same work on every text, so that one trace's times are all traces' times.
 result::Experiment timed_by(const std::shared_ptr<const simulate::Lowered>& work, const config::Hardware& hardware,
@@ -130,7 +126,6 @@ Result Replayed::simulate(const Task& task, std::size_t trace, const Variation& 
   if (result.experiment.unsettled && !variation.fits_only) what.all_warmup = true, run_it();
   result.status = result.experiment.oom ? Status::kOom : Status::kOk;
   result.accuracy = accuracy_;
-  if (rounds_cache(task)) result.accuracy.task.reset();
   if (result.accuracy.prompt_density) {
     const double dense = static_cast<double>(replayed_.dense_layers) / static_cast<double>(run.model.layers);
     for (auto* const share : {&result.accuracy.prompt_density, &result.accuracy.prompt_recall_mass_mean})

@@ -26,11 +26,12 @@ struct Variation {
   hardware::Shift shift;   // of memory
 };
 
-// One policy over one trace. `scores` is read at construction only; simulate() may be called from several threads.
+// One policy over one trace. `scores` is read at construction only; a policy that `rounds` the cache has no task score;
+// simulate() may be called from several threads.
 class Replayed {
  public:
-  Replayed(std::unique_ptr<const policy::Policy> policy, replay::ReplayResult replayed,
-           const score::ScoreModel& scores);
+  Replayed(std::unique_ptr<const policy::Policy> policy, replay::ReplayResult replayed, const score::ScoreModel& scores,
+           bool rounds);
 
   // Work that was timed for the same task and variation on other traces.
   struct Timed {

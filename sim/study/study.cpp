@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/parallel.hpp"
+#include "policies/replay_needs.hpp"
 #include "replay/schedule.hpp"
 #include "score/task_score.hpp"
 #include "study/match.hpp"
@@ -118,7 +119,10 @@ class TraceGroup final : public replay::TraceWork {
       replayed = replay::replay(layers_, *policy, {.threads = threads});
       if (options_.replays != nullptr) options_.replays->put(groups_[i].keys().replay, replayed);
     }
-    return std::make_shared<const Replayed>(std::move(policy), std::move(replayed), scores_);
+    const Prepared& prepared = group->prepared();
+    const bool rounds =
+        policy::replay_needs(*prepared.policy, prepared.run.policy.parameters, lengths_of(prepared.run)).rounds;
+    return std::make_shared<const Replayed>(std::move(policy), std::move(replayed), scores_, rounds);
   }
 
   // A group is simulated by the call that completes it, which then frees its replays.
