@@ -71,6 +71,47 @@ double block_sum(std::span<const float> x) {
   return sum;
 }
 
+using Lanes = float __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
+
+// A few rows of b, and those after them: distant rows come from memory, which no prefetcher predicts.
+constexpr std::size_t kRowsAtOnce = 32, kColumnsAtOnce = 2 * kLanes;  // 16 floats: one cache line
+struct RowBlock {
+  const float* rows[kRowsAtOnce];
+  const float* later[kRowsAtOnce];
+  std::size_t size = 0;
+};
+
+// Adds the block's part of n rows of out; `a` points to the first row's weights of the block.
+template <std::size_t n>
+void add_rows(const float* a, std::size_t a_stride, const RowBlock& block, std::size_t cols, float* out,
+              std::size_t out_stride) {
+  std::size_t j = 0;
+  for (; j + kColumnsAtOnce <= cols; j += kColumnsAtOnce) {
+    Lanes sums[n][2] = {};
+    for (std::size_t r = 0; r < block.size; ++r) {
+      __builtin_prefetch(block.later[r] + j);
+      const auto* const row = reinterpret_cast<const Lanes*>(block.rows[r] + j);
+      const Lanes row0 = row[0], row1 = row[1];
+#pragma GCC unroll 4
+      for (std::size_t i = 0; i < n; ++i) {
+        const float weight = a[i * a_stride + r];
+        sums[i][0] += weight * row0, sums[i][1] += weight * row1;
+      }
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      auto* const to = reinterpret_cast<Lanes*>(out + i * out_stride + j);
+      to[0] += sums[i][0], to[1] += sums[i][1];
+    }
+  }
+  for (; j < cols; ++j) {
+    for (std::size_t i = 0; i < n; ++i) {
+      float sum = 0;
+      for (std::size_t r = 0; r < block.size; ++r) sum += a[i * a_stride + r] * block.rows[r][j];
+      out[i * out_stride + j] += sum;
+    }
+  }
+}
+
 }  // namespace
 
 void multiply_transposed(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride) {
@@ -89,6 +130,26 @@ void multiply(const MatrixView& a, const MatrixView& b, float* out, std::size_t 
   cblas_sgemm(kRowMajor, kNoTrans, kNoTrans, static_cast<int>(a.rows), static_cast<int>(b.cols),
               static_cast<int>(a.cols), 1.0f, a.data, static_cast<int>(a.stride), b.data, static_cast<int>(b.stride),
               0.0f, out, static_cast<int>(out_stride));
+}
+
+void multiply_rows(const MatrixView& a, std::span<const std::int32_t> rows, const MatrixView& b, float* out,
+                   std::size_t out_stride) {
+  KVCAST_CHECK(a.cols == rows.size() && out_stride >= b.cols);
+  for (std::size_t i = 0; i < a.rows; ++i) std::fill_n(out + i * out_stride, b.cols, 0.0f);
+  const auto row = [&](std::size_t r) { return b.row(static_cast<std::size_t>(rows[std::min(r, rows.size() - 1)])); };
+  for (std::size_t begin = 0; begin < rows.size(); begin += kRowsAtOnce) {
+    RowBlock block;
+    block.size = std::min(kRowsAtOnce, rows.size() - begin);
+    for (std::size_t r = 0; r < block.size; ++r) {
+      block.rows[r] = row(begin + r), block.later[r] = row(begin + kRowsAtOnce + r);
+    }
+    const float* const weights = a.data + begin;
+    std::size_t i = 0;
+    for (; i + 4 <= a.rows; i += 4) {
+      add_rows<4>(weights + i * a.stride, a.stride, block, b.cols, out + i * out_stride, out_stride);
+    }
+    for (; i < a.rows; ++i) add_rows<1>(weights + i * a.stride, a.stride, block, b.cols, out + i * out_stride, out_stride);
+  }
 }
 
 float dot(const float* a, const float* b, std::size_t n) {

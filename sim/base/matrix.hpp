@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace kvcast {
@@ -23,6 +24,11 @@ void multiply_transposed(const MatrixView& a, const MatrixView& b, float* out, s
 // out[i][j] = Σ_c a[i][c] · b[c][j]: sums of b's rows (values) weighted by a's. out is a.rows × b.cols with row stride
 // out_stride ≥ b.cols.
 void multiply(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride);
+
+// out[i][j] = Σ_r a[i][r] · b[rows[r]][j]: multiply over some of b's rows, read where they are. a.cols = rows.size();
+// rows may repeat.
+void multiply_rows(const MatrixView& a, std::span<const std::int32_t> rows, const MatrixView& b, float* out,
+                   std::size_t out_stride);
 
 float dot(const float* a, const float* b, std::size_t n);
 

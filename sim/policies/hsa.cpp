@@ -138,7 +138,7 @@ class HsaHead final : public HeadRetrieval {
     const std::size_t n = pages();
     scores_.resize(members_ * n);
     reduced_.resize(n);
-    for (std::size_t g = 0; g < members_; ++g) score_pages(query(t, g), std::span(scores_).subspan(g * n, n));
+    score_pages(t);
     std::vector<std::span<float>> rows;
     for (std::size_t g = 0; g < members_; ++g) {
       const std::span row(scores_.data() + g * n, n);
@@ -152,28 +152,46 @@ class HsaHead final : public HeadRetrieval {
     reduce_group(without_softmax(s_.group), rows, 1, reduced_);
   }
 
-  // Scores of one query head. The sums of a block stay in registers, where the compiler would not keep an array.
-  void score_pages(const float* q, std::span<float> out) const {
+  // Scores of all query heads. A block of the index stays in the cache while every head reads it.
+  void score_pages(int t) {
+    const std::size_t n = pages();
     for (std::size_t begin = 0; begin < full_; begin += kBlock) {
       const float* const block = index_.get() + begin / kBlock * block_size();
-      Lanes sums0 = {}, sums1 = {}, sums2 = {}, sums3 = {};
-      for (std::size_t k = 0; k < chosen_dims_.size(); ++k) {
-        const auto* const bounds = reinterpret_cast<const Lanes*>(block + place_[bound_[k]] * kBlock);
-        const float factor = q[chosen_dims_[k]];
-        sums0 += factor * bounds[0], sums1 += factor * bounds[1];
-        sums2 += factor * bounds[2], sums3 += factor * bounds[3];
-      }
-      const Lanes sums[] = {sums0, sums1, sums2, sums3};
-      std::memcpy(out.data() + begin, sums, std::min(kBlock, full_ - begin) * sizeof(float));
+      const std::size_t scored = std::min(kBlock, full_ - begin);
+      float* const out = scores_.data() + begin;
+      std::size_t g = 0;
+      for (; g + 2 <= members_; g += 2) score_block<2>(t, g, block, scored, out + g * n, n);
+      if (g < members_) score_block<1>(t, g, block, scored, out + g * n, n);
     }
     const MatrixView tail = tail_.rows();
-    for (std::size_t page = full_; page < out.size(); ++page) {
-      float sum = 0;
-      for (std::size_t k = 0; k < chosen_dims_.size(); ++k) {
-        sum += q[chosen_dims_[k]] * tail.row(page - full_)[bound_[k]];
+    for (std::size_t g = 0; g < members_; ++g) {
+      const float* const q = query(t, g);
+      for (std::size_t page = full_; page < n; ++page) {
+        float sum = 0;
+        for (std::size_t k = 0; k < chosen_dims_.size(); ++k) {
+          sum += q[chosen_dims_[k]] * tail.row(page - full_)[bound_[k]];
+        }
+        scores_[g * n + page] = sum;
       }
-      out[page] = sum;
     }
+  }
+
+  // Scores of `scored` pages of a block for `heads` query heads, whose rows of `out` are n apart.
+  template <std::size_t heads>
+  void score_block(int t, std::size_t first, const float* block, std::size_t scored, float* out, std::size_t n) const {
+    const float* q[heads];
+    for (std::size_t g = 0; g < heads; ++g) q[g] = query(t, first + g);
+    Lanes sums[heads][kBlock / kLanes] = {};
+    for (std::size_t k = 0; k < chosen_dims_.size(); ++k) {
+      const auto* const bounds = reinterpret_cast<const Lanes*>(block + place_[bound_[k]] * kBlock);
+#pragma GCC unroll 2
+      for (std::size_t g = 0; g < heads; ++g) {
+        const float factor = q[g][chosen_dims_[k]];
+#pragma GCC unroll 4
+        for (std::size_t i = 0; i < kBlock / kLanes; ++i) sums[g][i] += factor * bounds[i];
+      }
+    }
+    for (std::size_t g = 0; g < heads; ++g) std::memcpy(out + g * n, sums[g], scored * sizeof(float));
   }
 
   // 1 / √(d·‖q[i1]‖₁ / ‖q‖₁), or 1 / √d.

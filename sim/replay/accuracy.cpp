@@ -53,27 +53,11 @@ void AccuracyMeter::measure_group(int t, int first, int n, const std::vector<std
     out.push_back(measure_head(t, first + i, attended, row));
   }
   const MatrixView values = oracle_.input().layer().values(first / oracle_.info().group());
-  gather_values(values, attended);
   outputs_.resize(static_cast<std::size_t>(n) * d);
-  multiply({weights_.data(), static_cast<std::size_t>(n), count, count}, {values_.data(), count, d, d}, outputs_.data(),
-           d);
+  multiply_rows({weights_.data(), static_cast<std::size_t>(n), count, count}, attended, values, outputs_.data(), d);
   for (int i = 0; i < n; ++i) {
     out[begin + static_cast<std::size_t>(i)].output_error =
         error_of(t, first + i, outputs_.data() + static_cast<std::size_t>(i) * d);
-  }
-}
-
-// Distant rows come from memory, which no prefetcher predicts: they are prefetched some rows before they are copied.
-void AccuracyMeter::gather_values(const MatrixView& values, const std::vector<std::int32_t>& attended) {
-  constexpr std::size_t kAhead = 6, kLine = 64 / sizeof(float);
-  const std::size_t count = attended.size(), d = values.cols;
-  values_.resize(count * d);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) {
-      const float* const later = values.row(static_cast<std::size_t>(attended[i + kAhead]));
-      for (std::size_t j = 0; j < d; j += kLine) __builtin_prefetch(later + j);
-    }
-    std::copy_n(values.row(static_cast<std::size_t>(attended[i])), d, values_.data() + i * d);
   }
 }
 

@@ -29,13 +29,11 @@ class AccuracyMeter {
                      std::vector<HeadAccuracy>& out);
   // ‖outputs − full‖ / ‖full‖, outputs of one query head.
   double error_of(int t, int q_head, const float* output) const;
-  // Gathers values into values_, row after row.
-  void gather_values(const MatrixView& values, const std::vector<std::int32_t>& attended);
   HeadAccuracy measure_head(int t, int q_head, const std::vector<std::int32_t>& attended, std::span<float> weights);
 
   const Oracle& oracle_;
   policy::Ranking ranking_;
-  std::vector<float> weights_, values_, outputs_;
+  std::vector<float> weights_, outputs_;
 };
 
 }  // namespace kvcast::replay

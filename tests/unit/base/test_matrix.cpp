@@ -61,6 +61,37 @@ TEST_CASE("products with no rows write nothing", "[matrix]") {
   CHECK(out == -77.0f);
 }
 
+TEST_CASE("multiply_rows sums chosen rows, in any order and repeated", "[matrix]") {
+  struct Shape {
+    std::size_t rows_a, chosen, cols, pad_a, pad_b, pad_out;
+  };
+  // Around the sizes that are processed together: 4 rows of a, 32 of b, 16 columns.
+  for (const Shape& s : {Shape{1, 1, 1, 0, 0, 0}, Shape{4, 32, 16, 0, 0, 0}, Shape{3, 33, 17, 1, 2, 3},
+                         Shape{7, 100, 80, 5, 0, 4}, Shape{8, 31, 128, 0, 16, 0}, Shape{2, 0, 20, 0, 0, 1}}) {
+    CAPTURE(s.rows_a, s.chosen, s.cols);
+    constexpr std::size_t kRows = 50;
+    const std::vector<float> a = random_floats(Stream(3), s.rows_a * (s.chosen + s.pad_a));
+    const std::vector<float> b = random_floats(Stream(4), kRows * (s.cols + s.pad_b));
+    std::vector<std::int32_t> rows(s.chosen);
+    for (std::size_t r = 0; r < rows.size(); ++r) rows[r] = static_cast<std::int32_t>((7 * r + 3) % kRows);
+    const std::size_t stride = s.cols + s.pad_out;
+    std::vector<float> out(s.rows_a * stride, -77.0f);
+    multiply_rows({a.data(), s.rows_a, s.chosen, s.chosen + s.pad_a}, rows,
+                  {b.data(), kRows, s.cols, s.cols + s.pad_b}, out.data(), stride);
+    for (std::size_t i = 0; i < s.rows_a; ++i) {
+      for (std::size_t j = 0; j < s.cols; ++j) {
+        double expected = 0;
+        for (std::size_t r = 0; r < rows.size(); ++r) {
+          expected += static_cast<double>(a[i * (s.chosen + s.pad_a) + r]) *
+                      static_cast<double>(b[static_cast<std::size_t>(rows[r]) * (s.cols + s.pad_b) + j]);
+        }
+        REQUIRE(std::abs(static_cast<double>(out[i * stride + j]) - expected) < allowed_error(s.chosen));
+      }
+      for (std::size_t j = s.cols; j < stride; ++j) REQUIRE(out[i * stride + j] == -77.0f);
+    }
+  }
+}
+
 TEST_CASE("dot products of every length around the vector width", "[matrix]") {
   const std::vector<float> a = random_floats(Stream(3), 300);
   const std::vector<float> b = random_floats(Stream(4), 300);
