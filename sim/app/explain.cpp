@@ -141,7 +141,7 @@ void add_explain(CLI::App& app, int& result) {
   command->add_option("CONFIG", options->config, "YAML of a run")->required();
   command->add_option("--step", options->step, "captured decode step, from 0");
   command->add_option("--layer", options->layer, "layer of the model, from 0");
-  command->add_option("--set", options->settings, "change a key: policy.budget=96")->allow_extra_args(false);
+  add_settings(*command, options->settings, "change a key: policy.budget=96");
   command->callback([options, &result] { result = run(*options); });
 }
 

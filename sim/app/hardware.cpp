@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands.hpp"
+#include "app/settings.hpp"
 #include "config/find.hpp"
 #include "config/hardware.hpp"
 #include "serve/catalogue.hpp"
@@ -77,8 +78,7 @@ void add_hardware(CLI::App& app, int& result) {
   auto settings = std::make_shared<std::vector<std::string>>();
   auto as_json = std::make_shared<bool>(false);
   command->add_option("NAME", *name, "a machine: a name, an alias or a path");
-  command->add_option("--set", *settings, "change a number of it, such as gpu.clock=x2; may be repeated")
-      ->allow_extra_args(false);
+  add_settings(*command, *settings, "change a number of it, such as gpu.clock=x2");
   command->add_flag("--json", *as_json, "print JSON");
   command->callback([name, settings, as_json, &result] {
     result = 0;

@@ -69,7 +69,7 @@ class PlanStore {
 void print_answer(const plan::Answer& answer) {
   fmt::print("{}\n  {}\n", answer.question, answer.text);
   for (const std::string& line : answer.details) fmt::print("    {}\n", line);
-  fmt::print("    ({} experiments)\n\n", answer.runs);
+  fmt::print("    ({} experiment{})\n\n", answer.runs, answer.runs == 1 ? "" : "s");
 }
 
 int plan(const PlanOptions& options) {
@@ -114,8 +114,7 @@ void add_plan(CLI::App& app, int& result) {
   command->add_option("-o,--out", options->dir,
                       "folder for the experiments and the answers, from which a report is made");
   command->add_option("-j,--jobs", options->jobs, "worker threads (default: all cores)")->check(CLI::Range(1, 1024));
-  command->add_option("--set", options->settings, "change a key of the run: workload.batch=8, hardware=l40s")
-      ->allow_extra_args(false);
+  add_settings(*command, options->settings, "change a key of the run: workload.batch=8, hardware=l40s");
   command->add_flag("--json", options->as_json, "print JSON");
   command->callback([options, &result] { result = plan(*options); });
 }

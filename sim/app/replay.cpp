@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands.hpp"
+#include "app/settings.hpp"
 #include "base/parallel.hpp"
 #include "base/whole_file.hpp"
 #include "config/run.hpp"
@@ -123,7 +124,7 @@ void add_replay(CLI::App& app, int& result) {
   auto options = std::make_shared<ReplayOptions>();
   command->add_option("--trace", options->trace, "a trace file (safetensors)")->required();
   command->add_option("--policy", options->policy, "a policy's name, or a YAML file of one")->required();
-  command->add_option("--set", options->settings, "change a parameter: budget=96")->allow_extra_args(false);
+  add_settings(*command, options->settings, "change a parameter: budget=96");
   command->add_option("--selections", options->selections, "write the selections, one JSON object per line");
   command->add_flag("--json", options->as_json, "print JSON");
   command->callback([options, &result] { result = run(*options); });

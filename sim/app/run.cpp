@@ -80,8 +80,7 @@ void add_run(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("run", "one experiment: time, memory and accuracy proxies of a policy");
   auto options = std::make_shared<RunOptions>();
   command->add_option("CONFIG", options->config, "YAML: model, hardware, policy, workload, trace")->required();
-  command->add_option("--set", options->settings, "change a key: policy.budget=96, policy=quest, workload.batch=8")
-      ->allow_extra_args(false);
+  add_settings(*command, options->settings, "change a key: policy.budget=96, policy=quest, workload.batch=8");
   command->add_option("--timeline", options->timeline, "write a decode window as a Chrome trace (opens in Perfetto)");
   command->add_flag_callback(
       "--without-evidence", [options] { options->settings.push_back("score.evidence=false"); },

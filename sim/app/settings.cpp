@@ -9,6 +9,10 @@
 
 namespace kvcast::app {
 
+void add_settings(CLI::App& command, std::vector<std::string>& settings, const std::string& help) {
+  command.add_option("--set", settings, help + "; may be repeated")->allow_extra_args(false)->option_text("KEY=VALUE");
+}
+
 config::Node load_with_settings(const std::string& path, const std::vector<std::string>& settings) {
   config::Node config = config::load_yaml(path);
   for (const std::string& setting : settings) {

@@ -1,12 +1,16 @@
 // Configurations with --set applied, the same way in every command.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "config/yaml.hpp"
 
 namespace kvcast::app {
+
+// Adds --set KEY=VALUE, which may be repeated; `help` says what it changes.
+void add_settings(CLI::App& command, std::vector<std::string>& settings, const std::string& help);
 
 // Loads the file and applies each "a.b=v" in order.
 config::Node load_with_settings(const std::string& path, const std::vector<std::string>& settings);

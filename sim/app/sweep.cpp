@@ -267,8 +267,7 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
   command.add_option("CONFIG", options.config, "YAML of a run with a `sweep:` section")->required();
   command.add_option("-o,--out", options.dir, "folder of the results")->required();
   command.add_option("-j,--jobs", options.jobs, "worker threads (default: all cores)")->check(CLI::Range(1, 1024));
-  command.add_option("--set", options.settings, "change a key of every experiment: workload.decode_tokens=64")
-      ->allow_extra_args(false);
+  add_settings(command, options.settings, "change a key of every experiment: workload.decode_tokens=64");
 }
 
 void add_sweep(CLI::App& app, int& result) {

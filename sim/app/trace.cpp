@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands.hpp"
+#include "app/settings.hpp"
 #include "base/parallel.hpp"
 #include "config/find.hpp"
 #include "config/model.hpp"
@@ -61,10 +62,8 @@ void add_synth(CLI::App& parent, int& result) {
   auto options = std::make_shared<SynthOptions>();
   command->add_option("RECIPE", options->recipe, "a name under traces/recipes, or a YAML file")->required();
   command->add_option("-o,--out", options->out, "the trace to write (safetensors)")->required();
-  command
-      ->add_option("--set", options->settings,
-                   "model, prompt_tokens, decode_steps, layers, seed, window, dtype (bf16, f16, f32)")
-      ->allow_extra_args(false);
+  add_settings(*command, options->settings,
+               "change a setting: model, prompt_tokens, decode_steps, layers, seed, window, dtype (bf16, f16, f32)");
   command->callback([options, &result] { result = synth(*options); });
 }
 

@@ -148,7 +148,8 @@ void multiply_rows(const MatrixView& a, std::span<const std::int32_t> rows, cons
     for (; i + 4 <= a.rows; i += 4) {
       add_rows<4>(weights + i * a.stride, a.stride, block, b.cols, out + i * out_stride, out_stride);
     }
-    for (; i < a.rows; ++i) add_rows<1>(weights + i * a.stride, a.stride, block, b.cols, out + i * out_stride, out_stride);
+    for (; i < a.rows; ++i)
+      add_rows<1>(weights + i * a.stride, a.stride, block, b.cols, out + i * out_stride, out_stride);
   }
 }
 

@@ -27,7 +27,8 @@ const result::Metric& throughput() { return *result::find_metric("decode.tokens_
 bool is_named_apart(const std::string& key) {
   static const std::set<std::string> named = {"hardware", "model", "workload.prompt_tokens", "workload.batch",
                                               "workload.decode_tokens"};
-  return named.contains(key) || key.starts_with("policy.") || key.starts_with("trace");
+  // A subject's machine states its changed numbers.
+  return named.contains(key) || key.starts_with("hardware.") || key.starts_with("policy.") || key.starts_with("trace");
 }
 
 // "quest, budget 1024": the name, every parameter that the configuration sets, and the other swept values.
@@ -338,12 +339,21 @@ std::string details_text(const std::vector<std::pair<std::string, std::string>>&
 
 // Explains why nothing is recommended: nothing fits, or nothing keeps enough.
 Line nothing_line(const View& view) {
-  const bool fits =
-      std::any_of(view.longest.begin(), view.longest.end(), [](const Result* r) { return r->has_times(); });
-  if (!fits) return {"nothing in this sweep fits", ""};
-  return {fmt::format("nothing that fits is predicted to keep {:.3g} % of full KV's {} score", 100 * view.score.floor,
-                      view.score.benchmark),
-          unscored_text(view)};
+  Rows fits;
+  std::copy_if(view.longest.begin(), view.longest.end(), std::back_inserter(fits),
+               [](const Result* r) { return r->has_times(); });
+  if (fits.empty()) return {"nothing in this sweep fits", ""};
+  std::erase_if(fits, [](const Result* r) { return is_oracle(*r); });
+  if (fits.empty()) return {"nothing but oracles of selection fits", ""};
+  const auto share = [](const Result* r) { return r->benchmark ? r->benchmark->share_of_full : -1.0; };
+  const Result& nearest = **std::max_element(fits.begin(), fits.end(),
+                                             [&](const Result* x, const Result* y) { return share(x) < share(y); });
+  std::string text = fmt::format("nothing that fits is predicted to keep {:.3g} % of full KV's {} score",
+                                 100 * view.score.floor, view.score.benchmark);
+  if (nearest.benchmark) {
+    text += fmt::format("; {} comes nearest with {:.1f} %", setting_of(nearest), 100 * share(&nearest));
+  }
+  return {text, unscored_text(view)};
 }
 
 }  // namespace
@@ -374,19 +384,22 @@ std::vector<Finding> findings(std::span<const Result> results, const config::Sco
   std::vector<Rows> places = by_place(middle_replicas(rows));
   const std::size_t left_out = places.size() - std::min(places.size(), kMostGroups);
   places.resize(places.size() - left_out);
+  std::vector<View> views;
+  for (const Rows& here : places) views.push_back(view_of(here, score, targets));
   std::vector<Finding> all;
   for (const auto& [title, describe] : kKinds) {
     Finding finding{title, "", ""};
     std::vector<std::pair<std::string, std::string>> details;  // by group
     nlohmann::json told = nlohmann::json::array();
-    for (const Rows& here : places) {
-      const std::string place = place_text(*here.front(), rows);
-      const View view = view_of(here, score, targets);
+    for (const View& view : views) {
+      if (view.ranking.empty() && !all.empty()) continue;  // the first finding has said why
+      const std::string place = place_text(*view.here.front(), rows);
       const Line line = view.ranking.empty() ? nothing_line(view) : describe(view);
       finding.text += fmt::format("{}{}: {}", finding.text.empty() ? "" : "\n", place, line.text);
       details.emplace_back(place, line.detail);
       told.push_back(place_json(place, line));
     }
+    if (told.empty() && !all.empty()) continue;
     if (left_out > 0) finding.text += fmt::format("\n{} further groups are not described", left_out);
     finding.places = told.dump();
     finding.detail = details_text(details);

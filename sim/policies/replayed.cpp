@@ -3,13 +3,14 @@
 //
 // Selection: the recorded lists, for the layers, heads and steps of the trace. Lines with step −1 give the tokens
 //   resident after the prompt; without them the whole prompt is.
-// Cost, each step: `index_bytes` of an index per cached token and KV head are read to choose (0: choosing costs
-// nothing);
-//   the tokens in `fetched` are copied from host memory, keys and values apart and one copy a contiguous run, before
+// Cost, each step: an index of `index_bytes` per cached token and KV head is read, every entry (`index_tokens` tokens)
+//   scored by each query head, and the best entries are found by a top-k (index_bytes 0: choosing costs nothing); the
+//   tokens in `fetched` are copied from host memory, keys and values apart and one copy a contiguous run, before
 //   attention gathers the tokens in `attended`.
 // Storage: all tokens where the record fetches and evicts nothing and everything is resident after the prompt; else the
 //   tokens attended to, and the whole cache in pinned host memory if the record fetches from it. The index in HBM.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -129,9 +130,20 @@ class RecordReader {
   int line_ = 0;
 };
 
+struct ReplayedSetting {
+  std::string selections;
+  double index_bytes = 0;
+  std::int64_t index_tokens = 1;
+
+  std::int64_t entries(std::int64_t tokens) const {
+    return index_bytes > 0 ? (tokens + index_tokens - 1) / index_tokens : 0;
+  }
+};
+
 class RecordedSelector final : public Selector {
  public:
-  RecordedSelector(const Record& record, const LayerInput& layer) : info_(layer.info()), record_(record) {
+  RecordedSelector(const Record& record, const ReplayedSetting& setting, const LayerInput& layer)
+      : info_(layer.info()), record_(record), s_(setting) {
     const auto at = record.layers.find(layer.layer().id());
     if (at == record.layers.end()) fail(fmt::format("no selections for layer {}", layer.layer().id()));
     steps_ = &at->second;
@@ -163,21 +175,18 @@ class RecordedSelector final : public Selector {
   void copy(int step, LayerSelection& out) const {
     out = steps_->at(step);
     const std::int64_t visible = info_.prompt_tokens + step + 1;
-    for (const HeadSelection& head : out.heads) {
+    for (HeadSelection& head : out.heads) {
       if (!head.attended.empty() && head.attended.back() >= visible) {
         fail(fmt::format("step {} attends to position {}, {} tokens are visible", step, head.attended.back(), visible));
       }
+      if (step >= 0) head.counts.scored = s_.entries(visible);
     }
   }
 
   const trace::TraceInfo& info_;
   const Record& record_;
+  const ReplayedSetting& s_;
   const std::map<int, LayerSelection>* steps_;
-};
-
-struct ReplayedSetting {
-  std::string selections;
-  double index_bytes = 0;
 };
 
 class Replayed final : public Policy {
@@ -194,17 +203,17 @@ class Replayed final : public Policy {
   }
 
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
-    return std::make_unique<RecordedSelector>(record_, layer);
+    return std::make_unique<RecordedSelector>(record_, s_, layer);
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     graph::OpId op = ops.ready();
     if (s_.index_bytes > 0) {
-      const double keys = static_cast<double>(shape.tokens) * shape.batch * m.kv_heads;
-      graph::Kernel score{graph::KernelClass::kScore, keys * s_.index_bytes, keys * m.group * kScoreBytes};
-      score.flops = 2 * keys * m.group * s_.index_bytes / m.element;
-      op = ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "score index", score, {op});
+      const double read = s_.index_bytes * static_cast<double>(shape.tokens) * shape.batch * m.kv_heads;
+      const double chosen = shape.sum(&HeadCounts::attended) / static_cast<double>(shape.heads.size());
+      op = score_and_rank(shape, read, 2 * m.group * read / m.element,
+                          std::ceil(chosen / static_cast<double>(s_.index_tokens)), ops, op);
     }
     const double fetched = shape.sum(&HeadCounts::fetched);
     if (fetched > 0) {
@@ -231,7 +240,9 @@ class Replayed final : public Policy {
     return items;
   }
 
-  Growth growth() const override { return {.attended = growth_}; }
+  Growth growth() const override {
+    return {.attended = growth_, .scored = s_.index_bytes > 0 ? 1.0 / static_cast<double>(s_.index_tokens) : 0};
+  }
 
  private:
   static double attended(const LayerSelection& selection) {
@@ -256,7 +267,10 @@ const Fields<ReplayedSetting>& replayed_fields() {
                &ReplayedSetting::selections)
           .add(real("index_bytes", 0, "bytes of an index per cached token and KV head that each step reads to choose",
                     0, 1e6),
-               &ReplayedSetting::index_bytes);
+               &ReplayedSetting::index_bytes)
+          .add(whole("index_tokens", 1, "tokens", "tokens per entry of the index: the page size of page summaries", 1,
+                     1e6),
+               &ReplayedSetting::index_tokens);
   return all;
 }
 

@@ -76,8 +76,8 @@ TEST_CASE("multiply_rows sums chosen rows, in any order and repeated", "[matrix]
     for (std::size_t r = 0; r < rows.size(); ++r) rows[r] = static_cast<std::int32_t>((7 * r + 3) % kRows);
     const std::size_t stride = s.cols + s.pad_out;
     std::vector<float> out(s.rows_a * stride, -77.0f);
-    multiply_rows({a.data(), s.rows_a, s.chosen, s.chosen + s.pad_a}, rows,
-                  {b.data(), kRows, s.cols, s.cols + s.pad_b}, out.data(), stride);
+    multiply_rows({a.data(), s.rows_a, s.chosen, s.chosen + s.pad_a}, rows, {b.data(), kRows, s.cols, s.cols + s.pad_b},
+                  out.data(), stride);
     for (std::size_t i = 0; i < s.rows_a; ++i) {
       for (std::size_t j = 0; j < s.cols; ++j) {
         double expected = 0;

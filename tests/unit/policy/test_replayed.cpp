@@ -52,21 +52,33 @@ TEST_CASE("a record is replayed one list at a time") {
   CHECK(got.steps.at(1).heads.at(0).counts.fetched == 1);
   CHECK(got.steps.at(1).heads.at(0).counts.fetched_runs == 1);
   CHECK(got.steps.at(1).heads.at(0).counts.attended_runs == 2);
+  CHECK(got.steps.at(1).heads.at(0).counts.scored == 0);  // no index
+  // Steps 0 and 1 see 4 and 5 tokens: 2 and 3 entries of 2 tokens.
+  const tests::Selected by_entries =
+      tests::select("replayed", record.settings() + ", index_bytes: 1, index_tokens: 2", *layer);
+  CHECK(by_entries.steps.at(0).heads.at(0).counts.scored == 2);
+  CHECK(by_entries.steps.at(1).heads.at(0).counts.scored == 3);
 }
 
 TEST_CASE("fetched tokens are copied before attention, and the cache is in host memory") {
   const config::Model model = small_model();  // 2 KV heads, 8 dimensions of 2 bytes: a row has 16 bytes
   const Recorded record(kOneHead);
-  const auto policy = tests::make("replayed", record.settings() + ", index_bytes: 3", {3, 2});
-  // Two sequences: four heads of 5 fetched tokens in 2 runs each.
-  const std::vector<HeadCounts> heads(4, HeadCounts{.attended = 40, .fetched = 5, .fetched_runs = 2});
+  const auto policy = tests::make("replayed", record.settings() + ", index_bytes: 3, index_tokens: 16", {3, 2});
+  // Two sequences: four heads of 5 fetched tokens in 2 runs each, chosen by 7 entries of 16 tokens.
+  const std::vector<HeadCounts> heads(4, HeadCounts{.attended = 40, .scored = 7, .fetched = 5, .fetched_runs = 2});
   Recorder ops;
   policy->decode_layer({&model, 0, 2, 100, heads, false}, ops);
   CHECK(copy(only(ops.ops(), "fetch tokens")).runs == 4 * 2 * 2);
   CHECK(ops.traffic().h2d == 4 * 5 * 2 * 16);
   // The index of 100 tokens and 4 heads, and keys and values of 40 tokens a head.
   CHECK(ops.traffic().kv_read == 4 * 40 * 2 * 16);
-  CHECK(tests::kernel(only(ops.ops(), "score index")).read_bytes == 100 * 4 * 3);
+  CHECK(tests::kernel(only(ops.ops(), "estimate")).read_bytes == 100 * 4 * 3);
+  // 40 of 100 tokens are in 3 of 7 entries.
+  const auto& best = std::get<graph::TopK>(only(ops.ops(), "top-k").work);
+  CHECK(best.rows == 4);
+  CHECK(best.columns == 7);
+  CHECK(best.k == 3);
+  CHECK(policy->growth().scored == 1.0 / 16);
   CHECK(tests::waits_for(ops.ops(), ops.done_op(), tests::labelled(ops.ops(), "fetch tokens").at(0)));
   for (const MemoryItem& item : policy->memory({&model, 2, 100, {3, 2}, 40})) {
     INFO(item.owner);
