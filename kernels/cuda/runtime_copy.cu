@@ -119,9 +119,9 @@ class Copies {
   std::vector<std::size_t> sizes_;
 };
 
-// A copy of pageable memory keeps the host busy until its end, and only copies to the device occur; one call says what
-// the link moves both ways; several pieces in one call differ from single ones in what their issue costs, rows of a 2D
-// copy in what the engine needs.
+// Returns whether a fit uses the case. For pageable memory: the host's time of large copies to the device, because such
+// a copy occupies the host until it ends. For both directions at once: large copies, whose rate shows what the link can
+// move. Otherwise: copies issued one by one and rows of a 2D copy, and the time to issue several pieces in any form.
 bool feeds_a_fit(const CopyCase& c) {
   constexpr std::size_t kLarge = 1 << 20;
   const bool calls = c.how == "calls", both = c.direction == "both";
