@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,6 +12,7 @@
 
 #include "plan/compare.hpp"
 #include "plan/replicas.hpp"
+#include "plan/setting_text.hpp"
 #include "result/metric.hpp"
 
 namespace kvcast::plan {
@@ -22,39 +22,6 @@ using result::Result;
 using Rows = std::vector<const Result*>;
 
 const result::Metric& throughput() { return *result::find_metric("decode.tokens_per_s"); }
-
-// Returns whether a comparison holds the key fixed or names it separately.
-bool is_named_apart(const std::string& key) {
-  static const std::set<std::string> named = {"hardware", "model", "workload.prompt_tokens", "workload.batch",
-                                              "workload.decode_tokens"};
-  // A subject's machine states its changed numbers.
-  return named.contains(key) || key.starts_with("hardware.") || key.starts_with("policy.") || key.starts_with("trace");
-}
-
-// "quest, budget 1024": the name, every parameter that the configuration sets, and the other swept values.
-std::string setting_of(const Result& r) {
-  constexpr std::string_view kPrefix = "policy.";
-  std::string text = r.subject.policy;
-  for (const result::Setting& setting : r.subject.settings) {
-    if (!setting.key.starts_with(kPrefix) || setting.key == "policy.name") continue;
-    text += fmt::format(", {} {}", setting.key.substr(kPrefix.size()), result::text_of(setting.value));
-  }
-  for (const auto& [key, value] : r.subject.swept) {
-    if (!is_named_apart(key) && !is_seed(key)) text += fmt::format(", {} {}", key, value);
-  }
-  return text;
-}
-
-// Three significant digits without an exponent: 1050, 82.3.
-std::string rate_text(double tokens_per_s) {
-  if (tokens_per_s < 100) return fmt::format("{:.3g}", tokens_per_s);
-  const double unit = std::pow(10, std::floor(std::log10(tokens_per_s)) - 2);
-  return fmt::format("{:.0f}", std::round(tokens_per_s / unit) * unit);
-}
-
-std::string tokens_text(std::int64_t tokens) {
-  return tokens >= 10240 ? fmt::format("{}K", (tokens + 512) / 1024) : fmt::format("{}", tokens);
-}
 
 // Rows by group, in order of appearance.
 std::vector<Rows> by_place(const Rows& rows) {
@@ -71,8 +38,7 @@ std::vector<Rows> by_place(const Rows& rows) {
 // Describes a group: its machine, and the other swept values that it fixes.
 std::string place_text(const Result& here, const Rows& all) {
   const auto varies = [&](auto member) {
-    return std::any_of(all.begin(), all.end(),
-                       [&](const Result* r) { return r->subject.*member != here.subject.*member; });
+    return std::ranges::any_of(all, [&](const Result* r) { return r->subject.*member != here.subject.*member; });
   };
   using result::Subject;
   std::string text =
@@ -155,7 +121,7 @@ const Result* best_full(const View& view) {
 }
 
 bool swept_full(const Rows& rows) {
-  return std::any_of(rows.begin(), rows.end(), [](const Result* r) { return r->subject.policy == "full"; });
+  return std::ranges::any_of(rows, [](const Result* r) { return r->subject.policy == "full"; });
 }
 
 // Describes the fastest setting that is certain to meet the floor, if the recommended one's interval reaches below it.
@@ -163,7 +129,7 @@ std::string safe_text(const View& view) {
   const auto is_safe = [&](const Result* r) { return r->benchmark && r->benchmark->interval.low >= view.score.floor; };
   const Result& best = view.best();
   if (!best.benchmark || is_safe(&best)) return "";
-  const auto safe = std::find_if(view.ranking.begin(), view.ranking.end(), is_safe);
+  const auto safe = std::ranges::find_if(view.ranking, is_safe);
   if (safe == view.ranking.end()) return "no setting's whole score interval is above the floor";
   return fmt::format("the fastest whose whole score interval is above the floor is {}{} ({} tokens/s)",
                      setting_of(**safe), place_of_row(**safe, best), rate_text((*safe)->experiment.tokens_per_s));
@@ -207,8 +173,8 @@ Line best_line(const View& view) {
     }
     if (full == nullptr && swept_full(view.longest)) add("full KV does not fit");
   }
-  const auto next = std::find_if(view.ranking.begin(), view.ranking.end(),
-                                 [&](const Result* r) { return r->subject.policy != best.subject.policy; });
+  const auto next =
+      std::ranges::find_if(view.ranking, [&](const Result* r) { return r->subject.policy != best.subject.policy; });
   if (next != view.ranking.end() && (*next)->subject.policy != "full") {
     line.bars.push_back(rate_bar(**next));
     add(lead_text(best, **next, fmt::format("the next policy, {}", setting_of(**next))));
@@ -256,7 +222,7 @@ Line break_even_line(const View& view) {
             ""};
   }
   std::vector<Bar> bars;
-  const std::map<std::int64_t, std::string> first = first_batches(view, bars);
+  const auto first = first_batches(view, bars);
   if (bars.empty()) return {fmt::format("{} was not swept together with full KV", setting_of(best)), ""};
   std::map<std::string, std::vector<std::string>> contexts;  // by batch
   std::vector<std::string> batches;                          // in order of the first context
@@ -267,9 +233,11 @@ Line break_even_line(const View& view) {
   std::vector<std::string> parts;
   for (const std::string& batch : batches)
     parts.push_back(fmt::format("{} at {}", batch, fmt::join(contexts[batch], ", ")));
-  if (parts.empty())
-    return {fmt::format("{} is never faster than full KV at equal batch in this sweep", setting_of(best)), "", "never",
-            bars};
+  if (parts.empty()) {
+    const std::string text =
+        fmt::format("{} is never faster than full KV at equal batch in this sweep", setting_of(best));
+    return {text, "", "never", bars};
+  }
   return {fmt::format("{} beats full KV from batch {}", setting_of(best), fmt::join(parts, "; ")),
           "the smallest swept batch at which it is faster, by context",
           "batch " + first.rbegin()->second.substr(0, first.rbegin()->second.find(' ')), bars};
@@ -326,9 +294,8 @@ nlohmann::json place_json(const std::string& place, const Line& line) {
 
 // One line per group that has details; a single line if all groups have the same.
 std::string details_text(const std::vector<std::pair<std::string, std::string>>& details) {
-  const bool same = details.size() > 1 && std::all_of(details.begin(), details.end(), [&](const auto& d) {
-                      return d.second == details.front().second;
-                    });
+  const bool same = details.size() > 1 &&
+                    std::ranges::all_of(details, [&](const auto& d) { return d.second == details.front().second; });
   if (same) return details.front().second;
   std::string text;
   for (const auto& [place, detail] : details) {
@@ -340,8 +307,7 @@ std::string details_text(const std::vector<std::pair<std::string, std::string>>&
 // Explains why nothing is recommended: nothing fits, or nothing keeps enough.
 Line nothing_line(const View& view) {
   Rows fits;
-  std::copy_if(view.longest.begin(), view.longest.end(), std::back_inserter(fits),
-               [](const Result* r) { return r->has_times(); });
+  std::ranges::copy_if(view.longest, std::back_inserter(fits), &Result::has_times);
   if (fits.empty()) return {"nothing in this sweep fits", ""};
   std::erase_if(fits, [](const Result* r) { return is_oracle(*r); });
   if (fits.empty()) return {"nothing but oracles of selection fits", ""};

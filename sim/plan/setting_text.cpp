@@ -1,0 +1,50 @@
+#include "plan/setting_text.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <set>
+#include <string_view>
+
+#include "plan/replicas.hpp"
+
+namespace kvcast::plan {
+
+using result::Result;
+
+namespace {
+
+// Returns whether a comparison holds the key fixed or names it separately.
+bool is_named_apart(const std::string& key) {
+  static const std::set<std::string> named = {"hardware", "model", "workload.prompt_tokens", "workload.batch",
+                                              "workload.decode_tokens"};
+  // A subject's machine states its changed numbers.
+  return named.contains(key) || key.starts_with("hardware.") || key.starts_with("policy.") || key.starts_with("trace");
+}
+
+}  // namespace
+
+std::string setting_of(const Result& r) {
+  constexpr std::string_view kPrefix = "policy.";
+  std::string text = r.subject.policy;
+  for (const result::Setting& setting : r.subject.settings) {
+    if (!setting.key.starts_with(kPrefix) || setting.key == "policy.name") continue;
+    text += fmt::format(", {} {}", setting.key.substr(kPrefix.size()), result::text_of(setting.value));
+  }
+  for (const auto& [key, value] : r.subject.swept) {
+    if (!is_named_apart(key) && !is_seed(key)) text += fmt::format(", {} {}", key, value);
+  }
+  return text;
+}
+
+std::string rate_text(double tokens_per_s) {
+  if (tokens_per_s < 100) return fmt::format("{:.3g}", tokens_per_s);
+  const double unit = std::pow(10, std::floor(std::log10(tokens_per_s)) - 2);
+  return fmt::format("{:.0f}", std::round(tokens_per_s / unit) * unit);
+}
+
+std::string tokens_text(std::int64_t tokens) {
+  return tokens >= 10240 ? fmt::format("{}K", (tokens + 512) / 1024) : fmt::format("{}", tokens);
+}
+
+}  // namespace kvcast::plan

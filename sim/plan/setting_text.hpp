@@ -1,0 +1,20 @@
+// Texts for the settings and numbers of a result in findings.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "result/result.hpp"
+
+namespace kvcast::plan {
+
+// "quest, budget 1024": the name, every parameter that the configuration sets, and the other swept values.
+std::string setting_of(const result::Result& r);
+
+// Tokens/s with three significant digits and without an exponent: 1050, 82.3.
+std::string rate_text(double tokens_per_s);
+
+// "9000", and from 10240 tokens in units of 1024: "32K".
+std::string tokens_text(std::int64_t tokens);
+
+}  // namespace kvcast::plan
