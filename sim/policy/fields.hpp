@@ -20,7 +20,7 @@ namespace kvcast::policy {
 Parameter whole(std::string_view key, std::int64_t fallback, std::string_view unit, std::string_view meaning,
                 double low = 0, double high = 1e9);
 Parameter real(std::string_view key, double fallback, std::string_view meaning, double low = 0, double high = 1);
-// A number whose default is a word.
+// An integer and a real number whose default is a word.
 Parameter whole_or(std::string_view key, std::string_view word, std::string_view unit, std::string_view meaning,
                    double low, double high);
 Parameter real_or(std::string_view key, std::string_view word, std::string_view meaning, double low, double high);

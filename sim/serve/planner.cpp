@@ -55,7 +55,14 @@ config::Node read_body(const Request& request) {
     throw UserError({}, fmt::format("Content-Type \"{}\" is not read", request.content_type),
                     {known.begin(), known.end()});
   }
-  config::Node config = config::parse_yaml(request.body, "request");
+  if (request.content_type == kJsonType) {
+    try {
+      static_cast<void>(json::parse(request.body));
+    } catch (const json::parse_error& error) {
+      throw UserError({"request", 0, 0}, fmt::format("not valid JSON at byte {}", error.byte));
+    }
+  }
+  config::Node config = config::parse_yaml(request.body, "request");  // JSON is YAML, and has locations this way
   refuse_files(config);
   return config;
 }

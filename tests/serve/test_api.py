@@ -69,6 +69,11 @@ class ApiCase(unittest.TestCase):
         self.assertEqual(status, 200, body)
         self.assertEqual(json.loads(body)['config']['workload']['batch'], 4)
 
+    def test_json_that_breaks_off_names_the_byte(self):
+        status, body = self.server.post('/api/run', '{"model": "llama-3.1-8b"', 'application/json')
+        self.assertEqual(status, 400)
+        self.assertEqual(json.loads(body)['error'], 'request: not valid JSON at byte 25')
+
     def test_a_sweep_streams_its_points(self):
         lines = self.server.lines('/api/sweep?timeline=1', SWEEP)
         self.assertEqual(lines[-1], {'done': 2})
