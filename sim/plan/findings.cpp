@@ -132,7 +132,7 @@ std::string safe_text(const View& view) {
   const auto safe = std::ranges::find_if(view.ranking, is_safe);
   if (safe == view.ranking.end()) return "no setting's whole score interval is above the floor";
   return fmt::format("the fastest whose whole score interval is above the floor is {}{} ({} tokens/s)",
-                     setting_of(**safe), place_of_row(**safe, best), rate_text((*safe)->experiment.tokens_per_s));
+                     describe_setting(**safe), place_of_row(**safe, best), rate_text((*safe)->experiment.tokens_per_s));
 }
 
 // Describes the settings that were left out because they have no score, with a reason.
@@ -142,7 +142,7 @@ std::string unscored_text(const View& view) {
   std::string reason;
   for (const Result* r : view.longest) {
     if (r->benchmark || is_oracle(*r)) continue;
-    settings.insert(setting_of(*r));
+    settings.insert(describe_setting(*r));
     if (reason.empty()) reason = r->benchmark_refused;
   }
   if (settings.empty()) return "";
@@ -156,8 +156,8 @@ Line best_line(const View& view) {
   const Interval rate = result::interval(best, throughput()).value();
   Line line;
   line.text =
-      fmt::format("{} ({} tokens/s at {} tokens, batch {})", setting_of(best), rate_text(best.experiment.tokens_per_s),
-                  tokens_text(best.subject.prompt_tokens), best.subject.batch);
+      fmt::format("{} ({} tokens/s at {} tokens, batch {})", describe_setting(best),
+                  rate_text(best.experiment.tokens_per_s), tokens_text(best.subject.prompt_tokens), best.subject.batch);
   std::vector<std::string> parts{fmt::format("{} to {} tokens/s", rate_text(rate.low), rate_text(rate.high))};
   const auto add = [&parts](std::string text) {
     if (!text.empty()) parts.push_back(std::move(text));
@@ -177,7 +177,7 @@ Line best_line(const View& view) {
       std::ranges::find_if(view.ranking, [&](const Result* r) { return r->subject.policy != best.subject.policy; });
   if (next != view.ranking.end() && (*next)->subject.policy != "full") {
     line.bars.push_back(rate_bar(**next));
-    add(lead_text(best, **next, fmt::format("the next policy, {}", setting_of(**next))));
+    add(lead_text(best, **next, fmt::format("the next policy, {}", describe_setting(**next))));
   }
   if (full != nullptr && full != &best) line.bars.push_back(rate_bar(*full));
   add(safe_text(view));
@@ -189,10 +189,10 @@ Line best_line(const View& view) {
 // The smallest swept batch, by context, at which the recommended setting is faster than full KV.
 std::map<std::int64_t, std::string> first_batches(const View& view, std::vector<Bar>& bars) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::pair<const Result*, const Result*>> pairs;  // setting, full
-  const std::string setting = setting_of(view.best());
+  const std::string setting = describe_setting(view.best());
   for (const Result* r : view.here) {
     auto& pair = pairs[{r->subject.prompt_tokens, r->subject.batch}];
-    if (setting_of(*r) == setting) pair.first = r;
+    if (describe_setting(*r) == setting) pair.first = r;
     if (r->subject.policy == "full") pair.second = r;
   }
   std::map<std::int64_t, std::string> first;
@@ -223,7 +223,7 @@ Line break_even_line(const View& view) {
   }
   std::vector<Bar> bars;
   const auto first = first_batches(view, bars);
-  if (bars.empty()) return {fmt::format("{} was not swept together with full KV", setting_of(best)), ""};
+  if (bars.empty()) return {fmt::format("{} was not swept together with full KV", describe_setting(best)), ""};
   std::map<std::string, std::vector<std::string>> contexts;  // by batch
   std::vector<std::string> batches;                          // in order of the first context
   for (const auto& [context, batch] : first) {
@@ -235,10 +235,10 @@ Line break_even_line(const View& view) {
     parts.push_back(fmt::format("{} at {}", batch, fmt::join(contexts[batch], ", ")));
   if (parts.empty()) {
     const std::string text =
-        fmt::format("{} is never faster than full KV at equal batch in this sweep", setting_of(best));
+        fmt::format("{} is never faster than full KV at equal batch in this sweep", describe_setting(best));
     return {text, "", "never", bars};
   }
-  return {fmt::format("{} beats full KV from batch {}", setting_of(best), fmt::join(parts, "; ")),
+  return {fmt::format("{} beats full KV from batch {}", describe_setting(best), fmt::join(parts, "; ")),
           "the smallest swept batch at which it is faster, by context",
           "batch " + first.rbegin()->second.substr(0, first.rbegin()->second.find(' ')), bars};
 }
@@ -251,7 +251,7 @@ Line bound_line(const View& view) {
           ? ""
           : fmt::format("full KV at batch {}: {}", full->subject.batch, result::bottleneck(full->experiment.step));
   const metrics::Attribution& step = best.experiment.step;
-  Line line{fmt::format("{} is bound by {}", setting_of(best), result::bottleneck(step)), detail};
+  Line line{fmt::format("{} is bound by {}", describe_setting(best), result::bottleneck(step)), detail};
   for (std::size_t b = 0; b < step.bound.size(); ++b) {
     const double share = step.bound[b] / step.total();
     const std::string name(metrics::bound_name(static_cast<metrics::Bound>(b)));
@@ -270,14 +270,14 @@ Line uncertain_line(const View& view) {
   std::vector<result::Effect> effects = best.experiment.effects;
   std::erase_if(effects, [](const auto& e) { return !is_significant(e.longer.step, e.shorter.step); });
   effects = result::by_reach(std::move(effects));
-  if (effects.empty()) return {fmt::format("no cost changes {} by one per cent", setting_of(best)), ""};
+  if (effects.empty()) return {fmt::format("no cost changes {} by one per cent", describe_setting(best)), ""};
   std::vector<std::string> texts;
   std::vector<Bar> bars;
   for (std::size_t i = 0; i < std::min(kTold, effects.size()); ++i) {
     const result::Effect& e = effects[i];
     const std::string name = e.source == result::kTraceSample ? "other texts and layers" : name_of(e.keys);
     const std::string range = fmt::format("{} to {}", percent_text(e.shorter.step), percent_text(e.longer.step));
-    texts.push_back(i == 0 ? fmt::format("{} may change a step of {} by {}", name, setting_of(best), range)
+    texts.push_back(i == 0 ? fmt::format("{} may change a step of {} by {}", name, describe_setting(best), range)
                            : fmt::format("{}: {}", name, range));
     bars.push_back({name, range, e.shorter.step - 1, e.longer.step - 1});
   }
@@ -317,7 +317,7 @@ Line nothing_line(const View& view) {
   std::string text = fmt::format("nothing that fits is predicted to keep {:.3g} % of full KV's {} score",
                                  100 * view.score.floor, view.score.benchmark);
   if (nearest.benchmark) {
-    text += fmt::format("; {} comes nearest with {:.1f} %", setting_of(nearest), 100 * share(&nearest));
+    text += fmt::format("; {} comes nearest with {:.1f} %", describe_setting(nearest), 100 * share(&nearest));
   }
   return {text, unscored_text(view)};
 }

@@ -24,7 +24,7 @@ bool is_named_apart(const std::string& key) {
 
 }  // namespace
 
-std::string setting_of(const Result& r) {
+std::string describe_setting(const Result& r) {
   constexpr std::string_view kPrefix = "policy.";
   std::string text = r.subject.policy;
   for (const result::Setting& setting : r.subject.settings) {

@@ -9,7 +9,7 @@
 namespace kvcast::plan {
 
 // "quest, budget 1024": the name, every parameter that the configuration sets, and the other swept values.
-std::string setting_of(const result::Result& r);
+std::string describe_setting(const result::Result& r);
 
 // Tokens/s with three significant digits and without an exponent: 1050, 82.3.
 std::string rate_text(double tokens_per_s);
