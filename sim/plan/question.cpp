@@ -103,7 +103,9 @@ std::string label_of(const std::vector<std::pair<std::string, std::string>>& val
   std::vector<std::string> parts;
   for (int r = 0; r <= 3; ++r) {
     for (const auto& [key, value] : values) {
-      if (rank(key) == r) parts.push_back(r == 0 ? value : setting_text(key, value));
+      if (rank(key) != r) continue;
+      const bool bare = r == 0 || (key == "hardware" && parts.empty());  // nothing that would be on the machine
+      parts.push_back(bare ? value : setting_text(key, value));
     }
   }
   return fmt::format("{}", fmt::join(parts, ", "));

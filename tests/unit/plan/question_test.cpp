@@ -77,6 +77,7 @@ TEST_CASE("labels name the policy first, then the other settings") {
   CHECK(label_of({{"hardware", "l40s"}, {"policy.name", "quest"}, {"policy.budget", "512"}, {"workload.batch", "4"}}) ==
         "quest, budget 512, on l40s, batch 4");
   CHECK(label_of({{"hardware.link.pcie.generation", "6"}}) == "PCIe 6");
+  CHECK(label_of({{"workload.batch", "4"}, {"hardware", "l40s"}}) == "l40s, batch 4");
 }
 
 TEST_CASE("invalid plans are rejected before any run, with the location and the valid names") {
