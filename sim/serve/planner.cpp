@@ -57,7 +57,7 @@ config::Node read_body(const Request& request) {
   }
   if (request.content_type == kJsonType) {
     try {
-      static_cast<void>(json::parse(request.body));
+      [[maybe_unused]] const json parsed = json::parse(request.body);
     } catch (const json::parse_error& error) {
       throw UserError({"request", 0, 0}, fmt::format("not valid JSON at byte {}", error.byte));
     }
