@@ -312,8 +312,7 @@ Line nothing_line(const View& view) {
   std::erase_if(fits, [](const Result* r) { return is_oracle(*r); });
   if (fits.empty()) return {"nothing but oracles of selection fits", ""};
   const auto share = [](const Result* r) { return r->benchmark ? r->benchmark->share_of_full : -1.0; };
-  const Result& nearest = **std::max_element(fits.begin(), fits.end(),
-                                             [&](const Result* x, const Result* y) { return share(x) < share(y); });
+  const Result& nearest = **std::ranges::max_element(fits, {}, share);
   std::string text = fmt::format("nothing that fits is predicted to keep {:.3g} % of full KV's {} score",
                                  100 * view.score.floor, view.score.benchmark);
   if (nearest.benchmark) {

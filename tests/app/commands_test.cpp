@@ -241,7 +241,7 @@ TEST_CASE("what does not fit says what asked for the memory, and which keys make
     return kvcast::test::kvcast(arguments).out;
   };
   const std::string whole = text({"workload.prompt_tokens=65536", "workload.batch=8"});
-  CHECK_THAT(whole, Contains("for activations would exceed the capacity by 36.8 GB") &&
+  CHECK_THAT(whole, Contains("are in use; another 62.3 GB for activations would exceed the capacity by 36.8 GB") &&
                         Contains("Activations are held for 8 prompts of 65536 tokens at once. workload.prefill_chunk"));
   // A sequence takes 8.6 GB of cache and 7.8 GB of activations next to 16.1 GB of weights, of 41.5 GB.
   CHECK_THAT(whole, Contains("The largest batch that fits is 1."));
