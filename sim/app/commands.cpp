@@ -17,6 +17,7 @@ void add_commands(CLI::App& app, int& result) {
   add_models(app, result);
   add_frameworks(app, result);
   add_metrics(app, result);
+  add_keys(app, result);
   add_explain(app, result);
   add_calibrate(app, result);
   add_validate(app, result);

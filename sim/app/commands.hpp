@@ -22,6 +22,7 @@ void add_hardware(CLI::App& app, int& result);
 void add_models(CLI::App& app, int& result);
 void add_frameworks(CLI::App& app, int& result);
 void add_metrics(CLI::App& app, int& result);
+void add_keys(CLI::App& app, int& result);
 void add_explain(CLI::App& app, int& result);
 void add_calibrate(CLI::App& app, int& result);
 void add_validate(CLI::App& app, int& result);

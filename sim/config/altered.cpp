@@ -90,7 +90,7 @@ class Alteration {
     for (const char* part : {"gpu", "link", "host"}) {
       const Node* map = choice_.find(part);
       if (map == nullptr || (is_scalar(map) && std::string_view(part) == "host")) continue;
-      std::vector<std::string_view> extra;
+      std::vector<KeyName> extra;
       if (std::string_view(part) == "gpu") extra = {"attention_mha", "attention_correction", "range"};
       if (std::string_view(part) == "link") extra = {"pcie"};
       if (std::string_view(part) == "host") extra = {"like"};
@@ -106,11 +106,11 @@ class Alteration {
     refuse_unknown(*mha, "gpu.attention_mha.", {});
   }
 
-  void refuse_unknown(const Node& map, const std::string& prefix, std::vector<std::string_view> known) {
+  void refuse_unknown(const Node& map, const std::string& prefix, std::vector<KeyName> known) {
     for (const Knob& knob : knobs_) {
       if (!knob.key.starts_with(prefix)) continue;
       const std::string_view name = std::string_view(knob.key).substr(prefix.size());
-      if (name.find('.') == std::string_view::npos) known.push_back(name);
+      if (name.find('.') == std::string_view::npos) known.emplace_back(name);
     }
     Section(map, "hardware." + prefix.substr(0, prefix.size() - 1)).only(known);
   }

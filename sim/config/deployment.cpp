@@ -33,17 +33,27 @@ void check(const Deployment& deployment, const Model& model, const Section& sect
 Deployment read_deployment(const Node& node, Model& model) {
   Section section(node, "deployment");
   section.only({"weights", "kv_cache", "tensor_parallel", "pipeline_parallel", "expert_parallel"});
-  const auto precision = [&](std::string_view key, const std::vector<std::string>& names, Precision fallback) {
-    return *precision_from_name(section.choice(key, names, std::string(precision_name(fallback))));
-  };
-  const bool weights = section.has("weights");
-  model.weights = precision("weights", weight_precisions(), model.weights);
-  if (weights) model.expert_weights = model.weights;
-  model.cache = precision("kv_cache", cache_precisions(), model.cache);
+  if (section.has("weights")) {
+    const KeyName key(
+        "weights",
+        "precision of projections, networks and experts; embedding, head, norms and routers keep 16 bits. "
+        "As released by default");
+    model.weights = *precision_from_name(section.choice(key, weight_precisions()));
+    model.expert_weights = model.weights;
+  }
+  const KeyName key("kv_cache", "precision of keys and values, with any policy except KIVI, which packs them itself");
+  model.cache = *precision_from_name(section.choice(key, cache_precisions(), std::string(precision_name(model.cache))));
   Deployment deployment;
-  deployment.tensor_parallel = static_cast<int>(section.integer("tensor_parallel", 1, kMostGpus, 1));
-  deployment.pipeline_parallel = static_cast<int>(section.integer("pipeline_parallel", 1, kMostGpus, 1));
-  deployment.expert_parallel = section.flag("expert_parallel", false);
+  deployment.tensor_parallel =
+      static_cast<int>(section.integer({"tensor_parallel",
+                                        "GPUs that share each layer: heads, networks and vocabulary are split, KV "
+                                        "heads are copied if there are fewer than GPUs"},
+                                       1, kMostGpus, 1));
+  deployment.pipeline_parallel = static_cast<int>(section.integer(
+      {"pipeline_parallel", "stages of consecutive layers; the batch passes them in as many micro-batches"}, 1,
+      kMostGpus, 1));
+  deployment.expert_parallel =
+      section.flag({"expert_parallel", "experts are distributed whole over these GPUs rather than split"}, false);
   section.finish();
   if (model.layers > 0) check(deployment, model, section);  // no model while a schema is recorded
   return deployment;

@@ -5,9 +5,9 @@
 #include <limits>
 #include <optional>
 #include <regex>
+#include <type_traits>
 
 #include "config/find.hpp"
-#include "config/prompt_chunk.hpp"
 #include "config/section.hpp"
 #include "config/text.hpp"
 
@@ -17,6 +17,88 @@ namespace {
 constexpr const char* kLaunches[] = {"cuda_graph", "compiled", "eager"};
 constexpr const char* kAttentionKernels[] = {"native", "flash_2"};
 
+constexpr FrameworkKey kFrameworkKeys[] = {
+    {"launch", &Framework::launch,
+     "`cuda_graph`, `compiled` (one launch per kernel) or `eager` (one Python operator per kernel, plus overhead per "
+     "layer)"},
+    {"reread_kv_heads", &Framework::reread_kv_heads,
+     "every query head reads its KV head separately (gpt-fast: Inductor's code for the math backend of attention)"},
+    {"expand_kv_heads", &Framework::expand_kv_heads,
+     "keys and values are copied to all query heads before attention, which then runs as multi-head attention "
+     "(`repeat_kv` before a library's attention)"},
+    {"unfused", &Framework::unfused,
+     "separate operators for norms, RoPE, projections and activations, for a policy's scores and merges, and for the "
+     "work of `generate` between steps, with `launch: eager` (Hugging Face transformers)"},
+    {"torch_topk", &Framework::torch_topk,
+     "selections run as torch.topk: two bits of a score per pass, or eight over several blocks in a dozen kernels, "
+     "and a sort"},
+    {"selection_operators", &Framework::selection_operators,
+     "kernels around each top-k of a policy in addition to those of its definition; each reads and writes the scores "
+     "once (engines whose code for a policy is a chain of operators)"},
+    {"eager_attention", &Framework::eager_attention,
+     "attention as separate operators: 24 bytes of traffic and 8 of memory per score (transformers, "
+     "`attn_implementation=\"eager\"`)"},
+    {"concatenate_cache", &Framework::concatenate_cache,
+     "a step copies the cache to append to it (transformers' DynamicCache)"},
+    {"layer_sync", &Framework::layer_sync,
+     "a scalar is read back in each layer of a step, so that the host launches no layer ahead (kvpress, whose hooks "
+     "compare a position on the device)"},
+    {"attention_kernels", &Framework::attention_kernels,
+     "`native`: the kernels that the profile was fitted to, or `flash_2`, whose rate is `flash2_efficiency` (older "
+     "releases on Hopper)"},
+    {"mlp_slice", &Framework::mlp_slice,
+     "tokens that pass through the feed-forward network at a time in the prefill, for which its activations are "
+     "kept; "
+     "0: all tokens of a chunk (systems that prefill long prompts on small GPUs)"},
+    {"quadratic_mask", &Framework::quadratic_mask, "a boolean mask of S × S bytes stays on the GPU (gpt-fast)"},
+    {"reserve_full_cache", &Framework::reserve_full_cache,
+     "the scheduler reserves memory for the KV pairs of all tokens of a sequence, including those that a policy has "
+     "evicted or keeps elsewhere: eviction then makes steps shorter but batches no larger (TensorRT-LLM, whose "
+     "scheduler guarantees that a running sequence can finish)"},
+    {"max_batch", &Framework::max_batch,
+     "sequences that the engine runs at a time, 0: as many as fit; a larger batch is rejected, and searches over "
+     "batches (`largest`, `choose`, `map`, `break_even`) end there (vLLM's `max_num_seqs`)"},
+    {"page", &Framework::page,
+     "tokens per page of the cache, 0: contiguous; the last page is allocated whole, and pages of fewer than 16 "
+     "tokens "
+     "are gathered as pieces of their size"},
+    {"prefill_chunk", &Framework::prefill_chunk,
+     "prefill chunk at contexts of more than `chunks_beyond` tokens, if `workload.prefill_chunk` is not set", 0,
+     Dimension::kNone, true},
+    {"chunks_beyond", &Framework::chunks_beyond, "longest context in tokens that is prefilled without chunks", 0,
+     Dimension::kNone, true},
+    {"warmup_steps", &Framework::warmup_steps,
+     "maximum number of steps before those that are measured at a context. One is used for policies none of whose "
+     "steps waits for work of the step before, two for others unless work is left over from step to step"},
+    {"measured_steps", &Framework::measured_steps,
+     "maximum number of steps measured at a context: two if all do the same work, and two of the same drawn steps at "
+     "each context except the middle one. Up to 32 represent one context; more are consecutive steps of a growing "
+     "context",
+     1},
+    {"sampled_contexts", &Framework::sampled_contexts,
+     "contexts from the first to the last generated token at which decoding is simulated", 1},
+    {"engine_step", &Framework::engine_step,
+     "host time between two steps during which the device waits: scheduling, inputs, sampling, detokenising", 0,
+     Dimension::kSeconds},
+    {"engine_sequence", &Framework::engine_sequence, "additional time between two steps for each sequence", 0,
+     Dimension::kSeconds},
+    {"policy_step", &Framework::policy_step,
+     "additional host time between two steps with any policy except `full`: preparing the policy's indices "
+     "(TensorRT-LLM's sparse attention)",
+     0, Dimension::kSeconds},
+    {"engine_layer", &Framework::engine_layer,
+     "Python time per layer in addition to the host's `eager_layer`, with `launch: eager`: modules and custom "
+     "operators",
+     0, Dimension::kSeconds},
+    {"concatenate_bytes", &Framework::concatenate_bytes,
+     "bytes per cycle that an SM appends when the cache is copied: PyTorch's torch.cat moves one element per "
+     "instruction; without this key the memory is the bottleneck",
+     0, Dimension::kBytes},
+    {"repeat_bytes", &Framework::repeat_bytes,
+     "the same for repeated KV heads, an element-wise copy of strided numbers; without this key it runs as a layout "
+     "conversion",
+     0, Dimension::kBytes}};
+
 const FrameworkNumber* number_named(std::string_view key) {
   for (const FrameworkNumber& n : framework_numbers()) {
     if (n.key == key) return &n;
@@ -24,7 +106,7 @@ const FrameworkNumber* number_named(std::string_view key) {
   return nullptr;
 }
 
-double most(const FrameworkNumber& n) { return n.dimension == Dimension::kSeconds ? 1 : 1024; }
+double most(Dimension dimension) { return dimension == Dimension::kSeconds ? 1 : 1024; }
 
 // Converts a number as a run writes it to the form of a file: a quantity or a factor keeps the uncertainty of the
 // file's number.
@@ -33,7 +115,7 @@ Node changed_number(const FrameworkNumber& n, const Node& written, const Node* b
   std::optional<Value> there;
   if (base != nullptr) {
     Section section(Node::map({{n.key, *base}}, base->where()), "framework");
-    there = section.value(n.key, n.dimension, 0, most(n));
+    there = section.value(n.key, n.dimension, 0, most(n.dimension));
   }
   const bool map = written.kind() == Node::Kind::kMap;
   const Node* const amount = map ? written.find("value") : &written;
@@ -42,7 +124,7 @@ Node changed_number(const FrameworkNumber& n, const Node& written, const Node* b
     if (!there && read_factor(*amount, what)) {
       throw UserError(amount->where(), fmt::format("{}: a factor needs a framework by name that states it", what));
     }
-    const double value = read_change(*amount, what, n.dimension, 0, most(n), there ? there->value : 0);
+    const double value = read_change(*amount, what, n.dimension, 0, most(n.dimension), there ? there->value : 0);
     const auto put = [&](const char* key, const std::string& text) {
       whole = whole.with(key, Node::scalar(text, amount->where()));
     };
@@ -118,62 +200,121 @@ std::string changes_text(const Node& over) {
   return text;
 }
 
+template <typename Names>
+std::vector<std::string> texts_of(const Names& names) {
+  return {std::begin(names), std::end(names)};
+}
+
+// Reads one of `names` into an enumeration that numbers them.
+template <typename Enum, typename Names>
+Enum read_choice(Section& section, const KeyName& key, const Names& names, Enum fallback) {
+  const std::string text = section.choice(key, texts_of(names), names[static_cast<int>(fallback)]);
+  return static_cast<Enum>(std::find(std::begin(names), std::end(names), text) - std::begin(names));
+}
+
+void read_key(Section& section, const FrameworkKey& key, Framework& f) {
+  constexpr std::int64_t kMostCount = 1'000'000;
+  const KeyName name(key.name, key.about);
+  const auto read = [&](auto member) {
+    auto& value = f.*member;
+    using T = std::remove_reference_t<decltype(value)>;
+    if constexpr (std::is_same_v<T, bool>) {
+      value = section.flag(name, value);
+    } else if constexpr (std::is_same_v<T, int>) {
+      value = static_cast<int>(section.integer(name, key.low, kMostCount, value));
+    } else if constexpr (std::is_same_v<T, std::int64_t>) {
+      value = section.integer(name, key.low, kMaxTokens, value);
+    } else if constexpr (std::is_same_v<T, Framework::Launch>) {
+      value = read_choice(section, name, kLaunches, value);
+    } else if constexpr (std::is_same_v<T, Framework::AttentionKernels>) {
+      value = read_choice(section, name, kAttentionKernels, value);
+    } else if (section.has(key.name)) {
+      value = section.value(name, key.dimension, 0, most(key.dimension));
+    }
+  };
+  std::visit(read, key.member);
+}
+
 Framework read_keys(Section section) {
   Framework f;
-  const auto at = [](const auto& names, const std::string& name) {
-    return std::find(std::begin(names), std::end(names), name) - std::begin(names);
-  };
-  const std::string launch = section.choice("launch", {std::begin(kLaunches), std::end(kLaunches)}, "cuda_graph");
-  f.launch = static_cast<Framework::Launch>(at(kLaunches, launch));
-  f.expand_kv_heads = section.flag("expand_kv_heads", f.expand_kv_heads);
-  f.reread_kv_heads = section.flag("reread_kv_heads", f.reread_kv_heads);
+  for (const FrameworkKey& key : framework_keys()) read_key(section, key, f);
   if (f.expand_kv_heads && f.reread_kv_heads) {
     throw UserError(section.where("reread_kv_heads"),
                     "framework: expand_kv_heads and reread_kv_heads are alternatives: give one");
-  }
-  f.unfused = section.flag("unfused", f.unfused);
-  f.torch_topk = section.flag("torch_topk", f.torch_topk);
-  f.eager_attention = section.flag("eager_attention", f.eager_attention);
-  f.concatenate_cache = section.flag("concatenate_cache", f.concatenate_cache);
-  f.layer_sync = section.flag("layer_sync", f.layer_sync);
-  const std::string kernels =
-      section.choice("attention_kernels", {std::begin(kAttentionKernels), std::end(kAttentionKernels)}, "native");
-  f.attention_kernels = static_cast<Framework::AttentionKernels>(at(kAttentionKernels, kernels));
-  f.mlp_slice = section.integer("mlp_slice", 0, kMaxTokens, f.mlp_slice);
-  f.quadratic_mask = section.flag("quadratic_mask", f.quadratic_mask);
-  f.reserve_full_cache = section.flag("reserve_full_cache", f.reserve_full_cache);
-  const auto count = [&](std::string_view key, int low, int fallback) {
-    return static_cast<int>(section.integer(key, low, 1'000'000, fallback));
-  };
-  f.selection_operators = count("selection_operators", 0, f.selection_operators);
-  f.max_batch = count("max_batch", 0, f.max_batch);
-  f.page = count("page", 0, f.page);
-  section.integer("prefill_chunk", 0, kMaxTokens, 0);  // range and default of default_chunk
-  section.integer("chunks_beyond", 0, kMaxTokens, 0);
-  f.warmup_steps = count("warmup_steps", 0, f.warmup_steps);
-  f.measured_steps = count("measured_steps", 1, f.measured_steps);
-  f.sampled_contexts = count("sampled_contexts", 1, f.sampled_contexts);
-  for (const FrameworkNumber& n : framework_numbers()) {
-    if (section.has(n.key)) f.*n.member = section.value(n.key, n.dimension, 0, most(n));
   }
   section.finish();
   return f;
 }
 
-}  // namespace
-
-const std::vector<FrameworkNumber>& framework_numbers() {
-  static const std::vector<FrameworkNumber> all = {
-      {"engine_step", &Framework::engine_step, Dimension::kSeconds},
-      {"engine_sequence", &Framework::engine_sequence, Dimension::kSeconds},
-      {"policy_step", &Framework::policy_step, Dimension::kSeconds},
-      {"engine_layer", &Framework::engine_layer, Dimension::kSeconds},
-      {"concatenate_bytes", &Framework::concatenate_bytes, Dimension::kBytes},
-      {"repeat_bytes", &Framework::repeat_bytes, Dimension::kBytes}};
-  return all;
+// `below`: the files that take over this one's keys.
+FrameworkFile read_file(const std::string& path, std::vector<std::string> below) {
+  const Node whole = load_yaml(path);
+  Section section(whole, "framework file");
+  FrameworkFile file;
+  file.name = std::filesystem::path(path).stem().string();
+  file.title = section.text("title");
+  file.source = section.text("source");
+  if (section.has("versions")) {
+    Section versions = section.section("versions", "versions");
+    file.from = versions.text("from", ""), file.before = versions.text("before", "");
+    versions.finish();
+  }
+  file.keys = whole.without({"title", "source", "like", "versions", "for_models"});
+  if (const auto list = section.optional_node("for_models")) {
+    if (list->kind() != Node::Kind::kList) {
+      throw UserError(list->where(), "for_models: expected a list of maps, found " + describe(*list));
+    }
+    file.for_models = *list;
+  }
+  if (section.has("like")) {
+    file.like = section.text("like");
+    const std::string base_path = find_config("frameworks", file.like, section.where("like"));
+    below.push_back(path);
+    if (std::find(below.begin(), below.end(), base_path) != below.end()) {
+      throw UserError(section.where("like"), fmt::format("like: \"{}\" is like this file", file.like));
+    }
+    const FrameworkFile base = read_file(base_path, std::move(below));
+    file.keys = laid_over(base.keys, file.keys);
+    if (file.for_models.kind() == Node::Kind::kNull) file.for_models = base.for_models;
+  }
+  read_keys(Section(file.keys, "framework"));
+  return file;
 }
 
-const char* launch_name(Framework::Launch launch) { return kLaunches[static_cast<int>(launch)]; }
+}  // namespace
+
+std::span<const FrameworkKey> framework_keys() { return kFrameworkKeys; }
+
+FrameworkSetting setting_of(const Framework& framework, const FrameworkKey& key) {
+  const auto read = [&](auto member) -> FrameworkSetting {
+    const auto& value = framework.*member;
+    using T = std::remove_cvref_t<decltype(value)>;
+    if constexpr (std::is_same_v<T, bool>) {
+      return value;
+    } else if constexpr (std::is_integral_v<T>) {
+      return std::int64_t{value};
+    } else if constexpr (std::is_same_v<T, Framework::Launch>) {
+      return std::string(kLaunches[static_cast<int>(value)]);
+    } else if constexpr (std::is_same_v<T, Framework::AttentionKernels>) {
+      return std::string(kAttentionKernels[static_cast<int>(value)]);
+    } else {
+      return value.value;
+    }
+  };
+  return std::visit(read, key.member);
+}
+
+const std::vector<FrameworkNumber>& framework_numbers() {
+  static const std::vector<FrameworkNumber> all = [] {
+    std::vector<FrameworkNumber> numbers;
+    for (const FrameworkKey& key : framework_keys()) {
+      const auto* const member = std::get_if<Value Framework::*>(&key.member);
+      if (member != nullptr) numbers.push_back({key.name, *member, key.dimension});
+    }
+    return numbers;
+  }();
+  return all;
+}
 
 std::string find_framework(const std::string& name, const SourceLocation& where) {
   if (const auto path = find_config_if_any("frameworks", name, where)) return *path;
@@ -196,28 +337,7 @@ std::string find_framework(const std::string& name, const SourceLocation& where)
       known);
 }
 
-FrameworkFile read_framework_file(const std::string& path) {
-  const Node whole = load_yaml(path);
-  Section section(whole, "framework file");
-  FrameworkFile file;
-  file.name = std::filesystem::path(path).stem().string();
-  file.title = section.text("title");
-  file.source = section.text("source");
-  if (section.has("versions")) {
-    Section versions = section.section("versions", "versions");
-    file.from = versions.text("from", ""), file.before = versions.text("before", "");
-    versions.finish();
-  }
-  file.keys = whole.without({"title", "source", "versions", "for_models"});
-  if (const auto list = section.optional_node("for_models")) {
-    if (list->kind() != Node::Kind::kList) {
-      throw UserError(list->where(), "for_models: expected a list of maps, found " + describe(*list));
-    }
-    file.for_models = *list;
-  }
-  read_keys(Section(file.keys, "framework"));
-  return file;
-}
+FrameworkFile read_framework_file(const std::string& path) { return read_file(path, {}); }
 
 Framework read_framework(const Node& choice, const Model& model) {
   const bool is_map = choice.kind() == Node::Kind::kMap;
@@ -240,28 +360,18 @@ Framework read_framework(const Node& choice, const Model& model) {
   return framework;
 }
 
-std::int64_t default_chunk(const Node& choice, std::int64_t context) {
-  const bool is_map = choice.kind() == Node::Kind::kMap;
-  const Node* const name = is_map ? choice.find("name") : &choice;
-  Node keys = Node::map({}, choice.where());
-  if (name != nullptr) keys = read_framework_file(find_framework(read_text(*name, "framework"), name->where())).keys;
-  const auto number = [&](const char* key) -> std::int64_t {
-    const Node* const written = is_map ? choice.find(key) : nullptr;
-    const Node* const node = written != nullptr ? written : keys.find(key);
-    return node == nullptr ? 0 : read_integer(*node, key, 0, kMaxTokens);
-  };
-  return context > number("chunks_beyond") ? number("prefill_chunk") : 0;
+std::int64_t default_chunk(const Framework& framework, std::int64_t context) {
+  return context > framework.chunks_beyond ? framework.prefill_chunk : 0;
 }
 
 std::string canonical(const Framework& f) {
-  std::string text = fmt::format(
-      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", f.name, static_cast<int>(f.launch), f.expand_kv_heads,
-      f.reread_kv_heads, f.unfused, f.torch_topk, f.selection_operators, f.eager_attention, f.concatenate_cache,
-      f.layer_sync, static_cast<int>(f.attention_kernels), f.mlp_slice, f.quadratic_mask, f.reserve_full_cache,
-      f.max_batch, f.page, f.warmup_steps, f.measured_steps, f.sampled_contexts);
+  std::string text = f.name;
+  for (const FrameworkKey& key : framework_keys()) {
+    std::visit([&](const auto& value) { text += fmt::format("\n{} {}", key.name, value); }, setting_of(f, key));
+  }
   for (const FrameworkNumber& n : framework_numbers()) {
     const Value& v = f.*n.member;
-    text += fmt::format("\n{} {} {} {} {}", n.key, v.value, origin_name(v.origin), v.uncertainty, v.source);
+    text += fmt::format("\n{} {} {} {}", n.key, origin_name(v.origin), v.uncertainty, v.source);
   }
   return text;
 }

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/origin.hpp"
@@ -50,8 +53,10 @@ struct Framework {
   // The scheduler reserves memory for the KV pairs of all tokens of a sequence, including those that a policy has
   // evicted or keeps elsewhere.
   bool reserve_full_cache = false;
-  int max_batch = 0;         // sequences that the engine runs at a time; 0: as many as fit
-  int page = 0;              // tokens per page of the cache; 0: contiguous
+  int max_batch = 0;  // sequences that the engine runs at a time; 0: as many as fit
+  int page = 0;       // tokens per page of the cache; 0: contiguous
+  // Defaults of workload.prefill_chunk at contexts of more than `chunks_beyond` tokens; 0: the whole prompt at once.
+  std::int64_t prefill_chunk = 0, chunks_beyond = 0;
   int warmup_steps = 10;     // dropped before the steady state is measured
   int measured_steps = 10;   // per context; fewer are run if they are equal or known from another context
   int sampled_contexts = 3;  // contexts at which decode is simulated, integrated over the decode length
@@ -68,7 +73,25 @@ struct Framework {
   Value repeat_bytes;
 };
 
-// The numbers of a framework that have an origin of their own, by key ("engine_step").
+// A key of a framework: what reads, compares, lists and documents it.
+struct FrameworkKey {
+  using Member =
+      std::variant<bool Framework::*, int Framework::*, std::int64_t Framework::*, Framework::Launch Framework::*,
+                   Framework::AttentionKernels Framework::*, Value Framework::*>;
+  const char* name;
+  Member member;
+  std::string_view about;                  // for the reference of keys
+  int low = 0;                             // of a count
+  Dimension dimension = Dimension::kNone;  // of a number with an origin
+  bool is_default = false;                 // it only supplies the default of a workload's key
+};
+std::span<const FrameworkKey> framework_keys();
+
+// The value of a key, without the origin of a number: "eager" for `launch`.
+using FrameworkSetting = std::variant<bool, std::int64_t, double, std::string>;
+FrameworkSetting setting_of(const Framework& framework, const FrameworkKey& key);
+
+// The keys that are numbers with an origin of their own.
 struct FrameworkNumber {
   const char* key;
   Value Framework::*member;
@@ -82,20 +105,22 @@ const std::vector<FrameworkNumber>& framework_numbers();
 // is assumed and keeps the file's uncertainty. Throws UserError for invalid input.
 Framework read_framework(const Node& choice, const Model& model);
 
+// Tokens per prefill chunk if the workload does not say; 0: whole prompts.
+std::int64_t default_chunk(const Framework& framework, std::int64_t context);
+
 // Returns the path of the file that a name selects; throws UserError with the known names if there is none.
 std::string find_framework(const std::string& name, const SourceLocation& where);
 
 // A file of configs/frameworks, for readers of such files.
 struct FrameworkFile {
   std::string name, title, source;
+  std::string like;          // the file whose keys it takes over except for those that it writes itself; or empty
   std::string from, before;  // versions that it covers; empty: unbounded
-  Node keys;                 // as a run may write them; without keys for particular models
-  Node for_models;           // list of {models: [...], keys}; null if absent
+  Node keys;                 // as a run may write them, those of `like` included; without keys for particular models
+  Node for_models;           // list of {models: [...], keys}, its own or that of `like`; null if neither has one
 };
+// Throws UserError for invalid files, and for files that are like each other.
 FrameworkFile read_framework_file(const std::string& path);
-
-// "eager".
-const char* launch_name(Framework::Launch launch);
 
 // All inputs of a prediction, as text: the key of its results.
 std::string canonical(const Framework& framework);

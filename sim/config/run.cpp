@@ -5,7 +5,6 @@
 #include <limits>
 #include <tuple>
 
-#include "config/prompt_chunk.hpp"
 #include "config/section.hpp"
 
 namespace kvcast::config {
@@ -57,11 +56,18 @@ Node overridden(const Node& parameters, const Node& choice) {
 
 Workload read_workload(Section section) {
   Workload workload;
-  workload.prompt_tokens = section.integer("prompt_tokens", 1, kMaxTokens, workload.prompt_tokens);
-  workload.decode_tokens = section.integer("decode_tokens", 1, kMaxTokens, workload.decode_tokens);
-  workload.batch = static_cast<int>(section.integer("batch", 1, 65536, workload.batch));
-  workload.prefill_chunk = section.integer("prefill_chunk", 0, kMaxTokens, workload.prefill_chunk);
-  workload.prefill_batch = static_cast<int>(section.integer("prefill_batch", 0, 65536, workload.prefill_batch));
+  workload.prompt_tokens =
+      section.integer({"prompt_tokens", "tokens of each prompt"}, 1, kMaxTokens, workload.prompt_tokens);
+  workload.decode_tokens =
+      section.integer({"decode_tokens", "tokens generated after it"}, 1, kMaxTokens, workload.decode_tokens);
+  workload.batch = static_cast<int>(section.integer({"batch", "sequences of the batch"}, 1, 65536, workload.batch));
+  workload.prefill_chunk = section.integer(
+      {"prefill_chunk",
+       "tokens of a prompt that pass through the model at a time; 0: all. The framework may have another default"},
+      0, kMaxTokens, workload.prefill_chunk);
+  workload.prefill_batch = static_cast<int>(
+      section.integer({"prefill_batch", "prompts prefilled together, one group after the other; 0: all of the batch"},
+                      0, 65536, workload.prefill_batch));
   section.finish();
   return workload;
 }
@@ -69,7 +75,8 @@ Workload read_workload(Section section) {
 TraceChoice read_trace(Section section) {
   TraceChoice trace;
   if (section.has("file")) {
-    trace.file = section.text("file");
+    trace.file =
+        section.text({"file", "a captured trace instead of a recipe; its prompt must have `prompt_tokens` tokens"});
     trace.where = section.where("file");
     for (const char* key : {"recipe", "seed", "layers", "steps", "window"}) {
       if (!section.has(key)) continue;
@@ -79,13 +86,20 @@ TraceChoice read_trace(Section section) {
     section.finish();
     return trace;
   }
-  trace.recipe = section.text("recipe", trace.recipe);
+  trace.recipe = section.text({"recipe", "a recipe of `traces/recipes`, made at `prompt_tokens`"}, trace.recipe);
   trace.where = section.where("recipe");
-  trace.seed = static_cast<std::uint64_t>(
-      section.integer("seed", 0, std::numeric_limits<std::int64_t>::max(), static_cast<std::int64_t>(trace.seed)));
-  trace.layers = static_cast<int>(section.integer("layers", 1, 10'000, trace.layers));
-  trace.steps = static_cast<int>(section.integer("steps", 1, 4096, trace.steps));
-  trace.window = static_cast<int>(section.integer("window", 0, 1'000'000, trace.window));
+  trace.seed = static_cast<std::uint64_t>(section.integer({"seed", "of the recipe's random numbers"}, 0,
+                                                          std::numeric_limits<std::int64_t>::max(),
+                                                          static_cast<std::int64_t>(trace.seed)));
+  trace.layers = static_cast<int>(section.integer(
+      {"layers", "layers that are generated and replayed; they represent all others"}, 1, 10'000, trace.layers));
+  trace.steps = static_cast<int>(section.integer(
+      {"steps", "decode steps that are generated and replayed; they represent all others"}, 1, 4096, trace.steps));
+  trace.window = static_cast<int>(
+      section.integer({"window",
+                       "last queries of the prompt that the trace contains, for policies that score with them (CTkvr's "
+                       "centroids); 0: as many as the policy needs, at least the recipe's number"},
+                      0, 1'000'000, trace.window));
   section.finish();
   return trace;
 }
@@ -107,35 +121,54 @@ std::vector<TraceChoice> read_traces(const Node& list) {
   return traces;
 }
 
-constexpr MatchChoice::Quantity kQuantities[] = {
-    MatchChoice::Quantity::kBytesRead, MatchChoice::Quantity::kTokensAttended, MatchChoice::Quantity::kBytesResident};
+// The costs that a budget can be solved for, with their definitions.
+constexpr std::pair<MatchChoice::Quantity, std::string_view> kQuantities[] = {
+    {MatchChoice::Quantity::kBytesRead,
+     "bytes per sequence, layer and step that the policy's own work of a decode step reads: keys and values of "
+     "attention, inputs of the selection (page summaries, centroids, partial keys, scores), and queries. Kernels' "
+     "reads "
+     "from HBM (those of `traffic.hbm_read_bytes` that belong to the policy) and CPU workers' reads from host memory "
+     "(`traffic.cpu_dram_bytes`). Mean over all layers of the model, `first_dense_layers` included, at the replayed "
+     "steps"},
+    {MatchChoice::Quantity::kTokensAttended,
+     "KV pairs that a head attends to in a step, on GPU and CPU together: the metric `accuracy.attended_mean`. Mean "
+     "over "
+     "the replayed layers, steps and heads that select. Uncompressed first layers count only if they are replayed"},
+    {MatchChoice::Quantity::kBytesResident,
+     "bytes per sequence that the policy keeps in HBM at the end of decoding, all layers together: KV cache, "
+     "summaries, "
+     "indexes, staging buffers (the owners that `run` lists under \"HBM at the peak\" without weights and "
+     "activations), "
+     "divided by `workload.batch`"}};
 
 // Requires exactly one quantity and no budget in the run itself: a budget of a policy file is replaced, one written
 // here would be lost.
 MatchChoice read_match(Section section, const Node& policy) {
-  section.only({"bytes_read", "tokens_attended", "bytes_resident"});
+  std::vector<KeyName> quantities;
+  for (const auto& [quantity, about] : kQuantities) quantities.emplace_back(quantity_name(quantity), about);
+  section.only(quantities);
   if (const Node* budget = policy.kind() == Node::Kind::kMap ? policy.find("budget") : nullptr) {
     throw UserError(budget->where(), "policy: `match:` solves for the budget; give one of the two");
   }
-  std::optional<MatchChoice> match;
-  for (const MatchChoice::Quantity quantity : kQuantities) {
+  std::vector<MatchChoice> given;
+  for (const auto& [quantity, about] : kQuantities) {
     const char* const name = quantity_name(quantity);
     if (!section.has(name)) continue;
-    if (match) {
-      throw UserError(section.where(name), fmt::format("match: {} and {}: a budget is solved for one of them",
-                                                       quantity_name(match->quantity), name));
-    }
     const bool tokens = quantity == MatchChoice::Quantity::kTokensAttended;
     const double value =
         tokens ? section.number(name, 1, kMaxTokens) : section.quantity(name, Dimension::kBytes, 1, 1e15);
-    match = MatchChoice{quantity, value, section.where(name)};
+    given.push_back({quantity, value, section.where(name)});
   }
-  if (!match) {
+  if (given.empty()) {
     throw UserError(section.where(), "match: give one of the quantities",
                     {"bytes_read", "bytes_resident", "tokens_attended"});
   }
+  if (given.size() > 1) {
+    throw UserError(given[1].where, fmt::format("match: {} and {}: a budget is solved for one of them",
+                                                quantity_name(given[0].quantity), quantity_name(given[1].quantity)));
+  }
   section.finish();
-  return *match;
+  return given.front();
 }
 
 // Checks the rules that involve several sections.
@@ -217,10 +250,16 @@ ScoreChoice read_score(const Node& node) {
     return score;
   }
   Section section(node, "score");
-  score.benchmark = section.text("benchmark", score.benchmark);
+  score.benchmark = section.text({"benchmark",
+                                  "`ruler`, `longbench`, `niah`, `scbench`, `none`, or the path of a YAML file with "
+                                  "tasks of your own: one benchmark's map as in configs/accuracy/tasks.yaml"},
+                                 score.benchmark);
   if (section.has("benchmark")) score.where = section.where("benchmark");
-  score.floor = section.quantity("floor", Dimension::kFraction, 0, 1, score.floor);
-  score.evidence = section.flag("evidence", score.evidence);
+  score.floor = section.quantity(
+      {"floor", "the minimum share of the uncompressed model's score; it affects conclusions, not results"},
+      Dimension::kFraction, 0, 1, score.floor);
+  score.evidence = section.flag({"evidence", "whether published rows adjust the score; false: the simulation alone"},
+                                score.evidence);
   section.finish();
   return score;
 }
@@ -242,8 +281,30 @@ Run read_run(const Node& config) {
   if (config.find("plan") != nullptr) {
     throw UserError(config.key_where("plan"), "a run cannot have `plan:`; `kvcast plan` answers its questions");
   }
-  section.only({"name", "description", "model", "hardware", "policy", "match", "workload", "trace", "traces", "score",
-                "framework", "deployment", "price_per_hour"});
+  section.only({{"name", "for the reader"},
+                {"description", "for the reader"},
+                {"model", "a name under configs/models, or the path of such a file"},
+                {"hardware",
+                 "a machine: a name under configs/hardware or one of its aliases, a path, or a map with `like` and the "
+                 "numbers that differ"},
+                {"policy",
+                 "a policy or a file under configs/policies by its name, or a map with `name` or `file` and the "
+                 "parameters that differ (`kvcast policies NAME`)"},
+                {"match", "a cost; the policy's `budget` is solved for it"},
+                {"workload", "prompts, batch and decode length"},
+                {"trace", "the only text that the run is replayed on"},
+                {"traces",
+                 "a list of traces, each with the keys of `trace`, all of which the run is replayed on; without "
+                 "`trace` and `traces` three recipes"},
+                {"score", "the benchmark whose score is predicted: its name, or a map"},
+                {"framework",
+                 "a name under configs/frameworks, with a version where versions differ, or a map of `name` and the "
+                 "keys that differ (`kvcast frameworks`)"},
+                {"deployment",
+                 "precisions, and the split of the model over GPUs; one GPU and the released precisions by default"},
+                {"price_per_hour",
+                 "price of one GPU with its share of the host, in any currency, or a map of machines to prices; gives "
+                 "the cost per million tokens"}});
   section.require({"model", "hardware", "policy"});
   Run run;
   run.source = config;
@@ -268,8 +329,7 @@ Run read_run(const Node& config) {
   if (section.has("framework")) run.framework = read_framework(section.node("framework"), run.model);
   const Node* const workload = config.find("workload");
   if (section.has("framework") && (workload == nullptr || workload->find("prefill_chunk") == nullptr)) {
-    run.workload.prefill_chunk =
-        default_chunk(section.node("framework"), run.workload.prompt_tokens + run.workload.decode_tokens);
+    run.workload.prefill_chunk = default_chunk(run.framework, run.workload.prompt_tokens + run.workload.decode_tokens);
   }
   section.finish();
   check_together(run, section);

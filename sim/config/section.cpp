@@ -68,8 +68,8 @@ std::string_view example_of(Dimension dimension) {
 using Type = KeyShape::Type;
 
 template <typename Number>
-KeyShape shape_of_number(std::string_view key, Type type, Number low, Number high, std::optional<Number> fallback) {
-  KeyShape shape{.key = std::string(key), .type = type, .required = !fallback};
+KeyShape shape_of_number(Type type, Number low, Number high, std::optional<Number> fallback) {
+  KeyShape shape{.type = type, .required = !fallback};
   if (low > std::numeric_limits<Number>::lowest()) shape.low = static_cast<double>(low);
   if (high < std::numeric_limits<Number>::max()) shape.high = static_cast<double>(high);
   if (fallback) shape.fallback = fmt::format("{}", *fallback);
@@ -159,24 +159,24 @@ Section::Section(const Node& map, std::string title) : map_(map), title_(std::mo
   if (map.kind() != Node::Kind::kMap) refuse(map, title_, "a map of keys to values");
 }
 
-bool Section::notes(KeyShape key) const {
+bool Section::notes(const KeyName& key, KeyShape shape) const {
   if (!shape::is_recording()) return false;
-  shape::note(title_, std::move(key));
+  shape.key = key.name, shape.about = key.about;
+  shape::note(title_, std::move(shape));
   return true;
 }
 
-void Section::only(const std::vector<std::string_view>& keys) {
-  for (const std::string_view key : keys) {
-    if (!notes({.key = std::string(key)})) break;
+void Section::only(const std::vector<KeyName>& keys) {
+  for (const KeyName& key : keys) {
+    if (!notes(key, {})) known_.emplace_back(key.name);
   }
-  known_.assign(keys.begin(), keys.end());
   finish();
 }
 
 void Section::require(const std::vector<std::string_view>& keys) {
   std::vector<std::string> missing;
   for (const std::string_view key : keys) {
-    if (notes({.key = std::string(key), .required = true})) continue;
+    if (notes(key, {.required = true})) continue;
     if (take(key, false) == nullptr) missing.emplace_back(key);
   }
   if (!missing.empty()) refuse_missing(missing);
@@ -210,7 +210,7 @@ const Node* Section::take(std::string_view key, bool required) {
 }
 
 bool Section::has(std::string_view key) {
-  if (notes({.key = std::string(key)})) return shape::has_all();
+  if (notes(key, {})) return shape::has_all();
   return take(key, false) != nullptr;
 }
 
@@ -220,65 +220,66 @@ SourceLocation Section::where(std::string_view key) const {
   return value == nullptr ? map_.where() : value->where();
 }
 
-std::string Section::text(std::string_view key) {
-  if (notes({.key = std::string(key), .type = Type::kText, .required = true})) return "";
-  return read_text(*take(key, true), key);
+std::string Section::text(const KeyName& key) {
+  if (notes(key, {.type = Type::kText, .required = true})) return "";
+  return read_text(*take(key.name, true), key.name);
 }
 
-std::string Section::text(std::string_view key, std::string fallback) {
-  if (notes({.key = std::string(key), .type = Type::kText, .fallback = fallback})) return fallback;
-  return has(key) ? text(key) : std::move(fallback);
+std::string Section::text(const KeyName& key, std::string fallback) {
+  if (notes(key, {.type = Type::kText, .fallback = fallback})) return fallback;
+  return has(key.name) ? text(key) : std::move(fallback);
 }
 
-std::string Section::choice(std::string_view key, const std::vector<std::string>& names) {
-  if (notes({.key = std::string(key), .type = Type::kText, .choices = names, .required = true})) return names.front();
-  const Node& value = *take(key, true);
-  if (value.kind() != Node::Kind::kScalar) refuse(value, key, "one of " + list_of(names));
+std::string Section::choice(const KeyName& key, const std::vector<std::string>& names) {
+  if (notes(key, {.type = Type::kText, .choices = names, .required = true})) return names.front();
+  const Node& value = *take(key.name, true);
+  if (value.kind() != Node::Kind::kScalar) refuse(value, key.name, "one of " + list_of(names));
   if (std::find(names.begin(), names.end(), value.text()) == names.end()) {
     throw UserError(value.where(),
-                    fmt::format("{}: unknown value {}{}", key, describe(value), did_you_mean(value.text(), names)),
+                    fmt::format("{}: unknown value {}{}", key.name, describe(value), did_you_mean(value.text(), names)),
                     names);
   }
   return value.text();
 }
 
-std::string Section::choice(std::string_view key, const std::vector<std::string>& names, std::string fallback) {
-  if (notes({.key = std::string(key), .type = Type::kText, .choices = names, .fallback = fallback})) return fallback;
-  return has(key) ? choice(key, names) : std::move(fallback);
+std::string Section::choice(const KeyName& key, const std::vector<std::string>& names, std::string fallback) {
+  if (notes(key, {.type = Type::kText, .choices = names, .fallback = fallback})) return fallback;
+  return has(key.name) ? choice(key, names) : std::move(fallback);
 }
 
-std::int64_t Section::integer(std::string_view key, std::int64_t low, std::int64_t high,
+std::int64_t Section::integer(const KeyName& key, std::int64_t low, std::int64_t high,
                               std::optional<std::int64_t> fallback) {
-  if (notes(shape_of_number(key, Type::kInteger, low, high, fallback))) return fallback.value_or(low);
-  const Node* value = take(key, !fallback);
-  return value == nullptr ? *fallback : read_integer(*value, key, low, high);
+  if (notes(key, shape_of_number(Type::kInteger, low, high, fallback))) return fallback.value_or(low);
+  const Node* value = take(key.name, !fallback);
+  return value == nullptr ? *fallback : read_integer(*value, key.name, low, high);
 }
 
-double Section::number(std::string_view key, double low, double high, std::optional<double> fallback) {
-  if (notes(shape_of_number(key, Type::kNumber, low, high, fallback))) return fallback.value_or(low);
-  const Node* value = take(key, !fallback);
-  return value == nullptr ? *fallback : read_number(*value, key, low, high);
+double Section::number(const KeyName& key, double low, double high, std::optional<double> fallback) {
+  if (notes(key, shape_of_number(Type::kNumber, low, high, fallback))) return fallback.value_or(low);
+  const Node* value = take(key.name, !fallback);
+  return value == nullptr ? *fallback : read_number(*value, key.name, low, high);
 }
 
-double Section::quantity(std::string_view key, Dimension dimension, double low, double high,
+double Section::quantity(const KeyName& key, Dimension dimension, double low, double high,
                          std::optional<double> fallback) {
-  KeyShape shape = shape_of_number(key, Type::kQuantity, low, high, fallback);
+  KeyShape shape = shape_of_number(Type::kQuantity, low, high, fallback);
   shape.example = example_of(dimension);
-  if (notes(std::move(shape))) return fallback.value_or(low);
-  const Node* value = take(key, !fallback);
-  return value == nullptr ? *fallback : read_quantity(*value, key, dimension, low, high);
+  if (notes(key, std::move(shape))) return fallback.value_or(low);
+  const Node* value = take(key.name, !fallback);
+  return value == nullptr ? *fallback : read_quantity(*value, key.name, dimension, low, high);
 }
 
-bool Section::flag(std::string_view key, std::optional<bool> fallback) {
-  KeyShape shape{.key = std::string(key), .type = Type::kFlag, .required = !fallback};
+bool Section::flag(const KeyName& key, std::optional<bool> fallback) {
+  KeyShape shape{.type = Type::kFlag, .required = !fallback};
   if (fallback) shape.fallback = *fallback ? "true" : "false";
-  if (notes(std::move(shape))) return fallback.value_or(false);
-  const Node* value = take(key, !fallback);
-  return value == nullptr ? *fallback : read_flag(*value, key);
+  if (notes(key, std::move(shape))) return fallback.value_or(false);
+  const Node* value = take(key.name, !fallback);
+  return value == nullptr ? *fallback : read_flag(*value, key.name);
 }
 
-Value Section::value(std::string_view key, Dimension dimension, double low, double high) {
-  Section entry = section(key, std::string(key));
+Value Section::value(const KeyName& key, Dimension dimension, double low, double high) {
+  if (notes(key, {.type = Type::kValue, .example = std::string(example_of(dimension)), .required = true})) return {};
+  Section entry = section(key, std::string(key.name));
   Value value;
   value.value = entry.quantity("value", dimension, low, high);
   value.origin = origin_from_name(entry.choice("origin", origin_names()));
@@ -290,41 +291,41 @@ Value Section::value(std::string_view key, Dimension dimension, double low, doub
   return value;
 }
 
-Section Section::section(std::string_view key, std::string title) {
-  if (notes({.key = std::string(key), .type = Type::kMap})) return {Node(), std::move(title)};
-  return {*take(key, true), std::move(title)};
+Section Section::section(const KeyName& key, std::string title) {
+  if (notes(key, {.type = Type::kMap})) return {Node(), std::move(title)};
+  return {*take(key.name, true), std::move(title)};
 }
 
-Node Section::node(std::string_view key) {
-  if (notes({.key = std::string(key)})) return {};
-  return *take(key, true);
+Node Section::node(const KeyName& key) {
+  if (notes(key, {})) return {};
+  return *take(key.name, true);
 }
 
-std::optional<Node> Section::optional_node(std::string_view key) {
-  if (notes({.key = std::string(key)})) return {};
-  const Node* value = take(key, false);
+std::optional<Node> Section::optional_node(const KeyName& key) {
+  if (notes(key, {})) return {};
+  const Node* value = take(key.name, false);
   return value == nullptr ? std::nullopt : std::optional<Node>(*value);
 }
 
-std::vector<std::string> Section::texts(std::string_view key) {
-  if (notes({.key = std::string(key), .type = Type::kList, .required = true})) return {};
-  const Node& list = *take(key, true);
-  if (list.kind() != Node::Kind::kList) refuse(list, key, "a list of texts");
+std::vector<std::string> Section::texts(const KeyName& key) {
+  if (notes(key, {.type = Type::kList, .required = true})) return {};
+  const Node& list = *take(key.name, true);
+  if (list.kind() != Node::Kind::kList) refuse(list, key.name, "a list of texts");
   std::vector<std::string> texts;
-  for (const Node& item : list.items()) texts.push_back(read_text(item, key));
+  for (const Node& item : list.items()) texts.push_back(read_text(item, key.name));
   return texts;
 }
 
-std::vector<std::string> Section::texts(std::string_view key, std::vector<std::string> fallback) {
-  return has(key) ? texts(key) : std::move(fallback);
+std::vector<std::string> Section::texts(const KeyName& key, std::vector<std::string> fallback) {
+  return has(key.name) ? texts(key) : std::move(fallback);
 }
 
-std::vector<double> Section::numbers(std::string_view key, double low, double high) {
-  if (notes({.key = std::string(key), .type = Type::kList, .required = true})) return {};
-  const Node* value = take(key, true);
-  if (value->kind() != Node::Kind::kList) refuse(*value, key, "a list of numbers");
+std::vector<double> Section::numbers(const KeyName& key, double low, double high) {
+  if (notes(key, {.type = Type::kList, .required = true})) return {};
+  const Node* value = take(key.name, true);
+  if (value->kind() != Node::Kind::kList) refuse(*value, key.name, "a list of numbers");
   std::vector<double> numbers;
-  for (const Node& item : value->items()) numbers.push_back(read_number(item, key, low, high));
+  for (const Node& item : value->items()) numbers.push_back(read_number(item, key.name, low, high));
   return numbers;
 }
 

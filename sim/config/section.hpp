@@ -16,6 +16,14 @@
 
 namespace kvcast::config {
 
+// A key, and what it means if the reference of keys lists it.
+struct KeyName {
+  KeyName(const char* key) : name(key) {}
+  KeyName(std::string_view key, std::string_view meaning = {}) : name(key), about(meaning) {}
+  KeyName(const std::string& key) : name(key) {}
+  std::string_view name, about;
+};
+
 // Every getter throws UserError (location, value found, value expected) for a missing key without default, a wrong
 // type, a number with leading zeros, hexadecimal or non-finite numbers, and values out of range. Call finish() at the
 // end.
@@ -25,7 +33,7 @@ class Section {
   Section(const Node& map, std::string title);
 
   // Throws UserError for any other key. Called first, it reports a misspelt key as unknown rather than as missing.
-  void only(const std::vector<std::string_view>& keys);
+  void only(const std::vector<KeyName>& keys);
   // Throws UserError naming all of these that are missing.
   void require(const std::vector<std::string_view>& keys);
 
@@ -33,25 +41,25 @@ class Section {
   const SourceLocation& where() const { return map_.where(); }
   SourceLocation where(std::string_view key) const;
 
-  std::string text(std::string_view key);
-  std::string text(std::string_view key, std::string fallback);
-  std::string choice(std::string_view key, const std::vector<std::string>& names);
-  std::string choice(std::string_view key, const std::vector<std::string>& names, std::string fallback);
-  std::int64_t integer(std::string_view key, std::int64_t low, std::int64_t high,
+  std::string text(const KeyName& key);
+  std::string text(const KeyName& key, std::string fallback);
+  std::string choice(const KeyName& key, const std::vector<std::string>& names);
+  std::string choice(const KeyName& key, const std::vector<std::string>& names, std::string fallback);
+  std::int64_t integer(const KeyName& key, std::int64_t low, std::int64_t high,
                        std::optional<std::int64_t> fallback = {});
-  double number(std::string_view key, double low, double high, std::optional<double> fallback = {});
-  double quantity(std::string_view key, Dimension dimension, double low, double high,
+  double number(const KeyName& key, double low, double high, std::optional<double> fallback = {});
+  double quantity(const KeyName& key, Dimension dimension, double low, double high,
                   std::optional<double> fallback = {});
-  bool flag(std::string_view key, std::optional<bool> fallback = {});
+  bool flag(const KeyName& key, std::optional<bool> fallback = {});
   // Reads {value: 3.35 TB/s, origin: datasheet, uncertainty: 5 %, source: "..."}; value, origin and source are
   // required, and so is the uncertainty of an assumed number.
-  Value value(std::string_view key, Dimension dimension, double low, double high);
-  Section section(std::string_view key, std::string title);
-  Node node(std::string_view key);  // required
-  std::optional<Node> optional_node(std::string_view key);
-  std::vector<std::string> texts(std::string_view key);
-  std::vector<std::string> texts(std::string_view key, std::vector<std::string> fallback);
-  std::vector<double> numbers(std::string_view key, double low, double high);
+  Value value(const KeyName& key, Dimension dimension, double low, double high);
+  Section section(const KeyName& key, std::string title);
+  Node node(const KeyName& key);  // required
+  std::optional<Node> optional_node(const KeyName& key);
+  std::vector<std::string> texts(const KeyName& key);
+  std::vector<std::string> texts(const KeyName& key, std::vector<std::string> fallback);
+  std::vector<double> numbers(const KeyName& key, double low, double high);
 
   // Throws UserError naming the first key that no getter requested, with all keys that were.
   void finish() const;
@@ -59,7 +67,7 @@ class Section {
  private:
   const Node* take(std::string_view key, bool required);
   // Records the requested key; returns whether a schema is being recorded.
-  bool notes(KeyShape key) const;
+  bool notes(const KeyName& key, KeyShape shape) const;
   [[noreturn]] void refuse_missing(const std::vector<std::string>& missing) const;
   Node map_;
   std::string title_;

@@ -44,7 +44,9 @@ void note(const std::string& title, KeyShape key) {
     keys.push_back(std::move(key));
   } else if (key.type == KeyShape::Type::kAny) {
     known->required = known->required || key.required;
+    if (known->about.empty()) known->about = std::move(key.about);
   } else {
+    if (key.about.empty()) key.about = known->about;
     key.required = key.required || (known->required && known->type == KeyShape::Type::kAny);
     if (known->type == KeyShape::Type::kAny) *known = std::move(key);
   }

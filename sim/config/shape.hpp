@@ -12,16 +12,17 @@
 namespace kvcast::config {
 
 struct KeyShape {
-  // kAny: only the key is known, because another reader takes its value.
-  enum class Type { kAny, kText, kInteger, kNumber, kQuantity, kFlag, kList, kMap };
+  // kAny: only the key is known, because another reader takes its value. kValue: a quantity with its origin.
+  enum class Type { kAny, kText, kInteger, kNumber, kQuantity, kValue, kFlag, kList, kMap };
 
-  std::string key;
+  std::string key = {};
   Type type = Type::kAny;
   std::optional<double> low = {}, high = {};  // limits of numbers, in base units
-  std::string example = {};                   // example of a quantity: "40 GB"
+  std::string example = {};                   // example of a quantity or a value: "40 GB"
   std::vector<std::string> choices = {};      // choices of a text; empty: any
   std::optional<std::string> fallback = {};   // default, as it would be written
   bool required = false;
+  std::string about = {};  // meaning, for the reference (`kvcast keys`); empty where the reader states none
 };
 
 using Shapes = std::map<std::string, std::vector<KeyShape>>;  // title of a map → its keys, in the order of requests

@@ -8,12 +8,10 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/strict_json.hpp"
 #include "engine/engine.hpp"
 
 namespace kvcast::engine {
-
-// A position in the text: bytes from its start.
-using TextOffset = std::size_t;
 
 // Every distinct string once.
 class Names {

@@ -50,6 +50,8 @@ json value_schema(const KeyShape& key) {
       return with_range({{"type", "number"}}, limit(key.low), limit(key.high));
     case Type::kQuantity:
       return quantity();
+    case Type::kValue:  // with or without its origin
+      return {{"type", json::array({"string", "number", "object"})}};
     case Type::kFlag:
       return {{"type", "boolean"}};
     case Type::kText:
@@ -66,9 +68,10 @@ json value_schema(const KeyShape& key) {
 
 json schema_of(const KeyShape& key) {
   json schema = value_schema(key);
-  std::string description = key.example.empty() ? "" : "such as " + key.example;
-  if (key.fallback && !key.fallback->empty())
-    description += (description.empty() ? "" : "; ") + ("default " + *key.fallback);
+  std::string description = key.about;
+  const auto add = [&](const std::string& text) { description += (description.empty() ? "" : "; ") + text; };
+  if (!key.example.empty()) add("such as " + key.example);
+  if (key.fallback && !key.fallback->empty()) add("default " + *key.fallback);
   if (!description.empty()) schema["description"] = description;
   return schema;
 }
@@ -136,7 +139,12 @@ class Writer {
   json run() const {
     json schema = map_of(shapes_.at("run"));
     const json all = properties();
-    for (const auto& [key, value] : all.items()) schema["properties"][key] = value;
+    for (const auto& [key, value] : all.items()) {
+      json& property = schema["properties"][key];
+      const json about = property.value("description", json());
+      property = value;
+      if (!about.is_null()) property["description"] = about;
+    }
     return schema;
   }
 

@@ -44,28 +44,10 @@ class SettingList {
 
 void add_framework(SettingList& list, const config::Framework& f) {
   if (!f.name.empty()) list.add("framework.name", f.name);
-  list.add("framework.launch", std::string(config::launch_name(f.launch)));
-  list.add("framework.expand_kv_heads", result::SettingValue(f.expand_kv_heads));
-  list.add("framework.reread_kv_heads", result::SettingValue(f.reread_kv_heads));
-  list.add("framework.unfused", result::SettingValue(f.unfused));
-  list.add("framework.torch_topk", result::SettingValue(f.torch_topk));
-  list.add("framework.selection_operators", f.selection_operators);
-  list.add("framework.eager_attention", result::SettingValue(f.eager_attention));
-  list.add("framework.concatenate_cache", result::SettingValue(f.concatenate_cache));
-  list.add("framework.layer_sync", result::SettingValue(f.layer_sync));
-  list.add("framework.quadratic_mask", result::SettingValue(f.quadratic_mask));
-  list.add("framework.reserve_full_cache", result::SettingValue(f.reserve_full_cache));
-  list.add("framework.mlp_slice", f.mlp_slice);
-  const bool flash_2 = f.attention_kernels == config::Framework::AttentionKernels::kFlash2;
-  list.add("framework.attention_kernels", std::string(flash_2 ? "flash_2" : "native"));
-  list.add("framework.max_batch", f.max_batch);
-  list.add("framework.page", f.page);
-  for (const config::FrameworkNumber& n : config::framework_numbers()) {
-    list.add(std::string("framework.") + n.key, (f.*n.member).value);
+  for (const config::FrameworkKey& key : config::framework_keys()) {
+    if (key.is_default) continue;  // its effect is a key of the workload
+    list.add(std::string("framework.") + key.name, config::setting_of(f, key));
   }
-  list.add("framework.warmup_steps", f.warmup_steps);
-  list.add("framework.measured_steps", f.measured_steps);
-  list.add("framework.sampled_contexts", f.sampled_contexts);
 }
 
 // Returns whether the same part of a recipe's text is captured.

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/error.hpp"
-#include "trace/safetensors_header.hpp"
+#include "base/quote.hpp"
 #include "trace/targets.hpp"
 
 namespace kvcast::trace {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/quote.hpp"
 #include "trace/safetensors_header.hpp"
 
 namespace kvcast::trace {

@@ -25,7 +25,4 @@ struct Header {
 // or unknown keys, wrong types, more than 8 dimensions, __metadata__ that does not map strings to strings.
 Header parse_header(std::string_view json, const std::string& file);
 
-// Formats text of a file for a message: quoted, control characters escaped, cut after 80 bytes.
-std::string quote(std::string_view text);
-
 }  // namespace kvcast::trace

@@ -10,8 +10,8 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/parallel.hpp"
+#include "base/quote.hpp"
 #include "trace/metadata.hpp"
-#include "trace/safetensors_header.hpp"
 
 namespace kvcast::trace {
 namespace {

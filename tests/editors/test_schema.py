@@ -69,11 +69,18 @@ class Schema(unittest.TestCase):
         self.assertEqual(self.errors('sweep', {**RUN, 'sweep': {'workload.batch': [1, 2], 'policy.budget': [256]}}), [])
         self.assertEqual(self.errors('sweep', {**RUN, 'sweep': {'workload.batsh': [1, 2]}}), ['sweep'])
 
+    def test_numbers_of_a_framework_may_be_quantities_or_state_their_origin(self):
+        for number in ['3 ms', 'x2', {'value': '3 ms', 'uncertainty': '5 %'}]:
+            document = {**RUN, 'framework': {'name': 'vllm-0.6', 'engine_step': number}}
+            self.assertEqual(self.errors('run', document), [])
+        self.assertEqual(self.errors('run', {**RUN, 'framework': {'engine_step': True}}), ['framework/engine_step'])
+
     def test_what_is_known_helps_to_complete(self):
         properties = self.validators['run'].schema['properties']
         batch = properties['workload']['properties']['batch']
-        self.assertEqual(batch['description'], 'default 1')
+        self.assertEqual(batch['description'], 'sequences of the batch; default 1')
         self.assertIn({'type': 'integer', 'minimum': 1, 'maximum': 65536}, batch['anyOf'])
+        self.assertIn('a name under configs/frameworks', properties['framework']['description'])
         self.assertIn('full', properties['policy']['anyOf'][0]['anyOf'][0]['enum'])
 
 

@@ -36,6 +36,7 @@ TEST_CASE("every key of a run moves a prediction") {
       {"framework.page", "500"},
       {"framework.engine_step", "1 ms"},
       {"framework.policy_step", "1 ms"},
+      {"framework.engine_sequence", "1 ms"},
       {"framework.selection_operators", "3"},
       {"framework.warmup_steps", "0"},
       {"framework.measured_steps", "7"},
@@ -48,6 +49,39 @@ TEST_CASE("every key of a run moves a prediction") {
   for (const auto& [key, value] : changes) {
     INFO(key << " = " << value);
     CHECK(Timed(parsed(base).with(key, Node::scalar(value, {}))).here() != before);
+  }
+  // Keys that act only together with another one.
+  const std::vector<std::array<std::string, 4>> together = {
+      {"framework.launch", "eager", "framework.engine_layer", "1 ms"},
+      {"framework.concatenate_cache", "true", "framework.concatenate_bytes", "0.1 B"},
+      {"framework.expand_kv_heads", "true", "framework.repeat_bytes", "0.1 B"},
+      {"framework.prefill_chunk", "256", "framework.chunks_beyond", "8192"},
+  };
+  for (const auto& [with, as, key, value] : together) {
+    INFO(key << " = " << value << " with " << with);
+    const Node of_full = parsed(base).with("policy", parsed("full")).with(with, Node::scalar(as, {}));
+    CHECK(Timed(of_full.with(key, Node::scalar(value, {}))).here() != Timed(of_full).here());
+  }
+  // Keys that have tests of their own: below, in timed.hpp, and of batches that an engine rejects.
+  const std::set<std::string> elsewhere = {"deployment.expert_parallel",
+                                           "framework.reserve_full_cache",
+                                           "framework.max_batch",
+                                           "framework.prefill_chunk",
+                                           "framework.chunks_beyond",
+                                           "framework.engine_layer",
+                                           "framework.attention_kernels",
+                                           "framework.concatenate_bytes",
+                                           "framework.repeat_bytes",
+                                           "trace.file",
+                                           "trace.window"};
+  const config::Shapes shapes = config::run_shapes();
+  for (const char* map : {"workload", "trace", "deployment", "framework"}) {
+    for (const config::KeyShape& shape : shapes.at(map)) {
+      const std::string name = std::string(map) + "." + shape.key;
+      INFO(name);
+      const bool here = std::any_of(changes.begin(), changes.end(), [&](const auto& c) { return c.first == name; });
+      CHECK(here != elsewhere.contains(name));
+    }
   }
   // Only a policy that evicts leaves memory that can be reserved.
   const Node evicting = parsed(base).with("policy", parsed("{name: snapkv, budget: 256, window: 16}"));

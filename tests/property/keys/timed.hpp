@@ -7,9 +7,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "config/find.hpp"
 #include "config/hardware.hpp"

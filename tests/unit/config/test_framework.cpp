@@ -2,11 +2,13 @@
 #include <catch2/catch.hpp>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "config/find.hpp"
 #include "config/framework.hpp"
 #include "support/error_of.hpp"
+#include "support/temporary_directory.hpp"
 
 using namespace kvcast;
 using namespace kvcast::config;
@@ -90,6 +92,65 @@ TEST_CASE("keys given next to a framework's name override it, and overridden num
   CHECK(surer.engine_step.origin == plain.engine_step.origin);
   CHECK(framework_of("{engine_step: 1 ms}").engine_step.value == 1e-3);
   CHECK(framework_of("{engine_step: 1 ms}").name.empty());
+}
+
+TEST_CASE("a file takes over the keys of the one that it is like", "[framework]") {
+  // vllm-eager: the host time of vllm-0.8 with an uncertainty and a source of its own; other keys as they are there.
+  const Framework base = framework_of("vllm-0.8"), eager = framework_of("vllm-eager");
+  CHECK(read_framework_file(find_framework("vllm-eager", {})).like == "vllm-0.8");
+  CHECK(eager.launch == Framework::Launch::kEager);
+  CHECK(eager.engine_step.value == base.engine_step.value);
+  CHECK(eager.engine_step.origin == base.engine_step.origin);
+  CHECK(eager.engine_step.uncertainty == 0.5);
+  CHECK_THAT(eager.engine_step.source, Catch::StartsWith("as vllm-0.8; "));
+  CHECK(eager.engine_sequence.source == base.engine_sequence.source);
+  CHECK(eager.max_batch == base.max_batch);
+  CHECK(default_chunk(eager, 8193) == 8192);
+  CHECK(default_chunk(eager, 8192) == 0);
+  // Versions are a file's own; through two files: transformers-4.46-sdpa, 4.48-sdpa, 4.48-flash, flash.
+  CHECK(read_framework_file(find_framework("transformers-4.46-sdpa", {})).before == "4.48");
+  CHECK(framework_of("transformers-4.46-sdpa").expand_kv_heads);
+  CHECK(framework_of("transformers-4.46-sdpa").concatenate_cache);
+}
+
+TEST_CASE("keys for particular models are those of the file below unless a file has its own", "[framework]") {
+  const TemporaryDirectory folder;
+  const auto write = [&](const std::string& name, const std::string& keys) {
+    const std::string path = folder.path() + "/" + name + ".yaml";
+    std::ofstream(path) << "title: t\nsource: s\n" << keys;
+    return path;
+  };
+  const std::string base = write(
+      "base", "page: 16\nfor_models:\n  - {models: [\"llama*\"], page: 32}\n  - {models: [\"qwen*\"], page: 8}\n");
+  const std::string same = write("same", "like: " + base + "\nmax_batch: 4\n");
+  const std::string own = write("own", "like: " + base + "\nfor_models:\n  - {models: [\"qwen*\"], page: 64}\n");
+  CHECK(framework_of(same).page == 32);
+  CHECK(framework_of(same).max_batch == 4);
+  CHECK(framework_of(own).page == 16);
+  CHECK(framework_of(own, "qwen2.5-7b").page == 64);
+  const std::string itself = write("itself", "like: " + folder.path() + "/itself.yaml\n");
+  CHECK_THAT(error_of_framework(itself),
+             Catch::Contains("itself.yaml:3:7: like: ") && Catch::Contains("is like this file"));
+  const std::string missing = write("missing", "like: vlm\n");
+  CHECK_THAT(error_of_framework(missing), Catch::Contains("missing.yaml:3:7: ") && Catch::Contains("vllm"));
+}
+
+TEST_CASE("every key of a framework is read, listed and part of the key of its results", "[framework]") {
+  const Framework plain = framework_of("{}");
+  for (const FrameworkKey& key : framework_keys()) {
+    INFO(key.name);
+    CHECK_FALSE(key.about.empty());
+    const std::string changed = std::holds_alternative<Framework::Launch Framework::*>(key.member) ? "eager"
+                                : std::holds_alternative<Framework::AttentionKernels Framework::*>(key.member)
+                                    ? "flash_2"
+                                : std::holds_alternative<bool Framework::*>(key.member) ? "true"
+                                : key.dimension == Dimension::kSeconds                  ? "3 ms"
+                                : key.dimension == Dimension::kBytes                    ? "3 B"
+                                                                                        : "7";
+    const Framework other = framework_of(fmt::format("{{{}: {}}}", key.name, changed));
+    CHECK(setting_of(other, key) != setting_of(plain, key));
+    CHECK(canonical(other) != canonical(plain));
+  }
 }
 
 TEST_CASE("invalid frameworks are rejected with their location", "[framework]") {

@@ -44,6 +44,32 @@ TEST_CASE("a reader's recorded keys have its types, ranges and defaults") {
   CHECK_FALSE(keys[4].required);
 }
 
+TEST_CASE("every key of a run has a meaning") {
+  const Shapes shapes = run_shapes();
+  for (const char* title : {"run", "workload", "trace", "match", "score", "deployment", "framework"}) {
+    for (const KeyShape& key : shapes.at(title)) {
+      INFO(title << "." << key.key);
+      CHECK_FALSE(key.about.empty());
+    }
+  }
+}
+
+TEST_CASE("a meaning is kept however often the key is requested") {
+  const Shapes shapes = shapes_of([&] {
+    Section section(Node::map({}, {}), "all");
+    section.only({{"first", "said first"}, {"second", "replaced"}, "third"});
+    section.text("first", "");
+    section.integer({"second", "said last"}, 0, 9, 1);
+    section.flag({"third", "said late"}, false);
+    section.has("third");
+  });
+  const auto& keys = shapes.at("all");
+  REQUIRE(keys.size() == 3);
+  CHECK(keys[0].about == "said first");
+  CHECK(keys[1].about == "said last");
+  CHECK(keys[2].about == "said late");
+}
+
 TEST_CASE("readers work as before after their keys were recorded") {
   const Shapes shapes = run_shapes();
   for (const char* title : {"run", "workload", "trace", "match", "score", "framework"}) CHECK(shapes.contains(title));

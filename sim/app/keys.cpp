@@ -1,0 +1,153 @@
+// kvcast keys [KEY]: the reference of the keys of a run, recorded from the readers.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/commands.hpp"
+#include "base/error.hpp"
+#include "config/run.hpp"
+#include "config/text.hpp"
+
+namespace kvcast::app {
+namespace {
+
+using config::KeyShape;
+using nlohmann::json;
+
+struct KeysOptions {
+  std::string key;
+  bool as_json = false, as_markdown = false;
+};
+
+// A map of a run, with its keys.
+struct KeyMap {
+  const char* name;
+  const char* title;
+};
+constexpr KeyMap kMaps[] = {{"run", "A run"},          {"workload", "Workload"}, {"trace", "Trace"},
+                            {"match", "Match"},        {"score", "Score"},       {"deployment", "Deployment"},
+                            {"framework", "Framework"}};
+
+std::string dotted(std::string_view map, const KeyShape& key) {
+  return map == "run" ? key.key : fmt::format("{}.{}", map, key.key);
+}
+
+// The values that a key takes: "1 to 65536", "true or false".
+std::string values_text(const KeyShape& key) {
+  using Type = KeyShape::Type;
+  switch (key.type) {
+    case Type::kInteger:
+    case Type::kNumber:
+      if (key.low && key.high) return fmt::format("{:.0f} to {:.0f}", *key.low, *key.high);
+      return key.type == Type::kInteger ? "integer" : "number";
+    case Type::kQuantity:
+      return "such as " + key.example;
+    case Type::kValue:
+      return fmt::format("such as {}, or with its origin", key.example);
+    case Type::kFlag:
+      return "true or false";
+    case Type::kText:
+      return key.choices.empty() ? "text" : fmt::format("{}", fmt::join(key.choices, ", "));
+    case Type::kList:
+      return "list";
+    case Type::kMap:
+      return "map";
+    case Type::kAny:
+      break;
+  }
+  return "";
+}
+
+std::string default_text(const KeyShape& key) { return key.required ? "required" : key.fallback.value_or(""); }
+
+json to_json(std::string_view map, const KeyShape& key) {
+  json out = {{"key", dotted(map, key)}, {"values", values_text(key)}, {"meaning", key.about}};
+  out["required"] = key.required;
+  if (key.fallback) out["default"] = *key.fallback;
+  if (key.low) out["low"] = *key.low;
+  if (key.high) out["high"] = *key.high;
+  if (!key.choices.empty()) out["choices"] = key.choices;
+  return out;
+}
+
+template <class Visit>
+void for_each(const config::Shapes& shapes, const Visit& visit) {
+  for (const KeyMap& map : kMaps) {
+    for (const KeyShape& key : shapes.at(map.name)) visit(map.name, key);
+  }
+}
+
+void print_one(const config::Shapes& shapes, const KeysOptions& options) {
+  std::vector<std::string> known;
+  bool found = false;
+  for_each(shapes, [&](std::string_view map, const KeyShape& key) {
+    known.push_back(dotted(map, key));
+    if (known.back() != options.key) return;
+    found = true;
+    if (options.as_json) return fmt::print("{}\n", to_json(map, key).dump(1));
+    fmt::print("{}\n{}\n\n", known.back(), key.about);
+    if (const std::string values = values_text(key); !values.empty()) fmt::print("  {:<12} {}\n", "values", values);
+    if (const std::string text = default_text(key); !text.empty()) fmt::print("  {:<12} {}\n", "default", text);
+  });
+  if (found) return;
+  throw UserError(fmt::format("unknown key \"{}\"{}; `kvcast keys` lists them", options.key,
+                              config::did_you_mean(options.key, known)));
+}
+
+void print_list(const config::Shapes& shapes) {
+  for_each(shapes, [](std::string_view map, const KeyShape& key) {
+    fmt::print("{:<31} {:<14} {}\n", dotted(map, key), default_text(key), key.about);
+  });
+  fmt::print(
+      "\n`kvcast keys KEY` shows one in full; `kvcast policies`, `kvcast hardware` and `kvcast frameworks` list what "
+      "the "
+      "names of these mean, `kvcast plan --help` the questions of a plan.\n");
+}
+
+void print_markdown(const config::Shapes& shapes) {
+  fmt::print(
+      "# Keys\n\n"
+      "Every key of a run, as configurations write it and `--set KEY=VALUE` takes it. A policy's own parameters are "
+      "keys\n"
+      "under `policy` (`kvcast policies NAME`), a machine's numbers are keys under `hardware` (`kvcast hardware "
+      "NAME`).\n"
+      "`kvcast keys --markdown` writes this page from the readers' own record; [configs](../configs/README.md) "
+      "explains\n"
+      "how the keys work together.\n");
+  for (const KeyMap& map : kMaps) {
+    fmt::print("\n## {}\n\n| key | values | default | meaning |\n|---|---|---|---|\n", map.title);
+    for (const KeyShape& key : shapes.at(map.name)) {
+      fmt::print("| `{}` | {} | {} | {} |\n", dotted(map.name, key), values_text(key), default_text(key), key.about);
+    }
+  }
+}
+
+void run(const KeysOptions& options) {
+  const config::Shapes shapes = config::run_shapes();
+  if (!options.key.empty()) return print_one(shapes, options);
+  if (options.as_markdown) return print_markdown(shapes);
+  if (!options.as_json) return print_list(shapes);
+  json list = json::array();
+  for_each(shapes, [&](std::string_view map, const KeyShape& key) { list.push_back(to_json(map, key)); });
+  fmt::print("{}\n", list.dump(1));
+}
+
+}  // namespace
+
+void add_keys(CLI::App& app, int& result) {
+  CLI::App* command = app.add_subcommand("keys", "list the keys of a run, or describe one");
+  auto options = std::make_shared<KeysOptions>();
+  CLI::Option* key = command->add_option("KEY", options->key, "a key with the map that it is in: workload.batch");
+  CLI::Option* as_json = command->add_flag("--json", options->as_json, "print JSON");
+  command->add_flag("--markdown", options->as_markdown, "print the page docs/keys.md")
+      ->excludes(as_json)
+      ->excludes(key);
+  command->callback([options, &result] {
+    run(*options);
+    result = 0;
+  });
+}
+
+}  // namespace kvcast::app
