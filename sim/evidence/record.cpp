@@ -22,9 +22,10 @@ struct NumberColumn {
   double Record::*member;
   double high;
 };
-constexpr NumberColumn kNumbers[] = {{"context", &Record::context, 1e9},     {"budget", &Record::budget, 1e9},
-                                     {"full", &Record::full, 100},           {"simulated", &Record::simulated, 100},
-                                     {"published", &Record::published, 100}, {"noise", &Record::noise, 1e9}};
+constexpr NumberColumn kNumbers[] = {{"group", &Record::group, 1e9},         {"context", &Record::context, 1e9},
+                                     {"budget", &Record::budget, 1e9},       {"full", &Record::full, 100},
+                                     {"simulated", &Record::simulated, 100}, {"published", &Record::published, 100},
+                                     {"noise", &Record::noise, 1e9}};
 
 double number_of(const CsvRow& row, std::size_t column, const NumberColumn& wanted) {
   const std::string& text = row.fields[column];

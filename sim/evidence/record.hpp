@@ -21,6 +21,7 @@ struct Setting {
   double budget = 0;      // tokens; 0: the method has none
   double full = 0;        // points of the uncompressed model
   double simulated = 0;   // points that the simulator predicts
+  double group = 0;       // query heads of the model that share a KV head; 0: unknown, taken for several
 
   double budget_share() const { return context > 0 ? budget / context : 0; }
 };

@@ -306,7 +306,8 @@ result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
                                                       const result::BenchmarkScore& simulated) const {
   const PublishedMethod method = published_method(model_.catalogue, r.request.policy, r.benchmark.name);
   evidence::Setting s;
-  s.paper = method.paper, s.method = method.method, s.model = r.model.name, s.benchmark = bare_name(r.benchmark.name);
+  s.paper = method.paper, s.method = method.method, s.benchmark = bare_name(r.benchmark.name);
+  s.model = r.model.name, s.group = r.model.group();
   const policy::Descriptor& descriptor = policy::find_policy(r.request.policy.name, r.request.policy.where);
   if (declares_budget(descriptor)) {
     const policy::ParameterValues values(descriptor, r.request.policy.parameters);

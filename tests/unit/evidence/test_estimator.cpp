@@ -49,6 +49,14 @@ TEST_CASE("a row of the same group shifts a prediction as far as its noise allow
   const double alike = std::exp(-.5 / 4 - .5 / 16);
   const Estimate half = estimator.estimate(row("b", "quest", 512, 50, 0));
   CHECK(half.mean == Approx(to_points(angle(50) + v * alike / (v + n) * e, 100)));
+  // A model whose query heads do not share KV heads: eight tenths of the covariance.
+  Record alone = row("b", "quest", 1024, 50, 0);
+  alone.group = 1;
+  CHECK(estimator.estimate(alone).mean == Approx(to_points(angle(50) + .8 * v / (v + n) * e, 100)));
+  CHECK(estimator.estimate(alone).deviation == Approx(std::sqrt(v - .64 * v * v / (v + n) + n)));
+  Record shared = row("b", "quest", 1024, 50, 0);
+  shared.group = 8;
+  CHECK(estimator.estimate(shared).mean == same.mean);
   // Another method, another benchmark: the simulation, with the whole variance.
   const Estimate other = estimator.estimate(row("b", "tova", 1024, 50, 0));
   CHECK(other.mean == Approx(50));

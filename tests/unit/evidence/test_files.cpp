@@ -21,12 +21,13 @@ std::string file(const kvcast::TemporaryDirectory& dir, const std::string& text)
 }
 
 std::string with_head(const char* rows) {
-  return fmt::format("paper,table,model,benchmark,task,method,context,budget,full,simulated,published,noise\n{}", rows);
+  return fmt::format("paper,table,model,benchmark,task,method,group,context,budget,full,simulated,published,noise\n{}",
+                     rows);
 }
 
 TEST_CASE("records are written and read back sorted and without repetitions") {
   const kvcast::TemporaryDirectory dir;
-  const Record a{{"P", "Table 2, right", "m", "ruler", "qa1", "quest", 16384, 512, 81.25, 40.5}, 44, .008};
+  const Record a{{"P", "Table 2, right", "m", "ruler", "qa1", "quest", 16384, 512, 81.25, 40.5, 4}, 44, .008};
   Record b = a;
   b.table = std::string("Table 1"), b.budget = 256;
   Record again = a;
@@ -37,6 +38,7 @@ TEST_CASE("records are written and read back sorted and without repetitions") {
   CHECK(read[0].budget == 256);
   CHECK(read[1].table == "Table 2, right");
   CHECK(read[1].full == 81.25);
+  CHECK(read[1].group == 4);
   CHECK(read[1].noise == .008);
 }
 
@@ -52,9 +54,9 @@ TEST_CASE("invalid records are rejected with their location") {
   };
   CHECK_THAT(error(""), Contains("the file is empty"));
   CHECK_THAT(error("paper,table\nP,1\n"), Contains("the column \"model\" is missing"));
-  CHECK_THAT(error(with_head("P,1,m,ruler,qa1,quest,16384,512,81,140,44,0\n")),
+  CHECK_THAT(error(with_head("P,1,m,ruler,qa1,quest,4,16384,512,81,140,44,0\n")),
              Contains("/f:2:") && Contains("simulated: expected a number from 0 to 100, found \"140\""));
-  CHECK_THAT(error(with_head("P,1,m,ruler,qa1,quest,16384,512,81,nan,44,0\n")), Contains("found \"nan\""));
+  CHECK_THAT(error(with_head("P,1,m,ruler,qa1,quest,4,16384,512,81,nan,44,0\n")), Contains("found \"nan\""));
   CHECK_THAT(error(with_head("P,1,m\n")), Contains("/f:2"));
 }
 
