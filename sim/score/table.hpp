@@ -14,8 +14,8 @@ namespace kvcast::score {
 struct Row {
   SourceLocation where;
   std::string paper, table, model, benchmark, context, task, method, budget, budget_unit;
-  double value = 0;      // points out of 100
-  bool held_out = true;  // column held_out, true or false, if there is one: nothing was fitted to it
+  double value = 0;       // points out of 100
+  bool held_out = false;  // column held_out, true or false, if there is one: excluded from fits
 };
 
 // Rows without a score are left out, and counted if `left_out` is given: their value is not a number from 0 to 100, or

@@ -116,9 +116,9 @@ TEST_CASE("rows of one's own are simulated and join the evidence, and measured a
     return slurp(records);
   };
   const std::string first = fit("81"), again = fit("41");
-  // 4K are 3,968 tokens of prompt and 128 of answer. The full score is the table's; a needle that SnapKV keeps scores
-  // 100.
-  const std::string own = "Mine,Table 1,llama-3.1-8b,ruler,niahsingle1,snapkv,3968,512,99,99,";
+  // Four query heads share a KV head; 4K are 3,968 tokens of prompt and 128 of answer. The full score is the table's; a
+  // needle that SnapKV keeps scores 100.
+  const std::string own = "Mine,Table 1,llama-3.1-8b,ruler,niahsingle1,snapkv,4,3968,512,99,99,";
   CHECK(first.find(own + "81,") != std::string::npos);
   CHECK(again.find(own + "41,") != std::string::npos);
   CHECK(again.find(own + "81,") == std::string::npos);
@@ -132,4 +132,23 @@ TEST_CASE("rows of one's own are simulated and join the evidence, and measured a
                               "--records", records, "--out", parameters})
             .code == 2);
   CHECK(slurp(records) == twice);  // a refused table changes nothing
+}
+
+TEST_CASE("the score model is fitted to tables that mark no row as held out, and not to rows that are marked") {
+  const Scratch scratch;
+  const auto fit = [&](const std::string& column, const std::string& mark) {
+    const std::string row = "Mine,Table 1,Llama-3.1-8B-Instruct,RULER,4K,niah_single_3,";
+    const std::string table = "paper,table,model,benchmark,context,task,method,budget,budget_unit,value" + column +
+                              "\n" + row + "FullKV,full,tokens,100" + mark + "\n" + row + "SnapKV,128,tokens,40" +
+                              mark + "\n" + row + "Quest,256,tokens,30" + mark + "\n";
+    return kvcast::test::kvcast({"fit", "accuracy", "--seeds", "1", "--published", scratch.write("mine.csv", table),
+                                 "-o", scratch.write("link.yaml", "")});
+  };
+  const Output out = fit("", "");
+  CHECK(out.code == 0);
+  CHECK_THAT(out.out, Contains("2 rows of mine.csv that are not held out") && Contains("kappa: {value: "));
+  CHECK(fit(",held_out", ",false").code == 0);
+  const Output none = fit(",held_out", ",true");
+  CHECK(none.code == 2);
+  CHECK_THAT(none.err, Contains("mine.csv: no row to fit"));
 }

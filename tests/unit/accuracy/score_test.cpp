@@ -48,7 +48,7 @@ TEST_CASE("rows without scores are skipped, malformed lines are rejected") {
   REQUIRE(rows.size() == 1);
   CHECK(rows[0].value == 12.5);
   CHECK(rows[0].where.line == 2);
-  CHECK(rows[0].held_out);
+  CHECK_FALSE(rows[0].held_out);
   const auto quoted = score::read_table(file.write(kHeader + "P,\"T, 1\",M,RULER,16K,\\vt,Quest,256,tokens,12.5\n"));
   CHECK(quoted.at(0).table == "T, 1");
   CHECK(quoted.at(0).task == "\\vt");
