@@ -56,6 +56,7 @@ inline constexpr ValueField<Gpu> kGpuValues[] = {
     {"flash2_efficiency", &Gpu::flash2_efficiency, Dimension::kFraction, 1e-3, 1},
     {"gemm_overlap", &Gpu::gemm_overlap, Dimension::kNone, 1, 100},
     {"gemm_row_loss", &Gpu::gemm_row_loss, Dimension::kFraction, 0, 0.9},
+    {"gemm_rows", &Gpu::gemm_rows, Dimension::kNone, 1, 1e4, 16},
     {"gemm_tile", &Gpu::gemm_tile, Dimension::kNone, 1, 1e5},
     {"topk_pick", &Gpu::topk_pick, Dimension::kSeconds, 0, 1},
 };

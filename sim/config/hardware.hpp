@@ -69,6 +69,8 @@ struct Gpu {
   Value gemm_overlap;        // exponent p of the overlap of a GEMM's memory traffic and products
   // share of gemm_memory_efficiency lost at 64 rows and more; fewer rows lose in proportion to their logarithm
   Value gemm_row_loss;
+  // Rows that a matrix product instruction takes at least; fewer take as long.
+  Value gemm_rows{16, Origin::kLiterature, 0, "PTX ISA, mma.sync: 16 rows (m16n8k16)"};
   Value gemm_tile;                // rows and columns of the output that one SM computes at a time
   Value topk_pick;                // seconds for each selected entry of a row
   Curve gemm_memory_efficiency;   // fraction of hbm_bandwidth, over bytes of weights

@@ -125,16 +125,22 @@ void add_gemm(Terms& terms, const config::Gpu& gpu, const graph::Gemm& work) {
   const Number memory = at(gpu.gemm_memory_efficiency, weights) * (1 - gpu.gemm_row_loss * share_of_rows(work.m));
   const Number transfer = exact(hbm_bytes(work)) / reached(gpu.hbm_bandwidth, memory);
   terms.work("weights and activations", Resource::kHbm, transfer);
+  // Kernels that unpack weights (Marlin) use mma.sync, as do those of experts (Triton) where few rows make it faster.
+  const Value& faster = products_rate(gpu, work.products);
+  const bool unpacks = work.weight_bytes > 0 && work.weight_bytes < work.element_bytes && faster <= 1;
+  const Number of_native = number(gpu.flash2_efficiency) / number(gpu.prefill_efficiency);  // rate of mma.sync
+  const double native_rows = round_up(work.m, gpu.gemm_rows), mma_rows = round_up(work.m, kMmaRows);
+  const bool small =
+      gpu.gemm_rows > kMmaRows && (unpacks || (work.groups > 1 && mma_rows < native_rows * of_native.value));
+  const double rows = small ? mma_rows : native_rows;
   // Tiles are counted in fractions: whole ones would make 129 rows faster than 128, because twice as many tiles fill
   // the SMs better.
-  const double rows = round_up(work.m, kMmaRows);
   const double row_tiles = std::max(1.0, rows / gpu.gemm_tile);
   const double tiles = work.groups * row_tiles * std::max(1.0, work.n / gpu.gemm_tile);
   const double flops = 2 * work.groups * rows * work.n * work.k;
-  const Value& faster = products_rate(gpu, work.products);
   const Number rate = at(gpu.gemm_compute_efficiency, tiles / gpu.sm_count) * number(faster);
-  const Number products = exact(flops) / reached(gpu.tensor_flops, rate);
-  if (faster <= 1 && work.weight_bytes > 0 && work.weight_bytes < work.element_bytes) {
+  const Number products = exact(flops) / reached(gpu.tensor_flops, small ? rate * of_native : rate);
+  if (unpacks) {
     // 16-bit products of smaller weights: each weight is converted and scaled once for every row of output tiles.
     const double numbers = work.groups * work.n * work.k * std::ceil(row_tiles);
     terms.work("weights unpacked", Resource::kVector,

@@ -156,6 +156,26 @@ TEST_CASE("more rows of a GEMM lose memory efficiency") {
   CHECK(model.cost(op_of(graph::Gemm{1, 5000, 5000, 2})).alone == us(3 + 50.02 / 0.75));
 }
 
+TEST_CASE("products of few rows take as long as those of the instruction's rows") {
+  config::Hardware machine = round_machine();
+  machine.gpu.gemm_rows.value = 64;
+  const hardware::CostModel model(machine, {});
+  const graph::Gemm work{10, 5000, 5000, 2};
+  // 50 tiles on 100 SMs: 0.3 of 100 TFLOP/s. 64 rows: 3.2 GFLOP, 106.67 us, longer than the weights' 66.93 us.
+  CHECK(model.cost(op_of(work)).alone == us(3 + 3200 / 30.0));
+  CHECK(model.cost(op_of(graph::Gemm{64, 5000, 5000, 2})).alone == us(3 + 3200 / 30.0));
+  CHECK(model.cost(op_of(graph::Gemm{65, 5000, 5000, 2})).alone == us(3 + 6400 / 35.6));  // 128 rows, 64 tiles
+  // Weights of half a byte are unpacked, 50 MFLOP at 5 TFLOP/s, and multiplied 16 rows at a time: 800 MFLOP at half the
+  // rate (0.25 / 0.5), 53.33 us.
+  graph::Gemm packed = work;
+  packed.weight_bytes = 0.5;
+  CHECK(model.cost(op_of(packed)).alone == us(3 + 800 / 15.0));
+  // So are 8 experts of 10 rows, with as many tiles as SMs have 4 of: 0.65 of the rate; their weights take 405.6 us.
+  graph::Gemm experts = work;
+  experts.groups = 8;
+  CHECK(amount(model.cost(op_of(experts)), Resource::kTensor) == Approx(8 * 800 / (100 * 0.65 * 0.5) * 1e-6 * 100e12));
+}
+
 TEST_CASE("data read just before is found in the L2 as far as it fits") {
   graph::DecodeAttention work = attention_of(100);
   work.warm = true;  // 10 MB in an L2 of 20 MB: 4 TB/s instead of 0.8, 2.5 us and 0.5 us of queries and outputs

@@ -147,8 +147,9 @@ TEST_CASE("better hardware is never slower") {
                            knob.key.ends_with("rate");  // all_core_derate, factorise_rate
       const bool is_other = knob.key.ends_with("capacity") || knob.key.ends_with("reserved") ||
                             knob.key.ends_with("fraction") || knob.key.ends_with("tile") ||
-                            knob.key.ends_with("overlap") || knob.key.ends_with("part") ||
-                            knob.key.ends_with("parts") || knob.key == "gpu.sm_count" || knob.key == "host.cores";
+                            knob.key == "gpu.gemm_rows" || knob.key.ends_with("overlap") ||
+                            knob.key.ends_with("part") || knob.key.ends_with("parts") || knob.key == "gpu.sm_count" ||
+                            knob.key == "host.cores";
       if (is_other) continue;  // more SMs leave fewer tiles for each, more cores a lower clock
       const double factor = (is_rate && knob.key != "gpu.floor_clock") ? 1.25 : 0.8;
       const Value value_before = knob.value != nullptr ? *knob.value : Value{};
