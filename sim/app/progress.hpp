@@ -1,4 +1,4 @@
-// Progress on stderr: a line that is redrawn on a terminal; a new line now and then in a pipe or a log.
+// Progress on stderr: one line that is redrawn on a terminal, or a new line now and then in a pipe or a log.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Prediction intervals: the joint effect of independent causes.
+// Prediction intervals, from the joint effect of independent causes.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// Counter-based random streams: the i-th number of a stream is a pure function of (seed, names, i), so that any part of
-// a trace can be made on its own, in any order, on any number of threads, and is the same on every machine.
+// Counter-based random streams: the i-th number of a stream is a pure function of (seed, names, i), so any part of a
+// trace can be made separately, in any order, on any number of threads, and is the same on every machine.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Residuals of the fitted terms of decode attention, as a factor by shape.
+// Residuals of the fitted terms of decode attention, as a factor that depends on the shape.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// A profile fitted stage by stage: shared by the fits of hosts and of GPUs.
+// Fits a profile stage by stage; shared by the fits of hosts and of GPUs.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Fits some numbers of a machine to some measured cases, through the cost model itself.
+// Fits selected numbers of a machine to measured cases, through the cost model itself.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// One number of a machine as a run writes it: a quantity, a factor, or a map with its origin.
+// A number of a machine as a run states it: a quantity, a factor, or a map with its origin.
 #pragma once
 
 #include <optional>

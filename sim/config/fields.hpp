@@ -1,5 +1,5 @@
-// The numbers of a machine as tables: key, member, unit and range of each. Readers, knobs and the canonical text all
-// walk these tables, so that each number is named once.
+// The numbers of a machine as tables: key, member, unit and range of each. Readers, knobs and the canonical text
+// iterate over these tables, so each number is named once.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// Resolves what a profile takes from other files before any of it is read: every number keeps the location at which it
-// is written.
+// Merges the files that a profile refers to before any number is read, so that every number keeps the location at which
+// it is written.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// Uncertainty of effects that the model leaves out (an unknown engine, another version of a kernel), in addition to
-// that of uncertain numbers: half-widths learned from the residuals of groups of measurements.
+// Uncertainty of effects that the model leaves out (an unknown engine, another version of a kernel), in addition to the
+// uncertainty of numbers: half-widths learned from the residuals of groups of measurements.
 #pragma once
 
 #include "base/origin.hpp"

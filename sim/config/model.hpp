@@ -1,7 +1,7 @@
 // Shape of a decoder model, from which the cost of a layer and the size of its KV cache follow.
 //
-// Read from configs/models/NAME.yaml. Multi-head, grouped-query and multi-head latent attention, layers with a sliding
-// window, a gated feed-forward network (gate, up, down) or a mixture of such experts, and RMS norms.
+// Read from configs/models/NAME.yaml. It covers multi-head, grouped-query and multi-head latent attention, layers with
+// a sliding window, a gated feed-forward network (gate, up, down) or a mixture of such experts, and RMS norms.
 #pragma once
 
 #include <cstdint>

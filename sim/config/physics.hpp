@@ -1,4 +1,4 @@
-// Consistency of a machine's numbers: contradictions that no device can have.
+// Checks the consistency of a machine's numbers: finds contradictions that no device can have.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Storage formats of weights and the KV cache, and the bytes that elements and their scales take in each.
+// Storage formats of weights and the KV cache, and the bytes that an element and its scales take in each.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// The files that an object was made from, so that it is rebuilt only after one of them has changed.
+// The files from which an object was made, so that it is rebuilt only after one of them has changed.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The points of a sweep, made one by one, for sweeps whose points together do not fit in memory.
+// The points of a sweep, made one by one, for sweeps too large to hold all points in memory.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Numbers of a machine that are tied to others, and move along when a run changes one of these.
+// Numbers of a machine that are tied to others and move with them when a run changes one of these.
 #pragma once
 
 #include <set>

@@ -1,6 +1,6 @@
-// The engine's clock. Whole picoseconds would lose up to half a picosecond per op, which is more than a millionth of a
-// chain of short ops; a double from the start would lose its picoseconds after an hour. So time is a whole origin plus
-// a double offset, and the origin follows.
+// The engine's clock. Whole picoseconds would lose up to half a picosecond per op, more than a millionth of the time of
+// a chain of short ops; a double that counts from the start would lose its picoseconds after an hour. Time is therefore
+// a whole origin plus a double offset, and the origin advances.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The works of a run in the form that the engine computes with.
+// The works of a run in the form in which the engine computes.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,8 @@
 //
 //   y = s + Σ over levels + noise.
 //
-// A level is a set of groups of rows, such as the rows of one method on one benchmark, and a function of the budget and
-// the scores that all rows of a group share and that is drawn independently for each group. A row therefore affects a
+// A level divides the rows into groups, such as the rows of one method on one benchmark. All rows of a group share a
+// function of the budget and the scores, which is drawn independently for each group. A row therefore affects a
 // prediction to the extent that the two are similar. The part common to all methods has a small variance compared with
 // the differences between methods: the prediction for a method without rows stays at the simulation, with the spread
 // between methods. A model without rows is predicted from other models' rows, as far as models agree. The noise is

@@ -1,5 +1,6 @@
-// Accuracy of estimates of scores that the evidence lacks: whole tables, lengths, models and methods are left out in
-// turn, and the estimate is compared with the simulation alone, a lookup in the published rows, and the full score.
+// Accuracy of estimates for scores that are missing from the evidence: whole tables, lengths, models and methods are
+// left out in turn, and the estimate is compared with the simulation alone, a lookup in the published rows, and the
+// full score.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Predictions from evidence and simulation together, with intervals whose coverage is calibrated on records left out.
+// Predictions from evidence and simulation together, with intervals whose coverage is calibrated on left-out records.
 #pragma once
 
 #include <array>

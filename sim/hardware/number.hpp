@@ -1,4 +1,5 @@
-// Numbers of a profile in use: a value with its origin and uncertainty, carried through products and quotients.
+// Numbers of a profile in computations: a value whose origin and uncertainty are carried through products and
+// quotients.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Builds one block of ops: kernels and the host's work to launch them, as in the framework.
+// Builds one block of ops: kernels, and the host's work to launch them under a framework.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A stream of work as flat arrays: the same for every machine, lowered once and timed on any number of machines.
+// A stream of work as flat arrays: lowered once and timed on any number of machines.
 #pragma once
 
 #include <cstdint>

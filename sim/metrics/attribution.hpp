@@ -1,12 +1,12 @@
 // Attribution of the time of a window of decode steps.
 //
-// Each instant is charged to one op: while the model's stream runs a kernel, to that kernel; while it is idle, to what
-// it waits for: a transfer, work on side streams, the CPU workers, the host. An op's time beyond that charged to it was
-// hidden behind others.
+// Each instant is charged to one op: while the model's stream runs a kernel, to that kernel; while the stream is idle,
+// to the op that it waits for (a transfer, work on side streams, the CPU workers, the host). The part of an op's time
+// that is not charged to it was hidden behind other ops.
 //
-// The bottleneck of the window is read from its critical path instead: from the end back, from each op to the one whose
-// finish let it start. A kernel that is shorter than the call that launches the next one is exposed, because the stream
-// runs it; but the calls are the bottleneck of the step.
+// The bottleneck of the window comes from its critical path instead, which leads back from the end, from each op to the
+// one whose finish let it start. A kernel that is shorter than the call that launches the next one is exposed, because
+// the stream runs it; but the calls are the bottleneck of the step.
 #pragma once
 
 #include <array>

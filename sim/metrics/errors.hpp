@@ -1,4 +1,4 @@
-// Error statistics of predictions against measurements, the same few numbers everywhere.
+// Error statistics of predictions against measurements: the same few numbers in every suite.
 #pragma once
 
 #include <cstdint>

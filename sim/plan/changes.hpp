@@ -1,5 +1,5 @@
-// Comparison of two sets of results, such as the stores of two sweeps: of two versions of kvcast, two machines, two
-// profiles of the same machine.
+// Comparison of two sets of results, such as the stores of two sweeps that differ in the version of kvcast, the
+// machine, or the profile of a machine.
 #pragma once
 
 #include <map>

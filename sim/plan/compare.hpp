@@ -1,5 +1,5 @@
-// Comparison of two experiments by one metric: which is better, by what factor, and whether the difference exceeds the
-// uncertainty of costs.
+// Comparison of two experiments by one metric: the better one, the factor between them, and whether the difference
+// exceeds the uncertainty of costs.
 #pragma once
 
 #include <limits>

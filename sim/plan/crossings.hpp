@@ -1,9 +1,9 @@
-// The search for values of a key at which one of two variants becomes the better one.
+// Searches for the values of a key at which the better one of two variants changes.
 //
 // A grid over the range brackets every change of the better one; if the ratio dips towards 1 between grid values, its
 // extreme is examined as well. A false-position search on the logarithm of the ratio closes each bracket. If one
 // variant does not fit in memory at one end, the value at which its memory is full is extrapolated from those at which
-// it fits. Values from which on neither fits are bisected.
+// it fits. Values from which neither fits are found by bisection.
 #pragma once
 
 #include <cmath>

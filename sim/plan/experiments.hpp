@@ -1,4 +1,4 @@
-// The experiments behind the answers of a plan: each configuration is simulated once, however many questions need it.
+// The experiments behind the answers of a plan. Each configuration is simulated once, however many questions need it.
 #pragma once
 
 #include <functional>

@@ -1,10 +1,8 @@
-// A grid of settings, searched for those that meet targets and for their Pareto front without simulating all of it.
+// Searches a grid of settings for those that meet targets, and for their Pareto front, without simulating all of it.
 //
 // Settings that differ only in their batch form a line. Along it step time and memory grow and the score is constant,
-// so
-// that simulated batches bound those between them: a setting that cannot meet a target, or is dominated even at its
-// best
-// by a setting that was simulated, is never run.
+// so simulated batches bound those between them. A setting that cannot meet a target, or that even at its best is
+// dominated by a simulated setting, is never run.
 #pragma once
 
 #include <cstdint>

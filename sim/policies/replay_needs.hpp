@@ -1,4 +1,4 @@
-// Requirements of a policy on sample traces.
+// Requirements that a policy places on sample traces.
 //
 // A sample trace has one or two layers, which represent compressed layers, and fewer heads than a layer of the model.
 // The sample that a policy needs follows from its parameters, including those of nested policies.

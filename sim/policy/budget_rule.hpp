@@ -1,4 +1,4 @@
-// The number of tokens that a head may attend to at a decode step under a budget.
+// The number of tokens that a budget allows a head to attend to at a decode step.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Moves counts of one context to another one by a policy's growth.
+// Converts counts at one context to those at another by a policy's growth.
 #pragma once
 
 #include <algorithm>

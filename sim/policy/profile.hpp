@@ -1,5 +1,5 @@
 // Prior knowledge of a model that some policies need: which heads retrieve, and which layers suffer from compression.
-// Measured once on probes and stored in a YAML file that configurations name.
+// It is measured once on probes and stored in a YAML file that configurations name.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// Softmax weights of queries over the tokens that a head still keeps: the basis of score-based eviction.
+// Softmax weights of queries over the tokens that a head still keeps, the basis of score-based eviction.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Bases of keys and queries that some policies know for a model before they see a prompt: principal components (Loki),
+// Bases of keys and queries that some policies need for a model before they see a prompt: principal components (Loki),
 // columns that contain most of the query (InfiniGen's skewed weights). `kvcast profile --bases` measures them and
 // writes a safetensors file that configurations name.
 #pragma once

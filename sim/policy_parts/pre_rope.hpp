@@ -1,4 +1,4 @@
-// Keys before rotary position embedding. A trace contains them after it. Rotating them back is exact up to single
+// Keys before rotary position embedding. A trace contains keys after it; rotating them back is exact up to single
 // precision if the frequencies are known.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Policies as two stages: the prompt tokens that are kept after the prompt, and the kept tokens that a decode step
+// Policies as two stages: the first decides which prompt tokens are kept, the second which of them a decode step
 // attends to. Any first stage can be combined with any second one.
 //
 // full = keep all × read all; SnapKV = window eviction × read all; Quest = keep all × pages; RocketKV = window eviction

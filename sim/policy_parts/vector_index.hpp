@@ -1,4 +1,4 @@
-// Operations on the CPU to build the indices of vector libraries.
+// CPU operations that build the indices of vector libraries.
 #pragma once
 
 #include "policy/layer_ops.hpp"

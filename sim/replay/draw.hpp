@@ -1,9 +1,8 @@
-// The rule by which the captured layers and steps of a replay represent all layers, steps and sequences of a run.
+// Rule by which the captured layers and steps of a replay represent all layers, steps and sequences of a run.
 //
 // A layer is represented by the captured layer nearest to it (the lower one of two equally near), a compressed layer
 // only by compressed ones. Each sequence of the batch at each step and layer repeats one whole step of that layer, all
-// its heads together, drawn at random from the steps after the warm-up: heads stay correlated as they were, sequences
-// do not.
+// its heads together, drawn at random from the steps after the warm-up: heads stay correlated, sequences do not.
 #pragma once
 
 #include <cstdint>

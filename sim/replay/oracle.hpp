@@ -1,4 +1,4 @@
-// Full attention in one captured layer: the reference that every policy is compared with, made once per layer.
+// Full attention in one captured layer: the reference for every policy, made once per layer.
 #pragma once
 
 #include <cstdint>

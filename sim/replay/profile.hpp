@@ -1,5 +1,5 @@
-// Measures on traces the prior knowledge of a model that some policies need: which heads retrieve, and which layers
-// suffer from compression. `kvcast profile` writes it to a file that configurations name (policy/profile.hpp).
+// Measures, on traces, the prior knowledge of a model that some policies need: the heads that retrieve, and the layers
+// that suffer from compression. `kvcast profile` writes it to a file that configurations name (policy/profile.hpp).
 #pragma once
 
 #include <memory>

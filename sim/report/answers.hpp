@@ -1,4 +1,4 @@
-// The answers of a plan as the page shows them.
+// The answers of a plan in the form that the page shows.
 #pragma once
 
 #include <nlohmann/json.hpp>

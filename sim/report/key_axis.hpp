@@ -1,4 +1,4 @@
-// The axis of a configuration key: its title, its unit, and how its values read.
+// The axis of a configuration key: its title, its unit, and the format of its values.
 #pragma once
 
 #include <map>

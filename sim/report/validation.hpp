@@ -1,4 +1,4 @@
-// The validation page: the results of `kvcast validate -o DIR` for a reader to check.
+// The validation page, which shows the results of `kvcast validate -o DIR` for readers to check.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Interpretation of published tables: tasks as recipes, methods as policies. The data are under configs/accuracy.
+// Interprets published tables: tasks as recipes, methods as policies. The data are under configs/accuracy.
 #pragma once
 
 #include <cstdint>

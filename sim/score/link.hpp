@@ -7,12 +7,12 @@
 // tokens of the prompt, with probability 1 − exp(−n / ν). A part of a task's score is reached without finding anything
 // (its floor).
 //
-// Both require a model that knows what the text is about, from what it has just written or from what it reads
-// elsewhere. It is lost with probability u = (1 − O) · (1 − W)^λ: O is the share of all their attention that
+// Answers and floor both require a model that knows what the text is about, from what it has just written or from what
+// it reads elsewhere. It is lost with probability u = (1 − O) · (1 − W)^λ: O is the share of all their attention that
 // non-retrieval heads keep, W that of their attention to generated tokens, which λ of them see independently. A lost
-// model uses neither what is found nor what it knows; and each token after the first leads the text astray with
-// probability η · u, η being the share of tokens that depend on more than the prompt and the previous token. Everything
-// after that scores nothing.
+// model can use neither the tokens found nor its own knowledge, and each token after the first leads the text astray
+// with probability η · u, η being the share of tokens that depend on more than the prompt and the previous token.
+// Everything after that scores nothing.
 #pragma once
 
 #include <span>

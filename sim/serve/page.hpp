@@ -1,4 +1,4 @@
-// The planner's page: one document that fetches nothing but the answers of this server.
+// The planner's page: one document that fetches only answers of this server.
 #pragma once
 
 #include <string>

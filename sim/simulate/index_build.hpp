@@ -1,4 +1,4 @@
-// Time that a policy takes to build its index alone, which papers report in addition to that of whole prefills.
+// Time that a policy takes to build its index, which papers report separately from the time of whole prefills.
 #pragma once
 
 #include "config/run.hpp"

@@ -5,7 +5,7 @@
 // pass over the ops (longest paths, in the max-plus sense) gives all times under several sets of costs at once. Hidden
 // work that becomes longer is exposed, and a host that falls behind becomes the bottleneck. Two things stay as
 // recorded: the slowdown of an op's work by sharing with others, and the order in which ops took a fifo. A pass reports
-// the shifts under which this order would differ; for those only the engine gives the times.
+// the shifts under which this order would differ; for those the engine must run again.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Conclusions: those of a sweep, and the answers to a plan's questions.
+// Conclusions: the findings of a sweep and the answers to a plan's questions.
 #pragma once
 
 #include <string>

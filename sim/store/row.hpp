@@ -1,4 +1,4 @@
-// Converts a result to one row of the table `experiments`, named cells, and back. docs/results.md describes the
+// Converts a result to one row of the table `experiments` (named cells) and back. docs/results.md describes the
 // columns.
 #pragma once
 

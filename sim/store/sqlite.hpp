@@ -1,4 +1,4 @@
-// The part of SQLite that the store needs, with values that clean up after themselves and errors that name the file.
+// The part of SQLite that the store needs, with handles that clean up after themselves and errors that name the file.
 #pragma once
 
 #include <cstdint>

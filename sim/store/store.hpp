@@ -5,8 +5,7 @@
 // existing results and computes the others, and a changed input never meets an old result.
 //
 // Several writers may work at once: threads share one Store (every member is safe to call from any of them), and
-// processes each open the same directory. Each put is a transaction of its own under a write-ahead log; a process
-// killed
+// processes each open the same directory. Each put is a separate transaction under a write-ahead log; a process killed
 // at any moment loses at most the experiments that were running. The log is flushed only at checkpoints
 // (synchronous=NORMAL), so after a power cut the last rows may be missing, and the file is still consistent. Writers
 // must share one machine: SQLite's write-ahead log does not work over a network file system.

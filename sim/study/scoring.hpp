@@ -1,4 +1,4 @@
-// Benchmark scores of a whole plan: made once, shared by all machines and batches.
+// Benchmark scores of a whole plan, computed once and shared by all machines and batches.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// Experiments over one replay, as typed results.
+// Simulates experiments over one replay and returns typed results.
 #pragma once
 
 #include <map>

@@ -3,10 +3,9 @@
 // A plan groups the points by trace, by replay, by lowered work and by machine, so that each of these is made once: a
 // trace serves many policies, a replay serves many batches and machines, and lowered work is re-timed on every machine.
 // A point whose run has several traces is replayed on each of them, simulated once the last of these replays is made,
-// and its results are combined into one (study/combine.hpp). Its traces are worked through one after the other, so that
-// replays do not wait for long.
-// Results are reported as they are finished. An experiment that one of its traces or its policy refuses is a result as
-// well (Status::kFailed), and the others continue.
+// and its results are combined into one (study/combine.hpp). Its traces are processed one after the other, so that
+// replays do not wait for long. Results are reported as they are finished. An experiment that one of its traces or its
+// policy rejects is a result as well (Status::kFailed), and the others continue.
 #pragma once
 
 #include <functional>

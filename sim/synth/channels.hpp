@@ -1,4 +1,4 @@
-// Assignment of a head's channels to roles, by how fast RoPE turns them.
+// Assignment of a head's channels to roles, by the speed at which RoPE turns them.
 #pragma once
 
 #include <cstdint>

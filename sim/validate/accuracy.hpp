@@ -1,4 +1,4 @@
-// Suite `accuracy`: do predicted task scores rank and match published ones?
+// Suite `accuracy`: do predicted task scores match published ones, in rank and value?
 #pragma once
 
 #include <string>

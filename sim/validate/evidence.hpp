@@ -1,4 +1,4 @@
-// Suite `evidence`: how far off are scores whose table, model or method the evidence lacks?
+// Suite `evidence`: how large are the errors of scores whose table, model or method is missing from the evidence?
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// A decode step run by two workers: dense work on one, transfers or CPU attention on the other, with the dependences of
-// the modelled systems. Threads (cpu_pipeline.cpp) and the engine run the same list of ops.
+// A decode step run by two workers: dense work on one, transfers or CPU attention on the other, with the dependencies
+// of the modelled systems. Threads (cpu_pipeline.cpp) and the engine run the same list of ops.
 #pragma once
 
 #include <array>
