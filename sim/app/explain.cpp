@@ -139,8 +139,8 @@ void add_explain(CLI::App& app, int& result) {
       app.add_subcommand("explain", "one decode step of one layer as text: selection, operations, times");
   auto options = std::make_shared<ExplainOptions>();
   command->add_option("CONFIG", options->config, "YAML of a run")->required();
-  command->add_option("--step", options->step, "captured decode step, from 0");
-  command->add_option("--layer", options->layer, "layer of the model, from 0");
+  command->add_option("--step", options->step, "captured decode step, from 0")->check(CLI::NonNegativeNumber);
+  command->add_option("--layer", options->layer, "layer of the model, from 0")->check(CLI::NonNegativeNumber);
   add_settings(*command, options->settings, "change a key: policy.budget=96");
   command->callback([options, &result] { result = run(*options); });
 }

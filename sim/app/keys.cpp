@@ -92,6 +92,12 @@ void print_one(const config::Shapes& shapes, const KeysOptions& options) {
     if (const std::string text = default_text(key); !text.empty()) fmt::print("  {:<12} {}\n", "default", text);
   });
   if (found) return;
+  for (const auto& [map, command] : {std::pair{"policy.", "policies"}, std::pair{"hardware.", "hardware"}}) {
+    if (options.key.starts_with(map)) {
+      throw UserError(fmt::format("\"{}\": `kvcast {} NAME` lists the keys under `{}`", options.key, command,
+                                  std::string(map, std::string_view(map).size() - 1)));
+    }
+  }
   throw UserError(fmt::format("unknown key \"{}\"{}; `kvcast keys` lists them", options.key,
                               config::did_you_mean(options.key, known)));
 }

@@ -87,7 +87,11 @@ std::int64_t read_integer(const Node& node, std::string_view what, std::int64_t 
   if (digits.size() > 1 && digits.front() == '0') refuse(node, what, "an integer without leading zeros");
   std::int64_t value = 0;
   const auto [end, failure] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (failure != std::errc() || value < low || value > high) {
+  if (failure != std::errc()) {
+    throw UserError(node.where(), fmt::format("{}: {} is out of range, must be between {} and {}", what,
+                                              shorten(node.text()), low, high));
+  }
+  if (value < low || value > high) {
     out_of_range(node, what, low, high, [](std::int64_t v) { return fmt::format("{}", v); });
   }
   return value;

@@ -40,7 +40,7 @@ class BreakEven final : public Question {
       tell_apart(of_, *against_);
       metric_ = &read_metric(section.node("metric"));
     } else {
-      targets_ = read_targets(section.node("targets"));
+      targets_ = read_targets_of(of_.run, section.node("targets"));
       if (section.has("metric")) {
         throw UserError(section.where("metric"), "break_even: `targets` name their metrics themselves");
       }
@@ -48,6 +48,11 @@ class BreakEven final : public Question {
     const std::string path = section.text("key");
     const bool of_has = has_key(of_.run, path);
     key_ = find_key(of_has || !against_ ? of_.run : against_->run, path, section.where("key"));
+    refuse_varied(of_, key_.path, "break_even", section.where("of"));
+    if (against_) refuse_varied(*against_, key_.path, "break_even", section.where("against"));
+    if (against_ && of_.run.canonical() == against_->run.canonical()) {
+      throw UserError(section.where("against"), "break_even: `of` and `against` are the same settings");
+    }
     from_ = read_value(key_, section.node("from"));
     to_ = end_of_range(key_, read_value(key_, section.node("to")), run);
     if (from_ >= to_) throw UserError(section.where("to"), "break_even: `to` must be above `from`");
@@ -142,7 +147,7 @@ class BreakEven final : public Question {
 
   json number(const ResultPtr& r) const {
     if (!r) return nullptr;
-    json out = {{"binding_resource", binding_resource(*r)}, {"fits", !r->experiment.oom.has_value()}};
+    json out = {{"binding_resource", binding_resource(*r, metric_)}, {"fits", !r->experiment.oom.has_value()}};
     if (metric_ != nullptr && r->has_times()) out["value"] = *result::value(*r, *metric_);
     return out;
   }
@@ -150,7 +155,7 @@ class BreakEven final : public Question {
   std::string value_of(const ResultPtr& r, const std::string& label) const {
     if (r->experiment.oom) return label + " does not fit";
     return fmt::format("{} {} ({})", label, result::format_value(*metric_, *result::value(*r, *metric_)),
-                       result::bottleneck(r->experiment.step));
+                       binding_resource(*r, metric_));
   }
 
   std::string side_text(const Sample& s) const {

@@ -38,7 +38,7 @@ class Choose final : public Question {
     const auto targets = section.optional_node("targets"), prices = section.optional_node("price_per_hour");
     const std::string objective = section.choice("objective", {"cheapest", "fastest"}, "");
     read_grid(run, map);
-    if (targets) targets_ = read_targets(*targets);
+    if (targets) targets_ = read_targets_of(run, *targets);
     targets_ = with_floor(std::move(targets_), run);
     if (prices) read_prices(*prices);
     read_objective(objective, map.where());
@@ -277,19 +277,21 @@ class Choose final : public Question {
     out.data["ruled_out"] = misses;
   }
 
-  // Settings whose intervals leave open whether they meet the targets, best first. Larger batches of theirs are not
-  // simulated, so that batches are left out.
+  // Settings whose intervals leave open whether they meet the targets, best first; of settings that differ in their
+  // batch alone the first.
   void add_perhaps(const std::vector<const Setting*>& perhaps, Answer& out) const {
     constexpr std::size_t kShown = 4;
-    std::vector<std::string> texts;
+    std::vector<std::string> texts, shown;
     out.data["uncertain"] = json::array();
     for (const Setting* s : perhaps) {
       out.data["uncertain"].push_back(entry(*s));
       auto values = s->values;
       std::erase_if(values, [](const auto& value) { return value.first == "workload.batch"; });
-      std::string text = label_of(values);
+      if (std::find(shown.begin(), shown.end(), label_of(values)) != shown.end()) continue;
+      shown.push_back(label_of(values));
+      std::string text = label_of(s->values);
       for (const Target& t : targets_) text += missed_text(*s->result, t);
-      if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(std::move(text));
+      texts.push_back(std::move(text));
     }
     if (texts.empty()) return;
     const std::size_t more = texts.size() - std::min(kShown, texts.size());

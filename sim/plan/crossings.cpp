@@ -165,34 +165,49 @@ Crossing Crossings::close(double low, double high) {
 }
 
 // The range from the last settled sample below to the first one above, or to the end of the range.
-Interval Crossings::uncertainty(const Sample& below, const Sample& above, double value) const {
+Interval Crossings::uncertainty(const Sample& below, const Sample& above, double value) {
   Interval open{range_.from, range_.to};
   const auto first = samples_.find(below.x), second = samples_.find(above.x);
   for (auto at = first;; --at) {
     if (at->second.settled) {
-      open.low = at == first ? value : edge(at->second, std::next(at)->second);
+      open.low = at == first ? value : edge(at->first, std::next(at)->first);
       break;
     }
     if (at == samples_.begin()) break;
   }
   for (auto at = second; at != samples_.end(); ++at) {
     if (!at->second.settled) continue;
-    open.high = at == second ? value : edge(at->second, std::prev(at)->second);
+    open.high = at == second ? value : edge(at->first, std::prev(at)->first);
     break;
   }
   return open;
 }
 
-// The point at which the near end of the ratio's interval reaches 1, on a line from a settled sample to its unsettled
-// neighbour.
-double Crossings::edge(const Sample& settled, const Sample& open) const {
+// The point between a settled value and its unsettled neighbour from which on the better one is uncertain: where a line
+// between the near ends of the ratio's intervals reaches 1, or, without ratios (targets, memory), by bisection.
+double Crossings::edge(double settled, double open) {
+  const Sample &sure = samples_.at(settled), &unsure = samples_.at(open);
   const auto near = [&](const Sample& s) {
-    return std::log(settled.state > 0 ? s.comparison.interval.low : s.comparison.interval.high);
+    return std::log(sure.state > 0 ? s.comparison.interval.low : s.comparison.interval.high);
   };
-  const double from = near(settled), to = near(open);
-  if (!std::isfinite(from) || !std::isfinite(to) || from == to) return settled.x;
-  const double share = std::clamp(from / (from - to), 0.0, 1.0);
-  return settled.x <= open.x ? range_.between(settled.x, open.x, share) : range_.between(open.x, settled.x, 1 - share);
+  const bool below = settled <= open;
+  const double from = sure.finite() ? near(sure) : NAN, to = unsure.finite() ? near(unsure) : NAN;
+  if (std::isfinite(from) && std::isfinite(to) && from != to) {
+    const double share = std::clamp(from / (from - to), 0.0, 1.0);
+    return below ? range_.between(settled, open, share) : range_.between(open, settled, 1 - share);
+  }
+  constexpr double kClosedEdge = 0.02;
+  const auto is_narrow = [&] {
+    const double width = std::abs(open - settled);
+    return range_.integer ? width <= 1 : width <= kClosedEdge * std::max(open, settled);
+  };
+  for (int step = 0; !is_narrow() && step < kMostSteps; ++step) {
+    const double middle = range_.between(std::min(settled, open), std::max(settled, open), 0.5);
+    if (middle == settled || middle == open) break;
+    add({middle});
+    (samples_.at(middle).settled ? settled : open) = middle;
+  }
+  return below && range_.integer ? settled + 1 : settled;
 }
 
 }  // namespace kvcast::plan

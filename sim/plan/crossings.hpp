@@ -3,7 +3,7 @@
 // A grid over the range brackets every change of the better one; if the ratio dips towards 1 between grid values, its
 // extreme is examined as well. A false-position search on the logarithm of the ratio closes each bracket. If one
 // variant does not fit in memory at one end, the value at which its memory is full is extrapolated from those at which
-// it fits. Values from which neither fits are found by bisection.
+// it fits. Values from which neither fits, and ends of intervals without ratios, are found by bisection.
 #pragma once
 
 #include <cmath>
@@ -75,8 +75,8 @@ class Crossings {
   bool is_closed(double low, double high) const;
   double proposal(const Sample& low, const Sample& high, bool middle) const;
   double where_memory_is_full(const Sample& low, const Sample& high) const;
-  Interval uncertainty(const Sample& below, const Sample& above, double value) const;
-  double edge(const Sample& settled, const Sample& open) const;
+  Interval uncertainty(const Sample& below, const Sample& above, double value);
+  double edge(double settled, double open);
 
   KeyRange range_;
   Evaluate evaluate_;

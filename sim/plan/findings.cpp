@@ -352,6 +352,7 @@ std::vector<Finding> findings(std::span<const Result> results, const config::Sco
   std::vector<View> views;
   for (const Rows& here : places) views.push_back(view_of(here, score, targets));
   std::vector<Finding> all;
+  if (views.empty()) return all;  // a shard without experiments
   for (const auto& [title, describe] : kKinds) {
     Finding finding{title, "", ""};
     std::vector<std::pair<std::string, std::string>> details;  // by group

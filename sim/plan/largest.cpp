@@ -33,7 +33,8 @@ class Largest final : public Question {
     section.require({"key"});
     of_ = section.has("of") ? read_variant(run, section.node("of")) : Variant{"", run, {}};
     key_ = find_key(of_.run, section.text("key"), section.where("key"));
-    if (section.has("targets")) targets_ = read_targets(section.node("targets"));
+    refuse_varied(of_, key_.path, "largest", section.where("of"));
+    if (section.has("targets")) targets_ = read_targets_of(of_.run, section.node("targets"));
     from_ = section.has("from") ? read_value(key_, section.node("from")) : default_from();
     to_ = section.has("to") ? end_of_range(key_, read_value(key_, section.node("to")), of_.run) : default_to();
     if (from_ > to_) {
@@ -58,8 +59,7 @@ class Largest final : public Question {
                 {"value", value ? json(*value) : json()},
                 {"limited_by", limit ? json(*limit) : json()}};
     if (!value) {
-      out.text =
-          fmt::format("None from {} to {}: {}.", short_text(key_, from_), short_text(key_, to_), limit_text(limit));
+      out.text = none_text(experiments, limit);
       out.data["binding_resource"] = nullptr;
       return out;
     }
@@ -215,6 +215,20 @@ class Largest final : public Question {
     if (*limit == "hbm") return "the next larger value does not fit in GPU memory";
     if (*limit == "dram") return "the next larger value does not fit in pinned host memory";
     return fmt::format("limited by {}", *limit);
+  }
+
+  // The search takes it that larger values miss what smaller ones miss; the end of the range may show otherwise.
+  std::string none_text(Experiments& experiments, const std::optional<std::string>& limit) const {
+    const std::string why = limit == "hbm"    ? "does not fit in GPU memory"
+                            : limit == "dram" ? "does not fit in pinned host memory"
+                                              : fmt::format("misses {}", limit.value_or("the targets"));
+    const ResultPtr end = experiments.run(with_value(of_.run, key_, to_));
+    if (!missed(*end, targets_)) {
+      return fmt::format("{} {} {}, but {} meets the targets: `break_even` finds the value from which on they are met.",
+                         key_.path, short_text(key_, from_), why, short_text(key_, to_));
+    }
+    return fmt::format("None from {} to {}: {} {}.", short_text(key_, from_), short_text(key_, to_),
+                       short_text(key_, from_), why);
   }
 
   json metrics_of(const result::Result& r) const {

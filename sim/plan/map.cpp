@@ -65,7 +65,7 @@ class Map final : public Question {
     section.only({"x", "y", "from", "to", "policies", "metric", "targets"});
     section.require({"x", "y", "from", "to", "policies"});
     metric_ = section.has("metric") ? &read_metric(section.node("metric")) : result::find_metric("decode.tokens_per_s");
-    if (section.has("targets")) targets_ = read_targets(section.node("targets"));
+    if (section.has("targets")) targets_ = read_targets_of(run, section.node("targets"));
     targets_ = with_floor(std::move(targets_), run);
     read_policies(run, section.node("policies"));
     for (const bool second : {false, true}) read_axis(section, second);
@@ -271,7 +271,12 @@ class Map final : public Question {
     std::vector<std::string> shares;
     for (const auto& [name, count] : counts)
       shares.push_back(fmt::format("{} in {} of {} cells", name, count, cells.size()));
-    out.text = fmt::format("Best: {}.", fmt::join(shares, ", "));
+    std::vector<std::string> limits;
+    for (const Target& t : targets_) limits.push_back(target_text(t));
+    out.text = fmt::format(
+        "Best of those that fit{}: {}.",
+        limits.empty() ? ", with no floor on the score" : fmt::format(" and meet {}", fmt::join(limits, ", ")),
+        fmt::join(shares, ", "));
     draw(cells, out);
     return out;
   }

@@ -141,6 +141,21 @@ void tell_apart(Variant& a, Variant& b) {
   a.label = std::move(label_a), b.label = std::move(label_b);
 }
 
+void refuse_varied(const Variant& variant, const std::string& key, const char* question, const SourceLocation& where) {
+  for (const auto& [name, value] : variant.values) {
+    if (name != key) continue;
+    throw UserError(where, fmt::format("{}: {} is set to {} here, but the question varies it", question, key, value));
+  }
+}
+
+std::vector<Target> read_targets_of(const Node& run, const Node& map) {
+  std::vector<Target> targets = read_targets(map);
+  if (needs_scores(targets) && score_choice(run).benchmark == config::ScoreChoice::kNone) {
+    throw UserError(map.where(), "targets: a limit on the score, but the run says `score: none`");
+  }
+  return targets;
+}
+
 const result::Metric& read_metric(const Node& node) {
   const result::Metric& metric = metric_named(config::read_text(node, "metric"), node.where());
   if (metric.better == result::Better::kNeither) {
@@ -178,9 +193,11 @@ std::string most_sensitive(const result::Result& result, const result::Metric& m
   return fmt::format("{}", fmt::join(names, "; "));
 }
 
-std::string binding_resource(const result::Result& result) {
+std::string binding_resource(const result::Result& result, const result::Metric* metric) {
   if (result.experiment.oom) return result.experiment.oom->pool + " capacity";
-  return std::string(result::bottleneck(result.experiment.step));
+  const bool of_prefill = metric != nullptr && (metric->basis == result::Basis::kPrefillTime ||
+                                                metric->basis == result::Basis::kPrefillPart);
+  return std::string(result::bottleneck(of_prefill ? result.experiment.prefill : result.experiment.step));
 }
 
 std::string grounds_of(const result::Result& result) {

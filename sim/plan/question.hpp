@@ -61,14 +61,19 @@ void tell_apart(Variant& a, Variant& b);
 std::string label_of(const std::vector<std::pair<std::string, std::string>>& values);
 // Throws UserError if the run itself is invalid.
 void check_run(const config::Node& run);
+// Throws UserError if the variant sets the key that the question itself varies.
+void refuse_varied(const Variant& variant, const std::string& key, const char* question, const SourceLocation& where);
+// Reads the targets of a question about `run`. Throws UserError for a limit on a score that the run does without.
+std::vector<Target> read_targets_of(const config::Node& run, const config::Node& map);
 // Reads the metric of a question; throws UserError for one that is unknown or has no better direction.
 const result::Metric& read_metric(const config::Node& node);
 
 // Describes the costs that a comparison or a number depends on most, as sentences for `details`; none if no cost moves
 // it by a per cent.
 std::string most_sensitive(const result::Result& result, const result::Metric& metric);
-// Returns the bottleneck of a decode step; for an experiment that does not fit, the pool: "hbm capacity".
-std::string binding_resource(const result::Result& result);
+// Returns the bottleneck of a decode step, or of the prefill if the metric is one of its times; for an experiment that
+// does not fit, the pool: "hbm capacity".
+std::string binding_resource(const result::Result& result, const result::Metric* metric = nullptr);
 // Describes the origin of the times, and the trace: "fitted costs; recipe needle, seed 1".
 std::string grounds_of(const result::Result& result);
 

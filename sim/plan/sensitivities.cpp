@@ -70,6 +70,8 @@ class Sensitivities final : public Question {
     return out;
   }
 
+  bool needs_scores() const override { return metric_->basis == result::Basis::kBenchmark; }
+
  private:
   struct Moved {
     const Key* key = nullptr;
@@ -148,12 +150,12 @@ class Sensitivities final : public Question {
     }
     const std::vector<ResultPtr> results = experiments.run(runs);
     const ResultPtr base = experiments.run(of_.run);
-    std::string before = binding_resource(*base);
+    std::string before = binding_resource(*base, metric_);
     for (std::size_t i = 0; i < places.size(); ++i) {
       const auto& [m, factor] = places[i];
       if (results[i]->status == result::Status::kFailed) continue;  // beyond the limits of the model or the machine
       const auto value = result::value(*results[i], *metric_);
-      const std::string now = binding_resource(*results[i]);
+      const std::string now = binding_resource(*results[i], metric_);
       m->grows.push_back(
           {{"value", m->key->now * factor}, {"metric", value ? json(*value) : json()}, {"binding_resource", now}});
       if (m->becomes.empty() && now != before) m->becomes = fmt::format("{} at {:.0f} times", now, factor);
@@ -166,7 +168,7 @@ class Sensitivities final : public Question {
       list.push_back({{"key", m.key->path}, {"elasticity", m.elasticity}, {"value", m.key->now}, {"grows", m.grows}});
     }
     out.data["value"] = value;
-    out.data["binding_resource"] = binding_resource(base);
+    out.data["binding_resource"] = binding_resource(base, metric_);
     out.data["sensitivities"] = std::move(list);
     constexpr std::size_t kInText = 3, kInDetails = 12;
     std::vector<std::string> most;
@@ -179,7 +181,7 @@ class Sensitivities final : public Question {
           m.becomes.empty() ? "; the bottleneck stays as it grows" : "; the bottleneck becomes " + m.becomes));
     }
     out.text = fmt::format("{} is {} (bottleneck {}) and depends most on {}.", metric_->label,
-                           result::format_value(*metric_, value), binding_resource(base),
+                           result::format_value(*metric_, value), binding_resource(base, metric_),
                            most.empty() ? "nothing by a hundredth" : fmt::format("{}", fmt::join(most, ", ")));
     out.details.push_back(
         "An elasticity of -0.5: twice the key multiplies the metric by 2^-0.5. Numbers that are tied to a changed one "

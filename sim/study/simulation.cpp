@@ -51,7 +51,7 @@ result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::
   accuracy.attended_mean = p.attended_mean;
   if (const auto prompt = replay::prompt_attention(replayed.layers)) {
     accuracy.prompt_density = prompt->density;
-    accuracy.prompt_recall_mass_mean = prompt->recall_mass;
+    accuracy.prompt_recall_mass_mean = std::min(1.0, prompt->recall_mass);  // rounding
   }
   accuracy.origin = replayed.trace_source == "captured" ? Origin::kExact : Origin::kAssumed;
   accuracy.task = score::task_score(scores, replayed);

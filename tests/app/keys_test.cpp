@@ -35,6 +35,8 @@ TEST_CASE("a key is described with its values and default, and a misspelt one is
   const Output misspelt = kvcast::test::kvcast({"keys", "workload.batches"});
   CHECK(misspelt.code == 2);
   CHECK_THAT(misspelt.err, Catch::Contains("unknown key \"workload.batches\" (did you mean \"workload.batch\"?)"));
+  CHECK_THAT(kvcast::test::kvcast({"keys", "policy.budget"}).err,
+             Catch::Contains("`kvcast policies NAME` lists the keys"));
   CHECK(kvcast::test::kvcast({"keys", "model", "--markdown"}).code == 2);
 }
 

@@ -54,6 +54,43 @@ TEST_CASE("a plan answers one question after the other, as text and as JSON") {
   CHECK(answers[5]["borders"].is_array());
 }
 
+TEST_CASE("a limit on the score of a run that does without one is refused") {
+  const Scratch scratch;
+  const std::string plan(kPlan);
+  const std::string run = plan.substr(0, plan.find("  - break_even"));
+  for (const char* question : {"  - largest: {key: workload.batch, targets: {score: '>= 95 %'}}\n",
+                               "  - choose: {policy: [full, quest], targets: {score: '>= 95 %'}}\n"}) {
+    const Output out = kvcast::test::kvcast({"plan", scratch.write("plan.yaml", run + question)});
+    CHECK(out.code == 2);
+    CHECK_THAT(out.err, Contains("plan.yaml:8:") && Contains("the run says `score: none`"));
+  }
+}
+
+TEST_CASE("bottlenecks are those of the metric's phase, and a target that only larger values meet is no absence") {
+  const Scratch scratch;
+  const std::string run =
+      "model: llama-3.1-8b\nhardware: a100-80gb-sxm\npolicy: full\nscore: none\n"
+      "workload: {prompt_tokens: 4096, decode_tokens: 16}\ntrace: {recipe: needle, layers: 1, steps: 2}\nplan:\n"
+      "  - sensitivities: {metric: prefill.ttft_s, keys: [hardware.gpu.tensor_flops]}\n"
+      "  - sensitivities: {metric: decode.tpot_s.mean, keys: [hardware.gpu.hbm_bandwidth]}\n"
+      "  - largest: {key: hardware.gpu.hbm_bandwidth, from: x0.25, to: x4, targets: {decode.tpot_s.mean: '<= 10 ms'}}\n"
+      "  - largest: {key: workload.batch, from: 400, to: 800}\n"
+      "  - map: {x: workload.batch, y: workload.prompt_tokens, from: [1, 1024], to: [2, 2048], policies: [full, "
+      "quest]}\n";
+  const Output out = kvcast::test::kvcast({"plan", scratch.write("plan.yaml", run), "--json"});
+  REQUIRE(out.code == 0);
+  const json answers = json::parse(out.out)["answers"];
+  CHECK(answers[0]["binding_resource"] == "tensor cores");
+  CHECK(answers[1]["binding_resource"] == "hbm bandwidth");
+  // Weights of 16 GB take 8 ms at 2 TB/s: 10 ms are met by the card, and missed at a quarter of its bandwidth.
+  CHECK(answers[2]["value"].is_null());
+  CHECK_THAT(answers[2]["text"].get<std::string>(),
+             Contains("misses decode.tpot_s.mean <= 10 ms") && Contains("meets the targets: `break_even` finds"));
+  CHECK(answers[3]["value"].is_null());
+  CHECK_THAT(answers[3]["text"].get<std::string>(), Contains("None from 400 to 800: 400 does not fit in GPU memory"));
+  CHECK_THAT(answers[4]["text"].get<std::string>(), Contains("Best of those that fit, with no floor on the score: "));
+}
+
 TEST_CASE("a plan's experiments and answers are stored, and a further plan reuses the replays") {
   const Scratch scratch;
   const std::string config = scratch.write("plan.yaml", kPlan), dir = scratch / "out";

@@ -64,6 +64,34 @@ TEST_CASE("the value from which on neither variant fits is found among integers"
   for (const auto& [x, s] : search.samples()) CHECK(s.state == (x <= 100 ? 1 : 0));
 }
 
+TEST_CASE("the ends of an interval without ratios do not depend on the range that is searched") {
+  // Targets are certainly met up to 6.3, certainly missed from 13.2 on, and nominally missed from 9.5 on.
+  const auto search = [](double from, double to, bool integer) {
+    Crossings crossings({from, to, integer}, [&](const std::vector<double>& xs, const Crossings::Bracket&) {
+      std::vector<Sample> samples;
+      for (const double x : xs) {
+        Sample& s = samples.emplace_back();
+        s.x = x, s.state = x < 9.5 ? 1 : -1, s.settled = x <= 6.3 || x >= 13.2;
+        s.comparison.times = s.state > 0 ? INFINITY : 0;
+      }
+      return samples;
+    });
+    const auto found = crossings.find();
+    REQUIRE(found.size() == 1);
+    return found[0];
+  };
+  for (const auto& [from, to] : {std::pair{1, 64}, {1, 32}, {4, 16}, {5, 20}}) {
+    INFO(from << " to " << to);
+    const Crossing whole = search(from, to, true);
+    CHECK(whole.value == 10);
+    CHECK(whole.interval.low == 7);  // the first value at which the targets may be missed
+    CHECK(whole.interval.high == 14);
+    const Crossing real = search(from, to, false);
+    CHECK(real.interval.low == Approx(6.3).epsilon(0.02));
+    CHECK(real.interval.high == Approx(13.2).epsilon(0.02));
+  }
+}
+
 TEST_CASE("an integer crossing is the first value at which the other variant is better") {
   for (const double at : {1.5, 2.5, 37.5, 200.5, 255.5}) {
     Formula step{[at](double x) { return x / at; }};

@@ -38,6 +38,8 @@ Result row(std::int64_t context, std::int64_t batch, const std::string& policy, 
 
 std::vector<Finding> conclude(const std::vector<Result>& rows) { return findings(rows, {}); }
 
+TEST_CASE("without experiments there is nothing to conclude") { CHECK(conclude({}).empty()); }
+
 TEST_CASE("the fastest setting of any batch that meets the floor is recommended") {
   // At 2000 tokens `lossy` is fastest and scores 90 %; `fast` reaches 300 at batch 4, full KV 150 at batch 2.
   const std::vector<Result> rows = {

@@ -89,6 +89,11 @@ TEST_CASE("invalid plans are rejected before any run, with the location and the 
   CHECK_THAT(error_of_plan(even + "against: {policy: ful}}"), Contains("ful"));
   CHECK_THAT(error_of_plan(even + "targets: {tpot: <= 1 s}}"), Contains("`targets` name their metrics themselves"));
   CHECK_THAT(error_of_plan(even + "against: {policy: [full, quest]}}"), Contains("a list means several"));
+  CHECK_THAT(error_of_plan(even + "against: {policy: quest}}"), Contains("are the same settings"));
+  CHECK_THAT(error_of_plan(even + "against: {policy: full, workload.batch: 3}}"),
+             Contains("workload.batch is set to 3 here, but the question varies it"));
+  CHECK_THAT(error_of_plan("largest: {key: workload.batch, of: {policy: full, workload.batch: 7}}"),
+             Contains("workload.batch is set to 7 here"));
   CHECK_THAT(error_of_plan("break_even: {key: workload.batch, from: 8, to: 2, targets: {tpot: <= 1 s}}"),
              Contains("must be above `from`"));
   CHECK_THAT(error_of_plan("break_even: {key: workload.batch, from: 1, to: 2}"), Contains("give either `against`"));
