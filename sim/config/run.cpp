@@ -1,13 +1,11 @@
 #include "config/run.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 #include <limits>
 #include <tuple>
 
 #include "config/section.hpp"
-#include "config/text.hpp"
 
 namespace kvcast::config {
 namespace {
@@ -204,14 +202,7 @@ std::optional<double> read_price(const Node& node, const Hardware& machine) {
   if (node.kind() != Node::Kind::kMap) return read_number(node, "price_per_hour", 0, kMost);
   std::optional<double> price;
   for (const auto& [name, value] : node.entries()) {
-    if (!find_config_if_any("hardware", name, node.key_where(name))) {
-      std::vector<std::string> known;
-      for (const std::string& path : config_files("hardware"))
-        known.push_back(std::filesystem::path(path).stem().string());
-      throw UserError(node.key_where(name),
-                      fmt::format("price_per_hour: no machine is named \"{}\"{}", name, did_you_mean(name, known)),
-                      known);
-    }
+    find_config("hardware", name, node.key_where(name));  // throws for a name that no machine has
     const double number = read_number(value, "price_per_hour", 0, kMost);
     const bool alias = std::find(machine.aliases.begin(), machine.aliases.end(), name) != machine.aliases.end();
     if (name == machine.name || alias) price = number;

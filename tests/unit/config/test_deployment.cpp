@@ -129,6 +129,6 @@ TEST_CASE("a price is a number or a map from machines to numbers") {
   CHECK_FALSE(price("{l40s: 1}").has_value());
   CHECK_THROWS_AS(price("-1"), UserError);
   CHECK_THROWS_WITH(price("{h100-smx: 3}"),
-                    Catch::Contains("test:4:18: price_per_hour: no machine is named \"h100-smx\"") &&
+                    Catch::Contains("test:4:18: nothing named \"h100-smx\" under configs/hardware") &&
                         Catch::Contains("did you mean \"h100-sxm\""));
 }

@@ -55,7 +55,7 @@ TEST_CASE("integers out of range are rejected with the range", "[section]") {
   CHECK(integer_error("1", std::numeric_limits<std::int64_t>::min(), 0) ==
         "f.yaml:1:9: budget: 1 is out of range, must be at most 0");
   CHECK(integer_error("9223372036854775808", 0, std::numeric_limits<std::int64_t>::max()) ==
-        "f.yaml:1:9: budget: 9223372036854775808 is out of range, must be at least 0");
+        "f.yaml:1:9: budget: 9223372036854775808 is out of range, must be between 0 and 9223372036854775807");
 }
 
 TEST_CASE("numbers are decimal and finite", "[section]") {
