@@ -183,8 +183,23 @@ class Largest final : public Question {
 
   double default_from() const {
     if (key_.path == "workload.prompt_tokens") return std::min(1024.0, longest_prompt());
+    if (key_.path == "policy.budget") return least_budget();
     if (key_.integer) return std::max(1.0, key_.low);
     throw UserError(key_.where, fmt::format("largest: {} needs `from` and `to`", key_.path));
+  }
+
+  // The smallest power of two that the policy takes: pages and windows are larger than a token.
+  double least_budget() const {
+    double budget = std::max(1.0, key_.low);
+    for (; budget < default_to(); budget *= 2) {
+      try {
+        check_run(with_value(of_.run, key_, budget));
+        break;
+      } catch (const UserError&) {
+        // Too small.
+      }
+    }
+    return budget;
   }
 
   double default_to() const {

@@ -92,6 +92,9 @@ TEST_CASE("invalid plans are rejected before any run, with the location and the 
   CHECK_THAT(error_of_plan(even + "against: {policy: quest}}"), Contains("are the same settings"));
   CHECK_THAT(error_of_plan(even + "against: {policy: full, workload.batch: 3}}"),
              Contains("workload.batch is set to 3 here, but the question varies it"));
+  // A page has 16 tokens, and a window 32: the default range begins where the policy can work.
+  CHECK(error_of_plan("largest: {key: policy.budget, of: {policy: quest}}") == "no error");
+  CHECK(error_of_plan("largest: {key: policy.budget, of: {policy: snapkv}}") == "no error");
   CHECK_THAT(error_of_plan("largest: {key: workload.batch, of: {policy: full, workload.batch: 7}}"),
              Contains("workload.batch is set to 7 here"));
   CHECK_THAT(error_of_plan("break_even: {key: workload.batch, from: 8, to: 2, targets: {tpot: <= 1 s}}"),
