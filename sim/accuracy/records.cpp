@@ -1,11 +1,8 @@
 #include "accuracy/records.hpp"
 
 #include <algorithm>
-#include <map>
 
 #include "accuracy/evaluate.hpp"
-#include "config/find.hpp"
-#include "config/model.hpp"
 #include "config/section.hpp"
 
 namespace kvcast::accuracy {
@@ -31,22 +28,9 @@ std::string method_of(const Row& row, const Catalogue& catalogue) {
 
 bool in_blocks(const Row& row) { return row.context.starts_with("block=") && row.context != "block=inf"; }
 
-// Query heads per KV head of models by name, each read once.
-class Groups {
- public:
-  double of(const std::string& model) {
-    const auto [at, is_new] = groups_.try_emplace(model, 0);
-    if (is_new) at->second = config::read_model(config::find_config("models", model, {})).group();
-    return at->second;
-  }
-
- private:
-  std::map<std::string, double> groups_;
-};
-
-evidence::Record record_of(const Cell& cell, const Catalogue& catalogue, Groups& groups) {
+evidence::Record record_of(const Cell& cell, const Catalogue& catalogue) {
   evidence::Record r;
-  r.paper = cell.row.paper, r.table = cell.row.table, r.model = cell.model, r.group = groups.of(cell.model);
+  r.paper = cell.row.paper, r.table = cell.row.table, r.model = cell.model, r.group = cell.group;
   r.benchmark = bare_name(cell.row.benchmark) + (in_blocks(cell.row) ? " block" : "");
   r.task = bare_name(cell.row.task), r.method = method_of(cell.row, catalogue);
   r.context = mean_context(cell), r.budget = budget_of(cell);
@@ -65,9 +49,8 @@ bool is_of_table(const evidence::Record& r, const evidence::Record& own) {
 
 std::vector<evidence::Record> records_of(const Plan& plan, const Catalogue& catalogue) {
   std::vector<evidence::Record> records;
-  Groups groups;
   for (const Cell& cell : plan.cells) {
-    if (cell.refused.empty() && cell.full > 0) records.push_back(record_of(cell, catalogue, groups));
+    if (cell.refused.empty() && cell.full > 0) records.push_back(record_of(cell, catalogue));
   }
   return records;
 }
@@ -75,10 +58,9 @@ std::vector<evidence::Record> records_of(const Plan& plan, const Catalogue& cata
 void add_lookups(Plan& plan, const std::vector<evidence::Record>& records, const Catalogue& catalogue,
                  const Link& link) {
   std::vector<Cell> all = all_cells(plan);
-  Groups groups;
   for (Cell& cell : all) {
     if (!cell.refused.empty() || cell.full <= 0) continue;
-    const evidence::Record own = record_of(cell, catalogue, groups);
+    const evidence::Record own = record_of(cell, catalogue);
     cell.lookup = evidence::look_up(records, own, [&own](const evidence::Record& r) { return is_of_table(r, own); });
   }
   settle(plan, std::move(all), link);
@@ -87,10 +69,9 @@ void add_lookups(Plan& plan, const std::vector<evidence::Record>& records, const
 void estimate(Plan& plan, const evidence::Predictor& predictor, const Catalogue& catalogue, const Link& link) {
   add_lookups(plan, predictor.records(), catalogue, link);
   std::vector<Cell> all = all_cells(plan);
-  Groups groups;
   for (Cell& cell : all) {
     if (!cell.refused.empty() || cell.full <= 0) continue;
-    const evidence::Record own = record_of(cell, catalogue, groups);
+    const evidence::Record own = record_of(cell, catalogue);
     const evidence::Prediction p =
         predictor.predict(own, [&own](const evidence::Record& r) { return is_of_table(r, own); });
     cell.simulated = cell.predicted;

@@ -148,7 +148,7 @@ class Planner {
   void fill(Cell& cell) {
     const Row& row = cell.row;
     const config::Model& shape = model(row);
-    cell.model = shape.name;
+    cell.model = shape.name, cell.group = shape.group();
     const TaskSpec* const task = catalogue_.task(row.benchmark, row.task);
     if (task == nullptr) throw UserError(fmt::format("no recipe for {} of {}", row.task, row.benchmark));
     cell.task = *task;

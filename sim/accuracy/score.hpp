@@ -22,6 +22,7 @@ using score::Score, score::TaskPart, score::TaskSpec;
 // One score to be predicted.
 struct Cell : score::TaskReplay {
   Row row;
+  int group = 0;    // query heads of the model that share a KV head
   double full = 0;  // the uncompressed model's published score
   // Uncertainty if prompts were truncated and the score is of whole ones: what the model may lose or keep by that, as
   // factors of `full`; otherwise 1.

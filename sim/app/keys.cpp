@@ -108,20 +108,16 @@ void print_list(const config::Shapes& shapes) {
   });
   fmt::print(
       "\n`kvcast keys KEY` shows one in full; `kvcast policies`, `kvcast hardware` and `kvcast frameworks` list what "
-      "the "
-      "names of these mean, `kvcast plan --help` the questions of a plan.\n");
+      "the names of these mean, `kvcast plan --help` the questions of a plan.\n");
 }
 
 void print_markdown(const config::Shapes& shapes) {
   fmt::print(
       "# Keys\n\n"
-      "Every key of a run, as configurations write it and `--set KEY=VALUE` takes it. A policy's own parameters are "
-      "keys\n"
-      "under `policy` (`kvcast policies NAME`), a machine's numbers are keys under `hardware` (`kvcast hardware "
-      "NAME`).\n"
-      "`kvcast keys --markdown` writes this page from the readers' own record; [configs](../configs/README.md) "
-      "explains\n"
-      "how the keys work together.\n");
+      "Every key of a run, as configurations write it and `--set KEY=VALUE` takes it. A policy's own parameters "
+      "are keys\nunder `policy` (`kvcast policies NAME`), a machine's numbers are keys under `hardware` "
+      "(`kvcast hardware NAME`).\n`kvcast keys --markdown` writes this page from the readers' own record; "
+      "[configs](../configs/README.md) explains\nhow the keys work together.\n");
   for (const KeyMap& map : kMaps) {
     fmt::print("\n## {}\n\n| key | values | default | meaning |\n|---|---|---|---|\n", map.title);
     for (const KeyShape& key : shapes.at(map.name)) {

@@ -60,8 +60,7 @@ constexpr FrameworkKey kFrameworkKeys[] = {
      "batches (`largest`, `choose`, `map`, `break_even`) end there (vLLM's `max_num_seqs`)"},
     {"page", &Framework::page,
      "tokens per page of the cache, 0: contiguous; the last page is allocated whole, and pages of fewer than 16 "
-     "tokens "
-     "are gathered as pieces of their size"},
+     "tokens are gathered as pieces of their size"},
     {"prefill_chunk", &Framework::prefill_chunk,
      "prefill chunk at contexts of more than `chunks_beyond` tokens, if `workload.prefill_chunk` is not set", 0,
      Dimension::kNone, true},

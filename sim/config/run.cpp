@@ -126,20 +126,17 @@ constexpr std::pair<MatchChoice::Quantity, std::string_view> kQuantities[] = {
     {MatchChoice::Quantity::kBytesRead,
      "bytes per sequence, layer and step that the policy's own work of a decode step reads: keys and values of "
      "attention, inputs of the selection (page summaries, centroids, partial keys, scores), and queries. Kernels' "
-     "reads "
-     "from HBM (those of `traffic.hbm_read_bytes` that belong to the policy) and CPU workers' reads from host memory "
-     "(`traffic.cpu_dram_bytes`). Mean over all layers of the model, `first_dense_layers` included, at the replayed "
-     "steps"},
+     "reads from HBM (those of `traffic.hbm_read_bytes` that belong to the policy) and CPU workers' reads from "
+     "host memory (`traffic.cpu_dram_bytes`). Mean over all layers of the model, `first_dense_layers` included, at "
+     "the replayed steps"},
     {MatchChoice::Quantity::kTokensAttended,
-     "KV pairs that a head attends to in a step, on GPU and CPU together: the metric `accuracy.attended_mean`. Mean "
-     "over "
-     "the replayed layers, steps and heads that select. Uncompressed first layers count only if they are replayed"},
+     "KV pairs that a head attends to in a step, on GPU and CPU together: the metric `accuracy.attended_mean`. "
+     "Mean over the replayed layers, steps and heads that select. Uncompressed first layers count only if they are "
+     "replayed"},
     {MatchChoice::Quantity::kBytesResident,
      "bytes per sequence that the policy keeps in HBM at the end of decoding, all layers together: KV cache, "
-     "summaries, "
-     "indexes, staging buffers (the owners that `run` lists under \"HBM at the peak\" without weights and "
-     "activations), "
-     "divided by `workload.batch`"}};
+     "summaries, indexes, staging buffers (the owners that `run` lists under \"HBM at the peak\" without weights "
+     "and activations), divided by `workload.batch`"}};
 
 // Requires exactly one quantity and no budget in the run itself: a budget of a policy file is replaced, one written
 // here would be lost.

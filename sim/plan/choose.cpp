@@ -207,11 +207,9 @@ class Choose final : public Question {
                   const std::map<std::string, int>& misses) const {
     Answer out;
     out.kind = "choose";
-    std::vector<std::string> limits;
-    for (const Target& t : targets_) limits.push_back(target_text(t));
     out.question =
         fmt::format("Which of {} settings is the {}{}?", grid.size(), cheapest_ ? "cheapest per token" : "fastest",
-                    limits.empty() ? "" : fmt::format(" that meets {}", fmt::join(limits, ", ")));
+                    targets_.empty() ? "" : " that meets " + target_text(targets_));
     out.data = {{"grid", grid.size()},
                 {"objective", cheapest_ ? "cheapest" : "fastest"},
                 {"best", json::array()},
@@ -287,8 +285,9 @@ class Choose final : public Question {
       out.data["uncertain"].push_back(entry(*s));
       auto values = s->values;
       std::erase_if(values, [](const auto& value) { return value.first == "workload.batch"; });
-      if (std::find(shown.begin(), shown.end(), label_of(values)) != shown.end()) continue;
-      shown.push_back(label_of(values));
+      std::string name = label_of(values);
+      if (std::find(shown.begin(), shown.end(), name) != shown.end()) continue;
+      shown.push_back(std::move(name));
       std::string text = label_of(s->values);
       for (const Target& t : targets_) text += missed_text(*s->result, t);
       texts.push_back(std::move(text));

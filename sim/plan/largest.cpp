@@ -52,7 +52,7 @@ class Largest final : public Question {
     out.kind = "largest";
     out.question =
         fmt::format("What is the largest {}{} that fits{}?", key_.path, of_.label.empty() ? "" : " of " + of_.label,
-                    targets_.empty() ? "" : " and meets " + targets_text());
+                    targets_.empty() ? "" : " and meets " + target_text(targets_));
     const auto limit = nominal.limit();
     out.data = {{"key", key_.path},
                 {"range", {from_, to_}},
@@ -190,8 +190,9 @@ class Largest final : public Question {
 
   // The smallest power of two that the policy takes: pages and windows are larger than a token.
   double least_budget() const {
+    const double most = default_to();
     double budget = std::max(1.0, key_.low);
-    for (; budget < default_to(); budget *= 2) {
+    for (; budget < most; budget *= 2) {
       try {
         check_run(with_value(of_.run, key_, budget));
         break;
@@ -216,10 +217,10 @@ class Largest final : public Question {
     return static_cast<double>(run.model.max_context - run.workload.decode_tokens);
   }
 
-  std::string targets_text() const {
-    std::vector<std::string> texts;
-    for (const Target& t : targets_) texts.push_back(target_text(t));
-    return fmt::format("{}", fmt::join(texts, ", "));
+  // Says in which memory a value does not fit; empty for a limit that is a target.
+  static std::string unfit_text(const std::string& limit) {
+    if (limit == "hbm") return "does not fit in GPU memory";
+    return limit == "dram" ? "does not fit in pinned host memory" : "";
   }
 
   std::string limit_text(const std::optional<std::string>& limit) const {
@@ -227,16 +228,14 @@ class Largest final : public Question {
       return "the engine serves no more sequences at a time (framework.max_batch)";
     }
     if (!limit) return "the range ends there";
-    if (*limit == "hbm") return "the next larger value does not fit in GPU memory";
-    if (*limit == "dram") return "the next larger value does not fit in pinned host memory";
-    return fmt::format("limited by {}", *limit);
+    const std::string unfit = unfit_text(*limit);
+    return unfit.empty() ? "limited by " + *limit : "the next larger value " + unfit;
   }
 
   // The search takes it that larger values miss what smaller ones miss; the end of the range may show otherwise.
   std::string none_text(Experiments& experiments, const std::optional<std::string>& limit) const {
-    const std::string why = limit == "hbm"    ? "does not fit in GPU memory"
-                            : limit == "dram" ? "does not fit in pinned host memory"
-                                              : fmt::format("misses {}", limit.value_or("the targets"));
+    std::string why = limit ? unfit_text(*limit) : "";
+    if (why.empty()) why = "misses " + limit.value_or("the targets");
     const ResultPtr end = experiments.run(with_value(of_.run, key_, to_));
     if (!missed(*end, targets_)) {
       return fmt::format("{} {} {}, but {} meets the targets: `break_even` finds the value from which on they are met.",

@@ -271,12 +271,9 @@ class Map final : public Question {
     std::vector<std::string> shares;
     for (const auto& [name, count] : counts)
       shares.push_back(fmt::format("{} in {} of {} cells", name, count, cells.size()));
-    std::vector<std::string> limits;
-    for (const Target& t : targets_) limits.push_back(target_text(t));
-    out.text = fmt::format(
-        "Best of those that fit{}: {}.",
-        limits.empty() ? ", with no floor on the score" : fmt::format(" and meet {}", fmt::join(limits, ", ")),
-        fmt::join(shares, ", "));
+    out.text = fmt::format("Best of those that fit{}: {}.",
+                           targets_.empty() ? ", with no floor on the score" : " and meet " + target_text(targets_),
+                           fmt::join(shares, ", "));
     draw(cells, out);
     return out;
   }

@@ -1,6 +1,7 @@
 #include "plan/target.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/units.hpp"
 #include "config/section.hpp"
@@ -94,6 +95,12 @@ std::vector<Target> read_targets(const config::Node& map) {
 std::string target_text(const Target& target) {
   return fmt::format("{} {}{} {}", target.metric->path, target.at_most ? "<" : ">", target.strict ? "" : "=",
                      result::format_value(*target.metric, target.limit));
+}
+
+std::string target_text(const std::vector<Target>& targets) {
+  std::vector<std::string> texts;
+  for (const Target& target : targets) texts.push_back(target_text(target));
+  return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 std::optional<std::string> missed(const result::Result& result, const std::vector<Target>& targets, Reading reading) {

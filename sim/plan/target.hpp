@@ -31,6 +31,8 @@ std::vector<Target> read_targets(const config::Node& map);
 
 // "TPOT <= 50 ms".
 std::string target_text(const Target& target);
+// The same of several, separated by commas; empty if there are none.
+std::string target_text(const std::vector<Target>& targets);
 
 // Describes the first target that the result misses: "decode.tpot_s.p99 <= 50 ms" or, if it does not fit, the pool
 // ("hbm"). Returns nothing if it meets all. A metric that the result does not have counts as missed.
