@@ -72,14 +72,16 @@ void print_metrics(const Result& r) {
 }
 
 void print_breakdown(const char* title, const metrics::Attribution& time) {
-  fmt::print("\n{:<14} {:>12} {:>12}\n", title, "exposed", "hidden");
+  fmt::print("\n{:<14} {:>12} {:>12} {:>17}\n", title, "exposed", "hidden", "on critical path");
+  const std::array<double, graph::kKindCount> path = metrics::by_kind(time.path);
   for (int k = 0; k < graph::kKindCount; ++k) {
     const auto i = static_cast<std::size_t>(k);
     if (time.exposed[i] == 0 && time.hidden[i] == 0) continue;
-    fmt::print("  {:<12} {:>12} {:>12}\n", graph::kind_name(static_cast<graph::Kind>(k)), seconds(time.exposed[i]),
-               seconds(time.hidden[i]));
+    fmt::print("  {:<12} {:>12} {:>12} {:>17}\n", graph::kind_name(static_cast<graph::Kind>(k)),
+               seconds(time.exposed[i]), seconds(time.hidden[i]), seconds(path[i]));
   }
   if (time.idle > 0) fmt::print("  {:<12} {:>12}\n", "idle", seconds(time.idle));
+  fmt::print("Bottleneck on the critical path: {}\n", result::bottleneck(time));
 }
 
 // The uncertain costs that may move a step most: what to measure first.
@@ -169,7 +171,6 @@ void print_result(const study::Task& task, const Result& r) {
   fmt::print("\nHBM at the peak\n");
   print_owners(r.experiment.hbm.owners);
   print_breakdown("Decode step", r.experiment.step);
-  fmt::print("Bottleneck of a decode step: {}\n", result::bottleneck(r.experiment.step));
   print_breakdown("Prefill", r.experiment.prefill);
   print_sensitivities(r.experiment.effects, run.traces.size() > 1 ? "another text, other layers and steps"
                                                                   : "other layers and steps of the trace");

@@ -21,10 +21,27 @@ class UserError : public std::runtime_error {
  public:
   explicit UserError(const std::string& what) : std::runtime_error(what) {}
   UserError(const SourceLocation& where, const std::string& what, const std::vector<std::string>& known = {});
+
+  bool located() const { return located_; }
+
+ private:
+  bool located_ = false;
 };
 
 // "file:line:col: " with the unknown parts left out.
 std::string format_location(const SourceLocation& where);
+
+// Calls the function and adds the location to a UserError that has none: for checks of values that are passed on without
+// their place in the input.
+template <class Function>
+auto at_location(const SourceLocation& where, Function&& function) {
+  try {
+    return function();
+  } catch (const UserError& error) {
+    if (error.located()) throw;
+    throw UserError(where, error.what());
+  }
+}
 
 [[noreturn]] void invariant_broken(const char* expression, const char* file, int line);
 

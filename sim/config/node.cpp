@@ -233,6 +233,16 @@ std::string describe(const Node& node) {
   return fmt::format("{}\"{}\"", node.quoted() ? "the quoted text " : "", shorten(node.text()));
 }
 
+SourceLocation where_is(const Node& root, std::string_view dotted_path) {
+  const Node* at = &root;
+  for (const std::string& name : split_path(dotted_path)) {
+    const Node* const below = at->kind() == Node::Kind::kMap ? at->find(name) : nullptr;
+    if (below == nullptr) break;
+    at = below;
+  }
+  return at->where();
+}
+
 void check_dotted_path(std::string_view path, const SourceLocation& where) {
   const auto is_name_char = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';

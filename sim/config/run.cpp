@@ -169,27 +169,28 @@ MatchChoice read_match(Section section, const Node& policy) {
 }
 
 // Checks the rules that involve several sections.
-void check_together(const Run& run, const Section& section) {
+void check_together(const Run& run) {
   const std::int64_t context = run.workload.prompt_tokens + run.workload.decode_tokens;
   if (context > run.model.max_context) {
-    const Node* workload = run.source.find("workload");
-    const Node* prompt = workload == nullptr ? nullptr : workload->find("prompt_tokens");
-    throw UserError(prompt == nullptr ? section.where("workload") : prompt->where(),
+    throw UserError(where_is(run.source, "workload.prompt_tokens"),
                     fmt::format("workload: {} prompt and {} decode tokens are {}, above the {} that {} can attend to",
                                 run.workload.prompt_tokens, run.workload.decode_tokens, context, run.model.max_context,
                                 run.model.title));
   }
   if (run.framework.max_batch > 0 && run.workload.batch > run.framework.max_batch) {
-    const Node* workload = run.source.find("workload");
-    throw UserError(workload->find("batch")->where(),
+    throw UserError(where_is(run.source, "workload.batch"),
                     fmt::format("workload: batch {}, but the engine runs at most {} sequences at a time "
                                 "(framework.max_batch)",
                                 run.workload.batch, run.framework.max_batch));
   }
-  for (const TraceChoice& trace : run.traces) {
+  for (std::size_t i = 0; i < run.traces.size(); ++i) {
+    const TraceChoice& trace = run.traces[i];
     if (!trace.file.empty() || trace.layers <= run.model.layers) continue;
-    throw UserError(trace.where, fmt::format("trace: {} captured layers, but {} has {}", trace.layers, run.model.title,
-                                             run.model.layers));
+    const Node* const several = run.source.find("traces");
+    const SourceLocation where =
+        several == nullptr ? where_is(run.source, "trace.layers") : where_is(several->items()[i], "layers");
+    throw UserError(where, fmt::format("trace: {} captured layers, but {} has {}", trace.layers, run.model.title,
+                                       run.model.layers));
   }
 }
 
@@ -330,7 +331,7 @@ Run read_run(const Node& config) {
     run.workload.prefill_chunk = default_chunk(run.framework, run.workload.prompt_tokens + run.workload.decode_tokens);
   }
   section.finish();
-  check_together(run, section);
+  check_together(run);
   return run;
 }
 

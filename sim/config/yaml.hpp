@@ -65,6 +65,8 @@ class Node {
   std::shared_ptr<const Body> body_;
 };
 
+// The location of the value at a dotted path, or of the last map on the way that exists.
+SourceLocation where_is(const Node& root, std::string_view dotted_path);
 // Describes a node for messages: `a map`, `a list`, `"quest"`, `nothing`.
 std::string describe(const Node& node);
 // Throws UserError unless path is names joined by dots, a name consisting of letters, digits, '_' and '-'.

@@ -138,6 +138,12 @@ std::array<double, kBoundCount> by_bound(const KindsByBound& path) {
   return sums;
 }
 
+std::array<double, graph::kKindCount> by_kind(const KindsByBound& path) {
+  std::array<double, graph::kKindCount> sums{};
+  for (std::size_t k = 0; k < sums.size(); ++k) sums[k] = std::accumulate(path[k].begin(), path[k].end(), 0.0);
+  return sums;
+}
+
 double Attribution::total() const { return std::accumulate(exposed.begin(), exposed.end(), idle); }
 
 double Attribution::uncertain_total() const { return std::accumulate(uncertain.begin(), uncertain.end(), 0.0); }

@@ -48,6 +48,7 @@ struct Span {
 using KindsByBound = std::array<std::array<double, kBoundCount>, graph::kKindCount>;
 
 std::array<double, kBoundCount> by_bound(const KindsByBound& path);
+std::array<double, graph::kKindCount> by_kind(const KindsByBound& path);
 
 struct Attribution {
   std::array<double, graph::kKindCount> exposed{}, hidden{};  // seconds over the window, by kind

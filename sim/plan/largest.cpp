@@ -65,11 +65,12 @@ class Largest final : public Question {
     }
     add_interval(experiments, *value, out);
     const ResultPtr at = experiments.run(with_value(of_.run, key_, *value));
-    out.data["binding_resource"] = result::bottleneck(at->experiment.step);
+    out.data["binding_resource"] = binding_resource(*at, prefill_target());
     out.data["metrics"] = metrics_of(*at);
     out.text = fmt::format("{} {}: {}.", key_.path, short_text(key_, *value), limit_text(limit));
-    out.details.push_back(
-        fmt::format("There: {}; bottleneck {}.", numbers_text(*at), result::bottleneck(at->experiment.step)));
+    out.details.push_back(fmt::format("There: {}; bottleneck{} {}.", numbers_text(*at),
+                                      prefill_target() == nullptr ? "" : " of the prefill",
+                                      binding_resource(*at, prefill_target())));
     add_grounds(*at, out);
     return out;
   }
@@ -215,6 +216,13 @@ class Largest final : public Question {
   double longest_prompt() const {
     const config::Run run = config::read_run(of_.run);
     return static_cast<double>(run.model.max_context - run.workload.decode_tokens);
+  }
+
+  // The first target if all are times of the prefill; otherwise null, and the bottleneck is that of a decode step.
+  const result::Metric* prefill_target() const {
+    const bool all =
+        std::all_of(targets_.begin(), targets_.end(), [](const Target& t) { return result::is_of_prefill(*t.metric); });
+    return all && !targets_.empty() ? targets_.front().metric : nullptr;
   }
 
   // Says in which memory a value does not fit; empty for a limit that is a target.

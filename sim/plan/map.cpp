@@ -204,7 +204,7 @@ class Map final : public Question {
     cell.distinguished = !second;
     if (cell.best < 0) return cell;
     const result::Result& best = *results[static_cast<std::size_t>(cell.best)];
-    cell.binding = result::bottleneck(best.experiment.step);
+    cell.binding = binding_resource(best, metric_);
     if (second) {
       const Comparison c = compare(best, *results[*second], *metric_);
       cell.times = c.times, cell.distinguished = c.beyond_uncertainty();

@@ -193,11 +193,13 @@ std::string most_sensitive(const result::Result& result, const result::Metric& m
   return fmt::format("{}", fmt::join(names, "; "));
 }
 
+const metrics::Attribution& time_of(const result::Result& result, const result::Metric* metric) {
+  return metric != nullptr && is_of_prefill(*metric) ? result.experiment.prefill : result.experiment.step;
+}
+
 std::string binding_resource(const result::Result& result, const result::Metric* metric) {
   if (result.experiment.oom) return result.experiment.oom->pool + " capacity";
-  const bool of_prefill = metric != nullptr && (metric->basis == result::Basis::kPrefillTime ||
-                                                metric->basis == result::Basis::kPrefillPart);
-  return std::string(result::bottleneck(of_prefill ? result.experiment.prefill : result.experiment.step));
+  return std::string(result::bottleneck(time_of(result, metric)));
 }
 
 std::string grounds_of(const result::Result& result) {

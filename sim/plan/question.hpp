@@ -71,8 +71,9 @@ const result::Metric& read_metric(const config::Node& node);
 // Describes the costs that a comparison or a number depends on most, as sentences for `details`; none if no cost moves
 // it by a per cent.
 std::string most_sensitive(const result::Result& result, const result::Metric& metric);
-// Returns the bottleneck of a decode step, or of the prefill if the metric is one of its times; for an experiment that
-// does not fit, the pool: "hbm capacity".
+// The attribution of a decode step, or of the prefill if the metric is one of its times.
+const metrics::Attribution& time_of(const result::Result& result, const result::Metric* metric);
+// The bottleneck of that time; for an experiment that does not fit, the pool: "hbm capacity".
 std::string binding_resource(const result::Result& result, const result::Metric* metric = nullptr);
 // Describes the origin of the times, and the trace: "fitted costs; recipe needle, seed 1".
 std::string grounds_of(const result::Result& result);

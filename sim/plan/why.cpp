@@ -79,8 +79,6 @@ const std::vector<Resource>& resources() {
   return all;
 }
 
-enum class Phase { kDecode, kPrefill };
-
 constexpr double kLeastDifference = 1e-3;  // smaller relative differences count as none
 
 class Why final : public Question {
@@ -93,7 +91,6 @@ class Why final : public Question {
     if (section.has("metric")) metric_ = &read_metric(section.node("metric"));
     if_free_ = section.flag("if_free", true);
     const std::string& path = metric_->path;
-    phase_ = path == "prefill.ttft_s" ? Phase::kPrefill : Phase::kDecode;
     // Throughput is reported as time per token of the whole batch.
     per_token_ = path == "decode.tokens_per_s";
     if (path != "decode.tpot_s.mean" && path != "prefill.ttft_s" && !per_token_) {
@@ -123,18 +120,16 @@ class Why final : public Question {
  private:
   using Parts = std::map<std::pair<std::string, std::string>, double>;  // seconds by kind and bottleneck
 
-  const metrics::Attribution& time_of(const Result& r) const {
-    return phase_ == Phase::kDecode ? r.experiment.step : r.experiment.prefill;
-  }
+  bool of_prefill() const { return result::is_of_prefill(*metric_); }
+  const metrics::Attribution& time_of(const Result& r) const { return plan::time_of(r, metric_); }
 
   // Seconds that the question is about: those of a step, of a prefill, or a generated token's share of a step.
   double seconds(const Result& r) const {
-    if (phase_ == Phase::kPrefill) return r.experiment.ttft_s;
+    if (of_prefill()) return r.experiment.ttft_s;
     return per_token_ ? 1 / r.experiment.tokens_per_s : r.experiment.tpot_mean_s;
   }
 
-  // The critical path of the attributed window, scaled to these seconds: the window covers the last steps, and the mean
-  // over all contexts differs from it by a fraction of a per cent.
+  // The critical path, scaled to these seconds if they are a token's.
   Parts parts_of(const Result& r) const {
     const metrics::Attribution& time = time_of(r);
     const double whole = time.total(), scale = whole > 0 ? seconds(r) / whole : 0;
@@ -199,9 +194,9 @@ class Why final : public Question {
         {"binding_resource", {{"of", result::bottleneck(time_of(a))}, {"against", result::bottleneck(time_of(b))}}},
         {"hidden", hidden(a, b)},
         {"bytes", bytes(a, b)}};
-    const std::string what = phase_ == Phase::kPrefill ? "the time to first token"
-                             : per_token_              ? "a generated token"
-                                                       : "a decode step";
+    const std::string what = of_prefill() ? "the time to first token"
+                             : per_token_ ? "a generated token"
+                                          : "a decode step";
     const bool equal = std::abs(difference) <= kLeastDifference * std::max(of, against);
     const std::string verdict = equal                     ? "No significant difference"
                                 : !c.beyond_uncertainty() ? "The two are within uncertainty of each other"
@@ -227,7 +222,8 @@ class Why final : public Question {
     for (std::size_t i = 0; i < std::min(kNamed, parts.size()); ++i) {
       texts.push_back(fmt::format("{} ({}) {}", parts[i].kind, parts[i].resource, signed_text(parts[i].difference())));
     }
-    return texts.empty() ? "" : fmt::format("; the largest differences are {}", fmt::join(texts, ", "));
+    return texts.empty() ? ""
+                         : fmt::format("; the largest differences on the critical path are {}", fmt::join(texts, ", "));
   }
 
   json hidden(const Result& a, const Result& b) const {
@@ -263,7 +259,7 @@ class Why final : public Question {
   }
 
   void add_bytes(const Result& a, const Result& b, Answer& out) const {
-    if (phase_ == Phase::kPrefill) return;
+    if (of_prefill()) return;
     std::vector<std::string> texts;
     for (const auto& [name, member] : kTraffic) {
       const double of = a.experiment.traffic.*member, against = b.experiment.traffic.*member;
@@ -334,7 +330,6 @@ class Why final : public Question {
   }
 
   const result::Metric* metric_ = nullptr;
-  Phase phase_ = Phase::kDecode;
   bool per_token_ = false;
   bool if_free_ = true;  // whether to simulate each resource being free, which takes most of the experiments
   Variant of_, against_;

@@ -38,7 +38,8 @@ bool Parameter::accepts(std::string_view name) const {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-ParameterValues::ParameterValues(const std::vector<Parameter>& declared, const config::Node& given) {
+ParameterValues::ParameterValues(const std::vector<Parameter>& declared, const config::Node& given)
+    : where_(given.where()) {
   for (const Parameter& p : declared) values_[p.key] = p.fallback;
   if (given.kind() == config::Node::Kind::kNull) return;
   if (given.kind() != config::Node::Kind::kMap) {
@@ -86,7 +87,7 @@ config::Node ParameterValues::node(const std::string& key) const {
 
 SourceLocation ParameterValues::where(const std::string& key) const {
   const auto found = given_.find(key);
-  return found == given_.end() ? SourceLocation{} : found->second.where();
+  return found == given_.end() ? where_ : found->second.where();
 }
 
 }  // namespace kvcast::policy

@@ -48,7 +48,7 @@ class ParameterValues {
   // A parameter as written, or its default; for "<policy>".
   config::Node node(const std::string& key) const;
   bool given(const std::string& key) const;  // written by the user, not a default
-  SourceLocation where(const std::string& key) const;
+  SourceLocation where(const std::string& key) const;  // of the value as written, otherwise of the whole map
   const std::map<std::string, ParameterValue>& all() const { return values_; }
 
   // Head profile to use instead of the file that the parameter `profile` names; null: read the file.
@@ -59,6 +59,7 @@ class ParameterValues {
   const ParameterValue& at(const std::string& key) const;
   std::map<std::string, ParameterValue> values_;
   std::map<std::string, config::Node> given_;
+  SourceLocation where_;
   std::shared_ptr<const Profile> profile_;
 };
 

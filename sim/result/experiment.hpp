@@ -77,7 +77,7 @@ struct Experiment {
   PoolUse hbm, dram;
   PoolUse decode_hbm;         // HBM during decode
   graph::Traffic traffic;     // bytes of one decode step
-  metrics::Attribution step;  // one decode step, mean over the sampled contexts
+  metrics::Attribution step;  // one decode step, mean over the sampled contexts; adds up to tpot_mean_s
   metrics::Attribution prefill;
   std::vector<TimelineSpan> timeline;  // one decode step, if requested
   std::vector<Effect> effects;         // if requested; in no particular order

@@ -168,16 +168,19 @@ const char* basis_text(Basis basis) {
 
 json breakdown_json(const metrics::Attribution& step) {
   json list = json::array();
+  const std::array<double, graph::kKindCount> path = metrics::by_kind(step.path);
   for (int k = 0; k < graph::kKindCount; ++k) {
     const auto i = static_cast<std::size_t>(k);
     if (step.exposed[i] == 0 && step.hidden[i] == 0) continue;
     list.push_back({{"kind", graph::kind_name(static_cast<graph::Kind>(k))},
                     {"exposed_s", step.exposed[i]},
                     {"hidden_s", step.hidden[i]},
+                    {"critical_s", path[i]},
                     {"uncertain_s", step.uncertain[i]}});
   }
   if (step.idle > 0) {
-    list.push_back({{"kind", "idle"}, {"exposed_s", step.idle}, {"hidden_s", 0.0}, {"uncertain_s", 0.0}});
+    list.push_back(
+        {{"kind", "idle"}, {"exposed_s", step.idle}, {"hidden_s", 0.0}, {"critical_s", 0.0}, {"uncertain_s", 0.0}});
   }
   return list;
 }

@@ -12,7 +12,7 @@ namespace kvcast::result {
 //   status, error, oom      whether it ran and fits; oom is null if it fits
 //   intervals, origin       by metric path
 //   origin_shares           share of a decode step and of the prefill by the origin of its costs
-//   breakdown, prefill.breakdown, build.breakdown   [{kind, exposed_s, hidden_s, uncertain_s}]
+//   breakdown, prefill.breakdown, build.breakdown   [{kind, exposed_s, hidden_s, critical_s, uncertain_s}]
 //   bottleneck (also as binding_resource)           the bottleneck of a decode step
 //   sensitivities           [{keys, decode.tpot_s, prefill.ttft_s}], factors with the costs shorter and longer
 //   memory.*_owners         [{owner, bytes}]
@@ -33,8 +33,9 @@ nlohmann::json to_json(const std::string& machine, const MachineNumber& number);
 // origin, rests_on}; null without one.
 nlohmann::json to_json(const std::optional<TaskScore>& task);
 
-// [{kind, exposed_s, hidden_s, uncertain_s}], kinds without time left out. uncertain_s: error of the exposed seconds if
-// all costs of the kind err in the same direction.
+// [{kind, exposed_s, hidden_s, critical_s, uncertain_s}], kinds without time left out. Exposed seconds add up to the
+// time. critical_s: seconds of the critical path. uncertain_s: error of the exposed seconds if all costs of the kind err
+// in the same direction.
 nlohmann::json breakdown_json(const metrics::Attribution& time);
 
 }  // namespace kvcast::result

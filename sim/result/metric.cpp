@@ -230,6 +230,10 @@ std::string format_value(const Metric& metric, double value) {
   return fmt::format("{:.6g}", value);
 }
 
+bool is_of_prefill(const Metric& metric) {
+  return metric.basis == Basis::kPrefillTime || metric.basis == Basis::kPrefillPart;
+}
+
 std::string_view bottleneck(const metrics::Attribution& time) {
   const auto largest = std::max_element(time.bound.begin(), time.bound.end());
   return metrics::bound_name(static_cast<metrics::Bound>(largest - time.bound.begin()));

@@ -74,6 +74,8 @@ Origin origin(const Result& result, const Metric& metric);
 std::optional<Interval> interval(const Result& result, const Metric& metric);
 // Factor by which shifted costs multiply the metric: a time's own factor, a throughput's inverse; 1 for all others.
 double time_factor(const Metric& metric, const ShiftedTimes& shifted);
+// Returns whether the metric is a time of the prefill.
+bool is_of_prefill(const Metric& metric);
 // Returns whether interval() can return an interval.
 bool has_interval(const Metric& metric);
 

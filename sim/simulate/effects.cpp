@@ -182,9 +182,7 @@ std::vector<std::string> keys_of(const config::Hardware& hardware, const config:
 
 metrics::Attribution attribute_blocks(const RecordedBlocks& b) {
   const Picoseconds begin = b.recorder->start_of(b.first), end = b.recorder->block_ends()[last_of(b)];
-  metrics::Attribution mean;
-  add_scaled(mean, metrics::attribute(b.recorder->spans(begin, end), begin, end), 1.0 / static_cast<double>(b.count));
-  return mean;
+  return scaled(metrics::attribute(b.recorder->spans(begin, end), begin, end), 1.0 / static_cast<double>(b.count));
 }
 
 void add_scaled(metrics::Attribution& sum, const metrics::Attribution& part, double weight) {
@@ -198,6 +196,12 @@ void add_scaled(metrics::Attribution& sum, const metrics::Attribution& part, dou
   add(sum.origin, part.origin);
   sum.idle += weight * part.idle;
   add(sum.uncertain, part.uncertain);
+}
+
+metrics::Attribution scaled(const metrics::Attribution& part, double factor) {
+  metrics::Attribution out;
+  add_scaled(out, part, factor);
+  return out;
 }
 
 }  // namespace kvcast::simulate

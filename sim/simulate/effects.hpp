@@ -48,5 +48,6 @@ metrics::Attribution attribute_blocks(const RecordedBlocks& blocks);
 
 // Adds `weight` times a part to the sum.
 void add_scaled(metrics::Attribution& sum, const metrics::Attribution& part, double weight);
+metrics::Attribution scaled(const metrics::Attribution& part, double factor);
 
 }  // namespace kvcast::simulate

@@ -162,8 +162,8 @@ class Simulation {
     prefill_.emplace(*lowered_.prefill, costs_, 0, scales_);
     if (!simulate(*prefill_, "prefill")) return;
     result_.ttft_s = lowered_.micro_batches_behind * to_seconds(prefill_->recorder.block_ends().back());
-    add_scaled(result_.prefill, attribute_blocks(recorded_prefill()),
-               lowered_.micro_batches_behind * static_cast<double>(lowered_.prefill->blocks.size()));
+    result_.prefill = scaled(attribute_blocks(recorded_prefill()),
+                             lowered_.micro_batches_behind * static_cast<double>(lowered_.prefill->blocks.size()));
   }
 
   void decode() {
@@ -191,6 +191,8 @@ class Simulation {
     result_.tpot_p50_s = quantile(all, 0.5);
     result_.tpot_p99_s = quantile(all, 0.99);
     result_.tokens_per_s = lowered_.batch / result_.tpot_mean_s;
+    to_mean_step_ = result_.tpot_mean_s / result_.step.total();
+    result_.step = scaled(result_.step, to_mean_step_);
   }
 
   // Returns whether recalls and other work that overlaps with the steps fall behind over the measured steps.
@@ -255,19 +257,16 @@ class Simulation {
     for (TimeEffect& e : on_step) {
       result::Effect& effect = effect_of(e.source);
       effect.longer.step = e.longer, effect.shorter.step = e.shorter;
-      effect.longer.step_parts = std::move(e.longer_time), effect.shorter.step_parts = std::move(e.shorter_time);
+      if (e.longer_time) effect.longer.step_parts = scaled(*e.longer_time, to_mean_step_);
+      if (e.shorter_time) effect.shorter.step_parts = scaled(*e.shorter_time, to_mean_step_);
     }
     const double chunks = lowered_.prefill ? static_cast<double>(lowered_.prefill->blocks.size()) : 1;
     const double blocks = lowered_.micro_batches_behind * chunks;
-    const auto whole = [blocks](const std::optional<metrics::Attribution>& mean) {
-      std::optional<metrics::Attribution> sum;
-      if (mean) add_scaled(sum.emplace(), *mean, blocks);
-      return sum;
-    };
     for (TimeEffect& e : on_prefill) {
       result::Effect& effect = effect_of(e.source);
       effect.longer.prefill = e.longer, effect.shorter.prefill = e.shorter;
-      effect.longer.prefill_parts = whole(e.longer_time), effect.shorter.prefill_parts = whole(e.shorter_time);
+      if (e.longer_time) effect.longer.prefill_parts = scaled(*e.longer_time, blocks);
+      if (e.shorter_time) effect.shorter.prefill_parts = scaled(*e.shorter_time, blocks);
     }
   }
 
@@ -280,8 +279,8 @@ class Simulation {
            {std::pair{&effect.longer, std::exp(half_width)}, std::pair{&effect.shorter, std::exp(-half_width)}}) {
         times->step = times->prefill = factor;
         if (options_.effects != Effects::kDetailed) continue;
-        add_scaled(times->step_parts.emplace(), result_.step, factor);
-        add_scaled(times->prefill_parts.emplace(), result_.prefill, factor);
+        times->step_parts = scaled(result_.step, factor);
+        times->prefill_parts = scaled(result_.prefill, factor);
       }
       result_.effects.push_back(std::move(effect));
     };
@@ -320,6 +319,8 @@ class Simulation {
   std::optional<Run> prefill_;
   std::deque<Window> windows_;
   bool decoding_ = false;
+  // Only the last steps of a window are attributed. This makes their parts add up to the mean over all measured steps.
+  double to_mean_step_ = 1;
   Experiment result_;
 };
 

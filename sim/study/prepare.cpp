@@ -121,7 +121,8 @@ std::unique_ptr<trace::Trace> make_trace(const config::Run& run, const config::T
   trace::SynthShape shape =
       trace::synth_shape(run.model, run.workload.prompt_tokens, choice.steps, choice.layers, choice.seed);
   shape.window = choice.window;
-  return trace::synthesize(trace::read_recipe(trace::find_recipe(choice.recipe, choice.where)), shape);
+  const trace::Recipe recipe = trace::read_recipe(trace::find_recipe(choice.recipe, choice.where));
+  return at_location(where_is(run.source, "workload.prompt_tokens"), [&] { return trace::synthesize(recipe, shape); });
 }
 
 namespace {

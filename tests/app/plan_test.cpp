@@ -54,6 +54,18 @@ TEST_CASE("a plan answers one question after the other, as text and as JSON") {
   CHECK(answers[5]["borders"].is_array());
 }
 
+TEST_CASE("the bottleneck that limits a prefill is that of the prefill") {
+  const Scratch scratch;
+  const std::string plan(kPlan);
+  const std::string run = plan.substr(0, plan.find("  - break_even"));
+  const std::string config = scratch.write(
+      "plan.yaml", run + "  - largest: {key: workload.batch, to: 8, of: {policy: full}, targets: {ttft: '<= 1 s'}}\n");
+  // 8 prompts of 1024 tokens are compute-bound; steps read 2.5 GB of weights for 8 sequences.
+  const json answer = json::parse(kvcast::test::kvcast({"plan", config, "--json"}).out)["answers"][0];
+  CHECK(answer["binding_resource"] == "tensor cores");
+  CHECK_THAT(answer["details"].dump(), Contains("bottleneck of the prefill tensor cores"));
+}
+
 TEST_CASE("a limit on the score of a run that does without one is refused") {
   const Scratch scratch;
   const std::string plan(kPlan);

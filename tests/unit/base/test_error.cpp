@@ -20,6 +20,13 @@ TEST_CASE("errors list the valid names", "[error]") {
   CHECK(std::string(UserError({"f", 1, 2}, "broken").what()) == "f:1:2: broken");
 }
 
+TEST_CASE("a location is added to an error that has none, and only to such a one", "[error]") {
+  const SourceLocation where{"f", 1, 2};
+  CHECK(error_of([&] { at_location(where, [] { throw UserError("too short"); }); }) == "f:1:2: too short");
+  CHECK(error_of([&] { at_location(where, [] { throw UserError({"g", 3, 0}, "broken"); }); }) == "g:3: broken");
+  CHECK(at_location(where, [] { return 7; }) == 7);
+}
+
 TEST_CASE("origins have names, and the worse one wins", "[origin]") {
   for (int i = 0; i < 7; ++i) {
     const auto origin = static_cast<Origin>(i);

@@ -99,6 +99,14 @@ TEST_CASE("values of the file keep their location, set values have that of the a
   CHECK(node.find("b")->find("c")->where().file == "--set b.c=7");
 }
 
+TEST_CASE("a value that is not written is located at the map that would contain it", "[node]") {
+  const Node node = parse("a: 1\nb: {c: 2, d: {e: 3}}");
+  CHECK(where_is(node, "b.d.e").column == 18);
+  CHECK(where_is(node, "b.d.f").column == 14);
+  CHECK(where_is(node, "a.x").line == 1);
+  CHECK(where_is(node, "x.y").line == 1);
+}
+
 TEST_CASE("impossible settings are rejected, naming the argument", "[node]") {
   const auto message = [](const std::string& argument) { return error_of([&] { set("a: 1\nl: [1]", argument); }); };
   CHECK(message("a") == "--set a: expected PATH=VALUE, such as workload.batch=4");

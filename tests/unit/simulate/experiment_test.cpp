@@ -70,6 +70,15 @@ TEST_CASE("odd numbers of contexts are integrated by Simpson's rule, even ones b
         Approx((seconds_at(1001) + 2 * seconds_at(2001) + 2 * seconds_at(3001) + seconds_at(4001)) / 6).epsilon(1e-12));
 }
 
+TEST_CASE("the parts of a step add up to its mean time, also where only the last steps are attributed") {
+  for (const int contexts : {1, 3}) {
+    config::Run run = run_of(1000, 4001, contexts);
+    run.framework.measured_steps = 8;
+    const Experiment e = decode(run);
+    CHECK(e.step.total() == Approx(e.tpot_mean_s).epsilon(1e-12));
+  }
+}
+
 TEST_CASE("no more contexts are sampled than tokens are generated") {
   CHECK(decode(run_of(1000, 1, 9)).tpot_mean_s == Approx(seconds_at(1001)).epsilon(1e-12));
 }
