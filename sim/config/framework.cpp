@@ -23,6 +23,9 @@ constexpr FrameworkKey kFrameworkKeys[] = {
      "layer)"},
     {"reread_kv_heads", &Framework::reread_kv_heads,
      "every query head reads its KV head separately (gpt-fast: Inductor's code for the math backend of attention)"},
+    {"separate_query_heads", &Framework::separate_query_heads,
+     "kernels of decode attention run one query head at a time, so that the heads of a group read their KV head from "
+     "the L2 (PagedAttention of vLLM, TensorRT-LLM before its XQA kernels)"},
     {"expand_kv_heads", &Framework::expand_kv_heads,
      "keys and values are copied to all query heads before attention, which then runs as multi-head attention "
      "(`repeat_kv` before a library's attention)"},
@@ -88,6 +91,10 @@ constexpr FrameworkKey kFrameworkKeys[] = {
     {"engine_layer", &Framework::engine_layer,
      "Python time per layer in addition to the host's `eager_layer`, with `launch: eager`: modules and custom "
      "operators",
+     0, Dimension::kSeconds},
+    {"expert_sort", &Framework::expert_sort,
+     "time per layer of the kernels that sort a pass's tokens by their experts, which wait for each other and hardly "
+     "depend on the number of tokens",
      0, Dimension::kSeconds},
     {"concatenate_bytes", &Framework::concatenate_bytes,
      "bytes per cycle that an SM appends when the cache is copied: PyTorch's torch.cat moves one element per "

@@ -27,6 +27,9 @@ struct Framework {
   bool expand_kv_heads = false;  // K and V are expanded to all query heads in memory before attention
   // Every query head reads its KV head separately: Inductor's code for attention with the math backend (gpt-fast).
   bool reread_kv_heads = false;
+  // Kernels of decode attention run one query head at a time, so that the heads of a group read their KV head from the
+  // L2 (PagedAttention; masked multi-head attention of TensorRT-LLM).
+  bool separate_query_heads = false;
   // Operations that serving systems fuse run as separate operators of the framework: norms, RoPE, projections,
   // activations, a policy's scores and merges (Hugging Face transformers).
   bool unfused = false;
@@ -66,6 +69,7 @@ struct Framework {
   Value engine_sequence;  // additional time per sequence of the step
   Value policy_step;      // additional time of a step for any policy except full: preparing its indices
   Value engine_layer;     // Python time per layer in addition to the host's eager_layer, for operators launched eagerly
+  Value expert_sort;      // kernels that sort a pass's tokens by their experts, per layer; 0: part of the routing
   // Bytes per cycle that an SM appends when a step copies the cache; 0: at the rate at which the memory streams.
   Value concatenate_bytes;
   // The same of keys and values that are repeated for the query heads of a group, an element-wise copy of strided

@@ -83,6 +83,8 @@ struct DecodeAttention {
   double product_dims =
       0;  // multiply-adds per query head and pair; 0: 2 · head_dim, queries with keys and weights with values
   bool warm = false;  // the same KV pairs were just read: those that fit are in the L2
+  // A kernel for one query head at a time: the other heads of a group find their KV pairs in the L2.
+  bool separate_heads = false;
   bool operator==(const DecodeAttention&) const = default;
 };
 
@@ -95,8 +97,18 @@ struct PrefillAttention {
 
 // A kernel that streams or gathers, described by its bytes and flops alone. unit_bytes as above. kFactorise: a
 // library's decomposition of square matrices, whose steps wait for each other; unit_bytes: bytes of one of their rows,
-// in single precision. kConcatenate: appends what it reads to a new tensor, as torch.cat does.
-enum class KernelClass : std::uint8_t { kElementwise, kScore, kReduce, kGather, kConvert, kFactorise, kConcatenate };
+// in single precision. kConcatenate: appends what it reads to a new tensor, as torch.cat does. kSort: sorts tokens by
+// their experts.
+enum class KernelClass : std::uint8_t {
+  kElementwise,
+  kScore,
+  kReduce,
+  kGather,
+  kConvert,
+  kFactorise,
+  kConcatenate,
+  kSort
+};
 struct Kernel {
   KernelClass cls = KernelClass::kElementwise;
   double read_bytes = 0, write_bytes = 0;

@@ -111,6 +111,14 @@ const Value& products_rate(const config::Gpu& gpu, graph::Products products) {
 
 double pair_bytes(const graph::DecodeAttention& work) { return 2 * work.tokens * work.head_dim * work.element_bytes; }
 
+// Bytes per cycle that an SM reads from the L2 in kernels of decode attention for one query head at a time.
+const Value& separate_heads_rate() {
+  static const Value kRate{20, Origin::kLiterature, 0.3,
+                           "16 bytes on an A100 (vllm-project/vllm pull request 2744), 21 on an H800 (InternLM/lmdeploy "
+                           "issue 1608, vLLM 0.4.2), 23 on A100s (LMDeploy 0.1, 70B, its benchmark/a100_fp16.md)"};
+  return kRate;
+}
+
 // The share of the KV pairs that a call finds in the L2 if the call before has read the same ones: it falls from all at
 // 0.75 of the L2 size to none at 1.25, as under least-recently-used replacement.
 double found_in_l2(const config::Gpu& gpu, const graph::DecodeAttention& work) {
@@ -197,6 +205,10 @@ void add_attention_terms(Terms& terms, const config::Gpu& gpu, const graph::Deco
     const Number fast = exact(bytes) / number(kernel.l2_bandwidth);
     read.value = found * fast.value + (1 - found) * read.value;
   }
+  if (work.separate_heads) {
+    const Number again = exact(bytes * work.group) / (number(separate_heads_rate()) * (gpu.sm_count * gpu.clock));
+    if (again.value > read.value) read = again;
+  }
   terms.work("keys and values", Resource::kHbm, read);
   const graph::Traffic traffic = graph::traffic_of(work);
   const double others = traffic.hbm_read - traffic.kv_read + traffic.hbm_write;
@@ -269,6 +281,9 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& f
   // Floors of scores and efficiencies of gathers were established on such kernels and include their ramp.
   if (!gathers && !scores) add_ramp(terms, gpu, reads.value + writes.value);
   if (factorises) return add_factorisation(terms, gpu, work);
+  if (work.cls == graph::KernelClass::kSort) {
+    return terms.wait("tokens sorted by experts", number(framework.expert_sort));
+  }
   if (by_element) {
     const Value& bytes_a_cycle = repeats ? framework.repeat_bytes : framework.concatenate_bytes;
     return bytes_a_cycle > 0 ? add_element_copy(terms, gpu, bytes_a_cycle, work) : void();

@@ -83,6 +83,7 @@ class Block final : public policy::LayerOps {
   // Returns whether the framework runs separate operators where others fuse them.
   bool unfused() const { return framework_.unfused; }
   // Returns whether every kernel is launched by a Python operator.
+  const config::Framework& framework() const { return framework_; }
   bool eager() const { return framework_.launch == config::Framework::Launch::kEager; }
   // Returns whether attention multiplies the FP8 numbers of a cache as they are, with queries rounded to FP8, on GPUs
   // that can. FlashAttention-2 and kernels of its generation (FlashInfer's decode kernels) convert them on any GPU.

@@ -92,6 +92,10 @@ OpId mixture(Block& block, const config::Model& model, double rows, OpId op) {
   op = gemm(block, "router", {rows, static_cast<double>(e.count), static_cast<double>(model.hidden), kBytes}, op);
   op = block.kernel(Lane::kCompute, Kind::kSmall, "choose experts", streaming(rows * e.count, 2 * rows * e.active),
                     {op});
+  if (block.framework().expert_sort > 0) {
+    const graph::Kernel sorted{graph::KernelClass::kSort, 4 * rows * e.active, 4 * rows * e.active};
+    op = block.kernel(Lane::kCompute, Kind::kSmall, "sort tokens by experts", sorted, {op});
+  }
   const double touched = e.touched(rows), each = rows * e.active / touched;
   const auto experts = [&](const char* label, double n, double k) {
     graph::Gemm work = product(model.expert_weights, each, n, k);

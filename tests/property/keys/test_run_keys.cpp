@@ -26,6 +26,7 @@ TEST_CASE("every key of a run moves a prediction") {
       {"framework.launch", "compiled"},
       {"framework.expand_kv_heads", "true"},
       {"framework.reread_kv_heads", "true"},
+      {"framework.separate_query_heads", "true"},
       {"framework.unfused", "true"},
       {"framework.torch_topk", "true"},
       {"framework.eager_attention", "true"},
