@@ -131,7 +131,7 @@ OpId DecodeWindow::decode_layer(Block& block, int layer, OpId after) {
 
 std::span<const policy::HeadCounts> DecodeWindow::counts_at(int layer, std::int64_t tokens) {
   const std::span<const policy::HeadCounts> seen = setting_.counts(layer, sampled_.first_draw + step_);
-  const policy::GrowthBy here(setting_.policy->growth(), tokens - setting_.counted_tokens);
+  const policy::GrowthBy here(setting_.policy->growth(), setting_.counted_tokens, tokens);
   scratch_.clear();
   for (const policy::HeadCounts& head : seen) {
     scratch_.push_back(here(head));

@@ -263,7 +263,9 @@ class ArkVale final : public Policy {
             host_copy(shape)};
   }
 
-  Growth growth() const override { return covers_all_ ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page}; }
+  Growth growth() const override {
+    return covers_all_ ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page, .fill = s_.budget};
+  }
 
  private:
   // Recalls missing pages one after the other, before attention.

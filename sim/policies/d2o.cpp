@@ -263,7 +263,7 @@ class D2o final : public Policy {
              shape.batch * layers * (1 - spared) * shape.model->n_kv_heads * held * kScoreBytes}};
   }
 
-  Growth growth() const override { return {.attended = covers_all_ ? 1.0 : 0.0}; }
+  Growth growth() const override { return covers_all_ ? Growth{.attended = 1} : Growth{.fill = s_.budget}; }
 
  private:
   double budget(const std::map<int, Surveyed>& known, int layer, const trace::TraceInfo& info) const {

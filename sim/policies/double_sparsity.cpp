@@ -145,7 +145,9 @@ class DoubleSparsity final : public Retrieval {
     return {{graph::Pool::kHbm, "labels of keys", heads * static_cast<double>(tokens) * s_.label_bytes(m)}};
   }
 
-  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1}; }
+  Growth growth() const override {
+    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1, .fill = s_.budget};
+  }
 
  private:
   // Channels are not adjacent in the vectors from which they are taken.

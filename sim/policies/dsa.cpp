@@ -205,7 +205,9 @@ class Dsa final : public Policy {
     return items;
   }
 
-  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1}; }
+  Growth growth() const override {
+    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1, .fill = s_.budget};
+  }
 
  private:
   double index_key() const { return s_.index_dim + kIndexScale; }

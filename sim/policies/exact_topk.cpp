@@ -130,7 +130,7 @@ class ExactTopK final : public Retrieval {
   }
 
   Growth growth() const override {
-    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = s_.free ? 0.0 : 1.0};
+    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = s_.free ? 0.0 : 1.0, .fill = s_.budget};
   }
 
  private:

@@ -214,7 +214,9 @@ class FreeKv final : public Policy {
     return items;
   }
 
-  Growth growth() const override { return covers_all_ ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page}; }
+  Growth growth() const override {
+    return covers_all_ ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page, .fill = s_.budget};
+  }
 
  private:
   graph::OpId attend(const DecodeLayer& shape, graph::OpId after, LayerOps& ops) const {

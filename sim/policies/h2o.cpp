@@ -188,7 +188,9 @@ class H2o final : public Policy {
     return items;
   }
 
-  Growth growth() const override { return {.attended = s_.every_step && !s_.covers_all ? 0.0 : 1.0}; }
+  Growth growth() const override {
+    return s_.every_step && !s_.covers_all ? Growth{.fill = s_.quota.budget} : Growth{.attended = 1};
+  }
 
  private:
   bool per_head() const { return s_.group == Group::kPerHead; }

@@ -294,7 +294,7 @@ class Hsa final : public Retrieval {
   }
 
   Growth growth() const override {
-    return s_.budget >= s_.length ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page()};
+    return s_.budget >= s_.length ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page(), .fill = s_.budget};
   }
 
  private:

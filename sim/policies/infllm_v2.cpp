@@ -145,7 +145,9 @@ class InfLlm final : public Retrieval {
   }
 
   Growth growth() const override {
-    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1.0 / static_cast<double>(s_.stride)};
+    return s_.covers_all
+               ? Growth{.attended = 1}
+               : Growth{.scored = 1.0 / static_cast<double>(s_.stride), .fill = std::max(s_.budget, s_.dense_below)};
   }
 
  private:

@@ -200,7 +200,7 @@ class KeyDiff final : public Policy {
     return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
   }
 
-  Growth growth() const override { return {.attended = s_.covers_all ? 1.0 : 0.0}; }
+  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.fill = s_.quota.budget}; }
 
  private:
   // Scores `rows` lists of n keys each, read `passes` times.

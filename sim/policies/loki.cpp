@@ -137,7 +137,9 @@ class Loki final : public Retrieval {
     return {{graph::Pool::kHbm, "principal components", shape.model->layers * m.kv_heads * m.d * m.row()}};
   }
 
-  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1}; }
+  Growth growth() const override {
+    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1, .fill = s_.budget};
+  }
 
  private:
   // Rotates to all d components, because attention needs the whole key.

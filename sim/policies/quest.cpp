@@ -120,7 +120,9 @@ class Quest final : public Retrieval {
     return {{graph::Pool::kHbm, "page summaries", summary_bytes(shape, tokens, s_.page, s_.format)}};
   }
 
-  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page}; }
+  Growth growth() const override {
+    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page, .fill = s_.budget};
+  }
 
  private:
   QuestPages s_;

@@ -239,7 +239,7 @@ class Raas final : public Policy {
             {graph::Pool::kHbm, "page summaries", kv_bytes(shape, pages) + stamps * kIndexBytes}};
   }
 
-  Growth growth() const override { return {.attended = s_.covers_all ? 1.0 : 0.0}; }
+  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.fill = s_.budget}; }
 
  private:
   RaasSetting s_;

@@ -165,7 +165,10 @@ class Rkv final : public Policy {
              shape.batch * shape.model->layers * m.q_heads * static_cast<double>(s_.window) * m.row()}};
   }
 
-  Growth growth() const override { return {.attended = covers_all_ ? 1.0 : 0.0}; }
+  // A full cache has between budget and budget + buffer tokens.
+  Growth growth() const override {
+    return covers_all_ ? Growth{.attended = 1} : Growth{.fill = s_.budget + s_.buffer / 2};
+  }
 
  private:
   // Scores the tokens of `lists` lists of n keys each.

@@ -125,7 +125,9 @@ class Seer final : public Retrieval {
   }
 
   Growth growth() const override {
-    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1.0 / static_cast<double>(s_.page)};
+    return s_.covers_all
+               ? Growth{.attended = 1}
+               : Growth{.scored = 1.0 / static_cast<double>(s_.page), .fill = s_.threshold == 0 ? s_.budget : 0};
   }
 
  private:

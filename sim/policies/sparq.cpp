@@ -216,7 +216,9 @@ class Sparq final : public Retrieval {
     return items;
   }
 
-  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1}; }
+  Growth growth() const override {
+    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1, .fill = s_.tokens};
+  }
 
  private:
   // Adds the new key to the second copy and the new value to the mean.

@@ -112,7 +112,7 @@ class Tova final : public Policy {
     return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
   }
 
-  Growth growth() const override { return {.attended = s_.covers_all ? 1.0 : 0.0}; }
+  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.fill = s_.quota.budget}; }
 
  private:
   double lists(const config::Model& model) const { return s_.whole_layer ? 1 : model.n_kv_heads; }

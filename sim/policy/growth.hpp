@@ -8,11 +8,11 @@
 
 namespace kvcast::policy {
 
-// Moves counts of heads to a context of `tokens` more tokens (fewer if negative); counts stay ≥ 0. One object serves
-// many heads, because the shift depends on `tokens` alone.
+// Moves counts of heads from one context to another, both in tokens; counts stay ≥ 0. One object serves many heads,
+// because the shift depends on the contexts alone.
 class GrowthBy {
  public:
-  GrowthBy(const Growth& growth, std::int64_t tokens);
+  GrowthBy(const Growth& growth, std::int64_t from, std::int64_t to);
   HeadCounts operator()(HeadCounts counts) const {
     counts.attended = std::max<std::int64_t>(0, counts.attended + attended_);
     counts.scored = std::max<std::int64_t>(0, counts.scored + scored_);
@@ -23,8 +23,13 @@ class GrowthBy {
   std::int64_t attended_ = 0, scored_ = 0;
 };
 
-inline HeadCounts grown(const HeadCounts& counts, const Growth& growth, std::int64_t tokens) {
-  return GrowthBy(growth, tokens)(counts);
+inline HeadCounts grown(const HeadCounts& counts, const Growth& growth, std::int64_t from, std::int64_t to) {
+  return GrowthBy(growth, from, to)(counts);
+}
+
+// Returns whether a replay ends with a budget that is not full yet, but that is full before the last token.
+inline bool fills_later(const Growth& growth, std::int64_t replayed, std::int64_t last) {
+  return replayed < growth.fill && growth.fill < last;
 }
 
 }  // namespace kvcast::policy

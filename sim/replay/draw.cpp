@@ -37,7 +37,7 @@ Draw::Draw(const ReplayResult& replay, const config::Model& model, int batch, St
   for (const LayerCounts& layer : replay.layers) {
     std::vector<policy::HeadCounts>& grown = grown_.emplace_back();
     for (int step = first_step_; step < replay.decode_steps; ++step) {
-      const policy::GrowthBy later(replay.growth, replay.decode_steps - 1 - step);
+      const policy::GrowthBy later(replay.growth, replay.prompt_tokens + step + 1, counted_tokens_);
       for (const policy::HeadCounts& head : layer.at(step)) grown.push_back(later(head));
       varies_ = varies_ || !std::equal(grown.end() - layer.heads, grown.end(), grown.begin());
     }

@@ -10,7 +10,8 @@ namespace {
 
 // Returns the layer with steps [first, last) instead of all after the warm-up, their counts moved to the context of the
 // steps that they represent.
-LayerCounts with_steps(const LayerCounts& layer, const policy::Growth& growth, int first, int last) {
+LayerCounts with_steps(const LayerCounts& layer, const policy::Growth& growth, std::int64_t prompt, int first,
+                       int last) {
   LayerCounts part = layer;
   const int steps = static_cast<int>(layer.counts.size()) / layer.heads;
   for (int step = kWarmupSteps; step < steps; ++step) {
@@ -18,7 +19,7 @@ LayerCounts with_steps(const LayerCounts& layer, const policy::Growth& growth, i
     for (int head = 0; head < layer.heads; ++head) {
       const auto h = static_cast<std::size_t>(head);
       part.counts[static_cast<std::size_t>(step * layer.heads) + h] =
-          policy::grown(layer.at(taken)[h], growth, step - taken);
+          policy::grown(layer.at(taken)[h], growth, prompt + taken, prompt + step);
     }
   }
   return part;
@@ -60,8 +61,9 @@ std::vector<ReplayResult> parts(const ReplayResult& replay) {
       continue;
     }
     const int middle = kWarmupSteps + half;
-    out[2 * i].layers.push_back(with_steps(*layers[i], replay.growth, kWarmupSteps, middle));
-    out[2 * i + 1].layers.push_back(with_steps(*layers[i], replay.growth, middle, replay.decode_steps));
+    out[2 * i].layers.push_back(with_steps(*layers[i], replay.growth, replay.prompt_tokens, kWarmupSteps, middle));
+    out[2 * i + 1].layers.push_back(
+        with_steps(*layers[i], replay.growth, replay.prompt_tokens, middle, replay.decode_steps));
   }
   const bool alike =
       std::all_of(out.begin(), out.end(), [&](const ReplayResult& part) { return equal_counts(part, out[0]); });

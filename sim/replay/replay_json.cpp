@@ -64,6 +64,7 @@ json to_json(const ReplayResult& r) {
       {"per_query_head", r.per_query_head},
       {"dense_layers", r.dense_layers},
       {"growth", {r.growth.attended, r.growth.scored}},
+      {"fill", r.growth.fill},
       {"proxies", {p.recall_mass_mean, p.recall_mass_p10, p.output_error_mean, p.topk_overlap_mean, p.attended_mean}},
       {"traffic", {t.hbm_read, t.hbm_write, t.h2d, t.d2h, t.cpu_dram, t.kv_read}},
       {"task", r.task},
@@ -79,7 +80,7 @@ ReplayResult replay_from_json(const json& j) {
   r.per_query_head = j.at("per_query_head").get<bool>();
   r.dense_layers = j.at("dense_layers").get<int>();
   const auto growth = j.at("growth").get<std::array<double, 2>>();
-  r.growth = {growth[0], growth[1]};
+  r.growth = {growth[0], growth[1], j.at("fill").get<std::int64_t>()};
   const auto p = j.at("proxies").get<std::array<double, 5>>();
   r.proxies = {p[0], p[1], p[2], p[3], p[4]};
   const auto t = j.at("traffic").get<std::array<double, 6>>();

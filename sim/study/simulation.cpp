@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "hardware/cost_model.hpp"
+#include "policy/growth.hpp"
 #include "simulate/index_build.hpp"
 #include "study/combine.hpp"
 
@@ -126,6 +127,11 @@ Result Replayed::simulate(const Task& task, std::size_t trace, const Variation& 
   if (result.experiment.unsettled && !variation.fits_only) what.all_warmup = true, run_it();
   result.status = result.experiment.oom ? Status::kOom : Status::kOk;
   result.accuracy = accuracy_;
+  // While everything fits in the budget nothing is lost, which says nothing about the steps after that.
+  if (policy::fills_later(replayed_.growth, replayed_.prompt_tokens + replayed_.decode_steps,
+                          lengths_of(run).bound())) {
+    result.accuracy.origin = worse(result.accuracy.origin, Origin::kExtrapolated);
+  }
   if (result.accuracy.prompt_density) {
     const double dense = static_cast<double>(replayed_.dense_layers) / static_cast<double>(run.model.layers);
     for (auto* const share : {&result.accuracy.prompt_density, &result.accuracy.prompt_recall_mass_mean})

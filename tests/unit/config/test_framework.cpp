@@ -54,7 +54,10 @@ TEST_CASE("a name with a version selects the file that covers it", "[framework]"
   CHECK(file_of("vllm-0.8.0") == "vllm-0.8");
   CHECK(file_of("vllm-0.10") == "vllm-0.8");  // ten is more than eight
   CHECK(file_of("vllm-0.26.0") == "vllm");
-  CHECK(file_of("vllm-0.2.3-eager") == "vllm-0.5-eager");
+  CHECK(file_of("vllm-0.2.3-eager") == "vllm-0.2-eager");
+  CHECK(file_of("vllm-0.4.2") == "vllm-0.2");
+  CHECK(file_of("vllm-0.4.3") == "vllm-0.5");
+  CHECK(file_of("trtllm-0.6") == "trtllm-0.5");
   CHECK(file_of("vllm-0.7-eager") == "vllm-0.6-eager");
   CHECK(file_of("vllm-0.26-eager") == "vllm-eager");
   CHECK(file_of("sglang-0.4") == "sglang");
