@@ -135,7 +135,7 @@ TEST_CASE("a trace comes from a recipe or a file", "[run]") {
   CHECK(error_of_run(kHead + "policy: full\ntrace: {seed: -1}") ==
         "run.yaml:4:15: seed: -1 is out of range, must be at least 0");
   CHECK(error_of_run(kHead + "policy: full\ntrace: {layers: 33}") ==
-        "run.yaml:4:8: trace: 33 captured layers, but Llama-3.1-8B has 32");
+        "run.yaml:4:17: trace: 33 captured layers, but Llama-3.1-8B has 32");
   CHECK(error_of_run(kHead + "policy: full\ntrace: needle") ==
         "run.yaml:4:8: trace: expected a map of keys to values, found \"needle\"");
 }

@@ -189,6 +189,26 @@ TEST_CASE("data read just before is found in the L2 as far as it fits") {
   CHECK(hardware::CostModel(machine, {}).cost(op_of(work)).alone == us(11 + 4.5 + 12.5 + 0.5));
 }
 
+TEST_CASE("kernels for one query head at a time read the KV head of a group from the L2 again for each of them") {
+  graph::DecodeAttention work = attention_of(100);
+  work.separate_heads = true;
+  // 10 MB for each of 4 heads at 20 B per cycle of 100 SMs, 2 TB/s: 20 us instead of the 12.5 us from memory.
+  CHECK(round_model().cost(op_of(work)).alone == us(11 + 4.5 + 20 + 0.5));
+  config::Hardware slow = round_machine();
+  slow.gpu.hbm_bandwidth.value = 0.5e12;  // 25 us from memory, and 1 us of queries and outputs
+  CHECK(hardware::CostModel(slow, {}).cost(op_of(work)).alone == us(11 + 4.5 + 25 + 1));
+}
+
+TEST_CASE("sorting tokens by their experts takes the framework's time whatever their number") {
+  config::Framework framework;
+  framework.expert_sort = {10e-6, Origin::kLiterature, 0.5, "a table"};
+  const hardware::CostModel model(round_machine(), framework);
+  const graph::Kernel sorted{graph::KernelClass::kSort, 0, 0};
+  // Gap and floor are 2 us.
+  CHECK(model.cost(op_of(sorted, graph::Lane::kCompute)).alone == us(12));
+  CHECK(model.shifted({"a table", 1}).cost(op_of(sorted, graph::Lane::kCompute)).alone == us(2 + 15));
+}
+
 TEST_CASE("shapes outside a fit's range are marked and have a larger uncertainty") {
   config::Hardware machine = round_machine();
   machine.gpu.range.attention_tokens = {50, 100};

@@ -165,6 +165,9 @@ TEST_CASE("experts are products with the rows routed to them") {
   CHECK(work.m == Approx(6 / 4.625));
   CHECK(work.n == 64);
   CHECK(work.stored_bytes() == Approx(4.625 * 64 * 64 * 2));
+  CHECK_FALSE(seen.contains("sort tokens by experts"));
+  f.run.framework.expert_sort.value = 1e-5;
+  CHECK(labels(f.step())["sort tokens by experts"] == 3);
 }
 
 TEST_CASE("sliding-window layers attend to and keep their window only") {

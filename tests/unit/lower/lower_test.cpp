@@ -232,6 +232,9 @@ TEST_CASE("a cache that is concatenated is read and written once more a step") {
   f.run.framework.concatenate_cache = false;
   f.run.framework.reread_kv_heads = true;
   CHECK(bytes() - without == Approx(2 * 600 * 2 * 128 * 2 * (2 - 1)));  // groups of two
+  f.run.framework.reread_kv_heads = false;
+  f.run.framework.separate_query_heads = true;  // reads again from the L2
+  CHECK(bytes() == without);
 }
 
 TEST_CASE("chunked prefill does the same attention work as one-shot prefill") {
