@@ -54,6 +54,7 @@ inline constexpr ValueField<Gpu> kGpuValues[] = {
     {"l2_capacity", &Gpu::l2_capacity, Dimension::kBytes, 1e5, kHuge},
     {"prefill_efficiency", &Gpu::prefill_efficiency, Dimension::kFraction, 1e-3, 1},
     {"flash2_efficiency", &Gpu::flash2_efficiency, Dimension::kFraction, 1e-3, 1},
+    {"sustained_rate", &Gpu::sustained_rate, Dimension::kFraction, 0.1, 1, 1},
     {"gemm_overlap", &Gpu::gemm_overlap, Dimension::kNone, 1, 100},
     {"gemm_row_loss", &Gpu::gemm_row_loss, Dimension::kFraction, 0, 0.9},
     {"gemm_rows", &Gpu::gemm_rows, Dimension::kNone, 1, 1e4, 16},

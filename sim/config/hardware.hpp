@@ -66,7 +66,9 @@ struct Gpu {
   Value l2_capacity;         // bytes
   Value prefill_efficiency;  // fraction of tensor_flops in attention
   Value flash2_efficiency;   // the same for FlashAttention-2, whose products are mma.sync
-  Value gemm_overlap;        // exponent p of the overlap of a GEMM's memory traffic and products
+  // Share of tensor_flops that remains over prompts of four seconds and more (hardware/sustained.hpp).
+  Value sustained_rate{1, Origin::kAssumed, 0, ""};
+  Value gemm_overlap;  // exponent p of the overlap of a GEMM's memory traffic and products
   // share of gemm_memory_efficiency lost at 64 rows and more; fewer rows lose in proportion to their logarithm
   Value gemm_row_loss;
   // Rows that a matrix product instruction takes at least; fewer take as long.

@@ -12,6 +12,7 @@
 #include "base/quantile.hpp"
 #include "config/left_out.hpp"
 #include "engine/timeline.hpp"
+#include "hardware/sustained.hpp"
 #include "result/metric.hpp"
 #include "simulate/effects.hpp"
 #include "simulate/spans.hpp"
@@ -80,14 +81,23 @@ struct Window {
   static std::size_t before(std::size_t block) { return block == 0 ? 0 : block - 1; }
 };
 
+// What work costs on a machine, and the resources that it shares there.
+struct Machine {
+  hardware::CostModel model;
+  CostTable costs;
+  engine::System system;
+
+  Machine(const Lowered& lowered, const config::Hardware& hardware, const ExperimentOptions& options)
+      : model(hardware, lowered.framework, options.shift, lowered.gpus),
+        costs(lowered.works, model),
+        system(make_system(model, lowered.owners.names())) {}
+  Machine(const Machine&) = delete;  // costs refer to the model
+};
+
 class Simulation {
  public:
   Simulation(const Lowered& lowered, const config::Hardware& hardware, const ExperimentOptions& options)
-      : lowered_(lowered),
-        options_(options),
-        model_(hardware, lowered.framework, options.shift, lowered.gpus),
-        costs_(lowered.works, model_),
-        system_(make_system(model_, lowered.owners.names())) {
+      : lowered_(lowered), options_(options), usual_(lowered, hardware, options) {
     const bool more_or_fewer = options.shift.source == result::kTemporaries;
     const double factor = more_or_fewer ? 1 + options.shift.sign * result::kTemporarySpread : 1;
     if (factor == 1) return;
@@ -108,16 +118,17 @@ class Simulation {
  private:
   // Runs one stream of work and stores memory peaks and counts. If an allocation does not fit, stores it and returns
   // false.
-  bool simulate(Run& run, const std::string& phase, std::ostream* chrome_trace = nullptr) {
+  bool simulate(const engine::System& system, Run& run, const std::string& phase,
+                std::ostream* chrome_trace = nullptr) {
     const auto begin = Clock::now();
     const engine::Outcome outcome =
-        chrome_trace == nullptr ? engine::run(system_, run.source, &run.recorder) : run_with_trace(run, *chrome_trace);
+        chrome_trace == nullptr ? engine::run(system, run.source, &run.recorder) : run_with_trace(run, *chrome_trace);
     result_.engine_wall_s += std::chrono::duration<double>(Clock::now() - begin).count();
     result_.engine_ops += outcome.ops;
     result_.engine_events += outcome.events;
     const std::vector<std::string>& names = lowered_.owners.names();
     for (const engine::PoolPeak& peak : outcome.peaks) {
-      const double capacity = system_.pools[peak.pool].capacity_bytes;
+      const double capacity = system.pools[peak.pool].capacity_bytes;
       const auto raise = [&](result::PoolUse& use) {
         use.capacity = capacity;
         if (peak.peak_bytes <= use.peak) return;
@@ -131,7 +142,7 @@ class Simulation {
     const OpNote note = run.source.note(oom.tag);
     const std::string moment = note.layer >= 0 ? fmt::format("{}, layer {}", phase, note.layer) : phase;
     result_.oom =
-        result::OutOfMemory{system_.pools[oom.pool].name,   moment,          oom.requested, oom.in_use, oom.capacity,
+        result::OutOfMemory{system.pools[oom.pool].name,    moment,          oom.requested, oom.in_use, oom.capacity,
                             name_owners(oom.owners, names), names[oom.owner]};
     return false;
   }
@@ -139,9 +150,9 @@ class Simulation {
   engine::Outcome run_with_trace(Run& run, std::ostream& out) const {
     engine::TimelineLog log;
     engine::BothObservers both(run.recorder, log);
-    const engine::Outcome outcome = engine::run(system_, run.source, &both);
+    const engine::Outcome outcome = engine::run(usual_.system, run.source, &both);
     const Waits waits(log.records(), run.source);
-    engine::write_timeline(out, system_, log,
+    engine::write_timeline(out, usual_.system, log,
                            [&](const engine::Record& record) { return timeline_label(record, waits, run.source); });
     return outcome;
   }
@@ -153,15 +164,26 @@ class Simulation {
     result_.step = result_.prefill = {};
   }
 
+  const Machine& prefill_machine() const { return slower_ ? *slower_ : usual_; }
+
   RecordedBlocks recorded_prefill() const {
-    return {&system_, &prefill_->source, &prefill_->recorder, 0, lowered_.prefill->blocks.size()};
+    return {&prefill_machine().system, &prefill_->source, &prefill_->recorder, 0, lowered_.prefill->blocks.size()};
+  }
+
+  bool prefill_on(Machine& machine) {
+    prefill_.emplace(*lowered_.prefill, machine.costs, 0, scales_);
+    if (!simulate(machine.system, *prefill_, "prefill")) return false;
+    result_.ttft_s = lowered_.micro_batches_behind * to_seconds(prefill_->recorder.block_ends().back());
+    return true;
   }
 
   void prefill() {
     KVCAST_CHECK(lowered_.prefill);
-    prefill_.emplace(*lowered_.prefill, costs_, 0, scales_);
-    if (!simulate(*prefill_, "prefill")) return;
-    result_.ttft_s = lowered_.micro_batches_behind * to_seconds(prefill_->recorder.block_ends().back());
+    if (!prefill_on(usual_)) return;
+    if (hardware::sustained_share(usual_.model.hardware().gpu, result_.ttft_s) < 1) {
+      slower_.emplace(lowered_, hardware::sustained(usual_.model.hardware(), result_.ttft_s), options_);
+      if (!prefill_on(*slower_)) return;
+    }
     result_.prefill = scaled(attribute_blocks(recorded_prefill()),
                              lowered_.micro_batches_behind * static_cast<double>(lowered_.prefill->blocks.size()));
   }
@@ -171,10 +193,10 @@ class Simulation {
     decoding_ = true;
     for (std::size_t i = 0; i < lowered_.contexts.size(); ++i) {
       const DecodeSteps& steps = lowered_.contexts[i];
-      Window& window = windows_.emplace_back(steps, costs_, scales_);
+      Window& window = windows_.emplace_back(steps, usual_.costs, scales_);
       std::ostream* const trace = i == lowered_.middle ? options_.chrome_trace : nullptr;
-      if (!simulate(window.run, fmt::format("decode at {} tokens", steps.start), trace)) return;
-      add_scaled(result_.step, attribute_blocks(window.recorded(system_)), steps.weight);
+      if (!simulate(usual_.system, window.run, fmt::format("decode at {} tokens", steps.start), trace)) return;
+      add_scaled(result_.step, attribute_blocks(window.recorded(usual_.system)), steps.weight);
     }
     const Window& middle = windows_[lowered_.middle];
     result_.unsettled = has_backlog(middle);
@@ -227,7 +249,7 @@ class Simulation {
     if (options_.decode) {
       std::vector<RecordedBlocks> blocks;
       for (std::size_t i = 0; i < windows_.size(); ++i) {
-        if (detailed || i == lowered_.middle) blocks.push_back(windows_[i].recorded(system_));
+        if (detailed || i == lowered_.middle) blocks.push_back(windows_[i].recorded(usual_.system));
       }
       on_step = time_effects(blocks, kLeastEffect, detailed);
       result_.unsettled = result_.unsettled ||
@@ -252,7 +274,7 @@ class Simulation {
       const auto at = std::lower_bound(all.begin(), all.end(), source,
                                        [](const result::Effect& e, const std::string& s) { return e.source < s; });
       if (at != all.end() && at->source == source) return *at;
-      return *all.insert(at, {source, keys_of(model_.hardware(), model_.framework(), source), {}, {}});
+      return *all.insert(at, {source, keys_of(usual_.model.hardware(), usual_.model.framework(), source), {}, {}});
     };
     for (TimeEffect& e : on_step) {
       result::Effect& effect = effect_of(e.source);
@@ -291,7 +313,7 @@ class Simulation {
     if (!lowered_.full_attention && lowered_.framework.engine_step > 0) {
       add("what the model leaves out of policies in serving engines", out.policies);
     }
-    const config::Hardware& card = model_.hardware();
+    const config::Hardware& card = usual_.model.hardware();
     if (card.fit == config::Fit::kFitted) return;
     add("no fit of " + card.title, out.of(card.fit));
   }
@@ -301,8 +323,8 @@ class Simulation {
   double off_by_sample() {
     std::vector<double> logarithms;
     for (const DecodeSteps& part : lowered_.parts) {
-      Run run(part.stream, costs_, part.stream.blocks.size(), scales_);
-      engine::run(system_, run.source, &run.recorder);
+      Run run(part.stream, usual_.costs, part.stream.blocks.size(), scales_);
+      engine::run(usual_.system, run.source, &run.recorder);
       logarithms.push_back(std::log(mean(step_seconds(part, run.recorder))));
     }
     if (logarithms.empty()) return 1;
@@ -312,9 +334,8 @@ class Simulation {
 
   const Lowered& lowered_;
   const ExperimentOptions& options_;
-  hardware::CostModel model_;
-  CostTable costs_;
-  engine::System system_;
+  Machine usual_;
+  std::optional<Machine> slower_;  // for a prompt that takes so long that the board slows down
   std::vector<double> scales_;
   std::optional<Run> prefill_;
   std::deque<Window> windows_;

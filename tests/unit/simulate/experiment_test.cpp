@@ -79,6 +79,21 @@ TEST_CASE("the parts of a step add up to its mean time, also where only the last
   }
 }
 
+TEST_CASE("a prompt of many seconds is read at the rate that the board sustains") {
+  // 4 · 4 heads · 16 numbers · 10⁶ · 10⁶ / 2 pairs · 4 layers at half of 100 TFLOP/s are 10.2 s of attention, and hardly
+  // anything else.
+  config::Run run = run_of(1'000'000, 1, 1);
+  run.workload.batch = 1;
+  const auto policy = tests::make("full", "", {1'000'000, 1});
+  simulate::ExperimentOptions options;
+  options.decode = false;
+  const auto seconds = [&] { return simulate::run_experiment({&run, policy.get(), nullptr}, options).ttft_s; };
+  const double fast = seconds();
+  CHECK(fast == Approx(10.2).epsilon(0.1));
+  run.hardware.gpu.sustained_rate.value = 0.5;
+  CHECK(seconds() / fast == Approx(2).epsilon(0.1));
+}
+
 TEST_CASE("no more contexts are sampled than tokens are generated") {
   CHECK(decode(run_of(1000, 1, 9)).tpot_mean_s == Approx(seconds_at(1001)).epsilon(1e-12));
 }
