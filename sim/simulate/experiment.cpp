@@ -97,7 +97,7 @@ struct Machine {
 class Simulation {
  public:
   Simulation(const Lowered& lowered, const config::Hardware& hardware, const ExperimentOptions& options)
-      : lowered_(lowered), options_(options), usual_(lowered, hardware, options) {
+      : lowered_(lowered), hardware_(hardware), options_(options), usual_(lowered, hardware, options) {
     const bool more_or_fewer = options.shift.source == result::kTemporaries;
     const double factor = more_or_fewer ? 1 + options.shift.sign * result::kTemporarySpread : 1;
     if (factor == 1) return;
@@ -180,8 +180,8 @@ class Simulation {
   void prefill() {
     KVCAST_CHECK(lowered_.prefill);
     if (!prefill_on(usual_)) return;
-    if (hardware::sustained_share(usual_.model.hardware().gpu, result_.ttft_s) < 1) {
-      slower_.emplace(lowered_, hardware::sustained(usual_.model.hardware(), result_.ttft_s), options_);
+    if (hardware::sustained_share(hardware_.gpu, result_.ttft_s) < 1) {
+      slower_.emplace(lowered_, hardware::sustained(hardware_, result_.ttft_s), options_);
       if (!prefill_on(*slower_)) return;
     }
     result_.prefill = scaled(attribute_blocks(recorded_prefill()),
@@ -333,6 +333,7 @@ class Simulation {
   }
 
   const Lowered& lowered_;
+  const config::Hardware& hardware_;  // the whole host; a cost model has one GPU's share of it
   const ExperimentOptions& options_;
   Machine usual_;
   std::optional<Machine> slower_;  // for a prompt that takes so long that the board slows down
