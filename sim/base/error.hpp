@@ -31,8 +31,8 @@ class UserError : public std::runtime_error {
 // "file:line:col: " with the unknown parts left out.
 std::string format_location(const SourceLocation& where);
 
-// Calls the function and adds the location to a UserError that has none: for checks of values that are passed on without
-// their place in the input.
+// Calls the function and adds the location to a UserError that has none: for checks of values that are passed on
+// without their place in the input.
 template <class Function>
 auto at_location(const SourceLocation& where, Function&& function) {
   try {

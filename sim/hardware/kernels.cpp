@@ -113,9 +113,10 @@ double pair_bytes(const graph::DecodeAttention& work) { return 2 * work.tokens *
 
 // Bytes per cycle that an SM reads from the L2 in kernels of decode attention for one query head at a time.
 const Value& separate_heads_rate() {
-  static const Value kRate{20, Origin::kLiterature, 0.3,
-                           "16 bytes on an A100 (vllm-project/vllm pull request 2744), 21 on an H800 (InternLM/lmdeploy "
-                           "issue 1608, vLLM 0.4.2), 23 on A100s (LMDeploy 0.1, 70B, its benchmark/a100_fp16.md)"};
+  static const Value kRate{
+      20, Origin::kLiterature, 0.3,
+      "16 bytes on an A100 (vllm-project/vllm pull request 2744), 21 on an H800 (InternLM/lmdeploy "
+      "issue 1608, vLLM 0.4.2), 23 on A100s (LMDeploy 0.1, 70B, its benchmark/a100_fp16.md)"};
   return kRate;
 }
 

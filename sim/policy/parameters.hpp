@@ -47,7 +47,7 @@ class ParameterValues {
   bool is_text(const std::string& key) const;  // for parameters that may also be a number
   // A parameter as written, or its default; for "<policy>".
   config::Node node(const std::string& key) const;
-  bool given(const std::string& key) const;  // written by the user, not a default
+  bool given(const std::string& key) const;            // written by the user, not a default
   SourceLocation where(const std::string& key) const;  // of the value as written, otherwise of the whole map
   const std::map<std::string, ParameterValue>& all() const { return values_; }
 

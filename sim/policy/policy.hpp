@@ -69,8 +69,8 @@ struct PromptAttention {
 struct Growth {
   double attended = 0;  // 1 for full KV and eviction after the prompt; 0 for fixed budgets
   double scored = 0;    // 1 / p for a policy that scores pages of p tokens
-  // Budget in tokens, for policies that attend to all tokens until they have as many: a replay at a shorter context does
-  // not show how many they attend to later. 0: none, or one that the prompt decides.
+  // Budget in tokens, for policies that attend to all tokens until they have as many: a replay at a shorter context
+  // does not show how many they attend to later. 0: none, or one that the prompt decides.
   std::int64_t fill = 0;
 };
 

@@ -34,8 +34,8 @@ nlohmann::json to_json(const std::string& machine, const MachineNumber& number);
 nlohmann::json to_json(const std::optional<TaskScore>& task);
 
 // [{kind, exposed_s, hidden_s, critical_s, uncertain_s}], kinds without time left out. Exposed seconds add up to the
-// time. critical_s: seconds of the critical path. uncertain_s: error of the exposed seconds if all costs of the kind err
-// in the same direction.
+// time. critical_s: seconds of the critical path. uncertain_s: error of the exposed seconds if all costs of the kind
+// err in the same direction.
 nlohmann::json breakdown_json(const metrics::Attribution& time);
 
 }  // namespace kvcast::result

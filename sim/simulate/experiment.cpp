@@ -81,7 +81,7 @@ struct Window {
   static std::size_t before(std::size_t block) { return block == 0 ? 0 : block - 1; }
 };
 
-// What work costs on a machine, and the resources that it shares there.
+// A machine's costs of the work, and the resources that the work shares there.
 struct Machine {
   hardware::CostModel model;
   CostTable costs;

@@ -73,6 +73,7 @@ TEST_CASE("every key of a run moves a prediction") {
                                            "framework.attention_kernels",
                                            "framework.concatenate_bytes",
                                            "framework.repeat_bytes",
+                                           "framework.expert_sort",
                                            "trace.file",
                                            "trace.window"};
   const config::Shapes shapes = config::run_shapes();
@@ -90,12 +91,13 @@ TEST_CASE("every key of a run moves a prediction") {
         Timed(evicting).here());
 }
 
-TEST_CASE("experts dealt out whole and a price move a prediction") {
+TEST_CASE("experts dealt out whole, their sorting, and a price move a prediction") {
   const std::string base =
       "hardware: h100-sxm\npolicy: full\nworkload: {prompt_tokens: 256, decode_tokens: 16, batch: 3}\n"
       "trace: {recipe: needle, layers: 1, steps: 2}\n";
   const Node experts = parsed("model: qwen3-30b-a3b\ndeployment: {tensor_parallel: 2}\n" + base);
   CHECK(Timed(experts.with("deployment.expert_parallel", Node::scalar("true", {}))).here() != Timed(experts).here());
+  CHECK(Timed(experts.with("framework.expert_sort", Node::scalar("50 us", {}))).here() != Timed(experts).here());
   const auto cost = [&](const std::string& price) {
     const Node run = parsed("model: llama-3.2-1b\nprice_per_hour: " + price + "\n" + base);
     const result::Result r = study::run_all({{run, {}, {}}}, {}).front();

@@ -199,16 +199,6 @@ TEST_CASE("kernels for one query head at a time read the KV head of a group from
   CHECK(hardware::CostModel(slow, {}).cost(op_of(work)).alone == us(11 + 4.5 + 25 + 1));
 }
 
-TEST_CASE("sorting tokens by their experts takes the framework's time whatever their number") {
-  config::Framework framework;
-  framework.expert_sort = {10e-6, Origin::kLiterature, 0.5, "a table"};
-  const hardware::CostModel model(round_machine(), framework);
-  const graph::Kernel sorted{graph::KernelClass::kSort, 0, 0};
-  // Gap and floor are 2 us.
-  CHECK(model.cost(op_of(sorted, graph::Lane::kCompute)).alone == us(12));
-  CHECK(model.shifted({"a table", 1}).cost(op_of(sorted, graph::Lane::kCompute)).alone == us(2 + 15));
-}
-
 TEST_CASE("shapes outside a fit's range are marked and have a larger uncertainty") {
   config::Hardware machine = round_machine();
   machine.gpu.range.attention_tokens = {50, 100};

@@ -232,3 +232,13 @@ TEST_CASE("costs of the shifted source change by their own uncertainty, all othe
   CHECK(made.cost(rates.data()).issue->first == Approx(12e-6));
   CHECK(made.cost(rates.data()).issue->rest == Approx(24e-6));
 }
+
+TEST_CASE("sorting tokens by their experts takes the framework's time whatever their number") {
+  config::Framework framework;
+  framework.expert_sort = {10e-6, Origin::kLiterature, 0.5, "a table"};
+  const hardware::CostModel model(round_machine(), framework);
+  const graph::Kernel sorted{graph::KernelClass::kSort, 0, 0};
+  // Gap and floor are 2 us.
+  CHECK(model.cost(op_of(sorted, graph::Lane::kCompute)).alone == us(12));
+  CHECK(model.shifted({"a table", 1}).cost(op_of(sorted, graph::Lane::kCompute)).alone == us(2 + 15));
+}

@@ -9,6 +9,7 @@
 
 #include "config/hardware.hpp"
 #include "hardware/cost_model.hpp"
+#include "hardware/sustained.hpp"
 #include "unit/hardware/support.hpp"
 
 using namespace kvcast;
@@ -130,6 +131,7 @@ std::vector<double> answers(const config::Hardware& machine, const std::vector<g
     config::Framework with = framework(launch);
     if (launch == Framework::Launch::kEager) with.attention_kernels = Framework::AttentionKernels::kFlash2;
     const hardware::CostModel model(machine, with);
+    row.push_back(hardware::sustained_share(machine.gpu, 10));
     row.push_back(model.capacity(graph::Pool::kHbm));
     row.push_back(model.capacity(graph::Pool::kDram));
     for (int r = 0; r < hardware::kResourceCount; ++r) row.push_back(model.rate(static_cast<hardware::Resource>(r)));

@@ -27,7 +27,7 @@ config::Run run_of(std::int64_t prompt, std::int64_t generated, int contexts) {
   return run;
 }
 
-Experiment decode(const config::Run& run) {
+replay::ReplayResult full_replay() {
   replay::ReplayResult replay;
   replay.prompt_tokens = 990, replay.decode_steps = 10, replay.growth = {.attended = 1};
   // Each step attends to all of its tokens.
@@ -36,6 +36,11 @@ Experiment decode(const config::Run& run) {
     counts.layer = layer, counts.heads = 2;
     for (int i = 0; i < 10 * 2; ++i) counts.counts.push_back({.attended = 991 + i / 2});
   }
+  return replay;
+}
+
+Experiment decode(const config::Run& run) {
+  const replay::ReplayResult replay = full_replay();
   const auto policy = tests::make("full", "", {run.workload.prompt_tokens, run.workload.decode_tokens});
   simulate::ExperimentOptions options;
   options.prefill = false;
@@ -80,14 +85,15 @@ TEST_CASE("the parts of a step add up to its mean time, also where only the last
 }
 
 TEST_CASE("a prompt of many seconds is read at the rate that the board sustains") {
-  // 4 · 4 heads · 16 numbers · 10⁶ · 10⁶ / 2 pairs · 4 layers at half of 100 TFLOP/s are 10.2 s of attention, and hardly
-  // anything else.
+  // 4 · 4 heads · 16 numbers · 10⁶ · 10⁶ / 2 pairs · 4 layers at half of 100 TFLOP/s are 10.2 s of attention, and
+  // hardly anything else.
   config::Run run = run_of(1'000'000, 1, 1);
   run.workload.batch = 1;
   const auto policy = tests::make("full", "", {1'000'000, 1});
   simulate::ExperimentOptions options;
   options.decode = false;
-  const auto seconds = [&] { return simulate::run_experiment({&run, policy.get(), nullptr}, options).ttft_s; };
+  const replay::ReplayResult replay = full_replay();
+  const auto seconds = [&] { return simulate::run_experiment({&run, policy.get(), &replay}, options).ttft_s; };
   const double fast = seconds();
   CHECK(fast == Approx(10.2).epsilon(0.1));
   run.hardware.gpu.sustained_rate.value = 0.5;
