@@ -11,21 +11,25 @@ namespace {
 
 constexpr double kBegins = 0.25, kSettled = 4;  // seconds
 
+// 0 while the board has its boost clock, 1 once it has settled.
+double course(double seconds) {
+  return std::clamp(std::log(seconds / kBegins) / std::log(kSettled / kBegins), 0.0, 1.0);
+}
+
 }  // namespace
 
 double sustained_share(const config::Gpu& gpu, double seconds) {
-  if (seconds <= kBegins) return 1;
-  const double course = std::min(1.0, std::log(seconds / kBegins) / std::log(kSettled / kBegins));
-  return 1 - (1 - gpu.sustained_rate) * course;
+  return 1 - (1 - gpu.sustained_rate) * course(seconds);
 }
 
 config::Hardware sustained(const config::Hardware& hardware, double seconds) {
   config::Hardware slower = hardware;
   const Value& rate = hardware.gpu.sustained_rate;
   Value& products = slower.gpu.tensor_flops;
-  products.value *= sustained_share(hardware.gpu, seconds);
+  const double share = sustained_share(hardware.gpu, seconds);
+  products.value *= share;
   products.origin = worse(products.origin, rate.origin);
-  products.uncertainty = std::hypot(products.uncertainty, rate.uncertainty);
+  products.uncertainty = std::hypot(products.uncertainty, rate.uncertainty * rate * course(seconds) / share);
   products.source = rate.source;
   return slower;
 }
