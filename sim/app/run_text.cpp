@@ -9,7 +9,6 @@
 
 #include "base/units.hpp"
 #include "plan/findings.hpp"
-#include "policy/growth.hpp"
 #include "result/metric.hpp"
 #include "study/match.hpp"
 
@@ -142,17 +141,14 @@ void print_traces(const config::Run& run) {
   fmt::print("\n");
 }
 
-// Says where the replay ends before the policy begins to choose.
-void print_unfilled_budget(const study::Prepared& prepared) {
-  const config::Run& run = prepared.run;
-  const policy::Growth growth = study::make_policy(prepared)->growth();
-  const std::int64_t replayed = run.workload.prompt_tokens + run.trace.steps;
-  if (!policy::fills_later(growth, replayed, study::lengths_of(run).bound())) return;
+// Says that the replay ends before the policy begins to choose.
+void print_unfilled_budget(const study::Prepared& prepared, const result::Accuracy& accuracy) {
+  if (accuracy.origin != Origin::kExtrapolated) return;
   fmt::print(
-      "The replay ends at {} tokens; the policy's budget is full at {}. Later steps are assumed to attend\n"
-      "to as many tokens as the budget allows; accuracy and the transfers of a step are those of the replay.\n"
+      "The replay ends before the policy's budget is full, at {} tokens. Later steps are assumed to attend to\n"
+      "as many tokens as the budget allows; accuracy and the transfers of a step are those of the replay.\n"
       "A run with a longer prompt shows those of later steps.\n\n",
-      replayed, growth.fill);
+      study::make_policy(prepared)->growth().fill);
 }
 
 }  // namespace
@@ -168,7 +164,7 @@ void print_result(const study::Task& task, const Result& r) {
                config::fit_text(run.hardware));
   }
   print_traces(run);
-  print_unfilled_budget(task.prepared);
+  print_unfilled_budget(task.prepared, r.accuracy);
   print_changes(run.hardware.changes);
   if (r.experiment.oom) print_oom(*r.experiment.oom, run);
   print_metrics(r);

@@ -275,6 +275,17 @@ TEST_CASE("a run prints every number with its unit, interval and origin") {
   CHECK(r["origin_shares"]["prefill"]["literature"].get<double>() > 0.01);
 }
 
+TEST_CASE("a run says where a budget is filled only after the replayed steps") {
+  // 512 tokens are reached after 256 of 768 generated ones; full attention has no budget.
+  const std::vector<std::string> longer = {"workload.prompt_tokens=256", "workload.decode_tokens=768"};
+  CHECK(run_json("{name: tova, budget: 512}", longer)["origin"]["accuracy"] == "extrapolated");
+  CHECK(run_json("full", longer)["origin"]["accuracy"] == "assumed");
+  const Scratch scratch;
+  const std::string config = scratch.write("run.yaml", small_run("{name: tova, budget: 512}"));
+  CHECK_THAT(kvcast::test::kvcast({"run", config, "--set", longer[0], "--set", longer[1]}).out,
+             Contains("before the policy's budget is full, at 512 tokens"));
+}
+
 TEST_CASE("KV of Llama-3.1-70B at batch 32 and 32K takes 320 GiB") {
   // 80 layers · 8 KV heads · 128 · 2 (K and V) · 2 bytes · 32768 tokens · 32 sequences
   CHECK(80.0 * 8 * 128 * 2 * 2 * 32768 * 32 == 320.0 * (1ull << 30));
