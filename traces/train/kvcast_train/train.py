@@ -38,7 +38,7 @@ class Size:
 SIZES = {
     "toy": Size(Config(tasks.VOCABULARY, 2, 32, 4, 2, 8, 64), 64, 128, 512, 3e-3),
     "tiny": Size(Config(tasks.VOCABULARY, 2, 64, 4, 2, 16, 128), 64, 128, 4096, 4e-3),  # what a CPU core trains in 40 minutes
-    "small": Size(Config(tasks.VOCABULARY, 8, 512, 8, 2, 64, 1408), 64, 4096, 65536, 1e-3),
+    "small": Size(Config(tasks.VOCABULARY, 8, 512, 8, 2, 64, 1408), 64, 2048, 32768, 1e-3),
 }
 
 
