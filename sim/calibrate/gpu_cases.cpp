@@ -20,6 +20,7 @@ using graph::KernelClass;
 constexpr double kHalf = 2;  // bytes of an fp16 number
 constexpr std::size_t kLeastToHoldOut = 16;
 constexpr double kLargeCopy = 1 << 20;  // bytes from which a copy shows the link's bandwidth
+constexpr double kInCommands = 1024;    // a copy of fewer bytes may need no copy engine
 // Bytes from which a gather shows its share of the bandwidth: for fewer bytes the time is mostly latency, and a curve
 // with a node based on such cases alone would apply it to all gathers, attention over tokens among them.
 constexpr double kLargeGather = 16e6;
@@ -101,9 +102,13 @@ std::string copy_bench(const Row& row, double bytes, bool both) {
   if (both) return device && is(row, "how", "calls") && bytes >= kLargeCopy ? "copies both ways" : "";
   if (is(row, "how", "calls")) {
     if (issue) return "copy calls";
-    if (device) return bytes >= kLargeCopy ? "large copies" : "small copies";
+    // The driver writes a few bytes for the device into its commands: a single such copy has no latency.
+    const bool written = bytes < kInCommands && row.number("pieces") == 1 && is(row, "direction", "h2d");
+    if (device && !written) return bytes >= kLargeCopy ? "large copies" : "small copies";
   }
-  if (is(row, "how", "batched") && issue) return "batched calls";
+  // Small pieces for the device are copied into the call by the CPU; pieces for the host cost half as
+  // much, and no step waits for them.
+  if (is(row, "how", "batched") && issue && is(row, "direction", "h2d")) return "batched calls";
   if (is(row, "how", "2d") && device) return "2D copies";
   if (is(row, "how", "2d") && issue) return "2D calls";
   return "";

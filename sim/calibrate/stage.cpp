@@ -59,8 +59,12 @@ double seconds_of(const MeasuredOp& one, const hardware::CostModel& model) {
       return one.count * machine.gpu.gap_stream;
     case Measure::kGraphGap:
       return one.count * machine.gpu.gap_graph;
-    case Measure::kBothWays:
-      return machine.link.copy_latency + one.count / machine.link.both_bandwidth;
+    case Measure::kBothWays: {
+      // Both engines start their pieces concurrently, and the bytes of both share the link.
+      const auto& copy = std::get<graph::Copy>(one.op.work);
+      return machine.link.copy_latency + copy.runs * hardware::at(machine.link.engine_piece, copy.run_bytes).value +
+             one.count / machine.link.both_bandwidth;
+    }
   }
   KVCAST_CHECK(!"an unknown measure");
   return 0;

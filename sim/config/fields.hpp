@@ -95,11 +95,14 @@ inline constexpr ValueField<Link> kLinkValues[] = {
     {"copy_latency", &Link::copy_latency, Dimension::kSeconds, 0, 1},
     {"issue_2d", &Link::issue_2d, Dimension::kSeconds, 0, 1, 0},
     {"issue_row", &Link::issue_row, Dimension::kSeconds, 0, 1},
-    {"issue_batched", &Link::issue_batched, Dimension::kSeconds, 0, 1},
+    {"load_latency", &Link::load_latency, Dimension::kSeconds, 0, 1, 1.5e-6},
+    {"engine_d2h_ratio", &Link::engine_d2h_ratio, Dimension::kNone, 0.1, 10, 1},
     {"engine_row", &Link::engine_row, Dimension::kSeconds, 0, 1},
+    {"engine_batched", &Link::engine_batched, Dimension::kSeconds, 0, 1, 0.5e-6},
 };
 inline constexpr CurveField<Link> kLinkCurves[] = {
     {"issue_call", &Link::issue_call, Dimension::kBytes, Dimension::kSeconds, 0, 1},
+    {"issue_batched", &Link::issue_batched, Dimension::kBytes, Dimension::kSeconds, 0, 1},
     {"engine_piece", &Link::engine_piece, Dimension::kBytes, Dimension::kSeconds, 0, 10},
     {"zero_copy_efficiency", &Link::zero_copy_efficiency, Dimension::kBytes, Dimension::kFraction, 1e-3, 1},
 };

@@ -100,13 +100,16 @@ struct Link {
   Value pageable_bandwidth;    // B/s at which the driver stages pageable memory
   Value peer_bandwidth;        // B/s that a GPU receives from another one while all of them exchange
   Value peer_latency;          // minimum seconds of an exchange between GPUs, in addition to a kernel's
-  Value copy_latency;          // seconds from the start of a copy to its first byte
+  Value copy_latency;          // seconds from the start of the first of several copies to its first byte
+  Value load_latency;          // seconds from a kernel's first load of host memory to its data
   Value issue_2d;              // additional seconds of host time of a 2D copy's call
   Value issue_row;             // additional seconds of host time for each row of a 2D copy
-  Value issue_batched;         // seconds of host time for each piece of a batched call
-  Value engine_row;            // additional seconds of the copy engine for each further row of a 2D copy
+  Value engine_d2h_ratio;      // engine_piece of copies to the host over that of copies to the device
+  Value engine_row;            // least seconds of the copy engine for each row of a 2D copy
+  Value engine_batched;        // least seconds of the copy engine for each piece of a batched call
   Curve issue_call;            // seconds of host time of one asynchronous copy call, over its bytes
-  Curve engine_piece;          // minimum seconds of the copy engine per piece, over its bytes
+  Curve issue_batched;         // seconds of host time for each piece of a batched call, over its bytes
+  Curve engine_piece;          // seconds in which the copy engine starts a copy to the device, over its bytes
   Curve zero_copy_efficiency;  // fraction of the direction's bandwidth, over contiguous bytes of a piece
 };
 

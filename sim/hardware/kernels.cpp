@@ -199,7 +199,9 @@ void add_attention_terms(Terms& terms, const config::Gpu& gpu, const graph::Deco
   Number efficiency = within(range.attention_head_dim, work.head_dim, number(kernel.efficiency));
   efficiency = within(range.attention_tokens, work.tokens / work.rows, efficiency);
   Number rate = reached(gpu.hbm_bandwidth, efficiency);
-  if (work.unit_bytes > 0) rate = rate * at(gpu.gather_efficiency, work.unit_bytes);
+  // Long pieces are what the kernel's own efficiency was measured on.
+  const config::Curve& gathers = gpu.gather_efficiency;
+  if (work.unit_bytes > 0) rate = rate * at(gathers, work.unit_bytes) * (1 / gathers.y.back());
   Number read = exact(bytes) / rate;
   if (work.warm) {
     const double found = found_in_l2(gpu, work);

@@ -74,9 +74,9 @@ graph::Copy recall_copy(const RecallPath& path, double pages, double row) {
   return copy;
 }
 
-// Recalls `pages` pages of one KV head for `sequences` sequences.
-graph::OpId recall_head(const DecodeLayer& shape, const RecallPath& path, Lane lane, double pages, double sequences,
-                        graph::OpId after, LayerOps& ops) {
+// Recalls `pages` pages of one KV head, of all sequences or of one.
+graph::OpId recall_head(const DecodeLayer& shape, const RecallPath& path, Lane lane, double pages, graph::OpId after,
+                        LayerOps& ops) {
   const double row = Dims(*shape.model).row();
   const graph::Copy copy = recall_copy(path, pages, row);
   const graph::OpId copied = ops.copy(lane, "recall pages", copy, {after});
@@ -86,8 +86,7 @@ graph::OpId recall_head(const DecodeLayer& shape, const RecallPath& path, Lane l
   convert.unit_bytes = row;
   const graph::OpId converted = ops.kernel(lane, Kind::kConvert, "convert layout", convert, {copied});
   if (path.double_buffering) return converted;
-  return ops.host(Lane::kRecallThread, Kind::kSync, "wait for buffer", graph::HostCall::kStreamSync, sequences,
-                  {converted});
+  return ops.host(Lane::kRecallThread, Kind::kSync, "wait for buffer", graph::HostCall::kStreamSync, 1, {converted});
 }
 
 }  // namespace
@@ -96,19 +95,24 @@ Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const He
                       LayerOps& ops) {
   const auto heads = static_cast<std::size_t>(shape.heads_per_sequence());
   const bool two = path.double_buffering && path.layout == HostLayout::kHnd;
+  const bool one = !path.double_buffering && path.layout == HostLayout::kHnd;
   Recalled last;
   bool second = false;
-  for (std::size_t h = 0; h < heads; ++h) {
-    double pages = 0, sequences = 0;
-    for (std::size_t i = h; i < shape.heads.size(); i += heads) {
-      if (!which(shape.heads[i]) || shape.heads[i].fetched_runs == 0) continue;
-      pages += static_cast<double>(shape.heads[i].fetched_runs), sequences += 1;
-    }
-    if (pages == 0) continue;
+  const auto recall = [&](double pages) {
     const Lane lane = second ? Lane::kCopyB : Lane::kCopyA;
-    (second ? last.b : last.a) = recall_head(shape, path, lane, pages, sequences, after, ops);
+    (second ? last.b : last.a) = recall_head(shape, path, lane, pages, after, ops);
     if (!two) after = last.a;  // the single buffer is free again
     if (two) second = !second;
+  };
+  for (std::size_t h = 0; h < heads; ++h) {
+    double pages = 0;
+    for (std::size_t i = h; i < shape.heads.size(); i += heads) {
+      if (!which(shape.heads[i]) || shape.heads[i].fetched_runs == 0) continue;
+      // A single buffer holds the pages of one head of one sequence, and is waited for before the next.
+      if (one) recall(static_cast<double>(shape.heads[i].fetched_runs));
+      pages += static_cast<double>(shape.heads[i].fetched_runs);
+    }
+    if (!one && pages > 0) recall(pages);
   }
   return last;
 }

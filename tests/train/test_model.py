@@ -133,7 +133,7 @@ class Models(unittest.TestCase):
         self.assertLess(sum(losses[-5:]) / 5, losses[0] - 0.25)
 
     def test_contexts_and_rates(self):
-        self.assertEqual(train.contexts(train.SIZES['small']), [64, 128, 256, 512, 1024, 2048, 4096])
+        self.assertEqual(train.contexts(train.SIZES['small']), [64, 128, 256, 512, 1024, 2048])
         size = train.SIZES['small']
         self.assertAlmostEqual(train.learning_rate(size, 199, 0.0), 1e-3)
         self.assertAlmostEqual(train.learning_rate(size, 99, 0.0), 5e-4)
