@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
-#include "base/build.hpp"
 #include "base/error.hpp"
+#include "validate/committed.hpp"
 #include "validate/gpu_steps.hpp"
 
 namespace kvcast::validate {
@@ -15,23 +14,6 @@ namespace {
 constexpr double kMedianBudget = 5, kWorstBudget = 12, kOrderBudget = 95;  // per cent
 // Steps whose measured times are closer than this have no order to predict.
 constexpr double kTie = 0.01;
-
-struct Source {
-  std::string results, profile;
-};
-
-// configs/validation/gpu_pipeline in the working directory, otherwise in the source tree.
-std::vector<Source> committed() {
-  std::string folder = "configs/validation/gpu_pipeline";
-  if (!std::filesystem::is_directory(folder)) folder = data_dir() + "/" + folder;
-  std::vector<Source> all;
-  if (!std::filesystem::is_directory(folder)) return all;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".json") all.push_back({entry.path().string(), entry.path().stem().string()});
-  }
-  std::sort(all.begin(), all.end(), [](const Source& a, const Source& b) { return a.results < b.results; });
-  return all;
-}
 
 // Text that distinguishes rows of a scheme: the axes that are not the model's.
 std::string variant_of(const calibrate::Row& row) {
@@ -85,7 +67,7 @@ std::optional<double> ordered_share(const Suite& suite, const std::vector<std::s
   return pairs > 0 ? std::optional(100 * right / pairs) : std::nullopt;
 }
 
-void add(const Source& from, Suite& suite, std::vector<std::string>& places, std::int64_t& skipped) {
+void add(const Committed& from, Suite& suite, std::vector<std::string>& places, std::int64_t& skipped) {
   const calibrate::Results results = calibrate::read_results(from.results);
   const config::Hardware machine = config::read_hardware(config::find_config("hardware", from.profile, {}));
   const auto device = results.texts.find("device");
@@ -112,11 +94,11 @@ Suite gpu_pipeline(const GpuPipelineInput& input) {
   if (!input.results.empty() && input.profile.empty()) {
     throw UserError("gpu_pipeline: --from needs --profile, the machine's own (kvcast calibrate cuda)");
   }
-  const std::vector<Source> sources =
-      input.results.empty() ? committed() : std::vector<Source>{{input.results, input.profile}};
+  const std::vector<Committed> sources =
+      input.results.empty() ? committed("pipeline.json") : std::vector<Committed>{{input.results, input.profile}};
   std::vector<std::string> places;
   std::int64_t skipped = 0;
-  for (const Source& source : sources) add(source, suite, places, skipped);
+  for (const Committed& source : sources) add(source, suite, places, skipped);
   if (!sources.empty()) suite.detail = {{"skipped", skipped}};
   if (suite.cases.empty()) {
     suite.status =

@@ -8,8 +8,8 @@
 namespace kvcast::validate {
 
 struct GpuPipelineInput {
-  std::string results;  // of kvcast-pipeline (kernels/README.md); empty: the files of configs/validation/gpu_pipeline
-  std::string profile;  // made by calibrate on that machine; a file of that folder has its name in configs/hardware
+  std::string results;  // of kvcast-pipeline (kernels/README.md); empty: the project's own (committed.hpp)
+  std::string profile;  // made by calibrate on that machine
 };
 
 // Compares each measured step with the prediction by lowering, cost model and engine. Counts (pages recalled, tokens

@@ -12,6 +12,7 @@
 #include "engine/engine.hpp"
 #include "hardware/cost_model.hpp"
 #include "simulate/timed.hpp"
+#include "validate/committed.hpp"
 
 namespace kvcast::validate {
 namespace {
@@ -196,28 +197,14 @@ Case copy_beside_stream(const Row& row, const hardware::CostModel& model) {
   return c;
 }
 
-}  // namespace
-
-Suite policy_kernels(const PolicyKernelsInput& input) {
-  Suite suite;
-  suite.name = "policy_kernels";
-  suite.question = "How accurately are kernels that only policies run predicted by numbers fitted to other kernels?";
-  suite.size_unit = "us";
-  if (input.results.empty()) {
-    suite.status =
-        "unmeasured: no GPU has run these kernels, and they are in no average. kernels/measure.sh measures them; then "
-        "kvcast validate policy_kernels --from gpu.json --profile PROFILE.yaml";
-    return suite;
-  }
-  if (input.profile.empty()) {
-    throw UserError("policy_kernels: --from needs --profile, the machine's own (kvcast calibrate cuda)");
-  }
-  const calibrate::Results results = calibrate::read_results(input.results);
-  const hardware::CostModel model = model_of(config::read_hardware(config::find_config("hardware", input.profile, {})));
+void add(const Committed& from, Suite& suite) {
+  const calibrate::Results results = calibrate::read_results(from.results);
+  const hardware::CostModel model = model_of(config::read_hardware(config::find_config("hardware", from.profile, {})));
   const double between_events = calibrate::time_between_events(results);
   const auto device = results.texts.find("device");
   const std::string source =
       fmt::format("kvcast-kernels on {}", device == results.texts.end() ? "an unnamed device" : device->second);
+  const std::size_t before = suite.cases.size();
   for (const Row& row : results.rows) {
     if (row.bench == "copy_beside_stream") {
       suite.cases.push_back(copy_beside_stream(row, model));
@@ -232,7 +219,28 @@ Suite policy_kernels(const PolicyKernelsInput& input) {
     suite.cases.push_back(case_of(row, *known, model, between_events));
     suite.cases.back().source = source;
   }
-  if (suite.cases.empty()) throw UserError({input.results, 0, 0}, "no row of a policy's kernel");
+  if (suite.cases.size() == before) throw UserError({from.results, 0, 0}, "no row of a policy's kernel");
+}
+
+}  // namespace
+
+Suite policy_kernels(const PolicyKernelsInput& input) {
+  Suite suite;
+  suite.name = "policy_kernels";
+  suite.question = "How accurately are kernels that only policies run predicted by numbers fitted to other kernels?";
+  suite.size_unit = "us";
+  if (!input.results.empty() && input.profile.empty()) {
+    throw UserError("policy_kernels: --from needs --profile, the machine's own (kvcast calibrate cuda)");
+  }
+  const std::vector<Committed> sources =
+      input.results.empty() ? committed("kernels.json") : std::vector<Committed>{{input.results, input.profile}};
+  for (const Committed& source : sources) add(source, suite);
+  if (suite.cases.empty()) {
+    suite.status =
+        "unmeasured: no GPU has run these kernels, and they are in no average. kernels/measure.sh measures them; then "
+        "kvcast validate policy_kernels --from gpu.json --profile PROFILE.yaml";
+    return suite;
+  }
   std::vector<double> errors;
   for (const Case& c : suite.cases) errors.push_back(*relative_error(c));
   const metrics::ErrorSummary s = metrics::summarise_errors(errors);

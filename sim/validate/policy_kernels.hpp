@@ -8,7 +8,7 @@
 namespace kvcast::validate {
 
 struct PolicyKernelsInput {
-  std::string results;  // output of kvcast-kernels (kernels/README.md); empty: the suite says how to produce it
+  std::string results;  // output of kvcast-kernels (kernels/README.md); empty: the project's own (committed.hpp)
   std::string profile;  // a machine (configs/hardware) that was calibrated where the results were measured
 };
 
