@@ -86,7 +86,7 @@ struct MachineOptions {
   std::string profile, host, out, program;
   int passes = 2;
   double seconds = 120, budget_median = 0, budget_p90 = 0;
-  bool quick = false;
+  bool quick = false, own_kernels = false;
 };
 
 // Path of the results next to the profile, so that it can be fitted again.
@@ -137,6 +137,7 @@ int fit_machine(const Target& target, const MachineOptions& options) {
   request.base = config::read_hardware(config::find_config("hardware", options.profile, {}));
   if (!options.host.empty()) request.base.host = config::read_host(config::find_config("hosts", options.host, {}));
   request.name = fmt::format("{}", fmt::join(paths, ", "));
+  request.own_kernels = options.own_kernels;
   request.budget_median = (options.budget_median > 0 ? options.budget_median : target.budget_median) / 100;
   request.budget_p90 = (options.budget_p90 > 0 ? options.budget_p90 : target.budget_p90) / 100;
   const calibrate::MachineResult result = target.fit(results, request);
@@ -169,6 +170,9 @@ void add_machine(CLI::App& calibrate, const Target& target, int& result) {
   if (std::string_view(target.name) == "cuda") {
     command->add_option("--host", options->host,
                         "the host, as calibrate cpu wrote it (YAML), instead of the profile's");
+    command->add_flag("--own-kernels", options->own_kernels,
+                      "fit kvcast's own kernels even where the profile has faster numbers from a source: for "
+                      "comparisons with kvcast-pipeline");
   }
   command->add_option("--seconds", options->seconds, "shared out over all cases (120); --short has its own")
       ->check(CLI::Range(1.0, 1e6));

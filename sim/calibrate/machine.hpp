@@ -15,6 +15,8 @@ struct MachineRequest {
   std::string name;       // name of the results, as the profile names its points
   // limits for the held-out cases of each stage, in addition to their own noise
   double budget_median = 0, budget_p90 = 0;
+  // Fits kvcast's own kernels even where the base has faster numbers from a source: for predictions of its pipelines.
+  bool own_kernels = false;
 };
 
 struct MachineResult {
