@@ -40,7 +40,7 @@ auto nodes_of(config::Curve config::Gpu::*curve, SizeOf size_of) {
 auto link_nodes_of(config::Curve config::Link::*curve) {
   return [=](Cases cases, config::Hardware& hardware) { place_nodes(cases, hardware.link.*curve, run_bytes); };
 }
-// Of a large copy the engine's start is no part that could be seen: the curve ends with the small ones.
+// The engine's start is too small a part of a large copy to be seen: the curve ends with the small ones.
 void place_pieces(Cases cases, config::Hardware& hardware) {
   std::vector<MeasuredOp> small;
   for (const MeasuredOp& one : cases) {

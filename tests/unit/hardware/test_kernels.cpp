@@ -228,8 +228,8 @@ TEST_CASE("gathered, repeated and scored attention moves more data") {
   const double plain = round_model().cost(op_of(attention_of(1000))).alone;
   CHECK(plain == us(16 + 10.5 + 125 + 0.5));
   graph::DecodeAttention gathered = attention_of(1000);
-  gathered.unit_bytes = 500;  // half-way from 0.25 to 0.75: half the rate
-  CHECK(round_model().cost(op_of(gathered)).alone == us(26.5 + 250 + 0.5));
+  gathered.unit_bytes = 500;  // half-way from 0.25 to 0.75, which long pieces have: two thirds of the rate
+  CHECK(round_model().cost(op_of(gathered)).alone == us(26.5 + 187.5 + 0.5));
   graph::DecodeAttention expanded = attention_of(1000);
   expanded.kv_reads = 9;
   CHECK(round_model().cost(op_of(expanded)).alone == us(26.5 + 9 * 125 + 0.5));

@@ -82,11 +82,12 @@ class Profile {
                                                                                      {"pageable_bandwidth", "4 GB/s"},
                                                                                      {"copy_latency", "1 us"},
                                                                                      {"issue_row", "100 ns"},
-                                                                                     {"issue_batched", "500 ns"},
+                                                                                     {"load_latency", "2 us"},
                                                                                      {"engine_row", "50 ns"}}) {
       add(key, number(value));
     }
     curve("issue_call", "[[1 B, 4 us], [1 GB, 4 us]]");
+    curve("issue_batched", "[[1 B, 500 ns], [1 GB, 600 ns]]");
     curve("engine_piece", "[[1 B, 1 us], [1 GB, 1 us]]");
     curve("zero_copy_efficiency", "[[32 B, 0.1], [1 KiB, 0.6]]");
     lines_.push_back("host: generic\n");
@@ -149,7 +150,8 @@ TEST_CASE("a profile in one file reads as written") {
   CHECK(machine.gpu.floor_gemm.source == "made up");
   CHECK(machine.gpu.gemm_memory_efficiency.x == std::vector<double>{0, 100e6});
   CHECK(machine.gpu.gemm_memory_efficiency.y == std::vector<double>{0.5, 1});
-  CHECK(machine.link.issue_batched == 0.5e-6);
+  CHECK(machine.link.load_latency == 2e-6);
+  CHECK(machine.link.issue_batched.y == std::vector<double>{0.5e-6, 0.6e-6});
   CHECK(machine.host.name == "generic");
   CHECK(machine.host.cores == 32);
 }

@@ -113,10 +113,20 @@ TEST_CASE("a kernel's time is that of its bytes, and the time between events is 
   CHECK(*merge.predicted == Approx(1e6 * seconds).epsilon(0.02));
 }
 
-TEST_CASE("without results the suite says how to make them, and invalid ones are rejected") {
-  const Suite none = policy_kernels({});
-  CHECK(none.cases.empty());
-  CHECK(none.status.find("kernels/measure.sh") != std::string::npos);
+TEST_CASE("attention over selected tokens, and copies beside kernels, are predicted on the project's H200") {
+  const Suite suite = policy_kernels({});
+  std::vector<double> attention, beside;
+  for (const Case& c : suite.cases) {
+    if (c.group == "sparse_attention") attention.push_back(*relative_error(c));
+    if (c.group == "copy_beside_stream") beside.push_back(*relative_error(c));
+  }
+  CHECK(attention.size() == 87);
+  CHECK(metrics::summarise_errors(attention).median < 0.1);
+  CHECK(beside.size() == 8);
+  CHECK(metrics::summarise_errors(beside).max < 0.05);
+}
+
+TEST_CASE("invalid results are rejected") {
   CHECK(error_of([] { policy_kernels({"gpu.json", ""}); }).find("--from needs --profile") != std::string::npos);
   CHECK(error_of([] { judged(json::array()); }).find("no row of a policy's kernel") != std::string::npos);
   CHECK(error_of([] {

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Times decode steps and prompts of Llama-3.1-8B's shape under Hugging Face transformers on this GPU: what the presets
+transformers-5-* of configs/frameworks are compared with.
+
+    kernels/transformers_steps.py OUT.json [--seconds 60] [--layers 32]
+
+Weights and caches are random, so that nothing is downloaded: times do not depend on them. A step is a call of the model with one
+new token a sequence and a DynamicCache that holds `context` tokens, then the largest logit; it ends when the device is idle. `host_s`
+is the time until all of it is queued. `generate` has the time of a step between calls of 2 and of 34 new tokens, `prefill` whole
+prompts, `kernels` the longest kernels of a step, and `gemm` the rate of one large product over seconds: [seconds, TFLOP/s].
+Needs PyTorch 2 and transformers; memory of 50 GB. Written after each part. Exit: 0 done, 1 a part failed (named under `errors`).
+"""
+import argparse
+import json
+import statistics
+import sys
+import time
+
+import torch
+import transformers
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+
+KV_HEADS, HEAD_DIM, VOCABULARY = 8, 128, 128256
+# Attention, sequences, context, whether kernels are listed.
+STEPS = [('sdpa', 1, 1024, True), ('sdpa', 1, 32768, True), ('sdpa', 1, 131072, False), ('eager', 1, 1024, True),
+         ('eager', 1, 32768, True), ('sdpa', 8, 32768, True), ('sdpa', 1, 8192, False), ('eager', 1, 131072, False),
+         ('sdpa', 8, 4096, False), ('eager', 8, 4096, False), ('sdpa', 1, 65536, False), ('eager', 8, 16384, False),
+         ('sdpa', 32, 4096, False)]
+PROMPTS = [4096, 16384, 32768, 65536]
+
+
+def make_model(layers):
+    config = LlamaConfig(vocab_size=VOCABULARY, hidden_size=4096, intermediate_size=14336, num_hidden_layers=layers,
+                         num_attention_heads=32, num_key_value_heads=KV_HEADS, max_position_embeddings=140000,
+                         rms_norm_eps=1e-5, rope_theta=500000.0, tie_word_embeddings=False)
+    torch.manual_seed(1)
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device('cuda'):
+        model = LlamaForCausalLM._from_config(config, attn_implementation='sdpa').eval()
+    torch.set_default_dtype(torch.float32)
+    return model.requires_grad_(False)
+
+
+def filled_cache(layers, batch, context):
+    cache = DynamicCache()
+    for layer in range(layers):
+        keys = torch.randn(batch, KV_HEADS, context, HEAD_DIM, device='cuda', dtype=torch.bfloat16)
+        cache.update(keys, torch.randn_like(keys), layer)
+    return cache
+
+
+def tokens_of(batch, n):
+    return torch.randint(0, VOCABULARY, (batch, n), device='cuda')
+
+
+def seconds_of(call):
+    """Until the call has returned, and until the device is idle."""
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    call()
+    queued = time.perf_counter()
+    torch.cuda.synchronize()
+    return queued - begin, time.perf_counter() - begin
+
+
+def longest_kernels(call):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        call()
+        torch.cuda.synchronize()
+    rows = [(event.key[:110], event.count, event.self_device_time_total) for event in profile.key_averages()
+            if event.device_type == torch.autograd.DeviceType.CUDA and event.self_device_time_total > 0]
+    return sorted(rows, key=lambda row: -row[2])[:18]
+
+
+def measure_steps(model, result, attention, batch, context, listed, count=8):
+    model.set_attn_implementation(attention)
+    cache, token = filled_cache(model.config.num_hidden_layers, batch, context), tokens_of(batch, 1)
+
+    def step():
+        model(input_ids=token, past_key_values=cache, use_cache=True).logits[:, -1].argmax(-1)
+
+    for _ in range(3):
+        step()
+    host, whole = zip(*(seconds_of(step) for _ in range(count)))
+    row = {'attention': attention, 'batch': batch, 'context': context}
+    result['steps'].append({**row, 'median_s': statistics.median(whole), 'min_s': min(whole), 'max_s': max(whole),
+                            'host_s': statistics.median(host)})
+    if listed:
+        result['kernels'].append({**row, 'kernels': longest_kernels(step)})
+
+
+def measure_prompt(model, result, attention, batch, context):
+    model.set_attn_implementation(attention)
+    tokens = tokens_of(batch, context)
+    times = [seconds_of(lambda: model(input_ids=tokens, use_cache=True, logits_to_keep=1))[1] for _ in range(3)]
+    result['prefill'].append({'attention': attention, 'batch': batch, 'context': context, 'all_s': times})
+
+
+def measure_generate(model, result, attention, batch, context):
+    model.set_attn_implementation(attention)
+    tokens = tokens_of(batch, context)
+
+    def run(new):
+        return seconds_of(lambda: model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=new,
+                                                 min_new_tokens=new, do_sample=False, pad_token_id=0))[1]
+
+    run(2)
+    few, many = run(2), run(34)
+    result['generate'].append({'attention': attention, 'batch': batch, 'context': context, 'step_s': (many - few) / 32,
+                               'first_s': few})
+
+
+def measure_product(result, n, seconds):
+    a, b = (torch.randn(n, n, device='cuda', dtype=torch.bfloat16) for _ in range(2))
+    out = a @ b
+    torch.cuda.synchronize()
+    time.sleep(1.5)  # the board cools down
+    begin, rates = time.perf_counter(), []
+    while time.perf_counter() - begin < seconds:
+        took = seconds_of(lambda: [torch.matmul(a, b, out=out) for _ in range(20)])[1]
+        rates.append((round(time.perf_counter() - begin, 3), round(20 * 2 * n ** 3 / took / 1e12, 1)))
+    result['gemm'].append({'n': n, 'tflops': rates[::max(1, len(rates) // 60)]})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split('\n\n')[0])
+    parser.add_argument('out', help='the results to write (JSON)')
+    parser.add_argument('--seconds', type=float, default=60, help='no part begins later')
+    parser.add_argument('--layers', type=int, default=32)
+    options = parser.parse_args()
+    end = time.monotonic() + options.seconds
+    result = {'torch': torch.__version__, 'transformers': transformers.__version__, 'cuda': torch.version.cuda,
+              'device': torch.cuda.get_device_name(), 'layers': options.layers, 'steps': [], 'generate': [], 'prefill': [],
+              'kernels': [], 'gemm': [], 'errors': []}
+    model = make_model(options.layers)
+    parts = [(measure_steps, (model, result, *case)) for case in STEPS]
+    parts += [(measure_generate, (model, result, 'sdpa', 1, 1024))]
+    parts += [(measure_prompt, (model, result, 'sdpa', 1, context)) for context in PROMPTS]
+    parts += [(measure_generate, (model, result, 'sdpa', 8, 2048)), (measure_product, (result, 8192, 7))]
+    for part, arguments in parts:
+        named = f'{part.__name__} {arguments[2:]}'
+        if time.monotonic() > end:
+            result['errors'].append(f'{named}: no time was left')
+            continue
+        try:
+            part(*arguments)
+        except (RuntimeError, ValueError, TypeError) as error:  # out of memory, or another release's interface
+            result['errors'].append(f'{named}: {str(error).splitlines()[0]}')
+        torch.cuda.empty_cache()
+        with open(options.out, 'w', encoding='utf-8') as file:
+            json.dump(result, file, indent=1)
+    print('\n'.join(result['errors']) or f'{len(parts)} parts measured')
+    return 1 if result['errors'] else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
