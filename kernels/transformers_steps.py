@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Times decode steps and prompts of Llama-3.1-8B's shape under Hugging Face transformers on this GPU: what the presets
-transformers-5-* of configs/frameworks are compared with.
+transformers-sdpa and -eager of configs/frameworks are compared with.
 
     kernels/transformers_steps.py OUT.json [--seconds 60] [--layers 32]
 

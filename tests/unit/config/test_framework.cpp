@@ -63,7 +63,8 @@ TEST_CASE("a name with a version selects the file that covers it", "[framework]"
   CHECK(file_of("sglang-0.4") == "sglang");
   CHECK(file_of("transformers-4.46.2-flash") == "transformers-4.46-flash");
   CHECK(file_of("transformers-4.51-sdpa") == "transformers-4.48-sdpa");
-  CHECK(file_of("transformers-4.56-eager") == "transformers-eager");
+  CHECK(file_of("transformers-4.57-eager") == "transformers-4.56-eager");
+  CHECK(file_of("transformers-5.17-eager") == "transformers-eager");
   const std::string none = error_of([] { find_framework("sglang-0.1", {"run.yaml", 3, 4}); });
   CHECK_THAT(none, Catch::Contains("run.yaml:3:4: nothing named \"sglang-0.1\"") &&
                        Catch::Contains("no file of \"sglang\" covers this version") && Catch::Contains("vllm-0.6"));
