@@ -41,6 +41,20 @@ class Texts(unittest.TestCase):
                 else:
                     self.assertTrue(bool(known.all()))
 
+    def test_needed_positions_are_the_records_and_what_follows_them(self):
+        marks = {'tracking': tasks.LINK, 'copying': tasks.COPY}
+        for seed, task in enumerate(tasks.TASKS):
+            items = tasks.make_items(task, 300, 3, generator(seed))
+            for row in range(3):
+                targets = items.targets[row].tolist()
+                for position, positions in zip(targets, tasks.needed(task, targets), strict=True):
+                    if position < 0:
+                        self.assertEqual(positions, [])
+                        continue
+                    self.assertEqual(int(items.prompt[row, positions[0]]), marks.get(task, tasks.FACT))
+                    self.assertIn(position, positions[2:-tasks.READ_AFTER])
+                    self.assertLess(positions[-1], 300)
+
     def test_the_latest_statement_counts(self):
         items = tasks.make_items('latest', 256, 20, generator(3))
         for row in range(20):
@@ -174,7 +188,10 @@ class Models(unittest.TestCase):
         self.assertEqual((trace.lengths, trace.prompt_queries), (Lengths(128, 3), 128))  # a chain of five names: the prompt gives the second
         targets = json.loads(read_header(path)[0]['__metadata__']['targets'])
         asked = evaluate.items_of('tracking', 128, 3, 'cpu')
-        self.assertEqual([int(asked.prompt[1, at]) for [at] in targets], asked.answer[1, 1:].tolist())
+        # LINK name name and three tokens behind it, the second name being the answer.
+        self.assertEqual([[int(asked.prompt[1, positions[i]]) for i in (0, 2)] for positions in targets],
+                         [[tasks.LINK, name] for name in asked.answer[1, 1:].tolist()])
+        self.assertEqual({len(positions) for positions in targets}, {6})
         self.selections_agree(path, trace)
         profile = self.path / 'profile.yaml'
         support.kvcast('profile', '--trace', path, '--kept', 20, '-o', profile)

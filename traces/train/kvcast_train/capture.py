@@ -59,7 +59,7 @@ def capture_item(model: Model, task: str, context: int, item: int, count: int, l
     made = plan.Plan(shape=decoder.shape, layers=plan.parse_ids("layers", layers, decoder.shape.n_layers),
                      kv_heads=tuple(range(decoder.shape.n_kv_heads)), prompt_tokens=context,
                      decode_steps=items.steps, window=min(window, context), block=1024, dtype=dtype)
-    targets = [[position] if position >= 0 else [] for position in items.targets[item, 1:].tolist()]
+    targets = tasks.needed(task, items.targets[item].tolist())[1:]
     optional = {"model": "kvcast trained model", "task": task, "targets": json.dumps(targets), "provenance": provenance}
     drive.capture(decoder, made, items.prompt[item].tolist(), out, out.with_suffix(".work"), optional,
                   items.answer[item].tolist())

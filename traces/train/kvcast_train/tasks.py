@@ -189,6 +189,26 @@ def make_items(task: str, context: int, batch: int, generator: torch.Generator) 
     return Items(prompt, q.answer, q.targets, TASKS[task])
 
 
+READ_AFTER = 3  # tokens behind a record from which a trained model reads what stands in it
+
+
+def needed(task: str, targets: list[int]) -> list[list[int]]:
+    """For each token of an answer the positions that a model must be able to attend to: the record that holds the token, and what
+    follows it. The model of eight layers reads a fact from the three tokens of filler behind it, whose keys and values have
+    gathered it while the prompt was read; the token itself gets a hundredth of the attention there. targets: as in Items, of one
+    item."""
+    words = {"tracking": (3, 1), "copying": (2 + SPAN, SPAN)}.get(task, (2 + VALUE, VALUE))  # of a record, to be copied from it
+    # A name in an answer to several questions repeats the question, and its value begins behind it.
+    parts = [targets[first: first + 1 + VALUE] for first in range(0, len(targets), 1 + VALUE)] if task == "multiquery" else [targets]
+    out: list[list[int]] = []
+    for part in parts:
+        values = [position for position in part if position >= 0]
+        for position in part:
+            begin = position - 2 - values.index(position) % words[1] if position >= 0 else 0
+            out.append(list(range(begin, begin + words[0] + READ_AFTER)) if position >= 0 else [])
+    return out
+
+
 def make_training_batch(n: int, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Texts [B, n] with many questions behind a mixed body, and which tokens are answers [B, n]."""
     draw = int(torch.randint(1 << 30, (1,), generator=generator, device=generator.device))

@@ -19,6 +19,7 @@ class D2oSelector(Selector):
 
     def __init__(self, prompt: Prompt, totals: Tensor, budget: int, sink: int, alpha: float, beta: float):
         recent = int(budget * 0.5)
+        budget = max(1, 2 * recent)  # heavy hitters and last tokens are each half, rounded down
         self._budget, self._recent, self._sink = budget, recent, min(sink, budget - recent)
         self._alpha, self._beta, self._tau = alpha, beta, None
         self._totals = totals
