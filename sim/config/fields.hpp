@@ -46,6 +46,7 @@ inline constexpr ValueField<Gpu> kGpuValues[] = {
     {"gap_stream", &Gpu::gap_stream, Dimension::kSeconds, 0, 1},
     {"gap_graph", &Gpu::gap_graph, Dimension::kSeconds, 0, 1},
     {"stream_efficiency", &Gpu::stream_efficiency, Dimension::kFraction, 1e-3, 1},
+    {"mixed_efficiency", &Gpu::mixed_efficiency, Dimension::kFraction, 0.1, 1, 1},
     {"memory_ramp", &Gpu::memory_ramp, Dimension::kSeconds, 0, 1, 0},
     {"convert_efficiency", &Gpu::convert_efficiency, Dimension::kFraction, 1e-3, 1},
     {"score_efficiency", &Gpu::score_efficiency, Dimension::kFraction, 1e-3, 1, 1},

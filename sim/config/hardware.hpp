@@ -57,6 +57,7 @@ struct Gpu {
   Value floor_gemm, floor_score, floor_topk, floor_small;  // seconds
   Value gap_stream, gap_graph;                             // seconds, in a stream and in a CUDA graph
   Value stream_efficiency;                                 // fraction of hbm_bandwidth that streaming kernels reach
+  Value mixed_efficiency;    // share of that rate of a kernel that writes as many bytes as it reads
   Value memory_ramp;         // seconds that a large transfer loses while it reaches its rate and while it drains
   Value convert_efficiency;  // fraction of the streaming rate that layout conversions reach
   Value score_efficiency{1, Origin::kAssumed, 0, ""};  // the same of kernels that score keys or pages

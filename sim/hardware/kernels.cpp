@@ -34,6 +34,12 @@ double round_up(double x, double step) { return std::ceil(x / step) * step; }
 
 Number stream_rate(const config::Gpu& gpu) { return reached(gpu.hbm_bandwidth, number(gpu.stream_efficiency)); }
 
+// The memory loses time each time that it turns from reads to writes.
+double left_of_mixed(const config::Gpu& gpu, double read, double written) {
+  const double balance = read + written > 0 ? 2 * std::min(read, written) / (read + written) : 0;
+  return 1 - (1 - gpu.mixed_efficiency) * balance;
+}
+
 double hbm_bytes(const graph::Work& work) {
   const graph::Traffic traffic = graph::traffic_of(work);
   return traffic.hbm_read + traffic.hbm_write;
@@ -266,7 +272,7 @@ void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const config::F
 void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& framework, const graph::Kernel& work) {
   const bool scores = work.cls == graph::KernelClass::kScore;
   add_floor(terms, gpu, scores ? "score floor" : "kernel floor", scores ? gpu.floor_score : gpu.floor_small);
-  Number rate = stream_rate(gpu);
+  Number rate = stream_rate(gpu) * left_of_mixed(gpu, work.read_bytes, work.write_bytes);
   if (work.cls == graph::KernelClass::kReduce) rate.uncertainty = std::hypot(rate.uncertainty, kReductionSpread);
   if (scores) rate = rate * number(gpu.score_efficiency);
   // torch.cat writes what it reads; a kernel that writes more copies an expanded tensor.

@@ -160,7 +160,10 @@ void add_measured(const Calibrated& calibrated, Suite& suite) {
   const std::string file = config::find_config("hardware", c.points, {});
   const std::vector<calibrate::MeasuredOp> cases = calibrate::cases_of_stage(calibrate::read_results(file), c.kernel);
   const std::vector<double> predicted = calibrate::predict(calibrated.machine, cases);
-  const std::string group = fmt::format("{} {}", std::filesystem::path(file).stem().string(), c.kernel);
+  const std::filesystem::path path(file);
+  const std::string folder = path.parent_path().filename().string();
+  const std::string machine = folder == "points" ? path.stem().string() : folder;
+  const std::string group = fmt::format("{} {}", machine, c.kernel);
   std::vector<double> errors;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     if (!cases[i].held_out) continue;
