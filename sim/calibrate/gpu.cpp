@@ -89,7 +89,9 @@ std::vector<Stage> kernel_stages() {
   using config::Gpu;
   return {
       {"gaps", {"kernels in a stream", "kernels in a graph"}, {"gpu.gap_stream", "gpu.gap_graph"}},
-      {"streams", {"hbm_stream"}, {"gpu.floor_small", "gpu.memory_ramp", "gpu.stream_efficiency", "gpu.mixed_efficiency"}},
+      {"streams",
+       {"hbm_stream"},
+       {"gpu.floor_small", "gpu.memory_ramp", "gpu.stream_efficiency", "gpu.mixed_efficiency"}},
       {"gathers", {"hbm_gather"}, {"gpu.gather_efficiency"}, nodes_of(&Gpu::gather_efficiency, gathered_unit)},
       {"layout conversion", {"convert"}, {"gpu.convert_efficiency"}},
       {"page scores", {"page_score"}, {"gpu.floor_score", "gpu.score_efficiency"}},
