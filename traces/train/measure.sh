@@ -7,13 +7,13 @@
 # there with TRAIN=no; then again here for the policies that need the profile.
 #   MINUTES=8         of this call
 #   TOTAL_MINUTES=20  of training, all calls together
-#   SIZE=small DEVICE=cuda CONTEXTS=1024,2048,4096 ITEMS=64 TRACES=2 TASKS=…   (SIZE=toy DEVICE=cpu CONTEXTS=128 runs anywhere)
+#   SIZE=small DEVICE=cuda CONTEXTS=512,1024,2048 ITEMS=64 TRACES=2 TASKS=…   (SIZE=toy DEVICE=cpu CONTEXTS=128 runs anywhere)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 OUT=${1:-$here/../../out/train}
 KVCAST=${KVCAST:-$here/../../build/kvcast}
 MINUTES=${MINUTES:-8} TOTAL_MINUTES=${TOTAL_MINUTES:-20} SIZE=${SIZE:-small} DEVICE=${DEVICE:-cuda}
-CONTEXTS=${CONTEXTS:-1024,2048,4096} ITEMS=${ITEMS:-64} TRACES=${TRACES:-2} TRAIN=${TRAIN:-yes} PYTHON=${PYTHON:-python3}
+CONTEXTS=${CONTEXTS:-512,1024,2048} ITEMS=${ITEMS:-64} TRACES=${TRACES:-2} TRAIN=${TRAIN:-yes} PYTHON=${PYTHON:-python3}
 TASKS=${TASKS:-single,multikey,latest,multiquery,tracking,copying}
 export PYTHONPATH=$here/../capture:$here PYTHONDONTWRITEBYTECODE=1
 mkdir -p "$OUT"
@@ -27,7 +27,7 @@ if [ "$TRAIN" = yes ]; then
   echo "$answer"
   case "$answer" in *finished) ;; *) exit 0 ;; esac
   if [ ! -d "$OUT/small" ] && [ "$MINUTES" -gt 2 ] && spent 2; then go_on "trained"; fi
-  # A trace of 4096 tokens with all queries of 8 layers is 110 MB; an interrupted one goes on. The small ones are for keeping.
+  # A trace of 2048 tokens with all queries of 8 layers is 25 MB; an interrupted one goes on. The small ones are for keeping.
   capture() { "$PYTHON" -m kvcast_train.capture "$OUT" "$@" --device "$DEVICE" --tasks "$TASKS" --items "$ITEMS" --traces "$TRACES"; }
   capture "$OUT/traces" --contexts "$CONTEXTS"
   capture "$OUT/small" --contexts "${CONTEXTS%%,*}" --layers every:4 --window 128

@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     p = argparse.ArgumentParser(prog="kvcast_train.capture", description="Traces of the trained model.")
     p.add_argument("folder", type=Path, help="where model.pt lies")
     p.add_argument("out", type=Path, help="a folder for the traces")
-    p.add_argument("--contexts", default="1024,2048,4096")
+    p.add_argument("--contexts", default="512,1024,2048")
     p.add_argument("--tasks", default=",".join(tasks.TASKS))
     p.add_argument("--items", type=int, default=64, help="as it was for the table: the traces are of its first items")
     p.add_argument("--traces", type=int, default=2, help="a task and context (default 2)")

@@ -122,7 +122,7 @@ def run(model: Model, table: Path, contexts: Sequence[int], names: Sequence[str]
 def main(arguments: Sequence[str] | None = None) -> int:
     p = argparse.ArgumentParser(prog="kvcast_train.evaluate", description="True accuracy of policy × budget × task.")
     p.add_argument("folder", type=Path, help="where model.pt lies; table.csv and environment.json are written there")
-    p.add_argument("--contexts", default="1024,2048,4096")
+    p.add_argument("--contexts", default="512,1024,2048")
     p.add_argument("--tasks", default=",".join(tasks.TASKS))
     p.add_argument("--items", type=int, default=64)
     p.add_argument("--device", default="cuda")
