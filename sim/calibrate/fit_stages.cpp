@@ -196,7 +196,7 @@ double difference(const config::Knob& found, const config::Knob& other) {
   return most;
 }
 
-// The 90th percentile of the difference of predicted times of the stage's cases.
+// The 90th percentile of the relative difference between two machines' predictions of the stage's cases.
 double difference(const Fitted& one, const config::Hardware& found, const config::Hardware& other) {
   const std::vector<double> a = predict(found, one.cases), b = predict(other, one.cases);
   std::vector<double> off;
@@ -205,8 +205,8 @@ double difference(const Fitted& one, const config::Hardware& found, const config
 }
 
 // For each key, the 90th percentile of the difference between refits to resampled cases and the numbers of the machine.
-// Keys that a structure was searched for make up for one another, and no op is based on one of them alone: theirs is
-// the difference of the times that they predict together.
+// Keys of a stage that searches for a structure compensate for one another, and no op is based on one of them alone:
+// for them it is the difference between the times that they predict together.
 std::map<std::string_view, double> spreads(const std::vector<Fitted>& fitted, const config::Hardware& base,
                                            const config::Hardware& machine) {
   constexpr std::size_t kRedraws = 32;
@@ -218,10 +218,10 @@ std::map<std::string_view, double> spreads(const std::vector<Fitted>& fitted, co
     for (std::size_t s = 0; s < fitted.size(); ++s) {
       const std::vector<MeasuredOp> cases = redrawn(fitted[s].cases, stream.child({1, s}));
       fit_one(*fitted[s].stage, cases, {prior, i + 1}, other);
-      const double together = fitted[s].stage->fit ? difference(fitted[s], found, other) : 0;
+      std::optional<double> together;
+      if (fitted[s].stage->fit) together = difference(fitted[s], found, other);
       for (const std::string_view key : fitted[s].stage->keys) {
-        tried[i][key] =
-            fitted[s].stage->fit ? together : difference(config::knob_of(found, key), config::knob_of(other, key));
+        tried[i][key] = together ? *together : difference(config::knob_of(found, key), config::knob_of(other, key));
       }
     }
   });

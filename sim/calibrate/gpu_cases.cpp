@@ -106,8 +106,8 @@ std::string copy_bench(const Row& row, double bytes, bool both) {
     const bool written = bytes < kInCommands && row.number("pieces") == 1 && is(row, "direction", "h2d");
     if (device && !written) return bytes >= kLargeCopy ? "large copies" : "small copies";
   }
-  // Small pieces for the device are copied into the call by the CPU; pieces for the host cost half as
-  // much, and no step waits for them.
+  // The CPU copies small pieces for the device into the call. Pieces for the host cost half as much, and no step waits
+  // for them.
   if (is(row, "how", "batched") && issue && is(row, "direction", "h2d")) return "batched calls";
   if (is(row, "how", "2d") && device) return "2D copies";
   if (is(row, "how", "2d") && issue) return "2D calls";

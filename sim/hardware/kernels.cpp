@@ -34,7 +34,7 @@ double round_up(double x, double step) { return std::ceil(x / step) * step; }
 
 Number stream_rate(const config::Gpu& gpu) { return reached(gpu.hbm_bandwidth, number(gpu.stream_efficiency)); }
 
-// The memory loses time each time that it turns from reads to writes.
+// Share of the streaming rate that is left: turning from reads to writes and back takes the memory time.
 double left_of_mixed(const config::Gpu& gpu, double read, double written) {
   const double balance = read + written > 0 ? 2 * std::min(read, written) / (read + written) : 0;
   return 1 - (1 - gpu.mixed_efficiency) * balance;
@@ -205,7 +205,7 @@ void add_attention_terms(Terms& terms, const config::Gpu& gpu, const graph::Deco
   Number efficiency = within(range.attention_head_dim, work.head_dim, number(kernel.efficiency));
   efficiency = within(range.attention_tokens, work.tokens / work.rows, efficiency);
   Number rate = reached(gpu.hbm_bandwidth, efficiency);
-  // Long pieces are what the kernel's own efficiency was measured on.
+  // The kernel's own efficiency is that of long pieces: shorter ones count by their ratio to these.
   const config::Curve& gathers = gpu.gather_efficiency;
   if (work.unit_bytes > 0) rate = rate * at(gathers, work.unit_bytes) * (1 / gathers.y.back());
   Number read = exact(bytes) / rate;

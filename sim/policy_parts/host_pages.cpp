@@ -94,8 +94,9 @@ graph::OpId recall_head(const DecodeLayer& shape, const RecallPath& path, Lane l
 Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const HeadTest& which, graph::OpId after,
                       LayerOps& ops) {
   const auto heads = static_cast<std::size_t>(shape.heads_per_sequence());
-  const bool two = path.double_buffering && path.layout == HostLayout::kHnd;
-  const bool one = !path.double_buffering && path.layout == HostLayout::kHnd;
+  const bool staged = path.layout == HostLayout::kHnd;
+  const bool two = staged && path.double_buffering;
+  const bool by_sequence = staged && !path.double_buffering;
   Recalled last;
   bool second = false;
   const auto recall = [&](double pages) {
@@ -109,10 +110,10 @@ Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const He
     for (std::size_t i = h; i < shape.heads.size(); i += heads) {
       if (!which(shape.heads[i]) || shape.heads[i].fetched_runs == 0) continue;
       // A single buffer holds the pages of one head of one sequence, and is waited for before the next.
-      if (one) recall(static_cast<double>(shape.heads[i].fetched_runs));
+      if (by_sequence) recall(static_cast<double>(shape.heads[i].fetched_runs));
       pages += static_cast<double>(shape.heads[i].fetched_runs);
     }
-    if (!one && pages > 0) recall(pages);
+    if (!by_sequence && pages > 0) recall(pages);
   }
   return last;
 }

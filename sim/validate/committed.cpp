@@ -1,22 +1,31 @@
 #include "validate/committed.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 
 #include "base/build.hpp"
+#include "base/error.hpp"
 
 namespace kvcast::validate {
 
-std::vector<Committed> committed(const std::string& file) {
+std::vector<Measured> given_or_committed(const std::string& suite, const Measured& given, const std::string& file) {
+  if (!given.results.empty()) {
+    if (given.profile.empty()) {
+      throw UserError(fmt::format("{}: --from needs --profile, the machine's own (kvcast calibrate cuda)", suite));
+    }
+    return {given};
+  }
   std::string folder = "configs/validation/gpu";  // of the working directory, otherwise of the source tree
   if (!std::filesystem::is_directory(folder)) folder = data_dir() + "/" + folder;
-  std::vector<Committed> all;
+  std::vector<Measured> all;
   if (!std::filesystem::is_directory(folder)) return all;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::filesystem::path path = entry.path() / file;
     if (std::filesystem::is_regular_file(path)) all.push_back({path.string(), entry.path().filename().string()});
   }
-  std::sort(all.begin(), all.end(), [](const Committed& a, const Committed& b) { return a.results < b.results; });
+  std::sort(all.begin(), all.end(), [](const Measured& a, const Measured& b) { return a.results < b.results; });
   return all;
 }
 

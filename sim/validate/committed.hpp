@@ -6,12 +6,13 @@
 
 namespace kvcast::validate {
 
-struct Committed {
+struct Measured {
   std::string results;  // path of the file
-  std::string profile;  // name under configs/hardware of the machine on which they were measured
+  std::string profile;  // a machine (configs/hardware) that was calibrated where the results were measured
 };
 
-// All files of that name, by profile; none if the folder is missing.
-std::vector<Committed> committed(const std::string& file);
+// Returns `given` if it names results, otherwise the project's own: all files of that name, by profile, or none if the
+// folder is missing. Throws UserError naming the suite if results are given without a profile.
+std::vector<Measured> given_or_committed(const std::string& suite, const Measured& given, const std::string& file);
 
 }  // namespace kvcast::validate

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "base/error.hpp"
-#include "validate/committed.hpp"
 #include "validate/gpu_steps.hpp"
 
 namespace kvcast::validate {
@@ -67,7 +65,7 @@ std::optional<double> ordered_share(const Suite& suite, const std::vector<std::s
   return pairs > 0 ? std::optional(100 * right / pairs) : std::nullopt;
 }
 
-void add(const Committed& from, Suite& suite, std::vector<std::string>& places, std::int64_t& skipped) {
+void add(const Measured& from, Suite& suite, std::vector<std::string>& places, std::int64_t& skipped) {
   const calibrate::Results results = calibrate::read_results(from.results);
   const config::Hardware machine = config::read_hardware(config::find_config("hardware", from.profile, {}));
   const auto device = results.texts.find("device");
@@ -86,19 +84,15 @@ void add(const Committed& from, Suite& suite, std::vector<std::string>& places, 
 
 }  // namespace
 
-Suite gpu_pipeline(const GpuPipelineInput& input) {
+Suite gpu_pipeline(const Measured& input) {
   Suite suite;
   suite.name = "gpu_pipeline";
   suite.question = "How accurately are a decode layer's pipelines of real kernels and streams predicted?";
   suite.size_unit = "tokens of context";
-  if (!input.results.empty() && input.profile.empty()) {
-    throw UserError("gpu_pipeline: --from needs --profile, the machine's own (kvcast calibrate cuda)");
-  }
-  const std::vector<Committed> sources =
-      input.results.empty() ? committed("pipeline.json") : std::vector<Committed>{{input.results, input.profile}};
+  const std::vector<Measured> sources = given_or_committed(suite.name, input, "pipeline.json");
   std::vector<std::string> places;
   std::int64_t skipped = 0;
-  for (const Committed& source : sources) add(source, suite, places, skipped);
+  for (const Measured& source : sources) add(source, suite, places, skipped);
   if (!sources.empty()) suite.detail = {{"skipped", skipped}};
   if (suite.cases.empty()) {
     suite.status =

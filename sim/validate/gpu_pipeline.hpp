@@ -1,21 +1,16 @@
 // Suite `gpu_pipeline`: does the simulator predict decode steps of real kernels and streams on a GPU?
 #pragma once
 
-#include <string>
-
+#include "validate/committed.hpp"
 #include "validate/suite.hpp"
 
 namespace kvcast::validate {
 
-struct GpuPipelineInput {
-  std::string results;  // of kvcast-pipeline (kernels/README.md); empty: the project's own (committed.hpp)
-  std::string profile;  // made by calibrate on that machine
-};
-
+// input: results of kvcast-pipeline (kernels/README.md) and their profile; empty for the project's own.
 // Compares each measured step with the prediction by lowering, cost model and engine. Counts (pages recalled, tokens
 // attended to) are those that the program states; no parameter was chosen with a pipeline in view. Without results the
 // suite states what to run and has no cases. Throws UserError if results are malformed, name an unknown scheme or lack
 // what a prediction needs.
-Suite gpu_pipeline(const GpuPipelineInput& input);
+Suite gpu_pipeline(const Measured& input);
 
 }  // namespace kvcast::validate

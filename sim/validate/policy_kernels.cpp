@@ -12,7 +12,6 @@
 #include "engine/engine.hpp"
 #include "hardware/cost_model.hpp"
 #include "simulate/timed.hpp"
-#include "validate/committed.hpp"
 
 namespace kvcast::validate {
 namespace {
@@ -197,7 +196,7 @@ Case copy_beside_stream(const Row& row, const hardware::CostModel& model) {
   return c;
 }
 
-void add(const Committed& from, Suite& suite) {
+void add(const Measured& from, Suite& suite) {
   const calibrate::Results results = calibrate::read_results(from.results);
   const hardware::CostModel model = model_of(config::read_hardware(config::find_config("hardware", from.profile, {})));
   const double between_events = calibrate::time_between_events(results);
@@ -224,17 +223,12 @@ void add(const Committed& from, Suite& suite) {
 
 }  // namespace
 
-Suite policy_kernels(const PolicyKernelsInput& input) {
+Suite policy_kernels(const Measured& input) {
   Suite suite;
   suite.name = "policy_kernels";
   suite.question = "How accurately are kernels that only policies run predicted by numbers fitted to other kernels?";
   suite.size_unit = "us";
-  if (!input.results.empty() && input.profile.empty()) {
-    throw UserError("policy_kernels: --from needs --profile, the machine's own (kvcast calibrate cuda)");
-  }
-  const std::vector<Committed> sources =
-      input.results.empty() ? committed("kernels.json") : std::vector<Committed>{{input.results, input.profile}};
-  for (const Committed& source : sources) add(source, suite);
+  for (const Measured& source : given_or_committed(suite.name, input, "kernels.json")) add(source, suite);
   if (suite.cases.empty()) {
     suite.status =
         "unmeasured: no GPU has run these kernels, and they are in no average. kernels/measure.sh measures them; then "

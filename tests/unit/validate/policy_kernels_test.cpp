@@ -113,17 +113,17 @@ TEST_CASE("a kernel's time is that of its bytes, and the time between events is 
   CHECK(*merge.predicted == Approx(1e6 * seconds).epsilon(0.02));
 }
 
-TEST_CASE("attention over selected tokens, and copies beside kernels, are predicted on the project's H200") {
+TEST_CASE("attention over selected tokens and copies concurrent with kernels are predicted on the project's H200") {
   const Suite suite = policy_kernels({});
-  std::vector<double> attention, beside;
+  std::vector<double> attention, concurrent;
   for (const Case& c : suite.cases) {
     if (c.group == "sparse_attention") attention.push_back(*relative_error(c));
-    if (c.group == "copy_beside_stream") beside.push_back(*relative_error(c));
+    if (c.group == "copy_beside_stream") concurrent.push_back(*relative_error(c));
   }
   CHECK(attention.size() == 87);
   CHECK(metrics::summarise_errors(attention).median < 0.1);
-  CHECK(beside.size() == 8);
-  CHECK(metrics::summarise_errors(beside).max < 0.05);
+  CHECK(concurrent.size() == 8);
+  CHECK(metrics::summarise_errors(concurrent).max < 0.05);
 }
 
 TEST_CASE("invalid results are rejected") {

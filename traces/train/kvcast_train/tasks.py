@@ -197,15 +197,16 @@ def needed(task: str, targets: list[int]) -> list[list[int]]:
     follows it. The model of eight layers reads a fact from the three tokens of filler behind it, whose keys and values have
     gathered it while the prompt was read; the token itself gets a hundredth of the attention there. targets: as in Items, of one
     item."""
-    words = {"tracking": (3, 1), "copying": (2 + SPAN, SPAN)}.get(task, (2 + VALUE, VALUE))  # of a record, to be copied from it
-    # A name in an answer to several questions repeats the question, and its value begins behind it.
-    parts = [targets[first: first + 1 + VALUE] for first in range(0, len(targets), 1 + VALUE)] if task == "multiquery" else [targets]
+    length, copied = {"tracking": (3, 1), "copying": (2 + SPAN, SPAN)}.get(task, (2 + VALUE, VALUE))  # tokens of a record
     out: list[list[int]] = []
-    for part in parts:
-        values = [position for position in part if position >= 0]
-        for position in part:
-            begin = position - 2 - values.index(position) % words[1] if position >= 0 else 0
-            out.append(list(range(begin, begin + words[0] + READ_AFTER)) if position >= 0 else [])
+    found = 0  # tokens so far that do not repeat the question
+    for position in targets:
+        if position < 0:
+            out.append([])
+            continue
+        begin = position - 2 - found % copied
+        out.append(list(range(begin, begin + length + READ_AFTER)))
+        found += 1
     return out
 
 
