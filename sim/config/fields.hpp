@@ -100,6 +100,7 @@ inline constexpr ValueField<Link> kLinkValues[] = {
     {"engine_d2h_ratio", &Link::engine_d2h_ratio, Dimension::kNone, 0.1, 10, 1},
     {"engine_row", &Link::engine_row, Dimension::kSeconds, 0, 1},
     {"engine_batched", &Link::engine_batched, Dimension::kSeconds, 0, 1, 0.5e-6},
+    {"engine_turn", &Link::engine_turn, Dimension::kSeconds, 0, 1, 0},
 };
 inline constexpr CurveField<Link> kLinkCurves[] = {
     {"issue_call", &Link::issue_call, Dimension::kBytes, Dimension::kSeconds, 0, 1},

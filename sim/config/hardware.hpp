@@ -108,6 +108,7 @@ struct Link {
   Value engine_d2h_ratio;      // engine_piece of copies to the host over that of copies to the device
   Value engine_row;            // least seconds of the copy engine for each row of a 2D copy
   Value engine_batched;        // least seconds of the copy engine for each piece of a batched call
+  Value engine_turn;           // additional seconds of the engine for each copy while it serves two streams in turn
   Curve issue_call;            // seconds of host time of one asynchronous copy call, over its bytes
   Curve issue_batched;         // seconds of host time for each piece of a batched call, over its bytes
   Curve engine_piece;          // seconds in which the copy engine starts a copy to the device, over its bytes

@@ -146,12 +146,14 @@ enum class CopyKind : std::uint8_t {
   kPageable,     // one call per run, pageable memory: staged by the driver
 };
 // `runs` pieces of run_bytes each, contiguous or (2D) of `rows` short rows, issued by the host thread `issuer`.
+// in_turn: another stream has copies of this direction at the same time, and the engine serves the two in turn.
 struct Copy {
   Direction direction = Direction::kHostToDevice;
   CopyKind kind = CopyKind::kMemcpyAsync;
   double runs = 0, run_bytes = 0;
   double rows = 1;  // rows of one 2D copy
   Lane issuer = Lane::kHost;
+  bool in_turn = false;
   bool operator==(const Copy&) const = default;
 };
 

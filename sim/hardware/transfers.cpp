@@ -4,9 +4,10 @@
 // after the other: issue and engine form a pipeline, so n runs take about max(n · issue, n · engine). Copies of one
 // stream are ordered: the engine starts a run when the one before is through, so that its start is not hidden behind
 // the wire. On an H200 that start takes 2.4 us (1.9 us to the host) whatever the bytes, and a call 1.3 us (kvcast's
-// measuring program); older hosts take 2.3 to 7 us a call (FlexKV issue 193; arXiv 2602.21548). The driver never merges
-// neighbours (vLLM PR 48434), so the time depends on the length of a run, not on the number of pages. Pieces of a
-// batched call and rows of a 2D copy have no order: their starts are hidden behind the wire.
+// measuring program), so that the engine and not the thread limits short copies. Copies of two streams that are queued
+// at the same time are served in turn, and each takes longer. The driver never merges neighbours (vLLM PR 48434), so
+// the time depends on the length of a run, not on the number of pages. Pieces of a batched call and rows of a 2D copy
+// have no order: their starts are hidden behind the wire.
 //
 // A kernel that reads pinned host memory needs no issue per run. Its rate is bytes in flight over the round trip, which
 // falls with the contiguous length; it leaves the copy engine free.
@@ -65,14 +66,23 @@ Number issue_of_run(const config::Link& link, const Copy& work) {
   return {};
 }
 
-// Time of the copy engine for one run.
-Number engine_of_run(const config::Link& link, const Copy& work, const Number& bandwidth) {
-  const Number wire = exact(work.run_bytes) / bandwidth;
-  if (work.kind == CopyKind::kBatched) return longer_of(number(link.engine_batched), wire);
-  Number start = at(link.engine_piece, work.run_bytes);
-  if (work.direction == graph::Direction::kDeviceToHost) start.value *= link.engine_d2h_ratio;
-  if (work.kind == CopyKind::kMemcpy2D) return sum(start, longer_of(number(link.engine_row) * work.rows, wire));
-  return sum(start, wire);
+// Time of the copy engine for one run: to start it, for the turn between streams, and for its bytes or rows.
+struct EngineTime {
+  Number start, turn, bytes;
+  double seconds() const { return start.value + turn.value + bytes.value; }
+};
+
+EngineTime engine_of_run(const config::Link& link, const Copy& work, const Number& bandwidth) {
+  EngineTime engine{exact(0), exact(0), exact(work.run_bytes) / bandwidth};
+  if (work.kind == CopyKind::kBatched) {
+    engine.bytes = longer_of(number(link.engine_batched), engine.bytes);
+    return engine;
+  }
+  engine.start = at(link.engine_piece, work.run_bytes);
+  if (work.direction == graph::Direction::kDeviceToHost) engine.start.value *= link.engine_d2h_ratio;
+  if (work.in_turn) engine.turn = number(link.engine_turn);
+  if (work.kind == CopyKind::kMemcpy2D) engine.bytes = longer_of(number(link.engine_row) * work.rows, engine.bytes);
+  return engine;
 }
 
 void add_shared(Terms& terms, const config::Hardware& machine, const Copy& work, const Path& path) {
@@ -93,17 +103,21 @@ void add_zero_copy(Terms& terms, const config::Hardware& machine, const Copy& wo
 
 void add_dma(Terms& terms, const config::Hardware& machine, const Copy& work, const Path& path) {
   const Number issue = issue_of_run(machine.link, work);
-  const Number engine = engine_of_run(machine.link, work, path.bandwidth);
+  const EngineTime engine = engine_of_run(machine.link, work, path.bandwidth);
   const Resource thread = thread_of(work.issuer);
   terms.wait("copy latency", number(machine.link.copy_latency));
-  terms.work("copy engine", path.engine, engine * work.runs);
+  terms.work("starts of the copy engine", path.engine, engine.start * work.runs);
+  terms.work("turns of the copy engine", path.engine, engine.turn * work.runs);
+  terms.work("copy engine", path.engine, engine.bytes * work.runs);
   if (work.kind == CopyKind::kPageable) {
     // Staging happens inside the call, one small buffer at a time: the thread is occupied, and nothing is left to
     // drain.
     terms.work("staging", thread, issue * work.runs);
-  } else if (issue.value >= engine.value) {
+  } else if (issue.value >= engine.seconds()) {
     terms.work("copy calls", thread, issue * work.runs);
-    terms.wait("engine's part of the last run", engine);
+    terms.wait("start of the last run", engine.start);
+    terms.wait("turn of the last run", engine.turn);
+    terms.wait("bytes of the last run", engine.bytes);
   } else {
     terms.issue("copy calls", thread, issue, issue.value * (work.runs - 1));
   }

@@ -47,7 +47,7 @@ struct HashOfWork {
   }
   Result operator()(const graph::TopK& w) const { return Hash().of(w.rows, w.columns, w.k, w.score_bytes, w.passes); }
   Result operator()(const graph::Copy& w) const {
-    return Hash().of(w.direction, w.kind, w.runs, w.run_bytes, w.rows, w.issuer);
+    return Hash().of(w.direction, w.kind, w.runs, w.run_bytes, w.rows, w.issuer, w.in_turn);
   }
   Result operator()(const graph::Collective& w) const { return Hash().of(w.exchange, w.bytes, w.ranks); }
   Result operator()(const graph::Host& w) const { return Hash().of(w.call, w.count); }

@@ -54,6 +54,7 @@ const std::vector<Resource>& resources() {
         {"link.issue_call", "x0"},
         {"link.engine_row", "x0"},
         {"link.engine_batched", "x0"},
+        {"link.engine_turn", "x0"},
         {"link.engine_piece", "x0"}}},
       {"host threads",
        {{"host.launch", "x0"},

@@ -78,7 +78,8 @@ graph::Copy recall_copy(const RecallPath& path, double pages, double row) {
 graph::OpId recall_head(const DecodeLayer& shape, const RecallPath& path, Lane lane, double pages, graph::OpId after,
                         LayerOps& ops) {
   const double row = Dims(*shape.model).row();
-  const graph::Copy copy = recall_copy(path, pages, row);
+  graph::Copy copy = recall_copy(path, pages, row);
+  copy.in_turn = path.layout == HostLayout::kHnd && path.double_buffering;  // two buffers, each with its stream
   const graph::OpId copied = ops.copy(lane, "recall pages", copy, {after});
   if (path.layout == HostLayout::kNhd) return copied;
   const double bytes = copy.runs * copy.run_bytes;

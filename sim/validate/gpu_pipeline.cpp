@@ -24,6 +24,12 @@ std::string variant_of(const calibrate::Row& row) {
   return layout == row.words.end() ? text : text + ", " + layout->second;
 }
 
+// link.engine_turn was chosen from the project's own rows of recalls that alternate between two buffers.
+bool chose_engine_turn(const calibrate::Row& row) {
+  const auto buffers = row.numbers.find("buffers");
+  return row.bench == "freekv" && buffers != row.numbers.end() && buffers->second == 2;
+}
+
 Case case_of(const calibrate::Row& row, const config::Hardware& machine, const std::string& source) {
   const GpuStep step = gpu_step(row, machine);
   const StepPrediction predicted = predict_step(step);
@@ -46,7 +52,6 @@ Case case_of(const calibrate::Row& row, const config::Hardware& machine, const s
   } else {
     c.note = fmt::format("the simulator finds no room in {}", predicted.out_of_memory);
   }
-  c.verdict = verdict_of(c, false);
   return c;
 }
 
@@ -65,7 +70,7 @@ std::optional<double> ordered_share(const Suite& suite, const std::vector<std::s
   return pairs > 0 ? std::optional(100 * right / pairs) : std::nullopt;
 }
 
-void add(const Measured& from, Suite& suite, std::vector<std::string>& places, std::int64_t& skipped) {
+void add(const Measured& from, bool own, Suite& suite, std::vector<std::string>& places, std::int64_t& skipped) {
   const calibrate::Results results = calibrate::read_results(from.results);
   const config::Hardware machine = config::read_hardware(config::find_config("hardware", from.profile, {}));
   const auto device = results.texts.find("device");
@@ -76,7 +81,10 @@ void add(const Measured& from, Suite& suite, std::vector<std::string>& places, s
                     suite.status.empty() ? "" : "; ", from.results, name, machine.title);
   }
   for (const calibrate::Row& row : results.rows) {
-    suite.cases.push_back(case_of(row, machine, fmt::format("kvcast-pipeline on {}", name)));
+    Case& c = suite.cases.emplace_back(case_of(row, machine, fmt::format("kvcast-pipeline on {}", name)));
+    c.chosen_knowing = own && chose_engine_turn(row);
+    c.held_out = !c.chosen_knowing;
+    c.verdict = verdict_of(c, false);
     places.push_back(fmt::format("{}: {} {}", from.results, row.numbers.at("context"), row.numbers.at("batch")));
   }
   skipped += results.skipped;
@@ -92,7 +100,7 @@ Suite gpu_pipeline(const Measured& input) {
   const std::vector<Measured> sources = given_or_committed(suite.name, input, "pipeline.json");
   std::vector<std::string> places;
   std::int64_t skipped = 0;
-  for (const Measured& source : sources) add(source, suite, places, skipped);
+  for (const Measured& source : sources) add(source, input.results.empty(), suite, places, skipped);
   if (!sources.empty()) suite.detail = {{"skipped", skipped}};
   if (suite.cases.empty()) {
     suite.status =

@@ -94,12 +94,15 @@ TEST_CASE("a backlog of recalls builds up before steps are measured") {
       for (policy::HeadCounts& head : layer.counts) head.corrected = false;
     }
     std::vector<double>&calls = one->run.hardware.link.issue_call.y, &starts = one->run.hardware.link.engine_piece.y;
+    double& turn = one->run.hardware.link.engine_turn.value;
     const std::vector<double> as_is = calls, starts_as_is = starts;
+    const double turn_as_is = turn;
     int unsettled = 0;
     for (const double factor : {0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5}) {
       INFO(factor);
       for (std::size_t i = 0; i < calls.size(); ++i) calls[i] = factor * as_is[i];
       for (std::size_t i = 0; i < starts.size(); ++i) starts[i] = factor * starts_as_is[i];
+      turn = factor * turn_as_is;
       CHECK(simulate::run_experiment(one->input(), {}).tpot_mean_s == Approx(long_windows(*one).mean).epsilon(0.005));
       const simulate::Lowered lowered = simulate::lower_experiment(one->input(), {});
       unsettled += simulate::simulate(lowered, one->run.hardware, {}).unsettled ? 1 : 0;

@@ -52,7 +52,7 @@ inline config::Link round_link() {
   l.peer_bandwidth = known(50e9), l.peer_latency = known(4e-6);
   l.copy_latency = known(1e-6);
   l.issue_row = known(0.1e-6), l.load_latency = known(1e-6), l.engine_row = known(0.05e-6);
-  l.engine_d2h_ratio = known(1), l.engine_batched = known(0.5e-6);
+  l.engine_d2h_ratio = known(1), l.engine_batched = known(0.5e-6), l.engine_turn = known(0.7e-6);
   l.issue_batched = curve({1, 1e9}, {0.5e-6, 0.5e-6});
   l.issue_call = curve({1, 1e9}, {4e-6, 4e-6});
   l.engine_piece = curve({1, 1e9}, {1e-6, 1e-6});

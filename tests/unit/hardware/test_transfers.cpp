@@ -104,6 +104,15 @@ TEST_CASE("the engine may start copies to the host in another time") {
   CHECK(amount(model.cost(op_of(back, Lane::kCopyA)), Resource::kH2d) == us(263.84));  // 1 + 1.6384 us each
 }
 
+TEST_CASE("the engine takes longer for copies of two streams in turn") {
+  Copy one = copy_of(CopyKind::kMemcpyAsync, 100, 16384);
+  one.in_turn = true;
+  CHECK(amount(cost_of(one), Resource::kH2d) == us(333.84));  // 1 + 0.7 + 1.6384 us each
+  // Nothing is started again between the pieces of one call.
+  one = copy_of(CopyKind::kBatched, 100, 16384), one.in_turn = true;
+  CHECK(amount(cost_of(one), Resource::kH2d) == us(163.84));
+}
+
 TEST_CASE("pieces of one batched call have no order, so that the engine's starts are hidden") {
   // 1000 B are 0.1 us on the wire, and a piece takes 0.5 us at least.
   CHECK(amount(cost_of(copy_of(CopyKind::kBatched, 100, 1000)), Resource::kH2d) == us(50));
