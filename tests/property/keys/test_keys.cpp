@@ -6,11 +6,13 @@ namespace kvcast::tests {
 namespace {
 
 // 0.6 of the number; memories shrink to what holds next to nothing, as the experiments fit easily into 0.6 of them. The
-// prompts are too short for many parts of rows, and the cores too slow to fill the memory: these two shrink further.
+// prompts are too short for many parts of rows and for staging to outlast the starts of copies, and the cores too slow to
+// fill the memory: these shrink further.
 void turn(const config::Knob& knob) {
   if (knob.value != nullptr && knob.value->value == 0) {
     knob.value->value = 1e-6;  // a time that the profile does not state
-  } else if (knob.key == "gpu.attention_parts" || knob.key == "host.dram_bandwidth") {
+  } else if (knob.key == "gpu.attention_parts" || knob.key == "host.dram_bandwidth" ||
+             knob.key == "link.pageable_bandwidth") {
     knob.value->value *= knob.key == "gpu.attention_parts" ? 0.01 : 0.2;
   } else if (knob.curve != nullptr) {
     for (double& y : knob.curve->y) y *= 0.6;
