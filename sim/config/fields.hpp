@@ -51,6 +51,7 @@ inline constexpr ValueField<Gpu> kGpuValues[] = {
     {"convert_efficiency", &Gpu::convert_efficiency, Dimension::kFraction, 1e-3, 1},
     {"score_efficiency", &Gpu::score_efficiency, Dimension::kFraction, 1e-3, 1, 1},
     {"vector_efficiency", &Gpu::vector_efficiency, Dimension::kFraction, 1e-3, 1},
+    {"block_bandwidth", &Gpu::block_bandwidth, Dimension::kBytesPerSecond, 1e6, kHuge, 20e9},
     {"convert_rate", &Gpu::convert_rate, Dimension::kNone, 0.01, 1e4, 8},
     {"l2_capacity", &Gpu::l2_capacity, Dimension::kBytes, 1e5, kHuge},
     {"prefill_efficiency", &Gpu::prefill_efficiency, Dimension::kFraction, 1e-3, 1},

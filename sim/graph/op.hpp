@@ -114,7 +114,7 @@ struct Kernel {
   double read_bytes = 0, write_bytes = 0;
   double flops = 0;  // on the vector units
   double unit_bytes = 0;
-  double blocks = 0;  // thread blocks that its arithmetic is split into, each on one SM; 0: as many as there are SMs
+  double blocks = 0;  // thread blocks that its work is split into, each on one SM; 0: as many as there are SMs
   bool operator==(const Kernel&) const = default;
 };
 

@@ -297,12 +297,16 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& f
     const Value& bytes_a_cycle = repeats ? framework.repeat_bytes : framework.concatenate_bytes;
     return bytes_a_cycle > 0 ? add_element_copy(terms, gpu, bytes_a_cycle, work) : void();
   }
-  // Fewer blocks than SMs leave the other SMs to other kernels: the additional time of the slower arithmetic is
-  // waiting.
+  // Fewer blocks than SMs leave the other SMs, and memory, to other kernels: the additional time of the slower arithmetic
+  // and of the few loads that a block has in flight is waiting.
   const Number products = exact(work.flops) / reached(gpu.vector_flops, number(gpu.vector_efficiency));
   terms.work("arithmetic", Resource::kVector, products);
   const double idle = work.blocks > 0 ? std::max(0.0, gpu.sm_count / work.blocks - 1) : 0;
   terms.wait("arithmetic on few SMs", products * idle);
+  if (work.blocks <= 0) return;
+  Number moved = exact((work.read_bytes + work.write_bytes) / work.blocks) / number(gpu.block_bandwidth);
+  moved.value = std::max(0.0, moved.value - reads.value - writes.value);
+  terms.wait("bytes of few blocks", moved);
 }
 
 void add_topk(Terms& terms, const config::Gpu& gpu, const graph::TopK& work) {

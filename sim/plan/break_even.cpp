@@ -88,7 +88,8 @@ class BreakEven final : public Question {
     s.settled = (s.state > 0 ? !missed(*s.of, targets_, Reading::kCertain)
                              : missed(*s.of, targets_, Reading::kPossible).has_value()) &&
                 !fit_is_open(s.of);
-    s.comparison.times = s.state > 0 ? INFINITY : 0;
+    s.comparison.times = margin(*s.of, targets_);
+    s.comparison.interval = {margin(*s.of, targets_, Reading::kCertain), margin(*s.of, targets_, Reading::kPossible)};
   }
 
   void refuse(const ResultPtr& r) const {
@@ -161,7 +162,9 @@ class BreakEven final : public Question {
   std::string side_text(const Sample& s) const {
     if (against_) return fmt::format("{}, {}", value_of(s.of, of_.label), value_of(s.against, against_->label));
     const auto miss = missed(*s.of, targets_);
-    return miss ? fmt::format("missed: {}", *miss) : "the targets are met";
+    if (!miss) return "the targets are met";
+    const std::string memory = memory_name(*miss);
+    return memory.empty() ? fmt::format("missed: {}", *miss) : fmt::format("does not fit in {}", memory);
   }
 
   std::string crossing_text(const Crossing& c) const {

@@ -267,7 +267,7 @@ class Choose final : public Question {
   static void add_misses(const std::map<std::string, int>& misses, Answer& out) {
     std::vector<std::string> texts;
     for (const auto& [miss, count] : misses) {
-      const std::string what = miss == "hbm" ? "GPU memory" : miss == "dram" ? "pinned host memory" : miss;
+      const std::string memory = memory_name(miss), what = memory.empty() ? miss : memory;
       texts.push_back(fmt::format("{} by {}", count, what));
     }
     if (!texts.empty())

@@ -70,20 +70,21 @@ void Crossings::add_dips() {
   if (!extremes.empty()) add(extremes);
 }
 
-// Closes every bracket with a variant that fits at one end only, while the other one fits at neither.
+// Closes every bracket at only one end of which something fits, if it is not the better one that changes.
 void Crossings::close_fits() {
+  const auto fits = [](const Sample& s) { return s.state != 0 && (s.against || !misfits(s.of)); };
   std::vector<std::pair<double, double>> brackets;
   for (auto at = samples_.begin(); std::next(at) != samples_.end(); ++at) {
     const Sample &low = at->second, &high = std::next(at)->second;
-    if ((low.state == 0) != (high.state == 0)) brackets.emplace_back(low.x, high.x);
+    if (fits(low) != fits(high) && low.state * high.state >= 0) brackets.emplace_back(low.x, high.x);
   }
   for (auto [low, high] : brackets) {
-    const bool fits_below = samples_.at(low).state != 0;
+    const bool fits_below = fits(samples_.at(low));
     while (!is_closed(low, high)) {
       const double middle = range_.between(low, high, 0.5);
       if (middle <= low || middle >= high) break;
       add({middle});
-      ((samples_.at(middle).state != 0) == fits_below ? low : high) = middle;
+      (fits(samples_.at(middle)) == fits_below ? low : high) = middle;
     }
   }
 }
@@ -99,6 +100,7 @@ std::vector<Crossing> Crossings::find() {
   }
   std::vector<Crossing> crossings;
   for (const auto& [low, high] : brackets) crossings.push_back(close(low, high));
+  for (Crossing& c : crossings) c.interval = uncertainty(c.below, c.above, c.value);
   return crossings;
 }
 
@@ -160,15 +162,19 @@ Crossing Crossings::close(double low, double high) {
   if (!range_.integer && a.finite() && b.finite()) {
     crossing.value = range_.between(low, high, a.log_times() / (a.log_times() - b.log_times()));
   }
-  crossing.interval = uncertainty(a, b, crossing.value);
   return crossing;
 }
 
-// The range from the last settled sample below to the first one above, or to the end of the range.
+// The range from the last settled sample below to the first one above, or to the next change of the better one, or to
+// the end of the range.
 Interval Crossings::uncertainty(const Sample& below, const Sample& above, double value) {
   Interval open{range_.from, range_.to};
   const auto first = samples_.find(below.x), second = samples_.find(above.x);
   for (auto at = first;; --at) {
+    if (at->second.state != below.state) {
+      open.low = std::next(at)->first;
+      break;
+    }
     if (at->second.settled) {
       open.low = at == first ? value : edge(at->first, std::next(at)->first);
       break;
@@ -176,15 +182,16 @@ Interval Crossings::uncertainty(const Sample& below, const Sample& above, double
     if (at == samples_.begin()) break;
   }
   for (auto at = second; at != samples_.end(); ++at) {
-    if (!at->second.settled) continue;
-    open.high = at == second ? value : edge(at->first, std::prev(at)->first);
+    const bool changed = at->second.state != above.state;
+    if (!changed && !at->second.settled) continue;
+    open.high = at == second ? value : changed ? std::prev(at)->first : edge(at->first, std::prev(at)->first);
     break;
   }
   return open;
 }
 
 // The point between a settled value and its unsettled neighbour from which on the better one is uncertain: where a line
-// between the near ends of the ratio's intervals reaches 1, or, without ratios (targets, memory), by bisection.
+// between the near ends of the ratio's intervals reaches 1, or, if memory is what is uncertain, by bisection.
 double Crossings::edge(double settled, double open) {
   const Sample &sure = samples_.at(settled), &unsure = samples_.at(open);
   const auto near = [&](const Sample& s) {
@@ -192,7 +199,7 @@ double Crossings::edge(double settled, double open) {
   };
   const bool below = settled <= open;
   const double from = sure.finite() ? near(sure) : NAN, to = unsure.finite() ? near(unsure) : NAN;
-  if (std::isfinite(from) && std::isfinite(to) && from != to) {
+  if (std::isfinite(from) && std::isfinite(to) && from * to <= 0 && from != to) {
     const double share = std::clamp(from / (from - to), 0.0, 1.0);
     return below ? range_.between(settled, open, share) : range_.between(open, settled, 1 - share);
   }

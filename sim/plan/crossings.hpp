@@ -3,7 +3,8 @@
 // A grid over the range brackets every change of the better one; if the ratio dips towards 1 between grid values, its
 // extreme is examined as well. A false-position search on the logarithm of the ratio closes each bracket. If one
 // variant does not fit in memory at one end, the value at which its memory is full is extrapolated from those at which
-// it fits. Values from which neither fits, and ends of intervals without ratios, are found by bisection.
+// it fits. If only one end of a bracket fits and nothing changes otherwise, the value from which it does not is found
+// by bisection, because targets may be met just before it. So are ends of intervals without ratios.
 #pragma once
 
 #include <cmath>
@@ -23,7 +24,7 @@ inline constexpr double kClosed = 1e-3;
 // Both variants at one value of the key.
 struct Sample {
   double x = 0;
-  ResultPtr of, against;  // `against` is null if targets are to be met
+  ResultPtr of, against;  // `against` is null if targets are to be met; the ratio is then their margin
   // False if the result is taken from another value, at which the variant is known to fit as it does here.
   bool of_simulated = true, against_simulated = true;
   Comparison comparison;

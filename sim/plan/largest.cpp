@@ -1,6 +1,6 @@
 // Finds the largest value of a key at which the run fits in memory and meets its targets. Doubling brackets it from
-// below and bisection closes the bracket, because more of a batch, a context or a budget takes more time and memory. A
-// target that only larger values meet (a score, by the budget) is searched for first.
+// below and bisection closes the bracket. While the targets are missed, larger values are examined as long as they come
+// nearer (a score, by the budget; a throughput, by the batch), at last the largest one that fits.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ class Largest final : public Question {
                 {"value", value ? json(*value) : json()},
                 {"limited_by", limit ? json(*limit) : json()}};
     if (!value) {
-      out.text = none_text(experiments, limit);
+      out.text = none_text(experiments, nominal.last_missed(), limit);
       out.data["binding_resource"] = nullptr;
       return out;
     }
@@ -87,15 +87,24 @@ class Largest final : public Question {
     std::optional<double> largest() {
       double good = NAN, bad = NAN;
       for (double x = q_.from_;; x = next_of(x)) {
-        const bool met = meets(x);
-        if (met) good = x, bad = NAN;
-        if (!met) {
-          if (std::isnan(bad)) bad = x;
-          if (!std::isnan(good) || !may_be_met_above(x)) break;
+        const double before = bad;
+        if (meets(x)) {
+          good = x, bad = NAN;
+        } else {
+          if (!std::isnan(good)) {
+            bad = x;
+            break;
+          }
+          if (!fits_.at(x) && !std::isnan(before)) {
+            good = last_that_fits(before, x), bad = x;
+            break;
+          }
+          bad = x;
+          if (!may_be_met_above(x, before)) break;
         }
         if (x >= q_.to_) break;
       }
-      if (std::isnan(good)) return limit_at_ = std::isnan(bad) ? q_.from_ : bad, std::nullopt;
+      if (std::isnan(good)) return limit_at_ = bad, std::nullopt;
       if (std::isnan(bad)) return good;  // the range ends first
       for (int step = 0; !closed(good, bad); ++step) {
         const double x = proposal(good, bad, step);
@@ -107,6 +116,8 @@ class Largest final : public Question {
 
     // The target or pool that the next larger value violates; nothing if the range ends first.
     std::optional<std::string> limit() const { return limit_at_ ? misses_.at(*limit_at_) : std::nullopt; }
+    // Without a value, the nearest to one among those that were examined.
+    double last_missed() const { return limit_at_.value_or(q_.from_); }
 
    private:
     bool meets(double x) {
@@ -116,8 +127,9 @@ class Largest final : public Question {
       const bool forced = reading_ == Reading::kCertain && fit_open && !miss;
       misses_[x] = forced ? std::optional<std::string>("memory that is uncertain") : miss;
       // Does not fit with the stated memory, but fits with the largest amount within its uncertainty.
+      fits_[x] = r->status == result::Status::kOk && !forced;
+      results_[x] = r;
       if (reading_ == Reading::kPossible && r->experiment.oom && fit_open) return misses_[x] = std::nullopt, true;
-      last_ = r;
       if (!misses_[x]) loads_[x] = loads_of(*r);
       return !misses_[x];
     }
@@ -149,16 +161,29 @@ class Largest final : public Question {
       return loads;
     }
 
-    // Returns whether larger values may meet the target, such as a minimum score; never for memory and times.
-    bool may_be_met_above(double x) const {
-      const ResultPtr r = last_;
-      if (r->status != result::Status::kOk) return false;
-      return std::all_of(q_.targets_.begin(), q_.targets_.end(),
-                         [&](const Target& t) {
-                           const auto value = result::value(*r, *t.metric);
-                           return !t.at_most || (value && t.holds_for(*value));
-                         }) &&
-             x < q_.to_;
+    // The largest value between one that fits and one that does not, if it meets the targets; otherwise NaN, and the
+    // limit is what it misses.
+    double last_that_fits(double low, double& high) {
+      while (!closed(low, high)) {
+        const double x = q_.key_.integer ? std::floor((low + high) / 2) : (low + high) / 2;
+        if (meets(x)) return x;
+        (fits_.at(x) ? low : high) = x;
+      }
+      return high = low, NAN;
+    }
+
+    // Returns whether larger values may meet the targets: a minimum may always be reached, a maximum if x is nearer to
+    // it than the value before.
+    bool may_be_met_above(double x, double before) const {
+      if (!fits_.at(x) || x >= q_.to_) return false;
+      const auto& at = *results_.at(x);
+      return std::all_of(q_.targets_.begin(), q_.targets_.end(), [&](const Target& t) {
+        const auto value = result::value(at, *t.metric);
+        if (!value) return false;
+        if (!t.at_most || t.holds_for(*value) || std::isnan(before)) return true;
+        const auto earlier = result::value(*results_.at(before), *t.metric);
+        return earlier && *value < *earlier;
+      });
     }
 
     double next_of(double x) const {
@@ -178,8 +203,9 @@ class Largest final : public Question {
     Reading reading_;
     std::map<double, std::optional<std::string>> misses_;
     std::map<double, std::vector<double>> loads_;  // loads at good values
+    std::map<double, bool> fits_;
+    std::map<double, ResultPtr> results_;
     std::optional<double> limit_at_;
-    ResultPtr last_;
   };
 
   double default_from() const {
@@ -227,8 +253,8 @@ class Largest final : public Question {
 
   // Says in which memory a value does not fit; empty for a limit that is a target.
   static std::string unfit_text(const std::string& limit) {
-    if (limit == "hbm") return "does not fit in GPU memory";
-    return limit == "dram" ? "does not fit in pinned host memory" : "";
+    const std::string memory = memory_name(limit);
+    return memory.empty() ? "" : "does not fit in " + memory;
   }
 
   std::string limit_text(const std::optional<std::string>& limit) const {
@@ -241,16 +267,16 @@ class Largest final : public Question {
   }
 
   // The search takes it that larger values miss what smaller ones miss; the end of the range may show otherwise.
-  std::string none_text(Experiments& experiments, const std::optional<std::string>& limit) const {
+  std::string none_text(Experiments& experiments, double missed_at, const std::optional<std::string>& limit) const {
     std::string why = limit ? unfit_text(*limit) : "";
     if (why.empty()) why = "misses " + limit.value_or("the targets");
     const ResultPtr end = experiments.run(with_value(of_.run, key_, to_));
     if (!missed(*end, targets_)) {
       return fmt::format("{} {} {}, but {} meets the targets: `break_even` finds the value from which on they are met.",
-                         key_.path, short_text(key_, from_), why, short_text(key_, to_));
+                         key_.path, short_text(key_, missed_at), why, short_text(key_, to_));
     }
     return fmt::format("None from {} to {}: {} {}.", short_text(key_, from_), short_text(key_, to_),
-                       short_text(key_, from_), why);
+                       short_text(key_, missed_at), why);
   }
 
   json metrics_of(const result::Result& r) const {
@@ -272,7 +298,9 @@ class Largest final : public Question {
     };
     add(*result::find_metric("decode.tokens_per_s"));
     add(*result::find_metric("memory.hbm_peak_bytes"));
-    for (const Target& t : targets_) add(*t.metric);
+    for (const Target& t : targets_) {
+      if (t.metric->path != "decode.tokens_per_s" && t.metric->path != "memory.hbm_peak_bytes") add(*t.metric);
+    }
     return fmt::format("{}", fmt::join(parts, ", "));
   }
 

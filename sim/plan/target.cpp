@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "base/units.hpp"
 #include "config/section.hpp"
 #include "config/text.hpp"
@@ -114,6 +117,26 @@ std::optional<std::string> missed(const result::Result& result, const std::vecto
     if (!value || !target.holds_for(read_as(result, target, *value, reading))) return target_text(target);
   }
   return {};
+}
+
+std::string memory_name(const std::string& missed) {
+  return missed == "hbm" ? "GPU memory" : missed == "dram" ? "pinned host memory" : "";
+}
+
+double margin(const result::Result& result, const std::vector<Target>& targets, Reading reading) {
+  if (result.status != result::Status::kOk || result.experiment.oom) return 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (const Target& target : targets) {
+    const auto value = result::value(result, *target.metric);
+    if (!value) return 0;
+    const double kept = read_as(result, target, *value, reading);
+    const double more = target.at_most ? target.limit : kept, less = target.at_most ? kept : target.limit;
+    if (less > 0)
+      least = std::min(least, std::max(0.0, more) / less);
+    else if (!target.holds_for(kept))
+      return 0;
+  }
+  return least;
 }
 
 }  // namespace kvcast::plan

@@ -39,4 +39,11 @@ std::string target_text(const std::vector<Target>& targets);
 std::optional<std::string> missed(const result::Result& result, const std::vector<Target>& targets,
                                   Reading reading = Reading::kNominal);
 
+// The memory of a pool that missed() names: "GPU memory" for "hbm"; empty for the text of a target.
+std::string memory_name(const std::string& missed);
+
+// Factor by which the result keeps its targets, that of the target which it keeps least: 2 for half of a largest time
+// or twice a least throughput, below 1 for a target that is missed. 0 if it does not fit in memory or lacks a metric.
+double margin(const result::Result& result, const std::vector<Target>& targets, Reading reading = Reading::kNominal);
+
 }  // namespace kvcast::plan

@@ -37,6 +37,7 @@ const std::vector<Resource>& resources() {
         {"gpu.floor_topk", "x0"},
         {"gpu.floor_small", "x0"},
         {"gpu.memory_ramp", "x0"},
+        {"gpu.block_bandwidth", "x1000"},
         {"gpu.gap_stream", "x0"},
         {"gpu.gap_graph", "x0"}}},
       {"host link",

@@ -264,7 +264,7 @@ class FreeKv final : public Policy {
     const Dims m(*shape.model);
     const double pages = shape.sum(&HeadCounts::scored);
     return score_and_rank(shape, pages * 2 * m.row(), 4 * pages * m.group * m.d, static_cast<double>(s_.chosen()), ops,
-                          after, lane);
+                          after, lane, by_weights(s_.group) ? Reduction::kSoftmax : Reduction::kPlain);
   }
 
   double chosen_ids(const DecodeLayer& shape) const {

@@ -165,7 +165,8 @@ OpId choose_chunks(const ShadowSetting& setting, const DecodeLayer& shape, Layer
     const double scores = scored * m.group * kScoreBytes;
     op = passes(ops, {"scale scores", "softmax of scores", "convert scores"}, scores, op);
   }
-  return score_and_rank(shape, scored * m.row(), 2 * scored * m.group * m.d, wanted, ops, op);
+  return score_and_rank(shape, scored * m.row(), 2 * scored * m.group * m.d, wanted, ops, op, graph::Lane::kCompute,
+                        setting.operators ? Reduction::kPlain : Reduction::kSoftmax);
 }
 
 }  // namespace kvcast::policy

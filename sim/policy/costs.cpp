@@ -56,7 +56,8 @@ double gathered_unit(const DecodeLayer& shape) {
 }
 
 graph::OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double flops, double k, LayerOps& ops,
-                           graph::OpId after, graph::Lane lane) {
+                           graph::OpId after, graph::Lane lane, Reduction reduction) {
+  constexpr double kSoftmaxReads = 3;  // for the maximum, the sum and the weights
   const Dims m(*shape.model);
   const double scored = shape.sum(&HeadCounts::scored);
   if (scored <= 0) return after;
@@ -68,6 +69,11 @@ graph::OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double f
   if (!shape.per_query_head && m.group > 1) {
     graph::Kernel reduce{graph::KernelClass::kReduce, scores * kScoreBytes, scored * kScoreBytes};
     reduce.flops = scores;
+    if (reduction == Reduction::kSoftmax) {
+      // One block holds the group's rows of a KV head, since a weight depends on the whole row.
+      reduce.read_bytes *= kSoftmaxReads, reduce.flops *= kSoftmaxReads;
+      reduce.blocks = rows;
+    }
     op = ops.kernel(lane, Kind::kScore, "reduce over group", reduce, {op});
   }
   const graph::TopK best{rows, scored / rows, std::min(k, scored / rows), kScoreBytes};

@@ -33,9 +33,11 @@ double gathered_unit(const DecodeLayer& shape);
 
 // Reads `read_bytes` of an index to compute scores, reduces them over the group if heads share a selection, and finds
 // the k best of each selecting head; on the compute stream after `after`. Adds no op if nothing was scored. flops:
-// those of the scoring.
+// those of the scoring. kSoftmax: the scores of each query head are weighed by a softmax over the row first.
+enum class Reduction { kPlain, kSoftmax };
 graph::OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double flops, double k, LayerOps& ops,
-                           graph::OpId after, graph::Lane lane = graph::Lane::kCompute);
+                           graph::OpId after, graph::Lane lane = graph::Lane::kCompute,
+                           Reduction reduction = Reduction::kPlain);
 
 // Bytes of one number of a page summary.
 double summary_element(const config::Model& model, SummaryFormat format);

@@ -36,7 +36,7 @@ void combine_queries(Group group, std::span<const float* const> heads, std::size
 void reduce_group(Group group, std::span<const std::span<float>> rows, float scale, std::span<float> out) {
   KVCAST_CHECK(group != Group::kPerHead && !rows.empty());
   if (out.empty()) return;
-  if (group == Group::kSumWeights || group == Group::kMeanWeights || group == Group::kMaxWeights) {
+  if (by_weights(group)) {
     for (const std::span<float> row : rows) softmax(row, scale);
   }
   const bool largest = group == Group::kMaxScores || group == Group::kMaxWeights;

@@ -31,6 +31,11 @@ inline bool combines_queries(Group group) { return group == Group::kMeanQuery ||
 // Combines the queries of `heads`, d floats each; group is kMeanQuery or kMaxQuery.
 void combine_queries(Group group, std::span<const float* const> heads, std::size_t d, std::span<float> out);
 
+// Whether the scores of a query head are weighed by a softmax over all units first.
+constexpr bool by_weights(Group group) {
+  return group == Group::kSumWeights || group == Group::kMeanWeights || group == Group::kMaxWeights;
+}
+
 // Reduces rows of raw scores (one per query head, each as long as `out`) to one row. Weights are softmax(scale ·
 // score), computed in place; raw scores stay unscaled, which does not change their ranking. Not for kPerHead.
 void reduce_group(Group group, std::span<const std::span<float>> rows, float scale, std::span<float> out);

@@ -1,5 +1,5 @@
-// No number of a profile is fitted to these kernels: they are priced by class, bytes and operations alone, so their
-// errors show how accurate a policy's time is if its kernel was not measured.
+// No number of a profile is fitted to these kernels, but for the softmax over pages: they are priced by class, bytes
+// and operations alone, so their errors show how accurate a policy's time is if its kernel was not measured.
 #include "validate/policy_kernels.hpp"
 
 #include <fmt/format.h>
@@ -89,7 +89,8 @@ std::vector<graph::Work> page_softmax(const Row& row) {
   constexpr double kPasses = 3;
   const double pages = row.number("pages") * row.number("kv_heads"), scores = pages * row.number("group");
   return {Kernel{KernelClass::kScore, pages * 2 * row.number("dim") * kHalf, scores * kSingle, row.of_work("flops")},
-          Kernel{KernelClass::kReduce, kPasses * scores * kSingle, pages * kSingle, kPasses * scores}};
+          Kernel{KernelClass::kReduce, kPasses * scores * kSingle, pages * kSingle, kPasses * scores, 0,
+                 row.number("kv_heads")}};
 }
 
 // Projections onto random directions, computed as a product on tensor cores.
@@ -161,7 +162,6 @@ Case case_of(const Row& row, const Known& known, const hardware::CostModel& mode
   }
   c.predicted = 1e6 * seconds;
   c.low = 1e6 * std::max(0.0, seconds - spread), c.high = 1e6 * (seconds + spread);
-  c.verdict = verdict_of(c, false);
   return c;
 }
 
@@ -196,7 +196,7 @@ Case copy_beside_stream(const Row& row, const hardware::CostModel& model) {
   return c;
 }
 
-void add(const Measured& from, Suite& suite) {
+void add(const Measured& from, bool own, Suite& suite) {
   const calibrate::Results results = calibrate::read_results(from.results);
   const hardware::CostModel model = model_of(config::read_hardware(config::find_config("hardware", from.profile, {})));
   const double between_events = calibrate::time_between_events(results);
@@ -215,8 +215,12 @@ void add(const Measured& from, Suite& suite) {
         std::find_if(std::begin(kKnown), std::end(kKnown), [&](const Known& one) { return row.bench == one.bench; });
     // Small kernels are only measured back to back.
     if (fitted || known == std::end(kKnown) || (row.mode != "cold" && row.bench != "query_similarity")) continue;
-    suite.cases.push_back(case_of(row, *known, model, between_events));
-    suite.cases.back().source = source;
+    Case& c = suite.cases.emplace_back(case_of(row, *known, model, between_events));
+    c.source = source;
+    // gpu.block_bandwidth was chosen from the project's own rows of the softmax over pages.
+    c.chosen_knowing = own && row.bench == "page_score";
+    c.held_out = !c.chosen_knowing;
+    c.verdict = verdict_of(c, false);
   }
   if (suite.cases.size() == before) throw UserError({from.results, 0, 0}, "no row of a policy's kernel");
 }
@@ -228,7 +232,8 @@ Suite policy_kernels(const Measured& input) {
   suite.name = "policy_kernels";
   suite.question = "How accurately are kernels that only policies run predicted by numbers fitted to other kernels?";
   suite.size_unit = "us";
-  for (const Measured& source : given_or_committed(suite.name, input, "kernels.json")) add(source, suite);
+  for (const Measured& source : given_or_committed(suite.name, input, "kernels.json"))
+    add(source, input.results.empty(), suite);
   if (suite.cases.empty()) {
     suite.status =
         "unmeasured: no GPU has run these kernels, and they are in no average. kernels/measure.sh measures them; then "

@@ -99,6 +99,48 @@ TEST_CASE("break-even batches are those of a sweep over every batch, in few expe
   }
 }
 
+// Batches from 1 to 64 that fit in 6 GB and meet the targets.
+std::vector<int> batches_that_meet(Experiments& e, const std::string& policy, const std::string& targets) {
+  const auto limits = read_targets(config::parse_yaml(targets, "targets.yaml"));
+  std::vector<int> found;
+  for (int b = 1; b <= 64; ++b) {
+    const std::string more =
+        fmt::format("{{policy: {}, workload.batch: {}, hardware.gpu.hbm_capacity: 6 GB}}", policy, b);
+    if (!missed(*e.run(run_with(more)), limits)) found.push_back(b);
+  }
+  return found;
+}
+
+TEST_CASE("targets that only some batches in the middle meet are found there") {
+  Experiments e = make_experiments();
+  const std::string small = "{hardware.gpu.hbm_capacity: 6 GB}";
+  // The throughput grows with the batch until memory is full; each limit leaves a narrower window before that.
+  const std::vector<int> fits = batches_that_meet(e, "full", "{hbm: <= 6 GB}");
+  REQUIRE(fits.size() > 8);
+  for (const std::size_t left : {1, 2, 5}) {
+    const int least = fits[fits.size() - left];
+    const std::string run = fmt::format("{{policy: full, workload.batch: {}, hardware.gpu.hbm_capacity: 6 GB}}", least);
+    const double rate = *result::value(*e.run(run_with(run)), metric("tps"));
+    const std::string targets = fmt::format("{{tps: '>= {}'}}", 0.999 * rate);
+    INFO(targets);
+    REQUIRE(batches_that_meet(e, "full", targets).size() == left);
+    const Asked window = ask(
+        e, "break_even: {key: workload.batch, from: 1, to: 64, of: {policy: full}, targets: " + targets + "}", small);
+    REQUIRE(window.data["crossings"].size() == 2);
+    CHECK(window.data["crossings"][0]["value"] == least);
+    CHECK(window.data["crossings"][0]["above"]["better"] == "met");
+    CHECK(window.data["crossings"][1]["value"] == fits.back() + 1);
+    CHECK(window.data["crossings"][0]["interval"][1].get<double>() <= fits.back());
+    const Asked largest =
+        ask(e, "largest: {key: workload.batch, to: 64, of: {policy: full}, targets: " + targets + "}", small);
+    CHECK(largest.data["value"] == fits.back());
+  }
+  // No batch reaches this.
+  const Asked none =
+      ask(e, "largest: {key: workload.batch, to: 64, of: {policy: full}, targets: {tps: '>= 1e9'}}", small);
+  CHECK(none.data["value"].is_null());
+}
+
 TEST_CASE("where full KV stops fitting, a slower policy that still fits wins from exactly there on") {
   Experiments e = make_experiments();
   const std::string freekv = "{name: freekv, budget: 256, sink: 32, recent: 32}",

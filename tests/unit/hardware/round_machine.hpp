@@ -27,6 +27,7 @@ inline config::Gpu round_gpu() {
   g.floor_topk = known(4e-6), g.floor_small = known(1e-6), g.attention.merge = known(5e-6);
   g.gap_stream = known(2e-6), g.gap_graph = known(1e-6);
   g.stream_efficiency = known(0.8), g.convert_efficiency = known(0.5), g.vector_efficiency = known(0.5);
+  g.block_bandwidth = known(1e9);
   g.convert_rate = known(5), g.mixed_efficiency = known(1);
   g.score_efficiency = known(1, 0.15);
   g.attention.efficiency = known(0.8), g.attention.tile = known(100), g.prefill_efficiency = known(0.5);

@@ -96,6 +96,7 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
   add(PrefillAttention{1e12, 1e6, 1e6}, Lane::kCompute);
   for (int cls = 0; cls < 5; ++cls) add(Kernel{static_cast<KernelClass>(cls), 1e8, 1e8, 1e6, 0}, Lane::kCompute);
   add(Kernel{KernelClass::kScore, 1e3, 1e3, 1e12, 0}, Lane::kCopyA);
+  add(Kernel{KernelClass::kReduce, 1e8, 1e6, 0, 0, 8}, Lane::kCompute);
   for (const double columns : machine.gpu.factorise_rate.x) {
     add(Kernel{KernelClass::kFactorise, 1e3, 1e3, 1e9, 4 * columns}, Lane::kCompute);
   }
