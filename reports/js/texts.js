@@ -17,7 +17,7 @@ function drawHead() {
     : (sweep.planned > total ? 'So far ' + formatCount(total) + ' of ' : '') + plural(Math.max(total, sweep.planned || 0), 'experiment') + ': ' + sentenceList([
       formatCount(sweep.counts.ok) + ' ran', formatCount(sweep.counts.oom) + ' ran out of memory',
       ...(sweep.counts.failed ? [formatCount(sweep.counts.failed) + ' failed'] : [])]) + '. All numbers are forecasts of a simulator, not measurements of a running model.';
-  document.getElementById('lead').append(sweep.description ? sweep.description + ' ' : '', counts);
+  document.getElementById('lead').append(sweep.description ? sweep.description.trim().replace(/([^.!?])$/, '$1.') + ' ' : '', counts);
   const box = document.getElementById('findings');
   box.hidden = !sweep.swept || Boolean(sweep.compared);
   if (!box.hidden) box.append(...(findings.length

@@ -7,12 +7,19 @@
 #include <cstring>
 #include <iostream>
 #include <new>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/failure.hpp"
 
 namespace kvcast::app {
 namespace {
+
+int output_fails(int error) {
+  fmt::print(stderr, "kvcast: standard output cannot be written{}{}\n", error == 0 ? "" : ": ",
+             error == 0 ? "" : std::strerror(error));
+  return kAnythingElse;
+}
 
 int guarded(const std::function<int()>& program) {
   try {
@@ -26,6 +33,10 @@ int guarded(const std::function<int()>& program) {
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "kvcast: this machine has too little memory for that input\n");
     return kInputIsWrong;
+  } catch (const std::system_error& error) {
+    if (std::ferror(stdout) != 0) return output_fails(error.code().value());  // fmt's report of a full disk
+    fmt::print(stderr, "kvcast: unexpected: {}\n", shortened(error.what()));
+    return kAnythingElse;
   } catch (const std::exception& error) {
     fmt::print(stderr, "kvcast: unexpected: {}\n", shortened(error.what()));
     return kAnythingElse;
@@ -39,9 +50,7 @@ int exit_code_of(const std::function<int()>& program) {
   errno = 0;
   const bool written = std::cout.flush().good() && std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (written || code != 0) return code;
-  fmt::print(stderr, "kvcast: standard output cannot be written{}{}\n", errno == 0 ? "" : ": ",
-             errno == 0 ? "" : std::strerror(errno));
-  return kAnythingElse;
+  return output_fails(errno);
 }
 
 }  // namespace kvcast::app

@@ -63,6 +63,7 @@ void end_cleanly_on_signals() {
   std::thread([in = ends[0]] {
     for (unsigned char signal = 0; ::read(in, &signal, 1) == 1;) handle_signal(signal);
   }).detach();
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is reported like a full disk
   for (const int signal : {SIGINT, SIGTERM}) {
     struct sigaction action = {};
     action.sa_handler = note_signal;

@@ -36,7 +36,10 @@ void print_one(const policy::Descriptor& d) {
                p.meaning);
     if (!p.names.empty()) fmt::print("  {:<33} one of: {}\n", "", fmt::join(p.names, ", "));
   }
-  if (d.stages) fmt::print("\nTwo stages: fits RocketKV's first_stage or second_stage and kivi's selector\n");
+  if (d.stages) {
+    const char* const rocket = d.budget_convention.empty() ? "" : "RocketKV's first_stage or second_stage and ";
+    fmt::print("\nTwo stages: fits {}kivi's selector\n", rocket);
+  }
   print_lines("Per layer and sequence (b: bytes of an element)", d.formulas);
   print_lines("Differs from the paper or its released code", d.differences);
 }

@@ -10,6 +10,7 @@
 
 #include "app/commands.hpp"
 #include "app/program.hpp"
+#include "app/settings.hpp"
 #include "base/error.hpp"
 #include "base/temporary.hpp"
 #include "report/page.hpp"
@@ -86,7 +87,8 @@ void add_report(CLI::App& app, int& result) {
       ->add_option("DIR", options->dirs,
                    "folder with results.sqlite, validation.json or both; several are compared with the first")
       ->required();
-  command->add_option("-o,--out", options->out, "folder to write to (default: report/ in the last DIR)");
+  command->add_option("-o,--out", options->out, "folder to write to (default: report/ in the last DIR)")
+      ->check(has_text());
   CLI::Option* figures = command->add_option(
       "--figures", options->figures, "instead of the page, write its figures for print (SVG and PDF) to this folder");
   command->add_option("--width", options->width, "of the figures: 85mm, 17.8cm, 3.3in, single (85mm), double (178mm)")

@@ -81,7 +81,8 @@ void add_run(CLI::App& app, int& result) {
   auto options = std::make_shared<RunOptions>();
   command->add_option("CONFIG", options->config, "YAML: model, hardware, policy, workload, trace")->required();
   add_settings(*command, options->settings, "change a key: policy.budget=96, policy=quest, workload.batch=8");
-  command->add_option("--timeline", options->timeline, "write a decode window as a Chrome trace (opens in Perfetto)");
+  command->add_option("--timeline", options->timeline, "write a decode window as a Chrome trace (opens in Perfetto)")
+      ->check(has_text());
   command->add_flag_callback(
       "--without-evidence", [options] { options->settings.push_back("score.evidence=false"); },
       "predict the benchmark score by simulation alone, without published rows");

@@ -13,6 +13,10 @@ void add_settings(CLI::App& command, std::vector<std::string>& settings, const s
   command.add_option("--set", settings, help + "; may be repeated")->allow_extra_args(false)->option_text("KEY=VALUE");
 }
 
+CLI::Validator has_text() {
+  return {[](const std::string& text) { return text.empty() ? std::string("is empty") : std::string(); }, ""};
+}
+
 config::Node load_with_settings(const std::string& path, const std::vector<std::string>& settings) {
   config::Node config = config::load_yaml(path);
   for (const std::string& setting : settings) {

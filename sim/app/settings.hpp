@@ -12,6 +12,9 @@ namespace kvcast::app {
 // Adds --set KEY=VALUE, which may be repeated; `help` says what it changes.
 void add_settings(CLI::App& command, std::vector<std::string>& settings, const std::string& help);
 
+// Refuses an empty value, such as an unset variable of a shell.
+CLI::Validator has_text();
+
 // Loads the file and applies each "a.b=v" in order.
 config::Node load_with_settings(const std::string& path, const std::vector<std::string>& settings);
 

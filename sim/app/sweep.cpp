@@ -265,7 +265,7 @@ int sweep(const SweepOptions& options) { return sweep(options, study::run); }
 
 void add_sweep_options(CLI::App& command, SweepOptions& options) {
   command.add_option("CONFIG", options.config, "YAML of a run with a `sweep:` section")->required();
-  command.add_option("-o,--out", options.dir, "folder of the results")->required();
+  command.add_option("-o,--out", options.dir, "folder of the results")->required()->check(has_text());
   command.add_option("-j,--jobs", options.jobs, "worker threads (default: all cores)")->check(CLI::Range(1, 1024));
   add_settings(command, options.settings, "change a key of every experiment: workload.decode_tokens=64");
 }

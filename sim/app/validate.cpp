@@ -14,6 +14,7 @@
 #include "accuracy/evaluate.hpp"
 #include "app/commands.hpp"
 #include "app/progress.hpp"
+#include "app/settings.hpp"
 #include "base/build.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
@@ -277,7 +278,8 @@ void add_validate(CLI::App& app, int& result) {
   command->add_option("--seeds", options->seeds, "accuracy: traces per task (2; some minutes on a few cores)")
       ->check(CLI::Range(1, 64));
   command->add_flag("--json", options->as_json, "print JSON");
-  command->add_option("-o,--out", options->out, "folder for validation.json, from which `kvcast report` makes a page");
+  command->add_option("-o,--out", options->out, "folder for validation.json, from which `kvcast report` makes a page")
+      ->check(has_text());
   command->callback([options, &result] { result = run(*options); });
 }
 

@@ -1,5 +1,7 @@
 #include "base/whole_file.hpp"
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -7,6 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/failure.hpp"
 
 namespace kvcast {
 namespace {
@@ -23,15 +26,21 @@ bool is_special(const std::string& path) {
 
 WholeFile::WholeFile(std::string path) : path_(std::move(path)), special_(is_special(path_)) {
   if (!special_) part_.emplace(path_ + ".part");
+  if (path_.empty()) throw UserError("an output file has no name");
   out_.open(special_ ? path_ : part_->path(), std::ios::binary | std::ios::trunc);
-  if (!out_ || fs::is_directory(path_)) throw UserError({path_, 0, 0}, "cannot be written");
+  if (fs::is_directory(path_)) throw UserError({path_, 0, 0}, "cannot be written: it is a folder");
+  if (!out_) throw UserError({path_, 0, 0}, fmt::format("cannot be written: {}", std::strerror(errno)));
 }
 
 void WholeFile::commit() {
+  errno = 0;
   out_.close();
   std::error_code error;
   if (out_ && part_) fs::rename(part_->path(), path_, error);
-  if (!out_ || error) throw UserError({path_, 0, 0}, "cannot be written");
+  if (out_ && !error) return;
+  const int reason = error ? error.value() : errno;
+  throw OutputError(fmt::format("{}: cannot be written{}{}", path_, reason == 0 ? "" : ": ",
+                                reason == 0 ? "" : std::strerror(reason)));
 }
 
 std::string read_whole_file(const std::string& path, const std::string& what) {

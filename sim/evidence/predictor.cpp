@@ -160,14 +160,17 @@ Prediction Predictor::predict(const Setting& s, const IsLeftOut& is_left_out) co
   return p;
 }
 
-std::string Predictor::rests_on(const Setting& s) const {
+std::string Predictor::rests_on(const Setting& s, bool other_settings) const {
   Rows own, others;
   for (const Record& r : estimator_.records()) {
     if (r.benchmark != s.benchmark || r.method != s.method) continue;
     (r.model == s.model ? own : others).add(r);
   }
-  if (own.any()) return "published: " + own.text() + "; simulated from there";
-  if (others.any()) return "published for other models: " + others.text() + "; simulated for this one";
+  const char* const settings = other_settings ? " under other settings of the policy, which count less" : "";
+  if (own.any()) return fmt::format("published{}: {}; simulated from there", settings, own.text());
+  if (others.any()) {
+    return fmt::format("published for other models{}: {}; simulated for this one", settings, others.text());
+  }
   return "simulated: no published row of this method on this benchmark is known; the interval has the spread between "
          "methods";
 }

@@ -37,7 +37,8 @@ class Predictor {
   Prediction predict(const Setting& setting, const IsLeftOut& is_left_out = {}) const;
   // Returns the basis of a prediction: "published: RocketKV Table 6 (llama-3.1-8b, budgets of 256 to 4096 tokens,
   // prompts of 16384 tokens); simulated from there".
-  std::string rests_on(const Setting& setting) const;
+  // other_settings: the rows are of other settings of the policy.
+  std::string rests_on(const Setting& setting, bool other_settings = false) const;
   // Returns the property of the setting that the records of its benchmark lack: its method (also if its model is new),
   // its model, prompts as long with its model, or none of these (a new table). Empty if the benchmark itself is new.
   std::optional<Novelty> novelty(const Setting& setting, const IsLeftOut& is_left_out = {}) const;

@@ -297,8 +297,8 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& f
     const Value& bytes_a_cycle = repeats ? framework.repeat_bytes : framework.concatenate_bytes;
     return bytes_a_cycle > 0 ? add_element_copy(terms, gpu, bytes_a_cycle, work) : void();
   }
-  // Fewer blocks than SMs leave the other SMs, and memory, to other kernels: the additional time of the slower arithmetic
-  // and of the few loads that a block has in flight is waiting.
+  // Fewer blocks than SMs leave the other SMs, and memory, to other kernels: the additional time of the slower
+  // arithmetic and of the few loads that a block has in flight is waiting.
   const Number products = exact(work.flops) / reached(gpu.vector_flops, number(gpu.vector_efficiency));
   terms.work("arithmetic", Resource::kVector, products);
   const double idle = work.blocks > 0 ? std::max(0.0, gpu.sm_count / work.blocks - 1) : 0;

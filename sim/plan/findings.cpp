@@ -158,6 +158,8 @@ Line best_line(const View& view) {
   line.text =
       fmt::format("{} ({} tokens/s at {} tokens, batch {})", describe_setting(best),
                   rate_text(best.experiment.tokens_per_s), tokens_text(best.subject.prompt_tokens), best.subject.batch);
+  if (best.benchmark && best.benchmark->interval.low < view.score.floor)
+    line.text += fmt::format("; its score may be as low as {:.1f} %", 100 * best.benchmark->interval.low);
   std::vector<std::string> parts{fmt::format("{} to {} tokens/s", rate_text(rate.low), rate_text(rate.high))};
   const auto add = [&parts](std::string text) {
     if (!text.empty()) parts.push_back(std::move(text));
@@ -201,14 +203,15 @@ std::map<std::int64_t, std::string> first_batches(const View& view, std::vector<
     const auto& [own, full] = pair;
     if (own == nullptr || full == nullptr || !own->has_times()) continue;
     const double times = full->has_times() ? compare(*own, *full, throughput()).times : 0;
-    if (point.first != context) bars.clear();  // only those of the longest context are reported
+    const bool smallest = point.first != context;
+    if (smallest) bars.clear();  // only those of the longest context are reported
     context = point.first;
     bars.push_back({fmt::format("{} tokens, batch {}", tokens_text(point.first), point.second),
                     full->has_times() ? ratio_text(times) : "full KV does not fit", 0, times});
     if (first.contains(point.first)) continue;
     if (!full->has_times()) first[point.first] = fmt::format("{} (full KV no longer fits)", point.second);
     if (full->has_times() && compare(*own, *full, throughput()).first_better()) {
-      first[point.first] = fmt::format("{}", point.second);
+      first[point.first] = fmt::format("{}{}", point.second, smallest ? " (the smallest swept)" : "");
     }
   }
   return first;

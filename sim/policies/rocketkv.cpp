@@ -82,7 +82,10 @@ const Fields<RocketSetting>& rocketkv_fields() {
     budget.low = 2;  // half of it is for attention
     return Fields<S>()
         .add(budget, &S::hsa, &HsaSetting::budget)
-        .add(real_or("split_factor", "adaptive", "r: the first stage compresses by c^r, the second by c^(1 − r)", 0, 1),
+        .add(real_or(
+                 "split_factor", "adaptive",
+                 "r: the first stage compresses by c^r, though not below 2 · max_new_tokens, the second by c^(1 − r)",
+                 0, 1),
              &S::split_factor)
         .add(window_parameter(32), &S::eviction, &PromptEviction::window)
         .add(pool_parameter("max"), &S::eviction, &PromptEviction::pool)
@@ -124,7 +127,11 @@ std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const Roc
   if (s.second_stage != "quest") {
     // Any other second stage sees the N tokens as the whole context.
     const Lengths kept{std::max<std::int64_t>(1, s.hsa.length - s.hsa.reserved), s.hsa.reserved};
-    return read_stages(values, "second_stage", kept, budget, true).second;
+    auto stage = read_stages(values, "second_stage", kept, budget, true).second;
+    if (!stage->reads_all() || budget >= s.hsa.length) return stage;
+    throw UserError(values.where("second_stage"),
+                    fmt::format("second_stage: {} attends to all tokens that the first stage kept and selects none",
+                                s.second_stage));
   }
   QuestPages setting;
   setting.budget = budget;
@@ -144,6 +151,10 @@ std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const Roc
 std::unique_ptr<Retention> first_stage(const ParameterValues& values, const Lengths& lengths, const RocketSetting& s) {
   if (s.first_stage == "snapkv") return evict_after_prompt(s.eviction);
   auto stage = read_stages(values, "first_stage", lengths, s.eviction.budget).first;
+  if (stage->keeps_all() && s.eviction.budget < lengths.prompt_tokens) {
+    throw UserError(values.where("first_stage"),
+                    fmt::format("first_stage: {} evicts nothing from the prompt", s.first_stage));
+  }
   if (!stage->per_query_head()) return stage;
   throw UserError(values.where("first_stage"), "the second stage selects for KV heads: group must not be per_head");
 }

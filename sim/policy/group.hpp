@@ -31,7 +31,7 @@ inline bool combines_queries(Group group) { return group == Group::kMeanQuery ||
 // Combines the queries of `heads`, d floats each; group is kMeanQuery or kMaxQuery.
 void combine_queries(Group group, std::span<const float* const> heads, std::size_t d, std::span<float> out);
 
-// Whether the scores of a query head are weighed by a softmax over all units first.
+// Returns whether the scores of a query head are weighed by a softmax over all units first.
 constexpr bool by_weights(Group group) {
   return group == Group::kSumWeights || group == Group::kMeanWeights || group == Group::kMaxWeights;
 }

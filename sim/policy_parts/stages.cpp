@@ -16,6 +16,7 @@ namespace {
 class KeepAll final : public Retention {
  public:
   std::vector<std::vector<std::int32_t>> keep(const LayerInput&) const override { return {}; }
+  bool keeps_all() const override { return true; }
   std::int64_t kept(std::int64_t prompt) const override { return prompt; }
   void prefill_cost(const PrefillLayer&, LayerOps&) const override {}
 };
@@ -31,6 +32,7 @@ class ReadAllHead final : public HeadRetrieval {
 
 class ReadAll final : public Retrieval {
  public:
+  bool reads_all() const override { return true; }
   std::unique_ptr<HeadRetrieval> begin(const LayerInput&, int, const TokenList& tokens) const override {
     return std::make_unique<ReadAllHead>(tokens);
   }

@@ -24,6 +24,7 @@ class Retention {
   // Ascending positions of the prompt tokens that are kept: one list per KV head or per query head; no lists if all are
   // kept.
   virtual std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const = 0;
+  virtual bool keeps_all() const { return false; }  // whatever the prompt's length
   // Number of tokens that each head keeps of a prompt of this length.
   virtual std::int64_t kept(std::int64_t prompt) const = 0;
   // The mean over a model's layers and heads, if they differ.
@@ -54,6 +55,7 @@ class Retrieval {
   virtual ~Retrieval() = default;
   // Returns whether each query head of a group selects separately. Not after a first stage that already does.
   virtual bool per_query_head() const { return false; }
+  virtual bool reads_all() const { return false; }  // selects nothing
   // `tokens` is copied. The layer, and the list that `tokens` refers to, must outlive the result.
   virtual std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const = 0;
   // Adds the work of building the index over the `kept` tokens of a head that the first stage left; none by default.

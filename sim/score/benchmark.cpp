@@ -114,9 +114,10 @@ TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, cons
 PublishedMethod published_method(const Catalogue& catalogue, const config::PolicyChoice& policy,
                                  const std::string& benchmark) {
   const policy::Descriptor& descriptor = policy::find_policy(policy.name, policy.where);
-  const auto settings = [&](const config::Node& parameters) {
-    auto values = policy::ParameterValues(descriptor, parameters.without({"name", "budget"})).all();
-    return values;
+  const auto settings = [&](const config::Node& parameters, const MethodSpec& m) {
+    std::vector<std::string_view> dropped(m.any_value.begin(), m.any_value.end());
+    dropped.insert(dropped.end(), {"name", "budget"});
+    return policy::ParameterValues(descriptor, parameters.without(dropped)).all();
   };
   PublishedMethod similar{"", bare_name(policy.name)};
   bool any = false;
@@ -125,9 +126,9 @@ PublishedMethod published_method(const Catalogue& catalogue, const config::Polic
     if (name == nullptr || name->text() != policy.name || m.methods.empty()) continue;
     const auto fits = [&](const std::string& b) { return bare_name(b) == bare_name(benchmark); };
     if (!m.benchmarks.empty() && std::none_of(m.benchmarks.begin(), m.benchmarks.end(), fits)) continue;
-    if (settings(m.policy) == settings(policy.parameters))
+    if (settings(m.policy, m) == settings(policy.parameters, m))
       return {m.papers.empty() ? "" : m.papers.front(), bare_name(m.methods.front())};
-    if (!any) similar.method = bare_name(m.methods.front()), any = true;
+    if (!any) similar = {"", bare_name(m.methods.front()), true}, any = true;
   }
   return similar;
 }
@@ -329,7 +330,7 @@ result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
   }
   result::BenchmarkScore score = mean_score(simulated.benchmark, std::move(tasks), model_.link);
   score.context = simulated.context;
-  score.rests_on = evidence.rests_on(s) + ". The simulation: " + simulated.rests_on;
+  score.rests_on = evidence.rests_on(s, method.other_settings) + ". The simulation: " + simulated.rests_on;
   return score;
 }
 

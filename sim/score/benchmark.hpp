@@ -59,10 +59,11 @@ TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, cons
                      std::int64_t stated);
 
 // A policy as published tables name it: the first entry of configs/accuracy/methods.yaml with its settings except for
-// the budget, and that entry's paper; otherwise the name of an entry with the same policy, or the policy's own name,
-// and no paper.
+// the budget and the parameters that the entry lists as any_value, and that entry's paper; otherwise the name of an
+// entry with the same policy, or the policy's own name, and no paper.
 struct PublishedMethod {
-  std::string paper, method;  // `method` as a bare name
+  std::string paper, method;    // `method` as a bare name
+  bool other_settings = false;  // the entry has other settings than the policy
 };
 PublishedMethod published_method(const Catalogue& catalogue, const config::PolicyChoice& policy,
                                  const std::string& benchmark);

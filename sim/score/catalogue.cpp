@@ -81,6 +81,7 @@ MethodSpec read_method(const config::Node& node) {
                   : budget == "sparsity"    ? MethodSpec::Budget::kSparsity
                                             : MethodSpec::Budget::kNone;
   method.contexts = s.texts("contexts", {});
+  method.any_value = s.texts("any_value", {});
   method.coupled = s.flag("coupled", false);
   method.whole_prompt = s.flag("whole_prompt", false);
   method.each_turn = s.flag("each_turn", false);

@@ -62,6 +62,7 @@ std::vector<TaskPart> parts_of(const TaskSpec& task, bool each_turn);
 
 struct MethodSpec {
   std::vector<std::string> methods, papers, benchmarks, contexts;
+  std::vector<std::string> any_value;  // parameters with any value of which a run counts as this method
   enum class Budget { kTokens, kQueryHeads, kSparsity, kNone } budget = Budget::kTokens;
   bool coupled = false, whole_prompt = false;
   int bits = 16;               // per number that it keeps; budgets are in memory at 16 bits

@@ -119,7 +119,9 @@ class Planner::Impl {
 
   void run(const config::Node& config, const std::string& query, Reply& reply) {
     study::Point point{config, {}, {}};
-    point.ask.timeline = timeline_of(query).has_value();
+    const auto timeline = timeline_of(query);
+    if (timeline && *timeline != 1) throw UserError("timeline= in the query of a run can only be 1");
+    point.ask.timeline = timeline.has_value();
     const study::Plan plan({std::move(point)});
     std::string text;
     study::run(plan, study_options(reply), [&](const study::Task& task, result::Result&& result) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/failure.hpp"
 #include "trace/safetensors.hpp"
 
 namespace kvcast::trace {
@@ -65,7 +66,7 @@ void SafetensorsWriter::skip_complete() {
 
 void SafetensorsWriter::append(const std::byte* data, std::size_t bytes, std::uint64_t elements) {
   out_.write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(bytes));
-  if (!out_) throw UserError({path_}, fmt::format("cannot be written: {}", std::strerror(errno)));
+  if (!out_) throw OutputError(fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)));
   left_ -= elements;
 }
 
@@ -103,7 +104,7 @@ void SafetensorsWriter::write(std::span<const std::int64_t> values) {
 void SafetensorsWriter::finish() {
   KVCAST_CHECK(current_ == tensors_.size());
   out_.close();
-  if (!out_) throw UserError({path_}, fmt::format("cannot be written: {}", std::strerror(errno)));
+  if (!out_) throw OutputError(fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)));
   std::error_code error;
   std::filesystem::rename(temporary_.path(), path_, error);
   if (error) throw UserError({path_}, fmt::format("cannot be put in place: {}", error.message()));

@@ -272,6 +272,21 @@ TEST_CASE("output that cannot be written is not success") {
   }
 }
 
+TEST_CASE("a limit on the size of files is an error like a full disk, and leaves no part of a file") {
+  const Scratch scratch;
+  const std::string out = scratch / "trace.safetensors";
+  const std::string command = fmt::format(
+      "ulimit -f 8; exec {} trace synth needle -o {} --set prompt_tokens=2000 --set layers=1 --set model=qwen2.5-0.5b "
+      "2> {}",
+      KVCAST_BINARY, out, scratch / "err");
+  const int status = std::system(("bash -c '" + command + "'").c_str());
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 3);
+  CHECK_THAT(slurp(scratch / "err"), Contains(out) && Contains("too large"));
+  CHECK(std::distance(std::filesystem::directory_iterator(scratch / ""), std::filesystem::directory_iterator()) ==
+        1);  // the errors
+}
+
 TEST_CASE("folders, pipes and devices are no inputs, and devices are not replaced") {
   const Scratch scratch;
   const std::string pipe = scratch / "pipe";

@@ -1,6 +1,7 @@
 // Checks that functions fit on a screen, and that headers do not include each other in a cycle.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -110,4 +111,27 @@ TEST_CASE("headers do not include each other in a cycle") {
   CHECK(includes.size() > 100);
   CHECK(circle_in(includes).empty());
   CHECK(circle_in({{"a", {"b"}}, {"b", {"c", "d"}}, {"d", {"a"}}}) == Lines{"a", "b", "d", "a"});
+}
+
+TEST_CASE("every policy's file has its line in the registry, and the README their number") {
+  static const std::regex line(R"(^  X\(([a-z0-9_]+)\))"), describe(R"(^Descriptor describe_([a-z0-9_]+)\(\) \{)");
+  std::set<std::string> registered, described;
+  std::smatch match;
+  for (const std::string& text : lines_of(kRoot / "sim/policies/all.cpp")) {
+    if (std::regex_search(text, match, line)) registered.insert(match[1]);
+  }
+  for (const auto& file : fs::directory_iterator(kRoot / "sim/policies")) {
+    for (const std::string& text : lines_of(file.path())) {
+      if (std::regex_search(text, match, describe)) described.insert(match[1]);
+    }
+  }
+  described.erase("replayed");  // has no settings of its own, and is registered by itself
+  for (const std::string& name : described) {
+    INFO("sim/policies/all.cpp lacks X(" << name << ")");
+    CHECK(registered.contains(name));
+  }
+  const std::string stated = "It has " + std::to_string(registered.size()) + " policies";
+  const Lines readme = lines_of(kRoot / "README.md");
+  INFO("README.md should say: " << stated);
+  CHECK(std::any_of(readme.begin(), readme.end(), [&](const std::string& text) { return text.starts_with(stated); }));
 }

@@ -5,6 +5,7 @@
 
 #include "policies/all.hpp"
 #include "policy/recorder.hpp"
+#include "policy_parts/stages.hpp"
 #include "settings.hpp"
 #include "support/memory_trace.hpp"
 #include "support/select.hpp"
@@ -200,6 +201,24 @@ TEST_CASE("the same input gives the same selection, alone or beside other polici
       }
     }
   }
+}
+
+TEST_CASE("a first stage keeps as many tokens as its memory counts") {
+  for_all(kBudget, [](const policy::Descriptor& d, const auto& setting, const trace::Layer& layer, const Selected&) {
+    if (!d.stages || setting.find("attention: cpu") != std::string::npos) return;
+    const policy::Lengths lengths{layer.info().prompt_tokens, layer.info().decode_steps};
+    const policy::ParameterValues values(d, config::parse_yaml("{" + setting + "}", d.name));
+    const auto rule = policy::budget_rule(d, values, lengths);
+    if (rule && rule->over != policy::BudgetRule::Over::kHead) return;  // heads differ, and mean_kept() counts them
+    const policy::Stages stages = d.stages(values, lengths);
+    const policy::LayerInput input(layer);
+    const policy::LayerInput* const all[] = {&input};
+    stages.first->survey(all);
+    const auto lists = stages.first->keep(input);
+    double kept = lists.empty() ? static_cast<double>(lengths.prompt_tokens) : 0;
+    for (const auto& list : lists) kept += static_cast<double>(list.size()) / static_cast<double>(lists.size());
+    CHECK(std::abs(kept - static_cast<double>(stages.first->kept(lengths.prompt_tokens))) <= 1);
+  });
 }
 
 TEST_CASE("bytes that the cost states are bytes that the selection implies") {

@@ -183,6 +183,10 @@ TEST_CASE("a nested policy that does not fit is rejected") {
         std::string::npos);
   CHECK(error("rocketkv", "budget: 16, first_stage: {name: snapkv, group: per_head, window: 4}").find("per_head") !=
         std::string::npos);
+  // A first stage that evicts nothing and a second one that selects nothing would ignore the budget.
+  CHECK(error("rocketkv", "budget: 16, first_stage: quest").find("quest evicts nothing") != std::string::npos);
+  CHECK(error("rocketkv", "budget: 16, second_stage: {name: snapkv, window: 4}").find("selects none") !=
+        std::string::npos);
   CHECK(error("kivi", "selector: {name: quest, budget: 16, first_dense_layers: 1}").find("first_dense_layers") !=
         std::string::npos);
   CHECK(error("kivi", "selector: {name: snapkv, budget: 40, group: per_head}").find("per_head") != std::string::npos);

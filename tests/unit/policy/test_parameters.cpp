@@ -120,6 +120,8 @@ TEST_CASE("every policy accepts sink, recent and budget_convention, at least wit
                                        ? "attended"
                                        : d.budget_convention.substr(0, d.budget_convention.find_first_of(":, "));
     CHECK(refusal("{budget_convention: " + convention + "}") == "no error");
+    if (const auto rule = budget_rule(d, ParameterValues(d, config::parse_yaml("{}", "p.yaml")), {4096, 16}))
+      CHECK(convention == name(rule->counts));
     if (own("budget_convention")) continue;
     CHECK_THAT(refusal("{budget_convention: all}"), Catch::Contains(d.name) && Catch::Contains("known: " + convention));
   }

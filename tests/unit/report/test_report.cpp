@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
 
 #include "base/error.hpp"
@@ -62,6 +63,21 @@ TEST_CASE("a chart's specification follows the shared one and overrides its entr
                                                  "marks": [{"type": "line"}], "scales": [1]})"));
   CHECK(merged == json::parse(R"({"width": 2, "signals": [{"name": "a", "value": 9}, {"name": "b"}, {"name": "c"}],
                                   "marks": [{"type": "rect"}, {"type": "line"}], "scales": [1]})"));
+}
+
+TEST_CASE("page.json names every chart") {
+  const fs::path reports = fs::path(KVCAST_SOURCE_DIR) / "reports";
+  std::ifstream in(reports / "page.json");
+  const json page = json::parse(in);
+  std::set<std::string> named;
+  for (const json& list : {page.at("charts"), page.at("plan").at("charts"), page.at("planner").at("charts"),
+                           page.at("validation").at("charts")}) {
+    for (const json& name : list) named.insert(name.get<std::string>());
+  }
+  for (const auto& file : fs::directory_iterator(reports / "charts")) {
+    INFO("reports/page.json does not name " << file.path());
+    CHECK(named.contains(file.path().stem().string()));
+  }
 }
 
 TEST_CASE("every chart states what a figure needs and draws metrics that exist") {

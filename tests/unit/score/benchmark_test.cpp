@@ -67,6 +67,22 @@ TEST_CASE("a benchmark's score is the mean of its tasks, and errors that are not
   CHECK(link.width_of_mean(1) == 1);
 }
 
+TEST_CASE("RocketKV is the published method with any split factor, but not with other parameters") {
+  const Catalogue catalogue;
+  const auto method = [&](const std::string& text) { return published_method(catalogue, policy(text), "ruler"); };
+  for (const char* text : {"{name: rocketkv, budget: 256}", "{name: rocketkv, budget: 4096, split_factor: 0.3}"}) {
+    const PublishedMethod m = method(text);
+    CHECK(m.paper == "RocketKV");
+    CHECK(m.method == "rocketkv");
+    CHECK_FALSE(m.other_settings);
+  }
+  const PublishedMethod other = method("{name: rocketkv, budget: 256, window: 16}");
+  CHECK(other.paper.empty());
+  CHECK(other.method == "rocketkv");
+  CHECK(other.other_settings);
+  CHECK_FALSE(method("{name: raas, budget: 256}").other_settings);  // no table names it with settings
+}
+
 TEST_CASE("a run's prompt is scored at the stated length that is nearest in ratio") {
   config::Model model;
   model.max_context = 131072;
