@@ -210,11 +210,16 @@ class Why final : public Question {
                            time_text(against), against_.label, equal ? "" : largest_parts(parts));
     out.details.push_back(fmt::format("{} is bound by {}, {} by {}.", of_.label, result::bottleneck(time_of(a)),
                                       against_.label, result::bottleneck(time_of(b))));
+    double left_out = 0;
     for (const Part& p : parts) {
-      if (std::abs(p.difference()) < 0.01 * std::max(of, against)) continue;
+      if (std::abs(p.difference()) < 0.01 * std::max(of, against)) {
+        left_out += p.difference();
+        continue;
+      }
       out.details.push_back(fmt::format("{} ({}): {} ({} against {})", p.kind, p.resource, signed_text(p.difference()),
                                         time_text(p.of), time_text(p.against)));
     }
+    if (left_out != 0) out.details.push_back(fmt::format("smaller parts together: {}", signed_text(left_out)));
     add_hidden(a, b, out);
     add_bytes(a, b, out);
   }
