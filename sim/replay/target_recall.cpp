@@ -73,10 +73,13 @@ FullMass::FullMass(const trace::Layer& layer, trace::Targets targets, int thread
       for (const std::int64_t p : this->targets(t)) mass += std::exp(static_cast<double>(scale * row[p]) - log_sum);
       // A NaN would count as kept in full.
       if (!std::isfinite(mass)) {
+        const char* const why = info.source == "synthetic"
+                                    ? "this happens if no rotary pair of the model is slow enough for the prompt"
+                                    : "the captured queries or keys are too large or damaged";
         throw UserError(fmt::format(
-            "{} at {} tokens: attention on the targets of step {} is not a number (layer {}, query head {}); this "
-            "happens on synthetic traces if no rotary pair of the model is slow enough for the prompt",
-            info.model, info.prompt_tokens, t, layer.id(), q));
+            "{} trace of {} at {} tokens: attention on the targets of step {} is not a number (layer {}, query head "
+            "{}); {}",
+            info.source, info.model, info.prompt_tokens, t, layer.id(), q, why));
       }
       masses_[at(q, t)] = mass;
       mean[head] += mass;
