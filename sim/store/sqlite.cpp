@@ -164,6 +164,8 @@ bool Database::is_locked() const {
   return code == SQLITE_BUSY || code == SQLITE_LOCKED;
 }
 
+bool Database::is_read_only() const { return sqlite3_db_readonly(connection_.get(), "main") != 0; }
+
 void Database::fail(int code, const char* message) const {
   KVCAST_CHECK(code != SQLITE_MISUSE && code != SQLITE_RANGE);
   const std::string reason = message;

@@ -64,6 +64,8 @@ class Database {
   // Returns the largest number of columns of a table.
   int column_limit() const;
 
+  bool is_read_only() const;
+
   const std::string& path() const { return path_; }
 
   // Returns whether the last statement failed because others hold a lock.
