@@ -355,10 +355,8 @@ Descriptor describe_freekv() {
       "sink and recent are 0 by default; the paper uses 128 or 512 of each",
       "selection follows the paper and the accuracy code; the released runtime has ArkVale's digests and mean raw "
       "scores: summary: cuboid_mean, group: mean_scores",
-      "with a sink, the softmax covers the pages after it, as in the accuracy code, so that heads which mostly attend "
-      "to "
-      "the sink weigh more in the mean; on synthetic traces a sink lowers scores (RULER at 32K by 10 points), but not "
-      "with group: mean_scores",
+      "the softmax leaves out the sink, as in the accuracy code: heads that mostly attend to the sink weigh more in "
+      "the mean. On synthetic traces a sink lowers scores (RULER at 32K by 10 points), but not with group: mean_scores",
       "double buffering alternates by KV head, as in the released runtime, not by page as in the paper",
       "the first layer is compressed by default; the paper leaves it uncompressed: first_dense_layers: 1"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {

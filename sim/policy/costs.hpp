@@ -31,10 +31,12 @@ graph::DecodeAttention attention_over(const DecodeLayer& shape, double unit_byte
 // Mean contiguous bytes of K around a token that is gathered by itself: neighbouring tokens form one piece.
 double gathered_unit(const DecodeLayer& shape);
 
+// kSoftmax: the scores of each query head are weighed by a softmax over the row before they are reduced.
+enum class Reduction { kPlain, kSoftmax };
+
 // Reads `read_bytes` of an index to compute scores, reduces them over the group if heads share a selection, and finds
 // the k best of each selecting head; on the compute stream after `after`. Adds no op if nothing was scored. flops:
-// those of the scoring. kSoftmax: the scores of each query head are weighed by a softmax over the row first.
-enum class Reduction { kPlain, kSoftmax };
+// those of the scoring.
 graph::OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double flops, double k, LayerOps& ops,
                            graph::OpId after, graph::Lane lane = graph::Lane::kCompute,
                            Reduction reduction = Reduction::kPlain);
