@@ -6,8 +6,8 @@ namespace kvcast::tests {
 namespace {
 
 // 0.6 of the number; memories shrink to what holds next to nothing, as the experiments fit easily into 0.6 of them. The
-// prompts are too short for many parts of rows and for staging to outlast the starts of copies, and the cores too slow to
-// fill the memory: these shrink further.
+// prompts are too short for many parts of rows and for staging to outlast the starts of copies, and the cores too slow
+// to fill the memory: these shrink further.
 void turn(const config::Knob& knob) {
   if (knob.value != nullptr && knob.value->value == 0) {
     knob.value->value = 1e-6;  // a time that the profile does not state
