@@ -59,7 +59,7 @@ class Largest final : public Question {
                 {"value", value ? json(*value) : json()},
                 {"limited_by", limit ? json(*limit) : json()}};
     if (!value) {
-      out.text = none_text(experiments, nominal.last_missed(), limit);
+      out.text = none_text(nominal.last_missed(), limit);
       out.data["binding_resource"] = nullptr;
       return out;
     }
@@ -266,17 +266,10 @@ class Largest final : public Question {
     return unfit.empty() ? "limited by " + *limit : "the next larger value " + unfit;
   }
 
-  // The search takes it that larger values miss what smaller ones miss; the end of the range may show otherwise.
-  std::string none_text(Experiments& experiments, double missed_at, const std::optional<std::string>& limit) const {
-    std::string why = limit ? unfit_text(*limit) : "";
-    if (why.empty()) why = "misses " + limit.value_or("the targets");
-    const ResultPtr end = experiments.run(with_value(of_.run, key_, to_));
-    if (!missed(*end, targets_)) {
-      return fmt::format("{} {} {}, but {} meets the targets: `break_even` finds the value from which on they are met.",
-                         key_.path, short_text(key_, missed_at), why, short_text(key_, to_));
-    }
+  std::string none_text(double missed_at, const std::optional<std::string>& limit) const {
+    const std::string unfit = limit ? unfit_text(*limit) : "";
     return fmt::format("None from {} to {}: {} {}.", short_text(key_, from_), short_text(key_, to_),
-                       short_text(key_, missed_at), why);
+                       short_text(key_, missed_at), unfit.empty() ? "misses " + limit.value_or("the targets") : unfit);
   }
 
   json metrics_of(const result::Result& r) const {
