@@ -252,10 +252,10 @@ TEST_CASE("recall by page and head is bound by the copy engine, not by PCIe or t
   pages.runs = 96, pages.run_bytes = 16384, pages.issuer = Lane::kRecallThread;
   const hardware::Cost cost = a100.cost(op_of(pages, Lane::kCopyA));
   CHECK(cost.bound == hardware::Resource::kH2d);
-  CHECK(cost.alone == Approx(96 * 3.06e-6 + 7e-6 + 1.5e-6).epsilon(0.02));
+  CHECK(cost.alone == Approx(96 * 3.06e-6 + 7e-6 + 1.5e-6).epsilon(0.01));
   // The two buffers of two streams cost the engine 1 us more each.
   pages.in_turn = true;
-  CHECK(a100.cost(op_of(pages, Lane::kCopyA)).alone == Approx(96 * 4.06e-6 + 7e-6 + 1.5e-6).epsilon(0.02));
+  CHECK(a100.cost(op_of(pages, Lane::kCopyA)).alone == Approx(96 * 4.06e-6 + 7e-6 + 1.5e-6).epsilon(0.01));
   // The same in the layout that keeps tokens together: 64 rows of 256 B, each a copy of its own, 64 · 2.41 us a page.
   pages.runs = 96 * 64, pages.run_bytes = 256, pages.in_turn = false;
   CHECK(a100.cost(op_of(pages, Lane::kCopyA)).alone == Approx(96 * 64 * 2.41e-6).epsilon(0.02));
