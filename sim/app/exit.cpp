@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <iostream>
 #include <new>
 #include <system_error>
@@ -16,8 +15,7 @@ namespace kvcast::app {
 namespace {
 
 int output_fails(int error) {
-  fmt::print(stderr, "kvcast: standard output cannot be written{}{}\n", error == 0 ? "" : ": ",
-             error == 0 ? "" : std::strerror(error));
+  fmt::print(stderr, "kvcast: standard output {}\n", cannot_be_written(error));
   return kAnythingElse;
 }
 
@@ -33,11 +31,9 @@ int guarded(const std::function<int()>& program) {
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "kvcast: this machine has too little memory for that input\n");
     return kInputIsWrong;
-  } catch (const std::system_error& error) {
-    if (std::ferror(stdout) != 0) return output_fails(error.code().value());  // fmt's report of a full disk
-    fmt::print(stderr, "kvcast: unexpected: {}\n", shortened(error.what()));
-    return kAnythingElse;
   } catch (const std::exception& error) {
+    const auto* const system = dynamic_cast<const std::system_error*>(&error);
+    if (system != nullptr && std::ferror(stdout) != 0) return output_fails(system->code().value());  // thrown by fmt
     fmt::print(stderr, "kvcast: unexpected: {}\n", shortened(error.what()));
     return kAnythingElse;
   }

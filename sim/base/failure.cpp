@@ -2,7 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 namespace kvcast {
+
+std::string cannot_be_written(int error) {
+  return error == 0 ? "cannot be written" : fmt::format("cannot be written: {}", std::strerror(error));
+}
 
 std::string shortened(const std::string& text) {
   if (text.size() <= kLongestMessage) return text;

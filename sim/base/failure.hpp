@@ -14,6 +14,9 @@ class OutputError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// "cannot be written: No space left on device", of an errno; without a reason if it is 0.
+std::string cannot_be_written(int error);
+
 // Shortens a message to at most kLongestMessage bytes by cutting out its middle.
 inline constexpr std::size_t kLongestMessage = 1900;
 std::string shortened(const std::string& text);

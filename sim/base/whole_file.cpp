@@ -1,7 +1,6 @@
 #include "base/whole_file.hpp"
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -29,7 +28,7 @@ WholeFile::WholeFile(std::string path) : path_(std::move(path)), special_(is_spe
   if (path_.empty()) throw UserError("an output file has no name");
   out_.open(special_ ? path_ : part_->path(), std::ios::binary | std::ios::trunc);
   if (fs::is_directory(path_)) throw UserError({path_, 0, 0}, "cannot be written: it is a folder");
-  if (!out_) throw UserError({path_, 0, 0}, fmt::format("cannot be written: {}", std::strerror(errno)));
+  if (!out_) throw UserError({path_, 0, 0}, cannot_be_written(errno));
 }
 
 void WholeFile::commit() {
@@ -38,9 +37,7 @@ void WholeFile::commit() {
   std::error_code error;
   if (out_ && part_) fs::rename(part_->path(), path_, error);
   if (out_ && !error) return;
-  const int reason = error ? error.value() : errno;
-  throw OutputError(fmt::format("{}: cannot be written{}{}", path_, reason == 0 ? "" : ": ",
-                                reason == 0 ? "" : std::strerror(reason)));
+  throw OutputError(path_ + ": " + cannot_be_written(error ? error.value() : errno));
 }
 
 std::string read_whole_file(const std::string& path, const std::string& what) {

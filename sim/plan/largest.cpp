@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "config/run.hpp"
 #include "config/section.hpp"
@@ -90,15 +91,13 @@ class Largest final : public Question {
         const double before = bad;
         if (meets(x)) {
           good = x, bad = NAN;
+        } else if (!std::isnan(good)) {
+          bad = x;
+          break;
+        } else if (!tried_.at(x).fits && !std::isnan(before)) {
+          std::tie(good, bad) = last_that_fits(before, x);
+          break;
         } else {
-          if (!std::isnan(good)) {
-            bad = x;
-            break;
-          }
-          if (!fits_.at(x) && !std::isnan(before)) {
-            good = last_that_fits(before, x), bad = x;
-            break;
-          }
           bad = x;
           if (!may_be_met_above(x, before)) break;
         }
@@ -115,23 +114,26 @@ class Largest final : public Question {
     }
 
     // The target or pool that the next larger value violates; nothing if the range ends first.
-    std::optional<std::string> limit() const { return limit_at_ ? misses_.at(*limit_at_) : std::nullopt; }
+    std::optional<std::string> limit() const { return limit_at_ ? tried_.at(*limit_at_).miss : std::nullopt; }
     // Without a value, the nearest to one among those that were examined.
     double last_missed() const { return limit_at_.value_or(q_.from_); }
 
    private:
+    struct Tried {
+      ResultPtr result;
+      std::optional<std::string> miss;  // target or pool
+      bool fits = false;
+    };
+
     bool meets(double x) {
       const ResultPtr r = experiments_.run(with_value(q_.of_.run, q_.key_, x));
-      const auto miss = missed(*r, q_.targets_, reading_);
+      Tried& t = tried_[x] = {r, missed(*r, q_.targets_, reading_), r->status == result::Status::kOk};
       const bool fit_open = !r->alternatives.empty();
-      const bool forced = reading_ == Reading::kCertain && fit_open && !miss;
-      misses_[x] = forced ? std::optional<std::string>("memory that is uncertain") : miss;
+      if (reading_ == Reading::kCertain && fit_open && !t.miss) t.miss = "memory that is uncertain", t.fits = false;
       // Does not fit with the stated memory, but fits with the largest amount within its uncertainty.
-      fits_[x] = r->status == result::Status::kOk && !forced;
-      results_[x] = r;
-      if (reading_ == Reading::kPossible && r->experiment.oom && fit_open) return misses_[x] = std::nullopt, true;
-      if (!misses_[x]) loads_[x] = loads_of(*r);
-      return !misses_[x];
+      if (reading_ == Reading::kPossible && r->experiment.oom && fit_open) return t.miss = std::nullopt, true;
+      if (!t.miss) loads_[x] = loads_of(*r);
+      return !t.miss;
     }
 
     // The point at which the first target or pool is exhausted, on lines through the two largest good values; every
@@ -161,27 +163,27 @@ class Largest final : public Question {
       return loads;
     }
 
-    // The largest value between one that fits and one that does not, if it meets the targets; otherwise NaN, and the
-    // limit is what it misses.
-    double last_that_fits(double low, double& high) {
+    // Between a value that fits and one that does not: a value that meets the targets and the nearest larger one that
+    // does not, or NaN and the largest that fits.
+    std::pair<double, double> last_that_fits(double low, double high) {
       while (!closed(low, high)) {
         const double x = q_.key_.integer ? std::floor((low + high) / 2) : (low + high) / 2;
-        if (meets(x)) return x;
-        (fits_.at(x) ? low : high) = x;
+        if (meets(x)) return {x, high};
+        (tried_.at(x).fits ? low : high) = x;
       }
-      return high = low, NAN;
+      return {NAN, low};
     }
 
     // Returns whether larger values may meet the targets: a minimum may always be reached, a maximum if x is nearer to
     // it than the value before.
     bool may_be_met_above(double x, double before) const {
-      if (!fits_.at(x) || x >= q_.to_) return false;
-      const auto& at = *results_.at(x);
+      if (!tried_.at(x).fits || x >= q_.to_) return false;
+      const auto& at = *tried_.at(x).result;
       return std::all_of(q_.targets_.begin(), q_.targets_.end(), [&](const Target& t) {
         const auto value = result::value(at, *t.metric);
         if (!value) return false;
         if (!t.at_most || t.holds_for(*value) || std::isnan(before)) return true;
-        const auto earlier = result::value(*results_.at(before), *t.metric);
+        const auto earlier = result::value(*tried_.at(before).result, *t.metric);
         return earlier && *value < *earlier;
       });
     }
@@ -201,10 +203,8 @@ class Largest final : public Question {
     const Largest& q_;
     Experiments& experiments_;
     Reading reading_;
-    std::map<double, std::optional<std::string>> misses_;
+    std::map<double, Tried> tried_;
     std::map<double, std::vector<double>> loads_;  // loads at good values
-    std::map<double, bool> fits_;
-    std::map<double, ResultPtr> results_;
     std::optional<double> limit_at_;
   };
 

@@ -47,7 +47,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::map<std
     throw UserError({path_}, "cannot be replaced by a trace: not a file");
   }
   out_.open(temporary_.path(), std::ios::binary | std::ios::trunc);
-  if (!out_) throw UserError({path_}, fmt::format("cannot be written: {}", std::strerror(errno)));
+  if (!out_) throw UserError({path_}, cannot_be_written(errno));
   const std::string header = header_text(metadata, tensors_);
   const std::uint64_t length = header.size();
   char bytes[sizeof length];
@@ -66,7 +66,7 @@ void SafetensorsWriter::skip_complete() {
 
 void SafetensorsWriter::append(const std::byte* data, std::size_t bytes, std::uint64_t elements) {
   out_.write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(bytes));
-  if (!out_) throw OutputError(fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)));
+  if (!out_) throw OutputError(path_ + ": " + cannot_be_written(errno));
   left_ -= elements;
 }
 
@@ -104,7 +104,7 @@ void SafetensorsWriter::write(std::span<const std::int64_t> values) {
 void SafetensorsWriter::finish() {
   KVCAST_CHECK(current_ == tensors_.size());
   out_.close();
-  if (!out_) throw OutputError(fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)));
+  if (!out_) throw OutputError(path_ + ": " + cannot_be_written(errno));
   std::error_code error;
   std::filesystem::rename(temporary_.path(), path_, error);
   if (error) throw UserError({path_}, fmt::format("cannot be put in place: {}", error.message()));

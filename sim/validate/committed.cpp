@@ -23,7 +23,7 @@ std::vector<Measured> given_or_committed(const std::string& suite, const Measure
   if (!std::filesystem::is_directory(folder)) return all;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::filesystem::path path = entry.path() / file;
-    if (std::filesystem::is_regular_file(path)) all.push_back({path.string(), entry.path().filename().string()});
+    if (std::filesystem::is_regular_file(path)) all.push_back({path.string(), entry.path().filename().string(), true});
   }
   std::sort(all.begin(), all.end(), [](const Measured& a, const Measured& b) { return a.results < b.results; });
   return all;

@@ -9,6 +9,7 @@ namespace kvcast::validate {
 struct Measured {
   std::string results;  // path of the file
   std::string profile;  // a machine (configs/hardware) that was calibrated where the results were measured
+  bool own = false;     // belongs to the project, so that its profiles and cost model were made knowing it
 };
 
 // Returns `given` if it names results, otherwise the project's own: all files of that name, by profile, or none if the

@@ -70,7 +70,7 @@ std::optional<double> ordered_share(const Suite& suite, const std::vector<std::s
   return pairs > 0 ? std::optional(100 * right / pairs) : std::nullopt;
 }
 
-void add(const Measured& from, bool own, Suite& suite, std::vector<std::string>& places, std::int64_t& skipped) {
+void add(const Measured& from, Suite& suite, std::vector<std::string>& places, std::int64_t& skipped) {
   const calibrate::Results results = calibrate::read_results(from.results);
   const config::Hardware machine = config::read_hardware(config::find_config("hardware", from.profile, {}));
   const auto device = results.texts.find("device");
@@ -82,9 +82,7 @@ void add(const Measured& from, bool own, Suite& suite, std::vector<std::string>&
   }
   for (const calibrate::Row& row : results.rows) {
     Case& c = suite.cases.emplace_back(case_of(row, machine, fmt::format("kvcast-pipeline on {}", name)));
-    c.chosen_knowing = own && chose_engine_turn(row);
-    c.held_out = !c.chosen_knowing;
-    c.verdict = verdict_of(c, false);
+    judge(c, from.own && chose_engine_turn(row));
     places.push_back(fmt::format("{}: {} {}", from.results, row.numbers.at("context"), row.numbers.at("batch")));
   }
   skipped += results.skipped;
@@ -100,7 +98,7 @@ Suite gpu_pipeline(const Measured& input) {
   const std::vector<Measured> sources = given_or_committed(suite.name, input, "pipeline.json");
   std::vector<std::string> places;
   std::int64_t skipped = 0;
-  for (const Measured& source : sources) add(source, input.results.empty(), suite, places, skipped);
+  for (const Measured& source : sources) add(source, suite, places, skipped);
   if (!sources.empty()) suite.detail = {{"skipped", skipped}};
   if (suite.cases.empty()) {
     suite.status =

@@ -196,7 +196,7 @@ Case copy_beside_stream(const Row& row, const hardware::CostModel& model) {
   return c;
 }
 
-void add(const Measured& from, bool own, Suite& suite) {
+void add(const Measured& from, Suite& suite) {
   const calibrate::Results results = calibrate::read_results(from.results);
   const hardware::CostModel model = model_of(config::read_hardware(config::find_config("hardware", from.profile, {})));
   const double between_events = calibrate::time_between_events(results);
@@ -218,9 +218,7 @@ void add(const Measured& from, bool own, Suite& suite) {
     Case& c = suite.cases.emplace_back(case_of(row, *known, model, between_events));
     c.source = source;
     // gpu.block_bandwidth was chosen from the project's own rows of the softmax over pages.
-    c.chosen_knowing = own && row.bench == "page_score";
-    c.held_out = !c.chosen_knowing;
-    c.verdict = verdict_of(c, false);
+    judge(c, from.own && row.bench == "page_score");
   }
   if (suite.cases.size() == before) throw UserError({from.results, 0, 0}, "no row of a policy's kernel");
 }
@@ -232,8 +230,7 @@ Suite policy_kernels(const Measured& input) {
   suite.name = "policy_kernels";
   suite.question = "How accurately are kernels that only policies run predicted by numbers fitted to other kernels?";
   suite.size_unit = "us";
-  for (const Measured& source : given_or_committed(suite.name, input, "kernels.json"))
-    add(source, input.results.empty(), suite);
+  for (const Measured& source : given_or_committed(suite.name, input, "kernels.json")) add(source, suite);
   if (suite.cases.empty()) {
     suite.status =
         "unmeasured: no GPU has run these kernels, and they are in no average. kernels/measure.sh measures them; then "

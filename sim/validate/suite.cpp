@@ -181,6 +181,11 @@ Verdict verdict_of(const Case& c, bool readings) {
   return readings && spanned ? Verdict::kBracketed : Verdict::kOff;
 }
 
+void judge(Case& c, bool chosen_from) {
+  c.chosen_knowing = chosen_from, c.held_out = !chosen_from;
+  c.verdict = verdict_of(c, false);
+}
+
 bool Suite::passed() const {
   return std::all_of(budgets.begin(), budgets.end(), [](const Budget& b) { return b.passed(); });
 }

@@ -58,6 +58,9 @@ std::optional<double> relative_error(const Case& c);
 // instead of agrees if the case is not held out.
 Verdict verdict_of(const Case& c, bool readings);
 
+// Marks a case from which a parameter was chosen, which is then not held out, and sets its verdict by the numbers.
+void judge(Case& c, bool chosen_from);
+
 // A limit that a suite sets itself.
 struct Budget {
   std::string name;             // "step time, median error"
