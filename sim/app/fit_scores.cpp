@@ -32,7 +32,7 @@ struct FitScoresOptions {
 class Choices {
  public:
   void add(const config::PolicyChoice& choice) {
-    const policy::Descriptor& descriptor = policy::find_policy(choice.name, choice.where);
+    const policy::Descriptor& descriptor = policy::find_policy(choice);
     const policy::ReplayNeeds needs = policy::replay_needs(descriptor, choice.parameters, {16384, 16});
     // Replaying all queries of a prompt takes minutes per task, and unpredictable policies have no score to store.
     if (choice.name == "full" || needs.whole_prompt || !needs.unseen.empty()) return;
@@ -42,7 +42,7 @@ class Choices {
   // Adds the policy with its own budget and, if that is a number of tokens, with each of the given ones.
   void add(const config::PolicyChoice& choice, const std::vector<std::int64_t>& budgets) {
     add(choice);
-    for (const policy::Parameter& p : policy::find_policy(choice.name, choice.where).parameters) {
+    for (const policy::Parameter& p : policy::find_policy(choice).parameters) {
       if (p.key != "budget" || !std::holds_alternative<std::int64_t>(p.fallback)) continue;
       for (const std::int64_t budget : budgets) {
         config::PolicyChoice other = choice;
@@ -72,7 +72,7 @@ Choices choices_of(const FitScoresOptions& options) {
   }
   if (!options.all) return choices;
   for (const policy::Descriptor& d : policy::all_policies()) {
-    choices.add({d.name, config::Node::map({}, {}), {}}, options.budgets);
+    choices.add({d.name, config::Node::map({}, {}), {}, {}}, options.budgets);
   }
   for (const std::string& path : config::config_files("policies")) {
     choices.add(config::read_policy(config::Node::map({{"file", config::Node::scalar(path, {})}}, {})),

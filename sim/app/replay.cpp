@@ -91,7 +91,7 @@ void print_text(const std::string& policy, const replay::ReplayResult& r, const 
 
 int run(const ReplayOptions& options) {
   const config::PolicyChoice choice = read_choice(options);
-  const policy::Descriptor& descriptor = policy::find_policy(choice.name, choice.where);
+  const policy::Descriptor& descriptor = policy::find_policy(choice);
   const auto trace = trace::open_trace(options.trace);
   const policy::Lengths lengths{trace->info().prompt_tokens, trace->info().decode_steps};
   const bool captured = trace->info().source == "captured";

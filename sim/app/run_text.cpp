@@ -173,7 +173,7 @@ void print_result(const study::Task& task, const Result& r) {
     const bool several = score.task.find(", ") != std::string::npos;
     fmt::print("The task score is {} {}{}.\n", several ? "the mean of" : "that of", score.task,
                several ? ", one text each" : ", one text");
-    if (!r.benchmark && score.interval.low < score.interval.high) {
+    if (!r.benchmark && r.benchmark_refused.empty() && score.interval.low < score.interval.high) {
       fmt::print("So few texts say little; --set score=ruler predicts the mean score over a benchmark.\n");
     }
   }

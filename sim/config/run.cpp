@@ -16,7 +16,7 @@ PolicyChoice read_policy_file(const std::string& path) {
   Section section(file, "policy file");
   PolicyChoice policy;
   policy.name = section.text("name");
-  policy.where = section.where("name");
+  policy.named_at = section.where("name");
   section.text("description", "");
   section.text("source", "");
   policy.parameters = file.without({"name", "description", "source"});
@@ -233,7 +233,8 @@ PolicyChoice read_policy(const Node& choice) {
   const std::string text = read_text(asked, "policy");
   const std::optional<std::string> path = file != nullptr ? find_config("policies", text, asked.where())
                                                           : find_config_if_any("policies", text, asked.where());
-  PolicyChoice policy = path ? read_policy_file(*path) : PolicyChoice{text, Node::map({}, choice.where()), {}};
+  PolicyChoice policy =
+      path ? read_policy_file(*path) : PolicyChoice{text, Node::map({}, choice.where()), {}, asked.where()};
   policy.where = asked.where();
   if (is_map) policy.parameters = overridden(policy.parameters, choice);
   return policy;
@@ -325,7 +326,7 @@ Run read_run(const Node& config) {
   run.trace = run.traces.front();
   if (section.has("score")) run.score = read_score(section.node("score"));
   if (section.has("match")) run.match = read_match(section.section("match", "match"), *config.find("policy"));
-  if (section.has("framework")) run.framework = read_framework(section.node("framework"), run.model);
+  if (section.has("framework")) run.framework = read_framework(section.node("framework"), run.model, run.hardware);
   const Node* const workload = config.find("workload");
   if (section.has("framework") && (workload == nullptr || workload->find("prefill_chunk") == nullptr)) {
     run.workload.prefill_chunk = default_chunk(run.framework, run.workload.prompt_tokens + run.workload.decode_tokens);
@@ -341,7 +342,7 @@ Shapes run_shapes() {
                                            [&] { read_workload(Section(none, "workload")); },
                                            [&] { read_score(none); },
                                            [&] { read_trace(Section(none, "trace")); },
-                                           [&] { read_framework(none, {}); },
+                                           [&] { read_framework(none, {}, {}); },
                                            [&] { read_match(Section(none, "match"), none); },
                                            [&] {
                                              Model any;

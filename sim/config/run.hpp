@@ -20,8 +20,9 @@ namespace kvcast::config {
 // A policy by name with its parameters as written: the policy module knows which exist and what they mean.
 struct PolicyChoice {
   std::string name;
-  Node parameters;  // a map without `name`
-  SourceLocation where;
+  Node parameters;          // a map without `name`
+  SourceLocation where;     // of the choice
+  SourceLocation named_at;  // of the name, in the file if a file is chosen
 };
 
 // Reads `NAME`, `FILE.yaml`, `{name: NAME, budget: 512, ...}` or `{file: FILE.yaml, budget: 512, ...}`. A name found

@@ -20,8 +20,24 @@ std::vector<std::string> origin_names() {
 std::string list_of(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
 
 // Throws "what: expected X, found Y" at the node.
-[[noreturn]] void refuse(const Node& node, std::string_view what, std::string_view expected) {
-  throw UserError(node.where(), fmt::format("{}: expected {}, found {}", what, expected, describe(node)));
+[[noreturn]] void refuse(const Node& node, std::string_view what, std::string_view expected,
+                         std::string_view hint = {}) {
+  throw UserError(node.where(), fmt::format("{}: expected {}, found {}{}", what, expected, describe(node), hint));
+}
+
+// Returns a hint if the text is a count with another suffix than K or M.
+std::string meant_count(std::string_view text) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::string_view suffix = text.substr(digits);
+  const std::string_view unit = suffix.substr(std::min<std::size_t>(1, suffix.size()));
+  const char letter = suffix.starts_with('k') || suffix.starts_with('K')   ? 'K'
+                      : suffix.starts_with('m') || suffix.starts_with('M') ? 'M'
+                                                                           : '\0';
+  if (digits == 0 || letter == '\0' || !(unit.empty() || unit == "b" || unit == "B" || unit == "i" || unit == "iB")) {
+    return "";
+  }
+  return fmt::format(" (did you mean \"{0}{1}\", which is {0} · {2}?)", text.substr(0, digits), letter,
+                     letter == 'K' ? "1024" : "1024²");
 }
 
 const std::string* plain_text(const Node& node) {
@@ -83,7 +99,7 @@ std::int64_t read_integer(const Node& node, std::string_view what, std::int64_t 
   const std::string_view digits = text == nullptr ? "" : std::string_view(*text).substr(text->starts_with('-') ? 1 : 0);
   const bool well_formed =
       !digits.empty() && std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (!well_formed) refuse(node, what, "an integer");
+  if (!well_formed) refuse(node, what, "an integer", text == nullptr ? "" : meant_count(*text));
   if (digits.size() > 1 && digits.front() == '0') refuse(node, what, "an integer without leading zeros");
   std::int64_t value = 0;
   const auto [end, failure] = std::from_chars(text->data(), text->data() + text->size(), value);

@@ -1,7 +1,7 @@
 // Estimates scores from published scores and the simulation: a Gaussian process models the errors of the simulator.
 //
 // Let y = asin √(share of the full score / 1.1) of a published score, and s the same transform of the simulated score,
-// averaged with other models' simulations of the same method and task. Then
+// averaged with other models' simulations of the same paper, method and task. Then
 //
 //   y = s + Σ over levels + noise.
 //

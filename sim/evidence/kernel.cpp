@@ -79,7 +79,8 @@ double pooled_angle(const Setting& setting, const Point& at, std::span<const Rec
   std::map<std::string, Sum> models;
   for (std::size_t i = 0; i < records.size(); ++i) {
     const Record& r = *records[i];
-    if (r.method != setting.method || r.task != setting.task || r.model == setting.model || !is_seen(i)) continue;
+    const bool same_policy = r.method == setting.method && r.paper == setting.paper;
+    if (!same_policy || r.task != setting.task || r.model == setting.model || !is_seen(i)) continue;
     const double weight = std::exp(
         -.5 * (squared((at.share - points[i].share) / kShare) + squared((at.tokens - points[i].tokens) / kTokens)));
     Sum& sum = models[r.model];

@@ -20,8 +20,9 @@ struct Point {
 };
 
 // Returns the simulated score of a setting as an angle: the mean over models of its own simulation and those of other
-// models' rows with the same method and task, at similar budgets. Simulated differences between two models are mostly
-// noise. `is_seen` takes places of the rows.
+// models' rows with the same method, paper and task, at similar budgets. Simulated differences between two models are
+// mostly noise; differences between papers are not, because their settings of a method differ. `is_seen` takes places
+// of the rows.
 double pooled_angle(const Setting& setting, const Point& at, std::span<const Record* const> records,
                     std::span<const Point> points, const std::function<bool(std::size_t place)>& is_seen);
 

@@ -160,17 +160,24 @@ Prediction Predictor::predict(const Setting& s, const IsLeftOut& is_left_out) co
   return p;
 }
 
-std::string Predictor::rests_on(const Setting& s, bool other_settings) const {
-  Rows own, others;
+std::string Predictor::rests_on(const Setting& s,
+                                const std::function<bool(const std::string& paper)>& has_settings) const {
+  struct {
+    Rows same, other;  // settings
+    bool any() const { return same.any() || other.any(); }
+    std::string text() const {
+      const std::string others =
+          other.any() ? "under other settings of the policy, which count less: " + other.text() : "";
+      return same.any() && other.any() ? same.text() + "; " + others : same.any() ? same.text() : others;
+    }
+  } own, others;
   for (const Record& r : estimator_.records()) {
     if (r.benchmark != s.benchmark || r.method != s.method) continue;
-    (r.model == s.model ? own : others).add(r);
+    auto& of_model = r.model == s.model ? own : others;
+    (has_settings(r.paper) ? of_model.same : of_model.other).add(r);
   }
-  const char* const settings = other_settings ? " under other settings of the policy, which count less" : "";
-  if (own.any()) return fmt::format("published{}: {}; simulated from there", settings, own.text());
-  if (others.any()) {
-    return fmt::format("published for other models{}: {}; simulated for this one", settings, others.text());
-  }
+  if (own.any()) return fmt::format("published: {}; simulated from there", own.text());
+  if (others.any()) return fmt::format("published for other models: {}; simulated for this one", others.text());
   return "simulated: no published row of this method on this benchmark is known; the interval has the spread between "
          "methods";
 }

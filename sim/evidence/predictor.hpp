@@ -36,9 +36,9 @@ class Predictor {
   // Ignores the rows for which `is_left_out` returns true; an empty function ignores none.
   Prediction predict(const Setting& setting, const IsLeftOut& is_left_out = {}) const;
   // Returns the basis of a prediction: "published: RocketKV Table 6 (llama-3.1-8b, budgets of 256 to 4096 tokens,
-  // prompts of 16384 tokens); simulated from there".
-  // other_settings: the rows are of other settings of the policy.
-  std::string rests_on(const Setting& setting, bool other_settings = false) const;
+  // prompts of 16384 tokens); simulated from there". has_settings returns whether a paper's rows of the method are of
+  // the policy's own settings; those of other settings are listed as such.
+  std::string rests_on(const Setting& setting, const std::function<bool(const std::string& paper)>& has_settings) const;
   // Returns the property of the setting that the records of its benchmark lack: its method (also if its model is new),
   // its model, prompts as long with its model, or none of these (a new table). Empty if the benchmark itself is new.
   std::optional<Novelty> novelty(const Setting& setting, const IsLeftOut& is_left_out = {}) const;

@@ -67,7 +67,7 @@ std::optional<Key> key_of_policy(const Node& run, const std::string& name) {
   const Node* const choice = run.find("policy");
   if (choice == nullptr) return {};
   const config::PolicyChoice policy = config::read_policy(*choice);
-  const policy::Parameter* const p = find_parameter(policy::find_policy(policy.name, policy.where), name);
+  const policy::Parameter* const p = find_parameter(policy::find_policy(policy), name);
   if (p == nullptr) return {};
   Key key;
   key.integer = std::holds_alternative<std::int64_t>(p->fallback) ||
@@ -118,7 +118,7 @@ std::vector<std::string> known_keys(const Node& run) {
   for (const RunKey& k : kRunKeys) known.emplace_back(k.path);
   if (const Node* const choice = run.find("policy")) {
     const config::PolicyChoice policy = config::read_policy(*choice);
-    for (const policy::Parameter& p : policy::find_policy(policy.name, policy.where).parameters) {
+    for (const policy::Parameter& p : policy::find_policy(policy).parameters) {
       if (key_of_policy(run, p.key)) known.push_back("policy." + p.key);
     }
   }
@@ -150,7 +150,7 @@ bool has_key(const Node& run, const std::string& path) {
   const auto name = after(path, "policy.");
   if (!name) return true;
   const config::PolicyChoice policy = config::read_policy(*run.find("policy"));
-  return find_parameter(policy::find_policy(policy.name, policy.where), *name) != nullptr;
+  return find_parameter(policy::find_policy(policy), *name) != nullptr;
 }
 
 double read_value(const Key& key, const Node& node) {

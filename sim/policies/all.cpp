@@ -131,7 +131,12 @@ void check_model(const Descriptor& descriptor, const config::Model& model, const
   }
 }
 
-const Descriptor& find_policy(const std::string& name, const SourceLocation& asked_at) {
+const Descriptor& find_policy(const std::string& name) {
+  return find_policy(config::PolicyChoice{name, {}, {}, {}});
+}
+
+const Descriptor& find_policy(const config::PolicyChoice& choice) {
+  const std::string& name = choice.name;
   std::vector<std::string> known;
   for (const Descriptor& d : all_policies()) {
     if (d.name == name) return d;
@@ -139,7 +144,8 @@ const Descriptor& find_policy(const std::string& name, const SourceLocation& ask
   }
   if (name == replayed_policy().name) return replayed_policy();
   known.push_back(replayed_policy().name);
-  throw UserError(asked_at, fmt::format("unknown policy \"{}\"{}", name, config::did_you_mean(name, known)), known);
+  throw UserError(choice.named_at, fmt::format("unknown policy \"{}\"{}", name, config::did_you_mean(name, known)),
+                  known);
 }
 
 }  // namespace kvcast::policy

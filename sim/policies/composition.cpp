@@ -48,14 +48,14 @@ Parameter policy_parameter(std::string key, std::string fallback, std::string me
 std::unique_ptr<Policy> read_policy(const ParameterValues& values, const std::string& key, const Lengths& lengths) {
   const config::PolicyChoice choice = config::read_policy(values.node(key));
   const Inside inside(choice);
-  return make_policy(find_policy(choice.name, choice.where), choice.parameters, lengths, values.profile());
+  return make_policy(find_policy(choice), choice.parameters, lengths, values.profile());
 }
 
 Stages read_stages(const ParameterValues& values, const std::string& key, const Lengths& lengths,
                    std::optional<std::int64_t> budget, bool traffic) {
   const config::PolicyChoice choice = config::read_policy(values.node(key));
   const Inside inside(choice);
-  const Descriptor& d = find_policy(choice.name, choice.where);
+  const Descriptor& d = find_policy(choice);
   const auto refuse = [&](const std::string& why) {
     return UserError(choice.where, fmt::format("{}: {} {}", key, d.name, why));
   };

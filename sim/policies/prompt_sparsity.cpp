@@ -10,6 +10,9 @@
 namespace kvcast::policy {
 
 SparsePrompt::SparsePrompt(std::unique_ptr<Policy> inner, const SourceLocation& where) : inner_(std::move(inner)) {
+  if (dynamic_cast<const SparsePrompt*>(inner_.get()) != nullptr) {
+    throw UserError(where, "then: the prompt has a sparse pattern already, and a second one would not be applied");
+  }
   if (inner_->prompt_blocks({}, 0).tokens == 0) return;
   throw UserError(where, "then: the sparse pattern needs the whole prompt, but this policy reads the prompt in blocks");
 }

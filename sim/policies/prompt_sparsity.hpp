@@ -13,13 +13,14 @@ namespace kvcast::policy {
 // Adds sparse attention over the prompt to an inner policy.
 class SparsePrompt : public Policy {
  public:
-  // Throws UserError (at `where`) if the inner policy reads the prompt in blocks: the pattern is that of a whole
-  // prompt.
+  // Throws UserError (at `where`) if the inner policy reads the prompt in blocks (the pattern is that of a whole
+  // prompt) or has a sparse pattern of its own.
   SparsePrompt(std::unique_ptr<Policy> inner, const SourceLocation& where);
 
   void survey(std::span<const LayerInput* const> layers) override { inner_->survey(layers); }
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override { return inner_->selector(layer); }
   int dense_layers() const override { return inner_->dense_layers(); }
+  double recalling_share(const config::Model& model) const override { return inner_->recalling_share(model); }
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override { inner_->prefill_layer(shape, ops); }
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override { inner_->decode_layer(shape, ops); }
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override { return inner_->memory(shape); }

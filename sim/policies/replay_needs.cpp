@@ -39,7 +39,7 @@ void add_files(NamedFiles& files, const Descriptor& descriptor, const config::No
       if (auto path = config::find_config_if_any("policies", name_of(*node).text(), node->where())) {
         files.paths.push_back(*std::move(path));
       }
-      add_files(files, find_policy(inner.name, inner.where), inner.parameters);
+      add_files(files, find_policy(inner), inner.parameters);
     } else if (p.key == kProfileKey) {
       files.paths.push_back(config::find_config("profiles", node->text(), node->where()));
       files.profile = true;
@@ -77,7 +77,7 @@ ReplayNeeds replay_needs(const Descriptor& descriptor, const config::Node& param
     const config::Node node = values.node(p.key);
     if (!names_another(p, node)) continue;
     const config::PolicyChoice inner = config::read_policy(node);
-    add(needs, replay_needs(find_policy(inner.name, inner.where), inner.parameters, lengths));
+    add(needs, replay_needs(find_policy(inner), inner.parameters, lengths));
   }
   return needs;
 }
@@ -88,7 +88,7 @@ config::Node for_compressed_layers(const Descriptor& descriptor, const config::N
     const config::Node* const node = takes_policy(p) ? out.find(p.key) : nullptr;
     if (node == nullptr || !names_another(p, *node)) continue;
     const config::PolicyChoice inner = config::read_policy(*node);
-    const config::Node resolved = for_compressed_layers(find_policy(inner.name, inner.where), inner.parameters);
+    const config::Node resolved = for_compressed_layers(find_policy(inner), inner.parameters);
     out = out.with(p.key, resolved.with("name", config::Node::scalar(inner.name, inner.where)));
   }
   return out;

@@ -46,6 +46,19 @@ bool declares_budget(const policy::Descriptor& d) {
 
 bool has_length(const TaskSpec& task) { return task.context > 0 || !task.context_shares.empty(); }
 
+// Returns whether the policy keeps every token of a task's prompts, so that it answers as the uncompressed model does.
+// Prompts of a task without a length of its own are as long as the run's.
+bool keeps_all_tokens(const BenchmarkRequest& request, const TaskSpec& task, const config::Model& model) {
+  const policy::Descriptor& descriptor = policy::find_policy(request.policy);
+  if (request.cache != config::Precision::kBf16 || !declares_budget(descriptor)) return false;
+  const policy::ParameterValues values(descriptor, request.policy.parameters);
+  const std::int64_t longest =
+      has_length(task) ? prompts_of(task, model, std::nullopt).back().tokens : request.prompt_tokens;
+  if (values.integer("budget") < longest + task.steps) return false;
+  const policy::ReplayNeeds needs = policy::replay_needs(descriptor, request.policy.parameters, {longest, task.steps});
+  return needs.unseen.empty() && !needs.rounds;
+}
+
 std::string in_words(std::int64_t tokens) {
   return tokens % 1024 == 0 ? fmt::format("{}K", tokens / 1024) : fmt::format("{} tokens", tokens);
 }
@@ -71,7 +84,7 @@ Benchmark find_benchmark(const Catalogue& catalogue, const config::ScoreChoice& 
 }
 
 std::string policy_text(const config::PolicyChoice& policy) {
-  const policy::Descriptor& descriptor = policy::find_policy(policy.name, policy.where);
+  const policy::Descriptor& descriptor = policy::find_policy(policy);
   return policy.name + " " + policy::for_compressed_layers(descriptor, policy.parameters).canonical();
 }
 
@@ -88,7 +101,7 @@ std::int64_t stated_context(std::int64_t prompt_tokens, const config::Model& mod
 
 TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, const config::Model& model,
                      std::int64_t stated) {
-  const policy::Descriptor& descriptor = policy::find_policy(request.policy.name, request.policy.where);
+  const policy::Descriptor& descriptor = policy::find_policy(request.policy);
   TaskReplay replay;
   replay.task = task;
   replay.model = request.model;
@@ -113,13 +126,13 @@ TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, cons
 
 PublishedMethod published_method(const Catalogue& catalogue, const config::PolicyChoice& policy,
                                  const std::string& benchmark) {
-  const policy::Descriptor& descriptor = policy::find_policy(policy.name, policy.where);
+  const policy::Descriptor& descriptor = policy::find_policy(policy);
   const auto settings = [&](const config::Node& parameters, const MethodSpec& m) {
     std::vector<std::string_view> dropped(m.any_value.begin(), m.any_value.end());
     dropped.insert(dropped.end(), {"name", "budget"});
     return policy::ParameterValues(descriptor, parameters.without(dropped)).all();
   };
-  PublishedMethod similar{"", bare_name(policy.name)};
+  PublishedMethod similar{"", bare_name(policy.name), nullptr};
   bool any = false;
   for (const MethodSpec& m : catalogue.methods()) {
     const config::Node* const name = m.policy.kind() == config::Node::Kind::kMap ? m.policy.find("name") : nullptr;
@@ -127,8 +140,8 @@ PublishedMethod published_method(const Catalogue& catalogue, const config::Polic
     const auto fits = [&](const std::string& b) { return bare_name(b) == bare_name(benchmark); };
     if (!m.benchmarks.empty() && std::none_of(m.benchmarks.begin(), m.benchmarks.end(), fits)) continue;
     if (settings(m.policy, m) == settings(policy.parameters, m))
-      return {m.papers.empty() ? "" : m.papers.front(), bare_name(m.methods.front())};
-    if (!any) similar = {"", bare_name(m.methods.front()), true}, any = true;
+      return {m.papers.empty() ? "" : m.papers.front(), bare_name(m.methods.front()), &m};
+    if (!any) similar.method = bare_name(m.methods.front()), any = true;
   }
   return similar;
 }
@@ -223,9 +236,12 @@ std::optional<result::BenchmarkScore> BenchmarkScores::known_score(const Request
   if (r.request.cache != config::Precision::kBf16) return {};
   std::vector<result::BenchmarkTask> tasks;
   std::string rests_on;
-  if (r.request.policy.name == "full") {
+  const bool whole = std::all_of(r.benchmark.tasks.begin(), r.benchmark.tasks.end(),
+                                 [&](const auto& task) { return keeps_all_tokens(r.request, task.second, r.model); });
+  if (r.request.policy.name == "full" || whole) {
     for (const auto& [name, task] : r.benchmark.tasks) tasks.push_back({name, 1, {1, 1}, 100});
-    rests_on = "the uncompressed model itself, of whose score all others are shares";
+    rests_on = whole ? "the budget, which covers all tokens: the score is that of the uncompressed model"
+                     : "the uncompressed model itself, of whose score all others are shares";
   } else if (table_ != nullptr) {
     const ScoreRow* const row =
         table_->find(made_with(r.benchmark, r.model), r.model.name, r.context, policy_text(r.request.policy));
@@ -235,7 +251,16 @@ std::optional<result::BenchmarkScore> BenchmarkScores::known_score(const Request
   } else {
     return {};
   }
-  for (result::BenchmarkTask& task : tasks) task.full = r.benchmark.tasks.at(task.task).full_at(r.stated);
+  return simulated_score(r, std::move(tasks), std::move(rests_on));
+}
+
+result::BenchmarkScore BenchmarkScores::simulated_score(const Requested& r, std::vector<result::BenchmarkTask> tasks,
+                                                        std::string rests_on) const {
+  for (result::BenchmarkTask& task : tasks) {
+    const TaskSpec& spec = r.benchmark.tasks.at(task.task);
+    if (keeps_all_tokens(r.request, spec, r.model)) task.share_of_full = 1, task.interval = {1, 1};
+    task.full = spec.full_at(r.stated);
+  }
   result::BenchmarkScore score = mean_score(r.benchmark.name, std::move(tasks), model_.link);
   score.context = r.context;
   score.rests_on = std::move(rests_on);
@@ -243,8 +268,14 @@ std::optional<result::BenchmarkScore> BenchmarkScores::known_score(const Request
 }
 
 std::string BenchmarkScores::basis_of(const Requested& r) const {
+  const std::string unseen = r.request.cache == config::Precision::kBf16
+                                 ? ""
+                                 : fmt::format(
+                                       "selections over the {} cache, without the loss from reading rounded "
+                                       "values, which is not predicted; ",
+                                       config::precision_name(r.request.cache));
   return fmt::format(
-      "replays of {} synthetic traces a task for {}, {}, and the link of configs/accuracy/link.yaml ({})",
+      "{}replays of {} synthetic traces a task for {}, {}, and the link of configs/accuracy/link.yaml ({})", unseen,
       kBenchmarkSeeds, r.model.title,
       r.context > 0 ? "with prompts of " + in_words(r.context) : "with prompts of each task's own length",
       model_.link.source);
@@ -286,11 +317,7 @@ result::BenchmarkTask BenchmarkScores::task_score_of(const std::string& name, co
 result::BenchmarkScore BenchmarkScores::score_of(const Requested& r) const {
   std::vector<result::BenchmarkTask> tasks;
   for (const auto& [name, replay] : r.tasks) tasks.push_back(task_score_of(name, replay));
-  for (result::BenchmarkTask& task : tasks) task.full = r.benchmark.tasks.at(task.task).full_at(r.stated);
-  result::BenchmarkScore score = mean_score(r.benchmark.name, std::move(tasks), model_.link);
-  score.context = r.context;
-  score.rests_on = basis_of(r);
-  return score;
+  return simulated_score(r, std::move(tasks), basis_of(r));
 }
 
 result::BenchmarkScore BenchmarkScores::score(const BenchmarkRequest& request) const {
@@ -309,28 +336,39 @@ result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
   evidence::Setting s;
   s.paper = method.paper, s.method = method.method, s.benchmark = bare_name(r.benchmark.name);
   s.model = r.model.name, s.group = r.model.group();
-  const policy::Descriptor& descriptor = policy::find_policy(r.request.policy.name, r.request.policy.where);
+  const policy::Descriptor& descriptor = policy::find_policy(r.request.policy);
   if (declares_budget(descriptor)) {
     const policy::ParameterValues values(descriptor, r.request.policy.parameters);
     s.budget = static_cast<double>(values.integer("budget"));
   }
   const evidence::Predictor& evidence = model_.evidence();
   std::vector<result::BenchmarkTask> tasks = simulated.tasks;
+  std::size_t whole = 0;
   for (result::BenchmarkTask& task : tasks) {
     const TaskSpec& spec = r.benchmark.tasks.at(task.task);
+    task.simulated = task.share_of_full;
+    if (keeps_all_tokens(r.request, spec, r.model)) {
+      ++whole;
+      continue;
+    }
     double tokens = 0, weight = 0;
     for (const PromptLength& l : prompts_of(spec, r.model, has_length(spec) ? std::nullopt : std::optional(r.stated)))
       tokens += l.weight * static_cast<double>(l.tokens), weight += l.weight;
     s.task = bare_name(task.task), s.context = tokens / weight;
     s.full = task.full, s.simulated = task.full * task.share_of_full;
     const evidence::Prediction p = evidence.predict(s);
-    task.simulated = task.share_of_full;
     task.share_of_full = std::min(1.0, p.points / s.full);
     task.interval = {p.low / s.full, std::min(1.0, p.high / s.full)};
   }
+  if (whole == tasks.size()) return simulated;
   result::BenchmarkScore score = mean_score(simulated.benchmark, std::move(tasks), model_.link);
   score.context = simulated.context;
-  score.rests_on = evidence.rests_on(s, method.other_settings) + ". The simulation: " + simulated.rests_on;
+  const auto has_settings = [&](const std::string& paper) {
+    Row row;
+    row.paper = paper, row.method = s.method, row.benchmark = s.benchmark;
+    return method.spec != nullptr && model_.catalogue.method(row) == method.spec;
+  };
+  score.rests_on = evidence.rests_on(s, has_settings) + ". The simulation: " + simulated.rests_on;
   return score;
 }
 

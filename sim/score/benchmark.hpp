@@ -62,8 +62,8 @@ TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, cons
 // the budget and the parameters that the entry lists as any_value, and that entry's paper; otherwise the name of an
 // entry with the same policy, or the policy's own name, and no paper.
 struct PublishedMethod {
-  std::string paper, method;    // `method` as a bare name
-  bool other_settings = false;  // the entry has other settings than the policy
+  std::string paper, method;         // `method` as a bare name
+  const MethodSpec* spec = nullptr;  // the entry with the policy's settings; null if there is none
 };
 PublishedMethod published_method(const Catalogue& catalogue, const config::PolicyChoice& policy,
                                  const std::string& benchmark);
@@ -111,6 +111,9 @@ class BenchmarkScores {
   std::string basis_of(const Requested& requested) const;
   result::BenchmarkTask task_score_of(const std::string& name, const TaskReplay& replay) const;
   result::BenchmarkScore score_of(const Requested& requested) const;
+  // Tasks whose prompts the policy keeps whole have the uncompressed model's score.
+  result::BenchmarkScore simulated_score(const Requested& requested, std::vector<result::BenchmarkTask> tasks,
+                                         std::string rests_on) const;
   result::BenchmarkScore with_evidence(const Requested& requested, const result::BenchmarkScore& simulated) const;
 
   const ScoreModel& model_;

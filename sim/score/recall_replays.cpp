@@ -83,7 +83,7 @@ class SampleWork final : public replay::TraceWork {
 
   void replay(std::size_t i, int) override {
     const auto& [key, choice] = policies_[i];
-    const policy::Descriptor& descriptor = policy::find_policy(choice->name, choice->where);
+    const policy::Descriptor& descriptor = policy::find_policy(*choice);
     if (wants_profile(descriptor) && !profile_) profile_ = profile_of(masses_);
     const policy::Lengths lengths{trace_.prompt_tokens, trace_.steps};
     const auto policy = policy::make_policy(descriptor, choice->parameters, lengths, profile_);

@@ -221,7 +221,8 @@ class Server::Impl {
     }
     if (error == http::error::header_limit)
       co_return co_await send(connection, 431, error_body("the header is too long"));
-    if (error == beast::error::timeout || error == http::error::end_of_stream || !parser.is_header_done()) co_return;
+    const bool gone = error == http::error::end_of_stream || error == http::error::partial_message;
+    if (gone || error == beast::error::timeout) co_return;
     if (error) co_return co_await send(connection, 400, error_body("not a request: " + error.message()));
     if (connections_ > limits_.connections)
       co_return co_await send(connection, 503, error_body("too many connections"));

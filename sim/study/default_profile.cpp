@@ -10,7 +10,7 @@ namespace kvcast::study {
 namespace {
 
 bool names_profile(const config::PolicyChoice& policy) {
-  return policy::named_files(policy::find_policy(policy.name, policy.where), policy.parameters).profile;
+  return policy::named_files(policy::find_policy(policy), policy.parameters).profile;
 }
 
 constexpr double kOther = 0.01;  // of a head that does not retrieve
@@ -48,7 +48,7 @@ std::shared_ptr<const policy::Profile> profile_of_model(const std::string& model
 
 int needed_window(const config::Run& run, const config::PolicyChoice& policy, const config::TraceChoice& trace) {
   const std::int64_t prompt = run.workload.prompt_tokens;
-  const policy::ReplayNeeds needs = policy::replay_needs(policy::find_policy(policy.name, policy.where),
+  const policy::ReplayNeeds needs = policy::replay_needs(policy::find_policy(policy),
                                                          policy.parameters, {prompt, run.workload.decode_tokens});
   const std::int64_t window = needs.whole_prompt ? prompt : std::min(needs.window, prompt);
   const int captured = trace::read_recipe(trace::find_recipe(trace.recipe, trace.where)).window;

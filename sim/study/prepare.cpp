@@ -50,7 +50,7 @@ void check_shape(const trace::TraceInfo& info, const config::Run& run, const std
 // The content of the files that the policy's parameters name.
 std::string content_of_files(const config::PolicyChoice& policy) {
   std::string text;
-  const auto files = policy::named_files(policy::find_policy(policy.name, policy.where), policy.parameters);
+  const auto files = policy::named_files(policy::find_policy(policy), policy.parameters);
   for (const std::string& path : files.paths) text += read_bytes(path);
   return text;
 }
@@ -213,7 +213,7 @@ Prepared Preparer::prepare(const config::Node& config) {
   if (prediction_files_.empty()) prediction_files_ = files_of_predictions();
   Prepared p;
   p.run = config::read_run(config);
-  p.policy = &policy::find_policy(p.run.policy.name, p.run.policy.where);
+  p.policy = &policy::find_policy(p.run.policy);
   policy::check_model(*p.policy, p.run.model, p.run.policy.where);
   if (p.run.match) {
     check_match(config, p);

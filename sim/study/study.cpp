@@ -121,6 +121,7 @@ class TraceGroup final : public replay::TraceWork {
     }
     const Prepared& prepared = group->prepared();
     const bool rounds =
+        prepared.run.model.cache != config::Precision::kBf16 ||
         policy::replay_needs(*prepared.policy, prepared.run.policy.parameters, lengths_of(prepared.run)).rounds;
     return std::make_shared<const Replayed>(std::move(policy), std::move(replayed), scores_, rounds);
   }

@@ -235,6 +235,7 @@ TEST_CASE("full attention keeps its task score for certain, and rounded caches h
   CHECK(run_json("{name: kivi, residual: 32}")["accuracy"]["task"].is_null());
   CHECK(run_json("{name: compresskv, budget: 256, quantisation: kivi}")["accuracy"]["task"].is_null());
   CHECK_FALSE(run_json("{name: compresskv, budget: 256}")["accuracy"]["task"].is_null());
+  CHECK(run_json("full", {"deployment.kv_cache=int4"})["accuracy"]["task"].is_null());
 }
 
 TEST_CASE("what does not fit says what asked for the memory, and which keys make it smaller", "[minutes]") {

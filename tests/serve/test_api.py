@@ -6,6 +6,7 @@ usage: test_api.py KVCAST [unittest arguments]
 import json
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -132,6 +133,16 @@ class ApiCase(unittest.TestCase):
         machine = next(m for m in catalogue['machines'] if m['name'] == 'h100-sxm')
         self.assertEqual(machine, command('hardware', 'h100-sxm', '--json'))
         self.assertTrue(all({'key', 'unit', 'origin', 'uncertainty', 'source', 'range'} <= set(n) for n in machine['numbers']))
+
+    def test_what_is_no_request_is_answered(self):
+        host, port = self.server.host.rsplit(':', 1)
+        for text, status in (('GARBAGE\r\n\r\n', 400), ('GET / HTTP/9.9\r\n\r\n', 400), ('GET /x HTTP/1.1\r\nno colon\r\n\r\n', 400),
+                             ('POST /api/run HTTP/1.1\r\nContent-Length: -5\r\n\r\n', 400), ('GET / HTTP/1.1\r\nA: ' + 'a' * 100000 + '\r\n\r\n', 431)):
+            with socket.create_connection((host, int(port)), timeout=60) as connection:
+                connection.sendall(text.encode())
+                answer = b''.join(iter(lambda: connection.recv(65536), b'')).decode()
+            self.assertTrue(answer.startswith(f'HTTP/1.1 {status} '), (text[:60], answer[:200]))
+            self.assertTrue(json.loads(answer.split('\r\n\r\n', 1)[1])['error'])
 
     def test_it_stops_cleanly_with_work_in_hand(self):
         for how in (signal.SIGINT, signal.SIGTERM):

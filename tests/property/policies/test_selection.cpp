@@ -221,6 +221,42 @@ TEST_CASE("a first stage keeps as many tokens as its memory counts") {
   });
 }
 
+// Means over heads of the counts that grow with the context.
+struct MeanCounts {
+  double attended = 0, scored = 0;
+};
+MeanCounts mean_counts(const policy::LayerSelection& selection) {
+  MeanCounts mean;
+  for (const HeadSelection& head : selection.heads) {
+    const auto heads = static_cast<double>(selection.heads.size());
+    mean.attended += static_cast<double>(head.counts.attended) / heads;
+    mean.scored += static_cast<double>(head.counts.scored) / heads;
+  }
+  return mean;
+}
+
+TEST_CASE("counts grow with the context as a policy says") {
+  const Profiles profiles;
+  const TraceShape shape{
+      .kv_heads = 2, .group = 4, .head_dim = 8, .prompt = 72, .steps = 64, .window = 99, .layers = {3}};
+  const MemoryTrace trace = random_trace(shape, 11);
+  const auto layer = trace.load(0, 1);
+  const double later = shape.steps - 1;
+  for (const policy::Descriptor& d : policy::all_policies()) {
+    for (const std::string& setting : settings_of(d, kBudget, profiles.of(shape))) {
+      // The counts of these follow from thresholds, or from the kinds and budgets of other layers and heads.
+      constexpr const char* kOthers[] = {"d2o", "duo_attention", "squeezed_attention", "twilight", "infinigen"};
+      if (std::find(std::begin(kOthers), std::end(kOthers), d.name) != std::end(kOthers)) continue;
+      CAPTURE(d.name, setting);
+      const auto policy = make(d.name, setting, {shape.prompt, shape.steps});
+      const Selected got = select(*policy, *layer);
+      const MeanCounts first = mean_counts(got.steps.front()), last = mean_counts(got.steps.back());
+      CHECK(std::abs(last.attended - first.attended - later * policy->growth().attended) <= 8);
+      CHECK(std::abs(last.scored - first.scored - later * policy->growth().scored) <= 8);
+    }
+  }
+}
+
 TEST_CASE("bytes that the cost states are bytes that the selection implies") {
   for_all(
       kBudget, [](const policy::Descriptor& d, const auto& setting, const trace::Layer& layer, const Selected& got) {

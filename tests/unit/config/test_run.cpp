@@ -156,7 +156,7 @@ TEST_CASE("invalid workloads and frameworks are rejected", "[run]") {
   const auto section = [](const std::string& text) { return error_of_run(kHead + "policy: full\n" + text); };
   CHECK(section("workload: {batch: 0}") == "run.yaml:4:19: batch: 0 is out of range, must be between 1 and 65536");
   CHECK(section("workload: {prompt_tokens: 32k}") ==
-        "run.yaml:4:27: prompt_tokens: expected an integer, found \"32k\"");
+        "run.yaml:4:27: prompt_tokens: expected an integer, found \"32k\" (did you mean \"32K\", which is 32 · 1024?)");
   CHECK(section("workload: {decode_tokens: 0}") ==
         "run.yaml:4:27: decode_tokens: 0 is out of range, must be between 1 and 100000000");
   CHECK(section("workload: {prompt: 5}") ==

@@ -37,6 +37,10 @@ TEST_CASE("integers are decimal only", "[section]") {
   for (const char* text : {"+5", "0x10", "0o10", "1_000", "1e3", "12.0", "twelve", ".inf", "-x", "5 tokens", "1,000"}) {
     CHECK(integer_error(text) == fmt::format("f.yaml:1:9: budget: expected an integer, found \"{}\"", text));
   }
+  CHECK_THAT(integer_error("64k"), Catch::EndsWith("found \"64k\" (did you mean \"64K\", which is 64 · 1024?)"));
+  CHECK_THAT(integer_error("2MiB"), Catch::EndsWith("found \"2MiB\" (did you mean \"2M\", which is 2 · 1024²?)"));
+  CHECK_THAT(integer_error("2mm"), Catch::EndsWith("found \"2mm\""));
+  CHECK_THAT(integer_error("kB"), Catch::EndsWith("found \"kB\""));
   CHECK(integer_error("\"512\"") == "f.yaml:1:9: budget: expected an integer, found the quoted text \"512\"");
   CHECK(integer_error("[512]") == "f.yaml:1:9: budget: expected an integer, found a list");
   CHECK(integer_error("{a: 1}") == "f.yaml:1:9: budget: expected an integer, found a map");

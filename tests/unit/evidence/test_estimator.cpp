@@ -146,8 +146,9 @@ TEST_CASE("a lookup takes the nearest budget, preferably of the same model") {
 
 TEST_CASE("simulations of other models for the same method and task have the weight of the setting's own") {
   // Model a's row at half of the budget is e⁻¹ᐟ² · e⁻²: below the least weight of 0.3; at nine tenths it counts.
-  const auto pooled = [](double budget, const char* method) {
+  const auto pooled = [](double budget, const char* method, const char* paper = "") {
     Record other = row("a", method, budget, 80, 0);
+    if (*paper != '\0') other.paper = paper;
     const Setting s = row("b", "quest", 1024, 20, 0);
     Kernel kernel(only(Level::kMethod, .04, .008), "ruler");
     const Record* const records[] = {&other};
@@ -157,6 +158,7 @@ TEST_CASE("simulations of other models for the same method and task have the wei
   CHECK(pooled(922, "quest") == Approx((angle(80) + angle(20)) / 2));
   CHECK(pooled(512, "quest") == Approx(angle(20)));
   CHECK(pooled(1024, "tova") == Approx(angle(20)));
+  CHECK(pooled(922, "quest", "another paper's settings") == Approx(angle(20)));
 }
 
 TEST_CASE("pooling ignores rows of the setting's own model and counts each other model once") {
@@ -227,18 +229,23 @@ TEST_CASE("a prediction states its basis and its novelty") {
   for (auto& of_novelty : parameters.spread) of_novelty.fill(1.28);
   const Predictor predictor(rows, parameters);
   Setting s = row("a", "quest", 512, 50, 0);
+  const auto own = [](const std::string& paper) { return paper == "P"; };
   CHECK(predictor.novelty(s) == Novelty::kTable);
-  CHECK(predictor.rests_on(s) ==
+  CHECK(predictor.rests_on(s, own) ==
         "published: P 1 (a, budgets of 256 to 1024 tokens, prompts of 16384 tokens); simulated from there");
+  CHECK(
+      predictor.rests_on(s, [](const std::string&) { return false; }) ==
+      "published: under other settings of the policy, which count less: P 1 (a, budgets of 256 to 1024 tokens, prompts "
+      "of 16384 tokens); simulated from there");
   CHECK(predictor.predict(s).points == Approx(Estimator(rows, parameters.components).estimate(s).mean));
   s.context = 20480;
   CHECK(predictor.novelty(s) == Novelty::kLength);  // a quarter longer
   s.context = 16384, s.model = std::string("c");
   CHECK(predictor.novelty(s) == Novelty::kModel);
-  CHECK(predictor.rests_on(s).starts_with("published for other models: P 1 (a, "));
+  CHECK(predictor.rests_on(s, own).starts_with("published for other models: P 1 (a, "));
   s.method = std::string("h2o");
   CHECK(predictor.novelty(s) == Novelty::kMethod);
-  CHECK(predictor.rests_on(s).starts_with("simulated: "));
+  CHECK(predictor.rests_on(s, own).starts_with("simulated: "));
   const Prediction p = predictor.predict(s);
   // 1.28 deviations of √(.04 + n) about 50 points.
   const double half = 1.28 * std::sqrt(.04 + .008 * 1.01);
